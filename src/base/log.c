@@ -1,0 +1,36 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+static qn_log_fn *sink;
+static void *sink_user;
+static atomic_int max_level = QN_LOG_WARNING;
+
+void qn_log_set_sink(qn_log_fn *fn, void *user)
+{
+    sink = fn;
+    sink_user = user;
+}
+
+void qn_log_set_level(qn_log_level level)
+{
+    atomic_store(&max_level, level);
+}
+
+void qn_log(qn_log_level level, const char *fmt, ...)
+{
+    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) return;
+    char line[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (sink) {
+        sink(sink_user, level, line);
+        return;
+    }
+    static const char *const name[] = {"error", "warning", "info", "debug"};
+    fprintf(stderr, "quern: %s: %s\n", name[level], line);
+}

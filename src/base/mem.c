@@ -1,0 +1,105 @@
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+/* A header of one alignment unit before each block holds its size, which realloc needs. */
+enum { ALIGN = 64 };
+
+static atomic_int_fast64_t live, made, fail_at;
+
+qn_status qn_fail_nomem(size_t size_bytes)
+{
+    return qn_fail(QN_E_NOMEM, "out of memory (%zu bytes)", size_bytes);
+}
+
+static int should_fail(void)
+{
+    atomic_fetch_add_explicit(&made, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&fail_at, memory_order_relaxed) <= 0) return 0;
+    return atomic_fetch_sub(&fail_at, 1) == 1;
+}
+
+void *qn_alloc(size_t size_bytes)
+{
+    size_t total;
+    if (should_fail() || !qn_add_size(size_bytes, 2 * ALIGN - 1, &total)) {
+        qn_fail_nomem(size_bytes);
+        return NULL;
+    }
+    char *raw = aligned_alloc(ALIGN, total / ALIGN * ALIGN);
+    if (!raw) {
+        qn_fail_nomem(size_bytes);
+        return NULL;
+    }
+    memcpy(raw, &size_bytes, sizeof size_bytes);
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return raw + ALIGN;
+}
+
+void *qn_alloc_array(size_t count, size_t size_bytes)
+{
+    size_t total;
+    if (!qn_mul_size(count, size_bytes, &total)) {
+        qn_fail_nomem(SIZE_MAX);
+        return NULL;
+    }
+    return qn_alloc(total);
+}
+
+void *qn_calloc(size_t count, size_t size_bytes)
+{
+    void *p = qn_alloc_array(count, size_bytes);
+    if (p) memset(p, 0, count * size_bytes);
+    return p;
+}
+
+void *qn_realloc(void *p, size_t size_bytes)
+{
+    void *q = qn_alloc(size_bytes);
+    if (!q || !p) return q;
+    size_t old;
+    memcpy(&old, (char *)p - ALIGN, sizeof old);
+    memcpy(q, p, old < size_bytes ? old : size_bytes);
+    qn_free(p);
+    return q;
+}
+
+void qn_free(void *p)
+{
+    if (!p) return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    free((char *)p - ALIGN); /* the one bare free of the library, with its aligned_alloc above */
+}
+
+char *qn_strndup(const char *s, size_t n)
+{
+    char *copy = qn_alloc(n + 1);
+    if (!copy) return NULL;
+    memcpy(copy, s, n);
+    copy[n] = 0;
+    return copy;
+}
+
+char *qn_strdup(const char *s)
+{
+    return qn_strndup(s, strlen(s));
+}
+
+void qn_mem_fail_nth(int64_t n)
+{
+    atomic_store(&fail_at, n);
+}
+
+int64_t qn_mem_live_blocks(void)
+{
+    return atomic_load(&live);
+}
+
+int64_t qn_mem_allocations(void)
+{
+    return atomic_load(&made);
+}

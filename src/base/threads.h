@@ -1,0 +1,28 @@
+/* A pool of threads that run one function together. The caller is worker 0. Between calls the workers spin for a bounded
+ * time and then sleep, so a decode loop pays no wake-up and an idle process uses no CPU.
+ * A pool is used by one caller at a time. */
+#ifndef QN_BASE_THREADS_H
+#define QN_BASE_THREADS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct qn_pool qn_pool;
+typedef void qn_pool_fn(void *arg, int thread, int n_threads);
+
+/* Physical cores that the affinity mask and the cgroup quota (v1 and v2) allow; at least 1. */
+int qn_threads_default(void);
+/* n_threads 0: the default. */
+qn_status qn_pool_new(int n_threads, qn_pool **out);
+void qn_pool_free(qn_pool *pool);
+int qn_pool_threads(const qn_pool *pool);
+/* Runs fn on every worker and returns when all have finished. */
+void qn_pool_run(qn_pool *pool, qn_pool_fn *fn, void *arg);
+/* Inside fn: waits until every worker of the pool has called it as often. */
+void qn_pool_barrier(qn_pool *pool);
+/* The share of worker `thread` of n items, in whole multiples of `unit`: [*begin, *end). In a build with QN_SHAKE the split
+ * is random, to show that nothing depends on it. */
+void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end);
+
+#endif
