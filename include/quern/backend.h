@@ -1,0 +1,76 @@
+/* Backends: who answers a request. "native" is this library's own engine and the default; others can be
+ * registered.
+ *
+ * The functions of model.h, tokenizer.h and generate.h check their arguments, keep the handles and their life
+ * times, and then call the model's backend. A function that a backend leaves NULL is answered by
+ * QN_E_UNSUPPORTED naming the backend. The registry is process-wide. Any thread. */
+#ifndef QUERN_BACKEND_H
+#define QUERN_BACKEND_H
+
+#include <quern/generate.h>
+#include <quern/tokenizer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `model` and `generation` are the backend's own objects. Arguments are those of the public function of the
+ * same name, options never NULL; pointers are checked. Calls on one model may come from several threads at
+ * once; calls on one generation, cancel excepted, come one at a time, and close is the last. All generations
+ * are closed before their model. */
+typedef struct {
+    const char *name;
+    qn_status (*open)(const char *path, const qn_model_options *options, void **model);
+    void (*close)(void *model);
+    qn_status (*get_info)(void *model, qn_model_info *out);
+    qn_status (*get_metrics)(void *model, qn_metrics *out);
+    qn_status (*get_memory)(void *model, qn_memory *out);
+    qn_status (*set_memory_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
+    qn_status (*logits)(void *model, const qn_ids *rows, int64_t n_rows, const qn_logits_options *options,
+                        qn_logits_fn *fn, void *user);
+    qn_status (*encode)(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
+                        int32_t **ids, int64_t *n_ids);
+    qn_status (*decode)(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
+                        char **text, size_t *n_bytes);
+    int (*is_stop_id)(void *model, int32_t id);
+    qn_status (*render)(void *model, const qn_prompt *prompt, char **text, int32_t **ids, int64_t *n_ids);
+    qn_status (*generation_open)(void *model, const qn_prompt *prompt, const qn_generate_options *options,
+                                 void **generation);
+    qn_status (*generation_next)(void *generation, qn_token *out);
+    void (*generation_cancel)(void *generation); /* async-signal-safe */
+    qn_status (*generation_get_stats)(void *generation, qn_generation_stats *out);
+    void (*generation_close)(void *generation);
+} qn_backend;
+
+/* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it
+ * hands out must come from qn_buffer_new. QN_E_ARG: the name is taken or empty; QN_E_FULL: more than 16
+ * backends. */
+QN_API qn_status qn_backend_register(const qn_backend *backend);
+/* NULL: no backend of that name. name NULL: the default one. */
+QN_API const qn_backend *qn_backend_get(const char *name);
+/* Chooses the default. QN_E_NOT_FOUND lists the known names. */
+QN_API qn_status qn_backend_set_default(const char *name);
+/* Name of the i-th backend, NULL past the last. */
+QN_API const char *qn_backend_name(size_t i_backend);
+/* A buffer that qn_buffer_free frees. NULL: out of memory. */
+QN_API void *qn_buffer_new(size_t size_bytes);
+
+/* One device on which arrays can be computed. Strings have static storage. */
+typedef struct {
+    const char *name;        /* "cpu" */
+    const char *description; /* the chip's own name, "" when it tells none */
+    const char *set;         /* instruction set in use, "avx512" */
+    const char *sets;        /* all that this machine can run, best last: "scalar avx2 avx512" */
+    int32_t n_threads;       /* default number of threads: physical cores that this process may use */
+    size_t memory_bytes;     /* physical memory, or the cgroup's limit where that is smaller */
+    size_t available_bytes;  /* of it, what can be had now */
+} qn_device_info;
+
+/* QN_E_NOT_FOUND: fewer devices; index 0 is the default device. QN_E_UNSUPPORTED: QUERN_CPU names a set that
+ * cannot run. */
+QN_API qn_status qn_device_get_info(size_t i_device, qn_device_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,152 @@
+/* Generation: a pull iterator that streams tokens.
+ *
+ * A generation is opened from a prompt, asked for one event after the other, and closed. Each row of the
+ * prompt gives token events and then one end event with its reason. Texts of a row's events, joined, are
+ * exactly the row's text; a token may bring no text (half a character, or the possible beginning of a stop
+ * string, is held back) and the end event may bring the rest. Invariant: the tokens of a row depend on model,
+ * prompt, options and seed alone, not on other rows or calls. One generation is used by one thread at a time,
+ * except qn_generation_cancel: any thread. */
+#ifndef QUERN_GENERATE_H
+#define QUERN_GENERATE_H
+
+#include <quern/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Steps of the sampler chain, in the default order: X(NAME, "name"). Every filter sees the softmax of what
+ * the one before left. */
+#define QN_SAMPLER_LIST(X)              \
+    X(REPEAT_PENALTY, "repeat_penalty") \
+    X(TOP_P, "top_p")                   \
+    X(MIN_P, "min_p")                   \
+    X(TOP_K, "top_k")                   \
+    X(TEMPERATURE, "temperature")
+
+typedef enum {
+#define QN_SAMPLER_ENUM(name, text) QN_SAMPLER_##name,
+    QN_SAMPLER_LIST(QN_SAMPLER_ENUM)
+#undef QN_SAMPLER_ENUM
+        QN_SAMPLER_COUNT
+} qn_sampler_step;
+
+/* Why a row ended: X(NAME, "name as in JSON"). */
+#define QN_END_LIST(X)                                                                        \
+    X(NONE, "none")               /* it has not */                                            \
+    X(STOP, "stop")               /* a stop id; it is neither yielded nor part of the text */ \
+    X(STOP_STRING, "stop_string") /* a stop string; the text ends before it */                \
+    X(LENGTH, "length")           /* max_tokens, or the context is full */                    \
+    X(CANCELLED, "cancelled")                                                                 \
+    X(DEADLINE, "deadline")                                                                   \
+    X(ERROR, "error")
+
+typedef enum {
+#define QN_END_ENUM(name, text) QN_END_##name,
+    QN_END_LIST(QN_END_ENUM)
+#undef QN_END_ENUM
+} qn_end;
+
+/* Read during qn_generation_open only. `qn_generate_options o = {0};` is greedy decoding until the model
+ * stops or the context is full. QN_E_ARG names a field that is out of range. */
+typedef struct {
+    int64_t max_tokens;   /* 0: no limit but the context */
+    float temperature;    /* 0 (the default) is greedy: the most likely token, the lower id on a tie */
+    float top_p;          /* in (0, 1); 0 or 1: off */
+    float min_p;          /* in (0, 1); 0: off */
+    int32_t top_k;        /* 0: off */
+    float repeat_penalty; /* > 0; 0 or 1: off. Over the distinct tokens of this row's prompt and output */
+    uint64_t seed;        /* 0: a fresh one, reported by qn_generation_get_stats */
+    const qn_sampler_step
+        *sampler_order; /* n_sampler_order distinct steps; a step left out is off. NULL: default order */
+    size_t n_sampler_order;
+    const char *const *stop_strings; /* UTF-8, none empty */
+    size_t n_stop_strings;
+    const int32_t *stop_ids; /* besides the model's own */
+    size_t n_stop_ids;
+    int ignore_eos;      /* the model's own stop ids are yielded like any token */
+    int64_t deadline_ms; /* from qn_generation_open on, waiting included. 0: none */
+    int rotate; /* at context_size go on with the last context_size tokens in sight, instead of QN_END_LENGTH
+                 */
+} qn_generate_options;
+
+typedef struct {
+    const char *role;    /* "system", "user", "assistant", "tool" */
+    const char *content; /* UTF-8 */
+} qn_message;
+
+/* What to go on from: exactly one of text, rows, messages and messages_json. Borrowed during
+ * qn_generation_open only. A prompt that does not fit the context is refused (QN_E_ARG, both counts); it is
+ * never cut. */
+typedef struct {
+    const char *text; /* raw text, UTF-8, NUL-terminated unless text_bytes says how long it is; no template is
+                         applied */
+    size_t text_bytes;  /* 0: up to the NUL */
+    int special;        /* recognise special tokens in text; off: they are plain text */
+    int no_bos;         /* leave out what the tokenizer puts around a whole text */
+    const qn_ids *rows; /* token ids as they are; several rows run together */
+    int64_t n_rows;
+    const qn_message
+        *messages; /* a chat, through the model's template; special tokens in contents are plain text */
+    size_t n_messages;
+    const char *messages_json;  /* the same as a JSON array, for contents that are not plain strings */
+    const char *tools_json;     /* chats: JSON array of tools, or NULL */
+    const char *variables_json; /* chats: JSON object of further template variables, {"enable_thinking":
+                                   false}, or NULL */
+} qn_prompt;
+
+typedef struct {
+    int64_t row;      /* index into rows; 0 for texts and chats */
+    int32_t id;       /* -1 in an end event */
+    int64_t position; /* of the token in its sequence, prompt included */
+    const char
+        *text; /* [text_bytes] valid UTF-8, NUL-terminated, valid until the next call on the generation */
+    size_t text_bytes;
+    qn_end end; /* QN_END_NONE: a token. Else the row's last event */
+} qn_token;
+
+typedef struct {
+    int64_t n_prompt_tokens, n_generated_tokens;          /* of all rows */
+    double prefill_ms, decode_ms;                         /* wall-clock; the first token belongs to prefill */
+    double prefill_tokens_per_sec, decode_tokens_per_sec; /* 0 before there is something to measure */
+    uint64_t seed;
+} qn_generation_stats;
+
+typedef struct qn_generation qn_generation;
+
+/* Checks prompt and options, encodes, and takes a place in the model's queue; computing starts with the first
+ * next. options may be NULL. *out is owned by the caller: qn_generation_close. */
+QN_API qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt,
+                                    const qn_generate_options *options, qn_generation **out);
+/* Raw text (NUL-terminated). */
+QN_API qn_status qn_generate(qn_model *model, const char *text, const qn_generate_options *options,
+                             qn_generation **out);
+/* A chat. QN_E_UNSUPPORTED: the model has no chat template. */
+QN_API qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_messages,
+                         const qn_generate_options *options, qn_generation **out);
+
+/* Blocks until the next event. QN_OK fills *out; after the last row's end event it is given again, with no
+ * text. A failure ends one row: its status is returned, its message set, and *out holds the row with
+ * QN_END_ERROR; other rows go on with the next call. Cancellation and deadline are noticed within one token
+ * or prefill chunk and end the rows with their reason, not with a status. QN_E_CLOSED: the model was closed.
+ */
+QN_API qn_status qn_generation_next(qn_generation *generation, qn_token *out);
+/* Asks the generation to end. Any thread, any time while the handle lives; safe in a signal handler. */
+QN_API void qn_generation_cancel(qn_generation *generation);
+QN_API qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation_stats *out);
+/* Frees the generation and its place. NULL is accepted. */
+QN_API void qn_generation_close(qn_generation *generation);
+
+/* Text and ids that the model's template makes of a chat, with the generation prompt. Either output may be
+ * NULL; each is owned by the caller (qn_buffer_free). */
+QN_API qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, char **text, int32_t **ids,
+                                int64_t *n_ids);
+
+/* "stop_string"; "top_p". Static storage. */
+QN_API const char *qn_end_name(qn_end end);
+QN_API const char *qn_sampler_step_name(qn_sampler_step step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,130 @@
+/* A model: weights, tokenizer and chat template opened from one path, ready to answer.
+ *
+ * A qn_model is opened once and closed once; everything that is made from it (generations) ends with it. All
+ * functions may be called from any thread at any time, except that nothing may use the handle after
+ * qn_model_close returned. Calls that compute wait for one of the model's slots, in order of arrival.
+ * Structures of options: a field that is zero or NULL takes its default, so `qn_model_options o = {0};` is
+ * complete. */
+#ifndef QUERN_MODEL_H
+#define QUERN_MODEL_H
+
+#include <quern/dtype.h>
+#include <quern/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct qn_model qn_model;
+
+/* Strings are read during qn_model_open only. */
+typedef struct {
+    const char *backend;    /* who answers: a name known to qn_backend_get. NULL: the default backend */
+    const char *device;     /* "cpu". NULL: the backend's choice */
+    const char *file;       /* name of one weights file inside the directory, where it holds several models */
+    qn_precision precision; /* QN_PRECISION_HIGH by default */
+    int32_t n_threads;      /* 0: the physical cores that this process may use */
+    int64_t
+        context_size; /* most tokens of one sequence. 0: the smallest of the model's own, 131,072 and what
+                         memory allows. Above the model's own: honoured, with a note. Above memory: refused */
+    int32_t parallel_slots; /* sequences computed together; further ones wait in order. 0: 1 */
+    int32_t prefill_chunk;  /* most prompt tokens computed in one step. 0: the engine's choice. Never changes
+                               results */
+    size_t memory_limit_bytes; /* hard limit for everything the model holds. 0: none */
+    const char *adapter_path;  /* a LoRA adapter. QN_E_UNSUPPORTED where the backend has none */
+    int32_t gpu_layers; /* accepted for compatibility; a note in the info says where it means nothing */
+    const char *pre_tokenizer_regex; /* replaces the file's pre-tokenizer by this regular expression */
+    const char *chat_template;       /* text of a Jinja template that replaces the model's own */
+} qn_model_options;
+
+/* What was opened. Strings live as long as the model. */
+typedef struct {
+    const char *path;         /* as given to qn_model_open */
+    const char *architecture; /* "llama" */
+    const char *backend;      /* "native" */
+    const char *device;       /* "cpu" */
+    const char *cpu_set;      /* instruction set of the kernels, "avx512"; "" where the device is not a CPU */
+    qn_precision precision;
+    qn_dtype kv_dtype;
+    int32_t quant_bits; /* bits of the type that holds most weights: 4 for q4_k, 16 for bf16 */
+    int64_t num_layers, vocab_size, hidden_size;
+    int64_t num_parameters;     /* elements of all weights, a tied one once */
+    int64_t context_size;       /* in force */
+    int64_t model_context_size; /* the model's own; 0: it names none */
+    int32_t n_threads, parallel_slots, prefill_chunk;
+    int has_chat_template; /* the model ships one, or its family has a built-in one */
+    const char *notes;     /* what a user should know about this load, one sentence a line; "" when nothing */
+    /* What the model's generation_config asks for; a field is negative where it names nothing. */
+    float default_temperature, default_top_p;
+    int32_t default_top_k;
+} qn_model_info;
+
+/* Bytes held under the model's ledger. Clean pages of mapped files are not counted: the system can drop them.
+ */
+typedef struct {
+    size_t active_memory_bytes; /* now: the sum of the entries below */
+    size_t peak_memory_bytes;   /* most since the model was opened */
+    size_t cache_memory_bytes;  /* part of active that can be dropped and made again */
+    size_t weights_bytes, kv_bytes, scratch_bytes, other_bytes;
+    size_t limit_bytes; /* 0: none */
+} qn_memory;
+
+/* Speeds are those of the last generation that ended or, while none has, 0. Times are wall-clock
+ * milliseconds. */
+typedef struct {
+    double prefill_tokens_per_sec, decode_tokens_per_sec;
+    size_t peak_memory_bytes, active_memory_bytes;
+    double load_total_ms;     /* qn_model_open as a whole; the phases follow in order */
+    double load_files_ms;     /* open, map and check the files */
+    double load_tokenizer_ms; /* tokenizer and chat template */
+    double load_weights_ms;   /* pack or place the weights */
+    double load_programs_ms;  /* build and plan the programs */
+} qn_metrics;
+
+/* Opens the model at path: a Hugging Face directory, a directory with one GGUF file, or a file. options may
+ * be NULL. *out is owned by the caller: qn_model_close. QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM,
+ * QN_E_FULL (memory limit). */
+QN_API qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out);
+/* Ends what still runs on the model, frees it and sets *model to NULL. NULL and a pointer to NULL are
+ * accepted, so that a second call does nothing. Generations that are still open report QN_E_CLOSED from then
+ * on and must still be closed. */
+QN_API void qn_model_close(qn_model **model);
+
+QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
+QN_API qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out);
+QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);
+/* Sets the hard limit (0: none) and puts the one before into *old_bytes (may be NULL). A limit below what is
+ * held refuses whatever would need more memory; nothing is taken back. */
+QN_API qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
+
+/* One row of token ids, borrowed. */
+typedef struct {
+    const int32_t *ids;
+    int64_t n_ids;
+} qn_ids;
+
+typedef struct {
+    int last_only; /* only the logits of each row's last position */
+} qn_logits_options;
+
+/* Gets logits [n_positions, vocab_size], float32, of the positions [position, position + n_positions) of one
+ * row; valid during the call. Blocks of one row come in rising order; blocks of several rows may alternate.
+ * Anything but QN_OK stops the run. */
+typedef qn_status qn_logits_fn(void *user, int64_t row, int64_t position, int64_t n_positions,
+                               const float *logits);
+
+/* Computes all rows as one batch (as far as parallel_slots allows; that changes no bit) and hands the logits
+ * out in blocks: they are never held whole. options may be NULL. Returns what fn returned where that was not
+ * QN_OK. */
+QN_API qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
+                                 const qn_logits_options *options, qn_logits_fn *fn, void *user);
+
+/* "high", "fast", "exact". Static storage. */
+QN_API const char *qn_precision_name(qn_precision precision);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
