@@ -1,0 +1,36 @@
+/* A tensor as it lies in a file: what every reader of this folder gives. Views are borrowed: they live as
+ * long as the reader that gave them. Immutable, any thread. */
+#ifndef QN_FORMAT_TENSOR_VIEW_H
+#define QN_FORMAT_TENSOR_VIEW_H
+
+#include <quern/dtype.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/mmap.h"
+
+enum { QN_VIEW_DIMS_MAX = 8 };
+
+typedef struct {
+    const char *name; /* UTF-8, NUL-terminated, never empty */
+    /* 0: the file uses a type that quern does not compute with; then dtype, size_bytes and data mean nothing.
+     * The readers' `tensor` functions refuse such a tensor by name, `get` and `find` still show it. */
+    int supported;
+    qn_dtype dtype;
+    const char *type_name; /* as the file's format spells it: "Q4_K", "BF16", "F8_E4M3"; for messages */
+    int n_dims;            /* 0..8; 0 is a scalar with one element */
+    int64_t shape[QN_VIEW_DIMS_MAX]; /* slowest dimension first, as in NumPy, also for GGUF */
+    int64_t n_elements;
+    const void *data; /* little-endian, of any alignment: safetensors promises none */
+    size_t size_bytes;
+    const char *file;          /* path of the file that holds it, for messages */
+    const qn_mapping *mapping; /* NULL: the reader works on bytes in memory */
+} qn_tensor_view;
+
+/* Gives up the resident pages of bytes [offset, offset + n) of the tensor's data; cut to the tensor. Call it
+ * every few MiB behind packing, with rising offsets. */
+void qn_view_drop(const qn_tensor_view *v, size_t offset_bytes, size_t n_bytes);
+/* "[32000, 4096]" into text (cut when too long); returns text. */
+const char *qn_view_shape_text(const qn_tensor_view *v, char *text, size_t size);
+
+#endif
