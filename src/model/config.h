@@ -1,0 +1,116 @@
+/* What a model is, in numbers and switches: everything that the forward pass reads. Fields bear config.json's
+ * names; GGUF keys are mapped to the same names once, while reading. Whoever computes never asks which family
+ * a model is of: what differs between families is a field here, named after the idea, and a row of families.c
+ * says how the field is found. Invariant: a config that was read is whole and in range: sizes positive and
+ * bounded, heads divisible by their groups, rotary dimensions even, one qn_layer_config per layer. Immutable
+ * after reading: any thread. */
+#ifndef QN_MODEL_CONFIG_H
+#define QN_MODEL_CONFIG_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/source.h"
+
+typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_act;
+
+/* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
+enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
+
+/* Norm of queries and keys before they are rotated: of each head by itself (weight [head_dim]). */
+typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD } qn_qk_norm;
+
+/* What mixes positions in a layer. */
+typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
+
+typedef struct {
+    qn_layer_kind kind;
+    int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
+    int rope;                    /* index into rope[] */
+    int64_t num_key_value_heads; /* divides num_attention_heads */
+    int64_t head_dim;            /* of queries, keys and values */
+    int64_t intermediate_size;
+} qn_layer_config;
+
+typedef enum { QN_ROPE_DEFAULT, QN_ROPE_LINEAR, QN_ROPE_LLAMA3, QN_ROPE_YARN } qn_rope_type;
+
+/* Rotary embedding. Dimension pair i of the first rotary_dim dimensions of a head is turned by the angle
+ * position * inv_freq[i]; cos and sin are multiplied by attention_factor. */
+typedef struct {
+    qn_rope_type type;
+    double theta;
+    double factor;          /* stretch of the context; 1 for QN_ROPE_DEFAULT */
+    int64_t rotary_dim;     /* even, <= head_dim */
+    float attention_factor; /* 1 but for YaRN */
+    float *inv_freq; /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
+} qn_rope_config;
+
+/* Mixture of experts in place of the dense MLP. num_experts 0: there is none. */
+typedef struct {
+    int64_t num_experts, num_experts_per_tok, moe_intermediate_size;
+    int norm_topk_prob; /* 1: the weights of the chosen experts are scaled to sum to 1 */
+} qn_experts_config;
+
+enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
+
+struct qn_family;
+
+typedef struct {
+    const char *architecture;       /* the family as config.json calls it, "gemma3_text"; static storage */
+    int architecture_guessed;       /* 1: the files name none; it was recognised by its tensors */
+    const struct qn_family *family; /* for weights.c, which takes tensor names from it */
+
+    int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,
+        intermediate_size;
+    int64_t max_position_embeddings;
+    qn_layer_config *layers; /* [num_hidden_layers] */
+
+    /* Norms: x / sqrt(mean(x^2) + rms_norm_eps) * (norm_offset + weight). */
+    float rms_norm_eps;
+    float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
+    unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
+    qn_qk_norm qk_norm;
+
+    float embedding_scale;                                 /* multiplies embedding rows; 1: none */
+    float attention_scale;                                 /* scores = attention_scale * q.k */
+    float attn_logit_softcapping, final_logit_softcapping; /* x -> cap * tanh(x / cap); 0: none */
+    qn_hidden_act hidden_act;
+
+    qn_rope_config rope[QN_ROPE_SETS];
+    int n_rope;           /* sets in use */
+    int rope_interleaved; /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
+
+    /* 1: the files say that these vectors exist, so a missing one is an error. A bias that is in the file is
+     * used in any case. */
+    int attention_bias;        /* of q, k and v */
+    int attention_output_bias; /* of o */
+    int mlp_bias;
+    int tie_word_embeddings; /* what the files say; a head of its own in the files is used anyway: see
+                                weights.h */
+
+    qn_experts_config experts;
+
+    int32_t bos_token_id;              /* -1: none */
+    int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,
+                                          each once */
+    int n_stop_ids;
+    const char *const *stop_tokens; /* the family's end-of-turn tokens by text, NULL at the end; those that
+                                       are in the vocabulary as special tokens stop too */
+
+    int quant_bits; /* bits of most quantised weights, as the files declare them; 0: not quantised or not said
+                     */
+} qn_model_config;
+
+/* Reads the model's description: config.json and generation_config.json where there is one, else GGUF
+ * metadata (beside a GGUF file config.json wins). What they leave out follows from tensor shapes or from the
+ * family. *out owns arrays: free with qn_config_free. src is needed during the call only. QN_E_UNSUPPORTED:
+ * unknown architecture (the message lists the known ones), rope type or activation. QN_E_FORMAT: a field is
+ * missing, of the wrong type, out of range or at odds with another. Untouched on failure. */
+qn_status qn_config_read(qn_source *src, qn_model_config *out);
+/* Frees the arrays; the struct itself is the caller's. Accepts NULL and a zeroed config. */
+void qn_config_free(qn_model_config *c);
+
+/* "default", "llama3", ... Static storage. */
+const char *qn_rope_type_name(qn_rope_type type);
+
+#endif

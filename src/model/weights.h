@@ -1,0 +1,62 @@
+/* The tensors of a model by role: "queries of layer 3", whatever the file calls them. Names and shapes are a
+ * table of data; the source's kind and the family pick the column. Invariant: after open every tensor that
+ * the config requires is there and every tensor that is shown has the shape that the config implies, so
+ * whoever packs or computes checks no shape again. Views are borrowed from the source, which must outlive
+ * this object. Immutable after open: any thread. */
+#ifndef QN_MODEL_WEIGHTS_H
+#define QN_MODEL_WEIGHTS_H
+
+#include "base/status.h"
+#include "format/source.h"
+#include "model/config.h"
+
+/* Shapes: V vocab_size, H hidden_size, Q num_attention_heads * head_dim, K num_key_value_heads * head_dim, D
+ * head_dim, F intermediate_size; the last three and Q of the layer at hand. Matrices are [out, in]. */
+typedef enum {
+    QN_WEIGHT_EMBED,      /* [V, H] */
+    QN_WEIGHT_FINAL_NORM, /* [H] */
+    QN_WEIGHT_LM_HEAD,    /* [V, H]; never NULL: the embedding where the files have no head of their own */
+    QN_WEIGHT_MODEL_COUNT,
+    /* From here on one per layer. */
+    QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
+    QN_WEIGHT_Q,                                 /* [Q, H] */
+    QN_WEIGHT_K,                                 /* [K, H] */
+    QN_WEIGHT_V,                                 /* [K, H] */
+    QN_WEIGHT_O,                                 /* [H, Q] */
+    QN_WEIGHT_Q_BIAS,                            /* [Q] */
+    QN_WEIGHT_K_BIAS,                            /* [K] */
+    QN_WEIGHT_V_BIAS,                            /* [K] */
+    QN_WEIGHT_O_BIAS,                            /* [H] */
+    QN_WEIGHT_Q_NORM,                            /* [D] */
+    QN_WEIGHT_K_NORM,                            /* [D] */
+    QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
+    QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
+    QN_WEIGHT_GATE,                              /* [F, H] */
+    QN_WEIGHT_UP,                                /* [F, H] */
+    QN_WEIGHT_DOWN,                              /* [H, F] */
+    QN_WEIGHT_GATE_BIAS,                         /* [F] */
+    QN_WEIGHT_UP_BIAS,                           /* [F] */
+    QN_WEIGHT_DOWN_BIAS,                         /* [H] */
+    QN_WEIGHT_POST_FFN_NORM,                     /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_ROLE_COUNT
+} qn_weight_role;
+
+typedef struct qn_weights qn_weights;
+
+/* Finds all tensors that c requires or allows and checks their shapes. Both arguments must outlive *out (c
+ * for its dimensions). QN_E_FORMAT: a tensor is missing (message: file, name, expected shape) or has another
+ * shape (file, name, both shapes). QN_E_UNSUPPORTED: a tensor's type. */
+qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_weights **out);
+void qn_weights_close(qn_weights *w);
+
+/* layer: 0 for the roles of the whole model. NULL (without a message): the model has no such tensor.
+ * Borrowed. */
+const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, int64_t layer);
+/* 1: LM_HEAD is EMBED's own view, to be packed once. */
+int qn_weights_tied(const qn_weights *w);
+
+/* Decodes a tensor of one dimension (norms, biases) to f32: out[0..v->shape[0]). QN_E_FORMAT: more
+ * dimensions. QN_E_UNSUPPORTED: a type that has no decoder. */
+qn_status qn_weights_vector(const qn_tensor_view *v, float *out);
+
+#endif
