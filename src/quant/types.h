@@ -1,7 +1,7 @@
-/* Block formats: one row per type. A row of a matrix is cols / block_elements blocks; a block is block_bytes bytes.
- * Plain numeric types are rows too, with block_elements 1. Decoding follows the GGUF definitions (ggml-quants); f32
- * arithmetic, `d * q + m` style expressions rounded after each operation (no fused multiply-add).
- * Compute layouts are not known here (src/kernels). Any thread. */
+/* Block formats: one row per type. A row of a matrix is cols / block_elements blocks; a block is block_bytes
+ * bytes. Plain numeric types are rows too, with block_elements 1. Decoding follows the GGUF definitions
+ * (ggml-quants); f32 arithmetic, `d * q + m` style expressions rounded after each operation (no fused
+ * multiply-add). Compute layouts are not known here (src/kernels). Any thread. */
 #ifndef QN_QUANT_TYPES_H
 #define QN_QUANT_TYPES_H
 
@@ -13,9 +13,9 @@
 
 typedef struct {
     qn_dtype dtype;
-    const char *name;     /* "q4_k" */
-    int ggml_type;        /* number in GGUF files, -1: none */
-    const char *st_name;  /* name in safetensors headers ("BF16"), NULL: none */
+    const char *name;    /* "q4_k" */
+    int ggml_type;       /* number in GGUF files, -1: none */
+    const char *st_name; /* name in safetensors headers ("BF16"), NULL: none */
     int64_t block_elements;
     size_t block_bytes;
     /* Decodes n elements (a multiple of block_elements) to f32. NULL: not a type of weights (integers). */
@@ -26,8 +26,11 @@ typedef struct {
 const qn_type *qn_type_get(qn_dtype dtype);
 /* NULL: unknown. */
 const qn_type *qn_type_from_ggml(uint32_t ggml_type);
-/* The name ggml gives to a type number ("IQ2_XXS"), also for types that are not supported; NULL: no such number. */
+/* The name ggml gives to a type number ("IQ2_XXS"), also for types that are not supported; NULL: no such
+ * number. */
 const char *qn_ggml_type_name(uint32_t ggml_type);
+/* Block size of any type number that ggml gives a name; 0 and nothing written: no such number. */
+int qn_ggml_type_layout(uint32_t ggml_type, int64_t *block_elements, size_t *block_bytes);
 const qn_type *qn_type_from_safetensors(const char *name, size_t n);
 /* 1 for block types (block_elements > 1). */
 int qn_type_is_quantised(qn_dtype dtype);

@@ -1,0 +1,204 @@
+#include "quant/decode.h"
+
+#include <string.h>
+
+#include "quant/types.h"
+
+static inline uint16_t load16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint32_t load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline float load_f16(const uint8_t *p)
+{
+    return qn_f16_to_f32(load16(p));
+}
+
+void qn_decode_f16(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++) out[i] = load_f16(p + 2 * i);
+}
+
+void qn_decode_bf16(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++) out[i] = qn_bf16_to_f32(load16(p + 2 * i));
+}
+
+void qn_decode_f32(const void *blocks, int64_t n, float *out)
+{
+    if (n > 0) memcpy(out, blocks, (size_t)n * sizeof *out);
+}
+
+void qn_decode_f64(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++) {
+        double v;
+        memcpy(&v, p + 8 * i, sizeof v);
+        out[i] = (float)v;
+    }
+}
+
+/* The legacy types have blocks of 32. Of 16 bytes of nibbles, byte j holds element j low and element j + 16
+ * high; a fifth bit comes from bit j (or j + 16) of a 32-bit word. */
+
+/* f16 d | nibbles[16]; d * (q - 8) */
+void qn_decode_q4_0(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 18, out += 32) {
+        float d = load_f16(b);
+        const uint8_t *q = b + 2;
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)((q[j] & 15) - 8);
+            out[j + 16] = d * (float)((q[j] >> 4) - 8);
+        }
+    }
+}
+
+/* f16 d, m | nibbles[16]; d * q + m */
+void qn_decode_q4_1(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 20, out += 32) {
+        float d = load_f16(b), m = load_f16(b + 2);
+        const uint8_t *q = b + 4;
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)(q[j] & 15) + m;
+            out[j + 16] = d * (float)(q[j] >> 4) + m;
+        }
+    }
+}
+
+/* f16 d | u32 fifth bits | nibbles[16]; d * (q - 16) */
+void qn_decode_q5_0(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 22, out += 32) {
+        float d = load_f16(b);
+        uint32_t high = load32(b + 2);
+        const uint8_t *q = b + 6;
+        for (int j = 0; j < 16; j++) {
+            int low_q = (q[j] & 15) | (int)((high >> j) & 1) << 4;
+            int high_q = (q[j] >> 4) | (int)((high >> (j + 16)) & 1) << 4;
+            out[j] = d * (float)(low_q - 16);
+            out[j + 16] = d * (float)(high_q - 16);
+        }
+    }
+}
+
+/* f16 d, m | u32 fifth bits | nibbles[16]; d * q + m */
+void qn_decode_q5_1(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 24, out += 32) {
+        float d = load_f16(b), m = load_f16(b + 2);
+        uint32_t high = load32(b + 4);
+        const uint8_t *q = b + 8;
+        for (int j = 0; j < 16; j++) {
+            int low_q = (q[j] & 15) | (int)((high >> j) & 1) << 4;
+            int high_q = (q[j] >> 4) | (int)((high >> (j + 16)) & 1) << 4;
+            out[j] = d * (float)low_q + m;
+            out[j + 16] = d * (float)high_q + m;
+        }
+    }
+}
+
+/* f16 d | i8 q[32]; d * q */
+void qn_decode_q8_0(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 34, out += 32) {
+        float d = load_f16(b);
+        const int8_t *q = (const int8_t *)(b + 2);
+        for (int j = 0; j < 32; j++) out[j] = d * (float)q[j];
+    }
+}
+
+/* The K types have super-blocks of 256. Q4_K and Q5_K share 12 bytes that hold 8 scales and 8 minima of 6
+ * bits: numbers 0..3 in the low 6 bits of bytes 0..3 (scales) and 4..7 (minima); of numbers 4..7 the low
+ * nibbles are in bytes 8..11 (scale low, minimum high) and the top 2 bits above those of bytes 0..3 and 4..7.
+ */
+static inline void scale_and_min(const uint8_t *s, int i, int *scale, int *min)
+{
+    if (i < 4) {
+        *scale = s[i] & 63;
+        *min = s[i + 4] & 63;
+    } else {
+        *scale = (s[i + 4] & 15) | (s[i - 4] >> 6) << 4;
+        *min = (s[i + 4] >> 4) | (s[i] >> 6) << 4;
+    }
+}
+
+/* f16 d, dmin | scales[12] | nibbles[128]; (d * scale) * q - (dmin * min).
+ * Sub-blocks of 32: each 32 bytes of nibbles hold an even one low and the next, odd one high. */
+void qn_decode_q4_k(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 256, b += 144) {
+        float d = load_f16(b), dmin = load_f16(b + 2);
+        for (int k = 0; k < 8; k++, out += 32) {
+            int scale, min, shift = 4 * (k & 1);
+            scale_and_min(b + 4, k, &scale, &min);
+            float ds = d * (float)scale, m = dmin * (float)min;
+            const uint8_t *q = b + 16 + 32 * (k / 2);
+            for (int j = 0; j < 32; j++) out[j] = ds * (float)((q[j] >> shift) & 15) - m;
+        }
+    }
+}
+
+/* f16 d, dmin | scales[12] | fifth bits[32] | nibbles[128]; as Q4_K; bit k of byte j is the fifth of element
+ * j in sub-block k. */
+void qn_decode_q5_k(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 256, b += 176) {
+        float d = load_f16(b), dmin = load_f16(b + 2);
+        const uint8_t *high = b + 16;
+        for (int k = 0; k < 8; k++, out += 32) {
+            int scale, min, shift = 4 * (k & 1);
+            scale_and_min(b + 4, k, &scale, &min);
+            float ds = d * (float)scale, m = dmin * (float)min;
+            const uint8_t *q = b + 48 + 32 * (k / 2);
+            for (int j = 0; j < 32; j++) {
+                int v = ((q[j] >> shift) & 15) | ((high[j] >> k) & 1) << 4;
+                out[j] = ds * (float)v - m;
+            }
+        }
+    }
+}
+
+/* nibbles[128] | top bits[64] | i8 scales[16] | f16 d; (d * scale) * (q - 32). Halves of 128 elements: 64
+ * bytes of nibbles, 32 of top bits, 8 scales. Element 32 g + j of a half: nibble of byte j + 32 (g & 1), low
+ * for g < 2; bits 2g of top byte j; one scale per 16. */
+void qn_decode_q6_k(const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 256, b += 210) {
+        float d = load_f16(b + 208);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *top = b + 128 + 32 * half;
+            const int8_t *scales = (const int8_t *)(b + 192 + 8 * half);
+            for (int g = 0; g < 4; g++, out += 32) {
+                const uint8_t *low = b + 64 * half + 32 * (g & 1);
+                int shift = g < 2 ? 0 : 4;
+                float ds[2] = {d * (float)scales[2 * g], d * (float)scales[2 * g + 1]};
+                for (int j = 0; j < 32; j++) {
+                    int v = ((low[j] >> shift) & 15) | ((top[j] >> 2 * g) & 3) << 4;
+                    out[j] = ds[j / 16] * (float)(v - 32);
+                }
+            }
+        }
+    }
+}
