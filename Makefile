@@ -1,62 +1,123 @@
-# make [test|lint|asan|tsan|shake|fuzz|bench|clean]    V=1 shows commands; VARIANT=release|asan|tsan|shake
+# make                the library and ./quern              make asan | tsan | shake   tests under a checker (CONTRIBUTING.md)
+# make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
+# make test-cli       the command line (pytest)            make bench                 every program in bench/
+# make lint | format | clean                               V=1 shows commands, VARIANT= picks a build
 CC ?= cc
 VARIANT ?= release
+TIME ?= 60
 B := build/$(VARIANT)
 PKGS := jansson libpcre2-8 libutf8proc
+ifneq ($(V),1)
+Q := @
+endif
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+
+# What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
+ifneq ($(filter-out clean lint format,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes),yes)
+$(error The headers of jansson, PCRE2 and utf8proc are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libcmocka-dev)
+endif
+endif
+
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 CFLAGS += -std=c11 -g -Wall -Wextra -Werror -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -MMD -MP
 LDLIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 CLI_LDLIBS := -ledit
-ifeq ($(VARIANT),release)
-CFLAGS += -O3 -DNDEBUG
-else ifeq ($(VARIANT),asan)
-CFLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-LDFLAGS += -fsanitize=address,undefined
-else ifeq ($(VARIANT),tsan)
-CFLAGS += -O1 -fsanitize=thread
-LDFLAGS += -fsanitize=thread
-else ifeq ($(VARIANT),shake)
-CFLAGS += -O2 -DQN_SHAKE
-endif
-ifneq ($(V),1)
-Q := @
+CFLAGS.release := -O3 -DNDEBUG
+CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS.tsan := -O1 -fsanitize=thread
+CFLAGS.shake := -O2 -DQN_SHAKE
+CFLAGS.fuzz := -O1 -Wno-error -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+CFLAGS += $(CFLAGS.$(VARIANT))
+LDFLAGS += $(filter -fsanitize=%,$(CFLAGS.$(VARIANT)))
+ifeq ($(VARIANT),fuzz)
+CC := clang
+FUZZ_MAIN := -fsanitize=fuzzer
+else
+FUZZ_MAIN := $(B)/tests/replay.o
 endif
 
-SRC := $(shell find src -name '*.c')
+SRC := $(shell find src -name '*.c' | sort)
+ifeq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
+SRC := $(filter-out %_avx2.c %_avx512.c,$(SRC))
+endif
 LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/%,$(SRC))
 CLI_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/cli/%,$(SRC)))
 TEST_SRC := $(filter %_test.c,$(SRC)) $(wildcard tests/*_test.c)
+FUZZ_SRC := $(filter %_fuzz.c,$(SRC))
+SUPPORT_SRC := $(filter-out %_test.c tests/replay.c,$(wildcard tests/*.c))
 OBJ = $(patsubst %.c,$(B)/%.o,$(1))
+PROGRAM = $(patsubst %.c,$(B)/%,$(1))
+TESTS := $(call PROGRAM,$(TEST_SRC))
+FUZZERS := $(call PROGRAM,$(FUZZ_SRC))
+EXAMPLES := $(call PROGRAM,$(wildcard examples/*.c))
+BENCHES := $(call PROGRAM,$(wildcard bench/*.c))
 
 all: $(B)/quern
-	$(Q)ln -sf $(B)/quern quern
 
 $(B)/libquern.a: $(call OBJ,$(LIB_SRC))
+$(B)/libsupport.a: $(call OBJ,$(SUPPORT_SRC))
+$(B)/%.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLI_LDLIBS)
+	$(Q)[ $(VARIANT) != release ] || ln -sf $@ quern
 
-# The instruction sets: the suffix of a file picks its flags.
+# The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
 $(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
+$(B)/%_test.o $(B)/tests/%.o: CPPFLAGS += -I.
 
-$(B)/%.o: %.c
+$(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-$(B)/%_test: $(B)/%_test.o $(B)/libquern.a
+$(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(FUZZERS): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LDLIBS)
+$(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
-test: $(TESTS) all
-	$(Q)tests/run $(TESTS)
+test: $(TESTS) $(FUZZERS) $(EXAMPLES) all
+	$(Q)tests/run $(TESTS) $(FUZZERS) $(EXAMPLES)
 
+test-cli: all
+	$(Q)QUERN=$(B)/quern tests/run $(wildcard tests/test_*.py)
+
+asan shake:
+	$(Q)$(MAKE) --no-print-directory VARIANT=$@ test
+
+# ThreadSanitizer slows code tenfold: the programs whose names say that they are about threads, or all with TSAN_TESTS=%.
+TSAN_TESTS ?= %threads_test %pool_test %engine_test %scheduler_test %generate_test
+tsan:
+	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
+test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
+	$(Q)tests/run $^
+
+# What libFuzzer finds stays in build/fuzz/corpus; what is worth keeping is copied to tests/corpus by hand.
+fuzz:
+	$(Q)$(MAKE) --no-print-directory VARIANT=fuzz run-fuzz
+run-fuzz: $(FUZZERS)
+	$(Q)set -e; for f in $(FUZZERS); do n=$$(basename $$f _fuzz); mkdir -p $(B)/corpus/$$n tests/corpus/$$n; \
+	  echo "== $$n, $(TIME) s"; $$f -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=3000 -verbosity=0 -print_final_stats=1 \
+	  -artifact_prefix=$(B)/ $(B)/corpus/$$n tests/corpus/$$n; done
+
+bench: $(BENCHES) all
+	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
+lint:
+	$(Q)python3 tools/lint.py
+format:
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test clean
+.PHONY: all test test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
