@@ -1,0 +1,57 @@
+# Steps that tools/quickstart and tools/test share; sourced by them (bash). Each step does nothing when its work is done
+# already, says what it does, and ends the script with what failed and what to do about it.
+
+PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev"
+PACKAGES_FETCH="python3 python3-pip ca-certificates"
+PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format"
+
+say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
+fail() { # WHAT FAILED, WHAT TO DO
+    say "$1"
+    printf '  %s\n' "$2" >&2
+    exit 1
+}
+
+# need_packages PACKAGE...: installs those that are missing, through apt-get.
+need_packages() {
+    local missing=() p log
+    command -v dpkg-query >/dev/null || {
+        say "this is no Debian: the packages are not checked. What would be installed there: $*"
+        return 0
+    }
+    for p in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    local root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || fail "these packages are missing, and there is no sudo: ${missing[*]}" \
+            "As root: apt-get install ${missing[*]}"
+        root=(sudo)
+    fi
+    say "installing packages: ${missing[*]}"
+    log=$(mktemp)
+    "${root[@]}" apt-get update -q >"$log" 2>&1 || {
+        tail -n 5 "$log" >&2
+        say "apt-get update failed; going on with the package lists that are here"
+    }
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        "${missing[@]}" >"$log" 2>&1 </dev/null || {
+        tail -n 15 "$log" >&2
+        fail "apt-get install failed" "Run it by hand, mend what it says, and start $0 again: apt-get install ${missing[*]}"
+    }
+    rm -f "$log"
+}
+
+# build [TARGET...]: make, quiet when all goes well.
+build() {
+    local log
+    make -q "$@" >/dev/null 2>&1 && return 0
+    say "building quern"
+    log=$(mktemp)
+    make "$@" >"$log" 2>&1 || {
+        tail -n 30 "$log" >&2
+        fail "make $* failed" "The lines above say where. A compiler of the last ten years and the packages of README.md are needed."
+    }
+    rm -f "$log"
+}
