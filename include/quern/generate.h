@@ -57,8 +57,8 @@ typedef struct {
     int32_t top_k;        /* 0: off */
     float repeat_penalty; /* > 0; 0 or 1: off. Over the distinct tokens of this row's prompt and output */
     uint64_t seed;        /* 0: a fresh one, reported by qn_generation_get_stats */
-    const qn_sampler_step
-        *sampler_order; /* n_sampler_order distinct steps; a step left out is off. NULL: default order */
+    /* n_sampler_order distinct steps; a step left out is off. NULL: the default order. */
+    const qn_sampler_step *sampler_order;
     size_t n_sampler_order;
     const char *const *stop_strings; /* UTF-8, none empty */
     size_t n_stop_strings;

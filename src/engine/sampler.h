@@ -1,0 +1,39 @@
+/* The sampler of one sequence: from logits to the next token id, by a chain of steps in a configurable order.
+ *
+ * Definitions. Repetition penalty r: for each distinct token of the history, logit * r if negative, else
+ * logit / r. top_p p: in falling order (the lower id first on a tie) a token stays if the mass above it is
+ * less than p, the best always. min_p m: a token stays if its probability is at least m times the best's.
+ * top_k k: the k largest stay, and what equals the k-th. Temperature t: logits / t. Every filter sees the
+ * softmax of what the one before left. Temperature 0 is greedy, whatever the order: the largest logit after
+ * the penalty, the lower id on a tie. A draw depends on logits, history, options, seed and position alone.
+ * Nothing is allocated after qn_sampler_new. One thread at a time. */
+#ifndef QN_ENGINE_SAMPLER_H
+#define QN_ENGINE_SAMPLER_H
+
+#include <quern/generate.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct qn_sampler qn_sampler;
+
+/* QN_E_ARG names the sampling field of o that is out of range, and the value. */
+qn_status qn_sampler_check(const qn_generate_options *o);
+/* Reads the sampling fields of o, o->seed as it is. *out is owned by the caller. */
+qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out);
+void qn_sampler_free(qn_sampler *s);
+/* Adds ids to the history: the prompt once, then every token of the sequence. QN_E_ARG: an id outside the
+ * vocabulary; those before it were added. */
+qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);
+/* The token for `position` from logits [n_vocab]; -inf masks a token. It is not added to the history.
+ * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. */
+qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, int32_t *id);
+/* The distribution that draw picks from: probabilities [n_vocab], exactly 0 where a step removed the token.
+ * Greedy: 1 at one token. Statuses as draw. */
+qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, float *probabilities);
+/* A seed from the system's randomness, never 0. */
+uint64_t qn_sampler_fresh_seed(void);
+/* "top_p" -> QN_SAMPLER_TOP_P; 0 when the name is unknown. */
+int qn_sampler_step_from_name(const char *name, qn_sampler_step *out);
+
+#endif

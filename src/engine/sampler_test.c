@@ -1,0 +1,347 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "engine/sampler.h"
+
+static char *read_fixture(const char *name, size_t *n)
+{
+    char path[4096];
+    const char *root = getenv("QUERN_FIXTURES");
+    snprintf(path, sizeof path, "%s/ops/%s", root ? root : "../shared/fixtures", name);
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        print_message("no fixtures: %s is missing (QUERN_FIXTURES names their folder)\n", path);
+        skip();
+    }
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = qn_alloc(*n);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *n, f), *n);
+    fclose(f);
+    return bytes;
+}
+
+/* An F32 vector of a safetensors file. */
+static const float *get_vector(const json_t *header, const char *data, const char *name, int64_t *n)
+{
+    const json_t *tensor = json_object_get(header, name);
+    assert_non_null(tensor);
+    *n = json_integer_value(json_array_get(json_object_get(tensor, "shape"), 0));
+    return (const float *)(const void *)(data + json_integer_value(json_array_get(
+                                                    json_object_get(tensor, "data_offsets"), 0)));
+}
+
+static float get_number(const json_t *options, const char *name, float otherwise)
+{
+    const json_t *value = json_object_get(options, name);
+    return value ? (float)json_number_value(value) : otherwise;
+}
+
+static void test_fixtures(void **state)
+{
+    size_t n_text, n_bytes;
+    char *text = read_fixture("samplers.json", &n_text),
+         *bytes = read_fixture("samplers.safetensors", &n_bytes);
+    uint64_t n_header;
+    json_t *index, *header;
+    memcpy(&n_header, bytes, sizeof n_header);
+    assert_int_equal(qn_json_parse("samplers.json", text, n_text, &index), QN_OK);
+    assert_int_equal(qn_json_parse("samplers.safetensors", bytes + 8, n_header, &header), QN_OK);
+    const char *data = bytes + 8 + n_header, *order_name;
+    json_t *steps, *c, *element;
+    size_t i, j, n_checked = 0;
+    double worst = 0;
+    json_object_foreach(json_object_get(index, "orders"), order_name, steps)
+    {
+        qn_sampler_step order[QN_SAMPLER_COUNT];
+        json_array_foreach(steps, i, element)
+        {
+            const char *name = json_string_value(element);
+            if (strcmp(name, "repetition_penalty") == 0) name = "repeat_penalty";
+            assert_true(qn_sampler_step_from_name(name, &order[i]));
+        }
+        json_array_foreach(json_object_get(index, "cases"), i, c)
+        {
+            const json_t *o = json_object_get(c, "options");
+            int64_t n, n_want;
+            const float *logits =
+                get_vector(header, data, json_string_value(json_object_get(c, "logits")), &n);
+            const float *want =
+                get_vector(header, data, json_string_value(json_object_get(c, order_name)), &n_want);
+            assert_int_equal(n, n_want);
+            qn_generate_options options = {
+                .temperature = get_number(o, "temperature", 1),
+                .top_p = get_number(o, "top_p", 0),
+                .min_p = get_number(o, "min_p", 0),
+                .top_k = (int32_t)get_number(o, "top_k", 0),
+                .repeat_penalty = get_number(o, "repetition_penalty", 0),
+                .sampler_order = order,
+                .n_sampler_order = json_array_size(steps),
+            };
+            qn_sampler *s = NULL;
+            assert_int_equal(qn_sampler_new(&options, n, &s), QN_OK);
+            json_array_foreach(json_object_get(c, "context"), j, element)
+            {
+                int32_t id = (int32_t)json_integer_value(element);
+                assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
+            }
+            float *got = qn_alloc_array((size_t)n, sizeof *got);
+            assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+            for (int64_t k = 0; k < n; k++) {
+                if (want[k] == 0) assert_true(got[k] == 0);
+                worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
+            }
+            n_checked++;
+            qn_free(got);
+            qn_sampler_free(s);
+        }
+    }
+    print_message("%zu distributions, largest difference %.2g\n", n_checked, worst);
+    assert_true(n_checked > 0 && worst <= 1e-6);
+    json_decref(index);
+    json_decref(header);
+    qn_free(text);
+    qn_free(bytes);
+}
+
+static void fill_logits(float *x, int64_t n, float spread, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double a = qn_random_unit(seed, (uint64_t)(2 * i)), b = qn_random_unit(seed, (uint64_t)(2 * i + 1));
+        x[i] = spread * (float)(sqrt(-2 * log(1 - a)) * cos(6.283185307179586 * b));
+    }
+}
+
+/* The definitions of the header, written down with a full sort in float64. */
+typedef struct {
+    double v;
+    int32_t id;
+} entry;
+
+static int falling(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->v != y->v) return x->v < y->v ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void test_against_full_sort(void **state)
+{
+    enum { N = 20011 };
+    static float logits[N], got[N];
+    static entry all[N];
+    static double want[N];
+    const qn_generate_options grid[] = {
+        {.temperature = 1, .top_p = 0.95f},
+        {.temperature = 0.7f, .top_p = 0.95f, .min_p = 0.01f, .top_k = 40},
+        {.temperature = 1.3f, .top_k = 1000},
+        {.temperature = 1, .top_p = 0.999f},
+        {.temperature = 1, .top_k = N - 1},
+    };
+    for (uint64_t round = 0; round < 20; round++) {
+        fill_logits(logits, N, (float)(round % 4 + 1) * 0.9f, round);
+        for (size_t g = 0; g < sizeof grid / sizeof *grid; g++) {
+            const qn_generate_options *o = &grid[g];
+            int64_t n = N, kept = 0;
+            double total = 0, above = 0;
+            for (int32_t i = 0; i < N; i++) all[i] = (entry){(double)logits[i], i};
+            qsort(all, N, sizeof *all, falling);
+            for (int64_t i = 0; i < n; i++) total += exp(all[i].v - all[0].v);
+            for (; o->top_p > 0 && kept < n && above < (double)o->top_p * total; kept++)
+                above += exp(all[kept].v - all[0].v);
+            if (o->top_p > 0) n = kept;
+            if (o->min_p > 0)
+                while (exp(all[n - 1].v - all[0].v) < (double)o->min_p) n--;
+            if (o->top_k > 0 && n > o->top_k) n = o->top_k;
+            total = 0;
+            for (int64_t i = 0; i < n; i++) total += exp((all[i].v - all[0].v) / (double)o->temperature);
+            memset(want, 0, sizeof want);
+            for (int64_t i = 0; i < n; i++)
+                want[all[i].id] = exp((all[i].v - all[0].v) / (double)o->temperature) / total;
+            qn_sampler *s = NULL;
+            assert_int_equal(qn_sampler_new(o, N, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+            for (int64_t i = 0; i < N; i++) assert_true(fabs((double)got[i] - want[i]) < 1e-6);
+            qn_sampler_free(s);
+        }
+    }
+}
+
+static void test_greedy(void **state)
+{
+    float logits[40] = {0}, p[40];
+    int32_t id = -1;
+    logits[7] = logits[33] = 3;
+    qn_generate_options o = {.top_k = 5, .top_p = 0.5f};
+    qn_sampler *s = NULL;
+    assert_int_equal(qn_sampler_new(&o, 40, &s), QN_OK);
+    assert_int_equal(qn_sampler_draw(s, logits, 0, &id), QN_OK);
+    assert_int_equal(id, 7);
+    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    for (int i = 0; i < 40; i++) assert_true(p[i] == (i == 7));
+    qn_sampler_free(s);
+
+    o = (qn_generate_options){.repeat_penalty = 1.5f};
+    assert_int_equal(qn_sampler_new(&o, 40, &s), QN_OK);
+    assert_int_equal(qn_sampler_accept(s, (int32_t[]){7, 7, 1}, 3), QN_OK);
+    assert_int_equal(qn_sampler_draw(s, logits, 0, &id), QN_OK);
+    assert_int_equal(id, 33);
+    assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
+    assert_int_equal(qn_sampler_draw(s, logits, 1, &id), QN_OK);
+    assert_int_equal(id, 7); /* both are 2 now */
+    qn_sampler_free(s);
+}
+
+static void test_draws(void **state)
+{
+    enum { N = 50, DRAWS = 40000 };
+    float logits[N], p[N];
+    int count[N] = {0};
+    fill_logits(logits, N, 1.5f, 3);
+    logits[4] = -INFINITY;
+    qn_generate_options o = {.temperature = 0.9f, .top_p = 0.9f, .seed = 11};
+    qn_sampler *s = NULL, *other = NULL;
+    assert_int_equal(qn_sampler_new(&o, N, &s), QN_OK);
+    assert_int_equal(qn_sampler_new(&o, N, &other), QN_OK);
+    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    for (int64_t i = 0; i < DRAWS; i++) {
+        int32_t id, again;
+        assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
+        count[id]++;
+        if (i % 100 == 0) { /* out of order, on another sampler */
+            assert_int_equal(qn_sampler_draw(other, logits, DRAWS - i, &again), QN_OK);
+            assert_int_equal(qn_sampler_draw(other, logits, i, &again), QN_OK);
+            assert_int_equal(id, again);
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        double mean = (double)p[i] * DRAWS, spread = sqrt(mean * (1 - (double)p[i]));
+        assert_true(fabs(count[i] - mean) <= 5 * spread);
+    }
+    assert_int_equal(count[4], 0);
+    qn_sampler_free(s);
+    qn_sampler_free(other);
+}
+
+static void test_extremes(void **state)
+{
+    float logits[20], p[20];
+    int32_t id;
+    const float temperatures[] = {0, 1e-40f, 1e-7f, 1, 1000};
+    for (size_t t = 0; t < sizeof temperatures / sizeof *temperatures; t++) {
+        qn_generate_options o = {
+            .temperature = temperatures[t], .top_p = 0.9f, .top_k = 3, .min_p = 0.1f, .repeat_penalty = 2};
+        qn_sampler *s = NULL;
+        assert_int_equal(qn_sampler_new(&o, 20, &s), QN_OK);
+        for (int i = 0; i < 20; i++) logits[i] = i == 9 ? 3e38f : -INFINITY;
+        assert_int_equal(qn_sampler_draw(s, logits, 5, &id), QN_OK);
+        assert_int_equal(id, 9);
+        for (int i = 0; i < 20; i++) logits[i] = 0; /* all equal */
+        assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+        double sum = 0;
+        for (int i = 0; i < 20; i++) sum += (double)p[i];
+        assert_true(fabs(sum - 1) < 1e-5);
+        const float bad[] = {NAN, INFINITY};
+        for (int i = 0; i < 2; i++) {
+            logits[17] = bad[i];
+            assert_int_equal(qn_sampler_draw(s, logits, 5, &id), QN_E_INTERNAL);
+        }
+        for (int i = 0; i < 20; i++) logits[i] = -INFINITY;
+        assert_int_equal(qn_sampler_draw(s, logits, 5, &id), QN_E_INTERNAL);
+        assert_int_equal(qn_sampler_accept(s, (int32_t[]){20}, 1), QN_E_ARG);
+        assert_int_equal(qn_sampler_accept(s, (int32_t[]){-1}, 1), QN_E_ARG);
+        qn_sampler_free(s);
+    }
+}
+
+static void test_options(void **state)
+{
+    const qn_sampler_step twice[] = {QN_SAMPLER_TOP_K, QN_SAMPLER_TOP_K};
+    const struct {
+        qn_generate_options o;
+        const char *message;
+    } cases[] = {
+        {{.temperature = NAN}, "temperature: nan is not in the range 0 to 1000"},
+        {{.temperature = -1}, "temperature: -1 is not in the range 0 to 1000"},
+        {{.top_p = 1.5f}, "top_p: 1.5 is not in the range 0 to 1"},
+        {{.min_p = -0.5f}, "min_p: -0.5 is not in the range 0 to 1"},
+        {{.top_k = -1}, "top_k: -1 is not in the range 0 to 2.14748e+09"},
+        {{.repeat_penalty = INFINITY}, "repeat_penalty: inf is not in the range 0.01 to 100"},
+        {{.sampler_order = twice, .n_sampler_order = 2}, "sampler_order: top_k appears twice"},
+    };
+    qn_sampler *s = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(qn_sampler_new(&cases[i].o, 10, &s), QN_E_ARG);
+        assert_string_equal(qn_last_error(), cases[i].message);
+    }
+    assert_null(s);
+    assert_true(qn_sampler_fresh_seed() != 0);
+}
+
+static void test_no_allocation_per_token(void **state)
+{
+    enum { N = 1000 };
+    float logits[N];
+    int32_t id;
+    fill_logits(logits, N, 2, 1);
+    qn_generate_options o = {
+        .temperature = 1, .top_p = 0.9f, .top_k = 50, .min_p = 0.01f, .repeat_penalty = 1.1f};
+    qn_sampler *s = NULL;
+    assert_int_equal(qn_sampler_new(&o, N, &s), QN_OK);
+    int64_t before = qn_mem_allocations();
+    for (int64_t i = 0; i < 100; i++) {
+        assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
+        assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
+    }
+    assert_int_equal(qn_mem_allocations(), before);
+    qn_sampler_free(s);
+}
+
+static void test_allocation_failures(void **state)
+{
+    int64_t before = qn_mem_live_blocks();
+    qn_generate_options o = {.temperature = 1, .repeat_penalty = 1.1f};
+    for (int64_t n = 1;; n++) {
+        assert_true(n < 2000);
+        qn_sampler *s = NULL;
+        qn_mem_fail_nth(n);
+        qn_status status = qn_sampler_new(&o, 100, &s);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) {
+            qn_sampler_free(s);
+            break;
+        }
+        assert_int_equal(status, QN_E_NOMEM);
+        assert_null(s);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    assert_int_equal(qn_mem_live_blocks(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_against_full_sort),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_no_allocation_per_token),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
