@@ -14,10 +14,16 @@
 extern "C" {
 #endif
 
+/* Set by qn_generation_cancel; a backend looks at it at least once per token and prefill chunk, and every 50
+ * ms while it waits. Lives as long as the generation. */
+typedef struct qn_cancel qn_cancel;
+QN_API int qn_cancel_is_set(const qn_cancel *cancel);
+
 /* `model` and `generation` are the backend's own objects. Arguments are those of the public function of the
- * same name, options never NULL; pointers are checked. Calls on one model may come from several threads at
- * once; calls on one generation, cancel excepted, come one at a time, and close is the last. All generations
- * are closed before their model. */
+ * same name, checked: options are never NULL; a seed is never 0; of a prompt exactly one of text (with
+ * text_bytes), rows and messages_json is there, a chat given as messages arrives as messages_json. Calls on
+ * one model may come from several threads at once; calls on one generation come one at a time, none after its
+ * last end event but get_stats and close. All generations are closed before their model. */
 typedef struct {
     const char *name;
     qn_status (*open)(const char *path, const qn_model_options *options, void **model);
@@ -33,11 +39,11 @@ typedef struct {
     qn_status (*decode)(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                         char **text, size_t *n_bytes);
     int (*is_stop_id)(void *model, int32_t id);
-    qn_status (*render)(void *model, const qn_prompt *prompt, char **text, int32_t **ids, int64_t *n_ids);
+    qn_status (*chat_render)(void *model, const qn_prompt *prompt, char **text, int32_t **ids,
+                             int64_t *n_ids);
     qn_status (*generation_open)(void *model, const qn_prompt *prompt, const qn_generate_options *options,
-                                 void **generation);
+                                 const qn_cancel *cancel, void **generation);
     qn_status (*generation_next)(void *generation, qn_token *out);
-    void (*generation_cancel)(void *generation); /* async-signal-safe */
     qn_status (*generation_get_stats)(void *generation, qn_generation_stats *out);
     void (*generation_close)(void *generation);
 } qn_backend;

@@ -1,0 +1,43 @@
+/* The public handles: a qn_model and a qn_generation are thin shells around a backend's own objects.
+ *
+ * Invariant: a generation is in its model's list exactly while it has a backend object. Closing the model
+ * takes the objects out of the generations, which then report QN_E_CLOSED. Lock order: a generation's `busy`,
+ * then its model's `lock`. */
+#ifndef QN_BACKEND_HANDLES_H
+#define QN_BACKEND_HANDLES_H
+
+#include <pthread.h>
+#include <quern/backend.h>
+#include <stdatomic.h>
+
+struct qn_cancel {
+    atomic_int set;
+};
+
+struct qn_model {
+    const qn_backend *backend;
+    void *object;
+    pthread_mutex_t lock; /* guards the list and the generations' references */
+    qn_generation *generations;
+};
+
+struct qn_generation {
+    qn_cancel cancel;
+    pthread_mutex_t busy; /* held during a call on the generation */
+    qn_model *model;      /* NULL: the model was closed */
+    void *object;         /* the backend's; NULL with model */
+    qn_generation *previous, *next;
+    atomic_int references; /* the user's, and that of a model which is being closed */
+    int64_t n_open;        /* rows that have not ended */
+    int64_t last_row;      /* whose end event came last, with its reason */
+    qn_end last_end;
+};
+
+/* Ends the generations of a model that is being closed. */
+void qn_generations_end_all(qn_model *model);
+/* "the backend mlx_lm does not offer classify". */
+qn_status qn_backend_fail_missing(const qn_backend *backend, const char *what);
+/* Lists the registered names, separated by ", ". */
+void qn_backend_list_names(char *out, size_t size_bytes);
+
+#endif

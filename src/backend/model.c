@@ -1,0 +1,157 @@
+/* The public functions of model.h and tokenizer.h: argument checks, then the backend. */
+#include <quern/quern.h>
+#include <string.h>
+
+#include "backend/handles.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+const char *qn_precision_name(qn_precision precision)
+{
+    switch (precision) {
+    case QN_PRECISION_HIGH:
+        return "high";
+    case QN_PRECISION_FAST:
+        return "fast";
+    case QN_PRECISION_EXACT:
+        return "exact";
+    }
+    return "unknown precision";
+}
+
+static qn_status check_options(const qn_model_options *o)
+{
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } fields[] = {
+        {"n_threads", o->n_threads, 1024},
+        {"context_size", o->context_size, INT32_MAX},
+        {"parallel_slots", o->parallel_slots, 1024},
+        {"prefill_chunk", o->prefill_chunk, INT32_MAX},
+        {"precision", (int64_t)o->precision, QN_PRECISION_EXACT},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].value < 0 || fields[i].value > fields[i].most)
+            return qn_fail(QN_E_ARG, "%s: %lld is not in the range 0 to %lld", fields[i].name,
+                           (long long)fields[i].value, (long long)fields[i].most);
+    }
+    return QN_OK;
+}
+
+qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out)
+{
+    const qn_model_options defaults = {0};
+    if (!path || !out) return qn_fail(QN_E_ARG, "qn_model_open: path and out are needed");
+    if (!options) options = &defaults;
+    QN_TRY(check_options(options));
+    const qn_backend *backend = qn_backend_get(options->backend);
+    if (!backend) {
+        char names[256];
+        qn_backend_list_names(names, sizeof names);
+        return qn_fail(QN_E_NOT_FOUND, "no backend named %s; there are: %s", options->backend, names);
+    }
+    qn_model *model = qn_calloc(1, sizeof *model);
+    if (!model) return QN_E_NOMEM;
+    model->backend = backend;
+    qn_status status = backend->open(path, options, &model->object);
+    if (status != QN_OK) {
+        qn_free(model);
+        return status;
+    }
+    pthread_mutex_init(&model->lock, NULL);
+    *out = model;
+    return QN_OK;
+}
+
+void qn_model_close(qn_model **model)
+{
+    if (!model || !*model) return;
+    qn_model *m = *model;
+    *model = NULL;
+    qn_generations_end_all(m);
+    m->backend->close(m->object);
+    pthread_mutex_destroy(&m->lock);
+    qn_free(m);
+}
+
+static qn_status check_handle(const qn_model *model, const void *out, const char *function)
+{
+    if (!model) return qn_fail(QN_E_ARG, "%s: the model is NULL", function);
+    if (!out) return qn_fail(QN_E_ARG, "%s: nowhere to put the result", function);
+    return QN_OK;
+}
+
+qn_status qn_model_get_info(const qn_model *model, qn_model_info *out)
+{
+    QN_TRY(check_handle(model, out, "qn_model_get_info"));
+    if (!model->backend->get_info) return qn_backend_fail_missing(model->backend, "info");
+    return model->backend->get_info(model->object, out);
+}
+
+qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out)
+{
+    QN_TRY(check_handle(model, out, "qn_model_get_metrics"));
+    if (!model->backend->get_metrics) return qn_backend_fail_missing(model->backend, "metrics");
+    return model->backend->get_metrics(model->object, out);
+}
+
+qn_status qn_model_get_memory(const qn_model *model, qn_memory *out)
+{
+    QN_TRY(check_handle(model, out, "qn_model_get_memory"));
+    if (!model->backend->get_memory) return qn_backend_fail_missing(model->backend, "memory figures");
+    return model->backend->get_memory(model->object, out);
+}
+
+qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+{
+    size_t old = 0;
+    QN_TRY(check_handle(model, &old, "qn_model_set_memory_limit"));
+    if (!model->backend->set_memory_limit) return qn_backend_fail_missing(model->backend, "a memory limit");
+    QN_TRY(model->backend->set_memory_limit(model->object, limit_bytes, &old));
+    if (old_bytes) *old_bytes = old;
+    return QN_OK;
+}
+
+qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
+                          const qn_logits_options *options, qn_logits_fn *fn, void *user)
+{
+    const qn_logits_options defaults = {0};
+    QN_TRY(check_handle(model, rows, "qn_model_logits"));
+    if (!fn || n_rows < 1) return qn_fail(QN_E_ARG, "qn_model_logits: no rows, or no function to take them");
+    for (int64_t i = 0; i < n_rows; i++)
+        if (!rows[i].ids || rows[i].n_ids < 1)
+            return qn_fail(QN_E_ARG, "row %lld has no token ids", (long long)i);
+    if (!model->backend->logits) return qn_backend_fail_missing(model->backend, "logits");
+    return model->backend->logits(model->object, rows, n_rows, options ? options : &defaults, fn, user);
+}
+
+qn_status qn_model_encode(const qn_model *model, const char *text, size_t n_bytes,
+                          const qn_encode_options *options, int32_t **ids, int64_t *n_ids)
+{
+    const qn_encode_options defaults = {0};
+    QN_TRY(check_handle(model, ids, "qn_model_encode"));
+    if (!n_ids || (!text && n_bytes)) return qn_fail(QN_E_ARG, "qn_model_encode: text or n_ids is NULL");
+    size_t valid = qn_utf8_valid_prefix(text, n_bytes);
+    if (valid != n_bytes) return qn_fail(QN_E_FORMAT, "the text is not valid UTF-8 at byte %zu", valid);
+    if (!model->backend->encode) return qn_backend_fail_missing(model->backend, "encoding");
+    return model->backend->encode(model->object, text ? text : "", n_bytes, options ? options : &defaults,
+                                  ids, n_ids);
+}
+
+qn_status qn_model_decode(const qn_model *model, const int32_t *ids, int64_t n_ids,
+                          const qn_decode_options *options, char **text, size_t *n_bytes)
+{
+    const qn_decode_options defaults = {0};
+    size_t ignored;
+    QN_TRY(check_handle(model, text, "qn_model_decode"));
+    if (n_ids < 0 || (!ids && n_ids)) return qn_fail(QN_E_ARG, "qn_model_decode: no ids");
+    if (!model->backend->decode) return qn_backend_fail_missing(model->backend, "decoding");
+    return model->backend->decode(model->object, ids, n_ids, options ? options : &defaults, text,
+                                  n_bytes ? n_bytes : &ignored);
+}
+
+int qn_model_is_stop_id(const qn_model *model, int32_t id)
+{
+    return model && model->backend->is_stop_id && model->backend->is_stop_id(model->object, id);
+}
