@@ -70,10 +70,11 @@ def say(path, line, text):
 
 def tracked_files():
     """Files of the tree that git knows or would take, relative to the root."""
-    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True,
-                         text=True)
-    names = out.stdout.split("\n") if out.returncode == 0 else []
-    if not names:  # a source archive without git
+    names = []
+    if shutil.which("git"):
+        names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True,
+                               text=True).stdout.split("\n")
+    if not any(names):  # a source archive, or a machine without git
         for folder, folders, files in os.walk(ROOT):
             folders[:] = [f for f in folders if not f.startswith(".") and f != "build"]
             names += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
