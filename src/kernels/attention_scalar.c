@@ -1,0 +1,16 @@
+/* The scalar set of attention and of the small f32 product, which share one micro-kernel. */
+#include "kernels/vec_scalar.h"
+
+#include "kernels/vector.h"
+
+#include "kernels/attention.body.h"
+#include "kernels/gemm.body.h"
+#include "kernels/math.body.h"
+#include "kernels/tile.body.h"
+
+void qn_kernels_fill_attention_scalar(qn_kernels *k)
+{
+    k->kv_write = kv_write;
+    k->attend = attend;
+    k->gemm_f32 = gemm_f32;
+}

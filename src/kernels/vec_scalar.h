@@ -1,0 +1,331 @@
+/* 16 floats as one value, in portable C: four vectors of 4, which every 64-bit chip has in hardware.
+ *
+ * All sets offer the same names (vec_avx2.h, vec_avx512.h), so that a loop is written once in a .body.h. A vf
+ * has 16 lanes on every set: lane i of a reduction holds the elements whose index is i modulo 16, whatever
+ * the machine's registers. Here v_fma rounds twice (multiply, then add); in the other sets once. v_max(a, b)
+ * is a > b ? a : b and v_min(a, b) is a < b ? a : b, so b is the answer when one of them is NaN. */
+#ifndef QN_KERNELS_VEC_SCALAR_H
+#define QN_KERNELS_VEC_SCALAR_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef float v_f4 __attribute__((vector_size(16)));
+typedef int32_t v_i4 __attribute__((vector_size(16)));
+typedef struct {
+    v_f4 a, b, c, d;
+} vf;
+typedef struct {
+    v_i4 a, b, c, d;
+} vm; /* per lane all ones (chosen) or zero */
+
+/* Rows of the matrix micro-kernel (tile.body.h), pairs of row and head in one pass of attention. */
+enum { V_TILE_ROWS = 2, V_ATTN_PAIRS = 32 };
+
+/* Vectors per tile of so many rows: as many sums as the registers hold, to hide the latency of a
+ * multiply-add. */
+static inline int v_tile_vecs(int rows)
+{
+    return rows > 1 ? 1 : 2;
+}
+
+static inline vf v_set1(float x)
+{
+    v_f4 q = {x, x, x, x};
+    return (vf){q, q, q, q};
+}
+
+static inline vf v_load(const float *p)
+{
+    vf r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+
+static inline void v_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+/* The first n (0..16) lanes; the others are 0. */
+static inline vf v_load_n(const float *p, int n)
+{
+    float lanes[16] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof *p);
+    return v_load(lanes);
+}
+
+static inline void v_store_n(float *p, vf x, int n)
+{
+    memcpy(p, &x, (size_t)n * sizeof *p);
+}
+
+static inline vf v_add(vf x, vf y)
+{
+    return (vf){x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d};
+}
+
+static inline vf v_sub(vf x, vf y)
+{
+    return (vf){x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d};
+}
+
+static inline vf v_mul(vf x, vf y)
+{
+    return (vf){x.a * y.a, x.b * y.b, x.c * y.c, x.d * y.d};
+}
+
+static inline vf v_div(vf x, vf y)
+{
+    return (vf){x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d};
+}
+
+/* x * y + z */
+static inline vf v_fma(vf x, vf y, vf z)
+{
+    return v_add(v_mul(x, y), z);
+}
+
+/* z - x * y */
+static inline vf v_fnma(vf x, vf y, vf z)
+{
+    return v_sub(z, v_mul(x, y));
+}
+
+static inline vf v_sqrt(vf x)
+{
+    float lanes[16];
+    v_store(lanes, x);
+    for (int i = 0; i < 16; i++) lanes[i] = sqrtf(lanes[i]);
+    return v_load(lanes);
+}
+
+static inline vm v_lt(vf x, vf y)
+{
+    return (vm){x.a < y.a, x.b < y.b, x.c < y.c, x.d < y.d};
+}
+
+static inline vm v_eq(vf x, vf y)
+{
+    return (vm){x.a == y.a, x.b == y.b, x.c == y.c, x.d == y.d};
+}
+
+static inline vm v_is_nan(vf x)
+{
+    return (vm){x.a != x.a, x.b != x.b, x.c != x.c, x.d != x.d};
+}
+
+/* Lanes [begin, end). */
+static inline vm v_lanes(int begin, int end)
+{
+    v_i4 i = {0, 1, 2, 3};
+    v_i4 lo = {begin, begin, begin, begin}, hi = {end, end, end, end};
+    return (vm){(i >= lo) & (i < hi), (i + 4 >= lo) & (i + 4 < hi), (i + 8 >= lo) & (i + 8 < hi),
+                (i + 12 >= lo) & (i + 12 < hi)};
+}
+
+static inline vm v_or(vm x, vm y)
+{
+    return (vm){x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d};
+}
+
+static inline vm v_not(vm x)
+{
+    return (vm){~x.a, ~x.b, ~x.c, ~x.d};
+}
+
+static inline int v_any(vm m)
+{
+    v_i4 q = m.a | m.b | m.c | m.d;
+    return (q[0] | q[1] | q[2] | q[3]) != 0;
+}
+
+/* m ? x : y */
+static inline vf v_select(vm m, vf x, vf y)
+{
+    return (vf){
+        (v_f4)((m.a & (v_i4)x.a) | (~m.a & (v_i4)y.a)), (v_f4)((m.b & (v_i4)x.b) | (~m.b & (v_i4)y.b)),
+        (v_f4)((m.c & (v_i4)x.c) | (~m.c & (v_i4)y.c)), (v_f4)((m.d & (v_i4)x.d) | (~m.d & (v_i4)y.d))};
+}
+
+static inline vf v_max(vf x, vf y)
+{
+    return v_select(v_lt(y, x), x, y);
+}
+
+static inline vf v_min(vf x, vf y)
+{
+    return v_select(v_lt(x, y), x, y);
+}
+
+static inline vf v_neg(vf x)
+{
+    return (vf){-x.a, -x.b, -x.c, -x.d};
+}
+
+static inline vf v_abs(vf x)
+{
+    v_i4 m = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    return (vf){(v_f4)((v_i4)x.a & m), (v_f4)((v_i4)x.b & m), (v_f4)((v_i4)x.c & m), (v_f4)((v_i4)x.d & m)};
+}
+
+/* |x| with the sign of y */
+static inline vf v_copysign(vf x, vf y)
+{
+    v_i4 m = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    return (vf){(v_f4)(((v_i4)x.a & m) | ((v_i4)y.a & ~m)), (v_f4)(((v_i4)x.b & m) | ((v_i4)y.b & ~m)),
+                (v_f4)(((v_i4)x.c & m) | ((v_i4)y.c & ~m)), (v_f4)(((v_i4)x.d & m) | ((v_i4)y.d & ~m))};
+}
+
+/* To the nearest integer, ties to even; |x| < 2^22. */
+static inline vf v_round(vf x)
+{
+    vf magic = v_set1(12582912.0f);
+    return v_sub(v_add(x, magic), magic);
+}
+
+static inline v_f4 v_pow2_4(v_i4 n)
+{
+    return (v_f4)((n + 127) << 23);
+}
+
+/* x * 2^n for whole n in [-160, 160] and x in [0.5, 2], rounded once: in two steps, the first of which is
+ * exact. */
+static inline vf v_scale(vf x, vf n)
+{
+    v_i4 a = __builtin_convertvector(n.a, v_i4), b = __builtin_convertvector(n.b, v_i4);
+    v_i4 c = __builtin_convertvector(n.c, v_i4), d = __builtin_convertvector(n.d, v_i4);
+    vf half = {v_pow2_4(a >> 1), v_pow2_4(b >> 1), v_pow2_4(c >> 1), v_pow2_4(d >> 1)};
+    vf rest = {v_pow2_4(a - (a >> 1)), v_pow2_4(b - (b >> 1)), v_pow2_4(c - (c >> 1)),
+               v_pow2_4(d - (d >> 1))};
+    return v_mul(v_mul(x, half), rest);
+}
+
+static inline v_f4 v_split_4(v_f4 x, v_f4 *e)
+{
+    v_i4 bits = (v_i4)x - 0x3f3504f3; /* sqrt(1/2) */
+    *e = __builtin_convertvector(bits >> 23, v_f4);
+    return (v_f4)((bits & 0x007fffff) + 0x3f3504f3);
+}
+
+/* x = m * 2^e with m in [sqrt(1/2), sqrt(2)), for normal x > 0; returns m. */
+static inline vf v_split(vf x, vf *e)
+{
+    vf m;
+    m.a = v_split_4(x.a, &e->a);
+    m.b = v_split_4(x.b, &e->b);
+    m.c = v_split_4(x.c, &e->c);
+    m.d = v_split_4(x.d, &e->d);
+    return m;
+}
+
+/* The fixed tree of all reductions: lanes i and i + 8, then i + 4, i + 2, i + 1. */
+static inline float v_sum(vf x)
+{
+    v_f4 q = (x.a + x.c) + (x.b + x.d);
+    return (q[0] + q[2]) + (q[1] + q[3]);
+}
+
+static inline float v_first(vf x)
+{
+    return x.a[0];
+}
+
+/* The largest lane; NaN if one is NaN. */
+static inline float v_largest(vf x)
+{
+    if (v_any(v_is_nan(x))) return NAN;
+    float lanes[16], m;
+    v_store(lanes, x);
+    m = lanes[0];
+    for (int i = 1; i < 16; i++) m = lanes[i] > m ? lanes[i] : m;
+    return m;
+}
+
+/* The even and the odd elements of the 32 floats x, y. */
+static inline void v_unzip(vf x, vf y, vf *even, vf *odd)
+{
+    v_i4 e = {0, 2, 4, 6}, o = {1, 3, 5, 7};
+    *even = (vf){__builtin_shuffle(x.a, x.b, e), __builtin_shuffle(x.c, x.d, e),
+                 __builtin_shuffle(y.a, y.b, e), __builtin_shuffle(y.c, y.d, e)};
+    *odd = (vf){__builtin_shuffle(x.a, x.b, o), __builtin_shuffle(x.c, x.d, o),
+                __builtin_shuffle(y.a, y.b, o), __builtin_shuffle(y.c, y.d, o)};
+}
+
+static inline void v_zip(vf even, vf odd, vf *x, vf *y)
+{
+    v_i4 l = {0, 4, 1, 5}, h = {2, 6, 3, 7};
+    *x = (vf){__builtin_shuffle(even.a, odd.a, l), __builtin_shuffle(even.a, odd.a, h),
+              __builtin_shuffle(even.b, odd.b, l), __builtin_shuffle(even.b, odd.b, h)};
+    *y = (vf){__builtin_shuffle(even.c, odd.c, l), __builtin_shuffle(even.c, odd.c, h),
+              __builtin_shuffle(even.d, odd.d, l), __builtin_shuffle(even.d, odd.d, h)};
+}
+
+/* f16: a signalling NaN becomes quiet, as the chips' own conversions do. */
+static inline uint32_t v_f16_bits(uint32_t h)
+{
+    uint32_t sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
+    uint32_t small; /* zero and subnormal: the mantissa as a number, times 2^-24 */
+    float f = (float)(int32_t)(h & 0x3ff) * 0x1p-24f;
+    memcpy(&small, &f, sizeof small);
+    uint32_t special = rest | 0x7f800000 | ((h & 0x3ff) ? 0x00400000 : 0);
+    uint32_t normal = rest + (112u << 23);
+    uint32_t expo = h & 0x7c00;
+    return sign | (expo == 0 ? small : expo == 0x7c00 ? special : normal);
+}
+
+static inline vf v_load_f16(const uint16_t *p)
+{
+    uint32_t bits[16];
+    vf r;
+    for (int i = 0; i < 16; i++) bits[i] = v_f16_bits(p[i]);
+    memcpy(&r, bits, sizeof r);
+    return r;
+}
+
+/* f32 bits to f16, to nearest even. */
+static inline uint16_t v_f16_from_bits(uint32_t u)
+{
+    uint32_t sign = (u >> 16) & 0x8000, mag = u & 0x7fffffff;
+    uint32_t normal = (mag + 0xfff + ((mag >> 13) & 1) - (112u << 23)) >> 13;
+    float f; /* below 2^-14: adding 0.5 leaves the value in units of 2^-24 in the low bits, rounded */
+    memcpy(&f, &mag, sizeof f);
+    f += 0.5f;
+    uint32_t small;
+    memcpy(&small, &f, sizeof small);
+    small -= 0x3f000000;
+    uint32_t nan = 0x7e00 | ((mag >> 13) & 0x3ff);
+    uint32_t r = mag > 0x7f800000 ? nan : mag >= 0x47800000 ? 0x7c00 : mag < 0x38800000 ? small : normal;
+    return (uint16_t)(sign | r);
+}
+
+static inline void v_store_f16(uint16_t *p, vf x)
+{
+    uint32_t bits[16];
+    memcpy(bits, &x, sizeof bits);
+    for (int i = 0; i < 16; i++) p[i] = v_f16_from_bits(bits[i]);
+}
+
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    uint32_t bits[16];
+    vf r;
+    for (int i = 0; i < 16; i++) bits[i] = (uint32_t)p[i] << 16;
+    memcpy(&r, bits, sizeof r);
+    return r;
+}
+
+/* To nearest even; subnormals kept; a NaN keeps its upper bits and becomes quiet. */
+static inline void v_store_bf16(uint16_t *p, vf x)
+{
+    uint32_t bits[16];
+    memcpy(bits, &x, sizeof bits);
+    for (int i = 0; i < 16; i++) {
+        uint32_t u = bits[i], rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+        p[i] = (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : rounded);
+    }
+}
+
+#endif

@@ -1,0 +1,13 @@
+/* The scalar set of the loops in vector.body.h. */
+#include "kernels/vec_scalar.h"
+
+#include "kernels/vector.h"
+
+#include "kernels/math.body.h"
+#include "kernels/vector.body.h"
+
+void qn_kernels_fill_vector_scalar(qn_kernels *k)
+{
+    fill_vector(k);
+    qn_kernels_fill_attention_scalar(k);
+}
