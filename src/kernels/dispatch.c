@@ -1,0 +1,104 @@
+/* Which instruction sets this machine can run, and their tables. Built for the plainest chip. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "kernels/kernels.h"
+#include "kernels/sets.h"
+
+enum { MAX_SETS = 3 };
+
+static qn_kernels tables[MAX_SETS];
+static const char *names[MAX_SETS + 1]; /* best last, then NULL */
+static int n_sets;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void add(const char *name, void (*fill_matmul)(qn_kernels *), void (*fill_vector)(qn_kernels *))
+{
+    qn_kernels *k = &tables[n_sets];
+    if (n_sets) *k = tables[0];
+    k->name = names[n_sets++] = name;
+    fill_matmul(k);
+    fill_vector(k);
+}
+
+#if defined(__x86_64__)
+
+/* Register state that the system saves for us: bits of XCR0. */
+static uint32_t saved_state(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+/* avx2 needs AVX2, FMA and F16C. avx512 needs F, BW, DQ, VL, VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and
+ * later): chips that lack one of them run avx2. */
+static void detect(void)
+{
+    enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
+    unsigned a, b, c, d, c1, b7, c7, a71;
+    if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
+    uint32_t state = saved_state();
+    if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return;
+    if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
+    add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
+
+    const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    if ((state & AVX512_STATE) != AVX512_STATE || (b7 & need) != need) return;
+    if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
+    if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
+    add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
+}
+#else
+static void detect(void)
+{
+}
+#endif
+
+static void fill(void)
+{
+    add("scalar", qn_kernels_fill_matmul_scalar, qn_kernels_fill_vector_scalar);
+    detect();
+}
+
+const char *const *qn_kernels_names(void)
+{
+    pthread_once(&once, fill);
+    return names;
+}
+
+const qn_kernels *qn_kernels_by_name(const char *name)
+{
+    pthread_once(&once, fill);
+    for (int i = 0; i < n_sets; i++)
+        if (strcmp(name, names[i]) == 0) return &tables[i];
+    return NULL;
+}
+
+qn_status qn_kernels_get(const qn_kernels **out)
+{
+    pthread_once(&once, fill);
+    const char *wanted = getenv("QUERN_CPU");
+    if (!wanted || !*wanted) {
+        *out = &tables[n_sets - 1];
+        return QN_OK;
+    }
+    const qn_kernels *k = qn_kernels_by_name(wanted);
+    if (!k) {
+        char list[64] = "";
+        for (int i = 0; i < n_sets; i++) {
+            size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+        }
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "QUERN_CPU=%s: not an instruction set that this machine can run (it has: %s)", wanted,
+                       list);
+    }
+    *out = k;
+    return QN_OK;
+}
