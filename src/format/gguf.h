@@ -72,8 +72,10 @@ int64_t qn_gguf_value_count(const qn_gguf *g);
 const qn_gguf_value *qn_gguf_value_get(const qn_gguf *g, int64_t i);
 /* NULL (without a message) when there is no such key. */
 const qn_gguf_value *qn_gguf_value_find(const qn_gguf *g, const char *key);
-/* "u32", "array of string"; static storage. */
+/* "u32", "string", "array"; static storage. */
 const char *qn_gguf_type_name(qn_gguf_type type);
+/* Bytes of a value; 0 for strings and arrays. */
+size_t qn_gguf_type_size(qn_gguf_type type);
 
 /* Typed access. All of them: QN_E_NOT_FOUND when the key is missing, QN_E_FORMAT when its type or range is
  * wrong (the message names file, key, value and what was expected); outputs are untouched on failure. Any

@@ -27,8 +27,6 @@ const char *qn_mapping_path(const qn_mapping *m);
  * ends in the range (so that dropping block after block in rising order drops all). A range that is not in
  * the file is cut to it. */
 void qn_mapping_drop(const qn_mapping *m, size_t offset, size_t n);
-/* Asks the system to read the range ahead. */
-void qn_mapping_prefetch(const qn_mapping *m, size_t offset, size_t n);
 
 /* Reads a whole regular file of at most limit_bytes. *text is NUL-terminated (n does not count the NUL) and
  * owned by the caller (qn_free). QN_E_NOT_FOUND: no such file; QN_E_IO: not readable; QN_E_FORMAT: larger

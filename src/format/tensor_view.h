@@ -27,6 +27,8 @@ typedef struct {
     const qn_mapping *mapping; /* NULL: the reader works on bytes in memory */
 } qn_tensor_view;
 
+/* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */
+qn_status qn_view_check(const qn_tensor_view *v);
 /* Gives up the resident pages of bytes [offset, offset + n) of the tensor's data; cut to the tensor. Call it
  * every few MiB behind packing, with rising offsets. */
 void qn_view_drop(const qn_tensor_view *v, size_t offset_bytes, size_t n_bytes);
