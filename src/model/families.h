@@ -1,0 +1,71 @@
+/* The model families, one row each: how a family is recognised, what its files leave unsaid, what its tensors
+ * are called. A new family of known blocks is a new row. Read by config.c and weights.c only; constant data.
+ */
+#ifndef QN_MODEL_FAMILIES_H
+#define QN_MODEL_FAMILIES_H
+
+#include "format/source.h"
+#include "model/config.h"
+#include "model/fields.h"
+#include "model/weights.h"
+
+/* Which layers slide when the files do not list layer_types. */
+typedef enum {
+    QN_SLIDE_NEVER,
+    QN_SLIDE_EVERY,  /* all layers, where sliding_window is set */
+    QN_SLIDE_PERIOD, /* all but each sliding_window_pattern-th */
+    QN_SLIDE_FROM    /* from layer max_window_layers on, where use_sliding_window is true */
+} qn_slide_rule;
+
+/* A tensor that the family calls otherwise than the table of names does (safetensors). */
+typedef struct {
+    qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
+    const char *name;
+} qn_renamed_weight;
+
+typedef struct qn_family {
+    const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
+    const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
+    const char *gguf_architecture;    /* NULL: not in GGUF */
+    /* For files that name nothing: recognised by a tensor of layer 0, if another is not there. NULL: never.
+     */
+    const char *known_by_tensor, *known_without_tensor;
+    const qn_field_default *defaults;
+    const qn_renamed_weight *renamed; /* NULL: none */
+    const char *const *stop_tokens;   /* end of turn, NULL at the end */
+
+    const char *hidden_act_key; /* the field that names the activation */
+    qn_hidden_act hidden_act;   /* without that field, and in GGUF */
+    unsigned norms;             /* QN_NORM_* */
+    qn_qk_norm qk_norm;
+    qn_slide_rule slide;
+    float norm_offset;              /* as published; GGUF files have it added to the weights already */
+    int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
+    int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */
+    int gguf_rope_interleaved;      /* GGUF files have the rows of q and k permuted for pairs (2i, 2i + 1) */
+    int64_t gguf_wide_scale_layers; /* GGUF does not say query_pre_attn_scalar: it is head_dim but in the
+                                       published model with this many layers, where it is hidden_size /
+                                       num_attention_heads; 0: no such model */
+} qn_family;
+
+/* NULL: not known. *name gets the row's own spelling. */
+const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
+const qn_family *qn_family_by_architecture(const char *architecture);
+const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
+const qn_family *qn_family_by_tensors(const qn_source *src);
+/* "llama, qwen3, ...": model types, or GGUF architectures; into text, cut when too long; returns text. */
+const char *qn_families_known(int gguf, char *text, size_t size);
+
+/* Where published files of transformers keep the decoder: "model.", ...; NULL at the end. */
+extern const char *const qn_decoder_prefixes[];
+enum { QN_TENSOR_NAME_MAX = 128 };
+/* Name of a tensor in files of this kind, into text[QN_TENSOR_NAME_MAX]; prefix: one of qn_decoder_prefixes,
+ * ignored for GGUF. 0: this kind of file never has it. */
+int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text);
+/* The tensor under any of its names; NULL (without a message) when there is none. prefix (may be NULL) gets
+ * the one that fit. */
+const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,
+                                            qn_weight_role role, int64_t layer, const char **prefix);
+
+#endif

@@ -1,0 +1,208 @@
+#include "model/rope_params.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const char *const type_names[] = {"default", "linear", "llama3", "yarn"};
+enum { N_TYPES = sizeof type_names / sizeof type_names[0] };
+
+static const double two_pi = 6.283185307179586;
+
+const char *qn_rope_type_name(qn_rope_type type)
+{
+    return type_names[type];
+}
+
+static qn_status read_type(const qn_fields *params, qn_rope_type *out)
+{
+    const char *name = NULL;
+    int found = 0;
+    char label[96];
+    if (!params->object) return QN_OK;
+    QN_TRY(qn_fields_string(params, "rope_type", &name, &found));
+    if (!found) QN_TRY(qn_fields_string(params, "type", &name, &found));
+    if (!found) return QN_OK;
+    for (int i = 0; i < N_TYPES; i++)
+        if (strcmp(name, type_names[i]) == 0) {
+            *out = (qn_rope_type)i;
+            return QN_OK;
+        }
+    if (params->gguf_architecture && strcmp(name, "none") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn)",
+                   params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
+}
+
+/* A required number of the parameters. */
+static qn_status required(const qn_fields *params, const char *name, double min, double max, double *out)
+{
+    int found = 0;
+    char label[96];
+    QN_TRY(qn_fields_number(params, name, min, max, out, &found));
+    if (found) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is missing", params->file,
+                   qn_fields_label(params, name, label, sizeof label));
+}
+
+/* theta^(2i / rotary_dim) */
+static float rope_power(const qn_rope_config *r, int64_t i)
+{
+    float exponent = (float)(2 * i) / (float)r->rotary_dim;
+    return (float)pow((double)(float)r->theta, (double)exponent);
+}
+
+/* Llama 3: long waves are stretched, short ones kept, those between blended. */
+static qn_status scale_llama3(const qn_fields *params, qn_rope_config *r)
+{
+    double low = 0, high = 0, original = 0;
+    char label[96];
+    QN_TRY(required(params, "low_freq_factor", 1e-6, 1e6, &low));
+    QN_TRY(required(params, "high_freq_factor", 1e-6, 1e6, &high));
+    QN_TRY(required(params, "original_max_position_embeddings", 1, 2147483647, &original));
+    if (high <= low)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %.9g, expected more than low_freq_factor (%.9g)", params->file,
+                       qn_fields_label(params, "high_freq_factor", label, sizeof label), high, low);
+    float factor = (float)r->factor, low_wave = (float)(original / low), high_wave = (float)(original / high);
+    for (int64_t i = 0; i < r->rotary_dim / 2; i++) {
+        float freq = r->inv_freq[i], wave = (float)two_pi / freq, scaled = freq;
+        if (wave > low_wave) {
+            scaled = freq / factor;
+        } else if (wave >= high_wave) {
+            float smooth = ((float)original / wave - (float)low) / (float)(high - low);
+            scaled = (1.0f - smooth) * freq / factor + smooth * freq;
+        }
+        r->inv_freq[i] = scaled;
+    }
+    return QN_OK;
+}
+
+/* YaRN (Peng et al. 2023): the dimension that turns `rotations` times over the original context. */
+static double yarn_dimension(double rotations, const qn_rope_config *r, double original)
+{
+    return (double)r->rotary_dim * log(original / (rotations * two_pi)) / (2 * log(r->theta));
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *r)
+{
+    double given = 0, mscale = 0, mscale_all = 0, multiplier = 1;
+    int found = 0;
+    QN_TRY(qn_fields_number(params, "attention_factor", 0, 1e6, &given, &found));
+    QN_TRY(qn_fields_number(params, "mscale", 0, 1e6, &mscale, NULL));
+    QN_TRY(qn_fields_number(params, "mscale_all_dim", 0, 1e6, &mscale_all, NULL));
+    QN_TRY(qn_fields_number(params, "yarn_attn_factor", 0, 1e6, &multiplier, NULL));
+    if (!found)
+        given = mscale > 0 && mscale_all > 0
+                    ? yarn_mscale(r->factor, mscale) / yarn_mscale(r->factor, mscale_all)
+                    : yarn_mscale(r->factor, 1);
+    r->attention_factor = (float)(given * multiplier);
+    return QN_OK;
+}
+
+static qn_status scale_yarn(const qn_fields *params, qn_rope_config *r, int64_t max_position_embeddings)
+{
+    double original = (double)max_position_embeddings, fast = 32, slow = 1;
+    int truncate = 1;
+    QN_TRY(qn_fields_number(params, "original_max_position_embeddings", 1, 2147483647, &original, NULL));
+    QN_TRY(qn_fields_number(params, "beta_fast", 1e-6, 1e6, &fast, NULL));
+    QN_TRY(qn_fields_number(params, "beta_slow", 1e-6, 1e6, &slow, NULL));
+    QN_TRY(qn_fields_bool(params, "truncate", &truncate, NULL));
+    QN_TRY(yarn_attention_factor(params, r));
+    double low = yarn_dimension(fast, r, original), high = yarn_dimension(slow, r, original);
+    if (truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)(r->rotary_dim - 1));
+    if (low == high) high += 0.001;
+    for (int64_t i = 0; i < r->rotary_dim / 2; i++) {
+        float interpolated = 1.0f / ((float)r->factor * rope_power(r, i));
+        float ramp = ((float)i - (float)low) / (float)(high - low);
+        float keep = 1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f);
+        r->inv_freq[i] = interpolated * (1.0f - keep) + r->inv_freq[i] * keep;
+    }
+    return QN_OK;
+}
+
+static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root, int64_t head_dim,
+                                 int64_t *out)
+{
+    int found = 0;
+    double partial = 1;
+    int64_t dim = head_dim;
+    char label[96];
+    QN_TRY(qn_fields_int(root, "rotary_dim", 2, head_dim, &dim, &found));
+    if (!found) {
+        if (params->object)
+            QN_TRY(qn_fields_number(params, "partial_rotary_factor", 1e-6, 1, &partial, &found));
+        if (!found) QN_TRY(qn_fields_number(root, "partial_rotary_factor", 1e-6, 1, &partial, NULL));
+        dim = (int64_t)((double)head_dim * partial);
+    }
+    if (dim < 2 || dim % 2)
+        return qn_fail(QN_E_FORMAT,
+                       "%s: %s: %lld of %lld head dimensions are rotated, expected an even number",
+                       root->file, qn_fields_label(root, "head_dim", label, sizeof label), (long long)dim,
+                       (long long)head_dim);
+    *out = dim;
+    return QN_OK;
+}
+
+qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const char *theta_field,
+                       int64_t head_dim, int64_t max_position_embeddings, qn_rope_config *out)
+{
+    qn_rope_config r = {.factor = 1, .attention_factor = 1};
+    qn_status status = QN_OK;
+    int found = 0;
+    char label[96];
+    QN_TRY(read_type(params, &r.type));
+    if (params->object) QN_TRY(qn_fields_number(params, "rope_theta", 1e-3, 1e30, &r.theta, &found));
+    if (!found) QN_TRY(qn_fields_number(root, theta_field, 1e-3, 1e30, &r.theta, &found));
+    if (!found)
+        return qn_fail(QN_E_FORMAT, "%s: %s is missing", root->file,
+                       qn_fields_label(root, theta_field, label, sizeof label));
+    if (r.type == QN_ROPE_YARN) {
+        double original = 0;
+        found = 0;
+        QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
+        QN_TRY(qn_fields_number(params, "original_max_position_embeddings", 1, 2147483647, &original, NULL));
+        if (!found && original > 0)
+            r.factor = (double)max_position_embeddings / original;
+        else if (!found)
+            QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
+    } else if (r.type != QN_ROPE_DEFAULT) {
+        QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
+    }
+    QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
+
+    r.inv_freq = qn_alloc_array((size_t)(r.rotary_dim / 2), sizeof *r.inv_freq);
+    if (!r.inv_freq) return QN_E_NOMEM;
+    for (int64_t i = 0; i < r.rotary_dim / 2; i++) {
+        r.inv_freq[i] = 1.0f / rope_power(&r, i);
+        if (r.type == QN_ROPE_LINEAR) r.inv_freq[i] /= (float)r.factor;
+    }
+    if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, &r);
+    if (r.type == QN_ROPE_YARN) status = scale_yarn(params, &r, max_position_embeddings);
+    if (status == QN_OK)
+        *out = r;
+    else
+        qn_free(r.inv_freq);
+    return status;
+}
+
+qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor)
+{
+    for (int64_t i = 0; i < rope->rotary_dim / 2; i++) {
+        if (!(factors[i] >= 1e-6f && factors[i] <= 1e9f))
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: element %lld is %.9g, expected a positive number",
+                           file, tensor, (long long)i, (double)factors[i]);
+        rope->inv_freq[i] /= factors[i];
+    }
+    return QN_OK;
+}

@@ -1,0 +1,18 @@
+/* From the rope parameters of a model's description to a table of inverse frequencies, in the float32 steps
+ * of transformers (modeling_rope_utils), so that angles agree with it to the last bit or nearly so. */
+#ifndef QN_MODEL_ROPE_PARAMS_H
+#define QN_MODEL_ROPE_PARAMS_H
+
+#include "model/config.h"
+#include "model/fields.h"
+
+/* params: the object rope_scaling or rope_parameters; params->object NULL: no scaling. root is asked for what
+ * params lack (rope_theta under the name theta_field, partial_rotary_factor, rotary_dim). *out owns inv_freq
+ * (qn_free). */
+qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const char *theta_field,
+                       int64_t head_dim, int64_t max_position_embeddings, qn_rope_config *out);
+/* Divides each frequency by its own factor (GGUF's rope_freqs tensor: Llama 3's scaling as a table).
+ * QN_E_FORMAT: a factor that is not a positive number; file and tensor are named. */
+qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor);
+
+#endif

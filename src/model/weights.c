@@ -1,0 +1,240 @@
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/mem.h"
+#include "model/families.h"
+#include "quant/types.h"
+
+/* A dimension of a role's shape, by the letters of weights.h. */
+typedef enum { DIM_NONE, DIM_V, DIM_H, DIM_Q, DIM_K, DIM_D, DIM_F } dim;
+
+/* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
+ * in any case. */
+typedef enum { ALWAYS, IF_UNTIED, IF_NORM, IF_QK_NORM, IF_QKV_BIAS, IF_O_BIAS, IF_MLP_BIAS } need;
+
+static const struct {
+    dim shape[2];
+    need need;
+    unsigned norm; /* IF_NORM: the bit of the config */
+} roles[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_EMBED] = {{DIM_V, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
+    [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
+    [QN_WEIGHT_Q] = {{DIM_Q, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_K] = {{DIM_K, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_V] = {{DIM_K, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_O] = {{DIM_H, DIM_Q}, ALWAYS, 0},
+    [QN_WEIGHT_Q_BIAS] = {{DIM_Q}, IF_QKV_BIAS, 0},
+    [QN_WEIGHT_K_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
+    [QN_WEIGHT_V_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
+    [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
+    [QN_WEIGHT_Q_NORM] = {{DIM_D}, IF_QK_NORM, 0},
+    [QN_WEIGHT_K_NORM] = {{DIM_D}, IF_QK_NORM, 0},
+    [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
+    [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
+    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_UP] = {{DIM_F, DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_DOWN] = {{DIM_H, DIM_F}, ALWAYS, 0},
+    [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
+};
+
+enum { N_LAYER_ROLES = QN_WEIGHT_ROLE_COUNT - QN_WEIGHT_MODEL_COUNT };
+
+struct qn_weights {
+    int64_t n_layers;
+    int tied;
+    const qn_tensor_view *model[QN_WEIGHT_MODEL_COUNT];
+    const qn_tensor_view *(*layers)[N_LAYER_ROLES]; /* [n_layers] */
+};
+
+static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
+{
+    switch (d) {
+    case DIM_V:
+        return c->vocab_size;
+    case DIM_H:
+        return c->hidden_size;
+    case DIM_Q:
+        return c->num_attention_heads * l->head_dim;
+    case DIM_K:
+        return l->num_key_value_heads * l->head_dim;
+    case DIM_D:
+        return l->head_dim;
+    case DIM_F:
+        return l->intermediate_size;
+    default:
+        return 0;
+    }
+}
+
+/* Shape of a role in a layer; returns the number of dimensions. */
+static int role_shape(const qn_model_config *c, const qn_layer_config *l, qn_weight_role role,
+                      int64_t shape[2])
+{
+    int n = 0;
+    while (n < 2 && roles[role].shape[n] != DIM_NONE) {
+        shape[n] = dim_size(c, l, roles[role].shape[n]);
+        n++;
+    }
+    return n;
+}
+
+static int is_required(const qn_model_config *c, qn_weight_role role)
+{
+    switch (roles[role].need) {
+    case ALWAYS:
+        return 1;
+    case IF_UNTIED:
+        return !c->tie_word_embeddings;
+    case IF_NORM:
+        return (c->norms & roles[role].norm) != 0;
+    case IF_QK_NORM:
+        return c->qk_norm != QN_QK_NORM_NONE;
+    case IF_QKV_BIAS:
+        return c->attention_bias;
+    case IF_O_BIAS:
+        return c->attention_output_bias;
+    case IF_MLP_BIAS:
+        return c->mlp_bias;
+    }
+    return 1;
+}
+
+static int is_allowed(const qn_model_config *c, qn_weight_role role)
+{
+    return is_required(c, role) || (roles[role].need != IF_NORM && roles[role].need != IF_QK_NORM);
+}
+
+static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
+{
+    if (n == 1)
+        snprintf(text, size, "[%lld]", (long long)shape[0]);
+    else
+        snprintf(text, size, "[%lld, %lld]", (long long)shape[0], (long long)shape[1]);
+    return text;
+}
+
+static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
+                         qn_weight_role role, int64_t layer, const int64_t *shape, int n_dims)
+{
+    char name[QN_TENSOR_NAME_MAX], expected[64];
+    const char *file = qn_source_file_count(src) == 1 ? qn_source_file_path(src, 0) : qn_source_path(src);
+    if (!qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)) name[0] = '\0';
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", file, name,
+                   shape_text(shape, n_dims, expected, sizeof expected));
+}
+
+static qn_status check_view(const qn_tensor_view *v, const int64_t *shape, int n_dims)
+{
+    char actual[128], expected[64];
+    if (!v->supported || !qn_type_get(v->dtype)->decode)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s is not supported for weights", v->file,
+                       v->name, v->type_name);
+    int same = v->n_dims == n_dims;
+    for (int i = 0; same && i < n_dims; i++) same = v->shape[i] == shape[i];
+    if (same) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected %s", v->file, v->name,
+                   qn_view_shape_text(v, actual, sizeof actual),
+                   shape_text(shape, n_dims, expected, sizeof expected));
+}
+
+/* *out: the tensor, or NULL where the model does without. prefix: where the decoder lies in this file. */
+static qn_status find(const qn_source *src, const qn_model_config *c, const char *prefix, qn_weight_role role,
+                      int64_t layer, const qn_tensor_view **out)
+{
+    int64_t shape[2];
+    char name[QN_TENSOR_NAME_MAX];
+    int n_dims = role_shape(c, &c->layers[layer], role, shape);
+    *out = NULL;
+    if (!is_allowed(c, role)) return QN_OK;
+    const qn_tensor_view *v =
+        qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)
+            ? qn_source_find(src, name)
+            : NULL;
+    if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
+    if (!v) return is_required(c, role) ? missing(src, c, prefix, role, layer, shape, n_dims) : QN_OK;
+    QN_TRY(check_view(v, shape, n_dims));
+    *out = v;
+    return QN_OK;
+}
+
+static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_weights *w)
+{
+    const char *prefix = qn_decoder_prefixes[0];
+    qn_family_find_weight(c->family, src, QN_WEIGHT_EMBED, 0, &prefix);
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
+        QN_TRY(find(src, c, prefix, (qn_weight_role)role, 0, &w->model[role]));
+    w->tied = !w->model[QN_WEIGHT_LM_HEAD];
+    if (w->tied) w->model[QN_WEIGHT_LM_HEAD] = w->model[QN_WEIGHT_EMBED];
+    for (int64_t layer = 0; layer < c->num_hidden_layers; layer++)
+        for (int i = 0; i < N_LAYER_ROLES; i++)
+            QN_TRY(find(src, c, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
+                        &w->layers[layer][i]));
+    return QN_OK;
+}
+
+qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_weights **out)
+{
+    qn_weights *w = qn_calloc(1, sizeof *w);
+    if (!w) return QN_E_NOMEM;
+    w->n_layers = c->num_hidden_layers;
+    w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
+    qn_status status = w->layers ? find_all(src, c, w) : QN_E_NOMEM;
+    if (status == QN_OK)
+        *out = w;
+    else
+        qn_weights_close(w);
+    return status;
+}
+
+void qn_weights_close(qn_weights *w)
+{
+    if (!w) return;
+    qn_free(w->layers);
+    qn_free(w);
+}
+
+const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, int64_t layer)
+{
+    if (role < QN_WEIGHT_MODEL_COUNT) return w->model[role];
+    return layer >= 0 && layer < w->n_layers ? w->layers[layer][role - QN_WEIGHT_MODEL_COUNT] : NULL;
+}
+
+int qn_weights_tied(const qn_weights *w)
+{
+    return w->tied;
+}
+
+qn_status qn_weights_vector(const qn_tensor_view *v, float *out)
+{
+    /* Data in files is of any alignment, decoders want their own type's: go through an aligned buffer. */
+    enum { CHUNK = 256 };
+    _Alignas(64) char aligned[CHUNK * 8];
+    char shape[128];
+    const qn_type *type = v->supported ? qn_type_get(v->dtype) : NULL;
+    if (!type || !type->decode)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s is not supported for weights", v->file,
+                       v->name, v->type_name);
+    if (v->n_dims != 1)
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected one dimension", v->file, v->name,
+                       qn_view_shape_text(v, shape, sizeof shape));
+    const char *from = v->data;
+    for (int64_t i = 0; i < v->shape[0]; i += CHUNK) {
+        int64_t n = v->shape[0] - i < CHUNK ? v->shape[0] - i : CHUNK;
+        size_t bytes = 0;
+        if (!qn_type_bytes(v->dtype, n, &bytes) || bytes > sizeof aligned)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements do not fill blocks", v->file, v->name,
+                           (long long)v->shape[0]);
+        memcpy(aligned, from, bytes);
+        type->decode(aligned, n, out + i);
+        from += bytes;
+    }
+    return QN_OK;
+}
