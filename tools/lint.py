@@ -48,7 +48,7 @@ FOREIGN = {
 CHIP = re.compile(r"\b(__x86_64__|__i386__|__aarch64__|__ARM_\w+|__AVX\w*|__SSE\w*)\b")
 CHIP_PLACES = ("src/kernels/", "src/base/threads.c", "bench/")
 
-LINES_MAX, LINES_THINK, COLUMNS_MAX = 1500, 800, 110
+LINES_MAX, LINES_THINK, COLUMNS_MAX = 1500, 800, 120
 ALLOCATION = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup asprintf vasprintf
     alloca""".split()
 UNSAFE = """strcpy strcat strncpy strncat stpcpy sprintf vsprintf gets atoi atol atoll atof strtok rand srand

@@ -1,0 +1,110 @@
+"""Bad input through the command line: one clear sentence, exit status 1 (2 for usage), nothing half done."""
+import json
+import os
+import shutil
+
+import pytest
+
+from support import call, fixture, read_json, rewrite_safetensors
+
+
+def refused(out, *words, status=1):
+    text = out.stderr.decode()
+    assert out.returncode == status, f"exit {out.returncode}: {text[-500:]}"
+    assert text.strip() and len(text.strip().split("\n")) == 1, text
+    for word in words:
+        assert word in text, f"{word!r} is not in {text!r}"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return shutil.copytree(fixture("models/llama"), tmp_path / "model")
+
+
+def run(model, *options):
+    return call("run", model, "--raw", "-p", "hello", "-n", 4, *options)
+
+
+def edit_config(model, **changes):
+    path = os.path.join(model, "config.json")
+    config = {**read_json(path), **changes}
+    with open(path, "w") as f:
+        json.dump(config, f)
+
+
+def test_usage():
+    for args in (["no-such-command"], ["run"], ["run", "m", "--no-such-option"], ["tokenize"]):
+        assert call(*args).returncode == 2, args
+    assert call("--help").returncode == 0 and call("--version").returncode == 0
+
+
+def test_missing_path(tmp_path):
+    refused(run(tmp_path / "nowhere"), "nowhere")
+
+
+def test_empty_directory(tmp_path):
+    refused(run(tmp_path), str(tmp_path))
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, 5000, -1])
+def test_truncated_weights(model, keep):
+    path = os.path.join(model, "model.safetensors")
+    size = os.path.getsize(path)
+    os.truncate(path, keep if keep >= 0 else size - 1)
+    refused(run(model), "model.safetensors")
+
+
+def test_truncated_gguf(tmp_path):
+    path = shutil.copy(fixture("quant/gguf_models/llama-Q8_0.gguf"), tmp_path / "m.gguf")
+    size = os.path.getsize(path)
+    for keep in (size - 1, size // 2, 3000, 30, 0):
+        os.truncate(path, keep)
+        refused(run(path), "m.gguf")
+
+
+def test_shapes_that_do_not_fit(model):
+    edit_config(model, hidden_size=read_json(os.path.join(model, "config.json"))["hidden_size"] * 2)
+    refused(run(model), "tensor", "expected")
+
+
+def test_missing_tensor(model):
+    path = os.path.join(model, "model.safetensors")
+    gone = "model.layers.1.mlp.up_proj.weight"
+    rewrite_safetensors(path, path + ".new", lambda t: t.pop(gone))
+    os.replace(path + ".new", path)
+    refused(run(model), gone, "model.safetensors")
+
+
+def test_unknown_architecture(model):
+    edit_config(model, model_type="perceptron", architectures=["PerceptronForCausalLM"])
+    refused(run(model), "perceptron", "llama", "qwen3", "gemma3")
+
+
+def test_damaged_config(model):
+    with open(os.path.join(model, "config.json"), "w") as f:
+        f.write('{"model_type": "llama", ')
+    refused(run(model), "config.json")
+
+
+@pytest.mark.parametrize("field, value", [
+    ("num_attention_heads", 0), ("hidden_size", -8), ("num_hidden_layers", 1 << 40), ("rms_norm_eps", "tiny"),
+    ("vocab_size", 1e30)])
+def test_values_out_of_range(model, field, value):
+    edit_config(model, **{field: value})
+    refused(run(model), field)
+
+
+def test_two_formats_in_one_directory(model):
+    shutil.copy(fixture("quant/gguf_models/llama-Q8_0.gguf"), os.path.join(model, "other.gguf"))
+    refused(run(model), "other.gguf", "model.safetensors")
+
+
+def test_prompt_longer_than_the_context(model, tmp_path):
+    ids = tmp_path / "ids.json"
+    ids.write_text(json.dumps({"ids": [[1] * 100]}))
+    refused(call("run", model, "--ids", ids, "-n", 4, "--temp", 0, "--json", "--context", 64), "100", "64")
+
+
+def test_unknown_cpu_set():
+    refused(call("run", fixture("models/llama"), "--raw", "-p", "hi", "-n", 1, env={"QUERN_CPU": "abacus"}),
+            "abacus", "scalar")

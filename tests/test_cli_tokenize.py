@@ -1,0 +1,113 @@
+"""quern tokenize: every case of the tokenizer fixtures, through the command line."""
+import gzip
+import json
+import os
+import shutil
+
+import pytest
+
+from support import call, call_json, each, fixture, mismatches, read_json
+
+NAMES = ["llama3", "gemma3", "qwen3", "mistral", "qwen25", "qwen2vl", "deepseek", "gemma2", "phi3", "macro"]
+GGUF = ["llama-F32", "llama-Q4_K_M", "llama-Q8_0", "qwen3-F16", "qwen3-Q4_K_M", "gemma3-Q4_0", "gemma3-Q8_0",
+        "qwen2-Q5_K_M"]
+REAL = ["smollm2", "llama-bpe", "llama-spm", "gemma-3", "llama3-json", "qwen3-json", "gemma3-json"]
+
+
+def encode(model, text, *options):
+    return call_json("tokenize", model, "--json", *options, stdin=text)["ids"]
+
+
+def decode(model, ids, *options):
+    return call_json("tokenize", model, "--json", "--decode", *options, stdin={"ids": ids})["text"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_encodes_every_case(name):
+    folder = fixture(f"tokenizers/{name}")
+    cases = read_json(f"{folder}/tokenizer_cases.json")["cases"]
+    mismatches(each(lambda c: (c["text"], encode(folder, c["text"], "--special"), c["ids"]), cases))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_encodes_with_bos(name):
+    folder = fixture(f"tokenizers/{name}")
+    cases = read_json(f"{folder}/tokenizer_cases.json")["cases"]
+    mismatches(each(lambda c: (c["text"], encode(folder, c["text"], "--special", "--bos"),
+                               c.get("ids_with_special", c["ids"])), cases[::4]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decodes_every_case(name):
+    folder = fixture(f"tokenizers/{name}")
+    d = read_json(f"{folder}/tokenizer_cases.json")
+    cases = d["cases"][::2] + d["decode_only"]
+    mismatches(each(lambda c: (c["ids"], decode(folder, c["ids"]), c["decoded"]), cases))
+    cases = [c for c in cases if c["decoded"] != c["decoded_skip_special"]] + d["decode_only"]
+    mismatches(each(lambda c: (c["ids"], decode(folder, c["ids"], "--skip-special"), c["decoded_skip_special"]), cases))
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3"])
+def test_special_tokens_in_plain_text_stay_text(name):
+    folder = fixture(f"tokenizers/{name}")
+    special = [t for t in read_json(f"{folder}/tokenizer.json")["added_tokens"] if t["special"]]
+    assert special
+    for t in special[:4]:
+        text = f"a {t['content']} b"
+        assert t["id"] in encode(folder, text, "--special")
+        assert t["id"] not in encode(folder, text)
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_encodes_by_a_gguf(name):
+    model = fixture(f"quant/gguf_models/{name}.gguf")
+    for c in read_json(fixture(f"quant/gguf_models/{name}.tokens.json"))["cases"]:
+        options = ["--special"] * c["parse_special"] + ["--bos"] * c["add_special"]
+        assert encode(model, c["text"], *options) == c["ids"], c
+
+
+def real_vocabulary(name, folder):
+    """The gzipped vocabulary laid out as a model."""
+    source = fixture(f"tokenizers/real/{name}")
+    for packed, plain in (("vocab.gguf.gz", "vocab.gguf"), ("tokenizer.json.gz", "tokenizer.json")):
+        if os.path.exists(f"{source}/{packed}"):
+            with gzip.open(f"{source}/{packed}") as f, open(f"{folder}/{plain}", "wb") as out:
+                shutil.copyfileobj(f, out)
+            return f"{folder}/{plain}" if plain.endswith(".gguf") else str(folder)
+    raise AssertionError(source)
+
+
+def json_lines(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f if line.strip()]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_vocabularies(name, tmp_path):
+    """A sample here, with the long inputs; the unit tests take all."""
+    model = real_vocabulary(name, tmp_path)
+    source = fixture(f"tokenizers/real/{name}")
+    texts = {d["id"]: d for d in json_lines(fixture("tokenizers/real/inputs.jsonl"))}
+    rows = []
+    cases = json_lines(f"{source}/encode.jsonl")
+    for i, c in enumerate(cases):
+        origin = c if "text" in c else texts.get(c["id"], {})
+        if "text" not in origin or (i % 24 and not (len(origin["text"]) > 15000 and not c["add_special"])):
+            continue
+        options = ["--special"] * c["parse_special"] + ["--bos"] * c["add_special"]
+        got = encode(model, origin["text"], *options)
+        right = c["ids"] if c.get("agree", True) or model == str(tmp_path) or got != c.get("alt") else c["alt"]
+        rows.append((c["id"], got, right))
+    assert rows
+    mismatches(rows)
+    rows = []
+    for c in json_lines(f"{source}/decode.jsonl")[::24]:
+        expected = c["text"] if "text" in c else bytes.fromhex(c["detok_hex"]).decode("utf-8", "replace")
+        rows.append((c["ids"], decode(model, c["ids"]), expected))
+    mismatches(rows)
+
+
+def test_invalid_utf8_is_refused():
+    out = call("tokenize", fixture("tokenizers/llama3"), "--json", stdin=b"ab\xff\xfecd")
+    assert out.returncode == 1 and b"UTF-8" in out.stderr and out.stderr.count(b"\n") == 1
+    assert out.stdout == b""
