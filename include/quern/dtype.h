@@ -10,34 +10,34 @@ extern "C" {
 
 /* The one list: X(NAME, "name as shown and as written in files").
  * Plain types first. Block types hold a run of elements of one row in a block of bytes (src/quant). */
-#define QN_DTYPE_LIST(X)                                                                                     \
-    X(BOOL, "bool")                                                                                          \
-    X(U8, "u8")                                                                                              \
-    X(U16, "u16")                                                                                            \
-    X(U32, "u32")                                                                                            \
-    X(U64, "u64")                                                                                            \
-    X(I8, "i8")                                                                                              \
-    X(I16, "i16")                                                                                            \
-    X(I32, "i32")                                                                                            \
-    X(I64, "i64")                                                                                            \
-    X(F16, "f16")                                                                                            \
-    X(BF16, "bf16")                                                                                          \
-    X(F32, "f32")                                                                                            \
-    X(F64, "f64")                                                                                            \
-    X(Q4_0, "q4_0")                                                                                          \
-    X(Q4_1, "q4_1")                                                                                          \
-    X(Q5_0, "q5_0")                                                                                          \
-    X(Q5_1, "q5_1")                                                                                          \
-    X(Q8_0, "q8_0")                                                                                          \
-    X(Q4_K, "q4_k")                                                                                          \
-    X(Q5_K, "q5_k")                                                                                          \
+#define QN_DTYPE_LIST(X) \
+    X(BOOL, "bool")      \
+    X(U8, "u8")          \
+    X(U16, "u16")        \
+    X(U32, "u32")        \
+    X(U64, "u64")        \
+    X(I8, "i8")          \
+    X(I16, "i16")        \
+    X(I32, "i32")        \
+    X(I64, "i64")        \
+    X(F16, "f16")        \
+    X(BF16, "bf16")      \
+    X(F32, "f32")        \
+    X(F64, "f64")        \
+    X(Q4_0, "q4_0")      \
+    X(Q4_1, "q4_1")      \
+    X(Q5_0, "q5_0")      \
+    X(Q5_1, "q5_1")      \
+    X(Q8_0, "q8_0")      \
+    X(Q4_K, "q4_k")      \
+    X(Q5_K, "q5_k")      \
     X(Q6_K, "q6_k")
 
 typedef enum {
 #define QN_DTYPE_ENUM(name, text) QN_DTYPE_##name,
     QN_DTYPE_LIST(QN_DTYPE_ENUM)
 #undef QN_DTYPE_ENUM
-    QN_DTYPE_COUNT
+        QN_DTYPE_COUNT
 } qn_dtype;
 
 /* How matmuls are computed. It fixes the bits of the result.

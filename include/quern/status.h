@@ -1,7 +1,8 @@
 /* Status codes and the message of the last failure.
  *
- * What can fail returns a qn_status. The sentence that explains a failure is kept per thread until the next failure on that
- * thread; it names the file, field, tensor or value at fault and is fit to be shown to a user. */
+ * What can fail returns a qn_status. The sentence that explains a failure is kept per thread until the next
+ * failure on that thread; it names the file, field, tensor or value at fault and is fit to be shown to a
+ * user. */
 #ifndef QUERN_STATUS_H
 #define QUERN_STATUS_H
 
@@ -18,19 +19,19 @@ extern "C" {
 #endif
 
 /* The one list of codes: X(name, text). */
-#define QN_STATUS_LIST(X)                                                                                    \
-    X(OK, "success")                                                                                         \
-    X(E_ARG, "invalid argument")                                                                             \
-    X(E_NOMEM, "out of memory")                                                                              \
-    X(E_IO, "input/output error")                                                                            \
-    X(E_FORMAT, "malformed input")                                                                           \
-    X(E_UNSUPPORTED, "not supported")                                                                        \
-    X(E_DEVICE, "device error")                                                                              \
-    X(E_FULL, "no room left")                                                                                \
-    X(E_CANCELLED, "cancelled")                                                                              \
-    X(E_DEADLINE, "deadline passed")                                                                         \
-    X(E_NOT_FOUND, "not found")                                                                              \
-    X(E_CLOSED, "already closed")                                                                            \
+#define QN_STATUS_LIST(X)             \
+    X(OK, "success")                  \
+    X(E_ARG, "invalid argument")      \
+    X(E_NOMEM, "out of memory")       \
+    X(E_IO, "input/output error")     \
+    X(E_FORMAT, "malformed input")    \
+    X(E_UNSUPPORTED, "not supported") \
+    X(E_DEVICE, "device error")       \
+    X(E_FULL, "no room left")         \
+    X(E_CANCELLED, "cancelled")       \
+    X(E_DEADLINE, "deadline passed")  \
+    X(E_NOT_FOUND, "not found")       \
+    X(E_CLOSED, "already closed")     \
     X(E_INTERNAL, "internal error")
 
 typedef enum {
@@ -43,7 +44,8 @@ typedef enum {
 QN_API const char *qn_status_name(qn_status status);
 /* "malformed input". Static storage. */
 QN_API const char *qn_status_text(qn_status status);
-/* The sentence for the last failure on this thread; "" when there was none. Valid until the next failure on this thread. */
+/* The sentence for the last failure on this thread; "" when there was none. Valid until the next failure on
+ * this thread. */
 QN_API const char *qn_last_error(void);
 
 #ifdef __cplusplus

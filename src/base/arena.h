@@ -1,4 +1,5 @@
-/* An arena: many small allocations that die together (one parse, one graph, one request). One thread at a time. */
+/* An arena: many small allocations that die together (one parse, one graph, one request). One thread at a
+ * time. */
 #ifndef QN_BASE_ARENA_H
 #define QN_BASE_ARENA_H
 
@@ -11,7 +12,8 @@ typedef struct {
     size_t limit_bytes;   /* 0: none; else an allocation that would pass it fails with QN_E_FULL's message */
 } qn_arena;
 
-/* A zeroed qn_arena is empty and valid. Blocks are aligned to 16 bytes and not zeroed. NULL on failure (message set). */
+/* A zeroed qn_arena is empty and valid. Blocks are aligned to 16 bytes and not zeroed. NULL on failure
+ * (message set). */
 void *qn_arena_alloc(qn_arena *a, size_t size_bytes);
 /* Zeroed. */
 void *qn_arena_calloc(qn_arena *a, size_t count, size_t size_bytes);

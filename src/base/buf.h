@@ -1,5 +1,5 @@
-/* A growable run of bytes. The first failure sticks: later appends do nothing, so a caller may append freely and check
- * once at the end. A zeroed qn_buf is empty and valid. One thread at a time. */
+/* A growable run of bytes. The first failure sticks: later appends do nothing, so a caller may append freely
+ * and check once at the end. A zeroed qn_buf is empty and valid. One thread at a time. */
 #ifndef QN_BASE_BUF_H
 #define QN_BASE_BUF_H
 
@@ -18,7 +18,8 @@ void qn_buf_append(qn_buf *b, const void *bytes, size_t n);
 void qn_buf_puts(qn_buf *b, const char *text);
 void qn_buf_putc(qn_buf *b, char c);
 void qn_buf_printf(qn_buf *b, const char *fmt, ...) QN_PRINTF(2, 3);
-/* Appends text as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; control characters are escaped. */
+/* Appends text as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; control characters are
+ * escaped. */
 void qn_buf_json_string(qn_buf *b, const char *text, size_t n);
 /* Makes room for n more bytes. */
 void qn_buf_reserve(qn_buf *b, size_t n);

@@ -1,4 +1,5 @@
-/* Arithmetic on sizes that come from files or callers: each returns 0 and leaves *out alone when the result does not fit. */
+/* Arithmetic on sizes that come from files or callers: each returns 0 and leaves *out alone when the result
+ * does not fit. */
 #ifndef QN_BASE_CHECKED_H
 #define QN_BASE_CHECKED_H
 

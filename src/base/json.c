@@ -24,7 +24,8 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
     json_error_t error;
     json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (!value) {
-        if (json_error_code(&error) == json_error_out_of_memory) return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
+        if (json_error_code(&error) == json_error_out_of_memory)
+            return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
         return qn_fail(QN_E_FORMAT, "%s: line %d column %d: %s", what, error.line, error.column, error.text);
     }
     *out = value;

@@ -1,5 +1,6 @@
-/* JSON through jansson, behind our own limits: depth and size are scanned before jansson sees a byte, so that no hostile
- * text can exhaust the stack. Values are jansson's (json_t); include <jansson.h> where they are walked. */
+/* JSON through jansson, behind our own limits: depth and size are scanned before jansson sees a byte, so that
+ * no hostile text can exhaust the stack. Values are jansson's (json_t); include <jansson.h> where they are
+ * walked. */
 #ifndef QN_BASE_JSON_H
 #define QN_BASE_JSON_H
 
@@ -11,8 +12,8 @@
 
 enum { QN_JSON_DEPTH_MAX = 96 };
 
-/* Parses text[0..n). what names the source in messages ("config.json"). *out is owned by the caller (json_decref). Duplicate
- * keys are refused; NaN and Infinity are not JSON. */
+/* Parses text[0..n). what names the source in messages ("config.json"). *out is owned by the caller
+ * (json_decref). Duplicate keys are refused; NaN and Infinity are not JSON. */
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out);
 /* Checks nesting depth and balance of quotes only; 0 when too deep. */
 int qn_json_depth_ok(const char *text, size_t n, int depth_max);

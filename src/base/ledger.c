@@ -54,11 +54,12 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
     pthread_mutex_lock(&l->lock);
     size_t room = l->limit ? (l->limit > l->total ? l->limit - l->total : 0) : SIZE_MAX - l->total;
     if (size_bytes > room) {
-        status = qn_fail(QN_E_FULL,
-                         "memory limit: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
-                         "cache %zu, other %zu",
-                         qn_ledger_name(entry), size_bytes, l->limit, l->held[0], l->held[1], l->held[2], l->held[3],
-                         l->held[4]);
+        status = qn_fail(
+            QN_E_FULL,
+            "memory limit: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
+            "cache %zu, other %zu",
+            qn_ledger_name(entry), size_bytes, l->limit, l->held[0], l->held[1], l->held[2], l->held[3],
+            l->held[4]);
     } else {
         l->held[entry] += size_bytes;
         l->total += size_bytes;

@@ -1,6 +1,6 @@
-/* The memory ledger: every large use of memory is an entry with a name and a byte count, under one hard limit.
- * Invariant: the sum of all entries never passes the limit; a reservation that would is refused, naming what is held.
- * Any thread. */
+/* The memory ledger: every large use of memory is an entry with a name and a byte count, under one hard
+ * limit. Invariant: the sum of all entries never passes the limit; a reservation that would is refused,
+ * naming what is held. Any thread. */
 #ifndef QN_BASE_LEDGER_H
 #define QN_BASE_LEDGER_H
 

@@ -1,5 +1,6 @@
-/* All allocation of the library goes through here. One hook can replace the allocator; a test can make the n-th allocation
- * fail. Any thread. Every returned block is aligned to 64 bytes, so that kernels may use aligned loads. */
+/* All allocation of the library goes through here. One hook can replace the allocator; a test can make the
+ * n-th allocation fail. Any thread. Every returned block is aligned to 64 bytes, so that kernels may use
+ * aligned loads. */
 #ifndef QN_BASE_MEM_H
 #define QN_BASE_MEM_H
 
@@ -14,14 +15,16 @@ void *qn_alloc(size_t size_bytes);
 void *qn_calloc(size_t count, size_t size_bytes);
 /* count * size is checked. */
 void *qn_alloc_array(size_t count, size_t size_bytes);
-/* The block keeps its first min(old, new) bytes. On failure NULL is returned and the old block lives on. p may be NULL. */
+/* The block keeps its first min(old, new) bytes. On failure NULL is returned and the old block lives on. p
+ * may be NULL. */
 void *qn_realloc(void *p, size_t size_bytes);
 void qn_free(void *p);
 /* Copies n bytes and ends them with a NUL. */
 char *qn_strndup(const char *s, size_t n);
 char *qn_strdup(const char *s);
 
-/* For tests. The n-th allocation from now on (1 = the next) fails, once; 0 switches this off. Process-wide. */
+/* For tests. The n-th allocation from now on (1 = the next) fails, once; 0 switches this off. Process-wide.
+ */
 void qn_mem_fail_nth(int64_t n);
 /* Blocks that live now, and allocations made since the start. */
 int64_t qn_mem_live_blocks(void);

@@ -1,11 +1,12 @@
-/* Counter-based random numbers: a value depends on (seed, position) alone, so a draw does not depend on how many were made
- * before it or by whom. */
+/* Counter-based random numbers: a value depends on (seed, position) alone, so a draw does not depend on how
+ * many were made before it or by whom. */
 #ifndef QN_BASE_RANDOM_H
 #define QN_BASE_RANDOM_H
 
 #include <stdint.h>
 
-/* 64 random bits of key (seed, position): two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014). */
+/* 64 random bits of key (seed, position): two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014).
+ */
 static inline uint64_t qn_random_bits(uint64_t seed, uint64_t position)
 {
     uint64_t z = seed * 0x9e3779b97f4a7c15u + position;

@@ -11,8 +11,8 @@ static _Thread_local char message[QN_ERROR_TEXT_MAX];
 const char *qn_status_name(qn_status status)
 {
     switch (status) {
-#define NAME(name, text)                                                                                     \
-    case QN_##name:                                                                                          \
+#define NAME(name, text) \
+    case QN_##name:      \
         return "QN_" #name;
         QN_STATUS_LIST(NAME)
 #undef NAME
@@ -23,8 +23,8 @@ const char *qn_status_name(qn_status status)
 const char *qn_status_text(qn_status status)
 {
     switch (status) {
-#define TEXT(name, text)                                                                                     \
-    case QN_##name:                                                                                          \
+#define TEXT(name, text) \
+    case QN_##name:      \
         return text;
         QN_STATUS_LIST(TEXT)
 #undef TEXT

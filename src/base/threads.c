@@ -229,11 +229,13 @@ void qn_pool_barrier(qn_pool *p)
 
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end)
 {
-    int64_t units = (n + unit - 1) / unit, from = units * thread / n_threads, to = units * (thread + 1) / n_threads;
+    int64_t units = (n + unit - 1) / unit, from = units * thread / n_threads,
+            to = units * (thread + 1) / n_threads;
 #ifdef QN_SHAKE
     /* Cut points depend on n and unit only, so that all workers of one step agree. */
     if (thread > 0) from = (int64_t)(qn_random_bits((uint64_t)n, (uint64_t)thread) % (uint64_t)(units + 1));
-    if (thread + 1 < n_threads) to = (int64_t)(qn_random_bits((uint64_t)n, (uint64_t)thread + 1) % (uint64_t)(units + 1));
+    if (thread + 1 < n_threads)
+        to = (int64_t)(qn_random_bits((uint64_t)n, (uint64_t)thread + 1) % (uint64_t)(units + 1));
     /* Sorted cut points: take running maxima over the threads before. */
     for (int t = 1; t < thread; t++) {
         int64_t c = (int64_t)(qn_random_bits((uint64_t)n, (uint64_t)t) % (uint64_t)(units + 1));

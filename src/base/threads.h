@@ -1,6 +1,6 @@
-/* A pool of threads that run one function together. The caller is worker 0. Between calls the workers spin for a bounded
- * time and then sleep, so a decode loop pays no wake-up and an idle process uses no CPU.
- * A pool is used by one caller at a time. */
+/* A pool of threads that run one function together. The caller is worker 0. Between calls the workers spin
+ * for a bounded time and then sleep, so a decode loop pays no wake-up and an idle process uses no CPU. A pool
+ * is used by one caller at a time. */
 #ifndef QN_BASE_THREADS_H
 #define QN_BASE_THREADS_H
 
@@ -21,8 +21,8 @@ int qn_pool_threads(const qn_pool *pool);
 void qn_pool_run(qn_pool *pool, qn_pool_fn *fn, void *arg);
 /* Inside fn: waits until every worker of the pool has called it as often. */
 void qn_pool_barrier(qn_pool *pool);
-/* The share of worker `thread` of n items, in whole multiples of `unit`: [*begin, *end). In a build with QN_SHAKE the split
- * is random, to show that nothing depends on it. */
+/* The share of worker `thread` of n items, in whole multiples of `unit`: [*begin, *end). In a build with
+ * QN_SHAKE the split is random, to show that nothing depends on it. */
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end);
 
 #endif

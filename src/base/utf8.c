@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
-/* Length of the sequence that a lead byte starts (0: not a lead byte) and the allowed range of the second byte. */
+/* Length of the sequence that a lead byte starts (0: not a lead byte) and the allowed range of the second
+ * byte. */
 static int lead(uint8_t c, uint8_t *lo, uint8_t *hi)
 {
     *lo = 0x80;

@@ -5,14 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decodes one code point from s[0..n). Returns its length in bytes (1 to 4), or 0 when n is 0 or the bytes are not valid. */
+/* Decodes one code point from s[0..n). Returns its length in bytes (1 to 4), or 0 when n is 0 or the bytes
+ * are not valid. */
 size_t qn_utf8_decode(const char *s, size_t n, uint32_t *code_point);
 /* Writes code_point into out[0..4); returns the number of bytes. */
 size_t qn_utf8_encode(uint32_t code_point, char out[4]);
 /* Length of the longest valid prefix. */
 size_t qn_utf8_valid_prefix(const char *s, size_t n);
-/* When s[0..n) is not valid at its start: length of the maximal subpart there (at least 1), which a lossy decoder replaces by
- * one U+FFFD, as Python's errors="replace" does. *incomplete: the bytes end before the sequence does. */
+/* When s[0..n) is not valid at its start: length of the maximal subpart there (at least 1), which a lossy
+ * decoder replaces by one U+FFFD, as Python's errors="replace" does. *incomplete: the bytes end before the
+ * sequence does. */
 size_t qn_utf8_invalid_length(const char *s, size_t n, int *incomplete);
 
 #endif

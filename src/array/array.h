@@ -1,0 +1,102 @@
+/* Lazy arrays. An array is an immutable, reference-counted handle: dtype, shape, and either data or the
+ * primitive that makes it.
+ *
+ * Arrays are built inside a scope, which owns every temporary and keeps the first error: a builder that gets
+ * NULL returns NULL, so code that builds needs no check per line; qn_scope_status, qn_eval and qn_program_new
+ * report. qn_keep lets a result outlive its scope. A scope and its arrays belong to one thread at a time. */
+#ifndef QN_ARRAY_ARRAY_H
+#define QN_ARRAY_ARRAY_H
+
+#include "device/device.h"
+
+typedef struct qn_array qn_array;
+typedef struct qn_scope qn_scope;
+
+/* The device must outlive the scope. NULL: out of memory. */
+qn_scope *qn_scope_new(qn_device *device);
+void qn_scope_free(qn_scope *s);
+/* The first error of this scope; its text becomes this thread's message again. */
+qn_status qn_scope_status(qn_scope *s);
+qn_device *qn_scope_device(qn_scope *s);
+/* Prefix of the labels that qn_label gives from now on ("layer.3."); copied. */
+void qn_scope_prefix(qn_scope *s, const char *fmt, ...) QN_PRINTF(2, 3);
+
+/* One more reference; NULL in gives NULL out. */
+qn_array *qn_keep(qn_array *a);
+void qn_release(qn_array *a);
+const qn_shape *qn_array_shape(const qn_array *a);
+qn_dtype qn_array_dtype(const qn_array *a);
+/* Names the step in traces and probes and keeps it from being fused away. Returns a. */
+qn_array *qn_label(qn_scope *s, qn_array *a, const char *name);
+
+/* ---- sources
+ * ----------------------------------------------------------------------------------------------------------
+ */
+/* A number. */
+qn_array *qn_scalar(qn_scope *s, float value);
+/* Copies plain data (f32 or i32) of this shape. */
+qn_array *qn_from_data(qn_scope *s, qn_dtype dtype, qn_shape shape, const void *data);
+/* An array over a buffer, which it retains. The shape may be symbolic (another program's output). */
+qn_array *qn_from_buffer(qn_scope *s, qn_dtype dtype, qn_shape shape, qn_buffer *buffer);
+/* Bound at each run of a program; inputs are numbered in the order of their making. */
+qn_array *qn_input(qn_scope *s, qn_dtype dtype, qn_shape shape);
+
+/* ---- any primitive
+ * ---------------------------------------------------------------------------------------------------- */
+/* shape and dtype: the wish where the primitive needs one (RESHAPE, SLICE, BROADCAST, CAST), else NULL and
+ * anything. */
+qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
+                   const qn_shape *shape, qn_dtype dtype);
+qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a);
+qn_array *qn_binary(qn_scope *s, qn_prim prim, qn_array *a, qn_array *b);
+
+/* ---- the common ones
+ * -------------------------------------------------------------------------------------------------- */
+qn_array *qn_add(qn_scope *s, qn_array *a, qn_array *b);
+qn_array *qn_sub(qn_scope *s, qn_array *a, qn_array *b);
+qn_array *qn_mul(qn_scope *s, qn_array *a, qn_array *b);
+qn_array *qn_div(qn_scope *s, qn_array *a, qn_array *b);
+qn_array *qn_scale(qn_scope *s, qn_array *a, float factor);
+/* Same number of elements; a symbolic dimension stays first. */
+qn_array *qn_reshape(qn_scope *s, qn_array *a, qn_shape shape);
+/* [R, rest...] -> [R, dims...]: keeps dimension 0. */
+qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims);
+qn_array *qn_transpose(qn_scope *s, qn_array *a); /* the last two dimensions swapped */
+qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm);
+/* Elements [begin, begin + length) of the last dimension. */
+qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length);
+qn_array *qn_broadcast(qn_scope *s, qn_array *a, qn_shape shape);
+qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts);
+qn_array *qn_sum(qn_scope *s, qn_array *a, int axis);
+qn_array *qn_max(qn_scope *s, qn_array *a, int axis);
+qn_array *qn_softmax(qn_scope *s, qn_array *a);
+qn_array *qn_rms_norm(qn_scope *s, qn_array *x, qn_array *weight, float eps, float offset);
+qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b);
+/* x [.., k] times transpose(weight [n, k]). */
+qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
+qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
+qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);
+qn_array *qn_top_k(qn_scope *s, qn_array *x, int k);
+qn_array *qn_rope_table(qn_scope *s, qn_array *positions, qn_array *frequencies, float factor);
+qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved);
+/* blocks, sinks: NULL when the parameters do not ask for them. */
+qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
+                    qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks);
+qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids);
+/* log(sum(exp(x))) over the last dimension, kept with size 1. */
+qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
+
+/* ---- computing
+ * -------------------------------------------------------------------------------------------------------- */
+/* Computes plain arrays; afterwards they hold data. Precision: HIGH unless set by qn_scope_precision. */
+qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
+void qn_scope_precision(qn_scope *s, qn_precision precision);
+/* Contiguous data of an evaluated f32 or i32 array, valid while it lives; NULL when it has none. */
+const void *qn_array_data(const qn_array *a);
+
+/* Gradients of sum(of * cotangent) with respect to n arrays; out[i] is NULL where nothing depends on wrt[i].
+ * cotangent NULL: ones (of must then be a scalar or have one element). QN_E_UNSUPPORTED names a primitive
+ * without a gradient. */
+qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out);
+
+#endif

@@ -1,0 +1,172 @@
+/* Builders of single primitives. */
+#include <string.h>
+
+#include "array/graph.h"
+
+qn_array *qn_add(qn_scope *s, qn_array *a, qn_array *b)
+{
+    return qn_binary(s, QN_PRIM_ADD, a, b);
+}
+
+qn_array *qn_sub(qn_scope *s, qn_array *a, qn_array *b)
+{
+    return qn_binary(s, QN_PRIM_SUB, a, b);
+}
+
+qn_array *qn_mul(qn_scope *s, qn_array *a, qn_array *b)
+{
+    return qn_binary(s, QN_PRIM_MUL, a, b);
+}
+
+qn_array *qn_div(qn_scope *s, qn_array *a, qn_array *b)
+{
+    return qn_binary(s, QN_PRIM_DIV, a, b);
+}
+
+qn_array *qn_scale(qn_scope *s, qn_array *a, float factor)
+{
+    return factor == 1 ? a : qn_mul(s, a, qn_scalar(s, factor));
+}
+
+qn_array *qn_reshape(qn_scope *s, qn_array *a, qn_shape shape)
+{
+    return qn_apply(s, QN_PRIM_RESHAPE, NULL, 1, &a, &shape, QN_DTYPE_F32);
+}
+
+qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims)
+{
+    if (!a) return NULL;
+    qn_shape shape = a->shape;
+    shape.n = n + 1;
+    for (int i = 0; i < n; i++) shape.dim[i + 1] = dims[i];
+    return qn_reshape(s, a, shape);
+}
+
+qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm)
+{
+    qn_params p = {0};
+    if (a) memcpy(p.transpose.perm, perm, (size_t)a->shape.n * sizeof *perm);
+    return qn_apply(s, QN_PRIM_TRANSPOSE, &p, 1, &a, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_transpose(qn_scope *s, qn_array *a)
+{
+    if (!a) return NULL;
+    int32_t perm[QN_MAX_DIMS];
+    for (int i = 0; i < a->shape.n; i++) perm[i] = i;
+    if (a->shape.n >= 2) {
+        perm[a->shape.n - 1] = a->shape.n - 2;
+        perm[a->shape.n - 2] = a->shape.n - 1;
+    }
+    return qn_permute(s, a, perm);
+}
+
+qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length)
+{
+    if (!a) return NULL;
+    qn_params p = {0};
+    qn_shape shape = a->shape;
+    p.slice.begin[shape.n - 1] = begin;
+    shape.dim[shape.n - 1] = length;
+    return qn_apply(s, QN_PRIM_SLICE, &p, 1, &a, &shape, QN_DTYPE_F32);
+}
+
+qn_array *qn_broadcast(qn_scope *s, qn_array *a, qn_shape shape)
+{
+    return qn_apply(s, QN_PRIM_BROADCAST, NULL, 1, &a, &shape, QN_DTYPE_F32);
+}
+
+qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts)
+{
+    return qn_apply(s, QN_PRIM_CONCAT, NULL, n, parts, NULL, QN_DTYPE_F32);
+}
+
+static qn_array *reduce(qn_scope *s, qn_prim prim, qn_array *a, int axis)
+{
+    qn_params p = {.reduce = {axis}};
+    return qn_apply(s, prim, &p, 1, &a, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_sum(qn_scope *s, qn_array *a, int axis)
+{
+    return reduce(s, QN_PRIM_SUM, a, axis);
+}
+
+qn_array *qn_max(qn_scope *s, qn_array *a, int axis)
+{
+    return reduce(s, QN_PRIM_MAX, a, axis);
+}
+
+qn_array *qn_softmax(qn_scope *s, qn_array *a)
+{
+    return qn_unary(s, QN_PRIM_SOFTMAX, a);
+}
+
+qn_array *qn_rms_norm(qn_scope *s, qn_array *x, qn_array *weight, float eps, float offset)
+{
+    qn_params p = {.norm = {eps, offset}};
+    return qn_apply(s, QN_PRIM_RMS_NORM, &p, weight ? 2 : 1, (qn_array *[]){x, weight}, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b)
+{
+    return qn_binary(s, QN_PRIM_MATMUL, a, b);
+}
+
+qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight)
+{
+    return qn_matmul(s, x, qn_transpose(s, weight));
+}
+
+qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids)
+{
+    return qn_binary(s, QN_PRIM_TAKE, table, ids);
+}
+
+qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids)
+{
+    return qn_binary(s, QN_PRIM_TAKE_ALONG, x, ids);
+}
+
+qn_array *qn_top_k(qn_scope *s, qn_array *x, int k)
+{
+    qn_params p = {.top_k = {k}};
+    return qn_apply(s, QN_PRIM_TOP_K, &p, 1, &x, NULL, QN_DTYPE_I32);
+}
+
+qn_array *qn_rope_table(qn_scope *s, qn_array *positions, qn_array *frequencies, float factor)
+{
+    qn_params p = {.rope = {.factor = factor}};
+    return qn_apply(s, QN_PRIM_ROPE_TABLE, &p, 2, (qn_array *[]){positions, frequencies}, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved)
+{
+    qn_params p = {.rope = {.interleaved = interleaved}};
+    return qn_apply(s, QN_PRIM_ROPE, &p, 2, (qn_array *[]){x, table}, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_attend(qn_scope *s, const qn_params_attend *attend, qn_array *q, qn_array *k, qn_array *v,
+                    qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks)
+{
+    qn_params p = {.attend = *attend};
+    qn_array *in[7] = {q, k, v, positions, row_begin};
+    int n = 5;
+    if (attend->state) in[n++] = blocks;
+    if (attend->has_sinks) in[n++] = sinks;
+    return qn_apply(s, QN_PRIM_ATTEND, &p, n, in, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids)
+{
+    return qn_apply(s, QN_PRIM_EXPERTS, NULL, 3, (qn_array *[]){x, w, ids}, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_logsumexp(qn_scope *s, qn_array *x)
+{
+    if (!x) return NULL;
+    int last = x->shape.n - 1;
+    qn_array *max = qn_max(s, x, last);
+    qn_array *sum = qn_sum(s, qn_unary(s, QN_PRIM_EXP, qn_sub(s, x, max)), last);
+    return qn_add(s, qn_unary(s, QN_PRIM_LOG, sum), max);
+}

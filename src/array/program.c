@@ -1,0 +1,617 @@
+/* From a graph to a plan: order, fusion, views, groups, memory. */
+#include "array/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "array/graph.h"
+#include "base/checked.h"
+#include "base/mem.h"
+#include "quant/types.h"
+
+/* What is known of one array while a plan is made. */
+typedef struct {
+    qn_array *a;
+    int uses;   /* by later arrays and as outputs */
+    int output; /* index + 1 when it is an output */
+    int fused;  /* computed inside its only user */
+    int placed; /* operand is valid */
+    qn_operand operand;
+} node;
+
+struct qn_program {
+    qn_device *device;
+    qn_exec *exec;
+    qn_plan plan;
+    qn_sizes max;
+    int n_outputs, n_inputs;
+    qn_operand *outputs;
+    qn_buffer **output_buffers, **input_buffers; /* input_buffers[i] NULL: not needed */
+    qn_buffer **held;                            /* weights and constants that steps read */
+    int64_t n_held;
+    char *labels; /* text of all labels */
+    qn_arena arena;
+    size_t bytes;
+};
+
+typedef struct {
+    qn_program *p;
+    node *nodes; /* by mark */
+    int64_t n;
+    int64_t slots_capacity, steps_capacity, held_capacity;
+} planner;
+
+/* ---- order: every array that the outputs need, inputs first ------------------------------------------- */
+
+static int by_id(const void *x, const void *y)
+{
+    const qn_array *a = ((const node *)x)->a, *b = ((const node *)y)->a;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static qn_status collect(planner *pl, int n_outputs, qn_array *const *outputs)
+{
+    int64_t capacity = 256, n = 0;
+    node *nodes = qn_alloc((size_t)capacity * sizeof *nodes);
+    if (!nodes) return QN_E_NOMEM;
+    for (int i = 0; i < n_outputs; i++) outputs[i]->mark = -1;
+    for (int64_t i = -n_outputs; i < n; i++) {
+        int is_root = i < 0;
+        int count = is_root ? 1 : nodes[i].a->n_in;
+        for (int j = 0; j < count; j++) {
+            qn_array *a = is_root ? outputs[i + n_outputs] : nodes[i].a->in[j];
+            if (a->mark > 0 && a->mark <= n && nodes[a->mark - 1].a == a) continue;
+            if (n == capacity) {
+                node *more = qn_realloc(nodes, 2 * (size_t)capacity * sizeof *nodes);
+                if (!more) {
+                    qn_free(nodes);
+                    return QN_E_NOMEM;
+                }
+                nodes = more;
+                capacity *= 2;
+            }
+            nodes[n] = (node){.a = a};
+            a->mark = ++n;
+        }
+    }
+    qsort(nodes, (size_t)n, sizeof *nodes, by_id);
+    for (int64_t i = 0; i < n; i++) nodes[i].a->mark = i;
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < nodes[i].a->n_in; j++) nodes[nodes[i].a->in[j]->mark].uses++;
+    for (int i = 0; i < n_outputs; i++) {
+        nodes[outputs[i]->mark].uses++;
+        nodes[outputs[i]->mark].output = i + 1;
+    }
+    pl->nodes = nodes;
+    pl->n = n;
+    return QN_OK;
+}
+
+static int is_elementwise(const qn_array *a)
+{
+    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE;
+}
+
+/* ---- slots and steps ---------------------------------------------------------------------------------- */
+
+static qn_status grow(void **array, int64_t need, int64_t *capacity, size_t size)
+{
+    if (need < *capacity) return QN_OK;
+    int64_t more = *capacity ? *capacity * 2 : 64;
+    void *p = qn_realloc(*array, (size_t)more * size);
+    if (!p) return QN_E_NOMEM;
+    *array = p;
+    *capacity = more;
+    return QN_OK;
+}
+
+static qn_status add_slot(planner *pl, qn_plan_slot slot, int *index)
+{
+    qn_plan *plan = &pl->p->plan;
+    QN_TRY(grow((void **)&plan->slots, plan->n_slots, &pl->slots_capacity, sizeof *plan->slots));
+    *index = plan->n_slots;
+    plan->slots[plan->n_slots++] = slot;
+    return QN_OK;
+}
+
+static qn_status hold(planner *pl, qn_buffer *b)
+{
+    qn_program *p = pl->p;
+    QN_TRY(grow((void **)&p->held, p->n_held, &pl->held_capacity, sizeof *p->held));
+    p->held[p->n_held++] = qn_buffer_retain(b);
+    return QN_OK;
+}
+
+static qn_operand contiguous(int slot, qn_dtype dtype, const qn_shape *shape)
+{
+    qn_operand o = {.slot = slot, .dtype = dtype, .shape = *shape};
+    qn_shape_strides(shape, o.stride);
+    return o;
+}
+
+static qn_status max_bytes(const qn_program *p, qn_dtype dtype, const qn_shape *shape, size_t *bytes)
+{
+    int64_t rows = shape->n ? qn_shape_dim(shape, 0, &p->max) : 1, row = shape->n ? qn_shape_row(shape) : 1;
+    size_t row_bytes;
+    char text[96];
+    if (qn_type_get(dtype)->block_elements > 1 || rows < 0 || !qn_type_bytes(dtype, row, &row_bytes) ||
+        !qn_mul_size(row_bytes, (size_t)rows, bytes) || !qn_align_size(*bytes ? *bytes : 1, 64, bytes))
+        return qn_fail(QN_E_ARG, "array %s of %s is too large", qn_shape_text(shape, text, sizeof text),
+                       qn_dtype_name(dtype));
+    return QN_OK;
+}
+
+static int is_contiguous(const qn_operand *o, int from)
+{
+    int64_t s = 1;
+    for (int i = o->shape.n - 1; i >= from; i--) {
+        if (o->stride[i] != s && !(o->shape.dim[i] == 1 && !(i == 0 && qn_shape_is_symbolic(&o->shape))))
+            return 0;
+        s *= o->shape.dim[i];
+    }
+    return 1;
+}
+
+static qn_status new_output(planner *pl, const node *n, qn_operand *out)
+{
+    qn_program *p = pl->p;
+    size_t bytes;
+    int slot;
+    QN_TRY(max_bytes(p, n->a->dtype, &n->a->shape, &bytes));
+    if (n->output) {
+        qn_buffer *b;
+        QN_TRY(p->device->ops->alloc(p->device, bytes, QN_LEDGER_SCRATCH, &b));
+        p->output_buffers[n->output - 1] = b;
+        p->bytes += bytes;
+        QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, bytes, b}, &slot));
+    } else {
+        QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_TEMP, 0, bytes, NULL}, &slot));
+    }
+    *out = contiguous(slot, n->a->dtype, &n->a->shape);
+    return QN_OK;
+}
+
+static qn_status add_step(planner *pl, const qn_plan_step *step)
+{
+    qn_plan *plan = &pl->p->plan;
+    QN_TRY(grow((void **)&plan->steps, plan->n_steps, &pl->steps_capacity, sizeof *plan->steps));
+    plan->steps[plan->n_steps++] = *step;
+    return QN_OK;
+}
+
+/* Makes a view contiguous (all of it, or all but the first dimension's stride). */
+static qn_status copy_if_strided(planner *pl, qn_operand *o, int from)
+{
+    if (is_contiguous(o, from)) return QN_OK;
+    size_t bytes;
+    int slot;
+    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .label = ""};
+    QN_TRY(max_bytes(pl->p, o->dtype, &o->shape, &bytes));
+    QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_TEMP, 0, bytes, NULL}, &slot));
+    step.in[0] = *o;
+    step.out = contiguous(slot, o->dtype, &o->shape);
+    QN_TRY(add_step(pl, &step));
+    *o = step.out;
+    return QN_OK;
+}
+
+/* ---- views -------------------------------------------------------------------------------------------- */
+
+static qn_status place_view(planner *pl, node *n)
+{
+    const qn_array *a = n->a;
+    qn_operand from = pl->nodes[a->in[0]->mark].operand, o = from;
+    o.shape = a->shape;
+    switch (a->prim) {
+    case QN_PRIM_RESHAPE:
+        QN_TRY(copy_if_strided(pl, &from, 0));
+        o = contiguous(from.slot, from.dtype, &a->shape);
+        o.offset = from.offset;
+        break;
+    case QN_PRIM_TRANSPOSE:
+        for (int i = 0; i < a->shape.n; i++) o.stride[i] = from.stride[a->params.transpose.perm[i]];
+        break;
+    case QN_PRIM_SLICE:
+        for (int i = 0; i < a->shape.n; i++) o.offset += a->params.slice.begin[i] * from.stride[i];
+        break;
+    default: /* BROADCAST */
+        for (int i = 0; i < a->shape.n; i++) {
+            int j = i - (a->shape.n - from.shape.n);
+            int repeated =
+                j < 0 || (from.shape.dim[j] == 1 && !(j == 0 && qn_shape_is_symbolic(&from.shape)));
+            o.stride[i] = repeated ? 0 : from.stride[j];
+        }
+    }
+    n->operand = o;
+    return QN_OK;
+}
+
+/* An input of an element-wise step, repeated to the output's shape. */
+static qn_operand repeat_to(const qn_operand *from, const qn_shape *shape)
+{
+    qn_operand o = *from;
+    o.shape = *shape;
+    for (int i = 0; i < shape->n; i++) {
+        int j = i - (shape->n - from->shape.n);
+        int repeated = j < 0 || (from->shape.dim[j] == 1 && !(j == 0 && qn_shape_is_symbolic(&from->shape)) &&
+                                 !(shape->dim[i] == 1 && !(i == 0 && qn_shape_is_symbolic(shape))));
+        o.stride[i] = repeated ? 0 : from->stride[j];
+    }
+    return o;
+}
+
+/* ---- fusion ------------------------------------------------------------------------------------------- */
+
+/* A chain as it grows: instructions in order, inputs without repetition. */
+typedef struct {
+    qn_params params;
+    int n_in;
+    const qn_array *in[QN_MAX_INPUTS];
+} chain;
+
+static int chain_input(chain *c, const qn_array *a)
+{
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] == a) return i;
+    if (c->n_in == QN_MAX_INPUTS) return -1;
+    c->in[c->n_in] = a;
+    return c->n_in++;
+}
+
+/* Counts what a chain would hold when `a` is computed inside it; 0 when it gets too large. */
+static int chain_fits(planner *pl, const qn_array *a, int *ops, int *inputs)
+{
+    if (++*ops > QN_FUSED_MAX) return 0;
+    for (int i = 0; i < a->n_in; i++) {
+        const node *in = &pl->nodes[a->in[i]->mark];
+        if (in->fused) {
+            if (!chain_fits(pl, in->a, ops, inputs)) return 0;
+        } else if (++*inputs > QN_MAX_INPUTS) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* An element-wise array with one use, of its user's shape, is computed inside that user. */
+static void mark_fused(planner *pl)
+{
+    for (int64_t i = 0; i < pl->n; i++) {
+        qn_array *a = pl->nodes[i].a;
+        if (!is_elementwise(a)) continue;
+        for (int j = 0; j < a->n_in; j++) {
+            node *in = &pl->nodes[a->in[j]->mark];
+            if (!is_elementwise(in->a) || in->uses != 1 || in->output || in->a->label ||
+                !qn_shape_equal(&in->a->shape, &a->shape))
+                continue;
+            in->fused = 1;
+            int ops = 0, inputs = 0;
+            if (!chain_fits(pl, a, &ops, &inputs)) in->fused = 0;
+        }
+    }
+}
+
+/* Emits a's instructions; returns the index of its result. */
+static int emit(planner *pl, chain *c, const qn_array *a)
+{
+    int arg[2] = {0, 0};
+    for (int i = 0; i < a->n_in; i++) {
+        const node *in = &pl->nodes[a->in[i]->mark];
+        arg[i] = in->fused ? emit(pl, c, in->a) : ~chain_input(c, in->a);
+    }
+    c->params.fused.op[c->params.fused.n] = (qn_fused_op){(uint8_t)a->prim, (int8_t)arg[0], (int8_t)arg[1]};
+    return c->params.fused.n++;
+}
+
+/* ---- planning ----------------------------------------------------------------------------------------- */
+
+/* Primitives whose inputs may have any strides; the others get contiguous rows. */
+static int takes_any_strides(qn_prim prim)
+{
+    return prim == QN_PRIM_COPY || prim == QN_PRIM_MATMUL || prim == QN_PRIM_SUM;
+}
+
+static qn_status place_step(planner *pl, node *n)
+{
+    const qn_array *a = n->a;
+    qn_plan_step step = {
+        .prim = a->prim, .params = a->params, .n_in = a->n_in, .label = a->label ? a->label : ""};
+    if (is_elementwise(a)) {
+        chain c = {0};
+        emit(pl, &c, a);
+        step.prim = QN_PRIM_FUSED;
+        step.params = c.params;
+        step.n_in = c.n_in;
+        for (int i = 0; i < c.n_in; i++) step.in[i] = repeat_to(&pl->nodes[c.in[i]->mark].operand, &a->shape);
+    } else {
+        for (int i = 0; i < a->n_in; i++) {
+            step.in[i] = pl->nodes[a->in[i]->mark].operand;
+            /* inputs that are shared by all rows are whole, the others need contiguous rows only */
+            if (!takes_any_strides(a->prim))
+                QN_TRY(copy_if_strided(pl, &step.in[i], step.in[i].shape.n > 1 ? 1 : 0));
+        }
+    }
+    QN_TRY(new_output(pl, n, &step.out));
+    QN_TRY(add_step(pl, &step));
+    n->operand = step.out;
+    return QN_OK;
+}
+
+static qn_status place_source(planner *pl, node *n)
+{
+    qn_program *p = pl->p;
+    qn_array *a = n->a;
+    int slot;
+    if (a->prim == QN_PRIM_DATA) {
+        QN_TRY(hold(pl, a->buffer));
+        QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, a->buffer->size_bytes, a->buffer}, &slot));
+    } else {
+        size_t bytes;
+        qn_buffer *b;
+        QN_TRY(max_bytes(p, a->dtype, &a->shape, &bytes));
+        QN_TRY(p->device->ops->alloc(p->device, bytes, QN_LEDGER_SCRATCH, &b));
+        p->input_buffers[a->input] = b;
+        p->bytes += bytes;
+        QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, bytes, b}, &slot));
+    }
+    n->operand = contiguous(slot, a->dtype, &a->shape);
+    return QN_OK;
+}
+
+/* An output that is a source or a view is copied into a buffer of its own. */
+static qn_status copy_output(planner *pl, node *n)
+{
+    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .label = ""};
+    step.in[0] = n->operand;
+    QN_TRY(new_output(pl, n, &step.out));
+    QN_TRY(add_step(pl, &step));
+    n->operand = step.out;
+    return QN_OK;
+}
+
+/* ---- groups and memory -------------------------------------------------------------------------------- */
+
+static int same_first_dim(const qn_shape *a, const qn_shape *b)
+{
+    return a->n && b->n && a->dim[0] == b->dim[0] && memcmp(a->sym, b->sym, sizeof a->sym) == 0;
+}
+
+/* Does row i of the step read row i, and no other row, of what the producer wrote in input k? */
+static int row_by_row(const qn_plan_step *s, int k, const qn_plan_step *producer)
+{
+    const qn_operand *in = &s->in[k];
+    if ((s->prim == QN_PRIM_RMS_NORM || s->prim == QN_PRIM_LAYER_NORM || s->prim == QN_PRIM_ROPE_TABLE) &&
+        k > 0)
+        return 0;
+    if (s->prim == QN_PRIM_TAKE && k == 0) return 0;
+    return in->offset >= 0 && same_first_dim(&in->shape, &s->out.shape) &&
+           in->stride[0] == producer->out.stride[0];
+}
+
+/* A step may join the group of the steps before it when it reads nothing that the group writes, or when all
+ * of the group and itself are row-local over the same rows: then each worker goes on with its own rows. */
+static void make_groups(qn_plan *plan)
+{
+    int begin = 0, group = 0;
+    for (int i = 0; i < plan->n_steps; i++) {
+        qn_plan_step *s = &plan->steps[i];
+        int independent = 1, local = qn_prim_get(s->prim)->row_local && s->out.shape.n > 1;
+        for (int j = begin; j < i; j++) {
+            const qn_plan_step *t = &plan->steps[j];
+            local &= qn_prim_get(t->prim)->row_local && same_first_dim(&t->out.shape, &s->out.shape);
+            for (int k = 0; k < s->n_in; k++) {
+                if (t->out.slot != s->in[k].slot) continue;
+                independent = 0;
+                local &= row_by_row(s, k, t);
+            }
+        }
+        if (i > begin && !independent && !local) {
+            begin = i;
+            group++;
+        }
+        s->group = group;
+    }
+    plan->n_groups = plan->n_steps ? group + 1 : 0;
+}
+
+typedef struct {
+    int slot, first, last; /* groups in which the slot lives */
+} life;
+
+/* Places temporaries: each at the lowest offset that is free during its life (largest first would pack
+ * tighter; first use first is close and simple). A slot is free again only after the group of its last use.
+ */
+static qn_status place_temporaries(qn_plan *plan)
+{
+    life *lives = qn_calloc((size_t)plan->n_slots + 1, sizeof *lives);
+    if (!lives) return QN_E_NOMEM;
+    for (int i = 0; i < plan->n_slots; i++) lives[i] = (life){i, -1, -1};
+    for (int i = 0; i < plan->n_steps; i++) {
+        const qn_plan_step *s = &plan->steps[i];
+        if (lives[s->out.slot].first < 0) lives[s->out.slot].first = s->group;
+        lives[s->out.slot].last = s->group;
+        for (int k = 0; k < s->n_in; k++) lives[s->in[k].slot].last = s->group;
+    }
+    /* placed: slots already given an offset and still of interest, kept sorted by offset */
+    int *placed = qn_alloc(((size_t)plan->n_slots + 1) * sizeof *placed), n = 0;
+    if (!placed) {
+        qn_free(lives);
+        return QN_E_NOMEM;
+    }
+    for (int i = 0; i < plan->n_steps; i++) {
+        qn_plan_slot *slot = &plan->slots[plan->steps[i].out.slot];
+        const life *l = &lives[plan->steps[i].out.slot];
+        if (slot->kind != QN_SLOT_TEMP || l->first != plan->steps[i].group) continue;
+        int kept = 0;
+        for (int j = 0; j < n; j++)
+            if (lives[placed[j]].last >= l->first) placed[kept++] = placed[j];
+        n = kept;
+        size_t at = 0;
+        int where = 0;
+        while (where < n) {
+            const qn_plan_slot *other = &plan->slots[placed[where]];
+            if (other->offset_bytes >= at + slot->size_bytes) break;
+            if (other->offset_bytes + other->size_bytes > at) at = other->offset_bytes + other->size_bytes;
+            where++;
+        }
+        slot->offset_bytes = at;
+        memmove(placed + where + 1, placed + where, (size_t)(n - where) * sizeof *placed);
+        placed[where] = l->slot;
+        n++;
+        if (at + slot->size_bytes > plan->arena_bytes) plan->arena_bytes = at + slot->size_bytes;
+    }
+    qn_free(placed);
+    qn_free(lives);
+    return QN_OK;
+}
+
+static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
+{
+    qn_program *p = pl->p;
+    mark_fused(pl);
+    for (int64_t i = 0; i < pl->n; i++) {
+        node *n = &pl->nodes[i];
+        if (n->fused) continue;
+        qn_prim_class class = qn_prim_get(n->a->prim)->class;
+        if (n->a->prim == QN_PRIM_DATA || n->a->prim == QN_PRIM_INPUT)
+            QN_TRY(place_source(pl, n));
+        else if (class == QN_CLASS_SOURCE)
+            QN_TRY(place_view(pl, n));
+        else if (!p->device->ops->supports(p->device, is_elementwise(n->a) ? QN_PRIM_FUSED : n->a->prim))
+            return qn_fail(QN_E_UNSUPPORTED, "device %s has no %s", p->device->ops->name,
+                           qn_prim_get(n->a->prim)->name);
+        else
+            QN_TRY(place_step(pl, n));
+        if (class == QN_CLASS_SOURCE && n->output) QN_TRY(copy_output(pl, n));
+    }
+    for (int i = 0; i < n_outputs; i++) p->outputs[i] = pl->nodes[outputs[i]->mark].operand;
+    for (int i = 0; i < p->plan.n_steps; i++) {
+        const char *label = p->plan.steps[i].label;
+        p->plan.steps[i].label = *label ? qn_arena_strndup(&p->arena, label, strlen(label)) : "";
+        if (!p->plan.steps[i].label) return QN_E_NOMEM;
+    }
+    make_groups(&p->plan);
+    return place_temporaries(&p->plan);
+}
+
+qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_outputs,
+                         qn_array *const *outputs, qn_program **out)
+{
+    QN_TRY(qn_scope_status(s));
+    for (int i = 0; i < n_outputs; i++)
+        if (!outputs[i]) return qn_fail(QN_E_ARG, "program %s: output %d is NULL", options->name, i);
+    qn_program *p = qn_calloc(1, sizeof *p);
+    if (!p) return QN_E_NOMEM;
+    planner pl = {.p = p};
+    qn_status status = QN_E_NOMEM;
+    p->device = s->device;
+    p->max = options->max;
+    p->n_outputs = n_outputs;
+    p->n_inputs = s->n_inputs;
+    p->plan.name = options->name;
+    p->plan.precision = options->precision;
+    p->plan.max = options->max;
+    p->outputs = qn_calloc((size_t)n_outputs + 1, sizeof *p->outputs);
+    p->output_buffers = qn_calloc((size_t)n_outputs + 1, sizeof *p->output_buffers);
+    p->input_buffers = qn_calloc((size_t)s->n_inputs + 1, sizeof *p->input_buffers);
+    if (!p->outputs || !p->output_buffers || !p->input_buffers) goto out;
+    if ((status = collect(&pl, n_outputs, outputs)) != QN_OK) goto out;
+    if ((status = plan_all(&pl, n_outputs, outputs)) != QN_OK) goto out;
+    status = p->device->ops->compile(p->device, &p->plan, &p->exec);
+out:
+    qn_free(pl.nodes);
+    if (status != QN_OK) {
+        qn_program_free(p);
+        return status;
+    }
+    p->bytes += p->plan.arena_bytes;
+    *out = p;
+    return QN_OK;
+}
+
+void qn_program_free(qn_program *p)
+{
+    if (!p) return;
+    if (p->exec) p->device->ops->exec_free(p->exec);
+    for (int i = 0; p->output_buffers && i < p->n_outputs; i++) qn_buffer_release(p->output_buffers[i]);
+    for (int i = 0; p->input_buffers && i < p->n_inputs; i++) qn_buffer_release(p->input_buffers[i]);
+    for (int64_t i = 0; i < p->n_held; i++) qn_buffer_release(p->held[i]);
+    qn_free(p->outputs);
+    qn_free(p->output_buffers);
+    qn_free(p->input_buffers);
+    qn_free(p->held);
+    qn_free(p->plan.slots);
+    qn_free(p->plan.steps);
+    qn_arena_clear(&p->arena);
+    qn_free(p);
+}
+
+void *qn_program_input(qn_program *p, int i)
+{
+    return i >= 0 && i < p->n_inputs && p->input_buffers[i] ? p->input_buffers[i]->data : NULL;
+}
+
+const void *qn_program_output(const qn_program *p, int i)
+{
+    return p->output_buffers[i]->data;
+}
+
+qn_buffer *qn_program_output_buffer(const qn_program *p, int i)
+{
+    return p->output_buffers[i];
+}
+
+qn_status qn_program_run(qn_program *p, const qn_sizes *sizes)
+{
+    for (int k = 0; k < QN_SYM_COUNT; k++)
+        if (sizes->v[k] < 0 || sizes->v[k] > p->max.v[k])
+            return qn_fail(QN_E_ARG, "program %s: %c is %lld, at most %lld", p->plan.name, "RSL"[k],
+                           (long long)sizes -> v[k], (long long)p -> max.v[k]);
+    return p->device->ops->run(p->exec, sizes);
+}
+
+void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, void *user)
+{
+    p->device->ops->set_probe(p->exec, probe, user);
+}
+
+size_t qn_program_bytes(const qn_program *p)
+{
+    return p->bytes;
+}
+
+int qn_program_steps(const qn_program *p)
+{
+    return p->plan.n_steps;
+}
+
+/* ---- evaluation: a program that runs once ------------------------------------------------------------- */
+
+qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays)
+{
+    QN_TRY(qn_scope_status(s));
+    qn_array **todo = qn_alloc(((size_t)n + 1) * sizeof *todo);
+    if (!todo) return QN_E_NOMEM;
+    int m = 0;
+    for (int i = 0; i < n; i++) {
+        int seen = !arrays[i] || arrays[i]->prim == QN_PRIM_DATA;
+        for (int j = 0; j < m; j++) seen |= todo[j] == arrays[i];
+        if (!seen) todo[m++] = arrays[i];
+    }
+    qn_program *p = NULL;
+    qn_program_options options = {.name = "eval", .precision = s->precision};
+    qn_sizes sizes = {{0}};
+    qn_status status = m ? qn_program_new(s, &options, m, todo, &p) : QN_OK;
+    if (status == QN_OK && m) status = qn_program_run(p, &sizes);
+    for (int i = 0; i < m && status == QN_OK; i++) {
+        /* the handle becomes plain data */
+        qn_array *a = todo[i];
+        for (int j = 0; j < a->n_in; j++) qn_release(a->in[j]);
+        a->n_in = 0;
+        a->prim = QN_PRIM_DATA;
+        a->buffer = qn_buffer_retain(p->output_buffers[i]);
+    }
+    qn_program_free(p);
+    qn_free(todo);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* Programs: a graph compiled once for a device and replayed with other inputs and other R, S, L.
+ * A program owns its inputs' and outputs' memory and its scratch, all sized for the maxima: a run allocates
+ * nothing. */
+#ifndef QN_ARRAY_PROGRAM_H
+#define QN_ARRAY_PROGRAM_H
+
+#include "array/array.h"
+
+typedef struct qn_program qn_program;
+
+typedef struct {
+    const char *name; /* for traces */
+    qn_sizes max;     /* the largest R, S, L */
+    qn_precision precision;
+} qn_program_options;
+
+/* Compiles what the outputs need. Inputs are those made by qn_input in this scope. The scope may be freed
+ * afterwards. */
+qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_outputs,
+                         qn_array *const *outputs, qn_program **out);
+void qn_program_free(qn_program *p);
+/* Where the caller writes input i before a run; NULL when the outputs do not depend on it. */
+void *qn_program_input(qn_program *p, int i);
+/* Where output i stands after a run. */
+const void *qn_program_output(const qn_program *p, int i);
+/* Output i as a buffer for another program's qn_from_buffer. */
+qn_buffer *qn_program_output_buffer(const qn_program *p, int i);
+/* QN_E_ARG when sizes pass the maxima. */
+qn_status qn_program_run(qn_program *p, const qn_sizes *sizes);
+void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, void *user);
+/* Bytes of scratch, inputs and outputs. */
+size_t qn_program_bytes(const qn_program *p);
+int qn_program_steps(const qn_program *p);
+
+#endif

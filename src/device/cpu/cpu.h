@@ -1,0 +1,103 @@
+/* The CPU device, inside: all workers walk a program's steps together; each computes its share of a step, and
+ * they meet at a barrier at the end of each group of steps. A step's share depends on the number of workers
+ * only, its result does not. */
+#ifndef QN_DEVICE_CPU_CPU_H
+#define QN_DEVICE_CPU_CPU_H
+
+#include "base/threads.h"
+#include "device/device.h"
+#include "kernels/kernels.h"
+
+typedef struct {
+    qn_device base;
+    const qn_kernels *kernels;
+    qn_pool *pool;
+    char about[96];
+} qn_cpu;
+
+enum { QN_CPU_LAYOUT_PLAIN = 0, QN_CPU_LAYOUT_PANELS = 1 };
+
+typedef struct qn_cpu_step qn_cpu_step;
+typedef struct qn_cpu_exec qn_cpu_exec;
+
+/* What a step sees in one run. */
+typedef struct {
+    const qn_kernels *kernels;
+    qn_pool *pool;
+    qn_sizes sizes;
+    char *scratch;   /* of this worker */
+    char *shared[2]; /* packed activations, see matmul.c */
+    qn_precision precision;
+    int thread, n_threads;
+} qn_cpu_run;
+
+typedef void qn_cpu_fn(const qn_cpu_run *run, const qn_cpu_step *step);
+
+struct qn_cpu_step {
+    qn_cpu_fn *fn;
+    qn_plan_step plan;
+    char *in[QN_MAX_INPUTS], *out; /* addresses: fixed when the program is compiled */
+    int barrier_after;
+    /* matmul */
+    const qn_buffer *weight; /* packed panels, or NULL */
+    qn_act act;
+    int area;   /* which shared area holds the packed activations */
+    int repack; /* 0: an earlier step of the same group packed the same activations there */
+};
+
+/* What a primitive of this device is made of. */
+typedef struct {
+    qn_cpu_fn *fn;
+    /* Fills the step's own fields; scratch_bytes (per worker) and shared_bytes grow to what it needs. May be
+     * NULL. */
+    qn_status (*prepare)(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                         size_t *shared_bytes);
+} qn_cpu_prim;
+
+#define S(name)
+#define E(name, inputs)
+#define P(name, rows) extern const qn_cpu_prim qn_cpu_##name;
+#include "prim/primitives.def"
+
+/* Rows of the step's output in this run, and this worker's share of them. */
+static inline int64_t qn_cpu_rows(const qn_cpu_run *run, const qn_operand *o)
+{
+    return o->shape.n ? qn_shape_dim(&o->shape, 0, &run->sizes) : 1;
+}
+
+static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
+{
+    qn_pool_share(n, 1, run->thread, run->n_threads, begin, end);
+}
+
+/* memory.c */
+qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
+void qn_cpu_free(qn_device *d, qn_buffer *b);
+qn_status qn_cpu_import_weight(qn_device *d, qn_dtype dtype, int64_t n_out, int64_t n_in, const void *bytes,
+                               qn_buffer **out, int *packed);
+
+/* state.c */
+typedef struct {
+    qn_state base;
+    char *memory; /* PAGES: [unit][layer][page]; SLOTS: [unit][layer][slot_floats] */
+    size_t part_bytes, unit_bytes, size_bytes;
+} qn_cpu_state;
+
+qn_status qn_cpu_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out);
+void qn_cpu_state_free(qn_state *s);
+size_t qn_cpu_state_unit_bytes(const qn_state *s);
+void qn_cpu_state_drop(qn_state *s, int32_t unit);
+void qn_cpu_state_copy(qn_state *s, int32_t from, int32_t to);
+void qn_cpu_state_read_key(const qn_state *s, int64_t layer, int32_t page, int64_t slot, float *out);
+/* The pages of one layer, as the kernels want them. */
+qn_kv_layout qn_cpu_state_pages(const qn_state *s, int64_t layer);
+float *qn_cpu_state_slot(const qn_state *s, int64_t layer, int64_t slot);
+
+/* program.c */
+qn_status qn_cpu_compile(qn_device *d, const qn_plan *plan, qn_exec **out);
+qn_status qn_cpu_run_program(qn_exec *e, const qn_sizes *sizes);
+void qn_cpu_set_probe(qn_exec *e, qn_probe_fn *probe, void *user);
+void qn_cpu_exec_free(qn_exec *e);
+int qn_cpu_supports(qn_device *d, qn_prim prim);
+
+#endif

@@ -1,0 +1,64 @@
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+_Static_assert((int)QN_STATE_PAGE_TOKENS == (int)QN_PAGE_TOKENS, "pages of the state are the kernels' pages");
+
+extern const qn_device_ops qn_device_cpu;
+
+static void cpu_close(qn_device *base)
+{
+    qn_cpu *d = (qn_cpu *)base;
+    qn_pool_free(d->pool);
+    if (base->owns_ledger) qn_ledger_free(base->ledger);
+    qn_free(d);
+}
+
+static qn_status cpu_open(const qn_device_options *options, qn_device **out)
+{
+    qn_cpu *d = qn_calloc(1, sizeof *d);
+    if (!d) return QN_E_NOMEM;
+    d->base.ops = &qn_device_cpu;
+    d->base.ledger = options->ledger;
+    qn_status status = qn_kernels_get(&d->kernels);
+    if (status == QN_OK && !d->base.ledger) {
+        d->base.ledger = qn_ledger_new();
+        d->base.owns_ledger = 1;
+        if (!d->base.ledger) status = QN_E_NOMEM;
+    }
+    if (status == QN_OK) status = qn_pool_new(options->n_threads, &d->pool);
+    if (status != QN_OK) {
+        cpu_close(&d->base);
+        return status;
+    }
+    snprintf(d->about, sizeof d->about, "cpu (%s, %d threads)", d->kernels->name, qn_pool_threads(d->pool));
+    *out = &d->base;
+    return QN_OK;
+}
+
+static const char *cpu_describe(qn_device *d)
+{
+    return ((qn_cpu *)d)->about;
+}
+
+const qn_device_ops qn_device_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = qn_cpu_alloc,
+    .free = qn_cpu_free,
+    .import_weight = qn_cpu_import_weight,
+    .supports = qn_cpu_supports,
+    .compile = qn_cpu_compile,
+    .run = qn_cpu_run_program,
+    .set_probe = qn_cpu_set_probe,
+    .exec_free = qn_cpu_exec_free,
+    .state_new = qn_cpu_state_new,
+    .state_free = qn_cpu_state_free,
+    .state_unit_bytes = qn_cpu_state_unit_bytes,
+    .state_drop = qn_cpu_state_drop,
+    .state_copy = qn_cpu_state_copy,
+    .state_read_key = qn_cpu_state_read_key,
+};

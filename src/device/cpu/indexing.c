@@ -1,0 +1,108 @@
+/* Rows by ids, elements along a row, the largest k. Ids that come from a user are checked before they get
+ * here. */
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "quant/types.h"
+
+static void take_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *t = &s->plan.in[0];
+    const int32_t *ids = (const int32_t *)s->in[1];
+    int64_t begin, end, row = qn_shape_row(&t->shape);
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *out = (float *)s->out + i * row;
+        if (s->weight)
+            run->kernels->unpack_row(t->dtype, row, s->weight->data, ids[i], out);
+        else
+            memcpy(out, s->in[0] + (size_t)(ids[i] * (t->shape.n > 1 ? t->stride[0] : 1)) * 4,
+                   (size_t)row * 4);
+    }
+}
+
+static qn_status take_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                              size_t *shared_bytes)
+{
+    const qn_operand *t = &step->plan.in[0];
+    const qn_plan_slot *slot = &plan->slots[t->slot];
+    if (slot->buffer && slot->buffer->layout == QN_CPU_LAYOUT_PANELS) {
+        if (t->offset || t->shape.n != 2)
+            return qn_fail(QN_E_UNSUPPORTED, "take from a part of a packed weight");
+        step->weight = slot->buffer;
+    } else if (t->dtype != QN_DTYPE_F32 && t->dtype != QN_DTYPE_I32) {
+        return qn_fail(QN_E_UNSUPPORTED, "take from %s", qn_dtype_name(t->dtype));
+    }
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_TAKE = {take_run, take_prepare};
+
+static void scatter_add_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0];
+    const int32_t *ids = (const int32_t *)s->in[1];
+    int64_t begin, end, row = qn_shape_row(&x->shape), n = qn_cpu_rows(run, x);
+    qn_cpu_share(run, s->plan.out.shape.dim[0], &begin, &end);
+    memset((float *)s->out + begin * row, 0, (size_t)((end - begin) * row) * sizeof(float));
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < begin || ids[i] >= end) continue;
+        float *out = (float *)s->out + ids[i] * row;
+        const float *from = (const float *)s->in[0] + i * (x->shape.n > 1 ? x->stride[0] : 1);
+        run->kernels->ew[QN_EW_ADD](out, out, 1, from, 1, row);
+    }
+}
+
+const qn_cpu_prim qn_cpu_SCATTER_ADD = {scatter_add_run, NULL};
+
+static void take_along_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    int64_t begin, end, k = s->plan.out.shape.dim[1];
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t j = 0; j < k; j++)
+            ((float *)s->out)[i * k + j] =
+                ((const float *)s->in[0])[i * s->plan.in[0].stride[0] +
+                                          ((const int32_t *)s->in[1])[i * s->plan.in[1].stride[0] + j]];
+}
+
+const qn_cpu_prim qn_cpu_TAKE_ALONG = {take_along_run, NULL};
+
+static void scatter_along_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    int64_t begin, end, n = s->plan.out.shape.dim[1], k = s->plan.in[0].shape.dim[1];
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *out = (float *)s->out + i * n;
+        memset(out, 0, (size_t)n * sizeof *out);
+        for (int64_t j = 0; j < k; j++)
+            out[((const int32_t *)s->in[1])[i * s->plan.in[1].stride[0] + j]] +=
+                ((const float *)s->in[0])[i * s->plan.in[0].stride[0] + j];
+    }
+}
+
+const qn_cpu_prim qn_cpu_SCATTER_ALONG = {scatter_along_run, NULL};
+
+static void top_k_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0];
+    int64_t begin, end, n = x->shape.dim[1], k = s->plan.out.shape.dim[1];
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *v = (const float *)s->in[0] + i * x->stride[0];
+        int32_t *out = (int32_t *)s->out + i * k;
+        int64_t have = 0;
+        for (int64_t j = 0; j < n;
+             j++) { /* insertion into the sorted head; equal values keep the lower index first */
+            int64_t at = have;
+            while (at > 0 && v[j] > v[out[at - 1]]) at--;
+            if (at >= k) continue;
+            int64_t last = have < k ? have : k - 1;
+            memmove(out + at + 1, out + at, (size_t)(last - at) * sizeof *out);
+            out[at] = (int32_t)j;
+            if (have < k) have++;
+        }
+    }
+}
+
+const qn_cpu_prim qn_cpu_TOP_K = {top_k_run, NULL};

@@ -1,0 +1,187 @@
+/* Matrix products. Against a packed weight: activations are packed (quantised) first, then panels are shared
+ * by the workers. Between plain f32 arrays: gemm_f32. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+/* Up to this many rows every worker packs all activations for itself: cheaper than one more barrier. */
+enum { OWN_ROWS = 4 };
+
+static int64_t matrix_rows(const qn_cpu_run *run, const qn_operand *x)
+{
+    return qn_shape_elements(&x->shape, &run->sizes) / x->shape.dim[x->shape.n - 1];
+}
+
+static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0];
+    int n = x->shape.n;
+    int64_t n_in = x->shape.dim[n - 1], n_out = s->plan.out.shape.dim[s->plan.out.shape.n - 1],
+            rows = matrix_rows(run, x);
+    int64_t stride = x->stride[n - 2], begin, end;
+    size_t row_bytes = qn_act_row_bytes(s->act, n_in);
+    size_t own_bytes = OWN_ROWS * row_bytes;
+    char *packed = run->scratch;
+    if (rows <= OWN_ROWS) {
+        if (s->repack)
+            for (int64_t r = 0; r < rows; r++)
+                run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
+                                       packed + (size_t)r * row_bytes);
+    } else {
+        packed = run->shared[s->area];
+        if (s->repack) {
+            qn_cpu_share(run, rows, &begin, &end);
+            for (int64_t r = begin; r < end; r++)
+                run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
+                                       packed + (size_t)r * row_bytes);
+            qn_pool_barrier(run->pool);
+        }
+    }
+    qn_matmul_args a = {.dtype = s->plan.in[1].dtype,
+                        .act = s->act,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .panels = s->weight->data,
+                        .x = packed,
+                        .n_rows = rows,
+                        .out = (float *)s->out,
+                        .out_stride = n_out};
+    qn_cpu_share(run, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end);
+    if (begin < end) run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
+}
+
+/* x [rows, n] times a packed weight [n, k] that is not transposed (the gradient of x): panel by panel. Each
+ * worker takes rows. */
+static void packed_matmul_other_way(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0];
+    int n = x->shape.n;
+    int64_t n_out = x->shape.dim[n - 1], k = s->plan.out.shape.dim[s->plan.out.shape.n - 1], begin, end;
+    float *panel = (float *)run->scratch;
+    qn_cpu_share(run, matrix_rows(run, x), &begin, &end);
+    for (int64_t p = 0; p * QN_PANEL < n_out && begin < end; p++) {
+        int64_t rows = n_out - p * QN_PANEL < QN_PANEL ? n_out - p * QN_PANEL : QN_PANEL;
+        run->kernels->unpack_panel(s->plan.in[1].dtype, k, s->weight->data, p, panel);
+        run->kernels->gemm_f32((float *)s->out, k, (const float *)s->in[0] + p * QN_PANEL, x->stride[n - 2],
+                               1, panel, 1, QN_PANEL, k, rows, begin, end, p > 0);
+    }
+}
+
+static void plain_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *a = &s->plan.in[0], *b = &s->plan.in[1], *o = &s->plan.out;
+    int n = a->shape.n;
+    int64_t m = qn_shape_dim(&a->shape, n - 2, &run->sizes), k = a->shape.dim[n - 1],
+            width = o->shape.dim[n - 1];
+    int64_t batches = 1, begin, end;
+    for (int d = 0; d < n - 2; d++) batches *= qn_shape_dim(&a->shape, d, &run->sizes);
+    /* batch x rows are shared by the workers as one run of lines */
+    qn_cpu_share(run, batches * m, &begin, &end);
+    for (int64_t at = begin; at < end;) {
+        int64_t batch = at / m, from = at % m, to = end - batch * m < m ? end - batch * m : m, rest = batch,
+                ao = 0, bo = 0;
+        for (int d = n - 3; d >= 0; d--) {
+            int64_t size = qn_shape_dim(&a->shape, d, &run->sizes), i = rest % size;
+            rest /= size;
+            ao += i * a->stride[d];
+            if (b->shape.n == n) bo += i * b->stride[d];
+        }
+        run->kernels->gemm_f32((float *)s->out + batch * m * width, width, (const float *)s->in[0] + ao,
+                               a->stride[n - 2], a->stride[n - 1], (const float *)s->in[1] + bo,
+                               b->stride[b->shape.n - 2], b->stride[b->shape.n - 1], width, k, from, to, 0);
+        at = batch * m + to;
+    }
+}
+
+static void grow(size_t *have, size_t need)
+{
+    if (*have < need) *have = need;
+}
+
+static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                                size_t *shared_bytes)
+{
+    const qn_operand *x = &step->plan.in[0], *w = &step->plan.in[1];
+    const qn_plan_slot *slot = &plan->slots[w->slot];
+    int n = x->shape.n;
+    if (!slot->buffer || slot->buffer->layout != QN_CPU_LAYOUT_PANELS) {
+        if (w->dtype != QN_DTYPE_F32)
+            return qn_fail(QN_E_UNSUPPORTED, "matmul with a plain %s matrix", qn_dtype_name(w->dtype));
+        step->fn = plain_matmul;
+        return QN_OK;
+    }
+    int64_t stride = 0;
+    for (int i = n - 2; i > 0; i--) /* leading dimensions must be one run of equally spaced rows */
+        if (x->stride[i - 1] != x->stride[i] * x->shape.dim[i]) stride = -1;
+    if (w->offset || w->shape.n != 2 || stride < 0 || x->stride[n - 1] != 1)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "matmul with a part of a packed weight, or with strided activations");
+    if (w->stride[0] != 1) { /* not transposed */
+        step->fn = packed_matmul_other_way;
+        grow(scratch_bytes, (size_t)w->shape.dim[1] * QN_PANEL * sizeof(float));
+        step->weight = slot->buffer;
+        step->act = QN_ACT_COUNT; /* shares its activations with nobody */
+        return QN_OK;
+    }
+    int64_t n_in = w->shape.dim[0], rows = qn_shape_elements(&x->shape, &plan->max) / n_in;
+    step->weight = slot->buffer;
+    step->act = qn_matmul_act(w->dtype, plan->precision);
+    size_t row_bytes = qn_act_row_bytes(step->act, n_in);
+    grow(scratch_bytes, OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
+    if (rows > OWN_ROWS) grow(shared_bytes, (size_t)rows * row_bytes);
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_MATMUL = {packed_matmul, matmul_prepare};
+
+/* ---- experts ------------------------------------------------------------------------------------------ */
+
+/* Each (row, choice) is one product with its expert's matrix; workers take ranges of output panels, so every
+ * expert's weights are read once by each. Which rows share an expert never changes a row's bits. */
+static void experts_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0], *w = &s->plan.in[1], *ids = &s->plan.in[2];
+    int64_t rows = qn_cpu_rows(run, x), top = ids->shape.dim[1], n_out = w->shape.dim[1],
+            n_in = w->shape.dim[2];
+    int64_t panels = n_out / QN_PANEL, begin, end, each = x->shape.n == 3;
+    size_t row_bytes = qn_act_row_bytes(s->act, n_in), panel_bytes = qn_pack_panel_bytes(w->dtype, n_in);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < top; j++) {
+            const float *from = (const float *)s->in[0] + r * x->stride[0] + (each ? j * n_in : 0);
+            if (j == 0 || each) run->kernels->act_pack(s->act, n_in, from, run->scratch);
+            int32_t expert = ((const int32_t *)s->in[2])[r * ids->stride[0] + j];
+            qn_matmul_args a = {.dtype = w->dtype,
+                                .act = s->act,
+                                .n_in = n_in,
+                                .n_out = n_out,
+                                .panels =
+                                    (const char *)s->weight->data + (size_t)(expert * panels) * panel_bytes,
+                                .x = run->scratch,
+                                .n_rows = 1,
+                                .out = (float *)s->out + (r * top + j) * n_out,
+                                .out_stride = n_out};
+            qn_cpu_share(run, panels, &begin, &end);
+            if (begin < end) run->kernels->matmul(&a, begin, end, run->scratch + row_bytes);
+        }
+}
+
+static qn_status experts_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                                 size_t *shared_bytes)
+{
+    const qn_operand *w = &step->plan.in[1];
+    const qn_plan_slot *slot = &plan->slots[w->slot];
+    if (!slot->buffer || slot->buffer->layout != QN_CPU_LAYOUT_PANELS || w->offset ||
+        w->shape.dim[1] % QN_PANEL)
+        return qn_fail(QN_E_UNSUPPORTED, "experts need packed weights with a multiple of %d outputs",
+                       QN_PANEL);
+    step->weight = slot->buffer;
+    step->act = qn_matmul_act(w->dtype, plan->precision);
+    step->repack = 1;
+    int64_t n_in = w->shape.dim[2];
+    grow(scratch_bytes,
+         qn_act_row_bytes(step->act, n_in) + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_EXPERTS = {experts_run, experts_prepare};

@@ -1,0 +1,107 @@
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+#include "quant/types.h"
+
+/* Buffers of this size and more come straight from the system: untouched pages cost nothing, and large pages
+ * help. */
+enum { MAP_BYTES = 1 << 20 };
+
+qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out)
+{
+    qn_buffer *b = qn_calloc(1, sizeof *b);
+    if (!b) return QN_E_NOMEM;
+    qn_status status = qn_ledger_reserve(d->ledger, entry, size_bytes);
+    if (status != QN_OK) {
+        qn_free(b);
+        return status;
+    }
+    if (size_bytes >= MAP_BYTES) {
+        b->data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                       -1, 0);
+        if (b->data == MAP_FAILED) b->data = NULL;
+    } else {
+        b->data = qn_calloc(1, size_bytes);
+    }
+    if (!b->data) {
+        qn_ledger_release(d->ledger, entry, size_bytes);
+        qn_free(b);
+        return qn_fail_nomem(size_bytes);
+    }
+    atomic_init(&b->references, 1);
+    b->device = d;
+    b->size_bytes = size_bytes;
+    b->entry = entry;
+    *out = b;
+    return QN_OK;
+}
+
+void qn_cpu_free(qn_device *d, qn_buffer *b)
+{
+    if (!b->mapped) {
+        if (b->size_bytes >= MAP_BYTES)
+            munmap(b->data, b->size_bytes);
+        else
+            qn_free(b->data);
+        qn_ledger_release(d->ledger, b->entry, b->size_bytes);
+    }
+    qn_free(b);
+}
+
+/* ---- packing ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const qn_kernels *kernels;
+    qn_dtype dtype;
+    int64_t n_in, n_out, n_panels;
+    const char *bytes;
+    size_t row_bytes;
+    char *out;
+} pack_job;
+
+/* Source pages are dropped every few MiB behind the packing, so that file and packed copy are never resident
+ * together. */
+static void drop_pages(const char *from, const char *to)
+{
+    uintptr_t page = 4096, a = ((uintptr_t)from + page - 1) & ~(page - 1), b = (uintptr_t)to & ~(page - 1);
+    if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
+}
+
+static void pack_share(void *arg, int thread, int n_threads)
+{
+    const pack_job *j = arg;
+    enum { DROP_BYTES = 4 << 20 };
+    int64_t begin, end, panels = DROP_BYTES / (int64_t)(j->row_bytes * QN_PANEL) + 1;
+    qn_pool_share(j->n_panels, 1, thread, n_threads, &begin, &end);
+    for (int64_t p = begin; p < end; p += panels) {
+        int64_t q = p + panels < end ? p + panels : end,
+                last = q * QN_PANEL < j->n_out ? q * QN_PANEL : j->n_out;
+        j->kernels->pack(j->dtype, j->n_in, j->n_out, j->bytes, p, q, j->out);
+        drop_pages(j->bytes + (size_t)p * QN_PANEL * j->row_bytes, j->bytes + (size_t)last * j->row_bytes);
+    }
+}
+
+qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_out, int64_t n_in,
+                               const void *bytes, qn_buffer **out, int *packed)
+{
+    qn_cpu *d = (qn_cpu *)base;
+    size_t panel = qn_pack_panel_bytes(dtype, n_in), total;
+    pack_job j = {d->kernels, dtype, n_in, n_out, (n_out + QN_PANEL - 1) / QN_PANEL, bytes, 0, NULL};
+    if (!panel)
+        return qn_fail(QN_E_UNSUPPORTED, "no compute layout for %s with %lld columns", qn_dtype_name(dtype),
+                       (long long)n_in);
+    if (!qn_type_bytes(dtype, n_in, &j.row_bytes) || !qn_mul_size(panel, (size_t)j.n_panels, &total))
+        return qn_fail(QN_E_ARG, "a weight of %lld x %lld is too large", (long long)n_out, (long long)n_in);
+    qn_buffer *b;
+    QN_TRY(qn_cpu_alloc(base, total, QN_LEDGER_WEIGHTS, &b));
+    if (total >= MAP_BYTES) madvise(b->data, total, MADV_HUGEPAGE);
+    b->layout = QN_CPU_LAYOUT_PANELS;
+    j.out = b->data;
+    qn_pool_run(d->pool, pack_share, &j);
+    *packed = 1;
+    *out = b;
+    return QN_OK;
+}

@@ -1,0 +1,91 @@
+/* Norms, softmax and rotary position embedding: row by row. */
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "kernels/angles.h"
+
+/* A row is one index of dimension 0; it holds `lines` vectors of `width`. */
+typedef struct {
+    int64_t begin, end, lines, width, x_stride, out_stride;
+} rows;
+
+static rows rows_of(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *o = &s->plan.out;
+    rows r = {.width = o->shape.dim[o->shape.n - 1]};
+    if (o->shape.n == 1) { /* one vector */
+        r.lines = 1;
+        r.end = run->thread == 0;
+        return r;
+    }
+    qn_cpu_share(run, qn_cpu_rows(run, o), &r.begin, &r.end);
+    r.out_stride = qn_shape_row(&o->shape);
+    r.lines = r.width ? r.out_stride / r.width : 0;
+    r.x_stride = s->plan.in[0].stride[0];
+    return r;
+}
+
+static void rms_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    rows r = rows_of(run, s);
+    const float *w = s->plan.n_in > 1 ? (const float *)s->in[1] : NULL;
+    for (int64_t i = r.begin; i < r.end; i++)
+        for (int64_t l = 0; l < r.lines; l++)
+            run->kernels->rms_norm((float *)s->out + i * r.out_stride + l * r.width,
+                                   (const float *)s->in[0] + i * r.x_stride + l * r.width, w,
+                                   s->plan.params.norm.offset, s->plan.params.norm.eps, r.width);
+}
+
+const qn_cpu_prim qn_cpu_RMS_NORM = {rms_run, NULL};
+
+static void layer_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    rows r = rows_of(run, s);
+    const float *w = s->plan.n_in > 1 ? (const float *)s->in[1] : NULL,
+                *b = s->plan.n_in > 2 ? (const float *)s->in[2] : NULL;
+    for (int64_t i = r.begin; i < r.end; i++)
+        for (int64_t l = 0; l < r.lines; l++)
+            run->kernels->layer_norm((float *)s->out + i * r.out_stride + l * r.width,
+                                     (const float *)s->in[0] + i * r.x_stride + l * r.width, w, b,
+                                     s->plan.params.norm.eps, r.width);
+}
+
+const qn_cpu_prim qn_cpu_LAYER_NORM = {layer_run, NULL};
+
+static void softmax_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    rows r = rows_of(run, s);
+    for (int64_t i = r.begin; i < r.end; i++)
+        for (int64_t l = 0; l < r.lines; l++)
+            run->kernels->softmax((float *)s->out + i * r.out_stride + l * r.width,
+                                  (const float *)s->in[0] + i * r.x_stride + l * r.width, r.width);
+}
+
+const qn_cpu_prim qn_cpu_SOFTMAX = {softmax_run, NULL};
+
+static void table_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    int64_t begin, end, half = s->plan.in[1].shape.dim[0];
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        qn_rope_angles(((const int32_t *)s->in[0])[i], (const float *)s->in[1], half,
+                       s->plan.params.rope.factor, (float *)s->out + i * 2 * half);
+}
+
+const qn_cpu_prim qn_cpu_ROPE_TABLE = {table_run, NULL};
+
+static void rope_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0], *table = &s->plan.in[1];
+    int64_t begin, end, heads = x->shape.dim[1], head_dim = x->shape.dim[2], rotary = table->shape.dim[1];
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *out = (float *)s->out + i * heads * head_dim;
+        const float *angles = (const float *)s->in[1] + i * table->stride[0];
+        memcpy(out, (const float *)s->in[0] + i * x->stride[0], (size_t)(heads * head_dim) * sizeof(float));
+        run->kernels->rope(out, heads, head_dim, rotary, angles, angles + rotary / 2,
+                           s->plan.params.rope.interleaved);
+    }
+}
+
+const qn_cpu_prim qn_cpu_ROPE = {rope_run, NULL};

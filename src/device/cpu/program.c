@@ -1,0 +1,227 @@
+/* Compiling a plan into steps with fixed addresses, and running it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+#include "quant/types.h"
+
+struct qn_cpu_exec {
+    qn_exec base;
+    char *name;
+    qn_buffer *arena, *scratch, *shared;
+    size_t scratch_bytes, shared_bytes;
+    qn_precision precision;
+    int n_steps;
+    qn_cpu_step *steps;
+    char *labels;
+    qn_probe_fn *probe;
+    void *probe_user;
+    FILE *trace;
+    qn_sizes sizes;
+    int64_t step_began_ns;
+};
+
+static const qn_cpu_prim *const table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = NULL,
+#define E(name, inputs) [QN_PRIM_##name] = NULL,
+#define P(name, rows) [QN_PRIM_##name] = &qn_cpu_##name,
+#include "prim/primitives.def"
+};
+
+int qn_cpu_supports(qn_device *d, qn_prim prim)
+{
+    return table[prim] != NULL;
+}
+
+/* ---- compiling ---------------------------------------------------------------------------------------- */
+
+static char *address(const qn_cpu_exec *e, const qn_plan *plan, const qn_operand *o)
+{
+    const qn_plan_slot *slot = &plan->slots[o->slot];
+    char *base =
+        slot->kind == QN_SLOT_TEMP ? (char *)e->arena->data + slot->offset_bytes : slot->buffer->data;
+    const qn_type *type = qn_type_get(o->dtype);
+    return base + (size_t)(o->offset / type->block_elements) * type->block_bytes;
+}
+
+static char *copy_text(char **at, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = memcpy(*at, text, n);
+    *at += n;
+    return copy;
+}
+
+static qn_status copy_labels(qn_cpu_exec *e, const qn_plan *plan)
+{
+    size_t n = strlen(plan->name) + 1;
+    for (int i = 0; i < plan->n_steps; i++) n += strlen(plan->steps[i].label) + 1;
+    char *at = e->labels = qn_alloc(n);
+    if (!at) return QN_E_NOMEM;
+    e->name = copy_text(&at, plan->name);
+    for (int i = 0; i < plan->n_steps; i++) e->steps[i].plan.label = copy_text(&at, plan->steps[i].label);
+    return QN_OK;
+}
+
+static int packs_activations(const qn_cpu_step *s)
+{
+    return s->plan.prim == QN_PRIM_MATMUL && s->weight && s->act != QN_ACT_COUNT;
+}
+
+/* Matmuls in a row, of one group, that read the same activations pack them once; others alternate between two
+ * areas, so that packing never overwrites what a slower worker still reads (each packing ends with a
+ * barrier). */
+static void share_activations(qn_cpu_exec *e)
+{
+    int area = 0;
+    for (int i = 0; i < e->n_steps; i++) {
+        qn_cpu_step *s = &e->steps[i];
+        if (!packs_activations(s)) continue;
+        const qn_cpu_step *t = i ? &e->steps[i - 1] : NULL;
+        s->repack = !(t && packs_activations(t) && t->plan.group == s->plan.group && t->in[0] == s->in[0] &&
+                      t->act == s->act);
+        s->area = s->repack ? (area ^= 1) : area;
+    }
+}
+
+static qn_status open_trace(qn_cpu_exec *e)
+{
+    const char *path = getenv("QUERN_TRACE");
+    if (!path || !*path) return QN_OK;
+    e->trace = fopen(path, "a");
+    return e->trace ? QN_OK : qn_fail(QN_E_IO, "%s: cannot open the trace file", path);
+}
+
+qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
+{
+    qn_cpu *d = (qn_cpu *)base;
+    qn_cpu_exec *e = qn_calloc(1, sizeof *e);
+    if (!e) return QN_E_NOMEM;
+    e->base.device = base;
+    e->precision = plan->precision;
+    e->n_steps = plan->n_steps;
+    qn_status status = QN_E_NOMEM;
+    e->steps = qn_calloc((size_t)plan->n_steps + 1, sizeof *e->steps);
+    if (!e->steps) goto out;
+    if (plan->arena_bytes &&
+        (status = qn_cpu_alloc(base, plan->arena_bytes, QN_LEDGER_SCRATCH, &e->arena)) != QN_OK)
+        goto out;
+    for (int i = 0; i < plan->n_steps; i++) {
+        qn_cpu_step *s = &e->steps[i];
+        const qn_cpu_prim *prim = table[plan->steps[i].prim];
+        s->plan = plan->steps[i];
+        s->fn = prim->fn;
+        s->barrier_after = i + 1 == plan->n_steps || plan->steps[i + 1].group != s->plan.group;
+        for (int k = 0; k < s->plan.n_in; k++) s->in[k] = address(e, plan, &s->plan.in[k]);
+        s->out = address(e, plan, &s->plan.out);
+        if (prim->prepare &&
+            (status = prim->prepare(d, plan, s, &e->scratch_bytes, &e->shared_bytes)) != QN_OK)
+            goto out;
+    }
+    share_activations(e);
+    if ((status = copy_labels(e, plan)) != QN_OK) goto out;
+    if ((status = open_trace(e)) != QN_OK) goto out;
+    e->scratch_bytes = (e->scratch_bytes + 4095) / 4096 * 4096;
+    e->shared_bytes = (e->shared_bytes + 4095) / 4096 * 4096;
+    size_t n = (size_t)qn_pool_threads(d->pool);
+    if (e->scratch_bytes &&
+        (status = qn_cpu_alloc(base, n * e->scratch_bytes, QN_LEDGER_SCRATCH, &e->scratch)) != QN_OK)
+        goto out;
+    if (e->shared_bytes &&
+        (status = qn_cpu_alloc(base, 2 * e->shared_bytes, QN_LEDGER_SCRATCH, &e->shared)) != QN_OK)
+        goto out;
+    status = QN_OK;
+out:
+    if (status != QN_OK) {
+        qn_cpu_exec_free(&e->base);
+        return status;
+    }
+    *out = &e->base;
+    return QN_OK;
+}
+
+void qn_cpu_exec_free(qn_exec *base)
+{
+    qn_cpu_exec *e = (qn_cpu_exec *)base;
+    if (!e) return;
+    qn_buffer_release(e->arena);
+    qn_buffer_release(e->scratch);
+    qn_buffer_release(e->shared);
+    if (e->trace) fclose(e->trace);
+    qn_free(e->steps);
+    qn_free(e->labels);
+    qn_free(e);
+}
+
+void qn_cpu_set_probe(qn_exec *base, qn_probe_fn *probe, void *user)
+{
+    qn_cpu_exec *e = (qn_cpu_exec *)base;
+    e->probe = probe;
+    e->probe_user = user;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+/* One line of JSON a step: name, kernel, time, bytes of the output and a hash of its bits. */
+static void write_trace(qn_cpu_exec *e, const qn_cpu_step *s)
+{
+    const qn_operand *o = &s->plan.out;
+    const qn_type *type = qn_type_get(o->dtype);
+    size_t bytes =
+        (size_t)qn_shape_elements(&o->shape, &e->sizes) / (size_t)type->block_elements * type->block_bytes;
+    char shape[96];
+    fprintf(e->trace,
+            "{\"program\":\"%s\",\"step\":%d,\"name\":\"%s\",\"kernel\":\"%s.%s\",\"shape\":\"%s\",\"ns\":%"
+            "lld,\"bytes\":%zu,"
+            "\"hash\":\"%016llx\"}\n",
+            e->name, (int)(s - e->steps), s->plan.label, qn_prim_get(s->plan.prim)->name,
+            ((qn_cpu *)e->base.device)->kernels->name, qn_shape_text(&o->shape, shape, sizeof shape),
+            (long long)(qn_clock_ns() - e->step_began_ns), bytes,
+            (unsigned long long)qn_hash_bytes(s->out, bytes, 0));
+}
+
+static void walk(void *arg, int thread, int n_threads)
+{
+    qn_cpu_exec *e = arg;
+    qn_cpu *d = (qn_cpu *)e->base.device;
+    qn_cpu_run run = {.kernels = d->kernels,
+                      .pool = d->pool,
+                      .sizes = e->sizes,
+                      .precision = e->precision,
+                      .thread = thread,
+                      .n_threads = n_threads};
+    if (e->scratch) run.scratch = (char *)e->scratch->data + (size_t)thread * e->scratch_bytes;
+    for (int i = 0; i < 2 && e->shared; i++)
+        run.shared[i] = (char *)e->shared->data + (size_t)i * e->shared_bytes;
+    int watched = e->trace || e->probe;
+    for (int i = 0; i < e->n_steps; i++) {
+        const qn_cpu_step *s = &e->steps[i];
+        if (watched && thread == 0) e->step_began_ns = qn_clock_ns();
+        s->fn(&run, s);
+        if (s->barrier_after || watched) qn_pool_barrier(d->pool);
+        if (!watched) continue;
+        if (thread == 0) {
+            if (e->trace) write_trace(e, s);
+            if (e->probe)
+                e->probe(e->probe_user, s->plan.label, s->plan.prim, s->out, &s->plan.out, &e->sizes);
+        }
+        qn_pool_barrier(d->pool);
+    }
+}
+
+qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
+{
+    qn_cpu_exec *e = (qn_cpu_exec *)base;
+    e->sizes = *sizes;
+#ifdef QN_SHAKE
+    if (e->arena)
+        memset(e->arena->data, 0xff, e->arena->size_bytes); /* NaN: nothing may live from run to run */
+#endif
+    qn_pool_run(((qn_cpu *)base->device)->pool, walk, e);
+    if (e->trace) fflush(e->trace);
+    return QN_OK;
+}

@@ -1,0 +1,99 @@
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+qn_status qn_cpu_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out)
+{
+    qn_cpu_state *s = qn_calloc(1, sizeof *s);
+    if (!s) return QN_E_NOMEM;
+    s->base.device = d;
+    s->base.spec = *spec;
+    if (spec->kind == QN_STATE_PAGES)
+        s->part_bytes = qn_kv_page_bytes(spec->dtype, spec->kv_heads, spec->head_dim, spec->v_dim);
+    else if (!qn_mul_size((size_t)spec->slot_floats, sizeof(float), &s->part_bytes) ||
+             !qn_align_size(s->part_bytes, 64, &s->part_bytes))
+        s->part_bytes = 0;
+    if (!s->part_bytes || !qn_mul_size(s->part_bytes, (size_t)spec->n_layers, &s->unit_bytes) ||
+        !qn_mul_size(s->unit_bytes, (size_t)spec->n_units, &s->size_bytes) || !s->size_bytes) {
+        qn_free(s);
+        return qn_fail(QN_E_ARG, "state of %lld layers and %lld units is empty or too large",
+                       (long long)spec->n_layers, (long long)spec->n_units);
+    }
+    s->memory =
+        mmap(NULL, s->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (s->memory == MAP_FAILED) {
+        size_t bytes = s->size_bytes;
+        qn_free(s);
+        return qn_fail_nomem(bytes);
+    }
+    *out = &s->base;
+#ifdef QN_SHAKE
+    if (s->size_bytes < (size_t)256 << 20)
+        for (int64_t u = 0; u < spec->n_units; u++) qn_cpu_state_drop(*out, (int32_t)u);
+#endif
+    return QN_OK;
+}
+
+void qn_cpu_state_free(qn_state *base)
+{
+    qn_cpu_state *s = (qn_cpu_state *)base;
+    if (!s) return;
+    munmap(s->memory, s->size_bytes);
+    qn_free(s);
+}
+
+size_t qn_cpu_state_unit_bytes(const qn_state *s)
+{
+    return ((const qn_cpu_state *)s)->unit_bytes;
+}
+
+void qn_cpu_state_drop(qn_state *base, int32_t unit)
+{
+    qn_cpu_state *s = (qn_cpu_state *)base;
+    char *at = s->memory + (size_t)unit * s->unit_bytes;
+#ifdef QN_SHAKE
+    memset(at, 0xff, s->unit_bytes); /* NaN in f16 and f32: whoever reads it shows */
+#else
+    uintptr_t page = 4096, a = ((uintptr_t)at + page - 1) & ~(page - 1),
+              b = ((uintptr_t)at + s->unit_bytes) & ~(page - 1);
+    if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
+#endif
+}
+
+void qn_cpu_state_copy(qn_state *base, int32_t from, int32_t to)
+{
+    qn_cpu_state *s = (qn_cpu_state *)base;
+    memcpy(s->memory + (size_t)to * s->unit_bytes, s->memory + (size_t)from * s->unit_bytes, s->unit_bytes);
+}
+
+qn_kv_layout qn_cpu_state_pages(const qn_state *base, int64_t layer)
+{
+    const qn_cpu_state *s = (const qn_cpu_state *)base;
+    const qn_state_spec *spec = &base->spec;
+    return (qn_kv_layout){.dtype = spec->dtype,
+                          .kv_heads = spec->kv_heads,
+                          .head_dim = spec->head_dim,
+                          .v_dim = spec->v_dim,
+                          .pages = s->memory + (size_t)layer * s->part_bytes,
+                          .page_stride_bytes = s->unit_bytes};
+}
+
+float *qn_cpu_state_slot(const qn_state *base, int64_t layer, int64_t slot)
+{
+    const qn_cpu_state *s = (const qn_cpu_state *)base;
+    return (float *)(s->memory + (size_t)slot * s->unit_bytes + (size_t)layer * s->part_bytes);
+}
+
+void qn_cpu_state_read_key(const qn_state *base, int64_t layer, int32_t page, int64_t slot, float *out)
+{
+    qn_kv_layout kv = qn_cpu_state_pages(base, layer);
+    const char *at = kv.pages + (size_t)page * kv.page_stride_bytes;
+    const qn_kernels *k = ((qn_cpu *)base->device)->kernels;
+    size_t size = kv.dtype == QN_DTYPE_F32 ? 4 : 2;
+    for (int64_t i = 0; i < kv.kv_heads * kv.head_dim; i++)
+        k->to_f32(kv.dtype, at + (size_t)(i * QN_PAGE_TOKENS + slot) * size, out + i, 1);
+}

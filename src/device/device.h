@@ -1,0 +1,162 @@
+/* Devices: where arrays live and are computed. This header speaks of buffers, state and plans, never of
+ * models.
+ *
+ * A plan is what array/ hands to a device: steps (one primitive each) in an order that respects their inputs,
+ * and slots (places in memory) sized for the largest R, S, L. The device compiles it once into a qn_exec and
+ * replays that with other sizes. A device is used by one thread at a time (the scheduler's); its own worker
+ * threads are its business. */
+#ifndef QN_DEVICE_DEVICE_H
+#define QN_DEVICE_DEVICE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/ledger.h"
+#include "prim/prim.h"
+
+typedef struct qn_device qn_device;
+typedef struct qn_exec qn_exec;
+typedef struct qn_state qn_state;
+
+/* ---- buffers
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Counted memory of one device. layout 0: plain, row-major; others are the device's own (packed weights). */
+typedef struct qn_buffer {
+    atomic_int references;
+    qn_device *device;
+    void *data;
+    size_t size_bytes;
+    qn_ledger_entry entry;
+    int layout;
+    int mapped; /* data is a view of a file mapping that outlives the buffer: not freed, not in the ledger */
+} qn_buffer;
+
+qn_buffer *qn_buffer_retain(qn_buffer *b);
+void qn_buffer_release(qn_buffer *b);
+
+/* ---- state
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum { QN_STATE_PAGES, QN_STATE_SLOTS } qn_state_kind;
+
+/* PAGES: keys and values of n_layers layers in n_units pages of QN_PAGE_TOKENS tokens. SLOTS: n_units slots
+ * of slot_floats f32 per layer (recurrent state). Memory is address space until a page or slot is first
+ * written. */
+typedef struct {
+    qn_state_kind kind;
+    int64_t n_layers, n_units;
+    int64_t kv_heads, head_dim, v_dim; /* PAGES */
+    qn_dtype dtype;                    /* PAGES: F32 or F16 */
+    int64_t slot_floats;               /* SLOTS */
+} qn_state_spec;
+
+/* Tokens a page holds. */
+enum { QN_STATE_PAGE_TOKENS = 32 };
+
+/* ---- plans
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum { QN_SLOT_TEMP, QN_SLOT_BUFFER } qn_slot_kind;
+
+typedef struct {
+    qn_slot_kind kind;
+    size_t offset_bytes, size_bytes; /* TEMP: in the plan's arena, multiple of 64 */
+    qn_buffer *buffer;               /* BUFFER: inputs, outputs, weights; borrowed from the program */
+} qn_plan_slot;
+
+/* Where one input or output of a step lies. Strides in elements; block dtypes are contiguous. */
+typedef struct {
+    int slot;
+    int64_t offset; /* elements from the slot's start */
+    qn_dtype dtype;
+    qn_shape shape;
+    int64_t stride[QN_MAX_DIMS];
+} qn_operand;
+
+typedef struct {
+    qn_prim prim;
+    qn_params params;
+    int n_in;
+    qn_operand in[QN_MAX_INPUTS], out;
+    int group; /* steps of one group need no barrier between them; memory is not reused inside a group */
+    const char *label; /* "layer.3.attn.q", or "" */
+} qn_plan_step;
+
+typedef struct {
+    const char *name;
+    qn_precision precision;
+    qn_sizes max;
+    int n_slots, n_steps, n_groups;
+    qn_plan_slot *slots;
+    qn_plan_step *steps;
+    size_t arena_bytes;
+} qn_plan;
+
+/* Called after each step when set: for tests and inspection. data: the step's output (contiguous rows), on
+ * the host. */
+typedef void qn_probe_fn(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
+                         const qn_sizes *sizes);
+
+/* ---- the interface
+ * ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int n_threads;     /* 0: all that affinity and quota allow */
+    qn_ledger *ledger; /* borrowed; NULL: the device makes its own */
+} qn_device_options;
+
+typedef struct {
+    const char *name; /* "cpu" */
+    qn_status (*open)(const qn_device_options *options, qn_device **out);
+    void (*close)(qn_device *d);
+    /* One line for people: set of instructions, threads. */
+    const char *(*describe)(qn_device *d);
+    qn_status (*alloc)(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
+    void (*free)(qn_device *d, qn_buffer *b);
+    /* A weight [n_out, n_in] (or any plain tensor) from a file's bytes: packs it or uses it in place,
+     * whichever the device wants. The bytes must outlive the buffer if buffer->mapped is set afterwards.
+     * *packed: the source bytes are no longer needed. */
+    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_out, int64_t n_in, const void *bytes,
+                               qn_buffer **out, int *packed);
+    int (*supports)(qn_device *d, qn_prim prim);
+    qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
+    qn_status (*run)(qn_exec *e, const qn_sizes *sizes);
+    void (*set_probe)(qn_exec *e, qn_probe_fn *probe, void *user);
+    void (*exec_free)(qn_exec *e);
+    qn_status (*state_new)(qn_device *d, const qn_state_spec *spec, qn_state **out);
+    void (*state_free)(qn_state *s);
+    /* Bytes of one page or slot, all layers. */
+    size_t (*state_unit_bytes)(const qn_state *s);
+    /* The unit's memory may be given back to the system; what it held is gone (in a QN_SHAKE build: NaN). */
+    void (*state_drop)(qn_state *s, int32_t unit);
+    /* Copies a unit's bytes (all layers) to a unit of the same state. */
+    void (*state_copy)(qn_state *s, int32_t from, int32_t to);
+    /* Reads keys of one layer for tests: out [kv_heads, head_dim] of one token. */
+    void (*state_read_key)(const qn_state *s, int64_t layer, int32_t page, int64_t slot, float *out);
+} qn_device_ops;
+
+/* Every device begins with these fields. */
+struct qn_device {
+    const qn_device_ops *ops;
+    qn_ledger *ledger;
+    int owns_ledger;
+};
+struct qn_state {
+    qn_device *device;
+    qn_state_spec spec;
+};
+struct qn_exec {
+    qn_device *device;
+};
+
+/* Names of the devices in this build, NULL-terminated. */
+const char *const *qn_device_names(void);
+/* QN_E_NOT_FOUND lists the known ones. */
+qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
+void qn_device_close(qn_device *d);
+
+#endif

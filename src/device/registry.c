@@ -1,0 +1,5 @@
+#include "device/registry.h"
+
+extern const qn_device_ops qn_device_cpu;
+
+const qn_device_ops *const qn_device_registry[] = {&qn_device_cpu, NULL};

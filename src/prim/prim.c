@@ -1,0 +1,404 @@
+#include "prim/prim.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+
+static qn_status bad(const qn_prim_call *c, const char *why)
+{
+    char text[QN_MAX_INPUTS * 64], *at = text;
+    *at = 0;
+    for (int i = 0; i < c->n_in && i < 4; i++) {
+        if (i) *at++ = ' ';
+        qn_shape_text(c->shape[i], at, 60);
+        at += strlen(at);
+    }
+    return qn_fail(QN_E_ARG, "%s: %s (inputs %s)", qn_prim_get(c->prim)->name, why, text);
+}
+
+static int is_float(qn_dtype d)
+{
+    return d == QN_DTYPE_F32;
+}
+
+#define ARITY(want) \
+    if (c->n_in != (want)) return bad(c, "wrong number of inputs")
+#define NEED(condition, why) \
+    if (!(condition)) return bad(c, why)
+
+static qn_status rule_elementwise(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(qn_prim_get(c->prim)->elementwise_inputs);
+    for (int i = 0; i < c->n_in; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
+    qn_shape s = *c->shape[0];
+    if (c->n_in == 2) QN_TRY(qn_shape_broadcast(c->shape[0], c->shape[1], &s));
+    *shape = s;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static int elements_as_lines(const qn_shape *a, int64_t out[4])
+{
+    int64_t row = qn_shape_row(a);
+    if (a->n == 0) {
+        out[0] = 1;
+        out[1] = out[2] = out[3] = 0;
+        return 1;
+    }
+    if (!qn_mul_i64(a->dim[0], row, &out[0])) return 0;
+    for (int k = 0; k < QN_SYM_COUNT; k++) out[k + 1] = a->sym[k] * row;
+    return 1;
+}
+
+static qn_status rule_RESHAPE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    int64_t a[4], b[4];
+    NEED(elements_as_lines(c->shape[0], a) && elements_as_lines(shape, b) && memcmp(a, b, sizeof a) == 0,
+         "another number of elements");
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_TRANSPOSE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    const int32_t *perm = c->params->transpose.perm;
+    qn_shape s = {.n = c->shape[0]->n};
+    int seen = 0;
+    for (int i = 0; i < s.n; i++) {
+        NEED(perm[i] >= 0 && perm[i] < s.n && !(seen >> perm[i] & 1), "not a permutation");
+        seen |= 1 << perm[i];
+        s.dim[i] = c->shape[0]->dim[perm[i]];
+    }
+    if (s.n && qn_shape_is_symbolic(c->shape[0])) {
+        NEED(perm[0] == 0, "a symbolic dimension stays first");
+        memcpy(s.sym, c->shape[0]->sym, sizeof s.sym);
+    }
+    *shape = s;
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_SLICE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    const qn_shape *a = c->shape[0];
+    NEED(shape->n == a->n, "another number of dimensions");
+    for (int i = 0; i < a->n; i++) {
+        int64_t begin = c->params->slice.begin[i], end;
+        if (i == 0 && qn_shape_is_symbolic(a)) {
+            NEED(begin == 0 && shape->dim[0] == a->dim[0] && memcmp(shape->sym, a->sym, sizeof a->sym) == 0,
+                 "a symbolic dimension is taken whole");
+            continue;
+        }
+        NEED(qn_add_i64(begin, shape->dim[i], &end) && end <= a->dim[i], "range outside the array");
+    }
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_BROADCAST(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    qn_shape s;
+    QN_TRY(qn_shape_broadcast(c->shape[0], shape, &s));
+    NEED(qn_shape_equal(&s, shape), "does not fit the wished shape");
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_FUSED(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    return bad(c, "made by the planner only");
+}
+
+static qn_status rule_COPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    *shape = *c->shape[0];
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_CAST(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    *shape = *c->shape[0];
+    return QN_OK;
+}
+
+static qn_status rule_CONCAT(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    NEED(c->n_in >= 1, "no inputs");
+    qn_shape s = *c->shape[0];
+    NEED(s.n >= 1, "a scalar");
+    for (int i = 1; i < c->n_in; i++) {
+        qn_shape other = *c->shape[i];
+        NEED(other.n == s.n && c->dtype[i] == c->dtype[0], "inputs differ in dimensions or dtype");
+        int64_t last = other.dim[s.n - 1], sum;
+        other.dim[s.n - 1] = s.dim[s.n - 1];
+        NEED(qn_shape_equal(&other, &s) && !(s.n == 1 && qn_shape_is_symbolic(&s)),
+             "only the last dimension may differ");
+        NEED(qn_add_i64(s.dim[s.n - 1], last, &sum), "too large");
+        s.dim[s.n - 1] = sum;
+    }
+    *shape = s;
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+static qn_status rule_reduce(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    int axis = c->params->reduce.axis;
+    NEED(is_float(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n, "no such axis, or not f32");
+    *shape = *c->shape[0];
+    shape->dim[axis] = 1;
+    if (axis == 0) memset(shape->sym, 0, sizeof shape->sym);
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SUM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    return rule_reduce(c, shape, dtype);
+}
+
+static qn_status rule_MAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    return rule_reduce(c, shape, dtype);
+}
+
+static qn_status rule_SOFTMAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    NEED(is_float(c->dtype[0]) && c->shape[0]->n >= 1, "needs f32 with a last dimension");
+    *shape = *c->shape[0];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_norm(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    const qn_shape *x = c->shape[0];
+    NEED(is_float(c->dtype[0]) && x->n >= 1, "needs f32 with a last dimension");
+    for (int i = 1; i < c->n_in; i++)
+        NEED(is_float(c->dtype[i]) && c->shape[i]->n == 1 && c->shape[i]->dim[0] == x->dim[x->n - 1],
+             "weight and last dimension differ");
+    *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_RMS_NORM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    NEED(c->n_in == 1 || c->n_in == 2, "wrong number of inputs");
+    return rule_norm(c, shape, dtype);
+}
+
+static qn_status rule_LAYER_NORM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    NEED(c->n_in >= 1 && c->n_in <= 3, "wrong number of inputs");
+    return rule_norm(c, shape, dtype);
+}
+
+static int same_rows(const qn_shape *a, const qn_shape *b)
+{
+    return a->n >= 1 && b->n >= 1 && a->dim[0] == b->dim[0] && memcmp(a->sym, b->sym, sizeof a->sym) == 0;
+}
+
+static qn_status rule_ROPE_TABLE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    NEED(c->dtype[0] == QN_DTYPE_I32 && c->shape[0]->n == 1 && is_float(c->dtype[1]) && c->shape[1]->n == 1,
+         "takes positions [R] i32 and frequencies [n] f32");
+    *shape = *c->shape[0];
+    shape->n = 2;
+    shape->dim[1] = 2 * c->shape[1]->dim[0];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_ROPE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    const qn_shape *x = c->shape[0], *table = c->shape[1];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 3 && table->n == 2 &&
+             same_rows(x, table) && table->dim[1] <= x->dim[2] && table->dim[1] % 2 == 0,
+         "takes x [R, heads, head_dim] and its table [R, rotary_dim]");
+    *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    const qn_shape *a = c->shape[0], *b = c->shape[1];
+    NEED(is_float(c->dtype[0]) && a->n >= 2 && (b->n == 2 || b->n == a->n), "needs matrices, the first f32");
+    NEED(a->dim[a->n - 1] == b->dim[b->n - 2] && !(b->n == 2 && qn_shape_is_symbolic(b)),
+         "inner dimensions differ");
+    qn_shape s = *a;
+    s.dim[s.n - 1] = b->dim[b->n - 1];
+    if (b->n > 2) {
+        NEED(same_rows(a, b), "batches differ");
+        for (int i = 1; i < a->n - 2; i++) NEED(a->dim[i] == b->dim[i], "batches differ");
+    }
+    *shape = s;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_TAKE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    const qn_shape *table = c->shape[0], *ids = c->shape[1];
+    NEED(table->n >= 1 && ids->n == 1 && c->dtype[1] == QN_DTYPE_I32, "takes a table and ids [R] i32");
+    qn_shape s = *ids;
+    s.n = table->n;
+    for (int i = 1; i < s.n; i++) s.dim[i] = table->dim[i];
+    *shape = s;
+    *dtype = c->dtype[0] == QN_DTYPE_I32 ? QN_DTYPE_I32 : QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SCATTER_ADD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[1]->n == 1 &&
+             same_rows(c->shape[0], c->shape[1]),
+         "takes rows [R, ..] and ids [R] i32");
+    *shape = *c->shape[0];
+    memset(shape->sym, 0, sizeof shape->sym);
+    shape->dim[0] = c->params->scatter.n;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_TAKE_ALONG(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 && c->shape[1]->n == 2 &&
+             same_rows(c->shape[0], c->shape[1]),
+         "takes x [R, n] and ids [R, k] i32");
+    *shape = *c->shape[1];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SCATTER_ALONG(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 &&
+             qn_shape_equal(c->shape[0], c->shape[1]),
+         "takes x [R, k] and ids [R, k] i32");
+    *shape = *c->shape[0];
+    shape->dim[1] = c->params->scatter.n;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_TOP_K(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    NEED(is_float(c->dtype[0]) && c->shape[0]->n == 2 && c->params->top_k.k >= 1 &&
+             c->params->top_k.k <= c->shape[0]->dim[1],
+         "takes x [R, n] and 1 <= k <= n");
+    *shape = *c->shape[0];
+    shape->dim[1] = c->params->top_k.k;
+    *dtype = QN_DTYPE_I32;
+    return QN_OK;
+}
+
+static int is_index(const qn_prim_call *c, int i, int n_dims)
+{
+    return c->dtype[i] == QN_DTYPE_I32 && c->shape[i]->n == n_dims;
+}
+
+static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    const qn_params_attend *p = &c->params->attend;
+    int want = 5 + (p->state != NULL) + (p->has_sinks != 0);
+    ARITY(want);
+    const qn_shape *q = c->shape[0], *k = c->shape[1], *v = c->shape[2];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && is_float(c->dtype[2]) && q->n == 3 && k->n == 3 &&
+             v->n == 3 && same_rows(q, k) && same_rows(q, v) && q->dim[2] == k->dim[2] &&
+             k->dim[1] == v->dim[1] && k->dim[1] > 0 && q->dim[1] % k->dim[1] == 0,
+         "takes q [R, heads, d], k [R, kv_heads, d], v [R, kv_heads, dv]");
+    NEED(is_index(c, 3, 1) && same_rows(q, c->shape[3]) && is_index(c, 4, 1),
+         "takes positions [R] and row_begin [S + 1]");
+    if (p->state) NEED(is_index(c, 5, 2), "takes a block table [S, blocks]");
+    if (p->has_sinks)
+        NEED(is_float(c->dtype[want - 1]) && c->shape[want - 1]->dim[0] == q->dim[1], "takes sinks [heads]");
+    *shape = *q;
+    shape->dim[2] = v->dim[2];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_ATTEND_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(7); /* q, k, v, positions, row_begin, out, d_out */
+    int which = c->params->attend.which;
+    NEED(which >= 0 && which <= 2, "which must be 0, 1 or 2");
+    *shape = *c->shape[which];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_EXPERTS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    const qn_shape *x = c->shape[0], *w = c->shape[1], *ids = c->shape[2];
+    NEED(is_float(c->dtype[0]) && w->n == 3 && is_index(c, 2, 2) && (x->n == 2 || x->n == 3) &&
+             same_rows(x, ids) && x->dim[x->n - 1] == w->dim[2] && (x->n == 2 || x->dim[1] == ids->dim[1]),
+         "takes x [R, k] or [R, top, k], w [experts, n, k], ids [R, top]");
+    *shape = *ids;
+    shape->n = 3;
+    shape->dim[2] = w->dim[1];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SHORT_CONV(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(5);
+    const qn_shape *x = c->shape[0], *w = c->shape[1];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 2 && w->n == 2 && x->dim[1] == w->dim[0] &&
+             is_index(c, 2, 1) && is_index(c, 3, 1) && is_index(c, 4, 1),
+         "takes x [R, channels], w [channels, kernel], row_begin, slots, reset");
+    *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_GATED_DELTA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(8);
+    const qn_shape *q = c->shape[0], *k = c->shape[1], *v = c->shape[2], *g = c->shape[3],
+                   *beta = c->shape[4];
+    for (int i = 0; i < 5; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
+    NEED(q->n == 3 && v->n == 3 && qn_shape_equal(q, k) && same_rows(q, v) && q->dim[1] == v->dim[1] &&
+             g->n == 2 && qn_shape_equal(g, beta) && same_rows(q, g) && g->dim[1] == q->dim[1] &&
+             is_index(c, 5, 1) && is_index(c, 6, 1) && is_index(c, 7, 1),
+         "takes q, k [R, heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, slots, reset");
+    *shape = *v;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+#define rule_DATA NULL
+#define rule_INPUT NULL
+
+static const qn_prim_info table[QN_PRIM_COUNT] = {
+#define S(name) {#name, QN_CLASS_SOURCE, 0, 0, rule_##name},
+#define E(name, inputs) {#name, QN_CLASS_ELEMENTWISE, inputs, 1, rule_elementwise},
+#define P(name, rows) {#name, QN_CLASS_OTHER, 0, rows, rule_##name},
+#include "prim/primitives.def"
+};
+
+const qn_prim_info *qn_prim_get(qn_prim prim)
+{
+    return &table[prim];
+}

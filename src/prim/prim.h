@@ -1,0 +1,110 @@
+/* Primitives: their names, parameters and shape rules. */
+#ifndef QN_PRIM_PRIM_H
+#define QN_PRIM_PRIM_H
+
+#include <quern/dtype.h>
+
+#include "prim/shape.h"
+
+typedef enum {
+#define S(name) QN_PRIM_##name,
+#define E(name, inputs) QN_PRIM_##name,
+#define P(name, rows) QN_PRIM_##name,
+#include "prim/primitives.def"
+    QN_PRIM_COUNT
+} qn_prim;
+
+typedef enum { QN_CLASS_SOURCE, QN_CLASS_ELEMENTWISE, QN_CLASS_OTHER } qn_prim_class;
+
+enum { QN_MAX_INPUTS = 10, QN_FUSED_MAX = 12 };
+
+/* State that outlives a run (KV pages, recurrent state): owned by a device, see device/device.h. */
+struct qn_state;
+
+/* Attention. With a state: writes k and v of its rows into the pages, then attends over the pages. Without:
+ * ragged causal attention over k and v themselves, the only form with a gradient. Inputs: q [R, n_heads,
+ * head_dim], k [R, kv_heads, head_dim], v [R, kv_heads, v_dim], positions [R] i32, row_begin [S + 1] i32
+ * (rows of sequence s are row_begin[s] .. row_begin[s + 1], positions rise by 1 in them), blocks [S, 1 +
+ * max_blocks] i32 (with a state only: first the number of pages that lie before the table, a multiple of 8 so
+ * that groups of 256 positions stay where they are, then page ids), sinks [n_heads] (if has_sinks). Output
+ * [R, n_heads, v_dim]. */
+typedef struct {
+    struct qn_state *state; /* NULL: ragged */
+    int32_t layer;          /* within the state */
+    int32_t has_sinks;
+    int64_t window; /* a row at p sees (p - window, p]; 0: no window */
+    float scale, softcap;
+    int32_t which; /* ATTEND_GRAD: 0 dq, 1 dk, 2 dv */
+} qn_params_attend;
+
+/* Recurrent primitives. slots [S] i32 name the state row of each sequence; reset [S] i32 1: start from zero.
+ * SHORT_CONV inputs: x [R, channels], w [channels, kernel], row_begin [S + 1], slots [S], reset [S]; output
+ * like x. GATED_DELTA inputs: q, k [R, heads, dk], v [R, heads, dv], g [R, heads] (log decay), beta [R,
+ * heads], row_begin, slots, reset; output [R, heads, dv]. Per row: S = S exp(g); S = S + k (beta (v - k
+ * S))^T; out = q S (Yang et al. 2024, gated delta net). */
+typedef struct {
+    struct qn_state *state;
+    int32_t layer;
+} qn_params_recurrent;
+
+typedef struct {
+    uint8_t op;  /* qn_prim, element-wise */
+    int8_t a, b; /* >= 0: result of instruction a; < 0: input ~a */
+} qn_fused_op;
+
+typedef union {
+    int64_t i[12];
+    struct {
+        int32_t perm[QN_MAX_DIMS];
+    } transpose;
+    struct {
+        int64_t begin[QN_MAX_DIMS]; /* sizes come from the output's shape */
+    } slice;
+    struct {
+        int32_t axis;
+    } reduce;
+    struct {
+        float eps, offset; /* weight + offset is the factor */
+    } norm;
+    struct {
+        int32_t rotary_dim, interleaved;
+        float factor; /* of cosines and sines */
+    } rope;
+    struct {
+        int32_t k;
+    } top_k;
+    struct {
+        int64_t n; /* size of the dimension that is scattered into */
+    } scatter;
+    qn_params_attend attend;
+    qn_params_recurrent recurrent;
+    struct {
+        int32_t n;
+        qn_fused_op op[QN_FUSED_MAX];
+    } fused;
+} qn_params;
+
+/* One application of a primitive, before it is computed. */
+typedef struct {
+    qn_prim prim;
+    const qn_params *params;
+    int n_in;
+    const qn_shape *shape[QN_MAX_INPUTS];
+    qn_dtype dtype[QN_MAX_INPUTS];
+} qn_prim_call;
+
+/* Checks a call and says what it returns. For RESHAPE, SLICE, BROADCAST and CAST *out_shape or *out_dtype
+ * comes in as the wish. */
+typedef qn_status qn_shape_rule(const qn_prim_call *call, qn_shape *out_shape, qn_dtype *out_dtype);
+
+typedef struct {
+    const char *name; /* "rms_norm" */
+    qn_prim_class class;
+    int elementwise_inputs;
+    int row_local;
+    qn_shape_rule *rule; /* NULL: DATA and INPUT */
+} qn_prim_info;
+
+const qn_prim_info *qn_prim_get(qn_prim prim);
+
+#endif
