@@ -8,6 +8,11 @@
  *
  * The rows of the micro-kernel are pairs of row and head, row by row: what a row sees moves up with the row,
  * so pairs that see a given position stand side by side. */
+#ifndef QN_KERNELS_ATTENTION_BODY_H
+#define QN_KERNELS_ATTENTION_BODY_H
+
+#include "kernels/math.body.h"
+#include "kernels/tile.body.h"
 
 typedef struct {
     const qn_attend_args *a;
@@ -303,3 +308,5 @@ static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, const f
         }
     }
 }
+
+#endif

@@ -5,8 +5,6 @@
 
 #include "kernels/attention.body.h"
 #include "kernels/gemm.body.h"
-#include "kernels/math.body.h"
-#include "kernels/tile.body.h"
 
 void qn_kernels_fill_attention_scalar(qn_kernels *k)
 {

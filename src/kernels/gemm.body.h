@@ -1,5 +1,9 @@
 /* gemm_f32 over tile.body.h. Blocks of b are copied to the stack when they are not a run of whole vectors, or
  * when enough rows use them; neither choice changes bits. */
+#ifndef QN_KERNELS_GEMM_BODY_H
+#define QN_KERNELS_GEMM_BODY_H
+
+#include "kernels/tile.body.h"
 
 enum { GEMM_K = 128, GEMM_VECS = 4, GEMM_COLUMNS = 16 * GEMM_VECS };
 
@@ -75,3 +79,5 @@ static void gemm_f32(float *out, int64_t out_stride, const float *a, int64_t a_r
         }
     }
 }
+
+#endif

@@ -4,6 +4,8 @@
  * Polynomials are minimax fits of our own, coefficients rounded to f32 one after the other with the rest
  * refitted. Largest errors found by vector_test over all sets are written beside each function, in units of
  * the last place (ulp) of the true value. */
+#ifndef QN_KERNELS_MATH_BODY_H
+#define QN_KERNELS_MATH_BODY_H
 
 /* 1.1 ulp. exp(-inf) = 0, overflow gives inf, below -104 the result is 0, subnormal results are right. */
 static inline vf v_exp(vf x)
@@ -246,3 +248,5 @@ static inline vf v_pow(vf x, vf y)
     for (int i = 0; i < 16; i++) xs[i] = pow_lane(xs[i], ys[i]);
     return v_load(xs);
 }
+
+#endif

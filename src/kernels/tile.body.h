@@ -3,6 +3,8 @@
  *
  * Every output is one chain of multiply-adds in rising k that starts from c (or 0), so its bits depend
  * neither on the tile's size nor on how k was split over calls. */
+#ifndef QN_KERNELS_TILE_BODY_H
+#define QN_KERNELS_TILE_BODY_H
 
 typedef struct {
     float *c; /* c[row * c_row + column] */
@@ -96,3 +98,5 @@ static inline __attribute__((always_inline)) void tile_any(const tile_args *t, i
         tile_rows(t, V_TILE_ROWS, n_vecs, half);
     }
 }
+
+#endif

@@ -3,6 +3,10 @@
  *
  * The last n % 16 elements go through the same instructions as the others, in a vector filled up with zeros,
  * so that the bits of element i depend on element i alone. Reductions keep element i in lane i % 16. */
+#ifndef QN_KERNELS_VECTOR_BODY_H
+#define QN_KERNELS_VECTOR_BODY_H
+
+#include "kernels/math.body.h"
 
 static inline int tail(int64_t n, int64_t i)
 {
@@ -340,3 +344,5 @@ static void fill_vector(qn_kernels *k)
     k->to_f32 = to_f32;
     k->from_f32 = from_f32;
 }
+
+#endif

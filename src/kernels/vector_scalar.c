@@ -3,7 +3,6 @@
 
 #include "kernels/vector.h"
 
-#include "kernels/math.body.h"
 #include "kernels/vector.body.h"
 
 void qn_kernels_fill_vector_scalar(qn_kernels *k)

@@ -1,0 +1,14 @@
+/* The avx2 set of attention and of the small f32 product, which share one micro-kernel. */
+#include "kernels/vec_avx2.h"
+
+#include "kernels/vector.h"
+
+#include "kernels/attention.body.h"
+#include "kernels/gemm.body.h"
+
+void qn_kernels_fill_attention_avx2(qn_kernels *k)
+{
+    k->kv_write = kv_write;
+    k->attend = attend;
+    k->gemm_f32 = gemm_f32;
+}

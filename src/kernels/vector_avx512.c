@@ -1,0 +1,12 @@
+/* The avx512 set of the loops in vector.body.h. */
+#include "kernels/vec_avx512.h"
+
+#include "kernels/vector.h"
+
+#include "kernels/vector.body.h"
+
+void qn_kernels_fill_vector_avx512(qn_kernels *k)
+{
+    fill_vector(k);
+    qn_kernels_fill_attention_avx512(k);
+}
