@@ -1,0 +1,28 @@
+/* Copies of a fixture's model directory with changes: for tests of what happens when files say other things.
+ */
+#ifndef QUERN_TESTS_MODEL_DIR_H
+#define QUERN_TESTS_MODEL_DIR_H
+
+/* One change to the tensors of a copy; a list ends with tensor NULL. */
+typedef struct {
+    const char *tensor;
+    enum {
+        QN_TEST_DROP,    /* leave it out */
+        QN_TEST_COPY,    /* write it a second time, as `name` */
+        QN_TEST_FLATTEN, /* write it with the shape [1, elements] */
+        QN_TEST_RETYPE   /* write it as integers of the same size */
+    } edit;
+    const char *name;
+} qn_test_tensor_edit;
+
+enum { QN_TEST_DIR_MAX = 4096 };
+
+/* Makes a directory in the system's place for such things and writes its path into dir[QN_TEST_DIR_MAX]. All
+ * files are links into `from` but config.json, to which patch (JSON text, NULL: none) was applied as a merge
+ * patch (RFC 7386: null deletes a key, but "null" with the quotes sets null), and, when edits is not NULL,
+ * the tensors, which are written anew as one model.safetensors. A failure fails the running test. */
+void qn_test_model_copy(const char *from, const char *patch, const qn_test_tensor_edit *edits, char *dir);
+/* Deletes such a directory. */
+void qn_test_model_remove(const char *dir);
+
+#endif
