@@ -1,6 +1,7 @@
 #include "tests/model_dir.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 #include "format/safetensors.h"
 
 enum { FILES_MAX = 16 };
+_Static_assert(QN_TEST_DIR_MAX >= PATH_MAX, "realpath");
 
 static int ends_with(const char *text, const char *end)
 {
@@ -111,11 +113,10 @@ static void join(char *out, const char *folder, const char *name)
 void qn_test_model_copy(const char *from, const char *patch, const qn_test_tensor_edit *edits, char *dir)
 {
     static char weights[FILES_MAX][QN_TEST_DIR_MAX];
-    static char source[QN_TEST_DIR_MAX], target[QN_TEST_DIR_MAX];
+    static char whole[QN_TEST_DIR_MAX], source[QN_TEST_DIR_MAX], target[QN_TEST_DIR_MAX];
     const char *place = getenv("TMPDIR");
     int n_weights = 0;
-    char *whole = realpath(from, NULL);
-    assert_non_null(whole);
+    assert_non_null(realpath(from, whole));
     join(dir, place && *place ? place : P_tmpdir, "quern-model-XXXXXX");
     assert_non_null(mkdtemp(dir));
     DIR *folder = opendir(whole);
@@ -135,7 +136,6 @@ void qn_test_model_copy(const char *from, const char *patch, const qn_test_tenso
         }
     }
     closedir(folder);
-    free(whole);
     join(target, dir, "model.safetensors");
     if (edits) copy_tensors(weights, n_weights, target, edits);
 }
