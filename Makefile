@@ -22,7 +22,8 @@ endif
 endif
 
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-CFLAGS += -std=c11 -g -Wall -Wextra -Werror -Wno-unused-parameter -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -MMD -MP
+CFLAGS += -std=c11 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation \
+	-fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -MMD -MP
 LDLIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 CLI_LDLIBS := -ledit
 CFLAGS.release := -O3 -DNDEBUG
