@@ -101,6 +101,11 @@ typedef struct {
 typedef void qn_probe_fn(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
                          const qn_sizes *sizes);
 
+typedef struct {
+    const char *set; /* of instructions; static storage */
+    int n_threads;
+} qn_device_description;
+
 /* ---- the interface
  * ---------------------------------------------------------------------------------------------------- */
 
@@ -113,8 +118,7 @@ typedef struct {
     const char *name; /* "cpu" */
     qn_status (*open)(const qn_device_options *options, qn_device **out);
     void (*close)(qn_device *d);
-    /* One line for people: set of instructions, threads. */
-    const char *(*describe)(qn_device *d);
+    qn_device_description (*describe)(qn_device *d);
     qn_status (*alloc)(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
     void (*free)(qn_device *d, qn_buffer *b);
     /* A weight [n_out, n_in] (or any plain tensor) from a file's bytes: packs it or uses it in place,

@@ -12,7 +12,6 @@ typedef struct {
     qn_device base;
     const qn_kernels *kernels;
     qn_pool *pool;
-    char about[96];
 } qn_cpu;
 
 enum { QN_CPU_LAYOUT_PLAIN = 0, QN_CPU_LAYOUT_PANELS = 1 };

@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
@@ -32,14 +30,14 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
         cpu_close(&d->base);
         return status;
     }
-    snprintf(d->about, sizeof d->about, "cpu (%s, %d threads)", d->kernels->name, qn_pool_threads(d->pool));
     *out = &d->base;
     return QN_OK;
 }
 
-static const char *cpu_describe(qn_device *d)
+static qn_device_description cpu_describe(qn_device *base)
 {
-    return ((qn_cpu *)d)->about;
+    qn_cpu *d = (qn_cpu *)base;
+    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool)};
 }
 
 const qn_device_ops qn_device_cpu = {

@@ -1,0 +1,464 @@
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "array/program.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "model/forward.h"
+
+enum {
+    DEFAULT_ROWS = 256,
+    CONTEXT_MAX = 131072,
+    LOGITS_BYTES = 8 << 20, /* of one block of logits, unless there are more sequences */
+    LOGITS_ROWS = 32
+};
+
+/* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed. */
+typedef struct {
+    int64_t feed, first, row, n;
+} chunk_part;
+
+struct qn_sequence {
+    qn_engine *engine;
+    int64_t length;
+    qn_block_table tables[QN_LAYER_GROUPS_MAX];
+};
+
+struct qn_engine {
+    qn_device *device;
+    qn_ledger *ledger;
+    qn_model_config config;
+    qn_parameters *parameters;
+    qn_layer_groups groups;
+    qn_state *states[QN_LAYER_GROUPS_MAX];
+    qn_pages *pages[QN_LAYER_GROUPS_MAX];
+    int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
+    qn_program *body, *head;
+    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX],
+        *logit_rows; /* the programs' inputs */
+    int64_t max_logit_rows, n_sequences;
+    int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
+    chunk_part *parts; /* [max_sequences] of the current chunk */
+    uint64_t shakes;
+    qn_engine_info info;
+    qn_buf notes;
+};
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+/* Keys and values that one group keeps of a sequence: the context, or its narrower window, and one chunk. */
+static int64_t kept_positions(const qn_engine *e, int group, int64_t context)
+{
+    int64_t window = e->groups.group[group].window;
+    return (window && window < context ? window : context) + e->info.max_rows;
+}
+
+static int64_t pages_for(int64_t positions)
+{
+    return (positions + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS + 1;
+}
+
+static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
+{
+    const qn_layer_group *g = &e->groups.group[group];
+    return (qn_state_spec){.kind = QN_STATE_PAGES,
+                           .n_layers = g->n_layers,
+                           .n_units = pages_for(kept_positions(e, group, context)) * e->info.max_sequences,
+                           .kv_heads = g->num_key_value_heads,
+                           .head_dim = g->head_dim,
+                           .v_dim = g->head_dim,
+                           .dtype = e->info.kv_dtype};
+}
+
+/* Bytes of keys and values when all sequences are full. */
+static double kv_bytes(const qn_engine *e, int64_t context)
+{
+    double total = 0;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_state_spec s = spec_of(e, i, context);
+        total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
+                 (double)(s.head_dim + s.v_dim) * QN_STATE_PAGE_TOKENS * (s.dtype == QN_DTYPE_F32 ? 4 : 2);
+    }
+    return total;
+}
+
+/* Bytes that may still be used: under the limit, and in the machine (the cgroup's figure where it is
+ * smaller). */
+static double room_bytes(const qn_engine *e)
+{
+    double room = 1e18;
+    size_t limit = qn_ledger_get_limit(e->ledger), held = qn_ledger_total(e->ledger);
+    if (limit) room = limit > held ? (double)(limit - held) : 0;
+    long long available = -1;
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &available) == 1) break;
+    if (f) fclose(f);
+    if (available >= 0 && (double)available * 1024 < room) room = (double)available * 1024;
+    long long max = -1, current = 0;
+    if ((f = fopen("/sys/fs/cgroup/memory.max", "r"))) {
+        if (fscanf(f, "%lld", &max) != 1) max = -1;
+        fclose(f);
+    }
+    if (max >= 0 && (f = fopen("/sys/fs/cgroup/memory.current", "r"))) {
+        if (fscanf(f, "%lld", &current) == 1 && (double)(max - current) < room)
+            room = (double)(max - current);
+        fclose(f);
+    }
+    return room;
+}
+
+static qn_status choose_context(qn_engine *e, int64_t wish)
+{
+    int64_t own = e->config.max_position_embeddings, context = wish;
+    double room = room_bytes(e);
+    if (wish > 0) {
+        if (own > 0 && wish > own)
+            qn_buf_printf(&e->notes, "context size %lld is above the model's own %lld: quality may suffer\n",
+                          (long long)wish, (long long)own);
+        if (kv_bytes(e, wish) > room)
+            return qn_fail(QN_E_FULL,
+                           "context size %lld needs %.0f MiB for keys and values, %.0f MiB are left",
+                           (long long)wish, kv_bytes(e, wish) / 1048576, room / 1048576);
+    } else {
+        context = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
+        int64_t full = context;
+        while (context > 256 && kv_bytes(e, context) > room * 0.9) context = context * 7 / 8;
+        if (context < full)
+            qn_buf_printf(&e->notes, "context size is %lld, not %lld: memory allows no more\n",
+                          (long long)context, (long long)full);
+    }
+    e->info.context_size = context;
+    e->info.model_context_size = own;
+    return e->notes.status;
+}
+
+static qn_status make_states(qn_engine *e)
+{
+    const qn_device_ops *ops = e->device->ops;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_state_spec spec = spec_of(e, i, e->info.context_size);
+        QN_TRY(ops->state_new(e->device, &spec, &e->states[i]));
+        QN_TRY(qn_pages_new(e->states[i], &e->pages[i]));
+        e->table_size[i] = spec.n_units / e->info.max_sequences + QN_BLOCK_BASE_STEP;
+    }
+    return QN_OK;
+}
+
+static qn_shape vector(qn_symbol symbol, int64_t extra)
+{
+    qn_shape s = qn_shape_sym(symbol, 0, NULL);
+    s.dim[0] = extra;
+    return s;
+}
+
+static qn_status make_programs(qn_engine *e)
+{
+    qn_scope *s = qn_scope_new(e->device), *h = qn_scope_new(e->device);
+    qn_status status = QN_E_NOMEM;
+    if (!s || !h) goto out;
+    qn_forward f = {.config = &e->config,
+                    .parameters = e->parameters,
+                    .groups = &e->groups,
+                    .context_size = e->info.context_size};
+    f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f.row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
+    for (int i = 0; i < e->groups.n; i++) {
+        int64_t width = 1 + e->table_size[i];
+        f.state[i] = e->states[i];
+        f.blocks[i] = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
+    }
+    qn_program_options o = {.name = "body",
+                            .max = {{e->info.max_rows, e->info.max_sequences, 0}},
+                            .precision = e->info.precision};
+    qn_array *hidden = qn_forward_body(s, &f);
+    if ((status = qn_program_new(s, &o, 1, &hidden, &e->body)) != QN_OK) goto out;
+    e->ids = qn_program_input(e->body, 0);
+    e->positions = qn_program_input(e->body, 1);
+    e->row_begin = qn_program_input(e->body, 2);
+    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, 3 + i);
+
+    e->max_logit_rows = LOGITS_BYTES / (4 * e->config.vocab_size);
+    if (e->max_logit_rows > LOGITS_ROWS) e->max_logit_rows = LOGITS_ROWS;
+    if (e->max_logit_rows < e->info.max_sequences) e->max_logit_rows = e->info.max_sequences;
+    qn_shape hidden_shape = qn_shape_make(2, (int64_t[]){e->info.max_rows, e->config.hidden_size});
+    qn_array *from = qn_from_buffer(h, QN_DTYPE_F32, hidden_shape, qn_program_output_buffer(e->body, 0));
+    qn_array *rows = qn_input(h, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    qn_array *logits = qn_forward_head(h, &f, from, rows);
+    qn_program_options ho = {
+        .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision};
+    if ((status = qn_program_new(h, &ho, 1, &logits, &e->head)) != QN_OK) goto out;
+    e->logit_rows = qn_program_input(e->head, 0);
+out:
+    qn_scope_free(s);
+    qn_scope_free(h);
+    return status;
+}
+
+static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
+{
+    int64_t start = qn_clock_ns();
+    qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
+    QN_TRY(qn_device_open(o->device ? o->device : "cpu", &d, &e->device));
+    qn_weights *weights;
+    QN_TRY(qn_weights_open(source, &e->config, &weights));
+    qn_status status = qn_parameters_load(e->device, weights, &e->config, &e->parameters);
+    qn_weights_close(weights);
+    QN_TRY(status);
+    int64_t loaded = qn_clock_ns();
+    e->info.weights_ms = (double)(loaded - start) * 1e-6;
+    e->info.precision = o->precision;
+    e->info.kv_dtype = o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
+    e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
+    e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
+    if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
+    e->info.quant_bits = qn_parameters_bits(e->parameters);
+    e->info.num_parameters = qn_parameters_count(e->parameters);
+    QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
+    QN_TRY(choose_context(e, o->context_size));
+    QN_TRY(make_states(e));
+    QN_TRY(make_programs(e));
+    e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
+    e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
+    if (!e->fed || !e->parts) return QN_E_NOMEM;
+    qn_device_description about = e->device->ops->describe(e->device);
+    e->info.device = e->device->ops->name;
+    e->info.cpu_set = about.set;
+    e->info.n_threads = about.n_threads;
+    qn_buf_append(&e->notes, "", 0);
+    e->info.notes = e->notes.data;
+    e->info.programs_ms = (double)(qn_clock_ns() - loaded) * 1e-6;
+    return e->notes.status;
+}
+
+qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_engine_options *options,
+                         qn_engine **out)
+{
+    qn_engine *e = qn_calloc(1, sizeof *e);
+    if (!e) return QN_E_NOMEM;
+    e->config = *config; /* borrowed until all is well */
+    qn_status status = QN_E_NOMEM;
+    e->ledger = qn_ledger_new();
+    if (e->ledger) {
+        qn_ledger_set_limit(e->ledger, options->memory_limit_bytes);
+        status = load(e, source, options);
+    }
+    if (status != QN_OK) {
+        e->config = (qn_model_config){0};
+        qn_engine_close(e);
+        return status;
+    }
+    *config = (qn_model_config){0};
+    *out = e;
+    return QN_OK;
+}
+
+void qn_engine_close(qn_engine *e)
+{
+    if (!e) return;
+    qn_program_free(e->body);
+    qn_program_free(e->head);
+    for (int i = 0; i < QN_LAYER_GROUPS_MAX; i++) {
+        qn_pages_free(e->pages[i]);
+        if (e->states[i]) e->device->ops->state_free(e->states[i]);
+    }
+    qn_layer_groups_free(&e->groups);
+    qn_parameters_free(e->parameters);
+    qn_config_free(&e->config);
+    qn_device_close(e->device);
+    qn_ledger_free(e->ledger);
+    qn_buf_free(&e->notes);
+    qn_free(e->fed);
+    qn_free(e->parts);
+    qn_free(e);
+}
+
+const qn_model_config *qn_engine_config(const qn_engine *e)
+{
+    return &e->config;
+}
+
+const qn_engine_info *qn_engine_get_info(const qn_engine *e)
+{
+    return &e->info;
+}
+
+qn_ledger *qn_engine_ledger(const qn_engine *e)
+{
+    return e->ledger;
+}
+
+void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)
+{
+    qn_program_set_probe(e->body, probe, user);
+    qn_program_set_probe(e->head, probe, user);
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------------- */
+
+qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
+{
+    if (e->n_sequences == e->info.max_sequences)
+        return qn_fail(QN_E_FULL, "%lld sequences are open, which is all this model was opened for",
+                       (long long)e->n_sequences);
+    qn_sequence *s = qn_calloc(1, sizeof *s);
+    if (!s) return QN_E_NOMEM;
+    s->engine = e;
+    e->n_sequences++;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_status status = qn_block_table_init(&s->tables[i], e->table_size[i]);
+        if (status != QN_OK) {
+            qn_sequence_free(s);
+            return status;
+        }
+    }
+    *out = s;
+    return QN_OK;
+}
+
+void qn_sequence_free(qn_sequence *s)
+{
+    if (!s) return;
+    for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
+    s->engine->n_sequences--;
+    qn_free(s);
+}
+
+int64_t qn_sequence_length(const qn_sequence *s)
+{
+    return s->length;
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------- */
+
+static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
+{
+    if (n_feeds > e->info.max_sequences)
+        return qn_fail(QN_E_ARG, "%lld sequences in one step, the model was opened for %lld",
+                       (long long)n_feeds, (long long)e->info.max_sequences);
+    for (int64_t i = 0; i < n_feeds; i++)
+        for (int64_t j = 0; j < feeds[i].n_ids; j++)
+            if (feeds[i].ids[j] < 0 || feeds[i].ids[j] >= e->config.vocab_size)
+                return qn_fail(QN_E_ARG, "token id %d at position %lld is outside the vocabulary of %lld",
+                               feeds[i].ids[j], (long long)(qn_sequence_length(feeds[i].sequence) + j),
+                               (long long)e->config.vocab_size);
+    return QN_OK;
+}
+
+static int64_t chunk_limit(qn_engine *e)
+{
+#ifdef QN_SHAKE
+    return 1 + (int64_t)(qn_random_bits(3, e->shakes++) % (uint64_t)e->info.max_rows);
+#else
+    return e->info.max_rows;
+#endif
+}
+
+/* The next tokens of one feed become rows [rows, rows + n) and sequence number `at` of the chunk. */
+static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
+                          int64_t at)
+{
+    qn_sequence *s = feed->sequence;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_block_table *t = &s->tables[i];
+        QN_TRY(qn_block_table_extend(t, e->pages[i], s->length + n));
+        int32_t *row = e->blocks[i] + at * (1 + e->table_size[i]);
+        row[0] = (int32_t)t->base;
+        memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        e->ids[rows + j] = feed->ids[first + j];
+        e->positions[rows + j] = (int32_t)(s->length + j);
+    }
+    e->row_begin[at] = (int32_t)rows;
+    e->row_begin[at + 1] = (int32_t)(rows + n);
+    return QN_OK;
+}
+
+/* Pages go when no later row can see them. */
+static void commit(qn_engine *e, qn_sequence *s, int64_t n)
+{
+    s->length += n;
+    for (int i = 0; i < e->groups.n; i++) {
+        int64_t window = e->groups.group[i].window;
+        if (!window || window > e->info.context_size) window = e->info.context_size;
+        if (s->length - window + 1 > 0)
+            qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window + 1);
+    }
+}
+
+/* A run of rows of one feed whose logits are wanted. */
+typedef struct {
+    int64_t feed, first, n;
+} logit_run;
+
+static qn_status flush_logits(qn_engine *e, logit_run *runs, int64_t *n_runs, int64_t *n_rows,
+                              qn_step_logits_fn *logits, void *user)
+{
+    if (*n_rows == 0) return QN_OK;
+    qn_sizes sizes = {{0, 0, *n_rows}};
+    QN_TRY(qn_program_run(e->head, &sizes));
+    float *out = (float *)(uintptr_t)qn_program_output(e->head, 0);
+    for (int64_t i = 0; i < *n_runs; i++) {
+        QN_TRY(logits(user, runs[i].feed, runs[i].first, runs[i].n, out));
+        out += runs[i].n * e->config.vocab_size;
+    }
+    *n_runs = *n_rows = 0;
+    return QN_OK;
+}
+
+static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const chunk_part *parts,
+                             qn_step_logits_fn *logits, void *user)
+{
+    logit_run runs[LOGITS_ROWS];
+    int64_t n_runs = 0, n_rows = 0;
+    for (int64_t i = 0; i < n_parts; i++) {
+        const chunk_part *part = &parts[i];
+        qn_logits_wish wish = feeds[part->feed].logits;
+        int64_t from = wish == QN_LOGITS_ALL ? 0 : part->n;
+        if (wish == QN_LOGITS_LAST && part->first + part->n == feeds[part->feed].n_ids) from = part->n - 1;
+        while (from < part->n) {
+            int64_t n =
+                part->n - from < e->max_logit_rows - n_rows ? part->n - from : e->max_logit_rows - n_rows;
+            runs[n_runs++] = (logit_run){part->feed, part->first + from, n};
+            for (int64_t j = 0; j < n; j++) e->logit_rows[n_rows++] = (int32_t)(part->row + from + j);
+            from += n;
+            if (n_rows == e->max_logit_rows || n_runs == LOGITS_ROWS)
+                QN_TRY(flush_logits(e, runs, &n_runs, &n_rows, logits, user));
+        }
+    }
+    return flush_logits(e, runs, &n_runs, &n_rows, logits, user);
+}
+
+qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
+                         qn_step_stop_fn *stop, void *user)
+{
+    QN_TRY(check_feeds(e, n_feeds, feeds));
+    for (int64_t i = 0; i < n_feeds; i++) e->fed[i] = 0;
+    for (;;) {
+        int64_t rows = 0, n_parts = 0, limit = chunk_limit(e);
+        for (int64_t i = 0; i < n_feeds && rows < limit; i++) {
+            int64_t n = feeds[i].n_ids - e->fed[i];
+            if (n > limit - rows) n = limit - rows;
+            if (n <= 0) continue;
+            QN_TRY(add_rows(e, &feeds[i], e->fed[i], n, rows, n_parts));
+            e->parts[n_parts++] = (chunk_part){i, e->fed[i], rows, n};
+            rows += n;
+        }
+        if (rows == 0) return QN_OK;
+        if (stop && stop(user)) return qn_fail(QN_E_CANCELLED, "cancelled");
+        qn_sizes sizes = {{rows, n_parts, 0}};
+        QN_TRY(qn_program_run(e->body, &sizes));
+        for (int64_t i = 0; i < n_parts; i++) {
+            e->fed[e->parts[i].feed] += e->parts[i].n;
+            commit(e, feeds[e->parts[i].feed].sequence, e->parts[i].n);
+        }
+        QN_TRY(give_logits(e, feeds, n_parts, e->parts, logits, user));
+    }
+}

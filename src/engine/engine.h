@@ -1,0 +1,79 @@
+/* The engine: a model on a device, its programs and its pages, and steps over sequences.
+ *
+ * A sequence is the tokens that were computed so far, as keys and values in pages. qn_engine_step feeds new
+ * tokens of one or more sequences as rows of one flat ragged batch; a single sequence is a batch of one.
+ * Invariant: the logits of a sequence depend on its tokens alone, bit for bit, not on the company in a step
+ * nor on how its tokens were cut into steps. One thread at a time; who shares an engine between threads
+ * brings a lock. */
+#ifndef QN_ENGINE_ENGINE_H
+#define QN_ENGINE_ENGINE_H
+
+#include "cache/pages.h"
+#include "device/device.h"
+#include "format/source.h"
+#include "model/config.h"
+
+typedef struct qn_engine qn_engine;
+typedef struct qn_sequence qn_sequence;
+
+typedef struct {
+    const char *device; /* NULL: "cpu" */
+    qn_precision precision;
+    int n_threads;             /* 0: what affinity and quota allow */
+    int64_t context_size;      /* 0: the smallest of the model's own, 131072 and what memory allows */
+    int64_t max_sequences;     /* that are open at a time; 0: 1 */
+    int64_t max_rows;          /* of one step; 0: the engine's choice */
+    size_t memory_limit_bytes; /* 0: none */
+} qn_engine_options;
+
+typedef struct {
+    qn_precision precision;
+    qn_dtype kv_dtype;
+    int quant_bits;
+    int64_t num_parameters, context_size, model_context_size, max_sequences, max_rows;
+    int n_threads;
+    const char *device, *cpu_set;
+    const char *notes; /* sentences for the user, a line each */
+    double weights_ms, programs_ms;
+} qn_engine_info;
+
+/* Takes the config over on success (it is freed with the engine). The source may be closed afterwards. */
+qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_engine_options *options,
+                         qn_engine **out);
+void qn_engine_close(qn_engine *e);
+const qn_model_config *qn_engine_config(const qn_engine *e);
+const qn_engine_info *qn_engine_get_info(const qn_engine *e);
+qn_ledger *qn_engine_ledger(const qn_engine *e);
+
+/* QN_E_FULL: max_sequences are open. */
+qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);
+/* Gives its pages back. */
+void qn_sequence_free(qn_sequence *s);
+/* Tokens computed so far. */
+int64_t qn_sequence_length(const qn_sequence *s);
+
+typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL } qn_logits_wish;
+
+/* New tokens of one sequence. */
+typedef struct {
+    qn_sequence *sequence;
+    const int32_t *ids;
+    int64_t n_ids; /* >= 1 */
+    qn_logits_wish logits;
+} qn_feed;
+
+/* Logits [n, vocab_size] of the tokens [first, first + n) of feeds[feed]; valid during the call, which may
+ * change them. Anything but QN_OK stops the step. */
+typedef qn_status qn_step_logits_fn(void *user, int64_t feed, int64_t first, int64_t n, float *logits);
+/* Asked before each chunk; nonzero ends the step with QN_E_CANCELLED. */
+typedef int qn_step_stop_fn(void *user);
+
+/* Computes all feeds, in chunks of max_rows, rows of different feeds together. Each sequence may appear once.
+ * On failure the sequences keep what finished chunks added. QN_E_ARG: an id outside the vocabulary;
+ * QN_E_FULL: no pages or the memory limit. */
+qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
+                         qn_step_stop_fn *stop, void *user);
+/* For tests and inspection: sees every step of every program. */
+void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user);
+
+#endif

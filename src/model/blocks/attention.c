@@ -1,0 +1,35 @@
+#include "model/blocks/blocks.h"
+
+/* The narrower of a layer's window and the context limit; 0: neither. */
+static int64_t window_of(const qn_forward *f, int64_t layer)
+{
+    int64_t window = f->config->layers[layer].window;
+    return f->context_size > 0 && (window == 0 || f->context_size < window) ? f->context_size : window;
+}
+
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t layer)
+{
+    const qn_model_config *c = f->config;
+    const qn_layer_config *l = &c->layers[layer];
+    int group = f->groups->group_of[layer];
+    qn_array *q = qn_block_linear(s, f->parameters, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer);
+    qn_array *k = qn_block_linear(s, f->parameters, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
+    qn_array *v = qn_block_linear(s, f->parameters, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
+    q = qn_reshape_rows(s, q, 2, (int64_t[]){c->num_attention_heads, l->head_dim});
+    k = qn_reshape_rows(s, k, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
+    v = qn_reshape_rows(s, v, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
+    if (c->qk_norm == QN_QK_NORM_HEAD) {
+        q = qn_block_norm(s, f, q, QN_WEIGHT_Q_NORM, layer);
+        k = qn_block_norm(s, f, k, QN_WEIGHT_K_NORM, layer);
+    }
+    q = qn_rope(s, q, table, c->rope_interleaved);
+    k = qn_label(s, qn_rope(s, k, table, c->rope_interleaved), "keys");
+    qn_params_attend p = {.state = f->state[group],
+                          .layer = f->groups->index_of[layer],
+                          .window = window_of(f, layer),
+                          .scale = c->attention_scale,
+                          .softcap = c->attn_logit_softcapping};
+    qn_array *o = qn_attend(s, &p, q, k, v, f->positions, f->row_begin, f->blocks[group], NULL);
+    o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
+    return qn_block_linear(s, f->parameters, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
+}

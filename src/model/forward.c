@@ -1,0 +1,43 @@
+#include "model/forward.h"
+
+#include <stdio.h>
+
+#include "model/blocks/blocks.h"
+
+static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t i)
+{
+    qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
+    h = qn_block_attention(s, f, h, table, i);
+    x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+    h = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
+    h = qn_block_mlp(s, f, h, i);
+    return qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+}
+
+qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
+{
+    const qn_model_config *c = f->config;
+    qn_array *table[QN_ROPE_SETS] = {NULL};
+    qn_scope_prefix(s, "%s", "");
+    for (int i = 0; i < c->n_rope; i++)
+        table[i] =
+            qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i), c->rope[i].attention_factor);
+    qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
+    x = qn_label(s, qn_scale(s, x, c->embedding_scale), "hidden.0");
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
+        qn_scope_prefix(s, "layer.%lld.", (long long)i);
+        x = layer(s, f, x, table[c->layers[i].rope], i);
+        qn_scope_prefix(s, "%s", "");
+        x = qn_label(s, x, name);
+    }
+    return x;
+}
+
+qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
+{
+    qn_array *x = qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0);
+    x = qn_linear(s, qn_label(s, x, "final_norm"), qn_parameters_get(f->parameters, QN_WEIGHT_LM_HEAD, 0));
+    return qn_label(s, qn_block_softcap(s, x, f->config->final_logit_softcapping), "logits");
+}

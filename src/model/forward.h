@@ -1,0 +1,32 @@
+/* The forward pass of every model, as a graph. It reads the config and calls blocks; it never asks which
+ * family it is. Prefill, decode and batches run the same graph with other inputs.
+ *
+ * Rows are tokens of several sequences in a row, each sequence's tokens together and in rising positions. */
+#ifndef QN_MODEL_FORWARD_H
+#define QN_MODEL_FORWARD_H
+
+#include "array/array.h"
+#include "model/config.h"
+#include "model/layer_groups.h"
+#include "model/parameters.h"
+
+typedef struct {
+    const qn_model_config *config;
+    const qn_parameters *parameters;
+    const qn_layer_groups *groups;
+    qn_array *ids, *positions;            /* [R] i32 */
+    qn_array *row_begin;                  /* [S + 1] i32 */
+    qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
+    qn_array
+        *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */
+    int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
+} qn_forward;
+
+/* The residual stream after the last layer, before the final norm: [R, hidden_size]. Labels: "hidden.0"
+ * (embedding), "hidden.I" (after layer I), "layer.I.keys" (as attention uses them). */
+qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
+/* Final norm (label "final_norm") and logits [L, vocab_size] of the rows of hidden [R, hidden_size] that rows
+ * [L] i32 names. */
+qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);
+
+#endif

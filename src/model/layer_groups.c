@@ -1,0 +1,38 @@
+#include "model/layer_groups.h"
+
+#include "base/mem.h"
+
+qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
+{
+    qn_layer_groups g = {0};
+    g.group_of = qn_calloc((size_t)c->num_hidden_layers, sizeof *g.group_of);
+    g.index_of = qn_calloc((size_t)c->num_hidden_layers, sizeof *g.index_of);
+    if (!g.group_of || !g.index_of) {
+        qn_layer_groups_free(&g);
+        return QN_E_NOMEM;
+    }
+    for (int64_t l = 0; l < c->num_hidden_layers; l++) {
+        const qn_layer_config *layer = &c->layers[l];
+        int i = 0;
+        while (i < g.n && !(g.group[i].window == layer->window && g.group[i].head_dim == layer->head_dim &&
+                            g.group[i].num_key_value_heads == layer->num_key_value_heads))
+            i++;
+        if (i == QN_LAYER_GROUPS_MAX) {
+            qn_layer_groups_free(&g);
+            return qn_fail(QN_E_UNSUPPORTED, "more than %d kinds of attention layers", QN_LAYER_GROUPS_MAX);
+        }
+        if (i == g.n)
+            g.group[g.n++] = (qn_layer_group){layer->window, layer->num_key_value_heads, layer->head_dim, 0};
+        g.group_of[l] = i;
+        g.index_of[l] = (int32_t)g.group[i].n_layers++;
+    }
+    *out = g;
+    return QN_OK;
+}
+
+void qn_layer_groups_free(qn_layer_groups *g)
+{
+    qn_free(g->group_of);
+    qn_free(g->index_of);
+    *g = (qn_layer_groups){0};
+}

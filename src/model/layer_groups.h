@@ -1,0 +1,26 @@
+/* Layers whose keys and values are kept alike share one pool of pages: the same head shape and the same
+ * window. */
+#ifndef QN_MODEL_LAYER_GROUPS_H
+#define QN_MODEL_LAYER_GROUPS_H
+
+#include "model/config.h"
+
+enum { QN_LAYER_GROUPS_MAX = 8 };
+
+typedef struct {
+    int64_t window; /* 0: all positions are kept */
+    int64_t num_key_value_heads, head_dim;
+    int64_t n_layers;
+} qn_layer_group;
+
+typedef struct {
+    int n;
+    qn_layer_group group[QN_LAYER_GROUPS_MAX];
+    int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and its place in that group */
+} qn_layer_groups;
+
+/* QN_E_UNSUPPORTED: more kinds of layers than groups. */
+qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out);
+void qn_layer_groups_free(qn_layer_groups *g);
+
+#endif

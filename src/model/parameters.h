@@ -1,0 +1,26 @@
+/* A model's weights on a device: one array per role and layer, packed once; a tied head is the embedding's
+ * own array. Immutable after loading. The source's pages of packed tensors are dropped, so the file and its
+ * packed form are never resident together. */
+#ifndef QN_MODEL_PARAMETERS_H
+#define QN_MODEL_PARAMETERS_H
+
+#include "array/array.h"
+#include "model/weights.h"
+
+typedef struct qn_parameters qn_parameters;
+
+/* Packs matrices, decodes vectors to f32. The device and config must outlive *out; the source may be closed
+ * afterwards. QN_E_FULL: the ledger's limit; messages name the tensor. */
+qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                             qn_parameters **out);
+void qn_parameters_free(qn_parameters *p);
+/* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
+ * model. */
+qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer);
+/* Inverse frequencies of rope set i, f32 [rotary_dim / 2]. */
+qn_array *qn_parameters_rope(const qn_parameters *p, int i);
+/* Elements of all weights, a tied one once; and the bits of the type that holds most of them. */
+int64_t qn_parameters_count(const qn_parameters *p);
+int qn_parameters_bits(const qn_parameters *p);
+
+#endif
