@@ -12,33 +12,46 @@ fail() { # WHAT FAILED, WHAT TO DO
     exit 1
 }
 
+# quietly LOG COMMAND...: its output goes to LOG; on a terminal its last line is shown while it runs.
+quietly() {
+    local log=$1 rc line
+    shift
+    if [ -t 2 ]; then
+        "$@" 2>&1 </dev/null | tee "$log" | while IFS= read -r line; do printf '\r\033[K  %.70s' "$line" >&2; done
+        rc=${PIPESTATUS[0]}
+        printf '\r\033[K' >&2
+        return "$rc"
+    fi
+    "$@" >"$log" 2>&1 </dev/null
+}
+
 # need_packages PACKAGE...: installs those that are missing, through apt-get.
 need_packages() {
-    local missing=() p log
+    local missing=() root=() p log
     command -v dpkg-query >/dev/null || {
-        say "this is no Debian: the packages are not checked. What would be installed there: $*"
+        say "this is no Debian: packages are not checked. What would be installed there: $*"
         return 0
     }
     for p in "$@"; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    local root=()
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null || fail "these packages are missing, and there is no sudo: ${missing[*]}" \
             "As root: apt-get install ${missing[*]}"
         root=(sudo)
+        sudo -v || fail "sudo was refused" "As root: apt-get install ${missing[*]}"
     fi
     say "installing packages: ${missing[*]}"
     log=$(mktemp)
-    "${root[@]}" apt-get update -q >"$log" 2>&1 || {
+    quietly "$log" "${root[@]}" apt-get update -q || {
         tail -n 5 "$log" >&2
         say "apt-get update failed; going on with the package lists that are here"
     }
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-        "${missing[@]}" >"$log" 2>&1 </dev/null || {
+    quietly "$log" "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        "${missing[@]}" || {
         tail -n 15 "$log" >&2
-        fail "apt-get install failed" "Run it by hand, mend what it says, and start $0 again: apt-get install ${missing[*]}"
+        fail "apt-get install failed" "Run it by hand, mend what it says, start $0 again: apt-get install ${missing[*]}"
     }
     rm -f "$log"
 }
@@ -49,9 +62,9 @@ build() {
     make -q "$@" >/dev/null 2>&1 && return 0
     say "building quern"
     log=$(mktemp)
-    make "$@" >"$log" 2>&1 || {
+    quietly "$log" make "$@" || {
         tail -n 30 "$log" >&2
-        fail "make $* failed" "The lines above say where. A compiler of the last ten years and the packages of README.md are needed."
+        fail "make $* failed" "The lines above say where; V=1 make $* shows the commands."
     }
     rm -f "$log"
 }
