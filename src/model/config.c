@@ -7,7 +7,7 @@
 #include "model/families.h"
 #include "model/fields.h"
 #include "model/gguf_config.h"
-#include "model/rope_params.h"
+#include "model/layer_config.h"
 
 /* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
 enum {
@@ -279,126 +279,6 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     return QN_OK;
 }
 
-/* ---- layers and rotary embedding
- * ------------------------------------------------------------------------------------- */
-
-/* The layer_types of the files, or the family's rule. slides [num_hidden_layers]. */
-static qn_status read_layer_types(const reader *r, int64_t n_layers, int64_t window, char *slides)
-{
-    const qn_fields *f = &r->fields;
-    const json_t *types = qn_fields_get(f, "layer_types");
-    char label[LABEL_MAX];
-    if (!types || json_is_null(types)) {
-        int64_t period = 0, first = 0;
-        if (r->family->slide == QN_SLIDE_PERIOD)
-            QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
-        if (r->family->slide == QN_SLIDE_FROM)
-            QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
-        for (int64_t i = 0; i < n_layers; i++)
-            slides[i] = window > 0 && (r->family->slide == QN_SLIDE_EVERY ||
-                                       (r->family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
-                                       (r->family->slide == QN_SLIDE_FROM && i >= first));
-        return QN_OK;
-    }
-    qn_fields_label(f, "layer_types", label, sizeof label);
-    if (!json_is_array(types) || json_array_size(types) != (size_t)n_layers)
-        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of num_hidden_layers (%lld) names", f->file,
-                       label, (long long)n_layers);
-    for (int64_t i = 0; i < n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
-        slides[i] = strcmp(type, "sliding_attention") == 0;
-        if (!slides[i] && strcmp(type, "full_attention") != 0)
-            return qn_fail(QN_E_UNSUPPORTED,
-                           "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
-                           "sliding_attention)",
-                           f->file, label, (long long)i, type);
-    }
-    return QN_OK;
-}
-
-static qn_status read_layers(const reader *r, qn_model_config *c)
-{
-    const qn_fields *f = &r->fields;
-    int64_t window = 0;
-    int use_window = 1;
-    char label[LABEL_MAX];
-    QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
-    if (r->family->slide != QN_SLIDE_NEVER && use_window)
-        QN_TRY(qn_fields_int(f, "sliding_window", 1, POSITIONS_MAX, &window, NULL));
-
-    char *slides = qn_calloc((size_t)c->num_hidden_layers, 1);
-    if (!slides) return QN_E_NOMEM;
-    qn_status status = read_layer_types(r, c->num_hidden_layers, window, slides);
-    if (status == QN_OK && !(c->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *c->layers)))
-        status = QN_E_NOMEM;
-    for (int64_t i = 0; status == QN_OK && i < c->num_hidden_layers; i++) {
-        /* A window that is switched off leaves the layer types of the files as they are, and means nothing.
-         */
-        int sliding = slides[i] && use_window;
-        if (sliding && window == 0)
-            status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
-                             (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
-        c->layers[i] = (qn_layer_config){.kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
-                                         .window = sliding ? window : 0,
-                                         .rope = sliding && c->n_rope > 1,
-                                         .num_key_value_heads = c->num_key_value_heads,
-                                         .head_dim = c->head_dim,
-                                         .intermediate_size = c->intermediate_size};
-    }
-    qn_free(slides);
-    return status;
-}
-
-/* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
- * layers (all, in families with one set). */
-static qn_status read_rope(const reader *r, qn_model_config *c)
-{
-    const qn_fields *f = &r->fields;
-    qn_fields params = {.file = f->file, .path = ""}, full = params, local = params;
-    int found = 0, has_full = 0, has_local = 0, two = 0;
-    double local_theta = 0;
-    QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
-    if (found) {
-        QN_TRY(
-            qn_fields_object(&params, "full_attention", "rope_parameters.full_attention.", &full, &has_full));
-        QN_TRY(qn_fields_object(&params, "sliding_attention", "rope_parameters.sliding_attention.", &local,
-                                &has_local));
-    } else {
-        QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &params, &found));
-    }
-    QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
-    QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", c->head_dim, c->max_position_embeddings,
-                        &c->rope[0]));
-    c->n_rope = 1;
-    if (has_local || two) {
-        const char *theta = two ? "rope_local_base_freq" : "rope_theta";
-        QN_TRY(qn_rope_read(&local, f, theta, c->head_dim, c->max_position_embeddings, &c->rope[1]));
-        c->n_rope = 2;
-    }
-    return QN_OK;
-}
-
-/* GGUF files of Llama 3 carry its scaling as a table of factors. Where config.json described the model it is
- * in there already. */
-static qn_status read_rope_factors(const reader *r, qn_model_config *c)
-{
-    const qn_tensor_view *v =
-        r->fields.gguf_architecture ? qn_source_find(r->src, "rope_freqs.weight") : NULL;
-    char shape[64];
-    if (!v) return QN_OK;
-    int64_t n = c->rope[0].rotary_dim / 2;
-    if (v->n_dims != 1 || v->shape[0] != n)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
-                       qn_view_shape_text(v, shape, sizeof shape), (long long)n);
-    float *factors = qn_alloc_array((size_t)n, sizeof *factors);
-    if (!factors) return QN_E_NOMEM;
-    qn_status status = qn_weights_vector(v, factors);
-    if (status == QN_OK) status = qn_rope_divide(&c->rope[0], factors, v->file, v->name);
-    qn_free(factors);
-    return status;
-}
-
 /* ---- tokens, quantisation
  * --------------------------------------------------------------------------------------------- */
 
@@ -531,9 +411,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
     QN_TRY(read_hidden_act(r, c));
     QN_TRY(read_attention(r, c));
-    QN_TRY(read_rope(r, c));
-    QN_TRY(read_rope_factors(r, c));
-    QN_TRY(read_layers(r, c));
+    QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(read_tie(r, c));
     QN_TRY(read_tokens(r, c));
     return read_quantisation(r, c);
