@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -431,6 +432,96 @@ static void test_gguf(void **state)
     }
 }
 
+/* A copy of a GGUF file as DIR/model.gguf in which the 32 bits of a key's value are replaced. */
+static void copy_gguf(const char *from, const char *key, uint32_t value, char *dir, char *path)
+{
+    FILE *f = fopen(from, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    size_t n = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = qn_alloc(n);
+    assert_int_equal(fread(bytes, 1, n, f), n);
+    fclose(f);
+    if (key) {
+        char *at = memmem(bytes, n, key, strlen(key));
+        assert_non_null(at);
+        memcpy(at + strlen(key) + 4, &value, 4);
+    }
+    snprintf(dir, QN_TEST_DIR_MAX, "%s", P_tmpdir "/quern-gguf-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, QN_TEST_DIR_MAX + 16, "%s/model.gguf", dir);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    qn_free(bytes);
+}
+
+static void test_gguf_refusals(void **state)
+{
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *words;
+    } cases[] = {
+        {"llama.block_count", 1000000000, "model.gguf: llama.block_count is 1000000000, expected 1 to 4096"},
+        {"llama.block_count", 0, "llama.block_count is 0"},
+        {"llama.embedding_length", 0, "llama.embedding_length is 0"},
+        {"llama.attention.head_count", 0, "llama.attention.head_count is 0"},
+        {"llama.attention.head_count", 3,
+         "llama.attention.head_count 3 is not a multiple of llama.attention.head_count_kv 2"},
+        {"llama.attention.head_count_kv", 0, "llama.attention.head_count_kv is 0"},
+        {"llama.feed_forward_length", 0xffffffff, "llama.feed_forward_length is 4294967295"},
+        {"llama.context_length", 0xffffffff, "llama.context_length is 4294967295"},
+        {"llama.rope.dimension_count", 66, "llama.rope.dimension_count is 66, expected 2 to 64"},
+        {"llama.rope.dimension_count", 7, "7 of 64 head dimensions"},
+        {"llama.rope.dimension_count", 32, "tensor rope_freqs.weight: shape [32], expected [16]"},
+        {"llama.rope.freq_base", 0x7fc00000, "llama.rope.freq_base"}, /* NaN */
+        {"llama.attention.layer_norm_rms_epsilon", 0xbf800000,
+         "llama.attention.layer_norm_rms_epsilon is -1"},
+        {"tokenizer.ggml.eos_token_id", 0xffffffff, "tokenizer.ggml.eos_token_id"},
+    };
+    const char *from = qn_test_need_fixture("quant/gguf_models/llama-F32.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char dir[QN_TEST_DIR_MAX], path[QN_TEST_DIR_MAX + 16];
+        qn_model_config c;
+        copy_gguf(from, cases[i].key, cases[i].value, dir, path);
+        qn_status status = read_config(path, &c);
+        qn_test_model_remove(dir);
+        if (status != QN_E_FORMAT || !strstr(qn_last_error(), cases[i].words))
+            fail_msg("%s: %s: %s", cases[i].key, qn_status_name(status), qn_last_error());
+    }
+}
+
+/* Beside a GGUF file config.json describes the model; what the weights look like stays GGUF's. */
+static void test_config_beside_gguf(void **state)
+{
+    char dir[QN_TEST_DIR_MAX], path[QN_TEST_DIR_MAX + 16];
+    qn_model_config c;
+    copy_gguf(qn_test_need_fixture("quant/gguf_models/llama-F32.gguf"), NULL, 0, dir, path);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"model_type\": \"llama\", \"hidden_size\": 256, \"num_hidden_layers\": 2, "
+          "\"num_attention_heads\": 4,"
+          " \"num_key_value_heads\": 2, \"intermediate_size\": 256, \"max_position_embeddings\": 777, "
+          "\"rope_theta\": 5e5,"
+          " \"eos_token_id\": 7}",
+          f);
+    fclose(f);
+    read_ok(dir, &c);
+    assert_int_equal(c.max_position_embeddings, 777);
+    assert_int_equal(c.vocab_size, 512);
+    assert_int_equal(c.rope_interleaved, 1);
+    assert_int_equal(c.tie_word_embeddings, 0);
+    close_to(c.rope[0].inv_freq[31], pow(5e5, -62.0 / 64)); /* no scaling in config.json, so none */
+    assert_int_equal(c.stop_ids[0], 7);
+    assert_int_equal(c.stop_ids[1], 436);
+    qn_config_free(&c);
+    qn_test_model_remove(dir);
+}
+
 static void test_real_models(void **state)
 {
     qn_model_config c;
@@ -488,6 +579,8 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_broken_json),
         cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_refusals),
+        cmocka_unit_test(test_config_beside_gguf),
         cmocka_unit_test(test_real_models),
         cmocka_unit_test(test_allocation_failures),
     };
