@@ -1,6 +1,5 @@
 /* Sizes of KV pages and of attention's scratch, equal for all sets. */
-#include "kernels/kernels.h"
-#include "kernels/vector.h"
+#include "kernels/attention.h"
 
 size_t qn_kv_page_bytes(qn_dtype dtype, int64_t kv_heads, int64_t head_dim, int64_t v_dim)
 {

@@ -1,7 +1,7 @@
 /* The avx512 set of attention and of the small f32 product, which share one micro-kernel. */
 #include "kernels/vec_avx512.h"
 
-#include "kernels/vector.h"
+#include "kernels/attention.h"
 
 #include "kernels/attention.body.h"
 #include "kernels/gemm.body.h"

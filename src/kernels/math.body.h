@@ -71,7 +71,7 @@ static inline vf v_tanh(vf x)
     vf small = v_fma(v_mul(p, z), x, x);
     vf e = v_exp(v_add(t, t));
     vf big = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
-    return v_select(v_lt(t, v_set1(0.625f)), small, v_copysign(big, x));
+    return v_copysign(v_select(v_lt(t, v_set1(0.625f)), small, big), x); /* small rounds -0 to 0 */
 }
 
 /* 1.5 ulp: x + x P(x^2) near 0, else 1 - exp(-t - t R(t)). */
@@ -192,7 +192,7 @@ static inline vf v_sin_or_cos(vf x, float shift)
 /* 1.5 ulp for |x| <= 1000, beyond it 1e-7 absolute for every finite x. */
 static inline vf v_sin(vf x)
 {
-    return v_sin_or_cos(x, 0);
+    return v_select(v_eq(x, v_set1(0)), x, v_sin_or_cos(x, 0)); /* keeps the sign of 0 */
 }
 
 static inline vf v_cos(vf x)

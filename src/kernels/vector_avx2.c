@@ -1,7 +1,8 @@
 /* The avx2 set of the loops in vector.body.h. */
 #include "kernels/vec_avx2.h"
 
-#include "kernels/vector.h"
+#include "kernels/attention.h"
+#include "kernels/sets.h"
 
 #include "kernels/vector.body.h"
 

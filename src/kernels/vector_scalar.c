@@ -1,7 +1,8 @@
 /* The scalar set of the loops in vector.body.h. */
 #include "kernels/vec_scalar.h"
 
-#include "kernels/vector.h"
+#include "kernels/attention.h"
+#include "kernels/sets.h"
 
 #include "kernels/vector.body.h"
 

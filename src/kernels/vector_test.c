@@ -1,0 +1,696 @@
+/* Every set of the element-wise operations, norms, reductions, conversions and gemm: accuracy against double,
+ * equal bits whatever the length, the offset and the split, special values. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/kernels.h"
+
+enum { BIG = 4096 };
+
+static uint64_t random_state;
+
+static uint64_t random_u64(void)
+{
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(double lo, double hi)
+{
+    return lo + (hi - lo) * (double)(random_u64() >> 11) * 0x1p-53;
+}
+
+static float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static int same_bits(float a, float b)
+{
+    return bits_of(a) == bits_of(b) || (a != a && b != b);
+}
+
+/* The error of x in units of the last place that the true value has in f32. */
+static double ulps(float x, double truth)
+{
+    if (x != x || truth != truth) return (x != x) == (truth != truth) ? 0 : 1e30;
+    if (fabs(truth) >= 0x1.ffffffp127)
+        return x == (truth > 0 ? INFINITY : -INFINITY) || fabs(truth) < 0x1p128 ? 0 : 1e30;
+    if (isinf(x)) return 1e30;
+    int e;
+    frexp(truth, &e);
+    return fabs((double)x - truth) / ldexp(1.0, e < -125 ? -149 : e - 24);
+}
+
+/* ---- references ---- */
+
+static double gelu_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double reference(qn_ew op, double a, double b)
+{
+    switch (op) {
+    case QN_EW_COPY:
+        return a;
+    case QN_EW_NEG:
+        return -a;
+    case QN_EW_ABS:
+        return fabs(a);
+    case QN_EW_EXP:
+        return exp(a);
+    case QN_EW_LOG:
+        return log(a);
+    case QN_EW_SQRT:
+        return sqrt(a);
+    case QN_EW_RSQRT:
+        return 1 / sqrt(a);
+    case QN_EW_SQUARE:
+        return a * a;
+    case QN_EW_RECIP:
+        return 1 / a;
+    case QN_EW_SIN:
+        return sin(a);
+    case QN_EW_COS:
+        return cos(a);
+    case QN_EW_TANH:
+        return tanh(a);
+    case QN_EW_ERF:
+        return erf(a);
+    case QN_EW_SIGMOID:
+        return 1 / (1 + exp(-a));
+    case QN_EW_SOFTPLUS:
+        return (a > 0 ? a : 0) + log1p(exp(-fabs(a)));
+    case QN_EW_SILU:
+        return a / (1 + exp(-a));
+    case QN_EW_GELU:
+        return 0.5 * a * erfc(-a / sqrt(2));
+    case QN_EW_GELU_TANH:
+        return gelu_tanh(a);
+    case QN_EW_RELU:
+        return a > 0 ? a : 0;
+    case QN_EW_ADD:
+        return a + b;
+    case QN_EW_SUB:
+        return a - b;
+    case QN_EW_MUL:
+        return a * b;
+    case QN_EW_DIV:
+        return a / b;
+    case QN_EW_MAXIMUM:
+        return a > b ? a : b;
+    case QN_EW_MINIMUM:
+        return a < b ? a : b;
+    case QN_EW_POW:
+        return pow(a, b);
+    default:
+        return NAN;
+    }
+}
+
+/* Inputs from [lo, hi]: half of them evenly, half by magnitude. Errors up to `most` ulp, or up to `absolute`
+ * (times |x| for gelu). */
+static const struct {
+    qn_ew op;
+    double lo, hi, most, absolute;
+} accuracy[] = {
+    {QN_EW_EXP, -104, 89, 1.2, 0},
+    {QN_EW_LOG, 1e-38, 1e30, 1.5, 0},
+    {QN_EW_LOG, 0.5, 2, 1.5, 0},
+    {QN_EW_LOG, 1e-44, 1e-37, 1.5, 0},
+    {QN_EW_SQRT, 0, 1e30, 0.5001, 0},
+    {QN_EW_RSQRT, 1e-30, 1e30, 1.6, 0},
+    {QN_EW_SQUARE, -1e15, 1e15, 0.5001, 0},
+    {QN_EW_RECIP, -1e20, 1e20, 0.5001, 0},
+    {QN_EW_SIN, -100, 100, 2, 1e-7},
+    {QN_EW_COS, -100, 100, 2, 1e-7},
+    {QN_EW_SIN, -1.5, 1.5, 1.5, 0},
+    {QN_EW_SIN, -1e5, 1e5, 2, 2e-7},
+    {QN_EW_COS, -1e5, 1e5, 2, 2e-7},
+    {QN_EW_SIN, -1e38, 1e38, 2, 2e-7},
+    {QN_EW_COS, -1e38, 1e38, 2, 2e-7},
+    {QN_EW_TANH, -20, 20, 2, 0},
+    {QN_EW_ERF, -6, 6, 1.6, 0},
+    {QN_EW_SIGMOID, -87, 100, 2.5, 0},
+    {QN_EW_SOFTPLUS, -87, 100, 3, 0},
+    {QN_EW_SILU, -87, 100, 3, 0},
+    {QN_EW_GELU, -20, 20, 2, 1.2e-7},
+    {QN_EW_GELU_TANH, -8, 20, 2, 1.2e-7},
+    {QN_EW_GELU_TANH, -1, 1, 4, 0},
+    {QN_EW_RELU, -5, 5, 0, 0},
+    {QN_EW_ADD, -9, 9, 0.5001, 0},
+    {QN_EW_SUB, -9, 9, 0.5001, 0},
+    {QN_EW_MUL, -9, 9, 0.5001, 0},
+    {QN_EW_DIV, -9, 9, 0.5001, 0},
+    {QN_EW_MAXIMUM, -9, 9, 0, 0},
+    {QN_EW_MINIMUM, -9, 9, 0, 0},
+    {QN_EW_POW, 1e-3, 1e3, 0.51, 0},
+    {QN_EW_POW, 0, 3, 0.51, 0},
+    {QN_EW_COPY, -9, 9, 0, 0},
+    {QN_EW_NEG, -9, 9, 0, 0},
+    {QN_EW_ABS, -9, 9, 0, 0},
+};
+
+static float sample(double lo, double hi, int64_t i)
+{
+    if (i % 2) return (float)uniform(lo, hi);
+    double m = fabs(lo) > fabs(hi) ? fabs(lo) : fabs(hi);
+    double small = lo > 0 ? lo : m * 1e-9;
+    double x = exp(uniform(log(small), log(m)));
+    if (i % 4 && lo < 0) x = -x;
+    return (float)(x < lo ? lo : x > hi ? hi : x);
+}
+
+static void test_accuracy(void **unused)
+{
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 1;
+        for (size_t row = 0; row < sizeof accuracy / sizeof *accuracy; row++) {
+            qn_ew op = accuracy[row].op;
+            double worst = 0, worst_absolute = 0;
+            static float a[BIG], b[BIG], out[BIG];
+            for (int round = 0; round < 8; round++) {
+                for (int64_t i = 0; i < BIG; i++) {
+                    a[i] = sample(accuracy[row].lo, accuracy[row].hi, i);
+                    b[i] = (float)uniform(-9, 9);
+                }
+                k->ew[op](out, a, 1, b, 1, BIG);
+                for (int64_t i = 0; i < BIG; i++) {
+                    double truth = reference(op, a[i], b[i]), e = ulps(out[i], truth);
+                    double absolute =
+                        fabs(out[i] - truth) / (fabs(a[i]) > 1 && op == QN_EW_GELU ? fabs(a[i]) : 1);
+                    if (e <= accuracy[row].most || absolute <= accuracy[row].absolute) {
+                        if (e > worst && absolute > accuracy[row].absolute) worst = e;
+                        if (e > accuracy[row].most && absolute > worst_absolute) worst_absolute = absolute;
+                        continue;
+                    }
+                    fail_msg("%s: operation %d of %.9g, %.9g: %.9g instead of %.9g, %.2f ulp", k->name,
+                             (int)op, (double)a[i], (double)b[i], (double)out[i], truth, e);
+                }
+            }
+            if (getenv("QN_SHOW"))
+                printf("%s op %d: %.3f ulp, beyond them %.2g\n", k->name, (int)op, worst, worst_absolute);
+        }
+    }
+}
+
+static void test_special_values(void **unused)
+{
+    static const struct {
+        qn_ew op;
+        float a, b, expected;
+    } cases[] = {
+        {QN_EW_EXP, -INFINITY, 0, 0},
+        {QN_EW_EXP, INFINITY, 0, INFINITY},
+        {QN_EW_EXP, NAN, 0, NAN},
+        {QN_EW_EXP, 0, 0, 1},
+        {QN_EW_EXP, -200, 0, 0},
+        {QN_EW_EXP, 1e30f, 0, INFINITY},
+        {QN_EW_EXP, -3e38f, 0, 0},
+        {QN_EW_LOG, 0, 0, -INFINITY},
+        {QN_EW_LOG, -0.0f, 0, -INFINITY},
+        {QN_EW_LOG, 1, 0, 0},
+        {QN_EW_LOG, -1, 0, NAN},
+        {QN_EW_LOG, INFINITY, 0, INFINITY},
+        {QN_EW_LOG, -INFINITY, 0, NAN},
+        {QN_EW_LOG, NAN, 0, NAN},
+        {QN_EW_SQRT, -1, 0, NAN},
+        {QN_EW_RSQRT, 0, 0, INFINITY},
+        {QN_EW_RSQRT, INFINITY, 0, 0},
+        {QN_EW_RECIP, 0, 0, INFINITY},
+        {QN_EW_SIN, INFINITY, 0, NAN},
+        {QN_EW_SIN, NAN, 0, NAN},
+        {QN_EW_COS, -INFINITY, 0, NAN},
+        {QN_EW_SIN, 0, 0, 0},
+        {QN_EW_COS, 0, 0, 1},
+        {QN_EW_SIN, -0.0f, 0, -0.0f},
+        {QN_EW_TANH, INFINITY, 0, 1},
+        {QN_EW_TANH, -INFINITY, 0, -1},
+        {QN_EW_TANH, NAN, 0, NAN},
+        {QN_EW_TANH, -0.0f, 0, -0.0f},
+        {QN_EW_TANH, 1e30f, 0, 1},
+        {QN_EW_ERF, INFINITY, 0, 1},
+        {QN_EW_ERF, -INFINITY, 0, -1},
+        {QN_EW_ERF, NAN, 0, NAN},
+        {QN_EW_ERF, 0, 0, 0},
+        {QN_EW_SIGMOID, INFINITY, 0, 1},
+        {QN_EW_SIGMOID, -INFINITY, 0, 0},
+        {QN_EW_SIGMOID, NAN, 0, NAN},
+        {QN_EW_SOFTPLUS, INFINITY, 0, INFINITY},
+        {QN_EW_SOFTPLUS, -INFINITY, 0, 0},
+        {QN_EW_SOFTPLUS, NAN, 0, NAN},
+        {QN_EW_SOFTPLUS, 1e30f, 0, 1e30f},
+        {QN_EW_SILU, INFINITY, 0, INFINITY},
+        {QN_EW_SILU, NAN, 0, NAN},
+        {QN_EW_SILU, -1000, 0, -0.0f},
+        {QN_EW_GELU, INFINITY, 0, INFINITY},
+        {QN_EW_GELU, NAN, 0, NAN},
+        {QN_EW_GELU_TANH, INFINITY, 0, INFINITY},
+        {QN_EW_GELU_TANH, -1000, 0, -0.0f},
+        {QN_EW_GELU_TANH, NAN, 0, NAN},
+        {QN_EW_RELU, NAN, 0, NAN},
+        {QN_EW_RELU, -INFINITY, 0, 0},
+        {QN_EW_MAXIMUM, NAN, 1, NAN},
+        {QN_EW_MAXIMUM, 1, NAN, NAN},
+        {QN_EW_MINIMUM, NAN, 1, NAN},
+        {QN_EW_MINIMUM, 1, NAN, NAN},
+        {QN_EW_POW, 2, 10, 1024},
+        {QN_EW_POW, -2, 3, -8},
+        {QN_EW_POW, -2, 0.5f, NAN},
+        {QN_EW_POW, 0, 0, 1},
+        {QN_EW_POW, NAN, 0, 1},
+        {QN_EW_POW, 1, NAN, 1},
+        {QN_EW_POW, 0, -1, INFINITY},
+        {QN_EW_POW, -0.0f, -1, -INFINITY},
+        {QN_EW_POW, -1, INFINITY, 1},
+        {QN_EW_POW, 2, INFINITY, INFINITY},
+        {QN_EW_POW, 2, -INFINITY, 0},
+        {QN_EW_POW, 0.5f, INFINITY, 0},
+        {QN_EW_POW, -INFINITY, 3, -INFINITY},
+        {QN_EW_POW, INFINITY, -1, 0},
+        {QN_EW_POW, 2, NAN, NAN},
+        {QN_EW_POW, 1e-40f, 1, 1e-40f},
+        {QN_EW_POW, 3e38f, 2, INFINITY},
+    };
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            float out;
+            k->ew[cases[i].op](&out, &cases[i].a, 1, &cases[i].b, 1, 1);
+            if (!same_bits(out, cases[i].expected)) {
+                fail_msg("%s: operation %d of %g, %g: %g instead of %g", k->name, (int)cases[i].op,
+                         (double)cases[i].a, (double)cases[i].b, (double)out, (double)cases[i].expected);
+            }
+        }
+    }
+}
+
+/* The bits of an element depend on its inputs alone: any length, any offset, in place, and nothing behind the
+ * end is touched. */
+static void test_bits_do_not_depend_on_length(void **unused)
+{
+    float a[64], b[64], whole[64], out[64];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 2;
+        for (int op = 0; op < QN_EW_COUNT; op++) {
+            for (int i = 0; i < 64; i++) {
+                a[i] = (float)uniform(-4, 4);
+                b[i] = (float)uniform(-4, 4);
+            }
+            a[3] = 1e6f;
+            k->ew[op](whole, a, 1, b, 1, 64);
+            for (int n = 0; n <= 40; n++) {
+                for (int offset = 0; offset < 20; offset += 1 + n % 3) {
+                    for (int i = 0; i < 64; i++) out[i] = -77.0f;
+                    k->ew[op](out + offset, a + offset, 1, b + offset, 1, n);
+                    for (int i = 0; i < 64; i++) {
+                        assert_true(same_bits(out[i], i >= offset && i < offset + n ? whole[i] : -77.0f));
+                    }
+                }
+                memcpy(out, a, sizeof out);
+                k->ew[op](out, out, 1, b, 1, n);
+                for (int i = 0; i < 64; i++) assert_true(same_bits(out[i], i < n ? whole[i] : a[i]));
+                memcpy(out, b, sizeof out);
+                k->ew[op](out, a, 1, out, 1, n);
+                for (int i = 0; i < 64; i++) assert_true(same_bits(out[i], i < n ? whole[i] : b[i]));
+                /* Steps of 0: the same as a filled array. */
+                float filled[64], expected[64];
+                for (int i = 0; i < 64; i++) filled[i] = a[5];
+                k->ew[op](expected, filled, 1, b, 1, n);
+                k->ew[op](out, a + 5, 0, b, 1, n);
+                for (int i = 0; i < n; i++) assert_true(same_bits(out[i], expected[i]));
+                for (int i = 0; i < 64; i++) filled[i] = b[5];
+                k->ew[op](expected, a, 1, filled, 1, n);
+                k->ew[op](out, a, 1, b + 5, 0, n);
+                for (int i = 0; i < n; i++) assert_true(same_bits(out[i], expected[i]));
+            }
+        }
+    }
+}
+
+/* ---- reductions and norms ---- */
+
+/* A block that ends where x ends, so that the address sanitizer sees a read behind it. */
+static float *exact(const float *x, int64_t n)
+{
+    float *p = malloc((size_t)(n ? n : 1) * sizeof *p);
+    assert_non_null(p);
+    memcpy(p, x, (size_t)n * sizeof *p);
+    return p;
+}
+
+static float lane_sum(const float *x, int64_t n)
+{
+    float lanes[16] = {0};
+    for (int64_t i = 0; i < n; i++) lanes[i % 16] += x[i];
+    for (int half = 8; half; half /= 2) {
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+}
+
+static void test_reductions(void **unused)
+{
+    static float x[BIG + 16], y[BIG + 16];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 3;
+        for (int i = 0; i < BIG; i++) {
+            x[i] = (float)uniform(-1, 1);
+            y[i] = (float)uniform(-1, 1);
+        }
+        for (int64_t n = 0; n <= BIG; n += n < 70 ? 1 : 571) {
+            float *p = exact(x, n), *q = exact(y, n);
+            double s = 0, d = 0, absolute = 1e-30;
+            float m = -INFINITY;
+            for (int64_t i = 0; i < n; i++) {
+                s += x[i];
+                d += (double)x[i] * y[i];
+                absolute += fabs(x[i]);
+                m = x[i] > m ? x[i] : m;
+            }
+            assert_true(same_bits(k->sum(p, n), lane_sum(x, n)));
+            assert_true(fabs(k->sum(p, n) - s) <= absolute * 1e-5);
+            assert_true(fabs(k->dot(p, q, n) - d) <= absolute * 1e-5);
+            assert_true(same_bits(k->max(p, n), m));
+            memmove(y + 1, y, sizeof *y * BIG); /* another alignment */
+            assert_true(same_bits(k->dot(p, y + 1, n), k->dot(p, q, n)));
+            memmove(y, y + 1, sizeof *y * BIG);
+            if (n) {
+                p[n / 2] = NAN;
+                assert_true(isnan(k->max(p, n)));
+                assert_true(isnan(k->sum(p, n)));
+            }
+            free(p);
+            free(q);
+        }
+    }
+}
+
+static void test_softmax(void **unused)
+{
+    static float x[BIG], out[BIG];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 4;
+        for (int64_t n = 1; n < 300; n += n < 40 ? 1 : 37) {
+            for (int64_t i = 0; i < n; i++) x[i] = (float)uniform(-30, 30);
+            if (n > 3) x[1] = -INFINITY;
+            double m = -INFINITY, s = 0;
+            for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
+            for (int64_t i = 0; i < n; i++) s += exp(x[i] - m);
+            float *p = exact(x, n);
+            out[n] = -77.0f;
+            k->softmax(out, p, n);
+            assert_true(out[n] == -77.0f);
+            for (int64_t i = 0; i < n; i++) {
+                double truth = exp(x[i] - m) / s;
+                /* x - m is rounded to f32 before exp. */
+                assert_true(fabs(out[i] - truth) <= (1e-6 + 6e-8 * fmin(m - x[i], 99)) * truth + 1e-30);
+                if (x[i] == -INFINITY) assert_true(bits_of(out[i]) == 0);
+            }
+            k->softmax(p, p, n);
+            assert_memory_equal(p, out, (size_t)n * sizeof *p);
+            for (int64_t i = 0; i < n; i++) p[i] = -INFINITY;
+            k->softmax(p, p, n);
+            for (int64_t i = 0; i < n; i++) assert_true(bits_of(p[i]) == 0);
+            free(p);
+        }
+    }
+}
+
+static void test_norms(void **unused)
+{
+    static float x[BIG], w[BIG], b[BIG], out[BIG + 1];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 5;
+        for (int64_t n = 1; n < 2100; n += n < 70 ? 1 : 463) {
+            double mean = 0, square = 0, var = 0;
+            for (int64_t i = 0; i < n; i++) {
+                x[i] = (float)uniform(-2, 3);
+                w[i] = (float)uniform(-1, 1);
+                b[i] = (float)uniform(-1, 1);
+                mean += x[i] / (double)n;
+                square += (double)x[i] * x[i] / (double)n;
+            }
+            for (int64_t i = 0; i < n; i++) var += (x[i] - mean) * (x[i] - mean) / (double)n;
+            float *p = exact(x, n), *pw = exact(w, n), *pb = exact(b, n);
+            for (int form = 0; form < 8; form++) {
+                int rms = form & 1, has_w = form & 2, has_b = form & 4;
+                out[n] = -77.0f;
+                if (rms)
+                    k->rms_norm(out, p, has_w ? pw : NULL, has_b ? 1.0f : 0, 1e-5f, n);
+                else
+                    k->layer_norm(out, p, has_w ? pw : NULL, has_b ? pb : NULL, 1e-5f, n);
+                assert_true(out[n] == -77.0f);
+                for (int64_t i = 0; i < n; i++) {
+                    double scale = has_w ? w[i] + (rms && has_b ? 1.0 : 0) : 1.0;
+                    double truth = rms ? x[i] / sqrt(square + 1e-5) * scale
+                                       : (x[i] - mean) / sqrt(var + 1e-5) * scale + (has_b ? b[i] : 0);
+                    double slack = rms || n > 1 ? 2e-6 * (fabs(truth) + 1) : 1e-3;
+                    if (fabs(out[i] - truth) > slack) {
+                        fail_msg("%s: form %d, n %d, element %d: %g instead of %g", k->name, form, (int)n,
+                                 (int)i, (double)out[i], truth);
+                    }
+                }
+                float *in_place = exact(x, n);
+                if (rms)
+                    k->rms_norm(in_place, in_place, has_w ? pw : NULL, has_b ? 1.0f : 0, 1e-5f, n);
+                else
+                    k->layer_norm(in_place, in_place, has_w ? pw : NULL, has_b ? pb : NULL, 1e-5f, n);
+                assert_memory_equal(in_place, out, (size_t)n * sizeof *out);
+                free(in_place);
+            }
+            free(p);
+            free(pw);
+            free(pb);
+        }
+    }
+}
+
+static void test_rope(void **unused)
+{
+    static const int64_t shapes[][2] = {{64, 64}, {16, 16}, {24, 24}, {128, 64}, {10, 6},
+                                        {34, 34}, {80, 2},  {66, 50}, {512, 512}};
+    float x[3 * 512 + 1], was[3 * 512], c[256], s[256];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 6;
+        for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+            int64_t head_dim = shapes[shape][0], rotary = shapes[shape][1], half = rotary / 2,
+                    n = 3 * head_dim;
+            for (int interleaved = 0; interleaved < 2; interleaved++) {
+                for (int64_t i = 0; i < n; i++) was[i] = (float)uniform(-2, 2);
+                for (int64_t i = 0; i < half; i++) {
+                    double angle = uniform(-3, 3);
+                    c[i] = (float)cos(angle);
+                    s[i] = (float)sin(angle);
+                }
+                float *in = exact(was, n), *pc = exact(c, half), *ps = exact(s, half);
+                k->rope(in, 3, head_dim, rotary, pc, ps, interleaved);
+                memcpy(x, in, (size_t)n * sizeof *x);
+                for (int64_t h = 0; h < 3; h++) {
+                    const float *p = was + h * head_dim, *out = x + h * head_dim;
+                    for (int64_t i = rotary; i < head_dim; i++) assert_true(p[i] == out[i]);
+                    for (int64_t i = 0; i < half; i++) {
+                        int64_t j0 = interleaved ? 2 * i : i, j1 = interleaved ? 2 * i + 1 : i + half;
+                        assert_true(fabs((double)p[j0] * c[i] - (double)p[j1] * s[i] - out[j0]) < 4e-7);
+                        assert_true(fabs((double)p[j1] * c[i] + (double)p[j0] * s[i] - out[j1]) < 4e-7);
+                    }
+                }
+                /* One head alone has the same bits. */
+                memcpy(in, was + head_dim, (size_t)head_dim * sizeof *in);
+                k->rope(in, 1, head_dim, rotary, pc, ps, interleaved);
+                assert_memory_equal(in, x + head_dim, (size_t)head_dim * sizeof *in);
+                free(in);
+                free(pc);
+                free(ps);
+            }
+        }
+    }
+}
+
+/* ---- conversions ---- */
+
+static double f16_value(uint32_t h)
+{
+    int e = (int)(h >> 10 & 31), m = (int)(h & 1023);
+    double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+/* To nearest even by search, from magnitudes' order. */
+static uint32_t f16_nearest(float f)
+{
+    uint32_t sign = bits_of(f) >> 16 & 0x8000;
+    double x = fabs((double)f);
+    uint32_t lo = 0, hi = 0x7c00;
+    while (hi - lo > 1) {
+        uint32_t mid = (lo + hi) / 2;
+        if (f16_value(mid) <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    double below = f16_value(lo), above = hi == 0x7c00 ? 65536.0 : f16_value(hi);
+    if (x - below > above - x || (x - below == above - x && lo % 2)) lo = hi;
+    return sign | lo;
+}
+
+static void test_conversions(void **unused)
+{
+    static uint16_t halves[65536], back[65536];
+    static float wide[65536], first[65536];
+    for (int i = 0; i < 65536; i++) halves[i] = (uint16_t)i;
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        k->to_f32(QN_DTYPE_F16, halves, wide, 65536);
+        for (int i = 0; i < 65536; i++) {
+            double v = f16_value((uint32_t)i);
+            assert_true(v != v ? wide[i] != wide[i] : wide[i] == (float)v && !!signbit(wide[i]) == i >> 15);
+        }
+        if (name == qn_kernels_names()) memcpy(first, wide, sizeof first);
+        assert_memory_equal(first, wide, sizeof first);
+        k->from_f32(QN_DTYPE_F16, wide, back, 65536);
+        for (int i = 0; i < 65536; i++) assert_int_equal(back[i], (i & 0x7fff) > 0x7c00 ? i | 0x200 : i);
+        k->to_f32(QN_DTYPE_BF16, halves, wide, 65536);
+        for (int i = 0; i < 65536; i++) assert_int_equal(bits_of(wide[i]), (uint32_t)i << 16);
+        k->from_f32(QN_DTYPE_BF16, wide, back, 65536);
+        for (int i = 0; i < 65536; i++) assert_int_equal(back[i], (i & 0x7fff) > 0x7f80 ? i | 0x40 : i);
+
+        random_state = 7;
+        for (int i = 0; i < 65536; i++) {
+            uint32_t u = (uint32_t)random_u64();
+            if (i % 2) u = bits_of((float)uniform(-70000, 70000) * (i % 4 == 1 ? 1e-9f : 1.0f));
+            if (i % 8 == 0)
+                u = bits_of((float)f16_value(u & 0xffff)) +
+                    (u >> 31 ? 0x1000 : 0x0fff + (u >> 30)); /* near ties */
+            wide[i] = float_of(u);
+        }
+        k->from_f32(QN_DTYPE_F16, wide, back, 65536);
+        for (int i = 0; i < 65536; i++) {
+            if (wide[i] == wide[i]) assert_int_equal(back[i], f16_nearest(wide[i]));
+        }
+        k->from_f32(QN_DTYPE_BF16, wide, back, 65536);
+        for (int i = 0; i < 65536; i++) {
+            uint32_t u = bits_of(wide[i]);
+            if (wide[i] == wide[i])
+                assert_int_equal(back[i], (u >> 16) + ((u & 0xffff) > 0x8000 - (u >> 16 & 1)));
+        }
+        for (int64_t n = 0; n < 40; n++) { /* ends */
+            uint16_t few[41];
+            float some[41];
+            few[n] = 0x7777;
+            some[n] = -77.0f;
+            float *p = exact(wide + 100, n);
+            k->from_f32(QN_DTYPE_BF16, p, few, n);
+            assert_memory_equal(few, back + 100, (size_t)n * sizeof *few);
+            k->to_f32(QN_DTYPE_BF16, few, some, n);
+            assert_true(few[n] == 0x7777 && some[n] == -77.0f);
+            k->to_f32(QN_DTYPE_F32, p, some, n);
+            assert_memory_equal(some, p, (size_t)n * sizeof *some);
+            free(p);
+        }
+    }
+}
+
+/* ---- gemm ---- */
+
+static void test_gemm(void **unused)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1},     {2, 17, 3},   {8, 64, 64},  {9, 65, 130},
+                                        {1, 100, 257}, {5, 16, 128}, {13, 31, 40}, {33, 48, 129},
+                                        {16, 128, 20}, {3, 200, 0},  {40, 33, 300}};
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 8;
+        for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+            int64_t m = shapes[shape][0], n = shapes[shape][1], depth = shapes[shape][2], stride = n + 3;
+            float *a = malloc((size_t)(m * depth + 1) * sizeof *a),
+                  *b = malloc((size_t)(n * depth + 1) * sizeof *b);
+            float *start = malloc((size_t)(m * stride) * sizeof *a),
+                  *out = malloc((size_t)(m * stride) * sizeof *a);
+            float *first = malloc((size_t)(m * stride) * sizeof *a);
+            assert_true(a && b && start && out && first);
+            for (int form = 0; form < 8; form++) {
+                int ta = form & 1, tb = form & 2, accumulate = form & 4;
+                random_state = 9;
+                /* The same matrices in every form, stored by rows or by columns. */
+                for (int64_t i = 0; i < m; i++) {
+                    for (int64_t p = 0; p < depth; p++)
+                        a[ta ? p * m + i : i * depth + p] = (float)uniform(-1, 1);
+                }
+                for (int64_t p = 0; p < depth; p++) {
+                    for (int64_t j = 0; j < n; j++) b[tb ? j * depth + p : p * n + j] = (float)uniform(-1, 1);
+                }
+                for (int64_t i = 0; i < m * stride; i++) out[i] = start[i] = (float)uniform(-1, 1);
+                int64_t a_row = ta ? 1 : depth, a_col = ta ? m : 1, b_row = tb ? 1 : n,
+                        b_col = tb ? depth : 1;
+                k->gemm_f32(out, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, m, accumulate);
+                for (int64_t i = 0; i < m; i++) {
+                    for (int64_t j = 0; j < stride; j++) {
+                        double truth = accumulate || j >= n ? start[i * stride + j] : 0;
+                        for (int64_t p = 0; p < depth && j < n; p++) {
+                            truth += (double)a[i * a_row + p * a_col] * b[p * b_row + j * b_col];
+                        }
+                        assert_true(fabs(out[i * stride + j] - truth) <= 1e-6 * (double)(depth + 1));
+                    }
+                }
+                if (form == 0 || form == 4) memcpy(first, out, (size_t)(m * stride) * sizeof *out);
+                assert_memory_equal(first, out, (size_t)(m * stride) * sizeof *out);
+                /* Rows one by one. */
+                memcpy(out, start, (size_t)(m * stride) * sizeof *out);
+                for (int64_t i = 0; i < m; i++) {
+                    k->gemm_f32(out, stride, a, a_row, a_col, b, b_row, b_col, n, depth, i, i + 1,
+                                accumulate);
+                }
+                assert_memory_equal(first, out, (size_t)(m * stride) * sizeof *out);
+            }
+            free(a);
+            free(b);
+            free(start);
+            free(out);
+            free(first);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_bits_do_not_depend_on_length),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_gemm),
+    };
+    return cmocka_run_group_tests_name("kernels/vector", tests, NULL, NULL);
+}
