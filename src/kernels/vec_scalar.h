@@ -248,20 +248,23 @@ static inline float v_largest(vf x)
 /* The even and the odd elements of the 32 floats x, y. */
 static inline void v_unzip(vf x, vf y, vf *even, vf *odd)
 {
-    v_i4 e = {0, 2, 4, 6}, o = {1, 3, 5, 7};
-    *even = (vf){__builtin_shuffle(x.a, x.b, e), __builtin_shuffle(x.c, x.d, e),
-                 __builtin_shuffle(y.a, y.b, e), __builtin_shuffle(y.c, y.d, e)};
-    *odd = (vf){__builtin_shuffle(x.a, x.b, o), __builtin_shuffle(x.c, x.d, o),
-                __builtin_shuffle(y.a, y.b, o), __builtin_shuffle(y.c, y.d, o)};
+    *even =
+        (vf){__builtin_shufflevector(x.a, x.b, 0, 2, 4, 6), __builtin_shufflevector(x.c, x.d, 0, 2, 4, 6),
+             __builtin_shufflevector(y.a, y.b, 0, 2, 4, 6), __builtin_shufflevector(y.c, y.d, 0, 2, 4, 6)};
+    *odd = (vf){__builtin_shufflevector(x.a, x.b, 1, 3, 5, 7), __builtin_shufflevector(x.c, x.d, 1, 3, 5, 7),
+                __builtin_shufflevector(y.a, y.b, 1, 3, 5, 7), __builtin_shufflevector(y.c, y.d, 1, 3, 5, 7)};
 }
 
 static inline void v_zip(vf even, vf odd, vf *x, vf *y)
 {
-    v_i4 l = {0, 4, 1, 5}, h = {2, 6, 3, 7};
-    *x = (vf){__builtin_shuffle(even.a, odd.a, l), __builtin_shuffle(even.a, odd.a, h),
-              __builtin_shuffle(even.b, odd.b, l), __builtin_shuffle(even.b, odd.b, h)};
-    *y = (vf){__builtin_shuffle(even.c, odd.c, l), __builtin_shuffle(even.c, odd.c, h),
-              __builtin_shuffle(even.d, odd.d, l), __builtin_shuffle(even.d, odd.d, h)};
+    *x = (vf){__builtin_shufflevector(even.a, odd.a, 0, 4, 1, 5),
+              __builtin_shufflevector(even.a, odd.a, 2, 6, 3, 7),
+              __builtin_shufflevector(even.b, odd.b, 0, 4, 1, 5),
+              __builtin_shufflevector(even.b, odd.b, 2, 6, 3, 7)};
+    *y = (vf){__builtin_shufflevector(even.c, odd.c, 0, 4, 1, 5),
+              __builtin_shufflevector(even.c, odd.c, 2, 6, 3, 7),
+              __builtin_shufflevector(even.d, odd.d, 0, 4, 1, 5),
+              __builtin_shufflevector(even.d, odd.d, 2, 6, 3, 7)};
 }
 
 /* f16: a signalling NaN becomes quiet, as the chips' own conversions do. */
