@@ -23,8 +23,10 @@ static char *next_buffer(void)
 
 const char *qn_test_scratch(void)
 {
+    static _Thread_local char folders[N_PATHS][PATH_MAX_BYTES];
+    static _Thread_local unsigned i_next;
     const char *base = getenv("TMPDIR");
-    char *path = next_buffer();
+    char *path = folders[i_next++ % N_PATHS];
     snprintf(path, PATH_MAX_BYTES, "%s/quern-test-XXXXXX", base && *base ? base : P_tmpdir);
     if (!mkdtemp(path)) fail_msg("%s: cannot make a folder", path);
     return path;

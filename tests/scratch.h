@@ -1,5 +1,5 @@
-/* Folders and files that a test makes up. Paths come in a static buffer per thread that the eighth next call
- * reuses. Failures end the running test. */
+/* Folders and files that a test makes up. Paths come in static buffers per thread: that of a folder is reused
+ * by the eighth next folder, that of a file by the eighth next file. Failures end the running test. */
 #ifndef QUERN_TESTS_SCRATCH_H
 #define QUERN_TESTS_SCRATCH_H
 

@@ -62,8 +62,9 @@ static void test_decode_fixtures(void **state)
         const qn_type *type = qn_type_from_ggml(number);
         assert_non_null(type);
         assert_string_equal(qn_ggml_type_name(number), files[i]);
-        assert_int_equal(type->block_elements, atoll(qn_safetensors_metadata(s, "block_elements")));
-        assert_int_equal(type->block_bytes, atoll(qn_safetensors_metadata(s, "block_bytes")));
+        assert_int_equal(type->block_elements,
+                         strtoll(qn_safetensors_metadata(s, "block_elements"), NULL, 10));
+        assert_int_equal(type->block_bytes, strtoll(qn_safetensors_metadata(s, "block_bytes"), NULL, 10));
         assert_non_null(qn_safetensors_find(s, "raw_random"));
         check_pair(s, type, "raw", "expected");
         check_pair(s, type, "raw_random", "expected_random");
