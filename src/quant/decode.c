@@ -193,10 +193,12 @@ void qn_decode_q6_k(const void *blocks, int64_t n, float *out)
             for (int g = 0; g < 4; g++, out += 32) {
                 const uint8_t *low = b + 64 * half + 32 * (g & 1);
                 int shift = g < 2 ? 0 : 4;
-                float ds[2] = {d * (float)scales[2 * g], d * (float)scales[2 * g + 1]};
-                for (int j = 0; j < 32; j++) {
-                    int v = ((low[j] >> shift) & 15) | ((top[j] >> 2 * g) & 3) << 4;
-                    out[j] = ds[j / 16] * (float)(v - 32);
+                for (int part = 0; part < 2; part++) {
+                    float ds = d * (float)scales[2 * g + part];
+                    for (int j = 16 * part; j < 16 * part + 16; j++) {
+                        int v = ((low[j] >> shift) & 15) | ((top[j] >> 2 * g) & 3) << 4;
+                        out[j] = ds * (float)(v - 32);
+                    }
                 }
             }
         }

@@ -37,17 +37,58 @@ int qn_type_is_quantised(qn_dtype dtype);
 /* Bytes of n elements; 0 returned when n is negative, not a multiple of the block, or too large. */
 int qn_type_bytes(qn_dtype dtype, int64_t n, size_t *bytes);
 
-/* f16/bf16 <-> f32; conversions to 16 bits round to nearest even. */
-float qn_f16_to_f32(uint16_t h);
-uint16_t qn_f32_to_f16(float f);
-static inline float qn_bf16_to_f32(uint16_t h)
+/* f16 and bf16 to f32, exact, and back, rounded to nearest even; NaN stays NaN. Without tables and calls, so
+ * that loops over them vectorise on any chip. */
+static inline uint32_t qn_float_bits(float f)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {f};
+    return v.u;
+}
+
+static inline float qn_bits_float(uint32_t u)
 {
     union {
         uint32_t u;
         float f;
-    } v = {(uint32_t)h << 16};
+    } v = {u};
     return v.f;
 }
-uint16_t qn_f32_to_bf16(float f);
+
+/* With the sign shifted out, a normal number (or infinity, NaN) is rebased by adding 0xe0 to its exponent and
+ * multiplying by 2^-112; a subnormal becomes the low bits of a number in [0.5, 1), from which 0.5 is taken
+ * away. Both are exact. */
+static inline float qn_f16_to_f32(uint16_t h)
+{
+    uint32_t w = (uint32_t)h << 16, sign = w & 0x80000000u, twice = w + w;
+    float normal = qn_bits_float((twice >> 4) + (0xe0u << 23)) * 0x1p-112f;
+    float subnormal = qn_bits_float((twice >> 17) | (126u << 23)) - 0.5f;
+    return qn_bits_float(sign | (twice < (1u << 27) ? qn_float_bits(subnormal) : qn_float_bits(normal)));
+}
+
+static inline uint16_t qn_f32_to_f16(float f)
+{
+    uint32_t u = qn_float_bits(f), x = u & 0x7fffffffu;
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
+    if (x > 0x7f800000u) return sign | 0x7e00u | (uint16_t)(x >> 13 & 0x1ffu); /* NaN, made quiet */
+    if (x >= 0x477ff000u) return sign | 0x7c00u; /* 65520 is half-way above the largest, which is odd */
+    if (x < 0x38800000u)                         /* the sum's last place is 2^-24, as a subnormal's */
+        return sign | (uint16_t)(qn_float_bits(qn_bits_float(x) + 0.5f) - 0x3f000000u);
+    return sign | (uint16_t)((x - 0x38000000u + 0xfffu + (x >> 13 & 1)) >> 13);
+}
+
+static inline float qn_bf16_to_f32(uint16_t h)
+{
+    return qn_bits_float((uint32_t)h << 16);
+}
+
+static inline uint16_t qn_f32_to_bf16(float f)
+{
+    uint32_t u = qn_float_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u); /* NaN, made quiet */
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
 
 #endif
