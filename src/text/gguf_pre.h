@@ -1,0 +1,19 @@
+/* What a GGUF's tokenizer.ggml.pre stands for: the split expressions of a published tokenizer, and what else
+ * came with it. Data only. */
+#ifndef QN_TEXT_GGUF_PRE_H
+#define QN_TEXT_GGUF_PRE_H
+
+enum { QN_GGUF_PRE_REGEXES_MAX = 6 };
+
+typedef struct {
+    const char *names;                            /* separated by single spaces */
+    int ignore_merges;                            /* a word that is a token is that token */
+    int add_bos;                                  /* unless tokenizer.ggml.add_bos_token says otherwise */
+    const char *regexes[QN_GGUF_PRE_REGEXES_MAX]; /* run one after the other, each cuts the pieces of the one
+                                                     before */
+} qn_gguf_pre;
+
+/* NULL: not known. n bytes of name. */
+const qn_gguf_pre *qn_gguf_pre_find(const char *name, unsigned long n);
+
+#endif

@@ -1,0 +1,290 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+
+#include <pcre2.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+enum {
+    PATTERN_MAX = 64 << 10,
+    MATCH_LIMIT = 4000000, /* steps of one match; a sane expression needs a few per character of a word */
+    HEAP_LIMIT_KIB = 64 << 10,
+    JIT_STACK_MAX = 4 << 20,
+    CLASS_DEPTH_MAX = 16,
+};
+
+struct qn_regex {
+    pcre2_code *code;
+    char *pattern;
+    size_t n;
+    int jit;
+};
+
+struct qn_regex_match {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    pcre2_jit_stack *stack;
+};
+
+typedef struct {
+    const char *s;
+    size_t n, at;
+    qn_buf out;
+} translation;
+
+static qn_status class_set(translation *t, int depth);
+
+/* One escape, on its backslash: copied, with \s, \w and \h spelt as the properties they are in Oniguruma. */
+static void escape(translation *t, int in_class)
+{
+    char c = t->at + 1 < t->n ? t->s[t->at + 1] : 0;
+    if (c == 's' || c == 'S') {
+        qn_buf_puts(&t->out, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+        t->at += 2;
+    } else if (c == 'h' || c == 'H') {
+        qn_buf_puts(&t->out, c == 'h' ? "\\p{ASCII_Hex_Digit}" : "\\P{ASCII_Hex_Digit}");
+        t->at += 2;
+    } else if (c == 'w' || (c == 'W' && !in_class)) {
+        if (!in_class) qn_buf_puts(&t->out, c == 'w' ? "[" : "[^");
+        qn_buf_puts(&t->out, "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}");
+        if (!in_class) qn_buf_putc(&t->out, ']');
+        t->at += 2;
+    } else {
+        size_t used = t->n - t->at < 2 ? t->n - t->at : 2;
+        qn_buf_append(&t->out, t->s + t->at, used);
+        t->at += used;
+    }
+}
+
+/* Does the class that starts at t->at use nesting or &&, which PCRE2 reads as plain characters? */
+static int class_is_nested(const translation *t)
+{
+    size_t i = t->at + 1;
+    if (i < t->n && t->s[i] == '^') i++;
+    if (i < t->n && t->s[i] == ']') i++;
+    for (; i < t->n && t->s[i] != ']'; i++) {
+        if (t->s[i] == '\\') {
+            i++;
+        } else if (t->s[i] == '[') {
+            if (i + 1 < t->n && t->s[i + 1] == ':') {
+                while (i + 1 < t->n && !(t->s[i] == ':' && t->s[i + 1] == ']')) i++;
+                i++;
+            } else {
+                return 1;
+            }
+        } else if (t->s[i] == '&' && i + 1 < t->n && t->s[i + 1] == '&') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A plain class is copied. */
+static void plain_class(translation *t)
+{
+    size_t first = t->at + 1;
+    if (first < t->n && t->s[first] == '^') first++;
+    while (t->at < t->n) {
+        char c = t->s[t->at];
+        if (c == '\\') {
+            escape(t, 1);
+            continue;
+        }
+        if (c == '[' && t->at + 1 < t->n && t->s[t->at + 1] == ':' && t->at >= first) {
+            do {
+                qn_buf_putc(&t->out, t->s[t->at++]);
+            } while (t->at + 1 < t->n && !(t->s[t->at] == ':' && t->s[t->at + 1] == ']'));
+            continue;
+        }
+        int last = c == ']' && t->at > first;
+        if (c == ']' && t->at == first) qn_buf_putc(&t->out, '\\');
+        qn_buf_putc(&t->out, c);
+        t->at++;
+        if (last) return;
+    }
+}
+
+/* [A[B]&&C] as an expression for one character: each part of an intersection but the last is a look-ahead, a
+ * union of plain items and nested sets is an alternation. Starts on the bracket. */
+static qn_status class_set(translation *t, int depth)
+{
+    if (depth > CLASS_DEPTH_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "a character class is nested deeper than %d", CLASS_DEPTH_MAX);
+    if (!class_is_nested(t)) {
+        plain_class(t);
+        return QN_OK;
+    }
+    t->at++;
+    int negated = t->at < t->n && t->s[t->at] == '^';
+    t->at += (size_t)negated;
+    qn_buf_puts(&t->out, negated ? "(?:(?!" : "(?:");
+    qn_buf_puts(&t->out, "(?=(?:");
+    int plain = 0, items = 0;
+    for (;;) {
+        if (t->at >= t->n) return qn_fail(QN_E_FORMAT, "a character class has no end");
+        char c = t->s[t->at];
+        int both = c == '&' && t->at + 1 < t->n && t->s[t->at + 1] == '&';
+        if (plain && (c == '[' || c == ']' || both)) {
+            qn_buf_putc(&t->out, ']');
+            plain = 0;
+        }
+        if (c == ']') {
+            t->at++;
+            break;
+        }
+        if (both) {
+            if (!items)
+                return qn_fail(QN_E_UNSUPPORTED, "an intersection of character classes has an empty part");
+            qn_buf_puts(&t->out, "))(?=(?:");
+            t->at += 2;
+            items = 0;
+            continue;
+        }
+        if (!plain && items) qn_buf_putc(&t->out, '|');
+        if (c == '[') {
+            QN_TRY(class_set(t, depth + 1));
+            items++;
+            continue;
+        }
+        if (!plain) {
+            qn_buf_putc(&t->out, '[');
+            items++;
+        }
+        if (!plain && c == '^') qn_buf_putc(&t->out, '\\');
+        plain = 1;
+        if (c == '\\') {
+            escape(t, 1);
+        } else {
+            qn_buf_putc(&t->out, c);
+            t->at++;
+        }
+    }
+    if (!items) return qn_fail(QN_E_UNSUPPORTED, "a character class has an empty part");
+    qn_buf_puts(&t->out, negated ? ")))(?s:.))" : "))(?s:.))");
+    return QN_OK;
+}
+
+static qn_status translate(translation *t)
+{
+    while (t->at < t->n) {
+        char c = t->s[t->at];
+        if (c == '\\') {
+            escape(t, 0);
+        } else if (c == '[') {
+            QN_TRY(class_set(t, 0));
+        } else if (c == '(' && t->at + 1 < t->n && t->s[t->at + 1] == '*') {
+            return qn_fail(QN_E_UNSUPPORTED, "control verbs in a regular expression");
+        } else {
+            qn_buf_putc(&t->out, c);
+            t->at++;
+        }
+    }
+    return t->out.status;
+}
+
+qn_status qn_regex_new(const char *pattern, size_t n, qn_regex **out)
+{
+    if (n > PATTERN_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "a regular expression of %zu bytes (the limit is %d)", n,
+                       PATTERN_MAX);
+    qn_status status = QN_OK;
+    translation t = {.s = pattern, .n = n};
+    qn_regex *r = qn_calloc(1, sizeof *r);
+    if (!r) return QN_E_NOMEM;
+    r->pattern = qn_strndup(pattern, n);
+    r->n = n;
+    if (!r->pattern) {
+        status = QN_E_NOMEM;
+        goto out;
+    }
+    qn_buf_append(&t.out, "", 0);
+    if ((status = translate(&t)) != QN_OK) goto out;
+    int error;
+    PCRE2_SIZE offset;
+    /* Oniguruma's ^ and $ are those of lines. */
+    uint32_t flags = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    r->code = pcre2_compile((PCRE2_SPTR)t.out.data, t.out.length, flags, &error, &offset, NULL);
+    if (!r->code) {
+        PCRE2_UCHAR text[128];
+        pcre2_get_error_message(error, text, sizeof text);
+        status = qn_fail(QN_E_FORMAT, "bad regular expression '%.*s': %s", (int)(n < 120 ? n : 120), pattern,
+                         (const char *)text);
+        goto out;
+    }
+    r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
+    *out = r;
+    r = NULL;
+out:
+    qn_regex_free(r);
+    qn_buf_free(&t.out);
+    return status;
+}
+
+void qn_regex_free(qn_regex *r)
+{
+    if (!r) return;
+    pcre2_code_free(r->code);
+    qn_free(r->pattern);
+    qn_free(r);
+}
+
+const char *qn_regex_pattern(const qn_regex *r, size_t *n)
+{
+    *n = r->n;
+    return r->pattern;
+}
+
+qn_regex_match *qn_regex_match_new(void)
+{
+    qn_regex_match *m = qn_calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->data = pcre2_match_data_create(1, NULL); /* only where the match lies, no groups */
+    m->context = pcre2_match_context_create(NULL);
+    if (!m->data || !m->context) {
+        qn_regex_match_free(m);
+        qn_fail_nomem(0);
+        return NULL;
+    }
+    pcre2_set_match_limit(m->context, MATCH_LIMIT);
+    pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
+    return m;
+}
+
+void qn_regex_match_free(qn_regex_match *m)
+{
+    if (!m) return;
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->context);
+    pcre2_jit_stack_free(m->stack);
+    qn_free(m);
+}
+
+qn_status qn_regex_find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, size_t from,
+                        int *found, size_t *start, size_t *end)
+{
+    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
+        /* The 32 KiB that PCRE2 takes from the machine's stack do not do for every expression. */
+        m->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MAX, NULL);
+        if (!m->stack) return qn_fail_nomem(JIT_STACK_MAX);
+        pcre2_jit_stack_assign(m->context, NULL, m->stack);
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    }
+    *found = 0;
+    if (rc == PCRE2_ERROR_NOMATCH) return QN_OK;
+    if (rc == PCRE2_ERROR_NOMEMORY) return qn_fail_nomem(0);
+    if (rc < 0) {
+        PCRE2_UCHAR message[128];
+        pcre2_get_error_message(rc, message, sizeof message);
+        return qn_fail(QN_E_UNSUPPORTED, "regular expression '%.*s': %s", (int)(r->n < 120 ? r->n : 120),
+                       r->pattern, (const char *)message);
+    }
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
+    if (at[0] > at[1]) return QN_OK; /* \K in a look-ahead may do this */
+    *found = 1;
+    *start = at[0];
+    *end = at[1];
+    return QN_OK;
+}
