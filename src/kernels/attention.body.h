@@ -95,6 +95,7 @@ static void score_pages(attend_state *s, int64_t group, int64_t begin, int64_t e
                        .b_k = QN_PAGE_TOKENS,
                        .n_k = kv->head_dim,
                        .from_zero = 1};
+        t.next = p + QN_PAGE_TOKENS < end ? k_page(s, p + QN_PAGE_TOKENS) : v_page(s, begin);
         if (widened) {
             widen(s->page, QN_PAGE_TOKENS, t.b, 1, kv->head_dim, QN_PAGE_TOKENS);
             t.b = s->page;
@@ -157,6 +158,7 @@ static void weigh_page(attend_state *s, const tile_args *page, int half, int64_t
         k.c = s->sums + a * s->v_pad;
         k.a = s->scores + a * QN_ATTN_SCORES + (t - group);
         k.b = (const char *)page->b + (size_t)((t - p) * page->b_k) * element;
+        if (page->next) k.next = page->next + (size_t)((t - p) * page->b_k) * element;
         k.n_k = until - t;
         attend_tile(&k, (int)(b - a), s->v_pad / 16, half);
         t = until;
@@ -172,6 +174,10 @@ static void weigh_pages(attend_state *s, int64_t group, int64_t begin, int64_t e
     for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
         tile_args t = {
             .c_row = s->v_pad, .a_row = QN_ATTN_SCORES, .a_k = 1, .b = v_page(s, p), .b_k = s->v_pad};
+        if (p + QN_PAGE_TOKENS < end)
+            t.next = v_page(s, p + QN_PAGE_TOKENS);
+        else if (end < s->hi[s->n_pairs - 1])
+            t.next = k_page(s, end);
         if (widened) {
             widen(s->page, s->v_pad, t.b, half, QN_PAGE_TOKENS, kv->v_dim);
             t.b = s->page;

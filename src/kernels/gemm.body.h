@@ -7,6 +7,18 @@
 
 enum { GEMM_K = 128, GEMM_VECS = 4, GEMM_COLUMNS = 16 * GEMM_VECS };
 
+/* 16 x 16: four times, row i and row i + 8 become the zipped rows 2 i and 2 i + 1. */
+static void transpose(float *out, const float *x, int64_t x_row)
+{
+    vf a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = v_load(x + i * x_row);
+    for (int stage = 0; stage < 2; stage++) {
+        for (int i = 0; i < 8; i++) v_zip(a[i], a[i + 8], &b[2 * i], &b[2 * i + 1]);
+        for (int i = 0; i < 8; i++) v_zip(b[i], b[i + 8], &a[2 * i], &a[2 * i + 1]);
+    }
+    for (int i = 0; i < 16; i++) v_store(out + i * GEMM_COLUMNS, a[i]);
+}
+
 static void gemm_pack(float *out, const float *b, int64_t b_row, int64_t b_col, int64_t n_k, int64_t n)
 {
     if (b_col == 1) {
@@ -17,7 +29,15 @@ static void gemm_pack(float *out, const float *b, int64_t b_row, int64_t b_col, 
         return;
     }
     if (n < GEMM_COLUMNS) memset(out, 0, (size_t)(n_k * GEMM_COLUMNS) * sizeof *out);
-    for (int64_t j = 0; j < n; j++) {
+    int64_t j = 0;
+    for (; b_row == 1 && j + 16 <= n; j += 16) {
+        int64_t k = 0;
+        for (; k + 16 <= n_k; k += 16) transpose(out + k * GEMM_COLUMNS + j, b + k + j * b_col, b_col);
+        for (; k < n_k; k++) {
+            for (int64_t c = j; c < j + 16; c++) out[k * GEMM_COLUMNS + c] = b[k + c * b_col];
+        }
+    }
+    for (; j < n; j++) {
         for (int64_t k = 0; k < n_k; k++) out[k * GEMM_COLUMNS + j] = b[k * b_row + j * b_col];
     }
 }

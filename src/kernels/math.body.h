@@ -12,7 +12,6 @@ static inline vf v_exp(vf x)
 {
     vf t = v_min(v_set1(89.0f), v_max(v_set1(-105.0f), x)); /* NaN stays */
     vf n = v_round(v_mul(t, v_set1(1.44269504f)));
-    n = v_select(v_is_nan(n), v_set1(0), n);
     vf r = v_fnma(n, v_set1(0.693359375f), t); /* ln 2 in two parts; n times the first is exact */
     r = v_fnma(n, v_set1(-2.12194440e-4f), r);
     vf p = v_set1(0.00139429222f);

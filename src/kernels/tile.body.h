@@ -14,8 +14,15 @@ typedef struct {
     const void *b; /* b[k * b_k + column], f32 or f16 */
     int64_t b_k;
     int64_t n_k;
-    int from_zero; /* c is written without being read */
+    int from_zero;    /* c is written without being read */
+    const char *next; /* tiles of few rows fetch what lies here into the cache meanwhile, as long as b; NULL:
+                         nothing */
 } tile_args;
+
+static inline void fetch(const char *p, int64_t offset)
+{
+    __builtin_prefetch(p + offset);
+}
 
 /* rows, vecs and half are constants wherever this is expanded. */
 static inline __attribute__((always_inline)) void tile_run(const tile_args *t, int64_t column, int rows,
@@ -24,6 +31,7 @@ static inline __attribute__((always_inline)) void tile_run(const tile_args *t, i
     vf sums[8][8], b[8];
     const float *a = t->a;
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k, n_k = t->n_k;
+    const char *next = t->next ? t->next : (const char *)t->b;
     const float *full = half ? NULL : (const float *)t->b + column;
     const uint16_t *halves = half ? (const uint16_t *)t->b + column : NULL;
 #pragma GCC unroll 8
@@ -36,6 +44,8 @@ static inline __attribute__((always_inline)) void tile_run(const tile_args *t, i
     for (int64_t k = 0; k < n_k; k++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) {
+            if (rows <= 4 && v % 2 == 0) fetch(next, (k * b_k + column + 16 * v) * (half ? 2 : 4));
+            if (rows <= 4 && v % 2 == 1 && !half) fetch(next, (k * b_k + column + 16 * v) * 4);
             b[v] = half ? v_load_f16(halves + k * b_k + 16 * v) : v_load(full + k * b_k + 16 * v);
         }
 #pragma GCC unroll 8

@@ -15,6 +15,7 @@
 typedef float v_f4 __attribute__((vector_size(16)));
 typedef int32_t v_i4 __attribute__((vector_size(16)));
 typedef uint32_t v_u4 __attribute__((vector_size(16)));
+typedef uint16_t v_h4 __attribute__((vector_size(8)));
 typedef struct {
     v_f4 a, b, c, d;
 } vf;
@@ -248,45 +249,37 @@ static inline float v_largest(vf x)
 /* The even and the odd elements of the 32 floats x, y. */
 static inline void v_unzip(vf x, vf y, vf *even, vf *odd)
 {
-    *even =
-        (vf){__builtin_shufflevector(x.a, x.b, 0, 2, 4, 6), __builtin_shufflevector(x.c, x.d, 0, 2, 4, 6),
-             __builtin_shufflevector(y.a, y.b, 0, 2, 4, 6), __builtin_shufflevector(y.c, y.d, 0, 2, 4, 6)};
-    *odd = (vf){__builtin_shufflevector(x.a, x.b, 1, 3, 5, 7), __builtin_shufflevector(x.c, x.d, 1, 3, 5, 7),
-                __builtin_shufflevector(y.a, y.b, 1, 3, 5, 7), __builtin_shufflevector(y.c, y.d, 1, 3, 5, 7)};
+    v_i4 e = {0, 2, 4, 6}, o = {1, 3, 5, 7};
+    *even = (vf){__builtin_shuffle(x.a, x.b, e), __builtin_shuffle(x.c, x.d, e),
+                 __builtin_shuffle(y.a, y.b, e), __builtin_shuffle(y.c, y.d, e)};
+    *odd = (vf){__builtin_shuffle(x.a, x.b, o), __builtin_shuffle(x.c, x.d, o),
+                __builtin_shuffle(y.a, y.b, o), __builtin_shuffle(y.c, y.d, o)};
 }
 
 static inline void v_zip(vf even, vf odd, vf *x, vf *y)
 {
-    *x = (vf){__builtin_shufflevector(even.a, odd.a, 0, 4, 1, 5),
-              __builtin_shufflevector(even.a, odd.a, 2, 6, 3, 7),
-              __builtin_shufflevector(even.b, odd.b, 0, 4, 1, 5),
-              __builtin_shufflevector(even.b, odd.b, 2, 6, 3, 7)};
-    *y = (vf){__builtin_shufflevector(even.c, odd.c, 0, 4, 1, 5),
-              __builtin_shufflevector(even.c, odd.c, 2, 6, 3, 7),
-              __builtin_shufflevector(even.d, odd.d, 0, 4, 1, 5),
-              __builtin_shufflevector(even.d, odd.d, 2, 6, 3, 7)};
+    v_i4 l = {0, 4, 1, 5}, h = {2, 6, 3, 7};
+    *x = (vf){__builtin_shuffle(even.a, odd.a, l), __builtin_shuffle(even.a, odd.a, h),
+              __builtin_shuffle(even.b, odd.b, l), __builtin_shuffle(even.b, odd.b, h)};
+    *y = (vf){__builtin_shuffle(even.c, odd.c, l), __builtin_shuffle(even.c, odd.c, h),
+              __builtin_shuffle(even.d, odd.d, l), __builtin_shuffle(even.d, odd.d, h)};
 }
 
-/* f16: a signalling NaN becomes quiet, as the chips' own conversions do. */
-static inline uint32_t v_f16_bits(uint32_t h)
+/* Exponents are moved by a multiplication, which is exact and makes subnormals normal; a signalling NaN
+ * becomes quiet, as in the chips' own conversions. */
+static inline v_f4 v_load_f16_4(const uint16_t *p)
 {
-    uint32_t sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
-    uint32_t small; /* zero and subnormal: the mantissa as a number, times 2^-24 */
-    float f = (float)(int32_t)(h & 0x3ff) * 0x1p-24f;
-    memcpy(&small, &f, sizeof small);
-    uint32_t special = rest | 0x7f800000 | ((h & 0x3ff) ? 0x00400000 : 0);
-    uint32_t normal = rest + (112u << 23);
-    uint32_t expo = h & 0x7c00;
-    return sign | (expo == 0 ? small : expo == 0x7c00 ? special : normal);
+    v_h4 h;
+    memcpy(&h, p, sizeof h);
+    v_u4 u = __builtin_convertvector(h, v_u4), magnitude = (u & 0x7fff) << 13;
+    v_u4 special = (v_u4)(magnitude >= 0x7c00u << 13) & 0x7f800000,
+         nan = (v_u4)(magnitude > 0x7c00u << 13) & 0x00400000;
+    return (v_f4)((v_u4)((v_f4)magnitude * 0x1p112f) | special | nan | (u & 0x8000) << 16);
 }
 
 static inline vf v_load_f16(const uint16_t *p)
 {
-    uint32_t bits[16];
-    vf r;
-    for (int i = 0; i < 16; i++) bits[i] = v_f16_bits(p[i]);
-    memcpy(&r, bits, sizeof r);
-    return r;
+    return (vf){v_load_f16_4(p), v_load_f16_4(p + 4), v_load_f16_4(p + 8), v_load_f16_4(p + 12)};
 }
 
 /* f32 bits to f16, to nearest even. */

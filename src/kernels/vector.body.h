@@ -316,16 +316,15 @@ static void from_f32(qn_dtype to, const float *x, void *out, int64_t n)
         memcpy(out, x, (size_t)n * sizeof *x);
         return;
     }
-    uint16_t *p = out;
+    uint16_t *p = out, last[16];
     for (int64_t i = 0; i < n; i += 16) {
-        uint16_t lanes[16];
         int m = tail(n, i);
-        vf v = get(x + i, m);
+        uint16_t *to16 = m == 16 ? p + i : last;
         if (to == QN_DTYPE_F16)
-            v_store_f16(lanes, v);
+            v_store_f16(to16, get(x + i, m));
         else
-            v_store_bf16(lanes, v);
-        memcpy(p + i, lanes, (size_t)m * sizeof *p);
+            v_store_bf16(to16, get(x + i, m));
+        if (m < 16) memcpy(p + i, last, (size_t)m * sizeof *p);
     }
 }
 
