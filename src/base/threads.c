@@ -13,7 +13,10 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-enum { SPIN_NS = 2000000, SPINS_PER_CLOCK = 64 };
+/* A worker spins for SPIN_NS between runs. At a barrier inside a run it spins some tens of microseconds: the
+ * others are at work, or the machine has given their core to somebody else and spinning would only keep them
+ * from it. */
+enum { SPIN_NS = 500000, SPINS_PER_CLOCK = 16, SPINS_BEFORE_SLEEP = 2000 };
 
 typedef struct {
     qn_pool *pool;
@@ -27,7 +30,6 @@ struct qn_pool {
     qn_pool_fn *fn;
     void *arg;
     _Alignas(64) atomic_uint generation; /* rises once per run */
-    _Alignas(64) atomic_int running;     /* workers that have not finished the current run */
     _Alignas(64) atomic_int arrived;     /* at the barrier */
     _Alignas(64) atomic_uint phase;      /* of the barrier */
     _Alignas(64) atomic_int sleepers;
@@ -119,37 +121,45 @@ int qn_threads_default(void)
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
+static void wake_sleepers(qn_pool *p)
+{
+    if (atomic_load(&p->sleepers) == 0) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *work(void *arg)
 {
     worker *w = arg;
     qn_pool *p = w->pool;
     unsigned seen = 0;
     for (;;) {
+        /* between runs: spin for a bounded time, so that the next step of a decode loop finds the worker
+         * awake */
         int64_t start = qn_clock_ns();
-        for (int spins = 0; atomic_load_explicit(&p->generation, memory_order_acquire) == seen; spins++) {
-            relax();
-            if (spins % SPINS_PER_CLOCK || qn_clock_ns() - start < SPIN_NS) continue;
-            pthread_mutex_lock(&p->lock);
+        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen &&
+               qn_clock_ns() - start < SPIN_NS)
+            for (int i = 0; i < SPINS_PER_CLOCK; i++) relax();
+        pthread_mutex_t *lock = &p->lock;
+        if (atomic_load(&p->generation) == seen) {
+            pthread_mutex_lock(lock);
             atomic_fetch_add(&p->sleepers, 1);
-            while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, &p->lock);
+            while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, lock);
             atomic_fetch_sub(&p->sleepers, 1);
-            pthread_mutex_unlock(&p->lock);
+            pthread_mutex_unlock(lock);
         }
         seen++;
         if (atomic_load(&p->stop)) return NULL;
         p->fn(p->arg, w->index, p->n);
-        atomic_fetch_sub_explicit(&p->running, 1, memory_order_release);
+        qn_pool_barrier(p);
     }
 }
 
 static void start_generation(qn_pool *p)
 {
     atomic_fetch_add(&p->generation, 1);
-    if (atomic_load(&p->sleepers)) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
-    }
+    wake_sleepers(p);
 }
 
 qn_status qn_pool_new(int n_threads, qn_pool **out)
@@ -195,6 +205,22 @@ int qn_pool_threads(const qn_pool *p)
     return p->n;
 }
 
+/* Waits until *word is no longer value: spins for a while, then sleeps. Whoever changes the word calls
+ * wake_sleepers afterwards; both sides are sequentially consistent, so either the sleeper sees the change or
+ * the changer sees the sleeper. */
+static void wait_change(qn_pool *p, atomic_uint *word, unsigned value)
+{
+    for (int spins = 0; spins < SPINS_BEFORE_SLEEP; spins++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(word) == value) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
 {
     if (p->n == 1) {
@@ -203,13 +229,9 @@ void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
     }
     p->fn = fn;
     p->arg = arg;
-    atomic_store(&p->running, p->n - 1);
     start_generation(p);
     fn(arg, 0, p->n);
-    for (int spins = 1; atomic_load_explicit(&p->running, memory_order_acquire) > 0; spins++) {
-        relax();
-        if (spins % 4096 == 0) sched_yield();
-    }
+    qn_pool_barrier(p);
 }
 
 void qn_pool_barrier(qn_pool *p)
@@ -218,13 +240,11 @@ void qn_pool_barrier(qn_pool *p)
     unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) == p->n - 1) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->phase, phase + 1, memory_order_release);
+        atomic_store(&p->phase, phase + 1);
+        wake_sleepers(p);
         return;
     }
-    for (int spins = 1; atomic_load_explicit(&p->phase, memory_order_acquire) == phase; spins++) {
-        relax();
-        if (spins % 4096 == 0) sched_yield();
-    }
+    wait_change(p, &p->phase, phase);
 }
 
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end)
