@@ -29,6 +29,14 @@ INLINE __m256i load(const void *p)
     return _mm256_loadu_si256(p);
 }
 
+/* Keeps a sum as the chain that it was written as: gcc makes trees of integer additions, which want more
+ * registers than there are. */
+INLINE __m256i in_order(__m256i v)
+{
+    __asm__("" : "+x"(v));
+    return v;
+}
+
 INLINE __m256 load_f16x8(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
@@ -71,6 +79,7 @@ INLINE void load_header(qn_dtype dtype, const uint8_t *p, header *h)
 {
     if (qn_layout_scale(dtype) != QN_SCALE_K) return;
     const __m256i six = _mm256_set1_epi8(63), four = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
+#pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         __m256i a = load(p + 64 + 32 * i), b = load(p + 128 + 32 * i), c = load(p + 192 + 32 * i);
         __m256i a_top = _mm256_and_si256(_mm256_srli_epi16(a, 2), top),
@@ -107,6 +116,7 @@ INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, i
         break;
     default:
         s.d = load_f16x8(p + 16 * side);
+#pragma GCC unroll 2
         for (int half = 0; half < 2; half++)
             s.sub[half] = _mm256_cvtepi8_epi32(
                 _mm_loadl_epi64((const void *)(p + 64 + 16 * (2 * i_block + half) + 8 * side)));
@@ -151,25 +161,28 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
             for (int v = 0; v < rows * planes; v++) {
                 __m256i xv = broadcast4(x[v / planes] + QN_BLOCK * (v % planes) + 4 * g);
                 __m256i t = _mm256_maddubs_epi16(magnitude, bits == 8 ? _mm256_sign_epi8(xv, w) : xv);
-                pairs[v] = g == first ? t : _mm256_add_epi16(pairs[v], t);
+                pairs[v] = in_order(g == first ? t : _mm256_add_epi16(pairs[v], t));
             }
         }
         int h = halves == 2 ? first / 4 : 0;
 #pragma GCC unroll 8
         for (int v = 0; v < rows * planes; v++) {
             __m256i t = _mm256_madd_epi16(pairs[v], _mm256_set1_epi16(1));
-            sum[h][v] = first == 0 || (halves == 2 && first == 4) ? t : _mm256_add_epi32(sum[h][v], t);
+            sum[h][v] =
+                in_order(first == 0 || (halves == 2 && first == 4) ? t : _mm256_add_epi32(sum[h][v], t));
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         const uint8_t *meta = x[r] + QN_BLOCK * planes; /* scale, sum, zero[2] */
         __m256i dot[2];
+#pragma GCC unroll 2
         for (int h = 0; h < halves; h++) {
             dot[h] = sum[h][r * planes];
             if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(dot[h], 7), sum[h][r * planes + 1]);
         }
         if (kind == QN_SCALE_SUB) {
+#pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 __m256i zero = _mm256_srai_epi32(broadcast4(meta + 8 + 4 * h), 8 - bits);
                 dot[h] = _mm256_mullo_epi32(_mm256_add_epi32(dot[h], zero), s->sub[h]);
@@ -191,24 +204,34 @@ INLINE size_t act_block_bytes(int planes)
     return planes == 1 ? sizeof(qn_act_i8) : sizeof(qn_act_i8x2);
 }
 
-/* One side of a panel's output; n: outputs that exist from here on. */
+/* The first n (below 8) outputs of one side of the last panel. */
+static __attribute__((noinline)) void store_part(float *out, int64_t n, __m256 v)
+{
+    float all[8];
+    _mm256_storeu_ps(all, v);
+    for (int64_t i = 0; i < n; i++) out[i] = all[i];
+}
+
+static __attribute__((noinline)) __m256 load_part(const float *out, int64_t n)
+{
+    float all[8] = {0};
+    for (int64_t i = 0; i < n; i++) all[i] = out[i];
+    return _mm256_loadu_ps(all);
+}
+
+/* One side of a panel's output; n: outputs that exist from here on, perhaps none. */
 INLINE void store_side(float *out, int64_t n, __m256 v)
 {
     if (n >= 8) {
         _mm256_storeu_ps(out, v);
-    } else if (n > 0) {
-        float all[8];
-        _mm256_storeu_ps(all, v);
-        memcpy(out, all, (size_t)n * sizeof *out);
+    } else {
+        store_part(out, n, v);
     }
 }
 
 INLINE __m256 load_side(const float *out, int64_t n)
 {
-    if (n >= 8) return _mm256_loadu_ps(out);
-    float all[8] = {0};
-    if (n > 0) memcpy(all, out, (size_t)n * sizeof *out);
-    return _mm256_loadu_ps(all);
+    return n >= 8 ? _mm256_loadu_ps(out) : load_part(out, n);
 }
 
 /* ---- few rows: straight from the packed codes -------------------------------------------------------- */
@@ -223,6 +246,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
         __m256 acc[2][TILE_MAX];
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             x[r] = (const uint8_t *)a->x + row_bytes * (size_t)(r < a->n_rows ? r : a->n_rows - 1);
             acc[0][r] = acc[1][r] = _mm256_setzero_ps();
@@ -232,6 +256,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
             header h;
             load_header(dtype, p, &h);
+#pragma GCC unroll 4
             for (int i = 0; i < 4; i++) _mm_prefetch((const char *)p + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
 #pragma GCC unroll 8
@@ -242,12 +267,15 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
                     scales s = packed_scales(dtype, p, &h, i, side);
                     add_block(dtype, PACKED, planes, rows, codes + 32 * side, &s, x, acc[side]);
                 }
+#pragma GCC unroll 6
                 for (int r = 0; r < rows; r++) x[r] += act_block_bytes(planes);
             }
             p = codes;
         }
         int64_t n = a->n_out - panel * QN_PANEL;
-        for (int r = 0; r < rows && r < a->n_rows; r++) {
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            if (r >= a->n_rows) continue;
             float *out = a->out + r * a->out_stride + panel * QN_PANEL;
             store_side(out, n, acc[0][r]);
             store_side(out + 8, n - 8, acc[1][r]);
@@ -282,6 +310,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, const uint8_t *p, int in_chun
     load_header(dtype, p, &h);
     for (int i = 0; i < in_chunk;
          i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
+#pragma GCC unroll 2
         for (int side = 0; side < 2; side++) {
             uint8_t *t = to + 32 * side;
             scales s = packed_scales(dtype, p, &h, i, side);
@@ -308,6 +337,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, int side, const uint8_t *
     qn_scale_kind kind = qn_layout_scale(dtype);
     __m256 acc[TILE_MAX];
     const uint8_t *xr[TILE_MAX];
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
         acc[r] = first ? _mm256_setzero_ps() : load_side(out + r * out_stride, n);
         xr[r] = x + (size_t)r * row_bytes;
@@ -315,9 +345,11 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, int side, const uint8_t *
     for (int64_t b = 0; b < n_blocks; b++) {
         scales s = expanded_scales(kind, scratch, side);
         add_block(dtype, EXPANDED, planes, rows, scratch + 32 * side, &s, xr, acc);
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
         scratch += scratch_block_bytes(kind);
     }
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++) store_side(out + r * out_stride, n, acc[r]);
 }
 
@@ -325,20 +357,54 @@ INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t 
                     size_t row_bytes, int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)
 {
     int full = planes == 1 ? 4 : 2;
-    for (; n_rows >= full; n_rows -= full, x += (size_t)full * row_bytes, out += full * out_stride) {
-        tile(dtype, planes, full, 0, scratch, n_blocks, x, row_bytes, out, out_stride, n, first);
-        tile(dtype, planes, full, 1, scratch, n_blocks, x, row_bytes, out + 8, out_stride, n - 8, first);
+    for (; n_rows >= full; n_rows -= full, x += (size_t)full * row_bytes, out += full * out_stride)
+        for (int side = 0; side < 2; side++)
+            tile(dtype, planes, full, side, scratch, n_blocks, x, row_bytes, out + 8 * side, out_stride,
+                 n - 8 * side, first);
+    for (; n_rows > 0; n_rows--, x += row_bytes, out += out_stride)
+        for (int side = 0; side < 2; side++)
+            tile(dtype, planes, 1, side, scratch, n_blocks, x, row_bytes, out + 8 * side, out_stride,
+                 n - 8 * side, first);
+}
+
+/* In scratch only the bits and whether there are mins or sub-scales matter: one function for each of these
+ * types. */
+#define STRETCH_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K)
+typedef void stretch_fn(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,
+                        int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first);
+#define STRETCH_FUNCTION(t)                                                                                \
+    static void stretch_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,  \
+                            int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)          \
+    {                                                                                                      \
+        stretch(QN_DTYPE_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first);      \
+    }                                                                                                      \
+    static void stretch2_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes, \
+                             int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)         \
+    {                                                                                                      \
+        stretch(QN_DTYPE_##t, 2, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first);      \
     }
-    for (; n_rows > 0; n_rows--, x += row_bytes, out += out_stride) {
-        tile(dtype, planes, 1, 0, scratch, n_blocks, x, row_bytes, out, out_stride, n, first);
-        tile(dtype, planes, 1, 1, scratch, n_blocks, x, row_bytes, out + 8, out_stride, n - 8, first);
+STRETCH_TYPES(STRETCH_FUNCTION)
+
+static stretch_fn *stretch_of(qn_dtype dtype, int planes)
+{
+    if (dtype == QN_DTYPE_Q4_K) dtype = QN_DTYPE_Q4_1;
+    if (dtype == QN_DTYPE_Q5_K) dtype = QN_DTYPE_Q5_1;
+    switch (dtype) {
+#define STRETCH_CASE(t) \
+    case QN_DTYPE_##t:  \
+        return planes == 1 ? stretch_##t : stretch2_##t;
+        STRETCH_TYPES(STRETCH_CASE)
+    default:
+        return NULL;
     }
 }
 
-INLINE void through_scratch(qn_dtype dtype, int planes, const qn_matmul_args *a, int64_t begin, int64_t end,
+INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end,
                             uint8_t *scratch)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
+    int planes = a->act == QN_ACT_I8 ? 1 : 2;
+    stretch_fn *fn = stretch_of(dtype, planes);
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in), panel_bytes = qn_pack_panel_bytes(dtype, a->n_in);
     int64_t together = (int64_t)(X_CACHE_BYTES / row_bytes) / TILE_MAX * TILE_MAX;
@@ -354,8 +420,8 @@ INLINE void through_scratch(qn_dtype dtype, int planes, const qn_matmul_args *a,
                 for (int64_t i = 0; i < in_stretch; i += QN_CHUNK)
                     p = expand_chunk(dtype, p, in_stretch - i < QN_CHUNK ? (int)(in_stretch - i) : QN_CHUNK,
                                      scratch + (size_t)i * scratch_block_bytes(kind));
-                stretch(dtype, planes, scratch, in_stretch, x + (size_t)b * act_block_bytes(planes),
-                        row_bytes, n_rows, out, a->out_stride, a->n_out - panel * QN_PANEL, b == 0);
+                fn(scratch, in_stretch, x + (size_t)b * act_block_bytes(planes), row_bytes, n_rows, out,
+                   a->out_stride, a->n_out - panel * QN_PANEL, b == 0);
             }
         }
     }
@@ -365,10 +431,8 @@ INLINE void through_scratch(qn_dtype dtype, int planes, const qn_matmul_args *a,
 #define INTEGER_FUNCTION(t)                                                                       \
     static void matmul_##t(const qn_matmul_args *a, int64_t begin, int64_t end, uint8_t *scratch) \
     {                                                                                             \
-        if (a->n_rows > DIRECT_ROWS && a->act == QN_ACT_I8) {                                     \
-            through_scratch(QN_DTYPE_##t, 1, a, begin, end, scratch);                             \
-        } else if (a->n_rows > DIRECT_ROWS) {                                                     \
-            through_scratch(QN_DTYPE_##t, 2, a, begin, end, scratch);                             \
+        if (a->n_rows > DIRECT_ROWS) {                                                            \
+            through_scratch(QN_DTYPE_##t, a, begin, end, scratch);                                \
         } else if (a->act == QN_ACT_I8) {                                                         \
             direct_rows(QN_DTYPE_##t, 1, a, begin, end);                                          \
         } else {                                                                                  \
@@ -412,24 +476,23 @@ INLINE void float_step(float_kind kind, int odd, int panels, int rows, const uin
 #pragma GCC unroll 2
     for (int p = 0; p < panels; p++) {
         const uint8_t *wp = w + (size_t)p * panel_bytes;
+        __m256 v[2];
 #pragma GCC unroll 2
         for (int side = 0; side < 2; side++) {
-            __m256 v;
             if (kind == W_F32) {
-                v = _mm256_loadu_ps((const float *)(const void *)(wp + 32 * side));
+                v[side] = _mm256_loadu_ps((const float *)(const void *)(wp + 32 * side));
             } else if (kind == W_F16) {
-                v = load_f16x8(wp + 16 * side);
+                v[side] = load_f16x8(wp + 16 * side);
             } else {
-                v = odd ? high_bf16(load(wp + 32 * side)) : low_bf16(load(wp + 32 * side));
+                v[side] = odd ? high_bf16(load(wp + 32 * side)) : low_bf16(load(wp + 32 * side));
             }
+        }
 #pragma GCC unroll 6
-            for (int r = 0; r < rows; r++) {
-                __m256i raw = broadcast4(x + (size_t)r * row_bytes);
-                __m256 xv = kind != W_BF16_DOT ? _mm256_castsi256_ps(raw)
-                            : odd              ? high_bf16(raw)
-                                               : low_bf16(raw);
-                acc[p][side][r] = _mm256_fmadd_ps(xv, v, acc[p][side][r]);
-            }
+        for (int r = 0; r < rows; r++) {
+            __m256i raw = broadcast4(x + (size_t)r * row_bytes);
+            __m256 xv = kind != W_BF16_DOT ? _mm256_castsi256_ps(raw) : odd ? high_bf16(raw) : low_bf16(raw);
+            acc[p][0][r] = _mm256_fmadd_ps(xv, v[0], acc[p][0][r]);
+            acc[p][1][r] = _mm256_fmadd_ps(xv, v[1], acc[p][1][r]);
         }
     }
 }
@@ -446,6 +509,7 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
         for (int r = 0; r < rows; r++) acc[p][0][r] = acc[p][1][r] = _mm256_setzero_ps();
     for (int64_t k = 0; k + pairs < a->n_in; k += 1 + pairs) {
         if (rows <= 2)
+#pragma GCC unroll 2
             for (int p = 0; p < panels; p++)
                 _mm_prefetch((const char *)w + (size_t)p * panel_bytes + PREFETCH_BYTES, _MM_HINT_T0);
         float_step(kind, 0, panels, rows, w, panel_bytes, x, row_bytes, acc);
@@ -455,8 +519,10 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
         x += kind == W_BF16 ? 8 : 4;
     }
     if (pairs && a->n_in % 2) float_step(kind, 0, panels, rows, w, panel_bytes, x, row_bytes, acc);
+#pragma GCC unroll 2
     for (int p = 0; p < panels; p++) {
         int64_t n = a->n_out - (panel + p) * QN_PANEL;
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             float *out = a->out + (row + r) * a->out_stride + (panel + p) * QN_PANEL;
             store_side(out, n, acc[p][0][r]);
@@ -465,26 +531,35 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
     }
 }
 
+/* One panel or two, which panels panel, panel + 1 of the output are. */
+INLINE void float_rows(float_kind kind, int panels, int rows, const qn_matmul_args *a, const uint8_t *w,
+                       size_t panel_bytes, int64_t panel, int64_t *row, int64_t end_row)
+{
+    size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
+    for (; *row + rows <= end_row; *row += rows)
+        float_tile(kind, panels, rows, a, w, panel_bytes, (const uint8_t *)a->x + (size_t)*row * row_bytes,
+                   row_bytes, panel, *row);
+}
+
 INLINE void floats(float_kind kind, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
     enum { TILE = 6 };
-    size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in),
-           row_bytes = qn_act_row_bytes(a->act, a->n_in);
-    for (int64_t panel = begin; panel < end; panel += 2) {
-        const uint8_t *w = (const uint8_t *)a->panels + (size_t)panel * panel_bytes, *x = a->x;
-        int both = panel + 1 < end;
+    size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
+    int64_t full =
+        a->n_rows / TILE * TILE; /* rows in whole tiles, one panel at a time; the rest two panels at a time */
+    for (int64_t panel = begin; panel < end && full; panel++) {
         int64_t row = 0;
-        for (; row + TILE <= a->n_rows; row += TILE, x += TILE * row_bytes) {
-            float_tile(kind, 1, TILE, a, w, panel_bytes, x, row_bytes, panel, row);
-            if (both)
-                float_tile(kind, 1, TILE, a, w + panel_bytes, panel_bytes, x, row_bytes, panel + 1, row);
-        }
-        for (; row < a->n_rows; row++, x += row_bytes) {
-            if (both) {
-                float_tile(kind, 2, 1, a, w, panel_bytes, x, row_bytes, panel, row);
-            } else {
-                float_tile(kind, 1, 1, a, w, panel_bytes, x, row_bytes, panel, row);
-            }
+        float_rows(kind, 1, TILE, a, (const uint8_t *)a->panels + (size_t)panel * panel_bytes, panel_bytes,
+                   panel, &row, full);
+    }
+    for (int64_t panel = begin; panel < end && full < a->n_rows; panel += 2) {
+        int64_t row = full;
+        const uint8_t *w = (const uint8_t *)a->panels + (size_t)panel * panel_bytes;
+        if (panel + 1 < end) {
+            float_rows(kind, 2, 2, a, w, panel_bytes, panel, &row, a->n_rows);
+            float_rows(kind, 2, 1, a, w, panel_bytes, panel, &row, a->n_rows);
+        } else {
+            float_rows(kind, 1, 1, a, w, panel_bytes, panel, &row, a->n_rows);
         }
     }
 }
@@ -522,6 +597,7 @@ INLINE void unpack_blocks(qn_dtype dtype, int64_t n_in, const uint8_t *p, float 
         header h;
         load_header(dtype, p, &h);
         for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(dtype), out += QN_BLOCK * QN_PANEL) {
+#pragma GCC unroll 2
             for (int side = 0; side < 2; side++) {
                 scales s = packed_scales(dtype, p, &h, i, side);
 #pragma GCC unroll 8
@@ -556,6 +632,7 @@ static void unpack_panel(qn_dtype dtype, int64_t n_in, const void *panels, int64
         break;
     case QN_DTYPE_BF16:
         for (int64_t k = 0; k < n_in; k++)
+#pragma GCC unroll 2
             for (int side = 0; side < 2; side++) {
                 __m256i pair = load(p + k / 2 * 64 + 32 * side);
                 _mm256_storeu_ps(out + k * QN_PANEL + 8 * side, k % 2 ? high_bf16(pair) : low_bf16(pair));
@@ -599,6 +676,7 @@ INLINE void act_block(int planes, const float *x, uint8_t *to)
 {
     __m256 v[4];
     __m256i q[4], largest = _mm256_setzero_si256();
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + 8 * i);
         q[i] = _mm256_setzero_si256();
@@ -616,13 +694,16 @@ INLINE void act_block(int planes, const float *x, uint8_t *to)
     } else {
         __m256 inverse = _mm256_set1_ps(limit / most);
         scale = most / limit;
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     }
     int32_t half[2] = {sum_lanes(_mm256_add_epi32(q[0], q[1])), sum_lanes(_mm256_add_epi32(q[2], q[3]))};
     float sum = scale * (float)(half[0] + half[1]);
+#pragma GCC unroll 2
     for (int i = 0; i < 2; i++) half[i] *= -128;
     if (planes == 2) {
         __m256i high[4];
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             high[i] = _mm256_srai_epi32(_mm256_add_epi32(q[i], _mm256_set1_epi32(64)), 7);
             q[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(high[i], 7));
