@@ -35,7 +35,7 @@ typedef struct {
     size_t memory_limit_bytes; /* hard limit for everything the model holds. 0: none */
     const char *adapter_path;  /* a LoRA adapter. QN_E_UNSUPPORTED where the backend has none */
     int32_t gpu_layers; /* accepted for compatibility; a note in the info says where it means nothing */
-    const char *pre_tokenizer_regex; /* replaces the file's pre-tokenizer by this regular expression */
+    const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
 } qn_model_options;
 

@@ -1,0 +1,313 @@
+/* The public handles over a backend made for this test: it answers with the words of its prompt. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <quern/quern.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+typedef struct {
+    char text[256];
+    int64_t n_rows, row, position;
+    int64_t failing_row; /* -1: none */
+    int waits;           /* next blocks until cancelled */
+    uint64_t seed;
+    const qn_cancel *cancel;
+} echo;
+
+static atomic_int n_models, n_generations;
+
+static qn_status echo_open(const char *path, const qn_model_options *options, void **model)
+{
+    if (strcmp(path, "missing") == 0) return qn_fail(QN_E_IO, "missing: no such file");
+    void *m = qn_alloc(1);
+    if (!m) return QN_E_NOMEM;
+    atomic_fetch_add(&n_models, 1);
+    *model = m;
+    return QN_OK;
+}
+
+static void echo_close(void *model)
+{
+    assert_int_equal(atomic_load(&n_generations), 0);
+    atomic_fetch_sub(&n_models, 1);
+    qn_free(model);
+}
+
+static qn_status echo_generation_open(void *model, const qn_prompt *prompt,
+                                      const qn_generate_options *options, const qn_cancel *cancel,
+                                      void **generation)
+{
+    echo *e = qn_calloc(1, sizeof *e);
+    if (!e) return QN_E_NOMEM;
+    const char *text = prompt->text ? prompt->text : prompt->messages_json ? prompt->messages_json : "rows";
+    memcpy(e->text, text, strlen(text) < 255 ? strlen(text) : 255);
+    e->n_rows = prompt->rows ? prompt->n_rows : 1;
+    e->failing_row = e->n_rows > 2 ? 1 : -1;
+    e->waits = strcmp(text, "wait") == 0;
+    e->seed = options->seed;
+    e->cancel = cancel;
+    atomic_fetch_add(&n_generations, 1);
+    *generation = e;
+    return QN_OK;
+}
+
+static qn_status echo_next(void *generation, qn_token *out)
+{
+    echo *e = generation;
+    while (e->waits && !qn_cancel_is_set(e->cancel)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    out->row = e->row;
+    out->position = e->position++;
+    if (qn_cancel_is_set(e->cancel)) {
+        out->end = QN_END_CANCELLED;
+        e->row++;
+        return QN_OK;
+    }
+    if (e->row == e->failing_row) {
+        e->row++;
+        return qn_fail(QN_E_INTERNAL, "row %lld went wrong", (long long)out->row);
+    }
+    if (out->position == 0) {
+        out->id = 7;
+        out->text = e->text;
+        out->text_bytes = strlen(e->text);
+        return QN_OK;
+    }
+    out->end = QN_END_STOP;
+    e->position = 0;
+    e->row++;
+    return QN_OK;
+}
+
+static qn_status echo_stats(void *generation, qn_generation_stats *out)
+{
+    *out = (qn_generation_stats){.seed = ((echo *)generation)->seed};
+    return QN_OK;
+}
+
+static void echo_generation_close(void *generation)
+{
+    atomic_fetch_sub(&n_generations, 1);
+    qn_free(generation);
+}
+
+static const qn_backend echo_backend = {
+    .name = "echo",
+    .open = echo_open,
+    .close = echo_close,
+    .generation_open = echo_generation_open,
+    .generation_next = echo_next,
+    .generation_get_stats = echo_stats,
+    .generation_close = echo_generation_close,
+};
+
+static qn_model *open_echo(void)
+{
+    qn_model *model = NULL;
+    assert_int_equal(qn_model_open("any", &(qn_model_options){.backend = "echo"}, &model), QN_OK);
+    return model;
+}
+
+static void test_registry(void **state)
+{
+    assert_int_equal(qn_backend_register(&echo_backend), QN_OK);
+    assert_int_equal(qn_backend_register(&echo_backend), QN_E_ARG);
+    assert_int_equal(qn_backend_register(&(qn_backend){.name = "empty"}), QN_E_ARG);
+    assert_ptr_equal(qn_backend_get("echo"), &echo_backend);
+    assert_null(qn_backend_get("nobody"));
+    assert_string_equal(qn_backend_get(NULL)->name, "native");
+    assert_int_equal(qn_backend_set_default("nobody"), QN_E_NOT_FOUND);
+    assert_string_equal(qn_last_error(), "no backend named nobody; there are: native, echo");
+    assert_int_equal(qn_backend_set_default("echo"), QN_OK);
+    assert_ptr_equal(qn_backend_get(NULL), &echo_backend);
+    assert_int_equal(qn_backend_set_default("native"), QN_OK);
+    assert_string_equal(qn_backend_name(1), "echo");
+    assert_null(qn_backend_name(2));
+}
+
+static void test_model(void **state)
+{
+    qn_model *model = NULL;
+    qn_model_info info;
+    const qn_model_options unknown = {.backend = "nobody"}, missing = {.backend = "echo"},
+                           bad = {.backend = "echo", .n_threads = -1};
+    assert_int_equal(qn_model_open("any", &unknown, &model), QN_E_NOT_FOUND);
+    assert_int_equal(qn_model_open("missing", &missing, &model), QN_E_IO);
+    assert_int_equal(qn_model_open("any", &bad, &model), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "n_threads: -1 is not in the range 0 to 1024");
+    assert_null(model);
+    model = open_echo();
+    assert_int_equal(qn_model_get_info(model, &info), QN_E_UNSUPPORTED);
+    assert_string_equal(qn_last_error(), "the backend echo does not offer info");
+    qn_model_close(&model);
+    assert_null(model);
+    qn_model_close(&model);
+    qn_model_close(NULL);
+    assert_int_equal(atomic_load(&n_models), 0);
+}
+
+static void test_generation(void **state)
+{
+    qn_model *model = open_echo();
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    qn_token t;
+    assert_int_equal(qn_generate(model, "hello", NULL, &g), QN_OK);
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_NONE);
+    assert_string_equal(t.text, "hello");
+    for (int i = 0; i < 3; i++) { /* the end event repeats */
+        assert_int_equal(qn_generation_next(g, &t), QN_OK);
+        assert_int_equal(t.end, QN_END_STOP);
+        assert_int_equal(t.id, -1);
+        assert_string_equal(t.text, "");
+    }
+    assert_int_equal(qn_generation_get_stats(g, &stats), QN_OK);
+    assert_true(stats.seed != 0);
+    qn_generation_close(g);
+
+    const qn_message messages[] = {{"system", "be \"brief\""}, {"user", "hi\n"}};
+    assert_int_equal(qn_chat(model, messages, 2, &(qn_generate_options){.seed = 5}, &g), QN_OK);
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_string_equal(t.text, "[{\"role\":\"system\",\"content\":\"be \\\"brief\\\"\"},"
+                                "{\"role\":\"user\",\"content\":\"hi\\n\"}]");
+    assert_int_equal(qn_generation_get_stats(g, &stats), QN_OK);
+    assert_int_equal(stats.seed, 5);
+    qn_generation_close(g);
+    qn_generation_close(NULL);
+    qn_model_close(&model);
+}
+
+static void test_one_row_fails(void **state)
+{
+    qn_model *model = open_echo();
+    const int32_t ids[] = {1, 2};
+    const qn_ids rows[3] = {{ids, 2}, {ids, 1}, {ids, 2}};
+    qn_generation *g = NULL;
+    qn_token t;
+    assert_int_equal(qn_generation_open(model, &(qn_prompt){.rows = rows, .n_rows = 3}, NULL, &g), QN_OK);
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_STOP);
+    assert_int_equal(qn_generation_next(g, &t), QN_E_INTERNAL);
+    assert_int_equal(t.row, 1);
+    assert_int_equal(t.end, QN_END_ERROR);
+    assert_string_equal(qn_last_error(), "row 1 went wrong");
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_int_equal(t.row, 2);
+    qn_generation_close(g);
+    qn_model_close(&model);
+}
+
+static void test_refused_prompts(void **state)
+{
+    qn_model *model = open_echo();
+    const int32_t id = 1;
+    const qn_ids row = {&id, 1}, none = {&id, 0};
+    const qn_message bad = {"user", "\xff"};
+    const char *empty = "";
+    const struct {
+        qn_prompt prompt;
+        qn_generate_options options;
+        qn_status status;
+        const char *message;
+    } cases[] = {
+        {{0}, {0}, QN_E_ARG, "a prompt is one of text, rows, messages and messages_json; 0 are given"},
+        {{.text = "a", .rows = &row, .n_rows = 1},
+         {0},
+         QN_E_ARG,
+         "a prompt is one of text, rows, messages and messages_json; 2 are given"},
+        {{.text = "ab\xff"}, {0}, QN_E_FORMAT, "the prompt: not valid UTF-8 at byte 2"},
+        {{.rows = &none, .n_rows = 1}, {0}, QN_E_ARG, "row 0 has no token ids"},
+        {{.messages = &bad, .n_messages = 1},
+         {0},
+         QN_E_FORMAT,
+         "a message's content: not valid UTF-8 at byte 0"},
+        {{.text = "a"}, {.max_tokens = -1}, QN_E_ARG, "max_tokens: -1 is negative"},
+        {{.text = "a"}, {.temperature = -1}, QN_E_ARG, "temperature: -1 is not in the range 0 to 1000"},
+        {{.text = "a"}, {.stop_strings = &empty, .n_stop_strings = 1}, QN_E_ARG, "stop string 0 is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_generation *g = NULL;
+        assert_int_equal(qn_generation_open(model, &cases[i].prompt, &cases[i].options, &g), cases[i].status);
+        assert_string_equal(qn_last_error(), cases[i].message);
+        assert_null(g);
+    }
+    assert_int_equal(atomic_load(&n_generations), 0);
+    qn_model_close(&model);
+}
+
+static void *close_model(void *model)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    qn_model_close(model);
+    return NULL;
+}
+
+static void test_closing_the_model_ends_generations(void **state)
+{
+    qn_model *model = open_echo();
+    qn_generation *running = NULL, *idle = NULL;
+    qn_token t;
+    pthread_t thread;
+    assert_int_equal(qn_generate(model, "idle", NULL, &idle), QN_OK);
+    assert_int_equal(qn_generate(model, "wait", NULL, &running), QN_OK);
+    assert_int_equal(pthread_create(&thread, NULL, close_model, &model), 0);
+    assert_int_equal(qn_generation_next(running, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_CANCELLED);
+    pthread_join(thread, NULL);
+    assert_null(model);
+    assert_int_equal(atomic_load(&n_models), 0);
+    assert_int_equal(qn_generation_next(running, &t), QN_E_CLOSED);
+    assert_int_equal(qn_generation_next(idle, &t), QN_E_CLOSED);
+    qn_generation_cancel(idle);
+    qn_generation_close(running);
+    qn_generation_close(idle);
+}
+
+static qn_status open_and_generate(void)
+{
+    qn_model *model = NULL;
+    qn_generation *g = NULL;
+    const qn_message message = {"user", "hi"};
+    QN_TRY(qn_model_open("any", &(qn_model_options){.backend = "echo"}, &model));
+    qn_status status = qn_chat(model, &message, 1, NULL, &g);
+    qn_generation_close(g);
+    qn_model_close(&model);
+    return status;
+}
+
+static void test_allocation_failures(void **state)
+{
+    int64_t before = qn_mem_live_blocks();
+    for (int64_t n = 1;; n++) {
+        assert_true(n < 2000);
+        qn_mem_fail_nth(n);
+        qn_status status = open_and_generate();
+        qn_mem_fail_nth(0);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_one_row_fails),
+        cmocka_unit_test(test_refused_prompts),
+        cmocka_unit_test(test_closing_the_model_ends_generations),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,423 @@
+#include "backend/native.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
+#include "text/tokenizer_source.h"
+
+/* Read-only once it is open, but for the speeds. */
+typedef struct {
+    char *path;
+    qn_engine *engine;
+    qn_slots *slots;
+    qn_tokenizer *tokenizer;
+    int32_t *stop_ids;
+    int64_t n_stop_ids;
+    qn_buf notes;
+    float default_temperature, default_top_p; /* negative: not named */
+    int32_t default_top_k;
+    qn_metrics load; /* the load_* fields */
+    pthread_mutex_t lock;
+    double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
+} native_model;
+
+typedef struct {
+    native_model *model;
+    qn_run *run;
+} native_generation;
+
+/* ---- opening ---- */
+
+static int has_stop_id(const native_model *m, int32_t id)
+{
+    for (int64_t i = 0; i < m->n_stop_ids; i++)
+        if (m->stop_ids[i] == id) return 1;
+    return 0;
+}
+
+static void add_stop_id(native_model *m, int32_t id)
+{
+    if (id >= 0 && !has_stop_id(m, id)) m->stop_ids[m->n_stop_ids++] = id;
+}
+
+/* What ends a generation: the ids that the configuration and the tokenizer name, and the family's ends of
+ * turn. */
+static qn_status collect_stop_ids(native_model *m)
+{
+    const qn_model_config *config = qn_engine_config(m->engine);
+    const qn_tokenizer *t = m->tokenizer;
+    size_t n_eos, n_turn = 0;
+    const int32_t *eos = qn_tokenizer_eos_ids(t, &n_eos);
+    while (config->stop_tokens && config->stop_tokens[n_turn]) n_turn++;
+    m->stop_ids = qn_alloc_array((size_t)config->n_stop_ids + n_eos + n_turn, sizeof *m->stop_ids);
+    if (!m->stop_ids) return QN_E_NOMEM;
+    for (int i = 0; i < config->n_stop_ids; i++) add_stop_id(m, config->stop_ids[i]);
+    for (size_t i = 0; i < n_eos; i++) add_stop_id(m, eos[i]);
+    for (size_t i = 0; i < n_turn; i++) {
+        int32_t id = qn_tokenizer_find(t, config->stop_tokens[i], strlen(config->stop_tokens[i]));
+        if (id >= 0 && qn_tokenizer_is_special(t, id)) add_stop_id(m, id);
+    }
+    return QN_OK;
+}
+
+static float read_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    double number = json_number_value(value);
+    return json_is_number(value) && number >= 0 && number <= 1000 ? (float)number : -1;
+}
+
+/* How the model's makers would sample. A file that cannot be read says nothing. */
+static qn_status read_defaults(native_model *m, qn_source *source)
+{
+    const char *text;
+    size_t n;
+    json_t *json = NULL;
+    m->default_temperature = m->default_top_p = -1;
+    m->default_top_k = -1;
+    if (!qn_source_side_path(source, QN_SIDE_GENERATION_CONFIG)) return QN_OK;
+    QN_TRY(qn_source_side_text(source, QN_SIDE_GENERATION_CONFIG, &text, &n));
+    QN_TRY(qn_json_parse("generation_config.json", text, n, &json));
+    m->default_temperature = read_number(json, "temperature");
+    m->default_top_p = read_number(json, "top_p");
+    m->default_top_k = (int32_t)read_number(json, "top_k");
+    if (json_is_false(json_object_get(json, "do_sample"))) m->default_temperature = 0;
+    json_decref(json);
+    return QN_OK;
+}
+
+static qn_status write_notes(native_model *m, const qn_model_options *o)
+{
+    const qn_model_config *config = qn_engine_config(m->engine);
+    qn_buf_puts(&m->notes, qn_engine_get_info(m->engine)->notes);
+    if (config->architecture_guessed)
+        qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s\n",
+                      config->architecture);
+    if (o->gpu_layers) qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
+    return m->notes.status;
+}
+
+static qn_status load(native_model *m, const char *path, const qn_model_options *o)
+{
+    qn_source *source = NULL;
+    qn_model_config config = {0};
+    int64_t start = qn_clock_ns(), read = start, tokenized = start;
+    qn_status status = qn_source_open(path, &(qn_source_options){.file = o->file}, &source);
+    if (status == QN_OK) status = qn_config_read(source, &config);
+    if (status == QN_OK) status = read_defaults(m, source);
+    if (status != QN_OK) goto out;
+    read = qn_clock_ns();
+    status = qn_tokenizer_open(source, o->pre_tokenizer_regex, &m->tokenizer);
+    if (status != QN_OK) goto out;
+    tokenized = qn_clock_ns();
+    qn_engine_options engine = {.device = o->device,
+                                .precision = o->precision,
+                                .n_threads = o->n_threads,
+                                .context_size = o->context_size,
+                                .max_sequences = o->parallel_slots,
+                                .max_rows = o->prefill_chunk,
+                                .memory_limit_bytes = o->memory_limit_bytes};
+    status = qn_engine_open(source, &config, &engine, &m->engine);
+    if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
+    if (status == QN_OK) status = collect_stop_ids(m);
+    if (status == QN_OK) status = write_notes(m, o);
+    if (status != QN_OK) goto out;
+    m->load.load_files_ms = (double)(read - start) * 1e-6;
+    m->load.load_tokenizer_ms = (double)(tokenized - read) * 1e-6;
+    m->load.load_weights_ms = qn_engine_get_info(m->engine)->weights_ms;
+    m->load.load_programs_ms = qn_engine_get_info(m->engine)->programs_ms;
+    m->load.load_total_ms = (double)(qn_clock_ns() - start) * 1e-6;
+out:
+    qn_config_free(&config);
+    qn_source_close(source);
+    return status;
+}
+
+static void native_close(void *model)
+{
+    native_model *m = model;
+    qn_slots_free(m->slots);
+    qn_engine_close(m->engine);
+    qn_tokenizer_free(m->tokenizer);
+    qn_buf_free(&m->notes);
+    qn_free(m->stop_ids);
+    qn_free(m->path);
+    pthread_mutex_destroy(&m->lock);
+    qn_free(m);
+}
+
+static qn_status native_open(const char *path, const qn_model_options *options, void **model)
+{
+    if (options->adapter_path)
+        return qn_fail(QN_E_UNSUPPORTED, "adapter_path: adapters are not supported by the backend native");
+    native_model *m = qn_calloc(1, sizeof *m);
+    if (!m) return QN_E_NOMEM;
+    pthread_mutex_init(&m->lock, NULL);
+    m->path = qn_strdup(path);
+    qn_status status = m->path ? load(m, path, options) : QN_E_NOMEM;
+    if (status != QN_OK) {
+        native_close(m);
+        return status;
+    }
+    *model = m;
+    return QN_OK;
+}
+
+/* ---- figures ---- */
+
+static qn_status native_get_info(void *model, qn_model_info *out)
+{
+    const native_model *m = model;
+    const qn_model_config *config = qn_engine_config(m->engine);
+    const qn_engine_info *info = qn_engine_get_info(m->engine);
+    *out = (qn_model_info){
+        .path = m->path,
+        .architecture = config->architecture,
+        .backend = qn_backend_native.name,
+        .device = info->device,
+        .cpu_set = info->cpu_set ? info->cpu_set : "",
+        .precision = info->precision,
+        .kv_dtype = info->kv_dtype,
+        .quant_bits = info->quant_bits,
+        .num_layers = config->num_hidden_layers,
+        .vocab_size = config->vocab_size,
+        .hidden_size = config->hidden_size,
+        .num_parameters = info->num_parameters,
+        .context_size = info->context_size,
+        .model_context_size = info->model_context_size,
+        .n_threads = info->n_threads,
+        .parallel_slots = (int32_t)info->max_sequences,
+        .prefill_chunk = (int32_t)info->max_rows,
+        .notes = m->notes.data,
+        .default_temperature = m->default_temperature,
+        .default_top_p = m->default_top_p,
+        .default_top_k = m->default_top_k,
+    };
+    return QN_OK;
+}
+
+static qn_status native_get_memory(void *model, qn_memory *out)
+{
+    const qn_ledger *l = qn_engine_ledger(((native_model *)model)->engine);
+    *out = (qn_memory){
+        .active_memory_bytes = qn_ledger_total(l),
+        .peak_memory_bytes = qn_ledger_peak(l),
+        .cache_memory_bytes = qn_ledger_held(l, QN_LEDGER_CACHE),
+        .weights_bytes = qn_ledger_held(l, QN_LEDGER_WEIGHTS),
+        .kv_bytes = qn_ledger_held(l, QN_LEDGER_KV),
+        .scratch_bytes = qn_ledger_held(l, QN_LEDGER_SCRATCH),
+        .other_bytes = qn_ledger_held(l, QN_LEDGER_OTHER),
+        .limit_bytes = qn_ledger_get_limit(l),
+    };
+    return QN_OK;
+}
+
+static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t *old_bytes)
+{
+    *old_bytes = qn_ledger_set_limit(qn_engine_ledger(((native_model *)model)->engine), limit_bytes);
+    return QN_OK;
+}
+
+static qn_status native_get_metrics(void *model, qn_metrics *out)
+{
+    native_model *m = model;
+    const qn_ledger *l = qn_engine_ledger(m->engine);
+    *out = m->load;
+    out->active_memory_bytes = qn_ledger_total(l);
+    out->peak_memory_bytes = qn_ledger_peak(l);
+    pthread_mutex_lock(&m->lock);
+    out->prefill_tokens_per_sec = m->prefill_tokens_per_sec;
+    out->decode_tokens_per_sec = m->decode_tokens_per_sec;
+    pthread_mutex_unlock(&m->lock);
+    return QN_OK;
+}
+
+/* ---- text ---- */
+
+static qn_status native_encode(void *model, const char *text, size_t n_bytes,
+                               const qn_encode_options *options, int32_t **ids, int64_t *n_ids)
+{
+    size_t n;
+    unsigned flags = (options->special ? QN_ENCODE_SPECIAL : 0) | (options->bos ? QN_ENCODE_BOS : 0);
+    const qn_tokenizer *t = ((native_model *)model)->tokenizer;
+    QN_TRY(qn_tokenizer_encode(t, text, n_bytes, flags, ids, &n));
+    *n_ids = (int64_t)n;
+    return QN_OK;
+}
+
+static qn_status native_decode(void *model, const int32_t *ids, int64_t n_ids,
+                               const qn_decode_options *options, char **text, size_t *n_bytes)
+{
+    const native_model *m = model;
+    int64_t vocabulary = qn_engine_config(m->engine)->vocab_size;
+    for (int64_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= vocabulary)
+            return qn_fail(QN_E_ARG, "token id %d is outside the vocabulary of %lld", (int)ids[i],
+                           (long long)vocabulary);
+    qn_buf b = {0};
+    unsigned flags = options->skip_special ? QN_DECODE_SKIP_SPECIAL : 0;
+    qn_status status = qn_tokenizer_decode(m->tokenizer, ids, (size_t)n_ids, flags, &b);
+    size_t n;
+    char *bytes = qn_buf_take(&b, &n);
+    if (status == QN_OK && !bytes) status = QN_E_NOMEM;
+    if (status != QN_OK) {
+        qn_free(bytes);
+        return status;
+    }
+    *text = bytes;
+    *n_bytes = n;
+    return QN_OK;
+}
+
+static int native_is_stop_id(void *model, int32_t id)
+{
+    return has_stop_id(model, id);
+}
+
+/* ---- logits ---- */
+
+typedef struct {
+    qn_logits_fn *fn;
+    void *user;
+    int64_t first_row;
+} logits_sink;
+
+static qn_status pass_on(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const logits_sink *s = user;
+    return s->fn(s->user, s->first_row + feed, first, n, logits);
+}
+
+static qn_status never_stop(void *user)
+{
+    return QN_OK;
+}
+
+/* Rows [first, first + n) as new sequences, in one step. The places are held. */
+static qn_status step_logits(native_model *m, const qn_ids *rows, int64_t first, int64_t n, qn_feed *feeds,
+                             int last_only, logits_sink *sink)
+{
+    qn_status status = QN_OK;
+    for (int64_t i = 0; i < n; i++) feeds[i].sequence = NULL;
+    for (int64_t i = 0; status == QN_OK && i < n; i++) {
+        const qn_ids *row = &rows[first + i];
+        feeds[i] = (qn_feed){NULL, row->ids, row->n_ids, last_only ? QN_LOGITS_LAST : QN_LOGITS_ALL};
+        status = qn_sequence_new(m->engine, &feeds[i].sequence);
+    }
+    sink->first_row = first;
+    if (status == QN_OK) status = qn_engine_step(m->engine, n, feeds, pass_on, NULL, sink);
+    for (int64_t i = 0; i < n; i++) qn_sequence_free(feeds[i].sequence);
+    return status;
+}
+
+static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
+                               const qn_logits_options *options, qn_logits_fn *fn, void *user)
+{
+    native_model *m = model;
+    int64_t context = qn_engine_get_info(m->engine)->context_size, n = qn_slots_count(m->slots);
+    for (int64_t i = 0; i < n_rows; i++)
+        if (rows[i].n_ids > context)
+            return qn_fail(QN_E_ARG, "row %lld has %lld tokens, the context holds %lld", (long long)i,
+                           (long long)rows[i].n_ids, (long long)context);
+    if (n > n_rows) n = n_rows;
+    qn_feed *feeds = qn_alloc_array((size_t)n, sizeof *feeds);
+    if (!feeds) return QN_E_NOMEM;
+    qn_slots_holder places = {0};
+    logits_sink sink = {.fn = fn, .user = user};
+    qn_status status = qn_slots_take(m->slots, n, &places, never_stop, NULL);
+    for (int64_t i = 0; status == QN_OK && i < n_rows; i += n) {
+        qn_slots_begin_turn(m->slots, &places);
+        status = step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, options->last_only, &sink);
+        qn_slots_end_turn(m->slots);
+    }
+    qn_slots_give(m->slots, &places);
+    qn_free(feeds);
+    return status;
+}
+
+/* ---- generation ---- */
+
+/* Token ids of a prompt that is a text. */
+static qn_status encode_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, size_t *n_ids)
+{
+    if (!prompt->text) return qn_fail(QN_E_UNSUPPORTED, "%s has no chat template", m->path);
+    unsigned flags = (prompt->special ? QN_ENCODE_SPECIAL : 0) | (prompt->no_bos ? 0 : QN_ENCODE_BOS);
+    return qn_tokenizer_encode(m->tokenizer, prompt->text, prompt->text_bytes, flags, ids, n_ids);
+}
+
+static qn_status native_generation_open(void *model, const qn_prompt *prompt,
+                                        const qn_generate_options *options, const qn_cancel *cancel,
+                                        void **generation)
+{
+    native_model *m = model;
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
+    qn_ids row = {ids, (int64_t)n_ids};
+    const qn_run_model run = {m->engine, m->slots, m->tokenizer, m->stop_ids, m->n_stop_ids};
+    qn_status status = QN_E_NOMEM;
+    native_generation *g = qn_calloc(1, sizeof *g);
+    if (g)
+        status = qn_run_open(&run, prompt->rows ? prompt->rows : &row, prompt->rows ? prompt->n_rows : 1,
+                             options, cancel, &g->run);
+    qn_free(ids);
+    if (status != QN_OK) {
+        qn_free(g);
+        return status;
+    }
+    g->model = m;
+    *generation = g;
+    return QN_OK;
+}
+
+static qn_status native_generation_get_stats(void *generation, qn_generation_stats *out)
+{
+    qn_run_get_stats(((native_generation *)generation)->run, out);
+    return QN_OK;
+}
+
+static qn_status native_generation_next(void *generation, qn_token *out)
+{
+    native_generation *g = generation;
+    qn_status status = qn_run_next(g->run, out);
+    if (status != QN_OK || out->end != QN_END_NONE) {
+        qn_generation_stats stats;
+        qn_run_get_stats(g->run, &stats);
+        pthread_mutex_lock(&g->model->lock);
+        g->model->prefill_tokens_per_sec = stats.prefill_tokens_per_sec;
+        g->model->decode_tokens_per_sec = stats.decode_tokens_per_sec;
+        pthread_mutex_unlock(&g->model->lock);
+    }
+    return status;
+}
+
+static void native_generation_close(void *generation)
+{
+    native_generation *g = generation;
+    qn_run_close(g->run);
+    qn_free(g);
+}
+
+const qn_backend qn_backend_native = {
+    .name = "native",
+    .open = native_open,
+    .close = native_close,
+    .get_info = native_get_info,
+    .get_metrics = native_get_metrics,
+    .get_memory = native_get_memory,
+    .set_memory_limit = native_set_memory_limit,
+    .logits = native_logits,
+    .encode = native_encode,
+    .decode = native_decode,
+    .is_stop_id = native_is_stop_id,
+    .generation_open = native_generation_open,
+    .generation_next = native_generation_next,
+    .generation_get_stats = native_generation_get_stats,
+    .generation_close = native_generation_close,
+};

@@ -1,0 +1,66 @@
+/* Command-line options as tables: a command lists its options with the place where each value goes.
+ *
+ * Strict: an unknown option, a missing value, a number with anything behind it or out of range is a usage
+ * error with one sentence. `--name value`, `--name=value`, `-n value`; `--` ends the options. Help is printed
+ * from the same tables. */
+#ifndef QN_CLI_ARGS_H
+#define QN_CLI_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+    QN_ARG_FLAG,   /* int, set to 1 */
+    QN_ARG_INT32,  /* int32_t in [low, high] */
+    QN_ARG_INT64,  /* int64_t in [low, high] */
+    QN_ARG_UINT64, /* uint64_t */
+    QN_ARG_FLOAT,  /* float in [low, high] */
+    QN_ARG_BYTES,  /* size_t; K, M, G, T behind it are powers of 1024 */
+    QN_ARG_TEXT,   /* const char * */
+    QN_ARG_LIST,   /* qn_arg_list: may be given several times */
+    QN_ARG_CHOICE  /* int: index into the words of `choices` */
+} qn_arg_kind;
+
+enum { QN_ARG_LIST_MAX = 64 };
+typedef struct {
+    const char *items[QN_ARG_LIST_MAX];
+    size_t n;
+} qn_arg_list;
+
+typedef struct {
+    const char *name; /* "--max-tokens" */
+    char letter;      /* 'n' for -n; 0: none */
+    qn_arg_kind kind;
+    size_t offset;     /* of the value in the group's base */
+    double low, high;  /* for numbers */
+    const char *value; /* how help calls the value: "N". For choices "high|fast|exact" */
+    const char *help;
+} qn_arg;
+
+typedef struct {
+    const char *title;  /* a heading in help; NULL: "Options" */
+    const qn_arg *args; /* up to a row without a name */
+    void *base;
+} qn_arg_group;
+
+typedef struct {
+    const char *usage;          /* "quern run MODEL [-p PROMPT] [options]" */
+    const char *about;          /* a paragraph for help */
+    const qn_arg_group *groups; /* up to a group without args */
+    int n_positional_min, n_positional_max;
+} qn_arg_spec;
+
+enum { QN_POSITIONAL_MAX = 4 };
+
+/* Parses argv[1..argc). positional[0..*n_positional) get what is no option. Returns 0 to go on; else
+ * *exit_code is what the command returns: help was printed, or a usage error. */
+int qn_args_parse(const qn_arg_spec *spec, int argc, char **argv, const char **positional, int *n_positional,
+                  int *exit_code);
+/* Prints "quern: SENTENCE (see `quern NAME --help`)"; returns QN_EXIT_USAGE. command NULL: none. */
+int qn_args_fail(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whole-text numbers; 0 when s is none or does not fit. */
+int qn_args_read_int(const char *s, int64_t *out);
+int qn_args_read_real(const char *s, double *out);
+
+#endif

@@ -1,0 +1,204 @@
+/* quern run: one answer, or the greedy continuation of rows of ids. */
+#include <quern/quern.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/out.h"
+
+typedef struct {
+    qn_load_options load;
+    qn_sampling_options sampling;
+    const char *prompt, *system, *ids_path;
+    int raw, special, json, stats;
+} run_options;
+
+#define AT(field) offsetof(run_options, field)
+static const qn_arg run_args[] = {
+    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
+     "the prompt; else standard input, less one line end"},
+    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message before the prompt"},
+    {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "continue the text as it is, without the chat template"},
+    {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL,
+     "with --raw: recognise special tokens in the text"},
+    {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE",
+     "rows of token ids, {\"ids\":[[...]]}, run together"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object at the end"},
+    {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
+    {0},
+};
+
+/* What came for one row. */
+typedef struct {
+    qn_buf ids; /* int32_t */
+    qn_buf text;
+    qn_end end;
+} row_result;
+
+static qn_status keep(row_result *rows, const qn_token *token)
+{
+    row_result *r = &rows[token->row];
+    if (token->id >= 0) qn_buf_append(&r->ids, &token->id, sizeof token->id);
+    qn_buf_append(&r->text, token->text, token->text_bytes);
+    r->end = token->end;
+    return r->ids.status != QN_OK ? r->ids.status : r->text.status;
+}
+
+/* Pulls events until every row has ended: into rows, or to standard output where rows is NULL. */
+static qn_status pull(qn_generation *generation, int64_t n_rows, row_result *rows, qn_end *end)
+{
+    char last = '\n';
+    for (int64_t n_open = n_rows; n_open > 0;) {
+        qn_token token;
+        QN_TRY(qn_generation_next(generation, &token));
+        if (token.end != QN_END_NONE) n_open--, *end = token.end;
+        if (rows) {
+            QN_TRY(keep(rows, &token));
+        } else if (token.text_bytes) {
+            QN_TRY(qn_out_write(token.text, token.text_bytes));
+            last = token.text[token.text_bytes - 1];
+        }
+    }
+    return last == '\n' ? QN_OK : qn_out_write("\n", 1);
+}
+
+static qn_status print_json(const qn_model *model, const row_result *rows, int64_t n_rows,
+                            const qn_generation_stats *stats)
+{
+    qn_buf b = {0};
+    qn_model_info info;
+    qn_metrics metrics;
+    QN_TRY(qn_model_get_info(model, &info));
+    QN_TRY(qn_model_get_metrics(model, &metrics));
+    qn_json_open(&b, '{');
+    qn_json_key(&b, "ids");
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; i < n_rows; i++)
+        qn_json_ids(&b, (const int32_t *)(const void *)rows[i].ids.data,
+                    (int64_t)(rows[i].ids.length / sizeof(int32_t)));
+    qn_json_close(&b, ']');
+    qn_json_key(&b, "text");
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; i < n_rows; i++) qn_json_text(&b, rows[i].text.data, rows[i].text.length);
+    qn_json_close(&b, ']');
+    qn_json_key(&b, "end");
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; i < n_rows; i++)
+        qn_json_text(&b, qn_end_name(rows[i].end), strlen(qn_end_name(rows[i].end)));
+    qn_json_close(&b, ']');
+    qn_json_put_stats(&b, stats);
+    qn_json_key(&b, "metrics");
+    qn_json_metrics(&b, &metrics);
+    qn_json_key(&b, "model");
+    qn_json_info(&b, &info);
+    qn_json_close(&b, '}');
+    return qn_out_line(&b);
+}
+
+static qn_status generate(qn_model *model, const run_options *o, const qn_prompt *prompt, qn_end *end)
+{
+    int64_t n_rows = prompt->rows ? prompt->n_rows : 1;
+    qn_generation *generation = NULL;
+    qn_generation_stats stats;
+    /* Ids without --json have no text form of their own: they are printed as JSON too. */
+    int json = o->json || prompt->rows;
+    row_result *rows = json ? qn_calloc((size_t)n_rows, sizeof *rows) : NULL;
+    if (json && !rows) return QN_E_NOMEM;
+    qn_status status = qn_generation_open(model, prompt, &o->sampling.o, &generation);
+    if (status != QN_OK) goto out;
+    qn_interrupt_watch(generation);
+    status = pull(generation, n_rows, rows, end);
+    if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
+    if (status != QN_OK) goto out;
+    if (json) status = print_json(model, rows, n_rows, &stats);
+    if (o->stats)
+        qn_out_note("%lld prompt tokens at %.1f/s, %lld new tokens at %.1f/s, ended by %s",
+                    (long long)stats.n_prompt_tokens, stats.prefill_tokens_per_sec,
+                    (long long)stats.n_generated_tokens, stats.decode_tokens_per_sec, qn_end_name(*end));
+    else if (!json && (*end == QN_END_DEADLINE || (*end == QN_END_LENGTH && !o->sampling.o.max_tokens)))
+        qn_out_note(*end == QN_END_DEADLINE ? "ended by the deadline" : "ended because the context is full");
+out:
+    qn_interrupt_watch(NULL);
+    qn_generation_close(generation);
+    for (int64_t i = 0; rows && i < n_rows; i++) {
+        qn_buf_free(&rows[i].ids);
+        qn_buf_free(&rows[i].text);
+    }
+    qn_free(rows);
+    return status;
+}
+
+/* The prompt of -p, or standard input without its last line end. */
+static qn_status read_prompt(const run_options *o, qn_buf *text)
+{
+    if (o->prompt) {
+        qn_buf_puts(text, o->prompt);
+        return text->status;
+    }
+    QN_TRY(qn_input_read(NULL, text));
+    if (text->length && text->data[text->length - 1] == '\n') text->data[--text->length] = 0;
+    return QN_OK;
+}
+
+/* A chat where the model has a template, else (or with --raw) the text as it is. */
+static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *text, qn_end *end)
+{
+    qn_model_info info;
+    QN_TRY(qn_model_get_info(model, &info));
+    if (o->raw || !info.has_chat_template) {
+        if (o->system) return qn_fail(QN_E_ARG, "--system needs a chat template, and there is none");
+        qn_prompt prompt = {.text = text->data, .text_bytes = text->length, .special = o->special};
+        return generate(model, o, &prompt, end);
+    }
+    if (memchr(text->data, 0, text->length)) return qn_fail(QN_E_FORMAT, "the prompt has a NUL character");
+    qn_message messages[2] = {{"system", o->system}, {"user", text->data}};
+    int first = o->system ? 0 : 1;
+    qn_prompt prompt = {.messages = messages + first, .n_messages = (size_t)(2 - first)};
+    return generate(model, o, &prompt, end);
+}
+
+int qn_cmd_run(int argc, char **argv)
+{
+    run_options o = {.sampling = QN_SAMPLING_UNSET};
+    const qn_arg_group groups[] = {{NULL, run_args, &o},
+                                   {"Sampling", qn_sampling_args, &o.sampling},
+                                   {"Loading", qn_load_args, &o.load},
+                                   {0}};
+    const qn_arg_spec spec = {"quern run MODEL [-p PROMPT] [options]",
+                              "Streams the model's answer to a prompt (from -p or standard input).", groups,
+                              1, 1};
+    const char *path;
+    int n, code;
+    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_sampling_finish("run", &o.sampling)) return QN_EXIT_USAGE;
+    if (o.ids_path && (o.prompt || o.system || o.raw))
+        return qn_args_fail("run", "--ids excludes -p, --system and --raw");
+    if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
+        return qn_args_fail("run", "no prompt: give one by -p or pipe a text in");
+
+    qn_model *model = NULL;
+    qn_id_rows ids = {0};
+    qn_buf text = {0};
+    qn_end end = QN_END_NONE;
+    qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
+    if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
+        o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
+    if (status == QN_OK) {
+        qn_interrupt_start();
+        status = qn_load_open(path, &o.load, &model);
+    }
+    if (status == QN_OK && o.ids_path)
+        status = generate(model, &o, &(qn_prompt){.rows = ids.rows, .n_rows = ids.n_rows}, &end);
+    else if (status == QN_OK)
+        status = run_text(model, &o, &text, &end);
+    code = status != QN_OK ? qn_out_fail() : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED : QN_EXIT_OK;
+    qn_model_close(&model);
+    qn_load_end(&o.load);
+    qn_id_rows_free(&ids);
+    qn_buf_free(&text);
+    return code;
+}

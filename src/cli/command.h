@@ -1,0 +1,25 @@
+/* The commands of quern: one file each (cmd_NAME.c), one row each in main.c.
+ *
+ * A command gets its own arguments (argv[0] is its name), parses them by args.h, works through the public API
+ * and returns the exit code. Failures below it have set the thread's message; it reports them once through
+ * qn_out_fail. */
+#ifndef QN_CLI_COMMAND_H
+#define QN_CLI_COMMAND_H
+
+#include "base/status.h"
+
+enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPTED = 130 };
+
+typedef struct {
+    const char *name;
+    const char *summary; /* one line for `quern --help` */
+    int (*run)(int argc, char **argv);
+} qn_command;
+
+int qn_cmd_bench(int argc, char **argv);
+int qn_cmd_chat(int argc, char **argv);
+int qn_cmd_logits(int argc, char **argv);
+int qn_cmd_run(int argc, char **argv);
+int qn_cmd_tokenize(int argc, char **argv);
+
+#endif

@@ -1,0 +1,45 @@
+#include "cli/interrupt.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Atomic(qn_generation *) watched;
+static atomic_int n_inside; /* handlers that run, on whatever thread */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    if (interrupted) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+        return;
+    }
+    interrupted = 1;
+    atomic_fetch_add(&n_inside, 1);
+    qn_generation_cancel(atomic_load(&watched));
+    atomic_fetch_sub(&n_inside, 1);
+}
+
+void qn_interrupt_start(void)
+{
+    /* Without SA_RESTART, so that a read from the terminal comes back. */
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+void qn_interrupt_watch(qn_generation *generation)
+{
+    atomic_store(&watched, generation);
+    while (
+        atomic_load(&n_inside)) { /* one may still hold the generation before, which is about to be closed */
+    }
+}
+
+int qn_interrupt_taken(void)
+{
+    int taken = interrupted;
+    interrupted = 0;
+    return taken;
+}

@@ -1,0 +1,15 @@
+/* Ctrl-C: the first one ends the generation that runs, or sets a mark where none does; a second one before
+ * the mark was looked at ends the process. */
+#ifndef QN_CLI_INTERRUPT_H
+#define QN_CLI_INTERRUPT_H
+
+#include <quern/generate.h>
+
+/* Takes SIGINT over. */
+void qn_interrupt_start(void);
+/* The generation that Ctrl-C cancels from now on; NULL: none. Main thread. */
+void qn_interrupt_watch(qn_generation *generation);
+/* Was there a Ctrl-C since the last call? */
+int qn_interrupt_taken(void);
+
+#endif

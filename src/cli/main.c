@@ -1,0 +1,49 @@
+/* quern: finds the command and hands over. */
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "cli/command.h"
+
+static const qn_command commands[] = {
+    {"run", "answer one prompt", qn_cmd_run},
+    {"chat", "talk with a model", qn_cmd_chat},
+    {"tokenize", "text to token ids and back", qn_cmd_tokenize},
+    {"logits", "logits of token ids into a file", qn_cmd_logits},
+    {"bench", "speed and memory of a model", qn_cmd_bench},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static int print_help(void)
+{
+    printf("Usage: quern COMMAND [options]\n\nRuns language models: Hugging Face directories and GGUF "
+           "files.\n\nCommands:\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    printf("\n`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
+           "devices.\n");
+    return QN_EXIT_OK;
+}
+
+static int print_version(void)
+{
+    printf("quern %s\n", qn_version());
+    qn_device_info device;
+    for (size_t i = 0; qn_device_get_info(i, &device) == QN_OK; i++)
+        printf("%s: %s, set %s (of %s), %d threads\n", device.name,
+               device.description[0] ? device.description : "unnamed", device.set, device.sets,
+               (int)device.n_threads);
+    return QN_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) return qn_args_fail(NULL, "no command given");
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return print_help();
+    if (strcmp(name, "--version") == 0) return print_version();
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
+    return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
+}

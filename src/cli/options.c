@@ -1,0 +1,174 @@
+#include "cli/options.h"
+
+#include <quern/quern.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/input.h"
+#include "cli/out.h"
+
+#define LOAD(field) offsetof(qn_load_options, field)
+const qn_arg qn_load_args[] = {
+    {"--precision", 0, QN_ARG_CHOICE, LOAD(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
+    {"--threads", 't', QN_ARG_INT32, LOAD(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
+    {"--context", 'c', QN_ARG_INT64, LOAD(o.context_size), 1, INT32_MAX, "N", "most tokens of one sequence"},
+    {"--chunk", 0, QN_ARG_INT32, LOAD(o.prefill_chunk), 1, INT32_MAX, "N", "most prompt tokens in one step"},
+    {"--slots", 0, QN_ARG_INT32, LOAD(o.parallel_slots), 1, 1024, "N", "sequences computed together"},
+    {"--memory-limit", 0, QN_ARG_BYTES, LOAD(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
+    {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
+     "the weights file, where the directory has several"},
+    {"--template", 0, QN_ARG_TEXT, LOAD(template_path), 0, 0, "FILE",
+     "a Jinja chat template instead of the model's"},
+    {"--pre", 0, QN_ARG_TEXT, LOAD(o.pre_tokenizer_regex), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
+    {"--adapter", 0, QN_ARG_TEXT, LOAD(o.adapter_path), 0, 0, "PATH", "a LoRA adapter"},
+    {"--backend", 0, QN_ARG_TEXT, LOAD(o.backend), 0, 0, "NAME", "who answers (default native)"},
+    {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME", "where it computes"},
+    {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
+     "for devices that split a model"},
+    {0},
+};
+
+#define SAMPLING(field) offsetof(qn_sampling_options, field)
+const qn_arg qn_sampling_args[] = {
+    {"--max-tokens", 'n', QN_ARG_INT64, SAMPLING(o.max_tokens), 0, INT32_MAX, "N",
+     "most new tokens (0: no limit)"},
+    {"--temp", 0, QN_ARG_FLOAT, SAMPLING(temperature), 0, 1000, "T",
+     "temperature; 0 takes the most likely token"},
+    {"--top-p", 0, QN_ARG_FLOAT, SAMPLING(top_p), 0, 1, "P", "nucleus sampling"},
+    {"--top-k", 0, QN_ARG_INT32, SAMPLING(top_k), 0, INT32_MAX, "K", "only the K most likely tokens"},
+    {"--min-p", 0, QN_ARG_FLOAT, SAMPLING(o.min_p), 0, 1, "P",
+     "only tokens with P times the best's probability"},
+    {"--repeat-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.repeat_penalty), 0, 100, "R",
+     "above 1: avoid tokens already there"},
+    {"--seed", 0, QN_ARG_UINT64, SAMPLING(o.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
+    {"--sampler-order", 0, QN_ARG_TEXT, SAMPLING(order), 0, 0, "LIST",
+     "default repeat_penalty,top_p,min_p,top_k,temperature"},
+    {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT", "ends before this text; may be repeated"},
+    {"--stop-id", 0, QN_ARG_LIST, SAMPLING(stop_ids), 0, 0, "ID", "ends at this token; may be repeated"},
+    {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
+     "go on after the model's end tokens"},
+    {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS", "ends after this time"},
+    {"--rotate", 0, QN_ARG_FLAG, SAMPLING(o.rotate), 0, 0, NULL,
+     "when the context is full forget its beginning"},
+    {0},
+};
+
+/* Splits "top_p,min_p" into steps. */
+static int read_order(const char *command, qn_sampling_options *s)
+{
+    for (const char *p = s->order; *p;) {
+        size_t n = strcspn(p, ",");
+        int found = -1;
+        for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
+            const char *name = qn_sampler_step_name((qn_sampler_step)i);
+            if (strlen(name) == n && memcmp(name, p, n) == 0) found = i;
+        }
+        if (found < 0 || s->o.n_sampler_order == QN_SAMPLER_COUNT)
+            return qn_args_fail(command, "--sampler-order: '%.*s' is none of the %d steps, or one too many",
+                                (int)n, p, QN_SAMPLER_COUNT);
+        s->steps[s->o.n_sampler_order++] = (qn_sampler_step)found;
+        p += n + (p[n] == ',');
+    }
+    s->o.sampler_order = s->steps;
+    return 0;
+}
+
+int qn_sampling_finish(const char *command, qn_sampling_options *s)
+{
+    s->o.temperature = s->temperature > 0 ? s->temperature : 0;
+    s->o.top_p = s->top_p > 0 ? s->top_p : 0;
+    s->o.top_k = s->top_k > 0 ? s->top_k : 0;
+    if (s->order && read_order(command, s)) return QN_EXIT_USAGE;
+    for (size_t i = 0; i < s->stop.n; i++)
+        if (!s->stop.items[i][0]) return qn_args_fail(command, "--stop: the text is empty");
+    s->o.stop_strings = s->stop.items;
+    s->o.n_stop_strings = s->stop.n;
+    for (size_t i = 0; i < s->stop_ids.n; i++) {
+        int64_t id;
+        if (!qn_args_read_int(s->stop_ids.items[i], &id) || id < 0 || id > INT32_MAX)
+            return qn_args_fail(command, "--stop-id: '%s' is not a token id", s->stop_ids.items[i]);
+        s->ids[i] = (int32_t)id;
+    }
+    s->o.stop_ids = s->ids;
+    s->o.n_stop_ids = s->stop_ids.n;
+    return 0;
+}
+
+qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
+{
+    qn_model *model = NULL;
+    qn_model_info info;
+    l->o.precision = (qn_precision)l->precision;
+    if (l->template_path) {
+        QN_TRY(qn_input_read(l->template_path, &l->template_text));
+        l->o.chat_template = l->template_text.data;
+    }
+    QN_TRY(qn_model_open(path, &l->o, &model));
+    qn_status status = qn_model_get_info(model, &info);
+    if (status != QN_OK) {
+        qn_model_close(&model);
+        return status;
+    }
+    for (const char *p = info.notes; *p;) {
+        size_t n = strcspn(p, "\n");
+        qn_out_note("%.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    *out = model;
+    return QN_OK;
+}
+
+void qn_load_end(qn_load_options *l)
+{
+    qn_buf_free(&l->template_text);
+}
+
+void qn_json_info(qn_buf *b, const qn_model_info *info)
+{
+    qn_json_open(b, '{');
+    qn_json_put_text(b, "path", info->path);
+    qn_json_put_text(b, "architecture", info->architecture);
+    qn_json_put_text(b, "backend", info->backend);
+    qn_json_put_text(b, "device", info->device);
+    qn_json_put_text(b, "cpu_set", info->cpu_set);
+    qn_json_put_text(b, "precision", qn_precision_name(info->precision));
+    qn_json_put_text(b, "kv_dtype", qn_dtype_name(info->kv_dtype));
+    qn_json_put_int(b, "quant_bits", info->quant_bits);
+    qn_json_put_int(b, "num_layers", info->num_layers);
+    qn_json_put_int(b, "vocab_size", info->vocab_size);
+    qn_json_put_int(b, "hidden_size", info->hidden_size);
+    qn_json_put_int(b, "num_parameters", info->num_parameters);
+    qn_json_put_int(b, "context_size", info->context_size);
+    qn_json_put_int(b, "model_context_size", info->model_context_size);
+    qn_json_put_int(b, "n_threads", info->n_threads);
+    qn_json_put_int(b, "parallel_slots", info->parallel_slots);
+    qn_json_put_text(b, "notes", info->notes);
+    qn_json_close(b, '}');
+}
+
+void qn_json_metrics(qn_buf *b, const qn_metrics *metrics)
+{
+    qn_json_open(b, '{');
+    qn_json_put_real(b, "prefill_tokens_per_sec", metrics->prefill_tokens_per_sec);
+    qn_json_put_real(b, "decode_tokens_per_sec", metrics->decode_tokens_per_sec);
+    qn_json_put_int(b, "peak_memory_bytes", (int64_t)metrics->peak_memory_bytes);
+    qn_json_put_int(b, "active_memory_bytes", (int64_t)metrics->active_memory_bytes);
+    qn_json_put_real(b, "load_total_ms", metrics->load_total_ms);
+    qn_json_put_real(b, "load_files_ms", metrics->load_files_ms);
+    qn_json_put_real(b, "load_tokenizer_ms", metrics->load_tokenizer_ms);
+    qn_json_put_real(b, "load_weights_ms", metrics->load_weights_ms);
+    qn_json_put_real(b, "load_programs_ms", metrics->load_programs_ms);
+    qn_json_close(b, '}');
+}
+
+void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats)
+{
+    qn_json_put_int(b, "n_prompt_tokens", stats->n_prompt_tokens);
+    qn_json_put_int(b, "n_generated_tokens", stats->n_generated_tokens);
+    qn_json_put_real(b, "prefill_ms", stats->prefill_ms);
+    qn_json_put_real(b, "decode_ms", stats->decode_ms);
+    qn_json_put_real(b, "prefill_tokens_per_sec", stats->prefill_tokens_per_sec);
+    qn_json_put_real(b, "decode_tokens_per_sec", stats->decode_tokens_per_sec);
+    qn_json_key(b, "seed");
+    qn_json_uint(b, stats->seed);
+}

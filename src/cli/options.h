@@ -1,0 +1,48 @@
+/* Options that several commands share: how a model is loaded and how text is generated. */
+#ifndef QN_CLI_OPTIONS_H
+#define QN_CLI_OPTIONS_H
+
+#include <quern/generate.h>
+
+#include "base/buf.h"
+#include "cli/args.h"
+
+/* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
+typedef struct {
+    qn_model_options o;
+    int precision;
+    const char *template_path;
+    qn_buf template_text;
+} qn_load_options;
+extern const qn_arg qn_load_args[]; /* the first row is --precision */
+
+typedef struct {
+    qn_generate_options o;
+    float temperature, top_p; /* negative: not given */
+    int32_t top_k;            /* negative: not given */
+    qn_arg_list stop, stop_ids;
+    const char *order;
+    qn_sampler_step steps[QN_SAMPLER_COUNT];
+    int32_t ids[QN_ARG_LIST_MAX];
+} qn_sampling_options;
+extern const qn_arg qn_sampling_args[];
+/* What must be set before qn_args_parse. */
+#define QN_SAMPLING_UNSET              \
+    {                                  \
+        .temperature = -1, .top_p = -1 \
+    }
+
+/* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
+ */
+int qn_sampling_finish(const char *command, qn_sampling_options *s);
+/* Opens the model; notes of the load go to standard error. l keeps the texts; qn_load_end frees them. */
+qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
+void qn_load_end(qn_load_options *l);
+
+/* Writes {"architecture":...} and {"prefill_tokens_per_sec":...}: the names of the C structures. */
+void qn_json_info(qn_buf *b, const qn_model_info *info);
+void qn_json_metrics(qn_buf *b, const qn_metrics *metrics);
+/* The fields of stats, inside an object that is open. */
+void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats);
+
+#endif

@@ -1,0 +1,40 @@
+/* What the commands print: JSON, errors, styles on a terminal. Standard output carries results only; the rest
+ * goes to standard error. */
+#ifndef QN_CLI_OUT_H
+#define QN_CLI_OUT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+/* JSON is written into a qn_buf in order; commas come by themselves. Keys and names are plain ASCII. */
+void qn_json_open(qn_buf *b, char bracket); /* '{' or '[' */
+void qn_json_close(qn_buf *b, char bracket);
+void qn_json_key(qn_buf *b, const char *key);
+void qn_json_text(qn_buf *b, const char *text, size_t n);
+void qn_json_int(qn_buf *b, int64_t value);
+void qn_json_uint(qn_buf *b, uint64_t value);
+/* 6 significant digits; what is not finite becomes null. */
+void qn_json_real(qn_buf *b, double value);
+void qn_json_ids(qn_buf *b, const int32_t *ids, int64_t n);
+/* Key and value. */
+void qn_json_put_text(qn_buf *b, const char *key, const char *text);
+void qn_json_put_int(qn_buf *b, const char *key, int64_t value);
+void qn_json_put_real(qn_buf *b, const char *key, double value);
+
+/* Writes bytes to standard output and flushes. QN_E_IO. */
+qn_status qn_out_write(const char *bytes, size_t n);
+/* The buffer and a line end; frees the buffer. */
+qn_status qn_out_line(qn_buf *b);
+
+/* Reports the thread's message on standard error as "quern: SENTENCE". Returns QN_EXIT_ERROR. */
+int qn_out_fail(void);
+/* "quern: SENTENCE" on standard error. */
+void qn_out_note(const char *fmt, ...) QN_PRINTF(1, 2);
+
+/* 1 when the stream is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb". */
+int qn_out_has_style(FILE *stream);
+
+#endif
