@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/random.h"
 #include "kernels/kernels.h"
 
@@ -43,7 +44,7 @@ static float uniform(double lo, double hi)
 
 static float *randoms(int64_t n, double lo, double hi)
 {
-    float *p = malloc((size_t)n * sizeof *p);
+    float *p = qn_alloc((size_t)n * sizeof *p);
     assert_non_null(p);
     for (int64_t i = 0; i < n; i++) p[i] = uniform(lo, hi);
     return p;
@@ -52,15 +53,15 @@ static float *randoms(int64_t n, double lo, double hi)
 /* What a page keeps of x. */
 static float *kept(const qn_kernels *k, qn_dtype dtype, const float *x, int64_t n)
 {
-    float *out = malloc((size_t)n * sizeof *out);
-    uint16_t *halves = malloc((size_t)n * sizeof *halves);
+    float *out = qn_alloc((size_t)n * sizeof *out);
+    uint16_t *halves = qn_alloc((size_t)n * sizeof *halves);
     assert_true(out && halves);
     memcpy(out, x, (size_t)n * sizeof *out);
     if (dtype != QN_DTYPE_F32) {
         k->from_f32(dtype, x, halves, n);
         k->to_f32(dtype, halves, out, n);
     }
-    free(halves);
+    qn_free(halves);
     return out;
 }
 
@@ -77,8 +78,8 @@ static void problem_open(problem *p, const shape *s)
     kv->page_stride_bytes = qn_kv_page_bytes(s->dtype, s->kv_heads, s->head_dim, s->v_dim);
     int64_t n_pages = (s->n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS, n_heads = s->kv_heads * s->group;
     p->pool_bytes = kv->page_stride_bytes * (size_t)n_pages;
-    p->pool = aligned_alloc(64, p->pool_bytes);
-    p->scratch = aligned_alloc(64, (qn_attend_scratch_bytes(s->head_dim, s->v_dim) + 63) & ~(size_t)63);
+    p->pool = qn_alloc(p->pool_bytes);
+    p->scratch = qn_alloc(qn_attend_scratch_bytes(s->head_dim, s->v_dim));
     assert_true(p->pool && p->scratch);
     kv->pages = p->pool;
     for (int64_t i = 0; i < MOST_PAGES; i++) p->blocks[i] = i < n_pages ? (int32_t)i : -1;
@@ -104,12 +105,12 @@ static void problem_open(problem *p, const shape *s)
 
 static void problem_close(problem *p)
 {
-    free(p->k);
-    free(p->v);
-    free(p->q);
-    free(p->sinks);
-    free(p->pool);
-    free(p->scratch);
+    qn_free(p->k);
+    qn_free(p->v);
+    qn_free(p->q);
+    qn_free(p->sinks);
+    qn_free(p->pool);
+    qn_free(p->scratch);
 }
 
 /* All bytes 0xff are NaN in both types. */
@@ -222,7 +223,7 @@ static void test_against_double(void **unused)
             problem p;
             problem_open(&p, &shapes[i]);
             poison(&p);
-            float *out = malloc((size_t)(p.s.n_tokens * p.args.out_stride) * sizeof *out);
+            float *out = qn_alloc((size_t)(p.s.n_tokens * p.args.out_stride) * sizeof *out);
             assert_non_null(out);
             float *keys = kept(k, p.s.dtype, p.k, p.s.n_tokens * p.s.kv_heads * p.s.head_dim);
             float *values = kept(k, p.s.dtype, p.v, p.s.n_tokens * p.s.kv_heads * p.s.v_dim);
@@ -233,9 +234,9 @@ static void test_against_double(void **unused)
                 attend_rows(&p, k, row, 1, 16, out);
                 check_row(&p, k, keys, values, row, out);
             }
-            free(keys);
-            free(values);
-            free(out);
+            qn_free(keys);
+            qn_free(values);
+            qn_free(out);
             problem_close(&p);
         }
     }
@@ -263,7 +264,7 @@ static void test_bits(void **unused)
             problem p;
             problem_open(&p, &shapes[i]);
             size_t n = (size_t)(p.s.n_tokens * p.args.out_stride);
-            float *first = calloc(n, sizeof *first), *out = malloc(n * sizeof *out);
+            float *first = qn_calloc(n, sizeof *first), *out = qn_alloc(n * sizeof *out);
             assert_true(first && out);
             poison(&p);
             for (int64_t row = 0; row < p.s.n_tokens; row++) {
@@ -299,8 +300,8 @@ static void test_bits(void **unused)
                     assert_memory_equal(x, first + row * p.args.out_stride,
                                         (size_t)p.args.out_stride * sizeof *x);
             }
-            free(first);
-            free(out);
+            qn_free(first);
+            qn_free(out);
             problem_close(&p);
         }
     }
@@ -313,7 +314,7 @@ static void test_kv_write(void **unused)
         position_of_random = 77;
         problem p;
         problem_open(&p, &shapes[i]);
-        char *first = malloc(p.pool_bytes);
+        char *first = qn_alloc(p.pool_bytes);
         assert_non_null(first);
         p.k[3] = INFINITY;
         p.v[5] = 1e6f;
@@ -328,7 +329,7 @@ static void test_kv_write(void **unused)
         size_t element = p.s.dtype == QN_DTYPE_F32 ? 4 : 2, written = 0;
         for (size_t e = 0; e < p.pool_bytes; e += element) written += first[e + element - 1] != (char)0xff;
         assert_int_equal(written, (p.s.n_tokens + 1) / 2 * p.s.kv_heads * (p.s.head_dim + p.s.v_dim));
-        free(first);
+        qn_free(first);
         problem_close(&p);
     }
 }

@@ -246,23 +246,37 @@ static inline float v_largest(vf x)
     return m;
 }
 
+static inline v_f4 v_even_4(v_f4 x, v_f4 y)
+{
+    return __builtin_shufflevector(x, y, 0, 2, 4, 6);
+}
+
+static inline v_f4 v_odd_4(v_f4 x, v_f4 y)
+{
+    return __builtin_shufflevector(x, y, 1, 3, 5, 7);
+}
+
 /* The even and the odd elements of the 32 floats x, y. */
 static inline void v_unzip(vf x, vf y, vf *even, vf *odd)
 {
-    v_i4 e = {0, 2, 4, 6}, o = {1, 3, 5, 7};
-    *even = (vf){__builtin_shuffle(x.a, x.b, e), __builtin_shuffle(x.c, x.d, e),
-                 __builtin_shuffle(y.a, y.b, e), __builtin_shuffle(y.c, y.d, e)};
-    *odd = (vf){__builtin_shuffle(x.a, x.b, o), __builtin_shuffle(x.c, x.d, o),
-                __builtin_shuffle(y.a, y.b, o), __builtin_shuffle(y.c, y.d, o)};
+    *even = (vf){v_even_4(x.a, x.b), v_even_4(x.c, x.d), v_even_4(y.a, y.b), v_even_4(y.c, y.d)};
+    *odd = (vf){v_odd_4(x.a, x.b), v_odd_4(x.c, x.d), v_odd_4(y.a, y.b), v_odd_4(y.c, y.d)};
 }
 
-static inline void v_zip(vf even, vf odd, vf *x, vf *y)
+static inline v_f4 v_zip_low_4(v_f4 x, v_f4 y)
 {
-    v_i4 l = {0, 4, 1, 5}, h = {2, 6, 3, 7};
-    *x = (vf){__builtin_shuffle(even.a, odd.a, l), __builtin_shuffle(even.a, odd.a, h),
-              __builtin_shuffle(even.b, odd.b, l), __builtin_shuffle(even.b, odd.b, h)};
-    *y = (vf){__builtin_shuffle(even.c, odd.c, l), __builtin_shuffle(even.c, odd.c, h),
-              __builtin_shuffle(even.d, odd.d, l), __builtin_shuffle(even.d, odd.d, h)};
+    return __builtin_shufflevector(x, y, 0, 4, 1, 5);
+}
+
+static inline v_f4 v_zip_high_4(v_f4 x, v_f4 y)
+{
+    return __builtin_shufflevector(x, y, 2, 6, 3, 7);
+}
+
+static inline void v_zip(vf e, vf o, vf *x, vf *y)
+{
+    *x = (vf){v_zip_low_4(e.a, o.a), v_zip_high_4(e.a, o.a), v_zip_low_4(e.b, o.b), v_zip_high_4(e.b, o.b)};
+    *y = (vf){v_zip_low_4(e.c, o.c), v_zip_high_4(e.c, o.c), v_zip_low_4(e.d, o.d), v_zip_high_4(e.d, o.d)};
 }
 
 /* Exponents are moved by a multiplication, which is exact and makes subnormals normal; a signalling NaN

@@ -353,13 +353,21 @@ static void test_bits_do_not_depend_on_length(void **unused)
 
 /* ---- reductions and norms ---- */
 
-/* A block that ends where x ends, so that the address sanitizer sees a read behind it. */
+/* A copy that ends where its block ends, so that the address sanitizer sees a read behind it. */
 static float *exact(const float *x, int64_t n)
 {
-    float *p = malloc((size_t)(n ? n : 1) * sizeof *p);
+    size_t bytes = (size_t)n * sizeof *x, whole = (bytes + 63) & ~(size_t)63;
+    char *p = qn_alloc(whole);
     assert_non_null(p);
-    memcpy(p, x, (size_t)n * sizeof *p);
-    return p;
+    p += whole - bytes;
+    memcpy(p, x, bytes);
+    return (float *)p;
+}
+
+static void exact_free(float *x, int64_t n)
+{
+    size_t bytes = (size_t)n * sizeof *x, whole = (bytes + 63) & ~(size_t)63;
+    qn_free((char *)x - (whole - bytes));
 }
 
 static float lane_sum(const float *x, int64_t n)
@@ -404,8 +412,8 @@ static void test_reductions(void **unused)
                 assert_true(isnan(k->max(p, n)));
                 assert_true(isnan(k->sum(p, n)));
             }
-            free(p);
-            free(q);
+            exact_free(p, n);
+            exact_free(q, n);
         }
     }
 }
@@ -437,7 +445,7 @@ static void test_softmax(void **unused)
             for (int64_t i = 0; i < n; i++) p[i] = -INFINITY;
             k->softmax(p, p, n);
             for (int64_t i = 0; i < n; i++) assert_true(bits_of(p[i]) == 0);
-            free(p);
+            exact_free(p, n);
         }
     }
 }
@@ -483,11 +491,11 @@ static void test_norms(void **unused)
                 else
                     k->layer_norm(in_place, in_place, has_w ? pw : NULL, has_b ? pb : NULL, 1e-5f, n);
                 assert_memory_equal(in_place, out, (size_t)n * sizeof *out);
-                free(in_place);
+                exact_free(in_place, n);
             }
-            free(p);
-            free(pw);
-            free(pb);
+            exact_free(p, n);
+            exact_free(pw, n);
+            exact_free(pb, n);
         }
     }
 }
@@ -526,9 +534,9 @@ static void test_rope(void **unused)
                 memcpy(in, was + head_dim, (size_t)head_dim * sizeof *in);
                 k->rope(in, 1, head_dim, rotary, pc, ps, interleaved);
                 assert_memory_equal(in, x + head_dim, (size_t)head_dim * sizeof *in);
-                free(in);
-                free(pc);
-                free(ps);
+                exact_free(in, n);
+                exact_free(pc, half);
+                exact_free(ps, half);
             }
         }
     }
@@ -613,7 +621,7 @@ static void test_conversions(void **unused)
             assert_true(few[n] == 0x7777 && some[n] == -77.0f);
             k->to_f32(QN_DTYPE_F32, p, some, n);
             assert_memory_equal(some, p, (size_t)n * sizeof *some);
-            free(p);
+            exact_free(p, n);
         }
     }
 }
@@ -630,11 +638,11 @@ static void test_gemm(void **unused)
         random_state = 8;
         for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
             int64_t m = shapes[shape][0], n = shapes[shape][1], depth = shapes[shape][2], stride = n + 3;
-            float *a = malloc((size_t)(m * depth + 1) * sizeof *a),
-                  *b = malloc((size_t)(n * depth + 1) * sizeof *b);
-            float *start = malloc((size_t)(m * stride) * sizeof *a),
-                  *out = malloc((size_t)(m * stride) * sizeof *a);
-            float *first = malloc((size_t)(m * stride) * sizeof *a);
+            float *a = qn_alloc_array((size_t)(m * depth + 1), sizeof *a),
+                  *b = qn_alloc_array((size_t)(n * depth + 1), sizeof *b);
+            float *start = qn_alloc_array((size_t)(m * stride), sizeof *a),
+                  *out = qn_alloc_array((size_t)(m * stride), sizeof *a);
+            float *first = qn_alloc_array((size_t)(m * stride), sizeof *a);
             assert_true(a && b && start && out && first);
             for (int form = 0; form < 8; form++) {
                 int ta = form & 1, tb = form & 2, accumulate = form & 4;
@@ -670,11 +678,11 @@ static void test_gemm(void **unused)
                 }
                 assert_memory_equal(first, out, (size_t)(m * stride) * sizeof *out);
             }
-            free(a);
-            free(b);
-            free(start);
-            free(out);
-            free(first);
+            qn_free(a);
+            qn_free(b);
+            qn_free(start);
+            qn_free(out);
+            qn_free(first);
         }
     }
 }
