@@ -39,16 +39,24 @@ static inline vf v_set1(float x)
     return (vf){q, q, q, q};
 }
 
+static inline v_f4 v_load_4(const float *p)
+{
+    v_f4 x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 static inline vf v_load(const float *p)
 {
-    vf r;
-    memcpy(&r, p, sizeof r);
-    return r;
+    return (vf){v_load_4(p), v_load_4(p + 4), v_load_4(p + 8), v_load_4(p + 12)};
 }
 
 static inline void v_store(float *p, vf x)
 {
-    memcpy(p, &x, sizeof x);
+    memcpy(p, &x.a, sizeof x.a);
+    memcpy(p + 4, &x.b, sizeof x.b);
+    memcpy(p + 8, &x.c, sizeof x.c);
+    memcpy(p + 12, &x.d, sizeof x.d);
 }
 
 /* The first n (0..16) lanes; the others are 0. */
@@ -296,47 +304,59 @@ static inline vf v_load_f16(const uint16_t *p)
     return (vf){v_load_f16_4(p), v_load_f16_4(p + 4), v_load_f16_4(p + 8), v_load_f16_4(p + 12)};
 }
 
-/* f32 bits to f16, to nearest even. */
-static inline uint16_t v_f16_from_bits(uint32_t u)
+/* chosen ? x : y */
+static inline v_u4 v_pick_4(v_i4 chosen, v_u4 x, v_u4 y)
 {
-    uint32_t sign = (u >> 16) & 0x8000, mag = u & 0x7fffffff;
-    uint32_t normal = (mag + 0xfff + ((mag >> 13) & 1) - (112u << 23)) >> 13;
-    float f; /* below 2^-14: adding 0.5 leaves the value in units of 2^-24 in the low bits, rounded */
-    memcpy(&f, &mag, sizeof f);
-    f += 0.5f;
-    uint32_t small;
-    memcpy(&small, &f, sizeof small);
-    small -= 0x3f000000;
-    uint32_t nan = 0x7e00 | ((mag >> 13) & 0x3ff);
-    uint32_t r = mag > 0x7f800000 ? nan : mag >= 0x47800000 ? 0x7c00 : mag < 0x38800000 ? small : normal;
-    return (uint16_t)(sign | r);
+    return ((v_u4)chosen & x) | (~(v_u4)chosen & y);
+}
+
+static inline void v_store_f16_4(uint16_t *p, v_f4 x)
+{
+    v_u4 u = (v_u4)x, magnitude = u & 0x7fffffff;
+    v_u4 r = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
+    /* Below 2^-14: adding 0.5 leaves the value in units of 2^-24 in the low bits, rounded. */
+    v_u4 small = (v_u4)((v_f4)magnitude + 0.5f) - 0x3f000000;
+    r = v_pick_4(magnitude < 0x38800000, small, r);
+    r = v_pick_4(magnitude >= 0x47800000, (v_u4){0x7c00, 0x7c00, 0x7c00, 0x7c00}, r);
+    r = v_pick_4(magnitude > 0x7f800000, ((magnitude >> 13) & 0x3ff) | 0x7e00, r);
+    v_h4 h = __builtin_convertvector(r | ((u >> 16) & 0x8000), v_h4);
+    memcpy(p, &h, sizeof h);
 }
 
 static inline void v_store_f16(uint16_t *p, vf x)
 {
-    uint32_t bits[16];
-    memcpy(bits, &x, sizeof bits);
-    for (int i = 0; i < 16; i++) p[i] = v_f16_from_bits(bits[i]);
+    v_store_f16_4(p, x.a);
+    v_store_f16_4(p + 4, x.b);
+    v_store_f16_4(p + 8, x.c);
+    v_store_f16_4(p + 12, x.d);
+}
+
+static inline v_f4 v_load_bf16_4(const uint16_t *p)
+{
+    v_h4 h;
+    memcpy(&h, p, sizeof h);
+    return (v_f4)(__builtin_convertvector(h, v_u4) << 16);
 }
 
 static inline vf v_load_bf16(const uint16_t *p)
 {
-    uint32_t bits[16];
-    vf r;
-    for (int i = 0; i < 16; i++) bits[i] = (uint32_t)p[i] << 16;
-    memcpy(&r, bits, sizeof r);
-    return r;
+    return (vf){v_load_bf16_4(p), v_load_bf16_4(p + 4), v_load_bf16_4(p + 8), v_load_bf16_4(p + 12)};
+}
+
+static inline void v_store_bf16_4(uint16_t *p, v_f4 x)
+{
+    v_u4 u = (v_u4)x, top = u >> 16, rounded = (u + 0x7fff + (top & 1)) >> 16;
+    v_h4 h = __builtin_convertvector(v_pick_4((u & 0x7fffffff) > 0x7f800000, top | 0x40, rounded), v_h4);
+    memcpy(p, &h, sizeof h);
 }
 
 /* To nearest even; subnormals kept; a NaN keeps its upper bits and becomes quiet. */
 static inline void v_store_bf16(uint16_t *p, vf x)
 {
-    uint32_t bits[16];
-    memcpy(bits, &x, sizeof bits);
-    for (int i = 0; i < 16; i++) {
-        uint32_t u = bits[i], rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-        p[i] = (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : rounded);
-    }
+    v_store_bf16_4(p, x.a);
+    v_store_bf16_4(p + 4, x.b);
+    v_store_bf16_4(p + 8, x.c);
+    v_store_bf16_4(p + 12, x.d);
 }
 
 #endif
