@@ -126,12 +126,17 @@ int qn_added_next(const qn_added *a, qn_added_walk *w, qn_added_match *match)
             if (start && char_before(w->text, start, &cp) && qn_cp_is_word(cp)) continue;
             if (end < w->n && qn_utf8_decode(w->text + end, w->n - end, &cp) && qn_cp_is_word(cp)) continue;
         }
-        while (t->lstrip && start > w->done && (used = char_before(w->text, start, &cp)) &&
-               qn_cp_is_space(cp))
-            start -= used;
+        /* White space that the token before took is not taken again. */
+        if (t->lstrip) {
+            while (start > w->done && (used = char_before(w->text, start, &cp)) && qn_cp_is_space(cp))
+                start -= used;
+            if (start < w->done) start = w->done;
+        }
         while (t->rstrip && end < w->n && (used = qn_utf8_decode(w->text + end, w->n - end, &cp)) &&
                qn_cp_is_space(cp))
             end += used;
+        if (start >= end)
+            continue; /* nothing is left of it: so does the library that these files come from */
         *match = (qn_added_match){start, end, t->id};
         w->done = end;
         return 1;

@@ -55,8 +55,8 @@ typedef struct {
     int trusted; /* for all of the text, without runs */
     size_t at, done, i_run;
 } qn_added_walk;
-/* The next match; start may be less than the end of the match before it only where both strip the same white
- * space. */
+/* The next match; 0: there is none. It may start before the end of the last one where that took white space
+ * behind it (rstrip) which is a token by itself. */
 int qn_added_next(const qn_added *a, qn_added_walk *w, qn_added_match *match);
 
 #endif

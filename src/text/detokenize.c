@@ -109,6 +109,7 @@ static qn_status add(qn_decoder *d, const char *what, const json_t *value, int d
     }
     if (strcmp(type, "ByteLevel") == 0) {
         QN_TRY(new_stage(d, what, BYTE_LEVEL, &s));
+        s->whole = s->after_fuse; /* one character outside the alphabet makes all of a token plain text */
         return new_stage(d, what, LOSSY, &s);
     }
     if (strcmp(type, "ByteFallback") == 0) {
@@ -357,26 +358,24 @@ static qn_status feed_replace(qn_decoder_state *s, int i, const char *text, size
     const stage *g = &s->d->stages[i];
     qn_buf *out = &s->stages[i].held;
     qn_buf_reset(out);
-    for (size_t done = 0, from = 0; done < n || from < n;) {
+    qn_regex_walk w = {0};
+    size_t done = 0;
+    for (;;) {
         size_t start = n, end = n;
         int found = 1;
         if (g->from) {
-            start = qn_find_bytes(text, n, from, g->from, g->n_from);
+            start = qn_find_bytes(text, n, done, g->from, g->n_from);
             found = start < n;
-            end = found ? start + g->n_from : n;
+            end = start + g->n_from;
         } else {
-            QN_TRY(qn_regex_find(g->regex, s->match, text, n, from, &found, &start, &end));
-            if (!found) start = end = n;
+            QN_TRY(qn_regex_next(g->regex, s->match, text, n, &w, &found, &start, &end));
         }
-        qn_buf_append(out, text + done, start - done);
         if (!found) break;
+        qn_buf_append(out, text + done, start - done);
         qn_buf_append(out, g->to, g->n_to);
-        done = from = end;
-        if (start == end) {
-            from++;
-            while (from < n && ((uint8_t)text[from] & 0xc0) == 0x80) from++;
-        }
+        done = end;
     }
+    qn_buf_append(out, text + done, n - done);
     if (out->status != QN_OK) return out->status;
     return feed(s, i + 1, out->data, out->length, begins);
 }

@@ -260,18 +260,15 @@ static qn_status replace(const step *s, qn_regex_match *m, const qn_buf *in, qn_
             done = at + s->n_literal;
         }
     }
-    for (size_t from = 0; from <= in->length;) {
+    qn_regex_walk w = {0};
+    for (;;) {
         int found;
         size_t start, end;
-        QN_TRY(qn_regex_find(s->regex, m, in->data, in->length, from, &found, &start, &end));
+        QN_TRY(qn_regex_next(s->regex, m, in->data, in->length, &w, &found, &start, &end));
         if (!found) break;
         qn_buf_append(out, in->data + done, start - done);
         qn_buf_append(out, s->text, s->n);
-        done = from = end;
-        if (start == end) { /* an empty match: the next one begins a character later */
-            from++;
-            while (from < in->length && ((uint8_t)in->data[from] & 0xc0) == 0x80) from++;
-        }
+        done = end;
         if (out->status != QN_OK) return out->status;
     }
     qn_buf_append(out, in->data + done, in->length - done);

@@ -216,7 +216,8 @@ static qn_status add(qn_pretokenizer *p, const char *what, const json_t *value, 
         return QN_OK;
     }
     if (strcmp(type, "Whitespace") == 0) {
-        static const char pattern[] = "\\w+|[^\\w\\s]+";
+        /* \w+|[^\w\s]+ of another library, whose words also hold the zero-width joiners. */
+        static const char pattern[] = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+";
         s->behavior = REMOVED;
         s->invert = 1;
         return qn_regex_new(pattern, strlen(pattern), &s->regex);
@@ -363,27 +364,24 @@ static qn_status split(const step *s, int fast, qn_regex_match *m, const char *t
         return QN_OK;
     }
     assembler a = {.out = out, .base = base, .behavior = s->behavior, .invert = s->invert};
-    size_t done = 0, start = n, end = n;
-    for (size_t from = 0; from <= n;) {
+    qn_regex_walk w = {0};
+    size_t done = 0;
+    for (;;) {
         int found = 0;
+        size_t start = n, end = n;
         if (s->class) {
-            found = find_class(s->class, text, n, from, &start, &end);
+            found = find_class(s->class, text, n, done, &start, &end);
         } else if (s->regex) {
-            QN_TRY(qn_regex_find(s->regex, m, text, n, from, &found, &start, &end));
+            QN_TRY(qn_regex_next(s->regex, m, text, n, &w, &found, &start, &end));
         } else {
-            start = qn_find_bytes(text, n, from, s->literal, s->n_literal);
+            start = qn_find_bytes(text, n, done, s->literal, s->n_literal);
             end = start + s->n_literal;
             found = start < n;
         }
         if (!found) break;
-        if (start == end && start == done && done > 0) { /* an empty match right behind a match is none */
-            from = start < n ? start + char_length(text, n, start) : n + 1;
-            continue;
-        }
         if (done < start) QN_TRY(run(&a, done, start, 0));
         QN_TRY(run(&a, start, end, 1));
         done = end;
-        from = start == end ? (end < n ? end + char_length(text, n, end) : n + 1) : end;
     }
     if (done < n) QN_TRY(run(&a, done, n, 0));
     return flush(&a);

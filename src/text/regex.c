@@ -2,6 +2,7 @@
 #include "text/regex.h"
 
 #include <pcre2.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -14,6 +15,9 @@ enum {
     JIT_STACK_MAX = 4 << 20,
     CLASS_DEPTH_MAX = 16,
 };
+
+/* The word characters of Oniguruma; PCRE2 leaves marks out. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 struct qn_regex {
     pcre2_code *code;
@@ -36,7 +40,8 @@ typedef struct {
 
 static qn_status class_set(translation *t, int depth);
 
-/* One escape, on its backslash: copied, with \s, \w and \h spelt as the properties they are in Oniguruma. */
+/* One escape, on its backslash: copied, with \s, \w, \b and \h spelt as the properties they are in Oniguruma.
+ */
 static void escape(translation *t, int in_class)
 {
     char c = t->at + 1 < t->n ? t->s[t->at + 1] : 0;
@@ -46,9 +51,13 @@ static void escape(translation *t, int in_class)
     } else if (c == 'h' || c == 'H') {
         qn_buf_puts(&t->out, c == 'h' ? "\\p{ASCII_Hex_Digit}" : "\\P{ASCII_Hex_Digit}");
         t->at += 2;
+    } else if ((c == 'b' || c == 'B') && !in_class) {
+        qn_buf_puts(&t->out, c == 'b' ? "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
+                                      : "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))");
+        t->at += 2;
     } else if (c == 'w' || (c == 'W' && !in_class)) {
         if (!in_class) qn_buf_puts(&t->out, c == 'w' ? "[" : "[^");
-        qn_buf_puts(&t->out, "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}");
+        qn_buf_puts(&t->out, WORD);
         if (!in_class) qn_buf_putc(&t->out, ']');
         t->at += 2;
     } else {
@@ -261,8 +270,8 @@ void qn_regex_match_free(qn_regex_match *m)
     qn_free(m);
 }
 
-qn_status qn_regex_find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, size_t from,
-                        int *found, size_t *start, size_t *end)
+static qn_status find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, size_t from,
+                      int *found, size_t *start, size_t *end)
 {
     int rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
@@ -286,5 +295,25 @@ qn_status qn_regex_find(const qn_regex *r, qn_regex_match *m, const char *text, 
     *found = 1;
     *start = at[0];
     *end = at[1];
+    return QN_OK;
+}
+
+qn_status qn_regex_next(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, qn_regex_walk *w,
+                        int *found, size_t *start, size_t *end)
+{
+    while (w->from <= n) {
+        QN_TRY(find(r, m, text, n, w->from, found, start, end));
+        if (!*found) return QN_OK;
+        int repeats = *start == *end && w->matched && w->last_end == *end;
+        w->from = *end;
+        if (*start == *end) { /* the next one begins a character later */
+            w->from++;
+            while (w->from < n && ((uint8_t)text[w->from] & 0xc0) == 0x80) w->from++;
+        }
+        w->matched = 1;
+        w->last_end = *end;
+        if (!repeats) return QN_OK;
+    }
+    *found = 0;
     return QN_OK;
 }

@@ -21,9 +21,16 @@ const char *qn_regex_pattern(const qn_regex *r, size_t *n);
 
 qn_regex_match *qn_regex_match_new(void);
 void qn_regex_match_free(qn_regex_match *m);
-/* The first match in text[from..n), which is valid UTF-8, at or after from; look-behind sees text from 0.
- * *found says whether there is one. QN_E_UNSUPPORTED: the expression needs more steps than allowed. */
-qn_status qn_regex_find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, size_t from,
+/* A walk over the matches in a text, left to right, without overlaps; an empty match right behind another
+ * match is none. Zero it at the start of a text. */
+typedef struct {
+    size_t from;     /* where to look next */
+    int matched;     /* there was a match, */
+    size_t last_end; /* which ended here */
+} qn_regex_walk;
+/* The next match in text[0..n), which is valid UTF-8. *found says whether there is one. QN_E_UNSUPPORTED: the
+ * expression needs more steps than allowed. */
+qn_status qn_regex_next(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, qn_regex_walk *w,
                         int *found, size_t *start, size_t *end);
 
 #endif

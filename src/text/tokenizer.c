@@ -40,6 +40,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
     qn_added_free(&t->added);
     qn_added_free(&t->added_normalized);
     qn_added_free(&t->added_mixed);
+    qn_added_free(&t->respelt);
     qn_free(t->prefix.data);
     qn_free(t->suffix.data);
     qn_free(t->eos_ids.data);
@@ -74,6 +75,10 @@ qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, i
         normal.text = text.data;
         normal.n = (uint32_t)text.length;
         status = qn_added_add(&t->added_normalized, &normal);
+        if (status == QN_OK && (text.length != token->n || memcmp(text.data, token->text, token->n) != 0)) {
+            status = qn_added_add(&t->respelt, &normal);
+            if (status == QN_OK && text.length) t->vocab.flags[token->id] |= QN_TOKEN_RESPELT;
+        }
     }
     qn_regex_match_free(m);
     qn_buf_free(&text);
@@ -329,13 +334,26 @@ void qn_token_stream_free(qn_token_stream *s)
     qn_free(s);
 }
 
+/* What the decoder sees of a token; NULL: nothing. */
+static const char *decoder_text(const qn_tokenizer *t, int32_t id, size_t *n, int *added)
+{
+    uint8_t flags = qn_vocab_flags(&t->vocab, id);
+    *added = (flags & QN_TOKEN_ADDED) != 0;
+    for (size_t i = 0; (flags & QN_TOKEN_RESPELT) && i < t->respelt.n; i++) {
+        if (t->respelt.tokens[i].id != id) continue;
+        *n = t->respelt.tokens[i].n;
+        return t->respelt.tokens[i].text;
+    }
+    return qn_vocab_text(&t->vocab, id, n);
+}
+
 qn_status qn_token_stream_push(qn_token_stream *s, int32_t id, qn_buf *out)
 {
-    size_t n;
-    const char *text = qn_vocab_text(&s->t->vocab, id, &n);
-    uint8_t flags = qn_vocab_flags(&s->t->vocab, id);
-    if (!text || ((flags & QN_TOKEN_SPECIAL) && (s->flags & QN_DECODE_SKIP_SPECIAL))) return QN_OK;
-    return qn_decoder_feed(s->state, text, n, (flags & QN_TOKEN_ADDED) != 0, out);
+    size_t n = 0;
+    int added;
+    const char *text = decoder_text(s->t, id, &n, &added);
+    if (!text || ((s->flags & QN_DECODE_SKIP_SPECIAL) && qn_tokenizer_is_special(s->t, id))) return QN_OK;
+    return qn_decoder_feed(s->state, text, n, added, out);
 }
 
 qn_status qn_token_stream_finish(qn_token_stream *s, qn_buf *out)
@@ -357,13 +375,13 @@ qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t 
 
 qn_status qn_tokenizer_piece(const qn_tokenizer *t, int32_t id, qn_buf *out)
 {
-    size_t n;
-    const char *text = qn_vocab_text(&t->vocab, id, &n);
+    size_t n = 0;
+    int added;
+    const char *text = decoder_text(t, id, &n, &added);
     qn_decoder_state *state;
     if (!text) return QN_OK;
     QN_TRY(qn_decoder_state_new(t->decoder, 1, 1, &state));
-    qn_status status =
-        qn_decoder_feed(state, text, n, (qn_vocab_flags(&t->vocab, id) & QN_TOKEN_ADDED) != 0, out);
+    qn_status status = qn_decoder_feed(state, text, n, added, out);
     if (status == QN_OK) status = qn_decoder_finish(state, out);
     qn_decoder_state_free(state);
     return status;

@@ -22,6 +22,7 @@ struct qn_tokenizer {
     qn_added added_mixed; /* added, and normalized special tokens as spelt: for text that is trusted in parts
                              only */
     int has_mixed;
+    qn_added respelt;          /* normalized forms that differ from the text, by id, not sorted (few) */
     qn_id_list prefix, suffix; /* the post-processor: what goes around a whole text */
     int32_t bos_id, eos_id, unk_id, pad_id;
     qn_id_list eos_ids, turn_end_ids;

@@ -9,10 +9,11 @@
 #include "base/status.h"
 
 enum {
-    QN_TOKEN_SPECIAL = 1, /* tokenizer.json's special: true; GGUF's control and unknown types */
-    QN_TOKEN_ADDED = 2,   /* matched in the text before the model sees it */
-    QN_TOKEN_HIDDEN = 4,  /* the model must never produce it from text */
-    QN_TOKEN_BYTE = 8,    /* stands for one byte, <0xNN> */
+    QN_TOKEN_SPECIAL = 1,  /* tokenizer.json's special: true; GGUF's control and unknown types */
+    QN_TOKEN_ADDED = 2,    /* matched in the text before the model sees it */
+    QN_TOKEN_HIDDEN = 4,   /* the model must never produce it from text */
+    QN_TOKEN_BYTE = 8,     /* stands for one byte, <0xNN> */
+    QN_TOKEN_RESPELT = 16, /* decodes to the normalized form of its text, which the tokenizer keeps */
 };
 
 typedef struct {
