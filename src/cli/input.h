@@ -14,7 +14,8 @@ qn_status qn_input_read(const char *path, qn_buf *out);
 /* Reads and parses JSON. *out: json_decref. */
 qn_status qn_input_json(const char *path, json_t **out);
 
-/* Rows of token ids out of {"ids":[[...],...]} or {"ids":[...]} (one row). Rows may be empty. Owned: qn_id_rows_free. */
+/* Rows of token ids out of {"ids":[[...],...]} or {"ids":[...]} (one row). Rows may be empty. Owned:
+ * qn_id_rows_free. */
 typedef struct {
     qn_ids *rows;
     int64_t n_rows;

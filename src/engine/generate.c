@@ -62,9 +62,21 @@ static qn_status check_prompt(const qn_run *r, int64_t i_row, const qn_ids *prom
     return QN_OK;
 }
 
+/* Tokens that a row may have, prompt included. */
+static int64_t room_of(const qn_run *r)
+{
+    return r->rotate ? INT32_MAX : qn_engine_get_info(r->model.engine)->context_size;
+}
+
+static void end_row(qn_run *r, row *w, qn_end why)
+{
+    w->state = ROW_ENDING;
+    w->end = why;
+}
+
 static qn_status copy_rows(qn_run *r, const qn_ids *rows, int64_t n_rows)
 {
-    int64_t total = 0, at = 0;
+    int64_t total = 0, at = 0, room = room_of(r);
     for (int64_t i = 0; i < n_rows; i++) {
         QN_TRY(check_prompt(r, i, &rows[i]));
         total += rows[i].n_ids;
@@ -77,6 +89,7 @@ static qn_status copy_rows(qn_run *r, const qn_ids *rows, int64_t n_rows)
         memcpy(r->prompts + at, rows[i].ids, (size_t)rows[i].n_ids * sizeof *r->prompts);
         r->rows[i].prompt = r->prompts + at;
         r->rows[i].n_prompt = rows[i].n_ids;
+        if (rows[i].n_ids >= room) end_row(r, &r->rows[i], QN_END_LENGTH); /* nothing fits behind it */
         at += rows[i].n_ids;
     }
     return QN_OK;
@@ -134,12 +147,6 @@ qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_r
 }
 
 /* ---- ends ---- */
-
-static void end_row(qn_run *r, row *w, qn_end why)
-{
-    w->state = ROW_ENDING;
-    w->end = why;
-}
 
 /* The row fails with this thread's message. */
 static void fail_row(qn_run *r, row *w, qn_status status)
@@ -326,10 +333,9 @@ static int give_token(qn_run *r, row *w, qn_token *out)
     w->n_generated++;
     r->n_generated++;
     int64_t length = w->n_prompt + w->n_generated;
-    int64_t most = r->rotate ? INT32_MAX : qn_engine_get_info(r->model.engine)->context_size;
     if (w->stop.hit)
         end_row(r, w, QN_END_STOP_STRING);
-    else if ((r->max_tokens && w->n_generated >= r->max_tokens) || length >= most)
+    else if ((r->max_tokens && w->n_generated >= r->max_tokens) || length >= room_of(r))
         end_row(r, w, QN_END_LENGTH);
     else
         w->state = ROW_FEEDING;

@@ -24,30 +24,29 @@ static qn_array *load_vector(qn_scope *s, const qn_tensor_view *v)
     return a;
 }
 
-static qn_array *load_matrix(qn_parameters *p, const qn_tensor_view *v)
+static qn_status load_matrix(qn_parameters *p, const qn_tensor_view *v, qn_array **out)
 {
     qn_device *d = qn_scope_device(p->scope);
     int64_t n_in = v->shape[v->n_dims - 1];
     qn_buffer *b = NULL;
     int packed = 0;
-    if (d->ops->import_weight(d, v->dtype, v->n_elements / n_in, n_in, v->data, &b, &packed) != QN_OK)
-        return NULL;
+    QN_TRY(d->ops->import_weight(d, v->dtype, v->n_elements / n_in, n_in, v->data, &b, &packed));
     if (packed) qn_view_drop(v, 0, v->size_bytes);
-    qn_array *a = qn_from_buffer(p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), b);
+    *out = qn_from_buffer(p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), b);
     qn_buffer_release(b);
-    return a;
+    return *out ? QN_OK : qn_scope_status(p->scope);
 }
 
 static qn_status load(qn_parameters *p, const qn_tensor_view *v, qn_array **out)
 {
     if (!v) return QN_OK;
     QN_TRY(qn_view_check(v));
-    *out = v->n_dims == 1 ? load_vector(p->scope, v) : load_matrix(p, v);
-    if (!*out) {
-        /* the scope may hold an older status; the thread's message is the cause */
-        qn_status status = qn_scope_status(p->scope);
-        return qn_fail_prefix(status != QN_OK ? status : QN_E_NOMEM, "%s: tensor %s", v->file, v->name);
-    }
+    qn_status status = QN_OK;
+    if (v->n_dims > 1)
+        status = load_matrix(p, v, out);
+    else if (!(*out = load_vector(p->scope, v)))
+        status = qn_scope_status(p->scope) != QN_OK ? qn_scope_status(p->scope) : QN_E_NOMEM;
+    if (status != QN_OK) return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
     p->count += v->n_elements;
     p->elements[v->dtype] += v->n_elements;
     return QN_OK;

@@ -1,0 +1,421 @@
+/* The native backend through the public API, on a tiny model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tests/fixtures.h"
+
+enum { TOKENS_MAX = 2048, ROWS_MAX = 8 };
+
+/* What a generation gave, per row. */
+typedef struct {
+    int32_t ids[TOKENS_MAX];
+    int64_t n;
+    qn_buf text;
+    qn_end end;
+    qn_status status;
+} result;
+
+static const int32_t prompt_ids[] = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26};
+
+static qn_model *open_model(const qn_model_options *options)
+{
+    qn_model *model = NULL;
+    qn_status status = qn_model_open(qn_test_need_fixture("models/llama"), options, &model);
+    if (status != QN_OK) fail_msg("%s", qn_last_error());
+    return model;
+}
+
+static void collect(qn_generation *g, int64_t n_rows, result *out)
+{
+    memset(out, 0, (size_t)n_rows * sizeof *out);
+    for (int64_t n_open = n_rows; n_open > 0;) {
+        qn_token t;
+        qn_status status = qn_generation_next(g, &t);
+        assert_true(t.row >= 0 && t.row < n_rows);
+        result *r = &out[t.row];
+        assert_int_equal(r->end, QN_END_NONE);
+        r->status = status;
+        qn_buf_append(&r->text, t.text, t.text_bytes);
+        assert_int_equal(t.text[t.text_bytes], 0);
+        if (t.id >= 0) r->ids[r->n++] = t.id;
+        r->end = t.end;
+        n_open -= t.end != QN_END_NONE;
+    }
+}
+
+static void run(qn_model *model, const qn_prompt *prompt, const qn_generate_options *o, result *out)
+{
+    qn_generation *g = NULL;
+    if (qn_generation_open(model, prompt, o, &g) != QN_OK) fail_msg("%s", qn_last_error());
+    collect(g, prompt->rows ? prompt->n_rows : 1, out);
+    qn_generation_close(g);
+}
+
+static void end_results(result *r, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) qn_buf_free(&r[i].text);
+}
+
+/* The first n ids, as one row. */
+#define ROW(n)        \
+    &(qn_ids)         \
+    {                 \
+        prompt_ids, n \
+    }
+
+static void test_text_is_the_ids_text(void **state)
+{
+    static result r;
+    qn_model *model = open_model(NULL);
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        qn_generate_options o = {
+            .max_tokens = 100, .temperature = seed > 1 ? 1.2f : 0, .seed = seed, .ignore_eos = 1};
+        run(model, &(qn_prompt){.text = "The mill", .special = 1}, &o, &r);
+        char *text;
+        size_t n;
+        assert_int_equal(r.end, QN_END_LENGTH);
+        assert_int_equal(r.n, 100);
+        assert_int_equal(qn_model_decode(model, r.ids, r.n, NULL, &text, &n), QN_OK);
+        assert_int_equal(n, r.text.length);
+        assert_memory_equal(text, r.text.data, n);
+        qn_buffer_free(text);
+        end_results(&r, 1);
+    }
+    qn_model_close(&model);
+}
+
+static void test_rows_do_not_depend_on_company(void **state)
+{
+    static result together[ROWS_MAX], alone;
+    qn_ids rows[ROWS_MAX];
+    for (int i = 0; i < ROWS_MAX; i++) rows[i] = (qn_ids){prompt_ids + i, 12 - i};
+    for (int32_t slots = 1; slots <= 8; slots += slots == 1 ? 2 : 5) { /* 1, 3, 8 */
+        qn_model *model =
+            open_model(&(qn_model_options){.parallel_slots = slots, .prefill_chunk = slots == 3 ? 5 : 0});
+        for (int sampled = 0; sampled < 2; sampled++) {
+            qn_generate_options o = {.max_tokens = 30,
+                                     .temperature = sampled ? 0.9f : 0,
+                                     .top_p = 0.9f,
+                                     .repeat_penalty = 1.1f,
+                                     .seed = 7};
+            run(model, &(qn_prompt){.rows = rows, .n_rows = ROWS_MAX}, &o, together);
+            for (int i = 0; i < ROWS_MAX; i++) {
+                run(model, &(qn_prompt){.rows = &rows[i], .n_rows = 1}, &o, &alone);
+                assert_int_equal(alone.n, together[i].n);
+                assert_memory_equal(alone.ids, together[i].ids, (size_t)alone.n * sizeof(int32_t));
+                assert_int_equal(alone.end, together[i].end);
+                end_results(&alone, 1);
+            }
+            end_results(together, ROWS_MAX);
+        }
+        qn_model_close(&model);
+    }
+}
+
+static void test_ends(void **state)
+{
+    static result whole, r;
+    qn_model *model = open_model(NULL);
+    const qn_prompt prompt = {.rows = ROW(12), .n_rows = 1};
+    run(model, &prompt, &(qn_generate_options){.max_tokens = 40, .ignore_eos = 1}, &whole);
+
+    run(model, &prompt,
+        &(qn_generate_options){.max_tokens = 40, .ignore_eos = 1, .stop_ids = &whole.ids[5], .n_stop_ids = 1},
+        &r);
+    assert_int_equal(r.end, QN_END_STOP);
+    assert_true(r.n <= 5);
+    assert_memory_equal(r.ids, whole.ids, (size_t)r.n * sizeof(int32_t));
+    end_results(&r, 1);
+
+    /* Stop strings cut out of the text at several places, of several lengths. */
+    for (size_t at = 1; at + 8 < whole.text.length; at += 5) {
+        char cut[8] = {0};
+        while ((whole.text.data[at] & 0xc0) == 0x80) at++;
+        size_t n = 1;
+        while (n < 7 && (n < 3 || (whole.text.data[at + n] & 0xc0) == 0x80)) n++;
+        while (n > 1 && (whole.text.data[at + n] & 0xc0) == 0x80) n--;
+        memcpy(cut, whole.text.data + at, n);
+        const char *stop = cut;
+        if (strlen(cut) != n) continue;
+        run(model, &prompt,
+            &(qn_generate_options){
+                .max_tokens = 40, .ignore_eos = 1, .stop_strings = &stop, .n_stop_strings = 1},
+            &r);
+        assert_int_equal(r.end, QN_END_STOP_STRING);
+        const char *first = strstr(whole.text.data, cut);
+        assert_int_equal(r.text.length, first - whole.text.data);
+        if (r.text.length) assert_memory_equal(r.text.data, whole.text.data, r.text.length);
+        end_results(&r, 1);
+    }
+    end_results(&whole, 1);
+    qn_model_close(&model);
+}
+
+static void test_context(void **state)
+{
+    static result r;
+    qn_model *model = open_model(&(qn_model_options){.context_size = 40});
+    qn_generation *g = NULL;
+    int32_t ids[41] = {1};
+    qn_generate_options o = {.ignore_eos = 1};
+    run(model, &(qn_prompt){.rows = ROW(12), .n_rows = 1}, &o, &r);
+    assert_int_equal(r.end, QN_END_LENGTH);
+    assert_int_equal(r.n, 28);
+    end_results(&r, 1);
+    o = (qn_generate_options){.ignore_eos = 1, .rotate = 1, .max_tokens = 500};
+    run(model, &(qn_prompt){.rows = ROW(12), .n_rows = 1}, &o, &r);
+    assert_int_equal(r.end, QN_END_LENGTH);
+    assert_int_equal(r.n, 500);
+    end_results(&r, 1);
+    run(model, &(qn_prompt){.rows = &(qn_ids){ids, 40}, .n_rows = 1}, NULL, &r);
+    assert_int_equal(r.n, 0);
+    assert_int_equal(r.end, QN_END_LENGTH);
+    end_results(&r, 1);
+    assert_int_equal(
+        qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, 41}, .n_rows = 1}, NULL, &g), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "the prompt has 41 tokens, the context holds 40");
+    ids[3] = 640;
+    assert_int_equal(
+        qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, 4}, .n_rows = 1}, NULL, &g), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "token id 640 at position 3 is outside the vocabulary of 640");
+    qn_model_close(&model);
+}
+
+static void *cancel_soon(void *generation)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    qn_generation_cancel(generation);
+    return NULL;
+}
+
+static void test_cancel_and_deadline(void **state)
+{
+    static result r;
+    qn_model *model = open_model(NULL);
+    qn_generation *g = NULL;
+    pthread_t thread;
+    qn_generate_options o = {.ignore_eos = 1, .rotate = 1};
+    assert_int_equal(qn_generation_open(model, &(qn_prompt){.rows = ROW(3), .n_rows = 1}, &o, &g), QN_OK);
+    pthread_create(&thread, NULL, cancel_soon, g);
+    qn_token t;
+    do assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    while (t.end == QN_END_NONE);
+    assert_int_equal(t.end, QN_END_CANCELLED);
+    pthread_join(thread, NULL);
+    qn_generation_close(g);
+
+    o.deadline_ms = 30;
+    int64_t start = qn_clock_ns();
+    assert_int_equal(qn_generation_open(model, &(qn_prompt){.rows = ROW(3), .n_rows = 1}, &o, &g), QN_OK);
+    do assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    while (t.end == QN_END_NONE);
+    assert_int_equal(t.end, QN_END_DEADLINE);
+    assert_true(qn_clock_ns() - start >= 30000000);
+    qn_generation_close(g);
+    run(model, &(qn_prompt){.rows = ROW(3), .n_rows = 1}, &(qn_generate_options){.max_tokens = 3}, &r);
+    end_results(&r, 1);
+    qn_model_close(&model);
+}
+
+typedef struct {
+    qn_model *model;
+    result r;
+} job;
+
+static void *run_job(void *user)
+{
+    job *j = user;
+    qn_generation *g = NULL;
+    qn_generate_options o = {.max_tokens = 50, .ignore_eos = 1};
+    if (qn_generation_open(j->model, &(qn_prompt){.rows = ROW(5), .n_rows = 1}, &o, &g) == QN_OK) {
+        collect(g, 1, &j->r);
+        qn_generation_close(g);
+    }
+    return NULL;
+}
+
+static void test_calls_wait_for_their_turn(void **state)
+{
+    enum { N = 5 };
+    static job jobs[N];
+    for (int32_t slots = 1; slots <= 2; slots++) {
+        qn_model *model = open_model(&(qn_model_options){.parallel_slots = slots});
+        pthread_t threads[N];
+        for (int i = 0; i < N; i++) {
+            jobs[i].model = model;
+            pthread_create(&threads[i], NULL, run_job, &jobs[i]);
+        }
+        for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(jobs[i].r.n, 50);
+            assert_memory_equal(jobs[i].r.ids, jobs[0].r.ids, 50 * sizeof(int32_t));
+            end_results(&jobs[i].r, 1);
+        }
+        qn_model_close(&model);
+    }
+}
+
+static void test_one_thread_cannot_wait_for_itself(void **state)
+{
+    qn_model *model = open_model(NULL);
+    qn_generation *first = NULL, *second = NULL;
+    qn_token t;
+    const qn_prompt prompt = {.rows = ROW(5), .n_rows = 1};
+    assert_int_equal(qn_generation_open(model, &prompt, NULL, &first), QN_OK);
+    assert_int_equal(qn_generation_open(model, &prompt, NULL, &second), QN_OK);
+    assert_int_equal(qn_generation_next(first, &t), QN_OK);
+    assert_int_equal(qn_generation_next(second, &t), QN_E_FULL);
+    assert_int_equal(t.end, QN_END_ERROR);
+    qn_generation_close(second);
+    assert_int_equal(qn_generation_next(first, &t), QN_OK);
+    qn_generation_close(first);
+    assert_int_equal(qn_generation_open(model, &prompt, NULL, &second), QN_OK);
+    assert_int_equal(qn_generation_next(second, &t), QN_OK);
+    qn_model_close(&model);
+    assert_int_equal(qn_generation_next(second, &t), QN_E_CLOSED);
+    qn_generation_close(second);
+}
+
+typedef struct {
+    float *logits; /* [rows][12][640] */
+    int64_t n;
+} logits_log;
+
+static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    logits_log *l = user;
+    memcpy(l->logits + (row * 12 + position) * 640, logits, (size_t)n * 640 * sizeof *logits);
+    l->n += n;
+    return QN_OK;
+}
+
+static qn_status refuse_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    return qn_fail(QN_E_IO, "enough");
+}
+
+static void test_logits(void **state)
+{
+    static float wide[3 * 12 * 640], narrow[3 * 12 * 640];
+    const qn_ids rows[3] = {{prompt_ids, 12}, {prompt_ids + 2, 7}, {prompt_ids + 5, 1}};
+    logits_log a = {wide, 0}, b = {narrow, 0};
+    qn_model *model = open_model(&(qn_model_options){.parallel_slots = 3});
+    assert_int_equal(qn_model_logits(model, rows, 3, NULL, take_logits, &a), QN_OK);
+    assert_int_equal(a.n, 20);
+    qn_model_close(&model);
+    model = open_model(&(qn_model_options){.prefill_chunk = 5});
+    assert_int_equal(qn_model_logits(model, rows, 3, NULL, take_logits, &b), QN_OK);
+    assert_memory_equal(wide, narrow, sizeof wide);
+    b.n = 0;
+    assert_int_equal(qn_model_logits(model, rows, 3, &(qn_logits_options){.last_only = 1}, take_logits, &b),
+                     QN_OK);
+    assert_int_equal(b.n, 3);
+    assert_memory_equal(wide, narrow, sizeof wide);
+    assert_int_equal(qn_model_logits(model, rows, 3, NULL, refuse_logits, NULL), QN_E_IO);
+    assert_string_equal(qn_last_error(), "enough");
+    assert_int_equal(qn_model_logits(model, rows, 0, NULL, take_logits, &b), QN_E_ARG);
+    qn_model_close(&model);
+}
+
+static void test_figures(void **state)
+{
+    static result r;
+    qn_model *model = open_model(NULL);
+    qn_model_info info;
+    qn_metrics metrics;
+    qn_memory memory;
+    size_t old = 1;
+    assert_int_equal(qn_model_get_info(model, &info), QN_OK);
+    assert_string_equal(info.architecture, "llama");
+    assert_string_equal(info.backend, "native");
+    assert_string_equal(info.notes, "");
+    assert_int_equal(info.vocab_size, 640);
+    assert_int_equal(info.quant_bits, 16);
+    run(model, &(qn_prompt){.rows = ROW(12), .n_rows = 1},
+        &(qn_generate_options){.max_tokens = 5, .ignore_eos = 1}, &r);
+    end_results(&r, 1);
+    assert_int_equal(qn_model_get_metrics(model, &metrics), QN_OK);
+    assert_true(metrics.prefill_tokens_per_sec > 0 && metrics.decode_tokens_per_sec > 0 &&
+                metrics.load_total_ms > 0);
+    assert_int_equal(qn_model_get_memory(model, &memory), QN_OK);
+    assert_true(memory.active_memory_bytes > 0 && memory.peak_memory_bytes >= memory.active_memory_bytes);
+    assert_int_equal(memory.active_memory_bytes, memory.weights_bytes + memory.kv_bytes +
+                                                     memory.scratch_bytes + memory.cache_memory_bytes +
+                                                     memory.other_bytes);
+    assert_int_equal(qn_model_set_memory_limit(model, 1 << 30, &old), QN_OK);
+    assert_int_equal(old, 0);
+    assert_int_equal(qn_model_set_memory_limit(model, 0, &old), QN_OK);
+    assert_int_equal(old, 1 << 30);
+    qn_model_close(&model);
+    assert_int_equal(qn_model_open(qn_test_need_fixture("models/llama"),
+                                   &(qn_model_options){.memory_limit_bytes = 1000}, &model),
+                     QN_E_FULL);
+    assert_int_equal(
+        qn_model_open(qn_test_need_fixture("models/llama"), &(qn_model_options){.adapter_path = "x"}, &model),
+        QN_E_UNSUPPORTED);
+    assert_null(model);
+}
+
+static qn_status open_and_generate(const char *path)
+{
+    qn_model *model = NULL;
+    qn_generation *g = NULL;
+    qn_token t = {0};
+    const char *stop = "never";
+    qn_generate_options o = {.max_tokens = 3,
+                             .temperature = 1,
+                             .seed = 3,
+                             .repeat_penalty = 1.1f,
+                             .stop_strings = &stop,
+                             .n_stop_strings = 1};
+    qn_status status = qn_model_open(path, NULL, &model);
+    if (status == QN_OK) status = qn_generate(model, "The mill", &o, &g);
+    while (status == QN_OK && t.end == QN_END_NONE) status = qn_generation_next(g, &t);
+    qn_generation_close(g);
+    qn_model_close(&model);
+    return status;
+}
+
+static void test_allocation_failures(void **state)
+{
+    const char *path = qn_test_need_fixture("models/llama");
+    int64_t before = qn_mem_live_blocks();
+    for (int64_t n = 1;; n += n < 300 ? 1 : 41) {
+        qn_mem_fail_nth(n);
+        qn_status status = open_and_generate(path);
+        qn_mem_fail_nth(0);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        if (status == QN_OK) break;
+        if (status != QN_E_NOMEM)
+            fail_msg("allocation %d: %s: %s", (int)n, qn_status_name(status), qn_last_error());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_the_ids_text),
+        cmocka_unit_test(test_rows_do_not_depend_on_company),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_cancel_and_deadline),
+        cmocka_unit_test(test_calls_wait_for_their_turn),
+        cmocka_unit_test(test_one_thread_cannot_wait_for_itself),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
