@@ -543,14 +543,15 @@ INLINE void float_rows(float_kind kind, int panels, int rows, const qn_matmul_ar
 
 INLINE void floats(float_kind kind, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
-    enum { TILE = 6 };
+    enum { TILE_F32 = 6, TILE_BF16 = 4 }; /* bf16 activations want more registers */
+    int tile_rows = kind == W_BF16_DOT ? TILE_BF16 : TILE_F32;
     size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
-    int64_t full =
-        a->n_rows / TILE * TILE; /* rows in whole tiles, one panel at a time; the rest two panels at a time */
+    /* Rows in whole tiles go one panel at a time, the rest two panels at a time. */
+    int64_t full = a->n_rows / tile_rows * tile_rows;
     for (int64_t panel = begin; panel < end && full; panel++) {
         int64_t row = 0;
-        float_rows(kind, 1, TILE, a, (const uint8_t *)a->panels + (size_t)panel * panel_bytes, panel_bytes,
-                   panel, &row, full);
+        float_rows(kind, 1, tile_rows, a, (const uint8_t *)a->panels + (size_t)panel * panel_bytes,
+                   panel_bytes, panel, &row, full);
     }
     for (int64_t panel = begin; panel < end && full < a->n_rows; panel += 2) {
         int64_t row = full;
@@ -718,15 +719,16 @@ INLINE void act_block(int planes, const float *x, uint8_t *to)
     memcpy(to + 8, half, 8);
 }
 
-/* Nearest even; NaN stays NaN. 8 values in the low halves of the lanes. */
-INLINE __m256i to_bf16(__m256 x)
+/* Nearest even; NaN stays NaN. */
+INLINE __m128i to_bf16(__m256 x)
 {
     __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);
     __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
     __m256i rounded =
         _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, odd), _mm256_set1_epi32(0x7fff)), 16);
     __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(rounded, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), is_nan);
+    __m256i v = _mm256_blendv_epi8(rounded, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), is_nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
 static void act_pack(qn_act act, int64_t n_in, const float *x, void *out)
@@ -740,13 +742,11 @@ static void act_pack(qn_act act, int64_t n_in, const float *x, void *out)
         for (int64_t k = 0; k < n_in; k += QN_BLOCK, to += sizeof(qn_act_i8x2)) act_block(2, x + k, to);
         break;
     case QN_ACT_BF16:
-        for (int64_t k = 0; k < n_in; k += 8) {
-            float part[8] = {0};
-            size_t n = n_in - k < 8 ? (size_t)(n_in - k) : 8;
-            memcpy(part, x + k, n * sizeof *x);
-            __m256i v = to_bf16(_mm256_loadu_ps(part));
-            __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-            memcpy(to + 2 * k, &packed, 2 * (n + n % 2)); /* an odd row ends with a 0 */
+        for (; n_in >= 8; n_in -= 8, x += 8, to += 16)
+            _mm_storeu_si128((void *)to, to_bf16(_mm256_loadu_ps(x)));
+        if (n_in > 0) {
+            __m128i last = to_bf16(load_part(x, n_in));
+            memcpy(to, &last, 2 * (size_t)(n_in + n_in % 2)); /* an odd row ends with a 0 */
         }
         break;
     default:
@@ -770,15 +770,19 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
     } else if (a->dtype == QN_DTYPE_BF16) {
         floats_bf16(a, begin, end);
     } else {
-        /* Exact: one panel at a time as f32. */
-        qn_matmul_args one = *a;
-        one.dtype = QN_DTYPE_F32;
-        one.panels = scratch;
-        for (int64_t p = begin; p < end; p++) {
-            unpack_panel(a->dtype, a->n_in, a->panels, p, scratch);
-            one.out = a->out + p * QN_PANEL;
-            one.n_out = a->n_out - p * QN_PANEL;
-            floats_f32(&one, 0, 1);
+        /* Exact: two panels at a time as f32. */
+        qn_matmul_args part = *a;
+        size_t panel_bytes = qn_pack_panel_bytes(QN_DTYPE_F32, a->n_in);
+        part.dtype = QN_DTYPE_F32;
+        part.panels = scratch;
+        for (int64_t p = begin; p < end; p += 2) {
+            int64_t n = end - p < 2 ? 1 : 2;
+            for (int64_t i = 0; i < n; i++)
+                unpack_panel(a->dtype, a->n_in, a->panels, p + i,
+                             (float *)(void *)((char *)scratch + (size_t)i * panel_bytes));
+            part.out = a->out + p * QN_PANEL;
+            part.n_out = a->n_out - p * QN_PANEL;
+            floats_f32(&part, 0, n);
         }
     }
 }

@@ -481,33 +481,40 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
     }
 }
 
-/* n_panels (1 or 2) panels at w, which are panels panel, panel + 1 of the output. */
-INLINE void float_panels(float_kind kind, int n_panels, const qn_matmul_args *a, const uint8_t *w,
-                         size_t panel_bytes, int64_t panel)
+/* Rows [*row, end_row) as far as whole tiles of `rows` go, times one panel or two, which are panels panel,
+ * panel + 1 of the output. */
+INLINE void float_rows(float_kind kind, int panels, int rows, const qn_matmul_args *a, const uint8_t *w,
+                       size_t panel_bytes, int64_t panel, int64_t *row, int64_t end_row)
 {
-    enum { TILE = 12 };
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
-    const uint8_t *x = a->x;
-    int64_t row = 0;
-    for (; row + TILE <= a->n_rows; row += TILE, x += TILE * row_bytes) {
-        float_tile(kind, 1, TILE, a, w, panel_bytes, x, row_bytes, panel, row);
-        if (n_panels == 2)
-            float_tile(kind, 1, TILE, a, w + panel_bytes, panel_bytes, x, row_bytes, panel + 1, row);
-    }
-    for (; row + 4 <= a->n_rows; row += 4, x += 4 * row_bytes)
-        float_tile(kind, n_panels, 4, a, w, panel_bytes, x, row_bytes, panel, row);
-    for (; row < a->n_rows; row++, x += row_bytes)
-        float_tile(kind, n_panels, 1, a, w, panel_bytes, x, row_bytes, panel, row);
+    for (; *row + rows <= end_row; *row += rows)
+        float_tile(kind, panels, rows, a, w, panel_bytes, (const uint8_t *)a->x + (size_t)*row * row_bytes,
+                   row_bytes, panel, *row);
 }
 
 INLINE void floats(float_kind kind, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
+    enum { TILE = 12 };
     size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
-    const uint8_t *w = (const uint8_t *)a->panels + (size_t)begin * panel_bytes;
-    int64_t panel = begin;
-    for (; panel + 2 <= end; panel += 2, w += 2 * panel_bytes)
-        float_panels(kind, 2, a, w, panel_bytes, panel);
-    if (panel < end) float_panels(kind, 1, a, w, panel_bytes, panel);
+    /* Rows in whole tiles go one panel at a time, the rest two panels at a time. */
+    int64_t full = a->n_rows / TILE * TILE;
+    for (int64_t panel = begin; panel < end && full; panel++) {
+        int64_t row = 0;
+        float_rows(kind, 1, TILE, a, (const uint8_t *)a->panels + (size_t)panel * panel_bytes, panel_bytes,
+                   panel, &row, full);
+    }
+    for (int64_t panel = begin; panel < end && full < a->n_rows; panel += 2) {
+        int64_t row = full;
+        const uint8_t *w = (const uint8_t *)a->panels + (size_t)panel * panel_bytes;
+        if (panel + 1 < end) {
+            float_rows(kind, 2, 4, a, w, panel_bytes, panel, &row, a->n_rows);
+            float_rows(kind, 2, 2, a, w, panel_bytes, panel, &row, a->n_rows);
+            float_rows(kind, 2, 1, a, w, panel_bytes, panel, &row, a->n_rows);
+        } else {
+            float_rows(kind, 1, 4, a, w, panel_bytes, panel, &row, a->n_rows);
+            float_rows(kind, 1, 1, a, w, panel_bytes, panel, &row, a->n_rows);
+        }
+    }
 }
 
 static void floats_f32(const qn_matmul_args *a, int64_t begin, int64_t end)
@@ -688,15 +695,19 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
     } else if (a->dtype == QN_DTYPE_BF16) {
         floats_bf16(a, begin, end);
     } else {
-        /* Exact: block by block as f32, one panel at a time. */
-        qn_matmul_args one = *a;
-        one.dtype = QN_DTYPE_F32;
-        one.panels = scratch;
-        for (int64_t p = begin; p < end; p++) {
-            unpack_panel(a->dtype, a->n_in, a->panels, p, scratch);
-            one.out = a->out + p * QN_PANEL;
-            one.n_out = a->n_out - p * QN_PANEL;
-            floats_f32(&one, 0, 1);
+        /* Exact: two panels at a time as f32. */
+        qn_matmul_args part = *a;
+        size_t panel_bytes = qn_pack_panel_bytes(QN_DTYPE_F32, a->n_in);
+        part.dtype = QN_DTYPE_F32;
+        part.panels = scratch;
+        for (int64_t p = begin; p < end; p += 2) {
+            int64_t n = end - p < 2 ? 1 : 2;
+            for (int64_t i = 0; i < n; i++)
+                unpack_panel(a->dtype, a->n_in, a->panels, p + i,
+                             (float *)(void *)((char *)scratch + (size_t)i * panel_bytes));
+            part.out = a->out + p * QN_PANEL;
+            part.n_out = a->n_out - p * QN_PANEL;
+            floats_f32(&part, 0, n);
         }
     }
 }

@@ -126,7 +126,8 @@ static void store(const qn_matmul_args *a, int64_t row, int64_t panel, const flo
     memcpy(a->out + row * a->out_stride + first, acc, (size_t)n * sizeof *acc);
 }
 
-/* f32 or bf16 activations against the panel as f32 in scratch: one chain over k. */
+/* f32 or bf16 activations against the panel as f32 in scratch: one chain over k. Not fused: the plainest chip
+ * would need a call of the C library for each of them. */
 static void matmul_float(const qn_matmul_args *a, int64_t panel, float *w)
 {
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
@@ -137,34 +138,51 @@ static void matmul_float(const qn_matmul_args *a, int64_t panel, float *w)
         for (int64_t k = 0; k < a->n_in; k++) {
             float xk = a->act == QN_ACT_F32 ? ((const float *)(const void *)x)[k]
                                             : qn_bf16_to_f32(((const uint16_t *)(const void *)x)[k]);
-            for (int lane = 0; lane < QN_PANEL; lane++)
-                acc[lane] = fmaf(xk, w[k * QN_PANEL + lane], acc[lane]);
+            for (int lane = 0; lane < QN_PANEL; lane++) acc[lane] += xk * w[k * QN_PANEL + lane];
         }
         store(a, r, panel, acc);
     }
 }
 
-/* The codes and scales of one block of a panel. */
+/* The weights of one block of a panel: d, m, sub-scales and codes less their zero. */
 typedef struct {
-    qn_lane_scale scale[QN_PANEL];
-    uint8_t q[QN_PANEL][QN_BLOCK];
+    float d[QN_PANEL], m[QN_PANEL];
+    int32_t sub[2][QN_PANEL];
+    int16_t q[QN_PANEL][QN_BLOCK];
 } block_codes;
+
+static void expand_block(qn_dtype dtype, const uint8_t *header, const uint8_t *codes, int i_block,
+                         block_codes *w)
+{
+    int zero = qn_layout_zero(dtype);
+    for (int lane = 0; lane < QN_PANEL; lane++) {
+        uint8_t q[QN_BLOCK];
+        qn_lane_scale s = qn_lane_scales(dtype, header, i_block, lane);
+        w->d[lane] = s.d;
+        w->m[lane] = s.m;
+        for (int h = 0; h < 2; h++) w->sub[h][lane] = s.sub[h];
+        qn_lane_codes(dtype, codes, lane, q);
+        for (int i = 0; i < QN_BLOCK; i++) w->q[lane][i] = (int16_t)(q[i] - zero);
+    }
+}
+
+static int32_t dot_half(const int16_t *x, const int16_t *w)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < QN_BLOCK / 2; i++) sum += (int32_t)x[i] * (int32_t)w[i];
+    return sum;
+}
 
 static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *w)
 {
-    int zero = qn_layout_zero(a->dtype), planes = a->act == QN_ACT_I8 ? 1 : 2;
     qn_scale_kind kind = qn_layout_scale(a->dtype);
     int64_t n_blocks = a->n_in / QN_BLOCK;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)panel * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t b = 0; b < n_blocks;) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
         const uint8_t *codes = p + qn_layout_header_bytes(a->dtype, in_chunk);
-        for (int i = 0; i < in_chunk; i++, b++, codes += qn_layout_code_bytes(a->dtype)) {
-            for (int lane = 0; lane < QN_PANEL; lane++) {
-                w[b].scale[lane] = qn_lane_scales(a->dtype, p, i, lane);
-                qn_lane_codes(a->dtype, codes, lane, w[b].q[lane]);
-            }
-        }
+        for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(a->dtype))
+            expand_block(a->dtype, p, codes, i, &w[b++]);
         p = codes;
     }
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
@@ -172,29 +190,31 @@ static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *
         const uint8_t *x = (const uint8_t *)a->x + (size_t)r * row_bytes;
         float acc[QN_PANEL] = {0};
         for (int64_t b = 0; b < n_blocks; b++) {
-            int32_t v[QN_BLOCK];
+            int16_t v[QN_BLOCK];
             float scale, sum;
-            if (planes == 1) {
+            if (a->act == QN_ACT_I8) {
                 const qn_act_i8 *xb = (const qn_act_i8 *)(const void *)x + b;
                 for (int i = 0; i < QN_BLOCK; i++) v[i] = xb->q[i];
                 scale = xb->scale;
                 sum = xb->sum;
             } else {
                 const qn_act_i8x2 *xb = (const qn_act_i8x2 *)(const void *)x + b;
-                for (int i = 0; i < QN_BLOCK; i++) v[i] = 128 * xb->hi[i] + xb->lo[i];
+                for (int i = 0; i < QN_BLOCK; i++) v[i] = (int16_t)(128 * xb->hi[i] + xb->lo[i]);
                 scale = xb->scale;
                 sum = xb->sum;
             }
             for (int lane = 0; lane < QN_PANEL; lane++) {
-                const qn_lane_scale *s = &w[b].scale[lane];
-                int32_t half[2] = {0, 0};
-                for (int i = 0; i < QN_BLOCK; i++) half[i / 16] += v[i] * (w[b].q[lane][i] - zero);
-                /* |half| <= 16 * 32 * 16256 = 2^23 for Q6_K, so half * sub fits, and so does the sum of two.
-                 */
-                int32_t dot =
-                    kind == QN_SCALE_SUB ? half[0] * s->sub[0] + half[1] * s->sub[1] : half[0] + half[1];
-                acc[lane] = fmaf((float)dot * scale, s->d, acc[lane]);
-                if (kind == QN_SCALE_MIN || kind == QN_SCALE_K) acc[lane] = fmaf(sum, s->m, acc[lane]);
+                int32_t first = dot_half(v, w[b].q[lane]),
+                        second = dot_half(v + QN_BLOCK / 2, w[b].q[lane] + QN_BLOCK / 2);
+                /* For Q6_K each is at most 16 * 32 * 16256 < 2^23, so times sub they fit, and so does their
+                 * sum. */
+                if (kind == QN_SCALE_SUB) {
+                    first *= w[b].sub[0][lane];
+                    second *= w[b].sub[1][lane];
+                }
+                acc[lane] = fmaf((float)(first + second) * scale, w[b].d[lane], acc[lane]);
+                if (kind == QN_SCALE_MIN || kind == QN_SCALE_K)
+                    acc[lane] = fmaf(sum, w[b].m[lane], acc[lane]);
             }
         }
         store(a, r, panel, acc);
@@ -217,7 +237,7 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
 size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in)
 {
     if (!qn_pack_panel_bytes(weight, n_in)) return 0;
-    return act == QN_ACT_F32 || act == QN_ACT_BF16 ? (size_t)n_in * QN_PANEL * sizeof(float)
+    return act == QN_ACT_F32 || act == QN_ACT_BF16 ? (size_t)n_in * QN_PANEL * 2 * sizeof(float)
                                                    : (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
 }
 

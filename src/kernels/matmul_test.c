@@ -331,11 +331,14 @@ static void check(qn_dtype dtype, qn_act act, int64_t n_in, int64_t n_out, const
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         float *all = product(k, dtype, act, n_in, n_out, panels, px, n_rows);
-        error = relative_l2(all, expected, n_out * n_rows);
+        double error = relative_l2(all, expected, n_out * n_rows);
         if (!(error <= 1e-5))
             fail_msg("%s %s act %d: relative error %g", *set, qn_dtype_name(dtype), (int)act, error);
+        /* bf16 products: a set may have its own instruction. f32: fused on the vector sets, not in scalar. */
+        if (act == QN_ACT_F32 && set == qn_kernels_names() + 1)
+            memcpy(base, all, (size_t)(n_out * n_rows) * sizeof *base);
         if (act != QN_ACT_BF16)
-            assert_same_bits(all, base, n_out * n_rows, *set, dtype, (int)act, "against scalar");
+            assert_same_bits(all, base, n_out * n_rows, *set, dtype, (int)act, "against other sets");
         for (size_t c = 0; c < sizeof COUNTS / sizeof COUNTS[0]; c++) {
             for (int64_t first = 0; first + COUNTS[c] <= n_rows; first += COUNTS[c] + 3) {
                 float *some =
