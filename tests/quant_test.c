@@ -12,8 +12,9 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 
-static const char *const kinds[] = {"llama-F32",    "llama-Q8_0",  "llama-Q4_K_M", "qwen3-F16",
-                                    "qwen3-Q4_K_M", "gemma3-Q8_0", "gemma3-Q4_0",  NULL};
+static const char *const kinds[] = {"llama-F32",    "llama-Q8_0",  "llama-Q4_K_M",
+                                    "qwen2-Q5_K_M", "qwen3-F16",   "qwen3-Q4_K_M",
+                                    "gemma3-Q8_0",  "gemma3-Q4_0", NULL};
 
 static void check(const char *kind, const char *path, const char *set, qn_precision precision,
                   const qn_safetensors *st)
