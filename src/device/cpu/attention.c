@@ -48,18 +48,20 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
                         .scale = p->scale,
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};
+    /* Heads outside, tiles inside: one head's keys and values stay in cache while its tiles go by. */
     int64_t unit = 0;
-    for (int64_t i = 0; i < n_sequences; i++) {
-        const int32_t *row = blocks + i * table->stride[0];
-        a.blocks = row + 1;
-        for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += QN_ATTN_ROWS) {
-            int64_t n = row_begin[i + 1] - r < QN_ATTN_ROWS ? row_begin[i + 1] - r : QN_ATTN_ROWS;
-            a.q = (const float *)s->in[0] + r * a.q_stride;
-            a.out = (float *)s->out + r * a.out_stride;
-            a.position = positions[r] - (int64_t)row[0] * QN_PAGE_TOKENS;
-            for (int64_t h = 0; h < n_heads; h += per_unit, unit++)
-                if (unit % run->n_threads == run->thread)
-                    run->kernels->attend(&a, n, h, per_unit, run->scratch);
+    for (int64_t h = 0; h < n_heads; h += per_unit) {
+        for (int64_t i = 0; i < n_sequences; i++) {
+            const int32_t *row = blocks + i * table->stride[0];
+            a.blocks = row + 1;
+            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += QN_ATTN_ROWS, unit++) {
+                if (unit % run->n_threads != run->thread) continue;
+                int64_t n = row_begin[i + 1] - r < QN_ATTN_ROWS ? row_begin[i + 1] - r : QN_ATTN_ROWS;
+                a.q = (const float *)s->in[0] + r * a.q_stride;
+                a.out = (float *)s->out + r * a.out_stride;
+                a.position = positions[r] - (int64_t)row[0] * QN_PAGE_TOKENS;
+                run->kernels->attend(&a, n, h, per_unit, run->scratch);
+            }
         }
     }
 }
