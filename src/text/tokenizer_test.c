@@ -382,11 +382,263 @@ static void test_real(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
+/* --- quant/gguf_models
+ * --------------------------------------------------------------------------------------------------- */
+
+static void test_gguf_models(void **state)
+{
+    static const char *const names[] = {"gemma3-Q4_0", "gemma3-Q8_0",  "llama-F32", "llama-Q4_K_M",
+                                        "llama-Q8_0",  "qwen2-Q5_K_M", "qwen3-F16", "qwen3-Q4_K_M"};
+    char path[4200];
+    qn_test_need_fixture("quant/gguf_models");
+    const char *folder = qn_test_fixture("quant/gguf_models");
+    n_wrong = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s.gguf", folder, names[i]);
+        qn_tokenizer *t = open_gguf(path, NULL);
+        snprintf(path, sizeof path, "%s/%s.tokens.json", folder, names[i]);
+        json_t *all = read_json(path), *c;
+        size_t j;
+        json_array_foreach(json_object_get(all, "cases"), j, c)
+        {
+            const json_t *text = json_object_get(c, "text");
+            unsigned flags = (json_is_true(json_object_get(c, "add_special")) ? QN_ENCODE_BOS : 0) |
+                             (json_is_true(json_object_get(c, "parse_special")) ? QN_ENCODE_SPECIAL : 0);
+            check_ids(t, names[i], j, json_string_value(text), json_string_length(text), flags,
+                      json_object_get(c, "ids"), NULL);
+        }
+        assert_true(j > 5);
+        json_decref(all);
+        qn_tokenizer_free(t);
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
+/* --- a small tokenizer of our own
+ * ---------------------------------------------------------------------------------------- */
+
+#define ADDED(id, content, special, more) \
+    "{\"id\":" id ",\"content\":\"" content "\",\"special\":" special ",\"normalized\":false" more "}"
+static const char byte_style[] =
+    "{\"version\":\"1.0\",\"added_tokens\":[" ADDED("10", "<s>", "true", "") "," ADDED(
+        "11", "<t>", "false",
+        "") "," ADDED("12", "<r>", "true",
+                      ",\"rstrip\":true") "],"
+                                          "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+                                          "\"add_prefix_space\":false,\"use_regex\":true},"
+                                          "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                                          "\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+                                          "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{"
+                                          "\"<s>\":{\"ids\":[10]}}},"
+                                          "\"decoder\":{\"type\":\"ByteLevel\"},"
+                                          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<\":2,"
+                                          "\"s\":3,\">\":4,\"ab\":5,\"\xc4\xa0\":6,"
+                                          "\"\xc3\x83\":7,\"\xc2\xa9\":8,\"aa\":9,\"\\u00e9\":13},\"merges\":"
+                                          "[\"a b\",[\"a\",\"a\"]]}}";
+
+static qn_tokenizer *open_text(const char *text)
+{
+    qn_tokenizer *t = NULL;
+    if (qn_tokenizer_from_json("tokenizer.json", text, strlen(text), &t) != QN_OK)
+        fail_msg("%s", qn_last_error());
+    return t;
+}
+
+static void expect_segments(const qn_tokenizer *t, const qn_text_segment *segments, size_t n_segments,
+                            unsigned flags, const int32_t *expected, size_t n_expected)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    assert_int_equal(qn_tokenizer_encode_segments(t, segments, n_segments, flags, &ids, &n), QN_OK);
+    assert_int_equal(n, n_expected);
+    assert_memory_equal(ids, expected, n * sizeof *ids);
+    qn_free(ids);
+}
+#define IDS(...) (const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
+#define SEGMENTS(...) \
+    (const qn_text_segment[]){__VA_ARGS__}, sizeof((qn_text_segment[]){__VA_ARGS__}) / sizeof(qn_text_segment)
+
+static void test_segments(void **state)
+{
+    qn_tokenizer *t = open_text(byte_style);
+    /* Trusted text may hold special tokens, a stranger's may not. */
+    expect_segments(t, SEGMENTS({"<s>ab", 5, 1}, {"<s>ab", 5, 0}), 0, IDS(10, 5, 2, 3, 4, 5));
+    expect_segments(t, SEGMENTS({"<s>ab", 5, 0}, {"<s>ab", 5, 1}), QN_ENCODE_BOS, IDS(10, 2, 3, 4, 5, 10, 5));
+    /* Half of one is not one, from either side; two trusted halves are. */
+    expect_segments(t, SEGMENTS({"<s", 2, 1}, {">", 1, 0}), 0, IDS(2, 3, 4));
+    expect_segments(t, SEGMENTS({"<", 1, 0}, {"s>", 2, 1}), 0, IDS(2, 3, 4));
+    expect_segments(t, SEGMENTS({"<", 1, 1}, {"s>", 2, 1}), 0, IDS(10));
+    /* Merges and other added tokens do not care where a segment ends. */
+    expect_segments(t, SEGMENTS({"a", 1, 1}, {"b", 1, 0}), 0, IDS(5));
+    expect_segments(t, SEGMENTS({"<t", 2, 0}, {">", 1, 1}), 0, IDS(11));
+    expect_segments(t, SEGMENTS({"<r>", 3, 1}, {" \n a", 4, 0}), 0, IDS(12, 0));
+    expect_segments(t, SEGMENTS({"", 0, 1}, {"<s>", 3, 0}, {"", 0, 1}), 0, IDS(2, 3, 4));
+    expect_segments(t, NULL, 0, QN_ENCODE_BOS, IDS(10));
+    /* What is not UTF-8 counts as U+FFFD, which this vocabulary does not have; the rest goes on. */
+    expect_segments(t,
+                    SEGMENTS({"a\xff"
+                              "b",
+                              3, 1}),
+                    0, IDS(0, 1));
+    qn_tokenizer_free(t);
+}
+
+static void test_long_run(void **state)
+{
+    enum { N = 100000 };
+    qn_tokenizer *t = open_text(byte_style);
+    char *text = qn_alloc(N);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    memset(text, 'a', N);
+    int64_t start = qn_clock_ns();
+    assert_int_equal(qn_tokenizer_encode(t, text, N, 0, &ids, &n), QN_OK);
+    double ms = (double)(qn_clock_ns() - start) / 1e6;
+    assert_int_equal(n, N / 2);
+    for (size_t i = 0; i < n; i++) assert_int_equal(ids[i], 9);
+    print_message("%d times one letter: %.1f ms\n", N, ms);
+    assert_true(ms < 1000);
+    qn_free(ids);
+    qn_free(text);
+    assert_int_equal(qn_tokenizer_encode(t, "", (size_t)QN_TOKENIZER_TEXT_MAX + 1, 0, &ids, &n), QN_E_ARG);
+    qn_tokenizer_free(t);
+}
+
+static void test_streaming(void **state)
+{
+    qn_tokenizer *t = open_text(byte_style);
+    qn_token_stream *s = NULL;
+    qn_buf b = {0};
+    assert_int_equal(qn_token_stream_new(t, QN_DECODE_SKIP_SPECIAL, &s), QN_OK);
+    assert_int_equal(qn_token_stream_push(s, 7, &b), QN_OK); /* the first half of U+00E9 */
+    assert_int_equal(b.length, 0);
+    assert_int_equal(qn_token_stream_push(s, 10, &b), QN_OK);
+    assert_int_equal(qn_token_stream_push(s, 8, &b), QN_OK);
+    assert_string_equal(b.data, "\xc3\xa9");
+    assert_int_equal(qn_token_stream_push(s, 7, &b), QN_OK);
+    assert_int_equal(qn_token_stream_push(s, 0, &b), QN_OK);
+    assert_string_equal(b.data, "\xc3\xa9\xef\xbf\xbd"
+                                "a");
+    assert_int_equal(qn_token_stream_push(s, 7, &b), QN_OK);
+    assert_int_equal(qn_token_stream_finish(s, &b), QN_OK);
+    assert_string_equal(b.data, "\xc3\xa9\xef\xbf\xbd"
+                                "a\xef\xbf\xbd");
+    qn_token_stream_free(s);
+    qn_buf_reset(&b);
+    assert_int_equal(qn_tokenizer_piece(t, 7, &b), QN_OK);
+    assert_int_equal(qn_tokenizer_piece(t, 6, &b), QN_OK);
+    assert_string_equal(b.data, "\xc3 ");
+    qn_buf_free(&b);
+    qn_tokenizer_free(t);
+}
+
+/* A file without any rule: the vocabulary tells. */
+static void test_no_rule(void **state)
+{
+    qn_tokenizer *t =
+        open_text("{\"model\":{\"vocab\":{\"\xc4\xa0the\":0,\"\xc4\xa0\":1,\"t\":2,\"he\":3,\"h\":4,\"e\":5,"
+                  "\"the\":6},\"merges\":[\"h e\",\"t he\",\"\xc4\xa0 the\"]}}");
+    qn_buf b = {0};
+    expect_segments(t, SEGMENTS({"the the", 7, 0}), QN_ENCODE_BOS, IDS(6, 0));
+    assert_int_equal(qn_tokenizer_decode(t, IDS(6, 0), 0, &b), QN_OK);
+    assert_string_equal(b.data, "the the");
+    qn_tokenizer_free(t);
+    qn_buf_reset(&b);
+    t = open_text("{\"model\":{\"vocab\":{\"\xe2\x96\x81\":0,\"a\":1,\"\xe2\x96\x81"
+                  "a\":2},"
+                  "\"merges\":[\"\xe2\x96\x81 a\"]}}");
+    expect_segments(t, SEGMENTS({"a a", 3, 0}), 0, IDS(2, 2));
+    assert_int_equal(qn_tokenizer_decode(t, IDS(2, 2), 0, &b), QN_OK);
+    assert_string_equal(b.data, "a a");
+    qn_tokenizer_free(t);
+    qn_buf_free(&b);
+}
+
+static void test_refused(void **state)
+{
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+    static const struct {
+        const char *text;
+        qn_status status;
+        const char *says;
+    } cases[] = {
+        {"", QN_E_FORMAT, "expected an object"},
+        {"{}", QN_E_FORMAT, "no model"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", QN_E_UNSUPPORTED, "\"Unigram\""},
+        {"{\"model\":{\"vocab\":{\"a\":0}}}", QN_E_FORMAT, "no merges"},
+        {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", QN_E_FORMAT, "line 1 column 24: -1 is not in"},
+        {"{\"model\":{\"vocab\":{\"a\":2147483646},\"merges\":[]}}", QN_E_FORMAT, "2147483646 is not in"},
+        {"{\"model\":{\"vocab\":{\"a\":0.5},\"merges\":[]}}", QN_E_FORMAT, "expected an integer"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", QN_E_FORMAT,
+         "merge 0 ('a' + 'b'): the right token"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", QN_E_FORMAT, "a space between"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", QN_E_FORMAT, "a merge has 1 tokens"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"u\"}}", QN_E_FORMAT,
+         "unk_token \"u\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", QN_E_UNSUPPORTED, "dropout"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", QN_E_UNSUPPORTED,
+         "</w>"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", QN_E_UNSUPPORTED,
+         "normalizer \"Precompiled\""},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Odd\"}}", QN_E_UNSUPPORTED, "pre-tokenizer \"Odd\""},
+        {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", QN_E_UNSUPPORTED, "decoder \"CTC\""},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"Odd\"}}", QN_E_UNSUPPORTED, "post_processor \"Odd\""},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}}",
+         QN_E_FORMAT, "token id 9"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":3}]}", QN_E_FORMAT, "no content"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":999999999,\"content\":\"x\"}]}", QN_E_FORMAT,
+         "999999999 is not in"},
+        {"{" MODEL "} x", QN_E_FORMAT, "text after the end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        qn_tokenizer *t = NULL;
+        qn_status status = qn_tokenizer_from_json("t.json", cases[i].text, strlen(cases[i].text), &t);
+        if (status != cases[i].status)
+            fail_msg("case %zu: %s: %s", i, qn_status_name(status), qn_last_error());
+        if (!strstr(qn_last_error(), cases[i].says)) fail_msg("case %zu: %s", i, qn_last_error());
+        if (!strstr(qn_last_error(), "t.json")) fail_msg("case %zu: %s", i, qn_last_error());
+        assert_null(t);
+    }
+}
+
+static qn_status use_once(void)
+{
+    qn_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    qn_buf text = {0};
+    QN_TRY(qn_tokenizer_from_json("t.json", byte_style, strlen(byte_style), &t));
+    const qn_text_segment segments[] = {{"<s>ab <t>", 9, 1}, {"aab\xff", 4, 0}};
+    qn_status status = qn_tokenizer_encode_segments(t, segments, 2, QN_ENCODE_BOS, &ids, &n);
+    if (status == QN_OK) status = qn_tokenizer_decode(t, ids, n, 0, &text);
+    if (status == QN_OK) assert_string_equal(text.data, "<s><s>ab <t>aab");
+    qn_buf_free(&text);
+    qn_free(ids);
+    qn_tokenizer_free(t);
+    return status;
+}
+
+static void test_memory(void **state)
+{
+    qn_status status = QN_E_NOMEM;
+    int64_t n, before = qn_mem_live_blocks();
+    for (n = 1; status != QN_OK && n < 2000; n++) {
+        qn_mem_fail_nth(n);
+        status = use_once();
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    assert_int_equal(status, QN_OK);
+    assert_true(n > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_real),
+        cmocka_unit_test(test_cases),    cmocka_unit_test(test_real),     cmocka_unit_test(test_gguf_models),
+        cmocka_unit_test(test_segments), cmocka_unit_test(test_long_run), cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_no_rule),  cmocka_unit_test(test_refused),  cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
