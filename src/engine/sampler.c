@@ -12,7 +12,7 @@
 /* Falling order is found through bins: a token whose distance to the best (in units of the exponent) is d
  * falls into bin d * BINS_PER_UNIT, the last bin takes the rest. Only the bin in which the limit is crossed
  * is put in order. */
-enum { N_BINS = 1024, BINS_PER_UNIT = 16, LANES = 16 };
+enum { N_BINS = 1024, BINS_PER_UNIT = 16, LANES = 16, BLOCK = 1024 };
 
 struct qn_sampler {
     int64_t n_vocab;
@@ -223,25 +223,33 @@ static inline float exp_negative(float x)
     int32_t bits = ((int32_t)k + 127) * (1 << 23);
     float power;
     memcpy(&power, &bits, sizeof power);
-    return x < -87.0f ? 0.0f : p * power;
+    return p * power * (float)(x >= -87.0f); /* no branch: the loop over it is to be vectorised */
+}
+
+/* Sum of x[0..n), of those above least: lanes of floats over a block, blocks in double. */
+static double sum_above(const float *x, int64_t n, float least)
+{
+    double sum = 0;
+    int64_t i = 0;
+    while (i + LANES <= n) {
+        float lane[LANES] = {0};
+        int64_t end = i + BLOCK < n ? i + BLOCK : n;
+        for (; i + LANES <= end; i += LANES)
+            for (int l = 0; l < LANES; l++) lane[l] += x[i + l] > least ? x[i + l] : 0;
+        for (int l = 0; l < LANES; l++) sum += (double)lane[l];
+    }
+    for (; i < n; i++) sum += x[i] > least ? (double)x[i] : 0;
+    return sum;
 }
 
 /* Fills the candidates' weights; returns their sum. best: the largest logit. */
 static double fill_weights(qn_sampler *s, float best)
 {
-    double lane[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= s->n; i += LANES) {
-        for (int l = 0; l < LANES; l++) s->weight[i + l] = exp_negative((s->logit[i + l] - best) * s->scale);
-        for (int l = 0; l < LANES; l++) lane[l] += (double)s->weight[i + l];
-    }
-    for (; i < s->n; i++) {
-        s->weight[i] = exp_negative((s->logit[i] - best) * s->scale);
-        lane[0] += (double)s->weight[i];
-    }
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-    return lane[0];
+    const float *logit = s->logit;
+    float *weight = s->weight, scale = s->scale;
+    int64_t n = s->n;
+    for (int64_t i = 0; i < n; i++) weight[i] = exp_negative((logit[i] - best) * scale);
+    return sum_above(s->weight, s->n, 0);
 }
 
 static inline float penalised(float v, float penalty)
@@ -297,6 +305,23 @@ static inline int bin_of(const qn_sampler *s, float best, int64_t i)
 {
     float d = (best - s->logit[i]) * s->scale * BINS_PER_UNIT;
     return d < (float)(N_BINS - 1) ? (int)d : N_BINS - 1;
+}
+
+/* Most of a large vocabulary has next to no weight. Where the candidates near the best reach the limit of
+ * mass by far, the others cannot stay and need no order: this drops them in one cheap pass. */
+static void drop_tail(qn_sampler *s, double limit)
+{
+    const float least = 6e-6f; /* exp(-12) */
+    if (sum_above(s->weight, s->n, least) < limit * 1.001) return;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        float weight = s->weight[i];
+        s->logit[kept] = s->logit[i];
+        s->id[kept] = s->id[i];
+        s->weight[kept] = weight;
+        kept += weight > least;
+    }
+    s->n = kept;
 }
 
 /* Keeps the candidates for which the sum of measures above them, in falling order, is less than limit; the
@@ -357,6 +382,7 @@ static qn_status run_chain(qn_sampler *s, const float *logits, double *total)
     s->n = s->n_vocab;
     s->scale = 1;
     int usable;
+    double mass;
     float best = find_max(s->logit, s->n, &usable);
     if (!usable) return fail_logits();
     for (size_t i = 0; i < s->n_order; i++) {
@@ -367,7 +393,9 @@ static qn_status run_chain(qn_sampler *s, const float *logits, double *total)
             if (!usable) return fail_logits();
             break;
         case QN_SAMPLER_TOP_P:
-            keep_best(s, best, s->top_p * fill_weights(s, best), 0);
+            mass = s->top_p * fill_weights(s, best);
+            drop_tail(s, mass);
+            keep_best(s, best, mass, 0);
             break;
         case QN_SAMPLER_MIN_P:
             keep_min_p(s, best);
