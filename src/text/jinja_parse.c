@@ -905,7 +905,7 @@ static qn_status parse_print(parser *p, uint32_t line, qn_jnode **out)
 {
     node_list items = {0};
     while (p->token->kind != QN_JTOKEN_BLOCK_END) {
-        qn_jnode *value, *print;
+        qn_jnode *value, *print = NULL;
         if (items.n) QN_TRY(expect_op(p, ','));
         QN_TRY(parse_expression(p, 1, &value));
         QN_TRY(new_node(p, QN_JNODE_PRINT, line, value, NULL, NULL, &print));

@@ -20,7 +20,7 @@ void qn_jfloat_repr(double f, char *out)
     }
     const char *mantissa = digits + (digits[0] == '-');
     const char *e = strchr(digits, 'e');
-    int exponent = atoi(e + 1);
+    int exponent = (int)strtol(e + 1, NULL, 10);
     char plain[24];
     int n = 0;
     for (const char *s = mantissa; s < e; s++)

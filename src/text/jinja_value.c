@@ -490,7 +490,7 @@ static qn_status dict_reindex(qn_jheap *h, qn_jdict *d)
 
 qn_status qn_jdict_set(qn_jheap *h, qn_jdict *d, qn_jvalue key, qn_jvalue value)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     uint32_t place;
     QN_TRY(hash_value(h, key, &hash));
     QN_TRY(find_place(h, d, key, hash, &place));
@@ -511,7 +511,7 @@ qn_status qn_jdict_set(qn_jheap *h, qn_jdict *d, qn_jvalue key, qn_jvalue value)
 
 qn_status qn_jdict_get(qn_jheap *h, const qn_jdict *d, qn_jvalue key, qn_jvalue **value)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     uint32_t place;
     QN_TRY(hash_value(h, key, &hash));
     QN_TRY(find_place(h, d, key, hash, &place));
