@@ -1,7 +1,8 @@
 # make                the library and ./quern              make asan | tsan | shake   tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
-# make test-cli       the command line (pytest)            make bench                 every program in bench/
-# make lint | format | clean                               V=1 shows commands, VARIANT= picks a build
+# make test-real      the tests with the real models       make bench                 every program in bench/
+# make test-cli       the command line (pytest)            make lint | format | clean
+# V=1 shows commands, VARIANT= picks a build
 CC ?= cc
 VARIANT ?= release
 TIME ?= 60
@@ -89,8 +90,13 @@ $(FUZZERS): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-test: $(TESTS) $(FUZZERS) $(EXAMPLES) all
-	$(Q)tests/run $(TESTS) $(FUZZERS) $(EXAMPLES)
+# Tests that compute with the real models take minutes: they have a target of their own.
+REAL_TESTS := $(filter %real_test,$(TESTS))
+test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
+	$(Q)tests/run $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES)
+
+test-real: $(REAL_TESTS)
+	$(Q)tests/run $^
 
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(wildcard tests/test_*.py)
@@ -122,6 +128,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
+.PHONY: all test test-real test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
