@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "array/graph.h"
+#include "array/tape.h"
 #include "base/mem.h"
 
 static atomic_uint_fast64_t next_id = 1;
@@ -190,6 +190,11 @@ qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in,
     qn_shape out = shape ? *shape : (qn_shape){0};
     qn_status status = qn_prim_get(prim)->rule(&call, &out, &dtype);
     if (status != QN_OK) return qn_scope_fail(s, status);
+    if (qn_prim_get(prim)->class != QN_CLASS_SOURCE && !s->device->ops->supports(s->device, prim)) {
+        /* without a fallback the planner says what is missing */
+        qn_array *other = qn_fallback(s, prim, call.params, n_in, in);
+        if (other || s->status != QN_OK) return other;
+    }
     qn_array *a = array_new(s);
     if (!a) return NULL;
     a->prim = prim;

@@ -94,9 +94,17 @@ void qn_scope_precision(qn_scope *s, qn_precision precision);
 /* Contiguous data of an evaluated f32 or i32 array, valid while it lives; NULL when it has none. */
 const void *qn_array_data(const qn_array *a);
 
-/* Gradients of sum(of * cotangent) with respect to n arrays; out[i] is NULL where nothing depends on wrt[i].
- * cotangent NULL: ones (of must then be a scalar or have one element). QN_E_UNSUPPORTED names a primitive
- * without a gradient. */
+/* ---- differentiation: builds more of the graph
+ * ---------------------------------------------------------------------- */
+/* The arrays wrt are taken as independent: what they were made of is not looked at. Arrays that were
+ * evaluated are constants: differentiate first, evaluate then. QN_E_UNSUPPORTED names a primitive without a
+ * rule, or a packed weight among wrt.
+ *
+ * Gradients of sum(of * cotangent) with respect to n arrays; out[i] is NULL where `of` does not depend on
+ * wrt[i]. cotangent NULL: ones (of must then have one element). */
 qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out);
+/* The change of `of` when wrt[i] changes by tangents[i] (NULL: not at all); *out is NULL when it is zero. */
+qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,
+                 qn_array **out);
 
 #endif

@@ -308,7 +308,8 @@ static int emit(planner *pl, chain *c, const qn_array *a)
 /* Primitives whose inputs may have any strides; the others get contiguous rows. */
 static int takes_any_strides(qn_prim prim)
 {
-    return prim == QN_PRIM_COPY || prim == QN_PRIM_MATMUL || prim == QN_PRIM_SUM;
+    return prim == QN_PRIM_COPY || prim == QN_PRIM_MATMUL || prim == QN_PRIM_MATMUL_ROWS ||
+           prim == QN_PRIM_SUM;
 }
 
 static qn_status place_step(planner *pl, node *n)
@@ -398,7 +399,9 @@ static void make_groups(qn_plan *plan)
         int independent = 1, local = qn_prim_get(s->prim)->row_local && s->out.shape.n > 1;
         for (int j = begin; j < i; j++) {
             const qn_plan_step *t = &plan->steps[j];
-            local &= qn_prim_get(t->prim)->row_local && same_first_dim(&t->out.shape, &s->out.shape);
+            /* a vector may be one row to its primitive, and then one worker computes it */
+            local &= qn_prim_get(t->prim)->row_local && t->out.shape.n > 1 &&
+                     same_first_dim(&t->out.shape, &s->out.shape);
             for (int k = 0; k < s->n_in; k++) {
                 if (t->out.slot != s->in[k].slot) continue;
                 independent = 0;
@@ -477,7 +480,7 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
             QN_TRY(place_source(pl, n));
         else if (class == QN_CLASS_SOURCE)
             QN_TRY(place_view(pl, n));
-        else if (!p->device->ops->supports(p->device, is_elementwise(n->a) ? QN_PRIM_FUSED : n->a->prim))
+        else if (!p->device->ops->supports(p->device, n->a->prim))
             return qn_fail(QN_E_UNSUPPORTED, "device %s has no %s", p->device->ops->name,
                            qn_prim_get(n->a->prim)->name);
         else

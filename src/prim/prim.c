@@ -250,6 +250,17 @@ static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
     return QN_OK;
 }
 
+static qn_status rule_MATMUL_ROWS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    const qn_shape *a = c->shape[0], *b = c->shape[1];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && a->n == 2 && b->n == 2 && same_rows(a, b),
+         "takes a [R, k] and b [R, n]");
+    *shape = qn_shape_make(2, (int64_t[]){a->dim[1], b->dim[1]});
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_TAKE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(2);
@@ -270,7 +281,7 @@ static qn_status rule_SCATTER_ADD(const qn_prim_call *c, qn_shape *shape, qn_dty
              same_rows(c->shape[0], c->shape[1]),
          "takes rows [R, ..] and ids [R] i32");
     *shape = *c->shape[0];
-    memset(shape->sym, 0, sizeof shape->sym);
+    memcpy(shape->sym, c->params->scatter.sym, sizeof shape->sym);
     shape->dim[0] = c->params->scatter.n;
     *dtype = QN_DTYPE_F32;
     return QN_OK;

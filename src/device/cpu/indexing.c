@@ -43,7 +43,7 @@ static void scatter_add_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const qn_operand *x = &s->plan.in[0];
     const int32_t *ids = (const int32_t *)s->in[1];
     int64_t begin, end, row = qn_shape_row(&x->shape), n = qn_cpu_rows(run, x);
-    qn_cpu_share(run, s->plan.out.shape.dim[0], &begin, &end);
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
     memset((float *)s->out + begin * row, 0, (size_t)((end - begin) * row) * sizeof(float));
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < begin || ids[i] >= end) continue;

@@ -135,6 +135,20 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
 
 const qn_cpu_prim qn_cpu_MATMUL = {packed_matmul, matmul_prepare};
 
+/* Workers take rows of the output, so each sum over the inputs' rows has one owner and one order. */
+static void matmul_rows(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *a = &s->plan.in[0], *b = &s->plan.in[1], *o = &s->plan.out;
+    int64_t begin, end, width = o->shape.dim[1];
+    qn_cpu_share(run, o->shape.dim[0], &begin, &end);
+    if (begin < end)
+        run->kernels->gemm_f32((float *)s->out, width, (const float *)s->in[0], a->stride[1], a->stride[0],
+                               (const float *)s->in[1], b->stride[0], b->stride[1], width,
+                               qn_cpu_rows(run, a), begin, end, 0);
+}
+
+const qn_cpu_prim qn_cpu_MATMUL_ROWS = {matmul_rows, NULL};
+
 /* ---- experts ------------------------------------------------------------------------------------------ */
 
 /* Each (row, choice) is one product with its expert's matrix; workers take ranges of output panels, so every

@@ -34,7 +34,7 @@ static const qn_cpu_prim *const table[QN_PRIM_COUNT] = {
 
 int qn_cpu_supports(qn_device *d, qn_prim prim)
 {
-    return table[prim] != NULL;
+    return table[prim] != NULL || qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE;
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------------- */

@@ -1,0 +1,204 @@
+/* Fused primitives stated in smaller ones. The statement is the reference of tests, the gradient of
+ * primitives that have no better rule, and the way out on a device that lacks the primitive: qn_apply builds
+ * it there. */
+#include <string.h>
+
+#include "array/tape.h"
+
+typedef qn_array *fallback(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in);
+
+static qn_array *one_over(qn_scope *s, qn_array *x)
+{
+    return qn_div(s, qn_scalar(s, 1), x);
+}
+
+static qn_array *half_of(qn_scope *s, qn_array *x, qn_array *factor)
+{
+    return qn_mul(s, qn_scale(s, x, 0.5f), qn_add(s, factor, qn_scalar(s, 1)));
+}
+
+/* ---- element-wise ------------------------------------------------------------------------------------- */
+
+static qn_array *fallback_NEG(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_scale(s, in[0], -1);
+}
+
+static qn_array *fallback_ABS(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_binary(s, QN_PRIM_MAXIMUM, in[0], qn_scale(s, in[0], -1));
+}
+
+static qn_array *fallback_RSQRT(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return one_over(s, qn_unary(s, QN_PRIM_SQRT, in[0]));
+}
+
+static qn_array *fallback_SQUARE(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_mul(s, in[0], in[0]);
+}
+
+static qn_array *fallback_RECIP(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return one_over(s, in[0]);
+}
+
+static qn_array *fallback_SIGMOID(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *e = qn_unary(s, QN_PRIM_EXP, qn_scale(s, in[0], -1));
+    return one_over(s, qn_add(s, e, qn_scalar(s, 1)));
+}
+
+/* max(x, 0) + log(1 + exp(-|x|)): no overflow on either side */
+static qn_array *fallback_SOFTPLUS(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *e = qn_unary(s, QN_PRIM_EXP, qn_scale(s, qn_unary(s, QN_PRIM_ABS, in[0]), -1));
+    return qn_add(s, qn_unary(s, QN_PRIM_RELU, in[0]),
+                  qn_unary(s, QN_PRIM_LOG, qn_add(s, e, qn_scalar(s, 1))));
+}
+
+static qn_array *fallback_SILU(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_mul(s, in[0], qn_unary(s, QN_PRIM_SIGMOID, in[0]));
+}
+
+static qn_array *fallback_GELU(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return half_of(s, in[0], qn_unary(s, QN_PRIM_ERF, qn_scale(s, in[0], 0.70710678118654752f)));
+}
+
+static qn_array *fallback_GELU_TANH(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *inner = qn_add(s, qn_scale(s, qn_unary(s, QN_PRIM_SQUARE, in[0]), 0.044715f), qn_scalar(s, 1));
+    inner = qn_scale(s, qn_mul(s, in[0], inner), 0.79788456080286536f);
+    return half_of(s, in[0], qn_unary(s, QN_PRIM_TANH, inner));
+}
+
+static qn_array *fallback_RELU(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_binary(s, QN_PRIM_MAXIMUM, in[0], qn_scalar(s, 0));
+}
+
+static qn_array *fallback_SUB(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    return qn_add(s, in[0], qn_unary(s, QN_PRIM_NEG, in[1]));
+}
+
+static qn_array *fallback_MINIMUM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *high = qn_binary(s, QN_PRIM_MAXIMUM, qn_scale(s, in[0], -1), qn_scale(s, in[1], -1));
+    return qn_scale(s, high, -1);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------- */
+
+static qn_array *mean(qn_scope *s, qn_array *x)
+{
+    int last = x ? x->shape.n - 1 : 0;
+    return x ? qn_scale(s, qn_sum(s, x, last), 1.0f / (float)x->shape.dim[last]) : NULL;
+}
+
+/* x / sqrt(mean(x^2) + eps) */
+static qn_array *normed(qn_scope *s, qn_array *x, float eps)
+{
+    qn_array *m = qn_add(s, mean(s, qn_unary(s, QN_PRIM_SQUARE, x)), qn_scalar(s, eps));
+    return qn_mul(s, x, qn_unary(s, QN_PRIM_RSQRT, m));
+}
+
+static qn_array *fallback_SOFTMAX(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    int last = in[0]->shape.n - 1;
+    qn_array *e = qn_unary(s, QN_PRIM_EXP, qn_sub(s, in[0], qn_max(s, in[0], last)));
+    return qn_div(s, e, qn_sum(s, e, last));
+}
+
+static qn_array *fallback_RMS_NORM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = normed(s, in[0], p->norm.eps);
+    if (n_in < 2) return x;
+    return qn_mul(s, x, p->norm.offset != 0 ? qn_add(s, in[1], qn_scalar(s, p->norm.offset)) : in[1]);
+}
+
+static qn_array *fallback_LAYER_NORM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = normed(s, qn_sub(s, in[0], mean(s, in[0])), p->norm.eps);
+    if (n_in > 1) x = qn_mul(s, x, in[1]);
+    return n_in > 2 ? qn_add(s, x, in[2]) : x;
+}
+
+/* Pairs (u, v) -> (u cos - v sin, v cos + u sin); pairs are the halves of the first rotary dimensions, or
+ * neighbours when interleaved. */
+static qn_array *fallback_ROPE(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    int64_t heads = in[0]->shape.dim[1], dim = in[0]->shape.dim[2], rotary = in[1]->shape.dim[1],
+            half = rotary / 2;
+    int64_t neighbours[3] = {heads, half, 2};
+    qn_array *x = qn_slice_last(s, in[0], 0, rotary), *u, *v, *parts[2];
+    qn_array *angles = qn_reshape_rows(s, in[1], 2, (int64_t[]){1, rotary});
+    qn_array *cosine = qn_slice_last(s, angles, 0, half), *sine = qn_slice_last(s, angles, half, half);
+    if (p->rope.interleaved) {
+        x = qn_reshape_rows(s, x, 3, neighbours);
+        u = qn_reshape_rows(s, qn_slice_last(s, x, 0, 1), 2, neighbours);
+        v = qn_reshape_rows(s, qn_slice_last(s, x, 1, 1), 2, neighbours);
+    } else {
+        u = qn_slice_last(s, x, 0, half);
+        v = qn_slice_last(s, x, half, half);
+    }
+    parts[0] = qn_sub(s, qn_mul(s, u, cosine), qn_mul(s, v, sine));
+    parts[1] = qn_add(s, qn_mul(s, v, cosine), qn_mul(s, u, sine));
+    if (p->rope.interleaved) {
+        int64_t single[3] = {heads, half, 1}, line[2] = {heads, rotary};
+        for (int i = 0; i < 2; i++) parts[i] = qn_reshape_rows(s, parts[i], 3, single);
+        x = qn_reshape_rows(s, qn_concat(s, 2, parts), 2, line);
+    } else {
+        x = qn_concat(s, 2, parts);
+    }
+    if (rotary == dim) return x;
+    return qn_concat(s, 2, (qn_array *[]){x, qn_slice_last(s, in[0], rotary, dim - rotary)});
+}
+
+/* What all others are stated in. */
+#define fallback_EXP NULL
+#define fallback_LOG NULL
+#define fallback_SQRT NULL
+#define fallback_SIN NULL
+#define fallback_COS NULL
+#define fallback_TANH NULL
+#define fallback_ERF NULL
+#define fallback_ADD NULL
+#define fallback_MUL NULL
+#define fallback_DIV NULL
+#define fallback_MAXIMUM NULL
+#define fallback_POW NULL
+#define fallback_FUSED NULL
+#define fallback_COPY NULL
+#define fallback_CAST NULL
+#define fallback_CONCAT NULL
+#define fallback_SUM NULL
+#define fallback_MAX NULL
+#define fallback_ROPE_TABLE NULL
+#define fallback_MATMUL NULL
+#define fallback_MATMUL_ROWS NULL
+#define fallback_TAKE NULL
+#define fallback_SCATTER_ADD NULL
+#define fallback_TAKE_ALONG NULL
+#define fallback_SCATTER_ALONG NULL
+#define fallback_TOP_K NULL
+/* Their masks depend on data (row_begin), their state on earlier runs: no smaller primitives can say it. */
+#define fallback_ATTEND NULL
+#define fallback_ATTEND_GRAD NULL
+#define fallback_EXPERTS NULL
+#define fallback_SHORT_CONV NULL
+#define fallback_GATED_DELTA NULL
+
+static fallback *const table[QN_PRIM_COUNT] = {
+#define E(name, inputs) [QN_PRIM_##name] = fallback_##name,
+#define P(name, rows) [QN_PRIM_##name] = fallback_##name,
+#include "prim/primitives.def"
+};
+
+qn_array *qn_fallback(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in)
+{
+    return table[prim] ? table[prim](s, params, n_in, in) : NULL;
+}

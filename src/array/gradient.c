@@ -1,0 +1,305 @@
+/* Gradients: one rule a primitive, in rising order of primitives.def, and the pass that applies them. A rule
+ * gives the gradient of input i from the gradient g of the result; it is called only for inputs that matter.
+ * NULL in the table: by the fallback where the primitive has one, else there is none. */
+#include <string.h>
+
+#include "array/tape.h"
+
+typedef qn_array *gradient(qn_scope *s, qn_array *a, int i, qn_array *g);
+
+static qn_array *refuse(qn_scope *s, const qn_array *a, const char *why)
+{
+    return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s%s%s has no gradient%s", a->label ? a->label : "",
+                                    a->label ? ": " : "", qn_prim_get(a->prim)->name, why));
+}
+
+/* ---- helpers ------------------------------------------------------------------------------------------ */
+
+qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape)
+{
+    if (!g) return NULL;
+    while (g && g->shape.n > shape->n) { /* a dimension that the smaller shape does not have */
+        qn_shape rest = {.n = g->shape.n - 1};
+        memcpy(rest.dim, g->shape.dim + 1, (size_t)rest.n * sizeof *rest.dim);
+        g = qn_reshape(s, qn_sum(s, g, 0), rest);
+    }
+    for (int d = 0; g && d < shape->n; d++) {
+        int one = shape->dim[d] == 1 && !(d == 0 && qn_shape_is_symbolic(shape));
+        int more = g->shape.dim[d] != 1 || (d == 0 && qn_shape_is_symbolic(&g->shape));
+        if (one && more) g = qn_sum(s, g, d);
+    }
+    return g;
+}
+
+qn_array *qn_again(qn_scope *s, const qn_array *a, qn_array *const *in)
+{
+    return qn_apply(s, a->prim, &a->params, a->n_in, in, &a->shape, a->dtype);
+}
+
+qn_array *qn_max_share(qn_scope *s, qn_array *a)
+{
+    qn_array *below = qn_sign(s, qn_sub(s, a, a->in[0])); /* 0 at the largest, 1 elsewhere */
+    qn_array *at = qn_sub(s, qn_scalar(s, 1), below);
+    return qn_div(s, at, qn_sum(s, at, a->params.reduce.axis));
+}
+
+static qn_array *swap_with_last(qn_scope *s, qn_array *a, int axis)
+{
+    if (!a || axis == a->shape.n - 1) return a;
+    int32_t perm[QN_MAX_DIMS];
+    for (int i = 0; i < a->shape.n; i++) perm[i] = i;
+    perm[axis] = a->shape.n - 1;
+    perm[a->shape.n - 1] = axis;
+    return qn_permute(s, a, perm);
+}
+
+/* Zeros before and after along one dimension. */
+static qn_array *pad(qn_scope *s, qn_array *g, int axis, int64_t before, int64_t after)
+{
+    if (!g || (before == 0 && after == 0)) return g;
+    qn_array *line = swap_with_last(s, g, axis), *parts[3], *zero = qn_scalar(s, 0);
+    if (!line) return NULL;
+    int n = 0;
+    qn_shape shape = line->shape;
+    shape.dim[shape.n - 1] = before;
+    if (before) parts[n++] = qn_broadcast(s, zero, shape);
+    parts[n++] = line;
+    shape.dim[shape.n - 1] = after;
+    if (after) parts[n++] = qn_broadcast(s, zero, shape);
+    return swap_with_last(s, qn_concat(s, n, parts), axis);
+}
+
+/* [.., n] -> [rows, n] */
+static qn_array *as_matrix(qn_scope *s, qn_array *a)
+{
+    if (!a || a->shape.n == 2) return a;
+    qn_shape m = a->shape;
+    for (int d = 1; d < a->shape.n - 1; d++) {
+        m.dim[0] *= a->shape.dim[d];
+        for (int k = 0; k < QN_SYM_COUNT; k++) m.sym[k] *= (int32_t)a->shape.dim[d];
+    }
+    m.n = 2;
+    m.dim[1] = a->shape.dim[a->shape.n - 1];
+    return qn_reshape(s, a, m);
+}
+
+/* ---- views -------------------------------------------------------------------------------------------- */
+
+static qn_array *gradient_RESHAPE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_reshape(s, g, a->in[0]->shape);
+}
+
+static qn_array *gradient_TRANSPOSE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    int32_t inverse[QN_MAX_DIMS];
+    for (int d = 0; d < a->shape.n; d++) inverse[a->params.transpose.perm[d]] = d;
+    return qn_permute(s, g, inverse);
+}
+
+static qn_array *gradient_SLICE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    const qn_shape *whole = &a->in[0]->shape;
+    for (int d = 0; d < whole->n; d++) {
+        int64_t before = a->params.slice.begin[d];
+        g = pad(s, g, d, before, whole->dim[d] - before - a->shape.dim[d]);
+    }
+    return g;
+}
+
+static qn_array *gradient_BROADCAST(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_sum_to(s, g, &a->in[0]->shape);
+}
+
+/* ---- the others --------------------------------------------------------------------------------------- */
+
+static qn_array *gradient_COPY(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return g;
+}
+
+static qn_array *gradient_CAST(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_apply(s, QN_PRIM_CAST, NULL, 1, &g, NULL, a->in[0]->dtype);
+}
+
+static qn_array *gradient_CONCAT(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    int last = a->shape.n - 1;
+    int64_t begin = 0;
+    for (int j = 0; j < i; j++) begin += a->in[j]->shape.dim[last];
+    return qn_slice_last(s, g, begin, a->in[i]->shape.dim[last]);
+}
+
+static qn_array *gradient_SUM(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_broadcast(s, g, a->in[0]->shape);
+}
+
+static qn_array *gradient_MAX(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_mul(s, g, qn_max_share(s, a));
+}
+
+/* a (g - sum(g a)); the tangent is the same product with the tangent in g's place. */
+static qn_array *gradient_SOFTMAX(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_mul(s, a, qn_sub(s, g, qn_sum(s, qn_mul(s, g, a), a->shape.n - 1)));
+}
+
+/* The rotation the other way round: the sines change sign. */
+static qn_array *gradient_ROPE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    if (i != 0) return refuse(s, a, " by its table");
+    qn_array *table = a->in[1];
+    int64_t half = table->shape.dim[1] / 2;
+    qn_array *parts[2] = {qn_slice_last(s, table, 0, half),
+                          qn_unary(s, QN_PRIM_NEG, qn_slice_last(s, table, half, half))};
+    return qn_rope(s, g, qn_concat(s, 2, parts), a->params.rope.interleaved);
+}
+
+static qn_array *gradient_MATMUL(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_array *x = a->in[0], *w = a->in[1];
+    if (i == 0) return qn_matmul(s, g, qn_transpose(s, w));
+    if (w->shape.n > 2) return qn_matmul(s, qn_transpose(s, x), g);
+    return qn_binary(s, QN_PRIM_MATMUL_ROWS, as_matrix(s, x), as_matrix(s, g));
+}
+
+static qn_array *gradient_MATMUL_ROWS(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_matmul(s, a->in[1 - i], i == 0 ? qn_transpose(s, g) : g);
+}
+
+static qn_array *gradient_TAKE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    const qn_shape *table = &a->in[0]->shape;
+    qn_params p = {.scatter = {.n = table->dim[0]}};
+    memcpy(p.scatter.sym, table->sym, sizeof p.scatter.sym);
+    return qn_apply(s, QN_PRIM_SCATTER_ADD, &p, 2, (qn_array *[]){g, a->in[1]}, NULL, QN_DTYPE_F32);
+}
+
+static qn_array *gradient_SCATTER_ADD(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_take(s, g, a->in[1]);
+}
+
+static qn_array *gradient_TAKE_ALONG(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_params p = {.scatter = {.n = a->in[0]->shape.dim[1]}};
+    return qn_apply(s, QN_PRIM_SCATTER_ALONG, &p, 2, (qn_array *[]){g, a->in[1]}, NULL, QN_DTYPE_F32);
+}
+
+static qn_array *gradient_SCATTER_ALONG(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_take_along(s, g, a->in[1]);
+}
+
+static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    if (a->params.attend.state) return refuse(s, a, " over pages");
+    if (a->params.attend.has_sinks) return refuse(s, a, " with sinks");
+    qn_params p = a->params;
+    p.attend.which = i;
+    qn_array *in[7] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g};
+    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &p, 7, in, NULL, QN_DTYPE_F32);
+}
+
+#define gradient_DATA NULL
+#define gradient_INPUT NULL
+#define gradient_FUSED NULL
+#define gradient_RMS_NORM NULL   /* by its fallback */
+#define gradient_LAYER_NORM NULL /* by its fallback */
+#define gradient_ROPE_TABLE NULL
+#define gradient_TOP_K NULL
+#define gradient_ATTEND_GRAD NULL
+#define gradient_EXPERTS NULL
+#define gradient_SHORT_CONV NULL
+#define gradient_GATED_DELTA NULL
+
+static gradient *const table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = gradient_##name,
+#define E(name, inputs) [QN_PRIM_##name] = qn_derivative,
+#define P(name, rows) [QN_PRIM_##name] = gradient_##name,
+#include "prim/primitives.def"
+};
+
+/* ---- the pass ----------------------------------------------------------------------------------------- */
+
+static void add_to(qn_scope *s, qn_tape_node *in, qn_array *g)
+{
+    g = qn_sum_to(s, g, &in->a->shape);
+    in->value = in->value ? qn_add(s, in->value, g) : g;
+}
+
+/* Gradients of the inputs of a primitive without a rule: those of its fallback, whose leaves are the inputs.
+ */
+static void by_fallback(qn_scope *s, qn_array *a, qn_array *g, const qn_tape *t)
+{
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *grads[QN_MAX_INPUTS] = {NULL};
+    if (!f) {
+        refuse(s, a, "");
+        return;
+    }
+    qn_status status = qn_vjp(s, f, g, a->n_in, a->in, grads);
+    if (status != QN_OK) {
+        qn_scope_fail(s, status);
+        return;
+    }
+    for (int i = 0; i < a->n_in; i++) {
+        qn_tape_node *in = qn_tape_find(t, a->in[i]);
+        int seen = 0; /* an input that comes twice has its whole gradient at its first place */
+        for (int j = 0; j < i; j++) seen |= a->in[j] == a->in[i];
+        if (in && in->depends && grads[i] && !seen) add_to(s, in, grads[i]);
+    }
+}
+
+static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
+{
+    qn_array *a = n->a;
+    if (!table[a->prim]) {
+        by_fallback(s, a, n->value, t);
+        return;
+    }
+    for (int i = 0; i < a->n_in; i++) {
+        qn_tape_node *in = qn_tape_find(t, a->in[i]);
+        if (in && in->depends) add_to(s, in, table[a->prim](s, a, i, n->value));
+    }
+}
+
+static qn_status check(qn_array *of, const qn_array *cotangent, int n, qn_array *const *wrt)
+{
+    char x[96], y[96];
+    if (!qn_is_real(of)) return qn_fail(QN_E_ARG, "no gradient of %s", qn_dtype_name(of->dtype));
+    if (cotangent ? !qn_shape_equal(&cotangent->shape, &of->shape)
+                  : qn_shape_is_symbolic(&of->shape) || qn_shape_elements(&of->shape, NULL) != 1)
+        return qn_fail(QN_E_ARG, "gradient of an array %s with a cotangent %s",
+                       qn_shape_text(&of->shape, x, sizeof x),
+                       cotangent ? qn_shape_text(&cotangent->shape, y, sizeof y) : "of ones");
+    for (int i = 0; i < n; i++)
+        if (wrt[i] && wrt[i]->prim == QN_PRIM_DATA && !qn_is_real(wrt[i]) && wrt[i]->dtype != QN_DTYPE_I32)
+            return qn_fail(QN_E_UNSUPPORTED, "no gradient by %s: it is a packed weight (%s)",
+                           wrt[i]->label ? wrt[i]->label : "an array", qn_dtype_name(wrt[i]->dtype));
+    return QN_OK;
+}
+
+qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out)
+{
+    QN_TRY(qn_scope_status(s));
+    if (!of) return qn_fail(QN_E_ARG, "gradient of no array");
+    QN_TRY(check(of, cotangent, n, wrt));
+    qn_tape t;
+    QN_TRY(qn_tape_new(of, n, wrt, &t));
+    if (!cotangent) cotangent = qn_broadcast(s, qn_scalar(s, 1), of->shape);
+    t.nodes[t.n - 1].value = cotangent; /* `of` is the youngest */
+    for (int64_t i = t.n - 1; i >= 0 && s->status == QN_OK; i--)
+        if (t.nodes[i].depends && t.nodes[i].value && !t.nodes[i].leaf) pull_back(s, &t.nodes[i], &t);
+    qn_status status = qn_scope_status(s);
+    for (int i = 0; i < n && status == QN_OK; i++) {
+        const qn_tape_node *leaf = wrt[i] ? qn_tape_find(&t, wrt[i]) : NULL;
+        out[i] = leaf ? leaf->value : NULL;
+    }
+    qn_tape_free(&t);
+    return status;
+}

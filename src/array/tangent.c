@@ -1,0 +1,142 @@
+/* Tangents (forward derivatives): one rule a primitive. t[i] is the tangent of input i, NULL where it is
+ * zero; at least one is not. NULL in the table: by the fallback where the primitive has one, else there is
+ * none. */
+#include <string.h>
+
+#include "array/tape.h"
+
+typedef qn_array *tangent(qn_scope *s, qn_array *a, qn_array *const *t);
+
+static qn_array *refuse(qn_scope *s, const qn_array *a)
+{
+    return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s%s%s has no tangent", a->label ? a->label : "",
+                                    a->label ? ": " : "", qn_prim_get(a->prim)->name));
+}
+
+/* Linear in the first input, and only that one has a tangent. */
+static qn_array *linear(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *in[QN_MAX_INPUTS];
+    for (int i = 1; i < a->n_in; i++)
+        if (t[i]) return refuse(s, a);
+    memcpy(in, a->in, sizeof in);
+    in[0] = t[0];
+    return qn_again(s, a, in);
+}
+
+/* Linear in each of two inputs. */
+static qn_array *bilinear(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *left = t[0] ? qn_again(s, a, (qn_array *[]){t[0], a->in[1]}) : NULL;
+    qn_array *right = t[1] ? qn_again(s, a, (qn_array *[]){a->in[0], t[1]}) : NULL;
+    return left && right ? qn_add(s, left, right) : left ? left : right;
+}
+
+static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *sum = NULL;
+    for (int i = 0; i < a->n_in; i++) {
+        if (!t[i]) continue;
+        qn_array *part = qn_derivative(s, a, i, t[i]);
+        sum = sum ? qn_add(s, sum, part) : part;
+    }
+    return sum && !qn_shape_equal(&sum->shape, &a->shape) ? qn_broadcast(s, sum, a->shape) : sum;
+}
+
+static qn_array *tangent_CONCAT(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *in[QN_MAX_INPUTS], *zero = qn_scalar(s, 0);
+    for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_broadcast(s, zero, a->in[i]->shape);
+    return qn_again(s, a, in);
+}
+
+static qn_array *tangent_MAX(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    return qn_sum(s, qn_mul(s, t[0], qn_max_share(s, a)), a->params.reduce.axis);
+}
+
+static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    return qn_mul(s, a, qn_sub(s, t[0], qn_sum(s, qn_mul(s, t[0], a), a->shape.n - 1)));
+}
+
+#define tangent_DATA NULL
+#define tangent_INPUT NULL
+#define tangent_RESHAPE linear
+#define tangent_TRANSPOSE linear
+#define tangent_SLICE linear
+#define tangent_BROADCAST linear
+#define tangent_FUSED NULL
+#define tangent_COPY linear
+#define tangent_CAST linear
+#define tangent_SUM linear
+#define tangent_RMS_NORM NULL   /* by its fallback */
+#define tangent_LAYER_NORM NULL /* by its fallback */
+#define tangent_ROPE_TABLE NULL
+#define tangent_ROPE linear
+#define tangent_MATMUL bilinear
+#define tangent_MATMUL_ROWS bilinear
+#define tangent_TAKE linear
+#define tangent_SCATTER_ADD linear
+#define tangent_TAKE_ALONG linear
+#define tangent_SCATTER_ALONG linear
+#define tangent_TOP_K NULL
+#define tangent_ATTEND NULL
+#define tangent_ATTEND_GRAD NULL
+#define tangent_EXPERTS NULL
+#define tangent_SHORT_CONV NULL
+#define tangent_GATED_DELTA NULL
+
+static tangent *const table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = tangent_##name,
+#define E(name, inputs) [QN_PRIM_##name] = elementwise,
+#define P(name, rows) [QN_PRIM_##name] = tangent_##name,
+#include "prim/primitives.def"
+};
+
+static qn_array *by_fallback(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *out = NULL;
+    if (!f) return refuse(s, a);
+    qn_status status = qn_jvp(s, f, a->n_in, a->in, t, &out);
+    return status == QN_OK ? out : qn_scope_fail(s, status);
+}
+
+static qn_array *push_forward(qn_scope *s, qn_array *a, const qn_tape *tape)
+{
+    qn_array *t[QN_MAX_INPUTS] = {NULL};
+    int any = 0;
+    for (int i = 0; i < a->n_in; i++) {
+        const qn_tape_node *in = qn_tape_find(tape, a->in[i]);
+        t[i] = in ? in->value : NULL;
+        any |= t[i] != NULL;
+    }
+    if (!any) return NULL;
+    return table[a->prim] ? table[a->prim](s, a, t) : by_fallback(s, a, t);
+}
+
+qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,
+                 qn_array **out)
+{
+    QN_TRY(qn_scope_status(s));
+    if (!of) return qn_fail(QN_E_ARG, "tangent of no array");
+    for (int i = 0; i < n; i++) {
+        char x[96], y[96];
+        if (wrt[i] && tangents[i] && !qn_shape_equal(&wrt[i]->shape, &tangents[i]->shape))
+            return qn_fail(QN_E_ARG, "an array %s with a tangent %s",
+                           qn_shape_text(&wrt[i]->shape, x, sizeof x),
+                           qn_shape_text(&tangents[i]->shape, y, sizeof y));
+    }
+    qn_tape t;
+    QN_TRY(qn_tape_new(of, n, wrt, &t));
+    for (int i = 0; i < n; i++) {
+        qn_tape_node *leaf = wrt[i] ? qn_tape_find(&t, wrt[i]) : NULL;
+        if (leaf) leaf->value = tangents[i];
+    }
+    for (int64_t i = 0; i < t.n && s->status == QN_OK; i++)
+        if (t.nodes[i].depends && !t.nodes[i].leaf) t.nodes[i].value = push_forward(s, t.nodes[i].a, &t);
+    qn_status status = qn_scope_status(s);
+    if (status == QN_OK) *out = t.n ? t.nodes[t.n - 1].value : NULL;
+    qn_tape_free(&t);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* What differentiation is made of, for the files of array/ only: a pass over the graph below an array, and
+ * for each primitive a derivative, a gradient, a tangent and a fallback. All of them build new arrays in the
+ * scope; what nobody asks for is never computed. */
+#ifndef QN_ARRAY_TAPE_H
+#define QN_ARRAY_TAPE_H
+
+#include "array/graph.h"
+
+typedef struct {
+    qn_array *a;
+    qn_array *value; /* its gradient or tangent as far as known; NULL: zero */
+    int depends;     /* on one of the arrays that are differentiated by */
+    int leaf;        /* is one of them: what lies below is not looked at */
+} qn_tape_node;
+
+/* Arrays of real numbers between `of` and the leaves, inputs first. */
+typedef struct {
+    qn_tape_node *nodes;
+    int64_t n;
+} qn_tape;
+
+qn_status qn_tape_new(qn_array *of, int n, qn_array *const *wrt, qn_tape *out);
+void qn_tape_free(qn_tape *t);
+/* NULL: not on the tape (integers, or not below `of`). */
+qn_tape_node *qn_tape_find(const qn_tape *t, const qn_array *a);
+
+/* Gradients and tangents exist for arrays of real numbers that are plain, not packed. */
+int qn_is_real(const qn_array *a);
+
+/* a: an element-wise array. g times the partial derivative of a by input i; g has a shape that fits a's. */
+qn_array *qn_derivative(qn_scope *s, qn_array *a, int i, qn_array *g);
+/* 1 where x > 0, 0 where x is 0, -1 where x < 0. */
+qn_array *qn_sign(qn_scope *s, qn_array *x);
+/* For MAX: where a's input is the largest along its axis, divided by the number of such places. */
+qn_array *qn_max_share(qn_scope *s, qn_array *a);
+/* The product of a primitive with other inputs: a's parameters, shape and dtype are kept. */
+qn_array *qn_again(qn_scope *s, const qn_array *a, qn_array *const *in);
+/* g summed over the dimensions that broadcasting `shape` to g's shape had repeated. */
+qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape);
+
+/* The primitive stated in smaller ones. NULL with a healthy scope: it has no such statement. */
+qn_array *qn_fallback(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in);
+
+#endif
