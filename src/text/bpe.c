@@ -140,6 +140,11 @@ qn_status qn_bpe_add_merge(qn_bpe *b, int32_t left, int32_t right, int32_t merge
     return QN_OK;
 }
 
+void qn_bpe_prefetch_merge(const qn_bpe *b, int32_t left, int32_t right)
+{
+    __builtin_prefetch(&b->merges[pair_hash(b, pair_of(left, right)) & b->merge_mask], 1);
+}
+
 qn_status qn_bpe_set_scores(qn_bpe *b, const float *scores, size_t n)
 {
     b->rank_of_id = qn_alloc_array(n, sizeof *b->rank_of_id);

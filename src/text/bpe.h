@@ -38,6 +38,8 @@ qn_status qn_bpe_new(const qn_vocab *vocab, const qn_bpe_options *options, size_
 void qn_bpe_free(qn_bpe *b);
 /* rank: lower merges first. A pair given twice keeps the later rank. */
 qn_status qn_bpe_add_merge(qn_bpe *b, int32_t left, int32_t right, int32_t merged, uint32_t rank);
+/* Asks for the memory that adding this pair will touch. */
+void qn_bpe_prefetch_merge(const qn_bpe *b, int32_t left, int32_t right);
 /* scores [n] by token id, borrowed during the call; only with by_score. QN_E_FORMAT: a score that is not a
  * number. */
 qn_status qn_bpe_set_scores(qn_bpe *b, const float *scores, size_t n);

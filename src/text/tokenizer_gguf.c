@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "text/gguf_pre.h"
+#include "text/merges.h"
 #include "text/tokenizer_build.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
@@ -91,36 +92,19 @@ static qn_status read_tokens(reader *r)
 static qn_status read_merges(reader *r)
 {
     static const char key[] = "tokenizer.ggml.merges";
-    const qn_vocab *v = &r->t->vocab;
+    qn_merges merges = {.what = r->path, .vocab = &r->t->vocab, .bpe = r->t->bpe};
     qn_gguf_strings it;
     qn_gguf_string s;
-    qn_buf merged = {0};
-    qn_status status = QN_OK;
-    QN_TRY(qn_gguf_get_strings(r->g, key, &it));
-    uint32_t rank = 0;
-    for (; status == QN_OK && qn_gguf_strings_next(&it, &s); rank++) {
+    qn_status status = qn_gguf_get_strings(r->g, key, &it);
+    for (uint32_t i = 0; status == QN_OK && qn_gguf_strings_next(&it, &s); i++) {
         const char *space = s.length > 1 ? memchr(s.data + 1, ' ', s.length - 1) : NULL;
-        if (!space) {
-            status = qn_fail(QN_E_FORMAT, "%s: %s: entry %u is not two tokens with a space between them",
-                             r->path, key, rank);
-            break;
-        }
-        size_t n_left = (size_t)(space - s.data);
-        qn_buf_reset(&merged);
-        qn_buf_append(&merged, s.data, n_left);
-        qn_buf_append(&merged, space + 1, s.length - n_left - 1);
-        if ((status = merged.status) != QN_OK) break;
-        int32_t left = qn_vocab_find(v, s.data, n_left),
-                right = qn_vocab_find(v, space + 1, s.length - n_left - 1);
-        int32_t both = qn_vocab_find(v, merged.data, merged.length);
-        if (left < 0 || right < 0 || both < 0)
-            status =
-                qn_fail(QN_E_FORMAT, "%s: %s: entry %u ('%.*s') names a token that is not in the vocabulary",
-                        r->path, key, rank, (int)(s.length < 100 ? s.length : 100), s.data);
-        else
-            status = qn_bpe_add_merge(r->t->bpe, left, right, both, rank);
+        size_t n_left = space ? (size_t)(space - s.data) : 0;
+        status = space ? qn_merges_add(&merges, s.data, n_left, space + 1, s.length - n_left - 1)
+                       : qn_fail(QN_E_FORMAT, "%s: %s: entry %u is not two tokens with a space between them",
+                                 r->path, key, i);
     }
-    qn_buf_free(&merged);
+    if (status == QN_OK) status = qn_merges_finish(&merges);
+    qn_merges_free(&merges);
     return status;
 }
 

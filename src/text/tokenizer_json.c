@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "text/json_pull.h"
+#include "text/merges.h"
 #include "text/tokenizer_build.h"
 
 enum {
@@ -59,65 +60,48 @@ out:
     return status;
 }
 
-/* Both spellings: "a b" and ["a", "b"]. */
-static qn_status read_merge(qn_json_pull *p, qn_buf *pair, size_t *n_left)
+/* Both spellings: "a b" and ["a", "b"]. left is working memory. */
+static qn_status read_merge(qn_json_pull *p, qn_buf *left, qn_merges *merges)
 {
     qn_json_text s;
-    qn_buf_reset(pair);
+    int more;
     if (qn_json_pull_peek(p) == '"') {
         QN_TRY(qn_json_pull_string(p, &s));
         const char *space = memchr(s.data, ' ', s.n);
-        if (!space || memchr(space + 1, ' ', s.n - (size_t)(space + 1 - s.data)))
+        const char *right = space ? space + 1 : NULL;
+        if (!space || memchr(right, ' ', s.n - (size_t)(right - s.data)))
             return qn_json_pull_fail(p, "a merge is not two tokens with a space between them");
-        *n_left = (size_t)(space - s.data);
-        qn_buf_append(pair, s.data, *n_left);
-        qn_buf_append(pair, space + 1, s.n - *n_left - 1);
-        return pair->status;
+        return qn_merges_add(merges, s.data, (size_t)(space - s.data), right, s.n - (size_t)(right - s.data));
     }
-    int more;
     QN_TRY(qn_json_pull_enter(p, '['));
     for (int i = 0; i < 2; i++) {
         QN_TRY(qn_json_pull_element(p, &more));
         if (!more) return qn_json_pull_fail(p, "a merge has %d tokens", i);
         QN_TRY(qn_json_pull_string(p, &s));
-        qn_buf_append(pair, s.data, s.n);
-        if (i == 0) *n_left = s.n;
+        if (i) break;
+        qn_buf_reset(left); /* the next string may take the parser's memory of this one */
+        qn_buf_append(left, s.data, s.n);
+        if (left->status != QN_OK) return left->status;
     }
+    QN_TRY(qn_merges_add(merges, left->data, left->length, s.data, s.n));
     QN_TRY(qn_json_pull_element(p, &more));
-    if (more) return qn_json_pull_fail(p, "a merge has more than two tokens");
-    return pair->status;
+    return more ? qn_json_pull_fail(p, "a merge has more than two tokens") : QN_OK;
 }
 
 static qn_status read_merges(reader *r)
 {
     qn_json_pull p;
-    qn_buf pair = {0};
-    const qn_vocab *v = &r->t->vocab;
-    qn_status status;
-    int more;
-    size_t n_left = 0;
+    qn_buf left = {0};
+    qn_merges merges = {.what = r->what, .vocab = &r->t->vocab, .bpe = r->t->bpe};
+    int more = 1;
     open_part(r, r->merges, &p);
-    if ((status = qn_json_pull_enter(&p, '[')) != QN_OK) goto out;
-    for (uint32_t rank = 0; (status = qn_json_pull_element(&p, &more)) == QN_OK && more; rank++) {
-        if ((status = read_merge(&p, &pair, &n_left)) != QN_OK) break;
-        int32_t left = qn_vocab_find(v, pair.data, n_left);
-        int32_t right = qn_vocab_find(v, pair.data + n_left, pair.length - n_left);
-        int32_t merged = qn_vocab_find(v, pair.data, pair.length);
-        if (left < 0 || right < 0 || merged < 0) {
-            status =
-                qn_fail(QN_E_FORMAT, "%s: merge %u ('%.*s' + '%.*s'): %s is not in the vocabulary", r->what,
-                        rank, (int)(n_left < 100 ? n_left : 100), pair.data,
-                        (int)(pair.length - n_left < 100 ? pair.length - n_left : 100), pair.data + n_left,
-                        left < 0    ? "the left token"
-                        : right < 0 ? "the right token"
-                                    : "the merged token");
-            break;
-        }
-        if ((status = qn_bpe_add_merge(r->t->bpe, left, right, merged, rank)) != QN_OK) break;
-    }
-out:
+    qn_status status = qn_json_pull_enter(&p, '[');
+    while (status == QN_OK && (status = qn_json_pull_element(&p, &more)) == QN_OK && more)
+        status = read_merge(&p, &left, &merges);
+    if (status == QN_OK) status = qn_merges_finish(&merges);
     qn_json_pull_free(&p);
-    qn_buf_free(&pair);
+    qn_merges_free(&merges);
+    qn_buf_free(&left);
     return status;
 }
 

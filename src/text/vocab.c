@@ -144,6 +144,27 @@ int32_t qn_vocab_find(const qn_vocab *v, const char *text, size_t n)
     return (int32_t)find_slot(v, text, n, (uint32_t)qn_hash_bytes(text, n, v->seed))->id_plus_1 - 1;
 }
 
+void qn_vocab_find_all(const qn_vocab *v, qn_vocab_lookup *lookups, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        lookups[i].hash = (uint32_t)qn_hash_bytes(lookups[i].text, lookups[i].n, v->seed);
+        __builtin_prefetch(&v->slots[lookups[i].hash & v->mask]);
+    }
+    /* The first slot with the right hash nearly always holds the text: ask for what comparing will read. */
+    for (size_t i = 0; i < count; i++) {
+        size_t at = lookups[i].hash & v->mask;
+        while (v->slots[at].id_plus_1 && v->slots[at].hash != lookups[i].hash) at = (at + 1) & v->mask;
+        lookups[i].guess = v->slots[at].id_plus_1;
+        if (!lookups[i].guess) continue;
+        __builtin_prefetch(&v->start[lookups[i].guess - 1]);
+        __builtin_prefetch(&v->length[lookups[i].guess - 1]);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (lookups[i].guess) __builtin_prefetch(v->bytes + v->start[lookups[i].guess - 1]);
+    for (size_t i = 0; i < count; i++)
+        lookups[i].id = (int32_t)find_slot(v, lookups[i].text, lookups[i].n, lookups[i].hash)->id_plus_1 - 1;
+}
+
 const char *qn_vocab_text(const qn_vocab *v, int32_t id, size_t *n)
 {
     if (id < 0 || (size_t)id >= v->n_ids || v->start[id] == UINT32_MAX) return NULL;

@@ -43,6 +43,14 @@ qn_status qn_vocab_add(qn_vocab *v, int32_t id, const char *text, size_t n, uint
 qn_status qn_vocab_add_text(qn_vocab *v, int32_t id, const char *text, size_t n, uint8_t flags);
 /* -1: none. */
 int32_t qn_vocab_find(const qn_vocab *v, const char *text, size_t n);
+/* Many look-ups at once, each at a fraction of the time, since their waits for memory overlap. */
+typedef struct {
+    const char *text;
+    size_t n;
+    uint32_t hash, guess; /* inside */
+    int32_t id;           /* -1: none */
+} qn_vocab_lookup;
+void qn_vocab_find_all(const qn_vocab *v, qn_vocab_lookup *lookups, size_t count);
 /* NULL: no such token. Borrowed, not NUL-terminated. */
 const char *qn_vocab_text(const qn_vocab *v, int32_t id, size_t *n);
 uint8_t qn_vocab_flags(const qn_vocab *v, int32_t id);
