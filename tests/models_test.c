@@ -1,5 +1,6 @@
-/* Whole models against golden values of the reference: logits, greedy ids, hidden states and keys, for every fixture of a known family; and
- * the promise that a sequence's bits do not depend on its company, on chunks or on threads. */
+/* Whole models against golden values of the reference: logits, greedy ids, hidden states and keys, for every
+ * fixture of a known family; and the promise that a sequence's bits do not depend on its company, on chunks
+ * or on threads. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,12 +17,13 @@
 #include "format/safetensors.h"
 #include "tests/fixtures.h"
 
-static const char *const kinds[] = {"llama", "llama_rope3_tied", "llama_head_dim", "qwen3", "qwen3_tied", "qwen3_no_model_type", "gemma3_text",
-                                    "gemma3", NULL};
+static const char *const kinds[] = {"llama",       "llama_rope3_tied", "llama_head_dim",
+                                    "qwen3",       "qwen3_tied",       "qwen3_no_model_type",
+                                    "gemma3_text", "gemma3",           NULL};
 
-#define OK(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != QN_OK) fail_msg("%s", qn_last_error());                                                \
+#define OK(expr)                                              \
+    do {                                                      \
+        if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
     } while (0)
 
 static qn_engine *open_engine(const char *path, qn_engine_options o)
@@ -49,7 +51,8 @@ static qn_status compare_logits(void *user, int64_t feed, int64_t first, int64_t
 {
     compare *c = user;
     for (; c->next < c->n && c->positions[c->next] < first + n; c->next++) {
-        const float *got = logits + (c->positions[c->next] - first) * c->vocab, *want = c->expected + c->next * c->vocab;
+        const float *got = logits + (c->positions[c->next] - first) * c->vocab,
+                    *want = c->expected + c->next * c->vocab;
         for (int64_t i = 0; i < c->vocab; i++) {
             double d = fabs((double)got[i] - want[i]);
             if (!(d <= c->worst)) c->worst = d;
@@ -84,16 +87,21 @@ typedef struct {
     double worst;
 } states;
 
-static void check_state(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out, const qn_sizes *sizes)
+static void check_state(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
+                        const qn_sizes *sizes)
 {
     states *s = user;
     char name[64];
     int64_t layer, rows = qn_shape_dim(&out->shape, 0, sizes);
     int is_key = sscanf(label, "layer.%ld.keys", &layer) == 1 && strstr(label, ".keys");
-    if (is_key) snprintf(name, sizeof name, "keys.%ld", layer);
-    else if (strcmp(label, "final_norm") == 0) snprintf(name, sizeof name, "hidden.%ld", s->layers);
-    else if (sscanf(label, "hidden.%ld", &layer) == 1 && layer < s->layers) snprintf(name, sizeof name, "%s", label);
-    else return;
+    if (is_key)
+        snprintf(name, sizeof name, "keys.%ld", layer);
+    else if (strcmp(label, "final_norm") == 0)
+        snprintf(name, sizeof name, "hidden.%ld", s->layers);
+    else if (sscanf(label, "hidden.%ld", &layer) == 1 && layer < s->layers)
+        snprintf(name, sizeof name, "%s", label);
+    else
+        return;
     const qn_tensor_view *v = qn_safetensors_find(s->st, name);
     if (!v) return;
     const float *got = data, *want = v->data;
@@ -120,11 +128,18 @@ static void golden(void **state)
     snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
     qn_safetensors *st;
     OK(qn_safetensors_open(qn_test_need_fixture(path), &st));
-    qn_engine *e = open_engine(dir, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
+    qn_engine *e = open_engine(
+        dir, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
     const qn_model_config *c = qn_engine_config(e);
     for (int i = 0; i < 5; i++) {
-        const qn_tensor_view *ids = need(st, "prompt%d.ids", i), *positions = need(st, "prompt%d.positions", i);
-        compare cmp = {positions->data, need(st, "prompt%d.logits", i)->data, positions->n_elements, c->vocab_size, 0, 0};
+        const qn_tensor_view *ids = need(st, "prompt%d.ids", i),
+                             *positions = need(st, "prompt%d.positions", i);
+        compare cmp = {positions->data,
+                       need(st, "prompt%d.logits", i)->data,
+                       positions->n_elements,
+                       c->vocab_size,
+                       0,
+                       0};
         qn_sequence *seq;
         OK(qn_sequence_new(e, &seq));
         states probe = {st, c->num_hidden_layers, 0, 0};
@@ -136,7 +151,8 @@ static void golden(void **state)
         if (!(cmp.worst <= 2e-4)) fail_msg("%s prompt %d: logits differ by %g", kind, i, cmp.worst);
         if (i == 3) {
             assert_true(probe.seen >= 3);
-            if (!(probe.worst <= 1e-4)) fail_msg("%s: hidden states or keys differ by %g of the largest", kind, probe.worst);
+            if (!(probe.worst <= 1e-4))
+                fail_msg("%s: hidden states or keys differ by %g of the largest", kind, probe.worst);
         }
         qn_sequence_free(seq);
         /* greedy, from scratch: one decode step a token */
@@ -147,7 +163,8 @@ static void golden(void **state)
         for (int64_t k = 0; k < greedy->n_elements; k++) {
             OK(qn_engine_step(e, 1, &feed, argmax_last, NULL, pick));
             if (pick[1] != ((const int32_t *)greedy->data)[k])
-                fail_msg("%s prompt %d: greedy token %ld is %ld, expected %d", kind, i, k, pick[1], ((const int32_t *)greedy->data)[k]);
+                fail_msg("%s prompt %d: greedy token %ld is %ld, expected %d", kind, i, k, pick[1],
+                         ((const int32_t *)greedy->data)[k]);
             feed = (qn_feed){seq, (const int32_t *)greedy->data + k, 1, QN_LOGITS_LAST};
         }
         qn_sequence_free(seq);
@@ -180,8 +197,11 @@ static void same_bits_of(const char *kind, const char *dir, qn_precision precisi
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 70; j++) ids[i][j] = (i * 131 + j * 37 + j * j) % 400;
     for (int variant = 0; variant < 8; variant++) {
-        /* 0: alone, whole; 1-3: 8 together, 1-3 threads; 4-6: chunks of 1, 7, 64; 7: token by token, as decode does */
-        qn_engine_options o = {.precision = precision, .max_sequences = 8, .n_threads = variant >= 1 && variant <= 3 ? variant : 2};
+        /* 0: alone, whole; 1-3: 8 together, 1-3 threads; 4-6: chunks of 1, 7, 64; 7: token by token, as
+         * decode does */
+        qn_engine_options o = {.precision = precision,
+                               .max_sequences = 8,
+                               .n_threads = variant >= 1 && variant <= 3 ? variant : 2};
         o.max_rows = variant >= 4 && variant <= 6 ? chunks[variant - 4] : 512;
         qn_engine *e = open_engine(dir, o);
         vocab = qn_engine_config(e)->vocab_size;
@@ -218,7 +238,8 @@ static void same_bits_of(const char *kind, const char *dir, qn_precision precisi
                 alone[i] = c.out[i];
             } else {
                 if (memcmp(alone[i], c.out[i], (size_t)(lengths[i] * vocab) * sizeof(float)) != 0)
-                    fail_msg("%s: bits of sequence %d differ in variant %d, precision %d", kind, i, variant, precision);
+                    fail_msg("%s: bits of sequence %d differ in variant %d, precision %d", kind, i, variant,
+                             precision);
                 test_free(c.out[i]);
             }
             qn_sequence_free(seq[i]);

@@ -57,7 +57,7 @@ static int read_ints(const char *path, long *a, long *b)
     int n = fscanf(f, "%31s %ld", first, b);
     fclose(f);
     if (n < 1) return 0;
-    *a = strcmp(first, "max") == 0 ? -1 : atol(first);
+    *a = strcmp(first, "max") == 0 ? -1 : strtol(first, NULL, 10);
     return n;
 }
 

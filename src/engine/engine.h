@@ -10,7 +10,6 @@
 
 #include "cache/pages.h"
 #include "device/device.h"
-#include "format/source.h"
 #include "model/config.h"
 
 typedef struct qn_engine qn_engine;

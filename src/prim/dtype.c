@@ -1,0 +1,13 @@
+#include "prim/dtype.h"
+
+#include "quant/types.h"
+
+int qn_dtype_bytes(qn_dtype dtype, int64_t n, size_t *bytes)
+{
+    return qn_type_bytes(dtype, n, bytes);
+}
+
+int qn_dtype_is_plain(qn_dtype dtype)
+{
+    return !qn_type_is_quantised(dtype);
+}
