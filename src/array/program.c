@@ -7,7 +7,7 @@
 #include "array/graph.h"
 #include "base/checked.h"
 #include "base/mem.h"
-#include "quant/types.h"
+#include "prim/dtype.h"
 
 /* What is known of one array while a plan is made. */
 typedef struct {
@@ -134,7 +134,7 @@ static qn_status max_bytes(const qn_program *p, qn_dtype dtype, const qn_shape *
     int64_t rows = shape->n ? qn_shape_dim(shape, 0, &p->max) : 1, row = shape->n ? qn_shape_row(shape) : 1;
     size_t row_bytes;
     char text[96];
-    if (qn_type_get(dtype)->block_elements > 1 || rows < 0 || !qn_type_bytes(dtype, row, &row_bytes) ||
+    if (!qn_dtype_is_plain(dtype) || rows < 0 || !qn_dtype_bytes(dtype, row, &row_bytes) ||
         !qn_mul_size(row_bytes, (size_t)rows, bytes) || !qn_align_size(*bytes ? *bytes : 1, 64, bytes))
         return qn_fail(QN_E_ARG, "array %s of %s is too large", qn_shape_text(shape, text, sizeof text),
                        qn_dtype_name(dtype));
@@ -593,28 +593,28 @@ int qn_program_steps(const qn_program *p)
 qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays)
 {
     QN_TRY(qn_scope_status(s));
-    qn_array **todo = qn_alloc(((size_t)n + 1) * sizeof *todo);
-    if (!todo) return QN_E_NOMEM;
+    qn_array **pending = qn_alloc(((size_t)n + 1) * sizeof *pending);
+    if (!pending) return QN_E_NOMEM;
     int m = 0;
     for (int i = 0; i < n; i++) {
         int seen = !arrays[i] || arrays[i]->prim == QN_PRIM_DATA;
-        for (int j = 0; j < m; j++) seen |= todo[j] == arrays[i];
-        if (!seen) todo[m++] = arrays[i];
+        for (int j = 0; j < m; j++) seen |= pending[j] == arrays[i];
+        if (!seen) pending[m++] = arrays[i];
     }
     qn_program *p = NULL;
     qn_program_options options = {.name = "eval", .precision = s->precision};
     qn_sizes sizes = {{0}};
-    qn_status status = m ? qn_program_new(s, &options, m, todo, &p) : QN_OK;
+    qn_status status = m ? qn_program_new(s, &options, m, pending, &p) : QN_OK;
     if (status == QN_OK && m) status = qn_program_run(p, &sizes);
     for (int i = 0; i < m && status == QN_OK; i++) {
         /* the handle becomes plain data */
-        qn_array *a = todo[i];
+        qn_array *a = pending[i];
         for (int j = 0; j < a->n_in; j++) qn_release(a->in[j]);
         a->n_in = 0;
         a->prim = QN_PRIM_DATA;
         a->buffer = qn_buffer_retain(p->output_buffers[i]);
     }
     qn_program_free(p);
-    qn_free(todo);
+    qn_free(pending);
     return status;
 }
