@@ -20,6 +20,8 @@ int qn_cmd_bench(int argc, char **argv);
 int qn_cmd_chat(int argc, char **argv);
 int qn_cmd_logits(int argc, char **argv);
 int qn_cmd_run(int argc, char **argv);
+int qn_cmd_template(int argc, char **argv);
 int qn_cmd_tokenize(int argc, char **argv);
+int qn_cmd_trace(int argc, char **argv);
 
 #endif

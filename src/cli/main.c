@@ -10,8 +10,10 @@ static const qn_command commands[] = {
     {"run", "answer one prompt", qn_cmd_run},
     {"chat", "talk with a model", qn_cmd_chat},
     {"tokenize", "text to token ids and back", qn_cmd_tokenize},
+    {"template", "what a chat template makes of messages", qn_cmd_template},
     {"logits", "logits of token ids into a file", qn_cmd_logits},
     {"bench", "speed and memory of a model", qn_cmd_bench},
+    {"trace", "compare or sum up what QUERN_TRACE=FILE wrote", qn_cmd_trace},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

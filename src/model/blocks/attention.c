@@ -30,6 +30,7 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
                           .scale = c->attention_scale,
                           .softcap = c->attn_logit_softcapping};
     qn_array *o = qn_attend(s, &p, q, k, v, f->positions, f->row_begin, f->blocks[group], NULL);
+    o = qn_label(s, o, "attend");
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
     return qn_block_linear(s, f->parameters, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
 }
