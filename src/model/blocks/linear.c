@@ -10,7 +10,7 @@ qn_array *qn_block_linear(qn_scope *s, const qn_parameters *p, qn_array *x, qn_w
 {
     qn_array *y = qn_linear(s, x, qn_parameters_get(p, weight, layer)),
              *b = qn_parameters_get(p, bias, layer);
-    y = qn_label(s, y, names[weight]);
+    if (names[weight]) y = qn_label(s, y, names[weight]);
     return b ? qn_add(s, y, b) : y;
 }
 
