@@ -9,14 +9,14 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "text/tokenizer_source.h"
+#include "text/chat.h"
 
 /* Read-only once it is open, but for the speeds. */
 typedef struct {
     char *path;
     qn_engine *engine;
     qn_slots *slots;
-    qn_tokenizer *tokenizer;
+    qn_chat_text *text;
     int32_t *stop_ids;
     int64_t n_stop_ids;
     qn_buf notes;
@@ -51,7 +51,7 @@ static void add_stop_id(native_model *m, int32_t id)
 static qn_status collect_stop_ids(native_model *m)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
-    const qn_tokenizer *t = m->tokenizer;
+    const qn_tokenizer *t = qn_chat_text_tokenizer(m->text);
     size_t n_eos, n_turn = 0;
     const int32_t *eos = qn_tokenizer_eos_ids(t, &n_eos);
     while (config->stop_tokens && config->stop_tokens[n_turn]) n_turn++;
@@ -113,7 +113,8 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     if (status == QN_OK) status = read_defaults(m, source);
     if (status != QN_OK) goto out;
     read = qn_clock_ns();
-    status = qn_tokenizer_open(source, o->pre_tokenizer_regex, &m->tokenizer);
+    qn_chat_text_options text = {.pre_regex = o->pre_tokenizer_regex, .chat_template = o->chat_template};
+    status = qn_chat_text_open(source, &text, &m->text);
     if (status != QN_OK) goto out;
     tokenized = qn_clock_ns();
     qn_engine_options engine = {.device = o->device,
@@ -144,7 +145,7 @@ static void native_close(void *model)
     native_model *m = model;
     qn_slots_free(m->slots);
     qn_engine_close(m->engine);
-    qn_tokenizer_free(m->tokenizer);
+    qn_chat_text_close(m->text);
     qn_buf_free(&m->notes);
     qn_free(m->stop_ids);
     qn_free(m->path);
@@ -194,6 +195,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .n_threads = info->n_threads,
         .parallel_slots = (int32_t)info->max_sequences,
         .prefill_chunk = (int32_t)info->max_rows,
+        .has_chat_template = qn_chat_text_has_template(m->text),
         .notes = m->notes.data,
         .default_temperature = m->default_temperature,
         .default_top_p = m->default_top_p,
@@ -245,7 +247,7 @@ static qn_status native_encode(void *model, const char *text, size_t n_bytes,
 {
     size_t n;
     unsigned flags = (options->special ? QN_ENCODE_SPECIAL : 0) | (options->bos ? QN_ENCODE_BOS : 0);
-    const qn_tokenizer *t = ((native_model *)model)->tokenizer;
+    const qn_tokenizer *t = qn_chat_text_tokenizer(((native_model *)model)->text);
     QN_TRY(qn_tokenizer_encode(t, text, n_bytes, flags, ids, &n));
     *n_ids = (int64_t)n;
     return QN_OK;
@@ -262,7 +264,7 @@ static qn_status native_decode(void *model, const int32_t *ids, int64_t n_ids,
                            (long long)vocabulary);
     qn_buf b = {0};
     unsigned flags = options->skip_special ? QN_DECODE_SKIP_SPECIAL : 0;
-    qn_status status = qn_tokenizer_decode(m->tokenizer, ids, (size_t)n_ids, flags, &b);
+    qn_status status = qn_tokenizer_decode(qn_chat_text_tokenizer(m->text), ids, (size_t)n_ids, flags, &b);
     size_t n;
     char *bytes = qn_buf_take(&b, &n);
     if (status == QN_OK && !bytes) status = QN_E_NOMEM;
@@ -278,6 +280,72 @@ static qn_status native_decode(void *model, const int32_t *ids, int64_t n_ids,
 static int native_is_stop_id(void *model, int32_t id)
 {
     return has_stop_id(model, id);
+}
+
+/* The template's request out of a prompt that is a chat. */
+static qn_status make_request(const qn_prompt *prompt, json_t **out)
+{
+    json_t *request = NULL, *messages = NULL, *tools = NULL;
+    qn_status status = QN_OK;
+    if (prompt->variables_json)
+        status =
+            qn_json_parse("variables_json", prompt->variables_json, strlen(prompt->variables_json), &request);
+    else if (!(request = json_object()))
+        status = qn_fail_nomem(sizeof(json_t *));
+    if (status == QN_OK && !json_is_object(request))
+        status = qn_fail(QN_E_ARG, "variables_json is not an object");
+    if (status == QN_OK)
+        status =
+            qn_json_parse("messages_json", prompt->messages_json, strlen(prompt->messages_json), &messages);
+    if (status == QN_OK && !json_is_array(messages))
+        status = qn_fail(QN_E_ARG, "messages_json is not an array");
+    if (status == QN_OK && prompt->tools_json)
+        status = qn_json_parse("tools_json", prompt->tools_json, strlen(prompt->tools_json), &tools);
+    if (status == QN_OK && tools && !json_is_array(tools))
+        status = qn_fail(QN_E_ARG, "tools_json is not an array");
+    if (status == QN_OK) {
+        int failed = json_object_set(request, "messages", messages) ||
+                     (tools && json_object_set(request, "tools", tools));
+        if (!json_object_get(request, "add_generation_prompt"))
+            failed |= json_object_set_new(request, "add_generation_prompt", json_true());
+        if (failed) status = qn_fail_nomem(sizeof(json_t *));
+    }
+    json_decref(messages);
+    json_decref(tools);
+    if (status == QN_OK)
+        *out = request;
+    else
+        json_decref(request);
+    return status;
+}
+
+static qn_status native_chat_render(void *model, const qn_prompt *prompt, char **text, int32_t **ids,
+                                    int64_t *n_ids)
+{
+    json_t *request = NULL;
+    qn_buf b = {0};
+    size_t n = 0;
+    int32_t *made = NULL;
+    QN_TRY(make_request(prompt, &request));
+    qn_status status = qn_chat_text_render(((native_model *)model)->text, request, QN_CHAT_TRUST_TEMPLATE, &b,
+                                           ids ? &made : NULL, &n);
+    json_decref(request);
+    char *bytes = status == QN_OK ? qn_buf_take(&b, NULL) : NULL;
+    if (status == QN_OK && !bytes) status = QN_E_NOMEM;
+    qn_buf_free(&b);
+    if (status != QN_OK) {
+        qn_free(made);
+        return status;
+    }
+    if (ids) {
+        *ids = made;
+        *n_ids = (int64_t)n;
+    }
+    if (text)
+        *text = bytes;
+    else
+        qn_free(bytes);
+    return QN_OK;
 }
 
 /* ---- logits ---- */
@@ -343,12 +411,19 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
 
 /* ---- generation ---- */
 
-/* Token ids of a prompt that is a text. */
+/* Token ids of a prompt that is a text or a chat. */
 static qn_status encode_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, size_t *n_ids)
 {
-    if (!prompt->text) return qn_fail(QN_E_UNSUPPORTED, "%s has no chat template", m->path);
-    unsigned flags = (prompt->special ? QN_ENCODE_SPECIAL : 0) | (prompt->no_bos ? 0 : QN_ENCODE_BOS);
-    return qn_tokenizer_encode(m->tokenizer, prompt->text, prompt->text_bytes, flags, ids, n_ids);
+    if (prompt->text) {
+        unsigned flags = (prompt->special ? QN_ENCODE_SPECIAL : 0) | (prompt->no_bos ? 0 : QN_ENCODE_BOS);
+        return qn_tokenizer_encode(qn_chat_text_tokenizer(m->text), prompt->text, prompt->text_bytes, flags,
+                                   ids, n_ids);
+    }
+    json_t *request = NULL;
+    QN_TRY(make_request(prompt, &request));
+    qn_status status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, ids, n_ids);
+    json_decref(request);
+    return status;
 }
 
 static qn_status native_generation_open(void *model, const qn_prompt *prompt,
@@ -360,7 +435,8 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     size_t n_ids = 0;
     if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
-    const qn_run_model run = {m->engine, m->slots, m->tokenizer, m->stop_ids, m->n_stop_ids};
+    const qn_run_model run = {m->engine, m->slots, qn_chat_text_tokenizer(m->text), m->stop_ids,
+                              m->n_stop_ids};
     qn_status status = QN_E_NOMEM;
     native_generation *g = qn_calloc(1, sizeof *g);
     if (g)
@@ -416,6 +492,7 @@ const qn_backend qn_backend_native = {
     .encode = native_encode,
     .decode = native_decode,
     .is_stop_id = native_is_stop_id,
+    .chat_render = native_chat_render,
     .generation_open = native_generation_open,
     .generation_next = native_generation_next,
     .generation_get_stats = native_generation_get_stats,
