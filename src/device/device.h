@@ -121,11 +121,12 @@ typedef struct {
     qn_device_description (*describe)(qn_device *d);
     qn_status (*alloc)(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
     void (*free)(qn_device *d, qn_buffer *b);
-    /* A weight [n_out, n_in] (or any plain tensor) from a file's bytes: packs it or uses it in place,
-     * whichever the device wants. The bytes must outlive the buffer if buffer->mapped is set afterwards.
-     * *packed: the source bytes are no longer needed. */
-    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_out, int64_t n_in, const void *bytes,
-                               qn_buffer **out, int *packed);
+    /* A weight of n_parts matrices [n_out, n_in] below each other (one; or the experts of a layer, which lie
+     * apart in files) from mapped files: packs it or uses it in place, whichever the device wants. Pages of
+     * the mapping are given up behind the packing. The bytes must outlive the buffer if buffer->mapped is set
+     * afterwards. *packed: the source bytes are no longer needed. */
+    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const void *const *parts,
+                               int64_t n_out, int64_t n_in, qn_buffer **out, int *packed);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);

@@ -30,7 +30,7 @@ static qn_status load_matrix(qn_parameters *p, const qn_tensor_view *v, qn_array
     int64_t n_in = v->shape[v->n_dims - 1];
     qn_buffer *b = NULL;
     int packed = 0;
-    QN_TRY(d->ops->import_weight(d, v->dtype, v->n_elements / n_in, n_in, v->data, &b, &packed));
+    QN_TRY(d->ops->import_weight(d, v->dtype, 1, &v->data, v->n_elements / n_in, n_in, &b, &packed));
     if (packed) qn_view_drop(v, 0, v->size_bytes);
     *out = qn_from_buffer(p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), b);
     qn_buffer_release(b);

@@ -74,7 +74,7 @@ typedef union {
         int32_t k;
     } top_k;
     struct {
-        int64_t n; /* size of the dimension that is scattered into */
+        int64_t n;                 /* size of the dimension that is scattered into */
         int32_t sym[QN_SYM_COUNT]; /* and its symbols, where that is the first one */
     } scatter;
     qn_params_attend attend;

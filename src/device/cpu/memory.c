@@ -56,9 +56,9 @@ void qn_cpu_free(qn_device *d, qn_buffer *b)
 typedef struct {
     const qn_kernels *kernels;
     qn_dtype dtype;
-    int64_t n_in, n_out, n_panels;
-    const char *bytes;
-    size_t row_bytes;
+    int64_t n_in, n_out, n_panels, n_parts; /* n_out and n_panels of one part */
+    const void *const *parts;
+    size_t row_bytes, part_bytes; /* part_bytes: packed */
     char *out;
 } pack_job;
 
@@ -76,24 +76,38 @@ static void pack_share(void *arg, int thread, int n_threads)
     enum { DROP_BYTES = 4 << 20 };
     int64_t begin, end, panels = DROP_BYTES / (int64_t)(j->row_bytes * QN_PANEL) + 1;
     qn_pool_share(j->n_panels, 1, thread, n_threads, &begin, &end);
-    for (int64_t p = begin; p < end; p += panels) {
-        int64_t q = p + panels < end ? p + panels : end,
-                last = q * QN_PANEL < j->n_out ? q * QN_PANEL : j->n_out;
-        j->kernels->pack(j->dtype, j->n_in, j->n_out, j->bytes, p, q, j->out);
-        drop_pages(j->bytes + (size_t)p * QN_PANEL * j->row_bytes, j->bytes + (size_t)last * j->row_bytes);
+    for (int64_t i = 0; i < j->n_parts; i++) {
+        const char *bytes = j->parts[i];
+        for (int64_t p = begin; p < end; p += panels) {
+            int64_t q = p + panels < end ? p + panels : end,
+                    last = q * QN_PANEL < j->n_out ? q * QN_PANEL : j->n_out;
+            j->kernels->pack(j->dtype, j->n_in, j->n_out, bytes, p, q, j->out + (size_t)i * j->part_bytes);
+            drop_pages(bytes + (size_t)p * QN_PANEL * j->row_bytes, bytes + (size_t)last * j->row_bytes);
+        }
     }
 }
 
-qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_out, int64_t n_in,
-                               const void *bytes, qn_buffer **out, int *packed)
+qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts, const void *const *parts,
+                               int64_t n_out, int64_t n_in, qn_buffer **out, int *packed)
 {
     qn_cpu *d = (qn_cpu *)base;
     size_t panel = qn_pack_panel_bytes(dtype, n_in), total;
-    pack_job j = {d->kernels, dtype, n_in, n_out, (n_out + QN_PANEL - 1) / QN_PANEL, bytes, 0, NULL};
+    pack_job j = {.kernels = d->kernels,
+                  .dtype = dtype,
+                  .n_in = n_in,
+                  .n_out = n_out,
+                  .n_panels = (n_out + QN_PANEL - 1) / QN_PANEL,
+                  .n_parts = n_parts,
+                  .parts = parts};
     if (!panel)
         return qn_fail(QN_E_UNSUPPORTED, "no compute layout for %s with %lld columns", qn_dtype_name(dtype),
                        (long long)n_in);
-    if (!qn_type_bytes(dtype, n_in, &j.row_bytes) || !qn_mul_size(panel, (size_t)j.n_panels, &total))
+    if (n_parts > 1 && n_out % QN_PANEL)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "a weight of %lld parts needs a multiple of %d rows in each, not %lld",
+                       (long long)n_parts, QN_PANEL, (long long)n_out);
+    if (!qn_type_bytes(dtype, n_in, &j.row_bytes) || !qn_mul_size(panel, (size_t)j.n_panels, &j.part_bytes) ||
+        !qn_mul_size(j.part_bytes, (size_t)n_parts, &total))
         return qn_fail(QN_E_ARG, "a weight of %lld x %lld is too large", (long long)n_out, (long long)n_in);
     qn_buffer *b;
     QN_TRY(qn_cpu_alloc(base, total, QN_LEDGER_WEIGHTS, &b));
