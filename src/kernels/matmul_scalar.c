@@ -1,147 +1,14 @@
-/* The reference: what every other set must equal bit for bit in integer matmuls. */
+/* Matmul of int8 activations: the reference that every other set must equal bit for bit. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/pack.h"
 #include "kernels/sets.h"
-#include "quant/types.h"
-
-/* ---- activations ------------------------------------------------------------------------------------- */
-
-static uint32_t float_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-
-static float bits_float(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-
-static float largest(const float *x, int *finite)
-{
-    uint32_t most = 0; /* as integers, absolute values order like floats and NaN comes last */
-    for (int i = 0; i < QN_BLOCK; i++) {
-        uint32_t u = float_bits(x[i]) & 0x7fffffff;
-        most = u > most ? u : most;
-    }
-    *finite = most < 0x7f800000;
-    return bits_float(most);
-}
-
-/* Integers of one block: rint(x / scale) with scale = max |x| / limit; returns scale. */
-static float quantise(const float *x, int limit, int32_t q[QN_BLOCK], int32_t half[2])
-{
-    int finite;
-    float most = largest(x, &finite), inverse = 0, scale = 0;
-    memset(half, 0, 2 * sizeof half[0]);
-    memset(q, 0, QN_BLOCK * sizeof q[0]);
-    if (!finite) return bits_float(0x7fc00000);
-    if (most < QN_ACT_TINY) return 0;
-    scale = most / (float)limit;
-    inverse = (float)limit / most;
-    for (int i = 0; i < QN_BLOCK; i++) {
-        q[i] = (int32_t)lrintf(x[i] * inverse);
-        half[i / 16] += q[i];
-    }
-    return scale;
-}
-
-static void act_pack(qn_act act, int64_t n_in, const float *x, void *out)
-{
-    if (act == QN_ACT_F32) {
-        memcpy(out, x, (size_t)n_in * sizeof *x);
-    } else if (act == QN_ACT_BF16) {
-        uint16_t *to = out;
-        for (int64_t k = 0; k < n_in; k++) to[k] = qn_f32_to_bf16(x[k]);
-        if (n_in % 2) to[n_in] = 0;
-    } else {
-        int32_t q[QN_BLOCK], half[2];
-        for (int64_t b = 0; b < n_in / QN_BLOCK; b++, x += QN_BLOCK) {
-            if (act == QN_ACT_I8) {
-                qn_act_i8 *to = (qn_act_i8 *)out + b;
-                to->scale = quantise(x, QN_ACT_I8_MAX, q, half);
-                to->sum = to->scale * (float)(half[0] + half[1]);
-                for (int h = 0; h < 2; h++) to->zero[h] = -128 * half[h];
-                for (int i = 0; i < QN_BLOCK; i++) to->q[i] = (int8_t)q[i];
-            } else {
-                qn_act_i8x2 *to = (qn_act_i8x2 *)out + b;
-                to->scale = quantise(x, QN_ACT_I8X2_MAX, q, half);
-                to->sum = to->scale * (float)(half[0] + half[1]);
-                for (int h = 0; h < 2; h++) to->zero[h] = -128 * half[h];
-                for (int i = 0; i < QN_BLOCK; i++) {
-                    int32_t hi = (q[i] + 64 + (128 << 10)) / 128 - (1 << 10); /* floor((q + 64) / 128) */
-                    to->hi[i] = (int8_t)hi;
-                    to->lo[i] = (int8_t)(q[i] - 128 * hi);
-                }
-            }
-        }
-    }
-}
-
-/* ---- unpacking --------------------------------------------------------------------------------------- */
-
-static void unpack_panel(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out)
-{
-    float block[256];
-    if (qn_layout_scale(dtype) == QN_SCALE_NONE) {
-        const uint8_t *p = (const uint8_t *)panels + (size_t)panel * qn_pack_panel_bytes(dtype, n_in);
-        for (int64_t k = 0; k < n_in; k++) {
-            for (int lane = 0; lane < QN_PANEL; lane++) {
-                uint16_t h;
-                if (dtype == QN_DTYPE_F32) {
-                    memcpy(out + k * QN_PANEL + lane, p + (k * QN_PANEL + lane) * 4, 4);
-                } else if (dtype == QN_DTYPE_F16) {
-                    memcpy(&h, p + (k * QN_PANEL + lane) * 2, 2);
-                    out[k * QN_PANEL + lane] = qn_f16_to_f32(h);
-                } else {
-                    memcpy(&h, p + ((k / 2 * QN_PANEL + lane) * 2 + k % 2) * 2, 2);
-                    out[k * QN_PANEL + lane] = qn_bf16_to_f32(h);
-                }
-            }
-        }
-        return;
-    }
-    /* A chunk is a panel of up to 256 columns: unpack it row by row and transpose. */
-    const uint8_t *chunk = (const uint8_t *)panels + (size_t)panel * qn_pack_panel_bytes(dtype, n_in);
-    for (int64_t k = 0; k < n_in; k += 256) {
-        int64_t n = n_in - k < 256 ? n_in - k : 256;
-        for (int lane = 0; lane < QN_PANEL; lane++) {
-            qn_unpack_row(dtype, n, chunk, lane, block);
-            for (int64_t i = 0; i < n; i++) out[(k + i) * QN_PANEL + lane] = block[i];
-        }
-        chunk += qn_pack_panel_bytes(dtype, n);
-    }
-}
-
-/* ---- matmul ------------------------------------------------------------------------------------------ */
 
 static void store(const qn_matmul_args *a, int64_t row, int64_t panel, const float acc[QN_PANEL])
 {
     int64_t first = panel * QN_PANEL, n = a->n_out - first < QN_PANEL ? a->n_out - first : QN_PANEL;
     memcpy(a->out + row * a->out_stride + first, acc, (size_t)n * sizeof *acc);
-}
-
-/* f32 or bf16 activations against the panel as f32 in scratch: one chain over k. Not fused: the plainest chip
- * would need a call of the C library for each of them. */
-static void matmul_float(const qn_matmul_args *a, int64_t panel, float *w)
-{
-    size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
-    unpack_panel(a->dtype, a->n_in, a->panels, panel, w);
-    for (int64_t r = 0; r < a->n_rows; r++) {
-        const uint8_t *x = (const uint8_t *)a->x + (size_t)r * row_bytes;
-        float acc[QN_PANEL] = {0};
-        for (int64_t k = 0; k < a->n_in; k++) {
-            float xk = a->act == QN_ACT_F32 ? ((const float *)(const void *)x)[k]
-                                            : qn_bf16_to_f32(((const uint16_t *)(const void *)x)[k]);
-            for (int lane = 0; lane < QN_PANEL; lane++) acc[lane] += xk * w[k * QN_PANEL + lane];
-        }
-        store(a, r, panel, acc);
-    }
 }
 
 /* The weights of one block of a panel: d, m, sub-scales and codes less their zero. */
@@ -223,12 +90,10 @@ static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *
 
 static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
-    for (int64_t p = begin; p < end; p++) {
-        if (a->act == QN_ACT_F32 || a->act == QN_ACT_BF16) {
-            matmul_float(a, p, scratch);
-        } else {
-            matmul_integer(a, p, scratch);
-        }
+    if (a->act == QN_ACT_I8 || a->act == QN_ACT_I8X2) {
+        for (int64_t p = begin; p < end; p++) matmul_integer(a, p, scratch);
+    } else {
+        qn_matmul_float_scalar(a, begin, end, scratch);
     }
 }
 
@@ -245,7 +110,7 @@ void qn_kernels_fill_matmul_scalar(qn_kernels *k)
 {
     k->pack = qn_pack;
     k->unpack_row = qn_unpack_row;
-    k->unpack_panel = unpack_panel;
-    k->act_pack = act_pack;
+    k->unpack_panel = qn_unpack_panel_scalar;
+    k->act_pack = qn_act_pack_scalar;
     k->matmul = matmul;
 }

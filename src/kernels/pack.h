@@ -40,6 +40,8 @@ typedef enum {
     QN_SCALE_SUB   /* d sc (code - zero); sc i8 per half block */
 } qn_scale_kind;
 
+#define QN_BLOCK_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
+
 /* The functions below are for constant dtypes: they fold away. */
 static inline qn_scale_kind qn_layout_scale(qn_dtype t)
 {

@@ -9,6 +9,18 @@ void qn_kernels_fill_matmul_scalar(qn_kernels *k);
 void qn_kernels_fill_matmul_avx2(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512(qn_kernels *k);
 
+/* Parts of the matmul of each set: activations into packed form, panels as f32, products of f32 and bf16
+ * activations (the fields act_pack, unpack_panel and matmul of qn_kernels). */
+void qn_act_pack_scalar(qn_act act, int64_t n_in, const float *x, void *out);
+void qn_unpack_panel_scalar(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
+void qn_matmul_float_scalar(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+void qn_act_pack_avx2(qn_act act, int64_t n_in, const float *x, void *out);
+void qn_unpack_panel_avx2(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
+void qn_matmul_float_avx2(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+void qn_act_pack_avx512(qn_act act, int64_t n_in, const float *x, void *out);
+void qn_unpack_panel_avx512(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
+void qn_matmul_float_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+
 /* Element-wise, norms, softmax, sums, rope, conversions, small dense products, attention. */
 void qn_kernels_fill_vector_scalar(qn_kernels *k);
 void qn_kernels_fill_vector_avx2(qn_kernels *k);

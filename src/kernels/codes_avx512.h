@@ -1,0 +1,108 @@
+/* Codes and scales of one packed block, in registers of AVX-512. The layout is described in pack.h. */
+#ifndef QN_KERNELS_CODES_AVX512_H
+#define QN_KERNELS_CODES_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/pack.h"
+
+#ifndef INLINE
+#define INLINE static inline __attribute__((always_inline))
+#endif
+
+INLINE __m512 load_f16x16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+
+/* high << 4 or'ed into w, where the bits of high start at bit `at` of each byte. */
+INLINE __m512i add_high(__m512i w, __m512i high, int at, int mask)
+{
+    __m512i moved =
+        at <= 4 ? _mm512_slli_epi16(high, (unsigned)(4 - at)) : _mm512_srli_epi16(high, (unsigned)(at - 4));
+    return _mm512_ternarylogic_epi32(w, moved, _mm512_set1_epi8((char)mask), 0xf8); /* w | (moved & mask) */
+}
+
+INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
+{
+    int bits = qn_layout_bits(dtype);
+    if (bits == 8) {
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) w[g] = _mm512_loadu_si512(p + 64 * g);
+        return;
+    }
+    const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i v = _mm512_loadu_si512(p + 64 * i);
+        w[i] = _mm512_and_si512(v, low);
+        w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+    if (bits == 5) {
+        __m512i high = _mm512_loadu_si512(p + 256);
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) w[g] = add_high(w[g], high, g, 0x10);
+    } else if (bits == 6) {
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+            w[g] = add_high(w[g], _mm512_loadu_si512(p + 256 + 64 * (g / 4)), g % 4 * 2, 0x30);
+    }
+}
+
+typedef struct {
+    __m512 d, m;
+    __m512i sub[2];
+} scales;
+
+/* The part of a header that its blocks share. */
+typedef struct {
+    __m512 d, m;
+    uint8_t six[16][16]; /* QN_SCALE_K: scales of 8 blocks, then mins */
+} header;
+
+INLINE void load_header(qn_dtype dtype, const uint8_t *p, header *h)
+{
+    qn_scale_kind kind = qn_layout_scale(dtype);
+    if (kind != QN_SCALE_K && kind != QN_SCALE_SUB) return;
+    h->d = load_f16x16(p);
+    if (kind == QN_SCALE_SUB) return;
+    h->m = _mm512_xor_ps(load_f16x16(p + 32), _mm512_set1_ps(-0.0f));
+    const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
+    __m512i a = _mm512_loadu_si512(p + 64), b = _mm512_loadu_si512(p + 128), c = _mm512_loadu_si512(p + 192);
+    _mm512_storeu_si512(h->six[0], _mm512_and_si512(a, six));
+    _mm512_storeu_si512(h->six[8], _mm512_and_si512(b, six));
+    _mm512_storeu_si512(
+        h->six[4], _mm512_ternarylogic_epi32(_mm512_and_si512(c, four), _mm512_srli_epi16(a, 2), top, 0xf8));
+    _mm512_storeu_si512(h->six[12], _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(c, 4), four),
+                                                              _mm512_srli_epi16(b, 2), top, 0xf8));
+}
+
+INLINE __m512 small_ints(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)));
+}
+
+INLINE scales load_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block)
+{
+    scales s = {0};
+    switch (qn_layout_scale(dtype)) {
+    case QN_SCALE_SYM:
+        s.d = load_f16x16(p + 32 * i_block);
+        break;
+    case QN_SCALE_MIN:
+        s.d = load_f16x16(p + 64 * i_block);
+        s.m = load_f16x16(p + 64 * i_block + 32);
+        break;
+    case QN_SCALE_K:
+        s.d = _mm512_mul_ps(h->d, small_ints(h->six[i_block]));
+        s.m = _mm512_mul_ps(h->m, small_ints(h->six[8 + i_block]));
+        break;
+    default:
+        s.d = h->d;
+        s.sub[0] = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 64 + 32 * i_block)));
+        s.sub[1] = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 80 + 32 * i_block)));
+    }
+    return s;
+}
+
+#endif
