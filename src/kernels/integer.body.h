@@ -126,6 +126,7 @@ QN_BLOCK_TYPES(INTEGER_FUNCTION)
 
 static void integer_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
+    if (a->n_rows < 1) return;
     switch (a->dtype) {
 #define INTEGER_CASE(t)                      \
     case QN_DTYPE_##t:                       \
