@@ -243,6 +243,10 @@ qn_status qn_jgetslice(qn_jrun *r, qn_jvalue v, const qn_jvalue bounds[3], qn_jv
                         out));
     for (int64_t i = 0; i < count; i++) out->l->items[i] = v.l->items[from + i * step];
     out->l->n = count;
+    if (v.l->shape == QN_JSHAPE_RANGE && n) { /* where range(...)[from:to:step] ends for repr() */
+        int64_t stride = n > 1 ? v.l->items[1].i - v.l->items[0].i : 1;
+        out->l->stop = v.l->items[0].i + to * stride;
+    }
     return QN_OK;
 }
 

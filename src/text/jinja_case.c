@@ -33,7 +33,7 @@ qn_status qn_jcase_change(qn_jrun *r, const qn_jstring *s, qn_jcase what, qn_jva
 {
     qn_jbuild b;
     int up = what != QN_JCASE_LOWER;
-    QN_TRY(qn_jheap_step(&r->heap, s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, s->n));
     qn_jbuild_init(&b, &r->heap);
     for (size_t i = 0, n; i < s->n && b.status == QN_OK; i += n) {
         uint32_t c;

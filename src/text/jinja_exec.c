@@ -7,6 +7,7 @@
 
 static qn_status scope_put(qn_jrun *r, qn_jscope *scope, int32_t name, qn_jvalue value)
 {
+    QN_TRY(qn_jheap_step(&r->heap, scope->n / 16));
     for (uint32_t i = 0; i < scope->n; i++) {
         if (scope->names[i] != name) continue;
         scope->values[i] = value;
@@ -130,8 +131,10 @@ static qn_status set_place(qn_jrun *r, int32_t place, qn_jvalue value)
     return place < 0 ? QN_OK : set_name(r, place, value);
 }
 
-static void named_argument(const qn_jargs *a, const qn_jstring *name, uint8_t *used, qn_jvalue *out)
+static qn_status named_argument(qn_jrun *r, const qn_jargs *a, const qn_jstring *name, uint8_t *used,
+                                qn_jvalue *out)
 {
+    QN_TRY(qn_jheap_step(&r->heap, a->n_named / 16));
     out->kind = QN_J_MISSING;
     for (uint32_t i = 0; i < a->n_named; i++) {
         const qn_jstring *s = a->names[i].s;
@@ -139,6 +142,7 @@ static void named_argument(const qn_jargs *a, const qn_jstring *name, uint8_t *u
         used[i] = 1;
         *out = a->named[i];
     }
+    return QN_OK;
 }
 
 /* What no parameter took: caller, varargs, kwargs, or an error. */
@@ -156,7 +160,7 @@ static qn_status bind_rest(qn_jrun *r, const qn_jnode *n, const qn_jargs *a, con
         rest.l->n = extra;
         QN_TRY(set_place(r, r->program->place_varargs, rest));
     }
-    QN_TRY(qn_jdict_new(&r->heap, 0, 0, &rest));
+    if (params->uses_kwargs) QN_TRY(qn_jdict_new(&r->heap, 0, 0, &rest));
     for (uint32_t i = 0; i < a->n_named; i++) {
         if (used[i]) continue;
         if (qn_jstring_is(a->names[i].s, "caller")) {
@@ -183,7 +187,7 @@ static qn_status bind_parameters(qn_jrun *r, const qn_jnode *n, const qn_jargs *
         if (i < a->n)
             value = a->items[i];
         else
-            named_argument(a, name, used, &value);
+            QN_TRY(named_argument(r, a, name, used, &value));
         if (value.kind == QN_J_MISSING && params->defaults[i])
             QN_TRY(qn_jeval(r, params->defaults[i], &value));
         if (value.kind == QN_J_MISSING) QN_TRY(qn_jundefined(&r->heap, NULL, name->data, name->n, 0, &value));

@@ -217,12 +217,16 @@ static qn_status eval_test(qn_jrun *r, const qn_jnode *n, qn_jvalue *out)
 static qn_status eval_concat(qn_jrun *r, const qn_jnode *n, qn_jvalue *out)
 {
     qn_jbuild b;
-    qn_jbuild_init(&b, &r->heap);
+    size_t total = 0;
+    qn_jvalue *parts = qn_jheap_alloc(&r->heap, n->n_items, sizeof *parts);
+    if (!parts) return r->heap.status;
     for (uint32_t i = 0; i < n->n_items; i++) {
-        qn_jvalue v;
-        QN_TRY(qn_jeval(r, n->items[i], &v));
-        QN_TRY(qn_jwrite_str(r, &b, v));
+        QN_TRY(qn_jeval(r, n->items[i], &parts[i]));
+        QN_TRY(qn_jstr(r, parts[i], &parts[i]));
+        total += parts[i].s->n; /* all of them are in memory, their sum fits */
     }
+    QN_TRY(qn_jbuild_exact(&b, &r->heap, total));
+    for (uint32_t i = 0; i < n->n_items; i++) qn_jbuild_string(&b, parts[i].s);
     return qn_jbuild_take(&b, out);
 }
 

@@ -183,7 +183,7 @@ static qn_status filter_wordcount(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn
     int64_t count = 0;
     int inside = 0;
     QN_TRY(to_string(r, v, a, "wordcount", &v));
-    QN_TRY(qn_jheap_step(&r->heap, v.s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
     for (size_t i = 0; i < v.s->n; i++) {
         unsigned char c = (unsigned char)v.s->data[i];
         int word = c >= 128 || c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
@@ -200,7 +200,7 @@ static qn_status filter_escape(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jv
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     qn_jbuild b;
     QN_TRY(to_string(r, v, a, "escape", &v));
-    QN_TRY(qn_jheap_step(&r->heap, v.s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
     qn_jbuild_init(&b, &r->heap);
     for (size_t i = 0; i < v.s->n && b.status == QN_OK; i++) {
         const char *hit = v.s->data[i] ? strchr(from, v.s->data[i]) : NULL;
@@ -219,7 +219,7 @@ static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn
     if (v.kind == QN_J_DICT || v.kind == QN_J_LIST)
         return qn_fail(QN_E_UNSUPPORTED, "urlencode takes a string here");
     QN_TRY(to_string(r, v, a, "urlencode", &v));
-    QN_TRY(qn_jheap_step(&r->heap, v.s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
     qn_jbuild_init(&b, &r->heap);
     for (size_t i = 0; i < v.s->n && b.status == QN_OK; i++) {
         unsigned char c = (unsigned char)v.s->data[i];
@@ -300,12 +300,19 @@ static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
     if (base < 2 || base > 36) return qn_fail(QN_E_ARG, "int: the base must be 2 to 36");
     if (v.kind == QN_J_UNDEFINED) return qn_jfail_undefined(v);
     int known = 0;
-    if (v.kind == QN_J_STRING) known = parse_int(v.s, base, &i) || (parse_float(v.s, &f) && whole_of(f, &i));
+    if (v.kind == QN_J_STRING) {
+        known = parse_int(v.s, base, &i);
+        if (!known && parse_float(v.s, &f) && !isnan(f) && !isinf(f)) v = qn_jfloat(f, v.user);
+    }
     if (qn_jis_whole(v)) {
         known = 1;
         i = v.i;
     }
-    if (v.kind == QN_J_FLOAT) known = whole_of(v.f, &i);
+    if (v.kind == QN_J_FLOAT) {
+        if (!isnan(v.f) && !whole_of(v.f, &i))
+            return qn_fail(QN_E_ARG, "int: the number does not fit 64 bits");
+        known = !isnan(v.f);
+    }
     *out = known ? qn_jint(i, v.user) : bound[0].kind == QN_J_MISSING ? qn_jint(0, 0) : bound[0];
     return QN_OK;
 }

@@ -139,6 +139,7 @@ static qn_status repeat_string(qn_jrun *r, const qn_jstring *s, int64_t times, q
         if (!qn_mul_size(s->n, (size_t)times, &total) || total > r->output_max)
             return qn_fail(QN_E_FULL, "more than %zu bytes of output", r->output_max);
         QN_TRY(qn_jheap_step(&r->heap, (uint64_t)times / 8));
+        QN_TRY(qn_jbuild_exact(&b, &r->heap, total));
         for (int64_t i = 0; i < times && b.status == QN_OK; i++) qn_jbuild_string(&b, s);
     }
     return qn_jbuild_take(&b, out);
@@ -175,10 +176,7 @@ static qn_status join_lists(qn_jrun *r, qn_jvalue a, qn_jvalue b, qn_jvalue *out
 static qn_status concat_strings(qn_jrun *r, const qn_jstring *a, const qn_jstring *s, qn_jvalue *out)
 {
     qn_jbuild b;
-    qn_jbuild_init(&b, &r->heap);
-    b.capacity = a->n + s->n;
-    b.data = qn_jheap_alloc(&r->heap, b.capacity, 1); /* exactly what it takes */
-    if (!b.data) return r->heap.status;
+    QN_TRY(qn_jbuild_exact(&b, &r->heap, a->n + s->n));
     qn_jbuild_string(&b, a);
     qn_jbuild_string(&b, s);
     return qn_jbuild_take(&b, out);

@@ -66,7 +66,7 @@ static qn_status strip(qn_jrun *r, qn_jvalue self, const qn_jargs *a, int left, 
     size_t from = 0, to = s->n, n, weight = chars ? chars->n / 4 + 1 : 1;
     while (left && from < to && (n = strippable(s, from, chars)) != 0) from += n;
     while (right && to > from && strippable(s, previous_char(s, to), chars)) to = previous_char(s, to);
-    QN_TRY(qn_jheap_step(&r->heap, (s->n - (to - from)) * weight / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, (s->n - (to - from)) * weight));
     return qn_jstring_bytes(&r->heap, s, from, to, out);
 }
 
@@ -140,6 +140,7 @@ static qn_status remove_affix(qn_jrun *r, qn_jvalue self, const qn_jargs *a, int
     QN_TRY(qn_jargs_bind(r, "removeprefix", a, "affix", 1, bound));
     QN_TRY(qn_jarg_string(bound[0], "the prefix or suffix", &part));
     *out = self;
+    QN_TRY(qn_jheap_scan(&r->heap, part->n));
     if (!part->n || part->n > s->n || memcmp(s->data + (at_end ? s->n - part->n : 0), part->data, part->n))
         return QN_OK;
     return qn_jstring_bytes(&r->heap, s, at_end ? 0 : part->n, at_end ? s->n - part->n : s->n, out);
@@ -168,10 +169,10 @@ static size_t find_last(const qn_jstring *s, const qn_jstring *needle, size_t st
 static qn_status find_in(qn_jrun *r, const qn_jstring *s, const qn_jstring *needle, size_t start, size_t end,
                          int last, size_t *at)
 {
-    QN_TRY(qn_jheap_scan(&r->heap, end - start));
+    QN_TRY(qn_jheap_search(&r->heap, end - start));
     if (last) {
         *at = find_last(s, needle, start, end);
-        return qn_jheap_step(&r->heap, (end - start) / 16);
+        return qn_jheap_search(&r->heap, end - start);
     }
     qn_jstring part = *s;
     part.n = end;
@@ -231,6 +232,7 @@ static qn_status method_count(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
         *out = qn_jint(qn_jstring_length(&inside) + 1, 0);
         return QN_OK;
     }
+    QN_TRY(qn_jheap_search(&r->heap, end - start));
     while ((start = qn_jstring_find(&part, needle, start)) != SIZE_MAX) {
         start += needle->n;
         count++;
@@ -245,7 +247,7 @@ qn_status qn_jreplace(qn_jrun *r, const qn_jstring *s, const qn_jstring *old, co
     qn_jbuild b;
     size_t from = 0;
     qn_jbuild_init(&b, &r->heap);
-    QN_TRY(qn_jheap_scan(&r->heap, s->n));
+    QN_TRY(qn_jheap_search(&r->heap, s->n));
     while (count != 0 && b.status == QN_OK) {
         QN_TRY(qn_jheap_step(&r->heap, 1));
         if (!old->n) { /* between all characters */
@@ -338,11 +340,7 @@ static qn_status split_words(part_list *p, const qn_jstring *s, int64_t most)
         while (at < s->n && (n = strippable(s, at, NULL)) != 0) at += n;
         if (at == s->n) return QN_OK;
         size_t from = at;
-        if (most-- == 0) {
-            size_t to = s->n;
-            while (space_before(s, to)) to = previous_char(s, to);
-            return add_bytes(p, s, from, to);
-        }
+        if (most-- == 0) return add_bytes(p, s, from, s->n);
         uint32_t c;
         while (at < s->n && !strippable(s, at, NULL)) at += qn_jdecode(s->data + at, s->n - at, &c);
         QN_TRY(add_bytes(p, s, from, at));
@@ -351,15 +349,11 @@ static qn_status split_words(part_list *p, const qn_jstring *s, int64_t most)
 
 static qn_status split_words_back(part_list *p, const qn_jstring *s, int64_t most)
 {
-    size_t to = s->n, n;
+    size_t to = s->n;
     while (1) {
         while (space_before(s, to)) to = previous_char(s, to);
         if (!to) return QN_OK;
-        if (most-- == 0) {
-            size_t from = 0;
-            while (from < to && (n = strippable(s, from, NULL)) != 0) from += n;
-            return add_bytes(p, s, from, to);
-        }
+        if (most-- == 0) return add_bytes(p, s, 0, to);
         size_t from = to;
         while (from > 0 && !space_before(s, from)) from = previous_char(s, from);
         QN_TRY(add_bytes(p, s, from, to));
@@ -396,7 +390,7 @@ static qn_status split(qn_jrun *r, qn_jvalue self, const qn_jargs *a, int back, 
     QN_TRY(qn_jargs_bind(r, back ? "rsplit" : "split", a, "sep maxsplit", 0, bound));
     QN_TRY(qn_jarg_int(bound[1], "split: maxsplit", -1, &most));
     QN_TRY(open_parts(&p, r, self.user));
-    QN_TRY(qn_jheap_step(&r->heap, self.s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, self.s->n));
     if (bound[0].kind == QN_J_MISSING || bound[0].kind == QN_J_NONE) {
         QN_TRY(back ? split_words_back(&p, self.s, most) : split_words(&p, self.s, most));
     } else {
@@ -435,7 +429,7 @@ qn_status qn_jsplitlines(qn_jrun *r, const qn_jstring *s, int keep_ends, qn_jval
     size_t from = 0, n;
     uint32_t c;
     QN_TRY(open_parts(&p, r, qn_jstring_user(s)));
-    QN_TRY(qn_jheap_step(&r->heap, s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, s->n));
     for (size_t i = 0; i < s->n;) {
         if ((n = line_end(s, i)) == 0) {
             i += qn_jdecode(s->data + i, s->n - i, &c);
@@ -562,7 +556,7 @@ static qn_status method_expandtabs(qn_jrun *r, qn_jvalue self, const qn_jargs *a
     QN_TRY(qn_jargs_bind(r, "expandtabs", a, "tabsize", 0, bound));
     QN_TRY(qn_jarg_int(bound[0], "expandtabs: the size", 8, &size));
     qn_jbuild_init(&b, &r->heap);
-    QN_TRY(qn_jheap_step(&r->heap, s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, s->n));
     for (size_t i = 0; i < s->n && b.status == QN_OK; i++) {
         if (s->data[i] == '\t') {
             int64_t n = size > 0 ? size - column % size : 0;
@@ -618,7 +612,7 @@ static qn_status all_are(qn_jrun *r, qn_jvalue self, const qn_jargs *a, int (*is
     const qn_jstring *s = self.s;
     int all = s->n ? 1 : empty;
     QN_TRY(qn_jargs_bind(r, "the test of a string", a, "", 0, NULL));
-    QN_TRY(qn_jheap_step(&r->heap, s->n / 16));
+    QN_TRY(qn_jheap_walk(&r->heap, s->n));
     for (size_t i = 0; i < s->n && all;) {
         uint32_t c;
         i += qn_jdecode(s->data + i, s->n - i, &c);
@@ -665,12 +659,14 @@ static qn_status method_isspace(qn_jrun *r, qn_jvalue self, const qn_jargs *a, q
 
 static qn_status method_isupper(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out)
 {
+    QN_TRY(qn_jheap_walk(&r->heap, self.s->n));
     *out = qn_jbool(qn_jcase_is(self.s, 1), 0);
     return qn_jargs_bind(r, "isupper", a, "", 0, NULL);
 }
 
 static qn_status method_islower(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out)
 {
+    QN_TRY(qn_jheap_walk(&r->heap, self.s->n));
     *out = qn_jbool(qn_jcase_is(self.s, 0), 0);
     return qn_jargs_bind(r, "islower", a, "", 0, NULL);
 }

@@ -176,7 +176,7 @@ static qn_status text_case(qn_jrun *r, qn_jvalue v, int upper, int *truth)
 {
     QN_TRY(qn_jstr(r, v, &v));
     *truth = qn_jcase_is(v.s, upper);
-    return qn_jheap_step(&r->heap, v.s->n / 16);
+    return qn_jheap_walk(&r->heap, v.s->n);
 }
 
 static qn_status test_upper(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth)

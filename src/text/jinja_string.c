@@ -89,6 +89,12 @@ void qn_jbuild_init(qn_jbuild *b, qn_jheap *h)
     *b = (qn_jbuild){.heap = h};
 }
 
+qn_status qn_jbuild_exact(qn_jbuild *b, qn_jheap *h, size_t n)
+{
+    *b = (qn_jbuild){.heap = h, .capacity = n, .data = qn_jheap_alloc(h, n, 1)};
+    return b->data ? QN_OK : h->status;
+}
+
 /* Room for n more bytes of which some have this provenance. */
 static int make_room(qn_jbuild *b, size_t n, int mixed, int user)
 {

@@ -91,7 +91,7 @@ static qn_status repr_list(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
     if (l->shape == QN_JSHAPE_RANGE) {
         char text[80];
         int64_t step = l->n > 1 ? l->items[1].i - l->items[0].i : 1, from = l->n ? l->items[0].i : 0;
-        int n = snprintf(text, sizeof text, "%lld, %lld", (long long)from, (long long)(from + step * l->n));
+        int n = snprintf(text, sizeof text, "%lld, %lld", (long long)from, (long long)l->stop);
         if (step != 1) snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)step);
         qn_jbuild_text(b, text, v.user);
     } else {
@@ -383,6 +383,7 @@ static qn_status dict_from_json(qn_jrun *r, const json_t *json, int user, qn_jva
     json_t *object = (json_t *)json; /* jansson's iterator takes no const; it changes nothing */
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
         qn_jvalue key, value;
+        qn_jheap_grant(&r->heap, 8 + json_object_iter_key_len(at));
         QN_TRY(qn_jstring_borrow(&r->heap, json_object_iter_key(at), json_object_iter_key_len(at), NULL, user,
                                  &key));
         QN_TRY(qn_jfrom_json(r, json_object_iter_value(at), user, &value));
@@ -403,6 +404,7 @@ static qn_status list_from_json(qn_jrun *r, const json_t *json, int user, qn_jva
 qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
 {
     qn_status status;
+    qn_jheap_grant(&r->heap, 8 + json_string_length(json)); /* 0 for what is no string */
     switch (json_typeof(json)) {
     case JSON_NULL:
         *out = qn_jnone();

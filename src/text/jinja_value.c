@@ -42,6 +42,23 @@ qn_status qn_jheap_scan(qn_jheap *h, size_t n_bytes)
     return qn_jheap_step(h, n_bytes / 64);
 }
 
+qn_status qn_jheap_search(qn_jheap *h, size_t n_bytes)
+{
+    return qn_jheap_step(h, n_bytes / 16);
+}
+
+qn_status qn_jheap_walk(qn_jheap *h, size_t n_bytes)
+{
+    return qn_jheap_step(h, n_bytes / 4);
+}
+
+void qn_jheap_grant(qn_jheap *h, size_t n_bytes)
+{
+    size_t n = n_bytes < SIZE_MAX / 64 ? n_bytes : SIZE_MAX / 64;
+    if (h->arena.limit_bytes && h->arena.limit_bytes < SIZE_MAX / 2) h->arena.limit_bytes += n * 16;
+    if (h->steps_max < UINT64_MAX / 2) h->steps_max += n;
+}
+
 qn_status qn_jheap_enter(qn_jheap *h)
 {
     if (h->depth >= h->depth_max)
@@ -286,7 +303,7 @@ qn_status qn_jvalue_contains(qn_jheap *h, qn_jvalue haystack, qn_jvalue needle, 
         if (needle.kind != QN_J_STRING)
             return qn_fail(QN_E_ARG, "'in <string>' requires string as left operand, not %s",
                            qn_jvalue_type(needle));
-        QN_TRY(qn_jheap_scan(h, haystack.s->n));
+        QN_TRY(qn_jheap_search(h, haystack.s->n));
         *found = qn_jstring_find(haystack.s, needle.s, 0) != SIZE_MAX;
         return QN_OK;
     }
@@ -379,6 +396,7 @@ static qn_status hash_value(qn_jheap *h, qn_jvalue v, uint64_t *hash)
 {
     switch ((qn_jkind)v.kind) {
     case QN_J_STRING:
+        QN_TRY(qn_jheap_scan(h, v.s->n));
         *hash = qn_hash_bytes(v.s->data, v.s->n, h->seed);
         return QN_OK;
     case QN_J_FLOAT:

@@ -31,8 +31,12 @@ typedef struct {
 void *qn_jheap_alloc(qn_jheap *h, size_t count, size_t size_bytes);
 /* Counts n steps; QN_E_FULL when the budget is spent. */
 qn_status qn_jheap_step(qn_jheap *h, uint64_t n);
-/* For work in proportion to n bytes that takes no memory. */
+/* For work that takes no memory: n bytes compared or hashed; searched; walked character by character. */
 qn_status qn_jheap_scan(qn_jheap *h, size_t n_bytes);
+qn_status qn_jheap_search(qn_jheap *h, size_t n_bytes);
+qn_status qn_jheap_walk(qn_jheap *h, size_t n_bytes);
+/* The budgets grow with the caller's own data: n bytes of it came in. */
+void qn_jheap_grant(qn_jheap *h, size_t n_bytes);
 /* One level deeper; QN_E_FULL when that is too deep. Each success is paired with a leave. */
 qn_status qn_jheap_enter(qn_jheap *h);
 void qn_jheap_leave(qn_jheap *h);
@@ -111,6 +115,7 @@ struct qn_jlist {
     qn_jvalue *items;
     int64_t n;
     int64_t next; /* of a generator: the first item not taken yet; else 0 */
+    int64_t stop; /* of a range */
     qn_jshape shape;
 };
 
@@ -220,6 +225,8 @@ typedef struct {
 } qn_jbuild;
 
 void qn_jbuild_init(qn_jbuild *b, qn_jheap *h);
+/* With room for exactly n bytes, for strings whose length is known. */
+qn_status qn_jbuild_exact(qn_jbuild *b, qn_jheap *h, size_t n);
 void qn_jbuild_bytes(qn_jbuild *b, const char *data, size_t n, int user);
 void qn_jbuild_text(qn_jbuild *b, const char *text, int user);
 void qn_jbuild_fill(qn_jbuild *b, char c, int64_t count, int user);

@@ -19,9 +19,9 @@ const char *const qn_template_trusted_names[] = {"bos_token", "eos_token", "unk_
 
 enum {
     PROGRAM_BYTES_MAX = 256 << 20,
-    STEPS_MAX = 1500000,
+    STEPS_MAX = 1000000,
     OUTPUT_MAX = 8 << 20,
-    MEMORY_MAX = 64 << 20,
+    MEMORY_MAX = 32 << 20,
     DEPTH_MAX = 1000
 };
 

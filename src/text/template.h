@@ -32,9 +32,11 @@ typedef struct {
     const char *const *trusted; /* names of context variables whose strings count as the template's; NULL: the
                                    list of qn_template_trusted_names */
     size_t n_trusted;
-    uint64_t steps_max; /* nodes evaluated and iterations; default 1,500,000 */
+    /* Budgets. Steps and memory grow by 1 step and 16 bytes for each byte of the context that the template
+     * looks at, so that long conversations fit and hostile templates end within a tenth of a second. */
+    uint64_t steps_max; /* nodes evaluated and iterations; default 1,000,000 */
     size_t output_max;  /* bytes; default 8 MiB */
-    size_t memory_max;  /* bytes; default 64 MiB */
+    size_t memory_max;  /* bytes; default 32 MiB */
     uint32_t depth_max; /* nested evaluation; default 1,000 */
 } qn_render_options;
 
