@@ -104,8 +104,12 @@ INLINE void direct_rows(qn_dtype dtype, int planes, const qn_matmul_args *a, int
         direct(dtype, planes, 1, a, begin, end);
     } else if (a->n_rows == 2) {
         direct(dtype, planes, 2, a, begin, end);
-    } else if (a->n_rows <= 4 || DIRECT_ROWS == 4) {
+    } else if (a->n_rows == 3) {
+        direct(dtype, planes, 3, a, begin, end);
+    } else if (a->n_rows == 4 || DIRECT_ROWS == 4) {
         direct(dtype, planes, 4, a, begin, end);
+    } else if (a->n_rows <= 6) {
+        direct(dtype, planes, 6, a, begin, end);
     } else {
         direct(dtype, planes, 8, a, begin, end);
     }
