@@ -98,6 +98,13 @@ test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
 test-real: $(REAL_TESTS)
 	$(Q)tests/run $^
 
+# Long use of a real model: minutes.
+soak: $(B)/tests/memory_test
+	$(Q)QUERN_SOAK=1 $<
+# tests/hashes.txt anew, after a change of the order of sums that is meant.
+hashes: $(B)/tests/hashes_test
+	$(Q)QUERN_WRITE_HASHES=1 $<
+
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(wildcard tests/test_*.py)
 

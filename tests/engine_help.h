@@ -26,6 +26,8 @@ void qn_test_logits(qn_engine *e, const int32_t *ids, int64_t n, int64_t piece, 
  * one). */
 void qn_test_hashes(qn_engine *e, qn_sequence *s, const int32_t *ids, int64_t n, int64_t piece,
                     uint64_t *out);
+/* Hash of the bits of the last token's logits of a new sequence of ids, fed in steps of `piece` tokens. */
+uint64_t qn_test_last_hash(qn_engine *e, const int32_t *ids, int64_t n, int64_t piece);
 /* The greedy continuation of ids[0..n): n_out tokens, one decode step each. */
 void qn_test_greedy(qn_engine *e, const int32_t *ids, int64_t n, int32_t *out, int64_t n_out);
 

@@ -44,6 +44,7 @@ struct qn_engine {
     int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
     chunk_part *parts; /* [max_sequences] of the current chunk */
     uint64_t shakes;
+    int64_t keep_positions; /* for tests, see qn_engine_options */
     qn_engine_info info;
     qn_buf notes;
 };
@@ -54,6 +55,7 @@ struct qn_engine {
 static int64_t kept_positions(const qn_engine *e, int group, int64_t context)
 {
     int64_t window = e->groups.group[group].window;
+    if (e->keep_positions) return e->keep_positions;
     return (window && window < context ? window : context) + e->info.max_rows;
 }
 
@@ -214,6 +216,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     int64_t loaded = qn_clock_ns();
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     e->info.precision = o->precision;
+    e->keep_positions = o->keep_positions;
     e->info.kv_dtype = o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
     e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
@@ -385,7 +388,7 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
 static void commit(qn_engine *e, qn_sequence *s, int64_t n)
 {
     s->length += n;
-    for (int i = 0; i < e->groups.n; i++) {
+    for (int i = 0; !e->keep_positions && i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window;
         if (!window || window > e->info.context_size) window = e->info.context_size;
         if (s->length - window + 1 > 0)

@@ -23,6 +23,9 @@ typedef struct {
     int64_t max_sequences;     /* that are open at a time; 0: 1 */
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
+    /* For tests: > 0: pages are not released behind windows and the context, but kept for so many positions
+     * of each sequence. */
+    int64_t keep_positions;
 } qn_engine_options;
 
 typedef struct {

@@ -1,0 +1,123 @@
+/* Hashes of logits, per model, instruction set and precision, against tests/hashes.txt: a changed order of
+ * floating-point operations shows as a changed line there. `make hashes` writes the lines of the sets that
+ * this machine has anew and keeps the others. */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "kernels/kernels.h"
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+
+#define HASHES "tests/hashes.txt"
+
+/* Directories hold prompt1.ids in expected.safetensors; a GGUF file has input_ids beside it. */
+static const char *const kinds[] = {"models/llama",
+                                    "models/llama_rope3_tied",
+                                    "models/llama_head_dim",
+                                    "models/qwen3",
+                                    "models/qwen3_tied",
+                                    "models/gemma3_text",
+                                    "models/gemma3",
+                                    "quant/gguf_models/llama-F32",
+                                    "quant/gguf_models/llama-Q8_0",
+                                    "quant/gguf_models/llama-Q4_K_M",
+                                    "quant/gguf_models/qwen2-Q5_K_M",
+                                    "quant/gguf_models/qwen3-F16",
+                                    "quant/gguf_models/qwen3-Q4_K_M",
+                                    "quant/gguf_models/gemma3-Q8_0",
+                                    "quant/gguf_models/gemma3-Q4_0",
+                                    NULL};
+static const char *const all_sets[] = {"scalar", "avx2", "avx512", NULL};
+
+enum { LINE = 128 };
+
+/* "kind set precision " */
+static void line_start(char *line, const char *kind, const char *set, qn_precision precision)
+{
+    snprintf(line, LINE, "%s %s %s ", kind, set, qn_test_precision_name(precision));
+}
+
+/* The hash that follows `start` in the committed text, or NULL. */
+static const char *committed(const char *text, const char *start)
+{
+    for (const char *at = text; (at = strstr(at, start)); at++)
+        if (at == text || at[-1] == '\n') return at + strlen(start);
+    return NULL;
+}
+
+static void hash_of(const char *kind, const char *set, qn_precision precision, char *out)
+{
+    char path[LINE];
+    int gguf = strncmp(kind, "quant/", 6) == 0;
+    snprintf(path, sizeof path, gguf ? "%s.gguf" : "%s", kind);
+    const char *model = qn_test_need_fixture(path);
+    snprintf(path, sizeof path, gguf ? "%s.expected.safetensors" : "%s/expected.safetensors", kind);
+    qn_safetensors *st = NULL;
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
+    const qn_tensor_view *ids = qn_test_tensor(st, gguf ? "input_ids" : "prompt%d.ids", 1);
+    qn_engine *e = qn_test_engine(model, set, (qn_engine_options){.precision = precision, .n_threads = 1});
+    int64_t n = ids->n_elements * qn_engine_config(e)->vocab_size;
+    float *logits = test_calloc((size_t)n, sizeof *logits);
+    qn_test_logits(e, ids->data, ids->n_elements, 0, logits);
+    snprintf(out, 17, "%016" PRIx64, qn_hash_bytes(logits, (size_t)n * sizeof *logits, 0));
+    test_free(logits);
+    qn_engine_close(e);
+    qn_safetensors_close(st);
+}
+
+static void hashes(void **state)
+{
+    int writes = getenv("QUERN_WRITE_HASHES") != NULL, wrong = 0;
+    char start[LINE], hash[17], block[4096];
+    qn_buf text = {0}, fresh = {0};
+    (void)qn_test_need_fixture(kinds[0]);
+    FILE *f = fopen(HASHES, "r");
+    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;) qn_buf_append(&text, block, n);
+    if (f) fclose(f);
+    qn_buf_append(&text, "", 1);
+    for (int k = 0; kinds[k]; k++)
+        for (const char *const *set = all_sets; *set; set++)
+            for (int p = 0; p < 3; p++) {
+                line_start(start, kinds[k], *set, (qn_precision)p);
+                const char *old = committed(text.data, start);
+                if (qn_kernels_by_name(*set)) {
+                    hash_of(kinds[k], *set, (qn_precision)p, hash);
+                    if (!writes && (!old || strncmp(old, hash, 16) != 0)) {
+                        print_error("%s%s, committed: %.16s\n", start, hash, old ? old : "nothing");
+                        wrong++;
+                    }
+                } else if (old) {
+                    snprintf(hash, sizeof hash, "%.16s", old);
+                } else {
+                    continue;
+                }
+                qn_buf_printf(&fresh, "%s%s\n", start, hash);
+            }
+    for (const char *const *set = all_sets; *set; set++)
+        if (!qn_kernels_by_name(*set))
+            printf("skipped: the hashes of %s, which this machine cannot run\n", *set);
+    assert_int_equal(fresh.status, QN_OK);
+    if (writes) {
+        f = fopen(HASHES, "w");
+        assert_non_null(f);
+        assert_int_equal(fwrite(fresh.data, 1, fresh.length, f), fresh.length);
+        assert_int_equal(fclose(f), 0);
+    }
+    qn_buf_free(&text);
+    qn_buf_free(&fresh);
+    if (wrong) fail_msg("%d hashes changed: if that is meant, `make hashes` and review the diff", wrong);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hashes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* Memory of a whole engine: a failed allocation at any place, the hard limit, and long use without growth.
+ * QUERN_SOAK=1 (`make soak`) does the last on a real model at length. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+
+static const int32_t some_ids[200] = {5, 9, 2, 77, 31, 8};
+
+static qn_status ignore(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    return QN_OK;
+}
+
+static qn_status feed_some(qn_engine *e, qn_sequence *s, int64_t n)
+{
+    qn_feed feed = {s, some_ids, n, QN_LOGITS_LAST};
+    return qn_engine_step(e, 1, &feed, ignore, NULL, NULL);
+}
+
+static qn_status open_and_step(const char *path)
+{
+    qn_engine *e = NULL;
+    qn_sequence *s = NULL;
+    qn_engine_options o = {.n_threads = 2, .max_rows = 16, .context_size = 64};
+    qn_status status = qn_test_engine_try(path, &o, &e);
+    if (status == QN_OK) status = qn_sequence_new(e, &s);
+    if (status == QN_OK) status = feed_some(e, s, 6);
+    qn_sequence_free(s);
+    qn_engine_close(e);
+    return status;
+}
+
+static void allocation_failures(void **state)
+{
+    const char *path = qn_test_need_fixture(*state);
+    int64_t before = qn_mem_live_blocks(), n = 1;
+    for (;; n += n < 2000 ? 1 : 97) {
+        int64_t made = qn_mem_allocations();
+        qn_mem_fail_nth(n);
+        qn_status status = open_and_step(path);
+        qn_mem_fail_nth(0);
+        if (qn_mem_live_blocks() != before)
+            fail_msg("allocation %d failed and %d blocks leaked", (int)n,
+                     (int)(qn_mem_live_blocks() - before));
+        if (qn_mem_allocations() - made < n) {
+            assert_int_equal(status, QN_OK);
+            break;
+        }
+        if (status != QN_E_NOMEM)
+            fail_msg("allocation %d failed: status %s, %s", (int)n, qn_status_name(status), qn_last_error());
+        if (n % 97 == 0) qn_test_ok(open_and_step(path));
+    }
+    print_message("%s: %d allocations\n", path, (int)n);
+    assert_true(n > 50);
+}
+
+static void limit(void **state)
+{
+    const char *path = qn_test_need_fixture("models/llama");
+    qn_engine *e = NULL;
+    qn_engine_options o = {.n_threads = 1, .max_rows = 16, .context_size = 1024, .memory_limit_bytes = 20000};
+    int64_t before = qn_mem_live_blocks();
+    assert_int_equal(qn_test_engine_try(path, &o, &e), QN_E_FULL);
+    assert_non_null(strstr(qn_last_error(), "weights"));
+    assert_int_equal(qn_mem_live_blocks(), before);
+
+    o.memory_limit_bytes = 0;
+    e = qn_test_engine(path, NULL, o);
+    size_t held = qn_ledger_total(qn_engine_ledger(e)), most = qn_ledger_peak(qn_engine_ledger(e));
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(feed_some(e, s, 1));
+    size_t page = qn_ledger_held(qn_engine_ledger(e), QN_LEDGER_KV);
+    qn_sequence_free(s);
+    qn_engine_close(e);
+    assert_true(page > 0 && most >= held);
+
+    /* All but keys and values fit: refused as soon as the context is asked for, or chosen smaller. */
+    o.memory_limit_bytes = most + 3 * page;
+    assert_int_equal(qn_test_engine_try(path, &o, &e), QN_E_FULL);
+    assert_non_null(strstr(qn_last_error(), "context size 1024"));
+
+    o.memory_limit_bytes = 0;
+    e = qn_test_engine(path, NULL, o);
+    qn_ledger_set_limit(qn_engine_ledger(e), held + 3 * page);
+    s = qn_test_sequence(e);
+    assert_int_equal(feed_some(e, s, 200), QN_E_FULL);
+    assert_non_null(strstr(qn_last_error(), "kv"));
+    assert_true(qn_sequence_length(s) >= 16 && qn_sequence_length(s) <= 96);
+    assert_int_equal(feed_some(e, s, 200), QN_E_FULL);
+    qn_sequence_free(s);
+    assert_int_equal(qn_ledger_total(qn_engine_ledger(e)), held);
+    s = qn_test_sequence(e);
+    qn_test_ok(feed_some(e, s, 40));
+    qn_sequence_free(s);
+    qn_engine_close(e);
+    assert_int_equal(qn_mem_live_blocks(), before);
+}
+
+/* KiB of memory that is no clean page of a file; 0 where the system does not tell. */
+static long resident_kib(void)
+{
+    long kib = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %ld kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib;
+}
+
+/* Tokens are generated far past the context; then the model is opened and closed again and again. */
+static void long_use(void **state)
+{
+    int at_length = getenv("QUERN_SOAK") != NULL;
+    const char *path = at_length ? qn_test_need_model("smollm2") : qn_test_need_fixture("models/llama");
+    int64_t blocks = qn_mem_live_blocks(), n = at_length ? 10000 : 500;
+    int rounds = at_length ? 50 : 3;
+    qn_engine_options o = {.precision = QN_PRECISION_FAST, .context_size = at_length ? 512 : 64};
+    qn_engine *e = qn_test_engine(path, NULL, o);
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(feed_some(e, s, 6));
+    int64_t made = 0;
+    long warm = 0, most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        qn_test_ok(feed_some(e, s, 1));
+        if (i == n / 5) {
+            made = qn_mem_allocations();
+            warm = resident_kib();
+        }
+        if (i > n / 5 && i % 50 == 0 && resident_kib() > most) most = resident_kib();
+    }
+    assert_int_equal(qn_mem_allocations(), made); /* no allocation for a token */
+    if (at_length) print_message("%d tokens: %ld KiB after warm-up, at most %ld later\n", (int)n, warm, most);
+    assert_true(most <= warm + 512);
+    qn_sequence_free(s);
+    qn_engine_close(e);
+    assert_int_equal(qn_mem_live_blocks(), blocks);
+    for (int i = 0; i < rounds; i++) {
+        qn_test_ok(open_and_step(path));
+        if (i == rounds / 5) warm = resident_kib();
+        if (i == rounds / 5) most = 0;
+        if (resident_kib() > most) most = resident_kib();
+        assert_int_equal(qn_mem_live_blocks(), blocks);
+    }
+    if (at_length) print_message("%d rounds: %ld KiB after warm-up, at most %ld later\n", rounds, warm, most);
+    assert_true(most <= warm + 1024);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"allocation_failures llama", allocation_failures, NULL, NULL, (void *)(uintptr_t) "models/llama"},
+        {"allocation_failures gguf", allocation_failures, NULL, NULL,
+         (void *)(uintptr_t) "quant/gguf_models/gemma3-Q4_0.gguf"},
+        cmocka_unit_test(limit),
+        cmocka_unit_test(long_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

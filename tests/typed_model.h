@@ -1,0 +1,17 @@
+/* A tiny llama with random weights of one type: for what must hold for every weight type. */
+#ifndef QUERN_TESTS_TYPED_MODEL_H
+#define QUERN_TESTS_TYPED_MODEL_H
+
+#include <quern/dtype.h>
+
+/* Ids are below this; no multiple of a panel. */
+enum { QN_TEST_TYPED_VOCAB = 300 };
+
+/* Types a linear weight may have; ends with QN_DTYPE_COUNT. */
+extern const qn_dtype qn_test_weight_types[];
+
+/* Writes folder/TYPE.gguf (2 layers, hidden size 256, 4 heads over 2, a head of its own, no tokenizer) and
+ * returns its path, as qn_test_path does. The same bytes every time. A failure fails the running test. */
+const char *qn_test_typed_model(const char *folder, qn_dtype type);
+
+#endif
