@@ -116,7 +116,7 @@ qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out
 qn_status qn_jformat_percent(qn_jrun *r, const qn_jstring *format, qn_jvalue arguments, qn_jvalue *out);
 qn_status qn_jmethod_format(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out);
 
-/* jinja_methods.c, also behind filters. count < 0: all. */
+/* jinja_methods_string.c, also behind filters. count < 0: all. */
 qn_status qn_jreplace(qn_jrun *r, const qn_jstring *s, const qn_jstring *old, const qn_jstring *fresh,
                       int64_t count, qn_jvalue *out);
 qn_status qn_jsplitlines(qn_jrun *r, const qn_jstring *s, int keep_ends, qn_jvalue *out);
@@ -136,6 +136,8 @@ typedef struct {
     const char *name;
     qn_jfunction fn;
 } qn_jfunction_row;
+
+const qn_jfunction_row *qn_jstring_method_find(const qn_jstring *name);
 
 static inline const qn_jfunction_row *qn_jrow_find(const qn_jfunction_row *rows, size_t n,
                                                    const qn_jstring *name)

@@ -119,6 +119,11 @@ struct qn_jlist {
     qn_jshape shape;
 };
 
+static inline int qn_jis_tuple(const qn_jlist *l)
+{
+    return l->shape == QN_JSHAPE_TUPLE || l->shape == QN_JSHAPE_GROUP;
+}
+
 /* Keeps the order of insertion; keys are equal as in Python (1, 1.0 and True are one key). */
 struct qn_jdict {
     qn_jvalue *keys, *values;
