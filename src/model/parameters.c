@@ -1,7 +1,6 @@
 #include "model/parameters.h"
 
 #include "base/mem.h"
-#include "quant/types.h"
 
 struct qn_parameters {
     qn_scope *scope; /* owns the arrays */
@@ -52,6 +51,15 @@ static qn_status load(qn_parameters *p, const qn_tensor_view *v, qn_array **out)
     return QN_OK;
 }
 
+/* The bits that a type's name speaks of: 4 for q4_1, though its scales and minima make it 5. */
+static int nominal_bits(const char *name)
+{
+    int bits = 0;
+    while (*name && (*name < '0' || *name > '9')) name++;
+    for (; *name >= '0' && *name <= '9'; name++) bits = bits * 10 + (*name - '0');
+    return bits;
+}
+
 static qn_status load_all(qn_parameters *p, const qn_weights *w, const qn_model_config *c)
 {
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
@@ -70,8 +78,7 @@ static qn_status load_all(qn_parameters *p, const qn_weights *w, const qn_model_
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)
         if (p->elements[d] > p->elements[most]) most = (qn_dtype)d;
-    const qn_type *t = qn_type_get(most);
-    p->bits = (int)(8 * (int64_t)t->block_bytes / t->block_elements);
+    p->bits = nominal_bits(qn_dtype_name(most));
     return QN_OK;
 }
 
