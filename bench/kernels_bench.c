@@ -119,10 +119,10 @@ int main(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--set") == 0) set = argv[i + 1];
         if (strcmp(argv[i], "--dtype") == 0) dtype = argv[i + 1];
-        if (strcmp(argv[i], "--threads") == 0) threads = atoi(argv[i + 1]);
-        if (strcmp(argv[i], "--repeats") == 0) repeats = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--threads") == 0) threads = (int)strtol(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--repeats") == 0) repeats = (int)strtol(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
-        if (strcmp(argv[i], "--cols") == 0) n_in = atoll(argv[i + 1]);
+        if (strcmp(argv[i], "--cols") == 0) n_in = strtoll(argv[i + 1], NULL, 10);
     }
     if (set) k = qn_kernels_by_name(set);
     if (!set && qn_kernels_get(&k) != QN_OK) fprintf(stderr, "kernels_bench: %s\n", qn_last_error());
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
             for (int p = 0; p < 3; p++) used |= qn_matmul_act((qn_dtype)t, (qn_precision)p) == (qn_act)act;
             for (const char *r = rows; used && r && *r && !failed;
                  r = strchr(r, ',') ? strchr(r, ',') + 1 : NULL) {
-                int64_t n = atoll(r);
+                int64_t n = strtoll(r, NULL, 10);
                 if (n >= 1 && n <= ROWS_MAX)
                     failed = !measure(k, pool, (qn_dtype)t, (qn_act)act, n_in, n, repeats);
             }
