@@ -25,11 +25,9 @@ struct qn_program {
     qn_plan plan;
     qn_sizes max;
     int n_outputs, n_inputs;
-    qn_operand *outputs;
     qn_buffer **output_buffers, **input_buffers; /* input_buffers[i] NULL: not needed */
     qn_buffer **held;                            /* weights and constants that steps read */
     int64_t n_held;
-    char *labels; /* text of all labels */
     qn_arena arena;
     size_t bytes;
 };
@@ -305,11 +303,27 @@ static int emit(planner *pl, chain *c, const qn_array *a)
 
 /* ---- planning ----------------------------------------------------------------------------------------- */
 
-/* Primitives whose inputs may have any strides; the others get contiguous rows. */
-static int takes_any_strides(qn_prim prim)
+static int is_packed(const planner *pl, const qn_operand *o)
 {
-    return prim == QN_PRIM_COPY || prim == QN_PRIM_MATMUL || prim == QN_PRIM_MATMUL_ROWS ||
-           prim == QN_PRIM_SUM;
+    const qn_buffer *b = pl->p->plan.slots[o->slot].buffer;
+    return b && b->layout != 0;
+}
+
+/* Makes an input such as its primitive wants it. COPY, SUM and products of plain matrices take any strides,
+ * the others contiguous rows; a vector, and what multiplies a packed weight as one run of rows, is whole. */
+static qn_status ready_input(planner *pl, qn_plan_step *step, int i)
+{
+    qn_operand *o = &step->in[i];
+    switch (step->prim) {
+    case QN_PRIM_COPY:
+    case QN_PRIM_SUM:
+    case QN_PRIM_MATMUL_ROWS:
+        return QN_OK;
+    case QN_PRIM_MATMUL:
+        return i == 0 && is_packed(pl, &step->in[1]) ? copy_if_strided(pl, o, o->shape.n > 2 ? 0 : 1) : QN_OK;
+    default:
+        return copy_if_strided(pl, o, o->shape.n > 1 ? 1 : 0);
+    }
 }
 
 static qn_status place_step(planner *pl, node *n)
@@ -325,12 +339,8 @@ static qn_status place_step(planner *pl, node *n)
         step.n_in = c.n_in;
         for (int i = 0; i < c.n_in; i++) step.in[i] = repeat_to(&pl->nodes[c.in[i]->mark].operand, &a->shape);
     } else {
-        for (int i = 0; i < a->n_in; i++) {
-            step.in[i] = pl->nodes[a->in[i]->mark].operand;
-            /* inputs that are shared by all rows are whole, the others need contiguous rows only */
-            if (!takes_any_strides(a->prim))
-                QN_TRY(copy_if_strided(pl, &step.in[i], step.in[i].shape.n > 1 ? 1 : 0));
-        }
+        for (int i = 0; i < a->n_in; i++) step.in[i] = pl->nodes[a->in[i]->mark].operand;
+        for (int i = 0; i < a->n_in; i++) QN_TRY(ready_input(pl, &step, i));
     }
     QN_TRY(new_output(pl, n, &step.out));
     QN_TRY(add_step(pl, &step));
@@ -487,7 +497,11 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
             QN_TRY(place_step(pl, n));
         if (class == QN_CLASS_SOURCE && n->output) QN_TRY(copy_output(pl, n));
     }
-    for (int i = 0; i < n_outputs; i++) p->outputs[i] = pl->nodes[outputs[i]->mark].operand;
+    for (int i = 0; i < n_outputs; i++) {
+        const node *n = &pl->nodes[outputs[i]->mark];
+        if (n->output != i + 1) /* an output that comes twice has one buffer */
+            p->output_buffers[i] = qn_buffer_retain(p->output_buffers[n->output - 1]);
+    }
     for (int i = 0; i < p->plan.n_steps; i++) {
         const char *label = p->plan.steps[i].label;
         p->plan.steps[i].label = *label ? qn_arena_strndup(&p->arena, label, strlen(label)) : "";
@@ -514,10 +528,9 @@ qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_o
     p->plan.name = options->name;
     p->plan.precision = options->precision;
     p->plan.max = options->max;
-    p->outputs = qn_calloc((size_t)n_outputs + 1, sizeof *p->outputs);
     p->output_buffers = qn_calloc((size_t)n_outputs + 1, sizeof *p->output_buffers);
     p->input_buffers = qn_calloc((size_t)s->n_inputs + 1, sizeof *p->input_buffers);
-    if (!p->outputs || !p->output_buffers || !p->input_buffers) goto out;
+    if (!p->output_buffers || !p->input_buffers) goto out;
     if ((status = collect(&pl, n_outputs, outputs)) != QN_OK) goto out;
     if ((status = plan_all(&pl, n_outputs, outputs)) != QN_OK) goto out;
     status = p->device->ops->compile(p->device, &p->plan, &p->exec);
@@ -539,7 +552,6 @@ void qn_program_free(qn_program *p)
     for (int i = 0; p->output_buffers && i < p->n_outputs; i++) qn_buffer_release(p->output_buffers[i]);
     for (int i = 0; p->input_buffers && i < p->n_inputs; i++) qn_buffer_release(p->input_buffers[i]);
     for (int64_t i = 0; i < p->n_held; i++) qn_buffer_release(p->held[i]);
-    qn_free(p->outputs);
     qn_free(p->output_buffers);
     qn_free(p->input_buffers);
     qn_free(p->held);

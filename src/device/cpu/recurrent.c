@@ -10,19 +10,20 @@ static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const qn_params_recurrent *p = &s->plan.params.recurrent;
     const qn_operand *x = &s->plan.in[0];
     int64_t channels = x->shape.dim[1], kernel = s->plan.in[1].shape.dim[1], begin, end;
-    const float *w = (const float *)s->in[1];
+    int64_t w_stride = s->plan.in[1].stride[0];
     const int32_t *row_begin = (const int32_t *)s->in[2], *slots = (const int32_t *)s->in[3],
                   *reset = (const int32_t *)s->in[4];
     qn_cpu_share(run, channels, &begin, &end);
     for (int64_t i = 0; i < run->sizes.v[QN_SYM_S]; i++) {
         float *state = qn_cpu_state_slot(p->state, p->layer, slots[i]);
         for (int64_t c = begin; c < end; c++) {
+            const float *w = (const float *)s->in[1] + c * w_stride;
             if (reset[i])
                 for (int64_t t = 0; t < kernel - 1; t++) state[t * channels + c] = 0;
             for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r++) {
                 float in = ((const float *)s->in[0])[r * x->stride[0] + c], sum = 0;
-                for (int64_t t = 0; t < kernel - 1; t++) sum += state[t * channels + c] * w[c * kernel + t];
-                sum += in * w[c * kernel + kernel - 1];
+                for (int64_t t = 0; t < kernel - 1; t++) sum += state[t * channels + c] * w[t];
+                sum += in * w[kernel - 1];
                 for (int64_t t = 0; t + 1 < kernel - 1; t++)
                     state[t * channels + c] = state[(t + 1) * channels + c];
                 if (kernel > 1) state[(kernel - 2) * channels + c] = in;
