@@ -1,5 +1,6 @@
 /* Memory of a whole engine: a failed allocation at any place, the hard limit, and long use without growth.
- * QUERN_SOAK=1 (`make soak`) does the last on a real model at length. */
+ * QUERN_SOAK=1 (`make soak`) does the last on a real model at length and looks at resident memory too, which
+ * says nothing under a sanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -139,7 +140,7 @@ static void long_use(void **state)
     }
     assert_int_equal(qn_mem_allocations(), made); /* no allocation for a token */
     if (at_length) print_message("%d tokens: %ld KiB after warm-up, at most %ld later\n", (int)n, warm, most);
-    assert_true(most <= warm + 512);
+    if (at_length) assert_true(most <= warm + 512);
     qn_sequence_free(s);
     qn_engine_close(e);
     assert_int_equal(qn_mem_live_blocks(), blocks);
@@ -151,7 +152,7 @@ static void long_use(void **state)
         assert_int_equal(qn_mem_live_blocks(), blocks);
     }
     if (at_length) print_message("%d rounds: %ld KiB after warm-up, at most %ld later\n", rounds, warm, most);
-    assert_true(most <= warm + 1024);
+    if (at_length) assert_true(most <= warm + 1024);
 }
 
 int main(void)

@@ -13,7 +13,7 @@
 #include "quant/types.h"
 #include "tests/scratch.h"
 
-enum { HIDDEN = 256, FFN = 512, HEADS = 4, KV_HEADS = 2, LAYERS = 2, ALIGNMENT = 32, TENSORS_MAX = 32 };
+enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2, ALIGNMENT = 32, TENSORS_MAX = 32 };
 
 const qn_dtype qn_test_weight_types[] = {QN_DTYPE_F32,  QN_DTYPE_F16,  QN_DTYPE_BF16, QN_DTYPE_Q4_0,
                                          QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1, QN_DTYPE_Q8_0,

@@ -5,7 +5,7 @@
 #include <quern/dtype.h>
 
 /* Ids are below this; no multiple of a panel. */
-enum { QN_TEST_TYPED_VOCAB = 300 };
+enum { QN_TEST_TYPED_VOCAB = 155 };
 
 /* Types a linear weight may have; ends with QN_DTYPE_COUNT. */
 extern const qn_dtype qn_test_weight_types[];
