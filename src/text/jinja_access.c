@@ -224,7 +224,8 @@ qn_status qn_jgetslice(qn_jrun *r, qn_jvalue v, const qn_jvalue bounds[3], qn_jv
 {
     if (v.kind == QN_J_UNDEFINED) return qn_jfail_undefined(v);
     int is_list = v.kind == QN_J_LIST && v.l->shape <= QN_JSHAPE_RANGE;
-    if (!is_list && v.kind != QN_J_STRING) return key_undefined(r, v, qn_jnone(), out);
+    if (!is_list && v.kind != QN_J_STRING)
+        return qn_fail(QN_E_ARG, "a '%s' object cannot be sliced", qn_jvalue_type(v));
     int64_t n = is_list ? v.l->n : qn_jstring_length(v.s), step = 1, from = 0, to = 0;
     if (bounds[2].kind != QN_J_MISSING && bounds[2].kind != QN_J_NONE) {
         if (!qn_jis_whole(bounds[2])) return qn_fail(QN_E_ARG, "slice indices must be integers");

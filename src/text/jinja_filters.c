@@ -194,22 +194,44 @@ static qn_status filter_wordcount(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn
     return QN_OK;
 }
 
-static qn_status filter_escape(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+qn_status qn_jescape(qn_jrun *r, const qn_jstring *s, qn_jvalue *out)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     qn_jbuild b;
-    QN_TRY(to_string(r, v, a, "escape", &v));
-    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
+    QN_TRY(qn_jheap_walk(&r->heap, s->n));
     qn_jbuild_init(&b, &r->heap);
-    for (size_t i = 0; i < v.s->n && b.status == QN_OK; i++) {
-        const char *hit = v.s->data[i] ? strchr(from, v.s->data[i]) : NULL;
+    for (size_t i = 0; i < s->n && b.status == QN_OK; i++) {
+        const char *hit = s->data[i] ? strchr(from, s->data[i]) : NULL;
         if (hit)
-            qn_jbuild_text(&b, to[hit - from], qn_jstring_user_at(v.s, i));
+            qn_jbuild_text(&b, to[hit - from], qn_jstring_user_at(s, i));
         else
-            qn_jbuild_part(&b, v.s, i, i + 1);
+            qn_jbuild_part(&b, s, i, i + 1);
     }
-    return qn_jbuild_take(&b, out);
+    QN_TRY(qn_jbuild_take(&b, out));
+    out->s->safe = 1;
+    return QN_OK;
+}
+
+static qn_status filter_forceescape(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    QN_TRY(to_string(r, v, a, "escape", &v));
+    return qn_jescape(r, v.s, out);
+}
+
+static qn_status filter_escape(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    if (v.kind != QN_J_STRING || !v.s->safe) return filter_forceescape(r, v, a, out);
+    *out = v;
+    return qn_jargs_bind(r, "escape", a, "", 0, NULL);
+}
+
+static qn_status filter_safe(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    QN_TRY(to_string(r, v, a, "safe", &v));
+    QN_TRY(qn_jstring_bytes(&r->heap, v.s, 0, v.s->n, out));
+    out->s->safe = 1;
+    return QN_OK;
 }
 
 static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
@@ -395,7 +417,7 @@ static const qn_jfunction_row value_filters[] = {
     {"default", filter_default},
     {"d", filter_default},
     {"string", filter_string},
-    {"safe", filter_string},
+    {"safe", filter_safe},
     {"upper", filter_upper},
     {"lower", filter_lower},
     {"capitalize", filter_capitalize},
@@ -409,7 +431,7 @@ static const qn_jfunction_row value_filters[] = {
     {"round", filter_round},
     {"escape", filter_escape},
     {"e", filter_escape},
-    {"forceescape", filter_escape},
+    {"forceescape", filter_forceescape},
     {"urlencode", filter_urlencode},
     {"truncate", filter_truncate},
     {"wordcount", filter_wordcount},

@@ -104,6 +104,19 @@ static qn_status filter_items(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
 
 /* Sorting. */
 
+/* Is b before a? Keys without an order may still be equal, as undefined ones are. */
+static qn_status is_before(qn_jrun *r, qn_jvalue b, qn_jvalue a, int reverse, int *before)
+{
+    int order, equal = 0;
+    if (a.kind == b.kind && !qn_jis_number(a) && a.kind != QN_J_STRING)
+        QN_TRY(qn_jvalue_equal(&r->heap, a, b, &equal));
+    *before = 0;
+    if (equal) return QN_OK;
+    QN_TRY(qn_jvalue_compare(&r->heap, b, a, &order));
+    *before = reverse ? order == 1 : order < 0;
+    return QN_OK;
+}
+
 static qn_status merge(qn_jrun *r, const qn_jvalue *keys, int64_t *places, int64_t *spare, int64_t n,
                        int reverse)
 {
@@ -112,9 +125,8 @@ static qn_status merge(qn_jrun *r, const qn_jvalue *keys, int64_t *places, int64
     QN_TRY(merge(r, keys, places, spare, half, reverse));
     QN_TRY(merge(r, keys, places + half, spare, n - half, reverse));
     while (i < half && j < n) {
-        int order;
-        QN_TRY(qn_jvalue_compare(&r->heap, keys[places[j]], keys[places[i]], &order));
-        int take_right = reverse ? order == 1 : order < 0;
+        int take_right;
+        QN_TRY(is_before(r, keys[places[j]], keys[places[i]], reverse, &take_right));
         spare[k++] = take_right ? places[j++] : places[i++];
     }
     while (i < half) spare[k++] = places[i++];

@@ -262,7 +262,8 @@ qn_status qn_jformat_percent(qn_jrun *r, const qn_jstring *format, qn_jvalue arg
     }
     int is_tuple = arguments.kind == QN_J_LIST && arguments.l->shape == QN_JSHAPE_TUPLE;
     int left_over = is_tuple ? p.used < arguments.l->n
-                             : !p.used && arguments.kind != QN_J_DICT && arguments.kind != QN_J_LIST;
+                             : !p.used && arguments.kind != QN_J_DICT && arguments.kind != QN_J_LIST &&
+                                   arguments.kind != QN_J_UNDEFINED;
     if (left_over) return qn_fail(QN_E_ARG, "not all arguments converted during string formatting");
     return qn_jbuild_take(&b, out);
 }

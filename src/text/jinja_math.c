@@ -173,13 +173,18 @@ static qn_status join_lists(qn_jrun *r, qn_jvalue a, qn_jvalue b, qn_jvalue *out
     return QN_OK;
 }
 
-static qn_status concat_strings(qn_jrun *r, const qn_jstring *a, const qn_jstring *s, qn_jvalue *out)
+static qn_status concat_strings(qn_jrun *r, qn_jvalue a, qn_jvalue b, qn_jvalue *out)
 {
-    qn_jbuild b;
-    QN_TRY(qn_jbuild_exact(&b, &r->heap, a->n + s->n));
-    qn_jbuild_string(&b, a);
-    qn_jbuild_string(&b, s);
-    return qn_jbuild_take(&b, out);
+    qn_jbuild joined;
+    int safe = a.s->safe | b.s->safe;
+    if (safe && !a.s->safe) QN_TRY(qn_jescape(r, a.s, &a));
+    if (safe && !b.s->safe) QN_TRY(qn_jescape(r, b.s, &b));
+    QN_TRY(qn_jbuild_exact(&joined, &r->heap, a.s->n + b.s->n));
+    qn_jbuild_string(&joined, a.s);
+    qn_jbuild_string(&joined, b.s);
+    QN_TRY(qn_jbuild_take(&joined, out));
+    out->s->safe = (uint8_t)safe;
+    return QN_OK;
 }
 
 qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *out)
@@ -190,7 +195,7 @@ qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *ou
         return float_binary(op, qn_jvalue_double(a), qn_jvalue_double(b), user, out);
     if (op == '%' && a.kind == QN_J_STRING) return qn_jformat_percent(r, a.s, b, out);
     if (op == '+') {
-        if (a.kind == QN_J_STRING && b.kind == QN_J_STRING) return concat_strings(r, a.s, b.s, out);
+        if (a.kind == QN_J_STRING && b.kind == QN_J_STRING) return concat_strings(r, a, b, out);
         if (is_plain_list(a) && is_plain_list(b) &&
             (a.l->shape == QN_JSHAPE_LIST) == (b.l->shape == QN_JSHAPE_LIST))
             return join_lists(r, a, b, out);

@@ -669,6 +669,19 @@ static qn_status method_islower(qn_jrun *r, qn_jvalue self, const qn_jargs *a, q
     return qn_jargs_bind(r, "islower", a, "", 0, NULL);
 }
 
+/* Words start with a capital and go on in small letters, and there is a letter. */
+static qn_status method_istitle(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out)
+{
+    qn_jvalue title, lower;
+    int is_title, is_lower;
+    QN_TRY(method_title(r, self, a, &title));
+    QN_TRY(method_lower(r, self, a, &lower));
+    QN_TRY(qn_jvalue_equal(&r->heap, self, title, &is_title));
+    QN_TRY(qn_jvalue_equal(&r->heap, self, lower, &is_lower));
+    *out = qn_jbool(is_title && !is_lower, 0);
+    return QN_OK;
+}
+
 static const qn_jfunction_row string_methods[] = {
     {"split", method_split},
     {"strip", method_strip},
@@ -710,6 +723,7 @@ static const qn_jfunction_row string_methods[] = {
     {"isspace", method_isspace},
     {"isupper", method_isupper},
     {"islower", method_islower},
+    {"istitle", method_istitle},
 };
 
 const qn_jfunction_row *qn_jstring_method_find(const qn_jstring *name)

@@ -85,7 +85,7 @@ static qn_status test_iterable(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *tr
 /* It has a length and items by position or key. */
 static qn_status test_sequence(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth)
 {
-    *truth = v.kind == QN_J_STRING || v.kind == QN_J_DICT ||
+    *truth = v.kind == QN_J_STRING || v.kind == QN_J_DICT || v.kind == QN_J_UNDEFINED ||
              (v.kind == QN_J_LIST && v.l->shape <= QN_JSHAPE_RANGE);
     return QN_OK;
 }
@@ -191,7 +191,7 @@ static qn_status test_lower(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth
 
 static qn_status test_escaped(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth)
 {
-    *truth = 0;
+    *truth = v.kind == QN_J_STRING && v.s->safe;
     return QN_OK;
 }
 

@@ -101,6 +101,9 @@ qn_status qn_jgetpath(qn_jrun *r, qn_jvalue v, qn_jvalue path, qn_jvalue default
 qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *out);
 qn_status qn_jnegate(qn_jrun *r, qn_jvalue v, qn_jvalue *out);
 
+/* jinja_filters.c: text with & < > ' " escaped for HTML. */
+qn_status qn_jescape(qn_jrun *r, const qn_jstring *s, qn_jvalue *out);
+
 /* jinja_text.c: values as text. */
 /* str(v) and repr(v), appended. */
 qn_status qn_jwrite_str(qn_jrun *r, qn_jbuild *b, qn_jvalue v);

@@ -75,7 +75,8 @@ typedef struct {
     const char *data; /* UTF-8; not terminated */
     size_t n;
     const uint8_t *mask; /* NULL: uniform */
-    int user;            /* of a uniform string */
+    uint8_t user;        /* of a uniform string */
+    uint8_t safe;        /* Markup: the other side of a `+` is escaped for HTML */
     int64_t n_chars;     /* code points, -1: not counted yet (never so in a program's constants) */
 } qn_jstring;
 
