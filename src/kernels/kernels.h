@@ -1,12 +1,13 @@
-/* CPU arithmetic on plain pointers: one struct of function pointers per instruction set (scalar, avx2, avx512).
+/* CPU arithmetic on plain pointers: one struct of function pointers per instruction set (scalar, avx2,
+ * avx512).
  *
- * A kernel takes pointers, sizes and a range of work; it neither allocates nor starts threads, and no result depends on how
- * the work is split over calls. Bits:
- * - matmul against quantised weights: integers inside a block, then f32 multiply-adds (fused) per block in rising order of k;
- *   equal bits for any number of rows, and on every set.
+ * A kernel takes pointers, sizes and a range of work; it neither allocates nor starts threads, and no result
+ * depends on how the work is split over calls. Bits:
+ * - matmul against quantised weights: integers inside a block, then f32 multiply-adds (fused) per block in
+ * rising order of k; equal bits for any number of rows, and on every set.
  * - other f32 reductions over k or over a head: in an order that depends on absolute indices alone.
- * - exp, tanh, erf, log, sin, cos, rsqrt are our own polynomials, never libm's; each set may differ from the others.
- * Any thread. */
+ * - exp, tanh, erf, log, sin, cos, rsqrt are our own polynomials, never libm's; each set may differ from the
+ * others. Any thread. */
 #ifndef QN_KERNELS_KERNELS_H
 #define QN_KERNELS_KERNELS_H
 
@@ -16,20 +17,23 @@
 
 #include "base/status.h"
 
-/* ---- packed weights ---------------------------------------------------------------------------------------------------
- * A matrix W [n_out, n_in] (row-major, as in files) is packed into panels of 16 output rows, interleaved so that a vector
- * lane is an output. The last panel is filled with zero blocks. The layout of a dtype is the same for every set. Lossless. */
+/* ---- packed weights
+ * --------------------------------------------------------------------------------------------------- A
+ * matrix W [n_out, n_in] (row-major, as in files) is packed into panels of 16 output rows, interleaved so
+ * that a vector lane is an output. The last panel is filled with zero blocks. The layout of a dtype is the
+ * same for every set. Lossless. */
 enum { QN_PANEL = 16 };
 
-/* Bytes of one panel of a [*, n_in] matrix, 0: this dtype has no packed layout or n_in does not fit its block. */
+/* Bytes of one panel of a [*, n_in] matrix, 0: this dtype has no packed layout or n_in does not fit its
+ * block. */
 size_t qn_pack_panel_bytes(qn_dtype dtype, int64_t n_in);
 
 /* How activations are handed to a matmul: decided by the weight's dtype and the precision. */
 typedef enum {
-    QN_ACT_F32,   /* f32 rows, exact against unpacked weights */
-    QN_ACT_BF16,  /* bf16 rows */
-    QN_ACT_I8,    /* int8 per block of 32 with one f32 scale */
-    QN_ACT_I8X2,  /* 15 bits: a high and a low int8 plane per block of 32 with one f32 scale */
+    QN_ACT_F32,  /* f32 rows, exact against unpacked weights */
+    QN_ACT_BF16, /* bf16 rows */
+    QN_ACT_I8,   /* int8 per block of 32 with one f32 scale */
+    QN_ACT_I8X2, /* 15 bits: a high and a low int8 plane per block of 32 with one f32 scale */
     QN_ACT_COUNT
 } qn_act;
 qn_act qn_matmul_act(qn_dtype weight, qn_precision precision);
@@ -37,8 +41,8 @@ qn_act qn_matmul_act(qn_dtype weight, qn_precision precision);
 size_t qn_act_row_bytes(qn_act act, int64_t n_in);
 
 typedef struct {
-    qn_dtype dtype;    /* of the weight */
-    qn_act act;        /* layout of x */
+    qn_dtype dtype; /* of the weight */
+    qn_act act;     /* layout of x */
     int64_t n_in, n_out;
     const void *panels; /* packed weight */
     const void *x;      /* [n_rows] packed activations, qn_act_row_bytes each */
@@ -50,9 +54,10 @@ typedef struct {
 /* Scratch bytes that one matmul call needs (panel unpacking), for any number of rows. */
 size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in);
 
-/* ---- attention over pages ---------------------------------------------------------------------------------------------
- * KV pages hold QN_PAGE_TOKENS tokens. One page of one layer: K [kv_heads][head_dim][QN_PAGE_TOKENS] (a lane is a token), then
- * V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. */
+/* ---- attention over pages
+ * --------------------------------------------------------------------------------------------- KV pages hold
+ * QN_PAGE_TOKENS tokens. One page of one layer: K [kv_heads][head_dim][QN_PAGE_TOKENS] (a lane is a token),
+ * then V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. */
 enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 8 };
 
 typedef struct {
@@ -66,60 +71,64 @@ size_t qn_kv_page_bytes(qn_dtype dtype, int64_t kv_heads, int64_t head_dim, int6
 
 typedef struct {
     qn_kv_layout kv;
-    int64_t n_heads;          /* query heads; a multiple of kv_heads */
-    const float *q;           /* first row of the tile, [row][n_heads][head_dim] */
-    int64_t q_stride;         /* elements between rows */
-    float *out;               /* first row of the tile, [row][n_heads][v_dim] */
+    int64_t n_heads;  /* query heads; a multiple of kv_heads */
+    const float *q;   /* first row of the tile, [row][n_heads][head_dim] */
+    int64_t q_stride; /* elements between rows */
+    float *out;       /* first row of the tile, [row][n_heads][v_dim] */
     int64_t out_stride;
-    const int32_t *blocks;    /* the sequence's block table: position p lives in page blocks[p / QN_PAGE_TOKENS] */
-    int64_t position;         /* absolute position of the tile's first row; the others follow one by one */
-    int64_t window;           /* row at p sees positions (p - window, p]; 0: all of [0, p] */
-    float scale;              /* scores = scale * q.k */
-    float softcap;            /* 0: none; else scores = softcap * tanh(scores / softcap) */
-    const float *sinks;       /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
+    const int32_t
+        *blocks;        /* the sequence's block table: position p lives in page blocks[p / QN_PAGE_TOKENS] */
+    int64_t position;   /* absolute position of the tile's first row; the others follow one by one */
+    int64_t window;     /* row at p sees positions (p - window, p]; 0: all of [0, p] */
+    float scale;        /* scores = scale * q.k */
+    float softcap;      /* 0: none; else scores = softcap * tanh(scores / softcap) */
+    const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
 
-/* ---- element-wise -----------------------------------------------------------------------------------------------------
- * The list of f32 element-wise operations: X(NAME, inputs). */
-#define QN_EW_LIST(X)                                                                                        \
-    X(COPY, 1)                                                                                               \
-    X(NEG, 1)                                                                                                \
-    X(ABS, 1)                                                                                                \
-    X(EXP, 1)                                                                                                \
-    X(LOG, 1)                                                                                                \
-    X(SQRT, 1)                                                                                               \
-    X(RSQRT, 1)                                                                                              \
-    X(SQUARE, 1)                                                                                             \
-    X(RECIP, 1)                                                                                              \
-    X(SIN, 1)                                                                                                \
-    X(COS, 1)                                                                                                \
-    X(TANH, 1)                                                                                               \
-    X(ERF, 1)                                                                                                \
-    X(SIGMOID, 1)                                                                                            \
-    X(SOFTPLUS, 1)                                                                                           \
-    X(SILU, 1)                                                                                               \
-    X(GELU, 1)                                                                                               \
-    X(GELU_TANH, 1)                                                                                          \
-    X(RELU, 1)                                                                                               \
-    X(ADD, 2)                                                                                                \
-    X(SUB, 2)                                                                                                \
-    X(MUL, 2)                                                                                                \
-    X(DIV, 2)                                                                                                \
-    X(MAXIMUM, 2)                                                                                            \
-    X(MINIMUM, 2)                                                                                            \
+/* ---- element-wise
+ * ----------------------------------------------------------------------------------------------------- The
+ * list of f32 element-wise operations: X(NAME, inputs). */
+#define QN_EW_LIST(X) \
+    X(COPY, 1)        \
+    X(NEG, 1)         \
+    X(ABS, 1)         \
+    X(EXP, 1)         \
+    X(LOG, 1)         \
+    X(SQRT, 1)        \
+    X(RSQRT, 1)       \
+    X(SQUARE, 1)      \
+    X(RECIP, 1)       \
+    X(SIN, 1)         \
+    X(COS, 1)         \
+    X(TANH, 1)        \
+    X(ERF, 1)         \
+    X(SIGMOID, 1)     \
+    X(SOFTPLUS, 1)    \
+    X(SILU, 1)        \
+    X(GELU, 1)        \
+    X(GELU_TANH, 1)   \
+    X(RELU, 1)        \
+    X(ADD, 2)         \
+    X(SUB, 2)         \
+    X(MUL, 2)         \
+    X(DIV, 2)         \
+    X(MAXIMUM, 2)     \
+    X(MINIMUM, 2)     \
     X(POW, 2)
 typedef enum {
 #define QN_EW_ENUM(name, inputs) QN_EW_##name,
     QN_EW_LIST(QN_EW_ENUM)
 #undef QN_EW_ENUM
-    QN_EW_COUNT
+        QN_EW_COUNT
 } qn_ew;
 
 typedef struct {
     const char *name; /* "scalar", "avx2", "avx512" */
 
-    /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel 0's address). */
-    void (*pack)(qn_dtype dtype, int64_t n_in, int64_t n_out, const void *rows, int64_t begin, int64_t end, void *dst);
+    /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
+     * 0's address). */
+    void (*pack)(qn_dtype dtype, int64_t n_in, int64_t n_out, const void *rows, int64_t begin, int64_t end,
+                 void *dst);
     /* One row of W back as f32: equal, bit for bit, to decoding the file's row. */
     void (*unpack_row)(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row, float *out);
     /* One panel as f32 [n_in][QN_PANEL]. */
@@ -129,35 +138,39 @@ typedef struct {
     /* Computes panels [begin, end) of the output for all rows. */
     void (*matmul)(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 
-    /* One token's K row [kv_heads][head_dim] and V row [kv_heads][v_dim] into slot (0..QN_PAGE_TOKENS) of a page. */
+    /* One token's K row [kv_heads][head_dim] and V row [kv_heads][v_dim] into slot (0..QN_PAGE_TOKENS) of a
+     * page. */
     void (*kv_write)(const qn_kv_layout *kv, int64_t page, int64_t slot, const float *k, const float *v);
-    /* Attention of n_rows (1..QN_ATTN_ROWS) consecutive rows of one sequence, for query heads [head, head + n_heads) that
-     * share one kv head. Softmax inside groups of QN_ATTN_GROUP absolute positions, groups merged in rising order; positions
-     * that a row may not see are selected away (a stale page may hold NaN). scratch: qn_attend_scratch_bytes. */
+    /* Attention of n_rows (1..QN_ATTN_ROWS) consecutive rows of one sequence, for query heads [head, head +
+     * n_heads) that share one kv head. Softmax inside groups of QN_ATTN_GROUP absolute positions, groups
+     * merged in rising order; positions that a row may not see are selected away (a stale page may hold NaN).
+     * scratch: qn_attend_scratch_bytes. */
     void (*attend)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch);
 
     /* out[i] = op(a[i], b[i]); a_step, b_step are 1 or 0 (0: a[0] for every i). out may be a or b. */
-    void (*ew[QN_EW_COUNT])(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t n);
-    /* out = x / sqrt(mean(x^2) + eps) * (w + w_offset), then * out_scale; w NULL: 1. Sums in 16 virtual lanes by absolute index
-     * and one fixed tree. out may be x. */
+    void (*ew[QN_EW_COUNT])(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step,
+                            int64_t n);
+    /* out = x / sqrt(mean(x^2) + eps) * (w + w_offset); w NULL: factor 1. Sums in 16 virtual lanes
+     * by absolute index and one fixed tree. out may be x. */
     void (*rms_norm)(float *out, const float *x, const float *w, float w_offset, float eps, int64_t n);
     /* out = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL. */
     void (*layer_norm)(float *out, const float *x, const float *w, const float *b, float eps, int64_t n);
-    /* Rotates pairs of x [n_heads][head_dim] in place by the angles whose cosines and sines [rotary_dim / 2] are given.
-     * interleaved 0: pairs (i, i + rotary_dim / 2); 1: pairs (2 i, 2 i + 1). */
-    void (*rope)(float *x, int64_t n_heads, int64_t head_dim, int64_t rotary_dim, const float *cosines, const float *sines,
-                 int interleaved);
+    /* Rotates pairs of x [n_heads][head_dim] in place by the angles whose cosines and sines [rotary_dim / 2]
+     * are given. interleaved 0: pairs (i, i + rotary_dim / 2); 1: pairs (2 i, 2 i + 1). */
+    void (*rope)(float *x, int64_t n_heads, int64_t head_dim, int64_t rotary_dim, const float *cosines,
+                 const float *sines, int interleaved);
     /* softmax of x[0..n) into out; -inf gives exactly 0. out may be x. */
     void (*softmax)(float *out, const float *x, int64_t n);
     /* Sum and maximum of x[0..n): 16 virtual lanes by absolute index, one fixed tree. */
     float (*sum)(const float *x, int64_t n);
     float (*max)(const float *x, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
-    /* Small dense f32 product for training and state updates: out [m, n] = (accumulate ? out : 0) + a [m, k] b [k, n]; strides
-     * in elements between rows and columns of a and b; each output is one chain of fused multiply-adds in rising k. Rows
-     * [begin, end) of out. */
-    void (*gemm_f32)(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t b_row,
-                     int64_t b_col, int64_t n, int64_t k, int64_t begin, int64_t end, int accumulate);
+    /* Small dense f32 product for training and state updates: out [m, n] = (accumulate ? out : 0) + a [m, k]
+     * b [k, n]; strides in elements between rows and columns of a and b; each output is one chain of fused
+     * multiply-adds in rising k. Rows [begin, end) of out. */
+    void (*gemm_f32)(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col,
+                     const float *b, int64_t b_row, int64_t b_col, int64_t n, int64_t k, int64_t begin,
+                     int64_t end, int accumulate);
     /* f16, bf16 <-> f32 rows. */
     void (*to_f32)(qn_dtype from, const void *x, float *out, int64_t n);
     void (*from_f32)(qn_dtype to, const float *x, void *out, int64_t n);
@@ -165,8 +178,8 @@ typedef struct {
 
 size_t qn_attend_scratch_bytes(int64_t head_dim, int64_t v_dim);
 
-/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512). QN_E_UNSUPPORTED when QUERN_CPU names
- * an unknown set or one that this machine cannot run; the message lists those it can. */
+/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512). QN_E_UNSUPPORTED when
+ * QUERN_CPU names an unknown set or one that this machine cannot run; the message lists those it can. */
 qn_status qn_kernels_get(const qn_kernels **out);
 /* NULL: unknown name or not usable here. */
 const qn_kernels *qn_kernels_by_name(const char *name);
