@@ -17,9 +17,22 @@
 #include "format/safetensors.h"
 #include "tests/fixtures.h"
 
-static const char *const kinds[] = {"llama",       "llama_rope3_tied", "llama_head_dim",
-                                    "qwen3",       "qwen3_tied",       "qwen3_no_model_type",
-                                    "gemma3_text", "gemma3",           NULL};
+static const char *const kinds[] = {"llama",
+                                    "llama_rope3_tied",
+                                    "llama_head_dim",
+                                    "mistral",
+                                    "qwen2",
+                                    "qwen2_yarn",
+                                    "qwen2_window",
+                                    "deepseek_r1_distill",
+                                    "qwen3",
+                                    "qwen3_tied",
+                                    "qwen3_no_model_type",
+                                    "gemma",
+                                    "gemma2",
+                                    "gemma3_text",
+                                    "gemma3",
+                                    NULL};
 
 #define OK(expr)                                              \
     do {                                                      \
