@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
@@ -225,12 +225,20 @@ static void test_as_jinja(void **state)
 
 /* Budgets: each ends with a clear error, soon. */
 
+/* Of this thread: other work on the machine does not count. */
+static double cpu_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
 static void expect_refused(const char *text, size_t n, const json_t *context, const char *words)
 {
     qn_rendered r;
-    int64_t start = qn_clock_ns();
+    double start = cpu_ms();
     qn_status status = render(text, n, context, NULL, &r);
-    double ms = (double)(qn_clock_ns() - start) / 1e6;
+    double ms = cpu_ms() - start;
     if (status == QN_OK || !strstr(qn_last_error(), words))
         print_error("%.60s: %s\n", text, status == QN_OK ? "rendered" : qn_last_error());
     assert_int_not_equal(status, QN_OK);
