@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 static qn_log_fn *sink;
 static void *sink_user;
 static atomic_int max_level = QN_LOG_WARNING;
@@ -27,6 +29,7 @@ void qn_log(qn_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
+    qn_utf8_clean(line);
     if (sink) {
         sink(sink_user, level, line);
         return;

@@ -37,21 +37,6 @@ const char *qn_last_error(void)
     return message;
 }
 
-static void clean(char *text)
-{
-    size_t n = strlen(text), i = 0;
-    while (i < n) {
-        uint32_t cp;
-        size_t used = qn_utf8_decode(text + i, n - i, &cp);
-        if (used == 0) {
-            text[i++] = '?';
-        } else {
-            if (used == 1 && (cp < 0x20 || cp == 0x7f) && cp != '\n') text[i] = '?';
-            i += used;
-        }
-    }
-}
-
 qn_status qn_fail(qn_status status, const char *fmt, ...)
 {
     char text[QN_ERROR_TEXT_MAX];
@@ -59,7 +44,7 @@ qn_status qn_fail(qn_status status, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    clean(text);
+    qn_utf8_clean(text);
     memcpy(message, text, sizeof text);
     return status;
 }
@@ -79,7 +64,7 @@ qn_status qn_fail_prefix(qn_status status, const char *fmt, ...)
         memcpy(text + at + 2, message, had);
         text[at + 2 + had] = 0;
     }
-    clean(text);
+    qn_utf8_clean(text);
     memcpy(message, text, sizeof text);
     return status;
 }

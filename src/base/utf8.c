@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 /* Length of the sequence that a lead byte starts (0: not a lead byte) and the allowed range of the second
  * byte. */
 static int lead(uint8_t c, uint8_t *lo, uint8_t *hi)
@@ -96,4 +98,19 @@ size_t qn_utf8_invalid_length(const char *s, size_t n, int *incomplete)
     if (got == 0) return 1;
     *incomplete = got == n && got < (size_t)need;
     return got;
+}
+
+void qn_utf8_clean(char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        size_t used = qn_utf8_decode(text + i, n - i, &cp);
+        if (used == 0) {
+            text[i++] = '?';
+            continue;
+        }
+        if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) memset(text + i, '?', used);
+        i += used;
+    }
 }
