@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <string.h>
+
 int qn_json_depth_ok(const char *text, size_t n, int depth_max)
 {
     int depth = 0;
@@ -11,7 +13,7 @@ int qn_json_depth_ok(const char *text, size_t n, int depth_max)
         } else if (c == '{' || c == '[') {
             if (++depth > depth_max) return 0;
         } else if (c == '}' || c == ']') {
-            depth--;
+            if (depth > 0) depth--;
         }
     }
     return 1;
@@ -21,6 +23,9 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
         return qn_fail(QN_E_FORMAT, "%s: JSON nested deeper than %d", what, QN_JSON_DEPTH_MAX);
+    /* jansson overlooks a NUL behind a number or a word ("2\0", "[true\0]"). A raw one is never JSON. */
+    const char *nul = n ? memchr(text, 0, n) : NULL;
+    if (nul) return qn_fail(QN_E_FORMAT, "%s: NUL byte at offset %zu", what, (size_t)(nul - text));
     json_error_t error;
     json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (!value) {

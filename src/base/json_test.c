@@ -1,0 +1,148 @@
+/* JSON through jansson: limits, what is refused, whose fault it is said to be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+static qn_status parse(const char *text, size_t n)
+{
+    json_t *value = NULL;
+    qn_status status = qn_json_parse("x.json", text, n, &value);
+    assert_int_equal(status == QN_OK, value != NULL);
+    json_decref(value);
+    return status;
+}
+
+static void test_accepted(void **state)
+{
+    static const char *const texts[] = {
+        "2",
+        " null ",
+        "\"\"",
+        "[]",
+        "{\"a\":[1,2.5e3,-0,true,\"\\u0000\\ud83d\\ude00\"],\"b\":{}}",
+        "\t\r\n[1]\n",
+        "9223372036854775807",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (parse(texts[i], strlen(texts[i])) != QN_OK) fail_msg("%s: %s", texts[i], qn_last_error());
+    json_t *value = NULL;
+    assert_int_equal(qn_json_parse("x", "\"a\\u0000b\"", 10, &value), QN_OK);
+    assert_int_equal(json_string_length(value), 3);
+    json_decref(value);
+    assert_int_equal(parse("[1]x", 3), QN_OK); /* n counts, not a NUL */
+}
+
+static void test_refused(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        " ",
+        "[",
+        "[1,]",
+        "{\"a\":1,}",
+        "{\"a\":1,\"a\":2}",
+        "{a:1}",
+        "'a'",
+        "NaN",
+        "Infinity",
+        "-",
+        "01",
+        "1.",
+        "+1",
+        ".5",
+        "1e",
+        "1e999",
+        "9223372036854775808",
+        "\"\n\"",
+        "\"\\x\"",
+        "\"\\ud800\"",
+        "\"\xff\"",
+        "\"\xed\xa0\x80\"",
+        "\xef\xbb\xbf{}",
+        "1 2",
+        "{} {}",
+        "[]]",
+        "2x",
+        "// c\n1",
+        "nul",
+        "True",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (parse(texts[i], strlen(texts[i])) != QN_E_FORMAT) fail_msg("accepted: %s", texts[i]);
+}
+
+/* jansson alone takes the NUL after a number or a word for nothing. */
+static void test_nul_is_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n;
+    } cases[] = {{"2\0", 2},
+                 {"true\0", 5},
+                 {"[1\0]", 4},
+                 {"[true\0,2]", 9},
+                 {"\0"
+                  "1",
+                  2},
+                 {"{\"a\":1.5\0}", 9},
+                 {"[]\0", 3},
+                 {"\"a\0b\"", 5},
+                 {"\0", 1},
+                 {"2 \0 3", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (parse(cases[i].text, cases[i].n) != QN_E_FORMAT) fail_msg("accepted: case %zu", i);
+    parse("[1\0]", 4);
+    assert_string_equal(qn_last_error(), "x.json: NUL byte at offset 2");
+}
+
+static void test_messages(void **state)
+{
+    assert_int_equal(parse("{\n \"a\": tru }", 13), QN_E_FORMAT);
+    assert_true(strstr(qn_last_error(), "x.json: line 2 column ") == qn_last_error());
+    assert_int_equal(parse("{\"a\n\x1b[2J\": 1}", 14), QN_E_FORMAT);
+    for (const char *p = qn_last_error(); *p; p++) assert_true(*p >= ' ');
+}
+
+static void test_depth(void **state)
+{
+    enum { MANY = 3000000 };
+    char *text = qn_alloc(MANY);
+    for (int depth = QN_JSON_DEPTH_MAX - 1; depth <= QN_JSON_DEPTH_MAX + 1; depth++) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        assert_int_equal(parse(text, (size_t)depth * 2), depth <= QN_JSON_DEPTH_MAX ? QN_OK : QN_E_FORMAT);
+    }
+    assert_string_equal(qn_last_error(), "x.json: JSON nested deeper than 96");
+    memset(text, '[', MANY);
+    assert_int_equal(parse(text, MANY), QN_E_FORMAT);
+    for (int i = 0; i < MANY - 5; i += 5) memcpy(text + i, "{\"\":[", 5);
+    assert_int_equal(parse(text, MANY), QN_E_FORMAT);
+    memset(text, ']', MANY); /* closing what is not open buys no depth */
+    memset(text + MANY / 2, '[', MANY / 2);
+    assert_false(qn_json_depth_ok(text, MANY, QN_JSON_DEPTH_MAX));
+    qn_free(text);
+
+    assert_true(qn_json_depth_ok("[[]]", 4, 2));
+    assert_false(qn_json_depth_ok("[[]]", 4, 1));
+    assert_true(qn_json_depth_ok("[\"[[[\\\"[[\\\\\"]", 13, 1)); /* brackets in a string are text */
+    assert_true(qn_json_depth_ok("\"\\", 2, 0));                 /* ends behind a backslash */
+    assert_true(qn_json_depth_ok("[][][]{}", 8, 1));
+    assert_true(qn_json_depth_ok("", 0, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nul_is_refused), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_depth),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
