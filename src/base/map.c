@@ -27,17 +27,19 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
 uint64_t qn_hash_bytes(const void *bytes, size_t n, uint64_t seed)
 {
     const uint8_t *p = bytes;
-    uint64_t h = seed ^ 0x9e3779b97f4a7c15u, v, w;
+    /* Both factors of every product hide something that depends on the seed: were one of them v ^ constant,
+     * keys with v = constant would make the product 0 and collide, whatever the seed. */
+    uint64_t h = seed ^ 0x9e3779b97f4a7c15u, k = mix(seed, 0x589965cc75374cc3u), v, w;
     size_t left = n;
     for (; left >= 16; left -= 16, p += 16) {
         memcpy(&v, p, 8);
         memcpy(&w, p + 8, 8);
-        h = mix(v ^ 0xa0761d6478bd642fu, w ^ h);
+        h = mix(v ^ k ^ 0xa0761d6478bd642fu, w ^ h);
     }
     v = w = 0;
-    memcpy(&v, p, left < 8 ? left : 8);
+    if (left) memcpy(&v, p, left < 8 ? left : 8);
     if (left > 8) memcpy(&w, p + 8, left - 8);
-    h = mix(v ^ 0xe7037ed1a0b428dbu, w ^ h);
+    h = mix(v ^ k ^ 0xe7037ed1a0b428dbu, w ^ h);
     return mix(h ^ n, 0x8ebc6af09c88c6e3u);
 }
 
@@ -75,6 +77,7 @@ static slot *find(const qn_map *m, const void *key, size_t n, uint64_t hash)
 
 qn_status qn_map_set(qn_map *m, const void *key, size_t n, int64_t value, int64_t *old, int *found)
 {
+    if (!key) key = ""; /* of n 0; NULL marks a free slot */
     uint64_t hash = qn_hash_bytes(key, n, m->seed);
     slot *s = find(m, key, n, hash);
     if (found) *found = s->key != NULL;
@@ -102,7 +105,7 @@ qn_status qn_map_set(qn_map *m, const void *key, size_t n, int64_t value, int64_
 
 int qn_map_get(const qn_map *m, const void *key, size_t n, int64_t *value)
 {
-    slot *s = find(m, key, n, qn_hash_bytes(key, n, m->seed));
+    slot *s = find(m, key ? key : "", n, qn_hash_bytes(key, n, m->seed));
     if (!s->key) return 0;
     *value = s->value;
     return 1;
