@@ -25,12 +25,16 @@ void *qn_arena_alloc(qn_arena *a, size_t size_bytes)
         size_t size = b ? (b->size < BLOCK_MAX ? b->size * 2 : BLOCK_MAX) : BLOCK_BYTES;
         if (size < n) size = n;
         size_t total, all;
+        if (a->limit_bytes) { /* a block grows into what is left of the limit, not past it */
+            size_t room = a->limit_bytes > a->total_bytes ? a->limit_bytes - a->total_bytes : 0;
+            if (room < sizeof *b || room - sizeof *b < n) {
+                qn_fail(QN_E_FULL, "memory budget of %zu bytes is used up", a->limit_bytes);
+                return NULL;
+            }
+            if (size > room - sizeof *b) size = room - sizeof *b;
+        }
         if (!qn_add_size(size, sizeof *b, &total) || !qn_add_size(a->total_bytes, total, &all)) {
             qn_fail_nomem(size_bytes);
-            return NULL;
-        }
-        if (a->limit_bytes && all > a->limit_bytes) {
-            qn_fail(QN_E_FULL, "memory budget of %zu bytes is used up", a->limit_bytes);
             return NULL;
         }
         qn_arena_block *fresh = qn_alloc(total);

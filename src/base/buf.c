@@ -57,7 +57,10 @@ void qn_buf_printf(qn_buf *b, const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    if (n < 0) return;
+    if (n < 0) { /* longer than an int can say */
+        if (b->status == QN_OK) b->status = qn_fail_nomem(SIZE_MAX);
+        return;
+    }
     qn_buf_reserve(b, (size_t)n);
     if (b->status != QN_OK) return;
     va_start(args, fmt);
