@@ -14,7 +14,7 @@
 
 /* LONG is two chunks of 512 and three groups of 256 positions, which not every weight type needs anew; scalar
  * code is slow. */
-enum { SLOW = 20, SHORT = 100, LONG = 530 };
+enum { SLOW = 20, SHORT = 70, LONG = 530 };
 
 static void every_way(const char *name, const char *path, const char *set, int64_t longest, int32_t id_end)
 {

@@ -9,12 +9,9 @@
 // clang-format on
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "engine/engine.h"
-#include "format/safetensors.h"
+#include "tests/engine_help.h"
 #include "tests/fixtures.h"
 
 static const char *const kinds[] = {"llama",
@@ -33,23 +30,6 @@ static const char *const kinds[] = {"llama",
                                     "gemma3_text",
                                     "gemma3",
                                     NULL};
-
-#define OK(expr)                                              \
-    do {                                                      \
-        if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
-    } while (0)
-
-static qn_engine *open_engine(const char *path, qn_engine_options o)
-{
-    qn_source *src;
-    qn_model_config config;
-    qn_engine *e;
-    OK(qn_source_open(path, NULL, &src));
-    OK(qn_config_read(src, &config));
-    OK(qn_engine_open(src, &config, &o, &e));
-    qn_source_close(src);
-    return e;
-}
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
@@ -71,25 +51,6 @@ static qn_status compare_logits(void *user, int64_t feed, int64_t first, int64_t
             if (!(d <= c->worst)) c->worst = d;
         }
     }
-    return QN_OK;
-}
-
-static const qn_tensor_view *need(const qn_safetensors *st, const char *fmt, int i)
-{
-    char name[64];
-    snprintf(name, sizeof name, fmt, i);
-    const qn_tensor_view *v;
-    OK(qn_safetensors_tensor(st, name, &v));
-    return v;
-}
-
-static qn_status argmax_last(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    int64_t vocab = ((int64_t *)user)[0], best = 0;
-    const float *last = logits + (n - 1) * vocab;
-    for (int64_t i = 1; i < vocab; i++)
-        if (last[i] > last[best]) best = i;
-    ((int64_t *)user)[1] = best;
     return QN_OK;
 }
 
@@ -153,25 +114,25 @@ static void golden(void **state)
     const char *dir = qn_test_need_fixture(path);
     snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
     qn_safetensors *st;
-    OK(qn_safetensors_open(qn_test_need_fixture(path), &st));
-    qn_engine *e = open_engine(
-        dir, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
+    qn_engine *e = qn_test_engine(
+        dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
     const qn_model_config *c = qn_engine_config(e);
     for (int i = 0; i < 5; i++) {
-        const qn_tensor_view *ids = need(st, "prompt%d.ids", i),
-                             *positions = need(st, "prompt%d.positions", i);
+        const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
+                             *positions = qn_test_tensor(st, "prompt%d.positions", i);
         compare cmp = {positions->data,
-                       need(st, "prompt%d.logits", i)->data,
+                       qn_test_tensor(st, "prompt%d.logits", i)->data,
                        positions->n_elements,
                        c->vocab_size,
                        0,
                        0};
         qn_sequence *seq;
-        OK(qn_sequence_new(e, &seq));
+        qn_test_ok(qn_sequence_new(e, &seq));
         states probe = {.st = st, .layers = c->num_hidden_layers};
         if (i == 3) qn_engine_set_probe(e, check_state, &probe);
         qn_feed feed = {seq, ids->data, ids->n_elements, QN_LOGITS_ALL};
-        OK(qn_engine_step(e, 1, &feed, compare_logits, NULL, &cmp));
+        qn_test_ok(qn_engine_step(e, 1, &feed, compare_logits, NULL, &cmp));
         qn_engine_set_probe(e, NULL, NULL);
         assert_int_equal(cmp.next, cmp.n);
         if (!(cmp.worst <= 2e-4)) fail_msg("%s prompt %d: logits differ by %g", kind, i, cmp.worst);
@@ -182,97 +143,17 @@ static void golden(void **state)
         }
         qn_sequence_free(seq);
         /* greedy, from scratch: one decode step a token */
-        const qn_tensor_view *greedy = need(st, "prompt%d.greedy", i);
-        int64_t pick[2] = {c->vocab_size, 0};
-        OK(qn_sequence_new(e, &seq));
-        feed = (qn_feed){seq, ids->data, ids->n_elements, QN_LOGITS_LAST};
-        for (int64_t k = 0; k < greedy->n_elements; k++) {
-            OK(qn_engine_step(e, 1, &feed, argmax_last, NULL, pick));
-            if (pick[1] != ((const int32_t *)greedy->data)[k])
-                fail_msg("%s prompt %d: greedy token %ld is %ld, expected %d", kind, i, k, pick[1],
+        const qn_tensor_view *greedy = qn_test_tensor(st, "prompt%d.greedy", i);
+        int32_t picked[64];
+        assert_true(greedy->n_elements <= 64);
+        qn_test_greedy(e, ids->data, ids->n_elements, picked, greedy->n_elements);
+        for (int64_t k = 0; k < greedy->n_elements; k++)
+            if (picked[k] != ((const int32_t *)greedy->data)[k])
+                fail_msg("%s prompt %d: greedy token %ld is %d, expected %d", kind, i, k, picked[k],
                          ((const int32_t *)greedy->data)[k]);
-            feed = (qn_feed){seq, (const int32_t *)greedy->data + k, 1, QN_LOGITS_LAST};
-        }
-        qn_sequence_free(seq);
     }
     qn_engine_close(e);
     qn_safetensors_close(st);
-}
-
-/* ---- the same bits ------------------------------------------------------------------------------------ */
-
-typedef struct {
-    float *out[8];
-    int64_t vocab, done[8];
-} collected;
-
-static qn_status collect(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    collected *c = user;
-    memcpy(c->out[feed] + (c->done[feed] + first) * c->vocab, logits, (size_t)(n * c->vocab) * sizeof(float));
-    return QN_OK;
-}
-
-static void same_bits_of(const char *kind, const char *dir, qn_precision precision)
-{
-    static const int64_t lengths[8] = {70, 1, 33, 7, 64, 2, 40, 19};
-    static const int chunks[] = {1, 7, 64, 512};
-    int32_t ids[8][70];
-    int64_t vocab = 0;
-    float *alone[8] = {NULL};
-    for (int i = 0; i < 8; i++)
-        for (int j = 0; j < 70; j++) ids[i][j] = (i * 131 + j * 37 + j * j) % 400;
-    for (int variant = 0; variant < 8; variant++) {
-        /* 0: alone, whole; 1-3: 8 together, 1-3 threads; 4-6: chunks of 1, 7, 64; 7: token by token, as
-         * decode does */
-        qn_engine_options o = {.precision = precision,
-                               .max_sequences = 8,
-                               .n_threads = variant >= 1 && variant <= 3 ? variant : 2};
-        o.max_rows = variant >= 4 && variant <= 6 ? chunks[variant - 4] : 512;
-        qn_engine *e = open_engine(dir, o);
-        vocab = qn_engine_config(e)->vocab_size;
-        collected c = {.vocab = vocab};
-        qn_sequence *seq[8];
-        qn_feed feeds[8];
-        for (int i = 0; i < 8; i++) {
-            c.out[i] = test_calloc((size_t)(lengths[i] * vocab), sizeof(float));
-            OK(qn_sequence_new(e, &seq[i]));
-            feeds[i] = (qn_feed){seq[i], ids[i], lengths[i], QN_LOGITS_ALL};
-        }
-        if (variant == 0) {
-            for (int i = 0; i < 8; i++) {
-                collected one = {.out = {c.out[i]}, .vocab = vocab};
-                OK(qn_engine_step(e, 1, &feeds[i], collect, NULL, &one));
-            }
-        } else if (variant < 7) {
-            OK(qn_engine_step(e, 8, feeds, collect, NULL, &c));
-        } else {
-            for (int t = 0; t < 70; t++) {
-                collected some = {.vocab = vocab};
-                qn_feed one[8];
-                int n = 0;
-                for (int i = 0; i < 8; i++) {
-                    if (t >= lengths[i]) continue;
-                    one[n] = (qn_feed){seq[i], ids[i] + t, 1, QN_LOGITS_LAST};
-                    some.out[n++] = c.out[i] + t * vocab;
-                }
-                OK(qn_engine_step(e, n, one, collect, NULL, &some));
-            }
-        }
-        for (int i = 0; i < 8; i++) {
-            if (variant == 0) {
-                alone[i] = c.out[i];
-            } else {
-                if (memcmp(alone[i], c.out[i], (size_t)(lengths[i] * vocab) * sizeof(float)) != 0)
-                    fail_msg("%s: bits of sequence %d differ in variant %d, precision %d", kind, i, variant,
-                             precision);
-                test_free(c.out[i]);
-            }
-            qn_sequence_free(seq[i]);
-        }
-        qn_engine_close(e);
-    }
-    for (int i = 0; i < 8; i++) test_free(alone[i]);
 }
 
 static void same_bits(void **state)
@@ -280,7 +161,8 @@ static void same_bits(void **state)
     char path[128];
     snprintf(path, sizeof path, "models/%s", (const char *)*state);
     const char *dir = qn_test_need_fixture(path);
-    for (int p = 0; p < 3; p++) same_bits_of(*state, dir, (qn_precision)p);
+    for (int p = 0; p < 3; p++)
+        qn_test_same_bits(&(qn_test_bits){*state, dir, NULL, (qn_precision)p, 70, 400});
 }
 
 int main(void)
