@@ -1,0 +1,168 @@
+/* The pool: everybody runs, the barrier holds everybody, sleepers wake, shares partition. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+
+enum { THREADS_MAX = 5 };
+
+typedef struct {
+    qn_pool *pool;
+    int64_t round[THREADS_MAX][8]; /* plain memory: the barrier alone orders it; a cache line each */
+    int64_t n_wrong[THREADS_MAX][8];
+    int n_barriers;
+    int64_t start;
+} rounds;
+
+/* Between two barriers all threads are in the same round, and each sees what all others wrote before. */
+static void run_rounds(void *arg, int thread, int n_threads)
+{
+    rounds *r = arg;
+    for (int i = 1; i <= r->n_barriers; i++) {
+        r->round[thread][0] = r->start + i;
+        qn_pool_barrier(r->pool);
+        for (int t = 0; t < n_threads; t++) r->n_wrong[thread][0] += r->round[t][0] != r->start + i;
+        qn_pool_barrier(r->pool);
+    }
+    r->n_wrong[thread][0] += n_threads != qn_pool_threads(r->pool);
+}
+
+static void test_barrier(void **state)
+{
+    for (int n = 1; n <= THREADS_MAX; n++) {
+        rounds r = {.n_barriers = 3};
+        int64_t total = 0;
+        assert_int_equal(qn_pool_new(n, &r.pool), QN_OK);
+        assert_int_equal(qn_pool_threads(r.pool), n);
+        for (int run = 0; run < 60; run++) { /* many short runs, then one long */
+            if (run == 59) r.n_barriers = 200;
+            r.start = total;
+            qn_pool_run(r.pool, run_rounds, &r);
+            total += r.n_barriers;
+            for (int t = 0; t < n; t++) /* all have finished */
+                if (r.round[t][0] != total) fail_msg("%d threads, run %d: thread %d", n, run, t);
+        }
+        for (int t = 0; t < n; t++) assert_int_equal(r.n_wrong[t][0], 0);
+        qn_pool_free(r.pool);
+    }
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static void run_late(void *arg, int thread, int n_threads)
+{
+    rounds *r = arg;
+    if (thread == (int)(r->start % n_threads)) sleep_ms(3); /* the others fall asleep at the barrier */
+    run_rounds(arg, thread, n_threads);
+}
+
+/* Pauses longer than the spinning between runs and inside them. */
+static void test_sleep_and_wake(void **state)
+{
+    for (int n = 2; n <= THREADS_MAX; n++) {
+        rounds r = {.n_barriers = 1};
+        assert_int_equal(qn_pool_new(n, &r.pool), QN_OK);
+        for (int run = 0; run < 12; run++) {
+            if (run % 3 == 0) sleep_ms(4);
+            r.start = run;
+            qn_pool_run(r.pool, run_late, &r);
+        }
+        for (int t = 0; t < n; t++) {
+            assert_int_equal(r.round[t][0], 12);
+            assert_int_equal(r.n_wrong[t][0], 0);
+        }
+        sleep_ms(4);
+        qn_pool_free(r.pool); /* of sleepers */
+    }
+    int64_t start_ns = 0, cpu_ns = 0; /* an idle pool uses no processor */
+    rounds r = {.n_barriers = 1};
+    assert_int_equal(qn_pool_new(3, &r.pool), QN_OK);
+    qn_pool_run(r.pool, run_rounds, &r);
+    sleep_ms(20);
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    start_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    sleep_ms(60);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    cpu_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec - start_ns;
+    qn_pool_free(r.pool);
+    assert_true(cpu_ns < 20000000);
+}
+
+static void test_new_and_free(void **state)
+{
+    int64_t live = qn_mem_live_blocks();
+    qn_pool *pool;
+    for (int i = 0; i < 50; i++) { /* threads that never ran, or hardly started */
+        assert_int_equal(qn_pool_new(1 + i % THREADS_MAX, &pool), QN_OK);
+        qn_pool_free(pool);
+    }
+    qn_pool_free(NULL);
+    for (int n = 1;; n++) {
+        pool = NULL;
+        qn_mem_fail_nth(n);
+        qn_status status = qn_pool_new(2, &pool);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+        assert_null(pool);
+        assert_int_equal(qn_mem_live_blocks(), live);
+        assert_true(n < 2000);
+    }
+    qn_pool_free(pool);
+    assert_int_equal(qn_mem_live_blocks(), live);
+}
+
+static void test_default(void **state)
+{
+    qn_pool *pool;
+    int n = qn_threads_default();
+    assert_in_range(n, 1, (int)sysconf(_SC_NPROCESSORS_ONLN));
+    assert_int_equal(qn_pool_new(0, &pool), QN_OK);
+    assert_int_equal(qn_pool_threads(pool), n);
+    qn_pool_free(pool);
+}
+
+/* Shares follow each other, begin at 0, end at n and are cut at multiples of the unit. */
+static void test_share(void **state)
+{
+    static const int64_t units[] = {1, 2, 7, 64, 1000};
+    for (int64_t n = 0; n < 1300; n += n < 70 ? 1 : 41)
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+            for (int n_threads = 1; n_threads <= 9; n_threads++) {
+                int64_t at = 0, begin, end;
+                for (int t = 0; t < n_threads; t++) {
+                    qn_pool_share(n, units[u], t, n_threads, &begin, &end);
+                    if (begin != at || end < begin || (end % units[u] && end != n))
+                        fail_msg("%d items by %d: thread %d of %d has [%d, %d)", (int)n, (int)units[u], t,
+                                 n_threads, (int)begin, (int)end);
+#ifndef QN_SHAKE /* fair: within one unit of each other */
+                    int64_t n_units = (n + units[u] - 1) / units[u],
+                            mine = (end - begin + units[u] - 1) / units[u];
+                    assert_in_range(mine, n_units / n_threads, n_units / n_threads + 1);
+#endif
+                    at = end;
+                }
+                if (at != n) fail_msg("%d items by %d: %d shared out", (int)n, (int)units[u], (int)at);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_share),          cmocka_unit_test(test_default),
+        cmocka_unit_test(test_new_and_free),   cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_sleep_and_wake),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
