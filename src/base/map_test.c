@@ -15,7 +15,7 @@
 static void test_growth(void **state)
 {
     enum { N = 20000 };
-    static char keys[N][8];
+    static char keys[N][16];
     int64_t live = qn_mem_live_blocks(), value = -1, old = -1;
     int found = -1;
     qn_map *m = qn_map_new(0);

@@ -52,7 +52,7 @@ static void test_long(void **state)
     char text[3000];
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = 0;
-    for (size_t i = QN_ERROR_TEXT_MAX - 8; i + 1 < sizeof text; i += 2) memcpy(text + i, "\xc3\xa9", 2);
+    for (size_t i = QN_ERROR_TEXT_MAX - 8; i + 2 < sizeof text; i += 2) memcpy(text + i, "\xc3\xa9", 2);
     for (int shift = 0; shift < 2; shift++) {
         qn_fail(QN_E_ARG, "%s", text + shift);
         assert_int_equal(strlen(qn_last_error()), QN_ERROR_TEXT_MAX - 1);
