@@ -367,6 +367,84 @@ static void fallbacks_take_the_place(void **state)
     qn_device_close(d);
 }
 
+/* ---- products that share a group ---------------------------------------------------------------------- */
+
+enum { WIDE = 64, MANY = 8, FEW = 2 };
+
+static qn_array *packed(qn_device *d, qn_scope *s, int64_t n_out, int64_t n_in, uint64_t seed)
+{
+    static float w[WIDE * WIDE];
+    const void *parts[1] = {w};
+    qn_buffer *b = NULL;
+    int is_packed;
+    for (int64_t i = 0; i < n_out * n_in; i++) w[i] = (float)qn_random_unit(seed, (uint64_t)i) - 0.5f;
+    OK(d->ops->import_weight(d, QN_DTYPE_F32, 1, parts, n_out, n_in, &b, &is_packed));
+    qn_array *a = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n_out, n_in}), b);
+    qn_buffer_release(b);
+    return a;
+}
+
+/* Products that read views of one array, which begin at the same place, and products of few and many rows:
+ * all of one group, against each by itself. */
+static void products_of_one_group(void **state)
+{
+    enum { PRODUCTS = 5 };
+    qn_device *d = open_device(4);
+    qn_scope *s = qn_scope_new(d);
+    static float x[3][MANY * WIDE];
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < MANY * WIDE; i++)
+            x[k][i] = (float)qn_random_unit(9 + (uint64_t)k, (uint64_t)i) - 0.5f;
+    for (int64_t rows = FEW; rows <= MANY; rows += MANY - FEW) {
+        qn_array *whole = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, WIDE}), x[0]);
+        qn_array *few = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE}), x[1]);
+        qn_array *other = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, WIDE}), x[2]);
+        qn_array *wide = packed(d, s, WIDE, WIDE, 1), *narrow = packed(d, s, WIDE, WIDE / 2, 2);
+        qn_array *in[PRODUCTS] = {whole, qn_slice_last(s, whole, 0, WIDE / 2),
+                                  qn_reshape(s, whole, qn_shape_make(3, (int64_t[]){rows, 2, WIDE / 2})), few,
+                                  other};
+        qn_array *out[PRODUCTS], *alone[PRODUCTS];
+        for (int i = 0; i < PRODUCTS; i++) out[i] = qn_linear(s, in[i], i == 1 || i == 2 ? narrow : wide);
+        for (int i = 0; i < PRODUCTS; i++) {
+            alone[i] = qn_linear(s, in[i], i == 1 || i == 2 ? narrow : wide);
+            OK(qn_eval(s, 1, &alone[i]));
+        }
+        qn_program *p;
+        OK(qn_program_new(s, &(qn_program_options){.name = "group"}, PRODUCTS, out, &p));
+        for (int n = 0; n < 300; n++) {
+            OK(qn_program_run(p, &(qn_sizes){{0}}));
+            for (int i = 0; i < PRODUCTS; i++) {
+                int64_t elements = qn_shape_elements(qn_array_shape(out[i]), NULL);
+                if (memcmp(qn_program_output(p, i), qn_array_data(alone[i]),
+                           (size_t)elements * sizeof(float)) != 0)
+                    fail_msg("%d rows, run %d: product %d differs", (int)rows, n, i);
+            }
+        }
+        qn_program_free(p);
+    }
+    qn_scope_free(s);
+    qn_device_close(d);
+}
+
+/* A packed weight is used whole: what reads a part of its columns would find other numbers there. */
+static void parts_of_packed_weights(void **state)
+{
+    qn_device *d = open_device(1);
+    qn_scope *s = qn_scope_new(d);
+    static float x[FEW * WIDE];
+    qn_array *part = qn_slice_last(s, packed(d, s, WIDE, WIDE, 1), 0, WIDE / 2);
+    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, (int64_t[]){2}), (int32_t[]){3, 0});
+    qn_array *half = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE / 2}), x);
+    qn_array *whole = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE}), x);
+    qn_array *use[] = {qn_linear(s, half, part), qn_matmul(s, whole, part), qn_take(s, part, ids)};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(qn_eval(s, 1, &use[i]), QN_E_UNSUPPORTED);
+        assert_non_null(strstr(qn_last_error(), "a part of a packed weight"));
+    }
+    qn_scope_free(s);
+    qn_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +453,8 @@ int main(void)
         cmocka_unit_test(symbols_and_buffers),
         cmocka_unit_test(probes_see_labels),
         cmocka_unit_test(fallbacks_take_the_place),
+        cmocka_unit_test(products_of_one_group),
+        cmocka_unit_test(parts_of_packed_weights),
     };
     return cmocka_run_group_tests_name("program", tests, NULL, NULL);
 }

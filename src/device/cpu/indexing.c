@@ -27,7 +27,7 @@ static qn_status take_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step,
     const qn_operand *t = &step->plan.in[0];
     const qn_plan_slot *slot = &plan->slots[t->slot];
     if (slot->buffer && slot->buffer->layout == QN_CPU_LAYOUT_PANELS) {
-        if (t->offset || t->shape.n != 2)
+        if (t->offset || t->shape.n != 2 || t->stride[0] != t->shape.dim[1] || t->stride[1] != 1)
             return qn_fail(QN_E_UNSUPPORTED, "take from a part of a packed weight");
         step->weight = slot->buffer;
     } else if (t->dtype != QN_DTYPE_F32 && t->dtype != QN_DTYPE_I32) {

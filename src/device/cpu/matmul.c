@@ -114,10 +114,12 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     int64_t stride = 0;
     for (int i = n - 2; i > 0; i--) /* leading dimensions must be one run of equally spaced rows */
         if (x->stride[i - 1] != x->stride[i] * x->shape.dim[i]) stride = -1;
-    if (w->offset || w->shape.n != 2 || stride < 0 || x->stride[n - 1] != 1)
+    int transposed = w->stride[0] == 1 && w->stride[1] == w->shape.dim[0];
+    if (w->offset || w->shape.n != 2 || stride < 0 || x->stride[n - 1] != 1 ||
+        !(transposed || (w->stride[1] == 1 && w->stride[0] == w->shape.dim[1])))
         return qn_fail(QN_E_UNSUPPORTED,
                        "matmul with a part of a packed weight, or with strided activations");
-    if (w->stride[0] != 1) { /* not transposed */
+    if (!transposed) {
         step->fn = packed_matmul_other_way;
         grow(scratch_bytes, (size_t)w->shape.dim[1] * QN_PANEL * sizeof(float));
         step->weight = slot->buffer;

@@ -72,19 +72,35 @@ static int packs_activations(const qn_cpu_step *s)
     return s->plan.prim == QN_PRIM_MATMUL && s->weight && s->act != QN_ACT_COUNT;
 }
 
+/* The same rows of the same width: a view may begin where another one does and differ from it. */
+static int same_activations(const qn_cpu_step *s, const qn_cpu_step *t)
+{
+    const qn_operand *a = &s->plan.in[0], *b = &t->plan.in[0];
+    return s->in[0] == t->in[0] && s->act == t->act && qn_shape_equal(&a->shape, &b->shape) &&
+           memcmp(a->stride, b->stride, (size_t)a->shape.n * sizeof *a->stride) == 0;
+}
+
+static int same_row_count(const qn_cpu_step *s, const qn_cpu_step *t)
+{
+    qn_shape a = s->plan.in[0].shape, b = t->plan.in[0].shape;
+    a.dim[a.n - 1] = b.dim[b.n - 1] = 1;
+    return qn_shape_equal(&a, &b);
+}
+
 /* Matmuls in a row, of one group, that read the same activations pack them once; others alternate between two
- * areas, so that packing never overwrites what a slower worker still reads (each packing ends with a
- * barrier). */
+ * areas, so that packing never overwrites what a slower worker still reads: each packing ends with a barrier.
+ * One of few rows has no such barrier, so where the number of rows changes one is put before. */
 static void share_activations(qn_cpu_exec *e)
 {
     int area = 0;
+    const qn_cpu_step *last = NULL; /* that packed */
     for (int i = 0; i < e->n_steps; i++) {
-        qn_cpu_step *s = &e->steps[i];
+        qn_cpu_step *s = &e->steps[i], *t = i ? s - 1 : NULL;
         if (!packs_activations(s)) continue;
-        const qn_cpu_step *t = i ? &e->steps[i - 1] : NULL;
-        s->repack = !(t && packs_activations(t) && t->plan.group == s->plan.group && t->in[0] == s->in[0] &&
-                      t->act == s->act);
+        s->repack = !(t && packs_activations(t) && t->plan.group == s->plan.group && same_activations(s, t));
         s->area = s->repack ? (area ^= 1) : area;
+        if (last && last->plan.group == s->plan.group && !same_row_count(s, last)) t->barrier_after = 1;
+        last = s;
     }
 }
 
