@@ -2,10 +2,11 @@
 import json
 import os
 import shutil
+import subprocess
 
 import pytest
 
-from support import call, fixture, read_json, rewrite_safetensors
+from support import QUERN, call, fixture, read_json, rewrite_safetensors
 
 
 def refused(out, *words, status=1):
@@ -36,6 +37,18 @@ def test_usage():
     for args in (["no-such-command"], ["run"], ["run", "m", "--no-such-option"], ["tokenize"]):
         assert call(*args).returncode == 2, args
     assert call("--help").returncode == 0 and call("--version").returncode == 0
+
+
+def test_options_that_exclude_each_other():
+    refused(call("run", "m", "--raw", "--system", "s", "-p", "x"), "--system", "--raw", status=2)
+    refused(call("run", "m", "--ids", "ids.json", "--special"), "--ids", "--special", status=2)
+
+
+@pytest.mark.parametrize("args", [("--help",), ("--version",), ("run", "--help")])
+def test_standard_output_is_full(args):
+    with open("/dev/full", "w") as full:
+        out = subprocess.run([QUERN, *args], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    refused(out, "standard output")
 
 
 def test_missing_path(tmp_path):

@@ -111,3 +111,9 @@ def test_invalid_utf8_is_refused():
     out = call("tokenize", fixture("tokenizers/llama3"), "--json", stdin=b"ab\xff\xfecd")
     assert out.returncode == 1 and b"UTF-8" in out.stderr and out.stderr.count(b"\n") == 1
     assert out.stdout == b""
+
+
+def test_an_id_without_a_token_is_reported():
+    out = call("tokenize", fixture("models/llama"), "--json", "--decode", stdin={"ids": [39, 99999]})
+    assert out.returncode == 0 and json.loads(out.stdout)["text"]
+    assert b"99999" in out.stderr and b"640" in out.stderr

@@ -84,6 +84,16 @@ typedef struct {
 
 static qn_status run_help(chat *c, const char *rest);
 
+/* What a command says; standard output carries nothing but answers where a program reads it. */
+static qn_status say(const chat *c, qn_buf *b)
+{
+    if (!c->options.json) return qn_out_line(b);
+    qn_status status = b->status;
+    if (status == QN_OK) fprintf(stderr, "%s\n", b->data);
+    qn_buf_free(b);
+    return status;
+}
+
 static qn_status run_clear(chat *c, const char *rest)
 {
     return start_over(c);
@@ -99,7 +109,7 @@ static qn_status run_params(chat *c, const char *rest)
     if (o->seed) qn_buf_printf(&b, ", seed %llu", (unsigned long long)o->seed);
     if (o->max_tokens) qn_buf_printf(&b, ", max_tokens %lld", (long long)o->max_tokens);
     qn_buf_printf(&b, "; context %lld, %zu messages", (long long)c->info.context_size, c->n_messages);
-    return qn_out_line(&b);
+    return say(c, &b);
 }
 
 static qn_status run_quit(chat *c, const char *rest)
@@ -122,7 +132,7 @@ static qn_status run_help(chat *c, const char *rest)
     for (size_t i = 0; i < N_COMMANDS; i++)
         qn_buf_printf(&b, "%-9s %s\n", commands[i].name, commands[i].help);
     qn_buf_puts(&b, "//TEXT    the message /TEXT\nCtrl-C    stop the answer");
-    return qn_out_line(&b);
+    return say(c, &b);
 }
 
 static qn_status run_command(chat *c, const char *line)

@@ -150,10 +150,11 @@ static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *t
     qn_model_info info;
     QN_TRY(qn_model_get_info(model, &info));
     if (o->raw || !info.has_chat_template) {
-        if (o->system) return qn_fail(QN_E_ARG, "--system needs a chat template, and there is none");
+        if (o->system) return qn_fail(QN_E_ARG, "--system needs a chat template, and the model has none");
         qn_prompt prompt = {.text = text->data, .text_bytes = text->length, .special = o->special};
         return generate(model, o, &prompt, end);
     }
+    if (o->special) qn_out_note("--special is ignored: without --raw a prompt is plain text");
     if (memchr(text->data, 0, text->length)) return qn_fail(QN_E_FORMAT, "the prompt has a NUL character");
     qn_message messages[2] = {{"system", o->system}, {"user", text->data}};
     int first = o->system ? 0 : 1;
@@ -175,8 +176,10 @@ int qn_cmd_run(int argc, char **argv)
     int n, code;
     if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("run", &o.sampling)) return QN_EXIT_USAGE;
-    if (o.ids_path && (o.prompt || o.system || o.raw))
-        return qn_args_fail("run", "--ids excludes -p, --system and --raw");
+    if (o.ids_path && (o.prompt || o.system || o.raw || o.special))
+        return qn_args_fail("run", "--ids excludes -p, --system, --raw and --special");
+    if (o.system && o.raw)
+        return qn_args_fail("run", "--raw leaves out the chat template that --system needs");
     if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
         return qn_args_fail("run", "no prompt: give one by -p or pipe a text in");
 

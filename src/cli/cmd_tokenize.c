@@ -54,6 +54,18 @@ static qn_status encode(const qn_tokenizer *t, const tokenize_options *o)
     return qn_out_line(&out);
 }
 
+/* Ids without a token have no text, as in the reference; said once, since it is mostly the wrong model. */
+static void note_unknown(const qn_tokenizer *t, const int32_t *ids, int64_t n)
+{
+    size_t size = qn_tokenizer_vocab_size(t);
+    for (int64_t i = 0; i < n; i++) {
+        if ((size_t)ids[i] < size) continue;
+        qn_out_note("token id %d at position %lld has no text: the vocabulary has %zu tokens", (int)ids[i],
+                    (long long)i, size);
+        return;
+    }
+}
+
 static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
 {
     qn_id_rows ids = {0};
@@ -62,6 +74,7 @@ static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
     qn_status status = QN_OK;
     if (ids.n_rows != 1)
         status = qn_fail(QN_E_FORMAT, "standard input: \"ids\" is not one list of token ids");
+    if (status == QN_OK) note_unknown(t, ids.ids, ids.rows[0].n_ids);
     if (status == QN_OK)
         status = qn_tokenizer_decode(t, ids.ids, (size_t)ids.rows[0].n_ids,
                                      o->skip_special ? QN_DECODE_SKIP_SPECIAL : 0, &text);

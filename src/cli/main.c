@@ -5,6 +5,7 @@
 
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/out.h"
 
 static const qn_command commands[] = {
     {"run", "answer one prompt", qn_cmd_run},
@@ -38,7 +39,7 @@ static int print_version(void)
     return QN_EXIT_OK;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) return qn_args_fail(NULL, "no command given");
@@ -48,4 +49,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
     return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run_command(argc, argv);
+    /* Results are flushed as they are written; a help that nobody could read is a failure as well. */
+    return code == QN_EXIT_OK && qn_out_write("", 0) != QN_OK ? qn_out_fail() : code;
 }
