@@ -182,9 +182,9 @@ static qn_status answer_turn(chat *c)
     qn_buf answer = {0};
     qn_end end = QN_END_NONE;
     qn_buf_append(&answer, "", 0);
+    qn_interrupt_taken();
     qn_status status = qn_chat(c->model, c->messages, c->n_messages, &c->options.sampling.o, &generation);
     if (status == QN_OK) {
-        qn_interrupt_taken();
         qn_interrupt_watch(generation);
         status = stream(c, generation, &answer, &end);
         qn_interrupt_watch(NULL);
@@ -242,6 +242,7 @@ static qn_status converse(chat *c)
 static qn_status run(chat *c, const char *path)
 {
     QN_TRY(qn_load_open(path, &c->options.load, &c->model));
+    qn_interrupt_start(); /* until here Ctrl-C just ends the process */
     QN_TRY(qn_model_get_info(c->model, &c->info));
     if (!c->info.has_chat_template)
         return qn_fail(QN_E_UNSUPPORTED,
@@ -271,7 +272,6 @@ int qn_cmd_chat(int argc, char **argv)
     int n, code;
     if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("chat", &c.options.sampling)) return QN_EXIT_USAGE;
-    qn_interrupt_start();
     code = run(&c, path) == QN_OK ? QN_EXIT_OK : qn_out_fail();
     qn_line_close(c.reader);
     drop_messages(&c, 0);

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/input.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/out.h"
 #include "format/safetensors.h"
@@ -33,6 +34,7 @@ typedef struct {
 
 static qn_status take(void *user, int64_t row, int64_t position, int64_t n_positions, const float *logits)
 {
+    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled; nothing was written");
     const sink *s = user;
     size_t first = s->last_only ? 0 : (size_t)position;
     return qn_st_writer_write(s->writer, row, first * s->row_bytes, logits,
@@ -51,6 +53,7 @@ static qn_status write_logits(qn_model *model, const logits_options *o, const qn
         snprintf(name, sizeof name, "logits.%lld", (long long)i);
         status = qn_st_writer_add(s.writer, name, QN_DTYPE_F32, 2, shape, NULL);
     }
+    qn_interrupt_start(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(s.writer);
     if (status == QN_OK) {
         qn_logits_options options = {.last_only = s.last_only};
@@ -97,6 +100,7 @@ int qn_cmd_logits(int argc, char **argv)
     if (status == QN_OK) status = write_logits(model, &o, &ids);
     if (status == QN_OK && o.json) status = print_summary(model, &o, &ids);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);

@@ -190,10 +190,8 @@ int qn_cmd_run(int argc, char **argv)
     qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
-    if (status == QN_OK) {
-        qn_interrupt_start();
-        status = qn_load_open(path, &o.load, &model);
-    }
+    if (status == QN_OK) status = qn_load_open(path, &o.load, &model);
+    qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
     if (status == QN_OK && o.ids_path)
         status = generate(model, &o, &(qn_prompt){.rows = ids.rows, .n_rows = ids.n_rows}, &end);
     else if (status == QN_OK)

@@ -35,6 +35,8 @@ void qn_interrupt_watch(qn_generation *generation)
     while (
         atomic_load(&n_inside)) { /* one may still hold the generation before, which is about to be closed */
     }
+    /* Ctrl-C came while there was nothing to cancel yet. */
+    if (generation && interrupted) qn_generation_cancel(generation);
 }
 
 int qn_interrupt_taken(void)

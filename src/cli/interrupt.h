@@ -7,7 +7,7 @@
 
 /* Takes SIGINT over. */
 void qn_interrupt_start(void);
-/* The generation that Ctrl-C cancels from now on; NULL: none. Main thread. */
+/* The generation that Ctrl-C cancels from now on, or at once where a mark is set; NULL: none. Main thread. */
 void qn_interrupt_watch(qn_generation *generation);
 /* Was there a Ctrl-C since the last call? */
 int qn_interrupt_taken(void);
