@@ -7,6 +7,8 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <quern/quern.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -224,7 +226,9 @@ static void test_cancel_and_deadline(void **state)
     assert_int_equal(t.end, QN_END_DEADLINE);
     assert_true(qn_clock_ns() - start >= 30000000);
     qn_generation_close(g);
-    run(model, &(qn_prompt){.rows = ROW(3), .n_rows = 1}, &(qn_generate_options){.max_tokens = 3}, &r);
+    o = (qn_generate_options){.max_tokens = 3, .ignore_eos = 1, .deadline_ms = INT64_MAX};
+    run(model, &(qn_prompt){.rows = ROW(3), .n_rows = 1}, &o, &r);
+    assert_int_equal(r.end, QN_END_LENGTH);
     end_results(&r, 1);
     qn_model_close(&model);
 }
@@ -286,6 +290,90 @@ static void test_one_thread_cannot_wait_for_itself(void **state)
     qn_model_close(&model);
     assert_int_equal(qn_generation_next(second, &t), QN_E_CLOSED);
     qn_generation_close(second);
+}
+
+enum { LONG_PROMPT = 3000 };
+
+typedef struct {
+    qn_model *model;
+    atomic_int began, got_token;
+} long_job;
+
+static void *read_long_prompt(void *user)
+{
+    static int32_t ids[LONG_PROMPT];
+    long_job *j = user;
+    qn_generation *g = NULL;
+    qn_token t;
+    for (int i = 0; i < LONG_PROMPT; i++) ids[i] = prompt_ids[i % 12];
+    qn_prompt prompt = {.rows = &(qn_ids){ids, LONG_PROMPT}, .n_rows = 1};
+    if (qn_generation_open(j->model, &prompt, &(qn_generate_options){.ignore_eos = 1}, &g) != QN_OK)
+        return "open failed";
+    atomic_store(&j->began, 1);
+    qn_status status = qn_generation_next(g, &t);
+    atomic_store(&j->got_token, 1);
+    qn_generation_close(g);
+    return status == QN_OK ? NULL : "next failed";
+}
+
+/* The chunks of a long prompt let others have their turns between them. */
+static void test_long_prompts_let_others_through(void **state)
+{
+    static result r;
+    long_job j = {.model = open_model(&(qn_model_options){
+                      .parallel_slots = 2, .prefill_chunk = 2, .context_size = 2 * LONG_PROMPT})};
+    pthread_t thread;
+    void *fault;
+    pthread_create(&thread, NULL, read_long_prompt, &j);
+    while (!atomic_load(&j.began)) sched_yield();
+    run(j.model, &(qn_prompt){.rows = ROW(5), .n_rows = 1},
+        &(qn_generate_options){.max_tokens = 3, .ignore_eos = 1}, &r);
+    int late = atomic_load(&j.got_token);
+    pthread_join(thread, &fault);
+    if (fault) fail_msg("%s", (const char *)fault);
+    assert_int_equal(r.n, 3);
+    assert_int_equal(late, 0);
+    end_results(&r, 1);
+    qn_model_close(&j.model);
+}
+
+typedef struct {
+    qn_model *model;
+    qn_generation *placed, *fresh;
+    qn_status logits, placed_next, fresh_next;
+} nested;
+
+static qn_status compute_inside(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    nested *c = user;
+    qn_token t;
+    c->logits = qn_model_logits(c->model, ROW(2), 1, NULL, compute_inside, user);
+    c->placed_next = qn_generation_next(c->placed, &t);
+    c->fresh_next = qn_generation_next(c->fresh, &t);
+    qn_generation_close(c->placed);
+    return QN_OK;
+}
+
+/* A function that is given logits is refused when it computes, not left to wait for itself. */
+static void test_no_computing_inside_logits(void **state)
+{
+    nested c = {.model = open_model(&(qn_model_options){.parallel_slots = 4})};
+    const qn_prompt prompt = {.rows = ROW(5), .n_rows = 1};
+    qn_token t;
+    assert_int_equal(qn_generation_open(c.model, &prompt, NULL, &c.placed), QN_OK);
+    assert_int_equal(qn_generation_next(c.placed, &t), QN_OK);
+    assert_int_equal(qn_generation_open(c.model, &prompt, NULL, &c.fresh), QN_OK);
+    qn_logits_options last = {.last_only = 1};
+    assert_int_equal(qn_model_logits(c.model, ROW(3), 1, &last, compute_inside, &c), QN_OK);
+    assert_int_equal(c.logits, QN_E_ARG);
+    assert_int_equal(c.placed_next, QN_E_ARG);
+    assert_int_equal(c.fresh_next, QN_E_ARG);
+    qn_generation_close(c.fresh);
+    static result r;
+    run(c.model, &prompt, &(qn_generate_options){.max_tokens = 3, .ignore_eos = 1}, &r);
+    assert_int_equal(r.n, 3);
+    end_results(&r, 1);
+    qn_model_close(&c.model);
 }
 
 typedef struct {
@@ -413,6 +501,8 @@ int main(void)
         cmocka_unit_test(test_cancel_and_deadline),
         cmocka_unit_test(test_calls_wait_for_their_turn),
         cmocka_unit_test(test_one_thread_cannot_wait_for_itself),
+        cmocka_unit_test(test_long_prompts_let_others_through),
+        cmocka_unit_test(test_no_computing_inside_logits),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_allocation_failures),

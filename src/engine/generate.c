@@ -135,7 +135,9 @@ qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_r
     r->max_tokens = options->max_tokens;
     r->rotate = options->rotate;
     r->seed = options->seed;
-    if (options->deadline_ms) r->deadline_ns = qn_clock_ns() + options->deadline_ms * 1000000;
+    int64_t now = qn_clock_ns(), most = (INT64_MAX - now) / 1000000;
+    if (options->deadline_ms && options->deadline_ms <= most)
+        r->deadline_ns = now + options->deadline_ms * 1000000;
     qn_status status = copy_rows(r, rows, n_rows);
     if (status == QN_OK) status = make_tools(r, options);
     if (status != QN_OK) {
@@ -233,17 +235,21 @@ static qn_status draw(void *user, int64_t feed, int64_t first, int64_t n, float 
     return QN_OK;
 }
 
+/* One chunk: prompts go on where the chunk before ended, so that others have their turns in between. */
 static qn_status step_under_turn(qn_run *r)
 {
     QN_TRY(start_rows(r));
-    int64_t n = 0, n_prefill = 0;
-    for (int64_t i = 0; i < r->n_rows; i++) {
+    int64_t n = 0, n_prefill = 0, room = qn_engine_get_info(r->model.engine)->max_rows;
+    for (int64_t i = 0; i < r->n_rows && room > 0; i++) {
         row *w = &r->rows[i];
         if (w->state != ROW_FEEDING) continue;
-        int first = w->n_generated == 0;
-        n_prefill += first;
-        r->feeds[n] =
-            (qn_feed){w->sequence, first ? w->prompt : &w->token, first ? w->n_prompt : 1, QN_LOGITS_LAST};
+        int is_prompt = w->n_generated == 0;
+        int64_t from = is_prompt ? qn_sequence_length(w->sequence) : 0,
+                rest = is_prompt ? w->n_prompt - from : 1, n_ids = rest < room ? rest : room;
+        n_prefill += is_prompt;
+        room -= n_ids;
+        r->feeds[n] = (qn_feed){w->sequence, is_prompt ? w->prompt + from : &w->token, n_ids,
+                                n_ids == rest ? QN_LOGITS_LAST : QN_LOGITS_NONE};
         r->fed_row[n++] = i;
     }
     int64_t start = qn_clock_ns();
@@ -258,11 +264,13 @@ static qn_status step_under_turn(qn_run *r)
     return status;
 }
 
-/* Brings every row that can go on to its next token. Failures of the step as a whole end those rows. */
+/* Brings rows that can go on to their next token, or nearer. Failures of the step as a whole end those rows.
+ */
 static void step(qn_run *r)
 {
-    qn_status status = QN_OK;
-    if (!r->places.n) status = qn_slots_take(r->model.slots, r->n_places, &r->places, should_stop_waiting, r);
+    qn_status status = qn_slots_check_thread(r->model.slots);
+    if (status == QN_OK && !r->places.n)
+        status = qn_slots_take(r->model.slots, r->n_places, &r->places, should_stop_waiting, r);
     if (status == QN_OK) {
         qn_slots_begin_turn(r->model.slots, &r->places);
         status = step_under_turn(r);

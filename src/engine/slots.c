@@ -12,9 +12,11 @@ typedef struct waiter {
 } waiter;
 
 struct qn_slots {
-    pthread_mutex_t turn; /* held while computing */
-    pthread_mutex_t lock; /* guards the rest */
-    pthread_cond_t changed;
+    pthread_mutex_t lock; /* guards all */
+    pthread_cond_t changed, turn_ended;
+    uint64_t next_turn, turn; /* numbers drawn by those who wait for the turn; the one that has it */
+    pthread_t computing;      /* who has it, while depth is not 0 */
+    int depth;
     int64_t count, free;
     qn_slots_holder *holders;
     waiter *first, *last; /* in order of arrival */
@@ -29,7 +31,7 @@ qn_status qn_slots_new(int64_t n, qn_slots **out)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&s->turn, NULL);
+    pthread_cond_init(&s->turn_ended, NULL);
     pthread_mutex_init(&s->lock, NULL);
     s->count = s->free = n;
     *out = s;
@@ -40,7 +42,7 @@ void qn_slots_free(qn_slots *s)
 {
     if (!s) return;
     pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->turn);
+    pthread_cond_destroy(&s->turn_ended);
     pthread_mutex_destroy(&s->lock);
     qn_free(s);
 }
@@ -86,6 +88,7 @@ qn_status qn_slots_take(qn_slots *s, int64_t n, qn_slots_holder *h, qn_slots_sto
 {
     waiter w = {0};
     qn_status status = QN_OK;
+    QN_TRY(qn_slots_check_thread(s));
     pthread_mutex_lock(&s->lock);
     if (s->last)
         s->last->next = &w;
@@ -134,17 +137,39 @@ void qn_slots_give(qn_slots *s, qn_slots_holder *h)
     pthread_mutex_unlock(&s->lock);
 }
 
+static int has_turn(const qn_slots *s)
+{
+    return s->depth && pthread_equal(s->computing, pthread_self());
+}
+
 void qn_slots_begin_turn(qn_slots *s, qn_slots_holder *h)
 {
-    if (h) {
-        pthread_mutex_lock(&s->lock);
-        h->thread = pthread_self();
-        pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->lock);
+    if (h) h->thread = pthread_self();
+    if (!has_turn(s)) {
+        uint64_t mine = s->next_turn++;
+        while (s->turn != mine) pthread_cond_wait(&s->turn_ended, &s->lock);
+        s->computing = pthread_self();
     }
-    pthread_mutex_lock(&s->turn);
+    s->depth++;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void qn_slots_end_turn(qn_slots *s)
 {
-    pthread_mutex_unlock(&s->turn);
+    pthread_mutex_lock(&s->lock);
+    if (--s->depth == 0) {
+        s->turn++;
+        pthread_cond_broadcast(&s->turn_ended);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+qn_status qn_slots_check_thread(qn_slots *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int has = has_turn(s);
+    pthread_mutex_unlock(&s->lock);
+    return has ? qn_fail(QN_E_ARG, "a function that is given logits cannot compute with the same model")
+               : QN_OK;
 }

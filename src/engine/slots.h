@@ -28,13 +28,16 @@ int64_t qn_slots_count(const qn_slots *s);
 typedef qn_status qn_slots_stop_fn(void *user);
 /* Takes n (at most the count) places for h, which holds none. Returns what stop returned where that was not
  * QN_OK. QN_E_FULL: the places that are missing are held by calls of this very thread, so that waiting would
- * never end. */
+ * never end. QN_E_ARG: this thread has the turn. */
 qn_status qn_slots_take(qn_slots *s, int64_t n, qn_slots_holder *h, qn_slots_stop_fn *stop, void *user);
 /* Gives all of h's places back; none is fine. */
 void qn_slots_give(qn_slots *s, qn_slots_holder *h);
 
-/* The engine is the caller's from here to the end of its turn. h: a holder, or NULL. */
+/* The engine is the caller's from here to the end of its turn; turns come in the order in which they were
+ * asked for. h: a holder, or NULL. A thread may begin again within its turn, to free sequences. */
 void qn_slots_begin_turn(qn_slots *s, qn_slots_holder *h);
 void qn_slots_end_turn(qn_slots *s);
+/* QN_E_ARG: this thread has the turn already, and may not compute within it. */
+qn_status qn_slots_check_thread(qn_slots *s);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/slots.h"
@@ -125,6 +126,66 @@ static void test_a_thread_does_not_wait_for_itself(void **state)
     qn_slots_free(slots);
 }
 
+static atomic_int turns, wanting;
+
+static void compute_for_a_while(void)
+{
+    int64_t start = qn_clock_ns();
+    while (qn_clock_ns() - start < 300000) {
+    }
+}
+
+static void *take_turns_greedily(void *user)
+{
+    while (!atomic_load(&stopped)) {
+        qn_slots_begin_turn(slots, NULL);
+        if (atomic_load(&wanting)) atomic_fetch_add(&turns, 1);
+        compute_for_a_while();
+        qn_slots_end_turn(slots);
+    }
+    return NULL;
+}
+
+/* One that computes without pause does not keep the turn from another. */
+static void test_turns_go_round(void **state)
+{
+    enum { TURNS = 30 };
+    pthread_t greedy;
+    atomic_store(&stopped, 0);
+    assert_int_equal(qn_slots_new(2, &slots), QN_OK);
+    pthread_create(&greedy, NULL, take_turns_greedily, NULL);
+    for (int i = 0; i < TURNS; i++) {
+        sleep_ms(1);
+        atomic_store(&wanting, 1);
+        qn_slots_begin_turn(slots, NULL);
+        atomic_store(&wanting, 0);
+        qn_slots_end_turn(slots);
+    }
+    atomic_store(&stopped, 1);
+    pthread_join(greedy, NULL);
+    qn_slots_free(slots);
+    if (atomic_load(&turns) > 4 * TURNS) fail_msg("waited for %d turns of another", atomic_load(&turns));
+}
+
+/* Who has the turn may take it again (a sequence is freed while logits are handed out); new places it cannot
+ * have: they would be used inside a step. */
+static void test_a_turn_within_a_turn(void **state)
+{
+    qn_slots_holder h = {0};
+    assert_int_equal(qn_slots_new(2, &slots), QN_OK);
+    assert_int_equal(qn_slots_check_thread(slots), QN_OK);
+    qn_slots_begin_turn(slots, NULL);
+    qn_slots_begin_turn(slots, NULL);
+    qn_slots_end_turn(slots);
+    assert_int_equal(qn_slots_check_thread(slots), QN_E_ARG);
+    assert_int_equal(qn_slots_take(slots, 1, &h, go_on, NULL), QN_E_ARG);
+    qn_slots_end_turn(slots);
+    assert_int_equal(qn_slots_check_thread(slots), QN_OK);
+    assert_int_equal(qn_slots_take(slots, 1, &h, go_on, NULL), QN_OK);
+    qn_slots_give(slots, &h);
+    qn_slots_free(slots);
+}
+
 static void test_allocation_failures(void **state)
 {
     int64_t before = qn_mem_live_blocks();
@@ -141,6 +202,8 @@ int main(void)
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_order_of_arrival),
         cmocka_unit_test(test_a_thread_does_not_wait_for_itself),
+        cmocka_unit_test(test_turns_go_round),
+        cmocka_unit_test(test_a_turn_within_a_turn),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
