@@ -84,7 +84,10 @@ static void hashes(void **state)
     int writes = getenv("QUERN_WRITE_HASHES") != NULL, wrong = 0;
     char start[LINE], hash[17], block[4096];
     qn_buf text = {0}, fresh = {0};
-    (void)qn_test_need_fixture(kinds[0]);
+    for (int k = 0; kinds[k]; k++) { /* before anything is held: a test that is left out jumps */
+        snprintf(start, sizeof start, strncmp(kinds[k], "quant/", 6) == 0 ? "%s.gguf" : "%s", kinds[k]);
+        (void)qn_test_need_fixture(start);
+    }
     FILE *f = fopen(HASHES, "r");
     for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;) qn_buf_append(&text, block, n);
     if (f) fclose(f);

@@ -177,6 +177,18 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
         for (int i = 0; i < N_LAYER_ROLES; i++)
             QN_TRY(find(src, c, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
                         &w->layers[layer][i]));
+    /* A config that asks for fewer layers than there are would compute another model without a word. */
+    for (int i = 0; i < N_LAYER_ROLES; i++) {
+        char name[QN_TENSOR_NAME_MAX];
+        if (!qn_family_weight_name(c->family, qn_source_get_kind(src), prefix,
+                                   (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), c->num_hidden_layers, name))
+            continue;
+        const qn_tensor_view *v = qn_source_find(src, name);
+        if (v)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
+                           v->file, v->name, (long long)c->num_hidden_layers,
+                           (long long)c->num_hidden_layers);
+    }
     return QN_OK;
 }
 

@@ -202,6 +202,7 @@ static void test_shapes(void **state)
     static const struct {
         const char *fixture, *patch, *words;
     } cases[] = {
+        {"models/llama", "{\"num_hidden_layers\": 2}", "belongs to layer 2, but num_hidden_layers is 2"},
         {"models/llama", "{\"vocab_size\": 641}",
          "model.safetensors: tensor model.embed_tokens.weight: shape [640, 64], expected [641, 64]"},
         {"models/llama", "{\"hidden_size\": 128}", "shape [640, 64], expected [640, 128]"},

@@ -1,4 +1,5 @@
 /* Compiling a plan into steps with fixed addresses, and running it. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,7 @@ qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
         memset(e->arena->data, 0xff, e->arena->size_bytes); /* NaN: nothing may live from run to run */
 #endif
     qn_pool_run(((qn_cpu *)base->device)->pool, walk, e);
-    if (e->trace) fflush(e->trace);
+    if (e->trace && fflush(e->trace) != 0)
+        return qn_fail(QN_E_IO, "QUERN_TRACE: cannot write the trace: %s", strerror(errno));
     return QN_OK;
 }
