@@ -102,6 +102,7 @@ test-real: $(REAL_TESTS)
 # Long use of a real model: minutes.
 soak: $(B)/tests/memory_test
 	$(Q)QUERN_SOAK=1 $<
+
 # tests/hashes.txt anew, after a change of the order of sums that is meant.
 hashes: $(B)/tests/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
@@ -113,7 +114,7 @@ asan shake:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ test
 
 # ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
-TSAN_TESTS ?= %/native_test %/generation_test %/slots_test %/program_test
+TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/generation_test %/slots_test %/program_test
 tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
@@ -136,6 +137,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
+.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
