@@ -1,4 +1,5 @@
-/* The same bits in any company for both real models, with the best instruction set. */
+/* The same bits in any company for both real models: the best instruction set with long prompts, the others
+ * with short ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 
@@ -32,6 +34,9 @@ static void real_model(void **state)
     for (int p = 0; p < 3; p++) {
         qn_test_same_bits(&(qn_test_bits){*state, path, NULL, (qn_precision)p, 40, 40000});
         long_prompt(*state, path, (qn_precision)p);
+        if (qn_kernels_by_name("avx512")) /* else it is the best one, or not there */
+            qn_test_same_bits(&(qn_test_bits){*state, path, "avx2", (qn_precision)p, 12, 40000});
+        qn_test_same_bits(&(qn_test_bits){*state, path, "scalar", (qn_precision)p, 3, 40000});
     }
 }
 

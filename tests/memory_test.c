@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <quern/quern.h>
 
 #include "base/mem.h"
 #include "tests/engine_help.h"
@@ -117,46 +118,77 @@ static long resident_kib(void)
     return kib;
 }
 
-/* Tokens are generated far past the context; then the model is opened and closed again and again. */
+/* Tokens go far past the context; then the model is opened and closed again. */
 static void long_use(void **state)
 {
-    int at_length = getenv("QUERN_SOAK") != NULL;
-    const char *path = at_length ? qn_test_need_model("smollm2") : qn_test_need_fixture("models/llama");
-    int64_t blocks = qn_mem_live_blocks(), n = at_length ? 10000 : 500;
-    int rounds = at_length ? 50 : 3;
-    qn_engine_options o = {.precision = QN_PRECISION_FAST, .context_size = at_length ? 512 : 64};
+    const char *path = qn_test_need_fixture("models/llama");
+    int64_t blocks = qn_mem_live_blocks(), made = 0;
+    qn_engine_options o = {.precision = QN_PRECISION_FAST, .context_size = 64};
     qn_engine *e = qn_test_engine(path, NULL, o);
     qn_sequence *s = qn_test_sequence(e);
     qn_test_ok(feed_some(e, s, 6));
-    int64_t made = 0;
-    long warm = 0, most = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int i = 0; i < 500; i++) {
         qn_test_ok(feed_some(e, s, 1));
-        if (i == n / 5) {
-            made = qn_mem_allocations();
-            warm = resident_kib();
-        }
-        if (i > n / 5 && i % 50 == 0 && resident_kib() > most) most = resident_kib();
+        if (i == 100) made = qn_mem_allocations();
     }
     assert_int_equal(qn_mem_allocations(), made); /* no allocation for a token */
-    if (at_length) print_message("%d tokens: %ld KiB after warm-up, at most %ld later\n", (int)n, warm, most);
-    if (at_length) assert_true(most <= warm + 512);
     qn_sequence_free(s);
     qn_engine_close(e);
     assert_int_equal(qn_mem_live_blocks(), blocks);
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0; i < 3; i++) {
         qn_test_ok(open_and_step(path));
-        if (i == rounds / 5) warm = resident_kib();
-        if (i == rounds / 5) most = 0;
-        if (resident_kib() > most) most = resident_kib();
         assert_int_equal(qn_mem_live_blocks(), blocks);
     }
-    if (at_length) print_message("%d rounds: %ld KiB after warm-up, at most %ld later\n", rounds, warm, most);
-    if (at_length) assert_true(most <= warm + 1024);
+}
+
+/* n tokens of a real model through the public API, rotating; resident memory after a fifth of them, and the
+ * most later. */
+static void generate(const char *path, int64_t n, long *warm, long *most)
+{
+    qn_model *m;
+    qn_generation *g;
+    qn_token t;
+    qn_test_ok(qn_model_open(path, &(qn_model_options){.context_size = 512}, &m));
+    qn_generate_options o = {.max_tokens = n, .temperature = 0.8f, .seed = 7, .ignore_eos = 1, .rotate = 1};
+    qn_test_ok(qn_generate(m, "A quern is", &o, &g));
+    int64_t seen = 0;
+    *warm = *most = 0;
+    do {
+        qn_test_ok(qn_generation_next(g, &t));
+        seen += t.end == QN_END_NONE;
+        if (seen == n / 5 && !*warm) *warm = *most = resident_kib();
+        if (*warm && seen % 50 == 0 && resident_kib() > *most) *most = resident_kib();
+    } while (t.end == QN_END_NONE);
+    assert_int_equal(t.end, QN_END_LENGTH);
+    assert_int_equal(seen, n);
+    qn_generation_close(g);
+    qn_model_close(&m);
+}
+
+/* `make soak`: 10,000 sampled tokens, then 50 times open, answer, close. */
+static void soak(void **state)
+{
+    const char *path = qn_test_need_model("smollm2");
+    int64_t blocks = qn_mem_live_blocks();
+    long warm, most, first = 0, ignored[2];
+    generate(path, 10000, &warm, &most);
+    print_message("10000 tokens: %ld KiB after warm-up, at most %ld later\n", warm, most);
+    assert_true(most <= warm + 512);
+    most = 0;
+    for (int i = 0; i < 50; i++) {
+        generate(path, 10, &ignored[0], &ignored[1]);
+        assert_int_equal(qn_mem_live_blocks(), blocks);
+        if (i == 10) first = resident_kib();
+        if (i >= 10 && resident_kib() > most) most = resident_kib();
+    }
+    print_message("50 rounds: %ld KiB after warm-up, at most %ld later\n", first, most);
+    assert_true(most <= first + 1024);
 }
 
 int main(void)
 {
+    const struct CMUnitTest at_length[] = {cmocka_unit_test(soak)};
+    if (getenv("QUERN_SOAK")) return cmocka_run_group_tests(at_length, NULL, NULL);
     const struct CMUnitTest tests[] = {
         {"allocation_failures llama", allocation_failures, NULL, NULL, (void *)(uintptr_t) "models/llama"},
         {"allocation_failures gguf", allocation_failures, NULL, NULL,
