@@ -135,7 +135,8 @@ static void all(qn_device *d, const char *how)
 static void by_fused(void **state)
 {
     qn_device *d;
-    (void)qn_test_need_fixture("ops/autograd.json"); /* before anything is held: a test that is left out jumps */
+    (void)qn_test_need_fixture(
+        "ops/autograd.json"); /* before anything is held: a test that is left out jumps */
     OK(qn_device_open("cpu", &(qn_device_options){.n_threads = 2}, &d));
     all(d, "fused");
     qn_device_close(d);
