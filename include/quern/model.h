@@ -87,9 +87,10 @@ typedef struct {
  * be NULL. *out is owned by the caller: qn_model_close. QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM,
  * QN_E_FULL (memory limit). */
 QN_API qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out);
-/* Ends what still runs on the model, frees it and sets *model to NULL. NULL and a pointer to NULL are
- * accepted, so that a second call does nothing. Generations that are still open report QN_E_CLOSED from then
- * on and must still be closed. */
+/* Ends what still runs on the model, frees it and sets *model to NULL. No other call on the handle may be
+ * under way: generations are ended, but a thread inside qn_model_logits or qn_generation_open is not waited
+ * for. NULL and a pointer to NULL are accepted, so that a second call does nothing. Generations that are
+ * still open report QN_E_CLOSED from then on and must still be closed. */
 QN_API void qn_model_close(qn_model **model);
 
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
@@ -111,7 +112,7 @@ typedef struct {
 
 /* Gets logits [n_positions, vocab_size], float32, of the positions [position, position + n_positions) of one
  * row; valid during the call. Blocks of one row come in rising order; blocks of several rows may alternate.
- * Anything but QN_OK stops the run. */
+ * Anything but QN_OK stops the run. It must not compute on the same model (QN_E_ARG) or close it. */
 typedef qn_status qn_logits_fn(void *user, int64_t row, int64_t position, int64_t n_positions,
                                const float *logits);
 
