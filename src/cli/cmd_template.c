@@ -8,7 +8,7 @@
 #include "cli/options.h"
 #include "cli/out.h"
 #include "text/chat.h"
-#include "text/chat_formats.h"
+#include "text/chat_builtin.h"
 
 typedef struct {
     const char *file, *builtin, *weights;
@@ -120,9 +120,10 @@ int qn_cmd_template(int argc, char **argv)
     if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
     if (n + !!o.file + !!o.builtin != 1)
         return qn_args_fail("template", "one of MODEL, --file and --builtin is needed");
-    const char *format = o.builtin ? qn_chat_format_get(o.builtin) : NULL;
+    const qn_chat_builtin *builtin = o.builtin ? qn_chat_builtin_find(o.builtin) : NULL;
+    const char *format = builtin ? builtin->text : NULL;
     if (o.builtin && !format)
-        return qn_args_fail("template", "--builtin: '%s' is none of %s", o.builtin, qn_chat_format_names);
+        return qn_args_fail("template", "--builtin: '%s' is none of %s", o.builtin, qn_chat_builtin_names);
 
     output out = {0};
     json_t *request = NULL;

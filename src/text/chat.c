@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "text/chat_formats.h"
+#include "text/chat_builtin.h"
 #include "text/tokenizer_source.h"
 
 /* A template as the model ships it. A fault in its text is reported by the one who renders: such a model
@@ -100,8 +100,8 @@ static qn_status find_templates(qn_chat_text *c, qn_source *src, const json_t *c
         QN_TRY(parse_gguf_template(qn_source_gguf(src), "tokenizer.chat_template.tool_use", &c->tool));
     }
     const char *name = is_there(&c->main) ? NULL : choose_builtin(c->tokenizer);
-    const char *text = name ? qn_chat_format_get(name) : NULL;
-    return text ? parse(&c->main, name, text, strlen(text)) : QN_OK;
+    const qn_chat_builtin *b = name ? qn_chat_builtin_find(name) : NULL;
+    return b ? parse(&c->main, name, b->text, strlen(b->text)) : QN_OK;
 }
 
 static qn_status put_token(json_t *variables, const char *name, const qn_tokenizer *t, int32_t id)

@@ -2,24 +2,26 @@
 
 #include <string.h>
 
-/* Text of a message: a string, or the text parts of a list, where an image part becomes image_mark. */
-#define CONTENT_OF                                                                \
-    "{%- macro content_of(message) -%}\n"                                         \
-    "  {%- if message.content is string -%}\n"                                    \
-    "    {{- message.content -}}\n"                                               \
-    "  {%- elif message.content is defined and message.content is not none -%}\n" \
-    "    {%- for part in message.content -%}\n"                                   \
-    "      {%- if part.type == 'image' or part.type == 'image_url' -%}\n"         \
-    "        {{- image_mark -}}\n"                                                \
-    "      {%- elif part.text is defined -%}\n"                                   \
-    "        {{- part.text -}}\n"                                                 \
-    "      {%- endif -%}\n"                                                       \
-    "    {%- endfor -%}\n"                                                        \
-    "  {%- endif -%}\n"                                                           \
+/* Text of a message: a string, or the text parts of a list. What cannot be written is refused, not left out.
+ */
+#define CONTENT_OF                                                                   \
+    "{%- macro content_of(message) -%}\n"                                            \
+    "  {%- if message.content is string -%}\n"                                       \
+    "    {{- message.content -}}\n"                                                  \
+    "  {%- elif message.content is defined and message.content is not none -%}\n"    \
+    "    {%- for part in message.content -%}\n"                                      \
+    "      {%- if part.type == 'text' -%}\n"                                         \
+    "        {{- part.text -}}\n"                                                    \
+    "      {%- else -%}\n"                                                           \
+    "        {{- raise_exception('this built-in chat format takes text only') -}}\n" \
+    "      {%- endif -%}\n"                                                          \
+    "    {%- endfor -%}\n"                                                           \
+    "  {%- endif -%}\n"                                                              \
     "{%- endmacro -%}\n"
+#define NO_TOOLS \
+    "{%- if tools -%}{{- raise_exception('this built-in chat format has no tools') -}}{%- endif -%}\n"
 
-static const char gemma[] =
-    "{%- set image_mark = '<start_of_image>' -%}\n" CONTENT_OF
+static const char gemma[] = NO_TOOLS CONTENT_OF
     "{{- bos_token if bos_token is defined else '<bos>' -}}\n"
     "{%- set ns = namespace(system='') -%}\n"
     "{%- for message in messages -%}\n"
@@ -44,8 +46,7 @@ static const char gemma[] =
     "  {{- '<start_of_turn>model\\n' -}}\n"
     "{%- endif -%}\n";
 
-static const char qwen[] =
-    "{%- set image_mark = '<|vision_start|><|image_pad|><|vision_end|>' -%}\n" CONTENT_OF
+static const char qwen[] = CONTENT_OF
     "{%- set first = messages[0] if messages else {} -%}\n"
     "{%- if tools -%}\n"
     "  {{- '<|im_start|>system\\n' -}}\n"
@@ -88,22 +89,22 @@ static const char qwen[] =
     "  {{- '<|im_start|>assistant\\n' -}}\n"
     "{%- endif -%}\n";
 
-static const char llama3[] = "{%- set image_mark = '<|image|>' -%}\n" CONTENT_OF
-                             "{{- bos_token if bos_token is defined else '<|begin_of_text|>' -}}\n"
-                             "{%- for message in messages -%}\n"
-                             "  {%- set role = 'ipython' if message.role == 'tool' else message.role -%}\n"
-                             "  {{- '<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' -}}\n"
-                             "  {%- if role == 'assistant' -%}\n"
-                             "    {%- generation -%}\n"
-                             "      {{- content_of(message) | trim + '<|eot_id|>' -}}\n"
-                             "    {%- endgeneration -%}\n"
-                             "  {%- else -%}\n"
-                             "    {{- content_of(message) | trim + '<|eot_id|>' -}}\n"
-                             "  {%- endif -%}\n"
-                             "{%- endfor -%}\n"
-                             "{%- if add_generation_prompt -%}\n"
-                             "  {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}\n"
-                             "{%- endif -%}\n";
+static const char llama3[] =
+    NO_TOOLS CONTENT_OF "{{- bos_token if bos_token is defined else '<|begin_of_text|>' -}}\n"
+                        "{%- for message in messages -%}\n"
+                        "  {%- set role = 'ipython' if message.role == 'tool' else message.role -%}\n"
+                        "  {{- '<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' -}}\n"
+                        "  {%- if role == 'assistant' -%}\n"
+                        "    {%- generation -%}\n"
+                        "      {{- content_of(message) | trim + '<|eot_id|>' -}}\n"
+                        "    {%- endgeneration -%}\n"
+                        "  {%- else -%}\n"
+                        "    {{- content_of(message) | trim + '<|eot_id|>' -}}\n"
+                        "  {%- endif -%}\n"
+                        "{%- endfor -%}\n"
+                        "{%- if add_generation_prompt -%}\n"
+                        "  {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}\n"
+                        "{%- endif -%}\n";
 
 const qn_chat_builtin qn_chat_builtins[] = {
     {"gemma", gemma, "<end_of_turn>"},
@@ -111,6 +112,8 @@ const qn_chat_builtin qn_chat_builtins[] = {
     {"llama3", llama3, "<|eot_id|>"},
     {NULL, NULL, NULL},
 };
+
+const char *const qn_chat_builtin_names = "gemma|qwen|llama3";
 
 const qn_chat_builtin *qn_chat_builtin_find(const char *name)
 {

@@ -1,6 +1,7 @@
 /* Built-in chat formats, for models that ship no template: the families' published shapes as Jinja texts, run
  * by the same interpreter. System text of the Gemma format goes in front of the first user turn, "assistant"
- * is written "model". No format adds a system prompt of its own. Static data; any thread. */
+ * is written "model". No format adds a system prompt of its own; what a format
+ * cannot write (tools but for Qwen, images) is refused. Static data; any thread. */
 #ifndef QN_TEXT_CHAT_BUILTIN_H
 #define QN_TEXT_CHAT_BUILTIN_H
 
@@ -14,6 +15,9 @@ typedef struct {
 
 /* All of them; the last has the name NULL. */
 extern const qn_chat_builtin qn_chat_builtins[];
+
+/* Names for messages: "gemma|qwen|llama3". */
+extern const char *const qn_chat_builtin_names;
 
 /* NULL: there is none of that name. */
 const qn_chat_builtin *qn_chat_builtin_find(const char *name);
