@@ -13,17 +13,14 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/sampler.h"
+#include "tests/fixtures.h"
 
 static char *read_fixture(const char *name, size_t *n)
 {
-    char path[4096];
-    const char *root = getenv("QUERN_FIXTURES");
-    snprintf(path, sizeof path, "%s/ops/%s", root ? root : "../shared/fixtures", name);
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        print_message("no fixtures: %s is missing (QUERN_FIXTURES names their folder)\n", path);
-        skip();
-    }
+    char relative[64];
+    snprintf(relative, sizeof relative, "ops/%s", name);
+    FILE *f = fopen(qn_test_need_fixture(relative), "rb");
+    assert_non_null(f);
     fseek(f, 0, SEEK_END);
     *n = (size_t)ftell(f);
     rewind(f);

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "kernels/pack.h"
 #include "quant/types.h"
+#include "tests/fixtures.h"
 
 static const qn_dtype DTYPES[] = {QN_DTYPE_F32,  QN_DTYPE_F16,  QN_DTYPE_BF16, QN_DTYPE_Q4_0,
                                   QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1, QN_DTYPE_Q8_0,
@@ -418,14 +419,12 @@ typedef struct {
     json_t *header;
 } fixture;
 
-static int fixture_open(fixture *f, const char *name)
+static void fixture_open(fixture *f, const char *name)
 {
-    char path[1024];
-    const char *root = getenv("QUERN_FIXTURES");
-    snprintf(path, sizeof path, "%s/quant/gguf_blocks/%s.safetensors", root ? root : "../shared/fixtures",
-             name);
-    FILE *file = fopen(path, "rb");
-    if (!file) return 0;
+    char relative[64];
+    snprintf(relative, sizeof relative, "quant/gguf_blocks/%s.safetensors", name);
+    FILE *file = fopen(qn_test_need_fixture(relative), "rb");
+    assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     long size = ftell(file);
     assert_true(size > 8);
@@ -438,7 +437,6 @@ static int fixture_open(fixture *f, const char *name)
     f->header = json_loadb(f->bytes + 8, n, 0, NULL);
     assert_non_null(f->header);
     f->data = f->bytes + 8 + n;
-    return 1;
 }
 
 static void *tensor(const fixture *f, const char *name, int64_t shape[2])
@@ -485,10 +483,7 @@ static void fixtures_agree(void **state)
     static const double TOLERANCE[QN_ACT_COUNT] = {1e-5, 2e-2, 2e-2, 2e-4};
     for (int t = 1; t < N_DTYPES; t++) {
         fixture f;
-        if (!fixture_open(&f, NAMES[t])) {
-            print_message("no fixtures: set QUERN_FIXTURES\n");
-            skip();
-        }
+        fixture_open(&f, NAMES[t]);
         for (const char *const *set = qn_kernels_names(); *set; set++) {
             const qn_kernels *k = qn_kernels_by_name(*set);
             fixture_values(&f, k, DTYPES[t], "raw", "expected");
