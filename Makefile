@@ -72,7 +72,7 @@ $(B)/%.a:
 $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLI_LDLIBS)
-	$(Q)[ $(VARIANT) != release ] || ln -sf $@ quern
+	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
 
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
 $(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
