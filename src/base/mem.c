@@ -10,10 +10,19 @@
 enum { ALIGN = 64 };
 
 static atomic_int_fast64_t live, made, fail_at;
+static atomic_size_t held, peak; /* bytes */
 
 qn_status qn_fail_nomem(size_t size_bytes)
 {
     return qn_fail(QN_E_NOMEM, "out of memory (%zu bytes)", size_bytes);
+}
+
+static void raise_peak(size_t now)
+{
+    size_t most = atomic_load_explicit(&peak, memory_order_relaxed);
+    while (now > most && !atomic_compare_exchange_weak_explicit(&peak, &most, now, memory_order_relaxed,
+                                                                memory_order_relaxed))
+        ;
 }
 
 static int should_fail(void)
@@ -37,6 +46,7 @@ void *qn_alloc(size_t size_bytes)
     }
     memcpy(raw, &size_bytes, sizeof size_bytes);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    raise_peak(atomic_fetch_add_explicit(&held, size_bytes, memory_order_relaxed) + size_bytes);
     return raw + ALIGN;
 }
 
@@ -71,7 +81,10 @@ void *qn_realloc(void *p, size_t size_bytes)
 void qn_free(void *p)
 {
     if (!p) return;
+    size_t size_bytes;
+    memcpy(&size_bytes, (char *)p - ALIGN, sizeof size_bytes);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&held, size_bytes, memory_order_relaxed);
     free((char *)p - ALIGN); /* the one bare free of the library, with its aligned_alloc above */
 }
 
@@ -102,4 +115,16 @@ int64_t qn_mem_live_blocks(void)
 int64_t qn_mem_allocations(void)
 {
     return atomic_load(&made);
+}
+
+size_t qn_mem_peak_bytes(void)
+{
+    return atomic_load(&peak);
+}
+
+size_t qn_mem_reset_peak(void)
+{
+    size_t now = atomic_load(&held);
+    atomic_store(&peak, now);
+    return now;
 }

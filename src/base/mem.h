@@ -29,6 +29,9 @@ void qn_mem_fail_nth(int64_t n);
 /* Blocks that live now, and allocations made since the start. */
 int64_t qn_mem_live_blocks(void);
 int64_t qn_mem_allocations(void);
+/* The most bytes that lived at once since the last reset. The reset returns the bytes that live now. */
+size_t qn_mem_peak_bytes(void);
+size_t qn_mem_reset_peak(void);
 
 /* "out of memory (N bytes)"; returns QN_E_NOMEM. */
 qn_status qn_fail_nomem(size_t size_bytes);

@@ -37,6 +37,19 @@ static void test_blocks(void **state)
     assert_int_equal(qn_mem_live_blocks(), live);
 }
 
+static void test_peak(void **state)
+{
+    size_t before = qn_mem_reset_peak();
+    char *a = qn_alloc(1000), *b = qn_alloc(500);
+    qn_free(a);
+    assert_int_equal(qn_mem_peak_bytes(), before + 1500);
+    assert_int_equal(qn_mem_reset_peak(), before + 500);
+    b = qn_realloc(b, 2000); /* both live while it copies */
+    assert_int_equal(qn_mem_peak_bytes(), before + 2500);
+    qn_free(b);
+    assert_int_equal(qn_mem_reset_peak(), before);
+}
+
 static void test_sizes_that_overflow(void **state)
 {
     assert_null(qn_alloc(SIZE_MAX));
@@ -230,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_peak),
         cmocka_unit_test(test_sizes_that_overflow),
         cmocka_unit_test(test_realloc_keeps),
         cmocka_unit_test(test_fail_nth),
