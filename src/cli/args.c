@@ -136,14 +136,14 @@ static int store(const char *command, const qn_arg *arg, void *base, const char 
 }
 
 /* Finds the option that text (up to n bytes) names; text begins with '-'. */
-static const qn_arg *find(const qn_arg_spec *spec, const char *text, size_t n, void **base)
+static const qn_arg *find(const qn_arg_spec *spec, const char *text, size_t n, size_t *offset)
 {
     for (const qn_arg_group *g = spec->groups; g->args; g++) {
         for (const qn_arg *a = g->args; a->name; a++) {
             int is_long = strlen(a->name) == n && memcmp(a->name, text, n) == 0;
             int is_letter = n == 2 && a->letter && text[1] == a->letter;
             if (is_long || is_letter) {
-                *base = g->base;
+                *offset = g->offset;
                 return a;
             }
         }
@@ -169,8 +169,8 @@ static void print_help(const qn_arg_spec *spec)
     }
 }
 
-int qn_args_parse(const qn_arg_spec *spec, int argc, char **argv, const char **positional, int *n_positional,
-                  int *exit_code)
+int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
+                  int *n_positional, int *exit_code)
 {
     const char *command = argv[0];
     int only_positional = 0, n = 0;
@@ -196,8 +196,8 @@ int qn_args_parse(const qn_arg_spec *spec, int argc, char **argv, const char **p
         }
         size_t length = text[1] == '-' ? strcspn(text, "=") : strlen(text);
         const char *value = text[length] == '=' ? text + length + 1 : NULL;
-        void *base = NULL;
-        const qn_arg *arg = find(spec, text, length, &base);
+        size_t offset = 0;
+        const qn_arg *arg = find(spec, text, length, &offset);
         if (!arg) {
             qn_args_fail(command, "unknown option %s", text);
             return 1;
@@ -214,7 +214,7 @@ int qn_args_parse(const qn_arg_spec *spec, int argc, char **argv, const char **p
             }
             value = argv[++i];
         }
-        if (store(command, arg, base, value)) return 1;
+        if (store(command, arg, (char *)options + offset, value)) return 1;
     }
     if (n < spec->n_positional_min) {
         qn_args_fail(command, "usage: %s", spec->usage);

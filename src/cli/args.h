@@ -40,22 +40,25 @@ typedef struct {
 typedef struct {
     const char *title;  /* a heading in help; NULL: "Options" */
     const qn_arg *args; /* up to a row without a name */
-    void *base;
+    size_t offset;      /* of the structure that they fill in the command's options */
 } qn_arg_group;
 
+/* Constant data: help, shell completions and the check of the manual page read it without running anything.
+ */
 typedef struct {
     const char *usage;          /* "quern run MODEL [-p PROMPT] [options]" */
     const char *about;          /* a paragraph for help */
     const qn_arg_group *groups; /* up to a group without args */
     int n_positional_min, n_positional_max;
+    const char *words; /* what the first argument must be, "diff|sum"; NULL: a path */
 } qn_arg_spec;
 
 enum { QN_POSITIONAL_MAX = 4 };
 
-/* Parses argv[1..argc). positional[0..*n_positional) get what is no option. Returns 0 to go on; else
- * *exit_code is what the command returns: help was printed, or a usage error. */
-int qn_args_parse(const qn_arg_spec *spec, int argc, char **argv, const char **positional, int *n_positional,
-                  int *exit_code);
+/* Parses argv[1..argc) into the command's options. positional[0..*n_positional) get what is no option.
+ * Returns 0 to go on; else *exit_code is what the command returns: help was printed, or a usage error. */
+int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
+                  int *n_positional, int *exit_code);
 /* Prints "quern: SENTENCE (see `quern NAME --help`)"; returns QN_EXIT_USAGE. command NULL: none. */
 int qn_args_fail(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -138,17 +138,22 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
     return status;
 }
 
+static const qn_arg_group bench_groups[] = {
+    {NULL, bench_args, 0}, {"Loading", qn_load_args + 1, AT(load)}, {0}};
+const qn_arg_spec qn_bench_spec = {
+    "quern bench MODEL [options]",
+    "Measures one sequence of random ids: prefill and decode apart, after one run to warm up.",
+    bench_groups,
+    1,
+    1,
+    NULL};
+
 int qn_cmd_bench(int argc, char **argv)
 {
     bench_options o = {.n_prompt = 512, .n_decode = 64, .n_runs = 5};
-    const qn_arg_group groups[] = {{NULL, bench_args, &o}, {"Loading", qn_load_args + 1, &o.load}, {0}};
-    const qn_arg_spec spec = {
-        "quern bench MODEL [options]",
-        "Measures one sequence of random ids: prefill and decode apart, after one run to warm up.", groups, 1,
-        1};
     const char *path;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_bench_spec, &o, argc, argv, &path, &n, &code)) return code;
     qn_interrupt_start();
     qn_buf json = {0};
     if (o.json) {

@@ -256,21 +256,25 @@ static qn_status run(chat *c, const char *path)
     return converse(c);
 }
 
+static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0},
+                                           {"Sampling", qn_sampling_args, AT(sampling)},
+                                           {"Loading", qn_load_args, AT(load)},
+                                           {0}};
+const qn_arg_spec qn_chat_spec = {
+    "quern chat MODEL [options]",
+    "Talks with a model, line by line. Temperature and the like come from the model's\n"
+    "generation_config, else temperature 0.7 and top-p 0.95; /params shows them.",
+    chat_groups,
+    1,
+    1,
+    NULL};
+
 int qn_cmd_chat(int argc, char **argv)
 {
     chat c = {.options.sampling = QN_SAMPLING_UNSET};
-    const qn_arg_group groups[] = {{NULL, chat_args, &c.options},
-                                   {"Sampling", qn_sampling_args, &c.options.sampling},
-                                   {"Loading", qn_load_args, &c.options.load},
-                                   {0}};
-    const qn_arg_spec spec = {
-        "quern chat MODEL [options]",
-        "Talks with a model, line by line. Temperature and the like come from the model's\n"
-        "generation_config, else temperature 0.7 and top-p 0.95; /params shows them.",
-        groups, 1, 1};
     const char *path;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_chat_spec, &c.options, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("chat", &c.options.sampling)) return QN_EXIT_USAGE;
     code = run(&c, path) == QN_OK ? QN_EXIT_OK : qn_out_fail();
     qn_line_close(c.reader);

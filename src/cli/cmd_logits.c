@@ -79,16 +79,21 @@ static qn_status print_summary(const qn_model *model, const logits_options *o, c
     return qn_out_line(&b);
 }
 
+static const qn_arg_group logits_groups[] = {
+    {NULL, logits_args, 0}, {"Loading", qn_load_args, AT(load)}, {0}};
+const qn_arg_spec qn_logits_spec = {"quern logits MODEL --ids IDS.json -o OUT.safetensors [options]",
+                                    "Computes the logits of all rows as one batch and writes them in blocks.",
+                                    logits_groups,
+                                    1,
+                                    1,
+                                    NULL};
+
 int qn_cmd_logits(int argc, char **argv)
 {
     logits_options o = {0};
-    const qn_arg_group groups[] = {{NULL, logits_args, &o}, {"Loading", qn_load_args, &o.load}, {0}};
-    const qn_arg_spec spec = {"quern logits MODEL --ids IDS.json -o OUT.safetensors [options]",
-                              "Computes the logits of all rows as one batch and writes them in blocks.",
-                              groups, 1, 1};
     const char *path;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_logits_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (!o.ids_path || !o.out_path) return qn_args_fail("logits", "--ids and -o are needed");
 
     qn_model *model = NULL;

@@ -162,19 +162,23 @@ static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *t
     return generate(model, o, &prompt, end);
 }
 
+static const qn_arg_group run_groups[] = {{NULL, run_args, 0},
+                                          {"Sampling", qn_sampling_args, AT(sampling)},
+                                          {"Loading", qn_load_args, AT(load)},
+                                          {0}};
+const qn_arg_spec qn_run_spec = {"quern run MODEL [-p PROMPT] [options]",
+                                 "Streams the model's answer to a prompt (from -p or standard input).",
+                                 run_groups,
+                                 1,
+                                 1,
+                                 NULL};
+
 int qn_cmd_run(int argc, char **argv)
 {
     run_options o = {.sampling = QN_SAMPLING_UNSET};
-    const qn_arg_group groups[] = {{NULL, run_args, &o},
-                                   {"Sampling", qn_sampling_args, &o.sampling},
-                                   {"Loading", qn_load_args, &o.load},
-                                   {0}};
-    const qn_arg_spec spec = {"quern run MODEL [-p PROMPT] [options]",
-                              "Streams the model's answer to a prompt (from -p or standard input).", groups,
-                              1, 1};
     const char *path;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_run_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("run", &o.sampling)) return QN_EXIT_USAGE;
     if (o.ids_path && (o.prompt || o.system || o.raw || o.special))
         return qn_args_fail("run", "--ids excludes -p, --system, --raw and --special");

@@ -107,17 +107,22 @@ static void print_error(void)
     qn_out_line(&b);
 }
 
+static const qn_arg_group template_groups[] = {{NULL, template_args, 0}, {0}};
+const qn_arg_spec qn_template_spec = {
+    "quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
+    "Renders {\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,"
+    "\"now\":\"2026-03-14T15:09:26\",...}.",
+    template_groups,
+    0,
+    1,
+    NULL};
+
 int qn_cmd_template(int argc, char **argv)
 {
     template_options o = {0};
-    const qn_arg_group groups[] = {{NULL, template_args, &o}, {0}};
-    const qn_arg_spec spec = {"quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
-                              "Renders {\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,"
-                              "\"now\":\"2026-03-14T15:09:26\",...}.",
-                              groups, 0, 1};
     const char *path = NULL;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_template_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (n + !!o.file + !!o.builtin != 1)
         return qn_args_fail("template", "one of MODEL, --file and --builtin is needed");
     const qn_chat_builtin *builtin = o.builtin ? qn_chat_builtin_find(o.builtin) : NULL;

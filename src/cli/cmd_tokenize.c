@@ -92,17 +92,21 @@ static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
     return status;
 }
 
+static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0}, {0}};
+const qn_arg_spec qn_tokenize_spec = {
+    "quern tokenize MODEL [--decode] [options] < INPUT",
+    "Text on standard input to token ids, or back. A directory with only a tokenizer will do.",
+    tokenize_groups,
+    1,
+    1,
+    NULL};
+
 int qn_cmd_tokenize(int argc, char **argv)
 {
     tokenize_options o = {0};
-    const qn_arg_group groups[] = {{NULL, tokenize_args, &o}, {0}};
-    const qn_arg_spec spec = {
-        "quern tokenize MODEL [--decode] [options] < INPUT",
-        "Text on standard input to token ids, or back. A directory with only a tokenizer will do.", groups, 1,
-        1};
     const char *path;
     int n, code;
-    if (qn_args_parse(&spec, argc, argv, &path, &n, &code)) return code;
+    if (qn_args_parse(&qn_tokenize_spec, &o, argc, argv, &path, &n, &code)) return code;
     qn_source *source = NULL;
     qn_tokenizer *tokenizer = NULL;
     qn_status status = qn_source_open(path, &(qn_source_options){.file = o.file, .text_only = 1}, &source);

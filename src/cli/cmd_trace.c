@@ -130,21 +130,23 @@ static qn_status sum(trace *t)
     return QN_OK;
 }
 
+static const qn_arg no_args[] = {{0}};
+static const qn_arg_group trace_groups[] = {{NULL, no_args, 0}, {0}};
+const qn_arg_spec qn_trace_spec = {
+    .usage = "quern trace diff A B | quern trace sum A",
+    .about = "Reads files that QUERN_TRACE=FILE made any command write: one line a step, with a hash of "
+             "its output's bits. diff names "
+             "the first step whose bits differ (exit status 1); sum adds the time up by kernel.",
+    .groups = trace_groups,
+    .n_positional_min = 2,
+    .n_positional_max = 3,
+    .words = "diff|sum"};
+
 int qn_cmd_trace(int argc, char **argv)
 {
-    static const qn_arg none[] = {{0}};
-    static const qn_arg_group groups[] = {{NULL, none, NULL}, {0}};
-    static const qn_arg_spec spec = {
-        .usage = "quern trace diff A B | quern trace sum A",
-        .about = "Reads files that QUERN_TRACE=FILE made any command write: one line a step, with a hash of "
-                 "its output's bits. diff names "
-                 "the first step whose bits differ (exit status 1); sum adds the time up by kernel.",
-        .groups = groups,
-        .n_positional_min = 2,
-        .n_positional_max = 3};
     const char *word[QN_POSITIONAL_MAX];
     int n, code, differs = 0;
-    if (qn_args_parse(&spec, argc, argv, word, &n, &code)) return code;
+    if (qn_args_parse(&qn_trace_spec, NULL, argc, argv, word, &n, &code)) return code;
     int is_diff = strcmp(word[0], "diff") == 0 && n == 3, is_sum = strcmp(word[0], "sum") == 0 && n == 2;
     if (!is_diff && !is_sum) return qn_args_fail("trace", "say `diff A B` or `sum A`");
     trace a = {0}, b = {0};

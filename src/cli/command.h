@@ -7,6 +7,7 @@
 #define QN_CLI_COMMAND_H
 
 #include "base/status.h"
+#include "cli/args.h"
 
 enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPTED = 130 };
 
@@ -14,7 +15,11 @@ typedef struct {
     const char *name;
     const char *summary; /* one line for `quern --help` */
     int (*run)(int argc, char **argv);
+    const qn_arg_spec *spec; /* the one that run parses by */
 } qn_command;
+
+/* The one table, in the order of help; the last has the name NULL. */
+extern const qn_command qn_commands[];
 
 int qn_cmd_bench(int argc, char **argv);
 int qn_cmd_chat(int argc, char **argv);
@@ -23,5 +28,8 @@ int qn_cmd_run(int argc, char **argv);
 int qn_cmd_template(int argc, char **argv);
 int qn_cmd_tokenize(int argc, char **argv);
 int qn_cmd_trace(int argc, char **argv);
+
+extern const qn_arg_spec qn_bench_spec, qn_chat_spec, qn_logits_spec, qn_run_spec, qn_template_spec,
+    qn_tokenize_spec, qn_trace_spec;
 
 #endif

@@ -7,22 +7,22 @@
 #include "cli/command.h"
 #include "cli/out.h"
 
-static const qn_command commands[] = {
-    {"run", "answer one prompt", qn_cmd_run},
-    {"chat", "talk with a model", qn_cmd_chat},
-    {"tokenize", "text to token ids and back", qn_cmd_tokenize},
-    {"template", "what a chat template makes of messages", qn_cmd_template},
-    {"logits", "logits of token ids into a file", qn_cmd_logits},
-    {"bench", "speed and memory of a model", qn_cmd_bench},
-    {"trace", "compare or sum up what QUERN_TRACE=FILE wrote", qn_cmd_trace},
+const qn_command qn_commands[] = {
+    {"run", "answer one prompt", qn_cmd_run, &qn_run_spec},
+    {"chat", "talk with a model", qn_cmd_chat, &qn_chat_spec},
+    {"tokenize", "text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
+    {"template", "what a chat template makes of messages", qn_cmd_template, &qn_template_spec},
+    {"logits", "logits of token ids into a file", qn_cmd_logits, &qn_logits_spec},
+    {"bench", "speed and memory of a model", qn_cmd_bench, &qn_bench_spec},
+    {"trace", "compare or sum up what QUERN_TRACE=FILE wrote", qn_cmd_trace, &qn_trace_spec},
+    {0},
 };
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static int print_help(void)
 {
     printf("Usage: quern COMMAND [options]\n\nRuns language models: Hugging Face directories and GGUF "
            "files.\n\nCommands:\n");
-    for (size_t i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (const qn_command *c = qn_commands; c->name; c++) printf("  %-11s %s\n", c->name, c->summary);
     printf("\n`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
            "devices.\n");
     return QN_EXIT_OK;
@@ -46,8 +46,8 @@ static int run_command(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return print_help();
     if (strcmp(name, "--version") == 0) return print_version();
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
+    for (const qn_command *c = qn_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
     return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
 }
 
