@@ -96,9 +96,9 @@ static qn_status write_notes(native_model *m, const qn_model_options *o)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
     qn_buf_puts(&m->notes, qn_engine_get_info(m->engine)->notes);
-    if (config->architecture_guessed)
-        qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s\n",
-                      config->architecture);
+    if (config->recognised_by)
+        qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s: %s\n",
+                      config->architecture, config->recognised_by);
     if (o->gpu_layers) qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
     return m->notes.status;
 }

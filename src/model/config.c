@@ -24,7 +24,7 @@ typedef struct {
     qn_source *src;
     const qn_family *family;
     const char *architecture;
-    int guessed;
+    const char *recognised_by;
     json_t *root;       /* config.json, or GGUF metadata under its names; owned */
     json_t *generation; /* generation_config.json; owned, NULL: none */
     qn_fields fields;
@@ -56,6 +56,25 @@ static qn_status unknown_family(const char *file, const char *field, const char 
                    name, qn_families_known(gguf, known, sizeof known));
 }
 
+/* By the names of tensors. Families that share them differ in their activation: Gemma's are as llama's. */
+static qn_status guess_family(reader *r)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation"};
+    r->family = qn_family_by_tensors(r->src, &r->recognised_by);
+    for (size_t i = 0; r->family && i < sizeof keys / sizeof keys[0]; i++) {
+        const char *act = NULL;
+        QN_TRY(qn_fields_string(&r->fields, keys[i], &act, NULL));
+        if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: model_type is missing, and %s \"%.40s\" is not that of %s, which the tensors "
+                           "look like",
+                           r->fields.file, keys[i], act, r->family->model_types[0]);
+    }
+    if (r->family) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: model_type is missing and the tensors are of no known family",
+                   r->fields.file);
+}
+
 /* By model_type (the decoder's own in text_config, then the whole model's), then by class, then by the
  * tensors' names. */
 static qn_status find_family(reader *r)
@@ -77,12 +96,11 @@ static qn_status find_family(reader *r)
 
     const json_t *classes = json_object_get(r->root, "architectures");
     const char *first = json_string_value(json_array_get(classes, 0));
-    r->family = first ? qn_family_by_architecture(first) : qn_family_by_tensors(r->src);
-    r->guessed = !first;
-    if (!r->family && first) return unknown_family(r->fields.file, "architectures", first, 0);
-    if (!r->family)
-        return qn_fail(QN_E_FORMAT, "%s: model_type is missing and the tensors are of no known family",
-                       r->fields.file);
+    if (!first) {
+        QN_TRY(guess_family(r));
+    } else if (!(r->family = qn_family_by_architecture(first))) {
+        return unknown_family(r->fields.file, "architectures", first, 0);
+    }
     r->architecture = r->family->model_types[0];
     return QN_OK;
 }
@@ -180,10 +198,33 @@ static qn_status read_head_dim(const reader *r, qn_model_config *c)
     return QN_OK;
 }
 
+/* num_key_value_heads: as said, else what the key projection has, else no grouping. After head_dim. */
+static qn_status read_kv_heads(const reader *r, qn_model_config *c)
+{
+    const qn_fields *f = &r->fields;
+    int found = 0;
+    char label[LABEL_MAX], other[LABEL_MAX];
+    const json_t *said = qn_fields_get(f, "num_key_value_heads");
+    const qn_tensor_view *k = qn_family_find_weight(r->family, r->src, QN_WEIGHT_K, 0, NULL);
+    c->num_key_value_heads = c->num_attention_heads;
+    if ((!said || json_is_null(said)) && k && k->n_dims == 2 && k->shape[0] > 0 &&
+        k->shape[0] % c->head_dim == 0 && k->shape[0] / c->head_dim <= HEADS_MAX)
+        c->num_key_value_heads = k->shape[0] / c->head_dim;
+    else
+        QN_TRY(qn_fields_int(f, "num_key_value_heads", 1, HEADS_MAX, &c->num_key_value_heads, &found));
+    if (c->num_attention_heads % c->num_key_value_heads)
+        return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld%s", f->file,
+                       qn_fields_label(f, "num_attention_heads", label, sizeof label),
+                       (long long)c->num_attention_heads,
+                       qn_fields_label(f, "num_key_value_heads", other, sizeof other),
+                       (long long)c->num_key_value_heads, found ? "" : " of the key projection");
+    return QN_OK;
+}
+
 static qn_status read_sizes(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
-    char label[LABEL_MAX], other[LABEL_MAX];
+    char label[LABEL_MAX];
     QN_TRY(qn_fields_required_int(f, "hidden_size", 1, WIDTH_MAX, &c->hidden_size));
     QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
     QN_TRY(qn_fields_required_int(f, "num_attention_heads", 1, HEADS_MAX, &c->num_attention_heads));
@@ -198,23 +239,14 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     else
         QN_TRY(qn_fields_required_int(f, "vocab_size", 1, VOCAB_MAX, &c->vocab_size));
 
-    /* A family's default is for a description that leaves out both: elsewhere a missing key means no
-     * grouping. */
-    c->num_key_value_heads = c->num_attention_heads;
-    QN_TRY(qn_fields_int(f, "num_key_value_heads", 1, HEADS_MAX, &c->num_key_value_heads, NULL));
-    if (c->num_attention_heads % c->num_key_value_heads)
-        return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld", f->file,
-                       qn_fields_label(f, "num_attention_heads", label, sizeof label),
-                       (long long)c->num_attention_heads,
-                       qn_fields_label(f, "num_key_value_heads", other, sizeof other),
-                       (long long)c->num_key_value_heads);
     int64_t experts = 0;
     QN_TRY(qn_fields_int(f, "num_experts", 0, 65536, &experts, NULL));
     if (experts > 0)
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: %s is %lld: a mixture of experts is not supported for this family", f->file,
                        qn_fields_label(f, "num_experts", label, sizeof label), (long long)experts);
-    return read_head_dim(r, c);
+    QN_TRY(read_head_dim(r, c));
+    return read_kv_heads(r, c);
 }
 
 static qn_status read_hidden_act(const reader *r, qn_model_config *c)
@@ -226,12 +258,17 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
                 {"swish", QN_HIDDEN_SILU},
                 {"gelu_pytorch_tanh", QN_HIDDEN_GELU_TANH},
                 {"gelu_new", QN_HIDDEN_GELU_TANH},
-                {"gelu", QN_HIDDEN_GELU}};
-    const char *name = NULL, *key = r->family->hidden_act_key;
+                {"gelu_fast", QN_HIDDEN_GELU_TANH},
+                {"gelu_accurate", QN_HIDDEN_GELU_TANH},
+                {"gelu", QN_HIDDEN_GELU},
+                {"gelu_python", QN_HIDDEN_GELU}};
+    const char *name = NULL, *key = NULL;
     char label[LABEL_MAX];
     c->hidden_act = r->family->hidden_act;
-    QN_TRY(qn_fields_string(&r->fields, key, &name, NULL));
+    for (const char *const *k = r->family->hidden_act_keys; *k && !name; k++)
+        QN_TRY(qn_fields_string(&r->fields, key = *k, &name, NULL));
     if (!name) return QN_OK;
+    if (r->family->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
         if (strcmp(acts[i].name, name) == 0) {
             c->hidden_act = acts[i].act;
@@ -268,7 +305,9 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     QN_TRY(qn_fields_bool(f, "attention_bias", &c->attention_bias, NULL));
     c->attention_output_bias = c->attention_bias;
     if (r->family->biased_qkv) {
-        c->attention_bias = !r->guessed;
+        /* Where the files name no family the tensors alone say. */
+        c->attention_bias =
+            !r->recognised_by || qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q_BIAS, 0, NULL);
         c->attention_output_bias = 0;
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
@@ -402,7 +441,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     int gguf = qn_source_get_kind(r->src) == QN_SOURCE_GGUF;
     c->family = r->family;
     c->architecture = r->architecture;
-    c->architecture_guessed = r->guessed;
+    c->recognised_by = r->recognised_by;
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;

@@ -32,7 +32,10 @@ typedef struct {
     int64_t intermediate_size;
 } qn_layer_config;
 
-typedef enum { QN_ROPE_DEFAULT, QN_ROPE_LINEAR, QN_ROPE_LLAMA3, QN_ROPE_YARN } qn_rope_type;
+/* DYNAMIC (NTK) is DEFAULT up to max_position_embeddings. Beyond them transformers turns each token by the
+ * length of the sequence at the time, so that keys depend on how a prompt was cut; here positions beyond are
+ * turned as those before. */
+typedef enum { QN_ROPE_DEFAULT, QN_ROPE_LINEAR, QN_ROPE_LLAMA3, QN_ROPE_YARN, QN_ROPE_DYNAMIC } qn_rope_type;
 
 /* Rotary embedding. Dimension pair i of the first rotary_dim dimensions of a head is turned by the angle
  * position * inv_freq[i]; cos and sin are multiplied by attention_factor. */
@@ -57,7 +60,7 @@ struct qn_family;
 
 typedef struct {
     const char *architecture;       /* the family as config.json calls it, "gemma3_text"; static storage */
-    int architecture_guessed;       /* 1: the files name none; it was recognised by its tensors */
+    const char *recognised_by;      /* the files name none: what in them gave it away; else NULL; static */
     const struct qn_family *family; /* for weights.c, which takes tensor names from it */
 
     int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,

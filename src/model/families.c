@@ -16,8 +16,6 @@ static const qn_field_default llama_defaults[] = {
 static const qn_field_default mistral_defaults[] = {{"rms_norm_eps", 1e-6, 0},
                                                     {"rope_theta", 10000, 1},
                                                     {"max_position_embeddings", 131072, 0},
-                                                    {"head_dim", 128, 0},
-                                                    {"num_key_value_heads", 8, 0},
                                                     {"sliding_window", 4096, 0},
                                                     {NULL, 0, 0}};
 static const qn_field_default qwen_defaults[] = {{"rms_norm_eps", 1e-6, 0},
@@ -66,6 +64,18 @@ static const qn_field_default gemma3_defaults[] = {{"vocab_size", 262208, 0},
                                                    {"sliding_window_pattern", 6, 1},
                                                    {NULL, 0, 0}};
 
+/* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
+ * blocks are llama's, which qwen2 computes as well. */
+static const qn_known_by qwen2_known_by[] = {
+    {"self_attn.q_proj.bias", LIST("self_attn.q_norm.weight", "pre_feedforward_layernorm.weight"),
+     "self_attn.q_proj.bias is there, self_attn.q_norm is not"},
+    {"self_attn.q_proj.weight", LIST("self_attn.q_norm.weight", "pre_feedforward_layernorm.weight"),
+     "neither self_attn.q_norm nor biases are there"},
+    {NULL, NULL, NULL}};
+static const qn_known_by qwen3_known_by[] = {
+    {"self_attn.q_norm.weight", LIST("pre_feedforward_layernorm.weight"), "self_attn.q_norm is there"},
+    {NULL, NULL, NULL}};
+
 static const qn_renamed_weight gemma2_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
@@ -76,7 +86,7 @@ static const qn_family families[] = {
         .gguf_architecture = "llama",
         .defaults = llama_defaults,
         .stop_tokens = LIST("<|eot_id|>", "<|eom_id|>", "<|im_end|>"),
-        .hidden_act_key = "hidden_act",
+        .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .gguf_rope_interleaved = 1,
     },
@@ -85,7 +95,7 @@ static const qn_family families[] = {
         .architectures = LIST("MistralForCausalLM"),
         .defaults = mistral_defaults,
         .stop_tokens = LIST("<|im_end|>"),
-        .hidden_act_key = "hidden_act",
+        .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .slide = QN_SLIDE_EVERY,
     },
@@ -93,11 +103,10 @@ static const qn_family families[] = {
         .model_types = LIST("qwen2"),
         .architectures = LIST("Qwen2ForCausalLM"),
         .gguf_architecture = "qwen2",
-        .known_by_tensor = "self_attn.q_proj.weight",
-        .known_without_tensor = "self_attn.q_norm.weight",
+        .known_by = qwen2_known_by,
         .defaults = qwen_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
-        .hidden_act_key = "hidden_act",
+        .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .slide = QN_SLIDE_FROM,
         .biased_qkv = 1,
@@ -106,11 +115,10 @@ static const qn_family families[] = {
         .model_types = LIST("qwen3"),
         .architectures = LIST("Qwen3ForCausalLM"),
         .gguf_architecture = "qwen3",
-        .known_by_tensor = "self_attn.q_norm.weight",
-        .known_without_tensor = "pre_feedforward_layernorm.weight",
+        .known_by = qwen3_known_by,
         .defaults = qwen3_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
-        .hidden_act_key = "hidden_act",
+        .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .qk_norm = QN_QK_NORM_HEAD,
         .slide = QN_SLIDE_FROM,
@@ -121,7 +129,8 @@ static const qn_family families[] = {
         .gguf_architecture = "gemma",
         .defaults = gemma_defaults,
         .stop_tokens = LIST("<end_of_turn>"),
-        .hidden_act_key = "hidden_activation",
+        .hidden_act_keys = LIST("hidden_act", "hidden_activation"),
+        .gelu_is_tanh = 1,
         .hidden_act = QN_HIDDEN_GELU_TANH,
         .norms = NORMS_PRE,
         .norm_offset = 1,
@@ -134,7 +143,7 @@ static const qn_family families[] = {
         .defaults = gemma2_defaults,
         .renamed = gemma2_names,
         .stop_tokens = LIST("<end_of_turn>"),
-        .hidden_act_key = "hidden_activation",
+        .hidden_act_keys = LIST("hidden_activation"),
         .hidden_act = QN_HIDDEN_GELU_TANH,
         .norms = NORMS_BOTH,
         .slide = QN_SLIDE_PERIOD,
@@ -149,7 +158,7 @@ static const qn_family families[] = {
         .defaults = gemma3_defaults,
         .renamed = gemma2_names,
         .stop_tokens = LIST("<end_of_turn>"),
-        .hidden_act_key = "hidden_activation",
+        .hidden_act_keys = LIST("hidden_activation"),
         .hidden_act = QN_HIDDEN_GELU_TANH,
         .norms = NORMS_BOTH,
         .qk_norm = QN_QK_NORM_HEAD,
@@ -206,12 +215,17 @@ static int has_tensor(const qn_source *src, const char *name)
     return 0;
 }
 
-const qn_family *qn_family_by_tensors(const qn_source *src)
+const qn_family *qn_family_by_tensors(const qn_source *src, const char **words)
 {
     for (int i = 0; i < N_FAMILIES; i++)
-        if (families[i].known_by_tensor && has_tensor(src, families[i].known_by_tensor) &&
-            !has_tensor(src, families[i].known_without_tensor))
+        for (const qn_known_by *k = families[i].known_by; k && k->tensor; k++) {
+            int fits = has_tensor(src, k->tensor);
+            for (const char *const *other = k->without; fits && *other; other++)
+                fits = !has_tensor(src, *other);
+            if (!fits) continue;
+            *words = k->words;
             return &families[i];
+        }
     return NULL;
 }
 
@@ -227,15 +241,18 @@ const char *qn_families_known(int gguf, char *text, size_t size)
     return text;
 }
 
-const char *const qn_decoder_prefixes[] = {"model.", "language_model.model.", "model.language_model.", "",
-                                           NULL};
+const char *const qn_decoder_prefixes[] = {
+    "model.", "language_model.model.", "model.language_model.", "language_model.", "", NULL};
 
 /* The head lies beside the decoder, not in it: "lm_head." after the first part of these, by the decoder's
  * prefix. */
 static const struct {
     const char *decoder, *head;
-} head_prefixes[] = {
-    {"model.", ""}, {"language_model.model.", "language_model."}, {"model.language_model.", ""}, {"", ""}};
+} head_prefixes[] = {{"model.", ""},
+                     {"language_model.model.", "language_model."},
+                     {"model.language_model.", ""},
+                     {"language_model.", "language_model."},
+                     {"", ""}};
 
 /* '#' is the layer. */
 static const struct {

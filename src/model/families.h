@@ -23,20 +23,26 @@ typedef struct {
     const char *name;
 } qn_renamed_weight;
 
+/* How a family is known from files that name none: a tensor of layer 0 that is there while others are not. */
+typedef struct {
+    const char *tensor;         /* NULL ends a list */
+    const char *const *without; /* NULL at the end */
+    const char *words;          /* for the user */
+} qn_known_by;
+
 typedef struct qn_family {
     const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
     const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
     const char *gguf_architecture;    /* NULL: not in GGUF */
-    /* For files that name nothing: recognised by a tensor of layer 0, if another is not there. NULL: never.
-     */
-    const char *known_by_tensor, *known_without_tensor;
+    const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
     const qn_renamed_weight *renamed; /* NULL: none */
     const char *const *stop_tokens;   /* end of turn, NULL at the end */
 
-    const char *hidden_act_key; /* the field that names the activation */
-    qn_hidden_act hidden_act;   /* without that field, and in GGUF */
-    unsigned norms;             /* QN_NORM_* */
+    const char *const *hidden_act_keys; /* fields that name the activation, the first that is set counts */
+    qn_hidden_act hidden_act;           /* without these fields, and in GGUF */
+    int gelu_is_tanh;                   /* "gelu" in old files means the approximation by tanh */
+    unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
     qn_slide_rule slide;
     float norm_offset;              /* as published; GGUF files have it added to the weights already */
@@ -52,7 +58,8 @@ typedef struct qn_family {
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
 const qn_family *qn_family_by_architecture(const char *architecture);
 const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
-const qn_family *qn_family_by_tensors(const qn_source *src);
+/* *words: what gave it away; static. */
+const qn_family *qn_family_by_tensors(const qn_source *src, const char **words);
 /* "llama, qwen3, ...": model types, or GGUF architectures; into text, cut when too long; returns text. */
 const char *qn_families_known(int gguf, char *text, size_t size);
 

@@ -35,7 +35,8 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
         slides[i] = strcmp(type, "sliding_attention") == 0;
-        if (!slides[i] && strcmp(type, "full_attention") != 0)
+        /* "attention" was the name before transformers 5. */
+        if (!slides[i] && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
                            "sliding_attention)",
@@ -49,7 +50,7 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     int64_t window = 0;
     int use_window = 1;
     char label[LABEL_MAX];
-    QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
+    if (family->slide == QN_SLIDE_FROM) QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
     const json_t *types = qn_fields_get(f, "layer_types");
     if (use_window && (family->slide != QN_SLIDE_NEVER || (types && !json_is_null(types))))
         QN_TRY(qn_fields_int(f, "sliding_window", 1, POSITIONS_MAX, &window, NULL));
@@ -78,7 +79,8 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
 }
 
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
- * layers (all, in families with one set). */
+ * layers (all, in families with one set). Where both are there, rope_scaling counts beside a single set, as
+ * in transformers; empty objects say nothing. */
 static qn_status read_rope(const qn_fields *f, qn_model_config *c)
 {
     qn_fields params = {.file = f->file, .path = ""}, full = params, local = params;
@@ -90,8 +92,11 @@ static qn_status read_rope(const qn_fields *f, qn_model_config *c)
             qn_fields_object(&params, "full_attention", "rope_parameters.full_attention.", &full, &has_full));
         QN_TRY(qn_fields_object(&params, "sliding_attention", "rope_parameters.sliding_attention.", &local,
                                 &has_local));
-    } else {
-        QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &params, &found));
+    }
+    if (!has_full && !has_local) {
+        qn_fields scaling = {.path = ""};
+        QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &scaling, &found));
+        if (found && json_object_size(scaling.object)) params = scaling;
     }
     QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", c->head_dim, c->max_position_embeddings,

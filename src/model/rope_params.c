@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-static const char *const type_names[] = {"default", "linear", "llama3", "yarn"};
+static const char *const type_names[] = {"default", "linear", "llama3", "yarn", "dynamic"};
 enum { N_TYPES = sizeof type_names / sizeof type_names[0] };
 
 static const double two_pi = 6.283185307179586;
@@ -30,9 +30,10 @@ static qn_status read_type(const qn_fields *params, qn_rope_type *out)
             return QN_OK;
         }
     if (params->gguf_architecture && strcmp(name, "none") == 0) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn)",
-                   params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
+    return qn_fail(
+        QN_E_UNSUPPORTED,
+        "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn, dynamic)",
+        params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
 }
 
 /* A required number of the parameters. */
@@ -46,6 +47,17 @@ static qn_status required(const qn_fields *params, const char *name, double min,
                    qn_fields_label(params, name, label, sizeof label));
 }
 
+/* The context before it was stretched: as transformers has it, a key beside the parameters goes before the
+ * one among them, and without either it is max_position_embeddings. */
+static qn_status original_positions(const qn_fields *params, const qn_fields *root,
+                                    int64_t max_position_embeddings, double *out)
+{
+    static const char name[] = "original_max_position_embeddings";
+    *out = (double)max_position_embeddings;
+    QN_TRY(qn_fields_number(params, name, 1, 2147483647, out, NULL));
+    return qn_fields_number(root, name, 1, 2147483647, out, NULL);
+}
+
 /* theta^(2i / rotary_dim) */
 static float rope_power(const qn_rope_config *r, int64_t i)
 {
@@ -54,13 +66,12 @@ static float rope_power(const qn_rope_config *r, int64_t i)
 }
 
 /* Llama 3: long waves are stretched, short ones kept, those between blended. */
-static qn_status scale_llama3(const qn_fields *params, qn_rope_config *r)
+static qn_status scale_llama3(const qn_fields *params, double original, qn_rope_config *r)
 {
-    double low = 0, high = 0, original = 0;
+    double low = 0, high = 0;
     char label[96];
     QN_TRY(required(params, "low_freq_factor", 1e-6, 1e6, &low));
     QN_TRY(required(params, "high_freq_factor", 1e-6, 1e6, &high));
-    QN_TRY(required(params, "original_max_position_embeddings", 1, 2147483647, &original));
     if (high <= low)
         return qn_fail(QN_E_FORMAT, "%s: %s is %.9g, expected more than low_freq_factor (%.9g)", params->file,
                        qn_fields_label(params, "high_freq_factor", label, sizeof label), high, low);
@@ -105,13 +116,14 @@ static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *
     return QN_OK;
 }
 
-static qn_status scale_yarn(const qn_fields *params, qn_rope_config *r, int64_t max_position_embeddings)
+static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_config *r)
 {
-    double original = (double)max_position_embeddings, fast = 32, slow = 1;
+    double fast = 0, slow = 0;
     int truncate = 1;
-    QN_TRY(qn_fields_number(params, "original_max_position_embeddings", 1, 2147483647, &original, NULL));
-    QN_TRY(qn_fields_number(params, "beta_fast", 1e-6, 1e6, &fast, NULL));
-    QN_TRY(qn_fields_number(params, "beta_slow", 1e-6, 1e6, &slow, NULL));
+    QN_TRY(qn_fields_number(params, "beta_fast", 0, 1e6, &fast, NULL));
+    QN_TRY(qn_fields_number(params, "beta_slow", 0, 1e6, &slow, NULL));
+    if (fast == 0) fast = 32;
+    if (slow == 0) slow = 1;
     QN_TRY(qn_fields_bool(params, "truncate", &truncate, NULL));
     QN_TRY(yarn_attention_factor(params, r));
     double low = yarn_dimension(fast, r, original), high = yarn_dimension(slow, r, original);
@@ -159,6 +171,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
 {
     qn_rope_config r = {.factor = 1, .attention_factor = 1};
     qn_status status = QN_OK;
+    double original = 0;
     int found = 0;
     char label[96];
     QN_TRY(read_type(params, &r.type));
@@ -167,18 +180,14 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     if (!found)
         return qn_fail(QN_E_FORMAT, "%s: %s is missing", root->file,
                        qn_fields_label(root, theta_field, label, sizeof label));
-    if (r.type == QN_ROPE_YARN) {
-        double original = 0;
-        found = 0;
-        QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
-        QN_TRY(qn_fields_number(params, "original_max_position_embeddings", 1, 2147483647, &original, NULL));
-        if (!found && original > 0)
-            r.factor = (double)max_position_embeddings / original;
-        else if (!found)
-            QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
-    } else if (r.type != QN_ROPE_DEFAULT) {
+    if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_LLAMA3)
+        QN_TRY(original_positions(params, root, max_position_embeddings, &original));
+    found = 0;
+    if (r.type == QN_ROPE_YARN) QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
+    if (r.type == QN_ROPE_YARN && !found && original < (double)max_position_embeddings)
+        r.factor = (double)max_position_embeddings / original;
+    else if (r.type != QN_ROPE_DEFAULT && !found)
         QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
-    }
     QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
 
     r.inv_freq = qn_alloc_array((size_t)(r.rotary_dim / 2), sizeof *r.inv_freq);
@@ -187,8 +196,8 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
         r.inv_freq[i] = 1.0f / rope_power(&r, i);
         if (r.type == QN_ROPE_LINEAR) r.inv_freq[i] /= (float)r.factor;
     }
-    if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, &r);
-    if (r.type == QN_ROPE_YARN) status = scale_yarn(params, &r, max_position_embeddings);
+    if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
+    if (r.type == QN_ROPE_YARN) status = scale_yarn(params, original, &r);
     if (status == QN_OK)
         *out = r;
     else
