@@ -54,6 +54,16 @@ static qn_status truncated(const cursor *c, const char *what)
     return qn_fail(QN_E_FORMAT, "%s: the file ends inside %s (is it truncated?)", c->path, what);
 }
 
+/* A count that the bytes left, or we, cannot hold. */
+static qn_status too_many(const cursor *c, uint64_t n, const char *what, int most)
+{
+    if (n <= (uint64_t)most)
+        return qn_fail(QN_E_FORMAT, "%s: %llu %s do not fit the %zu bytes that are left (is it truncated?)",
+                       c->path, (unsigned long long)n, what, left(c));
+    return qn_fail(QN_E_FORMAT, "%s: %llu %s, at most %d are allowed", c->path, (unsigned long long)n, what,
+                   most);
+}
+
 static qn_status read_bytes(cursor *c, void *out, size_t n, const char *what)
 {
     if (n > left(c)) return truncated(c, what);
@@ -140,9 +150,7 @@ static qn_status read_value(cursor *c, qn_gguf_value *v)
 
 static qn_status read_values(qn_gguf *g, cursor *c, uint64_t n)
 {
-    if (n > left(c) / PAIR_BYTES_MIN || n > PAIRS_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: %llu metadata pairs do not fit the file", g->path,
-                       (unsigned long long)n);
+    if (n > left(c) / PAIR_BYTES_MIN || n > PAIRS_MAX) return too_many(c, n, "metadata pairs", PAIRS_MAX);
     g->values = qn_calloc((size_t)n, sizeof *g->values);
     g->keys = qn_map_new((size_t)n);
     if (!g->values || !g->keys) return QN_E_NOMEM;
@@ -296,8 +304,7 @@ static qn_status check_overlap(const qn_gguf *g)
 
 static qn_status read_tensors(qn_gguf *g, cursor *c, uint64_t n)
 {
-    if (n > left(c) / TENSOR_BYTES_MIN || n > TENSORS_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: %llu tensors do not fit the file", g->path, (unsigned long long)n);
+    if (n > left(c) / TENSOR_BYTES_MIN || n > TENSORS_MAX) return too_many(c, n, "tensors", TENSORS_MAX);
     uint64_t *offsets = qn_calloc((size_t)n, sizeof *offsets);
     g->views = qn_calloc((size_t)n, sizeof *g->views);
     g->names = qn_map_new((size_t)n);
@@ -315,7 +322,9 @@ static qn_status parse(qn_gguf *g, const uint8_t *bytes, size_t n)
     uint64_t n_tensors = 0, n_values = 0;
     g->bytes = bytes;
     g->size = n;
-    if (n < 8 || memcmp(bytes, "GGUF", 4) != 0) return qn_fail(QN_E_FORMAT, "%s: not a GGUF file", g->path);
+    if (memcmp(bytes, "GGUF", n < 4 ? n : 4) != 0)
+        return qn_fail(QN_E_FORMAT, "%s: not a GGUF file", g->path);
+    if (n < 4) return truncated(&c, "the header");
     c.at += 4;
     QN_TRY(read_bytes(&c, &g->version, sizeof g->version, "the header"));
     if (g->version && (g->version & 0xffff) == 0)

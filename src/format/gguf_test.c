@@ -268,16 +268,23 @@ static void test_hostile_headers(void **state)
         expect_refusal(&b, versions[i].status, versions[i].says);
     }
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int many = counts[i] > 1u << 18;
         put_header(&b, 3, counts[i], 0);
-        expect_refusal(&b, QN_E_FORMAT, "tensors do not fit");
+        expect_refusal(&b, QN_E_FORMAT,
+                       many ? "tensors, at most 262144 are allowed"
+                            : "tensors do not fit the 0 bytes that are left (is it truncated?)");
         put_header(&b, 3, 0, counts[i]);
-        expect_refusal(&b, QN_E_FORMAT, "pairs do not fit");
+        expect_refusal(&b, QN_E_FORMAT,
+                       many ? "metadata pairs, at most 65536 are allowed"
+                            : "metadata pairs do not fit the 0 bytes");
     }
     qn_buf_puts(&b, "GGML----------------------------");
     expect_refusal(&b, QN_E_FORMAT, "not a GGUF file");
     put_header(&b, 3, 0, 0);
-    for (size_t n = 0; n < b.length; n++)
+    for (size_t n = 0; n < b.length; n++) {
         assert_int_equal(qn_gguf_open_bytes("t", b.data, n, &g), QN_E_FORMAT);
+        assert_string_equal(qn_last_error(), "t: the file ends inside the header (is it truncated?)");
+    }
     assert_null(g);
     qn_buf_free(&b);
 }
@@ -432,6 +439,7 @@ static void test_every_cut(void **state)
         char *exact = qn_alloc(n); /* so that reading past the end is seen */
         memcpy(exact, b.data, n);
         assert_int_equal(qn_gguf_open_bytes("t", exact, n, &g), QN_E_FORMAT);
+        assert_non_null(strstr(qn_last_error(), "is it truncated?"));
         assert_null(g);
         qn_free(exact);
     }
