@@ -69,6 +69,9 @@ $(B)/%.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# All of the command line but main, for its tests.
+$(B)/libcli.a: $(call OBJ,$(filter-out src/cli/main.c,$(CLI_SRC)))
+
 $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLI_LDLIBS)
@@ -86,8 +89,12 @@ $(B)/%.o: %.c Makefile
 
 $(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(FUZZERS): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
+$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(B)/libsupport.a $(B)/libquern.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS) $(CLI_LDLIBS)
+$(filter-out $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LDLIBS)
+$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(B)/libquern.a
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libquern.a $(LDLIBS) $(CLI_LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 /* Length of the sequence that a lead byte starts (0: not a lead byte) and the allowed range of the second
  * byte. */
@@ -98,6 +99,11 @@ size_t qn_utf8_invalid_length(const char *s, size_t n, int *incomplete)
     if (got == 0) return 1;
     *incomplete = got == n && got < (size_t)need;
     return got;
+}
+
+int qn_utf8_width(uint32_t code_point)
+{
+    return code_point > 0x10ffff ? 0 : utf8proc_charwidth((utf8proc_int32_t)code_point);
 }
 
 void qn_utf8_clean(char *text)

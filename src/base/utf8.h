@@ -16,6 +16,8 @@ size_t qn_utf8_valid_prefix(const char *s, size_t n);
  * decoder replaces by one U+FFFD, as Python's errors="replace" does. *incomplete: the bytes end before the
  * sequence does. */
 size_t qn_utf8_invalid_length(const char *s, size_t n, int *incomplete);
+/* Columns that a terminal gives to a code point: 0, 1 or 2. Control characters have 0. */
+int qn_utf8_width(uint32_t code_point);
 /* Makes text one line that a terminal can show: each byte of a control character (C0, DEL, C1; a newline too)
  * and each byte that is not valid becomes '?'. */
 void qn_utf8_clean(char *text);

@@ -127,6 +127,17 @@ static void test_incomplete(void **state)
     assert_int_equal(qn_utf8_valid_prefix(NULL, 0), 0);
 }
 
+static void test_width(void **state)
+{
+    static const struct {
+        uint32_t code_point;
+        int width;
+    } cases[] = {{'a', 1},     {0xe9, 1},   {0x301, 0}, {0x6f22, 2},
+                 {0x1f600, 2}, {0x200d, 0}, {'\n', 0},  {0x110000, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(qn_utf8_width(cases[i].code_point), cases[i].width);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_borders),
         cmocka_unit_test(test_every_code_point),
         cmocka_unit_test(test_incomplete),
+        cmocka_unit_test(test_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
