@@ -8,6 +8,7 @@
 #define QUERN_QUERN_H
 
 #include <quern/backend.h>
+#include <quern/discover.h>
 #include <quern/dtype.h>
 #include <quern/generate.h>
 #include <quern/model.h>

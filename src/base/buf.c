@@ -90,7 +90,7 @@ void qn_buf_json_string(qn_buf *b, const char *text, size_t n)
             qn_buf_puts(b, "\\t");
         } else if (cp == '\r') {
             qn_buf_puts(b, "\\r");
-        } else if (cp < 0x20 || cp == 0x7f) {
+        } else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) { /* terminals obey some of C1 too */
             qn_buf_printf(b, "\\u%04x", cp);
         } else {
             qn_buf_append(b, text + i, used);

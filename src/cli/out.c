@@ -8,7 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/command.h"
+
+enum { DRAIN_BYTES = 1 << 20 };
 
 /* A value or key needs a comma before it unless it comes first or right after its key. */
 static void put_comma(qn_buf *b)
@@ -80,10 +83,99 @@ void qn_json_put_int(qn_buf *b, const char *key, int64_t value)
     qn_json_int(b, value);
 }
 
+void qn_json_put_bool(qn_buf *b, const char *key, int value)
+{
+    qn_json_key(b, key);
+    qn_buf_puts(b, value ? "true" : "false");
+}
+
 void qn_json_put_real(qn_buf *b, const char *key, double value)
 {
     qn_json_key(b, key);
     qn_json_real(b, value);
+}
+
+qn_status qn_json_drain(qn_buf *b)
+{
+    if (b->status != QN_OK || b->length < DRAIN_BYTES) return b->status;
+    /* The last byte says whether a comma is due: it stays. */
+    QN_TRY(qn_out_write(b->data, b->length - 1));
+    b->data[0] = b->data[b->length - 1];
+    b->length = 1;
+    return QN_OK;
+}
+
+/* Characters that change how the rest of a line is shown, or are not shown themselves. */
+static int is_deceptive(uint32_t cp)
+{
+    return (cp >= 0x200b && cp <= 0x200f) || (cp >= 0x2028 && cp <= 0x202e) ||
+           (cp >= 0x2060 && cp <= 0x206f) || cp == 0x061c || cp == 0x00ad || cp == 0xfeff ||
+           (cp >= 0xfff9 && cp <= 0xfffb) || (cp >= 0xe0000 && cp <= 0xe0fff);
+}
+
+/* One character of s[0..n) as it is shown, into text[16]; returns the bytes that it took, *columns its width.
+ */
+static size_t show_one(const char *s, size_t n, char *text, int *columns)
+{
+    uint32_t cp = 0;
+    size_t used = qn_utf8_decode(s, n, &cp);
+    if (used == 0)
+        *columns = snprintf(text, 16, "\\x%02x", (unsigned char)*s);
+    else if (cp == '\n' || cp == '\r' || cp == '\t')
+        *columns = snprintf(text, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+    else if (cp < 0x20 || cp == 0x7f)
+        *columns = snprintf(text, 16, "\\x%02x", cp);
+    else if (cp < 0xa0 ? cp > 0x7f : is_deceptive(cp))
+        *columns = snprintf(text, 16, "\\u%04x", cp);
+    else {
+        memcpy(text, s, used);
+        text[used] = 0;
+        *columns = qn_utf8_width(cp);
+    }
+    return used ? used : 1;
+}
+
+int qn_out_put_shown(qn_buf *b, const char *text, size_t n, int columns_max)
+{
+    static const char dots[] = "...";
+    int at = 0, columns;
+    size_t cut = b->length; /* the last place at which the dots still fit */
+    int cut_at = 0;
+    for (size_t i = 0; i < n;) {
+        char one[16];
+        i += show_one(text + i, n - i, one, &columns);
+        if (columns_max && at + columns > columns_max) {
+            if (b->status == QN_OK && b->data) b->length = cut;
+            qn_buf_puts(b, dots);
+            return cut_at + (int)sizeof dots - 1;
+        }
+        qn_buf_puts(b, one);
+        at += columns;
+        if (at + (int)sizeof dots - 1 <= columns_max) {
+            cut = b->length;
+            cut_at = at;
+        }
+    }
+    return at;
+}
+
+void qn_out_put_column(qn_buf *b, const char *text, int columns)
+{
+    int used = qn_out_put_shown(b, text, strlen(text), columns);
+    qn_buf_printf(b, "%*s", columns - used, "");
+}
+
+const char *qn_out_size_text(size_t size_bytes, char *text, size_t size)
+{
+    static const char units[][4] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)size_bytes;
+    int unit = -1;
+    for (; value >= 1000 && unit < 3; unit++) value /= 1024;
+    if (unit < 0)
+        snprintf(text, size, "%zu B", size_bytes);
+    else
+        snprintf(text, size, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
 }
 
 qn_status qn_out_write(const char *bytes, size_t n)

@@ -22,7 +22,20 @@ void qn_json_ids(qn_buf *b, const int32_t *ids, int64_t n);
 /* Key and value. */
 void qn_json_put_text(qn_buf *b, const char *key, const char *text);
 void qn_json_put_int(qn_buf *b, const char *key, int64_t value);
+void qn_json_put_bool(qn_buf *b, const char *key, int value);
 void qn_json_put_real(qn_buf *b, const char *key, double value);
+/* Writes what the buffer holds to standard output when it is much, so that long lists are never held whole;
+ * what follows needs no comma to be remembered. Returns the buffer's status, or QN_E_IO. */
+qn_status qn_json_drain(qn_buf *b);
+
+/* Texts of strangers for a terminal: control characters, bytes that are not UTF-8 and characters that turn or
+ * hide the rest of a line (bidirectional controls and the like) are written as \n, \x1b, \u202e. Cut behind
+ * so many columns with "..."; 0: never. Returns the columns used. */
+int qn_out_put_shown(qn_buf *b, const char *text, size_t n, int columns_max);
+/* The same, and spaces up to the column. */
+void qn_out_put_column(qn_buf *b, const char *text, int columns);
+/* "640 B", "1.2 GiB" into text; returns text. */
+const char *qn_out_size_text(size_t size_bytes, char *text, size_t size);
 
 /* Writes bytes to standard output and flushes. QN_E_IO. */
 qn_status qn_out_write(const char *bytes, size_t n);

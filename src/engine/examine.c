@@ -1,0 +1,142 @@
+#include "engine/examine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "model/weights.h"
+
+typedef struct {
+    const char *name;
+    int64_t n_elements;
+} type_count;
+enum { TYPES_MAX = 64 };
+
+int qn_examine_bits(const char *type_name)
+{
+    int bits = 0;
+    while (*type_name && (*type_name < '0' || *type_name > '9')) type_name++;
+    for (; *type_name >= '0' && *type_name <= '9' && bits < 100; type_name++)
+        bits = bits * 10 + (*type_name - '0');
+    return bits;
+}
+
+/* The next tensor in use behind (*role, *layer), which begin at (0, 0); NULL after the last. */
+static const qn_tensor_view *next(const qn_weights *w, const qn_model_config *c, int *role, int64_t *layer)
+{
+    while (*layer < c->num_hidden_layers) {
+        int r = (*role)++;
+        if (r == QN_WEIGHT_ROLE_COUNT) {
+            *role = QN_WEIGHT_MODEL_COUNT;
+            ++*layer;
+            continue;
+        }
+        if (r == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
+        const qn_tensor_view *v =
+            qn_weights_get(w, (qn_weight_role)r, r < QN_WEIGHT_MODEL_COUNT ? 0 : *layer);
+        if (v) return v;
+    }
+    return NULL;
+}
+
+static void count_type(type_count *types, int *n, const qn_tensor_view *v)
+{
+    int i = 0;
+    while (i < *n && strcmp(types[i].name, v->type_name) != 0) i++;
+    if (i == TYPES_MAX) return;
+    if (i == *n) types[(*n)++] = (type_count){v->type_name, 0};
+    types[i].n_elements += v->n_elements;
+}
+
+/* Scales and biases of a packed matrix belong to it: they have its name with another end. */
+static int is_used(const qn_map *used, const char *name)
+{
+    static const char *const ends[] = {".scales", ".biases"};
+    char matrix[512];
+    int64_t ignored;
+    size_t n = strlen(name);
+    if (qn_map_get(used, name, n, &ignored)) return 1;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t m = strlen(ends[i]);
+        if (n <= m || n >= sizeof matrix || strcmp(name + n - m, ends[i]) != 0) continue;
+        int length = snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(n - m), name);
+        if (length > 0 && qn_map_get(used, matrix, (size_t)length, &ignored)) return 1;
+    }
+    return 0;
+}
+
+static qn_status examine(const qn_source *src, const qn_model_config *c, const qn_weights *w, qn_map *used,
+                         qn_examination *out)
+{
+    type_count types[TYPES_MAX];
+    int n_types = 0, role = 0;
+    int64_t layer = 0;
+    const qn_tensor_view *v;
+    *out = (qn_examination){.type_name = "", .tied = qn_weights_tied(w)};
+    while ((v = next(w, c, &role, &layer))) {
+        QN_TRY(qn_map_set(used, v->name, strlen(v->name), 1, NULL, NULL));
+        count_type(types, &n_types, v);
+        out->n_tensors++;
+        out->size_bytes += v->size_bytes;
+    }
+    for (int64_t i = 0; i < qn_source_count(src); i++) {
+        v = qn_source_get(src, i);
+        if (is_used(used, v->name)) continue;
+        if (!out->n_unused++) out->unused = v->name;
+        out->unused_bytes += v->size_bytes;
+    }
+    int64_t most = 0;
+    for (int i = 0; i < n_types; i++)
+        if (types[i].n_elements > most) {
+            most = types[i].n_elements;
+            out->type_name = types[i].name;
+        }
+    out->bits = qn_examine_bits(out->type_name);
+    return QN_OK;
+}
+
+qn_status qn_examine_weights(const qn_source *src, const qn_model_config *c, qn_examination *out)
+{
+    qn_weights *w = NULL;
+    qn_map *used = qn_map_new((size_t)qn_source_count(src));
+    qn_examination found;
+    qn_status status = used ? qn_weights_open(src, c, &w) : QN_E_NOMEM;
+    if (status == QN_OK) status = examine(src, c, w, used, &found);
+    if (status == QN_OK) *out = found;
+    qn_weights_close(w);
+    qn_map_free(used);
+    return status;
+}
+
+static qn_status check_vector(const qn_tensor_view *v)
+{
+    float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
+    if (!values) return QN_E_NOMEM;
+    qn_status status = qn_weights_vector(v, values);
+    for (int64_t i = 0; i < v->n_elements && status == QN_OK; i++)
+        if (!isfinite(values[i]))
+            status = qn_fail(QN_E_FORMAT, "%s: tensor %s: element %lld is %s", v->file, v->name, (long long)i,
+                             isnan(values[i]) ? "not a number" : "infinite");
+    qn_free(values);
+    return status;
+}
+
+qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int64_t *n)
+{
+    qn_weights *w = NULL;
+    int role = 0;
+    int64_t layer = 0, count = 0;
+    const qn_tensor_view *v;
+    QN_TRY(qn_weights_open(src, c, &w));
+    qn_status status = QN_OK;
+    while (status == QN_OK && (v = next(w, c, &role, &layer))) {
+        if (v->n_dims != 1) continue;
+        status = check_vector(v);
+        count++;
+    }
+    qn_weights_close(w);
+    if (status == QN_OK) *n = count;
+    return status;
+}
