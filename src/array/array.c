@@ -115,6 +115,11 @@ const void *qn_array_data(const qn_array *a)
     return a && a->prim == QN_PRIM_DATA && a->buffer->layout == 0 ? a->buffer->data : NULL;
 }
 
+const qn_buffer *qn_array_buffer(const qn_array *a)
+{
+    return a && a->prim == QN_PRIM_DATA ? a->buffer : NULL;
+}
+
 qn_array *qn_label(qn_scope *s, qn_array *a, const char *name)
 {
     if (!a) return NULL;

@@ -93,6 +93,8 @@ qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
 void qn_scope_precision(qn_scope *s, qn_precision precision);
 /* Contiguous data of an evaluated f32 or i32 array, valid while it lives; NULL when it has none. */
 const void *qn_array_data(const qn_array *a);
+/* The memory of an array over data, in whatever layout; NULL for one that is computed. Borrowed. */
+const qn_buffer *qn_array_buffer(const qn_array *a);
 
 /* ---- differentiation: builds more of the graph
  * ---------------------------------------------------------------------- */

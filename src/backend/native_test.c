@@ -449,7 +449,7 @@ static void test_figures(void **state)
     qn_model_close(&model);
     assert_int_equal(qn_model_open(qn_test_need_fixture("models/llama"),
                                    &(qn_model_options){.memory_limit_bytes = 1000}, &model),
-                     QN_E_FULL);
+                     QN_E_NOMEM);
     assert_int_equal(
         qn_model_open(qn_test_need_fixture("models/llama"), &(qn_model_options){.adapter_path = "x"}, &model),
         QN_E_UNSUPPORTED);

@@ -7,7 +7,9 @@
 struct qn_ledger {
     pthread_mutex_t lock;
     size_t held[QN_LEDGER_COUNT];
-    size_t total, peak, limit;
+    size_t total, peak, limit, cache_limit;
+    qn_ledger_reclaim_fn *reclaim;
+    void *reclaim_user;
 };
 
 const char *qn_ledger_name(qn_ledger_entry entry)
@@ -19,7 +21,9 @@ const char *qn_ledger_name(qn_ledger_entry entry)
 qn_ledger *qn_ledger_new(void)
 {
     qn_ledger *l = qn_calloc(1, sizeof *l);
-    if (l) pthread_mutex_init(&l->lock, NULL);
+    if (!l) return NULL;
+    pthread_mutex_init(&l->lock, NULL);
+    l->cache_limit = QN_LEDGER_CACHE_DEFAULT;
     return l;
 }
 
@@ -39,34 +43,128 @@ static size_t read_field(const qn_ledger *l, const size_t *field)
     return v;
 }
 
-size_t qn_ledger_set_limit(qn_ledger *l, size_t limit_bytes)
+void qn_ledger_set_reclaim(qn_ledger *l, qn_ledger_reclaim_fn *fn, void *user)
 {
     pthread_mutex_lock(&l->lock);
-    size_t old = l->limit;
-    l->limit = limit_bytes;
+    l->reclaim = fn;
+    l->reclaim_user = user;
     pthread_mutex_unlock(&l->lock);
+}
+
+static size_t less(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What of the cache has to go so that `more` bytes fit under both limits. The lock is held. */
+static size_t excess(const qn_ledger *l, size_t more)
+{
+    size_t cache = l->held[QN_LEDGER_CACHE], over = cache > l->cache_limit ? cache - l->cache_limit : 0;
+    size_t wanted = more < SIZE_MAX - l->total ? l->total + more : SIZE_MAX;
+    size_t missing = l->limit && wanted > l->limit ? wanted - l->limit : 0;
+    return less(missing > over ? missing : over, cache);
+}
+
+/* Gives up what of the cache is in the way. */
+static void reclaim(qn_ledger *l, size_t more)
+{
+    pthread_mutex_lock(&l->lock);
+    size_t size_bytes = excess(l, more);
+    qn_ledger_reclaim_fn *fn = l->reclaim;
+    void *user = l->reclaim_user;
+    pthread_mutex_unlock(&l->lock);
+    if (fn && size_bytes) fn(user, size_bytes);
+}
+
+static size_t set_field(qn_ledger *l, size_t *field, size_t value)
+{
+    pthread_mutex_lock(&l->lock);
+    size_t old = *field;
+    *field = value;
+    pthread_mutex_unlock(&l->lock);
+    reclaim(l, 0);
     return old;
+}
+
+size_t qn_ledger_set_limit(qn_ledger *l, size_t limit_bytes)
+{
+    return set_field(l, &l->limit, limit_bytes);
+}
+
+size_t qn_ledger_set_cache_limit(qn_ledger *l, size_t limit_bytes)
+{
+    return set_field(l, &l->cache_limit, limit_bytes);
+}
+
+size_t qn_ledger_get_cache_limit(const qn_ledger *l)
+{
+    return read_field(l, &l->cache_limit);
+}
+
+void qn_ledger_clear_cache(qn_ledger *l)
+{
+    pthread_mutex_lock(&l->lock);
+    size_t size_bytes = l->held[QN_LEDGER_CACHE];
+    qn_ledger_reclaim_fn *fn = l->reclaim;
+    void *user = l->reclaim_user;
+    pthread_mutex_unlock(&l->lock);
+    if (fn && size_bytes) fn(user, size_bytes);
+}
+
+/* Enters the bytes when they fit. The lock is held. */
+static int enter(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
+{
+    size_t room = l->limit ? (l->limit > l->total ? l->limit - l->total : 0) : SIZE_MAX - l->total;
+    if (size_bytes > room) return 0;
+    l->held[entry] += size_bytes;
+    l->total += size_bytes;
+    if (l->total > l->peak) l->peak = l->total;
+    return 1;
 }
 
 qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
     qn_status status = QN_OK;
     pthread_mutex_lock(&l->lock);
-    size_t room = l->limit ? (l->limit > l->total ? l->limit - l->total : 0) : SIZE_MAX - l->total;
-    if (size_bytes > room) {
+    int entered = enter(l, entry, size_bytes);
+    if (!entered && l->held[QN_LEDGER_CACHE]) {
+        pthread_mutex_unlock(&l->lock);
+        reclaim(l, size_bytes);
+        pthread_mutex_lock(&l->lock);
+        entered = enter(l, entry, size_bytes);
+    }
+    if (!entered)
         status = qn_fail(
-            QN_E_FULL,
+            QN_E_NOMEM,
             "memory limit: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
             "cache %zu, other %zu",
             qn_ledger_name(entry), size_bytes, l->limit, l->held[0], l->held[1], l->held[2], l->held[3],
             l->held[4]);
-    } else {
-        l->held[entry] += size_bytes;
-        l->total += size_bytes;
-        if (l->total > l->peak) l->peak = l->total;
-    }
     pthread_mutex_unlock(&l->lock);
     return status;
+}
+
+int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
+{
+    pthread_mutex_lock(&l->lock);
+    size_t cache = l->held[QN_LEDGER_CACHE];
+    int keep = size_bytes <= l->cache_limit && cache <= l->cache_limit - size_bytes &&
+               (!l->limit || l->total <= l->limit);
+    l->held[entry] -= size_bytes;
+    if (keep)
+        l->held[QN_LEDGER_CACHE] += size_bytes;
+    else
+        l->total -= size_bytes;
+    pthread_mutex_unlock(&l->lock);
+    return keep;
+}
+
+void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
+{
+    pthread_mutex_lock(&l->lock);
+    l->held[QN_LEDGER_CACHE] -= size_bytes;
+    l->held[entry] += size_bytes;
+    pthread_mutex_unlock(&l->lock);
 }
 
 void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)

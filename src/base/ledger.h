@@ -1,6 +1,7 @@
 /* The memory ledger: every large use of memory is an entry with a name and a byte count, under one hard
- * limit. Invariant: the sum of all entries never passes the limit; a reservation that would is refused,
- * naming what is held. Any thread. */
+ * limit. What is kept for reuse though nobody needs it now is the entry `cache`, under a soft limit of its
+ * own: it goes before anything is refused. Invariant: the sum of all entries never passes the limit; a
+ * reservation that would is refused, naming what is held. Any thread. */
 #ifndef QN_BASE_LEDGER_H
 #define QN_BASE_LEDGER_H
 
@@ -13,21 +14,46 @@ typedef enum {
     QN_LEDGER_WEIGHTS, /* packed or copied weights (clean mapped pages are not counted) */
     QN_LEDGER_KV,      /* key and value pages, recurrent state */
     QN_LEDGER_SCRATCH, /* program buffers */
-    QN_LEDGER_CACHE,   /* what can be dropped and made again */
-    QN_LEDGER_OTHER,
+    QN_LEDGER_CACHE,   /* freed and kept for reuse */
+    QN_LEDGER_OTHER,   /* tokenizer, tables, samplers */
     QN_LEDGER_COUNT
 } qn_ledger_entry;
 
 typedef struct qn_ledger qn_ledger;
 
+/* What is cached is given up after this many bytes unless the limit is set. */
+enum { QN_LEDGER_CACHE_DEFAULT = 256 << 20 };
+
 qn_ledger *qn_ledger_new(void);
 void qn_ledger_free(qn_ledger *l);
-/* 0: no limit. Returns the old limit. A limit below what is held refuses all further reservations. */
+
+/* Gives up cached memory, size_bytes or more where there is as much, by qn_ledger_release. Called without the
+ * ledger's lock, from any thread that reserves or sets a limit. */
+typedef void qn_ledger_reclaim_fn(void *user, size_t size_bytes);
+/* Whoever caches says how it is taken back. fn NULL: nobody does any more. Not while others use the ledger.
+ */
+void qn_ledger_set_reclaim(qn_ledger *l, qn_ledger_reclaim_fn *fn, void *user);
+
+/* 0: no limit. Returns the old limit. Cached memory above a new limit is given up; a limit below what is held
+ * beside it refuses all further reservations. */
 size_t qn_ledger_set_limit(qn_ledger *l, size_t limit_bytes);
 size_t qn_ledger_get_limit(const qn_ledger *l);
-/* QN_E_FULL names the entry, the bytes asked for, the bytes held by each entry and the limit. */
+/* Most bytes of the entry cache; 0 keeps nothing. Returns the old limit and gives up what is above the new.
+ */
+size_t qn_ledger_set_cache_limit(qn_ledger *l, size_t limit_bytes);
+size_t qn_ledger_get_cache_limit(const qn_ledger *l);
+/* Gives up all that is cached. */
+void qn_ledger_clear_cache(qn_ledger *l);
+
+/* Gives up cached memory when it must. QN_E_NOMEM names the entry, the bytes asked for, the bytes held by
+ * each entry and the limit. */
 qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
+/* Bytes of an entry become cache: 1, and they may be kept; 0: they were released, for the limits leave no
+ * room to keep them. */
+int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
+/* Cached bytes are in use again, as an entry. */
+void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 size_t qn_ledger_held(const qn_ledger *l, qn_ledger_entry entry);
 size_t qn_ledger_total(const qn_ledger *l);
 size_t qn_ledger_peak(const qn_ledger *l);

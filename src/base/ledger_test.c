@@ -17,24 +17,24 @@ static void test_limit(void **state)
     assert_int_equal(qn_ledger_set_limit(l, 1000), 0);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_WEIGHTS, 600), QN_OK);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_KV, 300), QN_OK);
-    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 101), QN_E_FULL);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 101), QN_E_NOMEM);
     assert_string_equal(qn_last_error(),
                         "memory limit: scratch needs 101 bytes more; limit 1000, held: weights 600, "
                         "kv 300, scratch 0, cache 0, other 0");
     assert_int_equal(qn_ledger_total(l), 900); /* a refusal takes nothing */
     assert_int_equal(qn_ledger_held(l, QN_LEDGER_SCRATCH), 0);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 100), QN_OK); /* up to the limit itself */
-    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 1), QN_E_FULL);
-    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, SIZE_MAX), QN_E_FULL);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 1), QN_E_NOMEM);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, SIZE_MAX), QN_E_NOMEM);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 0), QN_OK);
     qn_ledger_release(l, QN_LEDGER_WEIGHTS, 600);
     assert_int_equal(qn_ledger_total(l), 400);
     assert_int_equal(qn_ledger_set_limit(l, 100), 1000); /* below what is held */
     assert_int_equal(qn_ledger_get_limit(l), 100);
-    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_CACHE, 1), QN_E_FULL);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_CACHE, 1), QN_E_NOMEM);
     qn_ledger_set_limit(l, 0);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_CACHE, SIZE_MAX - 400), QN_OK);
-    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_CACHE, 1), QN_E_FULL); /* the sum cannot wrap */
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_CACHE, 1), QN_E_NOMEM); /* the sum cannot wrap */
     qn_ledger_free(l);
     qn_ledger_free(NULL);
 }

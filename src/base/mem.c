@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/checked.h"
 
@@ -11,6 +12,7 @@ enum { ALIGN = 64 };
 
 static atomic_int_fast64_t live, made, fail_at;
 static atomic_size_t held, peak; /* bytes */
+static _Thread_local int64_t thread_held;
 
 qn_status qn_fail_nomem(size_t size_bytes)
 {
@@ -25,7 +27,7 @@ static void raise_peak(size_t now)
         ;
 }
 
-static int should_fail(void)
+int qn_mem_fails(void)
 {
     atomic_fetch_add_explicit(&made, 1, memory_order_relaxed);
     if (atomic_load_explicit(&fail_at, memory_order_relaxed) <= 0) return 0;
@@ -35,7 +37,7 @@ static int should_fail(void)
 void *qn_alloc(size_t size_bytes)
 {
     size_t total;
-    if (should_fail() || !qn_add_size(size_bytes, 2 * ALIGN - 1, &total)) {
+    if (qn_mem_fails() || !qn_add_size(size_bytes, 2 * ALIGN - 1, &total)) {
         qn_fail_nomem(size_bytes);
         return NULL;
     }
@@ -47,6 +49,7 @@ void *qn_alloc(size_t size_bytes)
     memcpy(raw, &size_bytes, sizeof size_bytes);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     raise_peak(atomic_fetch_add_explicit(&held, size_bytes, memory_order_relaxed) + size_bytes);
+    thread_held += (int64_t)size_bytes;
     return raw + ALIGN;
 }
 
@@ -85,7 +88,29 @@ void qn_free(void *p)
     memcpy(&size_bytes, (char *)p - ALIGN, sizeof size_bytes);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&held, size_bytes, memory_order_relaxed);
+    thread_held -= (int64_t)size_bytes;
     free((char *)p - ALIGN); /* the one bare free of the library, with its aligned_alloc above */
+}
+
+void *qn_alloc_mapped(size_t size_bytes)
+{
+    void *p = MAP_FAILED;
+    if (!qn_mem_fails() && size_bytes)
+        p = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                 0);
+    if (p == MAP_FAILED) {
+        qn_fail_nomem(size_bytes);
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return p;
+}
+
+void qn_free_mapped(void *p, size_t size_bytes)
+{
+    if (!p) return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    munmap(p, size_bytes);
 }
 
 char *qn_strndup(const char *s, size_t n)
@@ -127,4 +152,9 @@ size_t qn_mem_reset_peak(void)
     size_t now = atomic_load(&held);
     atomic_store(&peak, now);
     return now;
+}
+
+int64_t qn_mem_thread_bytes(void)
+{
+    return thread_held;
 }

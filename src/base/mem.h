@@ -23,15 +23,28 @@ void qn_free(void *p);
 char *qn_strndup(const char *s, size_t n);
 char *qn_strdup(const char *s);
 
+/* Whole pages straight from the system, zeroed: pages that were never touched cost nothing, and MADV_DONTNEED
+ * gives touched ones back. size_bytes > 0. NULL when the system refuses; the message is then set. */
+void *qn_alloc_mapped(size_t size_bytes);
+/* size_bytes as it was asked for. p may be NULL. */
+void qn_free_mapped(void *p, size_t size_bytes);
+
 /* For tests. The n-th allocation from now on (1 = the next) fails, once; 0 switches this off. Process-wide.
  */
 void qn_mem_fail_nth(int64_t n);
-/* Blocks that live now, and allocations made since the start. */
+/* Counts as an allocation; nonzero when it is the one that is to fail. For what takes memory of the system by
+ * other ways: maps of pages, threads. */
+int qn_mem_fails(void);
+/* Blocks and maps that live now, and allocations made since the start. */
 int64_t qn_mem_live_blocks(void);
 int64_t qn_mem_allocations(void);
-/* The most bytes that lived at once since the last reset. The reset returns the bytes that live now. */
+/* The most bytes of blocks (not maps) that lived at once since the last reset. The reset returns the bytes
+ * that live now. */
 size_t qn_mem_peak_bytes(void);
 size_t qn_mem_reset_peak(void);
+/* Bytes of the blocks that this thread took, less those that it freed: the difference around a call is what
+ * the call left behind, for the ledger. */
+int64_t qn_mem_thread_bytes(void);
 
 /* "out of memory (N bytes)"; returns QN_E_NOMEM. */
 qn_status qn_fail_nomem(size_t size_bytes);

@@ -1,6 +1,7 @@
 
 #include "base/threads.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -178,10 +179,15 @@ qn_status qn_pool_new(int n_threads, qn_pool **out)
     for (int i = 1; i < n; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
         p->n = i + 1;
-        if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]) != 0) {
+        int refused =
+            qn_mem_fails() ? EAGAIN : pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]);
+        if (refused) {
             p->n = i;
             qn_pool_free(p);
-            return qn_fail(QN_E_DEVICE, "cannot start thread %d of %d", i + 1, n);
+            return qn_fail(QN_E_NOMEM,
+                           "cannot start thread %d of %d: %s; fewer threads may be asked for, or the limits "
+                           "of processes raised (ulimit -u, pids.max of the cgroup)",
+                           i + 1, n, strerror(refused));
         }
     }
     *out = p;

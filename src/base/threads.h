@@ -13,7 +13,7 @@ typedef void qn_pool_fn(void *arg, int thread, int n_threads);
 
 /* Physical cores that the affinity mask and the cgroup quota (v1 and v2) allow; at least 1. */
 int qn_threads_default(void);
-/* n_threads 0: the default. */
+/* n_threads 0: the default. QN_E_NOMEM: the system starts no more threads (message: which of how many). */
 qn_status qn_pool_new(int n_threads, qn_pool **out);
 void qn_pool_free(qn_pool *pool);
 int qn_pool_threads(const qn_pool *pool);

@@ -1,5 +1,6 @@
 #include "cache/pages.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,15 +8,21 @@
 #include "base/random.h"
 #endif
 
+/* Units whose number does not matter. */
+typedef struct {
+    int32_t *ids; /* [total] */
+    int64_t n;
+} heap;
+
 struct qn_pages {
     qn_state *state;
     qn_ledger *ledger;
     size_t unit_bytes;
+    pthread_mutex_t lock; /* of what follows; the ledger's may be taken inside it, but nothing reserved */
     int64_t total, n_free;
     int64_t unused; /* units from here on were never handed out */
-    int32_t *stack; /* [total] free units that were used before; they come first: their memory is known to be
-                       there */
-    int64_t n_stack;
+    heap cached;    /* free, memory kept */
+    heap dropped;   /* free, memory given back */
     int32_t *count; /* [total] */
 };
 
@@ -23,13 +30,15 @@ qn_status qn_pages_new(qn_state *state, qn_pages **out)
 {
     qn_pages *p = qn_calloc(1, sizeof *p);
     if (!p) return QN_E_NOMEM;
+    pthread_mutex_init(&p->lock, NULL);
     p->state = state;
     p->ledger = state->device->ledger;
     p->unit_bytes = state->device->ops->state_unit_bytes(state);
     p->total = p->n_free = state->spec.n_units;
-    p->stack = qn_alloc_array((size_t)p->total, sizeof *p->stack);
+    p->cached.ids = qn_alloc_array((size_t)p->total, sizeof *p->cached.ids);
+    p->dropped.ids = qn_alloc_array((size_t)p->total, sizeof *p->dropped.ids);
     p->count = qn_calloc((size_t)p->total, sizeof *p->count);
-    if (!p->stack || !p->count) {
+    if (!p->cached.ids || !p->dropped.ids || !p->count) {
         qn_pages_free(p);
         return QN_E_NOMEM;
     }
@@ -40,67 +49,135 @@ qn_status qn_pages_new(qn_state *state, qn_pages **out)
 void qn_pages_free(qn_pages *p)
 {
     if (!p) return;
-    if (p->stack && p->count)
-        qn_ledger_release(p->ledger, QN_LEDGER_KV, (size_t)(p->total - p->n_free) * p->unit_bytes);
-    qn_free(p->stack);
+    qn_ledger_release(p->ledger, QN_LEDGER_KV, (size_t)(p->total - p->n_free) * p->unit_bytes);
+    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, (size_t)p->cached.n * p->unit_bytes);
+    pthread_mutex_destroy(&p->lock);
+    qn_free(p->cached.ids);
+    qn_free(p->dropped.ids);
     qn_free(p->count);
     qn_free(p);
+}
+
+static void put(heap *h, int32_t id)
+{
+    h->ids[h->n++] = id;
+}
+
+static int32_t get(heap *h)
+{
+#ifdef QN_SHAKE
+    /* Any id will do: show that nothing depends on it. */
+    static uint64_t draws;
+    int64_t at = (int64_t)(qn_random_bits(7, draws++) % (uint64_t)h->n);
+    int32_t swapped = h->ids[at];
+    h->ids[at] = h->ids[h->n - 1];
+    h->ids[h->n - 1] = swapped;
+#endif
+    return h->ids[--h->n];
 }
 
 static int32_t take(qn_pages *p)
 {
 #ifdef QN_SHAKE
-    /* Any free id will do: pick among the used ones, or far out among the unused, and show that nothing
-     * depends on it. */
+    /* Now and then far out among the unused. */
     static uint64_t draws;
-    uint64_t r = qn_random_bits(7, draws++);
-    if (p->unused < p->total && (p->n_stack == 0 || r % 4 == 0)) {
-        p->stack[p->n_stack++] = (int32_t)p->unused++;
-    }
-    int64_t at = (int64_t)(r >> 8) % p->n_stack;
-    int32_t swapped = p->stack[at];
-    p->stack[at] = p->stack[p->n_stack - 1];
-    p->stack[p->n_stack - 1] = swapped;
+    if (p->unused < p->total && qn_random_bits(8, draws++) % 4 == 0) put(&p->dropped, (int32_t)p->unused++);
 #endif
-    return p->n_stack ? p->stack[--p->n_stack] : (int32_t)p->unused++;
+    if (p->cached.n) return get(&p->cached);
+    return p->dropped.n ? get(&p->dropped) : (int32_t)p->unused++;
+}
+
+/* A page that nobody holds: kept while there is room for such. The lock is held. */
+static void put_back(qn_pages *p, int32_t id)
+{
+    int keep = qn_ledger_keep(p->ledger, QN_LEDGER_KV, p->unit_bytes);
+#ifdef QN_SHAKE
+    p->state->device->ops->state_drop(p->state, id); /* it poisons */
+#else
+    if (!keep) p->state->device->ops->state_drop(p->state, id);
+#endif
+    put(keep ? &p->cached : &p->dropped, id);
+    p->n_free++;
 }
 
 qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
 {
-    if (n > p->n_free)
+    pthread_mutex_lock(&p->lock);
+    if (n > p->n_free) {
+        int64_t n_free = p->n_free;
+        pthread_mutex_unlock(&p->lock);
         return qn_fail(QN_E_FULL, "kv cache: %lld pages wanted, %lld of %lld are free", (long long)n,
-                       (long long)p->n_free, (long long)p->total);
-    QN_TRY(qn_ledger_reserve(p->ledger, QN_LEDGER_KV, (size_t)n * p->unit_bytes));
+                       (long long)n_free, (long long)p->total);
+    }
+    int64_t n_cached = n < p->cached.n ? n : p->cached.n;
     for (int64_t i = 0; i < n; i++) {
         ids[i] = take(p);
         p->count[ids[i]] = 1;
     }
     p->n_free -= n;
-    return QN_OK;
+    qn_ledger_reuse(p->ledger, QN_LEDGER_KV, (size_t)n_cached * p->unit_bytes);
+    pthread_mutex_unlock(&p->lock);
+    qn_status status = qn_ledger_reserve(p->ledger, QN_LEDGER_KV, (size_t)(n - n_cached) * p->unit_bytes);
+    if (status == QN_OK) return QN_OK;
+    pthread_mutex_lock(&p->lock);
+    for (int64_t i = 0; i < n; i++) {
+        p->count[ids[i]] = 0;
+        if (i < n_cached) {
+            put_back(p, ids[i]);
+        } else {
+            put(&p->dropped, ids[i]);
+            p->n_free++;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return status;
 }
 
 void qn_pages_retain(qn_pages *p, int32_t id)
 {
+    pthread_mutex_lock(&p->lock);
     p->count[id]++;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void qn_pages_release(qn_pages *p, int32_t id)
 {
-    if (--p->count[id] > 0) return;
-    p->state->device->ops->state_drop(p->state, id);
-    p->stack[p->n_stack++] = id;
-    p->n_free++;
-    qn_ledger_release(p->ledger, QN_LEDGER_KV, p->unit_bytes);
+    pthread_mutex_lock(&p->lock);
+    if (--p->count[id] == 0) put_back(p, id);
+    pthread_mutex_unlock(&p->lock);
+}
+
+size_t qn_pages_reclaim(qn_pages *p, size_t size_bytes)
+{
+    size_t given = 0;
+    pthread_mutex_lock(&p->lock);
+    for (; given < size_bytes && p->cached.n; given += p->unit_bytes) {
+        int32_t id = get(&p->cached);
+        p->state->device->ops->state_drop(p->state, id);
+        put(&p->dropped, id);
+    }
+    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, given);
+    pthread_mutex_unlock(&p->lock);
+    return given;
 }
 
 int64_t qn_pages_free_count(const qn_pages *p)
 {
-    return p->n_free;
+    pthread_mutex_t *lock = (pthread_mutex_t *)&p->lock;
+    pthread_mutex_lock(lock);
+    int64_t n = p->n_free;
+    pthread_mutex_unlock(lock);
+    return n;
 }
 
 int64_t qn_pages_total(const qn_pages *p)
 {
     return p->total;
+}
+
+size_t qn_pages_bytes(const qn_pages *p)
+{
+    return sizeof *p + 3 * (size_t)p->total * sizeof(int32_t);
 }
 
 size_t qn_pages_unit_bytes(const qn_pages *p)

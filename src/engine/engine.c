@@ -8,11 +8,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "engine/sampler.h"
+#include "engine/wired.h"
 #include "model/forward.h"
 
 enum {
     DEFAULT_ROWS = 256,
     CONTEXT_MAX = 131072,
+    CONTEXT_MIN = 32,       /* of those that are chosen for want of memory */
     LOGITS_BYTES = 8 << 20, /* of one block of logits, unless there are more sequences */
     LOGITS_ROWS = 32
 };
@@ -45,6 +48,8 @@ struct qn_engine {
     chunk_part *parts; /* [max_sequences] of the current chunk */
     uint64_t shakes;
     int64_t keep_positions; /* for tests, see qn_engine_options */
+    size_t tables_bytes;    /* of pools and block tables, in the ledger */
+    qn_wired wired;
     qn_engine_info info;
     qn_buf notes;
 };
@@ -115,6 +120,26 @@ static double room_bytes(const qn_engine *e)
     return room;
 }
 
+/* What else a full load of sequences needs: samplers, prompts, a little for each. */
+static double run_bytes(const qn_engine *e, int64_t context)
+{
+    enum { SMALL_THINGS = 64 << 10 };
+    return (double)e->info.max_sequences *
+           ((double)qn_sampler_bytes(e->config.vocab_size) + 4 * (double)context + SMALL_THINGS);
+}
+
+static double context_bytes(const qn_engine *e, int64_t context)
+{
+    return kv_bytes(e, context) + run_bytes(e, context);
+}
+
+static qn_status fail_context(const qn_engine *e, int64_t context, double room)
+{
+    return qn_fail(QN_E_NOMEM, "context size %lld needs %.1f MiB for keys and values, %.1f MiB are left",
+                   (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
+}
+
+/* The first choice; scratch is not known yet. */
 static qn_status choose_context(qn_engine *e, int64_t wish)
 {
     int64_t own = e->config.max_position_embeddings, context = wish;
@@ -123,17 +148,10 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
         if (own > 0 && wish > own)
             qn_buf_printf(&e->notes, "context size %lld is above the model's own %lld: quality may suffer\n",
                           (long long)wish, (long long)own);
-        if (kv_bytes(e, wish) > room)
-            return qn_fail(QN_E_FULL,
-                           "context size %lld needs %.0f MiB for keys and values, %.0f MiB are left",
-                           (long long)wish, kv_bytes(e, wish) / 1048576, room / 1048576);
+        if (context_bytes(e, wish) > room) return fail_context(e, wish, room);
     } else {
         context = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
-        int64_t full = context;
-        while (context > 256 && kv_bytes(e, context) > room * 0.9) context = context * 7 / 8;
-        if (context < full)
-            qn_buf_printf(&e->notes, "context size is %lld, not %lld: memory allows no more\n",
-                          (long long)context, (long long)full);
+        while (context > CONTEXT_MIN && context_bytes(e, context) > room * 0.9) context = context * 7 / 8;
     }
     e->info.context_size = context;
     e->info.model_context_size = own;
@@ -143,13 +161,37 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
 static qn_status make_states(qn_engine *e)
 {
     const qn_device_ops *ops = e->device->ops;
+    size_t tables_bytes = 0;
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec spec = spec_of(e, i, e->info.context_size);
         QN_TRY(ops->state_new(e->device, &spec, &e->states[i]));
         QN_TRY(qn_pages_new(e->states[i], &e->pages[i]));
         e->table_size[i] = spec.n_units / e->info.max_sequences + QN_BLOCK_BASE_STEP;
+        tables_bytes += qn_pages_bytes(e->pages[i]);
+        tables_bytes += (size_t)(e->table_size[i] * e->info.max_sequences) * sizeof(int32_t);
     }
+    QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, tables_bytes));
+    e->tables_bytes = tables_bytes;
     return QN_OK;
+}
+
+static void free_states(qn_engine *e)
+{
+    for (int i = 0; i < QN_LAYER_GROUPS_MAX; i++) {
+        qn_pages_free(e->pages[i]);
+        if (e->states[i]) e->device->ops->state_free(e->states[i]);
+        e->pages[i] = NULL;
+        e->states[i] = NULL;
+    }
+    qn_ledger_release(e->ledger, QN_LEDGER_OTHER, e->tables_bytes);
+    e->tables_bytes = 0;
+}
+
+static void free_programs(qn_engine *e)
+{
+    qn_program_free(e->body);
+    qn_program_free(e->head);
+    e->body = e->head = NULL;
 }
 
 static qn_shape vector(qn_symbol symbol, int64_t extra)
@@ -203,9 +245,44 @@ out:
     return status;
 }
 
+/* Chooses the context and makes pages and programs for it. The programs' scratch is known when they are made;
+ * a context that was not asked for then gives way until keys and values of full sequences fit beside it. */
+static qn_status fit_context(qn_engine *e, int64_t wish)
+{
+    QN_TRY(choose_context(e, wish));
+    for (;;) {
+        QN_TRY(make_states(e));
+        QN_TRY(make_programs(e));
+        int64_t context = e->info.context_size;
+        double room = room_bytes(e);
+        if (context_bytes(e, context) <= room) break;
+        if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, context, room);
+        free_programs(e);
+        free_states(e);
+        while (context > CONTEXT_MIN && context_bytes(e, context) > room) context = context * 7 / 8;
+        e->info.context_size = context;
+    }
+    int64_t own = e->info.model_context_size, full = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
+    if (wish <= 0 && e->info.context_size < full)
+        qn_buf_printf(&e->notes, "context size is %lld, not %lld: memory allows no more\n",
+                      (long long)e->info.context_size, (long long)full);
+    return e->notes.status;
+}
+
+static void reclaim_pages(void *user, size_t size_bytes)
+{
+    qn_engine *e = user;
+    for (int i = 0; i < e->groups.n; i++) {
+        size_t given = qn_pages_reclaim(e->pages[i], size_bytes);
+        if (given >= size_bytes) return;
+        size_bytes -= given;
+    }
+}
+
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
 {
     int64_t start = qn_clock_ns();
+    QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
     QN_TRY(qn_device_open(o->device ? o->device : "cpu", &d, &e->device));
     qn_weights *weights;
@@ -224,9 +301,8 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.quant_bits = qn_parameters_bits(e->parameters);
     e->info.num_parameters = qn_parameters_count(e->parameters);
     QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
-    QN_TRY(choose_context(e, o->context_size));
-    QN_TRY(make_states(e));
-    QN_TRY(make_programs(e));
+    QN_TRY(fit_context(e, o->context_size));
+    qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
     e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
     if (!e->fed || !e->parts) return QN_E_NOMEM;
@@ -265,12 +341,9 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
 void qn_engine_close(qn_engine *e)
 {
     if (!e) return;
-    qn_program_free(e->body);
-    qn_program_free(e->head);
-    for (int i = 0; i < QN_LAYER_GROUPS_MAX; i++) {
-        qn_pages_free(e->pages[i]);
-        if (e->states[i]) e->device->ops->state_free(e->states[i]);
-    }
+    qn_wired_end(&e->wired);
+    free_programs(e);
+    if (e->ledger) free_states(e);
     qn_layer_groups_free(&e->groups);
     qn_parameters_free(e->parameters);
     qn_config_free(&e->config);
@@ -295,6 +368,13 @@ const qn_engine_info *qn_engine_get_info(const qn_engine *e)
 qn_ledger *qn_engine_ledger(const qn_engine *e)
 {
     return e->ledger;
+}
+
+qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes)
+{
+    qn_status status = qn_wired_set(&e->wired, e->parameters, e->config.num_hidden_layers, limit_bytes);
+    *wired_bytes = e->wired.size_bytes;
+    return status;
 }
 
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)
@@ -333,6 +413,15 @@ void qn_sequence_free(qn_sequence *s)
     qn_free(s);
 }
 
+qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
+{
+    qn_engine *e = s->engine;
+    if (n_ids > e->info.max_rows) n_ids = e->info.max_rows;
+    for (int i = 0; i < e->groups.n; i++)
+        QN_TRY(qn_block_table_extend(&s->tables[i], e->pages[i], s->length + n_ids));
+    return QN_OK;
+}
+
 int64_t qn_sequence_length(const qn_sequence *s)
 {
     return s->length;
@@ -368,9 +457,9 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
                           int64_t at)
 {
     qn_sequence *s = feed->sequence;
+    QN_TRY(qn_sequence_reserve(s, n));
     for (int i = 0; i < e->groups.n; i++) {
-        qn_block_table *t = &s->tables[i];
-        QN_TRY(qn_block_table_extend(t, e->pages[i], s->length + n));
+        const qn_block_table *t = &s->tables[i];
         int32_t *row = e->blocks[i] + at * (1 + e->table_size[i]);
         row[0] = (int32_t)t->base;
         memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);

@@ -23,6 +23,7 @@ typedef struct {
     int64_t max_sequences;     /* that are open at a time; 0: 1 */
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
+    size_t held_bytes; /* what the caller holds for the model besides (its tokenizer), for the ledger */
     /* For tests: > 0: pages are not released behind windows and the context, but kept for so many positions
      * of each sequence. */
     int64_t keep_positions;
@@ -47,10 +48,18 @@ const qn_model_config *qn_engine_config(const qn_engine *e);
 const qn_engine_info *qn_engine_get_info(const qn_engine *e);
 qn_ledger *qn_engine_ledger(const qn_engine *e);
 
+/* Locks weights in the machine's memory, largest first, up to limit_bytes (0: none are locked); *wired_bytes
+ * is what is locked then, in whole pages. QN_E_NOMEM: the system refused (message: its limit and what to do),
+ * and all is as it was before. */
+qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes);
+
 /* QN_E_FULL: max_sequences are open. */
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);
 /* Gives its pages back. */
 void qn_sequence_free(qn_sequence *s);
+/* Takes the pages for n_ids more tokens (as far as one chunk goes), which the next step would take otherwise:
+ * so that a shortage is known to be this sequence's. QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
+qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);
 /* Tokens computed so far. */
 int64_t qn_sequence_length(const qn_sequence *s);
 
@@ -72,7 +81,7 @@ typedef int qn_step_stop_fn(void *user);
 
 /* Computes all feeds, in chunks of max_rows, rows of different feeds together. Each sequence may appear once.
  * On failure the sequences keep what finished chunks added. QN_E_ARG: an id outside the vocabulary;
- * QN_E_FULL: no pages or the memory limit. */
+ * QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
                          qn_step_stop_fn *stop, void *user);
 /* For tests and inspection: sees every step of every program. */

@@ -42,6 +42,7 @@ struct qn_run {
     int64_t *fed_row; /* which row a feed is */
     int64_t n_places;
     qn_buf delta, text; /* of one event */
+    size_t held_bytes;  /* of all this, in the ledger */
     int64_t n_prompt_tokens, n_generated, n_decoded, prefill_ns, decode_ns;
 };
 
@@ -128,6 +129,7 @@ static qn_status make_tools(qn_run *r, const qn_generate_options *o)
 qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_rows,
                       const qn_generate_options *options, const qn_cancel *cancel, qn_run **out)
 {
+    int64_t before = qn_mem_thread_bytes();
     qn_run *r = qn_calloc(1, sizeof *r);
     if (!r) return QN_E_NOMEM;
     r->model = *model;
@@ -140,6 +142,11 @@ qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_r
         r->deadline_ns = now + options->deadline_ms * 1000000;
     qn_status status = copy_rows(r, rows, n_rows);
     if (status == QN_OK) status = make_tools(r, options);
+    if (status == QN_OK) {
+        size_t held_bytes = (size_t)(qn_mem_thread_bytes() - before);
+        status = qn_ledger_reserve(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, held_bytes);
+        if (status == QN_OK) r->held_bytes = held_bytes;
+    }
     if (status != QN_OK) {
         qn_run_close(r);
         return status;
@@ -246,12 +253,20 @@ static qn_status step_under_turn(qn_run *r)
         int is_prompt = w->n_generated == 0;
         int64_t from = is_prompt ? qn_sequence_length(w->sequence) : 0,
                 rest = is_prompt ? w->n_prompt - from : 1, n_ids = rest < room ? rest : room;
+        qn_status status = qn_sequence_reserve(w->sequence, n_ids);
+        if (status != QN_OK) { /* its pages may be what the others need */
+            fail_row(r, w, status);
+            qn_sequence_free(w->sequence);
+            w->sequence = NULL;
+            continue;
+        }
         n_prefill += is_prompt;
         room -= n_ids;
         r->feeds[n] = (qn_feed){w->sequence, is_prompt ? w->prompt + from : &w->token, n_ids,
                                 n_ids == rest ? QN_LOGITS_LAST : QN_LOGITS_NONE};
         r->fed_row[n++] = i;
     }
+    if (!n) return QN_OK;
     int64_t start = qn_clock_ns();
     qn_status status = qn_engine_step(r->model.engine, n, r->feeds, draw, should_stop, r);
     int64_t took = qn_clock_ns() - start;
@@ -434,5 +449,6 @@ void qn_run_close(qn_run *r)
     qn_free(r->stop_ids);
     qn_free(r->prompts);
     qn_free(r->rows);
+    qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, r->held_bytes);
     qn_free(r);
 }

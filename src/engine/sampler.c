@@ -154,6 +154,14 @@ fail:
     return QN_E_NOMEM;
 }
 
+size_t qn_sampler_bytes(int64_t n_vocab)
+{
+    const qn_sampler *s = NULL;
+    size_t n = (size_t)n_vocab;
+    return sizeof *s + (n + 63) / 64 * sizeof *s->seen +
+           n * (sizeof *s->logit + sizeof *s->weight + sizeof *s->id);
+}
+
 void qn_sampler_free(qn_sampler *s)
 {
     if (!s) return;

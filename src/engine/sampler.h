@@ -11,6 +11,7 @@
 #define QN_ENGINE_SAMPLER_H
 
 #include <quern/generate.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -22,6 +23,8 @@ qn_status qn_sampler_check(const qn_generate_options *o);
 /* Reads the sampling fields of o, o->seed as it is. *out is owned by the caller. */
 qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out);
 void qn_sampler_free(qn_sampler *s);
+/* The most bytes that one sampler holds. */
+size_t qn_sampler_bytes(int64_t n_vocab);
 /* Adds ids to the history: the prompt once, then every token of the sequence. QN_E_ARG: an id outside the
  * vocabulary; those before it were added. */
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);

@@ -20,9 +20,7 @@ qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, q
         return status;
     }
     if (size_bytes >= MAP_BYTES) {
-        b->data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                       -1, 0);
-        if (b->data == MAP_FAILED) b->data = NULL;
+        b->data = qn_alloc_mapped(size_bytes);
     } else {
         b->data = qn_calloc(1, size_bytes);
     }
@@ -43,7 +41,7 @@ void qn_cpu_free(qn_device *d, qn_buffer *b)
 {
     if (!b->mapped) {
         if (b->size_bytes >= MAP_BYTES)
-            munmap(b->data, b->size_bytes);
+            qn_free_mapped(b->data, b->size_bytes);
         else
             qn_free(b->data);
         qn_ledger_release(d->ledger, b->entry, b->size_bytes);

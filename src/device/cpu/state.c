@@ -23,12 +23,10 @@ qn_status qn_cpu_state_new(qn_device *d, const qn_state_spec *spec, qn_state **o
         return qn_fail(QN_E_ARG, "state of %lld layers and %lld units is empty or too large",
                        (long long)spec->n_layers, (long long)spec->n_units);
     }
-    s->memory =
-        mmap(NULL, s->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s->memory == MAP_FAILED) {
-        size_t bytes = s->size_bytes;
+    s->memory = qn_alloc_mapped(s->size_bytes);
+    if (!s->memory) {
         qn_free(s);
-        return qn_fail_nomem(bytes);
+        return QN_E_NOMEM;
     }
     *out = &s->base;
 #ifdef QN_SHAKE
@@ -42,7 +40,7 @@ void qn_cpu_state_free(qn_state *base)
 {
     qn_cpu_state *s = (qn_cpu_state *)base;
     if (!s) return;
-    munmap(s->memory, s->size_bytes);
+    qn_free_mapped(s->memory, s->size_bytes);
     qn_free(s);
 }
 
