@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The one list: X(NAME, "name as shown and as written in files").
+/* The one list: X(NAME, "name as shown").
  * Plain types first. Block types hold a run of elements of one row in a block of bytes (src/quant). */
 #define QN_DTYPE_LIST(X) \
     X(BOOL, "bool")      \
@@ -31,13 +31,28 @@ extern "C" {
     X(Q8_0, "q8_0")      \
     X(Q4_K, "q4_k")      \
     X(Q5_K, "q5_k")      \
-    X(Q6_K, "q6_k")
+    X(Q6_K, "q6_k")      \
+    X(MXFP4, "mxfp4")
+
+/* MLX's affine types, "affine4_g64_bf16": codes of BITS bits; GROUP elements share one scale and one bias of
+ * type SCALE; value = scale * code + bias. X(BITS, GROUP, SCALE, "scale"). */
+#define QN_AFFINE_LIST(X)                                                                       \
+    QN_AFFINE_GROUPS(X, 2)                                                                      \
+    QN_AFFINE_GROUPS(X, 3) QN_AFFINE_GROUPS(X, 4) QN_AFFINE_GROUPS(X, 5) QN_AFFINE_GROUPS(X, 6) \
+        QN_AFFINE_GROUPS(X, 8)
+#define QN_AFFINE_GROUPS(X, bits) \
+    QN_AFFINE_SCALES(X, bits, 32) QN_AFFINE_SCALES(X, bits, 64) QN_AFFINE_SCALES(X, bits, 128)
+#define QN_AFFINE_SCALES(X, bits, group) \
+    X(bits, group, F16, "f16") X(bits, group, BF16, "bf16") X(bits, group, F32, "f32")
 
 typedef enum {
 #define QN_DTYPE_ENUM(name, text) QN_DTYPE_##name,
     QN_DTYPE_LIST(QN_DTYPE_ENUM)
 #undef QN_DTYPE_ENUM
-        QN_DTYPE_COUNT
+#define QN_AFFINE_ENUM(bits, group, scale, text) QN_DTYPE_AFFINE##bits##_G##group##_##scale,
+        QN_AFFINE_LIST(QN_AFFINE_ENUM)
+#undef QN_AFFINE_ENUM
+            QN_DTYPE_COUNT
 } qn_dtype;
 
 /* How matmuls are computed. It fixes the bits of the result.

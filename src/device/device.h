@@ -13,6 +13,7 @@
 
 #include "base/ledger.h"
 #include "prim/prim.h"
+#include "quant/mlx.h"
 
 typedef struct qn_device qn_device;
 typedef struct qn_exec qn_exec;
@@ -124,8 +125,9 @@ typedef struct {
     /* A weight of n_parts matrices [n_out, n_in] below each other (one; or the experts of a layer, which lie
      * apart in files) from mapped files: packs it or uses it in place, whichever the device wants. Pages of
      * the mapping are given up behind the packing. The bytes must outlive the buffer if buffer->mapped is set
-     * afterwards. *packed: the source bytes are no longer needed. */
-    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const void *const *parts,
+     * afterwards. *packed: the source bytes are no longer needed. A part with scales is one of MLX's
+     * (quant/mlx.h). */
+    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const qn_matrix_bytes *parts,
                                int64_t n_out, int64_t n_in, qn_buffer **out, int *packed);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);

@@ -23,15 +23,15 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
     return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x);
 }
 
-INLINE void unpack_type(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *out)
+INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     int64_t n_blocks = n_in / QN_BLOCK;
     for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-        const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
+        const uint8_t *codes = p + qn_layout_header_bytes(own, in_chunk);
         header h;
-        load_header(dtype, p, &h);
+        load_header(dtype, own, p, in_chunk, &h);
         for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(dtype), out += QN_BLOCK * QN_PANEL) {
             __m512i w[8];
             load_codes(dtype, codes, w);
@@ -45,7 +45,7 @@ INLINE void unpack_type(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *o
                         _mm512_and_si512(_mm512_srli_epi32(w[g], (unsigned)(8 * j)), _mm512_set1_epi32(255));
                     q = _mm512_sub_epi32(q, _mm512_set1_epi32(qn_layout_zero(dtype)));
                     __m512 v = _mm512_mul_ps(d, _mm512_cvtepi32_ps(q));
-                    if (kind == QN_SCALE_MIN || kind == QN_SCALE_K) v = _mm512_add_ps(v, s.m);
+                    if (qn_layout_has_min(dtype)) v = _mm512_add_ps(v, s.m);
                     _mm512_storeu_ps(out + (4 * g + j) * QN_PANEL, v);
                 }
             }
@@ -56,10 +56,10 @@ INLINE void unpack_type(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *o
 
 static void unpack_blocks(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *out)
 {
-    switch (dtype) {
-#define UNPACK_CASE(t)                           \
-    case QN_DTYPE_##t:                           \
-        unpack_type(QN_DTYPE_##t, n_in, p, out); \
+    switch (qn_layout_type(dtype)) {
+#define UNPACK_CASE(t)                                  \
+    case QN_DTYPE_##t:                                  \
+        unpack_type(QN_DTYPE_##t, dtype, n_in, p, out); \
         break;
         QN_BLOCK_TYPES(UNPACK_CASE)
     default:

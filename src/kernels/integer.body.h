@@ -23,9 +23,15 @@ INLINE size_t scratch_block_bytes(qn_scale_kind kind)
     return kind == QN_SCALE_SYM ? 576 : kind == QN_SCALE_SUB ? 704 : 640;
 }
 
+/* Bytes of a chunk's header. dtype: the constant that stands for the weight's own. */
+INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
+{
+    return qn_layout_header_bytes(qn_layout_scale(dtype) == QN_SCALE_GROUP ? own : dtype, n_blocks);
+}
+
 /* The arithmetic. */
 INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end);
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, const uint8_t *p, int in_chunk, uint8_t *to);
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to);
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first);
 
@@ -77,7 +83,8 @@ INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t beg
     int planes = a->act == QN_ACT_I8 ? 1 : 2;
     stretch_fn *fn = stretch_of(dtype, planes);
     int64_t n_blocks = a->n_in / QN_BLOCK;
-    size_t row_bytes = qn_act_row_bytes(a->act, a->n_in), panel_bytes = qn_pack_panel_bytes(dtype, a->n_in);
+    size_t row_bytes = qn_act_row_bytes(a->act, a->n_in),
+           panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
     int64_t together = (int64_t)(X_CACHE_BYTES / row_bytes) / 24 * 24;
     if (together < 48) together = 48;
     for (int64_t row = 0; row < a->n_rows; row += together) {
@@ -89,7 +96,8 @@ INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t beg
             for (int64_t b = 0; b < n_blocks; b += STRETCH) {
                 int64_t in_stretch = n_blocks - b < STRETCH ? n_blocks - b : STRETCH;
                 for (int64_t i = 0; i < in_stretch; i += QN_CHUNK)
-                    p = expand_chunk(dtype, p, in_stretch - i < QN_CHUNK ? (int)(in_stretch - i) : QN_CHUNK,
+                    p = expand_chunk(dtype, a->dtype, p,
+                                     in_stretch - i < QN_CHUNK ? (int)(in_stretch - i) : QN_CHUNK,
                                      scratch + (size_t)i * scratch_block_bytes(kind));
                 fn(scratch, in_stretch, x + (size_t)b * act_block_bytes(planes), row_bytes, n_rows, out,
                    a->out_stride, a->n_out - panel * QN_PANEL, b == 0);
@@ -131,7 +139,7 @@ QN_BLOCK_TYPES(INTEGER_FUNCTION)
 static void integer_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
     if (a->n_rows < 1) return;
-    switch (a->dtype) {
+    switch (qn_layout_type(a->dtype)) {
 #define INTEGER_CASE(t)                      \
     case QN_DTYPE_##t:                       \
         integer_##t(a, begin, end, scratch); \

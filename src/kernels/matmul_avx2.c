@@ -14,11 +14,14 @@
 enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 2, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 4096 };
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
-#define STRETCH_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K)
+#define STRETCH_TYPES(X) \
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
 
 static qn_dtype stretch_type(qn_dtype dtype)
 {
-    return dtype == QN_DTYPE_Q4_K ? QN_DTYPE_Q4_1 : dtype == QN_DTYPE_Q5_K ? QN_DTYPE_Q5_1 : dtype;
+    if (dtype == QN_DTYPE_MXFP4) return QN_DTYPE_Q8_0;
+    if (!qn_layout_has_min(dtype) || qn_layout_bits(dtype) > 5) return dtype;
+    return qn_layout_bits(dtype) == 5 ? QN_DTYPE_Q5_1 : QN_DTYPE_Q4_1;
 }
 
 #include "kernels/integer.body.h"
@@ -59,7 +62,8 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
 {
     enum { MAX = 2 * TILE_MAX };
     qn_scale_kind kind = qn_layout_scale(dtype);
-    int bits = qn_layout_bits(dtype), run = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    int with_min = qn_layout_has_min(dtype);
+    int bits = qn_layout_bits(dtype), run = bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
     int halves = kind == QN_SCALE_SUB ? 2 : 1;
     __m256i sum[2][MAX]; /* of a half block (or all of it), by row and plane */
 #pragma GCC unroll 8
@@ -100,14 +104,15 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
                 dot[h] = _mm256_mullo_epi32(_mm256_add_epi32(dot[h], zero), s->sub[h]);
             }
             dot[0] = _mm256_add_epi32(dot[0], dot[1]);
-        } else if (kind == QN_SCALE_SYM && bits < 8) {
+        } else if (with_min == (bits == 8)) {
+            /* Unsigned codes of a symmetric type, or signed ones that stand for unsigned ones. */
             __m256i zero = _mm256_add_epi32(broadcast4(meta + 8), broadcast4(meta + 12));
-            dot[0] = _mm256_add_epi32(dot[0], _mm256_srai_epi32(zero, 8 - bits));
+            dot[0] = with_min ? _mm256_sub_epi32(dot[0], zero)
+                              : _mm256_add_epi32(dot[0], _mm256_srai_epi32(zero, 8 - bits));
         }
         __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), _mm256_castsi256_ps(broadcast4(meta)));
         acc[r] = _mm256_fmadd_ps(t, s->d, acc[r]);
-        if (kind == QN_SCALE_MIN || kind == QN_SCALE_K)
-            acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(broadcast4(meta + 4)), s->m, acc[r]);
+        if (with_min) acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(broadcast4(meta + 4)), s->m, acc[r]);
     }
 }
 
@@ -147,7 +152,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
     size_t code_bytes = qn_layout_code_bytes(dtype);
-    const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(dtype, a->n_in);
+    const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
         __m256 acc[2][TILE_MAX];
@@ -158,9 +163,9 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         }
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-            const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
+            const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
             header h;
-            load_header(dtype, p, &h);
+            load_header(dtype, a->dtype, p, in_chunk, &h);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) _mm_prefetch((const char *)p + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
@@ -188,12 +193,12 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
+    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
     header h;
-    load_header(dtype, p, &h);
+    load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
          i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
 #pragma GCC unroll 2

@@ -44,7 +44,7 @@ INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, con
                         const scales *s, const uint8_t *x, __m512 acc)
 {
     const uint8_t *meta = x + QN_BLOCK * planes; /* scale, sum, zero[2] */
-    int with_min = kind == QN_SCALE_MIN || kind == QN_SCALE_K;
+    int with_min = kind != QN_SCALE_SYM && kind != QN_SCALE_SUB;
     __m512i a = _mm512_setzero_si512(), b = a, high_a = a, high_b = a;
     if (!with_min) {
         a = broadcast4(meta + 8);
@@ -92,7 +92,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
     size_t code_bytes = qn_layout_code_bytes(dtype);
-    const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(dtype, a->n_in);
+    const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[8];
         __m512 acc[8];
@@ -103,9 +103,9 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         }
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-            const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
+            const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
             header h;
-            load_header(dtype, p, &h);
+            load_header(dtype, a->dtype, p, in_chunk, &h);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) _mm_prefetch((const char *)p + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
             for (int i = 0; i < in_chunk; i++) {
@@ -132,13 +132,13 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + qn_layout_header_bytes(dtype, in_chunk);
+    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
     int move = qn_layout_zero(dtype) ? 128 - qn_layout_zero(dtype) : 0;
     header h;
-    load_header(dtype, p, &h);
+    load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
          i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
         __m512i w[8];

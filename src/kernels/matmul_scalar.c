@@ -43,6 +43,7 @@ static int32_t dot_half(const int16_t *x, const int16_t *w)
 static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *w)
 {
     qn_scale_kind kind = qn_layout_scale(a->dtype);
+    int with_min = qn_layout_has_min(a->dtype);
     int64_t n_blocks = a->n_in / QN_BLOCK;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)panel * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t b = 0; b < n_blocks;) {
@@ -80,8 +81,7 @@ static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *
                     second *= w[b].sub[1][lane];
                 }
                 acc[lane] = fmaf((float)(first + second) * scale, w[b].d[lane], acc[lane]);
-                if (kind == QN_SCALE_MIN || kind == QN_SCALE_K)
-                    acc[lane] = fmaf(sum, w[b].m[lane], acc[lane]);
+                if (with_min) acc[lane] = fmaf(sum, w[b].m[lane], acc[lane]);
             }
         }
         store(a, r, panel, acc);

@@ -13,18 +13,22 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "kernels/pack.h"
-#include "quant/types.h"
+#include "quant/mlx.h"
 #include "tests/fixtures.h"
 
-static const qn_dtype DTYPES[] = {QN_DTYPE_F32,  QN_DTYPE_F16,  QN_DTYPE_BF16, QN_DTYPE_Q4_0,
-                                  QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1, QN_DTYPE_Q8_0,
-                                  QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K};
+static const qn_dtype DTYPES[] = {
+    QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q4_0, QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1,
+    QN_DTYPE_Q8_0, QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_MXFP4,
+    /* each number of bits, group and type of scales at least once */
+    QN_DTYPE_AFFINE2_G64_BF16, QN_DTYPE_AFFINE3_G32_F16, QN_DTYPE_AFFINE4_G128_F32, QN_DTYPE_AFFINE4_G64_BF16,
+    QN_DTYPE_AFFINE5_G64_F32, QN_DTYPE_AFFINE6_G128_BF16, QN_DTYPE_AFFINE8_G32_F32, QN_DTYPE_AFFINE8_G64_F16};
 enum { N_DTYPES = sizeof DTYPES / sizeof DTYPES[0] };
 
 /* ---- helpers ----------------------------------------------------------------------------------------- */
 
 static int has_act(qn_dtype dtype, qn_act act)
 {
+    if (act == QN_ACT_I8 && qn_layout_scale(dtype) != QN_SCALE_NONE) return 1;
     for (int p = 0; p < 3; p++)
         if (qn_matmul_act(dtype, (qn_precision)p) == act) return 1;
     return 0;
@@ -34,9 +38,23 @@ static int has_act(qn_dtype dtype, qn_act act)
 static void scale_fields(qn_dtype dtype, int at[3])
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
-    at[0] = kind == QN_SCALE_NONE ? -1 : kind == QN_SCALE_SUB ? 208 : 0;
+    at[0] = kind == QN_SCALE_NONE || kind == QN_SCALE_GROUP || dtype == QN_DTYPE_MXFP4 ? -1
+            : kind == QN_SCALE_SUB                                                     ? 208
+                                                                                       : 0;
     at[1] = kind == QN_SCALE_MIN || kind == QN_SCALE_K ? 2 : -1;
     at[2] = -1;
+}
+
+/* Scale or bias (which: 0, 1) of an affine block. */
+static void set_affine(qn_dtype dtype, uint8_t *block, int which, float v)
+{
+    qn_dtype scale = qn_affine_of(dtype).scale;
+    uint16_t h = scale == QN_DTYPE_F16 ? qn_f32_to_f16(v) : qn_f32_to_bf16(v);
+    if (scale == QN_DTYPE_F32) {
+        memcpy(block + 4 * which, &v, 4);
+    } else {
+        memcpy(block + 2 * which, &h, 2);
+    }
 }
 
 /* Rows of random blocks with scales of both signs. */
@@ -62,6 +80,10 @@ static uint8_t *random_rows(qn_dtype dtype, int64_t n_in, int64_t n_out, uint64_
     int at[3];
     scale_fields(dtype, at);
     for (size_t b = 0; b < row_bytes * (size_t)n_out / type->block_bytes; b++) {
+        uint8_t *block = rows + b * type->block_bytes;
+        if (dtype == QN_DTYPE_MXFP4) block[0] = (uint8_t)(110 + block[0] % 20);
+        for (int w = 0; w < 2 && qn_affine_of(dtype).bits; w++)
+            set_affine(dtype, block, w, (float)(2 * qn_random_unit(seed + 1, 2 * b + (size_t)w) - 1));
         for (int f = 0; at[f] >= 0; f++) {
             uint16_t h = (uint16_t)(0x1c00 + (qn_random_bits(seed + 1, 2 * b + (size_t)f) & 0x8fff));
             memcpy(rows + b * type->block_bytes + at[f], &h, 2);
@@ -170,7 +192,7 @@ static void reference(qn_dtype dtype, qn_act act, int64_t n_in, int64_t n_out, c
         act_values(act, n_in, x + (size_t)r * qn_act_row_bytes(act, n_in), xv);
         for (int64_t o = 0; o < n_out; o++) {
             double sum = 0;
-            qn_type_get(dtype)->decode(rows + (size_t)o * row_bytes, n_in, w);
+            qn_type_get(dtype)->decode(qn_type_get(dtype), rows + (size_t)o * row_bytes, n_in, w);
             for (int64_t k = 0; k < n_in; k++) sum += w[k] * xv[k];
             y[r * n_out + o] = sum;
         }
@@ -184,9 +206,9 @@ static void reference(qn_dtype dtype, qn_act act, int64_t n_in, int64_t n_out, c
 static int64_t test_width(qn_dtype dtype, int i)
 {
     static const int64_t PLAIN[] = {1, 64, 77, 513}, SIMPLE[] = {32, 96, 288, 1376},
-                         SUPER[] = {256, 768, 1280, 2304};
+                         GROUPS[] = {128, 256, 384, 1408}, SUPER[] = {256, 768, 1280, 2304};
     int64_t block = qn_type_get(dtype)->block_elements;
-    return block == 1 ? PLAIN[i] : block == 32 ? SIMPLE[i] : SUPER[i];
+    return block == 1 ? PLAIN[i] : block == 32 ? SIMPLE[i] : block < 256 ? GROUPS[i] : SUPER[i];
 }
 
 static void unpack_equals_decode(void **state)
@@ -205,7 +227,8 @@ static void unpack_equals_decode(void **state)
                 float *expected = qn_alloc_array((size_t)n_in, 4), *got = qn_alloc_array((size_t)n_in, 4);
                 float *panel = qn_alloc_array((size_t)n_in * QN_PANEL, 4);
                 for (int64_t o = 0; o < N_OUT; o++) {
-                    qn_type_get(dtype)->decode(rows + (size_t)o * row_bytes, n_in, expected);
+                    qn_type_get(dtype)->decode(qn_type_get(dtype), rows + (size_t)o * row_bytes, n_in,
+                                               expected);
                     k->unpack_row(dtype, n_in, panels, o, got);
                     assert_same_bits(got, expected, n_in, *set, dtype, -1, "unpack_row");
                     if (o % QN_PANEL == 0) k->unpack_panel(dtype, n_in, panels, o / QN_PANEL, panel);
@@ -389,6 +412,9 @@ static void extremes_are_exact(void **state)
             int at[3];
             scale_fields(DTYPES[t], at);
             for (size_t b = 0; b < row_bytes * N_OUT; b += qn_type_get(DTYPES[t])->block_bytes) {
+                if (DTYPES[t] == QN_DTYPE_MXFP4) rows[b] = 127;
+                for (int w = 0; w < 2 && qn_affine_of(DTYPES[t]).bits; w++)
+                    set_affine(DTYPES[t], rows + b, w, w ? 0.5f : 1.0f);
                 for (int i = 0; at[i] >= 0; i++) {
                     uint16_t one = i ? 0x3800 : 0x3c00;
                     memcpy(rows + b + at[i], &one, 2);
@@ -419,10 +445,10 @@ typedef struct {
     json_t *header;
 } fixture;
 
-static void fixture_open(fixture *f, const char *name)
+static void fixture_open(fixture *f, const char *folder, const char *name)
 {
     char relative[64];
-    snprintf(relative, sizeof relative, "quant/gguf_blocks/%s.safetensors", name);
+    snprintf(relative, sizeof relative, "quant/%s/%s.safetensors", folder, name);
     FILE *file = fopen(qn_test_need_fixture(relative), "rb");
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
@@ -476,14 +502,15 @@ static void fixture_values(const fixture *f, const qn_kernels *k, qn_dtype dtype
     qn_free(got);
 }
 
+static const double TOLERANCE[QN_ACT_COUNT] = {1e-5, 2e-2, 2e-2, 2e-4};
+
 static void fixtures_agree(void **state)
 {
     static const char *const NAMES[] = {"",     "F16",  "BF16", "Q4_0", "Q4_1", "Q5_0",
-                                        "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
-    static const double TOLERANCE[QN_ACT_COUNT] = {1e-5, 2e-2, 2e-2, 2e-4};
-    for (int t = 1; t < N_DTYPES; t++) {
+                                        "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
+    for (int t = 1; t < (int)(sizeof NAMES / sizeof *NAMES); t++) {
         fixture f;
-        fixture_open(&f, NAMES[t]);
+        fixture_open(&f, "gguf_blocks", NAMES[t]);
         for (const char *const *set = qn_kernels_names(); *set; set++) {
             const qn_kernels *k = qn_kernels_by_name(*set);
             fixture_values(&f, k, DTYPES[t], "raw", "expected");
@@ -517,6 +544,79 @@ static void fixtures_agree(void **state)
     }
 }
 
+/* One file of mlx_blocks: joined, packed, unpacked and multiplied on every set. */
+static void mlx_file(qn_dtype dtype, const char *name)
+{
+    fixture f;
+    fixture_open(&f, "mlx_blocks", name);
+    int64_t shape[2] = {0}, x_shape[2] = {0}, y_shape[2] = {0};
+    qn_matrix_bytes m = {tensor(&f, "weight", shape), tensor(&f, "scales", shape),
+                         tensor(&f, "biases", shape)};
+    float *want = tensor(&f, "dequant_f32", shape), *x = tensor(&f, "x", x_shape),
+          *y = tensor(&f, "y", y_shape);
+    assert_non_null(want);
+    int64_t n_out = shape[0], n_in = shape[1];
+    size_t row_bytes;
+    assert_true(qn_type_bytes(dtype, n_in, &row_bytes));
+    uint8_t *rows = qn_alloc(row_bytes * (size_t)n_out);
+    for (int64_t o = 0; o < n_out; o++) qn_mlx_join(dtype, n_in, &m, o, rows + (size_t)o * row_bytes);
+    double *expected = qn_alloc_array((size_t)(y_shape[0] * y_shape[1]), sizeof *expected);
+    for (int64_t i = 0; i < y_shape[0] * y_shape[1]; i++) expected[i] = y[i];
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        uint8_t *panels = packed(k, dtype, n_in, n_out, rows);
+        float *got = qn_alloc_array((size_t)n_in, sizeof *got);
+        for (int64_t o = 0; o < n_out; o++) {
+            k->unpack_row(dtype, n_in, panels, o, got);
+            /* Scale times code and bias may cancel, and the reference rounds once. */
+            double most = 0;
+            for (int64_t i = 0; i < n_in; i++) most = fmax(most, fabs((double)want[o * n_in + i]));
+            for (int64_t i = 0; i < n_in; i++) {
+                double w = want[o * n_in + i];
+                if (!(fabs(got[i] - w) <= 1e-6 * most))
+                    fail_msg("%s %s: row %lld column %lld is %.9g, expected %.9g", *set, name, (long long)o,
+                             (long long)i, (double)got[i], w);
+            }
+        }
+        qn_free(got);
+        for (int act = 0; act < QN_ACT_COUNT; act++) {
+            if (!has_act(dtype, (qn_act)act)) continue;
+            uint8_t *px = packed_x(k, (qn_act)act, n_in, x_shape[0], x);
+            got = product(k, dtype, (qn_act)act, n_in, n_out, panels, px, x_shape[0]);
+            double error = relative_l2(got, expected, y_shape[0] * y_shape[1]);
+            if (!(error <= TOLERANCE[act]))
+                fail_msg("%s %s act %d: relative error %g", *set, name, act, error);
+            qn_free(px);
+            qn_free(got);
+        }
+        qn_free(panels);
+    }
+    qn_free((void *)(uintptr_t)m.data);
+    qn_free((void *)(uintptr_t)m.scales);
+    qn_free((void *)(uintptr_t)m.biases);
+    qn_free(want);
+    qn_free(x);
+    qn_free(y);
+    qn_free(rows);
+    qn_free(expected);
+    json_decref(f.header);
+    qn_free(f.bytes);
+}
+
+static void mlx_fixtures_agree(void **state)
+{
+    static const char *const SCALES[] = {"float16", "bfloat16", "float32"};
+    for (int d = QN_DTYPE_AFFINE2_G32_F16; d <= QN_DTYPE_AFFINE8_G128_F32; d++) {
+        char name[64];
+        qn_affine a = qn_affine_of((qn_dtype)d);
+        const char *scale = SCALES[(d - QN_DTYPE_AFFINE2_G32_F16) % 3];
+        snprintf(name, sizeof name, "affine-b%d-g%d-%s", a.bits, a.group, scale);
+        mlx_file((qn_dtype)d, name);
+    }
+    mlx_file(QN_DTYPE_MXFP4, "mxfp4-b4-g32-bfloat16");
+    mlx_file(QN_DTYPE_MXFP4, "mxfp4-b4-g32-float32");
+}
+
 /* ---- dispatch ---------------------------------------------------------------------------------------- */
 
 static void the_environment_picks_a_set(void **state)
@@ -544,10 +644,15 @@ static void the_environment_picks_a_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packing_is_small),  cmocka_unit_test(unpack_equals_decode),
-        cmocka_unit_test(activations_equal), cmocka_unit_test(nan_is_seen),
-        cmocka_unit_test(matmul_agrees),     cmocka_unit_test(extremes_are_exact),
-        cmocka_unit_test(fixtures_agree),    cmocka_unit_test(the_environment_picks_a_set),
+        cmocka_unit_test(packing_is_small),
+        cmocka_unit_test(unpack_equals_decode),
+        cmocka_unit_test(activations_equal),
+        cmocka_unit_test(nan_is_seen),
+        cmocka_unit_test(matmul_agrees),
+        cmocka_unit_test(extremes_are_exact),
+        cmocka_unit_test(fixtures_agree),
+        cmocka_unit_test(mlx_fixtures_agree),
+        cmocka_unit_test(the_environment_picks_a_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,20 +24,21 @@ static float load_f16(const uint8_t *p)
     return qn_f16_to_f32(h);
 }
 
+static float load_scale(qn_dtype type, const uint8_t *p)
+{
+    uint16_t h;
+    float f;
+    memcpy(&h, p, sizeof h);
+    if (type != QN_DTYPE_F32) return type == QN_DTYPE_F16 ? qn_f16_to_f32(h) : qn_bf16_to_f32(h);
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+
 /* ---- sizes ------------------------------------------------------------------------------------------- */
 
 static int64_t block_elements(qn_dtype dtype)
 {
-    switch (qn_layout_scale(dtype)) {
-    case QN_SCALE_SYM:
-    case QN_SCALE_MIN:
-        return QN_BLOCK;
-    case QN_SCALE_K:
-    case QN_SCALE_SUB:
-        return QN_BLOCK * QN_CHUNK;
-    default:
-        return 1;
-    }
+    return qn_type_get(dtype)->block_elements;
 }
 
 static size_t chunk_bytes(qn_dtype dtype, int64_t n_blocks)
@@ -67,8 +68,10 @@ size_t qn_pack_panel_bytes(qn_dtype dtype, int64_t n_in)
 qn_act qn_matmul_act(qn_dtype weight, qn_precision precision)
 {
     if (precision == QN_PRECISION_EXACT) return QN_ACT_F32;
+    /* MLX computes with bf16 activations, which one plane of int8 would fall short of. */
+    int of_mlx = weight == QN_DTYPE_MXFP4 || qn_affine_of(weight).bits;
     if (qn_layout_scale(weight) != QN_SCALE_NONE)
-        return precision == QN_PRECISION_FAST ? QN_ACT_I8 : QN_ACT_I8X2;
+        return precision == QN_PRECISION_FAST && !of_mlx ? QN_ACT_I8 : QN_ACT_I8X2;
     return weight == QN_DTYPE_BF16 && precision == QN_PRECISION_FAST ? QN_ACT_BF16 : QN_ACT_F32;
 }
 
@@ -179,6 +182,65 @@ static void pack_q6(const uint8_t *src, int lane, uint8_t *chunk)
     }
 }
 
+static uint32_t codes_of(const uint8_t q[QN_BLOCK], int g)
+{
+    return load32(q + 4 * g);
+}
+
+/* The codes of a block into one lane. */
+static void store_codes(int bits, const uint8_t q[QN_BLOCK], uint8_t *codes)
+{
+    if (bits == 8) {
+        for (int g = 0; g < 8; g++) store32(codes + 64 * g, codes_of(q, g));
+        return;
+    }
+    if (bits >= 4) {
+        for (int i = 0; i < 4; i++, codes += 64)
+            store32(codes, (codes_of(q, i) & 0x0f0f0f0f) | (codes_of(q, i + 4) & 0x0f0f0f0f) << 4);
+    }
+    if (bits == 2 || bits == 3 || bits == 6) {
+        for (int h = 0; h < 2; h++, codes += 64) {
+            uint32_t word = 0;
+            for (int i = 0; i < 4; i++)
+                word |= (codes_of(q, 4 * h + i) >> (bits == 6 ? 4 : 0) & 0x03030303) << 2 * i;
+            store32(codes, word);
+        }
+    }
+    if (bits == 3 || bits == 5) {
+        uint32_t word = 0;
+        for (int g = 0; g < 8; g++) word |= (codes_of(q, g) >> (bits - 1) & 0x01010101) << g;
+        store32(codes, word);
+    }
+}
+
+/* One row's blocks of an affine type (of a whole number of groups) into one lane of a chunk. */
+static void pack_affine(qn_dtype dtype, const uint8_t *src, int n_blocks, int lane, uint8_t *chunk)
+{
+    qn_affine a = qn_affine_of(dtype);
+    size_t scale = a.scale == QN_DTYPE_F32 ? 4 : 2;
+    uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks) + 4 * lane, *scales = chunk;
+    for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(dtype)) {
+        if (b * QN_BLOCK % a.group == 0) {
+            memcpy(scales + scale * (size_t)lane, src, scale);
+            memcpy(scales + scale * (size_t)(QN_PANEL + lane), src + scale, scale);
+            scales += 2 * scale * QN_PANEL;
+            src += 2 * scale;
+        }
+        uint8_t q[QN_BLOCK];
+        for (int i = 0; i < QN_BLOCK; i += 8, src += a.bits) qn_unpack_bits(src, a.bits, q + i);
+        store_codes(a.bits, q, codes);
+    }
+}
+
+static void pack_mxfp4(const uint8_t *src, int n_blocks, int lane, uint8_t *chunk)
+{
+    uint8_t *codes = chunk + qn_layout_header_bytes(QN_DTYPE_MXFP4, n_blocks) + 4 * lane;
+    for (int b = 0; b < n_blocks; b++, src += 17, codes += 256) {
+        chunk[16 * b + lane] = src[0];
+        for (int i = 0; i < 4; i++) store32(codes + 64 * i, load32(src + 1 + 4 * i));
+    }
+}
+
 static void pack_plain(qn_dtype dtype, int64_t n_in, const uint8_t *rows, int64_t n_rows, uint8_t *panel)
 {
     if (dtype == QN_DTYPE_F32) {
@@ -222,6 +284,10 @@ void qn_pack(qn_dtype dtype, int64_t n_in, int64_t n_out, const void *rows, int6
                     pack_k(dtype, src, lane, panel);
                 } else if (kind == QN_SCALE_SUB) {
                     pack_q6(src, lane, panel);
+                } else if (kind == QN_SCALE_GROUP) {
+                    pack_affine(dtype, src, in_chunk, lane, panel);
+                } else if (dtype == QN_DTYPE_MXFP4) {
+                    pack_mxfp4(src, in_chunk, lane, panel);
                 } else {
                     pack_simple(dtype, src, in_chunk, lane, panel);
                 }
@@ -237,32 +303,41 @@ void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_
 {
     const uint8_t *p = codes + 4 * lane;
     int bits = qn_layout_bits(dtype);
+    if (dtype == QN_DTYPE_MXFP4) {
+        for (int k = 0; k < QN_BLOCK; k++)
+            q[k] = (uint8_t)(128 + qn_e2m1_twice[p[64 * (k % 16 / 4) + k % 4] >> k / 16 * 4 & 15]);
+        return;
+    }
     if (bits == 8) {
         for (int g = 0; g < 8; g++) store32(q + 4 * g, load32(p + 64 * g));
         return;
     }
-    for (int i = 0; i < 4; i++) {
-        uint32_t v = load32(p + 64 * i), low = v & 0x0f0f0f0f, high = v >> 4 & 0x0f0f0f0f;
-        if (bits == 5) {
-            uint32_t h = load32(p + 256);
-            low |= (h >> i & 0x01010101u) << 4;
-            high |= (h >> (i + 4) & 0x01010101u) << 4;
-        } else if (bits == 6) {
-            low |= (load32(p + 256) >> (2 * i) & 0x03030303u) << 4;
-            high |= (load32(p + 320) >> (2 * i) & 0x03030303u) << 4;
-        }
-        store32(q + 4 * i, low);
-        store32(q + 16 + 4 * i, high);
+    const uint8_t *pairs = p + (bits == 6 ? 256 : 0), *top = p + (bits == 5 ? 256 : 128);
+    for (int g = 0; g < 8; g++) {
+        uint32_t v = bits < 4 ? 0 : load32(p + 64 * (g % 4)) >> g / 4 * 4 & 0x0f0f0f0f;
+        if (bits == 2 || bits == 3 || bits == 6)
+            v |= (load32(pairs + 64 * (g / 4)) >> 2 * (g % 4) & 0x03030303) << (bits == 6 ? 4 : 0);
+        if (bits == 3 || bits == 5) v |= (load32(top) >> g & 0x01010101) << (bits - 1);
+        store32(q + 4 * g, v);
     }
 }
 
 qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block, int lane)
 {
     qn_lane_scale s = {0, 0, {1, 1}};
+    qn_affine a = qn_affine_of(dtype);
     switch (qn_layout_scale(dtype)) {
     case QN_SCALE_SYM:
-        s.d = load_f16(header + 32 * i_block + 2 * lane);
+        s.d = dtype == QN_DTYPE_MXFP4 ? qn_e8m0_half(header[16 * i_block + lane])
+                                      : load_f16(header + 32 * i_block + 2 * lane);
         break;
+    case QN_SCALE_GROUP: {
+        size_t bytes = a.scale == QN_DTYPE_F32 ? 4 : 2;
+        const uint8_t *p = header + (size_t)(i_block * QN_BLOCK / a.group) * 2 * QN_PANEL * bytes;
+        s.d = load_scale(a.scale, p + bytes * (size_t)lane);
+        s.m = load_scale(a.scale, p + bytes * (size_t)(QN_PANEL + lane));
+        break;
+    }
     case QN_SCALE_MIN:
         s.d = load_f16(header + 64 * i_block + 2 * lane);
         s.m = load_f16(header + 64 * i_block + 32 + 2 * lane);

@@ -9,13 +9,17 @@
  *     chunk  = header, then the codes of its blocks
  *     header = Q4_0 Q5_0 Q8_0: [block] d f16[16]
  *              Q4_1 Q5_1:      [block] (d f16[16], m f16[16])
- *              Q4_K Q5_K:      d f16[16], dmin f16[16], the 12 bytes of 6-bit scales and mins as in the file
- * [12][16] Q6_K:           d f16[16], 32 bytes of padding, scales i8 [16 half blocks][16] codes  = low bits:
- * 4 vectors of 64 bytes; byte (lane, j) of vector i has k = 4 i + j in its low nibble and k = 16 + 4 i + j in
- * its high one
- *              + 5 bits: one vector; bit g of byte (lane, j) is the fifth bit of k = 4 g + j
- *              + 6 bits: two vectors; bits 2 i, 2 i + 1 of byte (lane, j) of vector h belong to k = 16 h + 4
- * i + j or 8 bits: 8 vectors; byte (lane, j) of vector g is k = 4 g + j, plus 128
+ *              AFFINE*:        [group of 32, 64 or 128] (scale[16], bias[16]), f16, bf16 or f32
+ *              MXFP4:          [block] e u8[16]
+ *              Q4_K Q5_K:      d f16[16], dmin f16[16],
+ *                              the 12 bytes of 6-bit scales and mins as in the file [12][16]
+ *              Q6_K:           d f16[16], 32 bytes of padding, scales i8 [16 half blocks][16]
+ *     codes  = by their number of bits these parts, in this order:
+ *              4, 5, 6: four vectors of 64 bytes; byte (lane, j) of vector i has the low bits of k = 4 i + j
+ * in its low nibble and those of k = 16 + 4 i + j in its high one 2, 3, 6: two vectors; bits 2 i, 2 i + 1 of
+ * byte (lane, j) of vector h belong to k = 16 h + 4 i + j: all bits, the low ones, the high ones 3, 5:    one
+ * vector; bit g of byte (lane, j) is the highest bit of k = 4 g + j 8:       eight vectors; byte (lane, j) of
+ * vector g is k = 4 g + j (Q8_0: plus 128)
  *
  * Nothing is lost and only Q6_K grows (by 1%). weight = scale * (code - zero) + min, see qn_layout_*.
  * A row of activations is a row of blocks qn_act_i8 / qn_act_i8x2, or plain f32, or bf16 (an even number of
@@ -28,6 +32,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "quant/types.h"
 
 enum { QN_BLOCK = 32, QN_CHUNK = 8 };
 
@@ -37,15 +42,31 @@ typedef enum {
     QN_SCALE_SYM,  /* d (code - zero) */
     QN_SCALE_MIN,  /* d code + m */
     QN_SCALE_K,    /* d sc code - dmin mn; sc, mn of 6 bits per block */
-    QN_SCALE_SUB   /* d sc (code - zero); sc i8 per half block */
+    QN_SCALE_SUB,  /* d sc (code - zero); sc i8 per half block */
+    QN_SCALE_GROUP /* d code + m; d, m of several blocks */
 } qn_scale_kind;
 
-#define QN_BLOCK_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
+/* The types that kernels are compiled for. The nine affine types of equal bits share one: their groups and
+ * scales are looked up once a chunk. */
+#define QN_BLOCK_TYPES(X)                                                                            \
+    X(Q4_0)                                                                                          \
+    X(Q4_1)                                                                                          \
+    X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4) X(AFFINE2_G64_BF16) X(AFFINE3_G64_BF16) \
+        X(AFFINE4_G64_BF16) X(AFFINE5_G64_BF16) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
+
+static inline qn_dtype qn_layout_type(qn_dtype t)
+{
+    int i = (int)t - (int)QN_DTYPE_AFFINE2_G32_F16,
+        same = QN_DTYPE_AFFINE2_G64_BF16 - QN_DTYPE_AFFINE2_G32_F16;
+    return qn_affine_of(t).bits ? (qn_dtype)(QN_DTYPE_AFFINE2_G32_F16 + i / 9 * 9 + same) : t;
+}
 
 /* The functions below are for constant dtypes: they fold away. */
 static inline qn_scale_kind qn_layout_scale(qn_dtype t)
 {
+    if (qn_affine_of(t).bits) return QN_SCALE_GROUP;
     switch (t) {
+    case QN_DTYPE_MXFP4:
     case QN_DTYPE_Q4_0:
     case QN_DTYPE_Q5_0:
     case QN_DTYPE_Q8_0:
@@ -63,8 +84,17 @@ static inline qn_scale_kind qn_layout_scale(qn_dtype t)
     }
 }
 
+/* 1: there is a min to add; 0: codes are symmetric around their zero. */
+static inline int qn_layout_has_min(qn_dtype t)
+{
+    qn_scale_kind kind = qn_layout_scale(t);
+    return kind == QN_SCALE_MIN || kind == QN_SCALE_K || kind == QN_SCALE_GROUP;
+}
+
+/* Of the codes that are multiplied: MXFP4's nibbles stand for bytes. */
 static inline int qn_layout_bits(qn_dtype t)
 {
+    if (qn_affine_of(t).bits) return qn_affine_of(t).bits;
     switch (t) {
     case QN_DTYPE_Q4_0:
     case QN_DTYPE_Q4_1:
@@ -84,22 +114,24 @@ static inline int qn_layout_bits(qn_dtype t)
 /* The code that stands for 0 in symmetric types, a power of two. */
 static inline int qn_layout_zero(qn_dtype t)
 {
-    qn_scale_kind kind = qn_layout_scale(t);
-    return kind == QN_SCALE_SYM || kind == QN_SCALE_SUB ? 1 << (qn_layout_bits(t) - 1) : 0;
+    return qn_layout_has_min(t) ? 0 : 1 << (qn_layout_bits(t) - 1);
 }
 
 /* Bytes of the codes of one block of a panel. */
 static inline size_t qn_layout_code_bytes(qn_dtype t)
 {
-    return 64 * (size_t)qn_layout_bits(t);
+    return t == QN_DTYPE_MXFP4 ? 256 : 64 * (size_t)qn_layout_bits(t);
 }
 
-/* Bytes of the header of a chunk of n_blocks. */
+/* Bytes of the header of a chunk of n_blocks. t: the weight's own type, not the one that stands for it. */
 static inline size_t qn_layout_header_bytes(qn_dtype t, int64_t n_blocks)
 {
+    qn_affine a = qn_affine_of(t);
     switch (qn_layout_scale(t)) {
+    case QN_SCALE_GROUP:
+        return (size_t)(n_blocks * QN_BLOCK / a.group) * (a.scale == QN_DTYPE_F32 ? 128 : 64);
     case QN_SCALE_SYM:
-        return 32 * (size_t)n_blocks;
+        return (t == QN_DTYPE_MXFP4 ? 16 : 32) * (size_t)n_blocks;
     case QN_SCALE_MIN:
         return 64 * (size_t)n_blocks;
     case QN_SCALE_K:

@@ -23,24 +23,24 @@ static inline float load_f16(const uint8_t *p)
     return qn_f16_to_f32(load16(p));
 }
 
-void qn_decode_f16(const void *blocks, int64_t n, float *out)
+void qn_decode_f16(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < n; i++) out[i] = load_f16(p + 2 * i);
 }
 
-void qn_decode_bf16(const void *blocks, int64_t n, float *out)
+void qn_decode_bf16(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < n; i++) out[i] = qn_bf16_to_f32(load16(p + 2 * i));
 }
 
-void qn_decode_f32(const void *blocks, int64_t n, float *out)
+void qn_decode_f32(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     if (n > 0) memcpy(out, blocks, (size_t)n * sizeof *out);
 }
 
-void qn_decode_f64(const void *blocks, int64_t n, float *out)
+void qn_decode_f64(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ void qn_decode_f64(const void *blocks, int64_t n, float *out)
  * high; a fifth bit comes from bit j (or j + 16) of a 32-bit word. */
 
 /* f16 d | nibbles[16]; d * (q - 8) */
-void qn_decode_q4_0(const void *blocks, int64_t n, float *out)
+void qn_decode_q4_0(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 18, out += 32) {
@@ -68,7 +68,7 @@ void qn_decode_q4_0(const void *blocks, int64_t n, float *out)
 }
 
 /* f16 d, m | nibbles[16]; d * q + m */
-void qn_decode_q4_1(const void *blocks, int64_t n, float *out)
+void qn_decode_q4_1(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 20, out += 32) {
@@ -82,7 +82,7 @@ void qn_decode_q4_1(const void *blocks, int64_t n, float *out)
 }
 
 /* f16 d | u32 fifth bits | nibbles[16]; d * (q - 16) */
-void qn_decode_q5_0(const void *blocks, int64_t n, float *out)
+void qn_decode_q5_0(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 22, out += 32) {
@@ -99,7 +99,7 @@ void qn_decode_q5_0(const void *blocks, int64_t n, float *out)
 }
 
 /* f16 d, m | u32 fifth bits | nibbles[16]; d * q + m */
-void qn_decode_q5_1(const void *blocks, int64_t n, float *out)
+void qn_decode_q5_1(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 24, out += 32) {
@@ -116,7 +116,7 @@ void qn_decode_q5_1(const void *blocks, int64_t n, float *out)
 }
 
 /* f16 d | i8 q[32]; d * q */
-void qn_decode_q8_0(const void *blocks, int64_t n, float *out)
+void qn_decode_q8_0(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 34, out += 32) {
@@ -143,7 +143,7 @@ static inline void scale_and_min(const uint8_t *s, int i, int *scale, int *min)
 
 /* f16 d, dmin | scales[12] | nibbles[128]; (d * scale) * q - (dmin * min).
  * Sub-blocks of 32: each 32 bytes of nibbles hold an even one low and the next, odd one high. */
-void qn_decode_q4_k(const void *blocks, int64_t n, float *out)
+void qn_decode_q4_k(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 144) {
@@ -160,7 +160,7 @@ void qn_decode_q4_k(const void *blocks, int64_t n, float *out)
 
 /* f16 d, dmin | scales[12] | fifth bits[32] | nibbles[128]; as Q4_K; bit k of byte j is the fifth of element
  * j in sub-block k. */
-void qn_decode_q5_k(const void *blocks, int64_t n, float *out)
+void qn_decode_q5_k(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 176) {
@@ -182,7 +182,7 @@ void qn_decode_q5_k(const void *blocks, int64_t n, float *out)
 /* nibbles[128] | top bits[64] | i8 scales[16] | f16 d; (d * scale) * (q - 32). Halves of 128 elements: 64
  * bytes of nibbles, 32 of top bits, 8 scales. Element 32 g + j of a half: nibble of byte j + 32 (g & 1), low
  * for g < 2; bits 2g of top byte j; one scale per 16. */
-void qn_decode_q6_k(const void *blocks, int64_t n, float *out)
+void qn_decode_q6_k(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 210) {
@@ -201,6 +201,46 @@ void qn_decode_q6_k(const void *blocks, int64_t n, float *out)
                     }
                 }
             }
+        }
+    }
+}
+
+/* u8 e | nibbles[16]; 2^(e - 127) * E2M1 (OCP Microscaling Formats). Halved and doubled: the codes' values
+ * are integers then. */
+void qn_decode_mxfp4(const qn_type *type, const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 17, out += 32) {
+        float d = qn_e8m0_half(b[0]);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)qn_e2m1_twice[b[1 + j] & 15];
+            out[j + 16] = d * (float)qn_e2m1_twice[b[1 + j] >> 4];
+        }
+    }
+}
+
+const int8_t qn_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* scale, bias | codes as one little-endian stream of bits; scale * q + bias */
+void qn_decode_affine(const qn_type *type, const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    qn_affine a = qn_affine_of(type->dtype);
+    size_t scale_bytes = a.scale == QN_DTYPE_F32 ? 4 : 2;
+    for (int64_t i = 0; i < n; i += a.group, b += type->block_bytes, out += a.group) {
+        const uint8_t *codes = b + 2 * scale_bytes;
+        float v[2];
+        for (int j = 0; j < 2; j++) {
+            uint16_t half;
+            memcpy(&v[j], b + (size_t)j * scale_bytes, scale_bytes);
+            memcpy(&half, b + (size_t)j * scale_bytes, sizeof half);
+            if (a.scale != QN_DTYPE_F32)
+                v[j] = a.scale == QN_DTYPE_F16 ? qn_f16_to_f32(half) : qn_bf16_to_f32(half);
+        }
+        uint8_t q[8];
+        for (int j = 0; j < a.group; j += 8, codes += a.bits) {
+            qn_unpack_bits(codes, a.bits, q);
+            for (int k = 0; k < 8; k++) out[j + k] = v[0] * (float)q[k] + v[1];
         }
     }
 }

@@ -5,8 +5,7 @@
 #include "base/checked.h"
 #include "quant/decode.h"
 
-/* A later type (IQ*, TQ*, MXFP4, MLX affine, ...) is one name in QN_DTYPE_LIST, one row here, one decoder in
- * decode.c. */
+/* A later type (IQ*, TQ*, ...) is one name in QN_DTYPE_LIST, one row here, one decoder in decode.c. */
 static const qn_type types[QN_DTYPE_COUNT] = {
     /* dtype, name, ggml number, safetensors name, elements and bytes of a block, decoder */
     [QN_DTYPE_BOOL] = {QN_DTYPE_BOOL, "bool", -1, "BOOL", 1, 1, NULL},
@@ -30,6 +29,18 @@ static const qn_type types[QN_DTYPE_COUNT] = {
     [QN_DTYPE_Q4_K] = {QN_DTYPE_Q4_K, "q4_k", 12, NULL, 256, 144, qn_decode_q4_k},
     [QN_DTYPE_Q5_K] = {QN_DTYPE_Q5_K, "q5_k", 13, NULL, 256, 176, qn_decode_q5_k},
     [QN_DTYPE_Q6_K] = {QN_DTYPE_Q6_K, "q6_k", 14, NULL, 256, 210, qn_decode_q6_k},
+    [QN_DTYPE_MXFP4] = {QN_DTYPE_MXFP4, "mxfp4", 39, NULL, 32, 17, qn_decode_mxfp4},
+#define AFFINE(bits, group, scale, text)                                         \
+    [QN_DTYPE_AFFINE##bits##_G##group##_##                                       \
+        scale] = {QN_DTYPE_AFFINE##bits##_G##group##_##scale,                    \
+                  "affine" #bits "_g" #group "_" text,                           \
+                  -1,                                                            \
+                  NULL,                                                          \
+                  group,                                                         \
+                  group * bits / 8 + (QN_DTYPE_##scale == QN_DTYPE_F32 ? 8 : 4), \
+                  qn_decode_affine},
+    QN_AFFINE_LIST(AFFINE)
+#undef AFFINE
 };
 
 /* All numbers that ggml has given out, so that what is not supported can still be named and measured. Missing
@@ -102,4 +113,15 @@ int qn_type_bytes(qn_dtype dtype, int64_t n, size_t *bytes)
     const qn_type *t = qn_type_get(dtype);
     if (!t || n < 0 || n % t->block_elements) return 0;
     return qn_mul_size((size_t)(n / t->block_elements), t->block_bytes, bytes);
+}
+
+int qn_affine_type(int bits, int group, qn_dtype scale, qn_dtype *out)
+{
+    for (int d = QN_DTYPE_AFFINE2_G32_F16; d <= QN_DTYPE_AFFINE8_G128_F32; d++) {
+        qn_affine a = qn_affine_of((qn_dtype)d);
+        if (a.bits != bits || a.group != group || a.scale != scale) continue;
+        *out = (qn_dtype)d;
+        return 1;
+    }
+    return 0;
 }

@@ -1,7 +1,8 @@
 /* Block formats: one row per type. A row of a matrix is cols / block_elements blocks; a block is block_bytes
  * bytes. Plain numeric types are rows too, with block_elements 1. Decoding follows the GGUF definitions
  * (ggml-quants); f32 arithmetic, `d * q + m` style expressions rounded after each operation (no fused
- * multiply-add). Compute layouts are not known here (src/kernels). Any thread. */
+ * multiply-add). MLX's types lie in files as several tensors; quant/mlx.h joins them into blocks. Compute
+ * layouts are not known here (src/kernels). Any thread. */
 #ifndef QN_QUANT_TYPES_H
 #define QN_QUANT_TYPES_H
 
@@ -11,16 +12,47 @@
 
 #include "base/status.h"
 
-typedef struct {
+typedef struct qn_type {
     qn_dtype dtype;
     const char *name;    /* "q4_k" */
     int ggml_type;       /* number in GGUF files, -1: none */
     const char *st_name; /* name in safetensors headers ("BF16"), NULL: none */
     int64_t block_elements;
     size_t block_bytes;
-    /* Decodes n elements (a multiple of block_elements) to f32. NULL: not a type of weights (integers). */
-    void (*decode)(const void *blocks, int64_t n, float *out);
+    /* Decodes n elements (a multiple of block_elements) to f32; blocks may be of any alignment. NULL: not a
+     * type of weights (integers). */
+    void (*decode)(const struct qn_type *type, const void *blocks, int64_t n, float *out);
 } qn_type;
+
+/* What an affine type says in its name. */
+typedef struct {
+    int bits, group; /* of a code; elements of a block */
+    qn_dtype scale;  /* type of scale and bias: F16, BF16 or F32 */
+} qn_affine;
+/* bits 0: not an affine type. */
+static inline qn_affine qn_affine_of(qn_dtype dtype)
+{
+    static const int bits[6] = {2, 3, 4, 5, 6, 8};
+    static const qn_dtype scales[3] = {QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_F32};
+    if (dtype < QN_DTYPE_AFFINE2_G32_F16 || dtype > QN_DTYPE_AFFINE8_G128_F32)
+        return (qn_affine){0, 0, QN_DTYPE_F32};
+    int i = (int)dtype - (int)QN_DTYPE_AFFINE2_G32_F16;
+    return (qn_affine){bits[i / 9], 32 << i / 3 % 3, scales[i % 3]};
+}
+/* The type with these properties; 0 returned when there is none. */
+int qn_affine_type(int bits, int group, qn_dtype scale, qn_dtype *out);
+/* 8 codes of `bits` bits (1..8) from a little-endian stream of bits, which begins at p and is `bits` bytes.
+ */
+static inline void qn_unpack_bits(const uint8_t *p, int bits, uint8_t q[8])
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bits; i++) v |= (uint64_t)p[i] << 8 * i;
+    for (int i = 0; i < 8; i++) q[i] = (uint8_t)(v >> bits * i & ((1u << bits) - 1));
+}
+
+/* MXFP4: twice the value of each code, and half of the scale 2^(e - 127) of a block. */
+extern const int8_t qn_e2m1_twice[16];
+static inline float qn_e8m0_half(uint8_t e);
 
 /* Never NULL for a valid dtype. */
 const qn_type *qn_type_get(qn_dtype dtype);
@@ -55,6 +87,11 @@ static inline float qn_bits_float(uint32_t u)
         float f;
     } v = {u};
     return v.f;
+}
+
+static inline float qn_e8m0_half(uint8_t e)
+{
+    return qn_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 /* With the sign shifted out, a normal number (or infinity, NaN) is rebased by adding 0xe0 to its exponent and

@@ -37,7 +37,7 @@ static void check_pair(const qn_safetensors *s, const qn_type *type, const char 
     uint8_t *blocks = qn_alloc(n_bytes + 1);
     float *out = qn_alloc_array((size_t)n, sizeof *out);
     memcpy(blocks + 1, raw->data, n_bytes);
-    type->decode(blocks + 1, n, out);
+    type->decode(type, blocks + 1, n, out);
     for (int64_t i = 0; i < n; i++) {
         float want;
         memcpy(&want, (const char *)expected->data + (size_t)i * sizeof want, sizeof want);
@@ -50,8 +50,8 @@ static void check_pair(const qn_safetensors *s, const qn_type *type, const char 
 
 static void test_decode_fixtures(void **state)
 {
-    static const char *const files[] = {"F16",  "BF16", "Q4_0", "Q4_1", "Q5_0",
-                                        "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
+    static const char *const files[] = {"F16",  "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
+                                        "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char name[64];
         snprintf(name, sizeof name, "quant/gguf_blocks/%s.safetensors", files[i]);

@@ -55,8 +55,10 @@ typedef struct {
     const qn_kernels *kernels;
     qn_dtype dtype;
     int64_t n_in, n_out, n_panels, n_parts; /* n_out and n_panels of one part */
-    const void *const *parts;
+    const qn_matrix_bytes *parts;
     size_t row_bytes, part_bytes; /* part_bytes: packed */
+    qn_mlx_row_bytes mlx;         /* where parts have scales */
+    char *joined;                 /* for them: QN_PANEL rows for each worker */
     char *out;
 } pack_job;
 
@@ -68,6 +70,25 @@ static void drop_pages(const char *from, const char *to)
     if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
 }
 
+/* Panels [p, q) of a matrix of MLX's: its rows are joined first. */
+static void pack_joined(const pack_job *j, const qn_matrix_bytes *m, int64_t p, int64_t q, int thread,
+                        char *out)
+{
+    char *rows = j->joined + (size_t)thread * QN_PANEL * j->row_bytes;
+    size_t panel = qn_pack_panel_bytes(j->dtype, j->n_in);
+    for (int64_t i = p; i < q; i++) {
+        int64_t first = i * QN_PANEL, n = j->n_out - first < QN_PANEL ? j->n_out - first : QN_PANEL;
+        for (int64_t r = 0; r < n; r++)
+            qn_mlx_join(j->dtype, j->n_in, m, first + r, rows + (size_t)r * j->row_bytes);
+        j->kernels->pack(j->dtype, j->n_in, n, rows, 0, 1, out + (size_t)i * panel);
+    }
+    const char *data = m->data, *scales = m->scales, *biases = m->biases;
+    size_t begin = (size_t)p * QN_PANEL, end = (size_t)(q * QN_PANEL < j->n_out ? q * QN_PANEL : j->n_out);
+    drop_pages(data + begin * j->mlx.data, data + end * j->mlx.data);
+    drop_pages(scales + begin * j->mlx.scales, scales + end * j->mlx.scales);
+    if (biases) drop_pages(biases + begin * j->mlx.biases, biases + end * j->mlx.biases);
+}
+
 static void pack_share(void *arg, int thread, int n_threads)
 {
     const pack_job *j = arg;
@@ -75,17 +96,22 @@ static void pack_share(void *arg, int thread, int n_threads)
     int64_t begin, end, panels = DROP_BYTES / (int64_t)(j->row_bytes * QN_PANEL) + 1;
     qn_pool_share(j->n_panels, 1, thread, n_threads, &begin, &end);
     for (int64_t i = 0; i < j->n_parts; i++) {
-        const char *bytes = j->parts[i];
+        const char *bytes = j->parts[i].data;
+        char *out = j->out + (size_t)i * j->part_bytes;
         for (int64_t p = begin; p < end; p += panels) {
             int64_t q = p + panels < end ? p + panels : end,
                     last = q * QN_PANEL < j->n_out ? q * QN_PANEL : j->n_out;
-            j->kernels->pack(j->dtype, j->n_in, j->n_out, bytes, p, q, j->out + (size_t)i * j->part_bytes);
+            if (j->joined) {
+                pack_joined(j, &j->parts[i], p, q, thread, out);
+                continue;
+            }
+            j->kernels->pack(j->dtype, j->n_in, j->n_out, bytes, p, q, out);
             drop_pages(bytes + (size_t)p * QN_PANEL * j->row_bytes, bytes + (size_t)last * j->row_bytes);
         }
     }
 }
 
-qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts, const void *const *parts,
+qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts, const qn_matrix_bytes *parts,
                                int64_t n_out, int64_t n_in, qn_buffer **out, int *packed)
 {
     qn_cpu *d = (qn_cpu *)base;
@@ -108,11 +134,21 @@ qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts,
         !qn_mul_size(j.part_bytes, (size_t)n_parts, &total))
         return qn_fail(QN_E_ARG, "a weight of %lld x %lld is too large", (long long)n_out, (long long)n_in);
     qn_buffer *b;
-    QN_TRY(qn_cpu_alloc(base, total, QN_LEDGER_WEIGHTS, &b));
+    if (parts[0].scales) {
+        j.mlx = qn_mlx_row(dtype, n_in);
+        j.joined = qn_alloc_array((size_t)qn_pool_threads(d->pool) * QN_PANEL, j.row_bytes);
+        if (!j.joined) return QN_E_NOMEM;
+    }
+    qn_status status = qn_cpu_alloc(base, total, QN_LEDGER_WEIGHTS, &b);
+    if (status != QN_OK) {
+        qn_free(j.joined);
+        return status;
+    }
     if (total >= MAP_BYTES) madvise(b->data, total, MADV_HUGEPAGE);
     b->layout = QN_CPU_LAYOUT_PANELS;
     j.out = b->data;
     qn_pool_run(d->pool, pack_share, &j);
+    qn_free(j.joined);
     *packed = 1;
     *out = b;
     return QN_OK;
