@@ -11,7 +11,7 @@
 
 enum { QN_VIEW_DIMS_MAX = 8 };
 
-typedef struct {
+typedef struct qn_tensor_view {
     const char *name; /* UTF-8, NUL-terminated, never empty */
     /* 0: the file uses a type that quern does not compute with; then dtype, size_bytes and data mean nothing.
      * The readers' `tensor` functions refuse such a tensor by name, `get` and `find` still show it. */
@@ -25,6 +25,9 @@ typedef struct {
     size_t size_bytes;
     const char *file;          /* path of the file that holds it, for messages */
     const qn_mapping *mapping; /* NULL: the reader works on bytes in memory */
+    /* A quantised matrix that lies in several tensors (quant/mlx.h; model/quantization.h makes such views):
+     * then data and size_bytes are those of the codes alone. The readers leave NULL. */
+    const struct qn_tensor_view *scales, *biases;
 } qn_tensor_view;
 
 /* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */

@@ -8,6 +8,7 @@
 #include "model/fields.h"
 #include "model/gguf_config.h"
 #include "model/layer_config.h"
+#include "model/quantization.h"
 
 /* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
 enum {
@@ -401,11 +402,6 @@ static qn_status read_tokens(const reader *r, qn_model_config *c)
 
 static qn_status read_quantisation(const reader *r, qn_model_config *c)
 {
-    const qn_fields *f = &r->fields;
-    const char *method = NULL;
-    qn_fields params;
-    int found = 0;
-    int64_t bits = 0;
     if (qn_source_gguf(r->src)) {
         int64_t type = -1;
         QN_TRY(qn_gguf_optional(
@@ -413,15 +409,8 @@ static qn_status read_quantisation(const reader *r, qn_model_config *c)
         c->quant_bits = qn_gguf_file_type_bits(type);
         return QN_OK;
     }
-    QN_TRY(qn_fields_object(f, "quantization", "quantization.", &params, &found));
-    if (!found) QN_TRY(qn_fields_object(f, "quantization_config", "quantization_config.", &params, &found));
-    if (!found) return QN_OK;
-    QN_TRY(qn_fields_string(&params, "quant_method", &method, NULL));
-    if (method)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: %squant_method is \"%.40s\", which is not supported", f->file,
-                       params.path, method);
-    QN_TRY(qn_fields_int(&params, "bits", 1, 16, &bits, NULL));
-    c->quant_bits = (int)bits;
+    QN_TRY(qn_quantization_read(&r->fields, &c->quantization));
+    c->quant_bits = qn_quantization_bits(c->quantization);
     return QN_OK;
 }
 
@@ -475,6 +464,8 @@ void qn_config_free(qn_model_config *c)
     if (!c) return;
     qn_free(c->layers);
     c->layers = NULL;
+    qn_quantization_free(c->quantization);
+    c->quantization = NULL;
     for (int i = 0; i < QN_ROPE_SETS; i++) {
         qn_free(c->rope[i].inv_freq);
         c->rope[i].inv_freq = NULL;

@@ -100,6 +100,7 @@ typedef struct {
     const char *const *stop_tokens; /* the family's end-of-turn tokens by text, NULL at the end; those that
                                        are in the vocabulary as special tokens stop too */
 
+    struct qn_quantization *quantization; /* MLX's quantised layers; NULL: the files do not say. Owned */
     int quant_bits; /* bits of most quantised weights, as the files declare them; 0: not quantised or not said
                      */
 } qn_model_config;

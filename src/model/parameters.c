@@ -29,8 +29,13 @@ static qn_status load_matrix(qn_parameters *p, const qn_tensor_view *v, qn_array
     int64_t n_in = v->shape[v->n_dims - 1];
     qn_buffer *b = NULL;
     int packed = 0;
-    QN_TRY(d->ops->import_weight(d, v->dtype, 1, &v->data, v->n_elements / n_in, n_in, &b, &packed));
-    if (packed) qn_view_drop(v, 0, v->size_bytes);
+    qn_matrix_bytes bytes = {v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    QN_TRY(d->ops->import_weight(d, v->dtype, 1, &bytes, v->n_elements / n_in, n_in, &b, &packed));
+    if (packed) {
+        qn_view_drop(v, 0, v->size_bytes);
+        if (v->scales) qn_view_drop(v->scales, 0, v->scales->size_bytes);
+        if (v->biases) qn_view_drop(v->biases, 0, v->biases->size_bytes);
+    }
     *out = qn_from_buffer(p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), b);
     qn_buffer_release(b);
     return *out ? QN_OK : qn_scope_status(p->scope);

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "model/families.h"
+#include "model/quantization.h"
 #include "quant/types.h"
 
 /* A dimension of a role's shape, by the letters of weights.h. */
@@ -52,6 +53,8 @@ struct qn_weights {
     int tied;
     const qn_tensor_view *model[QN_WEIGHT_MODEL_COUNT];
     const qn_tensor_view *(*layers)[N_LAYER_ROLES]; /* [n_layers] */
+    qn_tensor_view **joined;                        /* views of matrices that lie in several tensors */
+    int64_t n_joined;
 };
 
 static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
@@ -145,9 +148,26 @@ static qn_status check_view(const qn_tensor_view *v, const int64_t *shape, int n
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
 
+/* In place of *v, of a matrix, the view of all its tensors where it has several. */
+static qn_status join(const qn_source *src, const qn_model_config *c, qn_weights *w, const int64_t shape[2],
+                      const qn_tensor_view **v)
+{
+    qn_tensor_view all;
+    int found;
+    if (qn_source_get_kind(src) != QN_SOURCE_SAFETENSORS) return QN_OK;
+    QN_TRY(qn_quantization_view(c->quantization, src, *v, shape, &all, &found));
+    if (!found) return QN_OK;
+    qn_tensor_view *kept = qn_alloc(sizeof *kept);
+    if (!kept) return QN_E_NOMEM;
+    *kept = all;
+    w->joined[w->n_joined++] = kept;
+    *v = kept;
+    return QN_OK;
+}
+
 /* *out: the tensor, or NULL where the model does without. prefix: where the decoder lies in this file. */
-static qn_status find(const qn_source *src, const qn_model_config *c, const char *prefix, qn_weight_role role,
-                      int64_t layer, const qn_tensor_view **out)
+static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights *w, const char *prefix,
+                      qn_weight_role role, int64_t layer, const qn_tensor_view **out)
 {
     int64_t shape[2];
     char name[QN_TENSOR_NAME_MAX];
@@ -160,6 +180,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, const char
             : NULL;
     if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
     if (!v) return is_required(c, role) ? missing(src, c, prefix, role, layer, shape, n_dims) : QN_OK;
+    if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     QN_TRY(check_view(v, shape, n_dims));
     *out = v;
     return QN_OK;
@@ -170,12 +191,12 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
     const char *prefix = qn_decoder_prefixes[0];
     qn_family_find_weight(c->family, src, QN_WEIGHT_EMBED, 0, &prefix);
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
-        QN_TRY(find(src, c, prefix, (qn_weight_role)role, 0, &w->model[role]));
+        QN_TRY(find(src, c, w, prefix, (qn_weight_role)role, 0, &w->model[role]));
     w->tied = !w->model[QN_WEIGHT_LM_HEAD];
     if (w->tied) w->model[QN_WEIGHT_LM_HEAD] = w->model[QN_WEIGHT_EMBED];
     for (int64_t layer = 0; layer < c->num_hidden_layers; layer++)
         for (int i = 0; i < N_LAYER_ROLES; i++)
-            QN_TRY(find(src, c, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
+            QN_TRY(find(src, c, w, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
                         &w->layers[layer][i]));
     /* A config that asks for fewer layers than there are would compute another model without a word. */
     for (int i = 0; i < N_LAYER_ROLES; i++) {
@@ -198,7 +219,8 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     if (!w) return QN_E_NOMEM;
     w->n_layers = c->num_hidden_layers;
     w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
-    qn_status status = w->layers ? find_all(src, c, w) : QN_E_NOMEM;
+    w->joined = qn_calloc((size_t)qn_source_count(src) + 1, sizeof *w->joined);
+    qn_status status = w->layers && w->joined ? find_all(src, c, w) : QN_E_NOMEM;
     if (status == QN_OK)
         *out = w;
     else
@@ -209,6 +231,8 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
 void qn_weights_close(qn_weights *w)
 {
     if (!w) return;
+    for (int64_t i = 0; i < w->n_joined; i++) qn_free(w->joined[i]);
+    qn_free(w->joined);
     qn_free(w->layers);
     qn_free(w);
 }
@@ -245,7 +269,7 @@ qn_status qn_weights_vector(const qn_tensor_view *v, float *out)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements do not fill blocks", v->file, v->name,
                            (long long)v->shape[0]);
         memcpy(aligned, from, bytes);
-        type->decode(aligned, n, out + i);
+        type->decode(type, aligned, n, out + i);
         from += bytes;
     }
     return QN_OK;
