@@ -202,9 +202,11 @@ static qn_status read_shape(cursor *c, qn_tensor_view *v)
     for (int i = v->n_dims - 1; i >= 0; i--) { /* the file has the fastest dimension first */
         uint64_t dim = 0;
         QN_TRY(read_bytes(c, &dim, sizeof dim, v->name));
-        if (dim == 0 || dim > INT64_MAX || !qn_mul_i64(v->n_elements, (int64_t)dim, &v->n_elements))
+        if (dim == 0 || dim > INT64_MAX)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: impossible dimension %llu", c->path, v->name,
                            (unsigned long long)dim);
+        if (!qn_mul_i64(v->n_elements, (int64_t)dim, &v->n_elements))
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s has too many elements", c->path, v->name);
         v->shape[i] = (int64_t)dim;
     }
     return QN_OK;

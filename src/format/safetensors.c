@@ -226,7 +226,8 @@ static qn_status parse(qn_safetensors *s, const uint8_t *bytes, size_t n)
 {
     uint64_t header;
     if (n < sizeof header)
-        return qn_fail(QN_E_FORMAT, "%s: %zu bytes are too few for a safetensors file", s->path, n);
+        return qn_fail(QN_E_FORMAT, "%s: %zu bytes are too few for a safetensors file (is it truncated?)",
+                       s->path, n);
     memcpy(&header, bytes, sizeof header);
     if (header > HEADER_MAX)
         return qn_fail(QN_E_FORMAT,

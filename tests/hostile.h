@@ -1,0 +1,27 @@
+/* Opens files that nobody should trust, as a user would: through qn_model_open. Whatever they hold, opening
+ * gives a model that computes or a refusal that names the file; no memory stays behind, and never more is
+ * taken than the files' size justifies. Failures end the running test. */
+#ifndef QUERN_TESTS_HOSTILE_H
+#define QUERN_TESTS_HOSTILE_H
+
+#include <quern/quern.h>
+#include <stddef.h>
+
+typedef struct {
+    qn_status status;   /* of opening, then of computing one step */
+    char message[1024]; /* without the folder; "" when all went well */
+    char notes[1024];   /* of the model that was opened */
+    size_t peak_bytes;  /* most that lived at once, above what lived before */
+} qn_test_opening;
+
+/* Opens folder/name (name "": the folder) with one thread and, if that goes well, computes the logits of one
+ * token and closes it. */
+void qn_test_open(const char *folder, const char *name, qn_test_opening *out);
+/* 1: text is of the pattern, in which '*' stands for any characters. */
+int qn_test_matches(const char *pattern, const char *text);
+/* The file must be refused with this status and a message of this pattern. */
+void qn_test_refused(const char *folder, const char *name, qn_status status, const char *pattern);
+/* It must open and compute. */
+void qn_test_accepted(const char *folder, const char *name);
+
+#endif
