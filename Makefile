@@ -1,8 +1,9 @@
 # make                the library and ./quern              make asan | tsan | shake   tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
-# make test-cli       the command line (pytest)            make lint | format | clean
-# V=1 shows commands, VARIANT= picks a build
+# make test-cli       the command line (pytest)            make docs                  docs/api.md from the public headers
+# make install        PREFIX=/usr/local; uninstall         make lint | format | clean
+# V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
 CC ?= cc
 VARIANT ?= release
 TIME ?= 60
@@ -16,25 +17,27 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
-ifneq ($(filter-out clean lint format,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean lint format docs uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes),yes)
 $(error The headers of jansson, PCRE2 and utf8proc are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libcmocka-dev)
 endif
 endif
 
-CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-CFLAGS += -std=c11 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation \
-	-fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -MMD -MP
-LDLIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
-CLI_LDLIBS := -ledit
+# Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
+FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
+	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
+	-fno-math-errno -pthread -ffile-prefix-map=$(CURDIR)=. -MMD -MP
+LIBS_PRIVATE := -lm -pthread
+LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(LIBS_PRIVATE)
+CLI_LIBS := -ledit
 CFLAGS.release := -O3 -DNDEBUG
 CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS.tsan := -O1 -fsanitize=thread
 CFLAGS.shake := -O2 -DQN_SHAKE
 CFLAGS.fuzz := -O1 -Wno-error
 # What GCC guesses about uninitialized variables changes with the optimisation: it is an error in the release build alone.
-CFLAGS += $(CFLAGS.$(VARIANT)) $(if $(filter-out release,$(VARIANT)),-Wno-error=maybe-uninitialized)
-LDFLAGS += $(filter -fsanitize=%,$(CFLAGS.$(VARIANT)))
+FLAGS += $(CFLAGS.$(VARIANT)) $(if $(filter-out release,$(VARIANT)),-Wno-error=maybe-uninitialized)
+LINK = $(CC) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS)
 ifeq ($(VARIANT),fuzz)
 CC := clang
 FUZZ_MAIN := -fsanitize=fuzzer,address,undefined
@@ -61,7 +64,13 @@ FUZZERS := $(call PROGRAM,$(FUZZ_SRC))
 EXAMPLES := $(call PROGRAM,$(wildcard examples/*.c))
 BENCHES := $(call PROGRAM,$(wildcard bench/*.c))
 
-all: $(B)/quern
+# The one place of the version is include/quern/quern.h. Before 1.0 a minor version may change the ABI.
+VERSION := $(shell sed -n 's/^.define QN_VERSION_[A-Z]* //p' include/quern/quern.h | paste -sd.)
+PARTS := $(subst ., ,$(VERSION))
+ABI := $(if $(filter 0,$(firstword $(PARTS))),0.$(word 2,$(PARTS)),$(firstword $(PARTS)))
+SHARED := $(B)/libquern.so.$(VERSION)
+
+all: $(B)/quern $(SHARED)
 
 $(B)/libquern.a: $(call OBJ,$(LIB_SRC))
 $(B)/libsupport.a: $(call OBJ,$(SUPPORT_SRC))
@@ -72,31 +81,35 @@ $(B)/%.a:
 # All of the command line but main, for its tests.
 $(B)/libcli.a: $(call OBJ,$(filter-out src/cli/main.c,$(CLI_SRC)))
 
+$(SHARED): $(call OBJ,$(LIB_SRC))
+	@echo "  LINK  $@"
+	$(Q)$(LINK) -shared -Wl,-soname,libquern.so.$(ABI) -o $@ $^ $(LIBS) $(LDLIBS)
+
 $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLI_LDLIBS)
+	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
 
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
-$(B)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
-$(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
-$(B)/%_test.o $(B)/tests/%.o: CPPFLAGS += -I.
+$(B)/%_avx2.o: FLAGS += -mavx2 -mfma -mf16c
+$(B)/%_avx512.o: FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
+$(B)/%_test.o $(B)/tests/%.o: FLAGS += -I.
 
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(INSTRUMENT) -c -o $@ $<
+	$(Q)$(CC) $(FLAGS) $(INSTRUMENT) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
 $(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(LDLIBS)
 $(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(B)/libsupport.a $(B)/libquern.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS) $(CLI_LDLIBS)
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(CLI_LIBS) $(LDLIBS)
 $(filter-out $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LDLIBS)
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LIBS) $(LDLIBS)
 $(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(B)/libquern.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libquern.a $(LDLIBS) $(CLI_LDLIBS)
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(LINK) -o $@ $^ $(LIBS) $(LDLIBS)
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
@@ -138,12 +151,23 @@ run-fuzz: $(FUZZERS)
 bench: $(BENCHES) all
 	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
 
+# PREFIX, DESTDIR and the like: tools/install says what goes where.
+INSTALL_WITH := B='$(B)' VERSION='$(VERSION)' ABI='$(ABI)' PKGS='$(PKGS)' LIBS='$(LIBS)' LIBS_PRIVATE='$(LIBS_PRIVATE)'
+install: all
+	$(Q)$(INSTALL_WITH) tools/install install
+install-strip: all
+	$(Q)$(INSTALL_WITH) STRIP=1 tools/install install
+uninstall:
+	$(Q)$(INSTALL_WITH) tools/install uninstall
+
+docs:
+	$(Q)python3 tools/api_docs.py
 lint:
 	$(Q)python3 tools/lint.py
 format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan fuzz run-fuzz bench lint format clean
+.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+import api_docs
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Who may include whom, besides itself, base and include/quern. The table is ARCHITECTURE.md's.
@@ -245,6 +247,8 @@ def main():
         else:
             check_script(path, text)
     check_layout(c_files)
+    if why := api_docs.stale():
+        say(why.partition(": ")[0], 0, why.partition(": ")[2])
     for line in findings:
         print(line)
     if findings:
