@@ -8,6 +8,7 @@
 #define QUERN_BACKEND_H
 
 #include <quern/generate.h>
+#include <quern/memory.h>
 #include <quern/tokenizer.h>
 
 #ifdef __cplusplus
@@ -32,6 +33,10 @@ typedef struct {
     qn_status (*get_metrics)(void *model, qn_metrics *out);
     qn_status (*get_memory)(void *model, qn_memory *out);
     qn_status (*set_memory_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
+    qn_status (*set_cache_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
+    qn_status (*set_wired_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
+    qn_status (*clear_cache)(void *model);
+    qn_status (*reset_peak_memory)(void *model);
     qn_status (*logits)(void *model, const qn_ids *rows, int64_t n_rows, const qn_logits_options *options,
                         qn_logits_fn *fn, void *user);
     qn_status (*encode)(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,

@@ -61,16 +61,6 @@ typedef struct {
     int32_t default_top_k;
 } qn_model_info;
 
-/* Bytes held under the model's ledger. Clean pages of mapped files are not counted: the system can drop them.
- */
-typedef struct {
-    size_t active_memory_bytes; /* now: the sum of the entries below */
-    size_t peak_memory_bytes;   /* most since the model was opened */
-    size_t cache_memory_bytes;  /* part of active that can be dropped and made again */
-    size_t weights_bytes, kv_bytes, scratch_bytes, other_bytes;
-    size_t limit_bytes; /* 0: none */
-} qn_memory;
-
 /* Speeds are those of the last generation that ended or, while none has, 0. Times are wall-clock
  * milliseconds. */
 typedef struct {
@@ -84,8 +74,8 @@ typedef struct {
 } qn_metrics;
 
 /* Opens the model at path: a Hugging Face directory, a directory with one GGUF file, or a file. options may
- * be NULL. *out is owned by the caller: qn_model_close. QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM,
- * QN_E_FULL (memory limit). */
+ * be NULL. *out is owned by the caller: qn_model_close. The notes of the info are logged as warnings too.
+ * QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM (the memory limit included). */
 QN_API qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out);
 /* Ends what still runs on the model, frees it and sets *model to NULL. No other call on the handle may be
  * under way: generations are ended, but a thread inside qn_model_logits or qn_generation_open is not waited
@@ -95,10 +85,6 @@ QN_API void qn_model_close(qn_model **model);
 
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
 QN_API qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out);
-QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);
-/* Sets the hard limit (0: none) and puts the one before into *old_bytes (may be NULL). A limit below what is
- * held refuses whatever would need more memory; nothing is taken back. */
-QN_API qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
 
 /* One row of token ids, borrowed. */
 typedef struct {

@@ -11,6 +11,8 @@
 #include <quern/discover.h>
 #include <quern/dtype.h>
 #include <quern/generate.h>
+#include <quern/log.h>
+#include <quern/memory.h>
 #include <quern/model.h>
 #include <quern/status.h>
 #include <quern/tokenizer.h>

@@ -1,8 +1,9 @@
-/* The public functions of model.h and tokenizer.h: argument checks, then the backend. */
+/* The public functions of model.h, memory.h and tokenizer.h: argument checks, then the backend. */
 #include <quern/quern.h>
 #include <string.h>
 
 #include "backend/handles.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tokenizer.h"
@@ -40,6 +41,18 @@ static qn_status check_options(const qn_model_options *o)
     return QN_OK;
 }
 
+/* Notes are for whoever looks at the info, and for whoever does not. */
+static void log_notes(qn_model *model)
+{
+    qn_model_info info;
+    if (!model->backend->get_info || model->backend->get_info(model->object, &info) != QN_OK) return;
+    for (const char *p = info.notes ? info.notes : ""; *p;) {
+        size_t n = strcspn(p, "\n");
+        qn_log(QN_LOG_WARNING, "%.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
 qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out)
 {
     const qn_model_options defaults = {0};
@@ -61,6 +74,7 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
         return status;
     }
     pthread_mutex_init(&model->lock, NULL);
+    log_notes(model);
     *out = model;
     return QN_OK;
 }
@@ -104,14 +118,49 @@ qn_status qn_model_get_memory(const qn_model *model, qn_memory *out)
     return model->backend->get_memory(model->object, out);
 }
 
-qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+typedef qn_status set_limit_fn(void *model, size_t limit_bytes, size_t *old_bytes);
+
+static qn_status set_limit(qn_model *model, const char *what, set_limit_fn *set, size_t limit_bytes,
+                           size_t *old_bytes)
 {
     size_t old = 0;
-    QN_TRY(check_handle(model, &old, "qn_model_set_memory_limit"));
-    if (!model->backend->set_memory_limit) return qn_backend_fail_missing(model->backend, "a memory limit");
-    QN_TRY(model->backend->set_memory_limit(model->object, limit_bytes, &old));
+    if (!set) return qn_backend_fail_missing(model->backend, what);
+    QN_TRY(set(model->object, limit_bytes, &old));
     if (old_bytes) *old_bytes = old;
     return QN_OK;
+}
+
+qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+{
+    QN_TRY(check_handle(model, model, "qn_model_set_memory_limit"));
+    return set_limit(model, "a memory limit", model->backend->set_memory_limit, limit_bytes, old_bytes);
+}
+
+qn_status qn_model_set_cache_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+{
+    QN_TRY(check_handle(model, model, "qn_model_set_cache_limit"));
+    return set_limit(model, "a cache limit", model->backend->set_cache_limit, limit_bytes, old_bytes);
+}
+
+qn_status qn_model_set_wired_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+{
+    QN_TRY(check_handle(model, model, "qn_model_set_wired_limit"));
+    return set_limit(model, "a wired limit", model->backend->set_wired_limit, limit_bytes, old_bytes);
+}
+
+qn_status qn_model_clear_cache(qn_model *model)
+{
+    QN_TRY(check_handle(model, model, "qn_model_clear_cache"));
+    if (!model->backend->clear_cache) return qn_backend_fail_missing(model->backend, "clearing its cache");
+    return model->backend->clear_cache(model->object);
+}
+
+qn_status qn_model_reset_peak_memory(qn_model *model)
+{
+    QN_TRY(check_handle(model, model, "qn_model_reset_peak_memory"));
+    if (!model->backend->reset_peak_memory)
+        return qn_backend_fail_missing(model->backend, "resetting the peak of its memory");
+    return model->backend->reset_peak_memory(model->object);
 }
 
 qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,

@@ -22,8 +22,9 @@ typedef struct {
     qn_buf notes;
     float default_temperature, default_top_p; /* negative: not named */
     int32_t default_top_k;
-    qn_metrics load; /* the load_* fields */
-    pthread_mutex_t lock;
+    qn_metrics load;      /* the load_* fields */
+    pthread_mutex_t lock; /* of what follows */
+    size_t wired_limit_bytes, wired_bytes;
     double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
 } native_model;
 
@@ -114,8 +115,10 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     if (status != QN_OK) goto out;
     read = qn_clock_ns();
     qn_chat_text_options text = {.pre_regex = o->pre_tokenizer_regex, .chat_template = o->chat_template};
+    int64_t before = qn_mem_thread_bytes();
     status = qn_chat_text_open(source, &text, &m->text);
     if (status != QN_OK) goto out;
+    size_t text_bytes = (size_t)(qn_mem_thread_bytes() - before);
     tokenized = qn_clock_ns();
     qn_engine_options engine = {.device = o->device,
                                 .precision = o->precision,
@@ -123,7 +126,8 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .context_size = o->context_size,
                                 .max_sequences = o->parallel_slots,
                                 .max_rows = o->prefill_chunk,
-                                .memory_limit_bytes = o->memory_limit_bytes};
+                                .memory_limit_bytes = o->memory_limit_bytes,
+                                .held_bytes = text_bytes};
     status = qn_engine_open(source, &config, &engine, &m->engine);
     if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
     if (status == QN_OK) status = collect_stop_ids(m);
@@ -206,17 +210,23 @@ static qn_status native_get_info(void *model, qn_model_info *out)
 
 static qn_status native_get_memory(void *model, qn_memory *out)
 {
-    const qn_ledger *l = qn_engine_ledger(((native_model *)model)->engine);
+    native_model *m = model;
+    const qn_ledger_figures now = qn_ledger_get(qn_engine_ledger(m->engine));
     *out = (qn_memory){
-        .active_memory_bytes = qn_ledger_total(l),
-        .peak_memory_bytes = qn_ledger_peak(l),
-        .cache_memory_bytes = qn_ledger_held(l, QN_LEDGER_CACHE),
-        .weights_bytes = qn_ledger_held(l, QN_LEDGER_WEIGHTS),
-        .kv_bytes = qn_ledger_held(l, QN_LEDGER_KV),
-        .scratch_bytes = qn_ledger_held(l, QN_LEDGER_SCRATCH),
-        .other_bytes = qn_ledger_held(l, QN_LEDGER_OTHER),
-        .limit_bytes = qn_ledger_get_limit(l),
+        .active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE],
+        .cache_memory_bytes = now.held[QN_LEDGER_CACHE],
+        .peak_memory_bytes = now.peak,
+        .weights_bytes = now.held[QN_LEDGER_WEIGHTS],
+        .kv_bytes = now.held[QN_LEDGER_KV],
+        .scratch_bytes = now.held[QN_LEDGER_SCRATCH],
+        .other_bytes = now.held[QN_LEDGER_OTHER],
+        .limit_bytes = now.limit,
+        .cache_limit_bytes = now.cache_limit,
     };
+    pthread_mutex_lock(&m->lock);
+    out->wired_bytes = m->wired_bytes;
+    out->wired_limit_bytes = m->wired_limit_bytes;
+    pthread_mutex_unlock(&m->lock);
     return QN_OK;
 }
 
@@ -226,13 +236,44 @@ static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t
     return QN_OK;
 }
 
+static qn_status native_set_cache_limit(void *model, size_t limit_bytes, size_t *old_bytes)
+{
+    *old_bytes = qn_ledger_set_cache_limit(qn_engine_ledger(((native_model *)model)->engine), limit_bytes);
+    return QN_OK;
+}
+
+static qn_status native_set_wired_limit(void *model, size_t limit_bytes, size_t *old_bytes)
+{
+    native_model *m = model;
+    pthread_mutex_lock(&m->lock);
+    qn_status status = qn_engine_wire(m->engine, limit_bytes, &m->wired_bytes);
+    if (status == QN_OK) {
+        *old_bytes = m->wired_limit_bytes;
+        m->wired_limit_bytes = limit_bytes;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+static qn_status native_clear_cache(void *model)
+{
+    qn_ledger_clear_cache(qn_engine_ledger(((native_model *)model)->engine));
+    return QN_OK;
+}
+
+static qn_status native_reset_peak_memory(void *model)
+{
+    qn_ledger_reset_peak(qn_engine_ledger(((native_model *)model)->engine));
+    return QN_OK;
+}
+
 static qn_status native_get_metrics(void *model, qn_metrics *out)
 {
     native_model *m = model;
-    const qn_ledger *l = qn_engine_ledger(m->engine);
+    const qn_ledger_figures now = qn_ledger_get(qn_engine_ledger(m->engine));
     *out = m->load;
-    out->active_memory_bytes = qn_ledger_total(l);
-    out->peak_memory_bytes = qn_ledger_peak(l);
+    out->active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE];
+    out->peak_memory_bytes = now.peak;
     pthread_mutex_lock(&m->lock);
     out->prefill_tokens_per_sec = m->prefill_tokens_per_sec;
     out->decode_tokens_per_sec = m->decode_tokens_per_sec;
@@ -488,6 +529,10 @@ const qn_backend qn_backend_native = {
     .get_metrics = native_get_metrics,
     .get_memory = native_get_memory,
     .set_memory_limit = native_set_memory_limit,
+    .set_cache_limit = native_set_cache_limit,
+    .set_wired_limit = native_set_wired_limit,
+    .clear_cache = native_clear_cache,
+    .reset_peak_memory = native_reset_peak_memory,
     .logits = native_logits,
     .encode = native_encode,
     .decode = native_decode,

@@ -439,9 +439,8 @@ static void test_figures(void **state)
                 metrics.load_total_ms > 0);
     assert_int_equal(qn_model_get_memory(model, &memory), QN_OK);
     assert_true(memory.active_memory_bytes > 0 && memory.peak_memory_bytes >= memory.active_memory_bytes);
-    assert_int_equal(memory.active_memory_bytes, memory.weights_bytes + memory.kv_bytes +
-                                                     memory.scratch_bytes + memory.cache_memory_bytes +
-                                                     memory.other_bytes);
+    assert_int_equal(memory.active_memory_bytes,
+                     memory.weights_bytes + memory.kv_bytes + memory.scratch_bytes + memory.other_bytes);
     assert_int_equal(qn_model_set_memory_limit(model, 1 << 30, &old), QN_OK);
     assert_int_equal(old, 0);
     assert_int_equal(qn_model_set_memory_limit(model, 0, &old), QN_OK);

@@ -6,8 +6,7 @@
 
 struct qn_ledger {
     pthread_mutex_t lock;
-    size_t held[QN_LEDGER_COUNT];
-    size_t total, peak, limit, cache_limit;
+    qn_ledger_figures now;
     qn_ledger_reclaim_fn *reclaim;
     void *reclaim_user;
 };
@@ -23,7 +22,7 @@ qn_ledger *qn_ledger_new(void)
     qn_ledger *l = qn_calloc(1, sizeof *l);
     if (!l) return NULL;
     pthread_mutex_init(&l->lock, NULL);
-    l->cache_limit = QN_LEDGER_CACHE_DEFAULT;
+    l->now.cache_limit = QN_LEDGER_CACHE_DEFAULT;
     return l;
 }
 
@@ -59,9 +58,10 @@ static size_t less(size_t a, size_t b)
 /* What of the cache has to go so that `more` bytes fit under both limits. The lock is held. */
 static size_t excess(const qn_ledger *l, size_t more)
 {
-    size_t cache = l->held[QN_LEDGER_CACHE], over = cache > l->cache_limit ? cache - l->cache_limit : 0;
-    size_t wanted = more < SIZE_MAX - l->total ? l->total + more : SIZE_MAX;
-    size_t missing = l->limit && wanted > l->limit ? wanted - l->limit : 0;
+    size_t cache = l->now.held[QN_LEDGER_CACHE],
+           over = cache > l->now.cache_limit ? cache - l->now.cache_limit : 0;
+    size_t wanted = more < SIZE_MAX - l->now.total ? l->now.total + more : SIZE_MAX;
+    size_t missing = l->now.limit && wanted > l->now.limit ? wanted - l->now.limit : 0;
     return less(missing > over ? missing : over, cache);
 }
 
@@ -88,23 +88,18 @@ static size_t set_field(qn_ledger *l, size_t *field, size_t value)
 
 size_t qn_ledger_set_limit(qn_ledger *l, size_t limit_bytes)
 {
-    return set_field(l, &l->limit, limit_bytes);
+    return set_field(l, &l->now.limit, limit_bytes);
 }
 
 size_t qn_ledger_set_cache_limit(qn_ledger *l, size_t limit_bytes)
 {
-    return set_field(l, &l->cache_limit, limit_bytes);
-}
-
-size_t qn_ledger_get_cache_limit(const qn_ledger *l)
-{
-    return read_field(l, &l->cache_limit);
+    return set_field(l, &l->now.cache_limit, limit_bytes);
 }
 
 void qn_ledger_clear_cache(qn_ledger *l)
 {
     pthread_mutex_lock(&l->lock);
-    size_t size_bytes = l->held[QN_LEDGER_CACHE];
+    size_t size_bytes = l->now.held[QN_LEDGER_CACHE];
     qn_ledger_reclaim_fn *fn = l->reclaim;
     void *user = l->reclaim_user;
     pthread_mutex_unlock(&l->lock);
@@ -114,11 +109,12 @@ void qn_ledger_clear_cache(qn_ledger *l)
 /* Enters the bytes when they fit. The lock is held. */
 static int enter(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
-    size_t room = l->limit ? (l->limit > l->total ? l->limit - l->total : 0) : SIZE_MAX - l->total;
+    size_t room = l->now.limit ? (l->now.limit > l->now.total ? l->now.limit - l->now.total : 0)
+                               : SIZE_MAX - l->now.total;
     if (size_bytes > room) return 0;
-    l->held[entry] += size_bytes;
-    l->total += size_bytes;
-    if (l->total > l->peak) l->peak = l->total;
+    l->now.held[entry] += size_bytes;
+    l->now.total += size_bytes;
+    if (l->now.total > l->now.peak) l->now.peak = l->now.total;
     return 1;
 }
 
@@ -127,7 +123,7 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
     qn_status status = QN_OK;
     pthread_mutex_lock(&l->lock);
     int entered = enter(l, entry, size_bytes);
-    if (!entered && l->held[QN_LEDGER_CACHE]) {
+    if (!entered && l->now.held[QN_LEDGER_CACHE]) {
         pthread_mutex_unlock(&l->lock);
         reclaim(l, size_bytes);
         pthread_mutex_lock(&l->lock);
@@ -138,8 +134,8 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
             QN_E_NOMEM,
             "memory limit: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
             "cache %zu, other %zu",
-            qn_ledger_name(entry), size_bytes, l->limit, l->held[0], l->held[1], l->held[2], l->held[3],
-            l->held[4]);
+            qn_ledger_name(entry), size_bytes, l->now.limit, l->now.held[0], l->now.held[1], l->now.held[2],
+            l->now.held[3], l->now.held[4]);
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -147,14 +143,14 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
 int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
     pthread_mutex_lock(&l->lock);
-    size_t cache = l->held[QN_LEDGER_CACHE];
-    int keep = size_bytes <= l->cache_limit && cache <= l->cache_limit - size_bytes &&
-               (!l->limit || l->total <= l->limit);
-    l->held[entry] -= size_bytes;
+    size_t cache = l->now.held[QN_LEDGER_CACHE];
+    int keep = size_bytes <= l->now.cache_limit && cache <= l->now.cache_limit - size_bytes &&
+               (!l->now.limit || l->now.total <= l->now.limit);
+    l->now.held[entry] -= size_bytes;
     if (keep)
-        l->held[QN_LEDGER_CACHE] += size_bytes;
+        l->now.held[QN_LEDGER_CACHE] += size_bytes;
     else
-        l->total -= size_bytes;
+        l->now.total -= size_bytes;
     pthread_mutex_unlock(&l->lock);
     return keep;
 }
@@ -162,42 +158,51 @@ int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
     pthread_mutex_lock(&l->lock);
-    l->held[QN_LEDGER_CACHE] -= size_bytes;
-    l->held[entry] += size_bytes;
+    l->now.held[QN_LEDGER_CACHE] -= size_bytes;
+    l->now.held[entry] += size_bytes;
     pthread_mutex_unlock(&l->lock);
 }
 
 void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
     pthread_mutex_lock(&l->lock);
-    l->held[entry] -= size_bytes;
-    l->total -= size_bytes;
+    l->now.held[entry] -= size_bytes;
+    l->now.total -= size_bytes;
     pthread_mutex_unlock(&l->lock);
+}
+
+qn_ledger_figures qn_ledger_get(const qn_ledger *l)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&l->lock;
+    pthread_mutex_lock(lock);
+    qn_ledger_figures now = l->now;
+    pthread_mutex_unlock(lock);
+    return now;
 }
 
 size_t qn_ledger_get_limit(const qn_ledger *l)
 {
-    return read_field(l, &l->limit);
+    return read_field(l, &l->now.limit);
 }
 
 size_t qn_ledger_held(const qn_ledger *l, qn_ledger_entry entry)
 {
-    return read_field(l, &l->held[entry]);
+    return read_field(l, &l->now.held[entry]);
 }
 
 size_t qn_ledger_total(const qn_ledger *l)
 {
-    return read_field(l, &l->total);
+    return read_field(l, &l->now.total);
 }
 
 size_t qn_ledger_peak(const qn_ledger *l)
 {
-    return read_field(l, &l->peak);
+    return read_field(l, &l->now.peak);
 }
 
 void qn_ledger_reset_peak(qn_ledger *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->peak = l->total;
+    l->now.peak = l->now.total;
     pthread_mutex_unlock(&l->lock);
 }

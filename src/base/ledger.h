@@ -41,7 +41,6 @@ size_t qn_ledger_get_limit(const qn_ledger *l);
 /* Most bytes of the entry cache; 0 keeps nothing. Returns the old limit and gives up what is above the new.
  */
 size_t qn_ledger_set_cache_limit(qn_ledger *l, size_t limit_bytes);
-size_t qn_ledger_get_cache_limit(const qn_ledger *l);
 /* Gives up all that is cached. */
 void qn_ledger_clear_cache(qn_ledger *l);
 
@@ -54,6 +53,12 @@ void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 /* Cached bytes are in use again, as an entry. */
 void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
+/* All figures of one moment. */
+typedef struct {
+    size_t held[QN_LEDGER_COUNT];
+    size_t total, peak, limit, cache_limit;
+} qn_ledger_figures;
+qn_ledger_figures qn_ledger_get(const qn_ledger *l);
 size_t qn_ledger_held(const qn_ledger *l, qn_ledger_entry entry);
 size_t qn_ledger_total(const qn_ledger *l);
 size_t qn_ledger_peak(const qn_ledger *l);

@@ -96,26 +96,12 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
 
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
-    qn_model *model = NULL;
-    qn_model_info info;
     l->o.precision = (qn_precision)l->precision;
     if (l->template_path) {
         QN_TRY(qn_input_read(l->template_path, &l->template_text));
         l->o.chat_template = l->template_text.data;
     }
-    QN_TRY(qn_model_open(path, &l->o, &model));
-    qn_status status = qn_model_get_info(model, &info);
-    if (status != QN_OK) {
-        qn_model_close(&model);
-        return status;
-    }
-    for (const char *p = info.notes; *p;) {
-        size_t n = strcspn(p, "\n");
-        qn_out_note("%.*s", (int)n, p);
-        p += n + (p[n] == '\n');
-    }
-    *out = model;
-    return QN_OK;
+    return qn_model_open(path, &l->o, out);
 }
 
 void qn_load_end(qn_load_options *l)

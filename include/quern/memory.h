@@ -1,0 +1,50 @@
+/* Memory of a model: what it holds, and limits.
+ *
+ * Each model counts its own memory; nothing is process-wide. Limits: the memory limit is hard, an allocation
+ * that would pass it is refused and ends one request, not the model. The cache limit is soft: memory of keys
+ * and values that no sequence needs any more is kept for the next one up to this many bytes, and goes before
+ * anything is refused. The wired limit says how much of the weights is locked in the machine's memory, so
+ * that it is never paged out. Each setter puts the value before into *old_bytes (may be NULL) and may be
+ * called from any thread at any time. */
+#ifndef QUERN_MEMORY_H
+#define QUERN_MEMORY_H
+
+#include <quern/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes. Clean pages of mapped files are not counted: the system can drop them. */
+typedef struct {
+    size_t active_memory_bytes; /* in use now: weights, keys and values, scratch and other */
+    size_t
+        cache_memory_bytes; /* not in use, kept for reuse; active and cache together keep the memory limit */
+    size_t peak_memory_bytes; /* most of active and cache together since the model was opened, or the last
+                                 reset */
+    size_t weights_bytes, kv_bytes, scratch_bytes;
+    size_t other_bytes; /* tokenizer, chat template, tables, samplers */
+    size_t wired_bytes; /* of the weights, locked in memory: whole pages, mapped ones included */
+    size_t limit_bytes; /* the memory limit; 0: none */
+    size_t cache_limit_bytes, wired_limit_bytes;
+} qn_memory;
+
+QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);
+/* The hard limit; 0: none. A limit below what is in use refuses whatever would need more memory; of what is
+ * in use nothing is taken back, cached memory is. */
+QN_API qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
+/* 0 keeps nothing. Default: 256 MiB. Cached memory above the new limit is given back at once. */
+QN_API qn_status qn_model_set_cache_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
+/* 0, the default: nothing is locked. Weights are locked in whole pages, the largest first. QN_E_NOMEM: the
+ * system refused (the message has its limit, and what to do); the limit before stays in force. */
+QN_API qn_status qn_model_set_wired_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
+/* Gives all cached memory back to the system: cache_memory_bytes is 0 then, until the next sequence ends or
+ * moves on. */
+QN_API qn_status qn_model_clear_cache(qn_model *model);
+/* The peak begins anew with what is held now. */
+QN_API qn_status qn_model_reset_peak_memory(qn_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
