@@ -36,10 +36,10 @@ extern "C" {
 
 /* MLX's affine types, "affine4_g64_bf16": codes of BITS bits; GROUP elements share one scale and one bias of
  * type SCALE; value = scale * code + bias. X(BITS, GROUP, SCALE, "scale"). */
-#define QN_AFFINE_LIST(X)                                                                       \
-    QN_AFFINE_GROUPS(X, 2)                                                                      \
-    QN_AFFINE_GROUPS(X, 3) QN_AFFINE_GROUPS(X, 4) QN_AFFINE_GROUPS(X, 5) QN_AFFINE_GROUPS(X, 6) \
-        QN_AFFINE_GROUPS(X, 8)
+#define QN_AFFINE_LIST(X)  \
+    QN_AFFINE_GROUPS(X, 2) \
+    QN_AFFINE_GROUPS(X, 3) \
+    QN_AFFINE_GROUPS(X, 4) QN_AFFINE_GROUPS(X, 5) QN_AFFINE_GROUPS(X, 6) QN_AFFINE_GROUPS(X, 8)
 #define QN_AFFINE_GROUPS(X, bits) \
     QN_AFFINE_SCALES(X, bits, 32) QN_AFFINE_SCALES(X, bits, 64) QN_AFFINE_SCALES(X, bits, 128)
 #define QN_AFFINE_SCALES(X, bits, group) \

@@ -200,7 +200,7 @@ static void refuse(qn_scope *s, qn_array *of, qn_array *by, qn_status want, cons
 static void refusals_have_names(void **state)
 {
     float w[64 * 32] = {0};
-    const qn_matrix_bytes parts[1] = {{.data = w}};
+    const qn_weight_part parts[1] = {{.data = w}};
     qn_buffer *b;
     int packed;
     OK(device->ops->import_weight(device, QN_DTYPE_F32, 1, parts, 64, 32, &b, &packed));

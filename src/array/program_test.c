@@ -374,7 +374,7 @@ enum { WIDE = 64, MANY = 8, FEW = 2 };
 static qn_array *packed(qn_device *d, qn_scope *s, int64_t n_out, int64_t n_in, uint64_t seed)
 {
     static float w[WIDE * WIDE];
-    const qn_matrix_bytes parts[1] = {{.data = w}};
+    const qn_weight_part parts[1] = {{.data = w}};
     qn_buffer *b = NULL;
     int is_packed;
     for (int64_t i = 0; i < n_out * n_in; i++) w[i] = (float)qn_random_unit(seed, (uint64_t)i) - 0.5f;

@@ -13,7 +13,6 @@
 
 #include "base/ledger.h"
 #include "prim/prim.h"
-#include "quant/mlx.h"
 
 typedef struct qn_device qn_device;
 typedef struct qn_exec qn_exec;
@@ -102,6 +101,12 @@ typedef struct {
 typedef void qn_probe_fn(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
                          const qn_sizes *sizes);
 
+/* A matrix as it lies in a file: rows, one after the other. With scales (and biases) one of MLX's quantised
+ * matrices, of three tensors: its words, and a scale and a bias a group (src/quant/mlx.h). Any alignment. */
+typedef struct {
+    const void *data, *scales, *biases;
+} qn_weight_part;
+
 typedef struct {
     const char *set; /* of instructions; static storage */
     int n_threads;
@@ -125,9 +130,8 @@ typedef struct {
     /* A weight of n_parts matrices [n_out, n_in] below each other (one; or the experts of a layer, which lie
      * apart in files) from mapped files: packs it or uses it in place, whichever the device wants. Pages of
      * the mapping are given up behind the packing. The bytes must outlive the buffer if buffer->mapped is set
-     * afterwards. *packed: the source bytes are no longer needed. A part with scales is one of MLX's
-     * (quant/mlx.h). */
-    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const qn_matrix_bytes *parts,
+     * afterwards. *packed: the source bytes are no longer needed. */
+    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const qn_weight_part *parts,
                                int64_t n_out, int64_t n_in, qn_buffer **out, int *packed);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);

@@ -550,8 +550,8 @@ static void mlx_file(qn_dtype dtype, const char *name)
     fixture f;
     fixture_open(&f, "mlx_blocks", name);
     int64_t shape[2] = {0}, x_shape[2] = {0}, y_shape[2] = {0};
-    qn_matrix_bytes m = {tensor(&f, "weight", shape), tensor(&f, "scales", shape),
-                         tensor(&f, "biases", shape)};
+    void *weight = tensor(&f, "weight", shape), *scales = tensor(&f, "scales", shape),
+         *biases = tensor(&f, "biases", shape);
     float *want = tensor(&f, "dequant_f32", shape), *x = tensor(&f, "x", x_shape),
           *y = tensor(&f, "y", y_shape);
     assert_non_null(want);
@@ -559,7 +559,8 @@ static void mlx_file(qn_dtype dtype, const char *name)
     size_t row_bytes;
     assert_true(qn_type_bytes(dtype, n_in, &row_bytes));
     uint8_t *rows = qn_alloc(row_bytes * (size_t)n_out);
-    for (int64_t o = 0; o < n_out; o++) qn_mlx_join(dtype, n_in, &m, o, rows + (size_t)o * row_bytes);
+    for (int64_t o = 0; o < n_out; o++)
+        qn_mlx_join(dtype, n_in, weight, scales, biases, o, rows + (size_t)o * row_bytes);
     double *expected = qn_alloc_array((size_t)(y_shape[0] * y_shape[1]), sizeof *expected);
     for (int64_t i = 0; i < y_shape[0] * y_shape[1]; i++) expected[i] = y[i];
     for (const char *const *set = qn_kernels_names(); *set; set++) {
@@ -591,9 +592,9 @@ static void mlx_file(qn_dtype dtype, const char *name)
         }
         qn_free(panels);
     }
-    qn_free((void *)(uintptr_t)m.data);
-    qn_free((void *)(uintptr_t)m.scales);
-    qn_free((void *)(uintptr_t)m.biases);
+    qn_free(weight);
+    qn_free(scales);
+    qn_free(biases);
     qn_free(want);
     qn_free(x);
     qn_free(y);

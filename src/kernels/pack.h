@@ -48,11 +48,11 @@ typedef enum {
 
 /* The types that kernels are compiled for. The nine affine types of equal bits share one: their groups and
  * scales are looked up once a chunk. */
-#define QN_BLOCK_TYPES(X)                                                                            \
-    X(Q4_0)                                                                                          \
-    X(Q4_1)                                                                                          \
-    X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4) X(AFFINE2_G64_BF16) X(AFFINE3_G64_BF16) \
-        X(AFFINE4_G64_BF16) X(AFFINE5_G64_BF16) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
+#define QN_BLOCK_TYPES(X) QN_GGUF_BLOCK_TYPES(X) QN_AFFINE_BLOCK_TYPES(X)
+#define QN_GGUF_BLOCK_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4)
+#define QN_AFFINE_BLOCK_TYPES(X) \
+    X(AFFINE2_G64_BF16)          \
+    X(AFFINE3_G64_BF16) X(AFFINE4_G64_BF16) X(AFFINE5_G64_BF16) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
 
 static inline qn_dtype qn_layout_type(qn_dtype t)
 {

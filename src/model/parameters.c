@@ -29,7 +29,7 @@ static qn_status load_matrix(qn_parameters *p, const qn_tensor_view *v, qn_array
     int64_t n_in = v->shape[v->n_dims - 1];
     qn_buffer *b = NULL;
     int packed = 0;
-    qn_matrix_bytes bytes = {v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    qn_weight_part bytes = {v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
     QN_TRY(d->ops->import_weight(d, v->dtype, 1, &bytes, v->n_elements / n_in, n_in, &b, &packed));
     if (packed) {
         qn_view_drop(v, 0, v->size_bytes);

@@ -11,13 +11,14 @@ qn_mlx_row_bytes qn_mlx_row(qn_dtype dtype, int64_t n_in)
     return (qn_mlx_row_bytes){n * (size_t)a.bits / 8, groups * scale, groups * scale};
 }
 
-void qn_mlx_join(qn_dtype dtype, int64_t n_in, const qn_matrix_bytes *m, int64_t i, void *out)
+void qn_mlx_join(qn_dtype dtype, int64_t n_in, const void *weight, const void *all_scales,
+                 const void *all_biases, int64_t i, void *out)
 {
     qn_affine a = qn_affine_of(dtype);
     qn_mlx_row_bytes row = qn_mlx_row(dtype, n_in);
-    const uint8_t *data = (const uint8_t *)m->data + (size_t)i * row.data,
-                  *scales = (const uint8_t *)m->scales + (size_t)i * row.scales,
-                  *biases = a.bits ? (const uint8_t *)m->biases + (size_t)i * row.biases : NULL;
+    const uint8_t *data = (const uint8_t *)weight + (size_t)i * row.data,
+                  *scales = (const uint8_t *)all_scales + (size_t)i * row.scales,
+                  *biases = a.bits ? (const uint8_t *)all_biases + (size_t)i * row.biases : NULL;
     uint8_t *to = out;
     if (a.bits) {
         size_t scale = a.scale == QN_DTYPE_F32 ? 4 : 2, codes = (size_t)(a.group * a.bits / 8);

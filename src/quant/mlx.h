@@ -2,19 +2,12 @@
  *   weight  U32 [rows, cols * bits / 32], a row being one little-endian stream of bits
  *   scales  [rows, cols / group], F16, BF16 or F32; for mxfp4 U8: s means 2^(s - 127)
  *   biases  as scales; none for mxfp4
- * This header joins a row of them into the blocks of its dtype: AFFINE*: scale, bias, codes as in the stream;
+ * This file joins a row of them into the blocks of its dtype: AFFINE*: scale, bias, codes as in the stream;
  * MXFP4: the block of GGUF files. Any thread. */
 #ifndef QN_QUANT_MLX_H
 #define QN_QUANT_MLX_H
 
 #include "quant/types.h"
-
-/* A matrix as it lies in files. Plain types and GGUF's blocks: rows of them in data, one after the other, and
- * no more. Any alignment. Borrowed. */
-typedef struct {
-    const void *data;
-    const void *scales, *biases;
-} qn_matrix_bytes;
 
 /* Bytes that a row of a matrix with n_in columns takes in each of the three. */
 typedef struct {
@@ -22,8 +15,9 @@ typedef struct {
 } qn_mlx_row_bytes;
 qn_mlx_row_bytes qn_mlx_row(qn_dtype dtype, int64_t n_in);
 
-/* Row i of m as blocks: qn_type_bytes(dtype, n_in) bytes. dtype: AFFINE* or MXFP4; n_in: a multiple of its
- * block. */
-void qn_mlx_join(qn_dtype dtype, int64_t n_in, const qn_matrix_bytes *m, int64_t i, void *out);
+/* Row i as blocks: qn_type_bytes(dtype, n_in) bytes. dtype: AFFINE* or MXFP4; n_in: a multiple of its block;
+ * the three: of the whole matrix, of any alignment. */
+void qn_mlx_join(qn_dtype dtype, int64_t n_in, const void *weight, const void *scales, const void *biases,
+                 int64_t i, void *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "quant/mlx.h"
 #include "quant/types.h"
 
 /* Buffers of this size and more come straight from the system: untouched pages cost nothing, and large pages
@@ -55,7 +56,7 @@ typedef struct {
     const qn_kernels *kernels;
     qn_dtype dtype;
     int64_t n_in, n_out, n_panels, n_parts; /* n_out and n_panels of one part */
-    const qn_matrix_bytes *parts;
+    const qn_weight_part *parts;
     size_t row_bytes, part_bytes; /* part_bytes: packed */
     qn_mlx_row_bytes mlx;         /* where parts have scales */
     char *joined;                 /* for them: QN_PANEL rows for each worker */
@@ -71,7 +72,7 @@ static void drop_pages(const char *from, const char *to)
 }
 
 /* Panels [p, q) of a matrix of MLX's: its rows are joined first. */
-static void pack_joined(const pack_job *j, const qn_matrix_bytes *m, int64_t p, int64_t q, int thread,
+static void pack_joined(const pack_job *j, const qn_weight_part *m, int64_t p, int64_t q, int thread,
                         char *out)
 {
     char *rows = j->joined + (size_t)thread * QN_PANEL * j->row_bytes;
@@ -79,7 +80,8 @@ static void pack_joined(const pack_job *j, const qn_matrix_bytes *m, int64_t p, 
     for (int64_t i = p; i < q; i++) {
         int64_t first = i * QN_PANEL, n = j->n_out - first < QN_PANEL ? j->n_out - first : QN_PANEL;
         for (int64_t r = 0; r < n; r++)
-            qn_mlx_join(j->dtype, j->n_in, m, first + r, rows + (size_t)r * j->row_bytes);
+            qn_mlx_join(j->dtype, j->n_in, m->data, m->scales, m->biases, first + r,
+                        rows + (size_t)r * j->row_bytes);
         j->kernels->pack(j->dtype, j->n_in, n, rows, 0, 1, out + (size_t)i * panel);
     }
     const char *data = m->data, *scales = m->scales, *biases = m->biases;
@@ -111,7 +113,7 @@ static void pack_share(void *arg, int thread, int n_threads)
     }
 }
 
-qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts, const qn_matrix_bytes *parts,
+qn_status qn_cpu_import_weight(qn_device *base, qn_dtype dtype, int64_t n_parts, const qn_weight_part *parts,
                                int64_t n_out, int64_t n_in, qn_buffer **out, int *packed)
 {
     qn_cpu *d = (qn_cpu *)base;
