@@ -13,8 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         qn_chat_session_write(&s, "m", &first);
         if (qn_chat_session_parse(&again, "fuzz", first.data, first.length) != QN_OK) abort();
         qn_chat_session_write(&again, "m", &second);
-        if (first.length != second.length || memcmp(first.data, second.data, first.length) != 0)
-            abort();
+        if (first.length != second.length || memcmp(first.data, second.data, first.length) != 0) abort();
     }
     qn_chat_session_end(&s);
     qn_chat_session_end(&again);

@@ -3,14 +3,20 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
 static _Atomic(qn_generation *) watched;
 static atomic_int n_inside; /* handlers that run, on whatever thread */
 static volatile sig_atomic_t interrupted;
+static _Atomic(const char *) last_words;
 
 static void on_interrupt(int signal_number)
 {
     if (interrupted) {
+        const char *words = atomic_load(&last_words);
+        if (words && write(STDOUT_FILENO, words, strlen(words)) < 0) { /* nobody is left to be told */
+        }
         signal(signal_number, SIG_DFL);
         raise(signal_number);
         return;
@@ -37,6 +43,11 @@ void qn_interrupt_watch(qn_generation *generation)
     }
     /* Ctrl-C came while there was nothing to cancel yet. */
     if (generation && interrupted) qn_generation_cancel(generation);
+}
+
+void qn_interrupt_set_last_words(const char *bytes)
+{
+    atomic_store(&last_words, bytes);
 }
 
 int qn_interrupt_taken(void)

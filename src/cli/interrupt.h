@@ -9,6 +9,9 @@
 void qn_interrupt_start(void);
 /* The generation that Ctrl-C cancels from now on, or at once where a mark is set; NULL: none. Main thread. */
 void qn_interrupt_watch(qn_generation *generation);
+/* Bytes that the second Ctrl-C writes to standard output before the process ends, such as what puts a
+ * terminal right; NULL: none. They must live on. */
+void qn_interrupt_set_last_words(const char *bytes);
 /* Was there a Ctrl-C since the last call? */
 int qn_interrupt_taken(void);
 

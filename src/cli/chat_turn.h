@@ -1,0 +1,41 @@
+/* A turn of quern chat: the question joins the conversation, the answer is shown as it comes and joins it
+ * too.
+ *
+ * Invariant: a turn that fails, or that Ctrl-C ends before the first word, leaves the conversation as it was.
+ * Main thread. */
+#ifndef QN_CLI_CHAT_TURN_H
+#define QN_CLI_CHAT_TURN_H
+
+#include <quern/quern.h>
+
+#include "cli/chat_screen.h"
+#include "cli/chat_session.h"
+#include "cli/line.h"
+
+/* All that a chat is while it runs. */
+typedef struct {
+    qn_model *model; /* borrowed */
+    qn_model_info info;
+    qn_line_reader *reader; /* borrowed */
+    qn_chat_session session;
+    qn_chat_screen screen;
+    qn_buf attached; /* text of files, for the next message */
+    int json, wraps, shows_stats, is_leaving;
+    int64_t n_context; /* tokens that the conversation takes; -1: to be counted */
+    int has_warned;    /* that the context is nearly full */
+    qn_generation_stats last;
+    int64_t n_answers, n_generated_tokens;
+} qn_chat_state;
+
+/* Takes text[0..n) as the user's message and answers it. */
+qn_status qn_chat_turn_ask(qn_chat_state *c, const char *text, size_t n);
+/* Answers the user's last message again, with a fresh seed. QN_E_ARG: there is none. */
+qn_status qn_chat_turn_again(qn_chat_state *c);
+/* Tokens that the conversation takes of the context, counted anew where it was changed by hand. 0 where the
+ * template does not write it. */
+int64_t qn_chat_turn_context(qn_chat_state *c);
+/* What a command has to say; frees b. Standard output carries nothing but answers where a program reads it.
+ */
+qn_status qn_chat_turn_say(const qn_chat_state *c, qn_buf *b);
+
+#endif
