@@ -8,7 +8,12 @@
 #include "text/normalize.h"
 #include "text/vocab.h"
 
-enum { STAGES_MAX = 32 };
+enum {
+    STAGES_MAX = 32,
+    /* A broken byte becomes 3 bytes: what grows by more is a chain made to grow. */
+    GROWTH_MAX = 64,
+    GROWTH_SPARE = 1 << 20,
+};
 
 typedef enum {
     JOIN,          /* no decoder: tokens with spaces between them */
@@ -39,6 +44,7 @@ typedef struct {
 struct qn_decoder {
     stage stages[STAGES_MAX];
     int n_stages;
+    size_t n_texts; /* bytes of the texts in the stages */
 };
 
 typedef struct {
@@ -52,7 +58,8 @@ struct qn_decoder_state {
     const qn_decoder *d;
     qn_regex_match *match;
     int raw, middle;
-    int added; /* the token being fed is an added one */
+    int added;        /* the token being fed is an added one */
+    size_t fed, made; /* bytes since the start: of tokens, with one for each, and of output */
     qn_buf *out;
     stage_state stages[STAGES_MAX];
 };
@@ -145,6 +152,7 @@ static qn_status add(qn_decoder *d, const char *what, const json_t *value, int d
         QN_TRY(new_stage(d, what, REPLACE, &s));
         if (!json_is_string(content)) return bad_field(what, type, "content");
         QN_TRY(take(content, &s->to, &s->n_to));
+        d->n_texts += s->n_to;
         QN_TRY(qn_pattern_from_json(what, value, &literal, &s->n_from, &s->regex));
         if (literal && !(s->from = qn_strndup(literal, s->n_from))) return QN_E_NOMEM;
         /* A character is never split between parts; anything longer may be. */
@@ -205,6 +213,18 @@ void qn_decoder_free(qn_decoder *d)
 /* --- running
  * -------------------------------------------------------------------------------------------------------------
  */
+
+static qn_status too_long(const qn_decoder_state *s, size_t most)
+{
+    return qn_fail(QN_E_FULL, "the decoder makes more than %zu bytes of tokens of %zu", most, s->fed);
+}
+
+/* What the tokens so far may become. */
+static size_t most_bytes(const qn_decoder_state *s)
+{
+    size_t spare = s->d->n_texts + GROWTH_SPARE;
+    return s->fed < (SIZE_MAX - spare) / GROWTH_MAX ? s->fed * GROWTH_MAX + spare : SIZE_MAX;
+}
 
 static qn_status feed(qn_decoder_state *s, int i, const char *text, size_t n, int begins);
 
@@ -358,9 +378,10 @@ static qn_status feed_replace(qn_decoder_state *s, int i, const char *text, size
     const stage *g = &s->d->stages[i];
     qn_buf *out = &s->stages[i].held;
     qn_buf_reset(out);
+    out->limit_bytes = most_bytes(s);
     qn_regex_walk w = {0};
     size_t done = 0;
-    for (;;) {
+    while (out->status == QN_OK) {
         size_t start = n, end = n;
         int found = 1;
         if (g->from) {
@@ -376,6 +397,7 @@ static qn_status feed_replace(qn_decoder_state *s, int i, const char *text, size
         done = end;
     }
     qn_buf_append(out, text + done, n - done);
+    if (out->status == QN_E_FULL) return too_long(s, out->limit_bytes);
     if (out->status != QN_OK) return out->status;
     return feed(s, i + 1, out->data, out->length, begins);
 }
@@ -426,6 +448,8 @@ static qn_status release(qn_decoder_state *s, int i)
 static qn_status feed(qn_decoder_state *s, int i, const char *text, size_t n, int begins)
 {
     if (i == s->d->n_stages) {
+        s->made += n;
+        if (s->made > most_bytes(s)) return too_long(s, most_bytes(s));
         qn_buf_append(s->out, text, n);
         return s->out->status;
     }
@@ -467,6 +491,7 @@ qn_status qn_decoder_feed(qn_decoder_state *s, const char *text, size_t n, int a
 {
     s->added = added;
     s->out = out;
+    s->fed += n + 1;
     return feed(s, 0, text, n, 1);
 }
 
@@ -484,5 +509,6 @@ qn_status qn_decoder_finish(qn_decoder_state *s, qn_buf *out)
         t->holds = 0;
         t->tokens = t->cut = 0;
     }
+    s->fed = s->made = 0;
     return status;
 }

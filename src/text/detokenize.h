@@ -32,7 +32,8 @@ void qn_decoder_free(qn_decoder *d);
  * middle: as if other tokens had come before (what is cut off a beginning stays). */
 qn_status qn_decoder_state_new(const qn_decoder *d, int raw, int middle, qn_decoder_state **out);
 void qn_decoder_state_free(qn_decoder_state *s);
-/* One token. Appends to *out what is certain now. added: it is an added token. */
+/* One token. Appends to *out what is certain now. added: it is an added token. QN_E_FULL: the text grew to
+ * more than 64 times the tokens' size, 1 MiB and what the decoder's own texts bring. */
 qn_status qn_decoder_feed(qn_decoder_state *s, const char *text, size_t n, int added, qn_buf *out);
 /* The end: appends what was held back. The state is then as new. */
 qn_status qn_decoder_finish(qn_decoder_state *s, qn_buf *out);

@@ -154,13 +154,28 @@ static qn_status method_removesuffix(qn_jrun *r, qn_jvalue self, const qn_jargs 
     return remove_affix(r, self, a, 1, out);
 }
 
-/* The last needle in s[start, end), or SIZE_MAX. */
-static size_t find_last(const qn_jstring *s, const qn_jstring *needle, size_t start, size_t end)
+/* The last needle in s[start, end), or SIZE_MAX. Its positions are paid for by the caller, here the bytes
+ * that agree at them: of two long texts much alike they are many. */
+static qn_status find_last(qn_jrun *r, const qn_jstring *s, const qn_jstring *needle, size_t start,
+                           size_t end, size_t *at)
 {
-    if (needle->n > end - start) return SIZE_MAX;
-    for (size_t at = end - needle->n + 1; at-- > start;)
-        if (!needle->n || memcmp(s->data + at, needle->data, needle->n) == 0) return at;
-    return SIZE_MAX;
+    enum { PAY_EVERY = 4096 };
+    size_t same = 0;
+    *at = SIZE_MAX;
+    if (needle->n > end - start) return QN_OK;
+    for (size_t i = end - needle->n + 1; i-- > start;) {
+        size_t k = 0;
+        while (k < needle->n && s->data[i + k] == needle->data[k]) k++;
+        if (k == needle->n) {
+            *at = i;
+            return QN_OK;
+        }
+        same += k;
+        if (same < PAY_EVERY) continue;
+        QN_TRY(qn_jheap_search(&r->heap, same));
+        same = 0;
+    }
+    return QN_OK;
 }
 
 /* The first (or last) needle in s[start, end), or SIZE_MAX. */
@@ -169,7 +184,7 @@ static qn_status find_in(qn_jrun *r, const qn_jstring *s, const qn_jstring *need
 {
     QN_TRY(qn_jheap_search(&r->heap, end - start));
     if (last) {
-        *at = find_last(s, needle, start, end);
+        QN_TRY(find_last(r, s, needle, start, end, at));
         return qn_jheap_search(&r->heap, end - start);
     }
     qn_jstring part = *s;
@@ -372,7 +387,9 @@ static qn_status split_at(part_list *p, const qn_jstring *s, const qn_jstring *s
 static qn_status split_at_back(part_list *p, const qn_jstring *s, const qn_jstring *separator, int64_t most)
 {
     size_t to = s->n, at;
-    while (most-- != 0 && (at = find_last(s, separator, 0, to)) != SIZE_MAX) {
+    while (most-- != 0) {
+        QN_TRY(find_last(p->run, s, separator, 0, to, &at));
+        if (at == SIZE_MAX) break;
         QN_TRY(add_bytes(p, s, at + separator->n, to));
         to = at;
     }

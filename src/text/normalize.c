@@ -2,12 +2,21 @@
 
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/unicode.h"
 
-enum { STEPS_MAX = 64, TEXT_MAX = INT32_MAX };
+enum {
+    STEPS_MAX = 64,
+    TEXT_MAX = INT32_MAX,
+    /* The longest decomposition in Unicode makes 11 bytes of one, byte-level spelling 2: what grows by more
+     * is a chain made to grow. */
+    GROWTH_MAX = 64,
+    GROWTH_SPARE = 4096,
+    SORT_FEW = 32, /* marks in a row that are sorted by insertion */
+};
 
 typedef enum { FORM, LOWERCASE, STRIP, STRIP_ACCENTS, PREPEND, REPLACE, BYTE_LEVEL } step_kind;
 
@@ -25,6 +34,7 @@ typedef struct {
 struct qn_normalizer {
     step steps[STEPS_MAX];
     int n_steps;
+    size_t n_texts; /* bytes of the texts in the steps */
 };
 
 size_t qn_find_bytes(const char *text, size_t n, size_t from, const char *needle, size_t n_needle)
@@ -50,7 +60,9 @@ qn_status qn_pattern_from_json(const char *what, const json_t *component, const 
                        json_string_value(json_object_get(component, "type")));
     *literal = NULL;
     qn_status status = qn_regex_new(json_string_value(expression), json_string_length(expression), regex);
-    return status == QN_OK ? QN_OK : qn_fail_prefix(status, "%s", what);
+    return status == QN_OK ? QN_OK
+                           : qn_fail_prefix(status, "%s: %s", what,
+                                            json_string_value(json_object_get(component, "type")));
 }
 
 static qn_status take_string(const char *what, const char *type, const json_t *value, const char *field,
@@ -110,10 +122,12 @@ static qn_status add(qn_normalizer *z, const char *what, const json_t *value, in
     } else if (strcmp(type, "Prepend") == 0) {
         s->kind = PREPEND;
         QN_TRY(take_string(what, type, value, "prepend", &s->text, &s->n));
+        z->n_texts += s->n;
     } else if (strcmp(type, "Replace") == 0) {
         const char *literal;
         s->kind = REPLACE;
         QN_TRY(take_string(what, type, value, "content", &s->text, &s->n));
+        z->n_texts += s->n;
         QN_TRY(qn_pattern_from_json(what, value, &literal, &s->n_literal, &s->regex));
         if (literal && !(s->literal = qn_strndup(literal, s->n_literal))) return QN_E_NOMEM;
     } else {
@@ -165,16 +179,74 @@ static int is_ascii(const char *s, size_t n)
     return 1;
 }
 
+/* Puts the marks of points[0..n) that follow each other in the order of their combining classes, those of one
+ * class as they were (the canonical ordering). Long rows by counting: a text may be nothing but marks.
+ * spare: [n]. */
+static void order_marks(int32_t *points, size_t n, int32_t *spare)
+{
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        for (end = i; end < n && utf8proc_get_property(points[end])->combining_class;) end++;
+        if (end - i < 2) continue;
+        if (end - i <= SORT_FEW) {
+            for (size_t k = i + 1; k < end; k++) {
+                int32_t point = points[k];
+                int class = utf8proc_get_property(point)->combining_class;
+                size_t at = k;
+                for (; at > i && utf8proc_get_property(points[at - 1])->combining_class > class; at--)
+                    points[at] = points[at - 1];
+                points[at] = point;
+            }
+            continue;
+        }
+        size_t place[257] = {0}; /* of the next mark of a class */
+        for (size_t k = i; k < end; k++) place[utf8proc_get_property(points[k])->combining_class + 1]++;
+        for (int c = 0; c < 256; c++) place[c + 1] += place[c];
+        for (size_t k = i; k < end; k++)
+            spare[place[utf8proc_get_property(points[k])->combining_class]++] = points[k];
+        memcpy(points + i, spare, (end - i) * sizeof *points);
+    }
+}
+
+/* A run in decomposed form, marks in order: points[0..*n), which grows; spare likewise. */
+static qn_status decompose(utf8proc_option_t form, const char *text, size_t n_text, int32_t **points,
+                           int32_t **spare, size_t *capacity, size_t *n)
+{
+    enum { LONGEST = 32 }; /* code points that one decomposes into: 18 */
+    size_t count = 0;
+    uint32_t cp;
+    for (size_t i = 0, used; i < n_text && (used = qn_utf8_decode(text + i, n_text - i, &cp)); i += used) {
+        if (*capacity - count < LONGEST) {
+            size_t more = *capacity * 2 + n_text + LONGEST, size_bytes;
+            if (!qn_mul_size(more, sizeof **points, &size_bytes)) return qn_fail_nomem(SIZE_MAX);
+            int32_t *fresh = qn_realloc(*points, size_bytes);
+            if (!fresh) return QN_E_NOMEM;
+            *points = fresh;
+            fresh = qn_realloc(*spare, size_bytes);
+            if (!fresh) return QN_E_NOMEM;
+            *spare = fresh;
+            *capacity = more;
+        }
+        utf8proc_ssize_t made =
+            utf8proc_decompose_char((utf8proc_int32_t)cp, *points + count, LONGEST, form, NULL);
+        if (made < 0 || made > LONGEST)
+            return qn_fail(QN_E_INTERNAL, "Unicode normalisation: %s", utf8proc_errmsg(made));
+        count += (size_t)made;
+    }
+    order_marks(*points, count, *spare);
+    *n = count;
+    return QN_OK;
+}
+
 /* Unicode normalisation works on runs that start and end with ASCII, which no form changes or reorders; that
- * keeps utf8proc's working memory (4 bytes a code point) small and leaves most text alone. */
+ * keeps the working memory (8 bytes a code point) small and leaves most text alone. */
 static qn_status normal_form(utf8proc_option_t form, const qn_buf *in, qn_buf *out)
 {
     if (is_ascii(in->data, in->length)) {
         qn_buf_append(out, in->data, in->length);
         return out->status;
     }
-    int64_t capacity = 0;
-    int32_t *points = NULL;
+    size_t capacity = 0, n = 0;
+    int32_t *points = NULL, *spare = NULL;
     qn_status status = QN_OK;
     for (size_t i = 0; i < in->length && status == QN_OK;) {
         size_t plain = i;
@@ -183,31 +255,17 @@ static qn_status normal_form(utf8proc_option_t form, const qn_buf *in, qn_buf *o
         while (end < in->length && (uint8_t)in->data[end] >= 0x80) end++;
         size_t start = plain > i ? plain - 1 : plain; /* the last ASCII letter may take a mark */
         qn_buf_append(out, in->data + i, start - i);
-        int64_t need = (int64_t)(end - start) + 8;
-        for (int again = 0; again < 2; again++) {
-            if (need > capacity) {
-                qn_free(points);
-                capacity = need + need / 2;
-                points = qn_alloc_array((size_t)capacity, sizeof *points);
-                if (!points) return QN_E_NOMEM;
-            }
-            need =
-                utf8proc_decompose((const utf8proc_uint8_t *)in->data + start,
-                                   (utf8proc_ssize_t)(end - start), points, (utf8proc_ssize_t)capacity, form);
-            if (need <= capacity) break;
-        }
-        if (need < 0) {
-            status = qn_fail(QN_E_INTERNAL, "Unicode normalisation: %s", utf8proc_errmsg(need));
-            break;
-        }
-        int64_t n = utf8proc_normalize_utf32(points, need, form);
-        for (int64_t j = 0; j < n; j++) {
+        status = decompose(form, in->data + start, end - start, &points, &spare, &capacity, &n);
+        if (status != QN_OK) break;
+        int64_t n_normal = utf8proc_normalize_utf32(points, (utf8proc_ssize_t)n, form);
+        for (int64_t j = 0; j < n_normal; j++) {
             char utf8[4];
             qn_buf_append(out, utf8, qn_utf8_encode((uint32_t)points[j], utf8));
         }
         i = end;
     }
     qn_free(points);
+    qn_free(spare);
     return status == QN_OK ? out->status : status;
 }
 
@@ -304,15 +362,22 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
 
 qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, qn_buf *text, qn_buf *spare)
 {
+    size_t n = text->length, most = TEXT_MAX;
+    if (n < most / GROWTH_MAX && z->n_texts < most / 2 - GROWTH_SPARE)
+        most = n * GROWTH_MAX + z->n_texts + GROWTH_SPARE;
     for (int i = 0; i < z->n_steps; i++) {
         qn_buf_reset(spare);
-        spare->limit_bytes = TEXT_MAX;
+        spare->limit_bytes = most;
         qn_buf_append(text, "", 0); /* data is never NULL */
         if (text->status != QN_OK) return text->status;
-        QN_TRY(run_step(&z->steps[i], m, text, spare));
+        qn_status status = run_step(&z->steps[i], m, text, spare);
+        if (status == QN_E_FULL)
+            return qn_fail(QN_E_FULL, "the normalizer makes more than %zu bytes of a text of %zu", most, n);
+        QN_TRY(status);
         qn_buf swap = *text;
         *text = *spare;
         *spare = swap;
     }
+    text->limit_bytes = spare->limit_bytes = 0; /* another text has other limits */
     return text->status;
 }

@@ -10,7 +10,13 @@
 
 enum {
     PATTERN_MAX = 64 << 10,
-    MATCH_LIMIT = 4000000, /* steps of one match; a sane expression needs a few per character of a word */
+    /* Steps of one match; a sane expression needs a few per character of a word. */
+    MATCH_LIMIT = 10000,
+    MATCH_LIMIT_PER_BYTE = 64, /* of the text it sees */
+    WINDOW = 256,              /* bytes of text that a match sees at first */
+    /* Of a text of n bytes, LOOK_SPARE + n * LOOK_PER_BYTE bytes may be seen through wider windows. */
+    LOOK_PER_BYTE = 32,
+    LOOK_SPARE = 32 << 20,
     HEAP_LIMIT_KIB = 64 << 10,
     JIT_STACK_MAX = 4 << 20,
     CLASS_DEPTH_MAX = 16,
@@ -42,7 +48,7 @@ static qn_status class_set(translation *t, int depth);
 
 /* One escape, on its backslash: copied, with \s, \w, \b and \h spelt as the properties they are in Oniguruma.
  */
-static void escape(translation *t, int in_class)
+static qn_status escape(translation *t, int in_class)
 {
     char c = t->at + 1 < t->n ? t->s[t->at + 1] : 0;
     if (c == 's' || c == 'S') {
@@ -60,11 +66,14 @@ static void escape(translation *t, int in_class)
         qn_buf_puts(&t->out, WORD);
         if (!in_class) qn_buf_putc(&t->out, ']');
         t->at += 2;
+    } else if (c == 'G' && !in_class) {
+        return qn_fail(QN_E_UNSUPPORTED, "\\G in a regular expression");
     } else {
         size_t used = t->n - t->at < 2 ? t->n - t->at : 2;
         qn_buf_append(&t->out, t->s + t->at, used);
         t->at += used;
     }
+    return QN_OK;
 }
 
 /* Does the class that starts at t->at use nesting or &&, which PCRE2 reads as plain characters? */
@@ -91,14 +100,14 @@ static int class_is_nested(const translation *t)
 }
 
 /* A plain class is copied. */
-static void plain_class(translation *t)
+static qn_status plain_class(translation *t)
 {
     size_t first = t->at + 1;
     if (first < t->n && t->s[first] == '^') first++;
     while (t->at < t->n) {
         char c = t->s[t->at];
         if (c == '\\') {
-            escape(t, 1);
+            QN_TRY(escape(t, 1));
             continue;
         }
         if (c == '[' && t->at + 1 < t->n && t->s[t->at + 1] == ':' && t->at >= first) {
@@ -111,8 +120,9 @@ static void plain_class(translation *t)
         if (c == ']' && t->at == first) qn_buf_putc(&t->out, '\\');
         qn_buf_putc(&t->out, c);
         t->at++;
-        if (last) return;
+        if (last) return QN_OK;
     }
+    return QN_OK;
 }
 
 /* [A[B]&&C] as an expression for one character: each part of an intersection but the last is a look-ahead, a
@@ -121,10 +131,7 @@ static qn_status class_set(translation *t, int depth)
 {
     if (depth > CLASS_DEPTH_MAX)
         return qn_fail(QN_E_UNSUPPORTED, "a character class is nested deeper than %d", CLASS_DEPTH_MAX);
-    if (!class_is_nested(t)) {
-        plain_class(t);
-        return QN_OK;
-    }
+    if (!class_is_nested(t)) return plain_class(t);
     t->at++;
     int negated = t->at < t->n && t->s[t->at] == '^';
     t->at += (size_t)negated;
@@ -164,7 +171,7 @@ static qn_status class_set(translation *t, int depth)
         if (!plain && c == '^') qn_buf_putc(&t->out, '\\');
         plain = 1;
         if (c == '\\') {
-            escape(t, 1);
+            QN_TRY(escape(t, 1));
         } else {
             qn_buf_putc(&t->out, c);
             t->at++;
@@ -180,7 +187,7 @@ static qn_status translate(translation *t)
     while (t->at < t->n) {
         char c = t->s[t->at];
         if (c == '\\') {
-            escape(t, 0);
+            QN_TRY(escape(t, 0));
         } else if (c == '[') {
             QN_TRY(class_set(t, 0));
         } else if (c == '(' && t->at + 1 < t->n && t->s[t->at + 1] == '*') {
@@ -222,7 +229,7 @@ qn_status qn_regex_new(const char *pattern, size_t n, qn_regex **out)
                          (const char *)text);
         goto out;
     }
-    r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
+    r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
     *out = r;
     r = NULL;
 out:
@@ -256,7 +263,6 @@ qn_regex_match *qn_regex_match_new(void)
         qn_fail_nomem(0);
         return NULL;
     }
-    pcre2_set_match_limit(m->context, MATCH_LIMIT);
     pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
     return m;
 }
@@ -270,19 +276,53 @@ void qn_regex_match_free(qn_regex_match *m)
     qn_free(m);
 }
 
-static qn_status find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, size_t from,
-                      int *found, size_t *start, size_t *end)
+/* PCRE2's answer for a match that begins in text[from..end) and sees nothing behind end. */
+static int match_in(const qn_regex *r, qn_regex_match *m, const char *text, size_t end, size_t from,
+                    uint32_t options)
 {
-    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    size_t seen = end - from, most = (UINT32_MAX - MATCH_LIMIT) / MATCH_LIMIT_PER_BYTE;
+    options |= PCRE2_NO_UTF_CHECK;
+    pcre2_set_match_limit(m->context,
+                          MATCH_LIMIT + MATCH_LIMIT_PER_BYTE * (uint32_t)(seen < most ? seen : most));
+    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, end, from, options, m->data, m->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
         /* The 32 KiB that PCRE2 takes from the machine's stack do not do for every expression. */
         m->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MAX, NULL);
-        if (!m->stack) return qn_fail_nomem(JIT_STACK_MAX);
+        if (!m->stack) return PCRE2_ERROR_NOMEMORY;
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
-        rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, end, from, options, m->data, m->context);
     }
+    return rc;
+}
+
+/* The next match at or behind w->from. It sees a window of the text, which is doubled when it wants to look
+ * behind its end. What is seen through wider windows is counted: an expression that looks far ahead from
+ * everywhere would take time by the square of the text. */
+static qn_status find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, qn_regex_walk *w,
+                      int *found, size_t *start, size_t *end)
+{
+    size_t from = w->from, reach = WINDOW;
+    int rc;
     *found = 0;
-    if (rc == PCRE2_ERROR_NOMATCH) return QN_OK;
+    for (;;) {
+        int whole = n - from <= reach;
+        size_t seen_to = whole ? n : from + reach;
+        while (seen_to < n && ((uint8_t)text[seen_to] & 0xc0) == 0x80) seen_to--;
+        rc = match_in(r, m, text, seen_to, from, whole ? 0 : PCRE2_PARTIAL_HARD);
+        if (rc == PCRE2_ERROR_NOMATCH && whole) return QN_OK;
+        if (rc == PCRE2_ERROR_NOMATCH) { /* nothing begins here: on with what is behind */
+            from = seen_to;
+            reach = WINDOW;
+            continue;
+        }
+        if (rc != PCRE2_ERROR_PARTIAL) break;
+        w->seen += reach;
+        if (w->seen / LOOK_PER_BYTE > n + LOOK_SPARE / LOOK_PER_BYTE)
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "regular expression '%.*s': looks too far ahead in a text of %zu bytes",
+                           (int)(r->n < 120 ? r->n : 120), r->pattern, n);
+        reach *= 2;
+    }
     if (rc == PCRE2_ERROR_NOMEMORY) return qn_fail_nomem(0);
     if (rc < 0) {
         PCRE2_UCHAR message[128];
@@ -302,7 +342,7 @@ qn_status qn_regex_next(const qn_regex *r, qn_regex_match *m, const char *text, 
                         int *found, size_t *start, size_t *end)
 {
     while (w->from <= n) {
-        QN_TRY(find(r, m, text, n, w->from, found, start, end));
+        QN_TRY(find(r, m, text, n, w, found, start, end));
         if (!*found) return QN_OK;
         int repeats = *start == *end && w->matched && w->last_end == *end;
         w->from = *end;

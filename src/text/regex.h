@@ -27,9 +27,11 @@ typedef struct {
     size_t from;     /* where to look next */
     int matched;     /* there was a match, */
     size_t last_end; /* which ended here */
+    size_t seen;     /* bytes looked at beyond the usual, for the limit */
 } qn_regex_walk;
 /* The next match in text[0..n), which is valid UTF-8. *found says whether there is one. QN_E_UNSUPPORTED: the
- * expression needs more steps than allowed. */
+ * expression needs more steps than allowed, or looks so far ahead from so many places that the work would
+ * grow by the square of the text. */
 qn_status qn_regex_next(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, qn_regex_walk *w,
                         int *found, size_t *start, size_t *end);
 

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -16,14 +17,26 @@ typedef struct {
     qn_id_list ids;
 } encoder;
 
+/* A failure of this tokenizer's own doing names its file. */
+static qn_status named(const qn_tokenizer *t, qn_status status)
+{
+    int own = status == QN_E_UNSUPPORTED || status == QN_E_FULL || status == QN_E_FORMAT;
+    return own ? qn_fail_prefix(status, "%s", t->what) : status;
+}
+
 /* --- making
  * --------------------------------------------------------------------------------------------------------------
  */
 
-qn_status qn_tokenizer_new(qn_tokenizer **out)
+qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out)
 {
     qn_tokenizer *t = qn_calloc(1, sizeof *t);
     if (!t) return QN_E_NOMEM;
+    t->what = qn_strdup(what);
+    if (!t->what) {
+        qn_free(t);
+        return QN_E_NOMEM;
+    }
     t->bos_id = t->eos_id = t->unk_id = t->pad_id = -1;
     *out = t;
     return QN_OK;
@@ -32,6 +45,7 @@ qn_status qn_tokenizer_new(qn_tokenizer **out)
 void qn_tokenizer_free(qn_tokenizer *t)
 {
     if (!t) return;
+    qn_free(t->what);
     qn_vocab_free(&t->vocab);
     qn_bpe_free(t->bpe);
     qn_normalizer_free(t->normalizer);
@@ -48,7 +62,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
     qn_free(t);
 }
 
-qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, int normalized)
+static qn_status add_token(qn_tokenizer *t, const qn_added_token *token, int normalized)
 {
     if (!normalized || qn_normalizer_is_empty(t->normalizer)) {
         /* Without a normalizer the two kinds differ only in which goes first: the second sees what the first
@@ -86,12 +100,23 @@ qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, i
     return status;
 }
 
+qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, int normalized)
+{
+    return named(t, add_token(t, token, normalized));
+}
+
 static qn_status push_unique(qn_id_list *l, int32_t id)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->data[i] == id) return QN_OK;
     qn_id_list_push(l, id);
     return l->status;
+}
+
+static int by_id(const void *x, const void *y)
+{
+    const qn_added_token *a = x, *b = y;
+    return a->id < b->id ? -1 : a->id > b->id;
 }
 
 qn_status qn_tokenizer_finish(qn_tokenizer *t)
@@ -118,6 +143,7 @@ qn_status qn_tokenizer_finish(qn_tokenizer *t)
     qn_added_finish(&t->added);
     qn_added_finish(&t->added_normalized);
     qn_added_finish(&t->added_mixed);
+    if (t->respelt.n) qsort(t->respelt.tokens, t->respelt.n, sizeof *t->respelt.tokens, by_id);
     int harmony = qn_vocab_find(&t->vocab, "<|return|>", 10) >= 0;
     for (size_t i = 0; i < sizeof turn_ends / sizeof turn_ends[0]; i++) {
         /* Where <|return|> ends an answer, <|end|> only ends one of its parts. */
@@ -277,6 +303,7 @@ qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segm
     if (flags & QN_ENCODE_BOS)
         for (size_t i = 0; i < t->suffix.n; i++) qn_id_list_push(&e.ids, t->suffix.data[i]);
     if (status == QN_OK) status = e.ids.status;
+    status = named(t, status);
     if (status == QN_OK && !e.ids.data && !(e.ids.data = qn_alloc(sizeof *e.ids.data))) status = QN_E_NOMEM;
     if (status != QN_OK) goto out;
     *ids = e.ids.data;
@@ -339,10 +366,11 @@ static const char *decoder_text(const qn_tokenizer *t, int32_t id, size_t *n, in
 {
     uint8_t flags = qn_vocab_flags(&t->vocab, id);
     *added = (flags & QN_TOKEN_ADDED) != 0;
-    for (size_t i = 0; (flags & QN_TOKEN_RESPELT) && i < t->respelt.n; i++) {
-        if (t->respelt.tokens[i].id != id) continue;
-        *n = t->respelt.tokens[i].n;
-        return t->respelt.tokens[i].text;
+    const qn_added_token key = {.id = id}, *own = NULL;
+    if (flags & QN_TOKEN_RESPELT) own = bsearch(&key, t->respelt.tokens, t->respelt.n, sizeof key, by_id);
+    if (own) {
+        *n = own->n;
+        return own->text;
     }
     return qn_vocab_text(&t->vocab, id, n);
 }
@@ -353,12 +381,12 @@ qn_status qn_token_stream_push(qn_token_stream *s, int32_t id, qn_buf *out)
     int added;
     const char *text = decoder_text(s->t, id, &n, &added);
     if (!text || ((s->flags & QN_DECODE_SKIP_SPECIAL) && qn_tokenizer_is_special(s->t, id))) return QN_OK;
-    return qn_decoder_feed(s->state, text, n, added, out);
+    return named(s->t, qn_decoder_feed(s->state, text, n, added, out));
 }
 
 qn_status qn_token_stream_finish(qn_token_stream *s, qn_buf *out)
 {
-    return qn_decoder_finish(s->state, out);
+    return named(s->t, qn_decoder_finish(s->state, out));
 }
 
 qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t n_ids, unsigned flags,
@@ -384,7 +412,7 @@ qn_status qn_tokenizer_piece(const qn_tokenizer *t, int32_t id, qn_buf *out)
     qn_status status = qn_decoder_feed(state, text, n, added, out);
     if (status == QN_OK) status = qn_decoder_finish(state, out);
     qn_decoder_state_free(state);
-    return status;
+    return named(t, status);
 }
 
 /* --- asking

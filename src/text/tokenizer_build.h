@@ -12,6 +12,7 @@
 #include "text/vocab.h"
 
 struct qn_tokenizer {
+    char *what; /* names the file in messages */
     qn_vocab vocab;
     qn_bpe *bpe;
     qn_normalizer *normalizer;
@@ -22,14 +23,14 @@ struct qn_tokenizer {
     qn_added added_mixed; /* added, and normalized special tokens as spelt: for text that is trusted in parts
                              only */
     int has_mixed;
-    qn_added respelt;          /* normalized forms that differ from the text, by id, not sorted (few) */
+    qn_added respelt;          /* normalized forms that differ from the text; by id, once finished */
     qn_id_list prefix, suffix; /* the post-processor: what goes around a whole text */
     int32_t bos_id, eos_id, unk_id, pad_id;
     qn_id_list eos_ids, turn_end_ids;
 };
 
-/* All members empty, ids -1. */
-qn_status qn_tokenizer_new(qn_tokenizer **out);
+/* All members empty, ids -1; what is copied. */
+qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out);
 /* One added token; its text must be in the vocabulary already. normalized: as in tokenizer.json. */
 qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, int normalized);
 /* Sorts, completes the lists of ids. */

@@ -308,7 +308,7 @@ static qn_status build(reader *r, const qn_tokenizer_options *options)
 qn_status qn_tokenizer_from_gguf(const qn_gguf *g, const qn_tokenizer_options *options, qn_tokenizer **out)
 {
     reader r = {.g = g, .path = qn_gguf_path(g)};
-    qn_status status = qn_tokenizer_new(&r.t);
+    qn_status status = qn_tokenizer_new(r.path, &r.t);
     if (status == QN_OK) status = build(&r, options);
     qn_free(r.types);
     if (status != QN_OK) {

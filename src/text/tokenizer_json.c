@@ -37,6 +37,26 @@ static void open_part(const reader *r, qn_json_text part, qn_json_pull *p)
  * -----------------------------------------------------------------------------------------------------------
  */
 
+static int shown(size_t n)
+{
+    return (int)(n < 100 ? n : 100);
+}
+
+/* A token whose id and text are its own. */
+static qn_status add_once(reader *r, qn_json_pull *p, int32_t id, qn_json_text text)
+{
+    qn_vocab *v = &r->t->vocab;
+    size_t n, before = v->n_tokens;
+    const char *other = qn_vocab_text(v, id, &n);
+    if (other)
+        return qn_json_pull_fail(p, "token %d is both '%.*s' and '%.*s'", id, shown(n), other, shown(text.n),
+                                 text.data);
+    QN_TRY(qn_vocab_add(v, id, text.data, text.n, 0));
+    return v->n_tokens > before
+               ? QN_OK
+               : qn_json_pull_fail(p, "'%.*s' is in the vocabulary twice", shown(text.n), text.data);
+}
+
 static qn_status read_vocab(reader *r)
 {
     qn_json_pull p;
@@ -53,8 +73,10 @@ static qn_status read_vocab(reader *r)
     while ((status = qn_json_pull_key(&p, &more, &key)) == QN_OK && more) {
         /* The key may lie in the parser's buffer, which reading the id does not touch. */
         if ((status = qn_json_pull_i64(&p, 0, max_id, &id)) != QN_OK) break;
-        if ((status = qn_vocab_add(&r->t->vocab, (int32_t)id, key.data, key.n, 0)) != QN_OK) break;
+        if ((status = add_once(r, &p, (int32_t)id, key)) != QN_OK) break;
     }
+    if (status == QN_OK && r->t->vocab.n_tokens == 0)
+        status = qn_fail(QN_E_FORMAT, "%s: model.vocab is empty", r->what);
 out:
     qn_json_pull_free(&p);
     return status;
@@ -111,8 +133,8 @@ static qn_status model_string(reader *r, qn_json_pull *p, const char *field, con
     if (qn_json_pull_peek(p) == 'n') return qn_json_pull_skip(p, NULL);
     QN_TRY(qn_json_pull_string(p, &s));
     if (s.n && !qn_json_text_is(s, allowed))
-        return qn_fail(QN_E_UNSUPPORTED, "%s: model.%s \"%.*s\" is not supported", r->what, field,
-                       (int)(s.n < 100 ? s.n : 100), s.data);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: model.%s \"%.*s\" is not supported", r->what, field, shown(s.n),
+                       s.data);
     return QN_OK;
 }
 
@@ -179,7 +201,7 @@ static qn_status build_model(reader *r)
             o.unk_id = t->unk_id = qn_vocab_find(&t->vocab, s.data, s.n);
             if (o.unk_id < 0)
                 status = qn_fail(QN_E_FORMAT, "%s: model.unk_token \"%.*s\" is not in the vocabulary",
-                                 r->what, (int)(s.n < 100 ? s.n : 100), s.data);
+                                 r->what, shown(s.n), s.data);
         }
         qn_json_pull_free(&p);
         QN_TRY(status);
@@ -400,6 +422,11 @@ static qn_status read_added_token(reader *r, qn_json_pull *p, qn_buf *content)
     qn_vocab *v = &r->t->vocab;
     int32_t own = qn_vocab_find(v, content->data, content->length);
     uint8_t flags = (uint8_t)(QN_TOKEN_ADDED | (special ? QN_TOKEN_SPECIAL | QN_TOKEN_HIDDEN : 0));
+    size_t n;
+    const char *other = own < 0 ? qn_vocab_text(v, (int32_t)id, &n) : NULL;
+    if (other)
+        return qn_json_pull_fail(p, "added token '%.*s' has the id %lld, which is '%.*s'",
+                                 shown(content->length), content->data, (long long)id, shown(n), other);
     if (own < 0) {
         QN_TRY(
             qn_vocab_add(v, (int32_t)id, content->data, content->length, (uint8_t)(flags | QN_TOKEN_HIDDEN)));
@@ -472,7 +499,7 @@ qn_status qn_tokenizer_from_json(const char *what, const char *text, size_t n, q
     reader r = {.what = what, .text = text};
     qn_json_pull p;
     qn_json_pull_init(&p, what, text, n);
-    qn_status status = qn_tokenizer_new(&r.t);
+    qn_status status = qn_tokenizer_new(what, &r.t);
     if (status == QN_OK) status = find_parts(&r, &p);
     if (status == QN_OK) status = build_model(&r);
     if (status == QN_OK) status = build_components(&r);
