@@ -199,33 +199,37 @@ static qn_status read_head_dim(const reader *r, qn_model_config *c)
     return QN_OK;
 }
 
-/* num_key_value_heads: as said, else what the key projection has, else no grouping. After head_dim. */
-static qn_status read_kv_heads(const reader *r, qn_model_config *c)
+static qn_status check_groups(const reader *r, const qn_model_config *c, const char *whose)
 {
-    const qn_fields *f = &r->fields;
-    int found = 0;
     char label[LABEL_MAX], other[LABEL_MAX];
-    const json_t *said = qn_fields_get(f, "num_key_value_heads");
-    const qn_tensor_view *k = qn_family_find_weight(r->family, r->src, QN_WEIGHT_K, 0, NULL);
+    if (c->num_attention_heads % c->num_key_value_heads == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld%s", r->fields.file,
+                   qn_fields_label(&r->fields, "num_attention_heads", label, sizeof label),
+                   (long long)c->num_attention_heads,
+                   qn_fields_label(&r->fields, "num_key_value_heads", other, sizeof other),
+                   (long long)c->num_key_value_heads, whose);
+}
+
+/* num_key_value_heads: as said, else what the key projection has, else the family's, else no grouping. */
+static qn_status read_heads(const reader *r, qn_model_config *c)
+{
+    static const char name[] = "num_key_value_heads";
+    const json_t *said = qn_fields_get(&r->fields, name);
     c->num_key_value_heads = c->num_attention_heads;
-    if ((!said || json_is_null(said)) && k && k->n_dims == 2 && k->shape[0] > 0 &&
-        k->shape[0] % c->head_dim == 0 && k->shape[0] / c->head_dim <= HEADS_MAX)
-        c->num_key_value_heads = k->shape[0] / c->head_dim;
-    else
-        QN_TRY(qn_fields_int(f, "num_key_value_heads", 1, HEADS_MAX, &c->num_key_value_heads, &found));
-    if (c->num_attention_heads % c->num_key_value_heads)
-        return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld%s", f->file,
-                       qn_fields_label(f, "num_attention_heads", label, sizeof label),
-                       (long long)c->num_attention_heads,
-                       qn_fields_label(f, "num_key_value_heads", other, sizeof other),
-                       (long long)c->num_key_value_heads, found ? "" : " of the key projection");
-    return QN_OK;
+    QN_TRY(qn_fields_int(&r->fields, name, 1, HEADS_MAX, &c->num_key_value_heads, NULL));
+    if (said && !json_is_null(said)) QN_TRY(check_groups(r, c, ""));
+    QN_TRY(read_head_dim(r, c));
+    if (said && !json_is_null(said)) return QN_OK;
+    const qn_tensor_view *k = qn_family_find_weight(r->family, r->src, QN_WEIGHT_K, 0, NULL);
+    if (!k || k->n_dims != 2 || k->shape[0] <= 0 || k->shape[0] % c->head_dim) return check_groups(r, c, "");
+    c->num_key_value_heads = k->shape[0] / c->head_dim;
+    return check_groups(r, c, " of the key projection");
 }
 
 static qn_status read_sizes(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
-    char label[LABEL_MAX];
+    char label[LABEL_MAX], name[QN_TENSOR_NAME_MAX];
     QN_TRY(qn_fields_required_int(f, "hidden_size", 1, WIDTH_MAX, &c->hidden_size));
     QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
     QN_TRY(qn_fields_required_int(f, "num_attention_heads", 1, HEADS_MAX, &c->num_attention_heads));
@@ -237,6 +241,10 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     const qn_tensor_view *embed = qn_family_find_weight(r->family, r->src, QN_WEIGHT_EMBED, 0, NULL);
     if (!qn_fields_get(f, "vocab_size") && embed && embed->n_dims == 2 && embed->shape[0] <= VOCAB_MAX)
         c->vocab_size = embed->shape[0];
+    else if (f->gguf_architecture && !qn_fields_get(f, "vocab_size") && !embed &&
+             qn_family_weight_name(r->family, QN_SOURCE_GGUF, "", QN_WEIGHT_EMBED, 0, name))
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, and so is %s", f->file, name,
+                       qn_fields_label(f, "vocab_size", label, sizeof label));
     else
         QN_TRY(qn_fields_required_int(f, "vocab_size", 1, VOCAB_MAX, &c->vocab_size));
 
@@ -246,8 +254,7 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: %s is %lld: a mixture of experts is not supported for this family", f->file,
                        qn_fields_label(f, "num_experts", label, sizeof label), (long long)experts);
-    QN_TRY(read_head_dim(r, c));
-    return read_kv_heads(r, c);
+    return read_heads(r, c);
 }
 
 static qn_status read_hidden_act(const reader *r, qn_model_config *c)

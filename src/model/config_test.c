@@ -269,13 +269,30 @@ static void test_recognised_by_tensors(void **state)
     assert_int_equal(read_patched("models/llama", "{\"model_type\": null, \"architectures\": null}", &c),
                      QN_OK);
     assert_string_equal(c.architecture, "qwen2"); /* the same blocks, with biases where there are some */
+    assert_string_equal(c.recognised_by, "neither self_attn.q_norm nor biases are there");
     assert_non_null(c.recognised_by);
     assert_int_equal(c.attention_bias, 0);
     qn_config_free(&c);
+    static const char nameless[] = "{\"model_type\": null, \"architectures\": null}";
+    assert_int_equal(read_patched("models/qwen2_window", nameless, &c), QN_OK);
+    assert_string_equal(c.architecture, "qwen2");
+    assert_string_equal(c.recognised_by, "self_attn.q_proj.bias is there, self_attn.q_norm is not");
+    assert_int_equal(c.attention_bias, 1);
+    kinds_are(&c, "FFFSS");
+    qn_config_free(&c);
+    assert_int_equal(read_patched("models/qwen3", nameless, &c), QN_OK);
+    assert_string_equal(c.recognised_by, "self_attn.q_norm is there");
+    qn_config_free(&c);
+    /* Gemma's tensors have llama's names, or more: guessing would compute another model. */
+    static const char *const others[] = {"models/gemma", "models/gemma2", "models/gemma3_text"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(read_patched(others[i], nameless, &c), QN_E_FORMAT);
+        assert_non_null(strstr(qn_last_error(), "model_type is missing"));
+    }
     assert_int_equal(
-        read_patched("models/gemma3_text", "{\"model_type\": null, \"architectures\": null}", &c),
+        read_patched(others[0], "{\"model_type\": null, \"architectures\": null, \"hidden_act\": null}", &c),
         QN_E_FORMAT);
-    assert_non_null(strstr(qn_last_error(), "model_type is missing"));
+    assert_non_null(strstr(qn_last_error(), "hidden_activation \"gelu_pytorch_tanh\""));
 }
 
 /* A change to config.json that must be refused, and words of the message. */

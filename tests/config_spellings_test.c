@@ -1,0 +1,250 @@
+/* One model said in many ways: whatever config.json's spelling (keys of transformers 4 and 5, defaults said
+ * or left out) and wherever the decoder's tensors lie, the logits keep their bits; and a change that means
+ * something moves them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+#include "tests/model_dir.h"
+
+enum { N_IDS = 40 }; /* longer than the fixtures' windows */
+
+static uint64_t hash_of(const char *dir)
+{
+    int32_t ids[N_IDS];
+    for (int i = 0; i < N_IDS; i++) ids[i] = 3 + (i * 37) % 300;
+    qn_engine *e = qn_test_engine(
+        dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 1});
+    uint64_t hash = qn_test_last_hash(e, ids, N_IDS, N_IDS);
+    qn_engine_close(e);
+    return hash;
+}
+
+/* A merge patch: null deletes a key, "null" sets null. */
+typedef struct {
+    const char *fixture, *patch;
+} spelling;
+
+static const spelling same[] = {
+    {"llama", "{\"model_type\": null}"},
+    {"llama", "{\"architectures\": null}"},
+    {"llama", "{\"num_key_value_heads\": null}"},
+    {"llama", "{\"num_key_value_heads\": \"null\", \"head_dim\": \"null\"}"},
+    {"llama", "{\"head_dim\": 16}"},
+    {"llama", "{\"rope_theta\": null, \"rope_scaling\": null,"
+              " \"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": \"default\"}}"},
+    {"llama", "{\"rope_parameters\": {}, \"rope_scaling\": {}}"},
+    {"llama", "{\"rope_parameters\": \"null\", \"rope_scaling\": \"null\"}"},
+    {"llama", "{\"rope_parameters\": {\"rope_type\": \"default\"}}"},
+    {"llama", "{\"rope_scaling\": {\"type\": \"default\"}}"},
+    {"llama", "{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0}}"},
+    {"llama", "{\"attention_bias\": null, \"mlp_bias\": null, \"hidden_act\": null}"},
+    {"llama", "{\"hidden_act\": \"swish\", \"tie_word_embeddings\": null}"},
+    {"llama", "{\"torch_dtype\": null, \"dtype\": \"bfloat16\", \"eos_token_id\": [1, 2]}"},
+    {"llama_rope3_tied", "{\"tie_word_embeddings\": null, \"head_dim\": null}"},
+    {"llama_rope3_tied",
+     "{\"rope_theta\": null, \"rope_scaling\": null, \"rope_parameters\": {\"rope_theta\": 500000.0,"
+     " \"factor\": 8.0, \"high_freq_factor\": 4.0, \"low_freq_factor\": 1.0,"
+     " \"original_max_position_embeddings\": 64, \"rope_type\": \"llama3\"}}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": {\"rope_type\": null, \"type\": \"llama3\", \"factor\": 8}}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": {\"original_max_position_embeddings\": null},"
+                         " \"original_max_position_embeddings\": 64}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": {\"original_max_position_embeddings\": 77},"
+                         " \"original_max_position_embeddings\": 64}"},
+    {"llama_rope3_tied", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 500000}}"},
+    {"llama_head_dim", "{\"head_dim\": null, \"num_key_value_heads\": null}"},
+    {"mistral", "{\"model_type\": null}"},
+    {"mistral", "{\"head_dim\": 16, \"num_key_value_heads\": null}"},
+    {"mistral", "{\"use_sliding_window\": false}"},
+    {"mistral", "{\"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"sliding_attention\","
+                " \"sliding_attention\"]}"},
+    {"qwen2", "{\"use_sliding_window\": null, \"sliding_window\": null, \"max_window_layers\": null}"},
+    {"qwen2", "{\"sliding_window\": \"null\", \"layer_types\": [\"full_attention\", \"full_attention\","
+              " \"full_attention\", \"attention\"]}"},
+    {"qwen2", "{\"model_type\": null, \"architectures\": null}"},
+    {"qwen2", "{\"use_sliding_window\": true, \"max_window_layers\": null}"}, /* 28 by default */
+    {"qwen2", "{\"attention_bias\": false, \"num_key_value_heads\": null}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"type\": null, \"rope_type\": \"yarn\"}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"original_max_position_embeddings\": null}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"beta_fast\": 32, \"beta_slow\": 1.0, \"truncate\": true,"
+                   " \"mscale\": 0, \"attention_factor\": \"null\"}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"beta_fast\": \"null\", \"beta_slow\": 0,"
+                   " \"attention_factor\": 1.1386294361119891}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"factor\": \"null\"}, \"max_position_embeddings\": 4096}"},
+    {"qwen2_yarn", "{\"rope_theta\": null, \"rope_scaling\": null, \"rope_parameters\": {\"rope_theta\": 1e4,"
+                   " \"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 1024}}"},
+    {"qwen2_window", "{\"max_window_layers\": null, \"layer_types\": [\"full_attention\", \"full_attention\","
+                     " \"full_attention\", \"sliding_attention\", \"sliding_attention\"]}"},
+    {"qwen2_window", "{\"model_type\": null, \"architectures\": null}"},
+    {"deepseek_r1_distill", "{\"use_mrope\": null, \"sliding_window\": 8, \"rope_scaling\": \"null\"}"},
+    {"qwen3", "{\"head_dim\": null, \"num_key_value_heads\": null}"},
+    {"qwen3", "{\"model_type\": null, \"architectures\": null}"},
+    {"gemma", "{\"model_type\": null}"},
+    {"gemma", "{\"head_dim\": null, \"num_key_value_heads\": null}"},
+    {"gemma", "{\"hidden_act\": \"gelu\", \"hidden_activation\": \"null\"}"},
+    {"gemma", "{\"hidden_act\": null, \"hidden_activation\": null}"},
+    {"gemma", "{\"hidden_act\": null}"},
+    {"gemma", "{\"tie_word_embeddings\": true, \"rms_norm_eps\": null, \"rope_theta\": null}"},
+    {"gemma2", "{\"hidden_act\": null, \"hidden_activation\": null, \"sliding_window_size\": null}"},
+    {"gemma2", "{\"hidden_act\": \"gelu\"}"}, /* hidden_activation counts */
+    {"gemma2", "{\"head_dim\": null, \"num_key_value_heads\": null, \"rope_theta\": null}"},
+    {"gemma2", "{\"query_pre_attn_scalar\": 20.0, \"layer_types\": [\"sliding_attention\","
+               " \"full_attention\", \"sliding_attention\", \"full_attention\"]}"},
+    {"gemma2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 10000.0}}"},
+    {"gemma3_text",
+     "{\"sliding_window_pattern\": null, \"layer_types\": [\"sliding_attention\", \"sliding_attention\","
+     " \"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"full_attention\","
+     " \"sliding_attention\"]}"},
+    {"gemma3_text",
+     "{\"sliding_window_pattern\": null, \"rope_theta\": null, \"rope_local_base_freq\": null}"},
+    {"gemma3_text", "{\"rope_theta\": null, \"rope_local_base_freq\": null, \"rope_scaling\": null,"
+                    " \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1000000.0,"
+                    " \"rope_type\": \"default\"}, \"sliding_attention\": {\"rope_theta\": 10000.0}}}"},
+    {"gemma3", "{\"text_config\": {\"model_type\": null}}"},
+    {"gemma3", "{\"text_config\": {\"head_dim\": null, \"num_key_value_heads\": null}}"},
+    {"gemma3", "{\"text_config\": {\"rope_scaling\": null, \"rope_parameters\": {\"full_attention\":"
+               " {\"rope_type\": \"linear\", \"factor\": 8.0}}}}"},
+};
+
+static const spelling different[] = {
+    {"llama", "{\"rope_theta\": 10000}"},
+    {"llama", "{\"rope_parameters\": {\"rope_theta\": 10000}}"},
+    {"llama", "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}"},
+    {"llama", "{\"hidden_act\": \"gelu\"}"},
+    {"llama", "{\"rms_norm_eps\": 1e-4}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": \"null\"}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": {\"low_freq_factor\": 2.0}}"},
+    {"llama_rope3_tied", "{\"rope_scaling\": {\"original_max_position_embeddings\": null}}"},
+    {"mistral", "{\"sliding_window\": \"null\"}"},
+    {"mistral", "{\"sliding_window\": null}"}, /* 4096 by default */
+    {"mistral", "{\"sliding_window\": 17}"},
+    {"mistral", "{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\","
+                " \"sliding_attention\"]}"},
+    {"qwen2", "{\"use_sliding_window\": true}"},
+    {"qwen2_window", "{\"use_sliding_window\": false}"},
+    {"qwen2_window", "{\"max_window_layers\": 4}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"beta_fast\": 16}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"attention_factor\": 1.0}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"mscale\": 1.0, \"mscale_all_dim\": 0.5}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"truncate\": false}}"},
+    {"qwen2_yarn", "{\"rope_scaling\": {\"original_max_position_embeddings\": 256}}"},
+    {"gemma", "{\"hidden_act\": \"silu\"}"},
+    {"gemma2", "{\"hidden_activation\": \"gelu\"}"},
+    {"gemma2", "{\"attn_logit_softcapping\": \"null\"}"},
+    {"gemma2", "{\"final_logit_softcapping\": \"null\"}"},
+    {"gemma2", "{\"attn_logit_softcapping\": null}"}, /* 50 by default */
+    {"gemma2", "{\"final_logit_softcapping\": null}"},
+    {"gemma2", "{\"query_pre_attn_scalar\": null}"},
+    {"gemma2", "{\"sliding_window\": null}"},
+    {"gemma3", "{\"text_config\": {\"rope_scaling\": null}}"},
+};
+
+/* The hash of a copy with a patch, or of the fixture as it is. */
+static uint64_t hash_patched(const char *fixture, const char *patch)
+{
+    char relative[96], dir[QN_TEST_DIR_MAX];
+    snprintf(relative, sizeof relative, "models/%s", fixture);
+    const char *from = qn_test_fixture(relative);
+    if (!from) return 0;
+    if (!patch) return hash_of(from);
+    qn_test_model_copy(from, patch, NULL, dir);
+    uint64_t hash = hash_of(dir);
+    qn_test_model_remove(dir);
+    return hash;
+}
+
+static void compare(const spelling *cases, size_t n, int alike)
+{
+    const char *last = "";
+    uint64_t plain = 0;
+    int seen = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(cases[i].fixture, last) != 0) plain = hash_patched(last = cases[i].fixture, NULL);
+        if (!plain) continue;
+        seen++;
+        if ((hash_patched(cases[i].fixture, cases[i].patch) == plain) != alike)
+            fail_msg("%s with %s: the logits are %s", cases[i].fixture, cases[i].patch,
+                     alike ? "others" : "the same");
+    }
+    if (!seen) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
+}
+
+static void test_same(void **state)
+{
+    compare(same, sizeof same / sizeof same[0], 1);
+}
+
+static void test_different(void **state)
+{
+    compare(different, sizeof different / sizeof different[0], 0);
+}
+
+/* ---- where the decoder lies ---- */
+
+enum { TENSORS_MAX = 128, NAME_MAX_BYTES = 128 };
+
+/* Every tensor once under another name: "model." becomes `decoder`, the head's name begins with `head`. */
+static void copy_renamed(const char *from, const char *decoder, const char *head, char *dir)
+{
+    static char names[TENSORS_MAX][NAME_MAX_BYTES];
+    qn_test_tensor_edit edits[2 * TENSORS_MAX + 1] = {{0}};
+    qn_source *src;
+    int n = 0;
+    qn_test_ok(qn_source_open(from, NULL, &src));
+    assert_true(qn_source_count(src) <= TENSORS_MAX);
+    for (int64_t i = 0; i < qn_source_count(src); i++) {
+        const char *name = qn_source_get(src, i)->name;
+        int inner = strncmp(name, "model.", 6) == 0;
+        snprintf(names[i], sizeof names[i], "%s%s", inner ? decoder : head, name + (inner ? 6 : 0));
+        if (strcmp(names[i], name) == 0) continue;
+        edits[n++] = (qn_test_tensor_edit){name, QN_TEST_DROP, NULL};
+        edits[n++] = (qn_test_tensor_edit){name, QN_TEST_COPY, names[i]};
+    }
+    qn_test_model_copy(from, NULL, edits, dir);
+    qn_source_close(src);
+}
+
+static void test_prefixes(void **state)
+{
+    static const struct {
+        const char *decoder, *head;
+    } places[] = {{"model.", ""},
+                  {"", ""},
+                  {"language_model.", "language_model."},
+                  {"language_model.", ""},
+                  {"language_model.model.", "language_model."},
+                  {"model.language_model.", ""}};
+    static const char *const fixtures[] = {"llama", "qwen2_window", "gemma2", NULL};
+    char relative[96], dir[QN_TEST_DIR_MAX];
+    for (int f = 0; fixtures[f]; f++) {
+        snprintf(relative, sizeof relative, "models/%s", fixtures[f]);
+        const char *from = qn_test_need_fixture(relative);
+        uint64_t plain = hash_of(from);
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            copy_renamed(from, places[i].decoder, places[i].head, dir);
+            uint64_t hash = hash_of(dir);
+            qn_test_model_remove(dir);
+            if (hash != plain)
+                fail_msg("%s below \"%s\", head below \"%s\": the logits are others", fixtures[f],
+                         places[i].decoder, places[i].head);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_different),
+        cmocka_unit_test(test_prefixes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
