@@ -220,7 +220,8 @@ qn_status qn_regex_new(const char *pattern, size_t n, qn_regex **out)
     int error;
     PCRE2_SIZE offset;
     /* Oniguruma's ^ and $ are those of lines. */
-    uint32_t flags = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    uint32_t flags =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
     r->code = pcre2_compile((PCRE2_SPTR)t.out.data, t.out.length, flags, &error, &offset, NULL);
     if (!r->code) {
         PCRE2_UCHAR text[128];
@@ -295,33 +296,44 @@ static int match_in(const qn_regex *r, qn_regex_match *m, const char *text, size
     return rc;
 }
 
-/* The next match at or behind w->from. It sees a window of the text, which is doubled when it wants to look
- * behind its end. What is seen through wider windows is counted: an expression that looks far ahead from
- * everywhere would take time by the square of the text. */
+static size_t next_char(const char *text, size_t n, size_t at)
+{
+    do at++;
+    while (at < n && ((uint8_t)text[at] & 0xc0) == 0x80);
+    return at;
+}
+
+/* The next match at or behind w->from. It sees a window of the text. Where one might begin that wants to look
+ * behind the window, this place alone is tried with windows of twice the size, and what they show is counted:
+ * an expression that looks far ahead from everywhere would take time by the square of the text. */
 static qn_status find(const qn_regex *r, qn_regex_match *m, const char *text, size_t n, qn_regex_walk *w,
                       int *found, size_t *start, size_t *end)
 {
     size_t from = w->from, reach = WINDOW;
-    int rc;
+    int here = 0, rc; /* here: it must begin at from */
     *found = 0;
     for (;;) {
         int whole = n - from <= reach;
         size_t seen_to = whole ? n : from + reach;
         while (seen_to < n && ((uint8_t)text[seen_to] & 0xc0) == 0x80) seen_to--;
+        pcre2_set_offset_limit(m->context, here ? from : PCRE2_UNSET);
         rc = match_in(r, m, text, seen_to, from, whole ? 0 : PCRE2_PARTIAL_HARD);
-        if (rc == PCRE2_ERROR_NOMATCH && whole) return QN_OK;
-        if (rc == PCRE2_ERROR_NOMATCH) { /* nothing begins here: on with what is behind */
-            from = seen_to;
+        if (rc == PCRE2_ERROR_NOMATCH) {
+            if ((whole && !here) || from >= n) return QN_OK;
+            from = here ? next_char(text, n, from) : seen_to;
             reach = WINDOW;
+            here = 0;
             continue;
         }
         if (rc != PCRE2_ERROR_PARTIAL) break;
-        w->seen += reach;
+        from = pcre2_get_ovector_pointer(m->data)[0];
+        w->seen += seen_to - from;
         if (w->seen / LOOK_PER_BYTE > n + LOOK_SPARE / LOOK_PER_BYTE)
             return qn_fail(QN_E_UNSUPPORTED,
                            "regular expression '%.*s': looks too far ahead in a text of %zu bytes",
                            (int)(r->n < 120 ? r->n : 120), r->pattern, n);
         reach *= 2;
+        here = 1;
     }
     if (rc == PCRE2_ERROR_NOMEMORY) return qn_fail_nomem(0);
     if (rc < 0) {
@@ -345,11 +357,7 @@ qn_status qn_regex_next(const qn_regex *r, qn_regex_match *m, const char *text, 
         QN_TRY(find(r, m, text, n, w, found, start, end));
         if (!*found) return QN_OK;
         int repeats = *start == *end && w->matched && w->last_end == *end;
-        w->from = *end;
-        if (*start == *end) { /* the next one begins a character later */
-            w->from++;
-            while (w->from < n && ((uint8_t)text[w->from] & 0xc0) == 0x80) w->from++;
-        }
+        w->from = *start == *end ? next_char(text, n, *end) : *end;
         w->matched = 1;
         w->last_end = *end;
         if (!repeats) return QN_OK;
