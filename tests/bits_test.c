@@ -46,7 +46,9 @@ int main(void)
     static const char *const fixtures[] = {
         "quant/gguf_models/llama-Q4_K_M.gguf", "quant/gguf_models/qwen2-Q5_K_M.gguf",
         "quant/gguf_models/qwen3-Q4_K_M.gguf", "quant/gguf_models/gemma3-Q8_0.gguf",
-        "quant/gguf_models/gemma3-Q4_0.gguf",  NULL};
+        "quant/gguf_models/gemma3-Q4_0.gguf",  "quant/mlx_models/gemma3_text-8bit-g32",
+        "quant/mlx_models/llama-mixed",        "quant/mlx_models/qwen2-mxfp4",
+        "quant/mlx_models/qwen3-4bit-g64",     NULL};
     struct CMUnitTest tests[32];
     size_t n = 0;
     for (const qn_dtype *t = qn_test_weight_types; *t != QN_DTYPE_COUNT; t++)

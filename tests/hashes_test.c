@@ -18,7 +18,8 @@
 
 #define HASHES "tests/hashes.txt"
 
-/* Directories hold prompt1.ids in expected.safetensors; a GGUF file has input_ids beside it. */
+/* Directories hold prompt1.ids (those of MLX input_ids) in expected.safetensors; a GGUF file has input_ids
+ * beside it. */
 static const char *const kinds[] = {"models/llama",
                                     "models/llama_rope3_tied",
                                     "models/llama_head_dim",
@@ -40,6 +41,10 @@ static const char *const kinds[] = {"models/llama",
                                     "quant/gguf_models/qwen3-Q4_K_M",
                                     "quant/gguf_models/gemma3-Q8_0",
                                     "quant/gguf_models/gemma3-Q4_0",
+                                    "quant/mlx_models/gemma3_text-8bit-g32",
+                                    "quant/mlx_models/llama-mixed",
+                                    "quant/mlx_models/qwen2-mxfp4",
+                                    "quant/mlx_models/qwen3-4bit-g64",
                                     NULL};
 static const char *const all_sets[] = {"scalar", "avx2", "avx512", NULL};
 
@@ -59,20 +64,26 @@ static const char *committed(const char *text, const char *start)
     return NULL;
 }
 
+static int is_gguf(const char *kind)
+{
+    return strncmp(kind, "quant/gguf", 10) == 0;
+}
+
 static void hash_of(const char *kind, const char *set, qn_precision precision, char *out)
 {
     char path[LINE];
-    int gguf = strncmp(kind, "quant/", 6) == 0;
+    int gguf = is_gguf(kind), mlx = strncmp(kind, "quant/mlx", 9) == 0;
     snprintf(path, sizeof path, gguf ? "%s.gguf" : "%s", kind);
     const char *model = qn_test_need_fixture(path);
     snprintf(path, sizeof path, gguf ? "%s.expected.safetensors" : "%s/expected.safetensors", kind);
     qn_safetensors *st = NULL;
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
-    const qn_tensor_view *ids = qn_test_tensor(st, gguf ? "input_ids" : "prompt%d.ids", 1);
+    const qn_tensor_view *ids = qn_test_tensor(st, gguf || mlx ? "input_ids" : "prompt%d.ids", 1);
     qn_engine *e = qn_test_engine(model, set, (qn_engine_options){.precision = precision, .n_threads = 1});
-    int64_t n = ids->n_elements * qn_engine_config(e)->vocab_size;
+    int64_t n_ids = ids->n_elements / (ids->n_dims == 2 ? ids->shape[0] : 1); /* the first row */
+    int64_t n = n_ids * qn_engine_config(e)->vocab_size;
     float *logits = test_calloc((size_t)n, sizeof *logits);
-    qn_test_logits(e, ids->data, ids->n_elements, 0, logits);
+    qn_test_logits(e, ids->data, n_ids, 0, logits);
     snprintf(out, 17, "%016" PRIx64, qn_hash_bytes(logits, (size_t)n * sizeof *logits, 0));
     test_free(logits);
     qn_engine_close(e);
@@ -85,7 +96,7 @@ static void hashes(void **state)
     char start[LINE], hash[17], block[4096];
     qn_buf text = {0}, fresh = {0};
     for (int k = 0; kinds[k]; k++) { /* before anything is held: a test that is left out jumps */
-        snprintf(start, sizeof start, strncmp(kinds[k], "quant/", 6) == 0 ? "%s.gguf" : "%s", kinds[k]);
+        snprintf(start, sizeof start, is_gguf(kinds[k]) ? "%s.gguf" : "%s", kinds[k]);
         (void)qn_test_need_fixture(start);
     }
     FILE *f = fopen(HASHES, "r");

@@ -43,15 +43,20 @@ static void merge(json_t *object, const json_t *patch)
     }
 }
 
+void qn_test_merge_patch(json_t *object, const char *patch)
+{
+    json_t *change = json_loads(patch, 0, NULL);
+    assert_non_null(change);
+    merge(object, change);
+    json_decref(change);
+}
+
 static void write_config(const char *from, const char *to, const char *patch)
 {
-    json_t *config = json_load_file(from, 0, NULL),
-           *change = patch ? json_loads(patch, 0, NULL) : json_object();
+    json_t *config = json_load_file(from, 0, NULL);
     assert_non_null(config);
-    assert_non_null(change);
-    merge(config, change);
+    if (patch) qn_test_merge_patch(config, patch);
     assert_int_equal(json_dump_file(config, to, JSON_INDENT(1)), 0);
-    json_decref(change);
     json_decref(config);
 }
 

@@ -3,6 +3,8 @@
 #ifndef QUERN_TESTS_MODEL_DIR_H
 #define QUERN_TESTS_MODEL_DIR_H
 
+#include <jansson.h>
+
 /* One change to the tensors of a copy; a list ends with tensor NULL. */
 typedef struct {
     const char *tensor;
@@ -22,6 +24,8 @@ enum { QN_TEST_DIR_MAX = 4096 };
  * patch (RFC 7386: null deletes a key, but "null" with the quotes sets null), and, when edits is not NULL,
  * the tensors, which are written anew as one model.safetensors. A failure fails the running test. */
 void qn_test_model_copy(const char *from, const char *patch, const qn_test_tensor_edit *edits, char *dir);
+/* Applies such a patch. */
+void qn_test_merge_patch(json_t *object, const char *patch);
 /* Deletes such a directory. */
 void qn_test_model_remove(const char *dir);
 

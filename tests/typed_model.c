@@ -11,13 +11,17 @@
 #include "base/random.h"
 #include "format/gguf.h"
 #include "quant/types.h"
+#include "tests/mlx_model.h"
 #include "tests/scratch.h"
 
 enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2, ALIGNMENT = 32, TENSORS_MAX = 32 };
 
-const qn_dtype qn_test_weight_types[] = {QN_DTYPE_F32,  QN_DTYPE_F16,  QN_DTYPE_BF16, QN_DTYPE_Q4_0,
-                                         QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1, QN_DTYPE_Q8_0,
-                                         QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_COUNT};
+const qn_dtype qn_test_weight_types[] = {
+    QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q4_0, QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1,
+    QN_DTYPE_Q8_0, QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_MXFP4,
+    /* every number of bits, group and type of scales */
+    QN_DTYPE_AFFINE2_G64_BF16, QN_DTYPE_AFFINE3_G32_F16, QN_DTYPE_AFFINE4_G64_BF16, QN_DTYPE_AFFINE4_G128_F32,
+    QN_DTYPE_AFFINE5_G64_F32, QN_DTYPE_AFFINE6_G128_BF16, QN_DTYPE_AFFINE8_G32_F16, QN_DTYPE_COUNT};
 
 /* The f16 fields of a block and about which values give weights of about 0.05; codes are any bits. */
 typedef struct {
@@ -165,6 +169,8 @@ static void fill(const tensor *x, uint64_t seed, uint8_t *out)
 
 const char *qn_test_typed_model(const char *folder, qn_dtype type)
 {
+    if (type == QN_DTYPE_MXFP4 || qn_affine_of(type).bits)
+        return qn_test_mlx_model(folder, &(qn_test_mlx){.name = qn_dtype_name(type), .type = type});
     tensors t = {.n = 0};
     qn_buf b = {0}, metadata = {0};
     int n_values = put_metadata(&metadata);
