@@ -67,9 +67,11 @@ static const qn_field_default gemma3_defaults[] = {{"vocab_size", 262208, 0},
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
-    {"self_attn.q_proj.bias", LIST("self_attn.q_norm.weight", "pre_feedforward_layernorm.weight"),
+    {"self_attn.q_proj.bias",
+     LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
      "self_attn.q_proj.bias is there, self_attn.q_norm is not"},
-    {"self_attn.q_proj.weight", LIST("self_attn.q_norm.weight", "pre_feedforward_layernorm.weight"),
+    {"self_attn.q_proj.weight",
+     LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
      "neither self_attn.q_norm nor biases are there"},
     {NULL, NULL, NULL}};
 static const qn_known_by qwen3_known_by[] = {
