@@ -97,7 +97,7 @@ static int measure(const qn_kernels *k, qn_pool *pool, qn_dtype dtype, qn_act ac
         }
         double gb = 1e-9 * (double)file_row * (double)n_out / best, read_gb = 1e-9 * (double)j.bytes / read;
         double macs = 1e-9 * (double)n_in * (double)n_out * (double)n_rows / best;
-        printf("%-7s %-5s %-5s %5lld rows  %7.1f GB/s (read %5.1f, %3.0f%%)  %7.1f G multiply-adds/s\n",
+        printf("%-7s %-16s %-5s %5lld rows  %7.1f GB/s (read %5.1f, %3.0f%%)  %7.1f G multiply-adds/s\n",
                k->name, qn_dtype_name(dtype), ACTS[act], (long long)n_rows, gb, read_gb, 100 * gb / read_gb,
                macs);
         fflush(stdout);
@@ -130,9 +130,10 @@ int main(int argc, char **argv)
     if (!k || repeats < 1 || n_in < 1 || qn_pool_new(threads, &pool) != QN_OK) return 2;
     int failed = 0;
     for (int t = 0; t < QN_DTYPE_COUNT && !failed; t++) {
-        if (!qn_pack_panel_bytes((qn_dtype)t, n_in) ||
-            (dtype && strcmp(dtype, qn_dtype_name((qn_dtype)t)) != 0))
-            continue;
+        qn_affine a = qn_affine_of((qn_dtype)t); /* unless one is named, those that MLX writes by default */
+        int wanted = dtype ? strcmp(dtype, qn_dtype_name((qn_dtype)t)) == 0
+                           : !a.bits || (a.group == 64 && a.scale == QN_DTYPE_BF16);
+        if (!wanted || !qn_pack_panel_bytes((qn_dtype)t, n_in)) continue;
         for (int act = 0; act < QN_ACT_COUNT && !failed; act++) {
             int used = 0;
             for (int p = 0; p < 3; p++) used |= qn_matmul_act((qn_dtype)t, (qn_precision)p) == (qn_act)act;

@@ -3,7 +3,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -134,9 +133,7 @@ static void mlx_config(const char *folder, const qn_test_mlx *m)
         a.bits ? a.bits : 4, "group_size", a.bits ? a.group : 32, "mode", a.bits ? "affine" : "mxfp4");
     assert_non_null(config);
     if (m->config) qn_test_merge_patch(config, m->config);
-    char *text = json_dumps(config, 0);
-    qn_test_write_text(folder, "config.json", text);
-    free(text);
+    assert_int_equal(json_dump_file(config, qn_test_path(folder, "config.json"), 0), 0);
     json_decref(config);
 }
 

@@ -144,7 +144,9 @@ static void refusals_name_field_and_tensor(void **state)
          {"quantization." MODULE ".mode"}},
         {{.config = "{\"quantization\": {\"quant_method\": \"gptq\"}}"}, QN_E_UNSUPPORTED, {"gptq"}},
         {{.config = "{\"quantization\": 4}"}, QN_E_FORMAT, {"quantization"}},
-        {{.config = "{\"hidden_size\": 260}"}, QN_E_FORMAT, {"model.embed_tokens.weight", "260 columns", "group_size 64"}},
+        {{.config = "{\"hidden_size\": 260}"},
+         QN_E_FORMAT,
+         {"model.embed_tokens.weight", "260 columns", "group_size 64"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *folder = qn_test_scratch();
