@@ -10,13 +10,14 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "text/chat.h"
+#include "text/tokenizer_source.h"
 
 /* Read-only once it is open, but for the speeds. */
 typedef struct {
     char *path;
     qn_engine *engine;
     qn_slots *slots;
-    qn_chat_text *text;
+    qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
     int32_t *stop_ids;
     int64_t n_stop_ids;
     qn_buf notes;
@@ -52,10 +53,10 @@ static void add_stop_id(native_model *m, int32_t id)
 static qn_status collect_stop_ids(native_model *m)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
-    const qn_tokenizer *t = qn_chat_text_tokenizer(m->text);
-    size_t n_eos, n_turn = 0;
-    const int32_t *eos = qn_tokenizer_eos_ids(t, &n_eos);
-    while (config->stop_tokens && config->stop_tokens[n_turn]) n_turn++;
+    const qn_tokenizer *t = m->text ? qn_chat_text_tokenizer(m->text) : NULL;
+    size_t n_eos = 0, n_turn = 0;
+    const int32_t *eos = t ? qn_tokenizer_eos_ids(t, &n_eos) : NULL;
+    while (t && config->stop_tokens && config->stop_tokens[n_turn]) n_turn++;
     m->stop_ids = qn_alloc_array((size_t)config->n_stop_ids + n_eos + n_turn, sizeof *m->stop_ids);
     if (!m->stop_ids) return QN_E_NOMEM;
     for (int i = 0; i < config->n_stop_ids; i++) add_stop_id(m, config->stop_ids[i]);
@@ -93,6 +94,16 @@ static qn_status read_defaults(native_model *m, qn_source *source)
     return QN_OK;
 }
 
+static qn_status need_text(const native_model *m)
+{
+    if (m->text) return QN_OK;
+    return qn_fail(
+        QN_E_NOT_FOUND,
+        "%s: there is no tokenizer (tokenizer.json), so text cannot become token ids or come out of "
+        "them; logits and run --ids work",
+        m->path);
+}
+
 static qn_status write_notes(native_model *m, const qn_model_options *o)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
@@ -116,7 +127,9 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     read = qn_clock_ns();
     qn_chat_text_options text = {.pre_regex = o->pre_tokenizer_regex, .chat_template = o->chat_template};
     int64_t before = qn_mem_thread_bytes();
-    status = qn_chat_text_open(source, &text, &m->text);
+    if (qn_tokenizer_is_there(source)) status = qn_chat_text_open(source, &text, &m->text);
+    if (status == QN_OK && m->text)
+        status = qn_tokenizer_check(source, qn_chat_text_tokenizer(m->text), config.vocab_size, &m->notes);
     if (status != QN_OK) goto out;
     size_t text_bytes = (size_t)(qn_mem_thread_bytes() - before);
     tokenized = qn_clock_ns();
@@ -199,7 +212,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .n_threads = info->n_threads,
         .parallel_slots = (int32_t)info->max_sequences,
         .prefill_chunk = (int32_t)info->max_rows,
-        .has_chat_template = qn_chat_text_has_template(m->text),
+        .has_chat_template = m->text && qn_chat_text_has_template(m->text),
         .notes = m->notes.data,
         .default_temperature = m->default_temperature,
         .default_top_p = m->default_top_p,
@@ -288,7 +301,9 @@ static qn_status native_encode(void *model, const char *text, size_t n_bytes,
 {
     size_t n;
     unsigned flags = (options->special ? QN_ENCODE_SPECIAL : 0) | (options->bos ? QN_ENCODE_BOS : 0);
-    const qn_tokenizer *t = qn_chat_text_tokenizer(((native_model *)model)->text);
+    const native_model *m = model;
+    QN_TRY(need_text(m));
+    const qn_tokenizer *t = qn_chat_text_tokenizer(m->text);
     QN_TRY(qn_tokenizer_encode(t, text, n_bytes, flags, ids, &n));
     *n_ids = (int64_t)n;
     return QN_OK;
@@ -299,6 +314,7 @@ static qn_status native_decode(void *model, const int32_t *ids, int64_t n_ids,
 {
     const native_model *m = model;
     int64_t vocabulary = qn_engine_config(m->engine)->vocab_size;
+    QN_TRY(need_text(m));
     for (int64_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= vocabulary)
             return qn_fail(QN_E_ARG, "token id %d is outside the vocabulary of %lld", (int)ids[i],
@@ -367,6 +383,7 @@ static qn_status native_chat_render(void *model, const qn_prompt *prompt, char *
     qn_buf b = {0};
     size_t n = 0;
     int32_t *made = NULL;
+    QN_TRY(need_text(model));
     QN_TRY(make_request(prompt, &request));
     qn_status status = qn_chat_text_render(((native_model *)model)->text, request, QN_CHAT_TRUST_TEMPLATE, &b,
                                            ids ? &made : NULL, &n);
@@ -455,6 +472,7 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
 /* Token ids of a prompt that is a text or a chat. */
 static qn_status encode_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, size_t *n_ids)
 {
+    QN_TRY(need_text(m));
     if (prompt->text) {
         unsigned flags = (prompt->special ? QN_ENCODE_SPECIAL : 0) | (prompt->no_bos ? 0 : QN_ENCODE_BOS);
         return qn_tokenizer_encode(qn_chat_text_tokenizer(m->text), prompt->text, prompt->text_bytes, flags,
@@ -474,10 +492,11 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     native_model *m = model;
     int32_t *ids = NULL;
     size_t n_ids = 0;
+    if (options->n_stop_strings) QN_TRY(need_text(m));
     if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
-    const qn_run_model run = {m->engine, m->slots, qn_chat_text_tokenizer(m->text), m->stop_ids,
-                              m->n_stop_ids};
+    const qn_run_model run = {m->engine, m->slots, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
+                              m->stop_ids, m->n_stop_ids};
     qn_status status = QN_E_NOMEM;
     native_generation *g = qn_calloc(1, sizeof *g);
     if (g)

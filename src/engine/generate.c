@@ -118,7 +118,7 @@ static qn_status make_tools(qn_run *r, const qn_generate_options *o)
         w->stop.set = r->stop_set;
         QN_TRY(qn_sampler_new(o, vocabulary, &w->sampler));
         QN_TRY(qn_sampler_accept(w->sampler, w->prompt, w->n_prompt));
-        QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
+        if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     }
     r->n_places = r->n_rows < qn_slots_count(r->model.slots) ? r->n_rows : qn_slots_count(r->model.slots);
     r->feeds = qn_alloc_array((size_t)r->n_places, sizeof *r->feeds);
@@ -317,7 +317,7 @@ static qn_status feed_stop(qn_run *r, row *w)
 /* The text that the token makes certain. */
 static qn_status decode_token(qn_run *r, row *w)
 {
-    QN_TRY(qn_token_stream_push(w->decoder, w->token, &r->delta));
+    if (w->decoder) QN_TRY(qn_token_stream_push(w->decoder, w->token, &r->delta));
     return feed_stop(r, w);
 }
 
@@ -325,7 +325,7 @@ static qn_status decode_token(qn_run *r, row *w)
 static qn_status decode_rest(qn_run *r, row *w)
 {
     if (w->stop.hit) return QN_OK;
-    QN_TRY(qn_token_stream_finish(w->decoder, &r->delta));
+    if (w->decoder) QN_TRY(qn_token_stream_finish(w->decoder, &r->delta));
     QN_TRY(feed_stop(r, w));
     return qn_stop_flush(&w->stop, &r->text);
 }

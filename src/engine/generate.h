@@ -19,8 +19,8 @@ typedef struct qn_run qn_run;
 typedef struct {
     qn_engine *engine;
     qn_slots *slots;
-    const qn_tokenizer *tokenizer;
-    const int32_t *stop_ids; /* the model's own */
+    const qn_tokenizer *tokenizer; /* NULL: there is none, tokens have ids and no text */
+    const int32_t *stop_ids;       /* the model's own */
     int64_t n_stop_ids;
 } qn_run_model;
 

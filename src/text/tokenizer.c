@@ -439,6 +439,11 @@ int qn_tokenizer_is_special(const qn_tokenizer *t, int32_t id)
     return (qn_vocab_flags(&t->vocab, id) & QN_TOKEN_SPECIAL) != 0;
 }
 
+int qn_tokenizer_is_added(const qn_tokenizer *t, int32_t id)
+{
+    return (qn_vocab_flags(&t->vocab, id) & QN_TOKEN_ADDED) != 0;
+}
+
 int32_t qn_tokenizer_bos_id(const qn_tokenizer *t)
 {
     return t->bos_id;

@@ -88,6 +88,8 @@ int32_t qn_tokenizer_find(const qn_tokenizer *t, const char *text, size_t n);
 /* The text as it stands in the vocabulary: not NUL-terminated, borrowed. NULL: no such token. */
 const char *qn_tokenizer_token_text(const qn_tokenizer *t, int32_t id, size_t *n);
 int qn_tokenizer_is_special(const qn_tokenizer *t, int32_t id);
+/* 1: it was added to the vocabulary, special or not. */
+int qn_tokenizer_is_added(const qn_tokenizer *t, int32_t id);
 /* -1: not known. tokenizer.json does not say; see qn_tokenizer_set_ids. */
 int32_t qn_tokenizer_bos_id(const qn_tokenizer *t);
 int32_t qn_tokenizer_eos_id(const qn_tokenizer *t);
