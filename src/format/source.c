@@ -45,8 +45,9 @@ static qn_status add_view(qn_source *s, const qn_tensor_view *v)
     int found;
     QN_TRY(qn_map_set(s->names, v->name, strlen(v->name), s->n_views, &other, &found));
     if (found)
-        return qn_fail(QN_E_FORMAT, "tensor %s is in two files: %s and %s", v->name, s->views[other]->file,
-                       v->file);
+        return qn_fail(QN_E_FORMAT,
+                       "tensor %s is in two files: %s and %s. If these are two models, pick one with --file",
+                       v->name, s->views[other]->file, v->file);
     s->views[s->n_views++] = v;
     return QN_OK;
 }

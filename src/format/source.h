@@ -24,8 +24,8 @@ typedef enum {
 } qn_source_kind;
 
 typedef struct {
-    const char
-        *file; /* picks a file of the directory by name; NULL: none. QN_E_ARG when path is no directory */
+    const char *file; /* picks a file of the directory by its plain name; NULL: none. QN_E_ARG when path is no
+                         directory, or the name leads elsewhere */
     /* For tokenising: a directory without weights will do as long as it has a tokenizer or template file, and
      * safetensors are not opened. A GGUF still is, for its metadata. */
     int text_only;

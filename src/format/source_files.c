@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -94,8 +95,27 @@ static void names_show(const names *l, qn_buf *b)
 /* What a folder holds of interest. */
 typedef struct {
     names gguf, safetensors;
-    int index, text; /* a shard index; a file that tokenising can start from */
+    names foreign, folders; /* weights in formats that are not read; folders in it */
+    int index, text;        /* a shard index; a file that tokenising can start from */
+    int adapter;            /* adapter_config.json */
 } listing;
+
+static void listing_free(listing *l)
+{
+    qn_free(l->gguf.items);
+    qn_free(l->safetensors.items);
+    qn_free(l->foreign.items);
+    qn_free(l->folders.items);
+}
+
+/* Weights of PyTorch, TensorFlow, JAX and NumPy; what a training leaves beside them is none. */
+static int is_foreign(const char *name)
+{
+    static const char *const ends[] = {".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".npz", ".onnx"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i])) return 1;
+    return ends_with(name, ".bin") && (strstr(name, "model") != NULL);
+}
 
 static qn_status list_one(listing *l, qn_arena *arena, const char *folder, const char *name)
 {
@@ -105,14 +125,18 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, const
     int text = strcmp(name, side_names[QN_SIDE_TOKENIZER]) == 0 ||
                strcmp(name, side_names[QN_SIDE_TOKENIZER_CONFIG]) == 0 ||
                strcmp(name, side_names[QN_SIDE_CHAT_TEMPLATE]) == 0;
-    if (name[0] == '.' || !(gguf || safetensors || index || text)) return QN_OK;
+    if (name[0] == '.') return QN_OK;
     const char *path = qn_source_join(arena, folder, name);
     if (!path) return QN_E_NOMEM;
     /* A link that leads nowhere stays in the list: opening it will say so. */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return QN_OK;
+    int known = stat(path, &st) == 0;
+    if (known && S_ISDIR(st.st_mode) && l->folders.count < NAMES_MAX)
+        return names_add(&l->folders, arena, name);
+    if (known && !S_ISREG(st.st_mode)) return QN_OK;
     l->index |= index;
     l->text |= text;
-    names *list = gguf ? &l->gguf : safetensors ? &l->safetensors : NULL;
+    l->adapter |= strcmp(name, "adapter_config.json") == 0;
+    names *list = gguf ? &l->gguf : safetensors ? &l->safetensors : is_foreign(name) ? &l->foreign : NULL;
     if (!list) return QN_OK;
     if (list->count == NAMES_MAX) return qn_fail(QN_E_ARG, "%s: more than %d model files", folder, NAMES_MAX);
     return names_add(list, arena, name);
@@ -129,6 +153,8 @@ static qn_status list_folder(listing *l, qn_arena *arena, const char *folder)
     closedir(dir);
     names_sort(&l->gguf);
     names_sort(&l->safetensors);
+    names_sort(&l->foreign);
+    names_sort(&l->folders);
     return status;
 }
 
@@ -146,7 +172,7 @@ static qn_status set_files(qn_source_files *f, const char *const *file_names, si
 /* The parts of an index while it is read. */
 typedef struct {
     qn_arena *arena;
-    const char *path;
+    const char *path, *folder;
     names files;
     qn_map *file_numbers; /* name -> place in files */
     qn_index_entry *entries;
@@ -163,6 +189,11 @@ static qn_status index_add(index_reader *r, const char *tensor, const char *file
     if (!qn_map_get(r->file_numbers, file, strlen(file), &number)) {
         if (r->files.count == SHARDS_MAX)
             return qn_fail(QN_E_FORMAT, "%s: more than %d files", r->path, SHARDS_MAX);
+        const char *path = qn_source_join(r->arena, r->folder, file);
+        if (!path) return QN_E_NOMEM;
+        if (access(path, F_OK) != 0)
+            return qn_fail(QN_E_IO, "%s: %s, which %s names: the model is not whole, fetch the file again",
+                           path, strerror(errno), r->path);
         number = (int64_t)r->files.count;
         QN_TRY(names_add(&r->files, r->arena, file));
         const char *kept = r->files.items[number];
@@ -207,7 +238,8 @@ static qn_status index_parse(index_reader *r, const char *text, size_t n)
 
 static qn_status read_index(qn_source_files *f, const char *name)
 {
-    index_reader r = {.arena = &f->arena, .path = qn_source_join(&f->arena, f->folder, name)};
+    index_reader r = {
+        .arena = &f->arena, .path = qn_source_join(&f->arena, f->folder, name), .folder = f->folder};
     char *text = NULL;
     size_t n;
     qn_status status = QN_E_NOMEM;
@@ -235,6 +267,30 @@ out:
     return status;
 }
 
+/* Files of one model are numbered: model-00002-of-00005.safetensors. One that is missing is said here, where
+ * it has a name, and not later by a tensor that it holds. */
+static qn_status check_numbers(const qn_source_files *f, const char *const *picked, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int begin = -1, end = -1, number = 0, of = 0;
+        if (sscanf(picked[i], "%*[^0-9]%n%5d-of-%5d.safetensors%n", &begin, &number, &of, &end) != 2 ||
+            end < 0 || picked[i][end] || of > SHARDS_MAX)
+            continue;
+        for (int want = 1; want <= of; want++) {
+            char name[512];
+            int there = 0;
+            snprintf(name, sizeof name, "%.*s%05d-of-%05d.safetensors", begin, picked[i], want, of);
+            for (size_t j = 0; !there && j < n; j++) there = strcmp(picked[j], name) == 0;
+            if (!there)
+                return qn_fail(QN_E_NOT_FOUND,
+                               "%s: %s is missing beside %s: the model is not whole, fetch the file again",
+                               f->folder, name, picked[i]);
+        }
+        return QN_OK;
+    }
+    return QN_OK;
+}
+
 /* Of several safetensors without an index those that are named as a model's are taken, else all. */
 static qn_status take_shards(qn_source_files *f, const names *all)
 {
@@ -243,6 +299,7 @@ static qn_status take_shards(qn_source_files *f, const names *all)
     if (!picked) return QN_E_NOMEM;
     for (size_t i = 0; i < all->count; i++)
         if (strncmp(all->items[i], "model", 5) == 0) picked[n++] = all->items[i];
+    QN_TRY(check_numbers(f, n ? picked : all->items, n ? n : all->count));
     return n ? set_files(f, picked, n) : set_files(f, all->items, all->count);
 }
 
@@ -261,15 +318,73 @@ static qn_status refuse(const char *folder, const char *what, const names *a, co
     return status;
 }
 
+/* 1: an adapter's weights, which are no model. */
+static int is_adapter_file(const char *name)
+{
+    return strncmp(name, "adapter", 7) == 0;
+}
+
+/* The folders in it that hold models, by a look at their names alone. */
+static qn_status find_below(const listing *l, qn_arena *arena, const char *folder, names *found)
+{
+    enum { FOLDERS_SEEN = 64 };
+    for (size_t i = 0; i < l->folders.count && i < FOLDERS_SEEN; i++) {
+        const char *path = qn_source_join(arena, folder, l->folders.items[i]);
+        if (!path) return QN_E_NOMEM;
+        DIR *dir = opendir(path);
+        int there = 0;
+        for (struct dirent *e; dir && !there && (e = readdir(dir));)
+            there = ends_with(e->d_name, ".gguf") || ends_with(e->d_name, ".safetensors");
+        if (dir) closedir(dir);
+        if (there) QN_TRY(names_add(found, arena, l->folders.items[i]));
+    }
+    return QN_OK;
+}
+
+/* Why this folder is no model, and what to do. */
+static qn_status refuse_folder(qn_source_files *f, const listing *l, int text_only)
+{
+    names below = {0};
+    qn_buf text = {0};
+    qn_status status = find_below(l, &f->arena, f->folder, &below);
+    qn_buf_printf(&text, "%s: ", f->folder);
+    if (l->adapter) {
+        qn_buf_puts(&text,
+                    "an adapter (adapter_config.json), not a model: give the model that it was made for, "
+                    "and this folder with --adapter");
+    } else {
+        qn_buf_printf(&text, "no model in this folder (no .safetensors and no .gguf file%s)",
+                      text_only ? ", no tokenizer" : "");
+        if (l->foreign.count) {
+            qn_buf_puts(&text, ". It holds ");
+            names_show(&l->foreign, &text);
+            qn_buf_puts(&text, ": convert the model to safetensors or GGUF");
+        }
+        if (below.count) {
+            qn_buf_puts(&text, ". Folders in it hold models: ");
+            names_show(&below, &text);
+        }
+    }
+    if (status == QN_OK) status = text.status;
+    if (status == QN_OK) status = qn_fail(l->adapter ? QN_E_ARG : QN_E_NOT_FOUND, "%s", text.data);
+    qn_buf_free(&text);
+    qn_free(below.items);
+    return status;
+}
+
 static qn_status take_folder(qn_source_files *f, const qn_source_options *options)
 {
     static const names none = {0};
     listing l = {0};
     qn_status status = list_folder(&l, &f->arena, f->folder);
     if (status != QN_OK) goto out;
+    int all_adapters = l.adapter && !l.gguf.count && !l.index;
+    for (size_t i = 0; i < l.safetensors.count; i++) all_adapters &= is_adapter_file(l.safetensors.items[i]);
     names index_alone = {.items = (const char *[]){index_name}, .count = 1};
     const names *safetensors = l.safetensors.count ? &l.safetensors : l.index ? &index_alone : &none;
-    if (l.gguf.count && safetensors->count) {
+    if (all_adapters && !(options->text_only && l.text)) {
+        status = refuse_folder(f, &l, options->text_only);
+    } else if (l.gguf.count && safetensors->count) {
         status = refuse(f->folder, "holds both GGUF and safetensors", &l.gguf, safetensors);
     } else if (l.gguf.count > 1) {
         status = refuse(f->folder, "holds several GGUF files", &l.gguf, &none);
@@ -282,12 +397,10 @@ static qn_status take_folder(qn_source_files *f, const qn_source_options *option
     } else if (options->text_only && l.text) {
         f->kind = QN_SOURCE_TEXT;
     } else {
-        status = qn_fail(QN_E_NOT_FOUND, "%s: no model in this folder (no .safetensors and no .gguf file%s)",
-                         f->folder, options->text_only ? ", no tokenizer" : "");
+        status = refuse_folder(f, &l, options->text_only);
     }
 out:
-    qn_free(l.gguf.items);
-    qn_free(l.safetensors.items);
+    listing_free(&l);
     return status;
 }
 
@@ -307,11 +420,18 @@ static qn_status take_file(qn_source_files *f, const char *name, int text_only)
 {
     const char *path = qn_source_join(&f->arena, f->folder, name);
     if (!path) return QN_E_NOMEM;
-    if (access(path, F_OK) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
+    struct stat st;
+    if (stat(path, &st) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return qn_fail(QN_E_ARG, "%s: not a file", path);
     if (ends_with(name, ".gguf") || has_gguf_magic(path)) {
         f->kind = QN_SOURCE_GGUF;
         return set_files(f, &name, 1);
     }
+    if (is_foreign(name))
+        return qn_fail(QN_E_ARG, "%s: a format that is not read: convert the model to safetensors or GGUF",
+                       path);
+    if (ends_with(name, ".json") && !is_index(name))
+        return qn_fail(QN_E_ARG, "%s: not a model: give the folder that it lies in", path);
     if (!is_index(name) && !ends_with(name, ".safetensors"))
         return qn_fail(QN_E_ARG, "%s: not a model (neither GGUF nor .safetensors nor a folder)", path);
     f->kind = QN_SOURCE_SAFETENSORS;
@@ -327,7 +447,14 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
     if (S_ISDIR(st.st_mode)) {
         f->folder = qn_arena_strndup(&f->arena, path, strlen(path));
         if (!f->folder) return QN_E_NOMEM;
-        return options->file ? take_file(f, options->file, options->text_only) : take_folder(f, options);
+        if (!options->file) return take_folder(f, options);
+        if (!*options->file || strchr(options->file, '/') || strcmp(options->file, "..") == 0)
+            return qn_fail(
+                QN_E_ARG,
+                "%s: --file \"%s\" is not the name of a file in this folder; a file elsewhere is given "
+                "in place of the folder",
+                path, options->file);
+        return take_file(f, options->file, options->text_only);
     }
     if (options->file)
         return qn_fail(QN_E_ARG, "%s: --file %s picks from a folder, but this is a file", path,
