@@ -94,13 +94,18 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
     return 0;
 }
 
-qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
+qn_status qn_load_prepare(qn_load_options *l)
 {
     l->o.precision = (qn_precision)l->precision;
-    if (l->template_path) {
-        QN_TRY(qn_input_read(l->template_path, &l->template_text));
-        l->o.chat_template = l->template_text.data;
-    }
+    if (!l->template_path) return QN_OK;
+    QN_TRY(qn_input_read(l->template_path, &l->template_text));
+    l->o.chat_template = l->template_text.data;
+    return QN_OK;
+}
+
+qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
+{
+    QN_TRY(qn_load_prepare(l));
     return qn_model_open(path, &l->o, out);
 }
 

@@ -35,7 +35,9 @@ extern const qn_arg qn_sampling_args[];
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
  */
 int qn_sampling_finish(const char *command, qn_sampling_options *s);
-/* Opens the model; notes of the load go to standard error. l keeps the texts; qn_load_end frees them. */
+/* Fills l->o from the rest. l keeps the texts; qn_load_end frees them. */
+qn_status qn_load_prepare(qn_load_options *l);
+/* Prepares l and opens the model; notes of the load go to standard error. */
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
 void qn_load_end(qn_load_options *l);
 
