@@ -719,7 +719,9 @@ static void g11_index(void **state)
         qn_status status;
         const char *says;
     } broken[] = {
-        {"{\"weight_map\": {\"a\": \"b.safetensors\"}}", QN_E_IO, "b.safetensors: No such file or directory"},
+        {"{\"weight_map\": {\"a\": \"b.safetensors\"}}", QN_E_IO,
+         "model.safetensors.index.json names a file that is missing: b.safetensors: No such file or "
+         "directory"},
         {"{\"weight_map\": {\"a\": \"model.safetensors\"}}", QN_E_FORMAT,
          "model.safetensors.index.json: tensor a is not in model.safetensors"},
         {"{\"weight_map\": {\"a\": 3}}", QN_E_FORMAT,

@@ -213,7 +213,8 @@ static void test_shards(void **state)
     qn_test_refused(dir, "", QN_E_FORMAT, says);
     /* A file that the index needs is gone. */
     unlink(qn_test_path(dir, wrong));
-    snprintf(says, sizeof says, "%s: No such file or directory", wrong);
+    snprintf(says, sizeof says, "%s names a file that is missing: %s: No such file or directory", index,
+             wrong);
     qn_test_refused(dir, "", QN_E_IO, says);
     json_decref(json);
     qn_test_model_remove(dir);
