@@ -15,7 +15,6 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "tests/fixtures.h"
 
 enum { TOKENS_MAX = 2048, ROWS_MAX = 8 };
@@ -455,41 +454,6 @@ static void test_figures(void **state)
     assert_null(model);
 }
 
-static qn_status open_and_generate(const char *path)
-{
-    qn_model *model = NULL;
-    qn_generation *g = NULL;
-    qn_token t = {0};
-    const char *stop = "never";
-    qn_generate_options o = {.max_tokens = 3,
-                             .temperature = 1,
-                             .seed = 3,
-                             .repeat_penalty = 1.1f,
-                             .stop_strings = &stop,
-                             .n_stop_strings = 1};
-    qn_status status = qn_model_open(path, NULL, &model);
-    if (status == QN_OK) status = qn_generate(model, "The mill", &o, &g);
-    while (status == QN_OK && t.end == QN_END_NONE) status = qn_generation_next(g, &t);
-    qn_generation_close(g);
-    qn_model_close(&model);
-    return status;
-}
-
-static void test_allocation_failures(void **state)
-{
-    const char *path = qn_test_need_fixture("models/llama");
-    int64_t before = qn_mem_live_blocks();
-    for (int64_t n = 1;; n += n < 300 ? 1 : 41) {
-        qn_mem_fail_nth(n);
-        qn_status status = open_and_generate(path);
-        qn_mem_fail_nth(0);
-        assert_int_equal(qn_mem_live_blocks(), before);
-        if (status == QN_OK) break;
-        if (status != QN_E_NOMEM)
-            fail_msg("allocation %d: %s: %s", (int)n, qn_status_name(status), qn_last_error());
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,7 +468,6 @@ int main(void)
         cmocka_unit_test(test_no_computing_inside_logits),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

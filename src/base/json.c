@@ -1,6 +1,10 @@
 #include "base/json.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 int qn_json_depth_ok(const char *text, size_t n, int depth_max)
 {
@@ -19,6 +23,28 @@ int qn_json_depth_ok(const char *text, size_t n, int depth_max)
     return 1;
 }
 
+/* ---- watching for the end of memory -------------------------------------------------------------------- */
+
+/* When an allocation fails jansson's reader may leave a byte out and go on, or call the text malformed. So
+ * its allocator is watched, by a function that gives what malloc gives: values made before and after, by us
+ * and by others, stay interchangeable. Who set an allocator of his own keeps it. */
+static _Thread_local int ran_out;
+
+static void *watched_malloc(size_t size_bytes)
+{
+    void *p = qn_foreign_malloc(size_bytes);
+    if (!p) ran_out = 1;
+    return p;
+}
+
+static void watch(void)
+{
+    json_malloc_t allocate;
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    if (allocate == malloc) json_set_alloc_funcs(watched_malloc, release);
+}
+
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
@@ -26,13 +52,26 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
     /* jansson overlooks a NUL behind a number or a word ("2\0", "[true\0]"). A raw one is never JSON. */
     const char *nul = n ? memchr(text, 0, n) : NULL;
     if (nul) return qn_fail(QN_E_FORMAT, "%s: NUL byte at offset %zu", what, (size_t)(nul - text));
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch);
+    ran_out = 0;
     json_error_t error;
     json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!value) {
-        if (json_error_code(&error) == json_error_out_of_memory)
-            return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
-        return qn_fail(QN_E_FORMAT, "%s: line %d column %d: %s", what, error.line, error.column, error.text);
+    if (ran_out || (!value && json_error_code(&error) == json_error_out_of_memory)) {
+        json_decref(value);
+        return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
     }
+    if (!value)
+        return qn_fail(QN_E_FORMAT, "%s: line %d column %d: %s", what, error.line, error.column, error.text);
     *out = value;
     return QN_OK;
+}
+
+json_t *qn_json_copy(const json_t *value)
+{
+    json_t *copy = json_copy((json_t *)value);
+    if (json_object_size(copy) == json_object_size(value) && json_array_size(copy) == json_array_size(value))
+        return copy;
+    json_decref(copy);
+    return NULL;
 }

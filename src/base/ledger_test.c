@@ -101,6 +101,71 @@ static void test_threads(void **state)
     qn_ledger_free(l);
 }
 
+/* A cache of blocks of 10 bytes. */
+typedef struct {
+    qn_ledger *ledger;
+    size_t n_kept;
+} block_cache;
+
+static void give_up(void *user, size_t size_bytes)
+{
+    block_cache *c = user;
+    for (size_t given = 0; given < size_bytes && c->n_kept; given += 10, c->n_kept--)
+        qn_ledger_release(c->ledger, QN_LEDGER_CACHE, 10);
+}
+
+static void keep(block_cache *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) c->n_kept += (size_t)qn_ledger_keep(c->ledger, QN_LEDGER_KV, 10);
+}
+
+/* Cached memory goes before anything is refused, and no more of it than is in the way. */
+static void test_cache(void **state)
+{
+    qn_ledger *l = qn_ledger_new();
+    block_cache c = {l, 0};
+    assert_int_equal(qn_ledger_get(l).cache_limit, QN_LEDGER_CACHE_DEFAULT);
+    qn_ledger_set_reclaim(l, give_up, &c);
+    qn_ledger_set_limit(l, 100);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_KV, 80), QN_OK);
+    keep(&c, 5);
+    assert_int_equal(c.n_kept, 5);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_CACHE), 50);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_KV), 30);
+    assert_int_equal(qn_ledger_total(l), 80);
+
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 35), QN_OK); /* 15 too many: two blocks go */
+    assert_int_equal(c.n_kept, 3);
+    assert_int_equal(qn_ledger_total(l), 95);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 36), QN_E_NOMEM); /* 35 could be had */
+    assert_non_null(strstr(qn_last_error(), "other needs 36 bytes more; limit 100"));
+    assert_int_equal(qn_ledger_total(l), 65);
+    assert_int_equal(c.n_kept, 0);
+    assert_true(qn_ledger_peak(l) <= 100);
+
+    keep(&c, 2);
+    qn_ledger_reuse(l, QN_LEDGER_KV, 10);
+    c.n_kept--;
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_KV), 20);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_CACHE), 10);
+    assert_int_equal(qn_ledger_set_cache_limit(l, 5), QN_LEDGER_CACHE_DEFAULT); /* smaller than a block */
+    assert_int_equal(c.n_kept, 0);
+    keep(&c, 1);
+    assert_int_equal(c.n_kept, 0);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_KV), 10);
+    assert_int_equal(qn_ledger_set_cache_limit(l, 1000), 5);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_KV, 30), QN_OK);
+    keep(&c, 3);
+    assert_int_equal(qn_ledger_set_limit(l, 60), 100); /* held 75, of which 30 cached */
+    assert_int_equal(c.n_kept, 1);
+    qn_ledger_clear_cache(l);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_CACHE), 0);
+    qn_ledger_set_limit(l, 20);
+    keep(&c, 1); /* above the hard limit nothing is kept */
+    assert_int_equal(c.n_kept, 0);
+    qn_ledger_free(l);
+}
+
 static void test_allocation_failures(void **state)
 {
     int64_t live = qn_mem_live_blocks();
@@ -117,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

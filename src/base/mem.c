@@ -113,6 +113,11 @@ void qn_free_mapped(void *p, size_t size_bytes)
     munmap(p, size_bytes);
 }
 
+void *qn_foreign_malloc(size_t size_bytes)
+{
+    return qn_mem_fails() ? NULL : malloc(size_bytes);
+}
+
 char *qn_strndup(const char *s, size_t n)
 {
     char *copy = qn_alloc(n + 1);

@@ -29,6 +29,10 @@ void *qn_alloc_mapped(size_t size_bytes);
 /* size_bytes as it was asked for. p may be NULL. */
 void qn_free_mapped(void *p, size_t size_bytes);
 
+/* What malloc gives, counted as an allocation of ours: for a foreign library that frees it itself. No
+ * message. */
+void *qn_foreign_malloc(size_t size_bytes);
+
 /* For tests. The n-th allocation from now on (1 = the next) fails, once; 0 switches this off. Process-wide.
  */
 void qn_mem_fail_nth(int64_t n);

@@ -50,6 +50,31 @@ static void test_peak(void **state)
     assert_int_equal(qn_mem_reset_peak(), before);
 }
 
+/* Maps count as allocations that can fail; a thread knows what its calls left behind. */
+static void test_maps_and_thread_bytes(void **state)
+{
+    int64_t live = qn_mem_live_blocks(), mine = qn_mem_thread_bytes();
+    char *p = qn_alloc_mapped(3 << 20);
+    assert_true(is_aligned(p, 4096));
+    for (int i = 0; i < 3 << 20; i += 4095) assert_int_equal(p[i], 0);
+    p[5] = 1;
+    assert_int_equal(qn_mem_live_blocks(), live + 1);
+    qn_mem_fail_nth(1);
+    assert_null(qn_alloc_mapped(4096));
+    qn_mem_fail_nth(0);
+    assert_string_equal(qn_last_error(), "out of memory (4096 bytes)");
+    assert_null(qn_alloc_mapped(SIZE_MAX / 2));
+    assert_null(qn_alloc_mapped(0));
+    qn_free_mapped(p, 3 << 20);
+    qn_free_mapped(NULL, 1);
+    assert_int_equal(qn_mem_live_blocks(), live);
+    char *a = qn_alloc(100), *b = qn_alloc(30);
+    qn_free(a);
+    assert_int_equal(qn_mem_thread_bytes() - mine, 30);
+    qn_free(b);
+    assert_int_equal(qn_mem_thread_bytes(), mine);
+}
+
 static void test_sizes_that_overflow(void **state)
 {
     assert_null(qn_alloc(SIZE_MAX));
@@ -244,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_maps_and_thread_bytes),
         cmocka_unit_test(test_sizes_that_overflow),
         cmocka_unit_test(test_realloc_keeps),
         cmocka_unit_test(test_fail_nth),

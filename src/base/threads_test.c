@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,12 +158,32 @@ static void test_share(void **state)
             }
 }
 
+/* The system may start no more threads: an error that says so, and none is left over. */
+static void test_threads_refused(void **state)
+{
+    int64_t live = qn_mem_live_blocks();
+    int n_refused = 0;
+    for (int n = 1;; n++) {
+        qn_pool *pool = NULL;
+        qn_mem_fail_nth(n);
+        qn_status status = qn_pool_new(4, &pool);
+        qn_mem_fail_nth(0);
+        qn_pool_free(pool);
+        assert_int_equal(qn_mem_live_blocks(), live);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+        n_refused += strstr(qn_last_error(), "of 4: Resource temporarily unavailable") != NULL;
+    }
+    assert_int_equal(n_refused, 3);
+    assert_non_null(strstr(qn_last_error(), "cannot start thread 4 of 4"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_share),          cmocka_unit_test(test_default),
         cmocka_unit_test(test_new_and_free),   cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_sleep_and_wake),
+        cmocka_unit_test(test_sleep_and_wake), cmocka_unit_test(test_threads_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,7 +178,13 @@ int qn_chat_text_has_template(const qn_chat_text *c)
 /* The names that the renderer trusts mean the model's own tokens, whatever the request says. */
 static int set_tokens(json_t *context, const json_t *variables)
 {
-    int failed = json_object_update_missing(context, (json_t *)variables);
+    int failed = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)variables, key, value)
+    {
+        if (!json_object_get(context, key)) failed |= json_object_set(context, key, value);
+    }
     for (const char *const *name = qn_template_trusted_names; *name; name++) {
         json_t *token = json_object_get(variables, *name);
         if (token)
@@ -199,7 +205,7 @@ static int set_missing(json_t *context, const char *name, json_t *value)
 /* What the template sees: the request, the model's tokens, and what transformers always defines. */
 static qn_status make_context(const qn_chat_text *c, const json_t *request, json_t **out)
 {
-    json_t *messages = NULL, *context = json_copy((json_t *)request);
+    json_t *messages = NULL, *context = qn_json_copy(request);
     qn_status status = context ? QN_OK : qn_fail_nomem(sizeof *context);
     if (status == QN_OK)
         status = qn_template_prepare_messages(json_object_get(request, "messages"), &messages);

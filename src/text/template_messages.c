@@ -1,6 +1,7 @@
 /* Messages before they reach a template. */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "text/template.h"
 
@@ -64,7 +65,7 @@ static int stands_alone(const json_t *message)
 /* content as a list of parts; NULL: no memory, or neither text nor list. */
 static json_t *as_parts(json_t *content)
 {
-    if (json_is_array(content)) return json_copy(content);
+    if (json_is_array(content)) return qn_json_copy(content);
     if (!json_is_string(content)) return NULL;
     return json_pack("[{s:s, s:O}]", "type", "text", "text", content);
 }
@@ -116,7 +117,7 @@ static json_t *joins(const json_t *list, const json_t *next)
 
 static qn_status merge_message(json_t *list, json_t *message)
 {
-    json_t *copy = json_copy(message);
+    json_t *copy = qn_json_copy(message);
     int bad = !copy;
     if (!bad && has_role(copy, "developer"))
         bad = json_object_set_new(copy, "role", json_string("system")) != 0;
