@@ -77,10 +77,7 @@ static qn_status open_safetensors(qn_source *s)
     s->shards = qn_calloc(s->files.n_files, sizeof *s->shards);
     if (!s->shards) return QN_E_NOMEM;
     for (size_t i = 0; i < s->files.n_files; i++) {
-        qn_status status = qn_safetensors_open(s->files.files[i], &s->shards[i]);
-        if (status == QN_E_IO && s->files.index_path && access(s->files.files[i], F_OK) != 0)
-            return qn_fail_prefix(status, "%s names a file that is missing", s->files.index_path);
-        QN_TRY(status);
+        QN_TRY(qn_safetensors_open(s->files.files[i], &s->shards[i]));
         total += (size_t)qn_safetensors_count(s->shards[i]);
     }
     QN_TRY(make_room(s, total));
