@@ -91,9 +91,15 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o)
     QN_TRY(qn_load_open(path, &o->load, &c->model));
     qn_interrupt_start(); /* until here Ctrl-C just ends the process */
     QN_TRY(qn_model_get_info(c->model, &c->info));
-    if (!c->info.has_chat_template)
+    if (!c->info.has_chat_template) {
+        /* Without a tokenizer there is no template either: that says more. */
+        int32_t *ids = NULL;
+        int64_t n;
+        QN_TRY(qn_model_encode(c->model, "", 0, NULL, &ids, &n));
+        qn_buffer_free(ids);
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s has no chat template; give one by --template, or use `quern run --raw`", path);
+    }
     choose_sampling(&o->sampling, &c->info);
     c->session.settings.o = o->sampling.o;
     qn_chat_screen_open(&c->screen);

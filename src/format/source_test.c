@@ -206,7 +206,8 @@ static void test_index(void **state)
         expect_failure(folder, NULL, QN_E_FORMAT, PARTS(bad[i].says, name));
     }
     qn_test_write_text(folder, name, "{\"weight_map\":{\"a\":\"absent.safetensors\"}}");
-    expect_failure(folder, NULL, QN_E_IO, PARTS("absent.safetensors: No such file"));
+    expect_failure(folder, NULL, QN_E_IO,
+                   PARTS("absent.safetensors: No such file", name, "names: the model is not whole"));
     qn_test_write_text(folder, name,
                        "{\"weight_map\":{\"a\":\"s1.safetensors\",\"x\":\"unused.safetensors\"}}");
     expect_failure(folder, NULL, QN_E_FORMAT,
@@ -305,6 +306,153 @@ static void test_no_weights(void **state)
     qn_test_remove(folder);
 }
 
+/* A folder without a model says what it has instead and what to do. */
+static void test_other_things(void **state)
+{
+    static const char *const foreign[] = {"pytorch_model.bin",   "pytorch_model-00001-of-00002.bin",
+                                          "consolidated.00.pth", "model.pt",
+                                          "tf_model.h5",         "flax_model.msgpack",
+                                          "weights.npz",         "model.onnx"};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        const char *folder = qn_test_scratch();
+        qn_test_write_text(folder, foreign[i], "PK");
+        qn_test_write_text(folder, "training_args.bin", "PK");
+        qn_test_write_text(folder, "config.json", "{}");
+        expect_failure(
+            folder, NULL, QN_E_NOT_FOUND,
+            PARTS(folder, "no model in this folder", foreign[i], "convert the model to safetensors"));
+        assert_null(strstr(qn_last_error(), "training_args.bin"));
+        expect_failure(qn_test_path(folder, foreign[i]), NULL, QN_E_ARG,
+                       PARTS(foreign[i], "convert the model to safetensors"));
+        expect_failure(folder, &(qn_source_options){.file = foreign[i]}, QN_E_ARG,
+                       PARTS(foreign[i], "convert"));
+        qn_test_remove(folder);
+    }
+    const char *folder = qn_test_scratch();
+    qn_test_write_text(folder, "config.json", "{}");
+    char below[4096];
+    snprintf(below, sizeof below, "%s", qn_test_path(folder, "original"));
+    assert_int_equal(mkdir(below, 0700), 0);
+    qn_test_write_text(below, "consolidated.00.pth", "PK");
+    expect_failure(folder, NULL, QN_E_NOT_FOUND, PARTS(folder, "no model in this folder"));
+    assert_null(strstr(qn_last_error(), "original"));
+    write_shard(below, "model.safetensors", 1, a_b);
+    expect_failure(folder, NULL, QN_E_NOT_FOUND, PARTS("Folders in it hold models: original"));
+    expect_failure(qn_test_path(folder, "config.json"), NULL, QN_E_ARG,
+                   PARTS("config.json: not a model: give the folder that it lies in"));
+    qn_source_close(open_good(below, NULL));
+    /* What lies below does not count where there is a model. */
+    write_shard(folder, "model.safetensors", 50, a_b);
+    qn_test_write_text(folder, "pytorch_model.bin", "PK");
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(value_of(s, "a"), 50);
+    qn_source_close(s);
+    qn_test_remove(folder);
+}
+
+static void test_adapters(void **state)
+{
+    static const char *const lora[] = {"base_model.model.a.lora_A.weight", NULL};
+    const char *folder = qn_test_scratch();
+    qn_test_write_text(folder, "adapter_config.json", "{}");
+    for (int round = 0; round < 3; round++) {
+        if (round == 1) write_shard(folder, "adapter_model.safetensors", 1, lora);
+        if (round == 2) write_shard(folder, "adapters.safetensors", 1, c_d); /* as mlx_lm writes */
+        expect_failure(folder, NULL, QN_E_ARG, PARTS(folder, "an adapter", "not a model", "--adapter"));
+    }
+    /* For tokenising it will do, with a tokenizer; and a model beside it is one. */
+    qn_test_write_text(folder, "tokenizer.json", "{}");
+    qn_source_close(open_good(folder, &(qn_source_options){.text_only = 1}));
+    write_shard(folder, "model.safetensors", 50, a_b);
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(qn_source_count(s), 2);
+    qn_source_close(s);
+    qn_test_remove(folder);
+}
+
+static void test_numbered_files(void **state)
+{
+    static const char *const e_f[] = {"e", "f", NULL};
+    const char *folder = qn_test_scratch();
+    write_shard(folder, "model-00001-of-00003.safetensors", 10, a_b);
+    write_shard(folder, "model-00003-of-00003.safetensors", 30, c_d);
+    expect_failure(folder, NULL, QN_E_NOT_FOUND,
+                   PARTS(folder, "model-00002-of-00003.safetensors is missing", "not whole"));
+    write_shard(folder, "model-00002-of-00003.safetensors", 50, e_f);
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(qn_source_count(s), 6);
+    qn_source_close(s);
+    /* The same weights as published in another form beside them are left alone. */
+    write_shard(folder, "consolidated.safetensors", 90, a_b);
+    s = open_good(folder, NULL);
+    assert_int_equal(value_of(s, "a"), 10);
+    qn_source_close(s);
+    /* Two models under a model's name: refused, and --file picks. */
+    write_shard(folder, "model.safetensors", 70, a_b);
+    expect_failure(folder, NULL, QN_E_FORMAT,
+                   PARTS("tensor a is in two files", "/model-00001-of-00003.safetensors",
+                         "/model.safetensors", "--file"));
+    s = open_good(folder, &(qn_source_options){.file = "model.safetensors"});
+    assert_int_equal(value_of(s, "a"), 70);
+    qn_source_close(s);
+    qn_test_remove(folder);
+    /* Names that only look numbered. */
+    folder = qn_test_scratch();
+    write_shard(folder, "model-00001-of-99999.safetensors", 10, a_b);
+    write_shard(folder, "model-of-2.safetensors", 30, c_d);
+    qn_source_close(open_good(folder, NULL));
+    qn_test_remove(folder);
+    folder = qn_test_scratch();
+    write_shard(folder, "x1-00001-of-00002.safetensors", 10, a_b);
+    qn_source_close(open_good(folder, NULL));
+    qn_test_remove(folder);
+}
+
+static void test_file_option(void **state)
+{
+    static const char *const elsewhere[] = {"../m.gguf", "/etc/passwd", "sub/m.gguf", "..", "", "./m.gguf"};
+    const char *folder = qn_test_scratch();
+    write_gguf(folder, "m.gguf", "x");
+    assert_int_equal(mkdir(qn_test_path(folder, "sub"), 0700), 0);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        expect_failure(folder, &(qn_source_options){.file = elsewhere[i]}, QN_E_ARG,
+                       PARTS(folder, "--file", elsewhere[i], "not the name of a file in this folder"));
+    expect_failure(folder, &(qn_source_options){.file = "sub"}, QN_E_ARG, PARTS("/sub: not a file"));
+    expect_failure(folder, &(qn_source_options){.file = "."}, QN_E_ARG, PARTS("not a file"));
+    assert_int_equal(mkfifo(qn_test_path(folder, "pipe.gguf"), 0600), 0);
+    expect_failure(qn_test_path(folder, "pipe.gguf"), NULL, QN_E_ARG, PARTS("pipe.gguf: not a file"));
+    expect_failure("/dev/null", NULL, QN_E_ARG, PARTS("/dev/null: not a file"));
+    qn_source_close(open_good(folder, NULL)); /* the pipe is no second model */
+    qn_test_remove(folder);
+}
+
+static void test_links_and_rights(void **state)
+{
+    char store[4096], path[4096];
+    snprintf(store, sizeof store, "%s", qn_test_scratch());
+    const char *folder = qn_test_scratch();
+    write_shard(store, "0a1b2c", 10, a_b); /* as the hub's cache keeps its files */
+    snprintf(path, sizeof path, "%s", qn_test_path(store, "0a1b2c"));
+    assert_int_equal(symlink(path, qn_test_path(folder, "model.safetensors")), 0);
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(value_of(s, "b"), 11);
+    qn_source_close(s);
+    snprintf(path, sizeof path, "%s", qn_test_path(store, "link"));
+    assert_int_equal(symlink(folder, path), 0);
+    qn_source_close(open_good(path, NULL));
+    unlink(qn_test_path(store, "0a1b2c"));
+    expect_failure(folder, NULL, QN_E_IO, PARTS("model.safetensors: No such file"));
+    assert_int_equal(symlink("loop", qn_test_path(store, "loop")), 0);
+    expect_failure(qn_test_path(store, "loop"), NULL, QN_E_IO, PARTS("/loop: "));
+    if (geteuid() != 0) { /* root may read all */
+        chmod(folder, 0);
+        expect_failure(folder, NULL, QN_E_IO, PARTS(folder, "Permission denied"));
+        chmod(folder, 0700);
+    }
+    qn_test_remove(folder);
+    qn_test_remove(store);
+}
+
 static void test_fixtures(void **state)
 {
     static const char *const folders[] = {
@@ -360,6 +508,22 @@ static void check_no_memory(const char *path)
     assert_int_equal(status, QN_OK);
 }
 
+/* Refusals that list names allocate too. */
+static void check_no_memory_refused(const char *path, qn_status refusal)
+{
+    int64_t before = qn_mem_live_blocks();
+    for (int n = 1;; n++) {
+        qn_source *s = NULL;
+        assert_true(n < 200);
+        qn_mem_fail_nth(n);
+        qn_status status = qn_source_open(path, NULL, &s);
+        qn_mem_fail_nth(0);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        if (status == refusal) break;
+        assert_int_equal(status, QN_E_NOMEM);
+    }
+}
+
 static void test_no_memory(void **state)
 {
     const char *folder = qn_test_scratch();
@@ -372,15 +536,12 @@ static void test_no_memory(void **state)
     check_no_memory(folder);
     write_gguf(folder, "m.gguf", "x");
     check_no_memory(qn_test_path(folder, "m.gguf"));
-    /* The refusal that lists names allocates too. */
-    for (int n = 1; n < 200; n++) {
-        qn_source *s = NULL;
-        qn_mem_fail_nth(n);
-        qn_status status = qn_source_open(folder, NULL, &s);
-        qn_mem_fail_nth(0);
-        assert_true(status == QN_E_ARG || status == QN_E_NOMEM);
-        if (status == QN_E_ARG) break;
-    }
+    check_no_memory_refused(folder, QN_E_ARG);
+    qn_test_remove(folder);
+    folder = qn_test_scratch();
+    qn_test_write_text(folder, "pytorch_model.bin", "PK");
+    assert_int_equal(mkdir(qn_test_path(folder, "sub"), 0700), 0);
+    check_no_memory_refused(folder, QN_E_NOT_FOUND);
     qn_test_remove(folder);
 }
 
@@ -394,6 +555,11 @@ int main(void)
         cmocka_unit_test(test_gguf),
         cmocka_unit_test(test_both_kinds),
         cmocka_unit_test(test_no_weights),
+        cmocka_unit_test(test_other_things),
+        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_numbered_files),
+        cmocka_unit_test(test_file_option),
+        cmocka_unit_test(test_links_and_rights),
         cmocka_unit_test(test_fixtures),
         cmocka_unit_test(test_no_memory),
     };
