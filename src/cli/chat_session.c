@@ -78,9 +78,20 @@ void qn_chat_session_truncate(qn_chat_session *s, size_t keep)
 
 qn_status qn_chat_session_answer(qn_chat_session *s, size_t keep, const char *content, size_t n)
 {
+    qn_buf whole = {0};
     char *copy = NULL;
     QN_TRY(reserve(s));
-    QN_TRY(copy_content(content, n, &copy));
+    qn_buf_append(&whole, "", 0);
+    for (size_t i = 0; i < n; i++) {
+        size_t run = strnlen(content + i, n - i);
+        qn_buf_append(&whole, content + i, run);
+        i += run;
+        if (i < n) qn_buf_puts(&whole, "\xef\xbf\xbd");
+    }
+    qn_status status = whole.status;
+    if (status == QN_OK) status = copy_content(whole.data, whole.length, &copy);
+    qn_buf_free(&whole);
+    QN_TRY(status);
     qn_chat_session_truncate(s, keep);
     s->messages[s->n_messages++] = (qn_message){find_role("assistant"), copy};
     return QN_OK;

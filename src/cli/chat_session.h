@@ -21,7 +21,8 @@ void qn_chat_session_end(qn_chat_session *s);
 qn_status qn_chat_session_add(qn_chat_session *s, const char *role, const char *content, size_t n);
 /* Drops the messages from keep on. */
 void qn_chat_session_truncate(qn_chat_session *s, size_t keep);
-/* Puts content[0..n) as the assistant's in place of all messages from keep on. */
+/* Puts content[0..n) as the assistant's in place of all messages from keep on. A NUL, which a model may well
+ * say but no message can hold, becomes U+FFFD. */
 qn_status qn_chat_session_answer(qn_chat_session *s, size_t keep, const char *content, size_t n);
 /* The system message: the first one, if it is one. NULL: there is none. */
 const char *qn_chat_session_system(const qn_chat_session *s);

@@ -40,6 +40,9 @@ static void test_messages(void **state)
     assert_int_equal(qn_chat_session_asked(&s), 2);
     assert_int_equal(qn_chat_session_answer(&s, 2, "hey", 3), QN_OK);
     expect_messages(&s, 3, (const char *[]){"system", "be brief", "user", "hello", "assistant", "hey"});
+    assert_int_equal(qn_chat_session_answer(&s, 2, "a\0b\0", 4), QN_OK);
+    assert_string_equal(s.messages[2].content, "a\xef\xbf\xbd"
+                                               "b\xef\xbf\xbd");
     assert_int_equal(qn_chat_session_set_system(&s, "be long"), QN_OK);
     qn_chat_session_clear(&s);
     expect_messages(&s, 1, (const char *[]){"system", "be long"});

@@ -1,5 +1,7 @@
 #include "cli/interrupt.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -10,6 +12,7 @@ static _Atomic(qn_generation *) watched;
 static atomic_int n_inside; /* handlers that run, on whatever thread */
 static volatile sig_atomic_t interrupted;
 static _Atomic(const char *) last_words;
+static int wake[2] = {-1, -1}; /* a pipe with a byte for each Ctrl-C that nobody has looked at */
 
 static void on_interrupt(int signal_number)
 {
@@ -21,16 +24,21 @@ static void on_interrupt(int signal_number)
         raise(signal_number);
         return;
     }
+    int before = errno;
     interrupted = 1;
+    if (write(wake[1], "", 1) < 0) { /* it is full: that wakes as well */
+    }
     atomic_fetch_add(&n_inside, 1);
     qn_generation_cancel(atomic_load(&watched));
     atomic_fetch_sub(&n_inside, 1);
+    errno = before;
 }
 
 void qn_interrupt_start(void)
 {
     /* Without SA_RESTART, so that a read from the terminal comes back. */
     struct sigaction action = {.sa_handler = on_interrupt};
+    if (wake[0] < 0 && pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -50,9 +58,18 @@ void qn_interrupt_set_last_words(const char *bytes)
     atomic_store(&last_words, bytes);
 }
 
+int qn_interrupt_file(void)
+{
+    return wake[0];
+}
+
 int qn_interrupt_taken(void)
 {
-    int taken = interrupted;
+    char bytes[16];
+    int woken = 0;
+    while (read(wake[0], bytes, sizeof bytes) > 0) woken = 1;
+    /* One that comes right here is not lost: its byte stays in the pipe. */
+    int taken = woken || interrupted;
     interrupted = 0;
     return taken;
 }

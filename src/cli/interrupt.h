@@ -12,6 +12,9 @@ void qn_interrupt_watch(qn_generation *generation);
 /* Bytes that the second Ctrl-C writes to standard output before the process ends, such as what puts a
  * terminal right; NULL: none. They must live on. */
 void qn_interrupt_set_last_words(const char *bytes);
+/* Readable from a Ctrl-C on until qn_interrupt_taken: to be polled beside what is waited for, on whatever
+ * thread the signal comes. -1: none. */
+int qn_interrupt_file(void);
 /* Was there a Ctrl-C since the last call? */
 int qn_interrupt_taken(void);
 

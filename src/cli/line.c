@@ -4,6 +4,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <wchar.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/editor.h"
 #include "cli/interrupt.h"
 #include "cli/out.h"
@@ -68,6 +70,30 @@ static char *show_prompt(EditLine *edit)
     return get_reader(edit)->prompt;
 }
 
+/* Waits for one character of UTF-8; bytes that are none are passed over. -1 at Ctrl-C, which is not lost when
+ * it comes just before the wait, and at an error; 0: the terminal is gone. */
+static int read_character(EditLine *edit, wchar_t *out)
+{
+    char bytes[4];
+    size_t n = 0;
+    for (;;) {
+        struct pollfd files[] = {{STDIN_FILENO, POLLIN, 0}, {qn_interrupt_file(), POLLIN, 0}};
+        uint32_t c;
+        int incomplete;
+        if (poll(files, 2, -1) < 0 && (errno != EINTR || files[1].fd < 0)) return -1;
+        if (files[1].revents) return -1;
+        if (!files[0].revents) continue;
+        ssize_t n_read = read(STDIN_FILENO, bytes + n, 1);
+        if (n_read <= 0) return (int)n_read;
+        if (qn_utf8_decode(bytes, ++n, &c)) {
+            *out = (wchar_t)c;
+            return 1;
+        }
+        qn_utf8_invalid_length(bytes, n, &incomplete);
+        if (!incomplete) n = 0;
+    }
+}
+
 /* ---- what keys do ---- */
 
 /* Reads what is pasted, up to its closing mark, as wide characters. Line ends become '\n', other control
@@ -77,13 +103,10 @@ static qn_status read_paste(EditLine *edit, qn_buf *text)
     static const wchar_t closing[] = L"\033[201~";
     enum { N_CLOSING = sizeof closing / sizeof *closing - 1 };
     size_t n_matched = 0;
-    wchar_t c, before = 0;
+    wchar_t c;
     while (n_matched < N_CLOSING) {
         if (el_wgetc(edit, &c) != 1) return qn_fail(QN_E_IO, "the paste was broken off");
         n_matched = c == closing[n_matched] ? n_matched + 1 : c == closing[0];
-        int follows_return = before == L'\r';
-        before = c;
-        if (c == L'\n' && follows_return) continue;
         if (c == L'\r') c = L'\n';
         if ((c >= 0x20 && c != 0x7f) || c == L'\n' || c == L'\t') qn_buf_append(text, &c, sizeof c);
     }
@@ -177,7 +200,7 @@ static qn_status open_terminal(qn_line_reader *r)
     el_set(r->edit, EL_EDITOR, "emacs");
     el_set(r->edit, EL_PROMPT_ESC, show_prompt, '\1');
     el_set(r->edit, EL_HIST, history, r->history);
-    el_set(r->edit, EL_SAFEREAD, 0); /* Ctrl-C interrupts a read instead of being tried again */
+    el_wset(r->edit, EL_GETCFN, read_character);
     bind_keys(r->edit);
     el_source(r->edit, NULL);
     /* For the whole session: a paste while an answer comes is one message as well. */
@@ -240,7 +263,8 @@ static qn_status next_edited(qn_line_reader *r, const char *prompt, qn_buf *text
     HistEvent entered;
     snprintf(r->prompt, sizeof r->prompt, bold ? "\1\033[1m\1%s\1\033[0m\1 " : "%s ", prompt);
     qn_interrupt_taken();
-    el_resize(r->edit); /* the window may have another size by now */
+    /* Before the prompt invites anybody to type: libedit would do it after, and lose what came between. */
+    el_set(r->edit, EL_PREP_TERM, 1);
     r->status = QN_OK;
     const char *line = el_gets(r->edit, &n);
     if (qn_interrupt_taken()) {
