@@ -18,6 +18,8 @@ const qn_command qn_commands[] = {
     {"logits", "logits of token ids into a file", qn_cmd_logits, &qn_logits_spec},
     {"bench", "speed and memory of a model", qn_cmd_bench, &qn_bench_spec},
     {"trace", "compare or sum up what QUERN_TRACE=FILE wrote", qn_cmd_trace, &qn_trace_spec},
+    {"completions", "a script that completes commands and options in a shell", qn_cmd_completions,
+     &qn_completions_spec},
     {0},
 };
 

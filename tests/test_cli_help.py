@@ -1,0 +1,141 @@
+"""Help, the manual page and shell completions say the same: all come from the tables that commands parse by."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import QUERN, call, leave_out
+
+sys.path.insert(0, "tools")
+import man_page  # noqa: E402
+
+SHELLS = ["bash", "zsh", "fish"]
+
+
+def text(*args):
+    out = call(*args)
+    assert out.returncode == 0, out.stderr.decode()
+    return out.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def options():
+    """command -> its options as its help lists them: [letter, name, value, text]."""
+    commands = re.findall(r"^  (\w+) ", text("--help").split("Commands:\n")[1], re.M)
+    assert len(commands) >= 11
+    out = {}
+    for c in commands:
+        _, about, groups = man_page.read_help(text(c, "--help"))
+        assert about, c
+        out[c] = [o for group in groups.values() for o in group]
+    return out
+
+
+def has_shell(name):
+    return shutil.which(name) or leave_out(f"{name} is not installed")
+
+
+def shell(name, script, *args):
+    out = subprocess.run([has_shell(name), *args, "-c", script], capture_output=True, text=True, timeout=60,
+                         env={**os.environ, "PATH": os.path.dirname(os.path.abspath(QUERN)) + ":" + os.environ["PATH"]})
+    assert out.returncode == 0, out.stderr
+    return out.stdout.split("\n")
+
+
+def test_manual_page_is_up_to_date():
+    with open("docs/quern.1", encoding="utf-8") as f:
+        assert f.read() == man_page.make_page(QUERN), "run: tools/man_page.py ./quern > docs/quern.1"
+
+
+def test_manual_page_names_everything(options):
+    with open("docs/quern.1", encoding="utf-8") as f:
+        page = f.read().replace(r"\-", "-")
+    for command, rows in options.items():
+        assert f".SS quern {command} - " in page
+        for letter, name, value, _ in rows:
+            line = (rf"\fB-{letter}\fR, " if letter else "") + rf"\fB{name}\fR" + (rf" \fI{value}\fR" if value else "")
+            assert line + "\n" in page, (command, name)
+
+
+def test_manual_page_is_sound():
+    out = subprocess.run([has_shell("mandoc"), "-T", "lint", "-W", "warning", "docs/quern.1"], capture_output=True, text=True)
+    rest = [line for line in out.stdout.split("\n") if line and "missing date" not in line]
+    assert not rest, rest
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_scripts_name_everything(options, name):
+    script = text("completions", name)
+    for command, rows in options.items():
+        assert re.search(rf"\b{command}\b", script)
+        for letter, long, value, _ in rows:
+            if name == "fish":
+                pattern = rf"__fish_seen_subcommand_from {command}' -l {long[2:]}{f' -s {letter}' if letter else ''}[ \n]"
+            elif name == "zsh":
+                pattern = rf"(?s)\n    {command}\)\n(?:(?!;;).)*?{long}\W"
+            else:
+                pattern = rf"'{command} -'\*\) words='[^']* {long}{f' -{letter}' if letter else ''}[ ']"
+            assert re.search(pattern, script), (command, long)
+            if value and "|" in value:
+                assert value.replace("|", " ") in script
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_scripts_are_sound(name, tmp_path):
+    path = tmp_path / "script"
+    path.write_text(text("completions", name))
+    out = subprocess.run([has_shell(name), "-n", path], capture_output=True, text=True)
+    assert out.returncode == 0 and out.stderr == "", out.stderr
+
+
+@pytest.mark.parametrize("words, offered", [
+    (["quern", "mo"], ["models"]), (["quern", "--v"], ["--version"]), (["quern", "run", "--prec"], ["--precision"]),
+    (["quern", "run", "--precision", "h"], ["high"]), (["quern", "run", "--precision", "=", "f"], ["fast"]),
+    (["quern", "run", "--precision", "="], ["high", "fast", "exact"]),
+    (["quern", "logits", "m", "--positions", ""], ["all", "last"]), (["quern", "trace", "d"], ["diff"]),
+    (["quern", "trace", "diff", "d"], []), (["quern", "completions", ""], ["bash", "zsh", "fish"]),
+    (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])])
+def test_bash(words, offered):
+    listed = " ".join(f"'{w}'" for w in words)
+    got = shell("bash", f"source <(quern completions bash); COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _quern; "
+                'for w in "${COMPREPLY[@]}"; do echo "$w"; done')
+    assert [w for w in got if w] == offered
+
+
+@pytest.mark.parametrize("line, offered", [
+    ("quern mo", ["models"]), ("quern run --prec", ["--precision"]), ("quern run --precision f", ["fast"]),
+    ("quern trace ", ["diff", "sum"]), ("quern doctor --no", ["--no-compute"])])
+def test_fish(line, offered):
+    got = shell("fish", f"quern completions fish | source; complete -C '{line}'", "--no-config")
+    words = [w.split("\t")[0] for w in got if w]
+    assert set(offered) <= set(words), words
+    assert all(w.startswith(line.split(" ")[-1]) for w in words)
+
+
+def test_zsh(tmp_path):
+    """The function is defined and bound to quern, and autoloads from a folder as zsh's own do."""
+    (tmp_path / "_quern").write_text(text("completions", "zsh"))
+    got = shell("zsh", f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -d {tmp_path}/dump; "
+                "print -r -- ${_comps[quern]}", "-f")
+    assert got[0] == "_quern"
+    got = shell("zsh", f"autoload -Uz compinit; compinit -u -d {tmp_path}/dump2; source <(quern completions zsh); "
+                "print -r -- ${_comps[quern]} ${+functions[_quern]}", "-f")
+    assert got[0] == "_quern 1"
+
+
+def test_unknown_shell():
+    out = call("completions", "tcsh")
+    assert out.returncode == 2 and b"'tcsh'" in out.stderr and b"bash|zsh|fish" in out.stderr
+    assert call("completions").returncode == 2
+
+
+def test_version():
+    """Version, and for each device its chip, the set in use, all sets and the threads; a forced set shows."""
+    lines = text("--version").strip().split("\n")
+    assert re.fullmatch(r"quern \d+\.\d+\.\d+", lines[0])
+    assert re.fullmatch(r"cpu: .+, set \w+ \(of scalar[\w ]*\), \d+ threads", lines[1])
+    forced = call("--version", env={"QUERN_CPU": "scalar"}).stdout.decode()
+    assert ", set scalar (of scalar" in forced

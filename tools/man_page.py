@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Writes the manual page out of what the program itself says: `tools/man_page.py [QUERN] > docs/quern.1`.
+
+Commands and options are those of `quern --help` and `quern COMMAND --help`; the prose around them stands here.
+tests/test_cli_help.py compares docs/quern.1 with the output.
+"""
+import os
+import re
+import subprocess
+import sys
+
+SHARED = ["Sampling", "Loading"]  # groups of options that several commands share: described once
+
+INTRO = r"""
+.SH DESCRIPTION
+.B quern
+runs language models: directories as Hugging Face publishes them, and GGUF files. A
+.I MODEL
+is such a directory, a directory with one GGUF file, or a file. Results go to standard output, everything else to standard error.
+Names and texts that come from model files are shown without their control characters.
+"""
+
+OUTRO = r"""
+.SH "EXIT STATUS"
+.TP
+.B 0
+Done.
+.TP
+.B 1
+Failed; one sentence on standard error says why.
+.B doctor
+found a fault,
+.B trace diff
+a difference.
+.TP
+.B 2
+Wrong usage.
+.TP
+.B 130
+Ended by Ctrl\-C.
+.SH ENVIRONMENT
+.TP
+.B QUERN_CPU
+Forces an instruction set:
+.IR scalar ,
+.IR avx2 ,
+.IR avx512 .
+.TP
+.B QUERN_TRACE
+Every step that is computed appends a line to this file; read by
+.BR "quern trace" .
+.TP
+.B NO_COLOR
+Without styles on a terminal when it is set.
+.TP
+.BR XDG_STATE_HOME
+Where
+.B chat
+keeps its history: in quern/history; default ~/.local/state.
+.SH EXAMPLES
+.nf
+quern models ~/.cache/huggingface
+quern doctor model.gguf
+quern run model.gguf \-p 'Why is the sky blue?'
+quern inspect \-\-json model.gguf | jq \-r '.tensors[].name'
+.fi
+.SH "SEE ALSO"
+The forms of
+.B \-\-json
+are in docs/cli.md, the C interface is in docs/api.md.
+"""
+
+
+def roff(text):
+    text = text.replace("\\", r"\e").replace("-", r"\-")
+    return r"\&" + text if text[:1] in ".'" else text
+
+
+def sentence(text):
+    text = roff(text[:1].upper() + text[1:])
+    return text if text.endswith(".") else text + "."
+
+
+def option(letter, name, value, text):
+    names = ([rf"\fB\-{letter}\fR"] if letter else []) + [rf"\fB{roff(name)}\fR"]
+    return f".TP\n{', '.join(names)}" + (rf" \fI{roff(value)}\fR" if value else "") + f"\n{sentence(text)}\n"
+
+
+def read_help(text):
+    """(usage, about, {group: [[letter, name, value, help], ...]})"""
+    head, _, rest = text.partition("\n\n")
+    usage = head[len("Usage: "):]
+    about, groups, group = [], {}, None
+    for line in rest.split("\n"):
+        heading = re.fullmatch(r"([A-Z][\w ]*):", line)
+        row = re.fullmatch(r"  (?:-(\w),|   ) (--[\w-]+)(?: (\S+))?(?:\s{2,}(.*))?", line)
+        if heading:
+            group = groups.setdefault(heading.group(1), [])
+        elif row and group is not None:
+            group.append([row.group(1), row.group(2), row.group(3), row.group(4) or ""])
+        elif group and line.strip():
+            group[-1][3] += (" " if group[-1][3] else "") + line.strip()
+        elif group is None:
+            about.append(line)
+    return usage, "\n".join(about).strip(), groups
+
+
+def make_page(quern):
+    def call(*args):
+        return subprocess.run([quern, *args], capture_output=True, text=True, check=True).stdout
+    version = call("--version").split("\n")[0].split()[1]
+    top = call("--help")
+    commands = re.findall(r"^  (\w+) +(.+)$", top.split("Commands:\n")[1].split("\n\n")[0], re.M)
+    page = [f'.\\" Made by tools/man_page.py.\n.TH QUERN 1 "" "quern {version}" "User Commands"\n.SH NAME\n'
+            "quern \\- runs language models\n.SH SYNOPSIS\n.nf\n\\fBquern\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
+            "\\fBquern\\fR \\fB\\-\\-help\\fR | \\fB\\-\\-version\\fR\n.fi" + INTRO + ".SH COMMANDS\n"]
+    shared = {}
+    for name, summary in commands:
+        usage, about, groups = read_help(call(name, "--help"))
+        page.append(f".SS quern {name} \\- {roff(summary)}\n.B {roff(usage)}\n.PP\n")
+        for line in about.split("\n"):
+            page.append((".br\n" if line.startswith("  ") else "") + roff(line.strip()) + "\n")
+        also = []
+        for group, options in groups.items():
+            if group in SHARED:
+                also.append(group)
+                if len(options) > len(shared.get(group, [])):
+                    shared[group] = options
+            else:
+                page += [option(*o) for o in options]
+        if also:
+            page.append(f".PP\nAlso the options of {' and of '.join(f'{g} below' for g in also)}.\n")
+    for group in SHARED:
+        page.append(f".SH {group.upper()}\n" + "".join(option(*o) for o in shared[group]))
+    return "".join(page) + OUTRO.lstrip("\n")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(make_page(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("QUERN", "./quern")))
