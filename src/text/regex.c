@@ -200,6 +200,48 @@ static qn_status translate(translation *t)
     return t->out.status;
 }
 
+/* ---- PCRE2's memory ------------------------------------------------------------------------------------ */
+
+/* PCRE2 does not always say that memory ran out: an expression may stay without machine code. */
+static _Thread_local int ran_out;
+
+static void *pcre2_take(size_t size_bytes, void *user)
+{
+    void *p = qn_alloc(size_bytes);
+    if (!p) ran_out = 1;
+    return p;
+}
+
+static void pcre2_give(void *p, void *user)
+{
+    qn_free(p);
+}
+
+/* NULL: memory is out. What is made with it keeps the two functions, so it may be freed at once. */
+static pcre2_general_context *memory_context(void)
+{
+    ran_out = 0;
+    return pcre2_general_context_create(pcre2_take, pcre2_give, NULL);
+}
+
+/* Compiles text into r->code and, where the machine allows, into machine code. *error is PCRE2's. */
+static qn_status compile(qn_regex *r, const qn_buf *text, int *error)
+{
+    /* Oniguruma's ^ and $ are those of lines. */
+    const uint32_t flags =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
+    PCRE2_SIZE offset;
+    pcre2_general_context *memory = memory_context();
+    pcre2_compile_context *context = memory ? pcre2_compile_context_create(memory) : NULL;
+    if (context)
+        r->code = pcre2_compile((PCRE2_SPTR)text->data, text->length, flags, error, &offset, context);
+    if (r->code) r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+    pcre2_compile_context_free(context);
+    pcre2_general_context_free(memory);
+    if (ran_out) return QN_E_NOMEM;
+    return r->code ? QN_OK : QN_E_FORMAT;
+}
+
 qn_status qn_regex_new(const char *pattern, size_t n, qn_regex **out)
 {
     if (n > PATTERN_MAX)
@@ -217,20 +259,15 @@ qn_status qn_regex_new(const char *pattern, size_t n, qn_regex **out)
     }
     qn_buf_append(&t.out, "", 0);
     if ((status = translate(&t)) != QN_OK) goto out;
-    int error;
-    PCRE2_SIZE offset;
-    /* Oniguruma's ^ and $ are those of lines. */
-    uint32_t flags =
-        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
-    r->code = pcre2_compile((PCRE2_SPTR)t.out.data, t.out.length, flags, &error, &offset, NULL);
-    if (!r->code) {
+    int error = 0;
+    status = compile(r, &t.out, &error);
+    if (status == QN_E_FORMAT) {
         PCRE2_UCHAR text[128];
         pcre2_get_error_message(error, text, sizeof text);
         status = qn_fail(QN_E_FORMAT, "bad regular expression '%.*s': %s", (int)(n < 120 ? n : 120), pattern,
                          (const char *)text);
-        goto out;
     }
-    r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+    if (status != QN_OK) goto out;
     *out = r;
     r = NULL;
 out:
@@ -257,11 +294,14 @@ qn_regex_match *qn_regex_match_new(void)
 {
     qn_regex_match *m = qn_calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->data = pcre2_match_data_create(1, NULL); /* only where the match lies, no groups */
-    m->context = pcre2_match_context_create(NULL);
+    pcre2_general_context *memory = memory_context();
+    if (memory) {
+        m->data = pcre2_match_data_create(1, memory); /* only where the match lies, no groups */
+        m->context = pcre2_match_context_create(memory);
+    }
+    pcre2_general_context_free(memory);
     if (!m->data || !m->context) {
         qn_regex_match_free(m);
-        qn_fail_nomem(0);
         return NULL;
     }
     pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
