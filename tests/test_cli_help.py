@@ -61,7 +61,8 @@ def test_manual_page_names_everything(options):
 
 
 def test_manual_page_is_sound():
-    out = subprocess.run([has_shell("mandoc"), "-T", "lint", "-W", "warning", "docs/quern.1"], capture_output=True, text=True)
+    out = subprocess.run([has_shell("mandoc"), "-T", "lint", "-W", "warning", "docs/quern.1"],
+                         capture_output=True, text=True)
     rest = [line for line in out.stdout.split("\n") if line and "missing date" not in line]
     assert not rest, rest
 
@@ -73,7 +74,7 @@ def test_scripts_name_everything(options, name):
         assert re.search(rf"\b{command}\b", script)
         for letter, long, value, _ in rows:
             if name == "fish":
-                pattern = rf"__fish_seen_subcommand_from {command}' -l {long[2:]}{f' -s {letter}' if letter else ''}[ \n]"
+                pattern = rf"subcommand_from {command}' -l {long[2:]}{f' -s {letter}' if letter else ''}[ \n]"
             elif name == "zsh":
                 pattern = rf"(?s)\n    {command}\)\n(?:(?!;;).)*?{long}\W"
             else:
@@ -100,8 +101,8 @@ def test_scripts_are_sound(name, tmp_path):
     (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])])
 def test_bash(words, offered):
     listed = " ".join(f"'{w}'" for w in words)
-    got = shell("bash", f"source <(quern completions bash); COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _quern; "
-                'for w in "${COMPREPLY[@]}"; do echo "$w"; done')
+    got = shell("bash", f"source <(quern completions bash); COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; "
+                '_quern; for w in "${COMPREPLY[@]}"; do echo "$w"; done')
     assert [w for w in got if w] == offered
 
 

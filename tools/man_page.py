@@ -16,7 +16,8 @@ INTRO = r"""
 .B quern
 runs language models: directories as Hugging Face publishes them, and GGUF files. A
 .I MODEL
-is such a directory, a directory with one GGUF file, or a file. Results go to standard output, everything else to standard error.
+is such a directory, a directory with one GGUF file, or a file. Results go to standard output, everything else to
+standard error.
 Names and texts that come from model files are shown without their control characters.
 """
 
