@@ -199,19 +199,25 @@ class Header:
 
     def constants(self, body):
         """[(constant, its text, comment)] of an enum, what its X-list says of itself, and what it says of the texts."""
-        out, told, head, prefix = [], "", "text", ""
-        for line in re.findall(r"#[^\n]*", body):
-            if m := re.match(r"#define \w+\(.*?\) (\w+)##name", line):
-                prefix = m.group(1)
+        out, told, head = [], "", "text"
+        pasted = dict(re.findall(r"#define (\w+)\(.*?\) (\w+##[\w#]+),", body))
         body = re.sub(r"#[^\n]*", "", body)
-        if m := re.search(r"(QN_\w+_LIST)\(\w+\)", body):
-            if m.group(1) not in self.lists:
-                raise Unreadable(f"{HEADERS}/{self.name}: {m.group(1)} is not in a header read before")
-            rows, told = self.lists[m.group(1)]
-            if form := re.search(r':?\s*X\(\w+, "?([^")]*)"?\)', told):  # "...: X(NAME, "what the text is")."
-                told, head = told[:form.start()] + told[form.end():], form.group(1)
-            out += [(prefix + name, " ".join(a for a in arguments), comment) for name, arguments, comment in rows]
-            body = body[m.end():]
+        for used, macro in re.findall(r"(QN_\w+_LIST)\((\w+)\)", body):
+            if used not in self.lists or macro not in pasted:
+                raise Unreadable(f"{HEADERS}/{self.name}: {used}({macro}) is not known here")
+            rows, of_list = self.lists[used]
+            form = re.search(r':?\s*X\(\w+, "?([^")]*)"?\)', of_list)  # "...: X(NAME, "what the text is")."
+            if rows and form:
+                of_list, head = of_list[:form.start()] + of_list[form.end():], form.group(1)
+            prefix = pasted[macro].partition("##")[0]
+            out += [(prefix + name, " ".join(arguments), comment) for name, arguments, comment in rows]
+            if rows:
+                told = of_list
+            else:  # made of further macros: the constants are described by their pattern
+                parts = pasted[macro].split("##")
+                name = "".join(p.upper() if i % 2 else p for i, p in enumerate(parts))
+                out.append((name, "", re.sub(r"\s*X\([^)]*\)\.?", "", of_list)))
+        body = re.sub(r"QN_\w+_LIST\(\w+\)", "", body)
         return out + [(re.sub(r"\s+", " ", d), "", c) for d, c in members(body, ",")], told, head
 
     def markdown(self):
