@@ -217,6 +217,36 @@ qn_test_gguf *qn_test_gguf_new(void)
     return f;
 }
 
+void qn_test_gguf_become(qn_test_gguf *f, const char *architecture)
+{
+    static const struct {
+        const char *architecture, *tensor;
+        uint64_t size;
+    } more[] = {
+        {"qwen2", "attn_q.bias", HEADS * HEAD_DIM},    {"qwen2", "attn_k.bias", KV_HEADS * HEAD_DIM},
+        {"qwen2", "attn_v.bias", KV_HEADS * HEAD_DIM}, {"qwen3", "attn_q_norm.weight", HEAD_DIM},
+        {"qwen3", "attn_k_norm.weight", HEAD_DIM},     {"gemma2", "post_attention_norm.weight", HIDDEN},
+        {"gemma2", "post_ffw_norm.weight", HIDDEN},    {"gemma3", "post_attention_norm.weight", HIDDEN},
+        {"gemma3", "post_ffw_norm.weight", HIDDEN},    {"gemma3", "attn_q_norm.weight", HEAD_DIM},
+        {"gemma3", "attn_k_norm.weight", HEAD_DIM}};
+    char text[QN_TEST_GGUF_KEY_MAX];
+    for (size_t i = 0; i < f->n_values; i++) {
+        char *key = f->values[i].key, *dot = strchr(key, '.');
+        if (strncmp(key, "llama.", 6) != 0) continue;
+        snprintf(text, sizeof text, "%s%.60s", architecture, dot);
+        memcpy(key, text, sizeof text);
+    }
+    qn_test_gguf_set_text(f, "general.architecture", architecture);
+    snprintf(text, sizeof text, "%s.attention.sliding_window", architecture);
+    if (strncmp(architecture, "gemma", 5) == 0) qn_test_gguf_set_u32(f, text, 8);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        if (strcmp(more[i].architecture, architecture) != 0) continue;
+        snprintf(text, sizeof text, "blk.0.%s", more[i].tensor);
+        add_floats(f, text, 0, more[i].size);
+    }
+    qn_test_gguf_place(f);
+}
+
 qn_test_gguf *qn_test_gguf_read(const char *path)
 {
     qn_test_gguf *f = empty();

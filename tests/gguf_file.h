@@ -42,6 +42,9 @@ typedef struct {
  * computes. */
 enum { QN_TEST_GGUF_VOCAB = 16 };
 qn_test_gguf *qn_test_gguf_new(void);
+/* Makes another family of it: "qwen2", "qwen3", "gemma", "gemma2" or "gemma3", with the tensors and keys it
+ * has. */
+void qn_test_gguf_become(qn_test_gguf *f, const char *architecture);
 /* All of a file. */
 qn_test_gguf *qn_test_gguf_read(const char *path);
 void qn_test_gguf_free(qn_test_gguf *f);

@@ -1,5 +1,5 @@
-/* config.json with any key at any value: the model opens and computes, or is refused by a message that names
- * the file and the key, or the tensor that does not fit what the key says. */
+/* config.json, and GGUF metadata, with any key at any value: the model opens and computes, or is refused by a
+ * message that names the file and the key, or the tensor that does not fit what the key says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "tests/fixtures.h"
+#include "tests/gguf_file.h"
 #include "tests/hostile.h"
 #include "tests/model_dir.h"
 #include "tests/scratch.h"
@@ -122,6 +123,11 @@ static void test_garbage_in_objects(void **state)
         {"{\"rope_parameters\": {\"full_attention\": 3}}",
          "rope_parameters.full_attention is a number, expected an object"},
         {"{\"rope_parameters\": {\"rope_theta\": -1}}", "rope_parameters.rope_theta is -1, expected *"},
+        {"{\"partial_rotary_factor\": 0.01}",
+         "partial_rotary_factor: 0 of 16 head dimensions are rotated, expected an even number"},
+        {"{\"rope_parameters\": {\"partial_rotary_factor\": 0.2}}",
+         "rope_parameters.partial_rotary_factor: 3 of 16 head dimensions are rotated, expected an even "
+         "number"},
         {"{\"text_config\": 3}", "text_config is a number, expected an object"},
         {"{\"layer_types\": 3}", "layer_types: expected an array of num_hidden_layers (*) names"},
         {"{\"layer_types\": []}", "layer_types: expected an array of num_hidden_layers (*) names"},
@@ -327,12 +333,110 @@ static void test_any_value(void **state)
     for (size_t i = 0; i < COUNT(names); i++) bend(names[i]);
 }
 
+/* ---- GGUF --------------------------------------------------------------------------------------------- */
+
+/* Values of all types; of an array also its element type and count. */
+static const struct {
+    uint32_t type;
+    size_t n;
+    const char *bytes;
+} values[] = {
+    {QN_GGUF_U32, 4, "\0\0\0"},
+    {QN_GGUF_U32, 4, "\3\0\0"},
+    {QN_GGUF_U32, 4, "\xff\xff\xff\xff"},
+    {QN_GGUF_I32, 4, "\xff\xff\xff\xff"},
+    {QN_GGUF_I64, 8, "\0\0\0\0\0\0\0\x80"},
+    {QN_GGUF_U64, 8, "\xff\xff\xff\xff\xff\xff\xff\xff"},
+    {QN_GGUF_U8, 1, "\1"},
+    {QN_GGUF_BOOL, 1, "\1"},
+    {QN_GGUF_F32, 4, "\0\0\xc0\x7f"}, /* NaN */
+    {QN_GGUF_F32, 4, "\0\0\x80\x7f"}, /* infinity */
+    {QN_GGUF_F32, 4, "\0\0\0\x80"},   /* -0 */
+    {QN_GGUF_F64, 8, "\xff\xff\xff\xff\xff\xff\xef\x7f"},
+    {QN_GGUF_STRING, 8, "\0\0\0\0\0\0\0"},
+    {QN_GGUF_STRING, 12, "\4\0\0\0\0\0\0\0yarn"},
+    {QN_GGUF_STRING, 9, "\1\0\0\0\0\0\0\0\xff"},
+    {QN_GGUF_ARRAY, 12, "\4\0\0\0\0\0\0\0\0\0\0"},                    /* of no u32 */
+    {QN_GGUF_ARRAY, 16, "\5\0\0\0\1\0\0\0\0\0\0\0\xfe\xff\xff\xff"},  /* of an i32 */
+    {QN_GGUF_ARRAY, 14, "\7\0\0\0\2\0\0\0\0\0\0\0\0\1"},              /* of bools */
+    {QN_GGUF_ARRAY, 20, "\10\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"}, /* of an empty string */
+};
+
+/* Keys that the made-up files leave out; '#' is the architecture. */
+static const char *const more_keys[] = {
+    "#.rope.scaling.type",
+    "#.rope.scaling.factor",
+    "#.rope.scaling.original_context_length",
+    "#.rope.scaling.attn_factor",
+    "#.rope.dimension_count",
+    "#.rope.freq_base_swa",
+    "#.attention.key_length",
+    "#.attention.value_length",
+    "#.attention.scale",
+    "#.attention.sliding_window",
+    "#.attention.sliding_window_pattern",
+    "#.attn_logit_softcapping",
+    "#.final_logit_softcapping",
+    "#.expert_count",
+    "general.file_type",
+    "general.name",
+    "split.count",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.merges",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.ggml.add_space_prefix",
+    "tokenizer.chat_template",
+};
+
+static void bend_gguf(const char *architecture)
+{
+    static char keys[QN_TEST_GGUF_VALUES_MAX + COUNT(more_keys)][QN_TEST_GGUF_KEY_MAX];
+    const char *folder = qn_test_scratch();
+    qn_test_gguf *f = qn_test_gguf_new();
+    qn_test_gguf_become(f, architecture);
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_values; i++) memcpy(keys[n++], f->values[i].key, sizeof keys[0]);
+    for (size_t i = 0; i < COUNT(more_keys); i++) {
+        const char *key = more_keys[i];
+        snprintf(keys[n++], sizeof keys[0], "%s%s", *key == '#' ? architecture : "", key + (*key == '#'));
+    }
+    qn_test_gguf_free(f);
+    for (size_t i = 0; i < n; i++)
+        for (size_t v = 0; v < COUNT(values); v++) {
+            qn_test_opening o;
+            f = qn_test_gguf_new();
+            qn_test_gguf_become(f, architecture);
+            qn_test_gguf_set(f, keys[i], values[v].type, values[v].bytes, values[v].n);
+            qn_test_gguf_write(f, folder, "t.gguf");
+            qn_test_gguf_free(f);
+            qn_test_open(folder, "t.gguf", &o);
+            /* The key, its neighbour, the tensor or the tokenizer that is at odds with it. */
+            const char *last = strrchr(keys[i], '.') + 1;
+            char parent[QN_TEST_GGUF_KEY_MAX];
+            snprintf(parent, sizeof parent, "%.*s", (int)(last - keys[i]), keys[i]);
+            int named = strstr(o.message, last) ||
+                        (strcmp(parent, "general.") != 0 && strstr(o.message, parent)) ||
+                        strstr(o.message, ": tensor ") || strstr(o.message, "tokenizer.") ||
+                        strstr(o.message, "rows of the model's embedding");
+            if (o.status != QN_OK && (strncmp(o.message, "t.gguf: ", 8) != 0 || !named))
+                fail_msg("%s, value %zu: %s", keys[i], v, o.message);
+        }
+    qn_test_remove(folder);
+}
+
+static void test_gguf_any_value(void **state)
+{
+    static const char *const architectures[] = {"llama", "qwen2", "gemma3"};
+    for (size_t i = 0; i < COUNT(architectures); i++) bend_gguf(architectures[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_absurd),
         cmocka_unit_test(test_garbage_in_objects),
         cmocka_unit_test(test_any_value),
+        cmocka_unit_test(test_gguf_any_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

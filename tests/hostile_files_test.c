@@ -415,7 +415,7 @@ static void g6_hyper_parameters(void **state)
         {"expert_count", -8, "t.gguf: llama.expert_count is -8, expected 0 to 65536"},
         {"rope.dimension_count", 0, "t.gguf: llama.rope.dimension_count is 0, expected 2 to 16"},
         {"rope.dimension_count", 15,
-         "t.gguf: *15 of 16 head dimensions are rotated, expected an even number"},
+         "t.gguf: llama.rope.dimension_count: 15 of 16 head dimensions are rotated, expected an even number"},
         {"rope.dimension_count", 1 << 30,
          "t.gguf: llama.rope.dimension_count is 1073741824, expected 2 to 16"},
     };
@@ -720,8 +720,8 @@ static void g11_index(void **state)
         const char *says;
     } broken[] = {
         {"{\"weight_map\": {\"a\": \"b.safetensors\"}}", QN_E_IO,
-         "model.safetensors.index.json names a file that is missing: b.safetensors: No such file or "
-         "directory"},
+         "b.safetensors: No such file or directory, which model.safetensors.index.json names: the model is "
+         "not whole, fetch the file again"},
         {"{\"weight_map\": {\"a\": \"model.safetensors\"}}", QN_E_FORMAT,
          "model.safetensors.index.json: tensor a is not in model.safetensors"},
         {"{\"weight_map\": {\"a\": 3}}", QN_E_FORMAT,

@@ -213,8 +213,9 @@ static void test_shards(void **state)
     qn_test_refused(dir, "", QN_E_FORMAT, says);
     /* A file that the index needs is gone. */
     unlink(qn_test_path(dir, wrong));
-    snprintf(says, sizeof says, "%s names a file that is missing: %s: No such file or directory", index,
-             wrong);
+    snprintf(says, sizeof says,
+             "%s: No such file or directory, which %s names: the model is not whole, fetch the file again",
+             wrong, index);
     qn_test_refused(dir, "", QN_E_IO, says);
     json_decref(json);
     qn_test_model_remove(dir);
@@ -228,15 +229,24 @@ static int gguf_can_do_without(const char *name)
     return strcmp(name, "output.weight") == 0 || strcmp(name, "rope_freqs.weight") == 0;
 }
 
-/* path NULL: the made-up one. */
+/* path: a file, or the architecture of one that is made up. */
+static qn_test_gguf *whole(const char *path)
+{
+    if (ends(path, ".gguf")) return qn_test_gguf_read(path);
+    qn_test_gguf *f = qn_test_gguf_new();
+    qn_test_gguf_become(f, path);
+    return f;
+}
+
 static void leave_out_of_gguf(const char *path)
 {
     static samples s;
     const char *folder = qn_test_scratch();
-    qn_test_gguf *f = path ? qn_test_gguf_read(path) : qn_test_gguf_new();
+    qn_test_gguf *f = whole(path);
     qn_gguf *g = NULL;
     s.n = 0;
     assert_int_equal(qn_gguf_open(qn_test_gguf_write(f, folder, "t.gguf"), &g), QN_OK);
+    qn_test_accepted(folder, "t.gguf");
     for (int64_t i = 0; i < qn_gguf_count(g); i++) add_sample(&s, qn_gguf_get(g, i));
     int has_vocab_size = 0;
     for (int64_t i = 0; i < qn_gguf_value_count(g); i++)
@@ -250,7 +260,7 @@ static void leave_out_of_gguf(const char *path)
         qn_test_opening o;
         /* Files that leave the size of the vocabulary to this tensor. */
         int nameless = !has_vocab_size && strcmp(t->name, "token_embd.weight") == 0;
-        f = path ? qn_test_gguf_read(path) : qn_test_gguf_new();
+        f = whole(path);
         qn_test_gguf_tensor_drop(f, t->name);
         qn_test_gguf_write(f, folder, "t.gguf");
         qn_test_gguf_free(f);
@@ -259,15 +269,16 @@ static void leave_out_of_gguf(const char *path)
                  nameless ? "and so is *.vocab_size" : "expected with shape ", nameless ? "" : t->shape);
         if (gguf_can_do_without(t->name) ? o.status != QN_OK
                                          : o.status != QN_E_FORMAT || !qn_test_matches(says, o.message))
-            fail_msg("%s without %s: %s: \"%s\"", path ? path : "made up", t->name, qn_status_name(o.status),
-                     o.message);
+            fail_msg("%s without %s: %s: \"%s\"", path, t->name, qn_status_name(o.status), o.message);
     }
     qn_test_remove(folder);
 }
 
 static void test_gguf(void **state)
 {
-    leave_out_of_gguf(NULL);
+    static const char *const architectures[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3"};
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        leave_out_of_gguf(architectures[i]);
 }
 
 static void test_gguf_fixtures(void **state)

@@ -45,6 +45,7 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 const char *qn_gguf_config_key(const char *name)
 {
+    if (strcmp(name, "layer_types") == 0) name = "sliding_window_pattern"; /* as read_pattern gives it */
     for (int i = 0; i < N_KEYS; i++)
         if (strcmp(keys[i].name, name) == 0) return keys[i].key;
     return NULL;

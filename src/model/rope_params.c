@@ -146,21 +146,25 @@ static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_co
 static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root, int64_t head_dim,
                                  int64_t *out)
 {
+    static const char partial_name[] = "partial_rotary_factor";
+    const qn_fields *from = root; /* where the number comes from, for the message */
+    const char *name = "rotary_dim";
     int found = 0;
     double partial = 1;
     int64_t dim = head_dim;
     char label[96];
-    QN_TRY(qn_fields_int(root, "rotary_dim", 2, head_dim, &dim, &found));
+    QN_TRY(qn_fields_int(root, name, 2, head_dim, &dim, &found));
     if (!found) {
-        if (params->object)
-            QN_TRY(qn_fields_number(params, "partial_rotary_factor", 1e-6, 1, &partial, &found));
-        if (!found) QN_TRY(qn_fields_number(root, "partial_rotary_factor", 1e-6, 1, &partial, NULL));
+        if (params->object) QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &found));
+        if (found) from = params;
+        if (!found) QN_TRY(qn_fields_number(root, partial_name, 1e-6, 1, &partial, &found));
+        name = found ? partial_name : "head_dim";
         dim = (int64_t)((double)head_dim * partial);
     }
     if (dim < 2 || dim % 2)
         return qn_fail(QN_E_FORMAT,
                        "%s: %s: %lld of %lld head dimensions are rotated, expected an even number",
-                       root->file, qn_fields_label(root, "head_dim", label, sizeof label), (long long)dim,
+                       from->file, qn_fields_label(from, name, label, sizeof label), (long long)dim,
                        (long long)head_dim);
     *out = dim;
     return QN_OK;
