@@ -201,7 +201,7 @@ static const char *const texts[] = {
     "[",
 };
 static const char mark[] = "@hostile@";
-enum { PATHS_MAX = 96, PATH_BYTES = 96, OPENED_PER_KEY = 2 };
+enum { PATHS_MAX = 96, PATH_BYTES = 96, OPENED_PER_KEY = 1 };
 
 static char paths[PATHS_MAX][PATH_BYTES];
 static int n_paths;
@@ -328,8 +328,8 @@ static void bend(const char *name)
 
 static void test_any_value(void **state)
 {
-    static const char *const names[] = {"llama_rope3_tied", "mistral",     "qwen2_yarn",
-                                        "gemma2",           "gemma3_text", "qwen3_tied"};
+    static const char *const names[] = {"llama_rope3_tied", "qwen2_yarn", "gemma2", "gemma3_text",
+                                        "qwen3_tied"};
     for (size_t i = 0; i < COUNT(names); i++) bend(names[i]);
 }
 
