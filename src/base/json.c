@@ -45,6 +45,62 @@ static void watch(void)
     if (allocate == malloc) json_set_alloc_funcs(watched_malloc, release);
 }
 
+/* ---- integers beyond 64 bits --------------------------------------------------------------------------- */
+
+/* 1: the digits text[0..n), with the sign before them, do not fit an int64_t. */
+static int beyond_int64(const char *digits, size_t n, int negative)
+{
+    return n > 19 ||
+           (n == 19 && memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", 19) > 0);
+}
+
+/* A copy of a JSON text in which integers that jansson has no type for are written as real numbers: Python
+ * writes int(1e30) into tokenizer_config.json as 31 digits. NULL: out of memory. */
+static char *widen_integers(const char *text, size_t n, size_t *out_n)
+{
+    char *copy = qn_alloc(n + n / 9 + 3), *to = copy; /* two bytes for each 19 or more */
+    if (!copy) return NULL;
+    for (size_t i = 0, begin; i < n;) {
+        begin = i;
+        if (text[i] == '"') {
+            for (i++; i < n && text[i] != '"'; i++)
+                if (text[i] == '\\') i++;
+            i = i < n ? i + 1 : n;
+        } else {
+            while (i < n && ((text[i] >= '0' && text[i] <= '9') || (text[i] && strchr("+-.eE", text[i]))))
+                i++;
+            if (i == begin) i++;
+        }
+        memcpy(to, text + begin, i - begin);
+        to += i - begin;
+        int negative = text[begin] == '-';
+        size_t first = begin + (size_t)negative, digits = first;
+        while (digits < i && text[digits] >= '0' && text[digits] <= '9') digits++;
+        if (digits == i && beyond_int64(text + first, digits - first, negative)) {
+            memcpy(to, "e0", 2);
+            to += 2;
+        }
+    }
+    *out_n = (size_t)(to - copy);
+    return copy;
+}
+
+static json_t *load(const char *text, size_t n, json_error_t *error)
+{
+    enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL };
+    json_t *value = json_loadb(text, n, FLAGS, error);
+    if (value || json_error_code(error) != json_error_numeric_overflow) return value;
+    size_t wide_n;
+    char *wide = widen_integers(text, n, &wide_n);
+    if (!wide) {
+        ran_out = 1;
+        return NULL;
+    }
+    value = json_loadb(wide, wide_n, FLAGS, error);
+    qn_free(wide);
+    return value;
+}
+
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
@@ -56,7 +112,7 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
     pthread_once(&once, watch);
     ran_out = 0;
     json_error_t error;
-    json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    json_t *value = load(text, n, &error);
     if (ran_out || (!value && json_error_code(&error) == json_error_out_of_memory)) {
         json_decref(value);
         return qn_fail(QN_E_NOMEM, "%s: out of memory", what);

@@ -13,10 +13,11 @@
 enum { QN_JSON_DEPTH_MAX = 96 };
 
 /* Parses text[0..n). what names the source in messages ("config.json"). *out is owned by the caller
- * (json_decref). Duplicate keys are refused; NaN and Infinity are not JSON. */
+ * (json_decref). Integers beyond 64 bits become real numbers. Duplicate keys are refused; NaN and Infinity
+ * are not JSON. */
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out);
-/* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy leaves
- * members out then. */
+/* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy
+ * leaves members out then. */
 json_t *qn_json_copy(const json_t *value);
 /* Checks nesting depth and balance of quotes only; 0 when too deep. */
 int qn_json_depth_ok(const char *text, size_t n, int depth_max);

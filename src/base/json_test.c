@@ -59,7 +59,6 @@ static void test_refused(void **state)
         ".5",
         "1e",
         "1e999",
-        "9223372036854775808",
         "\"\n\"",
         "\"\\x\"",
         "\"\\ud800\"",
@@ -102,6 +101,38 @@ static void test_nul_is_refused(void **state)
     assert_string_equal(qn_last_error(), "x.json: NUL byte at offset 2");
 }
 
+/* As Python writes int(1e30); strings that look so stay as they are. */
+static void test_integers_beyond_64_bits(void **state)
+{
+    static const char text[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"9223372036854775808\": "
+        "[9223372036854775807, -9223372036854775808, 9223372036854775808,-9223372036854775809, "
+        "\"1000000000000000019884624838656 \\\" 99999999999999999999\", 1.5e3, true, -12]}";
+    json_t *v = NULL;
+    assert_int_equal(qn_json_parse("x.json", text, sizeof text - 1, &v), QN_OK);
+    assert_true(json_real_value(json_object_get(v, "model_max_length")) == 1e30);
+    assert_true(json_integer_value(json_array_get(a, 0)) == INT64_MAX);
+    assert_true(json_integer_value(json_array_get(a, 1)) == INT64_MIN);
+    assert_true(json_real_value(json_array_get(a, 2)) == 0x1p63);
+    assert_true(json_real_value(json_array_get(a, 3)) == -0x1p63);
+    assert_string_equal(json_string_value(json_array_get(a, 4)),
+                        "1000000000000000019884624838656 \" 99999999999999999999");
+    assert_true(json_real_value(json_array_get(a, 5)) == 1500);
+    assert_true(json_integer_value(json_array_get(a, 7)) == -12);
+    json_decref(v);
+    assert_int_equal(parse("[1e400]", 7), QN_E_FORMAT);
+    assert_int_equal(parse("[99999999999999999999, \"", 24), QN_E_FORMAT);
+    for (int nth = 1; nth < 4; nth++) {
+        size_t blocks = qn_mem_live_blocks();
+        qn_mem_fail_nth(nth);
+        qn_status status = qn_json_parse("x.json", text, sizeof text - 1, &v);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) json_decref(v);
+        assert_true(status == QN_OK || status == QN_E_NOMEM);
+        assert_int_equal(qn_mem_live_blocks(), blocks);
+    }
+}
+
 static void test_messages(void **state)
 {
     assert_int_equal(parse("{\n \"a\": tru }", 13), QN_E_FORMAT);
@@ -141,8 +172,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nul_is_refused), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_nul_is_refused), cmocka_unit_test(test_integers_beyond_64_bits),
+        cmocka_unit_test(test_messages),       cmocka_unit_test(test_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
