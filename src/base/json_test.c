@@ -111,6 +111,7 @@ static void test_integers_beyond_64_bits(void **state)
     json_t *v = NULL;
     assert_int_equal(qn_json_parse("x.json", text, sizeof text - 1, &v), QN_OK);
     assert_true(json_real_value(json_object_get(v, "model_max_length")) == 1e30);
+    const json_t *a = json_object_get(v, "9223372036854775808");
     assert_true(json_integer_value(json_array_get(a, 0)) == INT64_MAX);
     assert_true(json_integer_value(json_array_get(a, 1)) == INT64_MIN);
     assert_true(json_real_value(json_array_get(a, 2)) == 0x1p63);
