@@ -38,6 +38,7 @@ typedef struct {
     qn_precision precision;
     int64_t longest;
     int32_t id_end; /* ids are drawn from [1, id_end) */
+    int brief;      /* 1: a selection of these ways, for sets and types of which the code is shared */
 } qn_test_bits;
 void qn_test_same_bits(const qn_test_bits *b);
 
