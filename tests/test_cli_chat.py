@@ -160,7 +160,8 @@ def test_settings_are_refused_by_name():
 
 def test_settings_take_effect():
     out = chat("/set max-tokens 2\nhello\n/set max-tokens 3\n/set temp 1\n/set seed 5\nhello\n/set system Be brief.\n"
-               "/show system\n/show parameters\nhello\n/set system\n/show system\n/set\n/regen\n", "--json", "--ignore-eos")
+               "/show system\n/show parameters\nhello\n/set system\n/show system\n/set\n/regen\n", "--json",
+               "--ignore-eos")
     got = answers(out)
     assert [a["n_generated_tokens"] for a in got] == [2, 3, 3, 3]
     assert got[1]["seed"] == got[2]["seed"] == 5 and got[3]["seed"] != 5
