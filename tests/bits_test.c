@@ -19,7 +19,7 @@ enum { SLOW = 20, SHORT = 70, LONG = 530 };
 static void every_way(const char *name, const char *path, const char *set, int64_t longest, int32_t id_end)
 {
     for (int p = 0; p < 3; p++)
-        qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end});
+        qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, 0});
 }
 
 static void weight_type(void **state)
@@ -34,26 +34,43 @@ static void weight_type(void **state)
     qn_test_remove(folder);
 }
 
+/* Windows, soft caps and rotary scaling past one group of positions; GGUF and MLX files at a length that
+ * fills pages. */
+static const struct fixture {
+    const char *path;
+    int64_t longest;
+} fixtures[] = {
+    {"models/mistral", LONG},
+    {"models/qwen2_window", LONG},
+    {"models/gemma2", LONG},
+    {"quant/gguf_models/llama-Q4_K_M.gguf", SHORT},
+    {"quant/gguf_models/qwen2-Q5_K_M.gguf", SHORT},
+    {"quant/gguf_models/qwen3-Q4_K_M.gguf", SHORT},
+    {"quant/gguf_models/gemma3-Q8_0.gguf", SHORT},
+    {"quant/gguf_models/gemma3-Q4_0.gguf", LONG},
+    {"quant/mlx_models/gemma3_text-8bit-g32", SHORT},
+    {"quant/mlx_models/llama-mixed", SHORT},
+    {"quant/mlx_models/qwen2-mxfp4", SHORT},
+    {"quant/mlx_models/qwen3-4bit-g64", SHORT},
+};
+enum { N_FIXTURES = sizeof fixtures / sizeof fixtures[0], TESTS_MAX = QN_DTYPE_COUNT + N_FIXTURES };
+
 static void fixture(void **state)
 {
+    const struct fixture *f = *state;
     const char *const *set = qn_kernels_names();
     while (set[1]) set++; /* the best is enough here */
-    every_way(*state, qn_test_need_fixture(*state), *set, strstr(*state, "gemma3-Q4_0") ? LONG : SHORT, 400);
+    every_way(f->path, qn_test_need_fixture(f->path), *set, f->longest, 400);
 }
 
 int main(void)
 {
-    static const char *const fixtures[] = {
-        "quant/gguf_models/llama-Q4_K_M.gguf", "quant/gguf_models/qwen2-Q5_K_M.gguf",
-        "quant/gguf_models/qwen3-Q4_K_M.gguf", "quant/gguf_models/gemma3-Q8_0.gguf",
-        "quant/gguf_models/gemma3-Q4_0.gguf",  "quant/mlx_models/gemma3_text-8bit-g32",
-        "quant/mlx_models/llama-mixed",        "quant/mlx_models/qwen2-mxfp4",
-        "quant/mlx_models/qwen3-4bit-g64",     NULL};
-    struct CMUnitTest tests[32];
+    static struct CMUnitTest tests[TESTS_MAX];
     size_t n = 0;
     for (const qn_dtype *t = qn_test_weight_types; *t != QN_DTYPE_COUNT; t++)
         tests[n++] = (struct CMUnitTest){qn_dtype_name(*t), weight_type, NULL, NULL, (void *)(uintptr_t)t};
-    for (int i = 0; fixtures[i]; i++)
-        tests[n++] = (struct CMUnitTest){fixtures[i], fixture, NULL, NULL, (void *)(uintptr_t)fixtures[i]};
+    for (int i = 0; i < N_FIXTURES; i++)
+        tests[n++] =
+            (struct CMUnitTest){fixtures[i].path, fixture, NULL, NULL, (void *)(uintptr_t)&fixtures[i]};
     return _cmocka_run_group_tests("bits", tests, n, NULL, NULL);
 }
