@@ -100,6 +100,11 @@ static qn_status copy_rows(qn_run *r, const qn_ids *rows, int64_t n_rows)
 static qn_status collect_stop_ids(qn_run *r, const qn_generate_options *o)
 {
     int64_t n_model = o->ignore_eos ? 0 : r->model.n_stop_ids;
+    int64_t vocabulary = qn_engine_config(r->model.engine)->vocab_size;
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] < 0 || o->stop_ids[i] >= vocabulary)
+            return qn_fail(QN_E_ARG, "stop_ids: token id %d is outside the vocabulary of %lld",
+                           (int)o->stop_ids[i], (long long)vocabulary);
     r->stop_ids = qn_alloc_array((size_t)n_model + o->n_stop_ids, sizeof *r->stop_ids);
     if (!r->stop_ids) return QN_E_NOMEM;
     for (int64_t i = 0; i < n_model; i++) r->stop_ids[r->n_stop_ids++] = r->model.stop_ids[i];

@@ -11,8 +11,9 @@
 
 enum {
     CHAR_TABLE =
-        0x180,       /* code points looked up by index: ASCII and the alphabet of byte-level vocabularies */
-    LINEAR_MAX = 24, /* up to this many symbols a scan for the best pair beats the queue (measured) */
+        0x180, /* code points looked up by index: ASCII and the alphabet of byte-level vocabularies */
+    SPARE_BELOW = 1 << 16, /* words up to this are many, and room for the next one is taken too */
+    LINEAR_MAX = 24,       /* up to this many symbols a scan for the best pair beats the queue (measured) */
 };
 
 typedef struct {
@@ -362,24 +363,40 @@ static void merge_linear(const qn_bpe *b, const char *word, qn_bpe_scratch *s, s
     }
 }
 
-static qn_status reserve(qn_bpe_scratch *s, size_t count, int queue)
+static qn_status reserve_symbols(qn_bpe_scratch *s, size_t count)
 {
-    if (count > s->symbols_capacity) {
-        qn_free(s->symbols);
-        s->symbols_capacity = 0;
-        size_t capacity = count + count / 2 + 64;
-        s->symbols = qn_alloc_array(capacity, sizeof *s->symbols);
-        if (!s->symbols) return QN_E_NOMEM;
-        s->symbols_capacity = capacity;
-    }
-    if (queue && 2 * count > s->heap_capacity) {
-        qn_free(s->heap);
-        s->heap_capacity = 0;
-        s->heap = qn_alloc_array(2 * count, sizeof *s->heap);
-        if (!s->heap) return QN_E_NOMEM;
-        s->heap_capacity = 2 * count;
-    }
+    if (count <= s->symbols_capacity) return QN_OK;
+    qn_free(s->symbols);
+    s->symbols_capacity = 0;
+    size_t capacity = count + (count < SPARE_BELOW ? count / 2 : 0) + 64;
+    s->symbols = qn_alloc_array(capacity, sizeof *s->symbols);
+    if (!s->symbols) return QN_E_NOMEM;
+    s->symbols_capacity = capacity;
     return QN_OK;
+}
+
+static qn_status reserve_heap(qn_bpe_scratch *s, size_t count)
+{
+    if (count <= s->heap_capacity) return QN_OK;
+    qn_free(s->heap);
+    s->heap_capacity = 0;
+    s->heap = qn_alloc_array(count, sizeof *s->heap);
+    if (!s->heap) return QN_E_NOMEM;
+    s->heap_capacity = count;
+    return QN_OK;
+}
+
+/* At most so many symbols come of a word: one for each character, with byte tokens one for each byte. */
+static size_t most_symbols(const qn_bpe *b, const char *word, size_t n)
+{
+    size_t count = 0;
+    uint32_t cp;
+    if (b->o.byte_fallback || n <= LINEAR_MAX) return n;
+    for (size_t i = 0; i < n; count++) {
+        size_t used = qn_utf8_decode(word + i, n - i, &cp);
+        i += used ? used : 1;
+    }
+    return count;
 }
 
 /* Text that no token covers (by_score): its bytes, or unk. */
@@ -410,13 +427,15 @@ qn_status qn_bpe_encode(const qn_bpe *b, const char *word, size_t n, qn_bpe_scra
             return ids->status;
         }
     }
-    QN_TRY(reserve(s, n, n > LINEAR_MAX));
+    QN_TRY(reserve_symbols(s, most_symbols(b, word, n)));
     size_t count = characters(b, word, n, s);
     if (!count) return QN_OK;
-    if (count <= LINEAR_MAX)
+    if (count <= LINEAR_MAX) {
         merge_linear(b, word, s, count);
-    else
+    } else {
+        QN_TRY(reserve_heap(s, 2 * count));
         merge_queue(b, word, s, count);
+    }
     int after_unk = 0;
     for (int32_t i = 0; i >= 0; i = s->symbols[i].next) {
         const symbol *at = &s->symbols[i];

@@ -375,6 +375,15 @@ qn_status qn_jfilter_tojson(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
 
 /* JSON to values. */
 
+/* The budgets grow with n bytes of the context. */
+static void grant(qn_jrun *r, size_t n)
+{
+    qn_jheap_grant(&r->heap, n);
+    r->output_max += n < SIZE_MAX / 2 - r->output_max ? n : 0;
+    r->main_out.limit_bytes = r->output_max;
+    r->out->limit_bytes = r->output_max;
+}
+
 static qn_status dict_from_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
 {
     size_t n = json_object_size(json);
@@ -383,7 +392,7 @@ static qn_status dict_from_json(qn_jrun *r, const json_t *json, int user, qn_jva
     json_t *object = (json_t *)json; /* jansson's iterator takes no const; it changes nothing */
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
         qn_jvalue key, value;
-        qn_jheap_grant(&r->heap, 8 + json_object_iter_key_len(at));
+        grant(r, 8 + json_object_iter_key_len(at));
         QN_TRY(qn_jstring_borrow(&r->heap, json_object_iter_key(at), json_object_iter_key_len(at), NULL, user,
                                  &key));
         QN_TRY(qn_jfrom_json(r, json_object_iter_value(at), user, &value));
@@ -404,7 +413,7 @@ static qn_status list_from_json(qn_jrun *r, const json_t *json, int user, qn_jva
 qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
 {
     qn_status status;
-    qn_jheap_grant(&r->heap, 8 + json_string_length(json)); /* 0 for what is no string */
+    grant(r, 8 + json_string_length(json)); /* 0 for what is no string */
     switch (json_typeof(json)) {
     case JSON_NULL:
         *out = qn_jnone();

@@ -32,8 +32,9 @@ typedef struct {
     const char *const *trusted; /* names of context variables whose strings count as the template's; NULL: the
                                    list of qn_template_trusted_names */
     size_t n_trusted;
-    /* Budgets. Steps and memory grow by 1 step and 16 bytes for each byte of the context that the template
-     * looks at, so that long conversations fit and hostile templates end within a tenth of a second. */
+    /* Budgets. They grow by 1 step, 16 bytes of memory and 1 of output for each byte of the context that the
+     * template looks at, so that long conversations fit and hostile templates end within a tenth of a
+     * second. */
     uint64_t steps_max; /* nodes evaluated and iterations; default 1,000,000 */
     size_t output_max;  /* bytes; default 8 MiB */
     size_t memory_max;  /* bytes; default 32 MiB */

@@ -9,7 +9,7 @@
 #include "text/tokenizer_build.h"
 
 enum {
-    IDS_SPARE = 1 << 20, /* holes that a vocabulary may have beyond four times its size */
+    IDS_SPARE = 1 << 16, /* holes that a vocabulary may have beyond four times its size */
     TYPICAL_ENTRY =
         16, /* bytes of a vocabulary entry in the file, at least (estimate for the first allocation) */
 };
