@@ -188,7 +188,8 @@ static uint32_t codes_of(const uint8_t q[QN_BLOCK], int g)
 }
 
 /* The codes of a block into one lane. */
-static void store_codes(int bits, const uint8_t q[QN_BLOCK], uint8_t *codes)
+static inline __attribute__((always_inline)) void store_codes(int bits, const uint8_t q[QN_BLOCK],
+                                                              uint8_t *codes)
 {
     if (bits == 8) {
         for (int g = 0; g < 8; g++) store32(codes + 64 * g, codes_of(q, g));
@@ -213,13 +214,15 @@ static void store_codes(int bits, const uint8_t q[QN_BLOCK], uint8_t *codes)
     }
 }
 
-/* One row's blocks of an affine type (of a whole number of groups) into one lane of a chunk. */
-static void pack_affine(qn_dtype dtype, const uint8_t *src, int n_blocks, int lane, uint8_t *chunk)
+/* One row's blocks of an affine type (of a whole number of groups) into one lane of a chunk. bits: a
+ * constant, so that the loops over bits unroll. */
+static inline __attribute__((always_inline)) void
+pack_affine_bits(qn_dtype dtype, int bits, const uint8_t *src, int n_blocks, int lane, uint8_t *chunk)
 {
     qn_affine a = qn_affine_of(dtype);
     size_t scale = a.scale == QN_DTYPE_F32 ? 4 : 2;
     uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks) + 4 * lane, *scales = chunk;
-    for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(dtype)) {
+    for (int b = 0; b < n_blocks; b++, codes += 64 * bits) {
         if (b * QN_BLOCK % a.group == 0) {
             memcpy(scales + scale * (size_t)lane, src, scale);
             memcpy(scales + scale * (size_t)(QN_PANEL + lane), src + scale, scale);
@@ -227,8 +230,32 @@ static void pack_affine(qn_dtype dtype, const uint8_t *src, int n_blocks, int la
             src += 2 * scale;
         }
         uint8_t q[QN_BLOCK];
-        for (int i = 0; i < QN_BLOCK; i += 8, src += a.bits) qn_unpack_bits(src, a.bits, q + i);
-        store_codes(a.bits, q, codes);
+        for (int i = 0; i < QN_BLOCK; i += 8, src += bits) qn_unpack_bits(src, bits, q + i);
+        store_codes(bits, q, codes);
+    }
+}
+
+static void pack_affine(qn_dtype dtype, const uint8_t *src, int n_blocks, int lane, uint8_t *chunk)
+{
+    switch (qn_affine_of(dtype).bits) {
+    case 2:
+        pack_affine_bits(dtype, 2, src, n_blocks, lane, chunk);
+        break;
+    case 3:
+        pack_affine_bits(dtype, 3, src, n_blocks, lane, chunk);
+        break;
+    case 4:
+        pack_affine_bits(dtype, 4, src, n_blocks, lane, chunk);
+        break;
+    case 5:
+        pack_affine_bits(dtype, 5, src, n_blocks, lane, chunk);
+        break;
+    case 6:
+        pack_affine_bits(dtype, 6, src, n_blocks, lane, chunk);
+        break;
+    default:
+        pack_affine_bits(dtype, 8, src, n_blocks, lane, chunk);
+        break;
     }
 }
 
