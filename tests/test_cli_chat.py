@@ -53,7 +53,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         own = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "VISUAL", "EDITOR")}
         own.update({"TERM": "xterm", "LC_ALL": "C", "XDG_STATE_HOME": "/nonexistent", **(env or {})})
-        self.prompt_pattern = PLAIN_PROMPT if own.get("NO_COLOR") else STYLED_PROMPT
+        self.prompt_pattern = PLAIN_PROMPT if own.get("NO_COLOR") or own["TERM"] == "dumb" else STYLED_PROMPT
         self.process = subprocess.Popen([QUERN, "chat", fixture(model), "-n", "4", "--temp", "0", *map(str, options)],
                                         stdin=slave, stdout=slave, stderr=slave, env=own, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
@@ -237,6 +237,16 @@ def test_save_and_load_round_trip(tmp_path):
     assert answers(chat(f"/load {first}\nmore\n", "--json"))[0]["content"] == there
 
 
+def test_a_switch_that_the_template_lacks_is_told(tmp_path):
+    path, template = tmp_path / "chat.json", tmp_path / "t.jinja"
+    template.write_text(THINK_TEMPLATE)
+    path.write_text('{"messages": [], "chat_template_kwargs": {"enable_thinking": false}}')
+    out = chat(f"/load {path}\n/set\n")
+    assert out.returncode == 0 and b"this model's template has no such switch" in out.stderr
+    out = chat(f"/load {path}\n/show template\n", "--template", template)
+    assert out.stderr == b"" and b"(no)" in out.stdout
+
+
 def test_a_question_that_was_loaded_is_answered(tmp_path):
     path = tmp_path / "chat.json"
     path.write_text('{"messages": [{"role": "user", "content": "hello"}]}')
@@ -388,6 +398,13 @@ def test_thinking_is_dimmed(tmp_path):
     terminal.leave()
 
 
+def test_a_dumb_terminal_gets_no_escapes():
+    terminal = Terminal(env={"TERM": "dumb"})
+    plain = answers(chat("hello\n", "--json"))[0]["content"]
+    assert terminal.ask("hello").endswith(plain + "\n")
+    assert "\x1b" not in terminal.greeting + terminal.leave()
+
+
 def test_the_context_is_measured(tmp_path):
     path, template = tmp_path / "chat.json", tmp_path / "t.jinja"
     template.write_text(PLAIN_TEMPLATE)
@@ -416,14 +433,17 @@ def test_the_context_is_measured(tmp_path):
     terminal.ask(f"/save {path}")
     before = path.read_bytes()
     said = terminal.ask("more")
-    assert f"the context holds {used - 5}; the message was not taken; /save FILE keeps" in said
+    assert f"the context holds {used - 5}; the message is not taken; /save FILE keeps" in said
     terminal.ask(f"/save {path}")
     assert path.read_bytes() == before
     terminal.ask("/clear")
-    assert "quern: the prompt" not in terminal.ask("hello")
+    (tmp_path / "long").write_text("too long " * 200)
+    terminal.ask(f"/read {tmp_path}/long")
+    assert "the message is not taken" in terminal.ask("what is this?")
+    assert "quern: the prompt" not in terminal.ask("hello")  # the file went with its message
     terminal.leave()
     out = chat("hello\nmore\n", *ask, "-c", used - 5)
-    assert out.returncode == 1 and b"the message was not taken" in out.stderr
+    assert out.returncode == 1 and b"the message is not taken" in out.stderr
 
 
 def test_interrupt_keeps_what_there_is(tmp_path):

@@ -36,6 +36,26 @@ static const char *get_model_name(const qn_chat_state *c)
 
 /* ---- the conversation ---- */
 
+/* Does the template write anything else when it is told to think? */
+static qn_status check_think(const qn_chat_state *c)
+{
+    const qn_message question = {"user", "x"};
+    char *texts[2] = {NULL, NULL};
+    qn_status status = QN_OK;
+    for (int i = 0; status == QN_OK && i < 2; i++) {
+        const qn_prompt prompt = {.messages = &question,
+                                  .n_messages = 1,
+                                  .variables_json =
+                                      qn_chat_think_variables(i ? QN_CHAT_THINK_OFF : QN_CHAT_THINK_ON)};
+        status = qn_chat_render(c->model, &prompt, &texts[i], NULL, NULL);
+    }
+    if (status == QN_OK && strcmp(texts[0], texts[1]) == 0)
+        status = qn_fail(QN_E_UNSUPPORTED, "think: this model's template has no such switch");
+    qn_buffer_free(texts[0]);
+    qn_buffer_free(texts[1]);
+    return status;
+}
+
 static qn_status run_regen(qn_chat_state *c, const char *rest)
 {
     return qn_chat_turn_again(c);
@@ -67,6 +87,8 @@ qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
     QN_TRY(qn_chat_session_load(&c->session, path));
     qn_buf_reset(&c->attached);
     c->n_context = -1;
+    if (c->session.settings.think != QN_CHAT_THINK_UNSET && check_think(c) != QN_OK)
+        qn_out_note("%s", qn_last_error());
     qn_buf b = {0};
     size_t n = c->session.n_messages;
     qn_buf_printf(&b, "%zu messages loaded from %s", n, path);
@@ -114,26 +136,6 @@ out:
 }
 
 /* ---- settings ---- */
-
-/* Does the template write anything else when it is told to think? */
-static qn_status check_think(const qn_chat_state *c)
-{
-    const qn_message question = {"user", "x"};
-    char *texts[2] = {NULL, NULL};
-    qn_status status = QN_OK;
-    for (int i = 0; status == QN_OK && i < 2; i++) {
-        const qn_prompt prompt = {.messages = &question,
-                                  .n_messages = 1,
-                                  .variables_json =
-                                      qn_chat_think_variables(i ? QN_CHAT_THINK_OFF : QN_CHAT_THINK_ON)};
-        status = qn_chat_render(c->model, &prompt, &texts[i], NULL, NULL);
-    }
-    if (status == QN_OK && strcmp(texts[0], texts[1]) == 0)
-        status = qn_fail(QN_E_UNSUPPORTED, "think: this model's template has no such switch");
-    qn_buffer_free(texts[0]);
-    qn_buffer_free(texts[1]);
-    return status;
-}
 
 static qn_status set_think(qn_chat_state *c, const char *value)
 {

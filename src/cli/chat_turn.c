@@ -137,7 +137,7 @@ static qn_status answer(qn_chat_state *c, size_t n_messages, const qn_generate_o
         qn_buf_puts(&why, qn_last_error());
         int is_too_long = count_tokens(c, n_messages) > c->info.context_size;
         if (why.status == QN_OK)
-            status = is_too_long ? qn_fail(status, "%s; the message was not taken; %s", why.data, way_out)
+            status = is_too_long ? qn_fail(status, "%s; the message is not taken; %s", why.data, way_out)
                                  : qn_fail(status, "%s", why.data);
         qn_buf_free(&why);
     }
@@ -175,14 +175,13 @@ qn_status qn_chat_turn_ask(qn_chat_state *c, const char *text, size_t n)
 {
     size_t before = c->session.n_messages;
     int dropped = 0;
-    QN_TRY(add_question(c, text, n));
-    qn_status status = answer(c, before + 1, &c->session.settings.o, &dropped);
-    if (status == QN_OK && !dropped) {
-        qn_buf_reset(&c->attached);
-        return QN_OK;
-    }
+    qn_status status = add_question(c, text, n);
+    /* A file that makes the message too long must not stay before the next one. */
+    qn_buf_reset(&c->attached);
+    if (status == QN_OK) status = answer(c, before + 1, &c->session.settings.o, &dropped);
+    if (status == QN_OK && !dropped) return QN_OK;
     qn_chat_session_truncate(&c->session, before);
-    if (dropped) qn_out_note("stopped before the first word: the message was dropped");
+    if (dropped) qn_out_note("stopped before the first word: the message is dropped");
     return status;
 }
 

@@ -27,7 +27,8 @@ typedef struct {
     int64_t n_answers, n_generated_tokens;
 } qn_chat_state;
 
-/* Takes text[0..n) as the user's message and answers it. */
+/* Takes text[0..n) as the user's message, behind the attached files, and answers it. The files are used up.
+ */
 qn_status qn_chat_turn_ask(qn_chat_state *c, const char *text, size_t n);
 /* Answers the user's last message again, with a fresh seed. QN_E_ARG: there is none. */
 qn_status qn_chat_turn_again(qn_chat_state *c);

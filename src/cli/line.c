@@ -26,6 +26,7 @@ struct qn_line_reader {
     locale_t locale;
     char history_path[PATH_BYTES]; /* "": not kept */
     char prompt[64];
+    int marks_pastes; /* the terminal was asked to */
     int forgets;      /* the history is neither added to nor saved */
     qn_status status; /* of what a key did */
 };
@@ -204,6 +205,9 @@ static qn_status open_terminal(qn_line_reader *r)
     bind_keys(r->edit);
     el_source(r->edit, NULL);
     /* For the whole session: a paste while an answer comes is one message as well. */
+    const char *term = getenv("TERM");
+    r->marks_pastes = term && term[0] && strcmp(term, "dumb") != 0;
+    if (!r->marks_pastes) return QN_OK;
     qn_interrupt_set_last_words(plain_terminal);
     return qn_out_write(paste_on, strlen(paste_on));
 }
@@ -227,7 +231,7 @@ void qn_line_close(qn_line_reader *r)
 {
     if (!r) return;
     HistEvent event;
-    if (r->edit) {
+    if (r->marks_pastes) {
         qn_interrupt_set_last_words(NULL);
         fputs(paste_off, stdout);
         fflush(stdout);

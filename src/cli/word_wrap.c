@@ -87,6 +87,16 @@ static int completes_fence(qn_word_wrap *w, uint32_t c)
     return 1;
 }
 
+/* Closing marks of Chinese and Japanese, and what changes the sign before it: no line begins with them. */
+static int sticks_to_what_is_before(uint32_t c)
+{
+    static const uint16_t marks[] = {0x3001, 0x3002, 0x3009, 0x300b, 0x300d, 0x300f, 0x3011, 0x3015,
+                                     0x30fc, 0xff01, 0xff09, 0xff0c, 0xff0e, 0xff1a, 0xff1b, 0xff1f};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (c == marks[i]) return 1;
+    return c >= 0x1f3fb && c <= 0x1f3ff;
+}
+
 static void start_line(qn_word_wrap *w)
 {
     w->column = w->is_long = w->on_fence = w->indent = w->n_marks = 0;
@@ -118,7 +128,8 @@ static void put_character(qn_word_wrap *w, uint32_t c, const char *bytes, size_t
         return;
     }
     int width = qn_utf8_width(c);
-    if (width && (width == 2 || w->word_is_wide) && w->last != ZERO_WIDTH_JOINER) {
+    if (width && (width == 2 || w->word_is_wide) && w->last != ZERO_WIDTH_JOINER &&
+        !sticks_to_what_is_before(c)) {
         end_word(w, out);
         w->is_long = 0;
     }

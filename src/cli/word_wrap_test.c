@@ -78,6 +78,8 @@ static void test_wide_and_combined(void **state)
            5,
            "e\xcc\x81"
            "e\xcc\x81 ee");
+    /* No line begins with a closing mark. */
+    expect("\xe6\xbc\xa2\xe5\xad\x97\xe3\x80\x82", 5, "\xe6\xbc\xa2\n\xe5\xad\x97\xe3\x80\x82");
     /* A pair that is joined into one sign is not split. */
     expect("\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x9a\x80", 3, "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x9a\x80");
 }
