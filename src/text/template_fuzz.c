@@ -1,4 +1,5 @@
-/* A stranger's template and context: template, a 0xff byte (which no UTF-8 has), the context as JSON. Budgets
+/* A stranger's template and context: template, a 0xff byte (which no UTF-8 has), the context as JSON, whose
+ * messages are prepared and merged first. Budgets
  * are small, so that every input ends soon; what is rendered must be whole: valid UTF-8 covered by its
  * segments, spans inside it. */
 #include <stdint.h>
@@ -26,6 +27,19 @@ static void check_result(const qn_rendered *r)
     check(qn_utf8_valid_prefix(r->text, r->n) == r->n);
 }
 
+/* What the callers do to messages before a template sees them. */
+static void use_messages(json_t *context)
+{
+    json_t *messages = NULL, *merged = NULL;
+    if (qn_template_prepare_messages(json_object_get(context, "messages"), &messages) != QN_OK) return;
+    if (qn_template_merge_messages(messages, &merged) == QN_OK) {
+        check(json_array_size(merged) <= json_array_size(messages));
+        json_object_set(context, "messages", merged);
+    }
+    json_decref(merged);
+    json_decref(messages);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *end = size ? memchr(data, 0xff, size) : NULL;
@@ -41,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (qn_template_parse("fuzz", (const char *)data, n, &t) != QN_OK) return 0;
     if (!end || qn_json_parse("fuzz", (const char *)end + 1, size - n - 1, &context) != QN_OK)
         context = json_object();
+    if (context) use_messages(context);
     if (context && qn_template_render(t, context, &o, &r) == QN_OK) check_result(&r);
     qn_rendered_free(&r);
     qn_template_free(t);
