@@ -1,7 +1,7 @@
 # make                the library and ./quern              make asan | tsan | shake   tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
-# make test-cli       the command line (pytest)            make docs                  docs/api.md from the public headers
+# make test-cli       the command line (pytest)            make docs                  docs/api.md, docs/quern.1
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
 CC ?= cc
@@ -17,7 +17,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
-ifneq ($(filter-out clean lint format docs uninstall,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean lint format uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes),yes)
 $(error The headers of jansson, PCRE2 and utf8proc are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libcmocka-dev)
 endif
@@ -160,8 +160,9 @@ install-strip: all
 uninstall:
 	$(Q)$(INSTALL_WITH) tools/install uninstall
 
-docs:
+docs: all
 	$(Q)python3 tools/api_docs.py
+	$(Q)python3 tools/man_page.py $(B)/quern >$(B)/quern.1 && mv $(B)/quern.1 docs/quern.1
 lint:
 	$(Q)python3 tools/lint.py
 format:
