@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import struct
 import subprocess
@@ -28,7 +29,7 @@ THINK_TEMPLATE = PLAIN_TEMPLATE + "{% if enable_thinking is defined and not enab
 
 
 def chat(lines, *options, **more):
-    return call("chat", fixture(MODEL), "-n", 4, "--temp", 0, *options, stdin=lines, **more)
+    return call("chat", fixture(MODEL), "-t", 1, "-n", 4, "--temp", 0, *options, stdin=lines, **more)
 
 
 def answers(out):
@@ -54,7 +55,8 @@ class Terminal:
         own = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "VISUAL", "EDITOR")}
         own.update({"TERM": "xterm", "LC_ALL": "C", "XDG_STATE_HOME": "/nonexistent", **(env or {})})
         self.prompt_pattern = PLAIN_PROMPT if own.get("NO_COLOR") or own["TERM"] == "dumb" else STYLED_PROMPT
-        self.process = subprocess.Popen([QUERN, "chat", fixture(model), "-n", "4", "--temp", "0", *map(str, options)],
+        self.process = subprocess.Popen([QUERN, "chat", fixture(model), "-t", "1", "-n", "4", "--temp", "0",
+                                         *map(str, options)],
                                         stdin=slave, stdout=slave, stderr=slave, env=own, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(slave)
@@ -323,6 +325,26 @@ def test_a_long_paste(tmp_path):
     terminal.read_to_prompt()
     terminal.ask(f"/save {path}")
     assert questions(path) == [text[:-1]]
+    terminal.leave()
+
+
+def test_what_is_typed_during_an_answer_is_kept(tmp_path):
+    path = tmp_path / "chat.json"
+    terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
+    terminal.send("hello\r")
+    terminal.read_until("\n")
+    while len(terminal.text) < 100:
+        terminal.read()
+    terminal.send("/set max-tokens 2\r\x1b[200~one\rtwo\x1b[201~")
+    # Ctrl-C would throw the keys away; the signal itself does not.
+    terminal.process.send_signal(signal.SIGINT)
+    while not terminal.text.endswith("one\ntwo"):
+        terminal.read()
+    terminal.send("\r")
+    terminal.read_to_prompt()
+    terminal.ask(f"/save {path}")
+    assert questions(path) == ["hello", "one\ntwo"]
+    assert json.loads(path.read_text())["max_tokens"] == 2
     terminal.leave()
 
 
