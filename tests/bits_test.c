@@ -16,10 +16,11 @@
  * code is slow. */
 enum { SLOW = 20, SHORT = 70, LONG = 530 };
 
-static void every_way(const char *name, const char *path, const char *set, int64_t longest, int32_t id_end)
+static void every_way(const char *name, const char *path, const char *set, int64_t longest, int32_t id_end,
+                      int brief)
 {
     for (int p = 0; p < 3; p++)
-        qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, 0});
+        qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, brief});
 }
 
 static void weight_type(void **state)
@@ -30,7 +31,7 @@ static void weight_type(void **state)
     int64_t longest = type == QN_DTYPE_F32 || type == QN_DTYPE_Q4_K ? LONG : SHORT;
     for (const char *const *set = qn_kernels_names(); *set; set++)
         every_way(qn_dtype_name(type), path, *set, strcmp(*set, "scalar") == 0 ? SLOW : longest,
-                  QN_TEST_TYPED_VOCAB);
+                  QN_TEST_TYPED_VOCAB, 0);
     qn_test_remove(folder);
 }
 
@@ -39,19 +40,20 @@ static void weight_type(void **state)
 static const struct fixture {
     const char *path;
     int64_t longest;
+    int brief; /* tests/models_test.c has more of it at SHORT */
 } fixtures[] = {
-    {"models/mistral", LONG},
-    {"models/qwen2_window", LONG},
-    {"models/gemma2", LONG},
-    {"quant/gguf_models/llama-Q4_K_M.gguf", SHORT},
-    {"quant/gguf_models/qwen2-Q5_K_M.gguf", SHORT},
-    {"quant/gguf_models/qwen3-Q4_K_M.gguf", SHORT},
-    {"quant/gguf_models/gemma3-Q8_0.gguf", SHORT},
-    {"quant/gguf_models/gemma3-Q4_0.gguf", LONG},
-    {"quant/mlx_models/gemma3_text-8bit-g32", SHORT},
-    {"quant/mlx_models/llama-mixed", SHORT},
-    {"quant/mlx_models/qwen2-mxfp4", SHORT},
-    {"quant/mlx_models/qwen3-4bit-g64", SHORT},
+    {"models/mistral", LONG, 1},
+    {"models/qwen2_window", LONG, 1},
+    {"models/gemma2", LONG, 1},
+    {"quant/gguf_models/llama-Q4_K_M.gguf", SHORT, 0},
+    {"quant/gguf_models/qwen2-Q5_K_M.gguf", SHORT, 0},
+    {"quant/gguf_models/qwen3-Q4_K_M.gguf", SHORT, 0},
+    {"quant/gguf_models/gemma3-Q8_0.gguf", SHORT, 0},
+    {"quant/gguf_models/gemma3-Q4_0.gguf", LONG, 0},
+    {"quant/mlx_models/gemma3_text-8bit-g32", SHORT, 0},
+    {"quant/mlx_models/llama-mixed", SHORT, 0},
+    {"quant/mlx_models/qwen2-mxfp4", SHORT, 0},
+    {"quant/mlx_models/qwen3-4bit-g64", SHORT, 0},
 };
 enum { N_FIXTURES = sizeof fixtures / sizeof fixtures[0], TESTS_MAX = QN_DTYPE_COUNT + N_FIXTURES };
 
@@ -60,7 +62,7 @@ static void fixture(void **state)
     const struct fixture *f = *state;
     const char *const *set = qn_kernels_names();
     while (set[1]) set++; /* the best is enough here */
-    every_way(f->path, qn_test_need_fixture(f->path), *set, f->longest, 400);
+    every_way(f->path, qn_test_need_fixture(f->path), *set, f->longest, 400, f->brief);
 }
 
 int main(void)
