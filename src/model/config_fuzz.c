@@ -1,44 +1,71 @@
-/* Any bytes as config.json beside the weights of a small model: read the configuration and find the tensors
- * it asks for. Runs from the root of the repository. */
+/* Any bytes as config.json beside the weights of small models: read the configuration and find the tensors it
+ * asks for. The bytes say themselves whose weights: without that, only llama's roles would ever be looked
+ * for. Runs from the root of the repository. */
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "model/config.h"
 #include "model/weights.h"
 
-static char dir[] = P_tmpdir "/quern-config-XXXXXX";
-static char config_path[sizeof dir + 32], weights_path[sizeof dir + 32];
+enum { N_MODELS = 3, PATH_BYTES = 128 };
 
-static void remove_dir(void)
+/* The first whose word is in the bytes; the last otherwise. */
+static const struct {
+    const char *word, *model;
+} models[N_MODELS] = {{"gemma", "gemma3_text"}, {"qwen", "qwen3"}, {"", "llama"}};
+
+static char dirs[N_MODELS][PATH_BYTES];
+
+static void join(char *path, int i, const char *name)
 {
-    unlink(config_path);
-    unlink(weights_path);
-    rmdir(dir);
+    snprintf(path, 2 * PATH_BYTES, "%s/%s", dirs[i], name);
 }
 
-static int make_dir(void)
+static void remove_dirs(void)
 {
+    char path[2 * PATH_BYTES];
+    for (int i = 0; i < N_MODELS; i++) {
+        join(path, i, "config.json");
+        unlink(path);
+        join(path, i, "model.safetensors");
+        unlink(path);
+        rmdir(dirs[i]);
+    }
+}
+
+static int make_dirs(void)
+{
+    char path[2 * PATH_BYTES];
     static char weights[PATH_MAX];
-    if (!realpath("tests/golden/models/llama/model.safetensors", weights) || !mkdtemp(dir)) return 0;
-    snprintf(config_path, sizeof config_path, "%s/config.json", dir);
-    snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", dir);
-    return symlink(weights, weights_path) == 0 && atexit(remove_dir) == 0;
+    for (int i = 0; i < N_MODELS; i++) {
+        snprintf(dirs[i], PATH_BYTES, "%s/quern-config-XXXXXX", P_tmpdir);
+        snprintf(path, sizeof path, "tests/golden/models/%s/model.safetensors", models[i].model);
+        if (!realpath(path, weights) || !mkdtemp(dirs[i])) return 0;
+        join(path, i, "model.safetensors");
+        if (symlink(weights, path) != 0) return 0;
+    }
+    return atexit(remove_dirs) == 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int ready;
-    if (!ready && !make_dir()) __builtin_trap();
+    char path[2 * PATH_BYTES];
+    int i = 0;
+    if (!ready && !make_dirs()) __builtin_trap();
     ready = 1;
-    FILE *f = fopen(config_path, "wb");
+    while (i < N_MODELS - 1 && !memmem(data, size, models[i].word, strlen(models[i].word))) i++;
+    join(path, i, "config.json");
+    FILE *f = fopen(path, "wb");
     if (!f || fwrite(data, 1, size, f) != size || fclose(f) != 0) __builtin_trap();
 
     qn_source *src = NULL;
     qn_model_config c;
-    if (qn_source_open(dir, NULL, &src) == QN_OK && qn_config_read(src, &c) == QN_OK) {
+    if (qn_source_open(dirs[i], NULL, &src) == QN_OK && qn_config_read(src, &c) == QN_OK) {
         qn_weights *w = NULL;
         if (qn_weights_open(src, &c, &w) == QN_OK) qn_weights_close(w);
         qn_config_free(&c);
