@@ -133,6 +133,7 @@ QN_API qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_m
 QN_API qn_status qn_generation_next(qn_generation *generation, qn_token *out);
 /* Asks the generation to end. Any thread, any time while the handle lives; safe in a signal handler. */
 QN_API void qn_generation_cancel(qn_generation *generation);
+/* Counts and times so far, and the seed; also after the end. */
 QN_API qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation_stats *out);
 /* Frees the generation and its place. NULL is accepted. */
 QN_API void qn_generation_close(qn_generation *generation);
