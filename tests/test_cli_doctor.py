@@ -65,12 +65,13 @@ def edit_tensors(model, change):
 
 def test_sound_models():
     names = ["models/llama", "models/gemma3_text", "models/llama_rope3_tied", "models/qwen2_window",
-             "quant/gguf_models/llama-Q4_K_M.gguf", "quant/gguf_models/qwen3-F16.gguf"]
+             "quant/gguf_models/llama-Q4_K_M.gguf", "quant/gguf_models/qwen3-F16.gguf", "quant/mlx_models/llama-mixed"]
     for name, (steps, report) in zip(names, each(lambda n: examine(fixture(n)), names)):
         assert report["ok"], (name, report)
         back = "normalised" if "qwen2" in name else "as it was"  # composes its accents
         assert any(f"comes back from them {back}" in t for t in of(steps["tokenizer"], "ok")), name
         assert any("are finite" in t for t in of(steps["compute"], "ok")), name
+        assert not of(steps["weights"], "warning"), name
         assert report["figures"]["weights_bytes"] > 0 and report["figures"]["kv_bytes_per_1000_tokens"] > 0
         assert report["figures"]["torture_ids"]
 

@@ -54,7 +54,8 @@ def test_quantised_models():
     out = {m["name"]: m for m in listing(fixture("quant/mlx_models"))["models"]}
     assert (out["qwen3-4bit-g64"]["quant"], out["qwen3-4bit-g64"]["quant_bits"]) == ("mlx affine 4 g64", 4)
     assert (out["gemma3_text-8bit-g32"]["quant"], out["gemma3_text-8bit-g32"]["quant_bits"]) == ("mlx affine 8 g32", 8)
-    assert out["qwen2-mxfp4"]["quant"] == "mlx mxfp4 g32"
+    assert (out["qwen2-mxfp4"]["quant"], out["qwen2-mxfp4"]["quant_bits"]) == ("mlx mxfp4 g32", 4)
+    assert all(m["status"] == "QN_OK" for m in out.values()), out
 
 
 def test_cache_of_hugging_face(tmp_path):

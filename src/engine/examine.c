@@ -1,7 +1,6 @@
 #include "engine/examine.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/map.h"
@@ -50,21 +49,23 @@ static void count_type(type_count *types, int *n, const qn_tensor_view *v)
     types[i].n_elements += v->n_elements;
 }
 
-/* Scales and biases of a packed matrix belong to it: they have its name with another end. */
+/* A tensor and, of a matrix that lies in several, its scales and biases. */
+static qn_status mark(qn_map *used, const qn_tensor_view *v, size_t *size_bytes)
+{
+    const qn_tensor_view *parts[] = {v, v->scales, v->biases};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i]) continue;
+        QN_TRY(qn_map_set(used, parts[i]->name, strlen(parts[i]->name), 1, NULL, NULL));
+        *size_bytes += parts[i]->size_bytes;
+    }
+    return QN_OK;
+}
+
+/* What was read with the config is no weight, but used. */
 static int is_used(const qn_map *used, const char *name)
 {
-    static const char *const ends[] = {".scales", ".biases"};
-    char matrix[512];
     int64_t ignored;
-    size_t n = strlen(name);
-    if (qn_map_get(used, name, n, &ignored)) return 1;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t m = strlen(ends[i]);
-        if (n <= m || n >= sizeof matrix || strcmp(name + n - m, ends[i]) != 0) continue;
-        int length = snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(n - m), name);
-        if (length > 0 && qn_map_get(used, matrix, (size_t)length, &ignored)) return 1;
-    }
-    return 0;
+    return qn_map_get(used, name, strlen(name), &ignored) || strcmp(name, "rope_freqs.weight") == 0;
 }
 
 static qn_status examine(const qn_source *src, const qn_model_config *c, const qn_weights *w, qn_map *used,
@@ -76,10 +77,9 @@ static qn_status examine(const qn_source *src, const qn_model_config *c, const q
     const qn_tensor_view *v;
     *out = (qn_examination){.type_name = "", .tied = qn_weights_tied(w)};
     while ((v = next(w, c, &role, &layer))) {
-        QN_TRY(qn_map_set(used, v->name, strlen(v->name), 1, NULL, NULL));
+        QN_TRY(mark(used, v, &out->size_bytes));
         count_type(types, &n_types, v);
         out->n_tensors++;
-        out->size_bytes += v->size_bytes;
     }
     for (int64_t i = 0; i < qn_source_count(src); i++) {
         v = qn_source_get(src, i);

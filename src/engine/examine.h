@@ -8,7 +8,7 @@
 
 /* Texts are borrowed from the source. */
 typedef struct {
-    int64_t n_tensors; /* that the model uses; a tied head counts once */
+    int64_t n_tensors; /* that the model uses; a tied head counts once, scales go with their matrix */
     size_t size_bytes; /* of these, as they lie in the files */
     int tied;
     const char *type_name; /* of most elements, as the files spell it */
