@@ -121,3 +121,75 @@ def test_prompt_longer_than_the_context(model, tmp_path):
 def test_unknown_cpu_set():
     refused(call("run", fixture("models/llama"), "--raw", "-p", "hi", "-n", 1, env={"QUERN_CPU": "abacus"}),
             "abacus", "scalar")
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--temp", "nan"), "--temp: 'nan' is not a number"),
+    (("--temp", "inf"), "--temp: 'inf' is not a number"),
+    (("--temp", "-1"), "--temp: -1 is not in the range 0 to 1000"),
+    (("--temp", "1e999"), "--temp: '1e999' is not a number"),
+    (("--top-p", "nan"), "--top-p: 'nan' is not a number"),
+    (("--top-p", "2"), "--top-p: 2 is not in the range 0 to 1"),
+    (("--min-p", "-1"), "--min-p: -1 is not in the range 0 to 1"),
+    (("--top-k", "-3"), "--top-k: -3 is not in the range 0 to 2147483647"),
+    (("--top-k", "1.5"), "--top-k: '1.5' is not a whole number"),
+    (("--repeat-penalty", "nan"), "--repeat-penalty: 'nan' is not a number"),
+    (("-n", "-5"), "--max-tokens: -5 is not in the range 0 to 2147483647"),
+    (("-n", "9" * 20), "--max-tokens: '99999999999999999999' is not a whole number"),
+    (("--seed", "-1"), "--seed: '-1' is not a whole number"),
+    (("--context", "99999999999999"), "--context: 99999999999999 is not in the range 1 to 2147483647"),
+    (("--threads", "99999"), "--threads: 99999 is not in the range 1 to 1024"),
+    (("--slots", "0"), "--slots: 0 is not in the range 1 to 1024"),
+    (("--deadline-ms", "-1"), "--deadline-ms: -1 is not in the range 1 to 2147483647"),
+    (("--memory-limit", "-1"), "--memory-limit: '-1' is not a size"),
+    (("--memory-limit", "9" * 20 + "G"), "G' is not a size"),
+    (("--stop-id", "-1"), "--stop-id: '-1' is not a token id"),
+    (("--stop", ""), "--stop: the text is empty"),
+    (("--sampler-order", "abacus"), "--sampler-order: 'abacus'"),
+    (("--precision", "abacus"), "--precision: 'abacus' is none of high|fast|exact"),
+])
+def test_options_out_of_range(options, words):
+    refused(run(fixture("models/llama"), *options), words, status=2)
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--stop-id", 640), "stop_ids: token id 640 is outside the vocabulary of 640"),
+    (("--sampler-order", "top_p,top_p"), "sampler_order: top_p appears twice"),
+])
+def test_options_that_do_not_fit_the_model(options, words):
+    refused(run(fixture("models/llama"), *options), words)
+
+
+@pytest.mark.parametrize("text, words", [
+    ('{"ids":[[1,NaN]]}', "ids.json: line 1 column 14: invalid token near 'NaN'"),
+    ('{"ids":[[1,2.5]]}', "ids.json: element 1 of row 0 is not a token id"),
+    ('{"ids":[[9007199254740992]]}', "ids.json: element 0 of row 0 is not a token id"),
+    ('{"ids":[[1],[-1]]}', "ids.json: element 0 of row 1 is not a token id"),
+    ('{"ids":[[3,640]]}', "token id 640 at position 1 is outside the vocabulary of 640"),
+    ('{"ids":[[]]}', "row 0 has no token ids"),
+    ('{"ids":{"a":1}}', 'ids.json: "ids" is not a list of rows of token ids'),
+    ("[" * 3000, "ids.json: "),
+])
+def test_ids_that_are_none(text, words, tmp_path):
+    path = tmp_path / "ids.json"
+    path.write_text(text)
+    refused(call("run", fixture("models/llama"), "--ids", path, "-n", 1), words)
+
+
+@pytest.mark.parametrize("options", [("--raw",), ()])
+def test_a_prompt_of_10_megabytes(options):
+    out = call("run", fixture("models/llama"), *options, "-n", 1, stdin="hello world " * 900000)
+    refused(out, "the prompt has 6300", " tokens, the context holds 512")
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--raw",), "the prompt: not valid UTF-8 at byte 3"), ((), "content: not valid UTF-8 at byte 3")])
+def test_a_prompt_that_is_no_text(options, words):
+    refused(call("run", fixture("models/llama"), *options, "-n", 1, stdin=b"abc\xff\xfe" * 100), words)
+
+
+def test_a_template_that_recurses(tmp_path):
+    path = tmp_path / "t.jinja"
+    path.write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
+    refused(call("run", fixture("models/llama"), "--template", path, "-p", "hi", "-n", 1),
+            "line 1: the template nests or recurses deeper than 1000 levels")

@@ -66,3 +66,49 @@ def test_built_in_formats(builtin, text):
     status, got = render({"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True},
                          "--builtin", builtin)
     assert status == 0 and got["text"].endswith(text), got
+
+
+@pytest.mark.parametrize("unit, times, words", [
+    ("{% for i in range(10**9) %}{% endfor %}", 1, "line 1: a range of more than 100000 numbers"),
+    ("a\n{{ 'x'*10**9 }}", 1, "line 2: more than 8388608 bytes of output"),
+    ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 1,
+     "line 1: the template nests or recurses deeper than 1000 levels"),
+    ("{{ ''.__class__.__mro__ }}", 1, "line 1: access to attribute '__class__' of 'str' object is unsafe"),
+    ("{{ '{0.__class__}'.format('') }}", 1, "line 1: access to attribute '__class__' of 'str' object is unsafe"),
+    ("{% include '/etc/passwd' %}", 1, "line 1: 'include' is not allowed in a chat template"),
+    ("{{ [[[[", 2000, "line 1: brackets nest too deeply"),
+    ("{% if 1 %}", 5000, "line 1: nested more than 160 levels deep"),
+    (" ", 1048577, "the template has 1048577 bytes, at most 1048576 are read"),
+])
+def test_hostile_templates(unit, times, words, tmp_path):
+    path = tmp_path / "t.jinja"
+    path.write_text(unit * times)
+    status, got = render({"messages": [{"role": "user", "content": "Hi"}]}, "--file", path)
+    assert status == 1 and got["error"] == f"{path}: {words}", got
+
+
+@pytest.mark.parametrize("text, words", [
+    ("x", "standard input: line 1 column 1: "),
+    ("[]", "standard input: the request is not a JSON object"),
+    ('{"messages":[{"role":1}]}', "messages[0].role: expected a string"),
+    ('{"messages":[{"role":"user","content":NaN}]}', "standard input: line 1 column 41: "),
+    ('{"messages":[{"role":"user","content":"\\ud800"}]}', "standard input: line 1 column 46: "),
+    (b'{"messages":[{"role":"user","content":"\xff"}]}', "standard input: line 1 column 39: "),
+    ('{"messages":' + "[" * 3000, "standard input: "),
+])
+def test_requests_that_are_none(text, words):
+    out = call("template", fixture("models/llama"), "--json", stdin=text)
+    assert out.returncode == 1 and json.loads(out.stdout)["error"].startswith(words), out.stdout
+
+
+def test_a_message_cannot_forge_special_tokens():
+    model = fixture("models/llama")
+    special = [t for t in read_json(f"{model}/tokenizer.json")["added_tokens"] if t["special"]]
+    ids = {t["id"] for t in special}
+
+    def count(content):
+        status, got = render({"messages": [{"role": "user", "content": content}]}, model, "--provenance")
+        assert status == 0, got
+        return sum(i in ids for i in got["ids"])
+
+    assert special and count("".join(t["content"] for t in special)) == count("x")

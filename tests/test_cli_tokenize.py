@@ -117,3 +117,49 @@ def test_an_id_without_a_token_is_reported():
     out = call("tokenize", fixture("models/llama"), "--json", "--decode", stdin={"ids": [39, 99999]})
     assert out.returncode == 0 and json.loads(out.stdout)["text"]
     assert b"99999" in out.stderr and b"640" in out.stderr
+
+
+MODEL = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+
+
+def split(regex):
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
+
+
+TIMES_TEN = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+
+
+@pytest.mark.parametrize("change, unit, times, words", [
+    ({"model": {**MODEL, "vocab": {}}}, "a", 1, "tokenizer.json: model.vocab is empty"),
+    ({"model": {**MODEL, "vocab": {"a": 2**53}}}, "a", 1, ": 9007199254740992 is not in [0, "),
+    ({"model": {**MODEL, "vocab": {"a": 0, "b": 0}}}, "a", 1, ": token 0 is both 'a' and 'b'"),
+    ({"model": {**MODEL, "merges": ["a c"]}}, "a", 1, ": merge 0 ('a' + 'c'): the right token is not in the vocabulary"),
+    ({"added_tokens": [{"id": 1, "content": "x", "special": True}]}, "x", 1,
+     ": added token 'x' has the id 1, which is 'b'"),
+    ({"pre_tokenizer": split("(a+)+$")}, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 1,
+     "tokenizer.json: regular expression '(a+)+$': match limit exceeded"),
+    ({"pre_tokenizer": split("(?=.*b)a")}, "a", 300000,
+     "tokenizer.json: regular expression '(?=.*b)a': looks too far ahead in a text of 300000 bytes"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [TIMES_TEN] * 9}}, "a", 1,
+     "tokenizer.json: the normalizer makes more than 4250 bytes of a text of 1"),
+])
+def test_hostile_tokenizers(change, unit, times, words, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": MODEL, **change}))
+    out = call("tokenize", tmp_path, "--json", stdin=unit * times)
+    message = out.stderr.decode()
+    assert out.returncode == 1 and out.stdout == b"" and message.count("\n") == 1 and words in message, message
+
+
+def test_a_decoder_that_grows(tmp_path):
+    decoder = {"type": "Sequence", "decoders": [TIMES_TEN] * 9}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": MODEL, "decoder": decoder}))
+    out = call("tokenize", tmp_path, "--json", "--decode", stdin={"ids": [0]})
+    assert out.returncode == 1 and b"tokenizer.json: the decoder makes more than " in out.stderr, out.stderr
+
+
+@pytest.mark.parametrize("unit", ["a", "a\u0301\u0323"])
+def test_10_megabytes_of_one_thing(unit):
+    text = unit * (10_000_000 // len(unit.encode()))
+    model = fixture("models/llama")
+    ids = encode(model, text)
+    assert 0 < len(ids) <= 10_000_000 and ids[:100] == encode(model, text[:10000])[:100]
