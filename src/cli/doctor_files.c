@@ -131,7 +131,8 @@ static void say_family(qn_doctor *d, const json_t *root, const json_t *object)
     const qn_model_config *c = &d->config;
     if (c->recognised_by) {
         qn_doctor_say(d, QN_FOUND_WARNING, "if that is right, write it into config.json as model_type",
-                      "the files name no architecture; by %s it is %s", c->recognised_by, c->architecture);
+                      "the files name no architecture; by its tensors it is %s: %s", c->architecture,
+                      c->recognised_by);
         return;
     }
     int typed = json_is_string(json_object_get(object, "model_type")) ||

@@ -16,6 +16,7 @@ enum { TYPES_MAX = 64 };
 int qn_examine_bits(const char *type_name)
 {
     int bits = 0;
+    if (strchr(type_name, ' ')) return 0; /* "number 77": a type that has no name */
     while (*type_name && (*type_name < '0' || *type_name > '9')) type_name++;
     for (; *type_name >= '0' && *type_name <= '9' && bits < 100; type_name++)
         bits = bits * 10 + (*type_name - '0');

@@ -23,7 +23,7 @@ qn_status qn_examine_weights(const qn_source *src, const qn_model_config *c, qn_
 /* Reads all norms and biases. QN_E_FORMAT names the first with a NaN or an infinity, and the element. *n: how
  * many there are. */
 qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int64_t *n);
-/* The first number in the name of a type: 4 for "Q4_K"; 0: none. */
+/* The first number in the name of a type: 4 for "Q4_K"; 0: none, or a type without a name. */
 int qn_examine_bits(const char *type_name);
 
 #endif
