@@ -42,9 +42,10 @@ typedef enum { QN_ROPE_DEFAULT, QN_ROPE_LINEAR, QN_ROPE_LLAMA3, QN_ROPE_YARN, QN
 typedef struct {
     qn_rope_type type;
     double theta;
-    double factor;          /* stretch of the context; 1 for QN_ROPE_DEFAULT */
-    int64_t rotary_dim;     /* even, <= head_dim */
-    float attention_factor; /* 1 but for YaRN */
+    double factor;               /* stretch of the context; 1 for QN_ROPE_DEFAULT */
+    int64_t rotary_dim;          /* even, <= head_dim */
+    float attention_factor;      /* 1 but for YaRN */
+    int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
     float *inv_freq; /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
 } qn_rope_config;
 
@@ -65,8 +66,8 @@ typedef struct {
 
     int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,
         intermediate_size;
-    int64_t max_position_embeddings;
-    qn_layer_config *layers; /* [num_hidden_layers] */
+    int64_t max_position_embeddings; /* with YaRN the stretched context: files often give the one before */
+    qn_layer_config *layers;         /* [num_hidden_layers] */
 
     /* Norms: x / sqrt(mean(x^2) + rms_norm_eps) * (norm_offset + weight). */
     float rms_norm_eps;

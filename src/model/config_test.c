@@ -62,7 +62,7 @@ static const struct {
     {"mistral", "mistral",      768, 64, 4, 2, 16, 144, 512, "SSSS", 16, 1e-5, 1e4,
      16,        QN_HIDDEN_SILU, 0,   0,  0, 0, 1},
     {"qwen2", "qwen2", 512, 64, 4, 2, 16, 128, 512, "FFFF", 0, 1e-6, 1e6, 16, QN_HIDDEN_SILU, 0, 0, 1, 1, 2},
-    {"qwen2_yarn", "qwen2",        512, 96, 3, 3, 32, 96, 1024, "FFFF", 0, 1e-6, 1e4,
+    {"qwen2_yarn", "qwen2",        512, 96, 3, 3, 32, 96, 4096, "FFFF", 0, 1e-6, 1e4,
      32,           QN_HIDDEN_SILU, 0,   0,  0, 1, 2},
     {"qwen2_window", "qwen2", 512, 64, 4, 2, 16, 128, 512, "FFFSS", 20, 1e-6, 1e6, 16,
      QN_HIDDEN_SILU, 0,       0,   1,  1, 2},
@@ -167,6 +167,7 @@ static void test_yarn_rope(void **state)
     read_ok(qn_test_need_fixture("models/qwen2_yarn"), &c);
     assert_int_equal(c.rope[0].type, QN_ROPE_YARN);
     close_to(c.rope[0].attention_factor, 0.1 * log(4) + 1);
+    assert_int_equal(c.max_position_embeddings, 4 * 1024);
     close_to(c.rope[0].inv_freq[0], 1);
     close_to(c.rope[0].inv_freq[15], pow(1e4, -30.0 / 32) / 4);
     assert_int_equal(c.attention_output_bias, 0);

@@ -133,6 +133,8 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
                                qn_model_config *c)
 {
     QN_TRY(read_rope(f, c));
+    if (c->rope[0].stretched_positions > c->max_position_embeddings)
+        c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
     return read_layers(f, family, c);
 }

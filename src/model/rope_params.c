@@ -126,6 +126,7 @@ static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_co
     if (slow == 0) slow = 1;
     QN_TRY(qn_fields_bool(params, "truncate", &truncate, NULL));
     QN_TRY(yarn_attention_factor(params, r));
+    r->stretched_positions = (int64_t)fmin(original * r->factor, 2147483647);
     double low = yarn_dimension(fast, r, original), high = yarn_dimension(slow, r, original);
     if (truncate) {
         low = floor(low);
