@@ -127,6 +127,12 @@ def test_zsh(tmp_path):
     assert got[0] == "_quern 1"
 
 
+def test_help_of_a_command():
+    assert text("help", "run") == text("run", "--help") and text("help") == text("--help")
+    out = call("help", "nothing")
+    assert out.returncode == 2 and b"unknown command nothing" in out.stderr
+
+
 def test_unknown_shell():
     out = call("completions", "tcsh")
     assert out.returncode == 2 and b"'tcsh'" in out.stderr and b"bash|zsh|fish" in out.stderr

@@ -115,6 +115,17 @@ def test_broken_ones_are_listed_and_do_not_stop_it(tmp_path, gguf):
     assert text.stdout.count(b"not usable: ") == len(wanted)
 
 
+def test_files_that_would_block(tmp_path):
+    """A FIFO in the place of a file is not waited for."""
+    model = shutil.copytree(fixture("models/llama"), tmp_path / "m")
+    (model / "config.json").unlink()
+    os.mkfifo(model / "config.json")
+    out = listing(tmp_path)
+    assert out["models"][0]["status"] != "QN_OK" and "config.json" in out["models"][0]["error"]
+    assert call("doctor", model, "--no-compute").returncode == 1
+    assert call("inspect", model).returncode == 1
+
+
 def test_what_is_no_model(tmp_path):
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "config.json").write_text("{}")

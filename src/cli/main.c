@@ -44,15 +44,27 @@ static int print_version(void)
     return QN_EXIT_OK;
 }
 
+static const qn_command *find_command(const char *name)
+{
+    const qn_command *c = qn_commands;
+    while (c->name && strcmp(c->name, name) != 0) c++;
+    return c->name ? c : NULL;
+}
+
 static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) return qn_args_fail(NULL, "no command given");
+    const qn_command *c = find_command(name);
+    if (c) return c->run(argc - 1, argv + 1);
+    if (strcmp(name, "help") == 0 && argc > 2) {
+        char *help[] = {argv[2], "--help", NULL};
+        c = find_command(argv[2]);
+        return c ? c->run(2, help) : qn_args_fail(NULL, "unknown command %s", argv[2]);
+    }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return print_help();
     if (strcmp(name, "--version") == 0) return print_version();
-    for (const qn_command *c = qn_commands; c->name; c++)
-        if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
     return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
 }
 
