@@ -533,6 +533,28 @@ static void test_odd_tokenizers(void **state)
     }
 }
 
+static void keep_line(void *user, qn_log_level level, const char *line)
+{
+    snprintf(user, 300, "%s", line);
+}
+
+/* Text that would get lost is worth a warning that names the first byte token that is missing. */
+static void test_missing_byte_tokens(void **state)
+{
+    static const char json[] =
+        "{\"model\":{\"vocab\":{\"a\":0,\"<0x00>\":1},\"merges\":[],\"byte_fallback\":true}}";
+    char dir[QN_TEST_DIR_MAX], line[300] = "";
+    tokenizer_dir(json, strlen(json), dir);
+    qn_log_set_sink(keep_line, line);
+    qn_model *m = open_model(dir, NULL);
+    qn_log_set_sink(NULL, NULL);
+    if (!qn_test_matches(
+            "*tokenizer.json: model.byte_fallback is true, but there is neither a token <0x01> nor *", line))
+        fail_msg("%s", line);
+    qn_model_close(&m);
+    qn_test_model_remove(dir);
+}
+
 /* ---- G8: 10 MB of anything ------------------------------------------------------------------------------
  */
 
@@ -777,13 +799,13 @@ static void test_prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaching_out),      cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_deep_sources),      cmocka_unit_test(test_forged_specials),
-        cmocka_unit_test(test_bad_tokenizers),    cmocka_unit_test(test_deep_tokenizers),
-        cmocka_unit_test(test_costly_tokenizers), cmocka_unit_test(test_odd_tokenizers),
-        cmocka_unit_test(test_long_texts),        cmocka_unit_test(test_long_normal_forms),
-        cmocka_unit_test(test_generate_options),  cmocka_unit_test(test_model_options),
-        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_reaching_out),        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_deep_sources),        cmocka_unit_test(test_forged_specials),
+        cmocka_unit_test(test_bad_tokenizers),      cmocka_unit_test(test_deep_tokenizers),
+        cmocka_unit_test(test_costly_tokenizers),   cmocka_unit_test(test_odd_tokenizers),
+        cmocka_unit_test(test_missing_byte_tokens), cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_long_normal_forms),   cmocka_unit_test(test_generate_options),
+        cmocka_unit_test(test_model_options),       cmocka_unit_test(test_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -70,6 +69,11 @@ static void expect_text(const char *name, const qn_rendered *r, const json_t *wa
     fail();
 }
 
+/* What cases ask for: a text; an error that the template raised, in its words; another error, where leniency
+ * is a choice. */
+enum { IS_TEXT, IS_RAISED, IS_OTHER };
+static int n_checked[3];
+
 /* Renders with the context and compares with a case's text or error. */
 static void check_case(const char *file, const char *template, size_t n, const json_t *context,
                        const char *now, const json_t *one)
@@ -84,15 +88,21 @@ static void check_case(const char *file, const char *template, size_t n, const j
         if (status != QN_OK) print_error("%s: %s\n", name, qn_last_error());
         assert_int_equal(status, QN_OK);
         expect_text(name, &r, text);
+        n_checked[IS_TEXT]++;
     } else if (json_is_object(error) && json_is_true(json_object_get(error, "raised_by_template"))) {
         assert_int_equal(status, QN_E_ARG);
         assert_non_null(r.raised);
         assert_string_equal(r.raised, json_string_value(json_object_get(error, "message")));
+        n_checked[IS_RAISED]++;
+    } else if (json_is_object(error)) {
+        n_checked[IS_OTHER]++;
     } else if (json_is_string(
                    error)) { /* chat_cases.json: the words after the first colon are the template's */
         assert_int_equal(status, QN_E_ARG);
         assert_non_null(r.raised);
         assert_string_equal(r.raised, strchr(json_string_value(error), ':') + 2);
+    } else {
+        fail_msg("%s: neither a text nor an error", name);
     }
     qn_rendered_free(&r);
 }
@@ -107,7 +117,7 @@ static void test_real_templates(void **state)
     const char *folder = qn_test_need_fixture("templates");
     DIR *d = opendir(folder);
     char path[4096];
-    int n_files = 0;
+    int n_files = 0, n_cases = 0;
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         size_t length = strlen(e->d_name);
@@ -120,12 +130,18 @@ static void test_real_templates(void **state)
         const char *clock = json_string_value(json_object_get(cases, "clock"));
         json_array_foreach(json_object_get(cases, "cases"), i, one)
             check_case(e->d_name, text.data, text.length, json_object_get(one, "context"), clock, one);
+        assert_true(i > 0);
+        assert_non_null(text.data);
+        n_cases += (int)i;
         qn_buf_free(&text);
         json_decref(cases);
         n_files++;
     }
     closedir(d);
+    print_message("%d templates, %d cases: %d texts, %d raised errors, %d others\n", n_files, n_cases,
+                  n_checked[IS_TEXT], n_checked[IS_RAISED], n_checked[IS_OTHER]);
     assert_true(n_files > 0);
+    assert_int_equal(n_checked[IS_TEXT] + n_checked[IS_RAISED] + n_checked[IS_OTHER], n_cases);
 }
 
 /* The template of a tokenizer's folder: in tokenizer_config.json (a string, or the default of a list) or
@@ -223,28 +239,16 @@ static void test_as_jinja(void **state)
     json_decref(d);
 }
 
-/* Budgets: each ends with a clear error, soon. */
-
-/* Of this thread: other work on the machine does not count. */
-static double cpu_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
+/* Budgets: each ends with a clear error. They count steps and bytes, so no clock is looked at. */
 
 static void expect_refused(const char *text, size_t n, const json_t *context, const char *words)
 {
     qn_rendered r;
-    double start = cpu_ms();
     qn_status status = render(text, n, context, NULL, &r);
-    double ms = cpu_ms() - start;
     if (status == QN_OK || !strstr(qn_last_error(), words))
         print_error("%.60s: %s\n", text, status == QN_OK ? "rendered" : qn_last_error());
     assert_int_not_equal(status, QN_OK);
     assert_non_null(strstr(qn_last_error(), words));
-    if (ms > 1000) print_error("%.60s: %.0f ms\n", text, ms);
-    assert_true(ms < 1000); /* a tenth of this in a release build on an idle machine */
     qn_rendered_free(&r);
 }
 

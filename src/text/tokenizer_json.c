@@ -1,8 +1,10 @@
 /* Reading a tokenizer.json: the large lists (vocabulary, merges) by a pull parser in one pass, the small
  * components as trees. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "text/json_pull.h"
 #include "text/merges.h"
@@ -182,6 +184,21 @@ static qn_status read_model(reader *r, qn_json_pull *p)
     }
 }
 
+/* Byte tokens stand for what has no token: text that lacks one is lost where there is no unk_token either. */
+static void check_byte_tokens(const reader *r)
+{
+    char name[8];
+    for (int i = 0; i < 256 && r->byte_fallback && r->t->unk_id < 0; i++) {
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        if (qn_vocab_find(&r->t->vocab, name, 6) >= 0) continue;
+        qn_log(QN_LOG_WARNING,
+               "%s: model.byte_fallback is true, but there is neither a token %s nor an unk_token: text that "
+               "has no tokens is left out",
+               r->what, name);
+        return;
+    }
+}
+
 static qn_status build_model(reader *r)
 {
     qn_tokenizer *t = r->t;
@@ -207,6 +224,7 @@ static qn_status build_model(reader *r)
         QN_TRY(status);
     }
     size_t expected = r->merges.n / TYPICAL_ENTRY;
+    check_byte_tokens(r);
     QN_TRY(qn_bpe_new(&t->vocab, &o, expected, &t->bpe));
     return read_merges(r);
 }
