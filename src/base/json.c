@@ -28,13 +28,15 @@ int qn_json_depth_ok(const char *text, size_t n, int depth_max)
 /* When an allocation fails jansson's reader may leave a byte out and go on, or call the text malformed. So
  * its allocator is watched, by a function that gives what malloc gives: values made before and after, by us
  * and by others, stay interchangeable. Who set an allocator of his own keeps it. */
-static _Thread_local int ran_out;
+static _Thread_local int is_reading, ran_out;
 
 static void *watched_malloc(size_t size_bytes)
 {
     void *p = qn_foreign_malloc(size_bytes);
     if (!p) ran_out = 1;
-    return p;
+    /* A failure that a test asked for is reported, but the reader does not see it: when its buffer cannot
+     * grow it drops the closing quote of a string and reads on behind its end. */
+    return p || !is_reading ? p : malloc(size_bytes); /* foreign: jansson's */
 }
 
 static void watch(void)
@@ -111,8 +113,10 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch);
     ran_out = 0;
-    json_error_t error;
+    json_error_t error = {0}; /* jansson leaves its code as it is when memory is out */
+    is_reading = 1;
     json_t *value = load(text, n, &error);
+    is_reading = 0;
     if (ran_out || (!value && json_error_code(&error) == json_error_out_of_memory)) {
         json_decref(value);
         return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
