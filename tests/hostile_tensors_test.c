@@ -169,6 +169,42 @@ static void test_safetensors(void **state)
     assert_true(n_models >= 4); /* as many are in the tree */
 }
 
+/* MLX keeps a quantised matrix in two or three tensors: none can be there without the others. */
+static void leave_out_of_mlx(const char *path, const sample *t)
+{
+    const qn_test_tensor_edit drop[] = {{t->name, QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
+    char dir[QN_TEST_DIR_MAX], says[512];
+    int stem = (int)(strrchr(t->name, '.') - t->name);
+    if (ends(t->name, ".scales"))
+        snprintf(says, sizeof says,
+                 "model.safetensors: tensor %.*s.weight is of type U32, but there is no %s", stem, t->name,
+                 t->name);
+    else if (ends(t->name, ".biases"))
+        snprintf(says, sizeof says, "model.safetensors: tensor %.*s.weight has scales but no biases", stem,
+                 t->name);
+    else
+        snprintf(says, sizeof says, "model.safetensors: tensor %s is missing, expected with shape [*]",
+                 t->name);
+    qn_test_model_copy(path, NULL, drop, dir);
+    qn_test_refused(dir, "", QN_E_FORMAT, says);
+    qn_test_model_remove(dir);
+}
+
+static void test_mlx(void **state)
+{
+    static const char *const names[] = {"gemma3_text-8bit-g32", "llama-mixed", "qwen2-mxfp4",
+                                        "qwen3-4bit-g64"};
+    static samples s;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char relative[96];
+        snprintf(relative, sizeof relative, "quant/mlx_models/%s", names[i]);
+        const char *path = qn_test_need_fixture(relative);
+        sample_folder(path, &s);
+        assert_true(s.n >= 18);
+        for (int k = 0; k < s.n; k++) leave_out_of_mlx(path, &s.list[k]);
+    }
+}
+
 /* A model that says nothing of itself is recognised by its tensors; without the one that gives it away it
  * would be taken for another, and the tensors that are left over must tell. */
 static void test_recognised_by_what_is_missing(void **state)
@@ -294,8 +330,11 @@ static void test_gguf_fixtures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors),   cmocka_unit_test(test_recognised_by_what_is_missing),
-        cmocka_unit_test(test_shards),        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_mlx),
+        cmocka_unit_test(test_recognised_by_what_is_missing),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_gguf),
         cmocka_unit_test(test_gguf_fixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
