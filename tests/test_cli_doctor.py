@@ -275,7 +275,7 @@ def test_what_templates_take(model):
     steps, report = examine(model, "--no-compute")
     texts = of(steps["template"], "ok")
     assert report["ok"] and "a system message: refused by the template: no system here" in texts
-    assert "tools: ignored by the template" in texts
+    assert "tools: ignored by the template" in texts and "a tool's result: understood" in texts
 
 
 def test_bos_twice_and_missing(model):

@@ -288,6 +288,12 @@ static void check_user(qn_doctor *d, const qn_chat_text *c)
     end_rendering(&r);
 }
 
+#define TOOL                                                                                             \
+    "{\"type\":\"function\",\"function\":{\"name\":\"tell_time\",\"description\":\"Tells the time\","    \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"zone\":{\"type\":\"string\",\"description\":" \
+    "\"time zone\""                                                                                      \
+    "}},\"required\":[\"zone\"]}}}"
+
 /* Messages that not every template takes: what happens is said, none of it is a fault. */
 static void check_more(qn_doctor *d, const qn_chat_text *c)
 {
@@ -299,12 +305,15 @@ static void check_more(qn_doctor *d, const qn_chat_text *c)
          "brief\"},{\"role\":\"user\",\"content\":\"Good day\"}],"
          "\"add_generation_prompt\":true}"},
         {"tools", "tell_time",
-         "{\"messages\":[{\"role\":\"user\",\"content\":\"Good "
-         "day\"}],\"tools\":[{\"type\":\"function\",\"function\":{"
-         "\"name\":\"tell_time\",\"description\":\"Tells the time\",\"parameters\":{\"type\":\"object\","
-         "\"properties\":{\"zone\":{\"type\":\"string\",\"description\":\"time "
-         "zone\"}},\"required\":[\"zone\"]}}}],"
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"Good day\"}],\"tools\":[" TOOL "],"
          "\"add_generation_prompt\":true}"},
+        {"a tool's result", "half past noon",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"Good "
+         "day\"},{\"role\":\"assistant\",\"content\":\"\","
+         "\"tool_calls\":[{\"id\":\"call12345\",\"type\":\"function\",\"function\":{\"name\":\"tell_time\","
+         "\"arguments\":{\"zone\":\"UTC\"}}}]},{\"role\":\"tool\",\"name\":\"tell_time\",\"tool_call_id\":"
+         "\"call12345\","
+         "\"content\":\"half past noon\"}],\"tools\":[" TOOL "],\"add_generation_prompt\":true}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rendering r;
