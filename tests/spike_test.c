@@ -445,7 +445,7 @@ static qn_array *plain(layer *l, const char *name, int n, const int64_t *dims)
     snprintf(full, sizeof full, "model.layers.0.%s", name);
     const qn_tensor_view *v = qn_test_tensor(l->weights, full, 0);
     float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
-    qn_type_get(v->dtype)->decode(v->data, v->n_elements, values);
+    qn_type_get(v->dtype)->decode(qn_type_get(v->dtype), v->data, v->n_elements, values);
     qn_shape shape = n ? qn_shape_make(n, dims) : qn_shape_make(v->n_dims, v->shape);
     qn_array *a = qn_from_data(l->scope, QN_DTYPE_F32, shape, values);
     qn_free(values);
@@ -455,7 +455,7 @@ static qn_array *plain(layer *l, const char *name, int n, const int64_t *dims)
 /* Matrices of equal shape, one below the other: one for "%s" without a number, else n by their number. */
 static qn_array *matrices(layer *l, const char *fmt, int64_t n)
 {
-    const void *parts[256];
+    qn_weight_part parts[256] = {{NULL}};
     const qn_tensor_view *v = NULL;
     qn_buffer *b;
     int packed;
@@ -464,7 +464,7 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
         snprintf(name, sizeof name, fmt, i);
         snprintf(full, sizeof full, "model.layers.0.%s", name);
         v = qn_test_tensor(l->weights, full, 0);
-        parts[i] = v->data;
+        parts[i].data = v->data;
     }
     qn_test_ok(
         l->device->ops->import_weight(l->device, v->dtype, n, parts, v->shape[0], v->shape[1], &b, &packed));
