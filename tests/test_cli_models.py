@@ -109,6 +109,7 @@ def test_broken_ones_are_listed_and_do_not_stop_it(tmp_path, gguf):
     assert sorted(out) == sorted(wanted)
     for name, words in wanted.items():
         assert out[name]["status"] != "QN_OK" and words in out[name]["error"], out[name]
+    assert out["pickled"]["format"] == "pytorch"
     assert out["truncated"]["model_type"] == "llama", "config.json speaks though the weights are broken"
     text = call("models", tmp_path)
     assert text.returncode == 0 and b"\x1b" not in text.stdout and b"per\\x1b[31m" in text.stdout

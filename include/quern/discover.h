@@ -30,7 +30,7 @@ typedef struct {
                      */
     const char *path;       /* for qn_model_open; the folder of a problem */
     const char *name;       /* "org/name" in the cache of Hugging Face, else the last part of path */
-    const char *format;     /* "safetensors", "gguf" */
+    const char *format;     /* "safetensors", "gguf"; "pytorch", which is never usable */
     const char *model_type; /* as the files call it: "llama"; "": they do not */
     const char *quant;      /* "Q4_K_M", "mlx affine 4 g64", "bf16"; "": not known */
     int32_t quant_bits;     /* as in qn_model_info: 4, 8, 16; 0: not known */
