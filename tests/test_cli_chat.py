@@ -14,6 +14,7 @@ import stat
 import struct
 import subprocess
 import termios
+import time
 import unicodedata
 
 import pytest
@@ -480,6 +481,19 @@ def test_interrupt_keeps_what_there_is(tmp_path):
     terminal.ask(f"/save {path}")
     (_, question), (_, answer) = conversation(path)
     assert question == "hello" and len(answer) > 50
+    terminal.leave()
+
+
+def test_interrupt_while_the_terminal_holds_the_output():
+    terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
+    terminal.send("hello\r")
+    terminal.read_until("\n")
+    terminal.send("\x13")
+    time.sleep(0.2)  # by now a write waits, most likely
+    terminal.process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    terminal.send("\x11")
+    assert "quern:" not in terminal.read_to_prompt()
     terminal.leave()
 
 

@@ -88,9 +88,10 @@ qn_status qn_chat_screen_say(FILE *stream, const char *text, size_t n)
     }
     qn_buf_putc(&out, '\n');
     qn_status status = out.status;
-    if (status == QN_OK && (fwrite(out.data, 1, out.length, stream) != out.length || fflush(stream) != 0))
-        status = qn_fail(QN_E_IO, "%s: %s", stream == stdout ? "standard output" : "standard error",
-                         strerror(errno));
+    if (status == QN_OK && stream == stdout)
+        status = qn_out_write(out.data, out.length);
+    else if (status == QN_OK && fwrite(out.data, 1, out.length, stream) != out.length)
+        status = qn_fail(QN_E_IO, "standard error: %s", strerror(errno));
     qn_word_wrap_end(&clean);
     qn_buf_free(&out);
     return status;

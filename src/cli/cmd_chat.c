@@ -77,7 +77,7 @@ static qn_status converse(qn_chat_state *c)
             continue;
         }
         if (status == QN_OK) status = take(c, &entered, is_block);
-        if (status != QN_OK && terminal && !ferror(stdout)) {
+        if (status != QN_OK && terminal) {
             qn_out_fail();
             status = QN_OK;
         }

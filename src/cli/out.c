@@ -180,8 +180,16 @@ const char *qn_out_size_text(size_t size_bytes, char *text, size_t size)
 
 qn_status qn_out_write(const char *bytes, size_t n)
 {
-    if (fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0) return QN_OK;
-    return qn_fail(QN_E_IO, "standard output: %s", strerror(errno));
+    /* Not through stdio, which loses bytes when Ctrl-C comes while a terminal or pipe does not take them. */
+    int failed = fflush(stdout) != 0;
+    while (!failed && n) {
+        ssize_t written = write(STDOUT_FILENO, bytes, n);
+        failed = written < 0 && errno != EINTR;
+        if (written < 0) continue;
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return failed ? qn_fail(QN_E_IO, "standard output: %s", strerror(errno)) : QN_OK;
 }
 
 qn_status qn_out_line(qn_buf *b)
