@@ -64,6 +64,8 @@ static const spelling same[] = {
     {"mistral", "{\"model_type\": null}"},
     {"mistral", "{\"head_dim\": 16, \"num_key_value_heads\": null}"},
     {"mistral", "{\"use_sliding_window\": false}"},
+    {"mistral", "{\"model_type\": \"llava\", \"architectures\": [\"LlavaForConditionalGeneration\"],"
+                " \"text_config\": {\"model_type\": \"mistral\"}}"},
     {"mistral", "{\"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"sliding_attention\","
                 " \"sliding_attention\"]}"},
     {"qwen2", "{\"use_sliding_window\": null, \"sliding_window\": null, \"max_window_layers\": null}"},

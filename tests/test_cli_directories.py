@@ -173,3 +173,20 @@ def test_another_list_of_tokens_beside_a_gguf(tmp_path, ids):
     assert done.returncode == 0
     message = done.stderr.decode()
     assert f"{folder}/tokenizer.json: " in message and f"tokens are others than in {folder}/m.gguf" in message
+
+
+@pytest.mark.parametrize("kind, family, words", [
+    ("qwen2", "qwen2", "self_attn.q_proj.bias is there, self_attn.q_norm is not"),
+    ("qwen3", "qwen3", "self_attn.q_norm is there")])
+def test_files_that_name_no_family(tmp_path, ids, logits, kind, family, words):
+    whole = fixture(f"models/{kind}")
+    folder = link(whole, tmp_path / "m", "model.safetensors", "tokenizer.json")
+    with open(os.path.join(whole, "config.json")) as f:
+        config = json.load(f)
+    del config["model_type"], config["architectures"]
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f)
+    info = call_json("run", folder, "--ids", ids, "-n", 1, "--json")["model"]
+    assert info["architecture"] == family
+    assert f"by its tensors it is {family}: {words}" in info["notes"]
+    assert logits(folder) == logits(whole)

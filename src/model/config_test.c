@@ -260,6 +260,83 @@ static void test_new_keys(void **state)
     qn_config_free(&c);
 }
 
+/* What transformers' classes take where the files say nothing. */
+static void test_defaults(void **state)
+{
+    static const char left_out[] =
+        "{\"sliding_window\": null, \"rms_norm_eps\": null, \"rope_theta\": null, \"rope_scaling\": null,"
+        " \"max_position_embeddings\": null, \"query_pre_attn_scalar\": null, \"hidden_act\": null,"
+        " \"attn_logit_softcapping\": null, \"final_logit_softcapping\": null, \"hidden_activation\": null,"
+        " \"use_sliding_window\": null, \"max_window_layers\": null, \"attention_bias\": null,"
+        " \"mlp_bias\": null, \"tie_word_embeddings\": null}";
+    static const struct {
+        const char *fixture, *kinds;
+        int positions, window, tied;
+        double scale_of, attn_cap, final_cap;
+        qn_hidden_act act;
+    } rows[] = {
+        {"models/llama", "FFFF", 2048, 0, 0, 16, 0, 0, QN_HIDDEN_SILU},
+        {"models/mistral", "SSSS", 131072, 4096, 0, 16, 0, 0, QN_HIDDEN_SILU},
+        {"models/qwen2", "FFFF", 32768, 0, 1, 16, 0, 0, QN_HIDDEN_SILU},
+        {"models/qwen2_window", "FFFFF", 32768, 0, 1, 16, 0, 0, QN_HIDDEN_SILU},
+        {"models/deepseek_r1_distill", "FFFF", 32768, 0, 0, 16, 0, 0, QN_HIDDEN_SILU},
+        {"models/qwen3", "FFFF", 32768, 0, 0, 32, 0, 0, QN_HIDDEN_SILU},
+        {"models/gemma", "FFFF", 8192, 0, 1, 24, 0, 0, QN_HIDDEN_GELU_TANH},
+        {"models/gemma2", "SFSF", 8192, 4096, 1, 256, 50, 30, QN_HIDDEN_GELU_TANH},
+        {"models/gemma3_text", "SSSSSFS", 131072, 4096, 1, 256, 0, 0, QN_HIDDEN_GELU_TANH},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        qn_model_config c;
+        if (read_patched(rows[i].fixture, left_out, &c) != QN_OK)
+            fail_msg("%s: %s", rows[i].fixture, qn_last_error());
+        kinds_are(&c, rows[i].kinds);
+        assert_int_equal(c.layers[0].window, rows[i].window);
+        assert_int_equal(c.max_position_embeddings, rows[i].positions);
+        assert_int_equal(c.tie_word_embeddings, rows[i].tied);
+        assert_int_equal(c.hidden_act, rows[i].act);
+        close_to(c.rms_norm_eps, 1e-6);
+        close_to(c.rope[0].theta, c.n_rope == 2 ? 1e6 : 1e4);
+        close_to(c.attention_scale, 1 / sqrt(rows[i].scale_of));
+        assert_true(c.attn_logit_softcapping == (float)rows[i].attn_cap);
+        assert_true(c.final_logit_softcapping == (float)rows[i].final_cap);
+        qn_config_free(&c);
+    }
+}
+
+/* The window of qwen2 where it is switched on and the rest is left out; rope parameters by numbers. */
+static void test_switched_on(void **state)
+{
+    qn_model_config c;
+    assert_int_equal(
+        read_patched("models/qwen2", "{\"use_sliding_window\": true, \"sliding_window\": null}", &c), QN_OK);
+    kinds_are(&c, "FFSS");
+    assert_int_equal(c.layers[3].window, 4096);
+    qn_config_free(&c);
+    assert_int_equal(
+        read_patched("models/qwen2", "{\"use_sliding_window\": true, \"sliding_window\": \"null\"}", &c),
+        QN_OK);
+    kinds_are(&c, "FFFF");
+    qn_config_free(&c);
+    assert_int_equal(
+        read_patched("models/qwen2_yarn",
+                     "{\"max_position_embeddings\": 4096, \"rope_scaling\": {\"factor\": \"null\","
+                     " \"original_max_position_embeddings\": 512, \"mscale\": 0.7,"
+                     " \"mscale_all_dim\": 1}}",
+                     &c),
+        QN_OK);
+    close_to(c.rope[0].factor, 8);
+    close_to(c.rope[0].attention_factor, (0.1 * 0.7 * log(8) + 1) / (0.1 * log(8) + 1));
+    assert_int_equal(c.max_position_embeddings, 4096);
+    qn_config_free(&c);
+    assert_int_equal(
+        read_patched("models/llama", "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}", &c),
+        QN_OK);
+    assert_int_equal(c.rope[0].type, QN_ROPE_DYNAMIC);
+    assert_string_equal(qn_rope_type_name(c.rope[0].type), "dynamic");
+    close_to(c.rope[0].inv_freq[7], pow(5e5, -14.0 / 16));
+    qn_config_free(&c);
+}
+
 static void test_recognised_by_tensors(void **state)
 {
     qn_model_config c;
@@ -338,6 +415,12 @@ static void test_refusals(void **state)
          "rope_scaling.rope_type is \"spiral\""},
         {"llama", "{\"rope_scaling\": {\"rope_type\": \"linear\"}}", QN_E_FORMAT,
          "rope_scaling.factor is missing"},
+        {"llama", "{\"rope_scaling\": {\"rope_type\": \"dynamic\"}}", QN_E_FORMAT,
+         "rope_scaling.factor is missing"},
+        {"qwen2_yarn", "{\"rope_scaling\": {\"factor\": null}}", QN_E_FORMAT,
+         "rope_scaling.factor is missing"},
+        {"llama", "{\"num_key_value_heads\": null, \"head_dim\": 8, \"num_attention_heads\": 6}", QN_E_FORMAT,
+         "num_attention_heads 6 is not a multiple of num_key_value_heads 4 of the key projection"},
         {"llama", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0}}", QN_E_FORMAT,
          "rope_scaling.factor is 0"},
         {"llama", "{\"rope_scaling\": 8}", QN_E_FORMAT, "rope_scaling is a number, expected an object"},
@@ -593,6 +676,8 @@ int main(void)
         cmocka_unit_test(test_gemma2_caps),
         cmocka_unit_test(test_missing_head_dim),
         cmocka_unit_test(test_new_keys),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_switched_on),
         cmocka_unit_test(test_recognised_by_tensors),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_broken_json),
