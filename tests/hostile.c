@@ -23,9 +23,11 @@ static size_t file_bytes(const char *folder)
     size_t total = 0;
     struct stat st;
     assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (stat(qn_test_path(folder, e->d_name), &st) == 0 && S_ISREG(st.st_mode))
-            total += (size_t)st.st_size;
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (stat(qn_test_path(folder, e->d_name), &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        size_t size = (size_t)st.st_size, kept = (size_t)st.st_blocks * 512 + 4096;
+        total += size < kept ? size : kept; /* holes justify nothing */
+    }
     closedir(dir);
     return total;
 }

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/map.h"
 #include "base/mem.h"
@@ -28,13 +28,15 @@ struct qn_source {
     qn_map *names; /* tensor -> place in views */
 };
 
+/* A link that leads nowhere is there: reading it says what is wrong, as with half a download. */
 static qn_status find_sides(qn_source *s)
 {
+    struct stat st;
     for (int i = 0; i < QN_SIDE_COUNT; i++) {
         const char *path =
             qn_source_join(&s->files.arena, s->files.folder, qn_side_file_name((qn_side_file)i));
         if (!path) return QN_E_NOMEM;
-        if (access(path, F_OK) == 0) s->sides[i].path = path;
+        if (lstat(path, &st) == 0) s->sides[i].path = path;
     }
     return QN_OK;
 }
