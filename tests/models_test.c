@@ -200,25 +200,25 @@ static int is_unsupported(const char *dir)
     return status == QN_E_UNSUPPORTED;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_name(const void *a, const void *b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name);
+    return strcmp(a, b);
 }
 
 static void find_kinds(kind_list *l)
 {
-    struct dirent **found = NULL;
     const char *models = qn_test_fixture("models");
+    DIR *folder = models ? opendir(models) : NULL;
     for (int i = 0; known[i]; i++) add_kind(l, known[i]);
-    int n = models ? scandir(models, &found, NULL, by_name) : 0;
-    for (int i = 0; i < n; i++) {
+    int n_known = l->n;
+    for (struct dirent *e; folder && (e = readdir(folder));) {
         char config[160], dir[128];
-        snprintf(dir, sizeof dir, "models/%.60s", found[i]->d_name);
+        snprintf(dir, sizeof dir, "models/%.60s", e->d_name);
         snprintf(config, sizeof config, "%s/config.json", dir);
-        if (qn_test_fixture(config) && !is_unsupported(qn_test_fixture(dir))) add_kind(l, found[i]->d_name);
-        free(found[i]);
+        if (qn_test_fixture(config) && !is_unsupported(qn_test_fixture(dir))) add_kind(l, e->d_name);
     }
-    free(found);
+    if (folder) closedir(folder);
+    qsort(l->names[n_known], (size_t)(l->n - n_known), sizeof l->names[0], by_name);
 }
 
 int main(void)
