@@ -89,6 +89,26 @@ def test_several_gguf_and_split_ones(tmp_path, gguf):
     assert cut["status"] == "QN_E_NOT_FOUND" and "1 of its 3 parts" in cut["error"]
 
 
+def test_gguf_beside_safetensors(tmp_path, gguf):
+    """Each is reported by a path that opens it."""
+    shutil.copytree(fixture("models/llama"), tmp_path / "one")
+    shutil.copytree(fixture("models/llama_rope3_tied"), tmp_path / "sharded")
+    for folder in ("one", "sharded"):
+        shutil.copy(gguf, tmp_path / folder / "q8.gguf")
+    out = listing(tmp_path)
+    assert paths(out, tmp_path) == ["one/model.safetensors", "one/q8.gguf", "sharded/model.safetensors.index.json",
+                                    "sharded/q8.gguf"]
+    assert [out["models"][i]["status"] for i in (0, 2)] == ["QN_OK", "QN_OK"] and out["models"][2]["n_files"] == 2
+
+
+def test_shard_that_was_not_downloaded(tmp_path):
+    model = shutil.copytree(fixture("models/llama_rope3_tied"), tmp_path / "m")
+    (model / "model-00002-of-00002.safetensors").unlink()
+    m = listing(tmp_path)["models"][0]
+    assert m["status"] != "QN_OK" and "model-00002-of-00002.safetensors" in m["error"]
+    assert (m["model_type"], m["n_files"]) == ("llama", 1)
+
+
 def test_broken_ones_are_listed_and_do_not_stop_it(tmp_path, gguf):
     for i, what in enumerate(("truncated", "no-config", "bad-config", "no-weights-behind-link", "unknown-family")):
         shutil.copytree(fixture("models/llama"), tmp_path / what)

@@ -266,6 +266,7 @@ static qn_status report_gguf(walk *w, listing *l)
 static qn_status report_safetensors(walk *w, const listing *l)
 {
     qn_discovery d = {.format = "safetensors", .error = ""};
+    const char *last = NULL;
     int named = l->index;
     for (size_t i = 0; i < l->safetensors.count; i++) {
         const entry *e = &l->safetensors.items[i];
@@ -275,15 +276,13 @@ static qn_status report_safetensors(walk *w, const listing *l)
         if (named && !is_models) continue;
         d.n_files++;
         d.size_bytes += e->size_bytes;
+        last = e->name;
     }
     if (!named && !(l->config && (l->safetensors.count || l->pickled))) return QN_OK;
     if (!named && !l->safetensors.count) d.format = "pytorch";
     /* Beside GGUF files the folder as a whole is not one model: name a file of it. */
     const char *name = NULL;
-    if (l->gguf.count)
-        name = l->index                    ? "model.safetensors.index.json"
-               : l->safetensors.count == 1 ? l->safetensors.items[0].name
-                                           : NULL;
+    if (l->gguf.count) name = l->index ? "model.safetensors.index.json" : d.n_files == 1 ? last : NULL;
     return report_model(w, name, &d);
 }
 

@@ -212,7 +212,7 @@ void qn_doctor_weights(qn_doctor *d)
             d, QN_FOUND_WARNING,
             "usual for files that hold more than the language model (vision, audio); else the config "
             "belongs to another model",
-            "%lld tensors, %s, are not used: %s%s", (long long)d->weights.n_unused,
+            "tensors that are not used: %lld (%s), %s%s", (long long)d->weights.n_unused,
             qn_out_size_text(d->weights.unused_bytes, size, sizeof size), d->weights.unused,
             d->weights.n_unused > 1 ? " and others" : "");
     int64_t n = 0;

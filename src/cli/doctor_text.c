@@ -93,7 +93,7 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
     else if (n_special)
         qn_doctor_say(d, QN_FOUND_WARNING,
                       "nothing to do: texts that use them are refused, others are not concerned",
-                      "%zu special tokens are beyond the %zu rows of the embedding", n_special, rows);
+                      "special tokens beyond the %zu rows of the embedding: %zu", rows, n_special);
     else
         qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens for %zu rows of the embedding", size, rows);
 }
