@@ -92,28 +92,35 @@ def test_scripts_are_sound(name, tmp_path):
     assert out.returncode == 0 and out.stderr == "", out.stderr
 
 
-@pytest.mark.parametrize("words, offered", [
+BASH = [
     (["quern", "mo"], ["models"]), (["quern", "--v"], ["--version"]), (["quern", "run", "--prec"], ["--precision"]),
     (["quern", "run", "--precision", "h"], ["high"]), (["quern", "run", "--precision", "=", "f"], ["fast"]),
     (["quern", "run", "--precision", "="], ["high", "fast", "exact"]),
     (["quern", "logits", "m", "--positions", ""], ["all", "last"]), (["quern", "trace", "d"], ["diff"]),
     (["quern", "trace", "diff", "d"], []), (["quern", "completions", ""], ["bash", "zsh", "fish"]),
-    (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])])
-def test_bash(words, offered):
-    listed = " ".join(f"'{w}'" for w in words)
-    got = shell("bash", f"source <(quern completions bash); COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; "
-                '_quern; for w in "${COMPREPLY[@]}"; do echo "$w"; done')
-    assert [w for w in got if w] == offered
+    (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])]
 
 
-@pytest.mark.parametrize("line, offered", [
-    ("quern mo", ["models"]), ("quern run --prec", ["--precision"]), ("quern run --precision f", ["fast"]),
-    ("quern trace ", ["diff", "sum"]), ("quern doctor --no", ["--no-compute"])])
-def test_fish(line, offered):
-    got = shell("fish", f"quern completions fish | source; complete -C '{line}'", "--no-config")
-    words = [w.split("\t")[0] for w in got if w]
-    assert set(offered) <= set(words), words
-    assert all(w.startswith(line.split(" ")[-1]) for w in words)
+def test_bash():
+    script = "source <(quern completions bash)\n"
+    for words, _ in BASH:
+        listed = " ".join(f"'{w}'" for w in words)
+        script += f'COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _quern; echo "= ${{COMPREPLY[*]}}"\n'
+    assert [line.split()[1:] for line in shell("bash", script) if line] == [offered for _, offered in BASH]
+
+
+FISH = [("quern mo", ["models"]), ("quern run --prec", ["--precision"]), ("quern run --precision f", ["fast"]),
+        ("quern trace ", ["diff", "sum"]), ("quern doctor --no", ["--no-compute"])]
+
+
+def test_fish():
+    script = "quern completions fish | source\n" + "".join(f"echo '='; complete -C '{line}'\n" for line, _ in FISH)
+    got = "\n".join(shell("fish", script, "--no-config")).split("=\n")[1:]
+    for (line, offered), out in zip(FISH, got):
+        words = [w.split("\t")[0] for w in out.split("\n") if w]
+        assert set(offered) <= set(words), (line, words)
+        assert all(w.startswith(line.split(" ")[-1]) for w in words)
+    assert len(got) == len(FISH)
 
 
 def test_zsh(tmp_path):
