@@ -533,6 +533,34 @@ static void test_odd_tokenizers(void **state)
     }
 }
 
+/* Hundreds of added tokens, each the beginning of the next, in a text where none counts. */
+static void test_added_tokens_alike(void **state)
+{
+    enum { N_TOKENS = 600 };
+    char dir[QN_TEST_DIR_MAX], name[N_TOKENS + 1] = "";
+    qn_buf json = {0};
+    qn_buf_puts(&json, "{\"model\":{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]},\"added_tokens\":[");
+    for (int i = 0; i < N_TOKENS; i++) {
+        name[i] = '<';
+        qn_buf_printf(&json, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}", i ? "," : "", i + 2, name);
+    }
+    qn_buf_puts(&json, "]}");
+    tokenizer_dir(json.data, json.length, dir);
+    qn_model *m = open_model(dir, NULL);
+    char *text = repeat("", "<", 300000, "");
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    expect("added tokens", qn_model_encode(m, text, 300000, NULL, &ids, &n), QN_E_UNSUPPORTED,
+           "*tokenizer.json: added tokens begin alike too often for a text of 300000 bytes");
+    assert_int_equal(qn_model_encode(m, text, 300000, &(qn_encode_options){.special = 1}, &ids, &n), QN_OK);
+    assert_int_equal(n, 300000 / N_TOKENS);
+    qn_buffer_free(ids);
+    qn_buffer_free(text);
+    qn_buf_free(&json);
+    qn_model_close(&m);
+    qn_test_model_remove(dir);
+}
+
 static void keep_line(void *user, qn_log_level level, const char *line)
 {
     snprintf(user, 300, "%s", line);
@@ -799,13 +827,21 @@ static void test_prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaching_out),        cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_deep_sources),        cmocka_unit_test(test_forged_specials),
-        cmocka_unit_test(test_bad_tokenizers),      cmocka_unit_test(test_deep_tokenizers),
-        cmocka_unit_test(test_costly_tokenizers),   cmocka_unit_test(test_odd_tokenizers),
-        cmocka_unit_test(test_missing_byte_tokens), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_long_normal_forms),   cmocka_unit_test(test_generate_options),
-        cmocka_unit_test(test_model_options),       cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_reaching_out),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_deep_sources),
+        cmocka_unit_test(test_forged_specials),
+        cmocka_unit_test(test_bad_tokenizers),
+        cmocka_unit_test(test_deep_tokenizers),
+        cmocka_unit_test(test_costly_tokenizers),
+        cmocka_unit_test(test_odd_tokenizers),
+        cmocka_unit_test(test_missing_byte_tokens),
+        cmocka_unit_test(test_added_tokens_alike),
+        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_long_normal_forms),
+        cmocka_unit_test(test_generate_options),
+        cmocka_unit_test(test_model_options),
+        cmocka_unit_test(test_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

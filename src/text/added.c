@@ -8,6 +8,9 @@
 #include "base/utf8.h"
 #include "text/unicode.h"
 
+/* Steps that a text of n bytes may take: STEPS_SPARE + n * STEPS_PER_BYTE. Text takes one or two a byte. */
+enum { STEPS_PER_BYTE = 16, STEPS_SPARE = 16 << 20 };
+
 qn_status qn_added_add(qn_added *a, const qn_added_token *token)
 {
     if (!token->n) return QN_OK;
@@ -75,6 +78,7 @@ static const qn_added_token *longest(const qn_added *a, qn_added_walk *w, size_t
     uint8_t first = (uint8_t)w->text[at];
     size_t low = a->first[first], high = a->first[first + 1];
     for (size_t depth = 1; low < high; depth++) {
+        w->steps++;
         /* Here tokens [low, high) agree with the text in depth bytes; those that end here come first. */
         for (; low < high && a->tokens[low].n == depth; low++)
             if (!a->tokens[low].special || is_trusted(w, at, at + depth)) best = &a->tokens[low];
@@ -113,6 +117,8 @@ int qn_added_next(const qn_added *a, qn_added_walk *w, qn_added_match *match)
 {
     if (!a->n) return 0;
     while (w->at < w->n) {
+        w->spent = w->steps / STEPS_PER_BYTE > w->n + STEPS_SPARE / STEPS_PER_BYTE;
+        if (w->spent) return 0;
         uint8_t byte = (uint8_t)w->text[w->at];
         const qn_added_token *t = a->first[byte] == a->first[byte + 1] ? NULL : longest(a, w, w->at);
         if (!t) {

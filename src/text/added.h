@@ -54,9 +54,12 @@ typedef struct {
     size_t n_runs;
     int trusted; /* for all of the text, without runs */
     size_t at, done, i_run;
+    size_t steps; /* bytes compared */
+    int spent;    /* the walk ended because they were too many */
 } qn_added_walk;
-/* The next match; 0: there is none. It may start before the end of the last one where that took white space
- * behind it (rstrip) which is a token by itself. */
+/* The next match; 0: there is none, or spent is set: tokens that begin alike are compared again from each
+ * byte of a text, and hostile ones would take a thousand steps there. A match may start before the end of the
+ * last one where that took white space behind it (rstrip) which is a token by itself. */
 int qn_added_next(const qn_added *a, qn_added_walk *w, qn_added_match *match);
 
 #endif

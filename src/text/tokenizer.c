@@ -184,6 +184,12 @@ static qn_status encode_plain(encoder *e, const char *text, size_t n, int at_sta
     return QN_OK;
 }
 
+static qn_status check_walk(const qn_added_walk *w)
+{
+    if (!w->spent) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "added tokens begin alike too often for a text of %zu bytes", w->n);
+}
+
 /* Text between the added tokens that were matched as spelt. trusted: normalized special tokens count. */
 static qn_status encode_gap(encoder *e, const char *text, size_t n, int at_start, int trusted)
 {
@@ -205,6 +211,7 @@ static qn_status encode_gap(encoder *e, const char *text, size_t n, int at_start
         qn_id_list_push(&e->ids, m.id);
         done = m.end;
     }
+    QN_TRY(check_walk(&w));
     return done < n ? encode_plain(e, text + done, n - done, at_start && done == 0) : e->ids.status;
 }
 
@@ -236,6 +243,7 @@ static qn_status encode_text(encoder *e, const char *text, size_t n, const qn_tr
     for (;;) {
         int more = qn_added_next(runs && t->has_mixed ? &t->added_mixed : &t->added, &w, &m);
         size_t end = more ? m.start : n;
+        QN_TRY(check_walk(&w));
         if (done < end) {
             int gap_trusted = runs ? all_trusted(runs, n_runs, done, end) : trusted;
             QN_TRY(encode_gap(e, text + done, end - done, done == 0, gap_trusted));
