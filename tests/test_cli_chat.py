@@ -488,6 +488,8 @@ def test_interrupt_while_the_terminal_holds_the_output():
     terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
     terminal.send("hello\r")
     terminal.read_until("\n")
+    while len(terminal.text) < 50:
+        terminal.read()
     terminal.send("\x13")
     time.sleep(0.2)  # by now a write waits, most likely
     terminal.process.send_signal(signal.SIGINT)
