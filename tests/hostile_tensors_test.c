@@ -1,6 +1,6 @@
-/* Models of which one tensor is missing: each kind of tensor (its name but for the layer) of each fixture is
- * left out once, and the model is opened as a user opens it. What the model needs must be missed by file,
- * name and shape; what it can do without must not be missed. */
+/* Models of which one tensor is missing, or holds what is no number: each kind of tensor (its name but for
+ * the layer) of each fixture is left out once, and the model is opened as a user opens it. What the model
+ * needs must be missed by file, name and shape; what it can do without must not be missed. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -327,6 +327,64 @@ static void test_gguf_fixtures(void **state)
     }
 }
 
+/* ---- values ------------------------------------------------------------------------------------------- */
+
+/* Two tokens, greedy and drawn: ids of the vocabulary, or an end that says what is wrong. */
+static void generate(qn_model *m, float temperature, const char *tensor)
+{
+    static const int32_t ids[] = {5, 6, 7};
+    const qn_ids row = {ids, 3};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1};
+    const qn_generate_options options = {
+        .max_tokens = 2, .temperature = temperature, .seed = 3, .ignore_eos = 1};
+    qn_generation *g = NULL;
+    qn_token token = {.end = QN_END_NONE};
+    assert_int_equal(qn_generation_open(m, &prompt, &options, &g), QN_OK);
+    for (int i = 0; i < 3 && token.end == QN_END_NONE; i++) {
+        qn_status status = qn_generation_next(g, &token);
+        if (status == QN_OK && token.end == QN_END_NONE && (token.id < 0 || token.id >= QN_TEST_GGUF_VOCAB))
+            fail_msg("%s: token %d", tensor, token.id);
+        if (status != QN_OK &&
+            (token.end != QN_END_ERROR ||
+             !qn_test_matches("position *: the model gave logits that are not finite numbers",
+                              qn_last_error())))
+            fail_msg("%s: %s: %s", tensor, qn_status_name(status), qn_last_error());
+    }
+    assert_int_not_equal(token.end, QN_END_NONE);
+    qn_generation_close(g);
+}
+
+/* Every tensor once with values that are no numbers: as floats, or as the scales of blocks. */
+static void test_values(void **state)
+{
+    static const uint32_t patterns[] = {0x7fc00000, 0x7f800000, 0xff800000,
+                                        0x7f7fffff, 0xffffffff, 0x7c007c00};
+    static uint32_t data[4096];
+    const char *folder = qn_test_scratch();
+    qn_test_gguf *f = qn_test_gguf_new();
+    for (size_t i = 0; i < f->n_tensors; i++)
+        for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+            qn_test_gguf_tensor *t = &f->tensors[i];
+            const qn_test_gguf_tensor sound = *t;
+            int blocks =
+                p >= 4 && t->n_dims == 2; /* as Q8_0, of which each block begins with a float of 2 bytes */
+            qn_model *m = NULL;
+            for (size_t j = 0; j < sizeof data / sizeof *data; j++) data[j] = patterns[p];
+            t->data = data;
+            if (blocks) t->type = 8, t->size_bytes = (size_t)(t->dims[0] / 32 * t->dims[1] * 34);
+            qn_test_gguf_place(f);
+            const char *path = qn_test_gguf_write(f, folder, "t.gguf");
+            if (qn_model_open(path, &(qn_model_options){.n_threads = 1}, &m) != QN_OK)
+                fail_msg("%s: %s", t->name, qn_last_error());
+            generate(m, 0, t->name);
+            generate(m, 1, t->name);
+            qn_model_close(&m);
+            *t = sound;
+        }
+    qn_test_gguf_free(f);
+    qn_test_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_gguf),
         cmocka_unit_test(test_gguf_fixtures),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
