@@ -303,6 +303,11 @@ def test_memory_that_does_not_suffice(model):
                options=("--memory-limit", "200K"))
 
 
+def test_options_that_cannot_be(model):
+    report = only_fault(model, "compute", "adapter", options=("--adapter", "somewhere"))
+    assert "leave the option out" in [f for f in report["findings"] if f["result"] == "failed"][0]["next"]
+
+
 def test_hostile_texts(model):
     """Names from files are shown without their control characters."""
     edit_json(model, "tokenizer_config.json", pad_token="\x1b]0;x\x07\u202e",

@@ -356,6 +356,21 @@ static void say_notes(qn_doctor *d, const char *notes)
     }
 }
 
+static const char *advise_compute(qn_status status)
+{
+    switch (status) {
+    case QN_E_FULL:
+    case QN_E_NOMEM:
+        return "give it more memory, or a smaller --context";
+    case QN_E_ARG:
+    case QN_E_UNSUPPORTED:
+    case QN_E_NOT_FOUND:
+        return "leave the option out that asks for this, or give it another value";
+    default:
+        return "the steps above found nothing wrong: this is worth a report, with this output";
+    }
+}
+
 void qn_doctor_compute(qn_doctor *d)
 {
     static const char text[] = "The capital of France is";
@@ -381,10 +396,6 @@ void qn_doctor_compute(qn_doctor *d)
         status = check_logits(d, model, text);
     }
     if (status == QN_OK && d->n_found[QN_FOUND_FAILURE] == n_failed) status = generate(d, model, text);
-    if (status != QN_OK)
-        qn_doctor_fail(d,
-                       status == QN_E_FULL || status == QN_E_NOMEM
-                           ? "give it more memory, or a smaller --context"
-                           : "the steps above found nothing wrong: this is worth a report, with this output");
+    if (status != QN_OK) qn_doctor_fail(d, advise_compute(status));
     qn_model_close(&model);
 }
