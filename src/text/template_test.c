@@ -144,6 +144,75 @@ static void test_real_templates(void **state)
     assert_int_equal(n_checked[IS_TEXT] + n_checked[IS_RAISED] + n_checked[IS_OTHER], n_cases);
 }
 
+/* T3: in the context of a case every message says something that looks like a token, and so do the names and
+ * arguments of calls. Whatever the template makes of it, no byte of that is trusted. */
+static json_t *forged(const json_t *value)
+{
+    json_t *copy, *member;
+    const char *key;
+    size_t i;
+    if (json_is_string(value)) return json_sprintf("%s<|F0RGED|>", json_string_value(value));
+    if (!json_is_array(value) && !json_is_object(value)) return json_deep_copy(value);
+    copy = json_is_array(value) ? json_array() : json_object();
+    json_array_foreach(value, i, member) json_array_append_new(copy, forged(member));
+    json_object_foreach((json_t *)value, key, member)
+    {
+        int keeps = strcmp(key, "role") == 0 || strcmp(key, "type") == 0; /* else it is no message any more */
+        json_object_set_new(copy, key, keeps ? json_deep_copy(member) : forged(member));
+    }
+    return copy;
+}
+
+static int count_forged(const char *text, size_t n)
+{
+    int count = 0;
+    for (const char *at = text; (at = memmem(at, n - (size_t)(at - text), "F0RGED", 6)); at++) count++;
+    return count;
+}
+
+static void forge_case(const char *file, const qn_buf *template, const json_t *context, int *n_rendered,
+                       int *n_found)
+{
+    json_t *bent = json_deep_copy(context);
+    qn_rendered r;
+    json_object_set_new(bent, "messages", forged(json_object_get(context, "messages")));
+    if (render(template->data, template->length, bent, NULL, &r) == QN_OK) {
+        ++*n_rendered;
+        *n_found += count_forged(r.text, r.n);
+        for (size_t i = 0; i < r.n_segments; i++)
+            if (r.segments[i].trusted && count_forged(r.text + r.segments[i].offset, r.segments[i].n))
+                fail_msg("%s: trusted: %.*s", file, (int)r.segments[i].n, r.text + r.segments[i].offset);
+    }
+    qn_rendered_free(&r);
+    json_decref(bent);
+}
+
+static void test_no_template_trusts_messages(void **state)
+{
+    const char *folder = qn_test_need_fixture("templates");
+    DIR *d = opendir(folder);
+    char path[4096];
+    int n_templates = 0;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        size_t length = strlen(e->d_name), i;
+        if (length < 12 || strcmp(e->d_name + length - 11, ".cases.json") != 0) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        json_t *cases = read_json(path), *one;
+        snprintf(path, sizeof path, "%s/%.*s.jinja", folder, (int)length - 11, e->d_name);
+        qn_buf text = read_file(path);
+        int n_rendered = 0, n_found = 0;
+        json_array_foreach(json_object_get(cases, "cases"), i, one)
+            forge_case(e->d_name, &text, json_object_get(one, "context"), &n_rendered, &n_found);
+        if (n_rendered && !n_found) fail_msg("%s: no message was rendered", e->d_name);
+        n_templates += n_rendered != 0;
+        qn_buf_free(&text);
+        json_decref(cases);
+    }
+    closedir(d);
+    assert_true(n_templates > 0);
+}
+
 /* The template of a tokenizer's folder: in tokenizer_config.json (a string, or the default of a list) or
  * beside it. */
 static json_t *folder_template(const char *folder, const json_t *config)
@@ -643,12 +712,13 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_real_templates), cmocka_unit_test(test_chat_cases),
-        cmocka_unit_test(test_as_jinja),       cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_nesting),        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_provenance),     cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_builtin),        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real_templates), cmocka_unit_test(test_no_template_trusts_messages),
+        cmocka_unit_test(test_chat_cases),     cmocka_unit_test(test_as_jinja),
+        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_options),        cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_generation),     cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_messages),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
