@@ -226,9 +226,12 @@ static void test_prefixes(void **state)
                   {"model.language_model.", ""}};
     static const char *const fixtures[] = {"llama", "qwen2_window", "gemma2", NULL};
     char relative[96], dir[QN_TEST_DIR_MAX];
+    int n = 0;
     for (int f = 0; fixtures[f]; f++) {
         snprintf(relative, sizeof relative, "models/%s", fixtures[f]);
-        const char *from = qn_test_need_fixture(relative);
+        const char *from = qn_test_fixture(relative);
+        if (!from) continue;
+        n++;
         uint64_t plain = hash_of(from);
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
             copy_renamed(from, places[i].decoder, places[i].head, dir);
@@ -239,6 +242,7 @@ static void test_prefixes(void **state)
                          places[i].decoder, places[i].head);
         }
     }
+    if (!n) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
 }
 
 int main(void)
