@@ -1,4 +1,4 @@
-# make                the library and ./quern              make asan | tsan | shake   tests under a checker (CONTRIBUTING.md)
+# make                the library and ./quern              make asan|tsan|shake|valgrind  tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, docs/quern.1
@@ -140,6 +140,18 @@ tsan:
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 	$(Q)tests/run $^
 
+# Memcheck knows no AVX-512: QUERN_CPU holds the kernels to AVX2, and an instruction beyond would end the program. It
+# slows code fortyfold: parsers, text, tables, and whole models in small doses (memory_test, examples). It cannot judge
+# PCRE2's machine code, so what runs many expressions is left out. Blocks begin with a header, so a pointer from a static
+# variable leads inside one ("possibly lost"); a lost one is lost definitely.
+VALGRIND := valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+	--show-leak-kinds=definite --fair-sched=try
+VALGRIND_TESTS ?= $(foreach d,base cache cli format model quant text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
+	%/slots_test %/generation_test %/memory_test
+VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
+valgrind: $(VALGRIND_SET)
+	$(Q)QUERN_CPU=avx2 QUERN_FIXTURES=tests/golden RUN_UNDER="$(VALGRIND)" tests/run $^
+
 # What libFuzzer finds stays in build/fuzz/corpus; what is worth keeping is copied to tests/corpus by hand.
 fuzz:
 	$(Q)$(MAKE) --no-print-directory VARIANT=fuzz run-fuzz
@@ -169,6 +181,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan valgrind fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "tests/scratch.h"
@@ -187,10 +187,10 @@ static void test_deep_and_many(void **state)
                       "\"data_offsets\":[%d,%d]}",
                       i ? "," : "", i / 100, i % 100, 49999 - i, 50000 - i);
     qn_buf_putc(&header, '}');
-    int64_t start = qn_clock_ns();
+    clock_t start = clock(); /* of this process: a busy machine does not count */
     qn_safetensors *s = open_made(header.data, 50000, &b);
     assert_non_null(s);
-    assert_true(qn_clock_ns() - start < 2000000000);
+    assert_true(clock() - start < 10 * CLOCKS_PER_SEC);
     const qn_tensor_view *v = qn_safetensors_find(s, "model.layers.499.mlp.experts.98.down_proj.weight");
     assert_non_null(v);
     assert_int_equal(*(const uint8_t *)v->data, 1);
