@@ -186,6 +186,45 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     return QN_OK;
 }
 
+/* The tensor's name as the name of its module's weight: scales and biases belong to that. */
+static void weight_of(const char *tensor, char name[QN_TENSOR_NAME_MAX])
+{
+    const char *dot = strrchr(tensor, '.');
+    int joined = dot && (strcmp(dot, ".scales") == 0 || strcmp(dot, ".biases") == 0);
+    if (joined)
+        snprintf(name, QN_TENSOR_NAME_MAX, "%.*s.weight", (int)(dot - tensor), tensor);
+    else
+        snprintf(name, QN_TENSOR_NAME_MAX, "%s", tensor);
+}
+
+/* A tensor of a layer that nothing takes would be left out of the computation without a word, as the norms of
+ * q and k are when a config takes a qwen3 for a llama. All layers are alike, so the first will do. */
+static qn_status check_all_taken(const qn_source *src, const char *prefix, const qn_model_config *c,
+                                 const qn_weights *w)
+{
+    /* Figures that older files carry along; ours follow from the config. */
+    static const char *const derived[] = {"rotary_emb.inv_freq", "attn_rot_embd", "masked_bias"};
+    char layer[QN_TENSOR_NAME_MAX], name[QN_TENSOR_NAME_MAX];
+    int gguf = qn_source_get_kind(src) == QN_SOURCE_GGUF;
+    snprintf(layer, sizeof layer, "%s%s", gguf ? "" : prefix, gguf ? "blk.0." : "layers.0.");
+    for (int64_t i = 0; i < qn_source_count(src); i++) {
+        const qn_tensor_view *v = qn_source_get(src, i);
+        if (strncmp(v->name, layer, strlen(layer)) != 0) continue;
+        int taken = 0;
+        weight_of(v->name, name);
+        for (int role = 0; role < N_LAYER_ROLES && !taken; role++)
+            taken = w->layers[0][role] && strcmp(w->layers[0][role]->name, name) == 0;
+        for (size_t d = 0; d < sizeof derived / sizeof *derived && !taken; d++)
+            taken = strstr(v->name, derived[d]) != NULL;
+        if (!taken)
+            return qn_fail(
+                QN_E_UNSUPPORTED,
+                "%s: tensor %s has no place in a model of the family %s (is the model_type right?)", v->file,
+                v->name, c->architecture);
+    }
+    return QN_OK;
+}
+
 static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_weights *w)
 {
     const char *prefix = qn_decoder_prefixes[0];
@@ -210,7 +249,7 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
                            v->file, v->name, (long long)c->num_hidden_layers,
                            (long long)c->num_hidden_layers);
     }
-    return QN_OK;
+    return check_all_taken(src, prefix, c, w);
 }
 
 qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_weights **out)

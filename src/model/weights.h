@@ -45,7 +45,8 @@ typedef struct qn_weights qn_weights;
 
 /* Finds all tensors that c requires or allows and checks their shapes. Both arguments must outlive *out (c
  * for its dimensions). QN_E_FORMAT: a tensor is missing (message: file, name, expected shape) or has another
- * shape (file, name, both shapes). QN_E_UNSUPPORTED: a tensor's type. */
+ * shape (file, name, both shapes). QN_E_UNSUPPORTED: a tensor's type, or a tensor of a layer that the family
+ * has no use for. */
 qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_weights **out);
 void qn_weights_close(qn_weights *w);
 

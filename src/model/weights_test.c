@@ -240,6 +240,35 @@ static void test_dimensions_and_types(void **state)
         strstr(qn_last_error(), "tensor model.layers.1.mlp.up_proj.weight: type I16 is not supported"));
 }
 
+/* A model computed as another family's, or with a part left out, must not answer. */
+static void test_tensors_without_a_place(void **state)
+{
+    static const struct {
+        const char *from, *patch, *name, *words; /* name: the copy of layer 0's input norm; NULL: none */
+    } cases[] = {
+        {"models/qwen3", "{\"model_type\": \"llama\"}", NULL, "self_attn.k_norm.weight"},
+        {"models/gemma2", "{\"model_type\": \"llama\"}", NULL, "feedforward_layernorm.weight"},
+        {"models/gemma3_text", "{\"model_type\": \"gemma2\"}", NULL, "self_attn.k_norm.weight"},
+        {"models/llama", NULL, "model.layers.0.self_attn.sinks", "self_attn.sinks"},
+        {"models/llama", NULL, "model.layers.0.mlp.up_proj.scales", "mlp.up_proj"},
+        {"models/llama", NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", NULL},
+        {"models/llama", NULL, "vision_tower.layers.0.norm.weight", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model m;
+        const qn_test_tensor_edit edits[] = {
+            {"model.layers.0.input_layernorm.weight", QN_TEST_COPY, cases[i].name}, {NULL, 0, NULL}};
+        qn_status status = open_edited(cases[i].from, cases[i].patch, cases[i].name ? edits : NULL, &m);
+        if (!cases[i].words) {
+            if (status != QN_OK) fail_msg("case %zu: %s", i, qn_last_error());
+            close_model(&m);
+            continue;
+        }
+        if (status == QN_OK || !strstr(qn_last_error(), cases[i].words))
+            fail_msg("case %zu: %s: %s", i, qn_status_name(status), qn_last_error());
+    }
+}
+
 static void test_vector(void **state)
 {
     model m;
@@ -286,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_each_tensor_missing),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_dimensions_and_types),
+        cmocka_unit_test(test_tensors_without_a_place),
         cmocka_unit_test(test_vector),
         cmocka_unit_test(test_allocation_failures),
     };
