@@ -186,41 +186,52 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     return QN_OK;
 }
 
-/* The tensor's name as the name of its module's weight: scales and biases belong to that. */
-static void weight_of(const char *tensor, char name[QN_TENSOR_NAME_MAX])
+/* The number behind "model.layers." (GGUF: "blk.") in a tensor's name; -1: it is of no layer. */
+static int64_t layer_of(const qn_source *src, const char *prefix, const char *name)
 {
-    const char *dot = strrchr(tensor, '.');
-    int joined = dot && (strcmp(dot, ".scales") == 0 || strcmp(dot, ".biases") == 0);
-    if (joined)
-        snprintf(name, QN_TENSOR_NAME_MAX, "%.*s.weight", (int)(dot - tensor), tensor);
-    else
-        snprintf(name, QN_TENSOR_NAME_MAX, "%s", tensor);
+    int gguf = qn_source_get_kind(src) == QN_SOURCE_GGUF;
+    const char *parts[] = {gguf ? "" : prefix, gguf ? "blk." : "layers."};
+    int64_t layer = 0;
+    int digits = 0;
+    for (int i = 0; i < 2; i++) {
+        if (strncmp(name, parts[i], strlen(parts[i])) != 0) return -1;
+        name += strlen(parts[i]);
+    }
+    for (; *name >= '0' && *name <= '9' && digits < 18; name++, digits++) layer = 10 * layer + (*name - '0');
+    return digits && *name == '.' ? layer : -1;
 }
 
-/* A tensor of a layer that nothing takes would be left out of the computation without a word, as the norms of
- * q and k are when a config takes a qwen3 for a llama. All layers are alike, so the first will do. */
-static qn_status check_all_taken(const qn_source *src, const char *prefix, const qn_model_config *c,
-                                 const qn_weights *w)
+/* 1: a role's tensor, or the scales or biases of one that is joined; or what needs no place. */
+static int is_taken(const qn_tensor_view *v, const qn_tensor_view *const roles_of_layer[N_LAYER_ROLES])
 {
     /* Figures that older files carry along; ours follow from the config. */
     static const char *const derived[] = {"rotary_emb.inv_freq", "attn_rot_embd", "masked_bias"};
-    char layer[QN_TENSOR_NAME_MAX], name[QN_TENSOR_NAME_MAX];
-    int gguf = qn_source_get_kind(src) == QN_SOURCE_GGUF;
-    snprintf(layer, sizeof layer, "%s%s", gguf ? "" : prefix, gguf ? "blk.0." : "layers.0.");
+    for (int i = 0; i < N_LAYER_ROLES; i++) {
+        const qn_tensor_view *r = roles_of_layer[i];
+        if (r && (strcmp(r->name, v->name) == 0 || r->scales == v || r->biases == v)) return 1;
+    }
+    for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
+        if (strstr(v->name, derived[i])) return 1;
+    return 0;
+}
+
+/* A tensor of a layer that nothing takes would be left out of the computation without a word, as the norms of
+ * q and k are when a config takes a qwen3 for a llama, or whole layers when it asks for fewer. */
+static qn_status check_all_taken(const qn_source *src, const char *prefix, const qn_model_config *c,
+                                 const qn_weights *w)
+{
+    static const qn_tensor_view *const none[N_LAYER_ROLES];
     for (int64_t i = 0; i < qn_source_count(src); i++) {
         const qn_tensor_view *v = qn_source_get(src, i);
-        if (strncmp(v->name, layer, strlen(layer)) != 0) continue;
-        int taken = 0;
-        weight_of(v->name, name);
-        for (int role = 0; role < N_LAYER_ROLES && !taken; role++)
-            taken = w->layers[0][role] && strcmp(w->layers[0][role]->name, name) == 0;
-        for (size_t d = 0; d < sizeof derived / sizeof *derived && !taken; d++)
-            taken = strstr(v->name, derived[d]) != NULL;
-        if (!taken)
-            return qn_fail(
-                QN_E_UNSUPPORTED,
-                "%s: tensor %s has no place in a model of the family %s (is the model_type right?)", v->file,
-                v->name, c->architecture);
+        int64_t layer = layer_of(src, prefix, v->name);
+        int beyond = layer >= c->num_hidden_layers;
+        if (layer < 0 || is_taken(v, beyond ? none : w->layers[layer])) continue;
+        if (beyond)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
+                           v->file, v->name, (long long)layer, (long long)c->num_hidden_layers);
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: tensor %s has no place in a model of the family %s (is the model_type right?)",
+                       v->file, v->name, c->architecture);
     }
     return QN_OK;
 }
@@ -237,18 +248,6 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
         for (int i = 0; i < N_LAYER_ROLES; i++)
             QN_TRY(find(src, c, w, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
                         &w->layers[layer][i]));
-    /* A config that asks for fewer layers than there are would compute another model without a word. */
-    for (int i = 0; i < N_LAYER_ROLES; i++) {
-        char name[QN_TENSOR_NAME_MAX];
-        if (!qn_family_weight_name(c->family, qn_source_get_kind(src), prefix,
-                                   (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), c->num_hidden_layers, name))
-            continue;
-        const qn_tensor_view *v = qn_source_find(src, name);
-        if (v)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
-                           v->file, v->name, (long long)c->num_hidden_layers,
-                           (long long)c->num_hidden_layers);
-    }
     return check_all_taken(src, prefix, c, w);
 }
 
