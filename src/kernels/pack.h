@@ -15,11 +15,13 @@
  *                              the 12 bytes of 6-bit scales and mins as in the file [12][16]
  *              Q6_K:           d f16[16], 32 bytes of padding, scales i8 [16 half blocks][16]
  *     codes  = by their number of bits these parts, in this order:
- *              4, 5, 6: four vectors of 64 bytes; byte (lane, j) of vector i has the low bits of k = 4 i + j
- * in its low nibble and those of k = 16 + 4 i + j in its high one 2, 3, 6: two vectors; bits 2 i, 2 i + 1 of
- * byte (lane, j) of vector h belong to k = 16 h + 4 i + j: all bits, the low ones, the high ones 3, 5:    one
- * vector; bit g of byte (lane, j) is the highest bit of k = 4 g + j 8:       eight vectors; byte (lane, j) of
- * vector g is k = 4 g + j (Q8_0: plus 128)
+ *              4, 5, 6 and MXFP4:
+ *                        four vectors of 64 bytes; byte (lane, j) of vector i has the low bits of
+ *                        k = 4 i + j in its low nibble, those of k = 16 + 4 i + j in its high one
+ *              2, 3, 6:  two vectors; bits 2 i, 2 i + 1 of byte (lane, j) of vector h belong to
+ *                        k = 16 h + 4 i + j: all of its bits, the low ones, the high ones
+ *              3, 5:     one vector; bit g of byte (lane, j) is the highest bit of k = 4 g + j
+ *              8:        eight vectors; byte (lane, j) of vector g is k = 4 g + j (Q8_0: plus 128)
  *
  * Nothing is lost and only Q6_K grows (by 1%). weight = scale * (code - zero) + min, see qn_layout_*.
  * A row of activations is a row of blocks qn_act_i8 / qn_act_i8x2, or plain f32, or bf16 (an even number of
