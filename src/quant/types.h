@@ -41,18 +41,13 @@ static inline qn_affine qn_affine_of(qn_dtype dtype)
 }
 /* The type with these properties; 0 returned when there is none. */
 int qn_affine_type(int bits, int group, qn_dtype scale, qn_dtype *out);
-/* 8 codes of `bits` bits (1..8) from a little-endian stream of bits, which begins at p and is `bits` bytes.
- */
+/* 8 codes of `bits` bits (1..8) from a little-endian stream of bits: p[0..bits). */
 static inline void qn_unpack_bits(const uint8_t *p, int bits, uint8_t q[8])
 {
     uint64_t v = 0;
     for (int i = 0; i < bits; i++) v |= (uint64_t)p[i] << 8 * i;
     for (int i = 0; i < 8; i++) q[i] = (uint8_t)(v >> bits * i & ((1u << bits) - 1));
 }
-
-/* MXFP4: twice the value of each code, and half of the scale 2^(e - 127) of a block. */
-extern const int8_t qn_e2m1_twice[16];
-static inline float qn_e8m0_half(uint8_t e);
 
 /* Never NULL for a valid dtype. */
 const qn_type *qn_type_get(qn_dtype dtype);
@@ -89,6 +84,8 @@ static inline float qn_bits_float(uint32_t u)
     return v.f;
 }
 
+/* MXFP4: twice the value of each code, and half of the scale 2^(e - 127) of a block. */
+extern const int8_t qn_e2m1_twice[16];
 static inline float qn_e8m0_half(uint8_t e)
 {
     return qn_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
