@@ -117,7 +117,7 @@ static int is_foreign(const char *name)
     return ends_with(name, ".bin") && (strstr(name, "model") != NULL);
 }
 
-static qn_status list_one(listing *l, qn_arena *arena, const char *folder, const char *name)
+static qn_status list_one(listing *l, qn_arena *arena, const char *folder, int fd, const char *name)
 {
     struct stat st;
     int gguf = ends_with(name, ".gguf"), safetensors = ends_with(name, ".safetensors");
@@ -126,10 +126,8 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, const
                strcmp(name, side_names[QN_SIDE_TOKENIZER_CONFIG]) == 0 ||
                strcmp(name, side_names[QN_SIDE_CHAT_TEMPLATE]) == 0;
     if (name[0] == '.') return QN_OK;
-    const char *path = qn_source_join(arena, folder, name);
-    if (!path) return QN_E_NOMEM;
     /* A link that leads nowhere stays in the list: opening it will say so. */
-    int known = stat(path, &st) == 0;
+    int known = fstatat(fd, name, &st, 0) == 0;
     if (known && S_ISDIR(st.st_mode) && l->folders.count < NAMES_MAX)
         return names_add(&l->folders, arena, name);
     if (known && !S_ISREG(st.st_mode)) return QN_OK;
@@ -148,7 +146,7 @@ static qn_status list_folder(listing *l, qn_arena *arena, const char *folder)
     if (!dir) return qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
     qn_status status = QN_OK;
     for (struct dirent *e; status == QN_OK && (errno = 0, e = readdir(dir));)
-        status = list_one(l, arena, folder, e->d_name);
+        status = list_one(l, arena, folder, dirfd(dir), e->d_name);
     if (status == QN_OK && errno) status = qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
     closedir(dir);
     names_sort(&l->gguf);

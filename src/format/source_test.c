@@ -408,6 +408,24 @@ static void test_numbered_files(void **state)
     qn_test_remove(folder);
 }
 
+/* What else lies in a folder takes no memory. */
+static void test_crowded_folder(void **state)
+{
+    const char *folder = qn_test_scratch();
+    char name[200];
+    write_shard(folder, "model.safetensors", 10, a_b);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "%0190d.txt", i);
+        qn_test_write_text(folder, name, "");
+    }
+    size_t before = qn_mem_reset_peak();
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(qn_source_count(s), 2);
+    if (qn_mem_peak_bytes() - before > 128 << 10) fail_msg("%zu bytes", qn_mem_peak_bytes() - before);
+    qn_source_close(s);
+    qn_test_remove(folder);
+}
+
 static void test_file_option(void **state)
 {
     static const char *const elsewhere[] = {"../m.gguf", "/etc/passwd", "sub/m.gguf", "..", "", "./m.gguf"};
@@ -558,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_other_things),
         cmocka_unit_test(test_adapters),
         cmocka_unit_test(test_numbered_files),
+        cmocka_unit_test(test_crowded_folder),
         cmocka_unit_test(test_file_option),
         cmocka_unit_test(test_links_and_rights),
         cmocka_unit_test(test_fixtures),
