@@ -207,6 +207,7 @@ def test_read_goes_before_the_next_message(tmp_path):
         out = chat(f"/read {text}\n")
         assert out.returncode == 1 and f"{text}: not a text: {message}" in out.stderr.decode()
     assert f"{tmp_path}/absent" in chat(f"/read {tmp_path}/absent\n").stderr.decode()
+    assert b"quern: ./-: No such file" in chat("/read -\nhello\n").stderr  # the conversation is no file of its own
 
 
 def test_stats_and_info():

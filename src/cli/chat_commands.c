@@ -15,7 +15,7 @@ typedef struct {
 
 static qn_status run_help(qn_chat_state *c, const char *rest);
 
-/* "~/x" is a file of the user's home. */
+/* "~/x" is a file of the user's home; "-" is one of that name, for standard input holds the conversation. */
 static qn_status resolve_path(const char *path, qn_buf *out)
 {
     const char *home = getenv("HOME");
@@ -24,7 +24,7 @@ static qn_status resolve_path(const char *path, qn_buf *out)
         qn_buf_puts(out, home);
         path++;
     }
-    qn_buf_puts(out, path);
+    qn_buf_printf(out, "%s%s", strcmp(path, "-") == 0 ? "./" : "", path);
     return out->status;
 }
 
