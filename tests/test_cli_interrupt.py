@@ -33,3 +33,22 @@ def test_logits_leave_nothing_behind(tmp_path):
     args = ["logits", fixture("models/llama"), "--ids", ids, "-o", folder / "o.safetensors", "--slots", 1]
     assert interrupt(args, lambda: any(folder.iterdir())) == 130
     assert not list(folder.iterdir())
+
+
+def test_chat_from_a_pipe():
+    """Ctrl-C ends it where it waits for a line, and in an answer, whatever lines are left."""
+    process = subprocess.Popen([QUERN, "chat", fixture("models/llama"), "-n", "0", "--ignore-eos", "--rotate"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"hello\nmore\n")
+    process.stdin.flush()
+    assert process.stdout.read(50)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and error == b"", error
+    waiting = subprocess.Popen([QUERN, "chat", fixture("models/llama"), "-n", "1"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    waiting.stdin.write(b"hello\n")
+    waiting.stdin.flush()
+    assert waiting.stdout.readline()  # it answered, and waits for the next line
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(timeout=60) == 130

@@ -90,7 +90,7 @@ static qn_status stream_shown(qn_chat_state *c, qn_generation *generation, size_
     qn_interrupt_watch(generation);
     qn_status status = stream(c, generation, answer, end);
     qn_interrupt_watch(NULL);
-    qn_interrupt_taken();
+    c->was_interrupted = qn_interrupt_taken();
     if (c->json) return status;
     /* The style is reset whatever happened. */
     qn_status ended = qn_chat_screen_end(&c->screen);

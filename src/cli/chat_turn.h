@@ -21,8 +21,9 @@ typedef struct {
     qn_chat_screen screen;
     qn_buf attached; /* text of files, for the next message */
     int json, wraps, shows_stats, is_leaving;
-    int64_t n_context; /* tokens that the conversation takes; -1: to be counted */
-    int has_warned;    /* that the context is nearly full */
+    int64_t n_context;   /* tokens that the conversation takes; -1: to be counted */
+    int has_warned;      /* that the context is nearly full */
+    int was_interrupted; /* by Ctrl-C, while the last answer came */
     qn_generation_stats last;
     int64_t n_answers, n_generated_tokens;
 } qn_chat_state;

@@ -59,7 +59,8 @@ static const char *make_prompt(qn_chat_state *c, char *out, size_t size_bytes)
     return out;
 }
 
-/* On a terminal what fails is reported and the session goes on; from a pipe it ends the run. */
+/* On a terminal what fails is reported and the session goes on; from a pipe it ends the run, and so does
+ * Ctrl-C (QN_E_CANCELLED): who presses it there wants no answers to the lines left. */
 static qn_status converse(qn_chat_state *c)
 {
     qn_buf entered = {0};
@@ -72,11 +73,9 @@ static qn_status converse(qn_chat_state *c)
         const char *shown = terminal ? make_prompt(c, prompt, sizeof prompt) : "";
         status = qn_chat_input_next(c->reader, shown, &entered, &is_block, &event);
         if (status == QN_OK && event == QN_LINE_END) break;
-        if (status == QN_OK && event == QN_LINE_INTERRUPTED) {
-            if (!terminal) break;
-            continue;
-        }
-        if (status == QN_OK) status = take(c, &entered, is_block);
+        if (status == QN_OK && event == QN_LINE_TEXT) status = take(c, &entered, is_block);
+        if (status == QN_OK && !terminal && (event == QN_LINE_INTERRUPTED || c->was_interrupted))
+            status = qn_fail(QN_E_CANCELLED, "ended by Ctrl-C");
         if (status != QN_OK && terminal) {
             qn_out_fail();
             status = QN_OK;
@@ -137,7 +136,8 @@ int qn_cmd_chat(int argc, char **argv)
     c.json = o.json;
     c.shows_stats = o.stats;
     c.wraps = !o.no_wrap;
-    code = run(&c, path, &o) == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    qn_status status = run(&c, path, &o);
+    code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
     qn_line_close(c.reader);
     qn_chat_screen_close(&c.screen);
     qn_chat_session_end(&c.session);

@@ -18,7 +18,7 @@
 #include "cli/interrupt.h"
 #include "cli/out.h"
 
-enum { HISTORY_LINES = 1000, LINE_BYTES_MAX = 64 << 20, PATH_BYTES = 4096 };
+enum { HISTORY_LINES = 1000, LINE_BYTES_MAX = 64 << 20, PATH_BYTES = 4096, PIPE_BYTES = 4096 };
 
 struct qn_line_reader {
     EditLine *edit; /* NULL: a pipe */
@@ -26,9 +26,11 @@ struct qn_line_reader {
     locale_t locale;
     char history_path[PATH_BYTES]; /* "": not kept */
     char prompt[64];
-    int marks_pastes; /* the terminal was asked to */
-    int forgets;      /* the history is neither added to nor saved */
-    qn_status status; /* of what a key did */
+    int marks_pastes;       /* the terminal was asked to */
+    int forgets;            /* the history is neither added to nor saved */
+    qn_status status;       /* of what a key did */
+    char bytes[PIPE_BYTES]; /* read from a pipe, from i_byte on not handed out */
+    size_t i_byte, n_bytes;
 };
 
 /* Asks the terminal to put marks around what is pasted, and to do so no more. */
@@ -71,19 +73,27 @@ static char *show_prompt(EditLine *edit)
     return get_reader(edit)->prompt;
 }
 
-/* Waits for one character of UTF-8; bytes that are none are passed over. -1 at Ctrl-C, which is not lost when
- * it comes just before the wait, and at an error; 0: the terminal is gone. */
+/* -1 at Ctrl-C, which is not lost when it comes just before the wait, and at an error. */
+static int wait_for_input(void)
+{
+    struct pollfd files[] = {{STDIN_FILENO, POLLIN, 0}, {qn_interrupt_file(), POLLIN, 0}};
+    do {
+        if (poll(files, 2, -1) < 0 && (errno != EINTR || files[1].fd < 0)) return -1;
+        if (files[1].revents) return -1;
+    } while (!files[0].revents);
+    return 0;
+}
+
+/* Waits for one character of UTF-8; bytes that are none are passed over. -1 at Ctrl-C and at an error; 0: the
+ * terminal is gone. */
 static int read_character(EditLine *edit, wchar_t *out)
 {
     char bytes[4];
     size_t n = 0;
     for (;;) {
-        struct pollfd files[] = {{STDIN_FILENO, POLLIN, 0}, {qn_interrupt_file(), POLLIN, 0}};
         uint32_t c;
         int incomplete;
-        if (poll(files, 2, -1) < 0 && (errno != EINTR || files[1].fd < 0)) return -1;
-        if (files[1].revents) return -1;
-        if (!files[0].revents) continue;
+        if (wait_for_input() < 0) return -1;
         ssize_t n_read = read(STDIN_FILENO, bytes + n, 1);
         if (n_read <= 0) return (int)n_read;
         if (qn_utf8_decode(bytes, ++n, &c)) {
@@ -290,22 +300,39 @@ static qn_status next_edited(qn_line_reader *r, const char *prompt, qn_buf *text
     return text->status;
 }
 
+/* The next byte of a pipe: 1; 0: its end; -1 at Ctrl-C and at an error. */
+static int read_byte(qn_line_reader *r, char *byte)
+{
+    if (r->i_byte == r->n_bytes) {
+        if (wait_for_input() < 0) return -1;
+        ssize_t n = read(STDIN_FILENO, r->bytes, sizeof r->bytes);
+        if (n <= 0) return (int)n;
+        r->i_byte = 0;
+        r->n_bytes = (size_t)n;
+    }
+    *byte = r->bytes[r->i_byte++];
+    return 1;
+}
+
+static qn_status next_piped(qn_line_reader *r, qn_buf *text, qn_line_event *event)
+{
+    char c = 0;
+    int got;
+    while ((got = read_byte(r, &c)) == 1 && c != '\n') qn_buf_putc(text, c);
+    int error = errno;
+    if (qn_interrupt_taken()) {
+        *event = QN_LINE_INTERRUPTED;
+        return QN_OK;
+    }
+    if (got < 0) return qn_fail(QN_E_IO, "standard input: %s", strerror(error));
+    *event = got == 0 && text->length == 0 ? QN_LINE_END : QN_LINE_TEXT;
+    return text->status;
+}
+
 qn_status qn_line_next(qn_line_reader *r, const char *prompt, qn_buf *text, qn_line_event *event)
 {
     qn_buf_reset(text);
     text->limit_bytes = LINE_BYTES_MAX;
     qn_buf_append(text, "", 0);
-    if (r->edit) return next_edited(r, prompt, text, event);
-    int c;
-    while ((c = getc(stdin)) != EOF && c != '\n') qn_buf_putc(text, (char)c);
-    if (c == EOF && ferror(stdin)) {
-        if (errno == EINTR) {
-            clearerr(stdin);
-            *event = QN_LINE_INTERRUPTED;
-            return QN_OK;
-        }
-        return qn_fail(QN_E_IO, "standard input: %s", strerror(errno));
-    }
-    *event = c == EOF && text->length == 0 ? QN_LINE_END : QN_LINE_TEXT;
-    return text->status;
+    return r->edit ? next_edited(r, prompt, text, event) : next_piped(r, text, event);
 }
