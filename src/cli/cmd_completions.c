@@ -203,8 +203,7 @@ static void put_fish(qn_buf *b)
 
 /* ------------------------------------------------------------------------------------------------------- */
 
-static const qn_arg no_args[] = {{0}};
-static const qn_arg_group completions_groups[] = {{NULL, no_args, 0}, {0}};
+static const qn_arg_group completions_groups[] = {{0}};
 const qn_arg_spec qn_completions_spec = {
     "quern completions bash|zsh|fish",
     "Prints a script that completes quern's commands and options. For the shell at hand:\n"

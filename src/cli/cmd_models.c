@@ -22,7 +22,7 @@ static const qn_arg models_args[] = {
     {0},
 };
 
-enum { TYPE_COLUMNS = 16, QUANT_COLUMNS = 18, TYPE_COLUMNS_MAX = 15, QUANT_COLUMNS_MAX = 17 };
+enum { TYPE_COLUMNS = 15, QUANT_COLUMNS = 17 };
 
 typedef struct {
     int json;
@@ -55,12 +55,12 @@ static qn_status print_line(const qn_discovery *d, int is_first)
     qn_buf b = {0};
     int style = qn_out_has_style(stdout);
     if (is_first)
-        qn_buf_printf(&b, "%s%-*s%-*s%4s  %9s %5s  MODEL%s\n", style ? "\033[1m" : "", TYPE_COLUMNS, "TYPE",
+        qn_buf_printf(&b, "%s%-*s %-*s %4s  %9s %5s  MODEL%s\n", style ? "\033[1m" : "", TYPE_COLUMNS, "TYPE",
                       QUANT_COLUMNS, "QUANT", "BITS", "SIZE", "FILES", style ? "\033[0m" : "");
-    int used = qn_out_put_shown(&b, d->model_type, strlen(d->model_type), TYPE_COLUMNS_MAX);
-    qn_buf_printf(&b, "%*s", TYPE_COLUMNS - used, "");
-    used = qn_out_put_shown(&b, d->quant, strlen(d->quant), QUANT_COLUMNS_MAX);
-    qn_buf_printf(&b, "%*s%4d  %9s %5lld  ", QUANT_COLUMNS - used, "", (int)d->quant_bits,
+    qn_out_put_column(&b, d->model_type, TYPE_COLUMNS);
+    qn_buf_putc(&b, ' ');
+    qn_out_put_column(&b, d->quant, QUANT_COLUMNS);
+    qn_buf_printf(&b, " %4d  %9s %5lld  ", (int)d->quant_bits,
                   qn_out_size_text(d->size_bytes, size, sizeof size), (long long)d->n_files);
     qn_out_put_shown(&b, d->path, strlen(d->path), 0);
     if (d->status != QN_OK) {
@@ -104,9 +104,10 @@ static qn_status finish(listing *l, const char *path)
 static const qn_arg_group models_groups[] = {{NULL, models_args, 0}, {0}};
 const qn_arg_spec qn_models_spec = {
     "quern models DIR [--depth N] [--follow-links] [--json]",
-    "Lists the models below a folder: family, types of the weights, size, path. Only headers are read. A "
-    "model that\n"
-    "cannot be used is listed with the reason. Hidden folders are passed over, links to files count.",
+    "Lists the models below a folder: family, types of the weights, size, path. Only headers and "
+    "config.json are\n"
+    "read. A model that cannot be used is listed with the reason. Hidden folders are passed over, links to "
+    "files count.",
     models_groups,
     1,
     1,

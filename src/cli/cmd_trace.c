@@ -130,13 +130,12 @@ static qn_status sum(trace *t)
     return QN_OK;
 }
 
-static const qn_arg no_args[] = {{0}};
-static const qn_arg_group trace_groups[] = {{NULL, no_args, 0}, {0}};
+static const qn_arg_group trace_groups[] = {{0}};
 const qn_arg_spec qn_trace_spec = {
     .usage = "quern trace diff A B | quern trace sum A",
     .about = "Reads files that QUERN_TRACE=FILE made any command write: one line a step, with a hash of "
-             "its output's bits. diff names "
-             "the first step whose bits differ (exit status 1); sum adds the time up by kernel.",
+             "its output's bits.\n"
+             "diff names the first step whose bits differ (exit status 1); sum adds the time up by kernel.",
     .groups = trace_groups,
     .n_positional_min = 2,
     .n_positional_max = 3,
