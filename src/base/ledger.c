@@ -123,11 +123,14 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
     qn_status status = QN_OK;
     pthread_mutex_lock(&l->lock);
     int entered = enter(l, entry, size_bytes);
-    if (!entered && l->now.held[QN_LEDGER_CACHE]) {
+    /* Another thread may take the room that was made here: as long as there is cached memory to give up and
+     * some goes, it is tried again. */
+    for (size_t cached; !entered && (cached = l->now.held[QN_LEDGER_CACHE]);) {
         pthread_mutex_unlock(&l->lock);
         reclaim(l, size_bytes);
         pthread_mutex_lock(&l->lock);
         entered = enter(l, entry, size_bytes);
+        if (l->now.held[QN_LEDGER_CACHE] >= cached) break;
     }
     if (!entered)
         status = qn_fail(

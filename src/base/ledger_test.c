@@ -166,6 +166,43 @@ static void test_cache(void **state)
     qn_ledger_free(l);
 }
 
+/* A cache whose first block given up is taken by somebody else before it can be reserved. */
+typedef struct {
+    block_cache cache;
+    int n_rivals;
+} contested_cache;
+
+static void give_up_contested(void *user, size_t size_bytes)
+{
+    contested_cache *c = user;
+    give_up(&c->cache, size_bytes);
+    if (c->n_rivals-- > 0)
+        assert_int_equal(qn_ledger_reserve(c->cache.ledger, QN_LEDGER_OTHER, size_bytes), QN_OK);
+}
+
+static void give_up_nothing(void *user, size_t size_bytes)
+{
+    ++*(int *)user;
+}
+
+static void test_rivals(void **state)
+{
+    qn_ledger *l = qn_ledger_new();
+    contested_cache c = {{l, 0}, 2};
+    int n_asked = 0;
+    qn_ledger_set_reclaim(l, give_up_contested, &c);
+    qn_ledger_set_limit(l, 100);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_KV, 100), QN_OK);
+    keep(&c.cache, 8);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 20), QN_OK);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_OTHER), 40);
+    assert_int_equal(qn_ledger_held(l, QN_LEDGER_CACHE), 20);
+    qn_ledger_set_reclaim(l, give_up_nothing, &n_asked);
+    assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_SCRATCH, 10), QN_E_NOMEM);
+    assert_int_equal(n_asked, 1);
+    qn_ledger_free(l);
+}
+
 static void test_allocation_failures(void **state)
 {
     int64_t live = qn_mem_live_blocks();
@@ -179,11 +216,9 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_limit),   cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_rivals),  cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
