@@ -1,6 +1,7 @@
 /* quern trace: what QUERN_TRACE=FILE wrote. `diff` names the first step whose bits differ, `sum` adds the
  * time up by kernel. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,9 @@ static qn_status trace_next(trace *t, json_t **step)
 {
     char text[LINE_MAX_BYTES], what[512];
     *step = NULL;
-    if (!fgets(text, sizeof text, t->file)) return QN_OK;
+    errno = 0;
+    if (!fgets(text, sizeof text, t->file))
+        return ferror(t->file) ? qn_fail(QN_E_IO, "%s: %s", t->path, strerror(errno)) : QN_OK;
     snprintf(what, sizeof what, "%s: line %lld", t->path, (long long)++t->line);
     QN_TRY(qn_json_parse(what, text, strlen(text), step));
     if (json_is_string(json_object_get(*step, "hash")) && json_is_string(json_object_get(*step, "kernel")) &&
@@ -54,6 +57,20 @@ static long long number_of(const json_t *step, const char *key)
     return (long long)json_integer_value(json_object_get(step, key));
 }
 
+/* Prints a line; what files say in it is shown without control characters. */
+static qn_status say(const char *fmt, ...) QN_PRINTF(1, 2);
+static qn_status say(const char *fmt, ...)
+{
+    char text[2 * LINE_MAX_BYTES];
+    qn_buf b = {0};
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    qn_out_put_shown(&b, text, strlen(text), 0);
+    return qn_out_line(&b);
+}
+
 /* *differs: 1 when a difference was found and printed. */
 static qn_status diff(trace *a, trace *b, int *differs)
 {
@@ -65,27 +82,27 @@ static qn_status diff(trace *a, trace *b, int *differs)
         if (status != QN_OK || (!x && !y)) {
             json_decref(x);
             json_decref(y);
-            if (status == QN_OK) printf("%lld steps, equal bits\n", (long long)a->line);
-            return status;
+            return status != QN_OK ? status : say("%lld steps, equal bits", (long long)a->line);
         }
         if (!x || !y) {
-            printf("%s ends after %lld steps, the other goes on\n", x ? b->path : a->path,
-                   (long long)(x ? b->line : a->line));
+            status = say("%s ends after %lld steps, the other goes on", x ? b->path : a->path,
+                         (long long)(x ? b->line : a->line));
             *differs = 1;
         } else if (strcmp(text_of(x, "program"), text_of(y, "program")) != 0 ||
                    number_of(x, "step") != number_of(y, "step")) {
-            printf("line %lld: other programs: %s step %lld, %s step %lld\n", (long long)a->line,
-                   text_of(x, "program"), number_of(x, "step"), text_of(y, "program"), number_of(y, "step"));
+            status =
+                say("line %lld: other programs: %s step %lld, %s step %lld", (long long)a->line,
+                    text_of(x, "program"), number_of(x, "step"), text_of(y, "program"), number_of(y, "step"));
             *differs = 1;
         } else if (strcmp(text_of(x, "hash"), text_of(y, "hash")) != 0) {
-            printf("line %lld: program %s, step %lld %s (%s): bits differ: %s, %s\n", (long long)a->line,
-                   text_of(x, "program"), number_of(x, "step"), text_of(x, "name"), text_of(x, "kernel"),
-                   text_of(x, "hash"), text_of(y, "hash"));
+            status = say("line %lld: program %s, step %lld %s (%s): bits differ: %s, %s", (long long)a->line,
+                         text_of(x, "program"), number_of(x, "step"), text_of(x, "name"),
+                         text_of(x, "kernel"), text_of(x, "hash"), text_of(y, "hash"));
             *differs = 1;
         }
         json_decref(x);
         json_decref(y);
-        if (*differs) return QN_OK;
+        if (*differs) return status;
     }
 }
 
@@ -125,8 +142,8 @@ static qn_status sum(trace *t)
     }
     qsort(kernels, (size_t)n, sizeof *kernels, by_time);
     for (int i = 0; i < n; i++)
-        printf("%-28s %10lld steps %12.3f ms %6.2f%%\n", kernels[i].name, kernels[i].steps,
-               (double)kernels[i].ns * 1e-6, total ? 100.0 * (double)kernels[i].ns / (double)total : 0);
+        QN_TRY(say("%-28s %10lld steps %12.3f ms %6.2f%%", kernels[i].name, kernels[i].steps,
+                   (double)kernels[i].ns * 1e-6, total ? 100.0 * (double)kernels[i].ns / (double)total : 0));
     return QN_OK;
 }
 
