@@ -65,11 +65,9 @@ static size_t excess(const qn_ledger *l, size_t more)
     return less(missing > over ? missing : over, cache);
 }
 
-/* Gives up what of the cache is in the way. */
-static void reclaim(qn_ledger *l, size_t more)
+/* Has size_bytes of the cache given up. The lock is held, and let go of before the call. */
+static void give_up(qn_ledger *l, size_t size_bytes)
 {
-    pthread_mutex_lock(&l->lock);
-    size_t size_bytes = excess(l, more);
     qn_ledger_reclaim_fn *fn = l->reclaim;
     void *user = l->reclaim_user;
     pthread_mutex_unlock(&l->lock);
@@ -81,8 +79,7 @@ static size_t set_field(qn_ledger *l, size_t *field, size_t value)
     pthread_mutex_lock(&l->lock);
     size_t old = *field;
     *field = value;
-    pthread_mutex_unlock(&l->lock);
-    reclaim(l, 0);
+    give_up(l, excess(l, 0));
     return old;
 }
 
@@ -99,11 +96,7 @@ size_t qn_ledger_set_cache_limit(qn_ledger *l, size_t limit_bytes)
 void qn_ledger_clear_cache(qn_ledger *l)
 {
     pthread_mutex_lock(&l->lock);
-    size_t size_bytes = l->now.held[QN_LEDGER_CACHE];
-    qn_ledger_reclaim_fn *fn = l->reclaim;
-    void *user = l->reclaim_user;
-    pthread_mutex_unlock(&l->lock);
-    if (fn && size_bytes) fn(user, size_bytes);
+    give_up(l, l->now.held[QN_LEDGER_CACHE]);
 }
 
 /* Enters the bytes when they fit. The lock is held. */
@@ -126,8 +119,7 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
     /* Another thread may take the room that was made here: as long as there is cached memory to give up and
      * some goes, it is tried again. */
     for (size_t cached; !entered && (cached = l->now.held[QN_LEDGER_CACHE]);) {
-        pthread_mutex_unlock(&l->lock);
-        reclaim(l, size_bytes);
+        give_up(l, excess(l, size_bytes));
         pthread_mutex_lock(&l->lock);
         entered = enter(l, entry, size_bytes);
         if (l->now.held[QN_LEDGER_CACHE] >= cached) break;
