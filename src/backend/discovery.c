@@ -10,8 +10,6 @@
 #include "engine/examine.h"
 #include "text/tokenizer_source.h"
 
-enum { TYPES_MAX = 64 };
-
 /* The texts that a qn_discovery points to. */
 typedef struct {
     char name[512], model_type[128], quant[64], error[QN_ERROR_TEXT_MAX];
@@ -122,27 +120,6 @@ static void read_gguf(const qn_gguf *g, texts *t)
         copy(t->quant, sizeof t->quant, file_types[type], strlen(file_types[type]));
 }
 
-/* The type of most elements of all tensors: for models whose weights are not understood. */
-static const char *most_common_type(const qn_source *s)
-{
-    struct {
-        const char *name;
-        int64_t n;
-    } types[TYPES_MAX];
-    int n_types = 0, most = -1;
-    for (int64_t i = 0; i < qn_source_count(s); i++) {
-        const qn_tensor_view *v = qn_source_get(s, i);
-        int j = 0;
-        while (j < n_types && strcmp(types[j].name, v->type_name) != 0) j++;
-        if (j == TYPES_MAX) continue;
-        if (j == n_types) types[n_types++].name = v->type_name, types[j].n = 0;
-        types[j].n += v->n_elements;
-    }
-    for (int j = 0; j < n_types; j++)
-        if (most < 0 || types[j].n > types[most].n) most = j;
-    return most < 0 ? "" : types[most].name;
-}
-
 static void count_files(const qn_source *s, qn_discovery *d)
 {
     struct stat st;
@@ -170,7 +147,8 @@ static qn_status read_source(qn_source *s, qn_discovery *d, texts *t)
         status = qn_examine_weights(s, &c, &e);
     }
     qn_config_free(&c);
-    const char *type = e.type_name[0] ? e.type_name : most_common_type(s);
+    /* Of models whose weights are not understood, the type of all that is there. */
+    const char *type = e.type_name[0] ? e.type_name : qn_examine_type(s);
     if (!d->quant_bits) d->quant_bits = qn_examine_bits(type);
     if (!t->quant[0]) {
         copy(t->quant, sizeof t->quant, type, strlen(type));

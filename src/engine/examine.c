@@ -7,11 +7,15 @@
 #include "base/mem.h"
 #include "model/weights.h"
 
-typedef struct {
-    const char *name;
-    int64_t n_elements;
-} type_count;
+/* Elements by their type's name; types beyond so many are not counted. */
 enum { TYPES_MAX = 64 };
+typedef struct {
+    struct {
+        const char *name;
+        int64_t n_elements;
+    } types[TYPES_MAX];
+    int n;
+} type_counts;
 
 int qn_examine_bits(const char *type_name)
 {
@@ -41,13 +45,32 @@ static const qn_tensor_view *next(const qn_weights *w, const qn_model_config *c,
     return NULL;
 }
 
-static void count_type(type_count *types, int *n, const qn_tensor_view *v)
+static void count_type(type_counts *c, const qn_tensor_view *v)
 {
     int i = 0;
-    while (i < *n && strcmp(types[i].name, v->type_name) != 0) i++;
+    while (i < c->n && strcmp(c->types[i].name, v->type_name) != 0) i++;
     if (i == TYPES_MAX) return;
-    if (i == *n) types[(*n)++] = (type_count){v->type_name, 0};
-    types[i].n_elements += v->n_elements;
+    if (i == c->n) {
+        c->types[i].name = v->type_name;
+        c->types[i].n_elements = 0;
+        c->n++;
+    }
+    c->types[i].n_elements += v->n_elements;
+}
+
+static const char *most_common(const type_counts *c)
+{
+    int most = 0;
+    for (int i = 1; i < c->n; i++)
+        if (c->types[i].n_elements > c->types[most].n_elements) most = i;
+    return c->n ? c->types[most].name : "";
+}
+
+const char *qn_examine_type(const qn_source *src)
+{
+    type_counts counts = {.n = 0};
+    for (int64_t i = 0; i < qn_source_count(src); i++) count_type(&counts, qn_source_get(src, i));
+    return most_common(&counts);
 }
 
 /* A tensor and, of a matrix that lies in several, its scales and biases. */
@@ -72,14 +95,14 @@ static int is_used(const qn_map *used, const char *name)
 static qn_status examine(const qn_source *src, const qn_model_config *c, const qn_weights *w, qn_map *used,
                          qn_examination *out)
 {
-    type_count types[TYPES_MAX];
-    int n_types = 0, role = 0;
+    type_counts counts = {.n = 0};
+    int role = 0;
     int64_t layer = 0;
     const qn_tensor_view *v;
     *out = (qn_examination){.type_name = "", .tied = qn_weights_tied(w)};
     while ((v = next(w, c, &role, &layer))) {
         QN_TRY(mark(used, v, &out->size_bytes));
-        count_type(types, &n_types, v);
+        count_type(&counts, v);
         out->n_tensors++;
     }
     for (int64_t i = 0; i < qn_source_count(src); i++) {
@@ -88,12 +111,7 @@ static qn_status examine(const qn_source *src, const qn_model_config *c, const q
         if (!out->n_unused++) out->unused = v->name;
         out->unused_bytes += v->size_bytes;
     }
-    int64_t most = 0;
-    for (int i = 0; i < n_types; i++)
-        if (types[i].n_elements > most) {
-            most = types[i].n_elements;
-            out->type_name = types[i].name;
-        }
+    out->type_name = most_common(&counts);
     out->bits = qn_examine_bits(out->type_name);
     return QN_OK;
 }

@@ -23,6 +23,9 @@ qn_status qn_examine_weights(const qn_source *src, const qn_model_config *c, qn_
 /* Reads all norms and biases. QN_E_FORMAT names the first with a NaN or an infinity, and the element. *n: how
  * many there are. */
 qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int64_t *n);
+/* The type of most elements of all tensors, whether a model uses them or not; "": there are none. Borrowed.
+ */
+const char *qn_examine_type(const qn_source *src);
 /* The first number in the name of a type: 4 for "Q4_K"; 0: none, or a type without a name. */
 int qn_examine_bits(const char *type_name);
 
