@@ -16,7 +16,7 @@
 
 typedef struct {
     int n_models, n_problems, stop_at;
-    char last[512], type[64];
+    char last[512], type[64], quant[64];
 } seen;
 
 static qn_status take(void *user, const qn_discovery *d)
@@ -26,6 +26,7 @@ static qn_status take(void *user, const qn_discovery *d)
     s->n_problems += d->is_problem;
     snprintf(s->last, sizeof s->last, "%s", d->name);
     snprintf(s->type, sizeof s->type, "%s", d->model_type);
+    snprintf(s->quant, sizeof s->quant, "%s", d->quant);
     assert_true((d->status == QN_OK) == (d->error[0] == 0));
     return s->n_models == s->stop_at ? QN_E_CANCELLED : QN_OK;
 }
@@ -56,6 +57,29 @@ static void test_walk(void **state)
     s = (seen){.stop_at = 2};
     assert_int_equal(qn_discover(root, NULL, take, &s), QN_E_CANCELLED);
     assert_int_equal(s.n_models, 2);
+    qn_test_remove(root);
+}
+
+/* A configuration that speaks of quantisation as MLX does, by a method's name, and with no numbers at all. */
+static void test_words_of_quantisation(void **state)
+{
+    static const struct {
+        const char *config, *quant;
+    } rows[] = {
+        {"{\"quantization\": {\"bits\": 4, \"group_size\": 64}}", "mlx affine 4 g64"},
+        {"{\"quantization\": {\"bits\": 4, \"group_size\": 32, \"mode\": \"mxfp4\"}}", "mlx mxfp4 g32"},
+        {"{\"quantization_config\": {\"bits\": 4, \"quant_method\": \"gptq\"}}", "gptq 4"},
+        {"{\"quantization_config\": {\"load_in_8bit\": true}}", "bf16"},
+    };
+    const char *root = qn_test_scratch();
+    qn_test_copy(root, "model.safetensors",
+                 qn_test_path(qn_test_need_fixture("models/llama"), "model.safetensors"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        seen s = {0};
+        qn_test_write_text(root, "config.json", rows[i].config);
+        assert_int_equal(qn_discover(root, NULL, take, &s), QN_OK);
+        assert_string_equal(s.quant, rows[i].quant);
+    }
     qn_test_remove(root);
 }
 
@@ -99,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_words_of_quantisation),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_no_memory),
     };

@@ -80,6 +80,7 @@ static void read_quantisation(const json_t *root, qn_discovery *d, texts *t)
         snprintf(t->quant, sizeof t->quant, bits ? "%.32s %d" : "%.32s", json_string_value(method), bits);
         return;
     }
+    if (!bits || !group) return; /* MLX gives both; what else this is, the tensors' type has to say */
     const char *name = json_is_string(mode) ? json_string_value(mode) : "affine";
     if (strcmp(name, "affine") == 0) /* the names of the others say how many bits */
         snprintf(t->quant, sizeof t->quant, "mlx affine %d g%d", bits, group);
