@@ -136,6 +136,8 @@ def test_unknown_cpu_set():
     (("--repeat-penalty", "nan"), "--repeat-penalty: 'nan' is not a number"),
     (("-n", "-5"), "--max-tokens: -5 is not in the range 0 to 2147483647"),
     (("-n", "9" * 20), "--max-tokens: '99999999999999999999' is not a whole number"),
+    (("--top-k", "\t1"), "--top-k: '?1' is not a whole number"),
+    (("--temp", "\n1"), "--temp: '?1' is not a number"),
     (("--seed", "-1"), "--seed: '-1' is not a whole number"),
     (("--context", "99999999999999"), "--context: 99999999999999 is not in the range 1 to 2147483647"),
     (("--threads", "99999"), "--threads: 99999 is not in the range 1 to 1024"),

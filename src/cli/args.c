@@ -8,16 +8,23 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/out.h"
 
 int qn_args_fail(const char *command, const char *fmt, ...)
 {
+    char text[QN_ERROR_TEXT_MAX - 64]; /* the rest of the note has its place */
     va_list args;
     va_start(args, fmt);
-    fputs("quern: ", stderr);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fprintf(stderr, " (see `quern %s%s--help`)\n", command ? command : "", command ? " " : "");
+    qn_out_note("%s (see `quern %s%s--help`)", text, command ? command : "", command ? " " : "");
     return QN_EXIT_USAGE;
+}
+
+/* strtol and strtod pass over it. */
+static int is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 int qn_args_read_int(const char *s, int64_t *out)
@@ -25,7 +32,17 @@ int qn_args_read_int(const char *s, int64_t *out)
     char *end;
     errno = 0;
     long long value = strtoll(s, &end, 10);
-    if (end == s || *end || errno || s[0] == ' ') return 0;
+    if (end == s || *end || errno || is_space(s[0])) return 0;
+    *out = value;
+    return 1;
+}
+
+int qn_args_read_uint(const char *s, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(s, &end, 10);
+    if (end == s || *end || errno || s[0] < '0' || s[0] > '9') return 0;
     *out = value;
     return 1;
 }
@@ -35,7 +52,7 @@ int qn_args_read_real(const char *s, double *out)
     char *end;
     errno = 0;
     double value = strtod(s, &end);
-    if (end == s || *end || !isfinite(value) || s[0] == ' ') return 0;
+    if (end == s || *end || !isfinite(value) || is_space(s[0])) return 0;
     *out = value;
     return 1;
 }
@@ -94,16 +111,11 @@ static int store(const char *command, const qn_arg *arg, void *base, const char 
         else
             *(int64_t *)(void *)to = integer;
         return 0;
-    case QN_ARG_UINT64: {
-        char *end;
-        errno = 0;
-        unsigned long long bits = strtoull(value, &end, 10);
-        if (end == value || *end || errno || value[0] < '0' || value[0] > '9')
+    case QN_ARG_UINT64:
+        if (!qn_args_read_uint(value, (uint64_t *)(void *)to))
             return qn_args_fail(command, "%s: '%s' is not a whole number from 0 to 2^64 - 1", arg->name,
                                 value);
-        *(uint64_t *)(void *)to = bits;
         return 0;
-    }
     case QN_ARG_FLOAT:
         if (!qn_args_read_real(value, &real))
             return qn_args_fail(command, "%s: '%s' is not a number", arg->name, value);

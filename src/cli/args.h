@@ -64,6 +64,7 @@ int qn_args_fail(const char *command, const char *fmt, ...) __attribute__((forma
 
 /* Whole-text numbers; 0 when s is none or does not fit. */
 int qn_args_read_int(const char *s, int64_t *out);
+int qn_args_read_uint(const char *s, uint64_t *out);
 int qn_args_read_real(const char *s, double *out);
 
 #endif

@@ -1,6 +1,5 @@
 #include "cli/chat_settings.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -108,16 +107,6 @@ static qn_status fail_range(const char *prefix, const char *name, const qn_chat_
     return status;
 }
 
-static int read_unsigned(const char *text, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *end || errno || text[0] < '0' || text[0] > '9') return 0;
-    *out = value;
-    return 1;
-}
-
 qn_status qn_chat_setting_set(const qn_chat_setting *setting, const char *value, qn_chat_settings *s)
 {
     number n = {0};
@@ -130,7 +119,7 @@ qn_status qn_chat_setting_set(const qn_chat_setting *setting, const char *value,
     if (setting->kind == QN_CHAT_FLOAT) {
         is_number = qn_args_read_real(value, &n.real);
     } else if (setting->kind == QN_CHAT_UINT64) {
-        is_number = read_unsigned(value, &n.integer);
+        is_number = qn_args_read_uint(value, &n.integer);
     } else {
         is_number = qn_args_read_int(value, &integer);
         n = (number){(double)integer, (uint64_t)integer};
@@ -230,7 +219,7 @@ static qn_status take_number(const char *what, const qn_chat_setting *setting, c
         return QN_OK;
     }
     if (setting->kind == QN_CHAT_UINT64 && json_is_string(value)) {
-        if (!read_unsigned(json_string_value(value), &n.integer))
+        if (!qn_args_read_uint(json_string_value(value), &n.integer))
             return fail_range(prefix, setting->key, setting, json_string_value(value), 0);
         put(setting, n, s);
         return QN_OK;

@@ -209,12 +209,13 @@ int qn_out_fail(void)
 
 void qn_out_note(const char *fmt, ...)
 {
+    char text[QN_ERROR_TEXT_MAX];
     va_list args;
     va_start(args, fmt);
-    fputs("quern: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    qn_utf8_clean(text);
+    fprintf(stderr, "quern: %s\n", text);
 }
 
 int qn_out_has_style(FILE *stream)

@@ -44,7 +44,7 @@ qn_status qn_out_line(qn_buf *b);
 
 /* Reports the thread's message on standard error as "quern: SENTENCE". Returns QN_EXIT_ERROR. */
 int qn_out_fail(void);
-/* "quern: SENTENCE" on standard error. */
+/* "quern: SENTENCE" on standard error, in one line and without control characters. */
 void qn_out_note(const char *fmt, ...) QN_PRINTF(1, 2);
 
 /* 1 when the stream is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb". */
