@@ -74,7 +74,8 @@ def test_gguf_tensors(odd):
     assert hostile["name"] == "t\x1b[2J\u2066" and hostile["offset_bytes"] == size - 224
     assert (iq["type"], iq["supported"], iq["size_bytes"]) == ("IQ2_XXS", False, 2 * 66)
     assert (new["type"], new["supported"], new["size_bytes"]) == ("number 1234", False, None)
-    assert {t["type"]: t["n_tensors"] for t in out["types"]} == {"F32": 2, "IQ2_XXS": 1, "number 1234": 1}
+    assert {t["type"]: (t["n_tensors"], t["size_bytes"]) for t in out["types"]} == {
+        "F32": (2, 32 + hostile["size_bytes"]), "IQ2_XXS": (1, 2 * 66), "number 1234": (1, None)}
 
 
 def test_the_table(odd):
@@ -91,6 +92,8 @@ def test_the_table(odd):
     assert "IQ2_XXS" in lines["iq"] and lines["iq"].endswith("not supported") and "132" in lines["iq"]
     assert "number 1234" in lines["new"] and " ? " in lines["new"] and lines["new"].endswith("not supported")
     assert "t\\x1b[2J\\u2066" in lines
+    types = [line for line in shown.split("\ntypes\n")[1].splitlines() if line.startswith("  number 1234")]
+    assert len(types) == 1 and types[0].split()[-3:] == ["?", "not", "supported"]
 
 
 def test_what_to_show(odd):

@@ -68,9 +68,18 @@ static void add_up(const qn_source *s, totals *t)
 }
 
 /* 1: the type has no known size (a number that ggml has not given out). */
-static int is_unmeasured(const qn_tensor_view *v)
+static int is_unmeasured(int supported, int64_t n_elements, size_t size_bytes)
 {
-    return !v->supported && !v->size_bytes && v->n_elements;
+    return !supported && !size_bytes && n_elements;
+}
+
+static void put_size_json(qn_buf *b, int supported, int64_t n_elements, size_t size_bytes)
+{
+    qn_json_key(b, "size_bytes");
+    if (is_unmeasured(supported, n_elements, size_bytes))
+        qn_buf_puts(b, "null");
+    else
+        qn_json_int(b, (int64_t)size_bytes);
 }
 
 static size_t file_offset(const qn_tensor_view *v)
@@ -308,11 +317,7 @@ static qn_status put_tensors_json(qn_buf *b, const qn_source *s, const totals *t
         for (int d = 0; d < v->n_dims; d++) qn_json_int(b, v->shape[d]);
         qn_json_close(b, ']');
         qn_json_put_int(b, "n_elements", v->n_elements);
-        qn_json_key(b, "size_bytes");
-        if (is_unmeasured(v))
-            qn_buf_puts(b, "null");
-        else
-            qn_json_int(b, (int64_t)v->size_bytes);
+        put_size_json(b, v->supported, v->n_elements, v->size_bytes);
         qn_json_put_int(b, "offset_bytes", (int64_t)file_offset(v));
         qn_json_put_int(b, "file", file_number(s, v));
         qn_json_close(b, '}');
@@ -327,7 +332,7 @@ static qn_status put_tensors_json(qn_buf *b, const qn_source *s, const totals *t
         qn_json_put_bool(b, "supported", t->types[i].supported);
         qn_json_put_int(b, "n_tensors", t->types[i].n_tensors);
         qn_json_put_int(b, "n_elements", t->types[i].n_elements);
-        qn_json_put_int(b, "size_bytes", (int64_t)t->types[i].size_bytes);
+        put_size_json(b, t->types[i].supported, t->types[i].n_elements, t->types[i].size_bytes);
         qn_json_close(b, '}');
     }
     qn_json_close(b, ']');
@@ -418,9 +423,9 @@ static void put_tensor_line(qn_buf *b, const qn_source *s, const qn_tensor_view 
     int used = qn_out_put_shown(b, v->name, strlen(v->name), 0);
     qn_buf_printf(b, "%*s  ", used < name_columns ? name_columns - used : 0, "");
     qn_out_put_column(b, v->type_name, 12);
+    snprintf(size, sizeof size, "%zu", v->size_bytes);
     qn_buf_printf(b, " %-16s %12s %14zu", qn_view_shape_text(v, shape, sizeof shape),
-                  is_unmeasured(v) ? "?" : (snprintf(size, sizeof size, "%zu", v->size_bytes), size),
-                  file_offset(v));
+                  is_unmeasured(v->supported, v->n_elements, v->size_bytes) ? "?" : size, file_offset(v));
     if (qn_source_file_count(s) > 1) {
         const char *slash = strrchr(v->file, '/'), *name = slash ? slash + 1 : v->file;
         qn_buf_puts(b, "  ");
@@ -450,11 +455,14 @@ static qn_status print_tensors(const qn_source *s, const totals *t)
     }
     qn_buf_puts(&b, "\ntypes\n");
     for (int i = 0; i < t->n_types; i++) {
+        const type_total *type = &t->types[i];
+        qn_out_size_text(type->size_bytes, size, sizeof size);
         qn_buf_puts(&b, "  ");
-        qn_out_put_column(&b, t->types[i].name, 12);
-        qn_buf_printf(&b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", t->types[i].n_tensors,
-                      t->types[i].n_elements, qn_out_size_text(t->types[i].size_bytes, size, sizeof size),
-                      t->types[i].supported ? "" : "  not supported");
+        qn_out_put_column(&b, type->name, 12);
+        qn_buf_printf(&b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", type->n_tensors,
+                      type->n_elements,
+                      is_unmeasured(type->supported, type->n_elements, type->size_bytes) ? "?" : size,
+                      type->supported ? "" : "  not supported");
     }
     if (status == QN_OK) status = b.status;
     if (status == QN_OK) status = qn_out_write(b.data, b.length);
