@@ -101,6 +101,10 @@ static qn_status print_end(qn_doctor *d)
 {
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE], n_warnings = d->n_found[QN_FOUND_WARNING];
     qn_buf b = {0};
+    qn_json_close(&d->findings, ']');
+    qn_json_close(&d->figures, '}');
+    QN_TRY(d->findings.status);
+    QN_TRY(d->figures.status);
     if (d->json) {
         qn_json_open(&b, '{');
         qn_json_put_text(&b, "path", d->path);
@@ -108,11 +112,9 @@ static qn_status print_end(qn_doctor *d)
         qn_json_put_int(&b, "n_failed", n_failed);
         qn_json_put_int(&b, "n_warnings", n_warnings);
         qn_json_key(&b, "findings");
-        qn_json_close(&d->findings, ']');
-        if (d->findings.status == QN_OK) qn_buf_append(&b, d->findings.data, d->findings.length);
+        qn_buf_append(&b, d->findings.data, d->findings.length);
         qn_json_key(&b, "figures");
-        qn_json_close(&d->figures, '}');
-        if (d->figures.status == QN_OK) qn_buf_append(&b, d->figures.data, d->figures.length);
+        qn_buf_append(&b, d->figures.data, d->figures.length);
         qn_json_close(&b, '}');
     } else {
         qn_buf_printf(&b, "%s", n_failed ? "This model does not work as it is: " : "This model works: ");
