@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <quern/quern.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
@@ -29,8 +30,7 @@ typedef struct {
 
 static void note(subject *s, const void *bytes, size_t n)
 {
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < n; i++) s->got = (s->got ^ p[i]) * 1099511628211u;
+    s->got = qn_hash_bytes(bytes, n, s->got);
 }
 
 /* ---- the calls ---------------------------------------------------------------------------------------- */
@@ -110,9 +110,8 @@ static qn_status rows(subject *s)
 static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
 {
     subject *s = user;
-    uint64_t here = (uint64_t)(row * 1000 + position); /* blocks of several rows may come in another order */
-    for (int64_t i = 0; i < n; i++) here += (uint64_t)(logits[i] * 1000);
-    s->got += here;
+    /* Blocks of several rows may come in another order. */
+    s->got += qn_hash_bytes(logits, (size_t)n * sizeof *logits, (uint64_t)(row * 1000 + position));
     return QN_OK;
 }
 
