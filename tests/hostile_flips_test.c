@@ -42,6 +42,7 @@ static uint64_t edge(dice *d)
 /* One change to bytes[0..limit) of bytes[0..n); returns the new n. There is room for 64 bytes more. */
 static size_t change(dice *d, uint8_t *bytes, size_t limit, size_t n)
 {
+    if (!limit) return n; /* cut off by the change before */
     size_t at = below(d, limit), run = 1 + below(d, 16);
     uint64_t number = edge(d);
     if (run > limit - at) run = limit - at;
