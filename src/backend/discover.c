@@ -271,7 +271,10 @@ static qn_status report_safetensors(walk *w, const listing *l)
     for (size_t i = 0; i < l->safetensors.count; i++) {
         const entry *e = &l->safetensors.items[i];
         int is_models = strncmp(e->name, "model", 5) == 0;
-        if (is_models && !named) d.n_files = 0, d.size_bytes = 0;
+        if (is_models && !named) { /* the others before it are not the model's */
+            d.n_files = 0;
+            d.size_bytes = 0;
+        }
         named |= is_models;
         if (named && !is_models) continue;
         d.n_files++;

@@ -1,4 +1,3 @@
-
 #include "base/threads.h"
 
 #include <errno.h>
