@@ -106,7 +106,7 @@ class Terminal:
 # ---- from a pipe ----
 
 def test_json_is_one_line_per_answer():
-    out = chat("hello\n/help\n\n/params\nand again\n", "--json")
+    out = chat("hello\n/help\n\n/show parameters\nand again\n", "--json")
     first, second = answers(out)
     assert [first["role"], second["role"]] == ["assistant"] * 2
     assert first["n_prompt_tokens"] < second["n_prompt_tokens"]
@@ -121,6 +121,7 @@ def test_clear_forgets():
 
 def test_help_is_the_result_without_json():
     out = chat("/help\n").stdout.decode()
+    assert chat("/?\n/exit\nhello\n").stdout.decode() == out  # other names, and nothing is answered after leaving
     for name in "/help /regen /clear /set /show /save /load /read /stats /bye //TEXT \"\"\" Ctrl-C Ctrl-G".split():
         assert any(line.startswith(name) for line in out.splitlines()), name
 

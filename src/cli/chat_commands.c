@@ -9,7 +9,7 @@
 #include "cli/out.h"
 
 typedef struct {
-    const char *name, *alias, *usage, *help; /* help NULL: another name of a row above */
+    const char *name, *usage, *help; /* help NULL: another name of the row above */
     qn_status (*run)(qn_chat_state *c, const char *rest);
 } chat_command;
 
@@ -324,11 +324,6 @@ static qn_status run_show(qn_chat_state *c, const char *rest)
     return qn_fail(QN_E_ARG, "/show %.60s: it shows info, template, parameters, system or history", rest);
 }
 
-static qn_status run_parameters(qn_chat_state *c, const char *rest)
-{
-    return show_parameters(c);
-}
-
 static qn_status run_stats(qn_chat_state *c, const char *rest)
 {
     const qn_generation_stats *s = &c->last;
@@ -360,18 +355,19 @@ static qn_status run_quit(qn_chat_state *c, const char *rest)
 }
 
 static const chat_command commands[] = {
-    {"/help", "/?", "", "this list", run_help},
-    {"/regen", NULL, "", "answer your last message again, with a fresh seed", run_regen},
-    {"/clear", NULL, "", "forget the conversation; system message and settings stay", run_clear},
-    {"/set", NULL, " [NAME VALUE]", "change a setting; alone: list them with their ranges", run_set},
-    {"/show", NULL, " [WHAT]", "info, template, parameters, system or history", run_show},
-    {"/save", NULL, " FILE", "write conversation and settings to a file", run_save},
-    {"/load", NULL, " FILE", "go on with what /save wrote", run_load},
-    {"/read", NULL, " FILE", "put a text file before your next message", run_read},
-    {"/stats", NULL, "", "tokens, speeds, context, memory", run_stats},
-    {"/bye", "/exit", "", "leave (also /quit, Ctrl-D)", run_quit},
-    {"/quit", NULL, "", NULL, run_quit},
-    {"/params", NULL, "", NULL, run_parameters},
+    {"/help", "", "this list (also /?)", run_help},
+    {"/?", "", NULL, run_help},
+    {"/regen", "", "answer your last message again, with a fresh seed", run_regen},
+    {"/clear", "", "forget the conversation; system message and settings stay", run_clear},
+    {"/set", " [NAME VALUE]", "change a setting; alone: list them with their ranges", run_set},
+    {"/show", " [WHAT]", "info, template, parameters, system or history", run_show},
+    {"/save", " FILE", "write conversation and settings to a file", run_save},
+    {"/load", " FILE", "go on with what /save wrote", run_load},
+    {"/read", " FILE", "put a text file before your next message", run_read},
+    {"/stats", "", "tokens, speeds, context, memory", run_stats},
+    {"/bye", "", "leave (also /exit, /quit, Ctrl-D)", run_quit},
+    {"/exit", "", NULL, run_quit},
+    {"/quit", "", NULL, run_quit},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -399,9 +395,7 @@ qn_status qn_chat_command_run(qn_chat_state *c, const char *line)
     while (n_rest && strchr(" \t\n", rest[n_rest - 1])) n_rest--;
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const chat_command *command = &commands[i];
-        int is_name = strlen(command->name) == n && memcmp(command->name, line, n) == 0;
-        int is_alias = command->alias && strlen(command->alias) == n && memcmp(command->alias, line, n) == 0;
-        if (!is_name && !is_alias) continue;
+        if (strlen(command->name) != n || memcmp(command->name, line, n) != 0) continue;
         if (n_rest && !command->usage[0])
             return qn_fail(QN_E_ARG, "%s takes nothing behind it: '%.60s'", command->name, rest);
         char *argument = qn_strndup(rest, n_rest);
