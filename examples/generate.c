@@ -1,5 +1,5 @@
-/* Streams a model's answer: generate MODEL PROMPT. Build: cc generate.c $(pkg-config --cflags --libs quern)
- */
+/* Streams a model's answer: generate MODEL PROMPT.
+ * Build: cc generate.c $(pkg-config --cflags --libs quern) -o generate */
 #include <quern/quern.h>
 #include <stdio.h>
 
@@ -17,10 +17,12 @@ int main(int argc, char **argv)
     }
     qn_model *model = NULL;
     qn_model_options load = {0}; /* all defaults */
-    if (qn_model_open(argv[1], &load, &model) != QN_OK) return fail();
-
     qn_model_info info;
-    qn_model_get_info(model, &info);
+    if (qn_model_open(argv[1], &load, &model) != QN_OK) return fail();
+    if (qn_model_get_info(model, &info) != QN_OK) {
+        qn_model_close(&model);
+        return fail();
+    }
     fprintf(stderr, "%s, %lld layers, %d bits\n", info.architecture, (long long)info.num_layers,
             (int)info.quant_bits);
 
@@ -37,12 +39,11 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     printf("\n");
-    if (status == QN_OK) {
-        qn_generation_stats stats;
-        qn_generation_get_stats(generation, &stats);
+    qn_generation_stats stats;
+    if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
+    if (status == QN_OK)
         fprintf(stderr, "%lld tokens, %.1f per second, ended by %s\n", (long long)stats.n_generated_tokens,
                 stats.decode_tokens_per_sec, qn_end_name(token.end));
-    }
     int code = status == QN_OK ? 0 : fail();
     qn_generation_close(generation);
     qn_model_close(&model);
