@@ -137,9 +137,21 @@ static qn_test_gguf_tensor *add_tensor(qn_test_gguf *f, const char *name)
     return t;
 }
 
+void qn_test_gguf_tensor_add(qn_test_gguf *f, const char *name, qn_dtype dtype, int64_t rows, int64_t cols,
+                             const void *data)
+{
+    qn_test_gguf_tensor *t = add_tensor(f, name);
+    t->n_dims = rows ? 2 : 1;
+    t->dims[0] = (uint64_t)cols;
+    t->dims[1] = (uint64_t)rows;
+    t->type = (uint32_t)qn_type_get(dtype)->ggml_type;
+    t->data = data;
+    assert_true(qn_type_bytes(dtype, (rows ? rows : 1) * cols, &t->size_bytes));
+}
+
 /* ---- whole files ---- */
 
-static qn_test_gguf *empty(void)
+qn_test_gguf *qn_test_gguf_empty(void)
 {
     qn_test_gguf *f = qn_calloc(1, sizeof *f);
     assert_non_null(f);
@@ -157,16 +169,10 @@ static const float *numbers(void)
     return floats;
 }
 
-/* rows 0: a vector. */
-static void add_floats(qn_test_gguf *f, const char *name, uint64_t rows, uint64_t cols)
+static void add_floats(qn_test_gguf *f, const char *name, int64_t rows, int64_t cols)
 {
-    qn_test_gguf_tensor *t = add_tensor(f, name);
-    t->n_dims = rows ? 2 : 1;
-    t->dims[0] = cols;
-    t->dims[1] = rows;
-    t->data = numbers();
-    t->size_bytes = (size_t)((rows ? rows : 1) * cols * sizeof(float));
-    assert_true(t->size_bytes <= FLOATS_MAX * sizeof(float));
+    assert_true((rows ? rows : 1) * cols <= FLOATS_MAX);
+    qn_test_gguf_tensor_add(f, name, QN_DTYPE_F32, rows, cols, numbers());
 }
 
 static void add_vocabulary(qn_test_gguf *f)
@@ -189,7 +195,7 @@ static void add_vocabulary(qn_test_gguf *f)
 
 qn_test_gguf *qn_test_gguf_new(void)
 {
-    qn_test_gguf *f = empty();
+    qn_test_gguf *f = qn_test_gguf_empty();
     qn_test_gguf_set_text(f, "general.architecture", "llama");
     qn_test_gguf_set_u32(f, "llama.block_count", 1);
     qn_test_gguf_set_u32(f, "llama.embedding_length", HIDDEN);
@@ -221,7 +227,7 @@ void qn_test_gguf_become(qn_test_gguf *f, const char *architecture)
 {
     static const struct {
         const char *architecture, *tensor;
-        uint64_t size;
+        int64_t size;
     } more[] = {
         {"qwen2", "attn_q.bias", HEADS * HEAD_DIM},    {"qwen2", "attn_k.bias", KV_HEADS * HEAD_DIM},
         {"qwen2", "attn_v.bias", KV_HEADS * HEAD_DIM}, {"qwen3", "attn_q_norm.weight", HEAD_DIM},
@@ -249,7 +255,7 @@ void qn_test_gguf_become(qn_test_gguf *f, const char *architecture)
 
 qn_test_gguf *qn_test_gguf_read(const char *path)
 {
-    qn_test_gguf *f = empty();
+    qn_test_gguf *f = qn_test_gguf_empty();
     if (qn_gguf_open(path, &f->from) != QN_OK) fail_msg("%s", qn_last_error());
     for (int64_t i = 0; i < qn_gguf_value_count(f->from); i++) {
         const qn_gguf_value *v = qn_gguf_value_get(f->from, i);

@@ -38,6 +38,8 @@ typedef struct {
     qn_gguf *from; /* what was read; NULL: made up */
 } qn_test_gguf;
 
+/* Without values and tensors. */
+qn_test_gguf *qn_test_gguf_empty(void);
 /* A llama with one layer and a SentencePiece vocabulary of QN_TEST_GGUF_VOCAB tokens, that opens and
  * computes. */
 enum { QN_TEST_GGUF_VOCAB = 16 };
@@ -60,6 +62,9 @@ void qn_test_gguf_set_array(qn_test_gguf *f, const char *key, uint32_t element, 
 void qn_test_gguf_set_texts(qn_test_gguf *f, const char *key, size_t count, const char *const *texts);
 void qn_test_gguf_drop(qn_test_gguf *f, const char *key);
 
+/* A matrix, or with rows 0 a vector, of data that outlives f; its offset comes of qn_test_gguf_place. */
+void qn_test_gguf_tensor_add(qn_test_gguf *f, const char *name, qn_dtype dtype, int64_t rows, int64_t cols,
+                             const void *data);
 qn_test_gguf_tensor *qn_test_gguf_tensor_get(qn_test_gguf *f, const char *name);
 void qn_test_gguf_tensor_drop(qn_test_gguf *f, const char *name);
 /* Offsets of all tensors anew from their sizes, end to end at multiples of the alignment. */

@@ -7,14 +7,13 @@
 
 #include <cmocka.h>
 
-#include "base/buf.h"
 #include "base/random.h"
-#include "format/gguf.h"
 #include "quant/types.h"
+#include "tests/gguf_file.h"
 #include "tests/mlx_model.h"
 #include "tests/scratch.h"
 
-enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2, ALIGNMENT = 32, TENSORS_MAX = 32 };
+enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2 };
 
 const qn_dtype qn_test_weight_types[] = {
     QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q4_0, QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1,
@@ -44,33 +43,53 @@ static const block_fields fields[] = {
     {QN_DTYPE_Q6_K, {{208, 0.00004f}}, 1},
 };
 
-typedef struct {
-    char name[64];
-    qn_dtype dtype;
-    int64_t rows, cols; /* rows 0: a vector */
-    size_t offset, size_bytes;
-} tensor;
-
-typedef struct {
-    tensor list[TENSORS_MAX];
-    int n;
-    size_t end;
-} tensors;
-
-static void add(tensors *t, const char *name, qn_dtype dtype, int64_t rows, int64_t cols)
+/* Between 0.5 and 1.5 times the value. */
+static float about(float value, uint64_t seed, uint64_t at)
 {
-    assert_true(t->n < TENSORS_MAX);
-    tensor *x = &t->list[t->n++];
-    snprintf(x->name, sizeof x->name, "%s", name);
-    x->dtype = dtype;
-    x->rows = rows;
-    x->cols = cols;
-    x->offset = t->end;
-    assert_true(qn_type_bytes(dtype, (rows ? rows : 1) * cols, &x->size_bytes));
-    t->end = (t->end + x->size_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return value * (0.5f + (float)qn_random_unit(seed, at));
 }
 
-static void add_all(tensors *t, qn_dtype type)
+static float weight(uint64_t seed, uint64_t at)
+{
+    return ((float)qn_random_unit(seed, at) - 0.5f) * 0.17f;
+}
+
+/* size_bytes of random weights; of a vector they are about 1. */
+static void fill(qn_dtype dtype, int is_vector, uint64_t seed, size_t size_bytes, uint8_t *out)
+{
+    const qn_type *type = qn_type_get(dtype);
+    size_t n = size_bytes / type->block_bytes;
+    const block_fields *f = NULL;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].dtype == dtype) f = &fields[i];
+    for (size_t i = 0; i < n; i++, out += type->block_bytes) {
+        float v = is_vector ? about(1, seed, i) : weight(seed, i);
+        uint16_t half = dtype == QN_DTYPE_BF16 ? qn_f32_to_bf16(v) : qn_f32_to_f16(v);
+        if (!f) {
+            memcpy(out, dtype == QN_DTYPE_F32 ? (const void *)&v : &half, type->block_bytes);
+            continue;
+        }
+        for (size_t j = 0; j < type->block_bytes; j++)
+            out[j] = (uint8_t)qn_random_bits(seed, i * type->block_bytes + j);
+        for (int j = 0; j < f->n_fields; j++) {
+            half = qn_f32_to_f16(about(f->field[j].value, seed + 1, i * 2 + (size_t)j));
+            memcpy(out + f->field[j].at, &half, sizeof half);
+        }
+    }
+}
+
+/* A tensor, the data of which its owner frees (free_data). */
+static void add(qn_test_gguf *f, const char *name, qn_dtype dtype, int64_t rows, int64_t cols)
+{
+    size_t size_bytes;
+    if (!rows) dtype = QN_DTYPE_F32;
+    assert_true(qn_type_bytes(dtype, (rows ? rows : 1) * cols, &size_bytes));
+    uint8_t *data = test_calloc(size_bytes, 1);
+    fill(dtype, !rows, 100 + 2 * (uint64_t)f->n_tensors, size_bytes, data);
+    qn_test_gguf_tensor_add(f, name, dtype, rows, cols, data);
+}
+
+static void add_all(qn_test_gguf *f, qn_dtype type)
 {
     static const struct {
         const char *name;
@@ -85,33 +104,23 @@ static void add_all(tensors *t, qn_dtype type)
                  {"attn_norm", 0, HIDDEN},
                  {"ffn_norm", 0, HIDDEN}};
     char name[64];
-    add(t, "token_embd.weight", type, QN_TEST_TYPED_VOCAB, HIDDEN);
-    add(t, "output.weight", type, QN_TEST_TYPED_VOCAB, HIDDEN);
-    add(t, "output_norm.weight", QN_DTYPE_F32, 0, HIDDEN);
+    add(f, "token_embd.weight", type, QN_TEST_TYPED_VOCAB, HIDDEN);
+    add(f, "output.weight", type, QN_TEST_TYPED_VOCAB, HIDDEN);
+    add(f, "output_norm.weight", type, 0, HIDDEN);
     for (int i = 0; i < LAYERS; i++)
         for (size_t j = 0; j < sizeof layer / sizeof *layer; j++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", i, layer[j].name);
-            add(t, name, layer[j].rows ? type : QN_DTYPE_F32, layer[j].rows, layer[j].cols);
+            add(f, name, type, layer[j].rows, layer[j].cols);
         }
+    qn_test_gguf_place(f);
 }
 
-static void put_u32(qn_buf *b, uint32_t v)
+static void free_data(qn_test_gguf *f)
 {
-    qn_buf_append(b, &v, sizeof v);
+    for (size_t i = 0; i < f->n_tensors; i++) test_free((void *)(uintptr_t)f->tensors[i].data);
 }
 
-static void put_u64(qn_buf *b, uint64_t v)
-{
-    qn_buf_append(b, &v, sizeof v);
-}
-
-static void put_string(qn_buf *b, const char *s)
-{
-    put_u64(b, strlen(s));
-    qn_buf_puts(b, s);
-}
-
-static int put_metadata(qn_buf *b)
+const char *qn_test_typed_model(const char *folder, qn_dtype type)
 {
     static const struct {
         const char *key;
@@ -123,77 +132,19 @@ static int put_metadata(qn_buf *b)
                    {"llama.attention.head_count_kv", KV_HEADS},
                    {"llama.context_length", 4096},
                    {"llama.vocab_size", QN_TEST_TYPED_VOCAB}};
-    int n = 0;
-    put_string(b, "general.architecture"), put_u32(b, QN_GGUF_STRING), put_string(b, "llama"), n++;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, n++)
-        put_string(b, numbers[i].key), put_u32(b, QN_GGUF_U32), put_u32(b, numbers[i].value);
-    put_string(b, "llama.attention.layer_norm_rms_epsilon"), put_u32(b, QN_GGUF_F32),
-        qn_buf_append(b, &(float){1e-5f}, 4), n++;
-    put_string(b, "llama.rope.freq_base"), put_u32(b, QN_GGUF_F32), qn_buf_append(b, &(float){10000}, 4), n++;
-    return n;
-}
-
-/* Between 0.5 and 1.5 times the value. */
-static float about(float value, uint64_t seed, uint64_t at)
-{
-    return value * (0.5f + (float)qn_random_unit(seed, at));
-}
-
-static float weight(uint64_t seed, uint64_t at)
-{
-    return ((float)qn_random_unit(seed, at) - 0.5f) * 0.17f;
-}
-
-static void fill(const tensor *x, uint64_t seed, uint8_t *out)
-{
-    const qn_type *type = qn_type_get(x->dtype);
-    size_t n = x->size_bytes / type->block_bytes;
-    const block_fields *f = NULL;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].dtype == x->dtype) f = &fields[i];
-    for (size_t i = 0; i < n; i++, out += type->block_bytes) {
-        float v = x->rows ? weight(seed, i) : about(1, seed, i);
-        uint16_t half = x->dtype == QN_DTYPE_BF16 ? qn_f32_to_bf16(v) : qn_f32_to_f16(v);
-        if (!f) {
-            memcpy(out, x->dtype == QN_DTYPE_F32 ? (const void *)&v : &half, type->block_bytes);
-            continue;
-        }
-        for (size_t j = 0; j < type->block_bytes; j++)
-            out[j] = (uint8_t)qn_random_bits(seed, i * type->block_bytes + j);
-        for (int j = 0; j < f->n_fields; j++) {
-            half = qn_f32_to_f16(about(f->field[j].value, seed + 1, i * 2 + (size_t)j));
-            memcpy(out + f->field[j].at, &half, sizeof half);
-        }
-    }
-}
-
-const char *qn_test_typed_model(const char *folder, qn_dtype type)
-{
     if (type == QN_DTYPE_MXFP4 || qn_affine_of(type).bits)
         return qn_test_mlx_model(folder, &(qn_test_mlx){.name = qn_dtype_name(type), .type = type});
-    tensors t = {.n = 0};
-    qn_buf b = {0}, metadata = {0};
-    int n_values = put_metadata(&metadata);
-    add_all(&t, type);
-    qn_buf_puts(&b, "GGUF");
-    put_u32(&b, 3), put_u64(&b, (uint64_t)t.n), put_u64(&b, (uint64_t)n_values);
-    qn_buf_append(&b, metadata.data, metadata.length);
-    qn_buf_free(&metadata);
-    for (int i = 0; i < t.n; i++) {
-        const tensor *x = &t.list[i];
-        put_string(&b, x->name), put_u32(&b, x->rows ? 2 : 1), put_u64(&b, (uint64_t)x->cols);
-        if (x->rows) put_u64(&b, (uint64_t)x->rows);
-        put_u32(&b, (uint32_t)qn_type_get(x->dtype)->ggml_type), put_u64(&b, x->offset);
-    }
-    while (b.length % ALIGNMENT) qn_buf_putc(&b, 0);
-    uint8_t *data = test_calloc(t.end, 1);
-    for (int i = 0; i < t.n; i++) fill(&t.list[i], 100 + 2 * (uint64_t)i, data + t.list[i].offset);
-    qn_buf_append(&b, data, t.end);
-    test_free(data);
-    assert_int_equal(b.status, QN_OK);
+    qn_test_gguf *f = qn_test_gguf_empty();
+    qn_test_gguf_set_text(f, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        qn_test_gguf_set_u32(f, numbers[i].key, numbers[i].value);
+    qn_test_gguf_set_f32(f, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    qn_test_gguf_set_f32(f, "llama.rope.freq_base", 10000);
+    add_all(f, type);
     char name[32];
     snprintf(name, sizeof name, "%s.gguf", qn_dtype_name(type));
-    const char *path = qn_test_write(folder, name, b.data, b.length);
-    qn_buf_free(&b);
+    const char *path = qn_test_gguf_write(f, folder, name);
+    free_data(f);
+    qn_test_gguf_free(f);
     return path;
 }
