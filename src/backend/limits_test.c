@@ -202,7 +202,7 @@ static void test_context_fits(void **state)
             &model);
         if (status != QN_OK) {
             assert_int_equal(status, QN_E_NOMEM);
-            assert_non_null(strstr(qn_last_error(), "for keys and values"));
+            assert_non_null(strstr(qn_last_error(), "for keys, values and sampling"));
             continue;
         }
         qn_test_ok(qn_model_get_info(model, &info));

@@ -135,7 +135,8 @@ static double context_bytes(const qn_engine *e, int64_t context)
 
 static qn_status fail_context(const qn_engine *e, int64_t context, double room)
 {
-    return qn_fail(QN_E_NOMEM, "context size %lld needs %.1f MiB for keys and values, %.1f MiB are left",
+    return qn_fail(QN_E_NOMEM,
+                   "context size %lld needs %.1f MiB for keys, values and sampling, %.1f MiB are left",
                    (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
 }
 
