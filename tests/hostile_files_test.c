@@ -92,6 +92,20 @@ static qn_test_gguf *with_u32(const char *key, uint32_t value)
     return f;
 }
 
+/* Tensors of a type without a known size: no file is too short for them. */
+static qn_test_gguf *with_two_unknown(uint64_t elements)
+{
+    static const char *const names[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight"};
+    qn_test_gguf *f = qn_test_gguf_new();
+    for (int i = 0; i < 2; i++) {
+        qn_test_gguf_tensor *t = qn_test_gguf_tensor_get(f, names[i]);
+        t->type = 77;
+        t->n_dims = 1;
+        t->dims[0] = elements;
+    }
+    return f;
+}
+
 /* ---- G1 ----------------------------------------------------------------------------------------------- */
 
 static void g1_counts_near_2_64(void **state)
@@ -128,6 +142,10 @@ static void g1_sizes_near_2_63(void **state)
             "t.gguf: tensor blk.0.attn_q.weight has too many elements");
     refused(with_dims(2, one << 32, one << 31), QN_E_FORMAT,
             "t.gguf: tensor blk.0.attn_q.weight has too many elements");
+    refused(with_two_unknown(one << 62), QN_E_FORMAT,
+            "t.gguf: tensor blk.0.attn_k.weight: too many elements, together with those before it");
+    refused(with_two_unknown(one << 61), QN_E_UNSUPPORTED,
+            "t.gguf: tensor blk.0.attn_q.weight: type number 77 is not supported for weights");
     refused(with_dims(1, INT64_MAX, 0), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight is too large");
     refused(with_dims(1, one << 62, 0), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight is too large");
     refused(

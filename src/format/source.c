@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/source_files.h"
@@ -24,7 +25,7 @@ struct qn_source {
     qn_gguf *gguf;
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
-    int64_t n_views;
+    int64_t n_views, n_elements;
     qn_map *names; /* tensor -> place in views */
 };
 
@@ -50,6 +51,10 @@ static qn_status add_view(qn_source *s, const qn_tensor_view *v)
         return qn_fail(QN_E_FORMAT,
                        "tensor %s is in two files: %s and %s. If these are two models, pick one with --file",
                        v->name, s->views[other]->file, v->file);
+    /* Of types without a known size the file's length says nothing; whoever adds up elements relies on it. */
+    if (!qn_add_i64(s->n_elements, v->n_elements, &s->n_elements))
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: too many elements, together with those before it",
+                       v->file, v->name);
     s->views[s->n_views++] = v;
     return QN_OK;
 }
