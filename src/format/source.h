@@ -6,8 +6,8 @@
  * options.file picks. Beside the weights lie text files (config.json, tokenizer.json, ...): where they are
  * present they win over GGUF metadata, which callers find by qn_source_gguf. Tensor names are the files' own;
  * mapping names of formats to each other is the model's trade. One owner; tensor look-ups from any thread,
- * side files from one thread at a time. Views and texts live until close. The elements of all tensors together
- * fit an int64_t, whatever their types. */
+ * side files from one thread at a time. Views and texts live until close. The elements of all tensors
+ * together fit an int64_t, whatever their types. */
 #ifndef QN_FORMAT_SOURCE_H
 #define QN_FORMAT_SOURCE_H
 
