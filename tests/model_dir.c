@@ -158,3 +158,23 @@ void qn_test_model_remove(const char *dir)
     closedir(folder);
     rmdir(dir);
 }
+
+qn_status qn_test_weights_open(const char *path, qn_test_weights *out)
+{
+    qn_test_weights m = {.src = NULL};
+    qn_status status = qn_source_open(path, NULL, &m.src);
+    if (status == QN_OK) status = qn_config_read(m.src, &m.config);
+    if (status == QN_OK) status = qn_weights_open(m.src, &m.config, &m.weights);
+    if (status == QN_OK)
+        *out = m;
+    else
+        qn_test_weights_close(&m);
+    return status;
+}
+
+void qn_test_weights_close(qn_test_weights *m)
+{
+    qn_weights_close(m->weights);
+    qn_config_free(&m->config);
+    qn_source_close(m->src);
+}

@@ -1,9 +1,11 @@
-/* Copies of a fixture's model directory with changes: for tests of what happens when files say other things.
- */
+/* Copies of a fixture's model directory with changes, for tests of what happens when files say other things;
+ * and opening what a directory says of its weights. */
 #ifndef QUERN_TESTS_MODEL_DIR_H
 #define QUERN_TESTS_MODEL_DIR_H
 
 #include <jansson.h>
+
+#include "model/weights.h"
 
 /* One change to the tensors of a copy; a list ends with tensor NULL. */
 typedef struct {
@@ -28,5 +30,15 @@ void qn_test_model_copy(const char *from, const char *patch, const qn_test_tenso
 void qn_test_merge_patch(json_t *object, const char *patch);
 /* Deletes such a directory. */
 void qn_test_model_remove(const char *dir);
+
+typedef struct {
+    qn_source *src;
+    qn_model_config config;
+    qn_weights *weights;
+} qn_test_weights;
+
+/* Source, configuration and weights of a path; *out is untouched when one of them fails. */
+qn_status qn_test_weights_open(const char *path, qn_test_weights *out);
+void qn_test_weights_close(qn_test_weights *m);
 
 #endif

@@ -8,35 +8,10 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "model/config.h"
 #include "model/weights.h"
 #include "tests/mlx_model.h"
+#include "tests/model_dir.h"
 #include "tests/scratch.h"
-
-/* Opens the weights of a made-up directory; *w on success (freed by the caller with the others). */
-typedef struct {
-    qn_source *src;
-    qn_model_config config;
-    qn_weights *weights;
-} opened;
-
-static void shut(opened *o)
-{
-    qn_weights_close(o->weights);
-    qn_config_free(&o->config);
-    qn_source_close(o->src);
-    *o = (opened){.src = NULL};
-}
-
-static qn_status open_model(const char *path, opened *o)
-{
-    *o = (opened){.src = NULL};
-    qn_status status = qn_source_open(path, NULL, &o->src);
-    if (status == QN_OK) status = qn_config_read(o->src, &o->config);
-    if (status == QN_OK) status = qn_weights_open(o->src, &o->config, &o->weights);
-    if (status != QN_OK) shut(o);
-    return status;
-}
 
 #define MODULE "model.layers.1.mlp.down_proj"
 
@@ -75,10 +50,10 @@ static void layers_have_their_own_parameters(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *folder = qn_test_scratch();
-        opened o;
+        qn_test_weights o;
         qn_test_mlx m = {
             .name = "m", .type = cases[i].type, .config = cases[i].config, .dense = cases[i].dense};
-        if (open_model(qn_test_mlx_model(folder, &m), &o) != QN_OK)
+        if (qn_test_weights_open(qn_test_mlx_model(folder, &m), &o) != QN_OK)
             fail_msg("case %zu: %s", i, qn_last_error());
         const qn_tensor_view *v = qn_weights_get(o.weights, QN_WEIGHT_DOWN, 1),
                              *q = qn_weights_get(o.weights, QN_WEIGHT_Q, 0);
@@ -89,7 +64,7 @@ static void layers_have_their_own_parameters(void **state)
         assert_int_equal(v->scales != NULL, cases[i].want != QN_DTYPE_BF16);
         assert_int_equal(v->biases != NULL,
                          cases[i].want != QN_DTYPE_BF16 && cases[i].want != QN_DTYPE_MXFP4);
-        shut(&o);
+        qn_test_weights_close(&o);
         qn_test_remove(folder);
     }
 }
@@ -150,12 +125,12 @@ static void refusals_name_field_and_tensor(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *folder = qn_test_scratch();
-        opened o;
+        qn_test_weights o;
         qn_test_mlx m = cases[i].m;
         m.name = "m";
         m.type = QN_DTYPE_AFFINE4_G64_BF16;
         size_t blocks = qn_mem_live_blocks();
-        qn_status status = open_model(qn_test_mlx_model(folder, &m), &o);
+        qn_status status = qn_test_weights_open(qn_test_mlx_model(folder, &m), &o);
         if (status != cases[i].status) fail_msg("case %zu: status %d: %s", i, (int)status, qn_last_error());
         for (int w = 0; w < 3 && cases[i].words[w]; w++)
             if (!strstr(qn_last_error(), cases[i].words[w]))
@@ -173,19 +148,19 @@ static void every_failed_allocation(void **state)
                      .config = "{\"quantization\": {\"" MODULE "\": {}, \"lm_head\": true}}"};
     const char *path = qn_test_mlx_model(folder, &m);
     qn_status status = QN_E_NOMEM;
-    opened o;
+    qn_test_weights o;
     int n = 0;
     while (status != QN_OK && ++n < 2000) {
         size_t blocks = qn_mem_live_blocks();
         qn_mem_fail_nth(n);
-        status = open_model(path, &o);
+        status = qn_test_weights_open(path, &o);
         qn_mem_fail_nth(0);
         if (status == QN_OK) break;
         assert_int_equal(status, QN_E_NOMEM);
         assert_int_equal(qn_mem_live_blocks(), blocks);
     }
     if (n <= 20 || n >= 2000) fail_msg("opened at the %dth allocation", n);
-    shut(&o);
+    qn_test_weights_close(&o);
     qn_test_remove(folder);
 }
 

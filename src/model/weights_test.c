@@ -12,45 +12,19 @@
 #include "tests/fixtures.h"
 #include "tests/model_dir.h"
 
-typedef struct {
-    qn_source *src;
-    qn_model_config config;
-    qn_weights *weights;
-} model;
-
-static void close_model(model *m)
-{
-    qn_weights_close(m->weights);
-    qn_config_free(&m->config);
-    qn_source_close(m->src);
-}
-
-static qn_status open_model(const char *path, model *out)
-{
-    model m = {.src = NULL};
-    qn_status status = qn_source_open(path, NULL, &m.src);
-    if (status == QN_OK) status = qn_config_read(m.src, &m.config);
-    if (status == QN_OK) status = qn_weights_open(m.src, &m.config, &m.weights);
-    if (status == QN_OK)
-        *out = m;
-    else
-        close_model(&m);
-    return status;
-}
-
 /* Opens a copy with changes. */
 static qn_status open_edited(const char *fixture, const char *patch, const qn_test_tensor_edit *edits,
-                             model *out)
+                             qn_test_weights *out)
 {
     char dir[QN_TEST_DIR_MAX];
     qn_test_model_copy(qn_test_need_fixture(fixture), patch, edits, dir);
-    qn_status status = open_model(dir, out);
+    qn_status status = qn_test_weights_open(dir, out);
     qn_test_model_remove(dir);
     return status;
 }
 
 /* Has the model the roles that its config asks for, in every layer? */
-static void check_whole(const model *m, const char *name)
+static void check_whole(const qn_test_weights *m, const char *name)
 {
     const qn_model_config *c = &m->config;
     static const qn_weight_role always[] = {QN_WEIGHT_Q,    QN_WEIGHT_K,  QN_WEIGHT_V,   QN_WEIGHT_O,
@@ -92,13 +66,13 @@ static void test_fixtures(void **state)
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
-        model m;
+        qn_test_weights m;
         snprintf(relative, sizeof relative, "models/%s", names[i]);
         const char *path = qn_test_fixture(relative);
         if (!path) continue;
-        if (open_model(path, &m) != QN_OK) fail_msg("%s: %s", names[i], qn_last_error());
+        if (qn_test_weights_open(path, &m) != QN_OK) fail_msg("%s: %s", names[i], qn_last_error());
         check_whole(&m, names[i]);
-        close_model(&m);
+        qn_test_weights_close(&m);
         n++;
     }
     if (n == 0) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
@@ -108,31 +82,32 @@ static void test_gguf(void **state)
 {
     static const char *const names[] = {"llama-F32",    "llama-Q4_K_M", "llama-Q8_0", "qwen3-F16",
                                         "qwen3-Q4_K_M", "gemma3-Q4_0",  "gemma3-Q8_0"};
-    model m;
+    qn_test_weights m;
     qn_test_need_fixture("quant/gguf_models/llama-F32.gguf");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
         snprintf(relative, sizeof relative, "quant/gguf_models/%s.gguf", names[i]);
-        if (open_model(qn_test_need_fixture(relative), &m) != QN_OK)
+        if (qn_test_weights_open(qn_test_need_fixture(relative), &m) != QN_OK)
             fail_msg("%s: %s", names[i], qn_last_error());
         check_whole(&m, names[i]);
-        close_model(&m);
+        qn_test_weights_close(&m);
     }
-    assert_int_equal(open_model(qn_test_need_fixture("quant/gguf_models/qwen2-Q5_K_M.gguf"), &m), QN_OK);
+    assert_int_equal(qn_test_weights_open(qn_test_need_fixture("quant/gguf_models/qwen2-Q5_K_M.gguf"), &m),
+                     QN_OK);
     assert_non_null(qn_weights_get(m.weights, QN_WEIGHT_Q_BIAS, 1));
     assert_true(qn_weights_tied(m.weights));
-    close_model(&m);
+    qn_test_weights_close(&m);
 }
 
 static void test_real_models(void **state)
 {
     static const char *const names[] = {"smollm2", "gemma3-270m"};
     for (int i = 0; i < 2; i++) {
-        model m;
-        if (open_model(qn_test_need_model(names[i]), &m) != QN_OK)
+        qn_test_weights m;
+        if (qn_test_weights_open(qn_test_need_model(names[i]), &m) != QN_OK)
             fail_msg("%s: %s", names[i], qn_last_error());
         check_whole(&m, names[i]);
-        close_model(&m);
+        qn_test_weights_close(&m);
     }
 }
 
@@ -142,20 +117,20 @@ static void test_head_of_its_own(void **state)
     const qn_test_tensor_edit add[] = {{"model.embed_tokens.weight", QN_TEST_COPY, "lm_head.weight"},
                                        {NULL, 0, NULL}};
     const qn_test_tensor_edit drop[] = {{"lm_head.weight", QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
-    model m;
+    qn_test_weights m;
     assert_int_equal(open_edited("models/llama_rope3_tied", NULL, add, &m), QN_OK);
     assert_int_equal(m.config.tie_word_embeddings, 1);
     assert_false(qn_weights_tied(m.weights));
     assert_string_equal(qn_weights_get(m.weights, QN_WEIGHT_LM_HEAD, 0)->name, "lm_head.weight");
-    close_model(&m);
+    qn_test_weights_close(&m);
     assert_int_equal(open_edited("models/llama", "{\"tie_word_embeddings\": true}", drop, &m), QN_OK);
     assert_true(qn_weights_tied(m.weights));
     assert_ptr_equal(qn_weights_get(m.weights, QN_WEIGHT_LM_HEAD, 0),
                      qn_weights_get(m.weights, QN_WEIGHT_EMBED, 0));
-    close_model(&m);
+    qn_test_weights_close(&m);
     assert_int_equal(open_edited("models/llama", "{\"tie_word_embeddings\": null}", drop, &m), QN_OK);
     assert_true(qn_weights_tied(m.weights));
-    close_model(&m);
+    qn_test_weights_close(&m);
     assert_int_equal(open_edited("models/llama", NULL, drop, &m), QN_E_FORMAT);
     assert_non_null(strstr(qn_last_error(), "lm_head.weight is missing, expected with shape [640, 64]"));
 }
@@ -168,17 +143,17 @@ static void test_each_tensor_missing(void **state)
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
-        model whole;
+        qn_test_weights whole;
         snprintf(relative, sizeof relative, "models/%s", families[f]);
         if (!qn_test_fixture(relative)) continue;
-        assert_int_equal(open_model(qn_test_fixture(relative), &whole), QN_OK);
+        assert_int_equal(qn_test_weights_open(qn_test_fixture(relative), &whole), QN_OK);
         int64_t last = whole.config.num_hidden_layers - 1;
         for (int role = 0; role < QN_WEIGHT_ROLE_COUNT; role++) {
             const qn_tensor_view *v =
                 qn_weights_get(whole.weights, (qn_weight_role)role, role < QN_WEIGHT_MODEL_COUNT ? 0 : last);
             if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(whole.weights))) continue;
             const qn_test_tensor_edit drop[] = {{v->name, QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
-            model m;
+            qn_test_weights m;
             char words[160];
             snprintf(words, sizeof words, "tensor %s is missing, expected with shape [%lld", v->name,
                      (long long)v->shape[0]);
@@ -192,7 +167,7 @@ static void test_each_tensor_missing(void **state)
                          qn_last_error());
             n++;
         }
-        close_model(&whole);
+        qn_test_weights_close(&whole);
     }
     if (n == 0) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
 }
@@ -220,7 +195,7 @@ static void test_shapes(void **state)
          "tensor model.layers.0.self_attn.q_norm.weight: shape [32], expected [64]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        model m;
+        qn_test_weights m;
         qn_status status = open_edited(cases[i].fixture, cases[i].patch, NULL, &m);
         if (status != QN_E_FORMAT || !strstr(qn_last_error(), cases[i].words))
             fail_msg("%s: %s: %s", cases[i].patch, qn_status_name(status), qn_last_error());
@@ -232,7 +207,7 @@ static void test_dimensions_and_types(void **state)
     const qn_test_tensor_edit flat[] = {{"model.norm.weight", QN_TEST_FLATTEN, NULL}, {NULL, 0, NULL}};
     const qn_test_tensor_edit integers[] = {{"model.layers.1.mlp.up_proj.weight", QN_TEST_RETYPE, NULL},
                                             {NULL, 0, NULL}};
-    model m;
+    qn_test_weights m;
     assert_int_equal(open_edited("models/llama", NULL, flat, &m), QN_E_FORMAT);
     assert_non_null(strstr(qn_last_error(), "tensor model.norm.weight: shape [1, 64], expected [64]"));
     assert_int_equal(open_edited("models/llama", NULL, integers, &m), QN_E_UNSUPPORTED);
@@ -259,13 +234,13 @@ static void test_tensors_without_a_place(void **state)
         {"models/llama", NULL, "vision_tower.layers.0.norm.weight", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        model m;
+        qn_test_weights m;
         const qn_test_tensor_edit edits[] = {
             {"model.layers.0.input_layernorm.weight", QN_TEST_COPY, cases[i].name}, {NULL, 0, NULL}};
         qn_status status = open_edited(cases[i].from, cases[i].patch, cases[i].name ? edits : NULL, &m);
         if (!cases[i].words) {
             if (status != QN_OK) fail_msg("case %zu: %s", i, qn_last_error());
-            close_model(&m);
+            qn_test_weights_close(&m);
             continue;
         }
         if (status == QN_OK || !strstr(qn_last_error(), cases[i].words))
@@ -275,9 +250,9 @@ static void test_tensors_without_a_place(void **state)
 
 static void test_vector(void **state)
 {
-    model m;
+    qn_test_weights m;
     float values[64];
-    assert_int_equal(open_model(qn_test_need_fixture("models/llama"), &m), QN_OK);
+    assert_int_equal(qn_test_weights_open(qn_test_need_fixture("models/llama"), &m), QN_OK);
     const qn_tensor_view *v = qn_weights_get(m.weights, QN_WEIGHT_ATTN_NORM, 2);
     assert_int_equal(v->dtype, QN_DTYPE_BF16);
     assert_int_equal(qn_weights_vector(v, values), QN_OK);
@@ -289,7 +264,7 @@ static void test_vector(void **state)
         assert_int_equal(bits, (uint32_t)h << 16);
     }
     assert_int_equal(qn_weights_vector(qn_weights_get(m.weights, QN_WEIGHT_Q, 0), values), QN_E_FORMAT);
-    close_model(&m);
+    qn_test_weights_close(&m);
 }
 
 static void test_allocation_failures(void **state)
@@ -297,12 +272,12 @@ static void test_allocation_failures(void **state)
     const char *path = qn_test_need_fixture("models/llama_rope3_tied");
     int64_t before = qn_mem_live_blocks();
     for (int64_t n = 1;; n++) {
-        model m;
+        qn_test_weights m;
         assert_true(n < 2000);
         qn_mem_fail_nth(n);
-        qn_status status = open_model(path, &m);
+        qn_status status = qn_test_weights_open(path, &m);
         qn_mem_fail_nth(0);
-        if (status == QN_OK) close_model(&m);
+        if (status == QN_OK) qn_test_weights_close(&m);
         assert_int_equal(qn_mem_live_blocks(), before);
         if (status == QN_OK) break;
         assert_int_equal(status, QN_E_NOMEM);
