@@ -213,7 +213,7 @@ def test_read_goes_before_the_next_message(tmp_path):
 
 def test_stats_and_info():
     out = chat("/stats\nhello\n/stats\n/show info\n/show history\n", "--stats").stdout.decode()
-    for word in ("session     0 answers", "session     1 answers, 4 tokens", "prompt  ", "answer      4 tokens",
+    for word in ("session     0 answers", "session     1 answer, 4 tokens", "prompt  ", "answer      4 tokens",
                  "of 512 tokens", "memory", "family      llama, 4 layers", "user: hello"):
         assert word in out, word
     assert b"new tokens at" in chat("/set stats on\nhello\n").stderr

@@ -75,7 +75,8 @@ static qn_status run_save(qn_chat_state *c, const char *rest)
     qn_status status = resolve_path(rest, &path);
     if (status == QN_OK) status = qn_chat_session_save(&c->session, get_model_name(c), path.data);
     if (status == QN_OK) {
-        qn_buf_printf(&b, "%zu messages saved to %s", c->session.n_messages, path.data);
+        qn_buf_printf(&b, "%zu message%s saved to %s", c->session.n_messages,
+                      qn_out_plural((int64_t)c->session.n_messages), path.data);
         status = qn_chat_turn_say(c, &b);
     }
     qn_buf_free(&path);
@@ -91,7 +92,7 @@ qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
         qn_out_note("%s", qn_last_error());
     qn_buf b = {0};
     size_t n = c->session.n_messages;
-    qn_buf_printf(&b, "%zu messages loaded from %s", n, path);
+    qn_buf_printf(&b, "%zu message%s loaded from %s", n, qn_out_plural((int64_t)n), path);
     if (n && qn_chat_session_asked(&c->session) == n)
         qn_buf_puts(&b, "; the last one has no answer yet, /regen gives one");
     return qn_chat_turn_say(c, &b);
@@ -127,7 +128,8 @@ static qn_status run_read(qn_chat_state *c, const char *rest)
     }
     qn_buf_append(&c->attached, text.data, text.length);
     qn_buf_puts(&c->attached, text.length && text.data[text.length - 1] == '\n' ? "\n" : "\n\n");
-    qn_buf_printf(&b, "%zu bytes of %s go before your next message", text.length, path.data);
+    qn_buf_printf(&b, "%s goes before your next message (%zu byte%s)", path.data, text.length,
+                  qn_out_plural((int64_t)text.length));
     status = qn_chat_turn_say(c, &b);
 out:
     qn_buf_free(&path);
@@ -242,8 +244,8 @@ static qn_status run_set(qn_chat_state *c, const char *rest)
 static void put_context(qn_chat_state *c, qn_buf *b)
 {
     long long used = (long long)qn_chat_turn_context(c), size = (long long)c->info.context_size;
-    qn_buf_printf(b, "context     %lld of %lld tokens (%lld%%), %zu messages", used, size, used * 100 / size,
-                  c->session.n_messages);
+    qn_buf_printf(b, "context     %lld of %lld tokens (%lld%%), %zu message%s", used, size, used * 100 / size,
+                  c->session.n_messages, qn_out_plural((int64_t)c->session.n_messages));
 }
 
 static qn_status show_info(qn_chat_state *c)
@@ -253,8 +255,9 @@ static qn_status show_info(qn_chat_state *c)
     qn_buf_printf(&b, "model       %s\n", i->path);
     qn_buf_printf(&b, "family      %s, %lld layers, %.1f M parameters, %d bits\n", i->architecture,
                   (long long)i->num_layers, (double)i->num_parameters / 1e6, (int)i->quant_bits);
-    qn_buf_printf(&b, "computed    by %s on %s%s%s, %s, %d threads\n", i->backend, i->device,
-                  i->cpu_set[0] ? " " : "", i->cpu_set, qn_precision_name(i->precision), (int)i->n_threads);
+    qn_buf_printf(&b, "computed    by %s on %s%s%s, %s, %d thread%s\n", i->backend, i->device,
+                  i->cpu_set[0] ? " " : "", i->cpu_set, qn_precision_name(i->precision), (int)i->n_threads,
+                  qn_out_plural(i->n_threads));
     put_context(c, &b);
     if (i->notes[0]) qn_buf_printf(&b, "\n%s", i->notes);
     return qn_chat_turn_say(c, &b);
@@ -332,14 +335,16 @@ static qn_status run_stats(qn_chat_state *c, const char *rest)
     qn_buf b = {0};
     QN_TRY(qn_model_get_memory(c->model, &memory));
     if (c->n_answers) {
-        qn_buf_printf(&b, "prompt      %lld tokens in %.0f ms, %.1f tokens/s\n",
-                      (long long)s->n_prompt_tokens, s->prefill_ms, s->prefill_tokens_per_sec);
-        qn_buf_printf(&b, "answer      %lld tokens in %.0f ms, %.1f tokens/s, seed %llu\n",
-                      (long long)s->n_generated_tokens, s->decode_ms, s->decode_tokens_per_sec,
-                      (unsigned long long)s->seed);
+        qn_buf_printf(&b, "prompt      %lld token%s in %.0f ms, %.1f tokens/s\n",
+                      (long long)s->n_prompt_tokens, qn_out_plural(s->n_prompt_tokens), s->prefill_ms,
+                      s->prefill_tokens_per_sec);
+        qn_buf_printf(&b, "answer      %lld token%s in %.0f ms, %.1f tokens/s, seed %llu\n",
+                      (long long)s->n_generated_tokens, qn_out_plural(s->n_generated_tokens), s->decode_ms,
+                      s->decode_tokens_per_sec, (unsigned long long)s->seed);
     }
-    qn_buf_printf(&b, "session     %lld answers, %lld tokens\n", (long long)c->n_answers,
-                  (long long)c->n_generated_tokens);
+    qn_buf_printf(&b, "session     %lld answer%s, %lld token%s\n", (long long)c->n_answers,
+                  qn_out_plural(c->n_answers), (long long)c->n_generated_tokens,
+                  qn_out_plural(c->n_generated_tokens));
     put_context(c, &b);
     qn_buf_printf(&b, "\nmemory      %.1f MiB (most: %.1f): weights %.1f, keys and values %.1f, scratch %.1f",
                   (double)memory.active_memory_bytes / mib, (double)memory.peak_memory_bytes / mib,

@@ -103,10 +103,7 @@ static void tell(qn_chat_state *c, qn_end end)
     const qn_generation_stats *s = &c->last;
     int64_t max_tokens = c->session.settings.o.max_tokens;
     long long used = (long long)qn_chat_turn_context(c), size = (long long)c->info.context_size;
-    if (c->shows_stats)
-        qn_out_note("%lld prompt tokens at %.1f/s, %lld new tokens at %.1f/s, ended by %s",
-                    (long long)s->n_prompt_tokens, s->prefill_tokens_per_sec,
-                    (long long)s->n_generated_tokens, s->decode_tokens_per_sec, qn_end_name(end));
+    if (c->shows_stats) qn_note_stats(s, end);
     int is_nearly_full = used * 100 > size * WARN_PERCENT && !c->session.settings.o.rotate;
     if (end == QN_END_LENGTH && (!max_tokens || s->n_generated_tokens < max_tokens))
         qn_out_note("the context of %lld tokens is full: the answer ends here; %s", size, way_out);

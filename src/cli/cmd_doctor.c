@@ -119,7 +119,7 @@ static qn_status print_end(qn_doctor *d)
     } else {
         qn_buf_printf(&b, "%s", n_failed ? "This model does not work as it is: " : "This model works: ");
         qn_buf_printf(&b, "%lld failed, %lld warning%s", (long long)n_failed, (long long)n_warnings,
-                      n_warnings == 1 ? "" : "s");
+                      qn_out_plural(n_warnings));
     }
     return qn_out_line(&b);
 }

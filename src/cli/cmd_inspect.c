@@ -396,7 +396,8 @@ static qn_status print_summary(const qn_source *s, const totals *t)
         else
             qn_buf_puts(&b, ", safetensors\n");
     }
-    qn_buf_printf(&b, "%" PRId64 " tensors, %" PRId64 " elements, %s", qn_source_count(s), t->n_elements,
+    qn_buf_printf(&b, "%" PRId64 " tensor%s, %" PRId64 " elements, %s", qn_source_count(s),
+                  qn_out_plural(qn_source_count(s)), t->n_elements,
                   qn_out_size_text(t->size_bytes, size, sizeof size));
     return qn_out_line(&b);
 }

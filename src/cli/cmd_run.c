@@ -116,9 +116,7 @@ static qn_status generate(qn_model *model, const run_options *o, const qn_prompt
     if (status != QN_OK) goto out;
     if (json) status = print_json(model, rows, n_rows, &stats);
     if (o->stats)
-        qn_out_note("%lld prompt tokens at %.1f/s, %lld new tokens at %.1f/s, ended by %s",
-                    (long long)stats.n_prompt_tokens, stats.prefill_tokens_per_sec,
-                    (long long)stats.n_generated_tokens, stats.decode_tokens_per_sec, qn_end_name(*end));
+        qn_note_stats(&stats, *end);
     else if (!json && (*end == QN_END_DEADLINE || (*end == QN_END_LENGTH && !o->sampling.o.max_tokens)))
         qn_out_note(*end == QN_END_DEADLINE ? "ended by the deadline" : "ended because the context is full");
 out:

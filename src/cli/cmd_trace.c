@@ -82,7 +82,9 @@ static qn_status diff(trace *a, trace *b, int *differs)
         if (status != QN_OK || (!x && !y)) {
             json_decref(x);
             json_decref(y);
-            return status != QN_OK ? status : say("%lld steps, equal bits", (long long)a->line);
+            return status != QN_OK
+                       ? status
+                       : say("%lld step%s, equal bits", (long long)a->line, qn_out_plural(a->line));
         }
         if (!x || !y) {
             status = say("%s ends after %lld steps, the other goes on", x ? b->path : a->path,

@@ -337,9 +337,9 @@ static qn_status generate(qn_doctor *d, qn_model *model, const char *text)
     if (status == QN_OK) status = answer.status;
     if (status == QN_OK) status = qn_generation_get_stats(g, &stats);
     if (status == QN_OK) {
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "\"%s\" goes on with \"%s\" (%lld tokens, %.1f a second)", text,
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "\"%s\" goes on with \"%s\" (%lld token%s, %.1f a second)", text,
                       answer.data ? answer.data : "", (long long)stats.n_generated_tokens,
-                      stats.decode_tokens_per_sec);
+                      qn_out_plural(stats.n_generated_tokens), stats.decode_tokens_per_sec);
         qn_json_put_text(&d->figures, "generated_text", answer.data ? answer.data : "");
     }
     qn_generation_close(g);

@@ -38,9 +38,9 @@ static int print_version(void)
     printf("quern %s\n", qn_version());
     qn_device_info device;
     for (size_t i = 0; qn_device_get_info(i, &device) == QN_OK; i++)
-        printf("%s: %s, set %s (of %s), %d threads\n", device.name,
+        printf("%s: %s, set %s (of %s), %d thread%s\n", device.name,
                device.description[0] ? device.description : "unnamed", device.set, device.sets,
-               (int)device.n_threads);
+               (int)device.n_threads, qn_out_plural(device.n_threads));
     return QN_EXIT_OK;
 }
 

@@ -163,3 +163,11 @@ void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats)
     qn_json_key(b, "seed");
     qn_json_uint(b, stats->seed);
 }
+
+void qn_note_stats(const qn_generation_stats *stats, qn_end end)
+{
+    qn_out_note("%lld prompt token%s at %.1f/s, %lld new token%s at %.1f/s, ended by %s",
+                (long long)stats->n_prompt_tokens, qn_out_plural(stats->n_prompt_tokens),
+                stats->prefill_tokens_per_sec, (long long)stats->n_generated_tokens,
+                qn_out_plural(stats->n_generated_tokens), stats->decode_tokens_per_sec, qn_end_name(end));
+}

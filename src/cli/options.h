@@ -44,6 +44,8 @@ void qn_load_end(qn_load_options *l);
 /* Writes {"architecture":...} and {"prefill_tokens_per_sec":...}: the names of the C structures. */
 void qn_json_info(qn_buf *b, const qn_model_info *info);
 void qn_json_metrics(qn_buf *b, const qn_metrics *metrics);
+/* What --stats prints, on standard error. */
+void qn_note_stats(const qn_generation_stats *stats, qn_end end);
 /* The fields of stats, inside an object that is open. */
 void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats);
 

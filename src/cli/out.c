@@ -165,6 +165,11 @@ void qn_out_put_column(qn_buf *b, const char *text, int columns)
     qn_buf_printf(b, "%*s", columns - used, "");
 }
 
+const char *qn_out_plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 const char *qn_out_size_text(size_t size_bytes, char *text, size_t size)
 {
     static const char units[][4] = {"KiB", "MiB", "GiB", "TiB"};

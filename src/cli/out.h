@@ -34,6 +34,8 @@ qn_status qn_json_drain(qn_buf *b);
 int qn_out_put_shown(qn_buf *b, const char *text, size_t n, int columns_max);
 /* The same, and spaces up to the column. */
 void qn_out_put_column(qn_buf *b, const char *text, int columns);
+/* The end of a noun behind its count: "" for 1, else "s". */
+const char *qn_out_plural(int64_t n);
 /* "640 B", "1.2 GiB" into text; returns text. */
 const char *qn_out_size_text(size_t size_bytes, char *text, size_t size);
 
