@@ -273,6 +273,36 @@ static void test_runaway(void **state)
     qn_pretokenizer_free(p);
 }
 
+/* An expression whose machine code wants more stack than PCRE2 has at first gets it from our memory. */
+static void test_stack_of_long_matches(void **state)
+{
+    static char text[40001];
+    static const char pattern[] = "(?:a|b|c)+z";
+    int64_t before = qn_mem_live_blocks();
+    qn_regex *r = NULL;
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = 'z';
+    assert_int_equal(qn_regex_new(pattern, sizeof pattern - 1, &r), QN_OK);
+    qn_status status = QN_E_NOMEM;
+    int n = 0;
+    while (status != QN_OK && ++n < 10) {
+        qn_regex_match *m = qn_regex_match_new();
+        qn_regex_walk w = {0};
+        size_t start, end;
+        int found;
+        assert_non_null(m);
+        qn_mem_fail_nth(n);
+        status = qn_regex_next(r, m, text, sizeof text, &w, &found, &start, &end);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) assert_true(found && start == 0 && end == sizeof text);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        qn_regex_match_free(m);
+    }
+    if (n < 3) fail_msg("%d allocations", n - 1); /* a context and the stack */
+    qn_regex_free(r);
+    assert_int_equal(qn_mem_live_blocks(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_components),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_runaway),
+        cmocka_unit_test(test_stack_of_long_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -328,7 +328,9 @@ static int match_in(const qn_regex *r, qn_regex_match *m, const char *text, size
     int rc = pcre2_match(r->code, (PCRE2_SPTR)text, end, from, options, m->data, m->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
         /* The 32 KiB that PCRE2 takes from the machine's stack do not do for every expression. */
-        m->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MAX, NULL);
+        pcre2_general_context *memory = memory_context();
+        if (memory) m->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MAX, memory);
+        pcre2_general_context_free(memory);
         if (!m->stack) return PCRE2_ERROR_NOMEMORY;
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
         rc = pcre2_match(r->code, (PCRE2_SPTR)text, end, from, options, m->data, m->context);
