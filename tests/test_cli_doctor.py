@@ -151,6 +151,8 @@ def test_guessed_family(model):
     edit_json(model, "config.json", model_type=..., architectures=...)
     report = only_fault(model, "config", "name no architecture", "qwen3", result="warning")
     assert "model_type" in [f for f in report["findings"] if f["result"] == "warning"][0]["next"]
+    steps, report = examine(model, "--gpu-layers", 1, "-n", 1)
+    assert report["ok"] and of(steps["compute"], "warning") == ["gpu_layers is ignored: the device computes all layers"]
 
 
 def test_guessed_keys(model):

@@ -347,11 +347,14 @@ static qn_status generate(qn_doctor *d, qn_model *model, const char *text)
     return status;
 }
 
+/* What the load noted; by what the family was recognised has been said. */
 static void say_notes(qn_doctor *d, const char *notes)
 {
+    const char *said = d->config.recognised_by;
     for (const char *p = notes; *p;) {
         size_t n = strcspn(p, "\n");
-        qn_doctor_say(d, QN_FOUND_WARNING, NULL, "%.*s", (int)n, p);
+        if (!said || !memmem(p, n, said, strlen(said)))
+            qn_doctor_say(d, QN_FOUND_WARNING, "nothing to do where it is meant", "%.*s", (int)n, p);
         p += n + (p[n] == '\n');
     }
 }
@@ -392,7 +395,7 @@ void qn_doctor_compute(qn_doctor *d)
     if (status == QN_OK) status = qn_model_get_info(model, &info);
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
     if (status == QN_OK) {
-        if (!d->config.recognised_by) say_notes(d, info.notes);
+        say_notes(d, info.notes);
         status = check_logits(d, model, text);
     }
     if (status == QN_OK && d->n_found[QN_FOUND_FAILURE] == n_failed) status = generate(d, model, text);
