@@ -1,7 +1,6 @@
 #include "cli/chat_settings.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 
 #include "cli/command.h"
 #include "cli/doctor.h"
-#include "cli/interrupt.h"
 #include "cli/out.h"
 
 typedef struct {
