@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "tests/scratch.h"
@@ -82,13 +81,11 @@ static qn_gguf *open_made(const qn_buf *b)
 static void expect_refusal(qn_buf *b, qn_status status, const char *says)
 {
     qn_gguf *g = NULL;
-    int64_t start = qn_clock_ns();
     assert_int_equal(b->status, QN_OK);
     qn_status got = qn_gguf_open_bytes("t.gguf", b->data, b->length, &g);
     if (got != status || g) fail_msg("\"%s\": status %s", says, qn_status_name(got));
     if (strncmp(qn_last_error(), "t.gguf: ", 8) != 0 || !strstr(qn_last_error(), says))
         fail_msg("\"%s\" does not say \"%s\"", qn_last_error(), says);
-    assert_true(qn_clock_ns() - start < 1000000000);
     qn_buf_free(b);
 }
 
@@ -458,13 +455,12 @@ static void test_many_strings(void **state)
         snprintf(text, sizeof text, "token %d", i);
         put_string(&b, text);
     }
-    int64_t start = qn_clock_ns(), n = 0, allocations = qn_mem_allocations();
+    int64_t n = 0, allocations = qn_mem_allocations();
     qn_gguf *g = open_made(&b);
     qn_gguf_strings it;
     assert_int_equal(qn_gguf_get_strings(g, "tokens", &it), QN_OK);
     size_t length = 0;
     for (qn_gguf_string s; qn_gguf_strings_next(&it, &s); n++) length += s.length;
-    assert_true(qn_clock_ns() - start < 200000000); /* it takes 2 ms; sanitizers and busy machines more */
     assert_true(qn_mem_allocations() - allocations < 32);
     assert_int_equal(n, N);
     assert_true(length > N * 7);
