@@ -331,13 +331,19 @@ def test_a_long_paste(tmp_path):
     terminal.leave()
 
 
-def test_what_is_typed_during_an_answer_is_kept(tmp_path):
-    path = tmp_path / "chat.json"
+def answering(n):
+    """A terminal on which an answer without end has begun: n characters of it."""
     terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
     terminal.send("hello\r")
     terminal.read_until("\n")
-    while len(terminal.text) < 100:
-        terminal.read()
+    while len(terminal.text) < n:
+        assert terminal.read(), "quern left"
+    return terminal
+
+
+def test_what_is_typed_during_an_answer_is_kept(tmp_path):
+    path = tmp_path / "chat.json"
+    terminal = answering(100)
     terminal.send("/set max-tokens 2\r\x1b[200~one\rtwo\x1b[201~")
     # Ctrl-C would throw the keys away; the signal itself does not.
     terminal.process.send_signal(signal.SIGINT)
@@ -473,11 +479,7 @@ def test_the_context_is_measured(tmp_path):
 
 def test_interrupt_keeps_what_there_is(tmp_path):
     path = tmp_path / "chat.json"
-    terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
-    terminal.send("hello\r")
-    terminal.read_until("\n")
-    while len(terminal.text) < 200:
-        terminal.read()
+    terminal = answering(200)
     terminal.send("\x03")
     terminal.read_to_prompt()
     terminal.ask(f"/save {path}")
@@ -487,11 +489,7 @@ def test_interrupt_keeps_what_there_is(tmp_path):
 
 
 def test_interrupt_while_the_terminal_holds_the_output():
-    terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
-    terminal.send("hello\r")
-    terminal.read_until("\n")
-    while len(terminal.text) < 50:
-        terminal.read()
+    terminal = answering(50)
     terminal.send("\x13")
     time.sleep(0.2)  # by now a write waits, most likely
     terminal.process.send_signal(signal.SIGINT)
