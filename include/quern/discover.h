@@ -26,8 +26,8 @@ typedef struct {
 /* Strings are never NULL; they are valid during the call that gets them, and come from files: not fit for a
  * terminal as they are. */
 typedef struct {
-    int is_problem; /* 1: no model; a folder that could not be looked into. Only path, status and error count
-                     */
+    /* 1: no model, but a folder that could not be looked into; only path, status and error count */
+    int is_problem;
     const char *path;       /* for qn_model_open; the folder of a problem */
     const char *name;       /* "org/name" in the cache of Hugging Face, else the last part of path */
     const char *format;     /* "safetensors", "gguf"; "pytorch", which is never usable */
@@ -36,8 +36,8 @@ typedef struct {
     int32_t quant_bits;     /* as in qn_model_info: 4, 8, 16; 0: not known */
     int64_t n_files;        /* that hold weights */
     size_t size_bytes;      /* of these */
-    qn_status
-        status; /* QN_OK: headers, configuration and the tensors' names, types and shapes are in order */
+    /* QN_OK: headers, configuration and the tensors' names, types and shapes are in order */
+    qn_status status;
     const char *error; /* why not; "" with QN_OK */
 } qn_discovery;
 

@@ -18,10 +18,10 @@ extern "C" {
 /* Bytes. Clean pages of mapped files are not counted: the system can drop them. */
 typedef struct {
     size_t active_memory_bytes; /* in use now: weights, keys and values, scratch and other */
-    size_t
-        cache_memory_bytes; /* not in use, kept for reuse; active and cache together keep the memory limit */
-    size_t peak_memory_bytes; /* most of active and cache together since the model was opened, or the last
-                                 reset */
+    /* not in use, kept for reuse; active and cache together keep the memory limit */
+    size_t cache_memory_bytes;
+    /* most of active and cache together since the model was opened, or the last reset */
+    size_t peak_memory_bytes;
     size_t weights_bytes, kv_bytes, scratch_bytes;
     size_t other_bytes; /* tokenizer, chat template, tables, samplers */
     size_t wired_bytes; /* of the weights, locked in memory: whole pages, mapped ones included */
