@@ -41,6 +41,7 @@ static void mlx_tensor(mlx *x, const char *name, qn_dtype dtype, int64_t rows, i
         dtype = QN_DTYPE_I8;
         shape[rows ? 1 : 0] = (int64_t)n / (rows ? rows : 1);
     }
+    if (m->narrowed && strcmp(m->narrowed, name) == 0) n = n / (size_t)cols * (size_t)--shape[1];
     if (x->filling)
         assert_int_equal(qn_st_writer_write(x->writer, x->index++, 0, bytes, n), QN_OK);
     else
