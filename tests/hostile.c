@@ -104,3 +104,17 @@ void qn_test_accepted(const char *folder, const char *name)
     qn_test_open(folder, name, &o);
     if (o.status != QN_OK) fail_msg("%s", o.message);
 }
+
+const char *qn_test_folder;
+
+int qn_test_folder_make(void **state)
+{
+    qn_test_folder = qn_test_scratch();
+    return 0;
+}
+
+int qn_test_folder_remove(void **state)
+{
+    qn_test_remove(qn_test_folder);
+    return 0;
+}

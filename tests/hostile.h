@@ -24,4 +24,11 @@ void qn_test_refused(const char *folder, const char *name, qn_status status, con
 /* It must open and compute. */
 void qn_test_accepted(const char *folder, const char *name);
 
+/* Before and after a test that writes files: an empty folder, which the test finds here. */
+extern const char *qn_test_folder;
+int qn_test_folder_make(void **state);
+int qn_test_folder_remove(void **state);
+#define QN_TEST_IN_FOLDER(test) \
+    cmocka_unit_test_setup_teardown(test, qn_test_folder_make, qn_test_folder_remove)
+
 #endif

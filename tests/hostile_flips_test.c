@@ -103,20 +103,6 @@ static void change_file(const char *folder, const char *name, const char *what, 
 
 /* ---- models ------------------------------------------------------------------------------------------- */
 
-static const char *folder; /* of the running test */
-
-static int make_folder(void **state)
-{
-    folder = qn_test_scratch();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    qn_test_remove(folder);
-    return 0;
-}
-
 static void test_gguf(void **state)
 {
     qn_test_gguf *f = qn_test_gguf_new();
@@ -124,7 +110,7 @@ static void test_gguf(void **state)
     qn_test_gguf_bytes(f, &b);
     size_t data = f->tensors[f->n_tensors - 1].offset + f->tensors[f->n_tensors - 1].size_bytes;
     qn_test_gguf_free(f);
-    change_file(folder, "t.gguf", "t.gguf", &b, b.length - data, 2000);
+    change_file(qn_test_folder, "t.gguf", "t.gguf", &b, b.length - data, 2000);
     qn_buf_free(&b);
 }
 
@@ -201,18 +187,18 @@ static void test_folder(void **state)
     qn_buf_puts(&tokenizer_config,
                 "{\"bos_token\": {\"content\": \"<s>\"}, \"add_bos_token\": true, \"eos_token\": "
                 "\"a\", \"chat_template\": \"{% for m in messages %}{{ m.content }}{% endfor %}\"}");
-    qn_test_write(folder, "model.safetensors", weights.data, weights.length);
-    qn_test_write(folder, "config.json", config.data, config.length);
-    qn_test_write(folder, "tokenizer.json", tokenizer.data, tokenizer.length);
-    qn_test_write(folder, index_name, index.data, index.length);
-    qn_test_accepted(folder, "");
+    qn_test_write(qn_test_folder, "model.safetensors", weights.data, weights.length);
+    qn_test_write(qn_test_folder, "config.json", config.data, config.length);
+    qn_test_write(qn_test_folder, "tokenizer.json", tokenizer.data, tokenizer.length);
+    qn_test_write(qn_test_folder, index_name, index.data, index.length);
+    qn_test_accepted(qn_test_folder, "");
     uint64_t header = 0;
     memcpy(&header, weights.data, sizeof header);
-    change_file(folder, "model.safetensors", "", &weights, (size_t)header + sizeof header, 1000);
-    change_file(folder, "config.json", "", &config, config.length, 1000);
-    change_file(folder, index_name, "", &index, index.length, 400);
-    change_file(folder, "tokenizer.json", "", &tokenizer, tokenizer.length, 400);
-    change_file(folder, "tokenizer_config.json", "", &tokenizer_config, tokenizer_config.length, 300);
+    change_file(qn_test_folder, "model.safetensors", "", &weights, (size_t)header + sizeof header, 1000);
+    change_file(qn_test_folder, "config.json", "", &config, config.length, 1000);
+    change_file(qn_test_folder, index_name, "", &index, index.length, 400);
+    change_file(qn_test_folder, "tokenizer.json", "", &tokenizer, tokenizer.length, 400);
+    change_file(qn_test_folder, "tokenizer_config.json", "", &tokenizer_config, tokenizer_config.length, 300);
     qn_buf_free(&weights);
     qn_buf_free(&config);
     qn_buf_free(&tokenizer);
@@ -220,10 +206,8 @@ static void test_folder(void **state)
     qn_buf_free(&tokenizer_config);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {IN_FOLDER(test_gguf), IN_FOLDER(test_folder)};
+    const struct CMUnitTest tests[] = {QN_TEST_IN_FOLDER(test_gguf), QN_TEST_IN_FOLDER(test_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,8 @@
  *   T1   templates that reach for the host (CVE-2026-5760, CVE-2024-34359)
  *   T1b  templates that loop, recurse or grow (GHSA-4hhp-h66f-j5j7)
  *   T3   special tokens forged in messages
- *   G7   tokenizer.json at odds with itself (GGUF vocabularies: hostile_files_test.c)
- *   G8   texts of 10 MB (of 2^31 bytes: hostile_files_test.c)
+ *   G7   tokenizer.json at odds with itself (GGUF vocabularies: hostile_gguf_test.c)
+ *   G8   texts of 10 MB (of 2^31 bytes: hostile_gguf_test.c)
  *   J6   options that are no numbers or out of range, ids out of vocabulary
  * What work costs is bounded by counts of steps and bytes, and so are these tests: none looks at a clock. */
 #include <dirent.h>
