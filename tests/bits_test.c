@@ -13,8 +13,12 @@
 #include "tests/typed_model.h"
 
 /* LONG is two chunks of 512 and three groups of 256 positions, which not every weight type needs anew; scalar
- * code is slow. */
-enum { SLOW = 20, SHORT = 70, LONG = 530 };
+ * code is slow, and so are sanitizers, which look for other faults. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOW = 8, SHORT = 40, LONG = 70, BRIEF = 1 };
+#else
+enum { SLOW = 20, SHORT = 70, LONG = 530, BRIEF = 0 };
+#endif
 
 /* no_fast: `fast` is computed as `high` is. */
 static void every_way(const char *name, const char *path, const char *set, int64_t longest, int32_t id_end,
@@ -22,7 +26,8 @@ static void every_way(const char *name, const char *path, const char *set, int64
 {
     for (int p = 0; p < 3; p++)
         if (p != QN_PRECISION_FAST || !no_fast)
-            qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, brief});
+            qn_test_same_bits(
+                &(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, brief || BRIEF});
 }
 
 static void weight_type(void **state)
