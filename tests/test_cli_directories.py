@@ -190,3 +190,13 @@ def test_files_that_name_no_family(tmp_path, ids, logits, kind, family, words):
     assert info["architecture"] == family
     assert f"by its tensors it is {family}: {words}" in info["notes"]
     assert logits(folder) == logits(whole)
+
+
+def test_a_built_in_format_is_said(tmp_path):
+    source = fixture("models/gemma3_text")
+    model = link(source, tmp_path / "m", "config.json", "model.safetensors", "tokenizer.json")
+    done = call("run", model, "-p", "hi", "-n", 1)
+    assert done.returncode == 0
+    assert "no chat template; the built-in format gemma" in done.stderr.decode()
+    done = call("run", source, "-p", "hi", "-n", 1)
+    assert done.returncode == 0 and b"built-in" not in done.stderr

@@ -111,6 +111,12 @@ static qn_status write_notes(native_model *m, const qn_model_options *o)
     if (config->recognised_by)
         qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s: %s\n",
                       config->architecture, config->recognised_by);
+    const char *builtin = m->text ? qn_chat_text_builtin(m->text) : NULL;
+    if (builtin)
+        qn_buf_printf(&m->notes,
+                      "the files have no chat template; the built-in format %s stands for it, as the "
+                      "vocabulary suggests\n",
+                      builtin);
     if (o->gpu_layers) qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
     return m->notes.status;
 }

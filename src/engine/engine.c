@@ -133,8 +133,14 @@ static double context_bytes(const qn_engine *e, int64_t context)
     return kv_bytes(e, context) + run_bytes(e, context);
 }
 
-static qn_status fail_context(const qn_engine *e, int64_t context, double room)
+/* wish: what was asked for; 0: context is the smallest that is chosen without being asked. */
+static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context, double room)
 {
+    if (wish <= 0)
+        return qn_fail(QN_E_NOMEM,
+                       "too little memory: even a context of %lld tokens needs %.1f MiB for keys, values and "
+                       "sampling, %.1f MiB are left",
+                       (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
     return qn_fail(QN_E_NOMEM,
                    "context size %lld needs %.1f MiB for keys, values and sampling, %.1f MiB are left",
                    (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
@@ -149,7 +155,7 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
         if (own > 0 && wish > own)
             qn_buf_printf(&e->notes, "context size %lld is above the model's own %lld: quality may suffer\n",
                           (long long)wish, (long long)own);
-        if (context_bytes(e, wish) > room) return fail_context(e, wish, room);
+        if (context_bytes(e, wish) > room) return fail_context(e, wish, wish, room);
     } else {
         context = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
         while (context > CONTEXT_MIN && context_bytes(e, context) > room * 0.9) context = context * 7 / 8;
@@ -257,7 +263,7 @@ static qn_status fit_context(qn_engine *e, int64_t wish)
         int64_t context = e->info.context_size;
         double room = room_bytes(e);
         if (context_bytes(e, context) <= room) break;
-        if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, context, room);
+        if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, wish, context, room);
         free_programs(e);
         free_states(e);
         while (context > CONTEXT_MIN && context_bytes(e, context) > room) context = context * 7 / 8;

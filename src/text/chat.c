@@ -20,6 +20,7 @@ struct qn_chat_text {
     json_t *variables;  /* bos_token and the like, by the names that templates know */
     chat_template main; /* for requests with tools, tool, where the model ships one of its own */
     chat_template tool;
+    const char *builtin; /* name of the built-in format that main is; NULL: it is the model's own */
 };
 
 /* ---- opening ---- */
@@ -101,6 +102,7 @@ static qn_status find_templates(qn_chat_text *c, qn_source *src, const json_t *c
     }
     const char *name = is_there(&c->main) ? NULL : choose_builtin(c->tokenizer);
     const qn_chat_builtin *b = name ? qn_chat_builtin_find(name) : NULL;
+    c->builtin = b ? name : NULL;
     return b ? parse(&c->main, name, b->text, strlen(b->text)) : QN_OK;
 }
 
@@ -171,6 +173,11 @@ const qn_tokenizer *qn_chat_text_tokenizer(const qn_chat_text *c)
 int qn_chat_text_has_template(const qn_chat_text *c)
 {
     return is_there(&c->main) || is_there(&c->tool);
+}
+
+const char *qn_chat_text_builtin(const qn_chat_text *c)
+{
+    return c->builtin;
 }
 
 /* ---- rendering ---- */

@@ -29,6 +29,9 @@ void qn_chat_text_close(qn_chat_text *c);
 const qn_tokenizer *qn_chat_text_tokenizer(const qn_chat_text *c);
 /* 1 when there is a template. */
 int qn_chat_text_has_template(const qn_chat_text *c);
+/* The built-in format that stands for the template which the model's files lack: "gemma"; NULL: it is not
+ * one. Static storage. */
+const char *qn_chat_text_builtin(const qn_chat_text *c);
 
 /* In which bytes of a rendered chat special tokens are recognised. */
 typedef enum {
