@@ -39,6 +39,21 @@ def test_usage():
     assert call("--help").returncode == 0 and call("--version").returncode == 0
 
 
+def test_one_argument_too_many():
+    refused(call("run", "m", "Hi"), "'Hi' is one argument too many (a prompt goes behind -p)", status=2)
+    assert b"too many (see" in call("bench", "m", "Hi").stderr
+
+
+def test_values_of_letters():
+    model = fixture("models/llama")
+    for options in (("-n", 3), ("-n3",), ("-n=3",), ("--max-tokens=3",)):
+        out = call("run", model, "--raw", "-p", "hello", "--ignore-eos", "--json", *options)
+        assert out.returncode == 0 and json.loads(out.stdout)["n_generated_tokens"] == 3, (options, out.stderr)
+    for option, words in (("-n3x", "--max-tokens: '3x' is not a whole number"), ("-n=", "--max-tokens: '' is not a"),
+                          ("-q3", "unknown option -q3"), ("-h3", "unknown option -h3")):
+        refused(call("run", model, "-p", "hello", option), words, status=2)
+
+
 def test_options_that_exclude_each_other():
     refused(call("run", "m", "--raw", "--system", "s", "-p", "x"), "--system", "--raw", status=2)
     refused(call("run", "m", "--ids", "ids.json", "--special"), "--ids", "--special", status=2)

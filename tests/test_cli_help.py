@@ -151,5 +151,6 @@ def test_version():
     lines = text("--version").strip().split("\n")
     assert re.fullmatch(r"quern \d+\.\d+\.\d+", lines[0])
     assert re.fullmatch(r"cpu: .+, set \w+ \(of scalar[\w ]*\), \d+ threads", lines[1])
+    assert text("version") == text("-v") == "\n".join(lines) + "\n"
     forced = call("--version", env={"QUERN_CPU": "scalar"}).stdout.decode()
     assert ", set scalar (of scalar" in forced

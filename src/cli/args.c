@@ -191,7 +191,10 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
         const char *text = argv[i];
         if (only_positional || text[0] != '-' || text[1] == 0) {
             if (n == spec->n_positional_max) {
-                qn_args_fail(command, "'%s' is one argument too many", text);
+                size_t unused;
+                int takes_prompt = find(spec, "--prompt", strlen("--prompt"), &unused) != NULL;
+                qn_args_fail(command, "'%s' is one argument too many%s", text,
+                             takes_prompt ? " (a prompt goes behind -p)" : "");
                 return 1;
             }
             positional[n++] = text;
@@ -206,9 +209,9 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
             *exit_code = QN_EXIT_OK;
             return 1;
         }
-        size_t length = text[1] == '-' ? strcspn(text, "=") : strlen(text);
-        const char *value = text[length] == '=' ? text + length + 1 : NULL;
-        size_t offset = 0;
+        /* "--name=value", "-n=value", "-nvalue" */
+        size_t length = text[1] == '-' ? strcspn(text, "=") : 2, offset = 0;
+        const char *value = text[length] ? text + length + (text[length] == '=') : NULL;
         const qn_arg *arg = find(spec, text, length, &offset);
         if (!arg) {
             qn_args_fail(command, "unknown option %s", text);

@@ -25,8 +25,8 @@ const qn_command qn_commands[] = {
 
 static int print_help(void)
 {
-    printf("Usage: quern COMMAND [options]\n\nRuns language models: Hugging Face directories and GGUF "
-           "files.\n\nCommands:\n");
+    printf("Usage: quern COMMAND [options]\n\nRuns language models: directories of Hugging Face and "
+           "MLX, and GGUF files.\n\nCommands:\n");
     for (const qn_command *c = qn_commands; c->name; c++) printf("  %-11s %s\n", c->name, c->summary);
     printf("\n`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
            "devices.\n");
@@ -64,7 +64,8 @@ static int run_command(int argc, char **argv)
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return print_help();
-    if (strcmp(name, "--version") == 0) return print_version();
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0 || strcmp(name, "version") == 0)
+        return print_version();
     return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
 }
 
