@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support import QUERN, call, leave_out
+from support import QUERN, call, fixture, leave_out
 
 sys.path.insert(0, "tools")
 import man_page  # noqa: E402
@@ -98,7 +98,7 @@ BASH = [
     (["quern", "run", "--precision", "="], ["high", "fast", "exact"]),
     (["quern", "logits", "m", "--positions", ""], ["all", "last"]), (["quern", "trace", "d"], ["diff"]),
     (["quern", "trace", "diff", "d"], []), (["quern", "completions", ""], ["bash", "zsh", "fish"]),
-    (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])]
+    (["quern", "template", "--builtin", ""], ["gemma", "qwen", "llama3"]), (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])]
 
 
 def test_bash():
@@ -138,6 +138,20 @@ def test_help_of_a_command():
     assert text("help", "run") == text("run", "--help") and text("help") == text("--help")
     out = call("help", "nothing")
     assert out.returncode == 2 and b"unknown command nothing" in out.stderr
+
+
+def test_help_promises_what_there_is(options):
+    """What is said not to work is refused or noted, and the only names are taken."""
+    said = {name: words for _, name, _, words in options["run"]}
+    model = fixture("models/llama")
+    assert "not supported yet" in said["--adapter"] and "cpu is the only" in said["--device"]
+    assert "native is the only" in said["--backend"] and "without effect" in said["--gpu-layers"]
+    assert "run: 0; chat: the model's, else 0.7" in said["--temp"] and "default 1" in said["--slots"]
+    run = ["run", model, "--raw", "-p", "x", "-n", 1]
+    assert call(*run, "--adapter", model).returncode == 1
+    assert call(*run, "--device", "gpu").returncode == call(*run, "--backend", "other").returncode == 1
+    out = call(*run, "--device", "cpu", "--backend", "native", "--gpu-layers", 3)
+    assert out.returncode == 0 and b"gpu_layers" in out.stderr, out.stderr
 
 
 def test_unknown_shell():

@@ -15,7 +15,7 @@ typedef enum { VALUE_NONE, VALUE_CHOICE, VALUE_PATH, VALUE_FREE } value_kind;
 static value_kind kind_of(const qn_arg *a)
 {
     if (a->kind == QN_ARG_FLAG) return VALUE_NONE;
-    if (a->kind == QN_ARG_CHOICE) return VALUE_CHOICE;
+    if (strchr(a->value, '|')) return VALUE_CHOICE;
     int is_path = strstr(a->value, "FILE") || strstr(a->value, "PATH") || strchr(a->value, '.');
     return is_path && a->kind == QN_ARG_TEXT ? VALUE_PATH : VALUE_FREE;
 }

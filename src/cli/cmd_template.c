@@ -19,7 +19,7 @@ typedef struct {
 static const qn_arg template_args[] = {
     {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "T.jinja",
      "a template alone; the request brings all variables"},
-    {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "NAME", "a built-in format: gemma, qwen or llama3"},
+    {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "gemma|qwen|llama3", "a built-in format"},
     {"--weights", 0, QN_ARG_TEXT, AT(weights), 0, 0, "NAME",
      "with MODEL: the file, where the directory has several"},
     {"--provenance", 0, QN_ARG_FLAG, AT(provenance), 0, 0, NULL,
