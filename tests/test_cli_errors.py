@@ -133,6 +133,17 @@ def test_prompt_longer_than_the_context(model, tmp_path):
     refused(call("run", model, "--ids", ids, "-n", 4, "--temp", 0, "--json", "--context", 64), "100", "64")
 
 
+@pytest.mark.parametrize("options, words", [
+    ((), "quern: ended: the context of 40 tokens is full\n"),
+    (("-n", 1000), "quern: ended: the context of 40 tokens is full\n"),
+    (("-n", 5), ""), (("--json",), "")])
+def test_a_context_that_is_full_is_told(options, words):
+    out = call("run", fixture("models/llama"), "--raw", "-p", "hello", "-c", 40, "--ignore-eos", *options)
+    assert out.returncode == 0 and out.stderr.decode() == words
+    if "--json" in options:
+        assert json.loads(out.stdout)["end"] == ["length"]
+
+
 def test_unknown_cpu_set():
     refused(call("run", fixture("models/llama"), "--raw", "-p", "hi", "-n", 1, env={"QUERN_CPU": "abacus"}),
             "abacus", "scalar")

@@ -99,6 +99,20 @@ static qn_status print_json(const qn_model *model, const row_result *rows, int64
     return qn_out_line(&b);
 }
 
+/* Why a text ends that its model did not end. */
+static qn_status note_end(const qn_model *model, const run_options *o, const qn_generation_stats *stats,
+                          qn_end end)
+{
+    qn_model_info info;
+    int64_t max_tokens = o->sampling.o.max_tokens;
+    QN_TRY(qn_model_get_info(model, &info));
+    if (end == QN_END_DEADLINE)
+        qn_out_note("ended by the deadline");
+    else if (end == QN_END_LENGTH && (!max_tokens || stats->n_generated_tokens < max_tokens))
+        qn_out_note("ended: the context of %lld tokens is full", (long long)info.context_size);
+    return QN_OK;
+}
+
 static qn_status generate(qn_model *model, const run_options *o, const qn_prompt *prompt, qn_end *end)
 {
     int64_t n_rows = prompt->rows ? prompt->n_rows : 1;
@@ -115,10 +129,8 @@ static qn_status generate(qn_model *model, const run_options *o, const qn_prompt
     if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
     if (status != QN_OK) goto out;
     if (json) status = print_json(model, rows, n_rows, &stats);
-    if (o->stats)
-        qn_note_stats(&stats, *end);
-    else if (!json && (*end == QN_END_DEADLINE || (*end == QN_END_LENGTH && !o->sampling.o.max_tokens)))
-        qn_out_note(*end == QN_END_DEADLINE ? "ended by the deadline" : "ended because the context is full");
+    if (status == QN_OK && !json) status = note_end(model, o, &stats, *end);
+    if (o->stats) qn_note_stats(&stats, *end);
 out:
     qn_interrupt_watch(NULL);
     qn_generation_close(generation);
