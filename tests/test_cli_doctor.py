@@ -97,6 +97,8 @@ def test_ids_are_those_of_tokenize(model):
 def test_without_computing(model):
     steps, _ = examine(model, "--no-compute")
     assert steps["compute"] == [{"step": "compute", "result": "skipped", "text": "not tried: --no-compute"}]
+    last = call("doctor", model, "--no-compute").stdout.decode().split("\n")[-2]
+    assert last == "Nothing wrong was found, computing was left out: 0 failed, 0 warnings"
 
 
 def test_number_of_tokens(model):
@@ -109,6 +111,16 @@ def test_no_model(tmp_path):
         steps, _ = examine(path)
         assert word in of(steps["files"], "failed")[0]
         assert all(steps[s][0]["result"] == "skipped" for s in STEPS[1:])
+
+
+def test_advice_fits_what_was_named(model, tmp_path):
+    (tmp_path / "README.md").write_text("words")
+    for path, options, words in ((tmp_path / "README.md", (), "name a model's folder, or a .safetensors or .gguf"),
+                                 (model / "config.json", (), "name a model's folder, or a .safetensors or .gguf"),
+                                 (model, ("--file", "../x"), "one file in the folder that is given as MODEL")):
+        steps, _ = examine(path, *options)
+        assert words in steps["files"][0]["next"], steps["files"]
+        assert "one of them" not in steps["files"][0]["next"]
 
 
 def test_truncated_weights(model):

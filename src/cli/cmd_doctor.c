@@ -96,7 +96,7 @@ static void run_steps(qn_doctor *d, int no_compute)
     }
 }
 
-static qn_status print_end(qn_doctor *d)
+static qn_status print_end(qn_doctor *d, int no_compute)
 {
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE], n_warnings = d->n_found[QN_FOUND_WARNING];
     qn_buf b = {0};
@@ -116,7 +116,9 @@ static qn_status print_end(qn_doctor *d)
         qn_buf_append(&b, d->figures.data, d->figures.length);
         qn_json_close(&b, '}');
     } else {
-        qn_buf_printf(&b, "%s", n_failed ? "This model does not work as it is: " : "This model works: ");
+        qn_buf_puts(&b, n_failed     ? "This model does not work as it is: "
+                        : no_compute ? "Nothing wrong was found, computing was left out: "
+                                     : "This model works: ");
         qn_buf_printf(&b, "%lld failed, %lld warning%s", (long long)n_failed, (long long)n_warnings,
                       qn_out_plural(n_warnings));
     }
@@ -149,7 +151,7 @@ int qn_cmd_doctor(int argc, char **argv)
         run_steps(&d, o.no_compute);
         status = d.status;
     }
-    if (status == QN_OK) status = print_end(&d);
+    if (status == QN_OK) status = print_end(&d, o.no_compute);
     code = status != QN_OK ? qn_out_fail() : d.n_found[QN_FOUND_FAILURE] ? QN_EXIT_ERROR : QN_EXIT_OK;
     qn_config_free(&d.config);
     qn_source_close(d.source);

@@ -53,8 +53,9 @@ static void say_side_files(qn_doctor *d)
     if (at) qn_doctor_say(d, QN_FOUND_OK, NULL, "beside the weights: %s", text);
 }
 
-static const char *advise_files(qn_status status)
+static const char *advise_files(const qn_doctor *d, qn_status status)
 {
+    struct stat st;
     switch (status) {
     case QN_E_IO:
         return "check the path, the permissions and that links lead somewhere";
@@ -62,7 +63,11 @@ static const char *advise_files(qn_status status)
         return "name a folder that holds .safetensors or .gguf files; `quern models DIR` lists what lies "
                "below one";
     case QN_E_ARG:
-        return "name one of them by --file NAME";
+        if (d->load->o.file) return "--file takes the name of one file in the folder that is given as MODEL";
+        if (stat(d->path, &st) == 0 && !S_ISDIR(st.st_mode))
+            return "name a model's folder, or a .safetensors or .gguf file; `quern models DIR` lists what "
+                   "lies below a folder";
+        return "if there are several, name one of them by --file NAME; else name the folder of a whole model";
     case QN_E_UNSUPPORTED:
         return "take the same model in another form: safetensors, or one GGUF file of version 2 or 3";
     case QN_E_FORMAT:
@@ -80,7 +85,7 @@ void qn_doctor_files(qn_doctor *d)
         d->has_weights = 1;
         say_weight_files(d);
     } else {
-        qn_doctor_fail(d, advise_files(status));
+        qn_doctor_fail(d, advise_files(d, status));
         options.text_only = 1;
         if (qn_source_open(d->path, &options, &d->source) != QN_OK) return;
     }
