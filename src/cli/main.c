@@ -1,7 +1,9 @@
 /* quern: finds the command and hands over. */
+#include <fcntl.h>
 #include <quern/quern.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/args.h"
 #include "cli/command.h"
@@ -69,8 +71,17 @@ static int run_command(int argc, char **argv)
     return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
 }
 
+/* A standard stream that was closed would be the number of the next file to be opened, so that results went
+ * into it. What is opened here in its place can neither be read nor written as the stream would be. */
+static void occupy_closed_streams(void)
+{
+    for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+        if (fcntl(file, F_GETFD) < 0) open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    occupy_closed_streams();
     int code = run_command(argc, argv);
     /* Results are flushed as they are written; a help that nobody could read is a failure as well. */
     return code == QN_EXIT_OK && qn_out_write("", 0) != QN_OK ? qn_out_fail() : code;
