@@ -221,3 +221,13 @@ def test_a_template_that_recurses(tmp_path):
     path.write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
     refused(call("run", fixture("models/llama"), "--template", path, "-p", "hi", "-n", 1),
             "line 1: the template nests or recurses deeper than 1000 levels")
+
+
+def test_closed_standard_streams(model, tmp_path):
+    """`quern chat <&-` waited for ever; with standard output closed, results could go into a file opened later."""
+    ids, out = tmp_path / "ids.json", tmp_path / "out.safetensors"
+    ids.write_text('{"ids": [[1, 2]]}')
+    shell = ["sh", "-c", '"$0" chat "$1" <&-', QUERN, str(model)]
+    refused(subprocess.run(shell, capture_output=True, timeout=600), "standard input")
+    shell = ["sh", "-c", '"$0" logits "$1" --ids "$2" -o "$3" --json >&-', QUERN, str(model), str(ids), str(out)]
+    refused(subprocess.run(shell, capture_output=True, timeout=600), "standard output")
