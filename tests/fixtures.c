@@ -64,7 +64,9 @@ const char *qn_test_need_fixture(const char *relative)
 {
     const char *path = qn_test_fixture(relative);
     char why[512];
-    snprintf(why, sizeof why, "the fixture %s is absent (QUERN_FIXTURES)", relative);
+    snprintf(why, sizeof why,
+             "%s is not in this clone: it is of the larger fixtures (QUERN_FIXTURES, CONTRIBUTING.md)",
+             relative);
     if (!path) qn_test_leave_out(why);
     return path;
 }

@@ -6,6 +6,7 @@ for as tests/fixtures.h says: QUERN_FIXTURES alone when set, else ../shared/fixt
 import concurrent.futures
 import json
 import os
+import signal
 import struct
 import subprocess
 
@@ -28,7 +29,7 @@ def fixture(relative):
         path = os.path.join(root, relative)
         if os.path.exists(path):
             return path
-    leave_out(f"the fixture {relative} is absent (QUERN_FIXTURES)")
+    leave_out(f"{relative} is not in this clone: it is of the larger fixtures (QUERN_FIXTURES, CONTRIBUTING.md)")
 
 
 def real_model(name):
@@ -38,6 +39,11 @@ def real_model(name):
     if not files:
         leave_out(f"the model {name} is absent (tools/fetch-models)")
     return os.path.join(folder, files[0])
+
+
+def heed_interrupt():
+    """For preexec_fn of what is to be interrupted: a script's background jobs ignore Ctrl-C and hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def call(*args, stdin="", timeout=600, env=None):

@@ -19,7 +19,7 @@ import unicodedata
 
 import pytest
 
-from support import QUERN, call, fixture
+from support import QUERN, call, fixture, heed_interrupt
 
 MODEL = "models/llama"
 STYLED_PROMPT = re.compile(r"\x1b\[1m((?:\[\d+%\] )?>|\.\.\.)\x1b\[0m $")
@@ -59,7 +59,7 @@ class Terminal:
         self.process = subprocess.Popen([QUERN, "chat", fixture(model), "-t", "1", "-n", "4", "--temp", "0",
                                          *map(str, options)],
                                         stdin=slave, stdout=slave, stderr=slave, env=own, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                        preexec_fn=lambda: (fcntl.ioctl(0, termios.TIOCSCTTY, 0), heed_interrupt()))
         os.close(slave)
         self.text = ""  # since the last prompt
         self.greeting = self.read_to_prompt()

@@ -4,12 +4,17 @@ import signal
 import subprocess
 import time
 
-from support import QUERN, fixture
+from support import QUERN, fixture, heed_interrupt
+
+
+def start(*args, stdin=subprocess.DEVNULL):
+    return subprocess.Popen([QUERN, *map(str, args)], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=heed_interrupt)
 
 
 def interrupt(args, ready):
     """Sends Ctrl-C as soon as ready() holds; returns the exit status."""
-    process = subprocess.Popen([QUERN, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(*args)
     for _ in range(6000):
         if ready() or process.poll() is not None:
             break
@@ -37,16 +42,14 @@ def test_logits_leave_nothing_behind(tmp_path):
 
 def test_chat_from_a_pipe():
     """Ctrl-C ends it where it waits for a line, and in an answer, whatever lines are left."""
-    process = subprocess.Popen([QUERN, "chat", fixture("models/llama"), "-n", "0", "--ignore-eos", "--rotate"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start("chat", fixture("models/llama"), "-n", "0", "--ignore-eos", "--rotate", stdin=subprocess.PIPE)
     process.stdin.write(b"hello\nmore\n")
     process.stdin.flush()
     assert process.stdout.read(50)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130 and error == b"", error
-    waiting = subprocess.Popen([QUERN, "chat", fixture("models/llama"), "-n", "1"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    waiting = start("chat", fixture("models/llama"), "-n", "1", stdin=subprocess.PIPE)
     waiting.stdin.write(b"hello\n")
     waiting.stdin.flush()
     assert waiting.stdout.readline()  # it answered, and waits for the next line
