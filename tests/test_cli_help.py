@@ -98,7 +98,8 @@ BASH = [
     (["quern", "run", "--precision", "="], ["high", "fast", "exact"]),
     (["quern", "logits", "m", "--positions", ""], ["all", "last"]), (["quern", "trace", "d"], ["diff"]),
     (["quern", "trace", "diff", "d"], []), (["quern", "completions", ""], ["bash", "zsh", "fish"]),
-    (["quern", "template", "--builtin", ""], ["gemma", "qwen", "llama3"]), (["quern", "run", "--temp", ""], []), (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])]
+    (["quern", "template", "--builtin", ""], ["gemma", "qwen", "llama3"]), (["quern", "run", "--temp", ""], []),
+    (["quern", "run", "m"], []), (["quern", "nothing", "-"], [])]
 
 
 def test_bash():

@@ -40,8 +40,12 @@ def test_every_fixture_model_is_found():
         assert m["size_bytes"] == sum(os.path.getsize(os.path.join(m["path"], f)) for f in weights)
     by_name = {m["name"]: m for m in out["models"]}
     assert (by_name["llama"]["quant"], by_name["llama"]["quant_bits"]) == ("bf16", 16)
-    assert by_name["llama_head_dim"]["quant"] == "f16"
-    assert by_name["qwen3_no_model_type"]["model_type"]
+
+
+def test_type_of_weights_and_family_without_a_name():
+    f16, unnamed = fixture("models/llama_head_dim"), fixture("models/qwen3_no_model_type")
+    assert listing(f16)["models"][0]["quant"] == "f16"
+    assert listing(unnamed)["models"][0]["model_type"]
 
 
 def test_quantised_models():
