@@ -105,6 +105,32 @@ void qn_test_accepted(const char *folder, const char *name)
     if (o.status != QN_OK) fail_msg("%s", o.message);
 }
 
+qn_model *qn_test_open_model(const char *path, const char *chat_template)
+{
+    qn_model *m = NULL;
+    qn_model_options o = {.n_threads = 1, .chat_template = chat_template, .context_size = 64};
+    if (qn_model_open(path, &o, &m) != QN_OK) fail_msg("%s", qn_last_error());
+    return m;
+}
+
+char *qn_test_repeat(const char *before, const char *unit, size_t count, const char *after)
+{
+    size_t n_before = strlen(before), n_unit = strlen(unit), n = n_before + n_unit * count;
+    char *text = qn_alloc(n + strlen(after) + 1);
+    assert_non_null(text);
+    memcpy(text, before, n_before);
+    for (size_t i = 0; i < count; i++) memcpy(text + n_before + i * n_unit, unit, n_unit);
+    memcpy(text + n, after, strlen(after) + 1);
+    return text;
+}
+
+void qn_test_expect(const char *what, qn_status got, qn_status status, const char *pattern)
+{
+    if (got == status && (status == QN_OK || qn_test_matches(pattern, qn_last_error()))) return;
+    fail_msg("%.80s: expected %s, \"%s\"\n     but it is %s, \"%s\"", what, qn_status_name(status), pattern,
+             qn_status_name(got), got == QN_OK ? "" : qn_last_error());
+}
+
 const char *qn_test_folder;
 
 int qn_test_folder_make(void **state)

@@ -24,6 +24,14 @@ void qn_test_refused(const char *folder, const char *name, qn_status status, con
 /* It must open and compute. */
 void qn_test_accepted(const char *folder, const char *name);
 
+/* The model at path with a context of 64 tokens and one thread; chat_template: instead of its own, NULL:
+ * none. A failure ends the running test. */
+qn_model *qn_test_open_model(const char *path, const char *chat_template);
+/* before, count times unit, after; to be freed by qn_free. */
+char *qn_test_repeat(const char *before, const char *unit, size_t count, const char *after);
+/* got must be status and, unless QN_OK, the message of the pattern; what: for the words of a failure. */
+void qn_test_expect(const char *what, qn_status got, qn_status status, const char *pattern);
+
 /* Before and after a test that writes files: an empty folder, which the test finds here. */
 extern const char *qn_test_folder;
 int qn_test_folder_make(void **state);

@@ -1,20 +1,16 @@
-/* Text that nobody should trust: templates, tokenizers, messages, options, through the public API as a user
- * meets them. By the names of the list of known cases:
+/* Templates, messages and options that nobody should trust, through the public API as a user meets them. By
+ * the names of the list of known cases:
  *   T1   templates that reach for the host (CVE-2026-5760, CVE-2024-34359)
  *   T1b  templates that loop, recurse or grow (GHSA-4hhp-h66f-j5j7)
  *   T3   special tokens forged in messages
- *   G7   tokenizer.json at odds with itself (GGUF vocabularies: hostile_gguf_test.c)
- *   G8   texts of 10 MB (of 2^31 bytes: hostile_gguf_test.c)
  *   J6   options that are no numbers or out of range, ids out of vocabulary
  * What work costs is bounded by counts of steps and bytes, and so are these tests: none looks at a clock. */
-#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -25,51 +21,23 @@
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "tests/hostile.h"
-#include "tests/model_dir.h"
 #include "tests/scratch.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 enum { MIB = 1 << 20 };
-
-static qn_model *open_model(const char *path, const char *chat_template)
-{
-    qn_model *m = NULL;
-    qn_model_options o = {.n_threads = 1, .chat_template = chat_template, .context_size = 64};
-    if (qn_model_open(path, &o, &m) != QN_OK) fail_msg("%s", qn_last_error());
-    return m;
-}
-
-/* Text with count times unit inside. */
-static char *repeat(const char *before, const char *unit, size_t count, const char *after)
-{
-    size_t n_before = strlen(before), n_unit = strlen(unit), n = n_before + n_unit * count;
-    char *text = qn_alloc(n + strlen(after) + 1);
-    assert_non_null(text);
-    memcpy(text, before, n_before);
-    for (size_t i = 0; i < count; i++) memcpy(text + n_before + i * n_unit, unit, n_unit);
-    memcpy(text + n, after, strlen(after) + 1);
-    return text;
-}
-
-static void expect(const char *what, qn_status got, qn_status status, const char *pattern)
-{
-    if (got == status && (status == QN_OK || qn_test_matches(pattern, qn_last_error()))) return;
-    fail_msg("%.80s: expected %s, \"%s\"\n     but it is %s, \"%s\"", what, qn_status_name(status), pattern,
-             qn_status_name(got), got == QN_OK ? "" : qn_last_error());
-}
 
 /* ---- T1, T1b: templates -------------------------------------------------------------------------------- */
 
 /* The template must fail so, having taken no more than its budget of memory. */
 static void render_refused(const char *text, qn_status status, const char *pattern)
 {
-    qn_model *m = open_model(qn_test_need_fixture("models/llama"), text);
+    qn_model *m = qn_test_open_model(qn_test_need_fixture("models/llama"), text);
     const qn_message message = {"user", "Hi"};
     const qn_prompt prompt = {.messages = &message, .n_messages = 1};
     int32_t *ids = NULL;
     int64_t n, blocks = qn_mem_live_blocks();
     size_t before = qn_mem_reset_peak();
-    expect(text, qn_chat_render(m, &prompt, NULL, &ids, &n), status, pattern);
+    qn_test_expect(text, qn_chat_render(m, &prompt, NULL, &ids, &n), status, pattern);
     assert_true(qn_mem_peak_bytes() - before < 48u * MIB);
     qn_buffer_free(ids);
     assert_int_equal(qn_mem_live_blocks(), blocks);
@@ -220,12 +188,12 @@ static void test_deep_sources(void **state)
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char pattern[200];
-        char *text = repeat(cases[i].before, cases[i].unit, 50000, cases[i].after);
+        char *text = qn_test_repeat(cases[i].before, cases[i].unit, 50000, cases[i].after);
         snprintf(pattern, sizeof pattern, "chat template: line 1: %s", cases[i].says);
         render_refused(text, QN_E_FORMAT, pattern);
         qn_buffer_free(text);
     }
-    char *text = repeat("", " ", MIB + 1, "");
+    char *text = qn_test_repeat("", " ", MIB + 1, "");
     render_refused(text, QN_E_FORMAT,
                    "chat template: the template has 1048577 bytes, at most 1048576 are read");
     qn_buffer_free(text);
@@ -279,8 +247,8 @@ static int64_t specials_of_chat(qn_model *m, const char *content, const qn_buf *
     qn_generation *g = NULL;
     qn_generation_stats stats;
     qn_token token;
-    expect("render", qn_chat_render(m, &prompt, NULL, &ids, &n), QN_OK, "");
-    expect("chat", qn_chat(m, &message, 1, &one, &g), QN_OK, "");
+    qn_test_expect("render", qn_chat_render(m, &prompt, NULL, &ids, &n), QN_OK, "");
+    qn_test_expect("chat", qn_chat(m, &message, 1, &one, &g), QN_OK, "");
     assert_int_equal(qn_generation_next(g, &token), QN_OK);
     assert_int_equal(qn_generation_get_stats(g, &stats), QN_OK);
     assert_int_equal(stats.n_prompt_tokens, n);
@@ -340,335 +308,6 @@ static void test_forged_specials(void **state)
     if (!n) qn_test_leave_out("no models with a tokenizer among the fixtures");
 }
 
-/* ---- G7: tokenizer.json ---------------------------------------------------------------------------------
- */
-
-/* The golden llama with another tokenizer.json. */
-static void tokenizer_dir(const char *json, size_t n, char *dir)
-{
-    qn_test_model_copy(qn_test_need_fixture("models/llama"), NULL, NULL, dir);
-    assert_int_equal(unlink(qn_test_path(dir, "tokenizer.json")), 0);
-    qn_test_write(dir, "tokenizer.json", json, n);
-}
-
-#define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
-#define MODEL "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
-#define ADDED(id, content) "{\"id\":" id ",\"content\":\"" content "\",\"special\":true,\"normalized\":false}"
-#define SPLIT(regex) \
-    "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\"}"
-
-static void test_bad_tokenizers(void **state)
-{
-    static const struct {
-        qn_status status;
-        const char *json, *says;
-    } cases[] = {
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{},\"merges\":[]}}", "model.vocab is empty"},
-        {QN_E_FORMAT, "{\"model\":{\"merges\":[]}}", "model has no vocab"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}",
-         "line 1 column 24: -1 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":2147483648},\"merges\":[]}}",
-         "*: 2147483648 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":9007199254740992},\"merges\":[]}}",
-         "*: 9007199254740992 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":18446744073709551616},\"merges\":[]}}",
-         "line 1 column 24: number out of range"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":1e3},\"merges\":[]}}",
-         "line 1 column 24: expected an integer"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":\"0\"},\"merges\":[]}}",
-         "line 1 column 24: expected an integer"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}",
-         "line 1 column 31: token 0 is both 'a' and 'b'"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}",
-         "line 1 column 31: 'a' is in the vocabulary twice"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":0,\"b\":200000},\"merges\":[]}}",
-         "*: 200000 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"model\":{\"vocab\":{\"a\":0,\"b\":60000},\"merges\":[]}}",
-         "token 60000 \"b\" lies beyond the 640 rows of the model's embedding: *"},
-        {QN_E_FORMAT, "{\"model\":{" VOCAB ",\"merges\":[\"a c\"]}}",
-         "merge 0 ('a' + 'c'): the right token is not in the vocabulary"},
-        {QN_E_FORMAT, "{\"model\":{" VOCAB ",\"merges\":[\"a b\",\"b a\"]}}",
-         "merge 1 ('b' + 'a'): the merged token is not in the vocabulary"},
-        {QN_E_FORMAT, "{\"model\":{" VOCAB ",\"merges\":[[\"a\",\"b\",\"a\"]]}}",
-         "*a merge has more than two tokens"},
-        {QN_E_FORMAT, "{\"model\":{" VOCAB ",\"merges\":{}}}", "*: expected an array"},
-        {QN_E_FORMAT, "{\"added_tokens\":[" ADDED("-1", "x") "]," MODEL "}", "*: -1 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"added_tokens\":[" ADDED("2147483646", "x") "]," MODEL "}",
-         "*: 2147483646 is not in [0, *]"},
-        {QN_E_FORMAT, "{\"added_tokens\":[" ADDED("1", "x") "]," MODEL "}",
-         "*: added token 'x' has the id 1, which is 'b'"},
-        {QN_E_FORMAT, "{\"added_tokens\":[" ADDED("3", "x") "," ADDED("3", "y") "]," MODEL "}",
-         "*: added token 'y' has the id 3, which is 'x'"},
-        {QN_E_FORMAT,
-         "{\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9007199254740992],\"sep\":[\"a\",0]"
-         "}," MODEL "}",
-         "post_processor: token id 9007199254740992 is not in the vocabulary of 3 tokens"},
-        {QN_E_UNSUPPORTED, "{" MODEL "," SPLIT("a(*COMMIT)b") "}",
-         "Split: control verbs in a regular expression"},
-        {QN_E_UNSUPPORTED, "{" MODEL "," SPLIT("\\\\Ga") "}", "Split: \\G in a regular expression"},
-        {QN_E_FORMAT, "{" MODEL "," SPLIT("((a{1,1000}){1,1000}){1,60}") "}",
-         "Split: bad regular expression '*': regular expression is too large"},
-    };
-    char dir[QN_TEST_DIR_MAX], pattern[300];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        tokenizer_dir(cases[i].json, strlen(cases[i].json), dir);
-        snprintf(pattern, sizeof pattern, "tokenizer.json: %s", cases[i].says);
-        qn_test_refused(dir, "", cases[i].status, pattern);
-        qn_test_model_remove(dir);
-    }
-}
-
-/* Components inside each other, and lists without end. */
-static void test_deep_tokenizers(void **state)
-{
-    static const struct {
-        const char *before, *unit, *after, *says;
-    } cases[] = {
-        {"{\"x\":", "[", "", "line 1 column *: nested deeper than 96"},
-        {"{\"normalizer\":", "{\"type\":\"Sequence\",\"normalizers\":[", "", "*: nested deeper than 96"},
-        {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}",
-         ",{\"type\":\"NFC\"}", "]}}", "more than 64 normalizers in sequence"},
-        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}",
-         ",{\"type\":\"Digits\"}", "]}}", "more than 64 pre-tokenizers in sequence"},
-        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}",
-         ",{\"type\":\"Fuse\"}", "]}}", "more than 32 decoders in sequence"},
-        {"{" MODEL "," SPLIT("a") ",\"decoder\":{\"type\":\"Strip\",\"content\":\"", "a",
-         "\",\"start\":0,\"stop\":0}}", "decoder Strip: bad or missing content"},
-    };
-    char dir[QN_TEST_DIR_MAX], pattern[300];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        char *json = repeat(cases[i].before, cases[i].unit, 1000, cases[i].after);
-        tokenizer_dir(json, strlen(json), dir);
-        snprintf(pattern, sizeof pattern, "tokenizer.json: %s", cases[i].says);
-        qn_test_refused(dir, "", strstr(pattern, "more than") ? QN_E_UNSUPPORTED : QN_E_FORMAT, pattern);
-        qn_test_model_remove(dir);
-        qn_buffer_free(json);
-    }
-}
-
-#define TIMES_TEN "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"}"
-#define TIMES_A_MILLION \
-    TIMES_TEN "," TIMES_TEN "," TIMES_TEN "," TIMES_TEN "," TIMES_TEN "," TIMES_TEN "," TIMES_TEN
-
-/* Tokenizers that load and are wrong in use: the text ends in a refusal, and with it nothing else. */
-static void test_costly_tokenizers(void **state)
-{
-    static const struct {
-        const char *json, *unit, *after, *says;
-        int count, decodes; /* decodes: it is the decoder that refuses */
-    } cases[] = {
-        {"{" MODEL "," SPLIT("(a+)+$") "}", "a", "b", "regular expression '(a+)+$': match limit exceeded", 40,
-         0},
-        {"{" MODEL "," SPLIT("(?=.*b)a") "}", "a", "",
-         "regular expression '(?=.*b)a': looks too far ahead in a text of 300000 bytes", 300000, 0},
-        {"{" MODEL "," SPLIT("\\\\d{1,3}(?=(?:\\\\d{3})*\\\\b)") "}", "1", "",
-         "regular expression '*': looks too far ahead in a text of 300000 bytes", 300000, 0},
-        {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" TIMES_A_MILLION "]}}", "a", "",
-         "the normalizer makes more than 4230 bytes of a text of 1", 1, 0},
-        {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\"},\"content\":"
-         "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}}",
-         "a", "", "the normalizer makes more than 68176 bytes of a text of 1000", 1000, 0},
-        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" TIMES_A_MILLION "]}}", "a", "",
-         "the decoder makes more than * bytes of tokens of 2", 1, 1},
-        {"{" MODEL
-         ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\","
-         "\"pattern\":{\"Regex\":\"(a+)+$\"},\"content\":\"\"}]}}",
-         "a", "b", "regular expression '(a+)+$': match limit exceeded", 40, 1},
-    };
-    char dir[QN_TEST_DIR_MAX], pattern[300];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        tokenizer_dir(cases[i].json, strlen(cases[i].json), dir);
-        qn_model *m = open_model(dir, NULL);
-        char *text = repeat("", cases[i].unit, (size_t)cases[i].count, cases[i].after), *decoded = NULL;
-        int32_t *ids = NULL;
-        int64_t n = 0, blocks = qn_mem_live_blocks();
-        size_t before = qn_mem_reset_peak();
-        snprintf(pattern, sizeof pattern, "*tokenizer.json: %s", cases[i].says);
-        qn_status status = qn_model_encode(m, text, strlen(text), NULL, &ids, &n);
-        if (cases[i].decodes) {
-            assert_int_equal(status, QN_OK);
-            status = qn_model_decode(m, ids, n, NULL, &decoded, NULL);
-        }
-        expect(cases[i].json, status, strstr(pattern, " makes ") ? QN_E_FULL : QN_E_UNSUPPORTED, pattern);
-        assert_true(qn_mem_peak_bytes() - before < 16u * MIB);
-        qn_buffer_free(ids);
-        assert_int_equal(qn_mem_live_blocks(), blocks);
-        assert_int_equal(qn_model_encode(m, "b", 1, NULL, &ids, &n), QN_OK); /* and the next text is fine */
-        qn_buffer_free(ids);
-        qn_buffer_free(text);
-        qn_model_close(&m);
-        qn_test_model_remove(dir);
-    }
-}
-
-/* What is odd but sound: holes in the ids, merges with empty texts, byte tokens that are none. */
-static void test_odd_tokenizers(void **state)
-{
-    static const struct {
-        const char *json, *text;
-        int32_t ids[4];
-        int64_t n;
-    } cases[] = {
-        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":639},\"merges\":[]}}", "ab", {0, 639}, 2},
-        {"{\"model\":{\"vocab\":{\"a\":0,\"\":1},\"merges\":[\"a \",\" a\"]}}", "aa", {0, 0}, 2},
-        {"{\"model\":{\"vocab\":{\"a\":0,\"<0x-1>\":1,\"?\":2},\"merges\":[],\"byte_fallback\":true,"
-         "\"unk_token\":\"?\"}}",
-         "a\xc3\xa9",
-         {2, 0, 2},
-         3},
-        {"{\"model\":{\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\",\"a a\"]}}", "aaa", {1, 0}, 2},
-    };
-    char dir[QN_TEST_DIR_MAX];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        tokenizer_dir(cases[i].json, strlen(cases[i].json), dir);
-        qn_model *m = open_model(dir, NULL);
-        int32_t *ids = NULL;
-        int64_t n = 0;
-        assert_int_equal(qn_model_encode(m, cases[i].text, strlen(cases[i].text), NULL, &ids, &n), QN_OK);
-        assert_int_equal(n, cases[i].n);
-        assert_memory_equal(ids, cases[i].ids, (size_t)n * sizeof *ids);
-        qn_buffer_free(ids);
-        qn_model_close(&m);
-        qn_test_model_remove(dir);
-    }
-}
-
-/* Hundreds of added tokens, each the beginning of the next, in a text where none counts. */
-static void test_added_tokens_alike(void **state)
-{
-    enum { N_TOKENS = 600 };
-    char dir[QN_TEST_DIR_MAX], name[N_TOKENS + 1] = "";
-    qn_buf json = {0};
-    qn_buf_puts(&json, "{\"model\":{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]},\"added_tokens\":[");
-    for (int i = 0; i < N_TOKENS; i++) {
-        name[i] = '<';
-        qn_buf_printf(&json, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}", i ? "," : "", i + 2, name);
-    }
-    qn_buf_puts(&json, "]}");
-    tokenizer_dir(json.data, json.length, dir);
-    qn_model *m = open_model(dir, NULL);
-    char *text = repeat("", "<", 300000, "");
-    int32_t *ids = NULL;
-    int64_t n = 0;
-    expect("added tokens", qn_model_encode(m, text, 300000, NULL, &ids, &n), QN_E_UNSUPPORTED,
-           "*tokenizer.json: added tokens begin alike too often for a text of 300000 bytes");
-    assert_int_equal(qn_model_encode(m, text, 300000, &(qn_encode_options){.special = 1}, &ids, &n), QN_OK);
-    assert_int_equal(n, 300000 / N_TOKENS);
-    qn_buffer_free(ids);
-    qn_buffer_free(text);
-    qn_buf_free(&json);
-    qn_model_close(&m);
-    qn_test_model_remove(dir);
-}
-
-static void keep_line(void *user, qn_log_level level, const char *line)
-{
-    snprintf(user, 300, "%s", line);
-}
-
-/* Text that would get lost is worth a warning that names the first byte token that is missing. */
-static void test_missing_byte_tokens(void **state)
-{
-    static const char json[] =
-        "{\"model\":{\"vocab\":{\"a\":0,\"<0x00>\":1},\"merges\":[],\"byte_fallback\":true}}";
-    char dir[QN_TEST_DIR_MAX], line[300] = "";
-    tokenizer_dir(json, strlen(json), dir);
-    qn_log_set_sink(keep_line, line);
-    qn_model *m = open_model(dir, NULL);
-    qn_log_set_sink(NULL, NULL);
-    if (!qn_test_matches(
-            "*tokenizer.json: model.byte_fallback is true, but there is neither a token <0x01> nor *", line))
-        fail_msg("%s", line);
-    qn_model_close(&m);
-    qn_test_model_remove(dir);
-}
-
-/* ---- G8: 10 MB of anything ------------------------------------------------------------------------------
- */
-
-enum { LONG = 10 << 20 };
-
-/* Encodes unit again and again, size_bytes of it, which normalisation makes so many times longer. The work is
- * that of a few tables, whatever the text: their number is counted, and their size by the text's. */
-static void encode_long(qn_model *m, const char *unit, size_t size_bytes, size_t growth)
-{
-    size_t n_unit = strlen(unit), n = size_bytes / n_unit * n_unit;
-    char *text = repeat("", unit, n / n_unit, "");
-    int32_t *ids = NULL;
-    int64_t n_ids = 0, made = qn_mem_allocations();
-    size_t before = qn_mem_reset_peak();
-    if (qn_model_encode(m, text, n, NULL, &ids, &n_ids) != QN_OK) fail_msg("%s: %s", unit, qn_last_error());
-    assert_true(qn_mem_allocations() - made < 400);
-    if (qn_mem_peak_bytes() - before > 96u * n * growth + 4u * MIB)
-        fail_msg("%s: %zu bytes for a text of %zu", unit, qn_mem_peak_bytes() - before, n);
-    assert_true(n_ids > 0 && n_ids <= (int64_t)(n * growth));
-    qn_buffer_free(ids);
-    qn_buffer_free(text);
-}
-
-static void test_long_texts(void **state)
-{
-    static const char *const units[] = {"a", " ", "\xf0\x9f\x98\x80", "7"};
-    qn_model *m = open_model(qn_test_need_fixture("models/llama"), NULL);
-    for (size_t i = 0; i < COUNT(units); i++) encode_long(m, units[i], i ? MIB : LONG, 1);
-
-    /* Bytes that are no text are refused, not changed. */
-    int32_t *ids = NULL;
-    int64_t n = 0;
-    qn_generation *g = NULL;
-    char *text = repeat("ab", "\xff", LONG, ""), *words = repeat("", "a b ", LONG / 4, "");
-    expect("bytes", qn_model_encode(m, text, LONG + 2, NULL, &ids, &n), QN_E_FORMAT,
-           "the text is not valid UTF-8 at byte 2");
-    expect("bytes", qn_generate(m, text, NULL, &g), QN_E_FORMAT, "the prompt: not valid UTF-8 at byte 2");
-
-    /* What is encoded and does not fit is refused with both counts. */
-    const qn_message message = {"user", words};
-    assert_int_equal(qn_model_encode(m, words, LONG, &(qn_encode_options){.bos = 1}, &ids, &n), QN_OK);
-    char pattern[200];
-    snprintf(pattern, sizeof pattern, "the prompt has %lld tokens, the context holds 64", (long long)n);
-    expect("a long prompt", qn_generate(m, words, NULL, &g), QN_E_ARG, pattern);
-    expect("a long message", qn_chat(m, &message, 1, NULL, &g), QN_E_ARG,
-           "the prompt has * tokens, the context holds 64");
-    qn_buffer_free(ids);
-    qn_buffer_free(text);
-    qn_buffer_free(words);
-    qn_model_close(&m);
-}
-
-/* Rows of combining marks, which normalisation puts in order, and letters that become many. */
-static void test_long_normal_forms(void **state)
-{
-    static const struct {
-        const char *form, *unit;
-        size_t size_bytes, growth;
-        const char *text, *normal;
-    } cases[] = {
-        {"NFC", "\xcc\x81\xcc\xa3", MIB, 1, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81"},
-        {"NFD", "\xcc\x81\xcc\xa3", MIB / 4, 1, "\xe1\xba\xa1\xcc\x81", "a\xcc\xa3\xcc\x81"},
-        {"NFKC", "\xef\xb7\xba", MIB / 4, 11, "\xef\xac\x81", "fi"},
-        {"NFKD", "\xe1\xbe\xa2", MIB / 4, 3, "\xe1\xbe\xa2", "\xcf\x89\xcc\x93\xcc\x80\xcd\x85"},
-    };
-    char dir[QN_TEST_DIR_MAX], json[400];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        snprintf(
-            json, sizeof json,
-            "{\"normalizer\":{\"type\":\"%s\"},\"model\":{\"vocab\":{\"a\":0,\"%s\":1,\"?\":2},\"merges\":[],"
-            "\"unk_token\":\"?\",\"ignore_merges\":true}}",
-            cases[i].form, cases[i].normal);
-        tokenizer_dir(json, strlen(json), dir);
-        qn_model *m = open_model(dir, NULL);
-        int32_t *ids = NULL;
-        int64_t n = 0;
-        encode_long(m, cases[i].unit, cases[i].size_bytes, cases[i].growth);
-        assert_int_equal(qn_model_encode(m, cases[i].text, strlen(cases[i].text), NULL, &ids, &n), QN_OK);
-        assert_int_equal(n, 1);
-        assert_int_equal(ids[0], 1);
-        qn_buffer_free(ids);
-        qn_model_close(&m);
-        qn_test_model_remove(dir);
-    }
-}
-
 /* ---- J6: options, ids and messages ----------------------------------------------------------------------
  */
 
@@ -718,11 +357,11 @@ static void test_generate_options(void **state)
          "stop_ids: token id -1 is outside the vocabulary of 640",
          0},
     };
-    qn_model *m = open_model(qn_test_need_fixture("models/llama"), NULL);
+    qn_model *m = qn_test_open_model(qn_test_need_fixture("models/llama"), NULL);
     qn_generation *g = NULL;
     for (size_t i = 0; i < COUNT(cases); i++)
-        expect(cases[i].says, qn_generate(m, "a", &cases[i].o, &g),
-               cases[i].status != QN_OK ? cases[i].status : QN_E_ARG, cases[i].says);
+        qn_test_expect(cases[i].says, qn_generate(m, "a", &cases[i].o, &g),
+                       cases[i].status != QN_OK ? cases[i].status : QN_E_ARG, cases[i].says);
     /* The ends of the ranges do work. */
     const qn_generate_options odd = {.max_tokens = 2,
                                      .temperature = 1e-38f,
@@ -758,7 +397,7 @@ static void test_model_options(void **state)
     const char *path = qn_test_need_fixture("models/llama");
     qn_model *m = NULL;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        expect(cases[i].says, qn_model_open(path, &cases[i].o, &m), QN_E_ARG, cases[i].says);
+        qn_test_expect(cases[i].says, qn_model_open(path, &cases[i].o, &m), QN_E_ARG, cases[i].says);
         assert_null(m);
     }
 }
@@ -768,7 +407,7 @@ static void test_prompts(void **state)
     static const int32_t far[] = {3, 640}, negative[] = {INT32_MIN};
     const qn_ids rows[] = {{far, 2}, {negative, 1}, {far, 0}, {far, -1}};
     const qn_message bad = {"user", "a\xff"}, bad_role = {"\xc3", "a"}, half = {"user", NULL};
-    char *deep = repeat("[{\"role\":\"user\",\"content\":", "[", 50000, "");
+    char *deep = qn_test_repeat("[{\"role\":\"user\",\"content\":", "[", 50000, "");
     const struct {
         qn_prompt p;
         qn_status status;
@@ -804,21 +443,22 @@ static void test_prompts(void **state)
         "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
         "{{ raise_exception('role ' ~ m.role ~ ' of message ' ~ loop.index0 ~ ' is not known') }}"
         "{% endif %}{{ m.content }}{% endfor %}";
-    qn_model *m = open_model(qn_test_need_fixture("models/llama"), strict);
+    qn_model *m = qn_test_open_model(qn_test_need_fixture("models/llama"), strict);
     qn_generation *g = NULL;
     for (size_t i = 0; i < COUNT(cases); i++)
-        expect(cases[i].says, qn_generation_open(m, &cases[i].p, NULL, &g), cases[i].status, cases[i].says);
+        qn_test_expect(cases[i].says, qn_generation_open(m, &cases[i].p, NULL, &g), cases[i].status,
+                       cases[i].says);
     const qn_message abbot = {"abbot", "x"}, nobody = {"", "x"}, empty = {"user", ""};
-    expect("role", qn_chat(m, &abbot, 1, NULL, &g), QN_E_ARG, "role abbot of message 0 is not known");
-    expect("role", qn_chat(m, &nobody, 1, NULL, &g), QN_E_ARG, "role  of message 0 is not known");
-    expect("nothing to go on from", qn_chat(m, &empty, 1, NULL, &g), QN_E_ARG, "*no tokens");
+    qn_test_expect("role", qn_chat(m, &abbot, 1, NULL, &g), QN_E_ARG, "role abbot of message 0 is not known");
+    qn_test_expect("role", qn_chat(m, &nobody, 1, NULL, &g), QN_E_ARG, "role  of message 0 is not known");
+    qn_test_expect("nothing to go on from", qn_chat(m, &empty, 1, NULL, &g), QN_E_ARG, "*no tokens");
 
     /* 100,000 messages are rendered: the template's budgets grow by them. */
-    char *many = repeat("[{\"role\":\"user\",\"content\":\"a\"}", ",{\"role\":\"user\",\"content\":\"a\"}",
-                        99999, "]");
+    char *many = qn_test_repeat("[{\"role\":\"user\",\"content\":\"a\"}",
+                                ",{\"role\":\"user\",\"content\":\"a\"}", 99999, "]");
     const qn_prompt long_chat = {.messages_json = many};
-    expect("many messages", qn_generation_open(m, &long_chat, NULL, &g), QN_E_ARG,
-           "the prompt has * tokens, the context holds 64");
+    qn_test_expect("many messages", qn_generation_open(m, &long_chat, NULL, &g), QN_E_ARG,
+                   "the prompt has * tokens, the context holds 64");
     qn_buffer_free(many);
     qn_buffer_free(deep);
     qn_model_close(&m);
@@ -827,20 +467,9 @@ static void test_prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaching_out),
-        cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_deep_sources),
-        cmocka_unit_test(test_forged_specials),
-        cmocka_unit_test(test_bad_tokenizers),
-        cmocka_unit_test(test_deep_tokenizers),
-        cmocka_unit_test(test_costly_tokenizers),
-        cmocka_unit_test(test_odd_tokenizers),
-        cmocka_unit_test(test_missing_byte_tokens),
-        cmocka_unit_test(test_added_tokens_alike),
-        cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_long_normal_forms),
-        cmocka_unit_test(test_generate_options),
-        cmocka_unit_test(test_model_options),
+        cmocka_unit_test(test_reaching_out),     cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_deep_sources),     cmocka_unit_test(test_forged_specials),
+        cmocka_unit_test(test_generate_options), cmocka_unit_test(test_model_options),
         cmocka_unit_test(test_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
