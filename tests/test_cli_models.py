@@ -62,6 +62,20 @@ def test_quantised_models():
     assert all(m["status"] == "QN_OK" for m in out.values()), out
 
 
+def test_bits_are_those_of_the_name(tmp_path, gguf):
+    """A mixture is called by its small type, also where most of its weights are of another; unknown: no number."""
+    with open(gguf, "rb") as f:
+        data = f.read()
+    key = b"general.file_type" + struct.pack("<I", 4)
+    assert data.count(key + struct.pack("<I", 7)) == 1
+    (tmp_path / "m.gguf").write_bytes(data.replace(key + struct.pack("<I", 7), key + struct.pack("<I", 15)))
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    m = listing(tmp_path)["models"][0]
+    assert (m["quant"], m["quant_bits"], m["status"]) == ("Q4_K_M", 4, "QN_OK")
+    good, bad = [line.split() for line in call("models", tmp_path).stdout.decode().splitlines()[1:3]]
+    assert good[1:3] == ["Q4_K_M", "4"] and bad[:4] == ["-", "4", "B", "1"]
+
+
 def test_cache_of_hugging_face(tmp_path):
     """Snapshots of links into blobs are models; blobs, refs and hidden folders are not."""
     repository = tmp_path / "hub" / "models--tiny-org--Tiny--1B"

@@ -33,7 +33,7 @@ typedef struct {
     const char *format;     /* "safetensors", "gguf"; "pytorch", which is never usable */
     const char *model_type; /* as the files call it: "llama"; "": they do not */
     const char *quant;      /* "Q4_K_M", "mlx affine 4 g64", "bf16"; "": not known */
-    int32_t quant_bits;     /* as in qn_model_info: 4, 8, 16; 0: not known */
+    int32_t quant_bits;     /* 4 for "Q4_K_M", else of the type that holds most weights; 0: not known */
     int64_t n_files;        /* that hold weights */
     size_t size_bytes;      /* of these */
     /* QN_OK: headers, configuration and the tensors' names, types and shapes are in order */

@@ -150,7 +150,9 @@ static qn_status read_source(qn_source *s, qn_discovery *d, texts *t)
     qn_config_free(&c);
     /* Of models whose weights are not understood, the type of all that is there. */
     const char *type = e.type_name[0] ? e.type_name : qn_examine_type(s);
-    if (!d->quant_bits) d->quant_bits = qn_examine_bits(type);
+    /* Mixtures are called by what they are meant to be, though an embedding of 8 bits may be most of a file.
+     */
+    if (!d->quant_bits) d->quant_bits = qn_examine_bits(qn_source_gguf(s) && t->quant[0] ? t->quant : type);
     if (!t->quant[0]) {
         copy(t->quant, sizeof t->quant, type, strlen(type));
         /* Headers of safetensors write "BF16"; everyone says bf16. */

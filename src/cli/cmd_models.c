@@ -49,9 +49,16 @@ static void put_json(qn_buf *b, const qn_discovery *d)
     qn_json_close(b, '}');
 }
 
+/* What is not known is no number. */
+static const char *show_count(int64_t n, char *text, size_t size)
+{
+    snprintf(text, size, n ? "%lld" : "-", (long long)n);
+    return text;
+}
+
 static qn_status print_line(const qn_discovery *d, int is_first)
 {
-    char size[32];
+    char size[32] = "-", bits[32], files[32];
     qn_buf b = {0};
     int style = qn_out_has_style(stdout);
     if (is_first)
@@ -60,8 +67,9 @@ static qn_status print_line(const qn_discovery *d, int is_first)
     qn_out_put_column(&b, d->model_type, TYPE_COLUMNS);
     qn_buf_putc(&b, ' ');
     qn_out_put_column(&b, d->quant, QUANT_COLUMNS);
-    qn_buf_printf(&b, " %4d  %9s %5lld  ", (int)d->quant_bits,
-                  qn_out_size_text(d->size_bytes, size, sizeof size), (long long)d->n_files);
+    if (d->size_bytes) qn_out_size_text(d->size_bytes, size, sizeof size);
+    qn_buf_printf(&b, " %4s  %9s %5s  ", show_count(d->quant_bits, bits, sizeof bits), size,
+                  show_count(d->n_files, files, sizeof files));
     qn_out_put_shown(&b, d->path, strlen(d->path), 0);
     if (d->status != QN_OK) {
         qn_buf_puts(&b, "\n    not usable: ");
