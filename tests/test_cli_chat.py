@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import stat
 import struct
@@ -110,7 +111,7 @@ def test_json_is_one_line_per_answer():
     first, second = answers(out)
     assert [first["role"], second["role"]] == ["assistant"] * 2
     assert first["n_prompt_tokens"] < second["n_prompt_tokens"]
-    assert b"/clear" in out.stderr and b"temperature 0" in out.stderr
+    assert b"/clear" in out.stderr and b"temp 0" in out.stderr
 
 
 def test_clear_forgets():
@@ -172,7 +173,7 @@ def test_settings_take_effect():
     assert got[3]["n_prompt_tokens"] < got[2]["n_prompt_tokens"]  # without the system message
     said = out.stderr.decode()
     assert "Be brief." in said and "there is no system message" in said
-    assert "temperature 1," in said and "seed 5, max_tokens 3" in said
+    assert "temp 1," in said and "seed 5, max-tokens 3" in said
     for name in "temp top-p top-k min-p repeat-penalty seed max-tokens system think wordwrap stats history".split():
         assert any(line.startswith(name + " ") for line in said.splitlines()), name
 
@@ -185,6 +186,24 @@ def test_think_is_a_variable_of_the_template(tmp_path):
     assert out.returncode == 0, out.stderr
     shown = out.stdout.decode().split("user: hello\n")[1:]
     assert ["(no)" in text for text in shown] == [False, True, False]
+
+
+def test_show_template_is_what_the_next_turn_feeds(tmp_path):
+    """No generation prompt that nothing follows: it ends with the one of the message to come."""
+    template, saved = tmp_path / "t.jinja", tmp_path / "chat.json"
+    template.write_text(PLAIN_TEMPLATE + "{% if add_generation_prompt %}assistant:{% endif %}")
+    ask = "user: (your message)\nassistant:\n"
+
+    def shown(*lines):
+        out = chat("\n".join(lines) + "\n", "--template", template, "-n", 1, "--temp", 0)
+        assert out.returncode == 0, out.stderr
+        return out.stdout.decode()
+
+    assert shown("/show template") == ask
+    text = shown("hello", "/show template")
+    assert text.endswith(ask) and text.count("assistant:") == 2 and "user: hello\nassistant: " in text
+    saved.write_text('{"messages": [{"role": "user", "content": "hello"}]}')
+    assert shown(f"/load {saved}", "/show template").endswith("user: hello\nassistant:\n")
 
 
 def test_regen_replaces_the_answer(tmp_path):
@@ -228,7 +247,7 @@ def test_save_and_load_round_trip(tmp_path):
     answers(chat(f"{settings}hello\n\"\"\"\ntwo\nlines\n\"\"\"\n/save {first}\n", "--json"))
     out = chat(f"other\n/load {first}\n/save {second}\n", "--json", "--temp", 5)
     assert out.returncode == 0 and b"5 messages loaded" in out.stderr, out.stderr
-    chat(f"/save {third}\n", "--json", "--load", first)
+    call("chat", fixture(MODEL), "-t", 1, "--load", first, stdin=f"/save {third}\n")
     assert first.read_bytes() == second.read_bytes() == third.read_bytes()
     assert stat.S_IMODE(first.stat().st_mode) == 0o600
     saved = json.loads(first.read_text())
@@ -258,6 +277,34 @@ def test_a_question_that_was_loaded_is_answered(tmp_path):
     out = chat(f"/load {path}\n/regen\nmore\n/save {path}\n", "--json")
     assert answers(out)[0]["content"] == answers(chat("hello\n", "--json"))[0]["content"]
     assert b"/regen" in out.stderr and questions(path) == ["hello", "more"]
+
+
+def test_options_win_over_the_file(tmp_path):
+    path = tmp_path / "chat.json"
+    path.write_text('{"messages": [], "max_tokens": 30, "temperature": 0.5, "top_p": 0.5, "top_k": 3, "min_p": 0.2, '
+                    '"repeat_penalty": 1.5, "seed": 8}')
+
+    def parameters(*options):
+        out = call("chat", fixture(MODEL), "--load", path, *options, stdin="/show parameters\n")
+        assert out.returncode == 0, out.stderr
+        return out.stdout.decode().splitlines()[-1]
+
+    loaded = {"temp": "0.5", "top-p": "0.5", "top-k": "3", "min-p": "0.2", "repeat-penalty": "1.5", "seed": "8",
+              "max-tokens": "30"}
+    assert parameters() == ", ".join(f"{name} {value}" for name, value in loaded.items())
+    for name, value in (("temp", "0"), ("temp", "0.5"), ("top-p", "0.25"), ("top-k", "7"), ("min-p", "0.5"),
+                        ("repeat-penalty", "2"), ("seed", "1"), ("max-tokens", "20")):
+        wanted = {**loaded, name: value}
+        assert parameters(f"--{name}", value) == ", ".join(f"{n} {v}" for n, v in wanted.items())
+    assert "seed random" in parameters("--seed", 0) and "max-tokens off" in parameters("-n", 0)
+
+
+def test_top_k_of_the_model(tmp_path):
+    model = shutil.copytree(fixture(MODEL), tmp_path / "m")
+    (model / "generation_config.json").write_text('{"top_k": 17}')
+    out = call("chat", model, stdin="/show parameters\n")
+    assert b"top-k 17" in out.stdout, out
+    assert b"top-k off" in call("chat", model, "--top-k", 0, stdin="/show parameters\n").stdout
 
 
 HOSTILE = [("", "line 1"), ("[]", "not a JSON object"), ('{"messages": 1}', "messages: not a list"),

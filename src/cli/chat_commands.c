@@ -263,17 +263,23 @@ static qn_status show_info(qn_chat_state *c)
     return qn_chat_turn_say(c, &b);
 }
 
-/* What the model reads: the template applied to the conversation. */
+/* What the model reads at the next turn: the template applied to the conversation and the message that is to
+ * come, or to a question that is still without an answer. */
 static qn_status show_template(qn_chat_state *c)
 {
-    const qn_message question = {"user", "(your message)"};
     char *text = NULL;
     qn_buf b = {0};
-    int has_messages = c->session.n_messages > 0;
-    const qn_prompt prompt = {.messages = has_messages ? c->session.messages : &question,
-                              .n_messages = has_messages ? c->session.n_messages : 1,
+    size_t n = c->session.n_messages;
+    qn_message *messages = qn_calloc(n + 1, sizeof *messages);
+    if (!messages) return QN_E_NOMEM;
+    if (n) memcpy(messages, c->session.messages, n * sizeof *messages);
+    if (!n || qn_chat_session_asked(&c->session) != n) messages[n++] = (qn_message){"user", "(your message)"};
+    const qn_prompt prompt = {.messages = messages,
+                              .n_messages = n,
                               .variables_json = qn_chat_think_variables(c->session.settings.think)};
-    QN_TRY(qn_chat_render(c->model, &prompt, &text, NULL, NULL));
+    qn_status status = qn_chat_render(c->model, &prompt, &text, NULL, NULL);
+    qn_free(messages);
+    if (status != QN_OK) return status;
     qn_buf_puts(&b, text);
     qn_buffer_free(text);
     return qn_chat_turn_say(c, &b);
@@ -286,7 +292,7 @@ static qn_status show_parameters(qn_chat_state *c)
         qn_buf_reset(&value);
         qn_chat_setting_show(s, &c->session.settings, &value);
         if (value.status != QN_OK) b.status = value.status;
-        if (b.status == QN_OK) qn_buf_printf(&b, "%s%s %s", b.length ? ", " : "", s->key, value.data);
+        if (b.status == QN_OK) qn_buf_printf(&b, "%s%s %s", b.length ? ", " : "", s->name, value.data);
     }
     qn_buf_free(&value);
     return qn_chat_turn_say(c, &b);

@@ -85,7 +85,21 @@ static qn_status converse(qn_chat_state *c)
     return status;
 }
 
-static qn_status run(qn_chat_state *c, const char *path, chat_options *o)
+/* What is given on the command line wins over what a file said: it is put over that by parsing it again. */
+static void keep_given(qn_generate_options *o, int argc, char **argv)
+{
+    chat_options again = {
+        .sampling = {.o = *o, .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k}};
+    const char *path;
+    int n, code;
+    qn_args_parse(&qn_chat_spec, &again, argc, argv, &path, &n, &code); /* it went well before */
+    *o = again.sampling.o;
+    o->temperature = again.sampling.temperature;
+    o->top_p = again.sampling.top_p;
+    o->top_k = again.sampling.top_k;
+}
+
+static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int argc, char **argv)
 {
     QN_TRY(qn_load_open(path, &o->load, &c->model));
     qn_interrupt_start(); /* until here Ctrl-C just ends the process */
@@ -103,6 +117,7 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o)
     c->session.settings.o = o->sampling.o;
     qn_chat_screen_open(&c->screen);
     if (o->saved) QN_TRY(qn_chat_command_load(c, o->saved));
+    if (o->saved) keep_given(&c->session.settings.o, argc, argv);
     if (o->system) QN_TRY(qn_chat_session_set_system(&c->session, o->system));
     c->n_context = -1;
     QN_TRY(qn_line_open(&c->reader));
@@ -136,7 +151,7 @@ int qn_cmd_chat(int argc, char **argv)
     c.json = o.json;
     c.shows_stats = o.stats;
     c.wraps = !o.no_wrap;
-    qn_status status = run(&c, path, &o);
+    qn_status status = run(&c, path, &o, argc, argv);
     code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
     qn_line_close(c.reader);
     qn_chat_screen_close(&c.screen);

@@ -27,9 +27,9 @@ typedef struct {
 } qn_sampling_options;
 extern const qn_arg qn_sampling_args[];
 /* What must be set before qn_args_parse. */
-#define QN_SAMPLING_UNSET              \
-    {                                  \
-        .temperature = -1, .top_p = -1 \
+#define QN_SAMPLING_UNSET                           \
+    {                                               \
+        .temperature = -1, .top_p = -1, .top_k = -1 \
     }
 
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
