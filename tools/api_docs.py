@@ -13,7 +13,9 @@ HEADERS, PAGE = "include/quern", "docs/api.md"
 INTRODUCTION = """# The C API
 
 Made from `include/quern/*.h` by `make docs`: change the headers, not this page. `#include <quern/quern.h>` brings all
-of it; a whole program is `examples/generate.c`, installed beside this page.
+of it; a whole program is `examples/generate.c`, installed beside this page. To compile one:
+`cc app.c $(pkg-config --cflags --libs quern) -o app`; from this repository after `make`, without installing:
+`cc -Iinclude app.c build/release/libquern.a -ljansson -lpcre2-8 -lutf8proc -lpthread -lm -o app`.
 """
 HIDDEN = ("QN_API", "QN_PRINTF")  # of no use to a caller
 

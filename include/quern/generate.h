@@ -118,17 +118,19 @@ typedef struct qn_generation qn_generation;
  * next. options may be NULL. *out is owned by the caller: qn_generation_close. */
 QN_API qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt,
                                     const qn_generate_options *options, qn_generation **out);
-/* Raw text (NUL-terminated). */
+/* Raw text (NUL-terminated); else as qn_generation_open. *out is owned by the caller: qn_generation_close. */
 QN_API qn_status qn_generate(qn_model *model, const char *text, const qn_generate_options *options,
                              qn_generation **out);
-/* A chat. QN_E_UNSUPPORTED: the model has no chat template. */
+/* A chat; else as qn_generation_open. QN_E_UNSUPPORTED: the model has no chat template. *out is owned by the
+ * caller: qn_generation_close. */
 QN_API qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_messages,
                          const qn_generate_options *options, qn_generation **out);
 
-/* Blocks until the next event. QN_OK fills *out; after the last row's end event it is given again, with no
- * text. A failure ends one row: its status is returned, its message set, and *out holds the row with
- * QN_END_ERROR; other rows go on with the next call. Cancellation and deadline are noticed within one token
- * or prefill chunk and end the rows with their reason, not with a status. QN_E_CLOSED: the model was closed.
+/* Blocks until the next event. QN_OK fills *out. Once the last row has ended, every further call returns
+ * QN_OK with that row's end event again, its text empty. A failure ends one row: its status is returned, its
+ * message set, and *out holds the row with QN_END_ERROR; other rows go on with the next call. Cancellation
+ * and deadline are noticed within one token or prefill chunk and end the rows with their reason, not with a
+ * status. QN_E_CLOSED: the model was closed.
  */
 QN_API qn_status qn_generation_next(qn_generation *generation, qn_token *out);
 /* Asks the generation to end. Any thread, any time while the handle lives; safe in a signal handler. */

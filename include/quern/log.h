@@ -9,7 +9,13 @@
 extern "C" {
 #endif
 
-typedef enum { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DEBUG } qn_log_level;
+/* From grave to minute; a level includes those before it. The library itself writes warnings only. */
+typedef enum {
+    QN_LOG_ERROR,   /* something failed, and no call is there that could return it */
+    QN_LOG_WARNING, /* it goes on, but a user should know: what was replaced, guessed or ignored */
+    QN_LOG_INFO,    /* what happens, in the ordinary course of things */
+    QN_LOG_DEBUG    /* details for those who look for a fault */
+} qn_log_level;
 /* line: one line of UTF-8 without its end, valid during the call. May be called from any thread. */
 typedef void qn_log_fn(void *user, qn_log_level level, const char *line);
 
