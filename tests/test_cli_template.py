@@ -101,6 +101,17 @@ def test_requests_that_are_none(text, words):
     assert out.returncode == 1 and json.loads(out.stdout)["error"].startswith(words), out.stdout
 
 
+def test_provenance_and_generation_prompt_are_what_run_feeds():
+    """The request of README's example."""
+    model, prompt = fixture("models/llama"), "Hello <s> there"
+    request = {"messages": [{"role": "user", "content": prompt}], "add_generation_prompt": True}
+    ids = render(request, model, "--provenance")[1]["ids"]
+    out = call("run", model, "-p", prompt, "-n", 1, "--json")
+    assert json.loads(out.stdout)["n_prompt_tokens"] == len(ids)
+    del request["add_generation_prompt"]
+    assert len(render(request, model, "--provenance")[1]["ids"]) < len(ids)  # false by default
+
+
 def test_a_message_cannot_forge_special_tokens():
     model = fixture("models/llama")
     special = [t for t in read_json(f"{model}/tokenizer.json")["added_tokens"] if t["special"]]
