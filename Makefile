@@ -23,6 +23,9 @@ $(error The headers of jansson, PCRE2 and utf8proc are needed. On Debian: apt-ge
 endif
 endif
 
+# What tools/test does not bring. A recipe line that ends make with one sentence.
+need = $(Q)command -v $(1) >/dev/null || { echo "make $@: $(1) is needed. On Debian: apt-get install $(2)" >&2; exit 1; }
+
 # Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
 FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
@@ -155,6 +158,7 @@ valgrind: $(VALGRIND_SET)
 
 # What libFuzzer finds stays in build/fuzz/corpus; what is worth keeping is copied to tests/corpus by hand.
 fuzz:
+	$(call need,clang,clang libclang-rt-dev)
 	$(Q)$(MAKE) --no-print-directory VARIANT=fuzz run-fuzz
 run-fuzz: $(FUZZERS)
 	$(Q)set -e; for f in $(FUZZERS); do n=$$(basename $$f _fuzz); mkdir -p $(B)/corpus/$$n tests/corpus/$$n; \
@@ -179,6 +183,8 @@ docs: all
 lint:
 	$(Q)python3 tools/lint.py
 format:
+	$(call need,git,git)
+	$(call need,clang-format,clang-format)
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
