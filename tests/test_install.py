@@ -197,6 +197,20 @@ def test_folders_of_a_distribution_and_uninstall(tmp_path):
     assert places == {"-L": str(folder), "-I": str(tmp_path / "usr/include")}
     other = folder / "pkgconfig/other.pc"
     other.write_text("not ours\n")
-    make("uninstall", *names)
+    n_files = len(files_below(tmp_path)) - 1
+    said = make("uninstall", *names)
+    assert said == f"removed {n_files} files and 3 empty folders below {tmp_path}/usr\n"
     assert files_below(tmp_path) == ["usr/lib/x86_64-linux-gnu/pkgconfig/other.pc"]
     assert not [f for f, _, _ in os.walk(tmp_path) if f.endswith("/quern")]
+
+
+def test_uninstall_of_a_prefix_of_its_own(tmp_path):
+    """Nothing is left of it, but where other people's files lie."""
+    for other in (None, "own/share/fish/other"):
+        make("install", f"PREFIX={tmp_path}/own")
+        if other:
+            (tmp_path / other).write_text("not ours\n")
+        make("uninstall", f"PREFIX={tmp_path}/own")
+        assert files_below(tmp_path) == ([other] if other else [])
+        left = [os.path.relpath(f, tmp_path) for f, _, _ in os.walk(tmp_path)]
+        assert left == ([".", "own", "own/share", "own/share/fish"] if other else ["."])
