@@ -54,13 +54,18 @@ Every step that is computed appends a line to this file; read by
 .B NO_COLOR
 Without styles on a terminal when it is set.
 .TP
+.BR VISUAL ", " EDITOR
+The editor that
+.B chat
+opens for a message; the first that is set.
+.TP
 .BR XDG_STATE_HOME
 Where
 .B chat
 keeps its history: in quern/history; default ~/.local/state.
 .SH EXAMPLES
 .nf
-quern models ~/.cache/huggingface
+quern models .
 quern doctor model.gguf
 quern run model.gguf \-p 'Why is the sky blue?'
 quern inspect \-\-json model.gguf | jq \-r '.tensors[].name'
@@ -68,7 +73,8 @@ quern inspect \-\-json model.gguf | jq \-r '.tensors[].name'
 .SH "SEE ALSO"
 The forms of
 .B \-\-json
-are in docs/cli.md, the C interface is in docs/api.md.
+are in cli.md, the C interface is in api.md: in share/doc/quern of the prefix where quern is installed
+(/usr/local/share/doc/quern), in docs of its sources.
 """
 
 
