@@ -221,6 +221,20 @@ def test_matrices_that_are_no_numbers(model):
     only_fault(model, "compute", "logits of position", "not numbers")
 
 
+def test_matrices_of_zeros(model):
+    """As a hole in a file leaves them; one number is enough not to be one."""
+    names = ["model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"]
+
+    def change(tensors):
+        for name in names:
+            tensors[name][2] = bytes(len(tensors[name][2]))
+    edit_tensors(model, lambda t: (change(t), t[names[1]].__setitem__(2, t[names[1]][2][:-1] + b"\x3f")))
+    only_fault(model, "weights", f"1 matrix is nothing but zeros, {names[0]}", result="warning")
+    edit_tensors(model, change)
+    only_fault(model, "weights", "2 matrices are nothing but zeros", " and others", result="warning",
+               options=("--memory-limit", "1G"))
+
+
 def test_no_tokenizer(model):
     os.remove(model / "tokenizer.json")
     report = only_fault(model, "tokenizer", "no tokenizer.json", steps_hurt=("template", "compute"))

@@ -229,6 +229,14 @@ void qn_doctor_weights(qn_doctor *d)
         return;
     }
     qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld norms and biases are finite", (long long)n);
+    const char *name;
+    status = qn_examine_zeros(d->source, &d->config, &n, &name);
+    if (status != QN_OK) d->status = status;
+    if (status == QN_OK && n)
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "compare the file with the publisher's: a download may have left a hole",
+                      "%lld matri%s nothing but zeros, %s%s", (long long)n, n > 1 ? "ces are" : "x is",
+                      name ? name : "unnamed", n > 1 ? " and others" : "");
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------- */

@@ -159,3 +159,32 @@ qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int
     if (status == QN_OK) *n = count;
     return status;
 }
+
+static int is_zero(const qn_tensor_view *v)
+{
+    const qn_tensor_view *parts[] = {v, v->scales, v->biases};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const unsigned char *bytes = parts[i] ? parts[i]->data : NULL;
+        for (size_t at = 0; bytes && at < parts[i]->size_bytes; at++)
+            if (bytes[at]) return 0;
+    }
+    return 1;
+}
+
+qn_status qn_examine_zeros(const qn_source *src, const qn_model_config *c, int64_t *n, const char **name)
+{
+    qn_weights *w = NULL;
+    int role = 0;
+    int64_t layer = 0;
+    const qn_tensor_view *v;
+    QN_TRY(qn_weights_open(src, c, &w));
+    *n = 0;
+    *name = NULL;
+    while ((v = next(w, c, &role, &layer))) {
+        if (v->n_dims < 2 || !is_zero(v)) continue;
+        const qn_tensor_view *kept = qn_source_find(src, v->name); /* v may live no longer than w */
+        if (!(*n)++ && kept) *name = kept->name;
+    }
+    qn_weights_close(w);
+    return QN_OK;
+}

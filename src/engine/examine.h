@@ -23,6 +23,10 @@ qn_status qn_examine_weights(const qn_source *src, const qn_model_config *c, qn_
 /* Reads all norms and biases. QN_E_FORMAT names the first with a NaN or an infinity, and the element. *n: how
  * many there are. */
 qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int64_t *n);
+/* Counts the matrices in use that are nothing but zeros, as a hole in a file leaves them; *name: of the
+ * first, valid while src lives, NULL: there is none. Of any other matrix no more than its beginning is read.
+ */
+qn_status qn_examine_zeros(const qn_source *src, const qn_model_config *c, int64_t *n, const char **name);
 /* The type of most elements of all tensors, whether a model uses them or not; "": there are none. Borrowed.
  */
 const char *qn_examine_type(const qn_source *src);

@@ -68,6 +68,11 @@ static void test_whole_files(void **state)
         assert_string_equal(e.type_name, rows[i].type);
         assert_int_equal(e.bits, rows[i].bits);
         assert_int_equal(qn_examine_vectors(m.source, &m.config, &n), QN_OK);
+        int64_t n_zeros = -1;
+        const char *zeros = "";
+        assert_int_equal(qn_examine_zeros(m.source, &m.config, &n_zeros, &zeros), QN_OK);
+        assert_int_equal(n_zeros, 0);
+        assert_null(zeros);
         assert_true(n > 2 * m.config.num_hidden_layers);
         close_model(&m);
     }
@@ -130,6 +135,8 @@ static void test_no_memory(void **state)
         qn_mem_fail_nth(i);
         qn_status status = qn_examine_weights(m.source, &m.config, &e);
         if (status == QN_OK) status = qn_examine_vectors(m.source, &m.config, &n);
+        const char *zeros;
+        if (status == QN_OK) status = qn_examine_zeros(m.source, &m.config, &n, &zeros);
         qn_mem_fail_nth(0);
         assert_int_equal(qn_mem_live_blocks(), before);
         if (status == QN_OK) break;
