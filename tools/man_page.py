@@ -14,7 +14,7 @@ SHARED = ["Sampling", "Loading"]  # groups of options that several commands shar
 INTRO = r"""
 .SH DESCRIPTION
 .B quern
-runs language models: directories as Hugging Face publishes them, and GGUF files. A
+runs language models: directories as Hugging Face and MLX publish them, and GGUF files. A
 .I MODEL
 is such a directory, a directory with one GGUF file, or a file. Results go to standard output, everything else to
 standard error.
