@@ -81,7 +81,7 @@ static void limit_at_open(void **state)
     qn_model_close(&model);
     o.context_size = info.model_context_size;
     assert_int_equal(qn_model_open(path, &o, &model), QN_E_NOMEM);
-    if (!strstr(qn_last_error(), "keys and values")) fail_msg("%s", qn_last_error());
+    if (!strstr(qn_last_error(), "for keys, values")) fail_msg("%s", qn_last_error());
 }
 
 int main(void)
