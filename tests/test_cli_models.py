@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_read(tmp_path, gguf):
 
 
 def heed_permissions():
-    """For preexec_fn: root gives up the right to read everything (PR_CAPBSET_DROP of DAC_OVERRIDE and DAC_READ_SEARCH)."""
+    """For preexec_fn: root gives up reading everything (PR_CAPBSET_DROP: DAC_OVERRIDE, DAC_READ_SEARCH)."""
     if os.geteuid() == 0:
         for capability in (1, 2):
             ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
