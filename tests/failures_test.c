@@ -110,8 +110,12 @@ static qn_status rows(subject *s)
 static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
 {
     subject *s = user;
-    /* Blocks of several rows may come in another order. */
-    s->got += qn_hash_bytes(logits, (size_t)n * sizeof *logits, (uint64_t)(row * 1000 + position));
+    qn_model_info info;
+    QN_TRY(qn_model_get_info(s->model, &info));
+    /* A sum over positions: blocks may be cut elsewhere, and those of several rows come in another order. */
+    for (int64_t i = 0; i < n; i++)
+        s->got += qn_hash_bytes(logits + i * info.vocab_size, (size_t)info.vocab_size * sizeof *logits,
+                                (uint64_t)(row * 1000 + position + i));
     return QN_OK;
 }
 
