@@ -96,7 +96,7 @@ $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
 $(B)/%_avx2.o: FLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
-$(B)/%_test.o $(B)/tests/%.o: FLAGS += -I.
+$(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)

@@ -16,184 +16,15 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "bench/peaks.h"
 
-enum { CHUNK = 512, REPEATS_MAX = 99 };
-
-typedef uint64_t read_fn(const char *p, size_t n_bytes); /* n_bytes: a multiple of CHUNK */
-typedef uint64_t mac_fn(int64_t n_rounds);
-
-static uint64_t read_plain(const char *p, size_t n_bytes)
-{
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i < n_bytes; i += 64) {
-        uint64_t v[8];
-        memcpy(v, p + i, sizeof v);
-        for (int j = 0; j < 8; j++) sum[j] ^= v[j];
-    }
-    return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
-}
-
-/* 16 sums of 4 lanes: what the plainest chip of the architecture does by itself. */
-static uint64_t mac_f32_plain(int64_t n_rounds)
-{
-    float sum[64] = {0}, x = 1e-9f, y = 1e-9f;
-    for (int64_t i = 0; i < n_rounds; i++) {
-        __asm__ volatile("" : "+m"(x), "+m"(y));
-        float a = x, b = y;
-        for (int j = 0; j < 64; j++) sum[j] += a * b + sum[j] * b;
-    }
-    float all = 0;
-    for (int j = 0; j < 64; j++) all += sum[j];
-    return (uint64_t)all;
-}
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#define AVX2 __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")))
-enum { SUMS = 12 }; /* latency 4 or 5 times two units, and they still fit the 16 registers of AVX2 */
-
-AVX2 static uint64_t read_avx2(const char *p, size_t n_bytes)
-{
-    __m256i a[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-                    _mm256_setzero_si256()};
-    for (size_t i = 0; i < n_bytes; i += CHUNK) {
-        for (int j = 0; j < CHUNK; j += 64) _mm_prefetch(p + i + 1024 + j, _MM_HINT_T0);
-        for (int j = 0; j < CHUNK / 32; j++)
-            a[j % 4] = _mm256_xor_si256(a[j % 4], _mm256_loadu_si256((const __m256i *)(p + i) + j));
-    }
-    a[0] = _mm256_xor_si256(_mm256_xor_si256(a[0], a[1]), _mm256_xor_si256(a[2], a[3]));
-    return (uint64_t)_mm256_extract_epi64(a[0], 0) ^ (uint64_t)_mm256_extract_epi64(a[0], 3);
-}
-
-AVX512 static uint64_t read_avx512(const char *p, size_t n_bytes)
-{
-    __m512i a[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
-                    _mm512_setzero_si512()};
-    for (size_t i = 0; i < n_bytes; i += CHUNK) {
-        for (int j = 0; j < CHUNK; j += 64) _mm_prefetch(p + i + 1024 + j, _MM_HINT_T0);
-        for (int j = 0; j < CHUNK / 64; j++)
-            a[j % 4] = _mm512_xor_si512(a[j % 4], _mm512_loadu_si512(p + i + 64 * j));
-    }
-    a[0] = _mm512_xor_si512(_mm512_xor_si512(a[0], a[1]), _mm512_xor_si512(a[2], a[3]));
-    return (uint64_t)_mm512_reduce_add_epi64(a[0]);
-}
-
-AVX2 static uint64_t mac_f32_avx2(int64_t n_rounds)
-{
-    __m256 a[SUMS], x = _mm256_set1_ps(1e-9f), y = x;
-    for (int j = 0; j < SUMS; j++) a[j] = _mm256_setzero_ps();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        __asm__ volatile("" : "+x"(x), "+x"(y));
-        for (int j = 0; j < SUMS; j++) a[j] = _mm256_fmadd_ps(x, y, a[j]);
-    }
-    for (int j = 1; j < SUMS; j++) a[0] = _mm256_add_ps(a[0], a[j]);
-    return (uint64_t)_mm256_cvtss_f32(a[0]);
-}
-
-/* Without VNNI a product of bytes is two multiplications of pairs and an addition. */
-AVX2 static uint64_t mac_i8_avx2(int64_t n_rounds)
-{
-    __m256i a[SUMS], x = _mm256_set1_epi8(1), y = x, one = _mm256_set1_epi16(1);
-    for (int j = 0; j < SUMS; j++) a[j] = _mm256_setzero_si256();
-    for (int64_t i = 0; i < n_rounds; i++)
-        for (int j = 0; j < SUMS; j++) {
-            __asm__ volatile("" : "+x"(x));
-            a[j] = _mm256_add_epi32(a[j], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), one));
-        }
-    for (int j = 1; j < SUMS; j++) a[0] = _mm256_xor_si256(a[0], a[j]);
-    return (uint64_t)_mm256_extract_epi64(a[0], 0);
-}
-
-AVX512 static uint64_t mac_f32_avx512(int64_t n_rounds)
-{
-    __m512 a[SUMS], x = _mm512_set1_ps(1e-9f), y = x;
-    for (int j = 0; j < SUMS; j++) a[j] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        __asm__ volatile("" : "+v"(x), "+v"(y));
-        for (int j = 0; j < SUMS; j++) a[j] = _mm512_fmadd_ps(x, y, a[j]);
-    }
-    for (int j = 1; j < SUMS; j++) a[0] = _mm512_add_ps(a[0], a[j]);
-    return (uint64_t)_mm512_reduce_add_ps(a[0]);
-}
-
-AVX512 static uint64_t mac_i8_avx512(int64_t n_rounds)
-{
-    __m512i a[SUMS], x = _mm512_set1_epi8(1), y = x;
-    for (int j = 0; j < SUMS; j++) a[j] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        __asm__ volatile("" : "+v"(x), "+v"(y));
-        for (int j = 0; j < SUMS; j++) a[j] = _mm512_dpbusd_epi32(a[j], x, y);
-    }
-    for (int j = 1; j < SUMS; j++) a[0] = _mm512_xor_si512(a[0], a[j]);
-    return (uint64_t)_mm512_reduce_add_epi64(a[0]);
-}
-
-AVX512 static uint64_t mac_bf16_avx512(int64_t n_rounds)
-{
-    __m512 a[SUMS];
-    __m512i bits = _mm512_set1_epi16(0x3000);
-    for (int j = 0; j < SUMS; j++) a[j] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        __asm__ volatile("" : "+v"(bits));
-        for (int j = 0; j < SUMS; j++) a[j] = _mm512_dpbf16_ps(a[j], (__m512bh)bits, (__m512bh)bits);
-    }
-    for (int j = 1; j < SUMS; j++) a[0] = _mm512_add_ps(a[0], a[j]);
-    return (uint64_t)_mm512_reduce_add_ps(a[0]);
-}
-
-static int has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static int has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-           __builtin_cpu_supports("avx512bf16");
-}
-#endif
-
-static int always(void)
-{
-    return 1;
-}
-
-static const struct {
-    const char *set;
-    int (*usable)(void);
-    read_fn *read;
-} readers[] = {
-    {"plain", always, read_plain},
-#if defined(__x86_64__)
-    {"avx2", has_avx2, read_avx2},
-    {"avx512", has_avx512, read_avx512},
-#endif
-};
-
-static const struct {
-    const char *type, *set;
-    int (*usable)(void);
-    mac_fn *run;
-    int macs_per_round;
-} arithmetic[] = {
-    {"f32", "plain", always, mac_f32_plain, 128},
-#if defined(__x86_64__)
-    {"f32", "avx2", has_avx2, mac_f32_avx2, SUMS * 8},
-    {"f32", "avx512", has_avx512, mac_f32_avx512, SUMS * 16},
-    {"bf16", "avx512", has_avx512, mac_bf16_avx512, SUMS * 32},
-    {"int8", "avx2", has_avx2, mac_i8_avx2, SUMS * 32},
-    {"int8", "avx512", has_avx512, mac_i8_avx512, SUMS * 64},
-#endif
-};
+enum { REPEATS_MAX = 99 };
 
 typedef struct {
     char *buffer;
     size_t n_bytes;
-    read_fn *read; /* or NULL: */
-    mac_fn *mac;
+    peak_read_fn *read; /* or NULL: */
+    peak_mac_fn *mac;
     int64_t n_rounds;
     volatile uint64_t sink;
 } work;
@@ -202,7 +33,7 @@ static void fill_share(void *arg, int thread, int n_threads)
 {
     work *w = arg;
     int64_t begin, end;
-    qn_pool_share((int64_t)w->n_bytes, CHUNK, thread, n_threads, &begin, &end);
+    qn_pool_share((int64_t)w->n_bytes, PEAK_CHUNK, thread, n_threads, &begin, &end);
     memset(w->buffer + begin, 1 + thread, (size_t)(end - begin));
 }
 
@@ -214,7 +45,7 @@ static void do_share(void *arg, int thread, int n_threads)
         return;
     }
     int64_t begin, end;
-    qn_pool_share((int64_t)w->n_bytes, CHUNK, thread, n_threads, &begin, &end);
+    qn_pool_share((int64_t)w->n_bytes, PEAK_CHUNK, thread, n_threads, &begin, &end);
     w->sink = w->read(w->buffer + begin, (size_t)(end - begin));
 }
 
@@ -279,11 +110,11 @@ static int run(int json, int64_t mib, int repeats)
     for (int n_threads = 1; n_threads <= n_max; n_threads++) {
         if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
         qn_pool_run(pool, fill_share, &w);
-        for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
-            if (!readers[i].usable()) continue;
-            w.read = readers[i].read;
+        for (size_t i = 0; i < sizeof peak_readers / sizeof *peak_readers; i++) {
+            if (!peak_readers[i].usable()) continue;
+            w.read = peak_readers[i].read;
             measure(pool, &w, repeats, seconds);
-            show(json, &first, "read", readers[i].set, n_threads, (double)w.n_bytes, seconds, repeats);
+            show(json, &first, "read", peak_readers[i].set, n_threads, (double)w.n_bytes, seconds, repeats);
         }
         qn_pool_free(pool);
         pool = NULL;
@@ -295,12 +126,14 @@ static int run(int json, int64_t mib, int repeats)
     first = 1;
     for (int n_threads = 1; n_threads <= n_max; n_threads++) {
         if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
-        for (size_t i = 0; i < sizeof arithmetic / sizeof *arithmetic; i++) {
-            if (!arithmetic[i].usable()) continue;
-            w.mac = arithmetic[i].run;
-            double macs = (double)arithmetic[i].macs_per_round * (double)rounds_for(pool, &w) * n_threads;
+        for (size_t i = 0; i < sizeof peak_arithmetic / sizeof *peak_arithmetic; i++) {
+            if (!peak_arithmetic[i].usable()) continue;
+            w.mac = peak_arithmetic[i].run;
+            double macs =
+                (double)peak_arithmetic[i].macs_per_round * (double)rounds_for(pool, &w) * n_threads;
             measure(pool, &w, repeats, seconds);
-            show(json, &first, arithmetic[i].type, arithmetic[i].set, n_threads, macs, seconds, repeats);
+            show(json, &first, peak_arithmetic[i].type, peak_arithmetic[i].set, n_threads, macs, seconds,
+                 repeats);
         }
         qn_pool_free(pool);
         pool = NULL;

@@ -1,0 +1,183 @@
+/* Loops that reach what a core can do at most: bytes read per second, multiply-adds per second of each type,
+ * for each instruction set. limits.c prints them; tests/kernel_speed.c judges kernels by them in the same
+ * run. Whoever includes this uses both tables. */
+#ifndef QUERN_BENCH_PEAKS_H
+#define QUERN_BENCH_PEAKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { PEAK_CHUNK = 512 };
+
+typedef uint64_t peak_read_fn(const char *p, size_t n_bytes); /* n_bytes: a multiple of PEAK_CHUNK */
+typedef uint64_t peak_mac_fn(int64_t n_rounds);
+
+static uint64_t read_plain(const char *p, size_t n_bytes)
+{
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i < n_bytes; i += 64) {
+        uint64_t v[8];
+        memcpy(v, p + i, sizeof v);
+        for (int j = 0; j < 8; j++) sum[j] ^= v[j];
+    }
+    return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+/* 16 sums of 4 lanes: what the plainest chip of the architecture does by itself. */
+static uint64_t mac_f32_plain(int64_t n_rounds)
+{
+    float sum[64] = {0}, x = 1e-9f, y = 1e-9f;
+    for (int64_t i = 0; i < n_rounds; i++) {
+        __asm__ volatile("" : "+m"(x), "+m"(y));
+        float a = x, b = y;
+        for (int j = 0; j < 64; j++) sum[j] += a * b + sum[j] * b;
+    }
+    float all = 0;
+    for (int j = 0; j < 64; j++) all += sum[j];
+    return (uint64_t)all;
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define PEAK_AVX2 __attribute__((target("avx2,fma")))
+#define PEAK_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")))
+enum { PEAK_SUMS = 12 }; /* latency 4 or 5 times two units, and they still fit the 16 registers of AVX2 */
+
+PEAK_AVX2 static uint64_t read_avx2(const char *p, size_t n_bytes)
+{
+    __m256i a[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                    _mm256_setzero_si256()};
+    for (size_t i = 0; i < n_bytes; i += PEAK_CHUNK) {
+        for (int j = 0; j < PEAK_CHUNK; j += 64) _mm_prefetch(p + i + 1024 + j, _MM_HINT_T0);
+        for (int j = 0; j < PEAK_CHUNK / 32; j++)
+            a[j % 4] = _mm256_xor_si256(a[j % 4], _mm256_loadu_si256((const __m256i *)(p + i) + j));
+    }
+    a[0] = _mm256_xor_si256(_mm256_xor_si256(a[0], a[1]), _mm256_xor_si256(a[2], a[3]));
+    return (uint64_t)_mm256_extract_epi64(a[0], 0) ^ (uint64_t)_mm256_extract_epi64(a[0], 3);
+}
+
+PEAK_AVX512 static uint64_t read_avx512(const char *p, size_t n_bytes)
+{
+    __m512i a[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                    _mm512_setzero_si512()};
+    for (size_t i = 0; i < n_bytes; i += PEAK_CHUNK) {
+        for (int j = 0; j < PEAK_CHUNK; j += 64) _mm_prefetch(p + i + 1024 + j, _MM_HINT_T0);
+        for (int j = 0; j < PEAK_CHUNK / 64; j++)
+            a[j % 4] = _mm512_xor_si512(a[j % 4], _mm512_loadu_si512(p + i + 64 * j));
+    }
+    a[0] = _mm512_xor_si512(_mm512_xor_si512(a[0], a[1]), _mm512_xor_si512(a[2], a[3]));
+    return (uint64_t)_mm512_reduce_add_epi64(a[0]);
+}
+
+PEAK_AVX2 static uint64_t mac_f32_avx2(int64_t n_rounds)
+{
+    __m256 a[PEAK_SUMS], x = _mm256_set1_ps(1e-9f), y = x;
+    for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        __asm__ volatile("" : "+x"(x), "+x"(y));
+        for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm256_fmadd_ps(x, y, a[j]);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) a[0] = _mm256_add_ps(a[0], a[j]);
+    return (uint64_t)_mm256_cvtss_f32(a[0]);
+}
+
+/* Without VNNI a product of bytes is two multiplications of pairs and an addition. */
+PEAK_AVX2 static uint64_t mac_i8_avx2(int64_t n_rounds)
+{
+    __m256i a[PEAK_SUMS], x = _mm256_set1_epi8(1), y = x, one = _mm256_set1_epi16(1);
+    for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm256_setzero_si256();
+    for (int64_t i = 0; i < n_rounds; i++)
+        for (int j = 0; j < PEAK_SUMS; j++) {
+            __asm__ volatile("" : "+x"(x));
+            a[j] = _mm256_add_epi32(a[j], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), one));
+        }
+    for (int j = 1; j < PEAK_SUMS; j++) a[0] = _mm256_xor_si256(a[0], a[j]);
+    return (uint64_t)_mm256_extract_epi64(a[0], 0);
+}
+
+PEAK_AVX512 static uint64_t mac_f32_avx512(int64_t n_rounds)
+{
+    __m512 a[PEAK_SUMS], x = _mm512_set1_ps(1e-9f), y = x;
+    for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        __asm__ volatile("" : "+v"(x), "+v"(y));
+        for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_fmadd_ps(x, y, a[j]);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) a[0] = _mm512_add_ps(a[0], a[j]);
+    return (uint64_t)_mm512_reduce_add_ps(a[0]);
+}
+
+PEAK_AVX512 static uint64_t mac_i8_avx512(int64_t n_rounds)
+{
+    __m512i a[PEAK_SUMS], x = _mm512_set1_epi8(1), y = x;
+    for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        __asm__ volatile("" : "+v"(x), "+v"(y));
+        for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_dpbusd_epi32(a[j], x, y);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) a[0] = _mm512_xor_si512(a[0], a[j]);
+    return (uint64_t)_mm512_reduce_add_epi64(a[0]);
+}
+
+PEAK_AVX512 static uint64_t mac_bf16_avx512(int64_t n_rounds)
+{
+    __m512 a[PEAK_SUMS];
+    __m512i bits = _mm512_set1_epi16(0x3000);
+    for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        __asm__ volatile("" : "+v"(bits));
+        for (int j = 0; j < PEAK_SUMS; j++) a[j] = _mm512_dpbf16_ps(a[j], (__m512bh)bits, (__m512bh)bits);
+    }
+    for (int j = 1; j < PEAK_SUMS; j++) a[0] = _mm512_add_ps(a[0], a[j]);
+    return (uint64_t)_mm512_reduce_add_ps(a[0]);
+}
+
+static int peak_has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static int peak_has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+           __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
+static int peak_always(void)
+{
+    return 1;
+}
+
+static const struct {
+    const char *set;
+    int (*usable)(void);
+    peak_read_fn *read;
+} peak_readers[] = {
+    {"plain", peak_always, read_plain},
+#if defined(__x86_64__)
+    {"avx2", peak_has_avx2, read_avx2},
+    {"avx512", peak_has_avx512, read_avx512},
+#endif
+};
+
+static const struct {
+    const char *type, *set;
+    int (*usable)(void);
+    peak_mac_fn *run;
+    int macs_per_round;
+} peak_arithmetic[] = {
+    {"f32", "plain", peak_always, mac_f32_plain, 128},
+#if defined(__x86_64__)
+    {"f32", "avx2", peak_has_avx2, mac_f32_avx2, PEAK_SUMS * 8},
+    {"f32", "avx512", peak_has_avx512, mac_f32_avx512, PEAK_SUMS * 16},
+    {"bf16", "avx512", peak_has_avx512, mac_bf16_avx512, PEAK_SUMS * 32},
+    {"int8", "avx2", peak_has_avx2, mac_i8_avx2, PEAK_SUMS * 32},
+    {"int8", "avx512", peak_has_avx512, mac_i8_avx512, PEAK_SUMS * 64},
+#endif
+};
+
+#endif
