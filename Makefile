@@ -122,6 +122,11 @@ test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
 test-real: $(REAL_TESTS)
 	$(Q)tests/run $^
 
+# Every kernel against scalar, as long as one likes: build/release/kernel_check --rounds 100.
+kernel_check: $(B)/kernel_check
+$(B)/kernel_check: $(B)/tests/kernel_check_test
+	$(Q)ln -f $< $@
+
 # Long use of a real model: minutes.
 soak: $(B)/tests/memory_test
 	$(Q)QUERN_SOAK=1 $<
@@ -188,6 +193,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real soak hashes test-cli asan shake tsan test-tsan valgrind fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan valgrind fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,684 @@
+/* Every kernel of every instruction set that this machine runs against the scalar one, on odd sizes, tails,
+ * extreme scales, codes and activations, in ranges of any split, with memory that ends at a page which cannot
+ * be touched. A field of qn_kernels that nothing checks is a failure.
+ *
+ * usage: kernel_check                                 as `make test` does: a few seconds
+ *        kernel_check --rounds N [--seed N]           N times as much, of other dice
+ *
+ * What is promised: integer products, packing, conversions, sums and maxima have the bits of scalar (a NaN is
+ * a NaN); float ones are as near as their chain of n additions allows, n 2^-24 sum |a b|, and the same bits
+ * whatever the split. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "quant/types.h"
+#include "tests/kernel_help.h"
+
+static int64_t n_rounds = 1;
+static uint64_t first_seed = 1;
+static const qn_kernels *scalar;
+
+/* What is being computed, for whoever reads of a failure or a crash. */
+static char where[256];
+
+__attribute__((format(printf, 1, 2))) static void at(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(where, sizeof where, fmt, args);
+    va_end(args);
+}
+
+static void crashed(int signal)
+{
+    static const char text[] = "\nkernel_check: memory fault in ";
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    n += write(STDERR_FILENO, where, strlen(where));
+    n += write(STDERR_FILENO, "\n", 1);
+    _exit(n > 0 ? 3 : 4);
+}
+
+static float *floats(size_t n)
+{
+    return qn_test_guarded(n * sizeof(float), sizeof(float));
+}
+
+static float *random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
+{
+    float *x = floats((size_t)n);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
+    return x;
+}
+
+static int64_t random_length(qn_test_dice *d)
+{
+    static const int64_t longer[] = {64, 127, 128, 300, 576, 1000, 2053};
+    int64_t i = qn_test_roll(d, 80);
+    return i < 70 ? i : longer[i % 7];
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------- */
+
+static void same_bytes(const void *got, const void *expected, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((const uint8_t *)got)[i] != ((const uint8_t *)expected)[i])
+            fail_msg("%s: byte %zu of %zu is %02x, expected %02x", where, i, n, ((const uint8_t *)got)[i],
+                     ((const uint8_t *)expected)[i]);
+}
+
+static int same_float(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+static void same_floats(const float *got, const float *expected, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!same_float(got[i], expected[i]))
+            fail_msg("%s: element %lld of %lld is %a, expected %a", where, (long long)i, (long long)n,
+                     (double)got[i], (double)expected[i]);
+}
+
+static void near_float(float got, double expected, double bound, int64_t i)
+{
+    int ok = isnan(expected) ? isnan(got) : isinf(expected) ? got == expected : fabs(got - expected) <= bound;
+    if (!ok)
+        fail_msg("%s: element %lld is %.9g, expected %.9g (bound %.2g)", where, (long long)i, (double)got,
+                 expected, bound);
+}
+
+/* ---- packed weights and matmul ----------------------------------------------------------------------- */
+
+/* A type's turn: problem i of a check takes type i, round and round. */
+static qn_dtype type_of(int64_t i)
+{
+    int64_t n = 0;
+    while (qn_test_packed_types[n] != QN_DTYPE_COUNT) n++;
+    return qn_test_packed_types[i % n];
+}
+
+static int64_t random_outputs(qn_test_dice *d)
+{
+    return qn_test_roll(d, 4) ? 1 + qn_test_roll(d, 70) : 16 * (1 + qn_test_roll(d, 4));
+}
+
+/* A weight in file form and its panels as scalar packs them. */
+typedef struct {
+    qn_dtype dtype;
+    int64_t n_in, n_out, n_panels;
+    size_t row_bytes, panel_bytes;
+    const uint8_t *rows, *panels;
+} weight;
+
+static weight random_weight(qn_test_dice *d, int64_t i)
+{
+    weight w = {.dtype = type_of(i)};
+    w.n_in = qn_test_width(d, w.dtype);
+    w.n_out = random_outputs(d);
+    w.n_panels = (w.n_out + QN_PANEL - 1) / QN_PANEL;
+    assert_true(qn_type_bytes(w.dtype, w.n_in, &w.row_bytes));
+    w.panel_bytes = qn_pack_panel_bytes(w.dtype, w.n_in);
+    w.rows =
+        qn_test_rows(d, (qn_test_weights)qn_test_roll(d, QN_TEST_WEIGHTS_COUNT), w.dtype, w.n_in, w.n_out);
+    at("scalar pack, %s, n_in %d, n_out %d", qn_dtype_name(w.dtype), (int)w.n_in, (int)w.n_out);
+    w.panels = qn_test_panels(scalar, NULL, w.dtype, w.n_in, w.n_out, w.rows);
+    return w;
+}
+
+static void at_weight(const qn_kernels *k, const char *name, const weight *w)
+{
+    at("%s %s, %s, n_in %d, n_out %d", k->name, name, qn_dtype_name(w->dtype), (int)w->n_in, (int)w->n_out);
+}
+
+static void check_pack(qn_test_dice *d, int64_t i)
+{
+    weight w = random_weight(d, i);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        at_weight(k, "pack", &w);
+        same_bytes(qn_test_panels(k, d, w.dtype, w.n_in, w.n_out, w.rows), w.panels,
+                   w.panel_bytes * (size_t)w.n_panels);
+    }
+}
+
+/* A row is, bit for bit, what decoding the file gives. */
+static void check_unpack_row(qn_test_dice *d, int64_t i)
+{
+    weight w = random_weight(d, i);
+    float *expected = floats((size_t)w.n_in), *got = floats((size_t)w.n_in);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        for (int64_t o = 0; o < w.n_out; o++) {
+            qn_type_get(w.dtype)->decode(qn_type_get(w.dtype), w.rows + (size_t)o * w.row_bytes, w.n_in,
+                                         expected);
+            at_weight(k, "unpack_row", &w);
+            k->unpack_row(w.dtype, w.n_in, w.panels, o, got);
+            same_floats(got, expected, w.n_in);
+        }
+    }
+}
+
+static void check_unpack_panel(qn_test_dice *d, int64_t i)
+{
+    weight w = random_weight(d, i);
+    float *expected = floats((size_t)w.n_in), *row = floats((size_t)w.n_in);
+    float *got = floats((size_t)w.n_in * QN_PANEL);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        for (int64_t o = 0; o < w.n_out; o++) {
+            at_weight(k, "unpack_panel", &w);
+            if (o % QN_PANEL == 0) k->unpack_panel(w.dtype, w.n_in, w.panels, o / QN_PANEL, got);
+            scalar->unpack_row(w.dtype, w.n_in, w.panels, o, expected);
+            for (int64_t j = 0; j < w.n_in; j++) row[j] = got[j * QN_PANEL + o % QN_PANEL];
+            same_floats(row, expected, w.n_in);
+        }
+    }
+}
+
+static void check_act_pack(qn_test_dice *d, int64_t i)
+{
+    qn_act act = (qn_act)(i % QN_ACT_COUNT);
+    int64_t n_in = qn_test_width(d, act == QN_ACT_I8 || act == QN_ACT_I8X2 ? QN_DTYPE_Q8_0 : QN_DTYPE_F32),
+            n_rows = 1 + qn_test_roll(d, 4);
+    qn_test_x kind = (qn_test_x)qn_test_roll(d, QN_TEST_X_COUNT);
+    const float *x = qn_test_activations(d, kind, n_in, n_rows);
+    const uint8_t *expected = qn_test_act_rows(scalar, act, n_in, n_rows, x);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        at("%s act_pack, act %d, n_in %d, kind %d", k->name, (int)act, (int)n_in, (int)kind);
+        same_bytes(qn_test_act_rows(k, act, n_in, n_rows, x), expected,
+                   (size_t)n_rows * qn_act_row_bytes(act, n_in));
+    }
+}
+
+/* y near the product in double of f32 activations, which for bf16 are rounded first. */
+static void near_product(const weight *w, qn_act act, const float *x, int64_t n_rows, const float *y)
+{
+    float *row = floats((size_t)w->n_in);
+    for (int64_t o = 0; o < w->n_out; o++) {
+        scalar->unpack_row(w->dtype, w->n_in, w->panels, o, row);
+        for (int64_t r = 0; r < n_rows; r++) {
+            double sum = 0, most = 0, flushed = 0;
+            for (int64_t j = 0; j < w->n_in; j++) {
+                float v = x[r * w->n_in + j];
+                if (act == QN_ACT_BF16) v = qn_bf16_to_f32(qn_f32_to_bf16(v));
+                double t = (double)v * row[j];
+                sum += t;
+                most += fabs(t);
+                /* Instructions for bf16 take subnormal numbers, and make subnormal products, zero. */
+                if (act == QN_ACT_BF16 && (fabsf(v) < 0x1p-126f || fabsf(row[j]) < 0x1p-126f))
+                    flushed += fabs(t);
+            }
+            double bound = (double)(w->n_in + 2) * (0x1p-24 * most + 0x1p-125) + flushed;
+            if (most < 1e38) near_float(y[r * w->n_out + o], sum, bound, r * w->n_out + o);
+        }
+    }
+}
+
+static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act)
+{
+    int integer = act == QN_ACT_I8 || act == QN_ACT_I8X2;
+    int64_t n_rows = 1 + qn_test_roll(d, qn_test_roll(d, 2) ? 9 : 40), n = n_rows * w->n_out;
+    qn_test_x kind = (qn_test_x)qn_test_roll(d, QN_TEST_X_COUNT);
+    const float *x = qn_test_activations(d, kind, w->n_in, n_rows);
+    const uint8_t *px = qn_test_act_rows(scalar, act, w->n_in, n_rows, x);
+    const float *expected = NULL;
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        at("%s matmul, %s, act %d, n_in %d, n_out %d, %d rows, kind %d", k->name, qn_dtype_name(w->dtype),
+           (int)act, (int)w->n_in, (int)w->n_out, (int)n_rows, (int)kind);
+        const float *y = qn_test_product(k, NULL, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows);
+        if (!integer) near_product(w, act, x, n_rows, y);
+        /* f32 chains are fused on every set but scalar, so these agree with each other. */
+        if (integer ? !expected : set == qn_kernels_names() + 1) expected = y;
+        if (expected && act != QN_ACT_BF16) same_floats(y, expected, n);
+        same_floats(qn_test_product(k, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y, n);
+        for (int64_t j = 0; j < w->n_out && kind == QN_TEST_X_BAD; j++)
+            assert_false(isfinite(y[n_rows / 2 * w->n_out + j]));
+    }
+}
+
+static void check_matmul(qn_test_dice *d, int64_t i)
+{
+    weight w = random_weight(d, i);
+    for (int act = 0; act < QN_ACT_COUNT; act++)
+        if (qn_test_has_act(w.dtype, (qn_act)act)) check_matmul_act(d, &w, (qn_act)act);
+}
+
+/* ---- attention --------------------------------------------------------------------------------------- */
+
+/* Pages of one layer for some tokens, a NaN wherever nothing was written; the queries of a tile of rows. */
+typedef struct {
+    qn_attend_args a;
+    int64_t group, n_rows, n_tokens, n_pages;
+    const float *k, *v;
+    size_t bytes;
+} cache;
+
+static cache random_cache(qn_test_dice *d, int64_t i)
+{
+    static const int64_t dims[] = {16, 64, 128, 80, 10, 34, 7, 256};
+    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16};
+    cache c = {.group = 1 + qn_test_roll(d, 5), .n_rows = 1 + qn_test_roll(d, QN_ATTN_ROWS)};
+    qn_kv_layout *kv = &c.a.kv;
+    kv->dtype = kv_types[i % 2];
+    kv->kv_heads = 1 + qn_test_roll(d, 3);
+    kv->head_dim = dims[qn_test_roll(d, 8)];
+    kv->v_dim = qn_test_roll(d, 3) ? kv->head_dim : dims[qn_test_roll(d, 8)];
+    kv->page_stride_bytes = qn_kv_page_bytes(kv->dtype, kv->kv_heads, kv->head_dim, kv->v_dim);
+    c.n_tokens = c.n_rows + qn_test_roll(d, qn_test_roll(d, 2) ? 60 : 600);
+    c.n_pages = (c.n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
+    c.bytes = kv->page_stride_bytes * (size_t)c.n_pages;
+    c.a.n_heads = kv->kv_heads * c.group;
+    c.a.q_stride = c.a.n_heads * kv->head_dim;
+    c.a.out_stride = c.a.n_heads * kv->v_dim;
+    c.a.position = c.n_tokens - c.n_rows;
+    c.a.window = qn_test_roll(d, 2) ? 1 + qn_test_roll(d, 300) : 0;
+    c.a.scale = (float)(1 / sqrt((double)kv->head_dim));
+    c.a.softcap = qn_test_roll(d, 2) ? 30.0f : 0;
+    c.k = qn_test_sealed(random_floats(d, c.n_tokens * kv->kv_heads * kv->head_dim, -2, 2));
+    c.v = qn_test_sealed(random_floats(d, c.n_tokens * kv->kv_heads * kv->v_dim, -1, 1));
+    c.a.q = qn_test_sealed(random_floats(d, c.n_rows * c.a.q_stride, -2, 2));
+    if (qn_test_roll(d, 2)) c.a.sinks = qn_test_sealed(random_floats(d, c.a.n_heads, -1, 4));
+    int32_t *blocks = qn_test_guarded((size_t)c.n_pages * sizeof *blocks, sizeof *blocks);
+    for (int64_t p = 0; p < c.n_pages; p++) blocks[p] = (int32_t)(c.n_pages - 1 - p);
+    c.a.blocks = qn_test_sealed(blocks);
+    return c;
+}
+
+static char *written_pages(const qn_kernels *k, const cache *c)
+{
+    qn_kv_layout kv = c->a.kv;
+    kv.pages = qn_test_guarded(c->bytes, 64);
+    memset(kv.pages, 0xff, c->bytes);
+    at("%s kv_write, head_dim %d, v_dim %d, type %d", k->name, (int)kv.head_dim, (int)kv.v_dim,
+       (int)kv.dtype);
+    for (int64_t t = 0; t < c->n_tokens; t++)
+        k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS,
+                    c->k + t * kv.kv_heads * kv.head_dim, c->v + t * kv.kv_heads * kv.v_dim);
+    return qn_test_sealed(kv.pages);
+}
+
+/* The pages' bytes are those that scalar writes. */
+static void check_kv_write(qn_test_dice *d, int64_t i)
+{
+    cache c = random_cache(d, i);
+    const char *expected = written_pages(scalar, &c);
+    for (const char *const *set = qn_kernels_names(); *set; set++)
+        same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
+}
+
+/* Rows in tiles of at most n_rows, heads in runs of at most n_heads. */
+static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int64_t n_heads)
+{
+    float *out = floats((size_t)(c->n_rows * c->a.out_stride));
+    void *scratch = qn_test_guarded(qn_attend_scratch_bytes(c->a.kv.head_dim, c->a.kv.v_dim), 64);
+    at("%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
+       k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
+       (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
+    for (int64_t r = 0; r < c->n_rows; r += n_rows) {
+        qn_attend_args a = c->a;
+        a.q += r * a.q_stride;
+        a.out = out + r * a.out_stride;
+        a.position += r;
+        for (int64_t h = 0, run; h < a.n_heads; h += run) {
+            int64_t left = c->group - h % c->group;
+            run = left < n_heads ? left : n_heads;
+            k->attend(&a, c->n_rows - r < n_rows ? c->n_rows - r : n_rows, h, run, scratch);
+        }
+    }
+    return out;
+}
+
+/* Near scalar (attention_test.c compares each set with double); the same bits whatever the split. */
+static void check_attend(qn_test_dice *d, int64_t i)
+{
+    cache c = random_cache(d, i);
+    c.a.kv.pages = written_pages(scalar, &c);
+    int64_t n = c.n_rows * c.a.out_stride;
+    const float *expected = attended(scalar, &c, c.n_rows, c.group);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        const float *whole = attended(k, &c, c.n_rows, c.group);
+        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], 6e-6, j);
+        same_floats(attended(k, &c, 1 + qn_test_roll(d, c.n_rows), 1 + qn_test_roll(d, c.group)), whole, n);
+    }
+}
+
+/* ---- element-wise ------------------------------------------------------------------------------------ */
+
+static float special(qn_test_dice *d)
+{
+    static const float values[] = {0,     -0.0f,     1,          -1,        INFINITY, -INFINITY,
+                                   NAN,   0x1p-149f, -0x1p-149f, 0x1p-126f, 3e38f,    -3e38f,
+                                   88.7f, -103.9f,   1e30f,      0.5f};
+    return values[qn_test_roll(d, sizeof values / sizeof *values)];
+}
+
+/* vector_test.c holds each operation of each set to its own bound; here they are within twice the loosest of
+ * them of scalar, 8 units of the last place or 5e-7. */
+static void check_ew(qn_test_dice *d, int64_t i)
+{
+    qn_ew op = (qn_ew)(i % QN_EW_COUNT);
+    int64_t n = random_length(d), a_step = qn_test_roll(d, 4) != 0, b_step = qn_test_roll(d, 4) != 0;
+    float *a = random_floats(d, a_step ? n : 1, -9, 9), *b = random_floats(d, b_step ? n : 1, -9, 9);
+    for (int64_t j = 0; j < (a_step ? n : 1); j += 3) a[j] = special(d);
+    for (int64_t j = 0; j < (b_step ? n : 1); j += 4) b[j] = special(d);
+    qn_test_sealed(a);
+    qn_test_sealed(b);
+    float *expected = floats((size_t)n);
+    scalar->ew[op](expected, a, a_step, b, b_step, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *out = floats((size_t)n), *parts = floats((size_t)n);
+        at("%s ew %d, n %d", k->name, (int)op, (int)n);
+        k->ew[op](out, a, a_step, b, b_step, n);
+        for (int64_t j = 0; j < n; j++) {
+            double size = fabs((double)a[j * a_step]), y = expected[j];
+            if (isinf(out[j]) != isinf(y) && fabs(y) > 3.39e38)
+                continue; /* just below, just above the largest */
+            near_float(out[j], y, 0x1p-21 * fabs(y) + 5e-7 * (size > 1 && size < 1e3 ? size : 1), j);
+        }
+        int64_t m = qn_test_roll(d, n + 1);
+        k->ew[op](parts + m, a + m * a_step, a_step, b + m * b_step, b_step, n - m);
+        k->ew[op](parts, a, a_step, b, b_step, m);
+        same_floats(parts, out, n);
+    }
+}
+
+/* ---- rows: norms, softmax, sums ---------------------------------------------------------------------- */
+
+/* x with a NaN now and then. */
+static const float *random_row(qn_test_dice *d, int64_t n)
+{
+    float *x = random_floats(d, n, -3, 4);
+    if (n && qn_test_roll(d, 8) == 0) x[qn_test_roll(d, n)] = NAN;
+    return qn_test_sealed(x);
+}
+
+typedef void norm_fn(const qn_kernels *k, float *out, const float *x, const float *w, const float *b,
+                     int64_t n);
+
+static void by_rms(const qn_kernels *k, float *out, const float *x, const float *w, const float *b, int64_t n)
+{
+    k->rms_norm(out, x, w, b ? 1.0f : 0.0f, 1e-5f, n);
+}
+
+static void by_layer(const qn_kernels *k, float *out, const float *x, const float *w, const float *b,
+                     int64_t n)
+{
+    k->layer_norm(out, x, w, b, 1e-5f, n);
+}
+
+static void by_softmax(const qn_kernels *k, float *out, const float *x, const float *w, const float *b,
+                       int64_t n)
+{
+    k->softmax(out, x, n);
+}
+
+static void check_row(qn_test_dice *d, const char *name, norm_fn *fn, int64_t n)
+{
+    const float *x = random_row(d, n), *w = qn_test_sealed(random_floats(d, n, -1, 1)),
+                *b = qn_test_sealed(random_floats(d, n, -1, 1));
+    if (qn_test_roll(d, 3) == 0) w = NULL;
+    if (qn_test_roll(d, 3) == 0) b = NULL;
+    float *expected = floats((size_t)n);
+    fn(scalar, expected, x, w, b, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *out = floats((size_t)n), *in_place = floats((size_t)n);
+        at("%s %s, n %d", k->name, name, (int)n);
+        fn(k, out, x, w, b, n);
+        for (int64_t j = 0; j < n; j++)
+            near_float(out[j], expected[j], 4e-6 * (fabs((double)expected[j]) + 1), j);
+        memcpy(in_place, x, (size_t)n * sizeof *x);
+        fn(k, in_place, in_place, w, b, n);
+        same_floats(in_place, out, n);
+    }
+}
+
+static void check_rms_norm(qn_test_dice *d, int64_t i)
+{
+    check_row(d, "rms_norm", by_rms, 1 + random_length(d));
+}
+
+static void check_layer_norm(qn_test_dice *d, int64_t i)
+{
+    check_row(d, "layer_norm", by_layer, 2 + random_length(d));
+}
+
+static void check_softmax(qn_test_dice *d, int64_t i)
+{
+    check_row(d, "softmax", by_softmax, 1 + random_length(d));
+}
+
+/* One number each: sum and maximum as scalar's bits. */
+static void check_sum(qn_test_dice *d, int64_t i)
+{
+    int64_t n = random_length(d);
+    const float *x = random_row(d, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        at("%s sum, n %d", *set, (int)n);
+        float got = qn_kernels_by_name(*set)->sum(x, n), expected = scalar->sum(x, n);
+        same_floats(&got, &expected, 1);
+    }
+}
+
+static void check_max(qn_test_dice *d, int64_t i)
+{
+    int64_t n = random_length(d);
+    const float *x = random_row(d, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        at("%s max, n %d", *set, (int)n);
+        float got = qn_kernels_by_name(*set)->max(x, n), expected = scalar->max(x, n);
+        same_floats(&got, &expected, 1);
+    }
+}
+
+static void check_dot(qn_test_dice *d, int64_t i)
+{
+    int64_t n = random_length(d);
+    const float *x = random_row(d, n), *y = random_row(d, n);
+    double sum = 0, most = 0;
+    for (int64_t j = 0; j < n; j++) {
+        sum += (double)x[j] * y[j];
+        most += fabs((double)x[j] * y[j]);
+    }
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        at("%s dot, n %d", *set, (int)n);
+        near_float(qn_kernels_by_name(*set)->dot(x, y, n), sum, (double)(n + 1) * 0x1p-24 * most, 0);
+    }
+}
+
+static void check_rope(qn_test_dice *d, int64_t i)
+{
+    int64_t n_heads = 1 + qn_test_roll(d, 4), half = 1 + qn_test_roll(d, 70),
+            head_dim = 2 * half + qn_test_roll(d, 2) * qn_test_roll(d, 40), n = n_heads * head_dim;
+    int interleaved = (int)qn_test_roll(d, 2);
+    const float *x = qn_test_sealed(random_floats(d, n, -2, 2)),
+                *c = qn_test_sealed(random_floats(d, half, -1, 1)),
+                *s = qn_test_sealed(random_floats(d, half, -1, 1));
+    float *expected = floats((size_t)n);
+    memcpy(expected, x, (size_t)n * sizeof *x);
+    scalar->rope(expected, n_heads, head_dim, 2 * half, c, s, interleaved);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *whole = floats((size_t)n), *parts = floats((size_t)n);
+        memcpy(whole, x, (size_t)n * sizeof *x);
+        memcpy(parts, x, (size_t)n * sizeof *x);
+        at("%s rope, head_dim %d, rotary_dim %d", k->name, (int)head_dim, (int)(2 * half));
+        k->rope(whole, n_heads, head_dim, 2 * half, c, s, interleaved);
+        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], 1e-6, j);
+        for (int64_t h = 0; h < n_heads; h++)
+            k->rope(parts + h * head_dim, 1, head_dim, 2 * half, c, s, interleaved);
+        same_floats(parts, whole, n);
+    }
+}
+
+/* out, a and b end where they must: strides are part of what is not there behind the last row. */
+static void check_gemm_f32(qn_test_dice *d, int64_t i)
+{
+    int64_t m = 1 + qn_test_roll(d, 24), n = 1 + qn_test_roll(d, 150), depth = qn_test_roll(d, 200),
+            stride = n + qn_test_roll(d, 9);
+    int ta = (int)qn_test_roll(d, 2), tb = (int)qn_test_roll(d, 2), accumulate = (int)qn_test_roll(d, 2);
+    int64_t a_row = ta ? 1 : depth, a_col = ta ? m : 1, b_row = tb ? 1 : n, b_col = tb ? depth : 1;
+    const float *a = qn_test_sealed(random_floats(d, m * depth, -1, 1)),
+                *b = qn_test_sealed(random_floats(d, n * depth, -1, 1)),
+                *start = random_floats(d, m * stride, -1, 1);
+    size_t bytes = (size_t)(m * stride - (stride - n)) * sizeof *a;
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *whole = qn_test_guarded(bytes, sizeof *whole), *parts = qn_test_guarded(bytes, sizeof *parts);
+        memcpy(whole, start, bytes);
+        memcpy(parts, start, bytes);
+        at("%s gemm_f32, %d x %d x %d, forms %d %d", k->name, (int)m, (int)n, (int)depth, ta, tb);
+        k->gemm_f32(whole, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, m, accumulate);
+        for (int64_t r = 0; r < m; r++) {
+            for (int64_t j = 0; j < (r + 1 < m ? stride : n); j++) {
+                double sum = accumulate || j >= n ? start[r * stride + j] : 0, most = fabs(sum);
+                for (int64_t p = 0; p < depth && j < n; p++) {
+                    double t = (double)a[r * a_row + p * a_col] * b[p * b_row + j * b_col];
+                    sum += t;
+                    most += fabs(t);
+                }
+                near_float(whole[r * stride + j], sum, (double)(depth + 1) * 0x1p-24 * most, r * stride + j);
+            }
+        }
+        int64_t cut = qn_test_roll(d, m + 1);
+        k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, cut, m, accumulate);
+        k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, cut, accumulate);
+        same_bytes(parts, whole, bytes);
+    }
+}
+
+/* ---- conversions ------------------------------------------------------------------------------------- */
+
+static const qn_dtype plain_types[] = {QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_F32};
+
+static void check_to_f32(qn_test_dice *d, int64_t i)
+{
+    qn_dtype type = plain_types[i % 3];
+    int64_t n = random_length(d);
+    size_t bytes = (size_t)n * (type == QN_DTYPE_F32 ? 4 : 2);
+    uint8_t *x = qn_test_guarded(bytes, type == QN_DTYPE_F32 ? 4 : 2);
+    for (size_t j = 0; j < bytes; j++) x[j] = (uint8_t)qn_test_roll(d, 256);
+    qn_test_sealed(x);
+    float *expected = floats((size_t)n);
+    scalar->to_f32(type, x, expected, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        float *out = floats((size_t)n);
+        at("%s to_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
+        qn_kernels_by_name(*set)->to_f32(type, x, out, n);
+        same_bytes(out, expected, (size_t)n * sizeof *out);
+    }
+}
+
+static void check_from_f32(qn_test_dice *d, int64_t i)
+{
+    qn_dtype type = plain_types[i % 3];
+    size_t element = type == QN_DTYPE_F32 ? 4 : 2;
+    int64_t n = random_length(d);
+    float *x = random_floats(d, n, -70000, 70000);
+    for (int64_t j = 0; j < n; j += 2) x[j] = j % 4 ? special(d) : x[j] * 1e-9f;
+    qn_test_sealed(x);
+    void *expected = qn_test_guarded((size_t)n * element, element);
+    scalar->from_f32(type, x, expected, n);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        void *out = qn_test_guarded((size_t)n * element, element);
+        at("%s from_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
+        qn_kernels_by_name(*set)->from_f32(type, x, out, n);
+        same_bytes(out, expected, (size_t)n * element);
+    }
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    size_t offset, n_fields; /* of qn_kernels; more than one for an array */
+    const char *name;
+    void (*check)(qn_test_dice *d, int64_t i); /* problem i */
+    int64_t n_problems;                        /* of a round */
+} field;
+
+#define FIELD(name, n)                                                                             \
+    {                                                                                              \
+        offsetof(qn_kernels, name), sizeof((qn_kernels *)0)->name / sizeof(void (*)(void)), #name, \
+            check_##name, n                                                                        \
+    }
+static const field fields[] = {
+    FIELD(pack, 100),     FIELD(unpack_row, 60),  FIELD(unpack_panel, 60), FIELD(act_pack, 200),
+    FIELD(matmul, 160),   FIELD(kv_write, 20),    FIELD(attend, 60),       FIELD(ew, 40 * QN_EW_COUNT),
+    FIELD(rms_norm, 100), FIELD(layer_norm, 100), FIELD(rope, 100),        FIELD(softmax, 100),
+    FIELD(sum, 100),      FIELD(max, 100),        FIELD(dot, 100),         FIELD(gemm_f32, 60),
+    FIELD(to_f32, 100),   FIELD(from_f32, 100)};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+static void check_field(void **state)
+{
+    const field *f = *state;
+    struct sigaction action = {.sa_handler = crashed}, kept[2];
+    sigaction(SIGSEGV, &action, &kept[0]);
+    sigaction(SIGBUS, &action, &kept[1]);
+    for (int64_t i = 0; i < f->n_problems * n_rounds; i++) {
+        qn_test_dice d = {.seed = first_seed + (uint64_t)i};
+        f->check(&d, i);
+        at("%s, problem %lld", f->name, (long long)i);
+        qn_test_guarded_end();
+    }
+    sigaction(SIGSEGV, &kept[0], NULL);
+    sigaction(SIGBUS, &kept[1], NULL);
+}
+
+/* Behind the name there are function pointers alone, and each is some field's above. */
+static void every_field_is_checked(void **state)
+{
+    enum { N_POINTERS = sizeof(qn_kernels) / sizeof(void (*)(void)) };
+    int covered[N_POINTERS] = {[offsetof(qn_kernels, name) / sizeof(const char *)] = 1};
+    for (int i = 0; i < N_FIELDS; i++)
+        for (size_t j = 0; j < fields[i].n_fields; j++)
+            covered[fields[i].offset / sizeof(void (*)(void)) + j]++;
+    for (int i = 0; i < N_POINTERS; i++)
+        if (covered[i] != 1)
+            fail_msg("pointer %d of qn_kernels is checked %d times: kernels.h has a field that fields[] of "
+                     "tests/kernel_check_test.c has not, or twice",
+                     i, covered[i]);
+    for (const char *const *set = qn_kernels_names(); *set; set++)
+        for (int i = 1; i < N_POINTERS; i++) {
+            void (*p)(void);
+            memcpy(&p, (const char *)qn_kernels_by_name(*set) + (size_t)i * sizeof p, sizeof p);
+            if (!p) fail_msg("%s: pointer %d is NULL", *set, i);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        char *end = "";
+        if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
+            n_rounds = strtoll(argv[++i], &end, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
+            first_seed = strtoull(argv[++i], &end, 10);
+        } else {
+            end = "?";
+        }
+        if (*end || n_rounds < 1) {
+            fprintf(stderr, "usage: kernel_check [--rounds N] [--seed N]\n");
+            return 2;
+        }
+    }
+    scalar = qn_kernels_by_name("scalar");
+    struct CMUnitTest tests[N_FIELDS + 1] = {cmocka_unit_test(every_field_is_checked)};
+    for (int i = 0; i < N_FIELDS; i++)
+        tests[i + 1] =
+            (struct CMUnitTest){fields[i].name, check_field, NULL, NULL, (void *)(uintptr_t)&fields[i]};
+    return _cmocka_run_group_tests("kernel_check", tests, N_FIELDS + 1, NULL, NULL);
+}
