@@ -2,7 +2,8 @@
  * number of threads and each instruction set that it has. The speed of a model is judged against these
  * figures.
  *
- * usage: limits [--json] [--mib N] [--repeats N]
+ * usage: limits [--json] [--mib N] [--repeats N] [--threads N]   (default: each number of threads up to the
+ * cores')
  *
  * Reading: a buffer far larger than the caches, in order, each thread its share. Multiply-adds: operands in
  * registers, enough independent sums to hide latency. Best and median of the repeats; the best is the limit.
@@ -18,7 +19,7 @@
 #include "base/threads.h"
 #include "bench/peaks.h"
 
-enum { REPEATS_MAX = 99 };
+enum { REPEATS_MAX = 99, THREADS_MAX = 1024 };
 
 typedef struct {
     char *buffer;
@@ -91,9 +92,9 @@ static void show(int json, int *first, const char *type, const char *set, int n_
     fflush(stdout);
 }
 
-static int run(int json, int64_t mib, int repeats)
+static int run(int json, int64_t mib, int repeats, int threads)
 {
-    int n_max = qn_threads_default(), first = 1, rc = 1;
+    int n_max = threads ? threads : qn_threads_default(), n_min = threads ? threads : 1, first = 1, rc = 1;
     double seconds[REPEATS_MAX];
     qn_pool *pool = NULL;
     work w = {.n_bytes = (size_t)mib << 20};
@@ -107,7 +108,7 @@ static int run(int json, int64_t mib, int repeats)
     else
         printf("reading %lld MiB\n%-6s %-8s %7s %10s %10s\n", (long long)mib, "", "set", "threads",
                "best GB/s", "median");
-    for (int n_threads = 1; n_threads <= n_max; n_threads++) {
+    for (int n_threads = n_min; n_threads <= n_max; n_threads++) {
         if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
         qn_pool_run(pool, fill_share, &w);
         for (size_t i = 0; i < sizeof peak_readers / sizeof *peak_readers; i++) {
@@ -124,7 +125,7 @@ static int run(int json, int64_t mib, int repeats)
     else
         printf("multiply-adds\n%-6s %-8s %7s %10s %10s\n", "type", "set", "threads", "best G/s", "median");
     first = 1;
-    for (int n_threads = 1; n_threads <= n_max; n_threads++) {
+    for (int n_threads = n_min; n_threads <= n_max; n_threads++) {
         if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
         for (size_t i = 0; i < sizeof peak_arithmetic / sizeof *peak_arithmetic; i++) {
             if (!peak_arithmetic[i].usable()) continue;
@@ -150,19 +151,22 @@ out:
 int main(int argc, char **argv)
 {
     int json = 0;
-    int64_t mib = 512, repeats = 9;
+    int64_t mib = 512, repeats = 9, threads = 0;
     for (int i = 1; i < argc; i++) {
         int64_t *number = strcmp(argv[i], "--mib") == 0       ? &mib
                           : strcmp(argv[i], "--repeats") == 0 ? &repeats
+                          : strcmp(argv[i], "--threads") == 0 ? &threads
                                                               : NULL;
         char *end = NULL;
         if (number && i + 1 < argc) *number = strtoll(argv[++i], &end, 10);
         if (strcmp(argv[i], "--json") == 0) {
             json = 1;
-        } else if (!end || *end || mib < 1 || mib > 1 << 20 || repeats < 1 || repeats > REPEATS_MAX) {
-            fprintf(stderr, "usage: limits [--json] [--mib N] [--repeats 1..%d]\n", REPEATS_MAX);
+        } else if (!end || *end || mib < 1 || mib > 1 << 20 || repeats < 1 || repeats > REPEATS_MAX ||
+                   threads < 0 || threads > THREADS_MAX) {
+            fprintf(stderr, "usage: limits [--json] [--mib N] [--repeats 1..%d] [--threads 1..%d]\n",
+                    REPEATS_MAX, THREADS_MAX);
             return 2;
         }
     }
-    return run(json, mib, (int)repeats);
+    return run(json, mib, (int)repeats, (int)threads);
 }

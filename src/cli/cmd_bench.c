@@ -10,11 +10,11 @@
 #include "cli/options.h"
 #include "cli/out.h"
 
-enum { RUNS_MAX = 101 };
+enum { RUNS_MAX = 101, SEQUENCES_MAX = 256, WARM_PROMPT = 512, WARM_DECODE = 8 };
 
 typedef struct {
     qn_load_options load;
-    int64_t n_prompt, n_decode;
+    int64_t n_prompt, n_decode, n_sequences;
     int32_t n_runs;
     int json, precision; /* 0: high and fast */
 } bench_options;
@@ -25,6 +25,8 @@ static const qn_arg bench_args[] = {
      "tokens of the prompt (default 512)"},
     {"--decode-tokens", 'n', QN_ARG_INT64, AT(n_decode), 2, INT32_MAX, "N",
      "tokens generated after it (default 64)"},
+    {"--sequences", 0, QN_ARG_INT64, AT(n_sequences), 1, SEQUENCES_MAX, "N",
+     "prompts that run together; decode counts the tokens of all (default 1)"},
     {"--runs", 0, QN_ARG_INT32, AT(n_runs), 1, RUNS_MAX, "N",
      "repetitions, of which the median counts (default 5)"},
     {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "both|high|fast|exact",
@@ -50,21 +52,52 @@ static spread summarise(double *values, int n)
     return (spread){median, values[0], values[n - 1]};
 }
 
-/* One prompt and its continuation, to the end. */
-static qn_status run_once(qn_model *model, const int32_t *ids, const bench_options *o,
-                          qn_generation_stats *stats)
+/* Speeds of one run; decode of all sequences together. */
+typedef struct {
+    double prefill, decode;
+} speeds;
+
+/* Prompts of n_prompt ids and n_decode tokens behind each. Sequences whose prompt is done early go on while
+ * others are read; decode is timed from there on where all go together, and only while they do. */
+static qn_status run_once(qn_model *model, const int32_t *ids, int64_t n_prompt, int64_t n_decode,
+                          int64_t n_sequences, speeds *out)
 {
-    qn_ids row = {ids, o->n_prompt};
-    qn_generate_options options = {.max_tokens = o->n_decode, .ignore_eos = 1};
+    qn_generate_options options = {.ignore_eos = 1};
+    qn_generation_stats stats, before = {0};
     qn_generation *generation = NULL;
-    QN_TRY(qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1}, &options, &generation));
+    qn_ids rows[SEQUENCES_MAX];
+    char begun[SEQUENCES_MAX] = {0};
+    int64_t n_begun = 0, n_events = 0;
+    for (int64_t i = 0; i < n_sequences; i++) rows[i] = (qn_ids){ids + i * n_prompt, n_prompt};
+    QN_TRY(
+        qn_generation_open(model, &(qn_prompt){.rows = rows, .n_rows = n_sequences}, &options, &generation));
     qn_interrupt_watch(generation);
-    qn_token token;
-    qn_status status;
-    do status = qn_generation_next(generation, &token);
-    while (status == QN_OK && token.end == QN_END_NONE);
-    if (status == QN_OK && token.end == QN_END_CANCELLED) status = qn_fail(QN_E_CANCELLED, "interrupted");
-    if (status == QN_OK) status = qn_generation_get_stats(generation, stats);
+    qn_status status = QN_OK;
+    while (status == QN_OK && n_events < (n_decode - 1) * n_sequences) {
+        qn_token token;
+        status = qn_generation_next(generation, &token);
+        if (status == QN_OK && token.end == QN_END_CANCELLED)
+            status = qn_fail(QN_E_CANCELLED, "interrupted");
+        else if (status == QN_OK && token.end != QN_END_NONE)
+            status =
+                qn_fail(QN_E_ARG, "the context is too short for %lld tokens and %lld behind them (--context)",
+                        (long long)n_prompt, (long long)n_decode);
+        if (n_begun == n_sequences) {
+            n_events++;
+        } else if (status == QN_OK && !begun[token.row]) {
+            begun[token.row] = 1;
+            if (++n_begun == n_sequences) status = qn_generation_get_stats(generation, &before);
+        }
+    }
+    if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
+    if (status == QN_OK) { /* ended, so that the model's metrics speak of it */
+        qn_token token;
+        qn_generation_cancel(generation);
+        status = qn_generation_next(generation, &token);
+    }
+    if (status == QN_OK)
+        *out = (speeds){before.prefill_tokens_per_sec,
+                        (double)n_events / (stats.decode_ms - before.decode_ms) * 1e3};
     qn_interrupt_watch(NULL);
     qn_generation_close(generation);
     return status;
@@ -83,15 +116,17 @@ static void put_spread(qn_buf *b, const char *key, spread s)
 static qn_status measure(qn_model *model, const bench_options *o, const int32_t *ids, qn_buf *json)
 {
     double prefill[RUNS_MAX], decode[RUNS_MAX];
-    qn_generation_stats stats;
+    speeds once;
     qn_model_info info;
     qn_metrics metrics;
     QN_TRY(qn_model_get_info(model, &info));
-    QN_TRY(run_once(model, ids, o, &stats)); /* warms caches and pages; does not count */
+    /* Warms caches and pages; does not count. */
+    QN_TRY(
+        run_once(model, ids, o->n_prompt < WARM_PROMPT ? o->n_prompt : WARM_PROMPT, WARM_DECODE, 1, &once));
     for (int i = 0; i < o->n_runs; i++) {
-        QN_TRY(run_once(model, ids, o, &stats));
-        prefill[i] = stats.prefill_tokens_per_sec;
-        decode[i] = stats.decode_tokens_per_sec;
+        QN_TRY(run_once(model, ids, o->n_prompt, o->n_decode, o->n_sequences, &once));
+        prefill[i] = once.prefill;
+        decode[i] = once.decode;
     }
     QN_TRY(qn_model_get_metrics(model, &metrics));
     spread p = summarise(prefill, o->n_runs), d = summarise(decode, o->n_runs);
@@ -122,14 +157,15 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
     qn_model_info info;
     int32_t *ids = NULL;
     o->load.precision = (int)precision;
+    if (o->load.o.parallel_slots < o->n_sequences) o->load.o.parallel_slots = (int32_t)o->n_sequences;
     qn_status status = qn_load_open(path, &o->load, &model);
     if (status == QN_OK) status = qn_model_get_info(model, &info);
     if (status == QN_OK) {
-        ids = qn_alloc_array((size_t)o->n_prompt, sizeof *ids);
+        ids = qn_alloc_array((size_t)(o->n_prompt * o->n_sequences), sizeof *ids);
         status = ids ? QN_OK : QN_E_NOMEM;
     }
     if (status == QN_OK) {
-        for (int64_t i = 0; i < o->n_prompt; i++)
+        for (int64_t i = 0; i < o->n_prompt * o->n_sequences; i++)
             ids[i] = (int32_t)(qn_random_bits(1, (uint64_t)i) % (uint64_t)info.vocab_size);
         status = measure(model, o, ids, json);
     }
@@ -142,7 +178,7 @@ static const qn_arg_group bench_groups[] = {
     {NULL, bench_args, 0}, {"Loading", qn_load_args + 1, AT(load)}, {0}};
 const qn_arg_spec qn_bench_spec = {
     "quern bench MODEL [options]",
-    "Measures one sequence of random ids: prefill and decode apart, after one run to warm up.",
+    "Measures sequences of random ids: prefill, and decode behind it, apart, after a short run to warm up.",
     bench_groups,
     1,
     1,
@@ -150,7 +186,7 @@ const qn_arg_spec qn_bench_spec = {
 
 int qn_cmd_bench(int argc, char **argv)
 {
-    bench_options o = {.n_prompt = 512, .n_decode = 64, .n_runs = 5};
+    bench_options o = {.n_prompt = 512, .n_decode = 64, .n_sequences = 1, .n_runs = 5};
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_bench_spec, &o, argc, argv, &path, &n, &code)) return code;
@@ -160,6 +196,7 @@ int qn_cmd_bench(int argc, char **argv)
         qn_json_open(&json, '{');
         qn_json_put_int(&json, "prompt_tokens", o.n_prompt);
         qn_json_put_int(&json, "decode_tokens", o.n_decode);
+        qn_json_put_int(&json, "sequences", o.n_sequences);
         qn_json_put_int(&json, "runs", o.n_runs);
         qn_json_key(&json, "results");
         qn_json_open(&json, '[');
