@@ -458,7 +458,6 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
     qn_weight_part parts[256] = {{NULL}};
     const qn_tensor_view *v = NULL;
     qn_buffer *b;
-    int packed;
     for (int i = 0; i < n; i++) {
         char name[128], full[160];
         snprintf(name, sizeof name, fmt, i);
@@ -466,8 +465,8 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
         v = qn_test_tensor(l->weights, full, 0);
         parts[i].data = v->data;
     }
-    qn_test_ok(
-        l->device->ops->import_weight(l->device, v->dtype, n, parts, v->shape[0], v->shape[1], &b, &packed));
+    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts};
+    qn_test_ok(l->device->ops->import_weights(l->device, 1, &w, &b));
     int is_one = strchr(fmt, '%') == NULL;
     int64_t dims[3] = {n, v->shape[0], v->shape[1]};
     qn_array *a = qn_from_buffer(l->scope, v->dtype, qn_shape_make(3 - is_one, dims + is_one), b);

@@ -30,7 +30,7 @@ typedef struct qn_buffer {
     size_t size_bytes;
     qn_ledger_entry entry;
     int layout;
-    int mapped; /* data is a view of a file mapping that outlives the buffer: not freed, not in the ledger */
+    struct qn_buffer *block; /* the memory is part of this one, which is held; NULL: it is the buffer's own */
 } qn_buffer;
 
 qn_buffer *qn_buffer_retain(qn_buffer *b);
@@ -107,6 +107,14 @@ typedef struct {
     const void *data, *scales, *biases;
 } qn_weight_part;
 
+/* n_parts matrices [n_out, n_in] below each other: one, or the experts of a layer, which lie apart in files.
+ */
+typedef struct {
+    qn_dtype dtype;
+    int64_t n_parts, n_out, n_in;
+    const qn_weight_part *parts;
+} qn_weight;
+
 typedef struct {
     const char *set; /* of instructions; static storage */
     int n_threads;
@@ -127,12 +135,11 @@ typedef struct {
     qn_device_description (*describe)(qn_device *d);
     qn_status (*alloc)(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
     void (*free)(qn_device *d, qn_buffer *b);
-    /* A weight of n_parts matrices [n_out, n_in] below each other (one; or the experts of a layer, which lie
-     * apart in files) from mapped files: packs it or uses it in place, whichever the device wants. Pages of
-     * the mapping are given up behind the packing. The bytes must outlive the buffer if buffer->mapped is set
-     * afterwards. *packed: the source bytes are no longer needed. */
-    qn_status (*import_weight)(qn_device *d, qn_dtype dtype, int64_t n_parts, const qn_weight_part *parts,
-                               int64_t n_out, int64_t n_in, qn_buffer **out, int *packed);
+    /* Bytes of a weight in the device's layout. QN_E_UNSUPPORTED: it has none for this dtype and shape. */
+    qn_status (*weight_bytes)(qn_device *d, const qn_weight *w, size_t *out);
+    /* Packs n weights from mapped files into one block of memory: out[i] is the part of weight i. Pages of
+     * the mappings are given up behind the packing; the bytes are not needed afterwards. */
+    qn_status (*import_weights)(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);

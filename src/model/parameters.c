@@ -12,6 +12,17 @@ struct qn_parameters {
     int64_t elements[QN_DTYPE_COUNT];
 };
 
+/* The matrices of a model on their way to the device, [n]. */
+typedef struct {
+    qn_parameters *p;
+    int64_t n;
+    qn_weight *weights;
+    qn_weight_part *parts;
+    const qn_tensor_view **views;
+    qn_array ***out;
+    qn_buffer **buffers;
+} loading;
+
 static qn_array *load_vector(qn_scope *s, const qn_tensor_view *v)
 {
     float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
@@ -23,37 +34,50 @@ static qn_array *load_vector(qn_scope *s, const qn_tensor_view *v)
     return a;
 }
 
-static qn_status load_matrix(qn_parameters *p, const qn_tensor_view *v, qn_array **out)
+/* Matrices are gathered, to be packed together; vectors are there at once. */
+static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out)
 {
-    qn_device *d = qn_scope_device(p->scope);
+    qn_device *d = qn_scope_device(l->p->scope);
     int64_t n_in = v->shape[v->n_dims - 1];
-    qn_buffer *b = NULL;
-    int packed = 0;
-    qn_weight_part bytes = {v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    QN_TRY(d->ops->import_weight(d, v->dtype, 1, &bytes, v->n_elements / n_in, n_in, &b, &packed));
-    if (packed) {
-        qn_view_drop(v, 0, v->size_bytes);
-        if (v->scales) qn_view_drop(v->scales, 0, v->scales->size_bytes);
-        if (v->biases) qn_view_drop(v->biases, 0, v->biases->size_bytes);
-    }
-    *out = qn_from_buffer(p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), b);
-    qn_buffer_release(b);
-    return *out ? QN_OK : qn_scope_status(p->scope);
+    size_t bytes;
+    l->parts[l->n] =
+        (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    l->weights[l->n] = (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, &l->parts[l->n]};
+    QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
+    l->views[l->n] = v;
+    l->out[l->n++] = out;
+    return QN_OK;
 }
 
-static qn_status load(qn_parameters *p, const qn_tensor_view *v, qn_array **out)
+static qn_status load(loading *l, const qn_tensor_view *v, qn_array **out)
 {
+    qn_parameters *p = l->p;
     if (!v) return QN_OK;
     QN_TRY(qn_view_check(v));
     qn_status status = QN_OK;
     if (v->n_dims > 1)
-        status = load_matrix(p, v, out);
+        status = load_matrix(l, v, out);
     else if (!(*out = load_vector(p->scope, v)))
         status = qn_scope_status(p->scope) != QN_OK ? qn_scope_status(p->scope) : QN_E_NOMEM;
     if (status != QN_OK) return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
     p->count += v->n_elements;
     p->elements[v->dtype] += v->n_elements;
     return QN_OK;
+}
+
+static qn_status pack(loading *l)
+{
+    qn_device *d = qn_scope_device(l->p->scope);
+    qn_status status = d->ops->import_weights(d, l->n, l->weights, l->buffers);
+    for (int64_t i = 0; i < l->n && status == QN_OK; i++) {
+        const qn_tensor_view *v = l->views[i];
+        qn_view_drop(v, 0, v->size_bytes);
+        if (v->scales) qn_view_drop(v->scales, 0, v->scales->size_bytes);
+        if (v->biases) qn_view_drop(v->biases, 0, v->biases->size_bytes);
+        *l->out[i] = qn_from_buffer(l->p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), l->buffers[i]);
+        qn_buffer_release(l->buffers[i]);
+    }
+    return status == QN_OK ? qn_scope_status(l->p->scope) : status;
 }
 
 /* The bits that a type's name speaks of: 4 for q4_1, though its scales and minima make it 5. */
@@ -65,16 +89,18 @@ static int nominal_bits(const char *name)
     return bits;
 }
 
-static qn_status load_all(qn_parameters *p, const qn_weights *w, const qn_model_config *c)
+static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config *c)
 {
+    qn_parameters *p = l->p;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
         if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
-        QN_TRY(load(p, qn_weights_get(w, (qn_weight_role)role, 0), &p->of_model[role]));
+        QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), &p->of_model[role]));
     }
-    if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
-    for (int64_t l = 0; l < p->n_layers; l++)
+    for (int64_t i = 0; i < p->n_layers; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
-            QN_TRY(load(p, qn_weights_get(w, (qn_weight_role)role, l), &p->of_layer[l][role]));
+            QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i), &p->of_layer[i][role]));
+    QN_TRY(pack(l));
+    if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {
         int64_t half = c->rope[i].rotary_dim / 2;
         p->rope[i] = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &half), c->rope[i].inv_freq);
@@ -87,6 +113,25 @@ static qn_status load_all(qn_parameters *p, const qn_weights *w, const qn_model_
     return QN_OK;
 }
 
+static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c)
+{
+    size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1);
+    loading l = {.p = p,
+                 .weights = qn_calloc(most, sizeof *l.weights),
+                 .parts = qn_calloc(most, sizeof *l.parts),
+                 .views = qn_calloc(most, sizeof *l.views),
+                 .out = qn_calloc(most, sizeof *l.out),
+                 .buffers = qn_calloc(most, sizeof *l.buffers)};
+    qn_status status = QN_E_NOMEM;
+    if (l.weights && l.parts && l.views && l.out && l.buffers) status = load_all(&l, w, c);
+    qn_free(l.weights);
+    qn_free(l.parts);
+    qn_free(l.views);
+    qn_free(l.out);
+    qn_free(l.buffers);
+    return status;
+}
+
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_parameters **out)
 {
@@ -96,7 +141,7 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
     p->n_layers = config->num_hidden_layers;
     p->scope = qn_scope_new(device);
     p->of_layer = qn_calloc((size_t)p->n_layers + 1, sizeof *p->of_layer);
-    if (p->scope && p->of_layer) status = load_all(p, weights, config);
+    if (p->scope && p->of_layer) status = load_into(p, weights, config);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;

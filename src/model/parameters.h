@@ -9,8 +9,9 @@
 
 typedef struct qn_parameters qn_parameters;
 
-/* Packs matrices, decodes vectors to f32. The device and config must outlive *out; the source may be closed
- * afterwards. QN_E_NOMEM: the ledger's limit; messages name the tensor. */
+/* Packs matrices, all together, and decodes vectors to f32. The device and config must outlive *out; the
+ * source may be closed afterwards. QN_E_UNSUPPORTED: no layout for a matrix (message: which). QN_E_NOMEM: the
+ * ledger's limit. */
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_parameters **out);
 void qn_parameters_free(qn_parameters *p);

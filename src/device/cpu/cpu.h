@@ -72,8 +72,10 @@ static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin
 /* memory.c */
 qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_cpu_free(qn_device *d, qn_buffer *b);
-qn_status qn_cpu_import_weight(qn_device *d, qn_dtype dtype, int64_t n_parts, const qn_weight_part *parts,
-                               int64_t n_out, int64_t n_in, qn_buffer **out, int *packed);
+
+/* weights.c */
+qn_status qn_cpu_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);
+qn_status qn_cpu_import_weights(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
 
 /* state.c */
 typedef struct {
