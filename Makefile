@@ -122,7 +122,7 @@ test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
 test-real: $(REAL_TESTS)
 	$(Q)tests/run $^
 
-# Every kernel against scalar, as long as one likes: build/release/kernel_check --rounds 100.
+# Every kernel against scalar (--rounds 100: as long as one likes), and how fast it is (--speed).
 kernel_check: $(B)/kernel_check
 $(B)/kernel_check: $(B)/tests/kernel_check_test
 	$(Q)ln -f $< $@
@@ -170,8 +170,8 @@ run-fuzz: $(FUZZERS)
 	  echo "== $$n, $(TIME) s"; $$f -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=3000 -verbosity=0 -print_final_stats=1 \
 	  -artifact_prefix=$(B)/ $(B)/corpus/$$n tests/corpus/$$n; done
 
-bench: $(BENCHES) all
-	$(Q)for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+bench: $(BENCHES) $(B)/kernel_check all
+	$(Q)for b in $(BENCHES) "$(B)/kernel_check --speed"; do echo "== $$b"; $$b || exit 1; done
 
 # PREFIX, DESTDIR and the like: tools/install says what goes where.
 INSTALL_WITH := B='$(B)' VERSION='$(VERSION)' ABI='$(ABI)' PKGS='$(PKGS)' LIBS='$(LIBS)' LIBS_PRIVATE='$(LIBS_PRIVATE)'

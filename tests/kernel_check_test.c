@@ -4,6 +4,7 @@
  *
  * usage: kernel_check                                 as `make test` does: a few seconds
  *        kernel_check --rounds N [--seed N]           N times as much, of other dice
+ *        kernel_check --speed [--help]                how fast each kernel is, beside its limit
  *
  * What is promised: integer products, packing, conversions, sums and maxima have the bits of scalar (a NaN is
  * a NaN); float ones are as near as their chain of n additions allows, n 2^-24 sum |a b|, and the same bits
@@ -21,6 +22,7 @@
 
 #include "quant/types.h"
 #include "tests/kernel_help.h"
+#include "tests/kernel_speed.h"
 
 static int64_t n_rounds = 1;
 static uint64_t first_seed = 1;
@@ -663,6 +665,7 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         char *end = "";
+        if (strcmp(argv[i], "--speed") == 0) return qn_test_kernel_speed(argc - i - 1, argv + i + 1);
         if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
             n_rounds = strtoll(argv[++i], &end, 10);
         } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
@@ -671,7 +674,7 @@ int main(int argc, char **argv)
             end = "?";
         }
         if (*end || n_rounds < 1) {
-            fprintf(stderr, "usage: kernel_check [--rounds N] [--seed N]\n");
+            fprintf(stderr, "usage: kernel_check [--rounds N] [--seed N] | --speed [--help]\n");
             return 2;
         }
     }
