@@ -129,7 +129,7 @@ uint64_t qn_test_last_hash(qn_engine *e, const int32_t *ids, int64_t n, int64_t 
 
 /* Row i of feed f is hashed into out[f][i]. */
 typedef struct {
-    uint64_t *out[8];
+    uint64_t *out[QN_TEST_SEQUENCES];
     int64_t vocab;
 } row_hashes;
 
@@ -177,7 +177,7 @@ void qn_test_greedy(qn_engine *e, const int32_t *ids, int64_t n, int32_t *out, i
 
 /* ---- the same bits ------------------------------------------------------------------------------------ */
 
-enum { N_SEQUENCES = 8 };
+enum { N_SEQUENCES = 8 }; /* of different texts */
 
 typedef struct {
     const qn_test_bits *what;
@@ -192,7 +192,7 @@ static qn_engine *open_bits(const bits *b, int n_threads, int64_t max_rows)
     return qn_test_engine(b->what->path, b->what->set,
                           (qn_engine_options){.precision = b->what->precision,
                                               .n_threads = n_threads,
-                                              .max_sequences = N_SEQUENCES,
+                                              .max_sequences = QN_TEST_SEQUENCES,
                                               .max_rows = max_rows,
                                               .context_size = b->what->longest});
 }
@@ -238,6 +238,32 @@ static void together(bits *b, qn_engine *e, int64_t piece, const char *how)
     }
 }
 
+/* The first text by many sequences, each a token behind the one before: steps of 1, 2, ... rows up to all of
+ * them. */
+static void staggered(bits *b, qn_engine *e)
+{
+    qn_sequence *s[QN_TEST_SEQUENCES];
+    for (int i = 0; i < QN_TEST_SEQUENCES; i++) s[i] = qn_test_sequence(e);
+    for (int64_t t = 0; t < QN_TEST_SEQUENCES && t < b->length[0]; t++) {
+        row_hashes h = {.vocab = qn_engine_config(e)->vocab_size};
+        qn_feed feeds[QN_TEST_SEQUENCES];
+        uint64_t got[QN_TEST_SEQUENCES], expected[QN_TEST_SEQUENCES];
+        int n_feeds = 0;
+        for (int i = 0; i <= t; i++) {
+            expected[n_feeds] = b->expected[0][t - i];
+            h.out[n_feeds] = got + n_feeds;
+            feeds[n_feeds++] = (qn_feed){s[i], b->ids[0] + t - i, 1, QN_LOGITS_ALL};
+        }
+        qn_test_ok(qn_engine_step(e, n_feeds, feeds, hash_logits, NULL, &h));
+        for (int i = 0; i < n_feeds; i++)
+            if (got[i] != expected[i])
+                fail_msg("%s, %s, %s: bits differ in row %d of a step of %d sequences", b->what->name,
+                         b->what->set ? b->what->set : "best set", qn_test_precision_name(b->what->precision),
+                         i, n_feeds);
+    }
+    for (int i = 0; i < QN_TEST_SEQUENCES; i++) qn_sequence_free(s[i]);
+}
+
 void qn_test_same_bits(const qn_test_bits *what)
 {
     static const int64_t shorter[N_SEQUENCES] = {0, 1, 33, 7, 64, 2, 40, 19};
@@ -267,6 +293,7 @@ void qn_test_same_bits(const qn_test_bits *what)
         e = open_bits(&b, 2, what->longest > 512 ? what->longest : 512);
         alone(&b, e, 0, 0, "whole, 2 threads");
         together(&b, e, 0, "all sequences in one step, 2 threads");
+        staggered(&b, e);
     }
     qn_engine_close(e);
     e = open_bits(&b, 3, 64);

@@ -31,8 +31,11 @@ uint64_t qn_test_last_hash(qn_engine *e, const int32_t *ids, int64_t n, int64_t 
 /* The greedy continuation of ids[0..n): n_out tokens, one decode step each. */
 void qn_test_greedy(qn_engine *e, const int32_t *ids, int64_t n, int32_t *out, int64_t n_out);
 
+enum { QN_TEST_SEQUENCES = 17 };
+
 /* The logits of 8 sequences of `longest` tokens and less must have the same bits alone and together, in
- * pieces of 1, 7, 64 and 512 tokens and whole, with 1, 2 and 3 threads, fed at once or token by token. */
+ * pieces of 1, 7, 64 and 512 tokens and whole, with 1, 2 and 3 threads, fed at once or token by token, and in
+ * steps of 1 to QN_TEST_SEQUENCES sequences. */
 typedef struct {
     const char *name, *path, *set; /* set as in qn_test_engine */
     qn_precision precision;

@@ -100,12 +100,19 @@ static void near_float(float got, double expected, double bound, int64_t i)
 
 /* ---- packed weights and matmul ----------------------------------------------------------------------- */
 
+enum { MOST_ROWS = 40 };
+
 /* A type's turn: problem i of a check takes type i, round and round. */
-static qn_dtype type_of(int64_t i)
+static int64_t n_types(void)
 {
     int64_t n = 0;
     while (qn_test_packed_types[n] != QN_DTYPE_COUNT) n++;
-    return qn_test_packed_types[i % n];
+    return n;
+}
+
+static qn_dtype type_of(int64_t i)
+{
+    return qn_test_packed_types[i % n_types()];
 }
 
 static int64_t random_outputs(qn_test_dice *d)
@@ -226,10 +233,24 @@ static void near_product(const weight *w, qn_act act, const float *x, int64_t n_
     }
 }
 
-static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act)
+/* A row of a product has the same bits with every number of rows beside it. y: all MOST_ROWS. */
+static void every_count(qn_test_dice *d, const qn_kernels *k, const weight *w, qn_act act, const uint8_t *x,
+                        const float *y)
+{
+    for (int64_t n = 1; n < MOST_ROWS; n++) {
+        int64_t first = qn_test_roll(d, MOST_ROWS - n + 1);
+        const float *some = qn_test_product(k, NULL, w->dtype, act, w->n_in, w->n_out, w->panels,
+                                            x + (size_t)first * qn_act_row_bytes(act, w->n_in), n);
+        same_floats(some, y + first * w->n_out, n * w->n_out);
+    }
+}
+
+/* thorough: with every number of rows (on scalar there is nothing that could differ). */
+static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int thorough)
 {
     int integer = act == QN_ACT_I8 || act == QN_ACT_I8X2;
-    int64_t n_rows = 1 + qn_test_roll(d, qn_test_roll(d, 2) ? 9 : 40), n = n_rows * w->n_out;
+    int64_t n_rows = thorough ? MOST_ROWS : 1 + qn_test_roll(d, qn_test_roll(d, 2) ? 9 : MOST_ROWS);
+    int64_t n = n_rows * w->n_out;
     qn_test_x kind = (qn_test_x)qn_test_roll(d, QN_TEST_X_COUNT);
     const float *x = qn_test_activations(d, kind, w->n_in, n_rows);
     const uint8_t *px = qn_test_act_rows(scalar, act, w->n_in, n_rows, x);
@@ -244,6 +265,7 @@ static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act)
         if (integer ? !expected : set == qn_kernels_names() + 1) expected = y;
         if (expected && act != QN_ACT_BF16) same_floats(y, expected, n);
         same_floats(qn_test_product(k, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y, n);
+        if (thorough && k != scalar) every_count(d, k, w, act, px, y);
         for (int64_t j = 0; j < w->n_out && kind == QN_TEST_X_BAD; j++)
             assert_false(isfinite(y[n_rows / 2 * w->n_out + j]));
     }
@@ -253,7 +275,7 @@ static void check_matmul(qn_test_dice *d, int64_t i)
 {
     weight w = random_weight(d, i);
     for (int act = 0; act < QN_ACT_COUNT; act++)
-        if (qn_test_has_act(w.dtype, (qn_act)act)) check_matmul_act(d, &w, (qn_act)act);
+        if (qn_test_has_act(w.dtype, (qn_act)act)) check_matmul_act(d, &w, (qn_act)act, i < n_types());
 }
 
 /* ---- attention --------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-enum { MOST_BLOCKS = 128, PATTERN = 0xc3, FRESH = 0xa5 };
+enum { MOST_BLOCKS = 1024, PATTERN = 0xc3, FRESH = 0xa5 };
 
 typedef struct {
     uint8_t *map, *p; /* pages: one out of reach, then those of the block, then one out of reach */
