@@ -52,8 +52,7 @@ static inline void act_block(int planes, const float *x, uint8_t *to)
     }
     int32_t half[2] = {sum_lanes(_mm256_add_epi32(q[0], q[1])), sum_lanes(_mm256_add_epi32(q[2], q[3]))};
     float sum = scale * (float)(half[0] + half[1]);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) half[i] *= -128;
+    int32_t zero[2] = {-128 * (half[0] + half[1]), -128 * half[1]};
     if (planes == 2) {
         __m256i high[4];
 #pragma GCC unroll 4
@@ -68,7 +67,7 @@ static inline void act_block(int planes, const float *x, uint8_t *to)
     to += QN_BLOCK;
     memcpy(to, &scale, 4);
     memcpy(to + 4, &sum, 4);
-    memcpy(to + 8, half, 8);
+    memcpy(to + 8, zero, 8);
 }
 
 void qn_act_pack_avx2(qn_act act, int64_t n_in, const float *x, void *out)

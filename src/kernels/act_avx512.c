@@ -41,11 +41,11 @@ static inline void act_block(int planes, const float *x, uint8_t *to)
     }
     int32_t half[2] = {_mm512_reduce_add_epi32(qa), _mm512_reduce_add_epi32(qb)};
     float sum = scale * (float)(half[0] + half[1]);
-    for (int i = 0; i < 2; i++) half[i] *= -128;
+    int32_t zero[2] = {-128 * (half[0] + half[1]), -128 * half[1]};
     to += QN_BLOCK * planes;
     memcpy(to, &scale, 4);
     memcpy(to + 4, &sum, 4);
-    memcpy(to + 8, half, 8);
+    memcpy(to + 8, zero, 8);
 }
 
 void qn_act_pack_avx512(qn_act act, int64_t n_in, const float *x, void *out)

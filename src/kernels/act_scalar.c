@@ -49,6 +49,12 @@ static float quantise(const float *x, int limit, int32_t q[QN_BLOCK], int32_t ha
     return scale;
 }
 
+static void set_zero(int32_t zero[2], const int32_t half[2])
+{
+    zero[0] = -128 * (half[0] + half[1]);
+    zero[1] = -128 * half[1];
+}
+
 void qn_act_pack_scalar(qn_act act, int64_t n_in, const float *x, void *out)
 {
     if (act == QN_ACT_F32) {
@@ -64,13 +70,13 @@ void qn_act_pack_scalar(qn_act act, int64_t n_in, const float *x, void *out)
                 qn_act_i8 *to = (qn_act_i8 *)out + b;
                 to->scale = quantise(x, QN_ACT_I8_MAX, q, half);
                 to->sum = to->scale * (float)(half[0] + half[1]);
-                for (int h = 0; h < 2; h++) to->zero[h] = -128 * half[h];
+                set_zero(to->zero, half);
                 for (int i = 0; i < QN_BLOCK; i++) to->q[i] = (int8_t)q[i];
             } else {
                 qn_act_i8x2 *to = (qn_act_i8x2 *)out + b;
                 to->scale = quantise(x, QN_ACT_I8X2_MAX, q, half);
                 to->sum = to->scale * (float)(half[0] + half[1]);
-                for (int h = 0; h < 2; h++) to->zero[h] = -128 * half[h];
+                set_zero(to->zero, half);
                 for (int i = 0; i < QN_BLOCK; i++) {
                     int32_t hi = (q[i] + 64 + (128 << 10)) / 128 - (1 << 10); /* floor((q + 64) / 128) */
                     to->hi[i] = (int8_t)hi;

@@ -86,6 +86,7 @@ INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t beg
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in),
            panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
+    size_t stretch_bytes = panel_bytes / (size_t)((n_blocks + STRETCH - 1) / STRETCH);
     int64_t together = (int64_t)(X_CACHE_BYTES / row_bytes) / 24 * 24;
     if (together < 48) together = 48;
     for (int64_t row = 0; row < a->n_rows; row += together) {
@@ -100,6 +101,9 @@ INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t beg
                     p = expand_chunk(dtype, a->dtype, p,
                                      in_stretch - i < QN_CHUNK ? (int)(in_stretch - i) : QN_CHUNK,
                                      scratch + (size_t)i * scratch_block_bytes(kind));
+                /* While this stretch is used, the next one (of this panel or the one behind it) comes nearer.
+                 */
+                for (size_t at = 0; at < stretch_bytes; at += 64) __builtin_prefetch(p + at, 0, 2);
                 fn(scratch, in_stretch, x + (size_t)b * act_block_bytes(planes), row_bytes, n_rows, out,
                    a->out_stride, a->n_out - panel * QN_PANEL, b == 0);
             }

@@ -100,13 +100,15 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
         if (kind == QN_SCALE_SUB) {
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
-                __m256i zero = _mm256_srai_epi32(broadcast4(meta + 8 + 4 * h), 8 - bits);
+                __m256i zero = broadcast4(meta + 8 + 4 * h);
+                if (h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
+                zero = _mm256_srai_epi32(zero, 8 - bits);
                 dot[h] = _mm256_mullo_epi32(_mm256_add_epi32(dot[h], zero), s->sub[h]);
             }
             dot[0] = _mm256_add_epi32(dot[0], dot[1]);
         } else if (with_min == (bits == 8)) {
             /* Unsigned codes of a symmetric type, or signed ones that stand for unsigned ones. */
-            __m256i zero = _mm256_add_epi32(broadcast4(meta + 8), broadcast4(meta + 12));
+            __m256i zero = broadcast4(meta + 8);
             dot[0] = with_min ? _mm256_sub_epi32(dot[0], zero)
                               : _mm256_add_epi32(dot[0], _mm256_srai_epi32(zero, 8 - bits));
         }

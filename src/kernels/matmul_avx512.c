@@ -48,10 +48,11 @@ INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, con
     __m512i a = _mm512_setzero_si512(), b = a, high_a = a, high_b = a;
     if (!with_min) {
         a = broadcast4(meta + 8);
-        b = broadcast4(meta + 12);
-        if (zero_shift) {
-            a = _mm512_srai_epi32(a, zero_shift);
-            b = _mm512_srai_epi32(b, zero_shift);
+        if (zero_shift) a = _mm512_srai_epi32(a, zero_shift);
+        if (kind == QN_SCALE_SUB) {
+            b = broadcast4(meta + 12);
+            if (zero_shift) b = _mm512_srai_epi32(b, zero_shift);
+            a = _mm512_sub_epi32(a, b);
         }
     }
     const uint8_t *low = x + QN_BLOCK * (planes - 1);

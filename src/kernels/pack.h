@@ -149,11 +149,11 @@ static inline size_t qn_layout_header_bytes(qn_dtype t, int64_t n_blocks)
     }
 }
 
-/* One block of 32 activations: x = scale * q, or scale * (128 hi + lo). zero[h] = -128 times the sum of the
- * integers of half block h: the start value of a dot product with codes whose zero is 128 (shift it right for
- * a smaller one). sum = scale * the sum of all integers, for mins. |q|, |hi| <= 127, |lo| <= 64. A block that
- * holds NaN or an infinity has NaN as scale and sum, so that every output of its row is NaN; one whose values
- * are all below QN_ACT_TINY is zero. */
+/* One block of 32 activations: x = scale * q, or scale * (128 hi + lo). zero[0] = -128 times the sum of the
+ * integers, zero[1] of those of the second half alone: the start value of a dot product with codes whose zero
+ * is 128 (shift it right for a smaller one). sum = scale * the sum of all integers, for mins. |q|, |hi| <=
+ * 127, |lo| <= 64. A block that holds NaN or an infinity has NaN as scale and sum, so that every output of
+ * its row is NaN; one whose values are all below QN_ACT_TINY is zero. */
 typedef struct {
     int8_t q[QN_BLOCK];
     float scale, sum;
