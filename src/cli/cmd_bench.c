@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "cli/out.h"
 
-enum { RUNS_MAX = 101, SEQUENCES_MAX = 256, WARM_PROMPT = 512, WARM_DECODE = 8 };
+enum { RUNS_MAX = 101, SEQUENCES_MAX = 256, WARM_PROMPT = 256, WARM_DECODE = 8 };
 
 typedef struct {
     qn_load_options load;

@@ -1,0 +1,149 @@
+"""What a model file asks of a machine, what the machine can do at that moment, and the limit that follows.
+
+Prefill: the peak of the operands' type over the multiply-adds of a prompt's token: layers, causal attention, the head once
+for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs, and at more than 1,024 tokens
+of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
+"""
+import json
+import os
+import struct
+import subprocess
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMITS = os.path.join(ROOT, "build/release/bench/limits")
+FILE_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 14: "Q4_K", 15: "Q4_K_M", 16: "Q5_K",
+              17: "Q5_K_M", 18: "Q6_K", 32: "BF16"}
+KV_COUNTS_FROM = 1024  # tokens of context
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+class Reader:
+    def __init__(self, f):
+        self.f = f
+
+    def number(self, form):
+        return struct.unpack("<" + form, self.f.read(struct.calcsize(form)))[0]
+
+    def text(self):
+        return self.f.read(self.number("Q")).decode("utf-8", "replace")
+
+    def value(self, kind):
+        """A scalar or a text; of an array the number of its elements."""
+        if kind == 8:
+            return self.text()
+        if kind != 9:
+            return self.number(SCALARS[kind])
+        kind, n = self.number("I"), self.number("Q")
+        if kind in SCALARS:
+            self.f.seek(struct.calcsize(SCALARS[kind]) * n, 1)
+        for _ in range(0 if kind in SCALARS else n):
+            self.f.seek(self.number("Q"), 1)
+        return n
+
+
+class Model:
+    """Of a GGUF file: type, n_parameters, weight_bytes (that a token needs), layer_macs, head_macs, operands."""
+
+    def __init__(self, path):
+        self.path, self.name = path, os.path.basename(path).removesuffix(".gguf")
+        self.file_bytes = os.path.getsize(path)
+        with open(path, "rb") as f:
+            r = Reader(f)
+            if f.read(4) != b"GGUF" or r.number("I") not in (2, 3):
+                raise ValueError(f"{path} is no GGUF file of version 2 or 3")
+            n_tensors, n_values = r.number("Q"), r.number("Q")
+            meta = {}
+            for _ in range(n_values):
+                key = r.text()
+                meta[key] = r.value(r.number("I"))
+            tensors = []
+            for _ in range(n_tensors):
+                name = r.text()
+                shape = [r.number("Q") for _ in range(r.number("I"))]
+                kind = r.number("I")
+                tensors.append((r.number("Q"), name, shape, kind))
+            data = self.file_bytes - (f.tell() + 31) // 32 * 32
+        tensors.sort()
+        names = {t[1] for t in tensors}
+        head = "output.weight" if "output.weight" in names else "token_embd.weight"
+        self.weight_bytes = self.layer_macs = self.head_macs = self.n_parameters = 0
+        of_operands = {"int8": 0, "bf16": 0, "f32": 0}
+        for (offset, name, shape, kind), end in zip(tensors, [t[0] for t in tensors[1:]] + [data]):
+            elements = shape[0] * (shape[1] if len(shape) > 1 else 1)
+            self.n_parameters += elements
+            if name == "token_embd.weight" and name != head:
+                continue
+            self.weight_bytes += end - offset
+            if name == head:
+                self.head_macs = elements
+            elif len(shape) == 2:
+                self.layer_macs += elements
+                of_operands["bf16" if kind == 30 else "f32" if kind in (0, 1) else "int8"] += elements
+        self.operands = max(of_operands, key=of_operands.get)
+        self.type = FILE_TYPES.get(meta.get("general.file_type"), "?")
+        a = meta["general.architecture"]
+        heads, layers = meta[f"{a}.attention.head_count"], meta[f"{a}.block_count"]
+        dim = meta.get(f"{a}.attention.key_length", meta[f"{a}.embedding_length"] // heads)
+        kv_heads = meta.get(f"{a}.attention.head_count_kv", heads)
+        window = meta.get(f"{a}.attention.sliding_window", 0)
+        period = {"gemma2": 2, "gemma3": 6}.get(a, 1)
+        self.attention_width, self.kv_values = heads * dim, 2 * kv_heads * dim  # of one layer and position
+        self.windows = [window if window and (i + 1) % period else 0 for i in range(layers)]
+
+    def attention_macs(self, n):
+        """Of a prompt of n tokens: each query with the keys up to its own, and the same number of values."""
+        seen = 0
+        for w in self.windows:
+            seen += n * (n + 1) // 2 if not w or n <= w else w * (w + 1) // 2 + (n - w) * w
+        return 2 * seen * self.attention_width
+
+    def prompt_macs(self, n):
+        return n * self.layer_macs + self.attention_macs(n) + self.head_macs
+
+    def kv_bytes(self, depth, bytes_per_value=2):
+        """Read for one token at this depth."""
+        return sum(min(depth, w or depth) for w in self.windows) * self.kv_values * bytes_per_value
+
+    def token_macs(self, depth):
+        return (self.layer_macs + self.head_macs +
+                2 * self.attention_width * sum(min(depth, w or depth) for w in self.windows))
+
+    def operands_of(self, precision):
+        if precision == "fast":
+            return self.operands
+        return "int8" if self.operands == "int8" and precision == "high" else "f32"
+
+
+class Machine:
+    """Bytes read per second and multiply-adds per second with n threads, at this moment."""
+
+    def __init__(self, n_threads, cpu_set=None):
+        out = json.loads(subprocess.run([LIMITS, "--json", "--mib", "256", "--repeats", "3", "--threads", str(n_threads)],
+                                        capture_output=True, check=True, text=True).stdout)
+        self.read = max(r["best"] for r in out["read_gb_per_sec"]) * 1e9
+        self.peaks = {}
+        for r in out["gmac_per_sec"]:
+            if cpu_set in (None, r["set"]):
+                self.peaks[r["type"]] = max(self.peaks.get(r["type"], 0), r["best"] * 1e9)
+        # What a set has no instruction for is done in float32.
+        for kind in ("int8", "bf16", "f32"):
+            self.peaks.setdefault(kind, self.peaks.get("f32", 0))
+
+    def best(self, other):
+        """The better figures of two moments."""
+        self.read = max(self.read, other.read)
+        self.peaks = {k: max(v, other.peaks[k]) for k, v in self.peaks.items()}
+        return self
+
+
+def limit(machine, model, phase, precision, n_prompt, n_generate, n_sequences, kv_bytes_per_value=2):
+    """(tokens per second, what limits)."""
+    operands = model.operands_of(precision)
+    products = 2 if operands == "int8" and precision == "high" else 1  # planes of activations
+    depth = n_prompt + n_generate // 2
+    if phase == "prefill":
+        return machine.peaks[operands] / products * n_prompt / model.prompt_macs(n_prompt), operands
+    if phase == "batch":
+        return machine.peaks[operands] / products / model.token_macs(depth), operands
+    kv = model.kv_bytes(depth, kv_bytes_per_value) if depth > KV_COUNTS_FROM else 0
+    return machine.read / (model.weight_bytes + kv), "read"

@@ -1,0 +1,89 @@
+"""What bench/peers' figures are judged by: goals of speed as ratios, to llama.cpp and to what the machine can do."""
+
+# ik_llama.cpp is in no package index. Its speed over llama.cpp's, prefill and decode, both built and measured side by side on
+# two Zen 4 cores, 2 threads, prompt 512, 128 new tokens: (shape, type): (tok/s of ik_llama.cpp / of llama.cpp, ...).
+IK_OVER_LLAMA = {
+    ("smollm2", "Q4_1"): (1332 / 348, 209 / 152), ("gemma-3-270m", "Q4_K_M"): (1323 / 720, 126 / 75),
+    ("qwen3-0.6b", "Q4_0"): (323 / 241, 70 / 69), ("qwen3-0.6b", "Q4_K_M"): (318 / 219, 66 / 59),
+    ("qwen3-0.6b", "Q8_0"): (325 / 181, 58 / 39), ("qwen3-0.6b", "BF16"): (288 / 227, 21 / 31),
+    ("llama-3.2-1b", "Q4_0"): (195 / 133, 48 / 48), ("llama-3.2-1b", "Q4_K_M"): (189 / 135, 52 / 41),
+    ("llama-3.2-1b", "Q8_0"): (203 / 106, 39 / 21), ("gemma-3-1b", "Q4_0"): (281 / 172, 64 / 51),
+    ("gemma-3-1b", "Q4_K_M"): (254 / 135, 49 / 29)}
+
+
+def ik_ratio(model, phase):
+    """Of ik_llama.cpp to llama.cpp, or None where nobody measured it."""
+    for (shape, kind), ratios in IK_OVER_LLAMA.items():
+        if model.name.lower().startswith(shape) and model.type == kind:
+            return ratios[phase == "decode"]
+    return None
+
+
+class Goal:
+    """name: what is asked; value, best: what the median and the best of the rounds gave; need: the least."""
+
+    def __init__(self, name, value, best, need, met=None):
+        self.name, self.value, self.best, self.need = name, value, best, need
+        self.met = (value >= need if met is None else met)
+
+    def __str__(self):
+        return f"{self.name}: {self.value:.2f} (best {self.best:.2f}), goal {self.need:.2f}: {'met' if self.met else 'NOT met'}"
+
+
+def goals_of(row, model, fast_row):
+    """The goals of one row of results: "ratio" and "share" are (median, best), of the peer and of the limit. fast_row: the
+    same work in `fast`, or None. AVX2 has goals of its own."""
+    phase, precision, n = row["phase"], row["precision"], row["sequences"]
+    (ratio, ratio_best), (share, share_best) = row["ratio"], row["share"]
+    quantised, ik = model.operands == "int8", ik_ratio(model, phase)
+    long = row["n_prompt"] >= 4096
+    out = []
+
+    def peer(need):
+        out.append(Goal("ratio to llama.cpp", ratio, ratio_best, need))
+
+    def limit(need):
+        out.append(Goal(f"share of the limit ({row['limit']})", share, share_best, need))
+
+    if precision not in ("fast", "high"):
+        return out
+    if row["set"] == "avx2":
+        if phase != "batch" and not long and precision == "fast":
+            peer(1.2)
+        return out
+    if long:
+        if precision == "fast":
+            peer(2.0)
+    elif phase == "decode":
+        limit(0.9 if model.file_bytes > 300e6 else 0.8)
+        if precision == "fast":
+            need = 1.3 * max(1, ik or 1)
+            out.append(Goal("ratio to llama.cpp, 1.3 x the better peer (or 0.90 of the limit)", ratio, ratio_best, need,
+                            ratio >= need or share >= 0.9))
+    elif phase == "prefill" and precision == "fast":
+        limit(0.6 if model.n_parameters >= 300e6 or not quantised else 0.55)
+        if quantised:
+            peer(5.0 if model.type == "Q4_1" else 2.2)
+            if ik:
+                out.append(Goal("ratio to ik_llama.cpp (derived)", ratio / ik, ratio_best / ik, 1.35))
+        elif model.operands == "bf16":
+            peer(1.25)
+    elif phase == "prefill" and quantised:
+        peer(1.25)
+    elif phase == "batch" and precision == "fast":
+        peer({4: 2.5, 8: 3.0}.get(n, 3.5))
+        if n == 16:
+            limit(0.55)
+    if precision == "high" and fast_row and (phase == "prefill" and quantised or phase == "batch" and n == 16) and not long:
+        value, best = (row["speed"][i] / fast_row["speed"][i] for i in (0, 1))
+        out.append(Goal("ratio to fast", value, best, 0.5))
+    return out
+
+
+def start_goals(model, load_ms, peak_bytes, kv_bytes):
+    """Ready within, and memory that no file stands behind. load_ms: of each run."""
+    most = 300 if model.file_bytes <= 100e6 else 600 if model.file_bytes <= 260e6 else 1500
+    room = 1.1 * model.file_bytes + kv_bytes + 24 * 2**20
+    median = sorted(load_ms)[len(load_ms) // 2]
+    return [Goal("start: allowed time over time taken", most / median, most / min(load_ms), 1.0),
+            Goal("start: allowed memory over peak", room / peak_bytes, room / peak_bytes, 1.0)]
