@@ -1,8 +1,8 @@
 """What a model file asks of a machine, what the machine can do at that moment, and the limit that follows.
 
-Prefill: the peak of the operands' type over the multiply-adds of a prompt's token: layers, causal attention, the head once
-for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs, and at more than 1,024 tokens
-of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
+Prefill: the peak of the operands' type over the multiply-adds of a prompt's token: layers, causal attention, the head
+once for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs, and at more than
+1,024 tokens of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
 """
 import json
 import os
@@ -11,8 +11,8 @@ import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMITS = os.path.join(ROOT, "build/release/bench/limits")
-FILE_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 14: "Q4_K", 15: "Q4_K_M", 16: "Q5_K",
-              17: "Q5_K_M", 18: "Q6_K", 32: "BF16"}
+FILE_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 14: "Q4_K", 15: "Q4_K_M",
+              16: "Q5_K", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16"}
 KV_COUNTS_FROM = 1024  # tokens of context
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
@@ -118,8 +118,8 @@ class Machine:
     """Bytes read per second and multiply-adds per second with n threads, at this moment."""
 
     def __init__(self, n_threads, cpu_set=None):
-        out = json.loads(subprocess.run([LIMITS, "--json", "--mib", "256", "--repeats", "3", "--threads", str(n_threads)],
-                                        capture_output=True, check=True, text=True).stdout)
+        command = [LIMITS, "--json", "--mib", "256", "--repeats", "3", "--threads", str(n_threads)]
+        out = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
         self.read = max(r["best"] for r in out["read_gb_per_sec"]) * 1e9
         self.peaks = {}
         for r in out["gmac_per_sec"]:

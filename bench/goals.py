@@ -1,7 +1,7 @@
 """What bench/peers' figures are judged by: goals of speed as ratios, to llama.cpp and to what the machine can do."""
 
-# ik_llama.cpp is in no package index. Its speed over llama.cpp's, prefill and decode, both built and measured side by side on
-# two Zen 4 cores, 2 threads, prompt 512, 128 new tokens: (shape, type): (tok/s of ik_llama.cpp / of llama.cpp, ...).
+# ik_llama.cpp is in no package index. Its speed over llama.cpp's, prefill and decode, both built and measured side by
+# side on two Zen 4 cores, 2 threads, prompt 512, 128 new tokens: (shape, type): (tok/s of ik_llama.cpp / of llama.cpp).
 IK_OVER_LLAMA = {
     ("smollm2", "Q4_1"): (1332 / 348, 209 / 152), ("gemma-3-270m", "Q4_K_M"): (1323 / 720, 126 / 75),
     ("qwen3-0.6b", "Q4_0"): (323 / 241, 70 / 69), ("qwen3-0.6b", "Q4_K_M"): (318 / 219, 66 / 59),
@@ -26,13 +26,10 @@ class Goal:
         self.name, self.value, self.best, self.need = name, value, best, need
         self.met = (value >= need if met is None else met)
 
-    def __str__(self):
-        return f"{self.name}: {self.value:.2f} (best {self.best:.2f}), goal {self.need:.2f}: {'met' if self.met else 'NOT met'}"
-
 
 def goals_of(row, model, fast_row):
-    """The goals of one row of results: "ratio" and "share" are (median, best), of the peer and of the limit. fast_row: the
-    same work in `fast`, or None. AVX2 has goals of its own."""
+    """The goals of one row of results: "ratio" and "share" are (median, best), of the peer and of the limit. fast_row:
+    the same work in `fast`, or None. AVX2 has goals of its own."""
     phase, precision, n = row["phase"], row["precision"], row["sequences"]
     (ratio, ratio_best), (share, share_best) = row["ratio"], row["share"]
     quantised, ik = model.operands == "int8", ik_ratio(model, phase)
@@ -74,7 +71,8 @@ def goals_of(row, model, fast_row):
         peer({4: 2.5, 8: 3.0}.get(n, 3.5))
         if n == 16:
             limit(0.55)
-    if precision == "high" and fast_row and (phase == "prefill" and quantised or phase == "batch" and n == 16) and not long:
+    beside_fast = phase == "prefill" and quantised and not long or phase == "batch" and n == 16
+    if precision == "high" and fast_row and beside_fast:
         value, best = (row["speed"][i] / fast_row["speed"][i] for i in (0, 1))
         out.append(Goal("ratio to fast", value, best, 0.5))
     return out

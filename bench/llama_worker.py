@@ -2,9 +2,10 @@
 
 usage: llama_worker.py '{"model": PATH, "n_prompt": N, "n_generate": N, "n_sequences": N, "n_threads": N}'
 
-Prints {"prefill", "decode" (tokens per second, of all sequences together), "load_ms", "version", "system"}. Its best settings:
-what llama_cpp takes by itself (flash attention where it pays, weights repacked for this chip, the file mapped), ubatches of
-512, and a window's cache no longer than the window. One prompt is read; further sequences begin with a copy of its keys.
+Prints {"prefill", "decode" (tokens per second, of all sequences together), "load_ms", "version", "system"}. Its best
+settings: what llama_cpp takes by itself (flash attention where it pays, weights repacked for this chip, the file
+mapped), ubatches of 512, and a window's cache no longer than the window. One prompt is read; further sequences begin
+with a copy of its keys.
 """
 import ctypes
 import json
