@@ -38,8 +38,9 @@ CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 CFLAGS.tsan := -O1 -fsanitize=thread
 CFLAGS.shake := -O2 -DQN_SHAKE
 CFLAGS.fuzz := -O1 -Wno-error
+CFLAGS.arm64 := $(CFLAGS.release)
 # What GCC guesses about uninitialized variables changes with the optimisation: it is an error in the release build alone.
-FLAGS += $(CFLAGS.$(VARIANT)) $(if $(filter-out release,$(VARIANT)),-Wno-error=maybe-uninitialized)
+FLAGS += $(CFLAGS.$(VARIANT)) $(if $(filter-out release arm64,$(VARIANT)),-Wno-error=maybe-uninitialized)
 LINK = $(CC) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS)
 ifeq ($(VARIANT),fuzz)
 CC := clang
@@ -52,9 +53,9 @@ FUZZ_MAIN := $(B)/tests/replay.o
 endif
 
 SRC := $(shell find src -name '*.c' | sort)
-ifeq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
-SRC := $(filter-out %_avx2.c %_avx512.c,$(SRC))
-endif
+MACHINE := $(shell $(CC) -dumpmachine)
+SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx512.c,$(SRC)))
+SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
 LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/%,$(SRC))
 CLI_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/cli/%,$(SRC)))
 TEST_SRC := $(filter %_test.c,$(SRC)) $(wildcard tests/*_test.c)
@@ -96,6 +97,8 @@ $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libquern.a
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
 $(B)/%_avx2.o: FLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
+$(B)/%_neon.o: FLAGS += -march=armv8.2-a+dotprod
+$(B)/%_neon_i8mm.o: FLAGS += -march=armv8.2-a+dotprod+i8mm
 $(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 
 $(B)/%.o: %.c Makefile
@@ -161,6 +164,23 @@ VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALG
 valgrind: $(VALGRIND_SET)
 	$(Q)QUERN_CPU=avx2 QUERN_FIXTURES=tests/golden RUN_UNDER="$(VALGRIND)" tests/run $^
 
+# For 64-bit Arm: everything crossed, and run by qemu-user what it can in minutes (it is some 30 times slower than the
+# machine): the kernels of every set, types of weights and primitives against the fixtures, same bits for any company of a
+# small model, and the hashes of scalar, which are those of x86. QEMU_CPU=neoverse-n1 has no I8MM, cortex-a53 no DotProd.
+ARM := aarch64-linux-gnu
+ARM_ROOT := build/arm64-root
+ARM_LIBS := $(ARM_ROOT)/usr/lib/$(ARM)
+ARM_LIBS_2 := $(ARM_ROOT)/lib/$(ARM)
+arm64:
+	$(call need,$(ARM)-gcc,gcc-$(ARM))
+	$(call need,qemu-aarch64,qemu-user)
+	$(Q)tools/arm64-root $(ARM_ROOT)
+	$(Q)PKG_CONFIG_LIBDIR='$(CURDIR)/$(ARM_LIBS)/pkgconfig' PKG_CONFIG_SYSROOT_DIR='$(CURDIR)/$(ARM_ROOT)' \
+	  $(MAKE) --no-print-directory VARIANT=arm64 CC=$(ARM)-gcc LDFLAGS='-L$(ARM_LIBS) -Wl,-rpath-link,$(ARM_LIBS):$(ARM_LIBS_2)' test-arm64
+ARM_TESTS ?= %/kernels/matmul_test %/kernels/vector_test %/kernel_check_test
+test-arm64: all $(filter $(ARM_TESTS),$(TESTS))
+	$(Q)RUN_UNDER='qemu-aarch64 -L /usr/$(ARM) -E LD_LIBRARY_PATH=$(ARM_LIBS):$(ARM_LIBS_2)' tests/run $(filter $(ARM_TESTS),$(TESTS))
+
 # What libFuzzer finds stays in build/fuzz/corpus; what is worth keeping is copied to tests/corpus by hand.
 fuzz:
 	$(call need,clang,clang libclang-rt-dev)
@@ -193,6 +213,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan valgrind fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

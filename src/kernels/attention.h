@@ -12,5 +12,6 @@ enum { QN_ATTN_PAIRS_MAX = 36, QN_ATTN_SCORES = QN_ATTN_GROUP + 16 };
 void qn_kernels_fill_attention_scalar(qn_kernels *k);
 void qn_kernels_fill_attention_avx2(qn_kernels *k);
 void qn_kernels_fill_attention_avx512(qn_kernels *k);
+void qn_kernels_fill_attention_neon(qn_kernels *k);
 
 #endif

@@ -5,6 +5,10 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "kernels/kernels.h"
@@ -53,6 +57,46 @@ static void detect(void)
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
+}
+#elif defined(__aarch64__)
+
+#if defined(__APPLE__)
+static int has(const char *feature)
+{
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(feature, &value, &size, NULL, 0) == 0 && value;
+}
+
+static int has_dot_product(void)
+{
+    return has("hw.optional.arm.FEAT_DotProd");
+}
+
+static int has_matrix_product(void)
+{
+    return has("hw.optional.arm.FEAT_I8MM");
+}
+#else
+static int has_dot_product(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+
+static int has_matrix_product(void)
+{
+    return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
+#endif
+
+/* neon needs DotProd (Cortex-A75, Neoverse N1, Apple A13 and later), neon_i8mm also I8MM (Cortex-A710,
+ * Neoverse N2 and V1, Apple M2): it differs in the product of many rows alone. Older chips run scalar, whose
+ * vectors of four floats are Advanced SIMD's. */
+static void detect(void)
+{
+    if (!has_dot_product()) return;
+    add("neon", qn_kernels_fill_matmul_neon, qn_kernels_fill_vector_neon);
+    if (has_matrix_product()) add("neon_i8mm", qn_kernels_fill_matmul_neon_i8mm, qn_kernels_fill_vector_neon);
 }
 #else
 static void detect(void)

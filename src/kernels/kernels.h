@@ -1,5 +1,5 @@
 /* CPU arithmetic on plain pointers: one struct of function pointers per instruction set (scalar, avx2,
- * avx512).
+ * avx512, neon, neon_i8mm).
  *
  * A kernel takes pointers, sizes and a range of work; it neither allocates nor starts threads, and no result
  * depends on how the work is split over calls. Bits:
@@ -123,7 +123,7 @@ typedef enum {
 } qn_ew;
 
 typedef struct {
-    const char *name; /* "scalar", "avx2", "avx512" */
+    const char *name; /* "scalar", "avx2", "avx512", "neon", "neon_i8mm" */
 
     /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
      * 0's address). */
@@ -178,8 +178,9 @@ typedef struct {
 
 size_t qn_attend_scratch_bytes(int64_t head_dim, int64_t v_dim);
 
-/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512). QN_E_UNSUPPORTED when
- * QUERN_CPU names an unknown set or one that this machine cannot run; the message lists those it can. */
+/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512, neon, neon_i8mm).
+ * QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run; the message lists
+ * those it can. */
 qn_status qn_kernels_get(const qn_kernels **out);
 /* NULL: unknown name or not usable here. */
 const qn_kernels *qn_kernels_by_name(const char *name);

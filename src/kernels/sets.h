@@ -8,6 +8,8 @@
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
 void qn_kernels_fill_matmul_avx2(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512(qn_kernels *k);
+void qn_kernels_fill_matmul_neon(qn_kernels *k);
+void qn_kernels_fill_matmul_neon_i8mm(qn_kernels *k);
 
 /* Parts of the matmul of each set: activations into packed form, panels as f32, products of f32 and bf16
  * activations (the fields act_pack, unpack_panel and matmul of qn_kernels). */
@@ -20,10 +22,16 @@ void qn_matmul_float_avx2(const qn_matmul_args *a, int64_t begin, int64_t end, v
 void qn_act_pack_avx512(qn_act act, int64_t n_in, const float *x, void *out);
 void qn_unpack_panel_avx512(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
 void qn_matmul_float_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+void qn_act_pack_neon(qn_act act, int64_t n_in, const float *x, void *out);
+void qn_unpack_panel_neon(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
+void qn_matmul_float_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+/* All of neon's matmul, of which neon_i8mm takes what has few rows. */
+void qn_matmul_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 
 /* Element-wise, norms, softmax, sums, rope, conversions, small dense products, attention. */
 void qn_kernels_fill_vector_scalar(qn_kernels *k);
 void qn_kernels_fill_vector_avx2(qn_kernels *k);
 void qn_kernels_fill_vector_avx512(qn_kernels *k);
+void qn_kernels_fill_vector_neon(qn_kernels *k);
 
 #endif

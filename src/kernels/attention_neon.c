@@ -1,0 +1,14 @@
+/* The neon set of attention and of the small f32 product, which share one micro-kernel. */
+#include "kernels/vec_neon.h"
+
+#include "kernels/attention.h"
+
+#include "kernels/attention.body.h"
+#include "kernels/gemm.body.h"
+
+void qn_kernels_fill_attention_neon(qn_kernels *k)
+{
+    k->kv_write = kv_write;
+    k->attend = attend;
+    k->gemm_f32 = gemm_f32;
+}
