@@ -76,12 +76,8 @@ static qn_status run_once(qn_model *model, const int32_t *ids, int64_t n_prompt,
     while (status == QN_OK && n_events < (n_decode - 1) * n_sequences) {
         qn_token token;
         status = qn_generation_next(generation, &token);
-        if (status == QN_OK && token.end == QN_END_CANCELLED)
-            status = qn_fail(QN_E_CANCELLED, "interrupted");
-        else if (status == QN_OK && token.end != QN_END_NONE)
-            status =
-                qn_fail(QN_E_ARG, "the context is too short for %lld tokens and %lld behind them (--context)",
-                        (long long)n_prompt, (long long)n_decode);
+        if (status == QN_OK && token.end == QN_END_CANCELLED) status = qn_fail(QN_E_CANCELLED, "interrupted");
+        if (token.end != QN_END_NONE) break; /* the context is full */
         if (n_begun == n_sequences) {
             n_events++;
         } else if (status == QN_OK && !begun[token.row]) {
@@ -95,9 +91,11 @@ static qn_status run_once(qn_model *model, const int32_t *ids, int64_t n_prompt,
         qn_generation_cancel(generation);
         status = qn_generation_next(generation, &token);
     }
-    if (status == QN_OK)
-        *out = (speeds){before.prefill_tokens_per_sec,
-                        (double)n_events / (stats.decode_ms - before.decode_ms) * 1e3};
+    if (status == QN_OK) {
+        double decode_ms = stats.decode_ms - before.decode_ms;
+        out->prefill = n_begun == n_sequences ? before.prefill_tokens_per_sec : stats.prefill_tokens_per_sec;
+        out->decode = decode_ms > 0 && n_events ? (double)n_events / decode_ms * 1e3 : 0;
+    }
     qn_interrupt_watch(NULL);
     qn_generation_close(generation);
     return status;
