@@ -11,7 +11,7 @@
 #include "kernels/codes_avx2.h"
 #include "kernels/sets.h"
 
-enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 2, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 4096 };
+enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 2, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 8192 };
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
 #define STRETCH_TYPES(X) \

@@ -11,7 +11,7 @@
 #include "kernels/codes_avx512.h"
 #include "kernels/sets.h"
 
-enum { DIRECT_ROWS = 8, TILE_ROWS = 12, TILE_ROWS_2 = 8, X_CACHE_BYTES = 512 << 10, PREFETCH_BYTES = 4096 };
+enum { DIRECT_ROWS = 8, TILE_ROWS = 12, TILE_ROWS_2 = 8, X_CACHE_BYTES = 512 << 10, PREFETCH_BYTES = 8192 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
 #define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K)
