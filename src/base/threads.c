@@ -1,6 +1,8 @@
 #include "base/threads.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -8,34 +10,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
 
-/* A worker spins for SPIN_NS between runs. At a barrier inside a run it spins some tens of microseconds: the
- * others are at work, or the machine has given their core to somebody else and spinning would only keep them
- * from it. */
-enum { SPIN_NS = 500000, SPINS_PER_CLOCK = 16, SPINS_BEFORE_SLEEP = 2000 };
+/* How long who waits for the others keeps its processor. Between runs (IDLE_NS): longer than the work between
+ * two steps of a decode loop. At a barrier (BARRIER_NS): shares are even, so the others are there within a
+ * microsecond or two, unless the system runs somebody else in one's place; then a longer spin would only keep
+ * from it the processor on which it could go on: with a busy process on two cores, decode keeps 50% of its
+ * quiet speed with 4 us, 36% with 20 us, 22% with 60 us, and costs nothing on a quiet machine. For the same
+ * reason a waiter never yields there: the system then counts its whole time slice as spent. Only with more
+ * workers than processors does it yield, for CROWDED_NS: who must run next is most likely a fellow worker. */
+enum {
+    IDLE_NS = 500000,
+    BARRIER_NS = 4000,
+    CROWDED_NS = 100000,
+    SPINS_PER_CLOCK = 16,
+    PIECE_MIN = 2 /* of a share: what is claimed last */
+};
 
+/* On a cache line of its own: the others write `claimed` when they take a part of this worker's share. */
 typedef struct {
-    qn_pool *pool;
+    _Alignas(64) atomic_uint_fast64_t claimed; /* loop << 32 | items of the share handed out in that loop */
+    uint32_t loop;                             /* how many loops of claims this worker has finished */
     int index;
+    qn_pool *pool;
     pthread_t thread;
 } worker;
 
 struct qn_pool {
     int n;
+    int crowded; /* more workers than processors: some always wait for a turn to run */
+    int stop;
     worker *workers; /* workers[0] is the caller and has no thread */
     qn_pool_fn *fn;
     void *arg;
-    _Alignas(64) atomic_uint generation; /* rises once per run */
-    _Alignas(64) atomic_int arrived;     /* at the barrier */
-    _Alignas(64) atomic_uint phase;      /* of the barrier */
-    _Alignas(64) atomic_int sleepers;
-    atomic_int stop;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
+    /* Words that workers wait for. Bit 0 is set by who goes to sleep on the word; whoever changes the word
+     * swaps it and so learns, in the same instruction, whether somebody must be woken. */
+    _Alignas(64) atomic_uint generation; /* of runs, in steps of GENERATION */
+    _Alignas(64) atomic_uint barrier;    /* phase, in steps of PHASE, and the workers that arrived in it */
 };
 
 static inline void relax(void)
@@ -74,6 +90,14 @@ static long cgroup_cpus(void)
         return cpus < 1 ? 1 : cpus;
     }
     return 0;
+}
+
+/* That the affinity mask allows, siblings of a core counted singly. */
+static int processors(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 int qn_threads_default(void)
@@ -119,38 +143,57 @@ int qn_threads_default(void)
     return quota > 0 && quota < cores ? (int)quota : cores;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------------- */
 
-static void wake_sleepers(qn_pool *p)
+enum { SLEEPS = 1, ARRIVAL = 2, GENERATION = 2, PHASE = 1 << 16 };
+static const unsigned RUN_OF = ~(unsigned)SLEEPS, PHASE_OF = ~(unsigned)(PHASE - 1);
+
+static void sleep_while(atomic_uint *word, unsigned value)
 {
-    if (atomic_load(&p->sleepers) == 0) return;
-    pthread_mutex_lock(&p->lock);
-    pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->lock);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+/* Gives the word its next value and wakes who sleeps on the old one. */
+static void change(atomic_uint *word, unsigned value)
+{
+    if (atomic_exchange_explicit(word, value, memory_order_acq_rel) & SLEEPS)
+        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static int changed(atomic_uint *word, unsigned mask, unsigned value, int spins)
+{
+    for (int i = 0; i < spins; i++) {
+        if ((atomic_load_explicit(word, memory_order_acquire) & mask) != value) return 1;
+        relax();
+    }
+    return 0;
+}
+
+/* Waits until the bits `mask` of the word differ from value: at first awake, for patience_ns or a little
+ * longer. */
+static void wait_change(qn_pool *p, atomic_uint *word, unsigned mask, unsigned value, int64_t patience_ns)
+{
+    if (changed(word, mask, value, SPINS_PER_CLOCK)) return;
+    int64_t start = qn_clock_ns();
+    do {
+        if (p->crowded) sched_yield();
+        if (changed(word, mask, value, SPINS_PER_CLOCK)) return;
+    } while (qn_clock_ns() - start < patience_ns);
+    for (;;) {
+        unsigned seen = atomic_fetch_or_explicit(word, SLEEPS, memory_order_acquire);
+        if ((seen & mask) != value) return;
+        sleep_while(word, seen | SLEEPS);
+    }
 }
 
 static void *work(void *arg)
 {
     worker *w = arg;
     qn_pool *p = w->pool;
-    unsigned seen = 0;
-    for (;;) {
-        /* between runs: spin for a bounded time, so that the next step of a decode loop finds the worker
-         * awake */
-        int64_t start = qn_clock_ns();
-        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen &&
-               qn_clock_ns() - start < SPIN_NS)
-            for (int i = 0; i < SPINS_PER_CLOCK; i++) relax();
-        pthread_mutex_t *lock = &p->lock;
-        if (atomic_load(&p->generation) == seen) {
-            pthread_mutex_lock(lock);
-            atomic_fetch_add(&p->sleepers, 1);
-            while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, lock);
-            atomic_fetch_sub(&p->sleepers, 1);
-            pthread_mutex_unlock(lock);
-        }
-        seen++;
-        if (atomic_load(&p->stop)) return NULL;
+    for (unsigned seen = 0;;) {
+        wait_change(p, &p->generation, RUN_OF, seen, IDLE_NS);
+        seen += GENERATION;
+        if (p->stop) return NULL;
         p->fn(p->arg, w->index, p->n);
         qn_pool_barrier(p);
     }
@@ -158,8 +201,8 @@ static void *work(void *arg)
 
 static void start_generation(qn_pool *p)
 {
-    atomic_fetch_add(&p->generation, 1);
-    wake_sleepers(p);
+    unsigned seen = atomic_load_explicit(&p->generation, memory_order_relaxed);
+    change(&p->generation, (seen & RUN_OF) + GENERATION);
 }
 
 qn_status qn_pool_new(int n_threads, qn_pool **out)
@@ -172,8 +215,7 @@ qn_status qn_pool_new(int n_threads, qn_pool **out)
         qn_free(p);
         return QN_E_NOMEM;
     }
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
+    p->crowded = n > processors();
     p->n = 1;
     for (int i = 1; i < n; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
@@ -196,11 +238,9 @@ qn_status qn_pool_new(int n_threads, qn_pool **out)
 void qn_pool_free(qn_pool *p)
 {
     if (!p) return;
-    atomic_store(&p->stop, 1);
+    p->stop = 1;
     start_generation(p);
     for (int i = 1; i < p->n; i++) pthread_join(p->workers[i].thread, NULL);
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->wake);
     qn_free(p->workers);
     qn_free(p);
 }
@@ -208,22 +248,6 @@ void qn_pool_free(qn_pool *p)
 int qn_pool_threads(const qn_pool *p)
 {
     return p->n;
-}
-
-/* Waits until *word is no longer value: spins for a while, then sleeps. Whoever changes the word calls
- * wake_sleepers afterwards; both sides are sequentially consistent, so either the sleeper sees the change or
- * the changer sees the sleeper. */
-static void wait_change(qn_pool *p, atomic_uint *word, unsigned value)
-{
-    for (int spins = 0; spins < SPINS_BEFORE_SLEEP; spins++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != value) return;
-        relax();
-    }
-    pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(word) == value) pthread_cond_wait(&p->wake, &p->lock);
-    atomic_fetch_sub(&p->sleepers, 1);
-    pthread_mutex_unlock(&p->lock);
 }
 
 void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
@@ -242,15 +266,14 @@ void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
 void qn_pool_barrier(qn_pool *p)
 {
     if (p->n == 1) return;
-    unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) == p->n - 1) {
-        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-        atomic_store(&p->phase, phase + 1);
-        wake_sleepers(p);
-        return;
-    }
-    wait_change(p, &p->phase, phase);
+    unsigned seen = atomic_fetch_add_explicit(&p->barrier, ARRIVAL, memory_order_acq_rel);
+    if ((int)((seen & ~PHASE_OF) / ARRIVAL) == p->n - 1)
+        change(&p->barrier, (seen & PHASE_OF) + PHASE);
+    else
+        wait_change(p, &p->barrier, PHASE_OF, seen & PHASE_OF, p->crowded ? CROWDED_NS : BARRIER_NS);
 }
+
+/* ---- sharing work ------------------------------------------------------------------------------------- */
 
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end)
 {
@@ -273,4 +296,49 @@ void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *
 #endif
     *begin = from * unit < n ? from * unit : n;
     *end = to * unit < n ? to * unit : n;
+}
+
+/* How many of the `left` items of a share its owner or a helper takes at once: half, so that a share costs
+ * few claims and what a slow worker sits on gets small. */
+static int64_t piece_of(int64_t left, uint32_t loop)
+{
+#ifdef QN_SHAKE
+    return 1 + (int64_t)(qn_random_bits(loop, (uint64_t)left) % (uint64_t)left);
+#else
+    return left > PIECE_MIN ? (left + 1) / 2 : left;
+#endif
+}
+
+/* Takes a piece of the share of worker `owner` in this loop. A word of an older loop means that nothing is
+ * taken yet; one of a newer loop that all was, since nobody ends a loop before. So nothing is ever reset. */
+static int claim_from(qn_pool *p, int owner, uint32_t loop, int64_t n, int64_t *begin, int64_t *end)
+{
+    int64_t from, to;
+    qn_pool_share(n, 1, owner, p->n, &from, &to);
+    atomic_uint_fast64_t *word = &p->workers[owner].claimed;
+    uint_fast64_t seen = atomic_load_explicit(word, memory_order_relaxed), next;
+    do {
+        int32_t ahead = (int32_t)((uint32_t)(seen >> 32) - loop);
+        if (ahead > 0) return 0;
+        int64_t taken = ahead == 0 ? (int64_t)(seen & UINT32_MAX) : 0, left = to - from - taken;
+        if (left <= 0) return 0;
+        *begin = from + taken;
+        *end = *begin + (p->n > 1 ? piece_of(left, loop) : left);
+        next = (uint_fast64_t)loop << 32 | (uint_fast64_t)(*end - from);
+    } while (!atomic_compare_exchange_weak_explicit(word, &seen, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return 1;
+}
+
+int qn_pool_claim(qn_pool *p, int thread, int64_t n, int64_t *begin, int64_t *end)
+{
+    worker *w = &p->workers[thread];
+    for (int i = 0; i < p->n; i++) /* one's own share first, then the next one's */
+        if (claim_from(p, (thread + i) % p->n, w->loop, n, begin, end)) return 1;
+    /* The word may not stay behind for ever, or a wrapped count of loops would call it newer. */
+    uint_fast64_t seen = atomic_load_explicit(&w->claimed, memory_order_relaxed);
+    if ((int32_t)((uint32_t)(seen >> 32) - ++w->loop) < 0)
+        atomic_compare_exchange_strong_explicit(&w->claimed, &seen, (uint_fast64_t)w->loop << 32,
+                                                memory_order_relaxed, memory_order_relaxed);
+    return 0;
 }

@@ -24,5 +24,10 @@ void qn_pool_barrier(qn_pool *pool);
 /* The share of worker `thread` of n items, in whole multiples of `unit`: [*begin, *end). In a build with
  * QN_SHAKE the split is random, to show that nothing depends on it. */
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end);
+/* Inside fn: a piece [*begin, *end) of n items that nobody else has, and 1; or 0 when all are handed out.
+ * First come pieces of the worker's own share, in order, then what is left of slower workers' shares. All
+ * workers go through the same loops of claims, each until it gets 0; no barrier is needed between two loops.
+ * n < 2^32. */
+int qn_pool_claim(qn_pool *pool, int thread, int64_t n, int64_t *begin, int64_t *end);
 
 #endif

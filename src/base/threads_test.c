@@ -1,18 +1,20 @@
-/* The pool: everybody runs, the barrier holds everybody, sleepers wake, shares partition. */
+/* The pool: everybody runs, the barrier holds everybody, sleepers wake, shares and claims partition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/threads.h"
 
-enum { THREADS_MAX = 5 };
+enum { THREADS_MAX = 8 };
 
 typedef struct {
     qn_pool *pool;
@@ -158,6 +160,83 @@ static void test_share(void **state)
             }
 }
 
+enum { CLAIM_THREADS = 8, CLAIM_ITEMS = 700, CLAIM_LOOPS = 40 };
+
+typedef struct {
+    qn_pool *pool;
+    uint64_t seed;
+    int n_wrong[CLAIM_THREADS];
+    unsigned char taken[CLAIM_LOOPS][CLAIM_ITEMS]; /* plain memory: each item has one owner */
+    int n_items[CLAIM_LOOPS];
+} claims;
+
+/* Loops follow each other without a barrier, workers are slow at random, some loops have no items or fewer
+ * than there are workers. */
+static void run_claims(void *arg, int thread, int n_threads)
+{
+    claims *c = arg;
+    int64_t begin, end;
+    for (int loop = 0; loop < CLAIM_LOOPS; loop++) {
+        int64_t last = -1;
+        int helping = 0;
+        while (qn_pool_claim(c->pool, thread, c->n_items[loop], &begin, &end)) {
+            c->n_wrong[thread] += begin < 0 || begin >= end || end > c->n_items[loop];
+            helping += begin < last; /* after one's own share, those of others */
+            last = begin;
+            for (int64_t i = begin; i < end; i++) c->taken[loop][i]++;
+            uint64_t r = qn_random_bits(c->seed, (uint64_t)(loop * CLAIM_THREADS + thread));
+            for (volatile uint64_t spin = r % 512; spin > 0; spin--) continue;
+            if (r % 97 == 0) sched_yield();
+        }
+        c->n_wrong[thread] += n_threads == 1 && helping;
+        if (loop % 7 == 3) qn_pool_barrier(c->pool);
+    }
+}
+
+/* Every item of every loop is handed out once, whatever the pace. */
+static void test_claim(void **state)
+{
+    static claims c;
+    for (int n = 1; n <= CLAIM_THREADS; n++) {
+        assert_int_equal(qn_pool_new(n, &c.pool), QN_OK);
+        for (int run = 0; run < 25; run++) {
+            c.seed = (uint64_t)(n * 100 + run);
+            memset(c.taken, 0, sizeof c.taken);
+            for (int loop = 0; loop < CLAIM_LOOPS; loop++) {
+                uint64_t r = qn_random_bits(c.seed, (uint64_t)(1000 + loop));
+                c.n_items[loop] = (int)((r >> 8) % (r % 3 ? 11 : CLAIM_ITEMS + 1));
+            }
+            qn_pool_run(c.pool, run_claims, &c);
+            for (int loop = 0; loop < CLAIM_LOOPS; loop++)
+                for (int i = 0; i < CLAIM_ITEMS; i++)
+                    if (c.taken[loop][i] != (i < c.n_items[loop]))
+                        fail_msg("%d threads, run %d, loop %d: item %d of %d handed out %d times", n, run,
+                                 loop, i, c.n_items[loop], c.taken[loop][i]);
+        }
+        for (int t = 0; t < n; t++) assert_int_equal(c.n_wrong[t], 0);
+        qn_pool_free(c.pool);
+    }
+}
+
+static void run_stalled(void *arg, int thread, int n_threads)
+{
+    claims *c = arg;
+    int64_t begin, end;
+    if (thread == 1) sleep_ms(20); /* the others take its share too, and wait for it at the end of the run */
+    while (qn_pool_claim(c->pool, thread, 100, &begin, &end)) c->n_wrong[thread] += (int)(end - begin);
+}
+
+static void test_claim_for_the_slow(void **state)
+{
+    claims *c = qn_calloc(1, sizeof *c);
+    assert_non_null(c);
+    assert_int_equal(qn_pool_new(2, &c->pool), QN_OK);
+    qn_pool_run(c->pool, run_stalled, c);
+    assert_int_equal(c->n_wrong[0] + c->n_wrong[1], 100);
+    qn_pool_free(c->pool);
+    qn_free(c);
+}
+
 /* The system may start no more threads: an error that says so, and none is left over. */
 static void test_threads_refused(void **state)
 {
@@ -184,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_share),          cmocka_unit_test(test_default),
         cmocka_unit_test(test_new_and_free),   cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_sleep_and_wake), cmocka_unit_test(test_threads_refused),
+        cmocka_unit_test(test_claim),          cmocka_unit_test(test_claim_for_the_slow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

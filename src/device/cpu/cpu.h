@@ -69,6 +69,13 @@ static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin
     qn_pool_share(n, 1, run->thread, run->n_threads, begin, end);
 }
 
+/* The next piece of a step's n items for this worker, 0 when none is left: qn_pool_claim. For the steps where
+ * the time goes; rows of small ones are shared out beforehand. */
+static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
+{
+    return qn_pool_claim(run->pool, run->thread, n, begin, end);
+}
+
 /* memory.c */
 qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_cpu_free(qn_device *d, qn_buffer *b);

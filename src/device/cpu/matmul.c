@@ -47,8 +47,8 @@ static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
                         .n_rows = rows,
                         .out = (float *)s->out,
                         .out_stride = n_out};
-    qn_cpu_share(run, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end);
-    if (begin < end) run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
+    while (qn_cpu_claim(run, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end))
+        run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
 }
 
 /* x [rows, n] times a packed weight [n, k] that is not transposed (the gradient of x): panel by panel. Each
