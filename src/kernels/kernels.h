@@ -122,6 +122,8 @@ typedef enum {
         QN_EW_COUNT
 } qn_ew;
 
+enum { QN_ROW_BLOCK = 256 };
+
 typedef struct {
     const char *name; /* "scalar", "avx2", "avx512", "neon", "neon_i8mm" */
 
@@ -165,6 +167,14 @@ typedef struct {
     float (*sum)(const float *x, int64_t n);
     float (*max)(const float *x, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
+    /* Of a long row in blocks of QN_ROW_BLOCK, the last may be shorter: out [n / QN_ROW_BLOCK, rounded up].
+     * The largest of each block, NaN if one is NaN; and the sum of exp((x - shift) * scale), in 16 lanes by
+     * index inside the block and the fixed tree. */
+    void (*max_blocks)(const float *x, int64_t n, float *out);
+    void (*sum_exp_blocks)(const float *x, int64_t n, float shift, float scale, float *out);
+    /* Elements >= least in order: first + index into index, themselves into value; both have room for n.
+     * Returns how many. */
+    int64_t (*collect)(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value);
     /* Small dense f32 product for training and state updates: out [m, n] = (accumulate ? out : 0) + a [m, k]
      * b [k, n]; strides in elements between rows and columns of a and b; each output is one chain of fused
      * multiply-adds in rising k. Rows [begin, end) of out. */

@@ -219,6 +219,58 @@ static void softmax(float *out, const float *x, int64_t n)
     for (int64_t i = 0; i < n; i += 16) put(out + i, v_div(get(out + i, tail(n, i)), d), tail(n, i));
 }
 
+/* ---- rows of blocks ---- */
+
+static inline int64_t first_block(int64_t n)
+{
+    return n < QN_ROW_BLOCK ? n : QN_ROW_BLOCK;
+}
+
+static void max_blocks(const float *x, int64_t n, float *out)
+{
+    for (; n > 0; n -= QN_ROW_BLOCK, x += QN_ROW_BLOCK) {
+        int64_t length = first_block(n);
+        vf m = v_set1(-INFINITY);
+        vm bad = v_is_nan(m);
+        for (int64_t i = 0; i < length; i += 16) {
+            vf v = fill(get(x + i, tail(length, i)), tail(length, i), -INFINITY);
+            bad = v_or(bad, v_is_nan(v));
+            m = v_max(v, m); /* m when v is NaN */
+        }
+        *out++ = v_any(bad) ? NAN : v_largest(m);
+    }
+}
+
+static void sum_exp_blocks(const float *x, int64_t n, float shift, float scale, float *out)
+{
+    vf m = v_set1(shift), f = v_set1(scale);
+    for (; n > 0; n -= QN_ROW_BLOCK, x += QN_ROW_BLOCK) {
+        int64_t length = first_block(n);
+        vf s = v_set1(0);
+        for (int64_t i = 0; i < length; i += 16) {
+            vf e = v_exp(v_mul(v_sub(get(x + i, tail(length, i)), m), f));
+            s = v_add(s, fill(e, tail(length, i), 0));
+        }
+        *out++ = v_sum(s);
+    }
+}
+
+static int64_t collect(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value)
+{
+    int64_t kept = 0;
+    vf l = v_set1(least);
+    for (int64_t i = 0; i < n; i += 16) {
+        int m = tail(n, i);
+        if (!v_any(v_not(v_lt(get(x + i, m), l)))) continue;
+        for (int j = 0; j < m; j++) { /* no branch: every element is written, those that stay are kept */
+            value[kept] = x[i + j];
+            index[kept] = first + (int32_t)(i + j);
+            kept += x[i + j] >= least;
+        }
+    }
+    return kept;
+}
+
 /* ---- norms ---- */
 
 static inline float inverse_root(float x)
@@ -340,6 +392,9 @@ static void fill_vector(qn_kernels *k)
     k->sum = sum;
     k->max = max;
     k->dot = dot;
+    k->max_blocks = max_blocks;
+    k->sum_exp_blocks = sum_exp_blocks;
+    k->collect = collect;
     k->to_f32 = to_f32;
     k->from_f32 = from_f32;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -418,6 +419,66 @@ static void test_reductions(void **unused)
     }
 }
 
+/* Rows in blocks: lengths around the block and the vector, equal bits whatever the length and the offset. */
+static void test_blocks(void **unused)
+{
+    enum { BLOCK = QN_ROW_BLOCK, MOST = 16 };
+    static float x[BIG], value[BIG + 1];
+    static int32_t index[BIG + 1];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 10;
+        for (int i = 0; i < BIG; i++) x[i] = (float)uniform(-30, 9);
+        x[100] = x[700] = -INFINITY;
+        x[40] = x[41] = 8.5f;
+        float largest[MOST + 1], sums[MOST + 1], whole[MOST];
+        k->sum_exp_blocks(x, BIG, 9, 0.7f, whole);
+        for (int64_t n = 0; n <= BIG; n += n < 40 || (n > BLOCK - 20 && n < BLOCK + 20) ? 1 : 109) {
+            float *p = exact(x, n);
+            int64_t n_blocks = (n + BLOCK - 1) / BLOCK, kept = 0;
+            largest[n_blocks] = sums[n_blocks] = -77.0f;
+            k->max_blocks(p, n, largest);
+            k->sum_exp_blocks(p, n, 9, 0.7f, sums);
+            assert_true(largest[n_blocks] == -77.0f && sums[n_blocks] == -77.0f);
+            for (int64_t b = 0; b < n_blocks; b++) {
+                float most = -INFINITY;
+                double truth = 0;
+                for (int64_t i = b * BLOCK; i < n && i < (b + 1) * BLOCK; i++) {
+                    most = x[i] > most ? x[i] : most;
+                    truth += exp((double)(x[i] - 9) * (double)0.7f);
+                }
+                assert_true(same_bits(largest[b], most));
+                assert_true(fabs(sums[b] - truth) <= 3e-6 * truth);
+                if ((b + 1) * BLOCK <= n) assert_true(same_bits(sums[b], whole[b]));
+            }
+            const float least[] = {-INFINITY, -FLT_MAX, 0, 8.5f, 10};
+            for (size_t t = 0; t < sizeof least / sizeof *least; t++) {
+                kept = 0;
+                value[n] = -77.0f;
+                index[n] = -77;
+                int64_t got = k->collect(p, n, least[t], 1000, index, value);
+                for (int64_t i = 0; i < n; i++) {
+                    if (!(x[i] >= least[t])) continue;
+                    assert_int_equal(index[kept], 1000 + i);
+                    assert_true(same_bits(value[kept++], x[i]));
+                }
+                assert_int_equal(got, kept);
+                assert_true(value[n] == -77.0f && index[n] == -77);
+            }
+            if (n) {
+                p[n - 1] = NAN;
+                k->max_blocks(p, n, largest);
+                k->sum_exp_blocks(p, n, 9, 0.7f, sums);
+                assert_true(isnan(largest[n_blocks - 1]) && isnan(sums[n_blocks - 1]));
+                for (int64_t b = 0; b + 1 < n_blocks; b++) assert_true(!isnan(largest[b]));
+                int64_t got = k->collect(p, n, -INFINITY, 0, index, value);
+                assert_int_equal(got, n - 1);
+            }
+            exact_free(p, n);
+        }
+    }
+}
+
 static void test_softmax(void **unused)
 {
     static float x[BIG], out[BIG];
@@ -694,6 +755,7 @@ int main(void)
         cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_bits_do_not_depend_on_length),
         cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
