@@ -5,7 +5,8 @@
  * less than p, the best always. min_p m: a token stays if its probability is at least m times the best's.
  * top_k k: the k largest stay, and what equals the k-th. Temperature t: logits / t. Every filter sees the
  * softmax of what the one before left. Temperature 0 is greedy, whatever the order: the largest logit after
- * the penalty, the lower id on a tie. A draw depends on logits, history, options, seed and position alone.
+ * the penalty, the lower id on a tie. A draw depends on logits, history, options, seed, position and, within
+ * the rounding of exp, on the instruction set alone. What the steps leave is kept by candidates.h.
  * Nothing is allocated after qn_sampler_new. One thread at a time. */
 #ifndef QN_ENGINE_SAMPLER_H
 #define QN_ENGINE_SAMPLER_H

@@ -177,6 +177,162 @@ static void test_against_full_sort(void **state)
     }
 }
 
+/* The chain step by step on a sorted array, in float64 except for the penalty, whose ties are to be the same.
+ * 0: a limit is met within rounding, so that either side of it is right. */
+typedef struct {
+    float v;
+    int32_t id;
+} token;
+
+static int falling_tokens(const void *a, const void *b)
+{
+    const token *x = a, *y = b;
+    if (x->v != y->v) return x->v < y->v ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int reference(const qn_generate_options *o, const float *logits, const char *seen, int64_t n_vocab,
+                     token *all, double *want)
+{
+    int64_t n = 0, kept;
+    double scale = 1, total = 0, above = 0;
+    for (int32_t i = 0; i < n_vocab; i++)
+        if (logits[i] > -INFINITY) all[n++] = (token){logits[i], i};
+    qsort(all, (size_t)n, sizeof *all, falling_tokens);
+#define WEIGHT(i) exp(((double)all[i].v - (double)all[0].v) * scale)
+    for (size_t step = 0; step < o->n_sampler_order; step++) {
+        switch (o->sampler_order[step]) {
+        case QN_SAMPLER_REPEAT_PENALTY:
+            for (int64_t i = 0; i < n && o->repeat_penalty != 0; i++) {
+                if (!seen[all[i].id]) continue;
+                all[i].v = all[i].v < 0 ? all[i].v * o->repeat_penalty : all[i].v / o->repeat_penalty;
+            }
+            qsort(all, (size_t)n, sizeof *all, falling_tokens);
+            break;
+        case QN_SAMPLER_TOP_P:
+            if (o->top_p <= 0 || o->top_p >= 1) break;
+            total = above = 0;
+            for (int64_t i = 0; i < n; i++) total += WEIGHT(i);
+            for (kept = 0; kept < n && above < (double)o->top_p * total; kept++) above += WEIGHT(kept);
+            if (fabs(above - (double)o->top_p * total) < 2e-6 * total) return 0;
+            if (fabs(above - WEIGHT(kept - 1) - (double)o->top_p * total) < 2e-6 * total) return 0;
+            n = kept;
+            break;
+        case QN_SAMPLER_MIN_P:
+            while (o->min_p > 0 && WEIGHT(n - 1) < (double)o->min_p) n--;
+            for (int64_t i = 0; i < n_vocab && logits[i] > -INFINITY && i < n; i++)
+                if (o->min_p > 0 && fabs(WEIGHT(i) / (double)o->min_p - 1) < 1e-5 && o->min_p < 1) return 0;
+            break;
+        case QN_SAMPLER_TOP_K:
+            kept = o->top_k > 0 && o->top_k < n ? o->top_k : n;
+            while (kept < n && all[kept].v == all[kept - 1].v) kept++;
+            n = kept;
+            break;
+        default:
+            scale = 1 / (double)o->temperature;
+        }
+    }
+    total = 0;
+    for (int64_t i = 0; i < n; i++) total += WEIGHT(i);
+    memset(want, 0, (size_t)n_vocab * sizeof *want);
+    for (int64_t i = 0; i < n; i++) want[all[i].id] = WEIGHT(i) / total;
+#undef WEIGHT
+    return 1;
+}
+
+/* A value of a short list, by chance. */
+static float pick(const float *values, int n, uint64_t *counter)
+{
+    return values[qn_random_bits(77, (*counter)++) % (uint64_t)n];
+}
+#define PICK(...) pick((float[]){__VA_ARGS__}, sizeof((float[]){__VA_ARGS__}) / sizeof(float), &counter)
+
+/* Chains in any order over vocabularies from one token on: listed and whole, ties, masked tokens, flat and
+ * peaked, no token, some or all of them in the history. */
+static void test_chains(void **state)
+{
+    enum { MOST = 20011, CASES = 500 };
+    static float logits[MOST], got[MOST];
+    static double want[MOST];
+    static token all[MOST];
+    static char seen[MOST];
+    uint64_t counter = 0;
+    int n_checked = 0;
+    double worst = 0;
+    for (int round = 0; round < CASES; round++) {
+        int64_t n = (int64_t)PICK(1, 2, 17, 255, 256, 257, 3000, 3000, 9000, round % 4 ? 600 : MOST);
+        float spread = PICK(0, 0.05f, 0.3f, 1, 3, 3), step = PICK(0, 0, 0.25f),
+              masked = PICK(0, 0, 0.3f, 0.999f);
+        float marked = PICK(0, 0.01f, 0.4f, 1);
+        fill_logits(logits, n, spread, (uint64_t)round);
+        qn_sampler_step order[QN_SAMPLER_COUNT];
+        for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
+            int j = (int)(qn_random_bits(78, counter++) % (uint64_t)(i + 1));
+            order[i] = order[j];
+            order[j] = (qn_sampler_step)i;
+        }
+        qn_generate_options o = {
+            .temperature = PICK(1, 0.3f, 2, 50),
+            .top_p = PICK(0, 0.5f, 0.95f, 0.95f, 0.9999f),
+            .min_p = PICK(0, 0, 0.05f, 1e-3f, 1),
+            .top_k = (int32_t)PICK(0, 0, 1, 40, 300, 9000),
+            .repeat_penalty = PICK(0, 1.1f, 1.8f, 0.7f),
+            .sampler_order = order,
+            .n_sampler_order = QN_SAMPLER_COUNT - (size_t)PICK(0, 0, 0, 2),
+        };
+        qn_sampler *s = NULL;
+        assert_int_equal(qn_sampler_new(&o, n, &s), QN_OK);
+        for (int32_t i = 0; i < n; i++) {
+            if (step > 0) logits[i] = step * nearbyintf(logits[i] / step);
+            if (i != n / 2 && qn_random_unit(79, counter++) < (double)masked) logits[i] = -INFINITY;
+            seen[i] = qn_random_unit(80, counter++) < (double)marked;
+            if (seen[i]) assert_int_equal(qn_sampler_accept(s, &i, 1), QN_OK);
+        }
+        if (PICK(0, 0, 1) > 0) logits[n / 2] = 30;
+        assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+        if (reference(&o, logits, seen, n, all, want)) {
+            n_checked++;
+            for (int64_t i = 0; i < n; i++) {
+                double error = fabs((double)got[i] - want[i]);
+                if ((want[i] == 0 && got[i] != 0) || (want[i] > 1e-37 && got[i] == 0) ||
+                    error > 2e-6 * want[i] + 1e-9)
+                    fail_msg("case %d, %d tokens, token %d: %g instead of %g", round, (int)n, (int)i,
+                             (double)got[i], want[i]);
+                worst = fmax(worst, error);
+            }
+        }
+        int32_t id = -1;
+        assert_int_equal(qn_sampler_draw(s, logits, round, &id), QN_OK);
+        assert_true(id >= 0 && id < n && got[id] > 0);
+        qn_sampler_free(s);
+    }
+    print_message("%d of %d chains, largest difference %.2g\n", n_checked, CASES, worst);
+    assert_true(n_checked > CASES * 4 / 5);
+}
+
+/* What is too much for a list is drawn in order of ids: the sums below and up to the token hold the draw. */
+static void test_draws_of_many(void **state)
+{
+    enum { N = 20011 };
+    static float logits[N], p[N];
+    fill_logits(logits, N, 0.3f, 5);
+    logits[N / 2] = -INFINITY;
+    qn_generate_options o = {.temperature = 0.8f, .top_p = 0.9f, .repeat_penalty = 1.3f, .seed = 4};
+    qn_sampler *s = NULL;
+    assert_int_equal(qn_sampler_new(&o, N, &s), QN_OK);
+    for (int32_t i = 0; i < N; i += 3) assert_int_equal(qn_sampler_accept(s, &i, 1), QN_OK);
+    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    for (int64_t position = 0; position < 300; position++) {
+        double below = 0, unit = qn_random_unit(o.seed, (uint64_t)position);
+        int32_t id;
+        assert_int_equal(qn_sampler_draw(s, logits, position, &id), QN_OK);
+        for (int32_t i = 0; i < id; i++) below += (double)p[i];
+        assert_true(p[id] > 0 && below - 1e-6 <= unit && unit <= below + (double)p[id] + 1e-6);
+    }
+    qn_sampler_free(s);
+    assert_true(qn_sampler_bytes(151936) < 151936);
+}
+
 static void test_greedy(void **state)
 {
     float logits[40] = {0}, p[40];
@@ -290,21 +446,25 @@ static void test_options(void **state)
 
 static void test_no_allocation_per_token(void **state)
 {
-    enum { N = 1000 };
-    float logits[N];
+    enum { N = 12000 };
+    static float logits[N];
     int32_t id;
-    fill_logits(logits, N, 2, 1);
-    qn_generate_options o = {
-        .temperature = 1, .top_p = 0.9f, .top_k = 50, .min_p = 0.01f, .repeat_penalty = 1.1f};
-    qn_sampler *s = NULL;
-    assert_int_equal(qn_sampler_new(&o, N, &s), QN_OK);
-    int64_t before = qn_mem_allocations();
-    for (int64_t i = 0; i < 100; i++) {
-        assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
-        assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
+    const qn_generate_options grid[] = {
+        {.temperature = 1, .top_p = 0.9f, .top_k = 50, .min_p = 0.01f, .repeat_penalty = 1.1f},
+        {.temperature = 1, .top_p = 0.9f, .repeat_penalty = 1.1f}, /* too many for a list */
+    };
+    fill_logits(logits, N, 0.5f, 1);
+    for (size_t g = 0; g < sizeof grid / sizeof *grid; g++) {
+        qn_sampler *s = NULL;
+        assert_int_equal(qn_sampler_new(&grid[g], N, &s), QN_OK);
+        int64_t before = qn_mem_allocations();
+        for (int64_t i = 0; i < 50; i++) {
+            assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
+            assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
+        }
+        assert_int_equal(qn_mem_allocations(), before);
+        qn_sampler_free(s);
     }
-    assert_int_equal(qn_mem_allocations(), before);
-    qn_sampler_free(s);
 }
 
 static void test_allocation_failures(void **state)
@@ -333,6 +493,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixtures),
         cmocka_unit_test(test_against_full_sort),
+        cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_draws_of_many),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_extremes),
