@@ -508,6 +508,55 @@ static void check_max(qn_test_dice *d, int64_t i)
     }
 }
 
+/* Rows in blocks: maxima and what is collected as scalar's bits, sums as near as exp is. */
+static void check_max_blocks(qn_test_dice *d, int64_t i)
+{
+    int64_t n = 1 + 3 * random_length(d), n_blocks = (n + QN_ROW_BLOCK - 1) / QN_ROW_BLOCK;
+    const float *x = random_row(d, n);
+    float *expected = floats((size_t)n_blocks);
+    scalar->max_blocks(x, n, expected);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        float *out = floats((size_t)n_blocks);
+        at("%s max_blocks, n %d", *set, (int)n);
+        qn_kernels_by_name(*set)->max_blocks(x, n, out);
+        same_floats(out, expected, n_blocks);
+    }
+}
+
+static void check_sum_exp_blocks(qn_test_dice *d, int64_t i)
+{
+    int64_t n = 1 + 3 * random_length(d), n_blocks = (n + QN_ROW_BLOCK - 1) / QN_ROW_BLOCK;
+    const float *x = random_row(d, n);
+    float shift = (float)qn_test_between(d, 4, 9), scale = (float)qn_test_between(d, 0.1, 3);
+    float *expected = floats((size_t)n_blocks);
+    scalar->sum_exp_blocks(x, n, shift, scale, expected);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        float *out = floats((size_t)n_blocks);
+        at("%s sum_exp_blocks, n %d", *set, (int)n);
+        qn_kernels_by_name(*set)->sum_exp_blocks(x, n, shift, scale, out);
+        for (int64_t j = 0; j < n_blocks; j++)
+            near_float(out[j], expected[j], 1e-6 * fabs((double)expected[j]), j);
+    }
+}
+
+static void check_collect(qn_test_dice *d, int64_t i)
+{
+    int64_t n = random_length(d);
+    const float *x = random_row(d, n);
+    float least = n && i % 2 ? x[qn_test_roll(d, n)] : (float)qn_test_between(d, -4, 5),
+          *expected = floats((size_t)n);
+    int32_t *order = qn_test_guarded((size_t)n * sizeof *order, sizeof *order);
+    int64_t count = scalar->collect(x, n, least, 7, order, expected);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        float *out = floats((size_t)n);
+        int32_t *index = qn_test_guarded((size_t)n * sizeof *index, sizeof *index);
+        at("%s collect, n %d", *set, (int)n);
+        assert_int_equal(qn_kernels_by_name(*set)->collect(x, n, least, 7, index, out), count);
+        same_floats(out, expected, count);
+        same_bytes(index, order, (size_t)count * sizeof *index);
+    }
+}
+
 static void check_dot(qn_test_dice *d, int64_t i)
 {
     int64_t n = random_length(d);
@@ -643,7 +692,8 @@ static const field fields[] = {
     FIELD(matmul, 160),   FIELD(kv_write, 20),    FIELD(attend, 60),       FIELD(ew, 40 * QN_EW_COUNT),
     FIELD(rms_norm, 100), FIELD(layer_norm, 100), FIELD(rope, 100),        FIELD(softmax, 100),
     FIELD(sum, 100),      FIELD(max, 100),        FIELD(dot, 100),         FIELD(gemm_f32, 60),
-    FIELD(to_f32, 100),   FIELD(from_f32, 100)};
+    FIELD(to_f32, 100),   FIELD(from_f32, 100),   FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),
+    FIELD(collect, 100)};
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static void check_field(void **state)

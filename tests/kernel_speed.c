@@ -362,6 +362,21 @@ static void run_max(job *j, int thread, int n_threads)
     j->out[0] = j->k->max(j->x, j->n);
 }
 
+static void run_max_blocks(job *j, int thread, int n_threads)
+{
+    j->k->max_blocks(j->x, j->n, j->out);
+}
+
+static void run_sum_exp_blocks(job *j, int thread, int n_threads)
+{
+    j->k->sum_exp_blocks(j->x, j->n, 1, 1, j->out);
+}
+
+static void run_collect(job *j, int thread, int n_threads)
+{
+    j->out[0] = (float)j->k->collect(j->x, j->n, 1e30f, 0, (int32_t *)(void *)j->scratch, j->out);
+}
+
 static void run_dot(job *j, int thread, int n_threads)
 {
     j->out[0] = j->k->dot(j->x, j->y, j->n);
@@ -387,7 +402,10 @@ static const struct {
                    {"softmax", run_softmax, 4},
                    {"sum", run_sum, 4},
                    {"max", run_max, 4},
-                   {"dot", run_dot, 8}};
+                   {"dot", run_dot, 8},
+                   {"max_blocks", run_max_blocks, 4},
+                   {"sum_exp_blocks", run_sum_exp_blocks, 4},
+                   {"collect", run_collect, 4}};
 
 /* A row of n elements, twice: x, y; out. */
 static int row_speed(const options *o, const qn_kernels *k, const job *what_to_do, const char *what)
