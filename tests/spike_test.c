@@ -87,7 +87,7 @@ static void model_open(model *m, const char *name)
     qn_test_ok(qn_source_open(qn_test_need_fixture(path), NULL, &m->source));
     qn_test_ok(qn_config_read(m->source, &m->config));
     qn_test_ok(qn_weights_open(m->source, &m->config, &m->weights));
-    qn_test_ok(qn_parameters_load(m->device, m->weights, &m->config, &m->parameters));
+    qn_test_ok(qn_parameters_load(m->device, m->weights, &m->config, NULL, &m->parameters));
     qn_test_ok(qn_layer_groups_make(&m->config, &m->groups));
 }
 
@@ -465,7 +465,7 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
         v = qn_test_tensor(l->weights, full, 0);
         parts[i].data = v->data;
     }
-    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts};
+    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts, NULL};
     qn_test_ok(l->device->ops->import_weights(l->device, 1, &w, &b));
     int is_one = strchr(fmt, '%') == NULL;
     int64_t dims[3] = {n, v->shape[0], v->shape[1]};

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* Bytes. Clean pages of mapped files are not counted: the system can drop them. */
+/* Bytes. Of mapped files only packed weights are counted. */
 typedef struct {
     size_t active_memory_bytes; /* in use now: weights, keys and values, scratch and other */
     /* not in use, kept for reuse; active and cache together keep the memory limit */
@@ -27,6 +27,9 @@ typedef struct {
     size_t wired_bytes; /* of the weights, locked in memory: whole pages, mapped ones included */
     size_t limit_bytes; /* the memory limit; 0: none */
     size_t cache_limit_bytes, wired_limit_bytes;
+    /* of the weights, in a mapped file of packed weights: shared between processes, and the system can drop
+     * them */
+    size_t mapped_bytes;
 } qn_memory;
 
 QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);

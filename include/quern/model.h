@@ -37,6 +37,9 @@ typedef struct {
     int32_t gpu_layers; /* accepted for compatibility; a note in the info says where it means nothing */
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
+    /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is
+     * one; "none": none. One that does not fit is left aside, with a note */
+    const char *packed;
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */
@@ -59,6 +62,7 @@ typedef struct {
     /* What the model's generation_config asks for; a field is negative where it names nothing. */
     float default_temperature, default_top_p;
     int32_t default_top_k;
+    const char *packed; /* path of the file of packed weights in use; "": none, they were packed now */
 } qn_model_info;
 
 /* Speeds are those of the last generation that ended or, while none has, 0. Times are wall-clock
@@ -85,6 +89,31 @@ QN_API void qn_model_close(qn_model **model);
 
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
 QN_API qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out);
+
+/* Told how far packing is, before each weight. Anything but QN_OK ends it. */
+typedef qn_status qn_pack_progress_fn(void *user, size_t done_bytes, size_t total_bytes);
+
+typedef struct {
+    const char *file;     /* as in qn_model_options */
+    const char *out_path; /* NULL: beside the model, or in the cache where that folder cannot be written */
+    int force;            /* make it anew though it fits, and replace a file that is none of ours */
+    int32_t n_threads;    /* 0: the physical cores that this process may use */
+    qn_pack_progress_fn *progress; /* may be NULL */
+    void *user;
+} qn_pack_options;
+
+typedef struct {
+    char path[4096];
+    size_t size_bytes; /* of the weights in it */
+    int was_there;     /* it was there and fits: nothing was written */
+} qn_pack_result;
+
+/* Packs the weights of the model at path, as qn_model_open does at every start, into a file that later starts
+ * map at once: nothing is packed and copied then, and processes share its pages. The model's own files are
+ * needed beside it; after a change of these, or of the layout by another version of quern, it is left aside
+ * until it is made anew. The file appears when it is whole. options may be NULL. QN_E_ARG: out_path is a file
+ * that is no packed one (force); QN_E_IO: no room, not writable; and the statuses of qn_model_open. */
+QN_API qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out);
 
 /* One row of token ids, borrowed. */
 typedef struct {

@@ -146,6 +146,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .max_sequences = o->parallel_slots,
                                 .max_rows = o->prefill_chunk,
                                 .memory_limit_bytes = o->memory_limit_bytes,
+                                .packed = o->packed,
                                 .held_bytes = text_bytes};
     status = qn_engine_open(source, &config, &engine, &m->engine);
     if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
@@ -220,6 +221,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .prefill_chunk = (int32_t)info->max_rows,
         .has_chat_template = m->text && qn_chat_text_has_template(m->text),
         .notes = m->notes.data,
+        .packed = info->packed,
         .default_temperature = m->default_temperature,
         .default_top_p = m->default_top_p,
         .default_top_k = m->default_top_k,
@@ -241,6 +243,7 @@ static qn_status native_get_memory(void *model, qn_memory *out)
         .other_bytes = now.held[QN_LEDGER_OTHER],
         .limit_bytes = now.limit,
         .cache_limit_bytes = now.cache_limit,
+        .mapped_bytes = qn_engine_get_info(m->engine)->mapped_bytes,
     };
     pthread_mutex_lock(&m->lock);
     out->wired_bytes = m->wired_bytes;

@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 typedef enum {
-    QN_LEDGER_WEIGHTS, /* packed or copied weights (clean mapped pages are not counted) */
+    QN_LEDGER_WEIGHTS, /* packed weights, also those of a mapped file; no other mapped pages */
     QN_LEDGER_KV,      /* key and value pages, recurrent state */
     QN_LEDGER_SCRATCH, /* program buffers */
     QN_LEDGER_CACHE,   /* freed and kept for reuse */

@@ -10,6 +10,7 @@
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "format/packed.h"
 #include "format/source.h"
 
 typedef struct {
@@ -359,7 +360,10 @@ static qn_status print_json(qn_source *s, const inspect_options *o, const totals
     qn_buf b = {0};
     qn_json_open(&b, '{');
     qn_json_put_text(&b, "path", qn_source_path(s));
-    qn_json_put_text(&b, "format", qn_source_gguf(s) ? "gguf" : "safetensors");
+    qn_json_put_text(&b, "format",
+                     qn_source_gguf(s)                      ? "gguf"
+                     : qn_packed_is_name(qn_source_path(s)) ? "packed"
+                                                            : "safetensors");
     if (qn_source_gguf(s)) qn_json_put_int(&b, "version", qn_gguf_version(qn_source_gguf(s)));
     qn_json_key(&b, "files");
     qn_json_open(&b, '[');
@@ -383,6 +387,25 @@ static qn_status print_json(qn_source *s, const inspect_options *o, const totals
 
 /* ---- tables ------------------------------------------------------------------------------------------- */
 
+/* What packed weights are for. */
+static qn_status put_packed(qn_buf *b, const char *path)
+{
+    qn_packed *p;
+    qn_status status = qn_packed_open(path, &p);
+    if (status == QN_OK) {
+        const qn_packed_key *key = qn_packed_get_key(p);
+        qn_buf_puts(b, ", packed weights of ");
+        qn_out_put_shown(b, qn_packed_source(p), strlen(qn_packed_source(p)), 0);
+        qn_buf_puts(b, " for the device ");
+        qn_out_put_shown(b, key->device, strlen(key->device), 0);
+        qn_buf_printf(b, ", version %d of its layout\n", key->layout);
+        qn_packed_close(p);
+    } else {
+        qn_buf_free(b);
+    }
+    return status;
+}
+
 static qn_status print_summary(const qn_source *s, const totals *t)
 {
     char size[32];
@@ -393,6 +416,8 @@ static qn_status print_summary(const qn_source *s, const totals *t)
         qn_buf_printf(&b, ": %s", qn_out_size_text(file_size(path), size, sizeof size));
         if (qn_source_gguf(s))
             qn_buf_printf(&b, ", GGUF version %u\n", (unsigned)qn_gguf_version(qn_source_gguf(s)));
+        else if (qn_packed_is_name(path))
+            QN_TRY(put_packed(&b, path));
         else
             qn_buf_puts(&b, ", safetensors\n");
     }
@@ -472,14 +497,15 @@ static qn_status print_tensors(const qn_source *s, const totals *t)
 }
 
 static const qn_arg_group inspect_groups[] = {{NULL, inspect_args, 0}, {0}};
-const qn_arg_spec qn_inspect_spec = {"quern inspect FILE|DIR [--metadata] [--tensors] [--json]",
-                                     "Shows what GGUF and safetensors files hold: metadata, and every tensor "
-                                     "with type, shape, bytes and place in the\n"
-                                     "file. Any such file will do, of a model or not.",
-                                     inspect_groups,
-                                     1,
-                                     1,
-                                     NULL};
+const qn_arg_spec qn_inspect_spec = {
+    "quern inspect FILE|DIR [--metadata] [--tensors] [--json]",
+    "Shows what GGUF, safetensors and .qpack files hold: metadata, and every tensor "
+    "with type, shape, bytes and place in the\n"
+    "file. Any such file will do, of a model or not.",
+    inspect_groups,
+    1,
+    1,
+    NULL};
 
 int qn_cmd_inspect(int argc, char **argv)
 {
@@ -490,7 +516,7 @@ int qn_cmd_inspect(int argc, char **argv)
     if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
     qn_source *source = NULL;
     totals t = {0};
-    qn_status status = qn_source_open(path, &(qn_source_options){.file = o.file}, &source);
+    qn_status status = qn_source_open(path, &(qn_source_options){.file = o.file, .packed = 1}, &source);
     if (status == QN_OK) {
         add_up(source, &t);
         if (o.json)

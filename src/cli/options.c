@@ -18,6 +18,8 @@ const qn_arg qn_load_args[] = {
     {"--memory-limit", 0, QN_ARG_BYTES, LOAD(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
     {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
      "the weights file, where the directory has several"},
+    {"--packed", 0, QN_ARG_TEXT, LOAD(o.packed), 0, 0, "FILE",
+     "packed weights (quern pack) that lie elsewhere; none: pack now"},
     {"--template", 0, QN_ARG_TEXT, LOAD(template_path), 0, 0, "FILE",
      "a Jinja chat template instead of the model's"},
     {"--pre", 0, QN_ARG_TEXT, LOAD(o.pre_tokenizer_regex), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
@@ -135,6 +137,7 @@ void qn_json_info(qn_buf *b, const qn_model_info *info)
     qn_json_put_int(b, "n_threads", info->n_threads);
     qn_json_put_int(b, "parallel_slots", info->parallel_slots);
     qn_json_put_text(b, "notes", info->notes);
+    qn_json_put_text(b, "packed", info->packed ? info->packed : "");
     qn_json_close(b, '}');
 }
 

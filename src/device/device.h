@@ -30,6 +30,7 @@ typedef struct qn_buffer {
     size_t size_bytes;
     qn_ledger_entry entry;
     int layout;
+    int borrowed;            /* data is memory that outlives the buffer, such as a mapped file: not freed */
     struct qn_buffer *block; /* the memory is part of this one, which is held; NULL: it is the buffer's own */
 } qn_buffer;
 
@@ -113,11 +114,15 @@ typedef struct {
     qn_dtype dtype;
     int64_t n_parts, n_out, n_in;
     const qn_weight_part *parts;
+    /* NULL, or where the weight lies in the device's layout already, weight_bytes bytes aligned to 64, which
+     * must outlive the buffer: a file of packed weights. */
+    const void *packed;
 } qn_weight;
 
 typedef struct {
     const char *set; /* of instructions; static storage */
     int n_threads;
+    int layout; /* version of the layouts of weights */
 } qn_device_description;
 
 /* ---- the interface
@@ -138,7 +143,8 @@ typedef struct {
     /* Bytes of a weight in the device's layout. QN_E_UNSUPPORTED: it has none for this dtype and shape. */
     qn_status (*weight_bytes)(qn_device *d, const qn_weight *w, size_t *out);
     /* Packs n weights from mapped files into one block of memory: out[i] is the part of weight i. Pages of
-     * the mappings are given up behind the packing; the bytes are not needed afterwards. */
+     * the mappings are given up behind the packing; the bytes are not needed afterwards. A weight that is
+     * packed already is used where it lies. All of them are in the ledger. */
     qn_status (*import_weights)(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);

@@ -11,6 +11,7 @@
 #include "engine/sampler.h"
 #include "engine/wired.h"
 #include "model/forward.h"
+#include "model/packing.h"
 
 enum {
     DEFAULT_ROWS = 256,
@@ -286,17 +287,34 @@ static void reclaim_pages(void *user, size_t size_bytes)
     }
 }
 
+static qn_status load_weights(qn_engine *e, qn_source *source, const char *packed_path)
+{
+    qn_weights *weights;
+    qn_packed *packed = NULL;
+    QN_TRY(qn_weights_open(source, &e->config, &weights));
+    qn_status status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);
+    if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
+    if (status == QN_OK && packed) {
+        e->info.packed = qn_packed_path(packed);
+        e->info.mapped_bytes = qn_packed_bytes(packed);
+    } else if (packed) {
+        qn_packed_close(packed);
+        if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
+            qn_packing_note(&e->notes);
+            status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
+        }
+    }
+    qn_weights_close(weights);
+    return status;
+}
+
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
 {
     int64_t start = qn_clock_ns();
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
     QN_TRY(qn_device_open(o->device ? o->device : "cpu", &d, &e->device));
-    qn_weights *weights;
-    QN_TRY(qn_weights_open(source, &e->config, &weights));
-    qn_status status = qn_parameters_load(e->device, weights, &e->config, &e->parameters);
-    qn_weights_close(weights);
-    QN_TRY(status);
+    QN_TRY(load_weights(e, source, o->packed));
     int64_t loaded = qn_clock_ns();
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     e->info.precision = o->precision;
@@ -330,6 +348,7 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
     if (!e) return QN_E_NOMEM;
     e->config = *config; /* borrowed until all is well */
     qn_status status = QN_E_NOMEM;
+    e->info.packed = "";
     e->ledger = qn_ledger_new();
     if (e->ledger) {
         qn_ledger_set_limit(e->ledger, options->memory_limit_bytes);

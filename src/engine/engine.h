@@ -23,6 +23,7 @@ typedef struct {
     int64_t max_sequences;     /* that are open at a time; 0: 1 */
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
+    const char *packed;        /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
     size_t held_bytes; /* what the caller holds for the model besides (its tokenizer), for the ledger */
     /* For tests: > 0: pages are not released behind windows and the context, but kept for so many positions
      * of each sequence. */
@@ -36,7 +37,9 @@ typedef struct {
     int64_t num_parameters, context_size, model_context_size, max_sequences, max_rows;
     int n_threads;
     const char *device, *cpu_set;
-    const char *notes; /* sentences for the user, a line each */
+    const char *notes;   /* sentences for the user, a line each */
+    const char *packed;  /* path of the packed file in use; "": none */
+    size_t mapped_bytes; /* of the weights, in that file */
     double weights_ms, programs_ms;
 } qn_engine_info;
 

@@ -104,6 +104,11 @@ void qn_mapping_drop(const qn_mapping *m, size_t offset, size_t n)
     if (end > begin) madvise(m->data + begin, end - begin, MADV_DONTNEED);
 }
 
+void qn_mapping_expect(const qn_mapping *m, qn_mapping_use use)
+{
+    madvise(m->data, m->size, use == QN_MAPPING_SAMPLES ? MADV_RANDOM : MADV_NORMAL);
+}
+
 qn_status qn_file_read(const char *path, size_t limit_bytes, char **text, size_t *n)
 {
     int fd = -1;

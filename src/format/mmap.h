@@ -28,6 +28,11 @@ const char *qn_mapping_path(const qn_mapping *m);
  * the file is cut to it. */
 void qn_mapping_drop(const qn_mapping *m, size_t offset, size_t n);
 
+/* How the mapping will be read: all of it, in order (the default), or a few bytes here and there: then the
+ * system does not read ahead. */
+typedef enum { QN_MAPPING_ALL, QN_MAPPING_SAMPLES } qn_mapping_use;
+void qn_mapping_expect(const qn_mapping *m, qn_mapping_use use);
+
 /* Reads a whole regular file of at most limit_bytes. *text is NUL-terminated (n does not count the NUL) and
  * owned by the caller (qn_free). QN_E_NOT_FOUND: no such file; QN_E_IO: not readable; QN_E_FORMAT: larger
  * than the limit. */

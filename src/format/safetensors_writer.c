@@ -36,6 +36,7 @@ struct qn_st_writer {
     entry *entries;
     size_t n_entries, capacity;
     qn_map *names;
+    size_t align;       /* of the data's beginning */
     size_t data_size;   /* all tensors */
     size_t data_offset; /* where the data begins in the file */
 };
@@ -51,6 +52,7 @@ qn_status qn_st_writer_new(const char *path, qn_st_writer **out)
     qn_st_writer *w = qn_calloc(1, sizeof *w);
     if (!w) return QN_E_NOMEM;
     w->fd = -1;
+    w->align = 8;
     w->path = qn_strdup(path);
     w->names = qn_map_new(16);
     if (!w->path || !w->names) {
@@ -77,6 +79,14 @@ qn_status qn_st_writer_metadata(qn_st_writer *w, const char *key, const char *va
     qn_buf_putc(&w->metadata, ':');
     qn_buf_json_string(&w->metadata, value, strlen(value));
     return w->metadata.status;
+}
+
+qn_status qn_st_writer_align(qn_st_writer *w, size_t bytes)
+{
+    if (w->created || bytes < 8 || bytes > 1 << 21 || bytes & (bytes - 1))
+        return qn_fail(QN_E_ARG, "%s: data cannot be aligned to %zu bytes", w->path, bytes);
+    w->align = bytes;
+    return QN_OK;
 }
 
 qn_status qn_st_writer_add(qn_st_writer *w, const char *name, qn_dtype dtype, int n_dims,
@@ -123,7 +133,7 @@ qn_status qn_st_writer_add(qn_st_writer *w, const char *name, qn_dtype dtype, in
     return QN_OK;
 }
 
-/* The 8 bytes of length and the JSON, padded with spaces so that the data begins at a multiple of 8. */
+/* The 8 bytes of length and the JSON, padded with spaces so that the data begins aligned. */
 static qn_status make_header(const qn_st_writer *w, qn_buf *b)
 {
     uint64_t length = 0;
@@ -139,7 +149,7 @@ static qn_status make_header(const qn_st_writer *w, qn_buf *b)
         qn_buf_printf(b, "],\"data_offsets\":[%zu,%zu]}", e->offset, e->offset + e->size);
     }
     qn_buf_putc(b, '}');
-    while (b->status == QN_OK && b->length % 8) qn_buf_putc(b, ' ');
+    while (b->status == QN_OK && b->length % w->align) qn_buf_putc(b, ' ');
     if (b->status != QN_OK) return b->status;
     length = b->length - sizeof length;
     memcpy(b->data, &length, sizeof length);

@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/json_scan.h"
+#include "format/packed.h"
 
 enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8 };
 static const size_t index_bytes_max = (size_t)64 << 20;
@@ -414,7 +415,7 @@ static int has_gguf_magic(const char *path)
     return yes;
 }
 
-static qn_status take_file(qn_source_files *f, const char *name, int text_only)
+static qn_status take_file(qn_source_files *f, const char *name, const qn_source_options *options)
 {
     const char *path = qn_source_join(&f->arena, f->folder, name);
     if (!path) return QN_E_NOMEM;
@@ -425,15 +426,19 @@ static qn_status take_file(qn_source_files *f, const char *name, int text_only)
         f->kind = QN_SOURCE_GGUF;
         return set_files(f, &name, 1);
     }
+    int packed = qn_packed_is_name(name);
+    if (packed && !options->packed)
+        return qn_fail(QN_E_ARG, "%s: packed weights, not a model: give the model that they were made of",
+                       path);
     if (is_foreign(name))
         return qn_fail(QN_E_ARG, "%s: a format that is not read: convert the model to safetensors or GGUF",
                        path);
     if (ends_with(name, ".json") && !is_index(name))
         return qn_fail(QN_E_ARG, "%s: not a model: give the folder that it lies in", path);
-    if (!is_index(name) && !ends_with(name, ".safetensors"))
+    if (!is_index(name) && !packed && !ends_with(name, ".safetensors"))
         return qn_fail(QN_E_ARG, "%s: not a model (neither GGUF nor .safetensors nor a folder)", path);
     f->kind = QN_SOURCE_SAFETENSORS;
-    if (text_only) return QN_OK;
+    if (options->text_only) return QN_OK;
     return is_index(name) ? read_index(f, name) : set_files(f, &name, 1);
 }
 
@@ -452,7 +457,7 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
                 "%s: --file \"%s\" is not the name of a file in this folder; a file elsewhere is given "
                 "in place of the folder",
                 path, options->file);
-        return take_file(f, options->file, options->text_only);
+        return take_file(f, options->file, options);
     }
     if (options->file)
         return qn_fail(QN_E_ARG, "%s: --file %s picks from a folder, but this is a file", path,
@@ -461,7 +466,7 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
     size_t n = slash ? (size_t)(slash - path) + 1 : 0;
     f->folder = n ? qn_arena_strndup(&f->arena, path, n) : qn_arena_strndup(&f->arena, ".", 1);
     if (!f->folder) return QN_E_NOMEM;
-    return take_file(f, path + n, options->text_only);
+    return take_file(f, path + n, options);
 }
 
 void qn_source_files_clear(qn_source_files *f)

@@ -24,6 +24,8 @@
  * same for every set. Lossless. */
 enum { QN_PANEL = 16 };
 
+/* Of all layouts together; see QN_LAYOUT_VERSION in pack.h. */
+int qn_pack_layout_version(void);
 /* Bytes of one panel of a [*, n_in] matrix, 0: this dtype has no packed layout or n_in does not fit its
  * block. */
 size_t qn_pack_panel_bytes(qn_dtype dtype, int64_t n_in);

@@ -46,6 +46,11 @@ static size_t chunk_bytes(qn_dtype dtype, int64_t n_blocks)
     return qn_layout_header_bytes(dtype, n_blocks) + (size_t)n_blocks * qn_layout_code_bytes(dtype);
 }
 
+int qn_pack_layout_version(void)
+{
+    return QN_LAYOUT_VERSION;
+}
+
 size_t qn_pack_panel_bytes(qn_dtype dtype, int64_t n_in)
 {
     if (n_in <= 0 || n_in > INT64_MAX / 256) return 0;

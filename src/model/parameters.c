@@ -10,11 +10,13 @@ struct qn_parameters {
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
     qn_array *rope[QN_ROPE_SETS];
     int64_t elements[QN_DTYPE_COUNT];
+    qn_packed *packed; /* that weights lie in; NULL: none */
 };
 
 /* The matrices of a model on their way to the device, [n]. */
 typedef struct {
     qn_parameters *p;
+    const qn_packed *packed; /* NULL: none */
     int64_t n;
     qn_weight *weights;
     qn_weight_part *parts;
@@ -23,15 +25,25 @@ typedef struct {
     qn_buffer **buffers;
 } loading;
 
-static qn_array *load_vector(qn_scope *s, const qn_tensor_view *v)
+static qn_status load_vector(const loading *l, const qn_tensor_view *v, qn_array **out)
 {
+    qn_scope *s = l->p->scope;
+    qn_shape shape = qn_shape_make(1, &v->n_elements);
+    const float *packed = NULL;
+    if (l->packed) QN_TRY(qn_packed_vector(l->packed, v->name, v->n_elements, &packed));
+    if (packed) {
+        *out = qn_from_data(s, QN_DTYPE_F32, shape, packed);
+        return qn_scope_status(s);
+    }
     float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
-    if (!values) return NULL;
-    qn_array *a = NULL;
-    if (qn_weights_vector(v, values) == QN_OK)
-        a = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(1, &v->n_elements), values);
+    if (!values) return QN_E_NOMEM;
+    qn_status status = qn_weights_vector(v, values);
+    if (status == QN_OK) {
+        *out = qn_from_data(s, QN_DTYPE_F32, shape, values);
+        status = qn_scope_status(s);
+    }
     qn_free(values);
-    return a;
+    return status;
 }
 
 /* Matrices are gathered, to be packed together; vectors are there at once. */
@@ -42,8 +54,9 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
     size_t bytes;
     l->parts[l->n] =
         (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    l->weights[l->n] = (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, &l->parts[l->n]};
+    l->weights[l->n] = (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, &l->parts[l->n], NULL};
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
+    if (l->packed) QN_TRY(qn_packed_matrix(l->packed, v->name, bytes, &l->weights[l->n].packed));
     l->views[l->n] = v;
     l->out[l->n++] = out;
     return QN_OK;
@@ -54,11 +67,8 @@ static qn_status load(loading *l, const qn_tensor_view *v, qn_array **out)
     qn_parameters *p = l->p;
     if (!v) return QN_OK;
     QN_TRY(qn_view_check(v));
-    qn_status status = QN_OK;
-    if (v->n_dims > 1)
-        status = load_matrix(l, v, out);
-    else if (!(*out = load_vector(p->scope, v)))
-        status = qn_scope_status(p->scope) != QN_OK ? qn_scope_status(p->scope) : QN_E_NOMEM;
+    qn_status status = v->n_dims > 1 ? load_matrix(l, v, out) : load_vector(l, v, out);
+    if (status == QN_E_FORMAT && l->packed) return status; /* the message names the packed file */
     if (status != QN_OK) return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
     p->count += v->n_elements;
     p->elements[v->dtype] += v->n_elements;
@@ -113,10 +123,12 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     return QN_OK;
 }
 
-static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c)
+static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c,
+                           const qn_packed *packed)
 {
     size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1);
     loading l = {.p = p,
+                 .packed = packed,
                  .weights = qn_calloc(most, sizeof *l.weights),
                  .parts = qn_calloc(most, sizeof *l.parts),
                  .views = qn_calloc(most, sizeof *l.views),
@@ -133,7 +145,7 @@ static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model
 }
 
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
-                             qn_parameters **out)
+                             qn_packed *packed, qn_parameters **out)
 {
     qn_parameters *p = qn_calloc(1, sizeof *p);
     if (!p) return QN_E_NOMEM;
@@ -141,11 +153,12 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
     p->n_layers = config->num_hidden_layers;
     p->scope = qn_scope_new(device);
     p->of_layer = qn_calloc((size_t)p->n_layers + 1, sizeof *p->of_layer);
-    if (p->scope && p->of_layer) status = load_into(p, weights, config);
+    if (p->scope && p->of_layer) status = load_into(p, weights, config, packed);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;
     }
+    p->packed = packed;
     *out = p;
     return QN_OK;
 }
@@ -154,6 +167,7 @@ void qn_parameters_free(qn_parameters *p)
 {
     if (!p) return;
     qn_scope_free(p->scope);
+    qn_packed_close(p->packed);
     qn_free(p->of_layer);
     qn_free(p);
 }

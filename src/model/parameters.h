@@ -5,15 +5,17 @@
 #define QN_MODEL_PARAMETERS_H
 
 #include "array/array.h"
+#include "format/packed.h"
 #include "model/weights.h"
 
 typedef struct qn_parameters qn_parameters;
 
-/* Packs matrices, all together, and decodes vectors to f32. The device and config must outlive *out; the
- * source may be closed afterwards. QN_E_UNSUPPORTED: no layout for a matrix (message: which). QN_E_NOMEM: the
- * ledger's limit. */
+/* Packs matrices, all together, and decodes vectors to f32; or takes both from a packed file that fits
+ * (model/packing.h), which *out then owns: where it lacks one, QN_E_FORMAT. packed NULL: none. The device and
+ * config must outlive *out; the source may be closed afterwards. QN_E_UNSUPPORTED: no layout for a matrix
+ * (message: which). QN_E_NOMEM: the ledger's limit. */
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
-                             qn_parameters **out);
+                             qn_packed *packed, qn_parameters **out);
 void qn_parameters_free(qn_parameters *p);
 /* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
  * model. */

@@ -281,6 +281,11 @@ const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, i
     return layer >= 0 && layer < w->n_layers ? w->layers[layer][role - QN_WEIGHT_MODEL_COUNT] : NULL;
 }
 
+int64_t qn_weights_layers(const qn_weights *w)
+{
+    return w->n_layers;
+}
+
 int qn_weights_tied(const qn_weights *w)
 {
     return w->tied;

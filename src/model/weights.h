@@ -53,6 +53,7 @@ void qn_weights_close(qn_weights *w);
 /* layer: 0 for the roles of the whole model. NULL (without a message): the model has no such tensor.
  * Borrowed. */
 const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, int64_t layer);
+int64_t qn_weights_layers(const qn_weights *w);
 /* 1: LM_HEAD is EMBED's own view, to be packed once. */
 int qn_weights_tied(const qn_weights *w);
 

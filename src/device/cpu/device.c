@@ -37,7 +37,7 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
 static qn_device_description cpu_describe(qn_device *base)
 {
     qn_cpu *d = (qn_cpu *)base;
-    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool)};
+    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool), qn_pack_layout_version()};
 }
 
 const qn_device_ops qn_device_cpu = {

@@ -37,9 +37,9 @@ void qn_cpu_free(qn_device *d, qn_buffer *b)
     if (b->block) {
         qn_buffer_release(b->block);
     } else {
-        if (b->size_bytes >= MAP_BYTES)
+        if (!b->borrowed && b->size_bytes >= MAP_BYTES)
             qn_free_mapped(b->data, b->size_bytes);
-        else
+        else if (!b->borrowed)
             qn_free(b->data);
         qn_ledger_release(d->ledger, b->entry, b->size_bytes);
     }

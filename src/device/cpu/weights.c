@@ -16,8 +16,8 @@ enum { SPAN_BYTES = 2 << 20, ALIGN_BYTES = 64 };
 /* A weight and its place in the block. */
 typedef struct {
     const qn_weight *w;
-    int64_t n_panels; /* of one part */
-    size_t begin, panel_bytes, row_bytes;
+    int64_t n_panels; /* of one part; 0: it lies packed elsewhere */
+    size_t size_bytes, begin, panel_bytes, row_bytes;
     qn_mlx_row_bytes mlx; /* where parts have scales */
 } placed;
 
@@ -148,6 +148,11 @@ static qn_status place_all(pack_job *j, const qn_weight *weights)
         size_t bytes = 0, end = 0;
         QN_TRY(place(&weights[i], &j->weights[i], &bytes));
         j->weights[i].begin = j->total;
+        j->weights[i].size_bytes = bytes;
+        if (weights[i].packed) {
+            j->weights[i].n_panels = 0;
+            continue;
+        }
         if (!qn_add_size(bytes, ALIGN_BYTES - 1, &end) || !qn_add_size(j->total, end, &j->total))
             return qn_fail(QN_E_ARG, "weights of %lld x %lld are too many", (long long)weights[i].n_out,
                            (long long)weights[i].n_in);
@@ -162,8 +167,9 @@ static qn_status place_all(pack_job *j, const qn_weight *weights)
     return QN_OK;
 }
 
-/* Hands the block out in parts, which hold it from then on. */
-static qn_status cut(const pack_job *j, qn_buffer *block, qn_buffer **out)
+/* Hands the block out in parts, which hold it from then on; what lies packed elsewhere is in the ledger too.
+ */
+static qn_status cut(const pack_job *j, qn_device *d, qn_buffer *block, qn_buffer **out)
 {
     for (int64_t i = 0; i < j->n; i++) {
         qn_buffer *b = qn_calloc(1, sizeof *b);
@@ -171,15 +177,26 @@ static qn_status cut(const pack_job *j, qn_buffer *block, qn_buffer **out)
             while (i) qn_buffer_release(out[--i]);
             return QN_E_NOMEM;
         }
-        size_t end = i + 1 < j->n ? j->weights[i + 1].begin : j->total;
+        const placed *at = &j->weights[i];
         atomic_init(&b->references, 1);
-        b->device = block->device;
-        b->data = j->block + j->weights[i].begin;
-        b->size_bytes = end - j->weights[i].begin;
-        b->entry = block->entry;
+        b->device = d;
+        b->size_bytes = at->size_bytes;
+        b->entry = QN_LEDGER_WEIGHTS;
         b->layout = QN_CPU_LAYOUT_PANELS;
-        b->block = qn_buffer_retain(block);
         out[i] = b;
+        if (!at->w->packed) {
+            b->data = j->block + at->begin;
+            b->block = qn_buffer_retain(block);
+            continue;
+        }
+        b->data = (void *)(uintptr_t)at->w->packed;
+        b->borrowed = 1;
+        qn_status status = qn_ledger_reserve(d->ledger, b->entry, b->size_bytes);
+        if (status != QN_OK) {
+            b->size_bytes = 0;
+            for (i++; i;) qn_buffer_release(out[--i]);
+            return status;
+        }
     }
     return QN_OK;
 }
@@ -197,12 +214,12 @@ qn_status qn_cpu_import_weights(qn_device *base, int64_t n, const qn_weight *wei
         j.joined = qn_alloc_array((size_t)qn_pool_threads(d->pool), j.joined_bytes);
         if (!j.joined) status = QN_E_NOMEM;
     }
-    if (status == QN_OK && n) status = qn_cpu_alloc(base, j.total, QN_LEDGER_WEIGHTS, &block);
-    if (status != QN_OK || !n) goto out;
+    if (status == QN_OK && j.total) status = qn_cpu_alloc(base, j.total, QN_LEDGER_WEIGHTS, &block);
+    if (status != QN_OK) goto out;
     if (j.total >= SPAN_BYTES) madvise(block->data, j.total, MADV_HUGEPAGE);
-    j.block = block->data;
-    status = cut(&j, block, out);
-    if (status == QN_OK) qn_pool_run(d->pool, pack_share, &j);
+    if (block) j.block = block->data;
+    status = cut(&j, base, block, out);
+    if (status == QN_OK && block) qn_pool_run(d->pool, pack_share, &j);
 out:
     qn_buffer_release(block);
     qn_free(j.joined);

@@ -129,9 +129,9 @@ static void refused_by_name(void **state)
     set s = {.n = 0};
     make(&s, folder);
     OK(qn_device_open("cpu", &(qn_device_options){.n_threads = 1}, &d));
-    const qn_weight odd[] = {{QN_DTYPE_Q4_0, 1, 16, 33, s.parts[0]},
-                             {QN_DTYPE_Q4_0, 2, 17, 32, s.parts[0]},
-                             {QN_DTYPE_F32, 1, INT64_MAX / 2, 1024, s.parts[0]}};
+    const qn_weight odd[] = {{QN_DTYPE_Q4_0, 1, 16, 33, s.parts[0], NULL},
+                             {QN_DTYPE_Q4_0, 2, 17, 32, s.parts[0], NULL},
+                             {QN_DTYPE_F32, 1, INT64_MAX / 2, 1024, s.parts[0], NULL}};
     static const char *const texts[] = {"33 columns", "multiple of 16", "too large"};
     for (int i = 0; i < 3; i++) {
         assert_int_not_equal(d->ops->import_weights(d, 1, &odd[i], out), QN_OK);

@@ -1,0 +1,99 @@
+#include "engine/pack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "model/packing.h"
+
+/* Makes the folders that a path leads through. */
+static qn_status make_folders(char *path)
+{
+    for (char *p = path + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        int failed = mkdir(path, 0777) != 0 && errno != EEXIST;
+        qn_status status =
+            failed ? qn_fail(QN_E_IO, "%s: cannot make the folder: %s", path, strerror(errno)) : QN_OK;
+        *p = '/';
+        QN_TRY(status);
+    }
+    return QN_OK;
+}
+
+static int is_writable_folder(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    if (!slash) return access(".", W_OK) == 0;
+    char *folder = qn_strndup(file, (size_t)(slash - file) + 1);
+    int yes = folder && access(folder, W_OK) == 0;
+    qn_free(folder);
+    return yes;
+}
+
+static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
+{
+    if (wish) {
+        qn_buf_puts(out, wish);
+        return out->status;
+    }
+    QN_TRY(qn_packed_find_place(s, QN_PACKED_BESIDE, out));
+    if (is_writable_folder(out->data)) return QN_OK;
+    qn_buf_reset(out);
+    QN_TRY(qn_packed_find_place(s, QN_PACKED_ELSEWHERE, out));
+    return make_folders(out->data);
+}
+
+/* What lies at the path already: *fits, a packed file that is as a new one would be. */
+static qn_status look(qn_source *s, qn_device *d, const char *path, int force, int *fits, size_t *size_bytes)
+{
+    struct stat st;
+    qn_packed *p = NULL;
+    *fits = 0;
+    if (force || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return QN_OK;
+    qn_status status = qn_packed_open(path, &p);
+    qn_packed_close(p);
+    if (status == QN_E_NOMEM) return status;
+    if (status != QN_OK && !qn_packed_is_name(path))
+        return qn_fail(QN_E_ARG, "%s: is there and holds no packed weights; --force replaces it", path);
+    qn_buf notes = {0};
+    status = qn_packing_find(s, d, path, &p, &notes);
+    if (p) {
+        *fits = 1;
+        *size_bytes = qn_packed_bytes(p);
+    }
+    qn_packed_close(p);
+    qn_buf_free(&notes);
+    return status;
+}
+
+qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const qn_pack_options *options,
+                         qn_pack_result *out)
+{
+    qn_device *d = NULL;
+    qn_weights *weights = NULL;
+    qn_buf path = {0};
+    qn_pack_result result = {.was_there = 0};
+    qn_device_options o = {.n_threads = options->n_threads};
+    qn_status status = qn_device_open("cpu", &o, &d);
+    if (status == QN_OK) status = qn_weights_open(source, config, &weights);
+    if (status == QN_OK) status = choose_path(source, options->out_path, &path);
+    if (status == QN_OK && path.length >= sizeof result.path)
+        status =
+            qn_fail(QN_E_ARG, "the path of the packed file is longer than %zu bytes", sizeof result.path);
+    if (status == QN_OK)
+        status = look(source, d, path.data, options->force, &result.was_there, &result.size_bytes);
+    if (status == QN_OK && !result.was_there)
+        status = qn_packing_write(source, weights, d, path.data, options->progress, options->user,
+                                  &result.size_bytes);
+    if (status == QN_OK) {
+        memcpy(result.path, path.data, path.length + 1);
+        *out = result;
+    }
+    qn_buf_free(&path);
+    qn_weights_close(weights);
+    qn_device_close(d);
+    return status;
+}

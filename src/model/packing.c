@@ -1,0 +1,162 @@
+#include "model/packing.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static qn_status make_key(qn_source *s, qn_device *d, qn_packed_key *out)
+{
+    *out = (qn_packed_key){.device = d->ops->name, .layout = d->ops->describe(d).layout};
+    return qn_packed_fingerprint(s, &out->fingerprint);
+}
+
+void qn_packing_note(qn_buf *notes)
+{
+    qn_buf_printf(notes,
+                  "%s; it is left aside and the weights are packed again (`quern pack` makes it anew)\n",
+                  qn_last_error());
+}
+
+static qn_status open_one(qn_source *s, qn_device *d, const char *path, qn_packed **out, qn_buf *notes)
+{
+    qn_packed *p = NULL;
+    qn_packed_key key;
+    qn_status status = qn_packed_open(path, &p);
+    if (status == QN_OK) status = make_key(s, d, &key);
+    if (status == QN_OK) status = qn_packed_check(p, &key);
+    if (status == QN_OK) {
+        *out = p;
+        return QN_OK;
+    }
+    qn_packed_close(p);
+    if (status == QN_E_NOMEM) return status;
+    qn_packing_note(notes);
+    return notes->status;
+}
+
+qn_status qn_packing_find(qn_source *s, qn_device *d, const char *wish, qn_packed **out, qn_buf *notes)
+{
+    *out = NULL;
+    if (wish) return strcmp(wish, "none") == 0 ? QN_OK : open_one(s, d, wish, out, notes);
+    static const qn_packed_place places[] = {QN_PACKED_BESIDE, QN_PACKED_ELSEWHERE};
+    qn_status status = QN_OK;
+    for (int i = 0; i < 2 && status == QN_OK && !*out; i++) {
+        qn_buf path = {0};
+        status = qn_packed_find_place(s, places[i], &path);
+        if (status == QN_OK && access(path.data, F_OK) == 0) status = open_one(s, d, path.data, out, notes);
+        qn_buf_free(&path);
+        if (status == QN_E_NOT_FOUND) status = QN_OK;
+    }
+    return status;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const qn_weights *w;
+    qn_device *d;
+    qn_st_writer *writer;
+    size_t done, total;
+    qn_packing_fn *progress;
+    void *user;
+    int64_t n_layers, next; /* next: number of the tensor in the file */
+} writing;
+
+typedef qn_status write_fn(writing *x, const qn_tensor_view *v);
+
+/* All matrices, then all vectors: fn sees a tied one once. */
+static qn_status visit(writing *x, write_fn *fn)
+{
+    for (int vectors = 0; vectors < 2; vectors++) {
+        for (int64_t l = -1; l < x->n_layers; l++) {
+            int from = l < 0 ? 0 : QN_WEIGHT_MODEL_COUNT,
+                to = l < 0 ? QN_WEIGHT_MODEL_COUNT : QN_WEIGHT_ROLE_COUNT;
+            for (int role = from; role < to; role++) {
+                const qn_tensor_view *v = qn_weights_get(x->w, (qn_weight_role)role, l < 0 ? 0 : l);
+                if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->w))) continue;
+                if ((v->n_dims < 2) != vectors) continue;
+                qn_status status = fn(x, v);
+                if (status == QN_OK) continue;
+                /* Messages of the writer name its file. */
+                if (status == QN_E_IO || status == QN_E_CANCELLED) return status;
+                return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
+            }
+        }
+    }
+    return QN_OK;
+}
+
+static qn_weight weight_of(const qn_tensor_view *v, qn_weight_part *part)
+{
+    int64_t n_in = v->shape[v->n_dims - 1];
+    *part = (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL};
+}
+
+static qn_status declare(writing *x, const qn_tensor_view *v)
+{
+    qn_weight_part part;
+    size_t bytes = (size_t)v->n_elements * sizeof(float);
+    QN_TRY(qn_view_check(v));
+    if (v->n_dims < 2) {
+        QN_TRY(qn_packed_add_vector(x->writer, v->name, v->n_elements, NULL));
+    } else {
+        qn_weight weight = weight_of(v, &part);
+        QN_TRY(x->d->ops->weight_bytes(x->d, &weight, &bytes));
+        QN_TRY(qn_packed_add_matrix(x->writer, v->name, bytes, NULL));
+    }
+    x->total += bytes;
+    return QN_OK;
+}
+
+static qn_status write_vector(writing *x, const qn_tensor_view *v, int64_t index)
+{
+    size_t bytes = (size_t)v->n_elements * sizeof(float);
+    float *values = qn_alloc(bytes);
+    if (!values) return QN_E_NOMEM;
+    qn_status status = qn_weights_vector(v, values);
+    if (status == QN_OK) status = qn_st_writer_write(x->writer, index, 0, values, bytes);
+    x->done += bytes;
+    qn_free(values);
+    return status;
+}
+
+static qn_status write_matrix(writing *x, const qn_tensor_view *v, int64_t index)
+{
+    static const char zeros[QN_PACKED_ALIGN];
+    qn_weight_part part;
+    qn_weight weight = weight_of(v, &part);
+    qn_buffer *b = NULL;
+    QN_TRY(x->d->ops->import_weights(x->d, 1, &weight, &b));
+    size_t bytes = b->size_bytes, rest = (QN_PACKED_ALIGN - bytes % QN_PACKED_ALIGN) % QN_PACKED_ALIGN;
+    qn_status status = qn_st_writer_write(x->writer, index, 0, b->data, bytes);
+    if (status == QN_OK && rest) status = qn_st_writer_write(x->writer, index, bytes, zeros, rest);
+    x->done += bytes;
+    qn_buffer_release(b);
+    return status;
+}
+
+static qn_status write_one(writing *x, const qn_tensor_view *v)
+{
+    int64_t index = x->next++;
+    if (x->progress) QN_TRY(x->progress(x->user, x->done, x->total));
+    return v->n_dims < 2 ? write_vector(x, v, index) : write_matrix(x, v, index);
+}
+
+qn_status qn_packing_write(qn_source *s, const qn_weights *w, qn_device *d, const char *path,
+                           qn_packing_fn *progress, void *user, size_t *size_bytes)
+{
+    qn_packed_key key;
+    writing x = {.w = w, .d = d, .progress = progress, .user = user, .n_layers = qn_weights_layers(w)};
+    QN_TRY(make_key(s, d, &key));
+    QN_TRY(qn_packed_writer_new(path, &key, qn_source_path(s), &x.writer));
+    qn_status status = visit(&x, declare);
+    if (status == QN_OK) status = qn_st_writer_begin(x.writer);
+    if (status == QN_OK) status = visit(&x, write_one);
+    if (status == QN_OK && progress) status = progress(user, x.done, x.total);
+    if (status == QN_OK) status = qn_st_writer_finish(x.writer);
+    if (status == QN_OK) *size_bytes = x.total;
+    qn_st_writer_free(x.writer);
+    return status;
+}

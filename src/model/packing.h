@@ -1,0 +1,22 @@
+/* Finding and making files of packed weights (format/packed.h) for a model on a device. */
+#ifndef QN_MODEL_PACKING_H
+#define QN_MODEL_PACKING_H
+
+#include "format/packed.h"
+#include "model/parameters.h"
+
+/* The packed file of a source that fits: wish is its path; NULL: beside the model, or else in the cache;
+ * "none": none. *out NULL: there is none. One that is there and does not fit is left aside, which notes say
+ * (a sentence with the reason). QN_E_NOMEM alone is a failure. */
+qn_status qn_packing_find(qn_source *s, qn_device *d, const char *wish, qn_packed **out, qn_buf *notes);
+/* Adds the sentence that says why a packed file is left aside, which is this thread's message. */
+void qn_packing_note(qn_buf *notes);
+
+/* Called before each weight; anything but QN_OK ends the work. */
+typedef qn_status qn_packing_fn(void *user, size_t done_bytes, size_t total_bytes);
+/* Packs all weights, one at a time in memory, into a new file at path, which appears when it is whole.
+ * *size_bytes: of the weights. QN_E_IO: it cannot be written (nothing is left behind). */
+qn_status qn_packing_write(qn_source *s, const qn_weights *w, qn_device *d, const char *path,
+                           qn_packing_fn *progress, void *user, size_t *size_bytes);
+
+#endif
