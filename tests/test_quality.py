@@ -1,5 +1,5 @@
-"""bench/quality without llama.cpp: its distances are what their definitions say, its bars are those of the tests, and the
-logits that it reads are those that were asked for."""
+"""bench/quality without llama.cpp: its distances are what their definitions say, its bars are those of the tests, and
+the logits that it reads are those that were asked for."""
 import importlib.machinery
 import importlib.util
 import os
