@@ -1,102 +1,263 @@
-/* Speed of the attention kernels on one thread: decode (one row) and prefill (tiles of 8 rows) at several
- * context lengths. usage: attention_bench [set]     the best set by default GB/s counts the bytes of the
- * pages that hold visible tokens, once per call; GFMA/s counts the multiply-adds of q.k and p.v, the last
- * column compares them with gemm_f32 of the same set inside the cache (which reaches 93% of the multiply-add
- * peak on Zen 4, see limits.c). */
+/* Speed of attention over pages as a program runs it: prefill of n tokens in chunks of 256 and decode at a
+ * depth, with 1 thread and with all, beside what the machine can do in the same run.
+ *
+ * usage: attention_bench [TYPE...]      types of keys and values; all by default. QUERN_CPU picks the set.
+ *
+ * Prefill is judged by multiply-adds of q.k and p.v with visible positions against the peak of the type that
+ * the set multiplies; decode by the bytes of keys and values against the read bandwidth. As many layers run
+ * in a row as give decode more to read than the caches hold. The limits are measured before each shape; the
+ * best of several runs counts on both sides. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "array/program.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/threads.h"
+#include "bench/peaks.h"
 #include "kernels/kernels.h"
 
 typedef struct {
     int64_t heads, kv_heads, head_dim;
 } shape;
 
-static void measure(const qn_kernels *k, const shape *s, qn_dtype dtype, int64_t context, int64_t rows,
-                    double gemm)
+enum { CHUNK_ROWS = 256, ROUNDS = 5, READ_BYTES = 128 << 20, LAYERS_MAX = 96 };
+
+typedef struct {
+    double read, f32, bf16; /* bytes and multiply-adds a nanosecond */
+} limits;
+
+/* ---- limits ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *buffer; /* or NULL: arithmetic */
+    int best;           /* index of the reader or the arithmetic */
+    int64_t n_rounds;
+    volatile uint64_t sink[64];
+} limit_work;
+
+static void limit_share(void *arg, int thread, int n_threads)
 {
-    qn_attend_args a = {.kv = {dtype, s->kv_heads, s->head_dim, s->head_dim, NULL, 0}, .n_heads = s->heads};
-    int64_t n_pages = (context + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS, width = s->heads * s->head_dim;
-    size_t element = dtype == QN_DTYPE_F32 ? 4 : 2;
-    a.kv.page_stride_bytes = qn_kv_page_bytes(dtype, s->kv_heads, s->head_dim, s->head_dim);
-    a.kv.pages = qn_alloc((size_t)n_pages * a.kv.page_stride_bytes);
-    int32_t *blocks = qn_alloc_array((size_t)n_pages, sizeof *blocks);
-    float *q = qn_alloc_array((size_t)(8 * width), sizeof *q),
-          *out = qn_alloc_array((size_t)(8 * width), sizeof *out);
-    void *scratch = qn_alloc(qn_attend_scratch_bytes(s->head_dim, s->head_dim));
-    if (!a.kv.pages || !blocks || !q || !out || !scratch) {
-        fprintf(stderr, "out of memory\n");
-        goto out;
+    limit_work *w = arg;
+    if (w->buffer) {
+        int64_t begin, end;
+        qn_pool_share(READ_BYTES, PEAK_CHUNK, thread, n_threads, &begin, &end);
+        w->sink[thread % 64] = peak_readers[w->best].read(w->buffer + begin, (size_t)(end - begin));
+    } else {
+        w->sink[thread % 64] = peak_arithmetic[w->best].run(w->n_rounds);
     }
-    for (int64_t i = 0; i < n_pages; i++) blocks[i] = (int32_t)(i * 7919 % n_pages);
-    for (int64_t i = 0; i < 8 * width; i++) q[i] = (float)(i % 17) / 17 - 0.5f;
-    for (int64_t t = 0; t < n_pages * QN_PAGE_TOKENS; t++)
-        k->kv_write(&a.kv, t / QN_PAGE_TOKENS, t % QN_PAGE_TOKENS, q, q);
-    a.q = q;
-    a.out = out;
-    a.q_stride = a.out_stride = width;
-    a.blocks = blocks;
-    a.scale = 0.125f;
-    a.position = context - rows;
-    int64_t group = s->heads / s->kv_heads, calls = 0;
-    double best = 1e30;
-    for (int round = 0; round < 7; round++) {
-        double start = (double)qn_clock_ns();
-        calls = 0;
-        do {
-            for (int64_t h = 0; h < s->heads; h += group) k->attend(&a, rows, h, group, scratch);
-            calls++;
-        } while ((double)qn_clock_ns() - start < 2e7);
-        double each = ((double)qn_clock_ns() - start) / (double)calls;
-        if (each < best) best = each;
-    }
-    double bytes = (double)(context * s->kv_heads * s->head_dim * 2) * (double)element;
-    double fma = (double)(rows * s->heads * context * s->head_dim * 2);
-    printf("%-7s %2d/%d/%-4d %s  rows %d  context %5d  %9.1f us  %7.2f GB/s  %7.2f GFMA/s  %3.0f%%\n",
-           k->name, (int)s->heads, (int)s->kv_heads, (int)s->head_dim, dtype == QN_DTYPE_F32 ? "f32" : "f16",
-           (int)rows, (int)context, best / 1e3, bytes / best, fma / best, 100 * fma / best / gemm);
-out:
-    qn_free(a.kv.pages);
-    qn_free(blocks);
-    qn_free(q);
-    qn_free(out);
-    qn_free(scratch);
 }
 
-static double gemm_speed(const qn_kernels *k)
+static double best_run(qn_pool *pool, limit_work *w)
 {
-    enum { N = 128 };
-    static float a[N * N], b[N * N], out[N * N];
     double best = 1e30;
-    for (int round = 0; round < 20; round++) {
-        double start = (double)qn_clock_ns();
-        for (int i = 0; i < 10; i++) k->gemm_f32(out, N, a, N, 1, b, N, 1, N, N, 0, N, 0);
-        double each = ((double)qn_clock_ns() - start) / 10;
-        if (each < best) best = each;
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t start = qn_clock_ns();
+        qn_pool_run(pool, limit_share, w);
+        double ns = (double)(qn_clock_ns() - start);
+        if (ns < best) best = ns;
     }
-    printf("%-7s gemm_f32 %d x %d x %d %7.2f GFMA/s\n", k->name, N, N, N, (double)N * N * N / best);
-    return (double)N * N * N / best;
+    return best;
+}
+
+static double arithmetic_peak(qn_pool *pool, const char *type, const char *set)
+{
+    limit_work w = {.n_rounds = 200000, .best = -1};
+    for (int i = 0; i < (int)(sizeof peak_arithmetic / sizeof *peak_arithmetic); i++)
+        if (peak_arithmetic[i].usable() && strcmp(peak_arithmetic[i].type, type) == 0 &&
+            (strcmp(peak_arithmetic[i].set, set) == 0 || (w.best < 0 && strcmp(set, "scalar") == 0)))
+            w.best = i;
+    if (w.best < 0) return 0;
+    return (double)peak_arithmetic[w.best].macs_per_round * (double)w.n_rounds * qn_pool_threads(pool) /
+           best_run(pool, &w);
+}
+
+static limits measure_limits(qn_pool *pool, const char *set, const char *buffer)
+{
+    limit_work w = {.buffer = buffer};
+    for (int i = 0; i < (int)(sizeof peak_readers / sizeof *peak_readers); i++)
+        if (peak_readers[i].usable()) w.best = i;
+    return (limits){READ_BYTES / best_run(pool, &w), arithmetic_peak(pool, "f32", set),
+                    arithmetic_peak(pool, "bf16", set)};
+}
+
+/* ---- attention ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    qn_device *device;
+    qn_state *state;
+    qn_program *program;
+    int64_t n_layers;
+} bench;
+
+/* n_layers steps of attention over pages of their own, which share q, k and v. */
+static qn_status bench_open(bench *b, const shape *s, qn_dtype dtype, int64_t n_tokens, int64_t n_layers,
+                            int64_t rows, int n_threads)
+{
+    int64_t pages = (n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS, width = 1 + pages;
+    QN_TRY(qn_device_open("cpu", &(qn_device_options){.n_threads = n_threads}, &b->device));
+    qn_state_spec spec = {.kind = QN_STATE_PAGES,
+                          .n_layers = n_layers,
+                          .n_units = pages,
+                          .kv_heads = s->kv_heads,
+                          .head_dim = s->head_dim,
+                          .v_dim = s->head_dim,
+                          .dtype = dtype};
+    QN_TRY(b->device->ops->state_new(b->device, &spec, &b->state));
+    b->n_layers = n_layers;
+    qn_scope *scope = qn_scope_new(b->device);
+    if (!scope) return QN_E_NOMEM;
+    const int64_t q_dims[] = {s->heads, s->head_dim}, k_dims[] = {s->kv_heads, s->head_dim};
+    qn_shape seqs = qn_shape_sym(QN_SYM_S, 0, NULL);
+    seqs.dim[0] = 1;
+    qn_array *q = qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, q_dims));
+    qn_array *k = qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, k_dims));
+    qn_array *v = qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, k_dims));
+    qn_array *positions = qn_input(scope, QN_DTYPE_I32, qn_shape_sym(QN_SYM_R, 0, NULL));
+    qn_array *row_begin = qn_input(scope, QN_DTYPE_I32, seqs);
+    qn_array *blocks = qn_input(scope, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
+    qn_array *outputs[LAYERS_MAX];
+    for (int64_t i = 0; i < n_layers; i++) {
+        qn_params_attend p = {.state = b->state, .layer = (int32_t)i, .scale = 0.125f};
+        outputs[i] = qn_attend(scope, &p, q, k, v, positions, row_begin, blocks, NULL);
+    }
+    qn_program_options o = {.name = "bench", .max = {{rows, 1, 0}}};
+    qn_status status = qn_program_new(scope, &o, (int)n_layers, outputs, &b->program);
+    qn_scope_free(scope);
+    QN_TRY(status);
+    const int64_t n[] = {rows * s->heads * s->head_dim, rows * s->kv_heads * s->head_dim};
+    for (int i = 0; i < 3; i++) {
+        float *x = qn_program_input(b->program, i);
+        for (int64_t j = 0; j < n[i > 0]; j++) x[j] = (float)(j * 7919 % 65) / 32 - 1;
+    }
+    int32_t *table = qn_program_input(b->program, 5);
+    table[0] = 0;
+    for (int64_t i = 0; i < pages; i++) table[1 + i] = (int32_t)i;
+    return QN_OK;
+}
+
+static void bench_close(bench *b)
+{
+    qn_program_free(b->program);
+    if (b->state) b->device->ops->state_free(b->state);
+    qn_device_close(b->device);
+}
+
+/* Rows [first, first + n) of the one sequence, all layers. */
+static qn_status bench_rows(bench *b, int64_t first, int64_t n)
+{
+    int32_t *positions = qn_program_input(b->program, 3), *row_begin = qn_program_input(b->program, 4);
+    for (int64_t i = 0; i < n; i++) positions[i] = (int32_t)(first + i);
+    row_begin[0] = 0;
+    row_begin[1] = (int32_t)n;
+    return qn_program_run(b->program, &(qn_sizes){{n, 1, 0}});
+}
+
+static qn_status prefill(const shape *s, qn_dtype dtype, int64_t n_tokens, int n_threads, double *ns)
+{
+    bench b = {0};
+    qn_status status = bench_open(&b, s, dtype, n_tokens, 1, CHUNK_ROWS, n_threads);
+    *ns = 1e30;
+    for (int i = 0; i < (n_tokens > 1024 ? 1 : ROUNDS) && status == QN_OK; i++) {
+        int64_t start = qn_clock_ns();
+        for (int64_t t = 0; t < n_tokens && status == QN_OK; t += CHUNK_ROWS)
+            status = bench_rows(&b, t, CHUNK_ROWS);
+        double each = (double)(qn_clock_ns() - start);
+        if (each < *ns) *ns = each;
+    }
+    bench_close(&b);
+    return status;
+}
+
+/* Of one layer. */
+static qn_status decode(const shape *s, qn_dtype dtype, int64_t depth, int64_t n_layers, int n_threads,
+                        double *ns)
+{
+    bench b = {0};
+    qn_status status = bench_open(&b, s, dtype, depth, n_layers, CHUNK_ROWS, n_threads);
+    if (status == QN_OK) status = bench_rows(&b, 0, QN_PAGE_TOKENS);
+    for (int64_t i = 1; i < depth / QN_PAGE_TOKENS && status == QN_OK; i++)
+        b.device->ops->state_copy(b.state, 0, (int32_t)i);
+    *ns = 1e30;
+    for (int i = 0; i < 2 * ROUNDS && status == QN_OK; i++) {
+        int64_t start = qn_clock_ns();
+        status = bench_rows(&b, depth - 1, 1);
+        double each = (double)(qn_clock_ns() - start) / (double)n_layers;
+        if (each < *ns) *ns = each;
+    }
+    bench_close(&b);
+    return status;
+}
+
+/* Whether the set multiplies pairs of 16-bit numbers, in bf16 or as integers, which it does at one speed. */
+static int pairs_of_16_bits(const char *set, qn_dtype dtype)
+{
+    return (dtype == QN_DTYPE_BF16 || dtype == QN_DTYPE_Q8_0) && strcmp(set, "avx512") == 0;
+}
+
+static qn_status measure(const shape *s, qn_dtype dtype, const char *set, int n_threads, const limits *l)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%-6s %d/%d x %-3d %-5s %d thread%s", set, (int)s->heads, (int)s->kv_heads,
+             (int)s->head_dim, qn_dtype_name(dtype), n_threads, n_threads > 1 ? "s" : " ");
+    static const int64_t prompts[] = {512, 4096}, depths[] = {512, 4096, 16384};
+    double ns, peak = pairs_of_16_bits(set, dtype) ? l->bf16 : l->f32;
+    for (int i = 0; i < 2; i++) {
+        double n = (double)prompts[i], macs = n * (n + 1) / 2 * (double)(s->heads * s->head_dim * 2);
+        QN_TRY(prefill(s, dtype, prompts[i], n_threads, &ns));
+        printf("%s prefill %5d  %10.1f us %7.2f G multiply-adds/s %4.0f%% of the peak\n", name,
+               (int)prompts[i], ns / 1e3, macs / ns, 100 * macs / ns / peak);
+        fflush(stdout);
+    }
+    for (int i = 0; i < 3; i++) {
+        double bytes = (double)qn_kv_page_bytes(dtype, s->kv_heads, s->head_dim, s->head_dim) *
+                       (double)depths[i] / QN_PAGE_TOKENS;
+        int64_t n_layers = (int64_t)(1.2e8 / bytes) + 1;
+        if (n_layers > LAYERS_MAX) n_layers = LAYERS_MAX;
+        QN_TRY(decode(s, dtype, depths[i], n_layers, n_threads, &ns));
+        printf("%s decode  %5d  %10.1f us %7.2f GB/s              %4.0f%% of the bandwidth\n", name,
+               (int)depths[i], ns / 1e3, bytes / ns, 100 * bytes / ns / l->read);
+        fflush(stdout);
+    }
+    return QN_OK;
+}
+
+static int wanted(int argc, char **argv, qn_dtype dtype)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], qn_dtype_name(dtype)) == 0) return 1;
+    return argc < 2;
 }
 
 int main(int argc, char **argv)
 {
-    static const shape shapes[] = {{9, 3, 64}, {4, 1, 256}, {8, 8, 128}};
-    static const int64_t contexts[] = {256, 1024, 8192};
+    static const shape shapes[] = {{32, 8, 64}, {16, 8, 128}, {9, 3, 64}, {4, 1, 256}};
+    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
     const qn_kernels *k = NULL;
-    if (argc > 1 ? !(k = qn_kernels_by_name(argv[1])) : qn_kernels_get(&k) != QN_OK) {
-        fprintf(stderr, "no such instruction set here\n");
-        return 1;
-    }
-    double gemm = gemm_speed(k);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        for (int64_t rows = 1; rows <= QN_ATTN_ROWS; rows += QN_ATTN_ROWS - 1) {
-            for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
-                measure(k, &shapes[i], QN_DTYPE_F16, contexts[c], rows, gemm);
-            }
-            measure(k, &shapes[i], QN_DTYPE_F32, 1024, rows, gemm);
+    qn_pool *pool = NULL;
+    int rc = 1, most = qn_threads_default();
+    char *buffer = qn_alloc(READ_BYTES + 4096);
+    if (!buffer || qn_kernels_get(&k) != QN_OK) goto out;
+    memset(buffer, 1, READ_BYTES);
+    for (int n_threads = 1; n_threads <= most; n_threads += most > 1 ? most - 1 : 1) {
+        if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            limits l = measure_limits(pool, k->name, buffer);
+            printf("%-6s limits, %d thread%s: reading %.1f GB/s, f32 %.1f, bf16 %.1f G multiply-adds/s\n",
+                   k->name, n_threads, n_threads > 1 ? "s" : "", l.read, l.f32, l.bf16);
+            for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+                if (wanted(argc, argv, types[t]) &&
+                    measure(&shapes[i], types[t], k->name, n_threads, &l) != QN_OK)
+                    goto out;
         }
+        qn_pool_free(pool);
+        pool = NULL;
     }
-    return 0;
+    rc = 0;
+out:
+    if (rc) fprintf(stderr, "attention_bench: %s\n", qn_last_error());
+    qn_pool_free(pool);
+    qn_free(buffer);
+    return rc;
 }

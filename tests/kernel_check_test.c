@@ -291,10 +291,10 @@ typedef struct {
 static cache random_cache(qn_test_dice *d, int64_t i)
 {
     static const int64_t dims[] = {16, 64, 128, 80, 10, 34, 7, 256};
-    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16};
+    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
     cache c = {.group = 1 + qn_test_roll(d, 5), .n_rows = 1 + qn_test_roll(d, QN_ATTN_ROWS)};
     qn_kv_layout *kv = &c.a.kv;
-    kv->dtype = kv_types[i % 2];
+    kv->dtype = kv_types[i % 4];
     kv->kv_heads = 1 + qn_test_roll(d, 3);
     kv->head_dim = dims[qn_test_roll(d, 8)];
     kv->v_dim = qn_test_roll(d, 3) ? kv->head_dim : dims[qn_test_roll(d, 8)];
@@ -341,11 +341,16 @@ static void check_kv_write(qn_test_dice *d, int64_t i)
         same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
 }
 
+static void *attention_scratch(const cache *c)
+{
+    return qn_test_guarded(qn_attend_scratch_bytes(c->a.kv.dtype, c->a.kv.head_dim, c->a.kv.v_dim), 64);
+}
+
 /* Rows in tiles of at most n_rows, heads in runs of at most n_heads. */
 static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int64_t n_heads)
 {
     float *out = floats((size_t)(c->n_rows * c->a.out_stride));
-    void *scratch = qn_test_guarded(qn_attend_scratch_bytes(c->a.kv.head_dim, c->a.kv.v_dim), 64);
+    void *scratch = attention_scratch(c);
     at("%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
        k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
        (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
@@ -363,6 +368,13 @@ static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int6
     return out;
 }
 
+/* Where a set multiplies 16-bit numbers it rounds queries and probabilities. */
+static double attend_bound(const qn_kernels *k, qn_dtype dtype)
+{
+    if (strcmp(k->name, "avx512") != 0) return 6e-6;
+    return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 6e-6;
+}
+
 /* Near scalar (attention_test.c compares each set with double); the same bits whatever the split. */
 static void check_attend(qn_test_dice *d, int64_t i)
 {
@@ -373,9 +385,46 @@ static void check_attend(qn_test_dice *d, int64_t i)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         const float *whole = attended(k, &c, c.n_rows, c.group);
-        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], 6e-6, j);
+        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], attend_bound(k, c.a.kv.dtype), j);
         same_floats(attended(k, &c, 1 + qn_test_roll(d, c.n_rows), 1 + qn_test_roll(d, c.group)), whole, n);
     }
+}
+
+/* Parts of one to three groups each, merged: the bits of the whole. */
+static void check_attend_part(qn_test_dice *d, int64_t i)
+{
+    cache c = random_cache(d, i);
+    c.a.kv.pages = written_pages(scalar, &c);
+    int64_t n = c.n_rows * c.a.out_stride, n_rows = c.n_rows, n_pairs = n_rows * c.group;
+    while (n_pairs > QN_ATTN_PART_PAIRS) n_pairs = --n_rows * c.group;
+    int64_t lowest = c.a.window && c.a.position >= c.a.window ? c.a.position - c.a.window + 1 : 0,
+            begin = lowest / QN_ATTN_GROUP, end = (c.a.position + n_rows - 1) / QN_ATTN_GROUP + 1;
+    size_t bytes = qn_attend_part_bytes(c.a.kv.dtype, c.a.kv.v_dim, n_pairs);
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        const float *whole = attended(k, &c, n_rows, c.group);
+        qn_attend_args a = c.a;
+        a.out = floats((size_t)n);
+        memcpy(a.out, whole, (size_t)n * sizeof *a.out);
+        for (int64_t r = 0; r < n_rows * a.out_stride; r++) a.out[r] = NAN;
+        char *parts = qn_test_guarded(bytes * (size_t)(end - begin), 64);
+        void *scratch = attention_scratch(&c);
+        for (int64_t h = 0; h < a.n_heads; h += c.group) {
+            for (int64_t g = begin, to; g < end; g = to) {
+                to = g + 1 + qn_test_roll(d, 3);
+                if (to > end) to = end;
+                k->attend_part(&a, n_rows, h, c.group, g, to, (float *)(parts + (size_t)(g - begin) * bytes),
+                               scratch);
+            }
+            k->attend_merge(&a, n_rows, h, c.group, (const float *)parts, scratch);
+        }
+        same_floats(a.out, whole, n);
+    }
+}
+
+static void check_attend_merge(qn_test_dice *d, int64_t i)
+{
+    check_attend_part(d, i);
 }
 
 /* ---- element-wise ------------------------------------------------------------------------------------ */
@@ -688,12 +737,12 @@ typedef struct {
             check_##name, n                                                                        \
     }
 static const field fields[] = {
-    FIELD(pack, 100),     FIELD(unpack_row, 60),  FIELD(unpack_panel, 60), FIELD(act_pack, 200),
-    FIELD(matmul, 160),   FIELD(kv_write, 20),    FIELD(attend, 60),       FIELD(ew, 40 * QN_EW_COUNT),
-    FIELD(rms_norm, 100), FIELD(layer_norm, 100), FIELD(rope, 100),        FIELD(softmax, 100),
-    FIELD(sum, 100),      FIELD(max, 100),        FIELD(dot, 100),         FIELD(gemm_f32, 60),
-    FIELD(to_f32, 100),   FIELD(from_f32, 100),   FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),
-    FIELD(collect, 100)};
+    FIELD(pack, 100),        FIELD(unpack_row, 60),       FIELD(unpack_panel, 60), FIELD(act_pack, 200),
+    FIELD(matmul, 160),      FIELD(kv_write, 20),         FIELD(attend, 60),       FIELD(attend_part, 30),
+    FIELD(attend_merge, 10), FIELD(ew, 40 * QN_EW_COUNT), FIELD(rms_norm, 100),    FIELD(layer_norm, 100),
+    FIELD(rope, 100),        FIELD(softmax, 100),         FIELD(sum, 100),         FIELD(max, 100),
+    FIELD(dot, 100),         FIELD(gemm_f32, 60),         FIELD(to_f32, 100),      FIELD(from_f32, 100),
+    FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),  FIELD(collect, 100)};
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static void check_field(void **state)

@@ -513,7 +513,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
     j.x = random_row(QN_ATTN_ROWS * HEADS * DIM);
     j.y = random_row(KV_HEADS * DIM);
     j.out = random_row(QN_ATTN_ROWS * HEADS * DIM);
-    j.scratch = qn_alloc(qn_attend_scratch_bytes(DIM, DIM));
+    j.scratch = qn_alloc(qn_attend_scratch_bytes(dtype, DIM, DIM));
     j.bytes = qn_alloc(1);
     if (blocks && j.panels && j.x && j.y && j.out && j.scratch) {
         for (int64_t i = 0; i < n_pages; i++) blocks[i] = (int32_t)i;
@@ -530,7 +530,9 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
         char what[64];
         snprintf(what, sizeof what, n_rows ? "attend %s, %d rows, %d tokens" : "kv_write %s",
                  qn_dtype_name(dtype), (int)n_rows, (int)n_tokens);
-        j.of = n_rows > 1 ? OF_F32 : OF_MEMORY;
+        const int pairs = strcmp(k->name, "avx512") == 0; /* it multiplies pairs of 16-bit numbers */
+        limit peak = pairs && (dtype == QN_DTYPE_BF16 || dtype == QN_DTYPE_Q8_0) ? OF_BF16 : OF_F32;
+        j.of = n_rows > 1 ? peak : OF_MEMORY;
         j.amount = n_rows > 1 ? 2.0 * HEADS * DIM * (double)(n_rows * n_tokens)
                               : (double)kv.page_stride_bytes * (double)n_pages;
         measure(o, o->alone, &j, what);
@@ -541,7 +543,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
 
 static int all_attention(const options *o, const qn_kernels *k)
 {
-    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16};
+    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
     int ok = gemm_speed(o, k);
     for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++) {
         if (wanted(o, "kv_write")) ok = ok && attend_speed(o, k, kv_types[i], 0);

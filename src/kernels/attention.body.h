@@ -1,63 +1,92 @@
 /* Attention over pages, in two levels: inside a group of QN_ATTN_GROUP absolute positions
- *     s[t] = scale q.k[t]     a lane is a token, one chain of multiply-adds over head_dim
- *     m = max s, p[t] = exp(s[t] - m), l = sum p     lane t % 16, then the fixed tree
- *     acc[d] = sum p[t] v[t][d]     a lane is a dimension, one chain in rising t
- * and then the groups' (m, l, acc) are merged in rising order. Every chain belongs to one row and one head
- * and holds exactly the positions that the row sees, so the bits do not depend on which other rows and heads
- * share the call.
+ *     s[t] = q.k[t]          with scale and log2(e) inside q; one chain of multiply-adds over head_dim
+ *     m = max s, p[t] = 2^(s[t] - m), l = sum p     lane t % 16, then the fixed tree
+ *     acc[d] = sum p[t] v[t][d]                     one chain in rising t
+ * and then the groups' (m, l, acc) are merged in rising order, by whoever computed them. Every chain belongs
+ * to one row and one head and depends on the positions that the row sees alone, so the bits do not depend on
+ * which other rows and heads share the call.
  *
- * The rows of the micro-kernel are pairs of row and head, row by row: what a row sees moves up with the row,
- * so pairs that see a given position stand side by side. */
+ * The rows of the micro-kernel are pairs of row and head, row by row: what a row sees moves up with the row.
+ * For each group the pages are widened once when more than one tile of pairs reads them; then each tile of
+ * pairs goes through scores, softmax, values and merging while its scores are in L1. A page that not all
+ * pairs of a tile see whole is copied with zeros in place of values that none of them sees; a pair's own p is
+ * 0 where it sees nothing, and 0 adds nothing (a sum may be -0 for +0, which the last step evens out). Where
+ * the copy holds a value that is not finite each pair gets a copy of its own.
+ *
+ * A set that multiplies pairs of 16-bit numbers says so by dots_form and gives the dots_ functions:
+ * attention_dots_<set>.h; the others include attention_dots_none.h and compute in f32. */
 #ifndef QN_KERNELS_ATTENTION_BODY_H
 #define QN_KERNELS_ATTENTION_BODY_H
 
 #include "kernels/math.body.h"
 #include "kernels/tile.body.h"
 
+/* FORM_F32: f32 operands (F32 and F16 pages, and all pages of sets without the rest). FORM_BF16: q, k, p, v
+ * in bf16. FORM_Q8: q and p in 15 bits, k and v in 8, integer sums. */
+typedef enum { FORM_F32, FORM_BF16, FORM_Q8 } attend_form;
+
 typedef struct {
     const qn_attend_args *a;
+    attend_form form;
+    size_t k_bytes, v_bytes; /* of one head in a page */
     int64_t kv_head;
-    int64_t n_pairs, v_pad;                                     /* v_pad: v_dim in whole vectors */
-    int64_t lo[QN_ATTN_PAIRS_MAX], hi[QN_ATTN_PAIRS_MAX];       /* pair i sees positions [lo, hi) */
-    float largest[QN_ATTN_PAIRS_MAX], total[QN_ATTN_PAIRS_MAX]; /* of the groups so far */
-    float group_largest[QN_ATTN_PAIRS_MAX], group_total[QN_ATTN_PAIRS_MAX];
-    float *q;      /* [head_dim][V_TILE_ROWS] per tile: broadcasts come from one line */
-    float *scores; /* [pair][QN_ATTN_SCORES], of the current group */
-    float *sums;   /* [pair][v_pad], of the current group */
+    int64_t n_pairs, v_pad;                                               /* v_pad: v_dim in whole vectors */
+    int64_t lo[QN_ATTN_PAIRS_MAX], hi[QN_ATTN_PAIRS_MAX];                 /* pair i sees positions [lo, hi) */
+    float largest[QN_ATTN_PAIRS_MAX + 16], total[QN_ATTN_PAIRS_MAX + 16]; /* of the groups so far */
+    float tile_largest[16], tile_total[16];          /* of the tile's pairs in the current group */
+    const char *k[QN_ATTN_PAGES], *v[QN_ATTN_PAGES]; /* the group's pages, or their wide form */
+    int k_half, v_half;                              /* f16, else f32 */
+    float *q;      /* [head_dim][tile rows] per tile: broadcasts come from one line */
+    float *scores; /* [pair of the tile][QN_ATTN_SCORES], of the current group */
+    float *sums;   /* [pair of the tile][v_pad], of the current group */
     float *merged; /* [pair][v_pad], of the groups so far */
-    float *page;   /* one page of one head as f32 */
+    float *edge;   /* one page of values with zeros where none of a tile's pairs sees them */
+    float *wide; /* the group's keys [page][head_dim][QN_PAGE_TOKENS], values [page][QN_PAGE_TOKENS][v_pad] */
+    uint16_t *p16;  /* [pair of the tile][QN_ATTN_SCORES]: p in 16 bits */
+    float *q_scale; /* FORM_Q8: [pair] */
+    float *p_scale; /* FORM_Q8: [pair of the tile] */
+    float *v_scale; /* FORM_Q8: [block][QN_ATTN_GROUP] */
 } attend_state;
 
-static inline size_t kv_element(const qn_kv_layout *kv)
-{
-    return kv->dtype == QN_DTYPE_F32 ? 4 : 2;
-}
+/* Of a tile of pairs: [first, first + n) of s, in the group that starts at group; pages [from, to) hold what
+ * any of them sees. */
+typedef struct {
+    int64_t first, n, group, from, to;
+} attend_tile;
+
+static attend_form dots_form(qn_dtype dtype);
+/* Packs q [head_dim], times factor, as pair i. */
+static void dots_pack_query(attend_state *s, int64_t i, const float *q, float factor);
+/* What FORM_Q8 needs of pages [begin, end) once for all tiles. */
+static void dots_open_group(attend_state *s, int64_t group, int64_t begin, int64_t end);
+/* scores of the tile. */
+static void dots_score(attend_state *s, const attend_tile *t);
+/* sums of the tile from the p in scores. */
+static void dots_weigh(attend_state *s, const attend_tile *t, const char *next);
 
 static inline const char *k_page(const attend_state *s, int64_t position)
 {
     const qn_kv_layout *kv = &s->a->kv;
     const char *page = kv->pages + (size_t)s->a->blocks[position / QN_PAGE_TOKENS] * kv->page_stride_bytes;
-    return page + (size_t)(s->kv_head * kv->head_dim * QN_PAGE_TOKENS) * kv_element(kv);
+    return page + (size_t)s->kv_head * s->k_bytes;
 }
 
 static inline const char *v_page(const attend_state *s, int64_t position)
 {
     const qn_kv_layout *kv = &s->a->kv;
     const char *page = kv->pages + (size_t)s->a->blocks[position / QN_PAGE_TOKENS] * kv->page_stride_bytes;
-    return page +
-           (size_t)((kv->kv_heads * kv->head_dim + s->kv_head * kv->v_dim) * QN_PAGE_TOKENS) * kv_element(kv);
+    return page + (size_t)kv->kv_heads * s->k_bytes + (size_t)s->kv_head * s->v_bytes;
 }
 
-static inline void attend_tile(const tile_args *t, int rows, int64_t n_vecs, int half)
+static inline int page_of(int64_t group, int64_t position)
 {
-    if (half)
-        tile_any(t, rows, n_vecs, 1);
-    else
-        tile_any(t, rows, n_vecs, 0);
+    return (int)((position - group) / QN_PAGE_TOKENS);
 }
+
+/* ---- pages as f32 ------------------------------------------------------------------------------------- */
 
 /* Rows of n elements to f32 rows padded with zeros to whole vectors. */
-static void widen(float *out, int64_t out_stride, const void *x, int half, int64_t n_rows, int64_t n)
+static void widen_rows(float *out, int64_t out_stride, const char *x, int half, int64_t n_rows, int64_t n)
 {
     for (int64_t r = 0; r < n_rows; r++) {
         const float *full = half ? NULL : (const float *)x + r * n;
@@ -76,36 +105,137 @@ static void widen(float *out, int64_t out_stride, const void *x, int half, int64
     }
 }
 
-static inline int64_t pairs_of_tile(const attend_state *s, int64_t first)
+/* n columns (a multiple of 16) of rows that lie in pairs, element by element. */
+static void widen_pairs(float *out, int64_t out_stride, const uint16_t *x, int64_t n_pairs, int64_t n)
 {
-    return s->n_pairs - first < V_TILE_ROWS ? s->n_pairs - first : V_TILE_ROWS;
-}
-
-/* Scores of pages that hold positions [begin, end) of the group that starts at group. */
-static void score_pages(attend_state *s, int64_t group, int64_t begin, int64_t end)
-{
-    const qn_kv_layout *kv = &s->a->kv;
-    int half = kv->dtype == QN_DTYPE_F16;
-    int widened = half && s->n_pairs > V_TILE_ROWS;
-    for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
-        tile_args t = {.c_row = QN_ATTN_SCORES,
-                       .a_row = 1,
-                       .a_k = V_TILE_ROWS,
-                       .b = k_page(s, p),
-                       .b_k = QN_PAGE_TOKENS,
-                       .n_k = kv->head_dim,
-                       .from_zero = 1};
-        t.next = p + QN_PAGE_TOKENS < end ? k_page(s, p + QN_PAGE_TOKENS) : v_page(s, begin);
-        if (widened) {
-            widen(s->page, QN_PAGE_TOKENS, t.b, 1, kv->head_dim, QN_PAGE_TOKENS);
-            t.b = s->page;
-        }
-        for (int64_t i = 0; i < s->n_pairs; i += V_TILE_ROWS) {
-            t.c = s->scores + i * QN_ATTN_SCORES + (p - group);
-            t.a = s->q + i * kv->head_dim;
-            attend_tile(&t, (int)pairs_of_tile(s, i), QN_PAGE_TOKENS / 16, half && !widened);
+    for (int64_t r = 0; r < n_pairs; r++) {
+        for (int64_t i = 0; i < n; i += 16) {
+            const uint16_t *p = x + 2 * (r * n + i);
+            vf even, odd;
+            v_unzip(v_load_bf16(p), v_load_bf16(p + 16), &even, &odd);
+            v_store(out + 2 * r * out_stride + i, even);
+            v_store(out + (2 * r + 1) * out_stride + i, odd);
         }
     }
+}
+
+static void widen_k(const attend_state *s, float *out, const char *page)
+{
+    const qn_kv_layout *kv = &s->a->kv;
+    if (kv->dtype == QN_DTYPE_BF16) {
+        widen_pairs(out, QN_PAGE_TOKENS, (const uint16_t *)page, (kv->head_dim + 1) / 2, QN_PAGE_TOKENS);
+    } else if (kv->dtype == QN_DTYPE_Q8_0) {
+        int64_t blocks = qn_kv_blocks(kv->head_dim);
+        const int8_t *x = (const int8_t *)page;
+        const uint16_t *scales = (const uint16_t *)(page + blocks * QN_KV_BLOCK * QN_PAGE_TOKENS);
+        for (int64_t b = 0; b < blocks; b++) {
+            float scale[QN_PAGE_TOKENS];
+            for (int t = 0; t < QN_PAGE_TOKENS; t += 16)
+                v_store(scale + t, v_load_f16(scales + b * QN_PAGE_TOKENS + t));
+            for (int64_t j = b * QN_KV_BLOCK; j < (b + 1) * QN_KV_BLOCK; j++) {
+                const int8_t *row = x + j / 2 * 2 * QN_PAGE_TOKENS + j % 2;
+                for (int t = 0; t < QN_PAGE_TOKENS; t++)
+                    out[j * QN_PAGE_TOKENS + t] = (float)row[2 * t] * scale[t];
+            }
+        }
+    } else {
+        widen_rows(out, QN_PAGE_TOKENS, page, kv->dtype == QN_DTYPE_F16, kv->head_dim, QN_PAGE_TOKENS);
+    }
+}
+
+static void widen_v(const attend_state *s, float *out, const char *page)
+{
+    const qn_kv_layout *kv = &s->a->kv;
+    if (kv->dtype == QN_DTYPE_BF16) {
+        widen_pairs(out, s->v_pad, (const uint16_t *)page, QN_PAGE_TOKENS / 2, s->v_pad);
+    } else if (kv->dtype == QN_DTYPE_Q8_0) {
+        const int8_t *x = (const int8_t *)page;
+        const uint16_t *scales = (const uint16_t *)(page + s->v_pad * QN_PAGE_TOKENS);
+        for (int64_t b = 0; b < s->v_pad / QN_KV_BLOCK; b++) {
+            float scale[QN_PAGE_TOKENS];
+            for (int t = 0; t < QN_PAGE_TOKENS; t += 16)
+                v_store(scale + t, v_load_f16(scales + b * QN_PAGE_TOKENS + t));
+            for (int t = 0; t < QN_PAGE_TOKENS; t++) {
+                const int8_t *row = x + 2 * (t / 2 * s->v_pad + b * QN_KV_BLOCK) + t % 2;
+                for (int i = 0; i < QN_KV_BLOCK; i++)
+                    out[t * s->v_pad + b * QN_KV_BLOCK + i] = (float)row[2 * i] * scale[t];
+            }
+        }
+    } else {
+        widen_rows(out, s->v_pad, page, kv->dtype == QN_DTYPE_F16, QN_PAGE_TOKENS, kv->v_dim);
+    }
+}
+
+/* Finds the pages of positions [begin, end) of a group and widens what the tiles do not read as it is. */
+static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t end)
+{
+    const qn_kv_layout *kv = &s->a->kv;
+    const int f32 = kv->dtype == QN_DTYPE_F32, f16 = kv->dtype == QN_DTYPE_F16;
+    const int few = s->n_pairs <= V_TILE_ROWS, plain = s->v_pad == kv->v_dim;
+    const int k_direct = s->form != FORM_F32 || f32 || (f16 && few);
+    const int v_direct = s->form != FORM_F32 || (plain && (f32 || (f16 && few)));
+    const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK;
+    float *wide_v = s->wide + QN_ATTN_GROUP * d;
+    s->k_half = k_direct && f16;
+    s->v_half = v_direct && f16;
+    for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
+        int i = page_of(group, p);
+        s->k[i] = k_page(s, p);
+        s->v[i] = v_page(s, p);
+        if (!k_direct) {
+            float *out = s->wide + i * QN_PAGE_TOKENS * d;
+            widen_k(s, out, s->k[i]);
+            s->k[i] = (const char *)out;
+        }
+        if (!v_direct) {
+            float *out = wide_v + i * QN_PAGE_TOKENS * s->v_pad;
+            widen_v(s, out, s->v[i]);
+            s->v[i] = (const char *)out;
+        }
+    }
+    if (s->form == FORM_Q8) dots_open_group(s, group, begin, end);
+}
+
+/* ---- one tile of pairs in one group ------------------------------------------------------------------- */
+
+static inline void run_tile(const tile_args *t, int rows, int64_t n_vecs, int half)
+{
+    if (half)
+        tile_any(t, rows, n_vecs, 1);
+    else
+        tile_any(t, rows, n_vecs, 0);
+}
+
+static void score_pages(attend_state *s, const attend_tile *t)
+{
+    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
+        int i = page_of(t->group, p);
+        tile_args k = {.c = s->scores + (p - t->group),
+                       .c_row = QN_ATTN_SCORES,
+                       .a = s->q + t->first * s->a->kv.head_dim,
+                       .a_row = 1,
+                       .a_k = V_TILE_ROWS,
+                       .b = s->k[i],
+                       .b_k = QN_PAGE_TOKENS,
+                       .n_k = s->a->kv.head_dim,
+                       .from_zero = 1};
+        k.next = p + QN_PAGE_TOKENS < t->to ? s->k[i + 1] : s->v[page_of(t->group, t->from)];
+        run_tile(&k, (int)t->n, QN_PAGE_TOKENS / 16, s->k_half);
+    }
+}
+
+/* 2^x for x <= 0, at most 1.5 ulp; 0 below -150; NaN stays. */
+static inline vf power(vf x)
+{
+    vf t = v_max(v_set1(-160.0f), x);
+    vf n = v_round(t), r = v_sub(t, n);
+    vf p = v_set1(0.0013269406f);
+    p = v_fma(p, r, v_set1(0.00967129413f));
+    p = v_fma(p, r, v_set1(0.0555071123f));
+    p = v_fma(p, r, v_set1(0.240222469f));
+    p = v_fma(p, r, v_set1(0.693147004f));
+    p = v_fma(p, r, v_set1(1.0f));
+    return v_scale(p, n);
 }
 
 static inline vf visible(int64_t lo, int64_t hi, int64_t i, vf x, float otherwise)
@@ -115,83 +245,81 @@ static inline vf visible(int64_t lo, int64_t hi, int64_t i, vf x, float otherwis
                     v_set1(otherwise));
 }
 
-/* Scores to probabilities, in place, for one pair that sees [lo, hi) of the group. */
-static void group_softmax(const attend_state *s, float *x, int64_t lo, int64_t hi, float *largest,
-                          float *total)
+/* Scores to probabilities, in place, for one pair that sees [lo, hi) of the group; 0 in the rest of [from,
+ * to). */
+static void group_softmax(const attend_state *s, float *x, int64_t lo, int64_t hi, int64_t from, int64_t to,
+                          float *largest, float *total)
 {
-    vf scale = v_set1(s->a->scale), cap = v_set1(s->a->softcap), m = v_set1(-INFINITY), sum = v_set1(0);
-    int64_t first = lo / 16 * 16;
-    for (int64_t i = first; i < hi; i += 16) {
-        vf y = v_mul(v_load(x + i), scale);
-        if (s->a->softcap != 0) y = v_mul(cap, v_tanh(v_div(y, cap)));
-        v_store(x + i, y);
-        m = v_max(m, visible(lo, hi, i, y, -INFINITY));
+    vf m = v_set1(-INFINITY), sum = v_set1(0);
+    const int64_t first = lo / 16 * 16, past = (hi + 15) / 16 * 16;
+    if (s->a->softcap != 0) {
+        vf cap = v_set1(s->a->softcap * 1.44269504f);
+        for (int64_t i = first; i < hi; i += 16) v_store(x + i, v_mul(cap, v_tanh(v_load(x + i))));
     }
+    for (int64_t i = first; i < hi; i += 16) m = v_max(m, visible(lo, hi, i, v_load(x + i), -INFINITY));
     *largest = v_largest(m);
     m = v_set1(*largest);
     for (int64_t i = first; i < hi; i += 16) {
-        vf p = visible(lo, hi, i, v_exp(v_sub(v_load(x + i), m)), 0);
+        vf p = visible(lo, hi, i, power(v_sub(v_load(x + i), m)), 0);
         v_store(x + i, p);
         sum = v_add(sum, p);
     }
     *total = v_sum(sum);
+    for (int64_t i = from; i < first; i += 16) v_store(x + i, v_set1(0));
+    for (int64_t i = past; i < to; i += 16) v_store(x + i, v_set1(0));
 }
 
-/* sums += p v for the pairs [first, first + n) of one tile and the positions of one page (b, from position p
- * on). The page is cut where the set of pairs that see a position changes, so that no pair ever touches a
- * value it may not see. */
-static void weigh_page(attend_state *s, const tile_args *page, int half, int64_t group, int64_t p,
-                       int64_t first, int64_t n)
+/* Copies a page of values to s->edge with zeros outside of [lo, hi); whether what remains is all finite. */
+static int copy_edge(attend_state *s, int64_t group, int64_t p, int64_t lo, int64_t hi)
 {
-    const int64_t *lo = s->lo, *hi = s->hi, past = first + n;
-    const size_t element = half ? 2 : 4;
-    int64_t t = p, end = p + QN_PAGE_TOKENS, a = first;
-    for (;;) {
-        while (a < past && hi[a] <= t) a++;
-        if (a == past) return;
-        if (lo[a] > t) t = lo[a];
-        if (t >= end) return;
-        int64_t b = a, until = hi[a] < end ? hi[a] : end;
-        while (b < past && lo[b] <= t) b++;
-        if (b < past && lo[b] < until) until = lo[b];
-        tile_args k = *page;
-        k.c = s->sums + a * s->v_pad;
-        k.a = s->scores + a * QN_ATTN_SCORES + (t - group);
-        k.b = (const char *)page->b + (size_t)((t - p) * page->b_k) * element;
-        if (page->next) k.next = page->next + (size_t)((t - p) * page->b_k) * element;
-        k.n_k = until - t;
-        attend_tile(&k, (int)(b - a), s->v_pad / 16, half);
-        t = until;
-    }
-}
-
-static void weigh_pages(attend_state *s, int64_t group, int64_t begin, int64_t end)
-{
-    const qn_kv_layout *kv = &s->a->kv;
-    int half = kv->dtype == QN_DTYPE_F16;
-    int widened = s->v_pad != kv->v_dim || (half && s->n_pairs > V_TILE_ROWS);
-    memset(s->sums, 0, (size_t)(s->n_pairs * s->v_pad) * sizeof *s->sums);
-    for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
-        tile_args t = {
-            .c_row = s->v_pad, .a_row = QN_ATTN_SCORES, .a_k = 1, .b = v_page(s, p), .b_k = s->v_pad};
-        if (p + QN_PAGE_TOKENS < end)
-            t.next = v_page(s, p + QN_PAGE_TOKENS);
-        else if (end < s->hi[s->n_pairs - 1])
-            t.next = k_page(s, end);
-        if (widened) {
-            widen(s->page, s->v_pad, t.b, half, QN_PAGE_TOKENS, kv->v_dim);
-            t.b = s->page;
+    const char *page = s->v[page_of(group, p)];
+    vf odd = v_set1(0);
+    for (int64_t t = 0; t < QN_PAGE_TOKENS; t++) {
+        float *out = s->edge + t * s->v_pad;
+        if (p + t < lo || p + t >= hi) {
+            for (int64_t i = 0; i < s->v_pad; i += 16) v_store(out + i, v_set1(0));
+            continue;
         }
-        for (int64_t i = 0; i < s->n_pairs; i += V_TILE_ROWS) {
-            weigh_page(s, &t, half && !widened, group, p, i, pairs_of_tile(s, i));
+        for (int64_t i = 0; i < s->v_pad; i += 16) {
+            int64_t at = t * s->v_pad + i;
+            vf x = s->v_half ? v_load_f16((const uint16_t *)page + at) : v_load((const float *)page + at);
+            odd = v_fma(x, v_set1(0), odd);
+            v_store(out + i, x);
         }
     }
+    return !v_any(v_is_nan(odd));
 }
 
-/* exp of one number, by the set's own exp. */
-static inline float exp_one(float x)
+/* sums = p v for the pairs of one tile. */
+static void weigh_pages(attend_state *s, const attend_tile *t, const char *next)
 {
-    return v_first(v_exp(v_set1(x)));
+    const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1;
+    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
+        int i = page_of(t->group, p), whole = p >= lo[last] && p + QN_PAGE_TOKENS <= hi[0];
+        tile_args k = {.c = s->sums,
+                       .c_row = s->v_pad,
+                       .a = s->scores + (p - t->group),
+                       .a_row = QN_ATTN_SCORES,
+                       .a_k = 1,
+                       .b = s->v[i],
+                       .b_k = s->v_pad,
+                       .n_k = QN_PAGE_TOKENS,
+                       .from_zero = p == t->from};
+        k.next = p + QN_PAGE_TOKENS < t->to ? s->v[i + 1] : next;
+        if (whole) {
+            run_tile(&k, (int)t->n, s->v_pad / 16, s->v_half);
+            continue;
+        }
+        k.b = s->edge;
+        if (copy_edge(s, t->group, p, lo[0], hi[last])) {
+            run_tile(&k, (int)t->n, s->v_pad / 16, 0);
+            continue;
+        }
+        for (int64_t r = 0; r <= last; r++, k.c += k.c_row, k.a += k.a_row) {
+            copy_edge(s, t->group, p, lo[r], hi[r]);
+            run_tile(&k, 1, s->v_pad / 16, 0);
+        }
+    }
 }
 
 /* out = out * keep + x * add */
@@ -201,63 +329,160 @@ static inline void blend(float *out, const float *x, float keep, float add, int6
     for (int64_t i = 0; i < n; i += 16) v_store(out + i, v_fma(v_load(out + i), k, v_mul(v_load(x + i), f)));
 }
 
-static void merge_group(attend_state *s, int64_t i)
+/* Adds the result of one group for n pairs (16 at most) to largest, total and merged. seen: which of them see
+ * the group. */
+static void merge_group(attend_state *s, int64_t first, int64_t n, unsigned seen, const float *now_largest,
+                        const float *now_total, const float *sums, int64_t sums_row)
 {
-    float *out = s->merged + i * s->v_pad;
-    const float *x = s->sums + i * s->v_pad;
-    float old = s->largest[i], now = s->group_largest[i];
-    if (s->total[i] < 0) { /* the first group that the pair sees */
-        memcpy(out, x, (size_t)s->v_pad * sizeof *out);
-        s->largest[i] = now;
-        s->total[i] = s->group_total[i];
-        return;
+    float keep[16], add[16], largest[16], total[16];
+    vf old = v_load(s->largest + first), now = v_load(now_largest);
+    vf m = v_select(v_lt(now, old), old, now), k = power(v_sub(old, m)), f = power(v_sub(now, m));
+    v_store(largest, m);
+    v_store(total, v_fma(v_load(s->total + first), k, v_mul(v_load(now_total), f)));
+    v_store(keep, k);
+    v_store(add, f);
+    for (int64_t i = 0; i < n; i++) {
+        if (!(seen >> i & 1)) continue;
+        s->largest[first + i] = largest[i];
+        s->total[first + i] = total[i];
+        blend(s->merged + (first + i) * s->v_pad, sums + i * sums_row, keep[i], add[i], s->v_pad);
     }
-    float m = old > now ? old : now;
-    float keep = exp_one(old - m), add = exp_one(now - m);
-    blend(out, x, keep, add, s->v_pad);
-    s->largest[i] = m;
-    s->total[i] = s->total[i] * keep + s->group_total[i] * add;
 }
 
-static void attend_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_heads)
+/* The tile's pairs in the group [group, ...), of which positions [begin, end) are looked at: largest, total
+ * and sums of the tile. Returns which pairs see any of it. */
+static unsigned attend_group(attend_state *s, attend_tile *t, int64_t begin, int64_t end)
+{
+    const int64_t *all_lo = s->lo + t->first, *all_hi = s->hi + t->first;
+    int64_t low = all_lo[0] > begin ? all_lo[0] : begin,
+            high = all_hi[t->n - 1] < end ? all_hi[t->n - 1] : end;
+    if (low >= high) return 0;
+    t->from = low / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
+    t->to = (high + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
+    unsigned seen = 0;
+    if (s->form == FORM_F32)
+        score_pages(s, t);
+    else
+        dots_score(s, t);
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t lo = all_lo[i] > begin ? all_lo[i] : begin, hi = all_hi[i] < end ? all_hi[i] : end,
+                g = t->group;
+        if (lo >= hi) lo = hi = t->from; /* sees none of it: all zeros */
+        if (lo < hi) seen |= 1u << i;
+        group_softmax(s, s->scores + i * QN_ATTN_SCORES, lo - g, hi - g, t->from - g, t->to - g,
+                      &s->tile_largest[i], &s->tile_total[i]);
+    }
+    const char *next = end < s->hi[s->n_pairs - 1] ? k_page(s, end) : NULL;
+    if (s->form == FORM_F32)
+        weigh_pages(s, t, next);
+    else
+        dots_weigh(s, t, next);
+    return seen;
+}
+
+/* ---- a tile of rows ----------------------------------------------------------------------------------- */
+
+static attend_state state_of(const qn_attend_args *a, int64_t head, void *scratch)
+{
+    const qn_kv_layout *kv = &a->kv;
+    const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK, tile = QN_ATTN_TILE_MAX;
+    attend_state s = {.a = a,
+                      .form = dots_form(kv->dtype),
+                      .k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
+                      .v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim),
+                      .kv_head = head / (a->n_heads / kv->kv_heads),
+                      .v_pad = qn_kv_v_pad(kv->dtype, kv->v_dim)};
+    s.scores = scratch;
+    s.sums = s.scores + tile * QN_ATTN_SCORES;
+    s.q = s.sums + tile * s.v_pad;
+    s.merged = s.q + (QN_ATTN_PAIRS_MAX + tile) * d;
+    s.edge = s.merged + (QN_ATTN_PAIRS_MAX + tile) * s.v_pad;
+    s.v_scale = s.edge + QN_PAGE_TOKENS * s.v_pad;
+    s.p16 = (uint16_t *)(s.v_scale + s.v_pad / 16 * QN_ATTN_GROUP);
+    s.q_scale = (float *)(s.p16 + tile * QN_ATTN_SCORES);
+    s.p_scale = s.q_scale + QN_ATTN_PAIRS_MAX + tile;
+    s.wide = s.p_scale + tile;
+    return s;
+}
+
+/* Pairs [first, first + n_pairs) of the tile of rows. */
+static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_heads)
 {
     const qn_attend_args *a = s->a;
+    float factor = a->softcap != 0 ? a->scale / a->softcap : a->scale * 1.44269504f;
     for (int64_t i = 0; i < s->n_pairs; i++) {
         int64_t row = (first + i) / n_heads, h = head + (first + i) % n_heads, position = a->position + row;
         const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
-        float *packed = s->q + i / V_TILE_ROWS * V_TILE_ROWS * a->kv.head_dim + i % V_TILE_ROWS;
-        for (int64_t d = 0; d < a->kv.head_dim; d++) packed[d * V_TILE_ROWS] = q[d];
         s->lo[i] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
         s->hi[i] = position + 1;
-        s->total[i] = -1.0f;
-    }
-    int64_t lowest = s->lo[0], past = s->hi[s->n_pairs - 1];
-    for (int64_t g = lowest / QN_ATTN_GROUP * QN_ATTN_GROUP; g < past; g += QN_ATTN_GROUP) {
-        int64_t begin = g > lowest ? g : lowest, end = g + QN_ATTN_GROUP < past ? g + QN_ATTN_GROUP : past;
-        score_pages(s, g, begin, end);
-        for (int64_t i = 0; i < s->n_pairs; i++) {
-            int64_t lo = s->lo[i] > g ? s->lo[i] : g, hi = s->hi[i] < end ? s->hi[i] : end;
-            if (lo >= hi) continue;
-            group_softmax(s, s->scores + i * QN_ATTN_SCORES, lo - g, hi - g, &s->group_largest[i],
-                          &s->group_total[i]);
+        if (s->form != FORM_F32) {
+            dots_pack_query(s, i, q, factor);
+            continue;
         }
-        weigh_pages(s, g, begin, end);
-        for (int64_t i = 0; i < s->n_pairs; i++) {
-            if (s->lo[i] < end && s->hi[i] > g) merge_group(s, i);
+        float *packed = s->q + i / V_TILE_ROWS * V_TILE_ROWS * a->kv.head_dim + i % V_TILE_ROWS;
+        for (int64_t d = 0; d < a->kv.head_dim; d++) packed[d * V_TILE_ROWS] = q[d] * factor;
+    }
+    for (int64_t i = 0; i < s->n_pairs + 16; i++) {
+        s->largest[i] = -INFINITY;
+        s->total[i] = 0;
+    }
+    memset(s->merged, 0, (size_t)(s->n_pairs * s->v_pad) * sizeof *s->merged);
+}
+
+static inline int64_t pairs_of_tile(const attend_state *s, int64_t first)
+{
+    return s->n_pairs - first < V_TILE_ROWS ? s->n_pairs - first : V_TILE_ROWS;
+}
+
+/* The positions that the pairs see, in groups [*begin, *end). */
+static void groups_of(const attend_state *s, int64_t *begin, int64_t *end)
+{
+    *begin = s->lo[0] / QN_ATTN_GROUP;
+    *end = (s->hi[s->n_pairs - 1] + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP;
+}
+
+/* Groups [begin, end): merged into the state, or each into parts (of group begin, then the next). */
+static void attend_groups(attend_state *s, int64_t begin, int64_t end, float *parts)
+{
+    const int64_t lowest = s->lo[0], past = s->hi[s->n_pairs - 1];
+    const int64_t row = qn_attend_part_row(s->a->kv.dtype, s->a->kv.v_dim);
+    float *const sums = s->sums;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t g = i * QN_ATTN_GROUP, low = g > lowest ? g : lowest,
+                high = g + QN_ATTN_GROUP < past ? g + QN_ATTN_GROUP : past;
+        open_group(s, g, low, high);
+        for (int64_t first = 0; first < s->n_pairs; first += V_TILE_ROWS) {
+            attend_tile t = {.first = first, .n = pairs_of_tile(s, first), .group = g};
+            unsigned seen = attend_group(s, &t, low, high);
+            if (!parts) {
+                merge_group(s, first, t.n, seen, s->tile_largest, s->tile_total, sums, s->v_pad);
+                continue;
+            }
+            for (int64_t k = 0; k < t.n; k++) {
+                float *part = parts + ((i - begin) * s->n_pairs + first + k) * row;
+                memcpy(part, sums + k * s->v_pad, (size_t)s->v_pad * sizeof *part);
+                part[s->v_pad] = s->tile_largest[k];
+                part[s->v_pad + 1] = seen >> k & 1 ? s->tile_total[k] : -1.0f;
+            }
         }
     }
+}
+
+static void close_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_heads)
+{
+    const qn_attend_args *a = s->a;
     for (int64_t i = 0; i < s->n_pairs; i++) {
         int64_t row = (first + i) / n_heads, h = head + (first + i) % n_heads;
         float *x = s->merged + i * s->v_pad, total = s->total[i];
         float *out = a->out + row * a->out_stride + h * a->kv.v_dim;
         if (a->sinks) {
-            float m = s->largest[i] > a->sinks[h] ? s->largest[i] : a->sinks[h];
-            float keep = exp_one(s->largest[i] - m);
+            float sink = a->sinks[h] * 1.44269504f, m = s->largest[i] > sink ? s->largest[i] : sink;
+            float keep = v_first(power(v_set1(s->largest[i] - m)));
             blend(x, x, keep, 0, s->v_pad);
-            total = total * keep + exp_one(a->sinks[h] - m);
+            total = total * keep + v_first(power(v_set1(sink - m)));
         }
         for (int64_t d = 0; d < a->kv.v_dim; d += 16) {
-            vf y = v_div(v_load(x + d), v_set1(total));
+            vf y = v_add(v_div(v_load(x + d), v_set1(total)), v_set1(0)); /* no -0 */
             if (d + 16 <= a->kv.v_dim)
                 v_store(out + d, y);
             else
@@ -268,51 +493,150 @@ static void attend_pairs(attend_state *s, int64_t first, int64_t head, int64_t n
 
 static void attend(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch)
 {
-    attend_state s = {
-        .a = a, .kv_head = head / (a->n_heads / a->kv.kv_heads), .v_pad = (a->kv.v_dim + 15) / 16 * 16};
-    s.scores = scratch;
-    s.sums = s.scores + QN_ATTN_PAIRS_MAX * QN_ATTN_SCORES;
-    s.merged = s.sums + QN_ATTN_PAIRS_MAX * s.v_pad;
-    s.page = s.merged + QN_ATTN_PAIRS_MAX * s.v_pad;
-    s.q = s.page + QN_PAGE_TOKENS * (a->kv.head_dim > s.v_pad ? a->kv.head_dim : s.v_pad);
-    int64_t n_pairs = n_rows * n_heads;
+    attend_state s = state_of(a, head, scratch);
+    int64_t n_pairs = n_rows * n_heads, begin, end;
     for (int64_t i = 0; i < n_pairs; i += s.n_pairs) {
-        s.n_pairs = n_pairs - i < V_ATTN_PAIRS ? n_pairs - i : V_ATTN_PAIRS;
-        attend_pairs(&s, i, head, n_heads);
+        s.n_pairs = n_pairs - i < QN_ATTN_PAIRS_MAX ? n_pairs - i : QN_ATTN_PAIRS_MAX;
+        open_pairs(&s, i, head, n_heads);
+        groups_of(&s, &begin, &end);
+        attend_groups(&s, begin, end, NULL);
+        close_pairs(&s, i, head, n_heads);
+    }
+}
+
+static void attend_part(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, int64_t begin,
+                        int64_t end, float *parts, void *scratch)
+{
+    attend_state s = state_of(a, head, scratch);
+    s.n_pairs = n_rows * n_heads;
+    open_pairs(&s, 0, head, n_heads);
+    attend_groups(&s, begin, end, parts);
+}
+
+static void attend_merge(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,
+                         const float *parts, void *scratch)
+{
+    attend_state s = state_of(a, head, scratch);
+    const int64_t row = qn_attend_part_row(a->kv.dtype, a->kv.v_dim);
+    int64_t begin, end;
+    s.n_pairs = n_rows * n_heads;
+    open_pairs(&s, 0, head, n_heads);
+    groups_of(&s, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        for (int64_t first = 0; first < s.n_pairs; first += 8) {
+            int64_t n = s.n_pairs - first < 8 ? s.n_pairs - first : 8;
+            const float *part = parts + ((i - begin) * s.n_pairs + first) * row;
+            unsigned seen = 0;
+            for (int64_t k = 0; k < n; k++) {
+                s.tile_largest[k] = part[k * row + s.v_pad];
+                s.tile_total[k] = part[k * row + s.v_pad + 1];
+                seen |= (unsigned)!(s.tile_total[k] < 0) << k;
+            }
+            merge_group(&s, first, n, seen, s.tile_largest, s.tile_total, part, row);
+        }
+    }
+    close_pairs(&s, 0, head, n_heads);
+}
+
+/* ---- writing pages ------------------------------------------------------------------------------------ */
+
+/* n numbers (32 at most) as 8-bit integers and a scale: largest / 127 in f16. What is not finite makes the
+ * scale so. */
+static uint16_t quantise(const float *x, int64_t n, int8_t *out)
+{
+    vf largest = v_set1(0), odd = v_set1(0), parts[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t left = n - 16 * i;
+        parts[i] = left >= 16 ? v_load(x + 16 * i) : left > 0 ? v_load_n(x + 16 * i, (int)left) : v_set1(0);
+        largest = v_max(largest, v_abs(parts[i]));
+        odd = v_fma(parts[i], v_set1(0), odd);
+    }
+    float scale = v_any(v_is_nan(odd)) ? NAN : v_largest(largest) / 127.0f, rounded[16];
+    uint16_t halves[16];
+    v_store_f16(halves, v_set1(scale));
+    scale = v_first(v_load_f16(halves));
+    vf inverse = v_set1(scale > 0 && scale < INFINITY ? 1.0f / scale : 0.0f);
+    for (int64_t i = 0; i < 2; i++) {
+        vf y = v_round(v_mul(parts[i], inverse));
+        y = v_select(v_is_nan(y), v_set1(0), v_min(v_set1(127), v_max(v_set1(-127), y)));
+        v_store(rounded, y);
+        for (int64_t j = 0; j < 16; j++) out[16 * i + j] = (int8_t)rounded[j];
+    }
+    return halves[0];
+}
+
+/* One head's key, token `slot` of a page. */
+static void write_k(const qn_kv_layout *kv, char *to, int64_t slot, const float *k)
+{
+    const int64_t d = kv->head_dim, pairs = (d + 1) / 2, blocks = qn_kv_blocks(d);
+    uint16_t halves[16];
+    if (kv->dtype == QN_DTYPE_F32) {
+        for (int64_t i = 0; i < d; i++) ((float *)to)[i * QN_PAGE_TOKENS + slot] = k[i];
+    } else if (kv->dtype == QN_DTYPE_Q8_0) {
+        int8_t *out = (int8_t *)to, block[QN_KV_BLOCK];
+        uint16_t *scales = (uint16_t *)(to + blocks * QN_KV_BLOCK * QN_PAGE_TOKENS);
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t left = d - b * QN_KV_BLOCK;
+            scales[b * QN_PAGE_TOKENS + slot] =
+                quantise(k + b * QN_KV_BLOCK, left < QN_KV_BLOCK ? left : QN_KV_BLOCK, block);
+            for (int64_t i = 0; i < QN_KV_BLOCK / 2; i++)
+                memcpy(out + ((b * (QN_KV_BLOCK / 2) + i) * QN_PAGE_TOKENS + slot) * 2, block + 2 * i, 2);
+        }
+    } else if (kv->dtype == QN_DTYPE_BF16) {
+        for (int64_t i = 0; i < pairs; i += 8) {
+            int64_t n = d - 2 * i < 16 ? d - 2 * i : 16;
+            v_store_bf16(halves, v_load_n(k + 2 * i, (int)n));
+            for (int64_t j = 0; j < 8 && i + j < pairs; j++)
+                memcpy((uint16_t *)to + ((i + j) * QN_PAGE_TOKENS + slot) * 2, halves + 2 * j, 4);
+        }
+    } else {
+        for (int64_t i = 0; i < d; i += 16) {
+            int64_t n = d - i < 16 ? d - i : 16;
+            v_store_f16(halves, v_load_n(k + i, (int)n));
+            for (int64_t j = 0; j < n; j++) ((uint16_t *)to)[(i + j) * QN_PAGE_TOKENS + slot] = halves[j];
+        }
+    }
+}
+
+/* One head's value. */
+static void write_v(const qn_kv_layout *kv, char *to, int64_t slot, const float *v)
+{
+    const int64_t d = kv->v_dim, pad = qn_kv_v_pad(kv->dtype, d);
+    uint16_t halves[16];
+    if (kv->dtype == QN_DTYPE_F32) {
+        memcpy((float *)to + slot * d, v, (size_t)d * sizeof *v);
+    } else if (kv->dtype == QN_DTYPE_Q8_0) {
+        int8_t *out = (int8_t *)to, block[QN_KV_BLOCK];
+        uint16_t *scales = (uint16_t *)(to + pad * QN_PAGE_TOKENS);
+        for (int64_t b = 0; b < pad / QN_KV_BLOCK; b++) {
+            int64_t left = d - b * QN_KV_BLOCK;
+            scales[b * QN_PAGE_TOKENS + slot] =
+                quantise(v + b * QN_KV_BLOCK, left < QN_KV_BLOCK ? left : QN_KV_BLOCK, block);
+            for (int64_t i = 0; i < QN_KV_BLOCK; i++)
+                out[(slot / 2 * pad + b * QN_KV_BLOCK + i) * 2 + slot % 2] = block[i];
+        }
+    } else if (kv->dtype == QN_DTYPE_BF16) {
+        for (int64_t i = 0; i < pad; i += 16) {
+            v_store_bf16(halves, v_load_n(v + i, (int)(d - i < 16 ? d - i : 16)));
+            for (int64_t j = 0; j < 16; j++)
+                ((uint16_t *)to)[(slot / 2 * pad + i + j) * 2 + slot % 2] = halves[j];
+        }
+    } else {
+        for (int64_t i = 0; i < d; i += 16) {
+            int64_t n = d - i < 16 ? d - i : 16;
+            v_store_f16(halves, v_load_n(v + i, (int)n));
+            memcpy((uint16_t *)to + slot * d + i, halves, (size_t)n * sizeof *halves);
+        }
     }
 }
 
 static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, const float *k, const float *v)
 {
+    const size_t k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
+                 v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim);
     char *base = kv->pages + (size_t)page * kv->page_stride_bytes;
-    const int half = kv->dtype == QN_DTYPE_F16;
-    int64_t n_k = kv->kv_heads * kv->head_dim;
-    for (int64_t i = 0; i < n_k; i += 16) {
-        int n = n_k - i < 16 ? (int)(n_k - i) : 16;
-        uint16_t halves[16];
-        if (half) v_store_f16(halves, v_load_n(k + i, n));
-        for (int j = 0; j < n; j++) {
-            if (half)
-                ((uint16_t *)base)[(i + j) * QN_PAGE_TOKENS + slot] = halves[j];
-            else
-                ((float *)base)[(i + j) * QN_PAGE_TOKENS + slot] = k[i + j];
-        }
-    }
-    base += (size_t)(n_k * QN_PAGE_TOKENS) * kv_element(kv);
-    for (int64_t h = 0; h < kv->kv_heads; h++) {
-        int64_t at = (h * QN_PAGE_TOKENS + slot) * kv->v_dim;
-        for (int64_t i = 0; i < kv->v_dim; i += 16) {
-            int n = kv->v_dim - i < 16 ? (int)(kv->v_dim - i) : 16;
-            vf x = v_load_n(v + h * kv->v_dim + i, n);
-            uint16_t halves[16];
-            if (half) {
-                v_store_f16(halves, x);
-                memcpy((uint16_t *)base + at + i, halves, (size_t)n * sizeof *halves);
-            } else {
-                v_store_n((float *)base + at + i, x, n);
-            }
-        }
-    }
+    for (int64_t h = 0; h < kv->kv_heads; h++, base += k_bytes) write_k(kv, base, slot, k + h * kv->head_dim);
+    for (int64_t h = 0; h < kv->kv_heads; h++, base += v_bytes) write_v(kv, base, slot, v + h * kv->v_dim);
 }
 
 #endif

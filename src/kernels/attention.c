@@ -1,17 +1,56 @@
 /* Sizes of KV pages and of attention's scratch, equal for all sets. */
 #include "kernels/attention.h"
 
+size_t qn_kv_k_bytes(qn_dtype dtype, int64_t head_dim)
+{
+    size_t d = (size_t)head_dim, blocks = (size_t)qn_kv_blocks(head_dim);
+    switch (dtype) {
+    case QN_DTYPE_F32:
+        return d * QN_PAGE_TOKENS * 4;
+    case QN_DTYPE_BF16:
+        return (d + 1) / 2 * 2 * QN_PAGE_TOKENS * 2;
+    case QN_DTYPE_Q8_0:
+        return blocks * QN_PAGE_TOKENS * (QN_KV_BLOCK + 2);
+    default:
+        return d * QN_PAGE_TOKENS * 2;
+    }
+}
+
+size_t qn_kv_v_bytes(qn_dtype dtype, int64_t v_dim)
+{
+    size_t pad = (size_t)qn_kv_v_pad(dtype, v_dim);
+    switch (dtype) {
+    case QN_DTYPE_F32:
+        return (size_t)v_dim * QN_PAGE_TOKENS * 4;
+    case QN_DTYPE_BF16:
+        return pad * QN_PAGE_TOKENS * 2;
+    case QN_DTYPE_Q8_0:
+        return pad / QN_KV_BLOCK * QN_PAGE_TOKENS * (QN_KV_BLOCK + 2);
+    default:
+        return (size_t)v_dim * QN_PAGE_TOKENS * 2;
+    }
+}
+
 size_t qn_kv_page_bytes(qn_dtype dtype, int64_t kv_heads, int64_t head_dim, int64_t v_dim)
 {
-    size_t element = dtype == QN_DTYPE_F32 ? 4 : 2;
-    size_t bytes = (size_t)kv_heads * QN_PAGE_TOKENS * (size_t)(head_dim + v_dim) * element;
+    size_t bytes = (size_t)kv_heads * (qn_kv_k_bytes(dtype, head_dim) + qn_kv_v_bytes(dtype, v_dim));
     return (bytes + 63) & ~(size_t)63;
 }
 
-size_t qn_attend_scratch_bytes(int64_t head_dim, int64_t v_dim)
+size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs)
 {
-    size_t d = (size_t)head_dim, v = ((size_t)v_dim + 15) & ~(size_t)15;
-    size_t per_pair = d + QN_ATTN_SCORES + 2 * v;
-    size_t page = QN_PAGE_TOKENS * (d > v ? d : v);
-    return (QN_ATTN_PAIRS_MAX * per_pair + page) * sizeof(float);
+    return (size_t)(qn_attend_part_row(dtype, v_dim) * n_pairs) * sizeof(float);
+}
+
+size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim)
+{
+    const size_t tile = QN_ATTN_TILE_MAX, pairs = QN_ATTN_PAIRS_MAX + tile;
+    size_t d = (size_t)qn_kv_blocks(head_dim) * QN_KV_BLOCK, v = (size_t)qn_kv_v_pad(dtype, v_dim);
+    size_t blocks = v / 16;
+    size_t floats = pairs * (d + v)                                 /* q, merged */
+                    + tile * (QN_ATTN_SCORES + v)                   /* scores, sums */
+                    + tile * (QN_ATTN_SCORES / 2)                   /* 16-bit probabilities */
+                    + blocks * QN_ATTN_GROUP + pairs + tile         /* scales of v, q, p */
+                    + QN_ATTN_GROUP * (d + v) + QN_PAGE_TOKENS * v; /* wide pages, the edge's copy */
+    return floats * sizeof(float);
 }

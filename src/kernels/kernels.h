@@ -59,11 +59,15 @@ size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in);
 /* ---- attention over pages
  * --------------------------------------------------------------------------------------------- KV pages hold
  * QN_PAGE_TOKENS tokens. One page of one layer: K [kv_heads][head_dim][QN_PAGE_TOKENS] (a lane is a token),
- * then V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. */
-enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 8 };
+ * then V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. In bf16 dimensions of K
+ * and tokens of V lie in pairs: K [kv_heads][head_dim / 2][QN_PAGE_TOKENS][2], V [kv_heads][QN_PAGE_TOKENS /
+ * 2][v_dim][2], with head_dim rounded up to 2 and v_dim to 16. Q8_0 is the same in bytes, dimensions rounded
+ * up to 32, and behind each head's numbers stand its f16 scales, one for 32 dimensions of one token: [blocks]
+ * [QN_PAGE_TOKENS]. */
+enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART_PAIRS = 128 };
 
 typedef struct {
-    qn_dtype dtype; /* F32 or F16 */
+    qn_dtype dtype; /* F32, F16, BF16 or Q8_0 */
     int64_t kv_heads, head_dim, v_dim;
     char *pages;              /* page 0 of this layer */
     size_t page_stride_bytes; /* from one page to the next */
@@ -150,6 +154,13 @@ typedef struct {
      * merged in rising order; positions that a row may not see are selected away (a stale page may hold NaN).
      * scratch: qn_attend_scratch_bytes. */
     void (*attend)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch);
+    /* The same in two steps, for at most QN_ATTN_PART_PAIRS pairs of row and head: the results of the groups
+     * [begin, end) alone, counted from position 0, into parts [group - begin], qn_attend_part_bytes each; and
+     * the output from the parts of all groups that the rows see. Bits are those of attend. */
+    void (*attend_part)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, int64_t begin,
+                        int64_t end, float *parts, void *scratch);
+    void (*attend_merge)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,
+                         const float *parts, void *scratch);
 
     /* out[i] = op(a[i], b[i]); a_step, b_step are 1 or 0 (0: a[0] for every i). out may be a or b. */
     void (*ew[QN_EW_COUNT])(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step,
@@ -188,7 +199,9 @@ typedef struct {
     void (*from_f32)(qn_dtype to, const float *x, void *out, int64_t n);
 } qn_kernels;
 
-size_t qn_attend_scratch_bytes(int64_t head_dim, int64_t v_dim);
+size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim);
+/* Of n_pairs pairs of row and head in one group; a multiple of 64. */
+size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs);
 
 /* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512, neon, neon_i8mm).
  * QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run; the message lists

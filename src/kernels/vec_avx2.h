@@ -14,7 +14,7 @@ typedef struct {
 } vf;
 typedef vf vm; /* per lane all ones or zero */
 
-enum { V_TILE_ROWS = 6, V_ATTN_PAIRS = 36 };
+enum { V_TILE_ROWS = 6 };
 
 static inline int v_tile_vecs(int rows)
 {

@@ -12,7 +12,7 @@
 typedef __m512 vf;
 typedef __mmask16 vm;
 
-enum { V_TILE_ROWS = 8, V_ATTN_PAIRS = 32 };
+enum { V_TILE_ROWS = 8 };
 
 static inline int v_tile_vecs(int rows)
 {

@@ -18,7 +18,7 @@ typedef struct {
 } vm; /* per lane all ones or zero */
 
 /* Of 32 registers 24 hold sums in the largest tile, 4 a vector of b and one the broadcast. */
-enum { V_TILE_ROWS = 6, V_ATTN_PAIRS = 36 };
+enum { V_TILE_ROWS = 6 };
 
 static inline int v_tile_vecs(int rows)
 {

@@ -24,7 +24,7 @@ typedef struct {
 } vm; /* per lane all ones (chosen) or zero */
 
 /* Rows of the matrix micro-kernel (tile.body.h), pairs of row and head in one pass of attention. */
-enum { V_TILE_ROWS = 2, V_ATTN_PAIRS = 32 };
+enum { V_TILE_ROWS = 2 };
 
 /* Vectors per tile of so many rows: as many sums as the registers hold, to hide the latency of a
  * multiply-add. */

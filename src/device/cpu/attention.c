@@ -2,6 +2,7 @@
  * heads. Ragged (no state): the plain definition over k and v, which training differentiates and tests
  * compare with. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "device/cpu/cpu.h"
@@ -25,42 +26,140 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
     }
 }
 
+/* A tile of rows of one sequence. Its cost counts a group of positions as one more than QN_ATTN_GROUP times
+ * the pairs of row and head that look at it: keys and values have to be read, too. */
+typedef struct {
+    const int32_t *blocks; /* of the sequence, behind the first column */
+    int64_t row, n_rows, position;
+    int64_t first_group, n_groups, cost_of_group;
+} tile_of_rows;
+
+enum { READING = 8 }; /* what it costs to read a group, in pairs */
+
+/* Rows of sequence i from r on, at most n_rows. */
+static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t n_rows)
+{
+    const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
+                  *table = (const int32_t *)s->in[5] + i * s->plan.in[5].stride[0];
+    const int64_t shared = s->plan.in[0].shape.dim[1] / s->plan.in[1].shape.dim[1],
+                  window = s->plan.params.attend.window;
+    tile_of_rows t = {.blocks = table + 1, .row = r, .n_rows = row_begin[i + 1] - r};
+    if (t.n_rows > n_rows) t.n_rows = n_rows;
+    t.position = positions[r] - (int64_t)table[0] * QN_PAGE_TOKENS;
+    t.first_group = window && t.position >= window ? (t.position - window + 1) / QN_ATTN_GROUP : 0;
+    t.n_groups = (t.position + t.n_rows + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP - t.first_group;
+    t.cost_of_group = t.n_rows * shared + READING;
+    return t;
+}
+
+/* As many rows as leave every worker some tiles; those of one key head share what is read. */
+static int64_t rows_of_tile(const qn_cpu_run *run, const int32_t *row_begin, int64_t n_sequences,
+                            int64_t kv_heads, int64_t shared)
+{
+    int64_t n_rows = QN_ATTN_ROWS;
+    for (; n_rows > 1 && n_rows * shared > 8; n_rows /= 2) {
+        int64_t tiles = 0;
+        for (int64_t i = 0; i < n_sequences; i++)
+            tiles += (row_begin[i + 1] - row_begin[i] + n_rows - 1) / n_rows;
+        if (tiles * kv_heads >= 4 * run->n_threads) break;
+    }
+    return n_rows;
+}
+
+/* Workers may share one key head of a tile: each leaves its groups' results behind, and the last one to come
+ * merges them. In run->split there is a counter for each worker whose share ends inside of a tile, then for
+ * each room for the results. Between two runs a counter is 0. */
+typedef struct {
+    atomic_int n_done;
+    char apart[64 - sizeof(atomic_int)];
+} meeting;
+
+/* Groups that begin below `share`, of a tile whose cost begins at `cost`. */
+static int64_t groups_below(const tile_of_rows *t, int64_t cost, int64_t share)
+{
+    int64_t n = share <= cost ? 0 : (share - cost + t->cost_of_group - 1) / t->cost_of_group;
+    return n > t->n_groups ? t->n_groups : n;
+}
+
+typedef struct {
+    int64_t begin, end, total;
+} work_share;
+
+static work_share share_of(const qn_cpu_run *run, int64_t total, int worker)
+{
+    work_share w = {.total = total};
+    qn_pool_share(total, 1, worker, run->n_threads, &w.begin, &w.end);
+    return w;
+}
+
+static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a, const tile_of_rows *t,
+                        int64_t kv_head, int64_t cost, const work_share *mine)
+{
+    const int64_t shared = a->n_heads / a->kv.kv_heads, n_pairs = t->n_rows * shared;
+    int64_t begin = groups_below(t, cost, mine->begin), end = groups_below(t, cost, mine->end);
+    if (n_pairs > s->split_pairs) { /* whole, to whom its first group belongs */
+        if (begin || !end) return;
+        end = t->n_groups;
+    }
+    if (begin == end) return;
+    a->blocks = t->blocks;
+    a->position = t->position;
+    a->q = (const float *)s->in[0] + t->row * a->q_stride;
+    a->out = (float *)s->out + t->row * a->out_stride;
+    if (end - begin == t->n_groups) {
+        run->kernels->attend(a, t->n_rows, kv_head * shared, shared, run->scratch);
+        return;
+    }
+    int first = -1, n_workers = 0;
+    for (int w = 0; w < run->n_threads; w++) {
+        work_share other = share_of(run, mine->total, w);
+        if (groups_below(t, cost, other.begin) == groups_below(t, cost, other.end)) continue;
+        if (first < 0) first = w;
+        n_workers++;
+    }
+    meeting *meet = (meeting *)run->split + first;
+    char *parts = run->split + (size_t)(run->n_threads - 1) * sizeof *meet +
+                  (size_t)first * (s->split_bytes - sizeof *meet);
+    size_t part = qn_attend_part_bytes(a->kv.dtype, a->kv.v_dim, n_pairs);
+    run->kernels->attend_part(a, t->n_rows, kv_head * shared, shared, t->first_group + begin,
+                              t->first_group + end, (float *)(parts + (size_t)begin * part), run->scratch);
+    if (atomic_fetch_add_explicit(&meet->n_done, 1, memory_order_acq_rel) + 1 < n_workers) return;
+    atomic_store_explicit(&meet->n_done, 0, memory_order_relaxed);
+    run->kernels->attend_merge(a, t->n_rows, kv_head * shared, shared, (const float *)parts, run->scratch);
+}
+
+/* Key heads outside, tiles inside: one head's keys and values stay in cache while its tiles go by. Each
+ * worker takes an equal share of the cost, which may begin and end inside of a tile, at a group. */
 static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_attend *p = &s->plan.params.attend;
-    const qn_operand *q = &s->plan.in[0], *table = &s->plan.in[5];
-    const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
-                  *blocks = (const int32_t *)s->in[5];
+    const int32_t *row_begin = (const int32_t *)s->in[4];
     qn_kv_layout kv = qn_cpu_state_pages(p->state, p->layer);
     write_rows(run, s, &kv);
     qn_pool_barrier(run->pool);
-    int64_t n_heads = q->shape.dim[1], shared = n_heads / kv.kv_heads, n_sequences = run->sizes.v[QN_SYM_S],
-            tiles = 0;
-    for (int64_t i = 0; i < n_sequences; i++)
-        tiles += (row_begin[i + 1] - row_begin[i] + QN_ATTN_ROWS - 1) / QN_ATTN_ROWS;
-    /* Few tiles: heads that share keys are split too, so that all workers have something to do. */
-    int64_t per_unit = tiles * kv.kv_heads >= 4 * run->n_threads ? shared : 1;
+    int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = run->sizes.v[QN_SYM_S], cost = 0, total = 0,
+            n_rows = rows_of_tile(run, row_begin, n_sequences, kv.kv_heads, n_heads / kv.kv_heads);
     qn_attend_args a = {.kv = kv,
                         .n_heads = n_heads,
-                        .q_stride = q->stride[0],
+                        .q_stride = s->plan.in[0].stride[0],
                         .out_stride = n_heads * kv.v_dim,
                         .window = p->window,
                         .scale = p->scale,
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};
-    /* Heads outside, tiles inside: one head's keys and values stay in cache while its tiles go by. */
-    int64_t unit = 0;
-    for (int64_t h = 0; h < n_heads; h += per_unit) {
+    for (int64_t i = 0; i < n_sequences; i++) {
+        for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += n_rows) {
+            tile_of_rows t = tile_at(s, i, r, n_rows);
+            total += t.n_groups * t.cost_of_group;
+        }
+    }
+    work_share mine = share_of(run, total * kv.kv_heads, run->thread);
+    for (int64_t h = 0; h < kv.kv_heads; h++) {
         for (int64_t i = 0; i < n_sequences; i++) {
-            const int32_t *row = blocks + i * table->stride[0];
-            a.blocks = row + 1;
-            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += QN_ATTN_ROWS, unit++) {
-                if (unit % run->n_threads != run->thread) continue;
-                int64_t n = row_begin[i + 1] - r < QN_ATTN_ROWS ? row_begin[i + 1] - r : QN_ATTN_ROWS;
-                a.q = (const float *)s->in[0] + r * a.q_stride;
-                a.out = (float *)s->out + r * a.out_stride;
-                a.position = positions[r] - (int64_t)row[0] * QN_PAGE_TOKENS;
-                run->kernels->attend(&a, n, h, per_unit, run->scratch);
+            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += n_rows) {
+                tile_of_rows t = tile_at(s, i, r, n_rows);
+                attend_tile(run, s, &a, &t, h, cost, &mine);
+                cost += t.n_groups * t.cost_of_group;
             }
         }
     }
@@ -150,9 +249,17 @@ static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
                                 size_t *shared_bytes)
 {
     const qn_operand *q = &step->plan.in[0], *v = &step->plan.in[2];
-    size_t need = step->plan.params.attend.state
-                      ? qn_attend_scratch_bytes(q->shape.dim[2], v->shape.dim[2])
-                      : 3 * ((size_t)qn_shape_dim(&q->shape, 0, &plan->max) + 1) * sizeof(float);
+    const qn_state *state = step->plan.params.attend.state;
+    size_t need = 3 * ((size_t)qn_shape_dim(&q->shape, 0, &plan->max) + 1) * sizeof(float);
+    if (state) {
+        int64_t positions = (step->plan.in[5].shape.dim[1] - 1) * QN_PAGE_TOKENS,
+                shared = q->shape.dim[1] / v->shape.dim[1];
+        need = qn_attend_scratch_bytes(state->spec.dtype, q->shape.dim[2], v->shape.dim[2]);
+        step->split_pairs = shared < 8 ? 8 : shared > QN_ATTN_PART_PAIRS ? 0 : shared;
+        step->split_bytes =
+            sizeof(meeting) + (size_t)(positions / QN_ATTN_GROUP + 1) *
+                                  qn_attend_part_bytes(state->spec.dtype, v->shape.dim[2], step->split_pairs);
+    }
     if (*scratch_bytes < need) *scratch_bytes = need;
     return QN_OK;
 }

@@ -26,6 +26,7 @@ typedef struct {
     qn_sizes sizes;
     char *scratch;   /* of this worker */
     char *shared[2]; /* packed activations, see matmul.c */
+    char *split;     /* parts of attention, see attention.c */
     qn_precision precision;
     int thread, n_threads;
 } qn_cpu_run;
@@ -42,6 +43,9 @@ struct qn_cpu_step {
     qn_act act;
     int area;   /* which shared area holds the packed activations */
     int repack; /* 0: an earlier step of the same group packed the same activations there */
+    /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
+    int64_t split_pairs;
+    size_t split_bytes;
 };
 
 /* What a primitive of this device is made of. */

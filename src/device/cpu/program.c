@@ -13,7 +13,7 @@
 struct qn_cpu_exec {
     qn_exec base;
     char *name;
-    qn_buffer *arena, *scratch, *shared;
+    qn_buffer *arena, *scratch, *shared, *split;
     size_t scratch_bytes, shared_bytes;
     qn_precision precision;
     int n_steps;
@@ -140,6 +140,9 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
             goto out;
     }
     share_activations(e);
+    size_t split_bytes = 0;
+    for (int i = 0; i < e->n_steps; i++)
+        if (e->steps[i].split_bytes > split_bytes) split_bytes = e->steps[i].split_bytes;
     if ((status = copy_labels(e, plan)) != QN_OK) goto out;
     if ((status = open_trace(e)) != QN_OK) goto out;
     e->scratch_bytes = (e->scratch_bytes + 4095) / 4096 * 4096;
@@ -150,6 +153,9 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
         goto out;
     if (e->shared_bytes &&
         (status = qn_cpu_alloc(base, 2 * e->shared_bytes, QN_LEDGER_SCRATCH, &e->shared)) != QN_OK)
+        goto out;
+    if (split_bytes && n > 1 &&
+        (status = qn_cpu_alloc(base, (n - 1) * split_bytes, QN_LEDGER_SCRATCH, &e->split)) != QN_OK)
         goto out;
     status = QN_OK;
 out:
@@ -168,6 +174,7 @@ void qn_cpu_exec_free(qn_exec *base)
     qn_buffer_release(e->arena);
     qn_buffer_release(e->scratch);
     qn_buffer_release(e->shared);
+    qn_buffer_release(e->split);
     if (e->trace) fclose(e->trace);
     qn_free(e->steps);
     qn_free(e->labels);
@@ -214,6 +221,7 @@ static void walk(void *arg, int thread, int n_threads)
     if (e->scratch) run.scratch = (char *)e->scratch->data + (size_t)thread * e->scratch_bytes;
     for (int i = 0; i < 2 && e->shared; i++)
         run.shared[i] = (char *)e->shared->data + (size_t)i * e->shared_bytes;
+    if (e->split) run.split = e->split->data;
     int watched = e->trace || e->probe;
     for (int i = 0; i < e->n_steps; i++) {
         const qn_cpu_step *s = &e->steps[i];
