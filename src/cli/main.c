@@ -15,7 +15,7 @@ const qn_command qn_commands[] = {
     {"models", "which models lie below a folder", qn_cmd_models, &qn_models_spec},
     {"inspect", "metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
     {"doctor", "what is wrong with a model, and what to do", qn_cmd_doctor, &qn_doctor_spec},
-    {"pack", "keep a model's packed weights in a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
+    {"pack", "keep packed weights in a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
     {"tokenize", "text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
     {"template", "what a chat template makes of messages", qn_cmd_template, &qn_template_spec},
     {"logits", "logits of token ids into a file", qn_cmd_logits, &qn_logits_spec},
