@@ -78,6 +78,26 @@ def goals_of(row, model, fast_row):
     return out
 
 
+# What attention multiplies, by the type of keys and values: (operands, products for one).
+ATTENTION_OPERANDS = {"bf16": ("bf16", 1), "q8_0": ("int8", 2)}
+
+
+def context_goals(model, short, long):
+    """Of attention alone, out of the same work behind a short and a long prompt ({"n_prompt", "n_generate", "speed"
+    (tokens per second), "kv", "phase"}; of the long one also "machine"): what grows with the context is its own."""
+    machine, a, b = long["machine"], short["n_prompt"], long["n_prompt"]
+    if long["phase"] == "prefill":
+        operands, products = ATTENTION_OPERANDS.get(long["kv"], ("f32", 1))
+        macs = model.attention_macs(b) - b / a * model.attention_macs(a)
+        share = macs * products / machine.peaks[operands] / max(b / long["speed"] - b / short["speed"], 1e-9)
+        return [Goal(f"attention alone, share of the {operands} peak (derived)", share, share, 0.5)]
+    size = {"f32": 4, "q8_0": 34 / 32}.get(long["kv"], 2)
+    depths = [r["n_prompt"] + r["n_generate"] // 2 for r in (short, long)]
+    read = model.kv_bytes(depths[1], size) - model.kv_bytes(depths[0], size)
+    share = read / machine.read / max(1 / long["speed"] - 1 / short["speed"], 1e-9)
+    return [Goal("keys and values alone, share of the bandwidth (derived)", share, share, 0.8)]
+
+
 def start_goals(model, load_ms, peak_bytes, kv_bytes):
     """Ready within, and memory that no file stands behind. load_ms: of each run."""
     most = 300 if model.file_bytes <= 100e6 else 600 if model.file_bytes <= 260e6 else 1500
