@@ -10,6 +10,9 @@
 /* A header of one alignment unit before each block holds its size, which realloc needs. */
 enum { ALIGN = 64 };
 
+/* From here on a mapped block asks for huge pages. */
+enum { LARGE_BYTES = 8 << 20 };
+
 static atomic_int_fast64_t live, made, fail_at;
 static atomic_size_t held, peak; /* bytes */
 static _Thread_local int64_t thread_held;
@@ -103,6 +106,9 @@ void *qn_alloc_mapped(size_t size_bytes)
         return NULL;
     }
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+#ifdef MADV_HUGEPAGE
+    if (size_bytes >= LARGE_BYTES) madvise(p, size_bytes, MADV_HUGEPAGE);
+#endif
     return p;
 }
 

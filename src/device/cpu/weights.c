@@ -216,7 +216,6 @@ qn_status qn_cpu_import_weights(qn_device *base, int64_t n, const qn_weight *wei
     }
     if (status == QN_OK && j.total) status = qn_cpu_alloc(base, j.total, QN_LEDGER_WEIGHTS, &block);
     if (status != QN_OK) goto out;
-    if (j.total >= SPAN_BYTES) madvise(block->data, j.total, MADV_HUGEPAGE);
     if (block) j.block = block->data;
     status = cut(&j, base, block, out);
     if (status == QN_OK && block) qn_pool_run(d->pool, pack_share, &j);
