@@ -1,0 +1,114 @@
+/* Models from packed files: the same bits on every type and set, weights that are used where they are mapped,
+ * and failures of memory on the way, which leave nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "engine/pack.h"
+#include "kernels/kernels.h"
+#include "tests/engine_help.h"
+#include "tests/scratch.h"
+#include "tests/typed_model.h"
+
+enum { N_IDS = 9 };
+static const int32_t ids[N_IDS] = {3, 14, 15, 92, 65, 35, 89, 79, 32};
+
+static qn_status pack(const char *path, qn_pack_result *out)
+{
+    static const qn_pack_options o = {.n_threads = 2};
+    qn_source *source;
+    qn_model_config config = {0};
+    QN_TRY(qn_source_open(path, NULL, &source));
+    qn_status status = qn_config_read(source, &config);
+    if (status == QN_OK) status = qn_engine_pack(source, &config, &o, out);
+    qn_config_free(&config);
+    qn_source_close(source);
+    return status;
+}
+
+static uint64_t hash(const char *path, const char *set, const char *packed, int want)
+{
+    qn_engine *e = qn_test_engine(path, set, (qn_engine_options){.packed = packed, .context_size = 64});
+    const qn_engine_info *info = qn_engine_get_info(e);
+    assert_int_equal(info->packed[0] != 0, want);
+    assert_int_equal(info->mapped_bytes != 0, want);
+    if (want) /* all that the ledger holds as weights is of the file, but for what rounds it up */
+        assert_true(qn_ledger_held(qn_engine_ledger(e), QN_LEDGER_WEIGHTS) <= info->mapped_bytes);
+    uint64_t h = qn_test_last_hash(e, ids, N_IDS, N_IDS);
+    qn_engine_close(e);
+    return h;
+}
+
+static void same_bits(void **state)
+{
+    const char *folder = qn_test_scratch();
+    for (const qn_dtype *t = qn_test_weight_types; *t != QN_DTYPE_COUNT; t++) {
+        const char *path = qn_test_typed_model(folder, *t);
+        qn_pack_result made;
+        qn_test_ok(pack(path, &made));
+        assert_int_equal(made.was_there, 0);
+        for (const char *const *set = qn_kernels_names(); *set; set++)
+            assert_true(hash(path, *set, NULL, 1) == hash(path, *set, "none", 0));
+        qn_test_ok(pack(path, &made));
+        assert_int_equal(made.was_there, 1);
+    }
+    qn_test_remove(folder);
+}
+
+static void counted_in_the_ledger(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = qn_test_typed_model(folder, QN_DTYPE_Q4_K);
+    qn_pack_result made;
+    qn_test_ok(pack(path, &made));
+    assert_true(hash(path, NULL, NULL, 1) == hash(path, NULL, "none", 0));
+    /* A limit counts mapped weights as it counts others. */
+    qn_engine *e;
+    qn_engine_options o = {.context_size = 64, .memory_limit_bytes = made.size_bytes / 2};
+    assert_int_equal(qn_test_engine_try(path, &o, &e), QN_E_NOMEM);
+    qn_test_remove(folder);
+}
+
+static void memory_runs_out(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = qn_test_typed_model(folder, QN_DTYPE_Q4_0);
+    int64_t before = qn_mem_live_blocks();
+    qn_pack_result made;
+    qn_status status = QN_E_NOMEM;
+    for (int n = 1; status != QN_OK && n < 2000; n++) {
+        qn_mem_fail_nth(n);
+        status = pack(path, &made);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        if (status != QN_OK) assert_int_equal(qn_test_count_files(folder), 1);
+    }
+    qn_test_ok(status);
+    qn_engine_options o = {.context_size = 64, .n_threads = 2};
+    status = QN_E_NOMEM;
+    for (int n = 1; status != QN_OK && n < 2000; n++) {
+        qn_engine *e = NULL;
+        qn_mem_fail_nth(n);
+        status = qn_test_engine_try(path, &o, &e);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) assert_true(qn_engine_get_info(e)->packed[0] != 0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        qn_engine_close(e);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    qn_test_ok(status);
+    qn_test_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(counted_in_the_ledger),
+        cmocka_unit_test(memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
