@@ -32,11 +32,12 @@ static void real_model(void **state)
 {
     const char *path = qn_test_need_model(*state);
     for (int p = 0; p < 3; p++) {
-        qn_test_same_bits(&(qn_test_bits){*state, path, NULL, (qn_precision)p, 40, 40000, 0});
+        qn_test_same_bits(&(qn_test_bits){*state, path, NULL, (qn_precision)p, 40, 40000, 0, QN_KV_AUTO});
         long_prompt(*state, path, (qn_precision)p);
         if (qn_kernels_by_name("avx512")) /* else it is the best one, or not there */
-            qn_test_same_bits(&(qn_test_bits){*state, path, "avx2", (qn_precision)p, 12, 40000, 0});
-        qn_test_same_bits(&(qn_test_bits){*state, path, "scalar", (qn_precision)p, 3, 40000, 0});
+            qn_test_same_bits(
+                &(qn_test_bits){*state, path, "avx2", (qn_precision)p, 12, 40000, 0, QN_KV_AUTO});
+        qn_test_same_bits(&(qn_test_bits){*state, path, "scalar", (qn_precision)p, 3, 40000, 0, QN_KV_AUTO});
     }
 }
 

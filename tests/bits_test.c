@@ -26,8 +26,8 @@ static void every_way(const char *name, const char *path, const char *set, int64
 {
     for (int p = 0; p < 3; p++)
         if (p != QN_PRECISION_FAST || !no_fast)
-            qn_test_same_bits(
-                &(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end, brief || BRIEF});
+            qn_test_same_bits(&(qn_test_bits){name, path, set, (qn_precision)p, longest, id_end,
+                                              brief || BRIEF, QN_KV_AUTO});
 }
 
 static void weight_type(void **state)
@@ -63,7 +63,7 @@ static const struct fixture {
     {"quant/mlx_models/qwen2-mxfp4", SHORT, 0},
     {"quant/mlx_models/qwen3-4bit-g64", SHORT, 0},
 };
-enum { N_FIXTURES = sizeof fixtures / sizeof fixtures[0], TESTS_MAX = QN_DTYPE_COUNT + N_FIXTURES };
+enum { N_FIXTURES = sizeof fixtures / sizeof fixtures[0], TESTS_MAX = QN_DTYPE_COUNT + N_FIXTURES + 1 };
 
 static void fixture(void **state)
 {
@@ -71,6 +71,17 @@ static void fixture(void **state)
     const char *const *set = qn_kernels_names();
     while (set[1]) set++; /* the best is enough here */
     every_way(f->path, qn_test_need_fixture(f->path), *set, f->longest, 400, f->brief, 0);
+}
+
+/* Keys and values of each type, over windows and soft caps and several groups of positions. */
+static void kv_type(void **state)
+{
+    const char *path = "models/gemma2", *folder = qn_test_need_fixture(path);
+    for (const char *const *set = qn_kernels_names(); *set; set++)
+        for (int type = QN_KV_F32; type <= QN_KV_Q8_0; type++)
+            qn_test_same_bits(&(qn_test_bits){path, folder, *set, QN_PRECISION_HIGH,
+                                              strcmp(*set, "scalar") == 0 ? SLOW : LONG, 400, 1,
+                                              (qn_kv_type)type});
 }
 
 int main(void)
@@ -82,5 +93,6 @@ int main(void)
     for (int i = 0; i < N_FIXTURES; i++)
         tests[n++] =
             (struct CMUnitTest){fixtures[i].path, fixture, NULL, NULL, (void *)(uintptr_t)&fixtures[i]};
+    tests[n++] = (struct CMUnitTest){"types of keys and values", kv_type, NULL, NULL, NULL};
     return _cmocka_run_group_tests("bits", tests, n, NULL, NULL);
 }

@@ -191,6 +191,7 @@ static qn_engine *open_bits(const bits *b, int n_threads, int64_t max_rows)
 {
     return qn_test_engine(b->what->path, b->what->set,
                           (qn_engine_options){.precision = b->what->precision,
+                                              .kv_type = b->what->kv_type,
                                               .n_threads = n_threads,
                                               .max_sequences = QN_TEST_SEQUENCES,
                                               .max_rows = max_rows,

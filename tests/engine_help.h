@@ -42,6 +42,7 @@ typedef struct {
     int64_t longest;
     int32_t id_end; /* ids are drawn from [1, id_end) */
     int brief;      /* 1: a selection of these ways, for sets and types of which the code is shared */
+    qn_kv_type kv_type;
 } qn_test_bits;
 void qn_test_same_bits(const qn_test_bits *b);
 

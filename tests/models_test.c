@@ -169,8 +169,8 @@ static void same_bits(void **state)
     const char *dir = qn_test_need_fixture(path);
     for (const char *const *set = qn_kernels_names(); *set; set++)
         for (int p = 0; p < 3; p++)
-            qn_test_same_bits(
-                &(qn_test_bits){*state, dir, *set, (qn_precision)p, set[1] ? 54 : 70, 400, set[1] != NULL});
+            qn_test_same_bits(&(qn_test_bits){*state, dir, *set, (qn_precision)p, set[1] ? 54 : 70, 400,
+                                              set[1] != NULL, QN_KV_AUTO});
 }
 
 /* ---- which models ------------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ typedef struct {
     /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is
      * one; "none": none. One that does not fit is left aside, with a note */
     const char *packed;
+    qn_kv_type kv_type; /* of keys and values; QN_KV_AUTO by default */
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */

@@ -141,6 +141,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     tokenized = qn_clock_ns();
     qn_engine_options engine = {.device = o->device,
                                 .precision = o->precision,
+                                .kv_type = o->kv_type,
                                 .n_threads = o->n_threads,
                                 .context_size = o->context_size,
                                 .max_sequences = o->parallel_slots,

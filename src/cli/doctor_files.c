@@ -242,7 +242,7 @@ void qn_doctor_weights(qn_doctor *d)
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
 /* Keys and values of n_tokens. */
-static double kv_bytes(const qn_model_config *c, int64_t n_tokens, int bytes)
+static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
 {
     double total = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
@@ -268,7 +268,9 @@ void qn_doctor_memory(qn_doctor *d)
     const qn_model_config *c = &d->config;
     size_t limit = d->load->o.memory_limit_bytes, available = device.available_bytes;
     if (limit && limit < available) available = limit;
-    int bytes = d->load->o.precision == QN_PRECISION_EXACT ? 4 : 2;
+    const qn_kv_type type = (qn_kv_type)d->load->kv_type;
+    const int full = type == QN_KV_AUTO ? d->load->o.precision == QN_PRECISION_EXACT : type == QN_KV_F32;
+    double bytes = full ? 4 : type == QN_KV_Q8_0 ? 34.0 / 32 : 2;
     double thousand = kv_bytes(c, 1000, bytes), left = (double)available - (double)d->weights.size_bytes;
     int64_t context = c->max_position_embeddings;
     while (context > CONTEXT_MIN && kv_bytes(c, context, bytes) > left * 0.9) context = context * 7 / 8;

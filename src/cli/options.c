@@ -10,6 +10,8 @@
 #define LOAD(field) offsetof(qn_load_options, field)
 const qn_arg qn_load_args[] = {
     {"--precision", 0, QN_ARG_CHOICE, LOAD(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
+    {"--kv-type", 0, QN_ARG_CHOICE, LOAD(kv_type), 0, 0, "auto|f32|f16|bf16|q8_0",
+     "how keys and values are kept (default: by precision)"},
     {"--threads", 't', QN_ARG_INT32, LOAD(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
     {"--context", 'c', QN_ARG_INT64, LOAD(o.context_size), 1, INT32_MAX, "N", "most tokens of one sequence"},
     {"--chunk", 0, QN_ARG_INT32, LOAD(o.prefill_chunk), 1, INT32_MAX, "N", "most prompt tokens in one step"},
@@ -100,6 +102,7 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
 qn_status qn_load_prepare(qn_load_options *l)
 {
     l->o.precision = (qn_precision)l->precision;
+    l->o.kv_type = (qn_kv_type)l->kv_type;
     if (!l->template_path) return QN_OK;
     QN_TRY(qn_input_read(l->template_path, &l->template_text));
     l->o.chat_template = l->template_text.data;

@@ -10,7 +10,7 @@
 /* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
 typedef struct {
     qn_model_options o;
-    int precision;
+    int precision, kv_type;
     const char *template_path;
     qn_buf template_text;
 } qn_load_options;

@@ -50,7 +50,7 @@ typedef struct {
     qn_state_kind kind;
     int64_t n_layers, n_units;
     int64_t kv_heads, head_dim, v_dim; /* PAGES */
-    qn_dtype dtype;                    /* PAGES: F32 or F16 */
+    qn_dtype dtype;                    /* PAGES: F32, F16, BF16 or Q8_0 */
     int64_t slot_floats;               /* SLOTS */
 } qn_state_spec;
 
@@ -122,7 +122,8 @@ typedef struct {
 typedef struct {
     const char *set; /* of instructions; static storage */
     int n_threads;
-    int layout; /* version of the layouts of weights */
+    int layout;       /* version of the layouts of weights */
+    qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
 } qn_device_description;
 
 /* ---- the interface
@@ -159,8 +160,6 @@ typedef struct {
     void (*state_drop)(qn_state *s, int32_t unit);
     /* Copies a unit's bytes (all layers) to a unit of the same state. */
     void (*state_copy)(qn_state *s, int32_t from, int32_t to);
-    /* Reads keys of one layer for tests: out [kv_heads, head_dim] of one token. */
-    void (*state_read_key)(const qn_state *s, int64_t layer, int32_t page, int64_t slot, float *out);
 } qn_device_ops;
 
 /* Every device begins with these fields. */

@@ -85,11 +85,12 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
 /* Bytes of keys and values when all sequences are full. */
 static double kv_bytes(const qn_engine *e, int64_t context)
 {
-    double total = 0;
+    const qn_dtype type = e->info.kv_dtype;
+    double total = 0, element = type == QN_DTYPE_F32 ? 4 : type == QN_DTYPE_Q8_0 ? 34.0 / 32 : 2;
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec s = spec_of(e, i, context);
         total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
-                 (double)(s.head_dim + s.v_dim) * QN_STATE_PAGE_TOKENS * (s.dtype == QN_DTYPE_F32 ? 4 : 2);
+                 (double)(s.head_dim + s.v_dim) * QN_STATE_PAGE_TOKENS * element;
     }
     return total;
 }
@@ -308,6 +309,18 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const char *packe
     return status;
 }
 
+/* fast_kv: what the device multiplies fastest. */
+static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv)
+{
+    static const qn_dtype types[] = {[QN_KV_F32] = QN_DTYPE_F32,
+                                     [QN_KV_F16] = QN_DTYPE_F16,
+                                     [QN_KV_BF16] = QN_DTYPE_BF16,
+                                     [QN_KV_Q8_0] = QN_DTYPE_Q8_0};
+    if (o->kv_type != QN_KV_AUTO) return types[o->kv_type];
+    if (o->precision == QN_PRECISION_FAST) return fast_kv;
+    return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
+}
+
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
 {
     int64_t start = qn_clock_ns();
@@ -319,7 +332,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
-    e->info.kv_dtype = o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
+    e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv);
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
     e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
     if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;

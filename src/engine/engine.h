@@ -18,6 +18,7 @@ typedef struct qn_sequence qn_sequence;
 typedef struct {
     const char *device; /* NULL: "cpu" */
     qn_precision precision;
+    qn_kv_type kv_type;
     int n_threads;             /* 0: what affinity and quota allow */
     int64_t context_size;      /* 0: the smallest of the model's own, 131072 and what memory allows */
     int64_t max_sequences;     /* that are open at a time; 0: 1 */

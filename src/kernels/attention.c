@@ -1,6 +1,13 @@
 /* Sizes of KV pages and of attention's scratch, equal for all sets. */
 #include "kernels/attention.h"
 
+#include <string.h>
+
+qn_dtype qn_kv_fast(const qn_kernels *k)
+{
+    return strcmp(k->name, "avx512") == 0 ? QN_DTYPE_BF16 : QN_DTYPE_F16;
+}
+
 size_t qn_kv_k_bytes(qn_dtype dtype, int64_t head_dim)
 {
     size_t d = (size_t)head_dim, blocks = (size_t)qn_kv_blocks(head_dim);

@@ -200,6 +200,8 @@ typedef struct {
 } qn_kernels;
 
 size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim);
+/* BF16 for a set that multiplies it, else F16. */
+qn_dtype qn_kv_fast(const qn_kernels *k);
 /* Of n_pairs pairs of row and head in one group; a multiple of 64. */
 size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs);
 

@@ -37,7 +37,8 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
 static qn_device_description cpu_describe(qn_device *base)
 {
     qn_cpu *d = (qn_cpu *)base;
-    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool), qn_pack_layout_version()};
+    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool), qn_pack_layout_version(),
+                                   qn_kv_fast(d->kernels)};
 }
 
 const qn_device_ops qn_device_cpu = {
@@ -59,5 +60,4 @@ const qn_device_ops qn_device_cpu = {
     .state_unit_bytes = qn_cpu_state_unit_bytes,
     .state_drop = qn_cpu_state_drop,
     .state_copy = qn_cpu_state_copy,
-    .state_read_key = qn_cpu_state_read_key,
 };

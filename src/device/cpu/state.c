@@ -85,13 +85,3 @@ float *qn_cpu_state_slot(const qn_state *base, int64_t layer, int64_t slot)
     const qn_cpu_state *s = (const qn_cpu_state *)base;
     return (float *)(s->memory + (size_t)slot * s->unit_bytes + (size_t)layer * s->part_bytes);
 }
-
-void qn_cpu_state_read_key(const qn_state *base, int64_t layer, int32_t page, int64_t slot, float *out)
-{
-    qn_kv_layout kv = qn_cpu_state_pages(base, layer);
-    const char *at = kv.pages + (size_t)page * kv.page_stride_bytes;
-    const qn_kernels *k = ((qn_cpu *)base->device)->kernels;
-    size_t size = kv.dtype == QN_DTYPE_F32 ? 4 : 2;
-    for (int64_t i = 0; i < kv.kv_heads * kv.head_dim; i++)
-        k->to_f32(kv.dtype, at + (size_t)(i * QN_PAGE_TOKENS + slot) * size, out + i, 1);
-}
