@@ -1,7 +1,7 @@
 /* What sampling costs over greedy, on one thread. usage: sampler_bench [vocabulary]
  *
- * For each vocabulary, distribution and chain: microseconds of a draw less those of a greedy draw in the same
- * round, best and median of the rounds, which alternate between the chains; and how often the time of one
+ * For each vocabulary, distribution and chain: microseconds of a draw less those of a greedy draw, best
+ * and median of the rounds, in which the chains take turns; and how often the time of one
  * reading of the logits at the cache's bandwidth, measured in the same rounds, goes into the best. Logits lie
  * in the cache as after the head of a model. */
 #include <math.h>
@@ -89,11 +89,11 @@ static int measure(int64_t n, const char *distribution, const float *x)
         }
     }
     printf("%lld tokens, %s: read once in %.1f us\n", (long long)n, distribution, limit);
-    for (int c = N_CHAINS - 1; c >= 0; c--) {
-        for (int round = 0; c && round < ROUNDS; round++) us[c][round] -= us[0][round];
+    for (int c = 0; c < N_CHAINS; c++) {
         qsort(us[c], ROUNDS, sizeof **us, by_value);
+        double best = us[c][0] - (c ? us[0][0] : 0), median = us[c][ROUNDS / 2] - (c ? us[0][ROUNDS / 2] : 0);
         printf("  %-16s %s %8.1f us, median %8.1f, %6.1f readings\n", chains[c].name,
-               c ? "greedy +" : "        ", us[c][0], us[c][ROUNDS / 2], us[c][0] / limit);
+               c ? "greedy +" : "        ", best, median, best / limit);
     }
     rc = 0;
 out:

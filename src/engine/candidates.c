@@ -313,14 +313,18 @@ static int list_rest(qn_candidates *c, qn_candidates_rest rest, double margin)
     return least >= -FLT_MAX && list_above(c, least - margin);
 }
 
-/* Lists the k largest where they are more than the blocks: likely above the least of the maxima. */
+/* Lists the k largest where they are more than the blocks: likely not far below the least of the maxima. */
 static int list_count(qn_candidates *c, int64_t k)
 {
     float least = INFINITY;
     for (int64_t b = 0; b < c->n_blocks; b++) least = fminf(least, c->block_max[b]);
-    if (!list_above(c, (double)least)) return 0;
-    c->is_listed = c->n >= k;
-    return c->is_listed || list_above(c, -INFINITY);
+    double distance = (double)c->best - (double)least;
+    for (int i = 0; i < 6 && distance < INFINITY; i++, distance *= 1.3) {
+        if (!list_above(c, (double)c->best - distance)) return 0;
+        if (c->n >= k) return 1;
+        c->is_listed = 0;
+    }
+    return list_above(c, -INFINITY);
 }
 
 /* Lists those near the best whose mass reaches the limit by far, so that no other can stay. */

@@ -181,8 +181,8 @@ typedef struct {
     float (*max)(const float *x, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
     /* Of a long row in blocks of QN_ROW_BLOCK, the last may be shorter: out [n / QN_ROW_BLOCK, rounded up].
-     * The largest of each block, NaN if one is NaN; and the sum of exp((x - shift) * scale), in 16 lanes by
-     * index inside the block and the fixed tree. */
+     * The largest of each block, NaN if one is NaN; and the sum of exp((x - shift) * scale), for x <= shift
+     * and scale > 0, in 16 lanes by index inside the block and the fixed tree. */
     void (*max_blocks)(const float *x, int64_t n, float *out);
     void (*sum_exp_blocks)(const float *x, int64_t n, float shift, float scale, float *out);
     /* Elements >= least in order: first + index into index, themselves into value; both have room for n.

@@ -243,12 +243,12 @@ static void max_blocks(const float *x, int64_t n, float *out)
 
 static void sum_exp_blocks(const float *x, int64_t n, float shift, float scale, float *out)
 {
-    vf m = v_set1(shift), f = v_set1(scale);
+    vf m = v_set1(shift), f = v_set1(scale * 1.44269504f);
     for (; n > 0; n -= QN_ROW_BLOCK, x += QN_ROW_BLOCK) {
         int64_t length = first_block(n);
         vf s = v_set1(0);
         for (int64_t i = 0; i < length; i += 16) {
-            vf e = v_exp(v_mul(v_sub(get(x + i, tail(length, i)), m), f));
+            vf e = v_exp2_falling(v_mul(v_sub(get(x + i, tail(length, i)), m), f));
             s = v_add(s, fill(e, tail(length, i), 0));
         }
         *out++ = v_sum(s);
