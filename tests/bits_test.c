@@ -13,8 +13,8 @@
 #include "tests/typed_model.h"
 
 /* LONG is two chunks of 512 and three groups of 256 positions, which not every weight type needs anew; scalar
- * code is slow, and so are sanitizers, which look for other faults. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+ * code is slow, and so are emulators, and sanitizers, which look for other faults. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(QN_EMULATED)
 enum { SLOW = 8, SHORT = 40, LONG = 70, BRIEF = 1 };
 #else
 enum { SLOW = 20, SHORT = 70, LONG = 530, BRIEF = 0 };

@@ -45,7 +45,9 @@ Ended by Ctrl\-C.
 Forces an instruction set:
 .IR scalar ,
 .IR avx2 ,
-.IR avx512 .
+.IR avx512 ,
+.IR neon ,
+.IR neon_i8mm .
 .TP
 .B QUERN_TRACE
 Every step that is computed appends a line to this file; read by
