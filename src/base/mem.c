@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 
@@ -117,6 +118,19 @@ void qn_free_mapped(void *p, size_t size_bytes)
     if (!p) return;
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     munmap(p, size_bytes);
+}
+
+size_t qn_page_bytes(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    return page > 0 ? (size_t)page : 4096;
+}
+
+void qn_drop_pages(const void *begin, size_t n)
+{
+    size_t page = qn_page_bytes();
+    uintptr_t a = ((uintptr_t)begin + page - 1) / page * page, b = ((uintptr_t)begin + n) / page * page;
+    if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
 }
 
 void *qn_foreign_malloc(size_t size_bytes)

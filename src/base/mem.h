@@ -30,6 +30,12 @@ void *qn_alloc_mapped(size_t size_bytes);
 /* size_bytes as it was asked for. p may be NULL. */
 void qn_free_mapped(void *p, size_t size_bytes);
 
+/* Of a page of the system's memory. */
+size_t qn_page_bytes(void);
+/* Gives the whole pages of n bytes of a map back to the system, be it a file's or qn_alloc_mapped's: what is
+ * read there next is the file's, or zeros. */
+void qn_drop_pages(const void *begin, size_t n);
+
 /* What malloc gives, counted as an allocation of ours: for a foreign library that frees it itself. No
  * message. */
 void *qn_foreign_malloc(size_t size_bytes);

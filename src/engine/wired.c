@@ -6,22 +6,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-
-static size_t page_bytes(void)
-{
-    long page = sysconf(_SC_PAGESIZE);
-    return page > 0 ? (size_t)page : 4096;
-}
 
 /* The whole pages of a weight's memory. A tied one is listed once. */
 static void add(qn_wired *w, const qn_array *a)
 {
     const qn_buffer *b = qn_array_buffer(a);
     if (!b) return;
-    size_t page = page_bytes();
+    size_t page = qn_page_bytes();
     uintptr_t begin = ((uintptr_t)b->data + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)b->data + b->size_bytes) / page * page;
     if (end <= begin) return;
@@ -49,7 +42,7 @@ static qn_status list(const qn_parameters *p, int64_t n_layers, size_t limit_byt
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             add(&w, qn_parameters_get(p, (qn_weight_role)role, l));
     qsort(w.ranges, (size_t)w.n, sizeof *w.ranges, larger_first);
-    size_t left = limit_bytes / page_bytes() * page_bytes();
+    size_t left = limit_bytes / qn_page_bytes() * qn_page_bytes();
     int64_t n = 0;
     for (; n < w.n && left; n++) {
         if (w.ranges[n].size_bytes > left) w.ranges[n].size_bytes = left;

@@ -62,8 +62,7 @@ qn_status qn_mapping_open(const char *path, qn_mapping **out)
     }
     m->data = data;
     m->size = size;
-    long page = sysconf(_SC_PAGESIZE);
-    m->page = page > 0 ? (size_t)page : 4096;
+    m->page = qn_page_bytes();
     *out = m;
     m = NULL;
 out:

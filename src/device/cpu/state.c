@@ -1,6 +1,5 @@
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "base/mem.h"
@@ -56,9 +55,7 @@ void qn_cpu_state_drop(qn_state *base, int32_t unit)
 #ifdef QN_SHAKE
     memset(at, 0xff, s->unit_bytes); /* NaN in f16 and f32: whoever reads it shows */
 #else
-    uintptr_t page = 4096, a = ((uintptr_t)at + page - 1) & ~(page - 1),
-              b = ((uintptr_t)at + s->unit_bytes) & ~(page - 1);
-    if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
+    qn_drop_pages(at, s->unit_bytes);
 #endif
 }
 

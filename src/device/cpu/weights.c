@@ -1,6 +1,5 @@
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "base/mem.h"
@@ -63,12 +62,6 @@ qn_status qn_cpu_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
 
 /* ---- packing ------------------------------------------------------------------------------------------ */
 
-static void drop_pages(const char *from, const char *to)
-{
-    uintptr_t page = 4096, a = ((uintptr_t)from + page - 1) & ~(page - 1), b = (uintptr_t)to & ~(page - 1);
-    if (b > a) madvise((void *)a, b - a, MADV_DONTNEED);
-}
-
 /* Panels [p, q) of a matrix of MLX's: its rows are joined first. */
 static void pack_joined(const pack_job *j, const placed *at, const qn_weight_part *m, int64_t p, int64_t q,
                         char *rows, char *out)
@@ -93,13 +86,13 @@ static void pack_panels(const pack_job *j, const placed *at, int64_t i_part, int
     size_t begin = (size_t)p * QN_PANEL, end = (size_t)(q * QN_PANEL < w->n_out ? q * QN_PANEL : w->n_out);
     if (!scales) {
         j->kernels->pack(w->dtype, w->n_in, w->n_out, data, p, q, out);
-        drop_pages(data + begin * at->row_bytes, data + end * at->row_bytes);
+        qn_drop_pages(data + begin * at->row_bytes, (end - begin) * at->row_bytes);
         return;
     }
     pack_joined(j, at, m, p, q, rows, out);
-    drop_pages(data + begin * at->mlx.data, data + end * at->mlx.data);
-    drop_pages(scales + begin * at->mlx.scales, scales + end * at->mlx.scales);
-    if (biases) drop_pages(biases + begin * at->mlx.biases, biases + end * at->mlx.biases);
+    qn_drop_pages(data + begin * at->mlx.data, (end - begin) * at->mlx.data);
+    qn_drop_pages(scales + begin * at->mlx.scales, (end - begin) * at->mlx.scales);
+    if (biases) qn_drop_pages(biases + begin * at->mlx.biases, (end - begin) * at->mlx.biases);
 }
 
 /* The panels that begin in bytes [begin, end) of the block. */
