@@ -124,7 +124,9 @@ def with_metadata(path, key, value):
 @pytest.mark.parametrize("key,value,words", [
     ("quern.layout", "0", "version 0 of the layout"), ("quern.layout", "x", "is no number"),
     ("quern.device", "cuda", "for the device cuda"), ("quern.packed", "7", "of the format 7"),
-    ("quern.fingerprint", "12", "is no hash"), ("quern.fingerprint", "0" * 16, "another model")])
+    ("quern.fingerprint", "12", "is no hash"),
+    ("quern.fingerprint", "+" + "0" * 15, "is no hash"), ("quern.fingerprint", "0x" + "0" * 14, "is no hash"),
+    ("quern.fingerprint", "0" * 16, "another model")])
 def test_other_versions(key, value, words, tmp_path):
     model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
     want = logits(model, tmp_path)[0]
@@ -194,10 +196,48 @@ def test_other_files_are_kept(tmp_path):
     out = call("pack", model, "-o", mine)
     assert out.returncode == 1 and b"--force replaces it" in out.stderr and mine.read_text() == "mine"
     assert pack(model, "-o", mine, "--force")["output"] == str(mine)
+    named = tmp_path / "mine.qpack"  # the name alone does not make it one of quern's
+    named.write_text("mine")
+    out = call("pack", model, "-o", named)
+    assert out.returncode == 1 and b"--force replaces it" in out.stderr and named.read_text() == "mine"
+    beside = tmp_path / (os.path.basename(model) + ".qpack")  # quern's own choice of a name does
+    beside.write_text("cut short")
+    assert pack(model)["output"] == str(beside)
+    out = call("pack", model, "-o", "none")
+    assert out.returncode == 1 and b"./none" in out.stderr and not os.path.exists("none")
     out = call("pack", model, "-o", tmp_path)
     assert out.returncode == 1 and b"is a directory" in out.stderr
     out = call("pack", model, "-o", tmp_path / "no" / "such" / "folder.qpack")
     assert out.returncode == 1 and b"folder.qpack" in out.stderr
+
+
+@pytest.mark.parametrize("relative", MODELS[1:2] + MODELS[-1:])
+def test_the_model_itself_is_kept(relative, tmp_path):
+    model = copy(relative, tmp_path)
+    files = [model] if os.path.isfile(model) else [
+        model / n for n in os.listdir(model) if n.startswith("model") or n in ("config.json", "tokenizer.json")]
+    assert len(files) == (1 if os.path.isfile(model) else 5)  # two shards and their index
+    link = tmp_path / "link"
+    for path in files:
+        with open(path, "rb") as f:
+            before = f.read()
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.abspath(path))
+        for out_path in (path, link):
+            out = call("pack", model, "-o", out_path, "--force")
+            assert out.returncode == 1 and b"is a file of the model itself" in out.stderr, out.stderr
+        with open(path, "rb") as f:
+            assert f.read() == before
+
+
+def test_named_and_not_there(tmp_path):
+    model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
+    want = logits(model, tmp_path)[0]
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (tmp_path / "missing", fifo, tmp_path):
+        got, used, notes = logits(model, tmp_path, "--packed", path)
+        assert got == want and used == "" and len(notes) == 1 and str(path) in notes[0], notes
 
 
 def limit_files():

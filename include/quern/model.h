@@ -113,7 +113,8 @@ typedef struct {
  * map at once: nothing is packed and copied then, and processes share its pages. The model's own files are
  * needed beside it; after a change of these, or of the layout by another version of quern, it is left aside
  * until it is made anew. The file appears when it is whole. options may be NULL. QN_E_ARG: out_path is a file
- * that is no packed one (force); QN_E_IO: no room, not writable; and the statuses of qn_model_open. */
+ * that is no packed one (force), or one of the model's own, or "none"; QN_E_IO: no room, not writable; and
+ * the statuses of qn_model_open. */
 QN_API qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out);
 
 /* One row of token ids, borrowed. */

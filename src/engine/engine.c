@@ -297,7 +297,7 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const char *packe
     if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
     if (status == QN_OK && packed) {
         e->info.packed = qn_packed_path(packed);
-        e->info.mapped_bytes = qn_packed_bytes(packed);
+        e->info.mapped_bytes = qn_ledger_held(e->ledger, QN_LEDGER_WEIGHTS); /* matrices alone */
     } else if (packed) {
         qn_packed_close(packed);
         if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */

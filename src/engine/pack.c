@@ -36,6 +36,10 @@ static int is_writable_folder(const char *file)
 static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
 {
     if (wish) {
+        if (strcmp(wish, "none") == 0)
+            return qn_fail(
+                QN_E_ARG,
+                "none: as the name of a packed file it means that there is none; ./none names a file");
         qn_buf_puts(out, wish);
         return out->status;
     }
@@ -46,27 +50,46 @@ static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
     return make_folders(out->data);
 }
 
-/* What lies at the path already: *fits, a packed file that is as a new one would be. */
-static qn_status look(qn_source *s, qn_device *d, const char *path, int force, int *fits, size_t *size_bytes)
+static qn_status refuse_same(const struct stat *target, const char *path, const char *of_model)
+{
+    struct stat st;
+    if (!of_model || stat(of_model, &st) != 0 || st.st_dev != target->st_dev || st.st_ino != target->st_ino)
+        return QN_OK;
+    return qn_fail(QN_E_ARG, "%s: is a file of the model itself", path);
+}
+
+/* A model's own files are never replaced, whatever is forced. */
+static qn_status spare_model(const qn_source *s, const char *path)
+{
+    struct stat target;
+    if (stat(path, &target) != 0) return QN_OK;
+    for (int64_t i = 0; i < qn_source_file_count(s); i++)
+        QN_TRY(refuse_same(&target, path, qn_source_file_path(s, i)));
+    for (int i = 0; i < QN_SIDE_COUNT; i++)
+        QN_TRY(refuse_same(&target, path, qn_source_side_path(s, (qn_side_file)i)));
+    return refuse_same(&target, path, qn_source_index_path(s));
+}
+
+/* What lies at the path already: fits, a packed file that is as a new one would be. Where a wish names the
+ * path, a file that is no packed one is somebody's. */
+static qn_status look(const qn_packed_key *key, const char *path, const qn_pack_options *o,
+                      qn_pack_result *result)
 {
     struct stat st;
     qn_packed *p = NULL;
-    *fits = 0;
-    if (force || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return QN_OK;
+    if (o->force || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return QN_OK;
     qn_status status = qn_packed_open(path, &p);
-    qn_packed_close(p);
     if (status == QN_E_NOMEM) return status;
-    if (status != QN_OK && !qn_packed_is_name(path))
+    if (status != QN_OK) {
+        if (!o->out_path) return QN_OK;
         return qn_fail(QN_E_ARG, "%s: is there and holds no packed weights; --force replaces it", path);
-    qn_buf notes = {0};
-    status = qn_packing_find(s, d, path, &p, &notes);
-    if (p) {
-        *fits = 1;
-        *size_bytes = qn_packed_bytes(p);
+    }
+    if (qn_packed_check(p, key) == QN_OK) {
+        result->was_there = 1;
+        result->size_bytes = qn_packed_bytes(p);
     }
     qn_packed_close(p);
-    qn_buf_free(&notes);
-    return status;
+    return QN_OK;
 }
 
 qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const qn_pack_options *options,
@@ -75,6 +98,7 @@ qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const
     qn_device *d = NULL;
     qn_weights *weights = NULL;
     qn_buf path = {0};
+    qn_packed_key key;
     qn_pack_result result = {.was_there = 0};
     qn_device_options o = {.n_threads = options->n_threads};
     qn_status status = qn_device_open("cpu", &o, &d);
@@ -83,11 +107,12 @@ qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const
     if (status == QN_OK && path.length >= sizeof result.path)
         status =
             qn_fail(QN_E_ARG, "the path of the packed file is longer than %zu bytes", sizeof result.path);
-    if (status == QN_OK)
-        status = look(source, d, path.data, options->force, &result.was_there, &result.size_bytes);
+    if (status == QN_OK) status = spare_model(source, path.data);
+    if (status == QN_OK) status = qn_packing_key(source, d, &key);
+    if (status == QN_OK) status = look(&key, path.data, options, &result);
     if (status == QN_OK && !result.was_there)
-        status = qn_packing_write(source, weights, d, path.data, options->progress, options->user,
-                                  &result.size_bytes);
+        status = qn_packing_write(qn_source_path(source), weights, d, &key, path.data, options->progress,
+                                  options->user, &result.size_bytes);
     if (status == QN_OK) {
         memcpy(result.path, path.data, path.length + 1);
         *out = result;

@@ -139,9 +139,9 @@ static qn_status read_key(qn_packed *p)
     if (end == layout || *end || number < 0 || number > INT_MAX)
         return qn_fail(QN_E_FORMAT, "%s: %s \"%.16s\" is no number", path, layout_key, layout);
     p->key.layout = (int)number;
-    p->key.fingerprint = strtoull(print, &end, 16);
-    if (strlen(print) != 16 || end != print + 16)
+    if (strlen(print) != 16 || strspn(print, "0123456789abcdef") != 16)
         return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is no hash", path, print_key, print);
+    p->key.fingerprint = strtoull(print, NULL, 16);
     return QN_OK;
 }
 
@@ -189,11 +189,6 @@ const qn_packed_key *qn_packed_get_key(const qn_packed *p)
 const char *qn_packed_source(const qn_packed *p)
 {
     return p->source;
-}
-
-int64_t qn_packed_count(const qn_packed *p)
-{
-    return qn_safetensors_count(p->file);
 }
 
 size_t qn_packed_bytes(const qn_packed *p)

@@ -47,7 +47,7 @@ const char *qn_packed_path(const qn_packed *p);
 const qn_packed_key *qn_packed_get_key(const qn_packed *p);
 /* Path of the source when it was made, for people. */
 const char *qn_packed_source(const qn_packed *p);
-int64_t qn_packed_count(const qn_packed *p);
+/* Of all tensors. */
 size_t qn_packed_bytes(const qn_packed *p);
 /* QN_E_UNSUPPORTED: it is for another device, version or source (message: which). */
 qn_status qn_packed_check(const qn_packed *p, const qn_packed_key *wanted);

@@ -165,6 +165,11 @@ const char *qn_source_file_path(const qn_source *s, int64_t i)
     return s->files.files[i];
 }
 
+const char *qn_source_index_path(const qn_source *s)
+{
+    return s->files.index_path;
+}
+
 const char *qn_source_side_path(const qn_source *s, qn_side_file which)
 {
     return s->sides[which].path;

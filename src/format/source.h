@@ -54,6 +54,8 @@ const qn_gguf *qn_source_gguf(const qn_source *s);
 /* Files that hold tensors: 1 for a GGUF, the shards for safetensors, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
+/* The shard index; NULL when there is none. Borrowed. */
+const char *qn_source_index_path(const qn_source *s);
 
 /* Path of a side file; NULL when it is not there. Borrowed. */
 const char *qn_source_side_path(const qn_source *s, qn_side_file which);

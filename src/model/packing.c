@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-static qn_status make_key(qn_source *s, qn_device *d, qn_packed_key *out)
+qn_status qn_packing_key(qn_source *s, qn_device *d, qn_packed_key *out)
 {
     *out = (qn_packed_key){.device = d->ops->name, .layout = d->ops->describe(d).layout};
     return qn_packed_fingerprint(s, &out->fingerprint);
@@ -23,7 +23,7 @@ static qn_status open_one(qn_source *s, qn_device *d, const char *path, qn_packe
     qn_packed *p = NULL;
     qn_packed_key key;
     qn_status status = qn_packed_open(path, &p);
-    if (status == QN_OK) status = make_key(s, d, &key);
+    if (status == QN_OK) status = qn_packing_key(s, d, &key);
     if (status == QN_OK) status = qn_packed_check(p, &key);
     if (status == QN_OK) {
         *out = p;
@@ -87,11 +87,10 @@ static qn_status visit(writing *x, write_fn *fn)
     return QN_OK;
 }
 
-static qn_weight weight_of(const qn_tensor_view *v, qn_weight_part *part)
+/* The room in the file of a matrix that qn_packed_add_matrix took. */
+static size_t rounded(size_t size_bytes)
 {
-    int64_t n_in = v->shape[v->n_dims - 1];
-    *part = (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL};
+    return (size_bytes + QN_PACKED_ALIGN - 1) / QN_PACKED_ALIGN * QN_PACKED_ALIGN;
 }
 
 static qn_status declare(writing *x, const qn_tensor_view *v)
@@ -102,9 +101,10 @@ static qn_status declare(writing *x, const qn_tensor_view *v)
     if (v->n_dims < 2) {
         QN_TRY(qn_packed_add_vector(x->writer, v->name, v->n_elements, NULL));
     } else {
-        qn_weight weight = weight_of(v, &part);
+        qn_weight weight = qn_parameters_weight(v, &part);
         QN_TRY(x->d->ops->weight_bytes(x->d, &weight, &bytes));
         QN_TRY(qn_packed_add_matrix(x->writer, v->name, bytes, NULL));
+        bytes = rounded(bytes);
     }
     x->total += bytes;
     return QN_OK;
@@ -126,13 +126,13 @@ static qn_status write_matrix(writing *x, const qn_tensor_view *v, int64_t index
 {
     static const char zeros[QN_PACKED_ALIGN];
     qn_weight_part part;
-    qn_weight weight = weight_of(v, &part);
+    qn_weight weight = qn_parameters_weight(v, &part);
     qn_buffer *b = NULL;
     QN_TRY(x->d->ops->import_weights(x->d, 1, &weight, &b));
-    size_t bytes = b->size_bytes, rest = (QN_PACKED_ALIGN - bytes % QN_PACKED_ALIGN) % QN_PACKED_ALIGN;
+    size_t bytes = b->size_bytes, rest = rounded(bytes) - bytes;
     qn_status status = qn_st_writer_write(x->writer, index, 0, b->data, bytes);
     if (status == QN_OK && rest) status = qn_st_writer_write(x->writer, index, bytes, zeros, rest);
-    x->done += bytes;
+    x->done += bytes + rest;
     qn_buffer_release(b);
     return status;
 }
@@ -144,13 +144,11 @@ static qn_status write_one(writing *x, const qn_tensor_view *v)
     return v->n_dims < 2 ? write_vector(x, v, index) : write_matrix(x, v, index);
 }
 
-qn_status qn_packing_write(qn_source *s, const qn_weights *w, qn_device *d, const char *path,
-                           qn_packing_fn *progress, void *user, size_t *size_bytes)
+qn_status qn_packing_write(const char *source, const qn_weights *w, qn_device *d, const qn_packed_key *key,
+                           const char *path, qn_packing_fn *progress, void *user, size_t *size_bytes)
 {
-    qn_packed_key key;
     writing x = {.w = w, .d = d, .progress = progress, .user = user, .n_layers = qn_weights_layers(w)};
-    QN_TRY(make_key(s, d, &key));
-    QN_TRY(qn_packed_writer_new(path, &key, qn_source_path(s), &x.writer));
+    QN_TRY(qn_packed_writer_new(path, key, source, &x.writer));
     qn_status status = visit(&x, declare);
     if (status == QN_OK) status = qn_st_writer_begin(x.writer);
     if (status == QN_OK) status = visit(&x, write_one);

@@ -12,11 +12,15 @@ qn_status qn_packing_find(qn_source *s, qn_device *d, const char *wish, qn_packe
 /* Adds the sentence that says why a packed file is left aside, which is this thread's message. */
 void qn_packing_note(qn_buf *notes);
 
+/* What a packed file of the source for the device is for. out->device lives as long as the device. */
+qn_status qn_packing_key(qn_source *s, qn_device *d, qn_packed_key *out);
+
 /* Called before each weight; anything but QN_OK ends the work. */
 typedef qn_status qn_packing_fn(void *user, size_t done_bytes, size_t total_bytes);
 /* Packs all weights, one at a time in memory, into a new file at path, which appears when it is whole.
- * *size_bytes: of the weights. QN_E_IO: it cannot be written (nothing is left behind). */
-qn_status qn_packing_write(qn_source *s, const qn_weights *w, qn_device *d, const char *path,
-                           qn_packing_fn *progress, void *user, size_t *size_bytes);
+ * source: the model's path, for people. *size_bytes: as qn_packed_bytes of the file. QN_E_IO: it cannot be
+ * written (nothing is left behind). */
+qn_status qn_packing_write(const char *source, const qn_weights *w, qn_device *d, const qn_packed_key *key,
+                           const char *path, qn_packing_fn *progress, void *user, size_t *size_bytes);
 
 #endif

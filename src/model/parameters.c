@@ -46,15 +46,19 @@ static qn_status load_vector(const loading *l, const qn_tensor_view *v, qn_array
     return status;
 }
 
+qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part)
+{
+    int64_t n_in = v->shape[v->n_dims - 1];
+    *part = (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL};
+}
+
 /* Matrices are gathered, to be packed together; vectors are there at once. */
 static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out)
 {
     qn_device *d = qn_scope_device(l->p->scope);
-    int64_t n_in = v->shape[v->n_dims - 1];
     size_t bytes;
-    l->parts[l->n] =
-        (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    l->weights[l->n] = (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, &l->parts[l->n], NULL};
+    l->weights[l->n] = qn_parameters_weight(v, &l->parts[l->n]);
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
     if (l->packed) QN_TRY(qn_packed_matrix(l->packed, v->name, bytes, &l->weights[l->n].packed));
     l->views[l->n] = v;

@@ -10,6 +10,9 @@
 
 typedef struct qn_parameters qn_parameters;
 
+/* A matrix as a device takes it. *part is written, the result points to it; both borrow the view's data. */
+qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part);
+
 /* Packs matrices, all together, and decodes vectors to f32; or takes both from a packed file that fits
  * (model/packing.h), which *out then owns: where it lacks one, QN_E_FORMAT. packed NULL: none. The device and
  * config must outlive *out; the source may be closed afterwards. QN_E_UNSUPPORTED: no layout for a matrix
