@@ -309,15 +309,17 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const char *packe
     return status;
 }
 
-/* fast_kv: what the device multiplies fastest. */
-static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv)
+/* fast_kv: what the device multiplies fastest. It serves `fast` where int8 activations cost more of the
+ * quality than 8 bits of mantissa in keys and values do: with weights of 16 bits or more (bits) they would be
+ * the largest error. */
+static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bits)
 {
     static const qn_dtype types[] = {[QN_KV_F32] = QN_DTYPE_F32,
                                      [QN_KV_F16] = QN_DTYPE_F16,
                                      [QN_KV_BF16] = QN_DTYPE_BF16,
                                      [QN_KV_Q8_0] = QN_DTYPE_Q8_0};
     if (o->kv_type != QN_KV_AUTO) return types[o->kv_type];
-    if (o->precision == QN_PRECISION_FAST) return fast_kv;
+    if (o->precision == QN_PRECISION_FAST && bits < 16) return fast_kv;
     return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
 }
 
@@ -332,11 +334,11 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
-    e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv);
+    e->info.quant_bits = qn_parameters_bits(e->parameters);
+    e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv, e->info.quant_bits);
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
     e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
     if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
-    e->info.quant_bits = qn_parameters_bits(e->parameters);
     e->info.num_parameters = qn_parameters_count(e->parameters);
     QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
     QN_TRY(fit_context(e, o->context_size));
