@@ -12,6 +12,17 @@
 #define INLINE static inline __attribute__((always_inline))
 #endif
 
+/* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
+#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(AFFINE8_G64_BF16)
+
+INLINE qn_dtype stretch_type(qn_dtype dtype)
+{
+    qn_scale_kind kind = qn_layout_scale(dtype);
+    if (kind == QN_SCALE_SYM) return QN_DTYPE_Q8_0;
+    if (kind == QN_SCALE_SUB) return QN_DTYPE_Q6_K;
+    return qn_layout_bits(dtype) == 8 ? QN_DTYPE_AFFINE8_G64_BF16 : QN_DTYPE_Q4_1;
+}
+
 INLINE float32x4_t load_f16x4(const uint8_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));

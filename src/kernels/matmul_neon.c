@@ -18,17 +18,6 @@
 
 enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 4, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 4096 };
 
-/* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(AFFINE8_G64_BF16)
-
-static qn_dtype stretch_type(qn_dtype dtype)
-{
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    if (kind == QN_SCALE_SYM) return QN_DTYPE_Q8_0;
-    if (kind == QN_SCALE_SUB) return QN_DTYPE_Q6_K;
-    return qn_layout_bits(dtype) == 8 ? QN_DTYPE_AFFINE8_G64_BF16 : QN_DTYPE_Q4_1;
-}
-
 #include "kernels/integer.body.h"
 
 /* What a sum of signed codes lacks: 0 nothing, 1 zero (see qn_act_i8) by the bits, -1 zero to be subtracted.
