@@ -105,6 +105,7 @@ static void test_settings(void **state)
                 {"top-k", "40", "40"},
                 {"min-p", "5e-2", "0.05"},
                 {"repeat-penalty", "1.1", "1.1"},
+                {"repeat-penalty", "0.01", "0.01"},
                 {"seed", "18446744073709551615", "18446744073709551615"},
                 {"seed", "random", "random"},
                 {"max-tokens", "12", "12"},

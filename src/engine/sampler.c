@@ -52,7 +52,8 @@ qn_status qn_sampler_check(const qn_generate_options *o)
     QN_TRY(check_range("top_p", o->top_p, 0, 1));
     QN_TRY(check_range("min_p", o->min_p, 0, 1));
     QN_TRY(check_range("top_k", o->top_k, 0, INT32_MAX));
-    if (o->repeat_penalty != 0) QN_TRY(check_range("repeat_penalty", o->repeat_penalty, 0.01, 100));
+    /* 0.01 as a float is a little less than 0.01. */
+    if (o->repeat_penalty != 0) QN_TRY(check_range("repeat_penalty", o->repeat_penalty, (double)0.01f, 100));
     if (!o->sampler_order) return o->n_sampler_order ? qn_fail(QN_E_ARG, "sampler_order is NULL") : QN_OK;
     unsigned used = 0;
     for (size_t i = 0; i < o->n_sampler_order; i++) {

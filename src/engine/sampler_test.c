@@ -432,6 +432,7 @@ static void test_options(void **state)
         {{.top_p = 1.5f}, "top_p: 1.5 is not in the range 0 to 1"},
         {{.min_p = -0.5f}, "min_p: -0.5 is not in the range 0 to 1"},
         {{.top_k = -1}, "top_k: -1 is not in the range 0 to 2.14748e+09"},
+        {{.repeat_penalty = 0.0099f}, "repeat_penalty: 0.0099 is not in the range 0.01 to 100"},
         {{.repeat_penalty = INFINITY}, "repeat_penalty: inf is not in the range 0.01 to 100"},
         {{.sampler_order = twice, .n_sampler_order = 2}, "sampler_order: top_k appears twice"},
     };
@@ -441,6 +442,7 @@ static void test_options(void **state)
         assert_string_equal(qn_last_error(), cases[i].message);
     }
     assert_null(s);
+    assert_int_equal(qn_sampler_check(&(qn_generate_options){.repeat_penalty = 0.01f}), QN_OK);
     assert_true(qn_sampler_fresh_seed() != 0);
 }
 
