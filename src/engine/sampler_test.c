@@ -194,7 +194,7 @@ static int falling_tokens(const void *a, const void *b)
 static int reference(const qn_generate_options *o, const float *logits, const char *seen, int64_t n_vocab,
                      token *all, double *want)
 {
-    int64_t n = 0, kept;
+    int64_t n = 0, kept, n_before;
     double scale = 1, total = 0, above = 0;
     for (int32_t i = 0; i < n_vocab; i++)
         if (logits[i] > -INFINITY) all[n++] = (token){logits[i], i};
@@ -219,8 +219,9 @@ static int reference(const qn_generate_options *o, const float *logits, const ch
             n = kept;
             break;
         case QN_SAMPLER_MIN_P:
+            n_before = n;
             while (o->min_p > 0 && WEIGHT(n - 1) < (double)o->min_p) n--;
-            for (int64_t i = 0; i < n_vocab && logits[i] > -INFINITY && i < n; i++)
+            for (int64_t i = 0; i < n_before; i++)
                 if (o->min_p > 0 && fabs(WEIGHT(i) / (double)o->min_p - 1) < 1e-5 && o->min_p < 1) return 0;
             break;
         case QN_SAMPLER_TOP_K:
