@@ -432,8 +432,10 @@ static float value_of(uint32_t key)
     return x;
 }
 
+/* A cut that is there and comes earlier stays: what an earlier filter took is gone. */
 static void cut_behind(qn_candidates *c, float logit, int32_t id)
 {
+    if (logit < c->after.logit || (logit == c->after.logit && id >= c->after.id)) return;
     c->after = (cut){logit, id};
     find_maxima(c);
 }

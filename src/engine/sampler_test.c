@@ -334,6 +334,39 @@ static void test_draws_of_many(void **state)
     assert_true(qn_sampler_bytes(151936) < 151936);
 }
 
+/* Filters one behind the other on what is too much for a list: a later one never brings back what an earlier
+ * one took. */
+static void test_filters_of_many(void **state)
+{
+    enum { N = 20011 };
+    static float logits[N], first[N], both[N];
+    const struct {
+        qn_generate_options first, both;
+    } cases[] = {
+        {{.temperature = 1, .top_p = 0.5f}, {.temperature = 1, .top_p = 0.5f, .min_p = 0.001f}},
+        {{.temperature = 1, .top_p = 0.5f}, {.temperature = 1, .top_p = 0.5f, .top_k = 9000}},
+    };
+    for (size_t flat = 0; flat < 2; flat++) {
+        fill_logits(logits, N, flat ? 0 : 0.05f, 9);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            qn_sampler *s = NULL;
+            int64_t n_first = 0, n_both = 0;
+            assert_int_equal(qn_sampler_new(&cases[i].first, N, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, first), QN_OK);
+            qn_sampler_free(s);
+            assert_int_equal(qn_sampler_new(&cases[i].both, N, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, both), QN_OK);
+            qn_sampler_free(s);
+            for (int64_t k = 0; k < N; k++) {
+                assert_true(first[k] > 0 || both[k] == 0);
+                n_first += first[k] > 0;
+                n_both += both[k] > 0;
+            }
+            assert_int_equal(n_both, i && !flat ? 9000 : n_first);
+        }
+    }
+}
+
 static void test_greedy(void **state)
 {
     float logits[40] = {0}, p[40];
@@ -498,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_against_full_sort),
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_draws_of_many),
+        cmocka_unit_test(test_filters_of_many),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_extremes),
