@@ -305,10 +305,10 @@ static float find_largest(qn_candidates *c, int64_t k)
 }
 
 /* Lists what the steps to come can leave, and what is up to `margin` below. At least k candidates reach the
- * k-th largest of the blocks' maxima. */
+ * k-th largest of the blocks' maxima. Filters round the distance: what is a little further may stay. */
 static int list_rest(qn_candidates *c, qn_candidates_rest rest, double margin)
 {
-    double least = (double)c->best - rest.distance;
+    double least = (double)c->best - rest.distance * (1 + 1e-6);
     if (rest.count <= c->n_blocks) least = fmax(least, (double)find_largest(c, rest.count));
     return least >= -FLT_MAX && list_above(c, least - margin);
 }

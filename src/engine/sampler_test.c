@@ -367,6 +367,24 @@ static void test_filters_of_many(void **state)
     }
 }
 
+/* A difference that rounds to the limit of min_p stays, whether it is looked for in a list or in the whole.
+ */
+static void test_limit_of_min_p(void **state)
+{
+    enum { N = 20011 };
+    static float logits[N], p[N];
+    const int64_t sizes[] = {20, N};
+    qn_generate_options o = {.temperature = 1, .min_p = 0.001f};
+    for (int64_t i = 0; i < N; i++) logits[i] = i == 7 ? -logf(o.min_p) : i % 2 ? -1e-8f : -1e-5f;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        qn_sampler *s = NULL;
+        assert_int_equal(qn_sampler_new(&o, sizes[i], &s), QN_OK);
+        assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+        for (int64_t k = 0; k < sizes[i]; k++) assert_int_equal(p[k] > 0, k % 2);
+        qn_sampler_free(s);
+    }
+}
+
 static void test_greedy(void **state)
 {
     float logits[40] = {0}, p[40];
@@ -532,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_draws_of_many),
         cmocka_unit_test(test_filters_of_many),
+        cmocka_unit_test(test_limit_of_min_p),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_extremes),
