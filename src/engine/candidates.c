@@ -499,12 +499,13 @@ void qn_candidates_keep_top_p(qn_candidates *c, float p, qn_candidates_rest rest
 {
     double limit = (double)p * sum_weights(c);
     /* The bins of keep_best in which something stays are complete with a margin of two, if there is room. */
-    double margin = 2.0 / BINS_PER_UNIT / (c->scale > 1 ? (double)c->scale : 1);
-    if (!c->is_listed && !list_rest(c, rest, margin) && !list_rest(c, rest, 0) && !list_mass(c, limit)) {
+    double margin = 2.0 / BINS_PER_UNIT / (double)c->scale;
+    int was_whole = !c->is_listed;
+    if (was_whole && !list_rest(c, rest, margin) && !list_rest(c, rest, 0) && !list_mass(c, limit)) {
         cut_best(c, limit, 0);
         return;
     }
-    sum_weights(c);
+    if (was_whole) sum_weights(c);
     keep_best(c, limit, 0);
 }
 
