@@ -75,6 +75,22 @@ static void test_maps_and_thread_bytes(void **state)
     assert_int_equal(qn_mem_thread_bytes(), mine);
 }
 
+/* Whole pages alone: what they share with others stays. */
+static void test_drop_pages(void **state)
+{
+    size_t page = qn_page_bytes(), n = 4 * page;
+    char *p = qn_alloc_mapped(n);
+    assert_non_null(p);
+    memset(p, 1, n);
+    qn_drop_pages(p + 1, page - 1);
+    qn_drop_pages(p, page - 1);
+    qn_drop_pages(p + 1, 2 * page - 2);
+    for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 1);
+    qn_drop_pages(p + page - 1, 2 * page + 2);
+    for (size_t i = 0; i < n; i++) assert_int_equal(p[i], i / page == 0 || i / page == 3);
+    qn_free_mapped(p, n);
+}
+
 static void test_sizes_that_overflow(void **state)
 {
     assert_null(qn_alloc(SIZE_MAX));
@@ -270,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_maps_and_thread_bytes),
+        cmocka_unit_test(test_drop_pages),
         cmocka_unit_test(test_sizes_that_overflow),
         cmocka_unit_test(test_realloc_keeps),
         cmocka_unit_test(test_fail_nth),
