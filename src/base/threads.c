@@ -18,15 +18,19 @@
 #include "base/random.h"
 
 /* How long who waits for the others keeps its processor. Between runs (IDLE_NS): longer than the work between
- * two steps of a decode loop, since waking costs tens of microseconds. At a barrier (BARRIER_NS): shares are
- * even, so the others are there within a microsecond or two, unless the system runs somebody else in one's
- * place; then a longer spin would only keep from it the processor on which it could go on: beside a busy
- * process, two threads on two cores decoded at 1 : 0.72 : 0.43 with 4, 20 and 60 us (one run each). A waiter
- * does not yield there either: beside two busy processes decode fell to a tenth with it. Only with more
- * workers than processors does it yield, for CROWDED_NS: who must run next is most likely a fellow worker. */
+ * two steps of a decode loop, since waking costs tens of microseconds. At a barrier (CALM_NS): for as long as
+ * even shares ever differ; to sleep earlier costs a quiet machine 5% of prefill and 12% of decode. A wait
+ * that took longer means that the system runs somebody else in a worker's place. Then (for DISTURBED_NS, and
+ * again while it goes on) a long spin would only keep from it the processor on which it could go on, and
+ * BRIEF_NS have to do: beside a busy process, two threads on two cores decoded at 1 : 0.72 : 0.43 with 4, 20
+ * and 60 us (one run each). A waiter does not yield there either: beside two busy processes decode fell to a
+ * tenth with it. Only with more workers than processors does it yield, for CROWDED_NS: who must run next is
+ * most likely a fellow worker. */
 enum {
     IDLE_NS = 500000,
-    BARRIER_NS = 4000,
+    CALM_NS = 200000,
+    DISTURBED_NS = 50000000,
+    BRIEF_NS = 4000,
     CROWDED_NS = 100000,
     SPINS_PER_CLOCK = 16,
     PIECE_MIN = 2 /* of a share: what is claimed last */
@@ -53,6 +57,7 @@ struct qn_pool {
     _Alignas(64) atomic_uint generation; /* of runs, in steps of GENERATION */
     _Alignas(64) atomic_uint barrier;    /* phase, in steps of PHASE, and the workers that arrived in it */
     atomic_int caller_cpu;               /* where the caller came to the end of the last run */
+    atomic_int_fast64_t disturbed_until; /* by the clock: a wait at a barrier was too long */
 };
 
 static inline void relax(void)
@@ -269,6 +274,21 @@ void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
     qn_pool_barrier(p);
 }
 
+/* At a barrier, until its phase is no longer the one given. */
+static void wait_phase(qn_pool *p, unsigned phase)
+{
+    if (changed(&p->barrier, PHASE_OF, phase, SPINS_PER_CLOCK)) return;
+    int64_t start = qn_clock_ns(), patience = CALM_NS;
+    if (p->crowded)
+        patience = CROWDED_NS;
+    else if (start < atomic_load_explicit(&p->disturbed_until, memory_order_relaxed))
+        patience = BRIEF_NS;
+    wait_change(p, &p->barrier, PHASE_OF, phase, patience);
+    int64_t now = qn_clock_ns();
+    if (now - start > CALM_NS)
+        atomic_store_explicit(&p->disturbed_until, now + DISTURBED_NS, memory_order_relaxed);
+}
+
 void qn_pool_barrier(qn_pool *p)
 {
     if (p->n == 1) return;
@@ -276,7 +296,7 @@ void qn_pool_barrier(qn_pool *p)
     if ((int)((seen & ~PHASE_OF) / ARRIVAL) == p->n - 1)
         change(&p->barrier, (seen & PHASE_OF) + PHASE);
     else
-        wait_change(p, &p->barrier, PHASE_OF, seen & PHASE_OF, p->crowded ? CROWDED_NS : BARRIER_NS);
+        wait_phase(p, seen & PHASE_OF);
 }
 
 /* ---- sharing work ------------------------------------------------------------------------------------- */
