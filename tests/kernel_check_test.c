@@ -21,32 +21,13 @@
 #include <cmocka.h>
 
 #include "quant/types.h"
+#include "tests/kernel_compare.h"
 #include "tests/kernel_help.h"
 #include "tests/kernel_speed.h"
 
 static int64_t n_rounds = 1;
 static uint64_t first_seed = 1;
 static const qn_kernels *scalar;
-
-/* What is being computed, for whoever reads of a failure or a crash. */
-static char where[256];
-
-__attribute__((format(printf, 1, 2))) static void at(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(where, sizeof where, fmt, args);
-    va_end(args);
-}
-
-static void crashed(int signal)
-{
-    static const char text[] = "\nkernel_check: memory fault in ";
-    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
-    n += write(STDERR_FILENO, where, strlen(where));
-    n += write(STDERR_FILENO, "\n", 1);
-    _exit(n > 0 ? 3 : 4);
-}
 
 static float *floats(size_t n)
 {
@@ -65,37 +46,6 @@ static int64_t random_length(qn_test_dice *d)
     static const int64_t longer[] = {64, 127, 128, 300, 576, 1000, 2053};
     int64_t i = qn_test_roll(d, 80);
     return i < 70 ? i : longer[i % 7];
-}
-
-/* ---- comparing --------------------------------------------------------------------------------------- */
-
-static void same_bytes(const void *got, const void *expected, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (((const uint8_t *)got)[i] != ((const uint8_t *)expected)[i])
-            fail_msg("%s: byte %zu of %zu is %02x, expected %02x", where, i, n, ((const uint8_t *)got)[i],
-                     ((const uint8_t *)expected)[i]);
-}
-
-static int same_float(float a, float b)
-{
-    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
-}
-
-static void same_floats(const float *got, const float *expected, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (!same_float(got[i], expected[i]))
-            fail_msg("%s: element %lld of %lld is %a, expected %a", where, (long long)i, (long long)n,
-                     (double)got[i], (double)expected[i]);
-}
-
-static void near_float(float got, double expected, double bound, int64_t i)
-{
-    int ok = isnan(expected) ? isnan(got) : isinf(expected) ? got == expected : fabs(got - expected) <= bound;
-    if (!ok)
-        fail_msg("%s: element %lld is %.9g, expected %.9g (bound %.2g)", where, (long long)i, (double)got,
-                 expected, bound);
 }
 
 /* ---- packed weights and matmul ----------------------------------------------------------------------- */
@@ -138,14 +88,15 @@ static weight random_weight(qn_test_dice *d, int64_t i)
     w.panel_bytes = qn_pack_panel_bytes(w.dtype, w.n_in);
     w.rows =
         qn_test_rows(d, (qn_test_weights)qn_test_roll(d, QN_TEST_WEIGHTS_COUNT), w.dtype, w.n_in, w.n_out);
-    at("scalar pack, %s, n_in %d, n_out %d", qn_dtype_name(w.dtype), (int)w.n_in, (int)w.n_out);
+    qn_test_at("scalar pack, %s, n_in %d, n_out %d", qn_dtype_name(w.dtype), (int)w.n_in, (int)w.n_out);
     w.panels = qn_test_panels(scalar, NULL, w.dtype, w.n_in, w.n_out, w.rows);
     return w;
 }
 
 static void at_weight(const qn_kernels *k, const char *name, const weight *w)
 {
-    at("%s %s, %s, n_in %d, n_out %d", k->name, name, qn_dtype_name(w->dtype), (int)w->n_in, (int)w->n_out);
+    qn_test_at("%s %s, %s, n_in %d, n_out %d", k->name, name, qn_dtype_name(w->dtype), (int)w->n_in,
+               (int)w->n_out);
 }
 
 static void check_pack(qn_test_dice *d, int64_t i)
@@ -154,8 +105,8 @@ static void check_pack(qn_test_dice *d, int64_t i)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         at_weight(k, "pack", &w);
-        same_bytes(qn_test_panels(k, d, w.dtype, w.n_in, w.n_out, w.rows), w.panels,
-                   w.panel_bytes * (size_t)w.n_panels);
+        qn_test_same_bytes(qn_test_panels(k, d, w.dtype, w.n_in, w.n_out, w.rows), w.panels,
+                           w.panel_bytes * (size_t)w.n_panels);
     }
 }
 
@@ -171,7 +122,7 @@ static void check_unpack_row(qn_test_dice *d, int64_t i)
                                          expected);
             at_weight(k, "unpack_row", &w);
             k->unpack_row(w.dtype, w.n_in, w.panels, o, got);
-            same_floats(got, expected, w.n_in);
+            qn_test_same_floats(got, expected, w.n_in);
         }
     }
 }
@@ -188,7 +139,7 @@ static void check_unpack_panel(qn_test_dice *d, int64_t i)
             if (o % QN_PANEL == 0) k->unpack_panel(w.dtype, w.n_in, w.panels, o / QN_PANEL, got);
             scalar->unpack_row(w.dtype, w.n_in, w.panels, o, expected);
             for (int64_t j = 0; j < w.n_in; j++) row[j] = got[j * QN_PANEL + o % QN_PANEL];
-            same_floats(row, expected, w.n_in);
+            qn_test_same_floats(row, expected, w.n_in);
         }
     }
 }
@@ -203,9 +154,9 @@ static void check_act_pack(qn_test_dice *d, int64_t i)
     const uint8_t *expected = qn_test_act_rows(scalar, act, n_in, n_rows, x);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        at("%s act_pack, act %d, n_in %d, kind %d", k->name, (int)act, (int)n_in, (int)kind);
-        same_bytes(qn_test_act_rows(k, act, n_in, n_rows, x), expected,
-                   (size_t)n_rows * qn_act_row_bytes(act, n_in));
+        qn_test_at("%s act_pack, act %d, n_in %d, kind %d", k->name, (int)act, (int)n_in, (int)kind);
+        qn_test_same_bytes(qn_test_act_rows(k, act, n_in, n_rows, x), expected,
+                           (size_t)n_rows * qn_act_row_bytes(act, n_in));
     }
 }
 
@@ -228,7 +179,7 @@ static void near_product(const weight *w, qn_act act, const float *x, int64_t n_
                     flushed += fabs(t);
             }
             double bound = (double)(w->n_in + 2) * (0x1p-24 * most + 0x1p-125) + flushed;
-            if (most < 1e38) near_float(y[r * w->n_out + o], sum, bound, r * w->n_out + o);
+            if (most < 1e38) qn_test_near_float(y[r * w->n_out + o], sum, bound, r * w->n_out + o);
         }
     }
 }
@@ -241,7 +192,7 @@ static void every_count(qn_test_dice *d, const qn_kernels *k, const weight *w, q
         int64_t first = qn_test_roll(d, MOST_ROWS - n + 1);
         const float *some = qn_test_product(k, NULL, w->dtype, act, w->n_in, w->n_out, w->panels,
                                             x + (size_t)first * qn_act_row_bytes(act, w->n_in), n);
-        same_floats(some, y + first * w->n_out, n * w->n_out);
+        qn_test_same_floats(some, y + first * w->n_out, n * w->n_out);
     }
 }
 
@@ -257,14 +208,15 @@ static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int t
     const float *expected = NULL;
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        at("%s matmul, %s, act %d, n_in %d, n_out %d, %d rows, kind %d", k->name, qn_dtype_name(w->dtype),
-           (int)act, (int)w->n_in, (int)w->n_out, (int)n_rows, (int)kind);
+        qn_test_at("%s matmul, %s, act %d, n_in %d, n_out %d, %d rows, kind %d", k->name,
+                   qn_dtype_name(w->dtype), (int)act, (int)w->n_in, (int)w->n_out, (int)n_rows, (int)kind);
         const float *y = qn_test_product(k, NULL, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows);
         if (!integer) near_product(w, act, x, n_rows, y);
         /* f32 chains are fused on every set but scalar, so these agree with each other. */
         if (integer ? !expected : set == qn_kernels_names() + 1) expected = y;
-        if (expected && act != QN_ACT_BF16) same_floats(y, expected, n);
-        same_floats(qn_test_product(k, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y, n);
+        if (expected && act != QN_ACT_BF16) qn_test_same_floats(y, expected, n);
+        qn_test_same_floats(qn_test_product(k, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y,
+                            n);
         if (thorough && k != scalar) every_count(d, k, w, act, px, y);
         for (int64_t j = 0; j < w->n_out && kind == QN_TEST_X_BAD; j++)
             assert_false(isfinite(y[n_rows / 2 * w->n_out + j]));
@@ -324,8 +276,8 @@ static char *written_pages(const qn_kernels *k, const cache *c)
     qn_kv_layout kv = c->a.kv;
     kv.pages = qn_test_guarded(c->bytes, 64);
     memset(kv.pages, 0xff, c->bytes);
-    at("%s kv_write, head_dim %d, v_dim %d, type %d", k->name, (int)kv.head_dim, (int)kv.v_dim,
-       (int)kv.dtype);
+    qn_test_at("%s kv_write, head_dim %d, v_dim %d, type %d", k->name, (int)kv.head_dim, (int)kv.v_dim,
+               (int)kv.dtype);
     for (int64_t t = 0; t < c->n_tokens; t++)
         k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS,
                     c->k + t * kv.kv_heads * kv.head_dim, c->v + t * kv.kv_heads * kv.v_dim);
@@ -338,7 +290,7 @@ static void check_kv_write(qn_test_dice *d, int64_t i)
     cache c = random_cache(d, i);
     const char *expected = written_pages(scalar, &c);
     for (const char *const *set = qn_kernels_names(); *set; set++)
-        same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
+        qn_test_same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
 }
 
 static void *attention_scratch(const cache *c)
@@ -351,9 +303,10 @@ static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int6
 {
     float *out = floats((size_t)(c->n_rows * c->a.out_stride));
     void *scratch = attention_scratch(c);
-    at("%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
-       k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
-       (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
+    qn_test_at(
+        "%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
+        k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
+        (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
     for (int64_t r = 0; r < c->n_rows; r += n_rows) {
         qn_attend_args a = c->a;
         a.q += r * a.q_stride;
@@ -385,8 +338,10 @@ static void check_attend(qn_test_dice *d, int64_t i)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         const float *whole = attended(k, &c, c.n_rows, c.group);
-        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], attend_bound(k, c.a.kv.dtype), j);
-        same_floats(attended(k, &c, 1 + qn_test_roll(d, c.n_rows), 1 + qn_test_roll(d, c.group)), whole, n);
+        for (int64_t j = 0; j < n; j++)
+            qn_test_near_float(whole[j], expected[j], attend_bound(k, c.a.kv.dtype), j);
+        qn_test_same_floats(attended(k, &c, 1 + qn_test_roll(d, c.n_rows), 1 + qn_test_roll(d, c.group)),
+                            whole, n);
     }
 }
 
@@ -418,7 +373,7 @@ static void check_attend_part(qn_test_dice *d, int64_t i)
             }
             k->attend_merge(&a, n_rows, h, c.group, (const float *)parts, scratch);
         }
-        same_floats(a.out, whole, n);
+        qn_test_same_floats(a.out, whole, n);
     }
 }
 
@@ -453,18 +408,18 @@ static void check_ew(qn_test_dice *d, int64_t i)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         float *out = floats((size_t)n), *parts = floats((size_t)n);
-        at("%s ew %d, n %d", k->name, (int)op, (int)n);
+        qn_test_at("%s ew %d, n %d", k->name, (int)op, (int)n);
         k->ew[op](out, a, a_step, b, b_step, n);
         for (int64_t j = 0; j < n; j++) {
             double size = fabs((double)a[j * a_step]), y = expected[j];
             if (isinf(out[j]) != isinf(y) && fabs(y) > 3.39e38)
                 continue; /* just below, just above the largest */
-            near_float(out[j], y, 0x1p-21 * fabs(y) + 5e-7 * (size > 1 && size < 1e3 ? size : 1), j);
+            qn_test_near_float(out[j], y, 0x1p-21 * fabs(y) + 5e-7 * (size > 1 && size < 1e3 ? size : 1), j);
         }
         int64_t m = qn_test_roll(d, n + 1);
         k->ew[op](parts + m, a + m * a_step, a_step, b + m * b_step, b_step, n - m);
         k->ew[op](parts, a, a_step, b, b_step, m);
-        same_floats(parts, out, n);
+        qn_test_same_floats(parts, out, n);
     }
 }
 
@@ -509,13 +464,13 @@ static void check_row(qn_test_dice *d, const char *name, norm_fn *fn, int64_t n)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         float *out = floats((size_t)n), *in_place = floats((size_t)n);
-        at("%s %s, n %d", k->name, name, (int)n);
+        qn_test_at("%s %s, n %d", k->name, name, (int)n);
         fn(k, out, x, w, b, n);
         for (int64_t j = 0; j < n; j++)
-            near_float(out[j], expected[j], 4e-6 * (fabs((double)expected[j]) + 1), j);
+            qn_test_near_float(out[j], expected[j], 4e-6 * (fabs((double)expected[j]) + 1), j);
         memcpy(in_place, x, (size_t)n * sizeof *x);
         fn(k, in_place, in_place, w, b, n);
-        same_floats(in_place, out, n);
+        qn_test_same_floats(in_place, out, n);
     }
 }
 
@@ -540,9 +495,9 @@ static void check_sum(qn_test_dice *d, int64_t i)
     int64_t n = random_length(d);
     const float *x = random_row(d, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        at("%s sum, n %d", *set, (int)n);
+        qn_test_at("%s sum, n %d", *set, (int)n);
         float got = qn_kernels_by_name(*set)->sum(x, n), expected = scalar->sum(x, n);
-        same_floats(&got, &expected, 1);
+        qn_test_same_floats(&got, &expected, 1);
     }
 }
 
@@ -551,9 +506,9 @@ static void check_max(qn_test_dice *d, int64_t i)
     int64_t n = random_length(d);
     const float *x = random_row(d, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        at("%s max, n %d", *set, (int)n);
+        qn_test_at("%s max, n %d", *set, (int)n);
         float got = qn_kernels_by_name(*set)->max(x, n), expected = scalar->max(x, n);
-        same_floats(&got, &expected, 1);
+        qn_test_same_floats(&got, &expected, 1);
     }
 }
 
@@ -566,9 +521,9 @@ static void check_max_blocks(qn_test_dice *d, int64_t i)
     scalar->max_blocks(x, n, expected);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         float *out = floats((size_t)n_blocks);
-        at("%s max_blocks, n %d", *set, (int)n);
+        qn_test_at("%s max_blocks, n %d", *set, (int)n);
         qn_kernels_by_name(*set)->max_blocks(x, n, out);
-        same_floats(out, expected, n_blocks);
+        qn_test_same_floats(out, expected, n_blocks);
     }
 }
 
@@ -581,10 +536,10 @@ static void check_sum_exp_blocks(qn_test_dice *d, int64_t i)
     scalar->sum_exp_blocks(x, n, shift, scale, expected);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         float *out = floats((size_t)n_blocks);
-        at("%s sum_exp_blocks, n %d", *set, (int)n);
+        qn_test_at("%s sum_exp_blocks, n %d", *set, (int)n);
         qn_kernels_by_name(*set)->sum_exp_blocks(x, n, shift, scale, out);
         for (int64_t j = 0; j < n_blocks; j++)
-            near_float(out[j], expected[j], 1e-6 * fabs((double)expected[j]), j);
+            qn_test_near_float(out[j], expected[j], 1e-6 * fabs((double)expected[j]), j);
     }
 }
 
@@ -599,10 +554,10 @@ static void check_collect(qn_test_dice *d, int64_t i)
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         float *out = floats((size_t)n);
         int32_t *index = qn_test_guarded((size_t)n * sizeof *index, sizeof *index);
-        at("%s collect, n %d", *set, (int)n);
+        qn_test_at("%s collect, n %d", *set, (int)n);
         assert_int_equal(qn_kernels_by_name(*set)->collect(x, n, least, 7, index, out), count);
-        same_floats(out, expected, count);
-        same_bytes(index, order, (size_t)count * sizeof *index);
+        qn_test_same_floats(out, expected, count);
+        qn_test_same_bytes(index, order, (size_t)count * sizeof *index);
     }
 }
 
@@ -616,8 +571,8 @@ static void check_dot(qn_test_dice *d, int64_t i)
         most += fabs((double)x[j] * y[j]);
     }
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        at("%s dot, n %d", *set, (int)n);
-        near_float(qn_kernels_by_name(*set)->dot(x, y, n), sum, (double)(n + 1) * 0x1p-24 * most, 0);
+        qn_test_at("%s dot, n %d", *set, (int)n);
+        qn_test_near_float(qn_kernels_by_name(*set)->dot(x, y, n), sum, (double)(n + 1) * 0x1p-24 * most, 0);
     }
 }
 
@@ -637,12 +592,12 @@ static void check_rope(qn_test_dice *d, int64_t i)
         float *whole = floats((size_t)n), *parts = floats((size_t)n);
         memcpy(whole, x, (size_t)n * sizeof *x);
         memcpy(parts, x, (size_t)n * sizeof *x);
-        at("%s rope, head_dim %d, rotary_dim %d", k->name, (int)head_dim, (int)(2 * half));
+        qn_test_at("%s rope, head_dim %d, rotary_dim %d", k->name, (int)head_dim, (int)(2 * half));
         k->rope(whole, n_heads, head_dim, 2 * half, c, s, interleaved);
-        for (int64_t j = 0; j < n; j++) near_float(whole[j], expected[j], 1e-6, j);
+        for (int64_t j = 0; j < n; j++) qn_test_near_float(whole[j], expected[j], 1e-6, j);
         for (int64_t h = 0; h < n_heads; h++)
             k->rope(parts + h * head_dim, 1, head_dim, 2 * half, c, s, interleaved);
-        same_floats(parts, whole, n);
+        qn_test_same_floats(parts, whole, n);
     }
 }
 
@@ -662,7 +617,7 @@ static void check_gemm_f32(qn_test_dice *d, int64_t i)
         float *whole = qn_test_guarded(bytes, sizeof *whole), *parts = qn_test_guarded(bytes, sizeof *parts);
         memcpy(whole, start, bytes);
         memcpy(parts, start, bytes);
-        at("%s gemm_f32, %d x %d x %d, forms %d %d", k->name, (int)m, (int)n, (int)depth, ta, tb);
+        qn_test_at("%s gemm_f32, %d x %d x %d, forms %d %d", k->name, (int)m, (int)n, (int)depth, ta, tb);
         k->gemm_f32(whole, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, m, accumulate);
         for (int64_t r = 0; r < m; r++) {
             for (int64_t j = 0; j < (r + 1 < m ? stride : n); j++) {
@@ -672,13 +627,14 @@ static void check_gemm_f32(qn_test_dice *d, int64_t i)
                     sum += t;
                     most += fabs(t);
                 }
-                near_float(whole[r * stride + j], sum, (double)(depth + 1) * 0x1p-24 * most, r * stride + j);
+                qn_test_near_float(whole[r * stride + j], sum, (double)(depth + 1) * 0x1p-24 * most,
+                                   r * stride + j);
             }
         }
         int64_t cut = qn_test_roll(d, m + 1);
         k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, cut, m, accumulate);
         k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, cut, accumulate);
-        same_bytes(parts, whole, bytes);
+        qn_test_same_bytes(parts, whole, bytes);
     }
 }
 
@@ -698,9 +654,9 @@ static void check_to_f32(qn_test_dice *d, int64_t i)
     scalar->to_f32(type, x, expected, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         float *out = floats((size_t)n);
-        at("%s to_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
+        qn_test_at("%s to_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
         qn_kernels_by_name(*set)->to_f32(type, x, out, n);
-        same_bytes(out, expected, (size_t)n * sizeof *out);
+        qn_test_same_bytes(out, expected, (size_t)n * sizeof *out);
     }
 }
 
@@ -716,9 +672,9 @@ static void check_from_f32(qn_test_dice *d, int64_t i)
     scalar->from_f32(type, x, expected, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         void *out = qn_test_guarded((size_t)n * element, element);
-        at("%s from_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
+        qn_test_at("%s from_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
         qn_kernels_by_name(*set)->from_f32(type, x, out, n);
-        same_bytes(out, expected, (size_t)n * element);
+        qn_test_same_bytes(out, expected, (size_t)n * element);
     }
 }
 
@@ -748,13 +704,13 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 static void check_field(void **state)
 {
     const field *f = *state;
-    struct sigaction action = {.sa_handler = crashed}, kept[2];
+    struct sigaction action = {.sa_handler = qn_test_crashed}, kept[2];
     sigaction(SIGSEGV, &action, &kept[0]);
     sigaction(SIGBUS, &action, &kept[1]);
     for (int64_t i = 0; i < f->n_problems * n_rounds; i++) {
         qn_test_dice d = {.seed = first_seed + (uint64_t)i};
         f->check(&d, i);
-        at("%s, problem %lld", f->name, (long long)i);
+        qn_test_at("%s, problem %lld", f->name, (long long)i);
         qn_test_guarded_end();
     }
     sigaction(SIGSEGV, &kept[0], NULL);

@@ -71,18 +71,7 @@ INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_
     }
 }
 
-static void unpack_blocks(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *out)
-{
-    switch (qn_layout_type(dtype)) {
-#define UNPACK_CASE(t)                                  \
-    case QN_DTYPE_##t:                                  \
-        unpack_type(QN_DTYPE_##t, dtype, n_in, p, out); \
-        break;
-        QN_BLOCK_TYPES(UNPACK_CASE)
-    default:
-        break;
-    }
-}
+#include "kernels/unpack.body.h"
 
 #include "kernels/float.body.h"
 
