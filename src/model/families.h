@@ -1,6 +1,6 @@
-/* The model families, one row each: how a family is recognised, what its files leave unsaid, what its tensors
- * are called. A new family of known blocks is a new row. Read by config.c and weights.c only; constant data.
- */
+/* The model families, one row each (family_rows.c): how a family is recognised, what its files leave unsaid,
+ * what its tensors are called (weight_names.c). A new family of known blocks is a new row. Read by config.c
+ * and weights.c only; constant data. */
 #ifndef QN_MODEL_FAMILIES_H
 #define QN_MODEL_FAMILIES_H
 
@@ -53,6 +53,9 @@ typedef struct qn_family {
                                        published model with this many layers, where it is hidden_size /
                                        num_attention_heads; 0: no such model */
 } qn_family;
+
+extern const qn_family qn_family_rows[]; /* [qn_family_count] */
+extern const int qn_family_count;
 
 /* NULL: not known. *name gets the row's own spelling. */
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);

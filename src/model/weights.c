@@ -7,44 +7,8 @@
 #include "base/mem.h"
 #include "model/families.h"
 #include "model/quantization.h"
+#include "model/weight_roles.h"
 #include "quant/types.h"
-
-/* A dimension of a role's shape, by the letters of weights.h. */
-typedef enum { DIM_NONE, DIM_V, DIM_H, DIM_Q, DIM_K, DIM_D, DIM_F } dim;
-
-/* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
- * in any case. */
-typedef enum { ALWAYS, IF_UNTIED, IF_NORM, IF_QK_NORM, IF_QKV_BIAS, IF_O_BIAS, IF_MLP_BIAS } need;
-
-static const struct {
-    dim shape[2];
-    need need;
-    unsigned norm; /* IF_NORM: the bit of the config */
-} roles[QN_WEIGHT_ROLE_COUNT] = {
-    [QN_WEIGHT_EMBED] = {{DIM_V, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
-    [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
-    [QN_WEIGHT_Q] = {{DIM_Q, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_K] = {{DIM_K, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_V] = {{DIM_K, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_O] = {{DIM_H, DIM_Q}, ALWAYS, 0},
-    [QN_WEIGHT_Q_BIAS] = {{DIM_Q}, IF_QKV_BIAS, 0},
-    [QN_WEIGHT_K_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
-    [QN_WEIGHT_V_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
-    [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
-    [QN_WEIGHT_Q_NORM] = {{DIM_D}, IF_QK_NORM, 0},
-    [QN_WEIGHT_K_NORM] = {{DIM_D}, IF_QK_NORM, 0},
-    [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
-    [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
-    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_UP] = {{DIM_F, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_DOWN] = {{DIM_H, DIM_F}, ALWAYS, 0},
-    [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
-    [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
-    [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
-    [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
-};
 
 enum { N_LAYER_ROLES = QN_WEIGHT_ROLE_COUNT - QN_WEIGHT_MODEL_COUNT };
 
@@ -57,70 +21,12 @@ struct qn_weights {
     int64_t n_joined;
 };
 
-static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
-{
-    switch (d) {
-    case DIM_V:
-        return c->vocab_size;
-    case DIM_H:
-        return c->hidden_size;
-    case DIM_Q:
-        return c->num_attention_heads * l->head_dim;
-    case DIM_K:
-        return l->num_key_value_heads * l->head_dim;
-    case DIM_D:
-        return l->head_dim;
-    case DIM_F:
-        return l->intermediate_size;
-    default:
-        return 0;
-    }
-}
-
-/* Shape of a role in a layer; returns the number of dimensions. */
-static int role_shape(const qn_model_config *c, const qn_layer_config *l, qn_weight_role role,
-                      int64_t shape[2])
-{
-    int n = 0;
-    while (n < 2 && roles[role].shape[n] != DIM_NONE) {
-        shape[n] = dim_size(c, l, roles[role].shape[n]);
-        n++;
-    }
-    return n;
-}
-
-static int is_required(const qn_model_config *c, qn_weight_role role)
-{
-    switch (roles[role].need) {
-    case ALWAYS:
-        return 1;
-    case IF_UNTIED:
-        return !c->tie_word_embeddings;
-    case IF_NORM:
-        return (c->norms & roles[role].norm) != 0;
-    case IF_QK_NORM:
-        return c->qk_norm != QN_QK_NORM_NONE;
-    case IF_QKV_BIAS:
-        return c->attention_bias;
-    case IF_O_BIAS:
-        return c->attention_output_bias;
-    case IF_MLP_BIAS:
-        return c->mlp_bias;
-    }
-    return 1;
-}
-
-static int is_allowed(const qn_model_config *c, qn_weight_role role)
-{
-    return is_required(c, role) || (roles[role].need != IF_NORM && roles[role].need != IF_QK_NORM);
-}
-
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
 {
-    if (n == 1)
-        snprintf(text, size, "[%lld]", (long long)shape[0]);
-    else
-        snprintf(text, size, "[%lld, %lld]", (long long)shape[0], (long long)shape[1]);
+    size_t used = 0;
+    for (int i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld%s", i ? ", " : "[", (long long)shape[i],
+                                 i == n - 1 ? "]" : "");
     return text;
 }
 
@@ -169,17 +75,18 @@ static qn_status join(const qn_source *src, const qn_model_config *c, qn_weights
 static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights *w, const char *prefix,
                       qn_weight_role role, int64_t layer, const qn_tensor_view **out)
 {
-    int64_t shape[2];
+    int64_t shape[QN_WEIGHT_DIMS_MAX];
     char name[QN_TENSOR_NAME_MAX];
-    int n_dims = role_shape(c, &c->layers[layer], role, shape);
+    int n_dims = qn_weight_shape(c, layer, role, shape);
+    qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
-    if (!is_allowed(c, role)) return QN_OK;
+    if (expected == QN_WEIGHT_NEVER) return QN_OK;
     const qn_tensor_view *v =
         qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)
             ? qn_source_find(src, name)
             : NULL;
     if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
-    if (!v) return is_required(c, role) ? missing(src, c, prefix, role, layer, shape, n_dims) : QN_OK;
+    if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer, shape, n_dims) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     QN_TRY(check_view(v, shape, n_dims));
     *out = v;

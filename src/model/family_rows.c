@@ -1,0 +1,173 @@
+/* The rows of families.h: constant data. */
+#include "model/families.h"
+
+#include <stddef.h>
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+enum {
+    NORMS_PRE = QN_NORM_PRE_ATTN | QN_NORM_PRE_FFN,
+    NORMS_BOTH = QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN | QN_NORM_PRE_FFN | QN_NORM_POST_FFN
+};
+
+/* Defaults are those of transformers' configuration classes; for GGUF, llama.cpp's. */
+static const qn_field_default llama_defaults[] = {
+    {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 1}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
+static const qn_field_default mistral_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                    {"rope_theta", 10000, 1},
+                                                    {"max_position_embeddings", 131072, 0},
+                                                    {"sliding_window", 4096, 0},
+                                                    {NULL, 0, 0}};
+static const qn_field_default qwen_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                 {"rope_theta", 10000, 1},
+                                                 {"max_position_embeddings", 32768, 0},
+                                                 {"sliding_window", 4096, 0},
+                                                 {"max_window_layers", 28, 0},
+                                                 {"use_sliding_window", 0, 1},
+                                                 {NULL, 0, 0}};
+static const qn_field_default qwen3_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                  {"rope_theta", 10000, 1},
+                                                  {"max_position_embeddings", 32768, 0},
+                                                  {"sliding_window", 4096, 0},
+                                                  {"max_window_layers", 28, 0},
+                                                  {"use_sliding_window", 0, 1},
+                                                  {"head_dim", 128, 0},
+                                                  {NULL, 0, 0}};
+static const qn_field_default gemma_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                  {"rope_theta", 10000, 1},
+                                                  {"max_position_embeddings", 8192, 0},
+                                                  {"head_dim", 256, 0},
+                                                  {NULL, 0, 0}};
+static const qn_field_default gemma2_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                   {"rope_theta", 10000, 1},
+                                                   {"max_position_embeddings", 8192, 0},
+                                                   {"head_dim", 256, 0},
+                                                   {"query_pre_attn_scalar", 256, 0},
+                                                   {"sliding_window", 4096, 1},
+                                                   {"sliding_window_pattern", 2, 1},
+                                                   {"attn_logit_softcapping", 50, 1},
+                                                   {"final_logit_softcapping", 30, 1},
+                                                   {NULL, 0, 0}};
+static const qn_field_default gemma3_defaults[] = {{"vocab_size", 262208, 0},
+                                                   {"hidden_size", 2304, 0},
+                                                   {"intermediate_size", 9216, 0},
+                                                   {"num_hidden_layers", 26, 0},
+                                                   {"num_attention_heads", 8, 0},
+                                                   {"num_key_value_heads", 4, 0},
+                                                   {"head_dim", 256, 0},
+                                                   {"rms_norm_eps", 1e-6, 0},
+                                                   {"max_position_embeddings", 131072, 0},
+                                                   {"query_pre_attn_scalar", 256, 0},
+                                                   {"rope_theta", 1000000, 1},
+                                                   {"rope_local_base_freq", 10000, 1},
+                                                   {"sliding_window", 4096, 0},
+                                                   {"sliding_window_pattern", 6, 1},
+                                                   {NULL, 0, 0}};
+
+/* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
+ * blocks are llama's, which qwen2 computes as well. */
+static const qn_known_by qwen2_known_by[] = {
+    {"self_attn.q_proj.bias",
+     LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
+     "self_attn.q_proj.bias is there, self_attn.q_norm is not"},
+    {"self_attn.q_proj.weight",
+     LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
+     "neither self_attn.q_norm nor biases are there"},
+    {NULL, NULL, NULL}};
+static const qn_known_by qwen3_known_by[] = {
+    {"self_attn.q_norm.weight", LIST("pre_feedforward_layernorm.weight"), "self_attn.q_norm is there"},
+    {NULL, NULL, NULL}};
+
+static const qn_renamed_weight gemma2_names[] = {
+    {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+const qn_family qn_family_rows[] = {
+    {
+        .model_types = LIST("llama"),
+        .architectures = LIST("LlamaForCausalLM"),
+        .gguf_architecture = "llama",
+        .defaults = llama_defaults,
+        .stop_tokens = LIST("<|eot_id|>", "<|eom_id|>", "<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .gguf_rope_interleaved = 1,
+    },
+    {
+        .model_types = LIST("mistral"),
+        .architectures = LIST("MistralForCausalLM"),
+        .defaults = mistral_defaults,
+        .stop_tokens = LIST("<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_EVERY,
+    },
+    {
+        .model_types = LIST("qwen2"),
+        .architectures = LIST("Qwen2ForCausalLM"),
+        .gguf_architecture = "qwen2",
+        .known_by = qwen2_known_by,
+        .defaults = qwen_defaults,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_FROM,
+        .biased_qkv = 1,
+    },
+    {
+        .model_types = LIST("qwen3"),
+        .architectures = LIST("Qwen3ForCausalLM"),
+        .gguf_architecture = "qwen3",
+        .known_by = qwen3_known_by,
+        .defaults = qwen3_defaults,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .slide = QN_SLIDE_FROM,
+    },
+    {
+        .model_types = LIST("gemma"),
+        .architectures = LIST("GemmaForCausalLM"),
+        .gguf_architecture = "gemma",
+        .defaults = gemma_defaults,
+        .stop_tokens = LIST("<end_of_turn>"),
+        .hidden_act_keys = LIST("hidden_act", "hidden_activation"),
+        .gelu_is_tanh = 1,
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = NORMS_PRE,
+        .norm_offset = 1,
+        .scaled_embedding = 1,
+    },
+    {
+        .model_types = LIST("gemma2"),
+        .architectures = LIST("Gemma2ForCausalLM"),
+        .gguf_architecture = "gemma2",
+        .defaults = gemma2_defaults,
+        .renamed = gemma2_names,
+        .stop_tokens = LIST("<end_of_turn>"),
+        .hidden_act_keys = LIST("hidden_activation"),
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = NORMS_BOTH,
+        .slide = QN_SLIDE_PERIOD,
+        .norm_offset = 1,
+        .scaled_embedding = 1,
+        .gguf_wide_scale_layers = 46,
+    },
+    {
+        .model_types = LIST("gemma3_text", "gemma3"),
+        .architectures = LIST("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        .gguf_architecture = "gemma3",
+        .defaults = gemma3_defaults,
+        .renamed = gemma2_names,
+        .stop_tokens = LIST("<end_of_turn>"),
+        .hidden_act_keys = LIST("hidden_activation"),
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = NORMS_BOTH,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .slide = QN_SLIDE_PERIOD,
+        .norm_offset = 1,
+        .scaled_embedding = 1,
+        .gguf_wide_scale_layers = 62,
+    },
+};
+const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

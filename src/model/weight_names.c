@@ -1,0 +1,91 @@
+/* What the tensors of a role are called in each kind of file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/families.h"
+
+const char *const qn_decoder_prefixes[] = {
+    "model.", "language_model.model.", "model.language_model.", "language_model.", "", NULL};
+
+/* The head lies beside the decoder, not in it: "lm_head." after the first part of these, by the decoder's
+ * prefix. */
+static const struct {
+    const char *decoder, *head;
+} head_prefixes[] = {{"model.", ""},
+                     {"language_model.model.", "language_model."},
+                     {"model.language_model.", ""},
+                     {"language_model.", "language_model."},
+                     {"", ""}};
+
+/* '#' is the layer. */
+static const struct {
+    const char *safetensors, *gguf;
+} names[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_EMBED] = {"embed_tokens.weight", "token_embd.weight"},
+    [QN_WEIGHT_FINAL_NORM] = {"norm.weight", "output_norm.weight"},
+    [QN_WEIGHT_LM_HEAD] = {"lm_head.weight", "output.weight"},
+    [QN_WEIGHT_ATTN_NORM] = {"layers.#.input_layernorm.weight", "blk.#.attn_norm.weight"},
+    [QN_WEIGHT_Q] = {"layers.#.self_attn.q_proj.weight", "blk.#.attn_q.weight"},
+    [QN_WEIGHT_K] = {"layers.#.self_attn.k_proj.weight", "blk.#.attn_k.weight"},
+    [QN_WEIGHT_V] = {"layers.#.self_attn.v_proj.weight", "blk.#.attn_v.weight"},
+    [QN_WEIGHT_O] = {"layers.#.self_attn.o_proj.weight", "blk.#.attn_output.weight"},
+    [QN_WEIGHT_Q_BIAS] = {"layers.#.self_attn.q_proj.bias", "blk.#.attn_q.bias"},
+    [QN_WEIGHT_K_BIAS] = {"layers.#.self_attn.k_proj.bias", "blk.#.attn_k.bias"},
+    [QN_WEIGHT_V_BIAS] = {"layers.#.self_attn.v_proj.bias", "blk.#.attn_v.bias"},
+    [QN_WEIGHT_O_BIAS] = {"layers.#.self_attn.o_proj.bias", "blk.#.attn_output.bias"},
+    [QN_WEIGHT_Q_NORM] = {"layers.#.self_attn.q_norm.weight", "blk.#.attn_q_norm.weight"},
+    [QN_WEIGHT_K_NORM] = {"layers.#.self_attn.k_norm.weight", "blk.#.attn_k_norm.weight"},
+    [QN_WEIGHT_POST_ATTN_NORM] = {"layers.#.post_attention_layernorm.weight",
+                                  "blk.#.post_attention_norm.weight"},
+    [QN_WEIGHT_FFN_NORM] = {"layers.#.post_attention_layernorm.weight", "blk.#.ffn_norm.weight"},
+    [QN_WEIGHT_GATE] = {"layers.#.mlp.gate_proj.weight", "blk.#.ffn_gate.weight"},
+    [QN_WEIGHT_UP] = {"layers.#.mlp.up_proj.weight", "blk.#.ffn_up.weight"},
+    [QN_WEIGHT_DOWN] = {"layers.#.mlp.down_proj.weight", "blk.#.ffn_down.weight"},
+    [QN_WEIGHT_GATE_BIAS] = {"layers.#.mlp.gate_proj.bias", "blk.#.ffn_gate.bias"},
+    [QN_WEIGHT_UP_BIAS] = {"layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias"},
+    [QN_WEIGHT_DOWN_BIAS] = {"layers.#.mlp.down_proj.bias", "blk.#.ffn_down.bias"},
+    [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
+};
+
+int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text)
+{
+    const char *name = names[role].gguf;
+    if (kind == QN_SOURCE_SAFETENSORS) {
+        name = names[role].safetensors;
+        for (const qn_renamed_weight *r = family->renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+            if (r->role == role) name = r->name;
+        for (size_t i = 0; role == QN_WEIGHT_LM_HEAD && i < sizeof head_prefixes / sizeof head_prefixes[0];
+             i++)
+            if (strcmp(head_prefixes[i].decoder, prefix) == 0) {
+                prefix = head_prefixes[i].head;
+                break;
+            }
+    } else {
+        prefix = "";
+    }
+    if (!name) return 0;
+    const char *hash = strchr(name, '#');
+    if (hash)
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%.*s%lld%s", prefix, (int)(hash - name), name, (long long)layer,
+                 hash + 1);
+    else
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%s", prefix, name);
+    return 1;
+}
+
+const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,
+                                            qn_weight_role role, int64_t layer, const char **prefix)
+{
+    char name[QN_TENSOR_NAME_MAX];
+    for (const char *const *p = qn_decoder_prefixes; *p; p++) {
+        const qn_tensor_view *v =
+            qn_family_weight_name(family, qn_source_get_kind(src), *p, role, layer, name)
+                ? qn_source_find(src, name)
+                : NULL;
+        if (!v) continue;
+        if (prefix) *prefix = *p;
+        return v;
+    }
+    return NULL;
+}
