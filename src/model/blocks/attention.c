@@ -12,9 +12,9 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     const qn_model_config *c = f->config;
     const qn_layer_config *l = &c->layers[layer];
     int group = f->groups->group_of[layer];
-    qn_array *q = qn_block_linear(s, f->parameters, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer);
-    qn_array *k = qn_block_linear(s, f->parameters, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
-    qn_array *v = qn_block_linear(s, f->parameters, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
+    qn_array *q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer);
+    qn_array *k = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
+    qn_array *v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
     q = qn_reshape_rows(s, q, 2, (int64_t[]){c->num_attention_heads, l->head_dim});
     k = qn_reshape_rows(s, k, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
     v = qn_reshape_rows(s, v, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
@@ -32,5 +32,5 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     qn_array *o = qn_attend(s, &p, q, k, v, f->positions, f->row_begin, f->blocks[group], NULL);
     o = qn_label(s, o, "attend");
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
-    return qn_block_linear(s, f->parameters, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
+    return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
 }

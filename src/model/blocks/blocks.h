@@ -6,7 +6,7 @@
 #include "model/forward.h"
 
 /* x times transpose(weight), plus the bias when there is one. */
-qn_array *qn_block_linear(qn_scope *s, const qn_parameters *p, qn_array *x, qn_weight_role weight,
+qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer);
 /* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);

@@ -5,11 +5,11 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_Q] = "q",       [QN_WEIGHT_K] = "k",   [QN_WEIGHT_V] = "v",      [QN_WEIGHT_O] = "o",
     [QN_WEIGHT_GATE] = "gate", [QN_WEIGHT_UP] = "up", [QN_WEIGHT_DOWN] = "down"};
 
-qn_array *qn_block_linear(qn_scope *s, const qn_parameters *p, qn_array *x, qn_weight_role weight,
+qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
 {
-    qn_array *y = qn_linear(s, x, qn_parameters_get(p, weight, layer)),
-             *b = qn_parameters_get(p, bias, layer);
+    qn_array *y = qn_linear(s, x, qn_parameters_get(f->parameters, weight, layer)),
+             *b = qn_parameters_get(f->parameters, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
     return b ? qn_add(s, y, b) : y;
 }
