@@ -114,6 +114,13 @@ static const spelling same[] = {
     {"gemma3", "{\"text_config\": {\"head_dim\": null, \"num_key_value_heads\": null}}"},
     {"gemma3", "{\"text_config\": {\"rope_scaling\": null, \"rope_parameters\": {\"full_attention\":"
                " {\"rope_type\": \"linear\", \"factor\": 8.0}}}}"},
+    {"smollm3", "{\"no_rope_layers\": null, \"layer_types\": null, \"rms_norm_eps\": null}"},
+    {"smollm3", "{\"no_rope_layers\": \"null\", \"no_rope_layer_interval\": null, \"attention_bias\": null}"},
+    {"smollm3", "{\"no_rope_layer_interval\": 2, \"rope_theta\": null, \"rope_parameters\":"
+                " {\"rope_theta\": 5000000.0, \"rope_type\": \"default\"}}"},
+    {"smollm3", "{\"model_type\": null, \"use_sliding_window\": null, \"sliding_window\": 4}"},
+    {"olmo2", "{\"model_type\": null, \"head_dim\": 16, \"num_key_value_heads\": null}"},
+    {"olmo2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
 };
 
 static const spelling different[] = {
@@ -147,6 +154,12 @@ static const spelling different[] = {
     {"gemma2", "{\"query_pre_attn_scalar\": null}"},
     {"gemma2", "{\"sliding_window\": null}"},
     {"gemma3", "{\"text_config\": {\"rope_scaling\": null}}"},
+    {"smollm3", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": 1000}"},
+    {"smollm3", "{\"no_rope_layers\": [1, 1, 0, 1, 1]}"},
+    {"smollm3", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}"},
+    {"smollm3", "{\"rope_theta\": null}"}, /* 2000000 by default */
+    {"olmo2", "{\"rms_norm_eps\": 1e-3}"},
+    {"olmo2", "{\"rope_theta\": 10000}"},
 };
 
 /* The hash of a copy with a patch, or of the fixture as it is. */

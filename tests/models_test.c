@@ -34,6 +34,8 @@ static const char *const known[] = {"llama",
                                     "gemma2",
                                     "gemma3_text",
                                     "gemma3",
+                                    "smollm3",
+                                    "olmo2",
                                     NULL};
 
 /* ---- golden values ------------------------------------------------------------------------------------ */

@@ -17,16 +17,19 @@ typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_a
 /* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
 enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
 
-/* Norm of queries and keys before they are rotated: of each head by itself (weight [head_dim]). */
-typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD } qn_qk_norm;
+/* Norm of queries and keys before they are rotated: of each head by itself (weight [head_dim]), or of all
+ * heads at once (weights [heads * head_dim]). */
+typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
 /* What mixes positions in a layer. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
 
+enum { QN_ROPE_NONE = -1 };
+
 typedef struct {
     qn_layer_kind kind;
     int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
-    int rope;                    /* index into rope[] */
+    int rope;                    /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
     int64_t num_key_value_heads; /* divides num_attention_heads */
     int64_t head_dim;            /* of queries, keys and values */
     int64_t intermediate_size;

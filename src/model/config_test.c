@@ -52,7 +52,7 @@ static const struct {
     int window;
     double eps, theta, scale_of; /* attention_scale is scale_of^-0.5 */
     qn_hidden_act act;
-    int gemma, qk_norm, tied, bias, n_stop_ids;
+    int gemma, qk_norm, tied, bias, n_stop_ids; /* qk_norm: qn_qk_norm */
 } expected[] = {
     {"llama", "llama", 640, 64, 4, 2, 16, 128, 512, "FFFF", 0, 1e-5, 5e5, 16, QN_HIDDEN_SILU, 0, 0, 0, 0, 3},
     {"llama_rope3_tied", "llama", 640, 96, 6, 2, 16, 128, 512, "FFFF", 0, 1e-5, 5e5, 16,
@@ -99,6 +99,9 @@ static const struct {
      2},
     {"gemma3", "gemma3", 1032, 64, 8, 4, 16, 128, 2048, "SSSSSFS", 16, 1e-6, 1e6, 256, QN_HIDDEN_GELU_TANH,
      1,        1,        1,    0,  2},
+    {"smollm3", "smollm3",      640, 64, 4, 2, 16, 128, 512, "FFFFF", 0, 1e-6, 5e6,
+     16,        QN_HIDDEN_SILU, 0,   0,  1, 0, 3},
+    {"olmo2", "olmo2", 512, 64, 4, 2, 16, 128, 512, "FFFF", 0, 1e-6, 5e5, 16, QN_HIDDEN_SILU, 0, 2, 0, 0, 2},
 };
 enum { N_EXPECTED = sizeof expected / sizeof expected[0] };
 
@@ -136,7 +139,7 @@ static void test_fixtures(void **state)
         assert_int_equal(c.hidden_act, expected[i].act);
         close_to(c.embedding_scale, expected[i].gemma ? sqrt(expected[i].hidden) : 1);
         assert_true(c.norm_offset == (expected[i].gemma ? 1 : 0));
-        assert_int_equal(c.qk_norm, expected[i].qk_norm ? QN_QK_NORM_HEAD : QN_QK_NORM_NONE);
+        assert_int_equal(c.qk_norm, expected[i].qk_norm);
         assert_int_equal(c.tie_word_embeddings, expected[i].tied);
         assert_int_equal(c.attention_bias, expected[i].bias);
         assert_int_equal(c.rope_interleaved, 0);
@@ -211,6 +214,28 @@ static qn_status read_patched(const char *fixture, const char *patch, qn_model_c
     qn_status status = read_config(dir, c);
     qn_test_model_remove(dir);
     return status;
+}
+
+/* Which layers have RoPE, one letter each: R or N. */
+static void rope_is(const char *patch, const char *ropes, const char *kinds)
+{
+    qn_model_config c;
+    if (read_patched("models/smollm3", patch, &c) != QN_OK) fail_msg("%s: %s", patch, qn_last_error());
+    kinds_are(&c, kinds);
+    for (int64_t i = 0; i < c.num_hidden_layers; i++)
+        assert_int_equal(c.layers[i].rope, ropes[i] == 'N' ? QN_ROPE_NONE : 0);
+    qn_config_free(&c);
+}
+
+static void test_layers_without_rope(void **state)
+{
+    qn_test_need_fixture("models/smollm3");
+    rope_is("{}", "RRRNR", "FFFFF");
+    rope_is("{\"no_rope_layers\": null, \"no_rope_layer_interval\": null}", "RRRNR", "FFFFF");
+    rope_is("{\"no_rope_layers\": \"null\", \"no_rope_layer_interval\": 2}", "RNRNR", "FFFFF");
+    rope_is("{\"no_rope_layers\": [0, 1, 1, 1, 0, 0, 0]}", "NRRRN", "FFFFF");
+    rope_is("{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}", "RRRNR", "FFFSF");
+    rope_is("{\"layer_types\": null, \"sliding_window\": 8}", "RRRNR", "FFFFF");
 }
 
 static void test_missing_head_dim(void **state)
@@ -449,6 +474,18 @@ static void test_refusals(void **state)
         {"gemma3_text", "{\"query_pre_attn_scalar\": 0}", QN_E_FORMAT, "query_pre_attn_scalar is 0"},
         {"gemma3_text", "{\"use_bidirectional_attention\": true}", QN_E_UNSUPPORTED,
          "use_bidirectional_attention"},
+        {"smollm3", "{\"no_rope_layers\": [1, 1, 1, 0]}", QN_E_FORMAT,
+         "no_rope_layers: expected an array with a 0 or 1 for each of the 5 layers"},
+        {"smollm3", "{\"no_rope_layers\": {}}", QN_E_FORMAT, "no_rope_layers: expected an array"},
+        {"smollm3", "{\"no_rope_layers\": [1, 1, 2, 0, 1]}", QN_E_FORMAT,
+         "no_rope_layers[2] is neither 0 nor 1"},
+        {"smollm3", "{\"no_rope_layers\": [1, 1, 1, 0, true]}", QN_E_FORMAT, "no_rope_layers[4] is neither"},
+        {"smollm3", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": 0}", QN_E_FORMAT,
+         "no_rope_layer_interval is 0"},
+        {"smollm3",
+         "{\"use_sliding_window\": true, \"layer_types\": [\"full_attention\", \"full_attention\","
+         " \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
+         QN_E_FORMAT, "layer 3 has sliding attention, but sliding_window is missing"},
         {"gemma3", "{\"text_config\": {\"hidden_size\": 0}}", QN_E_FORMAT, "text_config.hidden_size is 0"},
         {"gemma3", "{\"text_config\": []}", QN_E_FORMAT, "text_config is an array"},
     };
@@ -670,6 +707,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_llama3_rope),
         cmocka_unit_test(test_yarn_rope),
         cmocka_unit_test(test_gemma3_rope_sets),

@@ -14,7 +14,8 @@ typedef enum {
     QN_SLIDE_NEVER,
     QN_SLIDE_EVERY,  /* all layers, where sliding_window is set */
     QN_SLIDE_PERIOD, /* all but each sliding_window_pattern-th */
-    QN_SLIDE_FROM    /* from layer max_window_layers on, where use_sliding_window is true */
+    QN_SLIDE_FROM,   /* from layer max_window_layers on, where use_sliding_window is true */
+    QN_SLIDE_NO_ROPE /* those without RoPE, where use_sliding_window is true */
 } qn_slide_rule;
 
 /* A tensor that the family calls otherwise than the table of names does (safetensors). */
@@ -45,6 +46,7 @@ typedef struct qn_family {
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
     qn_slide_rule slide;
+    int skips_rope;                 /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
     float norm_offset;              /* as published; GGUF files have it added to the weights already */
     int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
     int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */

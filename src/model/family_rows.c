@@ -7,6 +7,7 @@
 
 enum {
     NORMS_PRE = QN_NORM_PRE_ATTN | QN_NORM_PRE_FFN,
+    NORMS_POST = QN_NORM_POST_ATTN | QN_NORM_POST_FFN,
     NORMS_BOTH = QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN | QN_NORM_PRE_FFN | QN_NORM_POST_FFN
 };
 
@@ -63,6 +64,12 @@ static const qn_field_default gemma3_defaults[] = {{"vocab_size", 262208, 0},
                                                    {"sliding_window", 4096, 0},
                                                    {"sliding_window_pattern", 6, 1},
                                                    {NULL, 0, 0}};
+
+static const qn_field_default smollm3_defaults[] = {
+    {"rms_norm_eps", 1e-6, 0},        {"rope_theta", 2000000, 0},   {"max_position_embeddings", 32768, 0},
+    {"no_rope_layer_interval", 4, 0}, {"use_sliding_window", 0, 0}, {NULL, 0, 0}};
+static const qn_field_default olmo2_defaults[] = {
+    {"rms_norm_eps", 1e-5, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
@@ -168,6 +175,25 @@ const qn_family qn_family_rows[] = {
         .norm_offset = 1,
         .scaled_embedding = 1,
         .gguf_wide_scale_layers = 62,
+    },
+    {
+        .model_types = LIST("smollm3"),
+        .architectures = LIST("SmolLM3ForCausalLM"),
+        .defaults = smollm3_defaults,
+        .stop_tokens = LIST("<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_NO_ROPE,
+        .skips_rope = 1,
+    },
+    {
+        .model_types = LIST("olmo2"),
+        .architectures = LIST("Olmo2ForCausalLM"),
+        .defaults = olmo2_defaults,
+        .stop_tokens = LIST("<|endoftext|>", "<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_POST,
+        .qk_norm = QN_QK_NORM_WHOLE,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

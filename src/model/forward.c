@@ -28,7 +28,7 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
-        x = layer(s, f, x, table[c->layers[i].rope], i);
+        x = layer(s, f, x, c->layers[i].rope == QN_ROPE_NONE ? NULL : table[c->layers[i].rope], i);
         qn_scope_prefix(s, "%s", "");
         x = qn_label(s, x, name);
     }

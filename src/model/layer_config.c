@@ -9,9 +9,42 @@
 
 enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 
-/* The layer_types of the files, or the family's rule. slides [num_hidden_layers]. */
+/* What is found out of a layer one by one. */
+typedef struct {
+    char turns;  /* it has RoPE */
+    char slides; /* it has a window */
+} layer_flags;
+
+/* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
+static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64_t n_layers,
+                              layer_flags *flags)
+{
+    const json_t *list = qn_fields_get(f, "no_rope_layers");
+    char label[LABEL_MAX];
+    for (int64_t i = 0; i < n_layers; i++) flags[i].turns = 1;
+    if (!family->skips_rope) return QN_OK;
+    if (!list || json_is_null(list)) {
+        int64_t interval;
+        QN_TRY(qn_fields_required_int(f, "no_rope_layer_interval", 1, POSITIONS_MAX, &interval));
+        for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (i + 1) % interval != 0;
+        return QN_OK;
+    }
+    qn_fields_label(f, "no_rope_layers", label, sizeof label);
+    if (!json_is_array(list) || json_array_size(list) < (size_t)n_layers)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array with a 0 or 1 for each of the %lld layers",
+                       f->file, label, (long long)n_layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > 1)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is neither 0 nor 1", f->file, label, (long long)i);
+        flags[i].turns = json_integer_value(value) == 1;
+    }
+    return QN_OK;
+}
+
+/* The layer_types of the files, or the family's rule. flags [num_hidden_layers]. */
 static qn_status read_layer_types(const qn_fields *f, const qn_family *family, int64_t n_layers,
-                                  int64_t window, char *slides)
+                                  int64_t window, layer_flags *flags)
 {
     const json_t *types = qn_fields_get(f, "layer_types");
     char label[LABEL_MAX];
@@ -22,9 +55,10 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
         for (int64_t i = 0; i < n_layers; i++)
-            slides[i] = window > 0 && (family->slide == QN_SLIDE_EVERY ||
-                                       (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
-                                       (family->slide == QN_SLIDE_FROM && i >= first));
+            flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
+                                             (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
+                                             (family->slide == QN_SLIDE_FROM && i >= first) ||
+                                             (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns));
         return QN_OK;
     }
     qn_fields_label(f, "layer_types", label, sizeof label);
@@ -34,9 +68,9 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
-        slides[i] = strcmp(type, "sliding_attention") == 0;
+        flags[i].slides = strcmp(type, "sliding_attention") == 0;
         /* "attention" was the name before transformers 5. */
-        if (!slides[i] && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
+        if (!flags[i].slides && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
                            "sliding_attention)",
@@ -50,31 +84,33 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     int64_t window = 0;
     int use_window = 1;
     char label[LABEL_MAX];
-    if (family->slide == QN_SLIDE_FROM) QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
+    if (family->slide == QN_SLIDE_FROM || family->slide == QN_SLIDE_NO_ROPE)
+        QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
     const json_t *types = qn_fields_get(f, "layer_types");
     if (use_window && (family->slide != QN_SLIDE_NEVER || (types && !json_is_null(types))))
         QN_TRY(qn_fields_int(f, "sliding_window", 1, POSITIONS_MAX, &window, NULL));
 
-    char *slides = qn_calloc((size_t)c->num_hidden_layers, 1);
-    if (!slides) return QN_E_NOMEM;
-    qn_status status = read_layer_types(f, family, c->num_hidden_layers, window, slides);
+    layer_flags *flags = qn_calloc((size_t)c->num_hidden_layers, sizeof *flags);
+    if (!flags) return QN_E_NOMEM;
+    qn_status status = read_no_rope(f, family, c->num_hidden_layers, flags);
+    if (status == QN_OK) status = read_layer_types(f, family, c->num_hidden_layers, window, flags);
     if (status == QN_OK && !(c->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *c->layers)))
         status = QN_E_NOMEM;
     for (int64_t i = 0; status == QN_OK && i < c->num_hidden_layers; i++) {
         /* A window that is switched off leaves the layer types of the files as they are, and means nothing.
          */
-        int sliding = slides[i] && use_window;
+        int sliding = flags[i].slides && use_window;
         if (sliding && window == 0)
             status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
                              (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
         c->layers[i] = (qn_layer_config){.kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
-                                         .rope = sliding && c->n_rope > 1,
+                                         .rope = !flags[i].turns ? QN_ROPE_NONE : sliding && c->n_rope > 1,
                                          .num_key_value_heads = c->num_key_value_heads,
                                          .head_dim = c->head_dim,
                                          .intermediate_size = c->intermediate_size};
     }
-    qn_free(slides);
+    qn_free(flags);
     return status;
 }
 

@@ -1,7 +1,7 @@
 #include "model/weight_roles.h"
 
 /* A dimension of a role's shape, by the letters of weights.h. */
-typedef enum { DIM_NONE, DIM_V, DIM_H, DIM_Q, DIM_K, DIM_D, DIM_F } dim;
+typedef enum { DIM_NONE, DIM_V, DIM_H, DIM_Q, DIM_K, DIM_D, DIM_F, DIM_Q_NORM, DIM_K_NORM } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
  * in any case. */
@@ -24,8 +24,8 @@ static const struct {
     [QN_WEIGHT_K_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_V_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
-    [QN_WEIGHT_Q_NORM] = {{DIM_D}, IF_QK_NORM, 0},
-    [QN_WEIGHT_K_NORM] = {{DIM_D}, IF_QK_NORM, 0},
+    [QN_WEIGHT_Q_NORM] = {{DIM_Q_NORM}, IF_QK_NORM, 0},
+    [QN_WEIGHT_K_NORM] = {{DIM_K_NORM}, IF_QK_NORM, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
     [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
     [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, ALWAYS, 0},
@@ -52,6 +52,10 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return l->head_dim;
     case DIM_F:
         return l->intermediate_size;
+    case DIM_Q_NORM:
+        return c->qk_norm == QN_QK_NORM_WHOLE ? dim_size(c, l, DIM_Q) : l->head_dim;
+    case DIM_K_NORM:
+        return c->qk_norm == QN_QK_NORM_WHOLE ? dim_size(c, l, DIM_K) : l->head_dim;
     default:
         return 0;
     }

@@ -27,8 +27,8 @@ typedef enum {
     QN_WEIGHT_K_BIAS,                            /* [K] */
     QN_WEIGHT_V_BIAS,                            /* [K] */
     QN_WEIGHT_O_BIAS,                            /* [H] */
-    QN_WEIGHT_Q_NORM,                            /* [D] */
-    QN_WEIGHT_K_NORM,                            /* [D] */
+    QN_WEIGHT_Q_NORM,                            /* [D], or [Q] where all heads are normed at once */
+    QN_WEIGHT_K_NORM,                            /* [D], or [K] */
     QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
     QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
     QN_WEIGHT_GATE,                              /* [F, H] */

@@ -59,10 +59,23 @@ static void check_whole(const qn_test_weights *m, const char *name)
 
 static void test_fixtures(void **state)
 {
-    static const char *const names[] = {
-        "llama",  "llama_rope3_tied", "llama_head_dim",      "mistral",     "qwen2",
-        "qwen3",  "qwen2_yarn",       "qwen2_window",        "gemma",       "gemma2",
-        "gemma3", "qwen3_tied",       "qwen3_no_model_type", "gemma3_text", "deepseek_r1_distill"};
+    static const char *const names[] = {"llama",
+                                        "llama_rope3_tied",
+                                        "llama_head_dim",
+                                        "mistral",
+                                        "qwen2",
+                                        "qwen3",
+                                        "qwen2_yarn",
+                                        "qwen2_window",
+                                        "gemma",
+                                        "gemma2",
+                                        "gemma3",
+                                        "qwen3_tied",
+                                        "qwen3_no_model_type",
+                                        "gemma3_text",
+                                        "deepseek_r1_distill",
+                                        "smollm3",
+                                        "olmo2"};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
@@ -138,8 +151,8 @@ static void test_head_of_its_own(void **state)
 /* Every kind of tensor, deleted once per family, is missed by its name. */
 static void test_each_tensor_missing(void **state)
 {
-    static const char *const families[] = {"llama",  "llama_head_dim", "qwen2", "qwen3",
-                                           "gemma2", "gemma3_text",    "gemma3"};
+    static const char *const families[] = {"llama",       "llama_head_dim", "qwen2",   "qwen3", "gemma2",
+                                           "gemma3_text", "gemma3",         "smollm3", "olmo2"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];

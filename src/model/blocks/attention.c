@@ -15,6 +15,10 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     qn_array *q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer);
     qn_array *k = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
     qn_array *v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
+    if (c->qk_norm == QN_QK_NORM_WHOLE) {
+        q = qn_block_norm(s, f, q, QN_WEIGHT_Q_NORM, layer);
+        k = qn_block_norm(s, f, k, QN_WEIGHT_K_NORM, layer);
+    }
     q = qn_reshape_rows(s, q, 2, (int64_t[]){c->num_attention_heads, l->head_dim});
     k = qn_reshape_rows(s, k, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
     v = qn_reshape_rows(s, v, 2, (int64_t[]){l->num_key_value_heads, l->head_dim});
@@ -22,8 +26,11 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
         q = qn_block_norm(s, f, q, QN_WEIGHT_Q_NORM, layer);
         k = qn_block_norm(s, f, k, QN_WEIGHT_K_NORM, layer);
     }
-    q = qn_rope(s, q, table, c->rope_interleaved);
-    k = qn_label(s, qn_rope(s, k, table, c->rope_interleaved), "keys");
+    if (l->rope != QN_ROPE_NONE) {
+        q = qn_rope(s, q, table, c->rope_interleaved);
+        k = qn_rope(s, k, table, c->rope_interleaved);
+    }
+    k = qn_label(s, k, "keys");
     qn_params_attend p = {.state = f->state[group],
                           .layer = f->groups->index_of[layer],
                           .window = window_of(f, layer),

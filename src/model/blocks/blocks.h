@@ -13,7 +13,7 @@ qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight
 /* cap * tanh(x / cap); x itself when cap is 0. */
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
 /* Queries, keys and values, their norms and rotation, attention, output. table: cosines and sines of this
- * layer's rope set. */
+ * layer's rope set, NULL where it has none. */
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t layer);
 /* act(x gate) * (x up), down. */
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
