@@ -82,6 +82,8 @@ qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved);
 /* blocks, sinks: NULL when the parameters do not ask for them. */
 qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
                     qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks);
+/* y plus the low-rank product of each row's adapter: see qn_params_lora. */
+qn_array *qn_lora(qn_scope *s, const qn_params_lora *p, qn_array *x, qn_array *y, qn_array *adapters);
 qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids);
 /* log(sum(exp(x))) over the last dimension, kept with size 1. */
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x);

@@ -188,6 +188,7 @@ static qn_array *fallback_ROPE(qn_scope *s, const qn_params *p, int n_in, qn_arr
 /* Their masks depend on data (row_begin), their state on earlier runs: no smaller primitives can say it. */
 #define fallback_ATTEND NULL
 #define fallback_ATTEND_GRAD NULL
+#define fallback_LORA NULL /* which pair a row takes is data */
 #define fallback_EXPERTS NULL
 #define fallback_SHORT_CONV NULL
 #define fallback_GATED_DELTA NULL

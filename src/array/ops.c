@@ -157,6 +157,12 @@ qn_array *qn_attend(qn_scope *s, const qn_params_attend *attend, qn_array *q, qn
     return qn_apply(s, QN_PRIM_ATTEND, &p, n, in, NULL, QN_DTYPE_F32);
 }
 
+qn_array *qn_lora(qn_scope *s, const qn_params_lora *lora, qn_array *x, qn_array *y, qn_array *adapters)
+{
+    qn_params p = {.lora = *lora};
+    return qn_apply(s, QN_PRIM_LORA, &p, 3, (qn_array *[]){x, y, adapters}, NULL, QN_DTYPE_F32);
+}
+
 qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids)
 {
     return qn_apply(s, QN_PRIM_EXPERTS, NULL, 3, (qn_array *[]){x, w, ids}, NULL, QN_DTYPE_F32);

@@ -358,6 +358,19 @@ static qn_status rule_ATTEND_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dty
     return QN_OK;
 }
 
+static qn_status rule_LORA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    const qn_shape *x = c->shape[0], *y = c->shape[1];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 2 && y->n == 2 && same_rows(x, y) &&
+             is_index(c, 2, 1) && same_rows(x, c->shape[2]),
+         "takes x [R, n_in], y [R, n_out], adapters [R]");
+    NEED(c->params->lora.pairs && c->params->lora.n_pairs > 0, "takes pairs");
+    *shape = *y;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_EXPERTS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(3);

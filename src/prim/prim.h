@@ -37,6 +37,24 @@ typedef struct {
     int32_t which; /* ATTEND_GRAD: 0 dq, 1 dk, 2 dv */
 } qn_params_attend;
 
+/* Low-rank additions to a product (Hu et al. 2021). Row r of the output is row r of y plus scale (x A^T) B of
+ * pairs[adapters[r]], in f32 whatever the product was computed in: h = scale * (x . each row of A), then one
+ * chain of multiply-adds that begins at y, in rising rank. Where adapters[r] is negative, or that pair has no
+ * data, it is y bit for bit. The pairs are looked at in each run: they live as long as the program, and what
+ * they hold may change between runs. */
+struct qn_buffer;
+enum { QN_LORA_RANK_MAX = 1024 };
+typedef struct {
+    const struct qn_buffer *data; /* plain f32; NULL: nothing is added */
+    int64_t a, b;                 /* where A [rank, n_in] and B [rank, n_out] begin in it, in elements */
+    int32_t rank;                 /* 1 to QN_LORA_RANK_MAX */
+    float scale;
+} qn_lora_pair;
+typedef struct {
+    const qn_lora_pair *pairs;
+    int32_t n_pairs;
+} qn_params_lora;
+
 /* Recurrent primitives. slots [S] i32 name the state row of each sequence; reset [S] i32 1: start from zero.
  * SHORT_CONV inputs: x [R, channels], w [channels, kernel], row_begin [S + 1], slots [S], reset [S]; output
  * like x. GATED_DELTA inputs: q, k [R, heads, dk], v [R, heads, dv], g [R, heads] (log decay), beta [R,
@@ -79,6 +97,7 @@ typedef union {
     } scatter;
     qn_params_attend attend;
     qn_params_recurrent recurrent;
+    qn_params_lora lora;
     struct {
         int32_t n;
         qn_fused_op op[QN_FUSED_MAX];
