@@ -23,6 +23,7 @@
 #include "quant/types.h"
 #include "tests/kernel_compare.h"
 #include "tests/kernel_help.h"
+#include "tests/kernel_recurrent.h"
 #include "tests/kernel_speed.h"
 
 static int64_t n_rounds = 1;
@@ -678,6 +679,18 @@ static void check_from_f32(qn_test_dice *d, int64_t i)
     }
 }
 
+/* ---- recurrent layers --------------------------------------------------------------------------------- */
+
+static void check_short_conv(qn_test_dice *d, int64_t i)
+{
+    qn_test_short_conv(d);
+}
+
+static void check_gated_delta(qn_test_dice *d, int64_t i)
+{
+    qn_test_gated_delta(d);
+}
+
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -698,7 +711,8 @@ static const field fields[] = {
     FIELD(attend_merge, 10), FIELD(ew, 40 * QN_EW_COUNT), FIELD(rms_norm, 100),    FIELD(layer_norm, 100),
     FIELD(rope, 100),        FIELD(softmax, 100),         FIELD(sum, 100),         FIELD(max, 100),
     FIELD(dot, 100),         FIELD(gemm_f32, 60),         FIELD(to_f32, 100),      FIELD(from_f32, 100),
-    FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),  FIELD(collect, 100)};
+    FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),  FIELD(collect, 100),     FIELD(short_conv, 60),
+    FIELD(gated_delta, 60)};
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static void check_field(void **state)

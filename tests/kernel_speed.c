@@ -470,6 +470,48 @@ static void run_gemm(job *j, int thread, int n_threads)
     j->k->gemm_f32(j->out, j->n, j->x, j->n, 1, j->y, j->n, 1, j->n, j->n, 0, j->n, 0);
 }
 
+/* One head of 128 columns, 16 rows in turn: its state of 64 KiB stays in L2. */
+enum { DELTA_DIM = 128, DELTA_ROWS = 16 };
+
+static void run_delta(job *j, int thread, int n_threads)
+{
+    j->k->gated_delta(&(qn_delta_args){.n_rows = DELTA_ROWS,
+                                       .dk = DELTA_DIM,
+                                       .dv = DELTA_DIM,
+                                       .q = j->x,
+                                       .k = j->x,
+                                       .v = j->x,
+                                       .g = j->y + DELTA_DIM * DELTA_DIM,
+                                       .beta = j->y + DELTA_DIM * DELTA_DIM + DELTA_ROWS,
+                                       .q_stride = DELTA_DIM,
+                                       .k_stride = DELTA_DIM,
+                                       .v_stride = DELTA_DIM,
+                                       .g_stride = 1,
+                                       .beta_stride = 1,
+                                       .state = j->y,
+                                       .out = j->out,
+                                       .out_stride = DELTA_DIM},
+                      0, DELTA_DIM);
+}
+
+/* Multiply-adds: k S, S + k d and q S. */
+static int delta_speed(const options *o, const qn_kernels *k)
+{
+    enum { STATE = DELTA_DIM * DELTA_DIM, ROWS = DELTA_ROWS * DELTA_DIM };
+    if (!wanted(o, "gated_delta")) return 1;
+    job j = {.k = k, .run = run_delta, .of = OF_F32, .n = ROWS, .amount = 3.0 * DELTA_ROWS * STATE};
+    j.x = random_row(ROWS);
+    j.y = random_row(STATE + 2 * DELTA_ROWS);
+    j.out = random_row(ROWS);
+    j.bytes = qn_alloc(1);
+    j.panels = qn_alloc(1);
+    j.scratch = qn_alloc(1);
+    for (int i = 0; j.y && i < 2 * DELTA_ROWS; i++) j.y[STATE + i] = i < DELTA_ROWS ? -0.1f : 0.5f;
+    for (int i = 0; j.x && i < ROWS; i++) j.x[i] *= 0.05f; /* the state stays bounded */
+    if (j.x && j.y && j.out) measure(o, o->alone, &j, "gated_delta 16 rows, 128 x 128");
+    return finish(&j);
+}
+
 static int gemm_speed(const options *o, const qn_kernels *k)
 {
     enum { N = 128 };
@@ -544,7 +586,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
 static int all_attention(const options *o, const qn_kernels *k)
 {
     static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
-    int ok = gemm_speed(o, k);
+    int ok = gemm_speed(o, k) && delta_speed(o, k);
     for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++) {
         if (wanted(o, "kv_write")) ok = ok && attend_speed(o, k, kv_types[i], 0);
         if (wanted(o, "attend"))

@@ -142,7 +142,7 @@ static qn_array *adapter_input(trainer *t, int64_t layer, const char *module, ch
 static qn_array *linear(trainer *t, qn_array *x, qn_weight_role weight, qn_weight_role bias,
                         const char *module, int64_t layer)
 {
-    qn_array *y = qn_block_linear(t->scope, t->forward.parameters, x, weight, bias, layer);
+    qn_array *y = qn_block_linear(t->scope, &t->forward, x, weight, bias, layer);
     qn_array *a = adapter_input(t, layer, module, 'A'), *b = adapter_input(t, layer, module, 'B');
     if (!a || !b) return y;
     return qn_add(t->scope, y,
@@ -524,14 +524,6 @@ static qn_array *unit_length(layer *l, qn_array *x)
     return qn_mul(l->scope, x, n);
 }
 
-/* [R, from * dim] -> [R, from * times, dim], each head repeated */
-static qn_array *repeat_heads(layer *l, qn_array *x, int64_t from, int64_t times, int64_t dim)
-{
-    x = qn_reshape_rows(l->scope, x, 3, (int64_t[]){from, 1, dim});
-    x = qn_broadcast(l->scope, x, qn_shape_sym(QN_SYM_R, 3, (int64_t[]){from, times, dim}));
-    return qn_reshape_rows(l->scope, x, 2, (int64_t[]){from * times, dim});
-}
-
 static qn_array *recurrent(layer *l, qn_prim prim, int which, int n, qn_array **in)
 {
     qn_params p = {.recurrent = {.state = l->state[which]}};
@@ -561,12 +553,12 @@ static qn_array *delta_net(layer *l, qn_array *x)
     qn_array *a = qn_reshape_rows(s, qn_slice_last(s, ba, each, each), 1, (int64_t[]){nv});
 
     int64_t channels = 2 * nk * dk + nv * dv;
-    qn_array *conv[5] = {
-        qn_concat(s, 3, parts),
-        plain(l, "linear_attn.conv1d.weight", 2, (int64_t[]){channels, number(l, "linear_conv_kernel_dim")})};
+    qn_array *conv[5] = {qn_concat(s, 3, parts),
+                         qn_transpose(s, plain(l, "linear_attn.conv1d.weight", 2,
+                                               (int64_t[]){channels, number(l, "linear_conv_kernel_dim")}))};
     qn_array *mixed = qn_unary(s, QN_PRIM_SILU, recurrent(l, QN_PRIM_SHORT_CONV, 0, 2, conv));
-    qn_array *q = repeat_heads(l, qn_slice_last(s, mixed, 0, nk * dk), nk, each, dk);
-    qn_array *k = repeat_heads(l, qn_slice_last(s, mixed, nk * dk, nk * dk), nk, each, dk);
+    qn_array *q = qn_reshape_rows(s, qn_slice_last(s, mixed, 0, nk * dk), 2, (int64_t[]){nk, dk});
+    qn_array *k = qn_reshape_rows(s, qn_slice_last(s, mixed, nk * dk, nk * dk), 2, (int64_t[]){nk, dk});
     qn_array *v = qn_reshape_rows(s, qn_slice_last(s, mixed, 2 * nk * dk, nv * dv), 2, (int64_t[]){nv, dv});
 
     qn_array *decay = qn_unary(s, QN_PRIM_SOFTPLUS, qn_add(s, a, plain(l, "linear_attn.dt_bias", 0, NULL)));

@@ -91,6 +91,30 @@ typedef struct {
     const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
 
+/* ---- recurrent layers
+ * ------------------------------------------------------------------------------------------------ Rows of
+ * one sequence, on from the state that its rows before left behind, which becomes that of the last row.
+ * Strides are in elements, from one row to the next. */
+typedef struct {
+    int64_t n_rows, channels, kernel;
+    const float *x; /* [row][channels] */
+    int64_t x_stride;
+    const float *w; /* [kernel][channels], the last tap for the row itself */
+    float *state;   /* [kernel - 1][channels]: the last inputs */
+    float *out;     /* not x */
+    int64_t out_stride;
+} qn_conv_args;
+
+/* Of one head. */
+typedef struct {
+    int64_t n_rows, dk, dv;
+    const float *q, *k, *v, *g, *beta; /* [row][dk], [row][dk], [row][dv]; g and beta: a number a row */
+    int64_t q_stride, k_stride, v_stride, g_stride, beta_stride;
+    float *state; /* [dk][dv] */
+    float *out;   /* [row][dv] */
+    int64_t out_stride;
+} qn_delta_args;
+
 /* ---- element-wise
  * ----------------------------------------------------------------------------------------------------- The
  * list of f32 element-wise operations: X(NAME, inputs). */
@@ -194,6 +218,12 @@ typedef struct {
     void (*gemm_f32)(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col,
                      const float *b, int64_t b_row, int64_t b_col, int64_t n, int64_t k, int64_t begin,
                      int64_t end, int accumulate);
+    /* out[r][c] = sum over t of w[t][c] x[r + t - kernel + 1][c], in rising t, of channels [begin, end). */
+    void (*short_conv)(const qn_conv_args *a, int64_t begin, int64_t end);
+    /* The gated delta rule (Yang et al. 2024), row by row, of columns [begin, end) of v:
+     *     d = beta (v - exp(g) k S),  S = exp(g) S + k d^T,  out = q S
+     * with sums over dk in rising order. */
+    void (*gated_delta)(const qn_delta_args *a, int64_t begin, int64_t end);
     /* f16, bf16 <-> f32 rows. */
     void (*to_f32)(qn_dtype from, const void *x, float *out, int64_t n);
     void (*from_f32)(qn_dtype to, const float *x, void *out, int64_t n);

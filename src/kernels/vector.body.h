@@ -1,5 +1,5 @@
-/* Element-wise operations, norms, softmax, rope, reductions and conversions, over the names of a vec_<set>.h
- * and math.body.h.
+/* Element-wise operations, norms, softmax, rope, reductions, conversions and recurrences, over the names of a
+ * vec_<set>.h and math.body.h.
  *
  * The last n % 16 elements go through the same instructions as the others, in a vector filled up with zeros,
  * so that the bits of element i depend on element i alone. Reductions keep element i in lane i % 16. */
@@ -380,6 +380,8 @@ static void from_f32(qn_dtype to, const float *x, void *out, int64_t n)
     }
 }
 
+#include "kernels/recurrent.body.h"
+
 static void fill_vector(qn_kernels *k)
 {
 #define EW_ENTRY(name, inputs) k->ew[QN_EW_##name] = ew_##name;
@@ -397,6 +399,8 @@ static void fill_vector(qn_kernels *k)
     k->collect = collect;
     k->to_f32 = to_f32;
     k->from_f32 = from_f32;
+    k->short_conv = short_conv;
+    k->gated_delta = gated_delta;
 }
 
 #endif

@@ -389,9 +389,9 @@ static qn_status rule_SHORT_CONV(const qn_prim_call *c, qn_shape *shape, qn_dtyp
 {
     ARITY(5);
     const qn_shape *x = c->shape[0], *w = c->shape[1];
-    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 2 && w->n == 2 && x->dim[1] == w->dim[0] &&
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 2 && w->n == 2 && x->dim[1] == w->dim[1] &&
              is_index(c, 2, 1) && is_index(c, 3, 1) && is_index(c, 4, 1),
-         "takes x [R, channels], w [channels, kernel], row_begin, slots, reset");
+         "takes x [R, channels], w [kernel, channels], row_begin, slots, reset");
     *shape = *x;
     *dtype = QN_DTYPE_F32;
     return QN_OK;
@@ -403,10 +403,10 @@ static qn_status rule_GATED_DELTA(const qn_prim_call *c, qn_shape *shape, qn_dty
     const qn_shape *q = c->shape[0], *k = c->shape[1], *v = c->shape[2], *g = c->shape[3],
                    *beta = c->shape[4];
     for (int i = 0; i < 5; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
-    NEED(q->n == 3 && v->n == 3 && qn_shape_equal(q, k) && same_rows(q, v) && q->dim[1] == v->dim[1] &&
-             g->n == 2 && qn_shape_equal(g, beta) && same_rows(q, g) && g->dim[1] == q->dim[1] &&
-             is_index(c, 5, 1) && is_index(c, 6, 1) && is_index(c, 7, 1),
-         "takes q, k [R, heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, slots, reset");
+    NEED(q->n == 3 && v->n == 3 && qn_shape_equal(q, k) && same_rows(q, v) && q->dim[1] > 0 &&
+             v->dim[1] % q->dim[1] == 0 && g->n == 2 && qn_shape_equal(g, beta) && same_rows(q, g) &&
+             g->dim[1] == v->dim[1] && is_index(c, 5, 1) && is_index(c, 6, 1) && is_index(c, 7, 1),
+         "takes q, k [R, k_heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, slots, reset");
     *shape = *v;
     *dtype = QN_DTYPE_F32;
     return QN_OK;

@@ -56,13 +56,15 @@ typedef struct {
 } qn_params_lora;
 
 /* Recurrent primitives. slots [S] i32 name the state row of each sequence; reset [S] i32 1: start from zero.
- * SHORT_CONV inputs: x [R, channels], w [channels, kernel], row_begin [S + 1], slots [S], reset [S]; output
- * like x. GATED_DELTA inputs: q, k [R, heads, dk], v [R, heads, dv], g [R, heads] (log decay), beta [R,
- * heads], row_begin, slots, reset; output [R, heads, dv]. Per row: S = S exp(g); S = S + k (beta (v - k
- * S))^T; out = q S (Yang et al. 2024, gated delta net). */
+ * SHORT_CONV inputs: x [R, channels], w [kernel, channels], row_begin [S + 1], slots [S], reset [S]; output
+ * like x. GATED_DELTA inputs: q, k [R, k_heads, dk], v [R, heads, dv] with as many heads to each of k_heads,
+ * g [R, heads] (log decay), beta [R, heads], row_begin, slots, reset; output [R, heads, dv]. Per row: S = S
+ * exp(g); S = S + k (beta (v - k S))^T; out = q S (Yang et al. 2024, gated delta net). */
 typedef struct {
     struct qn_state *state;
     int32_t layer;
+    int64_t offset; /* in floats: where a slot of the layer holds this primitive's [kernel - 1, channels] or
+                       [heads, dk, dv] */
 } qn_params_recurrent;
 
 typedef struct {

@@ -1,36 +1,59 @@
-/* Recurrent layers: the sequential recurrence over the rows of each sequence, with state carried in slots. A
- * worker takes channels or heads, so the order over rows never changes. */
+/* Recurrent layers: the sequential recurrence over the rows of each sequence, with state carried in slots.
+ * Workers take pieces of channels or of columns, all rows of a sequence in one go, so the order over rows
+ * never changes. */
 #include <string.h>
 
 #include "device/cpu/cpu.h"
 
-/* state: the last kernel - 1 inputs of each channel, [kernel - 1][channels]. */
+/* Channels, or columns of a head's state, that are handed out at once: a cache line's multiple, and a piece
+ * of a usual state (128 rows) that stays in L1. */
+enum { PIECE = 64 };
+
+static int64_t pieces_of(int64_t n)
+{
+    return (n + PIECE - 1) / PIECE;
+}
+
+static int64_t end_of(int64_t piece, int64_t n)
+{
+    return (piece + 1) * PIECE < n ? (piece + 1) * PIECE : n;
+}
+
+/* Columns [begin, end) of n_rows rows of a state. */
+static void clear(float *state, int64_t n_rows, int64_t stride, int64_t begin, int64_t end)
+{
+    for (int64_t i = 0; i < n_rows; i++)
+        memset(state + i * stride + begin, 0, (size_t)(end - begin) * sizeof *state);
+}
+
+static float *state_of(const qn_params_recurrent *p, int64_t slot)
+{
+    return qn_cpu_state_slot(p->state, p->layer, slot) + p->offset;
+}
+
 static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_recurrent *p = &s->plan.params.recurrent;
     const qn_operand *x = &s->plan.in[0];
-    int64_t channels = x->shape.dim[1], kernel = s->plan.in[1].shape.dim[1], begin, end;
-    int64_t w_stride = s->plan.in[1].stride[0];
+    const int64_t channels = x->shape.dim[1], pieces = pieces_of(channels);
     const int32_t *row_begin = (const int32_t *)s->in[2], *slots = (const int32_t *)s->in[3],
                   *reset = (const int32_t *)s->in[4];
-    qn_cpu_share(run, channels, &begin, &end);
-    for (int64_t i = 0; i < run->sizes.v[QN_SYM_S]; i++) {
-        float *state = qn_cpu_state_slot(p->state, p->layer, slots[i]);
-        for (int64_t c = begin; c < end; c++) {
-            const float *w = (const float *)s->in[1] + c * w_stride;
-            if (reset[i])
-                for (int64_t t = 0; t < kernel - 1; t++) state[t * channels + c] = 0;
-            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r++) {
-                float in = ((const float *)s->in[0])[r * x->stride[0] + c], sum = 0;
-                for (int64_t t = 0; t < kernel - 1; t++) sum += state[t * channels + c] * w[t];
-                sum += in * w[kernel - 1];
-                for (int64_t t = 0; t + 1 < kernel - 1; t++)
-                    state[t * channels + c] = state[(t + 1) * channels + c];
-                if (kernel > 1) state[(kernel - 2) * channels + c] = in;
-                ((float *)s->out)[r * channels + c] = sum;
-            }
+    qn_conv_args a = {.channels = channels,
+                      .kernel = s->plan.in[1].shape.dim[0],
+                      .x_stride = x->stride[0],
+                      .w = (const float *)s->in[1],
+                      .out_stride = channels};
+    int64_t begin, end;
+    while (qn_cpu_claim(run, run->sizes.v[QN_SYM_S] * pieces, &begin, &end))
+        for (int64_t at = begin; at < end; at++) {
+            const int64_t i = at / pieces, from = at % pieces * PIECE, to = end_of(at % pieces, channels);
+            a.n_rows = row_begin[i + 1] - row_begin[i];
+            a.x = (const float *)s->in[0] + row_begin[i] * a.x_stride;
+            a.out = (float *)s->out + row_begin[i] * channels;
+            a.state = state_of(p, slots[i]);
+            if (reset[i]) clear(a.state, a.kernel - 1, channels, from, to);
+            run->kernels->short_conv(&a, from, to);
         }
-    }
 }
 
 const qn_cpu_prim qn_cpu_SHORT_CONV = {conv_run, NULL};
@@ -39,48 +62,35 @@ const qn_cpu_prim qn_cpu_SHORT_CONV = {conv_run, NULL};
 static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_recurrent *p = &s->plan.params.recurrent;
-    const qn_operand *q = &s->plan.in[0], *v = &s->plan.in[2];
-    int64_t heads = q->shape.dim[1], dk = q->shape.dim[2], dv = v->shape.dim[2], begin, end;
+    const qn_operand *in = s->plan.in;
+    const int64_t heads = in[2].shape.dim[1], shared = heads / in[0].shape.dim[1], dk = in[0].shape.dim[2],
+                  dv = in[2].shape.dim[2], pieces = pieces_of(dv);
     const int32_t *row_begin = (const int32_t *)s->in[5], *slots = (const int32_t *)s->in[6],
                   *reset = (const int32_t *)s->in[7];
-    float *delta = (float *)run->scratch;
-    qn_cpu_share(run, heads, &begin, &end);
-    for (int64_t i = 0; i < run->sizes.v[QN_SYM_S]; i++) {
-        for (int64_t h = begin; h < end; h++) {
-            float *state = qn_cpu_state_slot(p->state, p->layer, slots[i]) + h * dk * dv;
-            if (reset[i]) memset(state, 0, (size_t)(dk * dv) * sizeof *state);
-            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r++) {
-                const float *qr = (const float *)s->in[0] + r * q->stride[0] + h * dk;
-                const float *kr = (const float *)s->in[1] + r * s->plan.in[1].stride[0] + h * dk;
-                const float *vr = (const float *)s->in[2] + r * v->stride[0] + h * dv;
-                float decay = ((const float *)s->in[3])[r * s->plan.in[3].stride[0] + h];
-                float beta = ((const float *)s->in[4])[r * s->plan.in[4].stride[0] + h];
-                float *out = (float *)s->out + (r * heads + h) * dv;
-                run->kernels->ew[QN_EW_EXP](&decay, &decay, 1, &decay, 1, 1);
-                memset(delta, 0, (size_t)dv * sizeof *delta);
-                for (int64_t a = 0; a < dk; a++)
-                    for (int64_t b = 0; b < dv; b++) {
-                        state[a * dv + b] *= decay;
-                        delta[b] += kr[a] * state[a * dv + b];
-                    }
-                for (int64_t b = 0; b < dv; b++) delta[b] = beta * (vr[b] - delta[b]);
-                memset(out, 0, (size_t)dv * sizeof *out);
-                for (int64_t a = 0; a < dk; a++)
-                    for (int64_t b = 0; b < dv; b++) {
-                        state[a * dv + b] += kr[a] * delta[b];
-                        out[b] += qr[a] * state[a * dv + b];
-                    }
-            }
+    qn_delta_args a = {.dk = dk,
+                       .dv = dv,
+                       .q_stride = in[0].stride[0],
+                       .k_stride = in[1].stride[0],
+                       .v_stride = in[2].stride[0],
+                       .g_stride = in[3].stride[0],
+                       .beta_stride = in[4].stride[0],
+                       .out_stride = heads * dv};
+    int64_t begin, end;
+    while (qn_cpu_claim(run, run->sizes.v[QN_SYM_S] * heads * pieces, &begin, &end))
+        for (int64_t at = begin; at < end; at++) {
+            const int64_t i = at / pieces / heads, h = at / pieces % heads, from = at % pieces * PIECE,
+                          to = end_of(at % pieces, dv), row = row_begin[i];
+            a.n_rows = row_begin[i + 1] - row;
+            a.q = (const float *)s->in[0] + row * a.q_stride + h / shared * dk;
+            a.k = (const float *)s->in[1] + row * a.k_stride + h / shared * dk;
+            a.v = (const float *)s->in[2] + row * a.v_stride + h * dv;
+            a.g = (const float *)s->in[3] + row * a.g_stride + h;
+            a.beta = (const float *)s->in[4] + row * a.beta_stride + h;
+            a.out = (float *)s->out + row * a.out_stride + h * dv;
+            a.state = state_of(p, slots[i]) + h * dk * dv;
+            if (reset[i]) clear(a.state, dk, dv, from, to);
+            run->kernels->gated_delta(&a, from, to);
         }
-    }
 }
 
-static qn_status delta_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
-                               size_t *shared_bytes)
-{
-    size_t need = (size_t)step->plan.in[2].shape.dim[2] * sizeof(float);
-    if (*scratch_bytes < need) *scratch_bytes = need;
-    return QN_OK;
-}
-
-const qn_cpu_prim qn_cpu_GATED_DELTA = {delta_run, delta_prepare};
+const qn_cpu_prim qn_cpu_GATED_DELTA = {delta_run, NULL};
