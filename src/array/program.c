@@ -193,6 +193,11 @@ static qn_status copy_if_strided(planner *pl, qn_operand *o, int from)
     return QN_OK;
 }
 
+static int same_first_dim(const qn_shape *a, const qn_shape *b)
+{
+    return a->n && b->n && a->dim[0] == b->dim[0] && memcmp(a->sym, b->sym, sizeof a->sym) == 0;
+}
+
 /* ---- views -------------------------------------------------------------------------------------------- */
 
 static qn_status place_view(planner *pl, node *n)
@@ -201,11 +206,14 @@ static qn_status place_view(planner *pl, node *n)
     qn_operand from = pl->nodes[a->in[0]->mark].operand, o = from;
     o.shape = a->shape;
     switch (a->prim) {
-    case QN_PRIM_RESHAPE:
-        QN_TRY(copy_if_strided(pl, &from, 0));
+    case QN_PRIM_RESHAPE: {
+        int keeps_rows = same_first_dim(&from.shape, &a->shape); /* then they may lie apart */
+        QN_TRY(copy_if_strided(pl, &from, keeps_rows));
         o = contiguous(from.slot, from.dtype, &a->shape);
         o.offset = from.offset;
+        if (keeps_rows) o.stride[0] = from.stride[0];
         break;
+    }
     case QN_PRIM_TRANSPOSE:
         for (int i = 0; i < a->shape.n; i++) o.stride[i] = from.stride[a->params.transpose.perm[i]];
         break;
@@ -381,11 +389,6 @@ static qn_status copy_output(planner *pl, node *n)
 }
 
 /* ---- groups and memory -------------------------------------------------------------------------------- */
-
-static int same_first_dim(const qn_shape *a, const qn_shape *b)
-{
-    return a->n && b->n && a->dim[0] == b->dim[0] && memcmp(a->sym, b->sym, sizeof a->sym) == 0;
-}
 
 /* Does row i of the step read row i, and no other row, of what the producer wrote in input k? */
 static int row_by_row(const qn_plan_step *s, int k, const qn_plan_step *producer)

@@ -444,6 +444,28 @@ static void parts_of_packed_weights(void **state)
     qn_device_close(d);
 }
 
+/* A part of each row, taken apart into heads, is read where it lies. */
+static void parts_of_rows_stay_apart(void **state)
+{
+    qn_device *d = open_device(1);
+    qn_scope *s = qn_scope_new(d);
+    int64_t width = 12;
+    qn_array *x = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &width));
+    qn_array *heads = qn_reshape_rows(s, qn_slice_last(s, x, 3, 8), 2, (int64_t[]){2, 4});
+    qn_array *y = qn_softmax(s, heads);
+    qn_program *p;
+    OK(qn_program_new(s, &(qn_program_options){.name = "p", .max = {{3, 0, 0}}}, 1, &y, &p));
+    assert_int_equal(qn_program_steps(p), 1);
+    float *in = qn_program_input(p, 0);
+    for (int i = 0; i < 36; i++) in[i] = i % 12 < 7 ? 1 : 5;
+    OK(qn_program_run(p, &(qn_sizes){{3, 0, 0}}));
+    for (int i = 0; i < 24; i++)
+        assert_true(fabsf(((const float *)qn_program_output(p, 0))[i] - 0.25f) < 1e-6f);
+    qn_program_free(p);
+    qn_scope_free(s);
+    qn_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +476,7 @@ int main(void)
         cmocka_unit_test(fallbacks_take_the_place),
         cmocka_unit_test(products_of_one_group),
         cmocka_unit_test(parts_of_packed_weights),
+        cmocka_unit_test(parts_of_rows_stay_apart),
     };
     return cmocka_run_group_tests_name("program", tests, NULL, NULL);
 }
