@@ -121,6 +121,8 @@ static const spelling same[] = {
     {"smollm3", "{\"model_type\": null, \"use_sliding_window\": null, \"sliding_window\": 4}"},
     {"olmo2", "{\"model_type\": null, \"head_dim\": 16, \"num_key_value_heads\": null}"},
     {"olmo2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
+    {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
+    {"phi3", "{\"partial_rotary_factor\": 1.0, \"original_max_position_embeddings\": null}"},
 };
 
 static const spelling different[] = {
@@ -160,6 +162,9 @@ static const spelling different[] = {
     {"smollm3", "{\"rope_theta\": null}"}, /* 2000000 by default */
     {"olmo2", "{\"rms_norm_eps\": 1e-3}"},
     {"olmo2", "{\"rope_theta\": 10000}"},
+    {"phi3", "{\"sliding_window\": \"null\"}"},
+    {"phi3", "{\"sliding_window\": 25}"},
+    {"phi3", "{\"partial_rotary_factor\": 0.5}"},
 };
 
 /* The hash of a copy with a patch, or of the fixture as it is. */

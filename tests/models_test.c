@@ -36,6 +36,7 @@ static const char *const known[] = {"llama",
                                     "gemma3",
                                     "smollm3",
                                     "olmo2",
+                                    "phi3",
                                     NULL};
 
 /* ---- golden values ------------------------------------------------------------------------------------ */

@@ -73,13 +73,22 @@ const char *qn_examine_type(const qn_source *src)
     return most_common(&counts);
 }
 
-/* A tensor and, of a matrix that lies in several, its scales and biases. */
-static qn_status mark(qn_map *used, const qn_tensor_view *v, size_t *size_bytes)
+/* The name of the tensor in the file that v is, or shows rows of. */
+static const char *name_in_file(const qn_tensor_view *v)
+{
+    return v->whole ? v->whole->name : v->name;
+}
+
+/* A tensor and, of a matrix that lies in several, its scales and biases. *seen: rows of it were marked
+ * before.
+ */
+static qn_status mark(qn_map *used, const qn_tensor_view *v, size_t *size_bytes, int *seen)
 {
     const qn_tensor_view *parts[] = {v, v->scales, v->biases};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i]) continue;
-        QN_TRY(qn_map_set(used, parts[i]->name, strlen(parts[i]->name), 1, NULL, NULL));
+        const char *name = name_in_file(parts[i]);
+        QN_TRY(qn_map_set(used, name, strlen(name), 1, NULL, i ? NULL : seen));
         *size_bytes += parts[i]->size_bytes;
     }
     return QN_OK;
@@ -101,9 +110,10 @@ static qn_status examine(const qn_source *src, const qn_model_config *c, const q
     const qn_tensor_view *v;
     *out = (qn_examination){.type_name = "", .tied = qn_weights_tied(w)};
     while ((v = next(w, c, &role, &layer))) {
-        QN_TRY(mark(used, v, &out->size_bytes));
+        int seen;
+        QN_TRY(mark(used, v, &out->size_bytes, &seen));
         count_type(&counts, v);
-        out->n_tensors++;
+        out->n_tensors += !seen;
     }
     for (int64_t i = 0; i < qn_source_count(src); i++) {
         v = qn_source_get(src, i);
@@ -182,7 +192,7 @@ qn_status qn_examine_zeros(const qn_source *src, const qn_model_config *c, int64
     *name = NULL;
     while ((v = next(w, c, &role, &layer))) {
         if (v->n_dims < 2 || !is_zero(v)) continue;
-        const qn_tensor_view *kept = qn_source_find(src, v->name); /* v may live no longer than w */
+        const qn_tensor_view *kept = qn_source_find(src, name_in_file(v)); /* v may live no longer than w */
         if (!(*n)++ && kept) *name = kept->name;
     }
     qn_weights_close(w);

@@ -28,6 +28,9 @@ typedef struct qn_tensor_view {
     /* A quantised matrix that lies in several tensors (quant/mlx.h; model/quantization.h makes such views):
      * then data and size_bytes are those of the codes alone. The readers leave NULL. */
     const struct qn_tensor_view *scales, *biases;
+    /* The tensor of the file of which this is a range of rows (model/weight_rows.h); NULL: it is one itself.
+     */
+    const struct qn_tensor_view *whole;
 } qn_tensor_view;
 
 /* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */

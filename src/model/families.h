@@ -24,6 +24,12 @@ typedef struct {
     const char *name;
 } qn_renamed_weight;
 
+/* A tensor that holds the rows of several roles, one below the other. Files may have them apart too. */
+typedef struct {
+    const char *safetensors, *gguf; /* its name, '#' for the layer; both NULL end a list */
+    qn_weight_role roles[3];        /* from the top; QN_WEIGHT_ROLE_COUNT: no more */
+} qn_shared_tensor;
+
 /* How a family is known from files that name none: a tensor of layer 0 that is there while others are not. */
 typedef struct {
     const char *tensor;         /* NULL ends a list */
@@ -38,6 +44,7 @@ typedef struct qn_family {
     const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
     const qn_renamed_weight *renamed; /* NULL: none */
+    const qn_shared_tensor *shared;   /* NULL: none */
     const char *const *stop_tokens;   /* end of turn, NULL at the end */
 
     const char *const *hidden_act_keys; /* fields that name the activation, the first that is set counts */
@@ -75,6 +82,9 @@ enum { QN_TENSOR_NAME_MAX = 128 };
  * ignored for GGUF. 0: this kind of file never has it. */
 int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text);
+/* The same for the tensor that the role's rows lie in; 0: the role has one of its own. *shared: its roles. */
+int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared);
 /* The tensor under any of its names; NULL (without a message) when there is none. prefix (may be NULL) gets
  * the one that fit. */
 const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,

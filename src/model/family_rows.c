@@ -71,6 +71,12 @@ static const qn_field_default smollm3_defaults[] = {
 static const qn_field_default olmo2_defaults[] = {
     {"rms_norm_eps", 1e-5, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 
+static const qn_field_default phi3_defaults[] = {{"rms_norm_eps", 1e-5, 0},
+                                                 {"rope_theta", 10000, 1},
+                                                 {"max_position_embeddings", 4096, 0},
+                                                 {"original_max_position_embeddings", 4096, 0},
+                                                 {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -87,6 +93,13 @@ static const qn_known_by qwen3_known_by[] = {
 
 static const qn_renamed_weight gemma2_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+static const qn_shared_tensor phi3_shared[] = {
+    {"layers.#.self_attn.qkv_proj.weight", "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
+    {"layers.#.mlp.gate_up_proj.weight",
+     "blk.#.ffn_up.weight",
+     {QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_ROLE_COUNT}},
+    {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 
 const qn_family qn_family_rows[] = {
     {
@@ -194,6 +207,17 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_POST,
         .qk_norm = QN_QK_NORM_WHOLE,
+    },
+    {
+        .model_types = LIST("phi3"),
+        .architectures = LIST("Phi3ForCausalLM"),
+        .gguf_architecture = "phi3",
+        .defaults = phi3_defaults,
+        .shared = phi3_shared,
+        .stop_tokens = LIST("<|end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_EVERY,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

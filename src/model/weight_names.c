@@ -47,6 +47,16 @@ static const struct {
     [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
 };
 
+static void write_name(const char *prefix, const char *name, int64_t layer, char *text)
+{
+    const char *hash = strchr(name, '#');
+    if (hash)
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%.*s%lld%s", prefix, (int)(hash - name), name, (long long)layer,
+                 hash + 1);
+    else
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%s", prefix, name);
+}
+
 int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text)
 {
@@ -65,13 +75,23 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
         prefix = "";
     }
     if (!name) return 0;
-    const char *hash = strchr(name, '#');
-    if (hash)
-        snprintf(text, QN_TENSOR_NAME_MAX, "%s%.*s%lld%s", prefix, (int)(hash - name), name, (long long)layer,
-                 hash + 1);
-    else
-        snprintf(text, QN_TENSOR_NAME_MAX, "%s%s", prefix, name);
+    write_name(prefix, name, layer, text);
     return 1;
+}
+
+int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared)
+{
+    for (const qn_shared_tensor *t = family->shared; t && (t->safetensors || t->gguf); t++)
+        for (int i = 0; i < 3 && t->roles[i] != QN_WEIGHT_ROLE_COUNT; i++) {
+            int gguf = kind == QN_SOURCE_GGUF;
+            const char *name = gguf ? t->gguf : t->safetensors;
+            if (t->roles[i] != role || !name) continue;
+            write_name(gguf ? "" : prefix, name, layer, text);
+            *shared = t;
+            return 1;
+        }
+    return 0;
 }
 
 const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,

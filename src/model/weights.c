@@ -8,6 +8,7 @@
 #include "model/families.h"
 #include "model/quantization.h"
 #include "model/weight_roles.h"
+#include "model/weight_rows.h"
 #include "quant/types.h"
 
 enum { N_LAYER_ROLES = QN_WEIGHT_ROLE_COUNT - QN_WEIGHT_MODEL_COUNT };
@@ -18,7 +19,8 @@ struct qn_weights {
     const qn_tensor_view *model[QN_WEIGHT_MODEL_COUNT];
     const qn_tensor_view *(*layers)[N_LAYER_ROLES]; /* [n_layers] */
     qn_tensor_view **joined;                        /* views of matrices that lie in several tensors */
-    int64_t n_joined;
+    qn_weight_rows **rows;                          /* views of tensors that share one */
+    int64_t n_joined, n_rows;
 };
 
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
@@ -30,12 +32,51 @@ static const char *shape_text(const int64_t *shape, int n, char *text, size_t si
     return text;
 }
 
-static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
-                         qn_weight_role role, int64_t layer, const int64_t *shape, int n_dims)
+/* 1: the files have what could share a tensor in tensors of their own. */
+static int lie_apart(const qn_source *src, const qn_model_config *c, const char *prefix,
+                     const qn_shared_tensor *shared, int64_t layer)
 {
-    char name[QN_TENSOR_NAME_MAX], expected[64];
+    char own[QN_TENSOR_NAME_MAX];
+    return qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, shared->roles[0], layer, own) &&
+           qn_source_find(src, own);
+}
+
+/* Where the role's rows lie in the tensor that it shares: [*first, *first + *n). Fills that tensor's shape
+ * and returns its number of dimensions. */
+static int shared_shape(const qn_model_config *c, const qn_shared_tensor *shared, qn_weight_role role,
+                        int64_t layer, int64_t total[QN_WEIGHT_DIMS_MAX], int64_t *first, int64_t *n)
+{
+    int64_t shape[QN_WEIGHT_DIMS_MAX];
+    int n_dims = 0;
+    total[0] = 0;
+    for (int i = 0; i < 3 && shared->roles[i] != QN_WEIGHT_ROLE_COUNT; i++) {
+        n_dims = qn_weight_shape(c, layer, shared->roles[i], shape);
+        if (shared->roles[i] == role) {
+            *first = total[0];
+            *n = shape[0];
+        }
+        total[0] += shape[0];
+        for (int d = 1; d < n_dims; d++) total[d] = shape[d];
+    }
+    return n_dims;
+}
+
+static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
+                         qn_weight_role role, int64_t layer)
+{
+    char name[QN_TENSOR_NAME_MAX] = "", expected[64];
+    int64_t shape[QN_WEIGHT_DIMS_MAX], first, n;
     const char *file = qn_source_file_count(src) == 1 ? qn_source_file_path(src, 0) : qn_source_path(src);
-    if (!qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)) name[0] = '\0';
+    qn_source_kind kind = qn_source_get_kind(src);
+    const qn_shared_tensor *shared = NULL;
+    int n_dims;
+    if (qn_family_shared_name(c->family, kind, prefix, role, layer, name, &shared) &&
+        !lie_apart(src, c, prefix, shared, layer)) {
+        n_dims = shared_shape(c, shared, role, layer, shape, &first, &n);
+    } else {
+        n_dims = qn_weight_shape(c, layer, role, shape);
+        qn_family_weight_name(c->family, kind, prefix, role, layer, name);
+    }
     return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", file, name,
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
@@ -71,6 +112,33 @@ static qn_status join(const qn_source *src, const qn_model_config *c, qn_weights
     return QN_OK;
 }
 
+/* *out: the role's rows of a tensor that it shares with others; untouched where there is none. */
+static qn_status find_rows(const qn_source *src, const qn_model_config *c, qn_weights *w, const char *prefix,
+                           qn_weight_role role, int64_t layer, const qn_tensor_view **out)
+{
+    const qn_shared_tensor *shared = NULL;
+    char name[QN_TENSOR_NAME_MAX];
+    int64_t total[QN_WEIGHT_DIMS_MAX], first = 0, n = 0;
+    int found = 0;
+    qn_tensor_view all;
+    if (!qn_family_shared_name(c->family, qn_source_get_kind(src), prefix, role, layer, name, &shared) ||
+        lie_apart(src, c, prefix, shared, layer))
+        return QN_OK;
+    const qn_tensor_view *stored = qn_source_find(src, name), *v = stored;
+    if (!v) return QN_OK;
+    int n_dims = shared_shape(c, shared, role, layer, total, &first, &n);
+    if (n_dims == 2 && qn_source_get_kind(src) == QN_SOURCE_SAFETENSORS) {
+        QN_TRY(qn_quantization_view(c->quantization, src, stored, total, &all, &found));
+        if (found) v = &all;
+    }
+    QN_TRY(check_view(v, total, n_dims));
+    qn_weight_rows **kept = &w->rows[w->n_rows];
+    QN_TRY(qn_weight_rows_new(v, stored, first, n, kept));
+    w->n_rows++;
+    *out = qn_weight_rows_view(*kept);
+    return QN_OK;
+}
+
 /* *out: the tensor, or NULL where the model does without. prefix: where the decoder lies in this file. */
 static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights *w, const char *prefix,
                       qn_weight_role role, int64_t layer, const qn_tensor_view **out)
@@ -81,12 +149,14 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
     if (expected == QN_WEIGHT_NEVER) return QN_OK;
+    QN_TRY(find_rows(src, c, w, prefix, role, layer, out));
+    if (*out) return QN_OK;
     const qn_tensor_view *v =
         qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)
             ? qn_source_find(src, name)
             : NULL;
     if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
-    if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer, shape, n_dims) : QN_OK;
+    if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     QN_TRY(check_view(v, shape, n_dims));
     *out = v;
@@ -108,6 +178,12 @@ static int64_t layer_of(const qn_source *src, const char *prefix, const char *na
     return digits && *name == '.' ? layer : -1;
 }
 
+/* 1: part is v, or some rows of it. */
+static int is_or_shows(const qn_tensor_view *part, const qn_tensor_view *v)
+{
+    return part && (part == v || part->whole == v);
+}
+
 /* 1: a role's tensor, or the scales or biases of one that is joined; or what needs no place. */
 static int is_taken(const qn_tensor_view *v, const qn_tensor_view *const roles_of_layer[N_LAYER_ROLES])
 {
@@ -115,7 +191,9 @@ static int is_taken(const qn_tensor_view *v, const qn_tensor_view *const roles_o
     static const char *const derived[] = {"rotary_emb.inv_freq", "attn_rot_embd", "masked_bias"};
     for (int i = 0; i < N_LAYER_ROLES; i++) {
         const qn_tensor_view *r = roles_of_layer[i];
-        if (r && (strcmp(r->name, v->name) == 0 || r->scales == v || r->biases == v)) return 1;
+        if (r && (strcmp(r->name, v->name) == 0 || r->whole == v || is_or_shows(r->scales, v) ||
+                  is_or_shows(r->biases, v)))
+            return 1;
     }
     for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
         if (strstr(v->name, derived[i])) return 1;
@@ -165,7 +243,8 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     w->n_layers = c->num_hidden_layers;
     w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
     w->joined = qn_calloc((size_t)qn_source_count(src) + 1, sizeof *w->joined);
-    qn_status status = w->layers && w->joined ? find_all(src, c, w) : QN_E_NOMEM;
+    w->rows = qn_calloc(3 * (size_t)qn_source_count(src) + 1, sizeof *w->rows);
+    qn_status status = w->layers && w->joined && w->rows ? find_all(src, c, w) : QN_E_NOMEM;
     if (status == QN_OK)
         *out = w;
     else
@@ -178,6 +257,8 @@ void qn_weights_close(qn_weights *w)
     if (!w) return;
     for (int64_t i = 0; i < w->n_joined; i++) qn_free(w->joined[i]);
     qn_free(w->joined);
+    for (int64_t i = 0; i < w->n_rows; i++) qn_weight_rows_free(w->rows[i]);
+    qn_free(w->rows);
     qn_free(w->layers);
     qn_free(w);
 }

@@ -75,7 +75,8 @@ static void test_fixtures(void **state)
                                         "gemma3_text",
                                         "deepseek_r1_distill",
                                         "smollm3",
-                                        "olmo2"};
+                                        "olmo2",
+                                        "phi3"};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
@@ -152,7 +153,7 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {"llama",       "llama_head_dim", "qwen2",   "qwen3", "gemma2",
-                                           "gemma3_text", "gemma3",         "smollm3", "olmo2"};
+                                           "gemma3_text", "gemma3",         "smollm3", "olmo2", "phi3"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -165,6 +166,7 @@ static void test_each_tensor_missing(void **state)
             const qn_tensor_view *v =
                 qn_weights_get(whole.weights, (qn_weight_role)role, role < QN_WEIGHT_MODEL_COUNT ? 0 : last);
             if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(whole.weights))) continue;
+            if (v->whole) v = v->whole;
             const qn_test_tensor_edit drop[] = {{v->name, QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
             qn_test_weights m;
             char words[160];
@@ -206,6 +208,12 @@ static void test_shapes(void **state)
          "tensor model.layers.0.self_attn.q_proj.bias is missing, expected with shape [64]"},
         {"models/qwen3", "{\"head_dim\": 64, \"num_attention_heads\": 2, \"num_key_value_heads\": 1}",
          "tensor model.layers.0.self_attn.q_norm.weight: shape [32], expected [64]"},
+        {"models/olmo2", "{\"num_key_value_heads\": 4}",
+         "tensor model.layers.0.self_attn.k_proj.weight: shape [32, 64], expected [64, 64]"},
+        {"models/phi3", "{\"num_key_value_heads\": 2}",
+         "tensor model.layers.0.self_attn.qkv_proj.weight: shape [192, 64], expected [128, 64]"},
+        {"models/phi3", "{\"intermediate_size\": 127}",
+         "tensor model.layers.0.mlp.gate_up_proj.weight: shape [256, 64], expected [254, 64]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         qn_test_weights m;
