@@ -465,7 +465,7 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
         v = qn_test_tensor(l->weights, full, 0);
         parts[i].data = v->data;
     }
-    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts, NULL};
+    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts, NULL, 0, 0};
     qn_test_ok(l->device->ops->import_weights(l->device, 1, &w, &b));
     int is_one = strchr(fmt, '%') == NULL;
     int64_t dims[3] = {n, v->shape[0], v->shape[1]};
@@ -495,14 +495,13 @@ static qn_array *experts(layer *l, qn_array *x)
     qn_scope *s = l->scope;
     int64_t n = number(l, "num_experts"), top = number(l, "num_experts_per_tok");
     qn_array *p = qn_softmax(s, project(l, x, "mlp.gate.weight"));
-    qn_array *ids = qn_top_k(s, p, (int)top), *share = qn_take_along(s, p, ids);
+    qn_array *ids = qn_top_k_rising(s, p, (int)top), *share = qn_take_along(s, p, ids);
     if (json_is_true(json_object_get(l->config, "norm_topk_prob")))
         share = qn_div(s, share, qn_sum(s, share, 1));
-    qn_array *gate = qn_experts(s, x, matrices(l, "mlp.experts.%d.gate_proj.weight", n), ids);
-    qn_array *up = qn_experts(s, x, matrices(l, "mlp.experts.%d.up_proj.weight", n), ids);
-    qn_array *y = qn_experts(s, swiglu(l, gate, up), matrices(l, "mlp.experts.%d.down_proj.weight", n), ids);
-    y = qn_mul(s, y, qn_reshape_rows(s, share, 2, (int64_t[]){top, 1}));
-    return qn_reshape_rows(s, qn_sum(s, y, 1), 1, (int64_t[]){number(l, "hidden_size")});
+    qn_array *gate = qn_experts(s, x, matrices(l, "mlp.experts.%d.gate_proj.weight", n), ids, NULL);
+    qn_array *up = qn_experts(s, x, matrices(l, "mlp.experts.%d.up_proj.weight", n), ids, NULL);
+    return qn_experts_sum(s, swiglu(l, gate, up), matrices(l, "mlp.experts.%d.down_proj.weight", n), ids,
+                          share, NULL);
 }
 
 /* Transformers' Qwen3NextSparseMoeBlock: experts, and one more behind a gate of its own. */

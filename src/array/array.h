@@ -76,7 +76,9 @@ qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b);
 qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);
+/* Indices of the k largest of each row: the largest first, or by rising index. */
 qn_array *qn_top_k(qn_scope *s, qn_array *x, int k);
+qn_array *qn_top_k_rising(qn_scope *s, qn_array *x, int k);
 qn_array *qn_rope_table(qn_scope *s, qn_array *positions, qn_array *frequencies, float factor);
 qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved);
 /* blocks, sinks: NULL when the parameters do not ask for them. */
@@ -84,7 +86,10 @@ qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_arra
                     qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks);
 /* y plus the low-rank product of each row's adapter: see qn_params_lora. */
 qn_array *qn_lora(qn_scope *s, const qn_params_lora *p, qn_array *x, qn_array *y, qn_array *adapters);
-qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids);
+/* See qn_params_experts. bias: NULL where there is none. */
+qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *bias);
+qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *share,
+                         qn_array *bias);
 /* log(sum(exp(x))) over the last dimension, kept with size 1. */
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 

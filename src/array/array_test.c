@@ -202,7 +202,7 @@ static void refusals_have_names(void **state)
     float w[64 * 32] = {0};
     const qn_weight_part parts[1] = {{.data = w}};
     qn_buffer *b;
-    OK(device->ops->import_weights(device, 1, &(qn_weight){QN_DTYPE_F32, 1, 64, 32, parts, NULL}, &b));
+    OK(device->ops->import_weights(device, 1, &(qn_weight){QN_DTYPE_F32, 1, 64, 32, parts, NULL, 0, 0}, &b));
     qn_scope *s = qn_scope_new(device);
     qn_array *weight = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){64, 32}), b);
     qn_label(s, weight, "layer.3.q_proj");
@@ -218,7 +218,7 @@ static void refusals_have_names(void **state)
 
     qn_array *experts = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(3, (int64_t[]){2, 32, 32}), b);
     qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(2, (int64_t[]){2, 1}), (int32_t[]){0, 1});
-    qn_array *e = qn_label(s, qn_experts(s, x, experts, ids), "experts.up");
+    qn_array *e = qn_label(s, qn_experts(s, x, experts, ids, NULL), "experts.up");
     refuse(s, qn_sum(s, qn_reshape(s, e, qn_shape_make(1, (int64_t[]){64})), 0), x, QN_E_UNSUPPORTED,
            "experts.up: EXPERTS has no gradient");
     qn_scope_free(s);

@@ -158,6 +158,14 @@ static qn_array *fallback_ROPE(qn_scope *s, const qn_params *p, int n_in, qn_arr
     return qn_concat(s, 2, (qn_array *[]){x, qn_slice_last(s, in[0], rotary, dim - rotary)});
 }
 
+static qn_array *fallback_EXPERTS_SUM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *y = qn_experts(s, in[0], in[1], in[2], p->experts.has_bias ? in[4] : NULL);
+    int64_t top = in[2]->shape.dim[1], n = in[1]->shape.dim[1];
+    y = qn_mul(s, y, qn_reshape_rows(s, in[3], 2, (int64_t[]){top, 1}));
+    return qn_reshape_rows(s, qn_sum(s, y, 1), 1, &n);
+}
+
 /* What all others are stated in. */
 #define fallback_EXP NULL
 #define fallback_LOG NULL

@@ -216,6 +216,7 @@ static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *g)
 #define gradient_ATTEND_GRAD NULL
 #define gradient_LORA NULL /* of adapters in use; training states the two products */
 #define gradient_EXPERTS NULL
+#define gradient_EXPERTS_SUM NULL
 #define gradient_SHORT_CONV NULL
 #define gradient_GATED_DELTA NULL
 

@@ -130,7 +130,13 @@ qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids)
 
 qn_array *qn_top_k(qn_scope *s, qn_array *x, int k)
 {
-    qn_params p = {.top_k = {k}};
+    qn_params p = {.top_k = {.k = k}};
+    return qn_apply(s, QN_PRIM_TOP_K, &p, 1, &x, NULL, QN_DTYPE_I32);
+}
+
+qn_array *qn_top_k_rising(qn_scope *s, qn_array *x, int k)
+{
+    qn_params p = {.top_k = {.k = k, .rising = 1}};
     return qn_apply(s, QN_PRIM_TOP_K, &p, 1, &x, NULL, QN_DTYPE_I32);
 }
 
@@ -163,9 +169,19 @@ qn_array *qn_lora(qn_scope *s, const qn_params_lora *lora, qn_array *x, qn_array
     return qn_apply(s, QN_PRIM_LORA, &p, 3, (qn_array *[]){x, y, adapters}, NULL, QN_DTYPE_F32);
 }
 
-qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids)
+qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *bias)
 {
-    return qn_apply(s, QN_PRIM_EXPERTS, NULL, 3, (qn_array *[]){x, w, ids}, NULL, QN_DTYPE_F32);
+    qn_params p = {.experts = {bias != NULL}};
+    return qn_apply(s, QN_PRIM_EXPERTS, &p, bias ? 4 : 3, (qn_array *[]){x, w, ids, bias}, NULL,
+                    QN_DTYPE_F32);
+}
+
+qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *share,
+                         qn_array *bias)
+{
+    qn_params p = {.experts = {bias != NULL}};
+    return qn_apply(s, QN_PRIM_EXPERTS_SUM, &p, bias ? 5 : 4, (qn_array *[]){x, w, ids, share, bias}, NULL,
+                    QN_DTYPE_F32);
 }
 
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x)

@@ -85,6 +85,7 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_ATTEND_GRAD NULL
 #define tangent_LORA NULL
 #define tangent_EXPERTS NULL
+#define tangent_EXPERTS_SUM NULL
 #define tangent_SHORT_CONV NULL
 #define tangent_GATED_DELTA NULL
 

@@ -32,6 +32,7 @@ typedef struct qn_buffer {
     int layout;
     int borrowed;            /* data is memory that outlives the buffer, such as a mapped file: not freed */
     struct qn_buffer *block; /* the memory is part of this one, which is held; NULL: it is the buffer's own */
+    void *cold;              /* the device's own: what of a weight is not packed yet; NULL: all is */
 } qn_buffer;
 
 qn_buffer *qn_buffer_retain(qn_buffer *b);
@@ -117,6 +118,10 @@ typedef struct {
     /* NULL, or where the weight lies in the device's layout already, weight_bytes bytes aligned to 64, which
      * must outlive the buffer: a file of packed weights. */
     const void *packed;
+    int transposed; /* the parts are [n_in, n_out], of a plain type */
+    /* 1: the parts outlive the buffer, and each may stay where it lies until a product with it is computed
+     * (the experts that nobody asks for). Only EXPERTS and EXPERTS_SUM take such a weight. */
+    int cold;
 } qn_weight;
 
 typedef struct {
@@ -145,7 +150,8 @@ typedef struct {
     qn_status (*weight_bytes)(qn_device *d, const qn_weight *w, size_t *out);
     /* Packs n weights from mapped files into one block of memory: out[i] is the part of weight i. Pages of
      * the mappings are given up behind the packing; the bytes are not needed afterwards. A weight that is
-     * packed already is used where it lies. All of them are in the ledger. */
+     * packed already is used where it lies. All of them are in the ledger, cold ones as a whole from the
+     * beginning, though their memory is taken from the system as they are packed. */
     qn_status (*import_weights)(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);

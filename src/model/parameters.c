@@ -50,7 +50,7 @@ qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part)
 {
     int64_t n_in = v->shape[v->n_dims - 1];
     *part = (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL};
+    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL, 0, 0};
 }
 
 /* Matrices are gathered, to be packed together; vectors are there at once. */

@@ -371,16 +371,37 @@ static qn_status rule_LORA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
     return QN_OK;
 }
 
+/* What both have: ids [R, top], w [experts, n, k], and the bias behind all others. */
+static qn_status check_experts(const qn_prim_call *c, int n_in)
+{
+    const qn_shape *x = c->shape[0], *w = c->shape[1], *ids = c->shape[2];
+    ARITY(n_in + (c->params->experts.has_bias != 0));
+    NEED(is_float(c->dtype[0]) && w->n == 3 && is_index(c, 2, 2) && same_rows(x, ids) &&
+             (x->n == 3 ? x->dim[1] == ids->dim[1] : x->n == 2 && n_in == 3) && x->dim[x->n - 1] == w->dim[2],
+         "takes x [R, k] (EXPERTS alone) or [R, top, k], w [experts, n, k], ids [R, top]");
+    if (c->params->experts.has_bias)
+        NEED(is_float(c->dtype[n_in]) && c->shape[n_in]->n == 2 && c->shape[n_in]->dim[0] == w->dim[0] &&
+                 c->shape[n_in]->dim[1] == w->dim[1],
+             "takes a bias [experts, n]");
+    return QN_OK;
+}
+
 static qn_status rule_EXPERTS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    ARITY(3);
-    const qn_shape *x = c->shape[0], *w = c->shape[1], *ids = c->shape[2];
-    NEED(is_float(c->dtype[0]) && w->n == 3 && is_index(c, 2, 2) && (x->n == 2 || x->n == 3) &&
-             same_rows(x, ids) && x->dim[x->n - 1] == w->dim[2] && (x->n == 2 || x->dim[1] == ids->dim[1]),
-         "takes x [R, k] or [R, top, k], w [experts, n, k], ids [R, top]");
-    *shape = *ids;
+    QN_TRY(check_experts(c, 3));
+    *shape = *c->shape[2];
     shape->n = 3;
-    shape->dim[2] = w->dim[1];
+    shape->dim[2] = c->shape[1]->dim[1];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_EXPERTS_SUM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    QN_TRY(check_experts(c, 4));
+    NEED(is_float(c->dtype[3]) && qn_shape_equal(c->shape[3], c->shape[2]), "takes shares [R, top]");
+    *shape = *c->shape[2];
+    shape->dim[1] = c->shape[1]->dim[1];
     *dtype = QN_DTYPE_F32;
     return QN_OK;
 }

@@ -67,6 +67,14 @@ typedef struct {
                        [heads, dk, dv] */
 } qn_params_recurrent;
 
+/* Products of each row with the matrices that its ids name. EXPERTS: x [R, k] or [R, top, k], w [n_experts,
+ * n, k], ids [R, top] i32, each at most once in a row, bias [n_experts, n] (if has_bias); output [R, top, n]:
+ * out[r, j] = x[r] transpose(w[ids[r, j]]) + bias[ids[r, j]]. EXPERTS_SUM: x [R, top, k], w, ids, share [R,
+ * top], bias; output [R, n], the sum of share[r, j] times such a product, from 0 on by rising id. */
+typedef struct {
+    int32_t has_bias;
+} qn_params_experts;
+
 typedef struct {
     uint8_t op;  /* qn_prim, element-wise */
     int8_t a, b; /* >= 0: result of instruction a; < 0: input ~a */
@@ -91,7 +99,7 @@ typedef union {
         float factor; /* of cosines and sines */
     } rope;
     struct {
-        int32_t k;
+        int32_t k, rising; /* rising 1: the k indices by themselves, not by their values */
     } top_k;
     struct {
         int64_t n;                 /* size of the dimension that is scattered into */
@@ -100,6 +108,7 @@ typedef union {
     qn_params_attend attend;
     qn_params_recurrent recurrent;
     qn_params_lora lora;
+    qn_params_experts experts;
     struct {
         int32_t n;
         qn_fused_op op[QN_FUSED_MAX];

@@ -33,6 +33,13 @@ typedef struct {
 
 typedef void qn_cpu_fn(const qn_cpu_run *run, const qn_cpu_step *step);
 
+/* Which activations a step packs before it multiplies them. Rows: one after the other, so that steps that
+ * read the same ones may share them. */
+typedef enum { QN_CPU_PACKS_NOTHING, QN_CPU_PACKS_ROWS, QN_CPU_PACKS_PAIRS } qn_cpu_packs;
+
+/* Up to this many rows every worker packs all activations for itself: cheaper than one more barrier. */
+enum { QN_CPU_OWN_ROWS = 4 };
+
 struct qn_cpu_step {
     qn_cpu_fn *fn;
     qn_plan_step plan;
@@ -41,8 +48,11 @@ struct qn_cpu_step {
     /* matmul */
     const qn_buffer *weight; /* packed panels, or NULL */
     qn_act act;
+    qn_cpu_packs packs;
     int area;   /* which shared area holds the packed activations */
     int repack; /* 0: an earlier step of the same group packed the same activations there */
+    /* experts: places in a worker's scratch, see experts.c */
+    size_t kernel_at, tile_at, rows_at, index_at;
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
     size_t split_bytes;
@@ -80,6 +90,12 @@ static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin,
     return qn_pool_claim(run->pool, run->thread, n, begin, end);
 }
 
+/* matmul.c: the packed rows of in[0], `stride` floats apart. Few are at the beginning of this worker's
+ * scratch (QN_CPU_OWN_ROWS), which nothing else may use then; more in the step's shared area, and all workers
+ * wait. */
+const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows, int64_t stride,
+                             int64_t n_in);
+
 /* memory.c */
 qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_cpu_free(qn_device *d, qn_buffer *b);
@@ -87,6 +103,15 @@ void qn_cpu_free(qn_device *d, qn_buffer *b);
 /* weights.c */
 qn_status qn_cpu_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);
 qn_status qn_cpu_import_weights(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
+
+/* Cold weights, see qn_weight: a panel is packed by whoever needs it first. */
+typedef struct qn_cpu_cold qn_cpu_cold;
+void qn_cpu_cold_free(qn_cpu_cold *c);
+/* Panels [begin, end) of a part are packed when it returns. scratch: as many bytes as this says, for packing.
+ */
+void qn_cpu_warm(const qn_kernels *kernels, const qn_buffer *b, int64_t part, int64_t begin, int64_t end,
+                 char *scratch);
+size_t qn_cpu_warm_scratch_bytes(const qn_buffer *b);
 
 /* state.c */
 typedef struct {

@@ -102,6 +102,12 @@ static void top_k_run(const qn_cpu_run *run, const qn_cpu_step *s)
             out[at] = (int32_t)j;
             if (have < k) have++;
         }
+        for (int64_t j = 1; j < k && s->plan.params.top_k.rising; j++) {
+            int32_t id = out[j];
+            int64_t at = j;
+            for (; at > 0 && out[at - 1] > id; at--) out[at] = out[at - 1];
+            out[at] = id;
+        }
     }
 }
 

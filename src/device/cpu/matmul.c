@@ -5,12 +5,25 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
-/* Up to this many rows every worker packs all activations for itself: cheaper than one more barrier. */
-enum { OWN_ROWS = 4 };
-
 static int64_t matrix_rows(const qn_cpu_run *run, const qn_operand *x)
 {
     return qn_shape_elements(&x->shape, &run->sizes) / x->shape.dim[x->shape.n - 1];
+}
+
+const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows, int64_t stride,
+                             int64_t n_in)
+{
+    size_t row_bytes = qn_act_row_bytes(s->act, n_in);
+    int own = rows <= QN_CPU_OWN_ROWS;
+    char *packed = own ? run->scratch : run->shared[s->area];
+    if (!s->repack) return packed;
+    int64_t begin = 0, end = rows;
+    if (!own) qn_cpu_share(run, rows, &begin, &end);
+    for (int64_t r = begin; r < end; r++)
+        run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
+                               packed + (size_t)r * row_bytes);
+    if (!own) qn_pool_barrier(run->pool);
+    return packed;
 }
 
 static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
@@ -18,26 +31,9 @@ static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
     const qn_operand *x = &s->plan.in[0];
     int n = x->shape.n;
     int64_t n_in = x->shape.dim[n - 1], n_out = s->plan.out.shape.dim[s->plan.out.shape.n - 1],
-            rows = matrix_rows(run, x);
-    int64_t stride = x->stride[n - 2], begin, end;
-    size_t row_bytes = qn_act_row_bytes(s->act, n_in);
-    size_t own_bytes = OWN_ROWS * row_bytes;
-    char *packed = run->scratch;
-    if (rows <= OWN_ROWS) {
-        if (s->repack)
-            for (int64_t r = 0; r < rows; r++)
-                run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
-                                       packed + (size_t)r * row_bytes);
-    } else {
-        packed = run->shared[s->area];
-        if (s->repack) {
-            qn_cpu_share(run, rows, &begin, &end);
-            for (int64_t r = begin; r < end; r++)
-                run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
-                                       packed + (size_t)r * row_bytes);
-            qn_pool_barrier(run->pool);
-        }
-    }
+            rows = matrix_rows(run, x), begin, end;
+    size_t own_bytes = QN_CPU_OWN_ROWS * qn_act_row_bytes(s->act, n_in);
+    const char *packed = qn_cpu_pack_rows(run, s, rows, x->stride[n - 2], n_in);
     qn_matmul_args a = {.dtype = s->plan.in[1].dtype,
                         .act = s->act,
                         .n_in = n_in,
@@ -115,7 +111,7 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     for (int i = n - 2; i > 0; i--) /* leading dimensions must be one run of equally spaced rows */
         if (x->stride[i - 1] != x->stride[i] * x->shape.dim[i]) stride = -1;
     int transposed = w->stride[0] == 1 && w->stride[1] == w->shape.dim[0];
-    if (w->offset || w->shape.n != 2 || stride < 0 || x->stride[n - 1] != 1 ||
+    if (w->offset || w->shape.n != 2 || slot->buffer->cold || stride < 0 || x->stride[n - 1] != 1 ||
         !(transposed || (w->stride[1] == 1 && w->stride[0] == w->shape.dim[1])))
         return qn_fail(QN_E_UNSUPPORTED,
                        "matmul with a part of a packed weight, or with strided activations");
@@ -129,9 +125,10 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     int64_t n_in = w->shape.dim[0], rows = qn_shape_elements(&x->shape, &plan->max) / n_in;
     step->weight = slot->buffer;
     step->act = qn_matmul_act(w->dtype, plan->precision);
+    step->packs = QN_CPU_PACKS_ROWS;
     size_t row_bytes = qn_act_row_bytes(step->act, n_in);
-    grow(scratch_bytes, OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
-    if (rows > OWN_ROWS) grow(shared_bytes, (size_t)rows * row_bytes);
+    grow(scratch_bytes, QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
+    if (rows > QN_CPU_OWN_ROWS) grow(shared_bytes, (size_t)rows * row_bytes);
     return QN_OK;
 }
 
@@ -150,54 +147,3 @@ static void matmul_rows(const qn_cpu_run *run, const qn_cpu_step *s)
 }
 
 const qn_cpu_prim qn_cpu_MATMUL_ROWS = {matmul_rows, NULL};
-
-/* ---- experts ------------------------------------------------------------------------------------------ */
-
-/* Each (row, choice) is one product with its expert's matrix; workers take ranges of output panels, so every
- * expert's weights are read once by each. Which rows share an expert never changes a row's bits. */
-static void experts_run(const qn_cpu_run *run, const qn_cpu_step *s)
-{
-    const qn_operand *x = &s->plan.in[0], *w = &s->plan.in[1], *ids = &s->plan.in[2];
-    int64_t rows = qn_cpu_rows(run, x), top = ids->shape.dim[1], n_out = w->shape.dim[1],
-            n_in = w->shape.dim[2];
-    int64_t panels = n_out / QN_PANEL, begin, end, each = x->shape.n == 3;
-    size_t row_bytes = qn_act_row_bytes(s->act, n_in), panel_bytes = qn_pack_panel_bytes(w->dtype, n_in);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < top; j++) {
-            const float *from = (const float *)s->in[0] + r * x->stride[0] + (each ? j * n_in : 0);
-            if (j == 0 || each) run->kernels->act_pack(s->act, n_in, from, run->scratch);
-            int32_t expert = ((const int32_t *)s->in[2])[r * ids->stride[0] + j];
-            qn_matmul_args a = {.dtype = w->dtype,
-                                .act = s->act,
-                                .n_in = n_in,
-                                .n_out = n_out,
-                                .panels =
-                                    (const char *)s->weight->data + (size_t)(expert * panels) * panel_bytes,
-                                .x = run->scratch,
-                                .n_rows = 1,
-                                .out = (float *)s->out + (r * top + j) * n_out,
-                                .out_stride = n_out};
-            qn_cpu_share(run, panels, &begin, &end);
-            if (begin < end) run->kernels->matmul(&a, begin, end, run->scratch + row_bytes);
-        }
-}
-
-static qn_status experts_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
-                                 size_t *shared_bytes)
-{
-    const qn_operand *w = &step->plan.in[1];
-    const qn_plan_slot *slot = &plan->slots[w->slot];
-    if (!slot->buffer || slot->buffer->layout != QN_CPU_LAYOUT_PANELS || w->offset ||
-        w->shape.dim[1] % QN_PANEL)
-        return qn_fail(QN_E_UNSUPPORTED, "experts need packed weights with a multiple of %d outputs",
-                       QN_PANEL);
-    step->weight = slot->buffer;
-    step->act = qn_matmul_act(w->dtype, plan->precision);
-    step->repack = 1;
-    int64_t n_in = w->shape.dim[2];
-    grow(scratch_bytes,
-         qn_act_row_bytes(step->act, n_in) + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
-    return QN_OK;
-}
-
-const qn_cpu_prim qn_cpu_EXPERTS = {experts_run, experts_prepare};

@@ -34,6 +34,7 @@ qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, q
 
 void qn_cpu_free(qn_device *d, qn_buffer *b)
 {
+    qn_cpu_cold_free(b->cold);
     if (b->block) {
         qn_buffer_release(b->block);
     } else {

@@ -68,16 +68,12 @@ static qn_status copy_labels(qn_cpu_exec *e, const qn_plan *plan)
     return QN_OK;
 }
 
-static int packs_activations(const qn_cpu_step *s)
-{
-    return s->plan.prim == QN_PRIM_MATMUL && s->weight && s->act != QN_ACT_COUNT;
-}
-
 /* The same rows of the same width: a view may begin where another one does and differ from it. */
 static int same_activations(const qn_cpu_step *s, const qn_cpu_step *t)
 {
     const qn_operand *a = &s->plan.in[0], *b = &t->plan.in[0];
-    return s->in[0] == t->in[0] && s->act == t->act && qn_shape_equal(&a->shape, &b->shape) &&
+    return s->packs == QN_CPU_PACKS_ROWS && t->packs == s->packs && s->in[0] == t->in[0] &&
+           s->act == t->act && qn_shape_equal(&a->shape, &b->shape) &&
            memcmp(a->stride, b->stride, (size_t)a->shape.n * sizeof *a->stride) == 0;
 }
 
@@ -97,8 +93,8 @@ static void share_activations(qn_cpu_exec *e)
     const qn_cpu_step *last = NULL; /* that packed */
     for (int i = 0; i < e->n_steps; i++) {
         qn_cpu_step *s = &e->steps[i], *t = i ? s - 1 : NULL;
-        if (!packs_activations(s)) continue;
-        s->repack = !(t && packs_activations(t) && t->plan.group == s->plan.group && same_activations(s, t));
+        if (!s->packs) continue;
+        s->repack = !(t && t->plan.group == s->plan.group && same_activations(s, t));
         s->area = s->repack ? (area ^= 1) : area;
         if (last && last->plan.group == s->plan.group && !same_row_count(s, last)) t->barrier_after = 1;
         last = s;

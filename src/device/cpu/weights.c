@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ enum { SPAN_BYTES = 2 << 20, ALIGN_BYTES = 64 };
 /* A weight and its place in the block. */
 typedef struct {
     const qn_weight *w;
-    int64_t n_panels; /* of one part; 0: it lies packed elsewhere */
+    int64_t n_panels; /* of one part */
+    int waits;        /* not to be packed now: it lies packed elsewhere, or is cold */
     size_t size_bytes, begin, panel_bytes, row_bytes;
     qn_mlx_row_bytes mlx; /* where parts have scales */
 } placed;
@@ -26,7 +28,7 @@ typedef struct {
     placed *weights; /* by rising begin */
     char *block;
     size_t total;
-    char *joined; /* QN_PANEL rows for each worker, of matrices that lie in several tensors */
+    char *joined; /* QN_PANEL rows for each worker, of matrices whose rows are gathered */
     size_t joined_bytes;
     atomic_size_t next; /* span */
 } pack_job;
@@ -38,10 +40,8 @@ static qn_status place(const qn_weight *w, placed *out, size_t *bytes)
     if (!p.panel_bytes)
         return qn_fail(QN_E_UNSUPPORTED, "no compute layout for %s with %lld columns",
                        qn_dtype_name(w->dtype), (long long)w->n_in);
-    if (w->n_parts > 1 && w->n_out % QN_PANEL)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "a weight of %lld parts needs a multiple of %d rows in each, not %lld",
-                       (long long)w->n_parts, QN_PANEL, (long long)w->n_out);
+    if (w->transposed && qn_type_is_quantised(w->dtype))
+        return qn_fail(QN_E_UNSUPPORTED, "a transposed matrix of %s", qn_dtype_name(w->dtype));
     size_t total;
     if (!qn_type_bytes(w->dtype, w->n_in, &p.row_bytes) ||
         !qn_mul_size(p.panel_bytes, (size_t)p.n_panels, &total) ||
@@ -62,34 +62,52 @@ qn_status qn_cpu_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
 
 /* ---- packing ------------------------------------------------------------------------------------------ */
 
-/* Panels [p, q) of a matrix of MLX's: its rows are joined first. */
-static void pack_joined(const pack_job *j, const placed *at, const qn_weight_part *m, int64_t p, int64_t q,
-                        char *rows, char *out)
+/* Rows [first, first + n) of a part whose rows do not lie one after the other: MLX's are of several tensors,
+ * those of a transposed one are its columns. */
+static void gather_rows(const placed *at, const qn_weight_part *m, int64_t first, int64_t n, char *rows)
 {
     const qn_weight *w = at->w;
-    for (int64_t i = p; i < q; i++) {
-        int64_t first = i * QN_PANEL, n = w->n_out - first < QN_PANEL ? w->n_out - first : QN_PANEL;
+    if (!w->transposed) {
         for (int64_t r = 0; r < n; r++)
             qn_mlx_join(w->dtype, w->n_in, m->data, m->scales, m->biases, first + r,
                         rows + (size_t)r * at->row_bytes);
-        j->kernels->pack(w->dtype, w->n_in, n, rows, 0, 1, out + (size_t)i * at->panel_bytes);
+        return;
+    }
+    size_t each = at->row_bytes / (size_t)w->n_in;
+    for (int64_t k = 0; k < w->n_in; k++) {
+        const char *from = (const char *)m->data + (size_t)(k * w->n_out + first) * each;
+        for (int64_t r = 0; r < n; r++)
+            memcpy(rows + (size_t)r * at->row_bytes + (size_t)k * each, from + (size_t)r * each, each);
     }
 }
 
-/* Panels [p, q) of one part. */
-static void pack_panels(const pack_job *j, const placed *at, int64_t i_part, int64_t p, int64_t q, char *rows)
+/* Room for QN_PANEL rows that pack_panels may need. */
+static size_t gathered_bytes(const placed *at)
+{
+    const qn_weight *w = at->w;
+    return w->transposed || w->parts[0].scales ? QN_PANEL * at->row_bytes : 0;
+}
+
+/* Panels [p, q) of one part. out: the weight's first panel. */
+static void pack_panels(const qn_kernels *kernels, const placed *at, int64_t i_part, int64_t p, int64_t q,
+                        char *out, char *rows)
 {
     const qn_weight *w = at->w;
     const qn_weight_part *m = &w->parts[i_part];
     const char *data = m->data, *scales = m->scales, *biases = m->biases;
-    char *out = j->block + at->begin + (size_t)(i_part * at->n_panels) * at->panel_bytes;
     size_t begin = (size_t)p * QN_PANEL, end = (size_t)(q * QN_PANEL < w->n_out ? q * QN_PANEL : w->n_out);
-    if (!scales) {
-        j->kernels->pack(w->dtype, w->n_in, w->n_out, data, p, q, out);
+    out += (size_t)(i_part * at->n_panels) * at->panel_bytes;
+    if (!scales && !w->transposed) {
+        kernels->pack(w->dtype, w->n_in, w->n_out, data, p, q, out);
         qn_drop_pages(data + begin * at->row_bytes, (end - begin) * at->row_bytes);
         return;
     }
-    pack_joined(j, at, m, p, q, rows, out);
+    for (int64_t i = p; i < q; i++) {
+        int64_t first = i * QN_PANEL, n = w->n_out - first < QN_PANEL ? w->n_out - first : QN_PANEL;
+        gather_rows(at, m, first, n, rows);
+        kernels->pack(w->dtype, w->n_in, n, rows, 0, 1, out + (size_t)i * at->panel_bytes);
+    }
+    if (w->transposed) return; /* all of its pages are looked at until the end */
     qn_drop_pages(data + begin * at->mlx.data, (end - begin) * at->mlx.data);
     qn_drop_pages(scales + begin * at->mlx.scales, (end - begin) * at->mlx.scales);
     if (biases) qn_drop_pages(biases + begin * at->mlx.biases, (end - begin) * at->mlx.biases);
@@ -108,6 +126,7 @@ static void pack_span(const pack_job *j, size_t begin, size_t end, char *rows)
     }
     for (; low < j->n && j->weights[low].begin < end; low++) {
         const placed *at = &j->weights[low];
+        if (at->waits) continue;
         size_t from = begin > at->begin ? begin - at->begin : 0, to = end - at->begin;
         int64_t n = at->w->n_parts * at->n_panels,
                 p = (int64_t)((from + at->panel_bytes - 1) / at->panel_bytes),
@@ -116,7 +135,7 @@ static void pack_span(const pack_job *j, size_t begin, size_t end, char *rows)
         while (p < q) {
             int64_t part = p / at->n_panels, first = part * at->n_panels,
                     last = q - first < at->n_panels ? q - first : at->n_panels;
-            pack_panels(j, at, part, p - first, last, rows);
+            pack_panels(j->kernels, at, part, p - first, last, j->block + at->begin, rows);
             p = first + last;
         }
     }
@@ -133,6 +152,74 @@ static void pack_share(void *arg, int thread, int n_threads)
     }
 }
 
+/* ---- cold weights ------------------------------------------------------------------------------------- */
+
+enum { COLD, PACKING, READY };
+
+struct qn_cpu_cold {
+    qn_weight w;
+    placed at;
+    atomic_uchar *panels; /* [n_parts][n_panels] */
+};
+
+static qn_status cold_new(const placed *at, qn_cpu_cold **out)
+{
+    size_t n = (size_t)at->w->n_parts;
+    qn_cpu_cold *c = qn_calloc(1, sizeof *c);
+    qn_weight_part *parts = qn_alloc_array(n, sizeof *parts);
+    atomic_uchar *panels = qn_calloc(n * (size_t)at->n_panels, sizeof *panels);
+    if (!c || !parts || !panels) {
+        qn_free(c);
+        qn_free(parts);
+        qn_free(panels);
+        return QN_E_NOMEM;
+    }
+    memcpy(parts, at->w->parts, n * sizeof *parts);
+    c->w = *at->w;
+    c->w.parts = parts;
+    c->at = *at;
+    c->at.w = &c->w;
+    c->panels = panels;
+    *out = c;
+    return QN_OK;
+}
+
+void qn_cpu_cold_free(qn_cpu_cold *c)
+{
+    if (!c) return;
+    qn_free((void *)(uintptr_t)c->w.parts);
+    qn_free(c->panels);
+    qn_free(c);
+}
+
+size_t qn_cpu_warm_scratch_bytes(const qn_buffer *b)
+{
+    const qn_cpu_cold *c = b->cold;
+    return c ? gathered_bytes(&c->at) : 0;
+}
+
+void qn_cpu_warm(const qn_kernels *kernels, const qn_buffer *b, int64_t part, int64_t begin, int64_t end,
+                 char *scratch)
+{
+    const qn_cpu_cold *c = b->cold;
+    if (!c) return;
+    atomic_uchar *panels = c->panels + part * c->at.n_panels;
+    for (int64_t next; begin < end; begin = next) {
+        for (next = begin; next < end; next++) { /* as many as nobody has, packed in one go */
+            unsigned char cold = COLD;
+            if (!atomic_compare_exchange_strong_explicit(&panels[next], &cold, PACKING, memory_order_acquire,
+                                                         memory_order_acquire))
+                break;
+        }
+        if (begin < next) pack_panels(kernels, &c->at, part, begin, next, b->data, scratch);
+        for (; begin < next; begin++) atomic_store_explicit(&panels[begin], READY, memory_order_release);
+        /* Another step of the same group may be packing this one. */
+        while (next < end && atomic_load_explicit(&panels[next], memory_order_acquire) == PACKING)
+            sched_yield();
+        while (next < end && atomic_load_explicit(&panels[next], memory_order_acquire) == READY) next++;
+    }
+}
+
 /* ---- places in the block ------------------------------------------------------------------------------ */
 
 static qn_status place_all(pack_job *j, const qn_weight *weights)
@@ -142,16 +229,14 @@ static qn_status place_all(pack_job *j, const qn_weight *weights)
         QN_TRY(place(&weights[i], &j->weights[i], &bytes));
         j->weights[i].begin = j->total;
         j->weights[i].size_bytes = bytes;
-        if (weights[i].packed) {
-            j->weights[i].n_panels = 0;
-            continue;
-        }
+        j->weights[i].waits = weights[i].packed || weights[i].cold;
+        if (weights[i].packed) continue;
         if (!qn_add_size(bytes, ALIGN_BYTES - 1, &end) || !qn_add_size(j->total, end, &j->total))
             return qn_fail(QN_E_ARG, "weights of %lld x %lld are too many", (long long)weights[i].n_out,
                            (long long)weights[i].n_in);
         j->total = j->total / ALIGN_BYTES * ALIGN_BYTES;
-        size_t rows = QN_PANEL * j->weights[i].row_bytes;
-        if (weights[i].parts[0].scales && rows > j->joined_bytes) j->joined_bytes = rows;
+        size_t rows = weights[i].cold ? 0 : gathered_bytes(&j->weights[i]);
+        if (rows > j->joined_bytes) j->joined_bytes = rows;
     }
     /* The system puts maps of whole large pages where large pages begin. */
     if (j->total >= SPAN_BYTES && !qn_add_size(j->total, SPAN_BYTES - 1, &j->total))
@@ -180,6 +265,12 @@ static qn_status cut(const pack_job *j, qn_device *d, qn_buffer *block, qn_buffe
         if (!at->w->packed) {
             b->data = j->block + at->begin;
             b->block = qn_buffer_retain(block);
+            qn_cpu_cold *cold = NULL;
+            if (at->w->cold && cold_new(at, &cold) != QN_OK) {
+                for (i++; i;) qn_buffer_release(out[--i]);
+                return QN_E_NOMEM;
+            }
+            b->cold = cold;
             continue;
         }
         b->data = (void *)(uintptr_t)at->w->packed;

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
 #include "format/mmap.h"
 #include "kernels/kernels.h"
 #include "quant/mlx.h"
@@ -24,7 +24,8 @@
 
 enum { MANY = 40, PARTS = 3, FILE_BYTES = 12 << 20 };
 
-/* The first is larger than what a worker takes at a time; some have parts; one is one of MLX's. */
+/* The first is larger than what a worker takes at a time; some have parts, are transposed or cold; one is one
+ * of MLX's. */
 typedef struct {
     qn_weight_part parts[MANY][PARTS];
     qn_weight weights[MANY];
@@ -51,7 +52,9 @@ static void make(set *s, const char *folder)
         w->dtype = types[s->n % 8];
         w->n_in = s->n ? 256 * (1 + s->n % 3) : 2048;
         w->n_parts = s->n % 5 == 4 ? PARTS : 1;
-        w->n_out = s->n == 0 ? 3001 : w->n_parts > 1 ? 32 : 1 + (s->n * 37) % 99;
+        w->n_out = s->n == 0 ? 3001 : w->n_parts > 1 ? 30 + s->n % 4 : 1 + (s->n * 37) % 99;
+        w->transposed = !qn_type_is_quantised(w->dtype) && s->n % 3 == 1;
+        w->cold = s->n % 7 == 4;
         w->parts = s->parts[s->n];
         for (int64_t i = 0; i < w->n_parts; i++) {
             qn_weight_part *p = &s->parts[s->n][i];
@@ -79,6 +82,10 @@ static void check(const qn_kernels *k, const qn_weight *w, const qn_buffer *b)
     for (int64_t i = 0; i < w->n_parts; i++) {
         const qn_weight_part *p = &w->parts[i];
         memcpy(rows, p->data, (size_t)w->n_out * row);
+        size_t each = row / (size_t)w->n_in;
+        for (int64_t j = 0; w->transposed && j < w->n_out * w->n_in; j++)
+            memcpy(rows + (size_t)j * each,
+                   (const char *)p->data + (size_t)(j % w->n_in * w->n_out + j / w->n_in) * each, each);
         for (int64_t r = 0; p->scales && r < w->n_out; r++)
             qn_mlx_join(w->dtype, w->n_in, p->data, p->scales, p->biases, r, rows + (size_t)r * row);
         k->pack(w->dtype, w->n_in, w->n_out, rows, 0, n_panels, want);
@@ -86,6 +93,23 @@ static void check(const qn_kernels *k, const qn_weight *w, const qn_buffer *b)
     }
     qn_free(rows);
     qn_free(want);
+}
+
+/* Packs what is cold, by pieces that overlap. */
+static void warm(const qn_kernels *k, const qn_weight *w, const qn_buffer *b)
+{
+    int64_t n_panels = (w->n_out + QN_PANEL - 1) / QN_PANEL;
+    assert_int_equal(b->cold != NULL, w->cold);
+    if (!w->cold) return;
+    char *scratch = qn_alloc(qn_cpu_warm_scratch_bytes(b) + 1);
+    assert_non_null(scratch);
+    for (int64_t i = w->n_parts - 1; i >= 0; i--) {
+        if (n_panels > 1) qn_cpu_warm(k, b, i, n_panels - 1, n_panels, scratch);
+        if (n_panels > 3) qn_cpu_warm(k, b, i, 1, 2, scratch);
+        memset((void *)(uintptr_t)scratch, 0xff, qn_cpu_warm_scratch_bytes(b));
+        qn_cpu_warm(k, b, i, 0, n_panels, scratch);
+    }
+    qn_free(scratch);
 }
 
 static void packed_together_as_alone(void **state)
@@ -107,6 +131,7 @@ static void packed_together_as_alone(void **state)
             assert_true(out[i]->size_bytes >= bytes);
             assert_int_equal((uintptr_t)out[i]->data % 64, 0);
             sum += bytes;
+            warm(k, &s.weights[i], out[i]);
             check(k, &s.weights[i], out[i]);
         }
         assert_true(held >= sum && held - sum < (4 << 20));
@@ -129,10 +154,10 @@ static void refused_by_name(void **state)
     set s = {.n = 0};
     make(&s, folder);
     OK(qn_device_open("cpu", &(qn_device_options){.n_threads = 1}, &d));
-    const qn_weight odd[] = {{QN_DTYPE_Q4_0, 1, 16, 33, s.parts[0], NULL},
-                             {QN_DTYPE_Q4_0, 2, 17, 32, s.parts[0], NULL},
-                             {QN_DTYPE_F32, 1, INT64_MAX / 2, 1024, s.parts[0], NULL}};
-    static const char *const texts[] = {"33 columns", "multiple of 16", "too large"};
+    const qn_weight odd[] = {{QN_DTYPE_Q4_0, 1, 16, 33, s.parts[0], NULL, 0, 0},
+                             {QN_DTYPE_Q4_0, 2, 32, 32, s.parts[0], NULL, 1, 0},
+                             {QN_DTYPE_F32, 1, INT64_MAX / 2, 1024, s.parts[0], NULL, 0, 0}};
+    static const char *const texts[] = {"33 columns", "a transposed matrix of q4_0", "too large"};
     for (int i = 0; i < 3; i++) {
         assert_int_not_equal(d->ops->import_weights(d, 1, &odd[i], out), QN_OK);
         if (!strstr(qn_last_error(), texts[i])) fail_msg("%s", qn_last_error());
