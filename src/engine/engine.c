@@ -30,6 +30,8 @@ struct qn_sequence {
     qn_engine *engine;
     int64_t length;
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
+    int32_t slot; /* of its recurrent state; -1: none yet */
+    int is_lost;  /* a step failed that had begun to change the recurrent state */
 };
 
 struct qn_engine {
@@ -40,9 +42,11 @@ struct qn_engine {
     qn_layer_groups groups;
     qn_state *states[QN_LAYER_GROUPS_MAX];
     qn_pages *pages[QN_LAYER_GROUPS_MAX];
+    qn_state *recurrent;                     /* NULL: no layer has such state */
+    qn_pages *slots;                         /* of it, one a sequence */
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     qn_program *body, *head;
-    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX],
+    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
         *logit_rows; /* the programs' inputs */
     int64_t max_logit_rows, n_sequences;
     int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
@@ -82,11 +86,15 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
                            .dtype = e->info.kv_dtype};
 }
 
-/* Bytes of keys and values when all sequences are full. */
+/* Bytes of keys, values and recurrent state when all sequences are full. */
 static double kv_bytes(const qn_engine *e, int64_t context)
 {
     const qn_dtype type = e->info.kv_dtype;
-    double total = 0, element = type == QN_DTYPE_F32 ? 4 : type == QN_DTYPE_Q8_0 ? 34.0 / 32 : 2;
+    double total = (double)e->groups.n_recurrent * (double)e->groups.recurrent_floats * sizeof(float) *
+                   (double)e->info.max_sequences,
+           element = type == QN_DTYPE_F32    ? 4
+                     : type == QN_DTYPE_Q8_0 ? 34.0 / 32
+                                             : 2;
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec s = spec_of(e, i, context);
         total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
@@ -179,6 +187,15 @@ static qn_status make_states(qn_engine *e)
         tables_bytes += qn_pages_bytes(e->pages[i]);
         tables_bytes += (size_t)(e->table_size[i] * e->info.max_sequences) * sizeof(int32_t);
     }
+    if (e->groups.n_recurrent) {
+        qn_state_spec spec = {.kind = QN_STATE_SLOTS,
+                              .n_layers = e->groups.n_recurrent,
+                              .n_units = e->info.max_sequences,
+                              .slot_floats = e->groups.recurrent_floats};
+        QN_TRY(ops->state_new(e->device, &spec, &e->recurrent));
+        QN_TRY(qn_pages_new(e->recurrent, &e->slots));
+        tables_bytes += qn_pages_bytes(e->slots);
+    }
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, tables_bytes));
     e->tables_bytes = tables_bytes;
     return QN_OK;
@@ -192,6 +209,10 @@ static void free_states(qn_engine *e)
         e->pages[i] = NULL;
         e->states[i] = NULL;
     }
+    qn_pages_free(e->slots);
+    if (e->recurrent) e->device->ops->state_free(e->recurrent);
+    e->slots = NULL;
+    e->recurrent = NULL;
     qn_ledger_release(e->ledger, QN_LEDGER_OTHER, e->tables_bytes);
     e->tables_bytes = 0;
 }
@@ -227,6 +248,11 @@ static qn_status make_programs(qn_engine *e)
         f.state[i] = e->states[i];
         f.blocks[i] = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
     }
+    f.recurrent = e->recurrent;
+    if (e->recurrent) {
+        f.slots = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
+        f.reset = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
+    }
     qn_program_options o = {.name = "body",
                             .max = {{e->info.max_rows, e->info.max_sequences, 0}},
                             .precision = e->info.precision};
@@ -236,6 +262,10 @@ static qn_status make_programs(qn_engine *e)
     e->positions = qn_program_input(e->body, 1);
     e->row_begin = qn_program_input(e->body, 2);
     for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, 3 + i);
+    if (e->recurrent) {
+        e->slot_ids = qn_program_input(e->body, 3 + e->groups.n);
+        e->reset = qn_program_input(e->body, 4 + e->groups.n);
+    }
 
     e->max_logit_rows = LOGITS_BYTES / (4 * e->config.vocab_size);
     if (e->max_logit_rows > LOGITS_ROWS) e->max_logit_rows = LOGITS_ROWS;
@@ -286,6 +316,7 @@ static void reclaim_pages(void *user, size_t size_bytes)
         if (given >= size_bytes) return;
         size_bytes -= given;
     }
+    if (e->slots) qn_pages_reclaim(e->slots, size_bytes);
 }
 
 static qn_status load_weights(qn_engine *e, qn_source *source, const char *packed_path)
@@ -434,6 +465,7 @@ qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
     qn_sequence *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
     s->engine = e;
+    s->slot = -1;
     e->n_sequences++;
     for (int i = 0; i < e->groups.n; i++) {
         qn_status status = qn_block_table_init(&s->tables[i], e->table_size[i]);
@@ -450,6 +482,7 @@ void qn_sequence_free(qn_sequence *s)
 {
     if (!s) return;
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
+    if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
     s->engine->n_sequences--;
     qn_free(s);
 }
@@ -458,6 +491,7 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
 {
     qn_engine *e = s->engine;
     if (n_ids > e->info.max_rows) n_ids = e->info.max_rows;
+    if (e->slots && s->slot < 0) QN_TRY(qn_pages_reserve(e->slots, 1, &s->slot));
     for (int i = 0; i < e->groups.n; i++)
         QN_TRY(qn_block_table_extend(&s->tables[i], e->pages[i], s->length + n_ids));
     return QN_OK;
@@ -475,12 +509,18 @@ static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed 
     if (n_feeds > e->info.max_sequences)
         return qn_fail(QN_E_ARG, "%lld sequences in one step, the model was opened for %lld",
                        (long long)n_feeds, (long long)e->info.max_sequences);
-    for (int64_t i = 0; i < n_feeds; i++)
+    for (int64_t i = 0; i < n_feeds; i++) {
+        if (feeds[i].sequence->is_lost)
+            return qn_fail(QN_E_DEVICE,
+                           "the recurrent state of the sequence was lost at position %lld, where "
+                           "a step failed: it can be computed anew, but not go on",
+                           (long long)qn_sequence_length(feeds[i].sequence));
         for (int64_t j = 0; j < feeds[i].n_ids; j++)
             if (feeds[i].ids[j] < 0 || feeds[i].ids[j] >= e->config.vocab_size)
                 return qn_fail(QN_E_ARG, "token id %d at position %lld is outside the vocabulary of %lld",
                                feeds[i].ids[j], (long long)(qn_sequence_length(feeds[i].sequence) + j),
                                (long long)e->config.vocab_size);
+    }
     return QN_OK;
 }
 
@@ -509,6 +549,10 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
         e->ids[rows + j] = feed->ids[first + j];
         e->positions[rows + j] = (int32_t)(s->length + j);
     }
+    if (e->slots) {
+        e->slot_ids[at] = s->slot;
+        e->reset[at] = s->length == 0;
+    }
     e->row_begin[at] = (int32_t)rows;
     e->row_begin[at + 1] = (int32_t)(rows + n);
     return QN_OK;
@@ -523,6 +567,16 @@ static void commit(qn_engine *e, qn_sequence *s, int64_t n)
         if (!window || window > e->info.context_size) window = e->info.context_size;
         if (s->length - window + 1 > 0)
             qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window + 1);
+    }
+}
+
+/* Recurrent state is changed in place, and the rows of a step that failed may have changed some of it: what
+ * they belong to must not go on from there. A sequence that has no tokens yet begins at zero anyway. */
+static void lose_states(const qn_feed *feeds, int64_t n_parts, const chunk_part *parts)
+{
+    for (int64_t i = 0; i < n_parts; i++) {
+        qn_sequence *s = feeds[parts[i].feed].sequence;
+        s->is_lost = s->slot >= 0 && s->length > 0;
     }
 }
 
@@ -587,7 +641,11 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
         if (rows == 0) return QN_OK;
         if (stop && stop(user)) return qn_fail(QN_E_CANCELLED, "cancelled");
         qn_sizes sizes = {{rows, n_parts, 0}};
-        QN_TRY(qn_program_run(e->body, &sizes));
+        qn_status status = qn_program_run(e->body, &sizes);
+        if (status != QN_OK) {
+            lose_states(feeds, n_parts, e->parts);
+            return status;
+        }
         for (int64_t i = 0; i < n_parts; i++) {
             e->fed[e->parts[i].feed] += e->parts[i].n;
             commit(e, feeds[e->parts[i].feed].sequence, e->parts[i].n);

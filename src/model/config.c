@@ -170,7 +170,7 @@ static qn_status read_head_dim(const reader *r, qn_model_config *c)
     char label[LABEL_MAX];
     const json_t *said = qn_fields_get(f, "head_dim");
     const qn_tensor_view *q = qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q, 0, NULL);
-    if ((!said || json_is_null(said)) && q && q->n_dims == 2 && q->shape[0] > 0) {
+    if ((!said || json_is_null(said)) && !c->attn_output_gate && q && q->n_dims == 2 && q->shape[0] > 0) {
         c->head_dim = q->shape[0] / c->num_attention_heads;
         if (q->shape[0] % c->num_attention_heads || c->head_dim > HEADS_MAX)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld rows do not fit %s %lld", q->file, q->name,
@@ -319,6 +319,7 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         c->attention_output_bias = 0;
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
+    if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
     QN_TRY(qn_fields_bool(f, "use_bidirectional_attention", &bidirectional, NULL));
     if (bidirectional)
         return qn_fail(QN_E_UNSUPPORTED, "%s: use_bidirectional_attention is true, which is not supported",
@@ -440,6 +441,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->recognised_by = r->recognised_by;
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
+    c->attn_output_gate = r->family->gated_attention;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
     c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
     QN_TRY(read_sizes(r, c));

@@ -21,12 +21,17 @@ enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM
  * heads at once (weights [heads * head_dim]). */
 typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
-/* What mixes positions in a layer. */
+/* What mixes positions in a layer: attention over keys and values, or a recurrence (DELTA, the gated delta
+ * net). */
+typedef enum { QN_MIXER_ATTENTION, QN_MIXER_DELTA } qn_mixer;
+
+/* What an attention layer sees. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
 
 enum { QN_ROPE_NONE = -1 };
 
 typedef struct {
+    qn_mixer mixer;
     qn_layer_kind kind;
     int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
     int rope;                    /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
@@ -58,6 +63,16 @@ typedef struct {
     int norm_topk_prob; /* 1: the weights of the chosen experts are scaled to sum to 1 */
 } qn_experts_config;
 
+/* Gated delta net: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]
+ * each; as many of them to each key head share its queries and keys. */
+typedef struct {
+    int64_t linear_num_key_heads, linear_num_value_heads; /* the latter a multiple of the former */
+    int64_t linear_key_head_dim, linear_value_head_dim;
+    int64_t linear_conv_kernel_dim; /* rows that the convolution before sees */
+    int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
+                    and v, and one each for z, a and b */
+} qn_delta_config;
+
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
 
 struct qn_family;
@@ -77,6 +92,8 @@ typedef struct {
     float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
     unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
     qn_qk_norm qk_norm;
+    int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
+                             is multiplied by sigmoid(gate) */
 
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */
     float attention_scale;                                 /* scores = attention_scale * q.k */
@@ -96,6 +113,7 @@ typedef struct {
                                 weights.h */
 
     qn_experts_config experts;
+    qn_delta_config delta; /* of layers whose mixer is DELTA; zero when there is none */
 
     int32_t bos_token_id;              /* -1: none */
     int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,

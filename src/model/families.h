@@ -18,6 +18,14 @@ typedef enum {
     QN_SLIDE_NO_ROPE /* those without RoPE, where use_sliding_window is true */
 } qn_slide_rule;
 
+/* Layers of linear_attention are gated delta nets, all but each full_attention_interval-th where the files do
+ * not list layer_types. */
+typedef enum {
+    QN_DELTA_NEVER,
+    QN_DELTA_SPLIT,  /* in_proj_qkv, in_proj_z, in_proj_a, in_proj_b */
+    QN_DELTA_BY_HEAD /* in_proj_qkvz, in_proj_ba, key head by key head */
+} qn_delta_rule;
+
 /* A tensor that the family calls otherwise than the table of names does (safetensors). */
 typedef struct {
     qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
@@ -53,6 +61,8 @@ typedef struct qn_family {
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
     qn_slide_rule slide;
+    qn_delta_rule delta;
+    int gated_attention;            /* attn_output_gate, where the files do not say */
     int skips_rope;                 /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
     float norm_offset;              /* as published; GGUF files have it added to the weights already */
     int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */

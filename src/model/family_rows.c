@@ -77,6 +77,25 @@ static const qn_field_default phi3_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                  {"original_max_position_embeddings", 4096, 0},
                                                  {NULL, 0, 0}};
 
+static const qn_field_default qwen3_5_defaults[] = {{"vocab_size", 248320, 0},
+                                                    {"hidden_size", 4096, 0},
+                                                    {"intermediate_size", 12288, 0},
+                                                    {"num_hidden_layers", 32, 0},
+                                                    {"num_attention_heads", 16, 0},
+                                                    {"num_key_value_heads", 4, 0},
+                                                    {"head_dim", 256, 0},
+                                                    {"rms_norm_eps", 1e-6, 0},
+                                                    {"rope_theta", 10000, 0},
+                                                    {"partial_rotary_factor", 0.25, 0},
+                                                    {"max_position_embeddings", 32768, 0},
+                                                    {"full_attention_interval", 4, 0},
+                                                    {"linear_conv_kernel_dim", 4, 0},
+                                                    {"linear_key_head_dim", 128, 0},
+                                                    {"linear_value_head_dim", 128, 0},
+                                                    {"linear_num_key_heads", 16, 0},
+                                                    {"linear_num_value_heads", 32, 0},
+                                                    {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -218,6 +237,18 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .slide = QN_SLIDE_EVERY,
+    },
+    {
+        .model_types = LIST("qwen3_5_text", "qwen3_5"),
+        .architectures = LIST("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+        .defaults = qwen3_5_defaults,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .norm_offset = 1,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .delta = QN_DELTA_SPLIT,
+        .gated_attention = 1,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

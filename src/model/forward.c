@@ -7,7 +7,8 @@
 static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t i)
 {
     qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
-    h = qn_block_attention(s, f, h, table, i);
+    h = f->config->layers[i].mixer == QN_MIXER_DELTA ? qn_block_gated_delta(s, f, h, i)
+                                                     : qn_block_attention(s, f, h, table, i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
     h = qn_block_mlp(s, f, h, i);

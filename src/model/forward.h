@@ -19,6 +19,8 @@ typedef struct {
     qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
     qn_array
         *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */
+    qn_state *recurrent;              /* slots of the recurrent layers; NULL: there are none */
+    qn_array *slots, *reset;          /* [S] i32, see qn_params_recurrent; NULL without recurrent layers */
     int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
 } qn_forward;
 

@@ -13,6 +13,7 @@ enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 typedef struct {
     char turns;  /* it has RoPE */
     char slides; /* it has a window */
+    char recurs; /* it has a recurrent state and no attention */
 } layer_flags;
 
 /* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
@@ -49,11 +50,14 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
     const json_t *types = qn_fields_get(f, "layer_types");
     char label[LABEL_MAX];
     if (!types || json_is_null(types)) {
-        int64_t period = 0, first = 0;
+        int64_t period = 0, first = 0, interval = 0;
+        if (family->delta != QN_DELTA_NEVER)
+            QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
         if (family->slide == QN_SLIDE_PERIOD)
             QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
+        for (int64_t i = 0; i < n_layers; i++) flags[i].recurs = interval > 0 && (i + 1) % interval != 0;
         for (int64_t i = 0; i < n_layers; i++)
             flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
                                              (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
@@ -69,12 +73,15 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
         flags[i].slides = strcmp(type, "sliding_attention") == 0;
+        flags[i].recurs = family->delta != QN_DELTA_NEVER && strcmp(type, "linear_attention") == 0;
         /* "attention" was the name before transformers 5. */
-        if (!flags[i].slides && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
+        if (!flags[i].slides && !flags[i].recurs && strcmp(type, "full_attention") != 0 &&
+            strcmp(type, "attention") != 0)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
-                           "sliding_attention)",
-                           f->file, label, (long long)i, type);
+                           "sliding_attention%s)",
+                           f->file, label, (long long)i, type,
+                           family->delta != QN_DELTA_NEVER ? ", linear_attention" : "");
     }
     return QN_OK;
 }
@@ -103,7 +110,8 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
         if (sliding && window == 0)
             status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
                              (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
-        c->layers[i] = (qn_layer_config){.kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
+        c->layers[i] = (qn_layer_config){.mixer = flags[i].recurs ? QN_MIXER_DELTA : QN_MIXER_ATTENTION,
+                                         .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
                                          .rope = !flags[i].turns ? QN_ROPE_NONE : sliding && c->n_rope > 1,
                                          .num_key_value_heads = c->num_key_value_heads,
@@ -112,6 +120,24 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     }
     qn_free(flags);
     return status;
+}
+
+static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
+{
+    enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
+    char label[LABEL_MAX], other[LABEL_MAX];
+    QN_TRY(qn_fields_required_int(f, "linear_num_key_heads", 1, HEADS_MAX, &d->linear_num_key_heads));
+    QN_TRY(qn_fields_required_int(f, "linear_num_value_heads", 1, HEADS_MAX, &d->linear_num_value_heads));
+    QN_TRY(qn_fields_required_int(f, "linear_key_head_dim", 1, HEADS_MAX, &d->linear_key_head_dim));
+    QN_TRY(qn_fields_required_int(f, "linear_value_head_dim", 1, HEADS_MAX, &d->linear_value_head_dim));
+    QN_TRY(qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
+    d->by_head = family->delta == QN_DELTA_BY_HEAD;
+    if (d->linear_num_value_heads % d->linear_num_key_heads == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld", f->file,
+                   qn_fields_label(f, "linear_num_value_heads", label, sizeof label),
+                   (long long)d->linear_num_value_heads,
+                   qn_fields_label(f, "linear_num_key_heads", other, sizeof other),
+                   (long long)d->linear_num_key_heads);
 }
 
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
@@ -172,5 +198,6 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     if (c->rope[0].stretched_positions > c->max_position_embeddings)
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
+    if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
     return read_layers(f, family, c);
 }

@@ -2,6 +2,8 @@
 
 #include "base/mem.h"
 
+enum { LINE = 16 }; /* floats: both parts of a slot begin at one of the cache's lines */
+
 qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
 {
     qn_layer_groups g = {0};
@@ -14,6 +16,11 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         const qn_layer_config *layer = &c->layers[l];
         int i = 0;
+        if (layer->mixer == QN_MIXER_DELTA) {
+            g.group_of[l] = -1;
+            g.index_of[l] = (int32_t)g.n_recurrent++;
+            continue;
+        }
         while (i < g.n && !(g.group[i].window == layer->window && g.group[i].head_dim == layer->head_dim &&
                             g.group[i].num_key_value_heads == layer->num_key_value_heads))
             i++;
@@ -25,6 +32,13 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
             g.group[g.n++] = (qn_layer_group){layer->window, layer->num_key_value_heads, layer->head_dim, 0};
         g.group_of[l] = i;
         g.index_of[l] = (int32_t)g.group[i].n_layers++;
+    }
+    if (g.n_recurrent) {
+        const qn_delta_config *d = &c->delta;
+        int64_t k = d->linear_num_key_heads * d->linear_key_head_dim,
+                v = d->linear_num_value_heads * d->linear_value_head_dim;
+        g.delta_offset = ((d->linear_conv_kernel_dim - 1) * (2 * k + v) + LINE - 1) / LINE * LINE;
+        g.recurrent_floats = g.delta_offset + d->linear_key_head_dim * v;
     }
     *out = g;
     return QN_OK;

@@ -1,5 +1,5 @@
 /* Layers whose keys and values are kept alike share one pool of pages: the same head shape and the same
- * window. */
+ * window. Recurrent layers share one slot for each sequence. */
 #ifndef QN_MODEL_LAYER_GROUPS_H
 #define QN_MODEL_LAYER_GROUPS_H
 
@@ -16,7 +16,12 @@ typedef struct {
 typedef struct {
     int n;
     qn_layer_group group[QN_LAYER_GROUPS_MAX];
-    int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and its place in that group */
+    int64_t n_recurrent;          /* layers with recurrent state in place of keys and values */
+    int64_t delta_offset;         /* of each of them: floats of a slot before the delta rule's state */
+    int64_t recurrent_floats;     /* of each of them in a slot: what the convolution keeps, then the delta
+                                     rule's state */
+    int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and its place in that group; -1 and its
+                                     place among them for a recurrent layer */
 } qn_layer_groups;
 
 /* QN_E_UNSUPPORTED: more kinds of layers than groups. */

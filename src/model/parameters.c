@@ -25,25 +25,39 @@ typedef struct {
     qn_buffer **buffers;
 } loading;
 
-static qn_status load_vector(const loading *l, const qn_tensor_view *v, qn_array **out)
+/* [channels][n_taps], as files have it, to [n_taps, channels], as SHORT_CONV reads it. */
+static qn_array *taps(qn_scope *s, const float *values, int64_t n_taps, int64_t channels)
+{
+    float *turned = qn_alloc_array((size_t)(n_taps * channels), sizeof *turned);
+    if (!turned) return NULL;
+    for (int64_t t = 0; t < n_taps; t++)
+        for (int64_t c = 0; c < channels; c++) turned[t * channels + c] = values[c * n_taps + t];
+    qn_array *a = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n_taps, channels}), turned);
+    qn_free(turned);
+    return a;
+}
+
+/* n_taps: of a convolution's weights; 0: a vector. */
+static qn_status load_vector(const loading *l, const qn_tensor_view *v, int64_t n_taps, qn_array **out)
 {
     qn_scope *s = l->p->scope;
-    qn_shape shape = qn_shape_make(1, &v->n_elements);
-    const float *packed = NULL;
-    if (l->packed) QN_TRY(qn_packed_vector(l->packed, v->name, v->n_elements, &packed));
-    if (packed) {
-        *out = qn_from_data(s, QN_DTYPE_F32, shape, packed);
-        return qn_scope_status(s);
+    float *values = NULL;
+    const float *from = NULL;
+    if (l->packed) QN_TRY(qn_packed_vector(l->packed, v->name, v->n_elements, &from));
+    if (!from) {
+        values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
+        if (!values) return QN_E_NOMEM;
+        qn_status status = qn_weights_vector(v, values);
+        if (status != QN_OK) {
+            qn_free(values);
+            return status;
+        }
+        from = values;
     }
-    float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
-    if (!values) return QN_E_NOMEM;
-    qn_status status = qn_weights_vector(v, values);
-    if (status == QN_OK) {
-        *out = qn_from_data(s, QN_DTYPE_F32, shape, values);
-        status = qn_scope_status(s);
-    }
+    *out = n_taps ? taps(s, from, n_taps, v->n_elements / n_taps)
+                  : qn_from_data(s, QN_DTYPE_F32, qn_shape_make(1, &v->n_elements), from);
     qn_free(values);
-    return status;
+    return *out ? QN_OK : QN_E_NOMEM;
 }
 
 qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part)
@@ -66,12 +80,12 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
     return QN_OK;
 }
 
-static qn_status load(loading *l, const qn_tensor_view *v, qn_array **out)
+static qn_status load(loading *l, const qn_tensor_view *v, int64_t n_taps, qn_array **out)
 {
     qn_parameters *p = l->p;
     if (!v) return QN_OK;
     QN_TRY(qn_view_check(v));
-    qn_status status = v->n_dims > 1 ? load_matrix(l, v, out) : load_vector(l, v, out);
+    qn_status status = v->n_dims > 1 ? load_matrix(l, v, out) : load_vector(l, v, n_taps, out);
     if (status == QN_E_FORMAT && l->packed) return status; /* the message names the packed file */
     if (status != QN_OK) return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
     p->count += v->n_elements;
@@ -108,11 +122,13 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     qn_parameters *p = l->p;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
         if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
-        QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), &p->of_model[role]));
+        QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), 0, &p->of_model[role]));
     }
     for (int64_t i = 0; i < p->n_layers; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
-            QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i), &p->of_layer[i][role]));
+            QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
+                        role == QN_WEIGHT_DELTA_CONV ? c->delta.linear_conv_kernel_dim : 0,
+                        &p->of_layer[i][role]));
     QN_TRY(pack(l));
     if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {

@@ -44,6 +44,17 @@ static const struct {
     [QN_WEIGHT_GATE_BIAS] = {"layers.#.mlp.gate_proj.bias", "blk.#.ffn_gate.bias"},
     [QN_WEIGHT_UP_BIAS] = {"layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias"},
     [QN_WEIGHT_DOWN_BIAS] = {"layers.#.mlp.down_proj.bias", "blk.#.ffn_down.bias"},
+    [QN_WEIGHT_DELTA_QKV] = {"layers.#.linear_attn.in_proj_qkv.weight", NULL},
+    [QN_WEIGHT_DELTA_Z] = {"layers.#.linear_attn.in_proj_z.weight", NULL},
+    [QN_WEIGHT_DELTA_A] = {"layers.#.linear_attn.in_proj_a.weight", NULL},
+    [QN_WEIGHT_DELTA_B] = {"layers.#.linear_attn.in_proj_b.weight", NULL},
+    [QN_WEIGHT_DELTA_QKVZ] = {"layers.#.linear_attn.in_proj_qkvz.weight", NULL},
+    [QN_WEIGHT_DELTA_BA] = {"layers.#.linear_attn.in_proj_ba.weight", NULL},
+    [QN_WEIGHT_DELTA_CONV] = {"layers.#.linear_attn.conv1d.weight", NULL},
+    [QN_WEIGHT_DELTA_DT_BIAS] = {"layers.#.linear_attn.dt_bias", NULL},
+    [QN_WEIGHT_DELTA_A_LOG] = {"layers.#.linear_attn.A_log", NULL},
+    [QN_WEIGHT_DELTA_NORM] = {"layers.#.linear_attn.norm.weight", NULL},
+    [QN_WEIGHT_DELTA_OUT] = {"layers.#.linear_attn.out_proj.weight", NULL},
     [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
 };
 

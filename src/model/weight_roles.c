@@ -1,11 +1,42 @@
 #include "model/weight_roles.h"
 
 /* A dimension of a role's shape, by the letters of weights.h. */
-typedef enum { DIM_NONE, DIM_V, DIM_H, DIM_Q, DIM_K, DIM_D, DIM_F, DIM_Q_NORM, DIM_K_NORM } dim;
+typedef enum {
+    DIM_NONE,
+    DIM_V,
+    DIM_H,
+    DIM_Q,
+    DIM_K,
+    DIM_D,
+    DIM_F,
+    DIM_Q_NORM,
+    DIM_K_NORM,
+    DIM_Q_GATED,
+    DIM_ONE,
+    DIM_CHANNELS,
+    DIM_KERNEL,
+    DIM_NV,
+    DIM_DV,
+    DIM_QKVZ,
+    DIM_NV_DV,
+    DIM_2NV
+} dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
  * in any case. */
-typedef enum { ALWAYS, IF_UNTIED, IF_NORM, IF_QK_NORM, IF_QKV_BIAS, IF_O_BIAS, IF_MLP_BIAS } need;
+typedef enum {
+    ALWAYS,
+    IF_UNTIED,
+    IF_NORM,
+    IF_ATTENTION,
+    IF_QK_NORM,
+    IF_QKV_BIAS,
+    IF_O_BIAS,
+    IF_MLP_BIAS,
+    IF_DELTA,
+    IF_DELTA_SPLIT,
+    IF_DELTA_BY_HEAD
+} need;
 
 static const struct {
     dim shape[QN_WEIGHT_DIMS_MAX];
@@ -16,11 +47,11 @@ static const struct {
     [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
     [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
     [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
-    [QN_WEIGHT_Q] = {{DIM_Q, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_K] = {{DIM_K, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_V] = {{DIM_K, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_O] = {{DIM_H, DIM_Q}, ALWAYS, 0},
-    [QN_WEIGHT_Q_BIAS] = {{DIM_Q}, IF_QKV_BIAS, 0},
+    [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_ATTENTION, 0},
+    [QN_WEIGHT_K] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
+    [QN_WEIGHT_V] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
+    [QN_WEIGHT_O] = {{DIM_H, DIM_Q}, IF_ATTENTION, 0},
+    [QN_WEIGHT_Q_BIAS] = {{DIM_Q_GATED}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_K_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_V_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
@@ -34,11 +65,25 @@ static const struct {
     [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_A] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_B] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_QKVZ] = {{DIM_QKVZ, DIM_H}, IF_DELTA_BY_HEAD, 0},
+    [QN_WEIGHT_DELTA_BA] = {{DIM_2NV, DIM_H}, IF_DELTA_BY_HEAD, 0},
+    [QN_WEIGHT_DELTA_CONV] = {{DIM_CHANNELS, DIM_ONE, DIM_KERNEL}, IF_DELTA, 0},
+    [QN_WEIGHT_DELTA_DT_BIAS] = {{DIM_NV}, IF_DELTA, 0},
+    [QN_WEIGHT_DELTA_A_LOG] = {{DIM_NV}, IF_DELTA, 0},
+    [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_DELTA, 0},
+    [QN_WEIGHT_DELTA_OUT] = {{DIM_H, DIM_NV_DV}, IF_DELTA, 0},
     [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
 };
 
 static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
 {
+    const qn_delta_config *delta = &c->delta;
+    const int64_t nk_dk = delta->linear_num_key_heads * delta->linear_key_head_dim,
+                  nv_dv = delta->linear_num_value_heads * delta->linear_value_head_dim;
     switch (d) {
     case DIM_V:
         return c->vocab_size;
@@ -56,6 +101,24 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->qk_norm == QN_QK_NORM_WHOLE ? dim_size(c, l, DIM_Q) : l->head_dim;
     case DIM_K_NORM:
         return c->qk_norm == QN_QK_NORM_WHOLE ? dim_size(c, l, DIM_K) : l->head_dim;
+    case DIM_Q_GATED:
+        return dim_size(c, l, DIM_Q) * (c->attn_output_gate ? 2 : 1);
+    case DIM_ONE:
+        return 1;
+    case DIM_CHANNELS:
+        return 2 * nk_dk + nv_dv;
+    case DIM_KERNEL:
+        return delta->linear_conv_kernel_dim;
+    case DIM_NV:
+        return delta->linear_num_value_heads;
+    case DIM_2NV:
+        return 2 * delta->linear_num_value_heads;
+    case DIM_DV:
+        return delta->linear_value_head_dim;
+    case DIM_NV_DV:
+        return nv_dv;
+    case DIM_QKVZ:
+        return 2 * nk_dk + 2 * nv_dv;
     default:
         return 0;
     }
@@ -82,6 +145,7 @@ static qn_weight_presence loosely(int is_said)
 
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
+    const int attends = c->layers[layer].mixer == QN_MIXER_ATTENTION, recurs = !attends;
     switch (roles[role].need) {
     case ALWAYS:
         return QN_WEIGHT_NEEDED;
@@ -90,11 +154,19 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_NORM:
         return strictly((c->norms & roles[role].norm) != 0);
     case IF_QK_NORM:
-        return strictly(c->qk_norm != QN_QK_NORM_NONE);
+        return strictly(attends && c->qk_norm != QN_QK_NORM_NONE);
     case IF_QKV_BIAS:
-        return loosely(c->attention_bias);
+        return attends ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_O_BIAS:
-        return loosely(c->attention_output_bias);
+        return attends ? loosely(c->attention_output_bias) : QN_WEIGHT_NEVER;
+    case IF_ATTENTION:
+        return strictly(attends);
+    case IF_DELTA:
+        return strictly(recurs);
+    case IF_DELTA_SPLIT:
+        return strictly(recurs && !c->delta.by_head);
+    case IF_DELTA_BY_HEAD:
+        return strictly(recurs && c->delta.by_head);
     case IF_MLP_BIAS:
         return loosely(c->mlp_bias);
     }

@@ -18,8 +18,9 @@ struct qn_weights {
     int tied;
     const qn_tensor_view *model[QN_WEIGHT_MODEL_COUNT];
     const qn_tensor_view *(*layers)[N_LAYER_ROLES]; /* [n_layers] */
-    qn_tensor_view **joined;                        /* views of matrices that lie in several tensors */
-    qn_weight_rows **rows;                          /* views of tensors that share one */
+    qn_tensor_view *
+        *joined; /* views of our own: of matrices that lie in several tensors, and of other shapes */
+    qn_weight_rows **rows; /* views of tensors that share one */
     int64_t n_joined, n_rows;
 };
 
@@ -95,6 +96,19 @@ static qn_status check_view(const qn_tensor_view *v, const int64_t *shape, int n
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
 
+/* In place of *v the same elements in one dimension. */
+static qn_status show_as_vector(qn_weights *w, const qn_tensor_view **v)
+{
+    qn_tensor_view *kept = qn_alloc(sizeof *kept);
+    if (!kept) return QN_E_NOMEM;
+    *kept = **v;
+    kept->n_dims = 1;
+    kept->shape[0] = kept->n_elements;
+    w->joined[w->n_joined++] = kept;
+    *v = kept;
+    return QN_OK;
+}
+
 /* In place of *v, of a matrix, the view of all its tensors where it has several. */
 static qn_status join(const qn_source *src, const qn_model_config *c, qn_weights *w, const int64_t shape[2],
                       const qn_tensor_view **v)
@@ -159,6 +173,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     QN_TRY(check_view(v, shape, n_dims));
+    if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as_vector(w, &v));
     *out = v;
     return QN_OK;
 }

@@ -19,7 +19,7 @@ typedef enum {
     QN_WEIGHT_MODEL_COUNT,
     /* From here on one per layer. */
     QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
-    QN_WEIGHT_Q,                                 /* [Q, H] */
+    QN_WEIGHT_Q,                                 /* [Q, H]; with a gate [2 Q, H] */
     QN_WEIGHT_K,                                 /* [K, H] */
     QN_WEIGHT_V,                                 /* [K, H] */
     QN_WEIGHT_O,                                 /* [H, Q] */
@@ -37,7 +37,19 @@ typedef enum {
     QN_WEIGHT_GATE_BIAS,                         /* [F] */
     QN_WEIGHT_UP_BIAS,                           /* [F] */
     QN_WEIGHT_DOWN_BIAS,                         /* [H] */
-    QN_WEIGHT_POST_FFN_NORM,                     /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_DELTA_QKV,  /* [2 nk dk + nv dv, H]; the gated delta net, with nk key heads of dk and nv value
+                             heads of dv dimensions */
+    QN_WEIGHT_DELTA_Z,    /* [nv dv, H] */
+    QN_WEIGHT_DELTA_A,    /* [nv, H] */
+    QN_WEIGHT_DELTA_B,    /* [nv, H] */
+    QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
+    QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
+    QN_WEIGHT_DELTA_CONV, /* [2 nk dk + nv dv, 1, kernel] in files, one dimension here */
+    QN_WEIGHT_DELTA_DT_BIAS, /* [nv] */
+    QN_WEIGHT_DELTA_A_LOG,   /* [nv] */
+    QN_WEIGHT_DELTA_NORM,    /* [dv] */
+    QN_WEIGHT_DELTA_OUT,     /* [H, nv dv] */
+    QN_WEIGHT_POST_FFN_NORM, /* [H] after the feed-forward block, before it is added */
     QN_WEIGHT_ROLE_COUNT
 } qn_weight_role;
 

@@ -12,7 +12,12 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     const qn_model_config *c = f->config;
     const qn_layer_config *l = &c->layers[layer];
     int group = f->groups->group_of[layer];
-    qn_array *q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer);
+    qn_array *q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer), *gate = NULL;
+    if (c->attn_output_gate) { /* rows of each head: its queries, then its gate */
+        q = qn_reshape_rows(s, q, 2, (int64_t[]){c->num_attention_heads, 2 * l->head_dim});
+        gate = qn_slice_last(s, q, l->head_dim, l->head_dim);
+        q = qn_slice_last(s, q, 0, l->head_dim);
+    }
     qn_array *k = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
     qn_array *v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
     if (c->qk_norm == QN_QK_NORM_WHOLE) {
@@ -38,6 +43,7 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
                           .softcap = c->attn_logit_softcapping};
     qn_array *o = qn_attend(s, &p, q, k, v, f->positions, f->row_begin, f->blocks[group], NULL);
     o = qn_label(s, o, "attend");
+    if (gate) o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
     return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
 }

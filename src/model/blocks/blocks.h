@@ -15,6 +15,8 @@ qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
 /* Queries, keys and values, their norms and rotation, attention, output. table: cosines and sines of this
  * layer's rope set, NULL where it has none. */
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t layer);
+/* The gated delta net with its state: config.h's qn_delta_config. */
+qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* act(x gate) * (x up), down. */
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 

@@ -2,8 +2,11 @@
 
 /* How traces call the products. */
 static const char *const names[QN_WEIGHT_ROLE_COUNT] = {
-    [QN_WEIGHT_Q] = "q",       [QN_WEIGHT_K] = "k",   [QN_WEIGHT_V] = "v",      [QN_WEIGHT_O] = "o",
-    [QN_WEIGHT_GATE] = "gate", [QN_WEIGHT_UP] = "up", [QN_WEIGHT_DOWN] = "down"};
+    [QN_WEIGHT_Q] = "q",         [QN_WEIGHT_K] = "k",           [QN_WEIGHT_V] = "v",
+    [QN_WEIGHT_O] = "o",         [QN_WEIGHT_GATE] = "gate",     [QN_WEIGHT_UP] = "up",
+    [QN_WEIGHT_DOWN] = "down",   [QN_WEIGHT_DELTA_QKV] = "qkv", [QN_WEIGHT_DELTA_Z] = "z",
+    [QN_WEIGHT_DELTA_A] = "a",   [QN_WEIGHT_DELTA_B] = "b",     [QN_WEIGHT_DELTA_QKVZ] = "qkvz",
+    [QN_WEIGHT_DELTA_BA] = "ba", [QN_WEIGHT_DELTA_OUT] = "o"};
 
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
