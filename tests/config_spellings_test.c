@@ -122,6 +122,11 @@ static const spelling same[] = {
     {"olmo2", "{\"model_type\": null, \"head_dim\": 16, \"num_key_value_heads\": null}"},
     {"olmo2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
     {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
+    {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": null, \"type\": \"su\"}}"},
+    {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": \"yarn\"}}"},
+    {"phi3_longrope", "{\"rope_scaling\": {\"type\": null, \"factor\": 4.0}}"},
+    {"phi3_longrope", "{\"rope_scaling\": {\"original_max_position_embeddings\": 39}}"},
+    {"phi3_longrope", "{\"partial_rotary_factor\": 0.5}"},
     {"phi3", "{\"partial_rotary_factor\": 1.0, \"original_max_position_embeddings\": null}"},
 };
 
@@ -162,6 +167,10 @@ static const spelling different[] = {
     {"smollm3", "{\"rope_theta\": null}"}, /* 2000000 by default */
     {"olmo2", "{\"rms_norm_eps\": 1e-3}"},
     {"olmo2", "{\"rope_theta\": 10000}"},
+    {"phi3_longrope", "{\"original_max_position_embeddings\": 39}"}, /* one token less than the text */
+    {"phi3_longrope", "{\"original_max_position_embeddings\": 64}"}, /* another multiplier */
+    {"phi3_longrope", "{\"rope_scaling\": {\"factor\": 8}}"},
+    {"phi3_longrope", "{\"rope_scaling\": {\"attention_factor\": 1}}"},
     {"phi3", "{\"sliding_window\": \"null\"}"},
     {"phi3", "{\"sliding_window\": 25}"},
     {"phi3", "{\"partial_rotary_factor\": 0.5}"},

@@ -93,6 +93,7 @@ static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n,
 void qn_test_logits(qn_engine *e, const int32_t *ids, int64_t n, int64_t piece, float *out)
 {
     qn_sequence *s = qn_test_sequence(e);
+    qn_sequence_expect(s, n);
     for (int64_t i = 0, step = piece ? piece : n; i < n; i += step) {
         copies c = {out + i * qn_engine_config(e)->vocab_size, qn_engine_config(e)->vocab_size};
         qn_feed feed = {s, ids + i, i + step < n ? step : n - i, QN_LOGITS_ALL};
@@ -143,6 +144,7 @@ static qn_status hash_logits(void *user, int64_t feed, int64_t first, int64_t n,
 
 void qn_test_hashes(qn_engine *e, qn_sequence *s, const int32_t *ids, int64_t n, int64_t piece, uint64_t *out)
 {
+    qn_sequence_expect(s, qn_sequence_length(s) + n);
     for (int64_t i = 0, step = piece ? piece : n; i < n; i += step) {
         row_hashes h = {.out = {out + i}, .vocab = qn_engine_config(e)->vocab_size};
         qn_feed feed = {s, ids + i, i + step < n ? step : n - i, QN_LOGITS_ALL};
@@ -219,7 +221,10 @@ static void alone(bits *b, qn_engine *e, int i, int64_t piece, const char *how)
 static void together(bits *b, qn_engine *e, int64_t piece, const char *how)
 {
     qn_sequence *s[N_SEQUENCES];
-    for (int i = 0; i < b->n; i++) s[i] = qn_test_sequence(e);
+    for (int i = 0; i < b->n; i++) {
+        s[i] = qn_test_sequence(e);
+        qn_sequence_expect(s[i], b->length[i]);
+    }
     if (!piece) piece = b->what->longest;
     for (int64_t t = 0; t < b->what->longest; t += piece) {
         row_hashes h = {.vocab = qn_engine_config(e)->vocab_size};
@@ -244,7 +249,10 @@ static void together(bits *b, qn_engine *e, int64_t piece, const char *how)
 static void staggered(bits *b, qn_engine *e)
 {
     qn_sequence *s[QN_TEST_SEQUENCES];
-    for (int i = 0; i < QN_TEST_SEQUENCES; i++) s[i] = qn_test_sequence(e);
+    for (int i = 0; i < QN_TEST_SEQUENCES; i++) {
+        s[i] = qn_test_sequence(e);
+        qn_sequence_expect(s[i], b->length[0]);
+    }
     for (int64_t t = 0; t < QN_TEST_SEQUENCES && t < b->length[0]; t++) {
         row_hashes h = {.vocab = qn_engine_config(e)->vocab_size};
         qn_feed feeds[QN_TEST_SEQUENCES];

@@ -37,6 +37,7 @@ static const char *const known[] = {"llama",
                                     "smollm3",
                                     "olmo2",
                                     "phi3",
+                                    "phi3_longrope",
                                     NULL};
 
 /* ---- golden values ------------------------------------------------------------------------------------ */

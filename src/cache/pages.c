@@ -222,9 +222,15 @@ void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first)
     t->n_released -= move;
 }
 
-void qn_block_table_end(qn_block_table *t, qn_pages *p)
+void qn_block_table_clear(qn_block_table *t, qn_pages *p)
 {
     for (int64_t i = t->n_released; i < t->n; i++) qn_pages_release(p, t->ids[i]);
+    t->base = t->n = t->n_released = 0;
+}
+
+void qn_block_table_end(qn_block_table *t, qn_pages *p)
+{
+    qn_block_table_clear(t, p);
     qn_free(t->ids);
     *t = (qn_block_table){0};
 }

@@ -48,6 +48,8 @@ qn_status qn_block_table_init(qn_block_table *t, int64_t capacity);
 qn_status qn_block_table_extend(qn_block_table *t, qn_pages *p, int64_t end);
 /* Releases pages that hold only positions below first. */
 void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first);
+/* Releases all: the table is as it was made. */
+void qn_block_table_clear(qn_block_table *t, qn_pages *p);
 /* Releases all and frees the table. */
 void qn_block_table_end(qn_block_table *t, qn_pages *p);
 

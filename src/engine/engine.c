@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "engine/kept_ids.h"
 #include "engine/sampler.h"
 #include "engine/wired.h"
 #include "model/forward.h"
@@ -21,14 +22,19 @@ enum {
     LOGITS_ROWS = 32
 };
 
-/* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed. */
+/* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed; below 0 they are those that the
+ * sequence was given before, computed anew. */
 typedef struct {
     int64_t feed, first, row, n;
 } chunk_part;
 
 struct qn_sequence {
     qn_engine *engine;
-    int64_t length;
+    int64_t length;   /* tokens computed */
+    int64_t n_given;  /* tokens given: more than length only where a step failed that computed some anew */
+    int64_t expected; /* see qn_sequence_expect */
+    int is_long;      /* it is turned by the frequencies of long sequences */
+    qn_kept_ids kept; /* what was given, while it is short and may get long */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
     int32_t slot; /* of its recurrent state; -1: none yet */
     int is_lost;  /* a step failed that had begun to change the recurrent state */
@@ -48,6 +54,7 @@ struct qn_engine {
     qn_program *body, *head;
     int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
         *logit_rows; /* the programs' inputs */
+    float *is_long;  /* the same; NULL: none */
     int64_t max_logit_rows, n_sequences;
     int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
     chunk_part *parts; /* [max_sequences] of the current chunk */
@@ -134,8 +141,9 @@ static double room_bytes(const qn_engine *e)
 static double run_bytes(const qn_engine *e, int64_t context)
 {
     enum { SMALL_THINGS = 64 << 10 };
-    return (double)e->info.max_sequences *
-           ((double)qn_sampler_bytes(e->config.vocab_size) + 4 * (double)context + SMALL_THINGS);
+    int64_t kept = e->config.rope_short_positions < context ? e->config.rope_short_positions : context;
+    return (double)e->info.max_sequences * ((double)qn_sampler_bytes(e->config.vocab_size) +
+                                            4 * (double)context + 8 * (double)kept + SMALL_THINGS);
 }
 
 static double context_bytes(const qn_engine *e, int64_t context)
@@ -253,6 +261,8 @@ static qn_status make_programs(qn_engine *e)
         f.slots = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
         f.reset = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
     }
+    if (e->config.rope_short_positions)
+        f.is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
     qn_program_options o = {.name = "body",
                             .max = {{e->info.max_rows, e->info.max_sequences, 0}},
                             .precision = e->info.precision};
@@ -261,11 +271,13 @@ static qn_status make_programs(qn_engine *e)
     e->ids = qn_program_input(e->body, 0);
     e->positions = qn_program_input(e->body, 1);
     e->row_begin = qn_program_input(e->body, 2);
-    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, 3 + i);
+    int n_inputs = 3;
+    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, n_inputs++);
     if (e->recurrent) {
-        e->slot_ids = qn_program_input(e->body, 3 + e->groups.n);
-        e->reset = qn_program_input(e->body, 4 + e->groups.n);
+        e->slot_ids = qn_program_input(e->body, n_inputs++);
+        e->reset = qn_program_input(e->body, n_inputs++);
     }
+    if (f.is_long) e->is_long = qn_program_input(e->body, n_inputs++);
 
     e->max_logit_rows = LOGITS_BYTES / (4 * e->config.vocab_size);
     if (e->max_logit_rows > LOGITS_ROWS) e->max_logit_rows = LOGITS_ROWS;
@@ -483,6 +495,7 @@ void qn_sequence_free(qn_sequence *s)
     if (!s) return;
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
     if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
+    qn_kept_ids_free(&s->kept, s->engine->ledger);
     s->engine->n_sequences--;
     qn_free(s);
 }
@@ -497,9 +510,14 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
     return QN_OK;
 }
 
+void qn_sequence_expect(qn_sequence *s, int64_t n_ids)
+{
+    s->expected = n_ids;
+}
+
 int64_t qn_sequence_length(const qn_sequence *s)
 {
-    return s->length;
+    return s->n_given;
 }
 
 /* ---- steps -------------------------------------------------------------------------------------------- */
@@ -533,6 +551,17 @@ static int64_t chunk_limit(qn_engine *e)
 #endif
 }
 
+/* Where the feed's tokens make a short sequence long, it begins anew. */
+static void lengthen(qn_engine *e, const qn_feed *feed)
+{
+    qn_sequence *s = feed->sequence;
+    int64_t limit = e->config.rope_short_positions, end = s->n_given + feed->n_ids;
+    if (!limit || s->is_long || (end <= limit && s->expected <= limit)) return;
+    for (int i = 0; i < e->groups.n; i++) qn_block_table_clear(&s->tables[i], e->pages[i]);
+    s->length = 0;
+    s->is_long = 1;
+}
+
 /* The next tokens of one feed become rows [rows, rows + n) and sequence number `at` of the chunk. */
 static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
                           int64_t at)
@@ -545,9 +574,12 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
         row[0] = (int32_t)t->base;
         memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
     }
+    if (e->config.rope_short_positions && !s->is_long)
+        QN_TRY(qn_kept_ids_put(&s->kept, e->ledger, s->length, n, feed->ids + first));
     for (int64_t j = 0; j < n; j++) {
-        e->ids[rows + j] = feed->ids[first + j];
+        e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
         e->positions[rows + j] = (int32_t)(s->length + j);
+        if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
     }
     if (e->slots) {
         e->slot_ids[at] = s->slot;
@@ -562,6 +594,7 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
 static void commit(qn_engine *e, qn_sequence *s, int64_t n)
 {
     s->length += n;
+    if (s->n_given < s->length) s->n_given = s->length;
     for (int i = 0; !e->keep_positions && i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window;
         if (!window || window > e->info.context_size) window = e->info.context_size;
@@ -608,7 +641,7 @@ static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts
     for (int64_t i = 0; i < n_parts; i++) {
         const chunk_part *part = &parts[i];
         qn_logits_wish wish = feeds[part->feed].logits;
-        int64_t from = wish == QN_LOGITS_ALL ? 0 : part->n;
+        int64_t from = wish != QN_LOGITS_ALL ? part->n : part->first < 0 ? -part->first : 0;
         if (wish == QN_LOGITS_LAST && part->first + part->n == feeds[part->feed].n_ids) from = part->n - 1;
         while (from < part->n) {
             int64_t n =
@@ -627,7 +660,10 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
                          qn_step_stop_fn *stop, void *user)
 {
     QN_TRY(check_feeds(e, n_feeds, feeds));
-    for (int64_t i = 0; i < n_feeds; i++) e->fed[i] = 0;
+    for (int64_t i = 0; i < n_feeds; i++) {
+        lengthen(e, &feeds[i]);
+        e->fed[i] = feeds[i].sequence->length - feeds[i].sequence->n_given;
+    }
     for (;;) {
         int64_t rows = 0, n_parts = 0, limit = chunk_limit(e);
         for (int64_t i = 0; i < n_feeds && rows < limit; i++) {

@@ -3,7 +3,9 @@
  * A sequence is the tokens that were computed so far, as keys and values in pages. qn_engine_step feeds new
  * tokens of one or more sequences as rows of one flat ragged batch; a single sequence is a batch of one.
  * Invariant: the logits of a sequence depend on its tokens alone, bit for bit, not on the company in a step
- * nor on how its tokens were cut into steps. One thread at a time; who shares an engine between threads
+ * nor on how its tokens were cut into steps. With LongRoPE its tokens are those that are known by the end of
+ * the step (or expected): a step that makes it longer than config.rope_short_positions computes all of them
+ * anew. One thread at a time; who shares an engine between threads
  * brings a lock. */
 #ifndef QN_ENGINE_ENGINE_H
 #define QN_ENGINE_ENGINE_H
@@ -64,7 +66,11 @@ void qn_sequence_free(qn_sequence *s);
 /* Takes the pages for n_ids more tokens (as far as one chunk goes), which the next step would take otherwise:
  * so that a shortage is known to be this sequence's. QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);
-/* Tokens computed so far. */
+/* The sequence will have n_ids tokens at least, with those that it has. Where positions are turned by how
+ * long a sequence gets (config.rope_short_positions) its first tokens are then computed for that length at
+ * once, and not twice. */
+void qn_sequence_expect(qn_sequence *s, int64_t n_ids);
+/* Tokens given so far. */
 int64_t qn_sequence_length(const qn_sequence *s);
 
 typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL } qn_logits_wish;

@@ -97,8 +97,12 @@ static qn_status mark(qn_map *used, const qn_tensor_view *v, size_t *size_bytes,
 /* What was read with the config is no weight, but used. */
 static int is_used(const qn_map *used, const char *name)
 {
+    static const char *const of_config[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                            "rope_factors_long.weight"};
     int64_t ignored;
-    return qn_map_get(used, name, strlen(name), &ignored) || strcmp(name, "rope_freqs.weight") == 0;
+    for (size_t i = 0; i < sizeof of_config / sizeof *of_config; i++)
+        if (strcmp(name, of_config[i]) == 0) return 1;
+    return qn_map_get(used, name, strlen(name), &ignored);
 }
 
 static qn_status examine(const qn_source *src, const qn_model_config *c, const qn_weights *w, qn_map *used,

@@ -226,6 +226,7 @@ static qn_status start_rows(qn_run *r)
         row *w = &r->rows[i];
         if (w->state != ROW_WAITING) continue;
         QN_TRY(qn_sequence_new(r->model.engine, &w->sequence));
+        qn_sequence_expect(w->sequence, w->n_prompt);
         w->state = ROW_FEEDING;
         r->n_prompt_tokens += w->n_prompt;
         n_held++;

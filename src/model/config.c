@@ -477,6 +477,7 @@ void qn_config_free(qn_model_config *c)
     c->quantization = NULL;
     for (int i = 0; i < QN_ROPE_SETS; i++) {
         qn_free(c->rope[i].inv_freq);
-        c->rope[i].inv_freq = NULL;
+        qn_free(c->rope[i].long_inv_freq);
+        c->rope[i].inv_freq = c->rope[i].long_inv_freq = NULL;
     }
 }

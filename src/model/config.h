@@ -43,7 +43,14 @@ typedef struct {
 /* DYNAMIC (NTK) is DEFAULT up to max_position_embeddings. Beyond them transformers turns each token by the
  * length of the sequence at the time, so that keys depend on how a prompt was cut; here positions beyond are
  * turned as those before. */
-typedef enum { QN_ROPE_DEFAULT, QN_ROPE_LINEAR, QN_ROPE_LLAMA3, QN_ROPE_YARN, QN_ROPE_DYNAMIC } qn_rope_type;
+typedef enum {
+    QN_ROPE_DEFAULT,
+    QN_ROPE_LINEAR,
+    QN_ROPE_LLAMA3,
+    QN_ROPE_YARN,
+    QN_ROPE_DYNAMIC,
+    QN_ROPE_LONG
+} qn_rope_type;
 
 /* Rotary embedding. Dimension pair i of the first rotary_dim dimensions of a head is turned by the angle
  * position * inv_freq[i]; cos and sin are multiplied by attention_factor. */
@@ -52,9 +59,11 @@ typedef struct {
     double theta;
     double factor;               /* stretch of the context; 1 for QN_ROPE_DEFAULT */
     int64_t rotary_dim;          /* even, <= head_dim */
-    float attention_factor;      /* 1 but for YaRN */
+    float attention_factor;      /* 1 but for YaRN and LongRoPE */
     int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
-    float *inv_freq; /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
+    int64_t short_positions;     /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
+    float *inv_freq;      /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
+    float *long_inv_freq; /* the same; NULL but for LongRoPE */
 } qn_rope_config;
 
 /* Mixture of experts in place of the dense MLP. num_experts 0: there is none. */
@@ -101,8 +110,9 @@ typedef struct {
     qn_hidden_act hidden_act;
 
     qn_rope_config rope[QN_ROPE_SETS];
-    int n_rope;           /* sets in use */
-    int rope_interleaved; /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
+    int n_rope;                   /* sets in use */
+    int64_t rope_short_positions; /* short_positions of the sets that have one; 0: none does */
+    int rope_interleaved;         /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
 
     /* 1: the files say that these vectors exist, so a missing one is an error. A bias that is in the file is
      * used in any case. */

@@ -165,6 +165,27 @@ static void test_llama3_rope(void **state)
     qn_config_free(&c);
 }
 
+static void test_long_rope(void **state)
+{
+    qn_model_config c;
+    read_ok(qn_test_need_fixture("models/phi3_longrope"), &c);
+    assert_int_equal(c.rope[0].type, QN_ROPE_LONG);
+    assert_int_equal(c.head_dim, 24);
+    assert_int_equal(c.rope[0].rotary_dim, 18);
+    assert_int_equal(c.rope[0].short_positions, 128);
+    assert_int_equal(c.rope_short_positions, 128);
+    assert_int_equal(c.max_position_embeddings, 512);
+    close_to(c.rope[0].attention_factor, sqrt(1 + log(4) / log(128)));
+    close_to(c.rope[0].inv_freq[8], pow(1e4, -16.0 / 18) / (1 + 0.02 * 8));
+    close_to(c.rope[0].long_inv_freq[8], pow(1e4, -16.0 / 18) / (1 + 0.3 * 64));
+    kinds_are(&c, "FFFF");
+    qn_config_free(&c);
+    read_ok(qn_test_need_fixture("models/phi3"), &c);
+    assert_int_equal(c.rope_short_positions, 0);
+    assert_null(c.rope[0].long_inv_freq);
+    qn_config_free(&c);
+}
+
 static void test_yarn_rope(void **state)
 {
     qn_model_config c;
@@ -475,6 +496,26 @@ static void test_refusals(void **state)
         {"gemma3_text", "{\"query_pre_attn_scalar\": 0}", QN_E_FORMAT, "query_pre_attn_scalar is 0"},
         {"gemma3_text", "{\"use_bidirectional_attention\": true}", QN_E_UNSUPPORTED,
          "use_bidirectional_attention"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": null}}", QN_E_FORMAT,
+         "rope_scaling.short_factor is missing"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"long_factor\": [1, 2, 3, 4, 5, 6, 7, 8]}}", QN_E_FORMAT,
+         "rope_scaling.long_factor: expected an array of 9 numbers, one for each rotated pair"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"long_factor\": [1, 2, 3, 4, 5, 6, 7, 8, 0]}}", QN_E_FORMAT,
+         "rope_scaling.long_factor[8] is 0, expected a positive number"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": [1, 2, 3, \"4\", 5, 6, 7, 8, 9]}}",
+         QN_E_FORMAT, "rope_scaling.short_factor[3] is not a number"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": 1}}", QN_E_FORMAT, "expected an array"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"partial_rotary_factor\": 0.5}}", QN_E_FORMAT,
+         "expected an array of 6 numbers"},
+        {"phi3_longrope", "{\"original_max_position_embeddings\": 0}", QN_E_FORMAT,
+         "original_max_position_embeddings is 0"},
+        {"phi3_longrope", "{\"original_max_position_embeddings\": 1}", QN_E_FORMAT,
+         "is 1, expected 2 or more"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"attention_factor\": -1}}", QN_E_FORMAT,
+         "rope_scaling.attention_factor is -1"},
+        {"phi3", "{\"rope_scaling\": {\"type\": \"longrope\"}}", QN_E_FORMAT,
+         "rope_scaling.short_factor is missing"},
+        {"phi3", "{\"sliding_window\": 0}", QN_E_FORMAT, "sliding_window is 0"},
         {"smollm3", "{\"no_rope_layers\": [1, 1, 1, 0]}", QN_E_FORMAT,
          "no_rope_layers: expected an array with a 0 or 1 for each of the 5 layers"},
         {"smollm3", "{\"no_rope_layers\": {}}", QN_E_FORMAT, "no_rope_layers: expected an array"},
@@ -710,6 +751,7 @@ int main(void)
         cmocka_unit_test(test_fixtures),
         cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_llama3_rope),
+        cmocka_unit_test(test_long_rope),
         cmocka_unit_test(test_yarn_rope),
         cmocka_unit_test(test_gemma3_rope_sets),
         cmocka_unit_test(test_gemma2_caps),

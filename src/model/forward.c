@@ -15,14 +15,25 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *
     return qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
 }
 
+/* Cosines and sines of a rope set for all rows. Where sequences have one of two sets of frequencies by their
+ * length both are computed, and each row takes its own: times 1 and plus 0 is exact. */
+static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
+{
+    float factor = f->config->rope[i].attention_factor;
+    qn_array *longer = qn_parameters_rope(f->parameters, i, 1);
+    qn_array *table = qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i, 0), factor);
+    if (!longer || !f->is_long) return table;
+    longer = qn_rope_table(s, f->positions, longer, factor);
+    qn_array *is_short = qn_sub(s, qn_scalar(s, 1), f->is_long);
+    return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
+}
+
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
 {
     const qn_model_config *c = f->config;
     qn_array *table[QN_ROPE_SETS] = {NULL};
     qn_scope_prefix(s, "%s", "");
-    for (int i = 0; i < c->n_rope; i++)
-        table[i] =
-            qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i), c->rope[i].attention_factor);
+    for (int i = 0; i < c->n_rope; i++) table[i] = rope_table(s, f, i);
     qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_label(s, qn_scale(s, x, c->embedding_scale), "hidden.0");
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {

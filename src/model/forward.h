@@ -14,8 +14,10 @@ typedef struct {
     const qn_model_config *config;
     const qn_parameters *parameters;
     const qn_layer_groups *groups;
-    qn_array *ids, *positions;            /* [R] i32 */
-    qn_array *row_begin;                  /* [S + 1] i32 */
+    qn_array *ids, *positions; /* [R] i32 */
+    qn_array *row_begin;       /* [S + 1] i32 */
+    qn_array *is_long; /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
+                          where the config has no such limit */
     qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
     qn_array
         *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */

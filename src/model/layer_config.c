@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/rope_long.h"
 #include "model/rope_params.h"
 #include "model/weights.h"
 
@@ -93,9 +94,11 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     char label[LABEL_MAX];
     if (family->slide == QN_SLIDE_FROM || family->slide == QN_SLIDE_NO_ROPE)
         QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
+    /* GGUF files of families in which every layer may slide say 0 for none. */
+    int no_window = f->gguf_architecture && family->slide == QN_SLIDE_EVERY ? 0 : 1;
     const json_t *types = qn_fields_get(f, "layer_types");
     if (use_window && (family->slide != QN_SLIDE_NEVER || (types && !json_is_null(types))))
-        QN_TRY(qn_fields_int(f, "sliding_window", 1, POSITIONS_MAX, &window, NULL));
+        QN_TRY(qn_fields_int(f, "sliding_window", no_window, POSITIONS_MAX, &window, NULL));
 
     layer_flags *flags = qn_calloc((size_t)c->num_hidden_layers, sizeof *flags);
     if (!flags) return QN_E_NOMEM;
@@ -191,6 +194,22 @@ static qn_status read_rope_factors(const qn_source *src, const qn_fields *f, qn_
     return status;
 }
 
+static qn_status read_short_positions(const qn_source *src, const qn_fields *f, qn_model_config *c)
+{
+    if (f->gguf_architecture) QN_TRY(qn_rope_long_read_gguf(src, f, c->max_position_embeddings, &c->rope[0]));
+    for (int i = 0; i < c->n_rope; i++) {
+        int64_t own = c->rope[i].short_positions;
+        if (own && c->rope_short_positions && own != c->rope_short_positions)
+            return qn_fail(
+                QN_E_UNSUPPORTED,
+                "%s: original_max_position_embeddings is %lld for some layers and %lld for others, "
+                "which is not supported",
+                f->file, (long long)c->rope_short_positions, (long long)own);
+        if (own) c->rope_short_positions = own;
+    }
+    return QN_OK;
+}
+
 qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
                                qn_model_config *c)
 {
@@ -199,5 +218,6 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
+    QN_TRY(read_short_positions(src, f, c));
     return read_layers(f, family, c);
 }

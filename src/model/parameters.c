@@ -8,7 +8,7 @@ struct qn_parameters {
     int bits;
     qn_array *of_model[QN_WEIGHT_MODEL_COUNT];
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
-    qn_array *rope[QN_ROPE_SETS];
+    qn_array *rope[QN_ROPE_SETS][2];
     int64_t elements[QN_DTYPE_COUNT];
     qn_packed *packed; /* that weights lie in; NULL: none */
 };
@@ -133,8 +133,12 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {
         int64_t half = c->rope[i].rotary_dim / 2;
-        p->rope[i] = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &half), c->rope[i].inv_freq);
-        if (!p->rope[i]) return qn_scope_status(p->scope);
+        const float *sets[] = {c->rope[i].inv_freq, c->rope[i].long_inv_freq};
+        for (int j = 0; j < 2; j++) {
+            if (!sets[j]) continue;
+            p->rope[i][j] = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &half), sets[j]);
+            if (!p->rope[i][j]) return qn_scope_status(p->scope);
+        }
     }
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)
@@ -197,9 +201,9 @@ qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t
     return role < QN_WEIGHT_MODEL_COUNT ? p->of_model[role] : p->of_layer[layer][role];
 }
 
-qn_array *qn_parameters_rope(const qn_parameters *p, int i)
+qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long)
 {
-    return p->rope[i];
+    return p->rope[i][is_long];
 }
 
 int64_t qn_parameters_count(const qn_parameters *p)

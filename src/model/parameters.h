@@ -23,8 +23,9 @@ void qn_parameters_free(qn_parameters *p);
 /* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
  * model. */
 qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer);
-/* Inverse frequencies of rope set i, f32 [rotary_dim / 2]. */
-qn_array *qn_parameters_rope(const qn_parameters *p, int i);
+/* Inverse frequencies of rope set i, f32 [rotary_dim / 2]; is_long: those of long sequences, NULL where these
+ * are no others. */
+qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long);
 /* Elements of all weights, a tied one once; and the bits of the type that holds most of them. */
 int64_t qn_parameters_count(const qn_parameters *p);
 int qn_parameters_bits(const qn_parameters *p);

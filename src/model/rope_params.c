@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/rope_long.h"
 
-static const char *const type_names[] = {"default", "linear", "llama3", "yarn", "dynamic"};
+static const char *const type_names[] = {"default", "linear", "llama3", "yarn", "dynamic", "longrope"};
 enum { N_TYPES = sizeof type_names / sizeof type_names[0] };
 
 static const double two_pi = 6.283185307179586;
@@ -29,11 +30,15 @@ static qn_status read_type(const qn_fields *params, qn_rope_type *out)
             *out = (qn_rope_type)i;
             return QN_OK;
         }
+    if (strcmp(name, "su") == 0) { /* its first name */
+        *out = QN_ROPE_LONG;
+        return QN_OK;
+    }
     if (params->gguf_architecture && strcmp(name, "none") == 0) return QN_OK;
-    return qn_fail(
-        QN_E_UNSUPPORTED,
-        "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn, dynamic)",
-        params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn, "
+                   "dynamic, longrope)",
+                   params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
 }
 
 /* A required number of the parameters. */
@@ -58,8 +63,7 @@ static qn_status original_positions(const qn_fields *params, const qn_fields *ro
     return qn_fields_number(root, name, 1, 2147483647, out, NULL);
 }
 
-/* theta^(2i / rotary_dim) */
-static float rope_power(const qn_rope_config *r, int64_t i)
+float qn_rope_power(const qn_rope_config *r, int64_t i)
 {
     float exponent = (float)(2 * i) / (float)r->rotary_dim;
     return (float)pow((double)(float)r->theta, (double)exponent);
@@ -136,7 +140,7 @@ static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_co
     high = fmin(high, (double)(r->rotary_dim - 1));
     if (low == high) high += 0.001;
     for (int64_t i = 0; i < r->rotary_dim / 2; i++) {
-        float interpolated = 1.0f / ((float)r->factor * rope_power(r, i));
+        float interpolated = 1.0f / ((float)r->factor * qn_rope_power(r, i));
         float ramp = ((float)i - (float)low) / (float)(high - low);
         float keep = 1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f);
         r->inv_freq[i] = interpolated * (1.0f - keep) + r->inv_freq[i] * keep;
@@ -185,24 +189,28 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     if (!found)
         return qn_fail(QN_E_FORMAT, "%s: %s is missing", root->file,
                        qn_fields_label(root, theta_field, label, sizeof label));
-    if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_LLAMA3)
+    /* Some phi3 call it yarn, which has no such lists. */
+    if (r.type == QN_ROPE_YARN && qn_fields_get(params, "short_factor")) r.type = QN_ROPE_LONG;
+    if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_LLAMA3 || r.type == QN_ROPE_LONG)
         QN_TRY(original_positions(params, root, max_position_embeddings, &original));
     found = 0;
     if (r.type == QN_ROPE_YARN) QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
     if (r.type == QN_ROPE_YARN && !found && original < (double)max_position_embeddings)
         r.factor = (double)max_position_embeddings / original;
-    else if (r.type != QN_ROPE_DEFAULT && !found)
+    else if (r.type != QN_ROPE_DEFAULT && r.type != QN_ROPE_LONG && !found)
         QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
     QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
 
     r.inv_freq = qn_alloc_array((size_t)(r.rotary_dim / 2), sizeof *r.inv_freq);
     if (!r.inv_freq) return QN_E_NOMEM;
     for (int64_t i = 0; i < r.rotary_dim / 2; i++) {
-        r.inv_freq[i] = 1.0f / rope_power(&r, i);
+        r.inv_freq[i] = 1.0f / qn_rope_power(&r, i);
         if (r.type == QN_ROPE_LINEAR) r.inv_freq[i] /= (float)r.factor;
     }
     if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
     if (r.type == QN_ROPE_YARN) status = scale_yarn(params, original, &r);
+    if (r.type == QN_ROPE_LONG && !params->gguf_architecture)
+        status = qn_rope_long_read(params, original, max_position_embeddings, &r);
     if (status == QN_OK)
         *out = r;
     else

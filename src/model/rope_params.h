@@ -8,9 +8,11 @@
 
 /* params: the object rope_scaling or rope_parameters; params->object NULL: no scaling. root is asked for what
  * params lack (rope_theta under the name theta_field, partial_rotary_factor, rotary_dim). *out owns inv_freq
- * (qn_free). */
+ * and long_inv_freq (qn_free); of a GGUF file's LongRoPE the factors are still to be read (rope_long.h). */
 qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const char *theta_field,
                        int64_t head_dim, int64_t max_position_embeddings, qn_rope_config *out);
+/* theta^(2i / rotary_dim). */
+float qn_rope_power(const qn_rope_config *r, int64_t i);
 /* Divides each frequency by its own factor (GGUF's rope_freqs tensor: Llama 3's scaling as a table).
  * QN_E_FORMAT: a factor that is not a positive number; file and tensor are named. */
 qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor);
