@@ -40,6 +40,8 @@ MAY_INCLUDE = {
 FOREIGN = {
     "pcre2.h": ("src/text/",),
     "utf8proc.h": ("src/text/", "src/base/"),
+    "png.h": ("src/media/",),
+    "jpeglib.h": ("src/media/",),
     "histedit.h": ("src/cli/",),
     "editline/readline.h": ("src/cli/",),
     "immintrin.h": ("src/kernels/", "bench/"),
