@@ -128,6 +128,11 @@ static const spelling same[] = {
     {"phi3_longrope", "{\"rope_scaling\": {\"original_max_position_embeddings\": 39}}"},
     {"phi3_longrope", "{\"partial_rotary_factor\": 0.5}"},
     {"phi3", "{\"partial_rotary_factor\": 1.0, \"original_max_position_embeddings\": null}"},
+    {"gemma4_text", "{\"model_type\": null, \"head_dim\": null, \"global_head_dim\": null}"},
+    {"gemma4_text", "{\"rope_parameters\": null, \"num_global_key_value_heads\": 1}"},
+    {"gemma4_text", "{\"use_bidirectional_attention\": \"vision\", \"attention_k_eq_v\": null}"},
+    {"gemma4", "{\"text_config\": {\"model_type\": null}}"},
+    {"gemma4", "{\"model_type\": null, \"architectures\": null, \"tie_word_embeddings\": null}"},
 };
 
 static const spelling different[] = {
@@ -161,6 +166,13 @@ static const spelling different[] = {
     {"gemma2", "{\"query_pre_attn_scalar\": null}"},
     {"gemma2", "{\"sliding_window\": null}"},
     {"gemma3", "{\"text_config\": {\"rope_scaling\": null}}"},
+    {"gemma4_text", "{\"rope_parameters\": {\"full_attention\": {\"partial_rotary_factor\": 0.5}}}"},
+    {"gemma4_text", "{\"rope_parameters\": {\"full_attention\": {\"factor\": 2.0}}}"},
+    {"gemma4_text", "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}}"},
+    {"gemma4_text", "{\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 20000}}}"},
+    {"gemma4_text", "{\"sliding_window\": 17}"},
+    {"gemma4_text", "{\"final_logit_softcapping\": null}"},
+    {"gemma4_text", "{\"attention_scale\": 0.25}"},
     {"smollm3", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": 1000}"},
     {"smollm3", "{\"no_rope_layers\": [1, 1, 0, 1, 1]}"},
     {"smollm3", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}"},

@@ -215,8 +215,8 @@ void qn_doctor_weights(qn_doctor *d)
     if (d->weights.n_unused)
         qn_doctor_say(
             d, QN_FOUND_WARNING,
-            "usual for files that hold more than the language model (vision, audio); else the config "
-            "belongs to another model",
+            "usual for files that hold more than the language model (vision, audio), or keys and values of "
+            "layers that read another layer's; else the config belongs to another model",
             "tensors that are not used: %lld (%s), %s%s", (long long)d->weights.n_unused,
             qn_out_size_text(d->weights.unused_bytes, size, sizeof size), d->weights.unused,
             d->weights.n_unused > 1 ? " and others" : "");
@@ -247,6 +247,7 @@ static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
     double total = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const qn_layer_config *l = &c->layers[i];
+        if (l->kv_layer != i) continue;
         int64_t n = l->window && l->window < n_tokens ? l->window : n_tokens;
         total += 2.0 * (double)n * (double)l->num_key_value_heads * (double)l->head_dim * bytes;
     }

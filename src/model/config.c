@@ -287,10 +287,27 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
                    r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
 }
 
+/* "vision" is for tokens of images; those of text see what came before them, as everywhere. */
+static qn_status refuse_bidirectional(const qn_fields *f)
+{
+    static const char name[] = "use_bidirectional_attention";
+    const char *whose = NULL;
+    int all = 0;
+    if (json_is_string(qn_fields_get(f, name))) {
+        QN_TRY(qn_fields_string(f, name, &whose, NULL));
+        all = strcmp(whose, "vision") != 0;
+    } else {
+        QN_TRY(qn_fields_bool(f, name, &all, NULL));
+    }
+    if (!all) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %s%.40s%s, which is not supported", f->file, name,
+                   whose ? "\"" : "", whose ? whose : "true", whose ? "\"" : "");
+}
+
 static qn_status read_attention(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
-    int bidirectional = 0, scaled = 0, in_gguf = f->gguf_architecture != NULL;
+    int scaled = 0, in_gguf = f->gguf_architecture != NULL;
     double eps = 0, scalar = (double)c->head_dim, scale = 0, attn_cap = 0, final_cap = 0;
     char label[LABEL_MAX];
     QN_TRY(qn_fields_number(f, "rms_norm_eps", 0, 1, &eps, &scaled));
@@ -320,11 +337,23 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
     if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
-    QN_TRY(qn_fields_bool(f, "use_bidirectional_attention", &bidirectional, NULL));
-    if (bidirectional)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: use_bidirectional_attention is true, which is not supported",
-                       f->file);
-    return QN_OK;
+    return refuse_bidirectional(f);
+}
+
+/* Numbers per token and layer beside the hidden states. */
+static qn_status read_layer_input(const reader *r, qn_model_config *c)
+{
+    static const char rows[] = "vocab_size_per_layer_input";
+    char label[LABEL_MAX], other[LABEL_MAX];
+    QN_TRY(qn_fields_int(&r->fields, "hidden_size_per_layer_input", 0, WIDTH_MAX,
+                         &c->hidden_size_per_layer_input, NULL));
+    if (!c->hidden_size_per_layer_input) return QN_OK;
+    QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
+    if (c->vocab_size_per_layer_input >= c->vocab_size) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than %s %lld", r->fields.file,
+                   qn_fields_label(&r->fields, rows, label, sizeof label),
+                   (long long)c->vocab_size_per_layer_input,
+                   qn_fields_label(&r->fields, "vocab_size", other, sizeof other), (long long)c->vocab_size);
 }
 
 /* ---- tokens, quantisation
@@ -442,12 +471,15 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
     c->attn_output_gate = r->family->gated_attention;
+    c->value_norm = r->family->value_norm;
+    c->layer_scale = r->family->layer_scale;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
     c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
     QN_TRY(read_sizes(r, c));
     c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
     QN_TRY(read_hidden_act(r, c));
     QN_TRY(read_attention(r, c));
+    QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(read_tie(r, c));
     QN_TRY(read_tokens(r, c));

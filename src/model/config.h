@@ -35,21 +35,26 @@ typedef struct {
     qn_layer_kind kind;
     int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
     int rope;                    /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
+    int64_t kv_layer;            /* whose keys and values it reads: its own, or those of the last layer of its
+                                    kind that has its own */
     int64_t num_key_value_heads; /* divides num_attention_heads */
     int64_t head_dim;            /* of queries, keys and values */
+    int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
 } qn_layer_config;
 
-/* DYNAMIC (NTK) is DEFAULT up to max_position_embeddings. Beyond them transformers turns each token by the
- * length of the sequence at the time, so that keys depend on how a prompt was cut; here positions beyond are
- * turned as those before. */
+/* PROPORTIONAL turns the first pairs only, as they turn in a head that is turned as a whole: the others have
+ * frequency 0. DYNAMIC (NTK) is DEFAULT up to max_position_embeddings. Beyond them transformers turns each
+ * token by the length of the sequence at the time, so that keys depend on how a prompt was cut; here
+ * positions beyond are turned as those before. */
 typedef enum {
     QN_ROPE_DEFAULT,
     QN_ROPE_LINEAR,
     QN_ROPE_LLAMA3,
     QN_ROPE_YARN,
     QN_ROPE_DYNAMIC,
-    QN_ROPE_LONG
+    QN_ROPE_LONG,
+    QN_ROPE_PROPORTIONAL
 } qn_rope_type;
 
 /* Rotary embedding. Dimension pair i of the first rotary_dim dimensions of a head is turned by the angle
@@ -57,7 +62,7 @@ typedef enum {
 typedef struct {
     qn_rope_type type;
     double theta;
-    double factor;               /* stretch of the context; 1 for QN_ROPE_DEFAULT */
+    double factor;               /* stretch of the context; 1: none */
     int64_t rotary_dim;          /* even, <= head_dim */
     float attention_factor;      /* 1 but for YaRN and LongRoPE */
     int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
@@ -103,6 +108,13 @@ typedef struct {
     qn_qk_norm qk_norm;
     int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
                              is multiplied by sigmoid(gate) */
+    int value_norm;       /* 1: each head of values is normed, without a weight */
+    int layer_scale; /* 1: what a layer gives is multiplied by a number of its own, where the files have it */
+
+    /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,
+     * num_hidden_layers * P], plus a projection of the first, see blocks/layer_input.c. */
+    int64_t hidden_size_per_layer_input; /* P */
+    int64_t vocab_size_per_layer_input;  /* V2 >= vocab_size */
 
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */
     float attention_scale;                                 /* scores = attention_scale * q.k */

@@ -60,10 +60,15 @@ typedef struct qn_family {
     int gelu_is_tanh;                   /* "gelu" in old files means the approximation by tanh */
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
+    int value_norm;
+    int layer_scale;
     qn_slide_rule slide;
     qn_delta_rule delta;
-    int gated_attention;            /* attn_output_gate, where the files do not say */
-    int skips_rope;                 /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
+    int gated_attention; /* attn_output_gate, where the files do not say */
+    int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
+    int last_is_full;    /* the last layer never slides, whatever layer_types says of it */
+    /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */
+    const char *rope_parameters;
     float norm_offset;              /* as published; GGUF files have it added to the weights already */
     int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
     int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */

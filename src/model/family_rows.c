@@ -70,6 +70,26 @@ static const qn_field_default smollm3_defaults[] = {
     {"no_rope_layer_interval", 4, 0}, {"use_sliding_window", 0, 0}, {NULL, 0, 0}};
 static const qn_field_default olmo2_defaults[] = {
     {"rms_norm_eps", 1e-5, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
+static const qn_field_default gemma4_defaults[] = {{"vocab_size", 262144, 0},
+                                                   {"hidden_size", 2304, 0},
+                                                   {"intermediate_size", 9216, 0},
+                                                   {"num_hidden_layers", 30, 0},
+                                                   {"num_attention_heads", 8, 0},
+                                                   {"num_key_value_heads", 4, 0},
+                                                   {"head_dim", 256, 0},
+                                                   {"global_head_dim", 512, 0},
+                                                   {"rms_norm_eps", 1e-6, 0},
+                                                   {"max_position_embeddings", 131072, 0},
+                                                   {"attention_scale", 1, 1},
+                                                   {"sliding_window", 512, 0},
+                                                   {"sliding_window_pattern", 6, 0},
+                                                   {"hidden_size_per_layer_input", 256, 0},
+                                                   {"vocab_size_per_layer_input", 262144, 0},
+                                                   {NULL, 0, 0}};
+static const char gemma4_rope[] =
+    "{\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0},"
+    " \"full_attention\": {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25,"
+    " \"rope_theta\": 1000000.0}}";
 
 static const qn_field_default phi3_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                  {"rope_theta", 10000, 1},
@@ -249,6 +269,23 @@ const qn_family qn_family_rows[] = {
         .qk_norm = QN_QK_NORM_HEAD,
         .delta = QN_DELTA_SPLIT,
         .gated_attention = 1,
+    },
+    {
+        .model_types = LIST("gemma4_text", "gemma4"),
+        .architectures = LIST("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+        .defaults = gemma4_defaults,
+        .renamed = gemma2_names,
+        .stop_tokens = LIST("<end_of_turn>", "<turn|>"),
+        .hidden_act_keys = LIST("hidden_activation"),
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = NORMS_BOTH,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .value_norm = 1,
+        .layer_scale = 1,
+        .slide = QN_SLIDE_PERIOD,
+        .last_is_full = 1,
+        .rope_parameters = gemma4_rope,
+        .scaled_embedding = 1,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

@@ -4,15 +4,29 @@
 
 #include "model/blocks/blocks.h"
 
-static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t i)
+/* What layers share of one run. */
+typedef struct {
+    qn_array *table[QN_ROPE_SETS];
+    qn_array *layer_inputs; /* NULL: none */
+    qn_block_kv kv[QN_LAYER_GROUPS_MAX];
+} common;
+
+static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
+    int rope = f->config->layers[i].rope;
+    qn_array *table = rope == QN_ROPE_NONE ? NULL : all->table[rope];
     qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
-    h = f->config->layers[i].mixer == QN_MIXER_DELTA ? qn_block_gated_delta(s, f, h, i)
-                                                     : qn_block_attention(s, f, h, table, i);
+    if (f->config->layers[i].mixer == QN_MIXER_DELTA)
+        h = qn_block_gated_delta(s, f, h, i);
+    else
+        h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
     h = qn_block_mlp(s, f, h, i);
-    return qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
+    qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_LAYER_SCALE, i);
+    return scale ? qn_mul(s, x, scale) : x;
 }
 
 /* Cosines and sines of a rope set for all rows. Where sequences have one of two sets of frequencies by their
@@ -31,16 +45,17 @@ static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
 {
     const qn_model_config *c = f->config;
-    qn_array *table[QN_ROPE_SETS] = {NULL};
+    common all = {.layer_inputs = NULL};
     qn_scope_prefix(s, "%s", "");
-    for (int i = 0; i < c->n_rope; i++) table[i] = rope_table(s, f, i);
+    for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
     qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_label(s, qn_scale(s, x, c->embedding_scale), "hidden.0");
+    all.layer_inputs = qn_block_layer_inputs(s, f, x);
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
-        x = layer(s, f, x, c->layers[i].rope == QN_ROPE_NONE ? NULL : table[c->layers[i].rope], i);
+        x = layer(s, f, x, &all, i);
         qn_scope_prefix(s, "%s", "");
         x = qn_label(s, x, name);
     }

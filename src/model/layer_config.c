@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/layer_heads.h"
 #include "model/rope_long.h"
 #include "model/rope_params.h"
 #include "model/weights.h"
@@ -87,6 +88,7 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
     return QN_OK;
 }
 
+/* rope: set 1 for sliding layers, whether there is one or not. */
 static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_model_config *c)
 {
     int64_t window = 0;
@@ -104,6 +106,7 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     if (!flags) return QN_E_NOMEM;
     qn_status status = read_no_rope(f, family, c->num_hidden_layers, flags);
     if (status == QN_OK) status = read_layer_types(f, family, c->num_hidden_layers, window, flags);
+    if (family->last_is_full) flags[c->num_hidden_layers - 1].slides = 0;
     if (status == QN_OK && !(c->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *c->layers)))
         status = QN_E_NOMEM;
     for (int64_t i = 0; status == QN_OK && i < c->num_hidden_layers; i++) {
@@ -116,9 +119,7 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
         c->layers[i] = (qn_layer_config){.mixer = flags[i].recurs ? QN_MIXER_DELTA : QN_MIXER_ATTENTION,
                                          .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
-                                         .rope = !flags[i].turns ? QN_ROPE_NONE : sliding && c->n_rope > 1,
-                                         .num_key_value_heads = c->num_key_value_heads,
-                                         .head_dim = c->head_dim,
+                                         .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
                                          .intermediate_size = c->intermediate_size};
     }
     qn_free(flags);
@@ -145,14 +146,16 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
 
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
  * layers (all, in families with one set). Where both are there, rope_scaling counts beside a single set, as
- * in transformers; empty objects say nothing. */
-static qn_status read_rope(const qn_fields *f, qn_model_config *c)
+ * in transformers; empty objects say nothing. Heads of two sizes want two sets. */
+static qn_status read_rope_sets(const qn_fields *f, const qn_fields *parameters, qn_model_config *c)
 {
-    qn_fields params = {.file = f->file, .path = ""}, full = params, local = params;
+    qn_fields params = *parameters, full = {.file = f->file, .path = ""}, local = full;
     int found = 0, has_full = 0, has_local = 0, two = 0;
+    int64_t head_dim = c->head_dim; /* of full layers */
     double local_theta = 0;
-    QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
-    if (found) {
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        if (c->layers[i].kind == QN_LAYER_FULL) head_dim = c->layers[i].head_dim;
+    if (params.object) {
         QN_TRY(
             qn_fields_object(&params, "full_attention", "rope_parameters.full_attention.", &full, &has_full));
         QN_TRY(qn_fields_object(&params, "sliding_attention", "rope_parameters.sliding_attention.", &local,
@@ -164,15 +167,34 @@ static qn_status read_rope(const qn_fields *f, qn_model_config *c)
         if (found && json_object_size(scaling.object)) params = scaling;
     }
     QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
-    QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", c->head_dim, c->max_position_embeddings,
+    QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
     c->n_rope = 1;
-    if (has_local || two) {
+    if (has_local || two || head_dim != c->head_dim) {
         const char *theta = two ? "rope_local_base_freq" : "rope_theta";
+        if (!has_local && !two) local = params;
         QN_TRY(qn_rope_read(&local, f, theta, c->head_dim, c->max_position_embeddings, &c->rope[1]));
         c->n_rope = 2;
     }
     return QN_OK;
+}
+
+static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model_config *c)
+{
+    qn_fields params = {.file = f->file, .path = ""};
+    json_t *meant = NULL;
+    int found = 0;
+    QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
+    if (!found && family->rope_parameters && !f->gguf_architecture) {
+        QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &meant));
+        params.object = meant;
+    }
+    qn_status status = read_rope_sets(f, &params, c);
+    json_decref(meant);
+    if (status == QN_OK && c->n_rope == 1)
+        for (int64_t i = 0; i < c->num_hidden_layers; i++)
+            if (c->layers[i].rope != QN_ROPE_NONE) c->layers[i].rope = 0;
+    return status;
 }
 
 /* GGUF files of Llama 3 carry its scaling as a table of factors. Where config.json described the model it is
@@ -213,11 +235,12 @@ static qn_status read_short_positions(const qn_source *src, const qn_fields *f, 
 qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
                                qn_model_config *c)
 {
-    QN_TRY(read_rope(f, c));
+    QN_TRY(read_layers(f, family, c));
+    QN_TRY(qn_layer_heads_read(src, family, f, c));
+    QN_TRY(read_rope(f, family, c));
     if (c->rope[0].stretched_positions > c->max_position_embeddings)
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
-    QN_TRY(read_short_positions(src, f, c));
-    return read_layers(f, family, c);
+    return read_short_positions(src, f, c);
 }

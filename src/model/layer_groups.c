@@ -15,6 +15,11 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
     }
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         const qn_layer_config *layer = &c->layers[l];
+        if (layer->kv_layer != l) {
+            g.group_of[l] = g.group_of[layer->kv_layer];
+            g.index_of[l] = g.index_of[layer->kv_layer];
+            continue;
+        }
         int i = 0;
         if (layer->mixer == QN_MIXER_DELTA) {
             g.group_of[l] = -1;

@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "model/rope_long.h"
 
-static const char *const type_names[] = {"default", "linear", "llama3", "yarn", "dynamic", "longrope"};
+static const char *const type_names[] = {"default", "linear",   "llama3",      "yarn",
+                                         "dynamic", "longrope", "proportional"};
 enum { N_TYPES = sizeof type_names / sizeof type_names[0] };
 
 static const double two_pi = 6.283185307179586;
@@ -37,7 +38,7 @@ static qn_status read_type(const qn_fields *params, qn_rope_type *out)
     if (params->gguf_architecture && strcmp(name, "none") == 0) return QN_OK;
     return qn_fail(QN_E_UNSUPPORTED,
                    "%s: %s is \"%.40s\", which is not supported (known: default, linear, llama3, yarn, "
-                   "dynamic, longrope)",
+                   "dynamic, longrope, proportional)",
                    params->file, qn_fields_label(params, "rope_type", label, sizeof label), name);
 }
 
@@ -148,16 +149,25 @@ static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_co
     return QN_OK;
 }
 
+/* from, name: where the number comes from, for the message. */
+static qn_status check_rotary_dim(const qn_fields *from, const char *name, int64_t dim, int64_t head_dim)
+{
+    char label[96];
+    if (dim >= 2 && dim % 2 == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s: %lld of %lld head dimensions are rotated, expected an even number",
+                   from->file, qn_fields_label(from, name, label, sizeof label), (long long)dim,
+                   (long long)head_dim);
+}
+
 static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root, int64_t head_dim,
                                  int64_t *out)
 {
     static const char partial_name[] = "partial_rotary_factor";
-    const qn_fields *from = root; /* where the number comes from, for the message */
+    const qn_fields *from = root;
     const char *name = "rotary_dim";
     int found = 0;
     double partial = 1;
     int64_t dim = head_dim;
-    char label[96];
     QN_TRY(qn_fields_int(root, name, 2, head_dim, &dim, &found));
     if (!found) {
         if (params->object) QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &found));
@@ -166,12 +176,21 @@ static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root,
         name = found ? partial_name : "head_dim";
         dim = (int64_t)((double)head_dim * partial);
     }
-    if (dim < 2 || dim % 2)
-        return qn_fail(QN_E_FORMAT,
-                       "%s: %s: %lld of %lld head dimensions are rotated, expected an even number",
-                       from->file, qn_fields_label(from, name, label, sizeof label), (long long)dim,
-                       (long long)head_dim);
     *out = dim;
+    return check_rotary_dim(from, name, dim, head_dim);
+}
+
+/* All dimensions are in pairs, with the angles of a whole head; pairs beyond the share that is turned stand
+ * still. */
+static qn_status hold_rest(const qn_fields *params, const qn_fields *root, qn_rope_config *r)
+{
+    static const char name[] = "partial_rotary_factor";
+    int found = 0;
+    double share = 1;
+    if (params->object) QN_TRY(qn_fields_number(params, name, 0, 1, &share, &found));
+    if (!found) QN_TRY(qn_fields_number(root, name, 0, 1, &share, NULL));
+    int64_t half = r->rotary_dim / 2;
+    for (int64_t i = (int64_t)floor(share * (double)r->rotary_dim / 2); i < half; i++) r->inv_freq[i] = 0;
     return QN_OK;
 }
 
@@ -194,23 +213,28 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_LLAMA3 || r.type == QN_ROPE_LONG)
         QN_TRY(original_positions(params, root, max_position_embeddings, &original));
     found = 0;
-    if (r.type == QN_ROPE_YARN) QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
+    if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_PROPORTIONAL)
+        QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
     if (r.type == QN_ROPE_YARN && !found && original < (double)max_position_embeddings)
         r.factor = (double)max_position_embeddings / original;
-    else if (r.type != QN_ROPE_DEFAULT && r.type != QN_ROPE_LONG && !found)
+    else if (r.type != QN_ROPE_DEFAULT && r.type != QN_ROPE_LONG && r.type != QN_ROPE_PROPORTIONAL && !found)
         QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
-    QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
+    if (r.type == QN_ROPE_PROPORTIONAL)
+        QN_TRY(check_rotary_dim(root, "head_dim", r.rotary_dim = head_dim, head_dim));
+    else
+        QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
 
     r.inv_freq = qn_alloc_array((size_t)(r.rotary_dim / 2), sizeof *r.inv_freq);
     if (!r.inv_freq) return QN_E_NOMEM;
     for (int64_t i = 0; i < r.rotary_dim / 2; i++) {
         r.inv_freq[i] = 1.0f / qn_rope_power(&r, i);
-        if (r.type == QN_ROPE_LINEAR) r.inv_freq[i] /= (float)r.factor;
+        if (r.type == QN_ROPE_LINEAR || r.type == QN_ROPE_PROPORTIONAL) r.inv_freq[i] /= (float)r.factor;
     }
     if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
     if (r.type == QN_ROPE_YARN) status = scale_yarn(params, original, &r);
     if (r.type == QN_ROPE_LONG && !params->gguf_architecture)
         status = qn_rope_long_read(params, original, max_position_embeddings, &r);
+    if (r.type == QN_ROPE_PROPORTIONAL) status = hold_rest(params, root, &r);
     if (status == QN_OK)
         *out = r;
     else

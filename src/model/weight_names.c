@@ -24,6 +24,9 @@ static const struct {
     [QN_WEIGHT_EMBED] = {"embed_tokens.weight", "token_embd.weight"},
     [QN_WEIGHT_FINAL_NORM] = {"norm.weight", "output_norm.weight"},
     [QN_WEIGHT_LM_HEAD] = {"lm_head.weight", "output.weight"},
+    [QN_WEIGHT_LAYER_INPUT_EMBED] = {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    [QN_WEIGHT_LAYER_INPUT_PROJ] = {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    [QN_WEIGHT_LAYER_INPUT_NORM] = {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
     [QN_WEIGHT_ATTN_NORM] = {"layers.#.input_layernorm.weight", "blk.#.attn_norm.weight"},
     [QN_WEIGHT_Q] = {"layers.#.self_attn.q_proj.weight", "blk.#.attn_q.weight"},
     [QN_WEIGHT_K] = {"layers.#.self_attn.k_proj.weight", "blk.#.attn_k.weight"},
@@ -56,6 +59,11 @@ static const struct {
     [QN_WEIGHT_DELTA_NORM] = {"layers.#.linear_attn.norm.weight", NULL},
     [QN_WEIGHT_DELTA_OUT] = {"layers.#.linear_attn.out_proj.weight", NULL},
     [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
+    [QN_WEIGHT_LAYER_INPUT_GATE] = {"layers.#.per_layer_input_gate.weight", "blk.#.inp_gate.weight"},
+    [QN_WEIGHT_LAYER_INPUT_OUT] = {"layers.#.per_layer_projection.weight", "blk.#.proj.weight"},
+    [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {"layers.#.post_per_layer_input_norm.weight",
+                                         "blk.#.post_norm.weight"},
+    [QN_WEIGHT_LAYER_SCALE] = {"layers.#.layer_scalar", "blk.#.layer_output_scale.weight"},
 };
 
 static void write_name(const char *prefix, const char *name, int64_t layer, char *text)

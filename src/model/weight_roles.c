@@ -19,7 +19,10 @@ typedef enum {
     DIM_DV,
     DIM_QKVZ,
     DIM_NV_DV,
-    DIM_2NV
+    DIM_2NV,
+    DIM_V2,
+    DIM_P,
+    DIM_LP
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
@@ -35,7 +38,9 @@ typedef enum {
     IF_MLP_BIAS,
     IF_DELTA,
     IF_DELTA_SPLIT,
-    IF_DELTA_BY_HEAD
+    IF_DELTA_BY_HEAD,
+    IF_LAYER_INPUT,
+    IF_LAYER_SCALE
 } need;
 
 static const struct {
@@ -46,6 +51,9 @@ static const struct {
     [QN_WEIGHT_EMBED] = {{DIM_V, DIM_H}, ALWAYS, 0},
     [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
     [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
+    [QN_WEIGHT_LAYER_INPUT_EMBED] = {{DIM_V2, DIM_LP}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_LAYER_INPUT_PROJ] = {{DIM_LP, DIM_H}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_LAYER_INPUT_NORM] = {{DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
     [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_ATTENTION, 0},
     [QN_WEIGHT_K] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
@@ -77,6 +85,10 @@ static const struct {
     [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_DELTA, 0},
     [QN_WEIGHT_DELTA_OUT] = {{DIM_H, DIM_NV_DV}, IF_DELTA, 0},
     [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
+    [QN_WEIGHT_LAYER_INPUT_GATE] = {{DIM_P, DIM_H}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_LAYER_INPUT_OUT] = {{DIM_H, DIM_P}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {{DIM_H}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_LAYER_SCALE] = {{DIM_ONE}, IF_LAYER_SCALE, 0},
 };
 
 static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
@@ -119,6 +131,12 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return nv_dv;
     case DIM_QKVZ:
         return 2 * nk_dk + 2 * nv_dv;
+    case DIM_V2:
+        return c->vocab_size_per_layer_input;
+    case DIM_P:
+        return c->hidden_size_per_layer_input;
+    case DIM_LP:
+        return c->num_hidden_layers * c->hidden_size_per_layer_input;
     default:
         return 0;
     }
@@ -143,9 +161,23 @@ static qn_weight_presence loosely(int is_said)
     return is_said ? QN_WEIGHT_NEEDED : QN_WEIGHT_MAYBE;
 }
 
+/* Makes a layer's own keys, or its own values. */
+static int is_of_key(qn_weight_role role)
+{
+    return role == QN_WEIGHT_K || role == QN_WEIGHT_K_BIAS || role == QN_WEIGHT_K_NORM;
+}
+
+static int is_of_value(qn_weight_role role)
+{
+    return role == QN_WEIGHT_V || role == QN_WEIGHT_V_BIAS;
+}
+
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
-    const int attends = c->layers[layer].mixer == QN_MIXER_ATTENTION, recurs = !attends;
+    const qn_layer_config *l = &c->layers[layer];
+    const int attends = l->mixer == QN_MIXER_ATTENTION, recurs = !attends;
+    if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
+    if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
     case ALWAYS:
         return QN_WEIGHT_NEEDED;
@@ -169,6 +201,10 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(recurs && c->delta.by_head);
     case IF_MLP_BIAS:
         return loosely(c->mlp_bias);
+    case IF_LAYER_INPUT:
+        return strictly(c->hidden_size_per_layer_input > 0);
+    case IF_LAYER_SCALE:
+        return c->layer_scale ? QN_WEIGHT_MAYBE : QN_WEIGHT_NEVER;
     }
     return QN_WEIGHT_NEVER;
 }

@@ -10,6 +10,7 @@ enum { QN_WEIGHT_DIMS_MAX = 3 };
 
 typedef enum {
     QN_WEIGHT_NEVER,  /* a tensor of this role has no place in the model */
+    QN_WEIGHT_UNUSED, /* files may carry it; nothing reads it */
     QN_WEIGHT_MAYBE,  /* used where the files have it */
     QN_WEIGHT_NEEDED, /* a missing one is an error */
 } qn_weight_presence;

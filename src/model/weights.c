@@ -162,7 +162,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     int n_dims = qn_weight_shape(c, layer, role, shape);
     qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
-    if (expected == QN_WEIGHT_NEVER) return QN_OK;
+    if (expected == QN_WEIGHT_NEVER || expected == QN_WEIGHT_UNUSED) return QN_OK;
     QN_TRY(find_rows(src, c, w, prefix, role, layer, out));
     if (*out) return QN_OK;
     const qn_tensor_view *v =
@@ -215,6 +215,26 @@ static int is_taken(const qn_tensor_view *v, const qn_tensor_view *const roles_o
     return 0;
 }
 
+/* 1: nothing reads it, and files may have it: a role's tensor, or the scales or biases beside it. */
+static int is_unused(const qn_source *src, const qn_model_config *c, const char *prefix, int64_t layer,
+                     const qn_tensor_view *v)
+{
+    static const char suffix[] = "weight";
+    for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++) {
+        char name[QN_TENSOR_NAME_MAX];
+        if (qn_weight_expected(c, layer, (qn_weight_role)role) != QN_WEIGHT_UNUSED) continue;
+        if (!qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, (qn_weight_role)role, layer,
+                                   name))
+            continue;
+        if (strcmp(v->name, name) == 0) return 1;
+        size_t n = strlen(name) - strlen(suffix);
+        if (strcmp(name + n, suffix) == 0 && strncmp(v->name, name, n) == 0 &&
+            (strcmp(v->name + n, "scales") == 0 || strcmp(v->name + n, "biases") == 0))
+            return 1;
+    }
+    return 0;
+}
+
 /* A tensor of a layer that nothing takes would be left out of the computation without a word, as the norms of
  * q and k are when a config takes a qwen3 for a llama, or whole layers when it asks for fewer. */
 static qn_status check_all_taken(const qn_source *src, const char *prefix, const qn_model_config *c,
@@ -229,6 +249,7 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
         if (beyond)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
                            v->file, v->name, (long long)layer, (long long)c->num_hidden_layers);
+        if (is_unused(src, c, prefix, layer, v)) continue;
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: tensor %s has no place in a model of the family %s (is the model_type right?)",
                        v->file, v->name, c->architecture);

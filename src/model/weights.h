@@ -11,11 +11,15 @@
 #include "model/config.h"
 
 /* Shapes: V vocab_size, H hidden_size, Q num_attention_heads * head_dim, K num_key_value_heads * head_dim, D
- * head_dim, F intermediate_size; the last three and Q of the layer at hand. Matrices are [out, in]. */
+ * head_dim, F intermediate_size; the last three and Q of the layer at hand; V2 vocab_size_per_layer_input, P
+ * hidden_size_per_layer_input, L num_hidden_layers. Matrices are [out, in]. */
 typedef enum {
     QN_WEIGHT_EMBED,      /* [V, H] */
     QN_WEIGHT_FINAL_NORM, /* [H] */
     QN_WEIGHT_LM_HEAD,    /* [V, H]; never NULL: the embedding where the files have no head of their own */
+    QN_WEIGHT_LAYER_INPUT_EMBED, /* [V2, L * P] */
+    QN_WEIGHT_LAYER_INPUT_PROJ,  /* [L * P, H] of the embedding, beside it */
+    QN_WEIGHT_LAYER_INPUT_NORM,  /* [P] of that projection, layer by layer */
     QN_WEIGHT_MODEL_COUNT,
     /* From here on one per layer. */
     QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
@@ -45,11 +49,15 @@ typedef enum {
     QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
     QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
     QN_WEIGHT_DELTA_CONV, /* [2 nk dk + nv dv, 1, kernel] in files, one dimension here */
-    QN_WEIGHT_DELTA_DT_BIAS, /* [nv] */
-    QN_WEIGHT_DELTA_A_LOG,   /* [nv] */
-    QN_WEIGHT_DELTA_NORM,    /* [dv] */
-    QN_WEIGHT_DELTA_OUT,     /* [H, nv dv] */
-    QN_WEIGHT_POST_FFN_NORM, /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_DELTA_DT_BIAS,         /* [nv] */
+    QN_WEIGHT_DELTA_A_LOG,           /* [nv] */
+    QN_WEIGHT_DELTA_NORM,            /* [dv] */
+    QN_WEIGHT_DELTA_OUT,             /* [H, nv dv] */
+    QN_WEIGHT_POST_FFN_NORM,         /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_LAYER_INPUT_GATE,      /* [P, H] */
+    QN_WEIGHT_LAYER_INPUT_OUT,       /* [H, P] */
+    QN_WEIGHT_POST_LAYER_INPUT_NORM, /* [H] after the per-layer input, before it is added */
+    QN_WEIGHT_LAYER_SCALE,           /* [1] */
     QN_WEIGHT_ROLE_COUNT
 } qn_weight_role;
 

@@ -27,8 +27,8 @@ static qn_status open_edited(const char *fixture, const char *patch, const qn_te
 static void check_whole(const qn_test_weights *m, const char *name)
 {
     const qn_model_config *c = &m->config;
-    static const qn_weight_role always[] = {QN_WEIGHT_Q,    QN_WEIGHT_K,  QN_WEIGHT_V,   QN_WEIGHT_O,
-                                            QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_DOWN};
+    static const qn_weight_role always[] = {QN_WEIGHT_Q, QN_WEIGHT_O, QN_WEIGHT_GATE, QN_WEIGHT_UP,
+                                            QN_WEIGHT_DOWN};
     static const struct {
         unsigned bit;
         qn_weight_role role;
@@ -36,13 +36,20 @@ static void check_whole(const qn_test_weights *m, const char *name)
                  {QN_NORM_POST_ATTN, QN_WEIGHT_POST_ATTN_NORM},
                  {QN_NORM_PRE_FFN, QN_WEIGHT_FFN_NORM},
                  {QN_NORM_POST_FFN, QN_WEIGHT_POST_FFN_NORM}};
+    int has_inputs = c->hidden_size_per_layer_input > 0;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
-        assert_non_null(qn_weights_get(m->weights, (qn_weight_role)role, 0));
+        assert_int_equal(qn_weights_get(m->weights, (qn_weight_role)role, 0) != NULL,
+                         role < QN_WEIGHT_LAYER_INPUT_EMBED || has_inputs);
     assert_int_equal(qn_weights_tied(m->weights), c->tie_word_embeddings);
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
             if (!qn_weights_get(m->weights, always[i], l))
                 fail_msg("%s: layer %d, role %d", name, (int)l, (int)always[i]);
+        int has_keys = c->layers[l].kv_layer == l;
+        assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_K, l) != NULL, has_keys);
+        assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_V, l) != NULL,
+                         has_keys && !c->layers[l].value_is_key);
+        assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_LAYER_INPUT_GATE, l) != NULL, has_inputs);
         for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++)
             assert_int_equal(qn_weights_get(m->weights, norms[i].role, l) != NULL,
                              (c->norms & norms[i].bit) != 0);
@@ -52,7 +59,7 @@ static void check_whole(const qn_test_weights *m, const char *name)
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_O_BIAS, l) != NULL, c->attention_output_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_DOWN_BIAS, l) != NULL, c->mlp_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_Q, l)->shape[0],
-                         c->num_attention_heads * c->head_dim);
+                         c->num_attention_heads * c->layers[l].head_dim);
     }
     assert_null(qn_weights_get(m->weights, QN_WEIGHT_Q, c->num_hidden_layers));
 }
@@ -76,7 +83,10 @@ static void test_fixtures(void **state)
                                         "deepseek_r1_distill",
                                         "smollm3",
                                         "olmo2",
-                                        "phi3"};
+                                        "phi3",
+                                        "gemma4_text",
+                                        "gemma4",
+                                        "gemma4_k_eq_v"};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
@@ -152,9 +162,9 @@ static void test_head_of_its_own(void **state)
 /* Every kind of tensor, deleted once per family, is missed by its name. */
 static void test_each_tensor_missing(void **state)
 {
-    static const char *const families[] = {"llama",  "llama_head_dim", "qwen2",        "qwen3",
-                                           "gemma2", "gemma3_text",    "gemma3",       "smollm3",
-                                           "olmo2",  "phi3",           "phi3_longrope"};
+    static const char *const families[] = {
+        "llama",   "llama_head_dim", "qwen2", "qwen3",         "gemma2",      "gemma3_text",  "gemma3",
+        "smollm3", "olmo2",          "phi3",  "phi3_longrope", "gemma4_text", "gemma4_k_eq_v"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -169,6 +179,7 @@ static void test_each_tensor_missing(void **state)
             if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(whole.weights))) continue;
             if (v->whole) v = v->whole;
             const qn_test_tensor_edit drop[] = {{v->name, QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
+            if (role == QN_WEIGHT_LAYER_SCALE) continue; /* without one a layer is not scaled */
             qn_test_weights m;
             char words[160];
             snprintf(words, sizeof words, "tensor %s is missing, expected with shape [%lld", v->name,

@@ -31,6 +31,7 @@ struct qn_state;
 typedef struct {
     struct qn_state *state; /* NULL: ragged */
     int32_t layer;          /* within the state */
+    int32_t is_written; /* 1: an earlier step wrote k and v of these rows into the pages; none are written */
     int32_t has_sinks;
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     float scale, softcap;

@@ -135,8 +135,10 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
     const qn_params_attend *p = &s->plan.params.attend;
     const int32_t *row_begin = (const int32_t *)s->in[4];
     qn_kv_layout kv = qn_cpu_state_pages(p->state, p->layer);
-    write_rows(run, s, &kv);
-    qn_pool_barrier(run->pool);
+    if (!p->is_written) {
+        write_rows(run, s, &kv);
+        qn_pool_barrier(run->pool);
+    }
     int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = run->sizes.v[QN_SYM_S], cost = 0, total = 0,
             n_rows = rows_of_tile(run, row_begin, n_sequences, kv.kv_heads, n_heads / kv.kv_heads);
     qn_attend_args a = {.kv = kv,

@@ -5,19 +5,32 @@
 
 #include "model/forward.h"
 
-/* x times transpose(weight), plus the bias when there is one. */
+/* x times transpose(weight), plus the bias when there is one (never for QN_WEIGHT_ROLE_COUNT). */
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer);
 /* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
 /* cap * tanh(x / cap); x itself when cap is 0. */
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
+/* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. */
+typedef struct {
+    qn_array *k, *v;
+} qn_block_kv;
 /* Queries, keys and values, their norms and rotation, attention, output. table: cosines and sines of this
- * layer's rope set, NULL where it has none. */
-qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t layer);
+ * layer's rope set, NULL where it has none. kv: of this layer's group; set by a layer that has its own. */
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
+                             int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* The config's activation. */
+qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x);
 /* act(x gate) * (x up), down. */
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* The inputs of all layers, [R, num_hidden_layers * hidden_size_per_layer_input], from the ids and their
+ * embedding x; NULL when the model has none. */
+qn_array *qn_block_layer_inputs(qn_scope *s, const qn_forward *f, qn_array *x);
+/* What a layer's own input adds to x: act(x gate) * input, out, norm. */
+qn_array *qn_block_layer_input(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *inputs,
+                               int64_t layer);
 
 #endif

@@ -1,18 +1,28 @@
 #include "model/blocks/blocks.h"
 
 /* How traces call the products. */
-static const char *const names[QN_WEIGHT_ROLE_COUNT] = {
-    [QN_WEIGHT_Q] = "q",         [QN_WEIGHT_K] = "k",           [QN_WEIGHT_V] = "v",
-    [QN_WEIGHT_O] = "o",         [QN_WEIGHT_GATE] = "gate",     [QN_WEIGHT_UP] = "up",
-    [QN_WEIGHT_DOWN] = "down",   [QN_WEIGHT_DELTA_QKV] = "qkv", [QN_WEIGHT_DELTA_Z] = "z",
-    [QN_WEIGHT_DELTA_A] = "a",   [QN_WEIGHT_DELTA_B] = "b",     [QN_WEIGHT_DELTA_QKVZ] = "qkvz",
-    [QN_WEIGHT_DELTA_BA] = "ba", [QN_WEIGHT_DELTA_OUT] = "o"};
+static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
+                                                        [QN_WEIGHT_K] = "k",
+                                                        [QN_WEIGHT_V] = "v",
+                                                        [QN_WEIGHT_O] = "o",
+                                                        [QN_WEIGHT_GATE] = "gate",
+                                                        [QN_WEIGHT_UP] = "up",
+                                                        [QN_WEIGHT_DOWN] = "down",
+                                                        [QN_WEIGHT_DELTA_QKV] = "qkv",
+                                                        [QN_WEIGHT_DELTA_Z] = "z",
+                                                        [QN_WEIGHT_DELTA_A] = "a",
+                                                        [QN_WEIGHT_DELTA_B] = "b",
+                                                        [QN_WEIGHT_DELTA_QKVZ] = "qkvz",
+                                                        [QN_WEIGHT_DELTA_BA] = "ba",
+                                                        [QN_WEIGHT_DELTA_OUT] = "o",
+                                                        [QN_WEIGHT_LAYER_INPUT_GATE] = "input_gate",
+                                                        [QN_WEIGHT_LAYER_INPUT_OUT] = "input_out"};
 
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
 {
     qn_array *y = qn_linear(s, x, qn_parameters_get(f->parameters, weight, layer)),
-             *b = qn_parameters_get(f->parameters, bias, layer);
+             *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_parameters_get(f->parameters, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
     return b ? qn_add(s, y, b) : y;
 }
