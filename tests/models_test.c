@@ -1,6 +1,6 @@
-/* Whole models against golden values of the reference: logits, greedy ids, hidden states and keys, for every
- * fixture of a known family; and the promise that a sequence's bits do not depend on its company, on chunks
- * or on threads. */
+/* Whole models against golden values of the reference: logits, greedy ids, hidden states, keys and attention,
+ * for every fixture of a known family, with the largest difference of each; and the promise that a sequence's
+ * bits do not depend on its company, on chunks or on threads. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/golden_states.h"
 
 /* Kinds that must be known. Others that lie in models/ are tried too, and tested where the library takes
  * them. */
@@ -43,12 +44,6 @@ static const char *const known[] = {"llama",
                                     "gemma4_k_eq_v",
                                     NULL};
 
-/* Largest difference of logits by the README of the fixtures; kinds are known by how their names begin. */
-static double logits_tolerance(const char *kind)
-{
-    return strncmp(kind, "gemma4", 6) == 0 ? 1e-3 : 2e-4;
-}
-
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -72,62 +67,66 @@ static qn_status compare_logits(void *user, int64_t feed, int64_t first, int64_t
     return QN_OK;
 }
 
-typedef struct {
-    const qn_safetensors *st;
-    int64_t layers;
-    int seen;
-    double worst;
-    int64_t first, rows, head_first; /* where the rows of this chunk begin, and their number */
-} states;
-
-static void check_state(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                        const qn_sizes *sizes)
+/* Largest differences allowed by the fixtures' README: of logits, and of all else as a share of the largest
+ * value. Kinds are known by how their names begin. */
+static double logits_tolerance(const char *kind)
 {
-    states *s = user;
-    char name[64];
-    int64_t layer, rows = qn_shape_dim(&out->shape, 0, sizes);
-    int is_key = sscanf(label, "layer.%ld.keys", &layer) == 1 && strstr(label, ".keys");
-    if (is_key)
-        snprintf(name, sizeof name, "keys.%ld", layer);
-    else if (strcmp(label, "final_norm") == 0)
-        snprintf(name, sizeof name, "hidden.%ld", s->layers);
-    else if (sscanf(label, "hidden.%ld", &layer) == 1 && layer < s->layers)
-        snprintf(name, sizeof name, "%s", label);
-    else
-        return;
-    const qn_tensor_view *v = qn_safetensors_find(s->st, name);
-    if (!v) return;
-    /* a step may bring a part of the rows only: the body's rows begin where its last chunk ended, the head's
-     * likewise */
-    if (strcmp(label, "hidden.0") == 0) {
-        s->first += s->rows;
-        s->rows = rows;
+    static const struct {
+        const char *begin;
+        double tolerance;
+    } others[] = {{"gemma4", 1e-3}, {"qwen3_next", 2e-3}, {"qwen3_5", 2e-3}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(kind, others[i].begin, strlen(others[i].begin)) == 0) return others[i].tolerance;
+    return 2e-4;
+}
+static const double states_tolerance = 1e-4;
+
+/* Prompt i: its logits, and of prompt 3 what was computed on the way. */
+static double check_prompt(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors)
+{
+    static qn_golden_states states;
+    const qn_model_config *c = qn_engine_config(e);
+    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
+                         *positions = qn_test_tensor(st, "prompt%d.positions", i);
+    compare cmp = {.positions = positions->data,
+                   .expected = qn_test_tensor(st, "prompt%d.logits", i)->data,
+                   .n = positions->n_elements,
+                   .vocab = c->vocab_size};
+    qn_sequence *seq = qn_test_sequence(e);
+    states = (qn_golden_states){.st = st, .config = c};
+    if (i == 3) qn_engine_set_probe(e, qn_golden_probe, &states);
+    qn_feed feed = {seq, ids->data, ids->n_elements, QN_LOGITS_ALL};
+    qn_test_ok(qn_engine_step(e, 1, &feed, compare_logits, NULL, &cmp));
+    qn_engine_set_probe(e, NULL, NULL);
+    assert_int_equal(cmp.next, cmp.n);
+    if (i == 3) {
+        qn_golden_finish(&states);
+        *errors = states.errors;
     }
-    int is_head = strcmp(label, "final_norm") == 0;
-    int64_t first = is_head ? s->head_first : s->first;
-    if (is_head) s->head_first += rows;
-    const float *got = data, *want = v->data;
-    int64_t heads = is_key ? out->shape.dim[1] : 1, dim = out->shape.dim[out->shape.n - 1];
-    int64_t length = v->n_elements / (heads * dim);
-    double worst = 0, largest = 0;
-    assert_true(first + rows <= length);
-    for (int64_t i = 0; i < v->n_elements; i++)
-        if (fabs(want[i]) > largest) largest = fabs(want[i]);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t h = 0; h < heads; h++)
-            for (int64_t d = 0; d < dim; d++) {
-                /* keys are [kv_heads, L, head_dim] there, rows first here */
-                double w = want[(h * length + first + r) * dim + d], g = got[(r * heads + h) * dim + d];
-                if (!(fabs(w - g) <= worst)) worst = fabs(w - g);
-            }
-    s->seen++;
-    if (!(worst / largest <= s->worst)) s->worst = worst / largest;
+    qn_sequence_free(seq);
+    return cmp.worst;
+}
+
+/* The greedy continuation from scratch: one decode step a token. */
+static void check_greedy(qn_engine *e, const qn_safetensors *st, int i, const char *kind)
+{
+    int32_t picked[64];
+    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
+                         *greedy = qn_test_tensor(st, "prompt%d.greedy", i);
+    assert_true(greedy->n_elements <= 64);
+    qn_test_greedy(e, ids->data, ids->n_elements, picked, greedy->n_elements);
+    for (int64_t k = 0; k < greedy->n_elements; k++)
+        if (picked[k] != ((const int32_t *)greedy->data)[k])
+            fail_msg("%s prompt %d: greedy token %ld is %d, expected %d", kind, i, k, picked[k],
+                     ((const int32_t *)greedy->data)[k]);
 }
 
 static void golden(void **state)
 {
     const char *kind = *state;
     char path[128];
+    double logits = 0;
+    qn_golden_errors errors = {0};
     snprintf(path, sizeof path, "models/%s", kind);
     const char *dir = qn_test_need_fixture(path);
     snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
@@ -135,42 +134,16 @@ static void golden(void **state)
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
     qn_engine *e = qn_test_engine(
         dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
-    const qn_model_config *c = qn_engine_config(e);
     for (int i = 0; i < 5; i++) {
-        const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
-                             *positions = qn_test_tensor(st, "prompt%d.positions", i);
-        compare cmp = {positions->data,
-                       qn_test_tensor(st, "prompt%d.logits", i)->data,
-                       positions->n_elements,
-                       c->vocab_size,
-                       0,
-                       0};
-        qn_sequence *seq;
-        qn_test_ok(qn_sequence_new(e, &seq));
-        states probe = {.st = st, .layers = c->num_hidden_layers};
-        if (i == 3) qn_engine_set_probe(e, check_state, &probe);
-        qn_feed feed = {seq, ids->data, ids->n_elements, QN_LOGITS_ALL};
-        qn_test_ok(qn_engine_step(e, 1, &feed, compare_logits, NULL, &cmp));
-        qn_engine_set_probe(e, NULL, NULL);
-        assert_int_equal(cmp.next, cmp.n);
-        if (!(cmp.worst <= logits_tolerance(kind)))
-            fail_msg("%s prompt %d: logits differ by %g", kind, i, cmp.worst);
-        if (i == 3) {
-            assert_true(probe.seen >= 3);
-            if (!(probe.worst <= 1e-4))
-                fail_msg("%s: hidden states or keys differ by %g of the largest", kind, probe.worst);
-        }
-        qn_sequence_free(seq);
-        /* greedy, from scratch: one decode step a token */
-        const qn_tensor_view *greedy = qn_test_tensor(st, "prompt%d.greedy", i);
-        int32_t picked[64];
-        assert_true(greedy->n_elements <= 64);
-        qn_test_greedy(e, ids->data, ids->n_elements, picked, greedy->n_elements);
-        for (int64_t k = 0; k < greedy->n_elements; k++)
-            if (picked[k] != ((const int32_t *)greedy->data)[k])
-                fail_msg("%s prompt %d: greedy token %ld is %d, expected %d", kind, i, k, picked[k],
-                         ((const int32_t *)greedy->data)[k]);
+        double worst = check_prompt(e, st, i, &errors);
+        if (!(worst <= logits)) logits = worst;
     }
+    print_message("%s: largest differences: logits %.1e, hidden states %.1e, keys %.1e, attention %.1e\n",
+                  kind, logits, errors.hidden, errors.keys, errors.attention);
+    assert_true(logits <= logits_tolerance(kind));
+    assert_true(errors.n_hidden >= 3 && errors.hidden <= states_tolerance);
+    assert_true(errors.keys <= states_tolerance && errors.attention <= states_tolerance);
+    for (int i = 0; i < 5; i++) check_greedy(e, st, i, kind);
     qn_engine_close(e);
     qn_safetensors_close(st);
 }
@@ -235,13 +208,15 @@ static void find_kinds(kind_list *l)
     qsort(l->names[n_known], (size_t)(l->n - n_known), sizeof l->names[0], by_name);
 }
 
-int main(void)
+/* An argument picks tests by name: '*phi3*'. */
+int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[2 * KINDS_MAX];
     static char labels[2 * KINDS_MAX][2 * NAME_BYTES];
     static kind_list kinds;
     int n = 0;
     find_kinds(&kinds);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     for (int i = 0; i < kinds.n; i++) {
         snprintf(labels[n], sizeof labels[n], "golden_%s", kinds.names[i]);
         tests[n] = (struct CMUnitTest){labels[n], golden, NULL, NULL, kinds.names[i]};

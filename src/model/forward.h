@@ -27,7 +27,8 @@ typedef struct {
 } qn_forward;
 
 /* The residual stream after the last layer, before the final norm: [R, hidden_size]. Labels: "hidden.0"
- * (embedding), "hidden.I" (after layer I), "layer.I.keys" (as attention uses them). */
+ * (embedding), "hidden.I" (after layer I), "layer.I.queries" and "layer.I.keys" (as attention uses
+ * them). */
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
 /* Final norm (label "final_norm") and logits [L, vocab_size] of the rows of hidden [R, hidden_size] that rows
  * [L] i32 names. */

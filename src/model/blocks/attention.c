@@ -35,7 +35,7 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     }
     if (has_own) k = v = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
     if (has_own && !l->value_is_key) v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
-    q = turned_heads(s, f, q, table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer);
+    q = qn_label(s, turned_heads(s, f, q, table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer), "queries");
     if (has_own) {
         kv->k = qn_label(s, turned_heads(s, f, k, table, kv_heads, QN_WEIGHT_K_NORM, layer), "keys");
         kv->v = qn_reshape_rows(s, v, 2, (int64_t[]){kv_heads, l->head_dim});
