@@ -121,6 +121,12 @@ static const spelling same[] = {
     {"smollm3", "{\"model_type\": null, \"use_sliding_window\": null, \"sliding_window\": 4}"},
     {"olmo2", "{\"model_type\": null, \"head_dim\": 16, \"num_key_value_heads\": null}"},
     {"olmo2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
+    {"qwen3_5", "{\"full_attention_interval\": null, \"attn_output_gate\": true, \"head_dim\": 32}"},
+    {"qwen3_5", "{\"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\","
+                " \"full_attention\"], \"full_attention_interval\": 1, \"linear_conv_kernel_dim\": null}"},
+    {"qwen3_5", "{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"],"
+                " \"text_config\": {\"model_type\": \"qwen3_5_text\"}}"},
+    {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": null, \"mrope_section\": null}}"},
     {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": null, \"type\": \"su\"}}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": \"yarn\"}}"},
@@ -183,6 +189,9 @@ static const spelling different[] = {
     {"phi3_longrope", "{\"original_max_position_embeddings\": 64}"}, /* another multiplier */
     {"phi3_longrope", "{\"rope_scaling\": {\"factor\": 8}}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"attention_factor\": 1}}"},
+    {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": 0.5}}"},
+    {"qwen3_5", "{\"rope_parameters\": {\"rope_theta\": 10000}}"},
+    {"qwen3_5", "{\"rms_norm_eps\": 1e-4}"},
     {"phi3", "{\"sliding_window\": \"null\"}"},
     {"phi3", "{\"sliding_window\": 25}"},
     {"phi3", "{\"partial_rotary_factor\": 0.5}"},

@@ -13,13 +13,9 @@
 
 enum { LONG = 5200 };
 
-static const char *const kinds[] = {"models/llama",
-                                    "models/qwen3",
-                                    "models/qwen2_window",
-                                    "models/qwen2_yarn",
-                                    "models/gemma2",
-                                    "models/gemma3_text",
-                                    NULL};
+static const char *const kinds[] = {
+    "models/llama",  "models/qwen3",       "models/qwen2_window", "models/qwen2_yarn",
+    "models/gemma2", "models/gemma3_text", "models/qwen3_5",      NULL};
 
 static void make_ids(int32_t *ids, int64_t n)
 {
@@ -82,6 +78,17 @@ static size_t page_bytes(const qn_model_config *c, int64_t layer)
            QN_STATE_PAGE_TOKENS * sizeof(float);
 }
 
+/* Bytes of the state of a recurrent layer, which does not grow. */
+static size_t delta_bytes(const qn_model_config *c)
+{
+    const qn_delta_config *d = &c->delta;
+    int64_t k = d->linear_num_key_heads * d->linear_key_head_dim,
+            v = d->linear_num_value_heads * d->linear_value_head_dim;
+    return (size_t)((d->linear_conv_kernel_dim - 1) * (2 * k + v) + d->linear_key_head_dim * v) *
+               sizeof(float) +
+           128;
+}
+
 /* The most bytes of keys and values held while tokens [from, to) are fed one by one or in pieces. */
 static size_t most_held(qn_engine *e, qn_sequence *s, const int32_t *ids, int64_t from, int64_t to,
                         int64_t piece)
@@ -109,6 +116,10 @@ static void bounded(void **state)
     size_t allowed = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         int64_t window = c->layers[i].window;
+        if (c->layers[i].mixer == QN_MIXER_DELTA) {
+            allowed += delta_bytes(c);
+            continue;
+        }
         if (!window || window > CONTEXT) window = CONTEXT;
         allowed += page_bytes(c, i) * (size_t)((window + PIECE) / QN_STATE_PAGE_TOKENS + 2);
     }
@@ -152,8 +163,8 @@ static void window(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[16];
-    static char names[16][64];
+    struct CMUnitTest tests[32];
+    static char names[32][64];
     size_t n = 0;
     for (int i = 0; kinds[i]; i++) {
         snprintf(names[n], sizeof names[n], "rotate %s", kinds[i]);

@@ -504,7 +504,11 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
 {
     qn_engine *e = s->engine;
     if (n_ids > e->info.max_rows) n_ids = e->info.max_rows;
-    if (e->slots && s->slot < 0) QN_TRY(qn_pages_reserve(e->slots, 1, &s->slot));
+    if (e->slots && s->slot < 0) {
+        int32_t slot;
+        QN_TRY(qn_pages_reserve(e->slots, 1, &slot));
+        s->slot = slot;
+    }
     for (int i = 0; i < e->groups.n; i++)
         QN_TRY(qn_block_table_extend(&s->tables[i], e->pages[i], s->length + n_ids));
     return QN_OK;

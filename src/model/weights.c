@@ -17,7 +17,7 @@ struct qn_weights {
     int64_t n_layers;
     int tied;
     const qn_tensor_view *model[QN_WEIGHT_MODEL_COUNT];
-    const qn_tensor_view *(*layers)[N_LAYER_ROLES]; /* [n_layers] */
+    const qn_tensor_view *(**layers)[N_LAYER_ROLES]; /* [n_layers]; NULL: not looked for yet */
     qn_tensor_view *
         *joined; /* views of our own: of matrices that lie in several tensors, and of other shapes */
     qn_weight_rows **rows; /* views of tensors that share one */
@@ -104,6 +104,7 @@ static qn_status show_as_vector(qn_weights *w, const qn_tensor_view **v)
     *kept = **v;
     kept->n_dims = 1;
     kept->shape[0] = kept->n_elements;
+    kept->whole = *v;
     w->joined[w->n_joined++] = kept;
     *v = kept;
     return QN_OK;
@@ -245,7 +246,7 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
         const qn_tensor_view *v = qn_source_get(src, i);
         int64_t layer = layer_of(src, prefix, v->name);
         int beyond = layer >= c->num_hidden_layers;
-        if (layer < 0 || is_taken(v, beyond ? none : w->layers[layer])) continue;
+        if (layer < 0 || is_taken(v, beyond ? none : *w->layers[layer])) continue;
         if (beyond)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
                            v->file, v->name, (long long)layer, (long long)c->num_hidden_layers);
@@ -265,10 +266,13 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
         QN_TRY(find(src, c, w, prefix, (qn_weight_role)role, 0, &w->model[role]));
     w->tied = !w->model[QN_WEIGHT_LM_HEAD];
     if (w->tied) w->model[QN_WEIGHT_LM_HEAD] = w->model[QN_WEIGHT_EMBED];
-    for (int64_t layer = 0; layer < c->num_hidden_layers; layer++)
+    for (int64_t layer = 0; layer < c->num_hidden_layers; layer++) {
+        /* One by one: a config may ask for many more layers than the files have. */
+        if (!(w->layers[layer] = qn_calloc(1, sizeof **w->layers))) return QN_E_NOMEM;
         for (int i = 0; i < N_LAYER_ROLES; i++)
             QN_TRY(find(src, c, w, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
-                        &w->layers[layer][i]));
+                        &(*w->layers[layer])[i]));
+    }
     return check_all_taken(src, prefix, c, w);
 }
 
@@ -295,6 +299,7 @@ void qn_weights_close(qn_weights *w)
     qn_free(w->joined);
     for (int64_t i = 0; i < w->n_rows; i++) qn_weight_rows_free(w->rows[i]);
     qn_free(w->rows);
+    for (int64_t i = 0; w->layers && i < w->n_layers; i++) qn_free(w->layers[i]);
     qn_free(w->layers);
     qn_free(w);
 }
@@ -302,7 +307,7 @@ void qn_weights_close(qn_weights *w)
 const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, int64_t layer)
 {
     if (role < QN_WEIGHT_MODEL_COUNT) return w->model[role];
-    return layer >= 0 && layer < w->n_layers ? w->layers[layer][role - QN_WEIGHT_MODEL_COUNT] : NULL;
+    return layer >= 0 && layer < w->n_layers ? (*w->layers[layer])[role - QN_WEIGHT_MODEL_COUNT] : NULL;
 }
 
 int64_t qn_weights_layers(const qn_weights *w)

@@ -29,6 +29,9 @@ static void check_whole(const qn_test_weights *m, const char *name)
     const qn_model_config *c = &m->config;
     static const qn_weight_role always[] = {QN_WEIGHT_Q, QN_WEIGHT_O, QN_WEIGHT_GATE, QN_WEIGHT_UP,
                                             QN_WEIGHT_DOWN};
+    static const qn_weight_role recurrent[] = {QN_WEIGHT_DELTA_CONV, QN_WEIGHT_DELTA_DT_BIAS,
+                                               QN_WEIGHT_DELTA_A_LOG, QN_WEIGHT_DELTA_NORM,
+                                               QN_WEIGHT_DELTA_OUT};
     static const struct {
         unsigned bit;
         qn_weight_role role;
@@ -42,24 +45,28 @@ static void check_whole(const qn_test_weights *m, const char *name)
                          role < QN_WEIGHT_LAYER_INPUT_EMBED || has_inputs);
     assert_int_equal(qn_weights_tied(m->weights), c->tie_word_embeddings);
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
+        const int attends = c->layers[l].mixer == QN_MIXER_ATTENTION;
         for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-            if (!qn_weights_get(m->weights, always[i], l))
+            if (!qn_weights_get(m->weights, always[i], l) && (attends || always[i] > QN_WEIGHT_O))
                 fail_msg("%s: layer %d, role %d", name, (int)l, (int)always[i]);
-        int has_keys = c->layers[l].kv_layer == l;
+        int has_keys = attends && c->layers[l].kv_layer == l;
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_K, l) != NULL, has_keys);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_V, l) != NULL,
                          has_keys && !c->layers[l].value_is_key);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_LAYER_INPUT_GATE, l) != NULL, has_inputs);
+        for (size_t i = 0; i < sizeof recurrent / sizeof recurrent[0]; i++)
+            assert_int_equal(qn_weights_get(m->weights, recurrent[i], l) != NULL, !attends);
         for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++)
             assert_int_equal(qn_weights_get(m->weights, norms[i].role, l) != NULL,
                              (c->norms & norms[i].bit) != 0);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_Q_NORM, l) != NULL,
-                         c->qk_norm != QN_QK_NORM_NONE);
+                         attends && c->qk_norm != QN_QK_NORM_NONE);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_V_BIAS, l) != NULL, c->attention_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_O_BIAS, l) != NULL, c->attention_output_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_DOWN_BIAS, l) != NULL, c->mlp_bias);
+        if (!attends) continue;
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_Q, l)->shape[0],
-                         c->num_attention_heads * c->layers[l].head_dim);
+                         c->num_attention_heads * c->layers[l].head_dim * (1 + c->attn_output_gate));
     }
     assert_null(qn_weights_get(m->weights, QN_WEIGHT_Q, c->num_hidden_layers));
 }
@@ -86,7 +93,8 @@ static void test_fixtures(void **state)
                                         "phi3",
                                         "gemma4_text",
                                         "gemma4",
-                                        "gemma4_k_eq_v"};
+                                        "gemma4_k_eq_v",
+                                        "qwen3_5"};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
@@ -163,8 +171,8 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",   "llama_head_dim", "qwen2", "qwen3",         "gemma2",      "gemma3_text",  "gemma3",
-        "smollm3", "olmo2",          "phi3",  "phi3_longrope", "gemma4_text", "gemma4_k_eq_v"};
+        "llama",   "llama_head_dim", "qwen2", "qwen3",         "gemma2",      "gemma3_text",   "gemma3",
+        "smollm3", "olmo2",          "phi3",  "phi3_longrope", "gemma4_text", "gemma4_k_eq_v", "qwen3_5"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -172,10 +180,10 @@ static void test_each_tensor_missing(void **state)
         snprintf(relative, sizeof relative, "models/%s", families[f]);
         if (!qn_test_fixture(relative)) continue;
         assert_int_equal(qn_test_weights_open(qn_test_fixture(relative), &whole), QN_OK);
-        int64_t last = whole.config.num_hidden_layers - 1;
         for (int role = 0; role < QN_WEIGHT_ROLE_COUNT; role++) {
-            const qn_tensor_view *v =
-                qn_weights_get(whole.weights, (qn_weight_role)role, role < QN_WEIGHT_MODEL_COUNT ? 0 : last);
+            int64_t layer = role < QN_WEIGHT_MODEL_COUNT ? 0 : whole.config.num_hidden_layers - 1;
+            const qn_tensor_view *v = qn_weights_get(whole.weights, (qn_weight_role)role, layer);
+            while (!v && layer > 0) v = qn_weights_get(whole.weights, (qn_weight_role)role, --layer);
             if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(whole.weights))) continue;
             if (v->whole) v = v->whole;
             const qn_test_tensor_edit drop[] = {{v->name, QN_TEST_DROP, NULL}, {NULL, 0, NULL}};
@@ -224,6 +232,16 @@ static void test_shapes(void **state)
          "tensor model.layers.0.self_attn.k_proj.weight: shape [32, 64], expected [64, 64]"},
         {"models/phi3", "{\"num_key_value_heads\": 2}",
          "tensor model.layers.0.self_attn.qkv_proj.weight: shape [192, 64], expected [128, 64]"},
+        {"models/qwen3_5", "{\"linear_num_key_heads\": 4}",
+         "tensor model.layers.0.linear_attn.in_proj_qkv.weight: shape [128, 64], expected [192, 64]"},
+        {"models/qwen3_5", "{\"linear_num_value_heads\": 2}",
+         "tensor model.layers.0.linear_attn.in_proj_qkv.weight: shape [128, 64], expected [96, 64]"},
+        {"models/qwen3_5", "{\"linear_conv_kernel_dim\": 5}",
+         "tensor model.layers.0.linear_attn.conv1d.weight: shape [128, 1, 4], expected [128, 1, 5]"},
+        {"models/qwen3_5", "{\"full_attention_interval\": 2}",
+         "tensor model.layers.1.self_attn.q_proj.weight is missing, expected with shape [256, 64]"},
+        {"models/qwen3_5", "{\"attn_output_gate\": false}",
+         "tensor model.layers.3.self_attn.q_proj.weight: shape [256, 64], expected [128, 64]"},
         {"models/phi3", "{\"intermediate_size\": 127}",
          "tensor model.layers.0.mlp.gate_up_proj.weight: shape [256, 64], expected [254, 64]"},
     };
