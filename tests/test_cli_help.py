@@ -145,11 +145,10 @@ def test_help_promises_what_there_is(options):
     """What is said not to work is refused or noted, and the only names are taken."""
     said = {name: words for _, name, _, words in options["run"]}
     model = fixture("models/llama")
-    assert "not supported yet" in said["--adapter"] and "cpu is the only" in said["--device"]
+    assert "cpu is the only" in said["--device"]
     assert "native is the only" in said["--backend"] and "without effect" in said["--gpu-layers"]
     assert "run: 0; chat: the model's, else 0.7" in said["--temp"] and "default 1" in said["--slots"]
     run = ["run", model, "--raw", "-p", "x", "-n", 1]
-    assert call(*run, "--adapter", model).returncode == 1
     assert call(*run, "--device", "gpu").returncode == call(*run, "--backend", "other").returncode == 1
     out = call(*run, "--device", "cpu", "--backend", "native", "--gpu-layers", 3)
     assert out.returncode == 0 and b"gpu_layers" in out.stderr, out.stderr

@@ -7,6 +7,7 @@
 #ifndef QUERN_BACKEND_H
 #define QUERN_BACKEND_H
 
+#include <quern/adapter.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
 #include <quern/tokenizer.h>
@@ -51,6 +52,9 @@ typedef struct {
     qn_status (*generation_next)(void *generation, qn_token *out);
     qn_status (*generation_get_stats)(void *generation, qn_generation_stats *out);
     void (*generation_close)(void *generation);
+    qn_status (*adapter_load)(void *model, const qn_adapter_options *options);
+    qn_status (*adapter_unload)(void *model, const char *name);
+    qn_status (*adapter_get_info)(void *model, int64_t i_adapter, qn_adapter_info *out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

@@ -66,6 +66,11 @@ typedef struct {
     size_t n_stop_ids;
     int ignore_eos;      /* the model's own stop ids are yielded like any token */
     int64_t deadline_ms; /* from qn_generation_open on, waiting included. 0: none */
+    /* Name of a LoRA adapter (adapter.h). NULL: the one that the model was opened with, if any; "none": none
+     */
+    const char *adapter;
+    const char *const
+        *row_adapters; /* one for each row of the prompt; an entry that is NULL means `adapter` */
     int rotate; /* at context_size go on with the last context_size tokens in sight, instead of QN_END_LENGTH
                  */
 } qn_generate_options;

@@ -33,14 +33,17 @@ typedef struct {
     int32_t prefill_chunk;  /* most prompt tokens computed in one step. 0: the engine's choice. Never changes
                                results */
     size_t memory_limit_bytes; /* hard limit for everything the model holds. 0: none */
-    const char *adapter_path;  /* a LoRA adapter. QN_E_UNSUPPORTED where the backend has none */
+    const char *adapter_path;  /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
+                                  where  the backend has none */
     int32_t gpu_layers; /* accepted for compatibility; a note in the info says where it means nothing */
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
     /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is
      * one; "none": none. One that does not fit is left aside, with a note */
     const char *packed;
-    qn_kv_type kv_type; /* of keys and values; QN_KV_AUTO by default */
+    qn_kv_type kv_type;       /* of keys and values; QN_KV_AUTO by default */
+    const char *adapter_name; /* of adapter_path. NULL: "default" */
+    float adapter_scale;      /* multiplies the adapter's own factor. 0: 1 */
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */
@@ -125,6 +128,9 @@ typedef struct {
 
 typedef struct {
     int last_only; /* only the logits of each row's last position */
+    /* As in qn_generate_options. */
+    const char *adapter;
+    const char *const *row_adapters;
 } qn_logits_options;
 
 /* Gets logits [n_positions, vocab_size], float32, of the positions [position, position + n_positions) of one

@@ -7,6 +7,7 @@
 #ifndef QUERN_QUERN_H
 #define QUERN_QUERN_H
 
+#include <quern/adapter.h>
 #include <quern/backend.h>
 #include <quern/discover.h>
 #include <quern/dtype.h>

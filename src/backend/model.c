@@ -47,11 +47,7 @@ static void log_notes(qn_model *model)
 {
     qn_model_info info;
     if (!model->backend->get_info || model->backend->get_info(model->object, &info) != QN_OK) return;
-    for (const char *p = info.notes ? info.notes : ""; *p;) {
-        size_t n = strcspn(p, "\n");
-        qn_log(QN_LOG_WARNING, "%.*s", (int)n, p);
-        p += n + (p[n] == '\n');
-    }
+    if (info.notes) qn_log_lines(QN_LOG_WARNING, info.notes);
 }
 
 qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out)
@@ -175,6 +171,32 @@ qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
             return qn_fail(QN_E_ARG, "row %lld has no token ids", (long long)i);
     if (!model->backend->logits) return qn_backend_fail_missing(model->backend, "logits");
     return model->backend->logits(model->object, rows, n_rows, options ? options : &defaults, fn, user);
+}
+
+qn_status qn_adapter_load(qn_model *model, const qn_adapter_options *options)
+{
+    QN_TRY(check_handle(model, options, "qn_adapter_load"));
+    if (!options->name || !options->path)
+        return qn_fail(QN_E_ARG, "qn_adapter_load: name and path are needed");
+    if (!model->backend->adapter_load) return qn_backend_fail_missing(model->backend, "adapters");
+    qn_adapter_options o = *options;
+    if (o.scale == 0) o.scale = 1;
+    return model->backend->adapter_load(model->object, &o);
+}
+
+qn_status qn_adapter_unload(qn_model *model, const char *name)
+{
+    QN_TRY(check_handle(model, model, "qn_adapter_unload"));
+    if (!name) return qn_fail(QN_E_ARG, "qn_adapter_unload: name is NULL");
+    if (!model->backend->adapter_unload) return qn_backend_fail_missing(model->backend, "adapters");
+    return model->backend->adapter_unload(model->object, name);
+}
+
+qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, qn_adapter_info *out)
+{
+    QN_TRY(check_handle(model, out, "qn_adapter_get_info"));
+    if (!model->backend->adapter_get_info) return qn_backend_fail_missing(model->backend, "adapters");
+    return model->backend->adapter_get_info(model->object, i_adapter, out);
 }
 
 qn_status qn_model_encode(const qn_model *model, const char *text, size_t n_bytes,

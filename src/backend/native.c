@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
@@ -148,6 +150,9 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .max_rows = o->prefill_chunk,
                                 .memory_limit_bytes = o->memory_limit_bytes,
                                 .packed = o->packed,
+                                .adapter_path = o->adapter_path,
+                                .adapter_name = o->adapter_name,
+                                .adapter_scale = o->adapter_scale,
                                 .held_bytes = text_bytes};
     status = qn_engine_open(source, &config, &engine, &m->engine);
     if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
@@ -180,8 +185,6 @@ static void native_close(void *model)
 
 static qn_status native_open(const char *path, const qn_model_options *options, void **model)
 {
-    if (options->adapter_path)
-        return qn_fail(QN_E_UNSUPPORTED, "adapter_path: adapters are not supported by the backend native");
     native_model *m = qn_calloc(1, sizeof *m);
     if (!m) return QN_E_NOMEM;
     pthread_mutex_init(&m->lock, NULL);
@@ -435,9 +438,9 @@ static qn_status never_stop(void *user)
     return QN_OK;
 }
 
-/* Rows [first, first + n) as new sequences, in one step. The places are held. */
+/* Rows [first, first + n) as new sequences, in one step. The places and adapters are held. */
 static qn_status step_logits(native_model *m, const qn_ids *rows, int64_t first, int64_t n, qn_feed *feeds,
-                             int last_only, logits_sink *sink)
+                             const int32_t *adapters, int last_only, logits_sink *sink)
 {
     qn_status status = QN_OK;
     for (int64_t i = 0; i < n; i++) feeds[i].sequence = NULL;
@@ -445,6 +448,7 @@ static qn_status step_logits(native_model *m, const qn_ids *rows, int64_t first,
         const qn_ids *row = &rows[first + i];
         feeds[i] = (qn_feed){NULL, row->ids, row->n_ids, last_only ? QN_LOGITS_LAST : QN_LOGITS_ALL};
         status = qn_sequence_new(m->engine, &feeds[i].sequence);
+        if (status == QN_OK) qn_sequence_set_adapter(feeds[i].sequence, adapters[first + i]);
     }
     sink->first_row = first;
     if (status == QN_OK) status = qn_engine_step(m->engine, n, feeds, pass_on, NULL, sink);
@@ -462,19 +466,75 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
             return qn_fail(QN_E_ARG, "row %lld has %lld tokens, the context holds %lld", (long long)i,
                            (long long)rows[i].n_ids, (long long)context);
     if (n > n_rows) n = n_rows;
+    qn_adapters *adapters = qn_engine_adapters(m->engine);
     qn_feed *feeds = qn_alloc_array((size_t)n, sizeof *feeds);
-    if (!feeds) return QN_E_NOMEM;
+    int32_t *held = qn_alloc_array((size_t)n_rows, sizeof *held);
+    int64_t n_held = 0;
     qn_slots_holder places = {0};
     logits_sink sink = {.fn = fn, .user = user};
-    qn_status status = qn_slots_take(m->slots, n, &places, never_stop, NULL);
+    qn_status status = feeds && held ? QN_OK : QN_E_NOMEM;
+    for (; status == QN_OK && n_held < n_rows; n_held += status == QN_OK) {
+        const char *own = options->row_adapters ? options->row_adapters[n_held] : NULL;
+        status = qn_adapters_hold(adapters, own ? own : options->adapter, &held[n_held]);
+    }
+    if (status == QN_OK) status = qn_slots_take(m->slots, n, &places, never_stop, NULL);
     for (int64_t i = 0; status == QN_OK && i < n_rows; i += n) {
         qn_slots_begin_turn(m->slots, &places);
-        status = step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, options->last_only, &sink);
+        status =
+            step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, held, options->last_only, &sink);
         qn_slots_end_turn(m->slots);
     }
     qn_slots_give(m->slots, &places);
+    while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
+    qn_free(held);
     qn_free(feeds);
     return status;
+}
+
+/* ---- adapters ---- */
+
+static qn_status native_adapter_load(void *model, const qn_adapter_options *options)
+{
+    native_model *m = model;
+    qn_buf notes = {0};
+    QN_TRY(qn_slots_check_thread(m->slots));
+    qn_slots_begin_turn(m->slots, NULL);
+    qn_status status =
+        qn_engine_adapter_load(m->engine, options->name, options->path, options->scale, &notes);
+    qn_slots_end_turn(m->slots);
+    /* No info has them: it is of the opening. */
+    if (status == QN_OK && notes.length) qn_log_lines(QN_LOG_WARNING, notes.data);
+    qn_buf_free(&notes);
+    return status;
+}
+
+static qn_status native_adapter_unload(void *model, const char *name)
+{
+    native_model *m = model;
+    QN_TRY(qn_slots_check_thread(m->slots));
+    qn_slots_begin_turn(m->slots, NULL);
+    qn_status status = qn_engine_adapter_unload(m->engine, name);
+    qn_slots_end_turn(m->slots);
+    return status;
+}
+
+static qn_status native_adapter_get_info(void *model, int64_t i_adapter, qn_adapter_info *out)
+{
+    const native_model *m = model;
+    qn_adapter_about about;
+    qn_status status = qn_adapters_about(qn_engine_adapters(m->engine), i_adapter, &about);
+    if (status == QN_E_NOT_FOUND)
+        return qn_fail(status, "no adapter has the number %lld", (long long)i_adapter);
+    QN_TRY(status);
+    *out = (qn_adapter_info){.layout = about.layout == QN_ADAPTER_PEFT ? "peft" : "mlx",
+                             .scale = about.scale,
+                             .rank = about.rank,
+                             .n_matrices = about.n_matrices,
+                             .size_bytes = about.size_bytes};
+    snprintf(out->name, sizeof out->name, "%s", about.name);
+    snprintf(out->path, sizeof out->path, "%s", about.path);
+    qn_free(about.path);
+    return QN_OK;
 }
 
 /* ---- generation ---- */
@@ -571,4 +631,7 @@ const qn_backend qn_backend_native = {
     .generation_next = native_generation_next,
     .generation_get_stats = native_generation_get_stats,
     .generation_close = native_generation_close,
+    .adapter_load = native_adapter_load,
+    .adapter_unload = native_adapter_unload,
+    .adapter_get_info = native_adapter_get_info,
 };

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/utf8.h"
 
@@ -36,4 +37,13 @@ void qn_log(qn_log_level level, const char *fmt, ...)
     }
     static const char *const name[] = {"error", "warning", "info", "debug"};
     fprintf(stderr, "quern: %s: %s\n", name[level], line);
+}
+
+void qn_log_lines(qn_log_level level, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        qn_log(level, "%.*s", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
 }

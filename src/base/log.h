@@ -8,4 +8,7 @@
 
 void qn_log(qn_log_level level, const char *fmt, ...) QN_PRINTF(2, 3);
 
+/* Each line of text by itself. */
+void qn_log_lines(qn_log_level level, const char *text);
+
 #endif

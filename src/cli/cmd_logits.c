@@ -11,7 +11,7 @@
 
 typedef struct {
     qn_load_options load;
-    const char *ids_path, *out_path;
+    const char *ids_path, *out_path, *adapter;
     int positions; /* 0: all, 1: last */
     int json;
 } logits_options;
@@ -22,6 +22,7 @@ static const qn_arg logits_args[] = {
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "FILE",
      "safetensors: logits.I [L, vocab] float32 for each row"},
     {"--positions", 0, QN_ARG_CHOICE, AT(positions), 0, 0, "all|last", "which positions (default all)"},
+    {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME", "an adapter by its name; none: the model alone"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON summary"},
     {0},
 };
@@ -56,7 +57,7 @@ static qn_status write_logits(qn_model *model, const logits_options *o, const qn
     qn_interrupt_start(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(s.writer);
     if (status == QN_OK) {
-        qn_logits_options options = {.last_only = s.last_only};
+        qn_logits_options options = {.last_only = s.last_only, .adapter = o->adapter};
         status = qn_model_logits(model, ids->rows, ids->n_rows, &options, take, &s);
     }
     if (status == QN_OK) status = qn_st_writer_finish(s.writer);

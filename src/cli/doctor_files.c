@@ -408,6 +408,7 @@ void qn_doctor_compute(qn_doctor *d)
         o->context_size =
             d->config.max_position_embeddings < CONTEXT ? d->config.max_position_embeddings : CONTEXT;
     qn_status status = qn_model_open(d->path, o, &model);
+    if (status == QN_OK) status = qn_load_adapters(d->load, model);
     if (status == QN_OK) status = qn_model_get_info(model, &info);
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
     if (status == QN_OK) {

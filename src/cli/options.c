@@ -25,7 +25,8 @@ const qn_arg qn_load_args[] = {
     {"--template", 0, QN_ARG_TEXT, LOAD(template_path), 0, 0, "FILE",
      "a Jinja chat template instead of the model's"},
     {"--pre", 0, QN_ARG_TEXT, LOAD(o.pre_tokenizer_regex), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
-    {"--adapter", 0, QN_ARG_TEXT, LOAD(o.adapter_path), 0, 0, "PATH", "a LoRA adapter: not supported yet"},
+    {"--adapter", 0, QN_ARG_LIST, LOAD(adapters), 0, 0, "[NAME=]DIR[:SCALE]",
+     "a LoRA adapter (PEFT or mlx_lm); may be repeated, the first is in use unless --use says otherwise"},
     {"--backend", 0, QN_ARG_TEXT, LOAD(o.backend), 0, 0, "NAME", "who answers; native is the only one"},
     {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME", "where it computes; cpu is the only one"},
     {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
@@ -50,6 +51,8 @@ const qn_arg qn_sampling_args[] = {
      "default repeat_penalty,top_p,min_p,top_k,temperature"},
     {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT", "ends before this text; may be repeated"},
     {"--stop-id", 0, QN_ARG_LIST, SAMPLING(stop_ids), 0, 0, "ID", "ends at this token; may be repeated"},
+    {"--use", 0, QN_ARG_TEXT, SAMPLING(o.adapter), 0, 0, "NAME",
+     "an adapter by its name; none: the model alone"},
     {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
      "go on after the model's end tokens"},
     {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS", "ends after this time"},
@@ -99,25 +102,94 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
     return 0;
 }
 
+/* What follows the last ':' when it is a number. Returns the length of the path before it. */
+static size_t read_scale(const char *path, float *scale)
+{
+    const char *colon = strrchr(path, ':');
+    double number;
+    *scale = 1;
+    if (!colon || colon == path || !qn_args_read_real(colon + 1, &number)) return strlen(path);
+    *scale = (float)number;
+    return (size_t)(colon - path);
+}
+
+/* The last part of a path, without the slashes behind it. */
+static size_t last_part(const char *path, size_t length, const char **part)
+{
+    while (length > 1 && path[length - 1] == '/') length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    *part = path + begin;
+    return length - begin;
+}
+
+/* [NAME=]DIR[:SCALE]: a name has no slash, so ./ before a path keeps a '=' in it from being taken for one; a
+ * slash behind it does the same for a ':'. The text lasts until qn_load_end. */
+static qn_status read_adapter(qn_load_options *l, size_t i)
+{
+    const char *text = l->adapters.items[i], *path = text, *name;
+    size_t n_name = strcspn(text, "=/");
+    qn_cli_adapter *a = &l->adapter[i];
+    if (text[n_name] == '=') path = text + n_name + 1;
+    size_t n_path = read_scale(path, &a->scale);
+    if (!n_path) return qn_fail(QN_E_ARG, "--adapter: '%s' names no folder", text);
+    if (a->scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': a scale of 0 is no adapter", text);
+    if (path != text)
+        name = text;
+    else
+        n_name = last_part(path, n_path, &name);
+    qn_buf_reset(&a->name);
+    qn_buf_reset(&a->path);
+    qn_buf_append(&a->name, name, n_name);
+    qn_buf_append(&a->path, path, n_path);
+    return a->name.status != QN_OK ? a->name.status : a->path.status;
+}
+
 qn_status qn_load_prepare(qn_load_options *l)
 {
     l->o.precision = (qn_precision)l->precision;
     l->o.kv_type = (qn_kv_type)l->kv_type;
+    for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
+    if (l->adapters.n) {
+        l->o.adapter_path = l->adapter[0].path.data;
+        l->o.adapter_name = l->adapter[0].name.data;
+        l->o.adapter_scale = l->adapter[0].scale;
+    }
     if (!l->template_path) return QN_OK;
     QN_TRY(qn_input_read(l->template_path, &l->template_text));
     l->o.chat_template = l->template_text.data;
     return QN_OK;
 }
 
+qn_status qn_load_adapters(const qn_load_options *l, qn_model *model)
+{
+    for (size_t i = 1; i < l->adapters.n; i++) {
+        const qn_cli_adapter *a = &l->adapter[i];
+        QN_TRY(qn_adapter_load(model, &(qn_adapter_options){a->name.data, a->path.data, a->scale}));
+    }
+    return QN_OK;
+}
+
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
+    qn_model *model = NULL;
     QN_TRY(qn_load_prepare(l));
-    return qn_model_open(path, &l->o, out);
+    QN_TRY(qn_model_open(path, &l->o, &model));
+    qn_status status = qn_load_adapters(l, model);
+    if (status == QN_OK)
+        *out = model;
+    else
+        qn_model_close(&model);
+    return status;
 }
 
 void qn_load_end(qn_load_options *l)
 {
     qn_buf_free(&l->template_text);
+    for (size_t i = 0; i < l->adapters.n; i++) {
+        qn_buf_free(&l->adapter[i].name);
+        qn_buf_free(&l->adapter[i].path);
+    }
 }
 
 void qn_json_info(qn_buf *b, const qn_model_info *info)

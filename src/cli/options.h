@@ -9,7 +9,13 @@
 
 /* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
 typedef struct {
+    qn_buf name, path;
+    float scale;
+} qn_cli_adapter;
+typedef struct {
     qn_model_options o;
+    qn_arg_list adapters; /* as given */
+    qn_cli_adapter adapter[QN_ARG_LIST_MAX];
     int precision, kv_type;
     const char *template_path;
     qn_buf template_text;
@@ -37,7 +43,9 @@ extern const qn_arg qn_sampling_args[];
 int qn_sampling_finish(const char *command, qn_sampling_options *s);
 /* Fills l->o from the rest. l keeps the texts; qn_load_end frees them. */
 qn_status qn_load_prepare(qn_load_options *l);
-/* Prepares l and opens the model; notes of the load go to standard error. */
+/* Loads what qn_model_open leaves: the adapters behind the first. */
+qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
+/* Prepares l and opens the model with its adapters; notes of the load go to standard error. */
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
 void qn_load_end(qn_load_options *l);
 

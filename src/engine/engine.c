@@ -35,6 +35,7 @@ struct qn_sequence {
     int64_t expected; /* see qn_sequence_expect */
     int is_long;      /* it is turned by the frequencies of long sequences */
     qn_kept_ids kept; /* what was given, while it is short and may get long */
+    int32_t adapter;  /* id; -1: none */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
     int32_t slot; /* of its recurrent state; -1: none yet */
     int is_lost;  /* a step failed that had begun to change the recurrent state */
@@ -45,6 +46,7 @@ struct qn_engine {
     qn_ledger *ledger;
     qn_model_config config;
     qn_parameters *parameters;
+    qn_adapters *adapters;
     qn_layer_groups groups;
     qn_state *states[QN_LAYER_GROUPS_MAX];
     qn_pages *pages[QN_LAYER_GROUPS_MAX];
@@ -53,8 +55,9 @@ struct qn_engine {
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     qn_program *body, *head;
     int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
-        *logit_rows; /* the programs' inputs */
-    float *is_long;  /* the same; NULL: none */
+        *logit_rows;                        /* the programs' inputs */
+    float *is_long;                         /* the same; NULL: none */
+    int32_t *row_adapters, *logit_adapters; /* inputs, too; NULL: no step reads them */
     int64_t max_logit_rows, n_sequences;
     int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
     chunk_part *parts; /* [max_sequences] of the current chunk */
@@ -62,6 +65,8 @@ struct qn_engine {
     int64_t keep_positions; /* for tests, see qn_engine_options */
     size_t tables_bytes;    /* of pools and block tables, in the ledger */
     qn_wired wired;
+    qn_probe_fn *probe;
+    void *probe_user;
     qn_engine_info info;
     qn_buf notes;
 };
@@ -239,6 +244,25 @@ static qn_shape vector(qn_symbol symbol, int64_t extra)
     return s;
 }
 
+/* Where the programs' inputs lie, in the order in which make_programs makes them. */
+static void bind_inputs(qn_engine *e)
+{
+    int n = 3;
+    e->ids = qn_program_input(e->body, 0);
+    e->positions = qn_program_input(e->body, 1);
+    e->row_begin = qn_program_input(e->body, 2);
+    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, n++);
+    if (e->recurrent) {
+        e->slot_ids = qn_program_input(e->body, n++);
+        e->reset = qn_program_input(e->body, n++);
+    }
+    if (e->config.rope_short_positions) e->is_long = qn_program_input(e->body, n++);
+    e->row_adapters = qn_program_input(e->body, n++);
+    e->logit_rows = qn_program_input(e->head, 0);
+    e->logit_adapters = qn_program_input(e->head, 1);
+    qn_engine_set_probe(e, e->probe, e->probe_user);
+}
+
 static qn_status make_programs(qn_engine *e)
 {
     qn_scope *s = qn_scope_new(e->device), *h = qn_scope_new(e->device);
@@ -247,6 +271,7 @@ static qn_status make_programs(qn_engine *e)
     qn_forward f = {.config = &e->config,
                     .parameters = e->parameters,
                     .groups = &e->groups,
+                    .adapters = e->adapters,
                     .context_size = e->info.context_size};
     f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
@@ -263,21 +288,13 @@ static qn_status make_programs(qn_engine *e)
     }
     if (e->config.rope_short_positions)
         f.is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
+    f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    qn_adapters_begin_programs(e->adapters);
     qn_program_options o = {.name = "body",
                             .max = {{e->info.max_rows, e->info.max_sequences, 0}},
                             .precision = e->info.precision};
     qn_array *hidden = qn_forward_body(s, &f);
     if ((status = qn_program_new(s, &o, 1, &hidden, &e->body)) != QN_OK) goto out;
-    e->ids = qn_program_input(e->body, 0);
-    e->positions = qn_program_input(e->body, 1);
-    e->row_begin = qn_program_input(e->body, 2);
-    int n_inputs = 3;
-    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, n_inputs++);
-    if (e->recurrent) {
-        e->slot_ids = qn_program_input(e->body, n_inputs++);
-        e->reset = qn_program_input(e->body, n_inputs++);
-    }
-    if (f.is_long) e->is_long = qn_program_input(e->body, n_inputs++);
 
     e->max_logit_rows = LOGITS_BYTES / (4 * e->config.vocab_size);
     if (e->max_logit_rows > LOGITS_ROWS) e->max_logit_rows = LOGITS_ROWS;
@@ -285,11 +302,13 @@ static qn_status make_programs(qn_engine *e)
     qn_shape hidden_shape = qn_shape_make(2, (int64_t[]){e->info.max_rows, e->config.hidden_size});
     qn_array *from = qn_from_buffer(h, QN_DTYPE_F32, hidden_shape, qn_program_output_buffer(e->body, 0));
     qn_array *rows = qn_input(h, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    f.row_adapters = qn_input(h, QN_DTYPE_I32, vector(QN_SYM_L, 0));
     qn_array *logits = qn_forward_head(h, &f, from, rows);
     qn_program_options ho = {
         .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision};
     if ((status = qn_program_new(h, &ho, 1, &logits, &e->head)) != QN_OK) goto out;
-    e->logit_rows = qn_program_input(e->head, 0);
+    if ((status = qn_adapters_check_programs(e->adapters)) != QN_OK) goto out;
+    bind_inputs(e);
 out:
     qn_scope_free(s);
     qn_scope_free(h);
@@ -377,6 +396,11 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
+    int32_t adapter = -1;
+    QN_TRY(qn_adapters_new(e->device, &e->config, &e->adapters));
+    if (o->adapter_path)
+        QN_TRY(qn_adapters_load(e->adapters, o->adapter_name ? o->adapter_name : "default", o->adapter_path,
+                                o->adapter_scale != 0 ? o->adapter_scale : 1, &e->notes, &adapter));
     e->info.quant_bits = qn_parameters_bits(e->parameters);
     e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv, e->info.quant_bits);
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
@@ -385,6 +409,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.num_parameters = qn_parameters_count(e->parameters);
     QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
     QN_TRY(fit_context(e, o->context_size));
+    if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
     qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
     e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
@@ -428,6 +453,7 @@ void qn_engine_close(qn_engine *e)
     qn_wired_end(&e->wired);
     free_programs(e);
     if (e->ledger) free_states(e);
+    qn_adapters_free(e->adapters);
     qn_layer_groups_free(&e->groups);
     qn_parameters_free(e->parameters);
     qn_config_free(&e->config);
@@ -461,8 +487,60 @@ qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes)
     return status;
 }
 
+/* ---- adapters ----------------------------------------------------------------------------------------- */
+
+qn_adapters *qn_engine_adapters(const qn_engine *e)
+{
+    return e->adapters;
+}
+
+/* Programs that have the steps of what is loaded. When they cannot be made, the old ones stay in use. */
+static qn_status renew_programs(qn_engine *e)
+{
+    qn_program *body = e->body, *head = e->head;
+    if (!qn_adapters_want_programs(e->adapters)) return QN_OK;
+    e->body = e->head = NULL;
+    qn_status status = make_programs(e);
+    if (status == QN_OK) {
+        qn_program_free(body);
+        qn_program_free(head);
+        return QN_OK;
+    }
+    free_programs(e);
+    e->body = body;
+    e->head = head;
+    bind_inputs(e);
+    return status;
+}
+
+qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *path, float scale, qn_buf *notes)
+{
+    int32_t id = 0;
+    QN_TRY(qn_adapters_load(e->adapters, name, path, scale, notes, &id));
+    qn_status status = renew_programs(e);
+    if (status == QN_OK)
+        qn_adapters_show(e->adapters, id, 0);
+    else
+        qn_adapters_drop(e->adapters, id);
+    return status;
+}
+
+qn_status qn_engine_adapter_unload(qn_engine *e, const char *name)
+{
+    QN_TRY(qn_adapters_unload(e->adapters, name));
+    renew_programs(e); /* steps that nobody needs cost little: where memory is short they stay */
+    return QN_OK;
+}
+
+void qn_sequence_set_adapter(qn_sequence *s, int32_t id)
+{
+    s->adapter = id;
+}
+
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)
 {
+    e->probe = probe;
+    e->probe_user = user;
     qn_program_set_probe(e->body, probe, user);
     qn_program_set_probe(e->head, probe, user);
 }
@@ -478,6 +556,7 @@ qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
     if (!s) return QN_E_NOMEM;
     s->engine = e;
     s->slot = -1;
+    s->adapter = -1;
     e->n_sequences++;
     for (int i = 0; i < e->groups.n; i++) {
         qn_status status = qn_block_table_init(&s->tables[i], e->table_size[i]);
@@ -584,6 +663,7 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
         e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
         e->positions[rows + j] = (int32_t)(s->length + j);
         if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
+        if (e->row_adapters) e->row_adapters[rows + j] = s->adapter;
     }
     if (e->slots) {
         e->slot_ids[at] = s->slot;
@@ -651,7 +731,10 @@ static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts
             int64_t n =
                 part->n - from < e->max_logit_rows - n_rows ? part->n - from : e->max_logit_rows - n_rows;
             runs[n_runs++] = (logit_run){part->feed, part->first + from, n};
-            for (int64_t j = 0; j < n; j++) e->logit_rows[n_rows++] = (int32_t)(part->row + from + j);
+            for (int64_t j = 0; j < n; j++, n_rows++) {
+                e->logit_rows[n_rows] = (int32_t)(part->row + from + j);
+                if (e->logit_adapters) e->logit_adapters[n_rows] = feeds[part->feed].sequence->adapter;
+            }
             from += n;
             if (n_rows == e->max_logit_rows || n_runs == LOGITS_ROWS)
                 QN_TRY(flush_logits(e, runs, &n_runs, &n_rows, logits, user));

@@ -12,6 +12,7 @@
 
 #include "cache/pages.h"
 #include "device/device.h"
+#include "model/adapters.h"
 #include "model/config.h"
 
 typedef struct qn_engine qn_engine;
@@ -27,6 +28,10 @@ typedef struct {
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
     const char *packed;        /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
+    /* The adapter of sequences that name none (model/adapters.h); path NULL: none, name NULL: "default",
+     * scale 0: 1. */
+    const char *adapter_path, *adapter_name;
+    float adapter_scale;
     size_t held_bytes; /* what the caller holds for the model besides (its tokenizer), for the ledger */
     /* For tests: > 0: pages are not released behind windows and the context, but kept for so many positions
      * of each sequence. */
@@ -59,10 +64,20 @@ qn_ledger *qn_engine_ledger(const qn_engine *e);
  * and all is as it was before. */
 qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes);
 
+/* By name; holds and releases on it are any thread's. */
+qn_adapters *qn_engine_adapters(const qn_engine *e);
+/* As qn_adapters_load and qn_adapters_unload, with programs that compute it. On failure all is as before. */
+qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *path, float scale,
+                                 qn_buf *notes);
+qn_status qn_engine_adapter_unload(qn_engine *e, const char *name);
+
 /* QN_E_FULL: max_sequences are open. */
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);
 /* Gives its pages back. */
 void qn_sequence_free(qn_sequence *s);
+/* The adapter of all its tokens, by an id that is held as long as the sequence lives (qn_adapters_hold);
+ * before the first step. -1, as at the start: none. */
+void qn_sequence_set_adapter(qn_sequence *s, int32_t id);
 /* Takes the pages for n_ids more tokens (as far as one chunk goes), which the next step would take otherwise:
  * so that a shortage is known to be this sequence's. QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);

@@ -17,6 +17,7 @@ typedef struct {
     int64_t n_prompt, n_generated;
     int32_t token; /* drawn last; what is fed after the prompt */
     qn_sequence *sequence;
+    int32_t adapter; /* held while the run is open; -1: none */
     qn_sampler *sampler;
     qn_token_stream *decoder;
     qn_stop stop;
@@ -87,6 +88,7 @@ static qn_status copy_rows(qn_run *r, const qn_ids *rows, int64_t n_rows)
     if (!r->rows || !r->prompts) return QN_E_NOMEM;
     r->n_rows = n_rows;
     for (int64_t i = 0; i < n_rows; i++) {
+        r->rows[i].adapter = -1;
         memcpy(r->prompts + at, rows[i].ids, (size_t)rows[i].n_ids * sizeof *r->prompts);
         r->rows[i].prompt = r->prompts + at;
         r->rows[i].n_prompt = rows[i].n_ids;
@@ -109,6 +111,16 @@ static qn_status collect_stop_ids(qn_run *r, const qn_generate_options *o)
     if (!r->stop_ids) return QN_E_NOMEM;
     for (int64_t i = 0; i < n_model; i++) r->stop_ids[r->n_stop_ids++] = r->model.stop_ids[i];
     for (size_t i = 0; i < o->n_stop_ids; i++) r->stop_ids[r->n_stop_ids++] = o->stop_ids[i];
+    return QN_OK;
+}
+
+static qn_status hold_adapters(qn_run *r, const qn_generate_options *o)
+{
+    qn_adapters *adapters = qn_engine_adapters(r->model.engine);
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        const char *own = o->row_adapters ? o->row_adapters[i] : NULL;
+        QN_TRY(qn_adapters_hold(adapters, own ? own : o->adapter, &r->rows[i].adapter));
+    }
     return QN_OK;
 }
 
@@ -146,6 +158,7 @@ qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_r
     if (options->deadline_ms && options->deadline_ms <= most)
         r->deadline_ns = now + options->deadline_ms * 1000000;
     qn_status status = copy_rows(r, rows, n_rows);
+    if (status == QN_OK) status = hold_adapters(r, options);
     if (status == QN_OK) status = make_tools(r, options);
     if (status == QN_OK) {
         size_t held_bytes = (size_t)(qn_mem_thread_bytes() - before);
@@ -227,6 +240,7 @@ static qn_status start_rows(qn_run *r)
         if (w->state != ROW_WAITING) continue;
         QN_TRY(qn_sequence_new(r->model.engine, &w->sequence));
         qn_sequence_expect(w->sequence, w->n_prompt);
+        qn_sequence_set_adapter(w->sequence, w->adapter);
         w->state = ROW_FEEDING;
         r->n_prompt_tokens += w->n_prompt;
         n_held++;
@@ -442,6 +456,7 @@ void qn_run_close(qn_run *r)
     }
     for (int64_t i = 0; r->rows && i < r->n_rows; i++) {
         row *w = &r->rows[i];
+        qn_adapters_release(qn_engine_adapters(r->model.engine), w->adapter);
         qn_sampler_free(w->sampler);
         qn_token_stream_free(w->decoder);
         qn_stop_end(&w->stop);

@@ -1,6 +1,6 @@
 /* The model families, one row each (family_rows.c): how a family is recognised, what its files leave unsaid,
- * what its tensors are called (weight_names.c). A new family of known blocks is a new row. Read by config.c
- * and weights.c only; constant data. */
+ * what its tensors are called (weight_names.c). A new family of known blocks is a new row. Read by what
+ * reads files: config.c, weights.c, adapters; constant data. */
 #ifndef QN_MODEL_FAMILIES_H
 #define QN_MODEL_FAMILIES_H
 

@@ -6,6 +6,7 @@
 #define QN_MODEL_FORWARD_H
 
 #include "array/array.h"
+#include "model/adapters.h"
 #include "model/config.h"
 #include "model/layer_groups.h"
 #include "model/parameters.h"
@@ -23,6 +24,8 @@ typedef struct {
         *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */
     qn_state *recurrent;              /* slots of the recurrent layers; NULL: there are none */
     qn_array *slots, *reset;          /* [S] i32, see qn_params_recurrent; NULL without recurrent layers */
+    qn_adapters *adapters;            /* NULL: none */
+    qn_array *row_adapters;           /* [R] i32 id of each row's adapter, -1: none; of the head [L] */
     int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
 } qn_forward;
 

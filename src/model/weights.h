@@ -77,6 +77,9 @@ int64_t qn_weights_layers(const qn_weights *w);
 /* 1: LM_HEAD is EMBED's own view, to be packed once. */
 int qn_weights_tied(const qn_weights *w);
 
+/* Decodes all elements, in the order of the file, to f32: out[0..v->n_elements). QN_E_UNSUPPORTED: a type
+ * that has no decoder. */
+qn_status qn_weights_floats(const qn_tensor_view *v, float *out);
 /* Decodes a tensor of one dimension (norms, biases) to f32: out[0..v->shape[0]). QN_E_FORMAT: more
  * dimensions. QN_E_UNSUPPORTED: a type that has no decoder. */
 qn_status qn_weights_vector(const qn_tensor_view *v, float *out);

@@ -5,7 +5,8 @@
 
 #include "model/forward.h"
 
-/* x times transpose(weight), plus the bias when there is one (never for QN_WEIGHT_ROLE_COUNT). */
+/* x times transpose(weight), plus what the rows' adapters add, plus the bias when there is one (never for
+ * QN_WEIGHT_ROLE_COUNT). */
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer);
 /* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */

@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "model/blocks/blocks.h"
 
 /* How traces call the products. */
@@ -18,12 +20,25 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
                                                         [QN_WEIGHT_LAYER_INPUT_GATE] = "input_gate",
                                                         [QN_WEIGHT_LAYER_INPUT_OUT] = "input_out"};
 
+/* The product y of x with what the adapters of its rows add. */
+static qn_array *adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
+                         int64_t layer)
+{
+    char label[32];
+    const qn_lora_pair *pairs = f->adapters ? qn_adapters_pairs(f->adapters, weight, layer) : NULL;
+    if (!pairs) return y;
+    y = qn_lora(s, &(qn_params_lora){pairs, QN_ADAPTERS_MAX}, x, y, f->row_adapters);
+    snprintf(label, sizeof label, "%s.lora", names[weight] ? names[weight] : "head");
+    return qn_label(s, y, label);
+}
+
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
 {
     qn_array *y = qn_linear(s, x, qn_parameters_get(f->parameters, weight, layer)),
              *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_parameters_get(f->parameters, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
+    y = adapted(s, f, x, y, weight, layer);
     return b ? qn_add(s, y, b) : y;
 }
 

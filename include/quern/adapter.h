@@ -1,0 +1,49 @@
+/* LoRA adapters: small additions to a model's matrices, by name, several at a time.
+ *
+ * An adapter is a folder as PEFT (adapter_config.json, adapter_model.safetensors) or mlx_lm
+ * (adapter_config.json, adapters.safetensors) writes it. It is computed in f32 beside the weights as they
+ * are, quantised ones too. Each request uses one adapter or none, each row its own; rows with different ones
+ * run together, and the bits of a row do not depend on the others. What is loaded with the model
+ * (adapter_path of qn_model_options) serves requests that name none; a model without adapters computes what
+ * it always does. Any thread. */
+#ifndef QUERN_ADAPTER_H
+#define QUERN_ADAPTER_H
+
+#include <quern/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Strings are read during qn_adapter_load only. */
+typedef struct {
+    const char *name; /* 1 to 64 letters, digits, '.', '_' and '-', but not "none" */
+    const char *path; /* the folder, or the safetensors file in it */
+    float scale;      /* multiplies the adapter's own factor. 0: 1 */
+} qn_adapter_options;
+
+typedef struct {
+    char name[65];
+    char path[4096];    /* as given, cut when too long */
+    const char *layout; /* "peft" or "mlx"; static storage */
+    float scale;
+    int32_t rank;       /* the largest */
+    int64_t n_matrices; /* of the model that it changes */
+    size_t size_bytes;  /* in memory */
+} qn_adapter_info;
+
+/* Waits for a step that is under way, and keeps others waiting while it reads. All or nothing.
+ * QN_E_NOT_FOUND: no adapter at path; QN_E_FORMAT: a tensor of a wrong shape, NaN or infinity, half of a
+ * pair; QN_E_UNSUPPORTED: a tensor for what is no linear layer of this model (its embedding, an expert), DoRA
+ * and other variants; QN_E_ARG: the name is taken; QN_E_FULL: 64 are loaded; QN_E_NOMEM: the memory limit.
+ * The messages name the tensor or field. */
+QN_API qn_status qn_adapter_load(qn_model *model, const qn_adapter_options *options);
+/* QN_E_NOT_FOUND; QN_E_ARG: rows of open generations use it. */
+QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);
+/* QN_E_NOT_FOUND: fewer are loaded. Indices change when one is unloaded. */
+QN_API qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, qn_adapter_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

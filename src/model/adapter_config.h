@@ -1,0 +1,41 @@
+/* What adapter_config.json says of a LoRA adapter: PEFT's file, or mlx_lm's. A file that asks for what is not
+ * computed here (DoRA, biases, whole modules, starts that change the base) is refused by the field's name; a
+ * field of PEFT's that quern does not know is refused unless it is off, for it may change the numbers. Fields
+ * about the making of the adapter are skipped. Immutable after reading: any thread. */
+#ifndef QN_MODEL_ADAPTER_CONFIG_H
+#define QN_MODEL_ADAPTER_CONFIG_H
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/status.h"
+
+/* PEFT: lora_A [rank, in], lora_B [out, rank]. MLX: lora_a [in, rank], lora_b [rank, out]. */
+typedef enum { QN_ADAPTER_PEFT, QN_ADAPTER_MLX } qn_adapter_layout;
+
+typedef struct {
+    qn_adapter_layout layout;
+    const char *file; /* for messages; borrowed */
+    json_t *json;     /* the whole of it; owned */
+    int64_t rank;     /* of modules that no pattern names */
+    double alpha;     /* PEFT: the factor is alpha / rank, or alpha / sqrt(rank) for rsLoRA */
+    double scale;     /* MLX: the factor itself */
+    int rslora;
+} qn_adapter_config;
+
+/* Reads text[0..n). file names it in messages and must outlive *out; notes get a line for what is skipped and
+ * might surprise. QN_E_FORMAT: a field is missing, of the wrong type or out of range; QN_E_UNSUPPORTED: a
+ * field asks for what is not computed. Untouched on failure. */
+qn_status qn_adapter_config_read(const char *file, const char *text, size_t n, qn_buf *notes,
+                                 qn_adapter_config *out);
+void qn_adapter_config_free(qn_adapter_config *c);
+
+/* Rank and factor of a module ("model.layers.3.self_attn.q_proj"). QN_E_FORMAT: a rank that is no whole
+ * number. */
+qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *module, int64_t *rank,
+                                   double *factor);
+/* 0: layers_to_transform is there and does not name the layer. */
+int qn_adapter_config_has_layer(const qn_adapter_config *c, int64_t layer);
+/* The i-th name of PEFT's target_modules; NULL: no more, or it is no list of names. Borrowed. */
+const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i);
+
+#endif
