@@ -8,6 +8,37 @@
 
 #include <cmocka.h>
 
+#include "tests/engine_help.h"
+
+enum { LAYERS_MAX = 64 };
+
+/* Rows of one layer, [rows, heads, dim]. */
+typedef struct {
+    float *data;
+    int64_t heads, dim, rows;
+} layer_rows;
+
+typedef struct {
+    const qn_safetensors *st; /* hidden.I, keys.I and attention.I */
+    const qn_model_config *config;
+    int64_t first, n_rows, head_first; /* where the rows of this chunk begin, and their number */
+    qn_golden_errors errors;
+    layer_rows queries[LAYERS_MAX], keys[LAYERS_MAX];
+} states;
+
+double qn_golden_tolerance(const char *kind)
+{
+    static const struct {
+        const char *begin;
+        double tolerance;
+    } others[] = {{"gemma4", 1e-3}, {"qwen3_next", 2e-3}, {"qwen3_5", 2e-3}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(kind, others[i].begin, strlen(others[i].begin)) == 0) return others[i].tolerance;
+    return 2e-4;
+}
+
+/* ---- on the way --------------------------------------------------------------------------------------- */
+
 static double largest(const qn_tensor_view *v)
 {
     const float *x = v->data;
@@ -39,15 +70,14 @@ static double compare_rows(const qn_tensor_view *v, const float *got, int64_t fi
     return worst / largest(v);
 }
 
-static const qn_tensor_view *find(const qn_golden_states *s, const char *what, int64_t layer)
+static const qn_tensor_view *find(const states *s, const char *what, int64_t layer)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.%lld", what, (long long)layer);
     return qn_safetensors_find(s->st, name);
 }
 
-static void keep(qn_golden_rows *to, const float *data, int64_t first, int64_t rows, int64_t heads,
-                 int64_t dim)
+static void keep(layer_rows *to, const float *data, int64_t first, int64_t rows, int64_t heads, int64_t dim)
 {
     to->heads = heads;
     to->dim = dim;
@@ -59,7 +89,7 @@ static void keep(qn_golden_rows *to, const float *data, int64_t first, int64_t r
     to->rows = first + rows;
 }
 
-static void compare_hidden(qn_golden_states *s, int64_t layer, const float *data, int64_t first, int64_t rows)
+static void compare_hidden(states *s, int64_t layer, const float *data, int64_t first, int64_t rows)
 {
     const qn_tensor_view *v = find(s, "hidden", layer);
     if (!v) return;
@@ -67,10 +97,10 @@ static void compare_hidden(qn_golden_states *s, int64_t layer, const float *data
     s->errors.n_hidden += first == 0;
 }
 
-static void see_layer(qn_golden_states *s, int64_t layer, const char *what, const float *data, int64_t rows,
+static void see_layer(states *s, int64_t layer, const char *what, const float *data, int64_t rows,
                       const qn_shape *shape)
 {
-    assert_true(layer >= 0 && layer < QN_GOLDEN_LAYERS_MAX);
+    assert_true(layer >= 0 && layer < LAYERS_MAX);
     const qn_layer_config *l = &s->config->layers[layer];
     /* Where nothing is done to them they are what the projections give. */
     int plain = l->rope == QN_ROPE_NONE && s->config->qk_norm == QN_QK_NORM_NONE;
@@ -86,10 +116,10 @@ static void see_layer(qn_golden_states *s, int64_t layer, const char *what, cons
     s->errors.n_keys += s->first == 0;
 }
 
-void qn_golden_probe(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                     const qn_sizes *sizes)
+static void see(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
+                const qn_sizes *sizes)
 {
-    qn_golden_states *s = user;
+    states *s = user;
     int64_t layer, rows = qn_shape_dim(&out->shape, 0, sizes);
     char what[32];
     if (sscanf(label, "layer.%ld.%31s", &layer, what) == 2) {
@@ -108,11 +138,10 @@ void qn_golden_probe(void *user, const char *label, qn_prim prim, const void *da
 }
 
 /* softmax(softcap(scale * q.k)) of one row and head, over the positions in its window. */
-static void attend(const qn_golden_states *s, int64_t layer, const float *q, int64_t head, int64_t row,
-                   double *out)
+static void attend(const states *s, int64_t layer, const float *q, int64_t head, int64_t row, double *out)
 {
     const qn_model_config *c = s->config;
-    const qn_golden_rows *k = &s->keys[c->layers[layer].kv_layer];
+    const layer_rows *k = &s->keys[c->layers[layer].kv_layer];
     int64_t window = c->layers[layer].window, begin = window && row >= window ? row - window + 1 : 0;
     double cap = (double)c->attn_logit_softcapping, most = -1e300, sum = 0;
     for (int64_t j = 0; j < k->rows; j++) out[j] = 0;
@@ -128,9 +157,9 @@ static void attend(const qn_golden_states *s, int64_t layer, const float *q, int
     for (int64_t j = begin; j <= row; j++) out[j] /= sum;
 }
 
-static double compare_attention(const qn_golden_states *s, int64_t layer, const qn_tensor_view *v)
+static double compare_attention(const states *s, int64_t layer, const qn_tensor_view *v)
 {
-    const qn_golden_rows *q = &s->queries[layer], *k = &s->keys[s->config->layers[layer].kv_layer];
+    const layer_rows *q = &s->queries[layer], *k = &s->keys[s->config->layers[layer].kv_layer];
     const float *want = v->data;
     double worst = 0, *got = test_calloc((size_t)q->rows, sizeof *got);
     assert_true(k->rows == q->rows && k->dim == q->dim);
@@ -145,7 +174,7 @@ static double compare_attention(const qn_golden_states *s, int64_t layer, const 
     return worst / largest(v);
 }
 
-void qn_golden_finish(qn_golden_states *s)
+static void finish(states *s)
 {
     int n_hidden = 0, n_keys = 0;
     for (int64_t i = 0; i <= s->config->num_hidden_layers; i++) n_hidden += find(s, "hidden", i) != NULL;
@@ -160,8 +189,52 @@ void qn_golden_finish(qn_golden_states *s)
     }
     assert_int_equal(s->errors.n_hidden, n_hidden);
     assert_int_equal(s->errors.n_keys, n_keys);
-    for (int i = 0; i < QN_GOLDEN_LAYERS_MAX; i++) {
+    for (int i = 0; i < LAYERS_MAX; i++) {
         test_free(s->queries[i].data);
         test_free(s->keys[i].data);
     }
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const int32_t *positions;
+    const float *expected;
+    int64_t n, vocab, next;
+    double worst;
+} compare;
+
+static qn_status compare_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    compare *c = user;
+    for (; c->next < c->n && c->positions[c->next] < first + n; c->next++) {
+        const float *got = logits + (c->positions[c->next] - first) * c->vocab,
+                    *want = c->expected + c->next * c->vocab;
+        for (int64_t i = 0; i < c->vocab; i++) note(&c->worst, fabs((double)got[i] - (double)want[i]));
+    }
+    return QN_OK;
+}
+
+double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors)
+{
+    static states s;
+    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
+                         *positions = qn_test_tensor(st, "prompt%d.positions", i);
+    compare c = {.positions = positions->data,
+                 .expected = qn_test_tensor(st, "prompt%d.logits", i)->data,
+                 .n = positions->n_elements,
+                 .vocab = qn_engine_config(e)->vocab_size};
+    qn_sequence *sequence = qn_test_sequence(e);
+    s = (states){.st = st, .config = qn_engine_config(e)};
+    if (errors) qn_engine_set_probe(e, see, &s);
+    qn_feed feed = {sequence, ids->data, ids->n_elements, QN_LOGITS_ALL};
+    qn_test_ok(qn_engine_step(e, 1, &feed, compare_logits, NULL, &c));
+    qn_engine_set_probe(e, NULL, NULL);
+    assert_int_equal(c.next, c.n);
+    qn_sequence_free(sequence);
+    if (errors) {
+        finish(&s);
+        *errors = s.errors;
+    }
+    return c.worst;
 }

@@ -47,66 +47,7 @@ static const char *const known[] = {"llama",
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
-typedef struct {
-    const int32_t *positions;
-    const float *expected;
-    int64_t n, vocab, next;
-    double worst;
-} compare;
-
-static qn_status compare_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    compare *c = user;
-    for (; c->next < c->n && c->positions[c->next] < first + n; c->next++) {
-        const float *got = logits + (c->positions[c->next] - first) * c->vocab,
-                    *want = c->expected + c->next * c->vocab;
-        for (int64_t i = 0; i < c->vocab; i++) {
-            double d = fabs((double)got[i] - want[i]);
-            if (!(d <= c->worst)) c->worst = d;
-        }
-    }
-    return QN_OK;
-}
-
-/* Largest differences allowed by the fixtures' README: of logits, and of all else as a share of the largest
- * value. Kinds are known by how their names begin. */
-static double logits_tolerance(const char *kind)
-{
-    static const struct {
-        const char *begin;
-        double tolerance;
-    } others[] = {{"gemma4", 1e-3}, {"qwen3_next", 2e-3}, {"qwen3_5", 2e-3}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strncmp(kind, others[i].begin, strlen(others[i].begin)) == 0) return others[i].tolerance;
-    return 2e-4;
-}
-static const double states_tolerance = 1e-4;
-
-/* Prompt i: its logits, and of prompt 3 what was computed on the way. */
-static double check_prompt(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors)
-{
-    static qn_golden_states states;
-    const qn_model_config *c = qn_engine_config(e);
-    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
-                         *positions = qn_test_tensor(st, "prompt%d.positions", i);
-    compare cmp = {.positions = positions->data,
-                   .expected = qn_test_tensor(st, "prompt%d.logits", i)->data,
-                   .n = positions->n_elements,
-                   .vocab = c->vocab_size};
-    qn_sequence *seq = qn_test_sequence(e);
-    states = (qn_golden_states){.st = st, .config = c};
-    if (i == 3) qn_engine_set_probe(e, qn_golden_probe, &states);
-    qn_feed feed = {seq, ids->data, ids->n_elements, QN_LOGITS_ALL};
-    qn_test_ok(qn_engine_step(e, 1, &feed, compare_logits, NULL, &cmp));
-    qn_engine_set_probe(e, NULL, NULL);
-    assert_int_equal(cmp.next, cmp.n);
-    if (i == 3) {
-        qn_golden_finish(&states);
-        *errors = states.errors;
-    }
-    qn_sequence_free(seq);
-    return cmp.worst;
-}
+static const double states_tolerance = 1e-4; /* as a share of the largest value */
 
 /* The greedy continuation from scratch: one decode step a token. */
 static void check_greedy(qn_engine *e, const qn_safetensors *st, int i, const char *kind)
@@ -136,12 +77,12 @@ static void golden(void **state)
     qn_engine *e = qn_test_engine(
         dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
     for (int i = 0; i < 5; i++) {
-        double worst = check_prompt(e, st, i, &errors);
+        double worst = qn_golden_logits(e, st, i, i == 3 ? &errors : NULL);
         if (!(worst <= logits)) logits = worst;
     }
     print_message("%s: largest differences: logits %.1e, hidden states %.1e, keys %.1e, attention %.1e\n",
                   kind, logits, errors.hidden, errors.keys, errors.attention);
-    assert_true(logits <= logits_tolerance(kind));
+    assert_true(logits <= qn_golden_tolerance(kind));
     assert_true(errors.n_hidden >= 3 && errors.hidden <= states_tolerance);
     assert_true(errors.keys <= states_tolerance && errors.attention <= states_tolerance);
     for (int i = 0; i < 5; i++) check_greedy(e, st, i, kind);
