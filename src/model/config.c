@@ -348,7 +348,9 @@ static qn_status read_layer_input(const reader *r, qn_model_config *c)
     QN_TRY(qn_fields_int(&r->fields, "hidden_size_per_layer_input", 0, WIDTH_MAX,
                          &c->hidden_size_per_layer_input, NULL));
     if (!c->hidden_size_per_layer_input) return QN_OK;
-    QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
+    c->vocab_size_per_layer_input = c->vocab_size; /* as in all GGUF files, which do not say it */
+    if (!r->fields.gguf_architecture)
+        QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
     if (c->vocab_size_per_layer_input >= c->vocab_size) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than %s %lld", r->fields.file,
                    qn_fields_label(&r->fields, rows, label, sizeof label),

@@ -273,6 +273,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("gemma4_text", "gemma4"),
         .architectures = LIST("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+        .gguf_architecture = "gemma4",
         .defaults = gemma4_defaults,
         .renamed = gemma2_names,
         .stop_tokens = LIST("<end_of_turn>", "<turn|>"),

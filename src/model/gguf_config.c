@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/gguf_layers.h"
 
 enum { PER_LAYER_MAX = 4096, KEY_MAX = 192 };
 
-typedef enum { INTEGER, NUMBER, STRING, PATTERN } value_kind;
+typedef enum { INTEGER, PER_LAYER, NUMBER, STRING, PATTERN } value_kind;
 
 /* A dot in the name: field of an object inside. */
 static const struct {
@@ -19,12 +20,16 @@ static const struct {
     {"embedding_length", "hidden_size", INTEGER},
     {"block_count", "num_hidden_layers", INTEGER},
     {"context_length", "max_position_embeddings", INTEGER},
-    {"feed_forward_length", "intermediate_size", INTEGER},
+    {"feed_forward_length", "intermediate_size", PER_LAYER},
     {"expert_count", "num_experts", INTEGER},
     {"attention.head_count", "num_attention_heads", INTEGER},
-    {"attention.head_count_kv", "num_key_value_heads", INTEGER},
+    {"attention.head_count_kv", "num_key_value_heads", PER_LAYER},
     {"attention.key_length", "head_dim", INTEGER},
     {"attention.value_length", "v_head_dim", INTEGER},
+    {"attention.key_length_swa", "swa_head_dim", INTEGER},
+    {"attention.value_length_swa", "swa_v_head_dim", INTEGER},
+    {"attention.shared_kv_layers", "num_kv_shared_layers", INTEGER},
+    {"embedding_length_per_layer_input", "hidden_size_per_layer_input", INTEGER},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER},
     {"attention.sliding_window", "sliding_window", INTEGER},
     {"attention.sliding_window_pattern", "sliding_window_pattern", PATTERN},
@@ -32,6 +37,7 @@ static const struct {
     {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER},
     {"final_logit_softcapping", "final_logit_softcapping", NUMBER},
     {"rope.dimension_count", "rotary_dim", INTEGER},
+    {"rope.dimension_count_swa", "swa_rotary_dim", INTEGER},
     {"rope.freq_base", "rope_theta", NUMBER},
     {"rope.freq_base_swa", "rope_local_base_freq", NUMBER},
     {"rope.scaling.type", "rope_scaling.rope_type", STRING},
@@ -45,16 +51,39 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 const char *qn_gguf_config_key(const char *name)
 {
-    if (strcmp(name, "layer_types") == 0) name = "sliding_window_pattern"; /* as read_pattern gives it */
+    /* As read_pattern and qn_gguf_layers give them. */
+    static const struct {
+        const char *given, *read;
+    } others[] = {{"layer_types", "sliding_window_pattern"},
+                  {"global_head_dim", "head_dim"},
+                  {"num_global_key_value_heads", "num_key_value_heads"},
+                  {"rope_parameters.full_attention.rotary_dim", "rotary_dim"},
+                  {"rope_parameters.sliding_attention.rotary_dim", "swa_rotary_dim"}};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(others[i].given, name) == 0) name = others[i].read;
     for (int i = 0; i < N_KEYS; i++)
         if (strcmp(keys[i].name, name) == 0) return keys[i].key;
     return NULL;
 }
 
-/* The value of an integer key; an array of equal numbers, one per layer, stands for the number. */
-static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
+/* Numbers, one per layer, as an array. */
+static json_t *numbers(const int64_t *all, int64_t n)
 {
-    int64_t value = 0;
+    json_t *array = json_array();
+    for (int64_t i = 0; array && i < n; i++)
+        if (json_array_append_new(array, json_integer(all[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    return array;
+}
+
+/* The value of an integer key; an array of equal numbers, one per layer, stands for the number. kind
+ * PER_LAYER: they may differ, and are an array then. */
+static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_value *v, value_kind kind,
+                              json_t **out)
+{
+    int64_t value = 0, n_others = 0;
     if (v->type != QN_GGUF_ARRAY) {
         QN_TRY(qn_gguf_get_i64(g, key, INT64_MIN, INT64_MAX, &value));
     } else {
@@ -64,16 +93,19 @@ static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_v
         int64_t *all = qn_alloc_array((size_t)v->count, sizeof *all);
         if (!all) return QN_E_NOMEM;
         qn_status status = qn_gguf_get_i64s(g, key, INT64_MIN, INT64_MAX, v->count, all);
-        for (int64_t i = 1; status == QN_OK && i < v->count; i++)
-            if (all[i] != all[0])
+        for (int64_t i = 1; status == QN_OK && i < v->count; i++) {
+            n_others += all[i] != all[0];
+            if (all[i] != all[0] && kind != PER_LAYER)
                 status = qn_fail(QN_E_UNSUPPORTED,
                                  "%s: %s differs between layers (%lld, %lld), which is not supported",
                                  qn_gguf_path(g), key, (long long)all[0], (long long)all[i]);
+        }
         if (status == QN_OK) value = all[0];
+        if (status == QN_OK && n_others) *out = numbers(all, v->count);
         qn_free(all);
         QN_TRY(status);
     }
-    *out = json_integer(value);
+    if (!n_others) *out = json_integer(value);
     return QN_OK;
 }
 
@@ -82,7 +114,7 @@ static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_v
 static qn_status read_pattern(const qn_gguf *g, const char *key, const qn_gguf_value *v, const char **name,
                               json_t **out)
 {
-    if (v->type != QN_GGUF_ARRAY) return read_integer(g, key, v, out);
+    if (v->type != QN_GGUF_ARRAY) return read_integer(g, key, v, INTEGER, out);
     if (v->count < 1 || v->count > PER_LAYER_MAX)
         return qn_fail(QN_E_FORMAT, "%s: %s has %lld elements, expected one per layer, 1 to %d",
                        qn_gguf_path(g), key, (long long)v->count, PER_LAYER_MAX);
@@ -109,8 +141,8 @@ static qn_status read_value(const qn_gguf *g, const char *key, value_kind kind, 
     const qn_gguf_value *v = qn_gguf_value_find(g, key);
     if (!v) return QN_E_NOT_FOUND;
     *out = NULL;
-    if (kind == INTEGER) {
-        QN_TRY(read_integer(g, key, v, out));
+    if (kind == INTEGER || kind == PER_LAYER) {
+        QN_TRY(read_integer(g, key, v, kind, out));
     } else if (kind == PATTERN) {
         QN_TRY(read_pattern(g, key, v, name, out));
     } else if (kind == NUMBER) {
@@ -158,6 +190,7 @@ qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **ou
         if (value && !put(root, name, value))
             status = qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
     }
+    if (status == QN_OK) status = qn_gguf_layers(qn_gguf_path(g), architecture, root);
     if (status == QN_OK)
         *out = root;
     else

@@ -17,6 +17,16 @@ static int64_t seen_head_dim(const qn_source *src, const qn_family *family, cons
     return head_dim <= HEADS_MAX ? head_dim : 0;
 }
 
+/* GGUF says nowhere that values are keys: 1 where the first full layer has a projection of keys and none of
+ * values. */
+static int lacks_values(const qn_family *family, const qn_source *src, const qn_model_config *c)
+{
+    int64_t i = 0;
+    while (i < c->num_hidden_layers && c->layers[i].kind != QN_LAYER_FULL) i++;
+    return i < c->num_hidden_layers && qn_family_find_weight(family, src, QN_WEIGHT_K, i, NULL) &&
+           !qn_family_find_weight(family, src, QN_WEIGHT_V, i, NULL);
+}
+
 /* Full layers may have heads of another size, global_head_dim, and another number of key heads. As said, else
  * what the query projection has, else the family's, else those of the other layers. */
 static qn_status read_full_layers(const qn_source *src, const qn_family *family, const qn_fields *f,
@@ -33,8 +43,9 @@ static qn_status read_full_layers(const qn_source *src, const qn_family *family,
         c->head_dim = seen;
     if (!found) head_dim = c->head_dim;
     QN_TRY(qn_fields_bool(f, "attention_k_eq_v", &value_is_key, NULL));
+    if (f->gguf_architecture && found) value_is_key = lacks_values(family, src, c);
     /* As in the reference, without the one the other is not looked at. */
-    if (value_is_key) QN_TRY(qn_fields_int(f, groups, 1, HEADS_MAX, &kv_heads, NULL));
+    if (value_is_key || f->gguf_architecture) QN_TRY(qn_fields_int(f, groups, 1, HEADS_MAX, &kv_heads, NULL));
     if (c->num_attention_heads % kv_heads)
         return qn_fail(QN_E_FORMAT, "%s: num_attention_heads %lld is not a multiple of %s %lld", f->file,
                        (long long)c->num_attention_heads, qn_fields_label(f, groups, label, sizeof label),

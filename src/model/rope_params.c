@@ -168,7 +168,11 @@ static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root,
     int found = 0;
     double partial = 1;
     int64_t dim = head_dim;
-    QN_TRY(qn_fields_int(root, name, 2, head_dim, &dim, &found));
+    if (params->object) QN_TRY(qn_fields_int(params, name, 2, head_dim, &dim, &found));
+    if (found)
+        from = params;
+    else
+        QN_TRY(qn_fields_int(root, name, 2, head_dim, &dim, &found));
     if (!found) {
         if (params->object) QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &found));
         if (found) from = params;
@@ -245,7 +249,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
 qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor)
 {
     for (int64_t i = 0; i < rope->rotary_dim / 2; i++) {
-        if (!(factors[i] >= 1e-6f && factors[i] <= 1e9f))
+        if (!(factors[i] >= 1e-6f && factors[i] <= 1e32f))
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: element %lld is %.9g, expected a positive number",
                            file, tensor, (long long)i, (double)factors[i]);
         rope->inv_freq[i] /= factors[i];
