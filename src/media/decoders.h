@@ -1,19 +1,19 @@
-/* The two decoders behind image.h, and what they share. A foreign decoder reports an error by calling back
+/* The two decoders behind picture.h, and what they share. A foreign decoder reports an error by calling back
  * and must not be returned to, so each jumps out of it (setjmp) within one function whose state lies in a
  * structure that the caller of that function owns: nothing that lives in registers is needed after the jump.
  * Private to media. */
 #ifndef QN_MEDIA_DECODERS_H
 #define QN_MEDIA_DECODERS_H
 
-#include "media/image.h"
+#include "media/picture.h"
 
 /* Bytes of a file that is at hand, and what came out of it so far. */
 typedef struct {
     const uint8_t *bytes;
     size_t n;
     int64_t max_pixels;
-    qn_image image;  /* rgb NULL until the header was accepted */
-    int orientation; /* EXIF's, 1 to 8; 1 where the file names none */
+    qn_picture image; /* rgb NULL until the header was accepted */
+    int orientation;  /* EXIF's, 1 to 8; 1 where the file names none */
 } qn_decoding;
 
 /* On success d->image is complete. On failure the caller frees it. */
@@ -27,6 +27,6 @@ qn_status qn_decoding_check_size(const qn_decoding *d, uint64_t width, uint64_t 
  * damaged. */
 int qn_exif_orientation(const uint8_t *tiff, size_t n);
 /* Turns the picture as the orientation asks: values 5 to 8 swap its sides. */
-qn_status qn_image_orient(qn_image *image, int orientation);
+qn_status qn_picture_orient(qn_picture *image, int orientation);
 
 #endif

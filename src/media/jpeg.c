@@ -124,7 +124,7 @@ static void accept_header(jpeg_reading *r)
         longjmp(r->back, 1);
     }
     c->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
-    d->image = (qn_image){qn_alloc_array(n_pixels, 3), c->image_width, c->image_height};
+    d->image = (qn_picture){qn_alloc_array(n_pixels, 3), c->image_width, c->image_height};
     if (cmyk) r->row = qn_alloc_array(c->image_width, 4);
     if (d->image.rgb && (!cmyk || r->row)) return;
     r->status = QN_E_NOMEM;

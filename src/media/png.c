@@ -124,7 +124,7 @@ static int read_pixels(png_reading *r)
 }
 
 /* RGBA on white, as Pillow composes: the weight of a colour in 15 bits, divided by 255 with rounding. */
-static void lay_on_white(qn_image *image)
+static void lay_on_white(qn_picture *image)
 {
     const uint8_t *in = image->rgb;
     uint8_t *out = image->rgb;

@@ -1,4 +1,4 @@
-#include "media/image.h"
+#include "media/picture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,11 +73,11 @@ static void test_pillows_pixels(void **state)
 {
     for (int i = 0; i < N_PICTURES; i++) {
         qn_buf file = read_picture(pictures[i]);
-        qn_image image = {0};
+        qn_picture image = {0};
         char name[64];
         snprintf(name, sizeof name, "%.*s.ppm", (int)strcspn(pictures[i], "."), pictures[i]);
         qn_test_ppm want = qn_test_ppm_read(name);
-        if (qn_image_decode(file.data, file.length, NULL, &image) != QN_OK)
+        if (qn_picture_decode(file.data, file.length, NULL, &image) != QN_OK)
             fail_msg("%s: %s", pictures[i], qn_last_error());
         if (image.width != want.width || image.height != want.height)
             fail_msg("%s: %lld x %lld", pictures[i], (long long)image.width, (long long)image.height);
@@ -85,18 +85,18 @@ static void test_pillows_pixels(void **state)
             if (image.rgb[p] != want.rgb[p])
                 fail_msg("%s: value %lld is %d, expected %d", pictures[i], (long long)p, image.rgb[p],
                          want.rgb[p]);
-        qn_image_free(&image);
+        qn_picture_free(&image);
         qn_test_ppm_free(&want);
         qn_buf_free(&file);
     }
 }
 
 /* Decodes what must be refused; the message must hold the words. */
-static void refuse(const void *bytes, size_t n, const qn_image_limits *limits, qn_status status,
+static void refuse(const void *bytes, size_t n, const qn_picture_limits *limits, qn_status status,
                    const char *words)
 {
-    qn_image image = {0};
-    qn_status got = qn_image_decode(bytes, n, limits, &image);
+    qn_picture image = {0};
+    qn_status got = qn_picture_decode(bytes, n, limits, &image);
     if (got != status || !strstr(qn_last_error(), words) || image.rgb)
         fail_msg("%s: %s (expected %s: ...%s...)", qn_status_name(got), qn_last_error(),
                  qn_status_name(status), words);
@@ -110,8 +110,8 @@ static void test_truncated(void **state)
         for (size_t n = 0; n < file.length; n++) {
             uint8_t *cut = qn_alloc(n); /* so that AddressSanitizer sees what is read behind it */
             memcpy(cut, file.data, n);
-            qn_image image = {0};
-            if (qn_image_decode(cut, n, NULL, &image) == QN_OK)
+            qn_picture image = {0};
+            if (qn_picture_decode(cut, n, NULL, &image) == QN_OK)
                 fail_msg("%s: accepted with %zu bytes", pictures[i], n);
             if (n > 8 && !strstr(qn_last_error(), "truncated: the file ends after"))
                 fail_msg("%s, %zu bytes: %s", pictures[i], n, qn_last_error());
@@ -128,11 +128,11 @@ static void test_damaged(void **state)
     for (int i = 0; i < N_PICTURES; i++) {
         qn_buf file = read_picture(pictures[i]);
         for (size_t at = 0; at < file.length; at++) {
-            qn_image image = {0};
+            qn_picture image = {0};
             file.data[at] ^= (char)(1 << at % 8);
-            if (qn_image_decode(file.data, file.length, NULL, &image) == QN_OK) {
+            if (qn_picture_decode(file.data, file.length, NULL, &image) == QN_OK) {
                 assert_true(image.width > 0 && image.height > 0 && image.rgb);
-                qn_image_free(&image);
+                qn_picture_free(&image);
             }
             file.data[at] ^= (char)(1 << at % 8);
         }
@@ -177,15 +177,15 @@ static void test_bombs(void **state)
     qn_buf_free(&jpeg);
 
     png = read_picture("rgb8.png");
-    refuse(png.data, png.length, &(qn_image_limits){.max_pixels = 98}, QN_E_FULL,
+    refuse(png.data, png.length, &(qn_picture_limits){.max_pixels = 98}, QN_E_FULL,
            "11 x 9 = 99 pixels, the limit is 98");
     char words[80];
     snprintf(words, sizeof words, "the image file has %zu bytes, the limit is 100", png.length);
-    refuse(png.data, png.length, &(qn_image_limits){.max_bytes = 100}, QN_E_FULL, words);
-    qn_image image;
-    assert_int_equal(qn_image_decode(png.data, png.length, &(qn_image_limits){png.length, 99}, &image),
+    refuse(png.data, png.length, &(qn_picture_limits){.max_bytes = 100}, QN_E_FULL, words);
+    qn_picture image;
+    assert_int_equal(qn_picture_decode(png.data, png.length, &(qn_picture_limits){png.length, 99}, &image),
                      QN_OK);
-    qn_image_free(&image);
+    qn_picture_free(&image);
     qn_buf_free(&png);
 }
 
@@ -200,8 +200,8 @@ static void test_scans(void **state)
     qn_buf_append(&many, j, last);
     for (int i = 0; i < 1000; i++) qn_buf_append(&many, j + last, file.length - 2 - last);
     qn_buf_append(&many, "\xff\xd9", 2);
-    qn_image image = {0};
-    assert_int_not_equal(qn_image_decode(many.data, many.length, NULL, &image), QN_OK);
+    qn_picture image = {0};
+    assert_int_not_equal(qn_picture_decode(many.data, many.length, NULL, &image), QN_OK);
     qn_buf_free(&many);
     qn_buf_free(&file);
 }
@@ -240,12 +240,12 @@ static void test_out_of_memory(void **state)
         int64_t blocks = qn_mem_live_blocks();
         qn_status status = QN_E_NOMEM;
         for (int n = 1; n < 2000 && status != QN_OK; n++) {
-            qn_image image = {0};
+            qn_picture image = {0};
             qn_mem_fail_nth(n);
-            status = qn_image_decode(file.data, file.length, NULL, &image);
+            status = qn_picture_decode(file.data, file.length, NULL, &image);
             qn_mem_fail_nth(0);
             if (status != QN_OK && status != QN_E_NOMEM) fail_msg("%s: %s", pictures[i], qn_last_error());
-            qn_image_free(&image);
+            qn_picture_free(&image);
             assert_int_equal(qn_mem_live_blocks(), blocks);
         }
         assert_int_equal(status, QN_OK);

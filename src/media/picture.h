@@ -7,8 +7,8 @@
  * on white, palettes, greys, 16 bits a channel and CMYK become 8-bit RGB as Pillow makes them, and a picture
  * that a camera held sideways (EXIF orientation) is turned upright. Invariant: width and height are positive,
  * and rgb holds 3 * width * height bytes without gaps. Any thread. */
-#ifndef QN_MEDIA_IMAGE_H
-#define QN_MEDIA_IMAGE_H
+#ifndef QN_MEDIA_PICTURE_H
+#define QN_MEDIA_PICTURE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,22 +18,23 @@
 typedef struct {
     uint8_t *rgb;          /* [height, width, 3] */
     int64_t width, height; /* at most 65,535 each */
-} qn_image;
+} qn_picture;
 
 /* A zeroed structure asks for the defaults. */
 typedef struct {
     size_t max_bytes;   /* of the file; 0: 64 MiB */
     int64_t max_pixels; /* 0: 67,108,864 (8,192 squared) */
-} qn_image_limits;
+} qn_picture_limits;
 
 /* The file's limit in force, for who reads files. limits may be NULL. */
-size_t qn_image_max_bytes(const qn_image_limits *limits);
+size_t qn_picture_max_bytes(const qn_picture_limits *limits);
 
-/* Decodes bytes[0..n) of a PNG or JPEG file. limits may be NULL. *out is owned by the caller (qn_image_free);
- * untouched on failure. QN_E_UNSUPPORTED: another format (named where it is known), or a kind of JPEG that is
- * not read; QN_E_FULL: more bytes or pixels than the limit; QN_E_FORMAT: truncated or damaged; QN_E_NOMEM. */
-qn_status qn_image_decode(const void *bytes, size_t n, const qn_image_limits *limits, qn_image *out);
+/* Decodes bytes[0..n) of a PNG or JPEG file. limits may be NULL. *out is owned by the caller
+ * (qn_picture_free); untouched on failure. QN_E_UNSUPPORTED: another format (named where it is known), or a
+ * kind of JPEG that is not read; QN_E_FULL: more bytes or pixels than the limit; QN_E_FORMAT: truncated or
+ * damaged; QN_E_NOMEM. */
+qn_status qn_picture_decode(const void *bytes, size_t n, const qn_picture_limits *limits, qn_picture *out);
 /* Frees the pixels and zeroes the structure. */
-void qn_image_free(qn_image *image);
+void qn_picture_free(qn_picture *image);
 
 #endif

@@ -1,4 +1,4 @@
-#include "media/image.h"
+#include "media/picture.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ enum { SIDE_MAX = 65535 };
 static const size_t default_max_bytes = (size_t)64 << 20;
 static const int64_t default_max_pixels = (int64_t)64 << 20;
 
-size_t qn_image_max_bytes(const qn_image_limits *limits)
+size_t qn_picture_max_bytes(const qn_picture_limits *limits)
 {
     return limits && limits->max_bytes ? limits->max_bytes : default_max_bytes;
 }
@@ -58,7 +58,7 @@ int qn_exif_orientation(const uint8_t *tiff, size_t n)
     return 1;
 }
 
-qn_status qn_image_orient(qn_image *image, int orientation)
+qn_status qn_picture_orient(qn_picture *image, int orientation)
 {
     /* Per orientation: are the sides swapped, and is the upright picture's x or y the stored one's, reversed?
      */
@@ -80,7 +80,7 @@ qn_status qn_image_orient(qn_image *image, int orientation)
             memcpy(out, image->rgb + (sy * w + sx) * 3, 3);
         }
     qn_free(image->rgb);
-    *image = (qn_image){rgb, width, height};
+    *image = (qn_picture){rgb, width, height};
     return QN_OK;
 }
 
@@ -116,9 +116,9 @@ static const image_format *format_of(const uint8_t *bytes, size_t n)
     return NULL;
 }
 
-qn_status qn_image_decode(const void *bytes, size_t n, const qn_image_limits *limits, qn_image *out)
+qn_status qn_picture_decode(const void *bytes, size_t n, const qn_picture_limits *limits, qn_picture *out)
 {
-    size_t max_bytes = qn_image_max_bytes(limits);
+    size_t max_bytes = qn_picture_max_bytes(limits);
     if (n > max_bytes)
         return qn_fail(QN_E_FULL, "the image file has %zu bytes, the limit is %zu", n, max_bytes);
     if (!n) return qn_fail(QN_E_FORMAT, "the image file is empty");
@@ -133,17 +133,17 @@ qn_status qn_image_decode(const void *bytes, size_t n, const qn_image_limits *li
                      .max_pixels = limits && limits->max_pixels ? limits->max_pixels : default_max_pixels,
                      .orientation = 1};
     qn_status status = f->decode(&d);
-    if (status == QN_OK) status = qn_image_orient(&d.image, d.orientation);
+    if (status == QN_OK) status = qn_picture_orient(&d.image, d.orientation);
     if (status != QN_OK) {
-        qn_image_free(&d.image);
+        qn_picture_free(&d.image);
         return status == QN_E_NOMEM ? status : qn_fail_prefix(status, "%s", f->name);
     }
     *out = d.image;
     return QN_OK;
 }
 
-void qn_image_free(qn_image *image)
+void qn_picture_free(qn_picture *image)
 {
     qn_free(image->rgb);
-    *image = (qn_image){0};
+    *image = (qn_picture){0};
 }
