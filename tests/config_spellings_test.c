@@ -128,6 +128,11 @@ static const spelling same[] = {
                 " \"text_config\": {\"model_type\": \"qwen3_5_text\"}}"},
     {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": null, \"mrope_section\": null}}"},
     {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
+    {"qwen2_vl", "{\"rope_scaling\": {\"rope_type\": null}}"}, /* as published: mrope */
+    {"qwen2_vl", "{\"rope_scaling\": null, \"rope_theta\": null}"},
+    {"qwen2_vl",
+     "{\"tie_word_embeddings\": null, \"max_window_layers\": null, \"use_sliding_window\": null}"},
+    {"qwen2_vl", "{\"model_type\": null}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": null, \"type\": \"su\"}}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"rope_type\": \"yarn\"}}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"type\": null, \"factor\": 4.0}}"},

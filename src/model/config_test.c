@@ -102,6 +102,8 @@ static const struct {
     {"smollm3", "smollm3",      640, 64, 4, 2, 16, 128, 512, "FFFFF", 0, 1e-6, 5e6,
      16,        QN_HIDDEN_SILU, 0,   0,  1, 0, 3},
     {"olmo2", "olmo2", 512, 64, 4, 2, 16, 128, 512, "FFFF", 0, 1e-6, 5e5, 16, QN_HIDDEN_SILU, 0, 2, 0, 0, 2},
+    {"qwen2_vl", "qwen2_vl",     512, 64, 4, 2, 16, 128, 512, "FFFF", 0, 1e-6, 1e6,
+     16,         QN_HIDDEN_SILU, 0,   0,  1, 1, 2},
     {"phi3", "phi3", 768, 64, 4, 4, 16, 128, 512, "SSSS", 24, 1e-5, 1e4, 16, QN_HIDDEN_SILU, 0, 0, 0, 0, 3},
 };
 enum { N_EXPECTED = sizeof expected / sizeof expected[0] };

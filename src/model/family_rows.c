@@ -116,6 +116,14 @@ static const qn_field_default qwen3_5_defaults[] = {{"vocab_size", 248320, 0},
                                                     {"linear_num_value_heads", 32, 0},
                                                     {NULL, 0, 0}};
 
+static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
+                                                     {"rope_theta", 1000000, 0},
+                                                     {"max_position_embeddings", 32768, 0},
+                                                     {"sliding_window", 4096, 0},
+                                                     {"max_window_layers", 80, 0},
+                                                     {"use_sliding_window", 0, 0},
+                                                     {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -227,6 +235,16 @@ const qn_family qn_family_rows[] = {
         .norm_offset = 1,
         .scaled_embedding = 1,
         .gguf_wide_scale_layers = 62,
+    },
+    {
+        .model_types = LIST("qwen2_vl", "qwen2_vl_text"),
+        .architectures = LIST("Qwen2VLForConditionalGeneration"),
+        .defaults = qwen2_vl_defaults,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_FROM,
+        .biased_qkv = 1,
     },
     {
         .model_types = LIST("smollm3"),

@@ -31,6 +31,8 @@ static qn_status read_type(const qn_fields *params, qn_rope_type *out)
             *out = (qn_rope_type)i;
             return QN_OK;
         }
+    /* Positions of text are the same on all axes: each section of a head turns as without sections. */
+    if (strcmp(name, "mrope") == 0) return QN_OK;
     if (strcmp(name, "su") == 0) { /* its first name */
         *out = QN_ROPE_LONG;
         return QN_OK;
