@@ -55,9 +55,10 @@ struct qn_engine {
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     qn_program *body, *head;
     int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
-        *logit_rows;                        /* the programs' inputs */
-    float *is_long;                         /* the same; NULL: none */
-    int32_t *row_adapters, *logit_adapters; /* inputs, too; NULL: no step reads them */
+        *logit_rows;                           /* the programs' inputs */
+    float *is_long;                            /* the same; NULL: none */
+    int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
+    int32_t *row_adapters, *logit_adapters;    /* inputs, too; NULL: no step reads them */
     int64_t max_logit_rows, n_sequences;
     int64_t *fed;      /* [max_sequences] tokens of each feed computed so far, in one step */
     chunk_part *parts; /* [max_sequences] of the current chunk */
@@ -257,6 +258,8 @@ static void bind_inputs(qn_engine *e)
         e->reset = qn_program_input(e->body, n++);
     }
     if (e->config.rope_short_positions) e->is_long = qn_program_input(e->body, n++);
+    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        e->rope_positions[i] = qn_program_input(e->body, n++);
     e->row_adapters = qn_program_input(e->body, n++);
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
@@ -288,6 +291,8 @@ static qn_status make_programs(qn_engine *e)
     }
     if (e->config.rope_short_positions)
         f.is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
+    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     qn_adapters_begin_programs(e->adapters);
     qn_program_options o = {.name = "body",
@@ -662,6 +667,8 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
     for (int64_t j = 0; j < n; j++) {
         e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
         e->positions[rows + j] = (int32_t)(s->length + j);
+        for (int k = 0; k < QN_ROPE_SECTIONS && e->rope_positions[k]; k++)
+            e->rope_positions[k][rows + j] = (int32_t)(s->length + j);
         if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
         if (e->row_adapters) e->row_adapters[rows + j] = s->adapter;
     }

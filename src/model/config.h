@@ -28,7 +28,7 @@ typedef enum { QN_MIXER_ATTENTION, QN_MIXER_DELTA } qn_mixer;
 /* What an attention layer sees. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
 
-enum { QN_ROPE_NONE = -1 };
+enum { QN_ROPE_NONE = -1, QN_ROPE_SECTIONS = 3 };
 
 typedef struct {
     qn_mixer mixer;
@@ -67,6 +67,10 @@ typedef struct {
     float attention_factor;      /* 1 but for YaRN and LongRoPE */
     int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
     int64_t short_positions;     /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
+    /* A place in a picture has three positions: the first mrope_section[0] pairs turn by the time, the next
+     * by the row, the last by the column. Text has them equal. Their sum is rotary_dim / 2; all 0: one
+     * position turns all pairs. */
+    int64_t mrope_section[QN_ROPE_SECTIONS];
     float *inv_freq;      /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
     float *long_inv_freq; /* the same; NULL but for LongRoPE */
 } qn_rope_config;

@@ -65,6 +65,7 @@ typedef struct qn_family {
     qn_slide_rule slide;
     qn_delta_rule delta;
     int gated_attention; /* attn_output_gate, where the files do not say */
+    int sectioned_rope;  /* mrope_section says which pairs turn by which of three positions */
     int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
     int last_is_full;    /* the last layer never slides, whatever layer_types says of it */
     /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */

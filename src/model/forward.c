@@ -29,11 +29,28 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     return scale ? qn_mul(s, x, scale) : x;
 }
 
+/* The table of a set whose pairs turn by three positions. */
+static qn_array *sectioned_table(qn_scope *s, const qn_forward *f, int i)
+{
+    const qn_rope_config *r = &f->config->rope[i];
+    qn_rope_section sections[QN_ROPE_SECTIONS];
+    int64_t first = 0;
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
+        qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0);
+        sections[k] =
+            (qn_rope_section){f->rope_positions[k], qn_slice_last(s, frequencies, first, r->mrope_section[k]),
+                              r->mrope_section[k]};
+        first += r->mrope_section[k];
+    }
+    return qn_block_rope_table(s, QN_ROPE_SECTIONS, sections, r->attention_factor);
+}
+
 /* Cosines and sines of a rope set for all rows. Where sequences have one of two sets of frequencies by their
  * length both are computed, and each row takes its own: times 1 and plus 0 is exact. */
 static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
 {
     float factor = f->config->rope[i].attention_factor;
+    if (f->config->rope[i].mrope_section[0]) return sectioned_table(s, f, i);
     qn_array *longer = qn_parameters_rope(f->parameters, i, 1);
     qn_array *table = qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i, 0), factor);
     if (!longer || !f->is_long) return table;

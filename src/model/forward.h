@@ -16,9 +16,11 @@ typedef struct {
     const qn_parameters *parameters;
     const qn_layer_groups *groups;
     qn_array *ids, *positions; /* [R] i32 */
-    qn_array *row_begin;       /* [S + 1] i32 */
-    qn_array *is_long; /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
-                          where the config has no such limit */
+    /* [R] i32, by which each section of pairs is turned; NULL where the config has no mrope_section */
+    qn_array *rope_positions[QN_ROPE_SECTIONS];
+    qn_array *row_begin; /* [S + 1] i32 */
+    qn_array *is_long;   /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
+                            where the config has no such limit */
     qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
     qn_array
         *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */

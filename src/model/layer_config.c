@@ -147,7 +147,8 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
  * layers (all, in families with one set). Where both are there, rope_scaling counts beside a single set, as
  * in transformers; empty objects say nothing. Heads of two sizes want two sets. */
-static qn_status read_rope_sets(const qn_fields *f, const qn_fields *parameters, qn_model_config *c)
+static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, const qn_fields *parameters,
+                                qn_model_config *c)
 {
     qn_fields params = *parameters, full = {.file = f->file, .path = ""}, local = full;
     int found = 0, has_full = 0, has_local = 0, two = 0;
@@ -169,6 +170,7 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_fields *parameters,
     QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
+    if (family->sectioned_rope && params.object) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
     c->n_rope = 1;
     if (has_local || two || head_dim != c->head_dim) {
         const char *theta = two ? "rope_local_base_freq" : "rope_theta";
@@ -189,7 +191,7 @@ static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model
         QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &meant));
         params.object = meant;
     }
-    qn_status status = read_rope_sets(f, &params, c);
+    qn_status status = read_rope_sets(f, family, &params, c);
     json_decref(meant);
     if (status == QN_OK && c->n_rope == 1)
         for (int64_t i = 0; i < c->num_hidden_layers; i++)

@@ -248,6 +248,32 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     return status;
 }
 
+qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope)
+{
+    const json_t *list = qn_fields_get(params, "mrope_section");
+    int64_t section[QN_ROPE_SECTIONS], sum = 0, half = rope->rotary_dim / 2;
+    char label[96];
+    if (!list || json_is_null(list)) return QN_OK;
+    qn_fields_label(params, "mrope_section", label, sizeof label);
+    if (!json_is_array(list) || json_array_size(list) != QN_ROPE_SECTIONS)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of %d numbers", params->file, label,
+                       (int)QN_ROPE_SECTIONS);
+    for (int i = 0; i < QN_ROPE_SECTIONS; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        section[i] = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+        if (section[i] < 1 || section[i] > half)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: %s[%d]: expected a number from 1 to %lld, the pairs that are turned",
+                           params->file, label, i, (long long)half);
+        sum += section[i];
+    }
+    if (sum != half)
+        return qn_fail(QN_E_FORMAT, "%s: %s sums to %lld, expected %lld, the pairs that are turned",
+                       params->file, label, (long long)sum, (long long)half);
+    memcpy(rope->mrope_section, section, sizeof section);
+    return QN_OK;
+}
+
 qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor)
 {
     for (int64_t i = 0; i < rope->rotary_dim / 2; i++) {

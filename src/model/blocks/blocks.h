@@ -13,6 +13,14 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
 /* cap * tanh(x / cap); x itself when cap is 0. */
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
+/* Cosines and sines, as qn_rope takes them, of pairs that turn by several positions: those of each section by
+ * positions [R] and frequencies [n_pairs] of its own, one section after the other. */
+typedef struct {
+    qn_array *positions, *frequencies;
+    int64_t n_pairs;
+} qn_rope_section;
+enum { QN_ROPE_SECTIONS_MAX = 4 };
+qn_array *qn_block_rope_table(qn_scope *s, int n, const qn_rope_section *sections, float factor);
 /* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. */
 typedef struct {
     qn_array *k, *v;
