@@ -116,7 +116,13 @@ static void check(qn_device *d, const layer *l, qn_precision precision, const ch
     for (int64_t e = 0; e < l->experts; e++) parts[e].data = qn_mapping_data(file) + (size_t)e * matrix;
     qn_scope *s = qn_scope_new(d);
     qn_scope_precision(s, precision);
-    const qn_weight all = {l->dtype, l->experts, l->n_out, l->n_in, parts, NULL, l->transposed, l->cold};
+    const qn_weight all = {.dtype = l->dtype,
+                           .n_parts = l->experts,
+                           .n_out = l->n_out,
+                           .n_in = l->n_in,
+                           .parts = parts,
+                           .transposed = l->transposed,
+                           .cold = l->cold};
     qn_array *w = import(s, &all, 3), *ids = choose(s, l);
     qn_array *x = floats(s, 2, (int64_t[]){l->rows, l->n_in}, 1);
     qn_array *each = floats(s, 3, (int64_t[]){l->rows, l->top, l->n_in}, 2);
@@ -136,7 +142,12 @@ static void check(qn_device *d, const layer *l, qn_precision precision, const ch
     const float *shares = values(s, share), *biases = bias ? values(s, bias) : NULL;
     qn_array *flat = qn_reshape(s, each, qn_shape_make(2, (int64_t[]){l->rows * l->top, l->n_in}));
     for (int64_t e = 0; e < l->experts; e++) { /* rising, as the sum has it */
-        const qn_weight one = {l->dtype, 1, l->n_out, l->n_in, &parts[e], NULL, l->transposed, 0};
+        const qn_weight one = {.dtype = l->dtype,
+                               .n_parts = 1,
+                               .n_out = l->n_out,
+                               .n_in = l->n_in,
+                               .parts = &parts[e],
+                               .transposed = l->transposed};
         qn_array *matrix_of = import(s, &one, 2);
         const float *of_row = values(s, qn_linear(s, x, matrix_of)),
                     *of_pair = values(s, qn_linear(s, flat, matrix_of));
@@ -219,7 +230,7 @@ static void refused(void **state)
     const qn_weight_part parts[] = {{.data = w}, {.data = w + 32}};
     for (int i = 0; i < 5; i++) {
         qn_scope *s = qn_scope_new(d);
-        const qn_weight weight = {QN_DTYPE_F32, 2, 4, 8, parts, NULL, 0, 0};
+        const qn_weight weight = {.dtype = QN_DTYPE_F32, .n_parts = 2, .n_out = 4, .n_in = 8, .parts = parts};
         qn_array *m = import(s, &weight, 3), *x = floats(s, 2, (int64_t[]){3, 8}, 1);
         qn_array *each = floats(s, 3, (int64_t[]){3, 1, 8}, 1), *share = floats(s, 2, (int64_t[]){3, 2}, 1);
         qn_array *ids = qn_top_k(s, floats(s, 2, (int64_t[]){3, 2}, 2), 1), *out = NULL;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "quant/types.h"
 #include "tests/engine_help.h"
 
 enum { LAYERS_MAX = 64 };
@@ -20,6 +21,7 @@ typedef struct {
 
 typedef struct {
     const qn_safetensors *st; /* hidden.I, keys.I and attention.I */
+    qn_safetensors *model;    /* its weights, where attention has sinks; else NULL */
     const qn_model_config *config;
     int64_t first, n_rows, head_first; /* where the rows of this chunk begin, and their number */
     qn_golden_errors errors;
@@ -137,13 +139,37 @@ static void see(void *user, const char *label, qn_prim prim, const void *data, c
     }
 }
 
-/* softmax(softcap(scale * q.k)) of one row and head, over the positions in its window. */
-static void attend(const states *s, int64_t layer, const float *q, int64_t head, int64_t row, double *out)
+/* The weights beside the golden values, in one file. */
+static qn_safetensors *open_model(const qn_safetensors *st)
+{
+    char path[4096];
+    const char *own = qn_safetensors_path(st), *slash = strrchr(own, '/');
+    qn_safetensors *model = NULL;
+    assert_non_null(slash);
+    snprintf(path, sizeof path, "%.*s/model.safetensors", (int)(slash - own), own);
+    qn_test_ok(qn_safetensors_open(path, &model));
+    return model;
+}
+
+/* The logit of a query head that takes part in the softmax and takes nothing; minus infinity: none. */
+static double sink_of(const states *s, int64_t layer, int64_t head)
+{
+    float value;
+    if (!s->config->attention_sinks) return -HUGE_VAL;
+    const qn_tensor_view *v = qn_test_tensor(s->model, "model.layers.%d.self_attn.sinks", (int)layer);
+    const qn_type *type = qn_type_get(v->dtype);
+    type->decode(type, (const char *)v->data + (size_t)head * type->block_bytes, 1, &value);
+    return (double)value;
+}
+
+/* softmax(softcap(scale * q.k)) of one row and key head, over the positions in its window. */
+static void attend(const states *s, int64_t layer, const float *q, int64_t head, int64_t row, double sink,
+                   double *out)
 {
     const qn_model_config *c = s->config;
     const layer_rows *k = &s->keys[c->layers[layer].kv_layer];
     int64_t window = c->layers[layer].window, begin = window && row >= window ? row - window + 1 : 0;
-    double cap = (double)c->attn_logit_softcapping, most = -1e300, sum = 0;
+    double cap = (double)c->attn_logit_softcapping, most = sink > -1e300 ? sink : -1e300, sum;
     for (int64_t j = 0; j < k->rows; j++) out[j] = 0;
     for (int64_t j = begin; j <= row; j++) {
         const float *key = k->data + (j * k->heads + head) * k->dim;
@@ -153,6 +179,7 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
         out[j] = cap > 0 ? cap * tanh(dot / cap) : dot;
         if (out[j] > most) most = out[j];
     }
+    sum = exp(sink - most);
     for (int64_t j = begin; j <= row; j++) sum += out[j] = exp(out[j] - most);
     for (int64_t j = begin; j <= row; j++) out[j] /= sum;
 }
@@ -166,7 +193,8 @@ static double compare_attention(const states *s, int64_t layer, const qn_tensor_
     assert_int_equal(v->n_elements, q->heads * q->rows * q->rows);
     for (int64_t h = 0; h < q->heads; h++)
         for (int64_t r = 0; r < q->rows; r++) {
-            attend(s, layer, q->data + (r * q->heads + h) * q->dim, h / (q->heads / k->heads), r, got);
+            attend(s, layer, q->data + (r * q->heads + h) * q->dim, h / (q->heads / k->heads), r,
+                   sink_of(s, layer, h), got);
             for (int64_t j = 0; j < q->rows; j++)
                 note(&worst, fabs(got[j] - (double)want[(h * q->rows + r) * q->rows + j]));
         }
@@ -233,7 +261,9 @@ double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden
     assert_int_equal(c.next, c.n);
     qn_sequence_free(sequence);
     if (errors) {
+        if (s.config->attention_sinks) s.model = open_model(st);
         finish(&s);
+        qn_safetensors_close(s.model);
         *errors = s.errors;
     }
     return c.worst;

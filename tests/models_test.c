@@ -44,6 +44,9 @@ static const char *const known[] = {"llama",
                                     "gemma4_text",
                                     "gemma4",
                                     "gemma4_k_eq_v",
+                                    "qwen3_moe",
+                                    "mixtral",
+                                    "gpt_oss",
                                     NULL};
 
 /* ---- golden values ------------------------------------------------------------------------------------ */

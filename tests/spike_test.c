@@ -465,7 +465,8 @@ static qn_array *matrices(layer *l, const char *fmt, int64_t n)
         v = qn_test_tensor(l->weights, full, 0);
         parts[i].data = v->data;
     }
-    qn_weight w = {v->dtype, n, v->shape[0], v->shape[1], parts, NULL, 0, 0};
+    qn_weight w = {
+        .dtype = v->dtype, .n_parts = n, .n_out = v->shape[0], .n_in = v->shape[1], .parts = parts};
     qn_test_ok(l->device->ops->import_weights(l->device, 1, &w, &b));
     int is_one = strchr(fmt, '%') == NULL;
     int64_t dims[3] = {n, v->shape[0], v->shape[1]};

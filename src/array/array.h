@@ -74,6 +74,8 @@ qn_array *qn_rms_norm(qn_scope *s, qn_array *x, qn_array *weight, float eps, flo
 qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b);
 /* x [.., k] times transpose(weight [n, k]). */
 qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
+/* The same with f32 activations in every precision. */
+qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);
 /* Indices of the k largest of each row: the largest first, or by rising index. */

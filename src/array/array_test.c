@@ -202,7 +202,9 @@ static void refusals_have_names(void **state)
     float w[64 * 32] = {0};
     const qn_weight_part parts[1] = {{.data = w}};
     qn_buffer *b;
-    OK(device->ops->import_weights(device, 1, &(qn_weight){QN_DTYPE_F32, 1, 64, 32, parts, NULL, 0, 0}, &b));
+    OK(device->ops->import_weights(
+        device, 1, &(qn_weight){.dtype = QN_DTYPE_F32, .n_parts = 1, .n_out = 64, .n_in = 32, .parts = parts},
+        &b));
     qn_scope *s = qn_scope_new(device);
     qn_array *weight = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){64, 32}), b);
     qn_label(s, weight, "layer.3.q_proj");

@@ -118,6 +118,12 @@ qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight)
     return qn_matmul(s, x, qn_transpose(s, weight));
 }
 
+qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight)
+{
+    qn_params p = {.matmul = {.exact = 1}};
+    return qn_apply(s, QN_PRIM_MATMUL, &p, 2, (qn_array *[]){x, qn_transpose(s, weight)}, NULL, QN_DTYPE_F32);
+}
+
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids)
 {
     return qn_binary(s, QN_PRIM_TAKE, table, ids);

@@ -377,7 +377,9 @@ static qn_array *packed(qn_device *d, qn_scope *s, int64_t n_out, int64_t n_in, 
     const qn_weight_part parts[1] = {{.data = w}};
     qn_buffer *b = NULL;
     for (int64_t i = 0; i < n_out * n_in; i++) w[i] = (float)qn_random_unit(seed, (uint64_t)i) - 0.5f;
-    OK(d->ops->import_weights(d, 1, &(qn_weight){QN_DTYPE_F32, 1, n_out, n_in, parts, NULL, 0, 0}, &b));
+    OK(d->ops->import_weights(
+        d, 1, &(qn_weight){.dtype = QN_DTYPE_F32, .n_parts = 1, .n_out = n_out, .n_in = n_in, .parts = parts},
+        &b));
     qn_array *a = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n_out, n_in}), b);
     qn_buffer_release(b);
     return a;

@@ -119,6 +119,11 @@ typedef struct {
      * must outlive the buffer: a file of packed weights. */
     const void *packed;
     int transposed; /* the parts are [n_in, n_out], of a plain type */
+    /* step 0: a part is the matrix. Else a part has `stored` rows, and row i of the matrix is its row first +
+     * i * step: matrices that files keep row by row in one. */
+    struct {
+        int64_t first, step, stored;
+    } rows;
     /* 1: the parts outlive the buffer, and each may stay where it lies until a product with it is computed
      * (the experts that nobody asks for). Only EXPERTS and EXPERTS_SUM take such a weight. */
     int cold;

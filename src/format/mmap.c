@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 
 struct qn_mapping {
+    atomic_int references;
     char *path;
     uint8_t *data;
     size_t size, page;
@@ -51,6 +53,7 @@ qn_status qn_mapping_open(const char *path, qn_mapping **out)
         goto out;
     }
     m = qn_calloc(1, sizeof *m);
+    if (m) atomic_init(&m->references, 1);
     if (!m || !(m->path = qn_strdup(path))) {
         status = QN_E_NOMEM;
         goto out;
@@ -73,10 +76,17 @@ out:
 
 void qn_mapping_close(qn_mapping *m)
 {
-    if (!m) return;
+    if (!m || atomic_fetch_sub_explicit(&m->references, 1, memory_order_acq_rel) > 1) return;
     if (m->data) munmap(m->data, m->size);
     qn_free(m->path);
     qn_free(m);
+}
+
+qn_mapping *qn_mapping_retain(const qn_mapping *m)
+{
+    qn_mapping *own = (qn_mapping *)(uintptr_t)m;
+    atomic_fetch_add_explicit(&own->references, 1, memory_order_relaxed);
+    return own;
 }
 
 const uint8_t *qn_mapping_data(const qn_mapping *m)

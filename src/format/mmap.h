@@ -3,7 +3,8 @@
  * A mapping never changes size or address while it is open; its bytes are shared with the page cache, so
  * dropping a range only gives up resident memory and costs a page fault if the range is read again.
  * Invariant: size > 0 and data != NULL. Out of scope: a file that another process truncates while it is
- * mapped (reading past its new end raises SIGBUS). Any thread may read and drop; open and close by one owner.
+ * mapped (reading past its new end raises SIGBUS). Any thread may read and drop; open and close by one owner,
+ * retain by anybody who may read.
  */
 #ifndef QN_FORMAT_MMAP_H
 #define QN_FORMAT_MMAP_H
@@ -19,6 +20,8 @@ typedef struct qn_mapping qn_mapping;
  * empty file. Every message names the path. */
 qn_status qn_mapping_open(const char *path, qn_mapping **out);
 void qn_mapping_close(qn_mapping *m);
+/* One more owner, who closes it too. */
+qn_mapping *qn_mapping_retain(const qn_mapping *m);
 const uint8_t *qn_mapping_data(const qn_mapping *m);
 size_t qn_mapping_size(const qn_mapping *m);
 /* As given to open. Borrowed. */

@@ -31,6 +31,9 @@ typedef struct qn_tensor_view {
     /* The tensor of the file of which this is a range of rows (model/weight_rows.h); NULL: it is one itself.
      */
     const struct qn_tensor_view *whole;
+    /* The matrices of experts (model/weight_experts.h), which may lie apart: they are asked for there, data
+     * and size_bytes mean nothing. The readers leave NULL. */
+    const struct qn_weight_experts *experts;
 } qn_tensor_view;
 
 /* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/experts_config.h"
 #include "model/families.h"
 #include "model/fields.h"
 #include "model/gguf_config.h"
@@ -121,6 +122,8 @@ static qn_status open_gguf(reader *r)
     }
     r->architecture = r->family->gguf_architecture;
     QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
+    if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)
+        r->family = qn_family_with_experts(r->family);
     r->fields = (qn_fields){.file = qn_gguf_path(g),
                             .object = r->root,
                             .path = "",
@@ -248,12 +251,6 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     else
         QN_TRY(qn_fields_required_int(f, "vocab_size", 1, VOCAB_MAX, &c->vocab_size));
 
-    int64_t experts = 0;
-    QN_TRY(qn_fields_int(f, "num_experts", 0, 65536, &experts, NULL));
-    if (experts > 0)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: %s is %lld: a mixture of experts is not supported for this family", f->file,
-                       qn_fields_label(f, "num_experts", label, sizeof label), (long long)experts);
     return read_heads(r, c);
 }
 
@@ -475,6 +472,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->attn_output_gate = r->family->gated_attention;
     c->value_norm = r->family->value_norm;
     c->layer_scale = r->family->layer_scale;
+    c->attention_sinks = r->family->sinks;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
     c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
     QN_TRY(read_sizes(r, c));
@@ -483,6 +481,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_attention(r, c));
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
+    QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
     QN_TRY(read_tie(r, c));
     QN_TRY(read_tokens(r, c));
     return read_quantisation(r, c);

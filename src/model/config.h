@@ -41,6 +41,7 @@ typedef struct {
     int64_t head_dim;            /* of queries, keys and values */
     int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
+    int has_mlp, has_experts; /* the feed-forward block: a dense one, experts, or both beside each other */
 } qn_layer_config;
 
 /* PROPORTIONAL turns the first pairs only, as they turn in a head that is turned as a whole: the others have
@@ -75,10 +76,26 @@ typedef struct {
     float *long_inv_freq; /* the same; NULL but for LongRoPE */
 } qn_rope_config;
 
-/* Mixture of experts in place of the dense MLP. num_experts 0: there is none. */
+/* What a router makes of its logits, of which the num_experts_per_tok best are chosen: shares of all experts;
+ * the same, but of the chosen ones alone; or each by itself. */
+typedef enum { QN_SCORE_SOFTMAX, QN_SCORE_SOFTMAX_CHOSEN, QN_SCORE_SIGMOID } qn_expert_score;
+
+/* Mixture of experts; num_experts 0: there is none. An expert is act(gate x) * (up x), down. */
 typedef struct {
     int64_t num_experts, num_experts_per_tok, moe_intermediate_size;
-    int norm_topk_prob; /* 1: the weights of the chosen experts are scaled to sum to 1 */
+    qn_expert_score score;
+    int norm_topk_prob;          /* 1: the scores of the chosen experts are scaled to sum to 1 */
+    float routed_scaling_factor; /* and multiplied by this; 1: none */
+    /* Experts are n_group groups of neighbours, of which the topk_group best count: those with the largest
+     * sum of their two largest scores. 1: no groups. */
+    int64_t n_group, topk_group;
+    int correction_bias; /* 1: scores are chosen by with a bias of each expert, and used without it */
+    int bias;            /* 1: router and matrices have biases */
+    /* > 0: an expert is (clamp(up) + 1) * gate * sigmoid(swiglu_alpha gate), gate at most swiglu_limit and up
+     * within it */
+    float swiglu_alpha, swiglu_limit;
+    int64_t shared_intermediate_size; /* of the expert that all rows have beside theirs; 0: none */
+    int shared_gate;                  /* 1: what it gives is multiplied by the sigmoid of one more logit */
 } qn_experts_config;
 
 /* Gated delta net: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]
@@ -138,6 +155,7 @@ typedef struct {
     int tie_word_embeddings; /* what the files say; a head of its own in the files is used anyway: see
                                 weights.h */
 
+    int attention_sinks; /* 1: a logit of each head takes part in the softmax and takes nothing */
     qn_experts_config experts;
     qn_delta_config delta; /* of layers whose mixer is DELTA; zero when there is none */
 

@@ -38,6 +38,17 @@ const qn_family *qn_family_by_gguf(const char *architecture, size_t length)
     return NULL;
 }
 
+const qn_family *qn_family_with_experts(const qn_family *family)
+{
+    for (int i = 0; i < qn_family_count; i++) {
+        const qn_family *other = &qn_family_rows[i];
+        if (other->experts && other->gguf_architecture &&
+            strcmp(other->gguf_architecture, family->gguf_architecture) == 0)
+            return other;
+    }
+    return family;
+}
+
 static int has_tensor(const qn_source *src, const char *name)
 {
     char full[QN_TENSOR_NAME_MAX];
@@ -68,6 +79,8 @@ const char *qn_families_known(int gguf, char *text, size_t size)
     text[0] = '\0';
     for (int i = 0; i < qn_family_count; i++) {
         const char *const own[] = {qn_family_rows[i].gguf_architecture, NULL};
+        /* Two rows may share GGUF's name. */
+        if (gguf && own[0] && qn_family_by_gguf(own[0], strlen(own[0])) != &qn_family_rows[i]) continue;
         for (const char *const *name = gguf ? own : qn_family_rows[i].model_types; *name && used < size;
              name++)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", *name);

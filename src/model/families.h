@@ -26,7 +26,7 @@ typedef enum {
     QN_DELTA_BY_HEAD /* in_proj_qkvz, in_proj_ba, key head by key head */
 } qn_delta_rule;
 
-/* A tensor that the family calls otherwise than the table of names does (safetensors). */
+/* A tensor that the family calls otherwise than the table of names does. */
 typedef struct {
     qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
     const char *name;
@@ -45,15 +45,52 @@ typedef struct {
     const char *words;          /* for the user */
 } qn_known_by;
 
+/* How the matrices of experts lie in a tensor: one below the other; each with the rows of two roles, first
+ * half and second half or turn by turn, of which SECOND names the second; each transposed; the published form
+ * of mxfp4, in two tensors, NAME_blocks and NAME_scales. */
+enum {
+    QN_EXPERTS_HALVES = 1,
+    QN_EXPERTS_TURNS = 2,
+    QN_EXPERTS_SECOND = 4,
+    QN_EXPERTS_TRANSPOSED = 8,
+    QN_EXPERTS_BLOCKS = 16
+};
+
+/* '#' is the layer, '@' the expert where each has a tensor of its own. */
+typedef struct {
+    qn_weight_role role;
+    const char *name; /* NULL ends a list */
+    unsigned layout;  /* QN_EXPERTS_* */
+} qn_expert_name;
+
+extern const qn_expert_name qn_expert_names[]; /* of Qwen and others in safetensors */
+extern const qn_expert_name qn_expert_mixtral_names[];
+extern const qn_expert_name qn_expert_gpt_oss_names[];
+extern const qn_expert_name qn_expert_gguf_names[];
+
+/* What a family fixes of its experts; see qn_experts_config. */
+typedef struct {
+    const qn_expert_name *names; /* in safetensors; the first that is there counts */
+    const char *only_if;         /* a field without whose truth there are none; NULL: always */
+    qn_expert_score score;
+    int norm_topk_prob;      /* 1: whatever the files say */
+    int gguf_norm_topk_prob; /* 1: in GGUF, which does not say */
+    int correction_bias, bias, shared_gate;
+    int beside_mlp; /* 1: layers with experts have a dense block too */
+    float swiglu_alpha;
+} qn_family_experts;
+
 typedef struct qn_family {
     const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
     const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
     const char *gguf_architecture;    /* NULL: not in GGUF */
     const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
-    const qn_renamed_weight *renamed; /* NULL: none */
-    const qn_shared_tensor *shared;   /* NULL: none */
-    const char *const *stop_tokens;   /* end of turn, NULL at the end */
+    const qn_renamed_weight *renamed;      /* in safetensors; NULL: none */
+    const qn_renamed_weight *gguf_renamed; /* NULL: none */
+    const qn_shared_tensor *shared;        /* NULL: none */
+    const qn_family_experts *experts;      /* NULL: none */
+    const char *const *stop_tokens;        /* end of turn, NULL at the end */
 
     const char *const *hidden_act_keys; /* fields that name the activation, the first that is set counts */
     qn_hidden_act hidden_act;           /* without these fields, and in GGUF */
@@ -72,6 +109,7 @@ typedef struct qn_family {
     const char *rope_parameters;
     float norm_offset;              /* as published; GGUF files have it added to the weights already */
     int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
+    int sinks;                      /* attention_sinks */
     int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */
     int gguf_rope_interleaved;      /* GGUF files have the rows of q and k permuted for pairs (2i, 2i + 1) */
     int64_t gguf_wide_scale_layers; /* GGUF does not say query_pre_attn_scalar: it is head_dim but in the
@@ -86,6 +124,8 @@ extern const int qn_family_count;
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
 const qn_family *qn_family_by_architecture(const char *architecture);
 const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
+/* The family with experts that GGUF gives the same name as this one; itself when there is none. */
+const qn_family *qn_family_with_experts(const qn_family *family);
 /* *words: what gave it away; static. */
 const qn_family *qn_family_by_tensors(const qn_source *src, const char **words);
 /* "llama, qwen3, ...": model types, or GGUF architectures; into text, cut when too long; returns text. */

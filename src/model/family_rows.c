@@ -34,6 +34,31 @@ static const qn_field_default qwen3_defaults[] = {{"rms_norm_eps", 1e-6, 0},
                                                   {"use_sliding_window", 0, 1},
                                                   {"head_dim", 128, 0},
                                                   {NULL, 0, 0}};
+static const qn_field_default qwen3_moe_defaults[] = {{"rms_norm_eps", 1e-6, 0},
+                                                      {"rope_theta", 10000, 1},
+                                                      {"max_position_embeddings", 32768, 0},
+                                                      {"sliding_window", 4096, 0},
+                                                      {"max_window_layers", 28, 0},
+                                                      {"use_sliding_window", 0, 1},
+                                                      {"num_experts", 128, 0},
+                                                      {"num_experts_per_tok", 8, 0},
+                                                      {"moe_intermediate_size", 768, 0},
+                                                      {NULL, 0, 0}};
+static const qn_field_default mixtral_defaults[] = {
+    {"rms_norm_eps", 1e-5, 0},   {"rope_theta", 1000000, 1},    {"max_position_embeddings", 131072, 0},
+    {"num_local_experts", 8, 0}, {"num_experts_per_tok", 2, 0}, {NULL, 0, 0}};
+static const qn_field_default gpt_oss_defaults[] = {{"rms_norm_eps", 1e-5, 0},
+                                                    {"rope_theta", 150000, 1},
+                                                    {"max_position_embeddings", 131072, 0},
+                                                    {"head_dim", 64, 0},
+                                                    {"attention_bias", 1, 1},
+                                                    {"sliding_window", 128, 1},
+                                                    {"sliding_window_pattern", 2, 1},
+                                                    {"num_local_experts", 128, 0},
+                                                    {"num_experts_per_tok", 4, 0},
+                                                    {"swiglu_limit", 7, 1},
+                                                    {"truncate", 0, 1},
+                                                    {NULL, 0, 0}};
 static const qn_field_default gemma_defaults[] = {{"rms_norm_eps", 1e-6, 0},
                                                   {"rope_theta", 10000, 1},
                                                   {"max_position_embeddings", 8192, 0},
@@ -137,6 +162,18 @@ static const qn_known_by qwen2_known_by[] = {
 static const qn_known_by qwen3_known_by[] = {
     {"self_attn.q_norm.weight", LIST("pre_feedforward_layernorm.weight"), "self_attn.q_norm is there"},
     {NULL, NULL, NULL}};
+
+static const qn_family_experts qwen3_experts = {.names = qn_expert_names, .gguf_norm_topk_prob = 1};
+static const qn_family_experts mixtral_experts = {.names = qn_expert_mixtral_names, .norm_topk_prob = 1};
+static const qn_family_experts gpt_oss_experts = {
+    .names = qn_expert_gpt_oss_names, .score = QN_SCORE_SOFTMAX_CHOSEN, .bias = 1, .swiglu_alpha = 1.702f};
+
+static const qn_renamed_weight mixtral_names[] = {{QN_WEIGHT_ROUTER, "layers.#.block_sparse_moe.gate.weight"},
+                                                  {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight gpt_oss_names[] = {{QN_WEIGHT_ROUTER, "layers.#.mlp.router.weight"},
+                                                  {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight gpt_oss_gguf_names[] = {
+    {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
 static const qn_renamed_weight gemma2_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
@@ -246,6 +283,45 @@ const qn_family qn_family_rows[] = {
         .slide = QN_SLIDE_FROM,
         .biased_qkv = 1,
         .sectioned_rope = 1,
+    },
+    {
+        .model_types = LIST("qwen3_moe"),
+        .architectures = LIST("Qwen3MoeForCausalLM"),
+        .gguf_architecture = "qwen3moe",
+        .defaults = qwen3_moe_defaults,
+        .experts = &qwen3_experts,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .slide = QN_SLIDE_FROM,
+    },
+    {
+        .model_types = LIST("mixtral"),
+        .architectures = LIST("MixtralForCausalLM"),
+        .gguf_architecture = "llama",
+        .defaults = mixtral_defaults,
+        .renamed = mixtral_names,
+        .experts = &mixtral_experts,
+        .stop_tokens = LIST("<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_EVERY,
+        .gguf_rope_interleaved = 1,
+    },
+    {
+        .model_types = LIST("gpt_oss"),
+        .architectures = LIST("GptOssForCausalLM"),
+        .gguf_architecture = "gpt-oss",
+        .defaults = gpt_oss_defaults,
+        .renamed = gpt_oss_names,
+        .gguf_renamed = gpt_oss_gguf_names,
+        .experts = &gpt_oss_experts,
+        .stop_tokens = LIST("<|return|>", "<|call|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_PERIOD,
+        .sinks = 1,
     },
     {
         .model_types = LIST("smollm3"),

@@ -22,7 +22,7 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
         h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
-    h = qn_block_mlp(s, f, h, i);
+    h = f->config->layers[i].has_experts ? qn_block_experts(s, f, h, i) : qn_block_mlp(s, f, h, i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
     qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_LAYER_SCALE, i);

@@ -120,7 +120,8 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
                                          .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
                                          .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
-                                         .intermediate_size = c->intermediate_size};
+                                         .intermediate_size = c->intermediate_size,
+                                         .has_mlp = 1};
     }
     qn_free(flags);
     return status;

@@ -95,14 +95,17 @@ static size_t rounded(size_t size_bytes)
 
 static qn_status declare(writing *x, const qn_tensor_view *v)
 {
-    qn_weight_part part;
     size_t bytes = (size_t)v->n_elements * sizeof(float);
     QN_TRY(qn_view_check(v));
     if (v->n_dims < 2) {
         QN_TRY(qn_packed_add_vector(x->writer, v->name, v->n_elements, NULL));
     } else {
-        qn_weight weight = qn_parameters_weight(v, &part);
-        QN_TRY(x->d->ops->weight_bytes(x->d, &weight, &bytes));
+        qn_weight_part *parts = qn_alloc_array((size_t)qn_parameters_parts(v), sizeof *parts);
+        if (!parts) return QN_E_NOMEM;
+        qn_weight weight = qn_parameters_weight(v, parts);
+        qn_status status = x->d->ops->weight_bytes(x->d, &weight, &bytes);
+        qn_free(parts);
+        QN_TRY(status);
         QN_TRY(qn_packed_add_matrix(x->writer, v->name, bytes, NULL));
         bytes = rounded(bytes);
     }
@@ -125,10 +128,13 @@ static qn_status write_vector(writing *x, const qn_tensor_view *v, int64_t index
 static qn_status write_matrix(writing *x, const qn_tensor_view *v, int64_t index)
 {
     static const char zeros[QN_PACKED_ALIGN];
-    qn_weight_part part;
-    qn_weight weight = qn_parameters_weight(v, &part);
+    qn_weight_part *parts = qn_alloc_array((size_t)qn_parameters_parts(v), sizeof *parts);
+    if (!parts) return QN_E_NOMEM;
+    qn_weight weight = qn_parameters_weight(v, parts);
     qn_buffer *b = NULL;
-    QN_TRY(x->d->ops->import_weights(x->d, 1, &weight, &b));
+    qn_status packed = x->d->ops->import_weights(x->d, 1, &weight, &b);
+    qn_free(parts);
+    QN_TRY(packed);
     size_t bytes = b->size_bytes, rest = rounded(bytes) - bytes;
     qn_status status = qn_st_writer_write(x->writer, index, 0, b->data, bytes);
     if (status == QN_OK && rest) status = qn_st_writer_write(x->writer, index, bytes, zeros, rest);

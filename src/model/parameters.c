@@ -1,6 +1,7 @@
 #include "model/parameters.h"
 
 #include "base/mem.h"
+#include "model/weight_experts.h"
 
 struct qn_parameters {
     qn_scope *scope; /* owns the arrays */
@@ -10,7 +11,9 @@ struct qn_parameters {
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
     qn_array *rope[QN_ROPE_SETS][2];
     int64_t elements[QN_DTYPE_COUNT];
-    qn_packed *packed; /* that weights lie in; NULL: none */
+    qn_packed *packed;     /* that weights lie in; NULL: none */
+    qn_mapping **mappings; /* [n_mappings] that cold weights lie in */
+    int64_t n_mappings;
 };
 
 /* The matrices of a model on their way to the device, [n]. */
@@ -19,7 +22,7 @@ typedef struct {
     const qn_packed *packed; /* NULL: none */
     int64_t n;
     qn_weight *weights;
-    qn_weight_part *parts;
+    qn_weight_part **parts; /* of each weight */
     const qn_tensor_view **views;
     qn_array ***out;
     qn_buffer **buffers;
@@ -60,11 +63,35 @@ static qn_status load_vector(const loading *l, const qn_tensor_view *v, int64_t 
     return *out ? QN_OK : QN_E_NOMEM;
 }
 
-qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part)
+int64_t qn_parameters_parts(const qn_tensor_view *v)
 {
+    return v->experts && v->n_dims == 3 ? v->shape[0] : 1;
+}
+
+qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts)
+{
+    if (v->experts) return qn_weight_experts_weight(v->experts, 0, parts);
     int64_t n_in = v->shape[v->n_dims - 1];
-    *part = (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
-    return (qn_weight){v->dtype, 1, v->n_elements / n_in, n_in, part, NULL, 0, 0};
+    *parts =
+        (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
+    return (qn_weight){
+        .dtype = v->dtype, .n_parts = 1, .n_out = v->n_elements / n_in, .n_in = n_in, .parts = parts};
+}
+
+/* The files of cold weights stay mapped as long as the weights are there. */
+static qn_status hold_mappings(qn_parameters *p, const qn_weight_experts *e)
+{
+    const qn_tensor_view *v;
+    for (int64_t i = 0; (v = qn_weight_experts_stored(e, i)); i++) {
+        int64_t k = p->n_mappings; /* the last one held is the likeliest */
+        while (k > 0 && p->mappings[k - 1] != v->mapping) k--;
+        if (k) continue;
+        qn_mapping **more = qn_realloc(p->mappings, (size_t)(p->n_mappings + 1) * sizeof *more);
+        if (!more) return QN_E_NOMEM;
+        p->mappings = more;
+        p->mappings[p->n_mappings++] = qn_mapping_retain(v->mapping);
+    }
+    return QN_OK;
 }
 
 /* Matrices are gathered, to be packed together; vectors are there at once. */
@@ -72,8 +99,14 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
 {
     qn_device *d = qn_scope_device(l->p->scope);
     size_t bytes;
-    l->weights[l->n] = qn_parameters_weight(v, &l->parts[l->n]);
+    l->parts[l->n] = qn_alloc_array((size_t)qn_parameters_parts(v), sizeof **l->parts);
+    if (!l->parts[l->n]) return QN_E_NOMEM;
+    l->weights[l->n] = qn_parameters_weight(v, l->parts[l->n]);
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
+    if (!l->packed && v->experts && qn_weight_experts_may_wait(v->experts)) {
+        l->weights[l->n].cold = 1;
+        QN_TRY(hold_mappings(l->p, v->experts));
+    }
     if (l->packed) QN_TRY(qn_packed_matrix(l->packed, v->name, bytes, &l->weights[l->n].packed));
     l->views[l->n] = v;
     l->out[l->n++] = out;
@@ -99,7 +132,10 @@ static qn_status pack(loading *l)
     qn_status status = d->ops->import_weights(d, l->n, l->weights, l->buffers);
     for (int64_t i = 0; i < l->n && status == QN_OK; i++) {
         const qn_tensor_view *v = l->views[i];
-        qn_view_drop(v, 0, v->size_bytes);
+        const qn_tensor_view *stored;
+        for (int64_t k = 0; v->experts && (stored = qn_weight_experts_stored(v->experts, k)); k++)
+            qn_view_drop(stored, 0, stored->size_bytes);
+        if (!v->experts) qn_view_drop(v, 0, v->size_bytes);
         if (v->scales) qn_view_drop(v->scales, 0, v->scales->size_bytes);
         if (v->biases) qn_view_drop(v->biases, 0, v->biases->size_bytes);
         *l->out[i] = qn_from_buffer(l->p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), l->buffers[i]);
@@ -160,6 +196,7 @@ static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model
                  .buffers = qn_calloc(most, sizeof *l.buffers)};
     qn_status status = QN_E_NOMEM;
     if (l.weights && l.parts && l.views && l.out && l.buffers) status = load_all(&l, w, c);
+    for (size_t i = 0; l.parts && i < most; i++) qn_free(l.parts[i]);
     qn_free(l.weights);
     qn_free(l.parts);
     qn_free(l.views);
@@ -192,6 +229,8 @@ void qn_parameters_free(qn_parameters *p)
     if (!p) return;
     qn_scope_free(p->scope);
     qn_packed_close(p->packed);
+    for (int64_t i = 0; i < p->n_mappings; i++) qn_mapping_close(p->mappings[i]);
+    qn_free(p->mappings);
     qn_free(p->of_layer);
     qn_free(p);
 }

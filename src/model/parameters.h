@@ -10,13 +10,15 @@
 
 typedef struct qn_parameters qn_parameters;
 
-/* A matrix as a device takes it. *part is written, the result points to it; both borrow the view's data. */
-qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *part);
+/* A matrix, or the matrices of experts, as a device takes them. parts [qn_parameters_parts] are written, the
+ * result points to them; both borrow the view's data. */
+qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts);
+int64_t qn_parameters_parts(const qn_tensor_view *v);
 
 /* Packs matrices, all together, and decodes vectors to f32; or takes both from a packed file that fits
  * (model/packing.h), which *out then owns: where it lacks one, QN_E_FORMAT. packed NULL: none. The device and
- * config must outlive *out; the source may be closed afterwards. QN_E_UNSUPPORTED: no layout for a matrix
- * (message: which). QN_E_NOMEM: the ledger's limit. */
+ * config must outlive *out; the source may be closed afterwards (the files of experts that wait to be used
+ * stay mapped). QN_E_UNSUPPORTED: no layout for a matrix (message: which). QN_E_NOMEM: the ledger's limit. */
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_packed *packed, qn_parameters **out);
 void qn_parameters_free(qn_parameters *p);

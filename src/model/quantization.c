@@ -100,6 +100,12 @@ static qn_status read_all(const qn_fields *f, qn_quantization *q)
     snprintf(q->path, sizeof q->path, "%s", f->path);
     if (!(q->file = qn_strdup(f->file))) return QN_E_NOMEM;
     QN_TRY(qn_fields_string(f, "quant_method", &method, NULL));
+    /* Published so: nothing is said but the method, and tensors tell by their names (weight_experts.c). */
+    if (method && strcmp(method, modes[MODE_MXFP4].name) == 0) {
+        q->all =
+            (params){.mode = MODE_MXFP4, .bits = modes[MODE_MXFP4].bits, .group = modes[MODE_MXFP4].group};
+        return QN_OK;
+    }
     if (method)
         return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported", f->file,
                        qn_fields_label(f, "quant_method", label, sizeof label), method);
@@ -157,14 +163,21 @@ static const qn_tensor_view *sibling(const qn_source *src, const char *module, c
     return n > 0 && n < (int)sizeof name ? qn_source_find(src, name) : NULL;
 }
 
-static qn_status check_shape(const qn_tensor_view *v, const int64_t shape[2], const params *p)
+/* shape [n] but for the columns, of which there are so many. */
+static qn_status check_shape(const qn_tensor_view *v, int n, const int64_t *shape, int64_t columns,
+                             const params *p)
 {
-    char actual[128];
-    if (v->n_dims == 2 && v->shape[0] == shape[0] && v->shape[1] == shape[1]) return QN_OK;
-    return qn_fail(QN_E_FORMAT,
-                   "%s: tensor %s: shape %s, expected [%lld, %lld] for %lld bits and group_size %lld",
-                   v->file, v->name, qn_view_shape_text(v, actual, sizeof actual), (long long)shape[0],
-                   (long long)shape[1], (long long)p->bits, (long long)p->group);
+    char actual[128], expected[128];
+    int same = v->n_dims == n && v->shape[n - 1] == columns;
+    for (int i = 0; same && i < n - 1; i++) same = v->shape[i] == shape[i];
+    if (same) return QN_OK;
+    qn_tensor_view wanted = {.n_dims = n};
+    memcpy(wanted.shape, shape, (size_t)n * sizeof *shape);
+    wanted.shape[n - 1] = columns;
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected %s for %lld bits and group_size %lld",
+                   v->file, v->name, qn_view_shape_text(v, actual, sizeof actual),
+                   qn_view_shape_text(&wanted, expected, sizeof expected), (long long)p->bits,
+                   (long long)p->group);
 }
 
 static qn_status affine_type(const qn_quantization *q, const params *p, const qn_tensor_view *weight,
@@ -224,7 +237,7 @@ static qn_status params_of(const qn_quantization *q, const char *name, const qn_
 }
 
 qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, const qn_tensor_view *weight,
-                               const int64_t shape[2], qn_tensor_view *out, int *found)
+                               int n_dims, const int64_t *shape, qn_tensor_view *out, int *found)
 {
     char name[NAME_MAX_BYTES];
     const params *p = NULL;
@@ -240,21 +253,19 @@ qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, c
     QN_TRY(params_of(q, name, weight, scales, &p));
     qn_dtype dtype;
     QN_TRY(find_type(q, p, weight, scales, biases, &dtype));
-    if (shape[1] % p->group)
+    int64_t columns = shape[n_dims - 1];
+    if (columns % p->group)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are no multiple of group_size %lld",
-                       weight->file, weight->name, (long long)shape[1], (long long)p->group);
+                       weight->file, weight->name, (long long)columns, (long long)p->group);
     /* A group is a whole number of words: 32 codes at least. */
-    int64_t words[2] = {shape[0], shape[1] / 32 * p->bits}, groups[2] = {shape[0], shape[1] / p->group};
-    QN_TRY(check_shape(weight, words, p));
-    QN_TRY(check_shape(scales, groups, p));
-    if (biases) QN_TRY(check_shape(biases, groups, p));
+    QN_TRY(check_shape(weight, n_dims, shape, columns / 32 * p->bits, p));
+    QN_TRY(check_shape(scales, n_dims, shape, columns / p->group, p));
+    if (biases) QN_TRY(check_shape(biases, n_dims, shape, columns / p->group, p));
     *out = *weight;
     out->dtype = dtype;
     out->type_name = qn_dtype_name(dtype);
-    out->n_dims = 2;
-    out->shape[0] = shape[0];
-    out->shape[1] = shape[1];
-    out->n_elements = shape[0] * shape[1];
+    out->shape[n_dims - 1] = columns;
+    out->n_elements = weight->n_elements / weight->shape[n_dims - 1] * columns;
     out->scales = scales;
     out->biases = biases;
     *found = 1;

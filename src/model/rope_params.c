@@ -123,7 +123,8 @@ static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *
     return QN_OK;
 }
 
-static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_config *r)
+static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, double original,
+                            qn_rope_config *r)
 {
     double fast = 0, slow = 0;
     int truncate = 1;
@@ -131,7 +132,8 @@ static qn_status scale_yarn(const qn_fields *params, double original, qn_rope_co
     QN_TRY(qn_fields_number(params, "beta_slow", 0, 1e6, &slow, NULL));
     if (fast == 0) fast = 32;
     if (slow == 0) slow = 1;
-    QN_TRY(qn_fields_bool(params, "truncate", &truncate, NULL));
+    /* GGUF does not say: as the family has it. */
+    QN_TRY(qn_fields_bool(params->gguf_architecture ? root : params, "truncate", &truncate, NULL));
     QN_TRY(yarn_attention_factor(params, r));
     r->stretched_positions = (int64_t)fmin(original * r->factor, 2147483647);
     double low = yarn_dimension(fast, r, original), high = yarn_dimension(slow, r, original);
@@ -237,7 +239,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
         if (r.type == QN_ROPE_LINEAR || r.type == QN_ROPE_PROPORTIONAL) r.inv_freq[i] /= (float)r.factor;
     }
     if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
-    if (r.type == QN_ROPE_YARN) status = scale_yarn(params, original, &r);
+    if (r.type == QN_ROPE_YARN) status = scale_yarn(params, root, original, &r);
     if (r.type == QN_ROPE_LONG && !params->gguf_architecture)
         status = qn_rope_long_read(params, original, max_position_embeddings, &r);
     if (r.type == QN_ROPE_PROPORTIONAL) status = hold_rest(params, root, &r);

@@ -58,6 +58,14 @@ static const struct {
     [QN_WEIGHT_DELTA_A_LOG] = {"layers.#.linear_attn.A_log", NULL},
     [QN_WEIGHT_DELTA_NORM] = {"layers.#.linear_attn.norm.weight", NULL},
     [QN_WEIGHT_DELTA_OUT] = {"layers.#.linear_attn.out_proj.weight", NULL},
+    [QN_WEIGHT_ROUTER] = {"layers.#.mlp.gate.weight", "blk.#.ffn_gate_inp.weight"},
+    [QN_WEIGHT_ROUTER_BIAS] = {"layers.#.mlp.router.bias", "blk.#.ffn_gate_inp.bias"},
+    [QN_WEIGHT_ROUTER_CORRECTION] = {"layers.#.mlp.gate.e_score_correction_bias", "blk.#.exp_probs_b.bias"},
+    [QN_WEIGHT_SHARED_GATE] = {"layers.#.mlp.shared_experts.gate_proj.weight", "blk.#.ffn_gate_shexp.weight"},
+    [QN_WEIGHT_SHARED_UP] = {"layers.#.mlp.shared_experts.up_proj.weight", "blk.#.ffn_up_shexp.weight"},
+    [QN_WEIGHT_SHARED_DOWN] = {"layers.#.mlp.shared_experts.down_proj.weight", "blk.#.ffn_down_shexp.weight"},
+    [QN_WEIGHT_SHARED_ROUTER] = {"layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight"},
+    [QN_WEIGHT_SINKS] = {"layers.#.self_attn.sinks", "blk.#.attn_sinks.weight"},
     [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
     [QN_WEIGHT_LAYER_INPUT_GATE] = {"layers.#.per_layer_input_gate.weight", "blk.#.inp_gate.weight"},
     [QN_WEIGHT_LAYER_INPUT_OUT] = {"layers.#.per_layer_projection.weight", "blk.#.proj.weight"},
@@ -80,6 +88,8 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
                           qn_weight_role role, int64_t layer, char *text)
 {
     const char *name = names[role].gguf;
+    for (const qn_renamed_weight *r = family->gguf_renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+        if (r->role == role) name = r->name;
     if (kind == QN_SOURCE_SAFETENSORS) {
         name = names[role].safetensors;
         for (const qn_renamed_weight *r = family->renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)

@@ -22,7 +22,11 @@ typedef enum {
     DIM_2NV,
     DIM_V2,
     DIM_P,
-    DIM_LP
+    DIM_LP,
+    DIM_E,
+    DIM_M,
+    DIM_S,
+    DIM_HEADS
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
@@ -40,7 +44,14 @@ typedef enum {
     IF_DELTA_SPLIT,
     IF_DELTA_BY_HEAD,
     IF_LAYER_INPUT,
-    IF_LAYER_SCALE
+    IF_LAYER_SCALE,
+    IF_MLP,
+    IF_EXPERTS,
+    IF_EXPERT_BIAS,
+    IF_CORRECTION,
+    IF_SHARED,
+    IF_SHARED_GATE,
+    IF_SINKS
 } need;
 
 static const struct {
@@ -67,9 +78,9 @@ static const struct {
     [QN_WEIGHT_K_NORM] = {{DIM_K_NORM}, IF_QK_NORM, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
     [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
-    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_UP] = {{DIM_F, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_DOWN] = {{DIM_H, DIM_F}, ALWAYS, 0},
+    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, IF_MLP, 0},
+    [QN_WEIGHT_UP] = {{DIM_F, DIM_H}, IF_MLP, 0},
+    [QN_WEIGHT_DOWN] = {{DIM_H, DIM_F}, IF_MLP, 0},
     [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
@@ -84,6 +95,20 @@ static const struct {
     [QN_WEIGHT_DELTA_A_LOG] = {{DIM_NV}, IF_DELTA, 0},
     [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_DELTA, 0},
     [QN_WEIGHT_DELTA_OUT] = {{DIM_H, DIM_NV_DV}, IF_DELTA, 0},
+    [QN_WEIGHT_ROUTER] = {{DIM_E, DIM_H}, IF_EXPERTS, 0},
+    [QN_WEIGHT_ROUTER_BIAS] = {{DIM_E}, IF_EXPERT_BIAS, 0},
+    [QN_WEIGHT_ROUTER_CORRECTION] = {{DIM_E}, IF_CORRECTION, 0},
+    [QN_WEIGHT_EXPERT_GATE] = {{DIM_E, DIM_M, DIM_H}, IF_EXPERTS, 0},
+    [QN_WEIGHT_EXPERT_UP] = {{DIM_E, DIM_M, DIM_H}, IF_EXPERTS, 0},
+    [QN_WEIGHT_EXPERT_DOWN] = {{DIM_E, DIM_H, DIM_M}, IF_EXPERTS, 0},
+    [QN_WEIGHT_EXPERT_GATE_BIAS] = {{DIM_E, DIM_M}, IF_EXPERT_BIAS, 0},
+    [QN_WEIGHT_EXPERT_UP_BIAS] = {{DIM_E, DIM_M}, IF_EXPERT_BIAS, 0},
+    [QN_WEIGHT_EXPERT_DOWN_BIAS] = {{DIM_E, DIM_H}, IF_EXPERT_BIAS, 0},
+    [QN_WEIGHT_SHARED_GATE] = {{DIM_S, DIM_H}, IF_SHARED, 0},
+    [QN_WEIGHT_SHARED_UP] = {{DIM_S, DIM_H}, IF_SHARED, 0},
+    [QN_WEIGHT_SHARED_DOWN] = {{DIM_H, DIM_S}, IF_SHARED, 0},
+    [QN_WEIGHT_SHARED_ROUTER] = {{DIM_ONE, DIM_H}, IF_SHARED_GATE, 0},
+    [QN_WEIGHT_SINKS] = {{DIM_HEADS}, IF_SINKS, 0},
     [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
     [QN_WEIGHT_LAYER_INPUT_GATE] = {{DIM_P, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_OUT] = {{DIM_H, DIM_P}, IF_LAYER_INPUT, 0},
@@ -137,6 +162,14 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->hidden_size_per_layer_input;
     case DIM_LP:
         return c->num_hidden_layers * c->hidden_size_per_layer_input;
+    case DIM_E:
+        return c->experts.num_experts;
+    case DIM_M:
+        return c->experts.moe_intermediate_size;
+    case DIM_S:
+        return c->experts.shared_intermediate_size;
+    case DIM_HEADS:
+        return c->num_attention_heads;
     default:
         return 0;
     }
@@ -199,8 +232,22 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(recurs && !c->delta.by_head);
     case IF_DELTA_BY_HEAD:
         return strictly(recurs && c->delta.by_head);
+    case IF_MLP:
+        return strictly(l->has_mlp);
     case IF_MLP_BIAS:
-        return loosely(c->mlp_bias);
+        return l->has_mlp ? loosely(c->mlp_bias) : QN_WEIGHT_NEVER;
+    case IF_EXPERTS:
+        return strictly(l->has_experts);
+    case IF_EXPERT_BIAS:
+        return strictly(l->has_experts && c->experts.bias);
+    case IF_CORRECTION:
+        return strictly(l->has_experts && c->experts.correction_bias);
+    case IF_SHARED:
+        return strictly(l->has_experts && c->experts.shared_intermediate_size > 0);
+    case IF_SHARED_GATE:
+        return strictly(l->has_experts && c->experts.shared_gate);
+    case IF_SINKS:
+        return strictly(attends && c->attention_sinks);
     case IF_LAYER_INPUT:
         return strictly(c->hidden_size_per_layer_input > 0);
     case IF_LAYER_SCALE:

@@ -7,11 +7,15 @@
 #include "base/mem.h"
 #include "model/families.h"
 #include "model/quantization.h"
+#include "model/weight_experts.h"
 #include "model/weight_roles.h"
 #include "model/weight_rows.h"
 #include "quant/types.h"
 
-enum { N_LAYER_ROLES = QN_WEIGHT_ROLE_COUNT - QN_WEIGHT_MODEL_COUNT };
+enum {
+    N_LAYER_ROLES = QN_WEIGHT_ROLE_COUNT - QN_WEIGHT_MODEL_COUNT,
+    EXPERT_ROLES = QN_WEIGHT_EXPERT_DOWN_BIAS - QN_WEIGHT_EXPERT_GATE + 1
+};
 
 struct qn_weights {
     int64_t n_layers;
@@ -21,7 +25,8 @@ struct qn_weights {
     qn_tensor_view *
         *joined; /* views of our own: of matrices that lie in several tensors, and of other shapes */
     qn_weight_rows **rows; /* views of tensors that share one */
-    int64_t n_joined, n_rows;
+    qn_weight_experts **experts;
+    int64_t n_joined, n_rows, n_experts;
 };
 
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
@@ -117,7 +122,7 @@ static qn_status join(const qn_source *src, const qn_model_config *c, qn_weights
     qn_tensor_view all;
     int found;
     if (qn_source_get_kind(src) != QN_SOURCE_SAFETENSORS) return QN_OK;
-    QN_TRY(qn_quantization_view(c->quantization, src, *v, shape, &all, &found));
+    QN_TRY(qn_quantization_view(c->quantization, src, *v, 2, shape, &all, &found));
     if (!found) return QN_OK;
     qn_tensor_view *kept = qn_alloc(sizeof *kept);
     if (!kept) return QN_E_NOMEM;
@@ -143,7 +148,7 @@ static qn_status find_rows(const qn_source *src, const qn_model_config *c, qn_we
     if (!v) return QN_OK;
     int n_dims = shared_shape(c, shared, role, layer, total, &first, &n);
     if (n_dims == 2 && qn_source_get_kind(src) == QN_SOURCE_SAFETENSORS) {
-        QN_TRY(qn_quantization_view(c->quantization, src, stored, total, &all, &found));
+        QN_TRY(qn_quantization_view(c->quantization, src, stored, 2, total, &all, &found));
         if (found) v = &all;
     }
     QN_TRY(check_view(v, total, n_dims));
@@ -151,6 +156,18 @@ static qn_status find_rows(const qn_source *src, const qn_model_config *c, qn_we
     QN_TRY(qn_weight_rows_new(v, stored, first, n, kept));
     w->n_rows++;
     *out = qn_weight_rows_view(*kept);
+    return QN_OK;
+}
+
+static qn_status find_experts(const qn_source *src, const qn_model_config *c, qn_weights *w,
+                              const char *prefix, qn_weight_role role, int64_t layer,
+                              const qn_tensor_view **out)
+{
+    qn_weight_experts **kept = &w->experts[w->n_experts];
+    QN_TRY(qn_weight_experts_find(src, c, prefix, role, layer, kept));
+    if (!*kept) return qn_weight_experts_missing(src, c, prefix, role, layer);
+    w->n_experts++;
+    *out = qn_weight_experts_view(*kept);
     return QN_OK;
 }
 
@@ -164,6 +181,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
     if (expected == QN_WEIGHT_NEVER || expected == QN_WEIGHT_UNUSED) return QN_OK;
+    if (qn_weight_experts_has_role(role)) return find_experts(src, c, w, prefix, role, layer, out);
     QN_TRY(find_rows(src, c, w, prefix, role, layer, out));
     if (*out) return QN_OK;
     const qn_tensor_view *v =
@@ -208,7 +226,7 @@ static int is_taken(const qn_tensor_view *v, const qn_tensor_view *const roles_o
     for (int i = 0; i < N_LAYER_ROLES; i++) {
         const qn_tensor_view *r = roles_of_layer[i];
         if (r && (strcmp(r->name, v->name) == 0 || r->whole == v || is_or_shows(r->scales, v) ||
-                  is_or_shows(r->biases, v)))
+                  is_or_shows(r->biases, v) || (r->experts && qn_weight_experts_uses(r->experts, v))))
             return 1;
     }
     for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
@@ -284,7 +302,8 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
     w->joined = qn_calloc((size_t)qn_source_count(src) + 1, sizeof *w->joined);
     w->rows = qn_calloc(3 * (size_t)qn_source_count(src) + 1, sizeof *w->rows);
-    qn_status status = w->layers && w->joined && w->rows ? find_all(src, c, w) : QN_E_NOMEM;
+    w->experts = qn_calloc((size_t)c->num_hidden_layers, EXPERT_ROLES * sizeof *w->experts);
+    qn_status status = w->layers && w->joined && w->rows && w->experts ? find_all(src, c, w) : QN_E_NOMEM;
     if (status == QN_OK)
         *out = w;
     else
@@ -300,6 +319,8 @@ void qn_weights_close(qn_weights *w)
     for (int64_t i = 0; i < w->n_rows; i++) qn_weight_rows_free(w->rows[i]);
     qn_free(w->rows);
     for (int64_t i = 0; w->layers && i < w->n_layers; i++) qn_free(w->layers[i]);
+    for (int64_t i = 0; i < w->n_experts; i++) qn_weight_experts_free(w->experts[i]);
+    qn_free(w->experts);
     qn_free(w->layers);
     qn_free(w);
 }
@@ -329,6 +350,7 @@ qn_status qn_weights_floats(const qn_tensor_view *v, float *out)
     if (!type || !type->decode)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s is not supported for weights", v->file,
                        v->name, v->type_name);
+    if (v->n_dims == 1 && v->experts) return qn_weight_experts_vector(v->experts, out);
     const char *from = v->data;
     for (int64_t i = 0; i < v->n_elements; i += CHUNK) {
         int64_t n = v->n_elements - i < CHUNK ? v->n_elements - i : CHUNK;

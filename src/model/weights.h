@@ -11,8 +11,9 @@
 #include "model/config.h"
 
 /* Shapes: V vocab_size, H hidden_size, Q num_attention_heads * head_dim, K num_key_value_heads * head_dim, D
- * head_dim, F intermediate_size; the last three and Q of the layer at hand; V2 vocab_size_per_layer_input, P
- * hidden_size_per_layer_input, L num_hidden_layers. Matrices are [out, in]. */
+ * head_dim, F intermediate_size; these and Q of the layer at hand, E num_experts, M moe_intermediate_size, S
+ * shared_intermediate_size; V2 vocab_size_per_layer_input, P hidden_size_per_layer_input, L
+ * num_hidden_layers. Matrices are [out, in]. */
 typedef enum {
     QN_WEIGHT_EMBED,      /* [V, H] */
     QN_WEIGHT_FINAL_NORM, /* [H] */
@@ -49,13 +50,27 @@ typedef enum {
     QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
     QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
     QN_WEIGHT_DELTA_CONV, /* [2 nk dk + nv dv, 1, kernel] in files, one dimension here */
-    QN_WEIGHT_DELTA_DT_BIAS,         /* [nv] */
-    QN_WEIGHT_DELTA_A_LOG,           /* [nv] */
-    QN_WEIGHT_DELTA_NORM,            /* [dv] */
-    QN_WEIGHT_DELTA_OUT,             /* [H, nv dv] */
-    QN_WEIGHT_POST_FFN_NORM,         /* [H] after the feed-forward block, before it is added */
-    QN_WEIGHT_LAYER_INPUT_GATE,      /* [P, H] */
-    QN_WEIGHT_LAYER_INPUT_OUT,       /* [H, P] */
+    QN_WEIGHT_DELTA_DT_BIAS,     /* [nv] */
+    QN_WEIGHT_DELTA_A_LOG,       /* [nv] */
+    QN_WEIGHT_DELTA_NORM,        /* [dv] */
+    QN_WEIGHT_DELTA_OUT,         /* [H, nv dv] */
+    QN_WEIGHT_ROUTER,            /* [E, H] */
+    QN_WEIGHT_ROUTER_BIAS,       /* [E] */
+    QN_WEIGHT_ROUTER_CORRECTION, /* [E] */
+    QN_WEIGHT_EXPERT_GATE,       /* [E, M, H]; these six: see weight_experts.h */
+    QN_WEIGHT_EXPERT_UP,         /* [E, M, H] */
+    QN_WEIGHT_EXPERT_DOWN,       /* [E, H, M] */
+    QN_WEIGHT_EXPERT_GATE_BIAS,  /* [E, M] in files, one dimension here */
+    QN_WEIGHT_EXPERT_UP_BIAS,    /* [E, M], likewise */
+    QN_WEIGHT_EXPERT_DOWN_BIAS,  /* [E, H], likewise */
+    QN_WEIGHT_SHARED_GATE,       /* [S, H]; of the expert that all rows have */
+    QN_WEIGHT_SHARED_UP,         /* [S, H] */
+    QN_WEIGHT_SHARED_DOWN,       /* [H, S] */
+    QN_WEIGHT_SHARED_ROUTER,     /* [1, H] */
+    QN_WEIGHT_SINKS,             /* [num_attention_heads]: a logit that takes part in attention's softmax */
+    QN_WEIGHT_POST_FFN_NORM,     /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_LAYER_INPUT_GATE,  /* [P, H] */
+    QN_WEIGHT_LAYER_INPUT_OUT,   /* [H, P] */
     QN_WEIGHT_POST_LAYER_INPUT_NORM, /* [H] after the per-layer input, before it is added */
     QN_WEIGHT_LAYER_SCALE,           /* [1] */
     QN_WEIGHT_ROLE_COUNT

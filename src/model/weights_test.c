@@ -27,8 +27,10 @@ static qn_status open_edited(const char *fixture, const char *patch, const qn_te
 static void check_whole(const qn_test_weights *m, const char *name)
 {
     const qn_model_config *c = &m->config;
-    static const qn_weight_role always[] = {QN_WEIGHT_Q, QN_WEIGHT_O, QN_WEIGHT_GATE, QN_WEIGHT_UP,
-                                            QN_WEIGHT_DOWN};
+    static const qn_weight_role always[] = {QN_WEIGHT_Q, QN_WEIGHT_O};
+    static const qn_weight_role dense[] = {QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_DOWN};
+    static const qn_weight_role expert[] = {QN_WEIGHT_ROUTER, QN_WEIGHT_EXPERT_GATE, QN_WEIGHT_EXPERT_UP,
+                                            QN_WEIGHT_EXPERT_DOWN};
     static const qn_weight_role recurrent[] = {QN_WEIGHT_DELTA_CONV, QN_WEIGHT_DELTA_DT_BIAS,
                                                QN_WEIGHT_DELTA_A_LOG, QN_WEIGHT_DELTA_NORM,
                                                QN_WEIGHT_DELTA_OUT};
@@ -47,8 +49,14 @@ static void check_whole(const qn_test_weights *m, const char *name)
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         const int attends = c->layers[l].mixer == QN_MIXER_ATTENTION;
         for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-            if (!qn_weights_get(m->weights, always[i], l) && (attends || always[i] > QN_WEIGHT_O))
+            if (!qn_weights_get(m->weights, always[i], l) && attends)
                 fail_msg("%s: layer %d, role %d", name, (int)l, (int)always[i]);
+        for (size_t i = 0; i < sizeof dense / sizeof dense[0]; i++)
+            assert_int_equal(qn_weights_get(m->weights, dense[i], l) != NULL, c->layers[l].has_mlp);
+        for (size_t i = 0; i < sizeof expert / sizeof expert[0]; i++)
+            assert_int_equal(qn_weights_get(m->weights, expert[i], l) != NULL, c->layers[l].has_experts);
+        assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_EXPERT_UP_BIAS, l) != NULL, c->experts.bias);
+        assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_SINKS, l) != NULL, c->attention_sinks);
         int has_keys = attends && c->layers[l].kv_layer == l;
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_K, l) != NULL, has_keys);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_V, l) != NULL,
@@ -94,7 +102,10 @@ static void test_fixtures(void **state)
                                         "gemma4_text",
                                         "gemma4",
                                         "gemma4_k_eq_v",
-                                        "qwen3_5"};
+                                        "qwen3_5",
+                                        "qwen3_moe",
+                                        "mixtral",
+                                        "gpt_oss"};
     int n = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char relative[96];
@@ -170,10 +181,10 @@ static void test_head_of_its_own(void **state)
 /* Every kind of tensor, deleted once per family, is missed by its name. */
 static void test_each_tensor_missing(void **state)
 {
-    static const char *const families[] = {"llama",       "llama_head_dim", "qwen2",         "qwen3",
-                                           "gemma2",      "gemma3_text",    "gemma3",        "smollm3",
-                                           "olmo2",       "phi3",           "phi3_longrope", "qwen2_vl",
-                                           "gemma4_text", "gemma4_k_eq_v",  "qwen3_5"};
+    static const char *const families[] = {
+        "llama",         "llama_head_dim", "qwen2",     "qwen3",   "gemma2",        "gemma3_text",
+        "gemma3",        "smollm3",        "olmo2",     "phi3",    "phi3_longrope", "gemma4_text",
+        "gemma4_k_eq_v", "qwen3_5",        "qwen3_moe", "mixtral", "gpt_oss",       "qwen2_vl"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -233,6 +244,14 @@ static void test_shapes(void **state)
          "tensor model.layers.0.self_attn.k_proj.weight: shape [32, 64], expected [64, 64]"},
         {"models/phi3", "{\"num_key_value_heads\": 2}",
          "tensor model.layers.0.self_attn.qkv_proj.weight: shape [192, 64], expected [128, 64]"},
+        {"models/qwen3_moe", "{\"num_experts\": 9}",
+         "tensor model.layers.0.mlp.gate.weight: shape [8, 64], expected [9, 64]"},
+        {"models/qwen3_moe", "{\"moe_intermediate_size\": 31}",
+         "tensor model.layers.0.mlp.experts.0.gate_proj.weight: shape [32, 64], expected [31, 64]"},
+        {"models/qwen3_moe", "{\"mlp_only_layers\": [2]}",
+         "tensor model.layers.2.mlp.gate_proj.weight is missing, expected with shape [128, 64]"},
+        {"models/gpt_oss", "{\"intermediate_size\": 32}",
+         "tensor model.layers.0.mlp.experts.gate_up_proj: shape [4, 64, 96], expected [4, 64, 64]"},
         {"models/qwen3_5", "{\"linear_num_key_heads\": 4}",
          "tensor model.layers.0.linear_attn.in_proj_qkv.weight: shape [128, 64], expected [192, 64]"},
         {"models/qwen3_5", "{\"linear_num_value_heads\": 2}",

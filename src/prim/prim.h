@@ -93,6 +93,9 @@ typedef union {
         int32_t axis;
     } reduce;
     struct {
+        int32_t exact; /* f32 activations whatever the program's precision: for what decides, as routers do */
+    } matmul;
+    struct {
         float eps, offset; /* weight + offset is the factor */
     } norm;
     struct {

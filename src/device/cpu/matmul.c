@@ -124,7 +124,8 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     }
     int64_t n_in = w->shape.dim[0], rows = qn_shape_elements(&x->shape, &plan->max) / n_in;
     step->weight = slot->buffer;
-    step->act = qn_matmul_act(w->dtype, plan->precision);
+    step->act =
+        qn_matmul_act(w->dtype, step->plan.params.matmul.exact ? QN_PRECISION_EXACT : plan->precision);
     step->packs = QN_CPU_PACKS_ROWS;
     size_t row_bytes = qn_act_row_bytes(step->act, n_in);
     grow(scratch_bytes, QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));

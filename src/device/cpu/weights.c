@@ -62,30 +62,49 @@ qn_status qn_cpu_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
 
 /* ---- packing ------------------------------------------------------------------------------------------ */
 
+/* Row i of a matrix among those of its part, and how many there are. */
+static int64_t row_in_part(const qn_weight *w, int64_t i)
+{
+    return w->rows.step ? w->rows.first + i * w->rows.step : i;
+}
+
+static int64_t part_rows(const qn_weight *w)
+{
+    return w->rows.step ? w->rows.stored : w->n_out;
+}
+
 /* Rows [first, first + n) of a part whose rows do not lie one after the other: MLX's are of several tensors,
- * those of a transposed one are its columns. */
+ * those of a transposed one are its columns, or there are others between them. */
 static void gather_rows(const placed *at, const qn_weight_part *m, int64_t first, int64_t n, char *rows)
 {
     const qn_weight *w = at->w;
-    if (!w->transposed) {
-        for (int64_t r = 0; r < n; r++)
-            qn_mlx_join(w->dtype, w->n_in, m->data, m->scales, m->biases, first + r,
-                        rows + (size_t)r * at->row_bytes);
-        return;
+    const char *data = m->data;
+    for (int64_t r = 0; r < n && !w->transposed; r++, rows += at->row_bytes) {
+        int64_t i = row_in_part(w, first + r);
+        if (m->scales)
+            qn_mlx_join(w->dtype, w->n_in, data, m->scales, m->biases, i, rows);
+        else
+            memcpy(rows, data + (size_t)i * at->row_bytes, at->row_bytes);
     }
     size_t each = at->row_bytes / (size_t)w->n_in;
-    for (int64_t k = 0; k < w->n_in; k++) {
-        const char *from = (const char *)m->data + (size_t)(k * w->n_out + first) * each;
+    for (int64_t k = 0; k < w->n_in && w->transposed; k++) {
+        const char *line = data + (size_t)(k * part_rows(w)) * each;
         for (int64_t r = 0; r < n; r++)
-            memcpy(rows + (size_t)r * at->row_bytes + (size_t)k * each, from + (size_t)r * each, each);
+            memcpy(rows + (size_t)r * at->row_bytes + (size_t)k * each,
+                   line + (size_t)row_in_part(w, first + r) * each, each);
     }
+}
+
+static int is_gathered(const qn_weight *w)
+{
+    return w->transposed || w->rows.step || w->parts[0].scales;
 }
 
 /* Room for QN_PANEL rows that pack_panels may need. */
 static size_t gathered_bytes(const placed *at)
 {
     const qn_weight *w = at->w;
-    return w->transposed || w->parts[0].scales ? QN_PANEL * at->row_bytes : 0;
+    return is_gathered(w) ? QN_PANEL * at->row_bytes : 0;
 }
 
 /* Panels [p, q) of one part. out: the weight's first panel. */
@@ -97,7 +116,7 @@ static void pack_panels(const qn_kernels *kernels, const placed *at, int64_t i_p
     const char *data = m->data, *scales = m->scales, *biases = m->biases;
     size_t begin = (size_t)p * QN_PANEL, end = (size_t)(q * QN_PANEL < w->n_out ? q * QN_PANEL : w->n_out);
     out += (size_t)(i_part * at->n_panels) * at->panel_bytes;
-    if (!scales && !w->transposed) {
+    if (!is_gathered(w)) {
         kernels->pack(w->dtype, w->n_in, w->n_out, data, p, q, out);
         qn_drop_pages(data + begin * at->row_bytes, (end - begin) * at->row_bytes);
         return;
@@ -108,7 +127,11 @@ static void pack_panels(const qn_kernels *kernels, const placed *at, int64_t i_p
         kernels->pack(w->dtype, w->n_in, n, rows, 0, 1, out + (size_t)i * at->panel_bytes);
     }
     if (w->transposed) return; /* all of its pages are looked at until the end */
-    qn_drop_pages(data + begin * at->mlx.data, (end - begin) * at->mlx.data);
+    begin = (size_t)row_in_part(w, (int64_t)begin);
+    end = (size_t)row_in_part(w, (int64_t)end - 1) + 1;
+    size_t row_bytes = scales ? at->mlx.data : at->row_bytes;
+    qn_drop_pages(data + begin * row_bytes, (end - begin) * row_bytes);
+    if (!scales) return;
     qn_drop_pages(scales + begin * at->mlx.scales, (end - begin) * at->mlx.scales);
     if (biases) qn_drop_pages(biases + begin * at->mlx.biases, (end - begin) * at->mlx.biases);
 }

@@ -154,9 +154,10 @@ static void refused_by_name(void **state)
     set s = {.n = 0};
     make(&s, folder);
     OK(qn_device_open("cpu", &(qn_device_options){.n_threads = 1}, &d));
-    const qn_weight odd[] = {{QN_DTYPE_Q4_0, 1, 16, 33, s.parts[0], NULL, 0, 0},
-                             {QN_DTYPE_Q4_0, 2, 32, 32, s.parts[0], NULL, 1, 0},
-                             {QN_DTYPE_F32, 1, INT64_MAX / 2, 1024, s.parts[0], NULL, 0, 0}};
+    const qn_weight odd[] = {
+        {.dtype = QN_DTYPE_Q4_0, .n_parts = 1, .n_out = 16, .n_in = 33, .parts = s.parts[0]},
+        {.dtype = QN_DTYPE_Q4_0, .n_parts = 2, .n_out = 32, .n_in = 32, .parts = s.parts[0], .transposed = 1},
+        {.dtype = QN_DTYPE_F32, .n_parts = 1, .n_out = INT64_MAX / 2, .n_in = 1024, .parts = s.parts[0]}};
     static const char *const texts[] = {"33 columns", "a transposed matrix of q4_0", "too large"};
     for (int i = 0; i < 3; i++) {
         assert_int_not_equal(d->ops->import_weights(d, 1, &odd[i], out), QN_OK);

@@ -41,5 +41,14 @@ qn_array *qn_block_layer_inputs(qn_scope *s, const qn_forward *f, qn_array *x);
 /* What a layer's own input adds to x: act(x gate) * input, out, norm. */
 qn_array *qn_block_layer_input(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *inputs,
                                int64_t layer);
+/* Which experts a row goes to: *ids [R, num_experts_per_tok], rising, and *share, their parts of the sum. x:
+ * what the router reads. */
+void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer, qn_array **ids,
+                    qn_array **share);
+/* The sum of what the chosen experts make of x. */
+qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *ids, qn_array *share,
+                          int64_t layer);
+/* Router and experts over the same rows, and the expert that all rows have where there is one. */
+qn_array *qn_block_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 
 #endif
