@@ -27,6 +27,13 @@ int qn_scan_begin(qn_json_scan *s, char open)
     return 1;
 }
 
+int qn_scan_null(qn_json_scan *s)
+{
+    if (peek(s) != 'n' || s->end - s->at < 4 || memcmp(s->at, "null", 4) != 0) return 0;
+    s->at += 4;
+    return 1;
+}
+
 /* Between members: 1 when another one follows, 0 when `close` was eaten or on failure. */
 static int more(qn_json_scan *s, int *first, char close)
 {

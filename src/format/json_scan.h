@@ -30,6 +30,8 @@ int qn_scan_element(qn_json_scan *s, int *first);
 int qn_scan_string(qn_json_scan *s, char **text, size_t *n);
 /* An integer in [0, 2^63) without sign, fraction or exponent. */
 int qn_scan_count(qn_json_scan *s, int64_t *out);
+/* 1: the next value was null, and is passed; 0: it is something else, and still the next. */
+int qn_scan_null(qn_json_scan *s);
 /* Any value. */
 int qn_scan_skip(qn_json_scan *s);
 /* Nothing but white space is left. */

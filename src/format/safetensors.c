@@ -49,6 +49,7 @@ static qn_status parse_metadata(qn_safetensors *s, qn_json_scan *scan)
     int first = 1;
     char *key, *value;
     size_t n;
+    if (qn_scan_null(scan)) return QN_OK; /* as MLX writes it when there is none */
     if (!qn_scan_begin(scan, '{')) return scan->status;
     while (qn_scan_key(scan, &first, &key, &n)) {
         if (!qn_scan_string(scan, &value, &n)) break;

@@ -47,6 +47,12 @@ static void test_read(void **state)
     qn_safetensors *s = open_made("{", 0, &b);
     assert_null(s);
     qn_buf_reset(&b);
+    s = open_made("{\"__metadata__\": null, \"a\":{" ONE "}}", 24, &b);
+    assert_non_null(s);
+    assert_int_equal(qn_safetensors_count(s), 1);
+    assert_null(qn_safetensors_metadata(s, "k"));
+    qn_safetensors_close(s);
+    qn_buf_reset(&b);
     s = open_made("{\"__metadata__\":{\"k\":\"v\",\"a\\u00e9\\ud83d\\ude00\\n\":\"\"},"
                   "\"b\":{\"shape\":[2,3],\"data_offsets\":[2,26],\"dtype\":\"F32\"},"
                   "\"a\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[0,2]},"
@@ -141,6 +147,9 @@ static void test_hostile_headers(void **state)
         {"{\"a\n\":{" ONE "}}", 24, "control character"},
         {"{\"a", 24, "does not end"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "expected a string"},
+        {"{\"__metadata__\":nul}", 0, "expected an object"},
+        {"{\"__metadata__\":nulls}", 0, "expected ',' or '}'"},
+        {"{\"__metadata__\":null,\"__metadata__\":null}", 0, "__metadata__ is there twice"},
         {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ is there twice"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
