@@ -9,7 +9,7 @@
 
 #include "model/adapter_config.h"
 
-enum { QN_TEST_ADAPTER_TENSORS = 256, QN_TEST_ADAPTER_NAME = 160 };
+enum { QN_TEST_ADAPTER_TENSORS = 512, QN_TEST_ADAPTER_NAME = 160 };
 
 typedef struct {
     char name[QN_TEST_ADAPTER_NAME]; /* as in PEFT's file */

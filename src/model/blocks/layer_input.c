@@ -12,7 +12,7 @@ qn_array *qn_block_layer_inputs(qn_scope *s, const qn_forward *f, qn_array *x)
     if (!n) return NULL;
     qn_array *own = qn_scale(s, qn_take(s, qn_parameters_get(p, QN_WEIGHT_LAYER_INPUT_EMBED, 0), f->ids),
                              sqrtf((float)n));
-    qn_array *projected = qn_linear(s, x, qn_parameters_get(p, QN_WEIGHT_LAYER_INPUT_PROJ, 0));
+    qn_array *projected = qn_block_linear(s, f, x, QN_WEIGHT_LAYER_INPUT_PROJ, QN_WEIGHT_ROLE_COUNT, 0);
     projected = qn_scale(s, projected, 1 / sqrtf((float)c->hidden_size));
     projected = qn_reshape_rows(s, projected, 2, (int64_t[]){c->num_hidden_layers, n});
     projected = qn_block_norm(s, f, projected, QN_WEIGHT_LAYER_INPUT_NORM, 0);

@@ -17,6 +17,7 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
                                                         [QN_WEIGHT_DELTA_QKVZ] = "qkvz",
                                                         [QN_WEIGHT_DELTA_BA] = "ba",
                                                         [QN_WEIGHT_DELTA_OUT] = "o",
+                                                        [QN_WEIGHT_LAYER_INPUT_PROJ] = "input_proj",
                                                         [QN_WEIGHT_LAYER_INPUT_GATE] = "input_gate",
                                                         [QN_WEIGHT_LAYER_INPUT_OUT] = "input_out"};
 
