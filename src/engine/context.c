@@ -1,0 +1,191 @@
+/* How much of each sequence an engine keeps: the context that was asked for, or what memory allows. */
+#include <stdio.h>
+
+#include "engine/engine_parts.h"
+#include "engine/sampler.h"
+
+enum {
+    CONTEXT_MAX = 131072,
+    CONTEXT_MIN = 32 /* of those that are chosen for want of memory */
+};
+
+/* Keys and values that one group keeps of a sequence: the context, or its narrower window, and one chunk. */
+static int64_t kept_positions(const qn_engine *e, int group, int64_t context)
+{
+    int64_t window = e->groups.group[group].window;
+    if (e->keep_positions) return e->keep_positions;
+    return (window && window < context ? window : context) + e->info.max_rows;
+}
+
+static int64_t pages_for(int64_t positions)
+{
+    return (positions + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS + 1;
+}
+
+static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
+{
+    const qn_layer_group *g = &e->groups.group[group];
+    return (qn_state_spec){.kind = QN_STATE_PAGES,
+                           .n_layers = g->n_layers,
+                           .n_units = pages_for(kept_positions(e, group, context)) * e->info.max_sequences,
+                           .kv_heads = g->num_key_value_heads,
+                           .head_dim = g->head_dim,
+                           .v_dim = g->head_dim,
+                           .dtype = e->info.kv_dtype};
+}
+
+/* Bytes of keys, values and recurrent state when all sequences are full. */
+static double kv_bytes(const qn_engine *e, int64_t context)
+{
+    const qn_dtype type = e->info.kv_dtype;
+    double total = (double)e->groups.n_recurrent * (double)e->groups.recurrent_floats * sizeof(float) *
+                   (double)e->info.max_sequences,
+           element = type == QN_DTYPE_F32    ? 4
+                     : type == QN_DTYPE_Q8_0 ? 34.0 / 32
+                                             : 2;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_state_spec s = spec_of(e, i, context);
+        total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
+                 (double)(s.head_dim + s.v_dim) * QN_STATE_PAGE_TOKENS * element;
+    }
+    return total;
+}
+
+/* Bytes that may still be used: under the limit, and in the machine (the cgroup's figure where it is
+ * smaller). */
+static double room_bytes(const qn_engine *e)
+{
+    double room = 1e18;
+    size_t limit = qn_ledger_get_limit(e->ledger), held = qn_ledger_total(e->ledger);
+    if (limit) room = limit > held ? (double)(limit - held) : 0;
+    long long available = -1;
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &available) == 1) break;
+    if (f) fclose(f);
+    if (available >= 0 && (double)available * 1024 < room) room = (double)available * 1024;
+    long long max = -1, current = 0;
+    if ((f = fopen("/sys/fs/cgroup/memory.max", "r"))) {
+        if (fscanf(f, "%lld", &max) != 1) max = -1;
+        fclose(f);
+    }
+    if (max >= 0 && (f = fopen("/sys/fs/cgroup/memory.current", "r"))) {
+        if (fscanf(f, "%lld", &current) == 1 && (double)(max - current) < room)
+            room = (double)(max - current);
+        fclose(f);
+    }
+    return room;
+}
+
+/* What else a full load of sequences needs: samplers, prompts, a little for each. */
+static double run_bytes(const qn_engine *e, int64_t context)
+{
+    enum { SMALL_THINGS = 64 << 10 };
+    int64_t kept = e->config.rope_short_positions < context ? e->config.rope_short_positions : context;
+    return (double)e->info.max_sequences * ((double)qn_sampler_bytes(e->config.vocab_size) +
+                                            4 * (double)context + 8 * (double)kept + SMALL_THINGS);
+}
+
+static double context_bytes(const qn_engine *e, int64_t context)
+{
+    return kv_bytes(e, context) + run_bytes(e, context);
+}
+
+/* wish: what was asked for; 0: context is the smallest that is chosen without being asked. */
+static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context, double room)
+{
+    if (wish <= 0)
+        return qn_fail(QN_E_NOMEM,
+                       "too little memory: even a context of %lld tokens needs %.1f MiB for keys, values and "
+                       "sampling, %.1f MiB are left",
+                       (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
+    return qn_fail(QN_E_NOMEM,
+                   "context size %lld needs %.1f MiB for keys, values and sampling, %.1f MiB are left",
+                   (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
+}
+
+/* The first choice; scratch is not known yet. */
+static qn_status choose_context(qn_engine *e, int64_t wish)
+{
+    int64_t own = e->config.max_position_embeddings, context = wish;
+    double room = room_bytes(e);
+    if (wish > 0) {
+        if (own > 0 && wish > own)
+            qn_buf_printf(&e->notes, "context size %lld is above the model's own %lld: quality may suffer\n",
+                          (long long)wish, (long long)own);
+        if (context_bytes(e, wish) > room) return fail_context(e, wish, wish, room);
+    } else {
+        context = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
+        while (context > CONTEXT_MIN && context_bytes(e, context) > room * 0.9) context = context * 7 / 8;
+    }
+    e->info.context_size = context;
+    e->info.model_context_size = own;
+    return e->notes.status;
+}
+
+static qn_status make_states(qn_engine *e)
+{
+    const qn_device_ops *ops = e->device->ops;
+    size_t tables_bytes = 0;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_state_spec spec = spec_of(e, i, e->info.context_size);
+        QN_TRY(ops->state_new(e->device, &spec, &e->states[i]));
+        QN_TRY(qn_pages_new(e->states[i], &e->pages[i]));
+        e->table_size[i] = spec.n_units / e->info.max_sequences + QN_BLOCK_BASE_STEP;
+        tables_bytes += qn_pages_bytes(e->pages[i]);
+        tables_bytes += (size_t)(e->table_size[i] * e->info.max_sequences) * sizeof(int32_t);
+    }
+    if (e->groups.n_recurrent) {
+        qn_state_spec spec = {.kind = QN_STATE_SLOTS,
+                              .n_layers = e->groups.n_recurrent,
+                              .n_units = e->info.max_sequences,
+                              .slot_floats = e->groups.recurrent_floats};
+        QN_TRY(ops->state_new(e->device, &spec, &e->recurrent));
+        QN_TRY(qn_pages_new(e->recurrent, &e->slots));
+        tables_bytes += qn_pages_bytes(e->slots);
+    }
+    QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, tables_bytes));
+    e->tables_bytes = tables_bytes;
+    return QN_OK;
+}
+
+void qn_engine_free_states(qn_engine *e)
+{
+    for (int i = 0; i < QN_LAYER_GROUPS_MAX; i++) {
+        qn_pages_free(e->pages[i]);
+        if (e->states[i]) e->device->ops->state_free(e->states[i]);
+        e->pages[i] = NULL;
+        e->states[i] = NULL;
+    }
+    qn_pages_free(e->slots);
+    if (e->recurrent) e->device->ops->state_free(e->recurrent);
+    e->slots = NULL;
+    e->recurrent = NULL;
+    qn_ledger_release(e->ledger, QN_LEDGER_OTHER, e->tables_bytes);
+    e->tables_bytes = 0;
+}
+
+/* Chooses the context and makes pages and programs for it. The programs' scratch is known when they are made;
+ * a context that was not asked for then gives way until keys and values of full sequences fit beside it. */
+qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
+{
+    QN_TRY(choose_context(e, wish));
+    for (;;) {
+        QN_TRY(make_states(e));
+        QN_TRY(qn_engine_make_programs(e));
+        int64_t context = e->info.context_size;
+        double room = room_bytes(e);
+        if (context_bytes(e, context) <= room) break;
+        if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, wish, context, room);
+        qn_engine_free_programs(e);
+        qn_engine_free_states(e);
+        while (context > CONTEXT_MIN && context_bytes(e, context) > room) context = context * 7 / 8;
+        e->info.context_size = context;
+    }
+    int64_t own = e->info.model_context_size, full = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
+    if (wish <= 0 && e->info.context_size < full)
+        qn_buf_printf(&e->notes, "context size is %lld, not %lld: memory allows no more\n",
+                      (long long)e->info.context_size, (long long)full);
+    return e->notes.status;
+}

@@ -1,0 +1,76 @@
+/* What an engine is made of, for the files that make it up: engine.c opens it, context.c chooses how much it
+ * may keep, programs.c builds what it runs, sequence.c runs it. Nobody else looks inside. */
+#ifndef QN_ENGINE_ENGINE_PARTS_H
+#define QN_ENGINE_ENGINE_PARTS_H
+
+#include "array/program.h"
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "engine/kept_ids.h"
+#include "engine/wired.h"
+#include "model/forward.h"
+
+enum { QN_LOGIT_ROWS = 32 /* most of one block of logits, unless there are more sequences */ };
+
+/* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed; below 0 they are those that the
+ * sequence was given before, computed anew. */
+typedef struct {
+    int64_t feed, first, row, n;
+} qn_chunk_part;
+
+struct qn_sequence {
+    qn_engine *engine;
+    int64_t length;   /* tokens computed */
+    int64_t n_given;  /* tokens given: more than length only where a step failed that computed some anew */
+    int64_t expected; /* see qn_sequence_expect */
+    int is_long;      /* it is turned by the frequencies of long sequences */
+    qn_kept_ids kept; /* what was given, while it is short and may get long */
+    int32_t adapter;  /* id; -1: none */
+    qn_block_table tables[QN_LAYER_GROUPS_MAX];
+    int32_t slot; /* of its recurrent state; -1: none yet */
+    int is_lost;  /* a step failed that had begun to change the recurrent state */
+};
+
+struct qn_engine {
+    qn_device *device;
+    qn_ledger *ledger;
+    qn_model_config config;
+    qn_parameters *parameters;
+    qn_adapters *adapters;
+    qn_layer_groups groups;
+    qn_state *states[QN_LAYER_GROUPS_MAX];
+    qn_pages *pages[QN_LAYER_GROUPS_MAX];
+    qn_state *recurrent;                     /* NULL: no layer has such state */
+    qn_pages *slots;                         /* of it, one a sequence */
+    int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
+    qn_program *body, *head;
+    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
+        *logit_rows;                           /* the programs' inputs */
+    float *is_long;                            /* the same; NULL: none */
+    int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
+    int32_t *row_adapters, *logit_adapters;    /* inputs, too; NULL: no step reads them */
+    int64_t max_logit_rows, n_sequences;
+    int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
+    qn_chunk_part *parts; /* [max_sequences] of the current chunk */
+    uint64_t shakes;
+    int64_t keep_positions; /* for tests, see qn_engine_options */
+    size_t tables_bytes;    /* of pools and block tables, in the ledger */
+    qn_wired wired;
+    qn_probe_fn *probe;
+    void *probe_user;
+    qn_engine_info info;
+    qn_buf notes;
+};
+
+/* context.c: chooses the context (wish 0: as memory allows) and makes pages and programs for it. */
+qn_status qn_engine_fit_context(qn_engine *e, int64_t wish);
+void qn_engine_free_states(qn_engine *e);
+
+/* programs.c */
+qn_status qn_engine_make_programs(qn_engine *e);
+void qn_engine_free_programs(qn_engine *e);
+/* Programs that have the steps of the adapters that are loaded. When they cannot be made, the old ones stay
+ * in use. */
+qn_status qn_engine_renew_programs(qn_engine *e);
+
+#endif

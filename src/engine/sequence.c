@@ -1,0 +1,243 @@
+/* Sequences, and the steps that make them longer. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "engine/engine_parts.h"
+
+qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
+{
+    if (e->n_sequences == e->info.max_sequences)
+        return qn_fail(QN_E_FULL, "%lld sequences are open, which is all this model was opened for",
+                       (long long)e->n_sequences);
+    qn_sequence *s = qn_calloc(1, sizeof *s);
+    if (!s) return QN_E_NOMEM;
+    s->engine = e;
+    s->slot = -1;
+    s->adapter = -1;
+    e->n_sequences++;
+    for (int i = 0; i < e->groups.n; i++) {
+        qn_status status = qn_block_table_init(&s->tables[i], e->table_size[i]);
+        if (status != QN_OK) {
+            qn_sequence_free(s);
+            return status;
+        }
+    }
+    *out = s;
+    return QN_OK;
+}
+
+void qn_sequence_free(qn_sequence *s)
+{
+    if (!s) return;
+    for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
+    if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
+    qn_kept_ids_free(&s->kept, s->engine->ledger);
+    s->engine->n_sequences--;
+    qn_free(s);
+}
+
+qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
+{
+    qn_engine *e = s->engine;
+    if (n_ids > e->info.max_rows) n_ids = e->info.max_rows;
+    if (e->slots && s->slot < 0) {
+        int32_t slot;
+        QN_TRY(qn_pages_reserve(e->slots, 1, &slot));
+        s->slot = slot;
+    }
+    for (int i = 0; i < e->groups.n; i++)
+        QN_TRY(qn_block_table_extend(&s->tables[i], e->pages[i], s->length + n_ids));
+    return QN_OK;
+}
+
+void qn_sequence_expect(qn_sequence *s, int64_t n_ids)
+{
+    s->expected = n_ids;
+}
+
+int64_t qn_sequence_length(const qn_sequence *s)
+{
+    return s->n_given;
+}
+
+void qn_sequence_set_adapter(qn_sequence *s, int32_t id)
+{
+    s->adapter = id;
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------- */
+
+static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
+{
+    if (n_feeds > e->info.max_sequences)
+        return qn_fail(QN_E_ARG, "%lld sequences in one step, the model was opened for %lld",
+                       (long long)n_feeds, (long long)e->info.max_sequences);
+    for (int64_t i = 0; i < n_feeds; i++) {
+        if (feeds[i].sequence->is_lost)
+            return qn_fail(QN_E_DEVICE,
+                           "the recurrent state of the sequence was lost at position %lld, where "
+                           "a step failed: it can be computed anew, but not go on",
+                           (long long)qn_sequence_length(feeds[i].sequence));
+        for (int64_t j = 0; j < feeds[i].n_ids; j++)
+            if (feeds[i].ids[j] < 0 || feeds[i].ids[j] >= e->config.vocab_size)
+                return qn_fail(QN_E_ARG, "token id %d at position %lld is outside the vocabulary of %lld",
+                               feeds[i].ids[j], (long long)(qn_sequence_length(feeds[i].sequence) + j),
+                               (long long)e->config.vocab_size);
+    }
+    return QN_OK;
+}
+
+static int64_t chunk_limit(qn_engine *e)
+{
+#ifdef QN_SHAKE
+    return 1 + (int64_t)(qn_random_bits(3, e->shakes++) % (uint64_t)e->info.max_rows);
+#else
+    return e->info.max_rows;
+#endif
+}
+
+/* Where the feed's tokens make a short sequence long, it begins anew. */
+static void lengthen(qn_engine *e, const qn_feed *feed)
+{
+    qn_sequence *s = feed->sequence;
+    int64_t limit = e->config.rope_short_positions, end = s->n_given + feed->n_ids;
+    if (!limit || s->is_long || (end <= limit && s->expected <= limit)) return;
+    for (int i = 0; i < e->groups.n; i++) qn_block_table_clear(&s->tables[i], e->pages[i]);
+    s->length = 0;
+    s->is_long = 1;
+}
+
+/* The next tokens of one feed become rows [rows, rows + n) and sequence number `at` of the chunk. */
+static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
+                          int64_t at)
+{
+    qn_sequence *s = feed->sequence;
+    QN_TRY(qn_sequence_reserve(s, n));
+    for (int i = 0; i < e->groups.n; i++) {
+        const qn_block_table *t = &s->tables[i];
+        int32_t *row = e->blocks[i] + at * (1 + e->table_size[i]);
+        row[0] = (int32_t)t->base;
+        memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
+    }
+    if (e->config.rope_short_positions && !s->is_long)
+        QN_TRY(qn_kept_ids_put(&s->kept, e->ledger, s->length, n, feed->ids + first));
+    for (int64_t j = 0; j < n; j++) {
+        e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
+        e->positions[rows + j] = (int32_t)(s->length + j);
+        for (int k = 0; k < QN_ROPE_SECTIONS && e->rope_positions[k]; k++)
+            e->rope_positions[k][rows + j] = (int32_t)(s->length + j);
+        if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
+        if (e->row_adapters) e->row_adapters[rows + j] = s->adapter;
+    }
+    if (e->slots) {
+        e->slot_ids[at] = s->slot;
+        e->reset[at] = s->length == 0;
+    }
+    e->row_begin[at] = (int32_t)rows;
+    e->row_begin[at + 1] = (int32_t)(rows + n);
+    return QN_OK;
+}
+
+/* Pages go when no later row can see them. */
+static void commit(qn_engine *e, qn_sequence *s, int64_t n)
+{
+    s->length += n;
+    if (s->n_given < s->length) s->n_given = s->length;
+    for (int i = 0; !e->keep_positions && i < e->groups.n; i++) {
+        int64_t window = e->groups.group[i].window;
+        if (!window || window > e->info.context_size) window = e->info.context_size;
+        if (s->length - window + 1 > 0)
+            qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window + 1);
+    }
+}
+
+/* Recurrent state is changed in place, and the rows of a step that failed may have changed some of it: what
+ * they belong to must not go on from there. A sequence that has no tokens yet begins at zero anyway. */
+static void lose_states(const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts)
+{
+    for (int64_t i = 0; i < n_parts; i++) {
+        qn_sequence *s = feeds[parts[i].feed].sequence;
+        s->is_lost = s->slot >= 0 && s->length > 0;
+    }
+}
+
+/* A run of rows of one feed whose logits are wanted. */
+typedef struct {
+    int64_t feed, first, n;
+} logit_run;
+
+static qn_status flush_logits(qn_engine *e, logit_run *runs, int64_t *n_runs, int64_t *n_rows,
+                              qn_step_logits_fn *logits, void *user)
+{
+    if (*n_rows == 0) return QN_OK;
+    qn_sizes sizes = {{0, 0, *n_rows}};
+    QN_TRY(qn_program_run(e->head, &sizes));
+    float *out = (float *)(uintptr_t)qn_program_output(e->head, 0);
+    for (int64_t i = 0; i < *n_runs; i++) {
+        QN_TRY(logits(user, runs[i].feed, runs[i].first, runs[i].n, out));
+        out += runs[i].n * e->config.vocab_size;
+    }
+    *n_runs = *n_rows = 0;
+    return QN_OK;
+}
+
+static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,
+                             qn_step_logits_fn *logits, void *user)
+{
+    logit_run runs[QN_LOGIT_ROWS];
+    int64_t n_runs = 0, n_rows = 0;
+    for (int64_t i = 0; i < n_parts; i++) {
+        const qn_chunk_part *part = &parts[i];
+        qn_logits_wish wish = feeds[part->feed].logits;
+        int64_t from = wish != QN_LOGITS_ALL ? part->n : part->first < 0 ? -part->first : 0;
+        if (wish == QN_LOGITS_LAST && part->first + part->n == feeds[part->feed].n_ids) from = part->n - 1;
+        while (from < part->n) {
+            int64_t n =
+                part->n - from < e->max_logit_rows - n_rows ? part->n - from : e->max_logit_rows - n_rows;
+            runs[n_runs++] = (logit_run){part->feed, part->first + from, n};
+            for (int64_t j = 0; j < n; j++, n_rows++) {
+                e->logit_rows[n_rows] = (int32_t)(part->row + from + j);
+                if (e->logit_adapters) e->logit_adapters[n_rows] = feeds[part->feed].sequence->adapter;
+            }
+            from += n;
+            if (n_rows == e->max_logit_rows || n_runs == QN_LOGIT_ROWS)
+                QN_TRY(flush_logits(e, runs, &n_runs, &n_rows, logits, user));
+        }
+    }
+    return flush_logits(e, runs, &n_runs, &n_rows, logits, user);
+}
+
+qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
+                         qn_step_stop_fn *stop, void *user)
+{
+    QN_TRY(check_feeds(e, n_feeds, feeds));
+    for (int64_t i = 0; i < n_feeds; i++) {
+        lengthen(e, &feeds[i]);
+        e->fed[i] = feeds[i].sequence->length - feeds[i].sequence->n_given;
+    }
+    for (;;) {
+        int64_t rows = 0, n_parts = 0, limit = chunk_limit(e);
+        for (int64_t i = 0; i < n_feeds && rows < limit; i++) {
+            int64_t n = feeds[i].n_ids - e->fed[i];
+            if (n > limit - rows) n = limit - rows;
+            if (n <= 0) continue;
+            QN_TRY(add_rows(e, &feeds[i], e->fed[i], n, rows, n_parts));
+            e->parts[n_parts++] = (qn_chunk_part){i, e->fed[i], rows, n};
+            rows += n;
+        }
+        if (rows == 0) return QN_OK;
+        if (stop && stop(user)) return qn_fail(QN_E_CANCELLED, "cancelled");
+        qn_sizes sizes = {{rows, n_parts, 0}};
+        qn_status status = qn_program_run(e->body, &sizes);
+        if (status != QN_OK) {
+            lose_states(feeds, n_parts, e->parts);
+            return status;
+        }
+        for (int64_t i = 0; i < n_parts; i++) {
+            e->fed[e->parts[i].feed] += e->parts[i].n;
+            commit(e, feeds[e->parts[i].feed].sequence, e->parts[i].n);
+        }
+        QN_TRY(give_logits(e, feeds, n_parts, e->parts, logits, user));
+    }
+}
