@@ -414,7 +414,7 @@ static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_h
         int64_t row = (first + i) / n_heads, h = head + (first + i) % n_heads, position = a->position + row;
         const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
         s->lo[i] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
-        s->hi[i] = position + 1;
+        s->hi[i] = a->seen > 0 ? a->seen : position + 1;
         if (s->form != FORM_F32) {
             dots_pack_query(s, i, q, factor);
             continue;

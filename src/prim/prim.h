@@ -33,6 +33,7 @@ typedef struct {
     int32_t layer;          /* within the state */
     int32_t is_written; /* 1: an earlier step wrote k and v of these rows into the pages; none are written */
     int32_t has_sinks;
+    int32_t whole;  /* 1: a row sees all rows of its sequence, those behind it too; there is no window then */
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     float scale, softcap;
     int32_t which; /* ATTEND_GRAD: 0 dq, 1 dk, 2 dv */

@@ -31,6 +31,7 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
 typedef struct {
     const int32_t *blocks; /* of the sequence, behind the first column */
     int64_t row, n_rows, position;
+    int64_t seen; /* positions that all its rows see; 0: each row those up to its own */
     int64_t first_group, n_groups, cost_of_group;
 } tile_of_rows;
 
@@ -47,7 +48,9 @@ static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t 
     if (t.n_rows > n_rows) t.n_rows = n_rows;
     t.position = positions[r] - (int64_t)table[0] * QN_PAGE_TOKENS;
     t.first_group = window && t.position >= window ? (t.position - window + 1) / QN_ATTN_GROUP : 0;
-    t.n_groups = (t.position + t.n_rows + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP - t.first_group;
+    int64_t end = t.position + t.n_rows;
+    if (s->plan.params.attend.whole) end = t.seen = t.position + row_begin[i + 1] - r;
+    t.n_groups = (end + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP - t.first_group;
     t.cost_of_group = t.n_rows * shared + READING;
     return t;
 }
@@ -104,6 +107,7 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     if (begin == end) return;
     a->blocks = t->blocks;
     a->position = t->position;
+    a->seen = t->seen;
     a->q = (const float *)s->in[0] + t->row * a->q_stride;
     a->out = (float *)s->out + t->row * a->out_stride;
     if (end - begin == t->n_groups) {
@@ -194,12 +198,20 @@ static ragged ragged_of(const qn_cpu_step *s, int sinks)
                     .p = &s->plan.params.attend};
 }
 
-/* Probabilities of row r over rows [*from, r] of its sequence (which begins at `first`), head h, into prob.
- * dcap, when not NULL, gets the derivative of the soft cap at each score. */
-static void probabilities(const qn_cpu_run *run, const ragged *a, int64_t first, int64_t r, int64_t h,
-                          float *prob, float *dcap, int64_t *from)
+/* Rows that row r of a sequence sees: [*from, *end). */
+static void rows_seen(const ragged *a, int64_t sequence, int64_t r, int64_t *from, int64_t *end)
 {
-    int64_t lo = a->p->window && r - a->p->window + 1 > first ? r - a->p->window + 1 : first, n = r - lo + 1;
+    *from = a->row_begin[sequence];
+    *end = a->p->whole ? a->row_begin[sequence + 1] : r + 1;
+    if (a->p->window && r - a->p->window + 1 > *from) *from = r - a->p->window + 1;
+}
+
+/* Probabilities of row r over rows [lo, end), head h, into prob. dcap, when not NULL, gets the derivative of
+ * the soft cap at each score. */
+static void probabilities(const qn_cpu_run *run, const ragged *a, int64_t lo, int64_t end, int64_t r,
+                          int64_t h, float *prob, float *dcap)
+{
+    int64_t n = end - lo;
     const float *q = a->q + r * a->q_stride + h * a->dim;
     for (int64_t j = 0; j < n; j++) {
         float score = a->p->scale *
@@ -216,22 +228,22 @@ static void probabilities(const qn_cpu_run *run, const ragged *a, int64_t first,
     }
     if (a->sinks) prob[n] = a->sinks[h]; /* one more logit that takes its share and reads no value */
     run->kernels->softmax(prob, prob, n + (a->sinks != NULL));
-    *from = lo;
 }
 
 static void attend_ragged(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     ragged a = ragged_of(s, s->plan.params.attend.has_sinks);
-    int64_t begin, end, sequence = 0, from;
+    int64_t begin, end, sequence = 0, from, to;
     float *prob = (float *)run->scratch;
     qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
     for (int64_t r = begin; r < end; r++) {
         while (a.row_begin[sequence + 1] <= r) sequence++;
+        rows_seen(&a, sequence, r, &from, &to);
         for (int64_t h = 0; h < a.heads; h++) {
             float *out = (float *)s->out + (r * a.heads + h) * a.v_dim;
-            probabilities(run, &a, a.row_begin[sequence], r, h, prob, NULL, &from);
+            probabilities(run, &a, from, to, r, h, prob, NULL);
             memset(out, 0, (size_t)a.v_dim * sizeof *out);
-            for (int64_t j = from; j <= r; j++) {
+            for (int64_t j = from; j < to; j++) {
                 const float *v = a.v + j * a.v_stride + h / a.shared * a.v_dim;
                 for (int64_t d = 0; d < a.v_dim; d++) out[d] += prob[j - from] * v[d];
             }
@@ -278,7 +290,7 @@ static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const float *out = (const float *)s->in[5], *d_out = (const float *)s->in[6];
     int64_t out_stride = s->plan.in[5].stride[0], d_stride = s->plan.in[6].stride[0];
     int64_t rows = qn_cpu_rows(run, &s->plan.in[0]), row_from = 0, row_to = rows, head_from = 0,
-            head_to = a.heads, from;
+            head_to = a.heads, from, to;
     int64_t dim = which == 2 ? a.v_dim : a.dim, width = (which ? a.heads / a.shared : a.heads) * dim;
     float *prob = (float *)run->scratch, *dcap = prob + rows + 1, *result = (float *)s->out;
     if (which == 0) {
@@ -295,11 +307,12 @@ static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
     int64_t sequence = 0;
     for (int64_t r = row_from; r < row_to; r++) {
         while (a.row_begin[sequence + 1] <= r) sequence++;
+        rows_seen(&a, sequence, r, &from, &to);
         for (int64_t h = head_from; h < head_to; h++) {
             const float *g = d_out + r * d_stride + h * a.v_dim;
-            probabilities(run, &a, a.row_begin[sequence], r, h, prob, dcap, &from);
+            probabilities(run, &a, from, to, r, h, prob, dcap);
             float mean = run->kernels->dot(g, out + r * out_stride + h * a.v_dim, a.v_dim);
-            for (int64_t j = from; j <= r; j++) {
+            for (int64_t j = from; j < to; j++) {
                 int64_t kv = h / a.shared;
                 if (which == 2) {
                     float *dv = result + j * width + kv * dim;
@@ -309,8 +322,8 @@ static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
                 float dp = run->kernels->dot(g, a.v + j * a.v_stride + kv * a.v_dim, a.v_dim);
                 float ds = prob[j - from] * (dp - mean) * dcap[j - from] * a.p->scale;
                 const float *other = which ? a.q + r * a.q_stride + h * dim : a.k + j * a.k_stride + kv * dim;
-                float *to = which ? result + j * width + kv * dim : result + r * width + h * dim;
-                for (int64_t d = 0; d < dim; d++) to[d] += ds * other[d];
+                float *sum = which ? result + j * width + kv * dim : result + r * width + h * dim;
+                for (int64_t d = 0; d < dim; d++) sum[d] += ds * other[d];
             }
         }
     }
