@@ -468,6 +468,52 @@ static void parts_of_rows_stay_apart(void **state)
     qn_device_close(d);
 }
 
+static void look_away(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
+                      const qn_sizes *sizes)
+{
+}
+
+/* Row-local steps and the packing for the product behind them, walked together some rows at a time, against
+ * the same step by step, as a probe makes it. */
+static void rows_go_through_steps_together(void **state)
+{
+    enum { MOST = 150 };
+    static const int64_t counts[] = {1, 3, 5, 31, 33, MOST};
+    static float x[MOST * WIDE], apart[3][MOST * WIDE];
+    qn_device *d = open_device(4);
+    qn_scope *s = qn_scope_new(d);
+    qn_array *in = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){WIDE}));
+    qn_array *wide = packed(d, s, WIDE, WIDE, 1), *narrow = packed(d, s, WIDE, WIDE / 2, 2);
+    qn_array *h = qn_rms_norm(s, qn_unary(s, QN_PRIM_TANH, in), NULL, 0, 1e-5f);
+    qn_array *gate = qn_linear(s, h, wide), *up = qn_linear(s, h, wide);
+    h = qn_add(s, in, qn_linear(s, qn_mul(s, qn_unary(s, QN_PRIM_SILU, gate), up), wide));
+    qn_array *heads = qn_rms_norm(s, qn_reshape_rows(s, h, 2, (int64_t[]){2, WIDE / 2}), NULL, 0, 1e-5f);
+    qn_array *rows = qn_reshape_rows(s, heads, 1, (int64_t[]){WIDE});
+    qn_array *part = qn_slice_last(s, qn_unary(s, QN_PRIM_ABS, h), WIDE / 2, WIDE / 2);
+    qn_array *out[] = {qn_linear(s, rows, wide), qn_linear(s, part, narrow), qn_linear(s, rows, wide)};
+    qn_program *p;
+    OK(qn_program_new(s, &(qn_program_options){.name = "turns", .max = {{MOST, 0, 0}}}, 3, out, &p));
+    qn_scope_free(s);
+    for (int i = 0; i < MOST * WIDE; i++) x[i] = (float)qn_random_unit(5, (uint64_t)i) - 0.5f;
+    memcpy(qn_program_input(p, 0), x, sizeof x);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        size_t bytes = (size_t)(counts[c] * WIDE) * sizeof(float);
+        qn_program_set_probe(p, look_away, NULL);
+        OK(qn_program_run(p, &(qn_sizes){{counts[c], 0, 0}}));
+        for (int i = 0; i < 3; i++) memcpy(apart[i], qn_program_output(p, i), bytes);
+        qn_program_set_probe(p, NULL, NULL);
+        for (int n = 0; n < 200; n++) {
+            for (int i = 0; i < 3; i++) memset((void *)(uintptr_t)qn_program_output(p, i), 0, bytes);
+            OK(qn_program_run(p, &(qn_sizes){{counts[c], 0, 0}}));
+            for (int i = 0; i < 3; i++)
+                if (memcmp(qn_program_output(p, i), apart[i], bytes) != 0)
+                    fail_msg("%d rows, run %d: output %d differs", (int)counts[c], n, i);
+        }
+    }
+    qn_program_free(p);
+    qn_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +525,7 @@ int main(void)
         cmocka_unit_test(products_of_one_group),
         cmocka_unit_test(parts_of_packed_weights),
         cmocka_unit_test(parts_of_rows_stay_apart),
+        cmocka_unit_test(rows_go_through_steps_together),
     };
     return cmocka_run_group_tests_name("program", tests, NULL, NULL);
 }

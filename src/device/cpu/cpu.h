@@ -1,6 +1,7 @@
 /* The CPU device, inside: all workers walk a program's steps together; each computes its share of a step, and
- * they meet at a barrier at the end of each group of steps. A step's share depends on the number of workers
- * only, its result does not. */
+ * they meet at a barrier at the end of each group of steps. Row-local steps that follow each other are walked
+ * a few rows at a time, so that a row goes from one to the next while it is in the cache. Who computes what
+ * never matters to a result. */
 #ifndef QN_DEVICE_CPU_CPU_H
 #define QN_DEVICE_CPU_CPU_H
 
@@ -29,6 +30,8 @@ typedef struct {
     char *split;     /* parts of attention, see attention.c */
     qn_precision precision;
     int thread, n_threads;
+    int watched;                /* every step is computed by itself: a trace or a probe looks at it */
+    int64_t turn_from, turn_to; /* the rows for which row-local steps are called now; turn_to 0: own share */
 } qn_cpu_run;
 
 typedef void qn_cpu_fn(const qn_cpu_run *run, const qn_cpu_step *step);
@@ -51,8 +54,12 @@ struct qn_cpu_step {
     qn_cpu_packs packs;
     int area;   /* which shared area holds the packed activations */
     int repack; /* 0: an earlier step of the same group packed the same activations there */
+    int ready;  /* the row-local steps before packed them, unless the run is watched */
     /* experts: places in a worker's scratch, see experts.c */
     size_t kernel_at, tile_at, rows_at, index_at;
+    /* row-local */
+    int turns;                      /* this many steps from here on are walked together; 0: no such step */
+    const qn_cpu_step *pack_behind; /* and then the same rows are packed for this product, or NULL */
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
     size_t split_bytes;
@@ -78,8 +85,14 @@ static inline int64_t qn_cpu_rows(const qn_cpu_run *run, const qn_operand *o)
     return o->shape.n ? qn_shape_dim(&o->shape, 0, &run->sizes) : 1;
 }
 
+/* In a turn of row-local steps, whose n is the number of rows: the rows of the turn. */
 static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
 {
+    if (run->turn_to) {
+        *begin = run->turn_from;
+        *end = run->turn_to;
+        return;
+    }
     qn_pool_share(n, 1, run->thread, run->n_threads, begin, end);
 }
 
@@ -92,9 +105,11 @@ static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin,
 
 /* matmul.c: the packed rows of in[0], `stride` floats apart. Few are at the beginning of this worker's
  * scratch (QN_CPU_OWN_ROWS), which nothing else may use then; more in the step's shared area, and all workers
- * wait. */
+ * wait, unless the row-local steps before packed them there. */
 const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows, int64_t stride,
                              int64_t n_in);
+/* Of rows [begin, end), after row-local steps, for the product that comes behind them. */
+void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end);
 
 /* memory.c */
 qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);

@@ -1,5 +1,6 @@
-/* Matrix products. Against a packed weight: activations are packed (quantised) first, then panels are shared
- * by the workers. Between plain f32 arrays: gemm_f32. */
+/* Matrix products. Against a packed weight: activations are packed (quantised) first, by the row-local steps
+ * that made them where there are such, then panels are shared by the workers. Between plain f32 arrays:
+ * gemm_f32. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,20 +11,36 @@ static int64_t matrix_rows(const qn_cpu_run *run, const qn_operand *x)
     return qn_shape_elements(&x->shape, &run->sizes) / x->shape.dim[x->shape.n - 1];
 }
 
+static void pack(const qn_cpu_run *run, const qn_cpu_step *s, char *to, int64_t stride, int64_t n_in,
+                 int64_t begin, int64_t end)
+{
+    size_t row_bytes = qn_act_row_bytes(s->act, n_in);
+    for (int64_t r = begin; r < end; r++)
+        run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
+                               to + (size_t)r * row_bytes);
+}
+
+void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end)
+{
+    const qn_operand *x = &s->plan.in[0];
+    pack(run, s, run->shared[s->area], x->stride[0], x->shape.dim[1], begin, end);
+}
+
 const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows, int64_t stride,
                              int64_t n_in)
 {
-    size_t row_bytes = qn_act_row_bytes(s->act, n_in);
-    int own = rows <= QN_CPU_OWN_ROWS;
-    char *packed = own ? run->scratch : run->shared[s->area];
-    if (!s->repack) return packed;
-    int64_t begin = 0, end = rows;
-    if (!own) qn_cpu_share(run, rows, &begin, &end);
-    for (int64_t r = begin; r < end; r++)
-        run->kernels->act_pack(s->act, n_in, (const float *)s->in[0] + r * stride,
-                               packed + (size_t)r * row_bytes);
-    if (!own) qn_pool_barrier(run->pool);
-    return packed;
+    int64_t begin, end;
+    char *shared = run->shared[s->area];
+    if (s->ready && !run->watched) return shared;
+    if (rows <= QN_CPU_OWN_ROWS) {
+        if (s->repack) pack(run, s, run->scratch, stride, n_in, 0, rows);
+        return run->scratch;
+    }
+    if (s->repack) {
+        while (qn_cpu_claim(run, rows, &begin, &end)) pack(run, s, shared, stride, n_in, begin, end);
+        qn_pool_barrier(run->pool);
+    }
+    return shared;
 }
 
 static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)

@@ -10,6 +10,10 @@
 #include "device/cpu/cpu.h"
 #include "quant/types.h"
 
+/* Rows that go through row-local steps together: what a few steps make of them stays in the second-level
+ * cache. */
+enum { TURN_ROWS = 8 };
+
 struct qn_cpu_exec {
     qn_exec base;
     char *name;
@@ -101,6 +105,59 @@ static void share_activations(qn_cpu_exec *e)
     }
 }
 
+/* ---- turns of row-local steps ------------------------------------------------------------------------- */
+
+/* A vector may be one row to its primitive, and then one worker computes it. */
+static int is_row_local(const qn_cpu_step *s)
+{
+    return qn_prim_get(s->plan.prim)->row_local && s->plan.out.shape.n > 1;
+}
+
+static int same_rows(const qn_shape *a, const qn_shape *b)
+{
+    return a->dim[0] == b->dim[0] && memcmp(a->sym, b->sym, sizeof a->sym) == 0;
+}
+
+/* May rows of x be packed as soon as the n steps from s on have computed theirs? */
+static int packs_row_by_row(const qn_cpu_step *s, int n, const qn_cpu_step *product)
+{
+    const qn_operand *x = &product->plan.in[0];
+    if (x->shape.n != 2 || !same_rows(&x->shape, &s->plan.out.shape)) return 0;
+    for (int i = 0; i < n; i++)
+        if (s[i].plan.out.slot == x->slot &&
+            (x->stride[0] != s[i].plan.out.stride[0] || x->offset < 0 || x->offset >= x->stride[0]))
+            return 0;
+    return 1;
+}
+
+/* Row-local steps of one group over the same rows are walked together. Only they depend on each other inside
+ * a group, and then they are all of it (see make_groups in array/program.c). Behind such a group nobody reads
+ * packed activations any longer, so its workers may pack those of the product that comes next; the end of
+ * the group is the barrier that packing needs. */
+static void find_turns(qn_cpu_exec *e, const qn_plan *plan)
+{
+    for (int i = 0; i < e->n_steps; i++) {
+        qn_cpu_step *s = &e->steps[i];
+        if (!is_row_local(s)) continue;
+        int whole_group = i == 0 || s[-1].barrier_after, n = 1;
+        while (i + n < e->n_steps && !s[n - 1].barrier_after && is_row_local(&s[n]) &&
+               same_rows(&s->plan.out.shape, &s[n].plan.out.shape))
+            n++;
+        s->turns = n;
+        i += n - 1;
+        qn_cpu_step *product = s + n;
+        if (i + 1 == e->n_steps || !whole_group || !s[n - 1].barrier_after ||
+            product->packs != QN_CPU_PACKS_ROWS || !packs_row_by_row(s, n, product))
+            continue;
+        const qn_shape *x = &product->plan.in[0].shape;
+        size_t bytes = (size_t)qn_shape_dim(x, 0, &plan->max) * qn_act_row_bytes(product->act, x->dim[1]);
+        if (e->shared_bytes < bytes) e->shared_bytes = bytes;
+        s->pack_behind = product;
+        do product++->ready = 1;
+        while (product < e->steps + e->n_steps && product->packs && !product->repack);
+    }
+}
+
 static qn_status open_trace(qn_cpu_exec *e)
 {
     const char *path = getenv("QUERN_TRACE");
@@ -136,6 +193,7 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
             goto out;
     }
     share_activations(e);
+    find_turns(e, plan);
     size_t split_bytes = 0;
     for (int i = 0; i < e->n_steps; i++)
         if (e->steps[i].split_bytes > split_bytes) split_bytes = e->steps[i].split_bytes;
@@ -204,6 +262,29 @@ static void write_trace(qn_cpu_exec *e, const qn_cpu_step *s)
             (unsigned long long)qn_hash_bytes(s->out, bytes, 0));
 }
 
+/* Rows [begin, end) through the steps from s on, a few at a time. */
+static void walk_rows(qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end)
+{
+    for (run->turn_from = begin; run->turn_from < end; run->turn_from = run->turn_to) {
+        run->turn_to = end - run->turn_from < TURN_ROWS ? end : run->turn_from + TURN_ROWS;
+        for (int i = 0; i < s->turns; i++) s[i].fn(run, &s[i]);
+        if (s->pack_behind) qn_cpu_pack_turn(run, s->pack_behind, run->turn_from, run->turn_to);
+    }
+    run->turn_to = 0;
+}
+
+/* Rows of few turns are shared out beforehand, those of many are claimed. */
+static void take_turns(qn_cpu_run *run, const qn_cpu_step *s)
+{
+    int64_t rows = qn_cpu_rows(run, &s->plan.out), begin, end;
+    if (rows <= (int64_t)TURN_ROWS * run->n_threads) {
+        qn_cpu_share(run, rows, &begin, &end);
+        walk_rows(run, s, begin, end);
+    } else {
+        while (qn_cpu_claim(run, rows, &begin, &end)) walk_rows(run, s, begin, end);
+    }
+}
+
 static void walk(void *arg, int thread, int n_threads)
 {
     qn_cpu_exec *e = arg;
@@ -218,13 +299,19 @@ static void walk(void *arg, int thread, int n_threads)
     for (int i = 0; i < 2 && e->shared; i++)
         run.shared[i] = (char *)e->shared->data + (size_t)i * e->shared_bytes;
     if (e->split) run.split = e->split->data;
-    int watched = e->trace || e->probe;
+    run.watched = e->trace || e->probe;
     for (int i = 0; i < e->n_steps; i++) {
         const qn_cpu_step *s = &e->steps[i];
-        if (watched && thread == 0) e->step_began_ns = qn_clock_ns();
+        if (s->turns && !run.watched) {
+            take_turns(&run, s);
+            i += s->turns - 1;
+            if (e->steps[i].barrier_after) qn_pool_barrier(d->pool);
+            continue;
+        }
+        if (run.watched && thread == 0) e->step_began_ns = qn_clock_ns();
         s->fn(&run, s);
-        if (s->barrier_after || watched) qn_pool_barrier(d->pool);
-        if (!watched) continue;
+        if (s->barrier_after || run.watched) qn_pool_barrier(d->pool);
+        if (!run.watched) continue;
         if (thread == 0) {
             if (e->trace) write_trace(e, s);
             if (e->probe)
