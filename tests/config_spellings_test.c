@@ -142,6 +142,7 @@ static const spelling same[] = {
     {"gemma4_text", "{\"model_type\": null, \"head_dim\": null, \"global_head_dim\": null}"},
     {"gemma4_text", "{\"rope_parameters\": null, \"num_global_key_value_heads\": 1}"},
     {"gemma4_text", "{\"use_bidirectional_attention\": \"vision\", \"attention_k_eq_v\": null}"},
+    {"gemma4_moe", "{\"model_type\": null, \"num_experts_per_tok\": \"null\", \"norm_topk_prob\": false}"},
     {"gemma4", "{\"text_config\": {\"model_type\": null}}"},
     {"gemma4", "{\"model_type\": null, \"architectures\": null, \"tie_word_embeddings\": null}"},
 };
@@ -184,6 +185,7 @@ static const spelling different[] = {
     {"gemma4_text", "{\"sliding_window\": 17}"},
     {"gemma4_text", "{\"final_logit_softcapping\": null}"},
     {"gemma4_text", "{\"attention_scale\": 0.25}"},
+    {"gemma4_moe", "{\"top_k_experts\": 3}"},
     {"smollm3", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": 1000}"},
     {"smollm3", "{\"no_rope_layers\": [1, 1, 0, 1, 1]}"},
     {"smollm3", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}"},

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "model/families.h"
+#include "model/weight_experts.h"
 #include "model/weights.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
@@ -81,6 +82,23 @@ static void add_rope_factors(qn_test_gguf *f, const qn_model_config *c)
     qn_test_gguf_tensor_add(f, "rope_freqs.weight", QN_DTYPE_F32, 0, half, factors);
 }
 
+/* The matrices of all experts, gate and up in one, as they are in the directory. */
+static void add_experts(qn_test_gguf *f, const qn_test_weights *m, qn_weight_role role, int64_t layer)
+{
+    char from[QN_TENSOR_NAME_MAX], name[QN_TENSOR_NAME_MAX];
+    int down = role == QN_WEIGHT_EXPERT_DOWN;
+    snprintf(from, sizeof from, "model.layers.%d.experts.%s", (int)layer,
+             down ? "down_proj" : "gate_up_proj");
+    snprintf(name, sizeof name, "blk.%d.%s.weight", (int)layer, down ? "ffn_down_exps" : "ffn_gate_up_exps");
+    const qn_tensor_view *v = qn_source_find(m->src, from);
+    assert_non_null(v);
+    qn_test_gguf_tensor_add(f, name, v->dtype, v->shape[0] * v->shape[1], v->shape[2], v->data);
+    qn_test_gguf_tensor *t = qn_test_gguf_tensor_get(f, name);
+    t->n_dims = 3;
+    t->dims[1] = (uint64_t)v->shape[1];
+    t->dims[2] = (uint64_t)v->shape[0];
+}
+
 static void add_tensors(qn_test_gguf *f, const qn_test_weights *m)
 {
     for (int role = 0; role < QN_WEIGHT_ROLE_COUNT; role++) {
@@ -88,6 +106,10 @@ static void add_tensors(qn_test_gguf *f, const qn_test_weights *m)
         for (int64_t l = 0; l < n; l++) {
             char name[QN_TENSOR_NAME_MAX];
             const qn_tensor_view *v = qn_weights_get(m->weights, (qn_weight_role)role, l);
+            if (qn_weight_experts_has_role((qn_weight_role)role)) {
+                if (v && role != QN_WEIGHT_EXPERT_UP) add_experts(f, m, (qn_weight_role)role, l);
+                continue;
+            }
             if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(m->weights))) continue;
             assert_true(
                 qn_family_weight_name(m->config.family, QN_SOURCE_GGUF, "", (qn_weight_role)role, l, name));
@@ -113,6 +135,11 @@ static qn_test_gguf *as_gguf(const qn_test_weights *m)
     set_float(f, "rope.freq_base_swa", c->rope[1].theta);
     set_float(f, "final_logit_softcapping", c->final_logit_softcapping);
     set_layers(f, c);
+    if (c->experts.num_experts) {
+        set(f, "expert_count", c->experts.num_experts);
+        set(f, "expert_used_count", c->experts.num_experts_per_tok);
+        set(f, "expert_feed_forward_length", c->experts.moe_intermediate_size);
+    }
     add_tensors(f, m);
     add_rope_factors(f, c);
     qn_test_gguf_place(f);
@@ -132,7 +159,8 @@ static uint64_t hash_of(const char *path, qn_precision precision)
 
 static void test_same_bits(void **state)
 {
-    static const char *const fixtures[] = {"models/gemma4_text", "models/gemma4", "models/gemma4_k_eq_v"};
+    static const char *const fixtures[] = {"models/gemma4_text", "models/gemma4", "models/gemma4_k_eq_v",
+                                           "models/gemma4_moe"};
     const char *folder = qn_test_scratch();
     for (size_t i = 0; i < sizeof fixtures / sizeof fixtures[0]; i++) {
         const char *from = qn_test_need_fixture(fixtures[i]);

@@ -96,6 +96,9 @@ typedef struct {
     float swiglu_alpha, swiglu_limit;
     int64_t shared_intermediate_size; /* of the expert that all rows have beside theirs; 0: none */
     int shared_gate;                  /* 1: what it gives is multiplied by the sigmoid of one more logit */
+    int router_norm;  /* 1: the router looks at rows that are normed by themselves, times a number of each
+                         channel  and hidden_size^-0.5 */
+    int expert_scale; /* 1: what an expert gives is multiplied by a number of its own */
 } qn_experts_config;
 
 /* Gated delta net: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]

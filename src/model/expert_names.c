@@ -54,6 +54,16 @@ const qn_expert_name qn_expert_gpt_oss_names[] = {
     {QN_WEIGHT_EXPERT_DOWN_BIAS, "layers.#.mlp.experts.down_proj.bias", 0},
     {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
 
+const qn_expert_name qn_expert_gemma4_names[] = {
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.experts.gate_up_proj", GATE_HALF},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.experts.gate_up_proj", UP_HALF},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.experts.down_proj", 0},
+    /* MLX's converter takes them apart */
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.experts.switch_glu.gate_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.experts.switch_glu.up_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.experts.switch_glu.down_proj.weight", 0},
+    {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
+
 const qn_expert_name qn_expert_gguf_names[] = {
     {QN_WEIGHT_EXPERT_GATE, "blk.#.ffn_gate_exps.weight", 0},
     {QN_WEIGHT_EXPERT_UP, "blk.#.ffn_up_exps.weight", 0},

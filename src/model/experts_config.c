@@ -34,6 +34,8 @@ static qn_status read_sizes(const qn_family_experts *family, const qn_fields *f,
     e->score = family->score;
     e->bias = family->bias;
     e->correction_bias = family->correction_bias;
+    e->router_norm = family->router_norm;
+    e->expert_scale = family->expert_scale;
     e->swiglu_alpha = family->swiglu_alpha;
     if (family->swiglu_alpha > 0) {
         double limit = 0;
@@ -124,7 +126,10 @@ qn_status qn_experts_config_read(const qn_family *family, const qn_fields *f, qn
 {
     const qn_family_experts *experts = family->experts;
     int wanted = 1;
-    if (experts && experts->only_if) {
+    if (experts && experts->only_if && f->gguf_architecture) { /* which has no such field */
+        const json_t *count = qn_fields_get(f, count_names[0]);
+        wanted = count && json_integer_value(count) != 0;
+    } else if (experts && experts->only_if) {
         wanted = 0;
         QN_TRY(qn_fields_bool(f, experts->only_if, &wanted, NULL));
     }

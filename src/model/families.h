@@ -66,6 +66,7 @@ typedef struct {
 extern const qn_expert_name qn_expert_names[]; /* of Qwen and others in safetensors */
 extern const qn_expert_name qn_expert_mixtral_names[];
 extern const qn_expert_name qn_expert_gpt_oss_names[];
+extern const qn_expert_name qn_expert_gemma4_names[];
 extern const qn_expert_name qn_expert_gguf_names[];
 
 /* What a family fixes of its experts; see qn_experts_config. */
@@ -77,6 +78,7 @@ typedef struct {
     int gguf_norm_topk_prob; /* 1: in GGUF, which does not say */
     int correction_bias, bias, shared_gate;
     int beside_mlp; /* 1: layers with experts have a dense block too */
+    int router_norm, expert_scale;
     float swiglu_alpha;
 } qn_family_experts;
 

@@ -175,8 +175,19 @@ static const qn_renamed_weight gpt_oss_names[] = {{QN_WEIGHT_ROUTER, "layers.#.m
 static const qn_renamed_weight gpt_oss_gguf_names[] = {
     {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
+static const qn_family_experts gemma4_experts = {.names = qn_expert_gemma4_names,
+                                                 .only_if = "enable_moe_block",
+                                                 .norm_topk_prob = 1,
+                                                 .beside_mlp = 1,
+                                                 .router_norm = 1,
+                                                 .expert_scale = 1};
+
 static const qn_renamed_weight gemma2_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight gemma4_names[] = {
+    {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"},
+    {QN_WEIGHT_ROUTER, "layers.#.router.proj.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
 
 static const qn_shared_tensor phi3_shared[] = {
     {"layers.#.self_attn.qkv_proj.weight", "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
@@ -370,7 +381,8 @@ const qn_family qn_family_rows[] = {
         .architectures = LIST("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
         .gguf_architecture = "gemma4",
         .defaults = gemma4_defaults,
-        .renamed = gemma2_names,
+        .renamed = gemma4_names,
+        .experts = &gemma4_experts,
         .stop_tokens = LIST("<end_of_turn>", "<turn|>"),
         .hidden_act_keys = LIST("hidden_activation"),
         .hidden_act = QN_HIDDEN_GELU_TANH,

@@ -11,6 +11,14 @@ typedef struct {
     qn_block_kv kv[QN_LAYER_GROUPS_MAX];
 } common;
 
+static qn_array *feed_forward(qn_scope *s, const qn_forward *f, qn_array *x, int64_t i)
+{
+    const qn_layer_config *l = &f->config->layers[i];
+    if (l->has_mlp && l->has_experts) return qn_block_mlp_and_experts(s, f, x, i);
+    x = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
+    return l->has_experts ? qn_block_experts(s, f, x, i) : qn_block_mlp(s, f, x, i);
+}
+
 static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
@@ -21,8 +29,7 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     else
         h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
-    h = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
-    h = f->config->layers[i].has_experts ? qn_block_experts(s, f, h, i) : qn_block_mlp(s, f, h, i);
+    h = feed_forward(s, f, x, i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
     qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_LAYER_SCALE, i);

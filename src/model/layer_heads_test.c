@@ -106,6 +106,26 @@ static void test_gemma4(void **state)
                  "SSFSSF", own, 1, 1, 0, 0);
 }
 
+/* Experts beside the dense block, with a router that norms for itself. */
+static void test_gemma4_experts(void **state)
+{
+    qn_model_config c;
+    static const int own[] = {0, 1, 2, 3, 4, 5};
+    check_gemma4("gemma4_moe", NULL, "SSFSSF", own, 1, 1, 0, 0);
+    read_ok("gemma4_moe", NULL, &c);
+    assert_int_equal(c.experts.num_experts, 6);
+    assert_int_equal(c.experts.num_experts_per_tok, 2);
+    assert_int_equal(c.experts.moe_intermediate_size, 24);
+    assert_true(c.experts.norm_topk_prob && c.experts.router_norm && c.experts.expert_scale);
+    for (int64_t i = 0; i < c.num_hidden_layers; i++)
+        assert_true(c.layers[i].has_mlp && c.layers[i].has_experts);
+    qn_config_free(&c);
+    read_ok("gemma4_moe", "{\"enable_moe_block\": null}", &c);
+    assert_int_equal(c.experts.num_experts, 0);
+    assert_true(c.layers[0].has_mlp && !c.layers[0].has_experts);
+    qn_config_free(&c);
+}
+
 static void test_groups(void **state)
 {
     qn_model_config c;
@@ -196,6 +216,12 @@ static void test_refusals(void **state)
          "vocab_size_per_layer_input is 1023, less than vocab_size 1024"},
         {"gemma4_text", "{\"vocab_size_per_layer_input\": 0}", QN_E_FORMAT,
          "vocab_size_per_layer_input is 0"},
+        {"gemma4_moe", "{\"num_experts\": \"null\"}", QN_E_FORMAT, "num_experts is missing"},
+        {"gemma4_moe", "{\"num_experts\": 0}", QN_E_FORMAT, "num_experts is 0, expected 1 to"},
+        {"gemma4_moe", "{\"top_k_experts\": 7}", QN_E_FORMAT, "top_k_experts is 7, but num_experts is 6"},
+        {"gemma4_moe", "{\"top_k_experts\": 0}", QN_E_FORMAT, "top_k_experts is 0, expected 1 to"},
+        {"gemma4_moe", "{\"moe_intermediate_size\": -24}", QN_E_FORMAT, "moe_intermediate_size is -24"},
+        {"gemma4_moe", "{\"enable_moe_block\": 1}", QN_E_FORMAT, "enable_moe_block is a number"},
         {"gemma4_text", "{\"use_double_wide_mlp\": \"yes\"}", QN_E_FORMAT, "use_double_wide_mlp is a string"},
         {"gemma4_text", "{\"use_bidirectional_attention\": \"all\"}", QN_E_UNSUPPORTED,
          "use_bidirectional_attention is \"all\""},
@@ -240,11 +266,9 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemma4),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_unused_tensors),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_gemma4),   cmocka_unit_test(test_gemma4_experts),
+        cmocka_unit_test(test_groups),   cmocka_unit_test(test_unused_tensors),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,9 @@ typedef enum {
     IF_MLP,
     IF_EXPERTS,
     IF_EXPERT_BIAS,
+    IF_BOTH,
+    IF_ROUTER_NORM,
+    IF_EXPERT_SCALE,
     IF_CORRECTION,
     IF_SHARED,
     IF_SHARED_GATE,
@@ -110,6 +113,11 @@ static const struct {
     [QN_WEIGHT_SHARED_ROUTER] = {{DIM_ONE, DIM_H}, IF_SHARED_GATE, 0},
     [QN_WEIGHT_SINKS] = {{DIM_HEADS}, IF_SINKS, 0},
     [QN_WEIGHT_POST_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_FFN},
+    [QN_WEIGHT_POST_MLP_NORM] = {{DIM_H}, IF_BOTH, 0},
+    [QN_WEIGHT_EXPERTS_NORM] = {{DIM_H}, IF_BOTH, 0},
+    [QN_WEIGHT_POST_EXPERTS_NORM] = {{DIM_H}, IF_BOTH, 0},
+    [QN_WEIGHT_ROUTER_SCALE] = {{DIM_H}, IF_ROUTER_NORM, 0},
+    [QN_WEIGHT_EXPERT_SCALE] = {{DIM_E}, IF_EXPERT_SCALE, 0},
     [QN_WEIGHT_LAYER_INPUT_GATE] = {{DIM_P, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_OUT] = {{DIM_H, DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {{DIM_H}, IF_LAYER_INPUT, 0},
@@ -240,6 +248,12 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(l->has_experts);
     case IF_EXPERT_BIAS:
         return strictly(l->has_experts && c->experts.bias);
+    case IF_BOTH:
+        return strictly(l->has_experts && l->has_mlp);
+    case IF_ROUTER_NORM:
+        return strictly(l->has_experts && c->experts.router_norm);
+    case IF_EXPERT_SCALE:
+        return strictly(l->has_experts && c->experts.expert_scale);
     case IF_CORRECTION:
         return strictly(l->has_experts && c->experts.correction_bias);
     case IF_SHARED:

@@ -69,6 +69,11 @@ typedef enum {
     QN_WEIGHT_SHARED_ROUTER,     /* [1, H] */
     QN_WEIGHT_SINKS,             /* [num_attention_heads]: a logit that takes part in attention's softmax */
     QN_WEIGHT_POST_FFN_NORM,     /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_POST_MLP_NORM,     /* [H] where the layer has both: after the dense block */
+    QN_WEIGHT_EXPERTS_NORM,      /* [H] before the experts */
+    QN_WEIGHT_POST_EXPERTS_NORM, /* [H] after them */
+    QN_WEIGHT_ROUTER_SCALE,      /* [H] */
+    QN_WEIGHT_EXPERT_SCALE,      /* [E] */
     QN_WEIGHT_LAYER_INPUT_GATE,  /* [P, H] */
     QN_WEIGHT_LAYER_INPUT_OUT,   /* [H, P] */
     QN_WEIGHT_POST_LAYER_INPUT_NORM, /* [H] after the per-layer input, before it is added */

@@ -102,6 +102,7 @@ static void test_fixtures(void **state)
                                         "gemma4_text",
                                         "gemma4",
                                         "gemma4_k_eq_v",
+                                        "gemma4_moe",
                                         "qwen3_5",
                                         "qwen3_moe",
                                         "mixtral",
@@ -182,9 +183,9 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",         "llama_head_dim", "qwen2",     "qwen3",   "gemma2",        "gemma3_text",
-        "gemma3",        "smollm3",        "olmo2",     "phi3",    "phi3_longrope", "gemma4_text",
-        "gemma4_k_eq_v", "qwen3_5",        "qwen3_moe", "mixtral", "gpt_oss",       "qwen2_vl"};
+        "llama",   "llama_head_dim", "qwen2",   "qwen3",         "gemma2",      "gemma3_text",   "gemma3",
+        "smollm3", "olmo2",          "phi3",    "phi3_longrope", "gemma4_text", "gemma4_k_eq_v", "gemma4_moe",
+        "qwen3_5", "qwen3_moe",      "mixtral", "gpt_oss",       "qwen2_vl"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -250,6 +251,10 @@ static void test_shapes(void **state)
          "tensor model.layers.0.mlp.experts.0.gate_proj.weight: shape [32, 64], expected [31, 64]"},
         {"models/qwen3_moe", "{\"mlp_only_layers\": [2]}",
          "tensor model.layers.2.mlp.gate_proj.weight is missing, expected with shape [128, 64]"},
+        {"models/gemma4_moe", "{\"moe_intermediate_size\": 25}",
+         "tensor model.layers.0.experts.gate_up_proj: shape [6, 48, 64], expected [6, 50, 64]"},
+        {"models/gemma4_moe", "{\"num_experts\": 7}",
+         "tensor model.layers.0.router.proj.weight: shape [6, 64], expected [7, 64]"},
         {"models/gpt_oss", "{\"intermediate_size\": 32}",
          "tensor model.layers.0.mlp.experts.gate_up_proj: shape [4, 64, 96], expected [4, 64, 64]"},
         {"models/qwen3_5", "{\"linear_num_key_heads\": 4}",
@@ -295,6 +300,7 @@ static void test_tensors_without_a_place(void **state)
         {"models/qwen3", "{\"model_type\": \"llama\"}", NULL, "self_attn.k_norm.weight"},
         {"models/gemma2", "{\"model_type\": \"llama\"}", NULL, "feedforward_layernorm.weight"},
         {"models/gemma3_text", "{\"model_type\": \"gemma2\"}", NULL, "self_attn.k_norm.weight"},
+        {"models/gemma4_moe", "{\"enable_moe_block\": false}", NULL, "has no place in a model"},
         {"models/llama", NULL, "model.layers.0.self_attn.sinks", "self_attn.sinks"},
         {"models/llama", NULL, "model.layers.2.self_attn.sinks", "model.layers.2.self_attn.sinks"},
         {"models/llama", NULL, "model.layers.9.self_attn.sinks", "belongs to layer 9, but num_hidden"},

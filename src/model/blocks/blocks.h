@@ -50,5 +50,8 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
                           int64_t layer);
 /* Router and experts over the same rows, and the expert that all rows have where there is one. */
 qn_array *qn_block_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* A dense block and experts beside it, each with norms of its own, and the sum of what they give. x: rows
+ * before any norm, which the router reads. */
+qn_array *qn_block_mlp_and_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 
 #endif

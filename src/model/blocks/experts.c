@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "model/blocks/blocks.h"
 
 /* Scores of all but the best groups of experts become 0, as the reference has it: a group is as good as the
@@ -31,6 +33,10 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
 {
     const qn_experts_config *c = &f->config->experts;
     int top = (int)c->num_experts_per_tok;
+    if (c->router_norm) {
+        x = qn_block_norm(s, f, x, QN_WEIGHT_ROUTER_SCALE, layer);
+        x = qn_scale(s, x, 1 / sqrtf((float)f->config->hidden_size));
+    }
     qn_array *logits = qn_linear_exact(s, x, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER, layer));
     logits = qn_label(s, logits, "router");
     if (c->bias) logits = qn_add(s, logits, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER_BIAS, layer));
@@ -53,6 +59,11 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
         *share = qn_div(s, *share, sum);
     }
     *share = qn_scale(s, *share, c->routed_scaling_factor);
+    if (c->expert_scale) {
+        qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_EXPERT_SCALE, layer);
+        scale = logits ? qn_broadcast(s, scale, *qn_array_shape(logits)) : NULL;
+        *share = qn_mul(s, *share, qn_take_along(s, scale, *ids));
+    }
 }
 
 /* Biases of one role, [num_experts, n]; NULL: none. */
@@ -110,4 +121,15 @@ qn_array *qn_block_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_
     qn_block_route(s, f, x, layer, &ids, &share);
     qn_array *y = qn_block_chosen(s, f, x, ids, share, layer);
     return f->config->experts.shared_intermediate_size > 0 ? qn_add(s, y, shared(s, f, x, layer)) : y;
+}
+
+qn_array *qn_block_mlp_and_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+{
+    qn_array *ids, *share;
+    qn_array *dense = qn_block_mlp(s, f, qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, layer), layer);
+    dense = qn_block_norm(s, f, dense, QN_WEIGHT_POST_MLP_NORM, layer);
+    qn_block_route(s, f, x, layer, &ids, &share);
+    qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_EXPERTS_NORM, layer);
+    h = qn_block_chosen(s, f, h, ids, share, layer);
+    return qn_add(s, dense, qn_block_norm(s, f, h, QN_WEIGHT_POST_EXPERTS_NORM, layer));
 }
