@@ -30,7 +30,7 @@ typedef struct {
     int is_problem;
     const char *path;       /* for qn_model_open; the folder of a problem */
     const char *name;       /* "org/name" in the cache of Hugging Face, else the last part of path */
-    const char *format;     /* "safetensors", "gguf"; "pytorch", which is never usable */
+    const char *format;     /* "safetensors", "gguf", "bin_weights"; "pytorch", which is never usable */
     const char *model_type; /* as the files call it: "llama"; "": they do not */
     const char *quant;      /* "Q4_K_M", "mlx affine 4 g64", "bf16"; "": not known */
     int32_t quant_bits;     /* 4 for "Q4_K_M", else of the type that holds most weights; 0: not known */

@@ -289,6 +289,18 @@ static qn_status report_safetensors(walk *w, const listing *l)
     return report_model(w, name, &d);
 }
 
+/* A folder bin_weights beside config.json, where there is nothing else; whoever opens it counts the files. */
+static qn_status report_raw(walk *w, const listing *l)
+{
+    qn_discovery d = {.format = "bin_weights", .error = ""};
+    int is_there = 0;
+    for (size_t i = 0; i < l->folders.count; i++)
+        is_there |= strcmp(l->folders.items[i].name, "bin_weights") == 0;
+    if (!is_there || !l->config || l->safetensors.count || l->index || l->pickled || l->gguf.count)
+        return QN_OK;
+    return report_model(w, NULL, &d);
+}
+
 /* ---- the walk ----------------------------------------------------------------------------------------- */
 
 /* 1: this folder was visited. */
@@ -333,6 +345,7 @@ static qn_status visit(walk *w, int depth)
     if ((status == QN_E_IO && depth > 1) || status == QN_E_FULL) status = report_problem(w, status);
     if (status == QN_OK) status = report_safetensors(w, &l);
     if (status == QN_OK) status = report_gguf(w, &l);
+    if (status == QN_OK) status = report_raw(w, &l);
     if (status == QN_OK) status = visit_folders(w, &l, depth);
     clear(&l);
     return status;

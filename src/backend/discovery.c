@@ -135,7 +135,9 @@ static qn_status read_source(qn_source *s, qn_discovery *d, texts *t)
 {
     qn_model_config c = {0};
     qn_examination e = {.type_name = ""};
-    d->format = qn_source_gguf(s) ? "gguf" : "safetensors";
+    d->format = qn_source_gguf(s)                        ? "gguf"
+                : qn_source_get_kind(s) == QN_SOURCE_RAW ? "bin_weights"
+                                                         : "safetensors";
     QN_TRY(read_config(s, d, t));
     if (qn_source_gguf(s))
         read_gguf(qn_source_gguf(s), t);

@@ -269,9 +269,10 @@ static qn_status print_config(qn_buf *b, qn_source *s)
     return status;
 }
 
-/* The __metadata__ of every file; as JSON, elements of an open list. */
+/* The __metadata__ of every file; as JSON, elements of an open list. Plain files of weights have none. */
 static qn_status put_safetensors_metadata(qn_buf *b, const qn_source *s, int json)
 {
+    if (qn_source_get_kind(s) == QN_SOURCE_RAW) return QN_OK;
     for (int64_t i = 0; i < qn_source_file_count(s); i++) {
         const char *path = qn_source_file_path(s, i), *key, *value;
         qn_safetensors *file = NULL;
@@ -361,9 +362,10 @@ static qn_status print_json(qn_source *s, const inspect_options *o, const totals
     qn_json_open(&b, '{');
     qn_json_put_text(&b, "path", qn_source_path(s));
     qn_json_put_text(&b, "format",
-                     qn_source_gguf(s)                      ? "gguf"
-                     : qn_packed_is_name(qn_source_path(s)) ? "packed"
-                                                            : "safetensors");
+                     qn_source_gguf(s)                        ? "gguf"
+                     : qn_source_get_kind(s) == QN_SOURCE_RAW ? "bin_weights"
+                     : qn_packed_is_name(qn_source_path(s))   ? "packed"
+                                                              : "safetensors");
     if (qn_source_gguf(s)) qn_json_put_int(&b, "version", qn_gguf_version(qn_source_gguf(s)));
     qn_json_key(&b, "files");
     qn_json_open(&b, '[');
@@ -419,7 +421,7 @@ static qn_status print_summary(const qn_source *s, const totals *t)
         else if (qn_packed_is_name(path))
             QN_TRY(put_packed(&b, path));
         else
-            qn_buf_puts(&b, ", safetensors\n");
+            qn_buf_puts(&b, qn_source_get_kind(s) == QN_SOURCE_RAW ? "\n" : ", safetensors\n");
     }
     qn_buf_printf(&b, "%" PRId64 " tensor%s, %" PRId64 " elements, %s", qn_source_count(s),
                   qn_out_plural(qn_source_count(s)), t->n_elements,

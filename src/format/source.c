@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "format/raw_weights.h"
 #include "format/source_files.h"
 
 enum { NAME_BYTES_MAX = 1024 };
@@ -23,6 +24,7 @@ struct qn_source {
     qn_source_files files;
     side sides[QN_SIDE_COUNT];
     qn_gguf *gguf;
+    qn_raw_weights *raw;
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
     int64_t n_views, n_elements;
@@ -102,6 +104,20 @@ static qn_status open_gguf(qn_source *s)
     return QN_OK;
 }
 
+static qn_status open_raw(qn_source *s)
+{
+    const char *text = NULL;
+    size_t n = 0;
+    qn_dtype dtype;
+    QN_TRY(qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n));
+    QN_TRY(qn_raw_weights_dtype(qn_source_side_path(s, QN_SIDE_CONFIG), text, n, &dtype));
+    QN_TRY(qn_raw_weights_open(s->files.files, s->files.n_files, dtype, &s->raw));
+    QN_TRY(make_room(s, s->files.n_files));
+    for (int64_t i = 0; i < qn_raw_weights_count(s->raw); i++)
+        QN_TRY(add_view(s, qn_raw_weights_get(s->raw, i)));
+    return QN_OK;
+}
+
 static qn_status open_all(qn_source *s, const char *path, const qn_source_options *options)
 {
     s->path = qn_strdup(path);
@@ -109,6 +125,7 @@ static qn_status open_all(qn_source *s, const char *path, const qn_source_option
     QN_TRY(qn_source_files_find(path, options, &s->files));
     QN_TRY(find_sides(s));
     if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
+    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
     if (s->files.n_files) return open_safetensors(s);
     return make_room(s, 0);
 }
@@ -135,6 +152,7 @@ void qn_source_close(qn_source *s)
     for (size_t i = 0; s->shards && i < s->files.n_files; i++) qn_safetensors_close(s->shards[i]);
     qn_free(s->shards);
     qn_gguf_close(s->gguf);
+    qn_raw_weights_close(s->raw);
     qn_source_files_clear(&s->files);
     qn_free(s->path);
     qn_free(s);

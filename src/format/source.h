@@ -2,12 +2,12 @@
  *
  * A path is a GGUF file, a safetensors file, a shard index, or a directory with one model: exactly one .gguf,
  * or safetensors (the shards of model.safetensors.index.json; without it model*.safetensors, sorted; without
- * these *.safetensors). A directory with both kinds, or with several .gguf, is refused with the names;
- * options.file picks. Beside the weights lie text files (config.json, tokenizer.json, ...): where they are
- * present they win over GGUF metadata, which callers find by qn_source_gguf. Tensor names are the files' own;
- * mapping names of formats to each other is the model's trade. One owner; tensor look-ups from any thread,
- * side files from one thread at a time. Views and texts live until close. The elements of all tensors
- * together fit an int64_t, whatever their types. */
+ * these *.safetensors), or, where it has neither, a folder bin_weights (raw_weights.h). A directory with both
+ * kinds, or with several .gguf, is refused with the names; options.file picks. Beside the weights lie text
+ * files (config.json, tokenizer.json, ...): where they are present they win over GGUF metadata, which callers
+ * find by qn_source_gguf. Tensor names are the files' own; mapping names of formats to each other is the
+ * model's trade. One owner; tensor look-ups from any thread, side files from one thread at a time. Views and
+ * texts live until close. The elements of all tensors together fit an int64_t, whatever their types. */
 #ifndef QN_FORMAT_SOURCE_H
 #define QN_FORMAT_SOURCE_H
 
@@ -21,7 +21,8 @@ typedef struct qn_source qn_source;
 typedef enum {
     QN_SOURCE_TEXT, /* no weights: only files for tokenising (options.text_only) */
     QN_SOURCE_SAFETENSORS,
-    QN_SOURCE_GGUF
+    QN_SOURCE_GGUF,
+    QN_SOURCE_RAW /* bin_weights; its views have one dimension, the model's config says the shapes */
 } qn_source_kind;
 
 typedef struct {
@@ -51,7 +52,7 @@ const char *qn_source_path(const qn_source *s);
 qn_source_kind qn_source_get_kind(const qn_source *s);
 /* NULL unless the kind is QN_SOURCE_GGUF. Borrowed. */
 const qn_gguf *qn_source_gguf(const qn_source *s);
-/* Files that hold tensors: 1 for a GGUF, the shards for safetensors, 0 for text. */
+/* Files that hold tensors: 1 for a GGUF, the shards for safetensors, one a tensor for raw, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
 /* The shard index; NULL when there is none. Borrowed. */

@@ -17,7 +17,7 @@
 
 enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8 };
 static const size_t index_bytes_max = (size_t)64 << 20;
-static const char index_name[] = "model.safetensors.index.json";
+static const char index_name[] = "model.safetensors.index.json", raw_name[] = "bin_weights";
 
 static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CONFIG] = "config.json",
@@ -62,6 +62,7 @@ typedef struct {
 
 static qn_status names_add(names *l, qn_arena *arena, const char *name)
 {
+    if (!name) return QN_E_NOMEM;
     if (l->count == l->capacity) {
         size_t wanted = l->capacity ? 2 * l->capacity : 16;
         const char **p = qn_realloc(l->items, wanted * sizeof *p);
@@ -371,6 +372,42 @@ static qn_status refuse_folder(qn_source_files *f, const listing *l, int text_on
     return status;
 }
 
+static int holds_folder(const listing *l, const char *name)
+{
+    for (size_t i = 0; i < l->folders.count; i++)
+        if (strcmp(l->folders.items[i], name) == 0) return 1;
+    return 0;
+}
+
+/* The .bin files in the folder of raw weights. */
+static qn_status take_raw(qn_source_files *f)
+{
+    const char *folder = qn_source_join(&f->arena, f->folder, raw_name);
+    names found = {0};
+    struct stat st;
+    if (!folder) return QN_E_NOMEM;
+    DIR *dir = opendir(folder);
+    if (!dir) return qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    qn_status status = QN_OK;
+    for (struct dirent *e; status == QN_OK && (errno = 0, e = readdir(dir));) {
+        if (!ends_with(e->d_name, ".bin") || e->d_name[0] == '.') continue;
+        if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && !S_ISREG(st.st_mode)) continue;
+        if (found.count == NAMES_MAX)
+            status = qn_fail(QN_E_ARG, "%s: more than %d files of weights", folder, NAMES_MAX);
+        else
+            status = names_add(&found, &f->arena, qn_source_join(&f->arena, raw_name, e->d_name));
+    }
+    if (status == QN_OK && errno) status = qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    closedir(dir);
+    names_sort(&found);
+    if (status == QN_OK && !found.count)
+        status = qn_fail(QN_E_NOT_FOUND, "%s: there are no .bin files in this folder", folder);
+    f->kind = QN_SOURCE_RAW;
+    if (status == QN_OK) status = set_files(f, found.items, found.count);
+    qn_free(found.items);
+    return status;
+}
+
 static qn_status take_folder(qn_source_files *f, const qn_source_options *options)
 {
     static const names none = {0};
@@ -395,6 +432,8 @@ static qn_status take_folder(qn_source_files *f, const qn_source_options *option
         if (!options->text_only) status = l.index ? read_index(f, index_name) : take_shards(f, safetensors);
     } else if (options->text_only && l.text) {
         f->kind = QN_SOURCE_TEXT;
+    } else if (holds_folder(&l, raw_name)) {
+        status = take_raw(f);
     } else {
         status = refuse_folder(f, &l, options->text_only);
     }

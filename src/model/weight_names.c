@@ -81,6 +81,25 @@ static const struct {
     [QN_WEIGHT_LAYER_SCALE] = {"layers.#.layer_scalar", "blk.#.layer_output_scale.weight"},
 };
 
+/* Files of bin_weights (format/raw_weights.h). */
+static const char *const raw_names[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_EMBED] = "embed_tokens.bin",
+    [QN_WEIGHT_FINAL_NORM] = "final_norm.bin",
+    [QN_WEIGHT_LM_HEAD] = "lm_head.bin",
+    [QN_WEIGHT_ATTN_NORM] = "layer#.input_norm.bin",
+    [QN_WEIGHT_Q] = "layer#.attn.q_proj.bin",
+    [QN_WEIGHT_K] = "layer#.attn.k_proj.bin",
+    [QN_WEIGHT_V] = "layer#.attn.v_proj.bin",
+    [QN_WEIGHT_O] = "layer#.attn.o_proj.bin",
+    [QN_WEIGHT_Q_BIAS] = "layer#.attn.q_proj.bias.bin",
+    [QN_WEIGHT_K_BIAS] = "layer#.attn.k_proj.bias.bin",
+    [QN_WEIGHT_V_BIAS] = "layer#.attn.v_proj.bias.bin",
+    [QN_WEIGHT_FFN_NORM] = "layer#.post_attn_norm.bin",
+    [QN_WEIGHT_GATE] = "layer#.mlp.gate_proj.bin",
+    [QN_WEIGHT_UP] = "layer#.mlp.up_proj.bin",
+    [QN_WEIGHT_DOWN] = "layer#.mlp.down_proj.bin",
+};
+
 static void write_name(const char *prefix, const char *name, int64_t layer, char *text)
 {
     const char *hash = strchr(name, '#');
@@ -94,8 +113,9 @@ static void write_name(const char *prefix, const char *name, int64_t layer, char
 int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text)
 {
-    const char *name = names[role].gguf;
-    for (const qn_renamed_weight *r = family->gguf_renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+    const char *name = kind == QN_SOURCE_RAW ? raw_names[role] : names[role].gguf;
+    for (const qn_renamed_weight *r = kind == QN_SOURCE_GGUF ? family->gguf_renamed : NULL;
+         r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
         if (r->role == role) name = r->name;
     if (kind == QN_SOURCE_SAFETENSORS) {
         name = names[role].safetensors;
@@ -121,7 +141,7 @@ int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const ch
     for (const qn_shared_tensor *t = family->shared; t && (t->safetensors || t->gguf); t++)
         for (int i = 0; i < 3 && t->roles[i] != QN_WEIGHT_ROLE_COUNT; i++) {
             int gguf = kind == QN_SOURCE_GGUF;
-            const char *name = gguf ? t->gguf : t->safetensors;
+            const char *name = gguf ? t->gguf : kind == QN_SOURCE_RAW ? NULL : t->safetensors;
             if (t->roles[i] != role || !name) continue;
             write_name(gguf ? "" : prefix, name, layer, text);
             *shared = t;

@@ -67,6 +67,30 @@ static int shared_shape(const qn_model_config *c, const qn_shared_tensor *shared
     return n_dims;
 }
 
+/* Of the elements; 0: too many. */
+static size_t raw_bytes(const int64_t *shape, int n_dims, qn_dtype dtype)
+{
+    int64_t n = 1;
+    size_t bytes;
+    for (int i = 0; i < n_dims; i++)
+        if (!qn_mul_i64(n, shape[i], &n)) return 0;
+    return qn_type_bytes(dtype, n, &bytes) ? bytes : 0;
+}
+
+static qn_status missing_raw(const qn_source *src, const qn_model_config *c, const char *name,
+                             const int64_t *shape, int n_dims)
+{
+    char text[64];
+    const qn_tensor_view *other = qn_source_get(src, 0);
+    if (!*name)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: bin_weights has no files for all tensors of the family %s",
+                       qn_source_path(src), c->architecture);
+    return qn_fail(QN_E_FORMAT,
+                   "%s/bin_weights/%s is missing, expected with %zu bytes: %s elements of type %s",
+                   qn_source_path(src), name, raw_bytes(shape, n_dims, other->dtype),
+                   shape_text(shape, n_dims, text, sizeof text), other->type_name);
+}
+
 static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
                          qn_weight_role role, int64_t layer)
 {
@@ -83,6 +107,7 @@ static qn_status missing(const qn_source *src, const qn_model_config *c, const c
         n_dims = qn_weight_shape(c, layer, role, shape);
         qn_family_weight_name(c->family, kind, prefix, role, layer, name);
     }
+    if (kind == QN_SOURCE_RAW) return missing_raw(src, c, name, shape, n_dims);
     return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", file, name,
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
@@ -171,6 +196,25 @@ static qn_status find_experts(const qn_source *src, const qn_model_config *c, qn
     return QN_OK;
 }
 
+/* In place of *v, a file of bin_weights, the view with the shape that the config implies. */
+static qn_status shape_raw(qn_weights *w, const int64_t *shape, int n_dims, const qn_tensor_view **v)
+{
+    char text[64];
+    size_t expected = raw_bytes(shape, n_dims, (*v)->dtype);
+    if ((*v)->size_bytes != expected)
+        return qn_fail(QN_E_FORMAT, "%s: %zu bytes, expected %zu: %s elements of type %s", (*v)->file,
+                       (*v)->size_bytes, expected, shape_text(shape, n_dims, text, sizeof text),
+                       (*v)->type_name);
+    qn_tensor_view *kept = qn_alloc(sizeof *kept);
+    if (!kept) return QN_E_NOMEM;
+    *kept = **v;
+    kept->n_dims = n_dims;
+    memcpy(kept->shape, shape, (size_t)n_dims * sizeof *shape);
+    w->joined[w->n_joined++] = kept;
+    *v = kept;
+    return QN_OK;
+}
+
 /* *out: the tensor, or NULL where the model does without. prefix: where the decoder lies in this file. */
 static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights *w, const char *prefix,
                       qn_weight_role role, int64_t layer, const qn_tensor_view **out)
@@ -191,6 +235,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
     if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
+    if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
     QN_TRY(check_view(v, shape, n_dims));
     if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as_vector(w, &v));
     *out = v;
@@ -200,8 +245,10 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
 /* The number behind "model.layers." (GGUF: "blk.") in a tensor's name; -1: it is of no layer. */
 static int64_t layer_of(const qn_source *src, const char *prefix, const char *name)
 {
-    int gguf = qn_source_get_kind(src) == QN_SOURCE_GGUF;
-    const char *parts[] = {gguf ? "" : prefix, gguf ? "blk." : "layers."};
+    static const char *const begins[] = {
+        [QN_SOURCE_SAFETENSORS] = "layers.", [QN_SOURCE_GGUF] = "blk.", [QN_SOURCE_RAW] = "layer"};
+    qn_source_kind kind = qn_source_get_kind(src);
+    const char *parts[] = {kind == QN_SOURCE_SAFETENSORS ? prefix : "", begins[kind] ? begins[kind] : ""};
     int64_t layer = 0;
     int digits = 0;
     for (int i = 0; i < 2; i++) {
