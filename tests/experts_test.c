@@ -101,6 +101,20 @@ static void same(const layer *l, const char *what, const float *got, const float
                      (int)l->rows, (int)i, (double)got[i], (double)want[i]);
 }
 
+/* Experts that no row asks for are not packed: their memory is as the system gave it. */
+static void check_cold(const layer *l, const qn_buffer *b, const int32_t *ids)
+{
+    char asked[EXPERTS_MAX] = {0};
+    size_t each = b->size_bytes / (size_t)l->experts;
+    for (int64_t i = 0; i < l->rows * l->top; i++) asked[ids[i]] = 1;
+    for (int64_t e = 0; e < l->experts; e++) {
+        const char *panels = (const char *)b->data + (size_t)e * each;
+        int touched = 0;
+        for (size_t i = 0; i < each && !touched; i++) touched = panels[i] != 0;
+        assert_int_equal(touched, asked[e]);
+    }
+}
+
 static void check(qn_device *d, const layer *l, qn_precision precision, const char *folder)
 {
     qn_weight_part parts[EXPERTS_MAX] = {{NULL}};
@@ -139,6 +153,7 @@ static void check(qn_device *d, const layer *l, qn_precision precision, const ch
         assert_non_null(want[i]);
     }
     const int32_t *id = (const int32_t *)(const void *)values(s, ids);
+    if (l->cold) check_cold(l, qn_array_buffer(w), id);
     const float *shares = values(s, share), *biases = bias ? values(s, bias) : NULL;
     qn_array *flat = qn_reshape(s, each, qn_shape_make(2, (int64_t[]){l->rows * l->top, l->n_in}));
     for (int64_t e = 0; e < l->experts; e++) { /* rising, as the sum has it */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -17,7 +18,8 @@
 
 enum { N_EACH = 2000, N_STEP = 97 };
 
-static const char *const models[] = {"models/llama", "models/qwen3_5", "quant/gguf_models/gemma3-Q4_0.gguf"};
+static const char *const models[] = {"models/llama", "models/qwen3_5", "models/gpt_oss", "models/qwen3_moe",
+                                     "quant/gguf_models/gemma3-Q4_0.gguf"};
 static const int32_t prompt_ids[] = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26};
 static const char messages[] = "[{\"role\":\"user\",\"content\":\"What does a mill grind?\"}]";
 
@@ -231,11 +233,16 @@ static void while_it_opens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        {"while llama opens", while_it_opens, NULL, NULL, (void *)(uintptr_t)models[0]},
-        {"while gguf opens", while_it_opens, NULL, NULL, (void *)(uintptr_t)models[1]},
-        {"while llama answers", while_it_answers, NULL, NULL, (void *)(uintptr_t)models[0]},
-        {"while gguf answers", while_it_answers, NULL, NULL, (void *)(uintptr_t)models[1]},
-    };
+    enum { N = sizeof models / sizeof *models };
+    static char names[2 * N][96];
+    static struct CMUnitTest tests[2 * N];
+    for (int i = 0; i < N; i++) {
+        const char *slash = strrchr(models[i], '/') + 1;
+        void *model = (void *)(uintptr_t)models[i];
+        snprintf(names[i], sizeof names[i], "while %s opens", slash);
+        snprintf(names[N + i], sizeof names[i], "while %s answers", slash);
+        tests[i] = (struct CMUnitTest){names[i], while_it_opens, NULL, NULL, model};
+        tests[N + i] = (struct CMUnitTest){names[N + i], while_it_answers, NULL, NULL, model};
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include "engine/pack.h"
 #include "kernels/kernels.h"
 #include "tests/engine_help.h"
+#include "tests/fixtures.h"
+#include "tests/model_dir.h"
 #include "tests/scratch.h"
 #include "tests/typed_model.h"
 
@@ -76,6 +78,21 @@ static void same_bits(void **state)
     qn_test_remove(folder);
 }
 
+/* The experts of a layer are one weight there; without the packed file they are packed as they are used. */
+static void experts(void **state)
+{
+    static const char *const kinds[] = {"models/qwen3_moe", "models/gpt_oss"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char dir[QN_TEST_DIR_MAX];
+        qn_pack_result made;
+        qn_test_model_copy(qn_test_need_fixture(kinds[i]), NULL, NULL, dir);
+        qn_test_ok(pack(dir, &made));
+        for (const char *const *set = qn_kernels_names(); *set; set++)
+            assert_true(hash(dir, *set, NULL, 1) == hash(dir, *set, "none", 0));
+        qn_test_model_remove(dir);
+    }
+}
+
 static void counted_in_the_ledger(void **state)
 {
     const char *folder = qn_test_scratch(), *path = qn_test_typed_model(folder, QN_DTYPE_Q4_K);
@@ -124,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
+        cmocka_unit_test(experts),
         cmocka_unit_test(counted_in_the_ledger),
         cmocka_unit_test(memory_runs_out),
     };
