@@ -6,12 +6,16 @@
  * to one row and one head and depends on the positions that the row sees alone, so the bits do not depend on
  * which other rows and heads share the call.
  *
- * The rows of the micro-kernel are pairs of row and head, row by row: what a row sees moves up with the row.
- * For each group the pages are widened once when more than one tile of pairs reads them; then each tile of
- * pairs goes through scores, softmax, values and merging while its scores are in L1. A page that not all
- * pairs of a tile see whole is copied with zeros in place of values that none of them sees; a pair's own p is
- * 0 where it sees nothing, and 0 adds nothing (a sum may be -0 for +0, which the last step evens out). Where
- * the copy holds a value that is not finite each pair gets a copy of its own.
+ * The rows of the micro-kernel are pairs of row and head, key head by key head and there row by row: what a
+ * row sees moves up with the row. Many pairs (prefill) have one key head: for each group the pages are
+ * widened once when more than one tile of pairs reads them; then each tile of pairs goes through scores,
+ * softmax, values and merging while its scores are in L1. Few pairs (decode) bring all key heads they can and
+ * all tiles go through the group together, page by page, so that memory is read in the order in which it lies
+ * and each byte once: that is what the chip's own prefetchers need to keep it busy.
+ *
+ * A page that not all pairs of a tile see whole is copied with zeros in place of values that none of them
+ * sees; a pair's own p is 0 where it sees nothing, and 0 adds nothing (a sum may be -0 for +0, which the last
+ * step evens out). Where the copy holds a value that is not finite each pair gets a copy of its own.
  *
  * A set that multiplies pairs of 16-bit numbers says so by dots_form and gives the dots_ functions:
  * attention_dots_<set>.h; the others include attention_dots_none.h and compute in f32. */
@@ -28,41 +32,49 @@ typedef enum { FORM_F32, FORM_BF16, FORM_Q8 } attend_form;
 typedef struct {
     const qn_attend_args *a;
     attend_form form;
-    size_t k_bytes, v_bytes; /* of one head in a page */
-    int64_t kv_head;
-    int64_t n_pairs, v_pad;                                               /* v_pad: v_dim in whole vectors */
-    int64_t lo[QN_ATTN_PAIRS_MAX], hi[QN_ATTN_PAIRS_MAX];                 /* pair i sees positions [lo, hi) */
-    float largest[QN_ATTN_PAIRS_MAX + 16], total[QN_ATTN_PAIRS_MAX + 16]; /* of the groups so far */
-    float tile_largest[16], tile_total[16];          /* of the tile's pairs in the current group */
-    const char *k[QN_ATTN_PAGES], *v[QN_ATTN_PAGES]; /* the group's pages, or their wide form */
+    size_t k_bytes, v_bytes;                              /* of one head in a page */
+    int64_t kv_head, n_kv;                                /* key heads [kv_head, kv_head + n_kv) */
+    int64_t n_pairs, n_each;                              /* of all key heads, of each */
+    int64_t v_pad;                                        /* v_dim in whole vectors */
+    int64_t lo[QN_ATTN_PAIRS_MAX], hi[QN_ATTN_PAIRS_MAX]; /* pair i sees positions [lo, hi) */
+    float largest[QN_ATTN_PAIRS_MAX + 16], total[QN_ATTN_PAIRS_MAX + 16];       /* of the groups so far */
+    float now_largest[QN_ATTN_TOGETHER + 16], now_total[QN_ATTN_TOGETHER + 16]; /* [slot], of the group */
+    const char *k[QN_ATTN_PAGES], *v[QN_ATTN_PAGES]; /* the group's pages at kv_head, or their wide form */
     int k_half, v_half;                              /* f16, else f32 */
-    float *q;      /* [head_dim][tile rows] per tile: broadcasts come from one line */
-    float *scores; /* [pair of the tile][QN_ATTN_SCORES], of the current group */
-    float *sums;   /* [pair of the tile][v_pad], of the current group */
+    float *q;      /* [head_dim][pairs of the tile] per tile: broadcasts come from one line */
+    float *scores; /* [slot][QN_ATTN_SCORES], of the current group */
+    float *sums;   /* [slot][v_pad], of the current group */
     float *merged; /* [pair][v_pad], of the groups so far */
     float *edge;   /* one page of values with zeros where none of a tile's pairs sees them */
     float *wide; /* the group's keys [page][head_dim][QN_PAGE_TOKENS], values [page][QN_PAGE_TOKENS][v_pad] */
-    uint16_t *p16;  /* [pair of the tile][QN_ATTN_SCORES]: p in 16 bits */
+    uint16_t *p16;  /* [slot][block for FORM_Q8][QN_ATTN_SCORES]: p in 16 bits */
     float *q_scale; /* FORM_Q8: [pair] */
-    float *p_scale; /* FORM_Q8: [pair of the tile] */
-    float *v_scale; /* FORM_Q8: [block][QN_ATTN_GROUP] */
+    float *p_scale; /* FORM_Q8: [slot][block] */
+    float *v_scale; /* FORM_Q8: [block][QN_ATTN_GROUP], of one tile */
 } attend_state;
 
-/* Of a tile of pairs: [first, first + n) of s, in the group that starts at group; pages [from, to) hold what
- * any of them sees. */
+/* Pairs [first, first + n) of key head kv (counted from the state's first) in the group that starts at group;
+ * pages [from, to) hold what any of them sees. Tiles that go through a group together have slots of their own
+ * for what they compute; their pairs lie in slots [slot, slot + n). seen: which pairs see any of the group.
+ */
 typedef struct {
-    int64_t first, n, group, from, to;
+    int64_t first, n, kv, slot, group, from, to;
+    unsigned seen;
 } attend_tile;
 
 static attend_form dots_form(qn_dtype dtype);
-/* Packs q [head_dim], times factor, as pair i. */
-static void dots_pack_query(attend_state *s, int64_t i, const float *q, float factor);
-/* What FORM_Q8 needs of pages [begin, end) once for all tiles. */
-static void dots_open_group(attend_state *s, int64_t group, int64_t begin, int64_t end);
-/* scores of the tile. */
-static void dots_score(attend_state *s, const attend_tile *t);
-/* sums of the tile from the p in scores. */
-static void dots_weigh(attend_state *s, const attend_tile *t, const char *next);
+/* Packs q [head_dim], times factor, as row of a tile that begins at pair first and has n. */
+static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
+                            float factor);
+/* scores of the tile in the page at p, while `next` is fetched. */
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next);
+/* From the p in scores what dots_weigh reads. */
+static void dots_open_values(attend_state *s, const attend_tile *t);
+/* Adds p v of n_pages pages from p on to sums, which begin at 0 with the tile's first page. More than one
+ * page only where all pairs see them whole. */
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next);
+/* sums in f32. */
+static void dots_close_values(attend_state *s, const attend_tile *t);
 
 static inline const char *k_page(const attend_state *s, int64_t position)
 {
@@ -78,9 +90,26 @@ static inline const char *v_page(const attend_state *s, int64_t position)
     return page + (size_t)kv->kv_heads * s->k_bytes + (size_t)s->kv_head * s->v_bytes;
 }
 
+/* From one slot of p16 to the next. */
+static inline int64_t p16_row(const attend_state *s)
+{
+    return s->form == FORM_Q8 ? s->v_pad / QN_KV_BLOCK * QN_ATTN_SCORES : QN_ATTN_SCORES;
+}
+
 static inline int page_of(int64_t group, int64_t position)
 {
     return (int)((position - group) / QN_PAGE_TOKENS);
+}
+
+/* The page at p as tile t reads it. */
+static inline const char *k_of(const attend_state *s, const attend_tile *t, int64_t p)
+{
+    return s->k[page_of(t->group, p)] + (size_t)t->kv * s->k_bytes;
+}
+
+static inline const char *v_of(const attend_state *s, const attend_tile *t, int64_t p)
+{
+    return s->v[page_of(t->group, p)] + (size_t)t->kv * s->v_bytes;
 }
 
 /* ---- pages as f32 ------------------------------------------------------------------------------------- */
@@ -171,7 +200,7 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
 {
     const qn_kv_layout *kv = &s->a->kv;
     const int f32 = kv->dtype == QN_DTYPE_F32, f16 = kv->dtype == QN_DTYPE_F16;
-    const int few = s->n_pairs <= V_TILE_ROWS, plain = s->v_pad == kv->v_dim;
+    const int few = s->n_each <= V_TILE_ROWS, plain = s->v_pad == kv->v_dim;
     const int k_direct = s->form != FORM_F32 || f32 || (f16 && few);
     const int v_direct = s->form != FORM_F32 || (plain && (f32 || (f16 && few)));
     const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK;
@@ -193,10 +222,36 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
             s->v[i] = (const char *)out;
         }
     }
-    if (s->form == FORM_Q8) dots_open_group(s, group, begin, end);
 }
 
-/* ---- one tile of pairs in one group ------------------------------------------------------------------- */
+/* Whether pages are read as they are, so that key heads can go together: the conditions of open_group. */
+static int reads_pages(const qn_kv_layout *kv, int64_t n_each)
+{
+    if (dots_form(kv->dtype) != FORM_F32) return 1;
+    if (kv->v_dim % 16 != 0) return 0;
+    return kv->dtype == QN_DTYPE_F32 || (kv->dtype == QN_DTYPE_F16 && n_each <= V_TILE_ROWS);
+}
+
+/* What is read FETCH_BYTES after the keys (or values) of key head kv in the page at p: tiles go through the
+ * keys of pages [from, to) page by page and head by head, then through the values, then the next group
+ * begins. NULL: nothing. */
+enum { FETCH_BYTES = 8192 };
+
+static const char *ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
+{
+    const size_t bytes = values ? s->v_bytes : s->k_bytes;
+    int64_t kv = t->kv + (int64_t)((FETCH_BYTES + bytes - 1) / bytes);
+    for (; kv >= s->n_kv; kv -= s->n_kv) p += QN_PAGE_TOKENS;
+    if (!values) {
+        if (p < t->to) return s->k[page_of(t->group, p)] + (size_t)kv * s->k_bytes;
+        p += t->from - t->to;
+    }
+    if (p < t->to) return s->v[page_of(t->group, p)] + (size_t)kv * s->v_bytes;
+    p += t->group + QN_ATTN_GROUP - t->to;
+    return p < s->hi[s->n_pairs - 1] ? k_page(s, p) + (size_t)kv * s->k_bytes : NULL;
+}
+
+/* ---- tiles of pairs in one group ------------------------------------------------------------------- */
 
 static inline void run_tile(const tile_args *t, int rows, int64_t n_vecs, int half)
 {
@@ -206,22 +261,19 @@ static inline void run_tile(const tile_args *t, int rows, int64_t n_vecs, int ha
         tile_any(t, rows, n_vecs, 0);
 }
 
-static void score_pages(attend_state *s, const attend_tile *t)
+static void score_page(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
 {
-    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
-        int i = page_of(t->group, p);
-        tile_args k = {.c = s->scores + (p - t->group),
-                       .c_row = QN_ATTN_SCORES,
-                       .a = s->q + t->first * s->a->kv.head_dim,
-                       .a_row = 1,
-                       .a_k = V_TILE_ROWS,
-                       .b = s->k[i],
-                       .b_k = QN_PAGE_TOKENS,
-                       .n_k = s->a->kv.head_dim,
-                       .from_zero = 1};
-        k.next = p + QN_PAGE_TOKENS < t->to ? s->k[i + 1] : s->v[page_of(t->group, t->from)];
-        run_tile(&k, (int)t->n, QN_PAGE_TOKENS / 16, s->k_half);
-    }
+    const tile_args k = {.c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group),
+                         .c_row = QN_ATTN_SCORES,
+                         .a = s->q + t->first * s->a->kv.head_dim,
+                         .a_row = 1,
+                         .a_k = t->n,
+                         .b = k_of(s, t, p),
+                         .b_k = QN_PAGE_TOKENS,
+                         .n_k = s->a->kv.head_dim,
+                         .from_zero = 1,
+                         .next = next};
+    run_tile(&k, (int)t->n, QN_PAGE_TOKENS / 16, s->k_half);
 }
 
 /* 2^x for x <= 0, at most 1.5 ulp; 0 below -150; NaN stays. */
@@ -269,10 +321,11 @@ static void group_softmax(const attend_state *s, float *x, int64_t lo, int64_t h
     for (int64_t i = past; i < to; i += 16) v_store(x + i, v_set1(0));
 }
 
-/* Copies a page of values to s->edge with zeros outside of [lo, hi); whether what remains is all finite. */
-static int copy_edge(attend_state *s, int64_t group, int64_t p, int64_t lo, int64_t hi)
+/* Copies the tile's page of values at p to s->edge with zeros outside of [lo, hi); whether what remains is
+ * all finite. */
+static int copy_edge(attend_state *s, const attend_tile *tile, int64_t p, int64_t lo, int64_t hi)
 {
-    const char *page = s->v[page_of(group, p)];
+    const char *page = v_of(s, tile, p);
     vf odd = v_set1(0);
     for (int64_t t = 0; t < QN_PAGE_TOKENS; t++) {
         float *out = s->edge + t * s->v_pad;
@@ -290,35 +343,38 @@ static int copy_edge(attend_state *s, int64_t group, int64_t p, int64_t lo, int6
     return !v_any(v_is_nan(odd));
 }
 
-/* sums = p v for the pairs of one tile. */
-static void weigh_pages(attend_state *s, const attend_tile *t, const char *next)
+/* Whether all pairs of the tile see the whole page at p. */
+static inline int sees_whole(const attend_state *s, const attend_tile *t, int64_t p)
+{
+    return p >= s->lo[t->first + t->n - 1] && p + QN_PAGE_TOKENS <= s->hi[t->first];
+}
+
+/* Adds p v of the page at p to sums, which begin at 0 with the tile's first page. */
+static void weigh_page(attend_state *s, const attend_tile *t, int64_t p, const char *next)
 {
     const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1;
-    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
-        int i = page_of(t->group, p), whole = p >= lo[last] && p + QN_PAGE_TOKENS <= hi[0];
-        tile_args k = {.c = s->sums,
-                       .c_row = s->v_pad,
-                       .a = s->scores + (p - t->group),
-                       .a_row = QN_ATTN_SCORES,
-                       .a_k = 1,
-                       .b = s->v[i],
-                       .b_k = s->v_pad,
-                       .n_k = QN_PAGE_TOKENS,
-                       .from_zero = p == t->from};
-        k.next = p + QN_PAGE_TOKENS < t->to ? s->v[i + 1] : next;
-        if (whole) {
-            run_tile(&k, (int)t->n, s->v_pad / 16, s->v_half);
-            continue;
-        }
-        k.b = s->edge;
-        if (copy_edge(s, t->group, p, lo[0], hi[last])) {
-            run_tile(&k, (int)t->n, s->v_pad / 16, 0);
-            continue;
-        }
-        for (int64_t r = 0; r <= last; r++, k.c += k.c_row, k.a += k.a_row) {
-            copy_edge(s, t->group, p, lo[r], hi[r]);
-            run_tile(&k, 1, s->v_pad / 16, 0);
-        }
+    tile_args k = {.c = s->sums + t->slot * s->v_pad,
+                   .c_row = s->v_pad,
+                   .a = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group),
+                   .a_row = QN_ATTN_SCORES,
+                   .a_k = 1,
+                   .b = v_of(s, t, p),
+                   .b_k = s->v_pad,
+                   .n_k = QN_PAGE_TOKENS,
+                   .from_zero = p == t->from,
+                   .next = next};
+    if (sees_whole(s, t, p)) {
+        run_tile(&k, (int)t->n, s->v_pad / 16, s->v_half);
+        return;
+    }
+    k.b = s->edge;
+    if (copy_edge(s, t, p, lo[0], hi[last])) {
+        run_tile(&k, (int)t->n, s->v_pad / 16, 0);
+        return;
+    }
+    for (int64_t r = 0; r <= last; r++, k.c += k.c_row, k.a += k.a_row) {
+        copy_edge(s, t, p, lo[r], hi[r]);
+        run_tile(&k, 1, s->v_pad / 16, 0);
     }
 }
 
@@ -349,89 +405,145 @@ static void merge_group(attend_state *s, int64_t first, int64_t n, unsigned seen
     }
 }
 
-/* The tile's pairs in the group [group, ...), of which positions [begin, end) are looked at: largest, total
- * and sums of the tile. Returns which pairs see any of it. */
-static unsigned attend_group(attend_state *s, attend_tile *t, int64_t begin, int64_t end)
+/* The tile's pages in its group, of which positions [begin, end) are looked at. */
+static void open_tile(const attend_state *s, attend_tile *t, int64_t begin, int64_t end)
 {
-    const int64_t *all_lo = s->lo + t->first, *all_hi = s->hi + t->first;
-    int64_t low = all_lo[0] > begin ? all_lo[0] : begin,
-            high = all_hi[t->n - 1] < end ? all_hi[t->n - 1] : end;
-    if (low >= high) return 0;
+    int64_t low = s->lo[t->first], high = s->hi[t->first + t->n - 1];
+    if (low < begin) low = begin;
+    if (high > end) high = end;
     t->from = low / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
-    t->to = (high + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
-    unsigned seen = 0;
-    if (s->form == FORM_F32)
-        score_pages(s, t);
-    else
-        dots_score(s, t);
+    t->to = low < high ? (high + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS : t->from;
+}
+
+static void tile_softmax(attend_state *s, attend_tile *t, int64_t begin, int64_t end)
+{
+    t->seen = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t lo = all_lo[i] > begin ? all_lo[i] : begin, hi = all_hi[i] < end ? all_hi[i] : end,
-                g = t->group;
+        int64_t lo = s->lo[t->first + i], hi = s->hi[t->first + i], g = t->group;
+        if (lo < begin) lo = begin;
+        if (hi > end) hi = end;
         if (lo >= hi) lo = hi = t->from; /* sees none of it: all zeros */
-        if (lo < hi) seen |= 1u << i;
-        group_softmax(s, s->scores + i * QN_ATTN_SCORES, lo - g, hi - g, t->from - g, t->to - g,
-                      &s->tile_largest[i], &s->tile_total[i]);
+        if (lo < hi) t->seen |= 1u << i;
+        group_softmax(s, s->scores + (t->slot + i) * QN_ATTN_SCORES, lo - g, hi - g, t->from - g, t->to - g,
+                      &s->now_largest[t->slot + i], &s->now_total[t->slot + i]);
     }
-    const char *next = end < s->hi[s->n_pairs - 1] ? k_page(s, end) : NULL;
-    if (s->form == FORM_F32)
-        weigh_pages(s, t, next);
-    else
-        dots_weigh(s, t, next);
-    return seen;
+    if (s->form != FORM_F32) dots_open_values(s, t);
+}
+
+/* Several pages at once where the tile is alone and sees them whole: its sums then stay in registers. */
+static void weigh_tile(attend_state *s, const attend_tile *t, int64_t *p, int alone)
+{
+    int64_t n_pages = 1;
+    if (s->form == FORM_F32) {
+        weigh_page(s, t, *p, ahead(s, t, 1, *p));
+    } else {
+        while (alone && *p + n_pages * QN_PAGE_TOKENS < t->to && sees_whole(s, t, *p) &&
+               sees_whole(s, t, *p + n_pages * QN_PAGE_TOKENS))
+            n_pages++;
+        dots_weigh(s, t, *p, n_pages, ahead(s, t, 1, *p + (n_pages - 1) * QN_PAGE_TOKENS));
+    }
+    *p += n_pages * QN_PAGE_TOKENS;
+}
+
+/* Tiles of one group together, positions [begin, end): now_largest, now_total and sums of their slots. */
+static void attend_tiles(attend_state *s, attend_tile *tiles, int64_t n_tiles, int64_t begin, int64_t end)
+{
+    const int64_t from = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
+    for (int64_t i = 0; i < n_tiles; i++) open_tile(s, &tiles[i], begin, end);
+    for (int64_t p = from; p < end; p += QN_PAGE_TOKENS) {
+        for (int64_t i = 0; i < n_tiles; i++) {
+            const attend_tile *t = &tiles[i];
+            if (p < t->from || p >= t->to) continue;
+            if (s->form == FORM_F32)
+                score_page(s, t, p, ahead(s, t, 0, p));
+            else
+                dots_score(s, t, p, ahead(s, t, 0, p));
+        }
+    }
+    for (int64_t i = 0; i < n_tiles; i++)
+        if (tiles[i].from < tiles[i].to) tile_softmax(s, &tiles[i], begin, end);
+    for (int64_t p = from, next; p < end; p = next) {
+        next = p + QN_PAGE_TOKENS;
+        for (int64_t i = 0; i < n_tiles; i++) {
+            if (p < tiles[i].from || p >= tiles[i].to) continue;
+            next = p;
+            weigh_tile(s, &tiles[i], &next, n_tiles == 1);
+        }
+    }
+    for (int64_t i = 0; i < n_tiles && s->form != FORM_F32; i++)
+        if (tiles[i].from < tiles[i].to) dots_close_values(s, &tiles[i]);
 }
 
 /* ---- a tile of rows ----------------------------------------------------------------------------------- */
 
-static attend_state state_of(const qn_attend_args *a, int64_t head, void *scratch)
+static attend_state state_of(const qn_attend_args *a, int64_t kv_head, void *scratch)
 {
     const qn_kv_layout *kv = &a->kv;
-    const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK, tile = QN_ATTN_TILE_MAX;
+    const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK, tile = QN_ATTN_TILE_MAX,
+                  slots = QN_ATTN_TOGETHER;
     attend_state s = {.a = a,
                       .form = dots_form(kv->dtype),
                       .k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
                       .v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim),
-                      .kv_head = head / (a->n_heads / kv->kv_heads),
+                      .kv_head = kv_head,
+                      .n_kv = 1,
                       .v_pad = qn_kv_v_pad(kv->dtype, kv->v_dim)};
     s.scores = scratch;
-    s.sums = s.scores + tile * QN_ATTN_SCORES;
-    s.q = s.sums + tile * s.v_pad;
+    s.sums = s.scores + slots * QN_ATTN_SCORES;
+    s.q = s.sums + slots * s.v_pad;
     s.merged = s.q + (QN_ATTN_PAIRS_MAX + tile) * d;
     s.edge = s.merged + (QN_ATTN_PAIRS_MAX + tile) * s.v_pad;
     s.v_scale = s.edge + QN_PAGE_TOKENS * s.v_pad;
     s.p16 = (uint16_t *)(s.v_scale + s.v_pad / 16 * QN_ATTN_GROUP);
-    s.q_scale = (float *)(s.p16 + tile * QN_ATTN_SCORES);
+    s.q_scale = (float *)(s.p16 + slots * p16_row(&s));
     s.p_scale = s.q_scale + QN_ATTN_PAIRS_MAX + tile;
-    s.wide = s.p_scale + tile;
+    s.wide = s.p_scale + slots * s.v_pad / 16 + tile;
     return s;
 }
 
-/* Pairs [first, first + n_pairs) of the tile of rows. */
+/* Tile number i of the pairs: those of one key head in whole tiles and a rest, then the next key head's. */
+static attend_tile tile_number(const attend_state *s, int64_t i)
+{
+    const int64_t tiles = (s->n_each + V_TILE_ROWS - 1) / V_TILE_ROWS, row = i % tiles * V_TILE_ROWS;
+    attend_tile t = {.kv = i / tiles, .n = s->n_each - row};
+    if (t.n > V_TILE_ROWS) t.n = V_TILE_ROWS;
+    t.first = t.kv * s->n_each + row;
+    return t;
+}
+
+static inline int64_t n_tiles_of(const attend_state *s)
+{
+    return (s->n_each + V_TILE_ROWS - 1) / V_TILE_ROWS * s->n_kv;
+}
+
+/* Of each of the n_kv key heads the pairs [first, first + n_each) of the tile of rows; head: the first query
+ * head, n_heads: those of one key head. */
 static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_heads)
 {
     const qn_attend_args *a = s->a;
     float factor = a->softcap != 0 ? a->scale / a->softcap : a->scale * 1.44269504f;
-    for (int64_t i = 0; i < s->n_pairs; i++) {
-        int64_t row = (first + i) / n_heads, h = head + (first + i) % n_heads, position = a->position + row;
-        const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
-        s->lo[i] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
-        s->hi[i] = a->seen > 0 ? a->seen : position + 1;
-        if (s->form != FORM_F32) {
-            dots_pack_query(s, i, q, factor);
-            continue;
+    s->n_pairs = s->n_kv * s->n_each;
+    for (int64_t i = 0; i < n_tiles_of(s); i++) {
+        attend_tile t = tile_number(s, i);
+        float *packed = s->q + t.first * a->kv.head_dim;
+        for (int64_t j = 0; j < t.n; j++) {
+            int64_t pair = t.first + j, of_all = first + pair - t.kv * s->n_each, row = of_all / n_heads,
+                    h = head + t.kv * n_heads + of_all % n_heads, position = a->position + row;
+            const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
+            s->lo[pair] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
+            s->hi[pair] = a->seen > 0 ? a->seen : position + 1;
+            if (s->form != FORM_F32) {
+                dots_pack_query(s, t.first, t.n, j, q, factor);
+                continue;
+            }
+            for (int64_t d = 0; d < a->kv.head_dim; d++) packed[d * t.n + j] = q[d] * factor;
         }
-        float *packed = s->q + i / V_TILE_ROWS * V_TILE_ROWS * a->kv.head_dim + i % V_TILE_ROWS;
-        for (int64_t d = 0; d < a->kv.head_dim; d++) packed[d * V_TILE_ROWS] = q[d] * factor;
     }
     for (int64_t i = 0; i < s->n_pairs + 16; i++) {
         s->largest[i] = -INFINITY;
         s->total[i] = 0;
     }
     memset(s->merged, 0, (size_t)(s->n_pairs * s->v_pad) * sizeof *s->merged);
-}
-
-static inline int64_t pairs_of_tile(const attend_state *s, int64_t first)
-{
-    return s->n_pairs - first < V_TILE_ROWS ? s->n_pairs - first : V_TILE_ROWS;
 }
 
 /* The positions that the pairs see, in groups [*begin, *end). */
@@ -444,25 +556,35 @@ static void groups_of(const attend_state *s, int64_t *begin, int64_t *end)
 /* Groups [begin, end): merged into the state, or each into parts (of group begin, then the next). */
 static void attend_groups(attend_state *s, int64_t begin, int64_t end, float *parts)
 {
-    const int64_t lowest = s->lo[0], past = s->hi[s->n_pairs - 1];
+    const int64_t lowest = s->lo[0], past = s->hi[s->n_pairs - 1], n_tiles = n_tiles_of(s);
     const int64_t row = qn_attend_part_row(s->a->kv.dtype, s->a->kv.v_dim);
-    float *const sums = s->sums;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t g = i * QN_ATTN_GROUP, low = g > lowest ? g : lowest,
-                high = g + QN_ATTN_GROUP < past ? g + QN_ATTN_GROUP : past;
-        open_group(s, g, low, high);
-        for (int64_t first = 0; first < s->n_pairs; first += V_TILE_ROWS) {
-            attend_tile t = {.first = first, .n = pairs_of_tile(s, first), .group = g};
-            unsigned seen = attend_group(s, &t, low, high);
-            if (!parts) {
-                merge_group(s, first, t.n, seen, s->tile_largest, s->tile_total, sums, s->v_pad);
-                continue;
+    const int64_t most = s->n_pairs <= QN_ATTN_TOGETHER ? n_tiles : 1;
+    for (int64_t g = begin; g < end; g++) {
+        int64_t group = g * QN_ATTN_GROUP, low = group > lowest ? group : lowest,
+                high = group + QN_ATTN_GROUP < past ? group + QN_ATTN_GROUP : past;
+        open_group(s, group, low, high);
+        for (int64_t i = 0; i < n_tiles; i += most) {
+            attend_tile tiles[QN_ATTN_TOGETHER];
+            for (int64_t j = 0; j < most; j++) {
+                tiles[j] = tile_number(s, i + j);
+                tiles[j].slot = tiles[j].first - tiles[0].first;
+                tiles[j].group = group;
             }
-            for (int64_t k = 0; k < t.n; k++) {
-                float *part = parts + ((i - begin) * s->n_pairs + first + k) * row;
-                memcpy(part, sums + k * s->v_pad, (size_t)s->v_pad * sizeof *part);
-                part[s->v_pad] = s->tile_largest[k];
-                part[s->v_pad + 1] = seen >> k & 1 ? s->tile_total[k] : -1.0f;
+            attend_tiles(s, tiles, most, low, high);
+            for (int64_t j = 0; j < most; j++) {
+                const attend_tile *t = &tiles[j];
+                const float *largest = s->now_largest + t->slot, *total = s->now_total + t->slot,
+                            *sums = s->sums + t->slot * s->v_pad;
+                if (!parts) {
+                    merge_group(s, t->first, t->n, t->seen, largest, total, sums, s->v_pad);
+                    continue;
+                }
+                for (int64_t k = 0; k < t->n; k++) {
+                    float *part = parts + ((g - begin) * s->n_pairs + t->first + k) * row;
+                    memcpy(part, sums + k * s->v_pad, (size_t)s->v_pad * sizeof *part);
+                    part[s->v_pad] = largest[k];
+                    part[s->v_pad + 1] = t->seen >> k & 1 ? total[k] : -1.0f;
+                }
             }
         }
     }
@@ -472,7 +594,8 @@ static void close_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_
 {
     const qn_attend_args *a = s->a;
     for (int64_t i = 0; i < s->n_pairs; i++) {
-        int64_t row = (first + i) / n_heads, h = head + (first + i) % n_heads;
+        int64_t kv = i / s->n_each, of_all = first + i % s->n_each, row = of_all / n_heads,
+                h = head + kv * n_heads + of_all % n_heads;
         float *x = s->merged + i * s->v_pad, total = s->total[i];
         float *out = a->out + row * a->out_stride + h * a->kv.v_dim;
         if (a->sinks) {
@@ -493,22 +616,29 @@ static void close_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_
 
 static void attend(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch)
 {
-    attend_state s = state_of(a, head, scratch);
-    int64_t n_pairs = n_rows * n_heads, begin, end;
-    for (int64_t i = 0; i < n_pairs; i += s.n_pairs) {
-        s.n_pairs = n_pairs - i < QN_ATTN_PAIRS_MAX ? n_pairs - i : QN_ATTN_PAIRS_MAX;
-        open_pairs(&s, i, head, n_heads);
-        groups_of(&s, &begin, &end);
-        attend_groups(&s, begin, end, NULL);
-        close_pairs(&s, i, head, n_heads);
+    const int64_t shared = a->n_heads / a->kv.kv_heads, first_kv = head / shared,
+                  n_kv = n_heads > shared ? n_heads / shared : 1, each = n_heads / n_kv,
+                  n_pairs = n_rows * each;
+    int64_t together = 1, begin, end;
+    if (n_pairs <= QN_ATTN_TOGETHER && reads_pages(&a->kv, n_pairs)) together = QN_ATTN_TOGETHER / n_pairs;
+    for (int64_t kv = 0; kv < n_kv; kv += together) {
+        attend_state s = state_of(a, first_kv + kv, scratch);
+        s.n_kv = n_kv - kv < together ? n_kv - kv : together;
+        for (int64_t i = 0; i < n_pairs; i += s.n_each) {
+            s.n_each = n_pairs - i < QN_ATTN_PAIRS_MAX ? n_pairs - i : QN_ATTN_PAIRS_MAX;
+            open_pairs(&s, i, head + kv * each, each);
+            groups_of(&s, &begin, &end);
+            attend_groups(&s, begin, end, NULL);
+            close_pairs(&s, i, head + kv * each, each);
+        }
     }
 }
 
 static void attend_part(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, int64_t begin,
                         int64_t end, float *parts, void *scratch)
 {
-    attend_state s = state_of(a, head, scratch);
-    s.n_pairs = n_rows * n_heads;
+    attend_state s = state_of(a, head / (a->n_heads / a->kv.kv_heads), scratch);
+    s.n_each = n_rows * n_heads;
     open_pairs(&s, 0, head, n_heads);
     attend_groups(&s, begin, end, parts);
 }
@@ -516,10 +646,10 @@ static void attend_part(const qn_attend_args *a, int64_t n_rows, int64_t head, i
 static void attend_merge(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,
                          const float *parts, void *scratch)
 {
-    attend_state s = state_of(a, head, scratch);
+    attend_state s = state_of(a, head / (a->n_heads / a->kv.kv_heads), scratch);
     const int64_t row = qn_attend_part_row(a->kv.dtype, a->kv.v_dim);
     int64_t begin, end;
-    s.n_pairs = n_rows * n_heads;
+    s.n_each = n_rows * n_heads;
     open_pairs(&s, 0, head, n_heads);
     groups_of(&s, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
@@ -528,11 +658,11 @@ static void attend_merge(const qn_attend_args *a, int64_t n_rows, int64_t head, 
             const float *part = parts + ((i - begin) * s.n_pairs + first) * row;
             unsigned seen = 0;
             for (int64_t k = 0; k < n; k++) {
-                s.tile_largest[k] = part[k * row + s.v_pad];
-                s.tile_total[k] = part[k * row + s.v_pad + 1];
-                seen |= (unsigned)!(s.tile_total[k] < 0) << k;
+                s.now_largest[k] = part[k * row + s.v_pad];
+                s.now_total[k] = part[k * row + s.v_pad + 1];
+                seen |= (unsigned)!(s.now_total[k] < 0) << k;
             }
-            merge_group(&s, first, n, seen, s.tile_largest, s.tile_total, part, row);
+            merge_group(&s, first, n, seen, s.now_largest, s.now_total, part, row);
         }
     }
     close_pairs(&s, 0, head, n_heads);

@@ -51,13 +51,13 @@ size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs)
 
 size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim)
 {
-    const size_t tile = QN_ATTN_TILE_MAX, pairs = QN_ATTN_PAIRS_MAX + tile;
+    const size_t tile = QN_ATTN_TILE_MAX, pairs = QN_ATTN_PAIRS_MAX + tile, slots = QN_ATTN_TOGETHER;
     size_t d = (size_t)qn_kv_blocks(head_dim) * QN_KV_BLOCK, v = (size_t)qn_kv_v_pad(dtype, v_dim);
-    size_t blocks = v / 16;
-    size_t floats = pairs * (d + v)                                 /* q, merged */
-                    + tile * (QN_ATTN_SCORES + v)                   /* scores, sums */
-                    + tile * (QN_ATTN_SCORES / 2)                   /* 16-bit probabilities */
-                    + blocks * QN_ATTN_GROUP + pairs + tile         /* scales of v, q, p */
-                    + QN_ATTN_GROUP * (d + v) + QN_PAGE_TOKENS * v; /* wide pages, the edge's copy */
+    size_t blocks = v / 16, rows_of_p = dtype == QN_DTYPE_Q8_0 ? v / QN_KV_BLOCK : 1;
+    size_t floats = pairs * (d + v)                                          /* q, merged */
+                    + slots * (QN_ATTN_SCORES + v)                           /* scores, sums */
+                    + slots * rows_of_p * (QN_ATTN_SCORES / 2)               /* 16-bit probabilities */
+                    + blocks * QN_ATTN_GROUP + pairs + slots * blocks + tile /* scales of v, q, p */
+                    + QN_ATTN_GROUP * (d + v) + QN_PAGE_TOKENS * v;          /* wide pages, the edge's copy */
     return floats * sizeof(float);
 }

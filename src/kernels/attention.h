@@ -6,11 +6,13 @@
 
 #include "kernels/kernels.h"
 
-/* Pairs of row and head in one pass, at most; rows of one micro-kernel, at most; floats of a pair's scores in
+/* Pairs of row and head in one pass, at most; pairs whose tiles go through a group together, at most (their
+ * scores fit L1 or nearly so); rows of one micro-kernel, at most; floats of a pair's scores in
  * one group (not a power of two: rows of a tile then spread over the cache); pages of a group; dimensions of
  * one scale of Q8_0. */
 enum {
     QN_ATTN_PAIRS_MAX = QN_ATTN_PART_PAIRS,
+    QN_ATTN_TOGETHER = 32,
     QN_ATTN_TILE_MAX = 8,
     QN_ATTN_SCORES = QN_ATTN_GROUP + 16,
     QN_ATTN_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS,

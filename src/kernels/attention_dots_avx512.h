@@ -22,15 +22,11 @@ static inline int64_t dots_query_dim(const attend_state *s)
     return s->form == FORM_Q8 ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
 }
 
-static inline uint32_t *dots_query(const attend_state *s, int64_t i)
-{
-    return (uint32_t *)s->q + i / V_TILE_ROWS * V_TILE_ROWS * dots_query_dim(s) / 2 + i % V_TILE_ROWS;
-}
-
-static void dots_pack_query(attend_state *s, int64_t i, const float *q, float factor)
+static void dots_pack_query(attend_state *s, int64_t first, int64_t n_rows, int64_t row, const float *q,
+                            float factor)
 {
     const int64_t dim = s->a->kv.head_dim, padded = dots_query_dim(s);
-    uint32_t *out = dots_query(s, i), pairs[8];
+    uint32_t *out = (uint32_t *)s->q + first * padded / 2 + row, pairs[8];
     float inverse = 0;
     if (s->form == FORM_Q8) {
         vf largest = v_set1(0), odd = v_set1(0);
@@ -41,7 +37,7 @@ static void dots_pack_query(attend_state *s, int64_t i, const float *q, float fa
         }
         float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest);
         inverse = most > 0 ? 32767.0f / most : 0;
-        s->q_scale[i] = most * factor * (1.0f / 32767);
+        s->q_scale[first + row] = most * factor * (1.0f / 32767);
     }
     for (int64_t d = 0; d < padded; d += 16) {
         int n = dim - d < 16 ? (int)(dim - d) : 16;
@@ -52,24 +48,13 @@ static void dots_pack_query(attend_state *s, int64_t i, const float *q, float fa
         } else {
             v_store_bf16((uint16_t *)pairs, v_mul(x, v_set1(factor)));
         }
-        for (int64_t j = 0; j < 8 && d + 2 * j < padded; j++) out[(d / 2 + j) * V_TILE_ROWS] = pairs[j];
+        for (int64_t j = 0; j < 8 && d + 2 * j < padded; j++) out[(d / 2 + j) * n_rows] = pairs[j];
     }
 }
 
 static inline const uint16_t *dots_scales(const char *page, int64_t padded)
 {
     return (const uint16_t *)(page + padded * QN_PAGE_TOKENS);
-}
-
-static void dots_open_group(attend_state *s, int64_t group, int64_t begin, int64_t end)
-{
-    for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
-        const uint16_t *scales = dots_scales(s->v[page_of(group, p)], s->v_pad);
-        for (int64_t b = 0; b < s->v_pad / QN_KV_BLOCK; b++)
-            for (int t = 0; t < QN_PAGE_TOKENS; t += 16)
-                v_store(s->v_scale + b * QN_ATTN_GROUP + (p - group) + t,
-                        v_load_f16(scales + b * QN_PAGE_TOKENS + t));
-    }
 }
 
 static inline __m512i dots_load(const char *p, int q8)
@@ -86,15 +71,16 @@ static inline __m512i dots_add(__m512i sum, __m512i b, uint32_t a, int q8)
 
 /* ---- scores ------------------------------------------------------------------------------------------- */
 
-/* One page: rows and q8 are constants wherever this is expanded. Tiles of few rows fetch `next` meanwhile. */
+/* rows and q8 are constants wherever this is expanded. For FORM_Q8 the scales of the page's values are
+ * fetched, too: they are read before the values. */
 static inline __attribute__((always_inline)) void
 dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const char *next, int rows, int q8)
 {
-    const char *b = s->k[page_of(t->group, p)];
+    const char *b = k_of(s, t, p);
     const int64_t padded = dots_query_dim(s), step = q8 ? QN_KV_BLOCK / 2 : padded / 2, bytes = q8 ? 64 : 128;
     const uint16_t *scales = dots_scales(b, padded);
     const uint32_t *a = (const uint32_t *)s->q + t->first * padded / 2;
-    float *c = s->scores + (p - t->group);
+    float *c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group);
     __m512i sum[8][2];
     vf total[8][2];
 #pragma GCC unroll 8
@@ -102,19 +88,23 @@ dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const ch
         sum[r][0] = sum[r][1] = _mm512_setzero_si512();
         total[r][0] = total[r][1] = v_set1(0);
     }
+    if (!next) next = b;
+    for (int64_t from = 0; q8 && from < s->v_pad / QN_KV_BLOCK; from++)
+        fetch((const char *)dots_scales(v_of(s, t, p), s->v_pad), from * QN_PAGE_TOKENS * 2);
     for (int64_t from = 0; from < padded / 2; from += step) {
         for (int64_t k = from; k < from + step; k++) {
             __m512i x = dots_load(b + k * bytes, q8), y = dots_load(b + k * bytes + bytes / 2, q8);
-            if (rows <= 4) fetch(next, k * bytes);
-            if (rows <= 4 && !q8) fetch(next, k * bytes + 64);
+            fetch(next, k * bytes);
+            if (!q8) fetch(next, k * bytes + 64);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
-                sum[r][0] = dots_add(sum[r][0], x, a[k * V_TILE_ROWS + r], q8);
-                sum[r][1] = dots_add(sum[r][1], y, a[k * V_TILE_ROWS + r], q8);
+                sum[r][0] = dots_add(sum[r][0], x, a[k * rows + r], q8);
+                sum[r][1] = dots_add(sum[r][1], y, a[k * rows + r], q8);
             }
         }
         if (!q8) break;
         const uint16_t *scale = scales + from / step * QN_PAGE_TOKENS;
+        fetch(next, bytes * padded / 2 + from / step * QN_PAGE_TOKENS * 2);
         vf x = v_load_f16(scale), y = v_load_f16(scale + 16);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
@@ -131,60 +121,55 @@ dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const ch
     }
 }
 
-static inline __attribute__((always_inline)) void dots_score_rows(attend_state *s, const attend_tile *t,
-                                                                  int rows)
+static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, const char *next, int rows)
 {
-    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
-        const char *next =
-            p + QN_PAGE_TOKENS < t->to ? s->k[page_of(t->group, p) + 1] : s->v[page_of(t->group, t->from)];
-        if (s->form == FORM_Q8)
-            dots_score_page(s, t, p, next, rows, 1);
-        else
-            dots_score_page(s, t, p, next, rows, 0);
-    }
+    if (s->form == FORM_Q8)
+        dots_score_page(s, t, p, next, rows, 1);
+    else
+        dots_score_page(s, t, p, next, rows, 0);
 }
 
-static void dots_score(attend_state *s, const attend_tile *t)
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
 {
     switch (t->n) {
     case 1:
-        dots_score_rows(s, t, 1);
+        dots_score_form(s, t, p, next, 1);
         break;
     case 2:
-        dots_score_rows(s, t, 2);
+        dots_score_form(s, t, p, next, 2);
         break;
     case 3:
-        dots_score_rows(s, t, 3);
+        dots_score_form(s, t, p, next, 3);
         break;
     case 4:
-        dots_score_rows(s, t, 4);
+        dots_score_form(s, t, p, next, 4);
         break;
     case 5:
-        dots_score_rows(s, t, 5);
+        dots_score_form(s, t, p, next, 5);
         break;
     case 6:
-        dots_score_rows(s, t, 6);
+        dots_score_form(s, t, p, next, 6);
         break;
     case 7:
-        dots_score_rows(s, t, 7);
+        dots_score_form(s, t, p, next, 7);
         break;
     default:
-        dots_score_rows(s, t, 8);
+        dots_score_form(s, t, p, next, 8);
     }
 }
 
 /* ---- values ------------------------------------------------------------------------------------------- */
 
-/* Columns [column, column + 16 vecs) of pages [from, to), which become sums, or are added to them (BF16 only,
- * where a chain is interrupted for a page's copy). */
+/* Columns [column, column + 16 vecs) of n_pages pages, which become sums, or are added to them. */
 typedef struct {
-    const char *const *pages;
+    const char *pages[QN_ATTN_PAGES];
     int64_t n_pages, row_bytes; /* of a pair of positions */
-    const uint16_t *p;          /* of the first page, [pair of the tile][QN_ATTN_SCORES] */
-    float *sums;
+    const uint16_t *p;          /* of the first page */
+    int64_t p_row;
+    float *sums; /* Q8_0: integers */
     int64_t sums_row;
-    const float *p_scale; /* Q8_0 */
-    const char *next;     /* after the last page, or NULL */
+    const char *next; /* after the last page */
     int add;
 } dots_values;
 
@@ -198,25 +183,24 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++) {
-            sum[r][v] = _mm512_setzero_si512();
-            if (!q8 && w->add) sum[r][v] = (__m512i)v_load(c + r * w->sums_row + 16 * v);
+            sum[r][v] = w->add ? (__m512i)v_load(c + r * w->sums_row + 16 * v) : _mm512_setzero_si512();
         }
     }
     for (int64_t i = 0; i < w->n_pages; i++) {
         const char *page = w->pages[i] + column / 16 * bytes;
-        const char *next = i + 1 < w->n_pages ? w->pages[i + 1] : w->next ? w->next : page;
+        const char *next = (i + 1 < w->n_pages ? w->pages[i + 1] : w->next) + column / 16 * bytes;
         const uint16_t *p = w->p + i * QN_PAGE_TOKENS;
+        if (q8) fetch(next, (QN_PAGE_TOKENS / 2 * w->row_bytes) - column / 16 * bytes + column * 2);
         for (int64_t k = 0; k < QN_PAGE_TOKENS / 2; k++) {
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v++) {
                 b[v] = dots_load(page + k * w->row_bytes + v * bytes, q8);
-                if (rows <= 4 && (!q8 || v % 2 == 0))
-                    fetch(next, column / 16 * bytes + k * w->row_bytes + v * bytes);
+                if (!q8 || v % 2 == 0) fetch(next, k * w->row_bytes + v * bytes);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 uint32_t a;
-                memcpy(&a, p + r * QN_ATTN_SCORES + 2 * k, sizeof a);
+                memcpy(&a, p + r * w->p_row + 2 * k, sizeof a);
 #pragma GCC unroll 4
                 for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], a, q8);
             }
@@ -224,11 +208,8 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        vf scale = q8 ? v_set1(w->p_scale[r]) : v_set1(1);
 #pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++)
-            v_store(c + r * w->sums_row + 16 * v,
-                    q8 ? v_mul(_mm512_cvtepi32_ps(sum[r][v]), scale) : (__m512)sum[r][v]);
+        for (int v = 0; v < vecs; v++) v_store(c + r * w->sums_row + 16 * v, (__m512)sum[r][v]);
     }
 }
 
@@ -244,7 +225,8 @@ static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_val
     if (!q8 && v < n_vecs) dots_weigh_run(w, column + 16 * v, rows, 1, 0);
 }
 
-static inline void dots_weigh_form(const dots_values *w, int64_t column, int64_t n_vecs, int rows, int q8)
+static inline __attribute__((always_inline)) void dots_weigh_form(const dots_values *w, int64_t column,
+                                                                  int64_t n_vecs, int rows, int q8)
 {
     if (q8)
         dots_weigh_rows(w, column, n_vecs, rows, 1);
@@ -282,9 +264,9 @@ static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs,
 }
 
 /* copy_edge for pages of pairs of bf16. */
-static int dots_copy_edge(attend_state *s, int64_t group, int64_t p, int64_t lo, int64_t hi)
+static int dots_copy_edge(attend_state *s, const attend_tile *tile, int64_t p, int64_t lo, int64_t hi)
 {
-    const char *page = s->v[page_of(group, p)];
+    const char *page = v_of(s, tile, p);
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     __mmask32 odd = 0;
     for (int64_t t = 0; t < QN_PAGE_TOKENS; t += 2) {
@@ -298,40 +280,6 @@ static int dots_copy_edge(attend_state *s, int64_t group, int64_t p, int64_t lo,
         }
     }
     return !odd;
-}
-
-static void weigh_bf16(attend_state *s, const attend_tile *t, const char *next)
-{
-    const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1;
-    for (int64_t i = 0; i < t->n; i++) {
-        const float *p = s->scores + i * QN_ATTN_SCORES;
-        uint16_t *out = s->p16 + i * QN_ATTN_SCORES;
-        for (int64_t j = t->from - t->group; j < t->to - t->group; j += 32)
-            _mm512_storeu_si512(out + j, (__m512i)_mm512_cvtne2ps_pbh(v_load(p + j + 16), v_load(p + j)));
-    }
-    dots_values w = {.row_bytes = s->v_pad * 4, .sums = s->sums, .sums_row = s->v_pad};
-    const char *edge = (const char *)s->edge;
-    for (int64_t p = t->from; p < t->to; p += w.n_pages * QN_PAGE_TOKENS) {
-        int64_t whole = 0;
-        while (p + whole * QN_PAGE_TOKENS >= lo[last] && p + (whole + 1) * QN_PAGE_TOKENS <= hi[0] &&
-               p + whole * QN_PAGE_TOKENS < t->to)
-            whole++;
-        w.add = p != t->from;
-        w.p = s->p16 + (p - t->group);
-        w.n_pages = whole ? whole : 1;
-        int64_t after = p + w.n_pages * QN_PAGE_TOKENS;
-        w.next = after < t->to ? s->v[page_of(t->group, after)] : next;
-        w.pages = whole ? &s->v[page_of(t->group, p)] : &edge;
-        if (whole || dots_copy_edge(s, t->group, p, lo[0], hi[last])) {
-            dots_weigh_any(&w, 0, s->v_pad / 16, t->n, 0);
-            continue;
-        }
-        dots_values one = w;
-        for (int64_t r = 0; r <= last; r++, one.sums += s->v_pad, one.p += QN_ATTN_SCORES) {
-            dots_copy_edge(s, t->group, p, lo[r], hi[r]);
-            dots_weigh_any(&one, 0, s->v_pad / 16, 1, 0);
-        }
-    }
 }
 
 /* p times a value's scale; 0 where p is 0, whatever the scale: nothing was written there perhaps. */
@@ -363,31 +311,74 @@ static void dots_pack_probabilities(const float *p, const float *v_scale, int64_
     }
 }
 
-static void weigh_q8(attend_state *s, const attend_tile *t, const char *next)
+static void dots_open_values(attend_state *s, const attend_tile *t)
 {
-    dots_values w = {.pages = &s->v[page_of(t->group, t->from)],
-                     .n_pages = (t->to - t->from) / QN_PAGE_TOKENS,
-                     .row_bytes = s->v_pad * 2,
-                     .sums = s->sums,
-                     .sums_row = s->v_pad,
-                     .p_scale = s->p_scale,
-                     .next = next};
-    for (int64_t b = 0; b < s->v_pad / QN_KV_BLOCK; b++) {
-        for (int64_t i = 0; i < t->n; i++)
-            dots_pack_probabilities(s->scores + i * QN_ATTN_SCORES, s->v_scale + b * QN_ATTN_GROUP,
-                                    t->from - t->group, t->to - t->group, s->p16 + i * QN_ATTN_SCORES,
-                                    &s->p_scale[i]);
-        w.p = s->p16 + (t->from - t->group);
-        dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, t->n, 1);
+    const int64_t from = t->from - t->group, to = t->to - t->group, blocks = s->v_pad / QN_KV_BLOCK;
+    for (int64_t p = t->from; s->form == FORM_Q8 && p < t->to; p += QN_PAGE_TOKENS) {
+        const uint16_t *scales = dots_scales(v_of(s, t, p), s->v_pad);
+        for (int64_t b = 0; b < blocks; b++)
+            for (int i = 0; i < QN_PAGE_TOKENS; i += 16)
+                v_store(s->v_scale + b * QN_ATTN_GROUP + (p - t->group) + i,
+                        v_load_f16(scales + b * QN_PAGE_TOKENS + i));
+    }
+    for (int64_t i = 0; i < t->n; i++) {
+        const float *p = s->scores + (t->slot + i) * QN_ATTN_SCORES;
+        uint16_t *out = s->p16 + (t->slot + i) * p16_row(s);
+        if (s->form == FORM_Q8) {
+            for (int64_t b = 0; b < blocks; b++)
+                dots_pack_probabilities(p, s->v_scale + b * QN_ATTN_GROUP, from, to, out + b * QN_ATTN_SCORES,
+                                        &s->p_scale[(t->slot + i) * blocks + b]);
+            continue;
+        }
+        for (int64_t j = from; j < to; j += 32)
+            _mm512_storeu_si512(out + j, (__m512i)_mm512_cvtne2ps_pbh(v_load(p + j + 16), v_load(p + j)));
     }
 }
 
-static void dots_weigh(attend_state *s, const attend_tile *t, const char *next)
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next)
 {
-    if (s->form == FORM_Q8)
-        weigh_q8(s, t, next);
-    else
-        weigh_bf16(s, t, next);
+    const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1, n_vecs = s->v_pad / 16;
+    dots_values w = {.n_pages = n_pages,
+                     .row_bytes = s->v_pad * 4,
+                     .p = s->p16 + t->slot * p16_row(s) + (p - t->group),
+                     .p_row = p16_row(s),
+                     .sums = s->sums + t->slot * s->v_pad,
+                     .sums_row = s->v_pad,
+                     .add = p != t->from};
+    for (int64_t i = 0; i < n_pages; i++) w.pages[i] = v_of(s, t, p + i * QN_PAGE_TOKENS);
+    w.next = next ? next : w.pages[0];
+    if (s->form == FORM_Q8) { /* what is not seen is an integer, whatever it is, times 0 */
+        w.row_bytes = s->v_pad * 2;
+        for (int64_t b = 0; b < n_vecs / 2; b++, w.p += QN_ATTN_SCORES)
+            dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, t->n, 1);
+        return;
+    }
+    if (sees_whole(s, t, p)) {
+        dots_weigh_any(&w, 0, n_vecs, t->n, 0);
+        return;
+    }
+    w.pages[0] = (const char *)s->edge;
+    if (dots_copy_edge(s, t, p, lo[0], hi[last])) {
+        dots_weigh_any(&w, 0, n_vecs, t->n, 0);
+        return;
+    }
+    for (int64_t r = 0; r <= last; r++, w.sums += s->v_pad, w.p += QN_ATTN_SCORES) {
+        dots_copy_edge(s, t, p, lo[r], hi[r]);
+        dots_weigh_any(&w, 0, n_vecs, 1, 0);
+    }
+}
+
+static void dots_close_values(attend_state *s, const attend_tile *t)
+{
+    const int64_t blocks = s->v_pad / QN_KV_BLOCK;
+    if (s->form != FORM_Q8) return;
+    for (int64_t i = t->slot; i < t->slot + t->n; i++) {
+        for (int64_t d = 0; d < s->v_pad; d += 16) {
+            float *x = s->sums + i * s->v_pad + d;
+            vf scale = v_set1(s->p_scale[i * blocks + d / QN_KV_BLOCK]);
+            v_store(x, v_mul(_mm512_cvtepi32_ps((__m512i)v_load(x)), scale));
+        }
+    }
 }
 
 #endif

@@ -7,19 +7,24 @@ static attend_form dots_form(qn_dtype dtype)
     return FORM_F32;
 }
 
-static void dots_pack_query(attend_state *s, int64_t i, const float *q, float factor)
+static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
+                            float factor)
 {
 }
 
-static void dots_open_group(attend_state *s, int64_t group, int64_t begin, int64_t end)
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
 {
 }
 
-static void dots_score(attend_state *s, const attend_tile *t)
+static void dots_open_values(attend_state *s, const attend_tile *t)
 {
 }
 
-static void dots_weigh(attend_state *s, const attend_tile *t, const char *next)
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next)
+{
+}
+
+static void dots_close_values(attend_state *s, const attend_tile *t)
 {
 }
 

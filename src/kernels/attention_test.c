@@ -144,8 +144,8 @@ static void write_token(const problem *p, const qn_kernels *k, int64_t t)
                 p->k + t * p->s.kv_heads * p->s.head_dim, p->v + t * p->s.kv_heads * p->s.v_dim);
 }
 
-/* Rows [first, first + n) into out (row 0 of the sequence), heads of each kv head in runs of at most n_heads.
- */
+/* Rows [first, first + n) into out (row 0 of the sequence), in runs of at most n_heads heads: some of one kv
+ * head or all of several. */
 static void attend_rows(const problem *p, const qn_kernels *k, int64_t first, int64_t n, int64_t n_heads,
                         float *out)
 {
@@ -161,6 +161,8 @@ static void attend_rows(const problem *p, const qn_kernels *k, int64_t first, in
     a.out = out + first * a.out_stride;
     for (int64_t h = 0; h < a.n_heads;) {
         int64_t left = p->s.group - h % p->s.group, run = left < n_heads ? left : n_heads;
+        if (h % p->s.group == 0 && run == p->s.group) run = n_heads / run * run;
+        if (run > a.n_heads - h) run = a.n_heads - h;
         k->attend(&a, n, h, run, p->scratch);
         h += run;
     }
@@ -223,6 +225,10 @@ static const shape shapes[] = {
     {2, 2, 24, 24, 300, 0, QN_DTYPE_Q8_0, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_Q8_0, 0, 1},
     {1, 5, 9, 7, 540, 33, QN_DTYPE_Q8_0, 20, 1},   {1, 1, 128, 128, 800, 0, QN_DTYPE_Q8_0, 0, 0},
     {1, 9, 80, 48, 290, 1, QN_DTYPE_Q8_0, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_Q8_0, 0, 0},
+    {7, 2, 16, 16, 290, 0, QN_DTYPE_F16, 0, 1},    {8, 2, 16, 7, 290, 90, QN_DTYPE_F16, 0, 0},
+    {5, 3, 32, 48, 300, 0, QN_DTYPE_F32, 0, 0},    {14, 1, 16, 16, 290, 0, QN_DTYPE_BF16, 0, 1},
+    {5, 4, 24, 16, 540, 100, QN_DTYPE_BF16, 9, 0}, {9, 1, 64, 32, 290, 0, QN_DTYPE_Q8_0, 0, 1},
+    {4, 5, 16, 64, 300, 70, QN_DTYPE_Q8_0, 0, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -325,7 +331,7 @@ static void test_bits(void **unused)
                 if (wanted(&p.s, row)) attend_rows(&p, k, row, 1, 1, first);
             }
             for (int64_t tile = 1; tile <= QN_ATTN_ROWS; tile += tile < 9 ? 1 : 5) {
-                int64_t n_heads = tile % 3 == 0 ? 2 : tile % 3 == 1 ? 16 : 3;
+                int64_t n_heads = tile % 3 == 0 ? 2 : tile % 3 == 1 ? 64 : 3;
                 memset(out, 0, n * sizeof *out);
                 attend_ranges(&p, k, tile, n_heads, out);
                 assert_memory_equal(out, first, n * sizeof *out);

@@ -175,13 +175,14 @@ typedef struct {
      * page. */
     void (*kv_write)(const qn_kv_layout *kv, int64_t page, int64_t slot, const float *k, const float *v);
     /* Attention of n_rows (1..QN_ATTN_ROWS) consecutive rows of one sequence, for query heads [head, head +
-     * n_heads) that share one kv head. Softmax inside groups of QN_ATTN_GROUP absolute positions, groups
-     * merged in rising order; positions that a row may not see are selected away (a stale page may hold NaN).
-     * scratch: qn_attend_scratch_bytes. */
+     * n_heads) that share one kv head, or all those of several kv heads. Softmax inside groups of
+     * QN_ATTN_GROUP absolute positions, groups merged in rising order; positions that a row may not see are
+     * selected away (a stale page may hold NaN). scratch: qn_attend_scratch_bytes. */
     void (*attend)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch);
-    /* The same in two steps, for at most QN_ATTN_PART_PAIRS pairs of row and head: the results of the groups
-     * [begin, end) alone, counted from position 0, into parts [group - begin], qn_attend_part_bytes each; and
-     * the output from the parts of all groups that the rows see. Bits are those of attend. */
+    /* The same in two steps, for at most QN_ATTN_PART_PAIRS pairs of row and head of one kv head: the results
+     * of the groups [begin, end) alone, counted from position 0, into parts [group - begin],
+     * qn_attend_part_bytes each; and the output from the parts of all groups that the rows see. Bits are
+     * those of attend. */
     void (*attend_part)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, int64_t begin,
                         int64_t end, float *parts, void *scratch);
     void (*attend_merge)(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,

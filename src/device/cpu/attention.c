@@ -95,28 +95,28 @@ static work_share share_of(const qn_cpu_run *run, int64_t total, int worker)
     return w;
 }
 
-static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a, const tile_of_rows *t,
-                        int64_t kv_head, int64_t cost, const work_share *mine)
+/* Key heads [kv_head, kv_head + n_kv) of a tile. */
+static void attend_heads(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a,
+                         const tile_of_rows *t, int64_t kv_head, int64_t n_kv)
 {
-    const int64_t shared = a->n_heads / a->kv.kv_heads, n_pairs = t->n_rows * shared;
-    int64_t begin = groups_below(t, cost, mine->begin), end = groups_below(t, cost, mine->end);
-    if (n_pairs > s->split_pairs) { /* whole, to whom its first group belongs */
-        if (begin || !end) return;
-        end = t->n_groups;
-    }
-    if (begin == end) return;
+    const int64_t shared = a->n_heads / a->kv.kv_heads;
     a->blocks = t->blocks;
     a->position = t->position;
     a->seen = t->seen;
     a->q = (const float *)s->in[0] + t->row * a->q_stride;
     a->out = (float *)s->out + t->row * a->out_stride;
-    if (end - begin == t->n_groups) {
-        run->kernels->attend(a, t->n_rows, kv_head * shared, shared, run->scratch);
-        return;
-    }
+    if (n_kv) run->kernels->attend(a, t->n_rows, kv_head * shared, n_kv * shared, run->scratch);
+}
+
+/* Groups [begin, end) of a tile and key head of which other workers have the rest. */
+static void attend_shared(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a,
+                          const tile_of_rows *t, int64_t kv_head, int64_t cost, int64_t total, int64_t begin,
+                          int64_t end)
+{
+    const int64_t shared = a->n_heads / a->kv.kv_heads, n_pairs = t->n_rows * shared;
     int first = -1, n_workers = 0;
     for (int w = 0; w < run->n_threads; w++) {
-        work_share other = share_of(run, mine->total, w);
+        work_share other = share_of(run, total, w);
         if (groups_below(t, cost, other.begin) == groups_below(t, cost, other.end)) continue;
         if (first < 0) first = w;
         n_workers++;
@@ -125,6 +125,7 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     char *parts = run->split + (size_t)(run->n_threads - 1) * sizeof *meet +
                   (size_t)first * (s->split_bytes - sizeof *meet);
     size_t part = qn_attend_part_bytes(a->kv.dtype, a->kv.v_dim, n_pairs);
+    attend_heads(run, s, a, t, kv_head, 0);
     run->kernels->attend_part(a, t->n_rows, kv_head * shared, shared, t->first_group + begin,
                               t->first_group + end, (float *)(parts + (size_t)begin * part), run->scratch);
     if (atomic_fetch_add_explicit(&meet->n_done, 1, memory_order_acq_rel) + 1 < n_workers) return;
@@ -132,8 +133,34 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     run->kernels->attend_merge(a, t->n_rows, kv_head * shared, shared, (const float *)parts, run->scratch);
 }
 
-/* Key heads outside, tiles inside: one head's keys and values stay in cache while its tiles go by. Each
- * worker takes an equal share of the cost, which may begin and end inside of a tile, at a group. */
+/* All key heads of a tile whose cost begins at `cost`: neighbours that are mine as a whole go together. */
+static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a, const tile_of_rows *t,
+                        int64_t kv_head, int64_t n_kv, int64_t cost, const work_share *mine)
+{
+    const int64_t each = t->n_groups * t->cost_of_group,
+                  splits = t->n_rows * a->n_heads / a->kv.kv_heads <= s->split_pairs;
+    int64_t whole = 0; /* heads that end at the current one */
+    for (int64_t h = kv_head; h < kv_head + n_kv; h++, cost += each) {
+        int64_t begin = groups_below(t, cost, mine->begin), end = groups_below(t, cost, mine->end);
+        if (!splits) { /* whole, to whom its first group belongs */
+            end = begin || !end ? 0 : t->n_groups;
+            begin = 0;
+        }
+        if (end - begin == t->n_groups) {
+            whole++;
+            continue;
+        }
+        attend_heads(run, s, a, t, h - whole, whole);
+        whole = 0;
+        if (begin < end) attend_shared(run, s, a, t, h, cost, mine->total, begin, end);
+    }
+    attend_heads(run, s, a, t, kv_head + n_kv - whole, whole);
+}
+
+/* Sequences outside. Of one that has several tiles key heads come next and tiles inside, so that one head's
+ * keys and values stay in cache while its tiles go by; a single tile takes its key heads together, which
+ * reads pages as they lie. Each worker takes an equal share of the cost, which may begin and end inside of a
+ * tile, at a group. */
 static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_attend *p = &s->plan.params.attend;
@@ -160,12 +187,13 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
         }
     }
     work_share mine = share_of(run, total * kv.kv_heads, run->thread);
-    for (int64_t h = 0; h < kv.kv_heads; h++) {
-        for (int64_t i = 0; i < n_sequences; i++) {
+    for (int64_t i = 0; i < n_sequences; i++) {
+        int64_t together = row_begin[i + 1] - row_begin[i] <= n_rows ? kv.kv_heads : 1;
+        for (int64_t h = 0; h < kv.kv_heads; h += together) {
             for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += n_rows) {
                 tile_of_rows t = tile_at(s, i, r, n_rows);
-                attend_tile(run, s, &a, &t, h, cost, &mine);
-                cost += t.n_groups * t.cost_of_group;
+                attend_tile(run, s, &a, &t, h, together, cost, &mine);
+                cost += t.n_groups * t.cost_of_group * together;
             }
         }
     }
