@@ -108,7 +108,7 @@ static size_t read_scale(const char *path, float *scale)
     const char *colon = strrchr(path, ':');
     double number;
     *scale = 1;
-    if (!colon || colon == path || !qn_args_read_real(colon + 1, &number)) return strlen(path);
+    if (!colon || !qn_args_read_real(colon + 1, &number)) return strlen(path);
     *scale = (float)number;
     return (size_t)(colon - path);
 }

@@ -383,7 +383,7 @@ qn_status qn_adapters_check_programs(const qn_adapters *a)
         if (!qn_family_weight_name(a->config->family, QN_SOURCE_SAFETENSORS, "", role, row ? row - 1 : 0,
                                    name))
             name[0] = '\0';
-        return qn_fail(QN_E_UNSUPPORTED, "adapters: %s is of a kind that takes none", name);
+        return qn_fail(QN_E_UNSUPPORTED, "%s is of a kind that takes no adapter", name);
     }
     return QN_OK;
 }

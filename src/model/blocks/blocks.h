@@ -9,6 +9,9 @@
  * QN_WEIGHT_ROLE_COUNT). */
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer);
+/* The product y of x with the matrix of a role, plus what the rows' adapters add to it. */
+qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
+                           int64_t layer);
 /* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
 /* cap * tanh(x / cap); x itself when cap is 0. */

@@ -38,7 +38,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
         x = qn_scale(s, x, 1 / sqrtf((float)f->config->hidden_size));
     }
     qn_array *logits = qn_linear_exact(s, x, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER, layer));
-    logits = qn_label(s, logits, "router");
+    logits = qn_block_adapted(s, f, x, qn_label(s, logits, "router"), QN_WEIGHT_ROUTER, layer);
     if (c->bias) logits = qn_add(s, logits, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER_BIAS, layer));
     if (c->score == QN_SCORE_SOFTMAX_CHOSEN) {
         *ids = qn_top_k_rising(s, logits, top);
@@ -112,6 +112,7 @@ static qn_array *shared(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
                                   none, layer);
     if (!f->config->experts.shared_gate) return y;
     qn_array *by = qn_linear_exact(s, x, qn_parameters_get(f->parameters, QN_WEIGHT_SHARED_ROUTER, layer));
+    by = qn_block_adapted(s, f, x, by, QN_WEIGHT_SHARED_ROUTER, layer);
     return qn_mul(s, y, qn_unary(s, QN_PRIM_SIGMOID, by));
 }
 

@@ -17,19 +17,23 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
                                                         [QN_WEIGHT_DELTA_QKVZ] = "qkvz",
                                                         [QN_WEIGHT_DELTA_BA] = "ba",
                                                         [QN_WEIGHT_DELTA_OUT] = "o",
+                                                        [QN_WEIGHT_ROUTER] = "router",
+                                                        [QN_WEIGHT_SHARED_ROUTER] = "shared_router",
+                                                        [QN_WEIGHT_SHARED_GATE] = "shared_gate",
+                                                        [QN_WEIGHT_SHARED_UP] = "shared_up",
+                                                        [QN_WEIGHT_SHARED_DOWN] = "shared_down",
                                                         [QN_WEIGHT_LAYER_INPUT_PROJ] = "input_proj",
                                                         [QN_WEIGHT_LAYER_INPUT_GATE] = "input_gate",
                                                         [QN_WEIGHT_LAYER_INPUT_OUT] = "input_out"};
 
-/* The product y of x with what the adapters of its rows add. */
-static qn_array *adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
-                         int64_t layer)
+qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
+                           int64_t layer)
 {
     char label[32];
     const qn_lora_pair *pairs = f->adapters ? qn_adapters_pairs(f->adapters, weight, layer) : NULL;
     if (!pairs) return y;
     y = qn_lora(s, &(qn_params_lora){pairs, QN_ADAPTERS_MAX}, x, y, f->row_adapters);
-    snprintf(label, sizeof label, "%s.lora", names[weight] ? names[weight] : "head");
+    snprintf(label, sizeof label, "%s.lora", names[weight] ? names[weight] : "product");
     return qn_label(s, y, label);
 }
 
@@ -39,7 +43,7 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
     qn_array *y = qn_linear(s, x, qn_parameters_get(f->parameters, weight, layer)),
              *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_parameters_get(f->parameters, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
-    y = adapted(s, f, x, y, weight, layer);
+    y = qn_block_adapted(s, f, x, y, weight, layer);
     return b ? qn_add(s, y, b) : y;
 }
 
