@@ -108,7 +108,8 @@ def test_run_and_chat_and_bench():
     said = {call(*chat, *more, stdin="Hello\n").stdout
             for more in ((), ("--adapter", adapter), ("--adapter", adapter, "--use", "none"))}
     assert len({json.loads(s.splitlines()[0])["content"] for s in said}) == 2
-    bench = call_json("bench", model, "--adapter", adapter, "--prompt-tokens", 8, "--decode-tokens", 2, "--runs", 1, "--json")
+    bench = call_json("bench", model, "--adapter", adapter, "--prompt-tokens", 8, "--decode-tokens", 2, "--runs", 1,
+                      "--json")
     assert bench["results"]
 
 
