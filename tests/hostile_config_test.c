@@ -331,10 +331,16 @@ static void bend(const char *name, size_t turn)
 
 static void test_any_value(void **state)
 {
-    static const char *const names[] = {
-        "models/llama_rope3_tied",      "models/qwen2_yarn",           "models/gemma2",
-        "models/gemma3_text",           "models/qwen3_tied",           "models/qwen3_5",
-        "quant/mlx_models/llama-mixed", "quant/mlx_models/qwen2-mxfp4"};
+    static const char *const names[] = {"models/llama_rope3_tied",
+                                        "models/qwen2_yarn",
+                                        "models/gemma2",
+                                        "models/gemma3_text",
+                                        "models/qwen3_tied",
+                                        "models/qwen3_5",
+                                        "models/gemma4",
+                                        "models/gemma4_moe",
+                                        "quant/mlx_models/llama-mixed",
+                                        "quant/mlx_models/qwen2-mxfp4"};
     for (size_t i = 0; i < COUNT(names); i++) bend(names[i], i);
 }
 

@@ -13,9 +13,9 @@
 
 enum { LONG = 5200 };
 
-static const char *const kinds[] = {
-    "models/llama",  "models/qwen3",       "models/qwen2_window", "models/qwen2_yarn",
-    "models/gemma2", "models/gemma3_text", "models/qwen3_5",      NULL};
+static const char *const kinds[] = {"models/llama",      "models/qwen3",       "models/qwen2_window",
+                                    "models/qwen2_yarn", "models/gemma2",      "models/gemma3_text",
+                                    "models/qwen3_5",    "models/gemma4_text", NULL};
 
 static void make_ids(int32_t *ids, int64_t n)
 {
