@@ -121,6 +121,16 @@ static const spelling same[] = {
     {"smollm3", "{\"model_type\": null, \"use_sliding_window\": null, \"sliding_window\": 4}"},
     {"olmo2", "{\"model_type\": null, \"head_dim\": 16, \"num_key_value_heads\": null}"},
     {"olmo2", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
+    {"qwen3_next", "{\"full_attention_interval\": null, \"partial_rotary_factor\": null}"},
+    {"qwen3_next", "{\"mlp_only_layers\": null, \"decoder_sparse_step\": null, \"norm_topk_prob\": null}"},
+    {"qwen3_next", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 10000000,"
+                   " \"partial_rotary_factor\": 0.25, \"rope_type\": \"default\"}}"},
+    {"deepseek_v3", "{\"rope_interleave\": true, \"moe_layer_freq\": null, \"norm_topk_prob\": null}"},
+    {"deepseek_v3", "{\"num_key_value_heads\": null, \"head_dim\": 8, \"num_nextn_predict_layers\": 1}"},
+    {"deepseek_v3", "{\"rope_theta\": null, \"rope_scaling\": null, \"rope_parameters\":"
+                    " {\"rope_theta\": 10000, \"rope_type\": \"yarn\", \"factor\": 4, \"beta_fast\": 32,"
+                    " \"beta_slow\": 1, \"mscale\": 1, \"mscale_all_dim\": 1,"
+                    " \"original_max_position_embeddings\": 128}}"},
     {"qwen3_5", "{\"full_attention_interval\": null, \"attn_output_gate\": true, \"head_dim\": 32}"},
     {"qwen3_5", "{\"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\","
                 " \"full_attention\"], \"full_attention_interval\": 1, \"linear_conv_kernel_dim\": null}"},
@@ -196,6 +206,16 @@ static const spelling different[] = {
     {"phi3_longrope", "{\"original_max_position_embeddings\": 64}"}, /* another multiplier */
     {"phi3_longrope", "{\"rope_scaling\": {\"factor\": 8}}"},
     {"phi3_longrope", "{\"rope_scaling\": {\"attention_factor\": 1}}"},
+    {"qwen3_next", "{\"partial_rotary_factor\": 0.5}"},
+    {"qwen3_next", "{\"norm_topk_prob\": false}"},
+    {"qwen3_next", "{\"num_experts_per_tok\": 3}"},
+    {"deepseek_v3", "{\"rope_interleave\": false}"},
+    {"deepseek_v3", "{\"rope_scaling\": {\"mscale_all_dim\": 0.5}}"},
+    {"deepseek_v3", "{\"rope_scaling\": {\"factor\": 2}}"},
+    {"deepseek_v3", "{\"routed_scaling_factor\": 1}"},
+    {"deepseek_v3", "{\"topk_group\": 1}"},
+    {"deepseek_v3", "{\"n_group\": 1, \"topk_group\": 1}"},
+    {"deepseek_v3", "{\"norm_topk_prob\": false}"},
     {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": 0.5}}"},
     {"qwen3_5", "{\"rope_parameters\": {\"rope_theta\": 10000}}"},
     {"qwen3_5", "{\"rms_norm_eps\": 1e-4}"},

@@ -18,8 +18,9 @@
 
 enum { N_EACH = 2000, N_STEP = 97 };
 
-static const char *const models[] = {"models/llama", "models/qwen3_5", "models/gpt_oss", "models/qwen3_moe",
-                                     "quant/gguf_models/gemma3-Q4_0.gguf"};
+static const char *const models[] = {"models/llama",       "models/qwen3_5",
+                                     "models/deepseek_v3", "models/gpt_oss",
+                                     "models/qwen3_moe",   "quant/gguf_models/gemma3-Q4_0.gguf"};
 static const int32_t prompt_ids[] = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26};
 static const char messages[] = "[{\"role\":\"user\",\"content\":\"What does a mill grind?\"}]";
 

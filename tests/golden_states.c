@@ -110,8 +110,11 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     if (shape->n == 2) heads /= dim;
     if (strcmp(what, plain ? "q" : "queries") == 0)
         keep(&s->queries[layer], data, s->first, rows, heads, dim);
-    if (strcmp(what, plain ? "k" : "keys") != 0) return;
-    keep(&s->keys[layer], data, s->first, rows, heads, dim);
+    /* Of a latent the reference shows the part that is not rotated. */
+    int is_latent = l->mixer == QN_MIXER_LATENT && strcmp(what, "latent") == 0;
+    if (!is_latent && strcmp(what, plain ? "k" : "keys") != 0) return;
+    if (!is_latent) keep(&s->keys[layer], data, s->first, rows, heads, dim);
+    if (!is_latent && l->mixer == QN_MIXER_LATENT) return;
     const qn_tensor_view *v = find(s, "keys", layer);
     if (!v) return;
     note(&s->errors.keys, compare_rows(v, data, s->first, rows, heads, dim));

@@ -337,6 +337,8 @@ static void test_any_value(void **state)
                                         "models/gemma3_text",
                                         "models/qwen3_tied",
                                         "models/qwen3_5",
+                                        "models/qwen3_next",
+                                        "models/deepseek_v3",
                                         "models/gemma4",
                                         "models/gemma4_moe",
                                         "quant/mlx_models/llama-mixed",

@@ -78,10 +78,12 @@ static void same_bits(void **state)
     qn_test_remove(folder);
 }
 
-/* The experts of a layer are one weight there; without the packed file they are packed as they are used. */
-static void experts(void **state)
+/* The experts of a layer are one weight there; without the packed file they are packed as they are used.
+ * Matrices that are parts of a tensor, or transposed ones, and what is turned while it is loaded. */
+static void whole_families(void **state)
 {
-    static const char *const kinds[] = {"models/qwen3_moe", "models/gpt_oss"};
+    static const char *const kinds[] = {"models/qwen3_moe", "models/gpt_oss", "models/qwen3_next",
+                                        "models/qwen3_5", "models/deepseek_v3"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char dir[QN_TEST_DIR_MAX];
         qn_pack_result made;
@@ -141,7 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
-        cmocka_unit_test(experts),
+        cmocka_unit_test(whole_families),
         cmocka_unit_test(counted_in_the_ledger),
         cmocka_unit_test(memory_runs_out),
     };

@@ -17,7 +17,7 @@
 
 enum { N = 90, ROWS = 16 };
 
-static const char *const kinds[] = {"models/qwen3_5", NULL};
+static const char *const kinds[] = {"models/qwen3_5", "models/qwen3_next", NULL};
 
 static void make_ids(int32_t *ids, int64_t n)
 {
@@ -223,6 +223,36 @@ static void lost(void **state)
     qn_test_remove(folder);
 }
 
+/* A sequence that gets so long that it is turned by other frequencies is computed anew, its state from zero.
+ */
+static void lengthened(void **state)
+{
+    static int32_t ids[N];
+    uint64_t expected[N], got[N];
+    char dir[QN_TEST_DIR_MAX];
+    make_ids(ids, N);
+    qn_test_model_copy(qn_test_need_fixture(*state),
+                       "{\"rope_scaling\": null, \"rope_parameters\": {\"rope_type\": \"longrope\","
+                       " \"rope_theta\": 10000000, \"mrope_section\": null, \"partial_rotary_factor\": 0.25, "
+                       "\"factor\": 2.0,"
+                       " \"short_factor\": [1, 1, 1, 1], \"long_factor\": [1, 1.5, 2, 3],"
+                       " \"original_max_position_embeddings\": 40}}",
+                       NULL, dir);
+    qn_engine *e = open_engine(dir, 1);
+    assert_int_equal(qn_engine_config(e)->rope_short_positions, 40);
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_hashes(e, s, ids, N, 0, expected);
+    qn_sequence_free(s);
+    s = qn_test_sequence(e);
+    for (int64_t at = 0; at < N; at += 7)
+        qn_test_hashes(e, s, ids + at, N - at < 7 ? N - at : 7, 0, got + at);
+    qn_sequence_free(s);
+    assert_memory_equal(got + 42, expected + 42, (N - 42) * sizeof *got);
+    assert_true(got[30] != expected[30]); /* short then */
+    qn_engine_close(e);
+    qn_test_model_remove(dir);
+}
+
 int main(void)
 {
     static struct CMUnitTest tests[16];
@@ -234,6 +264,7 @@ int main(void)
         tests[n++] = (struct CMUnitTest){"slots_begin_at_zero", slots_begin_at_zero, NULL, NULL, kind};
         tests[n++] = (struct CMUnitTest){"goes_on_after", goes_on_after, NULL, NULL, kind};
         tests[n++] = (struct CMUnitTest){"lost", lost, NULL, NULL, kind};
+        tests[n++] = (struct CMUnitTest){"lengthened", lengthened, NULL, NULL, kind};
     }
     return _cmocka_run_group_tests("recurrent", tests, n, NULL, NULL);
 }

@@ -13,9 +13,17 @@
 
 enum { LONG = 5200 };
 
-static const char *const kinds[] = {"models/llama",      "models/qwen3",       "models/qwen2_window",
-                                    "models/qwen2_yarn", "models/gemma2",      "models/gemma3_text",
-                                    "models/qwen3_5",    "models/gemma4_text", NULL};
+static const char *const kinds[] = {"models/llama",
+                                    "models/qwen3",
+                                    "models/qwen2_window",
+                                    "models/qwen2_yarn",
+                                    "models/gemma2",
+                                    "models/gemma3_text",
+                                    "models/qwen3_5",
+                                    "models/qwen3_next",
+                                    "models/deepseek_v3",
+                                    "models/gemma4_text",
+                                    NULL};
 
 static void make_ids(int32_t *ids, int64_t n)
 {
@@ -74,8 +82,9 @@ static void rotate(void **state)
 /* Bytes of keys and values that one page of one layer takes in f32. */
 static size_t page_bytes(const qn_model_config *c, int64_t layer)
 {
-    return (size_t)(c->layers[layer].num_key_value_heads * c->layers[layer].head_dim) * 2 *
-           QN_STATE_PAGE_TOKENS * sizeof(float);
+    const qn_layer_config *l = &c->layers[layer];
+    return (size_t)(l->num_key_value_heads * (l->head_dim + l->v_head_dim)) * QN_STATE_PAGE_TOKENS *
+           sizeof(float);
 }
 
 /* Bytes of the state of a recurrent layer, which does not grow. */

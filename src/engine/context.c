@@ -30,7 +30,7 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
                            .n_units = pages_for(kept_positions(e, group, context)) * e->info.max_sequences,
                            .kv_heads = g->num_key_value_heads,
                            .head_dim = g->head_dim,
-                           .v_dim = g->head_dim,
+                           .v_dim = g->v_head_dim,
                            .dtype = e->info.kv_dtype};
 }
 

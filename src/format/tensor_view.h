@@ -34,6 +34,10 @@ typedef struct qn_tensor_view {
     /* The matrices of experts (model/weight_experts.h), which may lie apart: they are asked for there, data
      * and size_bytes mean nothing. The readers leave NULL. */
     const struct qn_weight_experts *experts;
+    /* Of three dimensions, matrices that lie so many bytes apart, each stored transposed or not
+     * (model/weight_heads.h); 0: one after the other, as the readers leave it. */
+    size_t matrix_bytes;
+    int transposed;
 } qn_tensor_view;
 
 /* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */

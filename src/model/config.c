@@ -8,6 +8,7 @@
 #include "model/families.h"
 #include "model/fields.h"
 #include "model/gguf_config.h"
+#include "model/latent_config.h"
 #include "model/layer_config.h"
 #include "model/quantization.h"
 
@@ -218,6 +219,7 @@ static qn_status read_heads(const reader *r, qn_model_config *c)
 {
     static const char name[] = "num_key_value_heads";
     const json_t *said = qn_fields_get(&r->fields, name);
+    if (r->family->latent) return qn_latent_config_read(&r->fields, c);
     c->num_key_value_heads = c->num_attention_heads;
     QN_TRY(qn_fields_int(&r->fields, name, 1, HEADS_MAX, &c->num_key_value_heads, NULL));
     if (said && !json_is_null(said)) QN_TRY(check_groups(r, c, ""));

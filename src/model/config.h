@@ -21,9 +21,9 @@ enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM
  * heads at once (weights [heads * head_dim]). */
 typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
-/* What mixes positions in a layer: attention over keys and values, or a recurrence (DELTA, the gated delta
- * net). */
-typedef enum { QN_MIXER_ATTENTION, QN_MIXER_DELTA } qn_mixer;
+/* What mixes positions in a layer: attention over keys and values, or attention over latents of which all
+ * heads' keys and values are made, or a recurrence (DELTA, the gated delta net). */
+typedef enum { QN_MIXER_ATTENTION, QN_MIXER_LATENT, QN_MIXER_DELTA } qn_mixer;
 
 /* What an attention layer sees. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
@@ -38,7 +38,8 @@ typedef struct {
     int64_t kv_layer;            /* whose keys and values it reads: its own, or those of the last layer of its
                                     kind that has its own */
     int64_t num_key_value_heads; /* divides num_attention_heads */
-    int64_t head_dim;            /* of queries, keys and values */
+    int64_t head_dim;            /* of queries and keys */
+    int64_t v_head_dim;          /* of values: the same but for LATENT */
     int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
     int has_mlp, has_experts; /* the feed-forward block: a dense one, experts, or both beside each other */
@@ -67,6 +68,8 @@ typedef struct {
     int64_t rotary_dim;          /* even, <= head_dim */
     float attention_factor;      /* 1 but for YaRN and LongRoPE */
     int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
+    float score_mscale;          /* of what is stretched: (score_mscale)^2 belongs to attention_scale where
+                                    mscale_all_dim says so; else 1 */
     int64_t short_positions;     /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
     /* A place in a picture has three positions: the first mrope_section[0] pairs turn by the time, the next
      * by the row, the last by the column. Text has them equal. Their sum is rotary_dim / 2; all 0: one
@@ -110,6 +113,14 @@ typedef struct {
     int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
                     and v, and one each for z, a and b */
 } qn_delta_config;
+
+/* Multi-head latent attention. Of each head qk_nope_head_dim dimensions of keys, and its values, are made of
+ * a latent of kv_lora_rank dimensions; qk_rope_head_dim more are rotated and the same for all heads. */
+typedef struct {
+    int64_t q_lora_rank; /* queries are made of so many dimensions; 0: of the hidden state itself */
+    int64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+    float norm_eps; /* of the norms of latents, whatever rms_norm_eps is */
+} qn_latent_config;
 
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
 
@@ -160,7 +171,10 @@ typedef struct {
 
     int attention_sinks; /* 1: a logit of each head takes part in the softmax and takes nothing */
     qn_experts_config experts;
-    qn_delta_config delta; /* of layers whose mixer is DELTA; zero when there is none */
+    int64_t
+        num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
+    qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
+    qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
 
     int32_t bos_token_id;              /* -1: none */
     int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,

@@ -1,16 +1,23 @@
 #include "model/experts_config.h"
 
 #include <stddef.h>
+#include <string.h>
 
 enum { EXPERTS_MAX = 4096, CHOSEN_MAX = 256, WIDTH_MAX = 1 << 24, LAYERS_MAX = 4096, LABEL_MAX = 160 };
 
-/* The first of these names that the description has; else the first. */
+/* The first of these names that the description has, be it as null; else the one that the family has a
+ * default for, else the first. */
 static const char *spelled(const qn_fields *f, const char *const *names)
 {
     for (const char *const *n = names; *n; n++) {
         const json_t *value = qn_fields_get(f, *n);
         if (value && !json_is_null(value)) return *n;
     }
+    for (const char *const *n = names; *n; n++)
+        if (qn_fields_get(f, *n)) return *n;
+    for (const char *const *n = names; *n; n++)
+        for (const qn_field_default *d = f->defaults; d && d->name; d++)
+            if (strcmp(d->name, *n) == 0) return *n;
     return names[0];
 }
 

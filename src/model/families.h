@@ -103,6 +103,7 @@ typedef struct qn_family {
     int layer_scale;
     qn_slide_rule slide;
     qn_delta_rule delta;
+    int latent;          /* all layers attend over latents */
     int gated_attention; /* attn_output_gate, where the files do not say */
     int sectioned_rope;  /* mrope_section says which pairs turn by which of three positions */
     int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */

@@ -122,6 +122,52 @@ static const qn_field_default phi3_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                  {"original_max_position_embeddings", 4096, 0},
                                                  {NULL, 0, 0}};
 
+static const qn_field_default qwen3_next_defaults[] = {{"vocab_size", 151936, 0},
+                                                       {"hidden_size", 2048, 0},
+                                                       {"intermediate_size", 5632, 0},
+                                                       {"num_hidden_layers", 48, 0},
+                                                       {"num_attention_heads", 16, 0},
+                                                       {"num_key_value_heads", 2, 0},
+                                                       {"head_dim", 256, 0},
+                                                       {"rms_norm_eps", 1e-6, 0},
+                                                       {"rope_theta", 10000, 0},
+                                                       {"partial_rotary_factor", 0.25, 0},
+                                                       {"max_position_embeddings", 32768, 0},
+                                                       {"full_attention_interval", 4, 0},
+                                                       {"linear_conv_kernel_dim", 4, 0},
+                                                       {"linear_key_head_dim", 128, 0},
+                                                       {"linear_value_head_dim", 128, 0},
+                                                       {"linear_num_key_heads", 16, 0},
+                                                       {"linear_num_value_heads", 32, 0},
+                                                       {"num_experts", 512, 0},
+                                                       {"num_experts_per_tok", 10, 0},
+                                                       {"moe_intermediate_size", 512, 0},
+                                                       {"shared_expert_intermediate_size", 512, 0},
+                                                       {"norm_topk_prob", 1, 0},
+                                                       {NULL, 0, 0}};
+static const qn_field_default deepseek_v3_defaults[] = {{"vocab_size", 129280, 0},
+                                                        {"hidden_size", 7168, 0},
+                                                        {"intermediate_size", 18432, 0},
+                                                        {"num_hidden_layers", 61, 0},
+                                                        {"num_attention_heads", 128, 0},
+                                                        {"rms_norm_eps", 1e-6, 0},
+                                                        {"rope_theta", 10000, 0},
+                                                        {"max_position_embeddings", 4096, 0},
+                                                        {"q_lora_rank", 1536, 0},
+                                                        {"kv_lora_rank", 512, 0},
+                                                        {"qk_nope_head_dim", 128, 0},
+                                                        {"qk_rope_head_dim", 64, 0},
+                                                        {"v_head_dim", 128, 0},
+                                                        {"n_routed_experts", 256, 0},
+                                                        {"num_experts_per_tok", 8, 0},
+                                                        {"n_shared_experts", 1, 0},
+                                                        {"moe_intermediate_size", 2048, 0},
+                                                        {"first_k_dense_replace", 3, 0},
+                                                        {"n_group", 8, 0},
+                                                        {"topk_group", 4, 0},
+                                                        {"routed_scaling_factor", 2.5, 0},
+                                                        {"norm_topk_prob", 1, 0},
+                                                        {NULL, 0, 0}};
 static const qn_field_default qwen3_5_defaults[] = {{"vocab_size", 248320, 0},
                                                     {"hidden_size", 4096, 0},
                                                     {"intermediate_size", 12288, 0},
@@ -164,10 +210,18 @@ static const qn_known_by qwen3_known_by[] = {
     {NULL, NULL, NULL}};
 
 static const qn_family_experts qwen3_experts = {.names = qn_expert_names, .gguf_norm_topk_prob = 1};
+static const qn_family_experts qwen3_next_experts = {.names = qn_expert_names, .shared_gate = 1};
+static const qn_family_experts deepseek_v3_experts = {
+    .names = qn_expert_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1};
 static const qn_family_experts mixtral_experts = {.names = qn_expert_mixtral_names, .norm_topk_prob = 1};
 static const qn_family_experts gpt_oss_experts = {
     .names = qn_expert_gpt_oss_names, .score = QN_SCORE_SOFTMAX_CHOSEN, .bias = 1, .swiglu_alpha = 1.702f};
 
+static const qn_renamed_weight qwen3_next_names[] = {
+    {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
+    {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
+    {QN_WEIGHT_SHARED_DOWN, "layers.#.mlp.shared_expert.down_proj.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight mixtral_names[] = {{QN_WEIGHT_ROUTER, "layers.#.block_sparse_moe.gate.weight"},
                                                   {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight gpt_oss_names[] = {{QN_WEIGHT_ROUTER, "layers.#.mlp.router.weight"},
@@ -363,6 +417,30 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .slide = QN_SLIDE_EVERY,
+    },
+    {
+        .model_types = LIST("qwen3_next"),
+        .architectures = LIST("Qwen3NextForCausalLM"),
+        .defaults = qwen3_next_defaults,
+        .experts = &qwen3_next_experts,
+        .renamed = qwen3_next_names,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .norm_offset = 1,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .delta = QN_DELTA_BY_HEAD,
+        .gated_attention = 1,
+    },
+    {
+        .model_types = LIST("deepseek_v3"),
+        .architectures = LIST("DeepseekV3ForCausalLM"),
+        .defaults = deepseek_v3_defaults,
+        .experts = &deepseek_v3_experts,
+        .stop_tokens = LIST("<\uff5cend\u2581of\u2581sentence\uff5c>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .latent = 1,
     },
     {
         .model_types = LIST("qwen3_5_text", "qwen3_5"),

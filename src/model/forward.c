@@ -26,6 +26,8 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
     if (f->config->layers[i].mixer == QN_MIXER_DELTA)
         h = qn_block_gated_delta(s, f, h, i);
+    else if (f->config->layers[i].mixer == QN_MIXER_LATENT)
+        h = qn_block_latent_attention(s, f, h, table, i);
     else
         h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
     x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/latent_config.h"
 #include "model/layer_heads.h"
 #include "model/rope_long.h"
 #include "model/rope_params.h"
@@ -244,6 +245,7 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     if (c->rope[0].stretched_positions > c->max_position_embeddings)
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
+    if (family->latent) qn_latent_config_finish(c);
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
     return read_short_positions(src, f, c);
 }

@@ -10,7 +10,7 @@ enum { QN_LAYER_GROUPS_MAX = 8 };
 
 typedef struct {
     int64_t window; /* 0: all positions are kept */
-    int64_t num_key_value_heads, head_dim;
+    int64_t num_key_value_heads, head_dim, v_head_dim;
     int64_t n_layers; /* that keep keys and values */
 } qn_layer_group;
 

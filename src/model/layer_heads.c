@@ -53,7 +53,7 @@ static qn_status read_full_layers(const qn_source *src, const qn_family *family,
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         qn_layer_config *l = &c->layers[i];
         int full = l->kind == QN_LAYER_FULL;
-        l->head_dim = full ? head_dim : c->head_dim;
+        l->head_dim = l->v_head_dim = full ? head_dim : c->head_dim;
         l->num_key_value_heads = full ? kv_heads : c->num_key_value_heads;
         l->value_is_key = full && value_is_key;
     }

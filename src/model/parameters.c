@@ -10,6 +10,7 @@ struct qn_parameters {
     qn_array *of_model[QN_WEIGHT_MODEL_COUNT];
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
     qn_array *rope[QN_ROPE_SETS][2];
+    qn_array *heads;
     int64_t elements[QN_DTYPE_COUNT];
     qn_packed *packed;     /* that weights lie in; NULL: none */
     qn_mapping **mappings; /* [n_mappings] that cold weights lie in */
@@ -65,13 +66,23 @@ static qn_status load_vector(const loading *l, const qn_tensor_view *v, int64_t 
 
 int64_t qn_parameters_parts(const qn_tensor_view *v)
 {
-    return v->experts && v->n_dims == 3 ? v->shape[0] : 1;
+    return v->n_dims == 3 ? v->shape[0] : 1;
 }
 
 qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts)
 {
     if (v->experts) return qn_weight_experts_weight(v->experts, 0, parts);
     int64_t n_in = v->shape[v->n_dims - 1];
+    if (v->n_dims == 3) {
+        for (int64_t i = 0; i < v->shape[0]; i++)
+            parts[i] = (qn_weight_part){.data = (const char *)v->data + (size_t)i * v->matrix_bytes};
+        return (qn_weight){.dtype = v->dtype,
+                           .n_parts = v->shape[0],
+                           .n_out = v->shape[1],
+                           .n_in = n_in,
+                           .parts = parts,
+                           .transposed = v->transposed};
+    }
     *parts =
         (qn_weight_part){v->data, v->scales ? v->scales->data : NULL, v->biases ? v->biases->data : NULL};
     return (qn_weight){
@@ -153,6 +164,16 @@ static int nominal_bits(const char *name)
     return bits;
 }
 
+static qn_status number_heads(qn_parameters *p, int64_t n)
+{
+    int32_t *numbers = qn_alloc_array((size_t)n, sizeof *numbers);
+    if (!numbers) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++) numbers[i] = (int32_t)i;
+    p->heads = qn_from_data(p->scope, QN_DTYPE_I32, qn_shape_make(1, &n), numbers);
+    qn_free(numbers);
+    return qn_scope_status(p->scope);
+}
+
 static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config *c)
 {
     qn_parameters *p = l->p;
@@ -176,6 +197,8 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
             if (!p->rope[i][j]) return qn_scope_status(p->scope);
         }
     }
+    for (int64_t i = 0; i < p->n_layers && !p->heads; i++)
+        if (c->layers[i].mixer == QN_MIXER_LATENT) QN_TRY(number_heads(p, c->num_attention_heads));
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)
         if (p->elements[d] > p->elements[most]) most = (qn_dtype)d;
@@ -238,6 +261,11 @@ void qn_parameters_free(qn_parameters *p)
 qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer)
 {
     return role < QN_WEIGHT_MODEL_COUNT ? p->of_model[role] : p->of_layer[layer][role];
+}
+
+qn_array *qn_parameters_heads(const qn_parameters *p)
+{
+    return p->heads;
 }
 
 qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long)

@@ -10,8 +10,8 @@
 
 typedef struct qn_parameters qn_parameters;
 
-/* A matrix, or the matrices of experts, as a device takes them. parts [qn_parameters_parts] are written, the
- * result points to them; both borrow the view's data. */
+/* A matrix, or the matrices of experts or heads, as a device takes them. parts [qn_parameters_parts] are
+ * written, the result points to them; both borrow the view's data. */
 qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts);
 int64_t qn_parameters_parts(const qn_tensor_view *v);
 
@@ -25,6 +25,8 @@ void qn_parameters_free(qn_parameters *p);
 /* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
  * model. */
 qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer);
+/* The numbers of heads, 0, 1, .., i32 [num_attention_heads]; NULL where no matrix is of one head alone. */
+qn_array *qn_parameters_heads(const qn_parameters *p);
 /* Inverse frequencies of rope set i, f32 [rotary_dim / 2]; is_long: those of long sequences, NULL where these
  * are no others. */
 qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long);

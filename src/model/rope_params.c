@@ -123,6 +123,14 @@ static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *
     return QN_OK;
 }
 
+static qn_status read_score_mscale(const qn_fields *params, qn_rope_config *r)
+{
+    double all = 0;
+    QN_TRY(qn_fields_number(params, "mscale_all_dim", 0, 1e6, &all, NULL));
+    if (all > 0) r->score_mscale = (float)yarn_mscale(r->factor, all);
+    return QN_OK;
+}
+
 static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, double original,
                             qn_rope_config *r)
 {
@@ -205,7 +213,7 @@ static qn_status hold_rest(const qn_fields *params, const qn_fields *root, qn_ro
 qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const char *theta_field,
                        int64_t head_dim, int64_t max_position_embeddings, qn_rope_config *out)
 {
-    qn_rope_config r = {.factor = 1, .attention_factor = 1};
+    qn_rope_config r = {.factor = 1, .attention_factor = 1, .score_mscale = 1};
     qn_status status = QN_OK;
     double original = 0;
     int found = 0;
@@ -243,6 +251,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     }
     if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
     if (r.type == QN_ROPE_YARN) status = scale_yarn(params, root, original, &r);
+    if (status == QN_OK && r.type != QN_ROPE_DEFAULT) status = read_score_mscale(params, &r);
     if (r.type == QN_ROPE_LONG && !params->gguf_architecture)
         status = qn_rope_long_read(params, original, max_position_embeddings, &r);
     if (r.type == QN_ROPE_PROPORTIONAL) status = hold_rest(params, root, &r);

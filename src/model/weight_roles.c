@@ -18,6 +18,15 @@ typedef enum {
     DIM_NV,
     DIM_DV,
     DIM_QKVZ,
+    DIM_Q_RANK,
+    DIM_KV_RANK,
+    DIM_KV_A,
+    DIM_Q_B,
+    DIM_HEADS,
+    DIM_NOPE,
+    DIM_VD,
+    DIM_O,
+
     DIM_NV_DV,
     DIM_2NV,
     DIM_V2,
@@ -26,7 +35,6 @@ typedef enum {
     DIM_E,
     DIM_M,
     DIM_S,
-    DIM_HEADS
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
@@ -40,6 +48,12 @@ typedef enum {
     IF_QKV_BIAS,
     IF_O_BIAS,
     IF_MLP_BIAS,
+    IF_LATENT,
+    IF_Q_RANK,
+    IF_Q_RANK_BIAS,
+    IF_KV_A_BIAS,
+    IF_Q,
+    IF_O,
     IF_DELTA,
     IF_DELTA_SPLIT,
     IF_DELTA_BY_HEAD,
@@ -69,10 +83,10 @@ static const struct {
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {{DIM_LP, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {{DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
-    [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_ATTENTION, 0},
+    [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_Q, 0},
     [QN_WEIGHT_K] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
     [QN_WEIGHT_V] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
-    [QN_WEIGHT_O] = {{DIM_H, DIM_Q}, IF_ATTENTION, 0},
+    [QN_WEIGHT_O] = {{DIM_H, DIM_O}, IF_O, 0},
     [QN_WEIGHT_Q_BIAS] = {{DIM_Q_GATED}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_K_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
     [QN_WEIGHT_V_BIAS] = {{DIM_K}, IF_QKV_BIAS, 0},
@@ -87,6 +101,15 @@ static const struct {
     [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_LATENT_Q_A] = {{DIM_Q_RANK, DIM_H}, IF_Q_RANK, 0},
+    [QN_WEIGHT_LATENT_Q_A_BIAS] = {{DIM_Q_RANK}, IF_Q_RANK_BIAS, 0},
+    [QN_WEIGHT_LATENT_Q_A_NORM] = {{DIM_Q_RANK}, IF_Q_RANK, 0},
+    [QN_WEIGHT_LATENT_Q_B] = {{DIM_Q_B, DIM_Q_RANK}, IF_Q_RANK, 0},
+    [QN_WEIGHT_LATENT_KV_A] = {{DIM_KV_A, DIM_H}, IF_LATENT, 0},
+    [QN_WEIGHT_LATENT_KV_A_BIAS] = {{DIM_KV_A}, IF_KV_A_BIAS, 0},
+    [QN_WEIGHT_LATENT_KV_A_NORM] = {{DIM_KV_RANK}, IF_LATENT, 0},
+    [QN_WEIGHT_LATENT_K_B] = {{DIM_HEADS, DIM_KV_RANK, DIM_NOPE}, IF_LATENT, 0},
+    [QN_WEIGHT_LATENT_V_B] = {{DIM_HEADS, DIM_VD, DIM_KV_RANK}, IF_LATENT, 0},
     [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_A] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
@@ -127,6 +150,7 @@ static const struct {
 static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
 {
     const qn_delta_config *delta = &c->delta;
+    const qn_latent_config *latent = &c->latent;
     const int64_t nk_dk = delta->linear_num_key_heads * delta->linear_key_head_dim,
                   nv_dv = delta->linear_num_value_heads * delta->linear_value_head_dim;
     switch (d) {
@@ -147,7 +171,24 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
     case DIM_K_NORM:
         return c->qk_norm == QN_QK_NORM_WHOLE ? dim_size(c, l, DIM_K) : l->head_dim;
     case DIM_Q_GATED:
+        if (l->mixer == QN_MIXER_LATENT) return dim_size(c, l, DIM_Q_B);
         return dim_size(c, l, DIM_Q) * (c->attn_output_gate ? 2 : 1);
+    case DIM_O:
+        return c->num_attention_heads * (l->mixer == QN_MIXER_LATENT ? latent->v_head_dim : l->head_dim);
+    case DIM_Q_RANK:
+        return latent->q_lora_rank;
+    case DIM_KV_RANK:
+        return latent->kv_lora_rank;
+    case DIM_KV_A:
+        return latent->kv_lora_rank + latent->qk_rope_head_dim;
+    case DIM_Q_B:
+        return c->num_attention_heads * (latent->qk_nope_head_dim + latent->qk_rope_head_dim);
+    case DIM_HEADS:
+        return c->num_attention_heads;
+    case DIM_NOPE:
+        return latent->qk_nope_head_dim;
+    case DIM_VD:
+        return latent->v_head_dim;
     case DIM_ONE:
         return 1;
     case DIM_CHANNELS:
@@ -176,8 +217,6 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->experts.moe_intermediate_size;
     case DIM_S:
         return c->experts.shared_intermediate_size;
-    case DIM_HEADS:
-        return c->num_attention_heads;
     default:
         return 0;
     }
@@ -216,7 +255,8 @@ static int is_of_value(qn_weight_role role)
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
     const qn_layer_config *l = &c->layers[layer];
-    const int attends = l->mixer == QN_MIXER_ATTENTION, recurs = !attends;
+    const int attends = l->mixer == QN_MIXER_ATTENTION, latent = l->mixer == QN_MIXER_LATENT,
+              recurs = l->mixer == QN_MIXER_DELTA;
     if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
     if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
@@ -231,7 +271,19 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_QKV_BIAS:
         return attends ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_O_BIAS:
-        return attends ? loosely(c->attention_output_bias) : QN_WEIGHT_NEVER;
+        return recurs ? QN_WEIGHT_NEVER : loosely(c->attention_output_bias);
+    case IF_O:
+        return strictly(!recurs);
+    case IF_Q:
+        return strictly(attends || (latent && !c->latent.q_lora_rank));
+    case IF_LATENT:
+        return strictly(latent);
+    case IF_Q_RANK:
+        return strictly(latent && c->latent.q_lora_rank);
+    case IF_Q_RANK_BIAS:
+        return latent && c->latent.q_lora_rank ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
+    case IF_KV_A_BIAS:
+        return latent ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_ATTENTION:
         return strictly(attends);
     case IF_DELTA:

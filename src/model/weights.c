@@ -8,6 +8,7 @@
 #include "model/families.h"
 #include "model/quantization.h"
 #include "model/weight_experts.h"
+#include "model/weight_heads.h"
 #include "model/weight_roles.h"
 #include "model/weight_rows.h"
 #include "quant/types.h"
@@ -24,9 +25,10 @@ struct qn_weights {
     const qn_tensor_view *(**layers)[N_LAYER_ROLES]; /* [n_layers]; NULL: not looked for yet */
     qn_tensor_view *
         *joined; /* views of our own: of matrices that lie in several tensors, and of other shapes */
-    qn_weight_rows **rows; /* views of tensors that share one */
+    qn_weight_rows **rows;   /* views of tensors that share one */
+    qn_weight_heads **heads; /* views of matrices of one head each */
     qn_weight_experts **experts;
-    int64_t n_joined, n_rows, n_experts;
+    int64_t n_joined, n_rows, n_heads, n_experts;
 };
 
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
@@ -91,6 +93,22 @@ static qn_status missing_raw(const qn_source *src, const qn_model_config *c, con
                    shape_text(shape, n_dims, text, sizeof text), other->type_name);
 }
 
+/* 1: the role has rows of each head of a tensor that two roles share. */
+static int is_of_heads(qn_weight_role role)
+{
+    return role == QN_WEIGHT_LATENT_K_B || role == QN_WEIGHT_LATENT_V_B;
+}
+
+/* The shape of the tensor that the files have for a role. */
+static int stored_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
+                        int64_t shape[QN_WEIGHT_DIMS_MAX])
+{
+    if (!is_of_heads(role)) return qn_weight_shape(c, layer, role, shape);
+    shape[0] = c->num_attention_heads * (c->latent.qk_nope_head_dim + c->latent.v_head_dim);
+    shape[1] = c->latent.kv_lora_rank;
+    return 2;
+}
+
 static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
                          qn_weight_role role, int64_t layer)
 {
@@ -104,7 +122,7 @@ static qn_status missing(const qn_source *src, const qn_model_config *c, const c
         !lie_apart(src, c, prefix, shared, layer)) {
         n_dims = shared_shape(c, shared, role, layer, shape, &first, &n);
     } else {
-        n_dims = qn_weight_shape(c, layer, role, shape);
+        n_dims = stored_shape(c, layer, role, shape);
         qn_family_weight_name(c->family, kind, prefix, role, layer, name);
     }
     if (kind == QN_SOURCE_RAW) return missing_raw(src, c, name, shape, n_dims);
@@ -137,6 +155,20 @@ static qn_status show_as_vector(qn_weights *w, const qn_tensor_view **v)
     kept->whole = *v;
     w->joined[w->n_joined++] = kept;
     *v = kept;
+    return QN_OK;
+}
+
+/* In place of *v each head's keys, or values. */
+static qn_status show_heads(const qn_model_config *c, qn_weights *w, qn_weight_role role,
+                            const qn_tensor_view **v)
+{
+    const int64_t keys = c->latent.qk_nope_head_dim, values = c->latent.v_head_dim;
+    const int of_keys = role == QN_WEIGHT_LATENT_K_B;
+    qn_weight_heads **kept = &w->heads[w->n_heads];
+    QN_TRY(qn_weight_heads_new(*v, c->num_attention_heads, of_keys ? 0 : keys, of_keys ? keys : values,
+                               of_keys, kept));
+    w->n_heads++;
+    *v = qn_weight_heads_view(*kept);
     return QN_OK;
 }
 
@@ -221,7 +253,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
 {
     int64_t shape[QN_WEIGHT_DIMS_MAX];
     char name[QN_TENSOR_NAME_MAX];
-    int n_dims = qn_weight_shape(c, layer, role, shape);
+    int n_dims = stored_shape(c, layer, role, shape);
     qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
     if (expected == QN_WEIGHT_NEVER || expected == QN_WEIGHT_UNUSED) return QN_OK;
@@ -238,6 +270,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
     QN_TRY(check_view(v, shape, n_dims));
     if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as_vector(w, &v));
+    if (is_of_heads(role)) QN_TRY(show_heads(c, w, role, &v));
     *out = v;
     return QN_OK;
 }
@@ -312,6 +345,7 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
         int64_t layer = layer_of(src, prefix, v->name);
         int beyond = layer >= c->num_hidden_layers;
         if (layer < 0 || is_taken(v, beyond ? none : *w->layers[layer])) continue;
+        if (beyond && layer < c->num_hidden_layers + c->num_nextn_predict_layers) continue;
         if (beyond)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s belongs to layer %lld, but num_hidden_layers is %lld",
                            v->file, v->name, (long long)layer, (long long)c->num_hidden_layers);
@@ -348,9 +382,11 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     w->n_layers = c->num_hidden_layers;
     w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
     w->joined = qn_calloc((size_t)qn_source_count(src) + 1, sizeof *w->joined);
+    w->heads = qn_calloc(2 * (size_t)qn_source_count(src) + 1, sizeof *w->heads);
     w->rows = qn_calloc(3 * (size_t)qn_source_count(src) + 1, sizeof *w->rows);
     w->experts = qn_calloc((size_t)c->num_hidden_layers, EXPERT_ROLES * sizeof *w->experts);
-    qn_status status = w->layers && w->joined && w->rows && w->experts ? find_all(src, c, w) : QN_E_NOMEM;
+    int made = w->layers && w->joined && w->heads && w->rows && w->experts;
+    qn_status status = made ? find_all(src, c, w) : QN_E_NOMEM;
     if (status == QN_OK)
         *out = w;
     else
@@ -365,6 +401,8 @@ void qn_weights_close(qn_weights *w)
     qn_free(w->joined);
     for (int64_t i = 0; i < w->n_rows; i++) qn_weight_rows_free(w->rows[i]);
     qn_free(w->rows);
+    for (int64_t i = 0; i < w->n_heads; i++) qn_weight_heads_free(w->heads[i]);
+    qn_free(w->heads);
     for (int64_t i = 0; w->layers && i < w->n_layers; i++) qn_free(w->layers[i]);
     for (int64_t i = 0; i < w->n_experts; i++) qn_weight_experts_free(w->experts[i]);
     qn_free(w->experts);

@@ -42,6 +42,16 @@ typedef enum {
     QN_WEIGHT_GATE_BIAS,                         /* [F] */
     QN_WEIGHT_UP_BIAS,                           /* [F] */
     QN_WEIGHT_DOWN_BIAS,                         /* [H] */
+    QN_WEIGHT_LATENT_Q_A,                        /* [q_lora_rank, H] */
+    QN_WEIGHT_LATENT_Q_A_BIAS,                   /* [q_lora_rank] */
+    QN_WEIGHT_LATENT_Q_A_NORM,                   /* [q_lora_rank] */
+    QN_WEIGHT_LATENT_Q_B,  /* [num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim), q_lora_rank] */
+    QN_WEIGHT_LATENT_KV_A, /* [kv_lora_rank + qk_rope_head_dim, H] */
+    QN_WEIGHT_LATENT_KV_A_BIAS, /* [kv_lora_rank + qk_rope_head_dim] */
+    QN_WEIGHT_LATENT_KV_A_NORM, /* [kv_lora_rank] */
+    QN_WEIGHT_LATENT_K_B,       /* [num_attention_heads, kv_lora_rank, qk_nope_head_dim]; these two are one in
+                                   files: [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank] */
+    QN_WEIGHT_LATENT_V_B,       /* [num_attention_heads, v_head_dim, kv_lora_rank] */
     QN_WEIGHT_DELTA_QKV,  /* [2 nk dk + nv dv, H]; the gated delta net, with nk key heads of dk and nv value
                              heads of dv dimensions */
     QN_WEIGHT_DELTA_Z,    /* [nv dv, H] */

@@ -34,6 +34,8 @@ static void check_whole(const qn_test_weights *m, const char *name)
     static const qn_weight_role recurrent[] = {QN_WEIGHT_DELTA_CONV, QN_WEIGHT_DELTA_DT_BIAS,
                                                QN_WEIGHT_DELTA_A_LOG, QN_WEIGHT_DELTA_NORM,
                                                QN_WEIGHT_DELTA_OUT};
+    static const qn_weight_role latent[] = {QN_WEIGHT_LATENT_KV_A, QN_WEIGHT_LATENT_KV_A_NORM,
+                                            QN_WEIGHT_LATENT_K_B, QN_WEIGHT_LATENT_V_B};
     static const struct {
         unsigned bit;
         qn_weight_role role;
@@ -63,7 +65,11 @@ static void check_whole(const qn_test_weights *m, const char *name)
                          has_keys && !c->layers[l].value_is_key);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_LAYER_INPUT_GATE, l) != NULL, has_inputs);
         for (size_t i = 0; i < sizeof recurrent / sizeof recurrent[0]; i++)
-            assert_int_equal(qn_weights_get(m->weights, recurrent[i], l) != NULL, !attends);
+            assert_int_equal(qn_weights_get(m->weights, recurrent[i], l) != NULL,
+                             c->layers[l].mixer == QN_MIXER_DELTA);
+        for (size_t i = 0; i < sizeof latent / sizeof latent[0]; i++)
+            assert_int_equal(qn_weights_get(m->weights, latent[i], l) != NULL,
+                             c->layers[l].mixer == QN_MIXER_LATENT);
         for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++)
             assert_int_equal(qn_weights_get(m->weights, norms[i].role, l) != NULL,
                              (c->norms & norms[i].bit) != 0);
@@ -104,6 +110,8 @@ static void test_fixtures(void **state)
                                         "gemma4_k_eq_v",
                                         "gemma4_moe",
                                         "qwen3_5",
+                                        "qwen3_next",
+                                        "deepseek_v3",
                                         "qwen3_moe",
                                         "mixtral",
                                         "gpt_oss"};
@@ -183,9 +191,10 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",   "llama_head_dim", "qwen2",   "qwen3",         "gemma2",      "gemma3_text",   "gemma3",
-        "smollm3", "olmo2",          "phi3",    "phi3_longrope", "gemma4_text", "gemma4_k_eq_v", "gemma4_moe",
-        "qwen3_5", "qwen3_moe",      "mixtral", "gpt_oss",       "qwen2_vl"};
+        "llama",         "llama_head_dim", "qwen2",   "qwen3",      "gemma2",        "gemma3_text",
+        "gemma3",        "smollm3",        "olmo2",   "phi3",       "phi3_longrope", "gemma4_text",
+        "gemma4_k_eq_v", "gemma4_moe",     "qwen3_5", "qwen3_next", "deepseek_v3",   "qwen3_moe",
+        "mixtral",       "gpt_oss",        "qwen2_vl"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -265,6 +274,24 @@ static void test_shapes(void **state)
          "tensor model.layers.0.linear_attn.conv1d.weight: shape [128, 1, 4], expected [128, 1, 5]"},
         {"models/qwen3_5", "{\"full_attention_interval\": 2}",
          "tensor model.layers.1.self_attn.q_proj.weight is missing, expected with shape [256, 64]"},
+        {"models/qwen3_next", "{\"linear_num_value_heads\": 2}",
+         "tensor model.layers.0.linear_attn.in_proj_qkvz.weight: shape [192, 64], expected [128, 64]"},
+        {"models/qwen3_next", "{\"shared_expert_intermediate_size\": 48}",
+         "tensor model.layers.0.mlp.shared_expert.gate_proj.weight: shape [32, 64], expected [48, 64]"},
+        {"models/deepseek_v3", "{\"q_lora_rank\": 16}",
+         "tensor model.layers.0.self_attn.q_a_proj.weight: shape [32, 64], expected [16, 64]"},
+        {"models/deepseek_v3", "{\"q_lora_rank\": \"null\"}",
+         "tensor model.layers.0.self_attn.q_proj.weight is missing, expected with shape [96, 64]"},
+        {"models/deepseek_v3", "{\"kv_lora_rank\": 16}",
+         "tensor model.layers.0.self_attn.kv_a_proj_with_mqa.weight: shape [32, 64], expected [24, 64]"},
+        {"models/deepseek_v3", "{\"qk_nope_head_dim\": 24}",
+         "tensor model.layers.0.self_attn.q_b_proj.weight: shape [96, 32], expected [128, 32]"},
+        {"models/deepseek_v3", "{\"v_head_dim\": 24}",
+         "tensor model.layers.0.self_attn.o_proj.weight: shape [64, 64], expected [64, 96]"},
+        {"models/deepseek_v3", "{\"num_hidden_layers\": 3}",
+         "belongs to layer 3, but num_hidden_layers is 3"},
+        {"models/deepseek_v3", "{\"first_k_dense_replace\": 2}",
+         "tensor model.layers.1.mlp.gate_proj.weight is missing, expected with shape [128, 64]"},
         {"models/qwen3_5", "{\"attn_output_gate\": false}",
          "tensor model.layers.3.self_attn.q_proj.weight: shape [256, 64], expected [128, 64]"},
         {"models/phi3", "{\"intermediate_size\": 127}",

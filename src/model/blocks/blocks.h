@@ -32,6 +32,9 @@ typedef struct {
  * layer's rope set, NULL where it has none. kv: of this layer's group; set by a layer that has its own. */
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
                              int64_t layer);
+/* Attention over latents: config.h's qn_latent_config. */
+qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table,
+                                    int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The config's activation. */

@@ -2,8 +2,8 @@
 
 #include "model/blocks/blocks.h"
 
-/* Scores of all but the best groups of experts become 0, as the reference has it: a group is as good as the
- * sum of its two best. */
+/* Scores of all but the best groups of experts become the least there is: a group is as good as the sum of
+ * its two best. */
 static qn_array *best_groups(qn_scope *s, const qn_experts_config *c, qn_array *scores)
 {
     if (c->n_group == 1 || !scores) return scores;
@@ -25,6 +25,7 @@ static qn_array *best_groups(qn_scope *s, const qn_experts_config *c, qn_array *
     qn_array *mask = qn_apply(s, QN_PRIM_SCATTER_ALONG, &p, 2, (qn_array *[]){ones, ids}, NULL, QN_DTYPE_F32);
     mask = qn_reshape_rows(s, mask, 2, (int64_t[]){c->n_group, 1});
     scores = qn_mul(s, qn_reshape_rows(s, scores, 2, (int64_t[]){c->n_group, each}), mask);
+    scores = qn_add(s, scores, qn_scale(s, qn_sub(s, mask, qn_scalar(s, 1)), 1e30f));
     return qn_reshape_rows(s, scores, 1, &c->num_experts);
 }
 
