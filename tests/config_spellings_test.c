@@ -138,6 +138,8 @@ static const spelling same[] = {
                 " \"text_config\": {\"model_type\": \"qwen3_5_text\"}}"},
     {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": null, \"mrope_section\": null}}"},
     {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
+    {"granite", "{\"model_type\": null, \"rms_norm_eps\": 1.0e-5, \"num_key_value_heads\": null}"},
+    {"granite", "{\"tie_word_embeddings\": null, \"rope_theta\": null, \"mlp_bias\": null}"},
     {"qwen2_vl", "{\"rope_scaling\": {\"rope_type\": null}}"}, /* as published: mrope */
     {"qwen2_vl", "{\"rope_scaling\": null, \"rope_theta\": null}"},
     {"qwen2_vl",

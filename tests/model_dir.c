@@ -15,6 +15,7 @@
 #include <jansson.h>
 
 #include "format/safetensors.h"
+#include "tests/fixtures.h"
 
 enum { FILES_MAX = 16 };
 _Static_assert(QN_TEST_DIR_MAX >= PATH_MAX, "realpath");
@@ -157,6 +158,24 @@ void qn_test_model_remove(const char *dir)
     }
     closedir(folder);
     rmdir(dir);
+}
+
+qn_status qn_test_config(const char *path, qn_model_config *out)
+{
+    qn_source *src = NULL;
+    QN_TRY(qn_source_open(path, NULL, &src));
+    qn_status status = qn_config_read(src, out);
+    qn_source_close(src);
+    return status;
+}
+
+qn_status qn_test_config_patched(const char *fixture, const char *patch, qn_model_config *out)
+{
+    static char dir[QN_TEST_DIR_MAX];
+    qn_test_model_copy(qn_test_need_fixture(fixture), patch, NULL, dir);
+    qn_status status = qn_test_config(dir, out);
+    qn_test_model_remove(dir);
+    return status;
 }
 
 qn_status qn_test_weights_open(const char *path, qn_test_weights *out)

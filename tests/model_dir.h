@@ -31,6 +31,11 @@ void qn_test_merge_patch(json_t *object, const char *patch);
 /* Deletes such a directory. */
 void qn_test_model_remove(const char *dir);
 
+/* Source and configuration of a path; the source is closed again. */
+qn_status qn_test_config(const char *path, qn_model_config *out);
+/* The same of a copy of a fixture with a patch to its config.json. */
+qn_status qn_test_config_patched(const char *fixture, const char *patch, qn_model_config *out);
+
 typedef struct {
     qn_source *src;
     qn_model_config config;

@@ -128,6 +128,14 @@ static const mutation moving[] = {
     {"smollm3", {{"rope_theta", "x0.01"}}},
     {"olmo2", {{"rope_theta", "x3"}}},
     {"olmo2", {{"rms_norm_eps", "x10000"}}},
+    {"granite", {{"embedding_multiplier", "x1.1"}}},
+    {"granite", {{"attention_multiplier", "x1.1"}}},
+    {"granite", {{"residual_multiplier", "x1.1"}}},
+    {"granite", {{"logits_scaling", "x1.1"}}},
+    {"granite", {{"embedding_multiplier", "null"}}},
+    {"granite", {{"residual_multiplier", "null"}}},
+    {"granite", {{"rope_theta", "x3"}}},
+    {"granite", {{"model_type", "\"llama\""}}},
 };
 
 /* Where the tensors do not fit what the config says then. */

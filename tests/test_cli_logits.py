@@ -11,7 +11,7 @@ from support import fixture, greedy, logits, read_json, read_safetensors, rewrit
 MODELS = ["llama", "llama_rope3_tied", "llama_head_dim", "mistral", "qwen2", "qwen2_yarn", "qwen2_window",
           "deepseek_r1_distill", "qwen3", "qwen3_tied", "qwen3_no_model_type", "gemma", "gemma2", "gemma3_text",
           "gemma3", "smollm3", "olmo2", "phi3", "phi3_longrope", "qwen2_vl", "gemma4_text", "gemma4", "gemma4_k_eq_v",
-          "gemma4_moe", "qwen3_5", "qwen3_next", "deepseek_v3", "qwen3_moe", "mixtral", "gpt_oss"]
+          "gemma4_moe", "qwen3_5", "qwen3_next", "deepseek_v3", "qwen3_moe", "mixtral", "gpt_oss", "granite"]
 GGUF = ["llama-F32", "llama-Q4_K_M", "llama-Q8_0", "qwen2-Q5_K_M", "qwen3-F16", "qwen3-Q4_K_M", "gemma3-Q4_0",
         "gemma3-Q8_0"]
 TOLERANCE = 2e-4  # of the fixtures' README, for float32 arithmetic

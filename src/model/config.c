@@ -303,6 +303,24 @@ static qn_status refuse_bidirectional(const qn_fields *f)
                    whose ? "\"" : "", whose ? whose : "true", whose ? "\"" : "");
 }
 
+/* What multiplies embeddings, scores, what blocks add, and logits. */
+static qn_status read_multipliers(const reader *r, qn_model_config *c)
+{
+    double embedding = 1, scores = 1, residual = 1, logits = 1;
+    c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
+    c->residual_scale = c->logits_scale = 1;
+    if (!r->family->multiplied) return QN_OK;
+    QN_TRY(qn_fields_number(&r->fields, "embedding_multiplier", 1e-6, 1e6, &embedding, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "attention_multiplier", 1e-6, 1e6, &scores, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "residual_multiplier", 1e-6, 1e6, &residual, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "logits_scaling", 1e-6, 1e6, &logits, NULL));
+    c->embedding_scale = (float)embedding;
+    c->attention_scale = (float)scores;
+    c->residual_scale = (float)residual;
+    c->logits_scale = (float)(1 / logits);
+    return QN_OK;
+}
+
 static qn_status read_attention(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
@@ -478,9 +496,9 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
     c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
     QN_TRY(read_sizes(r, c));
-    c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
     QN_TRY(read_hidden_act(r, c));
     QN_TRY(read_attention(r, c));
+    QN_TRY(read_multipliers(r, c));
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));

@@ -151,6 +151,8 @@ typedef struct {
     int64_t hidden_size_per_layer_input; /* P */
     int64_t vocab_size_per_layer_input;  /* V2 >= vocab_size */
 
+    float residual_scale;                                  /* multiplies what a block adds to the stream */
+    float logits_scale;                                    /* multiplies logits, before their soft cap */
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */
     float attention_scale;                                 /* scores = attention_scale * q.k */
     float attn_logit_softcapping, final_logit_softcapping; /* x -> cap * tanh(x / cap); 0: none */

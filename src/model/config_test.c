@@ -14,18 +14,9 @@
 #include "tests/fixtures.h"
 #include "tests/model_dir.h"
 
-static qn_status read_config(const char *path, qn_model_config *c)
-{
-    qn_source *src = NULL;
-    QN_TRY(qn_source_open(path, NULL, &src));
-    qn_status status = qn_config_read(src, c);
-    qn_source_close(src);
-    return status;
-}
-
 static void read_ok(const char *path, qn_model_config *c)
 {
-    qn_status status = read_config(path, c);
+    qn_status status = qn_test_config(path, c);
     if (status != QN_OK) fail_msg("%s: %s", path, qn_last_error());
 }
 
@@ -159,70 +150,21 @@ static void test_fixtures(void **state)
     if (n == 0) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
 }
 
-static void test_llama3_rope(void **state)
+static void test_multipliers(void **state)
 {
     qn_model_config c;
-    read_ok(qn_test_need_fixture("models/llama_rope3_tied"), &c);
-    assert_int_equal(c.rope[0].type, QN_ROPE_LLAMA3);
-    assert_int_equal(c.n_rope, 1);
-    /* theta 5e5, 8 pairs, factor 8, 64 original positions: waves up to 16 are kept, above 64 stretched. */
-    close_to(c.rope[0].inv_freq[0], 1);
-    double wave = 6.283185307179586 * pow(5e5, 2.0 / 16), smooth = (64 / wave - 1) / 3;
-    close_to(c.rope[0].inv_freq[1], pow(5e5, -2.0 / 16) * ((1 - smooth) / 8 + smooth));
-    close_to(c.rope[0].inv_freq[7], pow(5e5, -14.0 / 16) / 8);
+    read_ok(qn_test_need_fixture("models/granite"), &c);
+    assert_string_equal(c.architecture, "granite");
+    close_to(c.embedding_scale, 3);
+    close_to(c.attention_scale, 0.15);
+    close_to(c.residual_scale, 0.4);
+    close_to(c.logits_scale, 0.5);
     qn_config_free(&c);
-}
-
-static void test_long_rope(void **state)
-{
-    qn_model_config c;
-    read_ok(qn_test_need_fixture("models/phi3_longrope"), &c);
-    assert_int_equal(c.rope[0].type, QN_ROPE_LONG);
-    assert_int_equal(c.head_dim, 24);
-    assert_int_equal(c.rope[0].rotary_dim, 18);
-    assert_int_equal(c.rope[0].short_positions, 128);
-    assert_int_equal(c.rope_short_positions, 128);
-    assert_int_equal(c.max_position_embeddings, 512);
-    close_to(c.rope[0].attention_factor, sqrt(1 + log(4) / log(128)));
-    close_to(c.rope[0].inv_freq[8], pow(1e4, -16.0 / 18) / (1 + 0.02 * 8));
-    close_to(c.rope[0].long_inv_freq[8], pow(1e4, -16.0 / 18) / (1 + 0.3 * 64));
-    kinds_are(&c, "FFFF");
-    qn_config_free(&c);
-    read_ok(qn_test_need_fixture("models/phi3"), &c);
-    assert_int_equal(c.rope_short_positions, 0);
-    assert_null(c.rope[0].long_inv_freq);
-    qn_config_free(&c);
-}
-
-static void test_yarn_rope(void **state)
-{
-    qn_model_config c;
-    read_ok(qn_test_need_fixture("models/qwen2_yarn"), &c);
-    assert_int_equal(c.rope[0].type, QN_ROPE_YARN);
-    close_to(c.rope[0].attention_factor, 0.1 * log(4) + 1);
-    assert_int_equal(c.max_position_embeddings, 4 * 1024);
-    close_to(c.rope[0].inv_freq[0], 1);
-    close_to(c.rope[0].inv_freq[15], pow(1e4, -30.0 / 32) / 4);
-    assert_int_equal(c.attention_output_bias, 0);
-    qn_config_free(&c);
-}
-
-static void test_gemma3_rope_sets(void **state)
-{
-    qn_model_config c;
-    read_ok(qn_test_need_fixture("models/gemma3"), &c);
-    assert_int_equal(c.n_rope, 2);
-    assert_int_equal(c.rope[0].type, QN_ROPE_LINEAR);
-    close_to(c.rope[0].inv_freq[0], 1.0 / 8);
-    assert_int_equal(c.rope[1].type, QN_ROPE_DEFAULT);
-    close_to(c.rope[1].theta, 10000);
-    close_to(c.rope[1].inv_freq[1], pow(1e4, -2.0 / 16));
-    for (int64_t i = 0; i < c.num_hidden_layers; i++) assert_int_equal(c.layers[i].rope, i != 5);
-    assert_int_equal(c.norms, QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN | QN_NORM_PRE_FFN | QN_NORM_POST_FFN);
-    assert_int_equal(c.bos_token_id, 2); /* generation_config.json alone has it */
-    assert_int_equal(c.stop_ids[0], 1);
-    assert_int_equal(c.stop_ids[1], 9);
-    assert_string_equal(c.stop_tokens[0], "<end_of_turn>");
+    /* Other families do not look at these fields. */
+    assert_int_equal(
+        qn_test_config_patched("models/llama", "{\"residual_multiplier\": 2, \"logits_scaling\": 3}", &c),
+        QN_OK);
+    assert_true(c.residual_scale == 1 && c.logits_scale == 1 && c.embedding_scale == 1);
     qn_config_free(&c);
 }
 
@@ -234,38 +176,6 @@ static void test_gemma2_caps(void **state)
     close_to(c.final_logit_softcapping, 15);
     assert_int_equal(c.n_rope, 1);
     qn_config_free(&c);
-}
-
-/* Reads a copy of a fixture with a change to its config.json. */
-static qn_status read_patched(const char *fixture, const char *patch, qn_model_config *c)
-{
-    char dir[QN_TEST_DIR_MAX];
-    qn_test_model_copy(qn_test_need_fixture(fixture), patch, NULL, dir);
-    qn_status status = read_config(dir, c);
-    qn_test_model_remove(dir);
-    return status;
-}
-
-/* Which layers have RoPE, one letter each: R or N. */
-static void rope_is(const char *patch, const char *ropes, const char *kinds)
-{
-    qn_model_config c;
-    if (read_patched("models/smollm3", patch, &c) != QN_OK) fail_msg("%s: %s", patch, qn_last_error());
-    kinds_are(&c, kinds);
-    for (int64_t i = 0; i < c.num_hidden_layers; i++)
-        assert_int_equal(c.layers[i].rope, ropes[i] == 'N' ? QN_ROPE_NONE : 0);
-    qn_config_free(&c);
-}
-
-static void test_layers_without_rope(void **state)
-{
-    qn_test_need_fixture("models/smollm3");
-    rope_is("{}", "RRRNR", "FFFFF");
-    rope_is("{\"no_rope_layers\": null, \"no_rope_layer_interval\": null}", "RRRNR", "FFFFF");
-    rope_is("{\"no_rope_layers\": \"null\", \"no_rope_layer_interval\": 2}", "RNRNR", "FFFFF");
-    rope_is("{\"no_rope_layers\": [0, 1, 1, 1, 0, 0, 0]}", "NRRRN", "FFFFF");
-    rope_is("{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}", "RRRNR", "FFFSF");
-    rope_is("{\"layer_types\": null, \"sliding_window\": 8}", "RRRNR", "FFFFF");
 }
 
 static void test_missing_head_dim(void **state)
@@ -283,7 +193,7 @@ static void test_missing_head_dim(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         qn_model_config c;
         if (!qn_test_fixture(cases[i].fixture)) continue;
-        assert_int_equal(read_patched(cases[i].fixture, cases[i].patch, &c), QN_OK);
+        assert_int_equal(qn_test_config_patched(cases[i].fixture, cases[i].patch, &c), QN_OK);
         assert_int_equal(c.head_dim, cases[i].head_dim);
         assert_int_equal(c.rope[0].rotary_dim, cases[i].head_dim);
         qn_config_free(&c);
@@ -296,7 +206,7 @@ static void test_new_keys(void **state)
 {
     qn_model_config c;
     assert_int_equal(
-        read_patched(
+        qn_test_config_patched(
             "models/gemma3_text",
             "{\"rope_theta\": null, \"rope_scaling\": null, \"rope_local_base_freq\": null,"
             " \"sliding_window_pattern\": null, \"rope_parameters\": {"
@@ -342,7 +252,7 @@ static void test_defaults(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         qn_model_config c;
-        if (read_patched(rows[i].fixture, left_out, &c) != QN_OK)
+        if (qn_test_config_patched(rows[i].fixture, left_out, &c) != QN_OK)
             fail_msg("%s: %s", rows[i].fixture, qn_last_error());
         kinds_are(&c, rows[i].kinds);
         assert_int_equal(c.layers[0].window, rows[i].window);
@@ -362,30 +272,32 @@ static void test_defaults(void **state)
 static void test_switched_on(void **state)
 {
     qn_model_config c;
-    assert_int_equal(
-        read_patched("models/qwen2", "{\"use_sliding_window\": true, \"sliding_window\": null}", &c), QN_OK);
+    assert_int_equal(qn_test_config_patched("models/qwen2",
+                                            "{\"use_sliding_window\": true, \"sliding_window\": null}", &c),
+                     QN_OK);
     kinds_are(&c, "FFSS");
     assert_int_equal(c.layers[3].window, 4096);
     qn_config_free(&c);
-    assert_int_equal(
-        read_patched("models/qwen2", "{\"use_sliding_window\": true, \"sliding_window\": \"null\"}", &c),
-        QN_OK);
+    assert_int_equal(qn_test_config_patched(
+                         "models/qwen2", "{\"use_sliding_window\": true, \"sliding_window\": \"null\"}", &c),
+                     QN_OK);
     kinds_are(&c, "FFFF");
     qn_config_free(&c);
     assert_int_equal(
-        read_patched("models/qwen2_yarn",
-                     "{\"max_position_embeddings\": 4096, \"rope_scaling\": {\"factor\": \"null\","
-                     " \"original_max_position_embeddings\": 512, \"mscale\": 0.7,"
-                     " \"mscale_all_dim\": 1}}",
-                     &c),
+        qn_test_config_patched("models/qwen2_yarn",
+                               "{\"max_position_embeddings\": 4096, \"rope_scaling\": {\"factor\": \"null\","
+                               " \"original_max_position_embeddings\": 512, \"mscale\": 0.7,"
+                               " \"mscale_all_dim\": 1}}",
+                               &c),
         QN_OK);
     close_to(c.rope[0].factor, 8);
     close_to(c.rope[0].attention_factor, (0.1 * 0.7 * log(8) + 1) / (0.1 * log(8) + 1));
     assert_int_equal(c.max_position_embeddings, 4096);
     qn_config_free(&c);
-    assert_int_equal(
-        read_patched("models/llama", "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}", &c),
-        QN_OK);
+    assert_int_equal(qn_test_config_patched("models/llama",
+                                            "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}",
+                                            &c),
+                     QN_OK);
     assert_int_equal(c.rope[0].type, QN_ROPE_DYNAMIC);
     assert_string_equal(qn_rope_type_name(c.rope[0].type), "dynamic");
     close_to(c.rope[0].inv_freq[7], pow(5e5, -14.0 / 16));
@@ -395,35 +307,36 @@ static void test_switched_on(void **state)
 static void test_recognised_by_tensors(void **state)
 {
     qn_model_config c;
-    assert_int_equal(read_patched("models/llama", "{\"model_type\": null}", &c), QN_OK);
+    assert_int_equal(qn_test_config_patched("models/llama", "{\"model_type\": null}", &c), QN_OK);
     assert_string_equal(c.architecture, "llama"); /* by its class */
     assert_null(c.recognised_by);
     qn_config_free(&c);
-    assert_int_equal(read_patched("models/llama", "{\"model_type\": null, \"architectures\": null}", &c),
-                     QN_OK);
+    assert_int_equal(
+        qn_test_config_patched("models/llama", "{\"model_type\": null, \"architectures\": null}", &c), QN_OK);
     assert_string_equal(c.architecture, "qwen2"); /* the same blocks, with biases where there are some */
     assert_string_equal(c.recognised_by, "neither self_attn.q_norm nor biases are there");
     assert_non_null(c.recognised_by);
     assert_int_equal(c.attention_bias, 0);
     qn_config_free(&c);
     static const char nameless[] = "{\"model_type\": null, \"architectures\": null}";
-    assert_int_equal(read_patched("models/qwen2_window", nameless, &c), QN_OK);
+    assert_int_equal(qn_test_config_patched("models/qwen2_window", nameless, &c), QN_OK);
     assert_string_equal(c.architecture, "qwen2");
     assert_string_equal(c.recognised_by, "self_attn.q_proj.bias is there, self_attn.q_norm is not");
     assert_int_equal(c.attention_bias, 1);
     kinds_are(&c, "FFFSS");
     qn_config_free(&c);
-    assert_int_equal(read_patched("models/qwen3", nameless, &c), QN_OK);
+    assert_int_equal(qn_test_config_patched("models/qwen3", nameless, &c), QN_OK);
     assert_string_equal(c.recognised_by, "self_attn.q_norm is there");
     qn_config_free(&c);
     /* Gemma's tensors have llama's names, or more: guessing would compute another model. */
     static const char *const others[] = {"models/gemma", "models/gemma2", "models/gemma3_text"};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(read_patched(others[i], nameless, &c), QN_E_FORMAT);
+        assert_int_equal(qn_test_config_patched(others[i], nameless, &c), QN_E_FORMAT);
         assert_non_null(strstr(qn_last_error(), "model_type is missing"));
     }
     assert_int_equal(
-        read_patched(others[0], "{\"model_type\": null, \"architectures\": null, \"hidden_act\": null}", &c),
+        qn_test_config_patched(others[0],
+                               "{\"model_type\": null, \"architectures\": null, \"hidden_act\": null}", &c),
         QN_E_FORMAT);
     assert_non_null(strstr(qn_last_error(), "hidden_activation \"gelu_pytorch_tanh\""));
 }
@@ -523,6 +436,10 @@ static void test_refusals(void **state)
          "rope_scaling.attention_factor is -1"},
         {"phi3", "{\"rope_scaling\": {\"type\": \"longrope\"}}", QN_E_FORMAT,
          "rope_scaling.short_factor is missing"},
+        {"granite", "{\"logits_scaling\": 0}", QN_E_FORMAT, "logits_scaling is 0"},
+        {"granite", "{\"residual_multiplier\": \"0.4\"}", QN_E_FORMAT, "residual_multiplier is a string"},
+        {"granite", "{\"attention_multiplier\": 1e300}", QN_E_FORMAT, "attention_multiplier is 1e+300"},
+        {"granite", "{\"embedding_multiplier\": -1}", QN_E_FORMAT, "embedding_multiplier is -1"},
         {"phi3", "{\"sliding_window\": 0}", QN_E_FORMAT, "sliding_window is 0"},
         {"smollm3", "{\"no_rope_layers\": [1, 1, 1, 0]}", QN_E_FORMAT,
          "no_rope_layers: expected an array with a 0 or 1 for each of the 5 layers"},
@@ -581,7 +498,7 @@ static void test_refusals(void **state)
         snprintf(fixture, sizeof fixture, "models/%s", cases[i].fixture);
         if (!qn_test_fixture(fixture)) continue;
         n++;
-        qn_status status = read_patched(fixture, cases[i].patch, &c);
+        qn_status status = qn_test_config_patched(fixture, cases[i].patch, &c);
         if (status != cases[i].status || !strstr(qn_last_error(), cases[i].words))
             fail_msg("%s: %s: %s", cases[i].patch, qn_status_name(status), qn_last_error());
     }
@@ -601,7 +518,7 @@ static void test_broken_json(void **state)
         assert_non_null(f);
         fputs(texts[i], f);
         fclose(f);
-        assert_int_not_equal(read_config(dir, &c), QN_OK);
+        assert_int_not_equal(qn_test_config(dir, &c), QN_OK);
         assert_non_null(strstr(qn_last_error(), "config.json"));
     }
     qn_test_model_remove(dir);
@@ -710,7 +627,7 @@ static void test_gguf_refusals(void **state)
         char dir[QN_TEST_DIR_MAX], path[QN_TEST_DIR_MAX + 16];
         qn_model_config c;
         copy_gguf(from, cases[i].key, cases[i].value, dir, path);
-        qn_status status = read_config(path, &c);
+        qn_status status = qn_test_config(path, &c);
         qn_test_model_remove(dir);
         if (status != QN_E_FORMAT || !strstr(qn_last_error(), cases[i].words))
             fail_msg("%s: %s: %s", cases[i].key, qn_status_name(status), qn_last_error());
@@ -772,7 +689,7 @@ static void fails_cleanly(const char *path)
         qn_model_config c;
         assert_true(n < 2000);
         qn_mem_fail_nth(n);
-        qn_status status = read_config(path, &c);
+        qn_status status = qn_test_config(path, &c);
         qn_mem_fail_nth(0);
         if (status == QN_OK) qn_config_free(&c);
         assert_int_equal(qn_mem_live_blocks(), before);
@@ -792,11 +709,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixtures),
-        cmocka_unit_test(test_layers_without_rope),
-        cmocka_unit_test(test_llama3_rope),
-        cmocka_unit_test(test_long_rope),
-        cmocka_unit_test(test_yarn_rope),
-        cmocka_unit_test(test_gemma3_rope_sets),
+        cmocka_unit_test(test_multipliers),
         cmocka_unit_test(test_gemma2_caps),
         cmocka_unit_test(test_missing_head_dim),
         cmocka_unit_test(test_new_keys),

@@ -99,6 +99,8 @@ typedef struct qn_family {
     int gelu_is_tanh;                   /* "gelu" in old files means the approximation by tanh */
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
+    int multiplied; /* embedding_multiplier, attention_multiplier, residual_multiplier and
+                       logits_scaling, each 1 where it is not said */
     int value_norm;
     int layer_scale;
     qn_slide_rule slide;

@@ -195,6 +195,9 @@ static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                      {"use_sliding_window", 0, 0},
                                                      {NULL, 0, 0}};
 
+static const qn_field_default granite_defaults[] = {
+    {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -472,6 +475,15 @@ const qn_family qn_family_rows[] = {
         .last_is_full = 1,
         .rope_parameters = gemma4_rope,
         .scaled_embedding = 1,
+    },
+    {
+        .model_types = LIST("granite"),
+        .architectures = LIST("GraniteForCausalLM"),
+        .defaults = granite_defaults,
+        .stop_tokens = LIST("<|end_of_text|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .multiplied = 1,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

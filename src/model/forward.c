@@ -19,6 +19,11 @@ static qn_array *feed_forward(qn_scope *s, const qn_forward *f, qn_array *x, int
     return l->has_experts ? qn_block_experts(s, f, x, i) : qn_block_mlp(s, f, x, i);
 }
 
+static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *h)
+{
+    return qn_add(s, x, qn_scale(s, h, f->config->residual_scale));
+}
+
 static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
@@ -30,9 +35,9 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
         h = qn_block_latent_attention(s, f, h, table, i);
     else
         h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
-    x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = feed_forward(s, f, x, i);
-    x = qn_add(s, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
     qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_LAYER_SCALE, i);
     return scale ? qn_mul(s, x, scale) : x;
@@ -92,5 +97,6 @@ qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn
 {
     qn_array *x = qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0);
     x = qn_block_linear(s, f, qn_label(s, x, "final_norm"), QN_WEIGHT_LM_HEAD, QN_WEIGHT_ROLE_COUNT, 0);
+    x = qn_scale(s, x, f->config->logits_scale);
     return qn_label(s, qn_block_softcap(s, x, f->config->final_logit_softcapping), "logits");
 }
