@@ -171,6 +171,13 @@ static qn_status check_rotary_dim(const qn_fields *from, const char *name, int64
                    (long long)head_dim);
 }
 
+/* Full layers may have heads of another size, which has a name of its own. */
+static const char *head_dim_name(const qn_fields *root, int64_t head_dim)
+{
+    const json_t *global = qn_fields_get(root, "global_head_dim");
+    return json_is_integer(global) && json_integer_value(global) == head_dim ? "global_head_dim" : "head_dim";
+}
+
 static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root, int64_t head_dim,
                                  int64_t *out)
 {
@@ -189,7 +196,7 @@ static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root,
         if (params->object) QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &found));
         if (found) from = params;
         if (!found) QN_TRY(qn_fields_number(root, partial_name, 1e-6, 1, &partial, &found));
-        name = found ? partial_name : "head_dim";
+        name = found ? partial_name : head_dim_name(root, head_dim);
         dim = (int64_t)((double)head_dim * partial);
     }
     *out = dim;
@@ -239,7 +246,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     else if (r.type != QN_ROPE_DEFAULT && r.type != QN_ROPE_LONG && r.type != QN_ROPE_PROPORTIONAL && !found)
         QN_TRY(required(params, "factor", 1e-3, 1e6, &r.factor));
     if (r.type == QN_ROPE_PROPORTIONAL)
-        QN_TRY(check_rotary_dim(root, "head_dim", r.rotary_dim = head_dim, head_dim));
+        QN_TRY(check_rotary_dim(root, head_dim_name(root, head_dim), r.rotary_dim = head_dim, head_dim));
     else
         QN_TRY(read_rotary_dim(params, root, head_dim, &r.rotary_dim));
 
