@@ -23,8 +23,10 @@
 
 enum { IDS = 40, RANK = 3, FAMILIES_MAX = 64 };
 
-/* Matrices that take no adapter: tables, experts, convolutions, what the model does not use. */
-static const char *const refused[] = {"embed", "experts.", "conv1d", "vision", "visual", "audio", NULL};
+/* Matrices that take no adapter: tables, experts, convolutions, matrices of which each head uses its own
+ * part, what the model does not use. */
+static const char *const refused[] = {"embed",  "experts.", "conv1d", "kv_b_proj",
+                                      "vision", "visual",   "audio",  NULL};
 
 static int may_be_refused(const char *name)
 {
