@@ -341,6 +341,11 @@ static void test_any_value(void **state)
                                         "models/deepseek_v3",
                                         "models/gemma4",
                                         "models/gemma4_moe",
+                                        "models/smollm3",
+                                        "models/phi3_longrope",
+                                        "models/granite",
+                                        "models/qwen2_vl",
+                                        "models/gpt_oss",
                                         "quant/mlx_models/llama-mixed",
                                         "quant/mlx_models/qwen2-mxfp4"};
     for (size_t i = 0; i < COUNT(names); i++) bend(names[i], i);
@@ -447,7 +452,7 @@ static void bend_gguf(const char *architecture, size_t turn)
 
 static void test_gguf_any_value(void **state)
 {
-    static const char *const architectures[] = {"llama", "qwen2", "gemma3"};
+    static const char *const architectures[] = {"llama", "qwen2", "gemma3", "phi3"};
     for (size_t i = 0; i < COUNT(architectures); i++) bend_gguf(architectures[i], i);
 }
 
