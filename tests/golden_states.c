@@ -50,6 +50,8 @@ static double largest(const qn_tensor_view *v)
     return most;
 }
 
+const double qn_golden_states_tolerance = 1e-4;
+
 static void note(double *worst, double difference)
 {
     if (!(difference <= *worst)) *worst = difference; /* NaN too */
@@ -91,11 +93,18 @@ static void keep(layer_rows *to, const float *data, int64_t first, int64_t rows,
     to->rows = first + rows;
 }
 
+static void note_tensor(states *s, const qn_tensor_view *v, double *worst, double difference)
+{
+    note(worst, difference);
+    if (!(difference <= qn_golden_states_tolerance) && !s->errors.first[0])
+        snprintf(s->errors.first, sizeof s->errors.first, "%s", v->name);
+}
+
 static void compare_hidden(states *s, int64_t layer, const float *data, int64_t first, int64_t rows)
 {
     const qn_tensor_view *v = find(s, "hidden", layer);
     if (!v) return;
-    note(&s->errors.hidden, compare_rows(v, data, first, rows, 1, s->config->hidden_size));
+    note_tensor(s, v, &s->errors.hidden, compare_rows(v, data, first, rows, 1, s->config->hidden_size));
     s->errors.n_hidden += first == 0;
 }
 
@@ -117,7 +126,7 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     if (!is_latent && l->mixer == QN_MIXER_LATENT) return;
     const qn_tensor_view *v = find(s, "keys", layer);
     if (!v) return;
-    note(&s->errors.keys, compare_rows(v, data, s->first, rows, heads, dim));
+    note_tensor(s, v, &s->errors.keys, compare_rows(v, data, s->first, rows, heads, dim));
     s->errors.n_keys += s->first == 0;
 }
 
@@ -215,7 +224,7 @@ static void finish(states *s)
         if (!v) continue;
         if (!s->queries[i].data || !s->keys[s->config->layers[i].kv_layer].data)
             fail_msg("attention.%lld is stored, but queries and keys were not seen", (long long)i);
-        note(&s->errors.attention, compare_attention(s, i, v));
+        note_tensor(s, v, &s->errors.attention, compare_attention(s, i, v));
         s->errors.n_attention++;
     }
     assert_int_equal(s->errors.n_hidden, n_hidden);

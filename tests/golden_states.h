@@ -11,7 +11,11 @@
 typedef struct {
     double hidden, keys, attention;
     int n_hidden, n_keys, n_attention;
+    char first[32]; /* the first tensor that leaves the tolerance, as it is computed: "keys.2"; "": none */
 } qn_golden_errors;
+
+/* Of hidden states, keys and attention. */
+extern const double qn_golden_states_tolerance;
 
 /* The largest difference of logits that the README of the fixtures allows a kind in float32. */
 double qn_golden_tolerance(const char *kind);

@@ -55,8 +55,6 @@ static const char *const known[] = {"llama",
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
-static const double states_tolerance = 1e-4; /* as a share of the largest value */
-
 /* The greedy continuation from scratch: one decode step a token. */
 static void check_greedy(qn_engine *e, const qn_safetensors *st, int i, const char *kind)
 {
@@ -90,9 +88,9 @@ static void golden(void **state)
     }
     print_message("%s: largest differences: logits %.1e, hidden states %.1e, keys %.1e, attention %.1e\n",
                   kind, logits, errors.hidden, errors.keys, errors.attention);
+    assert_true(errors.n_hidden >= 3);
+    if (errors.first[0]) fail_msg("%s is the first to leave the tolerance", errors.first);
     assert_true(logits <= qn_golden_tolerance(kind));
-    assert_true(errors.n_hidden >= 3 && errors.hidden <= states_tolerance);
-    assert_true(errors.keys <= states_tolerance && errors.attention <= states_tolerance);
     for (int i = 0; i < 5; i++) check_greedy(e, st, i, kind);
     qn_engine_close(e);
     qn_safetensors_close(st);

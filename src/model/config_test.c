@@ -420,7 +420,7 @@ static void test_refusals(void **state)
         {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": null}}", QN_E_FORMAT,
          "rope_scaling.short_factor is missing"},
         {"phi3_longrope", "{\"rope_scaling\": {\"long_factor\": [1, 2, 3, 4, 5, 6, 7, 8]}}", QN_E_FORMAT,
-         "rope_scaling.long_factor: expected an array of 9 numbers, one for each rotated pair"},
+         "rope_scaling.long_factor: expected an array of 9 numbers, half of head_dim"},
         {"phi3_longrope", "{\"rope_scaling\": {\"long_factor\": [1, 2, 3, 4, 5, 6, 7, 8, 0]}}", QN_E_FORMAT,
          "rope_scaling.long_factor[8] is 0, expected a positive number"},
         {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": [1, 2, 3, \"4\", 5, 6, 7, 8, 9]}}",

@@ -31,7 +31,9 @@ static qn_status read_list(const qn_fields *params, const char *name, const qn_r
     qn_fields_label(params, name, label, sizeof label);
     if (!list || json_is_null(list)) return qn_fail(QN_E_FORMAT, "%s: %s is missing", params->file, label);
     if (!json_is_array(list) || json_array_size(list) != (size_t)n)
-        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of %lld numbers, one for each rotated pair",
+        return qn_fail(QN_E_FORMAT,
+                       "%s: %s: expected an array of %lld numbers, half of head_dim (hidden_size / "
+                       "num_attention_heads) times partial_rotary_factor",
                        params->file, label, (long long)n);
     for (int64_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, (size_t)i);
