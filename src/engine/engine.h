@@ -71,6 +71,10 @@ qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *pat
                                  qn_buf *notes);
 qn_status qn_engine_adapter_unload(qn_engine *e, const char *name);
 
+/* Runs the vision tower over one picture: rgb as qn_image_fit gives it, out [tokens, hidden_size]. Memory is
+ * taken for this picture and given back. The config must have a tower. */
+qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *rgb, float *out);
+
 /* QN_E_FULL: max_sequences are open. */
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);
 /* Gives its pages back. */
@@ -78,6 +82,9 @@ void qn_sequence_free(qn_sequence *s);
 /* The adapter of all its tokens, by an id that is held as long as the sequence lives (qn_adapters_hold);
  * before the first step. -1, as at the start: none. */
 void qn_sequence_set_adapter(qn_sequence *s, int32_t id);
+/* The images of its tokens (engine/images.h), which must outlive it; before the first step. */
+typedef struct qn_images qn_images;
+void qn_sequence_set_images(qn_sequence *s, const qn_images *images);
 /* Takes the pages for n_ids more tokens (as far as one chunk goes), which the next step would take otherwise:
  * so that a shortage is known to be this sequence's. QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);

@@ -26,6 +26,7 @@ struct qn_sequence {
     int is_long;      /* it is turned by the frequencies of long sequences */
     qn_kept_ids kept; /* what was given, while it is short and may get long */
     int32_t adapter;  /* id; -1: none */
+    const qn_images *images; /* NULL: none */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
     int32_t slot; /* of its recurrent state; -1: none yet */
     int is_lost;  /* a step failed that had begun to change the recurrent state */
@@ -48,6 +49,7 @@ struct qn_engine {
         *logit_rows;                           /* the programs' inputs */
     float *is_long;                            /* the same; NULL: none */
     int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
+    float *embeds, *is_embed;                  /* inputs, too; NULL: the model takes no images */
     int32_t *row_adapters, *logit_adapters;    /* inputs, too; NULL: no step reads them */
     int64_t max_logit_rows, n_sequences;
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */

@@ -32,6 +32,10 @@ static void bind_inputs(qn_engine *e)
     if (e->config.rope_short_positions) e->is_long = qn_program_input(e->body, n++);
     for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
         e->rope_positions[i] = qn_program_input(e->body, n++);
+    if (e->config.vision.depth) {
+        e->embeds = qn_program_input(e->body, n++);
+        e->is_embed = qn_program_input(e->body, n++);
+    }
     e->row_adapters = qn_program_input(e->body, n++);
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
@@ -65,6 +69,10 @@ qn_status qn_engine_make_programs(qn_engine *e)
         f.is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
     for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
         f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    if (e->config.vision.depth) {
+        f.embeds = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &e->config.hidden_size));
+        f.is_embed = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
+    }
     f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     qn_adapters_begin_programs(e->adapters);
     qn_program_options o = {.name = "body",

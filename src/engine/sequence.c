@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine_parts.h"
+#include "engine/images.h"
 
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
 {
@@ -66,6 +67,11 @@ void qn_sequence_set_adapter(qn_sequence *s, int32_t id)
     s->adapter = id;
 }
 
+void qn_sequence_set_images(qn_sequence *s, const qn_images *images)
+{
+    s->images = images;
+}
+
 /* ---- steps -------------------------------------------------------------------------------------------- */
 
 static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
@@ -108,6 +114,27 @@ static void lengthen(qn_engine *e, const qn_feed *feed)
     s->is_long = 1;
 }
 
+/* The positions of the token at this index of the sequence, and the vector that stands for it, become a
+ * row's. */
+static void put_positions(qn_engine *e, const qn_sequence *s, int64_t index, int64_t row)
+{
+    int32_t p[QN_ROPE_SECTIONS];
+    qn_images_positions(s->images, index, p);
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) e->rope_positions[k][row] = p[k];
+}
+
+static void put_vector(qn_engine *e, const qn_sequence *s, int64_t index, int64_t row)
+{
+    const float *v = qn_images_vector(s->images, index);
+    const size_t bytes = (size_t)e->config.hidden_size * sizeof *v;
+    float *to = e->embeds + row * e->config.hidden_size;
+    e->is_embed[row] = v ? 1.0f : 0.0f;
+    if (v)
+        memcpy(to, v, bytes);
+    else
+        memset(to, 0, bytes);
+}
+
 /* The next tokens of one feed become rows [rows, rows + n) and sequence number `at` of the chunk. */
 static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
                           int64_t at)
@@ -125,8 +152,8 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
     for (int64_t j = 0; j < n; j++) {
         e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
         e->positions[rows + j] = (int32_t)(s->length + j);
-        for (int k = 0; k < QN_ROPE_SECTIONS && e->rope_positions[k]; k++)
-            e->rope_positions[k][rows + j] = (int32_t)(s->length + j);
+        if (e->rope_positions[0]) put_positions(e, s, s->length + j, rows + j);
+        if (e->embeds) put_vector(e, s, s->length + j, rows + j);
         if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
         if (e->row_adapters) e->row_adapters[rows + j] = s->adapter;
     }

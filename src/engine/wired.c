@@ -33,7 +33,8 @@ static int larger_first(const void *a, const void *b)
 static qn_status list(const qn_parameters *p, int64_t n_layers, size_t limit_bytes, qn_wired *out)
 {
     qn_wired w = {0};
-    int64_t n_most = (n_layers + 1) * QN_WEIGHT_ROLE_COUNT;
+    int64_t n_vision = qn_parameters_vision_count(p),
+            n_most = (n_layers + 1) * QN_WEIGHT_ROLE_COUNT + n_vision;
     w.ranges = qn_calloc((size_t)n_most, sizeof *w.ranges);
     if (!w.ranges) return QN_E_NOMEM;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
@@ -41,6 +42,7 @@ static qn_status list(const qn_parameters *p, int64_t n_layers, size_t limit_byt
     for (int64_t l = 0; l < n_layers; l++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             add(&w, qn_parameters_get(p, (qn_weight_role)role, l));
+    for (int64_t i = 0; i < n_vision; i++) add(&w, qn_parameters_vision(p, i));
     qsort(w.ranges, (size_t)w.n, sizeof *w.ranges, larger_first);
     size_t left = limit_bytes / qn_page_bytes() * qn_page_bytes();
     int64_t n = 0;

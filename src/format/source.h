@@ -35,11 +35,13 @@ typedef struct {
 } qn_source_options;
 
 typedef enum {
-    QN_SIDE_CONFIG,            /* config.json */
-    QN_SIDE_GENERATION_CONFIG, /* generation_config.json */
-    QN_SIDE_TOKENIZER,         /* tokenizer.json */
-    QN_SIDE_TOKENIZER_CONFIG,  /* tokenizer_config.json */
-    QN_SIDE_CHAT_TEMPLATE,     /* chat_template.jinja */
+    QN_SIDE_CONFIG,              /* config.json */
+    QN_SIDE_GENERATION_CONFIG,   /* generation_config.json */
+    QN_SIDE_TOKENIZER,           /* tokenizer.json */
+    QN_SIDE_TOKENIZER_CONFIG,    /* tokenizer_config.json */
+    QN_SIDE_CHAT_TEMPLATE,       /* chat_template.jinja */
+    QN_SIDE_PREPROCESSOR_CONFIG, /* preprocessor_config.json */
+    QN_SIDE_PROCESSOR_CONFIG,    /* processor_config.json */
     QN_SIDE_COUNT
 } qn_side_file;
 

@@ -25,6 +25,8 @@ static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_TOKENIZER] = "tokenizer.json",
     [QN_SIDE_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [QN_SIDE_CHAT_TEMPLATE] = "chat_template.jinja",
+    [QN_SIDE_PREPROCESSOR_CONFIG] = "preprocessor_config.json",
+    [QN_SIDE_PROCESSOR_CONFIG] = "processor_config.json",
 };
 
 const char *qn_side_file_name(qn_side_file which)

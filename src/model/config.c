@@ -477,6 +477,17 @@ static qn_status read_tie(const reader *r, qn_model_config *c)
     return qn_fields_bool(&r->fields, "tie_word_embeddings", &c->tie_word_embeddings, NULL);
 }
 
+/* Where a picture's places have positions is part of what its tower needs. */
+static qn_status read_vision(const reader *r, qn_model_config *c)
+{
+    qn_fields whole = {.file = r->fields.file, .object = r->root, .path = ""};
+    if (!r->family->sees_images || r->fields.gguf_architecture) return QN_OK;
+    QN_TRY(qn_vision_config_read(r->src, &whole, c->hidden_size, c->vocab_size, &c->vision));
+    if (!c->vision.depth || c->rope[0].mrope_section[0]) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: rope_scaling.mrope_section is missing, and there is a vision tower",
+                   whole.file);
+}
+
 /* ---- all of it
  * -------------------------------------------------------------------------------------------------------- */
 
@@ -502,6 +513,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
+    QN_TRY(read_vision(r, c));
     QN_TRY(read_tie(r, c));
     QN_TRY(read_tokens(r, c));
     return read_quantisation(r, c);

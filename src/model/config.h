@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "format/source.h"
+#include "model/vision_config.h"
 
 typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_act;
 
@@ -177,6 +178,8 @@ typedef struct {
         num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
     qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
     qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
+
+    qn_vision_config vision; /* depth 0: it takes no images */
 
     int32_t bos_token_id;              /* -1: none */
     int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,

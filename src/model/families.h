@@ -107,6 +107,7 @@ typedef struct qn_family {
     qn_delta_rule delta;
     int latent;          /* all layers attend over latents */
     int gated_attention; /* attn_output_gate, where the files do not say */
+    int sees_images;     /* files may have a vision tower: vision_config.h */
     int sectioned_rope;  /* mrope_section says which pairs turn by which of three positions */
     int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
     int last_is_full;    /* the last layer never slides, whatever layer_types says of it */

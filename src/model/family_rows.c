@@ -350,6 +350,7 @@ const qn_family qn_family_rows[] = {
         .norms = NORMS_PRE,
         .slide = QN_SLIDE_FROM,
         .biased_qkv = 1,
+        .sees_images = 1,
         .sectioned_rope = 1,
     },
     {

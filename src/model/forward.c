@@ -80,7 +80,12 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
     qn_scope_prefix(s, "%s", "");
     for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
     qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
-    x = qn_label(s, qn_scale(s, x, c->embedding_scale), "hidden.0");
+    x = qn_scale(s, x, c->embedding_scale);
+    if (f->embeds) {
+        qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed);
+        x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, f->embeds, f->is_embed));
+    }
+    x = qn_label(s, x, "hidden.0");
     all.layer_inputs = qn_block_layer_inputs(s, f, x);
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         char name[32];

@@ -65,6 +65,15 @@ typedef struct {
 
 typedef qn_status write_fn(writing *x, const qn_tensor_view *v);
 
+static qn_status visit_one(writing *x, write_fn *fn, const qn_tensor_view *v, int vectors)
+{
+    if ((v->n_dims < 2) != vectors) return QN_OK;
+    qn_status status = fn(x, v);
+    /* Messages of the writer name its file. */
+    if (status == QN_OK || status == QN_E_IO || status == QN_E_CANCELLED) return status;
+    return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
+}
+
 /* All matrices, then all vectors: fn sees a tied one once. */
 static qn_status visit(writing *x, write_fn *fn)
 {
@@ -75,14 +84,11 @@ static qn_status visit(writing *x, write_fn *fn)
             for (int role = from; role < to; role++) {
                 const qn_tensor_view *v = qn_weights_get(x->w, (qn_weight_role)role, l < 0 ? 0 : l);
                 if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->w))) continue;
-                if ((v->n_dims < 2) != vectors) continue;
-                qn_status status = fn(x, v);
-                if (status == QN_OK) continue;
-                /* Messages of the writer name its file. */
-                if (status == QN_E_IO || status == QN_E_CANCELLED) return status;
-                return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
+                QN_TRY(visit_one(x, fn, v, vectors));
             }
         }
+        for (int64_t i = 0; i < qn_weights_vision_count(x->w); i++)
+            QN_TRY(visit_one(x, fn, qn_weights_vision(x->w, i), vectors));
     }
     return QN_OK;
 }

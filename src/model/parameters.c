@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 #include "model/weight_experts.h"
 
@@ -11,6 +13,9 @@ struct qn_parameters {
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
     qn_array *rope[QN_ROPE_SETS][2];
     qn_array *heads;
+    qn_array **vision; /* [n_vision] */
+    int64_t n_vision;
+    qn_array *vision_rope;
     int64_t elements[QN_DTYPE_COUNT];
     qn_packed *packed;     /* that weights lie in; NULL: none */
     qn_mapping **mappings; /* [n_mappings] that cold weights lie in */
@@ -174,6 +179,20 @@ static qn_status number_heads(qn_parameters *p, int64_t n)
     return qn_scope_status(p->scope);
 }
 
+static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
+{
+    const int64_t n = v->embed_dim / v->num_heads / 4;
+    float *values = qn_alloc_array((size_t)n, sizeof *values);
+    if (!values) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        float exponent = (float)i / (float)n;
+        values[i] = 1.0f / (float)pow((double)v->rope_theta, (double)exponent);
+    }
+    p->vision_rope = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &n), values);
+    qn_free(values);
+    return qn_scope_status(p->scope);
+}
+
 static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config *c)
 {
     qn_parameters *p = l->p;
@@ -186,6 +205,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
                         role == QN_WEIGHT_DELTA_CONV ? c->delta.linear_conv_kernel_dim : 0,
                         &p->of_layer[i][role]));
+    for (int64_t i = 0; i < p->n_vision; i++) QN_TRY(load(l, qn_weights_vision(w, i), 0, &p->vision[i]));
     QN_TRY(pack(l));
     if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {
@@ -199,6 +219,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     }
     for (int64_t i = 0; i < p->n_layers && !p->heads; i++)
         if (c->layers[i].mixer == QN_MIXER_LATENT) QN_TRY(number_heads(p, c->num_attention_heads));
+    if (p->n_vision) QN_TRY(make_vision_rope(p, &c->vision));
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)
         if (p->elements[d] > p->elements[most]) most = (qn_dtype)d;
@@ -209,7 +230,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
 static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c,
                            const qn_packed *packed)
 {
-    size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1);
+    size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1) + (size_t)p->n_vision;
     loading l = {.p = p,
                  .packed = packed,
                  .weights = qn_calloc(most, sizeof *l.weights),
@@ -237,7 +258,9 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
     p->n_layers = config->num_hidden_layers;
     p->scope = qn_scope_new(device);
     p->of_layer = qn_calloc((size_t)p->n_layers + 1, sizeof *p->of_layer);
-    if (p->scope && p->of_layer) status = load_into(p, weights, config, packed);
+    p->n_vision = qn_weights_vision_count(weights);
+    p->vision = qn_calloc((size_t)p->n_vision, sizeof *p->vision);
+    if (p->scope && p->of_layer && p->vision) status = load_into(p, weights, config, packed);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;
@@ -255,6 +278,7 @@ void qn_parameters_free(qn_parameters *p)
     for (int64_t i = 0; i < p->n_mappings; i++) qn_mapping_close(p->mappings[i]);
     qn_free(p->mappings);
     qn_free(p->of_layer);
+    qn_free(p->vision);
     qn_free(p);
 }
 
@@ -266,6 +290,21 @@ qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t
 qn_array *qn_parameters_heads(const qn_parameters *p)
 {
     return p->heads;
+}
+
+int64_t qn_parameters_vision_count(const qn_parameters *p)
+{
+    return p->n_vision;
+}
+
+qn_array *qn_parameters_vision(const qn_parameters *p, int64_t i)
+{
+    return p->vision[i];
+}
+
+qn_array *qn_parameters_vision_rope(const qn_parameters *p)
+{
+    return p->vision_rope;
 }
 
 qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long)

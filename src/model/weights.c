@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "model/families.h"
 #include "model/quantization.h"
+#include "model/vision_roles.h"
 #include "model/weight_experts.h"
 #include "model/weight_heads.h"
 #include "model/weight_roles.h"
@@ -28,7 +29,8 @@ struct qn_weights {
     qn_weight_rows **rows;   /* views of tensors that share one */
     qn_weight_heads **heads; /* views of matrices of one head each */
     qn_weight_experts **experts;
-    int64_t n_joined, n_rows, n_heads, n_experts;
+    const qn_tensor_view **vision; /* [n_vision] */
+    int64_t n_joined, n_rows, n_heads, n_experts, n_vision;
 };
 
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
@@ -144,14 +146,15 @@ static qn_status check_view(const qn_tensor_view *v, const int64_t *shape, int n
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
 
-/* In place of *v the same elements in one dimension. */
-static qn_status show_as_vector(qn_weights *w, const qn_tensor_view **v)
+/* In place of *v the same elements in a matrix of that many rows, or (1) in one dimension. */
+static qn_status show_as(qn_weights *w, int64_t n_rows, const qn_tensor_view **v)
 {
     qn_tensor_view *kept = qn_alloc(sizeof *kept);
     if (!kept) return QN_E_NOMEM;
     *kept = **v;
-    kept->n_dims = 1;
-    kept->shape[0] = kept->n_elements;
+    kept->n_dims = n_rows > 1 ? 2 : 1;
+    kept->shape[0] = n_rows > 1 ? n_rows : kept->n_elements;
+    kept->shape[1] = kept->n_elements / n_rows;
     kept->whole = *v;
     w->joined[w->n_joined++] = kept;
     *v = kept;
@@ -269,7 +272,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
     QN_TRY(check_view(v, shape, n_dims));
-    if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as_vector(w, &v));
+    if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as(w, 1, &v));
     if (is_of_heads(role)) QN_TRY(show_heads(c, w, role, &v));
     *out = v;
     return QN_OK;
@@ -357,6 +360,28 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
     return QN_OK;
 }
 
+static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_weights *w)
+{
+    w->n_vision = qn_vision_count(&c->vision);
+    if (!w->n_vision) return QN_OK;
+    w->vision = qn_calloc((size_t)w->n_vision, sizeof *w->vision);
+    if (!w->vision) return QN_E_NOMEM;
+    for (int64_t i = 0; i < w->n_vision; i++) {
+        int64_t shape[QN_VISION_DIMS_MAX];
+        char name[QN_VISION_NAME_MAX], expected[128];
+        int n_dims = qn_vision_tensor(c, i, name, shape);
+        const qn_tensor_view *v = qn_source_find(src, name);
+        if (!v)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s",
+                           qn_source_path(src), name, shape_text(shape, n_dims, expected, sizeof expected));
+        if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
+        QN_TRY(check_view(v, shape, n_dims));
+        if (n_dims > 2) QN_TRY(show_as(w, shape[0], &v));
+        w->vision[i] = v;
+    }
+    return QN_OK;
+}
+
 static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_weights *w)
 {
     const char *prefix = qn_decoder_prefixes[0];
@@ -372,6 +397,7 @@ static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_wei
             QN_TRY(find(src, c, w, prefix, (qn_weight_role)(QN_WEIGHT_MODEL_COUNT + i), layer,
                         &(*w->layers[layer])[i]));
     }
+    QN_TRY(find_vision(src, c, w));
     return check_all_taken(src, prefix, c, w);
 }
 
@@ -406,6 +432,7 @@ void qn_weights_close(qn_weights *w)
     for (int64_t i = 0; w->layers && i < w->n_layers; i++) qn_free(w->layers[i]);
     for (int64_t i = 0; i < w->n_experts; i++) qn_weight_experts_free(w->experts[i]);
     qn_free(w->experts);
+    qn_free(w->vision);
     qn_free(w->layers);
     qn_free(w);
 }
@@ -419,6 +446,16 @@ const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, i
 int64_t qn_weights_layers(const qn_weights *w)
 {
     return w->n_layers;
+}
+
+int64_t qn_weights_vision_count(const qn_weights *w)
+{
+    return w->n_vision;
+}
+
+const qn_tensor_view *qn_weights_vision(const qn_weights *w, int64_t i)
+{
+    return w->vision[i];
 }
 
 int qn_weights_tied(const qn_weights *w)

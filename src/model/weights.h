@@ -104,6 +104,9 @@ void qn_weights_close(qn_weights *w);
  * Borrowed. */
 const qn_tensor_view *qn_weights_get(const qn_weights *w, qn_weight_role role, int64_t layer);
 int64_t qn_weights_layers(const qn_weights *w);
+/* Tensor i of the vision tower, [0, qn_weights_vision_count): see vision_roles.h. Borrowed. */
+int64_t qn_weights_vision_count(const qn_weights *w);
+const qn_tensor_view *qn_weights_vision(const qn_weights *w, int64_t i);
 /* 1: LM_HEAD is EMBED's own view, to be packed once. */
 int qn_weights_tied(const qn_weights *w);
 
