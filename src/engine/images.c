@@ -126,10 +126,9 @@ qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *imag
                         int64_t n_ids, int64_t max_tokens, qn_images **out)
 {
     if (!c->vision.depth)
-        return qn_fail(
-            QN_E_UNSUPPORTED,
-            "the model takes no images: its files have no vision tower that is known for the family %s",
-            c->architecture);
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "the model takes no images: it is a %s without a vision tower that is known",
+                       c->architecture);
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;
     im->hidden_size = c->hidden_size;

@@ -172,7 +172,7 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
     QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
-    if (family->sectioned_rope && params.object) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
+    if (family->sectioned_rope) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
     c->n_rope = 1;
     if (has_local || two || head_dim != c->head_dim) {
         const char *theta = two ? "rope_local_base_freq" : "rope_theta";

@@ -274,7 +274,11 @@ qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope)
     const json_t *list = qn_fields_get(params, "mrope_section");
     int64_t section[QN_ROPE_SECTIONS], sum = 0, half = rope->rotary_dim / 2;
     char label[96];
-    if (!list || json_is_null(list)) return QN_OK;
+    if (!list || json_is_null(list)) {
+        static const int64_t published[QN_ROPE_SECTIONS] = {16, 24, 24};
+        if (half == 16 + 24 + 24) memcpy(rope->mrope_section, published, sizeof published);
+        return QN_OK;
+    }
     qn_fields_label(params, "mrope_section", label, sizeof label);
     if (!json_is_array(list) || json_array_size(list) != QN_ROPE_SECTIONS)
         return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of %d numbers", params->file, label,

@@ -1,6 +1,5 @@
 #include "model/vision_config.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { LABEL_MAX = 160 };
@@ -13,13 +12,13 @@ static const qn_field_default defaults[] = {
 /* Older files and newer ones. */
 static const char *const prefixes[] = {"visual.", "model.visual."};
 
+/* That of the first tensor that has one; NULL: none has. */
 static const char *find_prefix(const qn_source *src)
 {
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%spatch_embed.proj.weight", prefixes[i]);
-        if (qn_source_find(src, name)) return prefixes[i];
-    }
+    for (int64_t i = 0; i < qn_source_count(src); i++)
+        for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
+            if (strncmp(qn_source_get(src, i)->name, prefixes[k], strlen(prefixes[k])) == 0)
+                return prefixes[k];
     return NULL;
 }
 

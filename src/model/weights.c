@@ -111,12 +111,17 @@ static int stored_shape(const qn_model_config *c, int64_t layer, qn_weight_role 
     return 2;
 }
 
+/* Where a tensor that is missing would be. */
+static const char *weights_file(const qn_source *src)
+{
+    return qn_source_file_count(src) == 1 ? qn_source_file_path(src, 0) : qn_source_path(src);
+}
+
 static qn_status missing(const qn_source *src, const qn_model_config *c, const char *prefix,
                          qn_weight_role role, int64_t layer)
 {
     char name[QN_TENSOR_NAME_MAX] = "", expected[64];
     int64_t shape[QN_WEIGHT_DIMS_MAX], first, n;
-    const char *file = qn_source_file_count(src) == 1 ? qn_source_file_path(src, 0) : qn_source_path(src);
     qn_source_kind kind = qn_source_get_kind(src);
     const qn_shared_tensor *shared = NULL;
     int n_dims;
@@ -128,7 +133,7 @@ static qn_status missing(const qn_source *src, const qn_model_config *c, const c
         qn_family_weight_name(c->family, kind, prefix, role, layer, name);
     }
     if (kind == QN_SOURCE_RAW) return missing_raw(src, c, name, shape, n_dims);
-    return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", file, name,
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", weights_file(src), name,
                    shape_text(shape, n_dims, expected, sizeof expected));
 }
 
@@ -372,8 +377,8 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
         int n_dims = qn_vision_tensor(c, i, name, shape);
         const qn_tensor_view *v = qn_source_find(src, name);
         if (!v)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s",
-                           qn_source_path(src), name, shape_text(shape, n_dims, expected, sizeof expected));
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", weights_file(src),
+                           name, shape_text(shape, n_dims, expected, sizeof expected));
         if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
         QN_TRY(check_view(v, shape, n_dims));
         if (n_dims > 2) QN_TRY(show_as(w, shape[0], &v));
