@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "quant/types.h"
@@ -43,14 +44,24 @@ static void test_types(void **state)
     qn_test_weights_close(&m);
 }
 
+/* A copy of a tensor's data, which MLX lays at any address. */
+static void *aligned_copy(const qn_tensor_view *v)
+{
+    void *copy = test_calloc(v->size_bytes, 1);
+    memcpy(copy, v->data, v->size_bytes);
+    return copy;
+}
+
 static void test_logits(void **state)
 {
     qn_safetensors *st;
     qn_test_ok(qn_safetensors_open(MODEL "/expected.safetensors", &st));
-    const qn_tensor_view *ids = qn_test_tensor(st, "ids", 0), *logits = qn_test_tensor(st, "logits", 0),
-                         *greedy = qn_test_tensor(st, "greedy", 0);
-    const float *want = logits->data;
-    float *got = test_calloc((size_t)logits->n_elements, sizeof *got);
+    const qn_tensor_view *logits = qn_test_tensor(st, "logits", 0);
+    int64_t n_ids = qn_test_tensor(st, "ids", 0)->n_elements,
+            n_greedy = qn_test_tensor(st, "greedy", 0)->n_elements;
+    int32_t *ids = aligned_copy(qn_test_tensor(st, "ids", 0)),
+            *greedy = aligned_copy(qn_test_tensor(st, "greedy", 0));
+    float *want = aligned_copy(logits), *got = test_calloc((size_t)logits->n_elements, sizeof *got);
     for (const char *const *set = qn_kernels_names(); *set; set++)
         for (int p = 0; p < 3; p++) {
             qn_precision precision = (qn_precision)p;
@@ -58,7 +69,7 @@ static void test_logits(void **state)
                 qn_test_engine(MODEL, *set, (qn_engine_options){.precision = precision, .n_threads = 2});
             double worst = 0, error = 0, all = 0;
             int32_t picked[64];
-            qn_test_logits(e, ids->data, ids->n_elements, 0, got);
+            qn_test_logits(e, ids, n_ids, 0, got);
             for (int64_t i = 0; i < logits->n_elements; i++) {
                 double d = (double)got[i] - want[i];
                 worst = fmax(worst, fabs(d));
@@ -67,15 +78,17 @@ static void test_logits(void **state)
             }
             if (precision == QN_PRECISION_EXACT) {
                 if (!(worst <= exact_tolerance)) fail_msg("%s: logits differ by %g", *set, worst);
-                assert_true(greedy->n_elements <= 64);
-                qn_test_greedy(e, ids->data, 12, picked, greedy->n_elements);
-                for (int64_t k = 0; k < greedy->n_elements; k++)
-                    assert_int_equal(picked[k], ((const int32_t *)greedy->data)[k]);
+                assert_true(n_greedy <= 64);
+                qn_test_greedy(e, ids, 12, picked, n_greedy);
+                for (int64_t k = 0; k < n_greedy; k++) assert_int_equal(picked[k], greedy[k]);
             } else if (!(sqrt(error / all) <= relative_tolerance)) {
                 fail_msg("%s %s: relative L2 %g", *set, qn_test_precision_name(precision), sqrt(error / all));
             }
             qn_engine_close(e);
         }
+    test_free(ids);
+    test_free(greedy);
+    test_free(want);
     test_free(got);
     qn_safetensors_close(st);
 }
