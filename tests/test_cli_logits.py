@@ -142,3 +142,14 @@ def test_logits_are_not_written_half(tmp_path):
     out = call("logits", folder, "--ids", ids, "-o", tmp_path / "out.safetensors")
     assert out.returncode == 1 and b"1000000" in out.stderr
     assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_longrope_switches_while_generating(tmp_path):
+    """Each token is what one pass over all before it gives: also behind the length where the factors change."""
+    folder = fixture("models/phi3_longrope")
+    original = read_json(f"{folder}/config.json")["original_max_position_embeddings"]
+    ids = read_safetensors(f"{folder}/expected.safetensors")["prompt2.ids"].tolist()[:original - 10]
+    got = greedy(folder, [ids], 20, tmp_path, "--precision", "exact")[0]
+    for n in range(len(got)):
+        last = logits(folder, [ids + got[:n]], tmp_path, "--precision", "exact")[0][-1]
+        assert int(last.argmax()) == got[n], f"token {n}, at position {len(ids) + n} of {original}"
