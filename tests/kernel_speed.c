@@ -545,7 +545,11 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
 {
     enum { HEADS = 16, KV_HEADS = 8, DIM = 128, DECODE_TOKENS = 16384, PREFILL_TOKENS = 1024 };
     int64_t n_tokens = n_rows == 1 ? DECODE_TOKENS : PREFILL_TOKENS, n_pages = n_tokens / QN_PAGE_TOKENS;
-    qn_kv_layout kv = {dtype, KV_HEADS, DIM, DIM, NULL, qn_kv_page_bytes(dtype, KV_HEADS, DIM, DIM)};
+    qn_kv_layout kv = {.dtype = dtype,
+                       .kv_heads = KV_HEADS,
+                       .head_dim = DIM,
+                       .v_dim = DIM,
+                       .page_stride_bytes = qn_kv_page_bytes(dtype, KV_HEADS, DIM, DIM)};
     job j = {.k = k, .n = n_tokens, .n_rows = n_rows, .run = n_rows ? run_attend : run_kv_write};
     int32_t *blocks = qn_alloc_array((size_t)n_pages, sizeof *blocks);
     j.read_bytes = kv.page_stride_bytes * (size_t)n_pages / PEAK_CHUNK * PEAK_CHUNK;

@@ -83,8 +83,9 @@ static void rotate(void **state)
 static size_t page_bytes(const qn_model_config *c, int64_t layer)
 {
     const qn_layer_config *l = &c->layers[layer];
-    return (size_t)(l->num_key_value_heads * (l->head_dim + l->v_head_dim)) * QN_STATE_PAGE_TOKENS *
-           sizeof(float);
+    return (size_t)(l->num_key_value_heads *
+                    (l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim))) *
+           QN_STATE_PAGE_TOKENS * sizeof(float);
 }
 
 /* Bytes of the state of a recurrent layer, which does not grow. */

@@ -51,8 +51,9 @@ typedef struct {
     qn_state_kind kind;
     int64_t n_layers, n_units;
     int64_t kv_heads, head_dim, v_dim; /* PAGES */
-    qn_dtype dtype;                    /* PAGES: F32, F16, BF16 or Q8_0 */
-    int64_t slot_floats;               /* SLOTS */
+    int v_in_k; /* PAGES: values are the first v_dim dimensions of the keys, and are not stored beside them */
+    qn_dtype dtype;      /* PAGES: F32, F16, BF16 or Q8_0 */
+    int64_t slot_floats; /* SLOTS */
 } qn_state_spec;
 
 /* Tokens a page holds. */

@@ -31,6 +31,7 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
                            .kv_heads = g->num_key_value_heads,
                            .head_dim = g->head_dim,
                            .v_dim = g->v_head_dim,
+                           .v_in_k = g->v_in_k,
                            .dtype = e->info.kv_dtype};
 }
 
@@ -46,7 +47,7 @@ static double kv_bytes(const qn_engine *e, int64_t context)
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec s = spec_of(e, i, context);
         total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
-                 (double)(s.head_dim + s.v_dim) * QN_STATE_PAGE_TOKENS * element;
+                 (double)(s.head_dim + (s.v_in_k ? 0 : s.v_dim)) * QN_STATE_PAGE_TOKENS * element;
     }
     return total;
 }

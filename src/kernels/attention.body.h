@@ -195,14 +195,33 @@ static void widen_v(const attend_state *s, float *out, const char *page)
     }
 }
 
+/* The first v_dim rows of keys in f32 as values: 16 dimensions of 16 tokens at a time are turned by putting
+ * the lanes of two vectors that are 8 apart side by side, four times. */
+static void turn_k(const attend_state *s, float *out, const float *keys)
+{
+    const int64_t v_dim = s->a->kv.v_dim;
+    for (int64_t d = 0; d < s->v_pad; d += 16) {
+        for (int64_t t = 0; t < QN_PAGE_TOKENS; t += 16) {
+            vf x[16], y[16];
+            for (int i = 0; i < 16; i++)
+                x[i] = d + i < v_dim ? v_load(keys + (d + i) * QN_PAGE_TOKENS + t) : v_set1(0);
+            for (int round = 0; round < 4; round++) {
+                for (int i = 0; i < 8; i++) v_zip(x[i], x[i + 8], &y[2 * i], &y[2 * i + 1]);
+                for (int i = 0; i < 16; i++) x[i] = y[i];
+            }
+            for (int i = 0; i < 16; i++) v_store(out + (t + i) * s->v_pad + d, x[i]);
+        }
+    }
+}
+
 /* Finds the pages of positions [begin, end) of a group and widens what the tiles do not read as it is. */
 static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t end)
 {
     const qn_kv_layout *kv = &s->a->kv;
     const int f32 = kv->dtype == QN_DTYPE_F32, f16 = kv->dtype == QN_DTYPE_F16;
     const int few = s->n_each <= V_TILE_ROWS, plain = s->v_pad == kv->v_dim;
-    const int k_direct = s->form != FORM_F32 || f32 || (f16 && few);
-    const int v_direct = s->form != FORM_F32 || (plain && (f32 || (f16 && few)));
+    const int k_direct = s->form != FORM_F32 || f32 || (f16 && few && !kv->v_in_k);
+    const int v_direct = !kv->v_in_k && (s->form != FORM_F32 || (plain && (f32 || (f16 && few))));
     const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK;
     float *wide_v = s->wide + QN_ATTN_GROUP * d;
     s->k_half = k_direct && f16;
@@ -210,7 +229,7 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
     for (int64_t p = begin / QN_PAGE_TOKENS * QN_PAGE_TOKENS; p < end; p += QN_PAGE_TOKENS) {
         int i = page_of(group, p);
         s->k[i] = k_page(s, p);
-        s->v[i] = v_page(s, p);
+        s->v[i] = kv->v_in_k ? NULL : v_page(s, p);
         if (!k_direct) {
             float *out = s->wide + i * QN_PAGE_TOKENS * d;
             widen_k(s, out, s->k[i]);
@@ -218,7 +237,10 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
         }
         if (!v_direct) {
             float *out = wide_v + i * QN_PAGE_TOKENS * s->v_pad;
-            widen_v(s, out, s->v[i]);
+            if (kv->v_in_k)
+                turn_k(s, out, (const float *)s->k[i]);
+            else
+                widen_v(s, out, s->v[i]);
             s->v[i] = (const char *)out;
         }
     }
@@ -227,6 +249,7 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
 /* Whether pages are read as they are, so that key heads can go together: the conditions of open_group. */
 static int reads_pages(const qn_kv_layout *kv, int64_t n_each)
 {
+    if (kv->v_in_k) return 0;
     if (dots_form(kv->dtype) != FORM_F32) return 1;
     if (kv->v_dim % 16 != 0) return 0;
     return kv->dtype == QN_DTYPE_F32 || (kv->dtype == QN_DTYPE_F16 && n_each <= V_TILE_ROWS);
@@ -482,7 +505,7 @@ static attend_state state_of(const qn_attend_args *a, int64_t kv_head, void *scr
     const int64_t d = qn_kv_blocks(kv->head_dim) * QN_KV_BLOCK, tile = QN_ATTN_TILE_MAX,
                   slots = QN_ATTN_TOGETHER;
     attend_state s = {.a = a,
-                      .form = dots_form(kv->dtype),
+                      .form = kv->v_in_k ? FORM_F32 : dots_form(kv->dtype),
                       .k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
                       .v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim),
                       .kv_head = kv_head,
@@ -766,6 +789,7 @@ static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, const f
                  v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim);
     char *base = kv->pages + (size_t)page * kv->page_stride_bytes;
     for (int64_t h = 0; h < kv->kv_heads; h++, base += k_bytes) write_k(kv, base, slot, k + h * kv->head_dim);
+    if (kv->v_in_k) return;
     for (int64_t h = 0; h < kv->kv_heads; h++, base += v_bytes) write_v(kv, base, slot, v + h * kv->v_dim);
 }
 

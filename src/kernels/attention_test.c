@@ -22,6 +22,7 @@ typedef struct {
     qn_dtype dtype;
     float softcap;
     int sinks;
+    int v_in_k; /* values are the first dimensions of the keys */
 } shape;
 
 typedef struct {
@@ -94,7 +95,8 @@ static void problem_open(problem *p, const shape *s)
     kv->head_dim = s->head_dim;
     kv->v_dim = s->v_dim;
     /* Exactly as large as a page must be, so that the address sanitizer sees a read behind the last one. */
-    kv->page_stride_bytes = qn_kv_page_bytes(s->dtype, s->kv_heads, s->head_dim, s->v_dim);
+    kv->v_in_k = s->v_in_k;
+    kv->page_stride_bytes = qn_kv_page_bytes(s->dtype, s->kv_heads, s->head_dim, s->v_in_k ? 0 : s->v_dim);
     int64_t n_pages = (s->n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS, n_heads = s->kv_heads * s->group;
     p->pool_bytes = kv->page_stride_bytes * (size_t)n_pages;
     p->pool = qn_alloc(p->pool_bytes);
@@ -136,6 +138,13 @@ static void problem_close(problem *p)
 static void poison(problem *p)
 {
     memset(p->pool, 0xff, p->pool_bytes);
+}
+
+/* The values that are parts of keys. */
+static void take_values(const problem *p, const float *keys, float *values)
+{
+    for (int64_t i = 0; i < p->s.n_tokens * p->s.kv_heads; i++)
+        memcpy(values + i * p->s.v_dim, keys + i * p->s.head_dim, (size_t)p->s.v_dim * sizeof *values);
 }
 
 static void write_token(const problem *p, const qn_kernels *k, int64_t t)
@@ -212,23 +221,25 @@ static void check_row(const problem *p, const qn_kernels *k, const float *keys, 
 }
 
 static const shape shapes[] = {
-    {1, 1, 16, 16, 70, 0, QN_DTYPE_F32, 0, 0},     {2, 2, 24, 24, 300, 0, QN_DTYPE_F16, 0, 0},
-    {3, 3, 64, 64, 290, 0, QN_DTYPE_F16, 0, 0},    {1, 4, 256, 256, 70, 40, QN_DTYPE_F16, 0, 0},
-    {1, 4, 32, 32, 600, 512, QN_DTYPE_F32, 30, 0}, {2, 3, 32, 32, 540, 7, QN_DTYPE_F16, 0, 1},
-    {1, 9, 64, 48, 290, 100, QN_DTYPE_F16, 50, 1}, {1, 5, 10, 7, 280, 33, QN_DTYPE_F32, 0, 1},
-    {1, 2, 34, 33, 520, 300, QN_DTYPE_F16, 20, 0}, {1, 1, 128, 128, 800, 0, QN_DTYPE_F16, 0, 0},
-    {1, 16, 16, 80, 280, 1, QN_DTYPE_F16, 0, 0},   {1, 8, 80, 16, 530, 256, QN_DTYPE_F32, 0, 1},
-    {1, 3, 512, 512, 40, 0, QN_DTYPE_F16, 0, 0},   {1, 1, 192, 128, 260, 0, QN_DTYPE_F32, 0, 0},
-    {2, 2, 24, 24, 300, 0, QN_DTYPE_BF16, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_BF16, 0, 1},
-    {1, 5, 9, 7, 540, 33, QN_DTYPE_BF16, 20, 1},   {1, 1, 128, 128, 800, 0, QN_DTYPE_BF16, 0, 0},
-    {1, 9, 64, 48, 290, 1, QN_DTYPE_BF16, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_BF16, 0, 0},
-    {2, 2, 24, 24, 300, 0, QN_DTYPE_Q8_0, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_Q8_0, 0, 1},
-    {1, 5, 9, 7, 540, 33, QN_DTYPE_Q8_0, 20, 1},   {1, 1, 128, 128, 800, 0, QN_DTYPE_Q8_0, 0, 0},
-    {1, 9, 80, 48, 290, 1, QN_DTYPE_Q8_0, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_Q8_0, 0, 0},
-    {7, 2, 16, 16, 290, 0, QN_DTYPE_F16, 0, 1},    {8, 2, 16, 7, 290, 90, QN_DTYPE_F16, 0, 0},
-    {5, 3, 32, 48, 300, 0, QN_DTYPE_F32, 0, 0},    {14, 1, 16, 16, 290, 0, QN_DTYPE_BF16, 0, 1},
-    {5, 4, 24, 16, 540, 100, QN_DTYPE_BF16, 9, 0}, {9, 1, 64, 32, 290, 0, QN_DTYPE_Q8_0, 0, 1},
-    {4, 5, 16, 64, 300, 70, QN_DTYPE_Q8_0, 0, 0},
+    {1, 1, 16, 16, 70, 0, QN_DTYPE_F32, 0, 0, 0},     {2, 2, 24, 24, 300, 0, QN_DTYPE_F16, 0, 0, 0},
+    {3, 3, 64, 64, 290, 0, QN_DTYPE_F16, 0, 0, 0},    {1, 4, 256, 256, 70, 40, QN_DTYPE_F16, 0, 0, 0},
+    {1, 4, 32, 32, 600, 512, QN_DTYPE_F32, 30, 0, 0}, {2, 3, 32, 32, 540, 7, QN_DTYPE_F16, 0, 1, 0},
+    {1, 9, 64, 48, 290, 100, QN_DTYPE_F16, 50, 1, 0}, {1, 5, 10, 7, 280, 33, QN_DTYPE_F32, 0, 1, 0},
+    {1, 2, 34, 33, 520, 300, QN_DTYPE_F16, 20, 0, 0}, {1, 1, 128, 128, 800, 0, QN_DTYPE_F16, 0, 0, 0},
+    {1, 16, 16, 80, 280, 1, QN_DTYPE_F16, 0, 0, 0},   {1, 8, 80, 16, 530, 256, QN_DTYPE_F32, 0, 1, 0},
+    {1, 3, 512, 512, 40, 0, QN_DTYPE_F16, 0, 0, 0},   {1, 1, 192, 128, 260, 0, QN_DTYPE_F32, 0, 0, 0},
+    {2, 2, 24, 24, 300, 0, QN_DTYPE_BF16, 0, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_BF16, 0, 1, 0},
+    {1, 5, 9, 7, 540, 33, QN_DTYPE_BF16, 20, 1, 0},   {1, 1, 128, 128, 800, 0, QN_DTYPE_BF16, 0, 0, 0},
+    {1, 9, 64, 48, 290, 1, QN_DTYPE_BF16, 0, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_BF16, 0, 0, 0},
+    {2, 2, 24, 24, 300, 0, QN_DTYPE_Q8_0, 0, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_Q8_0, 0, 1, 0},
+    {1, 5, 9, 7, 540, 33, QN_DTYPE_Q8_0, 20, 1, 0},   {1, 1, 128, 128, 800, 0, QN_DTYPE_Q8_0, 0, 0, 0},
+    {1, 9, 80, 48, 290, 1, QN_DTYPE_Q8_0, 0, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_Q8_0, 0, 0, 0},
+    {7, 2, 16, 16, 290, 0, QN_DTYPE_F16, 0, 1, 0},    {8, 2, 16, 7, 290, 90, QN_DTYPE_F16, 0, 0, 0},
+    {5, 3, 32, 48, 300, 0, QN_DTYPE_F32, 0, 0, 0},    {14, 1, 16, 16, 290, 0, QN_DTYPE_BF16, 0, 1, 0},
+    {5, 4, 24, 16, 540, 100, QN_DTYPE_BF16, 9, 0, 0}, {9, 1, 64, 32, 290, 0, QN_DTYPE_Q8_0, 0, 1, 0},
+    {4, 5, 16, 64, 300, 70, QN_DTYPE_Q8_0, 0, 0, 0},  {1, 4, 32, 24, 300, 0, QN_DTYPE_F32, 0, 0, 1},
+    {1, 16, 40, 32, 290, 0, QN_DTYPE_F16, 0, 0, 1},   {1, 3, 40, 33, 540, 100, QN_DTYPE_BF16, 0, 0, 1},
+    {1, 9, 80, 70, 290, 0, QN_DTYPE_Q8_0, 0, 1, 1},   {2, 2, 24, 7, 300, 33, QN_DTYPE_F16, 9, 0, 1},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -265,6 +276,7 @@ static void test_against_double(void **unused)
             assert_non_null(out);
             float *keys = kept(k, p.s.dtype, p.k, p.s.n_tokens * p.s.kv_heads * p.s.head_dim, p.s.head_dim);
             float *values = kept(k, p.s.dtype, p.v, p.s.n_tokens * p.s.kv_heads * p.s.v_dim, p.s.v_dim);
+            if (p.s.v_in_k) take_values(&p, keys, values);
             /* As a sequence grows: what lies behind a row is not there yet. */
             for (int64_t row = 0; row < p.s.n_tokens; row++) {
                 write_token(&p, k, row);

@@ -69,10 +69,11 @@ enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART
 typedef struct {
     qn_dtype dtype; /* F32, F16, BF16 or Q8_0 */
     int64_t kv_heads, head_dim, v_dim;
-    char *pages;              /* page 0 of this layer */
+    int v_in_k;  /* 1: values are the first v_dim dimensions of the keys, and pages hold no others */
+    char *pages; /* page 0 of this layer */
     size_t page_stride_bytes; /* from one page to the next */
 } qn_kv_layout;
-/* Bytes of one page of one layer, a multiple of 64. */
+/* Bytes of one page of one layer, a multiple of 64. v_dim 0: of pages without values. */
 size_t qn_kv_page_bytes(qn_dtype dtype, int64_t kv_heads, int64_t head_dim, int64_t v_dim);
 
 typedef struct {

@@ -20,14 +20,14 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
             g.index_of[l] = g.index_of[layer->kv_layer];
             continue;
         }
-        int i = 0;
+        int i = 0, v_in_k = layer->mixer == QN_MIXER_LATENT;
         if (layer->mixer == QN_MIXER_DELTA) {
             g.group_of[l] = -1;
             g.index_of[l] = (int32_t)g.n_recurrent++;
             continue;
         }
         while (i < g.n && !(g.group[i].window == layer->window && g.group[i].head_dim == layer->head_dim &&
-                            g.group[i].v_head_dim == layer->v_head_dim &&
+                            g.group[i].v_head_dim == layer->v_head_dim && g.group[i].v_in_k == v_in_k &&
                             g.group[i].num_key_value_heads == layer->num_key_value_heads))
             i++;
         if (i == QN_LAYER_GROUPS_MAX) {
@@ -35,8 +35,8 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
             return qn_fail(QN_E_UNSUPPORTED, "more than %d kinds of attention layers", QN_LAYER_GROUPS_MAX);
         }
         if (i == g.n)
-            g.group[g.n++] = (qn_layer_group){layer->window, layer->num_key_value_heads, layer->head_dim,
-                                              layer->v_head_dim, 0};
+            g.group[g.n++] = (qn_layer_group){
+                layer->window, layer->num_key_value_heads, layer->head_dim, layer->v_head_dim, v_in_k, 0};
         g.group_of[l] = i;
         g.index_of[l] = (int32_t)g.group[i].n_layers++;
     }

@@ -11,6 +11,7 @@ enum { QN_LAYER_GROUPS_MAX = 8 };
 typedef struct {
     int64_t window; /* 0: all positions are kept */
     int64_t num_key_value_heads, head_dim, v_head_dim;
+    int v_in_k;       /* 1: values are the first v_head_dim dimensions of the keys */
     int64_t n_layers; /* that keep keys and values */
 } qn_layer_group;
 

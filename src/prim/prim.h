@@ -26,7 +26,8 @@ struct qn_state;
  * head_dim], k [R, kv_heads, head_dim], v [R, kv_heads, v_dim], positions [R] i32, row_begin [S + 1] i32
  * (rows of sequence s are row_begin[s] .. row_begin[s + 1], positions rise by 1 in them), blocks [S, 1 +
  * max_blocks] i32 (with a state only: first the number of pages that lie before the table, a multiple of 8 so
- * that groups of 256 positions stay where they are, then page ids), sinks [n_heads] (if has_sinks). Output
+ * that groups of 256 positions stay where they are, then page ids), sinks [n_heads] (if has_sinks). A
+ * state may say that values are parts of keys: then v must be the first v_dim dimensions of k. Output
  * [R, n_heads, v_dim]. */
 typedef struct {
     struct qn_state *state; /* NULL: ragged */

@@ -12,7 +12,8 @@ qn_status qn_cpu_state_new(qn_device *d, const qn_state_spec *spec, qn_state **o
     s->base.device = d;
     s->base.spec = *spec;
     if (spec->kind == QN_STATE_PAGES)
-        s->part_bytes = qn_kv_page_bytes(spec->dtype, spec->kv_heads, spec->head_dim, spec->v_dim);
+        s->part_bytes =
+            qn_kv_page_bytes(spec->dtype, spec->kv_heads, spec->head_dim, spec->v_in_k ? 0 : spec->v_dim);
     else if (!qn_mul_size((size_t)spec->slot_floats, sizeof(float), &s->part_bytes) ||
              !qn_align_size(s->part_bytes, 64, &s->part_bytes))
         s->part_bytes = 0;
@@ -73,6 +74,7 @@ qn_kv_layout qn_cpu_state_pages(const qn_state *base, int64_t layer)
                           .kv_heads = spec->kv_heads,
                           .head_dim = spec->head_dim,
                           .v_dim = spec->v_dim,
+                          .v_in_k = spec->v_in_k,
                           .pages = s->memory + (size_t)layer * s->part_bytes,
                           .page_stride_bytes = s->unit_bytes};
 }
