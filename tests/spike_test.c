@@ -190,8 +190,8 @@ static qn_array *loss(trainer *t, qn_array *rows, qn_array *targets, qn_array *w
     const qn_model_config *c = f->config;
     qn_array *table[QN_ROPE_SETS];
     for (int i = 0; i < c->n_rope; i++)
-        table[i] =
-            qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i), c->rope[i].attention_factor);
+        table[i] = qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i, 0),
+                                 c->rope[i].attention_factor);
     qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
