@@ -7,7 +7,9 @@
 #include <cmocka.h>
 // clang-format on
 #include <math.h>
+#include <pthread.h>
 #include <quern/quern.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -462,6 +464,70 @@ static void by_the_public_api(void **state)
     qn_model_close(&m);
 }
 
+/* ---- threads ------------------------------------------------------------------------------------------ */
+
+enum { ROUNDS = 12 };
+
+typedef struct {
+    qn_model *model;
+    const char *path;
+    float expected[2][640]; /* of the adapters below */
+    atomic_int n_wrong;
+} crowd;
+
+static const char *const of_crowd[2] = {"first", "none"};
+
+static void *compute(void *user)
+{
+    crowd *c = user;
+    for (int i = 0; i < ROUNDS; i++) {
+        kept k = {.vocab = 640};
+        const qn_ids row = {prompt, N_PROMPT};
+        const qn_logits_options o = {.adapter = of_crowd[i % 2]};
+        qn_status status = qn_model_logits(c->model, &row, 1, &o, keep, &k);
+        if (status != QN_OK || memcmp(k.last[0], c->expected[i % 2], sizeof c->expected[0]) != 0)
+            c->n_wrong++;
+    }
+    return NULL;
+}
+
+static void *come_and_go(void *user)
+{
+    crowd *c = user;
+    qn_adapter_info info;
+    for (int i = 0; i < ROUNDS; i++) {
+        const qn_adapter_options o = {.name = "guest", .path = c->path, .scale = 1 + (float)i};
+        if (qn_adapter_load(c->model, &o) != QN_OK || qn_adapter_get_info(c->model, 1, &info) != QN_OK ||
+            qn_adapter_unload(c->model, "guest") != QN_OK)
+            c->n_wrong++;
+    }
+    return NULL;
+}
+
+static void from_several_threads(void **state)
+{
+    static crowd c;
+    static kept k;
+    pthread_t threads[3];
+    char path[512];
+    snprintf(path, sizeof path, "%s", qn_test_need_fixture("lora/llama_qv"));
+    c.path = path;
+    const qn_model_options o = {.adapter_path = path,
+                                .adapter_name = "first",
+                                .parallel_slots = 2,
+                                .n_threads = 1,
+                                .context_size = 64};
+    qn_test_ok(qn_model_open(qn_test_need_fixture("models/llama"), &o, &c.model));
+    for (int i = 0; i < 2; i++) {
+        logits(c.model, &(qn_logits_options){.adapter = of_crowd[i]}, 1, &k);
+        memcpy(c.expected[i], k.last[0], sizeof c.expected[i]);
+    }
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, i ? compute : come_and_go, &c);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(c.n_wrong, 0);
+    qn_model_close(&c.model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +538,7 @@ int main(void)
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(the_memory_limit_holds),
         cmocka_unit_test(by_the_public_api),
+        cmocka_unit_test(from_several_threads),
     };
     return cmocka_run_group_tests_name("adapters refused", tests, NULL, NULL);
 }
