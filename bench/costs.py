@@ -1,10 +1,11 @@
 """What a model file asks of a machine, what the machine can do at that moment, and the limit that follows.
 
 Prefill: the peak of the operands' type over the multiply-adds of a prompt's token: layers, causal attention, the head
-once for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs, and at more than
-1,024 tokens of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
+once for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs (of experts: those
+that it goes to), and at more than 1,024 tokens of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
 """
 import json
+import math
 import os
 import struct
 import subprocess
@@ -28,15 +29,16 @@ class Reader:
         return self.f.read(self.number("Q")).decode("utf-8", "replace")
 
     def value(self, kind):
-        """A scalar or a text; of an array the number of its elements."""
+        """A scalar or a text; of an array of scalars a list, else the number of its elements."""
         if kind == 8:
             return self.text()
         if kind != 9:
             return self.number(SCALARS[kind])
         kind, n = self.number("I"), self.number("Q")
         if kind in SCALARS:
-            self.f.seek(struct.calcsize(SCALARS[kind]) * n, 1)
-        for _ in range(0 if kind in SCALARS else n):
+            size = struct.calcsize(SCALARS[kind]) * n
+            return list(struct.unpack(f"<{n}{SCALARS[kind]}", self.f.read(size)))
+        for _ in range(n):
             self.f.seek(self.number("Q"), 1)
         return n
 
@@ -65,48 +67,60 @@ class Model:
             data = self.file_bytes - (f.tell() + 31) // 32 * 32
         tensors.sort()
         names = {t[1] for t in tensors}
+        a = meta["general.architecture"]
         head = "output.weight" if "output.weight" in names else "token_embd.weight"
+        self.n_experts = meta.get(f"{a}.expert_count", 0)
+        used = meta.get(f"{a}.expert_used_count", 0) / max(self.n_experts, 1)
         self.weight_bytes = self.layer_macs = self.head_macs = self.n_parameters = 0
         of_operands = {"int8": 0, "bf16": 0, "f32": 0}
         for (offset, name, shape, kind), end in zip(tensors, [t[0] for t in tensors[1:]] + [data]):
-            elements = shape[0] * (shape[1] if len(shape) > 1 else 1)
+            elements, share = math.prod(shape), used if len(shape) == 3 else 1
             self.n_parameters += elements
             if name == "token_embd.weight" and name != head:
                 continue
-            self.weight_bytes += end - offset
+            self.weight_bytes += round(share * (end - offset))
             if name == head:
                 self.head_macs = elements
-            elif len(shape) == 2:
-                self.layer_macs += elements
+            elif len(shape) >= 2:
+                self.layer_macs += round(share * elements)
                 of_operands["bf16" if kind == 30 else "f32" if kind in (0, 1) else "int8"] += elements
         self.operands = max(of_operands, key=of_operands.get)
         self.type = FILE_TYPES.get(meta.get("general.file_type"), "?")
-        a = meta["general.architecture"]
+        self.add_layers(meta, a)
+
+    def add_layers(self, meta, a):
+        """Of each layer: window (0: none), values of keys and values a position, width of its queries."""
         heads, layers = meta[f"{a}.attention.head_count"], meta[f"{a}.block_count"]
         dim = meta.get(f"{a}.attention.key_length", meta[f"{a}.embedding_length"] // heads)
+        window, period = meta.get(f"{a}.attention.sliding_window", 0), {"gemma2": 2, "gemma3": 6}.get(a, 1)
+        slides = meta.get(f"{a}.attention.sliding_window_pattern", period)
+        if not isinstance(slides, list):
+            slides = [(i + 1) % slides for i in range(layers)]
         kv_heads = meta.get(f"{a}.attention.head_count_kv", heads)
-        window = meta.get(f"{a}.attention.sliding_window", 0)
-        period = {"gemma2": 2, "gemma3": 6}.get(a, 1)
-        self.attention_width, self.kv_values = heads * dim, 2 * kv_heads * dim  # of one layer and position
-        self.windows = [window if window and (i + 1) % period else 0 for i in range(layers)]
+        kv_heads = kv_heads if isinstance(kv_heads, list) else [kv_heads] * layers
+        dims = [meta.get(f"{a}.attention.key_length_swa", dim) if s else dim for s in slides]
+        self.windows = [window if s else 0 for s in slides]
+        self.attention_widths = [heads * d for d in dims]
+        self.kv_values = [2 * n * d for n, d in zip(kv_heads, dims)]
 
     def attention_macs(self, n):
         """Of a prompt of n tokens: each query with the keys up to its own, and the same number of values."""
-        seen = 0
-        for w in self.windows:
-            seen += n * (n + 1) // 2 if not w or n <= w else w * (w + 1) // 2 + (n - w) * w
-        return 2 * seen * self.attention_width
+        macs = 0
+        for w, width in zip(self.windows, self.attention_widths):
+            seen = n * (n + 1) // 2 if not w or n <= w else w * (w + 1) // 2 + (n - w) * w
+            macs += 2 * seen * width
+        return macs
 
     def prompt_macs(self, n):
         return n * self.layer_macs + self.attention_macs(n) + self.head_macs
 
     def kv_bytes(self, depth, bytes_per_value=2):
         """Read for one token at this depth."""
-        return sum(min(depth, w or depth) for w in self.windows) * self.kv_values * bytes_per_value
+        return sum(min(depth, w or depth) * n for w, n in zip(self.windows, self.kv_values)) * bytes_per_value
 
     def token_macs(self, depth):
         return (self.layer_macs + self.head_macs +
-                2 * self.attention_width * sum(min(depth, w or depth) for w in self.windows))
+                2 * sum(min(depth, w or depth) * width for w, width in zip(self.windows, self.attention_widths)))
 
     def operands_of(self, precision):
         if precision == "fast":

@@ -51,6 +51,11 @@ def goals_of(row, model, fast_row):
     if long:
         if precision == "fast":
             peer(2.0)
+    elif model.n_experts:
+        if phase == "decode":
+            limit(0.8)
+        if phase != "batch":
+            peer(1.25)
     elif phase == "decode":
         limit(0.9 if model.file_bytes > 300e6 else 0.8)
         if precision == "fast":

@@ -35,6 +35,27 @@ def test_made_models_compute(tmp_path, shape, kind):
     assert out.returncode == 0, out.stderr.decode()
 
 
+@pytest.mark.parametrize("shape, layers", [("qwen3-30b-a3b", 1), ("gemma-4-26b-a4b", 4)])
+def test_made_experts_compute(tmp_path, shape, layers):
+    path = tmp_path / "model.gguf"
+    generate(shape, "q4_0", path, "--layers", layers, "--vocab", "600", "--experts", "8")
+    out = call("run", str(path), "--raw", "-p", "hello", "-n", "3", "--json", "--ignore-eos")
+    assert out.returncode == 0, out.stderr.decode()
+
+
+def test_experts_cost_what_is_used_of_them(tmp_path):
+    generate("qwen3-30b-a3b", "q4_0", tmp_path / "m.gguf", "--layers", "1", "--vocab", "600", "--experts", "12")
+    m = costs.Model(str(tmp_path / "m.gguf"))
+    attention, expert, router = 2 * 2048 * 4096 + 2 * 2048 * 512, 3 * 768 * 2048, 12 * 2048
+    assert (m.n_experts, m.layer_macs, m.head_macs) == (12, attention + 8 * expert + router, 600 * 2048)
+    assert m.n_parameters == pytest.approx(attention + 12 * expert + router + 2 * 600 * 2048, abs=3 * 2048 + 256)
+    small = 4 * (router + 3 * 2048 + 2 * 128)
+    assert m.weight_bytes == pytest.approx((attention + 8 * expert + 600 * 2048) * 18 / 32 + small, abs=64 * 32)
+    row = {"phase": "decode", "precision": "fast", "sequences": 1, "n_prompt": 512, "set": "avx512", "limit": "read",
+           "ratio": (1.2, 1.3), "share": (0.81, 0.9), "speed": (500, 520)}
+    assert [g.met for g in goals.goals_of(row, m, None)] == [True, False]
+
+
 def test_made_models_are_the_same_bytes(tmp_path):
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
         generate("qwen3-0.6b", "q5_k", tmp_path / name, *SMALL, "--seed", seed)
