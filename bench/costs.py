@@ -1,8 +1,9 @@
 """What a model file asks of a machine, what the machine can do at that moment, and the limit that follows.
 
 Prefill: the peak of the operands' type over the multiply-adds of a prompt's token: layers, causal attention, the head
-once for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs (of experts: those
-that it goes to), and at more than 1,024 tokens of context also its keys and values. A batch: the multiply-adds of its tokens, the head for each.
+once for the whole prompt. Decode: read bandwidth over the bytes of all tensors that a token needs (of experts: of those
+that it goes to), and at more than 1,024 tokens of context also its keys and values. A batch: the multiply-adds of its
+tokens, the head for each.
 """
 import json
 import math
