@@ -53,6 +53,8 @@ static const struct fixture {
     {"models/mistral", LONG, 1},
     {"models/qwen2_window", LONG, 1},
     {"models/gemma2", LONG, 1},
+    {"models/qwen3_next", LONG, 1},
+    {"models/deepseek_v3", LONG, 1},
     {"quant/gguf_models/llama-Q4_K_M.gguf", SHORT, 0},
     {"quant/gguf_models/qwen2-Q5_K_M.gguf", SHORT, 0},
     {"quant/gguf_models/qwen3-Q4_K_M.gguf", SHORT, 0},

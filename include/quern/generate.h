@@ -71,8 +71,8 @@ typedef struct {
     const char *adapter;
     const char *const
         *row_adapters; /* one for each row of the prompt; an entry that is NULL means `adapter` */
-    int rotate; /* at context_size go on with the last context_size tokens in sight, instead of QN_END_LENGTH
-                 */
+    int rotate; /* at context_size go on with the last context_size tokens in sight, instead of QN_END_LENGTH;
+                   recurrent layers go on from the state that all tokens before have made */
 } qn_generate_options;
 
 /* A picture, borrowed: rows of RGB bytes from the top. Any size does; the model resizes it as its own image
