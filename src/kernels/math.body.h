@@ -23,19 +23,34 @@ static inline vf v_exp(vf x)
     return v_scale(v_add(p, v_set1(1.0f)), n);
 }
 
-/* 1.2 ulp: 2^t for t <= 0; NaN stays, below -150 the result is 0. Cheaper than exp, for sums of many:
- * where t is a rounded product, its error of 2^-24 |t| is the larger one. */
-static inline vf v_exp2_falling(vf t)
+/* 2^t = 2^*n times the result, which is in [0.7, 1.5]. */
+static inline vf v_exp2_parts(vf t, vf *n)
 {
-    t = v_max(v_set1(-151.0f), t);
-    vf n = v_round(t), f = v_sub(t, n);
+    *n = v_round(t);
+    vf f = v_sub(t, *n);
     vf p = v_set1(1.535336188319500e-4f);
     p = v_fma(p, f, v_set1(1.339887440266574e-3f));
     p = v_fma(p, f, v_set1(9.618437357674640e-3f));
     p = v_fma(p, f, v_set1(5.550332471162809e-2f));
     p = v_fma(p, f, v_set1(2.402264791363012e-1f));
     p = v_fma(p, f, v_set1(6.931472028550421e-1f));
-    return v_scale(v_fma(p, f, v_set1(1.0f)), n);
+    return v_fma(p, f, v_set1(1.0f));
+}
+
+/* 1.2 ulp: 2^t for t <= 0; NaN stays, below -150 the result is 0. Cheaper than exp, for sums of many:
+ * where t is a rounded product, its error of 2^-24 |t| is the larger one. */
+static inline vf v_exp2_falling(vf t)
+{
+    vf n, p = v_exp2_parts(v_max(v_set1(-151.0f), t), &n);
+    return v_scale(p, n);
+}
+
+/* The same bits for t >= EXP2_NORMAL, from where on the result is a normal number. */
+#define EXP2_NORMAL (-125.0f)
+static inline vf v_exp2_normal(vf t)
+{
+    vf n, p = v_exp2_parts(t, &n);
+    return v_scale_normal(p, n);
 }
 
 /* log of a positive normal number. */

@@ -180,6 +180,17 @@ static inline vf v_scale(vf x, vf n)
     return (vf){v_scale_8(x.l, n.l), v_scale_8(x.h, n.h)};
 }
 
+static inline __m256 v_scale_normal_8(__m256 x, __m256 n)
+{
+    __m256i up = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23); /* of NaN: 0 */
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), up));
+}
+
+static inline vf v_scale_normal(vf x, vf n)
+{
+    return (vf){v_scale_normal_8(x.l, n.l), v_scale_normal_8(x.h, n.h)};
+}
+
 static inline __m256 v_split_8(__m256 x, __m256 *e)
 {
     __m256i bits = _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x3f3504f3));

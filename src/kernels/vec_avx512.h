@@ -159,6 +159,11 @@ static inline vf v_scale(vf x, vf n)
     return _mm512_scalef_ps(x, n);
 }
 
+static inline vf v_scale_normal(vf x, vf n)
+{
+    return v_scale(x, n);
+}
+
 static inline vf v_split(vf x, vf *e)
 {
     __m512i bits = _mm512_sub_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x3f3504f3));

@@ -192,6 +192,18 @@ static inline vf v_scale(vf x, vf n)
     return (vf){v_scale_4(x.a, n.a), v_scale_4(x.b, n.b), v_scale_4(x.c, n.c), v_scale_4(x.d, n.d)};
 }
 
+static inline float32x4_t v_scale_normal_4(float32x4_t x, float32x4_t n)
+{
+    int32x4_t up = vshlq_n_s32(vcvtq_s32_f32(n), 23); /* of NaN: 0 */
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), up));
+}
+
+static inline vf v_scale_normal(vf x, vf n)
+{
+    return (vf){v_scale_normal_4(x.a, n.a), v_scale_normal_4(x.b, n.b), v_scale_normal_4(x.c, n.c),
+                v_scale_normal_4(x.d, n.d)};
+}
+
 static inline float32x4_t v_split_4(float32x4_t x, float32x4_t *e)
 {
     uint32x4_t root = vdupq_n_u32(0x3f3504f3); /* sqrt(1/2) */

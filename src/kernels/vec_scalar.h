@@ -213,6 +213,12 @@ static inline vf v_scale(vf x, vf n)
     return v_mul(v_mul(x, half), rest);
 }
 
+/* The same where the result is a normal number; NaN stays. */
+static inline vf v_scale_normal(vf x, vf n)
+{
+    return v_scale(x, n);
+}
+
 static inline v_f4 v_split_4(v_f4 x, v_f4 *e)
 {
     v_u4 bits = (v_u4)x - 0x3f3504f3; /* sqrt(1/2) */

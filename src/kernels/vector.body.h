@@ -241,16 +241,26 @@ static void max_blocks(const float *x, int64_t n, float *out)
     }
 }
 
+/* The sum of 2^((x - m) f) of a block, and where the least exponent is. `all`: of any exponents, else of
+ * normal results alone. */
+static inline vf block_sum(const float *x, int64_t length, vf m, vf f, int all, vf *least)
+{
+    vf s = v_set1(0);
+    for (int64_t i = 0; i < length; i += 16) {
+        vf t = v_mul(v_sub(get(x + i, tail(length, i)), m), f);
+        vf e = all ? v_exp2_falling(t) : v_exp2_normal(t);
+        if (!all) *least = v_min(t, *least); /* what was there when t is NaN */
+        s = v_add(s, fill(e, tail(length, i), 0));
+    }
+    return s;
+}
+
 static void sum_exp_blocks(const float *x, int64_t n, float shift, float scale, float *out)
 {
-    vf m = v_set1(shift), f = v_set1(scale * 1.44269504f);
+    vf m = v_set1(shift), f = v_set1(scale * 1.44269504f), normal = v_set1(EXP2_NORMAL);
     for (; n > 0; n -= QN_ROW_BLOCK, x += QN_ROW_BLOCK) {
-        int64_t length = first_block(n);
-        vf s = v_set1(0);
-        for (int64_t i = 0; i < length; i += 16) {
-            vf e = v_exp2_falling(v_mul(v_sub(get(x + i, tail(length, i)), m), f));
-            s = v_add(s, fill(e, tail(length, i), 0));
-        }
+        vf least = v_set1(0), s = block_sum(x, first_block(n), m, f, 0, &least);
+        if (v_any(v_lt(least, normal))) s = block_sum(x, first_block(n), m, f, 1, &least);
         *out++ = v_sum(s);
     }
 }
