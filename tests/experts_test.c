@@ -1,5 +1,6 @@
 /* Products with experts against each row's own product with each of its experts, computed one by one: equal
- * bits for every type, any number of rows, threads, precisions; cold weights, biases, sums by rising id. */
+ * bits for every type, any number of rows, threads, precisions; cold weights, biases, sums by rising id. And
+ * rows of cold tables. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,6 +216,56 @@ static void as_one_by_one(void **state)
     qn_test_remove(folder);
 }
 
+/* Rows of a cold table are those of a warm one; of panels that no row is asked of there is nothing. */
+static void check_table(qn_device *d, qn_dtype dtype, int64_t n_rows, int64_t n_in, const char *folder)
+{
+    static const int32_t asked[] = {70, 3, 3, 99, 64, 71, 0, 99};
+    enum { N_ASKED = sizeof asked / sizeof *asked, PANEL = 16 };
+    size_t bytes;
+    assert_true(qn_type_bytes(dtype, n_rows * n_in, &bytes));
+    char *blocks = qn_alloc(bytes);
+    assert_non_null(blocks);
+    fill_blocks(dtype, n_rows * n_in, blocks);
+    qn_mapping *file;
+    OK(qn_mapping_open(qn_test_write(folder, "table", blocks, bytes), &file));
+    qn_free(blocks);
+    const qn_weight_part part = {.data = qn_mapping_data(file)};
+    qn_weight table = {
+        .dtype = dtype, .n_parts = 1, .n_out = n_rows, .n_in = n_in, .parts = &part, .cold = 1};
+    qn_scope *s = qn_scope_new(d);
+    qn_array *cold = import(s, &table, 2);
+    table.cold = 0;
+    qn_array *warm = import(s, &table, 2);
+    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &(int64_t){N_ASKED}), asked);
+    const float *got = values(s, qn_take(s, cold, ids)), *want = values(s, qn_take(s, warm, ids));
+    assert_memory_equal(got, want, (size_t)(N_ASKED * n_in) * sizeof *got);
+    const qn_buffer *b = qn_array_buffer(cold);
+    int64_t n_panels = (n_rows + PANEL - 1) / PANEL;
+    size_t each = b->size_bytes / (size_t)n_panels;
+    for (int64_t p = 0; p < n_panels; p++) {
+        int is_asked = 0, touched = 0;
+        for (int i = 0; i < N_ASKED; i++) is_asked |= asked[i] / PANEL == p;
+        for (size_t i = 0; i < each; i++) touched |= ((const char *)b->data)[(size_t)p * each + i] != 0;
+        assert_int_equal(touched, is_asked);
+    }
+    qn_scope_free(s);
+    qn_mapping_close(file);
+}
+
+static void cold_tables(void **state)
+{
+    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_BF16, QN_DTYPE_F16, QN_DTYPE_Q8_0, QN_DTYPE_Q4_K};
+    const char *folder = qn_test_scratch();
+    for (int threads = 1; threads <= 3; threads++) {
+        qn_device *d;
+        OK(qn_device_open("cpu", &(qn_device_options){.n_threads = threads}, &d));
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            check_table(d, types[i], 100, types[i] == QN_DTYPE_Q4_K ? 512 : 96, folder);
+        qn_device_close(d);
+    }
+    qn_test_remove(folder);
+}
+
 /* The sum in smaller primitives, for a device without it. */
 static int no_sum(qn_device *d, qn_prim prim)
 {
@@ -267,6 +318,6 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_one_by_one), cmocka_unit_test(sum_by_its_fallback),
-                                       cmocka_unit_test(refused)};
+                                       cmocka_unit_test(cold_tables), cmocka_unit_test(refused)};
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }

@@ -126,7 +126,8 @@ typedef struct {
         int64_t first, step, stored;
     } rows;
     /* 1: the parts outlive the buffer, and each may stay where it lies until a product with it is computed
-     * (the experts that nobody asks for). Only EXPERTS and EXPERTS_SUM take such a weight. */
+     * (the experts that nobody asks for), or a row of it is asked for. Only EXPERTS, EXPERTS_SUM and TAKE
+     * take such a weight. */
     int cold;
 } qn_weight;
 

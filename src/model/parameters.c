@@ -26,6 +26,7 @@ struct qn_parameters {
 typedef struct {
     qn_parameters *p;
     const qn_packed *packed; /* NULL: none */
+    int is_table;            /* 1: of the matrix at hand nothing is read but rows by token ids */
     int64_t n;
     qn_weight *weights;
     qn_weight_part **parts; /* of each weight */
@@ -95,19 +96,35 @@ qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts)
 }
 
 /* The files of cold weights stay mapped as long as the weights are there. */
-static qn_status hold_mappings(qn_parameters *p, const qn_weight_experts *e)
+static qn_status hold_mapping(qn_parameters *p, const qn_tensor_view *v)
 {
-    const qn_tensor_view *v;
-    for (int64_t i = 0; (v = qn_weight_experts_stored(e, i)); i++) {
-        int64_t k = p->n_mappings; /* the last one held is the likeliest */
-        while (k > 0 && p->mappings[k - 1] != v->mapping) k--;
-        if (k) continue;
-        qn_mapping **more = qn_realloc(p->mappings, (size_t)(p->n_mappings + 1) * sizeof *more);
-        if (!more) return QN_E_NOMEM;
-        p->mappings = more;
-        p->mappings[p->n_mappings++] = qn_mapping_retain(v->mapping);
-    }
+    int64_t k = p->n_mappings; /* the last one held is the likeliest */
+    while (k > 0 && p->mappings[k - 1] != v->mapping) k--;
+    if (k) return QN_OK;
+    qn_mapping **more = qn_realloc(p->mappings, (size_t)(p->n_mappings + 1) * sizeof *more);
+    if (!more) return QN_E_NOMEM;
+    p->mappings = more;
+    p->mappings[p->n_mappings++] = qn_mapping_retain(v->mapping);
     return QN_OK;
+}
+
+/* The i-th tensor of a file that a matrix lies in; NULL at the end. */
+static const qn_tensor_view *stored(const qn_tensor_view *v, int64_t i)
+{
+    if (v->experts) return qn_weight_experts_stored(v->experts, i);
+    if (i > 0 && !v->scales) return NULL;
+    return i == 0 ? v : i == 1 ? v->scales : i == 2 ? v->biases : NULL;
+}
+
+/* 1: a matrix may stay in its files until something of it is asked for. */
+static int may_wait(const loading *l, const qn_tensor_view *v)
+{
+    const qn_tensor_view *part;
+    if (l->packed) return 0;
+    if (v->experts) return qn_weight_experts_may_wait(v->experts);
+    for (int64_t i = 0; l->is_table && (part = stored(v, i)); i++)
+        if (!part->mapping) return 0;
+    return l->is_table;
 }
 
 /* Matrices are gathered, to be packed together; vectors are there at once. */
@@ -119,9 +136,10 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
     if (!l->parts[l->n]) return QN_E_NOMEM;
     l->weights[l->n] = qn_parameters_weight(v, l->parts[l->n]);
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
-    if (!l->packed && v->experts && qn_weight_experts_may_wait(v->experts)) {
+    if (may_wait(l, v)) {
+        const qn_tensor_view *part;
         l->weights[l->n].cold = 1;
-        QN_TRY(hold_mappings(l->p, v->experts));
+        for (int64_t i = 0; (part = stored(v, i)); i++) QN_TRY(hold_mapping(l->p, part));
     }
     if (l->packed) QN_TRY(qn_packed_matrix(l->packed, v->name, bytes, &l->weights[l->n].packed));
     l->views[l->n] = v;
@@ -148,12 +166,8 @@ static qn_status pack(loading *l)
     qn_status status = d->ops->import_weights(d, l->n, l->weights, l->buffers);
     for (int64_t i = 0; i < l->n && status == QN_OK; i++) {
         const qn_tensor_view *v = l->views[i];
-        const qn_tensor_view *stored;
-        for (int64_t k = 0; v->experts && (stored = qn_weight_experts_stored(v->experts, k)); k++)
-            qn_view_drop(stored, 0, stored->size_bytes);
-        if (!v->experts) qn_view_drop(v, 0, v->size_bytes);
-        if (v->scales) qn_view_drop(v->scales, 0, v->scales->size_bytes);
-        if (v->biases) qn_view_drop(v->biases, 0, v->biases->size_bytes);
+        const qn_tensor_view *part;
+        for (int64_t k = 0; (part = stored(v, k)); k++) qn_view_drop(part, 0, part->size_bytes);
         *l->out[i] = qn_from_buffer(l->p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), l->buffers[i]);
         qn_buffer_release(l->buffers[i]);
     }
@@ -198,8 +212,10 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     qn_parameters *p = l->p;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
         if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
+        l->is_table = role == QN_WEIGHT_LAYER_INPUT_EMBED;
         QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), 0, &p->of_model[role]));
     }
+    l->is_table = 0;
     for (int64_t i = 0; i < p->n_layers; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),

@@ -13,11 +13,12 @@ static void take_run(const qn_cpu_run *run, const qn_cpu_step *s)
     qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         float *out = (float *)s->out + i * row;
-        if (s->weight)
+        if (s->weight) {
+            qn_cpu_warm(run->kernels, s->weight, 0, ids[i] / QN_PANEL, ids[i] / QN_PANEL + 1, run->scratch);
             run->kernels->unpack_row(t->dtype, row, s->weight->data, ids[i], out);
-        else
-            memcpy(out, s->in[0] + (size_t)(ids[i] * (t->shape.n > 1 ? t->stride[0] : 1)) * 4,
-                   (size_t)row * 4);
+            continue;
+        }
+        memcpy(out, s->in[0] + (size_t)(ids[i] * (t->shape.n > 1 ? t->stride[0] : 1)) * 4, (size_t)row * 4);
     }
 }
 
@@ -30,6 +31,8 @@ static qn_status take_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step,
         if (t->offset || t->shape.n != 2 || t->stride[0] != t->shape.dim[1] || t->stride[1] != 1)
             return qn_fail(QN_E_UNSUPPORTED, "take from a part of a packed weight");
         step->weight = slot->buffer;
+        size_t need = qn_cpu_warm_scratch_bytes(step->weight);
+        if (*scratch_bytes < need) *scratch_bytes = need;
     } else if (t->dtype != QN_DTYPE_F32 && t->dtype != QN_DTYPE_I32) {
         return qn_fail(QN_E_UNSUPPORTED, "take from %s", qn_dtype_name(t->dtype));
     }
