@@ -123,7 +123,8 @@ static void say_guessed_keys(qn_doctor *d, const json_t *root, const json_t *obj
     char text[512] = "";
     size_t at = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!json_object_get(object, keys[i].key) && !json_object_get(root, keys[i].key) && at < sizeof text)
+        if (!(c->latent.kv_lora_rank && strcmp(keys[i].key, "head_dim") == 0) &&
+            !json_object_get(object, keys[i].key) && !json_object_get(root, keys[i].key) && at < sizeof text)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.7g", at ? ", " : "", keys[i].key,
                                    keys[i].value);
     if (at)
@@ -185,6 +186,18 @@ void qn_doctor_config(qn_doctor *d)
         (long long)c->num_hidden_layers, (long long)c->hidden_size, (long long)c->num_attention_heads,
         (long long)c->num_key_value_heads, (long long)c->head_dim, (long long)c->vocab_size,
         (long long)c->max_position_embeddings);
+    if (c->latent.kv_lora_rank)
+        qn_doctor_say(
+            d, QN_FOUND_OK, NULL,
+            "keys and values of all heads are made of latents of %lld dimensions, and %lld that turn",
+            (long long)c->latent.kv_lora_rank, (long long)c->latent.qk_rope_head_dim);
+    int64_t n_recurrent = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
+    if (n_recurrent)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "%lld of the layers are gated delta nets: %lld heads of %lld by %lld",
+                      (long long)n_recurrent, (long long)c->delta.linear_num_value_heads,
+                      (long long)c->delta.linear_key_head_dim, (long long)c->delta.linear_value_head_dim);
     if (object) say_guessed_keys(d, root, object);
     json_decref(root);
 }
@@ -241,7 +254,16 @@ void qn_doctor_weights(qn_doctor *d)
 
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
-/* Keys and values of n_tokens. */
+/* What a recurrent layer keeps, in place of keys and values. */
+static double delta_bytes(const qn_delta_config *d)
+{
+    double k = (double)d->linear_num_key_heads * (double)d->linear_key_head_dim,
+           v = (double)d->linear_num_value_heads * (double)d->linear_value_head_dim;
+    return sizeof(float) *
+           ((double)(d->linear_conv_kernel_dim - 1) * (2 * k + v) + (double)d->linear_key_head_dim * v);
+}
+
+/* Keys, values and recurrent state of n_tokens. */
 static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
 {
     double total = 0;
@@ -249,7 +271,11 @@ static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
         const qn_layer_config *l = &c->layers[i];
         if (l->kv_layer != i) continue;
         int64_t n = l->window && l->window < n_tokens ? l->window : n_tokens;
-        total += 2.0 * (double)n * (double)l->num_key_value_heads * (double)l->head_dim * bytes;
+        int64_t dims = l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim);
+        if (l->mixer == QN_MIXER_DELTA)
+            total += delta_bytes(&c->delta);
+        else
+            total += (double)n * (double)l->num_key_value_heads * (double)dims * bytes;
     }
     return total;
 }

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "model/weight_experts.h"
 #include "model/weights.h"
 
 /* Elements by their type's name; types beyond so many are not counted. */
@@ -73,23 +74,27 @@ const char *qn_examine_type(const qn_source *src)
     return most_common(&counts);
 }
 
-/* The name of the tensor in the file that v is, or shows rows of. */
-static const char *name_in_file(const qn_tensor_view *v)
-{
-    return v->whole ? v->whole->name : v->name;
-}
-
-/* A tensor and, of a matrix that lies in several, its scales and biases. *seen: rows of it were marked
- * before.
- */
-static qn_status mark(qn_map *used, const qn_tensor_view *v, size_t *size_bytes, int *seen)
+/* The i-th tensor of the files that a weight lies in: itself, or the one that it is a part of, then its
+ * scales and biases; or all that experts lie in. NULL at the end. */
+static const qn_tensor_view *stored(const qn_tensor_view *v, int64_t i)
 {
     const qn_tensor_view *parts[] = {v, v->scales, v->biases};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!parts[i]) continue;
-        const char *name = name_in_file(parts[i]);
-        QN_TRY(qn_map_set(used, name, strlen(name), 1, NULL, i ? NULL : seen));
-        *size_bytes += parts[i]->size_bytes;
+    if (v->experts) return qn_weight_experts_stored(v->experts, i);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        if (parts[k] && i-- == 0) return parts[k]->whole ? parts[k]->whole : parts[k];
+    return NULL;
+}
+
+/* Counts what no weight before lay in. */
+static qn_status mark(qn_map *used, const qn_tensor_view *v, qn_examination *out)
+{
+    const qn_tensor_view *t;
+    for (int64_t i = 0; (t = stored(v, i)); i++) {
+        int seen;
+        QN_TRY(qn_map_set(used, t->name, strlen(t->name), 1, NULL, &seen));
+        if (seen) continue;
+        out->size_bytes += t->size_bytes;
+        out->n_tensors += i == 0 || v->experts != NULL;
     }
     return QN_OK;
 }
@@ -114,10 +119,8 @@ static qn_status examine(const qn_source *src, const qn_model_config *c, const q
     const qn_tensor_view *v;
     *out = (qn_examination){.type_name = "", .tied = qn_weights_tied(w)};
     while ((v = next(w, c, &role, &layer))) {
-        int seen;
-        QN_TRY(mark(used, v, &out->size_bytes, &seen));
+        QN_TRY(mark(used, v, out));
         count_type(&counts, v);
-        out->n_tensors += !seen;
     }
     for (int64_t i = 0; i < qn_source_count(src); i++) {
         v = qn_source_get(src, i);
@@ -176,8 +179,10 @@ qn_status qn_examine_vectors(const qn_source *src, const qn_model_config *c, int
 
 static int is_zero(const qn_tensor_view *v)
 {
-    const qn_tensor_view *parts[] = {v, v->scales, v->biases};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const qn_tensor_view *parts[] = {v, v->scales, v->biases}, *t;
+    for (int64_t i = 0; v->experts && (t = qn_weight_experts_stored(v->experts, i)); i++)
+        if (!is_zero(t)) return 0;
+    for (size_t i = 0; !v->experts && i < sizeof parts / sizeof *parts; i++) {
         const unsigned char *bytes = parts[i] ? parts[i]->data : NULL;
         for (size_t at = 0; bytes && at < parts[i]->size_bytes; at++)
             if (bytes[at]) return 0;
@@ -196,7 +201,8 @@ qn_status qn_examine_zeros(const qn_source *src, const qn_model_config *c, int64
     *name = NULL;
     while ((v = next(w, c, &role, &layer))) {
         if (v->n_dims < 2 || !is_zero(v)) continue;
-        const qn_tensor_view *kept = qn_source_find(src, name_in_file(v)); /* v may live no longer than w */
+        const qn_tensor_view *kept =
+            qn_source_find(src, stored(v, 0)->name); /* v may live no longer than w */
         if (!(*n)++ && kept) *name = kept->name;
     }
     qn_weights_close(w);
