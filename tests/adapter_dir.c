@@ -85,6 +85,17 @@ void qn_test_adapter_add(qn_test_adapter *a, const char *module, int64_t rank, i
     }
 }
 
+void qn_test_adapter_add_magnitudes(qn_test_adapter *a, const char *module, int64_t n_out, float size,
+                                    uint64_t seed)
+{
+    char name[QN_TEST_ADAPTER_NAME];
+    snprintf(name, sizeof name, PEFT_PREFIX "%s.lora_magnitude_vector", module);
+    qn_test_adapter_tensor *t = next_tensor(a, name, 1, &n_out);
+    for (int64_t i = 0; i < n_out; i++)
+        t->values[i] = size * (0.8f + 0.4f * (float)qn_random_unit(seed, (uint64_t)i));
+    qn_test_adapter_patch(a, "{\"use_dora\": true}");
+}
+
 qn_test_adapter_tensor *qn_test_adapter_find(qn_test_adapter *a, const char *part)
 {
     for (size_t i = 0; i < a->n; i++)
@@ -111,7 +122,8 @@ static void mlx_name(const char *name, char out[QN_TEST_ADAPTER_NAME])
     snprintf(out, QN_TEST_ADAPTER_NAME, "%s", strncmp(name, PEFT_PREFIX, n) == 0 ? name + n : name);
     char *at = strstr(out, ".lora_A.weight");
     if (!at) at = strstr(out, ".lora_B.weight");
-    if (!at) return;
+    if (!at && (at = strstr(out, ".lora_magnitude_vector"))) memcpy(at, ".m", sizeof ".m");
+    if (!at || at[1] == 'm') return;
     at[6] = at[6] == 'A' ? 'a' : 'b';
     at[7] = '\0';
 }
@@ -151,9 +163,10 @@ const char *qn_test_adapter_write(const qn_test_adapter *a, const char *folder, 
         double rank = json_number_value(json_object_get(a->config, "r"));
         double alpha = json_number_value(json_object_get(a->config, "lora_alpha"));
         json_decref(config);
-        config = json_pack("{s:s, s:i, s:{s:I, s:f, s:f}, s:[]}", "fine_tune_type", "lora", "num_layers", 4,
-                           "lora_parameters", "rank", (json_int_t)rank, "scale", alpha / rank, "dropout", 0.0,
-                           "data");
+        config = json_pack("{s:s, s:i, s:{s:I, s:f, s:f}, s:[]}", "fine_tune_type",
+                           json_is_true(json_object_get(a->config, "use_dora")) ? "dora" : "lora",
+                           "num_layers", 4, "lora_parameters", "rank", (json_int_t)rank, "scale",
+                           alpha / rank, "dropout", 0.0, "data");
     }
     assert_int_equal(json_dump_file(config, qn_test_path(dir, "adapter_config.json"), JSON_INDENT(1)), 0);
     json_decref(config);

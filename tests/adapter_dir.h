@@ -34,6 +34,9 @@ void qn_test_adapter_free(qn_test_adapter *a);
 /* A pair of random matrices for "model.layers.0.self_attn.q_proj" and the like. */
 void qn_test_adapter_add(qn_test_adapter *a, const char *module, int64_t rank, int64_t n_in, int64_t n_out,
                          uint64_t seed);
+/* Magnitudes of about `size` for the module, for DoRA; the configuration says so then. */
+void qn_test_adapter_add_magnitudes(qn_test_adapter *a, const char *module, int64_t n_out, float size,
+                                    uint64_t seed);
 /* A tensor of zeros. */
 qn_test_adapter_tensor *qn_test_adapter_add_tensor(qn_test_adapter *a, const char *name, int n_dims,
                                                    const int64_t *shape);

@@ -48,11 +48,17 @@ static int takes_adapter(qn_engine *e, const char *folder, const char *module, i
     return status == QN_OK;
 }
 
+/* Tensors of each module, in this order: A, B and, for DoRA, the magnitudes. */
+static size_t parts_of(const qn_test_adapter *a)
+{
+    return json_is_true(json_object_get(a->config, "use_dora")) ? 3 : 2;
+}
+
 /* The adapter of a tensor's module; NULL: it has none. */
 static const qn_test_adapter_tensor *pair_of(const qn_test_adapter *a, const char *tensor)
 {
     size_t n = strlen(tensor) - strlen(".weight"), skip = strlen("base_model.model.");
-    for (size_t i = 0; i < a->n; i += 2)
+    for (size_t i = 0; i < a->n; i += parts_of(a))
         if (strncmp(a->tensors[i].name + skip, tensor, n) == 0 && a->tensors[i].name[skip + n] == '.' &&
             strncmp(a->tensors[i].name + skip + n, ".lora_A", 7) == 0)
             return &a->tensors[i];
@@ -68,7 +74,7 @@ static int is_candidate(const qn_tensor_view *v, char module[QN_TEST_ADAPTER_NAM
 }
 
 /* Adapters for all of the model that takes one; factor 1 (alpha is the rank). */
-static qn_test_adapter *adapt_all(qn_engine *e, const qn_source *src, const char *folder)
+static qn_test_adapter *adapt_all(qn_engine *e, const qn_source *src, const char *folder, int dora)
 {
     qn_test_adapter *a = qn_test_adapter_new(RANK, RANK);
     char module[QN_TEST_ADAPTER_NAME];
@@ -76,10 +82,13 @@ static qn_test_adapter *adapt_all(qn_engine *e, const qn_source *src, const char
         const qn_tensor_view *v = qn_source_get(src, i);
         if (!is_candidate(v, module)) continue;
         if (strstr(v->name, "embed")) continue;
-        if (takes_adapter(e, folder, module, v->shape[1], v->shape[0]))
-            qn_test_adapter_add(a, module, RANK, v->shape[1], v->shape[0], 100 + (uint64_t)i);
-        else if (!may_be_refused(v->name))
-            fail_msg("%s: %s", v->name, qn_last_error());
+        int takes = takes_adapter(e, folder, module, v->shape[1], v->shape[0]);
+        if (takes) qn_test_adapter_add(a, module, RANK, v->shape[1], v->shape[0], 100 + (uint64_t)i);
+        if (takes && dora)
+            qn_test_adapter_add_magnitudes(a, module, v->shape[0], 0.15f * sqrtf((float)v->shape[1]),
+                                           900 + (uint64_t)i);
+        if (takes) continue;
+        if (!may_be_refused(v->name)) fail_msg("%s: %s", v->name, qn_last_error());
     }
     return a;
 }
@@ -105,13 +114,20 @@ static void write_merged(const qn_source *src, const char *from, const qn_test_a
         }
         float *values = test_calloc((size_t)v->n_elements, sizeof *values);
         qn_test_ok(qn_weights_floats(v, values));
-        for (int64_t o = 0; o < v->shape[0]; o++)
+        for (int64_t o = 0; o < v->shape[0]; o++) {
+            double length = 0;
+            float *row = values + o * v->shape[1];
             for (int64_t j = 0; j < v->shape[1]; j++) {
-                double sum = values[o * v->shape[1] + j];
+                double sum = row[j];
                 for (int64_t k = 0; k < RANK; k++)
                     sum += (double)t[1].values[o * RANK + k] * (double)t[0].values[k * v->shape[1] + j];
-                values[o * v->shape[1] + j] = (float)sum;
+                row[j] = (float)sum;
+                length += sum * sum;
             }
+            if (parts_of(a) == 2) continue;
+            for (int64_t j = 0; j < v->shape[1]; j++)
+                row[j] = (float)(row[j] * (double)t[2].values[o] / sqrt(length));
+        }
         qn_test_ok(qn_st_writer_write(w, i, 0, values, (size_t)v->n_elements * sizeof *values));
         test_free(values);
     }
@@ -163,12 +179,46 @@ static double tolerance_of(const char *name)
     return strncmp(name, "qwen3_next", 10) == 0 || strncmp(name, "qwen3_5", 7) == 0 ? 2e-3 : 2e-4;
 }
 
+static void compare(qn_engine *e, const qn_source *src, const char *name, const char *dir, int dora,
+                    const qn_engine_options *options)
+{
+    char merged[512];
+    qn_engine *other;
+    qn_buf notes = {0};
+    const char *folder = qn_test_scratch();
+    snprintf(merged, sizeof merged, "%s", qn_test_scratch());
+    qn_test_adapter *a = adapt_all(e, src, folder, dora);
+    write_merged(src, dir, a, merged);
+    qn_test_ok(qn_engine_adapter_load(
+        e, "all", qn_test_adapter_write(a, folder, "all", dora ? QN_ADAPTER_MLX : QN_ADAPTER_PEFT), 1,
+        &notes));
+    qn_test_ok(qn_test_engine_try(merged, options, &other));
+    int64_t vocab = qn_engine_config(e)->vocab_size;
+    int32_t ids[IDS];
+    for (int i = 0; i < IDS; i++) ids[i] = (int32_t)(qn_random_bits(6, (uint64_t)i) % (uint64_t)vocab);
+    float *got = logits_of(e, ids, "all"), *want = logits_of(other, ids, "none"),
+          *bare = logits_of(e, ids, "none");
+    double d = largest_difference(got, want, IDS * vocab),
+           change = largest_difference(got, bare, IDS * vocab);
+    printf("%s: %d matrices%s, logits differ by %.2g, the adapter changes them by %.2g\n", name,
+           (int)(a->n / parts_of(a)), dora ? " (DoRA)" : "", d, change);
+    if (!(d <= tolerance_of(name)) || !(change > 0.1)) fail_msg("%s: logits differ by %g", name, d);
+    test_free(got);
+    test_free(want);
+    test_free(bare);
+    qn_test_adapter_free(a);
+    qn_test_ok(qn_engine_adapter_unload(e, "all"));
+    qn_engine_close(other);
+    qn_test_remove(folder);
+    qn_test_remove(merged);
+}
+
 static void adapter_is_as_if_merged(void **state)
 {
     const char *name = *state;
-    char path[512], dir[512], merged[512];
+    char path[512], dir[512];
     qn_source *src;
-    qn_engine *e = NULL, *other;
+    qn_engine *e = NULL;
     const qn_engine_options options = {.precision = QN_PRECISION_EXACT, .max_rows = 64, .context_size = 64};
     snprintf(path, sizeof path, "models/%s", name);
     snprintf(dir, sizeof dir, "%s", qn_test_need_fixture(path));
@@ -177,33 +227,9 @@ static void adapter_is_as_if_merged(void **state)
         return;
     }
     qn_test_ok(qn_source_open(dir, NULL, &src));
-    const char *folder = qn_test_scratch();
-    snprintf(merged, sizeof merged, "%s", qn_test_scratch());
-    qn_test_adapter *a = adapt_all(e, src, folder);
-    write_merged(src, dir, a, merged);
-    qn_buf notes = {0};
-    qn_test_ok(qn_engine_adapter_load(e, "all", qn_test_adapter_write(a, folder, "all", QN_ADAPTER_PEFT), 1,
-                                      &notes));
-    qn_test_ok(qn_test_engine_try(merged, &options, &other));
-    int64_t vocab = qn_engine_config(e)->vocab_size;
-    int32_t ids[IDS];
-    for (int i = 0; i < IDS; i++) ids[i] = (int32_t)(qn_random_bits(6, (uint64_t)i) % (uint64_t)vocab);
-    float *got = logits_of(e, ids, "all"), *want = logits_of(other, ids, "none"),
-          *bare = logits_of(e, ids, "none");
-    double d = largest_difference(got, want, IDS * vocab),
-           change = largest_difference(got, bare, IDS * vocab);
-    printf("%s: %d matrices, logits differ by %.2g, the adapter changes them by %.2g\n", name,
-           (int)(a->n / 2), d, change);
-    if (!(d <= tolerance_of(name)) || !(change > 0.1)) fail_msg("%s: logits differ by %g", name, d);
-    test_free(got);
-    test_free(want);
-    test_free(bare);
-    qn_test_adapter_free(a);
-    qn_engine_close(other);
+    for (int dora = 0; dora < 2; dora++) compare(e, src, name, dir, dora, &options);
     qn_engine_close(e);
     qn_source_close(src);
-    qn_test_remove(folder);
-    qn_test_remove(merged);
 }
 
 int main(void)

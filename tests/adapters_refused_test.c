@@ -118,6 +118,31 @@ static void magnitudes(qn_test_adapter *a)
     qn_test_adapter_add_tensor(a, "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", 1,
                                &n);
 }
+static void no_tensors(qn_test_adapter *a)
+{
+    while (a->n) qn_test_adapter_drop(a, &a->tensors[0]);
+}
+static void some_magnitudes(qn_test_adapter *a)
+{
+    qn_test_adapter_add_magnitudes(a, "model.layers.0.self_attn.q_proj", HIDDEN, 1, 3);
+}
+static void wrong_magnitudes(qn_test_adapter *a)
+{
+    some_magnitudes(a);
+    qn_test_adapter_find(a, "lora_magnitude_vector")->shape[0] = HIDDEN - 1;
+}
+static void magnitudes_alone(qn_test_adapter *a)
+{
+    no_tensors(a);
+    some_magnitudes(a);
+}
+static void bad_magnitude(qn_test_adapter *a)
+{
+    qn_test_adapter_drop(a, qn_test_adapter_find(a, "layers.1.self_attn.o_proj.lora_A"));
+    qn_test_adapter_drop(a, qn_test_adapter_find(a, "layers.1.self_attn.o_proj.lora_B"));
+    some_magnitudes(a);
+    qn_test_adapter_find(a, "lora_magnitude_vector")->values[7] = NAN;
+}
 static void whole_module(qn_test_adapter *a)
 {
     const int64_t shape[2] = {640, HIDDEN};
@@ -126,10 +151,6 @@ static void whole_module(qn_test_adapter *a)
 static void integers(qn_test_adapter *a)
 {
     qn_test_adapter_find(a, Q "A")->dtype = QN_DTYPE_I32;
-}
-static void no_tensors(qn_test_adapter *a)
-{
-    while (a->n) qn_test_adapter_drop(a, &a->tensors[0]);
 }
 static void long_name(qn_test_adapter *a)
 {
@@ -168,11 +189,18 @@ static const struct {
      {"layers.01.self_attn.q_proj", "no linear layer"}},
     {"layer not named", layer_not_named, QN_E_FORMAT, {"layers.1.self_attn.o_proj", "layers_to_transform"}},
     {"the same twice", the_same_twice, QN_E_FORMAT, {Q "A.weight", "the same matrix"}},
-    {"magnitudes", magnitudes, QN_E_UNSUPPORTED, {"lora_magnitude_vector", "DoRA"}},
+    {"magnitudes", magnitudes, QN_E_FORMAT, {"lora_magnitude_vector", "DoRA"}},
     {"whole module",
      whole_module,
      QN_E_UNSUPPORTED,
      {"base_model.model.lm_head.weight", "no matrix of an adapter"}},
+    {"some magnitudes", some_magnitudes, QN_E_FORMAT, {"o_proj.lora_A.weight", "no magnitudes"}},
+    {"wrong magnitudes",
+     wrong_magnitudes,
+     QN_E_FORMAT,
+     {"lora_magnitude_vector", "shape [63], expected [64]"}},
+    {"magnitudes alone", magnitudes_alone, QN_E_FORMAT, {"lora_magnitude_vector", "without the other"}},
+    {"bad magnitude", bad_magnitude, QN_E_FORMAT, {"lora_magnitude_vector", "element 7 is not a number"}},
     {"integers", integers, QN_E_UNSUPPORTED, {Q "A.weight", "I32"}},
     {"no tensors", no_tensors, QN_E_FORMAT, {"adapter_model.safetensors", "no tensors"}},
     {"long name", long_name, QN_E_FORMAT, {"xxxxx", "too long"}},

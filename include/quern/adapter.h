@@ -1,4 +1,4 @@
-/* LoRA adapters: small additions to a model's matrices, by name, several at a time.
+/* LoRA (and DoRA) adapters: small additions to a model's matrices, by name, several at a time.
  *
  * An adapter is a folder as PEFT (adapter_config.json, adapter_model.safetensors) or mlx_lm
  * (adapter_config.json, adapters.safetensors) writes it. It is computed in f32 beside the weights as they
@@ -34,9 +34,9 @@ typedef struct {
 
 /* Waits for a step that is under way, and keeps others waiting while it reads. All or nothing.
  * QN_E_NOT_FOUND: no adapter at path; QN_E_FORMAT: a tensor of a wrong shape, NaN or infinity, half of a
- * pair; QN_E_UNSUPPORTED: a tensor for what is no linear layer of this model (its embedding, an expert), DoRA
- * and other variants; QN_E_ARG: the name is taken; QN_E_FULL: 64 are loaded; QN_E_NOMEM: the memory limit.
- * The messages name the tensor or field. */
+ * pair; QN_E_UNSUPPORTED: a tensor for what is no linear layer of this model (its embedding, an expert), a
+ * variant other than rsLoRA and DoRA; QN_E_ARG: the name is taken; QN_E_FULL: 64 are loaded; QN_E_NOMEM: the
+ * memory limit. The messages name the tensor or field. */
 QN_API qn_status qn_adapter_load(qn_model *model, const qn_adapter_options *options);
 /* QN_E_NOT_FOUND; QN_E_ARG: rows of open generations use it. */
 QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);

@@ -65,7 +65,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
     int32_t adapter = -1;
-    QN_TRY(qn_adapters_new(e->device, &e->config, &e->adapters));
+    QN_TRY(qn_adapters_new(e->device, &e->config, e->parameters, &e->adapters));
     if (o->adapter_path)
         QN_TRY(qn_adapters_load(e->adapters, o->adapter_name ? o->adapter_name : "default", o->adapter_path,
                                 o->adapter_scale != 0 ? o->adapter_scale : 1, &e->notes, &adapter));

@@ -23,6 +23,7 @@ static int in_list(const char *const *list, const char *name)
 static const char *const skipped[] = {"peft_type",
                                       "r",
                                       "lora_alpha",
+                                      "use_dora",
                                       "use_rslora",
                                       "rank_pattern",
                                       "alpha_pattern",
@@ -143,6 +144,7 @@ static qn_status read_peft(const qn_fields *f, const char *type, qn_adapter_conf
     QN_TRY(qn_fields_number(f, "lora_alpha", -factor_max, factor_max, &out->alpha, &found));
     if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_alpha is missing", f->file);
     QN_TRY(qn_fields_bool(f, "use_rslora", &out->rslora, NULL));
+    QN_TRY(qn_fields_bool(f, "use_dora", &out->dora, NULL));
     QN_TRY(check_pattern(f, "rank_pattern", 1, QN_LORA_RANK_MAX));
     QN_TRY(check_pattern(f, "alpha_pattern", -factor_max, factor_max));
     return check_layers(f);
@@ -157,9 +159,10 @@ static qn_status read_mlx(const qn_fields *f, qn_buf *notes, qn_adapter_config *
     const char *type = "lora";
     int found;
     QN_TRY(qn_fields_string(f, "fine_tune_type", &type, &found));
-    if (strcmp(type, "lora") != 0)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: fine_tune_type is \"%.40s\", only lora is supported", f->file,
-                       type);
+    out->dora = strcmp(type, "dora") == 0;
+    if (!out->dora && strcmp(type, "lora") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: fine_tune_type is \"%.40s\", only lora and dora are supported",
+                       f->file, type);
     QN_TRY(qn_fields_object(f, "lora_parameters", "lora_parameters.", &lora, &found));
     if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_parameters is missing", f->file);
     QN_TRY(qn_fields_required_int(&lora, "rank", 1, QN_LORA_RANK_MAX, &out->rank));

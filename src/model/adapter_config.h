@@ -1,5 +1,5 @@
 /* What adapter_config.json says of a LoRA adapter: PEFT's file, or mlx_lm's. A file that asks for what is not
- * computed here (DoRA, biases, whole modules, starts that change the base) is refused by the field's name; a
+ * computed here (biases, whole modules, starts that change the base) is refused by the field's name; a
  * field of PEFT's that quern does not know is refused unless it is off, for it may change the numbers. Fields
  * about the making of the adapter are skipped. Immutable after reading: any thread. */
 #ifndef QN_MODEL_ADAPTER_CONFIG_H
@@ -20,6 +20,7 @@ typedef struct {
     double alpha;     /* PEFT: the factor is alpha / rank, or alpha / sqrt(rank) for rsLoRA */
     double scale;     /* MLX: the factor itself */
     int rslora;
+    int dora; /* each matrix has a vector of magnitudes, too */
 } qn_adapter_config;
 
 /* Reads text[0..n). file names it in messages and must outlive *out; notes get a line for what is skipped and

@@ -13,6 +13,9 @@
 
 #define FILE_NAME "adapter_config.json"
 
+#define PEFT(more) "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, " more "}"
+#define MLX(more) "{\"lora_parameters\": {" more "}}"
+
 static qn_status read_text(const char *text, qn_buf *notes, qn_adapter_config *c)
 {
     return qn_adapter_config_read(FILE_NAME, text, strlen(text), notes, c);
@@ -45,7 +48,14 @@ static void factors(void **state)
     c = read_ok("{\"peft_type\": \"LORA\", \"r\": 16, \"lora_alpha\": 8, \"use_rslora\": true}");
     expect_module(&c, "lm_head", 16, 2);
     qn_adapter_config_free(&c);
+    c = read_ok(PEFT("\"use_dora\": true"));
+    assert_int_equal(c.dora, 1);
+    qn_adapter_config_free(&c);
+    c = read_ok("{\"fine_tune_type\": \"dora\", \"lora_parameters\": {\"rank\": 8, \"scale\": 2}}");
+    assert_int_equal(c.dora, 1);
+    qn_adapter_config_free(&c);
     c = read_ok("{\"lora_parameters\": {\"rank\": 8, \"scale\": 20.0, \"dropout\": 0.1}, \"iters\": 1000}");
+    assert_int_equal(c.dora, 0);
     assert_int_equal(c.layout, QN_ADAPTER_MLX);
     expect_module(&c, "model.layers.0.self_attn.q_proj", 8, 20);
     assert_int_equal(qn_adapter_config_has_layer(&c, 77), 1);
@@ -107,9 +117,6 @@ static void what_does_not_matter(void **state)
     qn_adapter_config_free(&c);
 }
 
-#define PEFT(more) "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, " more "}"
-#define MLX(more) "{\"lora_parameters\": {" more "}}"
-
 static void what_is_refused(void **state)
 {
     static const struct {
@@ -130,7 +137,7 @@ static void what_is_refused(void **state)
         {"{\"peft_type\": \"LORA\", \"r\": 4.5, \"lora_alpha\": 8}", QN_E_FORMAT, "expected an integer"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1e30}", QN_E_FORMAT, "lora_alpha is 1e+30"},
         {PEFT("\"r\": 8"), QN_E_FORMAT, "duplicate"},
-        {PEFT("\"use_dora\": true"), QN_E_UNSUPPORTED, "use_dora"},
+        {PEFT("\"use_dora\": 1"), QN_E_FORMAT, "use_dora"},
         {PEFT("\"lora_bias\": true"), QN_E_UNSUPPORTED, "lora_bias"},
         {PEFT("\"bias\": \"all\""), QN_E_UNSUPPORTED, "bias"},
         {PEFT("\"fan_in_fan_out\": true"), QN_E_UNSUPPORTED, "fan_in_fan_out"},
@@ -146,7 +153,7 @@ static void what_is_refused(void **state)
         {PEFT("\"alpha_pattern\": {\"q_proj\": \"8\"}"), QN_E_FORMAT, "q_proj"},
         {PEFT("\"layers_to_transform\": \"0\""), QN_E_FORMAT, "layers_to_transform"},
         {PEFT("\"layers_to_transform\": [0, \"1\"]"), QN_E_FORMAT, "element 1"},
-        {"{\"fine_tune_type\": \"dora\"}", QN_E_UNSUPPORTED, "fine_tune_type is \"dora\""},
+        {"{\"fine_tune_type\": \"full\"}", QN_E_UNSUPPORTED, "fine_tune_type is \"full\""},
         {"{\"fine_tune_type\": \"lora\"}", QN_E_FORMAT, "lora_parameters is missing"},
         {"{\"lora_parameters\": 3}", QN_E_FORMAT, "lora_parameters"},
         {MLX("\"scale\": 2"), QN_E_FORMAT, "lora_parameters.rank is missing"},

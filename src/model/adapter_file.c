@@ -14,18 +14,18 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20, MODULE_MAX = QN_TENSOR_NAME_MAX - 8, ROLES_OF_ONE_MAX = 3 };
 
-/* Which half of a pair a tensor is. */
-typedef enum { HALF_A, HALF_B } half;
+/* Which part of a matrix's adapter a tensor is. */
+typedef enum { PART_A, PART_B, PART_M, PART_COUNT } part;
 
 static const struct {
     const char *file;
     const char *prefix; /* of every tensor's name */
-    const char *ending[2];
+    const char *ending[PART_COUNT];
 } layouts[] = {
     [QN_ADAPTER_PEFT] = {"adapter_model.safetensors",
                          "base_model.model.",
-                         {".lora_A.weight", ".lora_B.weight"}},
-    [QN_ADAPTER_MLX] = {"adapters.safetensors", "", {".lora_a", ".lora_b"}},
+                         {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"}},
+    [QN_ADAPTER_MLX] = {"adapters.safetensors", "", {".lora_a", ".lora_b", ".m"}},
 };
 
 typedef struct {
@@ -48,28 +48,27 @@ static qn_status fail_tensor(qn_status status, const qn_tensor_view *v, const ch
 
 /* ---- names -------------------------------------------------------------------------------------------- */
 
-/* The module's name less what the layout puts around it. *out is untouched when the tensor is no half of a
- * pair. */
-static qn_status read_name(const reading *r, const qn_tensor_view *v, char module[MODULE_MAX], half *out)
+/* The module's name, less what the layout puts around it, and which part the tensor is. */
+static qn_status read_name(const reading *r, const qn_tensor_view *v, char module[MODULE_MAX], part *out)
 {
-    qn_adapter_layout layout = r->f->config.layout;
-    const char *name = v->name, *prefix = layouts[layout].prefix;
+    const qn_adapter_config *config = &r->f->config;
+    const char *name = v->name, *prefix = layouts[config->layout].prefix;
+    const char *const *endings = layouts[config->layout].ending;
     if (strncmp(name, prefix, strlen(prefix)) == 0) name += strlen(prefix);
     size_t n = strlen(name);
-    for (int i = 0; i < 2; i++) {
-        const char *ending = layouts[layout].ending[i];
-        size_t m = strlen(ending);
-        if (n <= m || strcmp(name + n - m, ending) != 0) continue;
+    for (int i = 0; i < PART_COUNT; i++) {
+        size_t m = strlen(endings[i]);
+        if (n <= m || strcmp(name + n - m, endings[i]) != 0) continue;
         if (n - m >= MODULE_MAX) return fail_tensor(QN_E_FORMAT, v, "the name is too long");
+        if (i == PART_M && !config->dora)
+            return fail_tensor(QN_E_FORMAT, v,
+                               "magnitudes belong to DoRA, which the configuration does not name");
         snprintf(module, MODULE_MAX, "%.*s", (int)(n - m), name);
-        *out = (half)i;
+        *out = (part)i;
         return QN_OK;
     }
-    if (strstr(name, "lora_magnitude_vector") ||
-        (layout == QN_ADAPTER_MLX && n > 2 && !strcmp(name + n - 2, ".m")))
-        return fail_tensor(QN_E_UNSUPPORTED, v, "magnitudes (DoRA) are not supported in adapters");
     return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: it is no matrix of an adapter (a name ends in %s or %s)",
-                   v->file, v->name, layouts[layout].ending[HALF_A], layouts[layout].ending[HALF_B]);
+                   v->file, v->name, endings[PART_A], endings[PART_B]);
 }
 
 /* The number behind "layers." that follows the decoder's prefix; -1: there is none. */
@@ -144,15 +143,20 @@ static int find_roles(const qn_model_config *c, const char *module, qn_weight_ro
 
 /* ---- tensors ------------------------------------------------------------------------------------------ */
 
-/* Sizes that both halves must agree with. */
+/* Sizes that all parts must agree with. */
 typedef struct {
     int64_t rank, n_in, n_rows;
 } sizes;
 
-static qn_status check_shape(const reading *r, const qn_tensor_view *v, half h, const sizes *s)
+static qn_status check_shape(const reading *r, const qn_tensor_view *v, part p, const sizes *s)
 {
-    int64_t want[2] = {h == HALF_A ? s->rank : s->n_rows, h == HALF_A ? s->n_in : s->rank};
+    int64_t want[2] = {p == PART_A ? s->rank : s->n_rows, p == PART_A ? s->n_in : s->rank};
     char actual[128];
+    if (p == PART_M) {
+        if (v->n_dims == 1 && v->shape[0] == s->n_rows) return QN_OK;
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
+                       qn_view_shape_text(v, actual, sizeof actual), (long long)s->n_rows);
+    }
     if (r->f->config.layout == QN_ADAPTER_MLX) {
         int64_t first = want[0];
         want[0] = want[1];
@@ -168,12 +172,12 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
 {
     const qn_adapter_config *config = &r->f->config;
     char module[MODULE_MAX];
-    half h = HALF_A;
+    part p = PART_A;
     qn_weight_role roles[ROLES_OF_ONE_MAX];
     int64_t layer = 0, beyond, shape[QN_WEIGHT_DIMS_MAX];
     double factor;
     sizes s = {0};
-    QN_TRY(read_name(r, v, module, &h));
+    QN_TRY(read_name(r, v, module, &p));
     if (v->supported && v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_F16 && v->dtype != QN_DTYPE_BF16)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: an adapter of type %s is not supported", v->file,
                        v->name, v->type_name);
@@ -194,11 +198,11 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
         s.n_rows += shape[0];
         s.n_in = shape[1];
     }
-    QN_TRY(check_shape(r, v, h, &s));
+    QN_TRY(check_shape(r, v, p, &s));
     int64_t row = 0;
     for (int i = 0; i < n; i++) {
         qn_adapter_target *t = target_at(r, roles[i], layer);
-        const qn_tensor_view **mine = h == HALF_A ? &t->a : &t->b;
+        const qn_tensor_view **mine = p == PART_A ? &t->a : p == PART_B ? &t->b : &t->m;
         if (*mine)
             return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s are for the same matrix", v->file,
                            (*mine)->name, v->name);
@@ -217,15 +221,17 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
     return QN_OK;
 }
 
-/* Targets with both halves, in the order of the table. */
+/* Targets with all their parts, in the order of the table. */
 static qn_status gather(const reading *r)
 {
     qn_adapter_file *f = r->f;
     int64_t rows = 1 + r->model->num_hidden_layers, n = 0;
     for (int64_t i = 0; i < rows * QN_WEIGHT_ROLE_COUNT; i++) {
         const qn_adapter_target *t = &r->table[i];
-        const qn_tensor_view *v = t->a ? t->a : t->b;
+        const qn_tensor_view *v = t->a ? t->a : t->b ? t->b : t->m;
         if (!v) continue;
+        if (f->config.dora && !t->m)
+            return fail_tensor(QN_E_FORMAT, v, "its matrix has no magnitudes, which DoRA asks for");
         if (!t->a || !t->b)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s is there without the other of its pair", v->file,
                            v->name);
@@ -360,11 +366,12 @@ static qn_status read_finite(const qn_tensor_view *v, float *out)
     return QN_OK;
 }
 
-qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b)
+qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
+                               float *m)
 {
     int is_mlx = f->config.layout == QN_ADAPTER_MLX;
     int64_t most = t->a->n_elements > t->b->n_elements ? t->a->n_elements : t->b->n_elements;
-    float *values = qn_alloc_array((size_t)most, sizeof *values);
+    float *values = qn_alloc_array((size_t)most, sizeof *values); /* of the magnitudes there are fewer */
     if (!values) return QN_E_NOMEM;
     qn_status status = read_finite(t->a, values);
     for (int64_t k = 0; status == QN_OK && k < t->rank; k++)
@@ -374,6 +381,8 @@ qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target
     for (int64_t k = 0; status == QN_OK && k < t->rank; k++)
         for (int64_t o = 0; o < t->n_out; o++)
             b[k * t->n_out + o] = values[is_mlx ? k * t->n_rows + t->row + o : (t->row + o) * t->rank + k];
+    if (status == QN_OK && t->m) status = read_finite(t->m, values);
+    if (status == QN_OK && t->m) memcpy(m, values + t->row, (size_t)t->n_out * sizeof *m);
     qn_free(values);
     return status;
 }

@@ -3,8 +3,9 @@
  *
  * Modules are found by the names that the model's family has in safetensors, so a base in GGUF takes the same
  * adapters. A tensor that files have fused (several roles under one name) is cut into the roles' rows.
- * Invariant: every tensor of the file is part of a target, every target has both matrices, and their shapes
- * are those of the model's matrix and the configured rank; numbers are not looked at yet. Views live until
+ * Invariant: every tensor of the file is part of a target, every target has both matrices (and its magnitudes
+ * for DoRA), and their shapes are those of the model's matrix and the configured rank; numbers are not looked
+ * at yet. Views live until
  * close. One thread at a time. */
 #ifndef QN_MODEL_ADAPTER_FILE_H
 #define QN_MODEL_ADAPTER_FILE_H
@@ -19,8 +20,9 @@ typedef struct {
     qn_weight_role role;
     int64_t layer;
     const qn_tensor_view *a, *b;
-    int64_t n_in, n_out; /* of the model's matrix */
-    int64_t row, n_rows; /* B's outputs [row, row + n_out) of n_rows are this matrix's */
+    const qn_tensor_view *m; /* DoRA's magnitudes, one for each output; NULL: none */
+    int64_t n_in, n_out;     /* of the model's matrix */
+    int64_t row, n_rows;     /* B's outputs [row, row + n_out) of n_rows are this matrix's */
     int32_t rank;
     float factor;
 } qn_adapter_target;
@@ -42,8 +44,9 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
 /* Accepts a zeroed one. */
 void qn_adapter_file_close(qn_adapter_file *f);
 
-/* A [rank, n_in] into a and B, of this matrix's outputs, as [rank, n_out] into b. QN_E_FORMAT names a tensor
- * with a number that is not finite, and the element. */
-qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b);
+/* A [rank, n_in] into a and B, of this matrix's outputs, as [rank, n_out] into b; its magnitudes [n_out] into
+ * m where it has some. QN_E_FORMAT names a tensor with a number that is not finite, and the element. */
+qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
+                               float *m);
 
 #endif

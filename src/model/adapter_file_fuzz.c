@@ -58,7 +58,9 @@ static void read_targets(const qn_adapter_file *f)
         if (t->rank * (t->n_in + t->n_out) > VALUES_MAX) continue;
         float *a = qn_alloc_array((size_t)(t->rank * t->n_in), sizeof *a);
         float *b = qn_alloc_array((size_t)(t->rank * t->n_out), sizeof *b);
-        if (a && b) qn_adapter_file_read(f, t, a, b);
+        float *m = qn_alloc_array((size_t)t->n_out, sizeof *m);
+        if (a && b && m) qn_adapter_file_read(f, t, a, b, m);
+        qn_free(m);
         qn_free(a);
         qn_free(b);
     }

@@ -25,6 +25,7 @@ typedef struct {
 struct qn_adapters {
     qn_device *device;
     const qn_model_config *config;
+    const qn_parameters *parameters;
     pthread_mutex_t lock; /* of the adapters' names, holds and default */
     adapter adapters[QN_ADAPTERS_MAX];
     int32_t default_id; /* -1: none */
@@ -43,13 +44,15 @@ static qn_status count_bytes(qn_adapters *a, size_t size_bytes)
     return QN_OK;
 }
 
-qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, qn_adapters **out)
+qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, const qn_parameters *parameters,
+                          qn_adapters **out)
 {
     qn_adapters *a = qn_calloc(1, sizeof *a);
     if (!a) return QN_E_NOMEM;
     pthread_mutex_init(&a->lock, NULL);
     a->device = device;
     a->config = config;
+    a->parameters = parameters;
     a->default_id = -1;
     a->building = 1;
     a->n_places = (1 + config->num_hidden_layers) * QN_WEIGHT_ROLE_COUNT;
@@ -158,10 +161,10 @@ static qn_status count_floats(const qn_adapter_file *f, size_t *out)
     size_t total = 0;
     for (int64_t i = 0; i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
-        const int64_t sides[2] = {t->n_in, t->n_out};
-        for (int k = 0; k < 2; k++) {
+        const int64_t sides[3][2] = {{t->n_in, t->rank}, {t->n_out, t->rank}, {t->n_out, t->m != NULL}};
+        for (int k = 0; k < 3; k++) {
             size_t n;
-            if (!qn_mul_size((size_t)sides[k], (size_t)t->rank, &n) || !qn_align_size(n, 16, &n) ||
+            if (!qn_mul_size((size_t)sides[k][0], (size_t)sides[k][1], &n) || !qn_align_size(n, 16, &n) ||
                 !qn_add_size(total, n, &total))
                 return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", t->a->file);
         }
@@ -177,12 +180,13 @@ static int64_t aligned(int64_t n)
 }
 
 /* In GGUF files of some families the rows of q and k stand in another order, pairs of a rotation side by side
- * (families.h); so must the outputs of B then. row has room for one of them. */
-static void reorder_rows(const qn_model_config *c, const qn_adapter_target *t, float *b, float *row)
+ * (families.h); so must what is of each output then: n_rows rows [n_out]. row has room for one of them. */
+static void reorder(const qn_model_config *c, const qn_adapter_target *t, int64_t n_rows, float *rows,
+                    float *row)
 {
     int64_t d = c->layers[t->layer].head_dim, half = d / 2;
-    for (int32_t k = 0; k < t->rank; k++) {
-        float *out = b + k * t->n_out;
+    for (int64_t k = 0; k < n_rows; k++) {
+        float *out = rows + k * t->n_out;
         memcpy(row, out, (size_t)t->n_out * sizeof *row);
         for (int64_t head = 0; head < t->n_out; head += d)
             for (int64_t i = 0; i < half; i++) {
@@ -196,6 +200,57 @@ static int is_reordered(const qn_model_config *c, const qn_adapter_target *t)
 {
     return c->rope_interleaved && c->family->gguf_rope_interleaved &&
            (t->role == QN_WEIGHT_Q || t->role == QN_WEIGHT_K);
+}
+
+enum { NORM_ROWS = 128 };
+
+/* Squares of the lengths of rows [first, first + n) of W + scale B^T A, into out. */
+static qn_status square_lengths(qn_scope *s, qn_array *w, const qn_adapter_target *t, const qn_lora_pair *p,
+                                int64_t first, int64_t n, float *out)
+{
+    int32_t ids[NORM_ROWS];
+    const float *b = (const float *)p->data->data + p->b;
+    qn_shape a_shape = qn_shape_make(2, (int64_t[]){t->rank, t->n_in});
+    float *of_rows = qn_alloc_array((size_t)(n * t->rank), sizeof *of_rows);
+    if (!of_rows) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = (int32_t)(first + i);
+        for (int32_t k = 0; k < t->rank; k++)
+            of_rows[i * t->rank + k] = p->scale * b[k * t->n_out + first + i];
+    }
+    qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &n), ids));
+    qn_array *change =
+        qn_matmul(s, qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n, t->rank}), of_rows),
+                  qn_from_data(s, QN_DTYPE_F32, a_shape, (const float *)p->data->data + p->a));
+    qn_array *sums = qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, qn_add(s, rows, change)), 1);
+    qn_free(of_rows);
+    QN_TRY(qn_scope_status(s));
+    QN_TRY(qn_eval(s, 1, &sums));
+    memcpy(out, qn_array_data(sums), (size_t)n * sizeof *out);
+    return QN_OK;
+}
+
+/* DoRA: the changed rows get the lengths that the magnitudes say, so an output's gain is its magnitude over
+ * the length of its row. gain holds the magnitudes before. */
+static qn_status make_gains(const qn_adapters *a, const qn_adapter_target *t, const qn_lora_pair *p,
+                            float *gain)
+{
+    qn_array *w = qn_parameters_get(a->parameters, t->role, t->layer);
+    qn_status status = w ? QN_OK : qn_fail(QN_E_UNSUPPORTED, "%s: the model has no such matrix", t->m->name);
+    for (int64_t i = 0; status == QN_OK && i < t->n_out; i += NORM_ROWS) {
+        float squares[NORM_ROWS];
+        int64_t n = t->n_out - i < NORM_ROWS ? t->n_out - i : NORM_ROWS;
+        qn_scope *s = qn_scope_new(a->device);
+        status = s ? square_lengths(s, w, t, p, i, n, squares) : QN_E_NOMEM;
+        qn_scope_free(s);
+        for (int64_t j = 0; status == QN_OK && j < n; j++) {
+            gain[i + j] /= sqrtf(squares[j]);
+            if (!isfinite(gain[i + j]))
+                status = qn_fail(QN_E_FORMAT, "%s: tensor %s: row %lld of its matrix has the length %g",
+                                 t->m->file, t->m->name, (long long)(i + j), sqrt((double)squares[j]));
+        }
+    }
+    return status;
 }
 
 /* The places of the file's targets, and its factors in data; pairs[i] is target i's. */
@@ -216,16 +271,23 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
     for (int64_t i = 0; status == QN_OK && i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
         qn_lora_pair *p = &pairs[i];
-        *p = (qn_lora_pair){.data = data, .a = at, .rank = t->rank, .scale = t->factor * scale};
+        *p = (qn_lora_pair){.data = data, .a = at, .gain = -1, .rank = t->rank, .scale = t->factor * scale};
         p->b = at + aligned(t->rank * t->n_in);
         at = p->b + aligned(t->rank * t->n_out);
+        if (t->m) {
+            p->gain = at;
+            at += aligned(t->n_out);
+        }
+        float *b = (float *)data->data + p->b, *gain = t->m ? (float *)data->data + p->gain : NULL;
         if (!isfinite(p->scale))
             status = qn_fail(QN_E_ARG, "scale %g times the adapter's own %g is too large", (double)scale,
                              (double)t->factor);
-        if (status == QN_OK)
-            status = qn_adapter_file_read(f, t, (float *)data->data + p->a, (float *)data->data + p->b);
-        if (status == QN_OK && is_reordered(a->config, t))
-            reorder_rows(a->config, t, (float *)data->data + p->b, row);
+        if (status == QN_OK) status = qn_adapter_file_read(f, t, (float *)data->data + p->a, b, gain);
+        if (status == QN_OK && is_reordered(a->config, t)) {
+            reorder(a->config, t, t->rank, b, row);
+            if (gain) reorder(a->config, t, 1, gain, row);
+        }
+        if (status == QN_OK && gain) status = make_gains(a, t, p, gain);
     }
     qn_free(row);
     return status;

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "model/adapter_config.h"
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/parameters.h"
 
 enum { QN_ADAPTERS_MAX = 64, QN_ADAPTER_NAME_LENGTH = 64 };
 
@@ -27,8 +27,9 @@ typedef struct {
     size_t size_bytes;
 } qn_adapter_about;
 
-/* Device and config must outlive *out. */
-qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, qn_adapters **out);
+/* All three must outlive *out. */
+qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, const qn_parameters *parameters,
+                          qn_adapters **out);
 /* No program that was built with it may live. NULL is accepted. */
 void qn_adapters_free(qn_adapters *a);
 

@@ -42,15 +42,17 @@ typedef struct {
 
 /* Low-rank additions to a product (Hu et al. 2021). Row r of the output is row r of y plus scale (x A^T) B of
  * pairs[adapters[r]], in f32 whatever the product was computed in: h = scale * (x . each row of A), then one
- * chain of multiply-adds that begins at y, in rising rank. Where adapters[r] is negative, or that pair has no
+ * chain of multiply-adds that begins at y, in rising rank; times a gain of each output where the pair has one
+ * (DoRA, Liu et al. 2024). Where adapters[r] is negative, or that pair has no
  * data, it is y bit for bit. The pairs are looked at in each run: they live as long as the program, and what
  * they hold may change between runs. */
 struct qn_buffer;
 enum { QN_LORA_RANK_MAX = 1024 };
 typedef struct {
     const struct qn_buffer *data; /* plain f32; NULL: nothing is added */
-    int64_t a, b;                 /* where A [rank, n_in] and B [rank, n_out] begin in it, in elements */
-    int32_t rank;                 /* 1 to QN_LORA_RANK_MAX */
+    /* where A [rank, n_in], B [rank, n_out] and the gains [n_out] (< 0: none) begin in it, in elements */
+    int64_t a, b, gain;
+    int32_t rank; /* 1 to QN_LORA_RANK_MAX */
     float scale;
 } qn_lora_pair;
 typedef struct {

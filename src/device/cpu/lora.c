@@ -32,6 +32,11 @@ static void add_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_lora_
     }
     run->kernels->gemm_f32((float *)s->out + row * n_out + begin, n_out, h, rank, 1, b + begin, n_out, 1,
                            end - begin, rank, 0, n, 1);
+    for (int64_t i = 0; pair->gain >= 0 && i < n; i++) {
+        float *out = (float *)s->out + (row + i) * n_out + begin;
+        const float *gain = (const float *)pair->data->data + pair->gain + begin;
+        run->kernels->ew[QN_EW_MUL](out, out, 1, gain, 1, end - begin);
+    }
 }
 
 /* Columns [begin, end) of the rows [first, last). */

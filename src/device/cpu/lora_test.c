@@ -22,7 +22,7 @@
 enum { N_IN = 37, N_OUT = 53, ROWS = 41, PAIRS = 4, RANK_MAX = 300 };
 
 static const int32_t ranks[PAIRS] = {1, 5, RANK_MAX, 0}; /* the last has nothing to add */
-static float x[ROWS * N_IN], y[ROWS * N_OUT], weights[PAIRS][RANK_MAX * (N_IN + N_OUT)];
+static float x[ROWS * N_IN], y[ROWS * N_OUT], weights[PAIRS][RANK_MAX * (N_IN + N_OUT) + N_OUT];
 static int32_t adapters[ROWS];
 
 static void fill(float *out, int64_t n, uint64_t seed)
@@ -34,7 +34,7 @@ static int setup(void **state)
 {
     fill(x, ROWS * N_IN, 1);
     fill(y, ROWS * N_OUT, 2);
-    for (int i = 0; i < PAIRS; i++) fill(weights[i], RANK_MAX * (N_IN + N_OUT), 3 + (uint64_t)i);
+    for (int i = 0; i < PAIRS; i++) fill(weights[i], RANK_MAX * (N_IN + N_OUT) + N_OUT, 3 + (uint64_t)i);
     for (int i = 0; i < ROWS; i++) adapters[i] = (int32_t)(qn_random_bits(9, (uint64_t)i) % 5) - 1;
     for (int i = 20; i < 33; i++) adapters[i] = 2; /* a run that is longer than a tile */
     y[0] = -0.0f;
@@ -57,7 +57,11 @@ static rig open_rig(int n_threads)
         if (!ranks[i]) continue;
         OK(r.device->ops->alloc(r.device, sizeof weights[i], QN_LEDGER_WEIGHTS, &b));
         memcpy(b->data, weights[i], sizeof weights[i]);
-        r.pairs[i] = (qn_lora_pair){b, 0, (int64_t)ranks[i] * N_IN, ranks[i], 0.75f + (float)i};
+        r.pairs[i] = (qn_lora_pair){.data = b,
+                                    .b = (int64_t)ranks[i] * N_IN,
+                                    .gain = i == 1 ? (int64_t)ranks[i] * (N_IN + N_OUT) : -1,
+                                    .rank = ranks[i],
+                                    .scale = 0.75f + (float)i};
     }
     return r;
 }
@@ -104,6 +108,7 @@ static void close_to_double(const rig *r, const float *out)
                     h += (double)weights[id][k * N_IN + j] * (double)x[i * N_IN + j];
                 sum += (double)r->pairs[id].scale * h * (double)weights[id][ranks[id] * N_IN + k * N_OUT + o];
             }
+            if (id == 1) sum *= (double)weights[1][ranks[1] * (N_IN + N_OUT) + o];
             if (fabs(sum - (double)out[i * N_OUT + o]) > 3e-5)
                 fail_msg("row %d, column %d: %g, expected %g", (int)i, (int)o, (double)out[i * N_OUT + o],
                          sum);
