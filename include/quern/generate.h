@@ -102,7 +102,13 @@ typedef struct {
     const qn_message
         *messages; /* a chat, through the model's template; special tokens in contents are plain text */
     size_t n_messages;
-    const char *messages_json;  /* the same as a JSON array, for contents that are not plain strings */
+    const char *messages_json; /* the same as a JSON array, for contents that are not plain strings */
+    /* Pictures, for a model that takes them (QN_E_UNSUPPORTED else; QN_E_ARG names what does not fit). With
+     * messages they stand before the text of the last one; in messages_json parts of the type "image" say
+     * where, and in a text or in rows the model's own image token, one for each, in order. Several rows take
+     * none. */
+    const qn_image *images;
+    size_t n_images;
     const char *tools_json;     /* chats: JSON array of tools, or NULL */
     const char *variables_json; /* chats: JSON object of further template variables, {"enable_thinking":
                                    false}, or NULL */

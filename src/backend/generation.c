@@ -8,6 +8,8 @@
 #include "base/utf8.h"
 #include "engine/sampler.h"
 
+enum { IMAGES_MAX = 1024 };
+
 const char *qn_end_name(qn_end end)
 {
     static const char *const names[] = {
@@ -41,8 +43,18 @@ static qn_status check_options(const qn_generate_options *o)
     return QN_OK;
 }
 
-/* Writes messages as JSON. */
-static qn_status write_messages(const qn_message *messages, size_t n, qn_buf *out)
+/* A message's content in parts: its images, then its text. */
+static void write_parts(const char *content, size_t n_images, qn_buf *out)
+{
+    qn_buf_putc(out, '[');
+    for (size_t i = 0; i < n_images; i++) qn_buf_puts(out, "{\"type\":\"image\"},");
+    qn_buf_puts(out, "{\"type\":\"text\",\"text\":");
+    qn_buf_json_string(out, content, strlen(content));
+    qn_buf_puts(out, "}]");
+}
+
+/* Writes messages as JSON. n_images: of the last one. */
+static qn_status write_messages(const qn_message *messages, size_t n, size_t n_images, qn_buf *out)
 {
     qn_buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
@@ -53,7 +65,10 @@ static qn_status write_messages(const qn_message *messages, size_t n, qn_buf *ou
         qn_buf_puts(out, i ? ",{\"role\":" : "{\"role\":");
         qn_buf_json_string(out, role, strlen(role));
         qn_buf_puts(out, ",\"content\":");
-        qn_buf_json_string(out, content, strlen(content));
+        if (n_images && i + 1 == n)
+            write_parts(content, n_images, out);
+        else
+            qn_buf_json_string(out, content, strlen(content));
         qn_buf_putc(out, '}');
     }
     qn_buf_putc(out, ']');
@@ -68,6 +83,9 @@ static qn_status normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json
     if (given != 1)
         return qn_fail(QN_E_ARG, "a prompt is one of text, rows, messages and messages_json; %d are given",
                        given);
+    if (prompt->n_images && !prompt->images) return qn_fail(QN_E_ARG, "images is NULL");
+    if (prompt->n_images > IMAGES_MAX)
+        return qn_fail(QN_E_ARG, "%zu images, a prompt may have %d", prompt->n_images, (int)IMAGES_MAX);
     *out = *prompt;
     if (prompt->text) {
         if (!out->text_bytes) out->text_bytes = strlen(out->text);
@@ -81,7 +99,7 @@ static qn_status normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json
         return QN_OK;
     }
     if (prompt->messages) {
-        QN_TRY(write_messages(prompt->messages, prompt->n_messages, json));
+        QN_TRY(write_messages(prompt->messages, prompt->n_messages, prompt->n_images, json));
         out->messages = NULL;
         out->messages_json = json->data;
     }

@@ -565,13 +565,13 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     if (options->n_stop_strings) QN_TRY(need_text(m));
     if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
+    const qn_run_prompt what = {prompt->rows ? prompt->rows : &row, prompt->rows ? prompt->n_rows : 1,
+                                prompt->images, prompt->n_images};
     const qn_run_model run = {m->engine, m->slots, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
                               m->stop_ids, m->n_stop_ids};
     qn_status status = QN_E_NOMEM;
     native_generation *g = qn_calloc(1, sizeof *g);
-    if (g)
-        status = qn_run_open(&run, prompt->rows ? prompt->rows : &row, prompt->rows ? prompt->n_rows : 1,
-                             options, cancel, &g->run);
+    if (g) status = qn_run_open(&run, &what, options, cancel, &g->run);
     qn_free(ids);
     if (status != QN_OK) {
         qn_free(g);

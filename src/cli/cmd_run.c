@@ -14,6 +14,7 @@ typedef struct {
     qn_load_options load;
     qn_sampling_options sampling;
     const char *prompt, *system, *ids_path;
+    qn_arg_list images;
     int raw, special, json, stats;
 } run_options;
 
@@ -22,6 +23,8 @@ static const qn_arg run_args[] = {
     {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
      "the prompt; else standard input, less one line end"},
     {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message before the prompt"},
+    {"--image", 0, QN_ARG_LIST, AT(images), 0, 0, "FILE",
+     "a PNG or JPEG before the prompt, where the model takes images; may be repeated"},
     {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "continue the text as it is, without the chat template"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL,
      "with --raw: recognise special tokens in the text"},
@@ -154,21 +157,51 @@ static qn_status read_prompt(const run_options *o, qn_buf *text)
     return QN_OK;
 }
 
+/* Pictures as the library takes them, and who owns their pixels. */
+typedef struct {
+    qn_picture decoded[QN_ARG_LIST_MAX];
+    qn_image images[QN_ARG_LIST_MAX];
+    size_t n;
+} pictures;
+
+static qn_status read_pictures(const qn_arg_list *paths, pictures *out)
+{
+    for (; out->n < paths->n; out->n++) {
+        qn_picture *p = &out->decoded[out->n];
+        QN_TRY(qn_input_picture(paths->items[out->n], p));
+        out->images[out->n] = (qn_image){.rgb = p->rgb, .width = p->width, .height = p->height};
+    }
+    return QN_OK;
+}
+
+static void free_pictures(pictures *p)
+{
+    for (size_t i = 0; i < p->n; i++) qn_picture_free(&p->decoded[i]);
+}
+
 /* A chat where the model has a template, else (or with --raw) the text as it is. */
-static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *text, qn_end *end)
+static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *text, const pictures *seen,
+                          qn_end *end)
 {
     qn_model_info info;
     QN_TRY(qn_model_get_info(model, &info));
     if (o->raw || !info.has_chat_template) {
         if (o->system) return qn_fail(QN_E_ARG, "--system needs a chat template, and the model has none");
-        qn_prompt prompt = {.text = text->data, .text_bytes = text->length, .special = o->special};
+        qn_prompt prompt = {.text = text->data,
+                            .text_bytes = text->length,
+                            .special = o->special,
+                            .images = seen->images,
+                            .n_images = seen->n};
         return generate(model, o, &prompt, end);
     }
     if (o->special) qn_out_note("--special is ignored: without --raw a prompt is plain text");
     if (memchr(text->data, 0, text->length)) return qn_fail(QN_E_FORMAT, "the prompt has a NUL character");
     qn_message messages[2] = {{"system", o->system}, {"user", text->data}};
     int first = o->system ? 0 : 1;
-    qn_prompt prompt = {.messages = messages + first, .n_messages = (size_t)(2 - first)};
+    qn_prompt prompt = {.messages = messages + first,
+                        .n_messages = (size_t)(2 - first),
+                        .images = seen->images,
+                        .n_images = seen->n};
     return generate(model, o, &prompt, end);
 }
 
@@ -192,6 +225,10 @@ int qn_cmd_run(int argc, char **argv)
     if (qn_sampling_finish("run", &o.sampling)) return QN_EXIT_USAGE;
     if (o.ids_path && (o.prompt || o.system || o.raw || o.special))
         return qn_args_fail("run", "--ids excludes -p, --system, --raw and --special");
+    for (size_t i = 0; i < o.images.n; i++)
+        if (strcmp(o.images.items[i], "-") == 0 &&
+            (i || !(o.prompt || (o.ids_path && strcmp(o.ids_path, "-")))))
+            return qn_args_fail("run", "standard input is one thing: the prompt, the ids, or one image");
     if (o.system && o.raw)
         return qn_args_fail("run", "--raw leaves out the chat template that --system needs");
     if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
@@ -200,20 +237,26 @@ int qn_cmd_run(int argc, char **argv)
     qn_model *model = NULL;
     qn_id_rows ids = {0};
     qn_buf text = {0};
+    pictures seen = {.n = 0};
     qn_end end = QN_END_NONE;
     qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
+    if (status == QN_OK) status = read_pictures(&o.images, &seen);
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
     if (status == QN_OK) status = qn_load_open(path, &o.load, &model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
     if (status == QN_OK && o.ids_path)
-        status = generate(model, &o, &(qn_prompt){.rows = ids.rows, .n_rows = ids.n_rows}, &end);
+        status = generate(
+            model, &o,
+            &(qn_prompt){.rows = ids.rows, .n_rows = ids.n_rows, .images = seen.images, .n_images = seen.n},
+            &end);
     else if (status == QN_OK)
-        status = run_text(model, &o, &text, &end);
+        status = run_text(model, &o, &text, &seen, &end);
     code = status != QN_OK ? qn_out_fail() : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED : QN_EXIT_OK;
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);
     qn_buf_free(&text);
+    free_pictures(&seen);
     return code;
 }

@@ -15,14 +15,14 @@ static const char *get_name(const char *path)
     return !path || strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-qn_status qn_input_read(const char *path, qn_buf *out)
+static qn_status read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
 {
     const char *name = get_name(path);
     int is_stdin = name != path;
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     if (!f) return qn_fail(QN_E_IO, "%s: %s", name, strerror(errno));
     qn_status status = QN_OK;
-    out->limit_bytes = INPUT_BYTES_MAX;
+    out->limit_bytes = limit_bytes;
     for (;;) {
         qn_buf_reserve(out, READ_BYTES);
         if (out->status != QN_OK) {
@@ -38,6 +38,27 @@ qn_status qn_input_read(const char *path, qn_buf *out)
         }
     }
     if (!is_stdin) fclose(f);
+    return status;
+}
+
+qn_status qn_input_read(const char *path, qn_buf *out)
+{
+    return read_up_to(path, INPUT_BYTES_MAX, out);
+}
+
+qn_status qn_input_picture(const char *path, qn_picture *out)
+{
+    qn_buf file = {0};
+    /* One byte too many, so that the decoder says how many there may be. */
+    qn_status status = read_up_to(path, qn_picture_max_bytes(NULL) + READ_BYTES, &file);
+    if (status == QN_E_FULL)
+        status = qn_fail(status, "%s: the image file has more bytes than the limit, %zu", get_name(path),
+                         qn_picture_max_bytes(NULL));
+    if (status == QN_OK) {
+        status = qn_picture_decode(file.data, file.length, NULL, out);
+        if (status != QN_OK) status = qn_fail_prefix(status, "%s", get_name(path));
+    }
+    qn_buf_free(&file);
     return status;
 }
 

@@ -7,12 +7,16 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "media/picture.h"
 
 /* Reads a file, or standard input when path is NULL or "-", to its end. QN_E_IO; QN_E_FULL past 1 GiB. out
  * starts zeroed. */
 qn_status qn_input_read(const char *path, qn_buf *out);
 /* Reads and parses JSON. *out: json_decref. */
 qn_status qn_input_json(const char *path, json_t **out);
+
+/* Reads and decodes a PNG or JPEG file. *out: qn_picture_free. */
+qn_status qn_input_picture(const char *path, qn_picture *out);
 
 /* Rows of token ids out of {"ids":[[...],...]} or {"ids":[...]} (one row). Rows may be empty. Owned:
  * qn_id_rows_free. */

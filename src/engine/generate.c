@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/images.h"
 #include "engine/sampler.h"
 #include "text/stop.h"
 
@@ -21,6 +22,8 @@ typedef struct {
     qn_sampler *sampler;
     qn_token_stream *decoder;
     qn_stop stop;
+    qn_images *images; /* NULL: none */
+    int64_t n_unseen;  /* of these, whose vectors are not computed yet */
     qn_end end;        /* of ROW_ENDING */
     qn_status failure; /* for QN_END_ERROR, with its message */
     char *message;
@@ -76,24 +79,43 @@ static void end_row(qn_run *r, row *w, qn_end why)
     w->end = why;
 }
 
-static qn_status copy_rows(qn_run *r, const qn_ids *rows, int64_t n_rows)
+/* The images' places in the only row, whose prompt they make longer. */
+static qn_status place_images(qn_run *r, const qn_run_prompt *prompt, qn_images **out)
+{
+    const qn_ids *ids = prompt->rows;
+    if (prompt->n_rows != 1)
+        return qn_fail(QN_E_ARG, "%zu image(s) were given with %lld rows: only a single one takes images",
+                       prompt->n_images, (long long)prompt->n_rows);
+    return qn_images_new(qn_engine_config(r->model.engine), prompt->n_images, prompt->images, ids->ids,
+                         ids->n_ids, qn_engine_get_info(r->model.engine)->context_size, out);
+}
+
+static qn_status copy_rows(qn_run *r, const qn_run_prompt *prompt)
 {
     int64_t total = 0, at = 0, room = room_of(r);
-    for (int64_t i = 0; i < n_rows; i++) {
-        QN_TRY(check_prompt(r, i, &rows[i]));
-        total += rows[i].n_ids;
+    for (int64_t i = 0; i < prompt->n_rows; i++) {
+        QN_TRY(check_prompt(r, i, &prompt->rows[i]));
+        total += prompt->rows[i].n_ids;
     }
-    r->rows = qn_calloc((size_t)n_rows, sizeof *r->rows);
+    r->rows = qn_calloc((size_t)prompt->n_rows, sizeof *r->rows);
+    if (!r->rows) return QN_E_NOMEM;
+    r->n_rows = prompt->n_rows;
+    for (int64_t i = 0; i < r->n_rows; i++) r->rows[i].adapter = -1;
+    if (prompt->n_images) {
+        QN_TRY(place_images(r, prompt, &r->rows[0].images));
+        total = qn_images_prompt(r->rows[0].images).n_ids;
+    }
     r->prompts = qn_alloc_array((size_t)total, sizeof *r->prompts);
-    if (!r->rows || !r->prompts) return QN_E_NOMEM;
-    r->n_rows = n_rows;
-    for (int64_t i = 0; i < n_rows; i++) {
-        r->rows[i].adapter = -1;
-        memcpy(r->prompts + at, rows[i].ids, (size_t)rows[i].n_ids * sizeof *r->prompts);
-        r->rows[i].prompt = r->prompts + at;
-        r->rows[i].n_prompt = rows[i].n_ids;
-        if (rows[i].n_ids >= room) end_row(r, &r->rows[i], QN_END_LENGTH); /* nothing fits behind it */
-        at += rows[i].n_ids;
+    if (!r->prompts) return QN_E_NOMEM;
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        row *w = &r->rows[i];
+        const qn_ids ids = w->images ? qn_images_prompt(w->images) : prompt->rows[i];
+        memcpy(r->prompts + at, ids.ids, (size_t)ids.n_ids * sizeof *r->prompts);
+        w->prompt = r->prompts + at;
+        w->n_prompt = ids.n_ids;
+        w->n_unseen = (int64_t)(w->images ? prompt->n_images : 0);
+        if (ids.n_ids >= room) end_row(r, w, QN_END_LENGTH); /* nothing fits behind it */
+        at += ids.n_ids;
     }
     return QN_OK;
 }
@@ -143,7 +165,7 @@ static qn_status make_tools(qn_run *r, const qn_generate_options *o)
     return r->feeds && r->fed_row ? QN_OK : QN_E_NOMEM;
 }
 
-qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_rows,
+qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
                       const qn_generate_options *options, const qn_cancel *cancel, qn_run **out)
 {
     int64_t before = qn_mem_thread_bytes();
@@ -157,7 +179,7 @@ qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_r
     int64_t now = qn_clock_ns(), most = (INT64_MAX - now) / 1000000;
     if (options->deadline_ms && options->deadline_ms <= most)
         r->deadline_ns = now + options->deadline_ms * 1000000;
-    qn_status status = copy_rows(r, rows, n_rows);
+    qn_status status = copy_rows(r, prompt);
     if (status == QN_OK) status = hold_adapters(r, options);
     if (status == QN_OK) status = make_tools(r, options);
     if (status == QN_OK) {
@@ -241,6 +263,7 @@ static qn_status start_rows(qn_run *r)
         QN_TRY(qn_sequence_new(r->model.engine, &w->sequence));
         qn_sequence_expect(w->sequence, w->n_prompt);
         qn_sequence_set_adapter(w->sequence, w->adapter);
+        qn_sequence_set_images(w->sequence, w->images);
         w->state = ROW_FEEDING;
         r->n_prompt_tokens += w->n_prompt;
         n_held++;
@@ -262,10 +285,30 @@ static qn_status draw(void *user, int64_t feed, int64_t first, int64_t n, float 
     return QN_OK;
 }
 
+static void fail_and_free(qn_run *r, row *w, qn_status status)
+{
+    fail_row(r, w, status);
+    qn_sequence_free(w->sequence);
+    w->sequence = NULL;
+}
+
+/* One image of a row that has some before it can be fed. Returns 0 when there is none. */
+static int see_under_turn(qn_run *r)
+{
+    row *w = &r->rows[0];
+    if (w->state != ROW_FEEDING || !w->n_unseen) return 0;
+    int64_t start = qn_clock_ns();
+    qn_status status = qn_images_see(w->images, r->model.engine, &w->n_unseen);
+    r->prefill_ns += qn_clock_ns() - start;
+    if (status != QN_OK) fail_and_free(r, w, status);
+    return 1;
+}
+
 /* One chunk: prompts go on where the chunk before ended, so that others have their turns in between. */
 static qn_status step_under_turn(qn_run *r)
 {
     QN_TRY(start_rows(r));
+    if (see_under_turn(r)) return QN_OK;
     int64_t n = 0, n_prefill = 0, room = qn_engine_get_info(r->model.engine)->max_rows;
     for (int64_t i = 0; i < r->n_rows && room > 0; i++) {
         row *w = &r->rows[i];
@@ -275,9 +318,7 @@ static qn_status step_under_turn(qn_run *r)
                 rest = is_prompt ? w->n_prompt - from : 1, n_ids = rest < room ? rest : room;
         qn_status status = qn_sequence_reserve(w->sequence, n_ids);
         if (status != QN_OK) { /* its pages may be what the others need */
-            fail_row(r, w, status);
-            qn_sequence_free(w->sequence);
-            w->sequence = NULL;
+            fail_and_free(r, w, status);
             continue;
         }
         n_prefill += is_prompt;
@@ -461,6 +502,7 @@ void qn_run_close(qn_run *r)
         qn_token_stream_free(w->decoder);
         qn_stop_end(&w->stop);
         qn_free(w->message);
+        qn_images_free(w->images);
     }
     qn_stop_set_free(r->stop_set);
     qn_buf_free(&r->delta);

@@ -24,9 +24,17 @@ typedef struct {
     int64_t n_stop_ids;
 } qn_run_model;
 
-/* Copies ids and options. QN_E_ARG: a prompt is empty, longer than the context (both counts), or has an id
- * outside the vocabulary. cancel may be NULL. */
-qn_status qn_run_open(const qn_run_model *model, const qn_ids *rows, int64_t n_rows,
+/* Rows of ids, and the images of the only one. */
+typedef struct {
+    const qn_ids *rows;
+    int64_t n_rows;
+    const qn_image *images;
+    size_t n_images;
+} qn_run_prompt;
+
+/* Copies ids, images and options. QN_E_ARG: a prompt is empty, longer than the context (both counts), or has
+ * an id outside the vocabulary; images as qn_images_new says. cancel may be NULL. */
+qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
                       const qn_generate_options *options, const qn_cancel *cancel, qn_run **out);
 /* The next event, as qn_generation_next gives it; not to be called after the last row's end event. */
 qn_status qn_run_next(qn_run *r, qn_token *out);

@@ -1,0 +1,196 @@
+"""quern run --image: golden ids, forms of the same picture, several pictures, and what is refused by name."""
+import json
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from support import call, call_json, fixture, read_json
+
+MODEL = "models/qwen2_vl"
+EXACT = ["--precision", "exact", "--ignore-eos"]
+
+
+def tensors():
+    with open(fixture(f"{MODEL}/expected.safetensors"), "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(n)), f.read()
+    kinds = {"U8": np.uint8, "I32": np.int32, "F32": np.float32}
+    return {k: np.frombuffer(data[v["data_offsets"][0]:v["data_offsets"][1]], kinds[v["dtype"]]).reshape(v["shape"])
+            for k, v in header.items() if k.startswith("image.")}
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(rgb, alpha=False):
+    """A PNG of [height, width, 3]; alpha: with a fourth channel, opaque."""
+    if alpha:
+        rgb = np.concatenate([rgb, np.full((*rgb.shape[:2], 1), 255, np.uint8)], 2)
+    height, width, channels = rgb.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in rgb)
+    head = struct.pack(">IIBBBBB", width, height, 8, 6 if channels == 4 else 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def write(folder, name, data):
+    path = os.path.join(folder, name)
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def refused(*args, words, **options):
+    out = call("run", *args, **options)
+    said = out.stderr.decode()
+    assert out.returncode == 1 and words in said and said.count("\n") == 1 and not out.stdout, said
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return tensors()
+
+
+@pytest.fixture(scope="module")
+def picture(golden, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("images"), "picture.png", png(golden["image.rgb"]))
+
+
+def ask(picture_paths, *args):
+    images = [a for p in picture_paths for a in ("--image", p)]
+    return call_json("run", fixture(MODEL), *images, "--json", "--max-tokens", "16", *EXACT, *args)
+
+
+def test_golden_ids(golden, picture):
+    """The prompt of the reference, its image tokens already repeated or one for the image."""
+    ids = golden["image.ids"].tolist()
+    token = read_json(fixture(f"{MODEL}/config.json"))["image_token_id"]
+    once = [i for k, i in enumerate(ids) if i != token or ids[k - 1] != token]
+    assert len(once) < len(ids)
+    for prompt in ids, once:
+        for chunk_size in "1", "7", "256":
+            got = call_json("run", fixture(MODEL), "--image", picture, "--ids", "-", "--max-tokens", "16", *EXACT,
+                            "--chunk", chunk_size, stdin={"ids": [prompt]})
+            assert got["ids"] == [golden["image.greedy"].tolist()]
+            assert got["n_prompt_tokens"] == len(ids)
+
+
+def test_raw_text_with_special_tokens(golden, picture):
+    text = read_json(fixture(f"{MODEL}/expected.json"))["image"]["text"]
+    got = ask([picture], "--raw", "--special", "-p", text)
+    assert got["ids"] == [golden["image.greedy"].tolist()]
+
+
+def test_chat(golden, picture, tmp_path):
+    """The template puts the image before the text; files with the same pixels give the same answer."""
+    answer = ask([picture], "-p", "Describe the image.")
+    with_alpha = write(tmp_path, "alpha.png", png(golden["image.rgb"], alpha=True))
+    assert ask([with_alpha], "-p", "Describe the image.")["ids"] == answer["ids"]
+    other = write(tmp_path, "other.png", png(255 - golden["image.rgb"]))
+    assert ask([other], "-p", "Describe the image.")["ids"] != answer["ids"]
+    plain = call_json("run", fixture(MODEL), "-p", "Describe the image.", "--json", "--max-tokens", "1", *EXACT)
+    assert answer["n_prompt_tokens"] == plain["n_prompt_tokens"] + 2 + len(golden["image.features"])
+    out = call("run", fixture(MODEL), "--image", "-", "-p", "Describe the image.", "--max-tokens", "16", *EXACT,
+               stdin=png(golden["image.rgb"]))
+    assert out.returncode == 0 and out.stdout.decode().rstrip("\n") == answer["text"][0].rstrip("\n")
+
+
+def test_several_images_in_order(golden, picture, tmp_path):
+    other = write(tmp_path, "other.png", png(golden["image.rgb"][::-1, ::-1]))
+    one, two = ask([picture, other], "-p", "x"), ask([other, picture], "-p", "x")
+    assert one["n_prompt_tokens"] == two["n_prompt_tokens"] and one["ids"] != two["ids"]
+
+
+def test_jpeg_and_other_sizes(golden):
+    for name in "plain.jpg", "turned6.jpg", "cmyk.jpg", "palette4_transparent.png":
+        got = ask([f"tests/golden/media/{name}"], "-p", "x")
+        assert len(got["ids"][0]) == 16
+
+
+def test_refused_files(golden, picture, tmp_path):
+    model, data = fixture(MODEL), png(golden["image.rgb"])
+    bomb = data[:16] + struct.pack(">II", 50000, 50000) + data[24:]
+    for name, content, words in [
+            ("short.png", data[:200], "short.png: PNG: truncated: the file ends after 200 bytes"),
+            ("bomb.png", bomb, "PNG: the picture is 50000 x 50000 = 2500000000 pixels, the limit is 67108864"),
+            ("damaged.png", data[:60] + b"\xff" + data[61:], "damaged.png: PNG: damaged"),
+            ("empty.png", b"", "empty.png: the image file is empty"),
+            ("text.png", b"hello", "text.png: not an image"),
+            ("a.gif", b"GIF89a" + bytes(20), "a.gif: the image is in the format GIF; PNG and JPEG are read"),
+            ("long.png", png(np.zeros((2, 500, 3), np.uint8)), "500 x 2 pixels: one side is more than 200 times")]:
+        refused(model, "--image", write(tmp_path, name, content), "-p", "x", words=words)
+    refused(model, "--image", str(tmp_path / "none.png"), "-p", "x", words="none.png: No such file")
+    refused(model, "--image", str(tmp_path), "-p", "x", words="Is a directory")
+    refused(model, "--image", "/dev/zero", "-p", "x", words="the image file has more bytes than the limit, 67108864")
+
+
+def test_refused_prompts(golden, picture):
+    model = fixture(MODEL)
+    token = read_json(fixture(f"{MODEL}/config.json"))["image_token_id"]
+    ids = lambda rows: {"stdin": {"ids": rows}}
+    refused(model, "--image", picture, "--raw", "-p", "x", words="1 image(s) were given, the prompt has places for 0")
+    refused(model, "--image", picture, "--image", picture, "--ids", "-", **ids([[1, token]]),
+            words="2 image(s) were given, the prompt has places for 1")
+    refused(model, "--image", picture, "--ids", "-", **ids([[1, token, token, 2]]),
+            words="image 1 has 6 tokens (2 rows of 3), the prompt has 2 image tokens in its place")
+    refused(model, "--image", picture, "--ids", "-", **ids([[token], [1]]), words="with 2 rows")
+    refused(model, "--image", picture, "-p", "x", "--context", "44",
+            words="the prompt has 46 tokens, 6 of them of images; the context holds 44")
+    refused(fixture("models/llama"), "--image", picture, "-p", "x", words="the model takes no images: it is a llama")
+    out = call("run", model, "--image", "-")
+    assert out.returncode == 2 and b"standard input is one thing" in out.stderr
+
+
+def test_a_tower_that_does_not_fit(picture, tmp_path):
+    """Each is refused by the name of the field or tensor, when the model is opened."""
+    source = fixture(MODEL)
+    for change, words in [({"vision_config": {"num_heads": 3}}, "vision_config.embed_dim"),
+                          ({"vision_config": {"hidden_act": "swoosh"}}, "vision_config.hidden_act is \"swoosh\""),
+                          ({"vision_config": {"depth": 3}}, "visual.blocks.2.norm1.weight is missing"),
+                          ({"vision_config": {"patch_size": 16}}, "preprocessor_config.json: patch_size is 14"),
+                          ({"vision_config": {"hidden_size": 65}}, "vision_config.hidden_size is 65"),
+                          ({"vision_config": {"in_channels": 4}}, "vision_config.in_channels is 4"),
+                          ({"vision_config": {"mlp_ratio": 2}}, "fc1.weight: shape [128, 32], expected [64, 32]"),
+                          ({"image_token_id": 512}, "image_token_id is 512"),
+                          ({"rope_scaling": {"mrope_section": [2, 3, 4]}}, "mrope_section sums to 9, expected 8"),
+                          ({"rope_scaling": {"mrope_section": [2, 6]}}, "mrope_section: expected an array of 3")]:
+        config = read_json(f"{source}/config.json")
+        for key, value in change.items():
+            config[key] = {**config[key], **value} if isinstance(value, dict) else value
+        for name in os.listdir(source):
+            if name != "config.json" and not os.path.exists(tmp_path / name):
+                os.symlink(os.path.abspath(f"{source}/{name}"), tmp_path / name)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        refused(str(tmp_path), "--image", picture, "-p", "x", words=words)
+
+
+def test_preprocessor_config(golden, picture, tmp_path):
+    """What the file says counts: other limits of pixels, another mean; and nonsense is refused by name."""
+    source = fixture(MODEL)
+    for name in os.listdir(source):
+        if name != "preprocessor_config.json":
+            os.symlink(os.path.abspath(f"{source}/{name}"), tmp_path / name)
+    say = lambda **fields: (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({**read_json(f"{source}/preprocessor_config.json"), **fields}))
+    run = lambda: call_json("run", tmp_path, "--image", picture, "-p", "x", "--json", "--max-tokens", "8", *EXACT)
+    say()
+    plain = run()
+    say(min_pixels=28 * 28, max_pixels=28 * 28 * 2)
+    assert run()["n_prompt_tokens"] == plain["n_prompt_tokens"] - 5
+    say(min_pixels=None, max_pixels=None, size={"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 2})
+    assert run()["n_prompt_tokens"] == plain["n_prompt_tokens"] - 5
+    say(image_mean=[0.0, 0.0, 0.0])
+    assert run()["ids"] != plain["ids"]
+    for fields, words in [({"resample": 2}, "resample is 2"), ({"min_pixels": 10 ** 7, "max_pixels": 4}, "min_pixels"),
+                          ({"image_std": [1, 0, 1]}, "image_std"), ({"image_mean": [1, 1]}, "image_mean"),
+                          ({"merge_size": 3}, "merge_size is 3, that of the vision tower 2"),
+                          ({"rescale_factor": "x"}, "rescale_factor")]:
+        say(**fields)
+        refused(str(tmp_path), "--image", picture, "-p", "x", words=words)
+    whole = read_json(f"{source}/preprocessor_config.json")
+    os.remove(tmp_path / "preprocessor_config.json")
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": whole}))
+    assert run()["ids"] == plain["ids"]
