@@ -258,7 +258,7 @@ static int reads_pages(const qn_kv_layout *kv, int64_t n_each)
 /* What is read FETCH_BYTES after the keys (or values) of key head kv in the page at p: tiles go through the
  * keys of pages [from, to) page by page and head by head, then through the values, then the next group
  * begins. NULL: nothing. */
-enum { FETCH_BYTES = 8192 };
+enum { FETCH_BYTES = 16384 };
 
 static const char *ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
 {

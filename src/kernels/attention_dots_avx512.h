@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
         const char *page = w->pages[i] + column / 16 * bytes;
         const char *next = (i + 1 < w->n_pages ? w->pages[i + 1] : w->next) + column / 16 * bytes;
         const uint16_t *p = w->p + i * QN_PAGE_TOKENS;
-        if (q8) fetch(next, (QN_PAGE_TOKENS / 2 * w->row_bytes) - column / 16 * bytes + column * 2);
+        if (q8) fetch(next, QN_PAGE_TOKENS / 2 * w->row_bytes - column / 16 * bytes + column * 2);
         for (int64_t k = 0; k < QN_PAGE_TOKENS / 2; k++) {
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v++) {
@@ -282,32 +282,30 @@ static int dots_copy_edge(attend_state *s, const attend_tile *tile, int64_t p, i
     return !odd;
 }
 
-/* p times a value's scale; 0 where p is 0, whatever the scale: nothing was written there perhaps. */
-static inline vf dots_product(vf p, vf scale)
-{
-    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, v_set1(0), _CMP_NEQ_UQ), p, scale);
-}
-
-/* p times the scales of a block of values, as 15 bits and a scale. */
+/* p times the scales of a block of values, as 15 bits and a scale. 0 where p is 0, whatever the scale:
+ * nothing was written there perhaps. Neither is negative, so the largest bits are those of the largest
+ * number, NaN being above all. */
 static void dots_pack_probabilities(const float *p, const float *v_scale, int64_t from, int64_t to,
                                     uint16_t *out, float *scale)
 {
-    vf largest = v_set1(0), odd = v_set1(0);
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    float products[QN_ATTN_GROUP];
+    __m512i largest = _mm512_setzero_si512();
     for (int64_t j = from; j < to; j += 16) {
-        vf x = dots_product(v_load(p + j), v_load(v_scale + j));
-        largest = v_max(largest, x);
-        odd = v_fma(x, v_set1(0), odd);
+        vf x = v_load(p + j);
+        x = _mm512_maskz_mul_ps(_mm512_test_epi32_mask((__m512i)x, (__m512i)x), x, v_load(v_scale + j));
+        v_store(products + j, x);
+        largest = _mm512_max_epu32(largest, (__m512i)x);
     }
-    float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest);
+    uint32_t bits = _mm512_reduce_max_epu32(largest);
+    float most = NAN;
+    if (bits < 0x7f800000) memcpy(&most, &bits, sizeof most);
     vf inverse = v_set1(most > 0 ? 32767.0f / most : 0);
     *scale = most * (1.0f / 32767);
     for (int64_t j = from; j < to; j += 32) {
-        __m512i x = _mm512_cvtps_epi32(v_mul(dots_product(v_load(p + j), v_load(v_scale + j)), inverse));
-        __m512i y =
-            _mm512_cvtps_epi32(v_mul(dots_product(v_load(p + j + 16), v_load(v_scale + j + 16)), inverse));
-        __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtsepi32_epi16(x)),
-                                          _mm512_cvtsepi32_epi16(y), 1);
-        _mm512_storeu_si512(out + j, both);
+        __m512i x = _mm512_cvtps_epi32(v_mul(v_load(products + j), inverse));
+        __m512i y = _mm512_cvtps_epi32(v_mul(v_load(products + j + 16), inverse));
+        _mm512_storeu_si512(out + j, _mm512_permutexvar_epi64(order, _mm512_packs_epi32(x, y)));
     }
 }
 

@@ -15,8 +15,8 @@ typedef struct {
     int64_t b_k;
     int64_t n_k;
     int from_zero;    /* c is written without being read */
-    const char *next; /* tiles of few rows fetch what lies here into the cache meanwhile, as long as b; NULL:
-                         nothing */
+    const char *next; /* tiles of few rows fetch what lies here into the cache meanwhile, in its order, as
+                         long as b; NULL: nothing */
 } tile_args;
 
 /* Into the second level: a request for the first one would hold one of the few places where loads wait. */
@@ -45,8 +45,8 @@ static inline __attribute__((always_inline)) void tile_run(const tile_args *t, i
     for (int64_t k = 0; k < n_k; k++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) {
-            if (rows <= 4 && v % 2 == 0) fetch(next, (k * b_k + column + 16 * v) * (half ? 2 : 4));
-            if (rows <= 4 && v % 2 == 1 && !half) fetch(next, (k * b_k + column + 16 * v) * 4);
+            if (rows <= 4 && !(half && v % 2))
+                fetch(next, (column * n_k + (k * vecs + v) * 16) * (half ? 2 : 4));
             b[v] = half ? v_load_f16(halves + k * b_k + 16 * v) : v_load(full + k * b_k + 16 * v);
         }
 #pragma GCC unroll 8
