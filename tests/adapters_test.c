@@ -468,38 +468,43 @@ static void same_bits_in_company(void **state)
 
 enum { TYPED_HIDDEN = 256, TYPED_RANK = 5, TYPED_ROWS = 9 };
 
-/* What the steps of the products and their additions gave, for layer 1's output of attention. */
+/* What the steps of the products and their additions gave, for layer 1's output of attention; rows may come
+ * in several runs. */
+enum { SEEN_X, SEEN_Y, SEEN_SUM, SEEN_COUNT };
 typedef struct {
-    float x[TYPED_ROWS * TYPED_HIDDEN], y[TYPED_ROWS * TYPED_HIDDEN], sum[TYPED_ROWS * TYPED_HIDDEN];
+    float of[SEEN_COUNT][TYPED_ROWS * TYPED_HIDDEN];
+    int64_t n[SEEN_COUNT];
 } seen;
 
 static void look(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
                  const qn_sizes *sizes)
 {
+    static const char *const labels[] = {"layer.1.attend", "layer.1.o", "layer.1.o.lora"};
     seen *s = user;
-    float *to = !strcmp(label, "layer.1.attend")   ? s->x
-                : !strcmp(label, "layer.1.o")      ? s->y
-                : !strcmp(label, "layer.1.o.lora") ? s->sum
-                                                   : NULL;
-    if (!to) return;
-    assert_int_equal(qn_shape_elements(&out->shape, sizes), TYPED_ROWS * TYPED_HIDDEN);
-    memcpy(to, data, sizeof s->x);
+    int i = 0;
+    while (i < SEEN_COUNT && strcmp(label, labels[i]) != 0) i++;
+    if (i == SEEN_COUNT) return;
+    int64_t n = qn_shape_elements(&out->shape, sizes);
+    assert_true(s->n[i] + n <= TYPED_ROWS * TYPED_HIDDEN);
+    memcpy(s->of[i] + s->n[i], data, (size_t)n * sizeof(float));
+    s->n[i] += n;
 }
 
 /* The addition is in f32 whatever the weights are. */
 static void check_addition(const seen *s, const qn_test_adapter *a, const char *type)
 {
+    for (int i = 0; i < SEEN_COUNT; i++) assert_int_equal(s->n[i], TYPED_ROWS * TYPED_HIDDEN);
     for (int r = 0; r < TYPED_ROWS; r++)
         for (int o = 0; o < TYPED_HIDDEN; o++) {
-            double want = s->y[r * TYPED_HIDDEN + o];
+            double want = s->of[SEEN_Y][r * TYPED_HIDDEN + o];
             for (int k = 0; k < TYPED_RANK; k++) {
                 double h = 0;
                 for (int i = 0; i < TYPED_HIDDEN; i++)
                     h += (double)a->tensors[0].values[k * TYPED_HIDDEN + i] *
-                         (double)s->x[r * TYPED_HIDDEN + i];
+                         (double)s->of[SEEN_X][r * TYPED_HIDDEN + i];
                 want += 2 * h * (double)a->tensors[1].values[o * TYPED_RANK + k];
             }
-            double got = s->sum[r * TYPED_HIDDEN + o];
+            double got = s->of[SEEN_SUM][r * TYPED_HIDDEN + o];
             if (!(fabs(got - want) <= 1e-4 * (1 + fabs(want))))
                 fail_msg("%s: %g, expected %g", type, got, want);
         }
