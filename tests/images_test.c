@@ -20,6 +20,7 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"
+#include "tests/model_dir.h"
 
 static const char model[] = "models/qwen2_vl";
 enum { LOGITS_MAX = 4096 * 512, GREEDY_MAX = 64 };
@@ -208,6 +209,33 @@ static void test_golden(void **state)
     close_golden(&g);
 }
 
+/* Another number in config.json, of what images alone see, must move the logits. */
+static void test_mutations(void **state)
+{
+    static const char *const patches[] = {"{\"rope_scaling\": {\"mrope_section\": [3, 3, 2]}}",
+                                          "{\"rope_scaling\": {\"mrope_section\": [6, 1, 1]}}",
+                                          "{\"vision_config\": {\"hidden_act\": \"silu\"}}",
+                                          "{\"vision_config\": {\"hidden_act\": \"gelu\"}}",
+                                          "{\"vision_config\": {\"num_heads\": 1}}",
+                                          "{\"vision_config\": {\"num_heads\": 4}}"};
+    char dir[QN_TEST_DIR_MAX];
+    for (size_t i = 0; i < sizeof patches / sizeof *patches; i++) {
+        golden g = open_golden(NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+        qn_engine_close(g.e);
+        qn_test_model_copy(qn_test_need_fixture(model), patches[i], NULL, dir);
+        g.e = qn_test_engine(dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+        qn_test_model_remove(dir);
+        qn_images *im = see_all(&g, g.ids, g.n_ids, 1, &g.image);
+        float *logits = qn_alloc_array((size_t)(g.n_ids * g.vocab), sizeof *logits);
+        logits_of(&g, im, g.n_ids, logits);
+        double moved = difference(logits, qn_test_tensor(g.st, "image.logits", 0), 0);
+        if (!(moved > 10 * qn_golden_tolerance("qwen2_vl"))) fail_msg("%s: moves by %.1e", patches[i], moved);
+        qn_free(logits);
+        qn_images_free(im);
+        close_golden(&g);
+    }
+}
+
 /* ---- same bits ---------------------------------------------------------------------------------------- */
 
 enum { SIDE = 300 };
@@ -370,9 +398,9 @@ static void test_out_of_memory(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patches),       cmocka_unit_test(test_golden), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_blind),  cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_patches),   cmocka_unit_test(test_mutations),     cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refused),       cmocka_unit_test(test_blind),
+        cmocka_unit_test(test_grids),     cmocka_unit_test(test_out_of_memory),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

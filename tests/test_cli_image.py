@@ -194,3 +194,79 @@ def test_preprocessor_config(golden, picture, tmp_path):
     os.remove(tmp_path / "preprocessor_config.json")
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": whole}))
     assert run()["ids"] == plain["ids"]
+
+
+def copy_model(folder, rename=lambda name: name, change=lambda config: config):
+    """The fixture's model with other tensor names and another config.json."""
+    source = fixture(MODEL)
+    with open(f"{source}/model.safetensors", "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(n)), f.read()
+    names = json.dumps({rename(k): v for k, v in header.items()}).encode()
+    names += b" " * (-len(names) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(names)) + names + data)
+    (folder / "config.json").write_text(json.dumps(change(read_json(f"{source}/config.json"))))
+    for name in os.listdir(source):
+        if not os.path.exists(folder / name):
+            os.symlink(os.path.abspath(f"{source}/{name}"), folder / name)
+    return folder
+
+
+def golden_prompt(golden, model, picture, *args):
+    return call_json("run", model, "--image", picture, "--ids", "-", "--max-tokens", "16", *EXACT, *args,
+                     stdin={"ids": [golden["image.ids"].tolist()]})["ids"][0]
+
+
+def test_newer_names(golden, picture, tmp_path):
+    """As transformers 5 writes it: model.visual.*, model.language_model.*, text_config."""
+    def rename(name):
+        for old, new in (("visual.", "model.visual."), ("model.", "model.language_model.")):
+            if name.startswith(old):
+                return new + name[len(old):]
+        return name
+
+    def nest(config):
+        outside = {"architectures", "model_type", "vision_config", "image_token_id", "tie_word_embeddings"}
+        text = {k: v for k, v in config.items() if k not in outside}
+        return {**{k: v for k, v in config.items() if k in outside},
+                "text_config": {**text, "model_type": "qwen2_vl_text"}}
+
+    model = copy_model(tmp_path, rename, nest)
+    assert golden_prompt(golden, model, picture) == golden["image.greedy"].tolist()
+
+
+def test_packed(golden, picture, tmp_path):
+    """The tower is in a file of packed weights, too, and its numbers are the same."""
+    model, packed = copy_model(tmp_path), tmp_path / "packed"
+    out = call("pack", model, "-o", packed)
+    assert out.returncode == 0, out.stderr
+    got = call_json("run", model, "--image", picture, "--ids", "-", "--max-tokens", "16", *EXACT, "--packed", packed,
+                    stdin={"ids": [golden["image.ids"].tolist()]})
+    assert got["ids"][0] == golden["image.greedy"].tolist()
+    assert got["model"]["notes"] == call_json("run", model, "-p", "x", "--json", "--max-tokens", "1", "--packed",
+                                              packed)["model"]["notes"] == ""
+    out = call("run", model, "--packed", packed, "-p", "x", "--max-tokens", "1")
+    assert b"left aside" not in out.stderr
+
+
+def test_without_a_tower(picture, tmp_path):
+    """Text goes on, images are refused by name."""
+    source = fixture(MODEL)
+    with open(f"{source}/model.safetensors", "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(n)), f.read()
+    kept, at = {}, 0
+    parts = []
+    for name, v in header.items():
+        if name.startswith("visual.") or name == "__metadata__":
+            continue
+        begin, end = v["data_offsets"]
+        parts.append(data[begin:end])
+        kept[name] = {**v, "data_offsets": [at, at + end - begin]}
+        at += end - begin
+    names = json.dumps(kept).encode()
+    names += b" " * (-len(names) % 8)
+    copy_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(names)) + names + b"".join(parts))
+    assert call("run", tmp_path, "-p", "x", "--max-tokens", "2").returncode == 0
+    refused(str(tmp_path), "--image", picture, "-p", "x", words="the model takes no images: it is a qwen2_vl without")
