@@ -64,7 +64,13 @@ static void attend(int n_threads, int paged, const int64_t *n, const float *rows
     qn_state *state = NULL;
     const int64_t total = n[0] + n[1], width = 1 + PAGES, n_sequences = n[1] ? 2 : 1;
     const size_t bytes = (size_t)(total * HEADS * DIM) * sizeof(float);
-    qn_state_spec spec = {QN_STATE_PAGES, 1, SEQUENCES * PAGES, HEADS, DIM, DIM, QN_DTYPE_F32, 0};
+    qn_state_spec spec = {.kind = QN_STATE_PAGES,
+                          .n_layers = 1,
+                          .n_units = SEQUENCES * PAGES,
+                          .kv_heads = HEADS,
+                          .head_dim = DIM,
+                          .v_dim = DIM,
+                          .dtype = QN_DTYPE_F32};
     if (paged) OK(device->ops->state_new(device, &spec, &state));
     qn_array *in[3], *blocks = NULL;
     for (int i = 0; i < 3; i++)
