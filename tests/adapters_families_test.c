@@ -162,6 +162,33 @@ static float *logits_of(qn_engine *e, const int32_t *ids, const char *adapter)
     return c.out;
 }
 
+typedef struct {
+    const float *expected[2];
+    int64_t vocab;
+} pair_of_feeds;
+
+static qn_status same_bits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const pair_of_feeds *p = user;
+    size_t bytes = (size_t)(n * p->vocab) * sizeof *logits;
+    int differ = memcmp(logits, p->expected[feed] + first * p->vocab, bytes) != 0;
+    return differ ? qn_fail(QN_E_INTERNAL, "bits of row %d differ in company", (int)feed) : QN_OK;
+}
+
+/* The same ids with the adapter and without, in one step: to the bit what each gives alone. */
+static void in_company(qn_engine *e, const int32_t *ids, const float *with, const float *without)
+{
+    int32_t id;
+    pair_of_feeds p = {{with, without}, qn_engine_config(e)->vocab_size};
+    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), "all", &id));
+    qn_sequence *s[2] = {qn_test_sequence(e), qn_test_sequence(e)};
+    qn_sequence_set_adapter(s[0], id);
+    const qn_feed feeds[2] = {{s[0], ids, IDS, QN_LOGITS_ALL}, {s[1], ids, IDS, QN_LOGITS_ALL}};
+    qn_test_ok(qn_engine_step(e, 2, feeds, same_bits, NULL, &p));
+    for (int i = 0; i < 2; i++) qn_sequence_free(s[i]);
+    qn_adapters_release(qn_engine_adapters(e), id);
+}
+
 static double largest_difference(const float *a, const float *b, int64_t n)
 {
     double worst = 0;
@@ -203,6 +230,7 @@ static void compare(qn_engine *e, const qn_source *src, const char *name, const 
     printf("%s: %d matrices%s, logits differ by %.2g, the adapter changes them by %.2g\n", name,
            (int)(a->n / parts_of(a)), dora ? " (DoRA)" : "", d, change);
     if (!(d <= tolerance_of(name)) || !(change > 0.1)) fail_msg("%s: logits differ by %g", name, d);
+    in_company(e, ids, got, bare);
     test_free(got);
     test_free(want);
     test_free(bare);
@@ -219,7 +247,8 @@ static void adapter_is_as_if_merged(void **state)
     char path[512], dir[512];
     qn_source *src;
     qn_engine *e = NULL;
-    const qn_engine_options options = {.precision = QN_PRECISION_EXACT, .max_rows = 64, .context_size = 64};
+    const qn_engine_options options = {
+        .precision = QN_PRECISION_EXACT, .max_rows = 64, .max_sequences = 2, .context_size = 64};
     snprintf(path, sizeof path, "models/%s", name);
     snprintf(dir, sizeof dir, "%s", qn_test_need_fixture(path));
     if (qn_test_engine_try(dir, &options, &e) != QN_OK) {
