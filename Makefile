@@ -189,7 +189,8 @@ arm64:
 	$(call need,qemu-aarch64,qemu-user)
 	$(Q)tools/arm64-root $(ARM_ROOT)
 	$(Q)PKG_CONFIG_LIBDIR='$(CURDIR)/$(ARM_LIBS)/pkgconfig' PKG_CONFIG_SYSROOT_DIR='$(CURDIR)/$(ARM_ROOT)' \
-	  $(MAKE) --no-print-directory VARIANT=arm64 CC=$(ARM)-gcc LDFLAGS='-L$(ARM_LIBS) -Wl,-rpath-link,$(ARM_PATH)' test-arm64
+	  $(MAKE) --no-print-directory VARIANT=arm64 CC=$(ARM)-gcc \
+	  CPPFLAGS='$(CPPFLAGS) -I$(ARM_ROOT)/usr/include/$(ARM)' LDFLAGS='-L$(ARM_LIBS) -Wl,-rpath-link,$(ARM_PATH)' test-arm64
 ARM_TESTS ?= $(B)/src/kernels/%_test %/kernel_check_test %/threads_test %/array_test %/hashes_test
 test-arm64: export RUN_UNDER := qemu-aarch64 -L /usr/$(ARM) -E LD_LIBRARY_PATH=$(ARM_PATH)
 test-arm64: all $(B)/src/kernels/matmul_test $(filter $(ARM_TESTS),$(TESTS))
