@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@
 #include "base/mem.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
-#include "tests/gguf_file.h"
+#include "tests/gguf_model.h"
 #include "tests/scratch.h"
 
 /* Tokens behind the limit that are looked at; sequences of one step; texts. */
@@ -232,81 +231,10 @@ static void memory_runs_out(void **state)
 
 /* ---- GGUF --------------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *safetensors, *gguf;
-} layer_names[] = {{"input_layernorm", "attn_norm"},    {"self_attn.qkv_proj", "attn_qkv"},
-                   {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-                   {"mlp.gate_up_proj", "ffn_up"},      {"mlp.down_proj", "ffn_down"}};
-
-static void add_tensor(qn_test_gguf *f, const qn_source *src, const char *from, const char *to)
-{
-    const qn_tensor_view *v = qn_source_find(src, from);
-    assert_non_null(v);
-    qn_test_gguf_tensor_add(f, to, v->dtype, v->n_dims == 2 ? v->shape[0] : 0, v->shape[v->n_dims - 1],
-                            v->data);
-}
-
-/* The factors of config.json, as llama.cpp's converter writes them. */
-static void add_factors(qn_test_gguf *f, qn_source *src, const qn_model_config *c, float *factors)
-{
-    static const char *const names[] = {"short_factor", "long_factor"};
-    int64_t half = c->rope[0].rotary_dim / 2;
-    const char *text;
-    qn_test_ok(qn_source_side_text(src, QN_SIDE_CONFIG, &text, NULL));
-    json_t *root = json_loads(text, 0, NULL), *scaling = json_object_get(root, "rope_scaling");
-    for (int64_t i = 0; i < 2 * half; i++)
-        factors[i] = (float)json_number_value(
-            json_array_get(json_object_get(scaling, names[i / half]), (size_t)(i % half)));
-    json_decref(root);
-    qn_test_gguf_tensor_add(f, "rope_factors_short.weight", QN_DTYPE_F32, 0, half, factors);
-    qn_test_gguf_tensor_add(f, "rope_factors_long.weight", QN_DTYPE_F32, 0, half, factors + half);
-    qn_test_gguf_set_u32(f, "phi3.rope.dimension_count", (uint32_t)c->rope[0].rotary_dim);
-    qn_test_gguf_set_u32(f, "phi3.rope.scaling.original_context_length", (uint32_t)c->rope_short_positions);
-    qn_test_gguf_set_f32(f, "phi3.rope.scaling.attn_factor", c->rope[0].attention_factor);
-}
-
-static const char *write_gguf(const char *folder, qn_source *src, const qn_model_config *c)
-{
-    char from[96], to[64];
-    float factors[256];
-    qn_test_gguf *f = qn_test_gguf_empty();
-    assert_true(c->rope[0].rotary_dim <= 256);
-    qn_test_gguf_set_text(f, "general.architecture", "phi3");
-    qn_test_gguf_set_u32(f, "phi3.block_count", (uint32_t)c->num_hidden_layers);
-    qn_test_gguf_set_u32(f, "phi3.embedding_length", (uint32_t)c->hidden_size);
-    qn_test_gguf_set_u32(f, "phi3.feed_forward_length", (uint32_t)c->intermediate_size);
-    qn_test_gguf_set_u32(f, "phi3.attention.head_count", (uint32_t)c->num_attention_heads);
-    qn_test_gguf_set_u32(f, "phi3.attention.head_count_kv", (uint32_t)c->num_key_value_heads);
-    qn_test_gguf_set_u32(f, "phi3.attention.sliding_window", 0);
-    qn_test_gguf_set_u32(f, "phi3.context_length", (uint32_t)c->max_position_embeddings);
-    qn_test_gguf_set_f32(f, "phi3.attention.layer_norm_rms_epsilon", c->rms_norm_eps);
-    qn_test_gguf_set_f32(f, "phi3.rope.freq_base", (float)c->rope[0].theta);
-    add_tensor(f, src, "model.embed_tokens.weight", "token_embd.weight");
-    add_tensor(f, src, "model.norm.weight", "output_norm.weight");
-    for (int64_t l = 0; l < c->num_hidden_layers; l++)
-        for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {
-            snprintf(from, sizeof from, "model.layers.%lld.%s.weight", (long long)l,
-                     layer_names[i].safetensors);
-            snprintf(to, sizeof to, "blk.%lld.%s.weight", (long long)l, layer_names[i].gguf);
-            add_tensor(f, src, from, to);
-        }
-    add_factors(f, src, c, factors);
-    qn_test_gguf_place(f);
-    const char *path = qn_test_gguf_write(f, folder, "phi3.gguf");
-    qn_test_gguf_free(f);
-    return path;
-}
-
 static void in_gguf(void **state)
 {
     const char *dir = qn_test_need_fixture("models/phi3_longrope"), *folder = qn_test_scratch();
-    qn_source *src;
-    qn_model_config c = {0};
-    qn_test_ok(qn_source_open(dir, NULL, &src));
-    qn_test_ok(qn_config_read(src, &c));
-    const char *path = write_gguf(folder, src, &c);
-    qn_config_free(&c);
-    qn_source_close(src);
+    const char *path = qn_test_gguf_model(folder, dir);
     qn_engine_options o = {.precision = QN_PRECISION_EXACT, .n_threads = 1};
     qn_engine *a = qn_test_engine(dir, NULL, o), *b = qn_test_engine(path, NULL, o);
     const qn_rope_config *x = &qn_engine_config(a)->rope[0], *y = &qn_engine_config(b)->rope[0];

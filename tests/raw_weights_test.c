@@ -218,8 +218,8 @@ static void damaged_configs(void **state)
         {"{\"intermediate_size\": 1048576}", QN_E_FORMAT, "layer0.mlp.gate_proj.bin"},
         {"{\"tie_word_embeddings\": false}", QN_E_FORMAT,
          "/bin_weights/lm_head.bin is missing, expected with"},
-        {"{\"model_type\": \"qwen3\", \"head_dim\": 16}", QN_E_UNSUPPORTED,
-         "bin_weights has no files for all tensors of the family qwen3"},
+        {"{\"model_type\": \"olmo2\"}", QN_E_UNSUPPORTED,
+         "bin_weights has no files for all tensors of the family olmo2"},
         {"[]", QN_E_FORMAT, "config.json"},
     };
     const char *from = qn_test_need_fixture("models/qwen2_vl");

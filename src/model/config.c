@@ -315,7 +315,7 @@ static qn_status read_multipliers(const reader *r, qn_model_config *c)
     QN_TRY(qn_fields_number(&r->fields, "residual_multiplier", 1e-6, 1e6, &residual, NULL));
     QN_TRY(qn_fields_number(&r->fields, "logits_scaling", 1e-6, 1e6, &logits, NULL));
     c->embedding_scale = (float)embedding;
-    c->attention_scale = (float)scores;
+    if (!r->fields.gguf_architecture) c->attention_scale = (float)scores; /* attention_scale there */
     c->residual_scale = (float)residual;
     c->logits_scale = (float)(1 / logits);
     return QN_OK;

@@ -92,9 +92,9 @@ static const qn_field_default gemma3_defaults[] = {{"vocab_size", 262208, 0},
 
 static const qn_field_default smollm3_defaults[] = {
     {"rms_norm_eps", 1e-6, 0},        {"rope_theta", 2000000, 0},   {"max_position_embeddings", 32768, 0},
-    {"no_rope_layer_interval", 4, 0}, {"use_sliding_window", 0, 0}, {NULL, 0, 0}};
+    {"no_rope_layer_interval", 4, 1}, {"use_sliding_window", 0, 0}, {NULL, 0, 0}};
 static const qn_field_default olmo2_defaults[] = {
-    {"rms_norm_eps", 1e-5, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
+    {"rms_norm_eps", 1e-5, 0}, {"rope_theta", 10000, 1}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 static const qn_field_default gemma4_defaults[] = {{"vocab_size", 262144, 0},
                                                    {"hidden_size", 2304, 0},
                                                    {"intermediate_size", 9216, 0},
@@ -196,7 +196,7 @@ static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                      {NULL, 0, 0}};
 
 static const qn_field_default granite_defaults[] = {
-    {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 0}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
+    {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 1}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
@@ -395,6 +395,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("smollm3"),
         .architectures = LIST("SmolLM3ForCausalLM"),
+        .gguf_architecture = "smollm3",
+        .gguf_rope_interleaved = 1,
         .defaults = smollm3_defaults,
         .stop_tokens = LIST("<|im_end|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -405,6 +407,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("olmo2"),
         .architectures = LIST("Olmo2ForCausalLM"),
+        .gguf_architecture = "olmo2",
         .defaults = olmo2_defaults,
         .stop_tokens = LIST("<|endoftext|>", "<|im_end|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -480,6 +483,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("granite"),
         .architectures = LIST("GraniteForCausalLM"),
+        .gguf_architecture = "granite",
+        .gguf_rope_interleaved = 1,
         .defaults = granite_defaults,
         .stop_tokens = LIST("<|end_of_text|>"),
         .hidden_act_keys = LIST("hidden_act"),
