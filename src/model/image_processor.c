@@ -35,13 +35,14 @@ static qn_status open_fields(qn_source *src, json_t **owned, qn_fields *f)
     return QN_OK;
 }
 
-static qn_status check_size(const qn_fields *f, const char *name, int64_t own)
+/* own: as vision_config.field of config.json has it. */
+static qn_status check_size(const qn_fields *f, const char *name, const char *field, int64_t own)
 {
     int64_t said = own;
     QN_TRY(qn_fields_int(f, name, 1, QN_IMAGE_SIDE_MAX, &said, NULL));
     if (said == own) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, that of the vision tower %lld", f->file, name,
-                   (long long)said, (long long)own);
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, that of the vision tower %lld (vision_config.%s)", f->file,
+                   name, (long long)said, (long long)own, field);
 }
 
 /* Older files say min_pixels and max_pixels, newer ones size.shortest_edge and size.longest_edge of the same.
@@ -104,9 +105,9 @@ static qn_status read_all(const qn_fields *f, qn_image_processor *p)
 {
     double resample = resample_bicubic;
     if (f->object) {
-        QN_TRY(check_size(f, "patch_size", p->patch_size));
-        QN_TRY(check_size(f, "merge_size", p->merge_size));
-        QN_TRY(check_size(f, "temporal_patch_size", p->temporal_patch_size));
+        QN_TRY(check_size(f, "patch_size", "patch_size", p->patch_size));
+        QN_TRY(check_size(f, "merge_size", "spatial_merge_size", p->merge_size));
+        QN_TRY(check_size(f, "temporal_patch_size", "temporal_patch_size", p->temporal_patch_size));
         QN_TRY(read_pixels(f, p));
         QN_TRY(qn_fields_bool(f, "do_resize", &p->do_resize, NULL));
         QN_TRY(qn_fields_number(f, "resample", 0, 100, &resample, NULL));
