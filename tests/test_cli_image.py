@@ -270,3 +270,8 @@ def test_without_a_tower(picture, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(names)) + names + b"".join(parts))
     assert call("run", tmp_path, "-p", "x", "--max-tokens", "2").returncode == 0
     refused(str(tmp_path), "--image", picture, "-p", "x", words="the model takes no images: it is a qwen2_vl without")
+
+
+def test_doctor_knows_the_tower():
+    out = call("doctor", fixture(MODEL)).stdout.decode()
+    assert "preprocessor_config.json" in out and "not used" not in out

@@ -42,14 +42,15 @@ static void say_weight_files(qn_doctor *d)
 
 static void say_side_files(qn_doctor *d)
 {
-    static const char *const names[QN_SIDE_COUNT] = {"config.json", "generation_config.json",
-                                                     "tokenizer.json", "tokenizer_config.json",
-                                                     "chat_template.jinja"};
     char text[256] = "";
     size_t at = 0;
-    for (int i = 0; i < QN_SIDE_COUNT; i++)
-        if (qn_source_side_path(d->source, (qn_side_file)i) && at < sizeof text)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", names[i]);
+    for (int i = 0; i < QN_SIDE_COUNT; i++) {
+        const char *path = qn_source_side_path(d->source, (qn_side_file)i),
+                   *slash = path ? strrchr(path, '/') : NULL;
+        if (path && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "",
+                                   slash ? slash + 1 : path);
+    }
     if (at) qn_doctor_say(d, QN_FOUND_OK, NULL, "beside the weights: %s", text);
 }
 

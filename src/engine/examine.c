@@ -43,7 +43,11 @@ static const qn_tensor_view *next(const qn_weights *w, const qn_model_config *c,
             qn_weights_get(w, (qn_weight_role)r, r < QN_WEIGHT_MODEL_COUNT ? 0 : *layer);
         if (v) return v;
     }
-    return NULL;
+    /* Then the vision tower, counted on in *layer. */
+    int64_t i = *layer - c->num_hidden_layers;
+    if (i == qn_weights_vision_count(w)) return NULL;
+    ++*layer;
+    return qn_weights_vision(w, i);
 }
 
 static void count_type(type_counts *c, const qn_tensor_view *v)
