@@ -95,19 +95,6 @@ static work_share share_of(const qn_cpu_run *run, int64_t total, int worker)
     return w;
 }
 
-/* Key heads [kv_head, kv_head + n_kv) of a tile. */
-static void attend_heads(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a,
-                         const tile_of_rows *t, int64_t kv_head, int64_t n_kv)
-{
-    const int64_t shared = a->n_heads / a->kv.kv_heads;
-    a->blocks = t->blocks;
-    a->position = t->position;
-    a->seen = t->seen;
-    a->q = (const float *)s->in[0] + t->row * a->q_stride;
-    a->out = (float *)s->out + t->row * a->out_stride;
-    if (n_kv) run->kernels->attend(a, t->n_rows, kv_head * shared, n_kv * shared, run->scratch);
-}
-
 /* Groups [begin, end) of a tile and key head of which other workers have the rest. */
 static void attend_shared(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a,
                           const tile_of_rows *t, int64_t kv_head, int64_t cost, int64_t total, int64_t begin,
@@ -125,7 +112,6 @@ static void attend_shared(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend
     char *parts = run->split + (size_t)(run->n_threads - 1) * sizeof *meet +
                   (size_t)first * (s->split_bytes - sizeof *meet);
     size_t part = qn_attend_part_bytes(a->kv.dtype, a->kv.v_dim, n_pairs);
-    attend_heads(run, s, a, t, kv_head, 0);
     run->kernels->attend_part(a, t->n_rows, kv_head * shared, shared, t->first_group + begin,
                               t->first_group + end, (float *)(parts + (size_t)begin * part), run->scratch);
     if (atomic_fetch_add_explicit(&meet->n_done, 1, memory_order_acq_rel) + 1 < n_workers) return;
@@ -133,13 +119,19 @@ static void attend_shared(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend
     run->kernels->attend_merge(a, t->n_rows, kv_head * shared, shared, (const float *)parts, run->scratch);
 }
 
-/* All key heads of a tile whose cost begins at `cost`: neighbours that are mine as a whole go together. */
+/* Key heads [kv_head, kv_head + n_kv) of a tile whose cost begins at `cost`: neighbours that are mine as a
+ * whole go together. */
 static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a, const tile_of_rows *t,
                         int64_t kv_head, int64_t n_kv, int64_t cost, const work_share *mine)
 {
-    const int64_t each = t->n_groups * t->cost_of_group,
-                  splits = t->n_rows * a->n_heads / a->kv.kv_heads <= s->split_pairs;
+    const int64_t each = t->n_groups * t->cost_of_group, shared = a->n_heads / a->kv.kv_heads,
+                  splits = t->n_rows * shared <= s->split_pairs;
     int64_t whole = 0; /* heads that end at the current one */
+    a->blocks = t->blocks;
+    a->position = t->position;
+    a->seen = t->seen;
+    a->q = (const float *)s->in[0] + t->row * a->q_stride;
+    a->out = (float *)s->out + t->row * a->out_stride;
     for (int64_t h = kv_head; h < kv_head + n_kv; h++, cost += each) {
         int64_t begin = groups_below(t, cost, mine->begin), end = groups_below(t, cost, mine->end);
         if (!splits) { /* whole, to whom its first group belongs */
@@ -150,11 +142,12 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
             whole++;
             continue;
         }
-        attend_heads(run, s, a, t, h - whole, whole);
+        if (whole) run->kernels->attend(a, t->n_rows, (h - whole) * shared, whole * shared, run->scratch);
         whole = 0;
         if (begin < end) attend_shared(run, s, a, t, h, cost, mine->total, begin, end);
     }
-    attend_heads(run, s, a, t, kv_head + n_kv - whole, whole);
+    if (whole)
+        run->kernels->attend(a, t->n_rows, (kv_head + n_kv - whole) * shared, whole * shared, run->scratch);
 }
 
 /* Sequences outside. Of one that has several tiles key heads come next and tiles inside, so that one head's
