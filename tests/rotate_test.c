@@ -23,6 +23,8 @@ static const char *const kinds[] = {"models/llama",
                                     "models/qwen3_next",
                                     "models/deepseek_v3",
                                     "models/gemma4_text",
+                                    "models/gpt_oss",
+                                    "models/qwen3_moe",
                                     NULL};
 
 static void make_ids(int32_t *ids, int64_t n)
