@@ -555,6 +555,16 @@ static qn_status encode_prompt(native_model *m, const qn_prompt *prompt, int32_t
     return status;
 }
 
+/* A text or chat with a place for an image that nobody gave would be answered as if it had been blank. */
+static qn_status check_no_places(const native_model *m, const int32_t *ids, size_t n_ids)
+{
+    const qn_vision_config *v = &qn_engine_config(m->engine)->vision;
+    for (size_t i = 0; v->depth && i < n_ids; i++)
+        if (ids[i] == v->image_token_id)
+            return qn_fail(QN_E_ARG, "the prompt has a place for an image, and no image was given");
+    return QN_OK;
+}
+
 static qn_status native_generation_open(void *model, const qn_prompt *prompt,
                                         const qn_generate_options *options, const qn_cancel *cancel,
                                         void **generation)
@@ -569,8 +579,9 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
                                 prompt->images, prompt->n_images};
     const qn_run_model run = {m->engine, m->slots, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
                               m->stop_ids, m->n_stop_ids};
-    qn_status status = QN_E_NOMEM;
-    native_generation *g = qn_calloc(1, sizeof *g);
+    qn_status status = prompt->n_images ? QN_OK : check_no_places(m, ids, n_ids);
+    native_generation *g = status == QN_OK ? qn_calloc(1, sizeof *g) : NULL;
+    if (status == QN_OK && !g) status = QN_E_NOMEM;
     if (g) status = qn_run_open(&run, &what, options, cancel, &g->run);
     qn_free(ids);
     if (status != QN_OK) {

@@ -140,6 +140,8 @@ static void test_refused(void **state)
     prompt = (qn_prompt){
         .messages_json = "[{\"role\":\"user\",\"content\":\"x\"}]", .images = &g.image, .n_images = 1};
     refuse(&g, &prompt, "1 image(s) were given, the prompt has places for 0");
+    prompt = (qn_prompt){.messages_json = "[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]"};
+    refuse(&g, &prompt, "the prompt has a place for an image, and no image was given");
     close_golden(&g);
 }
 
