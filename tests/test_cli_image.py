@@ -124,6 +124,9 @@ def test_refused_files(golden, picture, tmp_path):
         refused(model, "--image", write(tmp_path, name, content), "-p", "x", words=words)
     refused(model, "--image", str(tmp_path / "none.png"), "-p", "x", words="none.png: No such file")
     refused(model, "--image", str(tmp_path), "-p", "x", words="Is a directory")
+    refused(model, "--image", "", "-p", "x", words="an empty name")
+    for address in "https://example.org/cat.png", "file:///cat.png", "data:image/png;base64," + "A" * 1000:
+        refused(model, "--image", address, "-p", "x", words="an address is no image file; nothing is fetched")
     refused(model, "--image", "/dev/zero", "-p", "x", words="the image file has more bytes than the limit, 67108864")
 
 

@@ -49,6 +49,10 @@ qn_status qn_input_read(const char *path, qn_buf *out)
 qn_status qn_input_picture(const char *path, qn_picture *out)
 {
     qn_buf file = {0};
+    if (!path[0]) return qn_fail(QN_E_ARG, "an image's file has an empty name");
+    if (strncmp(path, "data:", 5) == 0 || strstr(path, "://"))
+        return qn_fail(QN_E_ARG, "%.60s%s: an address is no image file; nothing is fetched", path,
+                       strlen(path) > 60 ? "..." : "");
     /* One byte too many, so that the decoder says how many there may be. */
     qn_status status = read_up_to(path, qn_picture_max_bytes(NULL) + READ_BYTES, &file);
     if (status == QN_E_FULL)
