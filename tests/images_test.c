@@ -209,31 +209,55 @@ static void test_golden(void **state)
     close_golden(&g);
 }
 
+/* The logits of the image's prompt with a patch to config.json must leave the tolerance by far. */
+static void check_moves(const char *patch)
+{
+    char dir[QN_TEST_DIR_MAX];
+    golden g = open_golden(NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+    qn_engine_close(g.e);
+    qn_test_model_copy(qn_test_need_fixture(model), patch, NULL, dir);
+    g.e = qn_test_engine(dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+    qn_test_model_remove(dir);
+    qn_images *im = see_all(&g, g.ids, g.n_ids, 1, &g.image);
+    float *logits = qn_alloc_array((size_t)(g.n_ids * g.vocab), sizeof *logits);
+    logits_of(&g, im, g.n_ids, logits);
+    double moved = difference(logits, qn_test_tensor(g.st, "image.logits", 0), 0);
+    if (!(moved > 5 * qn_golden_tolerance("qwen2_vl"))) fail_msg("%s: moves by %.1e", patch, moved);
+    qn_free(logits);
+    qn_images_free(im);
+    close_golden(&g);
+}
+
 /* Another number in config.json, of what images alone see, must move the logits. */
 static void test_mutations(void **state)
 {
-    static const char *const patches[] = {"{\"rope_scaling\": {\"mrope_section\": [3, 3, 2]}}",
-                                          "{\"rope_scaling\": {\"mrope_section\": [6, 1, 1]}}",
-                                          "{\"vision_config\": {\"hidden_act\": \"silu\"}}",
-                                          "{\"vision_config\": {\"hidden_act\": \"gelu\"}}",
-                                          "{\"vision_config\": {\"num_heads\": 1}}",
-                                          "{\"vision_config\": {\"num_heads\": 4}}"};
-    char dir[QN_TEST_DIR_MAX];
-    for (size_t i = 0; i < sizeof patches / sizeof *patches; i++) {
-        golden g = open_golden(NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
-        qn_engine_close(g.e);
-        qn_test_model_copy(qn_test_need_fixture(model), patches[i], NULL, dir);
-        g.e = qn_test_engine(dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
-        qn_test_model_remove(dir);
-        qn_images *im = see_all(&g, g.ids, g.n_ids, 1, &g.image);
-        float *logits = qn_alloc_array((size_t)(g.n_ids * g.vocab), sizeof *logits);
-        logits_of(&g, im, g.n_ids, logits);
-        double moved = difference(logits, qn_test_tensor(g.st, "image.logits", 0), 0);
-        if (!(moved > 10 * qn_golden_tolerance("qwen2_vl"))) fail_msg("%s: moves by %.1e", patches[i], moved);
-        qn_free(logits);
-        qn_images_free(im);
-        close_golden(&g);
+    golden g = open_golden(NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    const qn_vision_config v = *tower(&g);
+    int64_t section[QN_ROPE_SECTIONS], sum = 0;
+    char patch[128];
+    int n_tried = 0;
+    memcpy(section, qn_engine_config(g.e)->rope[0].mrope_section, sizeof section);
+    close_golden(&g);
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) sum += section[k];
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) { /* nearly all pairs turn by the k-th position */
+        if (section[k] == sum - 2) continue;
+        snprintf(patch, sizeof patch, "{\"rope_scaling\": {\"mrope_section\": [%lld, %lld, %lld]}}",
+                 (long long)(k == 0 ? sum - 2 : 1), (long long)(k == 1 ? sum - 2 : 1),
+                 (long long)(k == 2 ? sum - 2 : 1));
+        check_moves(patch);
+        n_tried++;
     }
+    assert_true(n_tried >= 2);
+    check_moves("{\"vision_config\": {\"hidden_act\": \"silu\"}}");
+    check_moves("{\"vision_config\": {\"hidden_act\": \"gelu\"}}");
+    n_tried = 0;
+    for (int64_t heads = 1; 4 * heads <= v.embed_dim; heads++) {
+        if (heads == v.num_heads || v.embed_dim % (4 * heads)) continue;
+        snprintf(patch, sizeof patch, "{\"vision_config\": {\"num_heads\": %lld}}", (long long)heads);
+        check_moves(patch);
+        n_tried++;
+    }
+    assert_true(n_tried >= 1);
 }
 
 /* ---- same bits ---------------------------------------------------------------------------------------- */
@@ -310,19 +334,29 @@ static void refuse(const golden *g, size_t n, const qn_image *images, const int3
 static void test_refused(void **state)
 {
     golden g = open_golden(NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    const qn_image_processor *p = &tower(&g)->processor;
     const int32_t t = tower(&g)->image_token_id;
     const int32_t one[] = {1, t, 2}, none[] = {1, 2}, two[] = {t, 5, t}, wrong[] = {1, t, t, t, 2};
     const qn_image *images = several();
+    qn_image_grid grid;
     qn_image bad = g.image;
+    char words[160];
+    qn_test_ok(qn_image_grid_of(p, bad.width, bad.height, &grid));
+    const long long n = qn_image_grid_tokens(p, &grid);
     refuse(&g, 1, &g.image, none, 2, 999, QN_E_ARG, "1 image(s) were given, the prompt has places for 0");
     refuse(&g, 2, images, one, 3, 999, QN_E_ARG, "2 image(s) were given, the prompt has places for 1");
     refuse(&g, 1, images, two, 3, 999, QN_E_ARG, "1 image(s) were given, the prompt has places for 2");
-    refuse(&g, 1, &g.image, wrong, 5, 999, QN_E_ARG,
-           "image 1 has 6 tokens (2 rows of 3), the prompt has 3 image tokens in its place");
-    refuse(&g, 1, &g.image, one, 3, 7, QN_E_ARG,
-           "the prompt has 8 tokens, 6 of them of images; the context holds 7");
+    assert_true(n > 3);
+    snprintf(words, sizeof words,
+             "image 1 has %lld tokens (%lld rows of %lld), the prompt has 3 image tokens in its place", n,
+             (long long)(grid.rows / p->merge_size), (long long)(grid.columns / p->merge_size));
+    refuse(&g, 1, &g.image, wrong, 5, 999, QN_E_ARG, words);
+    snprintf(words, sizeof words,
+             "the prompt has %lld tokens, %lld of them of images; the context holds %lld", n + 2, n, n + 1);
+    refuse(&g, 1, &g.image, one, 3, n + 1, QN_E_ARG, words);
     bad.width = 0;
-    refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "image 1: the image is 0 x 56 pixels");
+    snprintf(words, sizeof words, "image 1: the image is 0 x %lld pixels", (long long)bad.height);
+    refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, words);
     bad.width = 1 << 20;
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "a side may have 1 to 65535");
     bad = g.image;
@@ -330,7 +364,9 @@ static void test_refused(void **state)
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "image 1: the image has no pixels");
     bad = g.image;
     bad.stride_bytes = 10;
-    refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "stride_bytes is 10, a row of 84 pixels has 252");
+    snprintf(words, sizeof words, "stride_bytes is 10, a row of %lld pixels has %lld", (long long)bad.width,
+             (long long)(3 * bad.width));
+    refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, words);
     bad = (qn_image){noise, 1, 201, 0};
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "one side is more than 200 times the other");
     close_golden(&g);

@@ -88,7 +88,7 @@ static void golden(void **state)
     }
     print_message("%s: largest differences: logits %.1e, hidden states %.1e, keys %.1e, attention %.1e\n",
                   kind, logits, errors.hidden, errors.keys, errors.attention);
-    assert_true(errors.n_hidden >= 3);
+    assert_true(errors.n_hidden >= 2); /* a layer at least */
     if (errors.first[0]) fail_msg("%s is the first to leave the tolerance", errors.first);
     assert_true(logits <= qn_golden_tolerance(kind));
     for (int i = 0; i < 5; i++) check_greedy(e, st, i, kind);
@@ -110,7 +110,7 @@ static void same_bits(void **state)
 
 /* ---- which models ------------------------------------------------------------------------------------- */
 
-enum { KINDS_MAX = 64, NAME_BYTES = 64 };
+enum { KINDS_MAX = 256, NAME_BYTES = 64 };
 
 typedef struct {
     char names[KINDS_MAX][NAME_BYTES];
@@ -121,7 +121,11 @@ static void add_kind(kind_list *l, const char *name)
 {
     for (int i = 0; i < l->n; i++)
         if (strcmp(l->names[i], name) == 0) return;
-    if (l->n < KINDS_MAX && strlen(name) < NAME_BYTES) snprintf(l->names[l->n++], NAME_BYTES, "%s", name);
+    if (l->n == KINDS_MAX || strlen(name) >= NAME_BYTES) { /* before cmocka runs: none is left out unseen */
+        fprintf(stderr, "models_test: no room for the kind %s\n", name);
+        exit(1);
+    }
+    snprintf(l->names[l->n++], NAME_BYTES, "%s", name);
 }
 
 /* 1: the library says that it does not know this kind of model; whatever else is wrong with it is a failure.
