@@ -123,9 +123,11 @@ static void add_bias(const ragged *g, int64_t expert, int64_t from, int64_t to, 
     g->run->kernels->ew[QN_EW_ADD](y, y, 1, bias, 1, columns(g, from, to));
 }
 
-/* The packed activations of `n` pairs, side by side. */
-static const char *gather(const ragged *g, const int32_t *pairs, int64_t n)
+/* The packed activations of `n` sorted pairs from `first` on, side by side. */
+static const char *gather(const ragged *g, int64_t first, int64_t n)
 {
+    const int32_t *pairs = g->pairs + first;
+    if (g->s->packs == QN_CPU_PACKS_PAIRS) return g->packed + (size_t)first * g->row_bytes;
     if (g->packed && n == 1) return g->packed + (size_t)(pairs[0] / g->top) * g->row_bytes;
     for (int64_t i = 0; i < n; i++) {
         char *to = g->gathered + (size_t)i * g->row_bytes;
@@ -137,15 +139,14 @@ static const char *gather(const ragged *g, const int32_t *pairs, int64_t n)
     return g->gathered;
 }
 
-/* EXPERTS: panels [from, to) of one expert for all its rows. */
-static void expert_panels(const ragged *g, int64_t expert, int64_t from, int64_t to)
+/* Panels [from, to) of one expert for all its rows, into out [pairs, n_out]. */
+static void expert_panels(const ragged *g, float *out, int64_t expert, int64_t from, int64_t to)
 {
-    float *out = (float *)g->s->out;
     qn_cpu_warm(g->run->kernels, g->s->weight, expert, from, to, g->kernel_scratch);
     for (int64_t first = g->begin[expert]; first < g->begin[expert + 1]; first += GROUP_ROWS) {
         int64_t left = g->begin[expert + 1] - first, n = left < GROUP_ROWS ? left : GROUP_ROWS;
         const int32_t *pairs = g->pairs + first;
-        const char *x = gather(g, pairs, n);
+        const char *x = gather(g, first, n);
         if (n == 1) {
             float *row = out + pairs[0] * g->n_out + from * QN_PANEL;
             product(g, expert, from, to, x, 1, row, g->n_out);
@@ -165,48 +166,83 @@ static void expert_panels(const ragged *g, int64_t expert, int64_t from, int64_t
     }
 }
 
-static void experts_run(const qn_cpu_run *run, const qn_cpu_step *s)
+/* All experts that somebody asks for, their panels claimed as one list. */
+static void all_panels(const ragged *g, float *out)
 {
-    const qn_operand *x = &s->plan.in[0];
-    int64_t rows = qn_cpu_rows(run, x), begin, end;
-    ragged g = start(run, s, 3);
-    if (s->packs) g.packed = qn_cpu_pack_rows(run, s, rows, x->stride[0], g.n_in);
-    sort_pairs(&g, rows);
-    while (qn_cpu_claim(run, g.n_active * g.n_panels, &begin, &end))
+    int64_t begin, end;
+    while (qn_cpu_claim(g->run, g->n_active * g->n_panels, &begin, &end))
         while (begin < end) {
-            int64_t i = begin / g.n_panels, from = begin - i * g.n_panels,
-                    to = end - i * g.n_panels < g.n_panels ? end - i * g.n_panels : g.n_panels;
-            expert_panels(&g, g.active[i], from, to);
-            begin = i * g.n_panels + to;
+            int64_t i = begin / g->n_panels, from = begin - i * g->n_panels,
+                    to = end - i * g->n_panels < g->n_panels ? end - i * g->n_panels : g->n_panels;
+            expert_panels(g, out, g->active[i], from, to);
+            begin = i * g->n_panels + to;
         }
 }
 
-/* EXPERTS_SUM: panels [from, to) of all rows. A worker owns its columns and goes through the experts by
- * rising id, so each sum has one owner and one order. */
-static void sum_panels(const ragged *g, int64_t rows, int64_t from, int64_t to)
+static void experts_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_operand *x = &s->plan.in[0];
+    int64_t rows = qn_cpu_rows(run, x);
+    ragged g = start(run, s, 3);
+    if (s->packs) g.packed = qn_cpu_pack_rows(run, s, rows, x->stride[0], g.n_in);
+    sort_pairs(&g, rows);
+    all_panels(&g, (float *)s->out);
+}
+
+/* ---- products and their sum --------------------------------------------------------------------------- */
+
+/* Adds a pair's part of panels [from, to), which y holds, to its row's sum. */
+static void add_share(const ragged *g, int32_t pair, int64_t from, int64_t to, float *y)
 {
     const qn_kernels *k = g->run->kernels;
-    const float *share = (const float *)g->s->in[3];
-    int64_t share_stride = g->s->plan.in[3].stride[0];
-    float *out = (float *)g->s->out;
+    int64_t r = pair / g->top, n = columns(g, from, to);
+    const float *share = (const float *)g->s->in[3] + r * g->s->plan.in[3].stride[0] + pair % g->top;
+    float *sum = (float *)g->s->out + r * g->n_out + from * QN_PANEL;
+    k->ew[QN_EW_MUL](y, y, 1, share, 0, n);
+    k->ew[QN_EW_ADD](sum, sum, 1, y, 1, n);
+}
+
+static void clear_sums(const ragged *g, int64_t rows, int64_t from, int64_t to)
+{
+    float *out = (float *)g->s->out + from * QN_PANEL;
     for (int64_t r = 0; r < rows; r++)
-        memset(out + r * g->n_out + from * QN_PANEL, 0, (size_t)columns(g, from, to) * sizeof *out);
+        memset(out + r * g->n_out, 0, (size_t)columns(g, from, to) * sizeof *out);
+}
+
+/* Few rows: all products first, each expert's panels read in one go, then the sums. Nobody may still read the
+ * shared area, which an earlier step of the group may have had. */
+static void sum_of_few(const ragged *g, int64_t rows)
+{
+    float *products = (float *)g->run->shared[g->s->area];
+    int64_t from, to;
+    qn_pool_barrier(g->run->pool);
+    all_panels(g, products);
+    qn_pool_barrier(g->run->pool);
+    qn_cpu_share(g->run, g->n_panels, &from, &to);
+    if (from >= to) return;
+    clear_sums(g, rows, from, to);
+    for (int64_t i = 0; i < rows * g->top; i++)
+        add_share(g, g->pairs[i], from, to, products + g->pairs[i] * g->n_out + from * QN_PANEL);
+}
+
+/* Many rows: panels [from, to) of all of them. A worker owns its columns and goes through the experts by
+ * rising id, so that products need not be kept; each sum has one owner and one order either way. */
+static void sum_panels(const ragged *g, int64_t rows, int64_t from, int64_t to)
+{
+    clear_sums(g, rows, from, to);
     for (int64_t i = 0; i < g->n_active; i++) {
         int64_t expert = g->active[i], last = g->begin[expert + 1];
-        qn_cpu_warm(k, g->s->weight, expert, from, to, g->kernel_scratch);
+        qn_cpu_warm(g->run->kernels, g->s->weight, expert, from, to, g->kernel_scratch);
         for (int64_t first = g->begin[expert]; first < last; first += GROUP_ROWS) {
             int64_t n = last - first < GROUP_ROWS ? last - first : GROUP_ROWS;
-            const char *x = g->packed + (size_t)first * g->row_bytes;
+            const char *x = gather(g, first, n);
             for (int64_t p = from, q; p < to; p = q) {
                 q = tile_end(g, p, to, n);
-                int64_t wide = (q - p) * QN_PANEL, n_columns = columns(g, p, q);
+                int64_t wide = (q - p) * QN_PANEL;
                 product(g, expert, p, q, x, n, g->tile, wide);
                 for (int64_t a = 0; a < n; a++) {
-                    int64_t pair = g->pairs[first + a], r = pair / g->top;
-                    float *y = g->tile + a * wide, *to_row = out + r * g->n_out + p * QN_PANEL;
-                    add_bias(g, expert, p, q, y);
-                    k->ew[QN_EW_MUL](y, y, 1, share + r * share_stride + pair % g->top, 0, n_columns);
-                    k->ew[QN_EW_ADD](to_row, to_row, 1, y, 1, n_columns);
+                    add_bias(g, expert, p, q, g->tile + a * wide);
+                    add_share(g, g->pairs[first + a], p, q, g->tile + a * wide);
                 }
             }
         }
@@ -225,8 +261,12 @@ static void experts_sum_run(const qn_cpu_run *run, const qn_cpu_step *s)
     if (!own) qn_cpu_share(run, rows * g.top, &begin, &end);
     for (int64_t i = begin; i < end; i++)
         run->kernels->act_pack(s->act, g.n_in, input_of(&g, g.pairs[i]), packed + (size_t)i * g.row_bytes);
-    if (!own) qn_pool_barrier(run->pool);
     g.packed = packed;
+    if (own) {
+        sum_of_few(&g, rows);
+        return;
+    }
+    qn_pool_barrier(run->pool);
     while (qn_cpu_claim(run, g.n_panels, &begin, &end)) sum_panels(&g, rows, begin, end);
 }
 
@@ -287,7 +327,9 @@ static qn_status experts_sum_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step
     const qn_operand *x = &step->plan.in[0];
     int64_t rows = qn_shape_dim(&x->shape, 0, &plan->max), top = x->shape.dim[1];
     step->packs = QN_CPU_PACKS_PAIRS;
-    QN_TRY(place(plan, step, (rows < QN_CPU_OWN_ROWS ? rows : QN_CPU_OWN_ROWS) * top, 0, scratch_bytes));
+    int64_t few = (rows < QN_CPU_OWN_ROWS ? rows : QN_CPU_OWN_ROWS) * top;
+    QN_TRY(place(plan, step, few, 0, scratch_bytes));
+    grow(shared_bytes, (size_t)(few * step->plan.in[1].shape.dim[1]) * sizeof(float));
     if (rows > QN_CPU_OWN_ROWS)
         grow(shared_bytes, (size_t)(rows * top) * qn_act_row_bytes(step->act, x->shape.dim[2]));
     return QN_OK;
