@@ -126,6 +126,7 @@ static const spelling same[] = {
     {"qwen3_next", "{\"rope_theta\": null, \"rope_parameters\": {\"rope_theta\": 10000000,"
                    " \"partial_rotary_factor\": 0.25, \"rope_type\": \"default\"}}"},
     {"deepseek_v3", "{\"rope_interleave\": true, \"moe_layer_freq\": null, \"norm_topk_prob\": null}"},
+    {"deepseek_v3", "{\"scoring_func\": null, \"topk_method\": null}"},
     {"deepseek_v3", "{\"num_key_value_heads\": null, \"head_dim\": 8, \"num_nextn_predict_layers\": 1}"},
     {"deepseek_v3", "{\"rope_theta\": null, \"rope_scaling\": null, \"rope_parameters\":"
                     " {\"rope_theta\": 10000, \"rope_type\": \"yarn\", \"factor\": 4, \"beta_fast\": 32,"

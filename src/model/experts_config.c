@@ -52,10 +52,26 @@ static qn_status read_sizes(const qn_family_experts *family, const qn_fields *f,
     return QN_OK;
 }
 
+/* A field of published files that transformers does not read; another value would be another routing. */
+static qn_status check_known(const qn_fields *f, const char *name, const char *known)
+{
+    const char *value = known;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_string(f, name, &value, NULL));
+    if (strcmp(value, known) != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: %s)", f->file,
+                       qn_fields_label(f, name, label, sizeof label), value, known);
+    return QN_OK;
+}
+
 static qn_status read_routing(const qn_family_experts *family, const qn_fields *f, qn_experts_config *e)
 {
     char label[LABEL_MAX], other[LABEL_MAX];
     double scale = 1;
+    if (family->correction_bias) {
+        QN_TRY(check_known(f, "scoring_func", "sigmoid"));
+        QN_TRY(check_known(f, "topk_method", "noaux_tc"));
+    }
     e->norm_topk_prob = family->norm_topk_prob || (f->gguf_architecture && family->gguf_norm_topk_prob);
     if (!family->norm_topk_prob) QN_TRY(qn_fields_bool(f, "norm_topk_prob", &e->norm_topk_prob, NULL));
     QN_TRY(qn_fields_number(f, "routed_scaling_factor", 1e-6, 1e6, &scale, NULL));

@@ -253,6 +253,11 @@ static void refusals(void **state)
          "mscale_all_dim is -1"},
         {"models/deepseek_v3", "{\"n_group\": 3}", QN_E_FORMAT, "8 experts are no multiple of n_group 3"},
         {"models/deepseek_v3", "{\"topk_group\": 5}", QN_E_FORMAT, "topk_group is 5"},
+        {"models/deepseek_v3", "{\"scoring_func\": \"softmax\"}", QN_E_UNSUPPORTED,
+         "scoring_func is \"softmax\""},
+        {"models/deepseek_v3", "{\"scoring_func\": 1}", QN_E_FORMAT, "scoring_func"},
+        {"models/deepseek_v3", "{\"topk_method\": \"greedy\"}", QN_E_UNSUPPORTED,
+         "topk_method is \"greedy\""},
         {"models/deepseek_v3", "{\"routed_scaling_factor\": 0}", QN_E_FORMAT, "routed_scaling_factor is 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
