@@ -98,11 +98,11 @@ static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context,
 {
     if (wish <= 0)
         return qn_fail(QN_E_NOMEM,
-                       "too little memory: even a context of %lld tokens needs %.1f MiB for keys, values and "
-                       "sampling, %.1f MiB are left",
+                       "too little memory: even a context of %lld tokens needs %.2f MiB for keys, values and "
+                       "sampling, %.2f MiB are left",
                        (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
     return qn_fail(QN_E_NOMEM,
-                   "context size %lld needs %.1f MiB for keys, values and sampling, %.1f MiB are left",
+                   "context size %lld needs %.2f MiB for keys, values and sampling, %.2f MiB are left",
                    (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
 }
 
