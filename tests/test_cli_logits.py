@@ -50,7 +50,7 @@ def test_exact_logits(name, tmp_path):
 def test_greedy_ids(name, tmp_path):
     folder = fixture(f"models/{name}")
     cases = prompts(folder)
-    got = greedy(folder, [c[0] for c in cases], 32, tmp_path, "--precision", "exact")
+    got = greedy(folder, [c[0] for c in cases], len(cases[0][3]), tmp_path, "--precision", "exact")
     for i, (case, ids) in enumerate(zip(cases, got)):
         assert ids == case[3].tolist(), f"prompt {i}"
 
