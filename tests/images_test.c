@@ -290,6 +290,7 @@ static int64_t places_for(const golden *g, size_t n, int32_t *ids)
 static void test_same_bits(void **state)
 {
     static const int64_t pieces[] = {1, 3, 7, 64};
+    qn_test_need_fixture("models/qwen2_vl");
     float *want = qn_alloc_array(LOGITS_MAX, sizeof *want), *got = qn_alloc_array(LOGITS_MAX, sizeof *got);
     for (const char *const *set = qn_kernels_names(); *set; set++)
         for (int p = 0; p < 3; p++) {

@@ -73,9 +73,10 @@ qn_test_rewritten *qn_test_rewritten_read(const char *kind)
     char path[96];
     qn_safetensors *st;
     qn_test_weights w;
-    qn_test_rewritten *m = test_calloc(1, sizeof *m);
     snprintf(path, sizeof path, "models/%s", kind);
-    m->fixture = qn_test_need_fixture(path);
+    const char *fixture = qn_test_need_fixture(path);
+    qn_test_rewritten *m = test_calloc(1, sizeof *m);
+    m->fixture = fixture;
     qn_test_ok(qn_test_weights_open(m->fixture, &w));
     for (int64_t i = 0; i < qn_source_count(w.src); i++) {
         const qn_tensor_view *v = qn_source_get(w.src, i);
