@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/mem.h"
 #include "format/safetensors.h"
 #include "tests/fixtures.h"
 
@@ -196,4 +197,20 @@ void qn_test_weights_close(qn_test_weights *m)
     qn_weights_close(m->weights);
     qn_config_free(&m->config);
     qn_source_close(m->src);
+}
+
+void qn_test_weights_run_out(const char *path)
+{
+    int64_t before = qn_mem_live_blocks();
+    for (int64_t n = 1;; n++) {
+        qn_test_weights m;
+        assert_true(n < 2000);
+        qn_mem_fail_nth(n);
+        qn_status status = qn_test_weights_open(path, &m);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) qn_test_weights_close(&m);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+    }
 }

@@ -45,5 +45,8 @@ typedef struct {
 /* Source, configuration and weights of a path; *out is untouched when one of them fails. */
 qn_status qn_test_weights_open(const char *path, qn_test_weights *out);
 void qn_test_weights_close(qn_test_weights *m);
+/* Opens them again and again while the n-th allocation fails, n = 1, 2, ..., until none does (at most 2,000
+ * times): each failure is QN_E_NOMEM, and nothing is left behind. */
+void qn_test_weights_run_out(const char *path);
 
 #endif

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "engine/pack.h"
 #include "quant/types.h"
 #include "tests/engine_help.h"
@@ -250,20 +249,7 @@ static void damaged_configs(void **state)
 static void memory_runs_out(void **state)
 {
     const char *dir = make(qn_test_need_fixture("models/qwen2_vl"), NULL, QN_DTYPE_BF16);
-    int64_t before = qn_mem_live_blocks();
-    qn_status status = QN_E_NOMEM;
-    for (int n = 1; status != QN_OK && n < 2000; n++) {
-        qn_test_weights m;
-        qn_mem_fail_nth(n);
-        status = qn_test_weights_open(dir, &m);
-        qn_mem_fail_nth(0);
-        if (status == QN_OK)
-            qn_test_weights_close(&m);
-        else
-            assert_int_equal(status, QN_E_NOMEM);
-        assert_int_equal(qn_mem_live_blocks(), before);
-    }
-    qn_test_ok(status);
+    qn_test_weights_run_out(dir);
     qn_test_remove(dir);
 }
 

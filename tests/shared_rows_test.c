@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "engine/examine.h"
 #include "engine/pack.h"
 #include "kernels/kernels.h"
@@ -226,20 +225,7 @@ static void memory_runs_out(void **state)
     const char *folder = qn_test_scratch(), *apart, *shared;
     const char *path = qn_test_typed_model(folder, QN_DTYPE_AFFINE4_G64_BF16);
     write_directory(folder, path, &apart, &shared);
-    int64_t before = qn_mem_live_blocks();
-    qn_status status = QN_E_NOMEM;
-    for (int n = 1; status != QN_OK && n < 2000; n++) {
-        qn_test_weights m;
-        qn_mem_fail_nth(n);
-        status = qn_test_weights_open(shared, &m);
-        qn_mem_fail_nth(0);
-        if (status == QN_OK)
-            qn_test_weights_close(&m);
-        else
-            assert_int_equal(status, QN_E_NOMEM);
-        assert_int_equal(qn_mem_live_blocks(), before);
-    }
-    qn_test_ok(status);
+    qn_test_weights_run_out(shared);
     qn_test_model_remove(apart);
     qn_test_remove(folder);
 }

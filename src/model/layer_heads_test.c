@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "model/layer_groups.h"
 #include "model/weights.h"
 #include "tests/fixtures.h"
@@ -248,19 +247,7 @@ static void test_refusals(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    const char *path = qn_test_need_fixture("models/gemma4_text");
-    int64_t before = qn_mem_live_blocks();
-    for (int64_t n = 1;; n++) {
-        qn_test_weights m;
-        assert_true(n < 2000);
-        qn_mem_fail_nth(n);
-        qn_status status = qn_test_weights_open(path, &m);
-        qn_mem_fail_nth(0);
-        if (status == QN_OK) qn_test_weights_close(&m);
-        assert_int_equal(qn_mem_live_blocks(), before);
-        if (status == QN_OK) break;
-        assert_int_equal(status, QN_E_NOMEM);
-    }
+    qn_test_weights_run_out(qn_test_need_fixture("models/gemma4_text"));
 }
 
 int main(void)
