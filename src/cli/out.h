@@ -7,23 +7,9 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/json_write.h"
 #include "base/status.h"
 
-/* JSON is written into a qn_buf in order; commas come by themselves. Keys and names are plain ASCII. */
-void qn_json_open(qn_buf *b, char bracket); /* '{' or '[' */
-void qn_json_close(qn_buf *b, char bracket);
-void qn_json_key(qn_buf *b, const char *key);
-void qn_json_text(qn_buf *b, const char *text, size_t n);
-void qn_json_int(qn_buf *b, int64_t value);
-void qn_json_uint(qn_buf *b, uint64_t value);
-/* 6 significant digits; what is not finite becomes null. */
-void qn_json_real(qn_buf *b, double value);
-void qn_json_ids(qn_buf *b, const int32_t *ids, int64_t n);
-/* Key and value. */
-void qn_json_put_text(qn_buf *b, const char *key, const char *text);
-void qn_json_put_int(qn_buf *b, const char *key, int64_t value);
-void qn_json_put_bool(qn_buf *b, const char *key, int value);
-void qn_json_put_real(qn_buf *b, const char *key, double value);
 /* Writes what the buffer holds to standard output when it is much, so that long lists are never held whole;
  * what follows needs no comma to be remembered. Returns the buffer's status, or QN_E_IO. */
 qn_status qn_json_drain(qn_buf *b);
