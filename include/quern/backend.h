@@ -1,5 +1,7 @@
 /* Backends: who answers a request. "native" is this library's own engine and the default; others can be
- * registered.
+ * registered. "mock" is for tests of what stands on the library: the same engine with a small model of
+ * random weights, vocabulary 32,000, that is made up while it opens. Its path is "mock" or a seed in digits,
+ * with ",end" behind it for a model that ends its answers. It is never the default and in no list.
  *
  * The functions of model.h, tokenizer.h and generate.h check their arguments, keep the handles and their life
  * times, and then call the model's backend. A function that a backend leaves NULL is answered by

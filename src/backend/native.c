@@ -17,6 +17,7 @@
 /* Read-only once it is open, but for the speeds. */
 typedef struct {
     char *path;
+    const char *backend;
     qn_engine *engine;
     qn_slots *slots;
     qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
@@ -183,19 +184,26 @@ static void native_close(void *model)
     qn_free(m);
 }
 
-static qn_status native_open(const char *path, const qn_model_options *options, void **model)
+qn_status qn_native_open_as(const char *path, const char *source, const char *backend,
+                            const qn_model_options *options, void **model)
 {
     native_model *m = qn_calloc(1, sizeof *m);
     if (!m) return QN_E_NOMEM;
     pthread_mutex_init(&m->lock, NULL);
+    m->backend = backend;
     m->path = qn_strdup(path);
-    qn_status status = m->path ? load(m, path, options) : QN_E_NOMEM;
+    qn_status status = m->path ? load(m, source, options) : QN_E_NOMEM;
     if (status != QN_OK) {
         native_close(m);
         return status;
     }
     *model = m;
     return QN_OK;
+}
+
+static qn_status native_open(const char *path, const qn_model_options *options, void **model)
+{
+    return qn_native_open_as(path, path, qn_backend_native.name, options, model);
 }
 
 /* ---- figures ---- */
@@ -208,7 +216,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
     *out = (qn_model_info){
         .path = m->path,
         .architecture = config->architecture,
-        .backend = qn_backend_native.name,
+        .backend = m->backend,
         .device = info->device,
         .cpu_set = info->cpu_set ? info->cpu_set : "",
         .precision = info->precision,
