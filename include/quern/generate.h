@@ -47,6 +47,12 @@ typedef enum {
 #undef QN_END_ENUM
 } qn_end;
 
+/* What is added to the logit of one token. */
+typedef struct {
+    int32_t id; /* of the vocabulary */
+    float bias; /* -100 to 100 */
+} qn_logit_bias;
+
 /* Read during qn_generation_open only. `qn_generate_options o = {0};` is greedy decoding until the model
  * stops or the context is full. QN_E_ARG names a field that is out of range. */
 typedef struct {
@@ -73,7 +79,27 @@ typedef struct {
         *row_adapters; /* one for each row of the prompt; an entry that is NULL means `adapter` */
     int rotate; /* at context_size go on with the last context_size tokens in sight, instead of QN_END_LENGTH;
                    recurrent layers go on from the state that all tokens before have made */
+    /* Added to the model's logits before the sampler chain, whatever its order; an id that stands there twice
+     * gets both. At most QN_LOGIT_BIAS_MAX of them. */
+    const qn_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    /* -2 to 2; 0: off. As OpenAI's API defines them (platform.openai.com, "Frequency and presence
+     * penalties"): before the sampler chain the logit of a token that this row has generated c times so far
+     * loses c * frequency_penalty, and presence_penalty where c > 0. Tokens of the prompt do not count. */
+    float presence_penalty, frequency_penalty;
+    int logprobs;           /* every token tells its log-probability */
+    int32_t n_top_logprobs; /* and those of the so many likeliest; 0 to QN_TOP_LOGPROBS_MAX, above 0 needs
+                               logprobs */
 } qn_generate_options;
+
+enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20 };
+
+/* A token and the natural logarithm of its probability: of the softmax of the model's own logits, before
+ * bias, penalties, temperature and filters. */
+typedef struct {
+    int32_t id;
+    float logprob;
+} qn_top_logprob;
 
 /* A picture, borrowed: rows of RGB bytes from the top. Any size does; the model resizes it as its own image
  * processor would. */
@@ -122,6 +148,12 @@ typedef struct {
         *text; /* [text_bytes] valid UTF-8, NUL-terminated, valid until the next call on the generation */
     size_t text_bytes;
     qn_end end; /* QN_END_NONE: a token. Else the row's last event */
+    /* With logprobs: of the token, as in qn_top_logprob; and of the n_top likeliest in falling order, the
+     * lower id first on a tie, valid as long as text. Fewer than n_top_logprobs only where fewer tokens can
+     * come. */
+    float logprob;
+    const qn_top_logprob *top;
+    int32_t n_top;
 } qn_token;
 
 typedef struct {

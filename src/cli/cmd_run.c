@@ -16,6 +16,7 @@ typedef struct {
     const char *prompt, *system, *ids_path;
     qn_arg_list images;
     int raw, special, json, stats;
+    int32_t logprobs; /* negative: not asked for */
 } run_options;
 
 #define AT(field) offsetof(run_options, field)
@@ -30,6 +31,8 @@ static const qn_arg run_args[] = {
      "with --raw: recognise special tokens in the text"},
     {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE",
      "rows of token ids, {\"ids\":[[...]]}, run together"},
+    {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
+     "with --json: each token's log-probability, and those of the N likeliest"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object at the end"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
@@ -39,15 +42,37 @@ static const qn_arg run_args[] = {
 typedef struct {
     qn_buf ids; /* int32_t */
     qn_buf text;
+    qn_buf logprobs; /* the JSON of the tokens' so far */
     qn_end end;
 } row_result;
+
+static void put_logprobs(qn_buf *b, const qn_token *token)
+{
+    qn_json_open(b, '{');
+    qn_json_put_int(b, "id", token->id);
+    qn_json_put_real(b, "logprob", (double)token->logprob);
+    qn_json_key(b, "top");
+    qn_json_open(b, '[');
+    for (int32_t i = 0; i < token->n_top; i++) {
+        qn_json_open(b, '{');
+        qn_json_put_int(b, "id", token->top[i].id);
+        qn_json_put_real(b, "logprob", (double)token->top[i].logprob);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+    qn_json_close(b, '}');
+}
 
 static qn_status keep(row_result *rows, const qn_token *token)
 {
     row_result *r = &rows[token->row];
-    if (token->id >= 0) qn_buf_append(&r->ids, &token->id, sizeof token->id);
+    if (token->id >= 0) {
+        qn_buf_append(&r->ids, &token->id, sizeof token->id);
+        put_logprobs(&r->logprobs, token);
+    }
     qn_buf_append(&r->text, token->text, token->text_bytes);
     r->end = token->end;
+    if (r->logprobs.status != QN_OK) return r->logprobs.status;
     return r->ids.status != QN_OK ? r->ids.status : r->text.status;
 }
 
@@ -69,8 +94,8 @@ static qn_status pull(qn_generation *generation, int64_t n_rows, row_result *row
     return last == '\n' ? QN_OK : qn_out_write("\n", 1);
 }
 
-static qn_status print_json(const qn_model *model, const row_result *rows, int64_t n_rows,
-                            const qn_generation_stats *stats)
+static qn_status print_json(const qn_model *model, const run_options *o, const row_result *rows,
+                            int64_t n_rows, const qn_generation_stats *stats)
 {
     qn_buf b = {0};
     qn_model_info info;
@@ -93,6 +118,16 @@ static qn_status print_json(const qn_model *model, const row_result *rows, int64
     for (int64_t i = 0; i < n_rows; i++)
         qn_json_text(&b, qn_end_name(rows[i].end), strlen(qn_end_name(rows[i].end)));
     qn_json_close(&b, ']');
+    if (o->logprobs >= 0) {
+        qn_json_key(&b, "logprobs");
+        qn_json_open(&b, '[');
+        for (int64_t i = 0; i < n_rows; i++) {
+            qn_json_open(&b, '[');
+            qn_buf_append(&b, rows[i].logprobs.data, rows[i].logprobs.length);
+            qn_json_close(&b, ']');
+        }
+        qn_json_close(&b, ']');
+    }
     qn_json_put_stats(&b, stats);
     qn_json_key(&b, "metrics");
     qn_json_metrics(&b, &metrics);
@@ -131,7 +166,7 @@ static qn_status generate(qn_model *model, const run_options *o, const qn_prompt
     status = pull(generation, n_rows, rows, end);
     if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
     if (status != QN_OK) goto out;
-    if (json) status = print_json(model, rows, n_rows, &stats);
+    if (json) status = print_json(model, o, rows, n_rows, &stats);
     if (status == QN_OK && !json) status = note_end(model, o, &stats, *end);
     if (o->stats) qn_note_stats(&stats, *end);
 out:
@@ -140,6 +175,7 @@ out:
     for (int64_t i = 0; rows && i < n_rows; i++) {
         qn_buf_free(&rows[i].ids);
         qn_buf_free(&rows[i].text);
+        qn_buf_free(&rows[i].logprobs);
     }
     qn_free(rows);
     return status;
@@ -218,7 +254,7 @@ const qn_arg_spec qn_run_spec = {"quern run MODEL [-p PROMPT] [options]",
 
 int qn_cmd_run(int argc, char **argv)
 {
-    run_options o = {.sampling = QN_SAMPLING_UNSET};
+    run_options o = {.sampling = QN_SAMPLING_UNSET, .logprobs = -1};
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_run_spec, &o, argc, argv, &path, &n, &code)) return code;
@@ -229,6 +265,10 @@ int qn_cmd_run(int argc, char **argv)
         if (strcmp(o.images.items[i], "-") == 0 &&
             (i || !(o.prompt || (o.ids_path && strcmp(o.ids_path, "-")))))
             return qn_args_fail("run", "standard input is one thing: the prompt, the ids, or one image");
+    o.sampling.o.logprobs = o.logprobs >= 0;
+    o.sampling.o.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
+    if (o.logprobs >= 0 && !o.json && !o.ids_path)
+        return qn_args_fail("run", "--logprobs are printed with --json only");
     if (o.system && o.raw)
         return qn_args_fail("run", "--raw leaves out the chat template that --system needs");
     if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))

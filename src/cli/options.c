@@ -47,6 +47,12 @@ const qn_arg qn_sampling_args[] = {
      "only tokens with P times the best's probability"},
     {"--repeat-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.repeat_penalty), 0, 100, "R",
      "above 1: avoid tokens already there"},
+    {"--presence-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.presence_penalty), -2, 2, "P",
+     "taken off the logits of tokens that the answer has"},
+    {"--frequency-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.frequency_penalty), -2, 2, "P",
+     "taken off for each time that the answer has them"},
+    {"--logit-bias", 0, QN_ARG_LIST, SAMPLING(bias), 0, 0, "ID=V",
+     "added to a token's logit, -100 to 100; may be repeated"},
     {"--seed", 0, QN_ARG_UINT64, SAMPLING(o.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
     {"--sampler-order", 0, QN_ARG_TEXT, SAMPLING(order), 0, 0, "LIST",
      "default repeat_penalty,top_p,min_p,top_k,temperature"},
@@ -82,6 +88,26 @@ static int read_order(const char *command, qn_sampling_options *s)
     return 0;
 }
 
+/* "ID=V" of --logit-bias. */
+static int read_bias(const char *command, const char *text, qn_logit_bias *out)
+{
+    const char *equals = strchr(text, '=');
+    char number[16];
+    int64_t id;
+    double bias;
+    size_t n = equals ? (size_t)(equals - text) : sizeof number;
+    if (n < sizeof number) {
+        memcpy(number, text, n);
+        number[n] = 0;
+        if (qn_args_read_int(number, &id) && id >= 0 && id <= INT32_MAX &&
+            qn_args_read_real(equals + 1, &bias) && bias >= -100 && bias <= 100) {
+            *out = (qn_logit_bias){(int32_t)id, (float)bias};
+            return 0;
+        }
+    }
+    return qn_args_fail(command, "--logit-bias: '%s' is no token id, =, and a number from -100 to 100", text);
+}
+
 int qn_sampling_finish(const char *command, qn_sampling_options *s)
 {
     s->o.temperature = s->temperature > 0 ? s->temperature : 0;
@@ -98,6 +124,10 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
             return qn_args_fail(command, "--stop-id: '%s' is not a token id", s->stop_ids.items[i]);
         s->ids[i] = (int32_t)id;
     }
+    for (size_t i = 0; i < s->bias.n; i++)
+        if (read_bias(command, s->bias.items[i], &s->biases[i])) return QN_EXIT_USAGE;
+    s->o.logit_bias = s->biases;
+    s->o.n_logit_bias = s->bias.n;
     s->o.stop_ids = s->ids;
     s->o.n_stop_ids = s->stop_ids.n;
     return 0;

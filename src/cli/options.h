@@ -26,10 +26,11 @@ typedef struct {
     qn_generate_options o;
     float temperature, top_p; /* negative: not given */
     int32_t top_k;            /* negative: not given */
-    qn_arg_list stop, stop_ids;
+    qn_arg_list stop, stop_ids, bias;
     const char *order;
     qn_sampler_step steps[QN_SAMPLER_COUNT];
     int32_t ids[QN_ARG_LIST_MAX];
+    qn_logit_bias biases[QN_ARG_LIST_MAX];
 } qn_sampling_options;
 extern const qn_arg qn_sampling_args[];
 /* What must be set before qn_args_parse. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/images.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "text/stop.h"
 
@@ -17,6 +18,9 @@ typedef struct {
     const int32_t *prompt;
     int64_t n_prompt, n_generated;
     int32_t token; /* drawn last; what is fed after the prompt */
+    float logprob; /* of it, and of the likeliest where it stood */
+    int32_t n_top;
+    qn_top_logprob *top;
     qn_sequence *sequence;
     int32_t adapter; /* held while the run is open; -1: none */
     qn_sampler *sampler;
@@ -40,7 +44,8 @@ struct qn_run {
     int32_t *stop_ids;
     int64_t n_stop_ids;
     int64_t max_tokens, deadline_ns; /* 0: none */
-    int rotate;
+    int rotate, logprobs;
+    int32_t n_top_logprobs;
     uint64_t seed;
     qn_feed *feeds;   /* of one step: at most n_places */
     int64_t *fed_row; /* which row a feed is */
@@ -157,6 +162,10 @@ static qn_status make_tools(qn_run *r, const qn_generate_options *o)
         w->stop.set = r->stop_set;
         QN_TRY(qn_sampler_new(o, vocabulary, &w->sampler));
         QN_TRY(qn_sampler_accept(w->sampler, w->prompt, w->n_prompt));
+        if (o->n_top_logprobs) {
+            w->top = qn_alloc_array((size_t)o->n_top_logprobs, sizeof *w->top);
+            if (!w->top) return QN_E_NOMEM;
+        }
         if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     }
     r->n_places = r->n_rows < qn_slots_count(r->model.slots) ? r->n_rows : qn_slots_count(r->model.slots);
@@ -175,6 +184,8 @@ qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
     r->cancel = cancel;
     r->max_tokens = options->max_tokens;
     r->rotate = options->rotate;
+    r->logprobs = options->logprobs;
+    r->n_top_logprobs = options->n_top_logprobs;
     r->seed = options->seed;
     int64_t now = qn_clock_ns(), most = (INT64_MAX - now) / 1000000;
     if (options->deadline_ms && options->deadline_ms <= most)
@@ -271,6 +282,15 @@ static qn_status start_rows(qn_run *r)
     return QN_OK;
 }
 
+static qn_status find_logprobs(const qn_run *r, row *w, const float *logits)
+{
+    qn_logprobs l;
+    QN_TRY(qn_logprobs_read(logits, qn_engine_config(r->model.engine)->vocab_size, &l));
+    w->logprob = (float)qn_logprobs_of(&l, w->token);
+    w->n_top = qn_logprobs_top(&l, r->n_top_logprobs, w->top);
+    return QN_OK;
+}
+
 /* Draws the row's next token. A row whose logits are of no use fails alone. */
 static qn_status draw(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
 {
@@ -278,6 +298,7 @@ static qn_status draw(void *user, int64_t feed, int64_t first, int64_t n, float 
     row *w = &r->rows[r->fed_row[feed]];
     int64_t position = w->n_prompt + w->n_generated;
     qn_status status = qn_sampler_draw(w->sampler, logits, position, &w->token);
+    if (status == QN_OK && r->logprobs) status = find_logprobs(r, w, logits);
     if (status == QN_OK)
         w->state = ROW_DRAWN;
     else
@@ -405,7 +426,7 @@ static int give_token(qn_run *r, row *w, qn_token *out)
         end_row(r, w, QN_END_STOP);
         return 0;
     }
-    qn_status status = qn_sampler_accept(w->sampler, &w->token, 1);
+    qn_status status = qn_sampler_accept_drawn(w->sampler, w->token);
     if (status == QN_OK) status = decode_token(r, w);
     if (status != QN_OK) {
         fail_row(r, w, status);
@@ -413,6 +434,9 @@ static int give_token(qn_run *r, row *w, qn_token *out)
     }
     out->id = w->token;
     out->position = w->n_prompt + w->n_generated;
+    out->logprob = w->logprob;
+    out->top = w->top;
+    out->n_top = w->n_top;
     put_text(r, out);
     w->n_generated++;
     r->n_generated++;
@@ -501,6 +525,7 @@ void qn_run_close(qn_run *r)
         qn_sampler_free(w->sampler);
         qn_token_stream_free(w->decoder);
         qn_stop_end(&w->stop);
+        qn_free(w->top);
         qn_free(w->message);
         qn_images_free(w->images);
     }

@@ -17,6 +17,11 @@ struct qn_sampler {
     qn_sampler_step order[QN_SAMPLER_COUNT];
     size_t n_order;
     qn_candidates *candidates;
+    float presence_penalty, frequency_penalty;
+    qn_logit_bias *bias; /* [n_bias] */
+    size_t n_bias;
+    int32_t *n_drawn; /* [n_vocab] how often each token came; NULL: no penalty asks */
+    float *adjusted;  /* [n_vocab] the logits that the chain sees; NULL: the model's own */
 };
 
 const char *qn_sampler_step_name(qn_sampler_step step)
@@ -46,8 +51,28 @@ static qn_status check_range(const char *field, double value, double low, double
     return qn_fail(QN_E_ARG, "%s: %g is not in the range %g to %g", field, value, low, high);
 }
 
+static qn_status check_additions(const qn_generate_options *o)
+{
+    QN_TRY(check_range("presence_penalty", o->presence_penalty, -2, 2));
+    QN_TRY(check_range("frequency_penalty", o->frequency_penalty, -2, 2));
+    QN_TRY(check_range("n_top_logprobs", o->n_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
+    if (o->n_top_logprobs && !o->logprobs)
+        return qn_fail(QN_E_ARG, "n_top_logprobs: %d are asked for without logprobs", (int)o->n_top_logprobs);
+    if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)
+        return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, there may be %d", o->n_logit_bias,
+                       (int)QN_LOGIT_BIAS_MAX);
+    if (o->n_logit_bias && !o->logit_bias) return qn_fail(QN_E_ARG, "logit_bias is NULL");
+    for (size_t i = 0; i < o->n_logit_bias; i++) {
+        if (o->logit_bias[i].id < 0)
+            return qn_fail(QN_E_ARG, "logit_bias: %d is no token id", (int)o->logit_bias[i].id);
+        QN_TRY(check_range("logit_bias", o->logit_bias[i].bias, -100, 100));
+    }
+    return QN_OK;
+}
+
 qn_status qn_sampler_check(const qn_generate_options *o)
 {
+    QN_TRY(check_additions(o));
     QN_TRY(check_range("temperature", o->temperature, 0, 1000));
     QN_TRY(check_range("top_p", o->top_p, 0, 1));
     QN_TRY(check_range("min_p", o->min_p, 0, 1));
@@ -106,11 +131,31 @@ static int has_penalty(const qn_sampler *s)
     return 0;
 }
 
+static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
+{
+    const size_t n_vocab = (size_t)s->n_vocab;
+    const int counts = o->presence_penalty != 0 || o->frequency_penalty != 0;
+    s->presence_penalty = o->presence_penalty;
+    s->frequency_penalty = o->frequency_penalty;
+    if (!o->n_logit_bias && !counts) return QN_OK;
+    if (!(s->adjusted = qn_alloc_array(n_vocab, sizeof *s->adjusted))) return QN_E_NOMEM;
+    if (counts && !(s->n_drawn = qn_calloc(n_vocab, sizeof *s->n_drawn))) return QN_E_NOMEM;
+    if (!o->n_logit_bias) return QN_OK;
+    if (!(s->bias = qn_alloc_array(o->n_logit_bias, sizeof *s->bias))) return QN_E_NOMEM;
+    memcpy(s->bias, o->logit_bias, o->n_logit_bias * sizeof *s->bias);
+    s->n_bias = o->n_logit_bias;
+    return QN_OK;
+}
+
 qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out)
 {
     QN_TRY(qn_sampler_check(o));
     if (n_vocab < 1 || n_vocab > INT32_MAX)
         return qn_fail(QN_E_ARG, "a vocabulary of %lld tokens", (long long)n_vocab);
+    for (size_t i = 0; i < o->n_logit_bias; i++)
+        if (o->logit_bias[i].id >= n_vocab)
+            return qn_fail(QN_E_ARG, "logit_bias: token id %d is outside the vocabulary of %lld",
+                           (int)o->logit_bias[i].id, (long long)n_vocab);
     qn_sampler *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
     s->n_vocab = n_vocab;
@@ -122,6 +167,7 @@ qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampl
     s->seed = o->seed;
     take_order(s, o);
     qn_status status = qn_candidates_new(n_vocab, has_penalty(s), s->temperature == 0, &s->candidates);
+    if (status == QN_OK) status = take_additions(s, o);
     if (status != QN_OK) {
         qn_sampler_free(s);
         return status;
@@ -139,6 +185,9 @@ void qn_sampler_free(qn_sampler *s)
 {
     if (!s) return;
     qn_candidates_free(s->candidates);
+    qn_free(s->bias);
+    qn_free(s->n_drawn);
+    qn_free(s->adjusted);
     qn_free(s);
 }
 
@@ -151,6 +200,25 @@ qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids)
         qn_candidates_mark(s->candidates, ids[i]);
     }
     return QN_OK;
+}
+
+qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id)
+{
+    QN_TRY(qn_sampler_accept(s, &id, 1));
+    if (s->n_drawn && s->n_drawn[id] < INT32_MAX) s->n_drawn[id]++;
+    return QN_OK;
+}
+
+/* The logits that the chain begins with. */
+static const float *adjust(qn_sampler *s, const float *logits)
+{
+    float *x = s->adjusted;
+    if (!x) return logits;
+    memcpy(x, logits, (size_t)s->n_vocab * sizeof *x);
+    for (int64_t i = 0; s->n_drawn && i < s->n_vocab; i++)
+        if (s->n_drawn[i]) x[i] -= (float)s->n_drawn[i] * s->frequency_penalty + s->presence_penalty;
+    for (size_t i = 0; i < s->n_bias; i++) x[s->bias[i].id] += s->bias[i].bias;
+    return x;
 }
 
 /* Bounded, so that the best's distance 0 stays 0: a tiny temperature is its own limit. */
@@ -178,7 +246,7 @@ static qn_status run_chain(qn_sampler *s, const float *logits)
 {
     qn_candidates *c = s->candidates;
     float scale = 1;
-    QN_TRY(qn_candidates_begin(c, logits));
+    QN_TRY(qn_candidates_begin(c, adjust(s, logits)));
     for (size_t i = 0; i < s->n_order; i++) {
         switch (s->order[i]) {
         case QN_SAMPLER_REPEAT_PENALTY:

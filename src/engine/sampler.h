@@ -1,13 +1,15 @@
 /* The sampler of one sequence: from logits to the next token id, by a chain of steps in a configurable order.
  *
- * Definitions. Repetition penalty r: for each distinct token of the history, logit * r if negative, else
- * logit / r. top_p p: in falling order (the lower id first on a tie) a token stays if the mass above it is
- * less than p, the best always. min_p m: a token stays if its probability is at least m times the best's.
- * top_k k: the k largest stay, and what equals the k-th. Temperature t: logits / t. Every filter sees the
- * softmax of what the one before left. Temperature 0 is greedy, whatever the order: the largest logit after
- * the penalty, the lower id on a tie. A draw depends on logits, history, options, seed, position and, within
- * the rounding of exp, on the instruction set alone. What the steps leave is kept by candidates.h.
- * Nothing is allocated after qn_sampler_new. One thread at a time. */
+ * Definitions. Before the chain, whatever its order: logit_bias is added; presence and frequency penalty are
+ * taken off for tokens that draw gave (qn_sampler_accept_drawn), as generate.h says. Repetition penalty r:
+ * for each distinct token of the history, logit * r if negative, else logit / r. top_p p: in falling order
+ * (the lower id first on a tie) a token stays if the mass above it is less than p, the best always. min_p m:
+ * a token stays if its probability is at least m times the best's. top_k k: the k largest stay, and what
+ * equals the k-th. Temperature t: logits / t. Every filter sees the softmax of what the one before left.
+ * Temperature 0 is greedy, whatever the order: the largest logit after the penalty, the lower id on a tie. A
+ * draw depends on logits, history, options, seed, position and, within the rounding of exp, on the
+ * instruction set alone. What the steps leave is kept by candidates.h. Nothing is allocated after
+ * qn_sampler_new. One thread at a time. */
 #ifndef QN_ENGINE_SAMPLER_H
 #define QN_ENGINE_SAMPLER_H
 
@@ -24,11 +26,15 @@ qn_status qn_sampler_check(const qn_generate_options *o);
 /* Reads the sampling fields of o, o->seed as it is. *out is owned by the caller. */
 qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out);
 void qn_sampler_free(qn_sampler *s);
-/* The most bytes that one sampler holds. */
+/* The most bytes that one sampler holds that adds nothing to logits: with logit_bias and the penalties of
+ * presence and frequency they are 8 more for each token of the vocabulary, and the biases. */
 size_t qn_sampler_bytes(int64_t n_vocab);
-/* Adds ids to the history: the prompt once, then every token of the sequence. QN_E_ARG: an id outside the
- * vocabulary; those before it were added. */
+/* Adds ids to the history that repeat_penalty is for: the prompt. QN_E_ARG: an id outside the vocabulary;
+ * those before it were added. */
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);
+/* The sequence goes on with this token: it joins the history, and counts for presence and frequency penalty.
+ * Status as accept. */
+qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id);
 /* The token for `position` from logits [n_vocab]; -inf masks a token. It is not added to the history.
  * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. */
 qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, int32_t *id);

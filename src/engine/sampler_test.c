@@ -475,6 +475,8 @@ static void test_extremes(void **state)
 static void test_options(void **state)
 {
     const qn_sampler_step twice[] = {QN_SAMPLER_TOP_K, QN_SAMPLER_TOP_K};
+    const qn_logit_bias biases[] = {{1, INFINITY}, {1, NAN}, {-1, 0}, {10, 0}};
+    static const qn_logit_bias none[QN_LOGIT_BIAS_MAX + 1];
     const struct {
         qn_generate_options o;
         const char *message;
@@ -487,6 +489,17 @@ static void test_options(void **state)
         {{.repeat_penalty = 0.0099f}, "repeat_penalty: 0.0099 is not in the range 0.01 to 100"},
         {{.repeat_penalty = INFINITY}, "repeat_penalty: inf is not in the range 0.01 to 100"},
         {{.sampler_order = twice, .n_sampler_order = 2}, "sampler_order: top_k appears twice"},
+        {{.presence_penalty = NAN}, "presence_penalty: nan is not in the range -2 to 2"},
+        {{.frequency_penalty = 2.5f}, "frequency_penalty: 2.5 is not in the range -2 to 2"},
+        {{.logprobs = 1, .n_top_logprobs = 21}, "n_top_logprobs: 21 is not in the range 0 to 20"},
+        {{.n_top_logprobs = 3}, "n_top_logprobs: 3 are asked for without logprobs"},
+        {{.n_logit_bias = 1}, "logit_bias is NULL"},
+        {{.logit_bias = none, .n_logit_bias = 1025}, "logit_bias: 1025 tokens, there may be 1024"},
+        {{.logit_bias = biases, .n_logit_bias = 1}, "logit_bias: inf is not in the range -100 to 100"},
+        {{.logit_bias = biases + 1, .n_logit_bias = 1}, "logit_bias: nan is not in the range -100 to 100"},
+        {{.logit_bias = biases + 2, .n_logit_bias = 1}, "logit_bias: -1 is no token id"},
+        {{.logit_bias = biases + 3, .n_logit_bias = 1},
+         "logit_bias: token id 10 is outside the vocabulary of 10"},
     };
     qn_sampler *s = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -496,6 +509,54 @@ static void test_options(void **state)
     assert_null(s);
     assert_int_equal(qn_sampler_check(&(qn_generate_options){.repeat_penalty = 0.01f}), QN_OK);
     assert_true(qn_sampler_fresh_seed() != 0);
+}
+
+/* What is added before the chain, beside the definition in float32. */
+static void test_additions(void **state)
+{
+    enum { N = 700 };
+    float logits[N], plain[N], want[N], got[N];
+    fill_logits(logits, N, 2, 21);
+    const qn_logit_bias biases[] = {{3, 5}, {N - 1, -100}, {3, 0.5f}, {400, 100}};
+    const int32_t drawn[] = {9, 400, 9, 9, 3};
+    qn_generate_options o = {.temperature = 0.8f,
+                             .top_p = 0.9f,
+                             .repeat_penalty = 1.2f,
+                             .presence_penalty = 0.7f,
+                             .frequency_penalty = -1.1f,
+                             .logit_bias = biases,
+                             .n_logit_bias = 4,
+                             .seed = 6};
+    memcpy(plain, logits, sizeof plain);
+    for (int i = 0; i < 5; i++) plain[drawn[i]] -= o.frequency_penalty;
+    plain[9] -= o.presence_penalty, plain[400] -= o.presence_penalty, plain[3] -= o.presence_penalty;
+    plain[3] += 5.5f, plain[N - 1] -= 100, plain[400] += 100;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        qn_generate_options without = {.temperature = 0.8f, .top_p = 0.9f, .repeat_penalty = 1.2f, .seed = 6};
+        if (greedy) o.temperature = without.temperature = 0;
+        qn_sampler *s = NULL, *other = NULL;
+        assert_int_equal(qn_sampler_new(&o, N, &s), QN_OK);
+        assert_int_equal(qn_sampler_new(&without, N, &other), QN_OK);
+        /* The prompt is in the history of repeat_penalty alone. */
+        assert_int_equal(qn_sampler_accept(s, (int32_t[]){9, 50}, 2), QN_OK);
+        assert_int_equal(qn_sampler_accept(other, (int32_t[]){9, 50, 400, 3}, 4), QN_OK);
+        for (int i = 0; i < 5; i++) assert_int_equal(qn_sampler_accept_drawn(s, drawn[i]), QN_OK);
+        assert_int_equal(qn_sampler_accept_drawn(s, N), QN_E_ARG);
+        assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+        assert_int_equal(qn_sampler_distribution(other, plain, want), QN_OK);
+        for (int i = 0; i < N; i++) assert_true(fabsf(got[i] - want[i]) < 1e-5f);
+        int32_t id, again;
+        int64_t before = qn_mem_allocations();
+        for (int64_t i = 0; i < 50; i++) {
+            assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
+            assert_int_equal(qn_sampler_draw(s, logits, i, &again), QN_OK);
+            assert_int_equal(id, again);
+        }
+        assert_int_equal(id, 400);
+        assert_int_equal(qn_mem_allocations(), before);
+        qn_sampler_free(s);
+        qn_sampler_free(other);
+    }
 }
 
 static void test_no_allocation_per_token(void **state)
@@ -524,7 +585,12 @@ static void test_no_allocation_per_token(void **state)
 static void test_allocation_failures(void **state)
 {
     int64_t before = qn_mem_live_blocks();
-    qn_generate_options o = {.temperature = 1, .repeat_penalty = 1.1f};
+    const qn_logit_bias bias = {4, 1};
+    qn_generate_options o = {.temperature = 1,
+                             .repeat_penalty = 1.1f,
+                             .presence_penalty = 1,
+                             .logit_bias = &bias,
+                             .n_logit_bias = 1};
     for (int64_t n = 1;; n++) {
         assert_true(n < 2000);
         qn_sampler *s = NULL;
@@ -555,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_additions),
         cmocka_unit_test(test_no_allocation_per_token),
         cmocka_unit_test(test_allocation_failures),
     };
