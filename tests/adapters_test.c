@@ -476,17 +476,16 @@ typedef struct {
     int64_t n[SEEN_COUNT];
 } seen;
 
-static void look(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                 const qn_sizes *sizes)
+static void look(void *user, const qn_probe_view *view)
 {
     static const char *const labels[] = {"layer.1.attend", "layer.1.o", "layer.1.o.lora"};
     seen *s = user;
     int i = 0;
-    while (i < SEEN_COUNT && strcmp(label, labels[i]) != 0) i++;
+    while (i < SEEN_COUNT && strcmp(view->step->label, labels[i]) != 0) i++;
     if (i == SEEN_COUNT) return;
-    int64_t n = qn_shape_elements(&out->shape, sizes);
+    int64_t n = qn_shape_elements(&view->step->out.shape, view->sizes);
     assert_true(s->n[i] + n <= TYPED_ROWS * TYPED_HIDDEN);
-    memcpy(s->of[i] + s->n[i], data, (size_t)n * sizeof(float));
+    memcpy(s->of[i] + s->n[i], view->out, (size_t)n * sizeof(float));
     s->n[i] += n;
 }
 

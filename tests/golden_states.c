@@ -130,14 +130,15 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     s->errors.n_keys += s->first == 0;
 }
 
-static void see(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                const qn_sizes *sizes)
+static void see(void *user, const qn_probe_view *view)
 {
     states *s = user;
-    int64_t layer, rows = qn_shape_dim(&out->shape, 0, sizes);
+    const char *label = view->step->label;
+    const float *data = view->out;
+    int64_t layer, rows = qn_shape_dim(&view->step->out.shape, 0, view->sizes);
     char what[32];
     if (sscanf(label, "layer.%ld.%31s", &layer, what) == 2) {
-        see_layer(s, layer, what, data, rows, &out->shape);
+        see_layer(s, layer, what, data, rows, &view->step->out.shape);
     } else if (strcmp(label, "final_norm") == 0) {
         compare_hidden(s, s->config->num_hidden_layers, data, s->head_first, rows);
         s->head_first += rows;

@@ -305,12 +305,12 @@ static void symbols_and_buffers(void **state)
     qn_device_close(d);
 }
 
-static void count_label(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                        const qn_sizes *sizes)
+static void count_label(void *user, const qn_probe_view *view)
 {
-    if (strcmp(label, "layer.3.seen") != 0) return;
-    assert_int_equal(qn_shape_dim(&out->shape, 0, sizes), 2);
-    assert_float_equal(((const float *)data)[1], 4, 0);
+    if (strcmp(view->step->label, "layer.3.seen") != 0) return;
+    assert_int_equal(qn_shape_dim(&view->step->out.shape, 0, view->sizes), 2);
+    assert_float_equal(((const float *)view->in[0])[1], 2, 0);
+    assert_float_equal(((const float *)view->out)[1], 4, 0);
     ++*(int *)user;
 }
 
@@ -468,8 +468,7 @@ static void parts_of_rows_stay_apart(void **state)
     qn_device_close(d);
 }
 
-static void look_away(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                      const qn_sizes *sizes)
+static void look_away(void *user, const qn_probe_view *view)
 {
 }
 

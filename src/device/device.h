@@ -99,10 +99,15 @@ typedef struct {
     size_t arena_bytes;
 } qn_plan;
 
-/* Called after each step when set: for tests and inspection. data: the step's output (contiguous rows), on
- * the host. */
-typedef void qn_probe_fn(void *user, const char *label, qn_prim prim, const void *data, const qn_operand *out,
-                         const qn_sizes *sizes);
+/* A step that was just computed, for tests and inspection; valid during the call. */
+typedef struct {
+    const qn_plan_step *step; /* its label and operands */
+    const void *const *in;    /* where inputs begin, on the host; weights are in the device's layout */
+    const void *out;          /* contiguous rows, on the host */
+    const qn_sizes *sizes;
+} qn_probe_view;
+/* Called after each step when set, by a thread that computes. */
+typedef void qn_probe_fn(void *user, const qn_probe_view *view);
 
 /* A matrix as it lies in a file: rows, one after the other. With scales (and biases) one of MLX's quantised
  * matrices, of three tensors: its words, and a scale and a bias a group (src/quant/mlx.h). Any alignment. */

@@ -262,6 +262,13 @@ static void write_trace(qn_cpu_exec *e, const qn_cpu_step *s)
             (unsigned long long)qn_hash_bytes(s->out, bytes, 0));
 }
 
+static void show_step(qn_cpu_exec *e, const qn_cpu_step *s)
+{
+    const void *in[QN_MAX_INPUTS];
+    for (int i = 0; i < s->plan.n_in; i++) in[i] = s->in[i];
+    e->probe(e->probe_user, &(qn_probe_view){&s->plan, in, s->out, &e->sizes});
+}
+
 /* Rows [begin, end) through the steps from s on, a few at a time. */
 static void walk_rows(qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end)
 {
@@ -314,8 +321,7 @@ static void walk(void *arg, int thread, int n_threads)
         if (!run.watched) continue;
         if (thread == 0) {
             if (e->trace) write_trace(e, s);
-            if (e->probe)
-                e->probe(e->probe_user, s->plan.label, s->plan.prim, s->out, &s->plan.out, &e->sizes);
+            if (e->probe) show_step(e, s);
         }
         qn_pool_barrier(d->pool);
     }
