@@ -12,6 +12,7 @@
 #include <quern/adapter.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
+#include <quern/probe.h>
 #include <quern/tokenizer.h>
 
 #ifdef __cplusplus
@@ -57,6 +58,8 @@ typedef struct {
     qn_status (*adapter_load)(void *model, const qn_adapter_options *options);
     qn_status (*adapter_unload)(void *model, const char *name);
     qn_status (*adapter_get_info)(void *model, int64_t i_adapter, qn_adapter_info *out);
+    qn_status (*probe_add)(void *model, uint32_t mask, qn_probe_event_fn *fn, void *user, int64_t *probe);
+    qn_status (*probe_remove)(void *model, int64_t probe);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

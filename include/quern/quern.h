@@ -15,6 +15,7 @@
 #include <quern/log.h>
 #include <quern/memory.h>
 #include <quern/model.h>
+#include <quern/probe.h>
 #include <quern/status.h>
 #include <quern/tokenizer.h>
 

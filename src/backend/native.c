@@ -545,6 +545,36 @@ static qn_status native_adapter_get_info(void *model, int64_t i_adapter, qn_adap
     return QN_OK;
 }
 
+/* ---- probes ---- */
+
+/* From inside of a step both would wait for its end. */
+static qn_status begin_between_steps(native_model *m)
+{
+    QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
+    QN_TRY(qn_slots_check_thread(m->slots));
+    qn_slots_begin_turn(m->slots, NULL);
+    return QN_OK;
+}
+
+static qn_status native_probe_add(void *model, uint32_t mask, qn_probe_event_fn *fn, void *user,
+                                  int64_t *probe)
+{
+    native_model *m = model;
+    QN_TRY(begin_between_steps(m));
+    qn_status status = qn_engine_probe_add(m->engine, mask, fn, user, probe);
+    qn_slots_end_turn(m->slots);
+    return status;
+}
+
+static qn_status native_probe_remove(void *model, int64_t probe)
+{
+    native_model *m = model;
+    QN_TRY(begin_between_steps(m));
+    qn_status status = qn_engine_probe_remove(m->engine, probe);
+    qn_slots_end_turn(m->slots);
+    return status;
+}
+
 /* ---- generation ---- */
 
 /* Token ids of a prompt that is a text or a chat. */
@@ -653,4 +683,6 @@ const qn_backend qn_backend_native = {
     .adapter_load = native_adapter_load,
     .adapter_unload = native_adapter_unload,
     .adapter_get_info = native_adapter_get_info,
+    .probe_add = native_probe_add,
+    .probe_remove = native_probe_remove,
 };

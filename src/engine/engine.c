@@ -99,6 +99,7 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
     if (!e) return QN_E_NOMEM;
     e->config = *config; /* borrowed until all is well */
     qn_status status = QN_E_NOMEM;
+    qn_probes_init(&e->probes);
     e->info.packed = "";
     e->ledger = qn_ledger_new();
     if (e->ledger) {
@@ -130,6 +131,7 @@ void qn_engine_close(qn_engine *e)
     qn_buf_free(&e->notes);
     qn_free(e->fed);
     qn_free(e->parts);
+    qn_probes_end(&e->probes);
     qn_free(e);
 }
 
@@ -178,5 +180,27 @@ qn_status qn_engine_adapter_unload(qn_engine *e, const char *name)
 {
     QN_TRY(qn_adapters_unload(e->adapters, name));
     qn_engine_renew_programs(e); /* steps that nobody needs cost little: where memory is short they stay */
+    return QN_OK;
+}
+
+/* ---- probes ------------------------------------------------------------------------------------------- */
+
+qn_probes *qn_engine_probes(qn_engine *e)
+{
+    return &e->probes;
+}
+
+qn_status qn_engine_probe_add(qn_engine *e, uint32_t points, qn_probe_event_fn *fn, void *user,
+                              int64_t *number)
+{
+    QN_TRY(qn_probes_add(&e->probes, points, fn, user, number));
+    qn_engine_show_steps(e);
+    return QN_OK;
+}
+
+qn_status qn_engine_probe_remove(qn_engine *e, int64_t number)
+{
+    QN_TRY(qn_probes_remove(&e->probes, number));
+    qn_engine_show_steps(e);
     return QN_OK;
 }

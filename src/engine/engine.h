@@ -12,6 +12,7 @@
 
 #include "cache/pages.h"
 #include "device/device.h"
+#include "engine/probe.h"
 #include "model/adapters.h"
 #include "model/config.h"
 
@@ -116,7 +117,13 @@ typedef int qn_step_stop_fn(void *user);
  * QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
                          qn_step_stop_fn *stop, void *user);
-/* For tests and inspection: sees every step of every program. */
+/* For tests and inspection: sees every step of every program, in place of the probes. */
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user);
+/* For who emits; any thread. */
+qn_probes *qn_engine_probes(qn_engine *e);
+/* As qn_probes_add and qn_probes_remove, between two steps. */
+qn_status qn_engine_probe_add(qn_engine *e, uint32_t points, qn_probe_event_fn *fn, void *user,
+                              int64_t *number);
+qn_status qn_engine_probe_remove(qn_engine *e, int64_t number);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "engine/kept_ids.h"
+#include "engine/probe.h"
 #include "engine/wired.h"
 #include "model/forward.h"
 
@@ -58,8 +59,9 @@ struct qn_engine {
     int64_t keep_positions; /* for tests, see qn_engine_options */
     size_t tables_bytes;    /* of pools and block tables, in the ledger */
     qn_wired wired;
-    qn_probe_fn *probe;
+    qn_probe_fn *probe; /* that of qn_engine_set_probe; NULL: probes, where they ask for it */
     void *probe_user;
+    qn_probes probes;
     qn_engine_info info;
     qn_buf notes;
 };
@@ -74,5 +76,7 @@ void qn_engine_free_programs(qn_engine *e);
 /* Programs that have the steps of the adapters that are loaded. When they cannot be made, the old ones stay
  * in use. */
 qn_status qn_engine_renew_programs(qn_engine *e);
+/* The programs show their steps to who wants to see them: e->probe, else the probes that ask for it. */
+void qn_engine_show_steps(qn_engine *e);
 
 #endif

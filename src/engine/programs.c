@@ -39,7 +39,7 @@ static void bind_inputs(qn_engine *e)
     e->row_adapters = qn_program_input(e->body, n++);
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
-    qn_engine_set_probe(e, e->probe, e->probe_user);
+    qn_engine_show_steps(e);
 }
 
 qn_status qn_engine_make_programs(qn_engine *e)
@@ -118,10 +118,30 @@ qn_status qn_engine_renew_programs(qn_engine *e)
     return status;
 }
 
+/* For the probes: the rows of a step lie in its inputs. */
+static void see(void *user, const qn_probe_view *view)
+{
+    qn_engine *e = user;
+    const qn_probe_rows rows = {view->sizes->v[QN_SYM_R], view->sizes->v[QN_SYM_S], e->ids, e->positions,
+                                e->row_begin};
+    qn_probes_see(&e->probes, &rows, view);
+}
+
+void qn_engine_show_steps(qn_engine *e)
+{
+    qn_probe_fn *fn = e->probe;
+    void *user = e->probe_user;
+    if (!fn && qn_probes_want_steps(&e->probes)) {
+        fn = see;
+        user = e;
+    }
+    qn_program_set_probe(e->body, fn, user);
+    qn_program_set_probe(e->head, fn, user);
+}
+
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)
 {
     e->probe = probe;
     e->probe_user = user;
-    qn_program_set_probe(e->body, probe, user);
-    qn_program_set_probe(e->head, probe, user);
+    qn_engine_show_steps(e);
 }

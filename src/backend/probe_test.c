@@ -1,0 +1,225 @@
+/* Probes through the public API: what events hold, that they change no bit, who is called and when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/probe.h"
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+
+static const int32_t prompt_ids[] = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26};
+enum { PROMPT = sizeof prompt_ids / sizeof *prompt_ids, DRAWN = 6, LAYERS_MAX = 64 };
+
+typedef struct {
+    qn_model *model;
+    int64_t n[QN_PROBE_COUNT];
+    int64_t rows_of_layer[LAYERS_MAX], rows_of_attention[LAYERS_MAX];
+    double largest;
+    qn_status inside; /* what adding a probe gave inside of a call */
+} seen;
+
+static qn_model *open_model(const char *name)
+{
+    char path[128];
+    qn_model *model = NULL;
+    snprintf(path, sizeof path, "models/%s", name);
+    qn_test_ok(qn_model_open(qn_test_need_fixture(path), &(qn_model_options){.n_threads = 2}, &model));
+    return model;
+}
+
+static void check_rows(const qn_probe_rows *rows)
+{
+    assert_true(rows->n_rows >= 1 && rows->n_sequences == 1);
+    assert_int_equal(rows->row_begin[0], 0);
+    assert_int_equal(rows->row_begin[1], rows->n_rows);
+    for (int64_t r = 0; r < rows->n_rows; r++) {
+        assert_int_equal(rows->positions[r], rows->positions[0] + r);
+        if (rows->positions[r] < PROMPT) assert_int_equal(rows->ids[r], prompt_ids[rows->positions[r]]);
+    }
+}
+
+static void look_at_values(seen *s, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(isfinite(x[i]));
+        if (fabs((double)x[i]) > s->largest) s->largest = fabs((double)x[i]);
+    }
+}
+
+static void look_at_attention(seen *s, const qn_probe_attention *a)
+{
+    check_rows(&a->rows);
+    assert_true(a->layer >= 0 && a->layer < LAYERS_MAX);
+    s->rows_of_attention[a->layer] += a->rows.n_rows;
+    assert_int_equal(a->num_attention_heads % a->num_key_value_heads, 0);
+    for (int64_t r = 0; r < a->rows.n_rows; r++) {
+        look_at_values(s, a->queries + r * a->queries_stride, a->num_attention_heads * a->head_dim);
+        look_at_values(s, a->keys + r * a->keys_stride, a->num_key_value_heads * a->head_dim);
+    }
+    look_at_values(s, a->output, a->rows.n_rows * a->num_attention_heads * a->v_head_dim);
+}
+
+static void look_at_router(const qn_probe_router *r)
+{
+    check_rows(&r->rows);
+    assert_true(r->num_experts_per_tok >= 1);
+    for (int64_t i = 0; i < r->rows.n_rows * r->num_experts_per_tok; i++) {
+        if (i % r->num_experts_per_tok) assert_true(r->ids[i] > r->ids[i - 1]);
+        assert_true(r->ids[i] >= 0 && isfinite(r->weights[i]));
+    }
+}
+
+static void look(void *user, const qn_probe_event *e)
+{
+    seen *s = user;
+    int64_t ignored;
+    s->n[e->point]++;
+    s->inside = qn_probe_add(s->model, 1 << QN_PROBE_STEP, look, s, &ignored);
+    if (e->layer) {
+        check_rows(&e->layer->rows);
+        assert_true(e->layer->layer >= 0 && e->layer->layer < LAYERS_MAX);
+        s->rows_of_layer[e->layer->layer] += e->layer->rows.n_rows;
+        look_at_values(s, e->layer->hidden, e->layer->rows.n_rows * e->layer->hidden_size);
+    }
+    if (e->attention) look_at_attention(s, e->attention);
+    if (e->router) look_at_router(e->router);
+}
+
+static void generate(qn_model *model, int32_t *out)
+{
+    qn_generation *g = NULL;
+    qn_token t;
+    qn_ids row = {prompt_ids, PROMPT};
+    qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1},
+                                  &(qn_generate_options){.max_tokens = DRAWN, .ignore_eos = 1}, &g));
+    for (int i = 0; i < DRAWN; i++) {
+        qn_test_ok(qn_generation_next(g, &t));
+        out[i] = t.id;
+    }
+    qn_generation_close(g);
+}
+
+static void inside_of_steps(void **state)
+{
+    static seen s;
+    int32_t before[DRAWN], during[DRAWN], after[DRAWN];
+    int64_t probe = 0;
+    qn_model_info info;
+    qn_model *model = open_model(*state);
+    qn_test_ok(qn_model_get_info(model, &info));
+    generate(model, before);
+    s = (seen){.model = model};
+    qn_test_ok(qn_probe_add(model, 1 << QN_PROBE_LAYER | 1 << QN_PROBE_ATTENTION | 1 << QN_PROBE_ROUTER, look,
+                            &s, &probe));
+    generate(model, during);
+    assert_memory_equal(before, during, sizeof before);
+    assert_int_equal(s.inside, QN_E_ARG);
+    assert_int_equal(s.n[QN_PROBE_TOKEN] + s.n[QN_PROBE_STEP] + s.n[QN_PROBE_CACHE], 0);
+    assert_true(s.n[QN_PROBE_LAYER] > 0 && s.n[QN_PROBE_ATTENTION] > 0 && s.largest > 0);
+    assert_int_equal(s.n[QN_PROBE_ROUTER] > 0, strstr(*state, "moe") != NULL || strstr(*state, "deepseek"));
+    for (int64_t i = 0; i <= info.num_layers; i++) assert_int_equal(s.rows_of_layer[i], s.rows_of_layer[0]);
+    assert_true(s.rows_of_layer[0] >= PROMPT + DRAWN - 1);
+    qn_test_ok(qn_probe_remove(model, probe));
+    s = (seen){.model = model};
+    generate(model, after);
+    assert_memory_equal(before, after, sizeof before);
+    for (int i = 0; i < QN_PROBE_COUNT; i++) assert_int_equal(s.n[i], 0);
+    qn_model_close(&model);
+}
+
+static void bad_calls(void **state)
+{
+    int64_t probe = 0, first = 0;
+    qn_model *model = open_model("llama");
+    assert_int_equal(qn_probe_add(NULL, 1, look, NULL, &probe), QN_E_ARG);
+    assert_int_equal(qn_probe_add(model, 1, NULL, NULL, &probe), QN_E_ARG);
+    assert_int_equal(qn_probe_add(model, 0, look, NULL, &probe), QN_E_ARG);
+    assert_int_equal(qn_probe_add(model, 1 << QN_PROBE_COUNT, look, NULL, &probe), QN_E_ARG);
+    assert_int_equal(qn_probe_remove(NULL, 1), QN_E_ARG);
+    assert_int_equal(qn_probe_remove(model, 1), QN_E_NOT_FOUND);
+    for (int i = 0; i < QN_PROBES_MAX; i++) {
+        qn_test_ok(qn_probe_add(model, QN_PROBE_ALL, look, NULL, i ? NULL : &first));
+    }
+    assert_int_equal(qn_probe_add(model, 1, look, NULL, &probe), QN_E_FULL);
+    qn_test_ok(qn_probe_remove(model, first));
+    assert_int_equal(qn_probe_remove(model, first), QN_E_NOT_FOUND);
+    qn_test_ok(qn_probe_add(model, 1, look, NULL, &probe));
+    assert_true(probe > first);
+    assert_string_equal(qn_probe_point_name(QN_PROBE_ATTENTION), "attention");
+    assert_string_equal(qn_cache_event_name(QN_CACHE_EVENT_EVICT), "evict");
+    assert_string_equal(qn_probe_point_name(QN_PROBE_COUNT), "unknown point");
+    qn_model_close(&model);
+}
+
+/* ---- the list by itself ------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 2000 };
+
+typedef struct {
+    int inside, n;
+} one_at_a_time;
+
+static void count(void *user, const qn_probe_event *e)
+{
+    one_at_a_time *c = user;
+    assert_int_equal(c->inside++, 0);
+    assert_int_equal(e->token->id, 7);
+    c->n++;
+    c->inside--;
+}
+
+static void *emit(void *arg)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        const qn_probe_token t = {.id = 7};
+        qn_probes_emit(arg, &(qn_probe_event){.point = QN_PROBE_TOKEN, .token = &t});
+        qn_probes_emit(arg, &(qn_probe_event){.point = QN_PROBE_STEP});
+    }
+    return NULL;
+}
+
+static void any_thread(void **state)
+{
+    static qn_probes p;
+    one_at_a_time always = {0}, sometimes = {0};
+    pthread_t threads[THREADS];
+    int64_t kept, number;
+    qn_probes_init(&p);
+    qn_test_ok(qn_probes_add(&p, 1 << QN_PROBE_TOKEN, count, &always, &kept));
+    assert_true(qn_probes_want(&p, QN_PROBE_TOKEN) && !qn_probes_want(&p, QN_PROBE_STEP));
+    assert_false(qn_probes_want_steps(&p));
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, emit, &p);
+    for (int i = 0; i < ROUNDS; i++) {
+        qn_test_ok(qn_probes_add(&p, 1 << QN_PROBE_TOKEN, count, &sometimes, &number));
+        qn_test_ok(qn_probes_remove(&p, number));
+    }
+    int n = sometimes.n; /* nobody calls it any more */
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(sometimes.n, n);
+    assert_int_equal(always.n, THREADS * ROUNDS);
+    qn_test_ok(qn_probes_remove(&p, kept));
+    assert_false(qn_probes_want(&p, QN_PROBE_TOKEN));
+    qn_probes_end(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(inside_of_steps, (char *)"llama"),
+        {"inside_of_steps_qwen3_moe", inside_of_steps, NULL, NULL, (char *)"qwen3_moe"},
+        {"inside_of_steps_deepseek_v3", inside_of_steps, NULL, NULL, (char *)"deepseek_v3"},
+        {"inside_of_steps_gemma4_k_eq_v", inside_of_steps, NULL, NULL, (char *)"gemma4_k_eq_v"},
+        cmocka_unit_test(bad_calls),
+        cmocka_unit_test(any_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
