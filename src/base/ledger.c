@@ -150,11 +150,11 @@ int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
     return keep;
 }
 
-void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
+void qn_ledger_move(qn_ledger *l, qn_ledger_entry from, qn_ledger_entry to, size_t size_bytes)
 {
     pthread_mutex_lock(&l->lock);
-    l->now.held[QN_LEDGER_CACHE] -= size_bytes;
-    l->now.held[entry] += size_bytes;
+    l->now.held[from] -= size_bytes;
+    l->now.held[to] += size_bytes;
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -14,7 +14,7 @@ typedef enum {
     QN_LEDGER_WEIGHTS, /* packed weights, also those of a mapped file; no other mapped pages */
     QN_LEDGER_KV,      /* key and value pages, recurrent state */
     QN_LEDGER_SCRATCH, /* program buffers */
-    QN_LEDGER_CACHE,   /* freed and kept for reuse */
+    QN_LEDGER_CACHE,   /* kept for reuse: freed memory, pages of the prefix tree, the tree itself */
     QN_LEDGER_OTHER,   /* tokenizer, tables, samplers */
     QN_LEDGER_COUNT
 } qn_ledger_entry;
@@ -51,8 +51,9 @@ void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 /* Bytes of an entry become cache: 1, and they may be kept; 0: they were released, for the limits leave no
  * room to keep them. */
 int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
-/* Cached bytes are in use again, as an entry. */
-void qn_ledger_reuse(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
+/* Bytes of one entry become another's: the total stays, so nothing is refused; the cache may pass its limit
+ * by that. */
+void qn_ledger_move(qn_ledger *l, qn_ledger_entry from, qn_ledger_entry to, size_t size_bytes);
 /* All figures of one moment. */
 typedef struct {
     size_t held[QN_LEDGER_COUNT];

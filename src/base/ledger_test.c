@@ -144,7 +144,7 @@ static void test_cache(void **state)
     assert_true(qn_ledger_peak(l) <= 100);
 
     keep(&c, 2);
-    qn_ledger_reuse(l, QN_LEDGER_KV, 10);
+    qn_ledger_move(l, QN_LEDGER_CACHE, QN_LEDGER_KV, 10);
     c.n_kept--;
     assert_int_equal(qn_ledger_held(l, QN_LEDGER_KV), 20);
     assert_int_equal(qn_ledger_held(l, QN_LEDGER_CACHE), 10);

@@ -14,6 +14,13 @@ typedef struct {
     int64_t n;
 } heap;
 
+/* One page. */
+typedef struct {
+    int32_t users, kept;
+    uint8_t fill; /* token slots written or prepared */
+    uint8_t good; /* slots from here on are poisoned */
+} unit;
+
 struct qn_pages {
     qn_state *state;
     qn_ledger *ledger;
@@ -23,7 +30,10 @@ struct qn_pages {
     int64_t unused; /* units from here on were never handed out */
     heap cached;    /* free, memory kept */
     heap dropped;   /* free, memory given back */
-    int32_t *count; /* [total] */
+    int64_t n_kept; /* kept and not used */
+    unit *units;    /* [total] */
+    qn_pages_evict_fn *evict;
+    void *evict_user;
 };
 
 qn_status qn_pages_new(qn_state *state, qn_pages **out)
@@ -37,8 +47,8 @@ qn_status qn_pages_new(qn_state *state, qn_pages **out)
     p->total = p->n_free = state->spec.n_units;
     p->cached.ids = qn_alloc_array((size_t)p->total, sizeof *p->cached.ids);
     p->dropped.ids = qn_alloc_array((size_t)p->total, sizeof *p->dropped.ids);
-    p->count = qn_calloc((size_t)p->total, sizeof *p->count);
-    if (!p->cached.ids || !p->dropped.ids || !p->count) {
+    p->units = qn_calloc((size_t)p->total, sizeof *p->units);
+    if (!p->cached.ids || !p->dropped.ids || !p->units) {
         qn_pages_free(p);
         return QN_E_NOMEM;
     }
@@ -49,13 +59,23 @@ qn_status qn_pages_new(qn_state *state, qn_pages **out)
 void qn_pages_free(qn_pages *p)
 {
     if (!p) return;
-    qn_ledger_release(p->ledger, QN_LEDGER_KV, (size_t)(p->total - p->n_free) * p->unit_bytes);
-    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, (size_t)p->cached.n * p->unit_bytes);
+    qn_ledger_release(p->ledger, QN_LEDGER_KV, (size_t)(p->total - p->n_free - p->n_kept) * p->unit_bytes);
+    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, (size_t)(p->cached.n + p->n_kept) * p->unit_bytes);
     pthread_mutex_destroy(&p->lock);
     qn_free(p->cached.ids);
     qn_free(p->dropped.ids);
-    qn_free(p->count);
+    qn_free(p->units);
     qn_free(p);
+}
+
+static void lock_to_read(const qn_pages *p)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&p->lock);
+}
+
+static void unlock_read(const qn_pages *p)
+{
+    pthread_mutex_unlock((pthread_mutex_t *)&p->lock);
 }
 
 static void put(heap *h, int32_t id)
@@ -100,28 +120,45 @@ static void put_back(qn_pages *p, int32_t id)
     p->n_free++;
 }
 
-qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
+void qn_pages_set_evict(qn_pages *p, qn_pages_evict_fn *fn, void *user)
+{
+    p->evict = fn;
+    p->evict_user = user;
+}
+
+/* Takes the lock, with n units free; QN_E_FULL: without it. */
+static qn_status lock_with_room(qn_pages *p, int64_t n)
 {
     pthread_mutex_lock(&p->lock);
-    if (n > p->n_free) {
-        int64_t n_free = p->n_free;
+    if (n > p->n_free && p->evict && n <= p->n_free + p->n_kept) {
+        int64_t missing = n - p->n_free;
         pthread_mutex_unlock(&p->lock);
-        return qn_fail(QN_E_FULL, "kv cache: %lld pages wanted, %lld of %lld are free", (long long)n,
-                       (long long)n_free, (long long)p->total);
+        p->evict(p->evict_user, p, missing);
+        pthread_mutex_lock(&p->lock);
     }
+    if (n <= p->n_free) return QN_OK;
+    int64_t n_free = p->n_free;
+    pthread_mutex_unlock(&p->lock);
+    return qn_fail(QN_E_FULL, "kv cache: %lld pages wanted, %lld of %lld are free", (long long)n,
+                   (long long)n_free, (long long)p->total);
+}
+
+qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
+{
+    QN_TRY(lock_with_room(p, n));
     int64_t n_cached = n < p->cached.n ? n : p->cached.n;
     for (int64_t i = 0; i < n; i++) {
         ids[i] = take(p);
-        p->count[ids[i]] = 1;
+        p->units[ids[i]] = (unit){.users = 1, .good = QN_STATE_PAGE_TOKENS};
     }
     p->n_free -= n;
-    qn_ledger_reuse(p->ledger, QN_LEDGER_KV, (size_t)n_cached * p->unit_bytes);
+    qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, (size_t)n_cached * p->unit_bytes);
     pthread_mutex_unlock(&p->lock);
     qn_status status = qn_ledger_reserve(p->ledger, QN_LEDGER_KV, (size_t)(n - n_cached) * p->unit_bytes);
     if (status == QN_OK) return QN_OK;
     pthread_mutex_lock(&p->lock);
     for (int64_t i = 0; i < n; i++) {
-        p->count[ids[i]] = 0;
+        p->units[ids[i]].users = 0;
         if (i < n_cached) {
             put_back(p, ids[i]);
         } else {
@@ -133,18 +170,89 @@ qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
     return status;
 }
 
+/* The lock is held. */
+static void retain(qn_pages *p, int32_t id)
+{
+    if (p->units[id].users++) return;
+    p->n_kept--;
+    qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, p->unit_bytes);
+}
+
+/* The lock is held. */
+static void release(qn_pages *p, int32_t id)
+{
+    unit *u = &p->units[id];
+    if (--u->users) return;
+    if (!u->kept) {
+        put_back(p, id);
+        return;
+    }
+    p->n_kept++;
+    qn_ledger_move(p->ledger, QN_LEDGER_KV, QN_LEDGER_CACHE, p->unit_bytes);
+}
+
 void qn_pages_retain(qn_pages *p, int32_t id)
 {
     pthread_mutex_lock(&p->lock);
-    p->count[id]++;
+    retain(p, id);
     pthread_mutex_unlock(&p->lock);
 }
 
 void qn_pages_release(qn_pages *p, int32_t id)
 {
     pthread_mutex_lock(&p->lock);
-    if (--p->count[id] == 0) put_back(p, id);
+    release(p, id);
     pthread_mutex_unlock(&p->lock);
+}
+
+void qn_pages_keep(qn_pages *p, int32_t id)
+{
+    pthread_mutex_lock(&p->lock);
+    p->units[id].kept++;
+    pthread_mutex_unlock(&p->lock);
+}
+
+int qn_pages_unkeep(qn_pages *p, int32_t id)
+{
+    pthread_mutex_lock(&p->lock);
+    int freed = --p->units[id].kept == 0 && p->units[id].users == 0;
+    if (freed) {
+        p->n_kept--;
+        qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, p->unit_bytes);
+        put_back(p, id);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return freed;
+}
+
+int64_t qn_pages_count_evictable(const qn_pages *p, const int32_t *ids, int64_t n)
+{
+    int64_t count = 0;
+    lock_to_read(p);
+    for (int64_t i = 0; i < n; i++)
+        count += ids[i] >= 0 && p->units[ids[i]].users == 0 && p->units[ids[i]].kept == 1;
+    unlock_read(p);
+    return count;
+}
+
+void qn_pages_copy(qn_pages *p, int32_t from, int32_t to)
+{
+    p->state->device->ops->state_copy(p->state, from, to);
+}
+
+void qn_pages_poison(qn_pages *p, int32_t id, int64_t slot)
+{
+    pthread_mutex_lock(&p->lock);
+    if (slot < p->units[id].good) p->units[id].good = (uint8_t)slot;
+    pthread_mutex_unlock(&p->lock);
+}
+
+int qn_pages_is_poisoned(const qn_pages *p, int32_t id, int64_t n)
+{
+    lock_to_read(p);
+    int is_poisoned = p->units[id].good < n;
+    unlock_read(p);
+    return is_poisoned;
 }
 
 size_t qn_pages_reclaim(qn_pages *p, size_t size_bytes)
@@ -161,13 +269,30 @@ size_t qn_pages_reclaim(qn_pages *p, size_t size_bytes)
     return given;
 }
 
+static int64_t read_count(const qn_pages *p, const int64_t *count)
+{
+    lock_to_read(p);
+    int64_t n = *count;
+    unlock_read(p);
+    return n;
+}
+
 int64_t qn_pages_free_count(const qn_pages *p)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&p->lock;
-    pthread_mutex_lock(lock);
-    int64_t n = p->n_free;
-    pthread_mutex_unlock(lock);
-    return n;
+    return read_count(p, &p->n_free);
+}
+
+int64_t qn_pages_kept_count(const qn_pages *p)
+{
+    return read_count(p, &p->n_kept);
+}
+
+qn_page_info qn_pages_get_info(const qn_pages *p, int32_t id)
+{
+    lock_to_read(p);
+    unit u = p->units[id];
+    unlock_read(p);
+    return (qn_page_info){u.users, u.kept, u.fill, u.good};
 }
 
 int64_t qn_pages_total(const qn_pages *p)
@@ -177,7 +302,7 @@ int64_t qn_pages_total(const qn_pages *p)
 
 size_t qn_pages_bytes(const qn_pages *p)
 {
-    return sizeof *p + 3 * (size_t)p->total * sizeof(int32_t);
+    return sizeof *p + (size_t)p->total * (2 * sizeof(int32_t) + sizeof(unit));
 }
 
 size_t qn_pages_unit_bytes(const qn_pages *p)
@@ -194,16 +319,76 @@ qn_status qn_block_table_init(qn_block_table *t, int64_t capacity)
     return t->ids ? QN_OK : QN_E_NOMEM;
 }
 
-qn_status qn_block_table_extend(qn_block_table *t, qn_pages *p, int64_t end)
+static int64_t pages_of(int64_t n_tokens)
 {
-    int64_t need = (end + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS - t->base;
-    if (need <= t->n) return QN_OK;
+    return (n_tokens + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS;
+}
+
+/* Token slots of a page, an index in the sequence, that lie below a position. */
+static int64_t slots_below(int64_t page, int64_t position)
+{
+    int64_t n = position - page * QN_STATE_PAGE_TOKENS;
+    return n < 0 ? 0 : n < QN_STATE_PAGE_TOKENS ? n : QN_STATE_PAGE_TOKENS;
+}
+
+/* May entry i be written from begin on? Nobody else holds it; or those who do know nothing behind begin, for
+ * it is filled so far, or as far as the table itself claimed it: had somebody else written there, or been
+ * able to, the fill would be another. */
+static int is_writable(const qn_block_table *t, const qn_pages *p, int64_t i, int64_t begin)
+{
+    const unit *u = &p->units[t->ids[i]];
+    return u->users + u->kept == 1 || u->fill == slots_below(t->base + i, begin) ||
+           (t->claimed > begin && u->fill == slots_below(t->base + i, t->claimed));
+}
+
+/* A page of its own instead of entry i. */
+static qn_status copy_entry(qn_block_table *t, qn_pages *p, int64_t i, int64_t begin)
+{
+    int32_t from = t->ids[i], to;
+    QN_TRY(qn_pages_reserve(p, 1, &to));
+    if (slots_below(t->base + i, begin)) qn_pages_copy(p, from, to);
+    pthread_mutex_lock(&p->lock);
+    p->units[to].good = p->units[from].good;
+    release(p, from);
+    pthread_mutex_unlock(&p->lock);
+    t->ids[i] = to;
+    return QN_OK;
+}
+
+qn_status qn_block_table_prepare(qn_block_table *t, qn_pages *p, int64_t begin, int64_t end)
+{
+    int64_t first = begin / QN_STATE_PAGE_TOKENS - t->base, need = pages_of(end) - t->base;
+    if (end <= begin) return QN_OK;
     if (need > t->capacity)
         return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, its table holds %lld",
                        (long long)need, (long long)t->capacity);
-    QN_TRY(qn_pages_reserve(p, need - t->n, t->ids + t->n));
-    t->n = need;
+    for (int64_t i = first; i < t->n && i < need; i++) {
+        lock_to_read(p);
+        int writable = is_writable(t, p, i, begin);
+        unlock_read(p);
+        if (!writable) QN_TRY(copy_entry(t, p, i, begin));
+    }
+    if (need > t->n) {
+        QN_TRY(qn_pages_reserve(p, need - t->n, t->ids + t->n));
+        t->n = need;
+    }
+    if (t->claimed <= begin || t->claimed < end) t->claimed = end;
+    pthread_mutex_lock(&p->lock);
+    for (int64_t i = first; i < need; i++) {
+        unit *u = &p->units[t->ids[i]];
+        u->fill = (uint8_t)slots_below(t->base + i, t->claimed);
+        if (u->good >= slots_below(t->base + i, begin)) u->good = QN_STATE_PAGE_TOKENS;
+    }
+    pthread_mutex_unlock(&p->lock);
     return QN_OK;
+}
+
+void qn_block_table_truncate(qn_block_table *t, qn_pages *p, int64_t n)
+{
+    int64_t end = pages_of(n) - t->base;
+    if (end < t->n_released) end = t->n_released;
+    while (t->n > end) qn_pages_release(p, t->ids[--t->n]);
+    if (t->claimed > n) t->claimed = n;
 }
 
 void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first)
@@ -222,10 +407,50 @@ void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first)
     t->n_released -= move;
 }
 
+int qn_block_table_begin(qn_block_table *t, int64_t n, int64_t first)
+{
+    int64_t released = first / QN_STATE_PAGE_TOKENS,
+            base = released / QN_BLOCK_BASE_STEP * QN_BLOCK_BASE_STEP, n_entries = pages_of(n) - base;
+    if (n_entries > t->capacity) return 0;
+    t->base = base;
+    t->n = n_entries;
+    t->n_released = released - base;
+    for (int64_t i = 0; i < t->n_released; i++) t->ids[i] = -1;
+    return 1;
+}
+
+qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_table *of, int64_t n)
+{
+    int64_t n_entries = pages_of(n) - of->base;
+    if (n_entries > of->n) n_entries = of->n;
+    if (n_entries < of->n_released) n_entries = of->n_released;
+    if (n_entries > t->capacity)
+        return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, its table holds %lld",
+                       (long long)n_entries, (long long)t->capacity);
+    t->base = of->base;
+    t->n = n_entries;
+    t->n_released = of->n_released;
+    memcpy(t->ids, of->ids, (size_t)n_entries * sizeof *t->ids);
+    pthread_mutex_lock(&p->lock);
+    for (int64_t i = t->n_released; i < t->n; i++) retain(p, t->ids[i]);
+    pthread_mutex_unlock(&p->lock);
+    return QN_OK;
+}
+
+int qn_block_table_is_poisoned(const qn_block_table *t, const qn_pages *p, int64_t n)
+{
+    int is_poisoned = 0;
+    lock_to_read(p);
+    for (int64_t i = t->n_released; i < t->n && !is_poisoned; i++)
+        is_poisoned = p->units[t->ids[i]].good < slots_below(t->base + i, n);
+    unlock_read(p);
+    return is_poisoned;
+}
+
 void qn_block_table_clear(qn_block_table *t, qn_pages *p)
 {
     for (int64_t i = t->n_released; i < t->n; i++) qn_pages_release(p, t->ids[i]);
-    t->base = t->n = t->n_released = 0;
+    t->base = t->n = t->n_released = t->claimed = 0;
 }
 
 void qn_block_table_end(qn_block_table *t, qn_pages *p)

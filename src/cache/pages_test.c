@@ -1,5 +1,5 @@
-/* KV pages over a device that only counts: who holds, what is cached, what goes back, and that no shortage
- * takes anything. */
+/* KV pages over a device that only counts, and copies a number a token: who holds, what is kept and cached,
+ * what goes back, what is copied before it is written, and that no shortage takes anything. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 enum { UNIT_BYTES = 100, N_UNITS = 12 };
 
-static int n_dropped;
+static int n_dropped, n_copied;
+static int contents[N_UNITS][QN_STATE_PAGE_TOKENS];
 
 static size_t unit_bytes(const qn_state *s)
 {
@@ -25,7 +26,14 @@ static void drop(qn_state *s, int32_t unit)
     n_dropped++;
 }
 
-static const qn_device_ops ops = {.name = "counting", .state_unit_bytes = unit_bytes, .state_drop = drop};
+static void copy(qn_state *s, int32_t from, int32_t to)
+{
+    memcpy(contents[to], contents[from], sizeof contents[to]);
+    n_copied++;
+}
+
+static const qn_device_ops ops = {
+    .name = "counting", .state_unit_bytes = unit_bytes, .state_drop = drop, .state_copy = copy};
 
 typedef struct {
     qn_ledger *ledger;
@@ -46,7 +54,8 @@ static void begin(bench *b)
     b->state = (qn_state){.device = &b->device, .spec = {.n_units = N_UNITS}};
     assert_int_equal(qn_pages_new(&b->state, &b->pages), QN_OK);
     qn_ledger_set_reclaim(b->ledger, reclaim, b);
-    n_dropped = 0;
+    n_dropped = n_copied = 0;
+    memset(contents, 0, sizeof contents);
 }
 
 static void end(bench *b)
@@ -135,15 +144,15 @@ static void test_block_table(void **state)
     qn_block_table t;
     begin(&b);
     assert_int_equal(qn_block_table_init(&t, 11), QN_OK);
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 1), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 0, 1), QN_OK);
     assert_int_equal(t.n, 1);
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 32), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 1, 32), QN_OK);
     assert_int_equal(t.n, 1);
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 33), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 32, 33), QN_OK);
     assert_int_equal(t.n, 2);
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 32 * 11 + 1), QN_E_FULL);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 33, 32 * 11 + 1), QN_E_FULL);
     assert_string_equal(qn_last_error(), "kv cache: the sequence needs 12 pages, its table holds 11");
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 32 * 11), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 33, 32 * 11), QN_OK);
     check_distinct(t.ids, 11);
     qn_block_table_release_below(&t, b.pages, 32 * 3 + 31);
     assert_int_equal(t.n_released, 3);
@@ -153,10 +162,235 @@ static void test_block_table(void **state)
     assert_int_equal(t.base, 8); /* moves by eights */
     assert_int_equal(t.n, 3);
     assert_int_equal(t.n_released, 1);
-    assert_int_equal(qn_block_table_extend(&t, b.pages, 32 * 14), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 32 * 11, 32 * 14), QN_OK);
     check_distinct(t.ids + 1, 5);
     qn_block_table_end(&t, b.pages);
     assert_int_equal(held(&b, QN_LEDGER_KV), 0);
+    end(&b);
+}
+
+/* Writes tokens [begin, end) of a sequence that says `name` at each. */
+static qn_status append(bench *b, qn_block_table *t, int64_t begin, int64_t end, int name)
+{
+    QN_TRY(qn_block_table_prepare(t, b->pages, begin, end));
+    for (int64_t i = begin; i < end; i++) contents[t->ids[i / 32 - t->base]][i % 32] = name;
+    return QN_OK;
+}
+
+static int at(const qn_block_table *t, int64_t i)
+{
+    return contents[t->ids[i / 32 - t->base]][i % 32];
+}
+
+static qn_page_info info(const bench *b, const qn_block_table *t, int64_t i)
+{
+    return qn_pages_get_info(b->pages, t->ids[i]);
+}
+
+static void test_copy_on_write(void **state)
+{
+    bench b;
+    qn_block_table t, u, v, small;
+    begin(&b);
+    assert_int_equal(qn_block_table_init(&t, 8), QN_OK);
+    assert_int_equal(qn_block_table_init(&u, 8), QN_OK);
+    assert_int_equal(qn_block_table_init(&v, 8), QN_OK);
+    assert_int_equal(qn_block_table_init(&small, 1), QN_OK);
+    assert_int_equal(append(&b, &t, 0, 40, 1), QN_OK);
+    assert_int_equal(info(&b, &t, 1).fill, 8);
+    assert_int_equal(qn_block_table_share(&small, b.pages, &t, 40), QN_E_FULL);
+    assert_int_equal(small.n, 0);
+    assert_int_equal(qn_block_table_share(&u, b.pages, &t, 40), QN_OK);
+    assert_int_equal(qn_block_table_share(&v, b.pages, &t, 36), QN_OK);
+    assert_int_equal(info(&b, &t, 1).users, 3);
+    assert_int_equal(held(&b, QN_LEDGER_KV), 2);
+    /* Nothing to write: nothing is copied. */
+    assert_int_equal(qn_block_table_prepare(&v, b.pages, 36, 36), QN_OK);
+    /* The first to go on writes behind the others, the next copies. */
+    assert_int_equal(append(&b, &u, 40, 44, 2), QN_OK);
+    assert_int_equal(n_copied, 0);
+    assert_int_equal(u.ids[1], t.ids[1]);
+    assert_int_equal(append(&b, &t, 40, 42, 3), QN_OK);
+    assert_int_equal(n_copied, 1);
+    assert_int_equal(append(&b, &v, 36, 70, 4), QN_OK);
+    assert_int_equal(n_copied, 2);
+    assert_int_equal(at(&t, 39), 1);
+    assert_int_equal(at(&t, 41), 3);
+    assert_int_equal(at(&u, 39), 1);
+    assert_int_equal(at(&u, 40), 2);
+    assert_int_equal(at(&u, 43), 2);
+    assert_int_equal(at(&v, 35), 1);
+    assert_int_equal(at(&v, 36), 4);
+    assert_int_equal(info(&b, &t, 0).users, 3);
+    assert_int_equal(info(&b, &u, 1).users, 1);
+    /* Alone, one may go back and write over it. */
+    qn_block_table_truncate(&u, b.pages, 38);
+    assert_int_equal(append(&b, &u, 38, 39, 5), QN_OK);
+    assert_int_equal(n_copied, 2);
+    assert_int_equal(info(&b, &u, 1).fill, 7);
+    /* At the start of a page that others hold nothing has to be copied, only replaced. */
+    qn_block_table_truncate(&v, b.pages, 32);
+    assert_int_equal(v.n, 1);
+    qn_block_table_truncate(&v, b.pages, 0);
+    assert_int_equal(v.n, 0);
+    assert_int_equal(qn_block_table_share(&v, b.pages, &u, 39), QN_OK);
+    assert_int_equal(append(&b, &v, 32, 33, 6), QN_OK);
+    assert_int_equal(n_copied, 2);
+    assert_int_equal(at(&u, 32), 1);
+    qn_block_table_end(&t, b.pages);
+    qn_block_table_end(&u, b.pages);
+    qn_block_table_end(&v, b.pages);
+    qn_block_table_end(&small, b.pages);
+    end(&b);
+}
+
+/* Pages that were taken ahead stay the sequence's own, though the tree comes to hold what is before. */
+static void test_prepared_ahead(void **state)
+{
+    bench b;
+    qn_block_table t, u;
+    begin(&b);
+    assert_int_equal(qn_block_table_init(&t, 8), QN_OK);
+    assert_int_equal(qn_block_table_init(&u, 8), QN_OK);
+    assert_int_equal(append(&b, &t, 0, 40, 1), QN_OK);
+    assert_int_equal(qn_block_table_prepare(&t, b.pages, 40, 100), QN_OK);
+    assert_int_equal(qn_block_table_share(&u, b.pages, &t, 40), QN_OK);
+    assert_int_equal(append(&b, &t, 40, 50, 1), QN_OK);
+    assert_int_equal(append(&b, &t, 50, 66, 1), QN_OK);
+    assert_int_equal(n_copied, 0);
+    assert_int_equal(t.claimed, 100);
+    assert_int_equal(info(&b, &t, 3).fill, 4);
+    assert_int_equal(append(&b, &u, 40, 41, 2), QN_OK);
+    assert_int_equal(n_copied, 1);
+    assert_int_equal(at(&t, 40), 1);
+    /* Given up and written again: another may hold what was there. */
+    qn_block_table_clear(&u, b.pages);
+    assert_int_equal(qn_block_table_share(&u, b.pages, &t, 66), QN_OK);
+    qn_block_table_truncate(&t, b.pages, 65);
+    assert_int_equal(append(&b, &t, 65, 66, 3), QN_OK);
+    assert_int_equal(n_copied, 2);
+    assert_int_equal(at(&u, 65), 1);
+    qn_block_table_end(&t, b.pages);
+    qn_block_table_end(&u, b.pages);
+    end(&b);
+}
+
+typedef struct {
+    int32_t ids[N_UNITS];
+    int n, n_asked;
+} keeper;
+
+static void evict(void *user, qn_pages *p, int64_t n)
+{
+    keeper *k = user;
+    k->n_asked++;
+    for (; n > 0 && k->n > 0; n--) assert_true(qn_pages_unkeep(p, k->ids[--k->n]));
+}
+
+static void test_kept(void **state)
+{
+    bench b;
+    keeper k = {.n = 3};
+    int32_t ids[N_UNITS], more[N_UNITS];
+    begin(&b);
+    assert_int_equal(qn_pages_reserve(b.pages, 4, ids), QN_OK);
+    for (int i = 0; i < 3; i++) qn_pages_keep(b.pages, k.ids[i] = ids[i]);
+    ids[4] = -1;
+    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 0);
+    qn_pages_release(b.pages, ids[1]);
+    qn_pages_release(b.pages, ids[2]);
+    qn_pages_release(b.pages, ids[3]);
+    assert_int_equal(held(&b, QN_LEDGER_KV), 1);
+    assert_int_equal(held(&b, QN_LEDGER_CACHE), 3);
+    assert_int_equal(qn_pages_kept_count(b.pages), 2);
+    assert_int_equal(qn_pages_free_count(b.pages), 9);
+    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 2);
+    qn_pages_keep(b.pages, ids[2]);
+    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 1);
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[2]), 0);
+    /* What is kept is not given back, only what is cached; and it can be used again. */
+    assert_int_equal(qn_pages_reclaim(b.pages, 1000), 100);
+    qn_pages_retain(b.pages, ids[1]);
+    assert_int_equal(held(&b, QN_LEDGER_KV), 2);
+    assert_int_equal(held(&b, QN_LEDGER_CACHE), 1);
+    assert_int_equal(qn_pages_kept_count(b.pages), 1);
+    /* The tree lets go of a used one: that is its user's alone. */
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[1]), 0);
+    k.ids[1] = ids[2];
+    k.n = 2;
+    assert_int_equal(qn_pages_reserve(b.pages, 10, more), QN_E_FULL); /* nobody to ask */
+    qn_pages_set_evict(b.pages, evict, &k);
+    assert_int_equal(qn_pages_reserve(b.pages, 11, more), QN_E_FULL);
+    assert_int_equal(k.n_asked, 0); /* it would not help */
+    assert_int_equal(qn_pages_reserve(b.pages, 10, more), QN_OK);
+    assert_int_equal(k.n_asked, 1);
+    assert_int_equal(qn_pages_kept_count(b.pages), 0);
+    /* What cannot be kept for the limit's sake goes back. */
+    qn_ledger_set_cache_limit(b.ledger, 0);
+    qn_pages_release(b.pages, ids[0]);
+    assert_int_equal(held(&b, QN_LEDGER_CACHE), 1); /* above the limit, until the tree is trimmed */
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[0]), 1);
+    assert_int_equal(held(&b, QN_LEDGER_CACHE), 0);
+    qn_pages_keep(b.pages, ids[1]);
+    qn_pages_release(b.pages, ids[1]);
+    end(&b); /* a pool that goes takes all that is in it out of the ledger */
+}
+
+static void test_poison(void **state)
+{
+    bench b;
+    qn_block_table t, u;
+    begin(&b);
+    assert_int_equal(qn_block_table_init(&t, 8), QN_OK);
+    assert_int_equal(qn_block_table_init(&u, 8), QN_OK);
+    assert_int_equal(append(&b, &t, 0, 40, 1), QN_OK);
+    assert_int_equal(qn_block_table_share(&u, b.pages, &t, 40), QN_OK);
+    assert_int_equal(append(&b, &t, 40, 44, 1), QN_OK);
+    qn_pages_poison(b.pages, t.ids[1], 9);
+    qn_pages_poison(b.pages, t.ids[1], 8);
+    qn_pages_poison(b.pages, t.ids[1], 20);
+    assert_int_equal(info(&b, &t, 1).poisoned_from, 8);
+    assert_true(qn_pages_is_poisoned(b.pages, t.ids[1], 9));
+    assert_false(qn_pages_is_poisoned(b.pages, t.ids[1], 8));
+    assert_true(qn_block_table_is_poisoned(&t, b.pages, 44));
+    assert_false(qn_block_table_is_poisoned(&t, b.pages, 40));
+    assert_false(qn_block_table_is_poisoned(&u, b.pages, 40));
+    /* What is written anew is good, in a copy and in place; what was copied with poison is not. */
+    assert_int_equal(append(&b, &u, 40, 48, 2), QN_OK);
+    assert_int_equal(n_copied, 1);
+    assert_false(qn_block_table_is_poisoned(&u, b.pages, 48));
+    qn_block_table_truncate(&t, b.pages, 40);
+    assert_int_equal(append(&b, &t, 40, 41, 2), QN_OK);
+    assert_false(qn_block_table_is_poisoned(&t, b.pages, 41));
+    qn_pages_poison(b.pages, t.ids[1], 3);
+    qn_block_table_clear(&u, b.pages);
+    assert_int_equal(qn_block_table_share(&u, b.pages, &t, 38), QN_OK);
+    assert_int_equal(append(&b, &u, 38, 39, 2), QN_OK);
+    assert_true(qn_block_table_is_poisoned(&u, b.pages, 39));
+    qn_block_table_end(&u, b.pages);
+    qn_block_table_end(&t, b.pages);
+    end(&b);
+}
+
+static void test_begin(void **state)
+{
+    bench b;
+    qn_block_table t;
+    begin(&b);
+    assert_int_equal(qn_block_table_init(&t, 6), QN_OK);
+    assert_false(qn_block_table_begin(&t, 32 * 20, 32 * 13));
+    assert_int_equal(t.n, 0);
+    assert_true(qn_block_table_begin(&t, 32 * 13 - 5, 32 * 11 + 3));
+    assert_int_equal(t.base, 8);
+    assert_int_equal(t.n_released, 3);
+    assert_int_equal(t.n, 5);
+    assert_int_equal(t.ids[2], -1);
+    assert_int_equal(qn_pages_reserve(b.pages, 2, t.ids + 3), QN_OK);
+    /* Behind the window there is nothing to go back to. */
+    qn_block_table_truncate(&t, b.pages, 32 * 9);
+    assert_int_equal(t.n, 3);
+    assert_int_equal(held(&b, QN_LEDGER_KV), 0);
+    qn_block_table_end(&t, b.pages);
     end(&b);
 }
 
@@ -188,6 +422,11 @@ int main(void)
         cmocka_unit_test(test_hold_and_cache),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_block_table),
+        cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_prepared_ahead),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_begin),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

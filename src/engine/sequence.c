@@ -48,7 +48,7 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
         s->slot = slot;
     }
     for (int i = 0; i < e->groups.n; i++)
-        QN_TRY(qn_block_table_extend(&s->tables[i], e->pages[i], s->length + n_ids));
+        QN_TRY(qn_block_table_prepare(&s->tables[i], e->pages[i], s->length, s->length + n_ids));
     return QN_OK;
 }
 
