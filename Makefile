@@ -142,9 +142,11 @@ kernel_check: $(B)/kernel_check
 $(B)/kernel_check: $(B)/tests/kernel_check_test
 	$(Q)ln -f $< $@
 
-# Long use of a real model: minutes.
-soak: $(B)/tests/memory_test
-	$(Q)QUERN_SOAK=1 $<
+# Long use: minutes, with SEEDS=300 of the requests of tests/fire_test.c.
+SEEDS ?= 30
+soak: $(B)/tests/memory_test $(B)/tests/fire_test
+	$(Q)QUERN_SOAK=1 $(B)/tests/memory_test
+	$(Q)QUERN_FIRE_SEEDS=$(SEEDS) $(B)/tests/fire_test
 
 # tests/hashes.txt anew, after a change of the order of sums that is meant.
 hashes: $(B)/tests/hashes_test
@@ -158,7 +160,7 @@ asan shake:
 
 # ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
 TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/slots_test %/probe_test \
-	%/program_test
+	%/program_test %/fire_test
 tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
