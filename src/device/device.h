@@ -178,6 +178,10 @@ typedef struct {
     void (*state_drop)(qn_state *s, int32_t unit);
     /* Copies a unit's bytes (all layers) to a unit of the same state. */
     void (*state_copy)(qn_state *s, int32_t from, int32_t to);
+    /* A unit's bytes (all layers, state_unit_bytes) out to memory of the host, and back in: for saving. They
+     * mean something to a state of the same spec on the same device alone. */
+    void (*state_read)(const qn_state *s, int32_t unit, void *bytes);
+    void (*state_write)(qn_state *s, int32_t unit, const void *bytes);
 } qn_device_ops;
 
 /* Every device begins with these fields. */

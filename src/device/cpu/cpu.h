@@ -140,6 +140,8 @@ void qn_cpu_state_free(qn_state *s);
 size_t qn_cpu_state_unit_bytes(const qn_state *s);
 void qn_cpu_state_drop(qn_state *s, int32_t unit);
 void qn_cpu_state_copy(qn_state *s, int32_t from, int32_t to);
+void qn_cpu_state_read(const qn_state *s, int32_t unit, void *bytes);
+void qn_cpu_state_write(qn_state *s, int32_t unit, const void *bytes);
 /* The pages of one layer, as the kernels want them. */
 qn_kv_layout qn_cpu_state_pages(const qn_state *s, int64_t layer);
 float *qn_cpu_state_slot(const qn_state *s, int64_t layer, int64_t slot);

@@ -60,4 +60,6 @@ const qn_device_ops qn_device_cpu = {
     .state_unit_bytes = qn_cpu_state_unit_bytes,
     .state_drop = qn_cpu_state_drop,
     .state_copy = qn_cpu_state_copy,
+    .state_read = qn_cpu_state_read,
+    .state_write = qn_cpu_state_write,
 };

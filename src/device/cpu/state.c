@@ -66,6 +66,18 @@ void qn_cpu_state_copy(qn_state *base, int32_t from, int32_t to)
     memcpy(s->memory + (size_t)to * s->unit_bytes, s->memory + (size_t)from * s->unit_bytes, s->unit_bytes);
 }
 
+void qn_cpu_state_read(const qn_state *base, int32_t unit, void *bytes)
+{
+    const qn_cpu_state *s = (const qn_cpu_state *)base;
+    memcpy(bytes, s->memory + (size_t)unit * s->unit_bytes, s->unit_bytes);
+}
+
+void qn_cpu_state_write(qn_state *base, int32_t unit, const void *bytes)
+{
+    qn_cpu_state *s = (qn_cpu_state *)base;
+    memcpy(s->memory + (size_t)unit * s->unit_bytes, bytes, s->unit_bytes);
+}
+
 qn_kv_layout qn_cpu_state_pages(const qn_state *base, int64_t layer)
 {
     const qn_cpu_state *s = (const qn_cpu_state *)base;
