@@ -128,14 +128,17 @@ typedef struct {
 
 typedef struct {
     int last_only; /* only the logits of each row's last position */
+    int hidden;    /* hidden states [n_positions, hidden_size] after the final norm in place of logits */
+    const int64_t *row_first; /* one for each row: its logits from this position on. NULL: from 0 */
     /* As in qn_generate_options. */
     const char *adapter;
     const char *const *row_adapters;
 } qn_logits_options;
 
-/* Gets logits [n_positions, vocab_size], float32, of the positions [position, position + n_positions) of one
- * row; valid during the call. Blocks of one row come in rising order; blocks of several rows may alternate.
- * Anything but QN_OK stops the run. It must not compute on the same model (QN_E_ARG) or close it. */
+/* Gets logits [n_positions, vocab_size] (or hidden states, where the options say so), float32, of the
+ * positions [position, position + n_positions) of one row; valid during the call. Blocks of one row come in
+ * rising order; blocks of several rows may alternate. Anything but QN_OK stops the run. It must not compute
+ * on the same model (QN_E_ARG) or close it. */
 typedef qn_status qn_logits_fn(void *user, int64_t row, int64_t position, int64_t n_positions,
                                const float *logits);
 

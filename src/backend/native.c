@@ -433,12 +433,14 @@ typedef struct {
     qn_logits_fn *fn;
     void *user;
     int64_t first_row;
+    int64_t *first; /* [rows] positions that no logits are wanted of, computed in a step before */
 } logits_sink;
 
 static qn_status pass_on(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
 {
     const logits_sink *s = user;
-    return s->fn(s->user, s->first_row + feed, first, n, logits);
+    int64_t row = s->first_row + feed;
+    return s->fn(s->user, row, s->first[row] + first, n, logits);
 }
 
 static qn_status never_stop(void *user)
@@ -446,19 +448,46 @@ static qn_status never_stop(void *user)
     return QN_OK;
 }
 
+/* The tokens before the rows' first ones, of those that have any. */
+static qn_status step_before(native_model *m, int64_t n, const qn_feed *feeds, const int64_t *first)
+{
+    int64_t n_before = 0;
+    qn_feed *before = qn_alloc_array((size_t)n, sizeof *before);
+    if (!before) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        if (!first[i]) continue;
+        before[n_before] = feeds[i];
+        before[n_before].ids -= first[i];
+        before[n_before].n_ids = first[i];
+        before[n_before++].logits = QN_LOGITS_NONE;
+    }
+    qn_status status = n_before ? qn_engine_step(m->engine, n_before, before, pass_on, NULL, NULL) : QN_OK;
+    qn_free(before);
+    return status;
+}
+
 /* Rows [first, first + n) as new sequences, in one step. The places and adapters are held. */
 static qn_status step_logits(native_model *m, const qn_ids *rows, int64_t first, int64_t n, qn_feed *feeds,
-                             const int32_t *adapters, int last_only, logits_sink *sink)
+                             const int32_t *adapters, const qn_logits_options *o, logits_sink *sink)
 {
     qn_status status = QN_OK;
     for (int64_t i = 0; i < n; i++) feeds[i].sequence = NULL;
     for (int64_t i = 0; status == QN_OK && i < n; i++) {
         const qn_ids *row = &rows[first + i];
-        feeds[i] = (qn_feed){NULL, row->ids, row->n_ids, last_only ? QN_LOGITS_LAST : QN_LOGITS_ALL};
+        int64_t skip = o->row_first ? o->row_first[first + i] : 0;
+        int last = !o->hidden && (o->last_only || skip == row->n_ids - 1);
+        if (last) skip = 0;
+        sink->first[first + i] = skip;
+        feeds[i] = (qn_feed){NULL, row->ids + skip, row->n_ids - skip,
+                             last        ? QN_LOGITS_LAST
+                             : o->hidden ? QN_LOGITS_HIDDEN
+                                         : QN_LOGITS_ALL};
         status = qn_sequence_new(m->engine, &feeds[i].sequence);
+        if (status == QN_OK) qn_sequence_expect(feeds[i].sequence, row->n_ids);
         if (status == QN_OK) qn_sequence_set_adapter(feeds[i].sequence, adapters[first + i]);
     }
     sink->first_row = first;
+    if (status == QN_OK) status = step_before(m, n, feeds, sink->first + first);
     if (status == QN_OK) status = qn_engine_step(m->engine, n, feeds, pass_on, NULL, sink);
     for (int64_t i = 0; i < n; i++) qn_sequence_free(feeds[i].sequence);
     return status;
@@ -479,8 +508,8 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
     int32_t *held = qn_alloc_array((size_t)n_rows, sizeof *held);
     int64_t n_held = 0;
     qn_slots_holder places = {0};
-    logits_sink sink = {.fn = fn, .user = user};
-    qn_status status = feeds && held ? QN_OK : QN_E_NOMEM;
+    logits_sink sink = {.fn = fn, .user = user, .first = qn_alloc_array((size_t)n_rows, sizeof *sink.first)};
+    qn_status status = feeds && held && sink.first ? QN_OK : QN_E_NOMEM;
     for (; status == QN_OK && n_held < n_rows; n_held += status == QN_OK) {
         const char *own = options->row_adapters ? options->row_adapters[n_held] : NULL;
         status = qn_adapters_hold(adapters, own ? own : options->adapter, &held[n_held]);
@@ -488,12 +517,12 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
     if (status == QN_OK) status = qn_slots_take(m->slots, n, &places, never_stop, NULL);
     for (int64_t i = 0; status == QN_OK && i < n_rows; i += n) {
         qn_slots_begin_turn(m->slots, &places);
-        status =
-            step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, held, options->last_only, &sink);
+        status = step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, held, options, &sink);
         qn_slots_end_turn(m->slots);
     }
     qn_slots_give(m->slots, &places);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
+    qn_free(sink.first);
     qn_free(held);
     qn_free(feeds);
     return status;

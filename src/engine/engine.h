@@ -96,7 +96,8 @@ void qn_sequence_expect(qn_sequence *s, int64_t n_ids);
 /* Tokens given so far. */
 int64_t qn_sequence_length(const qn_sequence *s);
 
-typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL } qn_logits_wish;
+/* HIDDEN: in place of logits, of all tokens, the hidden states after the final norm. */
+typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL, QN_LOGITS_HIDDEN } qn_logits_wish;
 
 /* New tokens of one sequence. */
 typedef struct {
@@ -106,8 +107,8 @@ typedef struct {
     qn_logits_wish logits;
 } qn_feed;
 
-/* Logits [n, vocab_size] of the tokens [first, first + n) of feeds[feed]; valid during the call, which may
- * change them. Anything but QN_OK stops the step. */
+/* Logits [n, vocab_size] (hidden states: [n, hidden_size]) of the tokens [first, first + n) of feeds[feed];
+ * valid during the call, which may change them. Anything but QN_OK stops the step. */
 typedef qn_status qn_step_logits_fn(void *user, int64_t feed, int64_t first, int64_t n, float *logits);
 /* Asked before each chunk; nonzero ends the step with QN_E_CANCELLED. */
 typedef int qn_step_stop_fn(void *user);

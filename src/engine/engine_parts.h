@@ -11,7 +11,10 @@
 #include "engine/wired.h"
 #include "model/forward.h"
 
-enum { QN_LOGIT_ROWS = 32 /* most of one block of logits, unless there are more sequences */ };
+enum {
+    QN_LOGIT_ROWS = 32, /* most of one block of logits, unless there are more sequences */
+    QN_NORM_ROWS = 16   /* most of one block of hidden states */
+};
 
 /* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed; below 0 they are those that the
  * sequence was given before, computed anew. */
@@ -45,9 +48,9 @@ struct qn_engine {
     qn_state *recurrent;                     /* NULL: no layer has such state */
     qn_pages *slots;                         /* of it, one a sequence */
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
-    qn_program *body, *head;
-    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset,
-        *logit_rows;                           /* the programs' inputs */
+    qn_program *body, *head, *norm;          /* norm: hidden states in place of the head's logits */
+    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset, *logit_rows,
+        *norm_rows;                            /* the programs' inputs */
     float *is_long;                            /* the same; NULL: none */
     int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
     float *embeds, *is_embed;                  /* inputs, too; NULL: the model takes no images */

@@ -7,7 +7,8 @@ void qn_engine_free_programs(qn_engine *e)
 {
     qn_program_free(e->body);
     qn_program_free(e->head);
-    e->body = e->head = NULL;
+    qn_program_free(e->norm);
+    e->body = e->head = e->norm = NULL;
 }
 
 static qn_shape vector(qn_symbol symbol, int64_t extra)
@@ -39,14 +40,15 @@ static void bind_inputs(qn_engine *e)
     e->row_adapters = qn_program_input(e->body, n++);
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
+    e->norm_rows = qn_program_input(e->norm, 0);
     qn_engine_show_steps(e);
 }
 
 qn_status qn_engine_make_programs(qn_engine *e)
 {
-    qn_scope *s = qn_scope_new(e->device), *h = qn_scope_new(e->device);
+    qn_scope *s = qn_scope_new(e->device), *h = qn_scope_new(e->device), *n = qn_scope_new(e->device);
     qn_status status = QN_E_NOMEM;
-    if (!s || !h) goto out;
+    if (!s || !h || !n) goto out;
     qn_forward f = {.config = &e->config,
                     .parameters = e->parameters,
                     .groups = &e->groups,
@@ -92,28 +94,37 @@ qn_status qn_engine_make_programs(qn_engine *e)
     qn_program_options ho = {
         .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision};
     if ((status = qn_program_new(h, &ho, 1, &logits, &e->head)) != QN_OK) goto out;
+
+    from = qn_from_buffer(n, QN_DTYPE_F32, hidden_shape, qn_program_output_buffer(e->body, 0));
+    rows = qn_input(n, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    qn_array *normed = qn_forward_norm(n, &f, from, rows);
+    qn_program_options no = {.name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision};
+    if ((status = qn_program_new(n, &no, 1, &normed, &e->norm)) != QN_OK) goto out;
     if ((status = qn_adapters_check_programs(e->adapters)) != QN_OK) goto out;
     bind_inputs(e);
 out:
     qn_scope_free(s);
     qn_scope_free(h);
+    qn_scope_free(n);
     return status;
 }
 
 qn_status qn_engine_renew_programs(qn_engine *e)
 {
-    qn_program *body = e->body, *head = e->head;
+    qn_program *body = e->body, *head = e->head, *norm = e->norm;
     if (!qn_adapters_want_programs(e->adapters)) return QN_OK;
-    e->body = e->head = NULL;
+    e->body = e->head = e->norm = NULL;
     qn_status status = qn_engine_make_programs(e);
     if (status == QN_OK) {
         qn_program_free(body);
         qn_program_free(head);
+        qn_program_free(norm);
         return QN_OK;
     }
     qn_engine_free_programs(e);
     e->body = body;
     e->head = head;
+    e->norm = norm;
     bind_inputs(e);
     return status;
 }
@@ -137,6 +148,7 @@ void qn_engine_show_steps(qn_engine *e)
     }
     qn_program_set_probe(e->body, fn, user);
     qn_program_set_probe(e->head, fn, user);
+    qn_program_set_probe(e->norm, fn, user);
 }
 
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)

@@ -194,45 +194,68 @@ typedef struct {
     int64_t feed, first, n;
 } logit_run;
 
-static qn_status flush_logits(qn_engine *e, logit_run *runs, int64_t *n_runs, int64_t *n_rows,
-                              qn_step_logits_fn *logits, void *user)
+/* Rows on their way through the head, or through the norm alone. */
+typedef struct {
+    qn_program *program;
+    int32_t *rows, *adapters; /* its inputs */
+    int64_t width, max_rows, n_runs, n_rows;
+    logit_run runs[QN_LOGIT_ROWS];
+} logit_block;
+
+static qn_status flush_logits(logit_block *b, qn_step_logits_fn *logits, void *user)
 {
-    if (*n_rows == 0) return QN_OK;
-    qn_sizes sizes = {{0, 0, *n_rows}};
-    QN_TRY(qn_program_run(e->head, &sizes));
-    float *out = (float *)(uintptr_t)qn_program_output(e->head, 0);
-    for (int64_t i = 0; i < *n_runs; i++) {
-        QN_TRY(logits(user, runs[i].feed, runs[i].first, runs[i].n, out));
-        out += runs[i].n * e->config.vocab_size;
+    if (b->n_rows == 0) return QN_OK;
+    qn_sizes sizes = {{0, 0, b->n_rows}};
+    QN_TRY(qn_program_run(b->program, &sizes));
+    float *out = (float *)(uintptr_t)qn_program_output(b->program, 0);
+    for (int64_t i = 0; i < b->n_runs; i++) {
+        QN_TRY(logits(user, b->runs[i].feed, b->runs[i].first, b->runs[i].n, out));
+        out += b->runs[i].n * b->width;
     }
-    *n_runs = *n_rows = 0;
+    b->n_runs = b->n_rows = 0;
     return QN_OK;
+}
+
+/* The part's first row that is wanted. */
+static int64_t first_wanted(const qn_feed *feed, const qn_chunk_part *part)
+{
+    if (feed->logits == QN_LOGITS_ALL || feed->logits == QN_LOGITS_HIDDEN)
+        return part->first < 0 ? -part->first : 0;
+    int is_last = feed->logits == QN_LOGITS_LAST && part->first + part->n == feed->n_ids;
+    return is_last ? part->n - 1 : part->n;
+}
+
+/* hidden: of the feeds that want hidden states, else of those that want logits. */
+static qn_status give_rows(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,
+                           int hidden, qn_step_logits_fn *logits, void *user)
+{
+    logit_block b =
+        hidden ? (logit_block){e->norm, e->norm_rows, NULL, e->config.hidden_size, QN_NORM_ROWS, 0, 0, {{0}}}
+               : (logit_block){
+                     e->head, e->logit_rows, e->logit_adapters, e->config.vocab_size, e->max_logit_rows, 0,
+                     0,       {{0}}};
+    for (int64_t i = 0; i < n_parts; i++) {
+        const qn_chunk_part *part = &parts[i];
+        const qn_feed *feed = &feeds[part->feed];
+        if ((feed->logits == QN_LOGITS_HIDDEN) != hidden) continue;
+        for (int64_t from = first_wanted(feed, part), n; from < part->n; from += n) {
+            n = part->n - from < b.max_rows - b.n_rows ? part->n - from : b.max_rows - b.n_rows;
+            b.runs[b.n_runs++] = (logit_run){part->feed, part->first + from, n};
+            for (int64_t j = 0; j < n; j++, b.n_rows++) {
+                b.rows[b.n_rows] = (int32_t)(part->row + from + j);
+                if (b.adapters) b.adapters[b.n_rows] = feed->sequence->adapter;
+            }
+            if (b.n_rows == b.max_rows || b.n_runs == QN_LOGIT_ROWS) QN_TRY(flush_logits(&b, logits, user));
+        }
+    }
+    return flush_logits(&b, logits, user);
 }
 
 static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,
                              qn_step_logits_fn *logits, void *user)
 {
-    logit_run runs[QN_LOGIT_ROWS];
-    int64_t n_runs = 0, n_rows = 0;
-    for (int64_t i = 0; i < n_parts; i++) {
-        const qn_chunk_part *part = &parts[i];
-        qn_logits_wish wish = feeds[part->feed].logits;
-        int64_t from = wish != QN_LOGITS_ALL ? part->n : part->first < 0 ? -part->first : 0;
-        if (wish == QN_LOGITS_LAST && part->first + part->n == feeds[part->feed].n_ids) from = part->n - 1;
-        while (from < part->n) {
-            int64_t n =
-                part->n - from < e->max_logit_rows - n_rows ? part->n - from : e->max_logit_rows - n_rows;
-            runs[n_runs++] = (logit_run){part->feed, part->first + from, n};
-            for (int64_t j = 0; j < n; j++, n_rows++) {
-                e->logit_rows[n_rows] = (int32_t)(part->row + from + j);
-                if (e->logit_adapters) e->logit_adapters[n_rows] = feeds[part->feed].sequence->adapter;
-            }
-            from += n;
-            if (n_rows == e->max_logit_rows || n_runs == QN_LOGIT_ROWS)
-                QN_TRY(flush_logits(e, runs, &n_runs, &n_rows, logits, user));
-        }
-    }
-    return flush_logits(e, runs, &n_runs, &n_rows, logits, user);
+    QN_TRY(give_rows(e, feeds, n_parts, parts, 0, logits, user));
+    return give_rows(e, feeds, n_parts, parts, 1, logits, user);
 }
 
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,

@@ -98,10 +98,15 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
     return x;
 }
 
+qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
+{
+    return qn_label(s, qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0), "final_norm");
+}
+
 qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
 {
-    qn_array *x = qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0);
-    x = qn_block_linear(s, f, qn_label(s, x, "final_norm"), QN_WEIGHT_LM_HEAD, QN_WEIGHT_ROLE_COUNT, 0);
+    qn_array *x = qn_block_linear(s, f, qn_forward_norm(s, f, hidden, rows), QN_WEIGHT_LM_HEAD,
+                                  QN_WEIGHT_ROLE_COUNT, 0);
     x = qn_scale(s, x, f->config->logits_scale);
     return qn_label(s, qn_block_softcap(s, x, f->config->final_logit_softcapping), "logits");
 }

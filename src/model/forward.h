@@ -38,8 +38,10 @@ typedef struct {
  * (embedding), "hidden.I" (after layer I), "layer.I.queries" and "layer.I.keys" (as attention uses
  * them). */
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
-/* Final norm (label "final_norm") and logits [L, vocab_size] of the rows of hidden [R, hidden_size] that rows
- * [L] i32 names. */
+/* Final norm (label "final_norm") [L, hidden_size] of the rows of hidden [R, hidden_size] that rows [L] i32
+ * names. */
+qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);
+/* The same, and from it logits [L, vocab_size]. */
 qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);
 
 #endif
