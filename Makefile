@@ -1,6 +1,7 @@
 # make                the library and ./quern              make asan|tsan|shake|valgrind  tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
+# make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, docs/quern.1
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
@@ -40,10 +41,11 @@ CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 CFLAGS.tsan := -O1 -fsanitize=thread
 CFLAGS.shake := -O2 -DQN_SHAKE
 CFLAGS.fuzz := -O1 -Wno-error
+CFLAGS.coverage := -O1 -DNDEBUG
 CFLAGS.arm64 := $(CFLAGS.release)
 # What GCC guesses about uninitialized variables changes with the optimisation: it is an error in the release build alone.
 FLAGS += $(CFLAGS.$(VARIANT)) $(if $(filter-out release arm64,$(VARIANT)),-Wno-error=maybe-uninitialized)
-LINK = $(CC) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS)
+LINK = $(CC) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(if $(filter coverage,$(VARIANT)),--coverage) $(LDFLAGS)
 ifeq ($(VARIANT),fuzz)
 CC := clang
 FUZZ_MAIN := -fsanitize=fuzzer,address,undefined
@@ -144,8 +146,9 @@ $(B)/kernel_check: $(B)/tests/kernel_check_test
 
 # Long use: minutes, with SEEDS=300 of the requests of tests/fire_test.c.
 SEEDS ?= 30
-soak: $(B)/tests/memory_test $(B)/tests/fire_test
+soak: $(B)/tests/memory_test $(B)/tests/soak_test $(B)/tests/fire_test
 	$(Q)QUERN_SOAK=1 $(B)/tests/memory_test
+	$(Q)QUERN_SOAK=1 $(B)/tests/soak_test
 	$(Q)QUERN_FIRE_SEEDS=$(SEEDS) $(B)/tests/fire_test
 
 # tests/hashes.txt anew, after a change of the order of sums that is meant.
@@ -165,6 +168,18 @@ tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 	$(Q)tests/run $^
+
+# Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
+COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handles src/engine/inbox,$(filter $(p)%,$(SRC))))
+$(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
+COVERAGE_TESTS ?= $(foreach d,backend cache engine,$(B)/src/$(d)/%) %/fire_test %/soak_test %/recurrent_test %/failures_test
+coverage:
+	$(call need,gcov,gcc)
+	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage
+test-coverage: $(filter $(COVERAGE_TESTS),$(TESTS))
+	$(Q)find $(B)/src -name '*.gcda' -delete
+	$(Q)tests/run $^
+	$(Q)python3 tools/coverage.py $(B) $(COVERED)
 
 # Memcheck knows no AVX-512: QUERN_CPU holds the kernels to AVX2, and an instruction beyond would end the program. It
 # slows code fortyfold: parsers, text, tables, and whole models in small doses (memory_test, examples). It cannot judge
@@ -231,6 +246,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

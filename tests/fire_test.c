@@ -143,7 +143,7 @@ static void under_fire(void **state)
     snprintf(path, sizeof path, "%s", qn_test_need_fixture(*state));
     const char *first = getenv("QUERN_FIRE_FIRST"), *many = getenv("QUERN_FIRE_SEEDS");
     uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
-    int n_seeds = many ? atoi(many) : SEEDS;
+    int n_seeds = many ? (int)strtol(many, NULL, 10) : SEEDS;
     const char *folder = qn_test_scratch();
     char adapters[2][4096];
     snprintf(adapters[0], sizeof adapters[0], "%s", make_adapter(path, folder, "one", 1));
