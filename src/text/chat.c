@@ -13,6 +13,7 @@ typedef struct {
     qn_template *parsed; /* NULL: none, or faulty */
     qn_status fault;
     char *message;
+    qn_answer_format format; /* of the answers to it */
 } chat_template;
 
 struct qn_chat_text {
@@ -27,6 +28,7 @@ struct qn_chat_text {
 
 static qn_status parse(chat_template *t, const char *what, const char *text, size_t n)
 {
+    t->format = qn_answer_format_choose(text, n);
     t->fault = qn_template_parse(what, text, n, &t->parsed);
     if (t->fault == QN_OK) return QN_OK;
     if (t->fault == QN_E_NOMEM) return t->fault;
@@ -246,11 +248,20 @@ static qn_status encode(const qn_chat_text *c, const qn_rendered *r, qn_chat_tru
     return status;
 }
 
-/* The template for this request. */
-static qn_status choose(const qn_chat_text *c, const json_t *request, const qn_template **out)
+/* The template for requests with or without tools. */
+static const chat_template *choose(const qn_chat_text *c, int with_tools)
 {
-    int with_tools = json_array_size(json_object_get(request, "tools")) > 0;
-    const chat_template *t = (with_tools && is_there(&c->tool)) || !is_there(&c->main) ? &c->tool : &c->main;
+    return (with_tools && is_there(&c->tool)) || !is_there(&c->main) ? &c->tool : &c->main;
+}
+
+qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tools)
+{
+    return choose(c, with_tools)->format;
+}
+
+static qn_status get_template(const qn_chat_text *c, const json_t *request, const qn_template **out)
+{
+    const chat_template *t = choose(c, json_array_size(json_object_get(request, "tools")) > 0);
     if (t->fault != QN_OK) return qn_fail_copy(t->fault, t->message);
     if (!t->parsed) return qn_fail(QN_E_UNSUPPORTED, "the model has no chat template");
     *out = t->parsed;
@@ -263,7 +274,7 @@ qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_c
     const qn_template *chosen = NULL;
     json_t *context = NULL;
     qn_rendered rendered = {0};
-    QN_TRY(choose(c, request, &chosen));
+    QN_TRY(get_template(c, request, &chosen));
     QN_TRY(make_context(c, request, &context));
     qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
     qn_status status = qn_template_render(chosen, context, &options, &rendered);

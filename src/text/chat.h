@@ -14,6 +14,7 @@
 #include "format/source.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
+#include "text/tool_calls.h"
 
 typedef struct qn_chat_text qn_chat_text;
 
@@ -32,6 +33,8 @@ int qn_chat_text_has_template(const qn_chat_text *c);
 /* The built-in format that stands for the template which the model's files lack: "gemma"; NULL: it is not
  * one. Static storage. */
 const char *qn_chat_text_builtin(const qn_chat_text *c);
+/* How the model writes calls and reasoning in answers to requests with or without tools. */
+qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tools);
 
 /* In which bytes of a rendered chat special tokens are recognised. */
 typedef enum {
