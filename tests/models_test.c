@@ -7,51 +7,14 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
-#include <dirent.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"
-
-/* Kinds that must be known. Others that lie in models/ are tried too, and tested where the library takes
- * them. */
-static const char *const known[] = {"llama",
-                                    "llama_rope3_tied",
-                                    "llama_head_dim",
-                                    "mistral",
-                                    "qwen2",
-                                    "qwen2_yarn",
-                                    "qwen2_window",
-                                    "deepseek_r1_distill",
-                                    "qwen3",
-                                    "qwen3_tied",
-                                    "qwen3_no_model_type",
-                                    "gemma",
-                                    "gemma2",
-                                    "gemma3_text",
-                                    "gemma3",
-                                    "qwen3_5",
-                                    "qwen3_next",
-                                    "deepseek_v3",
-                                    "smollm3",
-                                    "olmo2",
-                                    "phi3",
-                                    "phi3_longrope",
-                                    "qwen2_vl",
-                                    "granite",
-                                    "gemma4_text",
-                                    "gemma4",
-                                    "gemma4_k_eq_v",
-                                    "gemma4_moe",
-                                    "qwen3_moe",
-                                    "mixtral",
-                                    "gpt_oss",
-                                    NULL};
+#include "tests/kinds.h"
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
@@ -108,66 +71,14 @@ static void same_bits(void **state)
                                               set[1] != NULL, QN_KV_AUTO});
 }
 
-/* ---- which models ------------------------------------------------------------------------------------- */
-
-enum { KINDS_MAX = 256, NAME_BYTES = 64 };
-
-typedef struct {
-    char names[KINDS_MAX][NAME_BYTES];
-    int n;
-} kind_list;
-
-static void add_kind(kind_list *l, const char *name)
-{
-    for (int i = 0; i < l->n; i++)
-        if (strcmp(l->names[i], name) == 0) return;
-    if (l->n == KINDS_MAX || strlen(name) >= NAME_BYTES) { /* before cmocka runs: none is left out unseen */
-        fprintf(stderr, "models_test: no room for the kind %s\n", name);
-        exit(1);
-    }
-    snprintf(l->names[l->n++], NAME_BYTES, "%s", name);
-}
-
-/* 1: the library says that it does not know this kind of model; whatever else is wrong with it is a failure.
- */
-static int is_unsupported(const char *dir)
-{
-    qn_engine *e = NULL;
-    qn_status status =
-        qn_test_engine_try(dir, &(qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 1}, &e);
-    qn_engine_close(e);
-    return status == QN_E_UNSUPPORTED;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-static void find_kinds(kind_list *l)
-{
-    const char *models = qn_test_fixture("models");
-    DIR *folder = models ? opendir(models) : NULL;
-    for (int i = 0; known[i]; i++) add_kind(l, known[i]);
-    int n_known = l->n;
-    for (struct dirent *e; folder && (e = readdir(folder));) {
-        char config[160], dir[128];
-        snprintf(dir, sizeof dir, "models/%.60s", e->d_name);
-        snprintf(config, sizeof config, "%s/config.json", dir);
-        if (qn_test_fixture(config) && !is_unsupported(qn_test_fixture(dir))) add_kind(l, e->d_name);
-    }
-    if (folder) closedir(folder);
-    qsort(l->names[n_known], (size_t)(l->n - n_known), sizeof l->names[0], by_name);
-}
-
 /* An argument picks tests by name: '*phi3*'. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[2 * KINDS_MAX];
-    static char labels[2 * KINDS_MAX][2 * NAME_BYTES];
-    static kind_list kinds;
+    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX];
+    static char labels[2 * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
+    static qn_test_kind_list kinds;
     int n = 0;
-    find_kinds(&kinds);
+    qn_test_kinds(&kinds);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     for (int i = 0; i < kinds.n; i++) {
         snprintf(labels[n], sizeof labels[n], "golden_%s", kinds.names[i]);

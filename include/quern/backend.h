@@ -10,6 +10,7 @@
 #define QUERN_BACKEND_H
 
 #include <quern/adapter.h>
+#include <quern/attention.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
 #include <quern/probe.h>
@@ -60,6 +61,8 @@ typedef struct {
     qn_status (*adapter_get_info)(void *model, int64_t i_adapter, qn_adapter_info *out);
     qn_status (*probe_add)(void *model, uint32_t mask, qn_probe_event_fn *fn, void *user, int64_t *probe);
     qn_status (*probe_remove)(void *model, int64_t probe);
+    qn_status (*attention_snapshot)(void *model, const qn_prompt *prompt, const qn_snapshot_options *options,
+                                    qn_attention_snapshot **out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

@@ -75,9 +75,7 @@ static qn_status write_messages(const qn_message *messages, size_t n, size_t n_i
     return out->status;
 }
 
-/* Checks prompt and brings it into the form that backends get. json holds the messages while the result is in
- * use. */
-static qn_status normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json)
+qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json)
 {
     int given = !!prompt->text + !!prompt->rows + !!prompt->messages + !!prompt->messages_json;
     if (given != 1)
@@ -119,7 +117,7 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     qn_buf json = {0};
     qn_prompt normal;
     qn_generation *g = NULL;
-    qn_status status = normalise(prompt, &normal, &json);
+    qn_status status = qn_prompt_normalise(prompt, &normal, &json);
     if (status != QN_OK) goto out;
     g = qn_calloc(1, sizeof *g);
     if (!g) {
@@ -264,7 +262,7 @@ qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, char **
     if (!model->backend->chat_render) return qn_backend_fail_missing(model->backend, "chat templates");
     qn_buf json = {0};
     qn_prompt normal;
-    qn_status status = normalise(prompt, &normal, &json);
+    qn_status status = qn_prompt_normalise(prompt, &normal, &json);
     if (status == QN_OK && !normal.messages_json)
         status = qn_fail(QN_E_ARG, "qn_chat_render: the prompt is no chat");
     if (status == QN_OK) status = model->backend->chat_render(model->object, &normal, text, ids, n_ids);

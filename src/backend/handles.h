@@ -10,6 +10,8 @@
 #include <quern/backend.h>
 #include <stdatomic.h>
 
+#include "base/buf.h"
+
 struct qn_cancel {
     atomic_int set;
 };
@@ -39,5 +41,9 @@ void qn_generations_end_all(qn_model *model);
 qn_status qn_backend_fail_missing(const qn_backend *backend, const char *what);
 /* Lists the registered names, separated by ", ". */
 void qn_backend_list_names(char *out, size_t size_bytes);
+
+/* Checks a prompt and brings it into the form that backends get. json holds the messages while the result is
+ * in use. */
+qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json);
 
 #endif

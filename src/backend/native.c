@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/snapshot.h"
 #include "text/chat.h"
 #include "text/tokenizer_source.h"
 
@@ -660,6 +661,22 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     return QN_OK;
 }
 
+static qn_status native_attention_snapshot(void *model, const qn_prompt *prompt,
+                                           const qn_snapshot_options *options, qn_attention_snapshot **out)
+{
+    native_model *m = model;
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
+    if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
+    const qn_ids row = {ids, (int64_t)n_ids};
+    const qn_run_prompt what = {prompt->rows ? prompt->rows : &row, 1, prompt->images, prompt->n_images};
+    qn_status status = prompt->n_images ? QN_OK : check_no_places(m, ids, n_ids);
+    if (status == QN_OK) status = qn_snapshot_take(m->engine, m->slots, &what, options, out);
+    qn_free(ids);
+    return status;
+}
+
 static qn_status native_generation_get_stats(void *generation, qn_generation_stats *out)
 {
     qn_run_get_stats(((native_generation *)generation)->run, out);
@@ -714,4 +731,5 @@ const qn_backend qn_backend_native = {
     .adapter_get_info = native_adapter_get_info,
     .probe_add = native_probe_add,
     .probe_remove = native_probe_remove,
+    .attention_snapshot = native_attention_snapshot,
 };

@@ -1,11 +1,13 @@
 #include "base/ledger.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/mem.h"
 
 struct qn_ledger {
     pthread_mutex_t lock;
+    atomic_int holders;
     qn_ledger_figures now;
     qn_ledger_reclaim_fn *reclaim;
     void *reclaim_user;
@@ -22,13 +24,20 @@ qn_ledger *qn_ledger_new(void)
     qn_ledger *l = qn_calloc(1, sizeof *l);
     if (!l) return NULL;
     pthread_mutex_init(&l->lock, NULL);
+    atomic_init(&l->holders, 1);
     l->now.cache_limit = QN_LEDGER_CACHE_DEFAULT;
+    return l;
+}
+
+qn_ledger *qn_ledger_retain(qn_ledger *l)
+{
+    atomic_fetch_add_explicit(&l->holders, 1, memory_order_relaxed);
     return l;
 }
 
 void qn_ledger_free(qn_ledger *l)
 {
-    if (!l) return;
+    if (!l || atomic_fetch_sub_explicit(&l->holders, 1, memory_order_acq_rel) > 1) return;
     pthread_mutex_destroy(&l->lock);
     qn_free(l);
 }

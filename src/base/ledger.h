@@ -25,6 +25,9 @@ typedef struct qn_ledger qn_ledger;
 enum { QN_LEDGER_CACHE_DEFAULT = 256 << 20 };
 
 qn_ledger *qn_ledger_new(void);
+/* One holder more; returns l. */
+qn_ledger *qn_ledger_retain(qn_ledger *l);
+/* Each holder once; the last one's frees it. NULL is accepted. */
 void qn_ledger_free(qn_ledger *l);
 
 /* Gives up cached memory, size_bytes or more where there is as much, by qn_ledger_release. Called without the

@@ -1,0 +1,16 @@
+/* The kinds of models among the fixtures, by the names of their folders. */
+#ifndef QUERN_TESTS_KINDS_H
+#define QUERN_TESTS_KINDS_H
+
+enum { QN_TEST_KINDS_MAX = 256, QN_TEST_KIND_BYTES = 64 };
+
+typedef struct {
+    char names[QN_TEST_KINDS_MAX][QN_TEST_KIND_BYTES];
+    int n;
+} qn_test_kind_list;
+
+/* Those that must be known, whether they are there or not, then others that lie in models/ and that the
+ * library takes. More than fit end the program. */
+void qn_test_kinds(qn_test_kind_list *l);
+
+#endif
