@@ -129,6 +129,14 @@ qn_status qn_adapters_hold(qn_adapters *a, const char *name, int32_t *id)
     return status;
 }
 
+void qn_adapters_retain(qn_adapters *a, int32_t id)
+{
+    if (id < 0) return;
+    pthread_mutex_lock(&a->lock);
+    a->adapters[id].n_holds++;
+    pthread_mutex_unlock(&a->lock);
+}
+
 void qn_adapters_release(qn_adapters *a, int32_t id)
 {
     if (id < 0) return;

@@ -49,6 +49,8 @@ qn_status qn_adapters_unload(qn_adapters *a, const char *name);
 /* The id of a name, to be given back by qn_adapters_release; name NULL: the default one, or none (-1) where
  * there is none; "none": -1. QN_E_NOT_FOUND lists the names. */
 qn_status qn_adapters_hold(qn_adapters *a, const char *name, int32_t *id);
+/* One more hold of an id that is held; -1 is accepted. */
+void qn_adapters_retain(qn_adapters *a, int32_t id);
 /* -1 is accepted. */
 void qn_adapters_release(qn_adapters *a, int32_t id);
 /* The i-th of those that are shown, in the order of their ids; path is the caller's (qn_free).

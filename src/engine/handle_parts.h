@@ -1,0 +1,41 @@
+/* What handles are made of, for handles.c and for who writes them to files. */
+#ifndef QN_ENGINE_HANDLE_PARTS_H
+#define QN_ENGINE_HANDLE_PARTS_H
+
+#include <pthread.h>
+
+#include "engine/engine_parts.h"
+#include "engine/handles.h"
+
+/* Tokens of sequences that begin alike. ids[0..n) never change; who holds its first n may append. */
+typedef struct qn_token_log {
+    int64_t references, n, capacity;
+    struct qn_token_log *next; /* of those that are kept for reuse */
+    int32_t ids[];
+} qn_token_log;
+
+struct qn_handle {
+    qn_sequence sequence; /* what is computed: the first sequence.length tokens */
+    int64_t n_ids;        /* all tokens: log->ids[0..n_ids) */
+    qn_token_log *log;    /* NULL: no tokens */
+    qn_handle *next;      /* of those that are kept for reuse */
+};
+
+struct qn_handles {
+    qn_engine *engine;
+    qn_slots *slots;
+    pthread_mutex_t lock; /* of what follows, and of references and lengths of logs */
+    qn_handle *unused;
+    qn_token_log *unused_logs;
+    size_t held_bytes; /* of objects and logs, in the ledger */
+};
+
+/* An object without tokens, whose adapter is held: by name, or (name NULL) the default one. */
+qn_status qn_handle_new(qn_handles *h, const char *adapter, qn_handle **out);
+/* handle gets the log of from's first n_from tokens and then ids[0..n). from may be NULL. */
+qn_status qn_handle_put_ids(qn_handles *h, qn_handle *handle, const qn_handle *from, int64_t n_from,
+                            const int32_t *ids, int64_t n);
+/* Is what the handle holds computed by a pass that failed? */
+int qn_handle_is_poisoned(const qn_handle *handle);
+
+#endif
