@@ -63,6 +63,8 @@ typedef struct {
     qn_status (*probe_remove)(void *model, int64_t probe);
     qn_status (*attention_snapshot)(void *model, const qn_prompt *prompt, const qn_snapshot_options *options,
                                     qn_attention_snapshot **out);
+    /* The ids that generation_open would begin with, of a prompt that is a text or a chat without images. */
+    qn_status (*prompt_ids)(void *model, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

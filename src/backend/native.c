@@ -633,6 +633,21 @@ static qn_status check_no_places(const native_model *m, const int32_t *ids, size
     return QN_OK;
 }
 
+static qn_status native_prompt_ids(void *model, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids)
+{
+    int32_t *made = NULL;
+    size_t n = 0;
+    QN_TRY(encode_prompt(model, prompt, &made, &n));
+    qn_status status = check_no_places(model, made, n);
+    if (status != QN_OK) {
+        qn_free(made);
+        return status;
+    }
+    *ids = made;
+    *n_ids = (int64_t)n;
+    return QN_OK;
+}
+
 static qn_status native_generation_open(void *model, const qn_prompt *prompt,
                                         const qn_generate_options *options, const qn_cancel *cancel,
                                         void **generation)
@@ -732,4 +747,5 @@ const qn_backend qn_backend_native = {
     .probe_add = native_probe_add,
     .probe_remove = native_probe_remove,
     .attention_snapshot = native_attention_snapshot,
+    .prompt_ids = native_prompt_ids,
 };

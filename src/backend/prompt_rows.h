@@ -1,0 +1,43 @@
+/* Lists of prompts: each becomes a row of token ids with a status of its own, and rows are evaluated
+ * together.
+ *
+ * A row that failed keeps status and message and is left out from then on. One thread at a time. */
+#ifndef QN_BACKEND_PROMPT_ROWS_H
+#define QN_BACKEND_PROMPT_ROWS_H
+
+#include <quern/backend.h>
+
+enum { QN_PROMPT_WINDOW = 256 /* rows that are evaluated together, about */ };
+
+typedef struct {
+    int32_t *ids; /* [n_ids] */
+    int64_t n_ids;
+    qn_status status;
+    char *message; /* of a failure; NULL: nothing but the status's own */
+} qn_prompt_row;
+
+/* Encodes a prompt. Failures are the row's: no tokens, an id outside the vocabulary, more than limit tokens
+ * (0: no limit), images. */
+void qn_prompt_row_make(qn_model *model, const qn_prompt *prompt, int64_t limit, qn_prompt_row *out);
+/* The row fails with this thread's message, unless it has failed before. */
+void qn_prompt_row_fail(qn_prompt_row *row, qn_status status);
+/* The message, or the status's text; NULL without a failure. */
+const char *qn_prompt_row_message(const qn_prompt_row *row);
+/* Frees what the row holds. Zeroed: nothing. */
+void qn_prompt_row_end(qn_prompt_row *row);
+
+/* Ids to compute for a prompt, and the first position whose values are wanted. */
+typedef struct {
+    qn_ids ids;
+    int64_t first;
+    qn_prompt_row *owner;
+} qn_evaluation;
+
+/* Evaluates what has an owner that has not failed; o: adapter and hidden are read. fn gets the evaluation's
+ * index as row; the blocks of one may come a second time, from its first on. When they cannot be computed
+ * together, each is tried alone and fails its owner. QN_E_NOMEM; what fn returns; QN_E_ARG, QN_E_NOT_FOUND
+ * and QN_E_UNSUPPORTED where nothing was computed: then it is none of the rows' faults. */
+qn_status qn_evaluate_rows(qn_model *model, const qn_evaluation *rows, int64_t n_rows,
+                           const qn_logits_options *o, qn_logits_fn *fn, void *user);
+
+#endif
