@@ -1,0 +1,46 @@
+/* Drafts: what a sequence may go on with, guessed from its own tokens, and whether guessing pays.
+ *
+ * Prompt lookup: the last few ids are looked for in what came before; what followed them there is the guess.
+ * Memory is taken once and bounded: the last QN_DRAFT_WINDOW ids and two tables over them. Guesses are
+ * compared with what really comes whether or not they were computed, so the acceptance is always known, and a
+ * draft that was switched off costs nothing and comes back by itself. There is no clock in here: what a step
+ * of so many rows takes is told by who computes it. Nothing depends on any of this but speed. One thread at a
+ * time per draft and per table of costs. */
+#ifndef QN_ENGINE_DRAFT_H
+#define QN_ENGINE_DRAFT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+    QN_DRAFT_WINDOW = 8192, /* ids that are looked through */
+    QN_DRAFT_MAX = 15,      /* ids of one guess that are computed in a step, at most */
+    QN_DRAFT_ROWS = 64      /* steps of more rows are taken for this many */
+};
+
+/* What a step of n rows takes, measured. Zeroed: nothing is known. */
+typedef struct {
+    double ns[QN_DRAFT_ROWS + 1], weight[QN_DRAFT_ROWS + 1];
+} qn_step_costs;
+
+/* A step of n_rows rows, decoding only, took so long. Old measurements fade. */
+void qn_step_costs_note(qn_step_costs *c, int64_t n_rows, double ns);
+/* Estimated from what is known of steps of fewer and of more rows; 0: nothing is known. Rows that were never
+ * tried are taken for cheap, so that they will be. */
+double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows);
+
+typedef struct qn_draft qn_draft;
+
+/* *out is owned by the caller. */
+qn_status qn_draft_new(qn_draft **out);
+void qn_draft_free(qn_draft *d);
+/* The sequence goes on with this id: of the prompt, or drawn. Never allocates. */
+void qn_draft_add(qn_draft *d, int32_t id);
+/* The guess, at most n_max (<= QN_DRAFT_MAX) ids; returns how many. */
+int64_t qn_draft_guess(qn_draft *d, int64_t n_max, int32_t *ids);
+/* How many of n guessed ids are worth computing in a step that has n_rows rows without them, one of them this
+ * sequence's: as many as give most tokens a time, 0 unless that is more than without. */
+int64_t qn_draft_worth(const qn_draft *d, const qn_step_costs *c, int64_t n_rows, int64_t n);
+
+#endif
