@@ -65,6 +65,14 @@ typedef struct {
                                     qn_attention_snapshot **out);
     /* The ids that generation_open would begin with, of a prompt that is a text or a chat without images. */
     qn_status (*prompt_ids)(void *model, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids);
+    /* Handles (cache.h) are the backend's objects: `cache` is one of this model, that lives during the call,
+     * or NULL where cache_forward begins with no tokens; logits has room for vocab_size numbers. A backend
+     * has all four or none. All are freed before their model is closed. */
+    qn_status (*cache_forward)(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,
+                               void **out);
+    qn_status (*cache_slice)(void *model, void *cache, int64_t keep, void **out);
+    int64_t (*cache_length)(void *model, void *cache);
+    void (*cache_free)(void *model, void *cache);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

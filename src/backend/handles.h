@@ -21,6 +21,7 @@ struct qn_model {
     void *object;
     pthread_mutex_t lock; /* guards the list and the generations' references */
     qn_generation *generations;
+    struct qn_tickets *tickets; /* of its cache handles; NULL: it had none yet */
 };
 
 struct qn_generation {

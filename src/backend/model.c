@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/handles.h"
+#include "backend/tickets.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -82,6 +83,7 @@ void qn_model_close(qn_model **model)
     qn_model *m = *model;
     *model = NULL;
     qn_generations_end_all(m);
+    qn_tickets_end_all(m);
     m->backend->close(m->object);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/handles.h"
 #include "engine/snapshot.h"
 #include "text/chat.h"
 #include "text/tokenizer_source.h"
@@ -21,6 +22,7 @@ typedef struct {
     const char *backend;
     qn_engine *engine;
     qn_slots *slots;
+    qn_handles *handles;
     qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
     int32_t *stop_ids;
     int64_t n_stop_ids;
@@ -158,6 +160,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .held_bytes = text_bytes};
     status = qn_engine_open(source, &config, &engine, &m->engine);
     if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
+    if (status == QN_OK) status = qn_handles_new(m->engine, m->slots, &m->handles);
     if (status == QN_OK) status = collect_stop_ids(m);
     if (status == QN_OK) status = write_notes(m, o);
     if (status != QN_OK) goto out;
@@ -175,6 +178,7 @@ out:
 static void native_close(void *model)
 {
     native_model *m = model;
+    qn_handles_free(m->handles);
     qn_slots_free(m->slots);
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
@@ -720,6 +724,35 @@ static void native_generation_close(void *generation)
     qn_free(g);
 }
 
+/* ---- handles ---- */
+
+static qn_status native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache,
+                                      float *logits, void **out)
+{
+    qn_handle *handle = NULL;
+    QN_TRY(qn_handle_forward(((native_model *)model)->handles, cache, ids, n_ids, logits, &handle));
+    *out = handle;
+    return QN_OK;
+}
+
+static qn_status native_cache_slice(void *model, void *cache, int64_t keep, void **out)
+{
+    qn_handle *handle = NULL;
+    QN_TRY(qn_handle_slice(((native_model *)model)->handles, cache, keep, &handle));
+    *out = handle;
+    return QN_OK;
+}
+
+static int64_t native_cache_length(void *model, void *cache)
+{
+    return qn_handle_length(cache);
+}
+
+static void native_cache_free(void *model, void *cache)
+{
+    qn_handle_free(((native_model *)model)->handles, cache);
+}
+
 const qn_backend qn_backend_native = {
     .name = "native",
     .open = native_open,
@@ -748,4 +781,8 @@ const qn_backend qn_backend_native = {
     .probe_remove = native_probe_remove,
     .attention_snapshot = native_attention_snapshot,
     .prompt_ids = native_prompt_ids,
+    .cache_forward = native_cache_forward,
+    .cache_slice = native_cache_slice,
+    .cache_length = native_cache_length,
+    .cache_free = native_cache_free,
 };
