@@ -107,8 +107,8 @@ static int32_t take(qn_pages *p)
     return p->dropped.n ? get(&p->dropped) : (int32_t)p->unused++;
 }
 
-/* A page that nobody holds: kept while there is room for such. The lock is held. */
-static void put_back(qn_pages *p, int32_t id)
+/* A page that nobody holds: its memory is kept while there is room for that. Was it? The lock is held. */
+static int put_back(qn_pages *p, int32_t id)
 {
     int keep = qn_ledger_keep(p->ledger, QN_LEDGER_KV, p->unit_bytes);
 #ifdef QN_SHAKE
@@ -118,6 +118,7 @@ static void put_back(qn_pages *p, int32_t id)
 #endif
     put(keep ? &p->cached : &p->dropped, id);
     p->n_free++;
+    return keep;
 }
 
 void qn_pages_set_evict(qn_pages *p, qn_pages_evict_fn *fn, void *user)
@@ -212,25 +213,25 @@ void qn_pages_keep(qn_pages *p, int32_t id)
     pthread_mutex_unlock(&p->lock);
 }
 
-int qn_pages_unkeep(qn_pages *p, int32_t id)
+qn_pages_rest qn_pages_unkeep(qn_pages *p, int32_t id)
 {
+    qn_pages_rest rest = QN_PAGES_HELD;
     pthread_mutex_lock(&p->lock);
-    int freed = --p->units[id].kept == 0 && p->units[id].users == 0;
-    if (freed) {
+    if (--p->units[id].kept == 0 && p->units[id].users == 0) {
         p->n_kept--;
         qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, p->unit_bytes);
-        put_back(p, id);
+        rest = put_back(p, id) ? QN_PAGES_CACHED : QN_PAGES_FREED;
     }
     pthread_mutex_unlock(&p->lock);
-    return freed;
+    return rest;
 }
 
-int64_t qn_pages_count_evictable(const qn_pages *p, const int32_t *ids, int64_t n)
+int64_t qn_pages_count_unused(const qn_pages *p, const int32_t *ids, int64_t n)
 {
     int64_t count = 0;
     lock_to_read(p);
     for (int64_t i = 0; i < n; i++)
-        count += ids[i] >= 0 && p->units[ids[i]].users == 0 && p->units[ids[i]].kept == 1;
+        count += ids[i] >= 0 && p->units[ids[i]].users == 0 && p->units[ids[i]].kept;
     unlock_read(p);
     return count;
 }
@@ -419,6 +420,13 @@ int qn_block_table_begin(qn_block_table *t, int64_t n, int64_t first)
     return 1;
 }
 
+void qn_block_table_retain(const qn_block_table *t, qn_pages *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (int64_t i = t->n_released; i < t->n; i++) retain(p, t->ids[i]);
+    pthread_mutex_unlock(&p->lock);
+}
+
 qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_table *of, int64_t n)
 {
     int64_t n_entries = pages_of(n) - of->base;
@@ -431,9 +439,7 @@ qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_ta
     t->n = n_entries;
     t->n_released = of->n_released;
     memcpy(t->ids, of->ids, (size_t)n_entries * sizeof *t->ids);
-    pthread_mutex_lock(&p->lock);
-    for (int64_t i = t->n_released; i < t->n; i++) retain(p, t->ids[i]);
-    pthread_mutex_unlock(&p->lock);
+    qn_block_table_retain(t, p);
     return QN_OK;
 }
 

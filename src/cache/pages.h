@@ -42,11 +42,12 @@ void qn_pages_retain(qn_pages *p, int32_t id);
 void qn_pages_release(qn_pages *p, int32_t id);
 /* One more hold of the tree on a page that is used or kept. */
 void qn_pages_keep(qn_pages *p, int32_t id);
-/* One hold less. 1: that freed the page, as a last release does. */
-int qn_pages_unkeep(qn_pages *p, int32_t id);
-/* How many of ids[0..n) nobody but the tree holds, and that once: those that unkeeping them frees. Entries
- * below 0 are passed over. */
-int64_t qn_pages_count_evictable(const qn_pages *p, const int32_t *ids, int64_t n);
+typedef enum { QN_PAGES_HELD, QN_PAGES_CACHED, QN_PAGES_FREED } qn_pages_rest;
+/* One hold less. The last one frees the page, if nobody uses it, as a last release does: what became of it.
+ */
+qn_pages_rest qn_pages_unkeep(qn_pages *p, int32_t id);
+/* How many of ids[0..n) are kept and not used. Entries below 0 are passed over. */
+int64_t qn_pages_count_unused(const qn_pages *p, const int32_t *ids, int64_t n);
 /* Copies all bytes of one page to another. Device's thread. */
 void qn_pages_copy(qn_pages *p, int32_t from, int32_t to);
 /* The contents of token slots [slot, ..) are not to be used: a pass failed that wrote them, or read what was
@@ -101,9 +102,11 @@ void qn_block_table_truncate(qn_block_table *t, qn_pages *p, int64_t n);
 /* Releases pages that hold only positions below first. */
 void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first);
 /* The empty table becomes that of a sequence of n tokens whose positions below first were released; the
- * caller puts pages with a user each into ids[n_released..n) at once. 0: it has no room for them, and stays
+ * caller puts pages into ids[n_released..n) and retains them. 0: it has no room for them, and stays
  * empty. */
 int qn_block_table_begin(qn_block_table *t, int64_t n, int64_t first);
+/* One more user of each page of the table. */
+void qn_block_table_retain(const qn_block_table *t, qn_pages *p);
 /* The empty table becomes that of a sequence with the first n tokens of another's, whose pages both then use.
  * QN_E_FULL: it has no room. */
 qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_table *of, int64_t n);

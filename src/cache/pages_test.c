@@ -284,7 +284,7 @@ static void evict(void *user, qn_pages *p, int64_t n)
 {
     keeper *k = user;
     k->n_asked++;
-    for (; n > 0 && k->n > 0; n--) assert_true(qn_pages_unkeep(p, k->ids[--k->n]));
+    for (; n > 0 && k->n > 0; n--) assert_int_equal(qn_pages_unkeep(p, k->ids[--k->n]), QN_PAGES_CACHED);
 }
 
 static void test_kept(void **state)
@@ -296,7 +296,7 @@ static void test_kept(void **state)
     assert_int_equal(qn_pages_reserve(b.pages, 4, ids), QN_OK);
     for (int i = 0; i < 3; i++) qn_pages_keep(b.pages, k.ids[i] = ids[i]);
     ids[4] = -1;
-    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 0);
+    assert_int_equal(qn_pages_count_unused(b.pages, ids, 5), 0);
     qn_pages_release(b.pages, ids[1]);
     qn_pages_release(b.pages, ids[2]);
     qn_pages_release(b.pages, ids[3]);
@@ -304,10 +304,9 @@ static void test_kept(void **state)
     assert_int_equal(held(&b, QN_LEDGER_CACHE), 3);
     assert_int_equal(qn_pages_kept_count(b.pages), 2);
     assert_int_equal(qn_pages_free_count(b.pages), 9);
-    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 2);
+    assert_int_equal(qn_pages_count_unused(b.pages, ids, 5), 2);
     qn_pages_keep(b.pages, ids[2]);
-    assert_int_equal(qn_pages_count_evictable(b.pages, ids, 5), 1);
-    assert_int_equal(qn_pages_unkeep(b.pages, ids[2]), 0);
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[2]), QN_PAGES_HELD);
     /* What is kept is not given back, only what is cached; and it can be used again. */
     assert_int_equal(qn_pages_reclaim(b.pages, 1000), 100);
     qn_pages_retain(b.pages, ids[1]);
@@ -315,7 +314,7 @@ static void test_kept(void **state)
     assert_int_equal(held(&b, QN_LEDGER_CACHE), 1);
     assert_int_equal(qn_pages_kept_count(b.pages), 1);
     /* The tree lets go of a used one: that is its user's alone. */
-    assert_int_equal(qn_pages_unkeep(b.pages, ids[1]), 0);
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[1]), QN_PAGES_HELD);
     k.ids[1] = ids[2];
     k.n = 2;
     assert_int_equal(qn_pages_reserve(b.pages, 10, more), QN_E_FULL); /* nobody to ask */
@@ -329,7 +328,7 @@ static void test_kept(void **state)
     qn_ledger_set_cache_limit(b.ledger, 0);
     qn_pages_release(b.pages, ids[0]);
     assert_int_equal(held(&b, QN_LEDGER_CACHE), 1); /* above the limit, until the tree is trimmed */
-    assert_int_equal(qn_pages_unkeep(b.pages, ids[0]), 1);
+    assert_int_equal(qn_pages_unkeep(b.pages, ids[0]), QN_PAGES_FREED);
     assert_int_equal(held(&b, QN_LEDGER_CACHE), 0);
     qn_pages_keep(b.pages, ids[1]);
     qn_pages_release(b.pages, ids[1]);

@@ -1,0 +1,381 @@
+/* What stays and what goes: eviction, poison, pins. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cache/tree_parts.h"
+
+enum {
+    CANDIDATES = 128, /* of the oldest branches, that compete */
+    ALL_GROUPS = -1
+};
+
+/* How much an eviction is to free: bytes of all pools, or pages of one group. */
+typedef struct {
+    int group;
+    size_t size_bytes;
+    int64_t n;
+} wish;
+
+static int is_enough(const qn_tree *t, const wish *w)
+{
+    return w->group == ALL_GROUPS ? t->freed_bytes >= w->size_bytes : t->freed[w->group] >= w->n;
+}
+
+static void begin_eviction(qn_tree *t)
+{
+    t->n_evictions++;
+    t->freed_bytes = t->given_bytes = 0;
+    memset(t->freed, 0, sizeof t->freed);
+    t->freed_slots = 0;
+}
+
+static void end_eviction(qn_tree *t)
+{
+    t->counters.evicted_bytes += t->freed_bytes;
+}
+
+/* Tokens [begin, n->end) are about to go. */
+static void remember(qn_tree *t, const qn_tree_node *n, int64_t begin)
+{
+    t->gone[t->n_gone % QN_TREE_REMEMBERED] = (qn_tree_gone){n->hash, begin, n->end, t->n_gone};
+    t->n_gone++;
+    t->counters.evicted_tokens += n->end - begin;
+}
+
+static void evict(qn_tree *t, qn_tree_node *n)
+{
+    remember(t, n, n->begin);
+    t->counters.evicted_nodes++;
+    qn_tree_drop(t, n);
+}
+
+/* ---- choosing ----------------------------------------------------------------------------------------- */
+
+/* Tokens that would have to be computed again if the branch's end went. */
+static int64_t tokens_lost(const qn_tree *t, const qn_tree_node *n)
+{
+    const qn_tree_node *from = n->parent;
+    for (int g = 0; g < t->spec.n_groups; g++)
+        if (n->missing[g] == n->n_pages) return 0; /* nobody can go on from here */
+    if (!t->spec.slots) return n->end - n->begin;
+    if (n->slot < 0) return 0;
+    while (from->parent && from->slot < 0) from = from->parent;
+    return n->end - from->end;
+}
+
+/* Time to compute it again / bytes / age: the least goes first. */
+static double worth(const qn_tree *t, const qn_tree_node *n)
+{
+    double bytes = (double)n->own_bytes;
+    for (int g = 0; g < t->spec.n_groups; g++)
+        bytes += (double)(n->n_pages - n->missing[g]) * (double)t->unit_bytes[g];
+    if (n->slot >= 0) bytes += (double)qn_pages_unit_bytes(t->spec.slots);
+    double cost = (double)tokens_lost(t, n) * (double)(n->cost_ns > 0 ? n->cost_ns : 1);
+    return cost / bytes / (double)(t->clock - n->used + 1);
+}
+
+static int64_t count_unused(const qn_tree *t, const qn_tree_node *n, int group)
+{
+    int64_t count = 0;
+    for (int g = 0; g < t->spec.n_groups; g++)
+        if (group == ALL_GROUPS || group == g)
+            count += qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g), n->n_pages);
+    if (group == ALL_GROUPS && n->slot >= 0) count += qn_pages_count_unused(t->spec.slots, &n->slot, 1);
+    return count;
+}
+
+/* Would anything become free, now or when nodes before it go that nothing else goes on from? */
+static int is_worthwhile(const qn_tree *t, const qn_tree_node *n, int group)
+{
+    for (; n->parent && !n->n_pins && (!n->child || !n->child->next); n = n->parent)
+        if (count_unused(t, n, group)) return 1;
+    return 0;
+}
+
+/* NULL: none that would help. Those whose own pages are in use come last: they are rather extended soon. */
+static qn_tree_node *choose(qn_tree *t, int group)
+{
+    qn_tree_node *best = NULL, *last = NULL;
+    double least = 0;
+    int n = 0;
+    for (qn_tree_node *x = t->oldest; x && n < CANDIDATES; x = x->newer) {
+        if (x->passed == t->n_evictions) continue;
+        n++;
+        double score = worth(t, x);
+        if (best && score >= least) continue;
+        if (!count_unused(t, x, group)) {
+            if (is_worthwhile(t, x, group)) {
+                if (!last) last = x;
+            } else {
+                x->passed = t->n_evictions;
+            }
+            continue;
+        }
+        best = x;
+        least = score;
+    }
+    return best ? best : last;
+}
+
+/* ---- evicting ----------------------------------------------------------------------------------------- */
+
+/* Drops no more of the branch's end than is asked for: the pages before stay useful where all of them are
+ * there. From a snapshot nobody can go back, so there the whole node goes. */
+static void evict_end(qn_tree *t, qn_tree_node *n, const wish *w)
+{
+    size_t bytes = t->freed_bytes;
+    int64_t units = w->group == ALL_GROUPS ? 0 : t->freed[w->group], from = n->n_pages;
+    int whole = t->spec.slots != NULL;
+    for (int g = 0; g < t->spec.n_groups; g++) whole |= n->missing[g] > 0;
+    while (!whole && --from > 0) {
+        for (int g = 0; g < t->spec.n_groups; g++) {
+            int64_t count = qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g) + from, 1);
+            bytes += (size_t)count * t->unit_bytes[g];
+            if (g == w->group) units += count;
+        }
+        if (w->group == ALL_GROUPS ? bytes >= w->size_bytes : units >= w->n) {
+            remember(t, n, (n->first_page + from) * QN_STATE_PAGE_TOKENS);
+            qn_tree_cut(t, n, from);
+            return;
+        }
+    }
+    evict(t, n);
+}
+
+/* Pages of windows that no end of a branch needs, nor a place where branches part, nor a pin or a snapshot,
+ * go first: who goes on from those places does not see them. */
+static void thin_branch(qn_tree *t, qn_tree_node *leaf, const wish *w)
+{
+    int64_t end = leaf->end;
+    for (qn_tree_node *n = leaf; n->parent; n = n->parent) {
+        if (n != leaf && (n->child->next || n->n_pins || n->slot >= 0)) end = n->end;
+        int is_bare = n->filler != 0;
+        for (int g = 0; g < t->spec.n_groups; g++) {
+            if (!t->spec.window[g]) continue;
+            int64_t need = qn_tree_first_seen(t, g, end) / QN_STATE_PAGE_TOKENS - n->first_page;
+            while ((w->group == ALL_GROUPS || w->group == g) && n->missing[g] < n->n_pages &&
+                   n->missing[g] < need && !is_enough(t, w) &&
+                   qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g) + n->missing[g], 1))
+                qn_tree_drop_first_page(t, n, g);
+            is_bare &= n->missing[g] == n->n_pages;
+        }
+        if (is_bare) n->filler = 0;
+        if (is_enough(t, w)) return;
+    }
+}
+
+static void evict_for(qn_tree *t, const wish *w)
+{
+    int i = 0, has_windows = 0;
+    for (int g = 0; g < t->spec.n_groups; g++)
+        has_windows |= t->spec.window[g] && (w->group == ALL_GROUPS || w->group == g);
+    for (qn_tree_node *n = t->oldest; has_windows && n && i < CANDIDATES && !is_enough(t, w);
+         n = n->newer, i++)
+        thin_branch(t, n, w);
+    while (!is_enough(t, w)) {
+        qn_tree_node *n = choose(t, w->group);
+        if (!n) break;
+        evict_end(t, n, w);
+    }
+}
+
+/* Snapshots without pins; of the oldest those that are soonest computed again. What nobody can go on from
+ * then goes with them. */
+static void evict_slots(qn_tree *t, int64_t n_slots)
+{
+    while (t->freed_slots < n_slots) {
+        qn_tree_node *best = NULL;
+        double least = 0;
+        int n = 0;
+        for (qn_tree_node *x = t->oldest_slot; x && n < CANDIDATES; x = x->newer_slot) {
+            if (x->n_pins || !qn_pages_count_unused(t->spec.slots, &x->slot, 1)) continue;
+            double score = worth(t, x);
+            n++;
+            if (best && score >= least) continue;
+            best = x;
+            least = score;
+        }
+        if (!best) return;
+        qn_tree_drop_slot(t, best);
+        t->counters.evicted_snapshots++;
+        for (qn_tree_node *x = best, *parent; x->is_listed && x->slot < 0; x = parent) {
+            int is_top = !x->parent->parent;
+            parent = x->parent;
+            evict(t, x);
+            if (is_top) break;
+        }
+    }
+}
+
+void qn_tree_evict_pages(void *user, qn_pages *p, int64_t n)
+{
+    qn_tree *t = user;
+    pthread_mutex_lock(&t->lock);
+    begin_eviction(t);
+    if (p == t->spec.slots) {
+        evict_slots(t, n);
+    } else {
+        int group = 0;
+        while (t->spec.pages[group] != p) group++;
+        evict_for(t, &(wish){.group = group, .n = n});
+    }
+    end_eviction(t);
+    pthread_mutex_unlock(&t->lock);
+}
+
+size_t qn_tree_evict(qn_tree *t, size_t size_bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    begin_eviction(t);
+    evict_for(t, &(wish){.group = ALL_GROUPS, .size_bytes = size_bytes});
+    end_eviction(t);
+    size_t freed = t->freed_bytes;
+    pthread_mutex_unlock(&t->lock);
+    return freed;
+}
+
+static size_t reclaim_cached(qn_tree *t, size_t size_bytes)
+{
+    size_t given = 0;
+    for (int g = 0; g < t->spec.n_groups && given < size_bytes; g++)
+        given += qn_pages_reclaim(t->spec.pages[g], size_bytes - given);
+    if (t->spec.slots && given < size_bytes) given += qn_pages_reclaim(t->spec.slots, size_bytes - given);
+    return given;
+}
+
+size_t qn_tree_reclaim(qn_tree *t, size_t size_bytes)
+{
+    size_t given = reclaim_cached(t, size_bytes);
+    if (given >= size_bytes) return given;
+    pthread_mutex_lock(&t->lock);
+    const size_t own_bytes = t->counters.own_bytes;
+    begin_eviction(t);
+    evict_for(t, &(wish){.group = ALL_GROUPS, .size_bytes = size_bytes - given});
+    end_eviction(t);
+    given += t->given_bytes + (own_bytes - t->counters.own_bytes);
+    pthread_mutex_unlock(&t->lock);
+    return given < size_bytes ? given + reclaim_cached(t, size_bytes - given) : given;
+}
+
+void qn_tree_trim(qn_tree *t)
+{
+    qn_ledger_figures now = qn_ledger_get(t->spec.ledger);
+    size_t cache = now.held[QN_LEDGER_CACHE], over = cache > now.cache_limit ? cache - now.cache_limit : 0,
+           missing = now.limit && now.total > now.limit ? now.total - now.limit : 0;
+    if (over < missing) over = missing;
+    if (over) qn_tree_reclaim(t, over);
+}
+
+void qn_tree_clear(qn_tree *t)
+{
+    pthread_mutex_lock(&t->lock);
+    begin_eviction(t);
+    while (t->oldest) evict(t, t->oldest);
+    end_eviction(t);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- what is not valid any more ----------------------------------------------------------------------- */
+
+void qn_tree_forget_adapter(qn_tree *t, int32_t adapter)
+{
+    pthread_mutex_lock(&t->lock);
+    for (qn_tree_node *n = t->roots, *next; n; n = next) {
+        next = n->next;
+        if (n->key->adapter == adapter) qn_tree_drop_branch(t, n);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Marks what the branch keeps: of a page that begins before the node only the slots that are its own. */
+static void mark_branch(qn_tree *t, qn_tree_node *top)
+{
+    for (qn_tree_node *n = top; n; n = qn_tree_after(n, top)) {
+        for (int g = 0; g < t->spec.n_groups; g++)
+            for (int64_t i = n->missing[g]; i < n->n_pages; i++)
+                qn_pages_poison(t->spec.pages[g], qn_tree_pages(n, g)[i],
+                                i ? 0 : n->begin % QN_STATE_PAGE_TOKENS);
+        if (n->slot >= 0) qn_pages_poison(t->spec.slots, n->slot, 0);
+        t->counters.poisoned_nodes++;
+    }
+}
+
+static qn_tree_node *find_written(const qn_tree *t, uint64_t writer)
+{
+    for (qn_tree_node *root = t->roots; root; root = root->next)
+        for (qn_tree_node *n = root; n; n = qn_tree_after(n, root))
+            if (n->parent && (n->writer == writer || n->filler == writer || n->slot_writer == writer))
+                return n;
+    return NULL;
+}
+
+void qn_tree_poison(qn_tree *t, uint64_t writer)
+{
+    pthread_mutex_lock(&t->lock);
+    for (qn_tree_node *n; (n = find_written(t, writer));) {
+        mark_branch(t, n);
+        qn_tree_drop_branch(t, n);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- pins --------------------------------------------------------------------------------------------- */
+
+static int remove_pin(qn_tree *t, const char *name)
+{
+    qn_tree_held **at = &t->pins;
+    while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
+    if (!*at) return 0;
+    qn_tree_node *n = (*at)->node;
+    qn_tree_remove_pin(t, at);
+    qn_tree_list(t, n);
+    return 1;
+}
+
+/* The lock is held. pin is taken when all is well. */
+static qn_status pin_to(qn_tree *t, const qn_tree_way *way, int64_t n, qn_tree_held *pin)
+{
+    qn_tree_node *node = way->usable;
+    if (n <= 0 || way->n_usable < n)
+        return qn_fail(QN_E_NOT_FOUND, "prefix tree: %lld of %lld tokens are there", (long long)way->n_usable,
+                       (long long)n);
+    if (n < node->end && !(node = qn_tree_split(t, node, n))) return QN_E_NOMEM;
+    remove_pin(t, pin->name);
+    pin->node = node;
+    pin->next = t->pins;
+    t->pins = pin;
+    node->n_pins++;
+    t->counters.pins++;
+    qn_tree_list(t, node);
+    return QN_OK;
+}
+
+qn_status qn_tree_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n, const char *name)
+{
+    const size_t room = qn_tree_node_bytes(t, n > 0 ? n : 0);
+    qn_tree_way way;
+    qn_tree_held *pin = qn_calloc(1, sizeof *pin);
+    qn_status status = QN_E_NOMEM;
+    if (!pin || !(pin->name = qn_strdup(name))) goto out;
+    status = qn_ledger_reserve(t->spec.ledger, QN_LEDGER_CACHE, room);
+    if (status != QN_OK) goto out;
+    pthread_mutex_lock(&t->lock);
+    t->added_bytes = 0;
+    qn_tree_find(t, key, ids, n, NULL, &way);
+    status = pin_to(t, &way, n, pin);
+    qn_ledger_release(t->spec.ledger, QN_LEDGER_CACHE, room - t->added_bytes);
+    pthread_mutex_unlock(&t->lock);
+    if (status == QN_OK) return QN_OK;
+out:
+    if (pin) qn_free(pin->name);
+    qn_free(pin);
+    return status;
+}
+
+qn_status qn_tree_unpin(qn_tree *t, const char *name)
+{
+    pthread_mutex_lock(&t->lock);
+    int found = remove_pin(t, name);
+    pthread_mutex_unlock(&t->lock);
+    return found ? QN_OK : qn_fail(QN_E_NOT_FOUND, "prefix tree: nothing is pinned as '%s'", name);
+}
