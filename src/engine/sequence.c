@@ -166,7 +166,8 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
     return QN_OK;
 }
 
-/* Pages go when no later row can see them. */
+/* Pages go when neither a later row nor the last can see them: who has the same tokens again computes that
+ * one anew. */
 static void commit(qn_engine *e, qn_sequence *s, int64_t n)
 {
     s->length += n;
@@ -174,8 +175,8 @@ static void commit(qn_engine *e, qn_sequence *s, int64_t n)
     for (int i = 0; !e->keep_positions && i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window;
         if (!window || window > e->info.context_size) window = e->info.context_size;
-        if (s->length - window + 1 > 0)
-            qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window + 1);
+        if (s->length - window > 0)
+            qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window);
     }
 }
 
