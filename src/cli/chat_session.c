@@ -1,7 +1,6 @@
 #include "cli/chat_session.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/input.h"
+#include "cli/out.h"
 
 enum { FILE_BYTES_MAX = 64 << 20, MESSAGES_MIN = 16 };
 
@@ -231,45 +231,15 @@ qn_status qn_chat_session_load(qn_chat_session *s, const char *path)
     return status;
 }
 
-static qn_status write_all(int file, const char *data, size_t n)
-{
-    while (n) {
-        ssize_t written = write(file, data, n);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return qn_fail(QN_E_IO, "%s", strerror(errno));
-        data += written;
-        n -= (size_t)written;
-    }
-    return fsync(file) == 0 ? QN_OK : qn_fail(QN_E_IO, "%s", strerror(errno));
-}
-
 qn_status qn_chat_session_save(const qn_chat_session *s, const char *model, const char *path)
 {
     struct stat info;
-    qn_buf text = {0}, temporary = {0};
-    int file = -1;
-    qn_status status;
+    qn_buf text = {0};
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return qn_fail(QN_E_IO, "%s: not a regular file", path);
     qn_chat_session_write(s, model, &text);
-    qn_buf_printf(&temporary, "%s.XXXXXX", path);
-    status = text.status != QN_OK ? text.status : temporary.status;
-    if (status != QN_OK) goto out;
-    file = mkstemp(temporary.data);
-    if (file < 0) {
-        status = qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    status = write_all(file, text.data, text.length);
-    if (close(file) != 0 && status == QN_OK) status = qn_fail(QN_E_IO, "%s", strerror(errno));
-    if (status == QN_OK && rename(temporary.data, path) != 0)
-        status = qn_fail(QN_E_IO, "%s", strerror(errno));
-    if (status != QN_OK) {
-        unlink(temporary.data);
-        status = qn_fail_prefix(status, "%s", path);
-    }
-out:
+    qn_status status = text.status;
+    if (status == QN_OK) status = qn_out_file(path, text.data, text.length, 1);
     qn_buf_free(&text);
-    qn_buf_free(&temporary);
     return status;
 }

@@ -9,20 +9,22 @@
 #include "base/json.h"
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/inspect_attention.h"
 #include "cli/out.h"
 #include "format/packed.h"
 #include "format/source.h"
 
 typedef struct {
-    const char *file;
-    int metadata, tensors, json;
+    qn_load_options load; /* its file is that of the other forms, too */
+    qn_attention_options of_attention;
+    int metadata, tensors, attention, json;
 } inspect_options;
 
 #define AT(field) offsetof(inspect_options, field)
 static const qn_arg inspect_args[] = {
     {"--metadata", 0, QN_ARG_FLAG, AT(metadata), 0, 0, NULL, "only the metadata"},
     {"--tensors", 0, QN_ARG_FLAG, AT(tensors), 0, 0, NULL, "only the tensors"},
-    {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "NAME", "one file, where the directory has several models"},
+    {"--attention", 0, QN_ARG_FLAG, AT(attention), 0, 0, NULL, "what a model computes over a prompt"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object, with arrays whole"},
     {0},
 };
@@ -498,12 +500,16 @@ static qn_status print_tensors(const qn_source *s, const totals *t)
     return status;
 }
 
-static const qn_arg_group inspect_groups[] = {{NULL, inspect_args, 0}, {0}};
+static const qn_arg_group inspect_groups[] = {{NULL, inspect_args, 0},
+                                              {"Attention", qn_attention_args, AT(of_attention)},
+                                              {"Loading", qn_load_args, AT(load)},
+                                              {0}};
 const qn_arg_spec qn_inspect_spec = {
-    "quern inspect FILE|DIR [--metadata] [--tensors] [--json]",
+    "quern inspect FILE|DIR [--metadata] [--tensors] [--json] | MODEL --attention -p PROMPT [options]",
     "Shows what GGUF, safetensors and .qpack files hold: metadata, and every tensor "
     "with type, shape, bytes and place in the\n"
-    "file. Any such file will do, of a model or not.",
+    "file. Any such file will do, of a model or not. With --attention: keys and attention of a model over a "
+    "prompt.",
     inspect_groups,
     1,
     1,
@@ -515,10 +521,16 @@ int qn_cmd_inspect(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_inspect_spec, &o, argc, argv, &path, &n, &code)) return code;
+    if (o.attention && (o.metadata || o.tensors))
+        return qn_args_fail("inspect", "--attention goes without --metadata and --tensors");
+    if (o.attention) return qn_inspect_attention(path, &o.load, &o.of_attention, o.json);
+    if (qn_attention_is_asked(&o.of_attention))
+        return qn_args_fail("inspect", "options of attention need --attention");
     if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
     qn_source *source = NULL;
     totals t = {0};
-    qn_status status = qn_source_open(path, &(qn_source_options){.file = o.file, .packed = 1}, &source);
+    qn_status status =
+        qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
     if (status == QN_OK) {
         add_up(source, &t);
         if (o.json)

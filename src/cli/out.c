@@ -1,9 +1,11 @@
 #include "cli/out.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/utf8.h"
@@ -119,6 +121,49 @@ qn_status qn_out_line(qn_buf *b)
     qn_status status = b->status;
     if (status == QN_OK) status = qn_out_write(b->data, b->length);
     qn_buf_free(b);
+    return status;
+}
+
+static qn_status write_all(int file, const char *bytes, size_t n, int to_disk)
+{
+    while (n) {
+        ssize_t written = write(file, bytes, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return qn_fail(QN_E_IO, "%s", strerror(errno));
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return !to_disk || fsync(file) == 0 ? QN_OK : qn_fail(QN_E_IO, "%s", strerror(errno));
+}
+
+/* What files are made with that are not private. */
+static mode_t public_mode(void)
+{
+    mode_t mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+qn_status qn_out_file(const char *path, const char *bytes, size_t n, int is_private)
+{
+    struct stat info;
+    qn_buf temporary = {0};
+    const int in_place = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    if (!in_place) qn_buf_printf(&temporary, "%s.XXXXXX", path);
+    QN_TRY(temporary.status);
+    int file = in_place ? open(path, O_WRONLY | O_CLOEXEC) : mkstemp(temporary.data);
+    qn_status status =
+        file < 0 ? qn_fail(QN_E_IO, "%s", strerror(errno)) : write_all(file, bytes, n, !in_place);
+    if (status == QN_OK && !in_place && !is_private && fchmod(file, public_mode()) != 0)
+        status = qn_fail(QN_E_IO, "%s", strerror(errno));
+    if (file >= 0 && close(file) != 0 && status == QN_OK) status = qn_fail(QN_E_IO, "%s", strerror(errno));
+    if (status == QN_OK && !in_place && rename(temporary.data, path) != 0)
+        status = qn_fail(QN_E_IO, "%s", strerror(errno));
+    if (status != QN_OK) {
+        if (file >= 0 && !in_place) unlink(temporary.data);
+        status = qn_fail_prefix(status, "%s", path);
+    }
+    qn_buf_free(&temporary);
     return status;
 }
 

@@ -30,6 +30,10 @@ qn_status qn_out_write(const char *bytes, size_t n);
 /* The buffer and a line end; frees the buffer. */
 qn_status qn_out_line(qn_buf *b);
 
+/* Writes a file that appears when it is whole; what is there and no regular file (a device) is written in
+ * place. is_private: nobody else may read it. QN_E_IO, with the path. */
+qn_status qn_out_file(const char *path, const char *bytes, size_t n, int is_private);
+
 /* Reports the thread's message on standard error as "quern: SENTENCE". Returns QN_EXIT_ERROR. */
 int qn_out_fail(void);
 /* "quern: SENTENCE" on standard error, in one line and without control characters. */
