@@ -10,6 +10,7 @@
 #include <quern/adapter.h>
 #include <quern/attention.h>
 #include <quern/backend.h>
+#include <quern/batch.h>
 #include <quern/cache.h>
 #include <quern/classify.h>
 #include <quern/discover.h>

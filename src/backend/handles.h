@@ -36,10 +36,6 @@ struct qn_generation {
     qn_end last_end;
 };
 
-/* Checks a prompt and brings it into the form that backends get. json holds the messages while *out is in
- * use.
- */
-qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json);
 /* Ends the generations of a model that is being closed. */
 void qn_generations_end_all(qn_model *model);
 /* "the backend mlx_lm does not offer classify". */
