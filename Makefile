@@ -11,6 +11,7 @@ TIME ?= 60
 B := build/$(VARIANT)
 PKGS := jansson libpcre2-8 libutf8proc
 MEDIA_PKGS := libpng libjpeg
+SERVER_PKGS := libevent_core
 ifneq ($(V),1)
 Q := @
 endif
@@ -20,8 +21,8 @@ endif
 
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
 ifneq ($(filter-out clean lint format uninstall,$(or $(MAKECMDGOALS),all)),)
-ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) 2>/dev/null && echo yes),yes)
-$(error The headers of jansson, PCRE2, utf8proc, libpng and libjpeg are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libcmocka-dev)
+ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) 2>/dev/null && echo yes),yes)
+$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg and libevent are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libcmocka-dev)
 endif
 endif
 
@@ -29,13 +30,14 @@ endif
 need = $(Q)command -v $(1) >/dev/null || { echo "make $@: $(1) is needed. On Debian: apt-get install $(2)" >&2; exit 1; }
 
 # Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
-FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
+FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
 	-fno-math-errno -pthread -ffile-prefix-map=$(CURDIR)=. -MMD -MP
 LIBS_PRIVATE := -lm -pthread
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(LIBS_PRIVATE)
 MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) 2>/dev/null)
-CLI_LIBS := -ledit $(MEDIA_LIBS)
+SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) 2>/dev/null)
+CLI_LIBS := -ledit $(MEDIA_LIBS) $(SERVER_LIBS)
 CFLAGS.release := -O3 -DNDEBUG
 CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS.tsan := -O1 -fsanitize=thread
@@ -60,8 +62,9 @@ SRC := $(shell find src -name '*.c' | sort)
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx512.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
-LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/%,$(SRC))
+LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/% src/server/%,$(SRC))
 MEDIA_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/media/%,$(SRC)))
+SERVER_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/server/%,$(SRC)))
 CLI_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/cli/%,$(SRC)))
 TEST_SRC := $(filter %_test.c,$(SRC)) $(wildcard tests/*_test.c)
 FUZZ_SRC := $(filter %_fuzz.c,$(SRC))
@@ -90,6 +93,9 @@ $(B)/%.a:
 # Image decoding is for front ends alone: the library takes RGB and does not link what decodes.
 $(B)/libmedia.a: $(call OBJ,$(MEDIA_SRC))
 
+# So is the server, and what it listens with.
+$(B)/libserver.a: $(call OBJ,$(SERVER_SRC))
+
 # All of the command line but main, for its tests.
 $(B)/libcli.a: $(call OBJ,$(filter-out src/cli/main.c,$(CLI_SRC)))
 
@@ -97,7 +103,7 @@ $(SHARED): $(call OBJ,$(LIB_SRC))
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libquern.so.$(ABI) -o $@ $^ $(LIBS) $(LDLIBS)
 
-$(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libmedia.a $(B)/libquern.a
+$(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
@@ -118,14 +124,18 @@ $(B)/%.o: %.c Makefile
 
 $(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(LDLIBS)
-$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(B)/libserver.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(CLI_LIBS) $(LDLIBS)
+$(B)/src/server/%_test: $(B)/src/server/%_test.o $(B)/libserver.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
 $(B)/src/media/%_test: $(B)/src/media/%_test.o $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
-$(filter-out $(B)/src/cli/% $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
+$(filter-out $(B)/src/cli/% $(B)/src/media/% $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LIBS) $(LDLIBS)
-$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(B)/libmedia.a $(B)/libquern.a
-	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
+$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
+$(filter $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
 $(filter $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
@@ -187,7 +197,7 @@ test-coverage: $(filter $(COVERAGE_TESTS),$(TESTS))
 # variable leads inside one ("possibly lost"); a lost one is lost definitely.
 VALGRIND := valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
 	--show-leak-kinds=definite --fair-sched=try
-VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
+VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
 	%/slots_test %/generation_test %/memory_test
 VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 valgrind: $(VALGRIND_SET)

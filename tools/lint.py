@@ -47,7 +47,10 @@ FOREIGN = {
     "immintrin.h": ("src/kernels/", "bench/"),
     "cpuid.h": ("src/kernels/", "bench/"),
     "arm_neon.h": ("src/kernels/", "bench/"),
+    "event2/buffer.h": ("src/server/",),
+    "event2/bufferevent.h": ("src/server/",),
     "event2/event.h": ("src/server/",),
+    "event2/listener.h": ("src/server/",),
 }
 CHIP = re.compile(r"\b(__x86_64__|__i386__|__aarch64__|__ARM_\w+|__AVX\w*|__SSE\w*)\b")
 CHIP_PLACES = ("src/kernels/", "src/base/threads.c", "bench/")

@@ -67,6 +67,9 @@ typedef struct {
     float default_temperature, default_top_p;
     int32_t default_top_k;
     const char *packed; /* path of the file of packed weights in use; "": none, they were packed now */
+    /* By its template: how it writes calls of tools ("hermes"), and what opens its reasoning ("<think>"); "":
+     * nothing that is known here, then both are part of its text. */
+    const char *call_format, *reasoning_mark;
 } qn_model_info;
 
 /* Speeds are those of the last generation that ended or, while none has, 0. Times are wall-clock

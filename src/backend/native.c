@@ -218,6 +218,11 @@ static qn_status native_get_info(void *model, qn_model_info *out)
     const native_model *m = model;
     const qn_model_config *config = qn_engine_config(m->engine);
     const qn_engine_info *info = qn_engine_get_info(m->engine);
+    qn_answer_format plain = {0}, tools = {0};
+    if (m->text) {
+        plain = qn_chat_text_answer_format(m->text, 0);
+        tools = qn_chat_text_answer_format(m->text, 1);
+    }
     *out = (qn_model_info){
         .path = m->path,
         .architecture = config->architecture,
@@ -242,6 +247,8 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .default_temperature = m->default_temperature,
         .default_top_p = m->default_top_p,
         .default_top_k = m->default_top_k,
+        .call_format = tools.calls ? qn_answer_format_name(tools) : "",
+        .reasoning_mark = qn_answer_reasoning_mark(plain),
     };
     return QN_OK;
 }

@@ -12,6 +12,7 @@
 const qn_command qn_commands[] = {
     {"run", "answer one prompt", qn_cmd_run, &qn_run_spec},
     {"chat", "talk with a model", qn_cmd_chat, &qn_chat_spec},
+    {"serve", "answer OpenAI's API over HTTP", qn_cmd_serve, &qn_serve_spec},
     {"models", "which models lie below a folder", qn_cmd_models, &qn_models_spec},
     {"inspect", "metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
     {"doctor", "what is wrong with a model, and what to do", qn_cmd_doctor, &qn_doctor_spec},

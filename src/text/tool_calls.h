@@ -30,6 +30,10 @@ typedef struct {
 qn_answer_format qn_answer_format_choose(const char *chat_template, size_t n);
 /* "hermes", "qwen_coder", ...; "none". */
 const char *qn_answer_format_name(qn_answer_format format);
+/* What opens reasoning: "<think>"; "": it has none. */
+const char *qn_answer_reasoning_mark(qn_answer_format format);
+/* The formats of these two names; what is not known is left out. */
+qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark);
 
 typedef enum {
     QN_ANSWER_CONTENT,

@@ -214,3 +214,18 @@ const char *qn_answer_format_name(qn_answer_format format)
 {
     return format.calls ? format.calls->name : "none";
 }
+
+const char *qn_answer_reasoning_mark(qn_answer_format format)
+{
+    return format.reasoning ? format.reasoning->open : "";
+}
+
+qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark)
+{
+    qn_answer_format f = {0};
+    for (size_t i = 0; name && i < sizeof calls / sizeof *calls; i++)
+        if (strcmp(calls[i].name, name) == 0) f.calls = &calls[i];
+    for (size_t i = 0; reasoning_mark && i < sizeof reasoning / sizeof *reasoning; i++)
+        if (strcmp(reasoning[i].open, reasoning_mark) == 0) f.reasoning = &reasoning[i];
+    return f;
+}

@@ -1,0 +1,26 @@
+/* What a client is told when its request fails: OpenAI's shape, {"error": {message, type, param, code}}, with
+ * the request's id. One thread at a time. */
+#ifndef QN_SERVER_API_ERROR_H
+#define QN_SERVER_API_ERROR_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+typedef struct {
+    int status;       /* of HTTP; 0: no error */
+    const char *code; /* "unknown_parameter"; NULL: none. Static storage */
+    char param[128];  /* the field at fault, "messages[2].role"; "" : none */
+    char message[1024];
+    const char *allow; /* 405: the methods that are. Static storage */
+    int retry_after_s; /* 0: it does not help, or nobody knows */
+} qn_api_error;
+
+/* Fills *e; returns the HTTP status. code and param may be NULL. */
+int qn_api_fail(qn_api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
+    QN_PRINTF(5, 6);
+/* The same from a failure of the library, with this thread's message. */
+int qn_api_fail_status(qn_api_error *e, qn_status status);
+/* Appends the JSON object. */
+void qn_api_error_write(const qn_api_error *e, const char *request_id, qn_buf *out);
+
+#endif

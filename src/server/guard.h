@@ -1,0 +1,16 @@
+/* What stands before every route, in this order: whose name the server was called by (DNS rebinding), which
+ * page asks (CORS), the key. Loop thread only. */
+#ifndef QN_SERVER_GUARD_H
+#define QN_SERVER_GUARD_H
+
+#include "server/exchange.h"
+
+/* Returns 0, or the HTTP status of a refusal. *key: which key was shown, -1: none. */
+int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, int *key,
+                   qn_api_error *error);
+/* The header lines that let the page of an allowed origin read the answer; nothing for others. */
+void qn_guard_write_cors(const qn_server *s, const qn_http *h, qn_buf *headers);
+/* Compares in a time that depends on the length of b alone. */
+int qn_guard_same(const char *a, const char *b);
+
+#endif

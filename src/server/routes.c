@@ -1,0 +1,25 @@
+#include "server/routes.h"
+
+#include <string.h>
+
+static const qn_route routes[] = {
+    {"GET", "/health", qn_route_health, 1, 0},
+    {"GET", "/metrics", qn_route_metrics, 0, 0},
+    {"GET", "/v1/models", qn_route_models, 0, 1},
+    {"GET", "/v1/models/", qn_route_models, 0, 1},
+};
+
+const qn_route *qn_route_find(const char *method, const char *path, const char **allowed)
+{
+    *allowed = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const qn_route *r = &routes[i];
+        size_t n = strlen(r->path);
+        int is_below = r->path[n - 1] == '/';
+        if (is_below ? strncmp(path, r->path, n) != 0 || !path[n] : strcmp(path, r->path) != 0) continue;
+        int is_get = strcmp(r->method, "GET") == 0;
+        if (strcmp(method, r->method) == 0 || (is_get && strcmp(method, "HEAD") == 0)) return r;
+        *allowed = is_get ? "GET, HEAD" : r->method;
+    }
+    return NULL;
+}

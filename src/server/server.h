@@ -1,0 +1,42 @@
+/* `quern serve`: OpenAI's HTTP API in front of one model.
+ *
+ * Threads: one event loop (libevent) owns every connection and every exchange; it never waits and never
+ * computes. Two pools of workers do what may take milliseconds or more: opening the model, reading bodies,
+ * templates, tokenising and opening and closing generations in one; embeddings in the other. Tokens are
+ * computed by the model's own background thread, which wakes the loop once a step. Routes talk to clients
+ * through exchange.h alone. */
+#ifndef QN_SERVER_SERVER_H
+#define QN_SERVER_SERVER_H
+
+#include <quern/model.h>
+
+#include "base/status.h"
+
+typedef struct {
+    const char *host;       /* address or name to listen on */
+    int port;               /* 0: any that is free */
+    const char *model_name; /* what clients call the model */
+    const char *const *api_keys;
+    size_t n_api_keys; /* 0: none is asked for; on a loopback address alone */
+    const char *const *allowed_hosts;
+    size_t n_allowed_hosts; /* besides localhost and addresses */
+    const char *const *cors_origins;
+    size_t n_cors_origins; /* whose pages may read answers; "*": anybody's */
+    size_t body_max_bytes;
+    int64_t read_timeout_ms; /* for a request to arrive as a whole */
+    int allow_template_kwargs;
+    /* Opens the model, on a thread of its own while the server listens already. */
+    qn_status (*open)(void *user, qn_model **out);
+    void *user;
+    /* Tells where it listens ("http://127.0.0.1:8080"), and later, with NULL, that the model is ready. Loop
+     * thread. */
+    void (*say)(void *user, const char *url);
+} qn_server_options;
+
+/* Serves until SIGTERM or SIGINT: then new work is refused with 503, what runs is finished, and QN_OK is
+ * returned. A second signal ends what runs: QN_E_CANCELLED. Also: QN_E_ARG (an address off loopback without a
+ * key), QN_E_IO, and what open returned. Strings of the options are borrowed until it returns. One call at a
+ * time in a process. */
+qn_status qn_server_run(const qn_server_options *options);
+
+#endif
