@@ -95,6 +95,15 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);
 void qn_sequence_expect(qn_sequence *s, int64_t n_ids);
 /* Tokens given so far. */
 int64_t qn_sequence_length(const qn_sequence *s);
+/* How many ids of the next step may be taken back after it, if at least one is certain. 0: none; recurrent
+ * layers do not forget. */
+int64_t qn_sequence_get_tentative_max(const qn_sequence *s);
+/* The last n_ids that the next step feeds may be taken back by qn_sequence_truncate, until the step after
+ * that. */
+void qn_sequence_set_tentative(qn_sequence *s, int64_t n_ids);
+/* The sequence has only its first n_ids tokens, what follows was tentative: it goes on with the same bits as
+ * if that had never been fed. */
+void qn_sequence_truncate(qn_sequence *s, int64_t n_ids);
 
 /* HIDDEN: in place of logits, of all tokens, the hidden states after the final norm. */
 typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL, QN_LOGITS_HIDDEN } qn_logits_wish;

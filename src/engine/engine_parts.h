@@ -24,12 +24,13 @@ typedef struct {
 
 struct qn_sequence {
     qn_engine *engine;
-    int64_t length;   /* tokens computed */
-    int64_t n_given;  /* tokens given: more than length only where a step failed that computed some anew */
-    int64_t expected; /* see qn_sequence_expect */
-    int is_long;      /* it is turned by the frequencies of long sequences */
-    qn_kept_ids kept; /* what was given, while it is short and may get long */
-    int32_t adapter;  /* id; -1: none */
+    int64_t length;      /* tokens computed */
+    int64_t n_given;     /* tokens given: more than length only where a step failed that computed some anew */
+    int64_t expected;    /* see qn_sequence_expect */
+    int64_t n_tentative; /* of the last step's tokens, those that may be taken back */
+    int is_long;         /* it is turned by the frequencies of long sequences */
+    qn_kept_ids kept;    /* what was given, while it is short and may get long */
+    int32_t adapter;     /* id; -1: none */
     const qn_images *images; /* NULL: none */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
     int32_t slot; /* of its recurrent state; -1: none yet */

@@ -62,6 +62,28 @@ int64_t qn_sequence_length(const qn_sequence *s)
     return s->n_given;
 }
 
+int64_t qn_sequence_get_tentative_max(const qn_sequence *s)
+{
+    const qn_engine *e = s->engine;
+    int64_t n = (e->info.max_rows - 1) / 2, limit = e->config.rope_short_positions;
+    if (e->slots) return 0;
+    /* What makes a sequence long must be certain: all of it is computed anew then. */
+    if (limit && !s->is_long && n > limit - s->n_given - 1) n = limit - s->n_given - 1;
+    return n > 0 ? n : 0;
+}
+
+void qn_sequence_set_tentative(qn_sequence *s, int64_t n_ids)
+{
+    s->n_tentative = n_ids;
+}
+
+void qn_sequence_truncate(qn_sequence *s, int64_t n_ids)
+{
+    for (int i = 0; i < s->engine->groups.n; i++)
+        qn_block_table_truncate(&s->tables[i], s->engine->pages[i], n_ids);
+    s->length = s->n_given = n_ids;
+}
+
 void qn_sequence_set_adapter(qn_sequence *s, int32_t id)
 {
     s->adapter = id;
@@ -166,17 +188,17 @@ static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int6
     return QN_OK;
 }
 
-/* Pages go when neither a later row nor the last can see them: who has the same tokens again computes that
- * one anew. */
+/* Pages go when neither a later row nor the last that is certain can see them: who has the same tokens again
+ * computes that one anew. */
 static void commit(qn_engine *e, qn_sequence *s, int64_t n)
 {
     s->length += n;
+    int64_t certain = s->length - s->n_tentative;
     if (s->n_given < s->length) s->n_given = s->length;
     for (int i = 0; !e->keep_positions && i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window;
         if (!window || window > e->info.context_size) window = e->info.context_size;
-        if (s->length - window > 0)
-            qn_block_table_release_below(&s->tables[i], e->pages[i], s->length - window);
+        if (certain - window > 0) qn_block_table_release_below(&s->tables[i], e->pages[i], certain - window);
     }
 }
 
