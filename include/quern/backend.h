@@ -73,6 +73,7 @@ typedef struct {
     qn_status (*cache_slice)(void *model, void *cache, int64_t keep, void **out);
     int64_t (*cache_length)(void *model, void *cache);
     void (*cache_free)(void *model, void *cache);
+    qn_status (*generation_poll)(void *generation, qn_token *out, int *is_there);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

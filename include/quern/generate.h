@@ -53,6 +53,8 @@ typedef struct {
     float bias; /* -100 to 100 */
 } qn_logit_bias;
 
+typedef void qn_notify_fn(void *user);
+
 /* Read during qn_generation_open only. `qn_generate_options o = {0};` is greedy decoding until the model
  * stops or the context is full. QN_E_ARG names a field that is out of range. */
 typedef struct {
@@ -90,6 +92,18 @@ typedef struct {
     int logprobs;           /* every token tells its log-probability */
     int32_t n_top_logprobs; /* and those of the so many likeliest; 0 to QN_TOP_LOGPROBS_MAX, above 0 needs
                                logprobs */
+    /* Prompts that begin like one computed before are not computed anew as far as that goes; no bit depends
+     * on it. no_prefix_cache: this generation neither uses nor leaves such prefixes. cache_salt: only
+     * generations of the same salt share them; NULL: "". */
+    int no_prefix_cache;
+    const char *cache_salt;
+    const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */
+    int32_t priority;   /* higher ones get places and memory first. 0 is usual */
+    /* Called by a thread that computes, after a step in which this generation got something to read or
+     * ended. It must do no more than wake somebody, and call nothing of the model. Not called any more when
+     * qn_generation_close has returned. */
+    qn_notify_fn *notify;
+    void *notify_user;
 } qn_generate_options;
 
 enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20 };
@@ -157,16 +171,22 @@ typedef struct {
 } qn_token;
 
 typedef struct {
-    int64_t n_prompt_tokens, n_generated_tokens;          /* of all rows */
-    double prefill_ms, decode_ms;                         /* wall-clock; the first token belongs to prefill */
-    double prefill_tokens_per_sec, decode_tokens_per_sec; /* 0 before there is something to measure */
+    int64_t n_prompt_tokens, n_generated_tokens; /* of all rows */
+    int64_t n_cached_tokens;      /* of the prompts', those that were not computed but came from prefixes */
+    double prefill_ms, decode_ms; /* wall-clock; the first token belongs to prefill */
+    double prefill_tokens_per_sec, decode_tokens_per_sec; /* 0 before there is something to measure; cached
+                                                             tokens do not count */
+    /* Wall-clock from qn_generation_open: until the first row got its place, and to the first token; 0: not
+     * yet. */
+    double queue_ms, first_token_ms;
     uint64_t seed;
 } qn_generation_stats;
 
 typedef struct qn_generation qn_generation;
 
-/* Checks prompt and options, encodes, and takes a place in the model's queue; computing starts with the first
- * next. options may be NULL. *out is owned by the caller: qn_generation_close. */
+/* Checks prompt and options, encodes, and takes a place in the model's queue. It is computed by whoever waits
+ * for an event of the model, or by the model's own thread (`background`), up to 32 tokens ahead of its
+ * reader. options may be NULL. QN_E_FULL: max_queue. *out is owned by the caller: qn_generation_close. */
 QN_API qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt,
                                     const qn_generate_options *options, qn_generation **out);
 /* Raw text (NUL-terminated); else as qn_generation_open. *out is owned by the caller: qn_generation_close. */
@@ -184,6 +204,9 @@ QN_API qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_m
  * status. QN_E_CLOSED: the model was closed.
  */
 QN_API qn_status qn_generation_next(qn_generation *generation, qn_token *out);
+/* The same for who must not wait: *is_there is 0, and *out empty, when there is no event yet. Nothing is
+ * computed by it: the model must have been opened with `background` (QN_E_ARG else). */
+QN_API qn_status qn_generation_poll(qn_generation *generation, qn_token *out, int *is_there);
 /* Asks the generation to end. Any thread, any time while the handle lives; safe in a signal handler. */
 QN_API void qn_generation_cancel(qn_generation *generation);
 /* Counts and times so far, and the seed; also after the end. */

@@ -44,6 +44,11 @@ typedef struct {
     qn_kv_type kv_type;       /* of keys and values; QN_KV_AUTO by default */
     const char *adapter_name; /* of adapter_path. NULL: "default" */
     float adapter_scale;      /* multiplies the adapter's own factor. 0: 1 */
+    /* The model has a thread that computes whenever a generation is open, so that nobody needs to wait for
+     * events (qn_generation_poll). Else those who wait compute, for all. */
+    int background;
+    int64_t max_queue; /* most generations that wait for a slot; more are refused (QN_E_FULL). 0: no bound */
+    int no_prefix_cache; /* no generation uses or leaves prefixes */
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */

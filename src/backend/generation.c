@@ -161,18 +161,19 @@ static qn_status fail_closed(void)
     return qn_fail(QN_E_CLOSED, "the model of this generation was closed");
 }
 
-qn_status qn_generation_next(qn_generation *g, qn_token *out)
+/* is_there NULL: the next event is waited for. `busy` is held. */
+static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
 {
-    if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_next: an argument is NULL");
-    pthread_mutex_lock(&g->busy);
     qn_status status = QN_OK;
-    if (!g->model) {
-        status = fail_closed();
-    } else if (g->n_open == 0) {
+    int there = 1;
+    if (!g->model) return fail_closed();
+    *out = (qn_token){.id = -1, .text = ""};
+    if (g->n_open == 0) {
         *out = (qn_token){.row = g->last_row, .id = -1, .text = "", .end = g->last_end};
     } else {
-        *out = (qn_token){.id = -1, .text = ""};
-        status = g->model->backend->generation_next(g->object, out);
+        const qn_backend *backend = g->model->backend;
+        status = is_there ? backend->generation_poll(g->object, out, &there)
+                          : backend->generation_next(g->object, out);
         if (status != QN_OK) out->end = QN_END_ERROR;
         if (out->end != QN_END_NONE) {
             g->n_open--;
@@ -180,6 +181,28 @@ qn_status qn_generation_next(qn_generation *g, qn_token *out)
             g->last_end = out->end;
         }
     }
+    if (is_there) *is_there = there;
+    return status;
+}
+
+qn_status qn_generation_next(qn_generation *g, qn_token *out)
+{
+    if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_next: an argument is NULL");
+    pthread_mutex_lock(&g->busy);
+    qn_status status = next_event(g, out, NULL);
+    pthread_mutex_unlock(&g->busy);
+    return status;
+}
+
+qn_status qn_generation_poll(qn_generation *g, qn_token *out, int *is_there)
+{
+    if (!g || !out || !is_there) return qn_fail(QN_E_ARG, "qn_generation_poll: an argument is NULL");
+    pthread_mutex_lock(&g->busy);
+    qn_status status = QN_OK;
+    if (g->model && !g->model->backend->generation_poll)
+        status = qn_backend_fail_missing(g->model->backend, "events without waiting");
+    else
+        status = next_event(g, out, is_there);
     pthread_mutex_unlock(&g->busy);
     return status;
 }

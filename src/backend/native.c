@@ -10,8 +10,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/evaluate.h"
 #include "engine/generate.h"
 #include "engine/handles.h"
+#include "engine/prefixes.h"
 #include "engine/snapshot.h"
 #include "text/chat.h"
 #include "text/tokenizer_source.h"
@@ -21,8 +23,9 @@ typedef struct {
     char *path;
     const char *backend;
     qn_engine *engine;
-    qn_slots *slots;
+    qn_scheduler *scheduler;
     qn_handles *handles;
+    int background;
     qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
     int32_t *stop_ids;
     int64_t n_stop_ids;
@@ -157,10 +160,13 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .adapter_path = o->adapter_path,
                                 .adapter_name = o->adapter_name,
                                 .adapter_scale = o->adapter_scale,
+                                .no_prefix_cache = o->no_prefix_cache,
                                 .held_bytes = text_bytes};
     status = qn_engine_open(source, &config, &engine, &m->engine);
-    if (status == QN_OK) status = qn_slots_new(qn_engine_get_info(m->engine)->max_sequences, &m->slots);
-    if (status == QN_OK) status = qn_handles_new(m->engine, m->slots, &m->handles);
+    const qn_scheduler_options scheduler = {o->background, o->max_queue};
+    m->background = o->background;
+    if (status == QN_OK) status = qn_scheduler_new(m->engine, &scheduler, &m->scheduler);
+    if (status == QN_OK) status = qn_handles_new(m->engine, m->scheduler, &m->handles);
     if (status == QN_OK) status = collect_stop_ids(m);
     if (status == QN_OK) status = write_notes(m, o);
     if (status != QN_OK) goto out;
@@ -179,7 +185,7 @@ static void native_close(void *model)
 {
     native_model *m = model;
     qn_handles_free(m->handles);
-    qn_slots_free(m->slots);
+    qn_scheduler_free(m->scheduler);
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
     qn_buf_free(&m->notes);
@@ -444,99 +450,41 @@ static qn_status native_chat_render(void *model, const qn_prompt *prompt, char *
 typedef struct {
     qn_logits_fn *fn;
     void *user;
-    int64_t first_row;
-    int64_t *first; /* [rows] positions that no logits are wanted of, computed in a step before */
 } logits_sink;
 
-static qn_status pass_on(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+static qn_status pass_on(void *user, int64_t row, int64_t position, int64_t n, float *logits)
 {
     const logits_sink *s = user;
-    int64_t row = s->first_row + feed;
-    return s->fn(s->user, row, s->first[row] + first, n, logits);
-}
-
-static qn_status never_stop(void *user)
-{
-    return QN_OK;
-}
-
-/* The tokens before the rows' first ones, of those that have any. */
-static qn_status step_before(native_model *m, int64_t n, const qn_feed *feeds, const int64_t *first)
-{
-    int64_t n_before = 0;
-    qn_feed *before = qn_alloc_array((size_t)n, sizeof *before);
-    if (!before) return QN_E_NOMEM;
-    for (int64_t i = 0; i < n; i++) {
-        if (!first[i]) continue;
-        before[n_before] = feeds[i];
-        before[n_before].ids -= first[i];
-        before[n_before].n_ids = first[i];
-        before[n_before++].logits = QN_LOGITS_NONE;
-    }
-    qn_status status = n_before ? qn_engine_step(m->engine, n_before, before, pass_on, NULL, NULL) : QN_OK;
-    qn_free(before);
-    return status;
-}
-
-/* Rows [first, first + n) as new sequences, in one step. The places and adapters are held. */
-static qn_status step_logits(native_model *m, const qn_ids *rows, int64_t first, int64_t n, qn_feed *feeds,
-                             const int32_t *adapters, const qn_logits_options *o, logits_sink *sink)
-{
-    qn_status status = QN_OK;
-    for (int64_t i = 0; i < n; i++) feeds[i].sequence = NULL;
-    for (int64_t i = 0; status == QN_OK && i < n; i++) {
-        const qn_ids *row = &rows[first + i];
-        int64_t skip = o->row_first ? o->row_first[first + i] : 0;
-        int last = !o->hidden && (o->last_only || skip == row->n_ids - 1);
-        if (last) skip = 0;
-        sink->first[first + i] = skip;
-        feeds[i] = (qn_feed){NULL, row->ids + skip, row->n_ids - skip,
-                             last        ? QN_LOGITS_LAST
-                             : o->hidden ? QN_LOGITS_HIDDEN
-                                         : QN_LOGITS_ALL};
-        status = qn_sequence_new(m->engine, &feeds[i].sequence);
-        if (status == QN_OK) qn_sequence_expect(feeds[i].sequence, row->n_ids);
-        if (status == QN_OK) qn_sequence_set_adapter(feeds[i].sequence, adapters[first + i]);
-    }
-    sink->first_row = first;
-    if (status == QN_OK) status = step_before(m, n, feeds, sink->first + first);
-    if (status == QN_OK) status = qn_engine_step(m->engine, n, feeds, pass_on, NULL, sink);
-    for (int64_t i = 0; i < n; i++) qn_sequence_free(feeds[i].sequence);
-    return status;
+    return s->fn(s->user, row, position, n, logits);
 }
 
 static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
                                const qn_logits_options *options, qn_logits_fn *fn, void *user)
 {
     native_model *m = model;
-    int64_t context = qn_engine_get_info(m->engine)->context_size, n = qn_slots_count(m->slots);
+    const int64_t context = qn_engine_get_info(m->engine)->context_size;
     for (int64_t i = 0; i < n_rows; i++)
         if (rows[i].n_ids > context)
             return qn_fail(QN_E_ARG, "row %lld has %lld tokens, the context holds %lld", (long long)i,
                            (long long)rows[i].n_ids, (long long)context);
-    if (n > n_rows) n = n_rows;
     qn_adapters *adapters = qn_engine_adapters(m->engine);
-    qn_feed *feeds = qn_alloc_array((size_t)n, sizeof *feeds);
     int32_t *held = qn_alloc_array((size_t)n_rows, sizeof *held);
     int64_t n_held = 0;
-    qn_slots_holder places = {0};
-    logits_sink sink = {.fn = fn, .user = user, .first = qn_alloc_array((size_t)n_rows, sizeof *sink.first)};
-    qn_status status = feeds && held && sink.first ? QN_OK : QN_E_NOMEM;
+    logits_sink sink = {fn, user};
+    qn_status status = held ? QN_OK : QN_E_NOMEM;
     for (; status == QN_OK && n_held < n_rows; n_held += status == QN_OK) {
         const char *own = options->row_adapters ? options->row_adapters[n_held] : NULL;
         status = qn_adapters_hold(adapters, own ? own : options->adapter, &held[n_held]);
     }
-    if (status == QN_OK) status = qn_slots_take(m->slots, n, &places, never_stop, NULL);
-    for (int64_t i = 0; status == QN_OK && i < n_rows; i += n) {
-        qn_slots_begin_turn(m->slots, &places);
-        status = step_logits(m, rows, i, n < n_rows - i ? n : n_rows - i, feeds, held, options, &sink);
-        qn_slots_end_turn(m->slots);
-    }
-    qn_slots_give(m->slots, &places);
+    const qn_evaluation what = {.rows = rows,
+                                .n_rows = n_rows,
+                                .adapters = held,
+                                .from = options->row_first,
+                                .last_only = options->last_only,
+                                .hidden = options->hidden};
+    if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink, NULL);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
-    qn_free(sink.first);
     qn_free(held);
-    qn_free(feeds);
     return status;
 }
 
@@ -546,11 +494,10 @@ static qn_status native_adapter_load(void *model, const qn_adapter_options *opti
 {
     native_model *m = model;
     qn_buf notes = {0};
-    QN_TRY(qn_slots_check_thread(m->slots));
-    qn_slots_begin_turn(m->slots, NULL);
+    QN_TRY(qn_scheduler_enter(m->scheduler));
     qn_status status =
         qn_engine_adapter_load(m->engine, options->name, options->path, options->scale, &notes);
-    qn_slots_end_turn(m->slots);
+    qn_scheduler_leave(m->scheduler);
     /* No info has them: it is of the opening. */
     if (status == QN_OK && notes.length) qn_log_lines(QN_LOG_WARNING, notes.data);
     qn_buf_free(&notes);
@@ -560,10 +507,9 @@ static qn_status native_adapter_load(void *model, const qn_adapter_options *opti
 static qn_status native_adapter_unload(void *model, const char *name)
 {
     native_model *m = model;
-    QN_TRY(qn_slots_check_thread(m->slots));
-    qn_slots_begin_turn(m->slots, NULL);
+    QN_TRY(qn_scheduler_enter(m->scheduler));
     qn_status status = qn_engine_adapter_unload(m->engine, name);
-    qn_slots_end_turn(m->slots);
+    qn_scheduler_leave(m->scheduler);
     return status;
 }
 
@@ -592,8 +538,7 @@ static qn_status native_adapter_get_info(void *model, int64_t i_adapter, qn_adap
 static qn_status begin_between_steps(native_model *m)
 {
     QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
-    QN_TRY(qn_slots_check_thread(m->slots));
-    qn_slots_begin_turn(m->slots, NULL);
+    QN_TRY(qn_scheduler_enter(m->scheduler));
     return QN_OK;
 }
 
@@ -603,7 +548,7 @@ static qn_status native_probe_add(void *model, uint32_t mask, qn_probe_event_fn 
     native_model *m = model;
     QN_TRY(begin_between_steps(m));
     qn_status status = qn_engine_probe_add(m->engine, mask, fn, user, probe);
-    qn_slots_end_turn(m->slots);
+    qn_scheduler_leave(m->scheduler);
     return status;
 }
 
@@ -612,7 +557,7 @@ static qn_status native_probe_remove(void *model, int64_t probe)
     native_model *m = model;
     QN_TRY(begin_between_steps(m));
     qn_status status = qn_engine_probe_remove(m->engine, probe);
-    qn_slots_end_turn(m->slots);
+    qn_scheduler_leave(m->scheduler);
     return status;
 }
 
@@ -632,6 +577,29 @@ static qn_status encode_prompt(native_model *m, const qn_prompt *prompt, int32_t
     qn_status status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, ids, n_ids);
     json_decref(request);
     return status;
+}
+
+/* How many of a chat's ids come before what asks for the answer: a later turn begins with these, whatever the
+ * template makes of the answer. 0: the template does not say. Where every position can be gone on from nobody
+ * needs to know. */
+static qn_status find_stable(native_model *m, const qn_prompt *prompt, const qn_ids *whole, int64_t *out)
+{
+    json_t *request = NULL;
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    int64_t n = 0;
+    *out = 0;
+    if (!prompt->messages_json || !qn_engine_keeps_points(m->engine)) return QN_OK;
+    QN_TRY(make_request(prompt, &request));
+    qn_status status = QN_E_NOMEM;
+    if (json_object_set_new(request, "add_generation_prompt", json_false()) == 0)
+        status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &ids, &n_ids);
+    while (n < whole->n_ids && n < (int64_t)n_ids && ids[n] == whole->ids[n]) n++;
+    qn_free(ids);
+    json_decref(request);
+    if (status == QN_E_NOMEM) return status;
+    *out = n;
+    return QN_OK;
 }
 
 /* A text or chat with a place for an image that nobody gave would be answered as if it had been blank. */
@@ -667,13 +635,18 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     int32_t *ids = NULL;
     size_t n_ids = 0;
     if (options->n_stop_strings) QN_TRY(need_text(m));
+    int64_t n_stable = 0;
     if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
-    const qn_run_prompt what = {prompt->rows ? prompt->rows : &row, prompt->rows ? prompt->n_rows : 1,
-                                prompt->images, prompt->n_images};
-    const qn_run_model run = {m->engine, m->slots, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
+    qn_status status = find_stable(m, prompt, &row, &n_stable);
+    const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
+                                .n_rows = prompt->rows ? prompt->n_rows : 1,
+                                .images = prompt->images,
+                                .n_images = prompt->n_images,
+                                .n_stable = n_stable};
+    const qn_run_model run = {m->engine, m->scheduler, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
                               m->stop_ids, m->n_stop_ids};
-    qn_status status = prompt->n_images ? QN_OK : check_no_places(m, ids, n_ids);
+    if (status == QN_OK && !prompt->n_images) status = check_no_places(m, ids, n_ids);
     native_generation *g = status == QN_OK ? qn_calloc(1, sizeof *g) : NULL;
     if (status == QN_OK && !g) status = QN_E_NOMEM;
     if (g) status = qn_run_open(&run, &what, options, cancel, &g->run);
@@ -696,9 +669,12 @@ static qn_status native_attention_snapshot(void *model, const qn_prompt *prompt,
     QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
     if (!prompt->rows) QN_TRY(encode_prompt(m, prompt, &ids, &n_ids));
     const qn_ids row = {ids, (int64_t)n_ids};
-    const qn_run_prompt what = {prompt->rows ? prompt->rows : &row, 1, prompt->images, prompt->n_images};
+    const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
+                                .n_rows = 1,
+                                .images = prompt->images,
+                                .n_images = prompt->n_images};
     qn_status status = prompt->n_images ? QN_OK : check_no_places(m, ids, n_ids);
-    if (status == QN_OK) status = qn_snapshot_take(m->engine, m->slots, &what, options, out);
+    if (status == QN_OK) status = qn_snapshot_take(m->engine, m->scheduler, &what, options, out);
     qn_free(ids);
     return status;
 }
@@ -709,18 +685,32 @@ static qn_status native_generation_get_stats(void *generation, qn_generation_sta
     return QN_OK;
 }
 
+static void note_speeds(const native_generation *g)
+{
+    qn_generation_stats stats;
+    qn_run_get_stats(g->run, &stats);
+    pthread_mutex_lock(&g->model->lock);
+    g->model->prefill_tokens_per_sec = stats.prefill_tokens_per_sec;
+    g->model->decode_tokens_per_sec = stats.decode_tokens_per_sec;
+    pthread_mutex_unlock(&g->model->lock);
+}
+
 static qn_status native_generation_next(void *generation, qn_token *out)
 {
     native_generation *g = generation;
     qn_status status = qn_run_next(g->run, out);
-    if (status != QN_OK || out->end != QN_END_NONE) {
-        qn_generation_stats stats;
-        qn_run_get_stats(g->run, &stats);
-        pthread_mutex_lock(&g->model->lock);
-        g->model->prefill_tokens_per_sec = stats.prefill_tokens_per_sec;
-        g->model->decode_tokens_per_sec = stats.decode_tokens_per_sec;
-        pthread_mutex_unlock(&g->model->lock);
-    }
+    if (status != QN_OK || out->end != QN_END_NONE) note_speeds(g);
+    return status;
+}
+
+static qn_status native_generation_poll(void *generation, qn_token *out, int *is_there)
+{
+    native_generation *g = generation;
+    if (!g->model->background)
+        return qn_fail(QN_E_ARG,
+                       "nobody computes while nobody waits: the model was opened without background");
+    qn_status status = qn_run_poll(g->run, out, is_there);
+    if (status != QN_OK || out->end != QN_END_NONE) note_speeds(g);
     return status;
 }
 
@@ -779,6 +769,7 @@ const qn_backend qn_backend_native = {
     .chat_render = native_chat_render,
     .generation_open = native_generation_open,
     .generation_next = native_generation_next,
+    .generation_poll = native_generation_poll,
     .generation_get_stats = native_generation_get_stats,
     .generation_close = native_generation_close,
     .adapter_load = native_adapter_load,

@@ -5,6 +5,11 @@
 #include "engine/sampler.h"
 
 enum {
+#ifdef QN_SHAKE
+    SPARE_UNITS_MAX = 512, /* few enough for all to be poisoned */
+#else
+    SPARE_UNITS_MAX = 4096,
+#endif
     CONTEXT_MAX = 131072,
     CONTEXT_MIN = 32 /* of those that are chosen for want of memory */
 };
@@ -22,12 +27,13 @@ static int64_t pages_for(int64_t positions)
     return (positions + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS + 1;
 }
 
+/* n_units: of one full sequence. */
 static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
 {
     const qn_layer_group *g = &e->groups.group[group];
     return (qn_state_spec){.kind = QN_STATE_PAGES,
                            .n_layers = g->n_layers,
-                           .n_units = pages_for(kept_positions(e, group, context)) * e->info.max_sequences,
+                           .n_units = pages_for(kept_positions(e, group, context)),
                            .kv_heads = g->num_key_value_heads,
                            .head_dim = g->head_dim,
                            .v_dim = g->v_head_dim,
@@ -35,21 +41,36 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
                            .dtype = e->info.kv_dtype};
 }
 
-/* Bytes of keys, values and recurrent state when all sequences are full. */
+static double page_bytes(const qn_state_spec *s)
+{
+    double element = s->dtype == QN_DTYPE_F32 ? 4 : s->dtype == QN_DTYPE_Q8_0 ? 34.0 / 32 : 2;
+    return (double)s->n_layers * (double)s->kv_heads * (double)(s->head_dim + (s->v_in_k ? 0 : s->v_dim)) *
+           QN_STATE_PAGE_TOKENS * element;
+}
+
+static double slot_bytes(const qn_engine *e)
+{
+    return (double)e->groups.n_recurrent * (double)e->groups.recurrent_floats * sizeof(float);
+}
+
+/* Bytes of keys and values of one full sequence, and of recurrent state of all. Others share the pages: one
+ * that gets none waits, and goes on with the same bits. */
 static double kv_bytes(const qn_engine *e, int64_t context)
 {
-    const qn_dtype type = e->info.kv_dtype;
-    double total = (double)e->groups.n_recurrent * (double)e->groups.recurrent_floats * sizeof(float) *
-                   (double)e->info.max_sequences,
-           element = type == QN_DTYPE_F32    ? 4
-                     : type == QN_DTYPE_Q8_0 ? 34.0 / 32
-                                             : 2;
+    double total = slot_bytes(e) * (double)e->info.max_sequences;
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec s = spec_of(e, i, context);
-        total += (double)s.n_units * (double)s.n_layers * (double)s.kv_heads *
-                 (double)(s.head_dim + (s.v_in_k ? 0 : s.v_dim)) * QN_STATE_PAGE_TOKENS * element;
+        total += (double)s.n_units * page_bytes(&s);
     }
     return total;
+}
+
+/* Units beside those of full sequences, for prefixes that are kept: as many as memory may hold. What is never
+ * used is address space alone. */
+static int64_t spare_units(double room, double unit_bytes)
+{
+    double n = room / unit_bytes;
+    return n < SPARE_UNITS_MAX ? (int64_t)n : SPARE_UNITS_MAX;
 }
 
 /* Bytes that may still be used: under the limit, and in the machine (the cgroup's figure where it is
@@ -129,18 +150,20 @@ static qn_status make_states(qn_engine *e)
 {
     const qn_device_ops *ops = e->device->ops;
     size_t tables_bytes = 0;
+    double room = room_bytes(e);
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec spec = spec_of(e, i, e->info.context_size);
+        e->table_size[i] = spec.n_units + QN_BLOCK_BASE_STEP;
+        spec.n_units = spec.n_units * e->info.max_sequences + spare_units(room, page_bytes(&spec));
         QN_TRY(ops->state_new(e->device, &spec, &e->states[i]));
         QN_TRY(qn_pages_new(e->states[i], &e->pages[i]));
-        e->table_size[i] = spec.n_units / e->info.max_sequences + QN_BLOCK_BASE_STEP;
         tables_bytes += qn_pages_bytes(e->pages[i]);
         tables_bytes += (size_t)(e->table_size[i] * e->info.max_sequences) * sizeof(int32_t);
     }
     if (e->groups.n_recurrent) {
         qn_state_spec spec = {.kind = QN_STATE_SLOTS,
                               .n_layers = e->groups.n_recurrent,
-                              .n_units = e->info.max_sequences,
+                              .n_units = e->info.max_sequences + spare_units(room, slot_bytes(e)),
                               .slot_floats = e->groups.recurrent_floats};
         QN_TRY(ops->state_new(e->device, &spec, &e->recurrent));
         QN_TRY(qn_pages_new(e->recurrent, &e->slots));

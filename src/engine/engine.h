@@ -25,7 +25,7 @@ typedef struct {
     qn_kv_type kv_type;
     int n_threads;             /* 0: what affinity and quota allow */
     int64_t context_size;      /* 0: the smallest of the model's own, 131072 and what memory allows */
-    int64_t max_sequences;     /* that are open at a time; 0: 1 */
+    int64_t max_sequences;     /* of one step; 0: 1 */
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
     const char *packed;        /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
@@ -33,6 +33,7 @@ typedef struct {
      * scale 0: 1. */
     const char *adapter_path, *adapter_name;
     float adapter_scale;
+    int no_prefix_cache;
     size_t held_bytes; /* what the caller holds for the model besides (its tokenizer), for the ledger */
     /* For tests: > 0: pages are not released behind windows and the context, but kept for so many positions
      * of each sequence. */
@@ -76,7 +77,7 @@ qn_status qn_engine_adapter_unload(qn_engine *e, const char *name);
  * taken for this picture and given back. The config must have a tower. */
 qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *rgb, float *out);
 
-/* QN_E_FULL: max_sequences are open. */
+/* Any number of them; a step takes max_sequences at most. */
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);
 /* Gives its pages back. */
 void qn_sequence_free(qn_sequence *s);

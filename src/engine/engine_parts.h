@@ -47,7 +47,7 @@ struct qn_engine {
     qn_state *states[QN_LAYER_GROUPS_MAX];
     qn_pages *pages[QN_LAYER_GROUPS_MAX];
     qn_state *recurrent;                     /* NULL: no layer has such state */
-    qn_pages *slots;                         /* of it, one a sequence */
+    qn_pages *slots;                         /* of it: one a sequence, and snapshots */
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     qn_program *body, *head, *norm;          /* norm: hidden states in place of the head's logits */
     int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset, *logit_rows,
@@ -56,7 +56,7 @@ struct qn_engine {
     int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
     float *embeds, *is_embed;                  /* inputs, too; NULL: the model takes no images */
     int32_t *row_adapters, *logit_adapters;    /* inputs, too; NULL: no step reads them */
-    int64_t max_logit_rows, n_sequences;
+    int64_t max_logit_rows;
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
     qn_chunk_part *parts; /* [max_sequences] of the current chunk */
     uint64_t shakes;

@@ -5,54 +5,39 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/images.h"
-#include "engine/logprobs.h"
-#include "engine/sampler.h"
+#include "engine/request.h"
 #include "text/stop.h"
 
-/* WAITING -> FEEDING -> DRAWN -> FEEDING ... -> ENDING -> DONE: a row waits for a place, has ids to feed, has
- * a token that was not given out yet, has its end event to give. */
-typedef enum { ROW_WAITING, ROW_FEEDING, ROW_DRAWN, ROW_ENDING, ROW_DONE } row_state;
+enum { RING_TOKENS = 32 /* that a row may be ahead of its reader */ };
 
+/* What the reader of a row has; the request is beside it. */
 typedef struct {
-    row_state state;
-    const int32_t *prompt;
-    int64_t n_prompt, n_generated;
-    int32_t token; /* drawn last; what is fed after the prompt */
-    float logprob; /* of it, and of the likeliest where it stood */
-    int32_t n_top;
-    qn_top_logprob *top;
-    qn_sequence *sequence;
-    int32_t adapter; /* held while the run is open; -1: none */
-    qn_sampler *sampler;
     qn_token_stream *decoder;
     qn_stop stop;
-    qn_images *images; /* NULL: none */
-    int64_t n_unseen;  /* of these, whose vectors are not computed yet */
-    qn_end end;        /* of ROW_ENDING */
-    qn_status failure; /* for QN_END_ERROR, with its message */
-    char *message;
+    int64_t n_given;   /* tokens */
+    int is_over;       /* its end event was given */
+    qn_end end;        /* why it ends though its request has not; QN_END_NONE: it does not */
+    qn_status failure; /* of QN_END_ERROR */
 } row;
 
 struct qn_run {
+    qn_client client; /* first: it is what the scheduler gives back */
     qn_run_model model;
     const qn_cancel *cancel;
-    qn_slots_holder places;
-    int64_t n_rows, n_started, n_done, i_next; /* i_next: the row that is looked at first */
+    int64_t n_rows, n_over, i_next; /* i_next: the row that is looked at first */
     row *rows;
-    int32_t *prompts; /* of all rows */
+    qn_request *requests; /* [n_rows] */
+    int is_submitted;
+    qn_ring *held; /* whose oldest token the caller looks at */
     qn_stop_set *stop_set;
     int32_t *stop_ids;
     int64_t n_stop_ids;
-    int64_t max_tokens, deadline_ns; /* 0: none */
-    int rotate, logprobs;
-    int32_t n_top_logprobs;
+    int64_t deadline_ns; /* 0: none */
     uint64_t seed;
-    qn_feed *feeds;   /* of one step: at most n_places */
-    int64_t *fed_row; /* which row a feed is */
-    int64_t n_places;
+    char *salt, *tenant;
     qn_buf delta, text; /* of one event */
     size_t held_bytes;  /* of all this, in the ledger */
-    int64_t n_prompt_tokens, n_generated, n_decoded, prefill_ns, decode_ns;
+    int64_t n_generated;
 };
 
 /* ---- opening ---- */
@@ -73,15 +58,9 @@ static qn_status check_prompt(const qn_run *r, int64_t i_row, const qn_ids *prom
 }
 
 /* Tokens that a row may have, prompt included. */
-static int64_t room_of(const qn_run *r)
+static int64_t room_of(const qn_run *r, const qn_generate_options *o)
 {
-    return r->rotate ? INT32_MAX : qn_engine_get_info(r->model.engine)->context_size;
-}
-
-static void end_row(qn_run *r, row *w, qn_end why)
-{
-    w->state = ROW_ENDING;
-    w->end = why;
+    return o->rotate ? INT32_MAX : qn_engine_get_info(r->model.engine)->context_size;
 }
 
 /* The images' places in the only row, whose prompt they make longer. */
@@ -93,36 +72,6 @@ static qn_status place_images(qn_run *r, const qn_run_prompt *prompt, qn_images 
                        prompt->n_images, (long long)prompt->n_rows);
     return qn_images_new(qn_engine_config(r->model.engine), prompt->n_images, prompt->images, ids->ids,
                          ids->n_ids, qn_engine_get_info(r->model.engine)->context_size, out);
-}
-
-static qn_status copy_rows(qn_run *r, const qn_run_prompt *prompt)
-{
-    int64_t total = 0, at = 0, room = room_of(r);
-    for (int64_t i = 0; i < prompt->n_rows; i++) {
-        QN_TRY(check_prompt(r, i, &prompt->rows[i]));
-        total += prompt->rows[i].n_ids;
-    }
-    r->rows = qn_calloc((size_t)prompt->n_rows, sizeof *r->rows);
-    if (!r->rows) return QN_E_NOMEM;
-    r->n_rows = prompt->n_rows;
-    for (int64_t i = 0; i < r->n_rows; i++) r->rows[i].adapter = -1;
-    if (prompt->n_images) {
-        QN_TRY(place_images(r, prompt, &r->rows[0].images));
-        total = qn_images_prompt(r->rows[0].images).n_ids;
-    }
-    r->prompts = qn_alloc_array((size_t)total, sizeof *r->prompts);
-    if (!r->prompts) return QN_E_NOMEM;
-    for (int64_t i = 0; i < r->n_rows; i++) {
-        row *w = &r->rows[i];
-        const qn_ids ids = w->images ? qn_images_prompt(w->images) : prompt->rows[i];
-        memcpy(r->prompts + at, ids.ids, (size_t)ids.n_ids * sizeof *r->prompts);
-        w->prompt = r->prompts + at;
-        w->n_prompt = ids.n_ids;
-        w->n_unseen = (int64_t)(w->images ? prompt->n_images : 0);
-        if (ids.n_ids >= room) end_row(r, w, QN_END_LENGTH); /* nothing fits behind it */
-        at += ids.n_ids;
-    }
-    return QN_OK;
 }
 
 /* The model's stop ids unless they are to be ignored, and the user's. */
@@ -141,37 +90,57 @@ static qn_status collect_stop_ids(qn_run *r, const qn_generate_options *o)
     return QN_OK;
 }
 
-static qn_status hold_adapters(qn_run *r, const qn_generate_options *o)
+/* What a row works with is made before the first step, so that a step allocates nothing of its own. */
+static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
-    qn_adapters *adapters = qn_engine_adapters(r->model.engine);
-    for (int64_t i = 0; i < r->n_rows; i++) {
-        const char *own = o->row_adapters ? o->row_adapters[i] : NULL;
-        QN_TRY(qn_adapters_hold(adapters, own ? own : o->adapter, &r->rows[i].adapter));
+    row *w = &r->rows[i_row];
+    qn_request *q = &r->requests[i_row];
+    qn_ids ids = prompt->rows[i_row];
+    const char *own = o->row_adapters ? o->row_adapters[i_row] : NULL;
+    QN_TRY(check_prompt(r, i_row, &ids));
+    if (prompt->n_images) {
+        QN_TRY(place_images(r, prompt, &q->images));
+        ids = qn_images_prompt(q->images);
+        q->n_unseen = (int64_t)prompt->n_images;
     }
+    QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
+    QN_TRY(qn_sampler_new(o, qn_engine_config(r->model.engine)->vocab_size, &q->sampler));
+    QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
+    QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, RING_TOKENS, o->n_top_logprobs));
+    q->client = &r->client;
+    q->n_stable = prompt->n_stable;
+    q->salt = r->salt;
+    q->tenant = r->tenant;
+    q->priority = o->priority;
+    q->no_cache = o->no_prefix_cache;
+    q->rotate = o->rotate;
+    q->cancel = r->cancel;
+    q->deadline_ns = r->deadline_ns;
+    q->stop_ids = r->stop_ids;
+    q->n_stop_ids = r->n_stop_ids;
+    q->max_tokens = o->max_tokens;
+    q->room = room_of(r, o);
+    q->logprobs = o->logprobs;
+    q->n_top = o->n_top_logprobs;
+    w->stop.set = r->stop_set;
+    if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
+    if (ids.n_ids >= q->room) w->end = QN_END_LENGTH; /* nothing fits behind it */
     return QN_OK;
 }
 
-/* What each row works with is made before the first step, so that a step allocates nothing of its own. */
-static qn_status make_tools(qn_run *r, const qn_generate_options *o)
+static qn_status make_rows(qn_run *r, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
-    int64_t vocabulary = qn_engine_config(r->model.engine)->vocab_size;
+    r->rows = qn_calloc((size_t)prompt->n_rows, sizeof *r->rows);
+    r->requests = qn_calloc((size_t)prompt->n_rows, sizeof *r->requests);
+    if (!r->rows || !r->requests) return QN_E_NOMEM;
+    r->n_rows = prompt->n_rows;
+    for (int64_t i = 0; i < r->n_rows; i++) r->requests[i].adapter = -1;
+    if (o->cache_salt && !(r->salt = qn_strdup(o->cache_salt))) return QN_E_NOMEM;
+    if (o->tenant && !(r->tenant = qn_strdup(o->tenant))) return QN_E_NOMEM;
     QN_TRY(collect_stop_ids(r, o));
     QN_TRY(qn_stop_set_new(o->stop_strings, o->n_stop_strings, &r->stop_set));
-    for (int64_t i = 0; i < r->n_rows; i++) {
-        row *w = &r->rows[i];
-        w->stop.set = r->stop_set;
-        QN_TRY(qn_sampler_new(o, vocabulary, &w->sampler));
-        QN_TRY(qn_sampler_accept(w->sampler, w->prompt, w->n_prompt));
-        if (o->n_top_logprobs) {
-            w->top = qn_alloc_array((size_t)o->n_top_logprobs, sizeof *w->top);
-            if (!w->top) return QN_E_NOMEM;
-        }
-        if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
-    }
-    r->n_places = r->n_rows < qn_slots_count(r->model.slots) ? r->n_rows : qn_slots_count(r->model.slots);
-    r->feeds = qn_alloc_array((size_t)r->n_places, sizeof *r->feeds);
-    r->fed_row = qn_alloc_array((size_t)r->n_places, sizeof *r->fed_row);
-    return r->feeds && r->fed_row ? QN_OK : QN_E_NOMEM;
+    for (int64_t i = 0; i < r->n_rows; i++) QN_TRY(make_row(r, i, prompt, o));
+    return QN_OK;
 }
 
 qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
@@ -182,21 +151,21 @@ qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
     if (!r) return QN_E_NOMEM;
     r->model = *model;
     r->cancel = cancel;
-    r->max_tokens = options->max_tokens;
-    r->rotate = options->rotate;
-    r->logprobs = options->logprobs;
-    r->n_top_logprobs = options->n_top_logprobs;
+    r->client.notify = options->notify;
+    r->client.notify_user = options->notify_user;
     r->seed = options->seed;
     int64_t now = qn_clock_ns(), most = (INT64_MAX - now) / 1000000;
     if (options->deadline_ms && options->deadline_ms <= most)
         r->deadline_ns = now + options->deadline_ms * 1000000;
-    qn_status status = copy_rows(r, prompt);
-    if (status == QN_OK) status = hold_adapters(r, options);
-    if (status == QN_OK) status = make_tools(r, options);
+    qn_status status = make_rows(r, prompt, options);
     if (status == QN_OK) {
         size_t held_bytes = (size_t)(qn_mem_thread_bytes() - before);
         status = qn_ledger_reserve(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, held_bytes);
         if (status == QN_OK) r->held_bytes = held_bytes;
+    }
+    if (status == QN_OK && r->rows[0].end == QN_END_NONE) {
+        status = qn_scheduler_submit(r->model.scheduler, r->n_rows, r->requests);
+        r->is_submitted = status == QN_OK;
     }
     if (status != QN_OK) {
         qn_run_close(r);
@@ -206,29 +175,7 @@ qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
     return QN_OK;
 }
 
-/* ---- ends ---- */
-
-/* The row fails with this thread's message. */
-static void fail_row(qn_run *r, row *w, qn_status status)
-{
-    end_row(r, w, QN_END_ERROR);
-    w->failure = status;
-    qn_free(w->message);
-    w->message = qn_strdup(qn_last_error());
-}
-
-static void end_all(qn_run *r, qn_end why)
-{
-    for (int64_t i = 0; i < r->n_rows; i++)
-        if (r->rows[i].state == ROW_WAITING || r->rows[i].state == ROW_FEEDING) end_row(r, &r->rows[i], why);
-}
-
-static void fail_all(qn_run *r, qn_status status)
-{
-    for (int64_t i = 0; i < r->n_rows; i++)
-        if (r->rows[i].state == ROW_WAITING || r->rows[i].state == ROW_FEEDING)
-            fail_row(r, &r->rows[i], status);
-}
+/* ---- events ---- */
 
 static qn_end why_stop(const qn_run *r)
 {
@@ -237,157 +184,16 @@ static qn_end why_stop(const qn_run *r)
     return QN_END_NONE;
 }
 
-static int should_stop(void *user)
+static int is_done(const qn_run *r, int64_t i_row)
 {
-    return why_stop(user) != QN_END_NONE;
+    return atomic_load_explicit(&r->requests[i_row].is_done, memory_order_acquire);
 }
 
-static qn_status should_stop_waiting(void *user)
+/* The row ends here, whatever its request is about to do. */
+static void end_row(qn_run *r, int64_t i_row, qn_end why)
 {
-    return should_stop(user) ? QN_E_CANCELLED : QN_OK;
-}
-
-/* Gives the row's sequence back, and all places when no row needs one any more. */
-static void release_row(qn_run *r, row *w)
-{
-    w->state = ROW_DONE;
-    r->n_done++;
-    if (w->sequence) {
-        qn_slots_begin_turn(r->model.slots, &r->places);
-        qn_sequence_free(w->sequence);
-        qn_slots_end_turn(r->model.slots);
-        w->sequence = NULL;
-    }
-    if (r->n_done == r->n_rows) qn_slots_give(r->model.slots, &r->places);
-}
-
-/* ---- a step ---- */
-
-/* Rows that wait get the sequences that are free among this run's places. */
-static qn_status start_rows(qn_run *r)
-{
-    int64_t n_held = 0;
-    for (int64_t i = 0; i < r->n_rows; i++) n_held += r->rows[i].sequence != NULL;
-    for (int64_t i = 0; i < r->n_rows && n_held < r->n_places; i++) {
-        row *w = &r->rows[i];
-        if (w->state != ROW_WAITING) continue;
-        QN_TRY(qn_sequence_new(r->model.engine, &w->sequence));
-        qn_sequence_expect(w->sequence, w->n_prompt);
-        qn_sequence_set_adapter(w->sequence, w->adapter);
-        qn_sequence_set_images(w->sequence, w->images);
-        w->state = ROW_FEEDING;
-        r->n_prompt_tokens += w->n_prompt;
-        n_held++;
-    }
-    return QN_OK;
-}
-
-static qn_status find_logprobs(const qn_run *r, row *w, const float *logits)
-{
-    qn_logprobs l;
-    QN_TRY(qn_logprobs_read(logits, qn_engine_config(r->model.engine)->vocab_size, &l));
-    w->logprob = (float)qn_logprobs_of(&l, w->token);
-    w->n_top = qn_logprobs_top(&l, r->n_top_logprobs, w->top);
-    return QN_OK;
-}
-
-/* Draws the row's next token. A row whose logits are of no use fails alone. */
-static qn_status draw(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    qn_run *r = user;
-    row *w = &r->rows[r->fed_row[feed]];
-    int64_t position = w->n_prompt + w->n_generated;
-    qn_status status = qn_sampler_draw(w->sampler, logits, position, &w->token);
-    if (status == QN_OK && r->logprobs) status = find_logprobs(r, w, logits);
-    if (status == QN_OK)
-        w->state = ROW_DRAWN;
-    else
-        fail_row(r, w, qn_fail_prefix(status, "position %lld", (long long)position));
-    return QN_OK;
-}
-
-static void fail_and_free(qn_run *r, row *w, qn_status status)
-{
-    fail_row(r, w, status);
-    qn_sequence_free(w->sequence);
-    w->sequence = NULL;
-}
-
-/* One image of a row that has some before it can be fed. Returns 0 when there is none. */
-static int see_under_turn(qn_run *r)
-{
-    row *w = &r->rows[0];
-    if (w->state != ROW_FEEDING || !w->n_unseen) return 0;
-    int64_t start = qn_clock_ns();
-    qn_status status = qn_images_see(w->images, r->model.engine, &w->n_unseen);
-    r->prefill_ns += qn_clock_ns() - start;
-    if (status != QN_OK) fail_and_free(r, w, status);
-    return 1;
-}
-
-/* One chunk: prompts go on where the chunk before ended, so that others have their turns in between. */
-static qn_status step_under_turn(qn_run *r)
-{
-    QN_TRY(start_rows(r));
-    if (see_under_turn(r)) return QN_OK;
-    int64_t n = 0, n_prefill = 0, room = qn_engine_get_info(r->model.engine)->max_rows;
-    for (int64_t i = 0; i < r->n_rows && room > 0; i++) {
-        row *w = &r->rows[i];
-        if (w->state != ROW_FEEDING) continue;
-        int is_prompt = w->n_generated == 0;
-        int64_t from = is_prompt ? qn_sequence_length(w->sequence) : 0,
-                rest = is_prompt ? w->n_prompt - from : 1, n_ids = rest < room ? rest : room;
-        qn_status status = qn_sequence_reserve(w->sequence, n_ids);
-        if (status != QN_OK) { /* its pages may be what the others need */
-            fail_and_free(r, w, status);
-            continue;
-        }
-        n_prefill += is_prompt;
-        room -= n_ids;
-        r->feeds[n] = (qn_feed){w->sequence, is_prompt ? w->prompt + from : &w->token, n_ids,
-                                n_ids == rest ? QN_LOGITS_LAST : QN_LOGITS_NONE};
-        r->fed_row[n++] = i;
-    }
-    if (!n) return QN_OK;
-    int64_t start = qn_clock_ns();
-    qn_status status = qn_engine_step(r->model.engine, n, r->feeds, draw, should_stop, r);
-    int64_t took = qn_clock_ns() - start;
-    if (n_prefill) {
-        r->prefill_ns += took;
-    } else {
-        r->decode_ns += took;
-        r->n_decoded += n;
-    }
-    return status;
-}
-
-/* Brings rows that can go on to their next token, or nearer. Failures of the step as a whole end those rows.
- */
-static void step(qn_run *r)
-{
-    qn_status status = qn_slots_check_thread(r->model.slots);
-    if (status == QN_OK && !r->places.n)
-        status = qn_slots_take(r->model.slots, r->n_places, &r->places, should_stop_waiting, r);
-    if (status == QN_OK) {
-        qn_slots_begin_turn(r->model.slots, &r->places);
-        status = step_under_turn(r);
-        qn_slots_end_turn(r->model.slots);
-    }
-    if (status == QN_OK) return;
-    qn_end why = why_stop(r);
-    if (status == QN_E_CANCELLED && why != QN_END_NONE)
-        end_all(r, why);
-    else
-        fail_all(r, status);
-}
-
-/* ---- events ---- */
-
-static int is_stop_id(const qn_run *r, int32_t id)
-{
-    for (int64_t i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == id) return 1;
-    return 0;
+    r->rows[i_row].end = why;
+    atomic_store_explicit(&r->requests[i_row].is_unwanted, 1, memory_order_relaxed);
 }
 
 static qn_status feed_stop(qn_run *r, row *w)
@@ -397,9 +203,9 @@ static qn_status feed_stop(qn_run *r, row *w)
 }
 
 /* The text that the token makes certain. */
-static qn_status decode_token(qn_run *r, row *w)
+static qn_status decode_token(qn_run *r, row *w, int32_t id)
 {
-    if (w->decoder) QN_TRY(qn_token_stream_push(w->decoder, w->token, &r->delta));
+    if (w->decoder) QN_TRY(qn_token_stream_push(w->decoder, id, &r->delta));
     return feed_stop(r, w);
 }
 
@@ -418,125 +224,162 @@ static void put_text(qn_run *r, qn_token *out)
     out->text_bytes = r->text.length;
 }
 
-/* Gives the token that was drawn and finds out how the row goes on. Returns 0 when the token ends the row
- * unseen. */
-static int give_token(qn_run *r, row *w, qn_token *out)
+/* Gives a token that was drawn. */
+static void give_token(qn_run *r, int64_t i_row, const qn_drawn *d, qn_token *out)
 {
-    if (is_stop_id(r, w->token)) {
-        end_row(r, w, QN_END_STOP);
-        return 0;
-    }
-    qn_status status = qn_sampler_accept_drawn(w->sampler, w->token);
-    if (status == QN_OK) status = decode_token(r, w);
-    if (status != QN_OK) {
-        fail_row(r, w, status);
-        return 0;
-    }
-    out->id = w->token;
-    out->position = w->n_prompt + w->n_generated;
-    out->logprob = w->logprob;
-    out->top = w->top;
-    out->n_top = w->n_top;
+    row *w = &r->rows[i_row];
+    r->held = &r->requests[i_row].ring;
+    qn_status status = decode_token(r, w, d->id);
+    out->id = d->id;
+    out->position = r->requests[i_row].n_prompt + w->n_given;
+    out->logprob = d->logprob;
+    out->top = d->top;
+    out->n_top = d->n_top;
     put_text(r, out);
-    w->n_generated++;
+    w->n_given++;
     r->n_generated++;
-    int64_t length = w->n_prompt + w->n_generated;
-    if (w->stop.hit)
-        end_row(r, w, QN_END_STOP_STRING);
-    else if ((r->max_tokens && w->n_generated >= r->max_tokens) || length >= room_of(r))
-        end_row(r, w, QN_END_LENGTH);
-    else
-        w->state = ROW_FEEDING;
-    return 1;
+    if (status != QN_OK) {
+        w->failure = status;
+        end_row(r, i_row, QN_END_ERROR);
+    } else if (w->stop.hit) {
+        end_row(r, i_row, QN_END_STOP_STRING);
+    }
 }
 
-static qn_status give_end(qn_run *r, row *w, qn_token *out)
+/* why: QN_END_NONE where the request has ended by itself. */
+static qn_status give_end(qn_run *r, int64_t i_row, qn_end why, qn_token *out)
 {
-    qn_status status = w->end == QN_END_ERROR ? w->failure : decode_rest(r, w);
-    if (w->end == QN_END_ERROR)
-        qn_fail_copy(status, w->message ? w->message : qn_status_text(status));
-    else if (status == QN_OK && w->stop.hit)
-        w->end = QN_END_STOP_STRING;
-    out->end = status == QN_OK ? w->end : QN_END_ERROR;
-    out->position = w->n_prompt + w->n_generated;
+    row *w = &r->rows[i_row];
+    const qn_request *q = &r->requests[i_row];
+    qn_status status = w->failure;
+    if (why == QN_END_NONE) {
+        why = q->end;
+        status = q->failure;
+        if (status != QN_OK) qn_fail_copy(status, q->message ? q->message : qn_status_text(status));
+    }
+    if (status == QN_OK) status = decode_rest(r, w);
+    if (status == QN_OK && w->stop.hit) why = QN_END_STOP_STRING;
+    out->end = status == QN_OK ? why : QN_END_ERROR;
+    out->position = q->n_prompt + w->n_given;
     put_text(r, out);
-    release_row(r, w);
+    w->is_over = 1;
+    r->n_over++;
     return status;
 }
 
 /* The next event that is ready; 0: there is none. */
 static int give_event(qn_run *r, qn_token *out, qn_status *status)
 {
-    for (; r->i_next < r->n_rows; r->i_next++) {
+    qn_end why = why_stop(r);
+    for (int64_t n = 0; n < r->n_rows; n++, r->i_next = (r->i_next + 1) % r->n_rows) {
         row *w = &r->rows[r->i_next];
+        if (w->is_over) continue;
+        int done = is_done(r, r->i_next); /* looked at before the ring: nothing is written after it */
+        const qn_drawn *d = qn_ring_peek(&r->requests[r->i_next].ring);
         out->row = r->i_next;
-        if (w->state == ROW_DRAWN && give_token(r, w, out)) return 1;
-        if (w->state == ROW_ENDING) {
-            *status = give_end(r, w, out);
+        if (w->end == QN_END_NONE && why != QN_END_NONE && !(done && !d)) w->end = why;
+        if (w->end != QN_END_NONE || (done && !d)) {
+            *status = give_end(r, r->i_next, w->end, out);
             return 1;
         }
+        if (!d) continue;
+        give_token(r, r->i_next, d, out);
+        r->i_next = (r->i_next + 1) % r->n_rows;
+        return 1;
     }
-    r->i_next = 0;
     return 0;
+}
+
+static void begin_event(qn_run *r, qn_token *out)
+{
+    qn_buf_reset(&r->delta);
+    qn_buf_reset(&r->text);
+    if (r->held && qn_ring_drop(r->held)) qn_scheduler_stir(r->model.scheduler);
+    r->held = NULL;
+    *out = (qn_token){.id = -1, .text = ""};
 }
 
 qn_status qn_run_next(qn_run *r, qn_token *out)
 {
     qn_status status = QN_OK;
-    qn_buf_reset(&r->delta);
-    qn_buf_reset(&r->text);
-    *out = (qn_token){.id = -1, .text = ""};
+    begin_event(r, out);
     while (!give_event(r, out, &status)) {
-        qn_end why = why_stop(r);
-        if (why != QN_END_NONE)
-            end_all(r, why);
-        else
-            step(r);
+        qn_status waited = qn_scheduler_wait(r->model.scheduler, &r->client, 0);
+        for (int64_t i = 0; waited != QN_OK && i < r->n_rows; i++) {
+            r->rows[i].failure = waited;
+            end_row(r, i, QN_END_ERROR);
+        }
     }
+    return status;
+}
+
+qn_status qn_run_poll(qn_run *r, qn_token *out, int *is_there)
+{
+    qn_status status = QN_OK;
+    begin_event(r, out);
+    *is_there = give_event(r, out, &status);
     return status;
 }
 
 void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
 {
-    *out = (qn_generation_stats){
-        .n_prompt_tokens = r->n_prompt_tokens,
-        .n_generated_tokens = r->n_generated,
-        .prefill_ms = (double)r->prefill_ns * 1e-6,
-        .decode_ms = (double)r->decode_ns * 1e-6,
-        .prefill_tokens_per_sec =
-            r->prefill_ns ? (double)r->n_prompt_tokens / ((double)r->prefill_ns * 1e-9) : 0,
-        .decode_tokens_per_sec = r->decode_ns ? (double)r->n_decoded / ((double)r->decode_ns * 1e-9) : 0,
-        .seed = r->seed,
-    };
+    double prefill_ns = (double)atomic_load_explicit(&r->client.prefill_ns, memory_order_relaxed),
+           decode_ns = (double)atomic_load_explicit(&r->client.decode_ns, memory_order_relaxed);
+    int64_t n_decoded = atomic_load_explicit(&r->client.n_decoded, memory_order_relaxed), first_ns = 0;
+    *out = (qn_generation_stats){.n_generated_tokens = r->n_generated,
+                                 .prefill_ms = prefill_ns * 1e-6,
+                                 .decode_ms = decode_ns * 1e-6,
+                                 .seed = r->seed};
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        const qn_request *q = &r->requests[i];
+        int64_t submitted = atomic_load_explicit(&q->submitted_ns, memory_order_relaxed),
+                admitted = atomic_load_explicit(&q->admitted_ns, memory_order_acquire),
+                first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
+        if (!admitted) continue;
+        out->n_prompt_tokens += q->n_prompt;
+        out->n_cached_tokens += q->n_cached;
+        if (i == 0) out->queue_ms = (double)(admitted - submitted) * 1e-6;
+        if (first && (!first_ns || first < first_ns)) {
+            first_ns = first;
+            out->first_token_ms = (double)(first - submitted) * 1e-6;
+        }
+    }
+    if (prefill_ns > 0)
+        out->prefill_tokens_per_sec =
+            (double)(out->n_prompt_tokens - out->n_cached_tokens) / (prefill_ns * 1e-9);
+    if (decode_ns > 0) out->decode_tokens_per_sec = (double)n_decoded / (decode_ns * 1e-9);
+}
+
+static void free_run(qn_client *client)
+{
+    qn_run *r = (qn_run *)client;
+    for (int64_t i = 0; r->rows && r->requests && i < r->n_rows; i++) {
+        row *w = &r->rows[i];
+        qn_request *q = &r->requests[i];
+        qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
+        qn_sampler_free(q->sampler);
+        qn_images_free(q->images);
+        qn_request_end(q);
+        qn_token_stream_free(w->decoder);
+        qn_stop_end(&w->stop);
+    }
+    qn_stop_set_free(r->stop_set);
+    qn_buf_free(&r->delta);
+    qn_buf_free(&r->text);
+    qn_free(r->stop_ids);
+    qn_free(r->salt);
+    qn_free(r->tenant);
+    qn_free(r->requests);
+    qn_free(r->rows);
+    qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, r->held_bytes);
+    qn_free(r);
 }
 
 void qn_run_close(qn_run *r)
 {
     if (!r) return;
-    if (r->places.n) {
-        qn_slots_begin_turn(r->model.slots, &r->places);
-        for (int64_t i = 0; i < r->n_rows; i++) qn_sequence_free(r->rows[i].sequence);
-        qn_slots_end_turn(r->model.slots);
-        qn_slots_give(r->model.slots, &r->places);
-    }
-    for (int64_t i = 0; r->rows && i < r->n_rows; i++) {
-        row *w = &r->rows[i];
-        qn_adapters_release(qn_engine_adapters(r->model.engine), w->adapter);
-        qn_sampler_free(w->sampler);
-        qn_token_stream_free(w->decoder);
-        qn_stop_end(&w->stop);
-        qn_free(w->top);
-        qn_free(w->message);
-        qn_images_free(w->images);
-    }
-    qn_stop_set_free(r->stop_set);
-    qn_buf_free(&r->delta);
-    qn_buf_free(&r->text);
-    qn_free(r->feeds);
-    qn_free(r->fed_row);
-    qn_free(r->stop_ids);
-    qn_free(r->prompts);
-    qn_free(r->rows);
-    qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, r->held_bytes);
-    qn_free(r);
+    if (r->is_submitted)
+        qn_scheduler_quit(r->model.scheduler, &r->client, r->n_rows, r->requests, free_run);
+    else
+        free_run(&r->client);
 }

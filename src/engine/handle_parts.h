@@ -23,7 +23,7 @@ struct qn_handle {
 
 struct qn_handles {
     qn_engine *engine;
-    qn_slots *slots;
+    qn_scheduler *scheduler;
     pthread_mutex_t lock; /* of what follows, and of references and lengths of logs */
     qn_handle *unused;
     qn_token_log *unused_logs;

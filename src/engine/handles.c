@@ -7,13 +7,13 @@
 
 enum { LOG_MIN = 1024 /* tokens of the smallest log */ };
 
-qn_status qn_handles_new(qn_engine *engine, qn_slots *slots, qn_handles **out)
+qn_status qn_handles_new(qn_engine *engine, qn_scheduler *scheduler, qn_handles **out)
 {
     qn_handles *h = qn_calloc(1, sizeof *h);
     if (!h) return QN_E_NOMEM;
     pthread_mutex_init(&h->lock, NULL);
     h->engine = engine;
-    h->slots = slots;
+    h->scheduler = scheduler;
     *out = h;
     return QN_OK;
 }
@@ -380,9 +380,9 @@ static qn_status forward(qn_handles *h, qn_handle *handle, const qn_handle *from
         QN_TRY(qn_adapters_hold(h->engine->adapters, NULL, &handle->sequence.adapter));
     }
     QN_TRY(qn_handle_put_ids(h, handle, from, from ? from->n_ids : 0, ids, n));
-    qn_slots_begin_turn(h->slots, NULL);
+    QN_TRY(qn_scheduler_enter(h->scheduler));
     qn_status status = run_pass(h, handle, from, logits);
-    qn_slots_end_turn(h->slots);
+    qn_scheduler_leave(h->scheduler);
     return status;
 }
 
@@ -391,7 +391,7 @@ qn_status qn_handle_forward(qn_handles *h, const qn_handle *from, const int32_t 
 {
     qn_handle *handle = NULL;
     QN_TRY(check_ids(h, from, ids, n));
-    QN_TRY(qn_slots_check_thread(h->slots));
+    QN_TRY(qn_scheduler_check_thread(h->scheduler));
     QN_TRY(take_object(h, &handle));
     qn_status status = forward(h, handle, from, ids, n, logits);
     if (status == QN_OK)

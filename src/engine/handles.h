@@ -13,13 +13,13 @@
 #define QN_ENGINE_HANDLES_H
 
 #include "engine/engine.h"
-#include "engine/slots.h"
+#include "engine/scheduler.h"
 
 typedef struct qn_handles qn_handles;
 typedef struct qn_handle qn_handle;
 
-/* engine and slots must outlive it. */
-qn_status qn_handles_new(qn_engine *engine, qn_slots *slots, qn_handles **out);
+/* engine and scheduler must outlive it. */
+qn_status qn_handles_new(qn_engine *engine, qn_scheduler *scheduler, qn_handles **out);
 /* No handle may live. NULL is accepted. */
 void qn_handles_free(qn_handles *h);
 

@@ -20,7 +20,7 @@ enum { HANDLES_MAX = 6, IDS_MAX = 1024, VOCAB_MAX = 1 << 16 };
 
 typedef struct {
     qn_engine *e, *other; /* other: what is compared with, in one piece */
-    qn_slots *slots;
+    qn_scheduler *scheduler;
     qn_handles *h;
     int64_t vocab, context;
     float *logits;
@@ -42,8 +42,8 @@ static world open_world(const char *fixture, int64_t context, uint64_t seed)
     o.max_sequences = 1;
     o.max_rows = 256;
     w.other = qn_test_engine(path, NULL, o);
-    qn_test_ok(qn_slots_new(16, &w.slots));
-    qn_test_ok(qn_handles_new(w.e, w.slots, &w.h));
+    qn_test_ok(qn_scheduler_new(w.e, &(qn_scheduler_options){0}, &w.scheduler));
+    qn_test_ok(qn_handles_new(w.e, w.scheduler, &w.h));
     w.vocab = qn_engine_config(w.e)->vocab_size;
     w.context = context;
     w.logits = test_malloc((size_t)w.vocab * sizeof *w.logits);
@@ -55,7 +55,7 @@ static void close_world(world *w)
     int64_t kv = (int64_t)qn_ledger_held(qn_engine_ledger(w->e), QN_LEDGER_KV);
     assert_int_equal(kv, 0);
     qn_handles_free(w->h);
-    qn_slots_free(w->slots);
+    qn_scheduler_free(w->scheduler);
     qn_engine_close(w->e);
     qn_engine_close(w->other);
     test_free(w->logits);
@@ -238,7 +238,7 @@ static void not_finite(void **state)
 static void full(void **state)
 {
     world w = open_world("models/llama", 320, 9);
-    enum { N = 64 };
+    enum { N = 1024 };
     held *all = test_calloc(N, sizeof *all);
     qn_handle *out = NULL;
     int n = 0;
@@ -292,7 +292,7 @@ static void out_of_memory(void **state)
             qn_handle *out = NULL, *cut = NULL;
             /* Fresh objects, so that there is something to allocate. */
             qn_handles *h = NULL;
-            qn_test_ok(qn_handles_new(w.e, w.slots, &h));
+            qn_test_ok(qn_handles_new(w.e, w.scheduler, &h));
             int64_t blocks = qn_mem_live_blocks(), n_free = qn_pages_free_count(w.e->pages[0]);
             qn_mem_fail_nth(nth);
             status = qn_handle_forward(h, one.handle, ids, 40, w.logits, &out);

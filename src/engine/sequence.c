@@ -8,15 +8,11 @@
 
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
 {
-    if (e->n_sequences == e->info.max_sequences)
-        return qn_fail(QN_E_FULL, "%lld sequences are open, which is all this model was opened for",
-                       (long long)e->n_sequences);
     qn_sequence *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
     s->engine = e;
     s->slot = -1;
     s->adapter = -1;
-    e->n_sequences++;
     for (int i = 0; i < e->groups.n; i++) {
         qn_status status = qn_block_table_init(&s->tables[i], e->table_size[i]);
         if (status != QN_OK) {
@@ -34,7 +30,6 @@ void qn_sequence_free(qn_sequence *s)
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
     if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
     qn_kept_ids_free(&s->kept, s->engine->ledger);
-    s->engine->n_sequences--;
     qn_free(s);
 }
 

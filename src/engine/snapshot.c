@@ -311,11 +311,11 @@ static qn_status check_seen(const taking *t)
 }
 
 /* The prompt as a sequence of its own. Others have their turns between its chunks. */
-static qn_status compute(taking *t, qn_slots *slots, qn_slots_holder *place, int32_t adapter,
-                         qn_images *images, int64_t n_images)
+static qn_status compute(taking *t, qn_scheduler *scheduler, int32_t adapter, qn_images *images,
+                         int64_t n_images)
 {
     qn_sequence *sequence = NULL;
-    qn_slots_begin_turn(slots, place);
+    QN_TRY(qn_scheduler_enter(scheduler));
     qn_status status = qn_sequence_new(t->engine, &sequence);
     if (status == QN_OK) {
         qn_sequence_expect(sequence, t->n);
@@ -325,11 +325,11 @@ static qn_status compute(taking *t, qn_slots *slots, qn_slots_holder *place, int
     while (status == QN_OK && n_images > 0) status = qn_images_see(images, t->engine, &n_images);
     for (int64_t i = 0; status == QN_OK && i < t->n; i = qn_sequence_length(sequence)) {
         status = compute_chunk(t, sequence, i);
-        qn_slots_end_turn(slots);
-        qn_slots_begin_turn(slots, place);
+        qn_scheduler_leave(scheduler);
+        if (qn_scheduler_enter(scheduler) != QN_OK) return QN_E_INTERNAL; /* it was no leader before */
     }
     qn_sequence_free(sequence);
-    qn_slots_end_turn(slots);
+    qn_scheduler_leave(scheduler);
     return status == QN_OK ? check_seen(t) : status;
 }
 
@@ -403,19 +403,13 @@ static qn_status check(const qn_engine *e, const qn_ids *ids, const qn_snapshot_
     return QN_OK;
 }
 
-static qn_status never_stop(void *user)
-{
-    return QN_OK;
-}
-
-qn_status qn_snapshot_take(qn_engine *e, qn_slots *slots, const qn_run_prompt *prompt,
+qn_status qn_snapshot_take(qn_engine *e, qn_scheduler *scheduler, const qn_run_prompt *prompt,
                            const qn_snapshot_options *options, qn_attention_snapshot **out)
 {
     qn_ids ids = prompt->rows[0];
     qn_images *images = NULL;
     int32_t adapter = -1;
     block own = {0};
-    qn_slots_holder place = {0};
     taking t = {.engine = e, .options = options};
     QN_TRY(check(e, &ids, options));
     qn_status status = QN_OK;
@@ -427,9 +421,7 @@ qn_status qn_snapshot_take(qn_engine *e, qn_slots *slots, const qn_run_prompt *p
     t.n = ids.n_ids;
     if (status == QN_OK) status = qn_adapters_hold(e->adapters, options->adapter, &adapter);
     if (status == QN_OK) status = take_memory(&t, &own);
-    if (status == QN_OK) status = qn_slots_take(slots, 1, &place, never_stop, NULL);
-    if (status == QN_OK) status = compute(&t, slots, &place, adapter, images, (int64_t)prompt->n_images);
-    qn_slots_give(slots, &place);
+    if (status == QN_OK) status = compute(&t, scheduler, adapter, images, (int64_t)prompt->n_images);
     for (int64_t i = 0; status == QN_OK && i < e->config.num_hidden_layers; i++)
         if (t.parts[i].attention) weigh(&t, &t.parts[i]);
     give_own(&t, &own);

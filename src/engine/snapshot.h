@@ -11,7 +11,7 @@
 
 /* The prompt is a single row. Options are checked but for layers and adapter. As qn_attention_snapshot_new;
  * what it returns frees itself by its release. */
-qn_status qn_snapshot_take(qn_engine *e, qn_slots *slots, const qn_run_prompt *prompt,
+qn_status qn_snapshot_take(qn_engine *e, qn_scheduler *scheduler, const qn_run_prompt *prompt,
                            const qn_snapshot_options *options, qn_attention_snapshot **out);
 
 #endif

@@ -1,0 +1,27 @@
+#include "engine/request.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { DRAWN_IDS = 256 /* room for drawn ids at first; more is taken by doubling */ };
+
+qn_status qn_request_init(qn_request *r, const int32_t *ids, int64_t n_ids, int64_t ring_capacity,
+                          int32_t n_top)
+{
+    r->ids_capacity = n_ids + (r->sampler ? DRAWN_IDS : 0);
+    r->ids = qn_alloc_array((size_t)r->ids_capacity, sizeof *r->ids);
+    if (!r->ids) return QN_E_NOMEM;
+    memcpy(r->ids, ids, (size_t)n_ids * sizeof *ids);
+    r->n_ids = r->n_prompt = n_ids;
+    return ring_capacity ? qn_ring_init(&r->ring, ring_capacity, n_top) : QN_OK;
+}
+
+void qn_request_end(qn_request *r)
+{
+    qn_ring_end(&r->ring);
+    qn_free(r->ids);
+    qn_free(r->message);
+    r->ids = NULL;
+    r->message = NULL;
+}

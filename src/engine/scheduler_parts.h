@@ -1,0 +1,81 @@
+/* What a scheduler is made of, for the files that make it up: scheduler.c decides who leads, admission.c
+ * whose request becomes active, batch.c computes a step. Nobody else looks inside. */
+#ifndef QN_ENGINE_SCHEDULER_PARTS_H
+#define QN_ENGINE_SCHEDULER_PARTS_H
+
+#include <pthread.h>
+
+#include "engine/scheduler.h"
+
+enum { QN_TENANTS_MAX = 64, QN_TENANT_NAME_BYTES = 64 };
+
+/* Tokens served, for turns. Those that have no request left are forgotten when room is needed. */
+typedef struct {
+    char name[QN_TENANT_NAME_BYTES];
+    int64_t n_served, n_live;
+} qn_tenant;
+
+typedef struct {
+    qn_request *first, *last;
+    int64_t n;
+} qn_request_list;
+
+/* A thread that waits; lives on its stack. */
+typedef struct qn_waiter {
+    pthread_cond_t changed;
+    pthread_t thread;
+    struct qn_waiter *previous, *next;
+    qn_client *client; /* NULL: it wants to enter */
+    int is_pressing;   /* it cannot be served by another leader */
+    int is_granted;    /* it leads */
+} qn_waiter;
+
+struct qn_scheduler {
+    qn_engine *engine;
+    qn_inbox inbox;
+    int64_t max_queue;
+    atomic_llong n_waiting; /* submitted, never admitted */
+
+    pthread_mutex_t lock; /* of what follows, up to the leader's part; never held while somebody computes */
+    pthread_condattr_t clock;
+    int is_led;
+    pthread_t leader;
+    qn_waiter *first, *last; /* in order of arrival */
+    int64_t n_pressing;
+    int has_thread, should_end; /* of its own */
+    pthread_t thread;
+    pthread_cond_t work;              /* its thread waits for that */
+    atomic_int is_asleep, is_stirred; /* its thread; since it looked */
+    qn_scheduler_figures figures;     /* of the last step that ended */
+
+    /* ---- the leader's ---- */
+    qn_client *quitting;            /* closed by the leader within its own step */
+    qn_client *touched;             /* they have something to read since the last announcement */
+    qn_request_list queued, active; /* both by priority, then by number */
+    uint64_t n_numbers, n_steps;
+    qn_tenant tenants[QN_TENANTS_MAX];
+    qn_feed *feeds;   /* [max_sequences] */
+    qn_request **fed; /* whose feed it is */
+    int64_t n_feeds;
+    double prefill_ns_a_row; /* measured; 0: not yet */
+    qn_scheduler_figures now;
+};
+
+/* ---- admission.c ---- */
+/* Puts it where its priority and number say. */
+void qn_request_list_put(qn_request_list *l, qn_request *r);
+void qn_request_list_remove(qn_request_list *l, qn_request *r);
+/* Letters become queued requests. */
+void qn_admission_receive(qn_scheduler *s);
+/* The next that may become active, or NULL. */
+qn_request *qn_admission_choose(qn_scheduler *s);
+void qn_admission_count(qn_scheduler *s, qn_request *r, int64_t n_tokens);
+void qn_admission_forget(qn_scheduler *s, qn_request *r);
+
+/* ---- batch.c ---- */
+/* One step, led for `client` (NULL: for nobody). Returns 0 when there was nothing to do. */
+int qn_batch_step(qn_scheduler *s, qn_client *client);
+/* Ends what is left of the request without a word. */
+void qn_batch_drop(qn_scheduler *s, qn_request *r);
+
+#endif
