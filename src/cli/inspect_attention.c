@@ -132,6 +132,7 @@ static qn_status write_tensors(const qn_model *model, const qn_attention_snapsho
 typedef struct {
     const float **panels;
     const char **titles;
+    int64_t *windows;
     char (*texts)[32];
     float *means; /* [rows, n, n]; NULL: panels are the heads' own */
     int64_t rows, columns;
@@ -156,6 +157,7 @@ static void free_panels(panels *p)
 {
     qn_free(p->panels);
     qn_free(p->titles);
+    qn_free(p->windows);
     qn_free(p->texts);
     qn_free(p->means);
 }
@@ -173,13 +175,15 @@ static qn_status make_panels(const qn_attention_snapshot *s, int mean, panels *p
     const size_t count = (size_t)(p->rows * p->columns);
     p->panels = qn_calloc(count, sizeof *p->panels);
     p->titles = qn_calloc(count, sizeof *p->titles);
+    p->windows = qn_calloc(count, sizeof *p->windows);
     p->texts = qn_calloc(count, sizeof *p->texts);
     if (mean) p->means = qn_alloc_array((size_t)(n_layers * n), (size_t)n * sizeof *p->means);
-    if (!p->panels || !p->titles || !p->texts || (mean && !p->means)) return QN_E_NOMEM;
+    if (!p->panels || !p->titles || !p->windows || !p->texts || (mean && !p->means)) return QN_E_NOMEM;
     for (int64_t i = 0; i < s->n_layers; i++) {
         const qn_attention_layer *l = &s->layers[i];
         for (int64_t h = 0; l->attention && h < (mean ? 1 : heads); h++, i_panel++) {
             p->titles[i_panel] = p->texts[i_panel];
+            p->windows[i_panel] = l->window;
             if (mean) {
                 snprintf(p->texts[i_panel], sizeof *p->texts, "layer %lld", (long long)i);
                 put_mean(l, n, p->means + i_panel * n * n);
@@ -211,7 +215,8 @@ static qn_status draw(const qn_attention_snapshot *s, const char *model, int mea
                              .columns = p.columns,
                              .n = s->seq_len,
                              .panels = p.panels,
-                             .titles = p.titles};
+                             .titles = p.titles,
+                             .windows = p.windows};
     if (status == QN_OK) status = qn_heat_map_draw(&map, out);
     free_panels(&p);
     return status;

@@ -73,12 +73,15 @@ static void colour_of(double probability, uint8_t rgb[3])
 
 /* The largest of the positions that pixel (x, y) of a panel stands for. Returns 0 when none of them is seen.
  */
-static int largest(const qn_heat_map *m, const float *panel, int64_t block, int64_t x, int64_t y, double *out)
+static int largest(const qn_heat_map *m, int64_t index, int64_t block, int64_t x, int64_t y, double *out)
 {
+    const float *panel = m->panels[index];
+    const int64_t window = m->windows && m->windows[index] ? m->windows[index] : m->n;
     int is_seen = 0;
     *out = 0;
     for (int64_t r = y * block; r < (y + 1) * block && r < m->n; r++)
         for (int64_t c = x * block; c < (x + 1) * block && c <= r; c++) {
+            if (c <= r - window) continue;
             is_seen = 1;
             if ((double)panel[r * m->n + c] > *out) *out = (double)panel[r * m->n + c];
         }
@@ -120,16 +123,15 @@ static void draw_axes(const qn_heat_map *m, const layout *l, qn_picture *p, int6
 static void draw_panel(const qn_heat_map *m, const layout *l, qn_picture *p, int64_t index)
 {
     static const uint8_t unseen[3] = {232, 232, 232};
-    const float *panel = m->panels[index];
     int64_t x = MARGIN + index % m->columns * l->panel_width + l->left,
             y = HEAD + index / m->columns * l->panel_height + LINE;
-    if (!panel) return;
+    if (!m->panels[index]) return;
     qn_text_draw(p, x, y - LINE + 2, m->titles[index]);
     for (int64_t i = 0; i < l->side / l->cell; i++)
         for (int64_t j = 0; j < l->side / l->cell; j++) {
             uint8_t rgb[3];
             double most;
-            int is_seen = largest(m, panel, l->block, j, i, &most);
+            int is_seen = largest(m, index, l->block, j, i, &most);
             if (is_seen) colour_of(most, rgb);
             fill(p, x + j * l->cell, y + i * l->cell, l->cell, l->cell, is_seen ? rgb : unseen);
         }

@@ -114,6 +114,20 @@ static void cells_have_their_colours(void **state)
     qn_picture_free(&one);
 }
 
+/* What a window has left behind is not seen. */
+static void windows_are_grey(void **state)
+{
+    static float zeros[N * N];
+    const float *panels[PANELS] = {zeros, zeros};
+    const int64_t windows[PANELS] = {2, 0};
+    qn_picture p = {0};
+    qn_heat_map m = map_of(panels, N);
+    m.windows = windows;
+    ok(qn_heat_map_draw(&m, &p));
+    assert_int_equal(count(&p, 232, 232, 232), (N * (N - 1) + (N - 2) * (N - 1) / 2) * 24 * 24);
+    qn_picture_free(&p);
+}
+
 /* More positions than pixels: one that is large is seen. */
 static void blocks_show_their_largest(void **state)
 {
@@ -185,7 +199,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(png_comes_back),           cmocka_unit_test(png_runs_out_of_memory),
         cmocka_unit_test(cells_have_their_colours), cmocka_unit_test(blocks_show_their_largest),
-        cmocka_unit_test(sizes_are_bounded),        cmocka_unit_test(text_stays_inside),
+        cmocka_unit_test(sizes_are_bounded),        cmocka_unit_test(windows_are_grey),
+        cmocka_unit_test(text_stays_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
