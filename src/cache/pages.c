@@ -350,6 +350,7 @@ static qn_status copy_entry(qn_block_table *t, qn_pages *p, int64_t i, int64_t b
     if (slots_below(t->base + i, begin)) qn_pages_copy(p, from, to);
     pthread_mutex_lock(&p->lock);
     p->units[to].good = p->units[from].good;
+    p->units[to].fill = (uint8_t)slots_below(t->base + i, begin);
     release(p, from);
     pthread_mutex_unlock(&p->lock);
     t->ids[i] = to;

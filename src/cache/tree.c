@@ -171,14 +171,13 @@ static int32_t page_of(const qn_block_table *table, int64_t page)
 static void add_pages(qn_tree *t, qn_tree_node *n, const qn_block_table *tables, int64_t n_tokens,
                       uint64_t writer)
 {
-    if (n->filler && n->filler != writer) return;
     for (int g = 0; g < t->spec.n_groups; g++)
         for (int64_t i = n->missing[g] - 1; i >= 0; i--) {
             int64_t page = n->first_page + i, end = (page + 1) * QN_STATE_PAGE_TOKENS;
             int32_t id = page_of(&tables[g], page);
             if (id < 0 || (end < n->end ? end : n->end) > n_tokens) break;
             qn_tree_add_page(t, n, g, i, id);
-            if (n->writer != writer) n->filler = writer;
+            if (n->writer != writer) n->filler = n->filler && n->filler != writer ? QN_TREE_SEVERAL : writer;
         }
 }
 
@@ -218,7 +217,7 @@ static qn_status insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
         if (!child) break;
         n = child;
         at += common(n, ids + at, n_ids - at);
-        if (at == n->end) add_pages(t, n, tables, at, writer);
+        add_pages(t, n, tables, at, writer);
     }
     if (at < n->end && (at < n_ids || has_slot || lacks_page(t, n, tables, at))) {
         n = qn_tree_split(t, n, at);

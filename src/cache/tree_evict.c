@@ -304,7 +304,8 @@ static qn_tree_node *find_written(const qn_tree *t, uint64_t writer)
 {
     for (qn_tree_node *root = t->roots; root; root = root->next)
         for (qn_tree_node *n = root; n; n = qn_tree_after(n, root))
-            if (n->parent && (n->writer == writer || n->filler == writer || n->slot_writer == writer))
+            if (n->parent && (n->writer == writer || n->filler == writer || n->filler == QN_TREE_SEVERAL ||
+                              n->slot_writer == writer))
                 return n;
     return NULL;
 }

@@ -10,6 +10,9 @@
 
 typedef struct qn_tree_node qn_tree_node;
 
+/* A filler: more than one added pages, and the node goes with any writer. */
+#define QN_TREE_SEVERAL UINT64_MAX
+
 struct qn_tree_node {
     qn_tree_node *parent;                  /* NULL: a root, which stands for a key and no tokens */
     qn_tree_node *child, *next, *before;   /* children, the one used last first; siblings */
