@@ -31,7 +31,7 @@ static int32_t *id_at(const qn_request *r, int64_t position)
 static void remember(qn_scheduler *s, qn_request *r)
 {
     if (r->no_cache || r->images || r->ids_base || r->step_status != QN_OK) return;
-    (void)s;
+    qn_sequence_remember(r->sequence, r->salt, r->ids, r->number, (int64_t)s->prefill_ns_a_row);
 }
 
 /* Out of the lists, without a word. */
@@ -100,6 +100,7 @@ static void preempt(qn_scheduler *s, qn_request *r)
  * that was tried before. */
 static int begin_anew(qn_scheduler *s, qn_request *r)
 {
+    qn_engine_forget(s->engine, r->number);
     if (r->begins_anew) return 0;
     r->begins_anew = 1;
     r->n_restarts++;
@@ -157,14 +158,17 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     qn_sequence_expect(r->sequence, r->n_ids);
     qn_sequence_set_adapter(r->sequence, r->adapter);
     qn_sequence_set_images(r->sequence, r->images);
-    int64_t n = 0, most = r->n_ids - 1;
+    int64_t most = r->n_ids - 1;
     if (!r->sampler && r->evaluate && r->logits_from < most) most = r->logits_from;
+    r->n_attached = 0;
+    if (!r->no_cache && !r->begins_anew && !r->images)
+        r->n_attached = qn_sequence_attach(r->sequence, r->salt, r->ids, most);
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
         atomic_fetch_sub(&s->n_waiting, 1);
         atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_relaxed);
-        r->n_cached = n;
+        r->n_cached = r->n_attached;
         s->now.n_prompt_tokens += r->n_prompt;
-        s->now.n_cached_tokens += n;
+        s->now.n_cached_tokens += r->n_cached;
     }
     return QN_OK;
 }
@@ -176,12 +180,12 @@ static void admit(qn_scheduler *s)
     for (;;) {
         qn_request *r = qn_admission_choose(s);
         if (!r) return;
-        if (s->active.n == places) {
+        if (s->active.n == places || (s->active.n && !qn_engine_has_room(s->engine, r->n_ids))) {
             qn_request *v = find_victim(s, r, 1);
             if (!v) return;
             preempt(s, v);
+            continue;
         }
-        if (s->active.n && !qn_engine_has_room(s->engine, r->n_ids)) return;
         qn_status status = start(s, r);
         if (status != QN_OK) fail(s, r, status);
     }
@@ -408,7 +412,8 @@ static void settle(qn_scheduler *s, qn_request *r)
     if (r->step_status != QN_OK) {
         qn_status status = r->step_status;
         int is_bad = r->sampler && status == QN_E_INTERNAL; /* logits that are no numbers */
-        if (is_bad && r->n_cached && begin_anew(s, r)) return;
+        if (is_bad && r->n_attached && begin_anew(s, r)) return;
+        if (is_bad) qn_engine_forget(s->engine, r->number);
         fail(s, r, status);
         return;
     }

@@ -10,6 +10,10 @@ enum { DEFAULT_ROWS = 256 };
 static void reclaim_pages(void *user, size_t size_bytes)
 {
     qn_engine *e = user;
+    if (e->tree) {
+        qn_tree_reclaim(e->tree, size_bytes);
+        return;
+    }
     for (int i = 0; i < e->groups.n; i++) {
         size_t given = qn_pages_reclaim(e->pages[i], size_bytes);
         if (given >= size_bytes) return;
@@ -53,6 +57,16 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
     return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
 }
 
+static qn_status make_tree(qn_engine *e)
+{
+    qn_tree_spec spec = {.ledger = e->ledger, .n_groups = e->groups.n, .slots = e->slots};
+    for (int i = 0; i < e->groups.n; i++) {
+        spec.pages[i] = e->pages[i];
+        spec.window[i] = e->groups.group[i].window;
+    }
+    return qn_tree_new(&spec, &e->tree);
+}
+
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
 {
     int64_t start = qn_clock_ns();
@@ -77,6 +91,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.num_parameters = qn_parameters_count(e->parameters);
     QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
     QN_TRY(qn_engine_fit_context(e, o->context_size));
+    if (!o->no_prefix_cache && !o->keep_positions) QN_TRY(make_tree(e));
     if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
     qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
@@ -121,6 +136,7 @@ void qn_engine_close(qn_engine *e)
     if (!e) return;
     qn_wired_end(&e->wired);
     qn_engine_free_programs(e);
+    qn_tree_free(e->tree);
     if (e->ledger) qn_engine_free_states(e);
     qn_adapters_free(e->adapters);
     qn_layer_groups_free(&e->groups);
@@ -178,7 +194,11 @@ qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *pat
 
 qn_status qn_engine_adapter_unload(qn_engine *e, const char *name)
 {
+    int32_t id = -1;
+    QN_TRY(qn_adapters_hold(e->adapters, name, &id));
+    qn_adapters_release(e->adapters, id);
     QN_TRY(qn_adapters_unload(e->adapters, name));
+    if (e->tree && id >= 0) qn_tree_forget_adapter(e->tree, id);
     qn_engine_renew_programs(e); /* steps that nobody needs cost little: where memory is short they stay */
     return QN_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "array/program.h"
 #include "base/buf.h"
+#include "cache/tree.h"
 #include "engine/engine.h"
 #include "engine/kept_ids.h"
 #include "engine/probe.h"
@@ -48,6 +49,7 @@ struct qn_engine {
     qn_pages *pages[QN_LAYER_GROUPS_MAX];
     qn_state *recurrent;                     /* NULL: no layer has such state */
     qn_pages *slots;                         /* of it: one a sequence, and snapshots */
+    qn_tree *tree;                           /* prefixes; NULL: none are kept */
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     qn_program *body, *head, *norm;          /* norm: hidden states in place of the head's logits */
     int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset, *logit_rows,

@@ -8,6 +8,15 @@
 
 #include "engine/engine.h"
 
+/* The sequence, which has no tokens yet, gets the longest prefix of ids[0..n_max) that can be gone on from.
+ * Returns how many tokens that is; 0 where anything fails. Its adapter and expectation are set before. */
+int64_t qn_sequence_attach(qn_sequence *s, const char *salt, const int32_t *ids, int64_t n_max);
+/* The tree keeps what the sequence has computed, which is ids; as far as memory goes. writer: whose it is
+ * (qn_engine_forget); cost_ns: what a token costs to compute. */
+void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, uint64_t writer,
+                          int64_t cost_ns);
+/* What this writer left is not to be used any more. */
+void qn_engine_forget(qn_engine *e, uint64_t writer);
 /* Does it cost memory to keep a point of a sequence? */
 int qn_engine_keeps_points(const qn_engine *e);
 /* Are there pages and memory for a sequence of n_ids tokens, beside those in use? */

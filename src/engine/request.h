@@ -85,6 +85,7 @@ struct qn_request {
     qn_request *previous, *next;
     uint64_t number; /* rises with every request */
     int64_t n_generated;
+    int64_t n_attached; /* ids that came from the prefix tree when it became active last */
     qn_sequence *sequence;
     int tenant_index;
     int begins_anew; /* it may not use prefixes any more: one of them was no good */
