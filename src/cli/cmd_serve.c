@@ -19,7 +19,7 @@ typedef struct {
     int32_t port, parallel, max_queue, read_timeout_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, verbose;
+    int template_kwargs, pooling, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -44,6 +44,8 @@ static const qn_arg serve_args[] = {
      "for a request to arrive as a whole (default 60)"},
     {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
      "requests may set variables of the chat template (chat_template_kwargs)"},
+    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
+     "which hidden states make an embedding (default mean)"},
     {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "a line for each request on standard error"},
     {0},
 };
@@ -140,6 +142,8 @@ int qn_cmd_serve(int argc, char **argv)
     o.load.o.parallel_slots = o.parallel                ? o.parallel
                               : o.load.o.parallel_slots ? o.load.o.parallel_slots
                                                         : PARALLEL;
+    o.load.o.background = 1;
+    o.load.o.max_queue = o.max_queue;
     qn_server_options options = {.host = o.host,
                                  .port = o.port,
                                  .model_name = o.model_name,
@@ -152,6 +156,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .body_max_bytes = o.body_max_bytes,
                                  .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
                                  .allow_template_kwargs = o.template_kwargs,
+                                 .pooling = (qn_pooling)o.pooling,
                                  .open = open_model,
                                  .user = &o,
                                  .say = say};

@@ -81,6 +81,20 @@ void qn_request_warn(qn_request *r, const char *param, const char *message);
 /* The messages as the library's templates take them: content in one text, "developer" as "system", arguments
  * of tool calls as objects. Appends JSON. Returns 0, or the HTTP status of a refusal. */
 int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error);
+/* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
+typedef struct {
+    qn_prompt prompt;
+    qn_ids row;
+    qn_buf ids; /* int32_t */
+} qn_request_prompt;
+
+/* Of "prompt" or "input" (field), which may be one prompt or an array of them. */
+size_t qn_request_count_prompts(const json_t *value);
+/* Reads the i-th. Returns 0, or the HTTP status of a refusal. */
+int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
+                          qn_request_prompt *out, qn_api_error *error);
+/* "context_length_exceeded", with both counts. Returns 400. */
+int qn_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error);
 /* Checks "tools"; returns 0, or the HTTP status of a refusal. */
 int qn_request_check_tools(const json_t *tools, qn_api_error *error);
 

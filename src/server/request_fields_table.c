@@ -129,7 +129,7 @@ const qn_field qn_request_fields[] = {
      "special tokens have no text here"},
     {"truncate_prompt_tokens", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "prompts are never cut"},
     {"truncation", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"disabled\"]", "prompts are never cut"},
-    {"truncate", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "texts are never cut"},
+    {"truncate", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "prompts are never cut"},
     {"n_discard", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never cut"},
     {"n_predict", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use max_tokens"},
     {"lora", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "name an adapter in model: NAME+ADAPTER"},

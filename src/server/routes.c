@@ -7,6 +7,9 @@ static const qn_route routes[] = {
     {"GET", "/metrics", qn_route_metrics, 0, 0},
     {"GET", "/v1/models", qn_route_models, 0, 1},
     {"GET", "/v1/models/", qn_route_models, 0, 1},
+    {"POST", "/v1/chat/completions", qn_route_chat, 0, 1},
+    {"POST", "/v1/completions", qn_route_completions, 0, 1},
+    {"POST", "/v1/embeddings", qn_route_embeddings, 0, 1},
 };
 
 const qn_route *qn_route_find(const char *method, const char *path, const char **allowed)

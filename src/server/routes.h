@@ -11,5 +11,8 @@ const qn_route *qn_route_find(const char *method, const char *path, const char *
 void qn_route_health(qn_exchange *ex);
 void qn_route_models(qn_exchange *ex);
 void qn_route_metrics(qn_exchange *ex);
+void qn_route_chat(qn_exchange *ex);
+void qn_route_completions(qn_exchange *ex);
+void qn_route_embeddings(qn_exchange *ex);
 
 #endif

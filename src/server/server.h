@@ -8,6 +8,7 @@
 #ifndef QN_SERVER_SERVER_H
 #define QN_SERVER_SERVER_H
 
+#include <quern/classify.h>
 #include <quern/model.h>
 
 #include "base/status.h"
@@ -25,6 +26,7 @@ typedef struct {
     size_t body_max_bytes;
     int64_t read_timeout_ms; /* for a request to arrive as a whole */
     int allow_template_kwargs;
+    qn_pooling pooling; /* of embeddings */
     /* Opens the model, on a thread of its own while the server listens already. */
     qn_status (*open)(void *user, qn_model **out);
     void *user;

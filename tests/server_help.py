@@ -1,0 +1,155 @@
+"""What the tests of the server share: one to be started, requests byte by byte, and the official client.
+
+The client (the package openai) lies in quern's cache folder, where tools/test puts it; tests that need it are left out
+where it is absent.
+"""
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import QUERN, fixture, heed_interrupt, leave_out
+
+own, xdg = os.environ.get("QUERN_CACHE"), os.environ.get("XDG_CACHE_HOME")
+sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.cache"), "quern"),
+                             f"python{sys.version_info[0]}.{sys.version_info[1]}"))
+
+MODEL = "models/llama"
+
+
+class Server:
+    """`quern serve MODEL`, on a port of its own."""
+
+    def __init__(self, model, *options, wait=True):
+        self.process = subprocess.Popen([QUERN, "serve", str(model), "--port", "0", *map(str, options)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
+        self.said = b""
+        line = self.read_line()
+        assert line.startswith("listening on http://"), line + self.process.stderr.read().decode()
+        self.url = line.split()[-1]
+        host, _, port = self.url[len("http://"):].rpartition(":")
+        self.address = (host.strip("[]"), int(port))
+        if wait:
+            line = self.read_line()
+            assert line.startswith("ready: "), line
+            self.name = line[len("ready: "):]
+
+    def read_line(self, timeout=60):
+        end = time.monotonic() + timeout
+        while b"\n" not in self.said:
+            assert select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0], "silence"
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            if not piece:
+                raise AssertionError("ended: " + self.process.stderr.read().decode())
+            self.said += piece
+        line, self.said = self.said.split(b"\n", 1)
+        return line.decode()
+
+    def request(self, method, path, body=None, headers=None, timeout=60):
+        """(status, headers, body); body is sent as JSON unless it is bytes, and read as JSON where it is."""
+        c = http.client.HTTPConnection(*self.address, timeout=timeout)
+        try:
+            sent = {"Content-Type": "application/json"} if body is not None else {}
+            data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+            c.request(method, path, data, {**sent, **(headers or {})})
+            r = c.getresponse()
+            text = r.read()
+            known = {k.lower(): v for k, v in r.getheaders()}
+            is_json = known.get("content-type", "").startswith("application/json") and text
+            return r.status, known, json.loads(text) if is_json else text.decode()
+        finally:
+            c.close()
+
+    def post(self, path, body, **headers):
+        return self.request("POST", path, body, headers)
+
+    def metrics(self):
+        """{'name{labels}': value}"""
+        status, _, text = self.request("GET", "/metrics")
+        assert status == 200
+        return {k: float(v) for k, _, v in (line.rpartition(" ") for line in text.split("\n"))
+                if k and not k.startswith("#")}
+
+    def connect(self):
+        return socket.create_connection(self.address, timeout=30)
+
+    def raw(self, *pieces, pause=0.0):
+        """Sends bytes on a connection of its own; all that comes back until it is closed."""
+        with self.connect() as s:
+            try:
+                for i, piece in enumerate(pieces):
+                    if i:
+                        time.sleep(pause)
+                    s.sendall(piece)
+            except OSError:  # it was refused, and closed, before all was sent
+                pass
+            return read_all(s)
+
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def memory_kb(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
+
+    def stop(self, number=signal.SIGTERM, timeout=30):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+            self.process.stderr.close()
+
+
+def read_all(s):
+    got = b""
+    try:
+        while piece := s.recv(65536):
+            got += piece
+    except OSError:
+        pass
+    return got
+
+
+def statuses(raw):
+    """The statuses of the answers in what a connection brought."""
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) \w", raw)]
+
+
+def until(condition, timeout=20.0):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def openai():
+    try:
+        import openai as package
+    except ImportError:
+        leave_out("the Python package openai is absent (tools/test installs it)")
+    return package
+
+
+def client(server, kind="OpenAI", **options):
+    return getattr(openai(), kind)(base_url=server.url + "/v1", **{"api_key": "none", "max_retries": 0, "timeout": 120,
+                                                                    **options})
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = Server(fixture(MODEL))
+    yield s
+    assert s.stop() == 0

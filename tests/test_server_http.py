@@ -1,0 +1,296 @@
+"""The server below its API: what it takes for a request, whom it answers, when it closes, how it ends."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from server_help import MODEL, Server, read_all, server, statuses, until  # noqa: F401 (a fixture)
+from support import QUERN, call, fixture
+
+HOST = b"Host: localhost\r\n"
+GET = b"GET /health HTTP/1.1\r\n" + HOST
+POST = b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+CLOSE = b"Connection: close\r\n"
+
+
+def check_error(status, headers, body, wanted, **fields):
+    assert status == wanted, body
+    error = body["error"]
+    assert set(error) == {"message", "type", "param", "code", "request_id"} and error["message"]
+    assert error["request_id"] == headers["x-request-id"]
+    for key, value in fields.items():
+        assert error[key] == value, error
+
+
+def test_health_and_models(server):
+    status, headers, body = server.request("GET", "/health")
+    assert (status, body) == (200, {"status": "ok"}) and headers["x-request-id"].startswith("req_")
+    status, _, body = server.request("GET", "/v1/models")
+    assert status == 200 and body["object"] == "list"
+    (model,) = body["data"]
+    assert model["id"] == server.name == "llama" and model["object"] == "model" and model["context_window"] > 0
+    assert server.request("GET", "/v1/models/llama")[2] == model
+    check_error(*server.request("GET", "/v1/models/other"), 404, code="model_not_found", param="model")
+    assert server.request("HEAD", "/health")[0] == 200
+
+
+def test_errors_of_paths_and_methods(server):
+    check_error(*server.request("GET", "/v1/nothing"), 404, code="unknown_path")
+    status, headers, body = server.request("PUT", "/v1/completions", {})
+    check_error(status, headers, body, 405, code="method_not_allowed", param=None)
+    assert headers["allow"] == "POST"
+    check_error(*server.request("POST", "/v1/completions", b"{}", {"Content-Type": "text/plain"}), 415)
+    check_error(*server.request("POST", "/v1/completions", b"{}",
+                                {"Content-Type": "application/json", "Content-Encoding": "gzip"}), 415)
+
+
+@pytest.mark.parametrize("request_bytes, status", [
+    (GET + CLOSE + b"\r\n", 200),
+    (b"GET /health HTTP/1.0\r\n\r\n", 200),
+    (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\nHost: localhost\n\n", 400),
+    (GET + HOST + b"\r\n", 400),
+    (GET + b"A: b\r\n c\r\n\r\n", 400),
+    (GET + b"A : b\r\n\r\n", 400),
+    (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+    (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (POST + b"Content-Length: 2, 2\r\n\r\n{}", 400),
+    (POST + b"Content-Length: -2\r\n\r\n{}", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\n{}\r\n0\r\n\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n", 400),
+    (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
+    (POST + b"Expect: something\r\n\r\n", 417),
+    (b"GET / HTTP/3.0\r\n\r\n", 505),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", 400),
+    (GET + b"A: " + b"x" * 20000 + b"\r\n\r\n", 431),
+    (GET + b"".join(b"A%d: b\r\n" % i for i in range(100)) + b"\r\n", 431),
+    (POST + b"Content-Length: 99999999999\r\n\r\n", 413),
+])
+def test_framing(server, request_bytes, status):
+    """What is refused is refused once, and nothing behind it is read as a request."""
+    raw = server.raw(request_bytes + (b"" if status == 200 else GET + b"\r\n"))
+    assert statuses(raw) == [status], raw
+    if status != 200:
+        assert b"\r\nconnection: close\r\n" in raw and b'"error":{' in raw
+
+
+def test_bytes_that_arrive_one_by_one(server):
+    text = GET + CLOSE + b"\r\n"
+    assert statuses(server.raw(*(text[i:i + 1] for i in range(len(text))))) == [200]
+    text = POST + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
+    raw = server.raw(*(text[i:i + 1] for i in range(len(text))))
+    assert statuses(raw) == [400] and b"prompt is missing" in raw
+
+
+def test_one_connection_many_requests(server):
+    raw = server.raw((GET + b"\r\n") * 50 + GET + CLOSE + b"\r\n")
+    assert statuses(raw) == [200] * 51
+
+
+def test_expect_continue(server):
+    with server.connect() as s:
+        s.sendall(POST + CLOSE + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert s.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        s.sendall(b"{}")
+        assert statuses(read_all(s)) == [400]
+
+
+def test_large_bodies(tmp_path):
+    s = Server(fixture(MODEL), "--max-body", "1M")
+    try:
+        body = b'{"prompt":"' + b"x" * (2 << 20) + b'"}'
+        check_error(*s.request("POST", "/v1/completions", body), 413, code="body_too_large")
+        raw = s.raw(POST + b"Transfer-Encoding: chunked\r\n\r\n200000\r\n" + body)
+        assert statuses(raw) == [413]
+    finally:
+        assert s.stop() == 0
+
+
+@pytest.mark.parametrize("body", [b"[" * (10 << 20), b"[" * 3000 + b"]" * 3000, b'{"a":' * 3000 + b"1" + b"}" * 3000,
+                                  b"", b"\xff\xfe", b"null", b"[]", b"1", b'{"prompt":', b'{"prompt":1,"prompt":2}',
+                                  b'{"prompt":"a\\u0000b"}\x00', b'{"prompt":NaN}', b"{} {}"])
+def test_bodies_that_are_no_request(server, body):
+    began = time.monotonic()
+    status, headers, got = server.request("POST", "/v1/completions", body)
+    check_error(status, headers, got, 400)
+    assert time.monotonic() - began < 5
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_slow_requests():
+    """A request has a time as a whole, however often a byte of it comes."""
+    s = Server(fixture(MODEL), "--read-timeout", 1)
+    try:
+        began = time.monotonic()
+        with s.connect() as drip:
+            drip.settimeout(0.1)
+            got = b""
+            for byte in POST * 10:
+                try:
+                    drip.sendall(bytes([byte]))
+                    got += drip.recv(4096)
+                except socket.timeout:
+                    pass
+                except OSError:
+                    break
+                if got:
+                    break
+            assert statuses(got) == [408] and 0.9 < time.monotonic() - began < 10
+        with s.connect() as silent:
+            assert silent.recv(10) == b""  # nothing was asked, so nothing is answered
+    finally:
+        assert s.stop() == 0
+
+
+# ---- whom it answers ----
+
+def test_names_of_hosts():
+    s = Server(fixture(MODEL), "--allow-host", "mill.example")
+    try:
+        port = s.address[1]
+        for host, status in (("localhost", 200), (f"localhost:{port}", 200), (f"127.0.0.1:{port}", 200), ("[::1]:1", 200),
+                             ("mill.example", 200), ("MILL.example:80", 200), ("evil.example", 403), ("", 403),
+                             ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403)):
+            assert s.request("GET", "/health", None, {"Host": host})[0] == status, host
+    finally:
+        assert s.stop() == 0
+
+
+def test_keys(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# who may\nfirst-key\r\n\nsecond-key\n")
+    s = Server(fixture(MODEL), "--api-key-file", file, "--api-key", "third")
+    try:
+        assert s.request("GET", "/health")[0] == 200
+        for path in ("/v1/models", "/metrics", "/v1/nothing", "/"):
+            status, headers, body = s.request("GET", path)
+            check_error(status, headers, body, 401, code="missing_api_key", type="authentication_error")
+            assert headers["www-authenticate"] == "Bearer"
+        check_error(*s.request("POST", "/v1/completions", {"prompt": "x"}), 401)
+        for key, status in (("first-key", 200), ("second-key", 200), ("third", 200), ("first-ke", 401), ("first-keyx", 401),
+                            ("", 401), ("first-key second-key", 401), ("# who may", 401)):
+            got = s.request("GET", "/v1/models", None, {"Authorization": f"Bearer {key}"})[0]
+            assert got == status, key
+        assert s.request("GET", "/v1/models", None, {"Authorization": "bearer third"})[0] == 200
+        # A body of somebody without a key is not even read.
+        raw = s.raw(POST + b"Content-Length: 1000000\r\n\r\n")
+        assert statuses(raw) == [401]
+    finally:
+        assert s.stop() == 0
+
+
+def test_off_loopback_needs_a_key(tmp_path):
+    out = call("serve", fixture(MODEL), "--host", "0.0.0.0", "--port", 0)
+    assert out.returncode == 1 and b"key" in out.stderr and out.stdout == b""
+    s = Server(fixture(MODEL), "--host", "0.0.0.0", "--api-key", "k")
+    try:
+        s.address = ("127.0.0.1", s.address[1])
+        assert s.request("GET", "/v1/models")[0] == 401
+        assert s.request("GET", "/v1/models", None, {"Authorization": "Bearer k"})[0] == 200
+    finally:
+        assert s.stop() == 0
+
+
+def test_pages_of_strangers(server):
+    status, headers, _ = server.request("GET", "/v1/models", None, {"Origin": "http://evil.example"})
+    assert not [h for h in headers if h.startswith("access-control")]
+    assert server.request("OPTIONS", "/v1/models", None, {"Origin": "http://evil.example"})[0] == 405
+    # What a page can send anywhere without asking: a form.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert server.request("POST", "/v1/completions", b'{"prompt":"x"}', {"Content-Type": kind})[0] == 415
+
+
+def test_pages_that_are_allowed():
+    s = Server(fixture(MODEL), "--cors-origin", "https://mill.example", "--api-key", "k")
+    try:
+        asked = {"Origin": "https://mill.example", "Access-Control-Request-Method": "POST"}
+        status, headers, _ = s.request("OPTIONS", "/v1/completions", None, asked)
+        assert status == 204 and headers["access-control-allow-origin"] == "https://mill.example"
+        assert "authorization" in headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in headers
+        status, headers, _ = s.request("OPTIONS", "/v1/completions", None, {**asked, "Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in headers
+        status, headers, _ = s.request("GET", "/v1/models", None, {"Origin": "https://mill.example"})
+        assert status == 401 and headers["access-control-allow-origin"] == "https://mill.example"
+    finally:
+        assert s.stop() == 0
+
+
+# ---- how it begins and ends ----
+
+def test_what_keeps_it_from_starting(tmp_path, server):
+    def refused(*args):
+        out = call("serve", *args)
+        lines = out.stderr.decode().strip().split("\n")
+        assert out.returncode in (1, 2) and len(lines) == 1, out.stderr
+        return lines[0]
+
+    model = fixture(MODEL)
+    assert "nowhere" in refused(tmp_path / "nowhere", "--port", 0)
+    assert str(server.address[1]) in refused(model, "--port", server.address[1])
+    assert "--port" in refused(model, "--port", 65536)
+    assert "no-such-host.invalid" in refused(model, "--host", "no-such-host.invalid")
+    assert "keys" in refused(model, "--port", 0, "--api-key-file", tmp_path / "keys")
+    (tmp_path / "keys").write_text("\n# none\n")
+    assert "keys" in refused(model, "--port", 0, "--api-key-file", tmp_path / "keys")
+
+
+def test_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return  # there is none on this machine
+    s = Server(fixture(MODEL), "--host", "::1")
+    try:
+        assert s.url.startswith("http://[::1]:") and s.request("GET", "/health")[0] == 200
+    finally:
+        assert s.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_idle_end(number):
+    s = Server(fixture(MODEL))
+    with s.connect() as idle:
+        idle.sendall(GET + b"\r\n")
+        assert idle.recv(1000)
+        assert s.stop(number, timeout=5) == 0
+        assert idle.recv(10) == b""
+
+
+def test_files_and_memory_return(server):
+    """Connections of all kinds, opened and left."""
+    def leave(kind):
+        s = server.connect()
+        if kind:
+            s.sendall((b"GET /he", GET + b"\r\n", POST + b"Content-Length: 100\r\n\r\n{", b"\x00\xff")[kind - 1])
+        s.close()
+
+    leave(0)
+    until(lambda: server.metrics()["quern_connections"] == 1)
+    before = server.files()
+    for i in range(500):
+        leave(i % 5)
+    until(lambda: server.metrics()["quern_connections"] == 1)
+    assert server.files() <= before + 1
+    assert server.metrics()["quern_requests_running"] <= 1
+
+
+def test_more_connections_than_files():
+    """Out of file descriptors, clients wait; nothing ends."""
+    s = Server(fixture(MODEL))
+    try:
+        subprocess.run(["prlimit", f"--pid={s.process.pid}", "--nofile=40:40"], check=True)
+        held = [s.connect() for _ in range(60)]
+        time.sleep(0.3)
+        assert s.process.poll() is None
+        for c in held:
+            c.close()
+        until(lambda: s.request("GET", "/health")[0] == 200)
+    except FileNotFoundError:
+        pytest.skip("prlimit is absent")
+    finally:
+        assert s.stop() == 0
