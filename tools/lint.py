@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "model": "array prim format quant",
     "cache": "device prim",
     "train": "model array prim text format",
-    "engine": "model array prim cache text device kernels",
+    "engine": "model array prim cache text format device kernels",
     "backend": "engine text",
     "server": "backend text media",
     "cli": "server backend train convert text format engine media",

@@ -241,6 +241,13 @@ void qn_pages_copy(qn_pages *p, int32_t from, int32_t to)
     p->state->device->ops->state_copy(p->state, from, to);
 }
 
+void qn_pages_fill(qn_pages *p, int32_t id)
+{
+    pthread_mutex_lock(&p->lock);
+    p->units[id].fill = QN_STATE_PAGE_TOKENS;
+    pthread_mutex_unlock(&p->lock);
+}
+
 void qn_pages_poison(qn_pages *p, int32_t id, int64_t slot)
 {
     pthread_mutex_lock(&p->lock);

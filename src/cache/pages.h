@@ -50,6 +50,8 @@ qn_pages_rest qn_pages_unkeep(qn_pages *p, int32_t id);
 int64_t qn_pages_count_unused(const qn_pages *p, const int32_t *ids, int64_t n);
 /* Copies all bytes of one page to another. Device's thread. */
 void qn_pages_copy(qn_pages *p, int32_t from, int32_t to);
+/* All token slots of a page were written from outside (a file): who goes on from the middle copies it. */
+void qn_pages_fill(qn_pages *p, int32_t id);
 /* The contents of token slots [slot, ..) are not to be used: a pass failed that wrote them, or read what was
  * wrong. Holds until the page is free or the slots are written anew. */
 void qn_pages_poison(qn_pages *p, int32_t id, int64_t slot);

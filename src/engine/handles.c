@@ -178,7 +178,7 @@ static qn_status take_object(qn_handles *h, qn_handle **out)
     if (!handle) QN_TRY(make_object(h, &handle));
     qn_sequence *s = &handle->sequence;
     s->engine = h->engine;
-    s->length = s->n_given = s->expected = 0;
+    s->length = s->n_given = s->expected = s->n_tentative = 0;
     s->is_long = s->is_lost = 0;
     s->slot = s->adapter = -1;
     handle->log = NULL;

@@ -7,7 +7,7 @@
  * anew from the tokens by the pass that needs it. Objects and logs are kept for reuse: a pass from a handle
  * allocates nothing once there are enough of them.
  *
- * Any thread; passes wait for their turn on the engine. A handle may be used by several calls at once, and
+ * Any thread; passes wait until they have the engine. A handle may be used by several calls at once, and
  * must live until they return. */
 #ifndef QN_ENGINE_HANDLES_H
 #define QN_ENGINE_HANDLES_H

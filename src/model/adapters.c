@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "model/adapter_file.h"
 #include "model/families.h"
@@ -127,6 +128,14 @@ qn_status qn_adapters_hold(qn_adapters *a, const char *name, int32_t *id)
     pthread_mutex_unlock(&a->lock);
     if (status == QN_OK) *id = found;
     return status;
+}
+
+void qn_adapters_identify(qn_adapters *a, int32_t id, char *name, uint64_t *fingerprint)
+{
+    pthread_mutex_lock(&a->lock);
+    memcpy(name, a->adapters[id].about.name, QN_ADAPTER_NAME_LENGTH + 1);
+    *fingerprint = a->adapters[id].about.fingerprint;
+    pthread_mutex_unlock(&a->lock);
 }
 
 void qn_adapters_retain(qn_adapters *a, int32_t id)
@@ -309,6 +318,23 @@ static int32_t largest_rank(const qn_adapter_file *f)
     return rank;
 }
 
+static uint64_t hash_factors(const qn_adapter_file *f, const qn_buffer *data, const qn_lora_pair *pairs)
+{
+    uint64_t hash = 1;
+    for (int64_t i = 0; i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        const qn_lora_pair *p = &pairs[i];
+        const float *at = (const float *)data->data;
+        const int64_t what[3] = {t->role, t->layer, p->rank};
+        hash = qn_hash_bytes(what, sizeof what, hash);
+        hash = qn_hash_bytes(&p->scale, sizeof p->scale, hash);
+        hash = qn_hash_bytes(at + p->a, (size_t)(t->rank * t->n_in) * sizeof *at, hash);
+        hash = qn_hash_bytes(at + p->b, (size_t)(t->rank * t->n_out) * sizeof *at, hash);
+        if (p->gain >= 0) hash = qn_hash_bytes(at + p->gain, (size_t)t->n_out * sizeof *at, hash);
+    }
+    return hash;
+}
+
 /* The file becomes adapter number id, which is free. */
 static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id, const char *name,
                            const char *path, float scale)
@@ -328,6 +354,7 @@ static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id,
         adapter made = {.state = LOADED,
                         .data = data,
                         .about = {.path = kept_path,
+                                  .fingerprint = hash_factors(f, data, pairs),
                                   .layout = f->config.layout,
                                   .scale = scale,
                                   .n_matrices = f->n_targets,

@@ -25,6 +25,7 @@ typedef struct {
     int64_t n_matrices;
     int32_t rank; /* the largest */
     size_t size_bytes;
+    uint64_t fingerprint; /* a hash of all factors, as they are used */
 } qn_adapter_about;
 
 /* All three must outlive *out. */
@@ -49,6 +50,8 @@ qn_status qn_adapters_unload(qn_adapters *a, const char *name);
 /* The id of a name, to be given back by qn_adapters_release; name NULL: the default one, or none (-1) where
  * there is none; "none": -1. QN_E_NOT_FOUND lists the names. */
 qn_status qn_adapters_hold(qn_adapters *a, const char *name, int32_t *id);
+/* Name (QN_ADAPTER_NAME_LENGTH + 1 bytes) and fingerprint of an id that is held. */
+void qn_adapters_identify(qn_adapters *a, int32_t id, char *name, uint64_t *fingerprint);
 /* One more hold of an id that is held; -1 is accepted. */
 void qn_adapters_retain(qn_adapters *a, int32_t id);
 /* -1 is accepted. */
