@@ -190,14 +190,16 @@ static void *lead_for_all(void *user)
     qn_scheduler *s = user;
     pthread_mutex_lock(&s->lock);
     while (!s->should_end) {
-        int idle = 1;
-        if (!s->is_led) {
-            begin_leading(s);
-            do idle = !step(s, NULL);
-            while (!idle && !s->n_pressing && !s->should_end);
-            hand_over(s, idle);
+        int idle;
+        if (s->is_led) { /* who does says when it is over */
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
         }
-        if (s->should_end || (!idle && !s->is_led)) continue;
+        begin_leading(s);
+        do idle = !step(s, NULL);
+        while (!idle && !s->n_pressing && !s->should_end);
+        hand_over(s, idle);
+        if (s->should_end || s->is_led || !idle) continue;
         atomic_store(&s->is_asleep, 1);
         if (!qn_inbox_has(&s->inbox) && !atomic_exchange(&s->is_stirred, 0)) {
             if (s->figures.n_active + s->figures.n_queued > 0)
