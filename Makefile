@@ -9,6 +9,7 @@ CC ?= cc
 VARIANT ?= release
 TIME ?= 60
 B := build/$(VARIANT)
+, := ,
 PKGS := jansson libpcre2-8 libutf8proc
 MEDIA_PKGS := libpng libjpeg
 SERVER_PKGS := libevent_core
@@ -140,6 +141,10 @@ $(filter $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(LDLIBS)
+
+# It looks at who holds locks, and when.
+LED_HERE := pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock pthread_cond_wait pthread_cond_timedwait qn_program_run
+$(B)/tests/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))

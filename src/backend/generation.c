@@ -129,7 +129,8 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     g->model = model;
     g->n_open = normal.rows ? normal.n_rows : 1;
     atomic_store(&g->references, 1);
-    pthread_mutex_init(&g->busy, NULL);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->is_free, NULL);
     pthread_mutex_lock(&model->lock);
     g->next = model->generations;
     if (g->next) g->next->previous = g;
@@ -156,12 +157,28 @@ qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_messages
                               out);
 }
 
+static void begin_call(qn_generation *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->is_busy) pthread_cond_wait(&g->is_free, &g->lock);
+    g->is_busy = 1;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void end_call(qn_generation *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->is_busy = 0;
+    pthread_cond_signal(&g->is_free);
+    pthread_mutex_unlock(&g->lock);
+}
+
 static qn_status fail_closed(void)
 {
     return qn_fail(QN_E_CLOSED, "the model of this generation was closed");
 }
 
-/* is_there NULL: the next event is waited for. `busy` is held. */
+/* is_there NULL: the next event is waited for. The caller is in a call. */
 static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
 {
     qn_status status = QN_OK;
@@ -188,22 +205,22 @@ static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
 qn_status qn_generation_next(qn_generation *g, qn_token *out)
 {
     if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_next: an argument is NULL");
-    pthread_mutex_lock(&g->busy);
+    begin_call(g);
     qn_status status = next_event(g, out, NULL);
-    pthread_mutex_unlock(&g->busy);
+    end_call(g);
     return status;
 }
 
 qn_status qn_generation_poll(qn_generation *g, qn_token *out, int *is_there)
 {
     if (!g || !out || !is_there) return qn_fail(QN_E_ARG, "qn_generation_poll: an argument is NULL");
-    pthread_mutex_lock(&g->busy);
+    begin_call(g);
     qn_status status = QN_OK;
     if (g->model && !g->model->backend->generation_poll)
         status = qn_backend_fail_missing(g->model->backend, "events without waiting");
     else
         status = next_event(g, out, is_there);
-    pthread_mutex_unlock(&g->busy);
+    end_call(g);
     return status;
 }
 
@@ -216,7 +233,7 @@ qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation
 {
     qn_generation *g = (qn_generation *)generation; /* only its lock is touched */
     if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_get_stats: an argument is NULL");
-    pthread_mutex_lock(&g->busy);
+    begin_call(g);
     qn_status status = QN_OK;
     if (!g->model)
         status = fail_closed();
@@ -224,11 +241,11 @@ qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation
         status = qn_backend_fail_missing(g->model->backend, "statistics");
     else
         status = g->model->backend->generation_get_stats(g->object, out);
-    pthread_mutex_unlock(&g->busy);
+    end_call(g);
     return status;
 }
 
-/* Closes the backend's object and takes the generation out of its model's list. `busy` is held. */
+/* Closes the backend's object and takes the generation out of its model's list. The caller is in a call. */
 static void end(qn_generation *g)
 {
     qn_model *model = g->model;
@@ -249,16 +266,17 @@ static void end(qn_generation *g)
 static void drop(qn_generation *g)
 {
     if (atomic_fetch_sub(&g->references, 1) > 1) return;
-    pthread_mutex_destroy(&g->busy);
+    pthread_cond_destroy(&g->is_free);
+    pthread_mutex_destroy(&g->lock);
     qn_free(g);
 }
 
 void qn_generation_close(qn_generation *g)
 {
     if (!g) return;
-    pthread_mutex_lock(&g->busy);
+    begin_call(g);
     end(g);
-    pthread_mutex_unlock(&g->busy);
+    end_call(g);
     drop(g);
 }
 
@@ -271,9 +289,9 @@ void qn_generations_end_all(qn_model *model)
         if (g) atomic_fetch_add(&g->references, 1);
         pthread_mutex_unlock(&model->lock);
         if (!g) return;
-        pthread_mutex_lock(&g->busy);
+        begin_call(g);
         end(g);
-        pthread_mutex_unlock(&g->busy);
+        end_call(g);
         drop(g);
     }
 }

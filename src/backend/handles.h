@@ -1,8 +1,8 @@
 /* The public handles: a qn_model and a qn_generation are thin shells around a backend's own objects.
  *
  * Invariant: a generation is in its model's list exactly while it has a backend object. Closing the model
- * takes the objects out of the generations, which then report QN_E_CLOSED. Lock order: a generation's `busy`,
- * then its model's `lock`. */
+ * takes the objects out of the generations, which then report QN_E_CLOSED. A call on a
+ * generation keeps others away by a flag, so that no lock is held while it computes. */
 #ifndef QN_BACKEND_HANDLES_H
 #define QN_BACKEND_HANDLES_H
 
@@ -26,9 +26,11 @@ struct qn_model {
 
 struct qn_generation {
     qn_cancel cancel;
-    pthread_mutex_t busy; /* held during a call on the generation */
-    qn_model *model;      /* NULL: the model was closed */
-    void *object;         /* the backend's; NULL with model */
+    pthread_mutex_t lock; /* of is_busy */
+    pthread_cond_t is_free;
+    int is_busy;     /* a call on the generation is under way; others wait for its end */
+    qn_model *model; /* NULL: the model was closed */
+    void *object;    /* the backend's; NULL with model */
     qn_generation *previous, *next;
     atomic_int references; /* the user's, and that of a model which is being closed */
     int64_t n_open;        /* rows that have not ended */
