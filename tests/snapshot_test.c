@@ -9,11 +9,13 @@
 #include <math.h>
 #include <pthread.h>
 #include <quern/quern.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "engine/guest.h"
 #include "format/safetensors.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
@@ -379,34 +381,114 @@ static void more_than_any_machine(void **state)
 
 enum { COMPANY_TOKENS = 60, COMPANY_SNAPSHOTS = 8 };
 
-static void *generate_beside(void *arg)
+/* A generation on a thread of its own. */
+typedef struct {
+    qn_model *model;
+    int n;
+    int32_t *out;
+    atomic_int is_done;
+} beside;
+
+static void *generate_tokens(void *arg)
 {
-    static int32_t got[COMPANY_TOKENS];
-    qn_generation *g = begin(arg);
-    generate(g, COMPANY_TOKENS, got);
+    beside *b = arg;
+    qn_generation *g = begin(b->model);
+    generate(g, b->n, b->out);
     qn_generation_close(g);
-    return got;
+    atomic_store(&b->is_done, 1);
+    return NULL;
 }
 
 static void in_company(void **state)
 {
-    int32_t want[COMPANY_TOKENS];
+    int32_t want[COMPANY_TOKENS], got[COMPANY_TOKENS];
     qn_attention_snapshot *alone = NULL, *s = NULL;
     pthread_t thread;
-    void *got;
     qn_model *model = open_model("gemma3_text", (qn_model_options){.parallel_slots = 2, .prefill_chunk = 6});
-    memcpy(want, generate_beside(model), sizeof want);
+    beside b = {.model = model, .n = COMPANY_TOKENS, .out = want};
+    generate_tokens(&b);
+    b.out = got;
     qn_test_ok(take(model, prompt_ids, PROMPT, QN_SNAPSHOT_ALL, &alone));
-    pthread_create(&thread, NULL, generate_beside, model);
+    pthread_create(&thread, NULL, generate_tokens, &b);
     for (int i = 0; i < COMPANY_SNAPSHOTS; i++) {
         qn_test_ok(take(model, prompt_ids, PROMPT, QN_SNAPSHOT_ALL, &s));
         check_same(alone, s);
         qn_attention_snapshot_free(s);
     }
-    pthread_join(thread, &got);
+    pthread_join(thread, NULL);
     assert_memory_equal(want, got, sizeof want);
     qn_attention_snapshot_free(alone);
     qn_model_close(&model);
+}
+
+/* Where memory is short snapshots give way: generations end as they would alone, whatever becomes of those.
+ */
+static void gives_way(void **state)
+{
+    enum { TOKENS = 400, LONG = 300, LIMITS = 6 };
+    static int32_t want[TOKENS], got[TOKENS], ids[LONG];
+    qn_attention_snapshot *s = NULL;
+    const int64_t layer = 1;
+    qn_ids row = {ids, LONG};
+    int n_taken = 0, n_refused = 0;
+    for (int i = 0; i < LONG; i++) ids[i] = 3 + i % 90;
+    qn_model *model = open_model(
+        "llama", (qn_model_options){.parallel_slots = 2, .prefill_chunk = 16, .no_prefix_cache = 1});
+    qn_generation *g = begin(model);
+    generate(g, TOKENS, want);
+    qn_generation_close(g);
+    const size_t before = active_bytes(model);
+    for (int i = 0; i < LIMITS; i++) {
+        beside b = {.model = model, .n = TOKENS, .out = got};
+        pthread_t thread;
+        qn_test_ok(qn_model_clear_cache(model));
+        qn_test_ok(qn_model_set_memory_limit(model, before + (size_t)(i + 4) * 100000, NULL));
+        pthread_create(&thread, NULL, generate_tokens, &b);
+        while (!atomic_load(&b.is_done)) {
+            qn_status status =
+                qn_attention_snapshot_new(model, &(qn_prompt){.rows = &row, .n_rows = 1},
+                                          &(qn_snapshot_options){.layers = &layer, .n_layers = 1}, &s);
+            if (status != QN_OK && status != QN_E_NOMEM) qn_test_ok(status);
+            n_taken += status == QN_OK;
+            n_refused += status != QN_OK;
+            if (status == QN_OK) qn_attention_snapshot_free(s);
+        }
+        pthread_join(thread, NULL);
+        assert_memory_equal(want, got, sizeof want);
+        assert_int_equal(active_bytes(model), before);
+    }
+    print_message("%d snapshots taken, %d refused\n", n_taken, n_refused);
+    qn_model_close(&model);
+}
+
+/* The same in the engine by itself: pages of a guest go to others, not to itself. */
+static void guests_give_way(void **state)
+{
+    enum { LONG = 200 };
+    qn_engine *e =
+        qn_test_engine(qn_test_need_fixture("models/llama"), NULL,
+                       (qn_engine_options){.n_threads = 1, .context_size = 256, .max_sequences = 2});
+    qn_ledger *ledger = qn_engine_ledger(e);
+    qn_sequence *s = qn_test_sequence(e);
+    qn_guest first = {0}, second = {0};
+    assert_int_equal(qn_guest_give_way(e, s), 0);
+    qn_test_ok(qn_guest_begin(&first, e));
+    qn_test_ok(qn_guest_begin(&second, e));
+    qn_test_ok(qn_sequence_reserve(first.sequence, LONG));
+    qn_ledger_set_limit(ledger, qn_ledger_total(ledger) + 1000);
+    assert_int_equal(qn_sequence_reserve(second.sequence, LONG), QN_OK); /* one takes the other's */
+    assert_null(first.sequence);
+    qn_guest_end(&first, e);
+    qn_test_ok(qn_sequence_reserve(s, LONG));
+    assert_null(second.sequence);
+    qn_guest_end(&second, e);
+    qn_test_ok(qn_guest_begin(&first, e));
+    assert_int_equal(qn_sequence_reserve(first.sequence, LONG), QN_E_NOMEM);
+    assert_non_null(first.sequence);
+    qn_guest_end(&first, e);
+    qn_guest_end(&first, e); /* it is none any more */
+    qn_sequence_free(s);
+    qn_engine_close(e);
 }
 
 static void count_layers(void *user, const qn_probe_event *e)
@@ -540,7 +622,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(limit_holds),      cmocka_unit_test(more_than_any_machine),
         cmocka_unit_test(in_company),       cmocka_unit_test(beside_probes),
         cmocka_unit_test(bad_input),        cmocka_unit_test(no_tokenizer),
-        cmocka_unit_test(allocations_fail), cmocka_unit_test(images)};
+        cmocka_unit_test(allocations_fail), cmocka_unit_test(images),
+        cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way)};
     static char labels[QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
     static qn_test_kind_list kinds;
     size_t n = 0;

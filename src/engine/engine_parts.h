@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "cache/tree.h"
 #include "engine/engine.h"
+#include "engine/guest.h"
 #include "engine/kept_ids.h"
 #include "engine/probe.h"
 #include "engine/wired.h"
@@ -68,6 +69,7 @@ struct qn_engine {
     qn_probe_fn *probe; /* that of qn_engine_set_probe; NULL: probes, where they ask for it */
     void *probe_user;
     qn_probes probes;
+    qn_guest *guests;
     qn_engine_info info;
     qn_buf notes;
 };

@@ -33,7 +33,7 @@ void qn_sequence_free(qn_sequence *s)
     qn_free(s);
 }
 
-qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
+static qn_status reserve(qn_sequence *s, int64_t n_ids)
 {
     qn_engine *e = s->engine;
     if (n_ids > e->info.max_rows) n_ids = e->info.max_rows;
@@ -45,6 +45,14 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
     for (int i = 0; i < e->groups.n; i++)
         QN_TRY(qn_block_table_prepare(&s->tables[i], e->pages[i], s->length, s->length + n_ids));
     return QN_OK;
+}
+
+qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids)
+{
+    qn_status status = reserve(s, n_ids);
+    while ((status == QN_E_FULL || status == QN_E_NOMEM) && qn_guest_give_way(s->engine, s))
+        status = reserve(s, n_ids);
+    return status;
 }
 
 void qn_sequence_expect(qn_sequence *s, int64_t n_ids)

@@ -35,6 +35,8 @@ typedef struct {
     const qn_snapshot_options *options;
     const int32_t *ids;
     int64_t n; /* tokens */
+    int32_t adapter;
+    qn_images *images;
     snapshot *s;
     part *parts;          /* [num_hidden_layers], with what is needed no longer than this */
     float *const *hidden; /* [num_hidden_layers + 1]; NULL: not wanted */
@@ -310,25 +312,36 @@ static qn_status check_seen(const taking *t)
     return QN_OK;
 }
 
-/* The prompt as a sequence of its own. Others have their turns between its chunks. */
-static qn_status compute(taking *t, qn_scheduler *scheduler, int32_t adapter, qn_images *images,
-                         int64_t n_images)
+static qn_status begin(taking *t, qn_guest *g)
 {
-    qn_sequence *sequence = NULL;
+    QN_TRY(qn_guest_begin(g, t->engine));
+    qn_sequence_expect(g->sequence, t->n);
+    qn_sequence_set_adapter(g->sequence, t->adapter);
+    qn_sequence_set_images(g->sequence, t->images);
+    t->n_normed = 0;
+    return QN_OK;
+}
+
+/* The prompt as a sequence of its own. Others have their turns between its chunks, until one of them takes
+ * its pages: then it begins anew, and keeps the engine. */
+static qn_status compute(taking *t, qn_scheduler *scheduler, int64_t n_images)
+{
+    qn_guest g;
+    int keeps = 0;
     QN_TRY(qn_scheduler_enter(scheduler));
-    qn_status status = qn_sequence_new(t->engine, &sequence);
-    if (status == QN_OK) {
-        qn_sequence_expect(sequence, t->n);
-        qn_sequence_set_adapter(sequence, adapter);
-        qn_sequence_set_images(sequence, images);
-    }
-    while (status == QN_OK && n_images > 0) status = qn_images_see(images, t->engine, &n_images);
-    for (int64_t i = 0; status == QN_OK && i < t->n; i = qn_sequence_length(sequence)) {
-        status = compute_chunk(t, sequence, i);
+    qn_status status = begin(t, &g);
+    while (status == QN_OK && n_images > 0) status = qn_images_see(t->images, t->engine, &n_images);
+    while (status == QN_OK && qn_sequence_length(g.sequence) < t->n) {
+        status = compute_chunk(t, g.sequence, qn_sequence_length(g.sequence));
+        if (status != QN_OK || keeps) continue;
         qn_scheduler_leave(scheduler);
         if (qn_scheduler_enter(scheduler) != QN_OK) return QN_E_INTERNAL; /* it was no leader before */
+        if (g.sequence) continue;
+        keeps = 1;
+        qn_guest_end(&g, t->engine);
+        status = begin(t, &g);
     }
-    qn_sequence_free(sequence);
+    qn_guest_end(&g, t->engine);
     qn_scheduler_leave(scheduler);
     return status == QN_OK ? check_seen(t) : status;
 }
@@ -407,26 +420,24 @@ qn_status qn_snapshot_take(qn_engine *e, qn_scheduler *scheduler, const qn_run_p
                            const qn_snapshot_options *options, qn_attention_snapshot **out)
 {
     qn_ids ids = prompt->rows[0];
-    qn_images *images = NULL;
-    int32_t adapter = -1;
     block own = {0};
-    taking t = {.engine = e, .options = options};
+    taking t = {.engine = e, .options = options, .adapter = -1};
     QN_TRY(check(e, &ids, options));
     qn_status status = QN_OK;
     if (prompt->n_images)
         status = qn_images_new(&e->config, prompt->n_images, prompt->images, ids.ids, ids.n_ids,
-                               e->info.context_size, &images);
-    if (images) ids = qn_images_prompt(images);
+                               e->info.context_size, &t.images);
+    if (t.images) ids = qn_images_prompt(t.images);
     t.ids = ids.ids;
     t.n = ids.n_ids;
-    if (status == QN_OK) status = qn_adapters_hold(e->adapters, options->adapter, &adapter);
+    if (status == QN_OK) status = qn_adapters_hold(e->adapters, options->adapter, &t.adapter);
     if (status == QN_OK) status = take_memory(&t, &own);
-    if (status == QN_OK) status = compute(&t, scheduler, adapter, images, (int64_t)prompt->n_images);
+    if (status == QN_OK) status = compute(&t, scheduler, (int64_t)prompt->n_images);
     for (int64_t i = 0; status == QN_OK && i < e->config.num_hidden_layers; i++)
         if (t.parts[i].attention) weigh(&t, &t.parts[i]);
     give_own(&t, &own);
-    qn_adapters_release(e->adapters, adapter);
-    qn_images_free(images);
+    qn_adapters_release(e->adapters, t.adapter);
+    qn_images_free(t.images);
     if (status == QN_OK)
         *out = &t.s->of;
     else if (t.s)
