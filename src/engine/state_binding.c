@@ -46,6 +46,12 @@ qn_state *qn_engine_state(const qn_engine *e, int group)
     return group < e->groups.n ? e->states[group] : e->recurrent;
 }
 
+qn_status qn_engine_check_tree(const qn_engine *e)
+{
+    if (e->tree) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "the model was opened without a cache of prefixes");
+}
+
 int64_t qn_state_batch(size_t unit_bytes)
 {
     return unit_bytes < QN_STATE_BATCH_BYTES ? (int64_t)(QN_STATE_BATCH_BYTES / unit_bytes) : 1;

@@ -20,6 +20,8 @@ void qn_engine_binding_free(qn_engine_binding *b);
 /* The pool of a group; the one behind the last is that of slots, NULL where no layer is recurrent. */
 qn_pages *qn_engine_pool(const qn_engine *e, int group);
 qn_state *qn_engine_state(const qn_engine *e, int group);
+/* QN_E_UNSUPPORTED: the engine keeps no prefixes. */
+qn_status qn_engine_check_tree(const qn_engine *e);
 /* Units that are copied while others wait. */
 int64_t qn_state_batch(size_t unit_bytes);
 

@@ -21,12 +21,11 @@
 
 enum { CONTEXT = 320, SEQUENCES = 6, PRINT = 77 };
 
-/* An engine with a tree over its pages. */
+/* An engine and what works on it. */
 typedef struct {
     qn_engine *e;
     qn_scheduler *scheduler;
     qn_handles *h;
-    qn_tree *tree;
     float *logits;
 } world;
 
@@ -37,14 +36,8 @@ enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 static world open_with(const char *fixture, qn_engine_options o)
 {
     world w = {.e = qn_test_engine(qn_test_need_fixture(fixture), NULL, o)};
-    qn_tree_spec spec = {.ledger = qn_engine_ledger(w.e), .n_groups = w.e->groups.n, .slots = w.e->slots};
-    for (int i = 0; i < w.e->groups.n; i++) {
-        spec.pages[i] = w.e->pages[i];
-        spec.window[i] = w.e->groups.group[i].window;
-    }
     qn_test_ok(qn_scheduler_new(w.e, &(qn_scheduler_options){0}, &w.scheduler));
     qn_test_ok(qn_handles_new(w.e, w.scheduler, &w.h));
-    qn_test_ok(qn_tree_new(&spec, &w.tree));
     w.logits = test_malloc((size_t)qn_engine_config(w.e)->vocab_size * sizeof *w.logits);
     return w;
 }
@@ -58,10 +51,9 @@ static world open_world(const char *fixture)
 
 static void close_world(world *w)
 {
-    const char *broken = qn_tree_check(w->tree);
+    const char *broken = qn_tree_check(w->e->tree);
     if (broken) fail_msg("%s", broken);
     assert_int_equal(qn_ledger_held(qn_engine_ledger(w->e), QN_LEDGER_KV), 0);
-    qn_tree_free(w->tree);
     qn_handles_free(w->h);
     qn_scheduler_free(w->scheduler);
     qn_engine_close(w->e);
@@ -225,7 +217,8 @@ static void grow_tree(world *w)
         if (slot >= 0) qn_pages_retain(w->e->slots, slot);
         qn_tree_key key = *key_of(w, i);
         key.is_long = one->sequence.is_long;
-        qn_test_ok(qn_tree_insert(w->tree, &key, ids, n, one->sequence.tables, slot, (uint64_t)i + 1, 1000));
+        qn_test_ok(
+            qn_tree_insert(w->e->tree, &key, ids, n, one->sequence.tables, slot, (uint64_t)i + 1, 1000));
         qn_handle_free(w->h, one);
     }
 }
@@ -243,7 +236,7 @@ static void look(world *w, int64_t *known, uint64_t *hashes)
         key.is_long = limit && n > limit;
         qn_test_ok(qn_handle_new(w->h, "none", &from));
         qn_sequence *s = &from->sequence;
-        qn_test_ok(qn_tree_match(w->tree, &key, ids, n, s->tables, &s->slot, &s->length));
+        qn_test_ok(qn_tree_match(w->e->tree, &key, ids, n, s->tables, &s->slot, &s->length));
         s->n_given = s->length;
         s->is_long = s->length && key.is_long;
         qn_test_ok(qn_handle_put_ids(w->h, from, NULL, 0, ids, n));
@@ -266,14 +259,14 @@ static void tree_comes_back(void **state)
         uint64_t hashes[3][SEQUENCES];
         grow_tree(&a);
         look(&a, known[0], hashes[0]);
-        qn_test_ok(qn_state_save_tree(a.e, a.scheduler, a.tree, PRINT, path));
+        qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, path));
         assert_int_equal(qn_ledger_held(qn_engine_ledger(a.e), QN_LEDGER_KV), 0);
-        qn_test_ok(qn_state_load_tree(b.e, b.scheduler, b.tree, PRINT, path));
-        assert_null(qn_tree_check(b.tree));
+        qn_test_ok(qn_state_load_tree(b.e, b.scheduler, PRINT, path));
+        assert_null(qn_tree_check(b.e->tree));
         look(&b, known[1], hashes[1]);
-        qn_test_ok(qn_state_save_tree(b.e, b.scheduler, b.tree, PRINT, second)); /* as often as one likes */
-        qn_test_ok(qn_state_load_tree(c.e, c.scheduler, c.tree, PRINT, second));
-        qn_test_ok(qn_state_load_tree(c.e, c.scheduler, c.tree, PRINT, path));
+        qn_test_ok(qn_state_save_tree(b.e, b.scheduler, PRINT, second)); /* as often as one likes */
+        qn_test_ok(qn_state_load_tree(c.e, c.scheduler, PRINT, second));
+        qn_test_ok(qn_state_load_tree(c.e, c.scheduler, PRINT, path));
         look(&c, known[2], hashes[2]);
         for (int i = 0; i < SEQUENCES; i++) {
             all += known[0][i];
@@ -303,8 +296,8 @@ static void small_pool(void **state)
         qn_engine_options o = {.context_size = CONTEXT, .max_sequences = 1, .n_threads = 1, .max_rows = 64};
         world b = open_with(fixtures[f], o);
         grow_tree(&a);
-        qn_test_ok(qn_state_save_tree(a.e, a.scheduler, a.tree, PRINT, path));
-        qn_test_ok(qn_state_load_tree(b.e, b.scheduler, b.tree, PRINT, path));
+        qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, path));
+        qn_test_ok(qn_state_load_tree(b.e, b.scheduler, PRINT, path));
         close_world(&a);
         close_world(&b);
     }
@@ -321,14 +314,14 @@ static void trees_and_handles(void **state)
     int32_t ids[CONTEXT];
     qn_handle *one = NULL, *out = NULL;
     grow_tree(&w);
-    qn_test_ok(qn_state_save_tree(w.e, w.scheduler, w.tree, PRINT, path));
+    qn_test_ok(qn_state_save_tree(w.e, w.scheduler, PRINT, path));
     refused(qn_state_load_handle(w.h, PRINT, path, &out), QN_E_UNSUPPORTED, "not one sequence");
     fill_ids(&w, ids, CONTEXT, 1234);
     pass(&w, NULL, ids, 100, &one);
-    assert_int_equal(qn_tree_peek(w.tree, &plain, ids, 100), 0);
+    assert_int_equal(qn_tree_peek(w.e->tree, &plain, ids, 100), 0);
     qn_test_ok(qn_state_save_handle(w.h, one, PRINT, path));
-    qn_test_ok(qn_state_load_tree(w.e, w.scheduler, w.tree, PRINT, path));
-    assert_int_equal(qn_tree_peek(w.tree, &plain, ids, 100), 100);
+    qn_test_ok(qn_state_load_tree(w.e, w.scheduler, PRINT, path));
+    assert_int_equal(qn_tree_peek(w.e->tree, &plain, ids, 100), 100);
     qn_handle_free(w.h, one);
     close_world(&w);
     qn_test_remove(folder);
@@ -339,7 +332,7 @@ static void trees_and_handles(void **state)
 static void expect_unchanged(world *w, const qn_tree_counters *before)
 {
     qn_tree_counters now;
-    qn_tree_get_counters(w->tree, &now);
+    qn_tree_get_counters(w->e->tree, &now);
     assert_int_equal(now.nodes, before->nodes);
     assert_int_equal(now.tokens, before->tokens);
     assert_int_equal(qn_ledger_held(qn_engine_ledger(w->e), QN_LEDGER_KV), 0);
@@ -358,10 +351,10 @@ static void damaged(void **state)
     char *text;
     size_t n;
     grow_tree(&a);
-    qn_test_ok(qn_state_save_tree(a.e, a.scheduler, a.tree, PRINT, path));
-    qn_test_ok(qn_state_load_tree(b.e, b.scheduler, b.tree, PRINT, path));
+    qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, path));
+    qn_test_ok(qn_state_load_tree(b.e, b.scheduler, PRINT, path));
     look(&b, known[0], hashes[0]);
-    qn_tree_get_counters(b.tree, &before);
+    qn_tree_get_counters(b.e->tree, &before);
     qn_test_ok(qn_file_read(path, (size_t)1 << 30, &text, &n));
     for (uint64_t i = 0; i < 60; i++) {
         uint64_t at = qn_random_bits(4, i) % n, length = n;
@@ -371,8 +364,7 @@ static void damaged(void **state)
         else
             text[at] = (char)(text[at] ^ 1 << i % 8);
         qn_test_write(folder, "bent.state", text, length);
-        qn_status status =
-            qn_state_load_tree(b.e, b.scheduler, b.tree, PRINT, qn_test_path(folder, "bent.state"));
+        qn_status status = qn_state_load_tree(b.e, b.scheduler, PRINT, qn_test_path(folder, "bent.state"));
         refused(status, QN_E_FORMAT, "bent.state");
         text[at] = kept;
         expect_unchanged(&b, &before);
@@ -398,19 +390,19 @@ static void out_of_memory(void **state)
         pass(&w, NULL, ids, 60, &one);
         grow_tree(&w);
         qn_test_ok(what < 2 ? qn_state_save_handle(w.h, one, PRINT, path)
-                            : qn_state_save_tree(w.e, w.scheduler, w.tree, PRINT, path));
+                            : qn_state_save_tree(w.e, w.scheduler, PRINT, path));
         qn_status status = QN_E_NOMEM;
         for (int64_t nth = 1; status != QN_OK && nth < 2000; nth++) {
             qn_handle *out = NULL;
             qn_mem_fail_nth(nth);
             status = what == 0   ? qn_state_save_handle(w.h, one, PRINT, path)
                      : what == 1 ? qn_state_load_handle(w.h, PRINT, path, &out)
-                     : what == 2 ? qn_state_save_tree(w.e, w.scheduler, w.tree, PRINT, path)
-                                 : qn_state_load_tree(w.e, w.scheduler, w.tree, PRINT, path);
+                     : what == 2 ? qn_state_save_tree(w.e, w.scheduler, PRINT, path)
+                                 : qn_state_load_tree(w.e, w.scheduler, PRINT, path);
             qn_mem_fail_nth(0);
             if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
             qn_handle_free(w.h, out);
-            assert_null(qn_tree_check(w.tree));
+            assert_null(qn_tree_check(w.e->tree));
             assert_int_equal(qn_test_count_files(folder), 1);
         }
         assert_int_equal(status, QN_OK);

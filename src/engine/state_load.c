@@ -188,20 +188,21 @@ static int walk_to(loading *l, int64_t i)
     return 1;
 }
 
-/* The table of a sequence of the way's tokens, that keeps positions from `first` on, or as many as are there;
- * 0: it has no room, or pages that full attention needs are missing. */
+/* The table of a sequence of the way's tokens that keeps positions from `first` on, or as many as are there
+ * and it has room for; 0: of the last pages there are none, or of full attention not all. */
 static int fill_table(loading *l, int group, int64_t first, qn_block_table *t)
 {
     const int32_t *entries = l->entries[group];
     int64_t window = l->e->groups.group[group].window, n_pages = pages_of(l->n_ids), p = n_pages;
-    while (p > first / QN_STATE_PAGE_TOKENS && entries[p - 1] >= 0) p--;
+    int64_t least = window ? n_pages - t->capacity + QN_BLOCK_BASE_STEP - 1 : 0;
+    if (least < first / QN_STATE_PAGE_TOKENS) least = first / QN_STATE_PAGE_TOKENS;
+    while (p > least && entries[p - 1] >= 0) p--;
     if (p == n_pages || (!window && p > 0)) return 0;
     if (first < p * QN_STATE_PAGE_TOKENS) first = p * QN_STATE_PAGE_TOKENS;
     if (!qn_block_table_begin(t, l->n_ids, first)) return 0;
-    for (int64_t i = t->n_released; i < t->n; i++) {
-        t->ids[i] = entries[t->base + i];
-        qn_pages_retain(l->e->pages[group], t->ids[i]);
-    }
+    memcpy(t->ids + t->n_released, entries + t->base + t->n_released,
+           (size_t)(t->n - t->n_released) * sizeof *t->ids);
+    qn_block_table_retain(t, l->e->pages[group]);
     return 1;
 }
 
@@ -278,7 +279,7 @@ qn_status qn_state_load_handle(qn_handles *h, uint64_t fingerprint, const char *
 
 /* ---- a tree ------------------------------------------------------------------------------------------- */
 
-static qn_status insert(loading *l, qn_tree *tree, const qn_state_node *node)
+static qn_status insert(loading *l, const qn_state_node *node)
 {
     const qn_state_key key = qn_state_file_key(l->f, node->key);
     const qn_tree_key own = {.adapter = l->adapters[node->key],
@@ -287,21 +288,18 @@ static qn_status insert(loading *l, qn_tree *tree, const qn_state_node *node)
                              .salt_bytes = key.salt_bytes};
     int32_t slot = l->e->slots && node->slot >= 0 ? l->units[l->e->groups.n][node->slot] : -1;
     int fits = 1;
-    for (int g = 0; fits && g < l->e->groups.n; g++) {
-        int64_t window = l->e->groups.group[g].window; /* the last token's own, which a match begins with */
-        fits = fill_table(l, g, window && l->n_ids > window ? l->n_ids - window : 0, &l->tables[g]);
-    }
+    for (int g = 0; fits && g < l->e->groups.n; g++) fits = fill_table(l, g, 0, &l->tables[g]);
     qn_status status = QN_OK;
     if (fits) {
         if (slot >= 0) qn_pages_retain(l->e->slots, slot);
-        status = qn_tree_insert(tree, &own, l->ids, l->n_ids, l->tables, slot, 0, node->cost_ns);
+        status = qn_tree_insert(l->e->tree, &own, l->ids, l->n_ids, l->tables, slot, 0, node->cost_ns);
     }
     for (int g = 0; g < l->e->groups.n; g++) qn_block_table_clear(&l->tables[g], l->e->pages[g]);
     return status;
 }
 
 /* Ends of branches bring all pages but those of windows along the way; snapshots belong to a node. */
-static qn_status insert_all(loading *l, qn_tree *tree)
+static qn_status insert_all(loading *l)
 {
     int64_t n = qn_state_file_nodes(l->f);
     int has_windows = 0;
@@ -314,7 +312,7 @@ static qn_status insert_all(loading *l, qn_tree *tree)
         const qn_state_node node = qn_state_file_node(l->f, i);
         if (l->adapters[node.key] == NOT_LOADED) continue;
         if (has_child[i + 1] && !has_windows && node.slot < 0) continue;
-        if (walk_to(l, i)) status = insert(l, tree, &node);
+        if (walk_to(l, i)) status = insert(l, &node);
     }
     qn_free(has_child);
     return status;
@@ -325,17 +323,17 @@ static int is_full(qn_status status)
     return status == QN_E_FULL || status == QN_E_NOMEM;
 }
 
-qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, qn_tree *tree, uint64_t fingerprint,
-                             const char *path)
+qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path)
 {
     loading l;
+    QN_TRY(qn_engine_check_tree(e));
     qn_status status = begin(&l, e, scheduler, fingerprint, path, 0);
     for (int i = 0; status == QN_OK && i < l.n_pools; i++) {
         status = load_units(&l, i);
         if (is_full(status)) status = QN_OK;
     }
-    if (status == QN_OK) status = insert_all(&l, tree);
+    if (status == QN_OK) status = insert_all(&l);
     end(&l);
-    qn_tree_trim(tree);
+    qn_tree_trim(e->tree);
     return status;
 }

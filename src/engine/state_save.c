@@ -198,14 +198,14 @@ static qn_status put_node(void *user, const qn_tree_view *v)
     return b->status;
 }
 
-qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, qn_tree *tree, uint64_t fingerprint,
-                             const char *path)
+qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path)
 {
     saving s;
+    QN_TRY(qn_engine_check_tree(e));
     qn_status status = begin(&s, e, scheduler, fingerprint, path);
     if (status == QN_OK) status = qn_scheduler_enter(scheduler); /* adapters stay as they are */
     if (status == QN_OK) {
-        status = qn_tree_walk(tree, put_node, &s);
+        status = qn_tree_walk(e->tree, put_node, &s);
         qn_scheduler_leave(scheduler);
     }
     if (status == QN_OK) status = write_all(&s);
