@@ -193,7 +193,7 @@ static void test_allocation_failures(void **state)
     const qn_ids row = {ids, 5};
     const qn_prompt prompts[] = {{.rows = &row, .n_rows = 1}, {.text = "The mill"}, {.text = "\xff"}};
     const qn_generate_options o = {.max_tokens = 3, .temperature = 1, .seed = 2, .logprobs = 1};
-    qn_model *model = open_model((qn_model_options){.parallel_slots = 2});
+    qn_model *model = open_model((qn_model_options){.parallel_slots = 2, .no_prefix_cache = 1});
     answer want;
     generate(model, &prompts[1], &o, &want);
     int64_t before = qn_mem_live_blocks();

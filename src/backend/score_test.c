@@ -282,7 +282,7 @@ static void test_allocation_failures(void **state)
     const qn_ids row = {ids, 30};
     const qn_prompt prompts[] = {{.rows = &row, .n_rows = 1}, {.text = "The mill"}};
     const qn_score_options o = {.window = 20, .stride = 10, .tokens = 1};
-    qn_model *model = open_model("llama", (qn_model_options){0});
+    qn_model *model = open_model("llama", (qn_model_options){.no_prefix_cache = 1});
     score(model, prompts, 2, &o, &s); /* what is taken once is there */
     embed(model, prompts, 2, NULL, &v);
     int64_t before = qn_mem_live_blocks();

@@ -164,6 +164,17 @@ static void put_zsh(qn_buf *b)
 
 /* ---- fish --------------------------------------------------------------------------------------------- */
 
+/* fish knows \' and \\ inside single quotes. */
+static void put_description(qn_buf *b, const char *text)
+{
+    qn_buf_puts(b, " -d '");
+    for (const char *p = text; *p; p++) {
+        if (*p == '\'' || *p == '\\') qn_buf_putc(b, '\\');
+        qn_buf_putc(b, *p);
+    }
+    qn_buf_puts(b, "'\n");
+}
+
 static void fish_option(qn_buf *b, const qn_command *c, const qn_arg *a)
 {
     value_kind kind = kind_of(a);
@@ -176,13 +187,7 @@ static void fish_option(qn_buf *b, const qn_command *c, const qn_arg *a)
     } else if (kind != VALUE_NONE) {
         qn_buf_puts(b, kind == VALUE_PATH ? " -r -F" : " -x");
     }
-    qn_buf_puts(b, " -d '");
-    /* fish knows \' and \\ inside single quotes. */
-    for (const char *p = a->help; *p; p++) {
-        if (*p == '\'' || *p == '\\') qn_buf_putc(b, '\\');
-        qn_buf_putc(b, *p);
-    }
-    qn_buf_puts(b, "'\n");
+    put_description(b, a->help);
 }
 
 static void put_fish(qn_buf *b)
@@ -192,7 +197,8 @@ static void put_fish(qn_buf *b)
                    "complete -c quern -n __fish_use_subcommand -l version -d 'versions and devices'\n"
                    "complete -c quern -s h -l help -d 'list commands or options'\n");
     for (const qn_command *c = qn_commands; c->name; c++) {
-        qn_buf_printf(b, "complete -c quern -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->summary);
+        qn_buf_printf(b, "complete -c quern -n __fish_use_subcommand -a %s", c->name);
+        put_description(b, c->summary);
         for_each_option(b, c, fish_option);
         if (!c->spec->words) continue;
         qn_buf_printf(b, "complete -c quern -n '__fish_seen_subcommand_from %s' -a '", c->name);

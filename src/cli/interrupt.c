@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static _Atomic(qn_generation *) watched;
+static _Atomic(qn_batch *) watched_batch;
 static atomic_int n_inside; /* handlers that run, on whatever thread */
 static volatile sig_atomic_t interrupted;
 static _Atomic(const char *) last_words;
@@ -30,6 +31,7 @@ static void on_interrupt(int signal_number)
     }
     atomic_fetch_add(&n_inside, 1);
     qn_generation_cancel(atomic_load(&watched));
+    qn_batch_cancel(atomic_load(&watched_batch));
     atomic_fetch_sub(&n_inside, 1);
     errno = before;
 }
@@ -51,6 +53,14 @@ void qn_interrupt_watch(qn_generation *generation)
     }
     /* Ctrl-C came while there was nothing to cancel yet. */
     if (generation && interrupted) qn_generation_cancel(generation);
+}
+
+void qn_interrupt_watch_batch(qn_batch *batch)
+{
+    atomic_store(&watched_batch, batch);
+    while (atomic_load(&n_inside)) { /* as above */
+    }
+    if (batch && interrupted) qn_batch_cancel(batch);
 }
 
 void qn_interrupt_set_last_words(const char *bytes)

@@ -3,12 +3,14 @@
 #ifndef QN_CLI_INTERRUPT_H
 #define QN_CLI_INTERRUPT_H
 
-#include <quern/generate.h>
+#include <quern/batch.h>
 
 /* Takes SIGINT over. */
 void qn_interrupt_start(void);
 /* The generation that Ctrl-C cancels from now on, or at once where a mark is set; NULL: none. Main thread. */
 void qn_interrupt_watch(qn_generation *generation);
+/* The same of a batch. */
+void qn_interrupt_watch_batch(qn_batch *batch);
 /* Bytes that the second Ctrl-C writes to standard output before the process ends, such as what puts a
  * terminal right; NULL: none. They must live on. */
 void qn_interrupt_set_last_words(const char *bytes);

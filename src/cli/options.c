@@ -214,6 +214,13 @@ qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
     return status;
 }
 
+qn_status qn_load_open_for(const char *path, qn_load_options *l, size_t n_prompts, qn_model **out)
+{
+    enum { LIST_SLOTS = 16 };
+    if (!l->o.parallel_slots) l->o.parallel_slots = n_prompts < LIST_SLOTS ? (int32_t)n_prompts : LIST_SLOTS;
+    return qn_load_open(path, l, out);
+}
+
 void qn_load_end(qn_load_options *l)
 {
     qn_buf_free(&l->template_text);

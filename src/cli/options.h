@@ -48,6 +48,9 @@ qn_status qn_load_prepare(qn_load_options *l);
 qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
 /* Prepares l and opens the model with its adapters; notes of the load go to standard error. */
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
+/* The same for a list of n prompts: as many sequences together, up to 16, unless --slots says how many.
+ */
+qn_status qn_load_open_for(const char *path, qn_load_options *l, size_t n_prompts, qn_model **out);
 void qn_load_end(qn_load_options *l);
 
 /* Writes {"architecture":...} and {"prefill_tokens_per_sec":...}: the names of the C structures. */
