@@ -132,6 +132,10 @@ static void test_registry(void **state)
     assert_null(qn_backend_name(2));
 }
 
+static void look_away(void *user, const qn_probe_event *event)
+{
+}
+
 static void test_model(void **state)
 {
     qn_model *model = NULL;
@@ -146,6 +150,12 @@ static void test_model(void **state)
     model = open_echo();
     assert_int_equal(qn_model_get_info(model, &info), QN_E_UNSUPPORTED);
     assert_string_equal(qn_last_error(), "the backend echo does not offer info");
+    qn_attention_snapshot *snapshot = NULL;
+    assert_int_equal(qn_attention_snapshot_new(model, &(qn_prompt){.text = "x"}, NULL, &snapshot),
+                     QN_E_UNSUPPORTED);
+    assert_string_equal(qn_last_error(), "the backend echo does not offer attention inspection");
+    assert_int_equal(qn_probe_add(model, 1, look_away, NULL, NULL), QN_E_UNSUPPORTED);
+    assert_int_equal(qn_probe_remove(model, 1), QN_E_UNSUPPORTED);
     qn_model_close(&model);
     assert_null(model);
     qn_model_close(&model);
