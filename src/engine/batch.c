@@ -135,12 +135,18 @@ static int has_rotated(const qn_request *r)
     return r->ids_base > 0;
 }
 
+/* It cannot go on before its owner has read. */
+static int is_parked(const qn_request *r)
+{
+    return r->sampler && qn_ring_room(&r->ring) <= 0;
+}
+
 /* Somebody who gives way to r: who cannot go on anyway, else the least important one; not who is fed in this
  * step. NULL: nobody. */
 static qn_request *find_victim(qn_scheduler *s, const qn_request *r, int only_lower)
 {
     for (qn_request *v = s->active.last; v; v = v->previous)
-        if (v != r && v->is_parked && !v->is_fed && !has_rotated(v)) return v;
+        if (v != r && is_parked(v) && !v->is_fed && !has_rotated(v)) return v;
     for (qn_request *v = s->active.last; v; v = v->previous) {
         if (v == r || v->is_fed || has_rotated(v)) continue;
         int is_less =
@@ -230,8 +236,7 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n)
 
 static int may_feed(qn_request *r, const qn_client *leader)
 {
-    r->is_parked = r->sampler && qn_ring_room(&r->ring) <= 0;
-    return !r->is_parked && !r->n_unseen && (!r->own_thread || r->client == leader);
+    return !is_parked(r) && !r->n_unseen && (!r->own_thread || r->client == leader);
 }
 
 /* How many of the next n ids it computes at once: up to where a prefix of it is to be kept. */

@@ -89,7 +89,6 @@ struct qn_request {
     qn_sequence *sequence;
     int tenant_index;
     int begins_anew; /* it may not use prefixes any more: one of them was no good */
-    int is_parked;   /* its ring is full */
     /* of one step */
     uint64_t seen;
     int is_fed, has_drawn;
