@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "tests/adapter_dir.h"
@@ -51,11 +52,25 @@ static const char *make_adapter(const char *model, const char *folder, const cha
     return path;
 }
 
-/* ---- the storm ---- */
+/* ---- the storm ------------------------------------------------------------------------------------------
+ */
+
+/* How the model of one seed is pressed. */
+typedef struct {
+    qn_model_options o;
+    unsigned how;
+    size_t room_bytes; /* for all that is computed, beyond what an idle model holds; 0: as much as it likes */
+    int fails,
+        meddles; /* allocations fail now and then; somebody clears caches, sets limits, loads adapters */
+} pressure;
 
 typedef struct {
+    const pressure *p;
+    const char *third; /* adapter */
     qn_model *model;
     atomic_int next; /* request that nobody has taken yet */
+    atomic_int is_over;
+    atomic_llong n_cached, n_failed_rows;
     pthread_mutex_t lock;
     int n_failed;
     qn_buf why; /* of the first that failed */
@@ -74,48 +89,115 @@ static void *call(void *user)
     static _Thread_local qn_test_answer got;
     for (int i; (i = atomic_fetch_add(&s->next, 1)) < REQUESTS;) {
         qn_buf why = {0};
-        if (!qn_test_request_run(s->model, &requests[i], &got, &why) ||
+        if (!qn_test_request_run(s->model, &requests[i], s->p->how, &got, &why) ||
             !qn_test_answer_agrees(&requests[i], &expected[i], &got, &why))
             note_failure(s, i, why.data);
-        qn_test_answer_clear(&got);
+        atomic_fetch_add(&s->n_cached, got.n_cached);
+        for (int j = 0; j < QN_TEST_REQUEST_ROWS; j++)
+            atomic_fetch_add(&s->n_failed_rows, got.rows[j].end == QN_END_ERROR);
         qn_buf_free(&why);
     }
     return NULL;
 }
 
-static void rage(const qn_test_world *w, const qn_model_options *o, uint64_t seed)
+static void *meddle(void *user)
 {
-    storm s = {0};
-    pthread_t threads[CALLERS];
+    storm *s = user;
+    qn_test_draws d = {.seed = 5};
+    while (!atomic_load(&s->is_over)) {
+        qn_memory memory;
+        qn_adapter_info adapter;
+        if (s->p->fails) qn_mem_fail_nth(1 + qn_test_draw(&d, 40));
+        switch (s->p->meddles ? qn_test_draw(&d, 6) : -1) {
+        case 0:
+            qn_model_clear_cache(s->model);
+            break;
+        case 1:
+            qn_model_set_cache_limit(s->model, (size_t)qn_test_draw(&d, 3) << 16, NULL);
+            break;
+        case 2:
+            qn_model_set_cache_limit(s->model, (size_t)1 << 28, NULL);
+            break;
+        case 3:
+            qn_model_get_memory(s->model, &memory);
+            qn_adapter_get_info(s->model, 1, &adapter);
+            break;
+        case 4:
+            if (qn_adapter_load(s->model, &(qn_adapter_options){"three", s->third, 2}) == QN_OK)
+                qn_adapter_unload(s->model, "three");
+            break;
+        }
+        usleep(300);
+    }
+    qn_mem_fail_nth(0);
+    return NULL;
+}
+
+/* Nobody computes any more. */
+static void check_nothing_held(qn_model *model)
+{
+    qn_memory memory;
+    qn_test_ok(qn_model_get_memory(model, &memory));
+    assert_int_equal(memory.kv_bytes, 0);
+    qn_test_ok(qn_model_clear_cache(model));
+    qn_test_ok(qn_model_get_memory(model, &memory));
+    assert_int_equal(memory.cache_memory_bytes, 0);
+}
+
+static void rage(const qn_test_world *w, const pressure *p, uint64_t seed)
+{
+    storm s = {.p = p, .third = w->adapters[0]};
+    pthread_t threads[CALLERS], meddler;
+    qn_memory memory;
     pthread_mutex_init(&s.lock, NULL);
-    qn_test_ok(qn_test_world_open(w, o, &s.model));
+    qn_test_ok(qn_test_world_open(w, &p->o, &s.model));
+    qn_test_ok(qn_model_get_memory(s.model, &memory));
+    if (p->room_bytes)
+        qn_test_ok(qn_model_set_memory_limit(s.model, memory.active_memory_bytes + p->room_bytes, NULL));
     for (int i = 0; i < CALLERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, call, &s), 0);
+    if (p->fails || p->meddles) assert_int_equal(pthread_create(&meddler, NULL, meddle, &s), 0);
     for (int i = 0; i < CALLERS; i++) pthread_join(threads[i], NULL);
-    qn_model_close(&s.model);
-    pthread_mutex_destroy(&s.lock);
+    atomic_store(&s.is_over, 1);
+    if (p->fails || p->meddles) pthread_join(meddler, NULL);
     if (s.n_failed)
         fail_msg("%s, seed %d: %d of %d requests: %s", w->path, (int)seed, s.n_failed, REQUESTS, s.why.data);
+    check_nothing_held(s.model);
+    if (!p->room_bytes) assert_true(atomic_load(&s.n_cached) > 0);
+    if (getenv("QUERN_FIRE_SEEDS"))
+        print_message("%s, seed %d: %d tokens of prompts from prefixes, %d rows out of memory\n", w->path,
+                      (int)seed, (int)atomic_load(&s.n_cached), (int)atomic_load(&s.n_failed_rows));
+    qn_model_close(&s.model);
+    pthread_mutex_destroy(&s.lock);
     qn_buf_free(&s.why);
 }
 
-/* What each request gives alone on a fresh engine, nobody ending it. */
-static void ask_alone(const qn_test_world *w, uint64_t seed)
+/* What each request gives alone on a fresh engine, nobody ending it. Returns the most memory that one took
+ * beyond what the idle model held. */
+static size_t ask_alone(const qn_test_world *w, uint64_t seed)
 {
     int64_t n_tokens = 0;
+    size_t most = 0;
     for (int i = 0; i < REQUESTS; i++) {
         qn_model *model = NULL;
         qn_buf why = {0};
+        qn_memory before, after;
         qn_test_request_make(w, seed * REQUESTS + (uint64_t)i, requests, expected, i, &requests[i]);
         qn_test_request calm = requests[i];
         calm.end_after = -1;
         calm.o.deadline_ms = 0;
         qn_test_ok(qn_test_world_open(w, &(qn_model_options){.n_threads = 1}, &model));
-        if (!qn_test_request_run(model, &calm, &expected[i], &why))
+        qn_test_ok(qn_model_get_memory(model, &before));
+        qn_test_ok(qn_model_reset_peak_memory(model));
+        if (!qn_test_request_run(model, &calm, 0, &expected[i], &why))
             fail_msg("%s, seed %d, request %d alone: %s", w->path, (int)seed, i, why.data);
+        qn_test_ok(qn_model_get_memory(model, &after));
+        size_t took = after.peak_memory_bytes - before.active_memory_bytes;
+        if (took > most) most = took;
         qn_model_close(&model);
         for (int j = 0; j < QN_TEST_REQUEST_ROWS; j++) n_tokens += expected[i].rows[j].n;
     }
     assert_true(n_tokens > 5 * REQUESTS);
+    return most;
 }
 
 static void one_seed(const char *path, const char *const *adapters, uint64_t seed)
@@ -129,12 +211,20 @@ static void one_seed(const char *path, const char *const *adapters, uint64_t see
                        .context_size = 320,
                        .id_end = 400,
                        .adapters = {adapters[0], adapters[1]}};
-    ask_alone(&w, seed);
-    qn_model_options o = {.n_threads = 1 + (int32_t)qn_test_draw(&d, 3),
-                          .parallel_slots = slots[qn_test_draw(&d, 4)],
-                          .prefill_chunk = chunks[qn_test_draw(&d, 4)]};
-    rage(&w, &o, seed);
-    for (int i = 0; i < REQUESTS; i++) qn_test_answer_clear(&expected[i]);
+    size_t most = ask_alone(&w, seed);
+    pressure p = {.o = {.n_threads = 1 + (int32_t)qn_test_draw(&d, 3),
+                        .parallel_slots = slots[qn_test_draw(&d, 4)],
+                        .prefill_chunk = chunks[qn_test_draw(&d, 4)],
+                        .background = (int)qn_test_draw(&d, 2)}};
+    if (p.o.background) p.how |= QN_TEST_BACKGROUND;
+    rage(&w, &p, seed); /* with all the memory it likes */
+    p.room_bytes = most + most / 2;
+    p.how |= QN_TEST_MAY_FAIL; /* to open one, when others hold all there is */
+    p.o.parallel_slots = 16;
+    rage(&w, &p, seed);
+    p.meddles = 1;
+    p.fails = (int)(seed % 2);
+    rage(&w, &p, seed);
 }
 
 static void under_fire(void **state)

@@ -8,7 +8,13 @@
 
 #include "base/buf.h"
 
-enum { QN_TEST_REQUEST_ROWS = 3, QN_TEST_PROMPT_MAX = 300, QN_TEST_ANSWER_MAX = 64, QN_TEST_TOP_MAX = 4 };
+enum {
+    QN_TEST_REQUEST_ROWS = 3,
+    QN_TEST_PROMPT_MAX = 300,
+    QN_TEST_ANSWER_MAX = 64,
+    QN_TEST_TOP_MAX = 4,
+    QN_TEST_TEXT_MAX = 4096
+};
 
 /* The model that all requests of one run go to. */
 typedef struct {
@@ -28,6 +34,7 @@ typedef struct {
     qn_logit_bias bias[2];
     const char *stop;
     qn_generate_options o;
+    int polls; /* it is read without waiting, where the model has a thread of its own */
     /* The caller ends it after so many tokens of all rows; negative: never. */
     int64_t end_after;
     int close; /* by closing, not by cancelling */
@@ -40,13 +47,15 @@ typedef struct {
     float logprobs[QN_TEST_ANSWER_MAX];
     qn_top_logprob top[QN_TEST_ANSWER_MAX][QN_TEST_TOP_MAX];
     int32_t n_top[QN_TEST_ANSWER_MAX];
-    qn_buf text;
+    char text[QN_TEST_TEXT_MAX]; /* no block, so that allocations may fail meanwhile */
+    size_t text_bytes;
     qn_end end; /* QN_END_NONE: closed before it came */
     qn_status status;
 } qn_test_row;
 typedef struct {
     qn_test_row rows[QN_TEST_REQUEST_ROWS];
-    int is_whole; /* nobody ended it from outside */
+    int is_whole;     /* nobody ended it from outside */
+    int64_t n_cached; /* tokens of the prompts that were not computed */
 } qn_test_answer;
 
 /* Random numbers in their order. */
@@ -62,11 +71,16 @@ qn_status qn_test_world_open(const qn_test_world *w, const qn_model_options *o, 
  * not be moved. */
 void qn_test_request_make(const qn_test_world *w, uint64_t seed, const qn_test_request *before,
                           const qn_test_answer *answers, int64_t n_before, qn_test_request *out);
+/* How a request is run. */
+enum {
+    QN_TEST_BACKGROUND = 1, /* the model has a thread of its own */
+    QN_TEST_MAY_FAIL = 2    /* a call or a row may run out of memory */
+};
 /* Opens, runs and closes a generation. 0: a call failed that must not (`why` says how). */
-int qn_test_request_run(qn_model *model, const qn_test_request *r, qn_test_answer *out, qn_buf *why);
+int qn_test_request_run(qn_model *model, const qn_test_request *r, unsigned how, qn_test_answer *out,
+                        qn_buf *why);
 /* Whether `got` is what is expected, bit by bit, as far as it goes where somebody ended it. */
 int qn_test_answer_agrees(const qn_test_request *r, const qn_test_answer *expected, const qn_test_answer *got,
                           qn_buf *why);
-void qn_test_answer_clear(qn_test_answer *a);
 
 #endif
