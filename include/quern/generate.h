@@ -99,6 +99,11 @@ typedef struct {
     const char *cache_salt;
     const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */
     int32_t priority;   /* higher ones get places and memory first. 0 is usual */
+    /* Speculation: up to so many tokens a step are guessed from what the text repeats, computed with the next
+     * one, and kept as far as they come true. No bit depends on it: every token is drawn as without it. It
+     * costs next to nothing where it does not pay: guesses are computed only while that is faster, by
+     * measured times. 0: off; at most QN_DRAFT_TOKENS_MAX. Models with recurrent layers never guess. */
+    int32_t n_draft;
     /* Called by a thread that computes, after a step in which this generation got something to read or
      * ended. It must do no more than wake somebody, and call nothing of the model. Not called any more when
      * qn_generation_close has returned. */
@@ -106,7 +111,7 @@ typedef struct {
     void *notify_user;
 } qn_generate_options;
 
-enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20 };
+enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20, QN_DRAFT_TOKENS_MAX = 15 };
 
 /* A token and the natural logarithm of its probability: of the softmax of the model's own logits, before
  * bias, penalties, temperature and filters. */
@@ -179,6 +184,7 @@ typedef struct {
     /* Wall-clock from qn_generation_open: until the first row got its place, and to the first token; 0: not
      * yet. */
     double queue_ms, first_token_ms;
+    int64_t n_drafted_tokens, n_accepted_tokens; /* guesses that were computed, and that came true */
     uint64_t seed;
 } qn_generation_stats;
 

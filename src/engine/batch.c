@@ -5,6 +5,7 @@
 #include "engine/logprobs.h"
 #include "engine/prefixes.h"
 #include "engine/scheduler_parts.h"
+#include "engine/speculate.h"
 
 enum {
     PREFILL_BUDGET_NS = 40000000, /* of a step, while others decode */
@@ -218,11 +219,12 @@ static int secure(qn_scheduler *s, qn_request *r, int64_t n)
     }
 }
 
-static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n)
+/* n_ahead of the n ids are guessed. */
+static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_t n_ahead)
 {
     qn_logits_wish wish = QN_LOGITS_NONE;
     if (r->sampler)
-        wish = from + n == r->n_ids ? QN_LOGITS_LAST : QN_LOGITS_NONE;
+        wish = n_ahead ? QN_LOGITS_ALL : from + n == r->n_ids ? QN_LOGITS_LAST : QN_LOGITS_NONE;
     else if (r->evaluate && from >= r->logits_from)
         wish = r->hidden ? QN_LOGITS_HIDDEN : QN_LOGITS_ALL;
     else if (r->evaluate && !r->hidden && from + n == r->n_ids && r->logits_from == r->n_ids - 1)
@@ -230,8 +232,10 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n)
     s->feeds[s->n_feeds] = (qn_feed){r->sequence, id_at(r, from), n, wish};
     s->fed[s->n_feeds++] = r;
     r->is_fed = 1;
-    r->has_drawn = 0;
+    r->n_drawn = 0;
     r->n_fed = n;
+    r->n_ahead = n_ahead;
+    qn_sequence_set_tentative(r->sequence, n_ahead);
 }
 
 static int may_feed(qn_request *r, const qn_client *leader)
@@ -306,22 +310,26 @@ static int is_decoding(const qn_request *r)
 /* Returns how many of the rows are of prompts. */
 static int64_t compose(qn_scheduler *s, const qn_client *leader)
 {
-    int64_t n_prompt_rows = 0;
+    int64_t n_prompt_rows = 0, n_rows = s->active.n;
     s->n_feeds = 0;
     for (qn_request *r; (r = next_unseen(s, 2 * s->n_steps));) {
         int64_t from = qn_sequence_length(r->sequence);
         r->seen = 2 * s->n_steps;
         r->is_fed = 0;
-        if (is_decoding(r) && may_feed(r, leader) && secure(s, r, 1)) feed(s, r, from, 1);
+        if (!is_decoding(r) || !may_feed(r, leader)) continue;
+        int64_t n_ahead = qn_request_look_ahead(r, s->engine, &s->costs, n_rows);
+        if (!n_ahead && !secure(s, r, 1)) continue;
+        feed(s, r, from, 1 + n_ahead, n_ahead);
+        n_rows += n_ahead;
     }
-    int64_t room = prefill_rows(s, s->n_feeds);
+    int64_t room = prefill_rows(s, s->n_feeds + n_rows - s->active.n);
     for (qn_request *r; room > 0 && (r = next_prompt(s, 2 * s->n_steps + 1));) {
         int64_t from = qn_sequence_length(r->sequence), rest = r->n_ids - from;
         r->seen = 2 * s->n_steps + 1;
         if (is_decoding(r) || !may_feed(r, leader)) continue;
         int64_t n = chunk(s, r, from, rest < room ? rest : room);
         if (!secure(s, r, n)) continue;
-        feed(s, r, from, n);
+        feed(s, r, from, n, 0);
         room -= n;
         n_prompt_rows += n;
     }
@@ -332,19 +340,18 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
 
 static void draw(qn_request *r, int64_t n_vocab, float *logits)
 {
-    qn_drawn *d = qn_ring_place(&r->ring, 0);
+    int64_t position = r->n_ids + r->n_drawn;
+    qn_drawn *d = qn_ring_place(&r->ring, r->n_drawn);
     qn_logprobs l;
-    qn_status status = qn_sampler_draw(r->sampler, logits, r->n_ids, &d->id);
+    qn_status status = qn_sampler_draw(r->sampler, logits, position, &d->id);
     if (status == QN_OK && r->logprobs && (status = qn_logprobs_read(logits, n_vocab, &l)) == QN_OK) {
         d->logprob = (float)qn_logprobs_of(&l, d->id);
         d->n_top = qn_logprobs_top(&l, r->n_top, d->top);
     }
-    if (status == QN_OK) {
-        r->drawn = d->id;
-        r->has_drawn = 1;
-        return;
-    }
-    r->step_status = qn_fail_prefix(status, "position %lld", (long long)r->n_ids);
+    if (status == QN_OK) status = qn_sampler_accept_drawn(r->sampler, d->id);
+    if (status == QN_OK) r->n_drawn++;
+    if (status == QN_OK || r->n_drawn) return; /* what failed behind a guess fails again when it is certain */
+    r->step_status = qn_fail_prefix(status, "position %lld", (long long)position);
     r->message = qn_strdup(qn_last_error());
 }
 
@@ -353,11 +360,13 @@ static qn_status take_logits(void *user, int64_t i_feed, int64_t first, int64_t 
 {
     qn_scheduler *s = user;
     qn_request *r = s->fed[i_feed];
-    if (r->step_status != QN_OK || r->has_drawn) return QN_OK;
     if (r->sampler) {
-        draw(r, qn_engine_config(s->engine)->vocab_size, logits);
+        const int64_t n_vocab = qn_engine_config(s->engine)->vocab_size;
+        for (int64_t i = 0; i < n; i++)
+            if (qn_request_wants_row(r, first + i)) draw(r, n_vocab, logits + i * n_vocab);
         return QN_OK;
     }
+    if (r->step_status != QN_OK) return QN_OK;
     int64_t position = s->feeds[i_feed].ids - r->ids + first;
     qn_status status = r->evaluate(r->evaluate_user, position, n, logits);
     if (status != QN_OK) {
@@ -365,13 +374,6 @@ static qn_status take_logits(void *user, int64_t i_feed, int64_t first, int64_t 
         r->message = qn_strdup(qn_last_error());
     }
     return QN_OK;
-}
-
-static int is_stop_id(const qn_request *r, int32_t id)
-{
-    for (int64_t i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == id) return 1;
-    return 0;
 }
 
 static qn_status append(qn_scheduler *s, qn_request *r, int32_t id)
@@ -388,26 +390,31 @@ static qn_status append(qn_scheduler *s, qn_request *r, int32_t id)
     }
     *id_at(r, r->n_ids) = id;
     r->n_ids++;
-    return qn_sampler_accept_drawn(r->sampler, id);
+    if (r->draft) qn_draft_add(r->draft, id);
+    return QN_OK;
 }
 
-/* A token was drawn: it is given out, and fed next, unless it ends the request. */
-static void give(qn_scheduler *s, qn_request *r)
+/* A token was drawn: it is given out, and fed next unless it was a guess that came true, or ends the request.
+ * Returns 0 then. */
+static int give(qn_scheduler *s, qn_request *r)
 {
-    if (is_stop_id(r, r->drawn)) {
+    const int32_t id = qn_ring_place(&r->ring, 0)->id;
+    if (qn_request_stops_at(r, id)) {
         end(s, r, QN_END_STOP);
-        return;
+        return 0;
     }
-    qn_status status = append(s, r, r->drawn);
+    qn_status status = append(s, r, id);
     if (status != QN_OK) {
         fail(s, r, status);
-        return;
+        return 0;
     }
     if (!r->n_generated++) atomic_store_explicit(&r->first_ns, qn_clock_ns(), memory_order_relaxed);
     s->now.n_generated_tokens++;
     qn_ring_publish(&r->ring, 1);
     touch(s, r->client);
-    if ((r->max_tokens && r->n_generated >= r->max_tokens) || r->n_ids >= r->room) end(s, r, QN_END_LENGTH);
+    if ((!r->max_tokens || r->n_generated < r->max_tokens) && r->n_ids < r->room) return 1;
+    end(s, r, QN_END_LENGTH);
+    return 0;
 }
 
 /* What the step has done for one request. */
@@ -422,14 +429,31 @@ static void settle(qn_scheduler *s, qn_request *r)
         fail(s, r, status);
         return;
     }
+    int64_t n_accepted = r->n_ahead ? r->n_drawn - 1 : 0;
+    s->now.n_drafted += r->n_ahead;
+    s->now.n_accepted += n_accepted > 0 ? n_accepted : 0;
+    qn_request_take_back(r);
     int64_t length = qn_sequence_length(r->sequence);
     qn_admission_count(s, r, r->n_fed);
     if (is_point(s, r, length)) remember(s, r);
     if (length >= r->shared_end) r->shared_end = 0;
-    if (r->has_drawn)
-        give(s, r);
-    else if (!r->sampler && length == r->n_ids)
-        end(s, r, QN_END_STOP);
+    if (!r->sampler && length == r->n_ids) end(s, r, QN_END_STOP);
+    for (int64_t n = r->n_drawn; n > 0 && give(s, r); n--)
+        ;
+}
+
+/* A step with guesses failed: the request keeps what was drawn, or feeds the certain id again. */
+static void drop_guess(qn_feed *feed, qn_request *r)
+{
+    if (r->n_drawn) {
+        feed->n_ids = r->n_drawn;
+    } else {
+        if (qn_sequence_length(r->sequence) >= r->n_ids) qn_sequence_truncate(r->sequence, r->n_ids - 1);
+        feed->n_ids = 1;
+        feed->logits = QN_LOGITS_LAST;
+        r->n_ahead = 0;
+        r->n_fed = 1;
+    }
 }
 
 /* The step as a whole failed: who is to blame shows when each is fed alone. One whose own step fails begins
@@ -439,6 +463,7 @@ static void settle_failed(qn_scheduler *s)
     int64_t n = s->n_feeds;
     for (int64_t i = 0; i < n; i++) {
         qn_request *r = s->fed[i];
+        if (r->n_ahead) drop_guess(&s->feeds[i], r);
         int64_t done = qn_sequence_length(r->sequence) - (s->feeds[i].ids - r->ids + r->ids_base);
         qn_status status = QN_OK;
         qn_feed rest = s->feeds[i];
@@ -447,8 +472,7 @@ static void settle_failed(qn_scheduler *s)
         s->feeds[0] = rest;
         s->fed[0] = r;
         if (rest.n_ids > 0) status = qn_engine_step(s->engine, 1, &rest, take_logits, NULL, s);
-        if (status == QN_OK && rest.n_ids <= 0 && r->sampler && !r->has_drawn &&
-            rest.logits == QN_LOGITS_LAST)
+        if (status == QN_OK && rest.n_ids <= 0 && r->sampler && !r->n_drawn && rest.logits == QN_LOGITS_LAST)
             status = QN_E_DEVICE; /* computed, but its logits were lost */
         if (status != QN_OK) {
             r->is_fed = 0;
@@ -486,7 +510,7 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
         c->last_step = s->n_steps;
         for (int64_t j = i; j < s->n_feeds; j++) {
             if (s->fed[j]->client != c) continue;
-            n++;
+            n += s->fed[j]->n_drawn;
             is_prompt |= !s->fed[j]->n_generated;
         }
         atomic_fetch_add_explicit(is_prompt ? &c->prefill_ns : &c->decode_ns, took_ns, memory_order_relaxed);
@@ -495,6 +519,11 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
     if (n_prompt_rows >= PREFILL_ROWS_MIN) {
         double now = (double)took_ns / (double)n_prompt_rows;
         s->prefill_ns_a_row += (s->prefill_ns_a_row > 0 ? 0.25 : 1) * (now - s->prefill_ns_a_row);
+    }
+    if (!n_prompt_rows) {
+        int64_t n_rows = 0;
+        for (int64_t i = 0; i < s->n_feeds; i++) n_rows += s->fed[i]->n_fed;
+        qn_step_costs_note(&s->costs, n_rows, (double)took_ns);
     }
     int bucket = 0;
     while (bucket < QN_STEP_BUCKETS - 1 && took_ns >= (int64_t)250000 << bucket) bucket++;

@@ -9,14 +9,15 @@
 #ifndef QN_ENGINE_DRAFT_H
 #define QN_ENGINE_DRAFT_H
 
+#include <quern/generate.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
 enum {
-    QN_DRAFT_WINDOW = 8192, /* ids that are looked through */
-    QN_DRAFT_MAX = 15,      /* ids of one guess that are computed in a step, at most */
-    QN_DRAFT_ROWS = 64      /* steps of more rows are taken for this many */
+    QN_DRAFT_WINDOW = 8192,             /* ids that are looked through */
+    QN_DRAFT_MAX = QN_DRAFT_TOKENS_MAX, /* ids of one guess that are computed in a step, at most */
+    QN_DRAFT_ROWS = 64                  /* steps of more rows are taken for this many */
 };
 
 /* What a step of n rows takes, measured. Zeroed: nothing is known. */

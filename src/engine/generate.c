@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "engine/images.h"
 #include "engine/request.h"
+#include "engine/speculate.h"
 #include "text/stop.h"
 
 enum { RING_TOKENS = 32 /* that a row may be ahead of its reader */ };
@@ -122,6 +123,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->room = room_of(r, o);
     q->logprobs = o->logprobs;
     q->n_top = o->n_top_logprobs;
+    if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     if (ids.n_ids >= q->room) w->end = QN_END_LENGTH; /* nothing fits behind it */
@@ -336,6 +338,8 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
                 admitted = atomic_load_explicit(&q->admitted_ns, memory_order_acquire),
                 first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
         if (!admitted) continue;
+        out->n_drafted_tokens += atomic_load_explicit(&q->n_drafted, memory_order_relaxed);
+        out->n_accepted_tokens += atomic_load_explicit(&q->n_accepted, memory_order_relaxed);
         out->n_prompt_tokens += q->n_prompt;
         out->n_cached_tokens += q->n_cached;
         if (i == 0) out->queue_ms = (double)(admitted - submitted) * 1e-6;

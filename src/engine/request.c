@@ -22,6 +22,15 @@ void qn_request_end(qn_request *r)
     qn_ring_end(&r->ring);
     qn_free(r->ids);
     qn_free(r->message);
+    qn_draft_free(r->draft);
+    r->draft = NULL;
     r->ids = NULL;
     r->message = NULL;
+}
+
+int qn_request_stops_at(const qn_request *r, int32_t id)
+{
+    for (int64_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id) return 1;
+    return 0;
 }

@@ -10,6 +10,7 @@
 
 #include <quern/backend.h>
 
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/inbox.h"
 #include "engine/ring.h"
@@ -62,7 +63,9 @@ struct qn_request {
     int64_t n_stop_ids, max_tokens; /* 0: no limit but room */
     int64_t room;                   /* tokens that it may have, with the prompt */
     int logprobs;
-    int32_t n_top; /* of a ring made for so many */
+    int32_t n_top;   /* of a ring made for so many */
+    qn_draft *draft; /* engine/speculate.h; owned by the request, the leader's. NULL: nothing is guessed */
+    int64_t n_draft; /* most guessed ids of a step */
     /* Logits from this position on; evaluate NULL: nobody wants them. */
     qn_evaluate_fn *evaluate;
     void *evaluate_user;
@@ -78,6 +81,7 @@ struct qn_request {
     char *message;     /* the same; owned by the request */
     int64_t n_cached;  /* ids of the prompt that came from the prefix tree */
     int64_t n_restarts, n_preemptions;
+    atomic_llong n_drafted, n_accepted;               /* guessed ids that were computed, and that came true */
     atomic_llong submitted_ns, admitted_ns, first_ns; /* by qn_clock_ns; first_ns: of the first token */
     atomic_int is_unwanted;                           /* set by the owner: ends it as a stop string does */
 
@@ -91,9 +95,9 @@ struct qn_request {
     int begins_anew; /* it may not use prefixes any more: one of them was no good */
     /* of one step */
     uint64_t seen;
-    int is_fed, has_drawn;
-    int64_t n_fed;
-    int32_t drawn;
+    int is_fed;
+    int64_t n_fed, n_ahead; /* n_ahead: of n_fed, ids that are guessed */
+    int64_t n_drawn;        /* tokens, in the ring's next places */
     qn_status step_status;
     /* Somebody waits until it has computed so many ids, which both share; 0: nobody. */
     int64_t shared_end;
@@ -107,5 +111,7 @@ qn_status qn_request_init(qn_request *r, const int32_t *ids, int64_t n_ids, int6
                           int32_t n_top);
 /* Frees what qn_request_init took, and the message. Zeroed: nothing. */
 void qn_request_end(qn_request *r);
+/* Does this token end it, unseen? */
+int qn_request_stops_at(const qn_request *r, int32_t id);
 
 #endif

@@ -56,6 +56,7 @@ static qn_status check_additions(const qn_generate_options *o)
     QN_TRY(check_range("presence_penalty", o->presence_penalty, -2, 2));
     QN_TRY(check_range("frequency_penalty", o->frequency_penalty, -2, 2));
     QN_TRY(check_range("n_top_logprobs", o->n_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
+    QN_TRY(check_range("n_draft", o->n_draft, 0, QN_DRAFT_TOKENS_MAX));
     if (o->n_top_logprobs && !o->logprobs)
         return qn_fail(QN_E_ARG, "n_top_logprobs: %d are asked for without logprobs", (int)o->n_top_logprobs);
     if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)

@@ -54,6 +54,7 @@ enum { QN_STEP_BUCKETS = 16 /* bucket i counts steps of less than 0.25 ms * 2^i,
 typedef struct {
     int64_t n_active, n_queued, n_steps, n_preemptions, n_restarts, n_finished, n_failed;
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_drafted, n_accepted;  /* guessed tokens that were computed, and that came true */
     int64_t step_ns, scheduling_ns; /* of all steps: in the engine, drawing included; around it */
     int64_t step_buckets[QN_STEP_BUCKETS];
 } qn_scheduler_figures;

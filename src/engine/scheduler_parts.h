@@ -58,6 +58,7 @@ struct qn_scheduler {
     qn_request **fed; /* whose feed it is */
     int64_t n_feeds;
     double prefill_ns_a_row; /* measured; 0: not yet */
+    qn_step_costs costs;     /* of steps in which all decode */
     qn_scheduler_figures now;
 };
 
