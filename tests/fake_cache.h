@@ -7,7 +7,7 @@
 
 #include "cache/tree.h"
 
-enum { FAKE_UNIT_BYTES = 100, FAKE_SLOT_BYTES = 70 };
+enum { FAKE_UNIT_BYTES = 4000, FAKE_SLOT_BYTES = 3000 };
 
 typedef struct {
     qn_state base;

@@ -51,6 +51,15 @@ static void evict(qn_tree *t, qn_tree_node *n)
 
 /* ---- choosing ----------------------------------------------------------------------------------------- */
 
+/* Can it go page by page, from the end? Where all pages are there, those before stay of use; from a snapshot
+ * nobody can go back. */
+static int is_divisible(const qn_tree *t, const qn_tree_node *n)
+{
+    int all = !t->spec.slots;
+    for (int g = 0; g < t->spec.n_groups; g++) all &= !n->missing[g];
+    return all;
+}
+
 /* Tokens that would have to be computed again if the branch's end went. */
 static int64_t tokens_lost(const qn_tree *t, const qn_tree_node *n)
 {
@@ -63,14 +72,17 @@ static int64_t tokens_lost(const qn_tree *t, const qn_tree_node *n)
     return n->end - from->end;
 }
 
-/* Time to compute it again / bytes / age: the least goes first. */
+/* Time to compute it again / bytes / age: the least goes first. Of a divisible end that is said of its last
+ * page, which may hold a token only. */
 static double worth(const qn_tree *t, const qn_tree_node *n)
 {
-    double bytes = (double)n->own_bytes;
+    const int is_page = is_divisible(t, n);
+    int64_t tokens = is_page ? (n->end - 1) % QN_STATE_PAGE_TOKENS + 1 : tokens_lost(t, n);
+    double bytes = is_page ? 0 : (double)n->own_bytes,
+           cost = (double)tokens * (double)(n->cost_ns > 0 ? n->cost_ns : 1);
     for (int g = 0; g < t->spec.n_groups; g++)
-        bytes += (double)(n->n_pages - n->missing[g]) * (double)t->unit_bytes[g];
+        bytes += (double)(is_page ? 1 : n->n_pages - n->missing[g]) * (double)t->unit_bytes[g];
     if (n->slot >= 0) bytes += (double)qn_pages_unit_bytes(t->spec.slots);
-    double cost = (double)tokens_lost(t, n) * (double)(n->cost_ns > 0 ? n->cost_ns : 1);
     return cost / bytes / (double)(t->clock - n->used + 1);
 }
 
@@ -119,21 +131,20 @@ static qn_tree_node *choose(qn_tree *t, int group)
 
 /* ---- evicting ----------------------------------------------------------------------------------------- */
 
-/* Drops no more of the branch's end than is asked for: the pages before stay useful where all of them are
- * there. From a snapshot nobody can go back, so there the whole node goes. */
+/* Drops no more of the branch's end than is asked for, if it can be divided: a last page that is not full
+ * first, for then others may be worth less. */
 static void evict_end(qn_tree *t, qn_tree_node *n, const wish *w)
 {
     size_t bytes = t->freed_bytes;
     int64_t units = w->group == ALL_GROUPS ? 0 : t->freed[w->group], from = n->n_pages;
-    int whole = t->spec.slots != NULL;
-    for (int g = 0; g < t->spec.n_groups; g++) whole |= n->missing[g] > 0;
-    while (!whole && --from > 0) {
+    while (is_divisible(t, n) && --from > 0) {
         for (int g = 0; g < t->spec.n_groups; g++) {
             int64_t count = qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g) + from, 1);
             bytes += (size_t)count * t->unit_bytes[g];
             if (g == w->group) units += count;
         }
-        if (w->group == ALL_GROUPS ? bytes >= w->size_bytes : units >= w->n) {
+        if (n->end % QN_STATE_PAGE_TOKENS ||
+            (w->group == ALL_GROUPS ? bytes >= w->size_bytes : units >= w->n)) {
             remember(t, n, (n->first_page + from) * QN_STATE_PAGE_TOKENS);
             qn_tree_cut(t, n, from);
             return;

@@ -22,7 +22,7 @@ enum {
     N_PINS = 3,
     N_KEYS = 4,
     LENGTH = 260,
-    PLACES = 1 << 15, /* of the model's table: more than pools have positions for */
+    PLACES = 1 << 16, /* of the model's table: more than pools have positions for */
     OPS = 100000
 };
 
@@ -393,7 +393,7 @@ static int64_t free_bytes(const model *m)
 static void give_up(model *m)
 {
     int64_t before = free_bytes(m);
-    size_t total = qn_ledger_total(m->c.ledger), size_bytes = (size_t)draw(m, 3000), freed;
+    size_t total = qn_ledger_total(m->c.ledger), size_bytes = (size_t)draw(m, 30000), freed;
     switch (draw(m, 4)) {
     case 0:
         freed = qn_tree_evict(m->c.tree, size_bytes);
@@ -420,9 +420,9 @@ static void give_up(model *m)
 static void set_limits(model *m)
 {
     if (draw(m, 2))
-        qn_ledger_set_cache_limit(m->c.ledger, (size_t)draw(m, draw(m, 4) ? 60000 : 3000));
+        qn_ledger_set_cache_limit(m->c.ledger, (size_t)draw(m, draw(m, 4) ? 100000 : 10000));
     else
-        qn_ledger_set_limit(m->c.ledger, draw(m, 2) ? 0 : 2000 + (size_t)draw(m, 40000));
+        qn_ledger_set_limit(m->c.ledger, draw(m, 2) ? 0 : 20000 + (size_t)draw(m, 250000));
 }
 
 static int64_t operate(model *m)
@@ -472,7 +472,7 @@ static void run(int n_groups, const int64_t *window, int64_t n_units, int64_t n_
     assert_true(m->places && m->before);
     int64_t live = qn_mem_live_blocks();
     assert_int_equal(qn_fake_cache_begin(&m->c, n_groups, window, n_units, n_slots), QN_OK);
-    qn_ledger_set_cache_limit(m->c.ledger, 60000);
+    qn_ledger_set_cache_limit(m->c.ledger, 100000);
     for (int64_t i = 0; i < n_operations() / N_RUNS; i++) {
         m->injected = draw(m, 8) == 0;
         if (m->injected) qn_mem_fail_nth(1 + (int64_t)draw(m, 4));
