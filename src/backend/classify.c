@@ -48,7 +48,7 @@ typedef struct {
     answers answers; /* for all prompts */
     item *items;     /* of the window */
     size_t n_items;
-    qn_evaluation *rows;
+    qn_wanted_row *rows;
     target *targets; /* of each row */
     int32_t *ids;    /* prompts with answers behind */
 } job;
@@ -239,14 +239,14 @@ static void add_rows(job *j, item *t, int64_t *n_rows, int32_t **ids)
     const qn_ids prompt = {t->row.ids, t->row.n_ids};
     if (t->row.status != QN_OK) return;
     j->targets[*n_rows] = (target){t, -1};
-    j->rows[(*n_rows)++] = (qn_evaluation){prompt, prompt.n_ids - 1, &t->row};
+    j->rows[(*n_rows)++] = (qn_wanted_row){prompt, prompt.n_ids - 1, &t->row};
     for (size_t i = 0; t->answers && i < t->answers->n; i++) {
         const qn_ids *a = &t->answers->ids[i];
         if (a->n_ids < 2) continue;
         memcpy(*ids, prompt.ids, (size_t)prompt.n_ids * sizeof **ids);
         memcpy(*ids + prompt.n_ids, a->ids, (size_t)(a->n_ids - 1) * sizeof **ids);
         j->targets[*n_rows] = (target){t, (int64_t)i};
-        j->rows[(*n_rows)++] = (qn_evaluation){{*ids, prompt.n_ids + a->n_ids - 1}, prompt.n_ids, &t->row};
+        j->rows[(*n_rows)++] = (qn_wanted_row){{*ids, prompt.n_ids + a->n_ids - 1}, prompt.n_ids, &t->row};
         *ids += prompt.n_ids + a->n_ids - 1;
     }
 }
@@ -262,8 +262,8 @@ static qn_status evaluate_window(job *j)
     if (!j->rows || !j->targets || !j->ids) return QN_E_NOMEM;
     int32_t *ids = j->ids;
     for (size_t i = 0; i < j->n_items; i++) add_rows(j, &j->items[i], &n_rows, &ids);
-    return qn_evaluate_rows(j->model, j->rows, n_rows, &(qn_logits_options){.adapter = j->sampling.adapter},
-                            take, j);
+    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows,
+                                   &(qn_logits_options){.adapter = j->sampling.adapter}, take, j);
 }
 
 static qn_status give(job *j, size_t first, qn_classify_fn *fn, void *user)

@@ -19,7 +19,7 @@ typedef struct {
     int64_t n_values, context;
     item *items; /* of the part of the list at hand */
     size_t n_items;
-    qn_evaluation *rows;
+    qn_wanted_row *rows;
     size_t *targets; /* the item of each row */
     float *vector;   /* [n_values] */
 } job;
@@ -111,10 +111,10 @@ static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, si
         prepare_item(j, &prompts[j->n_items], t);
         if (t->row.status != QN_OK) continue;
         j->targets[n_rows] = j->n_items;
-        j->rows[n_rows++] = (qn_evaluation){{t->row.ids, t->row.n_ids}, 0, &t->row};
+        j->rows[n_rows++] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, 0, &t->row};
     }
     const qn_logits_options o = {.hidden = 1, .adapter = j->o->adapter};
-    if (n_rows) QN_TRY(qn_evaluate_rows(j->model, j->rows, n_rows, &o, take, j));
+    if (n_rows) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
     return give(j, first, fn, user);
 }
 

@@ -87,7 +87,7 @@ void qn_prompt_row_end(qn_prompt_row *row)
 
 /* A row whose last block has come is done; one that failed on the way is not computed again either. */
 typedef struct {
-    const qn_evaluation *rows;
+    const qn_wanted_row *rows;
     qn_logits_fn *fn;
     void *user;
     qn_status stopped; /* what fn returned */
@@ -135,8 +135,8 @@ static qn_status evaluate(evaluator *e, qn_model *model, const qn_logits_options
     return QN_OK;
 }
 
-qn_status qn_evaluate_rows(qn_model *model, const qn_evaluation *rows, int64_t n_rows,
-                           const qn_logits_options *o, qn_logits_fn *fn, void *user)
+qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, int64_t n_rows,
+                                  const qn_logits_options *o, qn_logits_fn *fn, void *user)
 {
     const size_t n = (size_t)n_rows;
     evaluator e = {.rows = rows, .fn = fn, .user = user};

@@ -26,7 +26,7 @@ typedef struct {
     int64_t n_vocab, window;
     item *items; /* of the part of the list at hand */
     size_t n_items;
-    qn_evaluation *rows;
+    qn_wanted_row *rows;
     target *targets; /* of each row */
 } job;
 
@@ -113,11 +113,11 @@ static qn_status evaluate_part(job *j, int64_t most)
             int64_t first = w.from > w.begin ? w.from - w.begin - 1 : 0, n = w.end - w.begin - 1;
             if (n < 1) continue; /* its only token has none before it */
             j->targets[n_rows] = (target){t, w.begin};
-            j->rows[n_rows++] = (qn_evaluation){{t->row.ids + w.begin, n}, first, &t->row};
+            j->rows[n_rows++] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row};
         }
     }
-    return qn_evaluate_rows(j->model, j->rows, n_rows, &(qn_logits_options){.adapter = j->o->adapter}, take,
-                            j);
+    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &(qn_logits_options){.adapter = j->o->adapter},
+                                   take, j);
 }
 
 static qn_status give(job *j, size_t first, qn_score_fn *fn, void *user)
