@@ -1,7 +1,7 @@
 /* qn_classify: the next token, its logits, and the probabilities of given answers.
  *
- * A prompt is evaluated at its last position, which gives the token and the first token of every answer; an
- * answer of more tokens is evaluated once more behind the prompt. */
+ * Prompts are evaluated at their last position, which gives the token and the first token of every answer;
+ * then answers of more tokens behind their prompts, which are kept as prefixes meanwhile. */
 #include <math.h>
 #include <quern/quern.h>
 #include <string.h>
@@ -49,8 +49,9 @@ typedef struct {
     item *items;     /* of the window */
     size_t n_items;
     qn_wanted_row *rows;
-    target *targets; /* of each row */
-    int32_t *ids;    /* prompts with answers behind */
+    target *targets;  /* of each row */
+    const target *at; /* of the rows that are being evaluated */
+    int32_t *ids;     /* prompts with answers behind */
 } job;
 
 /* ---- answers ---- */
@@ -147,7 +148,7 @@ static qn_status take_answer(const job *j, item *t, int64_t i_answer, int64_t po
 static qn_status take(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
 {
     const job *j = user;
-    const target *to = &j->targets[row];
+    const target *to = &j->at[row];
     qn_status status = to->i_answer < 0 ? take_last(j, to->item, logits)
                                         : take_answer(j, to->item, to->i_answer, position, n, logits);
     if (status != QN_OK) qn_prompt_row_fail(&to->item->row, status);
@@ -234,21 +235,26 @@ static int64_t count_rows(const item *t, size_t *n_ids)
     return n;
 }
 
-static void add_rows(job *j, item *t, int64_t *n_rows, int32_t **ids)
+static void add_answers(job *j, item *t, int64_t *n_rows, int32_t **ids)
 {
-    const qn_ids prompt = {t->row.ids, t->row.n_ids};
-    if (t->row.status != QN_OK) return;
-    j->targets[*n_rows] = (target){t, -1};
-    j->rows[(*n_rows)++] = (qn_wanted_row){prompt, prompt.n_ids - 1, &t->row};
-    for (size_t i = 0; t->answers && i < t->answers->n; i++) {
+    const int64_t n = t->row.n_ids;
+    for (size_t i = 0; t->row.status == QN_OK && t->answers && i < t->answers->n; i++) {
         const qn_ids *a = &t->answers->ids[i];
         if (a->n_ids < 2) continue;
-        memcpy(*ids, prompt.ids, (size_t)prompt.n_ids * sizeof **ids);
-        memcpy(*ids + prompt.n_ids, a->ids, (size_t)(a->n_ids - 1) * sizeof **ids);
+        memcpy(*ids, t->row.ids, (size_t)n * sizeof **ids);
+        memcpy(*ids + n, a->ids, (size_t)(a->n_ids - 1) * sizeof **ids);
         j->targets[*n_rows] = (target){t, (int64_t)i};
-        j->rows[(*n_rows)++] = (qn_wanted_row){{*ids, prompt.n_ids + a->n_ids - 1}, prompt.n_ids, &t->row};
-        *ids += prompt.n_ids + a->n_ids - 1;
+        j->rows[(*n_rows)++] = (qn_wanted_row){{*ids, n + a->n_ids - 1}, n, &t->row};
+        *ids += n + a->n_ids - 1;
     }
+}
+
+static qn_status evaluate_rows(job *j, int64_t from, int64_t to)
+{
+    const qn_logits_options o = {.adapter = j->sampling.adapter};
+    if (from == to) return QN_OK;
+    j->at = j->targets + from;
+    return qn_wanted_rows_evaluate(j->model, j->rows + from, to - from, &o, take, j);
 }
 
 static qn_status evaluate_window(job *j)
@@ -260,10 +266,17 @@ static qn_status evaluate_window(job *j)
     j->targets = qn_alloc_array((size_t)most, sizeof *j->targets);
     j->ids = qn_alloc_array(n_ids ? n_ids : 1, sizeof *j->ids);
     if (!j->rows || !j->targets || !j->ids) return QN_E_NOMEM;
+    for (size_t i = 0; i < j->n_items; i++) {
+        item *t = &j->items[i];
+        if (t->row.status != QN_OK) continue;
+        j->targets[n_rows] = (target){t, -1};
+        j->rows[n_rows++] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, t->row.n_ids - 1, &t->row};
+    }
+    const int64_t n_prompts = n_rows;
     int32_t *ids = j->ids;
-    for (size_t i = 0; i < j->n_items; i++) add_rows(j, &j->items[i], &n_rows, &ids);
-    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows,
-                                   &(qn_logits_options){.adapter = j->sampling.adapter}, take, j);
+    for (size_t i = 0; i < j->n_items; i++) add_answers(j, &j->items[i], &n_rows, &ids);
+    QN_TRY(evaluate_rows(j, 0, n_prompts));
+    return evaluate_rows(j, n_prompts, n_rows);
 }
 
 static qn_status give(job *j, size_t first, qn_classify_fn *fn, void *user)
