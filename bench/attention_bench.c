@@ -194,7 +194,7 @@ static qn_status decode(const shape *s, qn_dtype dtype, int64_t depth, int64_t n
 /* Whether the set multiplies pairs of 16-bit numbers, in bf16 or as integers, which it does at one speed. */
 static int pairs_of_16_bits(const char *set, qn_dtype dtype)
 {
-    return (dtype == QN_DTYPE_BF16 || dtype == QN_DTYPE_Q8_0) && strcmp(set, "avx512") == 0;
+    return dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 && strcmp(set, "avx512") == 0;
 }
 
 static qn_status measure(const shape *s, qn_dtype dtype, const char *set, qn_pool *pool, const limits *l,
@@ -238,7 +238,7 @@ static int wanted(int argc, char **argv, qn_dtype dtype)
 int main(int argc, char **argv)
 {
     static const shape shapes[] = {{32, 8, 64}, {16, 8, 128}, {64, 8, 64}, {9, 3, 64}, {4, 1, 256}};
-    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
+    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0, QN_DTYPE_Q4_0};
     const qn_kernels *k = NULL;
     qn_pool *pool = NULL;
     int rc = 1, most = qn_threads_default();

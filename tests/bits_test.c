@@ -80,7 +80,7 @@ static void kv_type(void **state)
 {
     const char *path = "models/gemma2", *folder = qn_test_need_fixture(path);
     for (const char *const *set = qn_kernels_names(); *set; set++)
-        for (int type = QN_KV_F32; type <= QN_KV_Q8_0; type++)
+        for (int type = QN_KV_F32; type <= QN_KV_Q4_0; type++)
             qn_test_same_bits(&(qn_test_bits){path, folder, *set, QN_PRECISION_HIGH,
                                               strcmp(*set, "scalar") == 0 ? SLOW : LONG, 400, 1,
                                               (qn_kv_type)type});

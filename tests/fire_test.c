@@ -207,7 +207,7 @@ static void one_seed(const char *path, const char *const *adapters, uint64_t see
     qn_test_draws d = {.seed = seed + 77};
     qn_test_world w = {.path = path,
                        .precision = precisions[qn_test_draw(&d, 3)],
-                       .kv_type = (qn_kv_type)qn_test_draw(&d, QN_KV_Q8_0 + 1),
+                       .kv_type = (qn_kv_type)qn_test_draw(&d, QN_KV_Q4_0 + 1),
                        .context_size = 320,
                        .id_end = 400,
                        .adapters = {adapters[0], adapters[1]}};

@@ -244,10 +244,11 @@ typedef struct {
 static cache random_cache(qn_test_dice *d, int64_t i)
 {
     static const int64_t dims[] = {16, 64, 128, 80, 10, 34, 7, 256};
-    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
+    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0,
+                                        QN_DTYPE_Q4_0};
     cache c = {.group = 1 + qn_test_roll(d, 5), .n_rows = 1 + qn_test_roll(d, QN_ATTN_ROWS)};
     qn_kv_layout *kv = &c.a.kv;
-    kv->dtype = kv_types[i % 4];
+    kv->dtype = kv_types[i % 5];
     kv->kv_heads = 1 + qn_test_roll(d, 3);
     kv->head_dim = dims[qn_test_roll(d, 8)];
     kv->v_dim = qn_test_roll(d, 3) ? kv->head_dim : dims[qn_test_roll(d, 8)];
@@ -326,6 +327,7 @@ static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int6
 static double attend_bound(const qn_kernels *k, qn_dtype dtype)
 {
     if (strcmp(k->name, "avx512") != 0) return 6e-6;
+    if (dtype == QN_DTYPE_Q4_0) return 2e-4;
     return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 6e-6;
 }
 

@@ -577,7 +577,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
         snprintf(what, sizeof what, n_rows ? "attend %s, %d rows, %d tokens" : "kv_write %s",
                  qn_dtype_name(dtype), (int)n_rows, (int)n_tokens);
         const int pairs = strcmp(k->name, "avx512") == 0; /* it multiplies pairs of 16-bit numbers */
-        limit peak = pairs && (dtype == QN_DTYPE_BF16 || dtype == QN_DTYPE_Q8_0) ? OF_BF16 : OF_F32;
+        limit peak = pairs && dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 ? OF_BF16 : OF_F32;
         j.of = n_rows > 1 ? peak : OF_MEMORY;
         j.amount = n_rows > 1 ? 2.0 * HEADS * DIM * (double)(n_rows * n_tokens)
                               : (double)kv.page_stride_bytes * (double)n_pages;
@@ -589,7 +589,8 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
 
 static int all_attention(const options *o, const qn_kernels *k)
 {
-    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0};
+    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0,
+                                        QN_DTYPE_Q4_0};
     int ok = gemm_speed(o, k) && delta_speed(o, k);
     for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++) {
         if (wanted(o, "kv_write")) ok = ok && attend_speed(o, k, kv_types[i], 0);

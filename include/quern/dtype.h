@@ -64,9 +64,8 @@ typedef enum { QN_PRECISION_HIGH, QN_PRECISION_FAST, QN_PRECISION_EXACT } qn_pre
 
 /* How keys and values are kept. AUTO: by precision, f32 for EXACT, f16 for HIGH, and for FAST bf16 where the
  * instruction set multiplies it and weights have fewer than 16 bits, else f16. Q8_0: 8 bits and a scale for
- * 32 numbers, half the memory of f16.
- */
-typedef enum { QN_KV_AUTO, QN_KV_F32, QN_KV_F16, QN_KV_BF16, QN_KV_Q8_0 } qn_kv_type;
+ * 32 numbers, half the memory of f16. Q4_0: 4 bits and a scale for 32 numbers, half of Q8_0's. */
+typedef enum { QN_KV_AUTO, QN_KV_F32, QN_KV_F16, QN_KV_BF16, QN_KV_Q8_0, QN_KV_Q4_0 } qn_kv_type;
 
 /* "q4_k"; static storage. */
 QN_API const char *qn_dtype_name(qn_dtype dtype);

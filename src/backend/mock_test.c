@@ -235,7 +235,7 @@ static void move_back(char *kept)
 /* Every type of keys and values; nothing is left in the place for temporary files, which must be one. */
 static void test_opening(void **state)
 {
-    for (int type = QN_KV_AUTO; type <= QN_KV_Q8_0; type++) {
+    for (int type = QN_KV_AUTO; type <= QN_KV_Q4_0; type++) {
         qn_model *model = NULL;
         int32_t ids[N];
         qn_end end;

@@ -33,7 +33,7 @@ static qn_status check_options(const qn_model_options *o)
         {"parallel_slots", o->parallel_slots, 1024},
         {"prefill_chunk", o->prefill_chunk, INT32_MAX},
         {"precision", (int64_t)o->precision, QN_PRECISION_EXACT},
-        {"kv_type", (int64_t)o->kv_type, QN_KV_Q8_0},
+        {"kv_type", (int64_t)o->kv_type, QN_KV_Q4_0},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].value < 0 || fields[i].value > fields[i].most)

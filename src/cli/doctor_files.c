@@ -298,7 +298,7 @@ void qn_doctor_memory(qn_doctor *d)
     if (limit && limit < available) available = limit;
     const qn_kv_type type = (qn_kv_type)d->load->kv_type;
     const int full = type == QN_KV_AUTO ? d->load->o.precision == QN_PRECISION_EXACT : type == QN_KV_F32;
-    double bytes = full ? 4 : type == QN_KV_Q8_0 ? 34.0 / 32 : 2;
+    double bytes = full ? 4 : type == QN_KV_Q8_0 ? 34.0 / 32 : type == QN_KV_Q4_0 ? 18.0 / 32 : 2;
     double thousand = kv_bytes(c, 1000, bytes), left = (double)available - (double)d->weights.size_bytes;
     int64_t context = c->max_position_embeddings;
     while (context > CONTEXT_MIN && kv_bytes(c, context, bytes) > left * 0.9) context = context * 7 / 8;

@@ -10,7 +10,7 @@
 #define LOAD(field) offsetof(qn_load_options, field)
 const qn_arg qn_load_args[] = {
     {"--precision", 0, QN_ARG_CHOICE, LOAD(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
-    {"--kv-type", 0, QN_ARG_CHOICE, LOAD(kv_type), 0, 0, "auto|f32|f16|bf16|q8_0",
+    {"--kv-type", 0, QN_ARG_CHOICE, LOAD(kv_type), 0, 0, "auto|f32|f16|bf16|q8_0|q4_0",
      "how keys and values are kept (default: by precision)"},
     {"--threads", 't', QN_ARG_INT32, LOAD(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
     {"--context", 'c', QN_ARG_INT64, LOAD(o.context_size), 1, INT32_MAX, "N", "most tokens of one sequence"},

@@ -52,7 +52,7 @@ typedef struct {
     int64_t n_layers, n_units;
     int64_t kv_heads, head_dim, v_dim; /* PAGES */
     int v_in_k; /* PAGES: values are the first v_dim dimensions of the keys, and are not stored beside them */
-    qn_dtype dtype;      /* PAGES: F32, F16, BF16 or Q8_0 */
+    qn_dtype dtype;      /* PAGES: F32, F16, BF16, Q8_0 or Q4_0 */
     int64_t slot_floats; /* SLOTS */
 } qn_state_spec;
 

@@ -43,7 +43,10 @@ static qn_state_spec spec_of(const qn_engine *e, int group, int64_t context)
 
 static double page_bytes(const qn_state_spec *s)
 {
-    double element = s->dtype == QN_DTYPE_F32 ? 4 : s->dtype == QN_DTYPE_Q8_0 ? 34.0 / 32 : 2;
+    double element = s->dtype == QN_DTYPE_F32    ? 4
+                     : s->dtype == QN_DTYPE_Q8_0 ? 34.0 / 32
+                     : s->dtype == QN_DTYPE_Q4_0 ? 18.0 / 32
+                                                 : 2;
     return (double)s->n_layers * (double)s->kv_heads * (double)(s->head_dim + (s->v_in_k ? 0 : s->v_dim)) *
            QN_STATE_PAGE_TOKENS * element;
 }

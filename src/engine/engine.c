@@ -51,7 +51,8 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
     static const qn_dtype types[] = {[QN_KV_F32] = QN_DTYPE_F32,
                                      [QN_KV_F16] = QN_DTYPE_F16,
                                      [QN_KV_BF16] = QN_DTYPE_BF16,
-                                     [QN_KV_Q8_0] = QN_DTYPE_Q8_0};
+                                     [QN_KV_Q8_0] = QN_DTYPE_Q8_0,
+                                     [QN_KV_Q4_0] = QN_DTYPE_Q4_0};
     if (o->kv_type != QN_KV_AUTO) return types[o->kv_type];
     if (o->precision == QN_PRECISION_FAST && bits < 16) return fast_kv;
     return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;

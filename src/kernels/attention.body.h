@@ -22,17 +22,20 @@
 #ifndef QN_KERNELS_ATTENTION_BODY_H
 #define QN_KERNELS_ATTENTION_BODY_H
 
+#include "kernels/attention_pages.body.h"
 #include "kernels/math.body.h"
 #include "kernels/tile.body.h"
 
 /* FORM_F32: f32 operands (F32 and F16 pages, and all pages of sets without the rest). FORM_BF16: q, k, p, v
- * in bf16. FORM_Q8: q and p in 15 bits, k and v in 8, integer sums. */
-typedef enum { FORM_F32, FORM_BF16, FORM_Q8 } attend_form;
+ * in bf16. FORM_Q8, FORM_Q4: q and p in 15 bits, k and v in 8 or 4, integer sums. */
+typedef enum { FORM_F32, FORM_BF16, FORM_Q8, FORM_Q4 } attend_form;
 
 typedef struct {
     const qn_attend_args *a;
     attend_form form;
     size_t k_bytes, v_bytes;                              /* of one head in a page */
+    int turned;                                           /* pages hold turned blocks */
+    int64_t q_dim;                                        /* head_dim; of turned blocks in whole ones */
     int64_t kv_head, n_kv;                                /* key heads [kv_head, kv_head + n_kv) */
     int64_t n_pairs, n_each;                              /* of all key heads, of each */
     int64_t v_pad;                                        /* v_dim in whole vectors */
@@ -47,10 +50,10 @@ typedef struct {
     float *merged; /* [pair][v_pad], of the groups so far */
     float *edge;   /* one page of values with zeros where none of a tile's pairs sees them */
     float *wide; /* the group's keys [page][head_dim][QN_PAGE_TOKENS], values [page][QN_PAGE_TOKENS][v_pad] */
-    uint16_t *p16;  /* [slot][block for FORM_Q8][QN_ATTN_SCORES]: p in 16 bits */
-    float *q_scale; /* FORM_Q8: [pair] */
-    float *p_scale; /* FORM_Q8: [slot][block] */
-    float *v_scale; /* FORM_Q8: [block][QN_ATTN_GROUP], of one tile */
+    uint16_t *p16;  /* [slot][block for integers][QN_ATTN_SCORES]: p in 16 bits */
+    float *q_scale; /* of integers: [pair] */
+    float *p_scale; /* of integers: [slot][block] */
+    float *v_scale; /* of integers: [block][QN_ATTN_GROUP], of one tile */
 } attend_state;
 
 /* Pairs [first, first + n) of key head kv (counted from the state's first) in the group that starts at group;
@@ -63,7 +66,7 @@ typedef struct {
 } attend_tile;
 
 static attend_form dots_form(qn_dtype dtype);
-/* Packs q [head_dim], times factor, as row of a tile that begins at pair first and has n. */
+/* Packs q [q_dim], times factor, as row of a tile that begins at pair first and has n. */
 static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
                             float factor);
 /* scores of the tile in the page at p, while `next` is fetched. */
@@ -90,10 +93,15 @@ static inline const char *v_page(const attend_state *s, int64_t position)
     return page + (size_t)kv->kv_heads * s->k_bytes + (size_t)s->kv_head * s->v_bytes;
 }
 
+static inline int of_integers(attend_form form)
+{
+    return form == FORM_Q8 || form == FORM_Q4;
+}
+
 /* From one slot of p16 to the next. */
 static inline int64_t p16_row(const attend_state *s)
 {
-    return s->form == FORM_Q8 ? s->v_pad / QN_KV_BLOCK * QN_ATTN_SCORES : QN_ATTN_SCORES;
+    return of_integers(s->form) ? s->v_pad / QN_KV_BLOCK * QN_ATTN_SCORES : QN_ATTN_SCORES;
 }
 
 static inline int page_of(int64_t group, int64_t position)
@@ -112,94 +120,13 @@ static inline const char *v_of(const attend_state *s, const attend_tile *t, int6
     return s->v[page_of(t->group, p)] + (size_t)t->kv * s->v_bytes;
 }
 
-/* ---- pages as f32 ------------------------------------------------------------------------------------- */
+/* ---- what tiles read --------------------------------------------------------------------------------- */
 
-/* Rows of n elements to f32 rows padded with zeros to whole vectors. */
-static void widen_rows(float *out, int64_t out_stride, const char *x, int half, int64_t n_rows, int64_t n)
-{
-    for (int64_t r = 0; r < n_rows; r++) {
-        const float *full = half ? NULL : (const float *)x + r * n;
-        const uint16_t *halves = half ? (const uint16_t *)x + r * n : NULL;
-        int64_t i = 0;
-        for (; i + 16 <= n; i += 16)
-            v_store(out + r * out_stride + i, half ? v_load_f16(halves + i) : v_load(full + i));
-        if (i == n) continue;
-        if (half) {
-            uint16_t last[16] = {0};
-            memcpy(last, halves + i, (size_t)(n - i) * sizeof *last);
-            v_store(out + r * out_stride + i, v_load_f16(last));
-        } else {
-            v_store(out + r * out_stride + i, v_load_n(full + i, (int)(n - i)));
-        }
-    }
-}
-
-/* n columns (a multiple of 16) of rows that lie in pairs, element by element. */
-static void widen_pairs(float *out, int64_t out_stride, const uint16_t *x, int64_t n_pairs, int64_t n)
-{
-    for (int64_t r = 0; r < n_pairs; r++) {
-        for (int64_t i = 0; i < n; i += 16) {
-            const uint16_t *p = x + 2 * (r * n + i);
-            vf even, odd;
-            v_unzip(v_load_bf16(p), v_load_bf16(p + 16), &even, &odd);
-            v_store(out + 2 * r * out_stride + i, even);
-            v_store(out + (2 * r + 1) * out_stride + i, odd);
-        }
-    }
-}
-
-static void widen_k(const attend_state *s, float *out, const char *page)
-{
-    const qn_kv_layout *kv = &s->a->kv;
-    if (kv->dtype == QN_DTYPE_BF16) {
-        widen_pairs(out, QN_PAGE_TOKENS, (const uint16_t *)page, (kv->head_dim + 1) / 2, QN_PAGE_TOKENS);
-    } else if (kv->dtype == QN_DTYPE_Q8_0) {
-        int64_t blocks = qn_kv_blocks(kv->head_dim);
-        const int8_t *x = (const int8_t *)page;
-        const uint16_t *scales = (const uint16_t *)(page + blocks * QN_KV_BLOCK * QN_PAGE_TOKENS);
-        for (int64_t b = 0; b < blocks; b++) {
-            float scale[QN_PAGE_TOKENS];
-            for (int t = 0; t < QN_PAGE_TOKENS; t += 16)
-                v_store(scale + t, v_load_f16(scales + b * QN_PAGE_TOKENS + t));
-            for (int64_t j = b * QN_KV_BLOCK; j < (b + 1) * QN_KV_BLOCK; j++) {
-                const int8_t *row = x + j / 2 * 2 * QN_PAGE_TOKENS + j % 2;
-                for (int t = 0; t < QN_PAGE_TOKENS; t++)
-                    out[j * QN_PAGE_TOKENS + t] = (float)row[2 * t] * scale[t];
-            }
-        }
-    } else {
-        widen_rows(out, QN_PAGE_TOKENS, page, kv->dtype == QN_DTYPE_F16, kv->head_dim, QN_PAGE_TOKENS);
-    }
-}
-
-static void widen_v(const attend_state *s, float *out, const char *page)
-{
-    const qn_kv_layout *kv = &s->a->kv;
-    if (kv->dtype == QN_DTYPE_BF16) {
-        widen_pairs(out, s->v_pad, (const uint16_t *)page, QN_PAGE_TOKENS / 2, s->v_pad);
-    } else if (kv->dtype == QN_DTYPE_Q8_0) {
-        const int8_t *x = (const int8_t *)page;
-        const uint16_t *scales = (const uint16_t *)(page + s->v_pad * QN_PAGE_TOKENS);
-        for (int64_t b = 0; b < s->v_pad / QN_KV_BLOCK; b++) {
-            float scale[QN_PAGE_TOKENS];
-            for (int t = 0; t < QN_PAGE_TOKENS; t += 16)
-                v_store(scale + t, v_load_f16(scales + b * QN_PAGE_TOKENS + t));
-            for (int t = 0; t < QN_PAGE_TOKENS; t++) {
-                const int8_t *row = x + 2 * (t / 2 * s->v_pad + b * QN_KV_BLOCK) + t % 2;
-                for (int i = 0; i < QN_KV_BLOCK; i++)
-                    out[t * s->v_pad + b * QN_KV_BLOCK + i] = (float)row[2 * i] * scale[t];
-            }
-        }
-    } else {
-        widen_rows(out, s->v_pad, page, kv->dtype == QN_DTYPE_F16, QN_PAGE_TOKENS, kv->v_dim);
-    }
-}
-
-/* The first v_dim rows of keys in f32 as values: 16 dimensions of 16 tokens at a time are turned by putting
- * the lanes of two vectors that are 8 apart side by side, four times. */
+/* The first v_dim rows of keys (of turned blocks all) in f32 as values: 16 dimensions of 16 tokens at a time
+ * are turned by putting the lanes of two vectors that are 8 apart side by side, four times. */
 static void turn_k(const attend_state *s, float *out, const float *keys)
 {
-    const int64_t v_dim = s->a->kv.v_dim;
+    const int64_t v_dim = s->turned ? s->v_pad : s->a->kv.v_dim;
     for (int64_t d = 0; d < s->v_pad; d += 16) {
         for (int64_t t = 0; t < QN_PAGE_TOKENS; t += 16) {
             vf x[16], y[16];
@@ -232,7 +159,7 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
         s->v[i] = kv->v_in_k ? NULL : v_page(s, p);
         if (!k_direct) {
             float *out = s->wide + i * QN_PAGE_TOKENS * d;
-            widen_k(s, out, s->k[i]);
+            widen_k(kv, out, s->k[i]);
             s->k[i] = (const char *)out;
         }
         if (!v_direct) {
@@ -240,7 +167,7 @@ static void open_group(attend_state *s, int64_t group, int64_t begin, int64_t en
             if (kv->v_in_k)
                 turn_k(s, out, (const float *)s->k[i]);
             else
-                widen_v(s, out, s->v[i]);
+                widen_v(kv, out, s->v[i]);
             s->v[i] = (const char *)out;
         }
     }
@@ -288,12 +215,12 @@ static void score_page(const attend_state *s, const attend_tile *t, int64_t p, c
 {
     const tile_args k = {.c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group),
                          .c_row = QN_ATTN_SCORES,
-                         .a = s->q + t->first * s->a->kv.head_dim,
+                         .a = s->q + t->first * s->q_dim,
                          .a_row = 1,
                          .a_k = t->n,
                          .b = k_of(s, t, p),
                          .b_k = QN_PAGE_TOKENS,
-                         .n_k = s->a->kv.head_dim,
+                         .n_k = s->q_dim,
                          .from_zero = 1,
                          .next = next};
     run_tile(&k, (int)t->n, QN_PAGE_TOKENS / 16, s->k_half);
@@ -508,6 +435,8 @@ static attend_state state_of(const qn_attend_args *a, int64_t kv_head, void *scr
                       .form = kv->v_in_k ? FORM_F32 : dots_form(kv->dtype),
                       .k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
                       .v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim),
+                      .turned = kv->dtype == QN_DTYPE_Q4_0,
+                      .q_dim = kv->dtype == QN_DTYPE_Q4_0 ? d : kv->head_dim,
                       .kv_head = kv_head,
                       .n_kv = 1,
                       .v_pad = qn_kv_v_pad(kv->dtype, kv->v_dim)};
@@ -548,18 +477,22 @@ static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_h
     s->n_pairs = s->n_kv * s->n_each;
     for (int64_t i = 0; i < n_tiles_of(s); i++) {
         attend_tile t = tile_number(s, i);
-        float *packed = s->q + t.first * a->kv.head_dim;
+        float *packed = s->q + t.first * s->q_dim;
         for (int64_t j = 0; j < t.n; j++) {
             int64_t pair = t.first + j, of_all = first + pair - t.kv * s->n_each, row = of_all / n_heads,
                     h = head + t.kv * n_heads + of_all % n_heads, position = a->position + row;
             const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
             s->lo[pair] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
             s->hi[pair] = a->seen > 0 ? a->seen : position + 1;
+            if (s->turned) { /* nothing is wide yet */
+                turn_blocks(s->wide, q, a->kv.head_dim, turned_asked);
+                q = s->wide;
+            }
             if (s->form != FORM_F32) {
                 dots_pack_query(s, t.first, t.n, j, q, factor);
                 continue;
             }
-            for (int64_t d = 0; d < a->kv.head_dim; d++) packed[d * t.n + j] = q[d] * factor;
+            for (int64_t d = 0; d < s->q_dim; d++) packed[d * t.n + j] = q[d] * factor;
         }
     }
     for (int64_t i = 0; i < s->n_pairs + 16; i++) {
@@ -627,6 +560,7 @@ static void close_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_
             blend(x, x, keep, 0, s->v_pad);
             total = total * keep + v_first(power(v_set1(sink - m)));
         }
+        for (int64_t d = 0; s->turned && d < s->v_pad; d += QN_KV_BLOCK) turn_block(x + d, turned_asked);
         for (int64_t d = 0; d < a->kv.v_dim; d += 16) {
             vf y = v_add(v_div(v_load(x + d), v_set1(total)), v_set1(0)); /* no -0 */
             if (d + 16 <= a->kv.v_dim)
@@ -689,108 +623,6 @@ static void attend_merge(const qn_attend_args *a, int64_t n_rows, int64_t head, 
         }
     }
     close_pairs(&s, 0, head, n_heads);
-}
-
-/* ---- writing pages ------------------------------------------------------------------------------------ */
-
-/* n numbers (32 at most) as 8-bit integers and a scale: largest / 127 in f16. What is not finite makes the
- * scale so. */
-static uint16_t quantise(const float *x, int64_t n, int8_t *out)
-{
-    vf largest = v_set1(0), odd = v_set1(0), parts[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t left = n - 16 * i;
-        parts[i] = left >= 16 ? v_load(x + 16 * i) : left > 0 ? v_load_n(x + 16 * i, (int)left) : v_set1(0);
-        largest = v_max(largest, v_abs(parts[i]));
-        odd = v_fma(parts[i], v_set1(0), odd);
-    }
-    float scale = v_any(v_is_nan(odd)) ? NAN : v_largest(largest) / 127.0f, rounded[16];
-    uint16_t halves[16];
-    v_store_f16(halves, v_set1(scale));
-    scale = v_first(v_load_f16(halves));
-    vf inverse = v_set1(scale > 0 && scale < INFINITY ? 1.0f / scale : 0.0f);
-    for (int64_t i = 0; i < 2; i++) {
-        vf y = v_round(v_mul(parts[i], inverse));
-        y = v_select(v_is_nan(y), v_set1(0), v_min(v_set1(127), v_max(v_set1(-127), y)));
-        v_store(rounded, y);
-        for (int64_t j = 0; j < 16; j++) out[16 * i + j] = (int8_t)rounded[j];
-    }
-    return halves[0];
-}
-
-/* One head's key, token `slot` of a page. */
-static void write_k(const qn_kv_layout *kv, char *to, int64_t slot, const float *k)
-{
-    const int64_t d = kv->head_dim, pairs = (d + 1) / 2, blocks = qn_kv_blocks(d);
-    uint16_t halves[16];
-    if (kv->dtype == QN_DTYPE_F32) {
-        for (int64_t i = 0; i < d; i++) ((float *)to)[i * QN_PAGE_TOKENS + slot] = k[i];
-    } else if (kv->dtype == QN_DTYPE_Q8_0) {
-        int8_t *out = (int8_t *)to, block[QN_KV_BLOCK];
-        uint16_t *scales = (uint16_t *)(to + blocks * QN_KV_BLOCK * QN_PAGE_TOKENS);
-        for (int64_t b = 0; b < blocks; b++) {
-            int64_t left = d - b * QN_KV_BLOCK;
-            scales[b * QN_PAGE_TOKENS + slot] =
-                quantise(k + b * QN_KV_BLOCK, left < QN_KV_BLOCK ? left : QN_KV_BLOCK, block);
-            for (int64_t i = 0; i < QN_KV_BLOCK / 2; i++)
-                memcpy(out + ((b * (QN_KV_BLOCK / 2) + i) * QN_PAGE_TOKENS + slot) * 2, block + 2 * i, 2);
-        }
-    } else if (kv->dtype == QN_DTYPE_BF16) {
-        for (int64_t i = 0; i < pairs; i += 8) {
-            int64_t n = d - 2 * i < 16 ? d - 2 * i : 16;
-            v_store_bf16(halves, v_load_n(k + 2 * i, (int)n));
-            for (int64_t j = 0; j < 8 && i + j < pairs; j++)
-                memcpy((uint16_t *)to + ((i + j) * QN_PAGE_TOKENS + slot) * 2, halves + 2 * j, 4);
-        }
-    } else {
-        for (int64_t i = 0; i < d; i += 16) {
-            int64_t n = d - i < 16 ? d - i : 16;
-            v_store_f16(halves, v_load_n(k + i, (int)n));
-            for (int64_t j = 0; j < n; j++) ((uint16_t *)to)[(i + j) * QN_PAGE_TOKENS + slot] = halves[j];
-        }
-    }
-}
-
-/* One head's value. */
-static void write_v(const qn_kv_layout *kv, char *to, int64_t slot, const float *v)
-{
-    const int64_t d = kv->v_dim, pad = qn_kv_v_pad(kv->dtype, d);
-    uint16_t halves[16];
-    if (kv->dtype == QN_DTYPE_F32) {
-        memcpy((float *)to + slot * d, v, (size_t)d * sizeof *v);
-    } else if (kv->dtype == QN_DTYPE_Q8_0) {
-        int8_t *out = (int8_t *)to, block[QN_KV_BLOCK];
-        uint16_t *scales = (uint16_t *)(to + pad * QN_PAGE_TOKENS);
-        for (int64_t b = 0; b < pad / QN_KV_BLOCK; b++) {
-            int64_t left = d - b * QN_KV_BLOCK;
-            scales[b * QN_PAGE_TOKENS + slot] =
-                quantise(v + b * QN_KV_BLOCK, left < QN_KV_BLOCK ? left : QN_KV_BLOCK, block);
-            for (int64_t i = 0; i < QN_KV_BLOCK; i++)
-                out[(slot / 2 * pad + b * QN_KV_BLOCK + i) * 2 + slot % 2] = block[i];
-        }
-    } else if (kv->dtype == QN_DTYPE_BF16) {
-        for (int64_t i = 0; i < pad; i += 16) {
-            v_store_bf16(halves, v_load_n(v + i, (int)(d - i < 16 ? d - i : 16)));
-            for (int64_t j = 0; j < 16; j++)
-                ((uint16_t *)to)[(slot / 2 * pad + i + j) * 2 + slot % 2] = halves[j];
-        }
-    } else {
-        for (int64_t i = 0; i < d; i += 16) {
-            int64_t n = d - i < 16 ? d - i : 16;
-            v_store_f16(halves, v_load_n(v + i, (int)n));
-            memcpy((uint16_t *)to + slot * d + i, halves, (size_t)n * sizeof *halves);
-        }
-    }
-}
-
-static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, const float *k, const float *v)
-{
-    const size_t k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
-                 v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim);
-    char *base = kv->pages + (size_t)page * kv->page_stride_bytes;
-    for (int64_t h = 0; h < kv->kv_heads; h++, base += k_bytes) write_k(kv, base, slot, k + h * kv->head_dim);
-    if (kv->v_in_k) return;
-    for (int64_t h = 0; h < kv->kv_heads; h++, base += v_bytes) write_v(kv, base, slot, v + h * kv->v_dim);
 }
 
 #endif

@@ -18,6 +18,8 @@ size_t qn_kv_k_bytes(qn_dtype dtype, int64_t head_dim)
         return (d + 1) / 2 * 2 * QN_PAGE_TOKENS * 2;
     case QN_DTYPE_Q8_0:
         return blocks * QN_PAGE_TOKENS * (QN_KV_BLOCK + 2);
+    case QN_DTYPE_Q4_0:
+        return blocks * QN_PAGE_TOKENS * (QN_KV_BLOCK / 2 + 2);
     default:
         return d * QN_PAGE_TOKENS * 2;
     }
@@ -33,6 +35,8 @@ size_t qn_kv_v_bytes(qn_dtype dtype, int64_t v_dim)
         return pad * QN_PAGE_TOKENS * 2;
     case QN_DTYPE_Q8_0:
         return pad / QN_KV_BLOCK * QN_PAGE_TOKENS * (QN_KV_BLOCK + 2);
+    case QN_DTYPE_Q4_0:
+        return pad / QN_KV_BLOCK * QN_PAGE_TOKENS * (QN_KV_BLOCK / 2 + 2);
     default:
         return (size_t)v_dim * QN_PAGE_TOKENS * 2;
     }
@@ -53,7 +57,7 @@ size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim)
 {
     const size_t tile = QN_ATTN_TILE_MAX, pairs = QN_ATTN_PAIRS_MAX + tile, slots = QN_ATTN_TOGETHER;
     size_t d = (size_t)qn_kv_blocks(head_dim) * QN_KV_BLOCK, v = (size_t)qn_kv_v_pad(dtype, v_dim);
-    size_t blocks = v / 16, rows_of_p = dtype == QN_DTYPE_Q8_0 ? v / QN_KV_BLOCK : 1;
+    size_t blocks = v / 16, rows_of_p = qn_kv_has_blocks(dtype) ? v / QN_KV_BLOCK : 1;
     size_t floats = pairs * (d + v)                                          /* q, merged */
                     + slots * (QN_ATTN_SCORES + v)                           /* scores, sums */
                     + slots * rows_of_p * (QN_ATTN_SCORES / 2)               /* 16-bit probabilities */

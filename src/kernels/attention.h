@@ -9,7 +9,7 @@
 /* Pairs of row and head in one pass, at most; pairs whose tiles go through a group together, at most (their
  * scores fit L1 or nearly so); rows of one micro-kernel, at most; floats of a pair's scores in
  * one group (not a power of two: rows of a tile then spread over the cache); pages of a group; dimensions of
- * one scale of Q8_0. */
+ * one scale of Q8_0 and Q4_0. */
 enum {
     QN_ATTN_PAIRS_MAX = QN_ATTN_PART_PAIRS,
     QN_ATTN_TOGETHER = 32,
@@ -28,10 +28,15 @@ static inline int64_t qn_kv_blocks(int64_t dim)
     return (dim + QN_KV_BLOCK - 1) / QN_KV_BLOCK;
 }
 
-/* v_dim in whole vectors, for BF16 and Q8_0 also in a page; for Q8_0 in whole blocks. */
+static inline int qn_kv_has_blocks(qn_dtype dtype)
+{
+    return dtype == QN_DTYPE_Q8_0 || dtype == QN_DTYPE_Q4_0;
+}
+
+/* v_dim in whole vectors, for BF16 and types of blocks also in a page; for these in whole blocks. */
 static inline int64_t qn_kv_v_pad(qn_dtype dtype, int64_t v_dim)
 {
-    return dtype == QN_DTYPE_Q8_0 ? qn_kv_blocks(v_dim) * QN_KV_BLOCK : (v_dim + 15) / 16 * 16;
+    return qn_kv_has_blocks(dtype) ? qn_kv_blocks(v_dim) * QN_KV_BLOCK : (v_dim + 15) / 16 * 16;
 }
 
 /* Floats of a pair's result in one group: its sums, then its largest score and its total. */

@@ -1,34 +1,50 @@
-/* Attention in 16-bit operands: vdpbf16ps for BF16 pages, vpdpwssd for Q8_0 pages whose bytes are widened as
- * they are loaded. Both add two products to each of 16 lanes, one instruction a cycle, so one loop serves
- * both.
+/* Attention in 16-bit operands: vdpbf16ps for BF16 pages, vpdpwssd for Q8_0 and Q4_0 pages whose bytes are
+ * widened as they are loaded, those of Q4_0 to two operands. Both instructions add two products to each of 16
+ * lanes, one a cycle, so one loop serves all.
  *
  * BF16: q (with its factor) and p are rounded to bf16; a chain adds pairs of dimensions, or of positions, in
  * rising order.
  * Q8_0: q becomes 15 bits and one scale; a block of 32 dimensions is an exact integer, which is added times
  * the key's scale in rising order. p times the values' scales becomes 15 bits and one scale for each block of
- * 32 dimensions and group; the sum over the group is an exact integer. */
+ * 32 dimensions and group; the sum over the group is an exact integer.
+ * Q4_0: as Q8_0, of 16 times the numbers: so the upper one of a byte needs a mask alone. */
 #ifndef QN_KERNELS_ATTENTION_DOTS_AVX512_H
 #define QN_KERNELS_ATTENTION_DOTS_AVX512_H
 
 static attend_form dots_form(qn_dtype dtype)
 {
-    return dtype == QN_DTYPE_BF16 ? FORM_BF16 : dtype == QN_DTYPE_Q8_0 ? FORM_Q8 : FORM_F32;
+    switch (dtype) {
+    case QN_DTYPE_BF16:
+        return FORM_BF16;
+    case QN_DTYPE_Q8_0:
+        return FORM_Q8;
+    case QN_DTYPE_Q4_0:
+        return FORM_Q4;
+    default:
+        return FORM_F32;
+    }
 }
 
-/* Dimensions of a packed query: pairs for BF16, blocks for Q8_0. */
+/* Dimensions of a packed query: pairs for BF16, else blocks. */
 static inline int64_t dots_query_dim(const attend_state *s)
 {
     int64_t d = s->a->kv.head_dim;
-    return s->form == FORM_Q8 ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
+    return of_integers(s->form) ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
+}
+
+/* What 1 of the operands that pages are widened to stands for, of a block's scale. */
+static inline float dots_unit(attend_form form)
+{
+    return form == FORM_Q4 ? 1.0f / 16 : 1.0f;
 }
 
 static void dots_pack_query(attend_state *s, int64_t first, int64_t n_rows, int64_t row, const float *q,
                             float factor)
 {
-    const int64_t dim = s->a->kv.head_dim, padded = dots_query_dim(s);
+    const int64_t dim = s->q_dim, padded = dots_query_dim(s);
     uint32_t *out = (uint32_t *)s->q + first * padded / 2 + row, pairs[8];
     float inverse = 0;
-    if (s->form == FORM_Q8) {
+    if (of_integers(s->form)) {
         vf largest = v_set1(0), odd = v_set1(0);
         for (int64_t d = 0; d < dim; d += 16) {
             vf x = v_load_n(q + d, dim - d < 16 ? (int)(dim - d) : 16);
@@ -37,12 +53,12 @@ static void dots_pack_query(attend_state *s, int64_t first, int64_t n_rows, int6
         }
         float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest);
         inverse = most > 0 ? 32767.0f / most : 0;
-        s->q_scale[first + row] = most * factor * (1.0f / 32767);
+        s->q_scale[first + row] = most * factor * (dots_unit(s->form) / 32767);
     }
     for (int64_t d = 0; d < padded; d += 16) {
         int n = dim - d < 16 ? (int)(dim - d) : 16;
         vf x = n > 0 ? v_load_n(q + d, n) : v_set1(0);
-        if (s->form == FORM_Q8) {
+        if (of_integers(s->form)) {
             __m512i y = _mm512_cvtps_epi32(v_mul(x, v_set1(inverse)));
             _mm256_storeu_si256((void *)pairs, _mm512_cvtsepi32_epi16(y));
         } else {
@@ -52,33 +68,54 @@ static void dots_pack_query(attend_state *s, int64_t first, int64_t n_rows, int6
     }
 }
 
-static inline const uint16_t *dots_scales(const char *page, int64_t padded)
+static inline const uint16_t *dots_scales(const char *page, int64_t padded, attend_form form)
 {
-    return (const uint16_t *)(page + padded * QN_PAGE_TOKENS);
+    return (const uint16_t *)(page + padded * QN_PAGE_TOKENS / (form == FORM_Q4 ? 2 : 1));
 }
 
-static inline __m512i dots_load(const char *p, int q8)
+/* Bytes of a vector of operands in a page. */
+static inline int dots_bytes(attend_form form)
 {
-    return q8 ? _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)) : _mm512_loadu_si512(p);
+    return form == FORM_BF16 ? 64 : form == FORM_Q8 ? 32 : 16;
 }
 
-static inline __m512i dots_add(__m512i sum, __m512i b, uint32_t a, int q8)
+/* One vector of operands; two of FORM_Q4. form is a constant wherever this is expanded. */
+static inline __attribute__((always_inline)) void dots_load(const char *p, attend_form form, __m512i *b)
+{
+    if (form == FORM_BF16) {
+        b[0] = _mm512_loadu_si512(p);
+        return;
+    }
+    __m512i x = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p));
+    if (form == FORM_Q8) {
+        b[0] = x;
+        return;
+    }
+    b[0] = _mm512_srai_epi16(_mm512_slli_epi16(x, 12), 8);
+    b[1] = _mm512_and_si512(x, _mm512_set1_epi16(-16));
+}
+
+static inline __m512i dots_add(__m512i sum, __m512i b, uint32_t a, attend_form form)
 {
     __m512i x = _mm512_set1_epi32((int)a);
-    return q8 ? _mm512_dpwssd_epi32(sum, x, b)
-              : (__m512i)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)b);
+    return of_integers(form) ? _mm512_dpwssd_epi32(sum, x, b)
+                             : (__m512i)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)b);
 }
 
 /* ---- scores ------------------------------------------------------------------------------------------- */
 
-/* rows and q8 are constants wherever this is expanded. For FORM_Q8 the scales of the page's values are
- * fetched, too: they are read before the values. */
-static inline __attribute__((always_inline)) void
-dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const char *next, int rows, int q8)
+/* rows and form are constants wherever this is expanded. Scales of the page's values are fetched, too: they
+ * are read before the values. */
+static inline __attribute__((always_inline)) void dots_score_page(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, const char *next, int rows,
+                                                                  attend_form form)
 {
-    const char *b = k_of(s, t, p);
-    const int64_t padded = dots_query_dim(s), step = q8 ? QN_KV_BLOCK / 2 : padded / 2, bytes = q8 ? 64 : 128;
-    const uint16_t *scales = dots_scales(b, padded);
+    const char *page = k_of(s, t, p);
+    const int with_scales = of_integers(form), halves = form == FORM_Q4 ? 2 : 1;
+    const int64_t padded = dots_query_dim(s),
+                  bytes = 2 * dots_bytes(form) * halves;             /* of a row of the page */
+    const int64_t step = with_scales ? QN_KV_BLOCK / 2 : padded / 2; /* pairs of dimensions */
+    const uint16_t *scales = dots_scales(page, padded, form);
     const uint32_t *a = (const uint32_t *)s->q + t->first * padded / 2;
     float *c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group);
     __m512i sum[8][2];
@@ -88,23 +125,30 @@ dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const ch
         sum[r][0] = sum[r][1] = _mm512_setzero_si512();
         total[r][0] = total[r][1] = v_set1(0);
     }
-    if (!next) next = b;
-    for (int64_t from = 0; q8 && from < s->v_pad / QN_KV_BLOCK; from++)
-        fetch((const char *)dots_scales(v_of(s, t, p), s->v_pad), from * QN_PAGE_TOKENS * 2);
+    if (!next) next = page;
+    for (int64_t from = 0; with_scales && from < s->v_pad / QN_KV_BLOCK; from++)
+        fetch((const char *)dots_scales(v_of(s, t, p), s->v_pad, form), from * QN_PAGE_TOKENS * 2);
     for (int64_t from = 0; from < padded / 2; from += step) {
-        for (int64_t k = from; k < from + step; k++) {
-            __m512i x = dots_load(b + k * bytes, q8), y = dots_load(b + k * bytes + bytes / 2, q8);
-            fetch(next, k * bytes);
-            if (!q8) fetch(next, k * bytes + 64);
+        for (int64_t k = 0; k < step / halves; k++) {
+            const int64_t at = (from / halves + k) * bytes;
+            const uint32_t *pairs = a + (from + k) * rows;
+            __m512i x[2], y[2];
+            dots_load(page + at, form, x);
+            dots_load(page + at + bytes / 2, form, y);
+            fetch(next, at);
+            if (!with_scales) fetch(next, at + 64);
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++, pairs += step / 2 * rows) {
 #pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                sum[r][0] = dots_add(sum[r][0], x, a[k * rows + r], q8);
-                sum[r][1] = dots_add(sum[r][1], y, a[k * rows + r], q8);
+                for (int r = 0; r < rows; r++) {
+                    sum[r][0] = dots_add(sum[r][0], x[h], pairs[r], form);
+                    sum[r][1] = dots_add(sum[r][1], y[h], pairs[r], form);
+                }
             }
         }
-        if (!q8) break;
+        if (!with_scales) break;
         const uint16_t *scale = scales + from / step * QN_PAGE_TOKENS;
-        fetch(next, bytes * padded / 2 + from / step * QN_PAGE_TOKENS * 2);
+        fetch(next, bytes / halves * padded / 2 + from / step * QN_PAGE_TOKENS * 2);
         vf x = v_load_f16(scale), y = v_load_f16(scale + 16);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
@@ -115,19 +159,21 @@ dots_score_page(const attend_state *s, const attend_tile *t, int64_t p, const ch
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        vf scale = q8 ? v_set1(s->q_scale[t->first + r]) : v_set1(1);
-        v_store(c + r * QN_ATTN_SCORES, q8 ? v_mul(total[r][0], scale) : (__m512)sum[r][0]);
-        v_store(c + r * QN_ATTN_SCORES + 16, q8 ? v_mul(total[r][1], scale) : (__m512)sum[r][1]);
+        vf scale = with_scales ? v_set1(s->q_scale[t->first + r]) : v_set1(1);
+        v_store(c + r * QN_ATTN_SCORES, with_scales ? v_mul(total[r][0], scale) : (__m512)sum[r][0]);
+        v_store(c + r * QN_ATTN_SCORES + 16, with_scales ? v_mul(total[r][1], scale) : (__m512)sum[r][1]);
     }
 }
 
 static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
                                                                   int64_t p, const char *next, int rows)
 {
-    if (s->form == FORM_Q8)
-        dots_score_page(s, t, p, next, rows, 1);
+    if (s->form == FORM_BF16)
+        dots_score_page(s, t, p, next, rows, FORM_BF16);
+    else if (s->form == FORM_Q8)
+        dots_score_page(s, t, p, next, rows, FORM_Q8);
     else
-        dots_score_page(s, t, p, next, rows, 0);
+        dots_score_page(s, t, p, next, rows, FORM_Q4);
 }
 
 static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
@@ -167,16 +213,16 @@ typedef struct {
     int64_t n_pages, row_bytes; /* of a pair of positions */
     const uint16_t *p;          /* of the first page */
     int64_t p_row;
-    float *sums; /* Q8_0: integers */
+    float *sums; /* or integers */
     int64_t sums_row;
     const char *next; /* after the last page */
     int add;
 } dots_values;
 
 static inline __attribute__((always_inline)) void dots_weigh_run(const dots_values *w, int64_t column,
-                                                                 int rows, int vecs, int q8)
+                                                                 int rows, int vecs, attend_form form)
 {
-    const int64_t bytes = q8 ? 32 : 64;
+    const int64_t bytes = dots_bytes(form);
     __m512i sum[8][4], b[4];
     float *c = w->sums + column;
 #pragma GCC unroll 8
@@ -190,19 +236,20 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
         const char *page = w->pages[i] + column / 16 * bytes;
         const char *next = (i + 1 < w->n_pages ? w->pages[i + 1] : w->next) + column / 16 * bytes;
         const uint16_t *p = w->p + i * QN_PAGE_TOKENS;
-        if (q8) fetch(next, QN_PAGE_TOKENS / 2 * w->row_bytes - column / 16 * bytes + column * 2);
+        if (of_integers(form))
+            fetch(next, QN_PAGE_TOKENS / 2 * w->row_bytes - column / 16 * bytes + column * 2);
         for (int64_t k = 0; k < QN_PAGE_TOKENS / 2; k++) {
 #pragma GCC unroll 4
-            for (int v = 0; v < vecs; v++) {
-                b[v] = dots_load(page + k * w->row_bytes + v * bytes, q8);
-                if (!q8 || v % 2 == 0) fetch(next, k * w->row_bytes + v * bytes);
+            for (int v = 0; v < vecs; v += form == FORM_Q4 ? 2 : 1) {
+                dots_load(page + k * w->row_bytes + v * bytes, form, b + v);
+                if (form == FORM_BF16 || v % 2 == 0) fetch(next, k * w->row_bytes + v * bytes);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 uint32_t a;
                 memcpy(&a, p + r * w->p_row + 2 * k, sizeof a);
 #pragma GCC unroll 4
-                for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], a, q8);
+                for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], a, form);
             }
         }
     }
@@ -213,53 +260,56 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
     }
 }
 
-/* n_vecs vectors of 16 columns; for Q8_0 one block. */
+/* n_vecs vectors of 16 columns; of integers one block. */
 static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_values *w, int64_t column,
-                                                                  int64_t n_vecs, int rows, int q8)
+                                                                  int64_t n_vecs, int rows, attend_form form)
 {
     int64_t v = 0;
-    if (!q8 && rows <= 4) {
-        for (; v + 4 <= n_vecs; v += 4) dots_weigh_run(w, column + 16 * v, rows, 4, 0);
+    if (form == FORM_BF16 && rows <= 4) {
+        for (; v + 4 <= n_vecs; v += 4) dots_weigh_run(w, column + 16 * v, rows, 4, FORM_BF16);
     }
-    for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, rows, 2, q8);
-    if (!q8 && v < n_vecs) dots_weigh_run(w, column + 16 * v, rows, 1, 0);
+    for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, rows, 2, form);
+    if (form == FORM_BF16 && v < n_vecs) dots_weigh_run(w, column + 16 * v, rows, 1, FORM_BF16);
 }
 
 static inline __attribute__((always_inline)) void dots_weigh_form(const dots_values *w, int64_t column,
-                                                                  int64_t n_vecs, int rows, int q8)
+                                                                  int64_t n_vecs, int rows, attend_form form)
 {
-    if (q8)
-        dots_weigh_rows(w, column, n_vecs, rows, 1);
+    if (form == FORM_BF16)
+        dots_weigh_rows(w, column, n_vecs, rows, FORM_BF16);
+    else if (form == FORM_Q8)
+        dots_weigh_rows(w, column, n_vecs, rows, FORM_Q8);
     else
-        dots_weigh_rows(w, column, n_vecs, rows, 0);
+        dots_weigh_rows(w, column, n_vecs, rows, FORM_Q4);
 }
 
-static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t rows, int q8)
+static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t rows,
+                           attend_form form)
 {
     switch (rows) {
     case 1:
-        dots_weigh_form(w, column, n_vecs, 1, q8);
+        dots_weigh_form(w, column, n_vecs, 1, form);
         break;
     case 2:
-        dots_weigh_form(w, column, n_vecs, 2, q8);
+        dots_weigh_form(w, column, n_vecs, 2, form);
         break;
     case 3:
-        dots_weigh_form(w, column, n_vecs, 3, q8);
+        dots_weigh_form(w, column, n_vecs, 3, form);
         break;
     case 4:
-        dots_weigh_form(w, column, n_vecs, 4, q8);
+        dots_weigh_form(w, column, n_vecs, 4, form);
         break;
     case 5:
-        dots_weigh_form(w, column, n_vecs, 5, q8);
+        dots_weigh_form(w, column, n_vecs, 5, form);
         break;
     case 6:
-        dots_weigh_form(w, column, n_vecs, 6, q8);
+        dots_weigh_form(w, column, n_vecs, 6, form);
         break;
     case 7:
-        dots_weigh_form(w, column, n_vecs, 7, q8);
+        dots_weigh_form(w, column, n_vecs, 7, form);
         break;
     default:
-        dots_weigh_form(w, column, n_vecs, 8, q8);
+        dots_weigh_form(w, column, n_vecs, 8, form);
     }
 }
 
@@ -283,10 +333,10 @@ static int dots_copy_edge(attend_state *s, const attend_tile *tile, int64_t p, i
 }
 
 /* p times the scales of a block of values, as 15 bits and a scale. 0 where p is 0, whatever the scale:
- * nothing was written there perhaps. Neither is negative, so the largest bits are those of the largest
- * number, NaN being above all. */
+ * nothing was written there perhaps. Without their signs (scales of Q4_0 have both) the largest bits are
+ * those of the largest number, NaN being above all. */
 static void dots_pack_probabilities(const float *p, const float *v_scale, int64_t from, int64_t to,
-                                    uint16_t *out, float *scale)
+                                    uint16_t *out, float *scale, float unit)
 {
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     float products[QN_ATTN_GROUP];
@@ -295,13 +345,13 @@ static void dots_pack_probabilities(const float *p, const float *v_scale, int64_
         vf x = v_load(p + j);
         x = _mm512_maskz_mul_ps(_mm512_test_epi32_mask((__m512i)x, (__m512i)x), x, v_load(v_scale + j));
         v_store(products + j, x);
-        largest = _mm512_max_epu32(largest, (__m512i)x);
+        largest = _mm512_max_epu32(largest, (__m512i)v_abs(x));
     }
     uint32_t bits = _mm512_reduce_max_epu32(largest);
     float most = NAN;
     if (bits < 0x7f800000) memcpy(&most, &bits, sizeof most);
     vf inverse = v_set1(most > 0 ? 32767.0f / most : 0);
-    *scale = most * (1.0f / 32767);
+    *scale = most * (unit / 32767);
     for (int64_t j = from; j < to; j += 32) {
         __m512i x = _mm512_cvtps_epi32(v_mul(v_load(products + j), inverse));
         __m512i y = _mm512_cvtps_epi32(v_mul(v_load(products + j + 16), inverse));
@@ -312,8 +362,8 @@ static void dots_pack_probabilities(const float *p, const float *v_scale, int64_
 static void dots_open_values(attend_state *s, const attend_tile *t)
 {
     const int64_t from = t->from - t->group, to = t->to - t->group, blocks = s->v_pad / QN_KV_BLOCK;
-    for (int64_t p = t->from; s->form == FORM_Q8 && p < t->to; p += QN_PAGE_TOKENS) {
-        const uint16_t *scales = dots_scales(v_of(s, t, p), s->v_pad);
+    for (int64_t p = t->from; of_integers(s->form) && p < t->to; p += QN_PAGE_TOKENS) {
+        const uint16_t *scales = dots_scales(v_of(s, t, p), s->v_pad, s->form);
         for (int64_t b = 0; b < blocks; b++)
             for (int i = 0; i < QN_PAGE_TOKENS; i += 16)
                 v_store(s->v_scale + b * QN_ATTN_GROUP + (p - t->group) + i,
@@ -322,10 +372,10 @@ static void dots_open_values(attend_state *s, const attend_tile *t)
     for (int64_t i = 0; i < t->n; i++) {
         const float *p = s->scores + (t->slot + i) * QN_ATTN_SCORES;
         uint16_t *out = s->p16 + (t->slot + i) * p16_row(s);
-        if (s->form == FORM_Q8) {
+        if (of_integers(s->form)) {
             for (int64_t b = 0; b < blocks; b++)
                 dots_pack_probabilities(p, s->v_scale + b * QN_ATTN_GROUP, from, to, out + b * QN_ATTN_SCORES,
-                                        &s->p_scale[(t->slot + i) * blocks + b]);
+                                        &s->p_scale[(t->slot + i) * blocks + b], dots_unit(s->form));
             continue;
         }
         for (int64_t j = from; j < to; j += 32)
@@ -345,31 +395,31 @@ static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t
                      .add = p != t->from};
     for (int64_t i = 0; i < n_pages; i++) w.pages[i] = v_of(s, t, p + i * QN_PAGE_TOKENS);
     w.next = next ? next : w.pages[0];
-    if (s->form == FORM_Q8) { /* what is not seen is an integer, whatever it is, times 0 */
-        w.row_bytes = s->v_pad * 2;
+    if (of_integers(s->form)) { /* what is not seen is an integer, whatever it is, times 0 */
+        w.row_bytes = s->v_pad / 16 * dots_bytes(s->form);
         for (int64_t b = 0; b < n_vecs / 2; b++, w.p += QN_ATTN_SCORES)
-            dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, t->n, 1);
+            dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, t->n, s->form);
         return;
     }
     if (sees_whole(s, t, p)) {
-        dots_weigh_any(&w, 0, n_vecs, t->n, 0);
+        dots_weigh_any(&w, 0, n_vecs, t->n, FORM_BF16);
         return;
     }
     w.pages[0] = (const char *)s->edge;
     if (dots_copy_edge(s, t, p, lo[0], hi[last])) {
-        dots_weigh_any(&w, 0, n_vecs, t->n, 0);
+        dots_weigh_any(&w, 0, n_vecs, t->n, FORM_BF16);
         return;
     }
     for (int64_t r = 0; r <= last; r++, w.sums += s->v_pad, w.p += QN_ATTN_SCORES) {
         dots_copy_edge(s, t, p, lo[r], hi[r]);
-        dots_weigh_any(&w, 0, n_vecs, 1, 0);
+        dots_weigh_any(&w, 0, n_vecs, 1, FORM_BF16);
     }
 }
 
 static void dots_close_values(attend_state *s, const attend_tile *t)
 {
     const int64_t blocks = s->v_pad / QN_KV_BLOCK;
-    if (s->form != FORM_Q8) return;
+    if (!of_integers(s->form)) return;
     for (int64_t i = t->slot; i < t->slot + t->n; i++) {
         for (int64_t d = 0; d < s->v_pad; d += 16) {
             float *x = s->sums + i * s->v_pad + d;

@@ -51,19 +51,38 @@ static float *randoms(int64_t n, double lo, double hi)
     return p;
 }
 
-/* What Q8_0 keeps of a block: a multiple of the largest / 127, rounded to f16. */
-static void keep_block(const qn_kernels *k, const float *x, int64_t n, float *out)
+/* x [32] times the Hadamard matrix. */
+static void turn(float *x)
 {
-    float largest = 0, scale;
+    for (int step = 1; step < 32; step *= 2) {
+        for (int i = 0; i < 32; i++) {
+            if (i & step) continue;
+            float sum = x[i] + x[i + step], difference = x[i] - x[i + step];
+            x[i] = sum;
+            x[i + step] = difference;
+        }
+    }
+}
+
+/* What Q8_0 and Q4_0 keep of a block: multiples, -127 to 127, of the largest / 127, or -8 to 7, of what makes
+ * the largest -8, rounded to f16. Q4_0 keeps all 32 numbers of the block turned, whatever n. */
+static void keep_block(const qn_kernels *k, qn_dtype dtype, const float *x, int64_t n, float *out)
+{
+    const int four = dtype == QN_DTYPE_Q4_0;
+    float block[32] = {0}, largest = 0, scale;
     uint16_t half;
-    for (int64_t i = 0; i < n; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-    scale = largest / 127;
+    memcpy(block, x, (size_t)n * sizeof *x);
+    if (four) turn(block);
+    for (int i = 0; i < 32; i++) largest = fabsf(block[i]) > fabsf(largest) ? block[i] : largest;
+    scale = four ? largest / -8 : fabsf(largest) / 127;
     k->from_f32(QN_DTYPE_F16, &scale, &half, 1);
     k->to_f32(QN_DTYPE_F16, &half, &scale, 1);
-    for (int64_t i = 0; i < n; i++) {
-        float steps = rintf(x[i] * (1 / scale));
-        out[i] = fminf(127, fmaxf(-127, steps)) * scale;
+    for (int i = 0; i < 32; i++) {
+        float steps = rintf(block[i] * (1 / scale));
+        block[i] = fminf(four ? 7 : 127, fmaxf(four ? -8 : -127, steps)) * scale;
     }
+    if (four) turn(block);
+    for (int64_t i = 0; i < n; i++) out[i] = four ? block[i] / 32 : block[i];
 }
 
 /* What a page keeps of x, in heads of dim numbers. */
@@ -73,10 +92,10 @@ static float *kept(const qn_kernels *k, qn_dtype dtype, const float *x, int64_t 
     uint16_t *halves = qn_alloc((size_t)n * sizeof *halves);
     assert_true(out && halves);
     memcpy(out, x, (size_t)n * sizeof *out);
-    if (dtype == QN_DTYPE_Q8_0) {
+    if (dtype == QN_DTYPE_Q8_0 || dtype == QN_DTYPE_Q4_0) {
         for (int64_t i = 0; i < n; i += dim)
             for (int64_t j = 0; j < dim; j += 32)
-                keep_block(k, x + i + j, dim - j < 32 ? dim - j : 32, out + i + j);
+                keep_block(k, dtype, x + i + j, dim - j < 32 ? dim - j : 32, out + i + j);
     } else if (dtype != QN_DTYPE_F32) {
         k->from_f32(dtype, x, halves, n);
         k->to_f32(dtype, halves, out, n);
@@ -177,10 +196,12 @@ static void attend_rows(const problem *p, const qn_kernels *k, int64_t first, in
     }
 }
 
-/* Where a set multiplies 16-bit numbers q and p are rounded: to 8 bits in bf16, to 15 against Q8_0. */
+/* Where a set multiplies 16-bit numbers q and p are rounded: to 8 bits in bf16, to 15 against Q8_0 and Q4_0,
+ * whose larger steps make some scores larger. */
 static double tolerance(const qn_kernels *k, qn_dtype dtype)
 {
     if (strcmp(k->name, "avx512") != 0) return 3e-6;
+    if (dtype == QN_DTYPE_Q4_0) return 2e-4;
     return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 3e-6;
 }
 
@@ -240,6 +261,11 @@ static const shape shapes[] = {
     {4, 5, 16, 64, 300, 70, QN_DTYPE_Q8_0, 0, 0, 0},  {1, 4, 32, 24, 300, 0, QN_DTYPE_F32, 0, 0, 1},
     {1, 16, 40, 32, 290, 0, QN_DTYPE_F16, 0, 0, 1},   {1, 3, 40, 33, 540, 100, QN_DTYPE_BF16, 0, 0, 1},
     {1, 9, 80, 70, 290, 0, QN_DTYPE_Q8_0, 0, 1, 1},   {2, 2, 24, 7, 300, 33, QN_DTYPE_F16, 9, 0, 1},
+    {2, 2, 24, 24, 300, 0, QN_DTYPE_Q4_0, 0, 0, 0},   {3, 3, 64, 64, 290, 100, QN_DTYPE_Q4_0, 0, 1, 0},
+    {1, 5, 9, 7, 540, 33, QN_DTYPE_Q4_0, 20, 1, 0},   {1, 1, 128, 128, 800, 0, QN_DTYPE_Q4_0, 0, 0, 0},
+    {1, 9, 80, 48, 290, 1, QN_DTYPE_Q4_0, 0, 0, 0},   {1, 2, 256, 256, 300, 270, QN_DTYPE_Q4_0, 0, 0, 0},
+    {9, 1, 64, 32, 290, 0, QN_DTYPE_Q4_0, 0, 1, 0},   {4, 5, 16, 96, 300, 70, QN_DTYPE_Q4_0, 0, 0, 0},
+    {1, 9, 80, 70, 290, 0, QN_DTYPE_Q4_0, 0, 1, 1},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

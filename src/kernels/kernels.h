@@ -63,11 +63,11 @@ size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in);
  * and tokens of V lie in pairs: K [kv_heads][head_dim / 2][QN_PAGE_TOKENS][2], V [kv_heads][QN_PAGE_TOKENS /
  * 2][v_dim][2], with head_dim rounded up to 2 and v_dim to 16. Q8_0 is the same in bytes, dimensions rounded
  * up to 32, and behind each head's numbers stand its f16 scales, one for 32 dimensions of one token: [blocks]
- * [QN_PAGE_TOKENS]. */
+ * [QN_PAGE_TOKENS]. Q4_0 has two numbers in a byte (attention_pages.body.h). */
 enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART_PAIRS = 128 };
 
 typedef struct {
-    qn_dtype dtype; /* F32, F16, BF16 or Q8_0 */
+    qn_dtype dtype; /* F32, F16, BF16, Q8_0 or Q4_0 */
     int64_t kv_heads, head_dim, v_dim;
     int v_in_k;  /* 1: values are the first v_dim dimensions of the keys, and pages hold no others */
     char *pages; /* page 0 of this layer */

@@ -273,6 +273,14 @@ static inline vf v_load_bf16(const uint16_t *p)
     return (vf){v_load_bf16_8(p), v_load_bf16_8(p + 8)};
 }
 
+static inline vf v_load_bits(const uint16_t *p, int left, int right)
+{
+    __m256i x = _mm256_loadu_si256((const void *)p);
+    x = _mm256_srai_epi16(_mm256_slli_epi16(x, left), right);
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(x))),
+                _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(x, 1)))};
+}
+
 static inline __m256i v_bf16_8(__m256 x)
 {
     __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);

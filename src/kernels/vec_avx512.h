@@ -220,6 +220,13 @@ static inline vf v_load_bf16(const uint16_t *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+static inline vf v_load_bits(const uint16_t *p, int left, int right)
+{
+    __m256i x = _mm256_loadu_si256((const void *)p);
+    x = _mm256_srai_epi16(_mm256_slli_epi16(x, left), right);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(x));
+}
+
 /* In integers: the chip's own conversion takes subnormals for zero. */
 static inline void v_store_bf16(uint16_t *p, vf x)
 {

@@ -285,6 +285,15 @@ static inline vf v_load_bf16(const uint16_t *p)
     return (vf){v_load_bf16_4(p), v_load_bf16_4(p + 4), v_load_bf16_4(p + 8), v_load_bf16_4(p + 12)};
 }
 
+static inline vf v_load_bits(const uint16_t *p, int left, int right)
+{
+    int16x8_t up = vdupq_n_s16((int16_t)left), down = vdupq_n_s16((int16_t)-right);
+    int16x8_t x = vshlq_s16(vshlq_s16(vreinterpretq_s16_u16(vld1q_u16(p)), up), down);
+    int16x8_t y = vshlq_s16(vshlq_s16(vreinterpretq_s16_u16(vld1q_u16(p + 8)), up), down);
+    return (vf){vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(x))),
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(y))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(y)))};
+}
+
 static inline void v_store_bf16_4(uint16_t *p, float32x4_t x)
 {
     uint32x4_t u = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));

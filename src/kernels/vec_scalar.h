@@ -356,6 +356,21 @@ static inline void v_store_bf16_4(uint16_t *p, v_f4 x)
     memcpy(p, &h, sizeof h);
 }
 
+/* Lanes are bits of words: shifted left, then right as signed numbers of 16 bits. */
+static inline v_f4 v_load_bits_4(const uint16_t *p, int left, int right)
+{
+    v_h4 h;
+    memcpy(&h, p, sizeof h);
+    v_u4 u = __builtin_convertvector(h, v_u4) << (16 + left);
+    return __builtin_convertvector((v_i4)u >> (16 + right), v_f4);
+}
+
+static inline vf v_load_bits(const uint16_t *p, int left, int right)
+{
+    return (vf){v_load_bits_4(p, left, right), v_load_bits_4(p + 4, left, right),
+                v_load_bits_4(p + 8, left, right), v_load_bits_4(p + 12, left, right)};
+}
+
 /* To nearest even; subnormals kept; a NaN keeps its upper bits and becomes quiet. */
 static inline void v_store_bf16(uint16_t *p, vf x)
 {
