@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/input.h"
+#include "cli/interrupt.h"
 #include "cli/out.h"
 #include "format/safetensors.h"
 #include "media/heat_map.h"
@@ -119,9 +120,11 @@ static qn_status write_tensors(const qn_model *model, const qn_attention_snapsho
     if (status == QN_OK) status = add_tokens(w, model, s);
     while (status == QN_OK && next_tensor(s, &k, &i, &t))
         status = qn_st_writer_add(w, t.name, t.dtype, t.n_dims, t.shape, NULL);
+    qn_interrupt_start(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(w);
     for (k = 0, i = 0; status == QN_OK && next_tensor(s, &k, &i, &t);)
-        status = qn_st_writer_write(w, index++, 0, t.data, t.size_bytes);
+        status = qn_interrupt_taken() ? qn_fail(QN_E_CANCELLED, "cancelled; nothing was written")
+                                      : qn_st_writer_write(w, index++, 0, t.data, t.size_bytes);
     if (status == QN_OK) status = qn_st_writer_finish(w);
     qn_st_writer_free(w);
     return status;
@@ -362,5 +365,8 @@ int qn_inspect_attention(const char *path, qn_load_options *load, const qn_atten
     for (size_t i = 0; i < o->layers.n; i++)
         if (!qn_args_read_int(o->layers.items[i], &layers[i]) || layers[i] < 0)
             return qn_args_fail("inspect", "--layer: %s is no number of a layer", o->layers.items[i]);
-    return inspect(path, load, o, layers, json) == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    qn_status status = inspect(path, load, o, layers, json);
+    if (status == QN_OK) return QN_EXIT_OK;
+    int code = qn_out_fail();
+    return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }
