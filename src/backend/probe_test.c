@@ -27,12 +27,14 @@ typedef struct {
     qn_status inside; /* what adding a probe gave inside of a call */
 } seen;
 
-static qn_model *open_model(const char *name)
+static qn_model *open_model(const char *name, int no_prefix_cache)
 {
     char path[128];
     qn_model *model = NULL;
     snprintf(path, sizeof path, "models/%s", name);
-    qn_test_ok(qn_model_open(qn_test_need_fixture(path), &(qn_model_options){.n_threads = 2}, &model));
+    qn_test_ok(qn_model_open(qn_test_need_fixture(path),
+                             &(qn_model_options){.n_threads = 2, .no_prefix_cache = no_prefix_cache},
+                             &model));
     return model;
 }
 
@@ -114,7 +116,7 @@ static void inside_of_steps(void **state)
     int32_t before[DRAWN], during[DRAWN], after[DRAWN];
     int64_t probe = 0;
     qn_model_info info;
-    qn_model *model = open_model(*state);
+    qn_model *model = open_model(*state, 1);
     qn_test_ok(qn_model_get_info(model, &info));
     generate(model, before);
     s = (seen){.model = model};
@@ -139,7 +141,7 @@ static void inside_of_steps(void **state)
 static void bad_calls(void **state)
 {
     int64_t probe = 0, first = 0;
-    qn_model *model = open_model("llama");
+    qn_model *model = open_model("llama", 0);
     assert_int_equal(qn_probe_add(NULL, 1, look, NULL, &probe), QN_E_ARG);
     assert_int_equal(qn_probe_add(model, 1, NULL, NULL, &probe), QN_E_ARG);
     assert_int_equal(qn_probe_add(model, 0, look, NULL, &probe), QN_E_ARG);
