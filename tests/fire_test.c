@@ -185,6 +185,7 @@ static size_t ask_alone(const qn_test_world *w, uint64_t seed)
         qn_test_request calm = requests[i];
         calm.end_after = -1;
         calm.o.deadline_ms = 0;
+        calm.o.n_draft = 0;
         qn_test_ok(qn_test_world_open(w, &(qn_model_options){.n_threads = 1}, &model));
         qn_test_ok(qn_model_get_memory(model, &before));
         qn_test_ok(qn_model_reset_peak_memory(model));

@@ -97,6 +97,7 @@ static void choose_options(qn_test_request *r, qn_test_draws *d, int32_t id_end)
     o->priority = chance(d, 4) ? (int32_t)qn_test_draw(d, 3) - 1 : 0;
     if (chance(d, 8)) o->cache_salt = "salt";
     o->no_prefix_cache = chance(d, 10);
+    o->n_draft = chance(d, 2) ? (int32_t)qn_test_draw(d, QN_DRAFT_TOKENS_MAX + 1) : 0;
     r->polls = chance(d, 2);
     if (chance(d, 6)) {
         r->stop = stops[qn_test_draw(d, 3)];

@@ -63,6 +63,8 @@ const qn_arg qn_sampling_args[] = {
     {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
      "go on after the model's end tokens"},
     {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS", "ends after this time"},
+    {"--speculate", 0, QN_ARG_CHOICE, SAMPLING(speculate), 0, 0, "lookup|off",
+     "guess what the text repeats, where that is faster (default lookup); the answer is the same"},
     {"--rotate", 0, QN_ARG_FLAG, SAMPLING(o.rotate), 0, 0, NULL,
      "when the context is full forget its beginning"},
     {0},
@@ -113,6 +115,7 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
     s->o.temperature = s->temperature > 0 ? s->temperature : 0;
     s->o.top_p = s->top_p > 0 ? s->top_p : 0;
     s->o.top_k = s->top_k > 0 ? s->top_k : 0;
+    s->o.n_draft = s->speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0;
     if (s->order && read_order(command, s)) return QN_EXIT_USAGE;
     for (size_t i = 0; i < s->stop.n; i++)
         if (!s->stop.items[i][0]) return qn_args_fail(command, "--stop: the text is empty");
@@ -277,6 +280,8 @@ void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats)
     qn_json_put_real(b, "decode_ms", stats->decode_ms);
     qn_json_put_real(b, "prefill_tokens_per_sec", stats->prefill_tokens_per_sec);
     qn_json_put_real(b, "decode_tokens_per_sec", stats->decode_tokens_per_sec);
+    qn_json_put_int(b, "n_drafted_tokens", stats->n_drafted_tokens);
+    qn_json_put_int(b, "n_accepted_tokens", stats->n_accepted_tokens);
     qn_json_key(b, "seed");
     qn_json_uint(b, stats->seed);
 }

@@ -26,6 +26,7 @@ typedef struct {
     qn_generate_options o;
     float temperature, top_p; /* negative: not given */
     int32_t top_k;            /* negative: not given */
+    int speculate;            /* 0: lookup, 1: off */
     qn_arg_list stop, stop_ids, bias;
     const char *order;
     qn_sampler_step steps[QN_SAMPLER_COUNT];
