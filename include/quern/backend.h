@@ -11,6 +11,7 @@
 
 #include <quern/adapter.h>
 #include <quern/attention.h>
+#include <quern/figures.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
 #include <quern/probe.h>
@@ -74,6 +75,7 @@ typedef struct {
     int64_t (*cache_length)(void *model, void *cache);
     void (*cache_free)(void *model, void *cache);
     qn_status (*generation_poll)(void *generation, qn_token *out, int *is_there);
+    qn_status (*get_figures)(void *model, qn_figures *out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

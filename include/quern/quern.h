@@ -15,6 +15,7 @@
 #include <quern/classify.h>
 #include <quern/discover.h>
 #include <quern/dtype.h>
+#include <quern/figures.h>
 #include <quern/generate.h>
 #include <quern/log.h>
 #include <quern/memory.h>

@@ -110,6 +110,13 @@ qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out)
     return model->backend->get_metrics(model->object, out);
 }
 
+qn_status qn_model_get_figures(const qn_model *model, qn_figures *out)
+{
+    QN_TRY(check_handle(model, out, "qn_model_get_figures"));
+    if (!model->backend->get_figures) return qn_backend_fail_missing(model->backend, "figures");
+    return model->backend->get_figures(model->object, out);
+}
+
 qn_status qn_model_get_memory(const qn_model *model, qn_memory *out)
 {
     QN_TRY(check_handle(model, out, "qn_model_get_memory"));

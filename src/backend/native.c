@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/evaluate.h"
+#include "engine/figures.h"
 #include "engine/generate.h"
 #include "engine/handles.h"
 #include "engine/prefixes.h"
@@ -256,6 +257,13 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .call_format = tools.calls ? qn_answer_format_name(tools) : "",
         .reasoning_mark = qn_answer_reasoning_mark(plain),
     };
+    return QN_OK;
+}
+
+static qn_status native_get_figures(void *model, qn_figures *out)
+{
+    native_model *m = model;
+    qn_engine_get_figures(m->engine, m->scheduler, out);
     return QN_OK;
 }
 
@@ -756,6 +764,7 @@ const qn_backend qn_backend_native = {
     .close = native_close,
     .get_info = native_get_info,
     .get_metrics = native_get_metrics,
+    .get_figures = native_get_figures,
     .get_memory = native_get_memory,
     .set_memory_limit = native_set_memory_limit,
     .set_cache_limit = native_set_cache_limit,

@@ -101,8 +101,9 @@ static void generate(qn_model *model, int32_t *out)
     qn_generation *g = NULL;
     qn_token t;
     qn_ids row = {prompt_ids, PROMPT};
-    qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1},
-                                  &(qn_generate_options){.max_tokens = DRAWN, .ignore_eos = 1}, &g));
+    qn_test_ok(qn_generation_open(
+        model, &(qn_prompt){.rows = &row, .n_rows = 1},
+        &(qn_generate_options){.max_tokens = DRAWN, .ignore_eos = 1, .no_prefix_cache = 1}, &g));
     for (int i = 0; i < DRAWN; i++) {
         qn_test_ok(qn_generation_next(g, &t));
         out[i] = t.id;

@@ -33,6 +33,7 @@ static void remember(qn_scheduler *s, qn_request *r)
 {
     if (r->no_cache || r->images || r->ids_base || r->step_status != QN_OK) return;
     qn_sequence_remember(r->sequence, r->salt, r->ids, r->number, (int64_t)s->prefill_ns_a_row);
+    qn_events_cache(s, QN_CACHE_EVENT_INSERT, r, qn_sequence_length(r->sequence));
 }
 
 /* Out of the lists, without a word. */
@@ -97,11 +98,17 @@ static void preempt(qn_scheduler *s, qn_request *r)
     put_back(s, r);
 }
 
+static void forget(qn_scheduler *s, const qn_request *r)
+{
+    qn_engine_forget(s->engine, r->number);
+    qn_events_cache(s, QN_CACHE_EVENT_POISON, r, 0);
+}
+
 /* Something that it had been given, or had computed, is no good: all of it anew, by itself. Returns 0 when
  * that was tried before. */
 static int begin_anew(qn_scheduler *s, qn_request *r)
 {
-    qn_engine_forget(s->engine, r->number);
+    forget(s, r);
     if (r->begins_anew) return 0;
     r->begins_anew = 1;
     r->n_restarts++;
@@ -168,8 +175,10 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     int64_t most = r->n_ids - 1;
     if (!r->sampler && r->evaluate && r->logits_from < most) most = r->logits_from;
     r->n_attached = 0;
-    if (!r->no_cache && !r->begins_anew && !r->images)
+    if (!r->no_cache && !r->begins_anew && !r->images) {
         r->n_attached = qn_sequence_attach(r->sequence, r->salt, r->ids, most);
+        qn_events_cache(s, r->n_attached ? QN_CACHE_EVENT_HIT : QN_CACHE_EVENT_MISS, r, r->n_attached);
+    }
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
         atomic_fetch_sub(&s->n_waiting, 1);
         atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_relaxed);
@@ -410,6 +419,7 @@ static int give(qn_scheduler *s, qn_request *r)
     }
     if (!r->n_generated++) atomic_store_explicit(&r->first_ns, qn_clock_ns(), memory_order_relaxed);
     s->now.n_generated_tokens++;
+    qn_events_token(s, r);
     qn_ring_publish(&r->ring, 1);
     touch(s, r->client);
     if ((!r->max_tokens || r->n_generated < r->max_tokens) && r->n_ids < r->room) return 1;
@@ -425,7 +435,7 @@ static void settle(qn_scheduler *s, qn_request *r)
         qn_status status = r->step_status;
         int is_bad = r->sampler && status == QN_E_INTERNAL; /* logits that are no numbers */
         if (is_bad && r->n_attached && begin_anew(s, r)) return;
-        if (is_bad) qn_engine_forget(s->engine, r->number);
+        if (is_bad) forget(s, r);
         fail(s, r, status);
         return;
     }
@@ -549,12 +559,14 @@ int qn_batch_step(qn_scheduler *s, qn_client *leader)
     qn_status status = qn_engine_step(s->engine, s->n_feeds, s->feeds, take_logits, NULL, s);
     int64_t stop = qn_clock_ns();
     count(s, stop - start, n_prompt_rows);
+    qn_events_step(s, n_prompt_rows, stop - start);
     if (status == QN_OK)
         for (int64_t i = 0; i < s->n_feeds; i++) settle(s, s->fed[i]);
     else
         settle_failed(s);
     s->now.n_active = s->active.n;
     s->now.n_queued = s->queued.n;
+    qn_events_evictions(s);
     s->now.scheduling_ns += qn_clock_ns() - begin - (stop - start);
     return 1;
 }

@@ -45,6 +45,7 @@ static qn_status make_requests(evaluation *v, const qn_engine *e, const qn_evalu
         QN_TRY(qn_request_init(r, row->ids, row->n_ids, 0, 0));
         v->sinks[i] = (row_sink){v, i};
         r->client = &v->client;
+        r->row = i;
         r->adapter = what->adapters[i];
         r->evaluate = pass_on;
         r->evaluate_user = &v->sinks[i];

@@ -109,6 +109,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, RING_TOKENS, o->n_top_logprobs));
     q->client = &r->client;
+    q->row = i_row;
     q->n_stable = prompt->n_stable;
     q->salt = r->salt;
     q->tenant = r->tenant;

@@ -78,6 +78,13 @@ void qn_engine_forget(qn_engine *e, uint64_t writer)
     if (e->tree) qn_tree_poison(e->tree, writer);
 }
 
+size_t qn_engine_evicted_bytes(qn_engine *e)
+{
+    qn_tree_counters c = {0};
+    if (e->tree) qn_tree_get_counters(e->tree, &c);
+    return c.evicted_bytes;
+}
+
 int qn_engine_keeps_points(const qn_engine *e)
 {
     for (int i = 0; i < e->groups.n; i++)

@@ -46,6 +46,7 @@ struct qn_request {
     int32_t *ids; /* the prompt, and behind it what was drawn: the leader's from submit to done */
     int64_t n_ids, ids_capacity, n_prompt;
     int64_t ids_base;   /* position of ids[0]; above 0 once it has rotated */
+    int64_t row;        /* of its owner's */
     int64_t n_stable;   /* of the prompt, what a longer one of the same chat begins with too; 0: not known */
     int32_t adapter;    /* held by the owner; -1: none */
     qn_images *images;  /* NULL: none */

@@ -190,11 +190,11 @@ static void *lead_for_all(void *user)
     qn_scheduler *s = user;
     pthread_mutex_lock(&s->lock);
     while (!s->should_end) {
-        int idle;
-        if (s->is_led) { /* who does says when it is over */
+        if (s->is_led) { /* hand_over tells when it is free */
             pthread_cond_wait(&s->work, &s->lock);
             continue;
         }
+        int idle;
         begin_leading(s);
         do idle = !step(s, NULL);
         while (!idle && !s->n_pressing && !s->should_end);
@@ -266,13 +266,12 @@ void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request
     quit(client);
 }
 
-qn_scheduler_figures qn_scheduler_get_figures(qn_scheduler *s)
+void qn_scheduler_get_figures(qn_scheduler *s, qn_figures *out)
 {
     pthread_mutex_lock(&s->lock);
-    qn_scheduler_figures f = s->figures;
+    *out = s->figures;
     pthread_mutex_unlock(&s->lock);
-    f.n_queued = atomic_load(&s->n_waiting);
-    return f;
+    out->n_queued = atomic_load(&s->n_waiting);
 }
 
 qn_status qn_scheduler_new(qn_engine *e, const qn_scheduler_options *options, qn_scheduler **out)

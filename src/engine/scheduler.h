@@ -15,6 +15,8 @@
 #ifndef QN_ENGINE_SCHEDULER_H
 #define QN_ENGINE_SCHEDULER_H
 
+#include <quern/figures.h>
+
 #include "engine/request.h"
 
 typedef struct qn_scheduler qn_scheduler;
@@ -48,16 +50,7 @@ qn_status qn_scheduler_check_thread(qn_scheduler *s);
 qn_status qn_scheduler_enter(qn_scheduler *s);
 void qn_scheduler_leave(qn_scheduler *s);
 
-enum { QN_STEP_BUCKETS = 16 /* bucket i counts steps of less than 0.25 ms * 2^i, the last one all */ };
-
-/* Since the scheduler was made. */
-typedef struct {
-    int64_t n_active, n_queued, n_steps, n_preemptions, n_restarts, n_finished, n_failed;
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
-    int64_t n_drafted, n_accepted;  /* guessed tokens that were computed, and that came true */
-    int64_t step_ns, scheduling_ns; /* of all steps: in the engine, drawing included; around it */
-    int64_t step_buckets[QN_STEP_BUCKETS];
-} qn_scheduler_figures;
-qn_scheduler_figures qn_scheduler_get_figures(qn_scheduler *s);
+/* Writes the fields that are of scheduling, and zeros to the others. */
+void qn_scheduler_get_figures(qn_scheduler *s, qn_figures *out);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include <quern/probe.h>
+
 #include "engine/scheduler.h"
 
 enum { QN_TENANTS_MAX = 64, QN_TENANT_NAME_BYTES = 64 };
@@ -46,7 +48,7 @@ struct qn_scheduler {
     pthread_t thread;
     pthread_cond_t work;              /* its thread waits for that */
     atomic_int is_asleep, is_stirred; /* its thread; since it looked */
-    qn_scheduler_figures figures;     /* of the last step that ended */
+    qn_figures figures;               /* of the last step that ended */
 
     /* ---- the leader's ---- */
     qn_client *quitting;            /* closed by the leader within its own step */
@@ -59,7 +61,8 @@ struct qn_scheduler {
     int64_t n_feeds;
     double prefill_ns_a_row; /* measured; 0: not yet */
     qn_step_costs costs;     /* of steps in which all decode */
-    qn_scheduler_figures now;
+    qn_figures now;
+    size_t n_evicted_bytes; /* when probes were told last */
 };
 
 /* ---- admission.c ---- */
@@ -72,6 +75,14 @@ void qn_admission_receive(qn_scheduler *s);
 qn_request *qn_admission_choose(qn_scheduler *s);
 void qn_admission_count(qn_scheduler *s, qn_request *r, int64_t n_tokens);
 void qn_admission_forget(qn_scheduler *s, qn_request *r);
+
+/* ---- events.c: for probes; nothing where nobody asks ---- */
+void qn_events_cache(qn_scheduler *s, qn_cache_event event, const qn_request *r, int64_t n_tokens);
+/* What was evicted since it was called last. */
+void qn_events_evictions(qn_scheduler *s);
+/* The token that r has drawn, before its ring is published. */
+void qn_events_token(qn_scheduler *s, qn_request *r);
+void qn_events_step(qn_scheduler *s, int64_t n_prompt_rows, int64_t ns);
 
 /* ---- batch.c ---- */
 /* One step, led for `client` (NULL: for nobody). Returns 0 when there was nothing to do. */

@@ -1,0 +1,43 @@
+/* Figures of a model's engine: who computes, who waits, what the pages hold, what prefixes saved.
+ *
+ * Counts since the model was opened, but for what says "now". Any thread; nobody waits for a step. */
+#ifndef QUERN_FIGURES_H
+#define QUERN_FIGURES_H
+
+#include <quern/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { QN_STEP_BUCKETS = 16 };
+
+typedef struct {
+    int64_t n_slots;              /* most sequences computed together */
+    int64_t n_active, n_queued;   /* now: rows that have a slot; that never had one yet */
+    int64_t n_finished, n_failed; /* rows that ended; of them, with an error */
+    int64_t n_preemptions;        /* rows that gave their slot or pages to others for a while */
+    int64_t n_restarts;           /* rows that were computed anew because something of them was no good */
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens; /* cached: of the prompts' */
+    int64_t n_drafted, n_accepted; /* tokens that were guessed and computed; those that came true */
+    int64_t n_steps;
+    int64_t step_ns, scheduling_ns; /* of all steps: computing and drawing; around it */
+    /* Steps by their time: bucket i counts those below 0.25 ms * 2^i that no bucket before counts, the last
+     * one all others. */
+    int64_t step_buckets[QN_STEP_BUCKETS];
+    /* Pages of keys and values, and slots of recurrent state, now: that there are places for; in use by
+     * sequences and handles; kept by the prefix tree alone. */
+    int64_t pages_total, pages_used, pages_kept;
+    /* The prefix tree: lookups that found something, and nothing; what was given up, and declared bad. */
+    int64_t prefix_hits, prefix_misses, prefix_tokens_reused;
+    int64_t prefix_nodes, prefix_evicted_nodes, prefix_evicted_tokens, prefix_poisoned_nodes;
+    size_t prefix_evicted_bytes;
+} qn_figures;
+
+/* QN_E_UNSUPPORTED: the backend has none. */
+QN_API qn_status qn_model_get_figures(const qn_model *model, qn_figures *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
