@@ -234,6 +234,27 @@ static void some_layers(void **state)
     qn_model_close(&model);
 }
 
+/* However keys are kept, the first layer's are as they were computed. */
+static void any_type_of_pages(void **state)
+{
+    static const qn_kv_type types[] = {QN_KV_F32, QN_KV_F16, QN_KV_BF16, QN_KV_Q8_0, QN_KV_Q4_0};
+    qn_attention_snapshot *want = NULL, *got = NULL;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        qn_model *model = open_model("qwen3", (qn_model_options){.kv_type = types[i]});
+        qn_test_ok(take(model, prompt_ids, PROMPT, QN_SNAPSHOT_ATTENTION, i ? &got : &want));
+        if (i) {
+            const qn_attention_layer *l = &want->layers[0];
+            assert_memory_equal(got->layers[0].keys, l->keys, (size_t)keys_of(want, 0) * sizeof(float));
+            assert_memory_equal(got->layers[0].attention, l->attention,
+                                (size_t)(l->num_attention_heads * PROMPT * PROMPT) * sizeof(float));
+        }
+        qn_attention_snapshot_free(got);
+        got = NULL;
+        qn_model_close(&model);
+    }
+    qn_attention_snapshot_free(want);
+}
+
 /* Texts and chats are encoded as a generation does it. */
 static void texts_and_chats(void **state)
 {
@@ -623,7 +644,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(in_company),       cmocka_unit_test(beside_probes),
         cmocka_unit_test(bad_input),        cmocka_unit_test(no_tokenizer),
         cmocka_unit_test(allocations_fail), cmocka_unit_test(images),
-        cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way)};
+        cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way),
+        cmocka_unit_test(any_type_of_pages)};
     static char labels[QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
     static qn_test_kind_list kinds;
     size_t n = 0;
