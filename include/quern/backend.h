@@ -11,6 +11,7 @@
 
 #include <quern/adapter.h>
 #include <quern/attention.h>
+#include <quern/cache.h>
 #include <quern/figures.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
@@ -74,6 +75,15 @@ typedef struct {
     qn_status (*cache_slice)(void *model, void *cache, int64_t keep, void **out);
     int64_t (*cache_length)(void *model, void *cache);
     void (*cache_free)(void *model, void *cache);
+    qn_status (*cache_save)(void *model, void *cache, const char *path);
+    qn_status (*cache_load)(void *model, const char *path, void **out);
+    qn_status (*save_state)(void *model, const char *path);
+    qn_status (*load_state)(void *model, const char *path);
+    qn_status (*warm)(void *model, const qn_prompt *prompt, const char *name);
+    qn_status (*unwarm)(void *model, const char *name);
+    /* Texts are the caller's to fill in. */
+    qn_status (*cache_explain)(void *model, const qn_prompt *prompt, qn_cache_miss *out);
+    qn_status (*cache_get_counters)(void *model, qn_cache_counters *out);
     qn_status (*generation_poll)(void *generation, qn_token *out, int *is_there);
     qn_status (*get_figures)(void *model, qn_figures *out);
 } qn_backend;

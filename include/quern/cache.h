@@ -1,4 +1,4 @@
-/* The state that a model computed of tokens, in the hands of callers: handles.
+/* The state that a model computed of tokens: in the hands of callers, in files, and kept ready.
  *
  * A qn_cache is a handle of the first n tokens of a sequence. A pass from it gives logits and a new handle;
  * the old one stays valid, so that any number of continuations can be tried from one beginning, and they
@@ -7,7 +7,13 @@
  *
  * Any thread. A handle may be used by several calls at once. Closing a model ends its handles. Handles hold
  * the adapter that they were computed with (it cannot be unloaded meanwhile), and memory of keys and values
- * that others could use: free what is not needed. */
+ * that others could use: free what is not needed.
+ *
+ * Besides, a model keeps the prefixes that its generations computed, as memory allows, so that none is
+ * computed twice. Some can be kept for good (warm), all can be saved to a file and loaded again, and a prompt
+ * that finds nothing can be asked why. A file is bound to the model, its precision, its type of keys and
+ * values and the instruction set, for these decide the bits: what is loaded goes on as if it had been
+ * computed. */
 #ifndef QUERN_CACHE_H
 #define QUERN_CACHE_H
 
@@ -39,6 +45,81 @@ QN_API qn_status qn_cache_slice(const qn_cache *cache, int64_t keep, qn_cache **
 QN_API qn_status qn_cache_get_length(const qn_cache *cache, int64_t *out);
 /* NULL, and what is no handle any more, are accepted. */
 QN_API void qn_cache_free(qn_cache *cache);
+
+/* ---- files ---- */
+
+/* Writes the handle's tokens and what is computed of them; the file appears when it is whole. QN_E_IO: it
+ * cannot be written; QN_E_DEVICE: the handle is poisoned. */
+QN_API qn_status qn_cache_save(const qn_cache *cache, const char *path);
+/* *out is owned by the caller: qn_cache_free. QN_E_IO, QN_E_FORMAT: the file cannot be read, or is damaged;
+ * QN_E_UNSUPPORTED: it does not fit this model, or is a whole cache; QN_E_NOT_FOUND: its adapter is not
+ * loaded; QN_E_ARG: it is longer than the context; QN_E_FULL, QN_E_NOMEM: no room. */
+QN_API qn_status qn_cache_load(qn_model *model, const char *path, qn_cache **out);
+/* Writes all prefixes that the model keeps. Generations go on meanwhile. Statuses as of qn_cache_save. */
+QN_API qn_status qn_model_save_state(qn_model *model, const char *path);
+/* Adds what a file of qn_model_save_state or qn_cache_save holds to the prefixes that the model keeps, as far
+ * as there is room; what was computed with an adapter that is not loaded is left out, with a warning. A file
+ * that is refused changes nothing. Statuses as of qn_cache_load. */
+QN_API qn_status qn_model_load_state(qn_model *model, const char *path);
+
+/* ---- prefixes ---- */
+
+/* Computes a prompt of one row (without images, with the default adapter) and keeps it ready as `name`, which
+ * replaces what had that name: it is not evicted until qn_model_unwarm. Of a chat it is the part that longer
+ * chats begin with, too. QN_E_FULL, QN_E_NOMEM: it finds no room. */
+QN_API qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *name);
+/* QN_E_NOT_FOUND: there is nothing of this name. What it kept may be evicted from then on. */
+QN_API qn_status qn_model_unwarm(qn_model *model, const char *name);
+
+/* Why a prompt finds no more than it does: X(NAME, "name"). */
+#define QN_CACHE_REASON_LIST(X)                                                              \
+    X(USABLE, "usable")           /* all of it is there */                                   \
+    X(UNKNOWN, "unknown")         /* nothing was computed for this adapter */                \
+    X(DIFFERS, "differs")         /* behind the known tokens others follow */                \
+    X(ENDS, "ends")               /* nothing was computed behind the known tokens */         \
+    X(EVICTED, "evicted")         /* it was computed, and evicted */                         \
+    X(NO_WINDOW, "no_window")     /* known, but what sliding windows see there was let go */ \
+    X(NO_SNAPSHOT, "no_snapshot") /* known, but no recurrent state was kept there */
+
+typedef enum {
+#define QN_CACHE_REASON_ENUM(name, text) QN_CACHE_##name,
+    QN_CACHE_REASON_LIST(QN_CACHE_REASON_ENUM)
+#undef QN_CACHE_REASON_ENUM
+} qn_cache_reason;
+
+enum { QN_CACHE_CONTEXT_TOKENS = 16, QN_CACHE_TEXT_BYTES = 512 };
+
+/* given, known: tokens around the end of what is known, of the prompt and of what was computed before;
+ * [i_given], [i_known] are the first that differ (equal to the counts where there is none). Texts are cut
+ * where they do not fit, NUL-terminated, and empty without a tokenizer. */
+typedef struct {
+    qn_cache_reason reason;
+    int64_t n_prompt_tokens, n_known_tokens, n_usable_tokens;
+    int32_t given[QN_CACHE_CONTEXT_TOKENS], known[QN_CACHE_CONTEXT_TOKENS];
+    int32_t n_given, n_known, i_given, i_known;
+    char given_token[QN_CACHE_TEXT_BYTES], known_token[QN_CACHE_TEXT_BYTES];     /* the first that differ */
+    char given_context[QN_CACHE_TEXT_BYTES], known_context[QN_CACHE_TEXT_BYTES]; /* all of the above */
+    int64_t evicted_begin, evicted_end; /* EVICTED: these tokens, so many evictions ago */
+    int64_t evictions_ago;
+} qn_cache_miss;
+
+/* Says how much of a prompt of one row (without images, with the default adapter) is there, and why not more.
+ * Changes nothing. */
+QN_API qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_miss *out);
+/* "differs". Static storage. */
+QN_API const char *qn_cache_reason_name(qn_cache_reason reason);
+
+/* Since the model was opened, and now. */
+typedef struct {
+    int64_t n_hits, n_misses, n_tokens_reused; /* of prompts that were looked up */
+    int64_t n_inserts, n_splits, n_tokens_inserted;
+    int64_t n_evicted_nodes, n_evicted_tokens, n_evicted_snapshots, n_poisoned_nodes;
+    size_t evicted_bytes;
+    int64_t n_nodes, n_tokens, n_snapshots, n_pins, n_pages; /* now */
+    size_t tree_bytes;                                       /* now, of the tables */
+} qn_cache_counters;
+
+QN_API qn_status qn_cache_get_counters(const qn_model *model, qn_cache_counters *out);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/native_parts.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -18,26 +19,6 @@
 #include "engine/snapshot.h"
 #include "text/chat.h"
 #include "text/tokenizer_source.h"
-
-/* Read-only once it is open, but for the speeds. */
-typedef struct {
-    char *path;
-    const char *backend;
-    qn_engine *engine;
-    qn_scheduler *scheduler;
-    qn_handles *handles;
-    int background;
-    qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
-    int32_t *stop_ids;
-    int64_t n_stop_ids;
-    qn_buf notes;
-    float default_temperature, default_top_p; /* negative: not named */
-    int32_t default_top_k;
-    qn_metrics load;      /* the load_* fields */
-    pthread_mutex_t lock; /* of what follows */
-    size_t wired_limit_bytes, wired_bytes;
-    double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
-} native_model;
 
 typedef struct {
     native_model *model;
@@ -168,6 +149,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     m->background = o->background;
     if (status == QN_OK) status = qn_scheduler_new(m->engine, &scheduler, &m->scheduler);
     if (status == QN_OK) status = qn_handles_new(m->engine, m->scheduler, &m->handles);
+    if (status == QN_OK) status = qn_fingerprint_new(source, o->file, &m->fingerprint);
     if (status == QN_OK) status = collect_stop_ids(m);
     if (status == QN_OK) status = write_notes(m, o);
     if (status != QN_OK) goto out;
@@ -186,6 +168,7 @@ static void native_close(void *model)
 {
     native_model *m = model;
     qn_handles_free(m->handles);
+    qn_fingerprint_free(m->fingerprint);
     qn_scheduler_free(m->scheduler);
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
@@ -635,6 +618,24 @@ static qn_status native_prompt_ids(void *model, const qn_prompt *prompt, int32_t
     return QN_OK;
 }
 
+qn_status qn_native_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids,
+                           int64_t *n_stable)
+{
+    if (!prompt->rows) QN_TRY(native_prompt_ids(m, prompt, ids, n_ids));
+    if (prompt->rows) {
+        *n_ids = prompt->rows->n_ids;
+        *ids = qn_alloc_array((size_t)*n_ids, sizeof **ids);
+        if (!*ids) return QN_E_NOMEM;
+        memcpy(*ids, prompt->rows->ids, (size_t)*n_ids * sizeof **ids);
+    }
+    const qn_ids row = {*ids, *n_ids};
+    qn_status status = find_stable(m, prompt, &row, n_stable);
+    if (status == QN_OK) return QN_OK;
+    qn_free(*ids);
+    *ids = NULL;
+    return status;
+}
+
 static qn_status native_generation_open(void *model, const qn_prompt *prompt,
                                         const qn_generate_options *options, const qn_cancel *cancel,
                                         void **generation)
@@ -729,35 +730,6 @@ static void native_generation_close(void *generation)
     qn_free(g);
 }
 
-/* ---- handles ---- */
-
-static qn_status native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache,
-                                      float *logits, void **out)
-{
-    qn_handle *handle = NULL;
-    QN_TRY(qn_handle_forward(((native_model *)model)->handles, cache, ids, n_ids, logits, &handle));
-    *out = handle;
-    return QN_OK;
-}
-
-static qn_status native_cache_slice(void *model, void *cache, int64_t keep, void **out)
-{
-    qn_handle *handle = NULL;
-    QN_TRY(qn_handle_slice(((native_model *)model)->handles, cache, keep, &handle));
-    *out = handle;
-    return QN_OK;
-}
-
-static int64_t native_cache_length(void *model, void *cache)
-{
-    return qn_handle_length(cache);
-}
-
-static void native_cache_free(void *model, void *cache)
-{
-    qn_handle_free(((native_model *)model)->handles, cache);
-}
-
 const qn_backend qn_backend_native = {
     .name = "native",
     .open = native_open,
@@ -788,8 +760,16 @@ const qn_backend qn_backend_native = {
     .probe_remove = native_probe_remove,
     .attention_snapshot = native_attention_snapshot,
     .prompt_ids = native_prompt_ids,
-    .cache_forward = native_cache_forward,
-    .cache_slice = native_cache_slice,
-    .cache_length = native_cache_length,
-    .cache_free = native_cache_free,
+    .cache_forward = qn_native_cache_forward,
+    .cache_slice = qn_native_cache_slice,
+    .cache_length = qn_native_cache_length,
+    .cache_free = qn_native_cache_free,
+    .cache_save = qn_native_cache_save,
+    .cache_load = qn_native_cache_load,
+    .save_state = qn_native_save_state,
+    .load_state = qn_native_load_state,
+    .warm = qn_native_warm,
+    .unwarm = qn_native_unwarm,
+    .cache_explain = qn_native_cache_explain,
+    .cache_get_counters = qn_native_cache_get_counters,
 };

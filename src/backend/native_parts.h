@@ -1,0 +1,55 @@
+/* The native backend's model, for the files that make the backend up. */
+#ifndef QN_BACKEND_NATIVE_PARTS_H
+#define QN_BACKEND_NATIVE_PARTS_H
+
+#include <pthread.h>
+#include <quern/backend.h>
+
+#include "base/buf.h"
+#include "engine/fingerprint.h"
+#include "engine/handles.h"
+#include "engine/scheduler.h"
+#include "text/chat.h"
+
+/* Read-only once it is open, but for the speeds. */
+typedef struct {
+    char *path;
+    const char *backend;
+    qn_engine *engine;
+    qn_scheduler *scheduler;
+    qn_handles *handles;
+    qn_fingerprint *fingerprint;
+    int background;
+    qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
+    int32_t *stop_ids;
+    int64_t n_stop_ids;
+    qn_buf notes;
+    float default_temperature, default_top_p; /* negative: not named */
+    int32_t default_top_k;
+    qn_metrics load;      /* the load_* fields */
+    pthread_mutex_t lock; /* of what follows */
+    size_t wired_limit_bytes, wired_bytes;
+    double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
+} native_model;
+
+/* The ids of a prompt of one row without images (owned by the caller), and how many of them a longer prompt
+ * of the same chat begins with, too (0: not known). */
+qn_status qn_native_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids,
+                           int64_t *n_stable);
+
+/* native_cache.c: the functions of cache.h. */
+qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,
+                                  void **out);
+qn_status qn_native_cache_slice(void *model, void *cache, int64_t keep, void **out);
+int64_t qn_native_cache_length(void *model, void *cache);
+void qn_native_cache_free(void *model, void *cache);
+qn_status qn_native_cache_save(void *model, void *cache, const char *path);
+qn_status qn_native_cache_load(void *model, const char *path, void **out);
+qn_status qn_native_save_state(void *model, const char *path);
+qn_status qn_native_load_state(void *model, const char *path);
+qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name);
+qn_status qn_native_unwarm(void *model, const char *name);
+qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, qn_cache_miss *out);
+qn_status qn_native_cache_get_counters(void *model, qn_cache_counters *out);
+
+#endif

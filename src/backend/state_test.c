@@ -1,0 +1,302 @@
+/* Prefixes that are kept, saved, loaded and explained, through the public API. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "format/mmap.h"
+#include "tests/fixtures.h"
+#include "tests/scratch.h"
+
+enum { N_IDS = 150, N_NEW = 12 };
+
+static const char *const fixtures[] = {"models/llama", "models/gemma3_text", "models/qwen3_5"};
+enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
+
+static void ok(qn_status status)
+{
+    if (status != QN_OK) fail_msg("%s: %s", qn_status_name(status), qn_last_error());
+}
+
+static void refused(qn_status got, qn_status want, const char *words)
+{
+    if (got != want)
+        fail_msg("%s, expected %s: %s", qn_status_name(got), qn_status_name(want), qn_last_error());
+    if (!strstr(qn_last_error(), words)) fail_msg("'%s' is not in: %s", words, qn_last_error());
+}
+
+static qn_model *open_with(const char *fixture, qn_model_options o)
+{
+    qn_model *model = NULL;
+    o.context_size = 256;
+    o.n_threads = 1;
+    ok(qn_model_open(qn_test_need_fixture(fixture), &o, &model));
+    return model;
+}
+
+static qn_model *open_model(const char *fixture)
+{
+    return open_with(fixture, (qn_model_options){0});
+}
+
+static void fill_ids(int32_t *ids, int32_t seed)
+{
+    for (int32_t i = 0; i < N_IDS; i++) ids[i] = 3 + (i * 7 + i * i * seed) % 200;
+}
+
+/* Greedy ids behind ids[0..n); returns how many tokens of the prompt were there. */
+static int64_t generate(qn_model *model, const int32_t *ids, int64_t n, int32_t *out)
+{
+    const qn_ids row = {ids, n};
+    const qn_generate_options o = {.max_tokens = N_NEW, .ignore_eos = 1};
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    qn_token t = {.end = QN_END_NONE};
+    ok(qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1}, &o, &g));
+    for (int i = 0; t.end == QN_END_NONE; i++) {
+        ok(qn_generation_next(g, &t));
+        if (t.id >= 0) out[i] = t.id;
+    }
+    ok(qn_generation_get_stats(g, &stats));
+    qn_generation_close(g);
+    return stats.n_cached_tokens;
+}
+
+static const char *path_in(const char *folder, const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s", qn_test_path(folder, name));
+    return path;
+}
+
+/* What a second process loads, it need not compute, and gives the same. */
+static void state_comes_back(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    for (int f = 0; f < FIXTURES; f++) {
+        qn_model *a = open_model(fixtures[f]), *b = open_model(fixtures[f]);
+        int32_t ids[N_IDS], expected[N_NEW], got[N_NEW];
+        fill_ids(ids, 1);
+        assert_int_equal(generate(a, ids, 100, got), 0);
+        ok(qn_model_save_state(a, path));
+        generate(a, ids, N_IDS, expected);
+        qn_model_close(&a);
+        ok(qn_model_load_state(b, path));
+        assert_int_equal(generate(b, ids, N_IDS, got), 100);
+        assert_memory_equal(got, expected, sizeof got);
+        qn_model_close(&b);
+    }
+    qn_test_remove(folder);
+}
+
+static void handles_come_back(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    static float first[1 << 15], second[1 << 15];
+    for (int f = 0; f < FIXTURES; f++) {
+        qn_model *a = open_model(fixtures[f]), *b = open_model(fixtures[f]);
+        qn_cache *one = NULL, *next = NULL, *loaded = NULL, *again = NULL;
+        int32_t ids[N_IDS];
+        fill_ids(ids, 2);
+        ok(qn_forward_with_cache(a, ids, 100, NULL, first, 1 << 15, &one));
+        ok(qn_cache_save(one, path));
+        ok(qn_forward_with_cache(a, ids + 100, 5, one, first, 1 << 15, &next));
+        ok(qn_cache_load(b, path, &loaded));
+        ok(qn_forward_with_cache(b, ids + 100, 5, loaded, second, 1 << 15, &again));
+        assert_memory_equal(first, second, sizeof first);
+        qn_cache_free(again);
+        qn_model_close(&a);
+        qn_model_close(&b);
+    }
+    qn_test_remove(folder);
+}
+
+static void refusals(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    qn_model *a = open_model("models/llama"), *other = open_model("models/gemma3_text");
+    qn_model *fast = open_with("models/llama", (qn_model_options){.precision = QN_PRECISION_FAST});
+    qn_model *without = open_with("models/llama", (qn_model_options){.no_prefix_cache = 1});
+    qn_cache *out = NULL;
+    qn_cache_counters counters;
+    int32_t ids[N_IDS], expected[N_NEW], got[N_NEW];
+    char *text;
+    size_t n;
+    fill_ids(ids, 3);
+    generate(a, ids, N_IDS, expected);
+    ok(qn_model_save_state(a, path));
+    refused(qn_model_load_state(other, path), QN_E_UNSUPPORTED, "another model");
+    refused(qn_model_load_state(fast, path), QN_E_UNSUPPORTED, "precision");
+    refused(qn_model_load_state(without, path), QN_E_UNSUPPORTED, "without a cache");
+    refused(qn_model_save_state(without, path), QN_E_UNSUPPORTED, "without a cache");
+    refused(qn_model_load_state(a, qn_test_path(folder, "none")), QN_E_IO, "none");
+    refused(qn_model_save_state(a, qn_test_path(folder, "none/x")), QN_E_IO, "none/x");
+    refused(qn_model_load_state(NULL, path), QN_E_ARG, "model");
+    refused(qn_model_load_state(a, NULL), QN_E_ARG, "path");
+    refused(qn_model_save_state(a, NULL), QN_E_ARG, "path");
+    refused(qn_cache_save(NULL, path), QN_E_ARG, "NULL");
+    refused(qn_cache_load(a, NULL, &out), QN_E_ARG, "path");
+    refused(qn_cache_load(a, path, NULL), QN_E_ARG, "out");
+    refused(qn_cache_load(other, path, &out), QN_E_UNSUPPORTED, "another model");
+    assert_null(out);
+    ok(qn_file_read(path, 1 << 30, &text, &n));
+    text[n / 2] = (char)(text[n / 2] ^ 16);
+    qn_test_write(folder, "bent", text, n);
+    refused(qn_model_load_state(a, qn_test_path(folder, "bent")), QN_E_FORMAT, "damaged");
+    qn_test_write(folder, "cut", text, n - 1);
+    refused(qn_model_load_state(a, qn_test_path(folder, "cut")), QN_E_FORMAT, "cut");
+    qn_free(text);
+    ok(qn_cache_get_counters(a, &counters));
+    assert_true(counters.n_nodes > 0);
+    assert_true(generate(a, ids, N_IDS, got) == N_IDS - 1); /* all goes on */
+    assert_memory_equal(got, expected, sizeof got);
+    qn_model_close(&a);
+    qn_model_close(&other);
+    qn_model_close(&fast);
+    qn_model_close(&without);
+    qn_test_remove(folder);
+}
+
+/* ---- prefixes that stay, and explanations ------------------------------------------------------------- */
+
+static qn_cache_miss explain(qn_model *model, const int32_t *ids, int64_t n)
+{
+    const qn_ids row = {ids, n};
+    qn_cache_miss miss;
+    ok(qn_cache_explain(model, &(qn_prompt){.rows = &row, .n_rows = 1}, &miss));
+    return miss;
+}
+
+static void warm_stays(void **state)
+{
+    for (int f = 0; f < FIXTURES; f++) {
+        qn_model *model = open_model(fixtures[f]);
+        int32_t ids[N_IDS], got[N_NEW];
+        fill_ids(ids, 4);
+        const qn_ids row = {ids, 100}, more = {ids, 120};
+        const qn_prompt prompt = {.rows = &row, .n_rows = 1}, longer = {.rows = &more, .n_rows = 1};
+        ok(qn_model_warm(model, &prompt, "system"));
+        ok(qn_model_clear_cache(model));
+        assert_int_equal(explain(model, ids, 100).n_usable_tokens, 100);
+        assert_int_equal(generate(model, ids, N_IDS, got), 100);
+        ok(qn_model_warm(model, &longer, "system")); /* in its place */
+        ok(qn_model_warm(model, &prompt, "other"));
+        ok(qn_model_unwarm(model, "system"));
+        refused(qn_model_unwarm(model, "system"), QN_E_NOT_FOUND, "system");
+        ok(qn_model_clear_cache(model));
+        assert_int_equal(explain(model, ids, 120).n_usable_tokens, 100);
+        ok(qn_model_unwarm(model, "other"));
+        ok(qn_model_clear_cache(model));
+        qn_cache_miss miss = explain(model, ids, 100);
+        assert_int_equal(miss.n_usable_tokens, 0);
+        assert_int_equal(miss.reason, QN_CACHE_EVICTED);
+        qn_model_close(&model);
+    }
+}
+
+static void warm_refusals(void **state)
+{
+    qn_model *model = open_model("models/llama");
+    int32_t ids[300] = {0};
+    qn_ids rows[2] = {{ids, 10}, {ids, 10}};
+    qn_prompt prompt = {.rows = rows, .n_rows = 1};
+    qn_cache_miss miss;
+    refused(qn_model_warm(model, &prompt, NULL), QN_E_ARG, "name");
+    refused(qn_model_warm(model, &prompt, ""), QN_E_ARG, "name");
+    refused(qn_model_warm(NULL, &prompt, "x"), QN_E_ARG, "model");
+    refused(qn_model_warm(model, NULL, "x"), QN_E_ARG, "prompt");
+    refused(qn_model_unwarm(model, "x"), QN_E_NOT_FOUND, "x");
+    prompt.n_rows = 2;
+    refused(qn_model_warm(model, &prompt, "x"), QN_E_ARG, "2 rows");
+    refused(qn_cache_explain(model, &prompt, &miss), QN_E_ARG, "2 rows");
+    prompt.n_rows = 1;
+    rows[0].n_ids = 300;
+    refused(qn_model_warm(model, &prompt, "x"), QN_E_ARG, "300 tokens");
+    rows[0].n_ids = 10;
+    ids[4] = -1;
+    refused(qn_model_warm(model, &prompt, "x"), QN_E_ARG, "vocabulary");
+    qn_model_close(&model);
+}
+
+static void explanations(void **state)
+{
+    qn_model *model = open_model("models/llama");
+    int32_t ids[N_IDS], got[N_NEW];
+    fill_ids(ids, 5);
+    qn_cache_miss miss = explain(model, ids, 60);
+    assert_int_equal(miss.reason, QN_CACHE_UNKNOWN);
+    generate(model, ids, 60, got);
+    miss = explain(model, ids, 60);
+    assert_int_equal(miss.reason, QN_CACHE_USABLE);
+    assert_int_equal(miss.n_usable_tokens, 60);
+    assert_int_equal(miss.n_prompt_tokens, 60);
+    const int32_t before = ids[40];
+    ids[40] = before + 1;
+    miss = explain(model, ids, 60);
+    assert_int_equal(miss.reason, QN_CACHE_DIFFERS);
+    assert_string_equal(qn_cache_reason_name(miss.reason), "differs");
+    assert_int_equal(miss.n_known_tokens, 40);
+    assert_int_equal(miss.given[miss.i_given], before + 1);
+    assert_int_equal(miss.known[miss.i_known], before);
+    char *text = NULL;
+    size_t n_bytes;
+    ok(qn_model_decode(model, &before, 1, NULL, &text, &n_bytes));
+    assert_string_equal(miss.known_token, text);
+    qn_buffer_free(text);
+    assert_non_null(strstr(miss.known_context, miss.known_token));
+    assert_non_null(strstr(miss.given_context, miss.given_token));
+    ids[40] = before;
+    memcpy(ids + 60, got, sizeof got);
+    miss = explain(model, ids, 60 + N_NEW + 5);
+    assert_true(miss.reason == QN_CACHE_ENDS || miss.reason == QN_CACHE_DIFFERS);
+    assert_in_range(miss.n_known_tokens, 60, 60 + N_NEW);
+    qn_model_close(&model);
+}
+
+static void out_of_memory(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    qn_model *model = open_model("models/llama");
+    int32_t ids[N_IDS], got[N_NEW], expected[N_NEW];
+    fill_ids(ids, 6);
+    const qn_ids row = {ids, 90};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1};
+    generate(model, ids, N_IDS, expected);
+    ok(qn_model_save_state(model, path));
+    for (int what = 0; what < 4; what++) {
+        qn_status status = QN_E_NOMEM;
+        for (int64_t nth = 1; status != QN_OK && nth < 2000; nth++) {
+            qn_cache_miss miss;
+            ok(qn_model_clear_cache(model));
+            qn_mem_fail_nth(nth);
+            status = what == 0   ? qn_model_warm(model, &prompt, "x")
+                     : what == 1 ? qn_cache_explain(model, &prompt, &miss)
+                     : what == 2 ? qn_model_load_state(model, path)
+                                 : qn_model_save_state(model, path);
+            qn_mem_fail_nth(0);
+            if (status != QN_OK && status != QN_E_NOMEM && status != QN_E_NOT_FOUND)
+                fail_msg("%d: %s: %s", what, qn_status_name(status), qn_last_error());
+        }
+        assert_int_equal(status, QN_OK);
+        generate(model, ids, N_IDS, got);
+        assert_memory_equal(got, expected, sizeof got);
+    }
+    qn_model_close(&model);
+    qn_test_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_comes_back), cmocka_unit_test(handles_come_back),
+        cmocka_unit_test(refusals),         cmocka_unit_test(warm_stays),
+        cmocka_unit_test(warm_refusals),    cmocka_unit_test(explanations),
+        cmocka_unit_test(out_of_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
