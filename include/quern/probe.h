@@ -34,11 +34,11 @@ typedef enum {
 } qn_probe_point;
 
 /* What happened to the prefix tree: X(NAME, "name"). */
-#define QN_CACHE_EVENT_LIST(X)                                                   \
-    X(HIT, "hit")       /* n_tokens of a prompt of n_prompt_tokens were there */ \
-    X(MISS, "miss")     /* none of n_prompt_tokens was there */                  \
-    X(INSERT, "insert") /* n_tokens of a sequence are in the tree now */         \
-    X(EVICT, "evict")   /* size_bytes were given up */                           \
+#define QN_CACHE_EVENT_LIST(X)                                                         \
+    X(HIT, "hit")       /* n_tokens of a prompt of n_prompt_tokens were there */       \
+    X(MISS, "miss")     /* none of n_prompt_tokens was there */                        \
+    X(INSERT, "insert") /* n_tokens of a sequence are in the tree now */               \
+    X(EVICT, "evict")   /* size_bytes were given up since it was told last, or ever */ \
     X(POISON, "poison") /* what a request has written is not used any more: a step failed */
 
 typedef enum {

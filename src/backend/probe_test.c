@@ -27,14 +27,12 @@ typedef struct {
     qn_status inside; /* what adding a probe gave inside of a call */
 } seen;
 
-static qn_model *open_model(const char *name, int no_prefix_cache)
+static qn_model *open_model(const char *name)
 {
     char path[128];
     qn_model *model = NULL;
     snprintf(path, sizeof path, "models/%s", name);
-    qn_test_ok(qn_model_open(qn_test_need_fixture(path),
-                             &(qn_model_options){.n_threads = 2, .no_prefix_cache = no_prefix_cache},
-                             &model));
+    qn_test_ok(qn_model_open(qn_test_need_fixture(path), &(qn_model_options){.n_threads = 2}, &model));
     return model;
 }
 
@@ -117,7 +115,7 @@ static void inside_of_steps(void **state)
     int32_t before[DRAWN], during[DRAWN], after[DRAWN];
     int64_t probe = 0;
     qn_model_info info;
-    qn_model *model = open_model(*state, 1);
+    qn_model *model = open_model(*state);
     qn_test_ok(qn_model_get_info(model, &info));
     generate(model, before);
     s = (seen){.model = model};
@@ -139,10 +137,94 @@ static void inside_of_steps(void **state)
     qn_model_close(&model);
 }
 
+/* ---- between steps ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    int64_t n[QN_PROBE_COUNT], n_cache[QN_CACHE_EVENT_POISON + 1];
+    int32_t ids[DRAWN];
+    float logprobs[DRAWN];
+    int64_t n_rows, n_prefill_rows, n_reused;
+    uint64_t request, step;
+} between;
+
+static void look_between(void *user, const qn_probe_event *e)
+{
+    between *b = user;
+    assert_int_equal(!!e->token + !!e->step + !!e->cache, 1);
+    assert_true(!e->layer && !e->attention && !e->router);
+    if (e->token) {
+        assert_true(b->n[QN_PROBE_TOKEN] < DRAWN);
+        assert_int_equal(e->token->position, PROMPT + b->n[QN_PROBE_TOKEN]);
+        assert_int_equal(e->token->row, 0);
+        assert_true(e->token->request >= 1);
+        b->ids[b->n[QN_PROBE_TOKEN]] = e->token->id;
+        b->logprobs[b->n[QN_PROBE_TOKEN]] = e->token->logprob;
+        b->request = e->token->request;
+    }
+    if (e->step) {
+        assert_true(e->step->number > b->step && e->step->ns > 0);
+        assert_int_equal(e->step->n_sequences, 1);
+        assert_int_equal(e->step->n_waiting, 0);
+        b->step = e->step->number;
+        b->n_rows += e->step->n_rows;
+        b->n_prefill_rows += e->step->n_prefill_rows;
+    }
+    if (e->cache) {
+        b->n_cache[e->cache->event]++;
+        if (e->cache->event == QN_CACHE_EVENT_HIT) b->n_reused = e->cache->n_tokens;
+    }
+    b->n[e->point]++;
+}
+
+static void watch(qn_model *model, between *b, int logprobs)
+{
+    qn_token t;
+    qn_generation *g = NULL;
+    qn_ids row = {prompt_ids, PROMPT};
+    *b = (between){.step = 0};
+    qn_test_ok(qn_generation_open(
+        model, &(qn_prompt){.rows = &row, .n_rows = 1},
+        &(qn_generate_options){.max_tokens = DRAWN, .ignore_eos = 1, .logprobs = logprobs}, &g));
+    for (int i = 0; i < DRAWN; i++) {
+        qn_test_ok(qn_generation_next(g, &t));
+        assert_int_equal(t.id, b->ids[i]); /* nothing comes out that was not seen */
+        assert_int_equal(isnan(b->logprobs[i]) != 0, !logprobs);
+        if (logprobs) assert_true(t.logprob == b->logprobs[i]);
+    }
+    qn_generation_close(g);
+    assert_int_equal(b->n[QN_PROBE_TOKEN], DRAWN);
+}
+
+static void between_steps(void **state)
+{
+    static between first, second;
+    between *now = &first;
+    int64_t probe;
+    qn_model *model = open_model("llama");
+    const uint32_t mask = 1 << QN_PROBE_TOKEN | 1 << QN_PROBE_STEP | 1 << QN_PROBE_CACHE;
+    qn_test_ok(qn_probe_add(model, mask, look_between, now, &probe));
+    watch(model, now, 0);
+    assert_int_equal(first.n_prefill_rows, PROMPT);
+    assert_int_equal(first.n_rows, PROMPT + DRAWN - 1);
+    assert_int_equal(first.n_cache[QN_CACHE_EVENT_MISS], 1);
+    assert_int_equal(first.n_cache[QN_CACHE_EVENT_HIT], 0);
+    assert_true(first.n_cache[QN_CACHE_EVENT_INSERT] >= 1);
+    qn_test_ok(qn_probe_remove(model, probe));
+    now = &second;
+    qn_test_ok(qn_probe_add(model, mask, look_between, now, &probe));
+    watch(model, now, 1);
+    assert_true(second.request > first.request && second.step > 0);
+    assert_int_equal(second.n_cache[QN_CACHE_EVENT_HIT], 1);
+    assert_true(second.n_reused > 0 && second.n_reused < PROMPT);
+    assert_int_equal(second.n_rows, PROMPT + DRAWN - 1 - second.n_reused);
+    assert_memory_equal(first.ids, second.ids, sizeof first.ids);
+    qn_model_close(&model);
+}
+
 static void bad_calls(void **state)
 {
     int64_t probe = 0, first = 0;
-    qn_model *model = open_model("llama", 0);
+    qn_model *model = open_model("llama");
     assert_int_equal(qn_probe_add(NULL, 1, look, NULL, &probe), QN_E_ARG);
     assert_int_equal(qn_probe_add(model, 1, NULL, NULL, &probe), QN_E_ARG);
     assert_int_equal(qn_probe_add(model, 0, look, NULL, &probe), QN_E_ARG);
@@ -221,6 +303,7 @@ int main(void)
         {"inside_of_steps_qwen3_moe", inside_of_steps, NULL, NULL, (char *)"qwen3_moe"},
         {"inside_of_steps_deepseek_v3", inside_of_steps, NULL, NULL, (char *)"deepseek_v3"},
         {"inside_of_steps_gemma4_k_eq_v", inside_of_steps, NULL, NULL, (char *)"gemma4_k_eq_v"},
+        cmocka_unit_test(between_steps),
         cmocka_unit_test(bad_calls),
         cmocka_unit_test(any_thread),
     };
