@@ -446,7 +446,7 @@ static void in_company(void **state)
  */
 static void gives_way(void **state)
 {
-    enum { TOKENS = 400, LONG = 300, LIMITS = 6 };
+    enum { TOKENS = 250, LONG = 200, LIMITS = 4 };
     static int32_t want[TOKENS], got[TOKENS], ids[LONG];
     qn_attention_snapshot *s = NULL;
     const int64_t layer = 1;

@@ -27,7 +27,7 @@ static uintptr_t me(void)
 qn_status qn_probes_check_thread(const qn_probes *p)
 {
     if (atomic_load_explicit(&p->caller, memory_order_relaxed) != me()) return QN_OK;
-    return qn_fail(QN_E_ARG, "a probe cannot add or remove probes");
+    return qn_fail(QN_E_ARG, "from inside of a probe its model cannot compute, nor get or lose probes");
 }
 
 void qn_probes_emit(qn_probes *p, const qn_probe_event *event)
