@@ -254,7 +254,9 @@ def test_save_and_load_round_trip(tmp_path):
     assert (saved["model"], saved["temperature"], saved["seed"]) == ("llama", 0.1, "18446744073709551615")
     assert [m["role"] for m in saved["messages"]] == ["system", "user", "assistant", "user", "assistant"]
     assert saved["messages"][3]["content"] == "two\nlines"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "b.json", "c.json"]
+    # Conversation and what was computed of it; nothing else is left.
+    names = ["a.json", "a.json.state", "b.json", "b.json.state", "c.json", "c.json.state"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
     # The conversation goes on as it would have without the way through the file.
     there = answers(chat("hello\nmore\n", "--json"))[1]["content"]
     chat(f"hello\n/save {first}\n", "--json")

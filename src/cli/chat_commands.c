@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "cli/input.h"
 #include "cli/out.h"
+#include "cli/prompt_cache.h"
 
 typedef struct {
     const char *name, *usage, *help; /* help NULL: another name of the row above */
@@ -71,21 +72,27 @@ static qn_status run_clear(qn_chat_state *c, const char *rest)
 
 static qn_status run_save(qn_chat_state *c, const char *rest)
 {
-    qn_buf path = {0}, b = {0};
+    qn_buf path = {0}, state = {0}, b = {0};
     qn_status status = resolve_path(rest, &path);
     if (status == QN_OK) status = qn_chat_session_save(&c->session, get_model_name(c), path.data);
+    if (status == QN_OK) status = qn_prompt_cache_beside(path.data, &state);
     if (status == QN_OK) {
+        qn_prompt_cache_save(c->model, state.data);
         qn_buf_printf(&b, "%zu message%s saved to %s", c->session.n_messages,
                       qn_out_plural((int64_t)c->session.n_messages), path.data);
         status = qn_chat_turn_say(c, &b);
     }
+    qn_buf_free(&state);
     qn_buf_free(&path);
     return status;
 }
 
 qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
 {
+    qn_buf state = {0};
     QN_TRY(qn_chat_session_load(&c->session, path));
+    if (qn_prompt_cache_beside(path, &state) == QN_OK) qn_prompt_cache_load(c->model, state.data);
+    qn_buf_free(&state);
     qn_buf_reset(&c->attached);
     c->n_context = -1;
     if (c->session.settings.think != QN_CHAT_THINK_UNSET && check_think(c) != QN_OK)

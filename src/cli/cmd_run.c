@@ -9,11 +9,12 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/out.h"
+#include "cli/prompt_cache.h"
 
 typedef struct {
     qn_load_options load;
     qn_sampling_options sampling;
-    const char *prompt, *system, *ids_path;
+    const char *prompt, *system, *ids_path, *prompt_cache;
     qn_arg_list images;
     int raw, special, json, stats;
     int32_t logprobs; /* negative: not asked for */
@@ -33,6 +34,8 @@ static const qn_arg run_args[] = {
      "rows of token ids, {\"ids\":[[...]]}, run together"},
     {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
      "with --json: each token's log-probability, and those of the N likeliest"},
+    {"--prompt-cache", 0, QN_ARG_TEXT, AT(prompt_cache), 0, 0, "FILE",
+     "go on from what FILE keeps of earlier prompts, and keep this one there too"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object at the end"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
@@ -285,6 +288,7 @@ int qn_cmd_run(int argc, char **argv)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
     if (status == QN_OK) status = qn_load_open(path, &o.load, &model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
+    int keeps = status == QN_OK && o.prompt_cache && qn_prompt_cache_load(model, o.prompt_cache);
     if (status == QN_OK && o.ids_path)
         status = generate(
             model, &o,
@@ -292,6 +296,7 @@ int qn_cmd_run(int argc, char **argv)
             &end);
     else if (status == QN_OK)
         status = run_text(model, &o, &text, &seen, &end);
+    if (status == QN_OK && keeps) qn_prompt_cache_save(model, o.prompt_cache);
     code = status != QN_OK ? qn_out_fail() : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED : QN_EXIT_OK;
     qn_model_close(&model);
     qn_load_end(&o.load);

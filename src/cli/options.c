@@ -275,6 +275,7 @@ void qn_json_metrics(qn_buf *b, const qn_metrics *metrics)
 void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats)
 {
     qn_json_put_int(b, "n_prompt_tokens", stats->n_prompt_tokens);
+    qn_json_put_int(b, "n_cached_tokens", stats->n_cached_tokens);
     qn_json_put_int(b, "n_generated_tokens", stats->n_generated_tokens);
     qn_json_put_real(b, "prefill_ms", stats->prefill_ms);
     qn_json_put_real(b, "decode_ms", stats->decode_ms);

@@ -47,6 +47,8 @@ qn_status qn_st_writer_metadata(qn_st_writer *w, const char *key, const char *va
 /* The data begins at a multiple of so many bytes of the file: a power of two, 8 or more (8 unless set).
  * Before begin. */
 qn_status qn_st_writer_align(qn_st_writer *w, size_t bytes);
+/* Only the owner may read the file, as far as it is a new one. Before begin. */
+void qn_st_writer_private(qn_st_writer *w);
 /* Declares a tensor; shape slowest dimension first. Tensors are laid out in the order of declaration; the
  * first is number 0
  * (*index may be NULL). Before begin. QN_E_ARG: block types, a name twice, negative dimensions, a size that

@@ -30,7 +30,7 @@ struct qn_st_writer {
     char *target;    /* where the file shall be: path with links resolved */
     char *temporary; /* NULL: the target is a device and written in place */
     int fd;          /* -1: closed */
-    int created, failed, finished;
+    int created, failed, finished, is_private;
     qn_arena arena; /* names */
     qn_buf metadata;
     entry *entries;
@@ -87,6 +87,11 @@ qn_status qn_st_writer_align(qn_st_writer *w, size_t bytes)
         return qn_fail(QN_E_ARG, "%s: data cannot be aligned to %zu bytes", w->path, bytes);
     w->align = bytes;
     return QN_OK;
+}
+
+void qn_st_writer_private(qn_st_writer *w)
+{
+    w->is_private = 1;
 }
 
 qn_status qn_st_writer_add(qn_st_writer *w, const char *name, qn_dtype dtype, int n_dims,
@@ -181,7 +186,7 @@ static qn_status create_temporary(qn_st_writer *w)
         qn_buf_reset(&name);
         qn_buf_printf(&name, "%s.%ld-%d.tmp", w->target, (long)getpid(), attempt);
         if (name.status != QN_OK) break;
-        w->fd = open(name.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = open(name.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, w->is_private ? 0600 : 0666);
         if (w->fd >= 0 || errno != EEXIST) break;
     }
     qn_status status = name.status;

@@ -49,6 +49,7 @@ qn_status qn_state_writer_new(const char *path, const qn_state_binding *binding,
     for (size_t i = 0; status == QN_OK && i < sizeof pairs / sizeof *pairs; i++)
         status = qn_st_writer_metadata(w->tensors, pairs[i][0], pairs[i][1]);
     if (status == QN_OK) status = qn_st_writer_align(w->tensors, DATA_ALIGN);
+    if (status == QN_OK) qn_st_writer_private(w->tensors); /* it is what somebody wrote */
     if (status == QN_OK)
         *out = w;
     else
