@@ -332,6 +332,9 @@ static void test_kept(void **state)
     assert_int_equal(held(&b, QN_LEDGER_CACHE), 0);
     qn_pages_keep(b.pages, ids[1]);
     qn_pages_release(b.pages, ids[1]);
+    assert_true(qn_pages_bytes(b.pages) > N_UNITS * sizeof(int32_t));
+    qn_pages_fill(b.pages, more[0]);
+    assert_int_equal(qn_pages_get_info(b.pages, more[0]).fill, 32);
     end(&b); /* a pool that goes takes all that is in it out of the ledger */
 }
 

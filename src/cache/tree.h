@@ -68,9 +68,10 @@ int64_t qn_tree_peek(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int
 /* Keeps tokens [0, n) of a sequence that tables holds (who asks for the same tokens again needs all but the
  * last: so the sequence should release no position of a window that its last token still saw); what is there
  * already stays, window pages that it lacks are added. slot: a snapshot of the state at exactly n, with one
- * user, which the tree takes, also on failure; -1: none. writer: who computed them, for qn_tree_poison;
- * cost_ns: what a token took to compute. QN_E_NOMEM: the memory or the ledger's limit; QN_E_ARG: the tables
- * do not reach n; QN_E_DEVICE: something in them is poisoned. The tree is then as it was. */
+ * user, which the tree takes, also on failure; -1: none. writer: who computed them, for qn_tree_poison (0:
+ * nobody who may be found wrong); cost_ns: what a token took to compute. QN_E_NOMEM: the memory or the
+ * ledger's limit; QN_E_ARG: the tables do not reach n; QN_E_DEVICE: something in them is poisoned. The tree
+ * is then as it was. */
 qn_status qn_tree_insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n,
                          const qn_block_table *tables, int32_t slot, uint64_t writer, int64_t cost_ns);
 /* What writer inserted, and all that goes on from it, is gone from the tree, pins too, and its pages are

@@ -324,7 +324,7 @@ static qn_tree_node *find_written(const qn_tree *t, uint64_t writer)
 void qn_tree_poison(qn_tree *t, uint64_t writer)
 {
     pthread_mutex_lock(&t->lock);
-    for (qn_tree_node *n; (n = find_written(t, writer));) {
+    for (qn_tree_node *n; writer && (n = find_written(t, writer));) {
         mark_branch(t, n);
         qn_tree_drop_branch(t, n);
     }

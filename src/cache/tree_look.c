@@ -145,8 +145,8 @@ static const char *check_place(const qn_tree *t, const qn_tree_node *n)
 
 static const char *check_pages(const qn_tree *t, const qn_tree_node *n, census *c)
 {
-    if (n->first_page != n->begin / QN_STATE_PAGE_TOKENS ||
-        n->first_page + n->n_pages != qn_tree_pages_of(n->end))
+    const int64_t end_page = n->first_page + n->n_pages;
+    if (n->first_page != n->begin / QN_STATE_PAGE_TOKENS || end_page != qn_tree_pages_of(n->end))
         return "a node's pages are not those of its tokens";
     for (int g = 0; g < t->spec.n_groups; g++)
         for (int64_t i = 0; i < n->n_pages; i++) {
