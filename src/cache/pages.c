@@ -131,8 +131,10 @@ void qn_pages_set_evict(qn_pages *p, qn_pages_evict_fn *fn, void *user)
 static qn_status lock_with_room(qn_pages *p, int64_t n)
 {
     pthread_mutex_lock(&p->lock);
-    if (n > p->n_free && p->evict && n <= p->n_free + p->n_kept) {
+    /* Another thread may take what was evicted here: as long as some goes, it is tried again. */
+    for (int64_t kept = -1; p->evict && n > p->n_free && n <= p->n_free + p->n_kept && kept != p->n_kept;) {
         int64_t missing = n - p->n_free;
+        kept = p->n_kept;
         pthread_mutex_unlock(&p->lock);
         p->evict(p->evict_user, p, missing);
         pthread_mutex_lock(&p->lock);
