@@ -41,8 +41,8 @@ typedef struct {
 } qn_choice_score;
 
 typedef struct {
-    /* How the next token is drawn, and whether with logprobs; the adapter. The other fields mean nothing
-     * here. NULL: greedy. */
+    /* How the next token is drawn, and whether with logprobs; the adapter; prefixes; tenant and priority.
+     * What is about going on from there (stops, deadline and the like) means nothing here. NULL: greedy. */
     const qn_generate_options *sampling;
     int logits;                       /* results have the logits */
     qn_choices choices;               /* n 0: none are scored */
@@ -79,6 +79,9 @@ typedef struct {
      * the one before, and its first token is not predicted. 0: refuse. */
     int64_t stride;
     int tokens; /* results have the ids and each token's logprob */
+    /* As in qn_generate_options. Texts neither use nor leave prefixes. */
+    const char *tenant;
+    int32_t priority;
 } qn_score_options;
 
 typedef struct {
@@ -115,7 +118,9 @@ typedef enum {
 typedef struct {
     qn_pooling pooling; /* QN_POOLING_MEAN by default */
     int normalise;      /* to a Euclidean length of 1; a vector of zeros stays one */
-    const char *adapter;
+    /* As in qn_generate_options. Texts neither use nor leave prefixes. */
+    const char *adapter, *tenant;
+    int32_t priority;
 } qn_embed_options;
 
 typedef struct {

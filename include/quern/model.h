@@ -141,6 +141,9 @@ typedef struct {
     /* As in qn_generate_options. */
     const char *adapter;
     const char *const *row_adapters;
+    int no_prefix_cache;
+    const char *cache_salt, *tenant;
+    int32_t priority;
 } qn_logits_options;
 
 /* Gets logits [n_positions, vocab_size] (or hidden states, where the options say so), float32, of the

@@ -46,6 +46,13 @@ static void add_stats(qn_batch *b)
     if (qn_generation_get_stats(b->generation, &s) != QN_OK) return;
     b->stats.n_prompt_tokens += s.n_prompt_tokens;
     b->stats.n_generated_tokens += s.n_generated_tokens;
+    b->stats.n_cached_tokens += s.n_cached_tokens;
+    b->stats.n_drafted_tokens += s.n_drafted_tokens;
+    b->stats.n_accepted_tokens += s.n_accepted_tokens;
+    if (b->stats.first_token_ms == 0) {
+        b->stats.queue_ms = s.queue_ms;
+        b->stats.first_token_ms = s.first_token_ms;
+    }
     b->stats.prefill_ms += s.prefill_ms;
     b->stats.decode_ms += s.decode_ms;
     b->n_decoded += s.decode_tokens_per_sec * s.decode_ms * 1e-3;
@@ -271,7 +278,8 @@ qn_status qn_batch_get_stats(const qn_batch *batch, qn_generation_stats *out)
     *out = sum.stats;
     out->seed = batch->options.seed;
     if (out->prefill_ms > 0)
-        out->prefill_tokens_per_sec = (double)out->n_prompt_tokens / (out->prefill_ms * 1e-3);
+        out->prefill_tokens_per_sec =
+            (double)(out->n_prompt_tokens - out->n_cached_tokens) / (out->prefill_ms * 1e-3);
     if (out->decode_ms > 0) out->decode_tokens_per_sec = sum.n_decoded / (out->decode_ms * 1e-3);
     return QN_OK;
 }

@@ -251,7 +251,12 @@ static void add_answers(job *j, item *t, int64_t *n_rows, int32_t **ids)
 
 static qn_status evaluate_rows(job *j, int64_t from, int64_t to)
 {
-    const qn_logits_options o = {.adapter = j->sampling.adapter};
+    const qn_generate_options *s = &j->sampling;
+    const qn_logits_options o = {.adapter = s->adapter,
+                                 .no_prefix_cache = s->no_prefix_cache,
+                                 .cache_salt = s->cache_salt,
+                                 .tenant = s->tenant,
+                                 .priority = s->priority};
     if (from == to) return QN_OK;
     j->at = j->targets + from;
     return qn_wanted_rows_evaluate(j->model, j->rows + from, to - from, &o, take, j);

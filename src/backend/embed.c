@@ -113,7 +113,11 @@ static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, si
         j->targets[n_rows] = j->n_items;
         j->rows[n_rows++] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, 0, &t->row};
     }
-    const qn_logits_options o = {.hidden = 1, .adapter = j->o->adapter};
+    const qn_logits_options o = {.hidden = 1,
+                                 .adapter = j->o->adapter,
+                                 .no_prefix_cache = 1,
+                                 .tenant = j->o->tenant,
+                                 .priority = j->o->priority};
     if (n_rows) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
     return give(j, first, fn, user);
 }

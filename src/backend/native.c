@@ -472,7 +472,11 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
                                 .adapters = held,
                                 .from = options->row_first,
                                 .last_only = options->last_only,
-                                .hidden = options->hidden};
+                                .hidden = options->hidden,
+                                .no_cache = options->no_prefix_cache,
+                                .salt = options->cache_salt,
+                                .tenant = options->tenant,
+                                .priority = options->priority};
     if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink, NULL);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
     qn_free(held);

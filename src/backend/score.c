@@ -116,8 +116,9 @@ static qn_status evaluate_part(job *j, int64_t most)
             j->rows[n_rows++] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row};
         }
     }
-    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &(qn_logits_options){.adapter = j->o->adapter},
-                                   take, j);
+    const qn_logits_options o = {
+        .adapter = j->o->adapter, .no_prefix_cache = 1, .tenant = j->o->tenant, .priority = j->o->priority};
+    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j);
 }
 
 static qn_status give(job *j, size_t first, qn_score_fn *fn, void *user)

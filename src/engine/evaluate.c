@@ -53,6 +53,9 @@ static qn_status make_requests(evaluation *v, const qn_engine *e, const qn_evalu
         r->hidden = what->hidden;
         r->own_thread = 1;
         r->no_cache = what->no_cache;
+        r->salt = what->salt;
+        r->tenant = what->tenant;
+        r->priority = what->priority;
         r->cancel = what->cancel;
         r->room = row->n_ids;
     }

@@ -19,6 +19,8 @@ typedef struct {
     int last_only;       /* only the last position's, else all */
     int hidden;          /* normed hidden states [n, hidden_size] in place of logits */
     int no_cache;
+    const char *salt, *tenant; /* as in qn_request */
+    int32_t priority;
     const qn_cancel *cancel; /* NULL: never */
 } qn_evaluation;
 
