@@ -496,6 +496,27 @@ static void slow_reader(void **state)
     }
 }
 
+/* What is for idle times is computed when nobody else is, and is there for who comes then. */
+static void idle(void **state)
+{
+    static int32_t ids[2][200], out[IDS_MAX];
+    qn_model *model = open_model(*state, (qn_model_options){.parallel_slots = 2});
+    for (int i = 0; i < 2; i++) make_ids(ids[i], 200, 90 + (uint64_t)i);
+    qn_generation *ahead =
+        open_row(model, ids[0], 200, (qn_generate_options){.max_tokens = 1, .priority = QN_PRIORITY_IDLE});
+    qn_generation *g = open_row(model, ids[1], 200, (qn_generate_options){.max_tokens = 20});
+    assert_int_equal(drain(g, out, IDS_MAX, NULL), 20);
+    assert_true(stats_of(ahead).first_token_ms == 0);
+    qn_generation_close(g);
+    assert_int_equal(drain(ahead, out, IDS_MAX, NULL), 1);
+    qn_generation_close(ahead);
+    g = open_row(model, ids[0], 200, (qn_generate_options){.max_tokens = 2});
+    assert_int_equal(drain(g, out, IDS_MAX, NULL), 2);
+    assert_true(stats_of(g).n_cached_tokens > 0);
+    qn_generation_close(g);
+    qn_model_close(&model);
+}
+
 int main(void)
 {
     static const struct {
@@ -511,7 +532,8 @@ int main(void)
                 {"higher_priority_preempts", higher_priority_preempts},
                 {"queue_bound", queue_bound},
                 {"deadlines", deadlines},
-                {"slow_reader", slow_reader}};
+                {"slow_reader", slow_reader},
+                {"idle", idle}};
     enum { N = sizeof each / sizeof each[0] };
     static struct CMUnitTest tests[3 * N + 1] = {{"chat_of_mock", chat_of_mock, NULL, NULL, NULL}};
     static char names[3 * N][64];

@@ -98,7 +98,8 @@ typedef struct {
     int no_prefix_cache;
     const char *cache_salt;
     const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */
-    int32_t priority;   /* higher ones get places and memory first. 0 is usual */
+    int32_t priority; /* higher ones get places and memory first. 0 is usual; QN_PRIORITY_IDLE: it is computed
+                         only while nobody else is */
     /* Speculation: up to so many tokens a step are guessed from what the text repeats, computed with the next
      * one, and kept as far as they come true. No bit depends on it: every token is drawn as without it. It
      * costs next to nothing where it does not pay: guesses are computed only while that is faster, by
@@ -110,6 +111,8 @@ typedef struct {
     qn_notify_fn *notify;
     void *notify_user;
 } qn_generate_options;
+
+#define QN_PRIORITY_IDLE INT32_MIN
 
 enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20, QN_DRAFT_TOKENS_MAX = 15 };
 

@@ -126,6 +126,7 @@ static qn_status answer(qn_chat_state *c, size_t n_messages, const qn_generate_o
     const qn_prompt prompt = make_prompt(c, n_messages);
     qn_buf_append(&text, "", 0);
     qn_interrupt_taken();
+    qn_chat_turn_stop_ahead(c);
     qn_status status = qn_generation_open(c->model, &prompt, options, &generation);
     if (status == QN_OK)
         status = stream_shown(c, generation, n_messages, &text, &end);
@@ -153,6 +154,28 @@ static qn_status answer(qn_chat_state *c, size_t n_messages, const qn_generate_o
     qn_generation_close(generation);
     qn_buf_free(&text);
     return status;
+}
+
+void qn_chat_turn_look_ahead(qn_chat_state *c)
+{
+    const char *think = qn_chat_think_variables(c->session.settings.think);
+    const qn_generate_options o = {.max_tokens = 1, .priority = QN_PRIORITY_IDLE};
+    qn_prompt prompt = make_prompt(c, c->session.n_messages);
+    qn_buf variables = {0};
+    if (!c->session.n_messages || c->ahead) return;
+    qn_buf_puts(&variables, "{\"add_generation_prompt\": false");
+    if (think) qn_buf_printf(&variables, ", %s", think + 1);
+    if (!think) qn_buf_putc(&variables, '}');
+    prompt.variables_json = variables.data;
+    /* A conversation that is too long for it, or whatever else: the next turn will say it. */
+    if (variables.status == QN_OK) qn_generation_open(c->model, &prompt, &o, &c->ahead);
+    qn_buf_free(&variables);
+}
+
+void qn_chat_turn_stop_ahead(qn_chat_state *c)
+{
+    qn_generation_close(c->ahead);
+    c->ahead = NULL;
 }
 
 /* The message with the files that were read before it. */

@@ -26,6 +26,7 @@ typedef struct {
     int was_interrupted; /* by Ctrl-C, while the last answer came */
     qn_generation_stats last;
     int64_t n_answers, n_generated_tokens;
+    qn_generation *ahead; /* computes what the next question stands on while the user types; NULL: nothing */
 } qn_chat_state;
 
 /* Takes text[0..n) as the user's message, behind the attached files, and answers it. The files are used up.
@@ -33,6 +34,12 @@ typedef struct {
 qn_status qn_chat_turn_ask(qn_chat_state *c, const char *text, size_t n);
 /* Answers the user's last message again, with a fresh seed. QN_E_ARG: there is none. */
 qn_status qn_chat_turn_again(qn_chat_state *c);
+/* Lets the model compute, while it has nothing else to do, the conversation as the next turn will begin with
+ * it: templates write an answer that is history otherwise than it came (its thinking is left out), and all
+ * behind that would have to wait for the next question. */
+void qn_chat_turn_look_ahead(qn_chat_state *c);
+/* Ends that; what it has come to is kept as a prefix. */
+void qn_chat_turn_stop_ahead(qn_chat_state *c);
 /* Tokens that the conversation takes of the context, counted anew where it was changed by hand. 0 where the
  * template does not write it. */
 int64_t qn_chat_turn_context(qn_chat_state *c);

@@ -1,6 +1,7 @@
 /* quern chat: a conversation. What is entered is a message, or a command when it begins with '/'. */
 #include <quern/quern.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/chat_commands.h"
@@ -71,6 +72,7 @@ static qn_status converse(qn_chat_state *c)
         int is_block;
         qn_line_event event;
         const char *shown = terminal ? make_prompt(c, prompt, sizeof prompt) : "";
+        if (terminal) qn_chat_turn_look_ahead(c);
         status = qn_chat_input_next(c->reader, shown, &entered, &is_block, &event);
         if (status == QN_OK && event == QN_LINE_END) break;
         if (status == QN_OK && event == QN_LINE_TEXT) status = take(c, &entered, is_block);
@@ -101,6 +103,7 @@ static void keep_given(qn_generate_options *o, int argc, char **argv)
 
 static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int argc, char **argv)
 {
+    o->load.o.background = isatty(STDIN_FILENO); /* while the user types, see qn_chat_turn_look_ahead */
     QN_TRY(qn_load_open(path, &o->load, &c->model));
     qn_interrupt_start(); /* until here Ctrl-C just ends the process */
     QN_TRY(qn_model_get_info(c->model, &c->info));
@@ -153,6 +156,7 @@ int qn_cmd_chat(int argc, char **argv)
     c.wraps = !o.no_wrap;
     qn_status status = run(&c, path, &o, argc, argv);
     code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
+    qn_chat_turn_stop_ahead(&c);
     qn_line_close(c.reader);
     qn_chat_screen_close(&c.screen);
     qn_chat_session_end(&c.session);

@@ -109,7 +109,7 @@ static int should_wait(qn_scheduler *s, qn_request *r)
 {
     for (qn_request *a = s->active.first; a; a = a->next) {
         int64_t done = qn_sequence_length(a->sequence);
-        if (a->n_ids - done <= WORTH_WAITING || !may_share(a, r)) continue;
+        if (a->n_ids - done <= WORTH_WAITING || a->priority < r->priority || !may_share(a, r)) continue;
         if (r->compared_with != a->number) {
             r->compared_with = a->number;
             r->n_shared = shared_ids(a, r);

@@ -247,9 +247,23 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
     qn_sequence_set_tentative(r->sequence, n_ahead);
 }
 
-static int may_feed(qn_request *r, const qn_client *leader)
+/* Those that are for idle times wait while there is anybody else. */
+static int is_its_time(const qn_scheduler *s, const qn_request *r)
 {
+    return r->priority != QN_PRIORITY_IDLE || s->active.first->priority == QN_PRIORITY_IDLE;
+}
+
+static int may_feed(const qn_scheduler *s, qn_request *r, const qn_client *leader)
+{
+    if (!is_its_time(s, r)) return 0;
     return !is_parked(r) && !r->n_unseen && (!r->own_thread || r->client == leader);
+}
+
+/* Where who asks the same goes on from: a recurrent state that has seen the last id is of no use to who needs
+ * that id's logits. 0: nowhere else than from the end. */
+static int64_t point_before_last(const qn_scheduler *s, const qn_request *r)
+{
+    return qn_engine_has_state(s->engine) ? r->n_prompt - 1 : 0;
 }
 
 /* How many of the next n ids it computes at once: up to where a prefix of it is to be kept. */
@@ -262,6 +276,8 @@ static int64_t chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t
         end = r->logits_from;
     if (!qn_engine_keeps_points(s->engine) || r->no_cache) return end - from;
     if (r->n_stable > from && r->n_stable < end) end = r->n_stable;
+    int64_t before_last = point_before_last(s, r);
+    if (before_last > from && before_last < end) end = before_last;
     int64_t point = (from / SNAPSHOT_IDS + 1) * SNAPSHOT_IDS;
     return (point < end ? point : end) - from;
 }
@@ -271,7 +287,7 @@ static int is_point(qn_scheduler *s, const qn_request *r, int64_t length)
 {
     if (r->n_generated) return 0;
     return !qn_engine_keeps_points(s->engine) || length == r->shared_end || length == r->n_stable ||
-           length == r->n_prompt || length % SNAPSHOT_IDS == 0;
+           length == r->n_prompt || length == point_before_last(s, r) || length % SNAPSHOT_IDS == 0;
 }
 
 static int64_t prefill_rows(const qn_scheduler *s, int64_t n_decode)
@@ -325,7 +341,7 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
         int64_t from = qn_sequence_length(r->sequence);
         r->seen = 2 * s->n_steps;
         r->is_fed = 0;
-        if (!is_decoding(r) || !may_feed(r, leader)) continue;
+        if (!is_decoding(r) || !may_feed(s, r, leader)) continue;
         int64_t n_ahead = qn_request_look_ahead(r, s->engine, &s->costs, n_rows);
         if (!n_ahead && !secure(s, r, 1)) continue;
         feed(s, r, from, 1 + n_ahead, n_ahead);
@@ -335,7 +351,7 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
     for (qn_request *r; room > 0 && (r = next_prompt(s, 2 * s->n_steps + 1));) {
         int64_t from = qn_sequence_length(r->sequence), rest = r->n_ids - from;
         r->seen = 2 * s->n_steps + 1;
-        if (is_decoding(r) || !may_feed(r, leader)) continue;
+        if (is_decoding(r) || !may_feed(s, r, leader)) continue;
         int64_t n = chunk(s, r, from, rest < room ? rest : room);
         if (!secure(s, r, n)) continue;
         feed(s, r, from, n, 0);

@@ -85,6 +85,11 @@ size_t qn_engine_evicted_bytes(qn_engine *e)
     return c.evicted_bytes;
 }
 
+int qn_engine_has_state(const qn_engine *e)
+{
+    return e->slots != NULL;
+}
+
 int qn_engine_keeps_points(const qn_engine *e)
 {
     for (int i = 0; i < e->groups.n; i++)

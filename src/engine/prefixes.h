@@ -19,6 +19,8 @@ void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, 
 void qn_engine_forget(qn_engine *e, uint64_t writer);
 /* Of pages that prefixes had to give up since the engine was opened. */
 size_t qn_engine_evicted_bytes(qn_engine *e);
+/* Are there recurrent layers? */
+int qn_engine_has_state(const qn_engine *e);
 /* Does it cost memory to keep a point of a sequence? */
 int qn_engine_keeps_points(const qn_engine *e);
 /* Are there pages and memory for a sequence of n_ids tokens, beside those in use? */
