@@ -8,15 +8,17 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from support import QUERN, fixture, heed_interrupt, leave_out
+from support import QUERN, fixture, heed_interrupt, leave_out, read_json, rewrite_safetensors
 
 own, xdg = os.environ.get("QUERN_CACHE"), os.environ.get("XDG_CACHE_HOME")
 sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.cache"), "quern"),
@@ -153,3 +155,49 @@ def server():
     s = Server(fixture(MODEL))
     yield s
     assert s.stop() == 0
+
+
+def parrot(folder, pieces):
+    """A copy of the qwen3 fixture that answers whatever it is asked with these pieces, a token each, and ends.
+
+    Its layers add nothing to what the last token brings, so the head maps each piece to the next. Every token that is
+    no piece leads to the first one.
+    """
+    source, target = fixture("models/qwen3"), os.path.join(folder, "parrot")
+    shutil.copytree(source, target)
+    for name in ("config.json", "tokenizer.json"):
+        os.chmod(os.path.join(target, name), 0o644)
+    config = read_json(os.path.join(target, "config.json"))
+    first, width = config["vocab_size"], config["hidden_size"]
+    config["vocab_size"] = n = first + len(pieces)
+    assert len(pieces) < width
+    tokenizer = read_json(os.path.join(target, "tokenizer.json"))
+    known = {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
+    ids = [known.get(piece, first + i) for i, piece in enumerate(pieces)]
+    assert len(set(ids)) == len(ids)
+    tokenizer["added_tokens"] += [
+        {"id": i, "content": piece, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+         "special": False} for i, piece in zip(ids, pieces) if piece not in known]
+    for name, value in (("config.json", config), ("tokenizer.json", tokenizer)):
+        with open(os.path.join(target, name), "w") as f:
+            json.dump(value, f)
+    embedding, head = np.zeros((n, width), np.float32), np.zeros((n, width), np.float32)
+    embedding[:, 0] = 1
+    for place, i in enumerate(ids):
+        embedding[i] = np.eye(width)[place + 1]
+    for place, i in enumerate([*ids, config["eos_token_id"]]):
+        head[i] = np.eye(width)[place] * 8
+
+    def change(tensors):
+        for name, tensor in tensors.items():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                tensor[2] = bytes(len(tensor[2]))
+            if name == "model.norm.weight":
+                tensor[0], tensor[2] = "F32", np.ones(tensor[1], np.float32).tobytes()
+        tensors["model.embed_tokens.weight"][:] = ["F32", [n, width], embedding.tobytes()]
+        tensors["lm_head.weight"][:] = ["F32", [n, width], head.tobytes()]
+
+    weights = os.path.join(target, "model.safetensors")
+    os.remove(weights)
+    rewrite_safetensors(os.path.join(source, "model.safetensors"), weights, change)
+    return target

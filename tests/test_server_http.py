@@ -152,7 +152,8 @@ def test_names_of_hosts():
     s = Server(fixture(MODEL), "--allow-host", "mill.example")
     try:
         port = s.address[1]
-        for host, status in (("localhost", 200), (f"localhost:{port}", 200), (f"127.0.0.1:{port}", 200), ("[::1]:1", 200),
+        for host, status in (("localhost", 200), (f"localhost:{port}", 200), (f"127.0.0.1:{port}", 200),
+                             ("[::1]:1", 200),
                              ("mill.example", 200), ("MILL.example:80", 200), ("evil.example", 403), ("", 403),
                              ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403)):
             assert s.request("GET", "/health", None, {"Host": host})[0] == status, host
@@ -171,7 +172,8 @@ def test_keys(tmp_path):
             check_error(status, headers, body, 401, code="missing_api_key", type="authentication_error")
             assert headers["www-authenticate"] == "Bearer"
         check_error(*s.request("POST", "/v1/completions", {"prompt": "x"}), 401)
-        for key, status in (("first-key", 200), ("second-key", 200), ("third", 200), ("first-ke", 401), ("first-keyx", 401),
+        for key, status in (("first-key", 200), ("second-key", 200), ("third", 200), ("first-ke", 401),
+                            ("first-keyx", 401),
                             ("", 401), ("first-key second-key", 401), ("# who may", 401)):
             got = s.request("GET", "/v1/models", None, {"Authorization": f"Bearer {key}"})[0]
             assert got == status, key

@@ -5,6 +5,13 @@
 #include <string.h>
 
 #include "base/json_write.h"
+#include "base/utf8.h"
+
+/* Text that was cut may end within a character. */
+static void mend(char *text)
+{
+    text[qn_utf8_valid_prefix(text, strlen(text))] = 0;
+}
 
 int qn_api_fail(qn_api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
 {
@@ -16,6 +23,8 @@ int qn_api_fail(qn_api_error *e, int status, const char *code, const char *param
     va_start(args, fmt);
     vsnprintf(e->message, sizeof e->message, fmt, args);
     va_end(args);
+    mend(e->param);
+    mend(e->message);
     if (status == 429 || status == 503) e->retry_after_s = 1;
     return status;
 }

@@ -1,0 +1,491 @@
+"""OpenAI's API as clients see it: what is answered, whole and streamed, and what is refused.
+
+Most of it runs on the backend mock, a made-up model whose answers are words; tools and reasoning on a model that says
+what it was made to say (server_help.parrot).
+"""
+import base64
+import json
+import math
+import struct
+
+import pytest
+
+from server_help import Server, client, openai, parrot
+from support import fixture
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = Server("mock", "--backend", "mock", "--model-name", "mill", "--context", 4096)
+    yield s
+    assert s.stop() == 0
+
+
+def refused(got, status, param=None, code=None):
+    error = got[2]["error"]
+    assert got[0] == status, got
+    assert error["param"] == param and (code is None or error["code"] == code), error
+    return error["message"]
+
+
+def chat(server, messages=None, **fields):
+    status, _, body = server.post("/v1/chat/completions", {"messages": messages or HELLO, **fields})
+    assert status == 200, body
+    return body
+
+
+def complete(server, prompt, **fields):
+    status, _, body = server.post("/v1/completions", {"prompt": prompt, **fields})
+    assert status == 200, body
+    return body
+
+
+def stream(server, path, body):
+    """The events of a stream; it must end with [DONE]."""
+    status, headers, text = server.post(path, {**body, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
+    assert text.endswith("\n\n")
+    events = [e for e in text.split("\n\n") if e]
+    assert all(e.startswith("data: ") and "\n" not in e for e in events) and events[-1] == "data: [DONE]"
+    return [json.loads(e[6:]) for e in events[:-1]]
+
+
+def join(events):
+    """What the deltas of a chat's choices add up to, as messages are; and their reasons."""
+    found = {}
+    for e in events:
+        for c in e["choices"]:
+            into = found.setdefault(c["index"], {"content": "", "reasoning_content": "", "calls": {}, "logprobs": [],
+                                                 "finish_reason": None})
+            assert into["finish_reason"] is None, "a delta behind the end"
+            into["finish_reason"] = c["finish_reason"]
+            into["content"] += c["delta"].get("content") or ""
+            into["reasoning_content"] += c["delta"].get("reasoning_content") or ""
+            into["logprobs"] += (c.get("logprobs") or {}).get("content") or []
+            for call in c["delta"].get("tool_calls", []):
+                known = into["calls"].setdefault(call["index"], {"name": "", "arguments": ""})
+                known["name"] += call["function"].get("name", "")
+                known["arguments"] += call["function"].get("arguments", "")
+    return [found[i] for i in sorted(found)]
+
+
+# ---- answers ----
+
+def test_chat(server):
+    body = chat(server, max_tokens=12, seed=1)
+    assert body["object"] == "chat.completion" and body["id"].startswith("chatcmpl-") and body["model"] == "mill"
+    (choice,) = body["choices"]
+    assert choice["message"]["role"] == "assistant" and choice["message"]["content"]
+    assert choice["finish_reason"] == "length" and choice["index"] == 0 and "warnings" not in body
+    usage = body["usage"]
+    assert usage["completion_tokens"] == 12 and usage["total_tokens"] == usage["prompt_tokens"] + 12
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 0
+    assert chat(server, max_tokens=12, seed=1)["choices"] == body["choices"]
+    assert chat(server, max_completion_tokens=12, seed=1)["choices"] == body["choices"]
+    assert chat(server, max_tokens=12, seed=2)["choices"] != body["choices"]
+    assert chat(server, max_tokens=12, seed=0)["choices"] == chat(server, max_tokens=12, seed=0)["choices"]
+
+
+@pytest.mark.parametrize("fields", [
+    {"seed": 1}, {"seed": 2, "n": 3}, {"temperature": 0}, {"seed": 3, "logprobs": True, "top_logprobs": 2},
+    {"seed": 4, "stop": ["e", "zz"]}, {"seed": 5, "presence_penalty": 1.5, "frequency_penalty": -1}])
+def test_chat_streamed(server, fields):
+    """The deltas of a stream add up to the answer that is given whole."""
+    body = {"messages": HELLO, "max_tokens": 40, **fields}
+    whole = chat(server, **body)
+    events = stream(server, "/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+    assert len({e["id"] for e in events}) == 1 and {e["object"] for e in events} == {"chat.completion.chunk"}
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert events[-1]["choices"] == []
+    cached = whole["usage"].pop("prompt_tokens_details"), events[-1]["usage"].pop("prompt_tokens_details")
+    assert all(set(c) == {"cached_tokens"} for c in cached)
+    assert events[-1]["usage"] == whole["usage"] and all(e["usage"] is None for e in events[:-1])
+    for got, wanted in zip(join(events), whole["choices"], strict=True):
+        assert got["content"] == wanted["message"]["content"]
+        assert got["finish_reason"] == wanted["finish_reason"]
+        assert got["logprobs"] == (wanted["logprobs"] or {"content": []})["content"]
+    assert "usage" not in stream(server, "/v1/chat/completions", body)[-1]
+
+
+def test_any_bytes_streamed():
+    """A model that says anything, halves of characters too: its deltas are valid text and add up."""
+    s = Server(fixture("models/llama"))
+    try:
+        for seed in range(8):
+            body = {"messages": HELLO, "max_tokens": 60, "seed": seed, "temperature": 1.5, "ignore_eos": True}
+            (got,) = join(stream(s, "/v1/chat/completions", body))
+            assert got["content"] == chat(s, **body)["choices"][0]["message"]["content"]
+            text = complete(s, "a", max_tokens=60, seed=seed, temperature=1.5, ignore_eos=True)["choices"][0]["text"]
+            events = stream(s, "/v1/completions", {"prompt": "a", **{k: v for k, v in body.items() if k != "messages"}})
+            assert "".join(e["choices"][0]["text"] for e in events) == text
+    finally:
+        assert s.stop() == 0
+
+
+def test_completions(server):
+    one = complete(server, "bubi", max_tokens=5, seed=1)
+    assert one["object"] == "text_completion" and one["usage"]["completion_tokens"] == 5
+    many = complete(server, ["bubi", "xubi", "bubi"], max_tokens=5, seed=1, n=2)
+    assert [c["index"] for c in many["choices"]] == list(range(6)) and many["usage"]["completion_tokens"] == 30
+    assert many["choices"][0]["text"] == one["choices"][0]["text"] == many["choices"][4]["text"]
+    assert many["choices"][1]["text"] != one["choices"][0]["text"]
+    assert many["usage"]["prompt_tokens"] == 3 * one["usage"]["prompt_tokens"]
+    assert complete(server, [98, 117], max_tokens=5, seed=1)["usage"]["prompt_tokens"] == 2
+    ids = complete(server, [[98, 117], [98]], max_tokens=3, seed=1)
+    assert len(ids["choices"]) == 2 and ids["usage"]["prompt_tokens"] == 3
+    assert complete(server, "bubi", seed=1)["usage"]["completion_tokens"] == 16  # OpenAI's default
+    events = stream(server, "/v1/completions", {"prompt": ["bubi", "xubi"], "max_tokens": 5, "seed": 1})
+    texts = ["".join(c["text"] for e in events for c in e["choices"] if c["index"] == i) for i in (0, 1)]
+    assert texts == [many["choices"][0]["text"], many["choices"][2]["text"]]
+
+
+def test_logprobs(server):
+    body = chat(server, max_tokens=6, temperature=0, logprobs=True, top_logprobs=3)
+    entries = body["choices"][0]["logprobs"]["content"]
+    assert len(entries) == 6 and "".join(e["token"] for e in entries) == body["choices"][0]["message"]["content"]
+    for e in entries:
+        assert bytes(e["bytes"]).decode() == e["token"] and len(e["top_logprobs"]) == 3
+        assert e["top_logprobs"][0]["token"] == e["token"] and e["top_logprobs"][0]["logprob"] == e["logprob"] <= 0
+        assert e["logprob"] == max(t["logprob"] for t in e["top_logprobs"])
+    got = complete(server, "bubi", max_tokens=4, temperature=0, logprobs=2)["choices"][0]
+    lists = got["logprobs"]
+    assert "".join(lists["tokens"]) == got["text"] and len(lists["token_logprobs"]) == 4
+    assert [len(t) for t in lists["top_logprobs"]] == [2] * 4
+    assert lists["text_offset"] == [len("".join(lists["tokens"][:i])) for i in range(4)]
+    assert complete(server, "bubi", max_tokens=2, logprobs=0)["choices"][0]["logprobs"]["top_logprobs"] is None
+    assert chat(server, max_tokens=2)["choices"][0]["logprobs"] is None
+
+
+def test_bias_and_stops(server):
+    text = complete(server, "bubi", max_tokens=3, logit_bias={"97": 100}, temperature=0)["choices"][0]["text"]
+    assert text == "aaa"
+    assert complete(server, "bubi", max_tokens=3, logit_bias=[[98, 100]], temperature=0)["choices"][0]["text"] == "bbb"
+    long = complete(server, "bubi", max_tokens=20, seed=1)["choices"][0]["text"]
+    cut = complete(server, "bubi", max_tokens=20, seed=1, stop=long[10:14])["choices"][0]
+    assert cut["text"] == long[:long.index(long[10:14])] and cut["finish_reason"] == "stop"
+    got = complete(server, "bubi", max_tokens=3, logit_bias={"97": 100}, stop_token_ids=[97], temperature=0)
+    assert got["choices"][0]["text"] == "" and got["choices"][0]["finish_reason"] == "stop"
+    # A nucleus of nothing is the likeliest token, for this API.
+    assert complete(server, "bubi", max_tokens=5, top_p=0)["choices"] == \
+        complete(server, "bubi", max_tokens=5, temperature=0)["choices"]
+
+
+def test_messages(server):
+    """Roles and parts of messages are brought into the form that templates take."""
+    def tokens(*messages):
+        return chat(server, list(messages), max_tokens=1)["usage"]["prompt_tokens"]
+
+    user = {"role": "user", "content": "Hello"}
+    parts = {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}
+    assert tokens({"role": "developer", "content": "Be brief"}, user) == tokens({"role": "system", "content": "Be brief"},
+                                                                                user)
+    assert tokens(parts) == tokens({"role": "user", "content": "Hel\nlo"})
+    answered = {"role": "assistant", "content": "Hi", "refusal": None, "tool_calls": None, "annotations": []}
+    assert tokens(user, answered, user) == tokens(user, {"role": "assistant", "content": "Hi"}, user)
+    # What a user writes never becomes a special token.
+    assert tokens({"role": "user", "content": "<|im_end|>"}) - tokens({"role": "user", "content": ""}) > 1
+
+
+@pytest.mark.parametrize("messages, param", [
+    ([], "messages"), ("Hello", "messages"), ({}, "messages"), ([1], "messages[0]"), ([{}], "messages[0].role"),
+    ([{"role": "robot", "content": ""}], "messages[0].role"), ([{"role": 1, "content": ""}], "messages[0].role"),
+    ([{"role": "user"}], "messages[0].content"), ([{"role": "user", "content": 1}], "messages[0].content"),
+    ([{"role": "assistant", "content": None}], "messages[0].content"),
+    ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": "text", "text": "", "detail": 1}]}], "messages[0].content[0].detail"),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}],
+     "messages[0].content[0].type"),
+    ([{"role": "user", "content": "", "colour": "red"}], "messages[0].colour"),
+    ([{"role": "user", "content": "", "tool_calls": [{}]}], "messages[0].tool_calls"),
+    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {}}]}], "messages[1].tool_calls[0]"),
+    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+     "tool_calls[0]"),
+    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 3000}}]}],
+     "tool_calls[0]"),
+])
+def test_messages_that_are_none(server, messages, param):
+    refused(server.post("/v1/chat/completions", {"messages": messages}), 400, param)
+
+
+# ---- fields ----
+
+# What clients send to servers of this kind; "..." is said in users' requests.
+SENT = """messages model max_tokens max_completion_tokens temperature top_p top_k min_p typical_p n stop stop_token_ids seed
+    stream stream_options logprobs top_logprobs logit_bias presence_penalty frequency_penalty repetition_penalty
+    response_format tools tool_choice parallel_tool_calls user safety_identifier metadata store service_tier verbosity
+    prediction modalities functions function_call prompt_cache_key prompt_cache_options prompt_cache_breakpoint
+    cache_control thinking output_config speed reasoning_effort reasoning include_reasoning thinking_budget
+    reasoning_budget reasoning_format chat_template chat_template_kwargs add_generation_prompt continue_final_message
+    documents ignore_eos min_tokens skip_special_tokens truncate_prompt_tokens bad_words allowed_token_ids grammar
+    json_schema regex ebnf priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
+    return_progress timings_per_token sse_ping_interval cache_prompt id_slot keep_alive options""".split()
+
+
+@pytest.mark.parametrize("field", SENT + ["echo", "best_of", "suffix"])
+def test_every_field_is_known(server, field):
+    """A value that makes no sense is refused by the field's own name, or the field is reported; null is nothing."""
+    path, body = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
+    if field in ("echo", "best_of", "suffix"):
+        path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1}
+    status, _, got = server.post(path, {**body, field: {"no": ["sense"]}})
+    if status == 200:
+        assert [w["param"] for w in got["warnings"]] == [field] and got["warnings"][0]["message"]
+    else:
+        error = got["error"]
+        assert status == 400 and error["param"] in (field, field + ".no"), error
+        assert error["param"] != field or error["code"] != "unknown_parameter", error
+    if field not in ("messages",):
+        assert server.post(path, {**body, field: None})[0] == 200
+
+
+def test_unknown_fields(server):
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "mesages": 1}), 400, "mesages", "unknown_parameter")
+    refused(server.post("/v1/completions", {"prompt": "a", "messages": HELLO}), 400, "messages", "unknown_parameter")
+    refused(server.post("/v1/embeddings", {"input": "a", "temperature": 1}), 400, "temperature", "unknown_parameter")
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, "stream_options": {"x": 1}}), 400,
+            "stream_options.x", "unknown_parameter")
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "é" * 5000: 1}), 400, "é" * 63)
+
+
+def test_fields_that_ask_for_nothing(server):
+    body = chat(server, max_tokens=1, response_format={"type": "text"}, tools=[], tool_choice="auto", store=False,
+                modalities=["text"], parallel_tool_calls=True, typical_p=1.0, min_tokens=0, bad_words=[], n=1,
+                logit_bias={}, stop=[], functions=[], function_call="none", skip_special_tokens=True)
+    assert "warnings" not in body
+
+
+@pytest.mark.parametrize("field, value", [
+    ("n", 0), ("n", -1), ("n", 33), ("n", 10**9), ("n", 1.5), ("n", "1"), ("n", True), ("n", 10**30),
+    ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 2**31), ("max_tokens", 1e3), ("max_tokens", [1]),
+    ("temperature", -0.1), ("temperature", 101), ("temperature", 1e300), ("temperature", "hot"), ("temperature", True),
+    ("top_p", -0.1), ("top_p", 1.1), ("min_p", 2), ("top_k", -2), ("top_k", 2**31), ("repetition_penalty", 0),
+    ("repetition_penalty", -1), ("presence_penalty", 2.1), ("frequency_penalty", -2.1), ("seed", 1.5), ("seed", "x"),
+    ("seed", 2**64), ("stop", [""]), ("stop", ""), ("stop", 1), ("stop", ["a"] * 17), ("stop", ["a", 1]),
+    ("stop", "x" * 2000), ("stop", "a\u0000b"), ("logprobs", 1), ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}),
+    ("logit_bias", {"32000": 1}), ("logit_bias", {"99999999999999999999": 1}), ("logit_bias", {"1": 101}),
+    ("logit_bias", {"1": "x"}), ("logit_bias", [[1]]), ("logit_bias", [1, 2]), ("logit_bias", 1),
+    ("logit_bias", {str(i): 0 for i in range(1025)}), ("stop_token_ids", [32000]), ("stop_token_ids", [-1]),
+    ("stop_token_ids", list(range(65))), ("stop_token_ids", 1), ("stream", 1), ("stream", "yes"),
+    ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1), ("n_discard", -5),
+    ("response_format", {"type": "json_object"}), ("tools", {}), ("tools", [{}] * 129), ("tool_choice", "maybe"),
+    ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
+    ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])
+def test_values_out_of_range(server, field, value):
+    """J4 to J6 of the list of security cases: caps, ranges, ids outside the vocabulary."""
+    got = server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 1, **{field: value}})
+    assert field in refused(got, 400, field)
+
+
+def test_values_that_json_cannot_say(server):
+    for value in ("1e999", "-1e999", "NaN", "Infinity"):
+        text = '{"prompt":"a","temperature":%s}' % value
+        assert server.request("POST", "/v1/completions", text.encode())[0] == 400
+
+
+def test_fields_that_need_others(server):
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "top_logprobs": 2}), 400, "top_logprobs")
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "top_logprobs": 21, "logprobs": True}), 400,
+            "top_logprobs")
+    refused(server.post("/v1/completions", {"prompt": "a", "logprobs": 21}), 400, "logprobs")
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 1, "max_completion_tokens": 2}), 400,
+            "max_tokens")
+    refused(server.post("/v1/chat/completions", {}), 400, "messages")
+
+
+@pytest.mark.parametrize("prompt", [1, {}, True, [], [[]], [1.5], [-1], [32000], ["a", 1], [[1], "a", 2], [[98], []],
+                                    ["a"] * 129])
+def test_prompts_that_are_none(server, prompt):
+    refused(server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1}), 400, "prompt")
+    if prompt != ["a"] * 129:
+        refused(server.post("/v1/embeddings", {"input": prompt}), 400, "input")
+
+
+def test_prompts_that_are_too_long(server):
+    words = " bubi" * 5000
+    for path, body, param in (("/v1/completions", {"prompt": words}, "prompt"),
+                              ("/v1/completions", {"prompt": [98] * 5000}, "prompt"),
+                              ("/v1/chat/completions", {"messages": [{"role": "user", "content": words}]}, "messages"),
+                              ("/v1/embeddings", {"input": ["a", words]}, "input")):
+        message = refused(server.post(path, body), 400, param, "context_length_exceeded")
+        assert "4096" in message and "50" in message
+
+
+def test_models_by_name(server):
+    assert chat(server, model="mill", max_tokens=1)["model"] == "mill"
+    for name in ("gpt-4", "mill+none", "mill+", "", "../mill"):
+        refused(server.post("/v1/chat/completions", {"messages": HELLO, "model": name}), 404, "model", "model_not_found")
+
+
+def test_templates_that_refuse(tmp_path):
+    """A template's own complaint is the client's fault, with its sentence."""
+    template = tmp_path / "template"
+    template.write_text("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}"
+                        "{% endif %}{{ m.content }}{{ kind }}{% endfor %}")
+    s = Server("mock", "--backend", "mock", "--template", template, "--template-kwargs")
+    try:
+        got = s.post("/v1/chat/completions", {"messages": [{"role": "system", "content": ""}]})
+        assert "no system here" in refused(got, 400, "messages")
+        base = chat(s, max_tokens=1)["usage"]["prompt_tokens"]
+        assert chat(s, max_tokens=1, chat_template_kwargs={"kind": "bubi"})["usage"]["prompt_tokens"] > base
+        refused(s.post("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {"messages": []}}), 400,
+                "chat_template_kwargs")
+    finally:
+        assert s.stop() == 0
+
+
+# ---- tools and reasoning ----
+
+CALL = ["<think>", "\nThe ", "user asks.\n", "</think>", "\n\n", "<tool_call>", "\n{\"na", "me\": \"get_weather\", ",
+        "\"argu", "ments\": {\"city\": ", "\"Zurich", "\", \"days\": ", "3}}", "\n ", "</tool_call>"]
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Tells it.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}}]
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory):
+    s = Server(parrot(tmp_path_factory.mktemp("model"), CALL))
+    yield s
+    assert s.stop() == 0
+
+
+def test_calls_of_tools(caller):
+    message = chat(caller, tools=TOOLS, temperature=0)["choices"][0]
+    assert message["finish_reason"] == "tool_calls" and message["message"]["content"] is None
+    assert message["message"]["reasoning_content"].strip() == "The user asks."
+    (call,) = message["message"]["tool_calls"]
+    assert call["type"] == "function" and call["id"] and call["function"]["name"] == "get_weather"
+    assert json.loads(call["function"]["arguments"]) == {"city": "Zurich", "days": 3}
+    (got,) = join(stream(caller, "/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "temperature": 0}))
+    assert got["calls"] == {0: call["function"]} and got["finish_reason"] == "tool_calls" and got["content"] == ""
+    assert got["reasoning_content"] == message["message"]["reasoning_content"]
+    # The call and its result go back through the template.
+    more = HELLO + [message["message"], {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
+    assert chat(caller, more, tools=TOOLS, temperature=0)["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_calls_that_nobody_asked_for(caller):
+    """Without tools, or with tool_choice none, it is text."""
+    for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+        message = chat(caller, temperature=0, **fields)["choices"][0]
+        assert "<tool_call>" in message["message"]["content"] and message["finish_reason"] == "stop"
+    message = chat(caller, temperature=0, reasoning_format="none")["choices"][0]["message"]
+    assert message["content"] == "".join(CALL) and "reasoning_content" not in message
+
+
+def test_calls_that_are_cut_short(caller):
+    for n in range(1, len(CALL)):
+        body = {"messages": HELLO, "tools": TOOLS, "temperature": 0, "max_tokens": n}
+        whole = chat(caller, **body)["choices"][0]
+        (got,) = join(stream(caller, "/v1/chat/completions", body))
+        assert whole["finish_reason"] == got["finish_reason"] == "length"
+        assert got["content"] == (whole["message"]["content"] or "")
+
+
+def test_one_call_alone(tmp_path):
+    two = ["<tool_call>", '{"name": "get_weather", ', '"arguments": {"city": "A"}}', "</tool_call>", " \n", " <tool_",
+           'call>{"name": "get_weather", "arguments": {"city": "B"}}', "</tool_", "call>"]
+    s = Server(parrot(tmp_path, two))
+    try:
+        both = chat(s, tools=TOOLS, temperature=0)["choices"][0]["message"]["tool_calls"]
+        assert [json.loads(c["function"]["arguments"])["city"] for c in both] == ["A", "B"]
+        assert both[0]["id"] != both[1]["id"]
+        one = chat(s, tools=TOOLS, temperature=0, parallel_tool_calls=False)["choices"][0]
+        assert len(one["message"]["tool_calls"]) == 1 and one["finish_reason"] == "tool_calls"
+    finally:
+        assert s.stop() == 0
+
+
+@pytest.mark.parametrize("tool, param", [
+    (1, "tools[0].type"), ({"type": "browser"}, "tools[0].type"), ({"type": "function"}, "tools[0].function"),
+    ({"type": "function", "function": {}}, "tools[0].function.name"),
+    ({"type": "function", "function": {"name": "f", "colour": 1}}, "tools[0].function.colour"),
+    ({"type": "function", "function": {"name": "f", "parameters": []}}, "tools[0].function.parameters"),
+    ({"type": "function", "function": {"name": "f", "strict": True}}, "tools[0].function.strict")])
+def test_tools_that_are_none(server, tool, param):
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "tools": [tool]}), 400, param)
+
+
+# ---- embeddings ----
+
+def test_embeddings(server):
+    def vectors(**body):
+        status, _, got = server.post("/v1/embeddings", body)
+        assert status == 200, got
+        return got
+
+    got = vectors(input=["bubi", "xubi"], model="mill")
+    assert got["object"] == "list" and [d["index"] for d in got["data"]] == [0, 1] and got["model"] == "mill"
+    first, second = (d["embedding"] for d in got["data"])
+    assert len(first) == len(second) and first != second
+    assert math.isclose(sum(x * x for x in first), 1, rel_tol=1e-4)
+    assert vectors(input="bubi")["data"][0]["embedding"] == first
+    raw = base64.b64decode(vectors(input="bubi", encoding_format="base64")["data"][0]["embedding"])
+    assert list(struct.unpack(f"<{len(first)}f", raw)) == pytest.approx(first, rel=1e-6)
+    assert got["usage"]["prompt_tokens"] == got["usage"]["total_tokens"] > 0
+    assert vectors(input="bubi", dimensions=len(first))["data"][0]["embedding"] == first
+    refused(server.post("/v1/embeddings", {"input": "bubi", "dimensions": 3}), 400, "dimensions")
+    refused(server.post("/v1/embeddings", {"input": "bubi", "encoding_format": "int8"}), 400, "encoding_format")
+    assert [w["param"] for w in vectors(input="bubi", user="me")["warnings"]] == ["user"]
+
+
+# ---- the official client ----
+
+def test_client(server):
+    c = client(server)
+    assert [m.id for m in c.models.list()] == ["mill"] and c.models.retrieve("mill").id == "mill"
+    whole = c.chat.completions.create(model="mill", messages=HELLO, max_tokens=8, seed=1, n=2, logprobs=True,
+                                      top_logprobs=2)
+    assert whole.usage.completion_tokens == 16 and whole.usage.prompt_tokens_details.cached_tokens >= 0
+    assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
+    text = ""
+    for chunk in c.chat.completions.create(model="mill", messages=HELLO, max_tokens=8, seed=1, stream=True,
+                                           stream_options={"include_usage": True}):
+        text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+        usage = chunk.usage
+    assert text == whole.choices[0].message.content and usage.completion_tokens == 8
+    assert c.completions.create(model="mill", prompt="bubi", max_tokens=4).choices[0].text
+    assert "".join(e.choices[0].text for e in c.completions.create(model="mill", prompt="bubi", max_tokens=4, seed=1,
+                                                                   stream=True))
+    vectors = c.embeddings.create(model="mill", input=["bubi", "xubi"]).data
+    assert len(vectors) == 2 and len(vectors[0].embedding) == len(vectors[1].embedding) > 1
+    raw = c.chat.completions.with_raw_response.create(model="mill", messages=HELLO, max_tokens=1)
+    assert raw.headers["x-request-id"].startswith("req_") and raw.parse()._request_id == raw.headers["x-request-id"]
+
+
+def test_client_and_tools(caller):
+    c = client(caller)
+    message = c.chat.completions.create(model=caller.name, messages=HELLO, tools=TOOLS, temperature=0).choices[0].message
+    assert message.tool_calls[0].function.name == "get_weather"
+    more = [*HELLO, message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}]
+    assert c.chat.completions.create(model=caller.name, messages=more, tools=TOOLS, temperature=0).choices
+    with c.chat.completions.stream(model=caller.name, messages=HELLO, tools=TOOLS, temperature=0) as s:
+        (call,) = s.get_final_completion().choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Zurich", "days": 3}
+
+
+def test_client_and_errors(server):
+    package, c = openai(), client(server)
+
+    def fails(kind, call, **fields):
+        with pytest.raises(kind) as caught:
+            call(**fields)
+        assert caught.value.request_id.startswith("req_")
+        return caught.value
+
+    error = fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, temperature=-1)
+    assert error.param == "temperature" and error.code == "invalid_value" and error.type == "invalid_request_error"
+    assert fails(package.NotFoundError, c.chat.completions.create, model="other", messages=HELLO).param == "model"
+    fails(package.NotFoundError, c.models.retrieve, model="other")
+    fails(package.NotFoundError, c.files.list)
+    fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, stream=True, n=1000)
+    fails(package.BadRequestError, c.embeddings.create, model="mill", input=[])
+    s = Server("mock", "--backend", "mock", "--api-key", "right")
+    try:
+        assert client(s, api_key="right").models.list().data
+        error = fails(package.AuthenticationError, client(s, api_key="wrong").models.list)
+        assert error.code == "invalid_api_key" and error.status_code == 401
+    finally:
+        assert s.stop() == 0
