@@ -11,6 +11,7 @@
 #include <quern/attention.h>
 #include <quern/backend.h>
 #include <quern/batch.h>
+#include <quern/bench.h>
 #include <quern/cache.h>
 #include <quern/classify.h>
 #include <quern/discover.h>

@@ -1,107 +1,45 @@
-/* quern bench: prefill and decode speed, load time and memory of one model. */
+/* quern bench: what qn_bench_run measures of one model, in one or more precisions. */
+#include <float.h>
 #include <quern/quern.h>
-#include <stdlib.h>
 
-#include "base/mem.h"
-#include "base/random.h"
 #include "cli/command.h"
-#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/out.h"
 
-enum { RUNS_MAX = 101, SEQUENCES_MAX = 256, WARM_PROMPT = 256, WARM_DECODE = 8 };
+enum { SEQUENCES_MAX = 256 };
 
 typedef struct {
     qn_load_options load;
-    int64_t n_prompt, n_decode, n_sequences;
-    int32_t n_runs;
-    int json, precision; /* 0: high and fast */
+    qn_bench_options bench;
+    float max_perplexity;
+    int only_speed, json, precision; /* 0: high and fast */
 } bench_options;
 
 #define AT(field) offsetof(bench_options, field)
 static const qn_arg bench_args[] = {
-    {"--prompt-tokens", 0, QN_ARG_INT64, AT(n_prompt), 1, INT32_MAX, "N",
-     "tokens of the prompt (default 512)"},
-    {"--decode-tokens", 'n', QN_ARG_INT64, AT(n_decode), 2, INT32_MAX, "N",
+    {"--prompt", 'p', QN_ARG_TEXT, AT(bench.prompt), 0, 0, "TEXT",
+     "the prompt, taken as it is (default: random ids)"},
+    {"--prompt-tokens", 0, QN_ARG_INT64, AT(bench.n_prompt_tokens), 1, INT32_MAX, "N",
+     "random ids in the prompt (default 512)"},
+    {"--decode-tokens", 'n', QN_ARG_INT64, AT(bench.n_decode_tokens), 2, INT32_MAX, "N",
      "tokens generated after it (default 64)"},
-    {"--sequences", 0, QN_ARG_INT64, AT(n_sequences), 1, SEQUENCES_MAX, "N",
+    {"--sequences", 0, QN_ARG_INT64, AT(bench.n_sequences), 1, SEQUENCES_MAX, "N",
      "prompts that run together; decode counts the tokens of all (default 1)"},
-    {"--runs", 0, QN_ARG_INT32, AT(n_runs), 1, RUNS_MAX, "N",
+    {"--runs", 0, QN_ARG_INT32, AT(bench.n_runs), 1, QN_BENCH_RUNS_MAX, "N",
      "repetitions, of which the median counts (default 5)"},
+    {"--only-speed", 0, QN_ARG_FLAG, AT(only_speed), 0, 0, NULL, "measure prefill and decode alone"},
+    {"--max-perplexity", 0, QN_ARG_FLOAT, AT(max_perplexity), 1, FLT_MAX, "X",
+     "most that the built-in text may have (default: the vocabulary's size)"},
     {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "both|high|fast|exact",
      "arithmetic (default both: high, fast)"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
 
-typedef struct {
-    double median, low, high;
-} spread;
+/* ---- JSON --------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static spread summarise(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    double median = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-    return (spread){median, values[0], values[n - 1]};
-}
-
-/* Speeds of one run; decode of all sequences together. */
-typedef struct {
-    double prefill, decode;
-} speeds;
-
-/* Prompts of n_prompt ids and n_decode tokens behind each. Sequences whose prompt is done early go on while
- * others are read; decode is timed from there on where all go together, and only while they do. */
-static qn_status run_once(qn_model *model, const int32_t *ids, int64_t n_prompt, int64_t n_decode,
-                          int64_t n_sequences, speeds *out)
-{
-    qn_generate_options options = {.ignore_eos = 1};
-    qn_generation_stats stats, before = {0};
-    qn_generation *generation = NULL;
-    qn_ids rows[SEQUENCES_MAX];
-    char begun[SEQUENCES_MAX] = {0};
-    int64_t n_begun = 0, n_events = 0;
-    for (int64_t i = 0; i < n_sequences; i++) rows[i] = (qn_ids){ids + i * n_prompt, n_prompt};
-    QN_TRY(
-        qn_generation_open(model, &(qn_prompt){.rows = rows, .n_rows = n_sequences}, &options, &generation));
-    qn_interrupt_watch(generation);
-    qn_status status = QN_OK;
-    while (status == QN_OK && n_events < (n_decode - 1) * n_sequences) {
-        qn_token token;
-        status = qn_generation_next(generation, &token);
-        if (status == QN_OK && token.end == QN_END_CANCELLED) status = qn_fail(QN_E_CANCELLED, "interrupted");
-        if (token.end != QN_END_NONE) break; /* the context is full */
-        if (n_begun == n_sequences) {
-            n_events++;
-        } else if (status == QN_OK && !begun[token.row]) {
-            begun[token.row] = 1;
-            if (++n_begun == n_sequences) status = qn_generation_get_stats(generation, &before);
-        }
-    }
-    if (status == QN_OK) status = qn_generation_get_stats(generation, &stats);
-    if (status == QN_OK) { /* ended, so that the model's metrics speak of it */
-        qn_token token;
-        qn_generation_cancel(generation);
-        status = qn_generation_next(generation, &token);
-    }
-    if (status == QN_OK) {
-        double decode_ms = stats.decode_ms - before.decode_ms;
-        out->prefill = n_begun == n_sequences ? before.prefill_tokens_per_sec : stats.prefill_tokens_per_sec;
-        out->decode = decode_ms > 0 && n_events ? (double)n_events / decode_ms * 1e3 : 0;
-    }
-    qn_interrupt_watch(NULL);
-    qn_generation_close(generation);
-    return status;
-}
-
-static void put_spread(qn_buf *b, const char *key, spread s)
+static void put_spread(qn_buf *b, const char *key, qn_bench_spread s)
 {
     qn_json_key(b, key);
     qn_json_open(b, '{');
@@ -111,104 +49,185 @@ static void put_spread(qn_buf *b, const char *key, spread s)
     qn_json_close(b, '}');
 }
 
-static qn_status measure(qn_model *model, const bench_options *o, const int32_t *ids, qn_buf *json)
+static void put_quality(qn_buf *b, const qn_bench_report *r)
 {
-    double prefill[RUNS_MAX], decode[RUNS_MAX];
-    speeds once;
+    qn_json_key(b, "answers");
+    qn_json_open(b, '[');
+    for (int32_t i = 0; i < r->n_answers; i++) {
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "prompt", r->answers[i].prompt);
+        qn_json_key(b, "ids");
+        qn_json_ids(b, r->answers[i].ids, r->answers[i].n_ids);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+    if (!r->n_scored) return;
+    qn_json_put_real(b, "perplexity", r->perplexity);
+    qn_json_put_int(b, "n_scored", r->n_scored);
+}
+
+static void put_checks(qn_buf *b, const qn_bench_report *r)
+{
+    qn_json_key(b, "checks");
+    qn_json_open(b, '[');
+    for (int32_t i = 0; i < r->n_checks; i++) {
+        const qn_bench_check *c = &r->checks[i];
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "name", c->name);
+        qn_json_put_text(b, "rule", c->rule);
+        qn_json_put_real(b, "value", c->value);
+        qn_json_put_real(b, "bound", c->bound);
+        qn_json_put_bool(b, "passed", c->passed);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+}
+
+static void put_report(qn_buf *b, const qn_bench_report *r)
+{
+    if (r->parts >> QN_BENCH_SPEED & 1) {
+        put_spread(b, "prefill_tokens_per_sec", r->prefill_tokens_per_sec);
+        put_spread(b, "decode_tokens_per_sec", r->decode_tokens_per_sec);
+        qn_json_put_int(b, "peak_memory_bytes", (int64_t)r->peak_memory_bytes);
+        qn_json_put_int(b, "active_memory_bytes", (int64_t)r->active_memory_bytes);
+    }
+    for (int part = QN_BENCH_PROMPT_CACHE; part < QN_BENCH_COUNT; part++) {
+        if (!(r->parts >> part & 1)) continue;
+        qn_json_key(b, qn_bench_part_name((qn_bench_part)part));
+        qn_json_open(b, '{');
+        if (part == QN_BENCH_PROMPT_CACHE) {
+            qn_json_put_real(b, "hit_rate", r->hit_rate);
+            put_spread(b, "cold_first_token_ms", r->cold_first_token_ms);
+            put_spread(b, "warm_first_token_ms", r->warm_first_token_ms);
+        } else if (part == QN_BENCH_STATE) {
+            qn_json_put_int(b, "size_bytes", (int64_t)r->state_bytes);
+            put_spread(b, "save_ms", r->state_save_ms);
+            put_spread(b, "restore_ms", r->state_restore_ms);
+        } else if (part == QN_BENCH_PROBES) {
+            qn_json_put_int(b, "events", r->n_probe_events);
+            qn_json_put_real(b, "overhead", r->probe_overhead);
+        } else {
+            put_quality(b, r);
+        }
+        qn_json_close(b, '}');
+    }
+    if (r->n_checks) put_checks(b, r);
+}
+
+/* ---- text --------------------------------------------------------------------------------------------- */
+
+static qn_status print_report(const qn_bench_report *r, const qn_model_info *info, const qn_metrics *m)
+{
+    const qn_bench_spread *p = &r->prefill_tokens_per_sec, *d = &r->decode_tokens_per_sec;
+    qn_buf b = {0};
+    int n_passed = 0;
+    qn_buf_printf(&b,
+                  "%-6s %6s  prefill %8.1f tok/s (%.1f to %.1f)  decode %7.1f tok/s (%.1f to %.1f)  load "
+                  "%.0f ms  peak %.1f MiB",
+                  qn_precision_name(info->precision), info->cpu_set, p->median, p->low, p->high, d->median,
+                  d->low, d->high, m->load_total_ms, (double)r->peak_memory_bytes / 1048576);
+    if (r->parts >> QN_BENCH_PROMPT_CACHE & 1)
+        qn_buf_printf(&b,
+                      "\n               prompt again: %.1f%% of it cached, first token after %.2f ms (%.2f)",
+                      100 * r->hit_rate, r->warm_first_token_ms.median, r->cold_first_token_ms.median);
+    if (r->parts >> QN_BENCH_STATE & 1)
+        qn_buf_printf(&b, "\n               state: %.1f MiB, saved in %.2f ms, restored in %.2f ms",
+                      (double)r->state_bytes / 1048576, r->state_save_ms.median, r->state_restore_ms.median);
+    if (r->parts >> QN_BENCH_PROBES & 1)
+        qn_buf_printf(&b, "\n               probes: %lld events, %+.2f%% time", (long long)r->n_probe_events,
+                      100 * r->probe_overhead);
+    for (int32_t i = 0; i < r->n_checks; i++) n_passed += r->checks[i].passed;
+    if (r->n_checks) qn_buf_printf(&b, "\n               checks: %d of %d passed", n_passed, r->n_checks);
+    if (r->n_scored) qn_buf_printf(&b, ", perplexity %.4g", r->perplexity);
+    for (int32_t i = 0; i < r->n_checks; i++) {
+        const qn_bench_check *c = &r->checks[i];
+        if (!c->passed)
+            qn_buf_printf(&b, "\n               failed: %s (%s): %g, bound %g", c->name, c->rule, c->value,
+                          c->bound);
+    }
+    return qn_out_line(&b);
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+static void watch(void *user, qn_generation *generation)
+{
+    qn_interrupt_watch(generation);
+}
+
+/* report: of the last precision that was measured. */
+static qn_status bench_precision(const char *path, bench_options *o, qn_precision precision, qn_buf *json,
+                                 qn_bench_report *report)
+{
+    qn_model *model = NULL;
     qn_model_info info;
     qn_metrics metrics;
-    QN_TRY(qn_model_get_info(model, &info));
-    /* Warms caches and pages; does not count. */
-    QN_TRY(
-        run_once(model, ids, o->n_prompt < WARM_PROMPT ? o->n_prompt : WARM_PROMPT, WARM_DECODE, 1, &once));
-    for (int i = 0; i < o->n_runs; i++) {
-        QN_TRY(run_once(model, ids, o->n_prompt, o->n_decode, o->n_sequences, &once));
-        prefill[i] = once.prefill;
-        decode[i] = once.decode;
-    }
-    QN_TRY(qn_model_get_metrics(model, &metrics));
-    spread p = summarise(prefill, o->n_runs), d = summarise(decode, o->n_runs);
-    if (o->json) {
+    o->load.precision = (int)precision;
+    if (o->load.o.parallel_slots < o->bench.n_sequences)
+        o->load.o.parallel_slots = (int32_t)o->bench.n_sequences;
+    qn_status status = qn_load_open(path, &o->load, &model);
+    if (status == QN_OK) status = qn_bench_run(model, &o->bench, report);
+    if (status == QN_OK) status = qn_model_get_info(model, &info);
+    if (status == QN_OK) status = qn_model_get_metrics(model, &metrics);
+    if (status == QN_OK && !o->json) status = print_report(report, &info, &metrics);
+    if (status == QN_OK && o->json) {
         qn_json_open(json, '{');
         qn_json_put_text(json, "precision", qn_precision_name(info.precision));
-        put_spread(json, "prefill_tokens_per_sec", p);
-        put_spread(json, "decode_tokens_per_sec", d);
+        put_report(json, report);
         qn_json_key(json, "metrics");
         qn_json_metrics(json, &metrics);
         qn_json_key(json, "model");
         qn_json_info(json, &info);
         qn_json_close(json, '}');
-        return json->status;
+        status = json->status;
     }
-    qn_buf b = {0};
-    qn_buf_printf(&b,
-                  "%-6s %6s  prefill %8.1f tok/s (%.1f to %.1f)  decode %7.1f tok/s (%.1f to %.1f)  load "
-                  "%.0f ms  peak %.1f MiB",
-                  qn_precision_name(info.precision), info.cpu_set, p.median, p.low, p.high, d.median, d.low,
-                  d.high, metrics.load_total_ms, (double)metrics.peak_memory_bytes / 1048576);
-    return qn_out_line(&b);
-}
-
-static qn_status bench_precision(const char *path, bench_options *o, qn_precision precision, qn_buf *json)
-{
-    qn_model *model = NULL;
-    qn_model_info info;
-    int32_t *ids = NULL;
-    o->load.precision = (int)precision;
-    if (o->load.o.parallel_slots < o->n_sequences) o->load.o.parallel_slots = (int32_t)o->n_sequences;
-    qn_status status = qn_load_open(path, &o->load, &model);
-    if (status == QN_OK) status = qn_model_get_info(model, &info);
-    if (status == QN_OK) {
-        ids = qn_alloc_array((size_t)(o->n_prompt * o->n_sequences), sizeof *ids);
-        status = ids ? QN_OK : QN_E_NOMEM;
-    }
-    if (status == QN_OK) {
-        for (int64_t i = 0; i < o->n_prompt * o->n_sequences; i++)
-            ids[i] = (int32_t)(qn_random_bits(1, (uint64_t)i) % (uint64_t)info.vocab_size);
-        status = measure(model, o, ids, json);
-    }
-    qn_free(ids);
     qn_model_close(&model);
     return status;
 }
 
 static const qn_arg_group bench_groups[] = {
     {NULL, bench_args, 0}, {"Loading", qn_load_args + 1, AT(load)}, {0}};
-const qn_arg_spec qn_bench_spec = {
-    "quern bench MODEL [options]",
-    "Measures sequences of random ids: prefill, and decode behind it, apart, after a short run to warm up.",
-    bench_groups,
-    1,
-    1,
-    NULL};
+const qn_arg_spec qn_bench_spec = {"quern bench MODEL [options]",
+                                   "Measures prefill and decode, apart, after a short run to warm up; then "
+                                   "what comes of a prompt that comes\n"
+                                   "again, what probes cost, and whether answers are in order.",
+                                   bench_groups,
+                                   1,
+                                   1,
+                                   NULL};
 
 int qn_cmd_bench(int argc, char **argv)
 {
-    bench_options o = {.n_prompt = 512, .n_decode = 64, .n_sequences = 1, .n_runs = 5};
+    static const qn_precision precisions[] = {QN_PRECISION_HIGH, QN_PRECISION_FAST, QN_PRECISION_EXACT};
+    bench_options o = {.bench = {.watch = watch}};
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_bench_spec, &o, argc, argv, &path, &n, &code)) return code;
+    if (o.bench.prompt && o.bench.n_prompt_tokens)
+        return qn_args_fail("bench", "--prompt has tokens of its own; leave --prompt-tokens out");
+    o.bench.max_perplexity = o.max_perplexity;
+    if (o.only_speed) o.bench.parts = 1u << QN_BENCH_SPEED;
     qn_interrupt_start();
-    qn_buf json = {0};
-    if (o.json) {
-        qn_json_open(&json, '{');
-        qn_json_put_int(&json, "prompt_tokens", o.n_prompt);
-        qn_json_put_int(&json, "decode_tokens", o.n_decode);
-        qn_json_put_int(&json, "sequences", o.n_sequences);
-        qn_json_put_int(&json, "runs", o.n_runs);
-        qn_json_key(&json, "results");
-        qn_json_open(&json, '[');
-    }
+    qn_bench_report report = {0};
+    qn_buf results = {0}, json = {0};
     qn_status status = QN_OK;
-    if (o.precision == 0 || o.precision == 1) status = bench_precision(path, &o, QN_PRECISION_HIGH, &json);
-    if (status == QN_OK && (o.precision == 0 || o.precision == 2))
-        status = bench_precision(path, &o, QN_PRECISION_FAST, &json);
-    if (status == QN_OK && o.precision == 3) status = bench_precision(path, &o, QN_PRECISION_EXACT, &json);
+    qn_json_open(&results, '[');
+    for (int i = 0; i < 3 && status == QN_OK; i++)
+        if (o.precision == 0 ? i < 2 : o.precision == i + 1)
+            status = bench_precision(path, &o, precisions[i], &results, &report);
+    qn_json_close(&results, ']');
     if (status == QN_OK && o.json) {
-        qn_json_close(&json, ']');
+        qn_json_open(&json, '{');
+        qn_json_put_int(&json, "prompt_tokens", report.n_prompt_tokens);
+        qn_json_put_int(&json, "decode_tokens", report.n_decode_tokens);
+        qn_json_put_int(&json, "sequences", report.n_sequences);
+        qn_json_put_int(&json, "runs", report.n_runs);
+        qn_json_key(&json, "results");
+        qn_buf_append(&json, results.data, results.length);
         qn_json_close(&json, '}');
-        status = qn_out_line(&json);
+        status = results.status == QN_OK ? qn_out_line(&json) : results.status;
     }
+    qn_buf_free(&results);
     qn_buf_free(&json);
     qn_load_end(&o.load);
     if (status == QN_E_CANCELLED) return QN_EXIT_INTERRUPTED;

@@ -1,0 +1,175 @@
+/* The parts of qn_bench_run that are about time: prefill and decode, a prompt that comes again, probes. */
+#include <quern/probe.h>
+#include <string.h>
+
+#include "backend/bench_parts.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+enum { WARM_PROMPT = 256, WARM_DECODE = 8 };
+
+/* ---- prefill and decode ------------------------------------------------------------------------------- */
+
+/* Speeds of one run, in tokens a second; decode of all sequences together. */
+typedef struct {
+    double prefill, decode;
+} speeds;
+
+/* Reads what a generation makes until n_events tokens came after all rows had begun, and notes its figures
+ * then and there. */
+static qn_status read_tokens(qn_generation *g, int64_t n_rows, int64_t n_events, char *begun, speeds *out)
+{
+    qn_generation_stats stats, before = {0};
+    int64_t n_begun = 0, n = 0;
+    while (n < n_events) {
+        qn_token token;
+        QN_TRY(qn_generation_next(g, &token));
+        if (token.end == QN_END_CANCELLED) return qn_fail(QN_E_CANCELLED, "interrupted");
+        if (token.end != QN_END_NONE) break; /* the context is full */
+        if (n_begun == n_rows) {
+            n++;
+        } else if (!begun[token.row]) {
+            begun[token.row] = 1;
+            if (++n_begun == n_rows) QN_TRY(qn_generation_get_stats(g, &before));
+        }
+    }
+    QN_TRY(qn_generation_get_stats(g, &stats));
+    double decode_ms = stats.decode_ms - before.decode_ms;
+    out->prefill = n_begun == n_rows ? before.prefill_tokens_per_sec : stats.prefill_tokens_per_sec;
+    out->decode = decode_ms > 0 && n ? (double)n / decode_ms * 1e3 : 0;
+    return QN_OK;
+}
+
+/* Prompts of n_prompt ids and n_decode tokens behind each. Sequences whose prompt is done early go on while
+ * others are read; decode is timed from there on where all go together, and only while they do. */
+static qn_status run_once(qn_bench *b, int64_t n_prompt, int64_t n_decode, int64_t n_rows, speeds *out)
+{
+    const qn_generate_options o = {.ignore_eos = 1, .no_prefix_cache = 1};
+    qn_generation *g = NULL;
+    qn_ids *rows = qn_alloc_array((size_t)n_rows, sizeof *rows);
+    char *begun = qn_calloc((size_t)n_rows, sizeof *begun);
+    qn_status status = rows && begun ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) {
+        for (int64_t i = 0; i < n_rows; i++) rows[i] = (qn_ids){b->ids + i * b->o.n_prompt_tokens, n_prompt};
+        status = qn_generation_open(b->model, &(qn_prompt){.rows = rows, .n_rows = n_rows}, &o, &g);
+    }
+    if (status == QN_OK) {
+        if (b->o.watch) b->o.watch(b->o.user, g);
+        status = read_tokens(g, n_rows, (n_decode - 1) * n_rows, begun, out);
+        if (status == QN_OK) { /* ended, so that the model's metrics speak of it */
+            qn_token token;
+            qn_generation_cancel(g);
+            status = qn_generation_next(g, &token);
+        }
+        if (b->o.watch) b->o.watch(b->o.user, NULL);
+    }
+    qn_generation_close(g);
+    qn_free(begun);
+    qn_free(rows);
+    return status;
+}
+
+qn_status qn_bench_speed(qn_bench *b)
+{
+    const qn_bench_options *o = &b->o;
+    double prefill[QN_BENCH_RUNS_MAX], decode[QN_BENCH_RUNS_MAX];
+    speeds once;
+    qn_metrics metrics;
+    /* Warms caches and pages; does not count. */
+    QN_TRY(run_once(b, o->n_prompt_tokens < WARM_PROMPT ? o->n_prompt_tokens : WARM_PROMPT, WARM_DECODE, 1,
+                    &once));
+    for (int i = 0; i < o->n_runs; i++) {
+        QN_TRY(run_once(b, o->n_prompt_tokens, o->n_decode_tokens, o->n_sequences, &once));
+        prefill[i] = once.prefill;
+        decode[i] = once.decode;
+    }
+    QN_TRY(qn_model_get_metrics(b->model, &metrics));
+    b->report->prefill_tokens_per_sec = qn_bench_summary(prefill, o->n_runs);
+    b->report->decode_tokens_per_sec = qn_bench_summary(decode, o->n_runs);
+    b->report->peak_memory_bytes = metrics.peak_memory_bytes;
+    b->report->active_memory_bytes = metrics.active_memory_bytes;
+    b->report->parts |= 1u << QN_BENCH_SPEED;
+    return QN_OK;
+}
+
+/* ---- a prompt that comes again ------------------------------------------------------------------------ */
+
+qn_status qn_bench_prompt_cache(qn_bench *b)
+{
+    const qn_ids row = {b->ids, b->o.n_prompt_tokens};
+    double cold[QN_BENCH_RUNS_MAX], warm[QN_BENCH_RUNS_MAX], hit_rate = 0;
+    for (int i = 0; i < b->o.n_runs; i++) {
+        char salt[QN_BENCH_SALT];
+        const qn_generate_options o = {
+            .max_tokens = 1, .ignore_eos = 1, .cache_salt = qn_bench_salt(b, salt)};
+        qn_generation_stats stats;
+        QN_TRY(qn_bench_generate(b, &row, 1, &o, NULL, &stats));
+        cold[i] = stats.first_token_ms;
+        QN_TRY(qn_bench_generate(b, &row, 1, &o, NULL, &stats));
+        warm[i] = stats.first_token_ms;
+        hit_rate += (double)stats.n_cached_tokens / (double)(b->o.n_prompt_tokens * b->o.n_runs);
+    }
+    b->report->hit_rate = hit_rate;
+    b->report->cold_first_token_ms = qn_bench_summary(cold, b->o.n_runs);
+    b->report->warm_first_token_ms = qn_bench_summary(warm, b->o.n_runs);
+    b->report->parts |= 1u << QN_BENCH_PROMPT_CACHE;
+    return QN_OK;
+}
+
+/* ---- probes ------------------------------------------------------------------------------------------- */
+
+static void count(void *user, const qn_probe_event *event)
+{
+    ++*(int64_t *)user;
+}
+
+/* Milliseconds of a token behind the first; 0 where the context leaves none. */
+static qn_status decode_ms(qn_bench *b, qn_bench_row *answer, double *ms)
+{
+    const qn_ids row = {b->ids, b->o.n_prompt_tokens};
+    const qn_generate_options o = {.max_tokens = b->o.n_decode_tokens, .ignore_eos = 1, .no_prefix_cache = 1};
+    qn_generation_stats stats;
+    QN_TRY(qn_bench_generate(b, &row, 1, &o, answer, &stats));
+    *ms = answer->n_ids > 1 ? stats.decode_ms / (double)(answer->n_ids - 1) : 0;
+    return QN_OK;
+}
+
+/* Runs with and without in turn, so that what slows the machine down meets both. */
+static qn_status compare_probes(qn_bench *b, qn_bench_row *plain, qn_bench_row *probed, double *ratios,
+                                double *equal)
+{
+    const uint32_t mask = 1u << QN_PROBE_TOKEN | 1u << QN_PROBE_STEP | 1u << QN_PROBE_CACHE;
+    for (int i = 0; i < b->o.n_runs; i++) {
+        int64_t probe, n_events = 0;
+        double without, with;
+        QN_TRY(decode_ms(b, plain, &without));
+        QN_TRY(qn_probe_add(b->model, mask, count, &n_events, &probe));
+        qn_status status = decode_ms(b, probed, &with);
+        qn_status removed = qn_probe_remove(b->model, probe);
+        if (status == QN_OK) status = removed;
+        if (status != QN_OK) return status;
+        double same = qn_bench_equal(plain->ids, plain->n_ids, probed->ids, probed->n_ids);
+        if (same < *equal) *equal = same;
+        ratios[i] = without > 0 && with > 0 ? with / without : 1;
+        b->report->n_probe_events = n_events;
+    }
+    return QN_OK;
+}
+
+qn_status qn_bench_probes(qn_bench *b)
+{
+    double ratios[QN_BENCH_RUNS_MAX], equal = 1;
+    qn_bench_row plain = {qn_alloc_array((size_t)b->o.n_decode_tokens, sizeof *plain.ids), 0};
+    qn_bench_row probed = {qn_alloc_array((size_t)b->o.n_decode_tokens, sizeof *probed.ids), 0};
+    qn_status status = plain.ids && probed.ids ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) status = compare_probes(b, &plain, &probed, ratios, &equal);
+    if (status == QN_OK) {
+        b->report->probe_overhead = qn_bench_summary(ratios, b->o.n_runs).median - 1;
+        qn_bench_check_add(b, "greedy_probed", "value = bound: the share of equal ids with probes", equal, 1,
+                           0);
+        b->report->parts |= 1u << QN_BENCH_PROBES;
+    }
+    qn_free(plain.ids);
+    qn_free(probed.ids);
+    return status == QN_E_UNSUPPORTED ? QN_OK : status;
+}
