@@ -118,7 +118,7 @@ static qn_status add_json(qn_prompt_list *l, size_t *capacity, const char *text,
 /* ---- reading ------------------------------------------------------------------------------------------ */
 
 /* Each line ends with a NUL from here on. */
-static qn_status split(const qn_prompt_list_options *o, qn_prompt_list *l)
+static qn_status split(qn_prompt_list *l, int jsonl)
 {
     char *at = l->file.data, *file_end = at + l->file.length;
     size_t capacity = 0;
@@ -128,36 +128,53 @@ static qn_status split(const qn_prompt_list_options *o, qn_prompt_list *l)
         next = end + 1;
         *end = 0;
         if (end > at && end[-1] == '\r') *--end = 0;
-        QN_TRY(o->jsonl ? add_json(l, &capacity, at, (size_t)(end - at), line)
-                        : add_text(l, &capacity, at, (size_t)(end - at), line));
+        QN_TRY(jsonl ? add_json(l, &capacity, at, (size_t)(end - at), line)
+                     : add_text(l, &capacity, at, (size_t)(end - at), line));
         at = next;
     }
     return QN_OK;
 }
 
-static qn_status read_list(const qn_prompt_list_options *o, int whole, qn_prompt_list *l)
+static qn_status read_list(const qn_arg_list *texts, int jsonl, int whole, qn_prompt_list *l)
 {
     size_t capacity = 0;
-    for (size_t i = 0; i < o->texts.n; i++)
-        QN_TRY(add_text(l, &capacity, o->texts.items[i], strlen(o->texts.items[i]), (int64_t)i + 1));
-    if (o->texts.n) return QN_OK;
-    QN_TRY(qn_input_read(o->path, &l->file));
-    if (l->file.length && whole && !o->jsonl)
+    for (size_t i = 0; i < texts->n; i++)
+        QN_TRY(add_text(l, &capacity, texts->items[i], strlen(texts->items[i]), (int64_t)i + 1));
+    if (l->file.length && whole && !jsonl)
         QN_TRY(add_text(l, &capacity, l->file.data, l->file.length, 1));
-    else
-        QN_TRY(split(o, l));
-    return l->n ? QN_OK : qn_fail(QN_E_ARG, "%s: there are no prompts in it", l->name);
+    else if (l->file.length)
+        QN_TRY(split(l, jsonl));
+    if (!l->n) return qn_fail(QN_E_ARG, "%s: there are no prompts in it", l->name);
+    l->prompts = qn_calloc(l->n, sizeof *l->prompts);
+    return l->prompts ? QN_OK : QN_E_NOMEM;
 }
 
-qn_status qn_prompt_list_read(const qn_prompt_list_options *o, int whole, qn_prompt_list *out)
+static qn_status make(qn_prompt_list l, const qn_arg_list *texts, int jsonl, int whole, qn_prompt_list *out)
 {
-    qn_prompt_list l = {.name = o->path && strcmp(o->path, "-") ? o->path : "standard input"};
-    qn_status status = read_list(o, whole, &l);
-    if (status == QN_OK && !(l.prompts = qn_calloc(l.n, sizeof *l.prompts))) status = QN_E_NOMEM;
+    qn_status status = read_list(texts, jsonl, whole, &l);
     if (status == QN_OK)
         *out = l;
     else
         qn_prompt_list_free(&l);
+    return status;
+}
+
+qn_status qn_prompt_list_take(const char *name, qn_buf *text, int jsonl, int whole, qn_prompt_list *out)
+{
+    static const qn_arg_list none;
+    qn_prompt_list l = {.name = name, .file = *text};
+    *text = (qn_buf){0};
+    return make(l, &none, jsonl, whole, out);
+}
+
+qn_status qn_prompt_list_read(const qn_prompt_list_options *o, int whole, qn_prompt_list *out)
+{
+    const char *name = o->path && strcmp(o->path, "-") ? o->path : "standard input";
+    qn_buf text = {0};
+    if (o->texts.n) return make((qn_prompt_list){.name = "-p"}, &o->texts, 0, 0, out);
+    qn_status status = qn_input_read(o->path, &text);
+    if (status == QN_OK) return qn_prompt_list_take(name, &text, o->jsonl, whole, out);
+    qn_buf_free(&text);
     return status;
 }
 

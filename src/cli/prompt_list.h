@@ -41,6 +41,9 @@ int qn_prompt_list_check(const char *command, const qn_prompt_list_options *o);
 /* Reads the prompts; whole: a file is one text, unless it is JSON. QN_E_FORMAT names file and line of what is
  * no prompt; QN_E_ARG: there are none. */
 qn_status qn_prompt_list_read(const qn_prompt_list_options *o, int whole, qn_prompt_list *out);
+/* The same of the text of a file, which is taken over whatever comes of it; name lives as long as the list.
+ */
+qn_status qn_prompt_list_take(const char *name, qn_buf *text, int jsonl, int whole, qn_prompt_list *out);
 /* Fills list->prompts. as_chats: texts are messages of a user, behind one of the system where it is not NULL;
  * else they are taken as they are. QN_E_FORMAT: a text with a NUL character cannot be a message. */
 qn_status qn_prompt_list_finish(qn_prompt_list *list, int as_chats, const char *system);
