@@ -2,6 +2,7 @@
  * generation with and without, in turns.
  *
  * usage: speculate_bench --model PATH [--tokens N] [--threads N] [--rounds N] [--draft N] [--rows N]
+ *        [--draft-model PATH]
  *
  * "repeats": a passage twice, then its beginning: what an edit, a quotation or code asks for. "new": sampled
  * at a high temperature. Tokens a second of decoding (median of the rounds), and how many guesses came true.
@@ -84,10 +85,11 @@ static int compare(qn_model *model, const char *name, const qn_ids *rows, int64_
 int main(int argc, char **argv)
 {
     static char text[3 * sizeof passage];
-    const char *path = NULL;
+    const char *path = NULL, *draft_model = NULL;
     long long tokens = 96, threads = 0, rounds = 3, draft = QN_DRAFT_TOKENS_MAX, n_rows = 1;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--model") == 0) path = argv[i + 1];
+        if (strcmp(argv[i], "--draft-model") == 0) draft_model = argv[i + 1];
         if (strcmp(argv[i], "--tokens") == 0) tokens = strtoll(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--threads") == 0) threads = strtoll(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--rounds") == 0) rounds = strtoll(argv[i + 1], NULL, 10);
@@ -98,8 +100,10 @@ int main(int argc, char **argv)
         n_rows > ROWS_MAX)
         return 2;
     snprintf(text, sizeof text, "%s%s%.60s", passage, passage, passage);
-    const qn_model_options o = {
-        .n_threads = (int32_t)threads, .parallel_slots = (int32_t)n_rows, .context_size = tokens + 600};
+    const qn_model_options o = {.n_threads = (int32_t)threads,
+                                .parallel_slots = (int32_t)n_rows,
+                                .draft_model = draft_model,
+                                .context_size = tokens + 600};
     qn_model *model = NULL;
     qn_ids rows[ROWS_MAX], ids = {0};
     int32_t *found = NULL;

@@ -9,6 +9,7 @@
 #include <quern/quern.h>
 
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/random.h"
 #include "engine/draft.h"
 #include "model/config.h"
@@ -201,6 +202,128 @@ static void same_text(void **state)
     qn_model_close(&m);
 }
 
+/* The draft model is the model itself, or one that guesses badly; prompts repeat nothing. */
+static void guessed_by_a_model(void **state)
+{
+    static const char *const pairs[][2] = {{"llama", "llama"},
+                                           {"mistral", "mistral"},
+                                           {"gemma3_text", "gemma3_text"},
+                                           {"gpt_oss", "gpt_oss"},
+                                           {"phi3_longrope", "phi3_longrope"},
+                                           {"qwen2", "qwen2_window"}};
+    const qn_generate_options ways[] = {
+        {.max_tokens = TOKENS, .ignore_eos = 1, .logprobs = 1},
+        {.max_tokens = TOKENS, .ignore_eos = 1, .logprobs = 1, .seed = 3, .temperature = 0.7f},
+    };
+    int64_t n_right = 0, n_all = 0;
+    int32_t prompt[ROWS][PROMPT];
+    qn_ids rows[ROWS];
+    answer want[ROWS], got[ROWS];
+    (void)state;
+    for (int r = 0; r < ROWS; r++) {
+        for (int i = 0; i < PROMPT; i++)
+            prompt[r][i] = (int32_t)(5 + qn_random_bits((uint64_t)r, (uint64_t)i) % 300);
+        rows[r] = (qn_ids){prompt[r], PROMPT};
+    }
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+        char paths[2][512];
+        for (int i = 0; i < 2; i++) {
+            char name[128];
+            snprintf(name, sizeof name, "models/%s", pairs[p][i]);
+            snprintf(paths[i], sizeof paths[i], "%s", qn_test_need_fixture(name));
+        }
+        qn_model_options o = {.n_threads = 1, .context_size = PROMPT + TOKENS, .parallel_slots = 2};
+        qn_model *alone = NULL, *m = NULL;
+        qn_memory memory, with;
+        qn_test_ok(qn_model_open(paths[0], &o, &alone));
+        o.draft_model = paths[1];
+        qn_status status = qn_model_open(paths[0], &o, &m);
+        if (status == QN_E_ARG && strcmp(pairs[p][0], pairs[p][1]) != 0) { /* other tokens in this set */
+            qn_model_close(&alone);
+            continue;
+        }
+        qn_test_ok(status);
+        qn_test_ok(qn_model_get_memory(alone, &memory));
+        qn_test_ok(qn_model_get_memory(m, &with));
+        assert_true(with.other_bytes > memory.other_bytes);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            qn_generation_stats stats;
+            qn_generate_options g = ways[w];
+            ask(alone, rows, &g, want, &stats);
+            for (g.n_draft = 1; g.n_draft <= QN_DRAFT_TOKENS_MAX; g.n_draft += 7) {
+                ask(m, rows, &g, got, &stats);
+                compare_answers(pairs[p][0], (int)w, want, got);
+                n_right += stats.n_accepted_tokens;
+                n_all += stats.n_drafted_tokens;
+            }
+        }
+        qn_model_close(&m);
+        qn_model_close(&alone);
+    }
+    print_message("%d tokens were guessed, %d came true\n", (int)n_all, (int)n_right);
+    assert_true(n_right > 20);
+}
+
+/* Where memory runs out a generation fails, or goes on without guesses: it never gives another text. */
+static void runs_out_of_memory(void **state)
+{
+    static const int32_t prompt[] = {7, 8, 9, 10, 7, 8, 9, 10, 7, 8};
+    const qn_ids row = {prompt, 10};
+    const qn_generate_options o = {.max_tokens = 12, .ignore_eos = 1, .n_draft = 4};
+    int32_t want[12];
+    int n_failed = 0;
+    (void)state;
+    const char *path = qn_test_need_fixture("models/llama");
+    int64_t blocks = qn_mem_live_blocks();
+    qn_model *m = NULL;
+    qn_test_ok(qn_model_open(
+        path,
+        &(qn_model_options){.n_threads = 1, .context_size = 64, .draft_model = path, .no_prefix_cache = 1},
+        &m));
+    for (uint64_t nth = 0; nth < 200; nth++) {
+        qn_generation *g = NULL;
+        qn_token t = {0};
+        int64_t n = 0;
+        if (nth) qn_mem_fail_nth(nth);
+        qn_status status = qn_generation_open(m, &(qn_prompt){.rows = &row, .n_rows = 1}, &o, &g);
+        while (status == QN_OK && (status = qn_generation_next(g, &t)) == QN_OK && t.end == QN_END_NONE) {
+            if (nth == 0) want[n] = t.id;
+            assert_int_equal(t.id, want[n++]);
+        }
+        qn_mem_fail_nth(0);
+        qn_generation_close(g);
+        if (status == QN_OK) assert_int_equal(n, 12);
+        n_failed += status != QN_OK;
+    }
+    assert_true(n_failed > 3);
+    qn_model_close(&m);
+    assert_int_equal(qn_mem_live_blocks(), blocks);
+}
+
+static void no_draft_models(void **state)
+{
+    static const struct {
+        const char *draft;
+        qn_status status;
+        const char *words;
+    } cases[] = {
+        {"models/mistral", QN_E_ARG, "a vocabulary of 768 tokens"},
+        {"models/none_such", QN_E_IO, "draft model"},
+    };
+    char path[512], draft[600];
+    qn_model *m = NULL;
+    (void)state;
+    snprintf(path, sizeof path, "%s", qn_test_need_fixture("models/qwen3_next"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(draft, sizeof draft, "%.*s/%s", (int)(strlen(path) - strlen("/models/qwen3_next")), path,
+                 cases[i].draft);
+        assert_int_equal(qn_model_open(path, &(qn_model_options){.draft_model = draft}, &m), cases[i].status);
+        if (!strstr(qn_last_error(), cases[i].words)) fail_msg("%s", qn_last_error());
+    }
+    assert_int_equal(qn_model_open(path, &(qn_model_options){.draft_model = path}, &m), QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "recurrent"));
+}
+
 static void guesses_were_made(void **state)
 {
     print_message("%d tokens were guessed, %d came true\n", (int)n_guessed, (int)n_came_true);
@@ -210,7 +333,7 @@ static void guesses_were_made(void **state)
 /* An argument picks tests by name: '*phi3*'. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + 1];
+    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + 4];
     static char labels[2 * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
     static qn_test_kind_list kinds;
     int n = 0;
@@ -224,6 +347,9 @@ int main(int argc, char **argv)
         tests[n] = (struct CMUnitTest){labels[n], same_text, NULL, NULL, kinds.names[i]};
         n++;
     }
+    tests[n++] = (struct CMUnitTest){"guessed_by_a_model", guessed_by_a_model, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"runs_out_of_memory", runs_out_of_memory, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"no_draft_models", no_draft_models, NULL, NULL, NULL};
     if (argc < 2) tests[n++] = (struct CMUnitTest){"guesses_were_made", guesses_were_made, NULL, NULL, NULL};
     return _cmocka_run_group_tests("speculation", tests, (size_t)n, NULL, NULL);
 }

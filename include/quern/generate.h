@@ -100,10 +100,11 @@ typedef struct {
     const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */
     int32_t priority; /* higher ones get places and memory first. 0 is usual; QN_PRIORITY_IDLE: it is computed
                          only while nobody else is */
-    /* Speculation: up to so many tokens a step are guessed from what the text repeats, computed with the next
-     * one, and kept as far as they come true. No bit depends on it: every token is drawn as without it. It
-     * costs next to nothing where it does not pay: guesses are computed only while that is faster, by
-     * measured times. 0: off; at most QN_DRAFT_TOKENS_MAX. Models with recurrent layers never guess. */
+    /* Speculation: up to so many tokens a step are guessed, from what the text repeats or by the draft model
+     * (qn_model_options), computed with the next one, and kept as far as they come true. No bit depends on
+     * it: every token is drawn as without it. It costs next to nothing where it does not pay: guesses are
+     * computed only while that is faster, by measured times. 0: off; at most QN_DRAFT_TOKENS_MAX. Models with
+     * recurrent layers never guess. */
     int32_t n_draft;
     /* Called by a thread that computes, after a step in which this generation got something to read or
      * ended. It must do no more than wake somebody, and call nothing of the model. Not called any more when

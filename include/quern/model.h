@@ -49,6 +49,9 @@ typedef struct {
     int background;
     int64_t max_queue; /* most generations that wait for a slot; more are refused (QN_E_FULL). 0: no bound */
     int no_prefix_cache; /* no generation uses or leaves prefixes */
+    /* A smaller model of the same vocabulary, which guesses tokens for generations that ask for it (n_draft)
+     * where their text repeats nothing. It belongs to this model and counts as its memory. NULL: none */
+    const char *draft_model;
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */

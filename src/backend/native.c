@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/native_draft.h"
 #include "backend/native_parts.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -150,6 +151,9 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     if (status == QN_OK) status = qn_scheduler_new(m->engine, &scheduler, &m->scheduler);
     if (status == QN_OK) status = qn_handles_new(m->engine, m->scheduler, &m->handles);
     if (status == QN_OK) status = qn_fingerprint_new(source, o->file, &m->fingerprint);
+    if (status == QN_OK && o->draft_model)
+        status = qn_native_draft_open(o->draft_model, m->engine,
+                                      m->text ? qn_chat_text_tokenizer(m->text) : NULL, o, &m->draft);
     if (status == QN_OK) status = collect_stop_ids(m);
     if (status == QN_OK) status = write_notes(m, o);
     if (status != QN_OK) goto out;
@@ -170,6 +174,7 @@ static void native_close(void *model)
     qn_handles_free(m->handles);
     qn_fingerprint_free(m->fingerprint);
     qn_scheduler_free(m->scheduler);
+    qn_native_draft_close(m->draft, m->engine);
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
     qn_buf_free(&m->notes);
@@ -657,8 +662,8 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
                                 .images = prompt->images,
                                 .n_images = prompt->n_images,
                                 .n_stable = n_stable};
-    const qn_run_model run = {m->engine, m->scheduler, m->text ? qn_chat_text_tokenizer(m->text) : NULL,
-                              m->stop_ids, m->n_stop_ids};
+    const qn_run_model run = {m->engine,   m->scheduler,  m->text ? qn_chat_text_tokenizer(m->text) : NULL,
+                              m->stop_ids, m->n_stop_ids, m->draft};
     if (status == QN_OK && !prompt->n_images) status = check_no_places(m, ids, n_ids);
     native_generation *g = status == QN_OK ? qn_calloc(1, sizeof *g) : NULL;
     if (status == QN_OK && !g) status = QN_E_NOMEM;

@@ -16,6 +16,7 @@ typedef struct {
     char *path;
     const char *backend;
     qn_engine *engine;
+    qn_engine *draft; /* of the smaller model that guesses; NULL: none */
     qn_scheduler *scheduler;
     qn_handles *handles;
     qn_fingerprint *fingerprint;

@@ -27,6 +27,8 @@ const qn_arg qn_load_args[] = {
     {"--pre", 0, QN_ARG_TEXT, LOAD(o.pre_tokenizer_regex), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
     {"--adapter", 0, QN_ARG_LIST, LOAD(adapters), 0, 0, "[NAME=]DIR[:SCALE]",
      "a LoRA adapter (PEFT or mlx_lm); may be repeated, the first is in use unless --use says otherwise"},
+    {"--draft-model", 0, QN_ARG_TEXT, LOAD(o.draft_model), 0, 0, "PATH",
+     "a smaller model of the same vocabulary that guesses ahead (see --speculate)"},
     {"--backend", 0, QN_ARG_TEXT, LOAD(o.backend), 0, 0, "NAME",
      "who answers; native is the only one but mock, a made-up model for tests (MODEL: a seed)"},
     {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME", "where it computes; cpu is the only one"},

@@ -42,6 +42,7 @@ static void take_out(qn_scheduler *s, qn_request *r)
     if (r->sequence) {
         qn_request_list_remove(&s->active, r);
         qn_sequence_free(r->sequence);
+        qn_drafter_release(r->drafter);
         r->sequence = NULL;
     } else {
         qn_request_list_remove(&s->queued, r);
@@ -83,6 +84,7 @@ static void put_back(qn_scheduler *s, qn_request *r)
 {
     qn_request_list_remove(&s->active, r);
     qn_sequence_free(r->sequence);
+    qn_drafter_release(r->drafter);
     r->sequence = NULL;
     r->compared_with = 0;
     r->shared_end = 0;

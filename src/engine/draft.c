@@ -59,6 +59,24 @@ double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows)
     return c->ns[low] + (c->ns[high] - c->ns[low]) * (double)(n_rows - low) / (double)(high - low);
 }
 
+int64_t qn_draft_choose(const qn_step_costs *c, const qn_draft_odds *odds, int64_t n_rows, int64_t n)
+{
+    const double least_gain = 1.03;
+    double plain = qn_step_costs_get(c, n_rows), right = 1, tokens = (double)n_rows;
+    int64_t worth = 0;
+    if (plain <= 0) return 0;
+    double best = least_gain * tokens / plain;
+    for (int64_t i = 1; i <= n && n_rows + i <= QN_DRAFT_ROWS; i++) {
+        right *= i == 1 ? odds->first_right : odds->next_right;
+        tokens += right;
+        double rate = tokens / (qn_step_costs_get(c, n_rows + i) + (double)i * odds->ns_a_guess);
+        if (rate <= best) continue;
+        best = rate;
+        worth = i;
+    }
+    return worth;
+}
+
 /* ---- the sequence ---- */
 
 qn_status qn_draft_new(qn_draft **out)
@@ -139,18 +157,6 @@ int64_t qn_draft_guess(qn_draft *d, int64_t n_max, int32_t *ids)
 
 int64_t qn_draft_worth(const qn_draft *d, const qn_step_costs *c, int64_t n_rows, int64_t n)
 {
-    const double least_gain = 1.03;
-    double plain = qn_step_costs_get(c, n_rows), best, right = 1, tokens = (double)n_rows;
-    int64_t worth = 0;
-    if (plain <= 0) return 0;
-    best = least_gain * tokens / plain;
-    for (int64_t i = 0; i < n && n_rows + i < QN_DRAFT_ROWS; i++) {
-        right *= d->n_right + i ? d->next_right : d->first_right;
-        tokens += right;
-        double rate = tokens / qn_step_costs_get(c, n_rows + i + 1);
-        if (rate <= best) continue;
-        best = rate;
-        worth = i + 1;
-    }
-    return worth;
+    const qn_draft_odds odds = {d->n_right ? d->next_right : d->first_right, d->next_right, 0};
+    return qn_draft_choose(c, &odds, n_rows, n);
 }

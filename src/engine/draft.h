@@ -31,6 +31,16 @@ void qn_step_costs_note(qn_step_costs *c, int64_t n_rows, double ns);
  * tried are taken for cheap, so that they will be. */
 double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows);
 
+/* How often guessed ids come true, the first of a guess and those behind a right one, and what guessing one
+ * costs besides computing it. */
+typedef struct {
+    double first_right, next_right, ns_a_guess;
+} qn_draft_odds;
+
+/* How many guessed ids, at most n, are worth computing in a step that has n_rows rows without them: as many
+ * as give most tokens a time; 0 unless that is more than without. */
+int64_t qn_draft_choose(const qn_step_costs *c, const qn_draft_odds *odds, int64_t n_rows, int64_t n);
+
 typedef struct qn_draft qn_draft;
 
 /* *out is owned by the caller. */
@@ -40,8 +50,7 @@ void qn_draft_free(qn_draft *d);
 void qn_draft_add(qn_draft *d, int32_t id);
 /* The guess, at most n_max (<= QN_DRAFT_MAX) ids; returns how many. */
 int64_t qn_draft_guess(qn_draft *d, int64_t n_max, int32_t *ids);
-/* How many of n guessed ids are worth computing in a step that has n_rows rows without them, one of them this
- * sequence's: as many as give most tokens a time, 0 unless that is more than without. */
+/* How many of the n ids of a guess are worth computing (qn_draft_choose). */
 int64_t qn_draft_worth(const qn_draft *d, const qn_step_costs *c, int64_t n_rows, int64_t n);
 
 #endif

@@ -96,8 +96,9 @@ qn_status qn_sequence_reserve(qn_sequence *s, int64_t n_ids);
 void qn_sequence_expect(qn_sequence *s, int64_t n_ids);
 /* Tokens given so far. */
 int64_t qn_sequence_length(const qn_sequence *s);
-/* How many ids of the next step may be taken back after it, if at least one is certain. 0: none; recurrent
- * layers do not forget. */
+/* Can its sequences take tokens back? Recurrent layers do not forget. */
+int qn_engine_takes_back(const qn_engine *e);
+/* How many ids of the next step may be taken back after it, if at least one is certain. */
 int64_t qn_sequence_get_tentative_max(const qn_sequence *s);
 /* The last n_ids that the next step feeds may be taken back by qn_sequence_truncate, until the step after
  * that. */

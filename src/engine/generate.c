@@ -124,7 +124,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->room = room_of(r, o);
     q->logprobs = o->logprobs;
     q->n_top = o->n_top_logprobs;
-    if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft));
+    if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     if (ids.n_ids >= q->room) w->end = QN_END_LENGTH; /* nothing fits behind it */

@@ -21,6 +21,7 @@ typedef struct {
     const qn_tokenizer *tokenizer; /* NULL: there is none, tokens have ids and no text */
     const int32_t *stop_ids;       /* the model's own */
     int64_t n_stop_ids;
+    qn_engine *draft_engine; /* of the model that guesses (engine/speculate.h); NULL: none */
 } qn_run_model;
 
 /* Rows of ids, and the images of the only one. */

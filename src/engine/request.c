@@ -23,7 +23,9 @@ void qn_request_end(qn_request *r)
     qn_free(r->ids);
     qn_free(r->message);
     qn_draft_free(r->draft);
+    qn_drafter_free(r->drafter);
     r->draft = NULL;
+    r->drafter = NULL;
     r->ids = NULL;
     r->message = NULL;
 }

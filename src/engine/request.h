@@ -10,7 +10,7 @@
 
 #include <quern/backend.h>
 
-#include "engine/draft.h"
+#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "engine/inbox.h"
 #include "engine/ring.h"
@@ -67,6 +67,7 @@ struct qn_request {
     int32_t n_top;   /* of a ring made for so many */
     qn_draft *draft; /* engine/speculate.h; owned by the request, the leader's. NULL: nothing is guessed */
     int64_t n_draft; /* most guessed ids of a step */
+    qn_drafter *drafter; /* as draft; NULL: no smaller model guesses */
     /* Logits from this position on; evaluate NULL: nobody wants them. */
     qn_evaluate_fn *evaluate;
     void *evaluate_user;

@@ -65,11 +65,16 @@ int64_t qn_sequence_length(const qn_sequence *s)
     return s->n_given;
 }
 
+int qn_engine_takes_back(const qn_engine *e)
+{
+    return !e->slots;
+}
+
 int64_t qn_sequence_get_tentative_max(const qn_sequence *s)
 {
     const qn_engine *e = s->engine;
     int64_t n = (e->info.max_rows - 1) / 2, limit = e->config.rope_short_positions;
-    if (e->slots) return 0;
+    if (!qn_engine_takes_back(e)) return 0;
     /* What makes a sequence long must be certain: all of it is computed anew then. */
     if (limit && !s->is_long && n > limit - s->n_given - 1) n = limit - s->n_given - 1;
     return n > 0 ? n : 0;

@@ -2,9 +2,10 @@
 
 #include <string.h>
 
-qn_status qn_request_speculate(qn_request *r, int64_t n_draft)
+qn_status qn_request_speculate(qn_request *r, int64_t n_draft, qn_engine *draft_engine)
 {
     QN_TRY(qn_draft_new(&r->draft));
+    if (draft_engine && !r->images) QN_TRY(qn_drafter_new(draft_engine, &r->drafter));
     r->n_draft = n_draft < QN_DRAFT_MAX ? n_draft : QN_DRAFT_MAX;
     for (int64_t i = 0; i < r->n_ids; i++) qn_draft_add(r->draft, r->ids[i]);
     return QN_OK;
@@ -33,11 +34,12 @@ int64_t qn_request_look_ahead(qn_request *r, const qn_engine *e, const qn_step_c
     if (!r->draft || !r->n_generated) return 0;
     int64_t n = qn_draft_guess(r->draft, QN_DRAFT_MAX, ids), room = find_room(r, e, n_rows);
     if (n > room) n = room;
-    if (n <= 0) return 0;
 #ifndef QN_SHAKE
-    n = qn_draft_worth(r->draft, costs, n_rows, n);
+    if (n > 0) n = qn_draft_worth(r->draft, costs, n_rows, n);
 #endif
-    if (!n || qn_sequence_reserve(r->sequence, 1 + n) != QN_OK) return 0;
+    if (n <= 0 && room > 0 && r->drafter)
+        n = qn_drafter_guess(r->drafter, r->ids, r->n_ids, costs, n_rows, room, ids);
+    if (n <= 0 || qn_sequence_reserve(r->sequence, 1 + n) != QN_OK) return 0;
     memcpy(r->ids + (r->n_ids - r->ids_base), ids, (size_t)n * sizeof *ids);
     return n;
 }

@@ -9,8 +9,9 @@
 
 #include "engine/request.h"
 
-/* What a request needs to guess up to n_draft ids a step; its prompt is looked through. */
-qn_status qn_request_speculate(qn_request *r, int64_t n_draft);
+/* What a request needs to guess up to n_draft ids a step; its prompt is looked through. draft_engine: of a
+ * smaller model with the same vocabulary, which guesses where the text repeats nothing; NULL: none. */
+qn_status qn_request_speculate(qn_request *r, int64_t n_draft, qn_engine *draft_engine);
 /* How many ids are fed behind the certain one in a step that has n_rows rows without them: they lie behind
  * the request's own, and pages are taken for them. 0: none. */
 int64_t qn_request_look_ahead(qn_request *r, const qn_engine *e, const qn_step_costs *costs, int64_t n_rows);
