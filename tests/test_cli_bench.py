@@ -17,11 +17,12 @@ def assert_spread(spread):
 def test_everything_of_a_prompt(model):
     prompt = "The mill stands by the river and turns all day."
     out = call_json("bench", fixture(model), "--json", "-p", prompt, *SMALL)
-    n = len(call_json("tokenize", fixture(model), "--json", stdin=prompt)["ids"])
+    n = call_json("run", fixture(model), "--raw", "-p", prompt, "-n", 1, "--json")["n_prompt_tokens"]
     assert (out["prompt_tokens"], out["decode_tokens"], out["sequences"], out["runs"]) == (n, 4, 1, 2)
     [r] = out["results"]
     assert r["precision"] == r["model"]["precision"] == "high"
-    for part, keys in ((r, ("prefill_tokens_per_sec", "decode_tokens_per_sec")), (r["state"], ("save_ms", "restore_ms")),
+    for part, keys in ((r, ("prefill_tokens_per_sec", "decode_tokens_per_sec")),
+                       (r["state"], ("save_ms", "restore_ms")),
                        (r["prompt_cache"], ("cold_first_token_ms", "warm_first_token_ms"))):
         for key in keys:
             assert_spread(part[key])
@@ -44,8 +45,8 @@ def test_answers_are_those_of_run():
 
 
 def test_only_speed_and_both_precisions():
-    out = call_json("bench", fixture(LLAMA), "--json", "--only-speed", "--prompt-tokens", 9, "--decode-tokens", 3, "--runs", 1,
-                    "--sequences", 3)
+    out = call_json("bench", fixture(LLAMA), "--json", "--only-speed", "--prompt-tokens", 9, "--decode-tokens", 3,
+                    "--runs", 1, "--sequences", 3)
     assert (out["prompt_tokens"], out["sequences"]) == (9, 3)
     assert [r["precision"] for r in out["results"]] == ["high", "fast"]
     for r in out["results"]:

@@ -32,6 +32,11 @@ const char *qn_bench_salt(qn_bench *b, char salt[QN_BENCH_SALT])
     return salt;
 }
 
+qn_status qn_bench_encode(qn_bench *b, const char *text, int32_t **ids, int64_t *n_ids)
+{
+    return qn_model_encode(b->model, text, strlen(text), &(qn_encode_options){.bos = 1}, ids, n_ids);
+}
+
 static void watch(const qn_bench *b, qn_generation *g)
 {
     if (b->o.watch) b->o.watch(b->o.user, g);
@@ -127,7 +132,7 @@ static qn_status make_prompt(qn_bench *b)
     qn_bench_options *o = &b->o;
     int32_t *text = NULL;
     if (o->prompt) {
-        QN_TRY(qn_model_encode(b->model, o->prompt, strlen(o->prompt), NULL, &text, &o->n_prompt_tokens));
+        QN_TRY(qn_bench_encode(b, o->prompt, &text, &o->n_prompt_tokens));
         if (o->n_prompt_tokens < 1) {
             qn_buffer_free(text);
             return qn_fail(QN_E_ARG, "the prompt has no tokens");

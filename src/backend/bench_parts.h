@@ -21,6 +21,9 @@ enum { QN_BENCH_SALT = 48 };
 /* A cache_salt that nobody has used. */
 const char *qn_bench_salt(qn_bench *b, char salt[QN_BENCH_SALT]);
 
+/* The ids that a generation from a text would begin with. *ids: qn_buffer_free. */
+qn_status qn_bench_encode(qn_bench *b, const char *text, int32_t **ids, int64_t *n_ids);
+
 /* What one row answered. */
 typedef struct {
     int32_t *ids; /* room for the most tokens that can come */

@@ -44,7 +44,7 @@ static qn_status encode_prompts(qn_bench *b, questions *q, int32_t *n)
     for (int i = 0; i < QN_BENCH_PROMPTS; i++) {
         int32_t *ids = NULL;
         int64_t n_ids = 0;
-        QN_TRY(qn_model_encode(b->model, prompts[i], strlen(prompts[i]), NULL, &ids, &n_ids));
+        QN_TRY(qn_bench_encode(b, prompts[i], &ids, &n_ids));
         if (n_ids < 1 || n_ids + QN_BENCH_IDS > b->context) {
             qn_buffer_free(ids);
             continue;
