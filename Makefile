@@ -161,10 +161,11 @@ $(B)/kernel_check: $(B)/tests/kernel_check_test
 
 # Long use: minutes, with SEEDS=300 of the requests of tests/fire_test.c.
 SEEDS ?= 30
-soak: $(B)/tests/memory_test $(B)/tests/soak_test $(B)/tests/fire_test
+soak: $(B)/tests/memory_test $(B)/tests/soak_test $(B)/tests/fire_test $(B)/src/cache/tree_model_test
 	$(Q)QUERN_SOAK=1 $(B)/tests/memory_test
 	$(Q)QUERN_SOAK=1 $(B)/tests/soak_test
 	$(Q)QUERN_FIRE_SEEDS=$(SEEDS) $(B)/tests/fire_test
+	$(Q)QUERN_OPS=1000000 $(B)/src/cache/tree_model_test
 
 # tests/hashes.txt anew, after a change of the order of sums that is meant.
 hashes: $(B)/tests/hashes_test
