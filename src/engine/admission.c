@@ -4,7 +4,10 @@
 
 #include "engine/scheduler_parts.h"
 
-enum { WORTH_WAITING = 32 /* ids that another request is about to compute */ };
+enum {
+    WORTH_WAITING = 32, /* ids that another request is about to compute */
+    MARKED_MAX = 64     /* queued requests that are compared with active ones while there is no place */
+};
 
 /* ---- lists -------------------------------------------------------------------------------------------- */
 
@@ -122,6 +125,12 @@ static int should_wait(qn_scheduler *s, qn_request *r)
         return 1;
     }
     return 0;
+}
+
+void qn_admission_mark(qn_scheduler *s)
+{
+    int n = 0;
+    for (qn_request *r = s->queued.first; r && n < MARKED_MAX; r = r->next, n++) should_wait(s, r);
 }
 
 qn_request *qn_admission_choose(qn_scheduler *s)

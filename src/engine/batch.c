@@ -191,11 +191,22 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     return QN_OK;
 }
 
+/* Is there a place, or somebody who would give his to a queued one? */
+static int has_place(const qn_scheduler *s)
+{
+    if (s->active.n < qn_engine_get_info(s->engine)->max_sequences) return 1;
+    if (s->active.last->priority < s->queued.first->priority) return 1;
+    for (const qn_request *r = s->active.first; r; r = r->next)
+        if (is_parked(r)) return 1;
+    return 0;
+}
+
 /* Queued requests become active while there are places, and pages for all their ids. */
 static void admit(qn_scheduler *s)
 {
     const int64_t places = qn_engine_get_info(s->engine)->max_sequences;
-    for (;;) {
+    if (s->queued.first && !has_place(s) && qn_engine_keeps_points(s->engine)) qn_admission_mark(s);
+    while (s->queued.first && has_place(s)) {
         qn_request *r = qn_admission_choose(s);
         if (!r) return;
         if (s->active.n == places || (s->active.n && !qn_engine_has_room(s->engine, r->n_ids))) {

@@ -71,6 +71,8 @@ void qn_request_list_put(qn_request_list *l, qn_request *r);
 void qn_request_list_remove(qn_request_list *l, qn_request *r);
 /* Letters become queued requests. */
 void qn_admission_receive(qn_scheduler *s);
+/* Active requests are told what the next ones share with them, for points to be kept there. */
+void qn_admission_mark(qn_scheduler *s);
 /* The next that may become active, or NULL. */
 qn_request *qn_admission_choose(qn_scheduler *s);
 void qn_admission_count(qn_scheduler *s, qn_request *r, int64_t n_tokens);
