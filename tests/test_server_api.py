@@ -179,8 +179,8 @@ def test_messages(server):
 
     user = {"role": "user", "content": "Hello"}
     parts = {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}
-    assert tokens({"role": "developer", "content": "Be brief"}, user) == tokens({"role": "system", "content": "Be brief"},
-                                                                                user)
+    brief = {"role": "system", "content": "Be brief"}
+    assert tokens({**brief, "role": "developer"}, user) == tokens(brief, user)
     assert tokens(parts) == tokens({"role": "user", "content": "Hel\nlo"})
     answered = {"role": "assistant", "content": "Hi", "refusal": None, "tool_calls": None, "annotations": []}
     assert tokens(user, answered, user) == tokens(user, {"role": "assistant", "content": "Hi"}, user)
@@ -213,8 +213,8 @@ def test_messages_that_are_none(server, messages, param):
 # ---- fields ----
 
 # What clients send to servers of this kind; "..." is said in users' requests.
-SENT = """messages model max_tokens max_completion_tokens temperature top_p top_k min_p typical_p n stop stop_token_ids seed
-    stream stream_options logprobs top_logprobs logit_bias presence_penalty frequency_penalty repetition_penalty
+SENT = """messages model max_tokens max_completion_tokens temperature top_p top_k min_p typical_p n stop stop_token_ids
+    seed stream stream_options logprobs top_logprobs logit_bias presence_penalty frequency_penalty repetition_penalty
     response_format tools tool_choice parallel_tool_calls user safety_identifier metadata store service_tier verbosity
     prediction modalities functions function_call prompt_cache_key prompt_cache_options prompt_cache_breakpoint
     cache_control thinking output_config speed reasoning_effort reasoning include_reasoning thinking_budget
@@ -316,7 +316,8 @@ def test_prompts_that_are_too_long(server):
 def test_models_by_name(server):
     assert chat(server, model="mill", max_tokens=1)["model"] == "mill"
     for name in ("gpt-4", "mill+none", "mill+", "", "../mill"):
-        refused(server.post("/v1/chat/completions", {"messages": HELLO, "model": name}), 404, "model", "model_not_found")
+        got = server.post("/v1/chat/completions", {"messages": HELLO, "model": name})
+        refused(got, 404, "model", "model_not_found")
 
 
 def test_templates_that_refuse(tmp_path):
@@ -457,7 +458,8 @@ def test_client(server):
 
 def test_client_and_tools(caller):
     c = client(caller)
-    message = c.chat.completions.create(model=caller.name, messages=HELLO, tools=TOOLS, temperature=0).choices[0].message
+    first = c.chat.completions.create(model=caller.name, messages=HELLO, tools=TOOLS, temperature=0)
+    message = first.choices[0].message
     assert message.tool_calls[0].function.name == "get_weather"
     more = [*HELLO, message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}]
     assert c.chat.completions.create(model=caller.name, messages=more, tools=TOOLS, temperature=0).choices

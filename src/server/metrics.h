@@ -28,6 +28,9 @@ typedef struct {
 
 void qn_histogram_add(qn_histogram *h, double seconds);
 void qn_histogram_write(const qn_histogram *h, const char *name, const char *help, qn_buf *out);
+/* The same of counts made elsewhere: bucket i up to first_s * 2^i, the last of n what is above all. */
+void qn_metrics_buckets(qn_buf *out, const char *name, const char *help, const int64_t *counts, int n,
+                        double first_s, double sum_s);
 void qn_metrics_count(qn_server_metrics *m, const char *route, int status);
 /* One line of a family, and its head. label: "status=\"200\"", or NULL. */
 void qn_metrics_head(qn_buf *out, const char *name, const char *type, const char *help);

@@ -1,4 +1,5 @@
 /* GET /metrics. */
+#include <quern/figures.h>
 #include <stdio.h>
 
 #include "server/routes.h"
@@ -39,6 +40,54 @@ static void write_server(const qn_server *s, qn_buf *b)
     qn_histogram_write(&m->whole, "quern_request_seconds", "From a request to the end of its answer.", b);
 }
 
+static void write_engine(const qn_server *s, qn_buf *b)
+{
+    qn_figures f;
+    if (!s->model || qn_model_get_figures(s->model, &f) != QN_OK) return;
+    const struct {
+        const char *name, *help;
+        double value;
+    } gauges[] =
+        {
+            {"quern_slots", "The most sequences computed together.", (double)f.n_slots},
+            {"quern_sequences_active", "Sequences that have a slot.", (double)f.n_active},
+            {"quern_sequences_queued", "Sequences that wait for their first slot.", (double)f.n_queued},
+            {"quern_pages_total", "Pages of keys and values that there are places for.",
+             (double)f.pages_total},
+            {"quern_pages_used", "Pages in use by sequences.", (double)f.pages_used},
+            {"quern_pages_kept", "Pages that the prefix tree alone keeps.", (double)f.pages_kept},
+            {"quern_prefix_nodes", "Nodes of the prefix tree.", (double)f.prefix_nodes},
+        },
+      counters[] = {
+          {"quern_sequences_finished_total", "Sequences that ended.", (double)f.n_finished},
+          {"quern_sequences_failed_total", "Of them, with an error.", (double)f.n_failed},
+          {"quern_preemptions_total", "Sequences that gave their slot or pages to others for a while.",
+           (double)f.n_preemptions},
+          {"quern_restarts_total", "Sequences computed anew because something of them was no good.",
+           (double)f.n_restarts},
+          {"quern_drafted_tokens_total", "Tokens that were guessed.", (double)f.n_drafted},
+          {"quern_accepted_tokens_total", "Guessed tokens that came true.", (double)f.n_accepted},
+          {"quern_scheduling_seconds_total", "Time of all steps around computing.",
+           (double)f.scheduling_ns * 1e-9},
+          {"quern_prefix_hits_total", "Prompts that began like something known.", (double)f.prefix_hits},
+          {"quern_prefix_misses_total", "Prompts that did not.", (double)f.prefix_misses},
+          {"quern_prefix_tokens_reused_total", "Tokens that were not computed again.",
+           (double)f.prefix_tokens_reused},
+          {"quern_prefix_evicted_nodes_total", "Nodes given up for want of room.",
+           (double)f.prefix_evicted_nodes},
+          {"quern_prefix_evicted_tokens_total", "Tokens of these nodes.", (double)f.prefix_evicted_tokens},
+          {"quern_prefix_evicted_bytes_total", "Bytes that came free by it.", (double)f.prefix_evicted_bytes},
+          {"quern_prefix_poisoned_nodes_total", "Nodes that a failed step had written.",
+           (double)f.prefix_poisoned_nodes},
+      };
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        write_gauge(b, gauges[i].name, gauges[i].help, gauges[i].value);
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        write_counter(b, counters[i].name, counters[i].help, counters[i].value);
+    qn_metrics_buckets(b, "quern_step_seconds", "Steps of the engine.", f.step_buckets, QN_STEP_BUCKETS,
+                       0.00025, (double)f.step_ns * 1e-9);
+}
+
 static void write_memory(const qn_server *s, qn_buf *b)
 {
     qn_memory m;
@@ -64,6 +113,7 @@ void qn_route_metrics(qn_exchange *ex)
     qn_buf b = {0};
     qn_api_error error;
     write_server(ex->server, &b);
+    write_engine(ex->server, &b);
     write_memory(ex->server, &b);
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
