@@ -207,7 +207,7 @@ VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server tex
 	%/slots_test %/generation_test %/memory_test
 VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 valgrind: $(VALGRIND_SET)
-	$(Q)QUERN_CPU=avx2 QUERN_FIXTURES=tests/golden RUN_UNDER="$(VALGRIND)" tests/run $^
+	$(Q)QUERN_CPU=avx2 QUERN_FIXTURES=tests/golden QUERN_OPS=10000 RUN_UNDER="$(VALGRIND)" tests/run $^
 
 # For 64-bit Arm: everything is crossed, and run by qemu-user, tenfold slower, what is about kernels: each against fixtures
 # and scalar, the same bits whatever the split, hashes of logits. What depends on no set runs on this machine alone, and
