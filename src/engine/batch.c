@@ -205,19 +205,19 @@ static int has_place(const qn_scheduler *s)
 static void admit(qn_scheduler *s)
 {
     const int64_t places = qn_engine_get_info(s->engine)->max_sequences;
-    if (s->queued.first && !has_place(s) && qn_engine_keeps_points(s->engine)) qn_admission_mark(s);
     while (s->queued.first && has_place(s)) {
         qn_request *r = qn_admission_choose(s);
-        if (!r) return;
+        if (!r) break;
         if (s->active.n == places || (s->active.n && !qn_engine_has_room(s->engine, r->n_ids))) {
             qn_request *v = find_victim(s, r, 1);
-            if (!v) return;
+            if (!v) break;
             preempt(s, v);
             continue;
         }
         qn_status status = start(s, r);
         if (status != QN_OK) fail(s, r, status);
     }
+    if (qn_engine_keeps_points(s->engine)) qn_admission_mark(s);
 }
 
 /* ---- who is fed ---------------------------------------------------------------------------------------- */
