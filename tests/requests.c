@@ -63,9 +63,8 @@ static void add_earlier(qn_test_request *r, int64_t row, const qn_test_request *
     r->rows[row].n_ids = n + a->n;
 }
 
-static void choose_options(qn_test_request *r, qn_test_draws *d, int32_t id_end)
+static void choose_sampling(qn_test_request *r, qn_test_draws *d, int32_t id_end)
 {
-    static const char *const adapters[] = {NULL, NULL, "one", "two", "none"};
     static const char *const stops[] = {"e", "th", "\n\n"};
     qn_generate_options *o = &r->o;
     o->max_tokens = 1 + qn_test_draw(d, chance(d, 4) ? QN_TEST_ANSWER_MAX : 24);
@@ -78,32 +77,50 @@ static void choose_options(qn_test_request *r, qn_test_draws *d, int32_t id_end)
     if (chance(d, 5)) o->presence_penalty = 0.5f;
     if (chance(d, 5)) o->frequency_penalty = -0.25f;
     o->ignore_eos = !chance(d, 3);
-    o->rotate = chance(d, 8);
     o->logprobs = chance(d, 2);
     if (o->logprobs) o->n_top_logprobs = (int32_t)qn_test_draw(d, QN_TEST_TOP_MAX + 1);
-    o->adapter = adapters[qn_test_draw(d, 5)];
-    if (chance(d, 4)) {
-        for (int64_t i = 0; i < r->n_rows; i++) r->row_adapters[i] = adapters[qn_test_draw(d, 5)];
-        o->row_adapters = r->row_adapters;
-    }
     if (chance(d, 6)) {
         for (int i = 0; i < 2; i++)
             r->bias[i] = (qn_logit_bias){(int32_t)qn_test_draw(d, id_end), (float)qn_test_draw(d, 20) - 10};
         o->logit_bias = r->bias;
         o->n_logit_bias = 2;
     }
-    static const char *const tenants[] = {NULL, "first", "second"};
-    o->tenant = tenants[qn_test_draw(d, 3)];
-    o->priority = chance(d, 4) ? (int32_t)qn_test_draw(d, 3) - 1 : 0;
-    if (chance(d, 8)) o->cache_salt = "salt";
-    o->no_prefix_cache = chance(d, 10);
-    o->n_draft = chance(d, 2) ? (int32_t)qn_test_draw(d, QN_DRAFT_TOKENS_MAX + 1) : 0;
-    r->polls = chance(d, 2);
     if (chance(d, 6)) {
         r->stop = stops[qn_test_draw(d, 3)];
         o->stop_strings = &r->stop;
         o->n_stop_strings = 1;
     }
+    o->n_draft = chance(d, 2) ? (int32_t)qn_test_draw(d, QN_DRAFT_TOKENS_MAX + 1) : 0;
+    if (chance(d, 8)) { /* it says one thing again and again: guesses come true */
+        r->bias[0] = (qn_logit_bias){1 + (int32_t)qn_test_draw(d, id_end - 1), 60};
+        o->logit_bias = r->bias;
+        o->n_logit_bias = 1;
+        o->n_draft = 1 + (int32_t)qn_test_draw(d, QN_DRAFT_TOKENS_MAX);
+        o->repeat_penalty = o->presence_penalty = o->frequency_penalty = 0;
+        o->max_tokens = QN_TEST_ANSWER_MAX;
+    }
+}
+
+/* With what, for whom, and until when. */
+static void choose_place(qn_test_request *r, qn_test_draws *d)
+{
+    static const char *const adapters[] = {NULL, NULL, "one", "two", "none"};
+    static const char *const tenants[] = {NULL, "first", "second"};
+    qn_generate_options *o = &r->o;
+    o->adapter = adapters[qn_test_draw(d, 5)];
+    if (chance(d, 4)) {
+        for (int64_t i = 0; i < r->n_rows; i++) r->row_adapters[i] = adapters[qn_test_draw(d, 5)];
+        o->row_adapters = r->row_adapters;
+    }
+    o->rotate = chance(d, 8);
+    o->tenant = tenants[qn_test_draw(d, 3)];
+    o->priority = chance(d, 4) ? (int32_t)qn_test_draw(d, 3) - 1 : 0;
+    if (chance(d, 8)) o->cache_salt = "salt";
+    o->no_prefix_cache = chance(d, 10);
+    r->polls = chance(d, 2);
+    r->end_after = chance(d, 5) ? qn_test_draw(d, 20) : -1;
+    r->close = chance(d, 3);
+    if (chance(d, 16)) o->deadline_ms = 1 + qn_test_draw(d, 30);
 }
 
 void qn_test_request_make(const qn_test_world *w, uint64_t seed, const qn_test_request *before,
@@ -123,10 +140,8 @@ void qn_test_request_make(const qn_test_world *w, uint64_t seed, const qn_test_r
         }
         add_ids(r, i, &d, 1 + qn_test_draw(&d, chance(&d, 4) ? 200 : 12), w->id_end);
     }
-    choose_options(r, &d, w->id_end);
-    r->end_after = chance(&d, 5) ? qn_test_draw(&d, 20) : -1;
-    r->close = chance(&d, 3);
-    if (chance(&d, 16)) r->o.deadline_ms = 1 + qn_test_draw(&d, 30);
+    choose_sampling(r, &d, w->id_end);
+    choose_place(r, &d);
 }
 
 /* ---- running ---- */

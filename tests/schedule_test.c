@@ -292,6 +292,10 @@ static void preemption(void **state)
             n_open--;
         }
     for (int i = 0; i < ROWS; i++) qn_generation_close(g[i]);
+    qn_figures f;
+    qn_test_ok(qn_model_get_figures(model, &f));
+    assert_true(f.n_preemptions > 0);
+    assert_int_equal(f.pages_used, 0);
     qn_model_close(&model);
 }
 

@@ -140,6 +140,9 @@ static void check_nothing_held(qn_model *model, int64_t *blocks)
     qn_test_ok(qn_model_clear_cache(model));
     qn_test_ok(qn_model_get_memory(model, &memory));
     assert_int_equal(memory.cache_memory_bytes, 0);
+    qn_figures f;
+    qn_test_ok(qn_model_get_figures(model, &f));
+    assert_int_equal(f.n_active + f.n_queued + f.pages_used + f.pages_kept + f.n_failed, 0);
     int64_t live = qn_mem_live_blocks();
     if (*blocks) assert_int_equal(live, *blocks);
     *blocks = live;

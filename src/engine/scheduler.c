@@ -72,6 +72,13 @@ static void hand_over(qn_scheduler *s, int idle)
     }
 }
 
+static void publish(qn_scheduler *s)
+{
+    s->now.n_active = s->active.n;
+    s->now.n_queued = s->queued.n;
+    s->figures = s->now;
+}
+
 /* Tells all clients that were touched. Their owners cannot let go of them before the lead is handed over. */
 static void announce(qn_scheduler *s)
 {
@@ -84,7 +91,7 @@ static void announce(qn_scheduler *s)
             pthread_cond_signal(&w->changed);
         }
     }
-    s->figures = s->now;
+    publish(s);
 }
 
 /* One step, without the lock. Returns 0 when there was nothing to do. */
@@ -109,6 +116,7 @@ static int step(qn_scheduler *s, qn_client *client)
         c->quit(c);
     }
     pthread_mutex_lock(&s->lock);
+    if (quitting) publish(s);
     return did;
 }
 
@@ -260,7 +268,7 @@ void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request
     qn_admission_receive(s);
     for (int64_t i = 0; i < n; i++) qn_batch_drop(s, &requests[i]);
     pthread_mutex_lock(&s->lock);
-    s->figures = s->now;
+    publish(s);
     pthread_mutex_unlock(&s->lock);
     qn_scheduler_leave(s);
     quit(client);
