@@ -292,6 +292,7 @@ static void under_fire(void **state)
     for (int i = 0; i < n_seeds; i++) {
         one_seed(path, folders, file, seed + (uint64_t)i);
         assert_int_equal(qn_mem_live_blocks(), blocks);
+        if (many && i % 20 == 19) print_message("%s: %d seeds\n", path, i + 1);
     }
     print_message(
         "%d seeds of %d requests, three times each: %lld tokens of prompts from prefixes, %lld restored, "
