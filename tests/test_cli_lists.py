@@ -235,3 +235,19 @@ def test_batch_ends_by_interrupt():
     rows = [json.loads(line) for line in [first, *rest]]
     assert [r["index"] for r in rows] == list(range(3000))
     assert rows[0]["end"] == "length" and rows[-1]["end"] == "cancelled"
+
+
+@pytest.mark.parametrize("command", ["classify", "score", "embed"])
+def test_interrupt(command):
+    """One Ctrl-C ends what computes, with a sentence."""
+    folder = fixture("models/llama")
+    options = ["--lines"] if command == "score" else []
+    p = subprocess.Popen([QUERN, command, folder, "--slots", "1", *options], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
+    p.stdin.write(b"The mill stands by the river and its wheel turns all day long\n" * 20000)
+    p.stdin.close()
+    p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    p.stdout.read()
+    text = p.stderr.read().decode()
+    assert p.wait(60) == 130 and "cancelled" in text and text.count("\n") == 1, text

@@ -22,9 +22,8 @@
 extern "C" {
 #endif
 
-/* Set by qn_generation_cancel; a backend looks at it at least once per token and prefill chunk, and every 50
- * ms while it waits. Lives as long as the generation. */
-typedef struct qn_cancel qn_cancel;
+/* Is it set? That of a generation is by qn_generation_cancel; a backend looks at it at least once per token
+ * and prefill chunk, and every 50 ms while it waits. Lives as long as the generation. */
 QN_API int qn_cancel_is_set(const qn_cancel *cancel);
 
 /* `model` and `generation` are the backend's own objects. Arguments are those of the public function of the

@@ -4,10 +4,10 @@
  * Each function takes a list of prompts (as in generate.h; of a prompt by rows one row, and no images) and
  * calls fn once for each, in the order of the list, on the calling thread; what a result points to is valid
  * during the call, which may use the model. A prompt that cannot be computed has its own status and message
- * and disturbs no other. Anything but QN_OK from fn ends the call, which returns it. QN_E_ARG: no prompts, or
- * an option out of range, by name. Invariant: a result depends on model, prompt and options alone, bit for
- * bit, not on the rest of the list. Prompts are computed together as far as parallel_slots allows. Any
- * thread. */
+ * and disturbs no other. Anything but QN_OK from fn ends the call, which returns it; a cancel that is set
+ * ends it within a step, with QN_E_CANCELLED. QN_E_ARG: no prompts, or an option out of range, by name.
+ * Invariant: a result depends on model, prompt and options alone, bit for bit, not on the rest of the list.
+ * Prompts are computed together as far as parallel_slots allows. Any thread. */
 #ifndef QUERN_CLASSIFY_H
 #define QUERN_CLASSIFY_H
 
@@ -47,6 +47,7 @@ typedef struct {
     int logits;                       /* results have the logits */
     qn_choices choices;               /* n 0: none are scored */
     const qn_choices *prompt_choices; /* one for each prompt, in place of choices; NULL: none */
+    const qn_cancel *cancel;          /* NULL: none */
 } qn_classify_options;
 
 typedef struct {
@@ -82,6 +83,7 @@ typedef struct {
     /* As in qn_generate_options. Texts neither use nor leave prefixes. */
     const char *tenant;
     int32_t priority;
+    const qn_cancel *cancel; /* NULL: none */
 } qn_score_options;
 
 typedef struct {
@@ -121,6 +123,7 @@ typedef struct {
     /* As in qn_generate_options. Texts neither use nor leave prefixes. */
     const char *adapter, *tenant;
     int32_t priority;
+    const qn_cancel *cancel; /* NULL: none */
 } qn_embed_options;
 
 typedef struct {

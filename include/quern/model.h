@@ -131,6 +131,14 @@ typedef struct {
  * the statuses of qn_model_open. */
 QN_API qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out);
 
+/* A wish that a call should end, which one thread or signal handler sets while others look at it. */
+typedef struct qn_cancel qn_cancel;
+/* *out is owned by the caller: qn_cancel_free, when no call looks at it any more. */
+QN_API qn_status qn_cancel_new(qn_cancel **out);
+/* Any thread; safe in a signal handler. It stays set. NULL is accepted. */
+QN_API void qn_cancel_set(qn_cancel *cancel);
+QN_API void qn_cancel_free(qn_cancel *cancel);
+
 /* One row of token ids, borrowed. */
 typedef struct {
     const int32_t *ids;
@@ -147,6 +155,7 @@ typedef struct {
     int no_prefix_cache;
     const char *cache_salt, *tenant;
     int32_t priority;
+    const qn_cancel *cancel; /* ends the call within a step, with QN_E_CANCELLED. NULL: none */
 } qn_logits_options;
 
 /* Gets logits [n_positions, vocab_size] (or hidden states, where the options say so), float32, of the

@@ -256,7 +256,8 @@ static qn_status evaluate_rows(job *j, int64_t from, int64_t to)
                                  .no_prefix_cache = s->no_prefix_cache,
                                  .cache_salt = s->cache_salt,
                                  .tenant = s->tenant,
-                                 .priority = s->priority};
+                                 .priority = s->priority,
+                                 .cancel = j->o->cancel};
     if (from == to) return QN_OK;
     j->at = j->targets + from;
     return qn_wanted_rows_evaluate(j->model, j->rows + from, to - from, &o, take, j);

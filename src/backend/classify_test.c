@@ -314,6 +314,50 @@ static void test_refused(void **state)
     qn_model_close(&model);
 }
 
+static qn_status set_cancel(void *user, const qn_classify_result *r)
+{
+    qn_cancel_set(user);
+    return QN_OK;
+}
+
+static qn_status no_score(void *user, const qn_score_result *r)
+{
+    fail_msg("a result of a call that was cancelled");
+    return QN_OK;
+}
+
+static qn_status no_vector(void *user, const qn_embed_result *r)
+{
+    fail_msg("a result of a call that was cancelled");
+    return QN_OK;
+}
+
+/* A cancel ends each of the calls, also one that was set before. */
+static void test_cancel(void **state)
+{
+    enum { MANY = 600 };
+    static qn_prompt prompts[MANY];
+    static log_of l;
+    const qn_ids row = {ids, 4};
+    qn_cancel *cancel = NULL;
+    qn_model *model = open_model("llama", (qn_model_options){0});
+    for (int i = 0; i < MANY; i++) prompts[i] = (qn_prompt){.rows = &row, .n_rows = 1};
+    assert_int_equal(qn_cancel_new(&cancel), QN_OK);
+    const qn_classify_options o = {.cancel = cancel};
+    assert_int_equal(qn_classify(model, prompts, MANY, &o, set_cancel, cancel), QN_E_CANCELLED);
+    assert_int_equal(qn_classify(model, prompts, 1, &o, note, &l), QN_E_CANCELLED);
+    assert_int_equal(l.n_results, 0);
+    assert_int_equal(qn_score(model, prompts, 1, &(qn_score_options){.cancel = cancel}, no_score, NULL),
+                     QN_E_CANCELLED);
+    assert_int_equal(qn_embed(model, prompts, 1, &(qn_embed_options){.cancel = cancel}, no_vector, NULL),
+                     QN_E_CANCELLED);
+    qn_cancel_free(cancel);
+    qn_cancel_free(NULL);
+    qn_cancel_set(NULL);
+    assert_int_equal(qn_cancel_new(NULL), QN_E_ARG);
+    qn_model_close(&model);
+}
+
 /* More prompts than are evaluated together, and a function that uses the model. */
 static qn_status count_and_compute(void *user, const qn_classify_result *r)
 {
@@ -371,13 +415,10 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_token),
-        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_own_choices),
-        cmocka_unit_test(test_failures_of_one),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_long_lists),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_next_token),  cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_own_choices), cmocka_unit_test(test_failures_of_one),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,8 @@ static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, si
                                  .adapter = j->o->adapter,
                                  .no_prefix_cache = 1,
                                  .tenant = j->o->tenant,
-                                 .priority = j->o->priority};
+                                 .priority = j->o->priority,
+                                 .cancel = j->o->cancel};
     if (n_rows) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
     return give(j, first, fn, user);
 }

@@ -169,6 +169,25 @@ qn_status qn_model_reset_peak_memory(qn_model *model)
     return model->backend->reset_peak_memory(model->object);
 }
 
+qn_status qn_cancel_new(qn_cancel **out)
+{
+    if (!out) return qn_fail(QN_E_ARG, "qn_cancel_new: nowhere to put the result");
+    qn_cancel *made = qn_calloc(1, sizeof *made);
+    if (!made) return QN_E_NOMEM;
+    *out = made;
+    return QN_OK;
+}
+
+void qn_cancel_set(qn_cancel *cancel)
+{
+    if (cancel) atomic_store_explicit(&cancel->set, 1, memory_order_relaxed);
+}
+
+void qn_cancel_free(qn_cancel *cancel)
+{
+    qn_free(cancel);
+}
+
 qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
                           const qn_logits_options *options, qn_logits_fn *fn, void *user)
 {

@@ -481,7 +481,8 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
                                 .no_cache = options->no_prefix_cache,
                                 .salt = options->cache_salt,
                                 .tenant = options->tenant,
-                                .priority = options->priority};
+                                .priority = options->priority,
+                                .cancel = options->cancel};
     if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink, NULL);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
     qn_free(held);

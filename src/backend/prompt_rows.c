@@ -123,13 +123,13 @@ static qn_status call(evaluator *e, qn_model *model, int64_t from, int64_t n, co
 static qn_status evaluate(evaluator *e, qn_model *model, const qn_logits_options *o)
 {
     qn_status status = call(e, model, 0, e->n, o);
-    if (status == QN_OK || e->stopped != QN_OK) return status;
+    if (status == QN_OK || status == QN_E_CANCELLED || e->stopped != QN_OK) return status;
     if (e->n_done == 0 && (status == QN_E_ARG || status == QN_E_NOT_FOUND || status == QN_E_UNSUPPORTED))
         return status;
     for (int64_t i = 0; i < e->n; i++) {
         if (e->is_done[i]) continue;
         status = call(e, model, i, 1, o);
-        if (e->stopped != QN_OK) return status;
+        if (status == QN_E_CANCELLED || e->stopped != QN_OK) return status;
         if (status != QN_OK) qn_prompt_row_fail(e->rows[e->index[i]].owner, status);
     }
     return QN_OK;

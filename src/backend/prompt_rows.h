@@ -35,8 +35,9 @@ typedef struct {
 
 /* Evaluates what has an owner that has not failed; o as for qn_model_logits, its row_first left out. fn gets
  * the row's index here; the blocks of one may come a second time, from its first on. When they cannot be
- * computed together, each is tried alone and fails its owner. QN_E_NOMEM; what fn returns; QN_E_ARG,
- * QN_E_NOT_FOUND and QN_E_UNSUPPORTED where nothing was computed: then it is none of the rows' faults. */
+ * computed together, each is tried alone and fails its owner. QN_E_NOMEM; QN_E_CANCELLED; what fn returns;
+ * QN_E_ARG, QN_E_NOT_FOUND and QN_E_UNSUPPORTED where nothing was computed: then it is none of the rows'
+ * faults. */
 qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, int64_t n_rows,
                                   const qn_logits_options *o, qn_logits_fn *fn, void *user);
 

@@ -116,8 +116,11 @@ static qn_status evaluate_part(job *j, int64_t most)
             j->rows[n_rows++] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row};
         }
     }
-    const qn_logits_options o = {
-        .adapter = j->o->adapter, .no_prefix_cache = 1, .tenant = j->o->tenant, .priority = j->o->priority};
+    const qn_logits_options o = {.adapter = j->o->adapter,
+                                 .no_prefix_cache = 1,
+                                 .tenant = j->o->tenant,
+                                 .priority = j->o->priority,
+                                 .cancel = j->o->cancel};
     return qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j);
 }
 

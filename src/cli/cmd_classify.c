@@ -191,7 +191,6 @@ static qn_status print_text(const printer *p, const qn_classify_result *r)
 static qn_status print(void *user, const qn_classify_result *r)
 {
     printer *p = user;
-    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled");
     p->n_failed += r->status != QN_OK;
     return p->o->json ? print_json(p, r) : print_text(p, r);
 }
@@ -222,6 +221,7 @@ int qn_cmd_classify(int argc, char **argv)
     o.sampling.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
 
     qn_model *model = NULL;
+    qn_cancel *cancel = NULL;
     qn_prompt_list list = {0};
     answers a = {.all = {0}};
     qn_status status = qn_prompt_list_read(&o.from, 0, &list);
@@ -231,14 +231,18 @@ int qn_cmd_classify(int argc, char **argv)
     if (status == QN_OK) status = qn_prompt_list_wants_chats(model, o.raw, o.system, &as_chats);
     if (status == QN_OK) status = qn_prompt_list_finish(&list, as_chats, o.system);
     printer p = {&o, model, &a, 0};
+    if (status == QN_OK) status = qn_cancel_new(&cancel);
     if (status == QN_OK) {
         const qn_classify_options options = {
-            .sampling = &o.sampling, .choices = a.all, .prompt_choices = a.own};
+            .sampling = &o.sampling, .choices = a.all, .prompt_choices = a.own, .cancel = cancel};
         qn_interrupt_start();
+        qn_interrupt_watch_call(cancel);
         status = qn_classify(model, list.prompts, list.n, &options, print, &p);
+        qn_interrupt_watch_call(NULL);
     }
     code = status != QN_OK ? qn_out_fail() : p.n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
     if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
+    qn_cancel_free(cancel);
     qn_model_close(&model);
     qn_load_end(&o.load);
     free_answers(&a);

@@ -28,7 +28,6 @@ static qn_status print(void *user, const qn_embed_result *r)
 {
     int *n_failed = user;
     qn_buf b = {0};
-    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled");
     *n_failed += r->status != QN_OK;
     qn_prompt_list_open_json(&b, r->i_prompt, r->status, r->message);
     qn_json_put_int(&b, "n_tokens", r->n_tokens);
@@ -65,16 +64,22 @@ int qn_cmd_embed(int argc, char **argv)
     o.embed.pooling = (qn_pooling)o.pooling;
 
     qn_model *model = NULL;
+    qn_cancel *cancel = NULL;
     qn_prompt_list list = {0};
     qn_status status = qn_prompt_list_read(&o.from, 0, &list);
     if (status == QN_OK) status = qn_load_open_for(path, &o.load, list.n, &model);
     if (status == QN_OK) status = qn_prompt_list_finish(&list, 0, NULL);
+    if (status == QN_OK) status = qn_cancel_new(&cancel);
     if (status == QN_OK) {
+        o.embed.cancel = cancel;
         qn_interrupt_start();
+        qn_interrupt_watch_call(cancel);
         status = qn_embed(model, list.prompts, list.n, &o.embed, print, &n_failed);
+        qn_interrupt_watch_call(NULL);
     }
     code = status != QN_OK ? qn_out_fail() : n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
     if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
+    qn_cancel_free(cancel);
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_prompt_list_free(&list);

@@ -70,7 +70,6 @@ static qn_status print_text(const qn_score_result *r)
 static qn_status print(void *user, const qn_score_result *r)
 {
     printer *p = user;
-    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled");
     p->n_failed += r->status != QN_OK;
     return p->o->json ? print_json(p, r) : print_text(r);
 }
@@ -97,17 +96,23 @@ int qn_cmd_score(int argc, char **argv)
     if (o.score.tokens && !o.json) return qn_args_fail("score", "--tokens are printed with --json only");
 
     qn_model *model = NULL;
+    qn_cancel *cancel = NULL;
     qn_prompt_list list = {0};
     printer p = {&o, 0};
     qn_status status = qn_prompt_list_read(&o.from, !o.lines, &list);
     if (status == QN_OK) status = qn_load_open_for(path, &o.load, list.n, &model);
     if (status == QN_OK) status = qn_prompt_list_finish(&list, 0, NULL);
+    if (status == QN_OK) status = qn_cancel_new(&cancel);
     if (status == QN_OK) {
+        o.score.cancel = cancel;
         qn_interrupt_start();
+        qn_interrupt_watch_call(cancel);
         status = qn_score(model, list.prompts, list.n, &o.score, print, &p);
+        qn_interrupt_watch_call(NULL);
     }
     code = status != QN_OK ? qn_out_fail() : p.n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
     if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
+    qn_cancel_free(cancel);
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_prompt_list_free(&list);

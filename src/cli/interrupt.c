@@ -10,6 +10,7 @@
 
 static _Atomic(qn_generation *) watched;
 static _Atomic(qn_batch *) watched_batch;
+static _Atomic(qn_cancel *) watched_call;
 static atomic_int n_inside; /* handlers that run, on whatever thread */
 static volatile sig_atomic_t interrupted;
 static _Atomic(const char *) last_words;
@@ -32,6 +33,7 @@ static void on_interrupt(int signal_number)
     atomic_fetch_add(&n_inside, 1);
     qn_generation_cancel(atomic_load(&watched));
     qn_batch_cancel(atomic_load(&watched_batch));
+    qn_cancel_set(atomic_load(&watched_call));
     atomic_fetch_sub(&n_inside, 1);
     errno = before;
 }
@@ -61,6 +63,14 @@ void qn_interrupt_watch_batch(qn_batch *batch)
     while (atomic_load(&n_inside)) { /* as above */
     }
     if (batch && interrupted) qn_batch_cancel(batch);
+}
+
+void qn_interrupt_watch_call(qn_cancel *cancel)
+{
+    atomic_store(&watched_call, cancel);
+    while (atomic_load(&n_inside)) { /* as above */
+    }
+    if (cancel && interrupted) qn_cancel_set(cancel);
 }
 
 void qn_interrupt_set_last_words(const char *bytes)

@@ -11,6 +11,8 @@ void qn_interrupt_start(void);
 void qn_interrupt_watch(qn_generation *generation);
 /* The same of a batch. */
 void qn_interrupt_watch_batch(qn_batch *batch);
+/* The same of a call that looks at a cancel. */
+void qn_interrupt_watch_call(qn_cancel *cancel);
 /* Bytes that the second Ctrl-C writes to standard output before the process ends, such as what puts a
  * terminal right; NULL: none. They must live on. */
 void qn_interrupt_set_last_words(const char *bytes);

@@ -14,7 +14,7 @@ typedef struct {
     qn_exchange *ex;
     qn_request request;
     qn_api_error error;
-    atomic_int is_gone;
+    qn_cancel *cancel; /* set when the client has gone */
     qn_request_prompt *prompts;
     size_t n_prompts;
     int64_t n_tokens;
@@ -41,7 +41,6 @@ static qn_status take_vector(void *user, const qn_embed_result *result)
     embedding *e = user;
     const qn_server *s = e->ex->server;
     qn_buf *b = &e->answer;
-    if (atomic_load(&e->is_gone)) return qn_fail(QN_E_CANCELLED, "the client has gone");
     if (result->status != QN_OK) {
         qn_fail_copy(result->status, result->message);
         qn_api_fail_status(&e->error, result->status);
@@ -90,7 +89,7 @@ static int read_prompts(embedding *e)
 static void compute(embedding *e)
 {
     const qn_server *s = e->ex->server;
-    qn_embed_options options = {.pooling = s->options->pooling, .normalise = 1};
+    qn_embed_options options = {.pooling = s->options->pooling, .normalise = 1, .cancel = e->cancel};
     qn_request_limits limits = {.vocab_size = s->info.vocab_size};
     qn_prompt *prompts = NULL;
     qn_status status = QN_E_NOMEM;
@@ -140,7 +139,7 @@ static void done(qn_job *job)
 static void client_gone(qn_exchange *ex)
 {
     embedding *e = ex->state;
-    atomic_store(&e->is_gone, 1);
+    qn_cancel_set(e->cancel);
 }
 
 static void free_embedding(qn_exchange *ex)
@@ -148,6 +147,7 @@ static void free_embedding(qn_exchange *ex)
     embedding *e = ex->state;
     for (size_t i = 0; e->prompts && i < e->n_prompts; i++) qn_buf_free(&e->prompts[i].ids);
     qn_free(e->prompts);
+    qn_cancel_free(e->cancel);
     qn_request_free(&e->request);
     qn_buf_free(&e->answer);
     qn_free(e);
@@ -157,7 +157,8 @@ void qn_route_embeddings(qn_exchange *ex)
 {
     qn_api_error error;
     embedding *e = qn_calloc(1, sizeof *e);
-    if (!e) {
+    if (!e || qn_cancel_new(&e->cancel) != QN_OK) {
+        qn_free(e);
         qn_api_fail_status(&error, QN_E_NOMEM);
         qn_exchange_fail(ex, &error);
         return;
