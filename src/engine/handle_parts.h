@@ -3,6 +3,7 @@
 #define QN_ENGINE_HANDLE_PARTS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "engine/engine_parts.h"
 #include "engine/handles.h"
@@ -21,13 +22,22 @@ struct qn_handle {
     qn_handle *next;      /* of those that are kept for reuse */
 };
 
+typedef struct qn_handle_pass qn_handle_pass; /* handle_pass.c */
+
 struct qn_handles {
     qn_engine *engine;
     qn_scheduler *scheduler;
     pthread_mutex_t lock; /* of what follows, and of references and lengths of logs */
     qn_handle *unused;
     qn_token_log *unused_logs;
-    size_t held_bytes; /* of objects and logs, in the ledger */
+    size_t held_bytes;            /* of objects and logs, in the ledger */
+    qn_handle_pass *first, *last; /* that wait, in order of arrival */
+    atomic_int is_computing;      /* somebody does, for all who wait */
+    int is_looking;               /* somebody waits awake */
+    int has_core;                 /* one is left for that beside the engine's threads */
+    /* ---- of who computes ---- */
+    qn_feed *feeds;         /* [max_sequences] */
+    qn_handle_pass **batch; /* [max_sequences] */
 };
 
 /* An object without tokens, whose adapter is held: by name, or (name NULL) the default one. */
@@ -35,6 +45,13 @@ qn_status qn_handle_new(qn_handles *h, const char *adapter, qn_handle **out);
 /* handle gets the log of from's first n_from tokens and then ids[0..n). from may be NULL. */
 qn_status qn_handle_put_ids(qn_handles *h, qn_handle *handle, const qn_handle *from, int64_t n_from,
                             const int32_t *ids, int64_t n);
+/* An object that holds nothing. */
+qn_status qn_handle_take(qn_handles *h, qn_handle **out);
+/* The empty handle gets what is computed of from's first n tokens, as far as it is of use; but for the slot.
+ */
+qn_status qn_handle_share(qn_handle *handle, const qn_handle *from, int64_t n);
+/* QN_E_DEVICE: it is poisoned. */
+qn_status qn_handle_check_poison(const qn_handle *handle);
 /* Is what the handle holds computed by a pass that failed? */
 int qn_handle_is_poisoned(const qn_handle *handle);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/threads.h"
 #include "engine/handle_parts.h"
 
 enum { LOG_MIN = 1024 /* tokens of the smallest log */ };
@@ -14,6 +15,13 @@ qn_status qn_handles_new(qn_engine *engine, qn_scheduler *scheduler, qn_handles 
     pthread_mutex_init(&h->lock, NULL);
     h->engine = engine;
     h->scheduler = scheduler;
+    h->has_core = engine->info.n_threads < qn_threads_default();
+    h->feeds = qn_alloc_array((size_t)engine->info.max_sequences, sizeof *h->feeds);
+    h->batch = qn_alloc_array((size_t)engine->info.max_sequences, sizeof *h->batch);
+    if (!h->feeds || !h->batch) {
+        qn_handles_free(h);
+        return QN_E_NOMEM;
+    }
     *out = h;
     return QN_OK;
 }
@@ -40,6 +48,8 @@ void qn_handles_free(qn_handles *h)
     }
     qn_ledger_release(h->engine->ledger, QN_LEDGER_OTHER, h->held_bytes);
     pthread_mutex_destroy(&h->lock);
+    qn_free(h->feeds);
+    qn_free(h->batch);
     qn_free(h);
 }
 
@@ -168,8 +178,7 @@ static qn_status make_object(qn_handles *h, qn_handle **out)
     return status;
 }
 
-/* An object that holds nothing. */
-static qn_status take_object(qn_handles *h, qn_handle **out)
+qn_status qn_handle_take(qn_handles *h, qn_handle **out)
 {
     pthread_mutex_lock(&h->lock);
     qn_handle *handle = h->unused;
@@ -204,7 +213,7 @@ void qn_handle_free(qn_handles *h, qn_handle *handle)
 qn_status qn_handle_new(qn_handles *h, const char *adapter, qn_handle **out)
 {
     qn_handle *handle = NULL;
-    QN_TRY(take_object(h, &handle));
+    QN_TRY(qn_handle_take(h, &handle));
     qn_status status = qn_adapters_hold(h->engine->adapters, adapter, &handle->sequence.adapter);
     if (status == QN_OK)
         *out = handle;
@@ -227,7 +236,7 @@ int qn_handle_is_poisoned(const qn_handle *handle)
     return s->slot >= 0 && qn_pages_is_poisoned(e->slots, s->slot, 1);
 }
 
-static qn_status check_poison(const qn_handle *handle)
+qn_status qn_handle_check_poison(const qn_handle *handle)
 {
     if (!handle || !qn_handle_is_poisoned(handle)) return QN_OK;
     return qn_fail(QN_E_DEVICE,
@@ -256,7 +265,7 @@ static int is_usable(const qn_handle *from, int64_t n)
 
 /* The empty handle gets what is computed of from's first n tokens, as far as it is of use; but for the slot.
  */
-static qn_status share(qn_handle *handle, const qn_handle *from, int64_t n)
+qn_status qn_handle_share(qn_handle *handle, const qn_handle *from, int64_t n)
 {
     qn_sequence *s = &handle->sequence;
     const qn_sequence *of = &from->sequence;
@@ -275,7 +284,7 @@ static qn_status make_slice(qn_handles *h, qn_handle *handle, const qn_handle *f
     s->adapter = from->sequence.adapter;
     qn_adapters_retain(h->engine->adapters, s->adapter);
     QN_TRY(qn_handle_put_ids(h, handle, from, keep, NULL, 0));
-    QN_TRY(share(handle, from, keep));
+    QN_TRY(qn_handle_share(handle, from, keep));
     if (s->length && from->sequence.slot >= 0) {
         s->slot = from->sequence.slot;
         qn_pages_retain(h->engine->slots, s->slot);
@@ -289,111 +298,9 @@ qn_status qn_handle_slice(qn_handles *h, const qn_handle *from, int64_t keep, qn
     if (keep < 0 || keep > from->n_ids)
         return qn_fail(QN_E_ARG, "%lld tokens cannot be kept of a handle of %lld", (long long)keep,
                        (long long)from->n_ids);
-    QN_TRY(check_poison(from));
-    QN_TRY(take_object(h, &handle));
+    QN_TRY(qn_handle_check_poison(from));
+    QN_TRY(qn_handle_take(h, &handle));
     qn_status status = make_slice(h, handle, from, keep);
-    if (status == QN_OK)
-        *out = handle;
-    else
-        qn_handle_free(h, handle);
-    return status;
-}
-
-/* ---- passes ------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    float *logits;
-    int64_t n;
-    int is_finite;
-} last_logits;
-
-/* Copies and looks at each number once. */
-static qn_status take_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    last_logits *to = user;
-    uint32_t bad = 0, bits;
-    for (int64_t i = 0; i < to->n; i++) {
-        memcpy(&bits, &logits[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-        to->logits[i] = logits[i];
-    }
-    to->is_finite = !bad;
-    return QN_OK;
-}
-
-static qn_status check_ids(const qn_handles *h, const qn_handle *from, const int32_t *ids, int64_t n)
-{
-    int64_t had = from ? from->n_ids : 0, context = h->engine->info.context_size;
-    int64_t vocabulary = h->engine->config.vocab_size;
-    if (n < 1) return qn_fail(QN_E_ARG, "a pass needs at least one token");
-    if (n > context - had)
-        return qn_fail(QN_E_ARG, "%lld tokens behind %lld: the context holds %lld", (long long)n,
-                       (long long)had, (long long)context);
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= vocabulary)
-            return qn_fail(QN_E_ARG, "token id %d at position %lld is outside the vocabulary of %lld",
-                           (int)ids[i], (long long)(had + i), (long long)vocabulary);
-    return QN_OK;
-}
-
-/* What is computed of from becomes the beginning of the new handle; its recurrent state is copied, for the
- * pass changes it in place. */
-static qn_status begin_pass(qn_handles *h, qn_handle *handle, const qn_handle *from)
-{
-    qn_engine *e = h->engine;
-    qn_sequence *s = &handle->sequence;
-    int64_t limit = e->config.rope_short_positions;
-    QN_TRY(check_poison(from));
-    if (limit && handle->n_ids > limit && !from->sequence.is_long) return QN_OK; /* all is computed anew */
-    QN_TRY(share(handle, from, from->n_ids));
-    if (!s->length || from->sequence.slot < 0) return QN_OK;
-    int32_t slot;
-    QN_TRY(qn_pages_reserve(e->slots, 1, &slot));
-    s->slot = slot;
-    qn_pages_copy(e->slots, from->sequence.slot, slot);
-    return QN_OK;
-}
-
-/* In the caller's turn. */
-static qn_status run_pass(qn_handles *h, qn_handle *handle, const qn_handle *from, float *logits)
-{
-    last_logits last = {.logits = logits, .n = h->engine->config.vocab_size, .is_finite = 1};
-    if (from) QN_TRY(begin_pass(h, handle, from));
-    const int64_t begin = handle->sequence.length;
-    const qn_feed feed = {.sequence = &handle->sequence,
-                          .ids = handle->log->ids + begin,
-                          .n_ids = handle->n_ids - begin,
-                          .logits = QN_LOGITS_LAST};
-    QN_TRY(qn_engine_step(h->engine, 1, &feed, take_logits, NULL, &last));
-    if (last.is_finite) return QN_OK;
-    return qn_fail(QN_E_DEVICE, "the logits of position %lld are not finite; what led to them is given up",
-                   (long long)(handle->n_ids - 1));
-}
-
-static qn_status forward(qn_handles *h, qn_handle *handle, const qn_handle *from, const int32_t *ids,
-                         int64_t n, float *logits)
-{
-    if (from) {
-        handle->sequence.adapter = from->sequence.adapter;
-        qn_adapters_retain(h->engine->adapters, from->sequence.adapter);
-    } else {
-        QN_TRY(qn_adapters_hold(h->engine->adapters, NULL, &handle->sequence.adapter));
-    }
-    QN_TRY(qn_handle_put_ids(h, handle, from, from ? from->n_ids : 0, ids, n));
-    QN_TRY(qn_scheduler_enter(h->scheduler));
-    qn_status status = run_pass(h, handle, from, logits);
-    qn_scheduler_leave(h->scheduler);
-    return status;
-}
-
-qn_status qn_handle_forward(qn_handles *h, const qn_handle *from, const int32_t *ids, int64_t n,
-                            float *logits, qn_handle **out)
-{
-    qn_handle *handle = NULL;
-    QN_TRY(check_ids(h, from, ids, n));
-    QN_TRY(qn_scheduler_check_thread(h->scheduler));
-    QN_TRY(take_object(h, &handle));
-    qn_status status = forward(h, handle, from, ids, n, logits);
     if (status == QN_OK)
         *out = handle;
     else
