@@ -59,6 +59,8 @@ static void end(qn_scheduler *s, qn_request *r, qn_end why)
     s->now.n_failed += why == QN_END_ERROR;
     r->end = why;
     touch(s, r->client);
+    r->next = s->ended;
+    s->ended = r;
     atomic_store_explicit(&r->is_done, 1, memory_order_release);
 }
 
@@ -77,6 +79,7 @@ void qn_batch_drop(qn_scheduler *s, qn_request *r)
     take_out(s, r);
     r->end = QN_END_CANCELLED;
     atomic_store_explicit(&r->is_done, 1, memory_order_release);
+    atomic_store_explicit(&r->is_settled, 1, memory_order_release);
 }
 
 /* Back into the queue, with all its ids. */
@@ -573,7 +576,7 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
 
 int qn_batch_step(qn_scheduler *s, qn_client *leader)
 {
-    int64_t begin = qn_clock_ns(), n_ended = s->now.n_finished;
+    int64_t begin = qn_clock_ns();
     s->n_steps++;
     qn_admission_receive(s);
     sweep_list(s, &s->queued, begin);
@@ -581,9 +584,10 @@ int qn_batch_step(qn_scheduler *s, qn_client *leader)
     admit(s);
     s->now.n_active = s->active.n;
     s->now.n_queued = s->queued.n;
+    if (s->ended) return 1; /* who waits for these need not wait for a step */
     if (see(s)) return 1;
     int64_t n_prompt_rows = compose(s, leader);
-    if (!s->n_feeds) return s->now.n_finished != n_ended;
+    if (!s->n_feeds) return s->ended != NULL;
     int64_t start = qn_clock_ns();
     qn_status status = qn_engine_step(s->engine, s->n_feeds, s->feeds, take_logits, NULL, s);
     int64_t stop = qn_clock_ns();

@@ -77,7 +77,8 @@ struct qn_request {
 
     /* ---- what comes of it ---- */
     qn_ring ring;
-    atomic_int is_done; /* then what follows may be read */
+    atomic_int is_done;    /* then what follows may be read */
+    atomic_int is_settled; /* and nobody but the owner looks at it any more, nor for its sake at the client */
     qn_end end;
     qn_status failure; /* of QN_END_ERROR */
     char *message;     /* the same; owned by the request */

@@ -1,4 +1,5 @@
 /* Who leads. */
+#include <sched.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -104,11 +105,17 @@ static int step(qn_scheduler *s, qn_client *client)
     pthread_mutex_lock(&s->lock);
     announce(s);
     qn_client *touched = s->touched;
+    qn_request *ended = s->ended;
     s->touched = NULL;
+    s->ended = NULL;
     pthread_mutex_unlock(&s->lock);
     for (qn_client *c = touched, *next; c; c = next) {
         next = c->next_touched;
         if (c->notify) c->notify(c->notify_user);
+    }
+    for (qn_request *r = ended, *next; r; r = next) {
+        next = r->next;
+        atomic_store_explicit(&r->is_settled, 1, memory_order_release);
     }
     for (qn_client *c = quitting, *next; c; c = next) {
         next = c->next_quitting;
@@ -249,6 +256,16 @@ qn_status qn_scheduler_submit(qn_scheduler *s, int64_t n, qn_request *requests)
     return QN_OK;
 }
 
+/* Have all ended? Then whoever leads lets go of them within moments, before the next step. */
+static int are_settled(int64_t n, const qn_request *requests)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!atomic_load_explicit(&requests[i].is_done, memory_order_acquire)) return 0;
+    for (int64_t i = 0; i < n; i++)
+        while (!atomic_load_explicit(&requests[i].is_settled, memory_order_acquire)) sched_yield();
+    return 1;
+}
+
 void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request *requests,
                        void (*quit)(qn_client *client))
 {
@@ -262,6 +279,10 @@ void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request
         client->quitting = requests;
         client->next_quitting = s->quitting;
         s->quitting = client;
+        return;
+    }
+    if (are_settled(n, requests)) {
+        quit(client);
         return;
     }
     qn_scheduler_enter(s);

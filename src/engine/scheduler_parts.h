@@ -53,6 +53,7 @@ struct qn_scheduler {
     /* ---- the leader's ---- */
     qn_client *quitting;            /* closed by the leader within its own step */
     qn_client *touched;             /* they have something to read since the last announcement */
+    qn_request *ended;              /* since then, by next */
     qn_request_list queued, active; /* both by priority, then by number */
     uint64_t n_numbers, n_steps;
     qn_tenant tenants[QN_TENANTS_MAX];
