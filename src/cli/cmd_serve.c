@@ -19,7 +19,7 @@ typedef struct {
     int32_t port, parallel, max_queue, read_timeout_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, pooling, verbose;
+    int template_kwargs, pooling, speculate, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -46,6 +46,9 @@ static const qn_arg serve_args[] = {
      "requests may set variables of the chat template (chat_template_kwargs)"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
      "which hidden states make an embedding (default mean)"},
+    {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
+     "guess tokens ahead where that pays, from what the text repeats or by --draft-model; never changes text "
+     "(default lookup)"},
     {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "a line for each request on standard error"},
     {0},
 };
@@ -156,6 +159,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .body_max_bytes = o.body_max_bytes,
                                  .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
                                  .allow_template_kwargs = o.template_kwargs,
+                                 .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,
                                  .open = open_model,
                                  .user = &o,

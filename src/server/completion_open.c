@@ -143,6 +143,7 @@ static int open_choice(opening *o, size_t i)
     /* Each choice of a prompt draws its own numbers. */
     if (options.seed) options.seed += i % (uint64_t)c->request.n;
     if (c->request.has_seed && !options.seed) options.seed = 1;
+    options.n_draft = c->ex->server->options->n_draft;
     options.notify = notify;
     options.notify_user = &c->ready;
     qn_status status =
