@@ -362,23 +362,29 @@ static qn_status pin_to(qn_tree *t, const qn_tree_way *way, int64_t n, qn_tree_h
     return QN_OK;
 }
 
+/* Only where a node has to be split there must be room for another. */
+static qn_status find_and_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n,
+                              qn_tree_held *pin)
+{
+    for (size_t room = 0;; room = qn_tree_node_bytes(t, n)) {
+        qn_tree_way way;
+        QN_TRY(qn_ledger_reserve(t->spec.ledger, QN_LEDGER_CACHE, room));
+        pthread_mutex_lock(&t->lock);
+        t->added_bytes = 0;
+        qn_tree_find(t, key, ids, n, NULL, &way);
+        int needs_room = !room && n > 0 && way.n_usable == n && n < way.usable->end;
+        qn_status status = needs_room ? QN_OK : pin_to(t, &way, n, pin);
+        qn_ledger_release(t->spec.ledger, QN_LEDGER_CACHE, room - t->added_bytes);
+        pthread_mutex_unlock(&t->lock);
+        if (!needs_room) return status;
+    }
+}
+
 qn_status qn_tree_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n, const char *name)
 {
-    const size_t room = qn_tree_node_bytes(t, n > 0 ? n : 0);
-    qn_tree_way way;
     qn_tree_held *pin = qn_calloc(1, sizeof *pin);
-    qn_status status = QN_E_NOMEM;
-    if (!pin || !(pin->name = qn_strdup(name))) goto out;
-    status = qn_ledger_reserve(t->spec.ledger, QN_LEDGER_CACHE, room);
-    if (status != QN_OK) goto out;
-    pthread_mutex_lock(&t->lock);
-    t->added_bytes = 0;
-    qn_tree_find(t, key, ids, n, NULL, &way);
-    status = pin_to(t, &way, n, pin);
-    qn_ledger_release(t->spec.ledger, QN_LEDGER_CACHE, room - t->added_bytes);
-    pthread_mutex_unlock(&t->lock);
+    qn_status status = pin && (pin->name = qn_strdup(name)) ? find_and_pin(t, key, ids, n, pin) : QN_E_NOMEM;
     if (status == QN_OK) return QN_OK;
-out:
     if (pin) qn_free(pin->name);
     qn_free(pin);
     return status;

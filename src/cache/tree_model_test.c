@@ -371,7 +371,12 @@ static void pin(model *m)
     }
     if (draw(m, 2)) n = qn_tree_peek(m->c.tree, &keys[t->key], t->ids, t->n);
     int is_usable = n > 0 && qn_tree_peek(m->c.tree, &keys[t->key], t->ids, n) == n;
+    qn_tree_counters before, after;
+    qn_tree_get_counters(m->c.tree, &before);
     qn_status status = qn_tree_pin(m->c.tree, &keys[t->key], t->ids, n, name);
+    qn_tree_get_counters(m->c.tree, &after);
+    if (after.evicted_tokens != before.evicted_tokens && status == QN_E_NOT_FOUND)
+        return; /* it went for its node */
     if (status == QN_OK) {
         assert_true(is_usable);
         m->pinned[k] = *t;
