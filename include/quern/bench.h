@@ -83,8 +83,8 @@ typedef struct {
      */
     size_t state_bytes;
     qn_bench_spread state_save_ms, state_restore_ms;
-    /* PROBES: events of one run with probes for tokens, steps and the cache, and what they add to the time of
-     * decoding, 0.01 for 1% (the median of pairs of runs: noise may make it negative). */
+    /* PROBES: events of one short run with probes for tokens, steps and the cache, and what they add to the
+     * time of decoding, 0.01 for 1% (the median of many pairs of runs: noise may make it negative). */
     int64_t n_probe_events;
     double probe_overhead;
     /* QUALITY; checks of the other parts stand here too. */
