@@ -117,4 +117,10 @@ void qn_request_end(qn_request *r);
 /* Does this token end it, unseen? */
 int qn_request_stops_at(const qn_request *r, int32_t id);
 
+/* Where the id at this position lies. */
+static inline int32_t *qn_request_id_at(const qn_request *r, int64_t position)
+{
+    return r->ids + (position - r->ids_base);
+}
+
 #endif

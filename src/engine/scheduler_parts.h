@@ -1,5 +1,6 @@
 /* What a scheduler is made of, for the files that make it up: scheduler.c decides who leads, admission.c
- * whose request becomes active, batch.c computes a step. Nobody else looks inside. */
+ * whose request becomes active, batch.c computes a step, outcome.c what it did for each, endings.c how
+ * requests end, points.c where they leave prefixes, events.c tells probes. Nobody else looks inside. */
 #ifndef QN_ENGINE_SCHEDULER_PARTS_H
 #define QN_ENGINE_SCHEDULER_PARTS_H
 
@@ -87,10 +88,43 @@ void qn_events_evictions(qn_scheduler *s);
 void qn_events_token(qn_scheduler *s, qn_request *r);
 void qn_events_step(qn_scheduler *s, int64_t n_prompt_rows, int64_t ns);
 
+/* ---- points.c ---- */
+/* How many of the ids [from, from + n) it computes at once: up to where a prefix of it is to be kept. */
+int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t n);
+/* Is this length worth keeping? Always, where that costs nothing. */
+int qn_points_has(qn_scheduler *s, const qn_request *r, int64_t length);
+
+/* ---- endings.c ---- */
+/* Its owner has something to read. */
+void qn_batch_touch(qn_scheduler *s, qn_client *c);
+/* The prefix tree keeps what the request has computed, if it may. */
+void qn_batch_remember(qn_scheduler *s, qn_request *r);
+/* What it left there is not to be used any more. */
+void qn_batch_forget(qn_scheduler *s, const qn_request *r);
+void qn_batch_end(qn_scheduler *s, qn_request *r, qn_end why);
+/* It fails with this thread's message, unless it has one. */
+void qn_batch_fail(qn_scheduler *s, qn_request *r, qn_status status);
+/* Ends what is left of the request without a word. */
+void qn_batch_drop(qn_scheduler *s, qn_request *r);
+/* An active request goes back into the queue, and its pages to whoever needs them. */
+void qn_batch_preempt(qn_scheduler *s, qn_request *r);
+/* Something that it had been given, or had computed, is no good: all of it anew, by itself. Returns 0 when
+ * that was tried before. */
+int qn_batch_begin_anew(qn_scheduler *s, qn_request *r);
+/* Ends those that were cancelled, are not wanted any more, or are past their deadline. */
+void qn_batch_sweep(qn_scheduler *s, int64_t now);
+
+/* ---- outcome.c ---- */
+/* Logits of the step that is under way: of s->fed[i_feed], as qn_step_logits_fn. */
+qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_t n, float *logits);
+/* A token is given out, a prefix kept, or the request ended. */
+void qn_batch_settle(qn_scheduler *s, qn_request *r);
+/* The same for all who were fed, when the step as a whole failed: who is to blame shows when each is fed
+ * alone. One whose own step fails begins anew, once. */
+void qn_batch_settle_failed(qn_scheduler *s);
+
 /* ---- batch.c ---- */
 /* One step, led for `client` (NULL: for nobody). Returns 0 when there was nothing to do. */
 int qn_batch_step(qn_scheduler *s, qn_client *client);
-/* Ends what is left of the request without a word. */
-void qn_batch_drop(qn_scheduler *s, qn_request *r);
 
 #endif
