@@ -56,8 +56,8 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     }
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
         atomic_fetch_sub(&s->n_waiting, 1);
-        atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_relaxed);
-        r->n_cached = r->n_attached;
+        r->n_cached = r->n_attached; /* it may be read once the time is set */
+        atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_release);
         s->now.n_prompt_tokens += r->n_prompt;
         s->now.n_cached_tokens += r->n_cached;
     }
