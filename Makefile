@@ -188,7 +188,7 @@ test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 # Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
 COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handles src/engine/inbox,$(filter $(p)%,$(SRC))))
 $(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
-COVERAGE_TESTS ?= $(foreach d,backend cache engine,$(B)/src/$(d)/%) %/fire_test %/soak_test %/recurrent_test %/failures_test
+COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/cache_test %/native_test %/schedule_test %/fire_test %/soak_test
 coverage:
 	$(call need,gcov,gcc)
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage
