@@ -179,16 +179,17 @@ asan shake:
 
 # ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
 TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/slots_test %/probe_test \
-	%/snapshot_test %/program_test %/fire_test %/tree_test %/lists_company_test
+	%/snapshot_test %/program_test %/fire_test %/locks_test %/inbox_test %/tree_test %/lists_company_test
 tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 	$(Q)tests/run $^
 
 # Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
-COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handles src/engine/inbox,$(filter $(p)%,$(SRC))))
+COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handle src/engine/inbox src/engine/ring,$(filter $(p)%,$(SRC))))
 $(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
-COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/cache_test %/native_test %/schedule_test %/fire_test %/soak_test
+COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test \
+	%/inbox_test %/cache_test %/native_test %/schedule_test %/fire_test %/soak_test
 coverage:
 	$(call need,gcov,gcc)
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage

@@ -365,12 +365,67 @@ static void threads(void **state)
     close_world(&w);
 }
 
+/* Handles from nothing, while the n-th allocation fails: the first pass, a slice, all of it again. */
+static qn_status from_nothing(world *w, const int32_t *ids, int64_t n)
+{
+    qn_handles *h = NULL;
+    qn_handle *whole = NULL, *part = NULL, *empty = NULL;
+    qn_status status = qn_handles_new(w->e, w->scheduler, &h);
+    if (status == QN_OK) status = qn_handle_new(h, "none", &empty);
+    if (status == QN_OK) status = qn_handle_forward(h, NULL, ids, n, w->logits, &whole);
+    if (status == QN_OK) status = qn_handle_slice(h, whole, n / 2, &part);
+    if (h) qn_handle_free(h, part);
+    part = NULL;
+    if (status == QN_OK) status = qn_handle_slice(h, whole, n, &part);
+    if (h) {
+        qn_handle_free(h, part);
+        qn_handle_free(h, whole);
+        qn_handle_free(h, empty);
+    }
+    qn_handles_free(h);
+    return status;
+}
+
+static void from_nothing_out_of_memory(void **state)
+{
+    static const char *const fixtures[] = {"models/llama", "models/qwen3_5"};
+    for (int i = 0; i < 2; i++) {
+        world w = open_world(fixtures[i], 128, 9);
+        int32_t ids[70];
+        for (int j = 0; j < 70; j++) ids[j] = (int32_t)draw(&w, w.vocab);
+        qn_test_ok(from_nothing(&w, ids, 70));
+        uint64_t expected = hash(&w);
+        int64_t blocks = qn_mem_live_blocks(), n = 1;
+        for (qn_status status = QN_E_NOMEM; status != QN_OK; n++) {
+            qn_mem_fail_nth(n);
+            status = from_nothing(&w, ids, 70);
+            qn_mem_fail_nth(0);
+            if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+            assert_int_equal(qn_mem_live_blocks(), blocks);
+        }
+        assert_true(n > 5);
+        assert_true(hash(&w) == expected);
+        qn_handle *none = NULL;
+        assert_int_equal(qn_handle_new(w.h, "no such adapter", &none), QN_E_NOT_FOUND);
+        assert_null(none);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_attention), cmocka_unit_test(sliding_windows),   cmocka_unit_test(recurrent),
-        cmocka_unit_test(long_rope),      cmocka_unit_test(forks_share_pages), cmocka_unit_test(wrong_calls),
-        cmocka_unit_test(poisoned),       cmocka_unit_test(not_finite),        cmocka_unit_test(full),
-        cmocka_unit_test(steady_state),   cmocka_unit_test(out_of_memory),     cmocka_unit_test(threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(full_attention),
+                                       cmocka_unit_test(sliding_windows),
+                                       cmocka_unit_test(recurrent),
+                                       cmocka_unit_test(long_rope),
+                                       cmocka_unit_test(forks_share_pages),
+                                       cmocka_unit_test(wrong_calls),
+                                       cmocka_unit_test(poisoned),
+                                       cmocka_unit_test(not_finite),
+                                       cmocka_unit_test(full),
+                                       cmocka_unit_test(steady_state),
+                                       cmocka_unit_test(out_of_memory),
+                                       cmocka_unit_test(threads),
+                                       cmocka_unit_test(from_nothing_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
