@@ -35,7 +35,8 @@ def test_commands_are_all_there():
     used = set(re.findall(r"\./quern (\w+)", block("One screen of examples")))
     assert len(used) >= 9 and used <= commands
     with open("docs/cli.md", encoding="utf-8") as f:
-        assert commands == set(re.findall(r"^## .*?quern (\w+)", f.read(), re.MULTILINE))
+        heads = " ".join(line for line in f if line.startswith("## "))
+    assert commands == set(re.findall(r"quern (\w+)", heads))
 
 
 def test_links_lead_somewhere():
