@@ -245,6 +245,8 @@ def test_draining():
     wanted = s.post("/v1/completions", body)[2]["choices"][0]["text"]
     with begin(s, {**body, "stream": True}) as running, s.connect() as idle:
         got = wait_for(running, b'"text":" ')
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(idle, b"}")
         s.process.send_signal(signal.SIGTERM)
         assert idle.recv(10) == b""
         until(lambda: s.request("GET", "/health")[2] == {"status": "draining"})

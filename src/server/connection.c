@@ -41,6 +41,7 @@ struct qn_connection {
     size_t counted;        /* bytes of the body in the server's sum */
     size_t lingered;
     int closes;    /* after this answer */
+    int is_used;   /* it had an answer before */
     int is_inside; /* of process_input: who would free it leaves that to the outermost */
     int is_dead;
     struct qn_connection *previous, *next;
@@ -147,6 +148,7 @@ static void finish(qn_connection *c)
     }
     qn_http_next(&c->http);
     c->phase = READING;
+    c->is_used = 1;
     set_timer(c, IDLE_S * 1000);
     process_input(c);
 }
@@ -444,7 +446,7 @@ void qn_connections_close(qn_server *s, int all)
 {
     for (qn_connection *c = s->connections, *next; c; c = next) {
         next = c->next;
-        if (all || (c->phase == READING && !qn_http_is_inside(&c->http))) close_connection(c);
+        if (all || (c->is_used && c->phase == READING && !qn_http_is_inside(&c->http))) close_connection(c);
     }
 }
 

@@ -10,7 +10,8 @@
 
 /* Takes the socket over. */
 void qn_connection_open(qn_server *s, int file);
-/* Closes those that are between two requests (a draining server), or all. */
+/* Closes those that are between two requests (a draining server), or all. One that is new may have sent its
+ * first request already, which is owed an answer. */
 void qn_connections_close(qn_server *s, int all);
 /* 1 when all that was answered is on its way. */
 int qn_connections_are_flushed(const qn_server *s);
