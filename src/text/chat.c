@@ -184,6 +184,13 @@ const char *qn_chat_text_builtin(const qn_chat_text *c)
 
 /* ---- rendering ---- */
 
+/* Copies: the count of references of a shared value is no business of several threads. */
+static int set_token(json_t *context, const char *name, const json_t *token)
+{
+    return json_object_set_new(context, name,
+                               json_stringn_nocheck(json_string_value(token), json_string_length(token)));
+}
+
 /* The names that the renderer trusts mean the model's own tokens, whatever the request says. */
 static int set_tokens(json_t *context, const json_t *variables)
 {
@@ -192,12 +199,12 @@ static int set_tokens(json_t *context, const json_t *variables)
     json_t *value;
     json_object_foreach((json_t *)variables, key, value)
     {
-        if (!json_object_get(context, key)) failed |= json_object_set(context, key, value);
+        if (!json_object_get(context, key)) failed |= set_token(context, key, value);
     }
     for (const char *const *name = qn_template_trusted_names; *name; name++) {
         json_t *token = json_object_get(variables, *name);
         if (token)
-            failed |= json_object_set(context, *name, token);
+            failed |= set_token(context, *name, token);
         else
             json_object_del(context, *name);
     }
