@@ -259,6 +259,75 @@ static void explanations(void **state)
     qn_model_close(&model);
 }
 
+static void load_adapter(qn_model *model, const char *name, float scale)
+{
+    const qn_adapter_options o = {
+        .name = name, .path = qn_test_need_fixture("lora/llama_qv"), .scale = scale};
+    ok(qn_adapter_load(model, &o));
+}
+
+static int64_t generate_with(qn_model *model, const char *adapter, const int32_t *ids, int64_t n)
+{
+    const qn_ids row = {ids, n};
+    const qn_generate_options o = {.max_tokens = 2, .ignore_eos = 1, .adapter = adapter};
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    qn_token t = {.end = QN_END_NONE};
+    ok(qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1}, &o, &g));
+    while (t.end == QN_END_NONE) ok(qn_generation_next(g, &t));
+    ok(qn_generation_get_stats(g, &stats));
+    qn_generation_close(g);
+    return stats.n_cached_tokens;
+}
+
+/* What an adapter computed is used with the same adapter alone, whatever number it has now. */
+static void adapters(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    char one[512];
+    snprintf(one, sizeof one, "%s", qn_test_path(folder, "one.state"));
+    qn_model *a = open_model("models/llama"), *same = open_model("models/llama"),
+             *none = open_model("models/llama"), *other = open_model("models/llama");
+    const qn_model_options o = {.adapter_path = qn_test_need_fixture("lora/llama_qv"),
+                                .adapter_name = "tuned"};
+    qn_model *by_default = open_with("models/llama", o);
+    static float logits[1 << 15];
+    qn_cache *handle = NULL, *out = NULL;
+    int32_t ids[N_IDS];
+    fill_ids(ids, 7);
+    load_adapter(a, "tuned", 1);
+    generate_with(a, "tuned", ids, 100);
+    generate_with(a, "none", ids + 3, 100);
+    ok(qn_model_save_state(a, path));
+    load_adapter(same, "first", 2);
+    load_adapter(same, "tuned", 1);
+    load_adapter(other, "tuned", 0.5f);
+    ok(qn_model_load_state(same, path));
+    ok(qn_model_load_state(none, path));
+    ok(qn_model_load_state(other, path));
+    assert_int_equal(generate_with(same, "tuned", ids, 120), 100);
+    assert_int_equal(generate_with(same, "first", ids, 120), 0);
+    assert_int_equal(generate_with(same, "none", ids + 3, 120), 100);
+    assert_int_equal(generate_with(other, "tuned", ids, 120), 0);
+    assert_int_equal(generate_with(other, "none", ids + 3, 120), 100);
+    assert_int_equal(generate_with(none, "none", ids + 3, 120), 100);
+    ok(qn_forward_with_cache(by_default, ids, 50, NULL, logits, 1 << 15, &handle));
+    refused(qn_adapter_unload(by_default, "tuned"), QN_E_ARG, "tuned"); /* the handle holds it */
+    ok(qn_cache_save(handle, one));
+    refused(qn_cache_load(none, one, &out), QN_E_NOT_FOUND, "tuned");
+    refused(qn_cache_load(other, one, &out), QN_E_NOT_FOUND, "another");
+    ok(qn_cache_load(same, one, &out));
+    refused(qn_adapter_unload(same, "tuned"), QN_E_ARG, "tuned");
+    qn_cache_free(out);
+    ok(qn_adapter_unload(same, "tuned"));
+    qn_model_close(&a);
+    qn_model_close(&same);
+    qn_model_close(&none);
+    qn_model_close(&other);
+    qn_model_close(&by_default);
+    qn_test_remove(folder);
+}
+
 static void out_of_memory(void **state)
 {
     const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
@@ -297,6 +366,6 @@ int main(void)
         cmocka_unit_test(state_comes_back), cmocka_unit_test(handles_come_back),
         cmocka_unit_test(refusals),         cmocka_unit_test(warm_stays),
         cmocka_unit_test(warm_refusals),    cmocka_unit_test(explanations),
-        cmocka_unit_test(out_of_memory)};
+        cmocka_unit_test(adapters),         cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
