@@ -55,4 +55,7 @@ qn_status qn_handle_check_poison(const qn_handle *handle);
 /* Is what the handle holds computed by a pass that failed? */
 int qn_handle_is_poisoned(const qn_handle *handle);
 
+/* The one that waits behind it; the lock is held. */
+const qn_handle_pass *qn_handle_pass_next(const qn_handle_pass *p);
+
 #endif

@@ -27,6 +27,11 @@ struct qn_handle_pass {
     qn_handle_pass *next;
 };
 
+const qn_handle_pass *qn_handle_pass_next(const qn_handle_pass *p)
+{
+    return p->next;
+}
+
 typedef struct {
     qn_handle_pass **batch;
     int64_t vocab_size;

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,33 +278,41 @@ static void steady_state(void **state)
     close_world(&w);
 }
 
+/* A pass from `from` and cuts of what it gives, with objects of their own. */
+static qn_status use_fresh(world *w, const qn_handle *from, const int32_t *ids, int64_t n)
+{
+    qn_handle *out = NULL, *cut = NULL, *whole = NULL;
+    qn_handles *h = NULL;
+    QN_TRY(qn_handles_new(w->e, w->scheduler, &h));
+    qn_status status = qn_handle_forward(h, from, ids, n, w->logits, &out);
+    if (status == QN_OK) status = qn_handle_slice(h, out, 20, &cut);
+    if (status == QN_OK) status = qn_handle_slice(h, out, qn_handle_length(out), &whole);
+    qn_handle_free(h, whole);
+    qn_handle_free(h, cut);
+    qn_handle_free(h, out);
+    qn_handles_free(h);
+    return status;
+}
+
 /* Every allocation fails once: an error, everything given back, and the handle as it was. */
 static void out_of_memory(void **state)
 {
     static const char *const fixtures[] = {"models/llama", "models/qwen3_5"};
-    for (int f = 0; f < 2; f++) {
-        world w = open_world(fixtures[f], 200, 11);
+    for (int f = 0; f < 4; f++) {
+        world w = open_world(fixtures[f % 2], 200, 11);
         held one = {0};
         int32_t ids[40];
         qn_status status = QN_E_NOMEM;
         for (int i = 0; i < 40; i++) ids[i] = i + 1;
         go_on(&w, NULL, 33, &one);
         for (int64_t nth = 1; status != QN_OK && nth < 2000; nth++) {
-            qn_handle *out = NULL, *cut = NULL;
-            /* Fresh objects, so that there is something to allocate. */
-            qn_handles *h = NULL;
-            qn_test_ok(qn_handles_new(w.e, w.scheduler, &h));
             int64_t blocks = qn_mem_live_blocks(), n_free = qn_pages_free_count(w.e->pages[0]);
             qn_mem_fail_nth(nth);
-            status = qn_handle_forward(h, one.handle, ids, 40, w.logits, &out);
-            if (status == QN_OK) status = qn_handle_slice(h, out, 20, &cut);
+            status = use_fresh(&w, f < 2 ? one.handle : NULL, ids, 40);
             qn_mem_fail_nth(0);
             if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
-            qn_handle_free(h, cut);
-            qn_handle_free(h, out);
             assert_int_equal(qn_pages_free_count(w.e->pages[0]), n_free);
-            qn_handles_free(h);
-            assert_true(qn_mem_live_blocks() < blocks);
+            assert_int_equal(qn_mem_live_blocks(), blocks);
             go_on(&w, &one, 1, &one);
         }
         assert_int_equal(status, QN_OK);
@@ -412,6 +421,105 @@ static void from_nothing_out_of_memory(void **state)
     }
 }
 
+/* One pass of a thread. */
+typedef struct {
+    world *w;
+    const held *root;
+    int32_t ids[120];
+    int64_t n;
+    float *logits;
+    qn_handle *out;
+    qn_status status;
+} one_pass;
+
+static void *run_one(void *arg)
+{
+    one_pass *p = arg;
+    p->status = qn_handle_forward(p->w->h, p->root->handle, p->ids, p->n, p->logits, &p->out);
+    return NULL;
+}
+
+static int64_t count_waiting(world *w)
+{
+    pthread_mutex_lock(&w->h->lock);
+    int64_t n = 0;
+    for (const qn_handle_pass *p = w->h->first; p; p = qn_handle_pass_next(p)) n++;
+    pthread_mutex_unlock(&w->h->lock);
+    return n;
+}
+
+/* While somebody else has the engine, passes gather behind the first; the rest then share a step, but for
+ * long ones. fail: so manieth allocation, the first that of the first pass, then those of the shared
+ * step, whose passes are then computed alone. bad: a root that is not
+ * finite. */
+static void gather(const char *fixture, int fail, int bad)
+{
+    enum { N = 6 };
+    static const int64_t lengths[N] = {1, 3, 1, 8, 100, 2};
+    world w = open_world(fixture, 300, 13);
+    held roots[N] = {{0}};
+    one_pass *passes = test_calloc(N, sizeof *passes);
+    pthread_t threads[N];
+    size_t page_bytes = qn_pages_unit_bytes(w.e->pages[0]);
+    char *ff = test_malloc(page_bytes);
+    for (int i = 0; i < N; i++) {
+        go_on(&w, NULL, 40 + 7 * i, &roots[i]);
+        passes[i] = (one_pass){.w = &w, .root = &roots[i], .n = lengths[i]};
+        passes[i].logits = test_malloc((size_t)w.vocab * sizeof(float));
+        for (int64_t j = 0; j < lengths[i]; j++) passes[i].ids[j] = (int32_t)(i * 31 + j) % 60;
+    }
+    memset(ff, 0xff, page_bytes);
+    int32_t page = roots[2].handle->sequence.tables[0].ids[1];
+    if (bad) w.e->device->ops->state_write(w.e->states[0], page, ff);
+    qn_test_ok(qn_scheduler_enter(w.scheduler));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_one, &passes[i]), 0);
+        while (count_waiting(&w) < i) sched_yield(); /* the first is taken out at once */
+    }
+    if (fail) qn_mem_fail_nth(fail);
+    qn_scheduler_leave(w.scheduler);
+    for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    qn_mem_fail_nth(0);
+    int n_failed = 0;
+    for (int i = 0; i < N; i++) {
+        const held *root = &roots[i];
+        n_failed += passes[i].status != QN_OK;
+        if (passes[i].status == QN_OK) {
+            int32_t ids[IDS_MAX];
+            memcpy(ids, root->ids, (size_t)root->n * sizeof *ids);
+            memcpy(ids + root->n, passes[i].ids, (size_t)lengths[i] * sizeof *ids);
+            memcpy(w.logits, passes[i].logits, (size_t)w.vocab * sizeof *w.logits);
+            int64_t n = root->n + lengths[i];
+            assert_true(hash(&w) == qn_test_last_hash(w.other, ids, n, n));
+        } else {
+            assert_int_equal(passes[i].status, bad ? QN_E_DEVICE : QN_E_NOMEM);
+        }
+        qn_handle_free(w.h, passes[i].out);
+        test_free(passes[i].logits);
+    }
+    if (bad) assert_int_not_equal(passes[2].status, QN_OK);
+    assert_int_equal(n_failed, bad || fail == 1);
+    for (int i = 0; i < N; i++) qn_handle_free(w.h, roots[i].handle);
+    test_free(passes);
+    test_free(ff);
+    close_world(&w);
+}
+
+static void company(void **state)
+{
+    gather("models/llama", 0, 0);
+    gather("models/gemma3_text", 0, 0);
+    gather("models/qwen3_5", 0, 0);
+    gather("models/phi3_longrope", 0, 0);
+}
+
+static void failures_in_company(void **state)
+{
+    gather("models/llama", 0, 1);
+    gather("models/phi3_longrope", 1, 0);
+    gather("models/phi3_longrope", 2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(full_attention),
@@ -426,6 +534,8 @@ int main(void)
                                        cmocka_unit_test(steady_state),
                                        cmocka_unit_test(out_of_memory),
                                        cmocka_unit_test(threads),
+                                       cmocka_unit_test(company),
+                                       cmocka_unit_test(failures_in_company),
                                        cmocka_unit_test(from_nothing_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
