@@ -41,7 +41,7 @@ def test_usage():
 
 def test_one_argument_too_many():
     refused(call("run", "m", "Hi"), "'Hi' is one argument too many (a prompt goes behind -p)", status=2)
-    assert b"too many (see" in call("bench", "m", "Hi").stderr
+    assert b"too many (see" in call("logits", "m", "Hi").stderr
 
 
 def test_values_of_letters():
