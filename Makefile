@@ -188,8 +188,7 @@ test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 # Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
 COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handle src/engine/inbox src/engine/ring,$(filter $(p)%,$(SRC))))
 $(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
-COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test \
-	%/inbox_test %/cache_test %/native_test %/schedule_test %/fire_test %/soak_test
+COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test %/inbox_test %/cache_test
 coverage:
 	$(call need,gcov,gcc)
 	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage
