@@ -161,17 +161,16 @@ def test_half_closed(mock):
 def test_clients_that_do_not_read(mock):
     """A stream waits for a slow reader, in bounded memory; others go on meanwhile."""
     alone = mock.post("/v1/completions", {**LONG, "max_tokens": 60})[2]["choices"]
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.connect(mock.address)
-    body = {**LONG, "stream": True, "max_tokens": 20000, "logprobs": 5}
-    slow.sendall(post_bytes(mock, "/v1/completions", body))
-    memory = mock.memory_kb()
-    for _ in range(10):
-        assert mock.post("/v1/completions", {**LONG, "max_tokens": 60})[2]["choices"] == alone
-        time.sleep(0.1)
-    assert mock.metrics()["quern_sequences_active"] == 1 and mock.memory_kb() < memory + 50000
-    slow.close()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(mock.address)
+        body = {**LONG, "stream": True, "max_tokens": 20000, "logprobs": 5}
+        slow.sendall(post_bytes(mock, "/v1/completions", body))
+        memory = mock.memory_kb()
+        for _ in range(10):
+            assert mock.post("/v1/completions", {**LONG, "max_tokens": 60})[2]["choices"] == alone
+            time.sleep(0.1)
+        assert mock.metrics()["quern_sequences_active"] == 1 and mock.memory_kb() < memory + 50000
     until(lambda: is_idle(mock))
 
 
