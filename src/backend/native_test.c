@@ -184,6 +184,13 @@ static void test_context(void **state)
     assert_int_equal(r.n, 0);
     assert_int_equal(r.end, QN_END_LENGTH);
     end_results(&r, 1);
+    static result both[2]; /* a row that has no room does not touch the other */
+    o = (qn_generate_options){.ignore_eos = 1};
+    run(model, &(qn_prompt){.rows = (qn_ids[]){{ids, 40}, {ids, 30}}, .n_rows = 2}, &o, both);
+    assert_int_equal(both[0].n, 0);
+    assert_int_equal(both[0].end, QN_END_LENGTH);
+    assert_int_equal(both[1].n, 10);
+    end_results(both, 2);
     assert_int_equal(
         qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, 41}, .n_rows = 1}, NULL, &g), QN_E_ARG);
     assert_string_equal(qn_last_error(), "the prompt has 41 tokens, the context holds 40");

@@ -127,7 +127,9 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
-    if (ids.n_ids >= q->room) w->end = QN_END_LENGTH; /* nothing fits behind it */
+    if (ids.n_ids < q->room) return QN_OK;
+    w->end = QN_END_LENGTH; /* nothing fits behind it */
+    atomic_init(&q->is_unwanted, 1);
     return QN_OK;
 }
 
@@ -144,6 +146,14 @@ static qn_status make_rows(qn_run *r, const qn_run_prompt *prompt, const qn_gene
     QN_TRY(qn_stop_set_new(o->stop_strings, o->n_stop_strings, &r->stop_set));
     for (int64_t i = 0; i < r->n_rows; i++) QN_TRY(make_row(r, i, prompt, o));
     return QN_OK;
+}
+
+/* Is there anything to compute? */
+static int has_open_row(const qn_run *r)
+{
+    for (int64_t i = 0; i < r->n_rows; i++)
+        if (r->rows[i].end == QN_END_NONE) return 1;
+    return 0;
 }
 
 qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
@@ -166,7 +176,7 @@ qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
         status = qn_ledger_reserve(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, held_bytes);
         if (status == QN_OK) r->held_bytes = held_bytes;
     }
-    if (status == QN_OK && r->rows[0].end == QN_END_NONE) {
+    if (status == QN_OK && has_open_row(r)) {
         status = qn_scheduler_submit(r->model.scheduler, r->n_rows, r->requests);
         r->is_submitted = status == QN_OK;
     }
@@ -336,8 +346,9 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
     for (int64_t i = 0; i < r->n_rows; i++) {
         const qn_request *q = &r->requests[i];
         int64_t submitted = atomic_load_explicit(&q->submitted_ns, memory_order_relaxed),
-                admitted = atomic_load_explicit(&q->admitted_ns, memory_order_acquire),
-                first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
+                admitted =
+                    atomic_load_explicit(&q->admitted_ns, memory_order_acquire), /* then n_cached is there */
+            first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
         if (!admitted) continue;
         out->n_drafted_tokens += atomic_load_explicit(&q->n_drafted, memory_order_relaxed);
         out->n_accepted_tokens += atomic_load_explicit(&q->n_accepted, memory_order_relaxed);
