@@ -35,7 +35,9 @@ qn_drawn *qn_ring_place(qn_ring *r, int64_t i)
 
 void qn_ring_publish(qn_ring *r, int64_t n)
 {
-    atomic_fetch_add_explicit(&r->n_written, n, memory_order_release);
+    /* Ordered with the look at n_read that parks the request: qn_ring_drop does the same from the other side.
+     */
+    atomic_fetch_add_explicit(&r->n_written, n, memory_order_seq_cst);
 }
 
 const qn_drawn *qn_ring_peek(const qn_ring *r)
