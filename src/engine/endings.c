@@ -87,12 +87,15 @@ void qn_batch_forget(qn_scheduler *s, const qn_request *r)
 {
     qn_engine_forget(s->engine, r->number);
     qn_events_cache(s, QN_CACHE_EVENT_POISON, r, 0);
+    for (qn_request *a = s->active.first; a; a = a->next)
+        if (a != r && qn_sequence_is_poisoned(a->sequence)) a->is_poisoned = 1;
 }
 
 int qn_batch_begin_anew(qn_scheduler *s, qn_request *r)
 {
     qn_batch_forget(s, r);
-    if (r->begins_anew) return 0;
+    r->is_poisoned = 0;
+    if (r->begins_anew || r->ids_base > 0) return 0; /* above 0: its first ids are gone */
     r->begins_anew = 1;
     r->n_restarts++;
     s->now.n_restarts++;
@@ -116,8 +119,20 @@ static void sweep_list(qn_scheduler *s, qn_request_list *l, int64_t now)
     }
 }
 
+/* What they had built on is no good. What was drawn stays: samplers do not forget. */
+static void sweep_poisoned(qn_scheduler *s)
+{
+    for (qn_request *r = s->active.first, *next; r; r = next) {
+        next = r->next;
+        if (!r->is_poisoned || qn_batch_begin_anew(s, r)) continue;
+        qn_batch_fail(s, r,
+                      qn_fail(QN_E_DEVICE, "a step failed that computed what this request had built on"));
+    }
+}
+
 void qn_batch_sweep(qn_scheduler *s, int64_t now)
 {
     sweep_list(s, &s->queued, now);
     sweep_list(s, &s->active, now);
+    sweep_poisoned(s);
 }

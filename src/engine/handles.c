@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "engine/handle_parts.h"
+#include "engine/prefixes.h"
 
 enum { LOG_MIN = 1024 /* tokens of the smallest log */ };
 
@@ -229,11 +230,7 @@ int64_t qn_handle_length(const qn_handle *handle)
 
 int qn_handle_is_poisoned(const qn_handle *handle)
 {
-    const qn_sequence *s = &handle->sequence;
-    const qn_engine *e = s->engine;
-    for (int i = 0; i < e->groups.n; i++)
-        if (qn_block_table_is_poisoned(&s->tables[i], e->pages[i], s->length)) return 1;
-    return s->slot >= 0 && qn_pages_is_poisoned(e->slots, s->slot, 1);
+    return qn_sequence_is_poisoned(&handle->sequence);
 }
 
 qn_status qn_handle_check_poison(const qn_handle *handle)

@@ -40,6 +40,7 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
         r->step_status = status;
         r->message = qn_strdup(qn_last_error());
     }
+    r->logits_from = position + n;
     return QN_OK;
 }
 
@@ -123,6 +124,13 @@ static void drop_guess(qn_feed *feed, qn_request *r)
     }
 }
 
+/* Something was computed, but its logits never came: the step failed behind it. */
+static int has_lost_logits(const qn_request *r, const qn_feed *rest)
+{
+    if (r->sampler) return rest->n_ids <= 0 && !r->n_drawn && rest->logits == QN_LOGITS_LAST;
+    return r->evaluate && r->step_status == QN_OK && r->logits_from < qn_sequence_length(r->sequence);
+}
+
 void qn_batch_settle_failed(qn_scheduler *s)
 {
     int64_t n = s->n_feeds;
@@ -136,9 +144,9 @@ void qn_batch_settle_failed(qn_scheduler *s)
         rest.n_ids -= done;
         s->feeds[0] = rest;
         s->fed[0] = r;
-        if (rest.n_ids > 0) status = qn_engine_step(s->engine, 1, &rest, qn_batch_take_logits, NULL, s);
-        if (status == QN_OK && rest.n_ids <= 0 && r->sampler && !r->n_drawn && rest.logits == QN_LOGITS_LAST)
-            status = QN_E_DEVICE; /* computed, but its logits were lost */
+        if (rest.n_ids > 0 && !has_lost_logits(r, &rest))
+            status = qn_engine_step(s->engine, 1, &rest, qn_batch_take_logits, NULL, s);
+        if (status == QN_OK && has_lost_logits(r, &rest)) status = QN_E_DEVICE;
         if (status != QN_OK) {
             r->is_fed = 0;
             if (!qn_batch_begin_anew(s, r)) qn_batch_fail(s, r, status);

@@ -78,6 +78,14 @@ void qn_engine_forget(qn_engine *e, uint64_t writer)
     if (e->tree) qn_tree_poison(e->tree, writer);
 }
 
+int qn_sequence_is_poisoned(const qn_sequence *s)
+{
+    const qn_engine *e = s->engine;
+    for (int i = 0; i < e->groups.n; i++)
+        if (qn_block_table_is_poisoned(&s->tables[i], e->pages[i], s->length)) return 1;
+    return s->slot >= 0 && qn_pages_is_poisoned(e->slots, s->slot, 1);
+}
+
 size_t qn_engine_evicted_bytes(qn_engine *e)
 {
     qn_tree_counters c = {0};

@@ -15,8 +15,10 @@ int64_t qn_sequence_attach(qn_sequence *s, const char *salt, const int32_t *ids,
  * (qn_engine_forget); cost_ns: what a token costs to compute. */
 void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, uint64_t writer,
                           int64_t cost_ns);
-/* What this writer left is not to be used any more. */
+/* What this writer left is not to be used any more: pages of it that others use are poisoned. */
 void qn_engine_forget(qn_engine *e, uint64_t writer);
+/* Does the sequence hold anything that is poisoned? */
+int qn_sequence_is_poisoned(const qn_sequence *s);
 /* Of pages that prefixes had to give up since the engine was opened. */
 size_t qn_engine_evicted_bytes(qn_engine *e);
 /* Are there recurrent layers? */

@@ -68,7 +68,8 @@ struct qn_request {
     qn_draft *draft; /* engine/speculate.h; owned by the request, the leader's. NULL: nothing is guessed */
     int64_t n_draft; /* most guessed ids of a step */
     qn_drafter *drafter; /* as draft; NULL: no smaller model guesses */
-    /* Logits from this position on; evaluate NULL: nobody wants them. */
+    /* Logits from this position on; evaluate NULL: nobody wants them. It rises with what was handed out, so
+     * that nothing is twice, however often the request begins again. */
     qn_evaluate_fn *evaluate;
     void *evaluate_user;
     int64_t logits_from;
@@ -82,7 +83,7 @@ struct qn_request {
     qn_end end;
     qn_status failure; /* of QN_END_ERROR */
     char *message;     /* the same; owned by the request */
-    int64_t n_cached;  /* ids of the prompt that came from the prefix tree */
+    int64_t n_cached;  /* ids of the prompt that came from the prefix tree; to be read once admitted_ns is */
     int64_t n_restarts, n_preemptions;
     atomic_llong n_drafted, n_accepted;               /* guessed ids that were computed, and that came true */
     atomic_llong submitted_ns, admitted_ns, first_ns; /* by qn_clock_ns; first_ns: of the first token */
@@ -96,6 +97,7 @@ struct qn_request {
     qn_sequence *sequence;
     int tenant_index;
     int begins_anew; /* it may not use prefixes any more: one of them was no good */
+    int is_poisoned; /* it is using one that is no good, as was found since: it is to begin anew */
     /* of one step */
     uint64_t seen;
     int is_fed;

@@ -99,7 +99,7 @@ int qn_points_has(qn_scheduler *s, const qn_request *r, int64_t length);
 void qn_batch_touch(qn_scheduler *s, qn_client *c);
 /* The prefix tree keeps what the request has computed, if it may. */
 void qn_batch_remember(qn_scheduler *s, qn_request *r);
-/* What it left there is not to be used any more. */
+/* What it left there is not to be used any more; active requests that use it are marked. */
 void qn_batch_forget(qn_scheduler *s, const qn_request *r);
 void qn_batch_end(qn_scheduler *s, qn_request *r, qn_end why);
 /* It fails with this thread's message, unless it has one. */
@@ -111,7 +111,8 @@ void qn_batch_preempt(qn_scheduler *s, qn_request *r);
 /* Something that it had been given, or had computed, is no good: all of it anew, by itself. Returns 0 when
  * that was tried before. */
 int qn_batch_begin_anew(qn_scheduler *s, qn_request *r);
-/* Ends those that were cancelled, are not wanted any more, or are past their deadline. */
+/* Those that are marked by qn_batch_forget begin anew. Ends those that were cancelled, are not wanted any
+ * more, or are past their deadline. */
 void qn_batch_sweep(qn_scheduler *s, int64_t now);
 
 /* ---- outcome.c ---- */

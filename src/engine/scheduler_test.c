@@ -1,0 +1,357 @@
+/* The scheduler: who leads, how requests leave in each phase of their life, and what begins again. What they
+ * compute is looked at in tests/schedule_test.c and tests/fire_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "engine/engine_parts.h"
+#include "engine/prefixes.h"
+#include "engine/scheduler_parts.h"
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+
+enum { N_IDS = 100, RING = 8 };
+
+/* ---- requests ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    qn_engine *e;
+    qn_scheduler *s;
+} world;
+
+/* What comes of a request that wants logits. */
+typedef struct {
+    world *w;
+    int64_t next;
+    float first[N_IDS]; /* of each position */
+    qn_status waited;
+} seen;
+
+typedef struct {
+    qn_client client; /* first */
+    qn_request r;
+    seen got;
+    int is_quit;
+} job;
+
+static world open_world(const char *path, qn_engine_options o, int background)
+{
+    world w;
+    o.n_threads = 1;
+    w.e = qn_test_engine(qn_test_need_fixture(path), NULL, o);
+    qn_test_ok(qn_scheduler_new(w.e, &(qn_scheduler_options){.background = background}, &w.s));
+    return w;
+}
+
+static void close_world(world *w)
+{
+    qn_figures f;
+    qn_scheduler_get_figures(w->s, &f);
+    assert_int_equal(f.n_active, 0);
+    assert_int_equal(f.n_queued, 0);
+    assert_null(w->s->quitting);
+    assert_int_equal(qn_ledger_held(w->e->ledger, QN_LEDGER_KV), 0);
+    qn_scheduler_free(w->s);
+    qn_engine_close(w->e);
+}
+
+static qn_status take(void *user, int64_t position, int64_t n, float *logits)
+{
+    seen *got = user;
+    int64_t vocab = qn_engine_config(got->w->e)->vocab_size;
+    assert_int_equal(position, got->next); /* in order, each once */
+    for (int64_t i = 0; i < n; i++) got->first[got->next++] = logits[i * vocab];
+    got->waited = qn_scheduler_wait(got->w->s, &(qn_client){0}, 0);
+    return QN_OK;
+}
+
+static void begin(world *w, job *j, int64_t n_ids, int64_t max_tokens)
+{
+    int32_t ids[N_IDS];
+    *j = (job){.got.w = w};
+    for (int64_t i = 0; i < n_ids; i++) ids[i] = (int32_t)(1 + qn_random_bits(7, (uint64_t)i) % 199);
+    j->r.client = &j->client;
+    j->r.adapter = -1;
+    j->r.room = qn_engine_get_info(w->e)->context_size;
+    j->r.max_tokens = max_tokens;
+    if (max_tokens) {
+        const qn_generate_options o = {.ignore_eos = 1};
+        qn_test_ok(qn_sampler_new(&o, qn_engine_config(w->e)->vocab_size, &j->r.sampler));
+    } else {
+        j->r.evaluate = take;
+        j->r.evaluate_user = &j->got;
+        j->r.own_thread = 1;
+    }
+    qn_test_ok(qn_request_init(&j->r, ids, n_ids, max_tokens ? RING : 0, 0));
+}
+
+static void quit(qn_client *client)
+{
+    ((job *)client)->is_quit++;
+}
+
+static void end(world *w, job *j)
+{
+    qn_scheduler_quit(w->s, &j->client, 1, &j->r, quit);
+    assert_int_equal(j->is_quit, 1);
+    qn_sampler_free(j->r.sampler);
+    qn_request_end(&j->r);
+}
+
+static int is_done(const job *j)
+{
+    return atomic_load_explicit(&j->r.is_done, memory_order_acquire);
+}
+
+static void drain(job *j)
+{
+    while (qn_ring_peek(&j->r.ring)) qn_ring_drop(&j->r.ring);
+}
+
+/* Reads all of it. */
+static void finish(world *w, job *j)
+{
+    while (!is_done(j)) {
+        qn_test_ok(qn_scheduler_wait(w->s, &j->client, j->r.own_thread));
+        if (j->r.sampler) drain(j);
+    }
+}
+
+/* One step, and no more. */
+static void step(world *w, job *j)
+{
+    qn_test_ok(qn_scheduler_enter(w->s));
+    qn_batch_step(w->s, &j->client);
+    qn_scheduler_leave(w->s);
+}
+
+/* ---- leaving ------------------------------------------------------------------------------------------ */
+
+enum { SENT, QUEUED, PROMPT, DECODING, PARKED, DONE, N_PHASES };
+
+static void leaves_in(world *w, int phase)
+{
+    job first, j;
+    begin(w, &first, 70, 1000);
+    begin(w, &j, 80, 1000);
+    if (phase == QUEUED) {
+        qn_test_ok(qn_scheduler_submit(w->s, 1, &first.r));
+        step(w, &first);
+    }
+    if (phase == DONE) j.r.max_tokens = 3;
+    qn_test_ok(qn_scheduler_submit(w->s, 1, &j.r));
+    if (phase == QUEUED || phase == PROMPT) step(w, &j);
+    if (phase == DECODING) qn_test_ok(qn_scheduler_wait(w->s, &j.client, 0));
+    while (phase == PARKED && qn_ring_room(&j.r.ring) > 0) qn_test_ok(qn_scheduler_wait(w->s, &j.client, 0));
+    if (phase == DONE) finish(w, &j);
+    if (!w->s->has_thread) {
+        assert_int_equal(j.r.sequence != NULL, phase == PROMPT || phase == DECODING || phase == PARKED);
+        assert_int_equal(w->s->queued.n, phase == QUEUED);
+    }
+    end(w, &j);
+    if (phase == QUEUED)
+        end(w, &first);
+    else {
+        qn_sampler_free(first.r.sampler);
+        qn_request_end(&first.r);
+    }
+    assert_int_equal(atomic_load(&w->s->n_waiting), 0);
+}
+
+/* Whatever a request is about: its owner may let go of it, and nothing of it is left. */
+static void leaving(void **state)
+{
+    (void)state;
+    for (int background = 0; background < 2; background++) {
+        world w =
+            open_world("models/llama", (qn_engine_options){.context_size = 200, .max_rows = 16}, background);
+        for (int phase = 0; phase < N_PHASES; phase++) leaves_in(&w, phase);
+        close_world(&w);
+    }
+}
+
+/* ---- who leads ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    world *w;
+    int kind, failed;
+} caller;
+
+static void *call(void *user)
+{
+    caller *c = user;
+    for (int i = 0; i < 6 && !c->failed; i++) {
+        job j;
+        if (c->kind == 2) {
+            c->failed |= qn_scheduler_enter(c->w->s) != QN_OK || qn_scheduler_enter(c->w->s) != QN_E_ARG;
+            qn_scheduler_leave(c->w->s);
+            continue;
+        }
+        begin(c->w, &j, 20 + 10 * c->kind, c->kind == 1 ? 20 : 0);
+        c->failed |= qn_scheduler_submit(c->w->s, 1, &j.r) != QN_OK;
+        finish(c->w, &j);
+        c->failed |= j.r.end != (c->kind == 1 ? QN_END_LENGTH : QN_END_STOP);
+        end(c->w, &j);
+    }
+    return NULL;
+}
+
+/* Threads that generate, evaluate and enter meet: all come to an end, with a thread of the scheduler's own
+ * and without. Who is called by the leader cannot compute. */
+static void meeting(void **state)
+{
+    (void)state;
+    for (int background = 0; background < 2; background++) {
+        world w = open_world("models/llama",
+                             (qn_engine_options){.context_size = 200, .max_rows = 16, .max_sequences = 2},
+                             background);
+        pthread_t threads[6];
+        caller callers[6];
+        for (int i = 0; i < 6; i++) {
+            callers[i] = (caller){&w, i % 3, 0};
+            assert_int_equal(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+        }
+        for (int i = 0; i < 6; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(callers[i].failed, 0);
+        }
+        job j;
+        begin(&w, &j, 5, 0);
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &j.r));
+        finish(&w, &j);
+        assert_int_equal(j.got.waited, QN_E_ARG);
+        end(&w, &j);
+        close_world(&w);
+    }
+}
+
+/* ---- what begins again -------------------------------------------------------------------------------- */
+
+/* Logits are handed out once each, whether the request gives its place away or a step fails behind them. */
+static void logits_once(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama",
+                         (qn_engine_options){.context_size = 200, .max_rows = 40, .no_prefix_cache = 1}, 0);
+    job plain, moved, lost;
+    begin(&w, &plain, N_IDS, 0);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &plain.r));
+    finish(&w, &plain);
+    assert_int_equal(plain.got.next, N_IDS);
+
+    begin(&w, &moved, N_IDS, 0);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &moved.r));
+    step(&w, &moved);
+    assert_int_equal(moved.got.next, 40);
+    qn_test_ok(qn_scheduler_enter(w.s));
+    qn_batch_preempt(w.s, &moved.r);
+    qn_scheduler_leave(w.s);
+    finish(&w, &moved);
+    assert_int_equal(moved.r.end, QN_END_STOP);
+    assert_int_equal(moved.got.next, N_IDS);
+    assert_memory_equal(moved.got.first, plain.got.first, sizeof plain.got.first);
+
+    begin(&w, &lost, N_IDS, 0);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &lost.r));
+    qn_program *head = w.e->head;
+    w.e->head = w.e->norm; /* takes fewer rows, and fails when all else is computed */
+    step(&w, &lost);
+    w.e->head = head;
+    assert_int_equal(lost.got.next, 0);
+    finish(&w, &lost);
+    assert_int_equal(lost.r.end, QN_END_STOP);
+    assert_int_equal(lost.r.n_restarts, 1);
+    assert_int_equal(lost.got.next, N_IDS);
+    assert_memory_equal(lost.got.first, plain.got.first, sizeof plain.got.first);
+    end(&w, &plain);
+    end(&w, &moved);
+    end(&w, &lost);
+    close_world(&w);
+}
+
+/* Keys and values that are no numbers, in the pages that the request holds now. */
+static void spoil(world *w, const qn_request *r)
+{
+    const qn_block_table *t = &r->sequence->tables[0];
+    size_t bytes = qn_pages_unit_bytes(w->e->pages[0]);
+    char *bad = test_malloc(bytes);
+    memset(bad, 0xff, bytes);
+    for (int64_t i = t->n_released; i < t->n; i++)
+        w->e->device->ops->state_write(w->e->states[0], t->ids[i], bad);
+    test_free(bad);
+}
+
+/* One that has gone on past its context has no ids to begin anew with: it fails. */
+static void rotated(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama", (qn_engine_options){.context_size = 64, .max_rows = 64}, 0);
+    job first, j;
+    begin(&w, &first, 50, 1);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &first.r));
+    finish(&w, &first);
+    begin(&w, &j, 50, 2000);
+    j.r.rotate = 1;
+    j.r.room = INT32_MAX;
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &j.r));
+    while (!j.r.ids_base) {
+        qn_test_ok(qn_scheduler_wait(w.s, &j.client, 0));
+        drain(&j);
+    }
+    assert_true(j.r.n_attached > 0);
+    qn_test_ok(qn_scheduler_enter(w.s));
+    spoil(&w, &j.r);
+    qn_scheduler_leave(w.s);
+    finish(&w, &j);
+    assert_int_equal(j.r.end, QN_END_ERROR);
+    assert_int_equal(j.r.failure, QN_E_INTERNAL);
+    end(&w, &first);
+    end(&w, &j);
+    close_world(&w);
+}
+
+/* Who runs on what is found to be no good begins anew, by itself. */
+static void poisoned(void **state)
+{
+    static const char *const paths[] = {"models/llama", "models/gemma3_text", "models/qwen3_5"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        world w = open_world(paths[i],
+                             (qn_engine_options){.context_size = 200, .max_rows = 64, .max_sequences = 2}, 0);
+        job writer, user;
+        begin(&w, &writer, 70, 100);
+        begin(&w, &user, 80, 12);
+        writer.r.n_stable = 64;
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &writer.r));
+        qn_test_ok(qn_scheduler_wait(w.s, &writer.client, 0));
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &user.r));
+        qn_test_ok(qn_scheduler_wait(w.s, &user.client, 0));
+        assert_true(user.r.n_attached >= 64);
+        assert_false(user.r.is_poisoned);
+        qn_test_ok(qn_scheduler_enter(w.s));
+        qn_batch_forget(w.s, &writer.r);
+        qn_scheduler_leave(w.s);
+        finish(&w, &user);
+        assert_int_equal(user.r.end, QN_END_LENGTH);
+        assert_int_equal(user.r.n_restarts, 1);
+        assert_int_equal(user.r.n_attached, 0);
+        end(&w, &writer);
+        end(&w, &user);
+        close_world(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaving), cmocka_unit_test(meeting),  cmocka_unit_test(logits_once),
+        cmocka_unit_test(rotated), cmocka_unit_test(poisoned),
+    };
+    return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
+}
