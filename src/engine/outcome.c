@@ -91,8 +91,8 @@ void qn_batch_settle(qn_scheduler *s, qn_request *r)
     r->is_fed = 0;
     if (r->step_status != QN_OK) {
         qn_status status = r->step_status;
-        int is_bad = r->sampler && status == QN_E_INTERNAL; /* logits that are no numbers */
-        if (is_bad && r->n_attached && qn_batch_begin_anew(s, r)) return;
+        int is_bad = status == QN_E_INTERNAL; /* logits that are no numbers */
+        if (is_bad && r->sampler && r->n_attached && qn_batch_begin_anew(s, r)) return;
         if (is_bad) qn_batch_forget(s, r);
         qn_batch_fail(s, r, status);
         return;

@@ -30,7 +30,7 @@ typedef struct {
     world *w;
     int64_t next;
     float first[N_IDS]; /* of each position */
-    qn_status waited;
+    qn_status waited, answer;
 } seen;
 
 typedef struct {
@@ -68,7 +68,7 @@ static qn_status take(void *user, int64_t position, int64_t n, float *logits)
     assert_int_equal(position, got->next); /* in order, each once */
     for (int64_t i = 0; i < n; i++) got->first[got->next++] = logits[i * vocab];
     got->waited = qn_scheduler_wait(got->w->s, &(qn_client){0}, 0);
-    return QN_OK;
+    return got->answer;
 }
 
 static void begin(world *w, job *j, int64_t n_ids, int64_t max_tokens)
@@ -347,11 +347,37 @@ static void poisoned(void **state)
     }
 }
 
+/* What led to logits that are no numbers is not used again, whoever wanted them. */
+static void no_numbers(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama", (qn_engine_options){.context_size = 200, .max_rows = 40}, 0);
+    static const qn_status answers[] = {QN_OK, QN_E_CANCELLED, QN_E_INTERNAL};
+    for (int i = 0; i < 3; i++) {
+        job bad, next;
+        qn_tree_clear(w.e->tree);
+        begin(&w, &bad, N_IDS, 0);
+        bad.r.logits_from = N_IDS - 1;
+        bad.got.next = N_IDS - 1;
+        bad.got.answer = answers[i];
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &bad.r));
+        finish(&w, &bad);
+        assert_int_equal(bad.r.end, answers[i] == QN_OK ? QN_END_STOP : QN_END_ERROR);
+        begin(&w, &next, N_IDS, 1);
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &next.r));
+        finish(&w, &next);
+        assert_int_equal(next.r.n_attached > 0, answers[i] != QN_E_INTERNAL);
+        end(&w, &bad);
+        end(&w, &next);
+    }
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaving), cmocka_unit_test(meeting),  cmocka_unit_test(logits_once),
-        cmocka_unit_test(rotated), cmocka_unit_test(poisoned),
+        cmocka_unit_test(rotated), cmocka_unit_test(poisoned), cmocka_unit_test(no_numbers),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }
