@@ -30,6 +30,7 @@ void qn_sequence_free(qn_sequence *s)
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
     if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
     qn_kept_ids_free(&s->kept, s->engine->ledger);
+    if (s->engine->tree) qn_tree_trim(s->engine->tree); /* pages that it shared are the tree's alone now */
     qn_free(s);
 }
 
