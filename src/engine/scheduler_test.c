@@ -128,6 +128,13 @@ static void step(world *w, job *j)
 {
     qn_test_ok(qn_scheduler_enter(w->s));
     qn_batch_step(w->s, &j->client);
+    for (qn_client *c = w->s->touched; c; c = c->next_touched) { /* as who leads does */
+        c->is_touched = 0;
+        c->has_signal = 1;
+    }
+    for (qn_request *r = w->s->ended; r; r = r->next) atomic_store(&r->is_settled, 1);
+    w->s->touched = NULL;
+    w->s->ended = NULL;
     qn_scheduler_leave(w->s);
 }
 
