@@ -431,7 +431,7 @@ static void queue_bound(void **state)
 {
     static int32_t ids[8];
     make_ids(ids, 8, 1);
-    qn_model *model = open_model(*state, (qn_model_options){.parallel_slots = 1, .max_queue = 2});
+    qn_model *model = open_model(*state, (qn_model_options){.parallel_slots = 1, .max_queue = 1});
     const qn_prompt prompt = {.rows = &(qn_ids){ids, 8}, .n_rows = 1};
     const qn_ids three[3] = {{ids, 8}, {ids, 7}, {ids, 6}};
     qn_generate_options o = {.max_tokens = 5, .ignore_eos = 1};

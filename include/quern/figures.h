@@ -14,7 +14,7 @@ enum { QN_STEP_BUCKETS = 16 };
 
 typedef struct {
     int64_t n_slots;              /* most sequences computed together */
-    int64_t n_active, n_queued;   /* now: rows that have a slot; that never had one yet */
+    int64_t n_active, n_queued;   /* now: rows that have a slot; that have none */
     int64_t n_finished, n_failed; /* rows that ended; of them, with an error */
     int64_t n_preemptions;        /* rows that gave their slot or pages to others for a while */
     int64_t n_restarts;           /* rows that were computed anew because something of them was no good */

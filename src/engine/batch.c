@@ -55,7 +55,6 @@ static qn_status start(qn_scheduler *s, qn_request *r)
         qn_events_cache(s, r->n_attached ? QN_CACHE_EVENT_HIT : QN_CACHE_EVENT_MISS, r, r->n_attached);
     }
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
-        atomic_fetch_sub(&s->n_waiting, 1);
         r->n_cached = r->n_attached; /* it may be read once the time is set */
         atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_release);
         s->now.n_prompt_tokens += r->n_prompt;

@@ -29,7 +29,7 @@ static void take_out(qn_scheduler *s, qn_request *r)
     } else {
         qn_request_list_remove(&s->queued, r);
     }
-    if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) atomic_fetch_sub(&s->n_waiting, 1);
+    atomic_fetch_sub(&s->n_open, 1);
     qn_admission_forget(s, r);
     s->now.n_finished++;
 }

@@ -241,11 +241,12 @@ void qn_scheduler_stir(qn_scheduler *s)
 
 qn_status qn_scheduler_submit(qn_scheduler *s, int64_t n, qn_request *requests)
 {
-    int64_t waiting = atomic_fetch_add(&s->n_waiting, n);
-    if (s->max_queue && waiting + n > s->max_queue) {
-        atomic_fetch_sub(&s->n_waiting, n);
-        return qn_fail(QN_E_FULL, "the queue is full: %lld requests wait, of at most %lld",
-                       (long long)waiting, (long long)s->max_queue);
+    const int64_t places = qn_engine_get_info(s->engine)->max_sequences;
+    int64_t open = atomic_fetch_add(&s->n_open, n);
+    if (s->max_queue && open + n > places + s->max_queue) {
+        atomic_fetch_sub(&s->n_open, n);
+        return qn_fail(QN_E_FULL, "the queue is full: %lld requests are open, %lld may run and %lld wait",
+                       (long long)open, (long long)places, (long long)s->max_queue);
     }
     int64_t now = qn_clock_ns();
     for (int64_t i = 0; i < n; i++) {
@@ -300,7 +301,8 @@ void qn_scheduler_get_figures(qn_scheduler *s, qn_figures *out)
     pthread_mutex_lock(&s->lock);
     *out = s->figures;
     pthread_mutex_unlock(&s->lock);
-    out->n_queued = atomic_load(&s->n_waiting);
+    out->n_queued = atomic_load(&s->n_open) - out->n_active;
+    if (out->n_queued < 0) out->n_queued = 0; /* active ones have ended since the last step */
 }
 
 qn_status qn_scheduler_new(qn_engine *e, const qn_scheduler_options *options, qn_scheduler **out)

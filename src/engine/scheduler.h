@@ -23,7 +23,7 @@ typedef struct qn_scheduler qn_scheduler;
 
 typedef struct {
     int background;
-    int64_t max_queue; /* most requests that wait for a place; 0: no bound */
+    int64_t max_queue; /* most requests that are open beside those that have places; 0: no bound */
 } qn_scheduler_options;
 
 /* The engine must outlive it. */

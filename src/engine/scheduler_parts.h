@@ -37,7 +37,7 @@ struct qn_scheduler {
     qn_engine *engine;
     qn_inbox inbox;
     int64_t max_queue;
-    atomic_llong n_waiting; /* submitted, never admitted */
+    atomic_llong n_open; /* submitted, and not ended */
 
     pthread_mutex_t lock; /* of what follows, up to the leader's part; never held while somebody computes */
     pthread_condattr_t clock;

@@ -168,7 +168,7 @@ static void leaves_in(world *w, int phase)
         qn_sampler_free(first.r.sampler);
         qn_request_end(&first.r);
     }
-    assert_int_equal(atomic_load(&w->s->n_waiting), 0);
+    assert_int_equal(atomic_load(&w->s->n_open), 0);
 }
 
 /* Whatever a request is about: its owner may let go of it, and nothing of it is left. */

@@ -446,7 +446,10 @@ void qn_connections_close(qn_server *s, int all)
 {
     for (qn_connection *c = s->connections, *next; c; c = next) {
         next = c->next;
-        if (all || (c->is_used && c->phase == READING && !qn_http_is_inside(&c->http))) close_connection(c);
+        if (all)
+            close_connection(c);
+        else if (c->is_used && c->phase == READING && !qn_http_is_inside(&c->http))
+            linger(c); /* the end of its last answer may still be on its way */
     }
 }
 
