@@ -40,11 +40,11 @@ def model_path(name):
 
 
 def results_path(kind=""):
-    """The CSV file of this machine; kind: what stands before its name."""
+    """The CSV file of this machine; kind: a folder of its own below bench/results."""
     slug = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
-    folder = os.path.join(ROOT, "bench", "results")
+    folder = os.path.join(ROOT, "bench", "results", kind)
     os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, f"{kind}{slug}-{os.cpu_count()}.csv")
+    return os.path.join(folder, f"{slug}-{os.cpu_count()}.csv")
 
 
 def commit_name():

@@ -114,6 +114,8 @@ typedef struct {
 } qn_generate_options;
 
 #define QN_PRIORITY_IDLE INT32_MIN
+/* Tokens that a generation's row may be ahead of its reader. */
+enum { QN_TOKENS_AHEAD = 32 };
 
 enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20, QN_DRAFT_TOKENS_MAX = 15 };
 

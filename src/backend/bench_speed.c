@@ -1,4 +1,5 @@
 /* The parts of qn_bench_run that are about time: prefill and decode, a prompt that comes again, probes. */
+#include <quern/figures.h>
 #include <quern/probe.h>
 
 #include "backend/bench_parts.h"
@@ -40,32 +41,72 @@ static qn_status read_tokens(qn_generation *g, int64_t n_rows, int64_t n_events,
     return QN_OK;
 }
 
-/* Prompts of n_prompt ids and n_decode tokens behind each. Sequences whose prompt is done early go on while
- * others are read; decode is timed from there on where all go together, and only while they do. */
-static qn_status run_once(qn_bench *b, int64_t n_prompt, int64_t n_decode, int64_t n_rows, speeds *out)
+/* One prompt of n_prompt ids and n_decode tokens behind it. */
+static qn_status run_once(qn_bench *b, int64_t n_prompt, int64_t n_decode, speeds *out)
 {
     const qn_generate_options o = {.ignore_eos = 1, .no_prefix_cache = 1};
+    const qn_ids row = {b->ids, n_prompt};
     qn_generation *g = NULL;
-    qn_ids *rows = qn_alloc_array((size_t)n_rows, sizeof *rows);
-    char *begun = qn_calloc((size_t)n_rows, sizeof *begun);
-    qn_status status = rows && begun ? QN_OK : QN_E_NOMEM;
-    if (status == QN_OK) {
-        for (int64_t i = 0; i < n_rows; i++) rows[i] = (qn_ids){b->ids + i * b->o.n_prompt_tokens, n_prompt};
-        status = qn_generation_open(b->model, &(qn_prompt){.rows = rows, .n_rows = n_rows}, &o, &g);
+    char begun = 0;
+    QN_TRY(qn_generation_open(b->model, &(qn_prompt){.rows = &row, .n_rows = 1}, &o, &g));
+    if (b->o.watch) b->o.watch(b->o.user, g);
+    qn_status status = read_tokens(g, 1, n_decode - 1, &begun, out);
+    if (status == QN_OK) { /* ended, so that the model's metrics speak of it */
+        qn_token token;
+        qn_generation_cancel(g);
+        status = qn_generation_next(g, &token);
     }
-    if (status == QN_OK) {
-        if (b->o.watch) b->o.watch(b->o.user, g);
-        status = read_tokens(g, n_rows, (n_decode - 1) * n_rows, begun, out);
-        if (status == QN_OK) { /* ended, so that the model's metrics speak of it */
-            qn_token token;
-            qn_generation_cancel(g);
-            status = qn_generation_next(g, &token);
-        }
-        if (b->o.watch) b->o.watch(b->o.user, NULL);
-    }
+    if (b->o.watch) b->o.watch(b->o.user, NULL);
     qn_generation_close(g);
-    qn_free(begun);
-    qn_free(rows);
+    return status;
+}
+
+/* n tokens of each sequence, in turn. */
+static qn_status read_all(qn_bench *b, qn_generation **g, int64_t n_rows, int64_t n)
+{
+    qn_token token;
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < n_rows; i++) {
+            if (b->o.watch) b->o.watch(b->o.user, g[i]);
+            QN_TRY(qn_generation_next(g[i], &token));
+            if (token.end == QN_END_CANCELLED) return qn_fail(QN_E_CANCELLED, "interrupted");
+            if (token.end != QN_END_NONE)
+                return qn_fail(QN_E_ARG,
+                               "the context is full after %lld tokens: sequences that run together need room "
+                               "for their prompt, the tokens measured and %d more",
+                               (long long)token.position, 3 * QN_TOKENS_AHEAD);
+        }
+    return QN_OK;
+}
+
+/* Several prompts, and n_decode tokens behind each, of all together. Sequences whose prompt is done early
+ * wait, unread, as soon as they are so far ahead as a generation gets; time is measured from there on where
+ * all go together, by the tokens that were drawn. */
+static qn_status run_together(qn_bench *b, int64_t n_prompt, int64_t n_decode, int64_t n_rows, speeds *out)
+{
+    const qn_generate_options o = {.ignore_eos = 1, .no_prefix_cache = 1};
+    qn_figures before, after;
+    qn_generation **g = qn_calloc((size_t)n_rows, sizeof *g);
+    qn_status status = g ? QN_OK : QN_E_NOMEM;
+    int64_t start = qn_clock_ns();
+    for (int64_t i = 0; status == QN_OK && i < n_rows; i++) {
+        const qn_ids row = {b->ids + i * b->o.n_prompt_tokens, n_prompt};
+        status = qn_generation_open(b->model, &(qn_prompt){.rows = &row, .n_rows = 1}, &o, &g[i]);
+    }
+    if (status == QN_OK) status = read_all(b, g, n_rows, 1);
+    out->prefill = (double)(n_rows * n_prompt) / ((double)(qn_clock_ns() - start) * 1e-9);
+    if (status == QN_OK) status = read_all(b, g, n_rows, QN_TOKENS_AHEAD);
+    if (status == QN_OK) status = qn_model_get_figures(b->model, &before);
+    start = qn_clock_ns();
+    if (status == QN_OK) status = read_all(b, g, n_rows, n_decode);
+    int64_t took_ns = qn_clock_ns() - start;
+    if (status == QN_OK) status = qn_model_get_figures(b->model, &after);
+    if (status == QN_OK)
+        out->decode =
+            (double)(after.n_generated_tokens - before.n_generated_tokens) / ((double)took_ns * 1e-9);
+    if (b->o.watch) b->o.watch(b->o.user, NULL);
+    for (int64_t i = 0; g && i < n_rows; i++) qn_generation_close(g[i]);
+    qn_free(g);
     return status;
 }
 
@@ -76,10 +117,13 @@ qn_status qn_bench_speed(qn_bench *b)
     speeds once;
     qn_metrics metrics;
     /* Warms caches and pages; does not count. */
-    QN_TRY(run_once(b, o->n_prompt_tokens < WARM_PROMPT ? o->n_prompt_tokens : WARM_PROMPT, WARM_DECODE, 1,
-                    &once));
+    QN_TRY(
+        run_once(b, o->n_prompt_tokens < WARM_PROMPT ? o->n_prompt_tokens : WARM_PROMPT, WARM_DECODE, &once));
     for (int i = 0; i < o->n_runs; i++) {
-        QN_TRY(run_once(b, o->n_prompt_tokens, o->n_decode_tokens, o->n_sequences, &once));
+        if (o->n_sequences > 1)
+            QN_TRY(run_together(b, o->n_prompt_tokens, o->n_decode_tokens, o->n_sequences, &once));
+        else
+            QN_TRY(run_once(b, o->n_prompt_tokens, o->n_decode_tokens, &once));
         prefill[i] = once.prefill;
         decode[i] = once.decode;
     }

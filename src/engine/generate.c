@@ -9,8 +9,6 @@
 #include "engine/speculate.h"
 #include "text/stop.h"
 
-enum { RING_TOKENS = 32 /* that a row may be ahead of its reader */ };
-
 /* What the reader of a row has; the request is beside it. */
 typedef struct {
     qn_token_stream *decoder;
@@ -107,7 +105,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
     QN_TRY(qn_sampler_new(o, qn_engine_config(r->model.engine)->vocab_size, &q->sampler));
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
-    QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, RING_TOKENS, o->n_top_logprobs));
+    QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;
     q->row = i_row;
     q->n_stable = prompt->n_stable;
