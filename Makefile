@@ -178,7 +178,7 @@ asan shake:
 	$(Q)$(MAKE) --no-print-directory VARIANT=$@ test
 
 # ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
-TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/schedule_test %/scheduler_test %/probe_test \
+TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/scheduler_test %/probe_test \
 	%/snapshot_test %/program_test %/fire_test %/locks_test %/inbox_test %/tree_test %/lists_company_test
 tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
