@@ -163,6 +163,7 @@ static void test_snapshots(void **state)
     int32_t a[CAPACITY], b[CAPACITY];
     begin(&c, 1, NULL, 100, 6);
     text(a, 1, 300, 70);
+    a[300] = 5;
     text(b, 2, 300, 70);
     assert_int_equal(serve_key(&c, plain, a, 300, 100, 1), 0);
     assert_int_equal(counters(&c).snapshots, 3);
