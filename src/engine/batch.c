@@ -215,16 +215,18 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
     return n_prompt_rows;
 }
 
-/* One picture, before its tokens can be fed. Returns 0 when there is none to be seen. */
-static int see(qn_scheduler *s)
+/* One picture a step, before its tokens can be fed: who decodes waits for no more. Returns how long it took;
+ * 0 when there is none to be seen. */
+static int64_t see(qn_scheduler *s)
 {
     for (qn_request *r = s->active.first; r; r = r->next) {
-        if (!r->n_unseen) continue;
+        if (!r->n_unseen || !is_its_time(s, r)) continue;
         int64_t start = qn_clock_ns();
         qn_status status = qn_images_see(r->images, s->engine, &r->n_unseen);
-        atomic_fetch_add_explicit(&r->client->prefill_ns, qn_clock_ns() - start, memory_order_relaxed);
+        int64_t took = qn_clock_ns() - start;
+        atomic_fetch_add_explicit(&r->client->prefill_ns, took, memory_order_relaxed);
         if (status != QN_OK) qn_batch_fail(s, r, status);
-        return 1;
+        return took > 0 ? took : 1;
     }
     return 0;
 }
@@ -274,9 +276,9 @@ int qn_batch_step(qn_scheduler *s, qn_client *leader)
     s->now.n_active = s->active.n;
     s->now.n_queued = s->queued.n;
     if (s->ended) return 1; /* who waits for these need not wait for a step */
-    if (see(s)) return 1;
+    const int64_t seeing = see(s);
     int64_t n_prompt_rows = compose(s, leader);
-    if (!s->n_feeds) return s->ended != NULL;
+    if (!s->n_feeds) return seeing || s->ended != NULL;
     int64_t start = qn_clock_ns();
     qn_status status = qn_engine_step(s->engine, s->n_feeds, s->feeds, qn_batch_take_logits, NULL, s);
     int64_t stop = qn_clock_ns();
@@ -289,6 +291,6 @@ int qn_batch_step(qn_scheduler *s, qn_client *leader)
     s->now.n_active = s->active.n;
     s->now.n_queued = s->queued.n;
     qn_events_evictions(s);
-    s->now.scheduling_ns += qn_clock_ns() - begin - (stop - start);
+    s->now.scheduling_ns += qn_clock_ns() - begin - seeing - (stop - start);
     return 1;
 }

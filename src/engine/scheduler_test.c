@@ -8,9 +8,12 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine_parts.h"
+#include "engine/images.h"
 #include "engine/prefixes.h"
 #include "engine/scheduler_parts.h"
 #include "tests/engine_help.h"
@@ -238,6 +241,65 @@ static void meeting(void **state)
     }
 }
 
+/* ---- pictures ----------------------------------------------------------------------------------------- */
+
+enum { N_PICTURES = 3, SIDE = 90 };
+
+/* A request with pictures, which its owner frees. */
+static void begin_pictures(world *w, job *j)
+{
+    static uint8_t rgb[3 * SIDE * SIDE];
+    static const qn_image images[N_PICTURES] = {
+        {rgb, SIDE, SIDE, 0}, {rgb, SIDE, SIDE / 2, 0}, {rgb, SIDE / 3, SIDE, 0}};
+    const qn_model_config *c = qn_engine_config(w->e);
+    int32_t ids[2 * N_PICTURES];
+    qn_images *im = NULL;
+    for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)qn_random_bits(5, i);
+    for (int i = 0; i < 2 * N_PICTURES; i++) ids[i] = i % 2 ? c->vision.image_token_id : 11 + i;
+    qn_test_ok(qn_images_new(c, N_PICTURES, images, ids, 2 * N_PICTURES, 1000, &im));
+    begin(w, j, 1, 4);
+    qn_ids prompt = qn_images_prompt(im);
+    qn_free(j->r.ids);
+    qn_test_ok(qn_request_init(&j->r, prompt.ids, prompt.n_ids, 0, 0));
+    j->r.images = im;
+    j->r.n_unseen = N_PICTURES;
+}
+
+/* A picture a step, and every step feeds those who decode; whoever has time enough waits for all others. */
+static void pictures(void **state)
+{
+    (void)state;
+    for (int idle = 0; idle < 2; idle++) {
+        world w =
+            open_world("models/qwen2_vl",
+                       (qn_engine_options){.context_size = 1000, .max_rows = 64, .max_sequences = 2}, 0);
+        job text, seeing;
+        begin(&w, &text, 20, 40);
+        begin_pictures(&w, &seeing);
+        if (idle) seeing.r.priority = QN_PRIORITY_IDLE;
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &text.r));
+        while (!text.r.n_generated) step(&w, &text);
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &seeing.r));
+        for (int i = 0; i < N_PICTURES; i++) {
+            int64_t n = text.r.n_generated;
+            step(&w, &text);
+            drain(&text);
+            assert_int_equal(text.r.n_generated, n + 1);
+            assert_int_equal(seeing.r.n_unseen, idle ? N_PICTURES : N_PICTURES - 1 - i);
+        }
+        finish(&w, &text);
+        finish(&w, &seeing);
+        assert_int_equal(text.r.end, QN_END_LENGTH);
+        assert_int_equal(seeing.r.end, QN_END_LENGTH);
+        assert_int_equal(seeing.r.n_unseen, 0);
+        qn_images *im = seeing.r.images;
+        end(&w, &text);
+        end(&w, &seeing);
+        qn_images_free(im);
+        close_world(&w);
+    }
+}
+
 /* ---- what begins again -------------------------------------------------------------------------------- */
 
 /* Logits are handed out once each, whether the request gives its place away or a step fails behind them. */
@@ -282,16 +344,21 @@ static void logits_once(void **state)
     close_world(&w);
 }
 
+/* A unit that holds no numbers. */
+static void spoil_unit(const world *w, qn_state *state, const qn_pages *p, int32_t unit)
+{
+    size_t bytes = qn_pages_unit_bytes(p);
+    char *bad = test_malloc(bytes);
+    memset(bad, 0xff, bytes);
+    w->e->device->ops->state_write(state, unit, bad);
+    test_free(bad);
+}
+
 /* Keys and values that are no numbers, in the pages that the request holds now. */
 static void spoil(world *w, const qn_request *r)
 {
     const qn_block_table *t = &r->sequence->tables[0];
-    size_t bytes = qn_pages_unit_bytes(w->e->pages[0]);
-    char *bad = test_malloc(bytes);
-    memset(bad, 0xff, bytes);
-    for (int64_t i = t->n_released; i < t->n; i++)
-        w->e->device->ops->state_write(w->e->states[0], t->ids[i], bad);
-    test_free(bad);
+    for (int64_t i = t->n_released; i < t->n; i++) spoil_unit(w, w->e->states[0], w->e->pages[0], t->ids[i]);
 }
 
 /* One that has gone on past its context has no ids to begin anew with: it fails. */
@@ -383,8 +450,13 @@ static void no_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaving), cmocka_unit_test(meeting),  cmocka_unit_test(logits_once),
-        cmocka_unit_test(rotated), cmocka_unit_test(poisoned), cmocka_unit_test(no_numbers),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(meeting),
+        cmocka_unit_test(pictures),
+        cmocka_unit_test(logits_once),
+        cmocka_unit_test(rotated),
+        cmocka_unit_test(poisoned),
+        cmocka_unit_test(no_numbers),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }
