@@ -1,5 +1,4 @@
 /* Who leads. */
-#include <sched.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -123,6 +122,7 @@ static int step(qn_scheduler *s, qn_client *client)
         c->quit(c);
     }
     pthread_mutex_lock(&s->lock);
+    if (ended) pthread_cond_broadcast(&s->settled);
     if (quitting) publish(s);
     return did;
 }
@@ -257,13 +257,19 @@ qn_status qn_scheduler_submit(qn_scheduler *s, int64_t n, qn_request *requests)
     return QN_OK;
 }
 
-/* Have all ended? Then whoever leads lets go of them within moments, before the next step. */
-static int are_settled(int64_t n, const qn_request *requests)
+/* Have all ended? Then whoever leads lets go of them at the end of its step, which may be computing others:
+ * this thread sleeps until then. */
+static int are_settled(qn_scheduler *s, int64_t n, const qn_request *requests)
 {
     for (int64_t i = 0; i < n; i++)
         if (!atomic_load_explicit(&requests[i].is_done, memory_order_acquire)) return 0;
-    for (int64_t i = 0; i < n; i++)
-        while (!atomic_load_explicit(&requests[i].is_settled, memory_order_acquire)) sched_yield();
+    for (int64_t i = 0; i < n; i++) {
+        if (atomic_load_explicit(&requests[i].is_settled, memory_order_acquire)) continue;
+        pthread_mutex_lock(&s->lock);
+        while (!atomic_load_explicit(&requests[i].is_settled, memory_order_acquire))
+            pthread_cond_wait(&s->settled, &s->lock);
+        pthread_mutex_unlock(&s->lock);
+    }
     return 1;
 }
 
@@ -282,7 +288,7 @@ void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request
         s->quitting = client;
         return;
     }
-    if (are_settled(n, requests)) {
+    if (are_settled(s, n, requests)) {
         quit(client);
         return;
     }
@@ -316,6 +322,7 @@ qn_status qn_scheduler_new(qn_engine *e, const qn_scheduler_options *options, qn
     pthread_condattr_init(&s->clock);
     pthread_condattr_setclock(&s->clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &s->clock);
+    pthread_cond_init(&s->settled, NULL);
     s->feeds = qn_alloc_array(n, sizeof *s->feeds);
     s->fed = qn_alloc_array(n, sizeof *s->fed);
     qn_status status = s->feeds && s->fed ? QN_OK : QN_E_NOMEM;
@@ -344,6 +351,7 @@ void qn_scheduler_free(qn_scheduler *s)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    pthread_cond_destroy(&s->settled);
     pthread_cond_destroy(&s->work);
     pthread_condattr_destroy(&s->clock);
     pthread_mutex_destroy(&s->lock);

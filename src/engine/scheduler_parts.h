@@ -48,6 +48,7 @@ struct qn_scheduler {
     int has_thread, should_end; /* of its own */
     pthread_t thread;
     pthread_cond_t work;              /* its thread waits for that */
+    pthread_cond_t settled;           /* who led has let go of requests that ended */
     atomic_int is_asleep, is_stirred; /* its thread; since it looked */
     qn_figures figures;               /* of the last step that ended */
 

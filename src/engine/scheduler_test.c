@@ -241,6 +241,51 @@ static void meeting(void **state)
     }
 }
 
+/* Who lets go of a request that has ended, while its step still computes others, waits for the end of that
+ * step: he is woken by who leads, and not before. */
+typedef struct {
+    world *w;
+    job *j;
+    atomic_int is_back;
+} leaver;
+
+static void *leave(void *user)
+{
+    leaver *l = user;
+    end(l->w, l->j);
+    atomic_store(&l->is_back, 1);
+    return NULL;
+}
+
+static void leaves_within_a_step(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama", (qn_engine_options){.context_size = 200, .max_rows = 16}, 0);
+    job j, other;
+    begin(&w, &j, 20, 3);
+    begin(&w, &other, 20, 0);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &j.r));
+    leaver l = {.w = &w, .j = &j};
+    pthread_t thread;
+    qn_test_ok(qn_scheduler_enter(w.s));
+    while (!is_done(&j)) { /* as in a step that goes on behind the end of one of its requests */
+        qn_batch_step(w.s, NULL);
+        drain(&j);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, leave, &l), 0);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(atomic_load(&l.is_back), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    qn_scheduler_leave(w.s);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &other.r)); /* the next step tells who was touched */
+    finish(&w, &other);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&l.is_back), 1);
+    end(&w, &other);
+    close_world(&w);
+}
+
 /* ---- pictures ----------------------------------------------------------------------------------------- */
 
 enum { N_PICTURES = 3, SIDE = 90 };
@@ -452,6 +497,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaving),
         cmocka_unit_test(meeting),
+        cmocka_unit_test(leaves_within_a_step),
         cmocka_unit_test(pictures),
         cmocka_unit_test(logits_once),
         cmocka_unit_test(rotated),
