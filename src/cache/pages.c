@@ -463,6 +463,11 @@ int qn_block_table_is_poisoned(const qn_block_table *t, const qn_pages *p, int64
     return is_poisoned;
 }
 
+void qn_block_table_poison(const qn_block_table *t, qn_pages *p)
+{
+    for (int64_t i = t->n_released; i < t->n; i++) qn_pages_poison(p, t->ids[i], 0);
+}
+
 void qn_block_table_clear(qn_block_table *t, qn_pages *p)
 {
     for (int64_t i = t->n_released; i < t->n; i++) qn_pages_release(p, t->ids[i]);

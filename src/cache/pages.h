@@ -114,6 +114,8 @@ void qn_block_table_retain(const qn_block_table *t, qn_pages *p);
 qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_table *of, int64_t n);
 /* Is anything of the first n tokens that the table still holds poisoned? */
 int qn_block_table_is_poisoned(const qn_block_table *t, const qn_pages *p, int64_t n);
+/* Everything that the table still holds is poisoned, for all who use it. */
+void qn_block_table_poison(const qn_block_table *t, qn_pages *p);
 /* Releases all: the table is as it was made. */
 void qn_block_table_clear(qn_block_table *t, qn_pages *p);
 /* Releases all and frees the table. */

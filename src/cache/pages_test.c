@@ -369,6 +369,13 @@ static void test_poison(void **state)
     assert_int_equal(qn_block_table_share(&u, b.pages, &t, 38), QN_OK);
     assert_int_equal(append(&b, &u, 38, 39, 2), QN_OK);
     assert_true(qn_block_table_is_poisoned(&u, b.pages, 39));
+    /* All of a table, also for who shares it; what was released is not its own any more. */
+    qn_block_table_release_below(&u, b.pages, 32);
+    qn_block_table_poison(&u, b.pages);
+    assert_int_equal(qn_pages_get_info(b.pages, u.ids[1]).poisoned_from, 0);
+    assert_int_equal(info(&b, &t, 0).poisoned_from, 32);
+    qn_block_table_poison(&t, b.pages);
+    assert_true(qn_block_table_is_poisoned(&t, b.pages, 1));
     qn_block_table_end(&u, b.pages);
     qn_block_table_end(&t, b.pages);
     end(&b);

@@ -78,6 +78,9 @@ qn_status qn_tree_insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids,
  * marked (qn_block_table_is_poisoned shows it to those who use them): they are free when the last user
  * leaves. */
 void qn_tree_poison(qn_tree *t, uint64_t writer);
+/* The same with all that who has these tokens (at least one) may have read, whoever wrote it: the way of them
+ * from the root on, and what goes on from it. */
+void qn_tree_poison_path(qn_tree *t, const qn_tree_key *key, const int32_t *ids);
 
 /* ---- what stays and what goes ------------------------------------------------------------------------- */
 

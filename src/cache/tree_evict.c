@@ -321,13 +321,25 @@ static qn_tree_node *find_written(const qn_tree *t, uint64_t writer)
     return NULL;
 }
 
+static void poison_branch(qn_tree *t, qn_tree_node *top)
+{
+    mark_branch(t, top);
+    qn_tree_drop_branch(t, top);
+}
+
 void qn_tree_poison(qn_tree *t, uint64_t writer)
 {
     pthread_mutex_lock(&t->lock);
-    for (qn_tree_node *n; writer && (n = find_written(t, writer));) {
-        mark_branch(t, n);
-        qn_tree_drop_branch(t, n);
-    }
+    for (qn_tree_node *n; writer && (n = find_written(t, writer));) poison_branch(t, n);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* What goes on from any node of the way goes on from its first one. */
+void qn_tree_poison_path(qn_tree *t, const qn_tree_key *key, const int32_t *ids)
+{
+    pthread_mutex_lock(&t->lock);
+    qn_tree_node *root = qn_tree_root(t, key), *top = root ? qn_tree_child(t, root, ids[0]) : NULL;
+    if (top) poison_branch(t, top);
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -333,9 +333,18 @@ static void truncate(model *m, int k)
     qn_fake_sequence_truncate(s, n);
 }
 
+/* Either what a sequence wrote, or all that it may have read. */
 static void poison(model *m, int k)
 {
-    qn_tree_poison(m->c.tree, m->writers[k]);
+    const qn_fake_sequence *own = &m->sequences[k];
+    int is_path = own->length > 0 && draw(m, 2);
+    if (is_path) {
+        qn_tree_poison_path(m->c.tree, &own->key, own->ids);
+        for (int g = 0; g < m->c.n_groups; g++) qn_block_table_poison(&own->tables[g], m->c.pages[g]);
+        assert_int_equal(qn_tree_peek(m->c.tree, &own->key, own->ids, own->length), 0);
+    } else {
+        qn_tree_poison(m->c.tree, m->writers[k]);
+    }
     for (int j = 0; j < N_SEQUENCES; j++) {
         const qn_fake_sequence *s = &m->sequences[j];
         int is_poisoned = s->cache && s->slot >= 0 && qn_pages_is_poisoned(m->c.slots, s->slot, 1);

@@ -216,6 +216,53 @@ static void test_poison(void **state)
     end(&c);
 }
 
+/* Whoever wrote what a request had read: the way goes, back to the root, with pins and all that goes on from
+ * it. Others with other first tokens, and of other keys, stay. */
+static void test_poison_path(void **state)
+{
+    const int64_t window[] = {0, 64};
+    const qn_tree_key salted = {.adapter = -1, .salt = "x", .salt_bytes = 1};
+    qn_fake_cache c;
+    qn_fake_sequence s;
+    int32_t a[CAPACITY], b[CAPACITY], other[CAPACITY];
+    begin(&c, 2, window, 100, 20);
+    text(a, 1, 300, 70);
+    text(b, 2, 300, 70);
+    text(other, 3, 100, 0);
+    qn_tree_poison_path(c.tree, &plain, a); /* nothing is there */
+    assert_int_equal(serve_key(&c, plain, a, 100, 50, 1), 0);
+    assert_int_equal(serve_key(&c, plain, a, 200, 50, 2), 100);
+    serve_key(&c, plain, b, 200, 70, 3);
+    serve_key(&c, salted, a, 200, 50, 4);
+    serve_key(&c, plain, other, 100, 50, 5);
+    assert_int_equal(qn_tree_pin(c.tree, &plain, a, 100, "x"), QN_OK);
+    assert_int_equal(qn_tree_pin(c.tree, &plain, other, 50, "y"), QN_OK);
+    assert_int_equal(qn_fake_sequence_begin(&s, &c, plain, CAPACITY), QN_OK);
+    assert_int_equal(qn_fake_sequence_match(&s, b, 200), QN_OK);
+    assert_true(s.length > 70);
+    qn_tree_poison_path(c.tree, &plain, text(b, 9, 300, 0)); /* of these tokens nothing is there */
+    assert_int_equal(counters(&c).poisoned_nodes, 0);
+    qn_tree_poison_path(c.tree, &plain, a);
+    check(&c);
+    assert_int_equal(qn_tree_peek(c.tree, &plain, a, 300), 0);
+    assert_int_equal(qn_tree_peek(c.tree, &plain, text(b, 2, 300, 70), 300), 0);
+    assert_int_equal(qn_tree_peek(c.tree, &salted, a, 200), 200);
+    assert_int_equal(qn_tree_peek(c.tree, &plain, other, 100), 100);
+    assert_int_equal(qn_tree_unpin(c.tree, "x"), QN_E_NOT_FOUND);
+    assert_int_equal(qn_tree_unpin(c.tree, "y"), QN_OK);
+    assert_true(counters(&c).poisoned_nodes >= 3);
+    assert_true(qn_block_table_is_poisoned(&s.tables[0], c.pages[0], 1));
+    assert_true(qn_block_table_is_poisoned(&s.tables[1], c.pages[1], s.length));
+    assert_int_equal(qn_fake_sequence_insert(&s, s.length, 0, 6), QN_E_DEVICE);
+    int64_t n_free = qn_pages_free_count(c.pages[0]);
+    qn_fake_sequence_end(&s);
+    assert_true(qn_pages_free_count(c.pages[0]) > n_free); /* its last user left */
+    check(&c);
+    assert_int_equal(serve_key(&c, plain, a, 200, 50, 7), 0);
+    assert_int_equal(serve_key(&c, plain, a, 200, 50, 8), 150);
+    end(&c);
+}
+
 static void test_pins(void **state)
 {
     qn_fake_cache c;
@@ -608,13 +655,21 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_match),   cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_poison),  cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_explain), cmocka_unit_test(test_many_branches),
-        cmocka_unit_test(test_no_room), cmocka_unit_test(test_allocation_failures),
-        cmocka_unit_test(test_trim),    cmocka_unit_test(test_thinning),
-        cmocka_unit_test(test_check),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_match),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_poison_path),
+        cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_many_branches),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_thinning),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* What eviction costs: a trace of 32 chats that take turns is played through the tree, and through a cache of
  * the same size that evicts, whole, the end of the branch that was used least lately. The tree has to prefill
- * no more tokens. QUERN_SEEDS: how many traces. */
+ * no more tokens. QUERN_SEEDS: how many traces. And what it costs when now and then a way is poisoned: those
+ * who share its beginning compute their chats again, once, and nobody else does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,8 +59,34 @@ static void make_ids(const turn *t, int32_t *ids)
                                            : 1000 + (t->beginning * N_CHATS + t->chat) * LENGTH + i);
 }
 
-/* Tokens prefilled with the tree. */
-static int64_t play_tree(const turn *turns, int64_t n_units)
+/* Poisons the way of a turn: all chats of its system prompt are gone, and no others are. Returns how many
+ * tokens that are. */
+static int64_t poison(qn_fake_cache *c, const turn *turns, int i_turn)
+{
+    static int32_t ids[LENGTH];
+    const qn_tree_key key = {.adapter = -1};
+    int64_t known[N_TURNS];
+    qn_tree_counters before, after;
+    for (int i = 0; i <= i_turn; i++) {
+        make_ids(&turns[i], ids);
+        known[i] = qn_tree_peek(c->tree, &key, ids, turns[i].n);
+    }
+    qn_tree_get_counters(c->tree, &before);
+    make_ids(&turns[i_turn], ids);
+    qn_tree_poison_path(c->tree, &key, ids);
+    qn_tree_get_counters(c->tree, &after);
+    for (int i = 0; i <= i_turn; i++) {
+        int is_same = turns[i].chat % N_PROMPTS == turns[i_turn].chat % N_PROMPTS;
+        make_ids(&turns[i], ids);
+        assert_int_equal(qn_tree_peek(c->tree, &key, ids, turns[i].n), is_same ? 0 : known[i]);
+    }
+    assert_null(qn_tree_check(c->tree));
+    return before.tokens - after.tokens;
+}
+
+/* Tokens prefilled with the tree. every > 0: after so many turns the way of the last one is poisoned; *lost
+ * is how many tokens go with these. */
+static int64_t play_tree(const turn *turns, int64_t n_units, int every, int64_t *lost)
 {
     static int32_t ids[LENGTH];
     qn_fake_cache c;
@@ -78,6 +105,7 @@ static int64_t play_tree(const turn *turns, int64_t n_units)
         assert_int_equal(qn_fake_sequence_insert(&s, s.length, 0, (uint64_t)i + 1), QN_OK);
         assert_true(qn_fake_sequence_is_right(&s));
         qn_fake_sequence_end(&s);
+        if (every && i % every == every - 1) *lost += poison(&c, turns, i);
     }
     assert_null(qn_tree_check(c.tree));
     assert_true(qn_fake_cache_end(&c));
@@ -180,7 +208,7 @@ static void test_trace(void **state)
         int64_t all[2] = {0};
         make_trace(turns, (uint64_t)seed);
         for (size_t i = 0; i < sizeof n_units / sizeof *n_units; i++) {
-            int64_t tree = play_tree(turns, n_units[i]), lru = play_lru(turns, n_units[i]);
+            int64_t tree = play_tree(turns, n_units[i], 0, NULL), lru = play_lru(turns, n_units[i]);
             print_message("seed %lld, %lld pages: %lld tokens prefilled, least lately used: %lld\n",
                           (long long)seed, (long long)n_units[i], (long long)tree, (long long)lru);
             all[0] += tree;
@@ -190,8 +218,20 @@ static void test_trace(void **state)
     }
 }
 
+/* What goes is computed again at most once. There is room for all: eviction has no part in it. */
+static void test_poison(void **state)
+{
+    static turn turns[N_TURNS];
+    int64_t lost = 0;
+    make_trace(turns, 1);
+    int64_t without = play_tree(turns, 8000, 0, NULL), with = play_tree(turns, 8000, 64, &lost);
+    print_message("%lld tokens prefilled, %lld where %lld were poisoned\n", (long long)without,
+                  (long long)with, (long long)lost);
+    assert_true(lost > 0 && with > without && with <= without + lost);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trace)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trace), cmocka_unit_test(test_poison)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ void qn_batch_touch(qn_scheduler *s, qn_client *c)
 
 void qn_batch_remember(qn_scheduler *s, qn_request *r)
 {
-    if (r->no_cache || r->images || r->ids_base || r->step_status != QN_OK) return;
+    if (r->no_cache || r->images || r->ids_base || r->is_bad || r->step_status != QN_OK) return;
     qn_sequence_remember(r->sequence, r->salt, r->ids, r->number, (int64_t)s->prefill_ns_a_row);
     qn_events_cache(s, QN_CACHE_EVENT_INSERT, r, qn_sequence_length(r->sequence));
 }
@@ -83,12 +83,26 @@ void qn_batch_preempt(qn_scheduler *s, qn_request *r)
     put_back(s, r);
 }
 
+/* Who reads nothing but what it wrote itself is not concerned, whoever goes on from that. */
+static int reads_poison(const qn_request *a)
+{
+    return a->n_attached && qn_sequence_is_poisoned(a->sequence);
+}
+
 void qn_batch_forget(qn_scheduler *s, const qn_request *r)
 {
     qn_engine_forget(s->engine, r->number);
     qn_events_cache(s, QN_CACHE_EVENT_POISON, r, 0);
     for (qn_request *a = s->active.first; a; a = a->next)
-        if (a != r && qn_sequence_is_poisoned(a->sequence)) a->is_poisoned = 1;
+        if (a != r && reads_poison(a)) a->is_poisoned = 1;
+}
+
+int qn_batch_blame(qn_scheduler *s, qn_request *r)
+{
+    if (!r->n_attached || !qn_sequence_blame(r->sequence, r->salt, r->ids_base ? NULL : r->ids)) return 0;
+    for (qn_request *a = s->active.first; a; a = a->next)
+        if (a != r && !a->ids_base && reads_poison(a)) a->is_poisoned = 1;
+    return 1;
 }
 
 int qn_batch_begin_anew(qn_scheduler *s, qn_request *r)
@@ -101,6 +115,7 @@ int qn_batch_begin_anew(qn_scheduler *s, qn_request *r)
     s->now.n_restarts++;
     put_back(s, r);
     r->step_status = QN_OK;
+    r->is_bad = 0;
     qn_free(r->message);
     r->message = NULL;
     return 1;

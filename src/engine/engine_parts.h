@@ -28,6 +28,7 @@ struct qn_sequence {
     qn_engine *engine;
     int64_t length;      /* tokens computed */
     int64_t n_given;     /* tokens given: more than length only where a step failed that computed some anew */
+    int64_t n_attached;  /* of these, those that it was given by the prefix tree */
     int64_t expected;    /* see qn_sequence_expect */
     int64_t n_tentative; /* of the last step's tokens, those that may be taken back */
     int is_long;         /* it is turned by the frequencies of long sequences */

@@ -1,4 +1,7 @@
 /* What a step has done for each request. */
+#include <float.h>
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/logprobs.h"
@@ -18,8 +21,20 @@ static void draw(qn_request *r, int64_t n_vocab, float *logits)
     if (status == QN_OK) status = qn_sampler_accept_drawn(r->sampler, d->id);
     if (status == QN_OK) r->n_drawn++;
     if (status == QN_OK || r->n_drawn) return; /* what failed behind a guess fails again when it is certain */
+    r->is_bad = status == QN_E_INTERNAL;
     r->step_status = qn_fail_prefix(status, "position %lld", (long long)position);
     r->message = qn_strdup(qn_last_error());
+}
+
+/* Of n rows of logits, where -inf is a token that cannot come, or of hidden states. */
+static int are_numbers(const qn_scheduler *s, const qn_request *r, int64_t n, const float *values)
+{
+    const qn_model_config *c = qn_engine_config(s->engine);
+    const float least = r->hidden ? -FLT_MAX : -INFINITY;
+    int is_bad = 0;
+    n *= r->hidden ? c->hidden_size : c->vocab_size;
+    for (int64_t i = 0; i < n; i++) is_bad |= !(values[i] >= least && values[i] <= FLT_MAX);
+    return !is_bad;
 }
 
 /* A request whose logits are of no use fails alone. */
@@ -34,6 +49,12 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
         return QN_OK;
     }
     if (r->step_status != QN_OK) return QN_OK;
+    r->is_bad |= !are_numbers(s, r, n, logits);
+    if (r->is_bad && r->n_attached) { /* nobody sees them before they came without what it was given */
+        r->step_status = qn_fail(QN_E_INTERNAL, "the model gave logits that are not finite numbers");
+        r->message = qn_strdup(qn_last_error());
+        return QN_OK;
+    }
     int64_t position = s->feeds[i_feed].ids - r->ids + first;
     qn_status status = r->evaluate(r->evaluate_user, position, n, logits);
     if (status != QN_OK) {
@@ -91,12 +112,12 @@ void qn_batch_settle(qn_scheduler *s, qn_request *r)
     r->is_fed = 0;
     if (r->step_status != QN_OK) {
         qn_status status = r->step_status;
-        int is_bad = status == QN_E_INTERNAL; /* logits that are no numbers */
-        if (is_bad && r->sampler && r->n_attached && qn_batch_begin_anew(s, r)) return;
-        if (is_bad) qn_batch_forget(s, r);
+        if (r->is_bad && qn_batch_blame(s, r) && qn_batch_begin_anew(s, r)) return;
+        if (r->is_bad || status == QN_E_INTERNAL) qn_batch_forget(s, r);
         qn_batch_fail(s, r, status);
         return;
     }
+    if (r->is_bad) qn_batch_forget(s, r);
     int64_t n_accepted = r->n_ahead ? r->n_drawn - 1 : 0;
     s->now.n_drafted += r->n_ahead;
     s->now.n_accepted += n_accepted > 0 ? n_accepted : 0;

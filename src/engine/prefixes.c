@@ -14,7 +14,7 @@ static qn_tree_key key_of(const qn_sequence *s, const char *salt)
 static void detach(qn_sequence *s)
 {
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_clear(&s->tables[i], s->engine->pages[i]);
-    s->length = s->n_given = 0;
+    s->length = s->n_given = s->n_attached = 0;
 }
 
 /* The state goes on from a copy of the snapshot, which is given back. */
@@ -42,7 +42,7 @@ int64_t qn_sequence_attach(qn_sequence *s, const char *salt, const int32_t *ids,
         detach(s);
         return 0;
     }
-    s->length = s->n_given = n;
+    s->length = s->n_given = s->n_attached = n;
     qn_status status = e->slots ? copy_state(s, snapshot) : QN_OK;
     if (status == QN_OK && limit && !s->is_long) status = qn_kept_ids_put(&s->kept, e->ledger, 0, n, ids);
     if (status == QN_OK) return n;
@@ -76,6 +76,16 @@ void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, 
 void qn_engine_forget(qn_engine *e, uint64_t writer)
 {
     if (e->tree) qn_tree_poison(e->tree, writer);
+}
+
+int qn_sequence_blame(qn_sequence *s, const char *salt, const int32_t *ids)
+{
+    qn_engine *e = s->engine;
+    if (!s->n_attached) return 0;
+    const qn_tree_key key = key_of(s, salt);
+    for (int i = 0; i < e->groups.n; i++) qn_block_table_poison(&s->tables[i], e->pages[i]);
+    if (ids) qn_tree_poison_path(e->tree, &key, ids);
+    return 1;
 }
 
 int qn_sequence_is_poisoned(const qn_sequence *s)

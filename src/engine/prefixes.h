@@ -17,6 +17,11 @@ void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, 
                           int64_t cost_ns);
 /* What this writer left is not to be used any more: pages of it that others use are poisoned. */
 void qn_engine_forget(qn_engine *e, uint64_t writer);
+/* The sequence gave logits that are no numbers. What it was given of the tree may be the reason, whoever
+ * wrote that: nobody is given it any more, and pages of it that others use are poisoned, as is all that the
+ * sequence holds. ids: its own, from its first one on; NULL: they are gone, and only what it holds is
+ * poisoned. Returns 0, and does nothing, where it was given nothing. */
+int qn_sequence_blame(qn_sequence *s, const char *salt, const int32_t *ids);
 /* Does the sequence hold anything that is poisoned? */
 int qn_sequence_is_poisoned(const qn_sequence *s);
 /* Of pages that prefixes had to give up since the engine was opened. */

@@ -97,6 +97,7 @@ struct qn_request {
     qn_sequence *sequence;
     int tenant_index;
     int begins_anew; /* it may not use prefixes any more: one of them was no good */
+    int is_bad;      /* its logits were no numbers */
     int is_poisoned; /* it is using one that is no good, as was found since: it is to begin anew */
     /* of one step */
     uint64_t seen;

@@ -102,6 +102,10 @@ void qn_batch_touch(qn_scheduler *s, qn_client *c);
 void qn_batch_remember(qn_scheduler *s, qn_request *r);
 /* What it left there is not to be used any more; active requests that use it are marked. */
 void qn_batch_forget(qn_scheduler *s, const qn_request *r);
+/* Its logits were no numbers, and what it was given of the prefix tree may be the reason: that is not to be
+ * used any more either, and active requests that use it are marked, if they can begin anew. Returns 0 where
+ * it was given nothing: it is to blame itself. */
+int qn_batch_blame(qn_scheduler *s, qn_request *r);
 void qn_batch_end(qn_scheduler *s, qn_request *r, qn_end why);
 /* It fails with this thread's message, unless it has one. */
 void qn_batch_fail(qn_scheduler *s, qn_request *r, qn_status status);

@@ -492,6 +492,197 @@ static void no_numbers(void **state)
     close_world(&w);
 }
 
+/* ---- who is to blame ---------------------------------------------------------------------------------- */
+
+static const char *const kinds[] = {"models/llama", "models/gemma3_text", "models/qwen3_5"};
+
+static world open_shared(const char *path)
+{
+    return open_world(path, (qn_engine_options){.context_size = 200, .max_rows = 64, .max_sequences = 4}, 0);
+}
+
+static void run(world *w, job *j)
+{
+    qn_test_ok(qn_scheduler_submit(w->s, 1, &j->r));
+    finish(w, j);
+}
+
+/* One request leaves prefixes of 64 and 70 ids, of which the first is pinned. */
+static void leave_prefix(world *w)
+{
+    job writer;
+    begin(w, &writer, 70, 1);
+    writer.r.n_stable = 64;
+    run(w, &writer);
+    assert_int_equal(writer.r.end, QN_END_LENGTH);
+    qn_test_ok(qn_tree_pin(w->e->tree, &(qn_tree_key){.adapter = -1}, writer.r.ids, 64, "system"));
+    end(w, &writer);
+}
+
+static qn_status spoil_node(void *user, const qn_tree_view *v)
+{
+    const world *w = user;
+    for (int g = 0; g < w->e->groups.n; g++)
+        for (int64_t i = 0; i < v->n_pages; i++)
+            if (v->pages[g][i] >= 0) spoil_unit(w, w->e->states[g], w->e->pages[g], v->pages[g][i]);
+    if (v->slot >= 0) spoil_unit(w, w->e->recurrent, w->e->slots, v->slot);
+    return QN_OK;
+}
+
+static void same_ids(const job *a, const job *b)
+{
+    assert_int_equal(a->r.end, QN_END_LENGTH);
+    assert_int_equal(a->r.n_ids, b->r.n_ids);
+    assert_memory_equal(a->r.ids, b->r.ids, (size_t)a->r.n_ids * sizeof *a->r.ids);
+}
+
+/* Keys, values and state that another left are no numbers: who reads them begins anew and has the bits that
+ * it has alone, whether tokens or logits are wanted, and nobody reads them again. */
+static void reads_no_numbers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        world w = open_shared(kinds[i / 2]);
+        int64_t n_tokens = i % 2 ? 12 : 0;
+        qn_figures f;
+        job alone, reader, next;
+        begin(&w, &alone, 80, n_tokens);
+        begin(&w, &reader, 80, n_tokens);
+        begin(&w, &next, 80, 1);
+        alone.r.no_cache = 1;
+        alone.r.logits_from = reader.r.logits_from = n_tokens ? 0 : 75;
+        alone.got.next = reader.got.next = alone.r.logits_from;
+        run(&w, &alone);
+        leave_prefix(&w);
+        qn_test_ok(qn_tree_walk(w.e->tree, spoil_node, &w));
+        run(&w, &reader);
+        assert_true(reader.r.n_cached >= 64);
+        assert_int_equal(reader.r.n_restarts, 1);
+        assert_int_equal(reader.r.n_attached, 0);
+        if (n_tokens) {
+            same_ids(&reader, &alone);
+        } else {
+            assert_int_equal(reader.r.end, QN_END_STOP);
+            assert_int_equal(reader.got.next, 80);
+            assert_memory_equal(reader.got.first + 75, alone.got.first + 75, 5 * sizeof(float));
+        }
+        assert_int_equal(qn_tree_unpin(w.e->tree, "system"), QN_E_NOT_FOUND);
+        assert_null(qn_tree_check(w.e->tree));
+        run(&w, &next);
+        assert_true(next.r.n_attached > 0); /* what the reader has computed by itself */
+        assert_int_equal(next.r.n_restarts, 0);
+        assert_int_equal(next.r.end, QN_END_LENGTH);
+        qn_scheduler_get_figures(w.s, &f);
+        assert_int_equal(f.n_restarts, 1);
+        assert_int_equal(f.n_failed, 0);
+        end(&w, &alone);
+        end(&w, &reader);
+        end(&w, &next);
+        close_world(&w);
+    }
+}
+
+/* When what it has computed by itself gives no numbers either, it fails, and nothing else does. */
+static void is_to_blame_itself(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        world w = open_shared(kinds[i % 2]);
+        job bad, next;
+        begin(&w, &bad, 80, i < 2 ? 12 : 0);
+        begin(&w, &next, 80, 1);
+        bad.r.logits_from = bad.got.next = i < 2 ? 0 : 79;
+        bad.got.answer = QN_E_INTERNAL; /* of one who looks at what he gets */
+        leave_prefix(&w);
+        qn_test_ok(qn_tree_walk(w.e->tree, spoil_node, &w));
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &bad.r));
+        step(&w, &bad);
+        assert_int_equal(bad.r.n_restarts, 1);
+        step(&w, &bad); /* 64 of 80 ids */
+        assert_false(is_done(&bad));
+        spoil(&w, &bad.r);
+        finish(&w, &bad);
+        assert_int_equal(bad.r.end, QN_END_ERROR);
+        assert_int_equal(bad.r.failure, QN_E_INTERNAL);
+        assert_int_equal(bad.r.n_restarts, 1);
+        run(&w, &next);
+        assert_int_equal(next.r.n_attached, 0);
+        assert_int_equal(next.r.end, QN_END_LENGTH);
+        end(&w, &bad);
+        end(&w, &next);
+        close_world(&w);
+    }
+}
+
+/* Logits that are no numbers go to who wants them when they came of nothing that was given, and what led to
+ * them is not kept, whatever he says. */
+static void gets_no_numbers(void **state)
+{
+    (void)state;
+    world w = open_shared(kinds[0]);
+    job bad, next;
+    begin(&w, &bad, 80, 0);
+    begin(&w, &next, 80, 1);
+    bad.r.logits_from = bad.got.next = 79;
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &bad.r));
+    step(&w, &bad);
+    spoil(&w, &bad.r);
+    finish(&w, &bad);
+    assert_int_equal(bad.r.end, QN_END_STOP);
+    assert_true(bad.got.first[79] != bad.got.first[79]);
+    run(&w, &next);
+    assert_int_equal(next.r.n_attached, 0);
+    end(&w, &bad);
+    end(&w, &next);
+    close_world(&w);
+}
+
+/* Who shares what is blamed begins anew; who wrote it goes on, for it has computed all by itself. */
+static void others_go_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        world w = open_shared(kinds[i]);
+        job alone[2], writer, reader, other;
+        for (int k = 0; k < 2; k++) {
+            begin(&w, &alone[k], k ? 80 : 70, 12);
+            alone[k].r.no_cache = 1;
+            run(&w, &alone[k]);
+        }
+        begin(&w, &writer, 70, 12);
+        begin(&w, &reader, 80, 12);
+        begin(&w, &other, 80, 12);
+        writer.r.n_stable = 64;
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &writer.r));
+        while (!writer.r.n_generated) step(&w, &writer);
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &reader.r));
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &other.r));
+        while (!reader.r.n_generated || !other.r.n_generated) step(&w, &reader);
+        assert_true(reader.r.n_attached >= 64 && other.r.n_attached >= 64);
+        qn_test_ok(qn_scheduler_enter(w.s));
+        assert_int_equal(qn_batch_blame(w.s, &writer.r), 0);
+        assert_int_equal(qn_batch_blame(w.s, &reader.r), 1);
+        assert_true(qn_sequence_is_poisoned(writer.r.sequence));
+        assert_true(other.r.is_poisoned);
+        assert_false(writer.r.is_poisoned);
+        assert_int_equal(qn_batch_begin_anew(w.s, &reader.r), 1);
+        qn_scheduler_leave(w.s);
+        finish(&w, &writer);
+        finish(&w, &reader);
+        finish(&w, &other);
+        assert_int_equal(writer.r.n_restarts, 0);
+        assert_int_equal(reader.r.n_restarts, 1);
+        assert_int_equal(other.r.n_restarts, 1);
+        same_ids(&writer, &alone[0]);
+        same_ids(&reader, &alone[1]);
+        same_ids(&other, &alone[1]);
+        assert_null(qn_tree_check(w.e->tree));
+        job *const all[] = {&alone[0], &alone[1], &writer, &reader, &other};
+        for (int k = 0; k < 5; k++) end(&w, all[k]);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +694,10 @@ int main(void)
         cmocka_unit_test(rotated),
         cmocka_unit_test(poisoned),
         cmocka_unit_test(no_numbers),
+        cmocka_unit_test(reads_no_numbers),
+        cmocka_unit_test(is_to_blame_itself),
+        cmocka_unit_test(gets_no_numbers),
+        cmocka_unit_test(others_go_on),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }

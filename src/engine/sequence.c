@@ -141,7 +141,7 @@ static void lengthen(qn_engine *e, const qn_feed *feed)
     int64_t limit = e->config.rope_short_positions, end = s->n_given + feed->n_ids;
     if (!limit || s->is_long || (end <= limit && s->expected <= limit)) return;
     for (int i = 0; i < e->groups.n; i++) qn_block_table_clear(&s->tables[i], e->pages[i]);
-    s->length = 0;
+    s->length = s->n_attached = 0;
     s->is_long = 1;
 }
 
