@@ -107,19 +107,22 @@ static int64_t shared_ids(const qn_request *a, const qn_request *b)
 }
 
 /* Is another request about to compute much of what this one begins with? That one is then told to leave it
- * in the prefix tree. */
+ * in the prefix tree. Who is waited for already is waited for to that point, however little is left: many who
+ * wait would all compute it. */
 static int should_wait(qn_scheduler *s, qn_request *r)
 {
     for (qn_request *a = s->active.first; a; a = a->next) {
         int64_t done = qn_sequence_length(a->sequence);
-        if (a->n_ids - done <= WORTH_WAITING || a->priority < r->priority || !may_share(a, r)) continue;
+        int is_awaited = a->shared_end > done;
+        if (!is_awaited && a->n_ids - done <= WORTH_WAITING) continue;
+        if (a->priority < r->priority || !may_share(a, r)) continue;
         if (r->compared_with != a->number) {
             r->compared_with = a->number;
             r->n_shared = shared_ids(a, r);
             if (r->n_shared == r->n_ids) r->n_shared--; /* the last id's logits are wanted */
             if (!r->sampler && r->logits_from < r->n_shared) r->n_shared = r->logits_from;
         }
-        if (r->n_shared < done + WORTH_WAITING) continue;
+        if (r->n_shared < done + WORTH_WAITING && !(is_awaited && r->n_shared >= a->shared_end)) continue;
         if (!a->shared_end || a->shared_end > r->n_shared || a->shared_end <= done)
             a->shared_end = r->n_shared;
         return 1;
