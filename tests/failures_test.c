@@ -85,15 +85,17 @@ static qn_status read_all(subject *s, const qn_prompt *prompt, int64_t n_rows, i
                              .stop_strings = &stop,
                              .n_stop_strings = 1,
                              .ignore_eos = 1};
+    subject of_row[3] = {{0}}; /* rows may come in another order */
     qn_generation *g = NULL;
     qn_status status = qn_generation_open(s->model, prompt, &o, &g);
     for (int64_t n_open = n_rows; status == QN_OK && n_open > 0;) {
         qn_token t;
         status = qn_generation_next(g, &t);
         n_open -= t.end != QN_END_NONE;
-        if (status == QN_OK) note(s, &t.id, sizeof t.id);
-        if (status == QN_OK) note(s, t.text, t.text_bytes);
+        if (status == QN_OK) note(&of_row[t.row], &t.id, sizeof t.id);
+        if (status == QN_OK) note(&of_row[t.row], t.text, t.text_bytes);
     }
+    for (int64_t i = 0; i < n_rows; i++) note(s, &of_row[i].got, sizeof of_row[i].got);
     qn_generation_close(g);
     return status;
 }
@@ -149,8 +151,9 @@ static const struct {
 } calls[] = {{"encode", encode}, {"render", render}, {"answer", answer},
              {"rows", rows},     {"logits", logits}, {"limits", limits}};
 
-/* Whether allocation n of the call was reached; checks what a failure must look like. */
-static int fails_well(const char *name, call_fn *fn, subject *s, int64_t n)
+/* Whether allocation n of the call was reached; checks what a failure must look like: an error that says so,
+ * or, where others gave memory back, what it always gives. */
+static int fails_well(const char *name, call_fn *fn, subject *s, int64_t n, uint64_t expected)
 {
     int64_t made = qn_mem_allocations();
     qn_mem_fail_nth(n);
@@ -160,6 +163,7 @@ static int fails_well(const char *name, call_fn *fn, subject *s, int64_t n)
         assert_int_equal(status, QN_OK);
         return 0;
     }
+    if (status == QN_OK && (fn == rows || fn == logits) && s->got == expected) return 1;
     if (status != QN_E_NOMEM)
         fail_msg("%s, allocation %d of %s failed: status %s, %s", s->path, (int)n, name,
                  qn_status_name(status), qn_last_error());
@@ -187,7 +191,8 @@ static void while_it_answers(void **state)
         qn_test_ok(calls[i].fn(&s));
         uint64_t expected = s.got;
         int64_t n = 1, live = qn_mem_live_blocks();
-        while (fails_well(calls[i].name, calls[i].fn, &s, n)) {
+        s.got = 0;
+        while (fails_well(calls[i].name, calls[i].fn, &s, n, expected)) {
             if (qn_mem_live_blocks() != live)
                 fail_msg("%s, allocation %d of %s failed: %d blocks leaked", s.path, (int)n, calls[i].name,
                          (int)(qn_mem_live_blocks() - live));
@@ -196,6 +201,7 @@ static void while_it_answers(void **state)
             if (s.got != expected)
                 fail_msg("%s: after the failure of allocation %d %s gave something else", s.path, (int)n,
                          calls[i].name);
+            s.got = 0;
             n = next_point(n);
         }
         print_message("%s: %s: %d allocations\n", s.path, calls[i].name, (int)n - 1);
@@ -213,7 +219,7 @@ static void while_it_opens(void **state)
     qn_test_ok(rows(&s));
     uint64_t expected = s.got;
     qn_model_close(&s.model);
-    while (fails_well("open", open_model, &s, n)) {
+    while (fails_well("open", open_model, &s, n, 0)) {
         if (qn_mem_live_blocks() != before)
             fail_msg("%s, allocation %d of open failed: %d blocks leaked", s.path, (int)n,
                      (int)(qn_mem_live_blocks() - before));

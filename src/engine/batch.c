@@ -1,5 +1,6 @@
 /* One step: who becomes active, and who is fed how many ids. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "engine/images.h"
 #include "engine/prefixes.h"
 #include "engine/scheduler_parts.h"
@@ -39,8 +40,30 @@ static qn_request *find_victim(qn_scheduler *s, const qn_request *r, int only_lo
     return NULL;
 }
 
+/* Room for all ids that it may draw, so that no step has to make any. */
+static qn_status make_room(qn_scheduler *s, qn_request *r)
+{
+    qn_ledger *ledger = qn_engine_ledger(s->engine);
+    const int64_t context = qn_engine_get_info(s->engine)->context_size;
+    int64_t most = r->rotate ? context + 1 : r->room;
+    if (r->max_tokens && r->max_tokens < most - r->n_prompt) most = r->n_prompt + r->max_tokens;
+    if (!r->sampler || r->ids_capacity >= most) return QN_OK;
+    const size_t more_bytes = (size_t)(most - r->ids_capacity) * sizeof *r->ids;
+    QN_TRY(qn_ledger_reserve(ledger, QN_LEDGER_OTHER, more_bytes));
+    int32_t *ids = qn_realloc(r->ids, (size_t)most * sizeof *ids);
+    if (!ids) {
+        qn_ledger_release(ledger, QN_LEDGER_OTHER, more_bytes);
+        return QN_E_NOMEM;
+    }
+    r->ids = ids;
+    r->ids_capacity = most;
+    r->held_bytes += more_bytes;
+    return QN_OK;
+}
+
 static qn_status start(qn_scheduler *s, qn_request *r)
 {
+    QN_TRY(make_room(s, r));
     QN_TRY(qn_sequence_new(s->engine, &r->sequence));
     qn_request_list_remove(&s->queued, r);
     qn_request_list_put(&s->active, r);
@@ -87,6 +110,7 @@ static void admit(qn_scheduler *s)
             continue;
         }
         qn_status status = start(s, r);
+        if (status == QN_E_NOMEM && s->active.n) break; /* others will give memory back */
         if (status != QN_OK) qn_batch_fail(s, r, status);
     }
     if (qn_engine_keeps_points(s->engine)) qn_admission_mark(s);

@@ -373,6 +373,7 @@ static void free_run(qn_client *client)
         qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
         qn_sampler_free(q->sampler);
         qn_images_free(q->images);
+        qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, q->held_bytes);
         qn_request_end(q);
         qn_token_stream_free(w->decoder);
         qn_stop_end(&w->stop);

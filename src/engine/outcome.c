@@ -65,22 +65,13 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
     return QN_OK;
 }
 
-static qn_status append(qn_scheduler *s, qn_request *r, int32_t id)
+static void append(qn_request *r, int32_t id)
 {
-    if (r->n_ids - r->ids_base == r->ids_capacity) {
-        if (r->rotate && r->n_ids > qn_engine_get_info(s->engine)->context_size) {
-            r->ids_base = r->n_ids; /* one that goes on for ever keeps no more than this */
-        } else {
-            int32_t *ids = qn_realloc(r->ids, 2 * (size_t)r->ids_capacity * sizeof *ids);
-            if (!ids) return QN_E_NOMEM;
-            r->ids = ids;
-            r->ids_capacity *= 2;
-        }
-    }
+    /* Only one that rotates comes to the end of its room: it keeps no more than its last ids. */
+    if (r->n_ids - r->ids_base == r->ids_capacity) r->ids_base = r->n_ids;
     *qn_request_id_at(r, r->n_ids) = id;
     r->n_ids++;
     if (r->draft) qn_draft_add(r->draft, id);
-    return QN_OK;
 }
 
 /* A token was drawn: it is given out, and fed next unless it was a guess that came true, or ends the request.
@@ -92,11 +83,7 @@ static int give(qn_scheduler *s, qn_request *r)
         qn_batch_end(s, r, QN_END_STOP);
         return 0;
     }
-    qn_status status = append(s, r, id);
-    if (status != QN_OK) {
-        qn_batch_fail(s, r, status);
-        return 0;
-    }
+    append(r, id);
     if (!r->n_generated++) atomic_store_explicit(&r->first_ns, qn_clock_ns(), memory_order_relaxed);
     s->now.n_generated_tokens++;
     qn_events_token(s, r);

@@ -4,12 +4,10 @@
 
 #include "base/mem.h"
 
-enum { DRAWN_IDS = 256 /* room for drawn ids at first; more is taken by doubling */ };
-
 qn_status qn_request_init(qn_request *r, const int32_t *ids, int64_t n_ids, int64_t ring_capacity,
                           int32_t n_top)
 {
-    r->ids_capacity = n_ids + (r->sampler ? DRAWN_IDS : 0);
+    r->ids_capacity = n_ids;
     r->ids = qn_alloc_array((size_t)r->ids_capacity, sizeof *r->ids);
     if (!r->ids) return QN_E_NOMEM;
     memcpy(r->ids, ids, (size_t)n_ids * sizeof *ids);

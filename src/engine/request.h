@@ -46,6 +46,7 @@ struct qn_request {
     int32_t *ids; /* the prompt, and behind it what was drawn: the leader's from submit to done */
     int64_t n_ids, ids_capacity, n_prompt;
     int64_t ids_base;   /* position of ids[0]; above 0 once it has rotated */
+    size_t held_bytes;  /* of ids: taken by the leader, in the ledger; the owner gives them back */
     int64_t row;        /* of its owner's */
     int64_t n_stable;   /* of the prompt, what a longer one of the same chat begins with too; 0: not known */
     int32_t adapter;    /* held by the owner; -1: none */
@@ -112,7 +113,7 @@ struct qn_request {
     int64_t n_shared;
 };
 
-/* ids and room for those that it may draw. */
+/* Copies the ids; room for those that it draws is made when it becomes active. */
 qn_status qn_request_init(qn_request *r, const int32_t *ids, int64_t n_ids, int64_t ring_capacity,
                           int32_t n_top);
 /* Frees what qn_request_init took, and the message. Zeroed: nothing. */
