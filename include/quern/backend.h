@@ -85,6 +85,10 @@ typedef struct {
     qn_status (*cache_get_counters)(void *model, qn_cache_counters *out);
     qn_status (*generation_poll)(void *generation, qn_token *out, int *is_there);
     qn_status (*get_figures)(void *model, qn_figures *out);
+    /* Memory that the library takes for a list of prompts is held and released within the model's figures
+     * (`other`). QN_E_NOMEM: the limit leaves no room for it. A backend has both or none. */
+    qn_status (*memory_hold)(void *model, size_t size_bytes);
+    void (*memory_release)(void *model, size_t size_bytes);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

@@ -34,6 +34,7 @@ struct qn_batch {
     size_t *row_items;         /* [rows] whose they are */
     qn_generation_stats stats; /* of the generations that were closed; rates unused */
     double n_decoded;
+    qn_list_memory memory; /* of the part */
     qn_status failure;
     char *message;
 };
@@ -86,6 +87,7 @@ static void end_part(qn_batch *b)
     b->rows = NULL;
     b->row_items = NULL;
     b->n_items = 0;
+    qn_list_memory_release(&b->memory);
 }
 
 static void fail_item(item *t, qn_status status)
@@ -127,13 +129,11 @@ static qn_status open_generation(qn_batch *b, size_t from, size_t to)
     return QN_OK;
 }
 
-/* The items of the list's next part, and what computes them. Where memory or the queue is too small for the
- * part its prompts are tried one by one. */
-static qn_status begin_part(qn_batch *b)
+/* The items of the list's next n prompts. */
+static qn_status make_items(qn_batch *b, size_t n)
 {
-    size_t n = b->n_prompts - b->i_next;
-    if (n > (size_t)b->part) n = (size_t)b->part;
     end_part(b);
+    const int64_t mark = qn_mem_thread_bytes();
     b->is_single = 0;
     b->first = b->i_next;
     b->items = qn_calloc(n, sizeof *b->items);
@@ -145,22 +145,39 @@ static qn_status begin_part(qn_batch *b)
         qn_prompt_row_make(b->model, &b->prompts[b->first + b->n_items], b->context, &t->row);
         if (t->row.status != QN_OK) t->end = QN_END_ERROR;
     }
-    qn_status status = open_generation(b, 0, n);
-    b->is_single = status == QN_E_NOMEM || status == QN_E_FULL;
+    return qn_list_memory_hold(&b->memory, mark);
+}
+
+/* The list's next part, and what computes it. Where memory is too small it has fewer prompts; where that, or
+ * the queue, does not help, its prompts are tried one by one. */
+static qn_status begin_part(qn_batch *b)
+{
+    size_t n = b->n_prompts - b->i_next;
+    if (n > (size_t)b->part) n = (size_t)b->part;
+    qn_status status;
+    for (;; n = (size_t)(b->part = (int64_t)n / 2)) {
+        status = make_items(b, n);
+        if (status == QN_OK) status = open_generation(b, 0, n);
+        if (status != QN_E_NOMEM || n == 1) break;
+    }
+    b->is_single = status == QN_E_FULL || (status == QN_E_NOMEM && b->n_items);
     return b->is_single ? QN_OK : status;
 }
 
 /* ---- answers ---- */
 
-static qn_status keep(const qn_batch *b, item *t, const qn_token *token)
+static qn_status keep(qn_batch *b, item *t, const qn_token *token)
 {
+    const int64_t mark = qn_mem_thread_bytes();
     if (token->id >= 0) {
         qn_buf_append(&t->ids, &token->id, sizeof token->id);
         if (b->options.logprobs) qn_buf_append(&t->logprobs, &token->logprob, sizeof token->logprob);
     }
     qn_buf_append(&t->text, token->text, token->text_bytes);
+    qn_status status = qn_list_memory_hold(&b->memory, mark);
     if (t->ids.status != QN_OK) return t->ids.status;
-    return t->logprobs.status != QN_OK ? t->logprobs.status : t->text.status;
+    if (t->logprobs.status != QN_OK) return t->logprobs.status;
+    return t->text.status != QN_OK ? t->text.status : status;
 }
 
 /* One event of the generation, of whichever prompt; waited for is one of them. */
@@ -223,7 +240,7 @@ qn_status qn_batch_open(qn_model *model, const qn_prompt *prompts, size_t n_prom
     QN_TRY(qn_model_get_info(model, &info));
     qn_batch *b = qn_calloc(1, sizeof *b);
     if (!b) return QN_E_NOMEM;
-    b->model = model;
+    b->model = b->memory.model = model;
     b->prompts = prompts;
     b->n_prompts = n_prompts;
     if (options) b->options = *options;
@@ -245,17 +262,19 @@ qn_status qn_batch_next(qn_batch *b, qn_batch_result *out, int *is_there)
         return qn_fail_copy(b->failure, b->message ? b->message : qn_status_text(b->failure));
     *is_there = b->i_next < b->n_prompts;
     if (!*is_there) return QN_OK;
-    if (b->i_next == b->first + b->n_items) {
-        qn_status status = begin_part(b);
-        if (status != QN_OK) {
-            b->failure = status;
-            b->message = qn_strdup(qn_last_error());
-            return status;
-        }
+    qn_status status = b->i_next == b->first + b->n_items ? begin_part(b) : QN_OK;
+    while (status == QN_OK) {
+        finish_item(b, b->i_next - b->first);
+        if (b->items[b->i_next - b->first].row.status != QN_E_NOMEM || b->n_items == 1) break;
+        b->part = (int64_t)b->n_items / 2; /* what the part itself takes may be what is missing */
+        status = begin_part(b);
     }
-    size_t i = b->i_next - b->first;
-    finish_item(b, i);
-    show(b, &b->items[i], out);
+    if (status != QN_OK) {
+        b->failure = status;
+        b->message = qn_strdup(qn_last_error());
+        return status;
+    }
+    show(b, &b->items[b->i_next - b->first], out);
     b->i_next++;
     return QN_OK;
 }

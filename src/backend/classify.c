@@ -49,9 +49,11 @@ typedef struct {
     item *items;     /* of the window */
     size_t n_items;
     qn_wanted_row *rows;
-    target *targets;  /* of each row */
-    const target *at; /* of the rows that are being evaluated */
-    int32_t *ids;     /* prompts with answers behind */
+    target *targets;            /* of each row */
+    const target *at;           /* of the rows that are being evaluated */
+    int32_t *ids;               /* prompts with answers behind */
+    size_t part;                /* prompts at a time: fewer where memory is short */
+    qn_list_memory memory, all; /* of a window; of answers for all prompts */
 } job;
 
 /* ---- answers ---- */
@@ -200,6 +202,7 @@ static void end_window(job *j)
     j->targets = NULL;
     j->ids = NULL;
     j->n_items = 0;
+    qn_list_memory_release(&j->memory);
 }
 
 static qn_status prepare_item(const job *j, const qn_prompt *prompt, const qn_choices *own, item *t)
@@ -263,15 +266,20 @@ static qn_status evaluate_rows(job *j, int64_t from, int64_t to)
     return qn_wanted_rows_evaluate(j->model, j->rows + from, to - from, &o, take, j);
 }
 
-static qn_status evaluate_window(job *j)
+static qn_status make_rows(job *j)
 {
-    int64_t most = 0, n_rows = 0;
+    int64_t most = 0;
     size_t n_ids = 0;
     for (size_t i = 0; i < j->n_items; i++) most += count_rows(&j->items[i], &n_ids);
     j->rows = qn_alloc_array((size_t)most, sizeof *j->rows);
     j->targets = qn_alloc_array((size_t)most, sizeof *j->targets);
     j->ids = qn_alloc_array(n_ids ? n_ids : 1, sizeof *j->ids);
-    if (!j->rows || !j->targets || !j->ids) return QN_E_NOMEM;
+    return j->rows && j->targets && j->ids ? QN_OK : QN_E_NOMEM;
+}
+
+static qn_status evaluate_window(job *j)
+{
+    int64_t n_rows = 0;
     for (size_t i = 0; i < j->n_items; i++) {
         item *t = &j->items[i];
         if (t->row.status != QN_OK) continue;
@@ -308,11 +316,14 @@ static qn_status give(job *j, size_t first, qn_classify_fn *fn, void *user)
     return QN_OK;
 }
 
-/* Prompts [first, ...) as long as their rows and logits are not too many. */
+/* Prompts [first, ...) as long as their rows and logits are not too many; *n_done is how many. 0: memory
+ * did not suffice for so many. */
 static qn_status run_window(job *j, const qn_prompt *prompts, size_t n_prompts, size_t first,
                             qn_classify_fn *fn, void *user, size_t *n_done)
 {
-    size_t most = n_prompts - first < QN_PROMPT_WINDOW ? n_prompts - first : QN_PROMPT_WINDOW, n_ids = 0;
+    const int64_t mark = qn_mem_thread_bytes();
+    size_t most = n_prompts - first < j->part ? n_prompts - first : j->part, n_ids = 0;
+    *n_done = 0;
     if (j->o->logits && most > LOGITS_BYTES / sizeof(float) / (size_t)j->n_vocab)
         most = LOGITS_BYTES / sizeof(float) / (size_t)j->n_vocab;
     j->items = qn_calloc(most ? most : 1, sizeof *j->items);
@@ -325,8 +336,15 @@ static qn_status run_window(job *j, const qn_prompt *prompts, size_t n_prompts, 
         if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
         n_rows += count_rows(t, &n_ids);
     }
+    QN_TRY(make_rows(j));
+    qn_status held = qn_list_memory_hold(&j->memory, mark);
+    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
+    if (held == QN_OK) QN_TRY(evaluate_window(j));
+    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
+        j->part = j->n_items / 2;
+        return QN_OK;
+    }
     *n_done = j->n_items;
-    QN_TRY(evaluate_window(j));
     return give(j, first, fn, user);
 }
 
@@ -335,7 +353,11 @@ qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompt
 {
     const qn_classify_options defaults = {0};
     qn_model_info info;
-    job j = {.model = model, .o = options ? options : &defaults};
+    job j = {.model = model,
+             .o = options ? options : &defaults,
+             .part = QN_PROMPT_WINDOW,
+             .memory = {.model = model},
+             .all = {.model = model}};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_classify: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_classify: no prompts");
     if (j.o->sampling) j.sampling = *j.o->sampling;
@@ -344,12 +366,15 @@ qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompt
     QN_TRY(qn_model_get_info(model, &info));
     j.n_vocab = info.vocab_size;
     j.context = info.context_size;
+    const int64_t mark = qn_mem_thread_bytes();
     qn_status status = QN_OK;
     if (j.o->choices.n || j.o->choices.choice) status = make_answers(&j, &j.o->choices, &j.answers);
+    if (status == QN_OK) status = qn_list_memory_hold(&j.all, mark);
     for (size_t i = 0, n = 0; status == QN_OK && i < n_prompts; i += n) {
         status = run_window(&j, prompts, n_prompts, i, fn, user, &n);
         end_window(&j);
     }
     end_answers(&j.answers);
+    qn_list_memory_release(&j.all);
     return status;
 }

@@ -22,6 +22,8 @@ typedef struct {
     qn_wanted_row *rows;
     size_t *targets; /* the item of each row */
     float *vector;   /* [n_values] */
+    size_t part;     /* texts at a time: fewer where memory is short */
+    qn_list_memory memory;
 } job;
 
 const char *qn_pooling_name(qn_pooling pooling)
@@ -60,6 +62,7 @@ static void end_part(job *j)
     j->rows = NULL;
     j->targets = NULL;
     j->n_items = 0;
+    qn_list_memory_release(&j->memory);
 }
 
 static void prepare_item(const job *j, const qn_prompt *prompt, item *t)
@@ -98,9 +101,13 @@ static qn_status give(job *j, size_t first, qn_embed_fn *fn, void *user)
     return QN_OK;
 }
 
-static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, size_t first, qn_embed_fn *fn,
-                          void *user)
+/* The next texts; *n_done is how many. 0: memory did not suffice for so many. */
+static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_left, size_t first, qn_embed_fn *fn,
+                          void *user, size_t *n_done)
 {
+    const int64_t mark = qn_mem_thread_bytes();
+    const size_t n_prompts = n_left < j->part ? n_left : j->part;
+    *n_done = 0;
     j->items = qn_calloc(n_prompts, sizeof *j->items);
     j->rows = qn_alloc_array(n_prompts, sizeof *j->rows);
     j->targets = qn_alloc_array(n_prompts, sizeof *j->targets);
@@ -119,7 +126,14 @@ static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, si
                                  .tenant = j->o->tenant,
                                  .priority = j->o->priority,
                                  .cancel = j->o->cancel};
-    if (n_rows) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
+    qn_status held = qn_list_memory_hold(&j->memory, mark);
+    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
+    if (n_rows && held == QN_OK) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
+    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
+        j->part = n_prompts / 2;
+        return QN_OK;
+    }
+    *n_done = n_prompts;
     return give(j, first, fn, user);
 }
 
@@ -128,7 +142,10 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
 {
     const qn_embed_options defaults = {0};
     qn_model_info info;
-    job j = {.model = model, .o = options ? options : &defaults};
+    job j = {.model = model,
+             .o = options ? options : &defaults,
+             .part = QN_PROMPT_WINDOW,
+             .memory = {.model = model}};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_embed: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_embed: no texts");
     if ((unsigned)j.o->pooling >= QN_POOLING_COUNT)
@@ -139,8 +156,7 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
     j.vector = qn_alloc_array((size_t)j.n_values, sizeof *j.vector);
     qn_status status = j.vector ? QN_OK : QN_E_NOMEM;
     for (size_t i = 0, n; status == QN_OK && i < n_prompts; i += n) {
-        n = n_prompts - i < QN_PROMPT_WINDOW ? n_prompts - i : QN_PROMPT_WINDOW;
-        status = run_part(&j, prompts + i, n, i, fn, user);
+        status = run_part(&j, prompts + i, n_prompts - i, i, fn, user, &n);
         end_part(&j);
     }
     qn_free(j.vector);

@@ -103,6 +103,16 @@ static qn_status native_get_memory(void *model, qn_memory *out)
     return QN_OK;
 }
 
+static qn_status native_memory_hold(void *model, size_t size_bytes)
+{
+    return qn_ledger_reserve(qn_engine_ledger(((native_model *)model)->engine), QN_LEDGER_OTHER, size_bytes);
+}
+
+static void native_memory_release(void *model, size_t size_bytes)
+{
+    qn_ledger_release(qn_engine_ledger(((native_model *)model)->engine), QN_LEDGER_OTHER, size_bytes);
+}
+
 static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t *old_bytes)
 {
     *old_bytes = qn_ledger_set_limit(qn_engine_ledger(((native_model *)model)->engine), limit_bytes);
@@ -379,6 +389,8 @@ const qn_backend qn_backend_native = {
     .get_metrics = native_get_metrics,
     .get_figures = native_get_figures,
     .get_memory = native_get_memory,
+    .memory_hold = native_memory_hold,
+    .memory_release = native_memory_release,
     .set_memory_limit = native_set_memory_limit,
     .set_cache_limit = native_set_cache_limit,
     .set_wired_limit = native_set_wired_limit,

@@ -83,6 +83,32 @@ void qn_prompt_row_end(qn_prompt_row *row)
     *row = (qn_prompt_row){0};
 }
 
+/* ---- memory ---- */
+
+qn_status qn_list_memory_hold(qn_list_memory *m, int64_t mark)
+{
+    const size_t size_bytes = (size_t)(qn_mem_thread_bytes() - mark);
+    if (!m->model->backend->memory_hold) return QN_OK;
+    QN_TRY(m->model->backend->memory_hold(m->model->object, size_bytes));
+    m->held_bytes += size_bytes;
+    return QN_OK;
+}
+
+void qn_list_memory_release(qn_list_memory *m)
+{
+    if (m->held_bytes) m->model->backend->memory_release(m->model->object, m->held_bytes);
+    m->held_bytes = 0;
+}
+
+int qn_prompt_rows_lack_memory(const qn_prompt_row *first, size_t stride, size_t n)
+{
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        const qn_prompt_row *row = (const qn_prompt_row *)(const void *)((const char *)first + i * stride);
+        if (row->status == QN_E_NOMEM) return 1;
+    }
+    return 0;
+}
+
 /* ---- evaluation ---- */
 
 /* A row whose last block has come is done; one that failed on the way is not computed again either. */
@@ -139,7 +165,9 @@ qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, in
                                   const qn_logits_options *o, qn_logits_fn *fn, void *user)
 {
     const size_t n = (size_t)n_rows;
+    const int64_t mark = qn_mem_thread_bytes();
     evaluator e = {.rows = rows, .fn = fn, .user = user};
+    qn_list_memory memory = {.model = model};
     qn_status status = QN_OK;
     e.index = qn_alloc_array(n, sizeof *e.index);
     e.ids = qn_alloc_array(n, sizeof *e.ids);
@@ -152,7 +180,12 @@ qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, in
         e.ids[e.n] = rows[i].ids;
         e.first[e.n++] = rows[i].first;
     }
-    if (status == QN_OK && e.n) status = evaluate(&e, model, o);
+    if (status == QN_OK && e.n) {
+        qn_status held = qn_list_memory_hold(&memory, mark);
+        for (int64_t i = 0; held != QN_OK && i < e.n; i++) qn_prompt_row_fail(rows[e.index[i]].owner, held);
+        if (held == QN_OK) status = evaluate(&e, model, o);
+    }
+    qn_list_memory_release(&memory);
     qn_free(e.index);
     qn_free(e.ids);
     qn_free(e.first);

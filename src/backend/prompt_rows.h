@@ -26,6 +26,21 @@ const char *qn_prompt_row_message(const qn_prompt_row *row);
 /* Frees what the row holds. Zeroed: nothing. */
 void qn_prompt_row_end(qn_prompt_row *row);
 
+/* What a list has allocated, in the model's figures (`other`). */
+typedef struct {
+    qn_model *model;
+    size_t held_bytes;
+} qn_list_memory;
+
+/* What this thread has allocated since qn_mem_thread_bytes gave `mark` is held until qn_list_memory_release.
+ * QN_E_NOMEM: the memory limit. A backend that counts no memory holds none. */
+qn_status qn_list_memory_hold(qn_list_memory *m, int64_t mark);
+/* All of it. Zeroed: nothing. */
+void qn_list_memory_release(qn_list_memory *m);
+/* Did one of several rows, that lie `stride` bytes apart, fail for want of memory? Fewer at a time may find
+ * room. */
+int qn_prompt_rows_lack_memory(const qn_prompt_row *first, size_t stride, size_t n);
+
 /* Ids to compute for a prompt, and the first position whose values are wanted. */
 typedef struct {
     qn_ids ids;
@@ -35,7 +50,8 @@ typedef struct {
 
 /* Evaluates what has an owner that has not failed; o as for qn_model_logits, its row_first left out. fn gets
  * the row's index here; the blocks of one may come a second time, from its first on. When they cannot be
- * computed together, each is tried alone and fails its owner. QN_E_NOMEM; QN_E_CANCELLED; what fn returns;
+ * computed together, each is tried alone and fails its owner; when the memory limit leaves no room for what
+ * that takes, all fail. QN_E_NOMEM; QN_E_CANCELLED; what fn returns;
  * QN_E_ARG, QN_E_NOT_FOUND and QN_E_UNSUPPORTED where nothing was computed: then it is none of the rows'
  * faults. */
 qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, int64_t n_rows,

@@ -28,6 +28,8 @@ typedef struct {
     size_t n_items;
     qn_wanted_row *rows;
     target *targets; /* of each row */
+    size_t part;     /* texts at a time: fewer where memory is short */
+    qn_list_memory memory;
 } job;
 
 /* Tokens [begin, end), of which those from `from` on are predicted in this window. */
@@ -73,6 +75,7 @@ static void end_part(job *j)
     j->rows = NULL;
     j->targets = NULL;
     j->n_items = 0;
+    qn_list_memory_release(&j->memory);
 }
 
 static qn_status prepare_item(const job *j, const qn_prompt *prompt, item *t)
@@ -99,13 +102,9 @@ static int64_t count_windows(const job *j, const item *t)
     return n;
 }
 
-static qn_status evaluate_part(job *j, int64_t most)
+static qn_status evaluate_part(job *j)
 {
     int64_t n_rows = 0;
-    if (!most) return QN_OK;
-    j->rows = qn_alloc_array((size_t)most, sizeof *j->rows);
-    j->targets = qn_alloc_array((size_t)most, sizeof *j->targets);
-    if (!j->rows || !j->targets) return QN_E_NOMEM;
     for (size_t i = 0; i < j->n_items; i++) {
         item *t = &j->items[i];
         window w = {0};
@@ -147,12 +146,15 @@ static qn_status give(job *j, size_t first, qn_score_fn *fn, void *user)
     return QN_OK;
 }
 
-/* Texts [first, ...) as long as their windows are not too many. */
+/* Texts [first, ...) as long as their windows are not too many; *n_done is how many. 0: memory did not
+ * suffice for so many. */
 static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, size_t first, qn_score_fn *fn,
                           void *user, size_t *n_done)
 {
-    size_t most = n_prompts - first < QN_PROMPT_WINDOW ? n_prompts - first : QN_PROMPT_WINDOW;
+    const int64_t mark = qn_mem_thread_bytes();
+    size_t most = n_prompts - first < j->part ? n_prompts - first : j->part;
     int64_t n_rows = 0;
+    *n_done = 0;
     j->items = qn_calloc(most, sizeof *j->items);
     if (!j->items) return QN_E_NOMEM;
     for (; j->n_items < most && n_rows < QN_PROMPT_WINDOW; j->n_items++) {
@@ -161,8 +163,17 @@ static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, si
         if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
         n_rows += count_windows(j, t);
     }
+    j->rows = qn_alloc_array((size_t)(n_rows ? n_rows : 1), sizeof *j->rows);
+    j->targets = qn_alloc_array((size_t)(n_rows ? n_rows : 1), sizeof *j->targets);
+    if (!j->rows || !j->targets) return QN_E_NOMEM;
+    qn_status held = qn_list_memory_hold(&j->memory, mark);
+    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
+    if (held == QN_OK) QN_TRY(evaluate_part(j));
+    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
+        j->part = j->n_items / 2;
+        return QN_OK;
+    }
     *n_done = j->n_items;
-    QN_TRY(evaluate_part(j, n_rows));
     return give(j, first, fn, user);
 }
 
@@ -171,7 +182,10 @@ qn_status qn_score(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
 {
     const qn_score_options defaults = {0};
     qn_model_info info;
-    job j = {.model = model, .o = options ? options : &defaults};
+    job j = {.model = model,
+             .o = options ? options : &defaults,
+             .part = QN_PROMPT_WINDOW,
+             .memory = {.model = model}};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_score: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_score: no texts");
     QN_TRY(qn_model_get_info(model, &info));

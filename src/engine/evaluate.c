@@ -13,6 +13,8 @@ struct evaluation {
     qn_client client; /* first: it is what the scheduler gives back */
     qn_request *requests;
     row_sink *sinks;
+    qn_ledger *ledger;
+    size_t held_bytes;
     int64_t n_rows;
     qn_row_logits_fn *fn;
     void *user;
@@ -30,6 +32,7 @@ static void free_requests(qn_client *client)
     for (int64_t i = 0; v->requests && i < v->n_rows; i++) qn_request_end(&v->requests[i]);
     qn_free(v->requests);
     qn_free(v->sinks);
+    qn_ledger_release(v->ledger, QN_LEDGER_OTHER, v->held_bytes);
 }
 
 static qn_status make_requests(evaluation *v, const qn_engine *e, const qn_evaluation *what)
@@ -92,10 +95,16 @@ static qn_status wait_for(qn_scheduler *s, evaluation *v, qn_status *statuses)
 qn_status qn_evaluate(qn_scheduler *s, qn_engine *e, const qn_evaluation *what, qn_row_logits_fn *fn,
                       void *user, qn_status *statuses)
 {
-    evaluation v = {.n_rows = what->n_rows, .fn = fn, .user = user};
+    const int64_t mark = qn_mem_thread_bytes();
+    evaluation v = {.n_rows = what->n_rows, .ledger = qn_engine_ledger(e), .fn = fn, .user = user};
     v.requests = qn_calloc((size_t)v.n_rows, sizeof *v.requests);
     v.sinks = qn_alloc_array((size_t)v.n_rows, sizeof *v.sinks);
     qn_status status = v.requests && v.sinks ? make_requests(&v, e, what) : QN_E_NOMEM;
+    if (status == QN_OK) {
+        const size_t held_bytes = (size_t)(qn_mem_thread_bytes() - mark);
+        status = qn_ledger_reserve(v.ledger, QN_LEDGER_OTHER, held_bytes);
+        if (status == QN_OK) v.held_bytes = held_bytes;
+    }
     if (status == QN_OK) status = qn_scheduler_check_thread(s);
     if (status == QN_OK) status = qn_scheduler_submit(s, v.n_rows, v.requests);
     if (status != QN_OK) {
