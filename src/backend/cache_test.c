@@ -190,10 +190,16 @@ static void backend_without_handles(void **state)
     static const qn_backend none = {.name = "none", .open = none_open, .close = none_close};
     qn_model *model = NULL;
     qn_cache *out = NULL;
+    qn_cache_counters counters;
+    qn_cache_miss miss;
     const int32_t id = 1;
+    const qn_prompt prompt = {.rows = &(qn_ids){&id, 1}, .n_rows = 1};
     ok(qn_backend_register(&none));
     ok(qn_model_open("x", &(qn_model_options){.backend = "none"}, &model));
     refused(qn_forward_with_cache(model, &id, 1, NULL, logits, 9, &out), QN_E_UNSUPPORTED, "none does not");
+    refused(qn_cache_get_counters(model, &counters), QN_E_UNSUPPORTED, "none does not");
+    refused(qn_cache_explain(model, &prompt, &miss), QN_E_UNSUPPORTED, "none does not");
+    refused(qn_cache_explain(model, &prompt, NULL), QN_E_ARG, "out");
     qn_model_close(&model);
 }
 
@@ -234,6 +240,25 @@ static void many_tickets(void **state)
     qn_tickets_end_all(&model);
     pthread_mutex_destroy(&model.lock);
     test_free(tickets);
+}
+
+/* Each place taken; one that comes free is taken again. */
+static void most_tickets(void **state)
+{
+    enum { MOST = 1 << 20 };
+    qn_model model = {.object = NULL};
+    qn_ticket ticket = 0, last = 0;
+    int64_t n = 0;
+    pthread_mutex_init(&model.lock, NULL);
+    for (; qn_ticket_new(&model, &model, count_free, &ticket) == QN_OK; n++) last = ticket;
+    assert_int_equal(n, MOST);
+    refused(qn_ticket_new(&model, &model, count_free, &ticket), QN_E_FULL, "1048576 cache handles");
+    qn_ticket_free(last);
+    ok(qn_ticket_new(&model, &model, count_free, &ticket));
+    assert_true(ticket != last);
+    refused(qn_ticket_new(&model, &model, count_free, &ticket), QN_E_FULL, "handles");
+    qn_tickets_end_all(&model);
+    pthread_mutex_destroy(&model.lock);
 }
 
 /* So many models that their numbers come round. */
@@ -278,6 +303,34 @@ static void out_of_memory(void **state)
     }
     assert_int_equal(status, QN_OK);
     pthread_mutex_destroy(&model.lock);
+}
+
+/* The same of a model's first call: it fails, or gets along without what it was refused. */
+static void first_call_out_of_memory(void **state)
+{
+    int64_t vocabulary, made = INT64_MAX, blocks = qn_mem_live_blocks();
+    int n_failed = 0;
+    int32_t ids[N_IDS];
+    fill_ids(ids);
+    for (int64_t nth = 1; made >= nth - 1 && nth < 2000; nth++) {
+        qn_model *model = open_model("models/llama", &vocabulary);
+        qn_cache *one = NULL;
+        made = qn_mem_allocations();
+        qn_mem_fail_nth(nth);
+        qn_status status = qn_forward_with_cache(model, ids, 10, NULL, logits, vocabulary, &one);
+        qn_mem_fail_nth(0);
+        made = qn_mem_allocations() - made;
+        if (status == QN_OK) {
+            expect_logits(model, vocabulary, ids, 10);
+        } else {
+            assert_int_equal(status, QN_E_NOMEM);
+            assert_null(one);
+            n_failed++;
+        }
+        qn_model_close(&model);
+    }
+    assert_true(n_failed > 2 && made < 2000);
+    assert_int_equal(qn_mem_live_blocks(), blocks);
 }
 
 typedef struct {
@@ -328,10 +381,15 @@ static void threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_logits),           cmocka_unit_test(wrong_calls),
-        cmocka_unit_test(handles_that_are_none), cmocka_unit_test(backend_without_handles),
-        cmocka_unit_test(many_tickets),          cmocka_unit_test(many_models),
-        cmocka_unit_test(out_of_memory),         cmocka_unit_test(threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),
+                                       cmocka_unit_test(wrong_calls),
+                                       cmocka_unit_test(handles_that_are_none),
+                                       cmocka_unit_test(backend_without_handles),
+                                       cmocka_unit_test(many_tickets),
+                                       cmocka_unit_test(most_tickets),
+                                       cmocka_unit_test(many_models),
+                                       cmocka_unit_test(out_of_memory),
+                                       cmocka_unit_test(first_call_out_of_memory),
+                                       cmocka_unit_test(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
