@@ -450,6 +450,22 @@ static void queue_bound(void **state)
     assert_int_equal(qn_generation_open(model, &(qn_prompt){.rows = three, .n_rows = 3}, &o, &g), QN_E_FULL);
     qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = three, .n_rows = 2}, &o, &g));
     qn_generation_close(g);
+    /* What is for idle times takes nobody's place in the queue, and has a bound of its own. */
+    qn_generation *idle[2], *usual[2];
+    const qn_generate_options later = {.max_tokens = 1, .priority = QN_PRIORITY_IDLE};
+    for (int i = 0; i < 2; i++) qn_test_ok(qn_generation_open(model, &prompt, &later, &idle[i]));
+    assert_int_equal(qn_generation_open(model, &prompt, &later, &g), QN_E_FULL);
+    for (int i = 0; i < 2; i++) qn_test_ok(qn_generation_open(model, &prompt, &o, &usual[i]));
+    assert_int_equal(qn_generation_open(model, &prompt, &o, &g), QN_E_FULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(drain(usual[i], NULL, 5, NULL), 5);
+        assert_true(stats_of(idle[i]).first_token_ms == 0);
+        qn_generation_close(usual[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(drain(idle[i], NULL, 5, NULL), 1);
+        qn_generation_close(idle[i]);
+    }
     qn_model_close(&model);
 }
 

@@ -35,6 +35,11 @@ void qn_request_list_remove(qn_request_list *l, qn_request *r)
     l->n--;
 }
 
+int qn_request_is_idle(const qn_request *r)
+{
+    return r->priority == QN_PRIORITY_IDLE;
+}
+
 /* ---- tenants ------------------------------------------------------------------------------------------ */
 
 static const char *tenant_name(const qn_request *r)
@@ -69,12 +74,12 @@ static int find_tenant(qn_scheduler *s, const char *name)
 
 void qn_admission_count(qn_scheduler *s, qn_request *r, int64_t n_tokens)
 {
-    s->tenants[r->tenant_index].n_served += n_tokens;
+    if (!qn_request_is_idle(r)) s->tenants[r->tenant_index].n_served += n_tokens;
 }
 
 void qn_admission_forget(qn_scheduler *s, qn_request *r)
 {
-    s->tenants[r->tenant_index].n_live--;
+    if (!qn_request_is_idle(r)) s->tenants[r->tenant_index].n_live--;
 }
 
 /* ---- arrival ------------------------------------------------------------------------------------------ */
@@ -86,7 +91,7 @@ void qn_admission_receive(qn_scheduler *s)
         next = l->next;
         r->number = ++s->n_numbers;
         r->tenant_index = find_tenant(s, tenant_name(r));
-        s->tenants[r->tenant_index].n_live++;
+        if (!qn_request_is_idle(r)) s->tenants[r->tenant_index].n_live++;
         qn_request_list_put(&s->queued, r);
     }
 }

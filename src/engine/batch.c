@@ -7,7 +7,7 @@
 #include "engine/speculate.h"
 
 enum {
-    PREFILL_BUDGET_NS = 40000000, /* of a step, while others decode */
+    PREFILL_BUDGET_NS = 40000000, /* of a step, while others decode, or in idle times */
     PREFILL_ROWS_MIN = 16         /* of a step, however slow */
 };
 
@@ -159,7 +159,7 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
 /* Those that are for idle times wait while there is anybody else. */
 static int is_its_time(const qn_scheduler *s, const qn_request *r)
 {
-    return r->priority != QN_PRIORITY_IDLE || s->active.first->priority == QN_PRIORITY_IDLE;
+    return !qn_request_is_idle(r) || qn_request_is_idle(s->active.first);
 }
 
 static int may_feed(const qn_scheduler *s, qn_request *r, const qn_client *leader)
@@ -168,12 +168,14 @@ static int may_feed(const qn_scheduler *s, qn_request *r, const qn_client *leade
     return !is_parked(r) && !r->n_unseen && (!r->own_thread || r->client == leader);
 }
 
+/* Within the budget while others decode, and in idle times, so that whoever comes then waits no longer. */
 static int64_t prefill_rows(const qn_scheduler *s, int64_t n_decode)
 {
     int64_t most = qn_engine_get_info(s->engine)->max_rows - n_decode, n = most;
-    if (n_decode && s->prefill_ns_a_row > 0)
+    int is_bounded = n_decode || (s->active.first && qn_request_is_idle(s->active.first));
+    if (is_bounded && s->prefill_ns_a_row > 0)
         n = (int64_t)(PREFILL_BUDGET_NS / s->prefill_ns_a_row) / PREFILL_ROWS_MIN * PREFILL_ROWS_MIN;
-    else if (n_decode)
+    else if (is_bounded)
         n = 2 * PREFILL_ROWS_MIN;
     if (n < PREFILL_ROWS_MIN) n = PREFILL_ROWS_MIN;
     return n < most ? n : most;

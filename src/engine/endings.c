@@ -29,7 +29,7 @@ static void take_out(qn_scheduler *s, qn_request *r)
     } else {
         qn_request_list_remove(&s->queued, r);
     }
-    atomic_fetch_sub(&s->n_open, 1);
+    atomic_fetch_sub(qn_request_is_idle(r) ? &s->n_idle : &s->n_open, 1);
     qn_admission_forget(s, r);
     s->now.n_finished++;
 }

@@ -242,9 +242,12 @@ void qn_scheduler_stir(qn_scheduler *s)
 qn_status qn_scheduler_submit(qn_scheduler *s, int64_t n, qn_request *requests)
 {
     const int64_t places = qn_engine_get_info(s->engine)->max_sequences;
-    int64_t open = atomic_fetch_add(&s->n_open, n);
+    atomic_llong *count = qn_request_is_idle(requests) ? &s->n_idle : &s->n_open;
+    int64_t open = atomic_fetch_add(count, n);
+    if (count == &s->n_idle)
+        open += atomic_load(&s->n_open); /* those leave room for others, not the other way */
     if (s->max_queue && open + n > places + s->max_queue) {
-        atomic_fetch_sub(&s->n_open, n);
+        atomic_fetch_sub(count, n);
         return qn_fail(QN_E_FULL, "the queue is full: %lld requests are open, %lld may run and %lld wait",
                        (long long)open, (long long)places, (long long)s->max_queue);
     }
@@ -307,7 +310,7 @@ void qn_scheduler_get_figures(qn_scheduler *s, qn_figures *out)
     pthread_mutex_lock(&s->lock);
     *out = s->figures;
     pthread_mutex_unlock(&s->lock);
-    out->n_queued = atomic_load(&s->n_open) - out->n_active;
+    out->n_queued = atomic_load(&s->n_open) + atomic_load(&s->n_idle) - out->n_active;
     if (out->n_queued < 0) out->n_queued = 0; /* active ones have ended since the last step */
 }
 

@@ -38,6 +38,7 @@ struct qn_scheduler {
     qn_inbox inbox;
     int64_t max_queue;
     atomic_llong n_open; /* submitted, and not ended */
+    atomic_llong n_idle; /* of QN_PRIORITY_IDLE, which n_open does not count */
 
     pthread_mutex_t lock; /* of what follows, up to the leader's part; never held while somebody computes */
     pthread_condattr_t clock;
@@ -69,6 +70,8 @@ struct qn_scheduler {
 };
 
 /* ---- admission.c ---- */
+/* Is it for idle times? Its tenant's turns do not suffer from it. */
+int qn_request_is_idle(const qn_request *r);
 /* Puts it where its priority and number say. */
 void qn_request_list_put(qn_request_list *l, qn_request *r);
 void qn_request_list_remove(qn_request_list *l, qn_request *r);
