@@ -161,11 +161,12 @@ $(B)/tests/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
+REAL_CLI_TESTS := tests/test_server_real.py
 test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES)
 
-test-real: $(REAL_TESTS)
-	$(Q)tests/run $^
+test-real: $(REAL_TESTS) all
+	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
 
 # What `make test` is made of.
 objects: $(call OBJ,$(LIB_SRC) $(MEDIA_SRC) $(SERVER_SRC) $(CLI_SRC) $(TEST_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) tests/replay.c) $(EXAMPLES:=.o)
@@ -188,7 +189,7 @@ hashes: $(B)/tests/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
 
 test-cli: all
-	$(Q)QUERN=$(B)/quern tests/run $(wildcard tests/test_*.py)
+	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS),$(wildcard tests/test_*.py))
 
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test

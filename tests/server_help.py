@@ -137,6 +137,28 @@ def until(condition, timeout=20.0):
         time.sleep(0.01)
 
 
+def post_bytes(server, path, body):
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+def begin(server, body, path="/v1/completions"):
+    """A connection on which a request was sent and nothing was read yet."""
+    s = server.connect()
+    s.sendall(post_bytes(server, path, body))
+    return s
+
+
+def wait_for(s, text):
+    got = b""
+    while text not in got:
+        piece = s.recv(65536)
+        assert piece, got[-300:]
+        got += piece
+    return got
+
+
 def openai():
     try:
         import openai as package

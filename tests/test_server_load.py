@@ -9,33 +9,11 @@ import time
 
 import pytest
 
-from server_help import Server, client, openai, read_all, statuses, until
+from server_help import Server, begin, client, openai, post_bytes, read_all, statuses, until, wait_for
 
 HELLO = [{"role": "user", "content": "Hello"}]
 LONG = {"prompt": " bubi xubi", "max_tokens": 100000, "ignore_eos": True, "seed": 1}
 WORDS = " bubi kaju tebo xufi" * 20000  # a prompt that takes a while
-
-
-def post_bytes(server, path, body):
-    data = json.dumps(body).encode()
-    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
-
-
-def begin(server, body, path="/v1/completions"):
-    """A connection on which a request was sent and nothing was read yet."""
-    s = server.connect()
-    s.sendall(post_bytes(server, path, body))
-    return s
-
-
-def wait_for(s, text):
-    got = b""
-    while text not in got:
-        piece = s.recv(65536)
-        assert piece, got[-300:]
-        got += piece
-    return got
 
 
 @pytest.fixture
@@ -50,7 +28,8 @@ def is_idle(server):
     return m["quern_sequences_active"] == 0 and m["quern_sequences_queued"] == 0 and m["quern_requests_running"] == 1
 
 
-def test_many_streams(mock):
+@pytest.mark.parametrize("mock", [[], ["--no-look-ahead"]], indirect=True)
+def test_many_streams(mock, request):
     """32 streams at once through the official client: each is what it is alone."""
     package = openai()
 
@@ -79,7 +58,9 @@ def test_many_streams(mock):
     assert m["quern_time_to_first_token_seconds_count"] == 64 and m["quern_queue_seconds_count"] == 64
     assert m['quern_inter_token_seconds_bucket{le="+Inf"}'] == m["quern_generated_tokens_total"] - 64
     assert m["quern_step_seconds_count"] > 0 and m["quern_pages_total"] > 0
-    assert m["quern_sequences_finished_total"] == 64 and m["quern_sequences_failed_total"] == 0
+    finished = m["quern_sequences_finished_total"]
+    assert finished == 64 or (finished > 64 and not request.node.callspec.params["mock"])  # what was computed ahead
+    assert m["quern_sequences_failed_total"] == 0
     assert m['quern_requests_total{route="/v1/chat/completions",status="200"}'] == 64
     assert m['quern_memory_bytes{entry="weights"}'] > 0
     # The second time each prompt is known.

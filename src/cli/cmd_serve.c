@@ -19,7 +19,7 @@ typedef struct {
     int32_t port, parallel, max_queue, read_timeout_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, pooling, speculate, verbose;
+    int template_kwargs, pooling, speculate, no_look_ahead, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -49,6 +49,8 @@ static const qn_arg serve_args[] = {
     {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
      "guess tokens ahead where that pays, from what the text repeats or by --draft-model; never changes text "
      "(default lookup)"},
+    {"--no-look-ahead", 0, QN_ARG_FLAG, AT(no_look_ahead), 0, 0, NULL,
+     "do not compute in idle time what the next turn of a chat will begin with"},
     {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "a line for each request on standard error"},
     {0},
 };
@@ -159,6 +161,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .body_max_bytes = o.body_max_bytes,
                                  .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
                                  .allow_template_kwargs = o.template_kwargs,
+                                 .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,
                                  .open = open_model,

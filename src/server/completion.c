@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/mem.h"
+#include "server/look_ahead.h"
 #include "server/routes.h"
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -48,9 +49,18 @@ static void all_closed(qn_job *job)
     qn_exchange_release(c->ex);
 }
 
+void qn_said_free(qn_said *said)
+{
+    qn_buf_free(&said->content);
+    qn_buf_free(&said->calls);
+    qn_buf_free(&said->arguments);
+    qn_buf_free(&said->ids);
+}
+
 static void free_completion(qn_exchange *ex)
 {
     qn_completion *c = ex->state;
+    qn_said_free(&c->said);
     qn_request_free(&c->request);
     qn_buf_free(&c->model);
     qn_buf_free(&c->salt);
@@ -91,81 +101,104 @@ static void fail_status(qn_completion *c, qn_status status)
 
 /* ---- what a choice says -------------------------------------------------------------------------------- */
 
-static void begin_call(const qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e)
+/* A call as whole answers and messages have it: an object, closed when its arguments are there. */
+static void take_call(const qn_answer_event *e, const char *id, qn_buf *calls, qn_buf *arguments)
 {
-    qn_buf *b = &choice->calls;
-    choice->n_calls++;
-    qn_json_open(b, '{');
-    if (c->request.stream) qn_json_put_int(b, "index", e->index);
-    qn_json_key(b, "id");
-    char id[96];
-    snprintf(id, sizeof id, "call_%s_%lld_%d", c->ex->id + 4, (long long)choice->index, (int)e->index);
-    qn_json_text(b, e->id && e->id[0] ? e->id : id, strlen(e->id && e->id[0] ? e->id : id));
-    qn_json_put_text(b, "type", "function");
-    qn_json_key(b, "function");
-    qn_json_open(b, '{');
-    qn_json_key(b, "name");
-    qn_json_text(b, e->text, e->n);
-    if (c->request.stream) {
-        qn_json_put_text(b, "arguments", "");
-        qn_buf_puts(b, "}}");
-    } else {
-        qn_json_key(b, "arguments");
-        qn_buf_reset(&choice->arguments);
+    switch (e->kind) {
+    case QN_ANSWER_CALL_BEGIN:
+        qn_json_open(calls, '{');
+        qn_json_put_text(calls, "id", id);
+        qn_json_put_text(calls, "type", "function");
+        qn_json_key(calls, "function");
+        qn_json_open(calls, '{');
+        qn_json_key(calls, "name");
+        qn_json_text(calls, e->text, e->n);
+        qn_json_key(calls, "arguments");
+        qn_buf_reset(arguments);
+        break;
+    case QN_ANSWER_CALL_ARGUMENTS:
+        qn_buf_append(arguments, e->text, e->n);
+        break;
+    default:
+        qn_json_text(calls, arguments->data ? arguments->data : "", arguments->length);
+        qn_buf_puts(calls, "}}");
+        if (arguments->status != QN_OK) calls->status = arguments->status;
     }
 }
 
-static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e)
+/* The same of a stream: an object for each event that says something. */
+static void take_call_delta(const qn_answer_event *e, const char *id, qn_buf *calls)
 {
-    qn_buf *b = &choice->calls;
+    if (e->kind == QN_ANSWER_CALL_END) return;
+    qn_json_open(calls, '{');
+    qn_json_put_int(calls, "index", e->index);
+    if (e->kind == QN_ANSWER_CALL_BEGIN) {
+        qn_json_put_text(calls, "id", id);
+        qn_json_put_text(calls, "type", "function");
+    }
+    qn_json_key(calls, "function");
+    qn_json_open(calls, '{');
+    if (e->kind == QN_ANSWER_CALL_BEGIN) {
+        qn_json_key(calls, "name");
+        qn_json_text(calls, e->text, e->n);
+        qn_json_put_text(calls, "arguments", "");
+    } else {
+        qn_json_key(calls, "arguments");
+        qn_json_text(calls, e->text, e->n);
+    }
+    qn_buf_puts(calls, "}}");
+}
+
+static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e,
+                       qn_said *said)
+{
+    char own_id[96];
+    const char *id = e->id && e->id[0] ? e->id : own_id;
     switch (e->kind) {
     case QN_ANSWER_CONTENT:
         qn_buf_append(&choice->text, e->text, e->n);
-        break;
+        if (said) qn_buf_append(&said->content, e->text, e->n);
+        return;
     case QN_ANSWER_REASONING:
         qn_buf_append(&choice->reasoning, e->text, e->n);
-        break;
+        return;
     case QN_ANSWER_CALL_BEGIN:
-        begin_call(c, choice, e);
-        break;
     case QN_ANSWER_CALL_ARGUMENTS:
-        if (!c->request.stream) {
-            qn_buf_append(&choice->arguments, e->text, e->n);
-            break;
-        }
-        qn_json_open(b, '{');
-        qn_json_put_int(b, "index", e->index);
-        qn_json_key(b, "function");
-        qn_json_open(b, '{');
-        qn_json_key(b, "arguments");
-        qn_json_text(b, e->text, e->n);
-        qn_buf_puts(b, "}}");
-        break;
     case QN_ANSWER_CALL_END:
-        if (!c->request.stream) {
-            qn_json_text(b, choice->arguments.data ? choice->arguments.data : "", choice->arguments.length);
-            qn_buf_puts(b, "}}");
-            if (choice->arguments.status != QN_OK) b->status = choice->arguments.status;
-        }
-        if (c->request.one_tool_call) choice->is_cut = 1;
-        break;
+        snprintf(own_id, sizeof own_id, "call_%s_%lld_%d", c->ex->id + 4, (long long)choice->index,
+                 (int)e->index);
+        choice->n_calls += e->kind == QN_ANSWER_CALL_BEGIN;
+        if (c->request.stream)
+            take_call_delta(e, id, &choice->calls);
+        else
+            take_call(e, id, &choice->calls, &choice->arguments);
+        if (said) take_call(e, id, &said->calls, &said->arguments);
+        if (e->kind == QN_ANSWER_CALL_END && c->request.one_tool_call) choice->is_cut = 1;
     }
+}
+
+/* Where what a choice says is kept whole; NULL: it is not. */
+static qn_said *said_of(qn_completion *c, const qn_completion_choice *choice)
+{
+    return c->keeps_said && choice->index == 0 ? &c->said : NULL;
 }
 
 /* The next text of a choice; is_end: its last. */
 static qn_status take_text(qn_completion *c, qn_completion_choice *choice, const char *text, size_t n,
                            int is_end)
 {
+    qn_said *said = said_of(c, choice);
     if (choice->is_cut) return QN_OK;
     if (!choice->answer) {
         qn_buf_append(&choice->text, text, n);
+        if (said) qn_buf_append(&said->content, text, n);
         return choice->text.status;
     }
     for (int last = 0; last <= is_end; last++) {
         size_t n_events;
         QN_TRY(last ? qn_answer_finish(choice->answer) : qn_answer_feed(choice->answer, text, n));
         const qn_answer_event *events = qn_answer_get_events(choice->answer, &n_events);
-        for (size_t i = 0; i < n_events && !choice->is_cut; i++) take_event(c, choice, &events[i]);
+        for (size_t i = 0; i < n_events && !choice->is_cut; i++) take_event(c, choice, &events[i], said);
     }
     const qn_buf *written[] = {&choice->text, &choice->reasoning, &choice->calls};
     for (size_t i = 0; i < 3; i++)
@@ -213,7 +246,9 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     if (token.end == QN_END_CANCELLED && !choice->is_cut)
         return qn_fail(QN_E_CANCELLED, "the request was cancelled");
     if (token.id >= 0) {
+        qn_said *said = said_of(c, choice);
         note_token(c, choice);
+        if (said) qn_buf_append(&said->ids, &token.id, sizeof token.id);
         if (c->request.logprobs && !choice->is_cut) qn_completion_keep_logprobs(c, choice, &token);
     }
     QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE));
@@ -253,6 +288,7 @@ static void finish(qn_completion *c)
         else
             fail_status(c, b.status);
     }
+    if (c->phase == QN_COMPLETION_RUNNING && c->keeps_said) qn_look_ahead_begin(c);
     begin_closing(c);
     qn_buf_free(&b);
 }

@@ -27,6 +27,14 @@ typedef struct {
     const char *finish; /* "stop"; NULL: not yet */
 } qn_completion_choice;
 
+/* What the first choice of a chat says, whole, as a client sends it back: for look_ahead.h. Without the
+ * reasoning, which clients leave out as a rule. */
+typedef struct {
+    qn_buf content, calls; /* calls: JSON objects with commas */
+    qn_buf arguments;      /* of the call that is read */
+    qn_buf ids;            /* int32_t: its tokens */
+} qn_said;
+
 typedef struct {
     qn_ready ready; /* first: the loop finds the completion by it */
     qn_job job;     /* opens, later closes */
@@ -42,6 +50,8 @@ typedef struct {
     qn_completion_choice *choices;
     size_t n_choices, n_running;
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int keeps_said;
+    qn_said said;
 } qn_completion;
 
 /* Begins the exchange's completion; it goes on by itself. route: QN_REQUEST_CHAT or QN_REQUEST_COMPLETIONS.
@@ -54,6 +64,19 @@ void qn_completion_open(qn_completion *c);
  * HTTP status of a refusal. Any thread. */
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error);
+
+/* A chat as the library takes it; `prompt` borrows from the rest and from the request. Zeroed, it is valid.
+ */
+typedef struct {
+    qn_prompt prompt;
+    qn_buf messages, variables;
+    char *tools; /* foreign: jansson's */
+} qn_chat_prompt;
+
+/* Appends to *out, which must be empty. Returns 0, or the HTTP status of a refusal. Any thread. */
+int qn_chat_prompt_write(const qn_request *r, qn_chat_prompt *out, qn_api_error *error);
+void qn_chat_prompt_free(qn_chat_prompt *p);
+void qn_said_free(qn_said *said);
 
 /* Writing, into a buffer for one event or answer. */
 /* The first chunk of a choice: its role, and what is reported. */

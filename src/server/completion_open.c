@@ -6,13 +6,14 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "server/completion.h"
+#include "server/look_ahead.h"
 
 /* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
  */
 typedef struct {
     qn_completion *c;
-    qn_buf messages, variables, prompt_text;
-    char *tools;
+    qn_chat_prompt chat;
+    qn_buf prompt_text;
     qn_request_prompt one; /* the prompt of the moment */
 } opening;
 
@@ -60,19 +61,36 @@ static int write_variables(const qn_request *r, qn_buf *out)
     return out->status == QN_OK ? 0 : -1;
 }
 
+int qn_chat_prompt_write(const qn_request *r, qn_chat_prompt *out, qn_api_error *error)
+{
+    int refused = qn_request_write_messages(r, &out->messages, error);
+    if (refused) return refused;
+    if (r->tools && !(out->tools = json_dumps(r->tools, JSON_COMPACT)))
+        return qn_api_fail_status(error, qn_fail_nomem(0));
+    if (write_variables(r, &out->variables)) return qn_api_fail_status(error, QN_E_NOMEM);
+    out->prompt = (qn_prompt){
+        .messages_json = out->messages.data, .tools_json = out->tools, .variables_json = out->variables.data};
+    return 0;
+}
+
+void qn_chat_prompt_free(qn_chat_prompt *p)
+{
+    qn_buf_free(&p->messages);
+    qn_buf_free(&p->variables);
+    free(p->tools); /* foreign: jansson's */
+    p->tools = NULL;
+}
+
 static int prepare_chat(opening *o)
 {
     qn_completion *c = o->c;
-    const qn_request *r = &c->request;
-    int refused = qn_request_write_messages(r, &o->messages, &c->error);
+    int refused = qn_chat_prompt_write(&c->request, &o->chat, &c->error);
     if (refused) return refused;
     if (!c->ex->server->info.has_chat_template)
         return qn_api_fail(&c->error, 400, "unsupported", "messages",
                            "the model has no chat template; /v1/completions takes text as it is");
-    if (r->tools && !(o->tools = json_dumps(r->tools, JSON_COMPACT))) return fail_memory(c);
-    if (write_variables(r, &o->variables)) return fail_memory(c);
-    o->one.prompt = (qn_prompt){
-        .messages_json = o->messages.data, .tools_json = o->tools, .variables_json = o->variables.data};
+    o->one.prompt = o->chat.prompt;
+    c->keeps_said = qn_look_ahead_is_wanted(c);
     return 0;
 }
 
@@ -207,9 +225,7 @@ void qn_completion_open(qn_completion *c)
         qn_buf_puts(&c->model, c->request.model ? c->request.model : s->options->model_name);
         refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);
     }
-    qn_buf_free(&o.messages);
-    qn_buf_free(&o.variables);
+    qn_chat_prompt_free(&o.chat);
     qn_buf_free(&o.prompt_text);
     qn_buf_free(&o.one.ids);
-    free(o.tools); /* foreign: jansson's */
 }

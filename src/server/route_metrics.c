@@ -29,6 +29,8 @@ static void write_server(const qn_server *s, qn_buf *b)
     write_counter(b, "quern_cached_tokens_total", "Of them, those that the prefix tree knew.",
                   (double)m->n_cached_tokens);
     write_counter(b, "quern_generated_tokens_total", "Tokens generated.", (double)m->n_generated_tokens);
+    write_counter(b, "quern_look_aheads_total", "Beginnings of next turns that were computed in idle time.",
+                  (double)m->n_look_aheads);
     write_gauge(b, "quern_connections", "Open connections.", s->n_connections);
     write_gauge(b, "quern_requests_running", "Requests that are not answered.", (double)s->n_exchanges);
     qn_histogram_write(&m->first_token, "quern_time_to_first_token_seconds",

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/connection.h"
+#include "server/look_ahead.h"
 
 enum {
     WORKERS = 3,
@@ -80,7 +81,11 @@ static void on_wake(evutil_socket_t file, short what, void *user)
 
 void qn_server_note_end(qn_server *s)
 {
-    if (s->is_draining && !s->n_exchanges && qn_connections_are_flushed(s)) event_base_loopbreak(s->base);
+    if (s->n_exchanges) return;
+    if (!s->is_draining)
+        qn_look_ahead_start(s);
+    else if (qn_connections_are_flushed(s))
+        event_base_loopbreak(s->base);
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
@@ -217,6 +222,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     }
     s->is_draining = 1;
     qn_log(QN_LOG_INFO, "draining: %lld requests are under way", (long long)s->n_exchanges);
+    qn_look_ahead_drop_all(s);
     qn_connections_close(s, 0);
     qn_server_note_end(s);
 }
@@ -251,9 +257,10 @@ static void stop(running *r)
 {
     qn_server *s = &r->server;
     if (r->listener) evconnlistener_free(r->listener);
+    qn_look_ahead_drop_all(s);
     qn_connections_close(s, 1);
     /* Jobs that end may start others, such as to close what they opened. */
-    while (s->workers && s->n_exchanges) {
+    while (s->workers && (s->n_exchanges || s->n_look_aheads)) {
         struct timeval most = {0, 10000};
         event_base_loopexit(s->base, &most);
         event_base_loop(s->base, EVLOOP_ONCE);

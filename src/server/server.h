@@ -26,6 +26,7 @@ typedef struct {
     size_t body_max_bytes;
     int64_t read_timeout_ms; /* for a request to arrive as a whole */
     int allow_template_kwargs;
+    int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */
     /* Opens the model, on a thread of its own while the server listens already. */

@@ -36,7 +36,9 @@ struct qn_server {
     int64_t n_exchanges; /* that have been asked for and are not freed */
     size_t body_bytes;   /* of requests that are not answered */
     struct qn_connection *connections;
-    uint64_t id_seed, n_ids; /* of the requests' names */
+    struct qn_look_ahead *look_aheads; /* that are pending, the oldest first */
+    int64_t n_look_aheads;             /* that are not freed */
+    uint64_t id_seed, n_ids;           /* of the requests' names */
     qn_server_metrics metrics;
 };
 
@@ -44,7 +46,7 @@ struct qn_server {
 void qn_server_list(qn_ready *r);
 /* Looks through the list. */
 void qn_server_look(qn_server *s);
-/* An exchange ended: a draining server may be done. */
+/* An exchange ended: a draining server may be done, another one has time for what is to come. */
 void qn_server_note_end(qn_server *s);
 
 #endif
