@@ -5,7 +5,9 @@
  * exactly the row's text; a token may bring no text (half a character, or the possible beginning of a stop
  * string, is held back) and the end event may bring the rest. Invariant: the tokens of a row depend on model,
  * prompt, options and seed alone, not on other rows or calls. One generation is used by one thread at a time,
- * except qn_generation_cancel: any thread. */
+ * except qn_generation_cancel: any thread. A function that is called while an event is computed (a probe,
+ * notify) gets QN_E_ARG when it asks for the same generation's events; closed there it is freed when the call
+ * under way returns. */
 #ifndef QUERN_GENERATE_H
 #define QUERN_GENERATE_H
 

@@ -157,20 +157,35 @@ qn_status qn_chat(qn_model *model, const qn_message *messages, size_t n_messages
                               out);
 }
 
-static void begin_call(qn_generation *g)
+/* must_wait 0: QN_E_FULL where another thread's call is under way. A function that the thread's own call on
+ * the generation calls (notify, a probe) would wait for itself. */
+static qn_status begin_call(qn_generation *g, int must_wait)
 {
     pthread_mutex_lock(&g->lock);
-    while (g->is_busy) pthread_cond_wait(&g->is_free, &g->lock);
-    g->is_busy = 1;
+    int is_within = g->is_busy && pthread_equal(g->caller, pthread_self());
+    while (g->is_busy && !is_within && must_wait) pthread_cond_wait(&g->is_free, &g->lock);
+    int is_busy = g->is_busy;
+    if (!is_busy) {
+        g->is_busy = 1;
+        g->caller = pthread_self();
+    }
     pthread_mutex_unlock(&g->lock);
+    if (is_within) return qn_fail(QN_E_ARG, "a call on this generation is under way, and this is within it");
+    return is_busy ? QN_E_FULL : QN_OK;
 }
+
+static void end(qn_generation *g);
+static void drop(qn_generation *g);
 
 static void end_call(qn_generation *g)
 {
+    int shall_close = g->shall_close;
+    if (shall_close) end(g);
     pthread_mutex_lock(&g->lock);
     g->is_busy = 0;
     pthread_cond_signal(&g->is_free);
     pthread_mutex_unlock(&g->lock);
+    if (shall_close) drop(g);
 }
 
 static qn_status fail_closed(void)
@@ -205,7 +220,7 @@ static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
 qn_status qn_generation_next(qn_generation *g, qn_token *out)
 {
     if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_next: an argument is NULL");
-    begin_call(g);
+    QN_TRY(begin_call(g, 1));
     qn_status status = next_event(g, out, NULL);
     end_call(g);
     return status;
@@ -214,8 +229,13 @@ qn_status qn_generation_next(qn_generation *g, qn_token *out)
 qn_status qn_generation_poll(qn_generation *g, qn_token *out, int *is_there)
 {
     if (!g || !out || !is_there) return qn_fail(QN_E_ARG, "qn_generation_poll: an argument is NULL");
-    begin_call(g);
-    qn_status status = QN_OK;
+    qn_status status = begin_call(g, 0);
+    if (status == QN_E_FULL) { /* what there is goes to who is in that call */
+        *out = (qn_token){.id = -1, .text = ""};
+        *is_there = 0;
+        return QN_OK;
+    }
+    QN_TRY(status);
     if (g->model && !g->model->backend->generation_poll)
         status = qn_backend_fail_missing(g->model->backend, "events without waiting");
     else
@@ -233,7 +253,7 @@ qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation
 {
     qn_generation *g = (qn_generation *)generation; /* only its lock is touched */
     if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_get_stats: an argument is NULL");
-    begin_call(g);
+    QN_TRY(begin_call(g, 1));
     qn_status status = QN_OK;
     if (!g->model)
         status = fail_closed();
@@ -274,7 +294,11 @@ static void drop(qn_generation *g)
 void qn_generation_close(qn_generation *g)
 {
     if (!g) return;
-    begin_call(g);
+    if (begin_call(g, 1) != QN_OK) { /* from within its own call, whose end frees it */
+        qn_generation_cancel(g);
+        g->shall_close = 1;
+        return;
+    }
     end(g);
     end_call(g);
     drop(g);
@@ -289,9 +313,10 @@ void qn_generations_end_all(qn_model *model)
         if (g) atomic_fetch_add(&g->references, 1);
         pthread_mutex_unlock(&model->lock);
         if (!g) return;
-        begin_call(g);
-        end(g);
-        end_call(g);
+        if (begin_call(g, 1) == QN_OK) {
+            end(g);
+            end_call(g);
+        }
         drop(g);
     }
 }

@@ -23,6 +23,7 @@ typedef struct {
 } echo;
 
 static atomic_int n_models, n_generations;
+static void (*within)(void); /* called by the next event that is computed */
 
 static qn_status echo_open(const char *path, const qn_model_options *options, void **model)
 {
@@ -62,6 +63,7 @@ static qn_status echo_generation_open(void *model, const qn_prompt *prompt,
 static qn_status echo_next(void *generation, qn_token *out)
 {
     echo *e = generation;
+    if (within) within();
     while (e->waits && !qn_cancel_is_set(e->cancel)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     out->row = e->row;
     out->position = e->position++;
@@ -308,16 +310,58 @@ static void test_allocation_failures(void **state)
     }
 }
 
+static qn_generation *called; /* whose event is being computed */
+static int n_within;
+
+static void call_within(void)
+{
+    qn_token t;
+    qn_generation_stats s;
+    int is_there;
+    n_within++;
+    assert_int_equal(qn_generation_next(called, &t), QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), "within"));
+    assert_int_equal(qn_generation_poll(called, &t, &is_there), QN_E_ARG);
+    assert_int_equal(qn_generation_get_stats(called, &s), QN_E_ARG);
+}
+
+static void close_within(void)
+{
+    n_within++;
+    qn_generation_close(called);
+    assert_int_equal(atomic_load(&n_generations), 1); /* at the end of the call */
+}
+
+/* Who is called by a thread that computes does not wait for itself. */
+static void test_calls_from_within(void **state)
+{
+    qn_model *model = open_echo();
+    qn_token t;
+    assert_int_equal(qn_generate(model, "one two", NULL, &called), QN_OK);
+    within = call_within;
+    assert_int_equal(qn_generation_next(called, &t), QN_OK);
+    within = NULL;
+    assert_int_equal(t.id, 7);
+    assert_int_equal(qn_generation_next(called, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_STOP);
+    qn_generation_close(called);
+    assert_int_equal(qn_generate(model, "one two", NULL, &called), QN_OK);
+    within = close_within;
+    assert_int_equal(qn_generation_next(called, &t), QN_OK);
+    within = NULL;
+    assert_int_equal(t.end, QN_END_CANCELLED);
+    assert_int_equal(atomic_load(&n_generations), 0);
+    assert_int_equal(n_within, 2);
+    qn_model_close(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_registry),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_one_row_fails),
-        cmocka_unit_test(test_refused_prompts),
-        cmocka_unit_test(test_closing_the_model_ends_generations),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_registry),          cmocka_unit_test(test_model),
+        cmocka_unit_test(test_generation),        cmocka_unit_test(test_one_row_fails),
+        cmocka_unit_test(test_refused_prompts),   cmocka_unit_test(test_closing_the_model_ends_generations),
+        cmocka_unit_test(test_calls_from_within), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

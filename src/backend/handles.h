@@ -28,9 +28,11 @@ struct qn_generation {
     qn_cancel cancel;
     pthread_mutex_t lock; /* of is_busy */
     pthread_cond_t is_free;
-    int is_busy;     /* a call on the generation is under way; others wait for its end */
-    qn_model *model; /* NULL: the model was closed */
-    void *object;    /* the backend's; NULL with model */
+    int is_busy;      /* a call on the generation is under way; others wait for its end */
+    pthread_t caller; /* whose call that is */
+    int shall_close;  /* it was closed from within that call: at its end */
+    qn_model *model;  /* NULL: the model was closed */
+    void *object;     /* the backend's; NULL with model */
     qn_generation *previous, *next;
     atomic_int references; /* the user's, and that of a model which is being closed */
     int64_t n_open;        /* rows that have not ended */
