@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "format/mmap.h"
 #include "model/families.h"
-#include "model/weight_roles.h"
+#include "model/modules.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20, MODULE_MAX = QN_TENSOR_NAME_MAX - 8, ROLES_OF_ONE_MAX = 3 };
 
@@ -82,13 +82,6 @@ static int64_t layer_of(const char *rest)
     return digits && *rest == '.' ? layer : -1;
 }
 
-static int takes_adapters(const qn_model_config *c, qn_weight_role role, int64_t layer,
-                          int64_t shape[QN_WEIGHT_DIMS_MAX])
-{
-    return role != QN_WEIGHT_EMBED && qn_weight_expected(c, layer, role) != QN_WEIGHT_NEVER &&
-           qn_weight_shape(c, layer, role, shape) == 2;
-}
-
 /* The roles whose matrix is called `full` where the decoder lies at prefix: one, or all that share it, from
  * the top; returns how many. */
 static int roles_called(const qn_model_config *c, const char *full, const char *prefix, int64_t layer,
@@ -101,7 +94,7 @@ static int roles_called(const qn_model_config *c, const char *full, const char *
     int end = in_layer ? QN_WEIGHT_ROLE_COUNT : QN_WEIGHT_MODEL_COUNT;
     for (int i = begin; i < end; i++) {
         qn_weight_role role = (qn_weight_role)i;
-        if (!takes_adapters(c, role, layer, shape)) continue;
+        if (!qn_module_has_role(c, role, layer, shape)) continue;
         if (qn_family_weight_name(c->family, QN_SOURCE_SAFETENSORS, prefix, role, layer, name) &&
             strcmp(name, full) == 0) {
             roles[0] = role;

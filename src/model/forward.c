@@ -11,6 +11,12 @@ typedef struct {
     qn_block_kv kv[QN_LAYER_GROUPS_MAX];
 } common;
 
+qn_array *qn_forward_weight(const qn_forward *f, qn_weight_role role, int64_t layer)
+{
+    const qn_trained_matrix *m = qn_trained_get(f->trained, role, layer);
+    return m && m->weight ? m->weight : qn_parameters_get(f->parameters, role, layer);
+}
+
 static qn_array *feed_forward(qn_scope *s, const qn_forward *f, qn_array *x, int64_t i)
 {
     const qn_layer_config *l = &f->config->layers[i];
@@ -39,7 +45,7 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     h = feed_forward(s, f, x, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
-    qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_LAYER_SCALE, i);
+    qn_array *scale = qn_forward_weight(f, QN_WEIGHT_LAYER_SCALE, i);
     return scale ? qn_mul(s, x, scale) : x;
 }
 
@@ -79,7 +85,7 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
     common all = {.layer_inputs = NULL};
     qn_scope_prefix(s, "%s", "");
     for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
-    qn_array *x = qn_take(s, qn_parameters_get(f->parameters, QN_WEIGHT_EMBED, 0), f->ids);
+    qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     if (f->embeds) {
         qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed);

@@ -10,6 +10,7 @@
 #include "model/config.h"
 #include "model/layer_groups.h"
 #include "model/parameters.h"
+#include "model/trained.h"
 
 typedef struct {
     const qn_model_config *config;
@@ -31,8 +32,12 @@ typedef struct {
     qn_array *slots, *reset;          /* [S] i32, see qn_params_recurrent; NULL without recurrent layers */
     qn_adapters *adapters;            /* NULL: none */
     qn_array *row_adapters;           /* [R] i32 id of each row's adapter, -1: none; of the head [L] */
+    const qn_trained *trained;        /* NULL: nothing is being trained */
     int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
 } qn_forward;
+
+/* The array of a role: the model's, or what is trained in its place. */
+qn_array *qn_forward_weight(const qn_forward *f, qn_weight_role role, int64_t layer);
 
 /* The residual stream after the last layer, before the final norm: [R, hidden_size]. Labels: "hidden.0"
  * (embedding), "hidden.I" (after layer I), "layer.I.queries" and "layer.I.keys" (as attention uses

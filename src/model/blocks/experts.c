@@ -38,9 +38,9 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
         x = qn_block_norm(s, f, x, QN_WEIGHT_ROUTER_SCALE, layer);
         x = qn_scale(s, x, 1 / sqrtf((float)f->config->hidden_size));
     }
-    qn_array *logits = qn_linear_exact(s, x, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER, layer));
+    qn_array *logits = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_ROUTER, layer));
     logits = qn_block_adapted(s, f, x, qn_label(s, logits, "router"), QN_WEIGHT_ROUTER, layer);
-    if (c->bias) logits = qn_add(s, logits, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER_BIAS, layer));
+    if (c->bias) logits = qn_add(s, logits, qn_forward_weight(f, QN_WEIGHT_ROUTER_BIAS, layer));
     if (c->score == QN_SCORE_SOFTMAX_CHOSEN) {
         *ids = qn_top_k_rising(s, logits, top);
         *share = qn_softmax(s, qn_take_along(s, logits, *ids));
@@ -50,7 +50,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
         c->score == QN_SCORE_SIGMOID ? qn_unary(s, QN_PRIM_SIGMOID, logits) : qn_softmax(s, logits);
     qn_array *choice = scores;
     if (c->correction_bias)
-        choice = qn_add(s, scores, qn_parameters_get(f->parameters, QN_WEIGHT_ROUTER_CORRECTION, layer));
+        choice = qn_add(s, scores, qn_forward_weight(f, QN_WEIGHT_ROUTER_CORRECTION, layer));
     *ids = qn_top_k_rising(s, best_groups(s, c, choice), top);
     *share = qn_take_along(s, scores, *ids);
     if (c->norm_topk_prob) {
@@ -61,7 +61,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
     }
     *share = qn_scale(s, *share, c->routed_scaling_factor);
     if (c->expert_scale) {
-        qn_array *scale = qn_parameters_get(f->parameters, QN_WEIGHT_EXPERT_SCALE, layer);
+        qn_array *scale = qn_forward_weight(f, QN_WEIGHT_EXPERT_SCALE, layer);
         scale = logits ? qn_broadcast(s, scale, *qn_array_shape(logits)) : NULL;
         *share = qn_mul(s, *share, qn_take_along(s, scale, *ids));
     }
@@ -70,7 +70,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
 /* Biases of one role, [num_experts, n]; NULL: none. */
 static qn_array *bias_of(qn_scope *s, const qn_forward *f, qn_weight_role role, int64_t layer, int64_t n)
 {
-    qn_array *b = qn_parameters_get(f->parameters, role, layer);
+    qn_array *b = qn_forward_weight(f, role, layer);
     return b ? qn_reshape(s, b, qn_shape_make(2, (int64_t[]){f->config->experts.num_experts, n})) : NULL;
 }
 
@@ -112,7 +112,7 @@ static qn_array *shared(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
     qn_array *y = qn_block_linear(s, f, qn_mul(s, qn_block_activation(s, f, gate), up), QN_WEIGHT_SHARED_DOWN,
                                   none, layer);
     if (!f->config->experts.shared_gate) return y;
-    qn_array *by = qn_linear_exact(s, x, qn_parameters_get(f->parameters, QN_WEIGHT_SHARED_ROUTER, layer));
+    qn_array *by = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_SHARED_ROUTER, layer));
     by = qn_block_adapted(s, f, x, by, QN_WEIGHT_SHARED_ROUTER, layer);
     return qn_mul(s, y, qn_unary(s, QN_PRIM_SIGMOID, by));
 }

@@ -76,12 +76,12 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
     const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads,
                   dv = d->linear_value_head_dim;
     projected in = project(s, f, x, layer);
-    qn_array *conv[5] = {in.qkv, qn_parameters_get(f->parameters, QN_WEIGHT_DELTA_CONV, layer)};
+    qn_array *conv[5] = {in.qkv, qn_forward_weight(f, QN_WEIGHT_DELTA_CONV, layer)};
     qn_array *mixed = recurrent(s, f, QN_PRIM_SHORT_CONV, 0, 2, conv, layer);
     mixed = qn_label(s, qn_unary(s, QN_PRIM_SILU, mixed), "conv");
 
-    qn_array *g = qn_add(s, in.a, qn_parameters_get(f->parameters, QN_WEIGHT_DELTA_DT_BIAS, layer));
-    qn_array *rate = qn_parameters_get(f->parameters, QN_WEIGHT_DELTA_A_LOG, layer);
+    qn_array *g = qn_add(s, in.a, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
+    qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
     rate = qn_unary(s, QN_PRIM_EXP, qn_broadcast(s, rate, qn_shape_sym(QN_SYM_R, 1, &nv)));
     g = qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, qn_unary(s, QN_PRIM_SOFTPLUS, g)));
     qn_array *v = qn_slice_last(s, mixed, 2 * nk * dk, nv * dv);
@@ -90,8 +90,7 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
         qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g, qn_unary(s, QN_PRIM_SIGMOID, in.b)};
     qn_array *o = recurrent(s, f, QN_PRIM_GATED_DELTA, f->groups->delta_offset, 5, delta, layer);
     o = qn_label(s, o, "delta");
-    o = qn_rms_norm(s, o, qn_parameters_get(f->parameters, QN_WEIGHT_DELTA_NORM, layer),
-                    f->config->rms_norm_eps, 0);
+    o = qn_rms_norm(s, o, qn_forward_weight(f, QN_WEIGHT_DELTA_NORM, layer), f->config->rms_norm_eps, 0);
     o = flat(s, qn_mul(s, o, qn_unary(s, QN_PRIM_SILU, in.z)), nv * dv);
     return qn_block_linear(s, f, o, QN_WEIGHT_DELTA_OUT, QN_WEIGHT_ROLE_COUNT, layer);
 }

@@ -12,7 +12,7 @@ static qn_array *by_head(qn_scope *s, const qn_forward *f, qn_array *x, qn_weigh
 {
     qn_array *ids = qn_parameters_heads(f->parameters);
     ids = qn_broadcast(s, ids, qn_shape_sym(QN_SYM_R, 1, &f->config->num_attention_heads));
-    return qn_experts(s, x, qn_parameters_get(f->parameters, weight, layer), ids, NULL);
+    return qn_experts(s, x, qn_forward_weight(f, weight, layer), ids, NULL);
 }
 
 /* Queries of all heads [R, heads, qk_nope_head_dim + qk_rope_head_dim]. */
@@ -22,8 +22,7 @@ static qn_array *queries(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
     qn_array *q;
     if (l->q_lora_rank) {
         q = qn_block_linear(s, f, x, QN_WEIGHT_LATENT_Q_A, QN_WEIGHT_LATENT_Q_A_BIAS, layer);
-        q = qn_rms_norm(s, q, qn_parameters_get(f->parameters, QN_WEIGHT_LATENT_Q_A_NORM, layer), l->norm_eps,
-                        0);
+        q = qn_rms_norm(s, q, qn_forward_weight(f, QN_WEIGHT_LATENT_Q_A_NORM, layer), l->norm_eps, 0);
         q = qn_block_linear(s, f, q, QN_WEIGHT_LATENT_Q_B, QN_WEIGHT_ROLE_COUNT, layer);
     } else {
         q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_ROLE_COUNT, layer);
@@ -48,8 +47,7 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
     qn_array *kv = qn_block_linear(s, f, x, QN_WEIGHT_LATENT_KV_A, QN_WEIGHT_LATENT_KV_A_BIAS, layer);
     qn_array *latent = qn_reshape_rows(s, qn_slice_last(s, kv, 0, rank), 2, (int64_t[]){1, rank});
     qn_array *k_turned = qn_reshape_rows(s, qn_slice_last(s, kv, rank, turned), 2, (int64_t[]){1, turned});
-    latent = qn_rms_norm(s, latent, qn_parameters_get(f->parameters, QN_WEIGHT_LATENT_KV_A_NORM, layer),
-                         l->norm_eps, 0);
+    latent = qn_rms_norm(s, latent, qn_forward_weight(f, QN_WEIGHT_LATENT_KV_A_NORM, layer), l->norm_eps, 0);
     latent = qn_label(s, latent, "latent");
     k_turned = qn_rope(s, k_turned, table, c->rope_interleaved);
     qn_array *k = qn_label(s, qn_concat(s, 2, (qn_array *[]){latent, k_turned}), "keys");

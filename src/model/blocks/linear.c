@@ -33,6 +33,8 @@ qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_arr
                            int64_t layer)
 {
     char label[32];
+    const qn_trained_matrix *m = qn_trained_get(f->trained, weight, layer);
+    if (m) y = qn_trained_linear(s, m, x, qn_forward_weight(f, weight, layer), y);
     const qn_lora_pair *pairs = f->adapters ? qn_adapters_pairs(f->adapters, weight, layer) : NULL;
     if (!pairs) return y;
     y = qn_lora(s, &(qn_params_lora){pairs, QN_ADAPTERS_MAX}, x, y, f->row_adapters);
@@ -43,8 +45,8 @@ qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_arr
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
 {
-    qn_array *y = qn_linear(s, x, qn_parameters_get(f->parameters, weight, layer)),
-             *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_parameters_get(f->parameters, bias, layer);
+    qn_array *w = qn_forward_weight(f, weight, layer), *y = qn_linear(s, x, w),
+             *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_forward_weight(f, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
     y = qn_block_adapted(s, f, x, y, weight, layer);
     return b ? qn_add(s, y, b) : y;
@@ -52,7 +54,7 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
 
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer)
 {
-    qn_array *w = qn_parameters_get(f->parameters, weight, layer);
+    qn_array *w = qn_forward_weight(f, weight, layer);
     return w ? qn_rms_norm(s, x, w, f->config->rms_norm_eps, f->config->norm_offset) : x;
 }
 

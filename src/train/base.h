@@ -1,0 +1,26 @@
+/* The model that is trained on: its files, its weights on a device, its config. The weights stay as they are,
+ * packed; nothing here changes while training runs. One thread at a time. */
+#ifndef QN_TRAIN_BASE_H
+#define QN_TRAIN_BASE_H
+
+#include "model/config.h"
+#include "model/layer_groups.h"
+#include "model/parameters.h"
+
+typedef struct {
+    qn_device *device;
+    qn_source *source;
+    qn_model_config config;
+    qn_weights *weights;
+    qn_parameters *parameters;
+    qn_layer_groups groups;
+    const char *prefix; /* of the decoder's tensors in published files */
+} qn_train_base;
+
+/* path as for qn_model_open. n_threads 0: all that affinity and quota allow. memory_limit_bytes 0: none.
+ * Untouched on failure. */
+qn_status qn_train_base_open(const char *path, int n_threads, size_t memory_limit_bytes, qn_train_base *out);
+/* Accepts a zeroed one. */
+void qn_train_base_close(qn_train_base *b);
+
+#endif

@@ -1,0 +1,62 @@
+/* What is trained: low-rank factors (LoRA, with magnitudes DoRA) beside chosen matrices, or the weights
+ * themselves. Invariant: arrays are sorted by name, the path that published files give them, and everything
+ * that goes over all of them (norms, files, updates) goes in that order. Their numbers are f32, in buffers of
+ * the device that the graph reads in place: who changes them between runs changes the next run. */
+#ifndef QN_TRAIN_TRAINABLE_H
+#define QN_TRAIN_TRAINABLE_H
+
+#include "model/modules.h"
+#include "model/trained.h"
+#include "train/base.h"
+
+typedef enum { QN_TRAIN_LORA, QN_TRAIN_DORA, QN_TRAIN_FULL } qn_train_method;
+
+/* How A begins (B is zero, so that nothing changes before the first step). UNIFORM: in +-1 / sqrt(n_in),
+ * which is Kaiming's with a = sqrt(5), as peft and mlx_lm have it. NORMAL: with deviation 1 / rank, peft's
+ * "gaussian". */
+typedef enum { QN_TRAIN_UNIFORM, QN_TRAIN_NORMAL } qn_train_init;
+
+typedef struct {
+    qn_train_method method;
+    /* Of LORA and DORA. targets: names or patterns of modules, with commas between; a name fits the end of a
+     * module's path behind a dot ("q_proj", "self_attn.q_proj"), one with '*' or '?' the whole path. NULL:
+     * all linear layers of the decoder's layers but those that choose experts. */
+    const char *targets;
+    int32_t rank;
+    float alpha; /* the factor is alpha / rank; with rslora alpha / sqrt(rank) */
+    int rslora;
+    qn_train_init init;
+    uint64_t seed;
+    int64_t layer_begin, layer_end; /* layers [begin, end); end 0: to the last */
+} qn_trainable_options;
+
+typedef struct {
+    char name[QN_TENSOR_NAME_MAX + 32];
+    qn_shape shape;
+    int64_t n; /* elements */
+    qn_buffer *buffer;
+    qn_array *array; /* over the buffer; the scope's */
+    float *data;     /* the buffer's */
+} qn_trainable_array;
+
+typedef struct {
+    qn_trainable_options options; /* targets NULL: not kept */
+    float scale;
+    qn_module *modules; /* [n_modules] with factors */
+    int64_t n_modules;
+    qn_trainable_array *arrays; /* [n] */
+    int64_t n, n_elements;
+    qn_trained *trained; /* for the graph */
+} qn_trainable;
+
+/* Arrays with their first numbers, which depend on seed and names alone. scope: of base->device; it must
+ * outlive *out's use in graphs. QN_E_ARG: a pattern that fits no module (message: which), an empty range of
+ * layers, a rank outside 1 to QN_LORA_RANK_MAX. Zeroed on failure. */
+qn_status qn_trainable_new(const qn_train_base *base, qn_scope *scope, const qn_trainable_options *options,
+                           qn_trainable *out);
+/* Accepts a zeroed one. The scope's arrays live on. */
+void qn_trainable_free(qn_trainable *t);
+/* NULL: none has the name. */
+qn_trainable_array *qn_trainable_find(const qn_trainable *t, const char *name);
+
+#endif

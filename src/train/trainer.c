@@ -1,0 +1,291 @@
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "array/program.h"
+#include "base/mem.h"
+#include "model/forward.h"
+
+/* Inputs of the programs, in the order in which they are made. */
+enum { IN_IDS, IN_POSITIONS, IN_ROW_BEGIN, IN_ROWS, IN_TARGETS, IN_IS_LONG, IN_SECTIONS };
+
+struct qn_trainer {
+    const qn_train_base *base;
+    qn_trainer_options options;
+    qn_scope *scope; /* owns the graph's arrays over the trained numbers */
+    qn_trainable trainable;
+    qn_program *train, *loss; /* loss alone is made when it is first asked for */
+    qn_array *loss_array;
+    float **sums; /* [n] of gradients since the last update */
+    float **m, **v;
+    int64_t n_added, step; /* targets, updates */
+    double loss_sum;
+};
+
+/* ---- the graph ---------------------------------------------------------------------------------------- */
+
+static qn_shape vector(qn_symbol symbol, int64_t extra)
+{
+    qn_shape s = qn_shape_sym(symbol, 0, NULL);
+    s.dim[0] = extra;
+    return s;
+}
+
+/* Sum over the targets of -log softmax(logits)[target]. */
+static qn_array *build_loss(qn_trainer *t)
+{
+    qn_scope *s = t->scope;
+    const qn_train_base *base = t->base;
+    const qn_model_config *c = &base->config;
+    const int64_t one = 1;
+    qn_forward f = {.config = c,
+                    .parameters = base->parameters,
+                    .groups = &base->groups,
+                    .trained = t->trainable.trained};
+    f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f.row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
+    qn_array *rows = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    qn_array *targets = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_L, 1, &one));
+    qn_array *is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &one));
+    if (c->rope_short_positions) f.is_long = is_long;
+    for (int i = 0; c->rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    qn_array *logits = qn_forward_head(s, &f, qn_forward_body(s, &f), rows);
+    qn_array *losses = qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
+    return qn_sum(s, losses, 0);
+}
+
+static qn_status make_train_program(qn_trainer *t)
+{
+    const int64_t n = t->trainable.n;
+    qn_program_options o = {.name = "train",
+                            .max = {{t->options.max_rows, t->options.max_sequences, t->options.max_targets}},
+                            .precision = t->options.precision};
+    qn_array **wrt = qn_calloc((size_t)n, sizeof *wrt), **outputs = qn_calloc((size_t)n + 1, sizeof *outputs);
+    qn_status status = wrt && outputs ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) {
+        for (int64_t i = 0; i < n; i++) wrt[i] = t->trainable.arrays[i].array;
+        outputs[0] = t->loss_array;
+        status = qn_vjp(t->scope, t->loss_array, NULL, (int)n, wrt, outputs + 1);
+    }
+    for (int64_t i = 0; i < n && status == QN_OK; i++)
+        if (!outputs[i + 1])
+            status =
+                qn_fail(QN_E_UNSUPPORTED, "%s: the loss does not depend on it", t->trainable.arrays[i].name);
+    if (status == QN_OK) status = qn_program_new(t->scope, &o, (int)n + 1, outputs, &t->train);
+    qn_free(wrt);
+    qn_free(outputs);
+    return status;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static qn_status new_numbers(qn_trainer *t, float ***out)
+{
+    const int64_t n = t->trainable.n;
+    *out = qn_calloc((size_t)n, sizeof **out);
+    if (!*out) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++)
+        if (!((*out)[i] = qn_calloc((size_t)t->trainable.arrays[i].n, sizeof(float)))) return QN_E_NOMEM;
+    return QN_OK;
+}
+
+static qn_status make(qn_trainer *t)
+{
+    const int states = qn_optimizer_states(&t->options.optimizer);
+    size_t bytes;
+    QN_TRY(qn_trainable_new(t->base, t->scope, &t->options.trainable, &t->trainable));
+    bytes = (size_t)t->trainable.n_elements * sizeof(float) * (size_t)(1 + states);
+    QN_TRY(qn_ledger_reserve(t->base->device->ledger, QN_LEDGER_OTHER, bytes));
+    QN_TRY(new_numbers(t, &t->sums));
+    if (states > 0) QN_TRY(new_numbers(t, &t->m));
+    if (states > 1) QN_TRY(new_numbers(t, &t->v));
+    t->loss_array = build_loss(t);
+    QN_TRY(qn_scope_status(t->scope));
+    return make_train_program(t);
+}
+
+qn_status qn_trainer_new(const qn_train_base *base, const qn_trainer_options *options, qn_trainer **out)
+{
+    qn_trainer *t = qn_calloc(1, sizeof *t);
+    if (!t) return QN_E_NOMEM;
+    t->base = base;
+    t->options = *options;
+    if (!t->options.max_targets) t->options.max_targets = t->options.max_rows;
+    qn_status status = (t->scope = qn_scope_new(base->device)) ? make(t) : QN_E_NOMEM;
+    t->options.trainable.targets = NULL;
+    if (status == QN_OK)
+        *out = t;
+    else
+        qn_trainer_free(t);
+    return status;
+}
+
+static void free_numbers(qn_trainer *t, float **numbers)
+{
+    for (int64_t i = 0; numbers && i < t->trainable.n; i++) qn_free(numbers[i]);
+    qn_free(numbers);
+}
+
+void qn_trainer_free(qn_trainer *t)
+{
+    if (!t) return;
+    qn_program_free(t->train);
+    qn_program_free(t->loss);
+    free_numbers(t, t->sums);
+    free_numbers(t, t->m);
+    free_numbers(t, t->v);
+    qn_trainable_free(&t->trainable);
+    qn_scope_free(t->scope);
+    qn_free(t);
+}
+
+qn_trainable *qn_trainer_trainable(qn_trainer *t)
+{
+    return &t->trainable;
+}
+
+int64_t qn_trainer_steps(const qn_trainer *t)
+{
+    return t->step;
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------ */
+
+static qn_status check_batch(const qn_trainer *t, const qn_train_batch *b)
+{
+    const qn_trainer_options *o = &t->options;
+    const int64_t vocab_size = t->base->config.vocab_size;
+    if (b->n_rows < 1 || b->n_targets < 1 || b->n_sequences < 1)
+        return qn_fail(QN_E_ARG, "a batch of %lld tokens with %lld targets", (long long)b->n_rows,
+                       (long long)b->n_targets);
+    if (b->n_rows > o->max_rows || b->n_sequences > o->max_sequences || b->n_targets > o->max_targets)
+        return qn_fail(QN_E_ARG,
+                       "a batch of %lld tokens, %lld sequences and %lld targets; the largest is %lld, %lld "
+                       "and %lld",
+                       (long long)b->n_rows, (long long)b->n_sequences, (long long)b->n_targets,
+                       (long long)o->max_rows, (long long)o->max_sequences, (long long)o->max_targets);
+    if (b->row_begin[0] != 0 || b->row_begin[b->n_sequences] != b->n_rows)
+        return qn_fail(QN_E_ARG, "the sequences of a batch do not cover its tokens");
+    for (int64_t i = 0; i < b->n_sequences; i++)
+        if (b->row_begin[i + 1] <= b->row_begin[i])
+            return qn_fail(QN_E_ARG, "sequence %lld of a batch is empty", (long long)i);
+    for (int64_t i = 0; i < b->n_rows; i++)
+        if (b->ids[i] < 0 || b->ids[i] >= vocab_size)
+            return qn_fail(QN_E_ARG, "token id %d at row %lld of a batch: the vocabulary has %lld", b->ids[i],
+                           (long long)i, (long long)vocab_size);
+    for (int64_t i = 0; i < b->n_targets; i++)
+        if (b->targets[i] < 0 || b->targets[i] >= vocab_size || b->rows[i] < 0 || b->rows[i] >= b->n_rows)
+            return qn_fail(QN_E_ARG, "target %lld of a batch: id %d for row %d", (long long)i, b->targets[i],
+                           b->rows[i]);
+    return QN_OK;
+}
+
+static void copy_ints(qn_program *p, int input, const int32_t *from, int64_t n)
+{
+    int32_t *to = qn_program_input(p, input);
+    if (to) memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+static void fill_positions(int32_t *to, const qn_train_batch *b)
+{
+    for (int64_t s = 0; to && s < b->n_sequences; s++)
+        for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++) to[r] = r - b->row_begin[s];
+}
+
+static qn_status run(qn_trainer *t, qn_program *p, const qn_train_batch *b, double *sum)
+{
+    const int64_t limit = t->base->config.rope_short_positions;
+    QN_TRY(check_batch(t, b));
+    copy_ints(p, IN_IDS, b->ids, b->n_rows);
+    copy_ints(p, IN_ROW_BEGIN, b->row_begin, b->n_sequences + 1);
+    copy_ints(p, IN_ROWS, b->rows, b->n_targets);
+    copy_ints(p, IN_TARGETS, b->targets, b->n_targets);
+    fill_positions(qn_program_input(p, IN_POSITIONS), b);
+    for (int i = 0; t->base->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        fill_positions(qn_program_input(p, IN_SECTIONS + i), b);
+    float *is_long = limit ? qn_program_input(p, IN_IS_LONG) : NULL;
+    for (int64_t s = 0; is_long && s < b->n_sequences; s++)
+        for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++)
+            is_long[r] = b->row_begin[s + 1] - b->row_begin[s] > limit;
+    const qn_sizes sizes = {{b->n_rows, b->n_sequences, b->n_targets}};
+    QN_TRY(qn_program_run(p, &sizes));
+    *sum = *(const float *)qn_program_output(p, 0);
+    return isfinite(*sum) ? QN_OK
+                          : qn_fail(QN_E_DEVICE, "the loss is %g after %lld steps", *sum, (long long)t->step);
+}
+
+qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *b, double *loss)
+{
+    double sum = 0;
+    QN_TRY(run(t, t->train, b, &sum));
+    for (int64_t i = 0; i < t->trainable.n; i++) {
+        const float *g = qn_program_output(t->train, (int)i + 1);
+        float *to = t->sums[i];
+        if (!t->n_added)
+            memcpy(to, g, (size_t)t->trainable.arrays[i].n * sizeof *to);
+        else
+            for (int64_t k = 0; k < t->trainable.arrays[i].n; k++) to[k] += g[k];
+    }
+    t->loss_sum = t->n_added ? t->loss_sum + sum : sum;
+    t->n_added += b->n_targets;
+    if (loss) *loss = sum / (double)b->n_targets;
+    return QN_OK;
+}
+
+const float *qn_trainer_gradient(const qn_trainer *t, int64_t i)
+{
+    return t->sums[i];
+}
+
+/* ---- updates ------------------------------------------------------------------------------------------ */
+
+qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
+{
+    const qn_trainer_options *o = &t->options;
+    if (!t->n_added) return qn_fail(QN_E_ARG, "a step of training without a batch");
+    double squares = 0;
+    for (int64_t i = 0; i < t->trainable.n; i++) {
+        double own = 0;
+        for (int64_t k = 0; k < t->trainable.arrays[i].n; k++) own += (double)t->sums[i][k] * t->sums[i][k];
+        if (!isfinite(own)) {
+            t->n_added = 0;
+            return qn_fail(QN_E_DEVICE, "the gradient by %s is not finite after %lld steps",
+                           t->trainable.arrays[i].name, (long long)t->step);
+        }
+        squares += own;
+    }
+    const double mean = 1.0 / (double)t->n_added, norm = sqrt(squares) * mean;
+    double scale = mean;
+    if (o->clip_norm > 0 && norm > o->clip_norm) scale *= o->clip_norm / (norm + 1e-6);
+    t->step++;
+    for (int64_t i = 0; i < t->trainable.n; i++)
+        qn_optimizer_step(&o->optimizer, t->step, rate, scale, t->trainable.arrays[i].n,
+                          t->trainable.arrays[i].data, t->sums[i], t->m ? t->m[i] : NULL,
+                          t->v ? t->v[i] : NULL);
+    if (out)
+        *out = (qn_trainer_report){.step = t->step,
+                                   .n_targets = t->n_added,
+                                   .loss = t->loss_sum * mean,
+                                   .grad_norm = norm,
+                                   .rate = rate};
+    t->n_added = 0;
+    return QN_OK;
+}
+
+qn_status qn_trainer_evaluate(qn_trainer *t, const qn_train_batch *b, double *loss)
+{
+    double sum = 0;
+    if (!t->loss) {
+        qn_program_options o = {
+            .name = "loss",
+            .max = {{t->options.max_rows, t->options.max_sequences, t->options.max_targets}},
+            .precision = t->options.precision};
+        QN_TRY(qn_program_new(t->scope, &o, 1, &t->loss_array, &t->loss));
+    }
+    QN_TRY(run(t, t->loss, b, &sum));
+    *loss = sum / (double)b->n_targets;
+    return QN_OK;
+}
