@@ -58,8 +58,10 @@ QN_API qn_status qn_cache_load(qn_model *model, const char *path, qn_cache **out
 /* Writes all prefixes that the model keeps. Generations go on meanwhile. Statuses as of qn_cache_save. */
 QN_API qn_status qn_model_save_state(qn_model *model, const char *path);
 /* Adds what a file of qn_model_save_state or qn_cache_save holds to the prefixes that the model keeps, as far
- * as there is room; what was computed with an adapter that is not loaded is left out, with a warning. A file
- * that is refused changes nothing. Statuses as of qn_cache_load. */
+ * as there is room: beginnings of prompts before what goes on from them, and a warning says how many tokens
+ * found room and how many did not. What was computed with an adapter that is not loaded is left out, with a
+ * warning. A file that is refused changes nothing. Statuses as of qn_cache_load, but that it is no failure to
+ * find no room. */
 QN_API qn_status qn_model_load_state(qn_model *model, const char *path);
 
 /* ---- prefixes ---- */

@@ -22,9 +22,10 @@ qn_status qn_state_save_handle(qn_handles *h, const qn_handle *handle, uint64_t 
 qn_status qn_state_load_handle(qn_handles *h, uint64_t fingerprint, const char *path, qn_handle **out);
 
 qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path);
-/* Adds what the file holds to the prefix tree, as far as there is room for it; what belongs to an adapter
- * that is not loaded is left out, with a warning. Statuses as for a handle, but that what finds no room is no
- * failure. */
+/* Adds what the file holds to the prefix tree, as far as there is room for it: nodes nearest the root first,
+ * of the last one its first pages. A warning says how many tokens found room and how many did not; what
+ * belongs to an adapter that is not loaded is left out, with a warning. Statuses as for a handle, but that
+ * what finds no room is no failure. */
 qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <quern/log.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -223,27 +224,31 @@ static void grow_tree(world *w)
     }
 }
 
-/* How much of each sequence the tree has, and the logits of one token behind that. */
+/* How much of a sequence the tree has, and the logits of one token behind that. */
+static void look_at(world *w, qn_tree_key key, const int32_t *ids, int64_t n, int64_t *known, uint64_t *hash)
+{
+    qn_handle *from = NULL, *next = NULL;
+    int64_t limit = w->e->config.rope_short_positions;
+    key.is_long = limit && n > limit;
+    qn_test_ok(qn_handle_new(w->h, "none", &from));
+    qn_sequence *s = &from->sequence;
+    qn_test_ok(qn_tree_match(w->e->tree, &key, ids, n, s->tables, &s->slot, &s->length));
+    s->n_given = s->length;
+    s->is_long = s->length && key.is_long;
+    qn_test_ok(qn_handle_put_ids(w->h, from, NULL, 0, ids, n));
+    *known = s->length;
+    *hash = pass(w, from, ids + n, 1, &next);
+    qn_handle_free(w->h, from);
+    qn_handle_free(w->h, next);
+}
+
 static void look(world *w, int64_t *known, uint64_t *hashes)
 {
     for (int i = 0; i < SEQUENCES; i++) {
         int32_t ids[2 * CONTEXT];
         int64_t n;
-        qn_handle *from = NULL, *next = NULL;
         sequence_of(w, i, ids, &n);
-        qn_tree_key key = *key_of(w, i);
-        int64_t limit = w->e->config.rope_short_positions;
-        key.is_long = limit && n > limit;
-        qn_test_ok(qn_handle_new(w->h, "none", &from));
-        qn_sequence *s = &from->sequence;
-        qn_test_ok(qn_tree_match(w->e->tree, &key, ids, n, s->tables, &s->slot, &s->length));
-        s->n_given = s->length;
-        s->is_long = s->length && key.is_long;
-        qn_test_ok(qn_handle_put_ids(w->h, from, NULL, 0, ids, n));
-        known[i] = s->length;
-        hashes[i] = pass(w, from, ids + n, 1, &next);
-        qn_handle_free(w->h, from);
-        qn_handle_free(w->h, next);
+        look_at(w, *key_of(w, i), ids, n, &known[i], &hashes[i]);
     }
 }
 
@@ -301,6 +306,136 @@ static void small_pool(void **state)
         close_world(&a);
         close_world(&b);
     }
+    qn_test_remove(folder);
+}
+
+/* ---- little room -------------------------------------------------------------------------------------- */
+
+/* Tokens behind which branches part: a trunk, three branches of it, two of each of these. */
+enum {
+    TRUNK = 70,
+    BRANCH = 166,
+    END = 230,
+    BRANCHES = 6,
+    ALL = TRUNK + 3 * (BRANCH - TRUNK) + 6 * (END - BRANCH)
+};
+
+static void branch_of(const world *w, int i, int32_t *ids)
+{
+    fill_ids(w, ids, CONTEXT, 70);
+    fill_ids(w, ids + TRUNK, CONTEXT - TRUNK, 71 + (uint64_t)i / 2);
+    fill_ids(w, ids + BRANCH, CONTEXT - BRANCH, 80 + (uint64_t)i);
+}
+
+static void grow_branches(world *w)
+{
+    static const int64_t ends[] = {0, TRUNK, BRANCH, END};
+    for (int i = 0; i < BRANCHES; i++) {
+        int32_t ids[CONTEXT];
+        qn_handle *last = NULL;
+        branch_of(w, i, ids);
+        for (int k = 1; k < 4; k++) {
+            qn_handle *next = NULL;
+            pass(w, last, ids + ends[k - 1], ends[k] - ends[k - 1], &next);
+            int32_t slot = next->sequence.slot;
+            if (slot >= 0) qn_pages_retain(w->e->slots, slot);
+            qn_test_ok(
+                qn_tree_insert(w->e->tree, &plain, ids, ends[k], next->sequence.tables, slot, 1, 1000));
+            qn_handle_free(w->h, last);
+            last = next;
+        }
+        qn_handle_free(w->h, last);
+    }
+}
+
+/* What the warning says; -1: there was none. */
+static int64_t n_taken, n_left;
+
+static void listen(void *user, qn_log_level level, const char *line)
+{
+    const char *at = strstr(line, "there was room for ");
+    long long taken, all, left;
+    if (!at || sscanf(at, "there was room for %lld of its %lld tokens; %lld", &taken, &all, &left) != 3)
+        return;
+    assert_int_equal(all, ALL);
+    n_taken = taken;
+    n_left = left;
+}
+
+/* Tokens that are there: those nearest the root. */
+static int64_t check_branches(world *w, const uint64_t *hashes)
+{
+    int64_t known[BRANCHES], least = CONTEXT, most = 0, trunk = 0, sum = 0;
+    for (int i = 0; i < BRANCHES; i++) {
+        int32_t ids[CONTEXT];
+        int64_t usable;
+        uint64_t hash;
+        qn_tree_miss miss;
+        branch_of(w, i, ids);
+        qn_tree_explain(w->e->tree, &plain, ids, END, &miss);
+        known[i] = miss.n_known;
+        least = known[i] < least ? known[i] : least;
+        most = known[i] > most ? known[i] : most;
+        look_at(w, plain, ids, END, &usable, &hash);
+        assert_true(hash == hashes[i]);
+        if (!w->e->slots) assert_int_equal(usable, known[i]); /* also where it was cut */
+        trunk = known[i] < TRUNK ? known[i] : TRUNK;
+    }
+    if (most > TRUNK) assert_true(least >= TRUNK);
+    if (most > BRANCH) assert_true(least >= BRANCH);
+    for (int i = 0; i < BRANCHES; i += 2) {
+        int64_t both = known[i] > known[i + 1] ? known[i] : known[i + 1];
+        sum += both > BRANCH ? BRANCH - TRUNK : both > TRUNK ? both - TRUNK : 0;
+        for (int k = 0; k < 2; k++) sum += known[i + k] > BRANCH ? known[i + k] - BRANCH : 0;
+    }
+    return trunk + sum;
+}
+
+/* As much as the ledger has room for, from nothing to all. */
+static void tight_limit(void **state)
+{
+    const char *folder = qn_test_scratch();
+    char path[512];
+    snprintf(path, sizeof path, "%s", qn_test_path(folder, "x.state"));
+    qn_log_set_sink(listen, NULL);
+    for (int f = 0; f < 3; f++) {
+        world a = open_world(fixtures[f]), b = open_world(fixtures[f]);
+        qn_ledger *ledger = qn_engine_ledger(b.e);
+        uint64_t hashes[BRANCHES];
+        int64_t last = -1, n_parts = 0;
+        grow_branches(&a);
+        for (int i = 0; i < BRANCHES; i++) {
+            int32_t ids[CONTEXT];
+            int64_t known;
+            branch_of(&a, i, ids);
+            look_at(&a, plain, ids, END, &known, &hashes[i]);
+            assert_int_equal(known, END);
+        }
+        qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, path));
+        size_t most = qn_ledger_held(qn_engine_ledger(a.e), QN_LEDGER_CACHE), free_bytes = 0;
+        while (last < ALL) {
+            n_taken = n_left = -1;
+            qn_tree_clear(b.e->tree);
+            qn_ledger_clear_cache(ledger);
+            qn_ledger_set_limit(ledger, qn_ledger_total(ledger) + free_bytes);
+            qn_test_ok(qn_state_load_tree(b.e, b.scheduler, PRINT, path));
+            assert_null(qn_tree_check(b.e->tree));
+            assert_int_equal(qn_ledger_held(ledger, QN_LEDGER_KV), 0);
+            assert_true(qn_ledger_total(ledger) <= qn_ledger_get_limit(ledger));
+            qn_ledger_set_limit(ledger, 0);
+            int64_t n = check_branches(&b, hashes);
+            assert_int_equal(n, n_taken < 0 ? ALL : n_taken);
+            assert_int_equal(ALL - n, n_left < 0 ? 0 : n_left);
+            n_parts += n > last && n < ALL;
+            last = n;
+            free_bytes += most / 24;
+            assert_true(free_bytes < 4 * most);
+        }
+        assert_true(n_parts >= 5);
+        close_world(&a);
+        close_world(&b);
+    }
+    qn_log_set_sink(NULL, NULL);
     qn_test_remove(folder);
 }
 
@@ -417,6 +552,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(handle_goes_on), cmocka_unit_test(slices_go_on),
                                        cmocka_unit_test(other_models),   cmocka_unit_test(tree_comes_back),
                                        cmocka_unit_test(small_pool),     cmocka_unit_test(trees_and_handles),
-                                       cmocka_unit_test(damaged),        cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(tight_limit),    cmocka_unit_test(damaged),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
