@@ -55,13 +55,15 @@ QN_API qn_status qn_cache_save(const qn_cache *cache, const char *path);
  * QN_E_UNSUPPORTED: it does not fit this model, or is a whole cache; QN_E_NOT_FOUND: its adapter is not
  * loaded; QN_E_ARG: it is longer than the context; QN_E_FULL, QN_E_NOMEM: no room. */
 QN_API qn_status qn_cache_load(qn_model *model, const char *path, qn_cache **out);
-/* Writes all prefixes that the model keeps. Generations go on meanwhile. Statuses as of qn_cache_save. */
+/* Writes all prefixes that the model keeps, and which of them are kept ready (qn_model_warm) under which
+ * names. Generations go on meanwhile. Statuses as of qn_cache_save. */
 QN_API qn_status qn_model_save_state(qn_model *model, const char *path);
 /* Adds what a file of qn_model_save_state or qn_cache_save holds to the prefixes that the model keeps, as far
  * as there is room: beginnings of prompts before what goes on from them, and a warning says how many tokens
- * found room and how many did not. What was computed with an adapter that is not loaded is left out, with a
- * warning. A file that is refused changes nothing. Statuses as of qn_cache_load, but that it is no failure to
- * find no room. */
+ * found room and how many did not. What was kept ready is so again, under its name, unless that is in use
+ * here (a warning where there is no room). What was computed with an adapter that is not loaded is left out,
+ * with a warning. A file that is refused changes nothing. Statuses as of qn_cache_load, but that it is no
+ * failure to find no room. */
 QN_API qn_status qn_model_load_state(qn_model *model, const char *path);
 
 /* ---- prefixes ---- */

@@ -200,6 +200,56 @@ static void warm_stays(void **state)
     }
 }
 
+/* What was kept ready is so again where it is loaded, under its names; those that are in use stay. */
+static void warm_comes_back(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    for (int f = 0; f < FIXTURES; f++) {
+        qn_model *a = open_model(fixtures[f]), *b = open_model(fixtures[f]), *c = open_model(fixtures[f]);
+        int32_t ids[N_IDS], other[N_IDS], got[N_NEW], expected[N_NEW];
+        qn_cache_counters counters;
+        fill_ids(ids, 4);
+        fill_ids(other, 5);
+        const qn_ids row = {ids, 70}, more = {ids, 100}, another = {other, 50};
+        const qn_prompt prompt = {.rows = &row, .n_rows = 1}, longer = {.rows = &more, .n_rows = 1},
+                        own = {.rows = &another, .n_rows = 1};
+        ok(qn_model_warm(a, &prompt, "system"));
+        ok(qn_model_warm(a, &prompt, "the same"));
+        ok(qn_model_warm(a, &longer, "tools and \"more\""));
+        generate(a, other, N_IDS, got); /* not kept ready */
+        ok(qn_model_save_state(a, path));
+        generate(a, ids, N_IDS, expected);
+
+        ok(qn_model_load_state(b, path));
+        ok(qn_cache_get_counters(b, &counters));
+        assert_int_equal(counters.n_pins, 3);
+        ok(qn_model_clear_cache(b));
+        assert_true(explain(b, other, 60).n_usable_tokens < 10);
+        assert_int_equal(generate(b, ids, N_IDS, got), 100);
+        assert_memory_equal(got, expected, sizeof got);
+        ok(qn_model_unwarm(b, "tools and \"more\""));
+        ok(qn_model_unwarm(b, "system"));
+        ok(qn_model_clear_cache(b));
+        assert_int_equal(explain(b, ids, 100).n_usable_tokens, 70);
+        ok(qn_model_unwarm(b, "the same"));
+
+        ok(qn_model_warm(c, &own, "system"));
+        ok(qn_model_load_state(c, path));
+        ok(qn_model_load_state(c, path));
+        ok(qn_cache_get_counters(c, &counters));
+        assert_int_equal(counters.n_pins, 3);
+        ok(qn_model_unwarm(c, "the same"));
+        ok(qn_model_unwarm(c, "tools and \"more\""));
+        ok(qn_model_clear_cache(c));
+        assert_int_equal(explain(c, other, 50).n_usable_tokens, 50);
+        assert_true(explain(c, ids, 100).n_usable_tokens < 10);
+        qn_model_close(&a);
+        qn_model_close(&b);
+        qn_model_close(&c);
+    }
+    qn_test_remove(folder);
+}
+
 static void warm_refusals(void **state)
 {
     qn_model *model = open_model("models/llama");
@@ -365,7 +415,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_comes_back), cmocka_unit_test(handles_come_back),
         cmocka_unit_test(refusals),         cmocka_unit_test(warm_stays),
-        cmocka_unit_test(warm_refusals),    cmocka_unit_test(explanations),
-        cmocka_unit_test(adapters),         cmocka_unit_test(out_of_memory)};
+        cmocka_unit_test(warm_comes_back),  cmocka_unit_test(warm_refusals),
+        cmocka_unit_test(explanations),     cmocka_unit_test(adapters),
+        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,8 @@ void qn_tree_forget_adapter(qn_tree *t, int32_t adapter);
 qn_status qn_tree_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n, const char *name);
 /* QN_E_NOT_FOUND: no pin has this name (any more). */
 qn_status qn_tree_unpin(qn_tree *t, const char *name);
+/* Has a pin this name? */
+int qn_tree_is_pinned(qn_tree *t, const char *name);
 
 /* ---- looking at it ------------------------------------------------------------------------------------ */
 
@@ -149,8 +151,11 @@ typedef struct {
     int32_t slot;                             /* -1: none */
     uint64_t writer;
     int64_t cost_ns;
-    int is_pinned;
+    int n_pins; /* that end with it */
+    const void *pins, *node;
 } qn_tree_view;
+/* The name of the i-th of n_pins. Within a visit. */
+const char *qn_tree_view_pin(const qn_tree_view *node, int i);
 /* A status other than QN_OK ends the walk. */
 typedef qn_status qn_tree_visit_fn(void *user, const qn_tree_view *node);
 /* Visits all nodes, each before those that go on from it. fn is called under the tree's lock: it must not

@@ -345,10 +345,16 @@ void qn_tree_poison_path(qn_tree *t, const qn_tree_key *key, const int32_t *ids)
 
 /* ---- pins --------------------------------------------------------------------------------------------- */
 
-static int remove_pin(qn_tree *t, const char *name)
+static qn_tree_held **find_pin(qn_tree *t, const char *name)
 {
     qn_tree_held **at = &t->pins;
     while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
+    return at;
+}
+
+static int remove_pin(qn_tree *t, const char *name)
+{
+    qn_tree_held **at = find_pin(t, name);
     if (!*at) return 0;
     qn_tree_node *n = (*at)->node;
     qn_tree_remove_pin(t, at);
@@ -408,4 +414,12 @@ qn_status qn_tree_unpin(qn_tree *t, const char *name)
     int found = remove_pin(t, name);
     pthread_mutex_unlock(&t->lock);
     return found ? QN_OK : qn_fail(QN_E_NOT_FOUND, "prefix tree: nothing is pinned as '%s'", name);
+}
+
+int qn_tree_is_pinned(qn_tree *t, const char *name)
+{
+    pthread_mutex_lock(&t->lock);
+    int found = *find_pin(t, name) != NULL;
+    pthread_mutex_unlock(&t->lock);
+    return found;
 }

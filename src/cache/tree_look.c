@@ -110,7 +110,9 @@ qn_status qn_tree_walk(qn_tree *t, qn_tree_visit_fn *fn, void *user)
                                  .slot = n->slot,
                                  .writer = n->writer,
                                  .cost_ns = n->cost_ns,
-                                 .is_pinned = n->n_pins > 0};
+                                 .n_pins = n->n_pins,
+                                 .pins = t->pins,
+                                 .node = n};
             for (int g = 0; g < t->spec.n_groups; g++) view.pages[g] = qn_tree_pages(n, g);
             status = put_ids(n, &path, &capacity);
             view.path = path;
@@ -119,6 +121,13 @@ qn_status qn_tree_walk(qn_tree *t, qn_tree_visit_fn *fn, void *user)
     pthread_mutex_unlock(&t->lock);
     qn_free(path);
     return status;
+}
+
+const char *qn_tree_view_pin(const qn_tree_view *node, int i)
+{
+    const qn_tree_held *pin = node->pins;
+    while (pin->node != node->node || i--) pin = pin->next;
+    return pin->name;
 }
 
 /* ---- is it sound? ------------------------------------------------------------------------------------- */

@@ -263,6 +263,22 @@ static void test_poison_path(void **state)
     end(&c);
 }
 
+/* Of [0, 20) "less", of [20, 40) "system" and "again" in any order. */
+static qn_status count_names(void *user, const qn_tree_view *v)
+{
+    int *n = user;
+    const char *const *expected =
+        v->end == 20 ? (const char *const[]){"less", ""} : (const char *const[]){"system", "again"};
+    assert_int_equal(v->end, v->begin + 20);
+    assert_int_equal(v->n_pins, 1 + (*n)++);
+    for (int i = 0; i < v->n_pins; i++) {
+        const char *name = qn_tree_view_pin(v, i);
+        assert_true(strcmp(name, expected[0]) == 0 || strcmp(name, expected[1]) == 0);
+        if (i) assert_string_not_equal(name, qn_tree_view_pin(v, i - 1));
+    }
+    return QN_OK;
+}
+
 static void test_pins(void **state)
 {
     qn_fake_cache c;
@@ -285,6 +301,13 @@ static void test_pins(void **state)
     assert_int_equal(counters(&c).pins, 1);
     qn_tree_clear(c.tree);
     assert_int_equal(qn_tree_peek(c.tree, &plain, a, 200), 40);
+    assert_int_equal(qn_tree_pin(c.tree, &plain, a, 40, "again"), QN_OK);
+    assert_int_equal(qn_tree_pin(c.tree, &plain, a, 20, "less"), QN_OK);
+    assert_int_equal(qn_tree_walk(c.tree, count_names, &(int){0}), QN_OK);
+    assert_true(qn_tree_is_pinned(c.tree, "again"));
+    assert_false(qn_tree_is_pinned(c.tree, "agai"));
+    assert_int_equal(qn_tree_unpin(c.tree, "again"), QN_OK);
+    assert_int_equal(qn_tree_unpin(c.tree, "less"), QN_OK);
     assert_int_equal(qn_tree_unpin(c.tree, "system"), QN_OK);
     assert_int_equal(qn_tree_unpin(c.tree, "system"), QN_E_NOT_FOUND);
     qn_tree_clear(c.tree);

@@ -23,9 +23,10 @@ qn_status qn_state_load_handle(qn_handles *h, uint64_t fingerprint, const char *
 
 qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path);
 /* Adds what the file holds to the prefix tree, as far as there is room for it: nodes nearest the root first,
- * of the last one its first pages. A warning says how many tokens found room and how many did not; what
- * belongs to an adapter that is not loaded is left out, with a warning. Statuses as for a handle, but that
- * what finds no room is no failure. */
+ * of the last one its first pages. A warning says how many tokens found room and how many did not. What was
+ * pinned is pinned, unless something has the name here (a warning where there is no room). What belongs to an
+ * adapter that is not loaded is left out, with a warning. Statuses as for a handle, but that what finds no
+ * room is no failure. */
 qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path);
 
 #endif

@@ -411,6 +411,10 @@ static void tight_limit(void **state)
             look_at(&a, plain, ids, END, &known, &hashes[i]);
             assert_int_equal(known, END);
         }
+        int32_t deep[CONTEXT];
+        branch_of(&a, BRANCHES - 1, deep);
+        qn_test_ok(qn_tree_pin(a.e->tree, &plain, deep, TRUNK, "trunk"));
+        qn_test_ok(qn_tree_pin(a.e->tree, &plain, deep, END, "deep"));
         qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, path));
         size_t most = qn_ledger_held(qn_engine_ledger(a.e), QN_LEDGER_CACHE), free_bytes = 0;
         while (last < ALL) {
@@ -423,7 +427,15 @@ static void tight_limit(void **state)
             assert_int_equal(qn_ledger_held(ledger, QN_LEDGER_KV), 0);
             assert_true(qn_ledger_total(ledger) <= qn_ledger_get_limit(ledger));
             qn_ledger_set_limit(ledger, 0);
-            int64_t n = check_branches(&b, hashes);
+            int64_t n = check_branches(&b, hashes), usable = qn_tree_peek(b.e->tree, &plain, deep, END);
+            assert_int_equal(qn_tree_is_pinned(b.e->tree, "trunk"), usable >= TRUNK);
+            assert_int_equal(qn_tree_is_pinned(b.e->tree, "deep"), usable == END);
+            qn_tree_clear(b.e->tree); /* they stay */
+            assert_int_equal(qn_tree_peek(b.e->tree, &plain, deep, END), usable == END     ? END
+                                                                         : usable >= TRUNK ? TRUNK
+                                                                                           : 0);
+            qn_tree_unpin(b.e->tree, "trunk");
+            qn_tree_unpin(b.e->tree, "deep");
             assert_int_equal(n, n_taken < 0 ? ALL : n_taken);
             assert_int_equal(ALL - n, n_left < 0 ? 0 : n_left);
             n_parts += n > last && n < ALL;
@@ -458,6 +470,30 @@ static void trees_and_handles(void **state)
     qn_test_ok(qn_state_load_tree(w.e, w.scheduler, PRINT, path));
     assert_int_equal(qn_tree_peek(w.e->tree, &plain, ids, 100), 100);
     qn_handle_free(w.h, one);
+    close_world(&w);
+    qn_test_remove(folder);
+}
+
+static qn_status poison_first(void *user, const qn_tree_view *v)
+{
+    const world *w = user;
+    qn_pages_poison(w->e->pages[0], v->pages[0][v->n_pages - 1], 0);
+    return QN_E_CANCELLED;
+}
+
+/* As when a pass fails while its pages are being copied: such a file does not come to be. */
+static void poisoned_meanwhile(void **state)
+{
+    const char *folder = qn_test_scratch();
+    char path[512];
+    snprintf(path, sizeof path, "%s", qn_test_path(folder, "x.state"));
+    world w = open_world("models/llama");
+    grow_tree(&w);
+    assert_int_equal(qn_tree_walk(w.e->tree, poison_first, &w), QN_E_CANCELLED);
+    refused(qn_state_save_tree(w.e, w.scheduler, PRINT, path), QN_E_DEVICE, "x.state");
+    assert_int_equal(qn_test_count_files(folder), 0);
+    for (uint64_t i = 0; i < SEQUENCES; i++) qn_tree_poison(w.e->tree, i + 1);
+    qn_test_ok(qn_state_save_tree(w.e, w.scheduler, PRINT, path));
     close_world(&w);
     qn_test_remove(folder);
 }
@@ -552,7 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(handle_goes_on), cmocka_unit_test(slices_go_on),
                                        cmocka_unit_test(other_models),   cmocka_unit_test(tree_comes_back),
                                        cmocka_unit_test(small_pool),     cmocka_unit_test(trees_and_handles),
-                                       cmocka_unit_test(tight_limit),    cmocka_unit_test(damaged),
-                                       cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(tight_limit),    cmocka_unit_test(poisoned_meanwhile),
+                                       cmocka_unit_test(damaged),        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -480,6 +480,30 @@ static qn_status insert_nodes(loading *l, int64_t n)
     return QN_OK;
 }
 
+/* What is pinned under this name here stays as it is. */
+static qn_status pin(loading *l, const qn_state_pin *own, const char *name)
+{
+    const qn_state_key key = qn_state_file_key(l->f, qn_state_file_node(l->f, own->node).key);
+    const qn_tree_key to = {l->adapters[qn_state_file_node(l->f, own->node).key], key.is_long, key.salt,
+                            key.salt_bytes};
+    if (to.adapter == NOT_LOADED || qn_tree_is_pinned(l->e->tree, name)) return QN_OK;
+    if (!l->n_there[own->node] || l->n_there[own->node] < end_of(l, own->node)) return QN_E_FULL;
+    walk_to(l, own->node, l->n_there[own->node]);
+    return qn_tree_pin(l->e->tree, &to, l->ids, l->n_ids, name);
+}
+
+static void pin_all(loading *l)
+{
+    for (int64_t i = 0; i < qn_state_file_pins(l->f); i++) {
+        const qn_state_pin own = qn_state_file_pin(l->f, i);
+        char *name = qn_strndup(own.name, own.name_length);
+        if (!name || pin(l, &own, name) != QN_OK)
+            qn_log(QN_LOG_WARNING, "%s: there is no room to keep '%.*s' ready", qn_state_file_path(l->f),
+                   (int)(own.name_length < 100 ? own.name_length : 100), own.name);
+        qn_free(name);
+    }
+}
+
 /* How much of the file the tree has now; what belongs to adapters that are not loaded does not count. */
 static void report(loading *l)
 {
@@ -523,6 +547,7 @@ qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fin
     if (status == QN_OK) status = make_order(&l);
     if (status == QN_OK) status = load_nodes(&l, &n);
     if (status == QN_OK) status = insert_nodes(&l, n);
+    if (status == QN_OK) pin_all(&l);
     let_go(&l);
     if (status == QN_OK) report(&l);
     end(&l);

@@ -118,10 +118,22 @@ static qn_status write_units(saving *s, int pool)
     return status;
 }
 
-static qn_status write_all(saving *s)
+/* Others computed while units were copied, and may have found some of these to be no good. */
+static qn_status check_poison(const saving *s, const char *path)
+{
+    for (int i = 0; i < s->n_pools; i++)
+        for (int64_t j = 0; j < s->n[i]; j++)
+            if (qn_pages_is_poisoned(qn_engine_pool(s->e, i), s->units[i][j], QN_STATE_PAGE_TOKENS))
+                return qn_fail(QN_E_DEVICE,
+                               "%s: a pass failed that computed some of it, while it was being saved", path);
+    return QN_OK;
+}
+
+static qn_status write_all(saving *s, const char *path)
 {
     QN_TRY(qn_state_writer_begin(s->w, s->n, s->e->slots ? s->n[s->e->groups.n] : 0));
     for (int i = 0; i < s->n_pools; i++) QN_TRY(write_units(s, i));
+    QN_TRY(check_poison(s, path));
     return qn_state_writer_finish(s->w);
 }
 
@@ -161,7 +173,7 @@ qn_status qn_state_save_handle(qn_handles *h, const qn_handle *handle, uint64_t 
                        path);
     qn_status status = begin(&s, h->engine, h->scheduler, fingerprint, path);
     if (status == QN_OK) status = put_handle(&s, handle);
-    if (status == QN_OK) status = write_all(&s);
+    if (status == QN_OK) status = write_all(&s, path);
     end(&s);
     return status;
 }
@@ -194,6 +206,7 @@ static qn_status put_node(void *user, const qn_tree_view *v)
         QN_TRY(put_pages(s, g, v->first_page, v->n_pages, v->pages[g], &node.pages[g]));
     ancestor own = {.end = v->end};
     QN_TRY(qn_state_writer_node(s->w, &node, &own.index));
+    for (int i = 0; i < v->n_pins; i++) QN_TRY(qn_state_writer_pin(s->w, own.index, qn_tree_view_pin(v, i)));
     qn_buf_append(b, &own, sizeof own);
     return b->status;
 }
@@ -208,7 +221,7 @@ qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fin
         status = qn_tree_walk(e->tree, put_node, &s);
         qn_scheduler_leave(scheduler);
     }
-    if (status == QN_OK) status = write_all(&s);
+    if (status == QN_OK) status = write_all(&s, path);
     end(&s);
     return status;
 }

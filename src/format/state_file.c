@@ -16,9 +16,11 @@ struct qn_state_file {
     qn_state_binding binding;
     qn_state_sizes sizes;
     const int64_t *sums, *keys, *nodes; /* [n_sums], [n_keys, KEY_FIELDS], [n_nodes, node_fields] */
+    const int64_t *pins;                /* [n_pins, PIN_FIELDS]; NULL: the file is of the first version */
     const int32_t *tokens, *numbers;
     const uint8_t *texts, *slots, *pages[QN_STATE_FILE_GROUPS_MAX];
-    int64_t n_sums, n_keys, n_nodes, n_tokens, n_numbers, n_texts, n_slots, n_pages[QN_STATE_FILE_GROUPS_MAX];
+    int64_t n_sums, n_keys, n_nodes, n_tokens, n_numbers, n_texts, n_slots, n_pins,
+        n_pages[QN_STATE_FILE_GROUPS_MAX];
 };
 
 static qn_status damaged(const qn_state_file *f, const char *where)
@@ -35,14 +37,20 @@ static qn_status read_text(qn_state_file *f, const char *key, const char **out)
     return *out ? QN_OK : qn_fail(QN_E_FORMAT, "%s: __metadata__ has no %s", qn_state_file_path(f), key);
 }
 
+static qn_status read_version(const qn_state_file *f, int *has_pins)
+{
+    const char *path = qn_state_file_path(f);
+    const char *version = qn_safetensors_metadata(f->tensors, QN_STATE_META_VERSION);
+    if (!version) return qn_fail(QN_E_FORMAT, "%s: not a file of saved state", path);
+    *has_pins = strcmp(version, QN_STATE_VERSION_PINS) == 0;
+    if (*has_pins || strcmp(version, QN_STATE_VERSION) == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: saved state of the format %.16s, the latest that is known is %s", path,
+                   version, QN_STATE_VERSION_PINS);
+}
+
 static qn_status read_binding(qn_state_file *f)
 {
     const char *path = qn_state_file_path(f), *print = NULL;
-    const char *version = qn_safetensors_metadata(f->tensors, QN_STATE_META_VERSION);
-    if (!version) return qn_fail(QN_E_FORMAT, "%s: not a file of saved state", path);
-    if (strcmp(version, QN_STATE_VERSION) != 0)
-        return qn_fail(QN_E_FORMAT, "%s: saved state of the format %.16s, this is %s", path, version,
-                       QN_STATE_VERSION);
     QN_TRY(read_text(f, QN_STATE_META_PRECISION, &f->binding.precision));
     QN_TRY(read_text(f, QN_STATE_META_KV_TYPE, &f->binding.kv_type));
     QN_TRY(read_text(f, QN_STATE_META_SET, &f->binding.set));
@@ -92,8 +100,11 @@ static qn_status find_units(qn_state_file *f, const char *name, size_t *unit_byt
     return QN_OK;
 }
 
-static qn_status find_groups(qn_state_file *f)
+static qn_status find_groups(qn_state_file *f, int has_pins)
 {
+    const void *pins = NULL;
+    if (has_pins) QN_TRY(find(f, QN_STATE_PINS, QN_DTYPE_I64, QN_STATE_PIN_FIELDS, &pins, &f->n_pins));
+    f->pins = pins;
     for (; f->sizes.n_groups < QN_STATE_FILE_GROUPS_MAX; f->sizes.n_groups++) {
         int g = f->sizes.n_groups;
         char name[QN_STATE_NAME_BYTES];
@@ -103,17 +114,17 @@ static qn_status find_groups(qn_state_file *f)
     }
     if (qn_safetensors_find(f->tensors, QN_STATE_SLOTS))
         QN_TRY(find_units(f, QN_STATE_SLOTS, &f->sizes.slot_bytes, &f->slots, &f->n_slots));
-    int64_t known = QN_STATE_SECTION_COUNT + f->sizes.n_groups + (f->slots != NULL);
+    int64_t known = QN_STATE_SECTION_COUNT + f->sizes.n_groups + (f->slots != NULL) + has_pins;
     if (qn_safetensors_count(f->tensors) == known) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %lld tensors, of which %lld are known", qn_state_file_path(f),
                    (long long)qn_safetensors_count(f->tensors), (long long)known);
 }
 
-static qn_status find_sections(qn_state_file *f)
+static qn_status find_sections(qn_state_file *f, int has_pins)
 {
     const void *at[QN_STATE_SECTION_COUNT] = {NULL};
     int64_t n[QN_STATE_SECTION_COUNT] = {0};
-    QN_TRY(find_groups(f));
+    QN_TRY(find_groups(f, has_pins));
     for (int i = 0; i < QN_STATE_SECTION_COUNT; i++)
         QN_TRY(find(f, qn_state_sections[i].name, qn_state_sections[i].dtype,
                     qn_state_section_width((qn_state_section)i, f->sizes.n_groups), &at[i], &n[i]));
@@ -129,7 +140,7 @@ static qn_status find_sections(qn_state_file *f)
 /* Those of pages and slots are looked at when these are asked for. */
 static qn_status check_sums(qn_state_file *f)
 {
-    int64_t wanted = QN_STATE_SUM_UNITS + f->n_slots;
+    int64_t wanted = QN_STATE_SUM_UNITS + f->n_slots + (f->pins != NULL);
     for (int g = 0; g < f->sizes.n_groups; g++) wanted += f->n_pages[g];
     if (f->n_sums != wanted)
         return qn_fail(QN_E_FORMAT, "%s: %lld checksums, expected %lld", qn_state_file_path(f),
@@ -145,6 +156,9 @@ static qn_status check_sums(qn_state_file *f)
         if (f->sums[QN_STATE_SUM_BINDING + i] != qn_state_sum(v->data, v->size_bytes))
             return damaged(f, where);
     }
+    const size_t pin_bytes = (size_t)f->n_pins * QN_STATE_PIN_FIELDS * sizeof *f->pins;
+    if (f->pins && f->sums[f->n_sums - 1] != qn_state_sum(f->pins, pin_bytes))
+        return damaged(f, "tensor " QN_STATE_PINS);
     return QN_OK;
 }
 
@@ -220,13 +234,32 @@ static qn_status check_totals(const qn_state_file *f)
     return QN_OK;
 }
 
+/* Names do not overlap, for the same reason. */
+static qn_status check_pins(const qn_state_file *f)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < f->n_pins; i++) {
+        const int64_t *r = f->pins + i * QN_STATE_PIN_FIELDS, n = r[QN_STATE_PIN_NAME_BYTES];
+        int fits = r[QN_STATE_PIN_NODE] >= 0 && r[QN_STATE_PIN_NODE] < f->n_nodes && n > 0 &&
+                   inside(r[QN_STATE_PIN_NAME], n, f->n_texts) && qn_add_i64(bytes, n, &bytes) &&
+                   bytes <= f->n_texts && !memchr(f->texts + r[QN_STATE_PIN_NAME], 0, (size_t)n);
+        if (!fits)
+            return qn_fail(QN_E_FORMAT, "%s: pin %lld is not in the file", qn_state_file_path(f),
+                           (long long)i);
+    }
+    return QN_OK;
+}
+
 static qn_status check(qn_state_file *f)
 {
+    int has_pins;
+    QN_TRY(read_version(f, &has_pins));
     QN_TRY(read_binding(f));
-    QN_TRY(find_sections(f));
+    QN_TRY(find_sections(f, has_pins));
     QN_TRY(check_sums(f));
     QN_TRY(check_keys(f));
     QN_TRY(check_totals(f));
+    QN_TRY(check_pins(f));
     for (int64_t i = 0; i < f->n_nodes; i++) QN_TRY(check_node(f, i));
     return QN_OK;
 }
@@ -308,6 +341,11 @@ int64_t qn_state_file_slots(const qn_state_file *f)
     return f->n_slots;
 }
 
+int64_t qn_state_file_pins(const qn_state_file *f)
+{
+    return f->n_pins;
+}
+
 static qn_status other(const qn_state_file *f, const char *what, const char *is, const char *wanted)
 {
     return qn_fail(QN_E_UNSUPPORTED, "%s: its %s is %.400s, the model's is %.400s", qn_state_file_path(f),
@@ -363,6 +401,14 @@ qn_state_node qn_state_file_node(const qn_state_file *f, int64_t i)
     return node;
 }
 
+qn_state_pin qn_state_file_pin(const qn_state_file *f, int64_t i)
+{
+    const int64_t *r = f->pins + i * QN_STATE_PIN_FIELDS;
+    return (qn_state_pin){.node = r[QN_STATE_PIN_NODE],
+                          .name = (const char *)f->texts + r[QN_STATE_PIN_NAME],
+                          .name_length = (size_t)r[QN_STATE_PIN_NAME_BYTES]};
+}
+
 qn_status qn_state_file_page(const qn_state_file *f, int group, int64_t number, const void **out)
 {
     const size_t bytes = f->sizes.page_bytes[group];
@@ -381,7 +427,7 @@ qn_status qn_state_file_slot(const qn_state_file *f, int64_t number, const void 
     const uint8_t *at = f->slots + (size_t)number * f->sizes.slot_bytes;
     char where[32];
     snprintf(where, sizeof where, "slot %lld", (long long)number);
-    if (qn_state_sum(at, f->sizes.slot_bytes) != f->sums[f->n_sums - f->n_slots + number])
+    if (qn_state_sum(at, f->sizes.slot_bytes) != f->sums[f->n_sums - (f->pins != NULL) - f->n_slots + number])
         return damaged(f, where);
     *out = at;
     return QN_OK;

@@ -6,9 +6,9 @@
  * __metadata__ says what the state belongs to, and who loads compares it. Checksums (qn_hash_bytes, 64 bits)
  * cover everything: the header and all that describes the nodes are checked by open, a page or slot when it
  * is asked for. Invariant: what an open file gives lies inside the mapping, parents come before children, and
- * every number of a page, slot, key or parent is in range; what the tokens are is for the caller to check.
- * Pages are borrowed from the mapping: nothing is copied. An open file is immutable, any thread; a writer is
- * one thread's. */
+ * every number of a page, slot, key, parent or pinned node is in range; what the tokens are is for the caller
+ * to check. Pages are borrowed from the mapping: nothing is copied. An open file is immutable, any thread; a
+ * writer is one thread's. */
 #ifndef QN_FORMAT_STATE_FILE_H
 #define QN_FORMAT_STATE_FILE_H
 
@@ -63,6 +63,13 @@ typedef struct {
     qn_state_pages pages[QN_STATE_FILE_GROUPS_MAX];
 } qn_state_node;
 
+/* Tokens up to the end of a node that are kept ready under a name. */
+typedef struct {
+    int64_t node;
+    const char *name; /* [name_length], without NUL */
+    size_t name_length;
+} qn_state_pin;
+
 /* QN_E_IO: not there or not readable; QN_E_FORMAT: damaged, or no such file; messages begin with the path. */
 qn_status qn_state_file_open(const char *path, qn_state_file **out);
 /* The same over bytes[0..n), aligned to 8, which must outlive the reader. */
@@ -80,9 +87,12 @@ int64_t qn_state_file_keys(const qn_state_file *f);
 int64_t qn_state_file_nodes(const qn_state_file *f);
 int64_t qn_state_file_pages(const qn_state_file *f, int group);
 int64_t qn_state_file_slots(const qn_state_file *f);
+/* 0 in files of the first version, which has none. */
+int64_t qn_state_file_pins(const qn_state_file *f);
 /* i in range. Borrowed. */
 qn_state_key qn_state_file_key(const qn_state_file *f, int64_t i);
 qn_state_node qn_state_file_node(const qn_state_file *f, int64_t i);
+qn_state_pin qn_state_file_pin(const qn_state_file *f, int64_t i);
 /* The bytes of a page or slot, as written. QN_E_FORMAT: its checksum is wrong. */
 qn_status qn_state_file_page(const qn_state_file *f, int group, int64_t number, const void **out);
 qn_status qn_state_file_slot(const qn_state_file *f, int64_t number, const void **out);
@@ -94,6 +104,8 @@ qn_status qn_state_writer_new(const char *path, const qn_state_binding *binding,
 /* Everything is copied. *index may be NULL. */
 qn_status qn_state_writer_key(qn_state_writer *w, const qn_state_key *key, int64_t *index);
 qn_status qn_state_writer_node(qn_state_writer *w, const qn_state_node *node, int64_t *index);
+/* name: NUL-terminated, not empty. */
+qn_status qn_state_writer_pin(qn_state_writer *w, int64_t node, const char *name);
 /* n_pages: of each group. QN_E_ARG: a node names a page or slot beyond them; QN_E_IO: no room and the like.
  */
 qn_status qn_state_writer_begin(qn_state_writer *w, const int64_t *n_pages, int64_t n_slots);

@@ -46,6 +46,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check(key.salt, key.salt_bytes);
         }
         for (int64_t i = 0; i < qn_state_file_nodes(f); i++) check_node(f, i);
+        for (int64_t i = 0; i < qn_state_file_pins(f); i++) {
+            qn_state_pin pin = qn_state_file_pin(f, i);
+            check(pin.name, pin.name_length);
+            if (pin.node < 0 || pin.node >= qn_state_file_nodes(f)) abort();
+        }
         for (int g = 0; g < s->n_groups; g++)
             for (int64_t i = 0; i < qn_state_file_pages(f, g); i++)
                 if (qn_state_file_page(f, g, i, &unit) == QN_OK) check(unit, s->page_bytes[g]);

@@ -81,16 +81,23 @@ static qn_status add_units(qn_state_writer *w)
     return QN_OK;
 }
 
-static qn_status write_one(const char *path)
+static qn_status write_with(const char *path, int has_pins)
 {
     qn_state_writer *w;
     QN_TRY(qn_state_writer_new(path, &binding, &sizes, &w));
     qn_status status = add_nodes(w);
+    if (status == QN_OK && has_pins) status = qn_state_writer_pin(w, 1, "system");
+    if (status == QN_OK && has_pins) status = qn_state_writer_pin(w, 2, "b");
     if (status == QN_OK) status = qn_state_writer_begin(w, page_counts, N_SLOTS);
     if (status == QN_OK) status = add_units(w);
     if (status == QN_OK) status = qn_state_writer_finish(w);
     qn_state_writer_free(w);
     return status;
+}
+
+static qn_status write_one(const char *path)
+{
+    return write_with(path, 1);
 }
 
 /* Everything that an open file gives is read; QN_E_FORMAT where a page or slot is damaged. */
@@ -102,6 +109,10 @@ static qn_status read_all(const qn_state_file *f)
         qn_state_key k = qn_state_file_key(f, i);
         for (size_t j = 0; j < k.adapter_length; j++) sum += (uint8_t)k.adapter[j];
         for (size_t j = 0; j < k.salt_bytes; j++) sum += ((const uint8_t *)k.salt)[j];
+    }
+    for (int64_t i = 0; i < qn_state_file_pins(f); i++) {
+        qn_state_pin pin = qn_state_file_pin(f, i);
+        for (size_t j = 0; j < pin.name_length; j++) sum += (uint8_t)pin.name[j];
     }
     for (int64_t i = 0; i < qn_state_file_nodes(f); i++) {
         qn_state_node n = qn_state_file_node(f, i);
@@ -165,6 +176,46 @@ static void comes_back(void **state)
     qn_test_remove(folder);
 }
 
+/* Files with pins are of the second version; those without are of the first, which had none. */
+static void versions(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = qn_test_path(folder, "x.state");
+    for (int has_pins = 0; has_pins < 2; has_pins++) {
+        qn_safetensors *st;
+        qn_state_file *f;
+        char *text;
+        size_t n;
+        OK(write_with(path, has_pins));
+        OK(qn_state_file_open(path, &f));
+        assert_int_equal(qn_state_file_nodes(f), 3);
+        assert_int_equal(qn_state_file_pins(f), 2 * has_pins);
+        OK(read_all(f));
+        if (has_pins) {
+            const qn_state_pin pin = qn_state_file_pin(f, 0), second = qn_state_file_pin(f, 1);
+            assert_int_equal(pin.node, 1);
+            assert_int_equal(pin.name_length, 6);
+            assert_memory_equal(pin.name, "system", 6);
+            assert_int_equal(second.node, 2);
+            assert_memory_equal(second.name, "b", 1);
+        }
+        qn_state_file_close(f);
+        OK(qn_file_read(path, 1 << 20, &text, &n));
+        OK(qn_safetensors_open_bytes("x", text, n, &st));
+        assert_string_equal(qn_safetensors_metadata(st, QN_STATE_META_VERSION), has_pins ? "2" : "1");
+        assert_int_equal(qn_safetensors_find(st, QN_STATE_PINS) != NULL, has_pins);
+        qn_safetensors_close(st);
+        char *at = strstr(text + 8, "\"" QN_STATE_META_VERSION "\":\"");
+        assert_non_null(at);
+        at += strlen("\"" QN_STATE_META_VERSION "\":\"");
+        *at = has_pins ? '1' : '2';
+        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT, has_pins ? "are known" : "pins");
+        *at = '3';
+        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT, "the format 3");
+        qn_free(text);
+    }
+    qn_test_remove(folder);
+}
+
 static void other_models_are_refused(void **state)
 {
     const char *folder = qn_test_scratch(), *path = qn_test_path(folder, "x.state");
@@ -225,6 +276,9 @@ static void wrong_writes(void **state)
     refused(qn_state_writer_node(w, &n, NULL), QN_E_ARG, "node 0");
     n = sound, n.pages[0] = (qn_state_pages){0, 1, (int32_t[]){7}};
     OK(qn_state_writer_node(w, &n, NULL));
+    refused(qn_state_writer_pin(w, 1, "x"), QN_E_ARG, "node 1");
+    refused(qn_state_writer_pin(w, -1, "x"), QN_E_ARG, "node -1");
+    refused(qn_state_writer_pin(w, 0, ""), QN_E_ARG, "''");
     refused(qn_state_writer_finish(w), QN_E_ARG, "not begun");
     refused(qn_state_writer_begin(w, (int64_t[]){7, 0}, 2), QN_E_ARG, "group 0");
     refused(qn_state_writer_begin(w, (int64_t[]){8, 0}, 1), QN_E_ARG, "slots");
@@ -329,7 +383,7 @@ static void lies(void **state)
         {QN_STATE_NUMBERS, 0, 3, "node 0: page 3"},
         {QN_STATE_NUMBERS, 2, -2, "node 0: page -2"},
     };
-    OK(write_one(path));
+    OK(write_with(path, 0));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *text;
         size_t n;
@@ -345,6 +399,51 @@ static void lies(void **state)
         else
             ((int32_t *)(uintptr_t)v->data)[rows[i].at] = (int32_t)rows[i].value;
         sums[QN_STATE_SUM_BINDING + rows[i].section] = qn_state_sum(v->data, v->size_bytes);
+        sums[QN_STATE_SUM_SUMS] = qn_state_sum(sums + 1, w->size_bytes - sizeof *sums);
+        refused(qn_state_file_open_bytes("lie.state", text, n, &f), QN_E_FORMAT, rows[i].words);
+        qn_safetensors_close(st);
+        qn_free(text);
+    }
+    qn_test_remove(folder);
+}
+
+static void pins_that_lie(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = qn_test_path(folder, "x.state");
+    enum { SECOND = QN_STATE_PIN_FIELDS };
+    static const struct {
+        int64_t at, value;
+        const char *words;
+    } rows[] = {
+        {QN_STATE_PIN_NODE, 3, "pin 0"},
+        {QN_STATE_PIN_NODE, -1, "pin 0"},
+        {SECOND + QN_STATE_PIN_NAME, -1, "pin 1"},
+        {SECOND + QN_STATE_PIN_NAME, INT64_MAX, "pin 1"},
+        {SECOND + QN_STATE_PIN_NAME_BYTES, 0, "pin 1"},
+        {SECOND + QN_STATE_PIN_NAME_BYTES, 2, "pin 1"},
+        {QN_STATE_PIN_NAME_BYTES, INT64_MAX, "pin 0"},
+        {QN_STATE_PIN_NAME, 4, "pin 0"}, /* where a NUL is */
+        {QN_STATE_PIN_NAME_BYTES, 7, "pin 1"},
+    };
+    OK(write_one(path));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text;
+        size_t n;
+        qn_safetensors *st;
+        qn_state_file *f;
+        OK(qn_file_read(path, 1 << 20, &text, &n));
+        OK(qn_safetensors_open_bytes("x", text, n, &st));
+        const qn_tensor_view *v = qn_safetensors_find(st, QN_STATE_PINS);
+        const qn_tensor_view *w = qn_safetensors_find(st, qn_state_sections[QN_STATE_SUMS].name);
+        int64_t *sums = (int64_t *)(uintptr_t)w->data, *pins = (int64_t *)(uintptr_t)v->data;
+        pins[rows[i].at] = rows[i].value;
+        if (i == sizeof rows / sizeof *rows - 1) { /* each fits, and both together are more than there is */
+            const qn_tensor_view *texts = qn_safetensors_find(st, qn_state_sections[QN_STATE_TEXTS].name);
+            pins[QN_STATE_PIN_NAME_BYTES] = pins[SECOND + QN_STATE_PIN_NAME_BYTES] = 8;
+            pins[SECOND + QN_STATE_PIN_NAME] = pins[QN_STATE_PIN_NAME] = texts->shape[0] - 8;
+            assert_true(texts->shape[0] < 2 * 8);
+        }
+        sums[w->shape[0] - 1] = qn_state_sum(v->data, v->size_bytes);
         sums[QN_STATE_SUM_SUMS] = qn_state_sum(sums + 1, w->size_bytes - sizeof *sums);
         refused(qn_state_file_open_bytes("lie.state", text, n, &f), QN_E_FORMAT, rows[i].words);
         qn_safetensors_close(st);
@@ -386,10 +485,15 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back), cmocka_unit_test(other_models_are_refused),
-        cmocka_unit_test(empty),      cmocka_unit_test(wrong_writes),
-        cmocka_unit_test(damaged),    cmocka_unit_test(overwritten),
-        cmocka_unit_test(lies),       cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_back),
+                                       cmocka_unit_test(versions),
+                                       cmocka_unit_test(other_models_are_refused),
+                                       cmocka_unit_test(empty),
+                                       cmocka_unit_test(wrong_writes),
+                                       cmocka_unit_test(damaged),
+                                       cmocka_unit_test(overwritten),
+                                       cmocka_unit_test(lies),
+                                       cmocka_unit_test(pins_that_lie),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "format/state_file.h"
 
 #define QN_STATE_VERSION "1"
+#define QN_STATE_VERSION_PINS "2" /* the same with pins; a file without is of the first */
 #define QN_STATE_META_VERSION "quern.state"
 #define QN_STATE_META_FINGERPRINT "quern.fingerprint"
 #define QN_STATE_META_PRECISION "quern.precision"
@@ -30,7 +31,9 @@ typedef enum {
     QN_STATE_SECTION_COUNT
 } qn_state_section;
 
-/* Then come "slots", where there are such, and "pages.0" and so on: [n, bytes of one]. */
+/* Before them come, where there are such, "pins": [n, QN_STATE_PIN_FIELDS] of int64; behind them, where there
+ * are such, "slots", and "pages.0" and so on: [n, bytes of one]. */
+#define QN_STATE_PINS "pins"
 #define QN_STATE_SLOTS "slots"
 enum { QN_STATE_NAME_BYTES = 24 };
 
@@ -45,7 +48,8 @@ static const struct {
 typedef enum {
     QN_STATE_SUM_SUMS,    /* of all behind it */
     QN_STATE_SUM_BINDING, /* of what the header says; then of each section but the sums */
-    QN_STATE_SUM_UNITS = QN_STATE_SUM_BINDING + QN_STATE_SECTION_COUNT /* pages, group by group, then slots */
+    /* pages, group by group, then slots, then that of the pins */
+    QN_STATE_SUM_UNITS = QN_STATE_SUM_BINDING + QN_STATE_SECTION_COUNT
 } qn_state_sum_place;
 
 enum {
@@ -56,6 +60,12 @@ enum {
     QN_STATE_KEY_SALT, /* in the texts */
     QN_STATE_KEY_SALT_BYTES,
     QN_STATE_KEY_FIELDS
+};
+enum {
+    QN_STATE_PIN_NODE,
+    QN_STATE_PIN_NAME, /* in the texts */
+    QN_STATE_PIN_NAME_BYTES,
+    QN_STATE_PIN_FIELDS
 };
 enum {
     QN_STATE_NODE_PARENT,

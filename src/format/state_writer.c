@@ -16,9 +16,11 @@ struct qn_state_writer {
     qn_st_writer *tensors;
     qn_state_sizes sizes;
     qn_buf sections[QN_STATE_SECTION_COUNT]; /* rows as they are written; that of the sums: begin's */
+    qn_buf pins; /* rows of these; empty: the file is of the first version, which has none */
     int64_t n_keys, n_nodes, n_pages[QN_STATE_FILE_GROUPS_MAX], n_slots;
     int64_t most_pages[QN_STATE_FILE_GROUPS_MAX], most_slots; /* that nodes name */
-    int64_t index[QN_STATE_SECTION_COUNT], page_index[QN_STATE_FILE_GROUPS_MAX], slot_index; /* of tensors */
+    int64_t pin_index, index[QN_STATE_SECTION_COUNT], page_index[QN_STATE_FILE_GROUPS_MAX],
+        slot_index; /* of tensors */
     int64_t binding_sum;
     int has_begun;
 };
@@ -38,11 +40,8 @@ qn_status qn_state_writer_new(const char *path, const qn_state_binding *binding,
     w->binding_sum = qn_state_sum_binding(binding, sizes);
     snprintf(print, sizeof print, "%016" PRIx64, binding->fingerprint);
     const char *const pairs[][2] = {
-        {QN_STATE_META_VERSION, QN_STATE_VERSION},
-        {QN_STATE_META_FINGERPRINT, print},
-        {QN_STATE_META_PRECISION, binding->precision},
-        {QN_STATE_META_KV_TYPE, binding->kv_type},
-        {QN_STATE_META_SET, binding->set},
+        {QN_STATE_META_FINGERPRINT, print},        {QN_STATE_META_PRECISION, binding->precision},
+        {QN_STATE_META_KV_TYPE, binding->kv_type}, {QN_STATE_META_SET, binding->set},
         {QN_STATE_META_LAYOUT, binding->layout},
     };
     qn_status status = qn_st_writer_new(path, &w->tensors);
@@ -62,6 +61,7 @@ void qn_state_writer_free(qn_state_writer *w)
     if (!w) return;
     qn_st_writer_free(w->tensors);
     for (int i = 0; i < QN_STATE_SECTION_COUNT; i++) qn_buf_free(&w->sections[i]);
+    qn_buf_free(&w->pins);
     qn_free(w);
 }
 
@@ -126,8 +126,26 @@ qn_status qn_state_writer_node(qn_state_writer *w, const qn_state_node *node, in
     return QN_OK;
 }
 
+qn_status qn_state_writer_pin(qn_state_writer *w, int64_t node, const char *name)
+{
+    const size_t n = strlen(name);
+    if (node < 0 || node >= w->n_nodes || !n)
+        return qn_fail(QN_E_ARG, "the pin '%s' of node %lld cannot be written", name, (long long)node);
+    int64_t row[QN_STATE_PIN_FIELDS] = {[QN_STATE_PIN_NODE] = node,
+                                        [QN_STATE_PIN_NAME] = put(w, QN_STATE_TEXTS, name, (int64_t)n, 1),
+                                        [QN_STATE_PIN_NAME_BYTES] = (int64_t)n};
+    qn_buf_append(&w->pins, row, sizeof row);
+    return w->sections[QN_STATE_TEXTS].status != QN_OK ? w->sections[QN_STATE_TEXTS].status : w->pins.status;
+}
+
 static qn_status declare(qn_state_writer *w)
 {
+    const int64_t n_pins = (int64_t)(w->pins.length / sizeof(int64_t)) / QN_STATE_PIN_FIELDS;
+    QN_TRY(qn_st_writer_metadata(w->tensors, QN_STATE_META_VERSION,
+                                 n_pins ? QN_STATE_VERSION_PINS : QN_STATE_VERSION));
+    if (n_pins)
+        QN_TRY(qn_st_writer_add(w->tensors, QN_STATE_PINS, QN_DTYPE_I64, 2,
+                                (int64_t[]){n_pins, QN_STATE_PIN_FIELDS}, &w->pin_index));
     for (int i = 0; i < QN_STATE_SECTION_COUNT; i++) {
         int64_t width = qn_state_section_width((qn_state_section)i, w->sizes.n_groups);
         qn_dtype dtype = qn_state_sections[i].dtype;
@@ -151,7 +169,7 @@ static qn_status declare(qn_state_writer *w)
 
 qn_status qn_state_writer_begin(qn_state_writer *w, const int64_t *n_pages, int64_t n_slots)
 {
-    int64_t n_sums = QN_STATE_SUM_UNITS + n_slots;
+    int64_t n_sums = QN_STATE_SUM_UNITS + n_slots + (w->pins.length > 0);
     if (w->has_begun || n_slots < w->most_slots || (n_slots && !w->sizes.slot_bytes))
         return qn_fail(QN_E_ARG, "%lld slots: nodes name more, or it was begun before", (long long)n_slots);
     for (int g = 0; g < w->sizes.n_groups; g++) {
@@ -174,7 +192,9 @@ qn_status qn_state_writer_begin(qn_state_writer *w, const int64_t *n_pages, int6
         sums_of(w)[QN_STATE_SUM_BINDING + i] = qn_state_sum(b->data, b->length);
         if (b->length) QN_TRY(qn_st_writer_write(w->tensors, w->index[i], 0, b->data, b->length));
     }
-    return QN_OK;
+    if (!w->pins.length) return QN_OK;
+    sums_of(w)[n_sums - 1] = qn_state_sum(w->pins.data, w->pins.length);
+    return qn_st_writer_write(w->tensors, w->pin_index, 0, w->pins.data, w->pins.length);
 }
 
 qn_status qn_state_writer_page(qn_state_writer *w, int group, int64_t number, const void *bytes)
@@ -192,7 +212,7 @@ qn_status qn_state_writer_slot(qn_state_writer *w, int64_t number, const void *b
     const size_t size = w->sizes.slot_bytes;
     int64_t n_sums = (int64_t)(w->sections[QN_STATE_SUMS].length / sizeof(int64_t));
     QN_TRY(qn_st_writer_write(w->tensors, w->slot_index, (size_t)number * size, bytes, size));
-    sums_of(w)[n_sums - w->n_slots + number] = qn_state_sum(bytes, size);
+    sums_of(w)[n_sums - (w->pins.length > 0) - w->n_slots + number] = qn_state_sum(bytes, size);
     return QN_OK;
 }
 
