@@ -232,6 +232,96 @@ static void cancelled_within_a_step(void **state)
     }
 }
 
+/* ---- from within -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    qn_generation *other;
+    int n;
+} closing;
+
+static void close_other(void *user)
+{
+    closing *c = user;
+    if (c->n++ == 2) qn_generation_close(c->other);
+}
+
+static void close_at_token(void *user, const qn_probe_event *e)
+{
+    close_other(user);
+}
+
+static void count_calls(void *user)
+{
+    ++*(int *)user;
+}
+
+/* Who is told of an event may close another generation: it is in no later step, and told nothing more. */
+static void closed_from_within(void **state)
+{
+    int32_t ids[2][SHORT];
+    static seen s;
+    for (int way = 0; way < 3; way++) {
+        qn_model *model = open_watched(*state, (qn_model_options){.parallel_slots = 1 + (way > 0)}, &s);
+        closing c = {.n = 0};
+        int n_told = 0, n_before;
+        for (int i = 0; i < 2; i++) make_ids(ids[i], SHORT, 70 + (uint64_t)i);
+        qn_generate_options o = {.max_tokens = 20, .ignore_eos = 1, .notify = close_other, .notify_user = &c};
+        qn_generation *g = NULL;
+        if (way == 2) {
+            o.notify = NULL;
+            qn_test_ok(qn_probe_add(model, 1 << QN_PROBE_TOKEN, close_at_token, &c, NULL));
+        }
+        qn_test_ok(
+            qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids[0], SHORT}, .n_rows = 1}, &o, &g));
+        o.notify = count_calls;
+        o.notify_user = &n_told;
+        qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids[1], SHORT}, .n_rows = 1}, &o,
+                                      &c.other));
+        for (n_before = 0; c.n < 3; n_before = n_told) {
+            qn_token t;
+            qn_test_ok(qn_generation_next(g, &t));
+        }
+        int64_t step = s.n_steps;
+        assert_int_equal(drain(g), QN_END_LENGTH);
+        assert_true(n_told <= n_before + 1);
+        for (int64_t i = step + 1; i < s.n_steps; i++) assert_int_equal(s.steps[i].n_sequences, 1);
+        qn_figures f;
+        qn_test_ok(qn_model_get_figures(model, &f));
+        qn_generation_close(g);
+        assert_int_equal(f.n_active + f.n_queued, 0);
+        qn_model_close(&model);
+    }
+}
+
+static qn_status come_and_go(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    static const int32_t id = 5;
+    qn_generation *g[3];
+    for (int i = 0; i < 3; i++) g[i] = begin(user, &id, 1, 4);
+    for (int i = 0; i < 3; i++) qn_generation_close(g[(i + 1) % 3]);
+    return QN_OK;
+}
+
+/* Who comes and goes while logits are handed out was never there. */
+static void opened_and_closed_within(void **state)
+{
+    int32_t ids[SHORT];
+    static seen s;
+    for (int background = 0; background < 2; background++) {
+        qn_figures f;
+        qn_model *model = open_watched(*state, (qn_model_options){.background = background}, &s);
+        make_ids(ids, SHORT, 80);
+        for (int i = 0; i < 3; i++)
+            qn_test_ok(qn_model_logits(model, &(qn_ids){ids, SHORT}, 1, NULL, come_and_go, model));
+        qn_test_ok(qn_model_get_figures(model, &f));
+        assert_int_equal(f.n_active + f.n_queued, 0);
+        qn_generation *g = begin(model, ids, SHORT, 4);
+        assert_int_equal(drain(g), QN_END_LENGTH);
+        qn_generation_close(g);
+        qn_model_close(&model);
+    }
+}
+
 /* ---- what prefixes save ------------------------------------------------------------------------------- */
 
 /* Several answers to one prompt hold its pages together: each has of its own what it says, and no more. */
@@ -352,6 +442,8 @@ int main(void)
                 {"decode_first", decode_first},
                 {"rows_by_time", rows_by_time},
                 {"cancelled_within_a_step", cancelled_within_a_step},
+                {"closed_from_within", closed_from_within},
+                {"opened_and_closed_within", opened_and_closed_within},
                 {"samples_share_pages", samples_share_pages},
                 {"lists_share_prefixes", lists_share_prefixes},
                 {"full_hit", full_hit}};

@@ -116,6 +116,7 @@ static int step(qn_scheduler *s, qn_client *client)
         next = r->next;
         atomic_store_explicit(&r->is_settled, 1, memory_order_release);
     }
+    if (quitting) qn_admission_receive(s); /* they may have come within the step */
     for (qn_client *c = quitting, *next; c; c = next) {
         next = c->next_quitting;
         for (int64_t i = 0; i < c->n_quitting; i++) qn_batch_drop(s, &c->quitting[i]);
@@ -283,7 +284,11 @@ void qn_scheduler_quit(qn_scheduler *s, qn_client *client, int64_t n, qn_request
     int within = is_leading(s);
     pthread_mutex_unlock(&s->lock);
     if (within) { /* the step may be computing them: at its end */
-        for (int64_t i = 0; i < n; i++) atomic_store(&requests[i].is_unwanted, 1);
+        for (int64_t i = 0; i < n; i++) {
+            atomic_store(&requests[i].is_unwanted, 1);
+            requests[i].cancel = NULL; /* it goes with its owner, and a step may come before */
+        }
+        client->notify = NULL;
         client->quit = quit;
         client->n_quitting = n;
         client->quitting = requests;
