@@ -220,9 +220,10 @@ static void refusals_have_names(void **state)
 
     qn_array *experts = qn_from_buffer(s, QN_DTYPE_F32, qn_shape_make(3, (int64_t[]){2, 32, 32}), b);
     qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(2, (int64_t[]){2, 1}), (int32_t[]){0, 1});
-    qn_array *e = qn_label(s, qn_experts(s, x, experts, ids, NULL), "experts.up");
-    refuse(s, qn_sum(s, qn_reshape(s, e, qn_shape_make(1, (int64_t[]){64})), 0), x, QN_E_UNSUPPORTED,
-           "experts.up: EXPERTS has no gradient");
+    qn_array *e = qn_experts(s, x, experts, ids, NULL), *back;
+    OK(qn_vjp(s, e, e, 1, &x, &back));
+    back = qn_label(s, qn_reshape(s, back, qn_shape_make(1, (int64_t[]){64})), "twice");
+    refuse(s, qn_sum(s, back, 0), x, QN_E_UNSUPPORTED, "EXPERTS_GRAD has no gradient");
     qn_scope_free(s);
     qn_buffer_release(b);
 }

@@ -198,8 +198,11 @@ static qn_array *fallback_EXPERTS_SUM(qn_scope *s, const qn_params *p, int n_in,
 #define fallback_ATTEND_GRAD NULL
 #define fallback_LORA NULL /* which pair a row takes is data */
 #define fallback_EXPERTS NULL
+#define fallback_EXPERTS_GRAD NULL
 #define fallback_SHORT_CONV NULL
+#define fallback_SHORT_CONV_GRAD NULL
 #define fallback_GATED_DELTA NULL
+#define fallback_GATED_DELTA_GRAD NULL
 
 static fallback *const table[QN_PRIM_COUNT] = {
 #define E(name, inputs) [QN_PRIM_##name] = fallback_##name,

@@ -199,11 +199,46 @@ static qn_array *gradient_SCATTER_ALONG(qn_scope *s, qn_array *a, int i, qn_arra
 static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     if (a->params.attend.state) return refuse(s, a, " over pages");
-    if (a->params.attend.has_sinks) return refuse(s, a, " with sinks");
+    if (i > 2) return refuse(s, a, " by its sinks");
     qn_params p = a->params;
     p.attend.which = i;
-    qn_array *in[7] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g};
-    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &p, 7, in, NULL, QN_DTYPE_F32);
+    qn_array *in[8] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g, a->in[a->n_in - 1]};
+    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &p, p.attend.has_sinks ? 8 : 7, in, NULL, QN_DTYPE_F32);
+}
+
+/* Of rows [R, k] that all their choices read: summed over these. */
+static qn_array *gradient_EXPERTS(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    if (i != 0) return refuse(s, a, " by its weights");
+    const int64_t k = a->in[1]->shape.dim[2];
+    g = qn_apply(s, QN_PRIM_EXPERTS_GRAD, NULL, 3, (qn_array *[]){g, a->in[1], a->in[2]}, NULL, QN_DTYPE_F32);
+    return a->in[0]->shape.n == 3 ? g : qn_reshape_rows(s, qn_sum(s, g, 1), 1, &k);
+}
+
+static qn_array *gradient_SHORT_CONV(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    if (a->params.recurrent.state) return refuse(s, a, " with a state");
+    qn_params p = a->params;
+    p.recurrent.which = i;
+    return qn_apply(s, QN_PRIM_SHORT_CONV_GRAD, &p, 4, (qn_array *[]){a->in[0], a->in[1], a->in[2], g}, NULL,
+                    QN_DTYPE_F32);
+}
+
+/* all: what joint_GATED_DELTA made of the gradient. */
+static qn_array *gradient_GATED_DELTA(qn_scope *s, qn_array *a, int i, qn_array *all)
+{
+    const qn_shape *shape = &a->in[i]->shape;
+    int64_t begin = 0;
+    for (int j = 0; j < i; j++) begin += qn_shape_row(&a->in[j]->shape);
+    qn_array *own = qn_slice_last(s, all, begin, qn_shape_row(shape));
+    return qn_reshape_rows(s, own, shape->n - 1, shape->dim + 1);
+}
+
+static qn_array *joint_GATED_DELTA(qn_scope *s, qn_array *a, qn_array *g)
+{
+    if (a->params.recurrent.state) return refuse(s, a, " with a state");
+    qn_array *in[7] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->in[5], g};
+    return qn_apply(s, QN_PRIM_GATED_DELTA_GRAD, &a->params, 7, in, NULL, QN_DTYPE_F32);
 }
 
 #define gradient_DATA NULL
@@ -214,11 +249,16 @@ static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *g)
 #define gradient_ROPE_TABLE NULL
 #define gradient_TOP_K NULL
 #define gradient_ATTEND_GRAD NULL
-#define gradient_LORA NULL /* of adapters in use; training states the two products */
-#define gradient_EXPERTS NULL
-#define gradient_EXPERTS_SUM NULL
-#define gradient_SHORT_CONV NULL
-#define gradient_GATED_DELTA NULL
+#define gradient_LORA NULL        /* of adapters in use; training states the two products */
+#define gradient_EXPERTS_SUM NULL /* by its fallback */
+#define gradient_EXPERTS_GRAD NULL
+#define gradient_SHORT_CONV_GRAD NULL
+#define gradient_GATED_DELTA_GRAD NULL
+
+/* Primitives whose gradients by all inputs are one step: it is built once, and the rule takes it in g's
+ * place. */
+static qn_array *(*const joint[QN_PRIM_COUNT])(qn_scope *s, qn_array *a,
+                                               qn_array *g) = {[QN_PRIM_GATED_DELTA] = joint_GATED_DELTA};
 
 static gradient *const table[QN_PRIM_COUNT] = {
 #define S(name) [QN_PRIM_##name] = gradient_##name,
@@ -239,12 +279,17 @@ static void add_to(qn_scope *s, qn_tape_node *in, qn_array *g)
  */
 static void by_fallback(qn_scope *s, qn_array *a, qn_array *g, const qn_tape *t)
 {
-    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *grads[QN_MAX_INPUTS] = {NULL};
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *grads[QN_MAX_INPUTS] = {NULL},
+             *wrt[QN_MAX_INPUTS];
     if (!f) {
         refuse(s, a, "");
         return;
     }
-    qn_status status = qn_vjp(s, f, g, a->n_in, a->in, grads);
+    for (int i = 0; i < a->n_in; i++) {
+        const qn_tape_node *in = qn_tape_find(t, a->in[i]);
+        wrt[i] = in && in->depends ? a->in[i] : NULL;
+    }
+    qn_status status = qn_vjp(s, f, g, a->n_in, wrt, grads);
     if (status != QN_OK) {
         qn_scope_fail(s, status);
         return;
@@ -264,9 +309,10 @@ static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
         by_fallback(s, a, n->value, t);
         return;
     }
+    qn_array *g = joint[a->prim] ? joint[a->prim](s, a, n->value) : n->value;
     for (int i = 0; i < a->n_in; i++) {
         qn_tape_node *in = qn_tape_find(t, a->in[i]);
-        if (in && in->depends) add_to(s, in, table[a->prim](s, a, i, n->value));
+        if (in && in->depends) add_to(s, in, table[a->prim](s, a, i, g));
     }
 }
 

@@ -86,8 +86,11 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_LORA NULL
 #define tangent_EXPERTS NULL
 #define tangent_EXPERTS_SUM NULL
+#define tangent_EXPERTS_GRAD NULL
 #define tangent_SHORT_CONV NULL
+#define tangent_SHORT_CONV_GRAD NULL
 #define tangent_GATED_DELTA NULL
+#define tangent_GATED_DELTA_GRAD NULL
 
 static tangent *const table[QN_PRIM_COUNT] = {
 #define S(name) [QN_PRIM_##name] = tangent_##name,

@@ -28,7 +28,8 @@ typedef struct {
     qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
     qn_array
         *blocks[QN_LAYER_GROUPS_MAX]; /* per group: block table, see qn_params_attend; NULL without a state */
-    qn_state *recurrent;              /* slots of the recurrent layers; NULL: there are none */
+    qn_state *recurrent;              /* slots of the recurrent layers; NULL: there are none, or all
+                                         sequences start from zero and leave nothing behind */
     qn_array *slots, *reset;          /* [S] i32, see qn_params_recurrent; NULL without recurrent layers */
     qn_adapters *adapters;            /* NULL: none */
     qn_array *row_adapters;           /* [R] i32 id of each row's adapter, -1: none; of the head [L] */

@@ -351,8 +351,8 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
 
 static qn_status rule_ATTEND_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    ARITY(7); /* q, k, v, positions, row_begin, out, d_out */
-    int which = c->params->attend.which;
+    int which = c->params->attend.which, has_sinks = c->params->attend.has_sinks != 0;
+    ARITY(7 + has_sinks); /* q, k, v, positions, row_begin, out, d_out, sinks */
     NEED(which >= 0 && which <= 2, "which must be 0, 1 or 2");
     *shape = *c->shape[which];
     *dtype = QN_DTYPE_F32;
@@ -407,29 +407,73 @@ static qn_status rule_EXPERTS_SUM(const qn_prim_call *c, qn_shape *shape, qn_dty
     return QN_OK;
 }
 
+static qn_status rule_EXPERTS_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    const qn_shape *g = c->shape[0], *w = c->shape[1], *ids = c->shape[2];
+    NEED(is_float(c->dtype[0]) && g->n == 3 && w->n == 3 && is_index(c, 2, 2) && same_rows(g, ids) &&
+             g->dim[1] == ids->dim[1] && g->dim[2] == w->dim[1],
+         "takes g [R, top, n], w [experts, n, k], ids [R, top]");
+    *shape = *g;
+    shape->dim[2] = w->dim[2];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_SHORT_CONV(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    ARITY(5);
+    const int with_state = c->params->recurrent.state != NULL;
+    ARITY(with_state ? 5 : 3);
     const qn_shape *x = c->shape[0], *w = c->shape[1];
     NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n == 2 && w->n == 2 && x->dim[1] == w->dim[1] &&
-             is_index(c, 2, 1) && is_index(c, 3, 1) && is_index(c, 4, 1),
-         "takes x [R, channels], w [kernel, channels], row_begin, slots, reset");
+             is_index(c, 2, 1) && (!with_state || (is_index(c, 3, 1) && is_index(c, 4, 1))),
+         "takes x [R, channels], w [kernel, channels], row_begin, and with a state slots, reset");
     *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SHORT_CONV_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(4);
+    const int which = c->params->recurrent.which;
+    NEED(which == 0 || which == 1, "which must be 0 or 1");
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && c->shape[1]->n == 2 && is_index(c, 2, 1) &&
+             is_float(c->dtype[3]) && qn_shape_equal(c->shape[0], c->shape[3]),
+         "takes x, w, row_begin, d_out");
+    *shape = *c->shape[which];
     *dtype = QN_DTYPE_F32;
     return QN_OK;
 }
 
 static qn_status rule_GATED_DELTA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    ARITY(8);
+    const int with_state = c->params->recurrent.state != NULL;
+    ARITY(with_state ? 8 : 6);
     const qn_shape *q = c->shape[0], *k = c->shape[1], *v = c->shape[2], *g = c->shape[3],
                    *beta = c->shape[4];
     for (int i = 0; i < 5; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
     NEED(q->n == 3 && v->n == 3 && qn_shape_equal(q, k) && same_rows(q, v) && q->dim[1] > 0 &&
              v->dim[1] % q->dim[1] == 0 && g->n == 2 && qn_shape_equal(g, beta) && same_rows(q, g) &&
-             g->dim[1] == v->dim[1] && is_index(c, 5, 1) && is_index(c, 6, 1) && is_index(c, 7, 1),
-         "takes q, k [R, k_heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, slots, reset");
+             g->dim[1] == v->dim[1] && is_index(c, 5, 1) &&
+             (!with_state || (is_index(c, 6, 1) && is_index(c, 7, 1))),
+         "takes q, k [R, k_heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, and with a state "
+         "slots, reset");
     *shape = *v;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_GATED_DELTA_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(7);
+    const qn_shape *q = c->shape[0], *v = c->shape[2];
+    NEED(q->n == 3 && v->n == 3 && is_index(c, 5, 1) && is_float(c->dtype[6]) &&
+             qn_shape_equal(c->shape[6], v),
+         "takes q, k, v, g, beta, row_begin, d_out");
+    *shape = *q;
+    shape->n = 2;
+    shape->dim[1] = 2 * q->dim[1] * q->dim[2] + v->dim[1] * (v->dim[2] + 2);
     *dtype = QN_DTYPE_F32;
     return QN_OK;
 }

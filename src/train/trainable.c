@@ -235,17 +235,23 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     char name[QN_TENSOR_NAME_MAX];
     int64_t index;
     if (!v || !qn_parameters_get(base->parameters, role, layer)) return QN_OK;
+    if (v->experts || v->n_dims > 2)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: tensor %s: matrices of experts are not trained as a whole; use LoRA", v->file,
+                       v->name);
     if (!qn_family_weight_name(base->config.family, QN_SOURCE_SAFETENSORS, base->prefix, role, layer, name))
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no published name to be trained under", v->file,
                        v->name);
-    if (v->experts || v->n_dims > 2)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: experts are not trained as a whole; use LoRA",
-                       v->file, v->name);
     QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), &index));
     QN_TRY(qn_weights_floats(v, k->t->arrays[index].data));
     qn_trained_matrix *m = qn_trained_add(k->t->trained, role, layer);
     if (!m) return QN_E_NOMEM;
     m->weight = k->t->arrays[index].array;
+    if (role == QN_WEIGHT_DELTA_CONV) { /* files have [channels, taps], SHORT_CONV reads [taps, channels] */
+        const int64_t taps = base->config.delta.linear_conv_kernel_dim;
+        const qn_shape file = qn_shape_make(2, (int64_t[]){v->n_elements / taps, taps});
+        m->weight = qn_transpose(k->scope, qn_reshape(k->scope, m->weight, file));
+    }
     if (role == QN_WEIGHT_EMBED && qn_weights_tied(base->weights)) {
         if (!(m = qn_trained_add(k->t->trained, QN_WEIGHT_LM_HEAD, 0))) return QN_E_NOMEM;
         m->weight = k->t->arrays[index].array;

@@ -15,12 +15,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/random.h"
 #include "format/safetensors.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "train/trainer.h"
 
-enum { SETS_MAX = 32, NAME_MAX_BYTES = 64 };
+enum { SETS_MAX = 32, KINDS_MAX = 64, NAME_MAX_BYTES = 64 };
 
 static char sets[SETS_MAX][NAME_MAX_BYTES]; /* folders of fixtures/lora */
 static int n_sets;
@@ -326,6 +327,73 @@ static void gradients_are_slopes(void **state)
     close_subject(&s);
 }
 
+/* ---- every family ------------------------------------------------------------------------------------- */
+
+static char kinds[KINDS_MAX][NAME_MAX_BYTES]; /* folders of fixtures/models */
+static int n_kinds;
+
+/* Sequences of 1, 7 and 40 tokens of the vocabulary, every one but the first to be learned. */
+static void make_batch(subject *s)
+{
+    static const int32_t lengths[] = {7, 40, 2};
+    const int64_t n = 3, total = 49;
+    int32_t *ids = qn_alloc_array((size_t)total, sizeof *ids);
+    s->row_begin = qn_alloc_array((size_t)n + 1, sizeof *s->row_begin);
+    s->rows = qn_alloc_array((size_t)total, sizeof *s->rows);
+    s->targets = qn_alloc_array((size_t)total, sizeof *s->targets);
+    s->batch = (qn_train_batch){.n_rows = total,
+                                .n_sequences = n,
+                                .ids = ids,
+                                .row_begin = s->row_begin,
+                                .rows = s->rows,
+                                .targets = s->targets};
+    for (int64_t i = 0; i < total; i++)
+        ids[i] = (int32_t)(qn_random_bits(5, (uint64_t)i) % (uint64_t)s->base.config.vocab_size);
+    s->row_begin[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        s->row_begin[i + 1] = s->row_begin[i] + lengths[i];
+        for (int32_t r = s->row_begin[i]; r + 1 < s->row_begin[i + 1]; r++) {
+            s->rows[s->batch.n_targets] = r;
+            s->targets[s->batch.n_targets++] = ids[r + 1];
+        }
+    }
+}
+
+/* Gradients through all layers of a family: A and B both begin with numbers. */
+static void one_kind(void **state)
+{
+    char path[160];
+    subject s = {.name = *state};
+    snprintf(path, sizeof path, "models/%s", s.name);
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), 2, 0, &s.base));
+    make_batch(&s);
+    qn_trainer_options o = {.trainable = {.rank = 4, .alpha = 8},
+                            .max_rows = s.batch.n_rows,
+                            .max_sequences = s.batch.n_sequences,
+                            .precision = QN_PRECISION_EXACT};
+    qn_test_ok(qn_trainer_new(&s.base, &o, &s.trainer));
+    qn_trainable *t = qn_trainer_trainable(s.trainer);
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t k = 0; strstr(t->arrays[i].name, "lora_B") && k < t->arrays[i].n; k++)
+            t->arrays[i].data[k] = (float)(0.1 * (qn_random_unit((uint64_t)i, (uint64_t)k) - 0.5));
+    check_direction(&s, s.name, "", 0.0001);
+    check_direction(&s, s.name, ".lora_A.weight", 0.0001);
+    qn_trainer_free(s.trainer);
+    s.trainer = NULL;
+    o.trainable = (qn_trainable_options){.method = QN_TRAIN_FULL};
+    qn_status status = qn_trainer_new(&s.base, &o, &s.trainer);
+    if (status == QN_OK)
+        check_direction(&s, s.name, "", 0.0001);
+    else if (status != QN_E_UNSUPPORTED || !strstr(qn_last_error(), "as a whole"))
+        qn_test_ok(status);
+    qn_free((void *)(uintptr_t)s.batch.ids);
+    qn_trainer_free(s.trainer);
+    qn_train_base_close(&s.base);
+    qn_free(s.row_begin);
+    qn_free(s.rows);
+    qn_free(s.targets);
+}
+
 /* Bits of all trained numbers after three steps. */
 static void train_with(int n_threads, int64_t n_pieces, float **numbers, int64_t *n, double *loss)
 {
@@ -455,22 +523,35 @@ static void out_of_memory(void **state)
     close_subject(&s);
 }
 
+static int list(const char *folder, char (*names)[NAME_MAX_BYTES], int most)
+{
+    const char *path = qn_test_fixture(folder);
+    DIR *d = path ? opendir(path) : NULL;
+    struct dirent *entry;
+    int n = 0;
+    while (d && (entry = readdir(d)) && n < most)
+        if (entry->d_name[0] != '.') snprintf(names[n++], NAME_MAX_BYTES, "%.63s", entry->d_name);
+    if (d) closedir(d);
+    return n;
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[SETS_MAX + 5] = {
+    static char titles[SETS_MAX + KINDS_MAX][2 * NAME_MAX_BYTES];
+    struct CMUnitTest tests[SETS_MAX + KINDS_MAX + 5] = {
         cmocka_unit_test(begins_at_the_base), cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(threads_and_pieces), cmocka_unit_test(refuses), cmocka_unit_test(out_of_memory)};
     int n = 5;
-    static char names[SETS_MAX][2 * NAME_MAX_BYTES];
-    DIR *d = opendir(qn_test_fixture("lora"));
-    struct dirent *entry;
-    while (d && (entry = readdir(d)) && n_sets < SETS_MAX)
-        if (entry->d_name[0] != '.') snprintf(sets[n_sets++], NAME_MAX_BYTES, "%.63s", entry->d_name);
-    if (d) closedir(d);
+    n_sets = list("lora", sets, SETS_MAX);
+    n_kinds = list("models", kinds, KINDS_MAX);
     if (!n_sets) snprintf(sets[n_sets++], NAME_MAX_BYTES, "llama_all"); /* says that it is skipped */
     for (int i = 0; i < n_sets; i++) {
-        snprintf(names[i], sizeof names[i], "%s learns as with peft", sets[i]);
-        tests[n++] = (struct CMUnitTest){names[i], one_set, NULL, NULL, sets[i]};
+        snprintf(titles[i], sizeof titles[i], "%s learns as with peft", sets[i]);
+        tests[n++] = (struct CMUnitTest){titles[i], one_set, NULL, NULL, sets[i]};
+    }
+    for (int i = 0; i < n_kinds; i++) {
+        snprintf(titles[n_sets + i], sizeof titles[0], "gradients through %s", kinds[i]);
+        tests[n++] = (struct CMUnitTest){titles[n_sets + i], one_kind, NULL, NULL, kinds[i]};
     }
     return _cmocka_run_group_tests("trainer", tests, (size_t)n, NULL, NULL);
 }

@@ -201,13 +201,14 @@ typedef struct {
     const qn_params_attend *p;
 } ragged;
 
+/* sinks: which input they are; 0: there are none. */
 static ragged ragged_of(const qn_cpu_step *s, int sinks)
 {
     const qn_operand *q = &s->plan.in[0], *k = &s->plan.in[1], *v = &s->plan.in[2];
     return (ragged){.q = (const float *)s->in[0],
                     .k = (const float *)s->in[1],
                     .v = (const float *)s->in[2],
-                    .sinks = sinks ? (const float *)s->in[5] : NULL,
+                    .sinks = sinks ? (const float *)s->in[sinks] : NULL,
                     .q_stride = q->stride[0],
                     .k_stride = k->stride[0],
                     .v_stride = v->stride[0],
@@ -253,7 +254,7 @@ static void probabilities(const qn_cpu_run *run, const ragged *a, int64_t lo, in
 
 static void attend_ragged(const qn_cpu_run *run, const qn_cpu_step *s)
 {
-    ragged a = ragged_of(s, s->plan.params.attend.has_sinks);
+    ragged a = ragged_of(s, s->plan.params.attend.has_sinks ? 5 : 0);
     int64_t begin, end, sequence = 0, from, to;
     float *prob = (float *)run->scratch;
     qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
@@ -306,7 +307,7 @@ const qn_cpu_prim qn_cpu_ATTEND = {attend_run, attend_prepare};
  * owner and one order. */
 static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
-    ragged a = ragged_of(s, 0);
+    ragged a = ragged_of(s, s->plan.params.attend.has_sinks ? 7 : 0);
     int which = s->plan.params.attend.which;
     const float *out = (const float *)s->in[5], *d_out = (const float *)s->in[6];
     int64_t out_stride = s->plan.in[5].stride[0], d_stride = s->plan.in[6].stride[0];

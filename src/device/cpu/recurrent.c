@@ -31,13 +31,14 @@ static float *state_of(const qn_params_recurrent *p, int64_t slot)
     return qn_cpu_state_slot(p->state, p->layer, slot) + p->offset;
 }
 
+/* Without a state the worker's scratch is one that starts from zero. */
 static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_recurrent *p = &s->plan.params.recurrent;
     const qn_operand *x = &s->plan.in[0];
     const int64_t channels = x->shape.dim[1], pieces = pieces_of(channels);
     const int32_t *row_begin = (const int32_t *)s->in[2], *slots = (const int32_t *)s->in[3],
-                  *reset = (const int32_t *)s->in[4];
+                  *reset = (const int32_t *)s->in[4]; /* with a state */
     qn_conv_args a = {.channels = channels,
                       .kernel = s->plan.in[1].shape.dim[0],
                       .x_stride = x->stride[0],
@@ -50,13 +51,22 @@ static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
             a.n_rows = row_begin[i + 1] - row_begin[i];
             a.x = (const float *)s->in[0] + row_begin[i] * a.x_stride;
             a.out = (float *)s->out + row_begin[i] * channels;
-            a.state = state_of(p, slots[i]);
-            if (reset[i]) clear(a.state, a.kernel - 1, channels, from, to);
+            a.state = p->state ? state_of(p, slots[i]) : (float *)run->scratch;
+            if (!p->state || reset[i]) clear(a.state, a.kernel - 1, channels, from, to);
             run->kernels->short_conv(&a, from, to);
         }
 }
 
-const qn_cpu_prim qn_cpu_SHORT_CONV = {conv_run, NULL};
+static qn_status conv_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                              size_t *shared_bytes)
+{
+    const qn_shape *w = &step->plan.in[1].shape;
+    size_t need = (size_t)(w->dim[0] * w->dim[1]) * sizeof(float);
+    if (!step->plan.params.recurrent.state && *scratch_bytes < need) *scratch_bytes = need;
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_SHORT_CONV = {conv_run, conv_prepare};
 
 /* state: [heads][dk][dv]. */
 static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
@@ -66,7 +76,7 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const int64_t heads = in[2].shape.dim[1], shared = heads / in[0].shape.dim[1], dk = in[0].shape.dim[2],
                   dv = in[2].shape.dim[2], pieces = pieces_of(dv);
     const int32_t *row_begin = (const int32_t *)s->in[5], *slots = (const int32_t *)s->in[6],
-                  *reset = (const int32_t *)s->in[7];
+                  *reset = (const int32_t *)s->in[7]; /* with a state */
     qn_delta_args a = {.dk = dk,
                        .dv = dv,
                        .q_stride = in[0].stride[0],
@@ -87,10 +97,18 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
             a.g = (const float *)s->in[3] + row * a.g_stride + h;
             a.beta = (const float *)s->in[4] + row * a.beta_stride + h;
             a.out = (float *)s->out + row * a.out_stride + h * dv;
-            a.state = state_of(p, slots[i]) + h * dk * dv;
-            if (reset[i]) clear(a.state, dk, dv, from, to);
+            a.state = p->state ? state_of(p, slots[i]) + h * dk * dv : (float *)run->scratch;
+            if (!p->state || reset[i]) clear(a.state, dk, dv, from, to);
             run->kernels->gated_delta(&a, from, to);
         }
 }
 
-const qn_cpu_prim qn_cpu_GATED_DELTA = {delta_run, NULL};
+static qn_status delta_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                               size_t *shared_bytes)
+{
+    size_t need = (size_t)(step->plan.in[0].shape.dim[2] * step->plan.in[2].shape.dim[2]) * sizeof(float);
+    if (!step->plan.params.recurrent.state && *scratch_bytes < need) *scratch_bytes = need;
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_GATED_DELTA = {delta_run, delta_prepare};

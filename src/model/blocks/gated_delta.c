@@ -51,12 +51,14 @@ static projected project(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
         .b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer)};
 }
 
-/* prim over inputs in[0..n), which become n + 3, with the layer's state from `offset` floats on. */
+/* prim over inputs in[0..n), which become n + 3, with the layer's state from `offset` floats on; or n + 1,
+ * where every sequence starts from zero. */
 static qn_array *recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, int64_t offset, int n,
                            qn_array **in, int64_t layer)
 {
     qn_params p = {.recurrent = {f->recurrent, f->groups->index_of[layer], offset}};
     in[n] = f->row_begin;
+    if (!f->recurrent) return qn_apply(s, prim, &p, n + 1, in, NULL, QN_DTYPE_F32);
     in[n + 1] = f->slots;
     in[n + 2] = f->reset;
     return qn_apply(s, prim, &p, n + 3, in, NULL, QN_DTYPE_F32);

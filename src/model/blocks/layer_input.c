@@ -7,10 +7,9 @@
 qn_array *qn_block_layer_inputs(qn_scope *s, const qn_forward *f, qn_array *x)
 {
     const qn_model_config *c = f->config;
-    const qn_parameters *p = f->parameters;
     int64_t n = c->hidden_size_per_layer_input, width = c->num_hidden_layers * n;
     if (!n) return NULL;
-    qn_array *own = qn_scale(s, qn_take(s, qn_parameters_get(p, QN_WEIGHT_LAYER_INPUT_EMBED, 0), f->ids),
+    qn_array *own = qn_scale(s, qn_take(s, qn_forward_weight(f, QN_WEIGHT_LAYER_INPUT_EMBED, 0), f->ids),
                              sqrtf((float)n));
     qn_array *projected = qn_block_linear(s, f, x, QN_WEIGHT_LAYER_INPUT_PROJ, QN_WEIGHT_ROLE_COUNT, 0);
     projected = qn_scale(s, projected, 1 / sqrtf((float)c->hidden_size));
