@@ -3,18 +3,30 @@
  *
  * usage: submit_bench [--model PATH] [--tokens N] [--threads N] [--rounds N]
  *
- * Without a model it takes the made-up one. Microseconds: median, 99th percentile and the longest; on a busy
- * machine the longest says how long the system gave the core to somebody else. */
+ * Without a model it takes the made-up one. Microseconds: median, 99th percentile and the longest. What the
+ * library adds and what the system does are told apart by the thread's own counters (getrusage): a submit in
+ * which the thread went to sleep waited for somebody, a lock's holder for example; one that the system
+ * interrupted to run somebody else (more threads than cores, another process) took as long as that one ran.
+ * "undisturbed" are those with neither. What a hypervisor takes away shows in no counter. The thread sleeps
+ * between two submits, as one does that waits for requests. */
 #include <pthread.h>
 #include <quern/quern.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include "base/clock.h"
 
-enum { SHORT = 4, OPEN_MAX = 512, TOKENS_MAX = 100000, GAP_NS = 200000 };
+enum { SHORT = 4, OPEN_MAX = 512, SAMPLES_MAX = 64 * OPEN_MAX, TOKENS_MAX = 100000, GAP_NS = 200000 };
+
+typedef struct {
+    double us[SAMPLES_MAX], undisturbed_us[SAMPLES_MAX];
+    int n, n_undisturbed, n_slept, n_interrupted;
+    int64_t n_faults; /* of pages */
+} samples;
 
 typedef struct {
     qn_generation *prompt;
@@ -37,39 +49,60 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void show(const char *when, double *us, int n)
+static void show_times(const char *which, double *us, int n)
 {
     if (!n) return;
     qsort(us, (size_t)n, sizeof *us, by_size);
-    printf("%-32s %5d times  median %7.1f us, 99%% %7.1f us, longest %8.1f us\n", when, n, us[n / 2],
+    printf("  %-12s %6d times  median %6.1f us, 99%% %6.1f us, longest %8.1f us\n", which, n, us[n / 2],
            us[n * 99 / 100], us[n - 1]);
 }
 
-/* Opens short rows, a moment apart, until `until` or there are OPEN_MAX; appends how long each took. */
-static int submit(qn_model *model, const int32_t *ids, computing *until, double *us)
+static void show(const char *when, samples *s)
+{
+    printf("%s: %d submits, %d slept, %d were interrupted, %.2f page faults each\n", when, s->n, s->n_slept,
+           s->n_interrupted, (double)s->n_faults / (s->n ? s->n : 1));
+    show_times("all", s->us, s->n);
+    show_times("undisturbed", s->undisturbed_us, s->n_undisturbed);
+}
+
+static void note(samples *s, double us, const struct rusage *before, const struct rusage *after)
+{
+    int slept = after->ru_nvcsw > before->ru_nvcsw, interrupted = after->ru_nivcsw > before->ru_nivcsw;
+    s->us[s->n++] = us;
+    s->n_slept += slept;
+    s->n_interrupted += interrupted;
+    s->n_faults += after->ru_minflt - before->ru_minflt;
+    if (!slept && !interrupted) s->undisturbed_us[s->n_undisturbed++] = us;
+}
+
+/* Opens short rows, a moment apart, until `until` or there are OPEN_MAX. */
+static void submit(qn_model *model, const int32_t *ids, computing *until, samples *s)
 {
     static qn_generation *open[OPEN_MAX];
     const qn_generate_options o = {.max_tokens = 1};
     int n = 0;
     while (n < OPEN_MAX && !(until && atomic_load(&until->is_over))) {
         const qn_prompt prompt = {.rows = &(qn_ids){ids + n, SHORT}, .n_rows = 1};
+        struct rusage before, after;
+        getrusage(RUSAGE_THREAD, &before);
         int64_t start = qn_clock_ns();
         if (qn_generation_open(model, &prompt, &o, &open[n]) != QN_OK) break;
-        us[n++] = (double)(qn_clock_ns() - start) * 1e-3;
-        while (qn_clock_ns() - start < GAP_NS)
-            ;
+        int64_t took = qn_clock_ns() - start;
+        getrusage(RUSAGE_THREAD, &after);
+        note(s, (double)took * 1e-3, &before, &after);
+        n++;
+        nanosleep(&(struct timespec){.tv_nsec = GAP_NS}, NULL);
     }
     for (int i = 0; i < n; i++) {
         read_all(&(computing){.prompt = open[i]});
         qn_generation_close(open[i]);
     }
-    return n;
 }
 
 int main(int argc, char **argv)
 {
     static int32_t ids[TOKENS_MAX];
-    static double us[2][64 * OPEN_MAX];
+    static samples idle, busy;
     const char *path = NULL;
     int64_t tokens = 4000, threads = 0, rounds = 5;
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -90,26 +123,25 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int64_t i = 0; i < tokens; i++) ids[i] = (int32_t)(1 + i * 7919 % (info.vocab_size - 1));
-    int n[2] = {0, 0}, failed = 0;
+    int failed = 0;
     for (int64_t round = 0; round < rounds && !failed; round++) {
         const qn_ids row = {ids, tokens};
         const qn_generate_options once = {.max_tokens = 1, .ignore_eos = 1};
         computing c = {0};
         pthread_t thread;
-        n[0] += submit(model, ids, NULL, us[0] + n[0]);
+        submit(model, ids, NULL, &idle);
         failed =
             qn_model_clear_cache(model) != QN_OK ||
             qn_generation_open(model, &(qn_prompt){.rows = &row, .n_rows = 1}, &once, &c.prompt) != QN_OK ||
             pthread_create(&thread, NULL, read_all, &c) != 0;
         if (failed) break;
-        n[1] += submit(model, ids, &c, us[1] + n[1]);
+        submit(model, ids, &c, &busy);
         pthread_join(thread, NULL);
         qn_generation_close(c.prompt);
     }
     if (failed) fprintf(stderr, "submit_bench: %s\n", qn_last_error());
-    show("nobody computes", us[0], n[0]);
-    show("while a long prompt is computed", us[1], n[1]);
-    if (n[0] && n[1]) printf("delay of the median: %.1f us\n", us[1][n[1] / 2] - us[0][n[0] / 2]);
+    show("nobody computes", &idle);
+    show("while a long prompt is computed", &busy);
     qn_model_close(&model);
     return failed;
 }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,10 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/mem.h"
 #include "base/random.h"
 
@@ -154,16 +152,10 @@ int qn_threads_default(void)
 enum { SLEEPS = 1, ARRIVAL = 2, GENERATION = 2, PHASE = 1 << 16 };
 static const unsigned RUN_OF = ~(unsigned)SLEEPS, PHASE_OF = ~(unsigned)(PHASE - 1);
 
-static void sleep_while(atomic_uint *word, unsigned value)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
 /* Gives the word its next value and wakes who sleeps on the old one. */
 static void change(atomic_uint *word, unsigned value)
 {
-    if (atomic_exchange_explicit(word, value, memory_order_acq_rel) & SLEEPS)
-        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_exchange_explicit(word, value, memory_order_acq_rel) & SLEEPS) qn_futex_wake(word, INT_MAX);
 }
 
 static int changed(atomic_uint *word, unsigned mask, unsigned value, int spins)
@@ -188,7 +180,7 @@ static void wait_change(qn_pool *p, atomic_uint *word, unsigned mask, unsigned v
     for (;;) {
         unsigned seen = atomic_fetch_or_explicit(word, SLEEPS, memory_order_acquire);
         if ((seen & mask) != value) return;
-        sleep_while(word, seen | SLEEPS);
+        qn_futex_wait(word, seen | SLEEPS);
     }
 }
 

@@ -165,6 +165,9 @@ typedef struct {
      * packed already is used where it lies. All of them are in the ledger, cold ones as a whole from the
      * beginning, though their memory is taken from the system as they are packed. */
     qn_status (*import_weights)(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
+    /* Calls fn(user, i) once for each i in [0, n), n < 2^32, on any of the device's threads on the host,
+     * several at a time, and returns when all have returned. */
+    void (*for_each)(qn_device *d, int64_t n, void (*fn)(void *user, int64_t i), void *user);
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);

@@ -70,6 +70,7 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     qn_sequence_expect(r->sequence, r->n_ids);
     qn_sequence_set_adapter(r->sequence, r->adapter);
     qn_sequence_set_images(r->sequence, r->images);
+    if (r->sampler) qn_sequence_set_any_thread(r->sequence); /* each draws by itself */
     int64_t most = r->n_ids - 1;
     if (!r->sampler && r->evaluate && r->logits_from < most) most = r->logits_from;
     r->n_attached = 0;

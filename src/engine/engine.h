@@ -107,6 +107,10 @@ void qn_sequence_set_tentative(qn_sequence *s, int64_t n_ids);
  * if that had never been fed. */
 void qn_sequence_truncate(qn_sequence *s, int64_t n_ids);
 
+/* Logits of its tokens may be handed out by any of the device's threads, at the same time as those of other
+ * such sequences; the function that gets them may not fail then. */
+void qn_sequence_set_any_thread(qn_sequence *s);
+
 /* HIDDEN: in place of logits, of all tokens, the hidden states after the final norm. */
 typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL, QN_LOGITS_HIDDEN } qn_logits_wish;
 

@@ -36,8 +36,9 @@ struct qn_sequence {
     int32_t adapter;     /* id; -1: none */
     const qn_images *images; /* NULL: none */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
-    int32_t slot; /* of its recurrent state; -1: none yet */
-    int is_lost;  /* a step failed that had begun to change the recurrent state */
+    int32_t slot;   /* of its recurrent state; -1: none yet */
+    int is_lost;    /* a step failed that had begun to change the recurrent state */
+    int any_thread; /* see qn_sequence_set_any_thread */
 };
 
 struct qn_engine {

@@ -33,9 +33,15 @@ struct qn_handles {
     size_t held_bytes;            /* of objects and logs, in the ledger */
     qn_handle_pass *first, *last; /* that wait, in order of arrival */
     atomic_int is_computing;      /* somebody does, for all who wait */
-    int is_looking;               /* somebody waits awake */
-    int has_core;                 /* one is left for that beside the engine's threads */
+    atomic_llong n_arrived;       /* passes ever put into the queue */
+    pthread_t leader;             /* who computed last; it is waited for until then, by qn_clock_ns */
+    atomic_llong leader_due_ns;
+    int n_looking;     /* threads that wait awake */
+    int n_spare_cores; /* that are left for them beside the engine's threads */
     /* ---- of who computes ---- */
+    int64_t due, due_soon;  /* n_arrived when those of the last step are back; when those are who are awake */
+    int64_t step_ns;        /* how long it took */
+    int n_missed, n_hasty;  /* they did not come in time, so often; so many steps do not wait for them */
     qn_feed *feeds;         /* [max_sequences] */
     qn_handle_pass **batch; /* [max_sequences] */
 };

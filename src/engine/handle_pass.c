@@ -1,30 +1,45 @@
-/* Passes from handles. Who comes while nobody computes does so for all who wait, in steps that they share,
- * until its own pass is done, and once more for those who came meanwhile. A long pass (a prompt) is computed
- * alone, piece by piece, and others who use the engine come in between. */
+/* Passes from handles. Who comes while nobody computes leads: it computes for all who wait, in steps that
+ * they share, until its own pass is done. A long pass (a prompt) is computed alone, piece by piece, and
+ * others who use the engine come in between.
+ *
+ * Most callers come back with their next pass at once. A caller that waits for the others, and for whom the
+ * others wait, is faster than one that begins alone: a step costs little more for two rows than for one. So
+ * the last leader leads again if it is back within moments (what a step works with is in its core's cache),
+ * and begins when those are back whom the last step let go; for who does not come back nobody waits long, or
+ * often. Waiters stay awake on cores that the engine leaves free; sleepers wake each other. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "engine/handle_parts.h"
 #include "engine/prefixes.h"
 
 enum {
-    PIECE_ROWS = 64, /* of a long pass, between which others compute */
-    SHORT_ROWS = 8,  /* most of a pass that shares a step */
-    LOOK_NS = 100000
+    PIECE_ROWS = 64,  /* of a long pass, between which others compute */
+    SHORT_ROWS = 8,   /* most of a pass that shares a step */
+    LOOK_NS = 300000, /* how long one waits awake */
+    LOOKERS = 16,     /* so many do on one core, by turns: to wake costs more than a turn */
+    SOON_NS = 8000,   /* in which who is awake comes back with its next pass, nearly always */
+    LATE_NS = 20000,  /* in which sleepers may */
+    LATEST_NS = 500000,
+    PART_OF_STEP = 32, /* what waiting for sleepers may cost */
+    HASTY_MAX = 63     /* steps that wait for nobody, after some who came late */
 };
+
+enum { PASS_WAITS, PASS_SLEEPS, PASS_DONE };
 
 struct qn_handle_pass {
     qn_handle *handle;
     const qn_handle *from; /* NULL: none */
     float *logits;
     int is_finite;
-    atomic_int is_done;
     qn_status status;
     char message[QN_ERROR_TEXT_MAX]; /* of status, for the thread that called */
-    pthread_cond_t changed;
-    qn_handle_pass *next;
+    atomic_uint state;               /* PASS_...; DONE: nobody but the thread that called looks at it */
+    qn_handle_pass *next;            /* of the queue */
+    qn_handle_pass *wakes;           /* done too, and asleep: to be let go by the thread of this one */
 };
 
 const qn_handle_pass *qn_handle_pass_next(const qn_handle_pass *p)
@@ -182,15 +197,78 @@ static int64_t take_batch(qn_handles *h)
     return n;
 }
 
-/* Whoever called may go from here on. */
-static void finish(qn_handles *h, qn_handle_pass *const *done, int64_t n, const qn_handle_pass *own)
+static int64_t count_arrived(const qn_handles *h)
 {
-    pthread_mutex_lock(&h->lock);
-    for (int64_t i = 0; i < n; i++) {
-        if (done[i] != own) pthread_cond_signal(&done[i]->changed);
-        atomic_store_explicit(&done[i]->is_done, 1, memory_order_release);
+    return atomic_load_explicit(&h->n_arrived, memory_order_relaxed);
+}
+
+/* Lets the thread of a pass go. It may be gone before the system was asked to wake it. */
+static void let_go(qn_handle_pass *p)
+{
+    if (!p) return;
+    atomic_store_explicit(&p->state, PASS_DONE, memory_order_release);
+    qn_futex_wake(&p->state, 1);
+}
+
+/* Whoever called may go from here on. To wake a thread costs as much as a short pass, so that who computes
+ * wakes one at most: sleepers hang on a chain, whose first is woken by one who is awake, if there is any, and
+ * each wakes the next on its way out. own: that of this thread. */
+static void finish(qn_handles *h, qn_handle_pass **done, int64_t n, const qn_handle_pass *own)
+{
+    qn_handle_pass *asleep = NULL;
+    int64_t n_awake = 0, n_own = 0;
+    h->due = h->due_soon = count_arrived(h);
+    for (int64_t i = n; i-- > 0;) {
+        qn_handle_pass *p = done[i];
+        if (p == own) {
+            atomic_store_explicit(&done[i]->state, PASS_DONE, memory_order_relaxed);
+            n_own = 1;
+        } else if (atomic_load_explicit(&p->state, memory_order_relaxed) == PASS_SLEEPS) {
+            p->wakes = asleep;
+            asleep = p;
+        } else {
+            done[n - ++n_awake] = p; /* behind what is still to be looked at */
+        }
     }
+    h->due += n - n_own;
+    h->due_soon += n_awake;
+    for (int64_t i = n - n_awake; i < n; i++) {
+        qn_handle_pass *p = done[i];
+        unsigned waits = PASS_WAITS;
+        p->wakes = asleep;
+        int takes = atomic_compare_exchange_strong_explicit(&p->state, &waits, PASS_DONE,
+                                                            memory_order_release, memory_order_relaxed);
+        asleep = takes ? NULL : p; /* it has fallen asleep */
+    }
+    let_go(asleep);
+}
+
+/* Callers come back with their next passes as soon as they were let go: waits for those who are worth it, so
+ * that they share the next step, too. Who is awake needs less than a step gains by sharing it; sleepers are
+ * waited for where steps are long. The lock is held outside. */
+static void gather(qn_handles *h)
+{
+    int64_t patience = h->step_ns / PART_OF_STEP, due = h->due, now, arrived = count_arrived(h);
+    if (arrived >= due) return;
+    if (patience < LATE_NS) {
+        patience = SOON_NS;
+        due = h->due_soon;
+    }
+    if (patience > LATEST_NS) patience = LATEST_NS;
     pthread_mutex_unlock(&h->lock);
+    if (arrived < due && !h->n_hasty) {
+        int64_t end = qn_clock_ns() + patience;
+        do {
+            sched_yield();
+            now = qn_clock_ns();
+        } while (now < end && count_arrived(h) < due);
+        h->n_missed = now < end ? 0 : 2 * h->n_missed + 1 < HASTY_MAX ? 2 * h->n_missed + 1 : HASTY_MAX;
+        h->n_hasty = h->n_missed;
+    } else {
+        h->n_hasty -= h->n_hasty > 0;
+        sched_yield(); /* one of those who are missing may wait for this core */
+    }
+    pthread_mutex_lock(&h->lock);
 }
 
 /* Computes the first passes of the queue. own: that of the thread, which is not to be woken. The lock is held
@@ -199,9 +277,11 @@ static void compute_some(qn_handles *h, const qn_handle_pass *own)
 {
     enum { LIST = 64 };
     qn_handle_pass *done[LIST]; /* compute_together changes the batch's order */
+    gather(h);
     int64_t n = take_batch(h);
     pthread_mutex_unlock(&h->lock);
     qn_status status = qn_scheduler_enter(h->scheduler);
+    int64_t start = qn_clock_ns();
     for (int64_t i = 0; i < n; i += LIST) {
         int64_t part = n - i < LIST ? n - i : LIST;
         memcpy(done, h->batch + i, (size_t)part * sizeof *done);
@@ -211,65 +291,114 @@ static void compute_some(qn_handles *h, const qn_handle_pass *own)
             set_status(done[0], compute_alone(h, done[0]));
         else
             compute_together(h, h->batch + i, part);
+        h->step_ns = qn_clock_ns() - start;
         finish(h, done, part, own);
     }
     if (status == QN_OK) qn_scheduler_leave(h->scheduler);
     pthread_mutex_lock(&h->lock);
 }
 
-/* Looks for a while whether the pass is done, or may be computed; the lock is held outside. One thread at a
- * time, where a core is left for it: a thread that sleeps takes longer to wake than a short pass takes. */
-static void look(qn_handles *h, const qn_handle_pass *p)
+static int is_done(const qn_handle_pass *p)
 {
-    h->is_looking = 1;
-    pthread_mutex_unlock(&h->lock);
-    int64_t end = qn_clock_ns() + LOOK_NS;
-    while (!atomic_load_explicit(&p->is_done, memory_order_acquire) &&
-           atomic_load_explicit(&h->is_computing, memory_order_relaxed) && qn_clock_ns() < end)
-        sched_yield();
-    pthread_mutex_lock(&h->lock);
-    h->is_looking = 0;
-}
-
-/* The lock is held. */
-static void wake_next(qn_handles *h)
-{
-    if (h->first && !h->is_computing && !h->is_looking) pthread_cond_signal(&h->first->changed);
+    return atomic_load_explicit(&p->state, memory_order_acquire) == PASS_DONE;
 }
 
 /* Computes until the pass is done. The lock is held outside. */
 static void lead(qn_handles *h, const qn_handle_pass *p)
 {
-    h->is_computing = 1;
-    while (!p->is_done) compute_some(h, p); /* only this thread sets it now */
-    /* Whoever came meanwhile is served before it is woken, and wakes while this thread comes back. */
-    if (h->first) compute_some(h, p);
-    h->is_computing = 0;
+    atomic_store_explicit(&h->is_computing, 1, memory_order_relaxed);
+    h->leader = pthread_self();
+    while (!is_done(p)) compute_some(h, p);
+    h->due++; /* this one comes back, too */
+    h->due_soon++;
+    int64_t due_ns = h->n_hasty ? 0 : qn_clock_ns() + SOON_NS;
+    atomic_store_explicit(&h->leader_due_ns, due_ns, memory_order_relaxed);
+    atomic_store_explicit(&h->is_computing, 0, memory_order_relaxed);
+}
+
+/* May a thread that is not the last leader compute? */
+static int is_free(const qn_handles *h)
+{
+    return !atomic_load_explicit(&h->is_computing, memory_order_relaxed) &&
+           qn_clock_ns() >= atomic_load_explicit(&h->leader_due_ns, memory_order_relaxed);
+}
+
+/* Looks for a while whether the pass is done, or may be computed: only where cores are left for that. */
+static void look(const qn_handles *h, const qn_handle_pass *p)
+{
+    int64_t end = qn_clock_ns() + LOOK_NS;
+    while (!is_done(p) && !is_free(h) && qn_clock_ns() < end) sched_yield();
+}
+
+/* Lets go of who is waiting for this thread. The pass is done. */
+static void pass_on(qn_handle_pass *p)
+{
+    let_go(p->wakes);
+    p->wakes = NULL;
+}
+
+/* Until the pass is done, or somebody wants it to be computed by this thread. */
+static void rest(qn_handle_pass *p)
+{
+    while (atomic_load_explicit(&p->state, memory_order_acquire) == PASS_SLEEPS)
+        qn_futex_wait(&p->state, PASS_SLEEPS);
+}
+
+/* Somebody must look after those who wait: nobody computes, and nobody who is awake will find that out. The
+ * lock is held outside. */
+static void call_next(qn_handles *h)
+{
+    unsigned sleeps = PASS_SLEEPS;
+    if (!h->first || h->n_looking || atomic_load_explicit(&h->is_computing, memory_order_relaxed)) return;
+    atomic_uint *state = &h->first->state;
+    if (!atomic_compare_exchange_strong_explicit(state, &sleeps, PASS_WAITS, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return; /* it is awake */
+    pthread_mutex_unlock(&h->lock);
+    qn_futex_wake(state, 1);
+    pthread_mutex_lock(&h->lock);
 }
 
 /* Waits until the pass is done, or computes. */
 static void compute(qn_handles *h, qn_handle_pass *p)
 {
-    int may_look = h->has_core;
-    pthread_cond_init(&p->changed, NULL);
+    int may_look = 1;
     pthread_mutex_lock(&h->lock);
     if (h->last)
         h->last->next = p;
     else
         h->first = p;
     h->last = p;
-    while (!p->is_done && h->is_computing) {
-        if (may_look && !h->is_looking) {
-            look(h, p);
+    atomic_fetch_add_explicit(&h->n_arrived, 1, memory_order_relaxed);
+    while (!is_done(p)) {
+        unsigned waits = PASS_WAITS;
+        int is_computing = atomic_load_explicit(&h->is_computing, memory_order_relaxed);
+        if (!is_computing && (pthread_equal(h->leader, pthread_self()) || is_free(h))) {
+            lead(h, p);
+        } else if ((may_look || !is_computing) && h->n_looking < LOOKERS * h->n_spare_cores) {
             may_look = 0;
-        } else {
-            pthread_cond_wait(&p->changed, &h->lock);
+            h->n_looking++;
+            pthread_mutex_unlock(&h->lock);
+            look(h, p);
+            if (is_done(p)) pass_on(p);
+            pthread_mutex_lock(&h->lock);
+            h->n_looking--;
+        } else if (!is_computing && !h->n_looking) {
+            lead(h, p);
+        } else if (atomic_compare_exchange_strong_explicit(&p->state, &waits, PASS_SLEEPS,
+                                                           memory_order_relaxed, memory_order_relaxed)) {
+            pthread_mutex_unlock(&h->lock);
+            rest(p);
+            if (is_done(p)) {
+                pass_on(p);
+                return;
+            }
+            pthread_mutex_lock(&h->lock);
         }
     }
-    if (!p->is_done) lead(h, p);
-    wake_next(h);
+    call_next(h);
     pthread_mutex_unlock(&h->lock);
-    pthread_cond_destroy(&p->changed);
+    pass_on(p);
 }
 
 /* ---- the call ----------------------------------------------------------------------------------------- */
@@ -305,6 +434,16 @@ static qn_status prepare(qn_handles *h, qn_handle *handle, const qn_handle *from
     return begin_with(h, handle, from);
 }
 
+static void make_pass(qn_handle_pass *p, qn_handle *handle, const qn_handle *from, float *logits)
+{
+    p->handle = handle;
+    p->from = from;
+    p->logits = logits;
+    p->is_finite = 1;
+    p->next = p->wakes = NULL;
+    atomic_init(&p->state, PASS_WAITS);
+}
+
 qn_status qn_handle_forward(qn_handles *h, const qn_handle *from, const int32_t *ids, int64_t n,
                             float *logits, qn_handle **out)
 {
@@ -314,7 +453,8 @@ qn_status qn_handle_forward(qn_handles *h, const qn_handle *from, const int32_t 
     QN_TRY(qn_handle_take(h, &handle));
     qn_status status = prepare(h, handle, from, ids, n);
     if (status == QN_OK) {
-        qn_handle_pass p = {.handle = handle, .from = from, .logits = logits, .is_finite = 1};
+        qn_handle_pass p; /* its message is only there with a status */
+        make_pass(&p, handle, from, logits);
         compute(h, &p);
         status = p.status;
         if (status != QN_OK) qn_fail_copy(status, p.message);

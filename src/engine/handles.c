@@ -16,7 +16,7 @@ qn_status qn_handles_new(qn_engine *engine, qn_scheduler *scheduler, qn_handles 
     pthread_mutex_init(&h->lock, NULL);
     h->engine = engine;
     h->scheduler = scheduler;
-    h->has_core = engine->info.n_threads < qn_threads_default();
+    h->n_spare_cores = qn_threads_default() - engine->info.n_threads;
     h->feeds = qn_alloc_array((size_t)engine->info.max_sequences, sizeof *h->feeds);
     h->batch = qn_alloc_array((size_t)engine->info.max_sequences, sizeof *h->batch);
     if (!h->feeds || !h->batch) {
@@ -190,6 +190,7 @@ qn_status qn_handle_take(qn_handles *h, qn_handle **out)
     s->engine = h->engine;
     s->length = s->n_given = s->expected = s->n_tentative = 0;
     s->is_long = s->is_lost = 0;
+    s->any_thread = 1;
     s->slot = s->adapter = -1;
     handle->log = NULL;
     handle->n_ids = 0;

@@ -278,6 +278,75 @@ static void steady_state(void **state)
     close_world(&w);
 }
 
+/* One of several callers who go on from the same handle. */
+typedef struct {
+    world *w;
+    const held *root;
+    pthread_barrier_t *meet;
+    float *logits;
+    int32_t first;
+    int failed;
+} goer;
+
+static void *go_steadily(void *arg)
+{
+    goer *g = arg;
+    qn_handles *h = g->w->h;
+    qn_handle *at = NULL, *next = NULL;
+    g->failed = qn_handle_slice(h, g->root->handle, g->root->n, &at) != QN_OK;
+    for (int32_t i = 0; i < 200; i++) {
+        const int32_t id = (g->first + i) % 50;
+        if (!g->failed) g->failed = qn_handle_forward(h, at, &id, 1, g->logits, &next) != QN_OK;
+        if (i == 5) { /* all hold two handles, which is the most, while somebody counts */
+            pthread_barrier_wait(g->meet);
+            pthread_barrier_wait(g->meet);
+        }
+        qn_handle_free(h, at);
+        at = next;
+        next = NULL;
+    }
+    qn_handle_free(h, at);
+    return NULL;
+}
+
+/* Nor do several callers, whatever they share a step with, who waits and who wakes whom. */
+static void steady_company(void **state)
+{
+    enum { N = 6 };
+    static const int spare_cores[] = {0, 1, N};
+    world w = open_world("models/llama", 600, 14);
+    held root = {0};
+    go_on(&w, NULL, 40, &root);
+    for (int k = 0; k < 3; k++) {
+        goer goers[N];
+        pthread_t threads[N];
+        pthread_barrier_t meet;
+        w.h->n_spare_cores = spare_cores[k];
+        assert_int_equal(pthread_barrier_init(&meet, NULL, N + 1), 0);
+        for (int i = 0; i < N; i++) {
+            goers[i] = (goer){.w = &w, .root = &root, .meet = &meet, .first = 7 * i};
+            goers[i].logits = test_malloc((size_t)w.vocab * sizeof(float));
+            assert_int_equal(pthread_create(&threads[i], NULL, go_steadily, &goers[i]), 0);
+        }
+        pthread_barrier_wait(&meet);
+        int64_t before = qn_mem_allocations();
+        pthread_barrier_wait(&meet);
+        for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+        assert_int_equal(qn_mem_allocations(), before);
+        for (int i = 0; i < N; i++) {
+            held all = root;
+            for (int32_t j = 0; j < 200; j++) all.ids[all.n++] = (7 * i + j) % 50;
+            assert_false(goers[i].failed);
+            memcpy(w.logits, goers[i].logits, (size_t)w.vocab * sizeof(float));
+            assert_true(hash(&w) == qn_test_last_hash(w.other, all.ids, all.n, all.n));
+            test_free(goers[i].logits);
+        }
+        pthread_barrier_destroy(&meet);
+    }
+    qn_handle_free(w.h, root.handle);
+    close_world(&w);
+}
+
 /* A pass from `from` and cuts of what it gives, with objects of their own. */
 static qn_status use_fresh(world *w, const qn_handle *from, const int32_t *ids, int64_t n)
 {
@@ -532,6 +601,7 @@ int main(void)
                                        cmocka_unit_test(not_finite),
                                        cmocka_unit_test(full),
                                        cmocka_unit_test(steady_state),
+                                       cmocka_unit_test(steady_company),
                                        cmocka_unit_test(out_of_memory),
                                        cmocka_unit_test(threads),
                                        cmocka_unit_test(company),

@@ -103,6 +103,11 @@ void qn_sequence_set_images(qn_sequence *s, const qn_images *images)
     s->images = images;
 }
 
+void qn_sequence_set_any_thread(qn_sequence *s)
+{
+    s->any_thread = 1;
+}
+
 /* ---- steps -------------------------------------------------------------------------------------------- */
 
 static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
@@ -223,7 +228,7 @@ static void lose_states(const qn_feed *feeds, int64_t n_parts, const qn_chunk_pa
 
 /* A run of rows of one feed whose logits are wanted. */
 typedef struct {
-    int64_t feed, first, n;
+    int64_t feed, first, n, row; /* row: of the block, where it begins */
 } logit_run;
 
 /* Rows on their way through the head, or through the norm alone. */
@@ -234,16 +239,46 @@ typedef struct {
     logit_run runs[QN_LOGIT_ROWS];
 } logit_block;
 
-static qn_status flush_logits(logit_block *b, qn_step_logits_fn *logits, void *user)
+/* Runs whose rows are computed, and who gets them. */
+typedef struct {
+    const qn_feed *feeds;
+    const logit_run *runs;
+    float *rows; /* [n_rows, width] */
+    int64_t width;
+    qn_step_logits_fn *logits;
+    void *user;
+} logit_giver;
+
+static qn_status give_run(const logit_giver *g, const logit_run *run)
+{
+    return g->logits(g->user, run->feed, run->first, run->n, g->rows + run->row * g->width);
+}
+
+static int may_any_thread_give(const logit_giver *g, const logit_run *run)
+{
+    return g->feeds[run->feed].sequence->any_thread;
+}
+
+static void give_if_any_thread_may(void *user, int64_t i)
+{
+    const logit_giver *g = user;
+    if (may_any_thread_give(g, &g->runs[i])) give_run(g, &g->runs[i]);
+}
+
+/* A feed has one run of a block at most: what belongs to it is touched by one thread at a time. */
+static qn_status flush_logits(qn_engine *e, const qn_feed *feeds, logit_block *b, qn_step_logits_fn *logits,
+                              void *user)
 {
     if (b->n_rows == 0) return QN_OK;
     qn_sizes sizes = {{0, 0, b->n_rows}};
     QN_TRY(qn_program_run(b->program, &sizes));
-    float *out = (float *)(uintptr_t)qn_program_output(b->program, 0);
-    for (int64_t i = 0; i < b->n_runs; i++) {
-        QN_TRY(logits(user, b->runs[i].feed, b->runs[i].first, b->runs[i].n, out));
-        out += b->runs[i].n * b->width;
-    }
+    float *rows = (float *)(uintptr_t)qn_program_output(b->program, 0);
+    logit_giver g = {feeds, b->runs, rows, b->width, logits, user};
+    int64_t n_any = 0;
+    for (int64_t i = 0; i < b->n_runs; i++) n_any += may_any_thread_give(&g, &b->runs[i]);
+    if (n_any > 1) e->device->ops->for_each(e->device, b->n_runs, give_if_any_thread_may, &g);
+    for (int64_t i = 0; i < b->n_runs; i++)
+        if (n_any <= 1 || !may_any_thread_give(&g, &b->runs[i])) QN_TRY(give_run(&g, &b->runs[i]));
     b->n_runs = b->n_rows = 0;
     return QN_OK;
 }
@@ -272,15 +307,16 @@ static qn_status give_rows(qn_engine *e, const qn_feed *feeds, int64_t n_parts, 
         if ((feed->logits == QN_LOGITS_HIDDEN) != hidden) continue;
         for (int64_t from = first_wanted(feed, part), n; from < part->n; from += n) {
             n = part->n - from < b.max_rows - b.n_rows ? part->n - from : b.max_rows - b.n_rows;
-            b.runs[b.n_runs++] = (logit_run){part->feed, part->first + from, n};
+            b.runs[b.n_runs++] = (logit_run){part->feed, part->first + from, n, b.n_rows};
             for (int64_t j = 0; j < n; j++, b.n_rows++) {
                 b.rows[b.n_rows] = (int32_t)(part->row + from + j);
                 if (b.adapters) b.adapters[b.n_rows] = feed->sequence->adapter;
             }
-            if (b.n_rows == b.max_rows || b.n_runs == QN_LOGIT_ROWS) QN_TRY(flush_logits(&b, logits, user));
+            if (b.n_rows == b.max_rows || b.n_runs == QN_LOGIT_ROWS)
+                QN_TRY(flush_logits(e, feeds, &b, logits, user));
         }
     }
-    return flush_logits(&b, logits, user);
+    return flush_logits(e, feeds, &b, logits, user);
 }
 
 static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,

@@ -41,6 +41,27 @@ static qn_device_description cpu_describe(qn_device *base)
                                    qn_kv_fast(d->kernels)};
 }
 
+typedef struct {
+    qn_pool *pool;
+    int64_t n;
+    void (*fn)(void *user, int64_t i);
+    void *user;
+} calls;
+
+static void call_some(void *arg, int thread, int n_threads)
+{
+    const calls *c = arg;
+    int64_t begin, end;
+    while (qn_pool_claim(c->pool, thread, c->n, &begin, &end))
+        for (int64_t i = begin; i < end; i++) c->fn(c->user, i);
+}
+
+static void cpu_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)
+{
+    calls c = {((qn_cpu *)base)->pool, n, fn, user};
+    qn_pool_run(c.pool, call_some, &c);
+}
+
 const qn_device_ops qn_device_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -50,6 +71,7 @@ const qn_device_ops qn_device_cpu = {
     .free = qn_cpu_free,
     .weight_bytes = qn_cpu_weight_bytes,
     .import_weights = qn_cpu_import_weights,
+    .for_each = cpu_for_each,
     .supports = qn_cpu_supports,
     .compile = qn_cpu_compile,
     .run = qn_cpu_run_program,
