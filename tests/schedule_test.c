@@ -108,8 +108,9 @@ static void add_message(qn_buf *messages, const char *role, const char *content,
 }
 
 /* Each turn computes no more than what is new behind the last end of a message, prompt or answer up to which
- * nothing has changed: the new message, and what the template or the tokenizer wrote anew. */
-static void chat_prefills_what_is_new(qn_model *model, int n_turns)
+ * nothing has changed: the new message, and what the template or the tokenizer wrote anew. is_full: behind
+ * the first id that has changed. */
+static void chat_prefills_what_is_new(qn_model *model, int n_turns, int is_full)
 {
     static int32_t ids[IDS_MAX], last[IDS_MAX], stable[IDS_MAX];
     int64_t n_last = 0, n_prompt = 0, n_stable = 0, n_computed = 0, n_all = 0;
@@ -122,6 +123,10 @@ static void chat_prefills_what_is_new(qn_model *model, int n_turns)
         const int64_t points[] = {n_stable, n_prompt, n_last - 1};
         for (size_t i = 0; i < 3; i++)
             if (points[i] <= same && points[i] > from) from = points[i];
+        if (is_full && n_last) { /* one can go on from anywhere; the last token was drawn and never fed */
+            from = same < n_last ? same : n_last - 1;
+            if (from > n - 1) from = n - 1;
+        }
 
         qn_generation *g;
         qn_token t;
@@ -166,14 +171,14 @@ static void chats(void **state)
                                                           "}}\n{% endfor %}{% if add_generation_prompt %}"
                                                           "[assistant]{% endif %}"});
     }
-    chat_prefills_what_is_new(model, 12);
+    chat_prefills_what_is_new(model, 12, *state == kinds[0]);
     qn_model_close(&model);
 }
 
 static void chat_of_mock(void **state)
 {
     qn_model *model = open_mock((qn_model_options){0});
-    chat_prefills_what_is_new(model, 20);
+    chat_prefills_what_is_new(model, 20, 0);
     qn_model_close(&model);
 }
 

@@ -169,7 +169,7 @@ static void behind_windows(void **state)
     qn_test_ok(take(model, ids, 40, 0, &start));
     for (int64_t i = 0; i < s->n_layers; i++) {
         const qn_attention_layer *l = &s->layers[i];
-        assert_int_equal(l->window, 16);
+        assert_in_range(l->window, 1, LONG / 2); /* there is something behind it */
         assert_null(l->queries);
         for (int64_t h = 0; h < l->num_key_value_heads; h++)
             assert_memory_equal(l->keys + h * LONG * l->head_dim,

@@ -38,6 +38,13 @@ static qn_model *open_model(const qn_model_options *options)
     return model;
 }
 
+static int64_t vocabulary_of(const qn_model *model)
+{
+    qn_model_info info;
+    assert_int_equal(qn_model_get_info(model, &info), QN_OK);
+    return info.vocab_size;
+}
+
 static void collect(qn_generation *g, int64_t n_rows, result *out)
 {
     memset(out, 0, (size_t)n_rows * sizeof *out);
@@ -194,10 +201,13 @@ static void test_context(void **state)
     assert_int_equal(
         qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, 41}, .n_rows = 1}, NULL, &g), QN_E_ARG);
     assert_string_equal(qn_last_error(), "the prompt has 41 tokens, the context holds 40");
-    ids[3] = 640;
+    char message[128];
+    ids[3] = (int32_t)vocabulary_of(model);
+    snprintf(message, sizeof message, "token id %d at position 3 is outside the vocabulary of %d",
+             (int)ids[3], (int)ids[3]);
     assert_int_equal(
         qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, 4}, .n_rows = 1}, NULL, &g), QN_E_ARG);
-    assert_string_equal(qn_last_error(), "token id 640 at position 3 is outside the vocabulary of 640");
+    assert_string_equal(qn_last_error(), message);
     qn_model_close(&model);
 }
 
@@ -390,14 +400,15 @@ static void test_no_computing_inside_logits(void **state)
 }
 
 typedef struct {
-    float *logits; /* [rows][12][640] */
-    int64_t n;
+    float *logits; /* [rows][12][vocabulary] */
+    int64_t vocabulary, n;
 } logits_log;
 
 static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
 {
     logits_log *l = user;
-    memcpy(l->logits + (row * 12 + position) * 640, logits, (size_t)n * 640 * sizeof *logits);
+    memcpy(l->logits + (row * 12 + position) * l->vocabulary, logits,
+           (size_t)(n * l->vocabulary) * sizeof *logits);
     l->n += n;
     return QN_OK;
 }
@@ -409,25 +420,29 @@ static qn_status refuse_logits(void *user, int64_t row, int64_t position, int64_
 
 static void test_logits(void **state)
 {
-    static float wide[3 * 12 * 640], narrow[3 * 12 * 640];
     const qn_ids rows[3] = {{prompt_ids, 12}, {prompt_ids + 2, 7}, {prompt_ids + 5, 1}};
-    logits_log a = {wide, 0}, b = {narrow, 0};
     qn_model *model = open_model(&(qn_model_options){.parallel_slots = 3});
+    int64_t vocabulary = vocabulary_of(model);
+    size_t bytes = (size_t)(3 * 12 * vocabulary) * sizeof(float);
+    float *wide = test_calloc(1, bytes), *narrow = test_calloc(1, bytes);
+    logits_log a = {wide, vocabulary, 0}, b = {narrow, vocabulary, 0};
     assert_int_equal(qn_model_logits(model, rows, 3, NULL, take_logits, &a), QN_OK);
     assert_int_equal(a.n, 20);
     qn_model_close(&model);
     model = open_model(&(qn_model_options){.prefill_chunk = 5});
     assert_int_equal(qn_model_logits(model, rows, 3, NULL, take_logits, &b), QN_OK);
-    assert_memory_equal(wide, narrow, sizeof wide);
+    assert_memory_equal(wide, narrow, bytes);
     b.n = 0;
     assert_int_equal(qn_model_logits(model, rows, 3, &(qn_logits_options){.last_only = 1}, take_logits, &b),
                      QN_OK);
     assert_int_equal(b.n, 3);
-    assert_memory_equal(wide, narrow, sizeof wide);
+    assert_memory_equal(wide, narrow, bytes);
     assert_int_equal(qn_model_logits(model, rows, 3, NULL, refuse_logits, NULL), QN_E_IO);
     assert_string_equal(qn_last_error(), "enough");
     assert_int_equal(qn_model_logits(model, rows, 0, NULL, take_logits, &b), QN_E_ARG);
     qn_model_close(&model);
+    test_free(wide);
+    test_free(narrow);
 }
 
 static void test_figures(void **state)
@@ -441,7 +456,7 @@ static void test_figures(void **state)
     assert_string_equal(info.architecture, "llama");
     assert_string_equal(info.backend, "native");
     assert_string_equal(info.notes, "");
-    assert_int_equal(info.vocab_size, 640);
+    assert_true(info.vocab_size > 0 && info.vocab_size < 1 << 20);
     assert_int_equal(info.quant_bits, 16);
     run(model, &(qn_prompt){.rows = ROW(12), .n_rows = 1},
         &(qn_generate_options){.max_tokens = 5, .ignore_eos = 1}, &r);
