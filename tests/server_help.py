@@ -18,7 +18,7 @@ import time
 import numpy as np
 import pytest
 
-from support import QUERN, fixture, heed_interrupt, leave_out, read_json, rewrite_safetensors
+from support import QUERN, call_json, fixture, heed_interrupt, leave_out, read_json, rewrite_safetensors
 
 own, xdg = os.environ.get("QUERN_CACHE"), os.environ.get("XDG_CACHE_HOME")
 sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.cache"), "quern"),
@@ -177,6 +177,21 @@ def server():
     s = Server(fixture(MODEL))
     yield s
     assert s.stop() == 0
+
+
+THOUGHT = ["<think>", "\nThe user ", "wants to know what ", "a mill does, ", "and so I say ", "that it grinds.\n",
+           "</think>", "\n\n", "It grinds ", "corn."]  # for a parrot
+
+
+def stable(model, messages, more=(), **variables):
+    """How many tokens all next turns of the conversation begin with; more: of the message that comes next."""
+    def ids(content):
+        following = {"role": "user", "content": content, **dict(more)}
+        request = {"messages": [*messages, following], "add_generation_prompt": True, **variables}
+        return call_json("template", model, "--provenance", "--json", stdin=request)["ids"]
+
+    rows = [ids(content) for content in ("a", "1", "Zebra", "Next one")]
+    return next(i for i, column in enumerate(zip(*rows)) if len(set(column)) > 1)
 
 
 def parrot(folder, pieces):

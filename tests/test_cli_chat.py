@@ -20,6 +20,7 @@ import unicodedata
 
 import pytest
 
+from server_help import THOUGHT, parrot, stable
 from support import QUERN, call, fixture, heed_interrupt
 
 MODEL = "models/llama"
@@ -598,3 +599,17 @@ def test_history(tmp_path, keep):
     terminal.send("\x03")
     terminal.read_to_prompt()
     terminal.leave()
+
+
+def test_next_turn_is_computed_meanwhile(tmp_path):
+    """While the user thinks what to say the conversation is computed as it will be then, without its reasoning."""
+    model = parrot(tmp_path, THOUGHT)
+    t = Terminal("--json", "-n", "60", model=model)
+    first = t.ask("How is the mill today?")
+    assert "It grinds corn." in first
+    time.sleep(1)
+    (second,) = [json.loads(line) for line in t.ask("Next one").split("\n") if line.startswith("{")]
+    said = [{"role": "user", "content": "How is the mill today?"},
+            {"role": "assistant", "content": "".join(THOUGHT)}]
+    assert second["n_cached_tokens"] >= stable(model, said)
+    t.leave()

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from server_help import MODEL, Server, begin, parrot, read_all, until, wait_for
-from support import call_json, fixture
+from server_help import MODEL, THOUGHT, Server, begin, parrot, read_all, stable, until, wait_for
+from support import fixture
 
 ASKED = [{"role": "system", "content": "Be brief, and say what the mill does."}, {"role": "user", "content": "Hello"}]
 NEXT = [{"role": "user", "content": "Next one"}]
@@ -65,21 +65,6 @@ def count(server, key=None):
 def is_quiet(server):
     m = server.metrics()
     return m["quern_sequences_active"] == 0 and m["quern_sequences_queued"] == 0 and m["quern_requests_running"] == 1
-
-
-def stable(model, messages, more=(), **variables):
-    """How many tokens all next turns of the conversation begin with; more: of the message that comes next."""
-    def ids(content):
-        following = {"role": "user", "content": content, **dict(more)}
-        request = {"messages": [*messages, following], "add_generation_prompt": True, **variables}
-        return call_json("template", model, "--provenance", "--json", stdin=request)["ids"]
-
-    rows = [ids(content) for content in ("a", "1", "Zebra", NEXT[0]["content"])]
-    return next(i for i, column in enumerate(zip(*rows)) if len(set(column)) > 1)
-
-
-THOUGHT = ["<think>", "\nThe user ", "wants to know what ", "a mill does, ", "and so I say ", "that it grinds.\n",
-           "</think>", "\n\n", "It grinds ", "corn."]
 
 
 @pytest.mark.parametrize("options, ask", [([], chat), ([], streamed), (["--no-look-ahead"], chat)])

@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/out.h"
+#include "server/next_turn.h"
 
 enum { WARN_PERCENT = 90 };
 
@@ -158,18 +160,30 @@ static qn_status answer(qn_chat_state *c, size_t n_messages, const qn_generate_o
 
 void qn_chat_turn_look_ahead(qn_chat_state *c)
 {
-    const char *think = qn_chat_think_variables(c->session.settings.think);
-    const qn_generate_options o = {.max_tokens = 1, .priority = QN_PRIORITY_IDLE};
-    qn_prompt prompt = make_prompt(c, c->session.n_messages);
-    qn_buf variables = {0};
-    if (!c->session.n_messages || c->ahead) return;
-    qn_buf_puts(&variables, "{\"add_generation_prompt\": false");
-    if (think) qn_buf_printf(&variables, ", %s", think + 1);
-    if (!think) qn_buf_putc(&variables, '}');
-    prompt.variables_json = variables.data;
+    static const char *const contents[2] = QN_NEXT_TURN_CONTENTS;
+    const size_t n = c->session.n_messages;
+    qn_message *messages[2] = {NULL, NULL};
+    qn_prompt prompts[2];
+    int32_t *ids = NULL;
+    int64_t n_ids = 0;
+    qn_status status = n && !c->ahead ? QN_OK : QN_E_ARG;
+    for (int i = 0; i < 2 && status == QN_OK; i++) {
+        messages[i] = qn_alloc_array(n + 1, sizeof *messages[i]);
+        if (!messages[i]) {
+            status = QN_E_NOMEM;
+            break;
+        }
+        memcpy(messages[i], c->session.messages, n * sizeof *messages[i]);
+        messages[i][n] = (qn_message){"user", contents[i]};
+        prompts[i] = make_prompt(c, n + 1);
+        prompts[i].messages = messages[i];
+    }
     /* A conversation that is too long for it, or whatever else: the next turn will say it. */
-    if (variables.status == QN_OK) qn_generation_open(c->model, &prompt, &o, &c->ahead);
-    qn_buf_free(&variables);
+    if (status == QN_OK) status = qn_next_turn_ids(c->model, prompts, &ids, &n_ids);
+    if (status == QN_OK && n_ids)
+        qn_next_turn_open(c->model, ids, n_ids, &(qn_generate_options){0}, &c->ahead);
+    qn_buffer_free(ids);
+    for (int i = 0; i < 2; i++) qn_free(messages[i]);
 }
 
 void qn_chat_turn_stop_ahead(qn_chat_state *c)

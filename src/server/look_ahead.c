@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/mem.h"
+#include "server/next_turn.h"
 
 typedef struct qn_look_ahead {
     qn_ready ready; /* first: the loop finds it by this */
@@ -20,29 +21,6 @@ typedef struct qn_look_ahead {
 } look_ahead;
 
 /* ---- what the next turn begins with; on a worker ------------------------------------------------------- */
-
-typedef struct {
-    int32_t *ids;
-    int64_t n;
-} rendering;
-
-static int64_t common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
-{
-    int64_t n = n_a < n_b ? n_a : n_b, i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return i;
-}
-
-static qn_status render(const look_ahead *a, rendering *out)
-{
-    qn_chat_prompt chat = {0};
-    qn_api_error error;
-    qn_status status = QN_E_ARG;
-    if (!qn_chat_prompt_write(&a->request, &chat, &error))
-        status = qn_chat_render(a->ready.server->model, &chat.prompt, NULL, &out->ids, &out->n);
-    qn_chat_prompt_free(&chat);
-    return status;
-}
 
 /* A message at the end of the conversation. */
 static qn_status add_message(look_ahead *a, const qn_buf *json)
@@ -94,14 +72,15 @@ static qn_status add_next(look_ahead *a, const char *content)
     return status;
 }
 
-/* Renders the conversation with a next message, and takes that away again. */
-static qn_status render_next(look_ahead *a, const char *content, rendering *out)
+/* The conversation as it is, or with a next message, which is taken away again. */
+static qn_status write_prompt(look_ahead *a, const char *next, qn_chat_prompt *out)
 {
     json_t *messages = (json_t *)a->request.messages;
-    QN_TRY(add_next(a, content));
-    qn_status status = render(a, out);
-    json_array_remove(messages, json_array_size(messages) - 1);
-    return status;
+    qn_api_error error;
+    if (next) QN_TRY(add_next(a, next));
+    int refused = qn_chat_prompt_write(&a->request, out, &error);
+    if (next) json_array_remove(messages, json_array_size(messages) - 1);
+    return refused ? QN_E_ARG : QN_OK;
 }
 
 static void notify(void *user)
@@ -109,52 +88,49 @@ static void notify(void *user)
     qn_server_list(user);
 }
 
-/* It draws one token that nobody reads: the ids are fed for the tree's sake. */
 static qn_status open_generation(look_ahead *a, const int32_t *ids, int64_t n)
 {
-    const qn_ids row = {ids, n};
-    const qn_prompt prompt = {.rows = &row, .n_rows = 1};
-    const qn_generate_options options = {.max_tokens = 1,
-                                         .ignore_eos = 1,
-                                         .priority = QN_PRIORITY_IDLE,
-                                         .adapter = a->request.o.adapter,
+    const qn_generate_options options = {.adapter = a->request.o.adapter,
                                          .cache_salt = a->salt.data,
                                          .tenant = a->tenant.data,
                                          .notify = notify,
                                          .notify_user = &a->ready};
-    return qn_generation_open(a->ready.server->model, &prompt, &options, &a->generation);
+    return qn_next_turn_open(a->ready.server->model, ids, n, &options, &a->generation);
 }
 
-/* The tree knows the tokens that were fed: all but perhaps the last one that was said. What goes on from
- * there needs no work ahead. */
-static int is_known(const look_ahead *a, const rendering *asked, const int32_t *next, int64_t n)
+/* The tree knows the tokens that were fed: those asked, and all that were said but perhaps the last. What
+ * goes on from there needs no work ahead. */
+static int is_known(const look_ahead *a, const int32_t *asked, int64_t n_asked, const int32_t *next,
+                    int64_t n)
 {
     const int32_t *said = (const int32_t *)(const void *)a->said.ids.data;
     int64_t n_said = (int64_t)(a->said.ids.length / sizeof *said);
-    int64_t m = common(asked->ids, asked->n, next, n);
-    if (m == asked->n) m += common(said, n_said, next + m, n - m);
-    return m == n || m + 1 >= asked->n + n_said;
+    int64_t m = qn_next_turn_common(asked, n_asked, next, n);
+    if (m == n_asked) m += qn_next_turn_common(said, n_said, next + m, n - m);
+    return m == n || m + 1 >= n_asked + n_said;
 }
 
 static void open_job(qn_job *job)
 {
+    static const char *const contents[2] = QN_NEXT_TURN_CONTENTS;
     look_ahead *a = (look_ahead *)(void *)((char *)job - offsetof(look_ahead, job));
-    rendering asked = {0}, one = {0}, other = {0};
+    const qn_model *model = a->ready.server->model;
+    qn_chat_prompt chats[3] = {0};
+    int32_t *asked = NULL, *next = NULL;
+    int64_t n_asked = 0, n = 0;
     qn_status status = atomic_load(&a->is_dropped) ? QN_E_CANCELLED : a->said.ids.status;
     if (status == QN_OK) status = a->said.content.status;
     if (status == QN_OK) status = a->said.calls.status;
-    if (status == QN_OK) status = render(a, &asked);
+    if (status == QN_OK) status = write_prompt(a, NULL, &chats[2]);
     if (status == QN_OK) status = add_answer(a);
-    /* A word and a number: what a tokenizer joins with the first and not with the second is not common. */
-    if (status == QN_OK) status = render_next(a, "a", &one);
-    if (status == QN_OK) status = render_next(a, "1", &other);
-    if (status == QN_OK) {
-        int64_t n = common(one.ids, one.n, other.ids, other.n);
-        if (n && !is_known(a, &asked, one.ids, n)) open_generation(a, one.ids, n);
-    }
-    qn_buffer_free(asked.ids);
-    qn_buffer_free(one.ids);
-    qn_buffer_free(other.ids);
+    for (int i = 0; i < 2 && status == QN_OK; i++) status = write_prompt(a, contents[i], &chats[i]);
+    if (status == QN_OK) status = qn_chat_render(model, &chats[2].prompt, NULL, &asked, &n_asked);
+    if (status == QN_OK)
+        status = qn_next_turn_ids(model, (const qn_prompt[2]){chats[0].prompt, chats[1].prompt}, &next, &n);
+    if (status == QN_OK && n && !is_known(a, asked, n_asked, next, n)) open_generation(a, next, n);
+    for (int i = 0; i < 3; i++) qn_chat_prompt_free(&chats[i]);
+    qn_buffer_free(asked);
+    qn_buffer_free(next);
 }
 
 /* ---- its life; on the loop ----------------------------------------------------------------------------- */
