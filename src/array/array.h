@@ -114,6 +114,10 @@ const qn_buffer *qn_array_buffer(const qn_array *a);
  * Gradients of sum(of * cotangent) with respect to n arrays; out[i] is NULL where `of` does not depend on
  * wrt[i]. cotangent NULL: ones (of must then have one element). */
 qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out);
+/* What was made after `before` and lies below `out` is not kept for the gradient: qn_vjp builds it once more,
+ * right before it needs it. The gradient's bits stay, its memory is that of one such piece. Nothing of the
+ * piece but `out` should be used by others. Returns out. */
+qn_array *qn_checkpoint(qn_scope *s, qn_array *before, qn_array *out);
 /* The change of `of` when wrt[i] changes by tangents[i] (NULL: not at all); *out is NULL when it is zero. */
 qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,
                  qn_array **out);

@@ -269,7 +269,7 @@ static gradient *const table[QN_PRIM_COUNT] = {
 
 /* ---- the pass ----------------------------------------------------------------------------------------- */
 
-static void add_to(qn_scope *s, qn_tape_node *in, qn_array *g)
+void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g)
 {
     g = qn_sum_to(s, g, &in->a->shape);
     in->value = in->value ? qn_add(s, in->value, g) : g;
@@ -298,13 +298,18 @@ static void by_fallback(qn_scope *s, qn_array *a, qn_array *g, const qn_tape *t)
         qn_tape_node *in = qn_tape_find(t, a->in[i]);
         int seen = 0; /* an input that comes twice has its whole gradient at its first place */
         for (int j = 0; j < i; j++) seen |= a->in[j] == a->in[i];
-        if (in && in->depends && grads[i] && !seen) add_to(s, in, grads[i]);
+        if (in && in->depends && grads[i] && !seen) qn_tape_add(s, in, grads[i]);
     }
 }
 
 static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
 {
     qn_array *a = n->a;
+    if (a->checkpoint) {
+        qn_status status = qn_checkpoint_back(s, n, t);
+        if (status != QN_OK) qn_scope_fail(s, status);
+        return;
+    }
     if (!table[a->prim]) {
         by_fallback(s, a, n->value, t);
         return;
@@ -312,7 +317,7 @@ static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
     qn_array *g = joint[a->prim] ? joint[a->prim](s, a, n->value) : n->value;
     for (int i = 0; i < a->n_in; i++) {
         qn_tape_node *in = qn_tape_find(t, a->in[i]);
-        if (in && in->depends) add_to(s, in, table[a->prim](s, a, i, g));
+        if (in && in->depends) qn_tape_add(s, in, table[a->prim](s, a, i, g));
     }
 }
 

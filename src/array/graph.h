@@ -15,10 +15,11 @@ struct qn_array {
     qn_array *in[QN_MAX_INPUTS]; /* each holds a reference */
     qn_buffer *buffer;           /* DATA */
     int input;                   /* INPUT: its number */
-    uint64_t id;    /* rises with every array of the process: an order in which inputs come first */
-    char *label;    /* owned; NULL: none */
-    qn_array *next; /* chain of arrays that are being freed */
-    int64_t mark;   /* scratch of one pass over the graph */
+    uint64_t id;         /* rises with every array of the process: an order in which inputs come first */
+    char *label;         /* owned; NULL: none */
+    uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint; 0: none */
+    qn_array *next;      /* chain of arrays that are being freed */
+    int64_t mark;        /* scratch of one pass over the graph */
 };
 
 struct qn_scope {

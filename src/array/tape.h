@@ -38,6 +38,11 @@ qn_array *qn_again(qn_scope *s, const qn_array *a, qn_array *const *in);
 /* g summed over the dimensions that broadcasting `shape` to g's shape had repeated. */
 qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape);
 
+/* n->a has a checkpoint: adds to the nodes of t the gradients that come through what is built anew. */
+qn_status qn_checkpoint_back(qn_scope *s, const qn_tape_node *n, const qn_tape *t);
+/* g is added to the gradient of a node. */
+void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g);
+
 /* The primitive stated in smaller ones. NULL with a healthy scope: it has no such statement. */
 qn_array *qn_fallback(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in);
 

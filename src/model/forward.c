@@ -79,6 +79,15 @@ static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
     return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
 }
 
+/* Later layers read keys and values that layer i made: what comes back from them joins what comes from the
+ * layer itself, so it cannot be built anew for one of both. */
+static int gives_kv(const qn_model_config *c, int64_t i)
+{
+    for (int64_t j = i + 1; j < c->num_hidden_layers; j++)
+        if (c->layers[j].kv_layer == i) return 1;
+    return 0;
+}
+
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
 {
     const qn_model_config *c = f->config;
@@ -97,7 +106,9 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
+        qn_array *before = x;
         x = layer(s, f, x, &all, i);
+        if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint(s, before, x);
         qn_scope_prefix(s, "%s", "");
         x = qn_label(s, x, name);
     }

@@ -42,7 +42,8 @@ static qn_array *build_loss(qn_trainer *t)
     qn_forward f = {.config = c,
                     .parameters = base->parameters,
                     .groups = &base->groups,
-                    .trained = t->trainable.trained};
+                    .trained = t->trainable.trained,
+                    .checkpoint_layers = t->options.checkpoint_layers};
     f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     f.row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
@@ -238,6 +239,11 @@ qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *b, double *loss)
 const float *qn_trainer_gradient(const qn_trainer *t, int64_t i)
 {
     return t->sums[i];
+}
+
+size_t qn_trainer_program_bytes(const qn_trainer *t)
+{
+    return qn_program_bytes(t->train);
 }
 
 /* ---- updates ------------------------------------------------------------------------------------------ */

@@ -14,7 +14,8 @@
 typedef struct {
     qn_trainable_options trainable;
     qn_optimizer optimizer;
-    double clip_norm; /* the gradient's length is cut to it; 0: never */
+    double clip_norm;      /* the gradient's length is cut to it; 0: never */
+    int checkpoint_layers; /* 1: layers are computed again for their gradients: less memory, the same bits */
     /* The largest batch: tokens, sequences, targets (0: as many as tokens). */
     int64_t max_rows, max_sequences, max_targets;
     qn_precision precision; /* of the products with the base's weights */
@@ -49,6 +50,8 @@ const float *qn_trainer_gradient(const qn_trainer *t, int64_t i);
 /* One step of the optimiser with this rate. QN_E_ARG: nothing was added; QN_E_DEVICE: the gradient is not
  * finite, no number was changed and what was added is dropped (message: the first array that is not). */
 qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out);
+/* Bytes of the program of a step: activations, gradients. */
+size_t qn_trainer_program_bytes(const qn_trainer *t);
 /* Mean loss of a batch with the arrays as they are, and nothing else. */
 qn_status qn_trainer_evaluate(qn_trainer *t, const qn_train_batch *batch, double *loss);
 

@@ -450,6 +450,57 @@ static void threads_and_pieces(void **state)
     qn_free(pieces);
 }
 
+/* Gradients of all arrays of a family, and the program's bytes. */
+static float *all_gradients(subject *s, int checkpoint, int64_t *n, size_t *bytes)
+{
+    double loss;
+    qn_trainer_options o = {.trainable = {.rank = 4, .alpha = 8},
+                            .checkpoint_layers = checkpoint,
+                            .max_rows = s->batch.n_rows,
+                            .max_sequences = s->batch.n_sequences,
+                            .precision = QN_PRECISION_EXACT};
+    qn_test_ok(qn_trainer_new(&s->base, &o, &s->trainer));
+    qn_trainable *t = qn_trainer_trainable(s->trainer);
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t k = 0; k < t->arrays[i].n; k++)
+            t->arrays[i].data[k] = (float)(0.1 * (qn_random_unit((uint64_t)i, (uint64_t)k) - 0.5));
+    qn_test_ok(qn_trainer_add(s->trainer, &s->batch, &loss));
+    float *out = qn_alloc_array((size_t)t->n_elements, sizeof *out);
+    *n = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        memcpy(out + *n, qn_trainer_gradient(s->trainer, i), (size_t)t->arrays[i].n * sizeof *out);
+        *n += t->arrays[i].n;
+    }
+    *bytes = qn_trainer_program_bytes(s->trainer);
+    qn_trainer_free(s->trainer);
+    s->trainer = NULL;
+    return out;
+}
+
+static void checkpoints(void **state)
+{
+    for (int i = 0; i < n_kinds; i++) {
+        subject s = {.name = kinds[i]};
+        char path[160];
+        int64_t n;
+        size_t bytes[2];
+        snprintf(path, sizeof path, "models/%s", s.name);
+        qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), 2, 0, &s.base));
+        make_batch(&s);
+        float *kept = all_gradients(&s, 0, &n, &bytes[0]), *again = all_gradients(&s, 1, &n, &bytes[1]);
+        if (memcmp(kept, again, (size_t)n * sizeof *kept) != 0) fail_msg("%s: other gradients", s.name);
+        if (bytes[1] >= bytes[0])
+            fail_msg("%s: %zu bytes with checkpoints, %zu without", s.name, bytes[1], bytes[0]);
+        qn_free(kept);
+        qn_free(again);
+        qn_free((void *)(uintptr_t)s.batch.ids);
+        qn_train_base_close(&s.base);
+        qn_free(s.row_begin);
+        qn_free(s.rows);
+        qn_free(s.targets);
+    }
+}
+
 static void expect(subject *s, qn_trainable_options o, qn_status status, const char *words)
 {
     qn_status got = renew(s, &o);
@@ -538,10 +589,13 @@ static int list(const char *folder, char (*names)[NAME_MAX_BYTES], int most)
 int main(void)
 {
     static char titles[SETS_MAX + KINDS_MAX][2 * NAME_MAX_BYTES];
-    struct CMUnitTest tests[SETS_MAX + KINDS_MAX + 5] = {
-        cmocka_unit_test(begins_at_the_base), cmocka_unit_test(gradients_are_slopes),
-        cmocka_unit_test(threads_and_pieces), cmocka_unit_test(refuses), cmocka_unit_test(out_of_memory)};
-    int n = 5;
+    struct CMUnitTest tests[SETS_MAX + KINDS_MAX + 6] = {cmocka_unit_test(begins_at_the_base),
+                                                         cmocka_unit_test(gradients_are_slopes),
+                                                         cmocka_unit_test(threads_and_pieces),
+                                                         cmocka_unit_test(checkpoints),
+                                                         cmocka_unit_test(refuses),
+                                                         cmocka_unit_test(out_of_memory)};
+    int n = 6;
     n_sets = list("lora", sets, SETS_MAX);
     n_kinds = list("models", kinds, KINDS_MAX);
     if (!n_sets) snprintf(sets[n_sets++], NAME_MAX_BYTES, "llama_all"); /* says that it is skipped */
