@@ -351,11 +351,10 @@ static void call_next(qn_handles *h)
     unsigned sleeps = PASS_SLEEPS;
     if (!h->first || h->n_looking || atomic_load_explicit(&h->is_computing, memory_order_relaxed)) return;
     atomic_uint *state = &h->first->state;
-    if (!atomic_compare_exchange_strong_explicit(state, &sleeps, PASS_WAITS, memory_order_relaxed,
-                                                 memory_order_relaxed))
-        return; /* it is awake */
+    int is_asleep = atomic_compare_exchange_strong_explicit(state, &sleeps, PASS_WAITS, memory_order_relaxed,
+                                                            memory_order_relaxed);
     pthread_mutex_unlock(&h->lock);
-    qn_futex_wake(state, 1);
+    if (is_asleep) qn_futex_wake(state, 1);
     pthread_mutex_lock(&h->lock);
 }
 
