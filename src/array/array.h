@@ -78,6 +78,8 @@ qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);
+/* See qn_params.dropout. rate 0: x. */
+qn_array *qn_dropout(qn_scope *s, qn_array *x, qn_array *key, float rate, int64_t stream);
 /* Indices of the k largest of each row: the largest first, or by rising index. */
 qn_array *qn_top_k(qn_scope *s, qn_array *x, int k);
 qn_array *qn_top_k_rising(qn_scope *s, qn_array *x, int k);

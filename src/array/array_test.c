@@ -197,6 +197,40 @@ static void refuse(qn_scope *s, qn_array *of, qn_array *by, qn_status want, cons
     assert_null(g);
 }
 
+/* A fifth of the elements go, the others grow, and the gradient goes the same ways; bits depend on place, key
+ * and stream. */
+static void dropout_and_its_gradient(void **state)
+{
+    enum { ROWS = 37, WIDTH = 111, N = ROWS * WIDTH };
+    static float ones[N], kept[N];
+    int32_t keys[2][3] = {{1, 2, 1}, {1, 2, 0}};
+    for (int i = 0; i < N; i++) ones[i] = 1;
+    qn_scope *s = qn_scope_new(device);
+    qn_array *x = matrix(s, ROWS, WIDTH, ones), *out[5], *key[2];
+    for (int i = 0; i < 2; i++)
+        key[i] = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, (int64_t[]){3}), keys[i]);
+    out[0] = qn_dropout(s, x, key[0], 0.2f, 5);
+    out[1] = qn_dropout(s, x, key[0], 0.2f, 6);
+    out[2] = qn_dropout(s, x, key[1], 0.2f, 5);
+    OK(qn_vjp(s, out[0], x, 1, &x, &out[3]));
+    OK(qn_jvp(s, out[0], 1, &x, &x, &out[4]));
+    OK(qn_eval(s, 5, out));
+    const float *a = qn_array_data(out[0]);
+    int n = 0, same = 0;
+    for (int i = 0; i < N; i++) {
+        assert_true(a[i] == 0 || fabsf(a[i] - 1.25f) < 1e-6f);
+        n += a[i] == 0;
+        same += a[i] == ((const float *)qn_array_data(out[1]))[i];
+    }
+    assert_in_range(n, N / 5 - 120, N / 5 + 120); /* deviation: 26 */
+    assert_in_range(same, 0.68 * N - 140, 0.68 * N + 140);
+    memcpy(kept, a, sizeof kept);
+    assert_memory_equal(qn_array_data(out[3]), kept, sizeof kept);
+    assert_memory_equal(qn_array_data(out[4]), kept, sizeof kept);
+    assert_memory_equal(qn_array_data(out[2]), ones, sizeof ones);
+    qn_scope_free(s);
+}
+
 static void refusals_have_names(void **state)
 {
     float w[64 * 32] = {0};
@@ -297,6 +331,7 @@ int main(void)
         cmocka_unit_test(evaluation_shares_and_repeats),
         cmocka_unit_test(gradients_add_up_and_nest),
         cmocka_unit_test(what_is_differentiated_by_is_independent),
+        cmocka_unit_test(dropout_and_its_gradient),
         cmocka_unit_test(refusals_have_names),
         cmocka_unit_test(every_allocation_may_fail),
     };

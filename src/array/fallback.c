@@ -182,6 +182,7 @@ static qn_array *fallback_EXPERTS_SUM(qn_scope *s, const qn_params *p, int n_in,
 #define fallback_FUSED NULL
 #define fallback_COPY NULL
 #define fallback_CAST NULL
+#define fallback_DROPOUT NULL /* random bits are integers */
 #define fallback_CONCAT NULL
 #define fallback_SUM NULL
 #define fallback_MAX NULL

@@ -124,6 +124,12 @@ static qn_array *gradient_CAST(qn_scope *s, qn_array *a, int i, qn_array *g)
     return qn_apply(s, QN_PRIM_CAST, NULL, 1, &g, NULL, a->in[0]->dtype);
 }
 
+/* The same elements are 0 and divided. */
+static qn_array *gradient_DROPOUT(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_again(s, a, (qn_array *[]){g, a->in[1]});
+}
+
 static qn_array *gradient_CONCAT(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     int last = a->shape.n - 1;

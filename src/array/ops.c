@@ -129,6 +129,13 @@ qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids)
     return qn_binary(s, QN_PRIM_TAKE, table, ids);
 }
 
+qn_array *qn_dropout(qn_scope *s, qn_array *x, qn_array *key, float rate, int64_t stream)
+{
+    if (rate == 0) return x;
+    qn_params p = {.dropout = {rate, stream}};
+    return qn_apply(s, QN_PRIM_DROPOUT, &p, 2, (qn_array *[]){x, key}, NULL, QN_DTYPE_F32);
+}
+
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids)
 {
     return qn_binary(s, QN_PRIM_TAKE_ALONG, x, ids);

@@ -69,6 +69,7 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_FUSED NULL
 #define tangent_COPY linear
 #define tangent_CAST linear
+#define tangent_DROPOUT linear
 #define tangent_SUM linear
 #define tangent_RMS_NORM NULL   /* by its fallback */
 #define tangent_LAYER_NORM NULL /* by its fallback */

@@ -66,6 +66,7 @@ qn_array *qn_trained_linear(qn_scope *s, const qn_trained_matrix *m, qn_array *x
                             qn_array *y)
 {
     if (!m->a) return y;
+    if (m->key) x = qn_dropout(s, x, m->key, m->dropout, m->stream);
     qn_array *h = qn_linear_exact(s, qn_linear_exact(s, x, m->a), m->b);
     y = qn_add(s, y, qn_scale(s, h, m->scale));
     return m->magnitude ? qn_mul(s, y, gains(s, m, weight)) : y;

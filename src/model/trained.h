@@ -17,6 +17,9 @@ typedef struct {
     qn_array *squares;           /* with magnitudes: [n_out] squared lengths of the rows of W */
     qn_array *weight;            /* in the place of the model's own; NULL: the model's */
     float scale;
+    qn_array *key; /* of qn_dropout of what a reads; NULL: none */
+    float dropout;
+    int64_t stream;
 } qn_trained_matrix;
 
 typedef struct qn_trained qn_trained;

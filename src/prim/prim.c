@@ -128,6 +128,18 @@ static qn_status rule_CAST(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
     return QN_OK;
 }
 
+static qn_status rule_DROPOUT(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(2);
+    NEED(is_float(c->dtype[0]) && c->shape[0]->n > 0 && c->dtype[1] == QN_DTYPE_I32 && c->shape[1]->n == 1 &&
+             c->shape[1]->dim[0] == 3,
+         "takes x [R, ..] and key [3] i32");
+    NEED(c->params->dropout.rate >= 0 && c->params->dropout.rate < 1, "takes a rate from 0 to below 1");
+    *shape = *c->shape[0];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_CONCAT(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     NEED(c->n_in >= 1, "no inputs");

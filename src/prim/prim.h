@@ -100,6 +100,12 @@ typedef union {
     struct {
         int32_t axis;
     } reduce;
+    /* Each element is 0 with probability rate (in steps of 2^-16), else divided by 1 - rate: by 16 random
+     * bits of its place, the stream and key[0], key[1]; all of x as it is where key[2] is 0. */
+    struct {
+        float rate; /* [0, 1) */
+        int64_t stream;
+    } dropout;
     struct {
         int32_t exact; /* f32 activations whatever the program's precision: for what decides, as routers do */
     } matmul;

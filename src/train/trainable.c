@@ -19,6 +19,7 @@ typedef struct {
     const qn_train_base *base;
     qn_scope *scope;
     qn_trainable *t;
+    qn_array *key; /* NULL: no dropout */
     int64_t capacity;
 } making;
 
@@ -111,8 +112,10 @@ static qn_status add_magnitude(const making *k, const qn_trainable_array *magnit
 
 /* ---- factors ------------------------------------------------------------------------------------------ */
 
-static qn_status add_factors(making *k, const qn_module *module, const parts *p)
+/* i_module: all roles of a module read the same rows, and drop the same of them. */
+static qn_status add_factors(making *k, int64_t i_module, const parts *p)
 {
+    const qn_module *module = &k->t->modules[i_module];
     qn_trainable *t = k->t;
     qn_scope *s = k->scope;
     const int dora = t->options.method == QN_TRAIN_DORA;
@@ -127,7 +130,10 @@ static qn_status add_factors(making *k, const qn_module *module, const parts *p)
                                  .b = row_range(s, b->array, first, module->n_out[i]),
                                  .still_a = still_a,
                                  .still_b = row_range(s, still_b, first, module->n_out[i]),
-                                 .scale = t->scale};
+                                 .scale = t->scale,
+                                 .key = k->key,
+                                 .dropout = t->options.dropout,
+                                 .stream = i_module};
         if (dora)
             QN_TRY(add_magnitude(k, &t->arrays[p->m], first, module->n_out[i],
                                  qn_parameters_get(k->base->parameters, module->roles[i], layer), m));
@@ -136,11 +142,25 @@ static qn_status add_factors(making *k, const qn_module *module, const parts *p)
     return qn_scope_status(s);
 }
 
+static qn_status make_key(making *k)
+{
+    qn_trainable *t = k->t;
+    qn_device *d = k->base->device;
+    const int64_t n = 3;
+    if (t->options.dropout == 0) return QN_OK;
+    QN_TRY(d->ops->alloc(d, (size_t)n * sizeof *t->key, QN_LEDGER_OTHER, &t->key_buffer));
+    t->key = t->key_buffer->data;
+    memset(t->key, 0, (size_t)n * sizeof *t->key);
+    k->key = qn_from_buffer(k->scope, QN_DTYPE_I32, qn_shape_make(1, &n), t->key_buffer);
+    return qn_scope_status(k->scope);
+}
+
 /* Indices into arrays are good until they are sorted. */
 static qn_status make_factors(making *k)
 {
     qn_trainable *t = k->t;
     const qn_trainable_options *o = &t->options;
+    QN_TRY(make_key(k));
     for (int64_t i = 0; i < t->n_modules; i++) {
         const qn_module *module = &t->modules[i];
         parts p = {0};
@@ -152,7 +172,7 @@ static qn_status make_factors(making *k)
             QN_TRY(new_array(k, module->name, ".lora_magnitude_vector", qn_shape_make(1, &module->n_rows),
                              &p.m));
         fill_a(o, &t->arrays[p.a]);
-        QN_TRY(add_factors(k, module, &p));
+        QN_TRY(add_factors(k, i, &p));
     }
     return QN_OK;
 }
@@ -289,6 +309,8 @@ static qn_status check_options(const qn_train_base *base, const qn_trainable_opt
     if (o->method == QN_TRAIN_FULL) return QN_OK;
     if (o->rank < 1 || o->rank > QN_LORA_RANK_MAX)
         return qn_fail(QN_E_ARG, "rank %d: it is 1 to %d", o->rank, QN_LORA_RANK_MAX);
+    if (!(o->dropout >= 0 && o->dropout < 1))
+        return qn_fail(QN_E_ARG, "dropout %g: it is 0 or more and below 1", (double)o->dropout);
     return isfinite(o->alpha) ? QN_OK : qn_fail(QN_E_ARG, "alpha is not finite");
 }
 
@@ -318,6 +340,7 @@ qn_status qn_trainable_new(const qn_train_base *base, qn_scope *scope, const qn_
 void qn_trainable_free(qn_trainable *t)
 {
     for (int64_t i = 0; i < t->n; i++) qn_buffer_release(t->arrays[i].buffer);
+    qn_buffer_release(t->key_buffer);
     qn_trained_free(t->trained);
     qn_free(t->arrays);
     qn_free(t->modules);

@@ -25,6 +25,7 @@ typedef struct {
     int32_t rank;
     float alpha; /* the factor is alpha / rank; with rslora alpha / sqrt(rank) */
     int rslora;
+    float dropout; /* of what the factors read, [0, 1); 0: none */
     qn_train_init init;
     uint64_t seed;
     int64_t layer_begin, layer_end; /* layers [begin, end); end 0: to the last */
@@ -47,6 +48,10 @@ typedef struct {
     qn_trainable_array *arrays; /* [n] */
     int64_t n, n_elements;
     qn_trained *trained; /* for the graph */
+    /* Of dropout, [3], read in each run: a number for the run in the first two, and whether there is any in
+     * the third. */
+    qn_buffer *key_buffer;
+    int32_t *key;
 } qn_trainable;
 
 /* Arrays with their first numbers, which depend on seed and names alone. scope: of base->device; it must

@@ -5,6 +5,7 @@
 
 #include "array/program.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "model/forward.h"
 
 /* Inputs of the programs, in the order in which they are made. */
@@ -20,6 +21,7 @@ struct qn_trainer {
     float **sums; /* [n] of gradients since the last update */
     float **m, **v;
     int64_t n_added, step; /* targets, updates */
+    uint32_t n_batches;    /* since the last update */
     double loss_sum;
 };
 
@@ -196,6 +198,17 @@ static void fill_positions(int32_t *to, const qn_train_batch *b)
         for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++) to[r] = r - b->row_begin[s];
 }
 
+/* What is dropped depends on the seed, the step and the batch within it. */
+static void set_key(qn_trainer *t, int drops)
+{
+    int32_t *key = t->trainable.key;
+    if (!key) return;
+    const uint64_t bits = qn_random_bits(t->trainable.options.seed, (uint64_t)t->step << 24 | t->n_batches);
+    key[0] = (int32_t)(uint32_t)(bits >> 32);
+    key[1] = (int32_t)(uint32_t)bits;
+    key[2] = drops;
+}
+
 static qn_status run(qn_trainer *t, qn_program *p, const qn_train_batch *b, double *sum)
 {
     const int64_t limit = t->base->config.rope_short_positions;
@@ -211,6 +224,7 @@ static qn_status run(qn_trainer *t, qn_program *p, const qn_train_batch *b, doub
     for (int64_t s = 0; is_long && s < b->n_sequences; s++)
         for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++)
             is_long[r] = b->row_begin[s + 1] - b->row_begin[s] > limit;
+    set_key(t, p == t->train);
     const qn_sizes sizes = {{b->n_rows, b->n_sequences, b->n_targets}};
     QN_TRY(qn_program_run(p, &sizes));
     *sum = *(const float *)qn_program_output(p, 0);
@@ -232,6 +246,7 @@ qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *b, double *loss)
     }
     t->loss_sum = t->n_added ? t->loss_sum + sum : sum;
     t->n_added += b->n_targets;
+    t->n_batches++;
     if (loss) *loss = sum / (double)b->n_targets;
     return QN_OK;
 }
@@ -258,6 +273,7 @@ qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
         for (int64_t k = 0; k < t->trainable.arrays[i].n; k++) own += (double)t->sums[i][k] * t->sums[i][k];
         if (!isfinite(own)) {
             t->n_added = 0;
+            t->n_batches = 0;
             return qn_fail(QN_E_DEVICE, "the gradient by %s is not finite after %lld steps",
                            t->trainable.arrays[i].name, (long long)t->step);
         }
@@ -278,6 +294,7 @@ qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
                                    .grad_norm = norm,
                                    .rate = rate};
     t->n_added = 0;
+    t->n_batches = 0;
     return QN_OK;
 }
 

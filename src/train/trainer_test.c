@@ -501,6 +501,36 @@ static void checkpoints(void **state)
     }
 }
 
+/* Dropout changes what is learned, not what is evaluated; the same seed drops the same, another one other
+ * places, and a step other ones than the one before. */
+static void drops(void **state)
+{
+    subject s;
+    double losses[4], evaluated[2];
+    qn_trainable_options o = {.rank = 4, .alpha = 8, .seed = 3};
+    open_subject(&s, base_set(), 2);
+    for (int i = 0; i < 4; i++) {
+        o.dropout = i ? 0.5f : 0;
+        o.seed = i < 3 ? 3 : 4;
+        qn_test_ok(renew(&s, &o));
+        qn_trainable *t = qn_trainer_trainable(s.trainer);
+        for (int64_t k = 0; k < t->n; k++)
+            for (int64_t j = 0; j < t->arrays[k].n; j++)
+                t->arrays[k].data[j] = (float)(0.4 * (qn_random_unit((uint64_t)k, (uint64_t)j) - 0.5));
+        qn_test_ok(qn_trainer_add(s.trainer, &s.batch, &losses[i]));
+        if (i < 2) evaluated[i] = loss_of(&s);
+        if (i) {
+            double again;
+            qn_test_ok(qn_trainer_update(s.trainer, 0, NULL));
+            qn_test_ok(qn_trainer_add(s.trainer, &s.batch, &again));
+            assert_true(again != losses[i]);
+        }
+    }
+    assert_true(evaluated[0] == evaluated[1] && evaluated[0] == losses[0]);
+    assert_true(losses[1] != losses[0] && losses[1] == losses[2] && losses[3] != losses[2]);
+    close_subject(&s);
+}
+
 static void expect(subject *s, qn_trainable_options o, qn_status status, const char *words)
 {
     qn_status got = renew(s, &o);
@@ -516,6 +546,7 @@ static void refuses(void **state)
     open_subject(&s, base_set(), 1);
     expect(&s, (qn_trainable_options){.rank = 0, .alpha = 1}, QN_E_ARG, "rank 0");
     expect(&s, (qn_trainable_options){.rank = 2000, .alpha = 1}, QN_E_ARG, "rank 2000");
+    expect(&s, (qn_trainable_options){.rank = 2, .alpha = 1, .dropout = 1}, QN_E_ARG, "dropout 1");
     expect(&s, (qn_trainable_options){.rank = 2, .alpha = INFINITY}, QN_E_ARG, "alpha");
     expect(&s, (qn_trainable_options){.rank = 2, .alpha = 1, .targets = "q_proj, wq"}, QN_E_ARG, "target wq");
     expect(&s, (qn_trainable_options){.rank = 2, .alpha = 1, .targets = "proj"}, QN_E_ARG, "target proj");
@@ -589,13 +620,14 @@ static int list(const char *folder, char (*names)[NAME_MAX_BYTES], int most)
 int main(void)
 {
     static char titles[SETS_MAX + KINDS_MAX][2 * NAME_MAX_BYTES];
-    struct CMUnitTest tests[SETS_MAX + KINDS_MAX + 6] = {cmocka_unit_test(begins_at_the_base),
+    struct CMUnitTest tests[SETS_MAX + KINDS_MAX + 7] = {cmocka_unit_test(begins_at_the_base),
                                                          cmocka_unit_test(gradients_are_slopes),
                                                          cmocka_unit_test(threads_and_pieces),
                                                          cmocka_unit_test(checkpoints),
+                                                         cmocka_unit_test(drops),
                                                          cmocka_unit_test(refuses),
                                                          cmocka_unit_test(out_of_memory)};
-    int n = 6;
+    int n = 7;
     n_sets = list("lora", sets, SETS_MAX);
     n_kinds = list("models", kinds, KINDS_MAX);
     if (!n_sets) snprintf(sets[n_sets++], NAME_MAX_BYTES, "llama_all"); /* says that it is skipped */
