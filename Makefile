@@ -159,6 +159,9 @@ $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 LED_HERE := pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock pthread_cond_wait pthread_cond_timedwait qn_program_run
 $(B)/tests/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
 
+# It stands for a system that cannot exchange two folders in one step.
+$(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
+
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/test_server_real.py

@@ -14,14 +14,7 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20, MODULE_MAX = QN_TENSOR_NAME_MAX - 8, ROLES_OF_ONE_MAX = 3 };
 
-/* Which part of a matrix's adapter a tensor is. */
-typedef enum { PART_A, PART_B, PART_M, PART_COUNT } part;
-
-static const struct {
-    const char *file;
-    const char *prefix; /* of every tensor's name */
-    const char *ending[PART_COUNT];
-} layouts[] = {
+const qn_adapter_names qn_adapter_layouts[QN_ADAPTER_LAYOUTS] = {
     [QN_ADAPTER_PEFT] = {"adapter_model.safetensors",
                          "base_model.model.",
                          {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"}},
@@ -49,26 +42,27 @@ static qn_status fail_tensor(qn_status status, const qn_tensor_view *v, const ch
 /* ---- names -------------------------------------------------------------------------------------------- */
 
 /* The module's name, less what the layout puts around it, and which part the tensor is. */
-static qn_status read_name(const reading *r, const qn_tensor_view *v, char module[MODULE_MAX], part *out)
+static qn_status read_name(const reading *r, const qn_tensor_view *v, char module[MODULE_MAX],
+                           qn_adapter_tensor *out)
 {
     const qn_adapter_config *config = &r->f->config;
-    const char *name = v->name, *prefix = layouts[config->layout].prefix;
-    const char *const *endings = layouts[config->layout].ending;
+    const char *name = v->name, *prefix = qn_adapter_layouts[config->layout].prefix;
+    const char *const *endings = qn_adapter_layouts[config->layout].ending;
     if (strncmp(name, prefix, strlen(prefix)) == 0) name += strlen(prefix);
     size_t n = strlen(name);
-    for (int i = 0; i < PART_COUNT; i++) {
+    for (int i = 0; i < QN_ADAPTER_PARTS; i++) {
         size_t m = strlen(endings[i]);
         if (n <= m || strcmp(name + n - m, endings[i]) != 0) continue;
         if (n - m >= MODULE_MAX) return fail_tensor(QN_E_FORMAT, v, "the name is too long");
-        if (i == PART_M && !config->dora)
+        if (i == QN_ADAPTER_M && !config->dora)
             return fail_tensor(QN_E_FORMAT, v,
                                "magnitudes belong to DoRA, which the configuration does not name");
         snprintf(module, MODULE_MAX, "%.*s", (int)(n - m), name);
-        *out = (part)i;
+        *out = (qn_adapter_tensor)i;
         return QN_OK;
     }
     return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: it is no matrix of an adapter (a name ends in %s or %s)",
-                   v->file, v->name, endings[PART_A], endings[PART_B]);
+                   v->file, v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B]);
 }
 
 /* The number behind "layers." that follows the decoder's prefix; -1: there is none. */
@@ -141,11 +135,11 @@ typedef struct {
     int64_t rank, n_in, n_rows;
 } sizes;
 
-static qn_status check_shape(const reading *r, const qn_tensor_view *v, part p, const sizes *s)
+static qn_status check_shape(const reading *r, const qn_tensor_view *v, qn_adapter_tensor p, const sizes *s)
 {
-    int64_t want[2] = {p == PART_A ? s->rank : s->n_rows, p == PART_A ? s->n_in : s->rank};
+    int64_t want[2] = {p == QN_ADAPTER_A ? s->rank : s->n_rows, p == QN_ADAPTER_A ? s->n_in : s->rank};
     char actual[128];
-    if (p == PART_M) {
+    if (p == QN_ADAPTER_M) {
         if (v->n_dims == 1 && v->shape[0] == s->n_rows) return QN_OK;
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
                        qn_view_shape_text(v, actual, sizeof actual), (long long)s->n_rows);
@@ -165,7 +159,7 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
 {
     const qn_adapter_config *config = &r->f->config;
     char module[MODULE_MAX];
-    part p = PART_A;
+    qn_adapter_tensor p = QN_ADAPTER_A;
     qn_weight_role roles[ROLES_OF_ONE_MAX];
     int64_t layer = 0, beyond, shape[QN_WEIGHT_DIMS_MAX];
     double factor;
@@ -195,7 +189,7 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
     int64_t row = 0;
     for (int i = 0; i < n; i++) {
         qn_adapter_target *t = target_at(r, roles[i], layer);
-        const qn_tensor_view **mine = p == PART_A ? &t->a : p == PART_B ? &t->b : &t->m;
+        const qn_tensor_view **mine = p == QN_ADAPTER_A ? &t->a : p == QN_ADAPTER_B ? &t->b : &t->m;
         if (*mine)
             return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s are for the same matrix", v->file,
                            (*mine)->name, v->name);
@@ -241,7 +235,7 @@ static qn_status gather(const reading *r)
 /* Lists of targets may be made for several families, so a name that no tensor has is no error. */
 static qn_status note_targets(const reading *r)
 {
-    const char *name, *prefix = layouts[r->f->config.layout].prefix;
+    const char *name, *prefix = qn_adapter_layouts[r->f->config.layout].prefix;
     for (size_t i = 0; (name = qn_adapter_config_target(&r->f->config, i)); i++) {
         char part[MODULE_MAX];
         int found = 0;
@@ -289,7 +283,7 @@ static qn_status no_tensors(const char *path, qn_adapter_layout layout)
                        "safetensors",
                        path);
     return qn_fail(QN_E_NOT_FOUND, "%s: there is no %s beside adapter_config.json", path,
-                   layouts[layout].file);
+                   qn_adapter_layouts[layout].file);
 }
 
 static qn_status open_files(const char *path, qn_adapter_file *f, qn_buf *notes)
@@ -305,13 +299,14 @@ static qn_status open_files(const char *path, qn_adapter_file *f, qn_buf *notes)
     if (!folder) return QN_E_NOMEM;
     if (is_file && (slash = strrchr(folder, '/'))) *slash = '\0';
     qn_status status =
-        join(is_file && !strchr(path, '/') ? "." : folder, "/", "adapter_config.json", &f->config_path);
+        join(is_file && !strchr(path, '/') ? "." : folder, "/", QN_ADAPTER_CONFIG_NAME, &f->config_path);
     qn_free(folder);
     if (status == QN_OK) status = qn_file_read(f->config_path, CONFIG_BYTES_MAX, &text, &n);
     if (status == QN_E_NOT_FOUND)
         status = qn_fail(status, "%s: there is no adapter_config.json, so it is no LoRA adapter", path);
     if (status == QN_OK) status = qn_adapter_config_read(f->config_path, text, n, notes, &f->config);
-    if (status == QN_OK && !is_file) status = join(path, "/", layouts[f->config.layout].file, &tensors);
+    if (status == QN_OK && !is_file)
+        status = join(path, "/", qn_adapter_layouts[f->config.layout].file, &tensors);
     if (status == QN_OK && !is_file && access(tensors, F_OK) != 0)
         status = no_tensors(path, f->config.layout);
     if (status == QN_OK) status = qn_safetensors_open(is_file ? path : tensors, &f->tensors);

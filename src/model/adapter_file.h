@@ -15,6 +15,19 @@
 #include "model/config.h"
 #include "model/weights.h"
 
+/* Which part of a matrix's adapter a tensor is: A, B, DoRA's magnitudes. */
+typedef enum { QN_ADAPTER_A, QN_ADAPTER_B, QN_ADAPTER_M, QN_ADAPTER_PARTS } qn_adapter_tensor;
+
+/* What a layout calls its files and tensors: prefix, the module's path, the part's ending. */
+typedef struct {
+    const char *file, *prefix;
+    const char *ending[QN_ADAPTER_PARTS];
+} qn_adapter_names;
+/* By qn_adapter_layout. */
+extern const qn_adapter_names qn_adapter_layouts[];
+enum { QN_ADAPTER_LAYOUTS = 2 };
+#define QN_ADAPTER_CONFIG_NAME "adapter_config.json"
+
 /* One matrix of the model that the adapter changes. */
 typedef struct {
     qn_weight_role role;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "model/adapter_file.h"
 #include "model/families.h"
+#include "model/row_order.h"
 
 typedef struct {
     enum { EMPTY, LOADED, SHOWN } state;
@@ -196,27 +197,16 @@ static int64_t aligned(int64_t n)
     return (n + 15) / 16 * 16;
 }
 
-/* In GGUF files of some families the rows of q and k stand in another order, pairs of a rotation side by side
- * (families.h); so must what is of each output then: n_rows rows [n_out]. row has room for one of them. */
+/* What is of each output, n_rows rows [n_out] as files have it, in the model's order (row_order.h). row has
+ * room for one of them. */
 static void reorder(const qn_model_config *c, const qn_adapter_target *t, int64_t n_rows, float *rows,
                     float *row)
 {
-    int64_t d = c->layers[t->layer].head_dim, half = d / 2;
     for (int64_t k = 0; k < n_rows; k++) {
         float *out = rows + k * t->n_out;
         memcpy(row, out, (size_t)t->n_out * sizeof *row);
-        for (int64_t head = 0; head < t->n_out; head += d)
-            for (int64_t i = 0; i < half; i++) {
-                out[head + 2 * i] = row[head + i];
-                out[head + 2 * i + 1] = row[head + half + i];
-            }
+        for (int64_t i = 0; i < t->n_out; i++) out[qn_row_order_place(c, t->role, t->layer, i)] = row[i];
     }
-}
-
-static int is_reordered(const qn_model_config *c, const qn_adapter_target *t)
-{
-    return c->rope_interleaved && c->family->gguf_rope_interleaved &&
-           (t->role == QN_WEIGHT_Q || t->role == QN_WEIGHT_K);
 }
 
 enum { NORM_ROWS = 128 };
@@ -300,7 +290,7 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
             status = qn_fail(QN_E_ARG, "scale %g times the adapter's own %g is too large", (double)scale,
                              (double)t->factor);
         if (status == QN_OK) status = qn_adapter_file_read(f, t, (float *)data->data + p->a, b, gain);
-        if (status == QN_OK && is_reordered(a->config, t)) {
+        if (status == QN_OK && qn_row_order_differs(a->config, t->role)) {
             reorder(a->config, t, t->rank, b, row);
             if (gain) reorder(a->config, t, 1, gain, row);
         }

@@ -1,6 +1,6 @@
 #include "train/base.h"
 
-#include "format/source.h"
+#include "format/packed.h"
 #include "model/families.h"
 
 static qn_status open_all(const char *path, int n_threads, size_t memory_limit_bytes, qn_train_base *b)
@@ -8,6 +8,7 @@ static qn_status open_all(const char *path, int n_threads, size_t memory_limit_b
     QN_TRY(qn_device_open("cpu", &(qn_device_options){.n_threads = n_threads}, &b->device));
     qn_ledger_set_limit(b->device->ledger, memory_limit_bytes);
     QN_TRY(qn_source_open(path, NULL, &b->source));
+    QN_TRY(qn_packed_fingerprint(b->source, &b->fingerprint));
     QN_TRY(qn_config_read(b->source, &b->config));
     QN_TRY(qn_weights_open(b->source, &b->config, &b->weights));
     QN_TRY(qn_parameters_load(b->device, b->weights, &b->config, NULL, &b->parameters));

@@ -14,7 +14,8 @@ typedef struct {
     qn_weights *weights;
     qn_parameters *parameters;
     qn_layer_groups groups;
-    const char *prefix; /* of the decoder's tensors in published files */
+    const char *prefix;   /* of the decoder's tensors in published files */
+    uint64_t fingerprint; /* of the model's tensors (packed.h) */
 } qn_train_base;
 
 /* path as for qn_model_open. n_threads 0: all that affinity and quota allow. memory_limit_bytes 0: none.

@@ -150,9 +150,31 @@ qn_trainable *qn_trainer_trainable(qn_trainer *t)
     return &t->trainable;
 }
 
+const qn_trainer_options *qn_trainer_get_options(const qn_trainer *t)
+{
+    return &t->options;
+}
+
+const qn_train_base *qn_trainer_base(const qn_trainer *t)
+{
+    return t->base;
+}
+
 int64_t qn_trainer_steps(const qn_trainer *t)
 {
     return t->step;
+}
+
+float *qn_trainer_moment(qn_trainer *t, int64_t i, int which)
+{
+    float **numbers = which ? t->v : t->m;
+    return numbers ? numbers[i] : NULL;
+}
+
+void qn_trainer_resume(qn_trainer *t, int64_t steps)
+{
+    t->step = steps;
+    t->n_added = 0;
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------ */

@@ -38,8 +38,14 @@ void qn_trainer_free(qn_trainer *t);
 
 /* The arrays, to be read between calls, or written before the first step. */
 qn_trainable *qn_trainer_trainable(qn_trainer *t);
+const qn_trainer_options *qn_trainer_get_options(const qn_trainer *t); /* targets NULL: not kept */
+const qn_train_base *qn_trainer_base(const qn_trainer *t);
 /* Steps taken. */
 int64_t qn_trainer_steps(const qn_trainer *t);
+/* The optimiser's numbers of array i (optimizer.h): which 0 is m, 1 is v; NULL where it has none. */
+float *qn_trainer_moment(qn_trainer *t, int64_t i, int which);
+/* Goes on as after so many steps, for who has put all numbers back; what was added is dropped. */
+void qn_trainer_resume(qn_trainer *t, int64_t steps);
 
 /* Loss and gradients of a batch, added to what is there since the last update. *loss (may be NULL): mean over
  * this batch. QN_E_ARG: a batch larger than the options allow or without targets, an id outside the
