@@ -62,6 +62,8 @@ static qn_status describe(const qn_trainer *t, qn_buf *b)
         put_int(b, "rank", what->rank);
         put_real(b, "alpha", (double)what->alpha);
         put_int(b, "rslora", what->rslora != 0);
+        put_real(b, "dropout", (double)what->dropout);
+        if (what->dropout > 0) qn_buf_printf(b, "seed=%" PRIu64 "\n", what->seed);
     }
     if (by->kind == QN_OPTIMIZER_ADAMW) {
         qn_buf_puts(b, "optimizer=adamw\n");

@@ -32,13 +32,17 @@ static const qn_optimizer adamw = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .w
 
 static qn_trainer_options options_of(qn_train_method method, const qn_optimizer *by)
 {
-    return (qn_trainer_options){
-        .trainable = {.method = method, .rank = 2, .alpha = 4, .targets = "q_proj,down_proj", .seed = 5},
-        .optimizer = *by,
-        .clip_norm = 1,
-        .max_rows = QN_TEST_BATCH_ROWS,
-        .max_sequences = QN_TEST_BATCH_SEQUENCES,
-        .precision = QN_PRECISION_EXACT};
+    return (qn_trainer_options){.trainable = {.method = method,
+                                              .rank = 2,
+                                              .alpha = 4,
+                                              .dropout = 0.25f,
+                                              .targets = "q_proj,down_proj",
+                                              .seed = 5},
+                                .optimizer = *by,
+                                .clip_norm = 1,
+                                .max_rows = QN_TEST_BATCH_ROWS,
+                                .max_sequences = QN_TEST_BATCH_SEQUENCES,
+                                .precision = QN_PRECISION_EXACT};
 }
 
 static void open_model(subject *s, const char *fixture)

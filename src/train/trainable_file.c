@@ -39,6 +39,7 @@ qn_status qn_trainable_save(const qn_trainable *t, const qn_train_base *base, co
                                   .base_model = o.base_model ? o.base_model : qn_source_path(base->source),
                                   .rank = t->options.rank,
                                   .alpha = t->options.alpha,
+                                  .dropout = t->options.dropout,
                                   .rslora = t->options.rslora,
                                   .dora = t->options.method == QN_TRAIN_DORA};
     qn_module *all = NULL;

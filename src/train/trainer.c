@@ -175,6 +175,7 @@ void qn_trainer_resume(qn_trainer *t, int64_t steps)
 {
     t->step = steps;
     t->n_added = 0;
+    t->n_batches = 0;
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------ */
