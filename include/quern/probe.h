@@ -2,11 +2,11 @@
  *
  * A probe is registered with a mask of points. Where no probe asks for a point the engine tests one word and
  * goes on; token, step and cache cost less than 1% of a step when they are asked for. layer, attention and
- * router show what is computed inside a step: while one of them is asked for, steps are computed one
- * operation after the other, which is slower and changes no bit. Calls come from the threads that work for
- * the model, one at a time for one model; what an event points to is valid during the call. A function must
- * be short, and may call on the same model only what reads figures: adding and removing probes from inside is
- * refused (QN_E_ARG), and what computes or closes must not be called. Snapshots (attention.h) are not seen.
+ * router show what is computed inside a step: the threads wait for each other where it is shown, and nowhere
+ * else; no bit changes. Calls come from the threads that work for the model, one at a time for one model;
+ * what an event points to is valid during the call. A function must be short, and may call on the same model
+ * only what reads figures: adding and removing probes from inside is refused (QN_E_ARG), and what computes or
+ * closes must not be called. Snapshots (attention.h) are not seen.
  */
 #ifndef QUERN_PROBE_H
 #define QUERN_PROBE_H

@@ -588,9 +588,9 @@ qn_status qn_program_run(qn_program *p, const qn_sizes *sizes)
     return p->device->ops->run(p->exec, sizes);
 }
 
-void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, void *user)
+void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)
 {
-    p->device->ops->set_probe(p->exec, probe, user);
+    p->device->ops->set_probe(p->exec, probe, wants, user);
 }
 
 size_t qn_program_bytes(const qn_program *p)

@@ -27,7 +27,8 @@ const void *qn_program_output(const qn_program *p, int i);
 qn_buffer *qn_program_output_buffer(const qn_program *p, int i);
 /* QN_E_ARG when sizes pass the maxima. */
 qn_status qn_program_run(qn_program *p, const qn_sizes *sizes);
-void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, void *user);
+/* wants NULL: every step is shown. */
+void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
 /* Bytes of scratch, inputs and outputs. */
 size_t qn_program_bytes(const qn_program *p);
 int qn_program_steps(const qn_program *p);

@@ -325,10 +325,10 @@ static void probes_see_labels(void **state)
     OK(qn_program_new(s, &(qn_program_options){.name = "probed", .max = {{4, 0, 0}}}, 1, &y, &p));
     qn_scope_free(s);
     int seen = 0;
-    qn_program_set_probe(p, count_label, &seen);
+    qn_program_set_probe(p, count_label, NULL, &seen);
     memcpy(qn_program_input(p, 0), (float[]){1, 2}, 2 * sizeof(float));
     OK(qn_program_run(p, &(qn_sizes){{2, 0, 0}}));
-    qn_program_set_probe(p, NULL, NULL);
+    qn_program_set_probe(p, NULL, NULL, NULL);
     OK(qn_program_run(p, &(qn_sizes){{2, 0, 0}}));
     assert_int_equal(seen, 1);
     qn_program_free(p);
@@ -497,10 +497,10 @@ static void rows_go_through_steps_together(void **state)
     memcpy(qn_program_input(p, 0), x, sizeof x);
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         size_t bytes = (size_t)(counts[c] * WIDE) * sizeof(float);
-        qn_program_set_probe(p, look_away, NULL);
+        qn_program_set_probe(p, look_away, NULL, NULL);
         OK(qn_program_run(p, &(qn_sizes){{counts[c], 0, 0}}));
         for (int i = 0; i < 3; i++) memcpy(apart[i], qn_program_output(p, i), bytes);
-        qn_program_set_probe(p, NULL, NULL);
+        qn_program_set_probe(p, NULL, NULL, NULL);
         for (int n = 0; n < 200; n++) {
             for (int i = 0; i < 3; i++) memset((void *)(uintptr_t)qn_program_output(p, i), 0, bytes);
             OK(qn_program_run(p, &(qn_sizes){{counts[c], 0, 0}}));

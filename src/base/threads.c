@@ -291,6 +291,21 @@ void qn_pool_barrier(qn_pool *p)
         wait_phase(p, seen & PHASE_OF);
 }
 
+void qn_pool_barrier_call(qn_pool *p, void (*all_here)(void *arg), void *arg)
+{
+    if (p->n == 1) {
+        all_here(arg);
+        return;
+    }
+    unsigned seen = atomic_fetch_add_explicit(&p->barrier, ARRIVAL, memory_order_acq_rel);
+    if ((int)((seen & ~PHASE_OF) / ARRIVAL) == p->n - 1) {
+        all_here(arg);
+        change(&p->barrier, (seen & PHASE_OF) + PHASE);
+    } else {
+        wait_phase(p, seen & PHASE_OF);
+    }
+}
+
 /* ---- sharing work ------------------------------------------------------------------------------------- */
 
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end)

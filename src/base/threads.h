@@ -21,6 +21,8 @@ int qn_pool_threads(const qn_pool *pool);
 void qn_pool_run(qn_pool *pool, qn_pool_fn *fn, void *arg);
 /* Inside fn: waits until every worker of the pool has called it as often. */
 void qn_pool_barrier(qn_pool *pool);
+/* The same; whoever comes last calls `all_here` before anybody goes on. */
+void qn_pool_barrier_call(qn_pool *pool, void (*all_here)(void *arg), void *arg);
 /* The share of worker `thread` of n items, in whole multiples of `unit`: [*begin, *end). In a build with
  * QN_SHAKE the split is random, to show that nothing depends on it. */
 void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *begin, int64_t *end);

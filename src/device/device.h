@@ -106,8 +106,10 @@ typedef struct {
     const void *out;          /* contiguous rows, on the host */
     const qn_sizes *sizes;
 } qn_probe_view;
-/* Called after each step when set, by a thread that computes. */
+/* Called after a step, by a thread that computes. */
 typedef void qn_probe_fn(void *user, const qn_probe_view *view);
+/* Whether a step is to be shown; asked once for each when a probe is set. */
+typedef int qn_probe_wants_fn(void *user, const qn_plan_step *step);
 
 /* A matrix as it lies in a file: rows, one after the other. With scales (and biases) one of MLX's quantised
  * matrices, of three tensors: its words, and a scale and a bias a group (src/quant/mlx.h). Any alignment. */
@@ -171,7 +173,8 @@ typedef struct {
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);
-    void (*set_probe)(qn_exec *e, qn_probe_fn *probe, void *user);
+    /* wants NULL: all steps. probe NULL: none is shown any longer. What is not wanted runs as ever. */
+    void (*set_probe)(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
     void (*exec_free)(qn_exec *e);
     qn_status (*state_new)(qn_device *d, const qn_state_spec *spec, qn_state **out);
     void (*state_free)(qn_state *s);

@@ -127,15 +127,38 @@ static void see_experts(qn_probes *p, const qn_probe_rows *rows, const qn_probe_
     qn_probes_emit(p, &(qn_probe_event){.point = QN_PROBE_ROUTER, .router = &r});
 }
 
+/* The point at which a step is seen, and its layer; -1: at none. */
+static int point_of(const qn_plan_step *s, long long *layer)
+{
+    if (sscanf(s->label, "hidden.%lld", layer) == 1) return QN_PROBE_LAYER;
+    if (sscanf(s->label, "layer.%lld.", layer) != 1) return -1;
+    return s->prim == QN_PRIM_ATTEND        ? QN_PROBE_ATTENTION
+           : s->prim == QN_PRIM_EXPERTS_SUM ? QN_PROBE_ROUTER
+                                            : -1;
+}
+
+int qn_probes_want_step(const qn_probes *p, const qn_plan_step *s)
+{
+    long long layer;
+    const int point = point_of(s, &layer);
+    return point >= 0 && qn_probes_want(p, (qn_probe_point)point);
+}
+
 void qn_probes_see(qn_probes *p, const qn_probe_rows *rows, const qn_probe_view *view)
 {
-    const qn_plan_step *s = view->step;
     long long layer;
-    if (sscanf(s->label, "hidden.%lld", &layer) == 1) {
+    switch (point_of(view->step, &layer)) {
+    case QN_PROBE_LAYER:
         see_hidden(p, rows, view, layer);
-    } else if (sscanf(s->label, "layer.%lld.", &layer) == 1) {
-        if (s->prim == QN_PRIM_ATTEND) see_attention(p, rows, view, layer);
-        if (s->prim == QN_PRIM_EXPERTS_SUM) see_experts(p, rows, view, layer);
+        break;
+    case QN_PROBE_ATTENTION:
+        see_attention(p, rows, view, layer);
+        break;
+    case QN_PROBE_ROUTER:
+        see_experts(p, rows, view, layer);
+        break;
+    default:
+        break;
     }
 }
 

@@ -46,6 +46,8 @@ qn_status qn_probes_check_thread(const qn_probes *p);
 
 /* Is one of the points asked for that lie inside a step? */
 int qn_probes_want_steps(const qn_probes *p);
+/* Does one of them see this step of a program? */
+int qn_probes_want_step(const qn_probes *p, const qn_plan_step *step);
 /* Makes the events of what was just computed, of the rows given. */
 void qn_probes_see(qn_probes *p, const qn_probe_rows *rows, const qn_probe_view *view);
 

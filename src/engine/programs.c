@@ -138,17 +138,25 @@ static void see(void *user, const qn_probe_view *view)
     qn_probes_see(&e->probes, &rows, view);
 }
 
+static int wants(void *user, const qn_plan_step *step)
+{
+    const qn_engine *e = user;
+    return qn_probes_want_step(&e->probes, step);
+}
+
 void qn_engine_show_steps(qn_engine *e)
 {
     qn_probe_fn *fn = e->probe;
+    qn_probe_wants_fn *wanted = NULL;
     void *user = e->probe_user;
     if (!fn && qn_probes_want_steps(&e->probes)) {
         fn = see;
+        wanted = wants;
         user = e;
     }
-    qn_program_set_probe(e->body, fn, user);
-    qn_program_set_probe(e->head, fn, user);
-    qn_program_set_probe(e->norm, fn, user);
+    qn_program_set_probe(e->body, fn, wanted, user);
+    qn_program_set_probe(e->head, fn, wanted, user);
+    qn_program_set_probe(e->norm, fn, wanted, user);
 }
 
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)

@@ -93,7 +93,7 @@ qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *
     qn_status status = take_pages(&t, e, n_patches);
     if (status == QN_OK) status = make_program(&t, e, n_patches);
     if (status == QN_OK) {
-        qn_program_set_probe(t.program, e->probe, e->probe_user);
+        qn_program_set_probe(t.program, e->probe, NULL, e->probe_user);
         fill_inputs(&t, e, grid, rgb);
         status = qn_program_run(t.program, &(qn_sizes){{0, 1, 0}});
     }

@@ -30,7 +30,6 @@ typedef struct {
     char *split;     /* parts of attention, see attention.c */
     qn_precision precision;
     int thread, n_threads;
-    int watched;                /* every step is computed by itself: a trace or a probe looks at it */
     int64_t turn_from, turn_to; /* the rows for which row-local steps are called now; turn_to 0: own share */
 } qn_cpu_run;
 
@@ -54,11 +53,14 @@ struct qn_cpu_step {
     qn_cpu_packs packs;
     int area;   /* which shared area holds the packed activations */
     int repack; /* 0: an earlier step of the same group packed the same activations there */
-    int ready;  /* the row-local steps before packed them, unless the run is watched */
+    int ready;  /* the row-local steps before packed them, unless they are shown */
     /* experts: places in a worker's scratch, see experts.c */
     size_t kernel_at, tile_at, rows_at, index_at;
+    int wanted; /* by the probe */
+    int shown;  /* to the probe or a trace, once all workers have done their share */
     /* row-local */
     int turns;                      /* this many steps from here on are walked together; 0: no such step */
+    int apart;                      /* but not now, for one of them is shown */
     const qn_cpu_step *pack_behind; /* and then the same rows are packed for this product, or NULL */
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
@@ -149,7 +151,7 @@ float *qn_cpu_state_slot(const qn_state *s, int64_t layer, int64_t slot);
 /* program.c */
 qn_status qn_cpu_compile(qn_device *d, const qn_plan *plan, qn_exec **out);
 qn_status qn_cpu_run_program(qn_exec *e, const qn_sizes *sizes);
-void qn_cpu_set_probe(qn_exec *e, qn_probe_fn *probe, void *user);
+void qn_cpu_set_probe(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
 void qn_cpu_exec_free(qn_exec *e);
 int qn_cpu_supports(qn_device *d, qn_prim prim);
 

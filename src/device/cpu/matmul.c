@@ -31,7 +31,7 @@ const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_
 {
     int64_t begin, end;
     char *shared = run->shared[s->area];
-    if (s->ready && !run->watched) return shared;
+    if (s->ready) return shared;
     if (rows <= QN_CPU_OWN_ROWS) {
         if (s->repack) pack(run, s, run->scratch, stride, n_in, 0, rows);
         return run->scratch;

@@ -217,6 +217,7 @@ out:
         qn_cpu_exec_free(&e->base);
         return status;
     }
+    qn_cpu_set_probe(&e->base, NULL, NULL, NULL);
     *out = &e->base;
     return QN_OK;
 }
@@ -235,11 +236,33 @@ void qn_cpu_exec_free(qn_exec *base)
     qn_free(e);
 }
 
-void qn_cpu_set_probe(qn_exec *base, qn_probe_fn *probe, void *user)
+/* ---- showing steps ------------------------------------------------------------------------------------ */
+
+/* The turns from s on are taken apart, or no longer: then a product behind them packs its rows itself. */
+static void take_apart(const qn_cpu_exec *e, qn_cpu_step *s, int apart)
+{
+    s->apart = apart;
+    qn_cpu_step *product = (qn_cpu_step *)(uintptr_t)s->pack_behind;
+    if (!product) return;
+    do product++->ready = !apart;
+    while (product < e->steps + e->n_steps && product->packs && !product->repack);
+}
+
+void qn_cpu_set_probe(qn_exec *base, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)
 {
     qn_cpu_exec *e = (qn_cpu_exec *)base;
     e->probe = probe;
     e->probe_user = user;
+    for (int i = 0; i < e->n_steps; i++) {
+        qn_cpu_step *s = &e->steps[i];
+        s->wanted = probe && (!wants || wants(user, &s->plan));
+        s->shown = s->wanted || e->trace;
+    }
+    for (int i = 0; i < e->n_steps; i++) {
+        int any = 0;
+        for (int k = 0; k < e->steps[i].turns; k++) any |= e->steps[i + k].shown;
+        if (e->steps[i].turns) take_apart(e, &e->steps[i], any);
+    }
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -262,11 +285,23 @@ static void write_trace(qn_cpu_exec *e, const qn_cpu_step *s)
             (unsigned long long)qn_hash_bytes(s->out, bytes, 0));
 }
 
-static void show_step(qn_cpu_exec *e, const qn_cpu_step *s)
+typedef struct {
+    qn_cpu_exec *e;
+    const qn_cpu_step *s;
+} showing;
+
+/* By the worker that finished its share last, while the others wait. */
+static void show_step(void *arg)
 {
-    const void *in[QN_MAX_INPUTS];
-    for (int i = 0; i < s->plan.n_in; i++) in[i] = s->in[i];
-    e->probe(e->probe_user, &(qn_probe_view){&s->plan, in, s->out, &e->sizes});
+    const showing *w = arg;
+    const qn_cpu_step *s = w->s;
+    if (w->e->trace) write_trace(w->e, s);
+    if (s->wanted) {
+        const void *in[QN_MAX_INPUTS];
+        for (int i = 0; i < s->plan.n_in; i++) in[i] = s->in[i];
+        w->e->probe(w->e->probe_user, &(qn_probe_view){&s->plan, in, s->out, &w->e->sizes});
+    }
+    if (w->e->trace) w->e->step_began_ns = qn_clock_ns();
 }
 
 /* Rows [begin, end) through the steps from s on, a few at a time. */
@@ -306,24 +341,20 @@ static void walk(void *arg, int thread, int n_threads)
     for (int i = 0; i < 2 && e->shared; i++)
         run.shared[i] = (char *)e->shared->data + (size_t)i * e->shared_bytes;
     if (e->split) run.split = e->split->data;
-    run.watched = e->trace || e->probe;
-    for (int i = 0; i < e->n_steps; i++) {
+    for (int i = 0, n_apart = 0; i < e->n_steps; i++, n_apart--) {
         const qn_cpu_step *s = &e->steps[i];
-        if (s->turns && !run.watched) {
+        if (s->turns && !s->apart) {
             take_turns(&run, s);
             i += s->turns - 1;
             if (e->steps[i].barrier_after) qn_pool_barrier(d->pool);
             continue;
         }
-        if (run.watched && thread == 0) e->step_began_ns = qn_clock_ns();
+        if (s->apart) n_apart = s->turns;
         s->fn(&run, s);
-        if (s->barrier_after || run.watched) qn_pool_barrier(d->pool);
-        if (!run.watched) continue;
-        if (thread == 0) {
-            if (e->trace) write_trace(e, s);
-            if (e->probe) show_step(e, s);
-        }
-        qn_pool_barrier(d->pool);
+        if (s->shown)
+            qn_pool_barrier_call(d->pool, show_step, &(showing){e, s});
+        else if (s->barrier_after || n_apart > 0)
+            qn_pool_barrier(d->pool);
     }
 }
 
@@ -331,6 +362,7 @@ qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
 {
     qn_cpu_exec *e = (qn_cpu_exec *)base;
     e->sizes = *sizes;
+    if (e->trace) e->step_began_ns = qn_clock_ns();
 #ifdef QN_SHAKE
     if (e->arena)
         memset(e->arena->data, 0xff, e->arena->size_bytes); /* NaN: nothing may live from run to run */
