@@ -138,7 +138,8 @@ int qn_added_next(const qn_added *a, qn_added_walk *w, qn_added_match *match)
                 start -= used;
             if (start < w->done) start = w->done;
         }
-        while (t->rstrip && end < w->n && (used = qn_utf8_decode(w->text + end, w->n - end, &cp)) &&
+        const size_t most = w->n_beyond ? w->n_beyond : w->n;
+        while (t->rstrip && end < most && (used = qn_utf8_decode(w->text + end, most - end, &cp)) &&
                qn_cp_is_space(cp))
             end += used;
         if (start >= end)

@@ -50,6 +50,7 @@ void qn_added_free(qn_added *a);
 typedef struct {
     const char *text;
     size_t n;
+    size_t n_beyond;          /* white space that a match takes may lie up to here; 0: n */
     const qn_trust_run *runs; /* NULL: see trusted */
     size_t n_runs;
     int trusted; /* for all of the text, without runs */

@@ -240,17 +240,16 @@ static qn_status make_context(const qn_chat_text *c, const json_t *request, json
     return status;
 }
 
-static qn_status encode(const qn_chat_text *c, const qn_rendered *r, qn_chat_trust trust, int32_t **ids,
-                        size_t *n_ids)
+qn_status qn_chat_text_encode(const qn_chat_text *c, const qn_rendered *r, const size_t *cuts, size_t n_cuts,
+                              size_t *at, int32_t **ids, size_t *n_ids)
 {
-    if (trust == QN_CHAT_TRUST_ALL)
-        return qn_tokenizer_encode(c->tokenizer, r->text, r->n, QN_ENCODE_SPECIAL, ids, n_ids);
     qn_text_segment *segments = qn_alloc_array(r->n_segments, sizeof *segments);
     if (!segments) return QN_E_NOMEM;
     for (size_t i = 0; i < r->n_segments; i++)
         segments[i] =
             (qn_text_segment){r->text + r->segments[i].offset, r->segments[i].n, r->segments[i].trusted};
-    qn_status status = qn_tokenizer_encode_segments(c->tokenizer, segments, r->n_segments, 0, ids, n_ids);
+    qn_status status =
+        qn_tokenizer_encode_cut(c->tokenizer, segments, r->n_segments, 0, cuts, n_cuts, at, ids, n_ids);
     qn_free(segments);
     return status;
 }
@@ -275,18 +274,30 @@ static qn_status get_template(const qn_chat_text *c, const json_t *request, cons
     return QN_OK;
 }
 
-qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_chat_trust trust, qn_buf *text,
-                              int32_t **ids, size_t *n_ids)
+qn_status qn_chat_text_render_parts(const qn_chat_text *c, const json_t *request, qn_rendered *out)
 {
     const qn_template *chosen = NULL;
     json_t *context = NULL;
-    qn_rendered rendered = {0};
+    *out = (qn_rendered){0};
     QN_TRY(get_template(c, request, &chosen));
     QN_TRY(make_context(c, request, &context));
     qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
-    qn_status status = qn_template_render(chosen, context, &options, &rendered);
-    if (status != QN_OK && rendered.raised) qn_fail(status, "%s", rendered.raised);
-    if (status == QN_OK && ids) status = encode(c, &rendered, trust, ids, n_ids);
+    qn_status status = qn_template_render(chosen, context, &options, out);
+    if (status != QN_OK && out->raised) qn_fail(status, "%s", out->raised);
+    if (status != QN_OK) qn_rendered_free(out);
+    json_decref(context);
+    return status;
+}
+
+qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_chat_trust trust, qn_buf *text,
+                              int32_t **ids, size_t *n_ids)
+{
+    qn_rendered rendered;
+    qn_status status = qn_chat_text_render_parts(c, request, &rendered);
+    if (status == QN_OK && ids && trust == QN_CHAT_TRUST_ALL)
+        status = qn_tokenizer_encode(c->tokenizer, rendered.text, rendered.n, QN_ENCODE_SPECIAL, ids, n_ids);
+    else if (status == QN_OK && ids)
+        status = qn_chat_text_encode(c, &rendered, NULL, 0, NULL, ids, n_ids);
     if (status == QN_OK && text) {
         qn_buf_append(text, rendered.text, rendered.n);
         status = text->status;
@@ -296,6 +307,5 @@ qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_c
         }
     }
     qn_rendered_free(&rendered);
-    json_decref(context);
     return status;
 }

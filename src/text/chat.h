@@ -48,5 +48,12 @@ typedef enum {
  * messages of another form, or the template refuses; the message is then its own. */
 qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_chat_trust trust, qn_buf *text,
                               int32_t **ids, size_t *n_ids);
+/* The rendered text with where its bytes come from and which of them the template marks as the assistant's.
+ * The caller calls qn_rendered_free; on failure *out is empty. Statuses as above. */
+qn_status qn_chat_text_render_parts(const qn_chat_text *c, const json_t *request, qn_rendered *out);
+/* Ids of such a text, special tokens out of the template's bytes only; cuts, n_cuts and at as for
+ * qn_tokenizer_encode_cut. */
+qn_status qn_chat_text_encode(const qn_chat_text *c, const qn_rendered *rendered, const size_t *cuts,
+                              size_t n_cuts, size_t *at, int32_t **ids, size_t *n_ids);
 
 #endif

@@ -360,12 +360,14 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
     return out->status;
 }
 
-qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, qn_buf *text, qn_buf *spare)
+qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, int goes_on, qn_buf *text,
+                            qn_buf *spare)
 {
     size_t n = text->length, most = TEXT_MAX;
     if (n < most / GROWTH_MAX && z->n_texts < most / 2 - GROWTH_SPARE)
         most = n * GROWTH_MAX + z->n_texts + GROWTH_SPARE;
     for (int i = 0; i < z->n_steps; i++) {
+        if (goes_on && z->steps[i].kind == PREPEND) continue;
         qn_buf_reset(spare);
         spare->limit_bytes = most;
         qn_buf_append(text, "", 0); /* data is never NULL */

@@ -18,9 +18,11 @@ qn_status qn_normalizer_from_json(const char *what, const json_t *value, qn_norm
 void qn_normalizer_free(qn_normalizer *z);
 /* 1 when it changes no text. */
 int qn_normalizer_is_empty(const qn_normalizer *z);
-/* text in, text out, valid UTF-8; spare is working memory of the same kind. QN_E_FULL: it grew to more
+/* text in, text out, valid UTF-8; spare is working memory of the same kind. goes_on: the text has more of it
+ * before, so nothing is put in front. QN_E_FULL: it grew to more
  * than 64 times its size and what the steps' own texts bring, or beyond 2 GiB. */
-qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, qn_buf *text, qn_buf *spare);
+qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, int goes_on, qn_buf *text,
+                            qn_buf *spare);
 
 /* "pattern" of a Replace or Split: {"String": "..."} or {"Regex": "..."}. *literal is borrowed from the JSON,
  * or NULL when *regex (owned by the caller) was made. */

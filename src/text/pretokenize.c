@@ -393,9 +393,9 @@ static int starts_with(const char *s, size_t n, const char *prefix, size_t n_pre
 }
 
 static qn_status run_byte_level(const step *s, int fast, qn_regex_match *m, const char *text, size_t n,
-                                qn_pieces *out, qn_buf *prefixed, qn_pieces *words)
+                                qn_text_place place, qn_pieces *out, qn_buf *prefixed, qn_pieces *words)
 {
-    if (s->prefix && text[0] != ' ') {
+    if (s->prefix && place != QN_AFTER_TEXT && text[0] != ' ') {
         qn_buf_reset(prefixed);
         qn_buf_putc(prefixed, ' ');
         qn_buf_append(prefixed, text, n);
@@ -417,11 +417,11 @@ static qn_status run_byte_level(const step *s, int fast, qn_regex_match *m, cons
     return out->text.status;
 }
 
-static qn_status run_metaspace(const step *s, const char *text, size_t n, int first, qn_pieces *out)
+static qn_status run_metaspace(const step *s, const char *text, size_t n, qn_text_place place, qn_pieces *out)
 {
     size_t base = out->text.length;
-    if ((s->prefix == 1 || (s->prefix == 2 && first)) && text[0] != ' ' &&
-        !starts_with(text, n, s->replacement, s->n_replacement))
+    int prefix = s->prefix == 2 ? place == QN_AFTER_NOTHING : s->prefix && place != QN_AFTER_TEXT;
+    if (prefix && text[0] != ' ' && !starts_with(text, n, s->replacement, s->n_replacement))
         qn_buf_append(&out->text, s->replacement, s->n_replacement);
     for (size_t done = 0; done < n;) {
         size_t at = qn_find_bytes(text, n, done, " ", 1);
@@ -450,8 +450,8 @@ static qn_status run_fixed(const step *s, const char *text, size_t n, size_t bas
     return QN_OK;
 }
 
-qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, int at_start, qn_pieces *pieces,
-                              qn_pieces *spare)
+qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, qn_text_place place,
+                              qn_pieces *pieces, qn_pieces *spare)
 {
     qn_buf prefixed = {0};
     qn_pieces words = {0};
@@ -470,10 +470,11 @@ qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, int a
         for (size_t j = 0; j < pieces->n && status == QN_OK; j++) {
             const char *text = from + pieces->start[j];
             size_t n = pieces->length[j];
+            qn_text_place here = j == 0 ? place : QN_AFTER_TOKEN;
             if (s->kind == BYTE_LEVEL)
-                status = run_byte_level(s, p->fast, m, text, n, spare, &prefixed, &words);
+                status = run_byte_level(s, p->fast, m, text, n, here, spare, &prefixed, &words);
             else if (s->kind == METASPACE)
-                status = run_metaspace(s, text, n, at_start && j == 0, spare);
+                status = run_metaspace(s, text, n, here, spare);
             else if (s->kind == FIXED_LENGTH)
                 status = run_fixed(s, text, n, pieces->start[j], spare);
             else

@@ -29,10 +29,16 @@ int qn_pretokenizer_is_byte_level(const qn_pretokenizer *p);
 /* For tests: 0 runs the expressions of splits that have a hand-written scanner. */
 void qn_pretokenizer_set_fast(qn_pretokenizer *p, int fast);
 
+/* What lies before a text. */
+typedef enum {
+    QN_AFTER_TOKEN,   /* an added token */
+    QN_AFTER_NOTHING, /* it begins the whole (Metaspace's prepend_scheme "first") */
+    QN_AFTER_TEXT     /* more of it: nothing is put in front */
+} qn_text_place;
 /* Cuts pieces (usually one, which holds the text) further, in place; spare is working memory of the same
- * kind. at_start: the first piece begins the whole text (Metaspace's prepend_scheme "first"). */
-qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, int at_start, qn_pieces *pieces,
-                              qn_pieces *spare);
+ * kind. place: of the first piece. */
+qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, qn_text_place place,
+                              qn_pieces *pieces, qn_pieces *spare);
 /* Makes *p hold text[0..n) as one piece; none when n is 0. */
 qn_status qn_pieces_set(qn_pieces *p, const char *text, size_t n);
 

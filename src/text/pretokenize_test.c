@@ -43,8 +43,8 @@ static void compare(const qn_pretokenizer *fast, const qn_pretokenizer *slow, qn
     static qn_pieces a, b, spare;
     assert_int_equal(qn_pieces_set(&a, text, n), QN_OK);
     assert_int_equal(qn_pieces_set(&b, text, n), QN_OK);
-    assert_int_equal(qn_pretokenizer_run(fast, m, 1, &a, &spare), QN_OK);
-    assert_int_equal(qn_pretokenizer_run(slow, m, 1, &b, &spare), QN_OK);
+    assert_int_equal(qn_pretokenizer_run(fast, m, QN_AFTER_NOTHING, &a, &spare), QN_OK);
+    assert_int_equal(qn_pretokenizer_run(slow, m, QN_AFTER_NOTHING, &b, &spare), QN_OK);
     int same = a.n == b.n && (!a.n || memcmp(a.length, b.length, a.n * sizeof *a.length) == 0);
     if (!same) {
         qn_buf shown = {0};
@@ -165,7 +165,7 @@ static void expect_pieces(const char *json, const char *text, const char *expect
     qn_pieces pieces = {0}, spare = {0};
     qn_buf joined = {0};
     assert_int_equal(qn_pieces_set(&pieces, text, strlen(text)), QN_OK);
-    assert_int_equal(qn_pretokenizer_run(p, m, 1, &pieces, &spare), QN_OK);
+    assert_int_equal(qn_pretokenizer_run(p, m, QN_AFTER_NOTHING, &pieces, &spare), QN_OK);
     qn_buf_append(&joined, "", 0);
     for (size_t i = 0; i < pieces.n; i++) {
         if (i) qn_buf_putc(&joined, '/');
@@ -262,7 +262,7 @@ static void test_runaway(void **state)
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = 'b';
     assert_int_equal(qn_pieces_set(&pieces, text, sizeof text), QN_OK);
-    assert_int_equal(qn_pretokenizer_run(p, m, 1, &pieces, &spare), QN_E_UNSUPPORTED);
+    assert_int_equal(qn_pretokenizer_run(p, m, QN_AFTER_NOTHING, &pieces, &spare), QN_E_UNSUPPORTED);
     assert_non_null(strstr(qn_last_error(), "(a+)+$"));
     qn_pieces_free(&pieces);
     qn_pieces_free(&spare);

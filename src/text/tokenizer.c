@@ -15,6 +15,7 @@ typedef struct {
     qn_buf text, spare; /* of the normalizer */
     qn_pieces pieces, spare_pieces;
     qn_id_list ids;
+    int after_text; /* the last id came of text between added tokens */
 } encoder;
 
 /* A failure of this tokenizer's own doing names its file. */
@@ -79,7 +80,7 @@ static qn_status add_token(qn_tokenizer *t, const qn_added_token *token, int nor
     qn_status status = m ? QN_OK : QN_E_NOMEM;
     qn_buf_append(&text, token->text, token->n);
     if (status == QN_OK) status = text.status;
-    if (status == QN_OK) status = qn_normalizer_run(t->normalizer, m, &text, &spare);
+    if (status == QN_OK) status = qn_normalizer_run(t->normalizer, m, 0, &text, &spare);
     if (status == QN_OK && token->special) {
         status = qn_added_add(&t->added_mixed, token);
         t->has_mixed = 1;
@@ -174,10 +175,11 @@ qn_status qn_tokenizer_set_ids(qn_tokenizer *t, int32_t bos, int32_t eos, int32_
  */
 
 /* Text without added tokens. */
-static qn_status encode_plain(encoder *e, const char *text, size_t n, int at_start)
+static qn_status encode_plain(encoder *e, const char *text, size_t n, qn_text_place place)
 {
+    e->after_text = 1;
     QN_TRY(qn_pieces_set(&e->pieces, text, n));
-    QN_TRY(qn_pretokenizer_run(e->t->pretokenizer, e->match, at_start, &e->pieces, &e->spare_pieces));
+    QN_TRY(qn_pretokenizer_run(e->t->pretokenizer, e->match, place, &e->pieces, &e->spare_pieces));
     for (size_t i = 0; i < e->pieces.n; i++)
         QN_TRY(qn_bpe_encode(e->t->bpe, e->pieces.text.data + e->pieces.start[i], e->pieces.length[i], e->bpe,
                              &e->ids));
@@ -191,7 +193,7 @@ static qn_status check_walk(const qn_added_walk *w)
 }
 
 /* Text between the added tokens that were matched as spelt. trusted: normalized special tokens count. */
-static qn_status encode_gap(encoder *e, const char *text, size_t n, int at_start, int trusted)
+static qn_status encode_gap(encoder *e, const char *text, size_t n, qn_text_place place, int trusted)
 {
     const qn_tokenizer *t = e->t;
     if (!n) return QN_OK;
@@ -199,7 +201,7 @@ static qn_status encode_gap(encoder *e, const char *text, size_t n, int at_start
         qn_buf_reset(&e->text);
         qn_buf_append(&e->text, text, n);
         if (e->text.status != QN_OK) return e->text.status;
-        QN_TRY(qn_normalizer_run(t->normalizer, e->match, &e->text, &e->spare));
+        QN_TRY(qn_normalizer_run(t->normalizer, e->match, place == QN_AFTER_TEXT, &e->text, &e->spare));
         text = e->text.data;
         n = e->text.length;
     }
@@ -207,12 +209,14 @@ static qn_status encode_gap(encoder *e, const char *text, size_t n, int at_start
     qn_added_match m;
     size_t done = 0;
     while (qn_added_next(&t->added_normalized, &w, &m)) {
-        if (m.start > done) QN_TRY(encode_plain(e, text + done, m.start - done, at_start && done == 0));
+        if (m.start > done)
+            QN_TRY(encode_plain(e, text + done, m.start - done, done ? QN_AFTER_TOKEN : place));
         qn_id_list_push(&e->ids, m.id);
+        e->after_text = 0;
         done = m.end;
     }
     QN_TRY(check_walk(&w));
-    return done < n ? encode_plain(e, text + done, n - done, at_start && done == 0) : e->ids.status;
+    return done < n ? encode_plain(e, text + done, n - done, done ? QN_AFTER_TOKEN : place) : e->ids.status;
 }
 
 static int all_trusted(const qn_trust_run *runs, size_t n_runs, size_t start, size_t end)
@@ -232,25 +236,43 @@ static int all_trusted(const qn_trust_run *runs, size_t n_runs, size_t start, si
     return 1;
 }
 
+/* Bytes at which a token ends, whatever lies behind. */
+typedef struct {
+    const size_t *cuts;
+    size_t n;
+    size_t *at; /* ids before each */
+} cut_list;
+
 /* runs NULL: trusted holds for all of the text. */
 static qn_status encode_text(encoder *e, const char *text, size_t n, const qn_trust_run *runs, size_t n_runs,
-                             int trusted)
+                             int trusted, const cut_list *cuts)
 {
     const qn_tokenizer *t = e->t;
-    qn_added_walk w = {.text = text, .n = n, .runs = runs, .n_runs = n_runs, .trusted = trusted};
+    qn_added_walk w = {.text = text, .n_beyond = n, .runs = runs, .n_runs = n_runs, .trusted = trusted};
     qn_added_match m;
-    size_t done = 0;
+    size_t done = 0, i_cut = 0;
     for (;;) {
+        w.n = i_cut < cuts->n ? cuts->cuts[i_cut] : n;
         int more = qn_added_next(runs && t->has_mixed ? &t->added_mixed : &t->added, &w, &m);
-        size_t end = more ? m.start : n;
+        size_t end = more ? m.start : w.n;
         QN_TRY(check_walk(&w));
         if (done < end) {
             int gap_trusted = runs ? all_trusted(runs, n_runs, done, end) : trusted;
-            QN_TRY(encode_gap(e, text + done, end - done, done == 0, gap_trusted));
+            qn_text_place place = done == 0       ? QN_AFTER_NOTHING
+                                  : e->after_text ? QN_AFTER_TEXT
+                                                  : QN_AFTER_TOKEN;
+            QN_TRY(encode_gap(e, text + done, end - done, place, gap_trusted));
+            done = end;
         }
-        if (!more) return e->ids.status;
-        qn_id_list_push(&e->ids, m.id);
-        done = m.end;
+        if (more) {
+            qn_id_list_push(&e->ids, m.id);
+            e->after_text = 0;
+            done = m.end;
+            continue;
+        }
+        if (i_cut == cuts->n) return e->ids.status;
+        cuts->at[i_cut++] = e->ids.n;
+        if (w.done < done) w.done = done; /* white space before a cut is nobody's behind it */
     }
 }
 
@@ -268,10 +290,24 @@ static void append_valid(qn_buf *out, const char *text, size_t n)
     }
 }
 
-qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segment *segments,
-                                       size_t n_segments, unsigned flags, int32_t **ids, size_t *n_ids)
+static qn_status check_cuts(const char *text, size_t n, size_t n_given, const cut_list *cuts)
+{
+    if (cuts->n && n != n_given) return qn_fail(QN_E_ARG, "a text with cuts is not UTF-8");
+    for (size_t i = 0, last = 0; i < cuts->n; last = cuts->cuts[i++]) {
+        size_t cut = cuts->cuts[i];
+        if (cut < last || cut > n || (cut < n && ((uint8_t)text[cut] & 0xc0) == 0x80))
+            return qn_fail(QN_E_ARG, "a text of %zu bytes cannot be cut at byte %zu after byte %zu", n, cut,
+                           last);
+    }
+    return QN_OK;
+}
+
+qn_status qn_tokenizer_encode_cut(const qn_tokenizer *t, const qn_text_segment *segments, size_t n_segments,
+                                  unsigned flags, const size_t *cuts, size_t n_cuts, size_t *at,
+                                  int32_t **ids, size_t *n_ids)
 {
     qn_status status = QN_OK;
+    const cut_list list = {cuts, n_cuts, at};
     encoder e = {.t = t};
     qn_buf joined = {0};
     qn_trust_run *runs = NULL;
@@ -305,9 +341,10 @@ qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segm
         text = joined.data;
         n = joined.length;
     }
+    if ((status = check_cuts(text, n, total, &list)) != QN_OK) goto out;
     if (flags & QN_ENCODE_BOS)
         for (size_t i = 0; i < t->prefix.n; i++) qn_id_list_push(&e.ids, t->prefix.data[i]);
-    status = encode_text(&e, text, n, n_runs > 1 ? runs : NULL, n_runs, n_runs && runs[0].trusted);
+    status = encode_text(&e, text, n, n_runs > 1 ? runs : NULL, n_runs, n_runs && runs[0].trusted, &list);
     if (flags & QN_ENCODE_BOS)
         for (size_t i = 0; i < t->suffix.n; i++) qn_id_list_push(&e.ids, t->suffix.data[i]);
     if (status == QN_OK) status = e.ids.status;
@@ -328,6 +365,12 @@ out:
     qn_regex_match_free(e.match);
     qn_bpe_scratch_free(e.bpe);
     return status;
+}
+
+qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segment *segments,
+                                       size_t n_segments, unsigned flags, int32_t **ids, size_t *n_ids)
+{
+    return qn_tokenizer_encode_cut(t, segments, n_segments, flags, NULL, 0, NULL, ids, n_ids);
 }
 
 qn_status qn_tokenizer_encode(const qn_tokenizer *t, const char *text, size_t n_bytes, unsigned flags,

@@ -60,6 +60,13 @@ typedef struct {
  * UTF-8 by itself. */
 qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segment *segments,
                                        size_t n_segments, unsigned flags, int32_t **ids, size_t *n_ids);
+/* The same, and no token reaches over cuts[i], a byte of the joined segments, at a character's begin, rising;
+ * at[i] ids come before it. What lies behind a cut goes on as in the middle of a text: nothing is put before
+ * it. White space that a special token takes with it may lie behind a cut. QN_E_ARG: a cut outside the text
+ * or its characters, or text that is not UTF-8. */
+qn_status qn_tokenizer_encode_cut(const qn_tokenizer *t, const qn_text_segment *segments, size_t n_segments,
+                                  unsigned flags, const size_t *cuts, size_t n_cuts, size_t *at,
+                                  int32_t **ids, size_t *n_ids);
 
 enum {
     QN_DECODE_SKIP_SPECIAL = 1, /* leave special tokens out */

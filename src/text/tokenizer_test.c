@@ -480,6 +480,82 @@ static void test_segments(void **state)
     qn_tokenizer_free(t);
 }
 
+static void expect_cut(const qn_tokenizer *t, const qn_text_segment *segments, size_t n_segments, size_t cut,
+                       size_t want_at, const int32_t *expected, size_t n_expected)
+{
+    int32_t *ids = NULL;
+    size_t n = 0, at = 99;
+    assert_int_equal(qn_tokenizer_encode_cut(t, segments, n_segments, 0, &cut, 1, &at, &ids, &n), QN_OK);
+    assert_int_equal(n, n_expected);
+    assert_memory_equal(ids, expected, n * sizeof *ids);
+    assert_int_equal(at, want_at);
+    qn_free(ids);
+}
+
+/* A token ends where a text is cut. */
+static void test_cuts(void **state)
+{
+    qn_tokenizer *t = open_text(byte_style);
+    expect_cut(t, SEGMENTS({"ab", 2, 0}), 1, 1, IDS(0, 1));
+    expect_cut(t, SEGMENTS({"a", 1, 0}, {"b", 1, 1}), 1, 1, IDS(0, 1));
+    expect_cut(t, SEGMENTS({"ab", 2, 0}), 0, 0, IDS(5));
+    expect_cut(t, SEGMENTS({"ab", 2, 0}), 2, 1, IDS(5));
+    /* Neither may an added token, or a special one, reach over it. */
+    expect_cut(t, SEGMENTS({"<s>ab", 5, 1}), 3, 1, IDS(10, 5));
+    expect_cut(t, SEGMENTS({"<s>", 3, 1}), 1, 1, IDS(2, 3, 4));
+    /* But white space that one takes may lie behind it. */
+    expect_cut(t, SEGMENTS({"<r> \n a", 7, 1}), 3, 1, IDS(12, 0));
+    size_t at, n, cuts[] = {2, 1};
+    int32_t *ids = NULL;
+    const qn_text_segment text = {"a\xc3\xa9", 3, 0};
+    assert_int_equal(qn_tokenizer_encode_cut(t, &text, 1, 0, cuts, 1, &at, &ids, &n), QN_E_ARG);
+    cuts[0] = 4;
+    assert_int_equal(qn_tokenizer_encode_cut(t, &text, 1, 0, cuts, 1, &at, &ids, &n), QN_E_ARG);
+    assert_null(ids);
+    qn_tokenizer_free(t);
+}
+
+/* In tokenizers of all kinds: nothing is put in front of what lies behind a cut, and a cut where a token ends
+ * anyway changes nothing. */
+static void test_cuts_in_words(void **state)
+{
+    static const char *const names[] = {"gemma3", "llama3", "mistral", "qwen3"};
+    static const char text[] = "Hello there,  world of 123 words\n\nand lines. caf\xc3\xa9";
+    enum { N = sizeof text - 1 };
+    for (int k = 0; k < 4; k++) {
+        char path[80];
+        snprintf(path, sizeof path, "tokenizers/%s/tokenizer.json", names[k]);
+        qn_tokenizer *t = open_json(qn_test_need_fixture(path), NULL);
+        const qn_text_segment whole = {text, N, 0};
+        int32_t *plain, *ids, *head;
+        size_t n_plain, n, n_head, at;
+        assert_int_equal(qn_tokenizer_encode(t, text, N, 0, &plain, &n_plain), QN_OK);
+        for (size_t cut = 0; cut <= N; cut++) {
+            qn_buf behind = {0};
+            if (cut < N && ((uint8_t)text[cut] & 0xc0) == 0x80) continue;
+            assert_int_equal(qn_tokenizer_encode_cut(t, &whole, 1, 0, &cut, 1, &at, &ids, &n), QN_OK);
+            assert_int_equal(qn_tokenizer_encode(t, text, cut, 0, &head, &n_head), QN_OK);
+            assert_int_equal(at, n_head);
+            assert_memory_equal(ids, head, at * sizeof *ids);
+            if (cut)
+                for (size_t i = at; i < n; i++)
+                    assert_int_equal(qn_tokenizer_piece(t, ids[i], &behind), QN_OK);
+            if (cut && cut < N) assert_string_equal(behind.data, text + cut);
+            int ends_here = n_head <= n_plain && memcmp(head, plain, n_head * sizeof *head) == 0;
+            if (cut && cut < N && ends_here && text[cut] == ' ' && text[cut - 1] != ' ' &&
+                text[cut + 1] != ' ') {
+                assert_int_equal(n, n_plain);
+                assert_memory_equal(ids, plain, n * sizeof *ids);
+            }
+            qn_buf_free(&behind);
+            qn_free(ids);
+            qn_free(head);
+        }
+        qn_free(plain);
+        qn_tokenizer_free(t);
+    }
+}
+
 static void test_long_run(void **state)
 {
     enum { N = 100000 };
@@ -629,9 +705,12 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),    cmocka_unit_test(test_real),     cmocka_unit_test(test_gguf_models),
-        cmocka_unit_test(test_segments), cmocka_unit_test(test_long_run), cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_no_rule),  cmocka_unit_test(test_refused),  cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_cases),       cmocka_unit_test(test_real),
+        cmocka_unit_test(test_gguf_models), cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_cuts_in_words),
+        cmocka_unit_test(test_long_run),    cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_no_rule),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
