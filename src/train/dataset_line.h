@@ -1,0 +1,50 @@
+/* One line of a data set: a JSON object becomes token ids, and which of them the loss counts.
+ *
+ * The keys tell the kind, in this order:
+ *   {"messages": [...], "tools": [...]}        a chat, rendered by the model's template; tools may be left
+ * out
+ *   {"prompt": ..., "completion": ...}         texts: with a template a user's turn and the answer, as mlx_lm
+ *                                              has it, without one just joined, with BOS and EOS around.
+ * Lists of messages: one chat, of which the completion counts. tools as above
+ *   {"text": "..."}                            special tokens are recognised, BOS as the tokenizer has it,
+ * EOS at the end; all of it counts What a chat says is plain text: no message can forge a special token.
+ * Answers begin on a token of their own, as when the model is asked for one. A sequence ends with its last
+ * token that counts. The first token is never counted: nothing predicts it. Any thread. */
+#ifndef QN_TRAIN_DATASET_LINE_H
+#define QN_TRAIN_DATASET_LINE_H
+
+#include "base/buf.h"
+#include "text/chat.h"
+
+typedef enum {
+    QN_MASK_ANSWERS, /* the assistant's turns with their ends; of a prompt's line the completion */
+    QN_MASK_LAST,    /* of a chat the last of these */
+    QN_MASK_ALL
+} qn_mask;
+
+typedef struct {
+    const qn_chat_text *text;
+    qn_mask mask;
+    int64_t max_length; /* tokens, at least 2 */
+    const char *now;    /* what templates take for today's date: "2026-03-14T15:09:26" */
+} qn_line_options;
+
+typedef struct {
+    int32_t *ids;    /* [n] */
+    uint8_t *counts; /* [n] 1: a target */
+    int64_t n, n_counted;
+    int64_t n_whole; /* tokens before it was cut to max_length */
+    int64_t n_lost;  /* answers that were not found in what the template made, so that they do not count */
+} qn_train_sequence;
+
+/* Is the failure the line's own (another line may do), not the machine's? */
+int qn_line_is_bad(qn_status status);
+/* line [n]: without a newline. other_keys (may be NULL) gets the keys that have no meaning here, each with a
+ * NUL behind it. A bad line: QN_E_FORMAT (not JSON, not UTF-8), QN_E_ARG (other types or roles, empty, no
+ * token that counts within max_length, refused by the template), QN_E_UNSUPPORTED, QN_E_FULL. */
+qn_status qn_train_sequence_read(const qn_line_options *options, const char *line, size_t n,
+                                 qn_train_sequence *out, qn_buf *other_keys);
+/* Accepts a zeroed one. */
+void qn_train_sequence_free(qn_train_sequence *s);
+
+#endif
