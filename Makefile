@@ -194,6 +194,10 @@ hashes: $(B)/tests/hashes_test
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS),$(wildcard tests/test_*.py))
 
+# What a trainer writes, loaded by the real peft and mlx_lm: installs them, some gigabytes, into build/peft.
+test-peft: $(B)/src/train/trainable_file_test all
+	$(Q)python3 tools/peft_check.py $< $(B)/quern
+
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test
 shake:
@@ -286,6 +290,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all objects test test-real kernel_check soak hashes test-cli asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all objects test test-real kernel_check soak hashes test-cli test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

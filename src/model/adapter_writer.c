@@ -21,13 +21,62 @@ typedef struct {
     const qn_module *all;
     const qn_adapter_part *parts;
     int64_t n_all, n_parts;
+    char (*paths)[NAME_BYTES]; /* [n_parts]: of the modules, as the library has them that the layout is for */
 } writing;
+
+/* ---- paths -------------------------------------------------------------------------------------------- */
+
+/* Where a library has the decoder that files have at some other place, and the head. */
+typedef struct {
+    const char *decoder, *head;
+} place;
+
+/* Files of models that see images were published under several names; the libraries know one each. */
+static place place_of(const writing *w)
+{
+    const char *name = NULL;
+    for (int64_t i = 0; i < w->n_all && !name; i++)
+        if (w->all[i].layer >= 0) name = w->all[i].name;
+    if (!w->config->vision.depth && !(name && strstr(name, "language_model.")))
+        return (place){"model.", "lm_head"};
+    if (w->form->layout == QN_ADAPTER_PEFT) return (place){"model.language_model.", "lm_head"};
+    return (place){"language_model.model.", "language_model.lm_head"};
+}
+
+/* "q_proj" of "model.layers.3.self_attn.q_proj". */
+static const char *last_name(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
+/* "layers.3.self_attn.q_proj" of it. */
+static const char *name_in_decoder(const qn_module *m)
+{
+    const char *at = m->layer < 0 ? NULL : strstr(m->name, "layers.");
+    return at ? at : last_name(m->name);
+}
+
+static qn_status make_paths(writing *w)
+{
+    const place to = place_of(w);
+    w->paths = qn_alloc_array((size_t)w->n_parts, sizeof *w->paths);
+    if (!w->paths) return QN_E_NOMEM;
+    for (int64_t i = 0; i < w->n_parts; i++) {
+        const qn_module *m = w->parts[i].module;
+        if (m->roles[0] == QN_WEIGHT_LM_HEAD)
+            snprintf(w->paths[i], NAME_BYTES, "%s", to.head);
+        else
+            snprintf(w->paths[i], NAME_BYTES, "%s%s", to.decoder, name_in_decoder(m));
+    }
+    return QN_OK;
+}
 
 /* ---- numbers ------------------------------------------------------------------------------------------ */
 
-static void tensor_name(const writing *w, const qn_adapter_part *p, int which, char name[NAME_BYTES])
+static void tensor_name(const writing *w, int64_t i_part, int which, char name[NAME_BYTES])
 {
-    snprintf(name, NAME_BYTES, "%s%s%s", qn_adapter_layouts[w->form->layout].prefix, p->module->name,
+    snprintf(name, NAME_BYTES, "%s%s%s", qn_adapter_layouts[w->form->layout].prefix, w->paths[i_part],
              qn_adapter_layouts[w->form->layout].ending[which]);
 }
 
@@ -85,7 +134,7 @@ static qn_status check_numbers(const writing *w)
             tensor_shape(w, p, which, shape);
             for (int64_t k = 0; k < shape[0] * shape[1]; k++) {
                 if (isfinite(is_bf16 ? qn_bf16_to_f32(qn_f32_to_bf16(x[k])) : x[k])) continue;
-                tensor_name(w, p, which, name);
+                tensor_name(w, i, which, name);
                 return qn_fail(QN_E_ARG, "tensor %s has the number %g, which no adapter can have", name,
                                (double)x[k]);
             }
@@ -101,7 +150,7 @@ static qn_status declare(const writing *w, qn_st_writer *st)
         for (int which = 0; which < n_tensors(w); which++) {
             int64_t shape[2];
             const int n_dims = tensor_shape(w, &w->parts[i], which, shape);
-            tensor_name(w, &w->parts[i], which, name);
+            tensor_name(w, i, which, name);
             QN_TRY(qn_st_writer_add(st, name, w->form->dtype, n_dims, shape, NULL));
         }
     return qn_st_writer_begin(st);
@@ -170,22 +219,6 @@ static const qn_adapter_part *find_part(const writing *w, const char *module)
     return NULL;
 }
 
-/* "q_proj" of "model.layers.3.self_attn.q_proj". */
-static const char *last_name(const char *module)
-{
-    const char *dot = strrchr(module, '.');
-    return dot ? dot + 1 : module;
-}
-
-/* "self_attn.q_proj" of it. */
-static const char *name_in_layer(const qn_module *m)
-{
-    char layer[32];
-    snprintf(layer, sizeof layer, "layers.%lld.", (long long)m->layer);
-    const char *at = m->layer < 0 ? NULL : strstr(m->name, layer);
-    return at ? at + strlen(layer) : m->name;
-}
-
 static int has_last_name(const writing *w, const char *name)
 {
     for (int64_t i = 0; i < w->n_parts; i++)
@@ -218,12 +251,10 @@ static int some_layers_only(const writing *w)
  * are seen or experts chosen there are more linear layers of such names. */
 static int last_names_will_do(const writing *w)
 {
-    static const char plain[] = "model.layers.";
     const int some = some_layers_only(w);
-    if (w->config->vision.depth || w->config->experts.num_experts) return 0;
+    if (strcmp(place_of(w).decoder, "model.") != 0 || w->config->experts.num_experts) return 0;
     for (int64_t i = 0; i < w->n_all; i++) {
         const qn_module *m = &w->all[i];
-        if (m->layer >= 0 && strncmp(m->name, plain, strlen(plain)) != 0) return 0;
         const int named = has_last_name(w, last_name(m->name));
         if (find_part(w, m->name)) {
             if (some && m->layer < 0) return 0; /* layers_to_transform would leave it out */
@@ -234,21 +265,26 @@ static int last_names_will_do(const writing *w)
     return 1;
 }
 
-typedef const char *(*name_of)(const qn_adapter_part *p);
+typedef const char *(*name_of)(const writing *w, int64_t i_part);
 
-static const char *whole_name(const qn_adapter_part *p)
+static const char *whole_name(const writing *w, int64_t i_part)
 {
-    return p->module->name;
+    return w->paths[i_part];
 }
 
-static const char *short_name(const qn_adapter_part *p)
+static const char *short_name(const writing *w, int64_t i_part)
 {
-    return last_name(p->module->name);
+    return last_name(w->paths[i_part]);
 }
 
-static const char *layer_name(const qn_adapter_part *p)
+/* "self_attn.q_proj". */
+static const char *layer_name(const writing *w, int64_t i_part)
 {
-    return name_in_layer(p->module);
+    const qn_module *m = w->parts[i_part].module;
+    char layer[32];
+    snprintf(layer, sizeof layer, "layers.%lld.", (long long)m->layer);
+    const char *path = w->paths[i_part], *at = m->layer < 0 ? NULL : strstr(path, layer);
+    return at ? at + strlen(layer) : path;
 }
 
 /* The names of all parts, each once, sorted. */
@@ -260,7 +296,7 @@ static void put_names(const writing *w, qn_buf *b, const char *key, name_of name
     for (;;) {
         const char *next = NULL;
         for (int64_t i = 0; i < w->n_parts; i++) {
-            const char *own = name(&w->parts[i]);
+            const char *own = name(w, i);
             if ((!before || strcmp(own, before) > 0) && (!next || strcmp(own, next) < 0)) next = own;
         }
         if (!next) break;
@@ -407,10 +443,10 @@ static qn_status write_folder(const writing *w, const char *path, const qn_buf *
 qn_status qn_adapter_write(const char *path, const qn_model_config *c, const qn_adapter_form *form,
                            const qn_module *all, int64_t n_all, const qn_adapter_part *parts, int64_t n_parts)
 {
-    const writing w = {
-        .config = c, .form = form, .all = all, .parts = parts, .n_all = n_all, .n_parts = n_parts};
+    writing w = {.config = c, .form = form, .all = all, .parts = parts, .n_all = n_all, .n_parts = n_parts};
     qn_buf config = {0};
-    qn_status status = check_numbers(&w);
+    qn_status status = make_paths(&w);
+    if (status == QN_OK) status = check_numbers(&w);
     if (status == QN_OK) {
         if (form->layout == QN_ADAPTER_PEFT)
             peft_config(&w, &config);
@@ -421,5 +457,6 @@ qn_status qn_adapter_write(const char *path, const qn_model_config *c, const qn_
     }
     if (status == QN_OK) status = write_folder(&w, path, &config);
     qn_buf_free(&config);
+    qn_free(w.paths);
     return status == QN_OK ? QN_OK : qn_fail_prefix(status, "cannot write the adapter");
 }
