@@ -17,6 +17,7 @@ const qn_command qn_commands[] = {
     {"inspect", "metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
     {"doctor", "what is wrong with a model, and what to do", qn_cmd_doctor, &qn_doctor_spec},
     {"pack", "keep packed weights in a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
+    {"fuse", "an adapter added to a model's weights", qn_cmd_fuse, &qn_fuse_spec},
     {"tokenize", "text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
     {"template", "what a chat template makes of messages", qn_cmd_template, &qn_template_spec},
     {"classify", "the most probable answer to each of many prompts", qn_cmd_classify, &qn_classify_spec},

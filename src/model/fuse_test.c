@@ -1,0 +1,295 @@
+/* Models with an adapter in their weights: the logits of a fused model are those of the model with the
+ * adapter, for each kind of adapter, base and type; what the adapter does not change is as it was; and what
+ * cannot be fused is refused by name and leaves nothing behind. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <quern/adapter.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "format/mmap.h"
+#include "format/source.h"
+#include "model/adapters.h"
+#include "tests/engine_help.h"
+#include "tests/fixtures.h"
+#include "tests/scratch.h"
+#include "tests/train_help.h"
+#include "train/trainable_file.h"
+
+enum { N_IDS = 24 };
+
+/* An adapter of small random numbers. */
+static void make_adapter(const char *base_path, const qn_trainable_options *what, const char *path)
+{
+    qn_train_base base;
+    qn_trainer *t = NULL;
+    const qn_trainer_options o = {.trainable = *what, .max_rows = 4, .max_sequences = 1};
+    qn_test_ok(qn_train_base_open(base_path, 2, 0, &base));
+    qn_test_ok(qn_trainer_new(&base, &o, &t));
+    qn_test_fill_factors(qn_trainer_trainable(t), 5);
+    qn_test_ok(qn_trainable_save(qn_trainer_trainable(t), &base, path, NULL));
+    qn_trainer_free(t);
+    qn_train_base_close(&base);
+}
+
+typedef struct {
+    float *out;
+    int64_t vocab_size;
+} copies;
+
+static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const copies *c = user;
+    memcpy(c->out + first * c->vocab_size, logits, (size_t)(n * c->vocab_size) * sizeof *logits);
+    return QN_OK;
+}
+
+/* adapter NULL: none. *n: numbers; qn_free. */
+static float *logits_of(const char *path, const char *adapter, int64_t *n)
+{
+    qn_buf notes = {0};
+    int32_t ids[N_IDS], id = -1;
+    qn_engine *e = qn_test_engine(
+        path, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
+    const int64_t vocab_size = qn_engine_config(e)->vocab_size;
+    copies c = {qn_alloc_array((size_t)(N_IDS * vocab_size), sizeof(float)), vocab_size};
+    for (int i = 0; i < N_IDS; i++) ids[i] = (int32_t)(qn_random_bits(3, (uint64_t)i) % (uint64_t)vocab_size);
+    if (adapter) qn_test_ok(qn_engine_adapter_load(e, "it", adapter, 1, &notes));
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter ? "it" : "none", &id));
+    qn_sequence_set_adapter(s, id);
+    qn_feed feed = {s, ids, N_IDS, QN_LOGITS_ALL};
+    qn_test_ok(qn_engine_step(e, 1, &feed, copy_logits, NULL, &c));
+    qn_sequence_free(s);
+    qn_adapters_release(qn_engine_adapters(e), id);
+    qn_engine_close(e);
+    qn_buf_free(&notes);
+    *n = N_IDS * vocab_size;
+    return c.out;
+}
+
+static double largest_difference(const float *a, const float *b, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= worst)) worst = d;
+    }
+    return worst;
+}
+
+/* ---- the same model ------------------------------------------------------------------------------------ */
+
+static void fused_as_used(const char *fixture, const qn_trainable_options *what, const char *type,
+                          double tolerance)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    qn_fuse_result result;
+    int64_t n;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture(fixture));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, what, adapter);
+    qn_test_ok(qn_model_fuse(base, adapter, out, type, &result));
+    float *used = logits_of(base, adapter, &n), *fused = logits_of(out, NULL, &n),
+          *bare = logits_of(base, NULL, &n);
+    const double worst = largest_difference(used, fused, n), moved = largest_difference(used, bare, n);
+    printf("%s, %s: logits within %.1e of those that the adapter moves by %.2g; %d of %d tensors\n", fixture,
+           type ? type : "as it is", worst, moved, (int)result.n_merged, (int)result.n_tensors);
+    if (!(worst <= tolerance) || !(moved > 0.1)) fail_msg("%s: logits differ by %g", fixture, worst);
+    assert_int_equal(qn_test_count_files(scratch), 2);
+    qn_free(used);
+    qn_free(fused);
+    qn_free(bare);
+    qn_test_remove(scratch);
+}
+
+static void same_logits(void **state)
+{
+    const qn_trainable_options lora = {.rank = 4, .alpha = 8},
+                               dora = {.method = QN_TRAIN_DORA, .rank = 3, .alpha = 6, .rslora = 1},
+                               head = {.rank = 2, .alpha = 2, .targets = "lm_head,o_proj"};
+    fused_as_used("models/llama", &lora, "f32", 1e-4);
+    fused_as_used("models/llama", &dora, "f32", 1e-4);
+    fused_as_used("models/llama", &head, "f32", 1e-4);
+    const struct {
+        const char *fixture;
+        const qn_trainable_options *what;
+        const char *type;
+        double tolerance;
+    } more[] = {
+        {"models/qwen3_tied", &dora, NULL, 1e-4}, /* f32 as published */
+        {"models/phi3", &lora, "f32", 1e-4},      /* several matrices in a tensor */
+        {"models/gemma3", &lora, "f32", 1e-4},    /* a decoder among other parts */
+        {"models/llama_rope3_tied", &lora, "f32", 1e-4},
+        {"quant/mlx_models/qwen3-4bit-g64", &lora, "f32", 1e-4},
+        {"quant/mlx_models/llama-mixed", &dora, "f32", 1e-4},
+        {"quant/mlx_models/qwen2-mxfp4", &lora, "f32", 1e-4},
+        {"models/llama", &lora, "f16", 0.05}, /* what rounding makes of it */
+        {"models/llama", &lora, NULL, 0.5},
+    };
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (qn_test_fixture(more[i].fixture))
+            fused_as_used(more[i].fixture, more[i].what, more[i].type, more[i].tolerance);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+static void same_file(const char *a, const char *b, const char *name)
+{
+    char *x, *y;
+    size_t n, m;
+    qn_test_ok(qn_file_read(qn_test_path(a, name), 1 << 28, &x, &n));
+    qn_test_ok(qn_file_read(qn_test_path(b, name), 1 << 28, &y, &m));
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    qn_free(x);
+    qn_free(y);
+}
+
+/* Shards, their tensors and types, and the files beside them stay; only what the adapter changes is new. */
+static void the_rest_stays(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    qn_source *before, *after;
+    int changed = 0;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama_rope3_tied"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
+                 adapter);
+    qn_test_ok(qn_model_fuse(base, adapter, out, NULL, NULL));
+    qn_test_ok(qn_source_open(base, NULL, &before));
+    qn_test_ok(qn_source_open(out, NULL, &after));
+    assert_int_equal(qn_source_file_count(before), qn_source_file_count(after));
+    assert_int_equal(qn_source_count(before), qn_source_count(after));
+    for (int64_t i = 0; i < qn_source_count(before); i++) {
+        const qn_tensor_view *x = qn_source_get(before, i), *y = qn_source_get(after, i);
+        assert_string_equal(x->name, y->name);
+        assert_string_equal(strrchr(x->file, '/'), strrchr(y->file, '/'));
+        assert_int_equal(x->dtype, y->dtype);
+        assert_int_equal(x->size_bytes, y->size_bytes);
+        if (memcmp(x->data, y->data, x->size_bytes) == 0) continue;
+        assert_non_null(strstr(x->name, "layers.0.self_attn.v_proj.weight"));
+        changed++;
+    }
+    assert_int_equal(changed, 1);
+    for (int i = 0; i < QN_SIDE_COUNT; i++) {
+        const char *path = qn_source_side_path(before, (qn_side_file)i);
+        if (path) same_file(base, out, strrchr(path, '/') + 1);
+    }
+    assert_non_null(qn_source_index_path(after));
+    qn_source_close(before);
+    qn_source_close(after);
+    qn_test_remove(scratch);
+}
+
+/* A type changes what config.json and the index say, and quantised layers are none any more. */
+static void another_type(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512], *text;
+    size_t n;
+    json_t *config;
+    qn_source *after;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/mlx_models/qwen3-4bit-g64"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+    qn_test_ok(qn_model_fuse(base, adapter, out, "bf16", NULL));
+    qn_test_ok(qn_file_read(qn_test_path(out, "config.json"), 1 << 20, &text, &n));
+    qn_test_ok(qn_json_parse("config.json", text, n, &config));
+    assert_null(json_object_get(config, "quantization"));
+    assert_null(json_object_get(config, "quantization_config"));
+    const json_t *said = json_object_get(config, "torch_dtype");
+    if (!said) said = json_object_get(config, "dtype");
+    assert_string_equal(json_string_value(said), "bfloat16");
+    json_decref(config);
+    qn_free(text);
+    qn_test_ok(qn_source_open(out, NULL, &after));
+    for (int64_t i = 0; i < qn_source_count(after); i++)
+        assert_int_equal(qn_source_get(after, i)->dtype, QN_DTYPE_BF16);
+    qn_source_close(after);
+    qn_test_remove(scratch);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------ */
+
+static void expect(const char *base, const char *adapter, const char *out, const char *type, qn_status want,
+                   const char *words)
+{
+    const qn_status status = qn_model_fuse(base, adapter, out, type, NULL);
+    if (status != want || !strstr(qn_last_error(), words))
+        fail_msg("%s: %s, expected %s with \"%s\"", qn_status_name(status), qn_last_error(),
+                 qn_status_name(want), words);
+}
+
+static void refuses(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+    expect(base, adapter, out, "q8_0", QN_E_ARG, "q8_0");
+    expect(base, adapter, adapter, NULL, QN_E_ARG, "not empty");
+    expect(base, adapter, qn_test_path(adapter, "adapter_config.json"), NULL, QN_E_IO, "no folder");
+    expect(base, qn_test_path(scratch, "none"), out, NULL, QN_E_NOT_FOUND, "none");
+    expect(qn_test_path(scratch, "none"), adapter, out, NULL, QN_E_IO, "none");
+    expect(base, adapter, qn_test_path(scratch, "no/such"), NULL, QN_E_IO, "no/such");
+    if (qn_test_fixture("quant/gguf_models/llama-F32.gguf"))
+        expect(qn_test_fixture("quant/gguf_models/llama-F32.gguf"), adapter, out, NULL, QN_E_UNSUPPORTED,
+               "safetensors");
+    if (qn_test_fixture("quant/mlx_models/qwen3-4bit-g64")) {
+        snprintf(base, sizeof base, "%s", qn_test_fixture("quant/mlx_models/qwen3-4bit-g64"));
+        make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+        expect(base, adapter, out, NULL, QN_E_UNSUPPORTED, "quantised anew");
+    }
+    assert_int_equal(qn_test_count_files(scratch), 1);
+    qn_test_remove(scratch);
+}
+
+/* Allocations fail one after the other: nothing is left behind. */
+static void out_of_memory(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
+    const int64_t live = qn_mem_live_blocks();
+    for (int64_t n = 1;; n += n < 100 ? 1 : 23) {
+        const int64_t made = qn_mem_allocations();
+        qn_mem_fail_nth(n);
+        const qn_status status = qn_model_fuse(base, adapter, out, "f32", NULL);
+        qn_mem_fail_nth(0);
+        const int reached = qn_mem_allocations() - made >= n;
+        if (status != (reached ? QN_E_NOMEM : QN_OK))
+            fail_msg("allocation %d: %s, %s", (int)n, qn_status_name(status), qn_last_error());
+        assert_int_equal(qn_mem_live_blocks(), live);
+        assert_int_equal(qn_test_count_files(scratch), reached ? 1 : 2);
+        if (!reached) break;
+    }
+    qn_test_remove(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits), cmocka_unit_test(the_rest_stays),
+                                       cmocka_unit_test(another_type), cmocka_unit_test(refuses),
+                                       cmocka_unit_test(out_of_memory)};
+    return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+#include "model/merge.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+qn_status qn_merge_read(const qn_adapter_file *f, const qn_adapter_target *t, qn_merge *out)
+{
+    const size_t n_a = (size_t)(t->n_in * t->rank), n_b = (size_t)(t->n_out * t->rank);
+    qn_merge m = {.target = t, .a = qn_alloc_array(n_a + n_b + (size_t)t->n_out, sizeof *m.a)};
+    if (!m.a) return QN_E_NOMEM;
+    m.b = m.a + n_a;
+    m.m = t->m ? m.b + n_b : NULL;
+    qn_status status = qn_adapter_file_read(f, t, m.a, m.b, m.m);
+    if (status == QN_OK)
+        *out = m;
+    else
+        qn_merge_free(&m);
+    return status;
+}
+
+void qn_merge_free(qn_merge *m)
+{
+    qn_free(m->a);
+    *m = (qn_merge){0};
+}
+
+/* DoRA: a row gets the length that its magnitude says. */
+static void set_length(float *row, int64_t n, float length)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < n; i++) squares += (double)row[i] * (double)row[i];
+    const float by = (float)((double)length / sqrt(squares));
+    for (int64_t i = 0; i < n; i++) row[i] *= by;
+}
+
+qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change)
+{
+    const qn_adapter_target *t = m->target;
+    for (int64_t o = first; o < first + n; o++, rows += t->n_in) {
+        memset(change, 0, (size_t)t->n_in * sizeof *change);
+        for (int32_t k = 0; k < t->rank; k++) {
+            const float b = m->b[k * t->n_out + o];
+            const float *a = m->a + k * t->n_in;
+            for (int64_t i = 0; i < t->n_in; i++) change[i] += b * a[i];
+        }
+        float sum = 0;
+        for (int64_t i = 0; i < t->n_in; i++) rows[i] += t->factor * change[i];
+        if (m->m) set_length(rows, t->n_in, m->m[o]);
+        for (int64_t i = 0; i < t->n_in; i++) sum += rows[i] * 0; /* 0, or NaN where one is not finite */
+        if (sum != 0)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: row %lld of the merged matrix is not finite",
+                           t->b->file, t->b->name, (long long)o);
+    }
+    return QN_OK;
+}

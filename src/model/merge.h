@@ -1,0 +1,21 @@
+/* One matrix of an adapter, added to the weights that it belongs to: W + factor B A in f32, and for DoRA the
+ * rows of it brought to the lengths that the magnitudes say. One thread at a time. */
+#ifndef QN_MODEL_MERGE_H
+#define QN_MODEL_MERGE_H
+
+#include "model/adapter_file.h"
+
+typedef struct {
+    const qn_adapter_target *target;
+    float *a, *b, *m; /* as qn_adapter_file_read gives them, in one block */
+} qn_merge;
+
+/* target: of f. Untouched on failure. */
+qn_status qn_merge_read(const qn_adapter_file *f, const qn_adapter_target *target, qn_merge *out);
+/* Accepts a zeroed one. */
+void qn_merge_free(qn_merge *m);
+/* rows: [n, n_in], those of the published matrix from `first` on, become the merged ones. change: room for
+ * n_in numbers. QN_E_FORMAT: a row of length 0, or one that is not finite. */
+qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change);
+
+#endif
