@@ -168,7 +168,9 @@ static qn_array *gradient_ROPE(qn_scope *s, qn_array *a, int i, qn_array *g)
 static qn_array *gradient_MATMUL(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     qn_array *x = a->in[0], *w = a->in[1];
-    if (i == 0) return qn_matmul(s, g, qn_transpose(s, w));
+    if (i == 0) /* as exact as the product itself */
+        return qn_apply(s, QN_PRIM_MATMUL, &a->params, 2, (qn_array *[]){g, qn_transpose(s, w)}, NULL,
+                        QN_DTYPE_F32);
     if (w->shape.n > 2) return qn_matmul(s, qn_transpose(s, x), g);
     return qn_binary(s, QN_PRIM_MATMUL_ROWS, as_matrix(s, x), as_matrix(s, g));
 }

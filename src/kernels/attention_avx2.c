@@ -14,4 +14,5 @@ void qn_kernels_fill_attention_avx2(qn_kernels *k)
     k->attend_part = attend_part;
     k->attend_merge = attend_merge;
     k->gemm_f32 = gemm_f32;
+    k->panel_rows = panel_rows;
 }

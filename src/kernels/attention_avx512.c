@@ -1,4 +1,4 @@
-/* The avx512 set of attention and of the small f32 product, which share one micro-kernel. */
+/* The avx512 set of attention and of small products, which share one micro-kernel. */
 #include "kernels/vec_avx512.h"
 
 #include "kernels/attention.h"
@@ -6,6 +6,7 @@
 #include "kernels/attention.body.h"
 #include "kernels/attention_dots_avx512.h"
 #include "kernels/gemm.body.h"
+#include "kernels/gemm_bf16_avx512.h"
 
 void qn_kernels_fill_attention_avx512(qn_kernels *k)
 {
@@ -14,4 +15,7 @@ void qn_kernels_fill_attention_avx512(qn_kernels *k)
     k->attend_part = attend_part;
     k->attend_merge = attend_merge;
     k->gemm_f32 = gemm_f32;
+    k->panel_rows = panel_rows;
+    k->gemm_bf16 = gemm_bf16;
+    k->panel_pairs = panel_pairs;
 }

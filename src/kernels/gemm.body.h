@@ -8,7 +8,7 @@
 enum { GEMM_K = 128, GEMM_VECS = 4, GEMM_COLUMNS = 16 * GEMM_VECS };
 
 /* 16 x 16: four times, row i and row i + 8 become the zipped rows 2 i and 2 i + 1. */
-static void transpose(float *out, const float *x, int64_t x_row)
+static void transpose(float *out, int64_t out_row, const float *x, int64_t x_row)
 {
     vf a[16], b[16];
     for (int i = 0; i < 16; i++) a[i] = v_load(x + i * x_row);
@@ -16,7 +16,7 @@ static void transpose(float *out, const float *x, int64_t x_row)
         for (int i = 0; i < 8; i++) v_zip(a[i], a[i + 8], &b[2 * i], &b[2 * i + 1]);
         for (int i = 0; i < 8; i++) v_zip(b[i], b[i + 8], &a[2 * i], &a[2 * i + 1]);
     }
-    for (int i = 0; i < 16; i++) v_store(out + i * GEMM_COLUMNS, a[i]);
+    for (int i = 0; i < 16; i++) v_store(out + i * out_row, a[i]);
 }
 
 static void gemm_pack(float *out, const float *b, int64_t b_row, int64_t b_col, int64_t n_k, int64_t n)
@@ -32,7 +32,8 @@ static void gemm_pack(float *out, const float *b, int64_t b_row, int64_t b_col, 
     int64_t j = 0;
     for (; b_row == 1 && j + 16 <= n; j += 16) {
         int64_t k = 0;
-        for (; k + 16 <= n_k; k += 16) transpose(out + k * GEMM_COLUMNS + j, b + k + j * b_col, b_col);
+        for (; k + 16 <= n_k; k += 16)
+            transpose(out + k * GEMM_COLUMNS + j, GEMM_COLUMNS, b + k + j * b_col, b_col);
         for (; k < n_k; k++) {
             for (int64_t c = j; c < j + 16; c++) out[k * GEMM_COLUMNS + c] = b[k + c * b_col];
         }
@@ -75,7 +76,8 @@ static void gemm_f32(float *out, int64_t out_stride, const float *a, int64_t a_r
     }
     for (int64_t j = 0; j < n; j += GEMM_COLUMNS) {
         int64_t columns = n - j < GEMM_COLUMNS ? n - j : GEMM_COLUMNS;
-        int direct = b_col == 1 && columns % 16 == 0 && end - begin <= 2 * V_TILE_ROWS;
+        int direct =
+            b_col == 1 && columns % 16 == 0 && (b_row == GEMM_COLUMNS || end - begin <= 2 * V_TILE_ROWS);
         for (int64_t k0 = 0; k0 < k; k0 += GEMM_K) {
             tile_args t = {
                 .c_row = out_stride, .a_row = a_row, .a_k = a_col, .b_k = GEMM_COLUMNS, .b = packed};
@@ -97,6 +99,15 @@ static void gemm_f32(float *out, int64_t out_stride, const float *a, int64_t a_r
                     gemm_tile(&t, rows, columns / 16);
             }
         }
+    }
+}
+
+static void panel_rows(const float *panel, int64_t n, float *out, int64_t out_row)
+{
+    int64_t j = 0;
+    for (; j + 16 <= n; j += 16) transpose(out + j, out_row, panel + j * QN_PANEL, QN_PANEL);
+    for (; j < n; j++) {
+        for (int64_t i = 0; i < QN_PANEL; i++) out[i * out_row + j] = panel[j * QN_PANEL + i];
     }
 }
 

@@ -221,6 +221,15 @@ typedef struct {
     void (*gemm_f32)(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col,
                      const float *b, int64_t b_row, int64_t b_col, int64_t n, int64_t k, int64_t begin,
                      int64_t end, int accumulate);
+    /* The same of bf16 numbers, or NULL where the set does not multiply them. a [m, k], b in pairs [k / 2
+     * rounded up][n][2], a_row and b_row in numbers and in pairs; k is even, or both have a zero behind it.
+     * Each output is one chain in rising k, two products an addition, subnormals taken for zero. */
+    void (*gemm_bf16)(float *out, int64_t out_stride, const uint16_t *a, int64_t a_row, const uint32_t *b,
+                      int64_t b_row, int64_t n, int64_t k, int64_t begin, int64_t end, int accumulate);
+    /* A panel of f32 [n][QN_PANEL] as QN_PANEL rows of n, out_row apart; and as b of gemm_bf16 (NULL without
+     * it): the pair of rows 2 i and 2 i + 1 is row i, the even one its lower half. */
+    void (*panel_rows)(const float *panel, int64_t n, float *out, int64_t out_row);
+    void (*panel_pairs)(const float *panel, int64_t n, uint32_t *out, int64_t out_row);
     /* out[r][c] = sum over t of w[t][c] x[r + t - kernel + 1][c], in rising t, of channels [begin, end). */
     void (*short_conv)(const qn_conv_args *a, int64_t begin, int64_t end);
     /* The gated delta rule (Yang et al. 2024), row by row, of columns [begin, end) of v:

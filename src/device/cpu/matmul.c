@@ -1,10 +1,11 @@
 /* Matrix products. Against a packed weight: activations are packed (quantised) first, by the row-local steps
- * that made them where there are such, then panels are shared by the workers. Between plain f32 arrays:
- * gemm_f32. */
+ * that made them where there are such, then panels are shared by the workers; by one that is not transposed:
+ * slices.c. Between plain f32 arrays: gemm_f32. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/slices.h"
 
 static int64_t matrix_rows(const qn_cpu_run *run, const qn_operand *x)
 {
@@ -64,23 +65,6 @@ static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
         run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
 }
 
-/* x [rows, n] times a packed weight [n, k] that is not transposed (the gradient of x): panel by panel. Each
- * worker takes rows. */
-static void packed_matmul_other_way(const qn_cpu_run *run, const qn_cpu_step *s)
-{
-    const qn_operand *x = &s->plan.in[0];
-    int n = x->shape.n;
-    int64_t n_out = x->shape.dim[n - 1], k = s->plan.out.shape.dim[s->plan.out.shape.n - 1], begin, end;
-    float *panel = (float *)run->scratch;
-    qn_cpu_share(run, matrix_rows(run, x), &begin, &end);
-    for (int64_t p = 0; p * QN_PANEL < n_out && begin < end; p++) {
-        int64_t rows = n_out - p * QN_PANEL < QN_PANEL ? n_out - p * QN_PANEL : QN_PANEL;
-        run->kernels->unpack_panel(s->plan.in[1].dtype, k, s->weight->data, p, panel);
-        run->kernels->gemm_f32((float *)s->out, k, (const float *)s->in[0] + p * QN_PANEL, x->stride[n - 2],
-                               1, panel, 1, QN_PANEL, k, rows, begin, end, p > 0);
-    }
-}
-
 static void plain_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *a = &s->plan.in[0], *b = &s->plan.in[1], *o = &s->plan.out;
@@ -133,10 +117,8 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
         return qn_fail(QN_E_UNSUPPORTED,
                        "matmul with a part of a packed weight, or with strided activations");
     if (!transposed) {
-        step->fn = packed_matmul_other_way;
-        grow(scratch_bytes, (size_t)w->shape.dim[1] * QN_PANEL * sizeof(float));
         step->weight = slot->buffer;
-        step->act = QN_ACT_COUNT; /* shares its activations with nobody */
+        qn_cpu_matmul_back_prepare(d, plan, step, scratch_bytes, shared_bytes);
         return QN_OK;
     }
     int64_t n_in = w->shape.dim[0], rows = qn_shape_elements(&x->shape, &plan->max) / n_in;
