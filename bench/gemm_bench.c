@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     int64_t shapes[SHAPES_MAX][3] = {{2048, 2048, 2048}, {1024, 8, 576}, {1024, 576, 8}, {1024, 576, 1536}};
     int threads = qn_threads_default(), n = 4, i = 1;
     if (i + 1 < argc && strcmp(argv[i], "--threads") == 0) {
-        threads = atoi(argv[i + 1]);
+        threads = (int)strtol(argv[i + 1], NULL, 10);
         i += 2;
     }
     if (i < argc) n = 0;

@@ -12,6 +12,51 @@
 
 enum { APART = 3 };
 
+static float *random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
+{
+    float *x = qn_test_guarded((size_t)n * sizeof *x, sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
+    return x;
+}
+
+/* out, a and b end where they must: strides are part of what is not there behind the last row. */
+void qn_test_gemm_f32(qn_test_dice *d)
+{
+    int64_t m = 1 + qn_test_roll(d, qn_test_roll(d, 4) ? 24 : 200),
+            n = 1 + qn_test_roll(d, qn_test_roll(d, 3) ? 150 : 15), depth = qn_test_roll(d, 200),
+            stride = n + qn_test_roll(d, 9);
+    int ta = (int)qn_test_roll(d, 2), tb = (int)qn_test_roll(d, 2), accumulate = (int)qn_test_roll(d, 2);
+    int64_t a_row = ta ? 1 : depth, a_col = ta ? m : 1, b_row = tb ? 1 : n, b_col = tb ? depth : 1;
+    const float *a = qn_test_sealed(random_floats(d, m * depth, -1, 1)),
+                *b = qn_test_sealed(random_floats(d, n * depth, -1, 1)),
+                *start = random_floats(d, m * stride, -1, 1);
+    size_t bytes = (size_t)(m * stride - (stride - n)) * sizeof *a;
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *whole = qn_test_guarded(bytes, sizeof *whole), *parts = qn_test_guarded(bytes, sizeof *parts);
+        memcpy(whole, start, bytes);
+        memcpy(parts, start, bytes);
+        qn_test_at("%s gemm_f32, %d x %d x %d, forms %d %d", k->name, (int)m, (int)n, (int)depth, ta, tb);
+        k->gemm_f32(whole, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, m, accumulate);
+        for (int64_t r = 0; r < m; r++) {
+            for (int64_t j = 0; j < (r + 1 < m ? stride : n); j++) {
+                double sum = accumulate || j >= n ? start[r * stride + j] : 0, most = fabs(sum);
+                for (int64_t p = 0; p < depth && j < n; p++) {
+                    double t = (double)a[r * a_row + p * a_col] * b[p * b_row + j * b_col];
+                    sum += t;
+                    most += fabs(t);
+                }
+                qn_test_near_float(whole[r * stride + j], sum, (double)(depth + 1) * 0x1p-24 * most,
+                                   r * stride + j);
+            }
+        }
+        int64_t cut = qn_test_roll(d, m + 1);
+        k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, cut, m, accumulate);
+        k->gemm_f32(parts, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, cut, accumulate);
+        qn_test_same_bytes(parts, whole, bytes);
+    }
+}
+
 static uint16_t random_bf16(qn_test_dice *d)
 {
     return qn_f32_to_bf16((float)qn_test_between(d, -1, 1));

@@ -1,11 +1,11 @@
 /* gemm_f32 over tile.body.h. Blocks of b are copied to the stack when they are not a run of whole vectors, or
- * when enough rows use them; neither choice changes bits. */
+ * when enough rows use them, blocks of a when enough columns do; no choice changes bits. */
 #ifndef QN_KERNELS_GEMM_BODY_H
 #define QN_KERNELS_GEMM_BODY_H
 
 #include "kernels/tile.body.h"
 
-enum { GEMM_K = 128, GEMM_VECS = 4, GEMM_COLUMNS = 16 * GEMM_VECS };
+enum { GEMM_K = 128, GEMM_VECS = 4, GEMM_COLUMNS = 16 * GEMM_VECS, GEMM_ROWS = 128, GEMM_LINE = 128 + 16 };
 
 /* 16 x 16: four times, row i and row i + 8 become the zipped rows 2 i and 2 i + 1. */
 static void transpose(float *out, int64_t out_row, const float *x, int64_t x_row)
@@ -64,39 +64,97 @@ static void gemm_tile_edge(const tile_args *t, int rows, int64_t n)
     }
 }
 
+/* n rows and n_k columns of a from x on into `out`, as they lie there: row by row, or column by column. */
+static void gemm_copy(float *out, const float *x, int64_t x_row, int64_t x_k, int64_t n, int64_t n_k)
+{
+    const int64_t lines = x_k == 1 ? n : n_k, length = x_k == 1 ? n_k : n, apart = x_k == 1 ? x_row : x_k;
+    for (int64_t i = 0; i < lines; i++)
+        memcpy(out + i * GEMM_LINE, x + i * apart, (size_t)length * sizeof *out);
+}
+
+/* n < 16 columns would leave lanes empty: here rows of a are the lanes, and b is what is broadcast. The
+ * chains of multiply-adds are the same. */
+static void gemm_narrow(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col,
+                        const float *b, int64_t b_row, int64_t b_col, int64_t n, int64_t k, int64_t begin,
+                        int64_t end, int accumulate)
+{
+    float packed[GEMM_K * GEMM_COLUMNS], turned[16 * GEMM_COLUMNS] = {0};
+    for (int64_t i = begin; i < end; i += GEMM_COLUMNS) {
+        const int64_t rows = end - i < GEMM_COLUMNS ? end - i : GEMM_COLUMNS;
+        for (int64_t r = 0; r < rows && accumulate; r++)
+            for (int64_t j = 0; j < n; j++) turned[j * GEMM_COLUMNS + r] = out[(i + r) * out_stride + j];
+        for (int64_t k0 = 0; k0 < k; k0 += GEMM_K) {
+            tile_args t = {.c_row = GEMM_COLUMNS,
+                           .a_row = b_col,
+                           .a_k = b_row,
+                           .b = packed,
+                           .b_k = GEMM_COLUMNS,
+                           .n_k = k - k0 < GEMM_K ? k - k0 : GEMM_K,
+                           .from_zero = k0 == 0 && !accumulate};
+            gemm_pack(packed, a + i * a_row + k0 * a_col, a_col, a_row, t.n_k, rows);
+            for (int64_t j = 0; j < n; j += V_TILE_ROWS) {
+                t.c = turned + j * GEMM_COLUMNS;
+                t.a = b + k0 * b_row + j * b_col;
+                gemm_tile(&t, (int)(n - j < V_TILE_ROWS ? n - j : V_TILE_ROWS), GEMM_VECS);
+            }
+        }
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++) out[(i + r) * out_stride + j] = turned[j * GEMM_COLUMNS + r];
+    }
+}
+
 static void gemm_f32(float *out, int64_t out_stride, const float *a, int64_t a_row, int64_t a_col,
                      const float *b, int64_t b_row, int64_t b_col, int64_t n, int64_t k, int64_t begin,
                      int64_t end, int accumulate)
 {
-    float packed[GEMM_K * GEMM_COLUMNS];
-    if (k <= 0) {
-        for (int64_t i = begin; i < end && !accumulate; i++)
-            memset(out + i * out_stride, 0, (size_t)n * sizeof *out);
+    float packed[GEMM_K * GEMM_COLUMNS], lines[GEMM_K * GEMM_LINE];
+    /* Rows that pass over several blocks of b are copied, too: far apart they would fall on each other in the
+     * first-level cache. */
+    const int copies = end - begin > 2 * V_TILE_ROWS && n > 2 * GEMM_COLUMNS && (a_row == 1 || a_col == 1);
+    const int64_t most = copies ? GEMM_ROWS : end - begin;
+    for (int64_t i = begin; i < end && k <= 0 && !accumulate; i++)
+        memset(out + i * out_stride, 0, (size_t)n * sizeof *out);
+    if (n < 16 && k > 0 && end - begin >= GEMM_COLUMNS) {
+        gemm_narrow(out, out_stride, a, a_row, a_col, b, b_row, b_col, n, k, begin, end, accumulate);
         return;
     }
-    for (int64_t j = 0; j < n; j += GEMM_COLUMNS) {
-        int64_t columns = n - j < GEMM_COLUMNS ? n - j : GEMM_COLUMNS;
-        int direct =
-            b_col == 1 && columns % 16 == 0 && (b_row == GEMM_COLUMNS || end - begin <= 2 * V_TILE_ROWS);
+    for (int64_t first = begin; first < end; first += most) {
+        const int64_t last = end - first < most ? end : first + most;
         for (int64_t k0 = 0; k0 < k; k0 += GEMM_K) {
-            tile_args t = {
-                .c_row = out_stride, .a_row = a_row, .a_k = a_col, .b_k = GEMM_COLUMNS, .b = packed};
-            t.n_k = k - k0 < GEMM_K ? k - k0 : GEMM_K;
-            t.from_zero = k0 == 0 && !accumulate;
-            if (direct) {
-                t.b = b + k0 * b_row + j;
-                t.b_k = b_row;
-            } else {
-                gemm_pack(packed, b + k0 * b_row + j * b_col, b_row, b_col, t.n_k, columns);
+            const int64_t n_k = k - k0 < GEMM_K ? k - k0 : GEMM_K;
+            const float *x = a + first * a_row + k0 * a_col;
+            int64_t x_row = a_row, x_k = a_col;
+            if (copies) {
+                gemm_copy(lines, x, a_row, a_col, last - first, n_k);
+                x = lines;
+                x_row = a_col == 1 ? GEMM_LINE : 1;
+                x_k = a_col == 1 ? 1 : GEMM_LINE;
             }
-            for (int64_t i = begin; i < end; i += V_TILE_ROWS) {
-                int rows = (int)(end - i < V_TILE_ROWS ? end - i : V_TILE_ROWS);
-                t.c = out + i * out_stride + j;
-                t.a = a + i * a_row + k0 * a_col;
-                if (columns % 16)
-                    gemm_tile_edge(&t, rows, columns);
-                else
-                    gemm_tile(&t, rows, columns / 16);
+            for (int64_t j = 0; j < n; j += GEMM_COLUMNS) {
+                int64_t columns = n - j < GEMM_COLUMNS ? n - j : GEMM_COLUMNS;
+                tile_args t = {.c_row = out_stride,
+                               .a_row = x_row,
+                               .a_k = x_k,
+                               .b_k = GEMM_COLUMNS,
+                               .b = packed,
+                               .n_k = n_k,
+                               .from_zero = k0 == 0 && !accumulate};
+                if (b_col == 1 && columns % 16 == 0 &&
+                    (b_row == GEMM_COLUMNS || end - begin <= 2 * V_TILE_ROWS)) {
+                    t.b = b + k0 * b_row + j;
+                    t.b_k = b_row;
+                } else {
+                    gemm_pack(packed, b + k0 * b_row + j * b_col, b_row, b_col, n_k, columns);
+                }
+                for (int64_t i = first; i < last; i += V_TILE_ROWS) {
+                    int rows = (int)(last - i < V_TILE_ROWS ? last - i : V_TILE_ROWS);
+                    t.c = out + i * out_stride + j;
+                    t.a = x + (i - first) * x_row;
+                    if (columns % 16)
+                        gemm_tile_edge(&t, rows, columns);
+                    else
+                        gemm_tile(&t, rows, columns / 16);
+                }
             }
         }
     }
