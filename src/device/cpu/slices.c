@@ -74,9 +74,10 @@ void qn_cpu_slice_multiply(const qn_kernels *kernels, const qn_cpu_slices *w, in
     }
 }
 
+/* An odd number of cache lines: rows do not fall on each other in the first-level cache. */
 int64_t qn_cpu_slice_row(int64_t n)
 {
-    return (n + 1) / 2 * 2;
+    return (n + 63) / 64 * 64 + 32;
 }
 
 void qn_cpu_slice_round(const qn_kernels *kernels, const float *x, int64_t n, uint16_t *out)
