@@ -1,5 +1,5 @@
 /* What a step of training costs. usage: train_bench MODEL [--precision exact|high|fast] [--steps N]
- *        [--sequences N] [--tokens N] [--rank N] [--threads N] [--full] [--compare]
+ *        [--sequences N] [--tokens N] [--rank N] [--threads N] [--full] [--checkpoint] [--compare]
  *
  * Random ids, the same in each step; factors on all linear layers (or every weight, --full). Prints the
  * milliseconds of a step (median and best), tokens a second, the loss, bytes held at most by the ledger and
@@ -23,7 +23,7 @@ typedef struct {
     const char *model;
     qn_precision precision;
     int64_t steps, sequences, tokens, rank, threads;
-    int full, compare;
+    int full, compare, checkpoint;
 } options;
 
 static const char *const precisions[] = {
@@ -79,6 +79,7 @@ static qn_status new_trainer(const options *o, const qn_train_base *base, qn_pre
                                           .alpha = (float)(2 * o->rank),
                                           .seed = SEED},
                             .optimizer = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+                            .checkpoint_layers = o->checkpoint,
                             .max_rows = o->sequences * o->tokens,
                             .max_sequences = o->sequences,
                             .precision = precision};
@@ -151,6 +152,8 @@ static int read_options(int argc, char **argv, options *o)
             *number = strtoll(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--full") == 0) {
             o->full = 1;
+        } else if (strcmp(argv[i], "--checkpoint") == 0) {
+            o->checkpoint = 1;
         } else if (strcmp(argv[i], "--compare") == 0) {
             o->compare = 1;
         } else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc) {
@@ -178,7 +181,7 @@ int main(int argc, char **argv)
     options o;
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr, "usage: train_bench MODEL [--precision exact|high|fast] [--steps N] [--sequences N] "
-                        "[--tokens N] [--rank N] [--threads N] [--full] [--compare]\n");
+                        "[--tokens N] [--rank N] [--threads N] [--full] [--checkpoint] [--compare]\n");
         return 2;
     }
     if (run(&o) == QN_OK) return 0;

@@ -262,6 +262,63 @@ static void refusals_have_names(void **state)
     qn_buffer_release(b);
 }
 
+/* ---- norms -------------------------------------------------------------------------------------------- */
+
+enum { LINES = 6, LINE = 5 };
+
+static double norm_sum(const double *x, const float *w, const float *weight, double offset)
+{
+    double sum = 0;
+    for (int l = 0; l < LINES; l++) {
+        double squares = 0;
+        for (int i = 0; i < LINE; i++) squares += x[l * LINE + i] * x[l * LINE + i] / LINE;
+        for (int i = 0; i < LINE; i++)
+            sum += weight[l * LINE + i] * x[l * LINE + i] / sqrt(squares + 1e-2) * (w ? w[i] + offset : 1);
+    }
+    return sum;
+}
+
+static int no_norm_gradient(qn_device *d, qn_prim prim)
+{
+    return prim != QN_PRIM_RMS_NORM_GRAD;
+}
+
+/* Lines inside of rows, with weight and offset or without, by the primitive and by what it is stated in. */
+static void norms_have_gradients(void **state)
+{
+    const float w[LINE] = {1, -2, 0.5f, 3, 0.25f};
+    float x[LINES * LINE], weight[LINES * LINE], want[LINES * LINE];
+    double at[LINES * LINE];
+    const qn_device_ops *ops = device->ops;
+    qn_device_ops few = *ops;
+    few.supports = no_norm_gradient;
+    for (int i = 0; i < LINES * LINE; i++) {
+        at[i] = x[i] = (float)((i * 7) % 11) * 0.25f - 1;
+        weight[i] = (float)((i * 5) % 13) * 0.1f - 0.5f;
+    }
+    for (int i = 0; i < 4; i++) {
+        qn_scope *s = qn_scope_new(device);
+        const qn_shape shape = qn_shape_make(3, (int64_t[]){LINES / 2, 2, LINE});
+        const int weighted = i % 2;
+        device->ops = i < 2 ? ops : &few;
+        for (int j = 0; j < LINES * LINE; j++) {
+            const double kept = at[j], h = 1e-5;
+            at[j] = kept + h;
+            double up = norm_sum(at, weighted ? w : NULL, weight, 1);
+            at[j] = kept - h;
+            want[j] = (float)((up - norm_sum(at, weighted ? w : NULL, weight, 1)) / (2 * h));
+            at[j] = kept;
+        }
+        qn_array *a = qn_from_data(s, QN_DTYPE_F32, shape, x), *g;
+        qn_array *y = qn_rms_norm(s, a, weighted ? vector(s, LINE, w) : NULL, 1e-2f, 1);
+        OK(qn_vjp(s, y, qn_from_data(s, QN_DTYPE_F32, shape, weight), 1, &a, &g));
+        assert_int_equal(g->prim == QN_PRIM_RMS_NORM_GRAD, i < 2);
+        expect(s, g, LINES * LINE, want);
+        qn_scope_free(s);
+    }
+    device->ops = ops;
+}
+
 /* ---- allocation failures ------------------------------------------------------------------------------ */
 
 /* A device, a graph with its gradient and tangent, a program with symbols that runs twice, an evaluation. */
@@ -333,6 +390,7 @@ int main(void)
         cmocka_unit_test(what_is_differentiated_by_is_independent),
         cmocka_unit_test(dropout_and_its_gradient),
         cmocka_unit_test(refusals_have_names),
+        cmocka_unit_test(norms_have_gradients),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("array", tests, open_device, close_device);

@@ -120,6 +120,17 @@ static qn_array *fallback_RMS_NORM(qn_scope *s, const qn_params *p, int n_in, qn
     return qn_mul(s, x, p->norm.offset != 0 ? qn_add(s, in[1], qn_scalar(s, p->norm.offset)) : in[1]);
 }
 
+/* With r = 1 / sqrt(mean(x^2) + eps) and h the gradient by x r: r h - x r^3 mean(h x). */
+static qn_array *fallback_RMS_NORM_GRAD(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = in[0], *h = in[1];
+    if (n_in > 2)
+        h = qn_mul(s, h, p->norm.offset != 0 ? qn_add(s, in[2], qn_scalar(s, p->norm.offset)) : in[2]);
+    qn_array *m = qn_add(s, mean(s, qn_unary(s, QN_PRIM_SQUARE, x)), qn_scalar(s, p->norm.eps));
+    qn_array *r = qn_unary(s, QN_PRIM_RSQRT, m), *c = qn_div(s, qn_mul(s, r, mean(s, qn_mul(s, h, x))), m);
+    return qn_sub(s, qn_mul(s, h, r), qn_mul(s, x, c));
+}
+
 static qn_array *fallback_LAYER_NORM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
 {
     qn_array *x = normed(s, qn_sub(s, in[0], mean(s, in[0])), p->norm.eps);
@@ -164,6 +175,42 @@ static qn_array *fallback_EXPERTS_SUM(qn_scope *s, const qn_params *p, int n_in,
     int64_t top = in[2]->shape.dim[1], n = in[1]->shape.dim[1];
     y = qn_mul(s, y, qn_reshape_rows(s, in[3], 2, (int64_t[]){top, 1}));
     return qn_reshape_rows(s, qn_sum(s, y, 1), 1, &n);
+}
+
+/* tanh(scale * x . head / softcap) in *tanh, NULL without a cap; returns the logits. */
+static qn_array *head_logits(qn_scope *s, const qn_params *p, qn_array *const *in, qn_array **tanh)
+{
+    const float cap = p->cross_entropy.softcap;
+    qn_array *z = qn_scale(s, qn_linear(s, in[0], in[1]), p->cross_entropy.scale);
+    *tanh = cap > 0 ? qn_unary(s, QN_PRIM_TANH, qn_scale(s, z, 1 / cap)) : NULL;
+    return *tanh ? qn_scale(s, *tanh, cap) : z;
+}
+
+static qn_array *as_column(qn_scope *s, qn_array *targets)
+{
+    const int64_t one = 1;
+    return targets->shape.n == 2 ? targets : qn_reshape_rows(s, targets, 1, &one);
+}
+
+static qn_array *fallback_CROSS_ENTROPY(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *tanh, *z = head_logits(s, p, in, &tanh);
+    return qn_sub(s, qn_logsumexp(s, z), qn_take_along(s, z, as_column(s, in[2])));
+}
+
+/* g (softmax - 1 at the target) times what the cap and the scale make of it, and the product's own gradient.
+ */
+static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *tanh, *z = head_logits(s, p, in, &tanh), *targets = as_column(s, in[2]);
+    qn_array *total = qn_add(s, in[3], qn_take_along(s, z, targets));
+    qn_array *d = qn_mul(s, qn_unary(s, QN_PRIM_EXP, qn_sub(s, z, total)), in[4]);
+    qn_params at = {.scatter = {.n = in[1]->shape.dim[0]}};
+    d = qn_sub(
+        s, d, qn_apply(s, QN_PRIM_SCATTER_ALONG, &at, 2, (qn_array *[]){in[4], targets}, NULL, QN_DTYPE_F32));
+    if (tanh) d = qn_mul(s, d, qn_sub(s, qn_scalar(s, 1), qn_unary(s, QN_PRIM_SQUARE, tanh)));
+    d = qn_scale(s, d, p->cross_entropy.scale);
+    return p->cross_entropy.which ? qn_binary(s, QN_PRIM_MATMUL_ROWS, d, in[0]) : qn_matmul(s, d, in[1]);
 }
 
 /* What all others are stated in. */

@@ -94,6 +94,9 @@ static qn_array *gradient_TRANSPOSE(qn_scope *s, qn_array *a, int i, qn_array *g
 {
     int32_t inverse[QN_MAX_DIMS];
     for (int d = 0; d < a->shape.n; d++) inverse[a->params.transpose.perm[d]] = d;
+    if (g && g->prim == QN_PRIM_TRANSPOSE &&
+        memcmp(g->params.transpose.perm, a->params.transpose.perm, (size_t)a->shape.n * sizeof *inverse) == 0)
+        return g->in[0]; /* it was turned round just now */
     return qn_permute(s, g, inverse);
 }
 
@@ -154,6 +157,13 @@ static qn_array *gradient_SOFTMAX(qn_scope *s, qn_array *a, int i, qn_array *g)
     return qn_mul(s, a, qn_sub(s, g, qn_sum(s, qn_mul(s, g, a), a->shape.n - 1)));
 }
 
+static qn_array *gradient_RMS_NORM(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_array *in[3] = {a->in[0], g, a->n_in > 1 ? a->in[1] : NULL};
+    if (i == 1) return qn_mul(s, g, qn_rms_norm(s, a->in[0], NULL, a->params.norm.eps, 0));
+    return qn_apply(s, QN_PRIM_RMS_NORM_GRAD, &a->params, a->n_in + 1, in, NULL, QN_DTYPE_F32);
+}
+
 /* The rotation the other way round: the sines change sign. */
 static qn_array *gradient_ROPE(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
@@ -172,7 +182,12 @@ static qn_array *gradient_MATMUL(qn_scope *s, qn_array *a, int i, qn_array *g)
         return qn_apply(s, QN_PRIM_MATMUL, &a->params, 2, (qn_array *[]){g, qn_transpose(s, w)}, NULL,
                         QN_DTYPE_F32);
     if (w->shape.n > 2) return qn_matmul(s, qn_transpose(s, x), g);
-    return qn_binary(s, QN_PRIM_MATMUL_ROWS, as_matrix(s, x), as_matrix(s, g));
+    x = as_matrix(s, x);
+    g = as_matrix(s, g);
+    /* the sums are the same either way round; this is how the weight lies, and narrow rows waste lanes */
+    if (w->prim == QN_PRIM_TRANSPOSE && x && g && g->shape.dim[1] < x->shape.dim[1])
+        return qn_transpose(s, qn_binary(s, QN_PRIM_MATMUL_ROWS, g, x));
+    return qn_binary(s, QN_PRIM_MATMUL_ROWS, x, g);
 }
 
 static qn_array *gradient_MATMUL_ROWS(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -204,14 +219,28 @@ static qn_array *gradient_SCATTER_ALONG(qn_scope *s, qn_array *a, int i, qn_arra
     return qn_take_along(s, g, a->in[1]);
 }
 
-static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *g)
+/* Of input i, from all its primitive's gradients beside each other in each row. */
+static qn_array *part_of(qn_scope *s, qn_array *a, int i, qn_array *all)
+{
+    const qn_shape *shape = &a->in[i]->shape;
+    int64_t begin = 0;
+    for (int j = 0; j < i; j++) begin += qn_shape_row(&a->in[j]->shape);
+    qn_array *own = qn_slice_last(s, all, begin, qn_shape_row(shape));
+    return qn_reshape_rows(s, own, shape->n - 1, shape->dim + 1);
+}
+
+/* all: what joint_ATTEND made of the gradient. */
+static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *all)
+{
+    return i > 2 ? refuse(s, a, " by its sinks") : part_of(s, a, i, all);
+}
+
+static qn_array *joint_ATTEND(qn_scope *s, qn_array *a, qn_array *g)
 {
     if (a->params.attend.state) return refuse(s, a, " over pages");
-    if (i > 2) return refuse(s, a, " by its sinks");
-    qn_params p = a->params;
-    p.attend.which = i;
     qn_array *in[8] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g, a->in[a->n_in - 1]};
-    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &p, p.attend.has_sinks ? 8 : 7, in, NULL, QN_DTYPE_F32);
+    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &a->params, a->params.attend.has_sinks ? 8 : 7, in, NULL,
+                    QN_DTYPE_F32);
 }
 
 /* Of rows [R, k] that all their choices read: summed over these. */
@@ -235,11 +264,7 @@ static qn_array *gradient_SHORT_CONV(qn_scope *s, qn_array *a, int i, qn_array *
 /* all: what joint_GATED_DELTA made of the gradient. */
 static qn_array *gradient_GATED_DELTA(qn_scope *s, qn_array *a, int i, qn_array *all)
 {
-    const qn_shape *shape = &a->in[i]->shape;
-    int64_t begin = 0;
-    for (int j = 0; j < i; j++) begin += qn_shape_row(&a->in[j]->shape);
-    qn_array *own = qn_slice_last(s, all, begin, qn_shape_row(shape));
-    return qn_reshape_rows(s, own, shape->n - 1, shape->dim + 1);
+    return part_of(s, a, i, all);
 }
 
 static qn_array *joint_GATED_DELTA(qn_scope *s, qn_array *a, qn_array *g)
@@ -249,24 +274,33 @@ static qn_array *joint_GATED_DELTA(qn_scope *s, qn_array *a, qn_array *g)
     return qn_apply(s, QN_PRIM_GATED_DELTA_GRAD, &a->params, 7, in, NULL, QN_DTYPE_F32);
 }
 
+static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_params p = a->params;
+    p.cross_entropy.which = i;
+    qn_array *in[5] = {a->in[0], a->in[1], a->in[2], a, g};
+    return qn_apply(s, QN_PRIM_CROSS_ENTROPY_GRAD, &p, 5, in, NULL, QN_DTYPE_F32);
+}
+
 #define gradient_DATA NULL
 #define gradient_INPUT NULL
 #define gradient_FUSED NULL
-#define gradient_RMS_NORM NULL   /* by its fallback */
-#define gradient_LAYER_NORM NULL /* by its fallback */
+#define gradient_RMS_NORM_GRAD NULL /* by its fallback */
+#define gradient_LAYER_NORM NULL    /* by its fallback */
 #define gradient_ROPE_TABLE NULL
 #define gradient_TOP_K NULL
 #define gradient_ATTEND_GRAD NULL
-#define gradient_LORA NULL        /* of adapters in use; training states the two products */
-#define gradient_EXPERTS_SUM NULL /* by its fallback */
+#define gradient_CROSS_ENTROPY_GRAD NULL /* by its fallback */
+#define gradient_LORA NULL               /* of adapters in use; training states the two products */
+#define gradient_EXPERTS_SUM NULL        /* by its fallback */
 #define gradient_EXPERTS_GRAD NULL
 #define gradient_SHORT_CONV_GRAD NULL
 #define gradient_GATED_DELTA_GRAD NULL
 
 /* Primitives whose gradients by all inputs are one step: it is built once, and the rule takes it in g's
  * place. */
-static qn_array *(*const joint[QN_PRIM_COUNT])(qn_scope *s, qn_array *a,
-                                               qn_array *g) = {[QN_PRIM_GATED_DELTA] = joint_GATED_DELTA};
+static qn_array *(*const joint[QN_PRIM_COUNT])(qn_scope *s, qn_array *a, qn_array *g) = {
+    [QN_PRIM_ATTEND] = joint_ATTEND, [QN_PRIM_GATED_DELTA] = joint_GATED_DELTA};
 
 static gradient *const table[QN_PRIM_COUNT] = {
 #define S(name) [QN_PRIM_##name] = gradient_##name,

@@ -397,6 +397,7 @@ static int row_by_row(const qn_plan_step *s, int k, const qn_plan_step *producer
     if ((s->prim == QN_PRIM_RMS_NORM || s->prim == QN_PRIM_LAYER_NORM || s->prim == QN_PRIM_ROPE_TABLE) &&
         k > 0)
         return 0;
+    if (s->prim == QN_PRIM_RMS_NORM_GRAD && k > 1) return 0;
     if (s->prim == QN_PRIM_TAKE && k == 0) return 0;
     return in->offset >= 0 && same_first_dim(&in->shape, &s->out.shape) &&
            in->stride[0] == producer->out.stride[0];

@@ -71,8 +71,9 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_CAST linear
 #define tangent_DROPOUT linear
 #define tangent_SUM linear
-#define tangent_RMS_NORM NULL   /* by its fallback */
-#define tangent_LAYER_NORM NULL /* by its fallback */
+#define tangent_RMS_NORM NULL      /* by its fallback */
+#define tangent_RMS_NORM_GRAD NULL /* by its fallback */
+#define tangent_LAYER_NORM NULL    /* by its fallback */
 #define tangent_ROPE_TABLE NULL
 #define tangent_ROPE linear
 #define tangent_MATMUL bilinear
@@ -84,6 +85,8 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_TOP_K NULL
 #define tangent_ATTEND NULL
 #define tangent_ATTEND_GRAD NULL
+#define tangent_CROSS_ENTROPY NULL      /* by its fallback */
+#define tangent_CROSS_ENTROPY_GRAD NULL /* by its fallback */
 #define tangent_LORA NULL
 #define tangent_EXPERTS NULL
 #define tangent_EXPERTS_SUM NULL

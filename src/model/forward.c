@@ -120,6 +120,19 @@ qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn
     return qn_label(s, qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0), "final_norm");
 }
 
+qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows,
+                            qn_array *targets)
+{
+    const qn_trained_matrix *m = qn_trained_get(f->trained, QN_WEIGHT_LM_HEAD, 0);
+    if ((m && m->a) || (f->adapters && qn_adapters_pairs(f->adapters, QN_WEIGHT_LM_HEAD, 0))) {
+        qn_array *logits = qn_forward_head(s, f, hidden, rows);
+        return qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
+    }
+    qn_array *x = qn_forward_norm(s, f, hidden, rows), *head = qn_forward_weight(f, QN_WEIGHT_LM_HEAD, 0);
+    x = qn_cross_entropy(s, x, head, targets, f->config->logits_scale, f->config->final_logit_softcapping);
+    return qn_label(s, x, "losses");
+}
+
 qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
 {
     qn_array *x = qn_block_linear(s, f, qn_forward_norm(s, f, hidden, rows), QN_WEIGHT_LM_HEAD,

@@ -50,5 +50,9 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
 qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);
 /* The same, and from it logits [L, vocab_size]. */
 qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);
+/* Cross-entropy [L, 1] (label "losses") of these rows' logits and targets [L, 1] i32, in the vocabulary; the
+ * logits are not held unless something is added to the head's product. */
+qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows,
+                            qn_array *targets);
 
 #endif

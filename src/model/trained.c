@@ -67,7 +67,8 @@ qn_array *qn_trained_linear(qn_scope *s, const qn_trained_matrix *m, qn_array *x
 {
     if (!m->a) return y;
     if (m->key) x = qn_dropout(s, x, m->key, m->dropout, m->stream);
-    qn_array *h = qn_linear_exact(s, qn_linear_exact(s, x, m->a), m->b);
-    y = qn_add(s, y, qn_scale(s, h, m->scale));
+    /* scaled where it is narrow: the wide gradient needs no copy of its own */
+    qn_array *h = qn_scale(s, qn_linear_exact(s, x, m->a), m->scale);
+    y = qn_add(s, y, qn_linear_exact(s, h, m->b));
     return m->magnitude ? qn_mul(s, y, gains(s, m, weight)) : y;
 }

@@ -209,6 +209,20 @@ static qn_status rule_RMS_NORM(const qn_prim_call *c, qn_shape *shape, qn_dtype 
     return rule_norm(c, shape, dtype);
 }
 
+static qn_status rule_RMS_NORM_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    NEED(c->n_in == 2 || c->n_in == 3, "wrong number of inputs");
+    const qn_shape *x = c->shape[0];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && x->n >= 1 && qn_shape_equal(x, c->shape[1]),
+         "needs f32 and a gradient of its shape");
+    NEED(c->n_in == 2 ||
+             (is_float(c->dtype[2]) && c->shape[2]->n == 1 && c->shape[2]->dim[0] == x->dim[x->n - 1]),
+         "weight and last dimension differ");
+    *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_LAYER_NORM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     NEED(c->n_in >= 1 && c->n_in <= 3, "wrong number of inputs");
@@ -363,9 +377,47 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
 
 static qn_status rule_ATTEND_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    int which = c->params->attend.which, has_sinks = c->params->attend.has_sinks != 0;
-    ARITY(7 + has_sinks); /* q, k, v, positions, row_begin, out, d_out, sinks */
-    NEED(which >= 0 && which <= 2, "which must be 0, 1 or 2");
+    ARITY(7 + (c->params->attend.has_sinks != 0)); /* q, k, v, positions, row_begin, out, d_out, sinks */
+    *shape = *c->shape[0];
+    shape->n = 2;
+    shape->dim[1] = qn_shape_row(c->shape[0]) + qn_shape_row(c->shape[1]) + qn_shape_row(c->shape[2]);
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+/* What both have in front: rows, head, targets. */
+static qn_status check_cross_entropy(const qn_prim_call *c)
+{
+    const qn_shape *x = c->shape[0], *w = c->shape[1], *targets = c->shape[2];
+    NEED(is_float(c->dtype[0]) && x->n == 2 && w->n == 2 && !qn_shape_is_symbolic(w) &&
+             x->dim[1] == w->dim[1] && w->dim[0] > 0 && c->dtype[1] != QN_DTYPE_I32,
+         "takes rows [L, k] and a head [V, k]");
+    NEED(c->dtype[2] == QN_DTYPE_I32 && (targets->n == 1 || (targets->n == 2 && targets->dim[1] == 1)) &&
+             same_rows(x, targets),
+         "takes targets [L] or [L, 1]");
+    return QN_OK;
+}
+
+static qn_status rule_CROSS_ENTROPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    QN_TRY(check_cross_entropy(c));
+    *shape = *c->shape[0];
+    shape->dim[1] = 1;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_CROSS_ENTROPY_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(5); /* rows, head, targets, losses, their gradient */
+    QN_TRY(check_cross_entropy(c));
+    const int which = c->params->cross_entropy.which;
+    NEED(which == 0 || which == 1, "which must be 0 or 1");
+    for (int i = 3; i < 5; i++)
+        NEED(is_float(c->dtype[i]) && c->shape[i]->n == 2 && c->shape[i]->dim[1] == 1 &&
+                 same_rows(c->shape[0], c->shape[i]),
+             "takes losses and their gradient [L, 1]");
     *shape = *c->shape[which];
     *dtype = QN_DTYPE_F32;
     return QN_OK;

@@ -37,8 +37,17 @@ typedef struct {
     int32_t whole;  /* 1: a row sees all rows of its sequence, those behind it too; there is no window then */
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     float scale, softcap;
-    int32_t which; /* ATTEND_GRAD: 0 dq, 1 dk, 2 dv */
 } qn_params_attend;
+
+/* Losses of rows of a model's head: logsumexp(z) - z[target] with z = scale * row . each row of the head, or
+ * softcap * tanh(z / softcap) of that; logits are never held whole. Inputs: rows [L, k], head [V, k] (packed
+ * or plain f32), targets [L] or [L, 1] i32 in [0, V). Output [L, 1]. CROSS_ENTROPY_GRAD takes the losses and
+ * their gradient [L, 1] behind these, and gives d rows, or d head [V, k] where the head is plain, summed over
+ * rows in rising order. */
+typedef struct {
+    float scale, softcap; /* softcap 0: none */
+    int32_t which;        /* CROSS_ENTROPY_GRAD: 0 d rows, 1 d head */
+} qn_params_cross_entropy;
 
 /* Low-rank additions to a product (Hu et al. 2021). Row r of the output is row r of y plus scale (x A^T) B of
  * pairs[adapters[r]], in f32 whatever the product was computed in: h = scale * (x . each row of A), then one
@@ -124,6 +133,7 @@ typedef union {
         int32_t sym[QN_SYM_COUNT]; /* and its symbols, where that is the first one */
     } scatter;
     qn_params_attend attend;
+    qn_params_cross_entropy cross_entropy;
     qn_params_recurrent recurrent;
     qn_params_lora lora;
     qn_params_experts experts;

@@ -55,9 +55,7 @@ static qn_array *build_loss(qn_trainer *t)
     if (c->rope_short_positions) f.is_long = is_long;
     for (int i = 0; c->rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
         f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    qn_array *logits = qn_forward_head(s, &f, qn_forward_body(s, &f), rows);
-    qn_array *losses = qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
-    return qn_sum(s, losses, 0);
+    return qn_sum(s, qn_forward_losses(s, &f, qn_forward_body(s, &f), rows, targets), 0);
 }
 
 static qn_status make_train_program(qn_trainer *t)

@@ -1,11 +1,10 @@
 /* Attention. Over pages: rows are written to their pages, then all workers share tiles of rows x groups of
- * heads. Ragged (no state): the plain definition over k and v, which training differentiates and tests
- * compare with. */
-#include <math.h>
+ * heads. Without a state: ragged.c. */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cpu/ragged.h"
 
 /* ---- over pages --------------------------------------------------------------------------------------- */
 
@@ -192,93 +191,12 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
     }
 }
 
-/* ---- ragged ------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const float *q, *k, *v, *sinks;
-    int64_t q_stride, k_stride, v_stride, heads, shared, dim, v_dim;
-    const int32_t *row_begin;
-    const qn_params_attend *p;
-} ragged;
-
-/* sinks: which input they are; 0: there are none. */
-static ragged ragged_of(const qn_cpu_step *s, int sinks)
-{
-    const qn_operand *q = &s->plan.in[0], *k = &s->plan.in[1], *v = &s->plan.in[2];
-    return (ragged){.q = (const float *)s->in[0],
-                    .k = (const float *)s->in[1],
-                    .v = (const float *)s->in[2],
-                    .sinks = sinks ? (const float *)s->in[sinks] : NULL,
-                    .q_stride = q->stride[0],
-                    .k_stride = k->stride[0],
-                    .v_stride = v->stride[0],
-                    .heads = q->shape.dim[1],
-                    .shared = q->shape.dim[1] / k->shape.dim[1],
-                    .dim = q->shape.dim[2],
-                    .v_dim = v->shape.dim[2],
-                    .row_begin = (const int32_t *)s->in[4],
-                    .p = &s->plan.params.attend};
-}
-
-/* Rows that row r of a sequence sees: [*from, *end). */
-static void rows_seen(const ragged *a, int64_t sequence, int64_t r, int64_t *from, int64_t *end)
-{
-    *from = a->row_begin[sequence];
-    *end = a->p->whole ? a->row_begin[sequence + 1] : r + 1;
-    if (a->p->window && r - a->p->window + 1 > *from) *from = r - a->p->window + 1;
-}
-
-/* Probabilities of row r over rows [lo, end), head h, into prob. dcap, when not NULL, gets the derivative of
- * the soft cap at each score. */
-static void probabilities(const qn_cpu_run *run, const ragged *a, int64_t lo, int64_t end, int64_t r,
-                          int64_t h, float *prob, float *dcap)
-{
-    int64_t n = end - lo;
-    const float *q = a->q + r * a->q_stride + h * a->dim;
-    for (int64_t j = 0; j < n; j++) {
-        float score = a->p->scale *
-                      run->kernels->dot(q, a->k + (lo + j) * a->k_stride + h / a->shared * a->dim, a->dim);
-        if (a->p->softcap > 0) {
-            float t = score / a->p->softcap;
-            run->kernels->ew[QN_EW_TANH](&t, &t, 1, &t, 1, 1);
-            score = a->p->softcap * t;
-            if (dcap) dcap[j] = 1 - t * t;
-        } else if (dcap) {
-            dcap[j] = 1;
-        }
-        prob[j] = score;
-    }
-    if (a->sinks) prob[n] = a->sinks[h]; /* one more logit that takes its share and reads no value */
-    run->kernels->softmax(prob, prob, n + (a->sinks != NULL));
-}
-
-static void attend_ragged(const qn_cpu_run *run, const qn_cpu_step *s)
-{
-    ragged a = ragged_of(s, s->plan.params.attend.has_sinks ? 5 : 0);
-    int64_t begin, end, sequence = 0, from, to;
-    float *prob = (float *)run->scratch;
-    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        while (a.row_begin[sequence + 1] <= r) sequence++;
-        rows_seen(&a, sequence, r, &from, &to);
-        for (int64_t h = 0; h < a.heads; h++) {
-            float *out = (float *)s->out + (r * a.heads + h) * a.v_dim;
-            probabilities(run, &a, from, to, r, h, prob, NULL);
-            memset(out, 0, (size_t)a.v_dim * sizeof *out);
-            for (int64_t j = from; j < to; j++) {
-                const float *v = a.v + j * a.v_stride + h / a.shared * a.v_dim;
-                for (int64_t d = 0; d < a.v_dim; d++) out[d] += prob[j - from] * v[d];
-            }
-        }
-    }
-}
-
 static void attend_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     if (s->plan.params.attend.state)
         attend_pages(run, s);
     else
-        attend_ragged(run, s);
+        qn_cpu_attend_ragged(run, s);
 }
 
 static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
@@ -286,8 +204,10 @@ static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
 {
     const qn_operand *q = &step->plan.in[0], *v = &step->plan.in[2];
     const qn_state *state = step->plan.params.attend.state;
-    size_t need = 3 * ((size_t)qn_shape_dim(&q->shape, 0, &plan->max) + 1) * sizeof(float);
-    if (state) {
+    size_t need = 0;
+    if (!state) {
+        need = qn_cpu_ragged_scratch_bytes(plan, step);
+    } else {
         int64_t positions = (step->plan.in[5].shape.dim[1] - 1) * QN_PAGE_TOKENS,
                 shared = q->shape.dim[1] / v->shape.dim[1];
         need = qn_attend_scratch_bytes(state->spec.dtype, q->shape.dim[2], v->shape.dim[2]);
@@ -301,54 +221,3 @@ static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
 }
 
 const qn_cpu_prim qn_cpu_ATTEND = {attend_run, attend_prepare};
-
-/* Gradient of the ragged form. For each row and head: dp = dout . v, ds = p (dp - dout . out) dcap scale; dq
- * += ds k, dk += ds q, dv += p dout. Workers take key heads (dk, dv) or rows (dq), so that every sum has one
- * owner and one order. */
-static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
-{
-    ragged a = ragged_of(s, s->plan.params.attend.has_sinks ? 7 : 0);
-    int which = s->plan.params.attend.which;
-    const float *out = (const float *)s->in[5], *d_out = (const float *)s->in[6];
-    int64_t out_stride = s->plan.in[5].stride[0], d_stride = s->plan.in[6].stride[0];
-    int64_t rows = qn_cpu_rows(run, &s->plan.in[0]), row_from = 0, row_to = rows, head_from = 0,
-            head_to = a.heads, from, to;
-    int64_t dim = which == 2 ? a.v_dim : a.dim, width = (which ? a.heads / a.shared : a.heads) * dim;
-    float *prob = (float *)run->scratch, *dcap = prob + rows + 1, *result = (float *)s->out;
-    if (which == 0) {
-        qn_cpu_share(run, rows, &row_from, &row_to);
-        memset(result + row_from * width, 0, (size_t)((row_to - row_from) * width) * sizeof *result);
-    } else {
-        qn_cpu_share(run, a.heads / a.shared, &head_from, &head_to);
-        for (int64_t r = 0; r < rows; r++)
-            memset(result + r * width + head_from * dim, 0,
-                   (size_t)((head_to - head_from) * dim) * sizeof *result);
-        head_from *= a.shared;
-        head_to *= a.shared;
-    }
-    int64_t sequence = 0;
-    for (int64_t r = row_from; r < row_to; r++) {
-        while (a.row_begin[sequence + 1] <= r) sequence++;
-        rows_seen(&a, sequence, r, &from, &to);
-        for (int64_t h = head_from; h < head_to; h++) {
-            const float *g = d_out + r * d_stride + h * a.v_dim;
-            probabilities(run, &a, from, to, r, h, prob, dcap);
-            float mean = run->kernels->dot(g, out + r * out_stride + h * a.v_dim, a.v_dim);
-            for (int64_t j = from; j < to; j++) {
-                int64_t kv = h / a.shared;
-                if (which == 2) {
-                    float *dv = result + j * width + kv * dim;
-                    for (int64_t d = 0; d < dim; d++) dv[d] += prob[j - from] * g[d];
-                    continue;
-                }
-                float dp = run->kernels->dot(g, a.v + j * a.v_stride + kv * a.v_dim, a.v_dim);
-                float ds = prob[j - from] * (dp - mean) * dcap[j - from] * a.p->scale;
-                const float *other = which ? a.q + r * a.q_stride + h * dim : a.k + j * a.k_stride + kv * dim;
-                float *sum = which ? result + j * width + kv * dim : result + r * width + h * dim;
-                for (int64_t d = 0; d < dim; d++) sum[d] += ds * other[d];
-            }
-        }
-    }
-}
-
-const qn_cpu_prim qn_cpu_ATTEND_GRAD = {attend_grad_run, attend_prepare};

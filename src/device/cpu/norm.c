@@ -38,6 +38,44 @@ static void rms_run(const qn_cpu_run *run, const qn_cpu_step *s)
 
 const qn_cpu_prim qn_cpu_RMS_NORM = {rms_run, NULL};
 
+/* As the fallback has it: r h - x r^3 mean(h x). */
+static void rms_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_kernels *k = run->kernels;
+    const rows r = rows_of(run, s);
+    const int64_t n = r.width, g_stride = s->plan.in[1].stride[0];
+    const float offset = s->plan.params.norm.offset, *w = s->plan.n_in > 2 ? (const float *)s->in[2] : NULL;
+    float *h = (float *)(void *)run->scratch, *factors = h + n;
+    if (w && offset != 0) {
+        k->ew[QN_EW_ADD](factors, w, 1, &offset, 0, n);
+        w = factors;
+    }
+    for (int64_t i = r.begin; i < r.end; i++)
+        for (int64_t l = 0; l < r.lines; l++) {
+            const float *x = (const float *)s->in[0] + i * r.x_stride + l * n,
+                        *g = (const float *)s->in[1] + i * g_stride + l * n;
+            float *out = (float *)s->out + i * r.out_stride + l * n;
+            const float one = 1, mean = k->dot(x, x, n) / (float)n + s->plan.params.norm.eps;
+            float root;
+            k->ew[QN_EW_MUL](h, g, 1, w ? w : &one, w != NULL, n);
+            k->ew[QN_EW_RSQRT](&root, &mean, 1, &mean, 1, 1);
+            const float share = root * (k->dot(h, x, n) / (float)n) / mean;
+            k->ew[QN_EW_MUL](out, h, 1, &root, 0, n);
+            k->ew[QN_EW_MUL](h, x, 1, &share, 0, n);
+            k->ew[QN_EW_SUB](out, out, 1, h, 1, n);
+        }
+}
+
+static qn_status rms_grad_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
+                                  size_t *shared_bytes)
+{
+    const size_t need = 2 * (size_t)step->plan.out.shape.dim[step->plan.out.shape.n - 1] * sizeof(float);
+    if (*scratch_bytes < need) *scratch_bytes = need;
+    return QN_OK;
+}
+
+const qn_cpu_prim qn_cpu_RMS_NORM_GRAD = {rms_grad_run, rms_grad_prepare};
+
 static void layer_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     rows r = rows_of(run, s);
