@@ -23,6 +23,8 @@ static void gemm_pack(float *out, const float *b, int64_t b_row, int64_t b_col, 
 {
     if (b_col == 1) {
         for (int64_t k = 0; k < n_k; k++) {
+            for (int64_t j = 0; j < GEMM_COLUMNS; j += 16) /* the next block's: rows may lie in a page each */
+                __builtin_prefetch(b + k * b_row + GEMM_COLUMNS + j, 0, 2);
             memcpy(out + k * GEMM_COLUMNS, b + k * b_row, (size_t)n * sizeof *b);
             memset(out + k * GEMM_COLUMNS + n, 0, (size_t)(GEMM_COLUMNS - n) * sizeof *b);
         }
