@@ -44,19 +44,26 @@ QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);
 QN_API qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, qn_adapter_info *out);
 
 typedef struct {
+    const char *type; /* "f32", "f16" or "bf16": of all numbers that are written. NULL: each tensor keeps its
+                         own */
+    qn_pack_progress_fn *progress; /* told before each tensor; may be NULL */
+    void *user;                    /* progress's first argument */
+} qn_fuse_options;
+
+typedef struct {
     int64_t n_tensors; /* written */
     int64_t n_merged;  /* matrices that the adapter changed */
     size_t size_bytes; /* of the tensors */
 } qn_fuse_result;
 
 /* Writes folder out_path: the model at path (a directory with safetensors) with the adapter added to its
- * weights. Sums are of f32; each tensor keeps its type, or all have `type`: "f32", "f16" or "bf16" (NULL: as
- * they are), which a quantised model needs. Files, shards and what lies beside them are as the model has
- * them. out_path appears whole or not at all. out may be NULL. QN_E_ARG: another type, or out_path is there
- * and not empty; QN_E_UNSUPPORTED: no safetensors, or an adapter for quantised weights without a type
- * (message: the tensor); and what qn_adapter_load says of the adapter. */
+ * weights. Sums are of f32; a quantised model needs a type. Files, shards and what lies beside them are as
+ * the model has them. out_path appears whole or not at all. options and out may be NULL. QN_E_ARG: another
+ * type, or out_path is there and not empty; QN_E_UNSUPPORTED: no safetensors, or an adapter for quantised
+ * weights without a type (message: the tensor); what progress returned; and what qn_adapter_load says of the
+ * adapter. */
 QN_API qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
-                               const char *type, qn_fuse_result *out);
+                               const qn_fuse_options *options, qn_fuse_result *out);
 
 #ifdef __cplusplus
 }

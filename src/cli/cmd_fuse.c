@@ -2,10 +2,12 @@
  * model with the adapter. */
 #include <math.h>
 #include <quern/quern.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/out.h"
 
 typedef struct {
@@ -80,6 +82,7 @@ static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t 
 {
     check *c = user;
     const int64_t n = c->vocab_size;
+    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled; the fused model is written");
     for (int64_t i = 0; i < n_positions; i++) {
         float *first = c->logits + (position + i) * n;
         const float *own = logits + i * n;
@@ -134,6 +137,18 @@ static qn_status compare(const char *path, const fuse_options *o, comparison *ou
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
+/* On a terminal a line that is written over. */
+static qn_status show_progress(void *user, size_t done, size_t total)
+{
+    int *shown = user, percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (qn_interrupt_taken()) return qn_fail(QN_E_CANCELLED, "cancelled; nothing was written");
+    if (*shown == percent || !qn_out_has_style(stderr)) return QN_OK;
+    *shown = percent;
+    fprintf(stderr, "\rfusing %3d%%\033[K", percent);
+    fflush(stderr);
+    return QN_OK;
+}
+
 /* c NULL: not compared. */
 static qn_status print_result(const char *path, const qn_fuse_result *r, const comparison *c, int json)
 {
@@ -178,12 +193,16 @@ int qn_cmd_fuse(int argc, char **argv)
     qn_fuse_result result;
     comparison c;
     const char *path;
-    int n, code;
+    int n, code, shown = -1;
     if (qn_args_parse(&qn_fuse_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (!o.adapter) return qn_args_fail("fuse", "--adapter DIR is needed");
     if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o DIR is needed: where the model goes");
-    qn_status status = qn_model_fuse(path, o.adapter, o.out_path, types[o.type], &result);
+    qn_interrupt_start(); /* there is a folder to remove */
+    const qn_fuse_options options = {.type = types[o.type], .progress = show_progress, .user = &shown};
+    qn_status status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
+    if (shown >= 0) fprintf(stderr, "\r\033[K");
     if (status == QN_OK && !o.no_check) status = compare(path, &o, &c);
     if (status == QN_OK) status = print_result(o.out_path, &result, o.no_check ? NULL : &c, o.json);
-    return status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }

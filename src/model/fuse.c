@@ -39,6 +39,8 @@ typedef struct {
     cover *covers;       /* sorted */
     int64_t n_covers, capacity;
     qn_buf index; /* weight_map of the shard index */
+    const qn_fuse_options *options;
+    size_t done_bytes; /* of the source's tensors */
     qn_fuse_result result;
 } fusing;
 
@@ -317,8 +319,11 @@ static qn_status write_tensor(fusing *f, qn_st_writer *w, int64_t i, int64_t ind
     const int64_t n = covers_of(f, i, &covers);
     int64_t shape[QN_VIEW_DIMS_MAX], n_elements = 1;
     size_t size = v->size_bytes;
-    qn_status status;
+    qn_status status = QN_OK;
     passing p = {.f = f, .writer = w, .v = v, .type = type_of(f, v, covers, n), .index = index};
+    if (f->options->progress)
+        QN_TRY(f->options->progress(f->options->user, f->done_bytes, qn_source_tensor_bytes(f->source)));
+    f->done_bytes += v->size_bytes;
     if (!p.type) {
         status = copy_tensor(w, index, v);
     } else {
@@ -454,13 +459,14 @@ static qn_status fuse(fusing *f, const char *path, const char *adapter_path, con
     return status == QN_OK ? write_folder(f, out_path) : status;
 }
 
-qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path, const char *type,
-                        qn_fuse_result *out)
+qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
+                        const qn_fuse_options *options, qn_fuse_result *out)
 {
-    fusing f = {0};
+    const qn_fuse_options defaults = {0};
+    fusing f = {.options = options ? options : &defaults};
     if (!path || !adapter_path || !out_path)
         return qn_fail(QN_E_ARG, "qn_model_fuse: path, adapter_path and out_path are needed");
-    qn_status status = read_type(type, &f.type);
+    qn_status status = read_type(f.options->type, &f.type);
     if (status == QN_OK) status = fuse(&f, path, adapter_path, out_path);
     if (status == QN_OK && out) *out = f.result;
     qn_buf_free(&f.index);

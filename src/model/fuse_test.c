@@ -100,7 +100,7 @@ static void fused_as_used(const char *fixture, const qn_trainable_options *what,
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
     make_adapter(base, what, adapter);
-    qn_test_ok(qn_model_fuse(base, adapter, out, type, &result));
+    qn_test_ok(qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = type}, &result));
     float *used = logits_of(base, adapter, &n), *fused = logits_of(out, NULL, &n),
           *bare = logits_of(base, NULL, &n);
     const double worst = largest_difference(used, fused, n), moved = largest_difference(used, bare, n);
@@ -207,7 +207,7 @@ static void another_type(void **state)
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
     make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
-    qn_test_ok(qn_model_fuse(base, adapter, out, "bf16", NULL));
+    qn_test_ok(qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = "bf16"}, NULL));
     qn_test_ok(qn_file_read(qn_test_path(out, "config.json"), 1 << 20, &text, &n));
     qn_test_ok(qn_json_parse("config.json", text, n, &config));
     assert_null(json_object_get(config, "quantization"));
@@ -229,7 +229,7 @@ static void another_type(void **state)
 static void expect(const char *base, const char *adapter, const char *out, const char *type, qn_status want,
                    const char *words)
 {
-    const qn_status status = qn_model_fuse(base, adapter, out, type, NULL);
+    const qn_status status = qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = type}, NULL);
     if (status != want || !strstr(qn_last_error(), words))
         fail_msg("%s: %s, expected %s with \"%s\"", qn_status_name(status), qn_last_error(),
                  qn_status_name(want), words);
@@ -261,6 +261,30 @@ static void refuses(void **state)
     qn_test_remove(scratch);
 }
 
+static qn_status stop_half_way(void *user, size_t done_bytes, size_t total_bytes)
+{
+    int64_t *calls = user;
+    if (done_bytes > total_bytes) fail_msg("%zu of %zu bytes", done_bytes, total_bytes);
+    (*calls)++;
+    return 2 * done_bytes > total_bytes ? qn_fail(QN_E_CANCELLED, "stopped") : QN_OK;
+}
+
+static void can_be_stopped(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    int64_t calls = 0;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
+    const qn_fuse_options o = {.progress = stop_half_way, .user = &calls};
+    assert_int_equal(qn_model_fuse(base, adapter, out, &o, NULL), QN_E_CANCELLED);
+    assert_true(calls > 2);
+    assert_int_equal(qn_test_count_files(scratch), 1);
+    qn_test_remove(scratch);
+}
+
 /* Allocations fail one after the other: nothing is left behind. */
 static void out_of_memory(void **state)
 {
@@ -274,7 +298,7 @@ static void out_of_memory(void **state)
     for (int64_t n = 1;; n += n < 100 ? 1 : 23) {
         const int64_t made = qn_mem_allocations();
         qn_mem_fail_nth(n);
-        const qn_status status = qn_model_fuse(base, adapter, out, "f32", NULL);
+        const qn_status status = qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = "f32"}, NULL);
         qn_mem_fail_nth(0);
         const int reached = qn_mem_allocations() - made >= n;
         if (status != (reached ? QN_E_NOMEM : QN_OK))
@@ -288,8 +312,8 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits), cmocka_unit_test(the_rest_stays),
-                                       cmocka_unit_test(another_type), cmocka_unit_test(refuses),
-                                       cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),    cmocka_unit_test(the_rest_stays),
+                                       cmocka_unit_test(another_type),   cmocka_unit_test(refuses),
+                                       cmocka_unit_test(can_be_stopped), cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }
