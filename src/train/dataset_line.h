@@ -1,15 +1,16 @@
 /* One line of a data set: a JSON object becomes token ids, and which of them the loss counts.
  *
  * The keys tell the kind, in this order:
- *   {"messages": [...], "tools": [...]}        a chat, rendered by the model's template; tools may be left
- * out
- *   {"prompt": ..., "completion": ...}         texts: with a template a user's turn and the answer, as mlx_lm
- *                                              has it, without one just joined, with BOS and EOS around.
- * Lists of messages: one chat, of which the completion counts. tools as above
- *   {"text": "..."}                            special tokens are recognised, BOS as the tokenizer has it,
- * EOS at the end; all of it counts What a chat says is plain text: no message can forge a special token.
- * Answers begin on a token of their own, as when the model is asked for one. A sequence ends with its last
- * token that counts. The first token is never counted: nothing predicts it. Any thread. */
+ * - {"messages": [...], "tools": [...]}: a chat, rendered by the model's template; tools may be left out.
+ * - {"prompt": ..., "completion": ...}: texts are with a template a user's turn and the answer, as mlx_lm has
+ *   it, without one just joined, with BOS and EOS around. Lists of messages are one chat, of which the
+ *   completion counts; tools as above.
+ * - {"text": "..."}: special tokens are recognised, BOS as the tokenizer has it, EOS at the end; all of it
+ *   counts.
+ *
+ * What a chat says is plain text: no message can forge a special token. Answers begin on a token of their
+ * own, as when the model is asked for one. A sequence ends with its last token that counts. The first token
+ * is never counted: nothing predicts it. Any thread. */
 #ifndef QN_TRAIN_DATASET_LINE_H
 #define QN_TRAIN_DATASET_LINE_H
 
