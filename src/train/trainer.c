@@ -20,6 +20,7 @@ struct qn_trainer {
     qn_array *loss_array;
     float **sums; /* [n] of gradients since the last update */
     float **m, **v;
+    size_t held_bytes;     /* of these and the sums, in the ledger */
     int64_t n_added, step; /* targets, updates */
     uint32_t n_batches;    /* since the last update */
     double loss_sum;
@@ -100,6 +101,7 @@ static qn_status make(qn_trainer *t)
     QN_TRY(qn_trainable_new(t->base, t->scope, &t->options.trainable, &t->trainable));
     bytes = (size_t)t->trainable.n_elements * sizeof(float) * (size_t)(1 + states);
     QN_TRY(qn_ledger_reserve(t->base->device->ledger, QN_LEDGER_OTHER, bytes));
+    t->held_bytes = bytes;
     QN_TRY(new_numbers(t, &t->sums));
     if (states > 0) QN_TRY(new_numbers(t, &t->m));
     if (states > 1) QN_TRY(new_numbers(t, &t->v));
@@ -138,6 +140,7 @@ void qn_trainer_free(qn_trainer *t)
     free_numbers(t, t->sums);
     free_numbers(t, t->m);
     free_numbers(t, t->v);
+    qn_ledger_release(t->base->device->ledger, QN_LEDGER_OTHER, t->held_bytes);
     qn_trainable_free(&t->trainable);
     qn_scope_free(t->scope);
     qn_free(t);
