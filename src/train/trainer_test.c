@@ -332,7 +332,7 @@ static void gradients_are_slopes(void **state)
 static char kinds[KINDS_MAX][NAME_MAX_BYTES]; /* folders of fixtures/models */
 static int n_kinds;
 
-/* Sequences of 1, 7 and 40 tokens of the vocabulary, every one but the first to be learned. */
+/* Sequences of 7, 40 and 2 tokens of the vocabulary, every one but the first to be learned. */
 static void make_batch(subject *s)
 {
     static const int32_t lengths[] = {7, 40, 2};
