@@ -300,7 +300,7 @@ static void test_forged_specials(void **state)
         snprintf(relative, sizeof relative, "models/%s", models[i]);
         const char *folder = qn_test_fixture(relative);
         qn_model *m = NULL;
-        if (qn_model_open(folder, NULL, &m) == QN_E_UNSUPPORTED) continue; /* a family of a later issue */
+        if (qn_model_open(folder, NULL, &m) == QN_E_UNSUPPORTED) continue; /* a family that is not known */
         qn_model_close(&m);
         forge(folder);
         n++;
