@@ -13,6 +13,7 @@
 
 #include "backend/handles.h"
 #include "backend/native_parts.h"
+#include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine_parts.h"
 #include "engine/scheduler_parts.h"
@@ -260,12 +261,14 @@ static void closed_from_within(void **state)
 {
     int32_t ids[2][SHORT];
     static seen s;
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) { /* 3: by the last call that there is */
+        const int64_t before = qn_mem_live_blocks();
         qn_model *model = open_watched(*state, (qn_model_options){.parallel_slots = 1 + (way > 0)}, &s);
         closing c = {.n = 0};
         int n_told = 0, n_before;
         for (int i = 0; i < 2; i++) make_ids(ids[i], SHORT, 70 + (uint64_t)i);
-        qn_generate_options o = {.max_tokens = 20, .ignore_eos = 1, .notify = close_other, .notify_user = &c};
+        qn_generate_options o = {
+            .max_tokens = way == 3 ? 3 : 20, .ignore_eos = 1, .notify = close_other, .notify_user = &c};
         qn_generation *g = NULL;
         if (way == 2) {
             o.notify = NULL;
@@ -275,6 +278,7 @@ static void closed_from_within(void **state)
             qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids[0], SHORT}, .n_rows = 1}, &o, &g));
         o.notify = count_calls;
         o.notify_user = &n_told;
+        o.max_tokens = 20;
         qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids[1], SHORT}, .n_rows = 1}, &o,
                                       &c.other));
         for (n_before = 0; c.n < 3; n_before = n_told) {
@@ -290,6 +294,7 @@ static void closed_from_within(void **state)
         qn_generation_close(g);
         assert_int_equal(f.n_active + f.n_queued, 0);
         qn_model_close(&model);
+        assert_int_equal(qn_mem_live_blocks(), before);
     }
 }
 

@@ -94,13 +94,27 @@ static void announce(qn_scheduler *s)
     publish(s);
 }
 
+/* Those that were closed by the leader within its own step, or by what it called since: nothing of them is in
+ * use now. Without the lock. Returns 0: there were none. */
+static int let_go(qn_scheduler *s)
+{
+    qn_client *quitting = s->quitting;
+    s->quitting = NULL;
+    if (!quitting) return 0;
+    qn_admission_receive(s); /* they may have come within the step */
+    for (qn_client *c = quitting, *next; c; c = next) {
+        next = c->next_quitting;
+        for (int64_t i = 0; i < c->n_quitting; i++) qn_batch_drop(s, &c->quitting[i]);
+        c->quit(c);
+    }
+    return 1;
+}
+
 /* One step, without the lock. Returns 0 when there was nothing to do. */
 static int step(qn_scheduler *s, qn_client *client)
 {
     pthread_mutex_unlock(&s->lock);
     int did = qn_batch_step(s, client);
-    qn_client *quitting = s->quitting;
-    s->quitting = NULL;
     pthread_mutex_lock(&s->lock);
     announce(s);
     qn_client *touched = s->touched;
@@ -116,15 +130,10 @@ static int step(qn_scheduler *s, qn_client *client)
         next = r->next;
         atomic_store_explicit(&r->is_settled, 1, memory_order_release);
     }
-    if (quitting) qn_admission_receive(s); /* they may have come within the step */
-    for (qn_client *c = quitting, *next; c; c = next) {
-        next = c->next_quitting;
-        for (int64_t i = 0; i < c->n_quitting; i++) qn_batch_drop(s, &c->quitting[i]);
-        c->quit(c);
-    }
+    const int any = let_go(s);
     pthread_mutex_lock(&s->lock);
     if (ended) pthread_cond_broadcast(&s->settled);
-    if (quitting) publish(s);
+    if (any) publish(s);
     return did;
 }
 
@@ -194,7 +203,9 @@ qn_status qn_scheduler_enter(qn_scheduler *s)
 
 void qn_scheduler_leave(qn_scheduler *s)
 {
+    const int any = let_go(s);
     pthread_mutex_lock(&s->lock);
+    if (any) publish(s);
     hand_over(s, 0);
     pthread_mutex_unlock(&s->lock);
 }
