@@ -148,10 +148,6 @@ int main(int argc, char **argv)
     double bytes = argc > 2 ? strtod(argv[2], NULL) : 0;
     int64_t bursts = argc > 4 ? strtoll(argv[4], NULL, 10) : 40;
     qn_model_options o = {.parallel_slots = 1, .context_size = 2 * DEPTH, .no_prefix_cache = 1};
-    if (argc == 1) { /* `make bench` */
-        printf("decode_share needs a model file: bench/shares MODEL.gguf\n");
-        return 0;
-    }
     if (argc < 4 || !(bytes > 0) || bursts < 1 || bursts > BURSTS_MAX ||
         !parse_precision(argv[3], &o.precision)) {
         fprintf(stderr, "usage: decode_share [--json] MODEL BYTES PRECISION [BURSTS [THREADS]]\n");
