@@ -1,6 +1,7 @@
 """quern pack: the same answers from packed weights, and what happens when the file does not fit."""
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -159,17 +160,22 @@ def test_damaged(tmp_path):
     assert got == want and used == "" and len(notes) == 1 and "blk.0.attn_k.weight: missing" in notes[0]
 
 
-def test_in_the_cache(tmp_path):
+@pytest.fixture
+def open_path():
+    """A folder that others may look into: pytest's own are for their owner alone, and it says so at every start."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield pathlib.Path(folder)
+
+
+def test_in_the_cache(open_path):
     """Where the model's folder cannot be written. Root may write anywhere, so quern runs as somebody else then."""
+    tmp_path = open_path
     model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
     want = logits(model, tmp_path)[0]
     program, cache = shutil.copy(os.path.realpath(QUERN), tmp_path / "quern"), tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)
     tmp_path.chmod(0o555)
-    for folder in tmp_path.parents:  # pytest's own folders are for their owner alone
-        if str(folder).startswith(tempfile.gettempdir() + "/"):
-            folder.chmod(0o755)
 
     def as_somebody(*args):
         become = (lambda: os.setuid(65534)) if os.geteuid() == 0 else None
