@@ -126,6 +126,8 @@ def main():
     failed = [w for w in wrong if w]
     if failed:
         sys.exit("\n".join(failed))
+    if "" not in wrong:
+        sys.exit("no adapter was checked")
     print(f"{wrong.count('')} adapters agree, {wrong.count(None)} were left out: their bases are quern's alone")
 
 
