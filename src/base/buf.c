@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -54,18 +55,22 @@ void qn_buf_putc(qn_buf *b, char c)
 void qn_buf_printf(qn_buf *b, const char *fmt, ...)
 {
     va_list args;
+    locale_t before = qn_c_locale_enter();
     va_start(args, fmt);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
+    qn_c_locale_leave(before);
     if (n < 0) { /* longer than an int can say */
         if (b->status == QN_OK) b->status = qn_fail_nomem(SIZE_MAX);
         return;
     }
     qn_buf_reserve(b, (size_t)n);
     if (b->status != QN_OK) return;
+    before = qn_c_locale_enter();
     va_start(args, fmt);
     vsnprintf(b->data + b->length, (size_t)n + 1, fmt, args);
     va_end(args);
+    qn_c_locale_leave(before);
     b->length += (size_t)n;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/utf8.h"
 
 static qn_log_fn *sink;
@@ -28,7 +29,9 @@ void qn_log(qn_log_level level, const char *fmt, ...)
     char line[1024];
     va_list args;
     va_start(args, fmt);
+    locale_t before = qn_c_locale_enter();
     vsnprintf(line, sizeof line, fmt, args);
+    qn_c_locale_leave(before);
     va_end(args);
     qn_utf8_clean(line);
     if (sink) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/utf8.h"
 
 static _Thread_local char message[QN_ERROR_TEXT_MAX];
@@ -41,9 +42,11 @@ qn_status qn_fail(qn_status status, const char *fmt, ...)
 {
     char text[QN_ERROR_TEXT_MAX];
     va_list args;
+    locale_t before = qn_c_locale_enter();
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    qn_c_locale_leave(before);
     qn_utf8_clean(text);
     memcpy(message, text, sizeof text);
     return status;
@@ -53,9 +56,11 @@ qn_status qn_fail_prefix(qn_status status, const char *fmt, ...)
 {
     char text[QN_ERROR_TEXT_MAX];
     va_list args;
+    locale_t before = qn_c_locale_enter();
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    qn_c_locale_leave(before);
     size_t at = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     size_t had = strlen(message), room = sizeof text - at - 1;
     if (room > 2) {

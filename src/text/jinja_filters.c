@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "text/jinja_case.h"
 #include "text/jinja_filters_list.h"
 
@@ -301,7 +302,7 @@ static int parse_float(const qn_jstring *s, double *out)
     }
     text[length] = 0;
     char *end;
-    *out = strtod(text, &end);
+    *out = qn_parse_real(text, &end);
     return end == text + length;
 }
 
@@ -388,8 +389,10 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
     }
     if (precision > 0) { /* decimal rounding of the exact value, as Python does it */
         char text[700];
+        locale_t before = qn_c_locale_enter();
         snprintf(text, sizeof text, "%.*f", (int)precision, f);
         f = strtod(text, NULL);
+        qn_c_locale_leave(before);
     } else {
         f = nearbyint(f * scale) / scale;
     }

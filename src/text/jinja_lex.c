@@ -4,6 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/c_locale.h"
 #include "base/utf8.h"
 
 typedef struct {
@@ -183,7 +184,7 @@ static qn_status lex_float(lexer *x, size_t end)
         digits[n++] = x->s[i];
     }
     digits[n] = 0;
-    QN_TRY(add(x, (qn_jtoken){.kind = QN_JTOKEN_FLOAT, .f = strtod(digits, NULL)}));
+    QN_TRY(add(x, (qn_jtoken){.kind = QN_JTOKEN_FLOAT, .f = qn_parse_real(digits, NULL)}));
     end_match(x, end);
     return QN_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/c_locale.h"
 #include "text/jinja_run.h"
 
 void qn_jfloat_repr(double f, char *out)
@@ -14,10 +15,12 @@ void qn_jfloat_repr(double f, char *out)
         memcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf", 5 - (isnan(f) || f > 0));
         return;
     }
+    locale_t before = qn_c_locale_enter();
     for (int precision = 0; precision < 17; precision++) { /* the shortest that reads back as f */
         snprintf(digits, sizeof digits, "%.*e", precision, f);
         if (strtod(digits, NULL) == f) break;
     }
+    qn_c_locale_leave(before);
     const char *mantissa = digits + (digits[0] == '-');
     const char *e = strchr(digits, 'e');
     int exponent = (int)strtol(e + 1, NULL, 10);

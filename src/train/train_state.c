@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/c_locale.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/safetensors.h"
@@ -270,7 +271,7 @@ static qn_status read_texts(qn_train_state *c)
     QN_TRY(read_uint(c, PRINT, 16, &c->fingerprint));
     QN_TRY(read_uint(c, SEED, 10, &c->run.seed));
     QN_TRY(read_uint(c, SUM, 16, &sum));
-    c->run.best_loss = strtod(c->texts[BEST], &end);
+    c->run.best_loss = qn_parse_real(c->texts[BEST], &end);
     if (!*c->texts[BEST] || *end || isnan(c->run.best_loss)) return bad_text(c, BEST);
     c->run.settings = c->texts[SETTINGS];
     QN_TRY(read_position(c));

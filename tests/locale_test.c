@@ -1,0 +1,90 @@
+/* A program that embeds the library may have set a locale with a decimal comma. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/c_locale.h"
+#include "base/json.h"
+#include "base/json_write.h"
+#include "base/status.h"
+#include "text/template.h"
+
+static char folder[] = P_tmpdir "/quern-locale-XXXXXX";
+
+/* A German locale of the test's own, since no system need have one. */
+static int has_comma(void)
+{
+    char command[256];
+    if (!mkdtemp(folder)) return 0;
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", folder);
+    if (system(command) != 0) return 0;
+    setenv("LOCPATH", folder, 1);
+    return setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+}
+
+static void a_comma_stays_outside(void **state)
+{
+    (void)state;
+    if (!has_comma()) {
+        print_message(
+            "skipped: no localedef with the sources of locales (Debian: apt-get install locales)\n");
+        skip();
+    }
+    char own[16], *end;
+    snprintf(own, sizeof own, "%.1f", 0.5);
+    assert_string_equal(own, "0,5"); /* the locale is in force */
+
+    qn_buf b = {0};
+    qn_json_open(&b, '{');
+    qn_json_put_real(&b, "x", 0.25);
+    qn_json_close(&b, '}');
+    qn_buf_printf(&b, " %.17g", 1e-3);
+    assert_int_equal(b.status, QN_OK);
+    qn_buf_putc(&b, 0);
+    assert_string_equal(b.data, "{\"x\":0.25} 0.001");
+    qn_buf_free(&b);
+
+    qn_fail(QN_E_ARG, "%g", 1.5);
+    assert_string_equal(qn_last_error(), "1.5");
+    qn_fail_prefix(QN_E_ARG, "%g", 2.5);
+    assert_string_equal(qn_last_error(), "2.5: 1.5");
+    assert_true(qn_parse_real("0.5x", &end) == 0.5);
+    assert_string_equal(end, "x");
+
+    qn_template *t;
+    qn_render_options options = {0};
+    qn_rendered text = {0};
+    const char *source = "{{ 0.5 }} {{ '1.25' | float }} {{ 2.345 | round(2) }}";
+    assert_int_equal(qn_template_parse("test", source, strlen(source), &t), QN_OK);
+    json_t *context = json_object();
+    assert_int_equal(qn_template_render(t, context, &options, &text), QN_OK);
+    assert_string_equal(text.text, "0.5 1.25 2.35");
+    json_decref(context);
+    qn_rendered_free(&text);
+    qn_template_free(t);
+
+    snprintf(own, sizeof own, "%.1f", 0.5);
+    assert_string_equal(own, "0,5"); /* and is still */
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_comma_stays_outside)};
+    return cmocka_run_group_tests(tests, NULL, clean);
+}
