@@ -99,7 +99,8 @@ QN_API qn_status qn_model_open(const char *path, const qn_model_options *options
 /* Ends what still runs on the model, frees it and sets *model to NULL. No other call on the handle may be
  * under way: generations are ended, but a thread inside qn_model_logits or qn_generation_open is not waited
  * for. NULL and a pointer to NULL are accepted, so that a second call does nothing. Generations that are
- * still open report QN_E_CLOSED from then on and must still be closed. */
+ * still open report QN_E_CLOSED from then on and must still be closed. From within a call on one of them
+ * (notify) the model stays open, *model stays as it is, and a line is logged. */
 QN_API void qn_model_close(qn_model **model);
 
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);

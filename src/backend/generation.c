@@ -304,6 +304,19 @@ void qn_generation_close(qn_generation *g)
     drop(g);
 }
 
+int qn_generations_are_calling(qn_model *model)
+{
+    int is_within = 0;
+    pthread_mutex_lock(&model->lock);
+    for (qn_generation *g = model->generations; g && !is_within; g = g->next) {
+        pthread_mutex_lock(&g->lock);
+        is_within = g->is_busy && pthread_equal(g->caller, pthread_self());
+        pthread_mutex_unlock(&g->lock);
+    }
+    pthread_mutex_unlock(&model->lock);
+    return is_within;
+}
+
 void qn_generations_end_all(qn_model *model)
 {
     for (;;) {

@@ -332,6 +332,16 @@ static void close_within(void)
     assert_int_equal(atomic_load(&n_generations), 1); /* at the end of the call */
 }
 
+static qn_model *opened;
+
+static void close_model_within(void)
+{
+    n_within++;
+    qn_model *own = opened;
+    qn_model_close(&own);
+    assert_ptr_equal(own, opened);
+}
+
 /* Who is called by a thread that computes does not wait for itself. */
 static void test_calls_from_within(void **state)
 {
@@ -352,6 +362,14 @@ static void test_calls_from_within(void **state)
     assert_int_equal(t.end, QN_END_CANCELLED);
     assert_int_equal(atomic_load(&n_generations), 0);
     assert_int_equal(n_within, 2);
+    opened = model;
+    assert_int_equal(qn_generate(model, "one two", NULL, &called), QN_OK);
+    within = close_model_within;
+    assert_int_equal(qn_generation_next(called, &t), QN_OK);
+    within = NULL;
+    assert_int_equal(t.id, 7);
+    assert_int_equal(n_within, 3);
+    qn_generation_close(called);
     qn_model_close(&model);
 }
 

@@ -40,7 +40,9 @@ struct qn_generation {
     qn_end last_end;
 };
 
-/* Ends the generations of a model that is being closed. */
+/* Is this thread within a call on one of them? */
+int qn_generations_are_calling(qn_model *model);
+/* Ends the generations of a model that is being closed. Not within a call on one of them. */
 void qn_generations_end_all(qn_model *model);
 /* "the backend mlx_lm does not offer classify". */
 qn_status qn_backend_fail_missing(const qn_backend *backend, const char *what);

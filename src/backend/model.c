@@ -81,6 +81,11 @@ void qn_model_close(qn_model **model)
 {
     if (!model || !*model) return;
     qn_model *m = *model;
+    if (qn_generations_are_calling(m)) {
+        qn_log(QN_LOG_ERROR,
+               "qn_model_close from within a call on one of the model's generations: it stays open");
+        return;
+    }
     *model = NULL;
     qn_generations_end_all(m);
     qn_tickets_end_all(m);
