@@ -5,9 +5,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -15,25 +17,30 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/status.h"
+#include "tests/scratch.h"
 #include "text/template.h"
 
-static char folder[] = P_tmpdir "/quern-locale-XXXXXX";
-
 /* A German locale of the test's own, since no system need have one. */
-static int has_comma(void)
+static int set_comma(const char *folder)
 {
-    char command[256];
-    if (!mkdtemp(folder)) return 0;
-    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", folder);
-    if (system(command) != 0) return 0;
+    const char *name = qn_test_path(folder, "de_DE.UTF-8");
+    char *command[] = {"localedef", "-i", "de_DE", "-f", "UTF-8", (char *)name, NULL};
+    pid_t child;
+    int status = -1;
+    if (posix_spawnp(&child, command[0], NULL, NULL, command, environ) == 0) waitpid(child, &status, 0);
     setenv("LOCPATH", folder, 1);
-    return setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+    locale_t german = status == 0 ? newlocale(LC_ALL_MASK, "de_DE.UTF-8", (locale_t)0) : (locale_t)0;
+    if (german) uselocale(german);
+    return german != (locale_t)0;
 }
 
 static void a_comma_stays_outside(void **state)
 {
     (void)state;
-    if (!has_comma()) {
+    const char *folder = qn_test_scratch();
+    int is_set = set_comma(folder);
+    qn_test_remove(folder);
+    if (!is_set) {
         print_message(
             "skipped: no localedef with the sources of locales (Debian: apt-get install locales)\n");
         skip();
@@ -75,16 +82,8 @@ static void a_comma_stays_outside(void **state)
     assert_string_equal(own, "0,5"); /* and is still */
 }
 
-static int clean(void **state)
-{
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_comma_stays_outside)};
-    return cmocka_run_group_tests(tests, NULL, clean);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
