@@ -15,6 +15,9 @@
 extern "C" {
 #endif
 
+/* PEFT: lora_A [rank, in], lora_B [out, rank]. MLX: lora_a [in, rank], lora_b [rank, out]. */
+typedef enum { QN_ADAPTER_PEFT, QN_ADAPTER_MLX } qn_adapter_layout;
+
 /* Strings are read during qn_adapter_load only. */
 typedef struct {
     const char *name; /* 1 to 64 letters, digits, '.', '_' and '-', but not "none" */

@@ -24,6 +24,7 @@
 #include <quern/probe.h>
 #include <quern/status.h>
 #include <quern/tokenizer.h>
+#include <quern/train.h>
 
 #define QN_VERSION_MAJOR 0
 #define QN_VERSION_MINOR 1

@@ -5,12 +5,11 @@
 #ifndef QN_MODEL_ADAPTER_CONFIG_H
 #define QN_MODEL_ADAPTER_CONFIG_H
 
+#include <quern/adapter.h>
+
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/status.h"
-
-/* PEFT: lora_A [rank, in], lora_B [out, rank]. MLX: lora_a [in, rank], lora_b [rank, out]. */
-typedef enum { QN_ADAPTER_PEFT, QN_ADAPTER_MLX } qn_adapter_layout;
 
 typedef struct {
     qn_adapter_layout layout;

@@ -14,14 +14,10 @@
 #ifndef QN_TRAIN_DATASET_LINE_H
 #define QN_TRAIN_DATASET_LINE_H
 
+#include <quern/train.h>
+
 #include "base/buf.h"
 #include "text/chat.h"
-
-typedef enum {
-    QN_MASK_ANSWERS, /* the assistant's turns with their ends; of a prompt's line the completion */
-    QN_MASK_LAST,    /* of a chat the last of these */
-    QN_MASK_ALL
-} qn_mask;
 
 typedef struct {
     const qn_chat_text *text;

@@ -3,10 +3,9 @@
 #ifndef QN_TRAIN_OPTIMIZER_H
 #define QN_TRAIN_OPTIMIZER_H
 
+#include <quern/train.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum { QN_OPTIMIZER_ADAMW, QN_OPTIMIZER_SGD } qn_optimizer_kind;
 
 typedef struct {
     qn_optimizer_kind kind;

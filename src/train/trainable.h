@@ -5,16 +5,11 @@
 #ifndef QN_TRAIN_TRAINABLE_H
 #define QN_TRAIN_TRAINABLE_H
 
+#include <quern/train.h>
+
 #include "model/modules.h"
 #include "model/trained.h"
 #include "train/base.h"
-
-typedef enum { QN_TRAIN_LORA, QN_TRAIN_DORA, QN_TRAIN_FULL } qn_train_method;
-
-/* How A begins (B is zero, so that nothing changes before the first step). UNIFORM: in +-1 / sqrt(n_in),
- * which is Kaiming's with a = sqrt(5), as peft and mlx_lm have it. NORMAL: with deviation 1 / rank, peft's
- * "gaussian". */
-typedef enum { QN_TRAIN_UNIFORM, QN_TRAIN_NORMAL } qn_train_init;
 
 typedef struct {
     qn_train_method method;
