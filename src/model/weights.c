@@ -467,36 +467,3 @@ int qn_weights_tied(const qn_weights *w)
 {
     return w->tied;
 }
-
-qn_status qn_weights_floats(const qn_tensor_view *v, float *out)
-{
-    /* Data in files is of any alignment, decoders want their own type's: go through an aligned buffer. */
-    enum { CHUNK = 256 };
-    _Alignas(64) char aligned[CHUNK * 8];
-    const qn_type *type = v->supported ? qn_type_get(v->dtype) : NULL;
-    if (!type || !type->decode)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s is not supported for weights", v->file,
-                       v->name, v->type_name);
-    if (v->n_dims == 1 && v->experts) return qn_weight_experts_vector(v->experts, out);
-    const char *from = v->data;
-    for (int64_t i = 0; i < v->n_elements; i += CHUNK) {
-        int64_t n = v->n_elements - i < CHUNK ? v->n_elements - i : CHUNK;
-        size_t bytes = 0;
-        if (!qn_type_bytes(v->dtype, n, &bytes) || bytes > sizeof aligned)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements do not fill blocks", v->file, v->name,
-                           (long long)v->n_elements);
-        memcpy(aligned, from, bytes);
-        type->decode(type, aligned, n, out + i);
-        from += bytes;
-    }
-    return QN_OK;
-}
-
-qn_status qn_weights_vector(const qn_tensor_view *v, float *out)
-{
-    char shape[128];
-    if (v->n_dims != 1)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected one dimension", v->file, v->name,
-                       qn_view_shape_text(v, shape, sizeof shape));
-    return qn_weights_floats(v, out);
-}

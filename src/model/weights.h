@@ -110,9 +110,12 @@ const qn_tensor_view *qn_weights_vision(const qn_weights *w, int64_t i);
 /* 1: LM_HEAD is EMBED's own view, to be packed once. */
 int qn_weights_tied(const qn_weights *w);
 
-/* Decodes all elements, in the order of the file, to f32: out[0..v->n_elements). QN_E_UNSUPPORTED: a type
- * that has no decoder. */
+/* Decodes all elements, in the order of the file, to f32: out[0..v->n_elements), also of a matrix that lies
+ * in several tensors. QN_E_UNSUPPORTED: a type that has no decoder. */
 qn_status qn_weights_floats(const qn_tensor_view *v, float *out);
+/* Rows [first, first + n) of a tensor whose elements are taken as rows of n_cols (of a matrix its columns),
+ * to f32: out [n, n_cols]. */
+qn_status qn_weights_rows(const qn_tensor_view *v, int64_t n_cols, int64_t first, int64_t n, float *out);
 /* Decodes a tensor of one dimension (norms, biases) to f32: out[0..v->shape[0]). QN_E_FORMAT: more
  * dimensions. QN_E_UNSUPPORTED: a type that has no decoder. */
 qn_status qn_weights_vector(const qn_tensor_view *v, float *out);
