@@ -2,7 +2,7 @@
 # make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
 # make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
-# make test-cli       the command line (pytest)            make docs                  docs/api.md, docs/quern.1
+# make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
 CC ?= cc
@@ -282,6 +282,7 @@ uninstall:
 
 docs: all
 	$(Q)python3 tools/api_docs.py
+	$(Q)python3 tools/primitive_docs.py
 	$(Q)python3 tools/man_page.py $(B)/quern >$(B)/quern.1 && mv $(B)/quern.1 docs/quern.1
 lint:
 	$(Q)python3 tools/lint.py

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import api_docs
+import primitive_docs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -252,8 +253,9 @@ def main():
         else:
             check_script(path, text)
     check_layout(c_files)
-    if why := api_docs.stale():
-        say(why.partition(": ")[0], 0, why.partition(": ")[2])
+    for docs in (api_docs, primitive_docs):
+        if why := docs.stale():
+            say(why.partition(": ")[0], 0, why.partition(": ")[2])
     for line in findings:
         print(line)
     if findings:

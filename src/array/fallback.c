@@ -213,52 +213,78 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
     return p->cross_entropy.which ? qn_binary(s, QN_PRIM_MATMUL_ROWS, d, in[0]) : qn_matmul(s, d, in[1]);
 }
 
-/* What all others are stated in. */
-#define fallback_EXP NULL
-#define fallback_LOG NULL
-#define fallback_SQRT NULL
-#define fallback_SIN NULL
-#define fallback_COS NULL
-#define fallback_TANH NULL
-#define fallback_ERF NULL
-#define fallback_ADD NULL
-#define fallback_MUL NULL
-#define fallback_DIV NULL
-#define fallback_MAXIMUM NULL
-#define fallback_POW NULL
-#define fallback_FUSED NULL
-#define fallback_COPY NULL
-#define fallback_CAST NULL
-#define fallback_DROPOUT NULL /* random bits are integers */
-#define fallback_CONCAT NULL
-#define fallback_SUM NULL
-#define fallback_MAX NULL
-#define fallback_ROPE_TABLE NULL
-#define fallback_MATMUL NULL
-#define fallback_MATMUL_ROWS NULL
-#define fallback_TAKE NULL
-#define fallback_SCATTER_ADD NULL
-#define fallback_TAKE_ALONG NULL
-#define fallback_SCATTER_ALONG NULL
-#define fallback_TOP_K NULL
+/* What others are stated in. */
+#define BASIC QN_NONE("others are stated in it")
+#define SOURCE QN_NONE("a source or a view: no device computes it")
+#define fallback_DATA SOURCE
+#define fallback_INPUT SOURCE
+#define fallback_RESHAPE SOURCE
+#define fallback_TRANSPOSE SOURCE
+#define fallback_SLICE SOURCE
+#define fallback_BROADCAST SOURCE
+#define fallback_EXP BASIC
+#define fallback_LOG BASIC
+#define fallback_SQRT BASIC
+#define fallback_SIN BASIC
+#define fallback_COS BASIC
+#define fallback_TANH BASIC
+#define fallback_ERF BASIC
+#define fallback_ADD BASIC
+#define fallback_MUL BASIC
+#define fallback_DIV BASIC
+#define fallback_MAXIMUM BASIC
+#define fallback_POW BASIC
+#define fallback_FUSED QN_NONE("the planner makes it of primitives that the device has")
+#define fallback_COPY BASIC
+#define fallback_CAST BASIC
+#define fallback_DROPOUT QN_NONE("random bits are integers")
+#define fallback_CONCAT BASIC
+#define fallback_SUM BASIC
+#define fallback_MAX BASIC
+#define fallback_ROPE_TABLE BASIC
+#define fallback_MATMUL BASIC
+#define fallback_MATMUL_ROWS BASIC
+#define fallback_TAKE BASIC
+#define fallback_SCATTER_ADD BASIC
+#define fallback_TAKE_ALONG BASIC
+#define fallback_SCATTER_ALONG BASIC
+#define fallback_TOP_K BASIC
 /* Their masks depend on data (row_begin), their state on earlier runs: no smaller primitives can say it. */
-#define fallback_ATTEND NULL
-#define fallback_ATTEND_GRAD NULL
-#define fallback_LORA NULL /* which pair a row takes is data */
-#define fallback_EXPERTS NULL
-#define fallback_EXPERTS_GRAD NULL
-#define fallback_SHORT_CONV NULL
-#define fallback_SHORT_CONV_GRAD NULL
-#define fallback_GATED_DELTA NULL
-#define fallback_GATED_DELTA_GRAD NULL
+#define RAGGED QN_NONE("which rows belong together is data, and its state outlives a run")
+#define fallback_ATTEND RAGGED
+#define fallback_ATTEND_GRAD RAGGED
+#define fallback_LORA QN_NONE("which pair a row takes is data")
+#define fallback_EXPERTS QN_NONE("which matrices a row takes is data")
+#define fallback_EXPERTS_GRAD QN_NONE("which matrices a row takes is data")
+#define fallback_SHORT_CONV RAGGED
+#define fallback_SHORT_CONV_GRAD RAGGED
+#define fallback_GATED_DELTA RAGGED
+#define fallback_GATED_DELTA_GRAD RAGGED
 
-static fallback *const table[QN_PRIM_COUNT] = {
-#define E(name, inputs) [QN_PRIM_##name] = fallback_##name,
-#define P(name, rows) [QN_PRIM_##name] = fallback_##name,
+typedef struct {
+    fallback *rule;
+    int by_fallback;
+    const char *none;
+} entry;
+
+static const entry table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = {.rule = fallback_##name},
+#define E(name, inputs) [QN_PRIM_##name] = {.rule = fallback_##name},
+#define P(name, rows) [QN_PRIM_##name] = {.rule = fallback_##name},
 #include "prim/primitives.def"
 };
 
+qn_stated qn_fallback_stated(qn_prim prim, const char **why)
+{
+    const entry *e = &table[prim];
+    *why = e->none;
+    return e->rule          ? QN_BY_RULE
+           : e->by_fallback ? QN_BY_ITS_FALLBACK
+           : e->none        ? QN_STATED_NONE
+                            : QN_UNSTATED;
+}
+
 qn_array *qn_fallback(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in)
 {
-    return table[prim] ? table[prim](s, params, n_in, in) : NULL;
+    return table[prim].rule ? table[prim].rule(s, params, n_in, in) : NULL;
 }

@@ -1,6 +1,7 @@
 /* Gradients: one rule a primitive, in rising order of primitives.def, and the pass that applies them. A rule
  * gives the gradient of input i from the gradient g of the result; it is called only for inputs that matter.
- * NULL in the table: by the fallback where the primitive has one, else there is none. */
+ * Where the table has no rule it says that the fallback gives the gradient, or why there is none. */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/tape.h"
@@ -282,32 +283,48 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
     return qn_apply(s, QN_PRIM_CROSS_ENTROPY_GRAD, &p, 5, in, NULL, QN_DTYPE_F32);
 }
 
-#define gradient_DATA NULL
-#define gradient_INPUT NULL
-#define gradient_FUSED NULL
-#define gradient_RMS_NORM_GRAD NULL /* by its fallback */
-#define gradient_LAYER_NORM NULL    /* by its fallback */
-#define gradient_ROPE_TABLE NULL
-#define gradient_TOP_K NULL
-#define gradient_ATTEND_GRAD NULL
-#define gradient_CROSS_ENTROPY_GRAD NULL /* by its fallback */
-#define gradient_LORA NULL               /* of adapters in use; training states the two products */
-#define gradient_EXPERTS_SUM NULL        /* by its fallback */
-#define gradient_EXPERTS_GRAD NULL
-#define gradient_SHORT_CONV_GRAD NULL
-#define gradient_GATED_DELTA_GRAD NULL
+#define gradient_DATA QN_NONE("it is made of nothing")
+#define gradient_INPUT QN_NONE("it is made of nothing")
+#define gradient_FUSED QN_NONE("the planner makes it, behind differentiation")
+#define gradient_RMS_NORM_GRAD QN_BY_FALLBACK
+#define gradient_LAYER_NORM QN_BY_FALLBACK
+#define gradient_ROPE_TABLE QN_NONE("positions are integers, and frequencies are constants of a model")
+#define gradient_TOP_K QN_NONE("it gives indices")
+#define gradient_ATTEND_GRAD QN_NONE("attention is differentiated once")
+#define gradient_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
+#define gradient_LORA QN_NONE("it is for adapters in use; training states the two products")
+#define gradient_EXPERTS_SUM QN_BY_FALLBACK
+#define gradient_EXPERTS_GRAD QN_NONE("experts are differentiated once")
+#define gradient_SHORT_CONV_GRAD QN_NONE("the convolution is differentiated once")
+#define gradient_GATED_DELTA_GRAD QN_NONE("the recurrence is differentiated once")
 
 /* Primitives whose gradients by all inputs are one step: it is built once, and the rule takes it in g's
  * place. */
 static qn_array *(*const joint[QN_PRIM_COUNT])(qn_scope *s, qn_array *a, qn_array *g) = {
     [QN_PRIM_ATTEND] = joint_ATTEND, [QN_PRIM_GATED_DELTA] = joint_GATED_DELTA};
 
-static gradient *const table[QN_PRIM_COUNT] = {
-#define S(name) [QN_PRIM_##name] = gradient_##name,
-#define E(name, inputs) [QN_PRIM_##name] = qn_derivative,
-#define P(name, rows) [QN_PRIM_##name] = gradient_##name,
+typedef struct {
+    gradient *rule;
+    int by_fallback;
+    const char *none;
+} entry;
+
+static const entry table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = {.rule = gradient_##name},
+#define E(name, inputs) [QN_PRIM_##name] = {.rule = qn_derivative},
+#define P(name, rows) [QN_PRIM_##name] = {.rule = gradient_##name},
 #include "prim/primitives.def"
 };
+
+qn_stated qn_gradient_stated(qn_prim prim, const char **why)
+{
+    const entry *e = &table[prim];
+    *why = e->none;
+    return e->rule          ? QN_BY_RULE
+           : e->by_fallback ? QN_BY_ITS_FALLBACK
+           : e->none        ? QN_STATED_NONE
+                            : QN_UNSTATED;
+}
 
 /* ---- the pass ----------------------------------------------------------------------------------------- */
 
@@ -321,12 +338,15 @@ void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g)
  */
 static void by_fallback(qn_scope *s, qn_array *a, qn_array *g, const qn_tape *t)
 {
-    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *grads[QN_MAX_INPUTS] = {NULL},
-             *wrt[QN_MAX_INPUTS];
-    if (!f) {
-        refuse(s, a, "");
+    if (table[a->prim].none) {
+        char why[160];
+        snprintf(why, sizeof why, ": %s", table[a->prim].none);
+        refuse(s, a, why);
         return;
     }
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *grads[QN_MAX_INPUTS] = {NULL},
+             *wrt[QN_MAX_INPUTS];
+    if (!f) return;
     for (int i = 0; i < a->n_in; i++) {
         const qn_tape_node *in = qn_tape_find(t, a->in[i]);
         wrt[i] = in && in->depends ? a->in[i] : NULL;
@@ -352,14 +372,15 @@ static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
         if (status != QN_OK) qn_scope_fail(s, status);
         return;
     }
-    if (!table[a->prim]) {
+    const entry *e = &table[a->prim];
+    if (!e->rule) {
         by_fallback(s, a, n->value, t);
         return;
     }
     qn_array *g = joint[a->prim] ? joint[a->prim](s, a, n->value) : n->value;
     for (int i = 0; i < a->n_in; i++) {
         qn_tape_node *in = qn_tape_find(t, a->in[i]);
-        if (in && in->depends) qn_tape_add(s, in, table[a->prim](s, a, i, g));
+        if (in && in->depends) qn_tape_add(s, in, e->rule(s, a, i, g));
     }
 }
 

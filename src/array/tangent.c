@@ -1,16 +1,17 @@
 /* Tangents (forward derivatives): one rule a primitive. t[i] is the tangent of input i, NULL where it is
- * zero; at least one is not. NULL in the table: by the fallback where the primitive has one, else there is
- * none. */
+ * zero; at least one is not. Where the table has no rule it says that the fallback gives the tangent, or why
+ * there is none. */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/tape.h"
 
 typedef qn_array *tangent(qn_scope *s, qn_array *a, qn_array *const *t);
 
-static qn_array *refuse(qn_scope *s, const qn_array *a)
+static qn_array *refuse(qn_scope *s, const qn_array *a, const char *why)
 {
-    return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s%s%s has no tangent", a->label ? a->label : "",
-                                    a->label ? ": " : "", qn_prim_get(a->prim)->name));
+    return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s%s%s has no tangent%s", a->label ? a->label : "",
+                                    a->label ? ": " : "", qn_prim_get(a->prim)->name, why));
 }
 
 /* Linear in the first input, and only that one has a tangent. */
@@ -18,18 +19,23 @@ static qn_array *linear(qn_scope *s, qn_array *a, qn_array *const *t)
 {
     qn_array *in[QN_MAX_INPUTS];
     for (int i = 1; i < a->n_in; i++)
-        if (t[i]) return refuse(s, a);
+        if (t[i]) return refuse(s, a, " by any but its first input");
     memcpy(in, a->in, sizeof in);
     in[0] = t[0];
     return qn_again(s, a, in);
 }
 
-/* Linear in each of two inputs. */
+/* Linear in each of its first two inputs; others, which have no tangents, stay. */
 static qn_array *bilinear(qn_scope *s, qn_array *a, qn_array *const *t)
 {
-    qn_array *left = t[0] ? qn_again(s, a, (qn_array *[]){t[0], a->in[1]}) : NULL;
-    qn_array *right = t[1] ? qn_again(s, a, (qn_array *[]){a->in[0], t[1]}) : NULL;
-    return left && right ? qn_add(s, left, right) : left ? left : right;
+    qn_array *part[2] = {NULL, NULL}, *in[QN_MAX_INPUTS];
+    for (int i = 0; i < 2; i++) {
+        if (!t[i]) continue;
+        memcpy(in, a->in, sizeof in);
+        in[i] = t[i];
+        part[i] = qn_again(s, a, in);
+    }
+    return part[0] && part[1] ? qn_add(s, part[0], part[1]) : part[0] ? part[0] : part[1];
 }
 
 static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
@@ -60,21 +66,33 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
     return qn_mul(s, a, qn_sub(s, t[0], qn_sum(s, qn_mul(s, t[0], a), a->shape.n - 1)));
 }
 
-#define tangent_DATA NULL
-#define tangent_INPUT NULL
+static qn_array *short_conv(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    return a->params.recurrent.state ? refuse(s, a, " with a state") : bilinear(s, a, t);
+}
+
+/* The bias, which is added once, goes. */
+static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    if (t[1] || t[a->n_in - 1]) return refuse(s, a, " by its weights");
+    return qn_experts(s, t[0], a->in[1], a->in[2], NULL);
+}
+
+#define tangent_DATA QN_NONE("it is made of nothing")
+#define tangent_INPUT QN_NONE("it is made of nothing")
 #define tangent_RESHAPE linear
 #define tangent_TRANSPOSE linear
 #define tangent_SLICE linear
 #define tangent_BROADCAST linear
-#define tangent_FUSED NULL
+#define tangent_FUSED QN_NONE("the planner makes it, behind differentiation")
 #define tangent_COPY linear
 #define tangent_CAST linear
 #define tangent_DROPOUT linear
 #define tangent_SUM linear
-#define tangent_RMS_NORM NULL      /* by its fallback */
-#define tangent_RMS_NORM_GRAD NULL /* by its fallback */
-#define tangent_LAYER_NORM NULL    /* by its fallback */
-#define tangent_ROPE_TABLE NULL
+#define tangent_RMS_NORM QN_BY_FALLBACK
+#define tangent_RMS_NORM_GRAD QN_BY_FALLBACK
+#define tangent_LAYER_NORM QN_BY_FALLBACK
+#define tangent_ROPE_TABLE QN_NONE("positions are integers, and frequencies are constants of a model")
 #define tangent_ROPE linear
 #define tangent_MATMUL bilinear
 #define tangent_MATMUL_ROWS bilinear
@@ -82,31 +100,53 @@ static qn_array *tangent_SOFTMAX(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_SCATTER_ADD linear
 #define tangent_TAKE_ALONG linear
 #define tangent_SCATTER_ALONG linear
-#define tangent_TOP_K NULL
-#define tangent_ATTEND NULL
-#define tangent_ATTEND_GRAD NULL
-#define tangent_CROSS_ENTROPY NULL      /* by its fallback */
-#define tangent_CROSS_ENTROPY_GRAD NULL /* by its fallback */
-#define tangent_LORA NULL
-#define tangent_EXPERTS NULL
-#define tangent_EXPERTS_SUM NULL
-#define tangent_EXPERTS_GRAD NULL
-#define tangent_SHORT_CONV NULL
-#define tangent_SHORT_CONV_GRAD NULL
-#define tangent_GATED_DELTA NULL
-#define tangent_GATED_DELTA_GRAD NULL
+#define tangent_TOP_K QN_NONE("it gives indices")
+#define tangent_ATTEND QN_NONE("rows are ragged by data; attention in smaller primitives has one")
+#define tangent_ATTEND_GRAD QN_NONE("attention is differentiated once")
+#define tangent_CROSS_ENTROPY QN_BY_FALLBACK
+#define tangent_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
+#define tangent_LORA QN_NONE("it is for adapters in use; training states the two products")
+#define tangent_EXPERTS experts
+#define tangent_EXPERTS_SUM QN_BY_FALLBACK
+#define tangent_EXPERTS_GRAD linear
+#define tangent_SHORT_CONV short_conv
+#define tangent_SHORT_CONV_GRAD QN_NONE("the convolution is differentiated once")
+#define tangent_GATED_DELTA \
+    QN_NONE("the state of a row depends on all rows before it; training needs gradients alone")
+#define tangent_GATED_DELTA_GRAD QN_NONE("the recurrence is differentiated once")
 
-static tangent *const table[QN_PRIM_COUNT] = {
-#define S(name) [QN_PRIM_##name] = tangent_##name,
-#define E(name, inputs) [QN_PRIM_##name] = elementwise,
-#define P(name, rows) [QN_PRIM_##name] = tangent_##name,
+typedef struct {
+    tangent *rule;
+    int by_fallback;
+    const char *none;
+} entry;
+
+static const entry table[QN_PRIM_COUNT] = {
+#define S(name) [QN_PRIM_##name] = {.rule = tangent_##name},
+#define E(name, inputs) [QN_PRIM_##name] = {.rule = elementwise},
+#define P(name, rows) [QN_PRIM_##name] = {.rule = tangent_##name},
 #include "prim/primitives.def"
 };
 
+qn_stated qn_tangent_stated(qn_prim prim, const char **why)
+{
+    const entry *e = &table[prim];
+    *why = e->none;
+    return e->rule          ? QN_BY_RULE
+           : e->by_fallback ? QN_BY_ITS_FALLBACK
+           : e->none        ? QN_STATED_NONE
+                            : QN_UNSTATED;
+}
+
 static qn_array *by_fallback(qn_scope *s, qn_array *a, qn_array *const *t)
 {
+    if (table[a->prim].none) {
+        char why[160];
+        snprintf(why, sizeof why, ": %s", table[a->prim].none);
+        return refuse(s, a, why);
+    }
     qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *out = NULL;
-    if (!f) return refuse(s, a);
+    if (!f) return NULL;
     qn_status status = qn_jvp(s, f, a->n_in, a->in, t, &out);
     return status == QN_OK ? out : qn_scope_fail(s, status);
 }
@@ -121,7 +161,8 @@ static qn_array *push_forward(qn_scope *s, qn_array *a, const qn_tape *tape)
         any |= t[i] != NULL;
     }
     if (!any) return NULL;
-    return table[a->prim] ? table[a->prim](s, a, t) : by_fallback(s, a, t);
+    const entry *e = &table[a->prim];
+    return e->rule ? e->rule(s, a, t) : by_fallback(s, a, t);
 }
 
 qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,

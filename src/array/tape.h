@@ -24,6 +24,20 @@ void qn_tape_free(qn_tape *t);
 /* NULL: not on the tape (integers, or not below `of`). */
 qn_tape_node *qn_tape_find(const qn_tape *t, const qn_array *a);
 
+/* How a table states a primitive that has no rule in it: by its fallback, or not at all, and why. The reason
+ * ends a sentence "NAME has no gradient: ..." and stands in docs/primitives.md. A plain NULL is refused by
+ * tests/gradients_test.c and by tools/lint.py. */
+#define QN_BY_FALLBACK NULL, .by_fallback = 1
+#define QN_NONE(reason) NULL, .none = "" reason
+
+typedef enum { QN_UNSTATED, QN_BY_RULE, QN_BY_ITS_FALLBACK, QN_STATED_NONE } qn_stated;
+
+/* How a primitive's gradient, tangent or fallback is stated; *why: the reason where there is none, else NULL.
+ */
+qn_stated qn_gradient_stated(qn_prim prim, const char **why);
+qn_stated qn_tangent_stated(qn_prim prim, const char **why);
+qn_stated qn_fallback_stated(qn_prim prim, const char **why);
+
 /* Gradients and tangents exist for arrays of real numbers that are plain, not packed. */
 int qn_is_real(const qn_array *a);
 
