@@ -13,6 +13,7 @@ B := build/$(VARIANT)
 PKGS := jansson libpcre2-8 libutf8proc
 MEDIA_PKGS := libpng libjpeg
 SERVER_PKGS := libevent_core
+CLI_PKGS := yaml-0.1
 ifneq ($(V),1)
 Q := @
 endif
@@ -22,8 +23,8 @@ endif
 
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
 ifneq ($(filter-out clean lint format uninstall,$(or $(MAKECMDGOALS),all)),)
-ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) 2>/dev/null && echo yes),yes)
-$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg and libevent are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libcmocka-dev)
+ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null && echo yes),yes)
+$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent and libyaml are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev libcmocka-dev)
 endif
 endif
 
@@ -31,14 +32,14 @@ endif
 need = $(Q)command -v $(1) >/dev/null || { echo "make $@: $(1) is needed. On Debian: apt-get install $(2)" >&2; exit 1; }
 
 # Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
-FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
+FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
 	-fno-math-errno -pthread -ffile-prefix-map=$(CURDIR)=. -MMD -MP
 LIBS_PRIVATE := -lm -pthread
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(LIBS_PRIVATE)
 MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) 2>/dev/null)
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) 2>/dev/null)
-CLI_LIBS := -ledit $(MEDIA_LIBS) $(SERVER_LIBS)
+CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS)
 CFLAGS.release := -O3 -DNDEBUG
 CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS.tsan := -O1 -fsanitize=thread

@@ -45,6 +45,7 @@ FOREIGN = {
     "jpeglib.h": ("src/media/",),
     "histedit.h": ("src/cli/",),
     "editline/readline.h": ("src/cli/",),
+    "yaml.h": ("src/cli/config_file.c",),
     "immintrin.h": ("src/kernels/", "bench/"),
     "cpuid.h": ("src/kernels/", "bench/"),
     "arm_neon.h": ("src/kernels/", "bench/"),

@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 typedef enum {
     QN_ARG_FLAG,   /* int, set to 1 */
     QN_ARG_INT32,  /* int32_t in [low, high] */
     QN_ARG_INT64,  /* int64_t in [low, high] */
     QN_ARG_UINT64, /* uint64_t */
     QN_ARG_FLOAT,  /* float in [low, high] */
+    QN_ARG_REAL,   /* double in [low, high] */
     QN_ARG_BYTES,  /* size_t; K, M, G, T behind it are powers of 1024 */
     QN_ARG_TEXT,   /* const char * */
     QN_ARG_LIST,   /* qn_arg_list: may be given several times */
@@ -59,6 +62,16 @@ enum { QN_POSITIONAL_MAX = 4 };
  * Returns 0 to go on; else *exit_code is what the command returns: help was printed, or a usage error. */
 int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
                   int *n_positional, int *exit_code);
+/* Puts one value where its option's goes, for whoever reads options elsewhere than from argv: text as behind
+ * the option, of a flag anything. The text of QN_ARG_TEXT and QN_ARG_LIST is kept by reference. QN_E_ARG,
+ * with a sentence that begins with the option's name. */
+qn_status qn_args_set(const qn_arg *arg, void *options, const char *text);
+/* The option called name (n bytes, with or without the two hyphens, '_' as '-'); *offset is its group's.
+ * NULL: none. */
+const qn_arg *qn_args_find(const qn_arg_spec *spec, const char *name, size_t n, size_t *offset);
+/* The option that name may be meant for: a slip of the hand away, or what other programs call it. NULL: none.
+ */
+const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t n);
 /* Prints "quern: SENTENCE (see `quern NAME --help`)"; returns QN_EXIT_USAGE. command NULL: none. */
 int qn_args_fail(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

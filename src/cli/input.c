@@ -15,7 +15,7 @@ static const char *get_name(const char *path)
     return !path || strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-static qn_status read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
+qn_status qn_input_read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
 {
     const char *name = get_name(path);
     int is_stdin = name != path;
@@ -43,7 +43,7 @@ static qn_status read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
 
 qn_status qn_input_read(const char *path, qn_buf *out)
 {
-    return read_up_to(path, INPUT_BYTES_MAX, out);
+    return qn_input_read_up_to(path, INPUT_BYTES_MAX, out);
 }
 
 qn_status qn_input_picture(const char *path, qn_picture *out)
@@ -54,7 +54,7 @@ qn_status qn_input_picture(const char *path, qn_picture *out)
         return qn_fail(QN_E_ARG, "%.60s%s: an address is no image file; nothing is fetched", path,
                        strlen(path) > 60 ? "..." : "");
     /* One byte too many, so that the decoder says how many there may be. */
-    qn_status status = read_up_to(path, qn_picture_max_bytes(NULL) + READ_BYTES, &file);
+    qn_status status = qn_input_read_up_to(path, qn_picture_max_bytes(NULL) + READ_BYTES, &file);
     if (status == QN_E_FULL)
         status = qn_fail(status, "%s: the image file has more bytes than the limit, %zu", get_name(path),
                          qn_picture_max_bytes(NULL));
