@@ -161,12 +161,10 @@ static void test_gradient(void **state)
     qn_array *in[4], *by_head[3], *fused[3], *plain[3];
     fill(rows, 4 * N * HEADS * DIM, 9);
     for (int i = 0; i < 4; i++)
-        in[i] = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(3, (int64_t[]){N, HEADS, DIM}),
-                             rows + i * N * HEADS * DIM);
+        in[i] = qn_from_data(s, QN_DTYPE_F32, 3, (int64_t[]){N, HEADS, DIM}, rows + i * N * HEADS * DIM);
     qn_params_attend p = {.whole = 1, .scale = scale};
-    qn_array *o =
-        qn_attend(s, &p, in[0], in[1], in[2], qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &n), at),
-                  qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &two), begin), NULL, NULL);
+    qn_array *o = qn_attend(s, &p, in[0], in[1], in[2], qn_from_data(s, QN_DTYPE_I32, 1, &n, at),
+                            qn_from_data(s, QN_DTYPE_I32, 1, &two, begin), NULL, NULL);
     for (int i = 0; i < 3; i++) by_head[i] = qn_permute(s, in[i], order);
     qn_array *scores = qn_scale(s, qn_matmul(s, by_head[0], qn_transpose(s, by_head[1])), scale);
     qn_array *o2 = qn_permute(s, qn_matmul(s, qn_softmax(s, scores), by_head[2]), order);

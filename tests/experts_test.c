@@ -44,7 +44,7 @@ static qn_array *floats(qn_scope *s, int n, const int64_t *dims, uint64_t seed)
     float *x = qn_alloc_array((size_t)count, sizeof *x);
     assert_non_null(x);
     for (int64_t i = 0; i < count; i++) x[i] = uniform(seed, i);
-    qn_array *a = qn_from_data(s, QN_DTYPE_F32, shape, x);
+    qn_array *a = qn_from_data(s, QN_DTYPE_F32, shape.n, shape.dim, x);
     qn_free(x);
     return a;
 }
@@ -156,7 +156,7 @@ static void check(qn_device *d, const layer *l, qn_precision precision, const ch
     const int32_t *id = (const int32_t *)(const void *)values(s, ids);
     if (l->cold) check_cold(l, qn_array_buffer(w), id);
     const float *shares = values(s, share), *biases = bias ? values(s, bias) : NULL;
-    qn_array *flat = qn_reshape(s, each, qn_shape_make(2, (int64_t[]){l->rows * l->top, l->n_in}));
+    qn_array *flat = qn_reshape_sym(s, each, qn_shape_make(2, (int64_t[]){l->rows * l->top, l->n_in}));
     for (int64_t e = 0; e < l->experts; e++) { /* rising, as the sum has it */
         const qn_weight one = {.dtype = l->dtype,
                                .n_parts = 1,
@@ -236,7 +236,7 @@ static void check_table(qn_device *d, qn_dtype dtype, int64_t n_rows, int64_t n_
     qn_array *cold = import(s, &table, 2);
     table.cold = 0;
     qn_array *warm = import(s, &table, 2);
-    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &(int64_t){N_ASKED}), asked);
+    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, 1, &(int64_t){N_ASKED}, asked);
     const float *got = values(s, qn_take(s, cold, ids)), *want = values(s, qn_take(s, warm, ids));
     assert_memory_equal(got, want, (size_t)(N_ASKED * n_in) * sizeof *got);
     const qn_buffer *b = qn_array_buffer(cold);

@@ -42,7 +42,7 @@ qn_array *qn_op_tensor(qn_op_case *c, const char *name)
 {
     const qn_tensor_view *v = qn_safetensors_find(c->tensors, name);
     if (!v) return NULL;
-    return qn_from_data(c->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), v->data);
+    return qn_from_data(c->scope, v->dtype, v->n_dims, v->shape, v->data);
 }
 
 static qn_array *tensor(qn_op_case *c, const char *key)
@@ -58,7 +58,7 @@ static qn_array *constant(qn_op_case *c, float value)
 
 static qn_array *shaped(qn_op_case *c, qn_array *a, int n, const int64_t *dims)
 {
-    return qn_reshape(c->scope, a, qn_shape_make(n, dims));
+    return qn_reshape_sym(c->scope, a, qn_shape_make(n, dims));
 }
 
 /* A matrix of 0 and 1: 1 where `is` holds. */
@@ -68,7 +68,7 @@ static qn_array *pattern(qn_op_case *c, int64_t rows, int64_t columns, float if_
     float *m = qn_alloc_array((size_t)(rows * columns), sizeof *m);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) m[i * columns + j] = is(i, j, user) ? if_so : if_not;
-    qn_array *a = qn_from_data(c->scope, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, columns}), m);
+    qn_array *a = qn_from_data(c->scope, QN_DTYPE_F32, 2, (int64_t[]){rows, columns}, m);
     qn_free(m);
     return a;
 }
@@ -93,7 +93,7 @@ static qn_array *pick(qn_op_case *c, qn_array *a, int axis, int64_t first, int64
     int64_t n = (dim(a, axis) - first + step - 1) / step * times;
     int32_t ids[256];
     for (int64_t i = 0; i < n && i < 256; i++) ids[i] = (int32_t)(first + i / times * step);
-    qn_array *which = qn_from_data(c->scope, QN_DTYPE_I32, qn_shape_make(1, &n), ids);
+    qn_array *which = qn_from_data(c->scope, QN_DTYPE_I32, 1, &n, ids);
     return swap(c, qn_take(c->scope, swap(c, a, 0, axis), which), 0, axis);
 }
 
@@ -109,7 +109,7 @@ static qn_array *build_where(qn_op_case *c)
     const qn_tensor_view *v = qn_safetensors_find(c->tensors, "where.condition");
     float m[1024];
     for (int64_t i = 0; i < v->n_elements && i < 1024; i++) m[i] = (float)((const int32_t *)v->data)[i];
-    qn_array *yes = qn_from_data(c->scope, QN_DTYPE_F32, qn_shape_make(v->n_dims, v->shape), m);
+    qn_array *yes = qn_from_data(c->scope, QN_DTYPE_F32, v->n_dims, v->shape, m);
     return qn_add(c->scope, qn_mul(c->scope, yes, c->in[0]), qn_mul(c->scope, one_minus(c, yes), c->in[1]));
 }
 
@@ -148,7 +148,7 @@ static qn_array *build_sum(qn_op_case *c)
     qn_shape shape = {0}; /* without the axis */
     for (int i = 0; i < n_dims(c->in[0]); i++)
         if (i != axis_of(c, c->in[0])) shape.dim[shape.n++] = dim(c->in[0], i);
-    return qn_reshape(c->scope, a, shape);
+    return qn_reshape_sym(c->scope, a, shape);
 }
 
 static qn_array *build_mean_axes(qn_op_case *c)
@@ -281,7 +281,7 @@ static qn_array *build_scatter_add(qn_op_case *c)
 
 static qn_array *set(qn_op_case *c, qn_prim prim, int64_t n)
 {
-    qn_array *ones = qn_broadcast(c->scope, constant(c, 1), *qn_array_shape(c->in[1]));
+    qn_array *ones = qn_broadcast_sym(c->scope, constant(c, 1), *qn_array_shape(c->in[1]));
     qn_array *kept = qn_mul(c->scope, c->in[0], one_minus(c, scatter(c, prim, ones, n)));
     return qn_add(c->scope, kept, scatter(c, prim, c->in[1], n));
 }
@@ -317,10 +317,10 @@ static qn_array *zeros_beside(qn_op_case *c, qn_array *a, int64_t before, int64_
     int n = 0;
     qn_shape shape = *qn_array_shape(a);
     shape.dim[shape.n - 1] = before;
-    if (before) parts[n++] = qn_broadcast(c->scope, constant(c, 0), shape);
+    if (before) parts[n++] = qn_broadcast_sym(c->scope, constant(c, 0), shape);
     parts[n++] = a;
     shape.dim[shape.n - 1] = after;
-    if (after) parts[n++] = qn_broadcast(c->scope, constant(c, 0), shape);
+    if (after) parts[n++] = qn_broadcast_sym(c->scope, constant(c, 0), shape);
     return qn_concat(c->scope, n, parts);
 }
 
@@ -362,7 +362,7 @@ static qn_array *build_broadcast(qn_op_case *c)
     int64_t dims[QN_MAX_DIMS];
     int n = (int)json_array_size(json_object_get(c->attributes, "shape"));
     for (int i = 0; i < n; i++) dims[i] = element(c, "shape", i);
-    return qn_broadcast(c->scope, c->in[0], qn_shape_make(n, dims));
+    return qn_broadcast_sym(c->scope, c->in[0], qn_shape_make(n, dims));
 }
 
 /* ---- products ----------------------------------------------------------------------------------------- */
@@ -383,7 +383,7 @@ static qn_array *build_matmul_batched(qn_op_case *c)
     qn_shape shape = *qn_array_shape(a);
     shape.dim[shape.n - 2] = dim(b, -2);
     shape.dim[shape.n - 1] = dim(b, -1);
-    return qn_matmul(c->scope, a, qn_broadcast(c->scope, b, shape));
+    return qn_matmul(c->scope, a, qn_broadcast_sym(c->scope, b, shape));
 }
 
 static qn_array *build_linear_bias(qn_op_case *c)
@@ -464,7 +464,7 @@ static qn_array *numbers(qn_op_case *c, int64_t n, int64_t modulus, int64_t offs
 {
     int32_t ids[256];
     for (int64_t i = 0; i < n && i < 256; i++) ids[i] = (int32_t)(i % modulus + offset);
-    return qn_from_data(c->scope, QN_DTYPE_I32, qn_shape_make(1, &n), ids);
+    return qn_from_data(c->scope, QN_DTYPE_I32, 1, &n, ids);
 }
 
 static qn_array *rope(qn_op_case *c, int interleaved)
@@ -474,7 +474,7 @@ static qn_array *rope(qn_op_case *c, int interleaved)
     float frequencies[256];
     for (int64_t i = 0; i < half && i < 256; i++)
         frequencies[i] = (float)pow(number(c, "base"), -(double)i / (double)half);
-    qn_array *f = qn_from_data(c->scope, QN_DTYPE_F32, qn_shape_make(1, &half), frequencies);
+    qn_array *f = qn_from_data(c->scope, QN_DTYPE_F32, 1, &half, frequencies);
     qn_array *positions = numbers(c, dim(x, 0), length, integer(c, "offset"));
     x = qn_rope(c->scope, x, qn_rope_table(c->scope, positions, f, 1), interleaved);
     return from_rows(c, x, dim(c->in[0], 0));
@@ -509,7 +509,7 @@ static qn_array *build_sdpa(qn_op_case *c)
     for (int i = 0; i < 2 && shared > 1; i++) {
         int64_t b = dim(kv[i], 0), h = dim(kv[i], 1), d = dim(kv[i], 3);
         qn_array *x = shaped(c, kv[i], 5, (int64_t[]){b, h, 1, m, d});
-        x = qn_broadcast(c->scope, x, qn_shape_make(5, (int64_t[]){b, h, shared, m, d}));
+        x = qn_broadcast_sym(c->scope, x, qn_shape_make(5, (int64_t[]){b, h, shared, m, d}));
         kv[i] = shaped(c, x, 4, (int64_t[]){b, h * shared, m, d});
     }
     qn_array *scores =
@@ -531,7 +531,7 @@ static qn_array *fused_sdpa(qn_op_case *c)
         .window = integer(c, "window"), .scale = number(c, "scale"), .softcap = number(c, "softcap")};
     qn_array *o = qn_attend(c->scope, &p, q, as_rows(c, c->in[1]), as_rows(c, c->in[2]),
                             numbers(c, dim(q, 0), length, 0),
-                            qn_from_data(c->scope, QN_DTYPE_I32, qn_shape_make(1, &n), begin), NULL, NULL);
+                            qn_from_data(c->scope, QN_DTYPE_I32, 1, &n, begin), NULL, NULL);
     return from_rows(c, o, batch);
 }
 

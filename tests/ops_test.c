@@ -75,7 +75,7 @@ static void one(qn_device *d, json_t *f, const qn_op_entry *e, int fused, const 
     qn_array *out = build(&c, e, fused);
     OK(qn_scope_status(s));
     qn_array *cotangent = qn_op_tensor(&c, json_string_value(json_object_get(f, "cotangent")));
-    out = qn_reshape(s, out, *qn_array_shape(cotangent));
+    out = qn_reshape_sym(s, out, *qn_array_shape(cotangent));
     OK(qn_vjp(s, out, cotangent, n, c.in, results + 2));
     if (fused)
         assert_int_equal(qn_jvp(s, out, n, c.in, tangents, &results[1]), QN_E_UNSUPPORTED);
@@ -88,7 +88,7 @@ static void one(qn_device *d, json_t *f, const qn_op_entry *e, int fused, const 
         c.scope = s;
         for (int i = 0; i < n; i++) c.in[i] = qn_op_tensor(&c, string_at(inputs, (size_t)i));
         cotangent = qn_op_tensor(&c, json_string_value(json_object_get(f, "cotangent")));
-        results[0] = qn_reshape(s, build(&c, e, fused), *qn_array_shape(cotangent));
+        results[0] = qn_reshape_sym(s, build(&c, e, fused), *qn_array_shape(cotangent));
         results[1] = NULL;
         OK(qn_vjp(s, results[0], cotangent, n, c.in, results + 2));
     }

@@ -173,7 +173,7 @@ static qn_array *plain(layer *l, const char *name, int n, const int64_t *dims)
     float *values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
     qn_type_get(v->dtype)->decode(qn_type_get(v->dtype), v->data, v->n_elements, values);
     qn_shape shape = n ? qn_shape_make(n, dims) : qn_shape_make(v->n_dims, v->shape);
-    qn_array *a = qn_from_data(l->scope, QN_DTYPE_F32, shape, values);
+    qn_array *a = qn_from_data(l->scope, QN_DTYPE_F32, shape.n, shape.dim, values);
     qn_free(values);
     return a;
 }
@@ -311,7 +311,7 @@ static qn_array *qwen3_moe(layer *l, qn_array *x)
     float frequencies[512];
     for (int64_t i = 0; i < half; i++)
         frequencies[i] = (float)pow(real(l, "rope_theta"), -(double)i / (double)half);
-    qn_array *f = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(1, &half), frequencies);
+    qn_array *f = qn_from_data(s, QN_DTYPE_F32, 1, &half, frequencies);
     qn_array *table = qn_rope_table(s, l->positions, f, 1);
     qn_array *h = norm(l, x, "input_layernorm.weight", 0);
     qn_array *q = qn_reshape_rows(s, project(l, h, "self_attn.q_proj.weight"), 2, (int64_t[]){heads, dim});

@@ -31,7 +31,8 @@ def comment_text(raw):
 
 
 def prose(text):
-    """A comment's text as Markdown: lines joined to paragraphs, identifiers as code, signs escaped."""
+    """A comment's text as Markdown: lines joined to paragraphs, identifiers as code, signs escaped. An indented
+    paragraph is a program."""
     def sign(part):
         if part.startswith("`"):
             return part
@@ -40,8 +41,11 @@ def prose(text):
         return re.sub(r"\*(?=\w)|(?<=\w)\*|\B\*\B", r"\\*", part)
     paragraphs = []
     for block in re.split(r"\n\s*\n", text):
-        joined = ""
-        for line in block.split("\n"):
+        joined, lines = "", block.split("\n")
+        if all(line.startswith("    ") for line in lines):  # a program
+            paragraphs.append("```c\n" + "\n".join(line[4:] for line in lines) + "\n```")
+            continue
+        for line in lines:
             joined += ("\n" if re.match(r"\s*[-*] ", line) else " ") + line.strip() if joined else line.strip()
         paragraphs.append("".join(sign(p) for p in re.split(r"(`[^`]*`)", joined)))
     return "\n\n".join(paragraphs)

@@ -8,6 +8,7 @@
 #define QUERN_QUERN_H
 
 #include <quern/adapter.h>
+#include <quern/array.h>
 #include <quern/attention.h>
 #include <quern/backend.h>
 #include <quern/batch.h>

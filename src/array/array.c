@@ -7,58 +7,9 @@
 
 static atomic_uint_fast64_t next_id = 1;
 
-/* ---- scopes ------------------------------------------------------------------------------------------- */
-
-qn_scope *qn_scope_new(qn_device *device)
-{
-    qn_scope *s = qn_calloc(1, sizeof *s);
-    if (s) s->device = device;
-    return s;
-}
-
-void qn_scope_free(qn_scope *s)
-{
-    if (!s) return;
-    for (int64_t i = s->n_owned - 1; i >= 0; i--) qn_release(s->owned[i]);
-    qn_free(s->owned);
-    qn_free(s);
-}
-
-qn_status qn_scope_status(qn_scope *s)
-{
-    return s->status == QN_OK ? QN_OK : qn_fail_copy(s->status, s->message);
-}
-
-qn_device *qn_scope_device(qn_scope *s)
-{
-    return s->device;
-}
-
-void qn_scope_precision(qn_scope *s, qn_precision precision)
-{
-    s->precision = precision;
-}
-
-void qn_scope_prefix(qn_scope *s, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(s->prefix, sizeof s->prefix, fmt, args);
-    va_end(args);
-}
-
-qn_array *qn_scope_fail(qn_scope *s, qn_status status)
-{
-    if (s->status == QN_OK) {
-        s->status = status;
-        snprintf(s->message, sizeof s->message, "%s", qn_last_error());
-    }
-    return NULL;
-}
-
 /* ---- handles ------------------------------------------------------------------------------------------ */
 
-static qn_array *array_new(qn_scope *s)
+qn_array *qn_array_new(qn_scope *s)
 {
     if (s->n_owned == s->capacity) {
         int64_t capacity = s->capacity ? 2 * s->capacity : 64;
@@ -105,14 +56,26 @@ const qn_shape *qn_array_shape(const qn_array *a)
     return &a->shape;
 }
 
+int qn_array_n_dims(const qn_array *a)
+{
+    return a->shape.n;
+}
+
+int64_t qn_array_dim(const qn_array *a, int i)
+{
+    if (i < 0) i += a->shape.n;
+    if (i < 0 || i >= a->shape.n || (i == 0 && qn_shape_is_symbolic(&a->shape))) return -1;
+    return a->shape.dim[i];
+}
+
+int64_t qn_array_size(const qn_array *a)
+{
+    return qn_shape_is_symbolic(&a->shape) ? -1 : qn_shape_elements(&a->shape, NULL);
+}
+
 qn_dtype qn_array_dtype(const qn_array *a)
 {
     return a->dtype;
-}
-
-const void *qn_array_data(const qn_array *a)
-{
-    return a && a->prim == QN_PRIM_DATA && a->buffer->layout == 0 ? a->buffer->data : NULL;
 }
 
 const qn_buffer *qn_array_buffer(const qn_array *a)
@@ -137,7 +100,7 @@ qn_array *qn_label(qn_scope *s, qn_array *a, const char *name)
 qn_array *qn_from_buffer(qn_scope *s, qn_dtype dtype, qn_shape shape, qn_buffer *buffer)
 {
     if (!buffer) return NULL;
-    qn_array *a = array_new(s);
+    qn_array *a = qn_array_new(s);
     if (!a) return NULL;
     a->prim = QN_PRIM_DATA;
     a->dtype = dtype;
@@ -146,30 +109,9 @@ qn_array *qn_from_buffer(qn_scope *s, qn_dtype dtype, qn_shape shape, qn_buffer 
     return a;
 }
 
-qn_array *qn_from_data(qn_scope *s, qn_dtype dtype, qn_shape shape, const void *data)
-{
-    size_t size = dtype == QN_DTYPE_F32 || dtype == QN_DTYPE_I32 ? 4 : 0;
-    if (!size)
-        return qn_scope_fail(
-            s, qn_fail(QN_E_ARG, "plain data must be f32 or i32, not %s", qn_dtype_name(dtype)));
-    size_t bytes = (size_t)qn_shape_elements(&shape, NULL) * size;
-    qn_buffer *b = NULL;
-    qn_status status = s->device->ops->alloc(s->device, bytes, QN_LEDGER_OTHER, &b);
-    if (status != QN_OK) return qn_scope_fail(s, status);
-    memcpy(b->data, data, bytes);
-    qn_array *a = qn_from_buffer(s, dtype, shape, b);
-    qn_buffer_release(b);
-    return a;
-}
-
-qn_array *qn_scalar(qn_scope *s, float value)
-{
-    return qn_from_data(s, QN_DTYPE_F32, (qn_shape){0}, &value);
-}
-
 qn_array *qn_input(qn_scope *s, qn_dtype dtype, qn_shape shape)
 {
-    qn_array *a = array_new(s);
+    qn_array *a = qn_array_new(s);
     if (!a) return NULL;
     a->prim = QN_PRIM_INPUT;
     a->dtype = dtype;
@@ -200,7 +142,7 @@ qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in,
         qn_array *other = qn_fallback(s, prim, call.params, n_in, in);
         if (other || s->status != QN_OK) return other;
     }
-    qn_array *a = array_new(s);
+    qn_array *a = qn_array_new(s);
     if (!a) return NULL;
     a->prim = prim;
     a->params = *call.params;
@@ -218,5 +160,7 @@ qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a)
 
 qn_array *qn_binary(qn_scope *s, qn_prim prim, qn_array *a, qn_array *b)
 {
+    if (a && b && a->dtype != b->dtype && qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE)
+        qn_promote_pair(s, &a, &b);
     return qn_apply(s, prim, NULL, 2, (qn_array *[]){a, b}, NULL, QN_DTYPE_F32);
 }

@@ -1,5 +1,6 @@
-/* Lazy arrays. An array is an immutable, reference-counted handle: dtype, shape, and either data or the
- * primitive that makes it.
+/* The insides of arrays for the rest of the library: the public ones (include/quern/array.h) are the same
+ * objects, and what is not public of them is here: symbolic shapes, inputs of programs, buffers of devices,
+ * primitives by name, and the operations that models alone need.
  *
  * Arrays are built inside a scope, which owns every temporary and keeps the first error: a builder that gets
  * NULL returns NULL, so code that builds needs no check per line; qn_scope_status, qn_eval and qn_program_new
@@ -7,35 +8,22 @@
 #ifndef QN_ARRAY_ARRAY_H
 #define QN_ARRAY_ARRAY_H
 
-#include "device/device.h"
+#include <quern/array.h>
 
-typedef struct qn_array qn_array;
-typedef struct qn_scope qn_scope;
+#include "device/device.h"
 
 /* The device must outlive the scope. NULL: out of memory. */
 qn_scope *qn_scope_new(qn_device *device);
 void qn_scope_free(qn_scope *s);
-/* The first error of this scope; its text becomes this thread's message again. */
-qn_status qn_scope_status(qn_scope *s);
 qn_device *qn_scope_device(qn_scope *s);
 /* Prefix of the labels that qn_label gives from now on ("layer.3."); copied. */
 void qn_scope_prefix(qn_scope *s, const char *fmt, ...) QN_PRINTF(2, 3);
 
-/* One more reference; NULL in gives NULL out. */
-qn_array *qn_keep(qn_array *a);
-void qn_release(qn_array *a);
 const qn_shape *qn_array_shape(const qn_array *a);
-qn_dtype qn_array_dtype(const qn_array *a);
-/* Names the step in traces and probes and keeps it from being fused away. Returns a. */
-qn_array *qn_label(qn_scope *s, qn_array *a, const char *name);
 
 /* ---- sources
  * ----------------------------------------------------------------------------------------------------------
  */
-/* A number. */
-qn_array *qn_scalar(qn_scope *s, float value);
-/* Copies plain data (f32 or i32) of this shape. */
-qn_array *qn_from_data(qn_scope *s, qn_dtype dtype, qn_shape shape, const void *data);
 /* An array over a buffer, which it retains. The shape may be symbolic (another program's output). */
 qn_array *qn_from_buffer(qn_scope *s, qn_dtype dtype, qn_shape shape, qn_buffer *buffer);
 /* Bound at each run of a program; inputs are numbered in the order of their making. */
@@ -57,15 +45,15 @@ qn_array *qn_sub(qn_scope *s, qn_array *a, qn_array *b);
 qn_array *qn_mul(qn_scope *s, qn_array *a, qn_array *b);
 qn_array *qn_div(qn_scope *s, qn_array *a, qn_array *b);
 qn_array *qn_scale(qn_scope *s, qn_array *a, float factor);
-/* Same number of elements; a symbolic dimension stays first. */
-qn_array *qn_reshape(qn_scope *s, qn_array *a, qn_shape shape);
+/* Same number of elements; a symbolic dimension stays first. The shape may be symbolic. */
+qn_array *qn_reshape_sym(qn_scope *s, qn_array *a, qn_shape shape);
 /* [R, rest...] -> [R, dims...]: keeps dimension 0. */
 qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims);
 qn_array *qn_transpose(qn_scope *s, qn_array *a); /* the last two dimensions swapped */
 qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm);
 /* Elements [begin, begin + length) of the last dimension. */
 qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length);
-qn_array *qn_broadcast(qn_scope *s, qn_array *a, qn_shape shape);
+qn_array *qn_broadcast_sym(qn_scope *s, qn_array *a, qn_shape shape);
 qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts);
 qn_array *qn_sum(qn_scope *s, qn_array *a, int axis);
 qn_array *qn_max(qn_scope *s, qn_array *a, int axis);
@@ -101,12 +89,8 @@ qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, q
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 
 /* ---- computing
- * -------------------------------------------------------------------------------------------------------- */
-/* Computes plain arrays; afterwards they hold data. Precision: HIGH unless set by qn_scope_precision. */
-qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
-void qn_scope_precision(qn_scope *s, qn_precision precision);
-/* Contiguous data of an evaluated f32 or i32 array, valid while it lives; NULL when it has none. */
-const void *qn_array_data(const qn_array *a);
+ * --------------------------------------------------------------------------------------------- */
+
 /* The memory of an array over data, in whatever layout; NULL for one that is computed. Borrowed. */
 const qn_buffer *qn_array_buffer(const qn_array *a);
 

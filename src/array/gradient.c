@@ -22,7 +22,7 @@ qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape)
     while (g && g->shape.n > shape->n) { /* a dimension that the smaller shape does not have */
         qn_shape rest = {.n = g->shape.n - 1};
         memcpy(rest.dim, g->shape.dim + 1, (size_t)rest.n * sizeof *rest.dim);
-        g = qn_reshape(s, qn_sum(s, g, 0), rest);
+        g = qn_reshape_sym(s, qn_sum(s, g, 0), rest);
     }
     for (int d = 0; g && d < shape->n; d++) {
         int one = shape->dim[d] == 1 && !(d == 0 && qn_shape_is_symbolic(shape));
@@ -63,10 +63,10 @@ static qn_array *pad(qn_scope *s, qn_array *g, int axis, int64_t before, int64_t
     int n = 0;
     qn_shape shape = line->shape;
     shape.dim[shape.n - 1] = before;
-    if (before) parts[n++] = qn_broadcast(s, zero, shape);
+    if (before) parts[n++] = qn_broadcast_sym(s, zero, shape);
     parts[n++] = line;
     shape.dim[shape.n - 1] = after;
-    if (after) parts[n++] = qn_broadcast(s, zero, shape);
+    if (after) parts[n++] = qn_broadcast_sym(s, zero, shape);
     return swap_with_last(s, qn_concat(s, n, parts), axis);
 }
 
@@ -81,14 +81,14 @@ static qn_array *as_matrix(qn_scope *s, qn_array *a)
     }
     m.n = 2;
     m.dim[1] = a->shape.dim[a->shape.n - 1];
-    return qn_reshape(s, a, m);
+    return qn_reshape_sym(s, a, m);
 }
 
 /* ---- views -------------------------------------------------------------------------------------------- */
 
 static qn_array *gradient_RESHAPE(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    return qn_reshape(s, g, a->in[0]->shape);
+    return qn_reshape_sym(s, g, a->in[0]->shape);
 }
 
 static qn_array *gradient_TRANSPOSE(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -144,7 +144,7 @@ static qn_array *gradient_CONCAT(qn_scope *s, qn_array *a, int i, qn_array *g)
 
 static qn_array *gradient_SUM(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    return qn_broadcast(s, g, a->in[0]->shape);
+    return qn_broadcast_sym(s, g, a->in[0]->shape);
 }
 
 static qn_array *gradient_MAX(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -407,7 +407,7 @@ qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array
     QN_TRY(check(of, cotangent, n, wrt));
     qn_tape t;
     QN_TRY(qn_tape_new(of, n, wrt, &t));
-    if (!cotangent) cotangent = qn_broadcast(s, qn_scalar(s, 1), of->shape);
+    if (!cotangent) cotangent = qn_broadcast_sym(s, qn_scalar(s, 1), of->shape);
     t.nodes[t.n - 1].value = cotangent; /* `of` is the youngest */
     for (int64_t i = t.n - 1; i >= 0 && s->status == QN_OK; i--)
         if (t.nodes[i].depends && t.nodes[i].value && !t.nodes[i].leaf) pull_back(s, &t.nodes[i], &t);

@@ -20,18 +20,35 @@ struct qn_array {
     uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint; 0: none */
     qn_array *next;      /* chain of arrays that are being freed */
     int64_t mark;        /* scratch of one pass over the graph */
+    int weak;            /* a number that takes the type of what it meets, see qn_promote */
 };
 
 struct qn_scope {
     qn_device *device;
+    int holds_device; /* closes it too */
     qn_precision precision;
     qn_status status;
     char message[QN_ERROR_TEXT_MAX];
     qn_array **owned;
     int64_t n_owned, capacity;
+    char **texts; /* of qn_array_text */
+    int64_t n_texts, texts_capacity;
     int n_inputs;
     char prefix[64];
 };
+
+/* An array of the scope, all zero but for its id. */
+qn_array *qn_array_new(qn_scope *s);
+/* Room for n_dims dims of so many bytes an element; fails in the scope and returns 0 where they are no shape
+ * or too large. */
+int qn_check_shape(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, const int64_t *dims,
+                   qn_shape *shape, size_t *size_bytes);
+/* A plain array of this shape whose memory the caller fills through *data. */
+qn_array *qn_array_alloc(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, const int64_t *dims,
+                         void **data);
+
+/* Casts two arrays to the type in which they meet; NULL where that failed. */
+void qn_promote_pair(qn_scope *s, qn_array **a, qn_array **b);
 
 /* Keeps the first error: copies this thread's message. Returns NULL, for builders to return. */
 qn_array *qn_scope_fail(qn_scope *s, qn_status status);

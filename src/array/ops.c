@@ -28,7 +28,7 @@ qn_array *qn_scale(qn_scope *s, qn_array *a, float factor)
     return factor == 1 ? a : qn_mul(s, a, qn_scalar(s, factor));
 }
 
-qn_array *qn_reshape(qn_scope *s, qn_array *a, qn_shape shape)
+qn_array *qn_reshape_sym(qn_scope *s, qn_array *a, qn_shape shape)
 {
     return qn_apply(s, QN_PRIM_RESHAPE, NULL, 1, &a, &shape, QN_DTYPE_F32);
 }
@@ -39,7 +39,7 @@ qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims)
     qn_shape shape = a->shape;
     shape.n = n + 1;
     for (int i = 0; i < n; i++) shape.dim[i + 1] = dims[i];
-    return qn_reshape(s, a, shape);
+    return qn_reshape_sym(s, a, shape);
 }
 
 qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm)
@@ -71,7 +71,7 @@ qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length)
     return qn_apply(s, QN_PRIM_SLICE, &p, 1, &a, &shape, QN_DTYPE_F32);
 }
 
-qn_array *qn_broadcast(qn_scope *s, qn_array *a, qn_shape shape)
+qn_array *qn_broadcast_sym(qn_scope *s, qn_array *a, qn_shape shape)
 {
     return qn_apply(s, QN_PRIM_BROADCAST, NULL, 1, &a, &shape, QN_DTYPE_F32);
 }

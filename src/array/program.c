@@ -364,6 +364,8 @@ static qn_status place_source(planner *pl, node *n)
     if (a->prim == QN_PRIM_DATA) {
         QN_TRY(hold(pl, a->buffer));
         QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, a->buffer->size_bytes, a->buffer}, &slot));
+    } else if (a->input >= p->n_inputs) {
+        return qn_fail(QN_E_ARG, "program %s: an input of another scope", p->plan.name);
     } else {
         size_t bytes;
         qn_buffer *b;
@@ -621,6 +623,9 @@ qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays)
     qn_program_options options = {.name = "eval", .precision = s->precision};
     qn_sizes sizes = {{0}};
     qn_status status = m ? qn_program_new(s, &options, m, pending, &p) : QN_OK;
+    for (int i = 0; status == QN_OK && m && i < p->n_inputs; i++)
+        if (p->input_buffers[i])
+            status = qn_fail(QN_E_ARG, "what depends on an input of a program has no value yet");
     if (status == QN_OK && m) status = qn_program_run(p, &sizes);
     for (int i = 0; i < m && status == QN_OK; i++) {
         /* the handle becomes plain data */

@@ -51,7 +51,7 @@ static qn_array *constant(graph *g, int n, const int64_t *dims)
     qn_shape shape = qn_shape_make(n, dims);
     for (int64_t i = 0; i < qn_shape_elements(&shape, NULL); i++)
         x[i] = (float)qn_random_unit(g->seed, g->position++) - 0.5f;
-    return qn_from_data(g->scope, QN_DTYPE_F32, shape, x);
+    return qn_from_data(g->scope, QN_DTYPE_F32, shape.n, shape.dim, x);
 }
 
 static qn_array *one(graph *g)
@@ -215,8 +215,8 @@ static void random_graphs(void **state)
         float x[ROWS_MAX * WIDTH];
         int32_t reversed[ROWS_MAX];
         fill(x, reversed, rows, seed);
-        g.reversed = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &rows), reversed);
-        grow(&g, qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, WIDTH}), x));
+        g.reversed = qn_from_data(s, QN_DTYPE_I32, 1, &rows, reversed);
+        grow(&g, qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){rows, WIDTH}, x));
         for (int i = 0; i < OUTPUTS; i++) {
             const float *want = qn_array_data(g.node[NODES - 1 - i]);
             for (int64_t k = 0; k < rows * width[i]; k++)
@@ -245,7 +245,7 @@ static void chains_become_one_step(void **state)
 {
     qn_device *d = open_device(1);
     qn_scope *s = qn_scope_new(d);
-    qn_array *x = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(1, (int64_t[]){3}), (float[]){1, 2, 3}), *a = x;
+    qn_array *x = qn_from_data(s, QN_DTYPE_F32, 1, (int64_t[]){3}, (float[]){1, 2, 3}), *a = x;
     for (int i = 0; i < QN_FUSED_MAX; i++) a = qn_unary(s, QN_PRIM_TANH, a);
     assert_int_equal(steps_of(s, a), 1);
     a = qn_unary(s, QN_PRIM_TANH, a);
@@ -349,7 +349,7 @@ static void fallbacks_take_the_place(void **state)
     qn_device_ops few = *ops;
     few.supports = no_norms;
     qn_scope *s = qn_scope_new(d);
-    qn_array *x = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){1, 2}), (float[]){3, 4});
+    qn_array *x = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){1, 2}, (float[]){3, 4});
     qn_array *fused = qn_rms_norm(s, x, NULL, 0, 0);
     d->ops = &few;
     qn_array *small = qn_rms_norm(s, x, NULL, 0, 0), *ids = qn_top_k(s, x, 1);
@@ -397,13 +397,13 @@ static void products_of_one_group(void **state)
         for (int i = 0; i < MANY * WIDE; i++)
             x[k][i] = (float)qn_random_unit(9 + (uint64_t)k, (uint64_t)i) - 0.5f;
     for (int64_t rows = FEW; rows <= MANY; rows += MANY - FEW) {
-        qn_array *whole = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, WIDE}), x[0]);
-        qn_array *few = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE}), x[1]);
-        qn_array *other = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){rows, WIDE}), x[2]);
+        qn_array *whole = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){rows, WIDE}, x[0]);
+        qn_array *few = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){FEW, WIDE}, x[1]);
+        qn_array *other = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){rows, WIDE}, x[2]);
         qn_array *wide = packed(d, s, WIDE, WIDE, 1), *narrow = packed(d, s, WIDE, WIDE / 2, 2);
         qn_array *in[PRODUCTS] = {whole, qn_slice_last(s, whole, 0, WIDE / 2),
-                                  qn_reshape(s, whole, qn_shape_make(3, (int64_t[]){rows, 2, WIDE / 2})), few,
-                                  other};
+                                  qn_reshape_sym(s, whole, qn_shape_make(3, (int64_t[]){rows, 2, WIDE / 2})),
+                                  few, other};
         qn_array *out[PRODUCTS], *alone[PRODUCTS];
         for (int i = 0; i < PRODUCTS; i++) out[i] = qn_linear(s, in[i], i == 1 || i == 2 ? narrow : wide);
         for (int i = 0; i < PRODUCTS; i++) {
@@ -434,9 +434,9 @@ static void parts_of_packed_weights(void **state)
     qn_scope *s = qn_scope_new(d);
     static float x[FEW * WIDE];
     qn_array *part = qn_slice_last(s, packed(d, s, WIDE, WIDE, 1), 0, WIDE / 2);
-    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, (int64_t[]){2}), (int32_t[]){3, 0});
-    qn_array *half = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE / 2}), x);
-    qn_array *whole = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){FEW, WIDE}), x);
+    qn_array *ids = qn_from_data(s, QN_DTYPE_I32, 1, (int64_t[]){2}, (int32_t[]){3, 0});
+    qn_array *half = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){FEW, WIDE / 2}, x);
+    qn_array *whole = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){FEW, WIDE}, x);
     qn_array *use[] = {qn_linear(s, half, part), qn_matmul(s, whole, part), qn_take(s, part, ids)};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(qn_eval(s, 1, &use[i]), QN_E_UNSUPPORTED);

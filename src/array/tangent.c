@@ -46,13 +46,13 @@ static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
         qn_array *part = qn_derivative(s, a, i, t[i]);
         sum = sum ? qn_add(s, sum, part) : part;
     }
-    return sum && !qn_shape_equal(&sum->shape, &a->shape) ? qn_broadcast(s, sum, a->shape) : sum;
+    return sum && !qn_shape_equal(&sum->shape, &a->shape) ? qn_broadcast_sym(s, sum, a->shape) : sum;
 }
 
 static qn_array *tangent_CONCAT(qn_scope *s, qn_array *a, qn_array *const *t)
 {
     qn_array *in[QN_MAX_INPUTS], *zero = qn_scalar(s, 0);
-    for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_broadcast(s, zero, a->in[i]->shape);
+    for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_broadcast_sym(s, zero, a->in[i]->shape);
     return qn_again(s, a, in);
 }
 

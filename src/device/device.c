@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "device/registry.h"
 
 static const qn_device_ops *const *const devices = qn_device_registry;
@@ -17,13 +18,23 @@ const char *const *qn_device_names(void)
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
 {
     for (int i = 0; devices[i]; i++)
-        if (strcmp(devices[i]->name, name) == 0) return devices[i]->open(options, out);
+        if (strcmp(devices[i]->name, name) == 0) {
+            QN_TRY(devices[i]->open(options, out));
+            atomic_init(&(*out)->holders, 1);
+            return QN_OK;
+        }
     return qn_fail(QN_E_NOT_FOUND, "device '%s': not in this build (cpu is)", name);
 }
 
 void qn_device_close(qn_device *d)
 {
-    if (d) d->ops->close(d);
+    if (d && atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) == 1) d->ops->close(d);
+}
+
+qn_device *qn_device_retain(qn_device *d)
+{
+    atomic_fetch_add_explicit(&d->holders, 1, memory_order_relaxed);
+    return d;
 }
 
 qn_buffer *qn_buffer_retain(qn_buffer *b)
@@ -34,6 +45,29 @@ qn_buffer *qn_buffer_retain(qn_buffer *b)
 
 void qn_buffer_release(qn_buffer *b)
 {
-    if (b && atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) == 1)
-        b->device->ops->free(b->device, b);
+    if (!b || atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
+    qn_device *d = b->device;
+    if (b->let_go) {
+        b->let_go(b->owner);
+        qn_free(b);
+    } else {
+        d->ops->free(d, b);
+    }
+    qn_device_close(d);
+}
+
+qn_status qn_buffer_borrow(qn_device *d, const void *data, size_t size_bytes, void (*let_go)(void *owner),
+                           void *owner, qn_buffer **out)
+{
+    qn_buffer *b = qn_calloc(1, sizeof *b);
+    if (!b) return QN_E_NOMEM;
+    atomic_init(&b->references, 1);
+    b->device = qn_device_retain(d);
+    b->data = (void *)(uintptr_t)data;
+    b->size_bytes = size_bytes;
+    b->borrowed = 1;
+    b->let_go = let_go;
+    b->owner = owner;
+    *out = b;
+    return QN_OK;
 }

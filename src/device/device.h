@@ -33,10 +33,16 @@ typedef struct qn_buffer {
     int borrowed;            /* data is memory that outlives the buffer, such as a mapped file: not freed */
     struct qn_buffer *block; /* the memory is part of this one, which is held; NULL: it is the buffer's own */
     void *cold;              /* the device's own: what of a weight is not packed yet; NULL: all is */
+    void (*let_go)(void *owner); /* NULL, or data belongs to owner, who is told when the buffer goes */
+    void *owner;
 } qn_buffer;
 
 qn_buffer *qn_buffer_retain(qn_buffer *b);
 void qn_buffer_release(qn_buffer *b);
+/* A plain buffer over memory of somebody else's, who is told when it is not used any longer; let_go is not
+ * called on failure. Of devices that compute on the host's memory. The ledger does not count it. */
+qn_status qn_buffer_borrow(qn_device *d, const void *data, size_t size_bytes, void (*let_go)(void *owner),
+                           void *owner, qn_buffer **out);
 
 /* ---- state
  * ------------------------------------------------------------------------------------------------------------
@@ -195,6 +201,7 @@ struct qn_device {
     const qn_device_ops *ops;
     qn_ledger *ledger;
     int owns_ledger;
+    atomic_int holders; /* those who opened or retained it, and its buffers */
 };
 struct qn_state {
     qn_device *device;
@@ -208,6 +215,9 @@ struct qn_exec {
 const char *const *qn_device_names(void);
 /* QN_E_NOT_FOUND lists the known ones. */
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
+/* One holder more; returns d. */
+qn_device *qn_device_retain(qn_device *d);
+/* One holder less: the device goes with the last one, buffers among them. NULL is accepted. */
 void qn_device_close(qn_device *d);
 
 #endif

@@ -225,10 +225,10 @@ static qn_status square_lengths(qn_scope *s, qn_array *w, const qn_adapter_targe
         for (int32_t k = 0; k < t->rank; k++)
             of_rows[i * t->rank + k] = p->scale * b[k * t->n_out + first + i];
     }
-    qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &n), ids));
+    qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, 1, &n, ids));
     qn_array *change =
-        qn_matmul(s, qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n, t->rank}), of_rows),
-                  qn_from_data(s, QN_DTYPE_F32, a_shape, (const float *)p->data->data + p->a));
+        qn_matmul(s, qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){n, t->rank}, of_rows),
+                  qn_from_data(s, QN_DTYPE_F32, a_shape.n, a_shape.dim, (const float *)p->data->data + p->a));
     qn_array *sums = qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, qn_add(s, rows, change)), 1);
     qn_free(of_rows);
     QN_TRY(qn_scope_status(s));

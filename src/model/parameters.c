@@ -42,7 +42,7 @@ static qn_array *taps(qn_scope *s, const float *values, int64_t n_taps, int64_t 
     if (!turned) return NULL;
     for (int64_t t = 0; t < n_taps; t++)
         for (int64_t c = 0; c < channels; c++) turned[t * channels + c] = values[c * n_taps + t];
-    qn_array *a = qn_from_data(s, QN_DTYPE_F32, qn_shape_make(2, (int64_t[]){n_taps, channels}), turned);
+    qn_array *a = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){n_taps, channels}, turned);
     qn_free(turned);
     return a;
 }
@@ -65,7 +65,7 @@ static qn_status load_vector(const loading *l, const qn_tensor_view *v, int64_t 
         from = values;
     }
     *out = n_taps ? taps(s, from, n_taps, v->n_elements / n_taps)
-                  : qn_from_data(s, QN_DTYPE_F32, qn_shape_make(1, &v->n_elements), from);
+                  : qn_from_data(s, QN_DTYPE_F32, 1, &v->n_elements, from);
     qn_free(values);
     return *out ? QN_OK : QN_E_NOMEM;
 }
@@ -188,7 +188,7 @@ static qn_status number_heads(qn_parameters *p, int64_t n)
     int32_t *numbers = qn_alloc_array((size_t)n, sizeof *numbers);
     if (!numbers) return QN_E_NOMEM;
     for (int64_t i = 0; i < n; i++) numbers[i] = (int32_t)i;
-    p->heads = qn_from_data(p->scope, QN_DTYPE_I32, qn_shape_make(1, &n), numbers);
+    p->heads = qn_from_data(p->scope, QN_DTYPE_I32, 1, &n, numbers);
     qn_free(numbers);
     return qn_scope_status(p->scope);
 }
@@ -202,7 +202,7 @@ static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
         float exponent = (float)i / (float)n;
         values[i] = 1.0f / (float)pow((double)v->rope_theta, (double)exponent);
     }
-    p->vision_rope = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &n), values);
+    p->vision_rope = qn_from_data(p->scope, QN_DTYPE_F32, 1, &n, values);
     qn_free(values);
     return qn_scope_status(p->scope);
 }
@@ -229,7 +229,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
         const float *sets[] = {c->rope[i].inv_freq, c->rope[i].long_inv_freq};
         for (int j = 0; j < 2; j++) {
             if (!sets[j]) continue;
-            p->rope[i][j] = qn_from_data(p->scope, QN_DTYPE_F32, qn_shape_make(1, &half), sets[j]);
+            p->rope[i][j] = qn_from_data(p->scope, QN_DTYPE_F32, 1, &half, sets[j]);
             if (!p->rope[i][j]) return qn_scope_status(p->scope);
         }
     }

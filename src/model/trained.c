@@ -48,7 +48,7 @@ const qn_trained_matrix *qn_trained_get(const qn_trained *t, qn_weight_role role
 
 static qn_array *as_vector(qn_scope *s, qn_array *column)
 {
-    return column ? qn_reshape(s, column, qn_shape_make(1, qn_array_shape(column)->dim)) : NULL;
+    return column ? qn_reshape_sym(s, column, qn_shape_make(1, qn_array_shape(column)->dim)) : NULL;
 }
 
 /* |w + scale b a|^2 of each row is |w|^2 + 2 scale b . (w a^T) + scale^2 b (a a^T) b^T. */

@@ -69,7 +69,7 @@ static qn_array *merge(qn_scope *s, const qn_vision *v, qn_array *x)
     x = norm(s, v, x, QN_VISION_MERGER_NORM, 0);
     if (!x) return NULL;
     const int64_t dims[] = {qn_array_shape(x)->dim[0] / each, each * c->embed_dim};
-    x = linear(s, v, qn_reshape(s, x, qn_shape_make(2, dims)), QN_VISION_MERGER_UP, 0);
+    x = linear(s, v, qn_reshape_sym(s, x, qn_shape_make(2, dims)), QN_VISION_MERGER_UP, 0);
     return linear(s, v, qn_unary(s, QN_PRIM_GELU, x), QN_VISION_MERGER_DOWN, 0);
 }
 

@@ -84,7 +84,7 @@ static qn_status square_lengths(const making *k, qn_array *w, int64_t n_out, flo
         for (int64_t j = 0; j < n; j++) ids[j] = (int32_t)(i + j);
         qn_scope *s = qn_scope_new(k->base->device);
         if (!s) return QN_E_NOMEM;
-        qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, qn_shape_make(1, &n), ids));
+        qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, 1, &n, ids));
         qn_array *sums = qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, rows), 1);
         qn_status status = qn_eval(s, 1, &sums);
         if (status == QN_OK) memcpy(out + i, qn_array_data(sums), (size_t)n * sizeof *out);
@@ -103,7 +103,7 @@ static qn_status add_magnitude(const making *k, const qn_trainable_array *magnit
     for (int64_t i = 0; status == QN_OK && i < n_out; i++) magnitude->data[first + i] = sqrtf(squares[i]);
     if (status == QN_OK) {
         m->magnitude = row_range(k->scope, magnitude->array, first, n_out);
-        m->squares = qn_from_data(k->scope, QN_DTYPE_F32, qn_shape_make(1, &n_out), squares);
+        m->squares = qn_from_data(k->scope, QN_DTYPE_F32, 1, &n_out, squares);
         status = qn_scope_status(k->scope);
     }
     qn_free(squares);
@@ -270,7 +270,7 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     if (role == QN_WEIGHT_DELTA_CONV) { /* files have [channels, taps], SHORT_CONV reads [taps, channels] */
         const int64_t taps = base->config.delta.linear_conv_kernel_dim;
         const qn_shape file = qn_shape_make(2, (int64_t[]){v->n_elements / taps, taps});
-        m->weight = qn_transpose(k->scope, qn_reshape(k->scope, m->weight, file));
+        m->weight = qn_transpose(k->scope, qn_reshape_sym(k->scope, m->weight, file));
     }
     if (role == QN_WEIGHT_EMBED && qn_weights_tied(base->weights)) {
         if (!(m = qn_trained_add(k->t->trained, QN_WEIGHT_LM_HEAD, 0))) return QN_E_NOMEM;

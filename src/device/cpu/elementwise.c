@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "prim/convert.h"
+#include "prim/dtype.h"
 #include "quant/types.h"
 
 enum { TILE = 512 };
@@ -136,35 +138,41 @@ static void copy_run(const qn_cpu_run *run, const qn_cpu_step *s)
 
 const qn_cpu_prim qn_cpu_COPY = {copy_run, NULL};
 
+static int is_half(qn_dtype d)
+{
+    return d == QN_DTYPE_F16 || d == QN_DTYPE_BF16;
+}
+
 static void cast_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *o = &s->plan.out, *a = &s->plan.in[0];
     int64_t begin, end, row = qn_shape_row(&o->shape);
     size_t to = qn_type_get(o->dtype)->block_bytes, from = qn_type_get(a->dtype)->block_bytes;
     qn_cpu_share(run, qn_cpu_rows(run, o), &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        const char *x = s->in[0] + (size_t)(r * (o->shape.n ? a->stride[0] : 0)) * from;
-        char *y = s->out + (size_t)(r * row) * to;
-        if (a->dtype == o->dtype)
-            memcpy(y, x, (size_t)row * to);
-        else if (o->dtype == QN_DTYPE_F32)
-            run->kernels->to_f32(a->dtype, x, (float *)y, row);
-        else
-            run->kernels->from_f32(o->dtype, (const float *)x, y, row);
+    const int64_t stride = o->shape.n ? a->stride[0] : 0;
+    int64_t lines = end - begin; /* rows that lie behind each other are one */
+    if (stride == row && lines > 0) {
+        row *= lines;
+        lines = 1;
     }
-}
-
-static int is_cast_type(qn_dtype d)
-{
-    return d == QN_DTYPE_F32 || d == QN_DTYPE_F16 || d == QN_DTYPE_BF16;
+    for (int64_t l = 0; l < lines; l++) {
+        const char *x = s->in[0] + (size_t)((begin + l) * stride) * from;
+        char *y = s->out + (size_t)(begin * qn_shape_row(&o->shape) + l * row) * to;
+        if (o->dtype == QN_DTYPE_F32 && is_half(a->dtype))
+            run->kernels->to_f32(a->dtype, x, (float *)y, row);
+        else if (a->dtype == QN_DTYPE_F32 && is_half(o->dtype))
+            run->kernels->from_f32(o->dtype, (const float *)x, y, row);
+        else
+            qn_convert(a->dtype, x, o->dtype, y, row);
+    }
 }
 
 static qn_status cast_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
                               size_t *shared_bytes)
 {
     qn_dtype from = step->plan.in[0].dtype, to = step->plan.out.dtype;
-    if (!is_cast_type(from) || !is_cast_type(to) ||
-        (from != to && from != QN_DTYPE_F32 && to != QN_DTYPE_F32))
+    const qn_plan_slot *slot = &plan->slots[step->plan.in[0].slot];
+    if (!qn_dtype_is_plain(from) || !qn_dtype_is_plain(to) || (slot->buffer && slot->buffer->layout != 0))
         return qn_fail(QN_E_UNSUPPORTED, "cast from %s to %s", qn_dtype_name(from), qn_dtype_name(to));
     return QN_OK;
 }

@@ -25,7 +25,7 @@ qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, q
         return qn_fail_nomem(size_bytes);
     }
     atomic_init(&b->references, 1);
-    b->device = d;
+    b->device = qn_device_retain(d);
     b->size_bytes = size_bytes;
     b->entry = entry;
     *out = b;

@@ -280,7 +280,7 @@ static qn_status cut(const pack_job *j, qn_device *d, qn_buffer *block, qn_buffe
         }
         const placed *at = &j->weights[i];
         atomic_init(&b->references, 1);
-        b->device = d;
+        b->device = qn_device_retain(d);
         b->size_bytes = at->size_bytes;
         b->entry = QN_LEDGER_WEIGHTS;
         b->layout = QN_CPU_LAYOUT_PANELS;

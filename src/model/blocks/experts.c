@@ -13,11 +13,11 @@ static qn_array *best_groups(qn_scope *s, const qn_experts_config *c, qn_array *
     rows.dim[0] *= c->n_group;
     for (int i = 0; i < QN_SYM_COUNT; i++) rows.sym[i] *= (int32_t)c->n_group;
     rows.dim[1] = each;
-    qn_array *by_group = qn_reshape(s, scores, rows);
+    qn_array *by_group = qn_reshape_sym(s, scores, rows);
     qn_array *value = qn_sum(s, qn_take_along(s, by_group, qn_top_k(s, by_group, 2)), 1);
     qn_shape one = *qn_array_shape(scores);
     one.dim[1] = c->n_group;
-    value = qn_reshape(s, value, one);
+    value = qn_reshape_sym(s, value, one);
     qn_array *ids = qn_top_k_rising(s, value, (int)c->topk_group);
     /* 1 for the best, 0 for the others */
     qn_array *ones = qn_add(s, qn_scale(s, qn_take_along(s, value, ids), 0), qn_scalar(s, 1));
@@ -62,7 +62,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
     *share = qn_scale(s, *share, c->routed_scaling_factor);
     if (c->expert_scale) {
         qn_array *scale = qn_forward_weight(f, QN_WEIGHT_EXPERT_SCALE, layer);
-        scale = logits ? qn_broadcast(s, scale, *qn_array_shape(logits)) : NULL;
+        scale = logits ? qn_broadcast_sym(s, scale, *qn_array_shape(logits)) : NULL;
         *share = qn_mul(s, *share, qn_take_along(s, scale, *ids));
     }
 }
@@ -71,7 +71,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
 static qn_array *bias_of(qn_scope *s, const qn_forward *f, qn_weight_role role, int64_t layer, int64_t n)
 {
     qn_array *b = qn_forward_weight(f, role, layer);
-    return b ? qn_reshape(s, b, qn_shape_make(2, (int64_t[]){f->config->experts.num_experts, n})) : NULL;
+    return b ? qn_reshape_sym(s, b, qn_shape_make(2, (int64_t[]){f->config->experts.num_experts, n})) : NULL;
 }
 
 /* (clamp(up) + 1) * gate * sigmoid(alpha gate) */

@@ -11,7 +11,7 @@
 static qn_array *by_head(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer)
 {
     qn_array *ids = qn_parameters_heads(f->parameters);
-    ids = qn_broadcast(s, ids, qn_shape_sym(QN_SYM_R, 1, &f->config->num_attention_heads));
+    ids = qn_broadcast_sym(s, ids, qn_shape_sym(QN_SYM_R, 1, &f->config->num_attention_heads));
     return qn_experts(s, x, qn_forward_weight(f, weight, layer), ids, NULL);
 }
 

@@ -1,0 +1,178 @@
+/* Arrays: n-dimensional numbers with lazy operations, gradients and compiled programs, on the CPU.
+ *
+ * A qn_array is an immutable, counted handle: an element type, a shape, and either data or the operation that
+ * will make it. Nothing is computed until somebody asks: qn_eval, or reading the data.
+ *
+ * Arrays are made inside a qn_scope, which owns every temporary, so that nothing has to be freed one by one,
+ * and which keeps the first error: a function that gets NULL for an array returns NULL, so that code which
+ * builds needs no check per line. What went wrong is told by qn_eval, by whatever reads data, and by
+ * qn_scope_status. A scope and the arrays made in it belong to one thread at a time.
+ *
+ *     qn_scope *s;
+ *     if (qn_scope_open(0, 0, &s) != QN_OK) return 1;
+ *     qn_array *x = qn_arange(s, QN_DTYPE_F32, 0, 6, 1);
+ *     printf("%s\n", qn_array_text(s, x));
+ *     qn_scope_close(s);
+ *
+ * Shapes are written slowest dimension first, as in NumPy; no dimensions is a number. Where two arrays meet,
+ * shapes are broadcast as NumPy does: aligned at the last dimension, and a dimension of size 1, or one that
+ * is missing, is repeated. More, with programs that run: docs/arrays.md. */
+#ifndef QUERN_ARRAY_H
+#define QUERN_ARRAY_H
+
+#include <quern/dtype.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct qn_array qn_array;
+typedef struct qn_scope qn_scope;
+
+/* The most dimensions of an array. */
+enum { QN_ARRAY_DIMS_MAX = 6 };
+
+/* Opens a scope with a CPU device of its own. n_threads 0: one for each physical core that the process may
+ * use. memory_limit_bytes 0: none; else what would pass it is refused with QN_E_NOMEM. */
+QN_API qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out);
+/* A scope over the device of another one, whose arrays may be used here: for temporaries that go earlier.
+ * NULL: out of memory. */
+QN_API qn_scope *qn_scope_inner(qn_scope *outer);
+/* Lets go of all arrays of the scope but those that are kept (qn_keep); the device goes with the last of its
+ * scopes and arrays. Waits for what qn_eval_async began. NULL is accepted. */
+QN_API void qn_scope_close(qn_scope *s);
+/* The first error of this scope, QN_OK when there was none; its text becomes qn_last_error. */
+QN_API qn_status qn_scope_status(qn_scope *s);
+/* Forgets the error, so that the scope can be used again. Returns what qn_scope_status would have. */
+QN_API qn_status qn_scope_recover(qn_scope *s);
+/* How products are computed from here on: QN_PRECISION_HIGH unless set. It matters to quantised weights
+ * alone. */
+QN_API void qn_scope_precision(qn_scope *s, qn_precision precision);
+/* Bytes of arrays and programs of the scope's device that live now, and the most that lived at once. Any of
+ * the two may be NULL. */
+QN_API void qn_scope_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes);
+
+/* A place in the life of a scope; qn_scope_sweep lets go of the arrays that were made since, but for keep[0],
+ * .., keep[n_keep - 1] (NULL among them is passed over), which stay as if they were made before the mark.
+ *
+ *     int64_t mark = qn_scope_mark(s);
+ *     for (int i = 0; i < 10000; i++) {
+ *         x = qn_detach(s, step(s, x));
+ *         qn_scope_sweep(s, mark, 1, &x);
+ *     }
+ */
+QN_API int64_t qn_scope_mark(const qn_scope *s);
+QN_API void qn_scope_sweep(qn_scope *s, int64_t mark, int n_keep, qn_array *const *keep);
+
+/* One more reference, so that an array outlives its scope; NULL in gives NULL out. */
+QN_API qn_array *qn_keep(qn_array *a);
+/* One reference less. NULL is accepted. */
+QN_API void qn_release(qn_array *a);
+
+/* ---- what an array is --------------------------------------------------------------------------------- */
+
+QN_API qn_dtype qn_array_dtype(const qn_array *a);
+QN_API int qn_array_n_dims(const qn_array *a);
+/* Size of dimension i; negative i counts from the end. -1: not known before the program runs (the rows of a
+ * function that qn_compile compiles for all of them), or there is no such dimension. */
+QN_API int64_t qn_array_dim(const qn_array *a, int i);
+/* Number of elements; -1 where it is not known before the program runs. */
+QN_API int64_t qn_array_size(const qn_array *a);
+/* Bytes of an element; of a block type 0. */
+QN_API size_t qn_dtype_size(qn_dtype dtype);
+/* Names an array in traces and error messages. Returns a. */
+QN_API qn_array *qn_label(qn_scope *s, qn_array *a, const char *name);
+
+/* ---- creation ----------------------------------------------------------------------------------------- */
+
+/* Copies the elements, in row-major order, of any plain type. */
+QN_API qn_array *qn_from_data(qn_scope *s, qn_dtype dtype, int n_dims, const int64_t *dims, const void *data);
+/* A number, as f32. Beside an array of a floating type it takes that array's type: see qn_promote. */
+QN_API qn_array *qn_scalar(qn_scope *s, float value);
+/* value is cast as qn_astype says. All elements share one place in memory until somebody needs them apart. */
+QN_API qn_array *qn_full(qn_scope *s, qn_dtype dtype, int n_dims, const int64_t *dims, double value);
+QN_API qn_array *qn_zeros(qn_scope *s, qn_dtype dtype, int n_dims, const int64_t *dims);
+QN_API qn_array *qn_ones(qn_scope *s, qn_dtype dtype, int n_dims, const int64_t *dims);
+/* start, start + step, .. before stop: ceil((stop - start) / step) elements, each start + i * step computed
+ * in f64 and then cast. QN_E_ARG: step is 0, or a bound is no number. */
+QN_API qn_array *qn_arange(qn_scope *s, qn_dtype dtype, double start, double stop, double step);
+/* n numbers at equal distances from start to stop, which is the last one; n 1: start. */
+QN_API qn_array *qn_linspace(qn_scope *s, qn_dtype dtype, double start, double stop, int64_t n);
+/* [rows, columns] with ones where column - row == diagonal, zeros elsewhere. */
+QN_API qn_array *qn_eye(qn_scope *s, qn_dtype dtype, int64_t rows, int64_t columns, int64_t diagonal);
+
+/* ---- element types ------------------------------------------------------------------------------------ */
+
+/* The type in which two types meet: every operation on two arrays casts both to it first. It is MLX's table:
+ * bool gives way to all; of two types of one kind the wider; signed and unsigned integers meet in the signed
+ * type that holds both (u8 and i8: i16), and u64 with a signed type in f32; an integer beside a float takes
+ * the float's type (unlike in NumPy, where i32 and f32 give f64); f16 and bf16 meet in f32; f64 wins. A
+ * number made by qn_scalar is weak: it takes the other's type where that is a float, and makes an f32 of
+ * integers. A block type counts as f32. */
+QN_API qn_dtype qn_promote(qn_dtype a, qn_dtype b);
+/* Another plain type. To an integer from a float: cut toward zero, then the nearest that the type holds; NaN
+ * gives 0. Between integers: the low bits, in two's complement. To a float: the nearest, ties to even; what
+ * is too large becomes infinity. To bool: 1 where the element is not 0 (NaN: 1). A quantised array can only
+ * be cast to f32: qn_dequantise is what to call. */
+QN_API qn_array *qn_astype(qn_scope *s, qn_array *a, qn_dtype dtype);
+
+/* ---- computing ---------------------------------------------------------------------------------------- */
+
+/* Computes n arrays (NULL among them: the scope's error is returned); afterwards they hold data and no longer
+ * remember what they were made of, so gradients through them end there. What both need is computed once. */
+QN_API qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
+
+/* ---- data --------------------------------------------------------------------------------------------- */
+
+/* The elements of an array: element [i0, i1, ..] lies at data + i0 * strides[0] + i1 * strides[1] + .., in
+ * elements. Strides may be 0 (repeated) or negative. */
+typedef struct {
+    const void *data;
+    qn_dtype dtype;
+    int n_dims;
+    int64_t dims[QN_ARRAY_DIMS_MAX], strides[QN_ARRAY_DIMS_MAX];
+} qn_view;
+
+/* Shows an array's data, computed first if need be. Views of data (a transpose, a slice, a broadcast, ..) are
+ * shown in place: nothing is copied. Valid while the array lives. */
+QN_API qn_status qn_array_view(qn_scope *s, qn_array *a, qn_view *out);
+/* Row-major data, valid while the array lives. NULL: the array is not computed yet, or computing it failed
+ * (then the scope has the error), or it is quantised. */
+QN_API const void *qn_array_data(const qn_array *a);
+/* Writes all elements into out[0..n) in row-major order, cast to dtype. Computes the array if need be.
+ * QN_E_ARG: n is not the number of elements. */
+QN_API qn_status qn_array_read(qn_scope *s, qn_array *a, qn_dtype dtype, void *out, int64_t n);
+/* The only element of an array of one. */
+QN_API qn_status qn_array_item(qn_scope *s, qn_array *a, double *out);
+/* The same for integers, which f64 may not hold; a float is cast as by qn_astype. */
+QN_API qn_status qn_array_item_i64(qn_scope *s, qn_array *a, int64_t *out);
+/* Element [index[0], index[1], ..]; negative indices count from the end. */
+QN_API qn_status qn_array_at(qn_scope *s, qn_array *a, const int64_t *index, double *out);
+
+/* Walks over the elements of a view in row-major order.
+ *
+ *     qn_iterator it;
+ *     qn_iterator_begin(&it, &view);
+ *     for (const float *x; (x = qn_iterator_next(&it));) sum += *x;
+ */
+typedef struct {
+    const qn_view *view;
+    int64_t left, index[QN_ARRAY_DIMS_MAX]; /* elements still to come; where the next one is */
+    const char *at;
+} qn_iterator;
+QN_API void qn_iterator_begin(qn_iterator *it, const qn_view *view);
+/* The next element, NULL behind the last one. */
+QN_API const void *qn_iterator_next(qn_iterator *it);
+
+/* The array as text, as NumPy would show it, with shape and type: "array([[1, 2],\n       [3, 4]], shape=[2,
+ * 2], dtype=f32)". Of more than 1,000 elements only the first and last three along each dimension are shown.
+ * Computes the array if need be. The text belongs to the scope and goes with it, or with the next
+ * qn_scope_sweep. NULL in, or an error: "null". */
+QN_API const char *qn_array_text(qn_scope *s, qn_array *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
