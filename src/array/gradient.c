@@ -16,9 +16,26 @@ static qn_array *refuse(qn_scope *s, const qn_array *a, const char *why)
 
 /* ---- helpers ------------------------------------------------------------------------------------------ */
 
+static qn_array *in_type(qn_scope *s, qn_array *a, qn_dtype dtype)
+{
+    return !a || a->dtype == dtype ? a : qn_apply(s, QN_PRIM_CAST, NULL, 1, &a, NULL, dtype);
+}
+
+static int is_narrow(qn_dtype dtype)
+{
+    return dtype == QN_DTYPE_F16 || dtype == QN_DTYPE_BF16;
+}
+
+/* Sums of narrow numbers are f32 until they are complete. */
+static qn_array *sum_of_narrow(qn_scope *s, qn_array *g, const qn_shape *shape)
+{
+    return in_type(s, qn_sum_to(s, in_type(s, g, QN_DTYPE_F32), shape), g->dtype);
+}
+
 qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape)
 {
-    if (!g) return NULL;
+    if (!g || qn_shape_equal(&g->shape, shape)) return g;
+    if (is_narrow(g->dtype)) return sum_of_narrow(s, g, shape);
     while (g && g->shape.n > shape->n) { /* a dimension that the smaller shape does not have */
         qn_shape rest = {.n = g->shape.n - 1};
         memcpy(rest.dim, g->shape.dim + 1, (size_t)rest.n * sizeof *rest.dim);
@@ -58,7 +75,7 @@ static qn_array *swap_with_last(qn_scope *s, qn_array *a, int axis)
 static qn_array *pad(qn_scope *s, qn_array *g, int axis, int64_t before, int64_t after)
 {
     if (!g || (before == 0 && after == 0)) return g;
-    qn_array *line = swap_with_last(s, g, axis), *parts[3], *zero = qn_scalar(s, 0);
+    qn_array *line = swap_with_last(s, g, axis), *parts[3], *zero = in_type(s, qn_scalar(s, 0), g->dtype);
     if (!line) return NULL;
     int n = 0;
     qn_shape shape = line->shape;
@@ -331,7 +348,11 @@ qn_stated qn_gradient_stated(qn_prim prim, const char **why)
 void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g)
 {
     g = qn_sum_to(s, g, &in->a->shape);
-    in->value = in->value ? qn_add(s, in->value, g) : g;
+    if (in->value && g && is_narrow(g->dtype)) /* rounded once */
+        g = in_type(s, qn_add(s, in_type(s, in->value, QN_DTYPE_F32), in_type(s, g, QN_DTYPE_F32)), g->dtype);
+    else if (in->value)
+        g = qn_add(s, in->value, g);
+    in->value = g;
 }
 
 /* Gradients of the inputs of a primitive without a rule: those of its fallback, whose leaves are the inputs.

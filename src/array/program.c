@@ -318,7 +318,8 @@ static int is_packed(const planner *pl, const qn_operand *o)
 }
 
 /* Makes an input such as its primitive wants it. COPY, SUM and products of plain matrices take any strides,
- * the others contiguous rows; a vector, and what multiplies a packed weight as one run of rows, is whole. */
+ * the others contiguous rows; a vector, a plain head of a loss, the weight of a convolution, and what
+ * multiplies a packed weight as one run of rows, is whole. */
 static qn_status ready_input(planner *pl, qn_plan_step *step, int i)
 {
     qn_operand *o = &step->in[i];
@@ -329,6 +330,12 @@ static qn_status ready_input(planner *pl, qn_plan_step *step, int i)
         return QN_OK;
     case QN_PRIM_MATMUL:
         return i == 0 && is_packed(pl, &step->in[1]) ? copy_if_strided(pl, o, o->shape.n > 2 ? 0 : 1) : QN_OK;
+    case QN_PRIM_CROSS_ENTROPY:
+    case QN_PRIM_CROSS_ENTROPY_GRAD: /* a plain head is one run of rows */
+        return copy_if_strided(pl, o, i == 1 && !is_packed(pl, o) ? 0 : o->shape.n > 1 ? 1 : 0);
+    case QN_PRIM_SHORT_CONV:
+    case QN_PRIM_SHORT_CONV_GRAD:
+        return copy_if_strided(pl, o, i == 1 || o->shape.n == 1 ? 0 : 1);
     default:
         return copy_if_strided(pl, o, o->shape.n > 1 ? 1 : 0);
     }

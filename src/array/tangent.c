@@ -52,6 +52,7 @@ static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
 static qn_array *tangent_CONCAT(qn_scope *s, qn_array *a, qn_array *const *t)
 {
     qn_array *in[QN_MAX_INPUTS], *zero = qn_scalar(s, 0);
+    if (a->dtype != QN_DTYPE_F32) zero = qn_apply(s, QN_PRIM_CAST, NULL, 1, &zero, NULL, a->dtype);
     for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_broadcast_sym(s, zero, a->in[i]->shape);
     return qn_again(s, a, in);
 }

@@ -254,7 +254,7 @@ static qn_status prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *s, size_t 
     const qn_plan_slot *slot = &plan->slots[w->slot];
     const int packed = slot->buffer && slot->buffer->layout == QN_CPU_LAYOUT_PANELS;
     if (packed ? w->offset || slot->buffer->cold || s->plan.params.cross_entropy.which
-               : w->dtype != QN_DTYPE_F32 || w->stride[0] != w->shape.dim[1])
+               : w->dtype != QN_DTYPE_F32 || (w->shape.dim[0] > 1 && w->stride[0] != w->shape.dim[1]))
         return qn_fail(QN_E_UNSUPPORTED, "cross entropy by a part of a head, or a head of plain %s",
                        qn_dtype_name(w->dtype));
     if (packed) {
