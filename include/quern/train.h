@@ -36,8 +36,8 @@ typedef enum {
 
 typedef enum { QN_OPTIMIZER_ADAMW, QN_OPTIMIZER_SGD } qn_optimizer_kind;
 
-/* The learning rate after the warm-up, in which it rises in equal steps to its full height: as it is, or
- * falling to its end with the last step, in a line or half a cosine. */
+/* The learning rate. It rises in equal steps while warming up; then it stays, or falls to its end, in a line
+ * or half a cosine, so that a step behind the last would have that. */
 typedef enum { QN_SCHEDULE_CONSTANT, QN_SCHEDULE_LINEAR, QN_SCHEDULE_COSINE } qn_schedule_kind;
 
 /* Zero or NULL: the default, in brackets. Strings are read during qn_training_open only. */
@@ -61,6 +61,8 @@ typedef struct {
     int64_t layer_begin, layer_end; /* layers [begin, end) [all] */
     const char *start_path;         /* an adapter to begin with: same modules, rank and factor */
     qn_adapter_layout layout;       /* of what is written into out_path */
+    const char *save_type; /* of FULL: "f32", "f16" or "bf16", of all numbers of the model that is written
+                              [each tensor keeps the model's own; of quantised ones there must be a type] */
 
     /* Steps. */
     qn_optimizer_kind optimizer;
@@ -162,6 +164,7 @@ typedef enum {
     QN_TRAIN_EVENT_VALID,   /* valid_loss, and best_loss with it */
     QN_TRAIN_EVENT_SAVED,   /* path: what was written */
     QN_TRAIN_EVENT_STOPPED, /* last of a run that was asked to stop; all is saved, and can be resumed */
+    QN_TRAIN_EVENT_FAILED,  /* last of a run that failed; text: why */
     QN_TRAIN_EVENT_DONE     /* last of a run that took all steps; all is saved */
 } qn_train_event_kind;
 
@@ -174,7 +177,7 @@ typedef struct {
         best_loss;    /* VALID; DONE and STOPPED: the last and the best, NAN where there was none */
     double seconds;   /* VALID: of the validation; DONE and STOPPED: of the run */
     const char *path; /* SAVED */
-    const char *text; /* NOTE, WARNING */
+    const char *text; /* NOTE, WARNING, FAILED */
 } qn_train_event;
 
 /* Nonzero: as qn_training_stop. */
@@ -250,11 +253,11 @@ typedef struct {
     double perplexity; /* exp(loss) */
     double seconds;
     size_t peak_memory_bytes;
-} qn_evaluation;
+} qn_evaluate_result;
 
 /* The loss of a model, with an adapter or without, over a data set. Statuses as for qn_training_open and
  * qn_adapter_load. */
-QN_API qn_status qn_evaluate(const qn_evaluate_options *options, qn_evaluation *out);
+QN_API qn_status qn_evaluate_data(const qn_evaluate_options *options, qn_evaluate_result *out);
 
 #ifdef __cplusplus
 }

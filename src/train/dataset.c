@@ -27,7 +27,8 @@ struct qn_dataset {
     qn_dataset_options options;
     qn_line_options line_options;
     qn_line_index *lines;
-    uint8_t *flags; /* [lines] */
+    uint8_t *flags;   /* [lines] */
+    int32_t *lengths; /* [lines] tokens of a line that was read; 0: it was not, or is bad */
     qn_buf text, keys;
     qn_dataset_summary summary;
     qn_dataset_bad_line bad[QN_DATASET_BAD_KEPT];
@@ -90,7 +91,7 @@ static qn_status check_options(qn_dataset_options *o)
     if (!o->max_length) o->max_length = MAX_LENGTH;
     if (!o->batch_tokens) o->batch_tokens = o->max_length;
     if (!o->max_sequences || o->max_sequences > o->batch_tokens) o->max_sequences = o->batch_tokens;
-    if (!o->now) o->now = "2026-01-01T00:00:00";
+    if (!o->now) o->now = QN_DATASET_NOW;
     if (o->max_length < 2) return qn_fail(QN_E_ARG, "a sequence needs at least 2 tokens");
     if (o->batch_tokens < o->max_length - 1 || o->batch_tokens > BATCH_TOKENS_MAX)
         return qn_fail(QN_E_ARG, "batches of %lld tokens: at least the %lld of a sequence, at most %d",
@@ -106,12 +107,15 @@ static qn_status make_room(qn_dataset *d)
 {
     const size_t rows = (size_t)d->options.batch_tokens, sequences = (size_t)d->options.max_sequences;
     d->flags = qn_calloc((size_t)d->summary.n_lines, 1);
+    d->lengths = qn_calloc((size_t)d->summary.n_lines, sizeof *d->lengths);
     d->ids = qn_alloc_array(rows, sizeof *d->ids);
     d->rows = qn_alloc_array(rows, sizeof *d->rows);
     d->targets = qn_alloc_array(rows, sizeof *d->targets);
     d->row_begin = qn_alloc_array(sequences + 1, sizeof *d->row_begin);
     d->batch_lines = qn_alloc_array(sequences, sizeof *d->batch_lines);
-    return d->flags && d->ids && d->rows && d->targets && d->row_begin && d->batch_lines ? QN_OK : QN_E_NOMEM;
+    return d->flags && d->lengths && d->ids && d->rows && d->targets && d->row_begin && d->batch_lines
+               ? QN_OK
+               : QN_E_NOMEM;
 }
 
 qn_status qn_dataset_open(const char *file, const qn_chat_text *text, const qn_dataset_options *options,
@@ -125,7 +129,8 @@ qn_status qn_dataset_open(const char *file, const qn_chat_text *text, const qn_d
     d->now = qn_strdup(o.now);
     o.now = d->now;
     d->options = o;
-    d->line_options = (qn_line_options){text, o.mask, o.max_length, d->now};
+    d->line_options = (qn_line_options){
+        .text = text, .mask = o.mask, .max_length = o.max_length, .vocab_size = o.vocab_size, .now = d->now};
     qn_status status = d->file && d->now ? qn_line_index_open(file, &d->lines) : QN_E_NOMEM;
     if (status == QN_OK) {
         d->summary.n_lines = qn_line_index_count(d->lines);
@@ -156,6 +161,7 @@ void qn_dataset_close(qn_dataset *d)
     qn_free(d->file);
     qn_free(d->now);
     qn_free(d->flags);
+    qn_free(d->lengths);
     qn_free(d->ids);
     qn_free(d->row_begin);
     qn_free(d->rows);
@@ -188,8 +194,10 @@ static void note_bad(qn_dataset *d, int64_t i)
     snprintf(bad->reason, sizeof bad->reason, "%s", qn_last_error());
 }
 
-static void note_sequence(qn_dataset *d, const qn_train_sequence *s)
+static void note_sequence(qn_dataset *d, int64_t i, const qn_train_sequence *s)
 {
+    d->lengths[i] = (int32_t)s->n;
+    if (s->n > d->summary.n_longest) d->summary.n_longest = s->n;
     d->summary.n_tokens += s->n;
     d->summary.n_counted += s->n_counted;
     d->summary.n_cut += s->n_whole > d->options.max_length;
@@ -211,7 +219,7 @@ static qn_status read_line(qn_dataset *d, int64_t i, qn_train_sequence *out)
         d->flags[i] = status == QN_OK ? SEEN : SEEN | BAD;
         d->summary.n_read++;
         if (status == QN_OK)
-            note_sequence(d, out);
+            note_sequence(d, i, out);
         else
             note_bad(d, i);
         if (d->keys.status == QN_OK) note_keys(d, qn_line_index_number(d->lines, i));
@@ -246,10 +254,10 @@ qn_dataset_summary qn_dataset_summarize(const qn_dataset *d)
 
 /* ---- batches ---- */
 
-static int64_t line_at(const qn_dataset *d, int64_t place)
+static int64_t line_at(const qn_dataset *d, int64_t epoch, int64_t place)
 {
     if (d->options.in_order) return place;
-    return qn_permutation_at(d->summary.n_lines, qn_random_bits(d->options.seed, (uint64_t)d->epoch), place);
+    return qn_permutation_at(d->summary.n_lines, qn_random_bits(d->options.seed, (uint64_t)epoch), place);
 }
 
 /* As many as there is room for, in order. */
@@ -264,7 +272,7 @@ static qn_status fill_window(qn_dataset *d)
                            (long long)qn_line_index_number(d->lines, w->line));
     }
     while (d->n_window < QN_DATASET_WINDOW && d->next < d->summary.n_lines) {
-        waiting w = {.line = line_at(d, d->next)};
+        waiting w = {.line = line_at(d, d->epoch, d->next)};
         QN_TRY(read_line(d, w.line, &w.sequence));
         d->next++;
         if (w.sequence.n) d->window[d->n_window++] = w;
@@ -335,6 +343,41 @@ qn_status qn_dataset_next(qn_dataset *d, qn_train_batch *out)
 const int64_t *qn_dataset_batch_lines(const qn_dataset *d)
 {
     return d->batch_lines;
+}
+
+/* Packing as above, of lengths. */
+int64_t qn_dataset_count_batches(const qn_dataset *d, int64_t epoch)
+{
+    int64_t window[QN_DATASET_WINDOW], n_window = 0, next = 0, n_batches = 0, n_rows = 0, n_sequences = 0;
+    for (;;) {
+        while (n_window < QN_DATASET_WINDOW && next < d->summary.n_lines) {
+            const int32_t length = d->lengths[line_at(d, epoch, next++)];
+            if (length) window[n_window++] = length;
+        }
+        int64_t i = 0, room = d->options.batch_tokens - n_rows;
+        if (n_sequences == d->options.max_sequences) i = n_window;
+        while (i < n_window && window[i] - 1 > room) i++;
+        if (i < n_window) {
+            n_rows += window[i] - 1;
+            n_sequences++;
+            memmove(&window[i], &window[i + 1], (size_t)(--n_window - i) * sizeof *window);
+        } else if (n_sequences) {
+            n_batches++;
+            n_rows = n_sequences = 0;
+        } else {
+            return n_batches;
+        }
+    }
+}
+
+int qn_dataset_at_end(const qn_dataset *d)
+{
+    return d->next == d->summary.n_lines && !d->n_window;
+}
+
+uint64_t qn_dataset_hash(const qn_dataset *d)
+{
+    return qn_line_index_hash(d->lines);
 }
 
 /* ---- positions ---- */

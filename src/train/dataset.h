@@ -4,9 +4,9 @@
  * An epoch goes through all lines once, in an order that seed and epoch tell alone. Sequences are packed:
  * they are taken in that order as long as a batch has room, a few behind the first that does not fit may go
  * before it, and none is dropped but bad lines. Lines are read and tokenised when their turn comes; of the
- * file only the lines' offsets are kept. Invariant: batches follow from file, tokenizer, template and
- * options; a position that was told and sought again goes on with the same ones, and a failed call leaves the
- * position as it was. One thread at a time. */
+ * file only the lines' offsets and lengths are kept. Invariant: batches follow from file, tokenizer, template
+ * and options; a position that was told and sought again goes on with the same ones, and a failed call leaves
+ * the position as it was. One thread at a time. */
 #ifndef QN_TRAIN_DATASET_H
 #define QN_TRAIN_DATASET_H
 
@@ -22,6 +22,9 @@ enum {
     QN_DATASET_KEYS_KEPT = 16
 };
 
+/* The date that templates are told, so that the same file gives the same tokens on another day. */
+#define QN_DATASET_NOW "2026-01-01T00:00:00"
+
 /* Zero means default. */
 typedef struct {
     qn_mask mask;
@@ -31,8 +34,8 @@ typedef struct {
     int in_order;          /* of the file, in every epoch */
     uint64_t seed;         /* of the order */
     int strict;            /* a bad line is an error */
-    const char *now;       /* today's date for templates that ask for it; default 2026-01-01T00:00:00, so that
-                              the same file gives the same tokens on another day */
+    int64_t vocab_size;    /* see dataset_line.h */
+    const char *now;       /* today's date for templates that ask for it; default QN_DATASET_NOW */
 } qn_dataset_options;
 
 /* Where a data set stands between two batches. */
@@ -60,6 +63,7 @@ typedef struct {
     int64_t n_read, n_bad;
     int64_t n_cut;          /* sequences that lost tokens to max_length */
     int64_t n_lost_answers; /* that do not count, since the template's text does not show where they are */
+    int64_t n_longest;      /* tokens of the longest sequence */
     int64_t n_tokens, n_counted;    /* of sequences that are not bad, as they are handed out */
     const qn_dataset_bad_line *bad; /* the first QN_DATASET_BAD_KEPT that were met; borrowed */
     int64_t n_bad_kept;
@@ -83,6 +87,13 @@ void qn_dataset_close(qn_dataset *d);
  * bad line is an error that names FILE:LINE. QN_E_ARG: all lines are bad. */
 qn_status qn_dataset_check(qn_dataset *d);
 qn_dataset_summary qn_dataset_summarize(const qn_dataset *d);
+
+/* Batches of an epoch, by the lengths that check found. */
+int64_t qn_dataset_count_batches(const qn_dataset *d, int64_t epoch);
+/* 1: the last batch was the last of its epoch. */
+int qn_dataset_at_end(const qn_dataset *d);
+/* A hash of all bytes of the file. */
+uint64_t qn_dataset_hash(const qn_dataset *d);
 
 /* The next batch, borrowed until the next call. After the last of an epoch comes one without sequences, then
  * the next epoch's first. Rows: all tokens of a sequence but its last, which is only a target. Errors as for

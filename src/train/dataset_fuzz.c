@@ -54,8 +54,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size) return 0;
     const uint8_t choice = data[0];
     const char *line = (const char *)data + 1;
-    const qn_line_options o = {chats[choice % N_CHATS], (qn_mask)(choice / N_CHATS % 3),
-                               choice & 0x80 ? 16 : 4096, "2026-03-14T15:09:26"};
+    const qn_chat_text *text = chats[choice % N_CHATS];
+    const qn_line_options o = {.text = text,
+                               .mask = (qn_mask)(choice / N_CHATS % 3),
+                               .max_length = choice & 0x80 ? 16 : 4096,
+                               .vocab_size = (int64_t)qn_tokenizer_vocab_size(qn_chat_text_tokenizer(text)),
+                               .now = "2026-03-14T15:09:26"};
     qn_train_sequence s = {0}, again = {0};
     qn_buf keys = {0};
     qn_status status = qn_train_sequence_read(&o, line, size - 1, &s, &keys);

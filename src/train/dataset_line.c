@@ -275,6 +275,39 @@ static qn_status read_pair(const qn_line_options *o, const json_t *line, const j
     return status;
 }
 
+/* ---- ids ---- */
+
+static qn_status read_count(const json_t *value, int64_t i, uint8_t *out)
+{
+    const int is_one = json_is_true(value) || (json_is_integer(value) && json_integer_value(value) == 1);
+    const int is_zero = json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0);
+    if (!is_one && !is_zero) return qn_fail(QN_E_ARG, "counts[%lld] is neither 0 nor 1", (long long)i);
+    *out = (uint8_t)is_one;
+    return QN_OK;
+}
+
+static qn_status read_ids(const json_t *ids, const json_t *counts, qn_train_sequence *out)
+{
+    const size_t n = json_array_size(ids);
+    if (!json_is_array(ids)) return qn_fail(QN_E_ARG, "\"ids\" is not a list");
+    if (counts && (!json_is_array(counts) || json_array_size(counts) != n))
+        return qn_fail(QN_E_ARG, "\"counts\" is not a list of as many as \"ids\", which are %zu", n);
+    out->ids = qn_alloc_array(n, sizeof *out->ids);
+    out->counts = qn_alloc(n);
+    out->n = (int64_t)n;
+    if (!out->ids || !out->counts) return QN_E_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(ids, i);
+        const json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value > INT32_MAX)
+            return qn_fail(QN_E_ARG, "ids[%zu] is not a token's id", i);
+        out->ids[i] = (int32_t)value;
+        out->counts[i] = 1;
+        if (counts) QN_TRY(read_count(json_array_get(counts, i), (int64_t)i, &out->counts[i]));
+    }
+    return QN_OK;
+}
+
 /* ---- a line ---- */
 
 static void list_other_keys(const json_t *line, const char *const *known, qn_buf *out)
@@ -292,19 +325,25 @@ static void list_other_keys(const json_t *line, const char *const *known, qn_buf
 static qn_status read_object(const qn_line_options *o, const json_t *line, qn_train_sequence *out,
                              qn_buf *other_keys)
 {
-    static const char *const kinds[][4] = {
-        {"messages", "tools", NULL}, {"prompt", "completion", "tools", NULL}, {"text", NULL}};
+    static const char *const kinds[][4] = {{"messages", "tools", NULL},
+                                           {"prompt", "completion", "tools", NULL},
+                                           {"ids", "counts", NULL},
+                                           {"text", NULL}};
     const json_t *tools = json_object_get(line, "tools");
-    int kind = json_object_get(line, "messages") ? 0 : 2;
+    int kind = json_object_get(line, "messages") ? 0 : 3;
     if (!json_is_object(line)) return qn_fail(QN_E_ARG, "not an object");
     if (kind && (json_object_get(line, "prompt") || json_object_get(line, "completion"))) kind = 1;
-    if (kind == 2 && !json_object_get(line, "text"))
-        return qn_fail(QN_E_ARG, "none of the keys \"messages\", \"prompt\" and \"completion\", \"text\"");
+    if (kind == 3 && json_object_get(line, "ids")) kind = 2;
+    if (kind == 3 && !json_object_get(line, "text"))
+        return qn_fail(QN_E_ARG,
+                       "none of the keys \"messages\", \"prompt\" and \"completion\", \"text\", \"ids\"");
     if (kind < 2 && tools && !json_is_null(tools) && !json_is_array(tools))
         return qn_fail(QN_E_ARG, "\"tools\" is not a list");
     if (other_keys) list_other_keys(line, kinds[kind], other_keys);
     if (kind == 0) return read_messages(o, line, tools, out);
-    return kind == 1 ? read_pair(o, line, tools, out) : read_text(o, json_object_get(line, "text"), out);
+    if (kind == 1) return read_pair(o, line, tools, out);
+    if (kind == 2) return read_ids(json_object_get(line, "ids"), json_object_get(line, "counts"), out);
+    return read_text(o, json_object_get(line, "text"), out);
 }
 
 /* Cuts what is too long, then what follows the last target. */
@@ -315,6 +354,10 @@ static qn_status finish(const qn_line_options *o, qn_train_sequence *s)
     for (int64_t i = 0; i < s->n; i++)
         if (s->counts[i]) last = i;
     if (!last) return qn_fail(QN_E_ARG, "none of its %lld tokens counts", (long long)s->n);
+    for (int64_t i = 0; i <= last && o->vocab_size; i++)
+        if (s->ids[i] >= o->vocab_size)
+            return qn_fail(QN_E_ARG, "token %lld has the id %d; the model's vocabulary has %lld",
+                           (long long)i, s->ids[i], (long long)o->vocab_size);
     s->n_whole = last + 1;
     s->n = s->n_whole < o->max_length ? s->n_whole : o->max_length;
     last = 0;

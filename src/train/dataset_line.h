@@ -5,6 +5,8 @@
  * - {"prompt": ..., "completion": ...}: texts are with a template a user's turn and the answer, as mlx_lm has
  *   it, without one just joined, with BOS and EOS around. Lists of messages are one chat, of which the
  *   completion counts; tools as above.
+ * - {"ids": [...], "counts": [...]}: token ids as they are; counts, as many, says by 1 or true which are
+ *   targets, without it all are.
  * - {"text": "..."}: special tokens are recognised, BOS as the tokenizer has it, EOS at the end; all of it
  *   counts.
  *
@@ -23,6 +25,7 @@ typedef struct {
     const qn_chat_text *text;
     qn_mask mask;
     int64_t max_length; /* tokens, at least 2 */
+    int64_t vocab_size; /* the model's: an id beyond it makes a line bad; 0: not looked at */
     const char *now;    /* what templates take for today's date: "2026-03-14T15:09:26" */
 } qn_line_options;
 
@@ -37,8 +40,9 @@ typedef struct {
 /* Is the failure the line's own (another line may do), not the machine's? */
 int qn_line_is_bad(qn_status status);
 /* line [n]: without a newline. other_keys (may be NULL) gets the keys that have no meaning here, each with a
- * NUL behind it. A bad line: QN_E_FORMAT (not JSON, not UTF-8), QN_E_ARG (other types or roles, empty, no
- * token that counts within max_length, refused by the template), QN_E_UNSUPPORTED, QN_E_FULL. */
+ * NUL behind it. A bad line: QN_E_FORMAT (not JSON, not UTF-8), QN_E_ARG (other types or roles, empty, an id
+ * outside the vocabulary, no token that counts within max_length, refused by the template), QN_E_UNSUPPORTED,
+ * QN_E_FULL. */
 qn_status qn_train_sequence_read(const qn_line_options *options, const char *line, size_t n,
                                  qn_train_sequence *out, qn_buf *other_keys);
 /* Accepts a zeroed one. */

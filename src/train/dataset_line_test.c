@@ -32,7 +32,8 @@ static qn_chat_text *open_chat(const char *fixture)
 
 static qn_train_sequence read_line(const qn_chat_text *c, qn_mask mask, int64_t max_length, const char *line)
 {
-    const qn_line_options o = {c, mask, max_length, "2026-03-14T15:09:26"};
+    const qn_line_options o = {
+        .text = c, .mask = mask, .max_length = max_length, .now = "2026-03-14T15:09:26"};
     qn_train_sequence s = {0};
     if (qn_train_sequence_read(&o, line, strlen(line), &s, NULL) != QN_OK)
         fail_msg("%s: %s", line, qn_last_error());
@@ -216,7 +217,7 @@ static void test_joined(void **state)
         qn_train_sequence_free(&s);
     }
     qn_train_sequence none = {0};
-    const qn_line_options o = {c, QN_MASK_ANSWERS, 64, NULL};
+    const qn_line_options o = {.text = c, .mask = QN_MASK_ANSWERS, .max_length = 64};
     assert_int_equal(qn_train_sequence_read(&o, two_turns, strlen(two_turns), &none, NULL), QN_E_UNSUPPORTED);
     assert_true(qn_line_is_bad(QN_E_UNSUPPORTED));
     qn_chat_text_close(c);
@@ -230,7 +231,7 @@ static void test_cut(void **state)
     int64_t first = 0;
     while (!whole.counts[first]) first++;
     for (int64_t n = 2; n < whole.n; n++) {
-        const qn_line_options o = {c, QN_MASK_ANSWERS, n, NULL};
+        const qn_line_options o = {.text = c, .mask = QN_MASK_ANSWERS, .max_length = n};
         qn_status status = qn_train_sequence_read(&o, two_turns, strlen(two_turns), &s, NULL);
         if (n <= first) {
             assert_int_equal(status, QN_E_ARG);
@@ -263,6 +264,21 @@ static void test_forged(void **state)
     qn_chat_text_close(c);
 }
 
+static void test_ids(void **state)
+{
+    qn_chat_text *c = open_chat("models/llama");
+    qn_train_sequence s = read_line(c, QN_MASK_ANSWERS, 16, "{\"ids\":[3,1,4,1,5]}");
+    assert_memory_equal(s.ids, ((const int32_t[]){3, 1, 4, 1, 5}), 5 * sizeof *s.ids);
+    assert_memory_equal(s.counts, ((const uint8_t[]){0, 1, 1, 1, 1}), 5);
+    qn_train_sequence_free(&s);
+    /* The first is never counted, what follows the last is left out. */
+    s = read_line(c, QN_MASK_ALL, 16, "{\"ids\":[3,1,4,1,5],\"counts\":[1,0,true,false,0]}");
+    assert_int_equal(s.n, 3);
+    assert_memory_equal(s.counts, ((const uint8_t[]){0, 0, 1}), 3);
+    qn_train_sequence_free(&s);
+    qn_chat_text_close(c);
+}
+
 static void test_bad_lines(void **state)
 {
     static const struct {
@@ -281,6 +297,17 @@ static void test_bad_lines(void **state)
         {"{\"input\":\"a\"}", "none of the keys", QN_E_ARG},
         {"{\"text\":3}", "not a text", QN_E_ARG},
         {"{\"text\":\"\"}", "empty", QN_E_ARG},
+        {"{\"ids\":3}", "\"ids\" is not a list", QN_E_ARG},
+        {"{\"ids\":[]}", "none of its 0 tokens", QN_E_ARG},
+        {"{\"ids\":[1]}", "none of its 1 tokens", QN_E_ARG},
+        {"{\"ids\":[1,-1]}", "ids[1] is not a token's id", QN_E_ARG},
+        {"{\"ids\":[1,2.0]}", "ids[1] is not a token's id", QN_E_ARG},
+        {"{\"ids\":[1,2147483648]}", "ids[1] is not a token's id", QN_E_ARG},
+        {"{\"ids\":[1,100000]}", "token 1 has the id 100000; the model's vocabulary has 100000", QN_E_ARG},
+        {"{\"ids\":[1,2],\"counts\":[1]}", "as many as \"ids\", which are 2", QN_E_ARG},
+        {"{\"ids\":[1,2],\"counts\":3}", "as many as \"ids\", which are 2", QN_E_ARG},
+        {"{\"ids\":[1,2],\"counts\":[1,2]}", "counts[1] is neither 0 nor 1", QN_E_ARG},
+        {"{\"ids\":[1,2],\"counts\":[1,0]}", "none of its 2 tokens", QN_E_ARG},
         {"{\"prompt\":\"a\"}", "\"prompt\" without \"completion\"", QN_E_ARG},
         {"{\"completion\":\"a\"}", "\"completion\" without \"prompt\"", QN_E_ARG},
         {"{\"prompt\":\"a\",\"completion\":\"\"}", "empty", QN_E_ARG},
@@ -306,7 +333,7 @@ static void test_bad_lines(void **state)
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":{}}", "\"tools\"", QN_E_ARG},
     };
     qn_chat_text *c = open_chat("models/qwen3");
-    const qn_line_options o = {c, QN_MASK_ANSWERS, 64, NULL};
+    const qn_line_options o = {.text = c, .mask = QN_MASK_ANSWERS, .max_length = 64, .vocab_size = 100000};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_train_sequence s = {0};
         qn_status status = qn_train_sequence_read(&o, cases[i].line, strlen(cases[i].line), &s, NULL);
@@ -332,7 +359,7 @@ static void test_other_keys(void **state)
     static const char line[] =
         "{\"id\":4,\"prompt\":\"a\",\"text\":\"c\",\"completion\":\"b\",\"tools\":null}";
     qn_chat_text *c = open_chat("models/qwen3");
-    const qn_line_options o = {c, QN_MASK_ANSWERS, 64, NULL};
+    const qn_line_options o = {.text = c, .mask = QN_MASK_ANSWERS, .max_length = 64};
     qn_train_sequence s = {0};
     qn_buf keys = {0};
     assert_int_equal(qn_train_sequence_read(&o, line, strlen(line), &s, &keys), QN_OK);
@@ -346,7 +373,8 @@ static void test_other_keys(void **state)
 static void test_allocation_failures(void **state)
 {
     qn_chat_text *c = open_chat("models/qwen3");
-    const qn_line_options o = {c, QN_MASK_ANSWERS, 256, "2026-03-14T15:09:26"};
+    const qn_line_options o = {
+        .text = c, .mask = QN_MASK_ANSWERS, .max_length = 256, .now = "2026-03-14T15:09:26"};
     const int64_t live = qn_mem_live_blocks();
     int done = 0;
     for (int64_t n = 1; n <= 200000 && !done; n += n < 2000 ? 1 : 97) {
@@ -368,11 +396,17 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chats),      cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_joined),     cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_forged),     cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_other_keys), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_other_keys),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

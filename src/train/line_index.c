@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/map.h"
 #include "base/mem.h"
 
 enum { CHUNK_BYTES = 1 << 18 };
@@ -24,6 +25,7 @@ struct qn_line_index {
     int64_t n, capacity;
     gap *gaps; /* [n_gaps], rising */
     int64_t n_gaps, gaps_capacity;
+    uint64_t hash; /* chunk by chunk, each of CHUNK_BYTES */
 };
 
 /* Up to n bytes at an offset; fewer at the file's end only. */
@@ -110,6 +112,7 @@ static qn_status find_lines(qn_line_index *x)
     if (!chunk) return QN_E_NOMEM;
     for (int64_t offset = 0; status == QN_OK && got; offset += (int64_t)got) {
         status = read_at(x, offset, chunk, CHUNK_BYTES, &got);
+        if (status == QN_OK) x->hash = qn_hash_bytes(chunk, got, x->hash);
         size_t mark = offset == 0 && got >= 3 && memcmp(chunk, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
         if (mark) s.begin = (int64_t)mark; /* a byte order mark is none of the text */
         if (status == QN_OK) status = scan_chunk(x, &s, chunk + mark, got - mark, offset + (int64_t)mark);
@@ -159,6 +162,11 @@ void qn_line_index_close(qn_line_index *x)
 }
 
 /* ---- asking ---- */
+
+uint64_t qn_line_index_hash(const qn_line_index *x)
+{
+    return x->hash;
+}
 
 int64_t qn_line_index_count(const qn_line_index *x)
 {

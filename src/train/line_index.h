@@ -18,6 +18,8 @@ typedef struct qn_line_index qn_line_index;
 qn_status qn_line_index_open(const char *path, qn_line_index **out);
 void qn_line_index_close(qn_line_index *x);
 int64_t qn_line_index_count(const qn_line_index *x);
+/* A hash of all bytes of the file. */
+uint64_t qn_line_index_hash(const qn_line_index *x);
 /* Of line i, in bytes. */
 int64_t qn_line_index_offset(const qn_line_index *x, int64_t i);
 /* As an editor counts: the file's first line is 1. */

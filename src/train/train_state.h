@@ -13,7 +13,7 @@
 
 #include "train/trainer.h"
 
-enum { QN_TRAIN_STATE_POSITION_MAX = 16 };
+enum { QN_TRAIN_STATE_POSITION_MAX = 32 };
 
 /* What a run knows beside the trainer. */
 typedef struct {

@@ -6,10 +6,7 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "model/forward.h"
-
-/* Inputs of the programs, in the order in which they are made. */
-enum { IN_IDS, IN_POSITIONS, IN_ROW_BEGIN, IN_ROWS, IN_TARGETS, IN_IS_LONG, IN_SECTIONS };
+#include "train/batch_graph.h"
 
 struct qn_trainer {
     const qn_train_base *base;
@@ -28,34 +25,18 @@ struct qn_trainer {
 
 /* ---- the graph ---------------------------------------------------------------------------------------- */
 
-static qn_shape vector(qn_symbol symbol, int64_t extra)
-{
-    qn_shape s = qn_shape_sym(symbol, 0, NULL);
-    s.dim[0] = extra;
-    return s;
-}
-
 /* Sum over the targets of -log softmax(logits)[target]. */
 static qn_array *build_loss(qn_trainer *t)
 {
     qn_scope *s = t->scope;
     const qn_train_base *base = t->base;
-    const qn_model_config *c = &base->config;
-    const int64_t one = 1;
-    qn_forward f = {.config = c,
+    qn_array *rows, *targets;
+    qn_forward f = {.config = &base->config,
                     .parameters = base->parameters,
                     .groups = &base->groups,
                     .trained = t->trainable.trained,
                     .checkpoint_layers = t->options.checkpoint_layers};
-    f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    f.row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
-    qn_array *rows = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
-    qn_array *targets = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_L, 1, &one));
-    qn_array *is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &one));
-    if (c->rope_short_positions) f.is_long = is_long;
-    for (int i = 0; c->rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
-        f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    qn_batch_graph_inputs(s, &f, &rows, &targets);
     return qn_sum(s, qn_forward_losses(s, &f, qn_forward_body(s, &f), rows, targets), 0);
 }
 
@@ -181,47 +162,6 @@ void qn_trainer_resume(qn_trainer *t, int64_t steps)
 
 /* ---- batches ------------------------------------------------------------------------------------------ */
 
-static qn_status check_batch(const qn_trainer *t, const qn_train_batch *b)
-{
-    const qn_trainer_options *o = &t->options;
-    const int64_t vocab_size = t->base->config.vocab_size;
-    if (b->n_rows < 1 || b->n_targets < 1 || b->n_sequences < 1)
-        return qn_fail(QN_E_ARG, "a batch of %lld tokens with %lld targets", (long long)b->n_rows,
-                       (long long)b->n_targets);
-    if (b->n_rows > o->max_rows || b->n_sequences > o->max_sequences || b->n_targets > o->max_targets)
-        return qn_fail(QN_E_ARG,
-                       "a batch of %lld tokens, %lld sequences and %lld targets; the largest is %lld, %lld "
-                       "and %lld",
-                       (long long)b->n_rows, (long long)b->n_sequences, (long long)b->n_targets,
-                       (long long)o->max_rows, (long long)o->max_sequences, (long long)o->max_targets);
-    if (b->row_begin[0] != 0 || b->row_begin[b->n_sequences] != b->n_rows)
-        return qn_fail(QN_E_ARG, "the sequences of a batch do not cover its tokens");
-    for (int64_t i = 0; i < b->n_sequences; i++)
-        if (b->row_begin[i + 1] <= b->row_begin[i])
-            return qn_fail(QN_E_ARG, "sequence %lld of a batch is empty", (long long)i);
-    for (int64_t i = 0; i < b->n_rows; i++)
-        if (b->ids[i] < 0 || b->ids[i] >= vocab_size)
-            return qn_fail(QN_E_ARG, "token id %d at row %lld of a batch: the vocabulary has %lld", b->ids[i],
-                           (long long)i, (long long)vocab_size);
-    for (int64_t i = 0; i < b->n_targets; i++)
-        if (b->targets[i] < 0 || b->targets[i] >= vocab_size || b->rows[i] < 0 || b->rows[i] >= b->n_rows)
-            return qn_fail(QN_E_ARG, "target %lld of a batch: id %d for row %d", (long long)i, b->targets[i],
-                           b->rows[i]);
-    return QN_OK;
-}
-
-static void copy_ints(qn_program *p, int input, const int32_t *from, int64_t n)
-{
-    int32_t *to = qn_program_input(p, input);
-    if (to) memcpy(to, from, (size_t)n * sizeof *to);
-}
-
-static void fill_positions(int32_t *to, const qn_train_batch *b)
-{
-    for (int64_t s = 0; to && s < b->n_sequences; s++)
-        for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++) to[r] = r - b->row_begin[s];
-}
-
 /* What is dropped depends on the seed, the step and the batch within it. */
 static void set_key(qn_trainer *t, int drops)
 {
@@ -235,19 +175,9 @@ static void set_key(qn_trainer *t, int drops)
 
 static qn_status run(qn_trainer *t, qn_program *p, const qn_train_batch *b, double *sum)
 {
-    const int64_t limit = t->base->config.rope_short_positions;
-    QN_TRY(check_batch(t, b));
-    copy_ints(p, IN_IDS, b->ids, b->n_rows);
-    copy_ints(p, IN_ROW_BEGIN, b->row_begin, b->n_sequences + 1);
-    copy_ints(p, IN_ROWS, b->rows, b->n_targets);
-    copy_ints(p, IN_TARGETS, b->targets, b->n_targets);
-    fill_positions(qn_program_input(p, IN_POSITIONS), b);
-    for (int i = 0; t->base->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
-        fill_positions(qn_program_input(p, IN_SECTIONS + i), b);
-    float *is_long = limit ? qn_program_input(p, IN_IS_LONG) : NULL;
-    for (int64_t s = 0; is_long && s < b->n_sequences; s++)
-        for (int32_t r = b->row_begin[s]; r < b->row_begin[s + 1]; r++)
-            is_long[r] = b->row_begin[s + 1] - b->row_begin[s] > limit;
+    const qn_trainer_options *o = &t->options;
+    const qn_batch_sizes max = {o->max_rows, o->max_sequences, o->max_targets};
+    QN_TRY(qn_batch_graph_fill(p, &t->base->config, &max, b));
     set_key(t, p == t->train);
     const qn_sizes sizes = {{b->n_rows, b->n_sequences, b->n_targets}};
     QN_TRY(qn_program_run(p, &sizes));
@@ -273,6 +203,20 @@ qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *b, double *loss)
     t->n_batches++;
     if (loss) *loss = sum / (double)b->n_targets;
     return QN_OK;
+}
+
+qn_status qn_trainer_watch(qn_trainer *t, const qn_train_batch *b, qn_probe_fn *probe, void *user)
+{
+    double sum;
+    qn_program_set_probe(t->train, probe, NULL, user);
+    const qn_status status = run(t, t->train, b, &sum);
+    qn_program_set_probe(t->train, NULL, NULL, NULL);
+    return status == QN_E_DEVICE ? QN_OK : status;
+}
+
+const void *qn_trainer_output(const qn_trainer *t, int64_t i)
+{
+    return qn_program_output(t->train, (int)i);
 }
 
 const float *qn_trainer_gradient(const qn_trainer *t, int64_t i)

@@ -51,6 +51,11 @@ void qn_trainer_resume(qn_trainer *t, int64_t steps);
  * this batch. QN_E_ARG: a batch larger than the options allow or without targets, an id outside the
  * vocabulary; QN_E_DEVICE: the loss is not finite (nothing is added). */
 qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *batch, double *loss);
+/* Loss and gradients of a batch with every step of the program shown to probe; nothing is added, and a loss
+ * that is not finite is no failure. */
+qn_status qn_trainer_watch(qn_trainer *t, const qn_train_batch *batch, qn_probe_fn *probe, void *user);
+/* Where the program leaves its results: output 0 is the loss, output 1 + i the gradient by array i. */
+const void *qn_trainer_output(const qn_trainer *t, int64_t i);
 /* The sum of gradients by array i of what was added, [its n elements]; borrowed until the next add. */
 const float *qn_trainer_gradient(const qn_trainer *t, int64_t i);
 /* One step of the optimiser with this rate. QN_E_ARG: nothing was added; QN_E_DEVICE: the gradient is not
