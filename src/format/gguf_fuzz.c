@@ -1,7 +1,11 @@
-/* Any bytes: refused, or everything that the reader shows can be read. */
-#include "format/gguf.h"
-
+/* Any bytes: refused, or everything that the reader shows can be read, and a copy that the writer makes of it
+ * shows the same. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "format/gguf_writer.h"
 
 static volatile uint8_t sink;
 
@@ -37,6 +41,58 @@ static void walk_values(const qn_gguf *g)
     }
 }
 
+static qn_status copy(const qn_gguf *g, const char *path)
+{
+    qn_gguf_writer *w = NULL;
+    qn_status status = qn_gguf_writer_new(path, &w);
+    for (int64_t i = 0; i < qn_gguf_value_count(g) && status == QN_OK; i++)
+        status = qn_gguf_writer_copy(w, qn_gguf_value_get(g, i));
+    for (int64_t i = 0; i < qn_gguf_count(g) && status == QN_OK; i++) {
+        const qn_tensor_view *v = qn_gguf_get(g, i);
+        status = qn_view_check(v);
+        if (status == QN_OK) status = qn_gguf_writer_add(w, v->name, v->dtype, v->n_dims, v->shape, NULL);
+    }
+    if (status == QN_OK) status = qn_gguf_writer_begin(w);
+    for (int64_t i = 0; i < qn_gguf_count(g) && status == QN_OK; i++)
+        status = qn_gguf_writer_write(w, i, 0, qn_gguf_get(g, i)->data, qn_gguf_get(g, i)->size_bytes);
+    if (status == QN_OK) status = qn_gguf_writer_finish(w);
+    qn_gguf_writer_free(w);
+    return status;
+}
+
+static void compare(const qn_gguf *a, const qn_gguf *b)
+{
+    if (qn_gguf_value_count(a) != qn_gguf_value_count(b) || qn_gguf_count(a) != qn_gguf_count(b)) abort();
+    for (int64_t i = 0; i < qn_gguf_value_count(a); i++) {
+        const qn_gguf_value *x = qn_gguf_value_get(a, i), *y = qn_gguf_value_get(b, i);
+        if (strcmp(x->key, y->key) != 0 || x->type != y->type || x->count != y->count ||
+            x->element_type != y->element_type || x->size_bytes != y->size_bytes ||
+            memcmp(x->data, y->data, x->size_bytes) != 0)
+            abort();
+    }
+    for (int64_t i = 0; i < qn_gguf_count(a); i++) {
+        const qn_tensor_view *x = qn_gguf_get(a, i), *y = qn_gguf_get(b, i);
+        if (strcmp(x->name, y->name) != 0 || x->dtype != y->dtype || x->n_dims != y->n_dims ||
+            memcmp(x->shape, y->shape, sizeof x->shape) != 0 || memcmp(x->data, y->data, x->size_bytes) != 0)
+            abort();
+    }
+}
+
+/* What is too large to be written is refused; whatever is written opens. */
+static void write_and_read(const qn_gguf *g)
+{
+    static char path[512];
+    const char *folder = getenv("TMPDIR");
+    qn_gguf *copied = NULL;
+    snprintf(path, sizeof path, "%s/quern-fuzz-%ld.gguf", folder && *folder ? folder : P_tmpdir,
+             (long)getpid());
+    if (copy(g, path) != QN_OK) return;
+    if (qn_gguf_open(path, &copied) != QN_OK) abort();
+    compare(g, copied);
+    qn_gguf_close(copied);
+    unlink(path);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     qn_gguf *g = NULL;
@@ -49,6 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (qn_gguf_find(g, v->name) != v) abort();
         if (v->supported) touch(v->data, v->size_bytes);
     }
+    write_and_read(g);
     qn_gguf_close(g);
     return 0;
 }

@@ -1,11 +1,4 @@
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -13,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "format/new_file.h"
 #include "format/safetensors.h"
 #include "quant/types.h"
 
@@ -26,11 +20,9 @@ typedef struct {
 } entry;
 
 struct qn_st_writer {
-    char *path;      /* as given, for messages */
-    char *target;    /* where the file shall be: path with links resolved */
-    char *temporary; /* NULL: the target is a device and written in place */
-    int fd;          /* -1: closed */
-    int created, failed, finished, is_private;
+    char *path;
+    qn_new_file *file; /* NULL: not begun */
+    int created, failed, is_private;
     qn_arena arena; /* names */
     qn_buf metadata;
     entry *entries;
@@ -41,17 +33,10 @@ struct qn_st_writer {
     size_t data_offset; /* where the data begins in the file */
 };
 
-static qn_status io_error(qn_st_writer *w, const char *what)
-{
-    w->failed = 1;
-    return qn_fail(QN_E_IO, "%s: %s: %s", w->path, what, strerror(errno));
-}
-
 qn_status qn_st_writer_new(const char *path, qn_st_writer **out)
 {
     qn_st_writer *w = qn_calloc(1, sizeof *w);
     if (!w) return QN_E_NOMEM;
-    w->fd = -1;
     w->align = 8;
     w->path = qn_strdup(path);
     w->names = qn_map_new(16);
@@ -161,56 +146,9 @@ static qn_status make_header(const qn_st_writer *w, qn_buf *b)
     return QN_OK;
 }
 
-static qn_status write_at(qn_st_writer *w, size_t offset, const void *bytes, size_t n)
+static size_t file_size(const qn_st_writer *w)
 {
-    const char *p = bytes;
-    while (n) {
-        ssize_t put = pwrite(w->fd, p, n, (off_t)offset);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            if (put == 0) errno = ENOSPC;
-            return io_error(w, "cannot write");
-        }
-        p += put;
-        offset += (size_t)put;
-        n -= (size_t)put;
-    }
-    return QN_OK;
-}
-
-/* A new file beside the target, under a name that nobody else uses. */
-static qn_status create_temporary(qn_st_writer *w)
-{
-    qn_buf name = {0};
-    for (int attempt = 0; attempt < 100; attempt++) {
-        qn_buf_reset(&name);
-        qn_buf_printf(&name, "%s.%ld-%d.tmp", w->target, (long)getpid(), attempt);
-        if (name.status != QN_OK) break;
-        w->fd = open(name.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, w->is_private ? 0600 : 0666);
-        if (w->fd >= 0 || errno != EEXIST) break;
-    }
-    qn_status status = name.status;
-    if (status == QN_OK && w->fd < 0) status = io_error(w, "cannot create it");
-    if (status == QN_OK) {
-        w->temporary = name.data;
-        name = (qn_buf){0};
-    }
-    qn_buf_free(&name);
-    return status;
-}
-
-static qn_status open_target(qn_st_writer *w)
-{
-    struct stat st;
-    char resolved[PATH_MAX];
-    int exists = stat(w->path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode))
-        return qn_fail(QN_E_IO, "%s: is a directory, expected a file", w->path);
-    w->target = qn_strdup(exists && realpath(w->path, resolved) ? resolved : w->path);
-    if (!w->target) return QN_E_NOMEM;
-    if (!exists || S_ISREG(st.st_mode)) return create_temporary(w);
-    w->fd = open(w->target, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    return w->fd < 0 ? io_error(w, "cannot open it for writing") : QN_OK;
+    return w->data_offset + w->data_size;
 }
 
 qn_status qn_st_writer_begin(qn_st_writer *w)
@@ -220,18 +158,9 @@ qn_status qn_st_writer_begin(qn_st_writer *w)
     qn_status status = w->metadata.status;
     if (status == QN_OK) status = make_header(w, &header);
     w->created = 1;
-    if (status == QN_OK) status = open_target(w);
-    if (status == QN_OK) status = write_at(w, 0, header.data, header.length);
-    /* Ask for the room now, so that a full disk is known before hours of computing; not every file system
-     * can. */
-    if (status == QN_OK && w->temporary && w->data_size) {
-        int error = posix_fallocate(w->fd, 0, (off_t)(header.length + w->data_size));
-        if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
-            errno = error;
-            status = io_error(w, "no room for it");
-        }
-    }
     w->data_offset = header.length;
+    if (status == QN_OK) status = qn_new_file_open(w->path, w->is_private, file_size(w), &w->file);
+    if (status == QN_OK) status = qn_new_file_write(w->file, 0, header.data, header.length);
     if (status != QN_OK) w->failed = 1;
     qn_buf_free(&header);
     return status;
@@ -239,41 +168,32 @@ qn_status qn_st_writer_begin(qn_st_writer *w)
 
 qn_status qn_st_writer_write(qn_st_writer *w, int64_t index, size_t offset, const void *bytes, size_t n)
 {
-    if (w->fd < 0 || w->failed) return qn_fail(QN_E_ARG, "%s: not open for writing", w->path);
+    if (!w->file || w->failed) return qn_fail(QN_E_ARG, "%s: not open for writing", w->path);
     if (index < 0 || (size_t)index >= w->n_entries)
         return qn_fail(QN_E_ARG, "%s: there is no tensor number %lld", w->path, (long long)index);
     entry *e = &w->entries[index];
     if (!qn_range_ok(offset, n, e->size) || n > e->size - e->written)
         return qn_fail(QN_E_ARG, "%s: tensor %s: bytes %zu to %zu, but it has %zu and %zu are written",
                        w->path, e->name, offset, offset + n, e->size, e->written);
-    QN_TRY(write_at(w, w->data_offset + e->offset + offset, bytes, n));
+    QN_TRY(qn_new_file_write(w->file, w->data_offset + e->offset + offset, bytes, n));
     e->written += n;
     return QN_OK;
 }
 
 qn_status qn_st_writer_finish(qn_st_writer *w)
 {
-    if (w->fd < 0 || w->failed) return qn_fail(QN_E_ARG, "%s: not open for writing", w->path);
+    if (!w->file || w->failed) return qn_fail(QN_E_ARG, "%s: not open for writing", w->path);
     for (size_t i = 0; i < w->n_entries; i++)
         if (w->entries[i].written != w->entries[i].size)
             return qn_fail(QN_E_ARG, "%s: tensor %s: %zu of %zu bytes were written", w->path,
                            w->entries[i].name, w->entries[i].written, w->entries[i].size);
-    if (w->temporary && fsync(w->fd) < 0) return io_error(w, "cannot write");
-    int closed = close(w->fd);
-    w->fd = -1;
-    if (closed < 0) return io_error(w, "cannot write");
-    if (w->temporary && rename(w->temporary, w->target) < 0) return io_error(w, "cannot put it in place");
-    w->finished = 1;
-    return QN_OK;
+    return qn_new_file_finish(w->file);
 }
 
 void qn_st_writer_free(qn_st_writer *w)
 {
     if (!w) return;
-    if (w->fd >= 0) close(w->fd);
-    if (w->temporary && !w->finished) unlink(w->temporary);
-    qn_free(w->temporary);
-    qn_free(w->target);
+    qn_new_file_free(w->file);
     qn_free(w->path);
     qn_free(w->entries);
     qn_map_free(w->names);

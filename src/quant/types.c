@@ -4,32 +4,34 @@
 
 #include "base/checked.h"
 #include "quant/decode.h"
+#include "quant/encode.h"
 
-/* A later type (IQ*, TQ*, ...) is one name in QN_DTYPE_LIST, one row here, one decoder in decode.c. */
+/* A later type (IQ*, TQ*, ...) is one name in QN_DTYPE_LIST, one row here, one decoder in decode.c, and
+ * where it can be written an encoder in encode.c. */
 static const qn_type types[QN_DTYPE_COUNT] = {
-    /* dtype, name, ggml number, safetensors name, elements and bytes of a block, decoder */
-    [QN_DTYPE_BOOL] = {QN_DTYPE_BOOL, "bool", -1, "BOOL", 1, 1, NULL},
-    [QN_DTYPE_U8] = {QN_DTYPE_U8, "u8", -1, "U8", 1, 1, NULL},
-    [QN_DTYPE_U16] = {QN_DTYPE_U16, "u16", -1, "U16", 1, 2, NULL},
-    [QN_DTYPE_U32] = {QN_DTYPE_U32, "u32", -1, "U32", 1, 4, NULL},
-    [QN_DTYPE_U64] = {QN_DTYPE_U64, "u64", -1, "U64", 1, 8, NULL},
-    [QN_DTYPE_I8] = {QN_DTYPE_I8, "i8", 24, "I8", 1, 1, NULL},
-    [QN_DTYPE_I16] = {QN_DTYPE_I16, "i16", 25, "I16", 1, 2, NULL},
-    [QN_DTYPE_I32] = {QN_DTYPE_I32, "i32", 26, "I32", 1, 4, NULL},
-    [QN_DTYPE_I64] = {QN_DTYPE_I64, "i64", 27, "I64", 1, 8, NULL},
-    [QN_DTYPE_F16] = {QN_DTYPE_F16, "f16", 1, "F16", 1, 2, qn_decode_f16},
-    [QN_DTYPE_BF16] = {QN_DTYPE_BF16, "bf16", 30, "BF16", 1, 2, qn_decode_bf16},
-    [QN_DTYPE_F32] = {QN_DTYPE_F32, "f32", 0, "F32", 1, 4, qn_decode_f32},
-    [QN_DTYPE_F64] = {QN_DTYPE_F64, "f64", 28, "F64", 1, 8, qn_decode_f64},
-    [QN_DTYPE_Q4_0] = {QN_DTYPE_Q4_0, "q4_0", 2, NULL, 32, 18, qn_decode_q4_0},
-    [QN_DTYPE_Q4_1] = {QN_DTYPE_Q4_1, "q4_1", 3, NULL, 32, 20, qn_decode_q4_1},
-    [QN_DTYPE_Q5_0] = {QN_DTYPE_Q5_0, "q5_0", 6, NULL, 32, 22, qn_decode_q5_0},
-    [QN_DTYPE_Q5_1] = {QN_DTYPE_Q5_1, "q5_1", 7, NULL, 32, 24, qn_decode_q5_1},
-    [QN_DTYPE_Q8_0] = {QN_DTYPE_Q8_0, "q8_0", 8, NULL, 32, 34, qn_decode_q8_0},
-    [QN_DTYPE_Q4_K] = {QN_DTYPE_Q4_K, "q4_k", 12, NULL, 256, 144, qn_decode_q4_k},
-    [QN_DTYPE_Q5_K] = {QN_DTYPE_Q5_K, "q5_k", 13, NULL, 256, 176, qn_decode_q5_k},
-    [QN_DTYPE_Q6_K] = {QN_DTYPE_Q6_K, "q6_k", 14, NULL, 256, 210, qn_decode_q6_k},
-    [QN_DTYPE_MXFP4] = {QN_DTYPE_MXFP4, "mxfp4", 39, NULL, 32, 17, qn_decode_mxfp4},
+    /* dtype, name, ggml number, safetensors name, elements and bytes of a block, decoder, encoder */
+    [QN_DTYPE_BOOL] = {QN_DTYPE_BOOL, "bool", -1, "BOOL", 1, 1, NULL, NULL},
+    [QN_DTYPE_U8] = {QN_DTYPE_U8, "u8", -1, "U8", 1, 1, NULL, NULL},
+    [QN_DTYPE_U16] = {QN_DTYPE_U16, "u16", -1, "U16", 1, 2, NULL, NULL},
+    [QN_DTYPE_U32] = {QN_DTYPE_U32, "u32", -1, "U32", 1, 4, NULL, NULL},
+    [QN_DTYPE_U64] = {QN_DTYPE_U64, "u64", -1, "U64", 1, 8, NULL, NULL},
+    [QN_DTYPE_I8] = {QN_DTYPE_I8, "i8", 24, "I8", 1, 1, NULL, NULL},
+    [QN_DTYPE_I16] = {QN_DTYPE_I16, "i16", 25, "I16", 1, 2, NULL, NULL},
+    [QN_DTYPE_I32] = {QN_DTYPE_I32, "i32", 26, "I32", 1, 4, NULL, NULL},
+    [QN_DTYPE_I64] = {QN_DTYPE_I64, "i64", 27, "I64", 1, 8, NULL, NULL},
+    [QN_DTYPE_F16] = {QN_DTYPE_F16, "f16", 1, "F16", 1, 2, qn_decode_f16, qn_encode_f16},
+    [QN_DTYPE_BF16] = {QN_DTYPE_BF16, "bf16", 30, "BF16", 1, 2, qn_decode_bf16, qn_encode_bf16},
+    [QN_DTYPE_F32] = {QN_DTYPE_F32, "f32", 0, "F32", 1, 4, qn_decode_f32, qn_encode_f32},
+    [QN_DTYPE_F64] = {QN_DTYPE_F64, "f64", 28, "F64", 1, 8, qn_decode_f64, NULL},
+    [QN_DTYPE_Q4_0] = {QN_DTYPE_Q4_0, "q4_0", 2, NULL, 32, 18, qn_decode_q4_0, qn_encode_q4_0},
+    [QN_DTYPE_Q4_1] = {QN_DTYPE_Q4_1, "q4_1", 3, NULL, 32, 20, qn_decode_q4_1, qn_encode_q4_1},
+    [QN_DTYPE_Q5_0] = {QN_DTYPE_Q5_0, "q5_0", 6, NULL, 32, 22, qn_decode_q5_0, qn_encode_q5_0},
+    [QN_DTYPE_Q5_1] = {QN_DTYPE_Q5_1, "q5_1", 7, NULL, 32, 24, qn_decode_q5_1, qn_encode_q5_1},
+    [QN_DTYPE_Q8_0] = {QN_DTYPE_Q8_0, "q8_0", 8, NULL, 32, 34, qn_decode_q8_0, qn_encode_q8_0},
+    [QN_DTYPE_Q4_K] = {QN_DTYPE_Q4_K, "q4_k", 12, NULL, 256, 144, qn_decode_q4_k, qn_encode_q4_k},
+    [QN_DTYPE_Q5_K] = {QN_DTYPE_Q5_K, "q5_k", 13, NULL, 256, 176, qn_decode_q5_k, qn_encode_q5_k},
+    [QN_DTYPE_Q6_K] = {QN_DTYPE_Q6_K, "q6_k", 14, NULL, 256, 210, qn_decode_q6_k, qn_encode_q6_k},
+    [QN_DTYPE_MXFP4] = {QN_DTYPE_MXFP4, "mxfp4", 39, NULL, 32, 17, qn_decode_mxfp4, qn_encode_mxfp4},
 #define AFFINE(bits, group, scale, text)                                         \
     [QN_DTYPE_AFFINE##bits##_G##group##_##                                       \
         scale] = {QN_DTYPE_AFFINE##bits##_G##group##_##scale,                    \
@@ -38,7 +40,8 @@ static const qn_type types[QN_DTYPE_COUNT] = {
                   NULL,                                                          \
                   group,                                                         \
                   group * bits / 8 + (QN_DTYPE_##scale == QN_DTYPE_F32 ? 8 : 4), \
-                  qn_decode_affine},
+                  qn_decode_affine,                                              \
+                  qn_encode_affine},
     QN_AFFINE_LIST(AFFINE)
 #undef AFFINE
 };

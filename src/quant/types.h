@@ -22,6 +22,9 @@ typedef struct qn_type {
     /* Decodes n elements (a multiple of block_elements) to f32; blocks may be of any alignment. NULL: not a
      * type of weights (integers). */
     void (*decode)(const struct qn_type *type, const void *blocks, int64_t n, float *out);
+    /* The other way; returns n, or the place of the first number that the type cannot hold (encode.h). NULL:
+     * no encoder. */
+    int64_t (*encode)(const struct qn_type *type, const float *x, int64_t n, void *blocks);
 } qn_type;
 
 /* What an affine type says in its name. */
