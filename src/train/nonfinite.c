@@ -7,11 +7,12 @@
 typedef struct {
     const qn_trainer *t;
     const qn_trainable *what;
-    int64_t layer;            /* that is computed; -1: none yet, the number of layers: all are done */
-    int backward;             /* the loss was computed */
-    int found, behind_loss;   /* a number that is not finite; and whether that was behind the loss */
-    char place[64], step[96]; /* of the first */
-    int64_t array;            /* the first whose gradient comes behind it; -1: none */
+    int64_t layer;             /* that is computed; -1: none yet, the number of layers: all are done */
+    int backward;              /* the loss was computed */
+    int found, behind_loss;    /* a number that is not finite; and whether that was behind the loss */
+    char place[64], step[160]; /* of the first */
+    char label[64];            /* of the last step that has one */
+    int64_t array;             /* the first whose gradient comes behind it; -1: none */
 } walk;
 
 static int is_finite(qn_dtype dtype, const void *data, int64_t n)
@@ -30,10 +31,13 @@ static int is_finite(qn_dtype dtype, const void *data, int64_t n)
 static void note(walk *w, const qn_plan_step *step)
 {
     const int64_t n_layers = qn_trainer_base(w->t)->config.num_hidden_layers;
-    const char *name = *step->label ? step->label : qn_prim_get(step->prim)->name;
     w->found = 1;
     w->behind_loss = w->backward;
-    snprintf(w->step, sizeof w->step, "%s", name);
+    if (*step->label)
+        snprintf(w->step, sizeof w->step, "%s", step->label);
+    else
+        snprintf(w->step, sizeof w->step, "%s%s%s", qn_prim_get(step->prim)->name,
+                 *w->label ? " behind " : "", w->label);
     if (w->layer < 0)
         snprintf(w->place, sizeof w->place, "the embedding");
     else if (w->layer < n_layers)
@@ -56,6 +60,7 @@ static void look(void *user, const qn_probe_view *v)
     long long done;
     if (!w->found && !is_finite(step->out.dtype, v->out, qn_shape_elements(&step->out.shape, v->sizes)))
         note(w, step);
+    if (*step->label) snprintf(w->label, sizeof w->label, "%s", step->label);
     if (w->backward) look_backward(w, v);
     if (!w->backward && strncmp(step->label, "hidden.", 7) == 0 &&
         sscanf(step->label + 7, "%lld", &done) == 1)

@@ -11,23 +11,9 @@
 #include "train/nonfinite.h"
 #include "train/trainable_file.h"
 
-/* ---- data --------------------------------------------------------------------------------------------- */
+enum { MESSAGE_BYTES = 512 };
 
-static qn_status open_split(qn_training *t, qn_dataset_split split, qn_dataset_options *o, qn_dataset **out)
-{
-    char *file = NULL;
-    qn_dataset *d = NULL;
-    QN_TRY(qn_dataset_find(t->options.o.data_path, split, &file));
-    if (!file) return QN_OK;
-    qn_status status = qn_dataset_open(file, t->text, o, &d);
-    if (status == QN_OK) status = qn_dataset_check(d);
-    qn_free(file);
-    if (status == QN_OK)
-        *out = d;
-    else
-        qn_dataset_close(d);
-    return status;
-}
+/* ---- data --------------------------------------------------------------------------------------------- */
 
 static const char *last_part(const char *path)
 {
@@ -54,6 +40,23 @@ static void note_data(qn_training *t, const qn_dataset *d, const char *name)
                       (long long)s.other_keys[i].line, s.other_keys[i].name);
 }
 
+static qn_status open_split(qn_training *t, qn_dataset_split split, qn_dataset_options *o, qn_dataset **out)
+{
+    char *file = NULL;
+    qn_dataset *d = NULL;
+    QN_TRY(qn_dataset_find(t->options.o.data_path, split, &file));
+    if (!file) return QN_OK;
+    qn_status status = qn_dataset_open(file, t->text, o, &d);
+    if (status == QN_OK) status = qn_dataset_check(d);
+    if (status == QN_OK) note_data(t, d, last_part(file));
+    qn_free(file);
+    if (status == QN_OK)
+        *out = d;
+    else
+        qn_dataset_close(d);
+    return status;
+}
+
 /* Tokenizer and data, before weights are touched: what is wrong with them shows at once. */
 static qn_status open_data(qn_training *t)
 {
@@ -69,10 +72,7 @@ static qn_status open_data(qn_training *t)
     if (status == QN_OK) status = open_split(t, QN_SPLIT_VALID, &data, &t->valid);
     qn_config_free(&config);
     qn_source_close(source);
-    if (status != QN_OK) return status;
-    note_data(t, t->train, last_part(o->data_path));
-    if (t->valid) note_data(t, t->valid, "valid.jsonl");
-    return t->notes.status;
+    return status == QN_OK ? t->notes.status : status;
 }
 
 /* Room for every batch, and no more. */
@@ -320,19 +320,34 @@ static qn_status find_place(qn_training *t, const qn_dataset_position *before, q
     return QN_OK;
 }
 
-static qn_status explain(qn_training *t, const qn_dataset_position *before)
+/* The failure with where it comes from. when: "step" or "validation behind step". */
+static qn_status explain(qn_status found, const char *when, int64_t step, const char *message, qn_buf *where)
 {
-    char message[512];
+    const qn_status status =
+        found == QN_OK && where->length
+            ? qn_fail(QN_E_DEVICE, "%s %lld: %s; the first number that is not finite comes up in %s", when,
+                      (long long)step, message, where->data)
+            : qn_fail(QN_E_DEVICE, "%s %lld: %s", when, (long long)step, message);
+    qn_buf_free(where);
+    return status;
+}
+
+static qn_status explain_step(qn_training *t, const qn_dataset_position *before)
+{
+    char message[MESSAGE_BYTES];
     qn_buf where = {0};
     snprintf(message, sizeof message, "%s", qn_last_error());
     const qn_status found = find_place(t, before, &where);
-    const qn_status status =
-        found == QN_OK && where.length
-            ? qn_fail(QN_E_DEVICE, "step %lld: %s; the first number that is not finite comes up in %s",
-                      (long long)qn_trainer_steps(t->trainer) + 1, message, where.data)
-            : qn_fail(QN_E_DEVICE, "step %lld: %s", (long long)qn_trainer_steps(t->trainer) + 1, message);
-    qn_buf_free(&where);
-    return status;
+    return explain(found, "step", qn_trainer_steps(t->trainer) + 1, message, &where);
+}
+
+static qn_status explain_validation(qn_training *t, const qn_train_batch *b)
+{
+    char message[MESSAGE_BYTES];
+    qn_buf where = {0};
+    snprintf(message, sizeof message, "%s", qn_last_error());
+    const qn_status found = qn_nonfinite_find(t->trainer, b, &where);
+    return explain(found, "validation behind step", qn_trainer_steps(t->trainer), message, &where);
 }
 
 static void finish_report(qn_training *t, const qn_trainer_report *update, int64_t began_ns,
@@ -369,7 +384,7 @@ qn_status qn_training_take_step(qn_training *t, int watch, qn_train_step_report 
     qn_status status = add_batches(t, watch, &r);
     if (status == QN_OK)
         status = qn_trainer_update(t->trainer, qn_schedule_rate(&t->schedule, steps), &update);
-    if (status == QN_E_DEVICE) status = explain(t, &before);
+    if (status == QN_E_DEVICE) status = explain_step(t, &before);
     if (status != QN_OK) {
         qn_dataset_seek(t->train, &before);
         qn_trainer_resume(t->trainer, steps);
@@ -401,7 +416,8 @@ qn_status qn_training_take_validation(qn_training *t, int watch)
         if (watch && atomic_load(&t->stop)) return QN_E_CANCELLED;
         QN_TRY(qn_dataset_next(t->valid, &b));
         if (!b.n_sequences) break;
-        QN_TRY(qn_trainer_evaluate(t->trainer, &b, &loss));
+        const qn_status status = qn_trainer_evaluate(t->trainer, &b, &loss);
+        if (status != QN_OK) return status == QN_E_DEVICE ? explain_validation(t, &b) : status;
         sum += loss * (double)b.n_targets;
         n += b.n_targets;
     }
