@@ -9,6 +9,7 @@
 
 #include <quern/adapter.h>
 #include <quern/array.h>
+#include <quern/array_nn.h>
 #include <quern/attention.h>
 #include <quern/backend.h>
 #include <quern/batch.h>
