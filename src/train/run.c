@@ -229,9 +229,8 @@ qn_status qn_training_read_array(const qn_training *t, int64_t i, float *numbers
     QN_TRY(qn_training_get_array(t, i, &a));
     if (gradient && !t->n_step_counted)
         return qn_fail(QN_E_ARG, "%s: no step was taken that it had a gradient in", a.name);
-    const float *data = qn_trainer_trainable(t->trainer)->arrays[i].data;
     const float *sums = qn_trainer_gradient(t->trainer, i);
-    if (numbers) memcpy(numbers, data, (size_t)a.n * sizeof *data);
+    if (numbers) qn_trainable_read(&qn_trainer_trainable(t->trainer)->arrays[i], 0, a.n, numbers);
     for (int64_t k = 0; gradient && k < a.n; k++)
         gradient[k] = (float)((double)sums[k] / (double)t->n_step_counted);
     return QN_OK;

@@ -38,10 +38,13 @@ static qn_status check_numbers(qn_training *t)
 {
     const qn_trainable *what = qn_trainer_trainable(t->trainer);
     for (int64_t i = 0; i < what->n; i++)
-        for (int64_t k = 0; k < what->arrays[i].n; k++)
-            if (!isfinite(what->arrays[i].data[k]))
+        for (int64_t k = 0; k < what->arrays[i].n; k++) {
+            float x;
+            qn_trainable_read(&what->arrays[i], k, 1, &x);
+            if (!isfinite(x))
                 return qn_fail(QN_E_DEVICE, "%s is not finite after %lld steps: nothing is saved",
                                what->arrays[i].name, (long long)qn_trainer_steps(t->trainer));
+        }
     return QN_OK;
 }
 

@@ -179,6 +179,7 @@ qn_trainer_options qn_run_options_trainer(const qn_run_options *r)
                                               .rank = o->rank,
                                               .alpha = o->alpha,
                                               .rslora = o->rslora,
+                                              .bf16 = o->bf16_adapter,
                                               .dropout = o->dropout,
                                               .init = o->init,
                                               .seed = o->seed,

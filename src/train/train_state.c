@@ -64,7 +64,8 @@ static qn_status describe(const qn_trainer *t, qn_buf *b)
         put_real(b, "alpha", (double)what->alpha);
         put_int(b, "rslora", what->rslora != 0);
         put_real(b, "dropout", (double)what->dropout);
-        if (what->dropout > 0) qn_buf_printf(b, "seed=%" PRIu64 "\n", what->seed);
+        if (what->bf16) qn_buf_puts(b, "adapter=bf16\n");
+        if (what->dropout > 0 || what->bf16) qn_buf_printf(b, "seed=%" PRIu64 "\n", what->seed);
     }
     if (by->kind == QN_OPTIMIZER_ADAMW) {
         qn_buf_puts(b, "optimizer=adamw\n");
@@ -122,9 +123,22 @@ static uint64_t hash_texts(const char *const texts[META_COUNT])
 
 /* ---- writing ------------------------------------------------------------------------------------------ */
 
-static const float *numbers_of(qn_trainer *t, int64_t i, int kind)
+/* Numbers as they lie; data NULL: there are none. */
+typedef struct {
+    void *data;
+    size_t size_bytes;
+    qn_dtype dtype;
+} numbers;
+
+static numbers numbers_of(qn_trainer *t, int64_t i, int kind)
 {
-    return kind ? qn_trainer_moment(t, i, kind - 1) : qn_trainer_trainable(t)->arrays[i].data;
+    const qn_trainable_array *a = &qn_trainer_trainable(t)->arrays[i];
+    if (!kind)
+        return (numbers){
+            .data = qn_trainable_numbers(a), .size_bytes = qn_trainable_bytes(a), .dtype = a->dtype};
+    return (numbers){.data = qn_trainer_moment(t, i, kind - 1),
+                     .size_bytes = (size_t)a->n * sizeof(float),
+                     .dtype = QN_DTYPE_F32};
 }
 
 static void tensor_name(const qn_trainable_array *a, int kind, char name[NAME_BYTES])
@@ -139,9 +153,9 @@ static uint64_t hash_numbers(qn_trainer *t, uint64_t hash)
     for (int kind = 0; kind < KINDS; kind++)
         for (int64_t i = 0; i < what->n; i++) {
             const qn_trainable_array *a = &what->arrays[i];
-            const float *x = numbers_of(t, i, kind);
+            const numbers x = numbers_of(t, i, kind);
             tensor_name(a, kind, name);
-            if (x) hash = hash_tensor(name, a->shape.n, a->shape.dim, x, (size_t)a->n * sizeof *x, hash);
+            if (x.data) hash = hash_tensor(name, a->shape.n, a->shape.dim, x.data, x.size_bytes, hash);
         }
     return hash;
 }
@@ -154,15 +168,15 @@ static qn_status write_numbers(qn_trainer *t, qn_st_writer *w)
     for (int kind = 0; kind < KINDS; kind++)
         for (int64_t i = 0; i < what->n; i++) {
             const qn_trainable_array *a = &what->arrays[i];
+            const numbers x = numbers_of(t, i, kind);
             tensor_name(a, kind, name);
-            if (numbers_of(t, i, kind))
-                QN_TRY(qn_st_writer_add(w, name, QN_DTYPE_F32, a->shape.n, a->shape.dim, NULL));
+            if (x.data) QN_TRY(qn_st_writer_add(w, name, x.dtype, a->shape.n, a->shape.dim, NULL));
         }
     QN_TRY(qn_st_writer_begin(w));
     for (int kind = 0; kind < KINDS; kind++)
         for (int64_t i = 0; i < what->n; i++) {
-            const float *x = numbers_of(t, i, kind);
-            if (x) QN_TRY(qn_st_writer_write(w, index++, 0, x, (size_t)what->arrays[i].n * sizeof *x));
+            const numbers x = numbers_of(t, i, kind);
+            if (x.data) QN_TRY(qn_st_writer_write(w, index++, 0, x.data, x.size_bytes));
         }
     return qn_st_writer_finish(w);
 }
@@ -245,8 +259,8 @@ static qn_status check_sum(const qn_train_state *c, uint64_t wanted)
     uint64_t hash = hash_texts(c->texts);
     for (int64_t i = 0; i < qn_safetensors_count(c->file); i++) {
         const qn_tensor_view *v = qn_safetensors_get(c->file, i);
-        if (!v->supported || v->dtype != QN_DTYPE_F32)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s is not of f32", v->file, v->name);
+        if (!v->supported || (v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_BF16))
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is not of f32 or bf16", v->file, v->name);
         hash = hash_tensor(v->name, v->n_dims, v->shape, v->data, v->size_bytes, hash);
     }
     if (hash == wanted) return QN_OK;
@@ -334,7 +348,8 @@ static qn_status find_numbers(const qn_train_state *c, qn_trainer *t, int64_t i,
     const qn_trainable_array *a = &qn_trainer_trainable(t)->arrays[i];
     char name[NAME_BYTES], shape[128];
     *out = NULL;
-    if (!numbers_of(t, i, kind)) return QN_OK;
+    const numbers x = numbers_of(t, i, kind);
+    if (!x.data) return QN_OK;
     tensor_name(a, kind, name);
     const qn_tensor_view *v = qn_safetensors_find(c->file, name);
     if (!v)
@@ -346,6 +361,9 @@ static qn_status find_numbers(const qn_train_state *c, qn_trainer *t, int64_t i,
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: tensor %s: shape %s, the array that is trained has %lld elements", v->file,
                        v->name, qn_view_shape_text(v, shape, sizeof shape), (long long)a->n);
+    if (v->dtype != x.dtype)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: its numbers are %s, those that are trained %s",
+                       v->file, v->name, qn_dtype_name(v->dtype), qn_dtype_name(x.dtype));
     *out = v;
     return QN_OK;
 }
@@ -382,8 +400,7 @@ qn_status qn_train_state_restore(const qn_train_state *c, qn_trainer *t, const c
         for (int64_t i = 0; i < what->n; i++) {
             const qn_tensor_view *v;
             QN_TRY(find_numbers(c, t, i, kind, &v));
-            float *to = kind ? qn_trainer_moment(t, i, kind - 1) : what->arrays[i].data;
-            if (v) memcpy(to, v->data, v->size_bytes);
+            if (v) memcpy(numbers_of(t, i, kind).data, v->data, v->size_bytes);
         }
     qn_trainer_resume(t, c->steps);
     return QN_OK;

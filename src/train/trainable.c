@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "prim/convert.h"
 
 /* The arrays of one module before they are sorted. */
 typedef struct {
@@ -25,7 +26,57 @@ typedef struct {
 
 /* ---- arrays ------------------------------------------------------------------------------------------- */
 
-static qn_status new_array(making *k, const char *module, const char *ending, qn_shape shape, int64_t *index)
+size_t qn_trainable_bytes(const qn_trainable_array *a)
+{
+    return (size_t)a->n * (a->dtype == QN_DTYPE_F32 ? sizeof *a->data : sizeof *a->halves);
+}
+
+void *qn_trainable_numbers(const qn_trainable_array *a)
+{
+    return a->buffer->data;
+}
+
+void qn_trainable_read(const qn_trainable_array *a, int64_t begin, int64_t n, float *out)
+{
+    if (a->data)
+        memcpy(out, a->data + begin, (size_t)n * sizeof *out);
+    else
+        qn_convert(QN_DTYPE_BF16, a->halves + begin, QN_DTYPE_F32, out, n);
+}
+
+void qn_trainable_write(qn_trainable_array *a, int64_t begin, int64_t n, const float *numbers)
+{
+    if (a->data)
+        memcpy(a->data + begin, numbers, (size_t)n * sizeof *numbers);
+    else
+        qn_convert(QN_DTYPE_F32, numbers, QN_DTYPE_BF16, a->halves + begin, n);
+}
+
+void qn_trainable_write_drawn(qn_trainable_array *a, int64_t begin, int64_t n, const float *numbers,
+                              uint64_t key)
+{
+    if (a->data) {
+        qn_trainable_write(a, begin, n, numbers);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        /* what is cut off says how likely the larger one is; infinity and NaN stay what they are */
+        if (isfinite(numbers[i])) bits += (uint32_t)(qn_random_bits(key, (uint64_t)(begin + i)) >> 48);
+        a->halves[begin + i] = (uint16_t)(bits >> 16);
+    }
+}
+
+/* The array as the graph computes with it. */
+static qn_array *over_buffer(qn_scope *s, const qn_trainable_array *a)
+{
+    qn_array *x = qn_from_buffer(s, a->dtype, a->shape, a->buffer);
+    return a->data ? x : qn_apply(s, QN_PRIM_CAST, NULL, 1, &x, NULL, QN_DTYPE_F32);
+}
+
+static qn_status new_array(making *k, const char *module, const char *ending, qn_shape shape, qn_dtype dtype,
+                           int64_t *index)
 {
     qn_trainable *t = k->t;
     qn_device *d = k->base->device;
@@ -37,13 +88,17 @@ static qn_status new_array(making *k, const char *module, const char *ending, qn
         k->capacity = more;
     }
     qn_trainable_array *a = &t->arrays[t->n];
-    *a = (qn_trainable_array){.shape = shape, .n = qn_shape_elements(&shape, NULL)};
+    *a = (qn_trainable_array){.shape = shape, .n = qn_shape_elements(&shape, NULL), .dtype = dtype};
     snprintf(a->name, sizeof a->name, "%s%s", module, ending);
-    QN_TRY(d->ops->alloc(d, (size_t)a->n * sizeof(float), QN_LEDGER_OTHER, &a->buffer));
-    a->data = a->buffer->data;
-    memset(a->data, 0, (size_t)a->n * sizeof(float));
+    const size_t bytes = qn_trainable_bytes(a);
+    QN_TRY(d->ops->alloc(d, bytes, QN_LEDGER_OTHER, &a->buffer));
+    memset(a->buffer->data, 0, bytes);
+    if (dtype == QN_DTYPE_F32)
+        a->data = a->buffer->data;
+    else
+        a->halves = a->buffer->data;
     *index = t->n++;
-    a->array = qn_from_buffer(k->scope, QN_DTYPE_F32, shape, a->buffer);
+    a->array = over_buffer(k->scope, a);
     return qn_scope_status(k->scope);
 }
 
@@ -53,12 +108,12 @@ static void fill_a(const qn_trainable_options *o, qn_trainable_array *a)
     const double bound = 1 / sqrt((double)a->shape.dim[1]);
     for (int64_t i = 0; i < a->n; i++) {
         const double u = qn_random_unit(key, 2 * (uint64_t)i);
-        if (o->init == QN_TRAIN_UNIFORM) {
-            a->data[i] = (float)((2 * u - 1) * bound);
-        } else { /* Box and Muller */
+        float x = (float)((2 * u - 1) * bound);
+        if (o->init == QN_TRAIN_NORMAL) { /* Box and Muller */
             const double v = qn_random_unit(key, 2 * (uint64_t)i + 1);
-            a->data[i] = (float)(sqrt(-2 * log(1 - u)) * cos(6.28318530717958647692 * v) / o->rank);
+            x = (float)(sqrt(-2 * log(1 - u)) * cos(6.28318530717958647692 * v) / o->rank);
         }
+        qn_trainable_write(a, i, 1, &x);
     }
 }
 
@@ -120,8 +175,8 @@ static qn_status add_factors(making *k, int64_t i_module, const parts *p)
     qn_scope *s = k->scope;
     const int dora = t->options.method == QN_TRAIN_DORA;
     const qn_trainable_array *a = &t->arrays[p->a], *b = &t->arrays[p->b];
-    qn_array *still_a = dora ? qn_from_buffer(s, QN_DTYPE_F32, a->shape, a->buffer) : NULL;
-    qn_array *still_b = dora ? qn_from_buffer(s, QN_DTYPE_F32, b->shape, b->buffer) : NULL;
+    qn_array *still_a = dora ? over_buffer(s, a) : NULL;
+    qn_array *still_b = dora ? over_buffer(s, b) : NULL;
     int64_t first = 0, layer = module->layer < 0 ? 0 : module->layer;
     for (int i = 0; i < module->n_roles; i++) {
         qn_trained_matrix *m = qn_trained_add(t->trained, module->roles[i], layer);
@@ -160,17 +215,18 @@ static qn_status make_factors(making *k)
 {
     qn_trainable *t = k->t;
     const qn_trainable_options *o = &t->options;
+    const qn_dtype dtype = o->bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F32;
     QN_TRY(make_key(k));
     for (int64_t i = 0; i < t->n_modules; i++) {
         const qn_module *module = &t->modules[i];
         parts p = {0};
         QN_TRY(new_array(k, module->name, ".lora_A.weight",
-                         qn_shape_make(2, (int64_t[]){o->rank, module->n_in}), &p.a));
+                         qn_shape_make(2, (int64_t[]){o->rank, module->n_in}), dtype, &p.a));
         QN_TRY(new_array(k, module->name, ".lora_B.weight",
-                         qn_shape_make(2, (int64_t[]){module->n_rows, o->rank}), &p.b));
+                         qn_shape_make(2, (int64_t[]){module->n_rows, o->rank}), dtype, &p.b));
         if (o->method == QN_TRAIN_DORA)
             QN_TRY(new_array(k, module->name, ".lora_magnitude_vector", qn_shape_make(1, &module->n_rows),
-                             &p.m));
+                             QN_DTYPE_F32, &p.m));
         fill_a(o, &t->arrays[p.a]);
         QN_TRY(add_factors(k, i, &p));
     }
@@ -262,7 +318,7 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     if (!qn_family_weight_name(base->config.family, QN_SOURCE_SAFETENSORS, base->prefix, role, layer, name))
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no published name to be trained under", v->file,
                        v->name);
-    QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), &index));
+    QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), QN_DTYPE_F32, &index));
     QN_TRY(qn_weights_floats(v, k->t->arrays[index].data));
     qn_trained_matrix *m = qn_trained_add(k->t->trained, role, layer);
     if (!m) return QN_E_NOMEM;
@@ -306,7 +362,10 @@ static qn_status check_options(const qn_train_base *base, const qn_trainable_opt
         (o->layer_end && o->layer_end <= o->layer_begin))
         return qn_fail(QN_E_ARG, "layers %lld to %lld of a model that has %lld", (long long)o->layer_begin,
                        (long long)o->layer_end, (long long)n);
-    if (o->method == QN_TRAIN_FULL) return QN_OK;
+    if (o->method == QN_TRAIN_FULL)
+        return o->bf16 ? qn_fail(QN_E_ARG,
+                                 "bf16 is for the factors of LoRA and DoRA: whole weights are trained in f32")
+                       : QN_OK;
     if (o->rank < 1 || o->rank > QN_LORA_RANK_MAX)
         return qn_fail(QN_E_ARG, "rank %d: it is 1 to %d", o->rank, QN_LORA_RANK_MAX);
     if (!(o->dropout >= 0 && o->dropout < 1))

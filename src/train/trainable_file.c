@@ -30,12 +30,22 @@ static factors factors_of(const qn_trainable *t, const qn_module *module)
 
 /* ---- writing ------------------------------------------------------------------------------------------ */
 
+/* Those of bf16 are widened at *at, which moves on. */
+static const float *floats_of(const qn_trainable_array *a, float **at)
+{
+    float *to = *at;
+    if (a->data) return a->data;
+    qn_trainable_read(a, 0, a->n, to);
+    *at += a->n;
+    return to;
+}
+
 qn_status qn_trainable_save(const qn_trainable *t, const qn_train_base *base, const char *path,
                             const qn_trainable_save_options *options)
 {
     const qn_trainable_save_options o = options ? *options : (qn_trainable_save_options){0};
     const qn_adapter_form form = {.layout = o.layout,
-                                  .dtype = o.bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F32,
+                                  .dtype = o.bf16 || t->options.bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F32,
                                   .base_model = o.base_model ? o.base_model : qn_source_path(base->source),
                                   .rank = t->options.rank,
                                   .alpha = t->options.alpha,
@@ -48,17 +58,26 @@ qn_status qn_trainable_save(const qn_trainable *t, const qn_train_base *base, co
         return qn_fail(QN_E_ARG, "%s: the weights themselves are trained: there is no adapter to write",
                        path);
     qn_adapter_part *parts = qn_alloc_array((size_t)t->n_modules, sizeof *parts);
-    if (!parts) return QN_E_NOMEM;
+    float *widened = t->options.bf16 ? qn_alloc_array((size_t)t->n_elements, sizeof *widened) : NULL,
+          *at = widened;
+    if (!parts || (t->options.bf16 && !widened)) {
+        qn_free(parts);
+        qn_free(widened);
+        return QN_E_NOMEM;
+    }
     for (int64_t i = 0; i < t->n_modules; i++) {
         const factors f = factors_of(t, &t->modules[i]);
-        parts[i] = (qn_adapter_part){
-            .module = &t->modules[i], .a = f.a->data, .b = f.b->data, .m = f.m ? f.m->data : NULL};
+        parts[i] = (qn_adapter_part){.module = &t->modules[i],
+                                     .a = floats_of(f.a, &at),
+                                     .b = floats_of(f.b, &at),
+                                     .m = f.m ? f.m->data : NULL};
     }
     qn_status status = qn_modules_list(&base->config, base->parameters, base->prefix, &all, &n_all);
     if (status == QN_OK)
         status = qn_adapter_write(path, &base->config, &form, all, n_all, parts, t->n_modules);
     qn_free(all);
     qn_free(parts);
+    qn_free(widened);
     return status;
 }
 
@@ -166,7 +185,7 @@ qn_status qn_trainable_load(qn_trainable *t, const qn_train_base *base, const ch
     qn_status status = read_all(&r);
     const float *from = r.numbers;
     for (int64_t i = 0; i < t->n && status == QN_OK; i++) {
-        memcpy(t->arrays[i].data, from, (size_t)t->arrays[i].n * sizeof *from);
+        qn_trainable_write(&t->arrays[i], 0, t->arrays[i].n, from);
         from += t->arrays[i].n;
     }
     qn_free(r.numbers);

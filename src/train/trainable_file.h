@@ -8,7 +8,7 @@
 
 typedef struct {
     qn_adapter_layout layout;
-    int bf16;               /* numbers as bf16, half the bytes; else f32 */
+    int bf16; /* numbers as bf16, half the bytes, as all are where factors are kept so; else f32 */
     const char *base_model; /* what the file says of its base; NULL: where base was opened */
 } qn_trainable_save_options;
 
@@ -19,8 +19,8 @@ qn_status qn_trainable_save(const qn_trainable *t, const qn_train_base *base, co
 
 /* The numbers of the adapter at path (adapter_file.h, either layout) into the arrays, which must be of the
  * same modules, rank and factor, with magnitudes or without as the adapter. notes get a line for what might
- * surprise. QN_E_ARG: they differ (message: how); and the reader's statuses. No number is changed on failure.
- */
+ * surprise. QN_E_ARG: they differ (message: how); and the reader's statuses. What is kept in
+ * bf16 takes the nearest. No number is changed on failure. */
 qn_status qn_trainable_load(qn_trainable *t, const qn_train_base *base, const char *path, qn_buf *notes);
 
 #endif

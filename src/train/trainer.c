@@ -8,6 +8,9 @@
 #include "base/random.h"
 #include "train/batch_graph.h"
 
+/* Of bf16, that are updated together. */
+enum { UPDATE_NUMBERS = 1024 };
+
 struct qn_trainer {
     const qn_train_base *base;
     qn_trainer_options options;
@@ -231,6 +234,26 @@ size_t qn_trainer_program_bytes(const qn_trainer *t)
 
 /* ---- updates ------------------------------------------------------------------------------------------ */
 
+/* Numbers in bf16 are widened, moved in f32 and rounded by draws that belong to seed, step and place. */
+static void update_array(qn_trainer *t, int64_t i, double rate, double scale)
+{
+    const qn_optimizer *o = &t->options.optimizer;
+    qn_trainable_array *a = &t->trainable.arrays[i];
+    float *g = t->sums[i], *m = t->m ? t->m[i] : NULL, *v = t->v ? t->v[i] : NULL, some[UPDATE_NUMBERS];
+    if (a->data) {
+        qn_optimizer_step(o, t->step, rate, scale, a->n, a->data, g, m, v);
+        return;
+    }
+    const uint64_t key =
+        qn_random_bits(qn_random_bits(t->trainable.options.seed, (uint64_t)t->step), (uint64_t)i);
+    for (int64_t k = 0; k < a->n; k += UPDATE_NUMBERS) {
+        const int64_t n = a->n - k < UPDATE_NUMBERS ? a->n - k : UPDATE_NUMBERS;
+        qn_trainable_read(a, k, n, some);
+        qn_optimizer_step(o, t->step, rate, scale, n, some, g + k, m ? m + k : NULL, v ? v + k : NULL);
+        qn_trainable_write_drawn(a, k, n, some, key);
+    }
+}
+
 qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
 {
     const qn_trainer_options *o = &t->options;
@@ -251,10 +274,7 @@ qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
     double scale = mean;
     if (o->clip_norm > 0 && norm > o->clip_norm) scale *= o->clip_norm / (norm + 1e-6);
     t->step++;
-    for (int64_t i = 0; i < t->trainable.n; i++)
-        qn_optimizer_step(&o->optimizer, t->step, rate, scale, t->trainable.arrays[i].n,
-                          t->trainable.arrays[i].data, t->sums[i], t->m ? t->m[i] : NULL,
-                          t->v ? t->v[i] : NULL);
+    for (int64_t i = 0; i < t->trainable.n; i++) update_array(t, i, rate, scale);
     if (out)
         *out = (qn_trainer_report){.step = t->step,
                                    .n_targets = t->n_added,
