@@ -124,6 +124,17 @@ QN_API qn_array *qn_astype(qn_scope *s, qn_array *a, qn_dtype dtype);
  * remember what they were made of, so gradients through them end there. What both need is computed once. */
 QN_API qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
 
+/* Begins to compute n arrays and returns before they are there; a thread of the scope goes on. They may be
+ * used at once: whoever needs their data waits. Work is done in the order in which it was begun. An error in
+ * planning it is returned at once; one of the work itself is told by the next qn_eval, or whatever else wants
+ * data, and what was begun behind it is not computed. */
+QN_API qn_status qn_eval_async(qn_scope *s, int n, qn_array *const *arrays);
+/* a, computed, and so without the memory of what it was made of: the memory of a loop of x = f(x) stays flat
+ * with it (and qn_scope_sweep). No gradient goes through it. */
+QN_API qn_array *qn_detach(qn_scope *s, qn_array *a);
+/* The same numbers without computing anything: gradients and tangents take them for constants. */
+QN_API qn_array *qn_stop_gradient(qn_scope *s, qn_array *a);
+
 /* ---- data --------------------------------------------------------------------------------------------- */
 
 /* The elements of an array: element [i0, i1, ..] lies at data + i0 * strides[0] + i1 * strides[1] + .., in
@@ -171,6 +182,103 @@ QN_API const void *qn_iterator_next(qn_iterator *it);
  * Computes the array if need be. The text belongs to the scope and goes with it, or with the next
  * qn_scope_sweep. NULL in, or an error: "null". */
 QN_API const char *qn_array_text(qn_scope *s, qn_array *a);
+
+/* ---- differentiation: builds more of the graph -------------------------------------------------------- */
+
+/* Of arrays. wrt are taken as independent: what they were made of is not looked at. Arrays that were computed
+ * are constants: differentiate first, evaluate then. QN_E_UNSUPPORTED names an operation without a
+ * derivative, or a quantised weight among wrt.
+ *
+ * Gradients of sum(of * cotangent) with respect to n arrays: out[i] has the shape of wrt[i]; NULL where `of`
+ * does not depend on it. cotangent NULL: ones, and then `of` must have one element. */
+QN_API qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt,
+                        qn_array **out);
+/* The change of `of` when wrt[i] changes by tangents[i] (NULL: not at all); *out is NULL when it is zero. */
+QN_API qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,
+                        qn_array **out);
+
+/* A function of arrays, for what follows: makes out[0..n_out) of in[0..n_in) in the scope s and returns
+ * qn_scope_status(s), or a failure of its own. */
+typedef qn_status qn_function(void *user, qn_scope *s, int n_in, qn_array *const *in, int n_out,
+                              qn_array **out);
+
+/* Calls fn, and gives the gradients of out[0], which must have one element, with respect to the inputs number
+ * argnums[0..n_argnums): grads[i] is of in[argnums[i]], zeros where out[0] does not depend on it. */
+QN_API qn_status qn_value_and_grad(qn_scope *s, qn_function *fn, void *user, int n_in, qn_array *const *in,
+                                   int n_argnums, const int *argnums, int n_out, qn_array **out,
+                                   qn_array **grads);
+/* Calls fn, but what it makes on its way is not kept for a gradient: it is computed once more when the
+ * gradient comes to it. Gradients keep their bits and need less memory. */
+QN_API qn_status qn_checkpoint(qn_scope *s, qn_function *fn, void *user, int n_in, qn_array *const *in,
+                               int n_out, qn_array **out);
+
+/* Makes grads[i], the gradient with respect to in[i] (NULL: zero), of the cotangent of out. */
+typedef qn_status qn_gradient_function(void *user, qn_scope *s, int n_in, qn_array *const *in, qn_array *out,
+                                       qn_array *cotangent, qn_array **grads);
+enum { QN_CUSTOM_INPUTS_MAX = 32 };
+/* Calls fn, which makes one array; its gradient is what `gradient` says, whatever it was made of. user is
+ * handed to both and must live as long as gradients are asked for. Tangents still come from what fn does. */
+QN_API qn_array *qn_custom_gradient(qn_scope *s, qn_function *fn, qn_gradient_function *gradient, void *user,
+                                    int n_in, qn_array *const *in);
+
+/* ---- compiled functions ------------------------------------------------------------------------------- */
+
+typedef struct qn_compiled qn_compiled;
+
+typedef struct {
+    /* 1: one program for all sizes of the first dimension of those inputs that have one, all of which must
+     * agree in it; else a program for each combination of shapes and types. */
+    int shapeless;
+    /* shapeless: bit i set for an input whose shape never changes (input 32 and above always may) */
+    uint32_t fixed_inputs;
+    /* shapeless: the most rows; a call with more is QN_E_ARG. 0: the program is planned anew, for twice as
+     * many, when more come. */
+    int64_t max_rows;
+    int max_programs; /* kept at most; the one that was not called for longest goes. 0: 32 */
+} qn_compile_options;
+
+/* A function that is traced once for inputs of some shapes, and replayed as one program from then on: steps
+ * are fused, and memory is planned once. fn may make the whole of a training step, gradients included. Where
+ * it reads other arrays than its inputs, their values at that time are part of the program. While it is
+ * traced its inputs have no values: asking for data is an error, and with shapeless their first dimension is
+ * -1. fn and user
+ * must live as long as the compiled function, which may outlive the scope. options NULL: all zero. */
+QN_API qn_status qn_compile(qn_scope *s, qn_function *fn, void *user, int n_out,
+                            const qn_compile_options *options, qn_compiled **out);
+/* Computes out[0..n_out), which are data of the scope s from then on. Inside a function that is being
+ * compiled, fn becomes part of that. */
+QN_API qn_status qn_compiled_call(qn_compiled *c, qn_scope *s, int n_in, qn_array *const *in, qn_array **out);
+QN_API void qn_compiled_free(qn_compiled *c);
+
+/* Since qn_compile: how often it was called, fn was traced, programs were planned; how many are kept. */
+typedef struct {
+    int64_t n_calls, n_traces, n_plans, n_kept;
+} qn_compiled_figures;
+QN_API qn_compiled_figures qn_compiled_get_figures(const qn_compiled *c);
+
+/* ---- files -------------------------------------------------------------------------------------------- */
+
+/* A safetensors file of arrays by name. The file is mapped: an array's bytes are read when they are used,
+ * from the page cache, and are not copied. It must not change while arrays of it live. */
+typedef struct qn_array_file qn_array_file;
+
+/* QN_E_IO, QN_E_FORMAT, QN_E_NOMEM; the message begins with the path. */
+QN_API qn_status qn_array_file_open(const char *path, qn_array_file **out);
+/* Arrays that were made of it live on. NULL is accepted. */
+QN_API void qn_array_file_close(qn_array_file *f);
+QN_API int64_t qn_array_file_count(const qn_array_file *f);
+/* Of array i in [0, count), in the file's order; lives as long as the file is open. */
+QN_API const char *qn_array_file_name(const qn_array_file *f, int64_t i);
+/* What the file says of itself under a key; NULL: nothing. */
+QN_API const char *qn_array_file_metadata(const qn_array_file *f, const char *key);
+/* QN_E_NOT_FOUND: no such array; QN_E_UNSUPPORTED: of a type (f8 and such) or with more dimensions than
+ * arrays have. */
+QN_API qn_array *qn_array_file_get(qn_scope *s, const qn_array_file *f, const char *name);
+/* Writes n arrays, computed if need be, of any plain type, to a file, which appears under its name when it is
+ * complete. metadata: n_metadata pairs of key and value, one behind the other; NULL with 0. */
+QN_API qn_status qn_save_safetensors(qn_scope *s, const char *path, int64_t n, const char *const *names,
+                                     qn_array *const *arrays, int64_t n_metadata,
+                                     const char *const *metadata);
 
 #ifdef __cplusplus
 }

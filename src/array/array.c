@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "array/eval.h"
 #include "array/tape.h"
 #include "base/mem.h"
 
@@ -26,10 +27,26 @@ qn_array *qn_array_new(qn_scope *s)
     return a;
 }
 
+uint64_t qn_array_youngest(void)
+{
+    return atomic_load_explicit(&next_id, memory_order_relaxed) - 1;
+}
+
 qn_array *qn_keep(qn_array *a)
 {
     if (a) atomic_fetch_add_explicit(&a->references, 1, memory_order_relaxed);
     return a;
+}
+
+/* One reference less to each; those without any are put before the chain `dead`. */
+static qn_array *let_go(int n, qn_array *const *in, qn_array *dead)
+{
+    for (int i = 0; i < n; i++) {
+        if (atomic_fetch_sub_explicit(&in[i]->references, 1, memory_order_acq_rel) != 1) continue;
+        in[i]->next = dead;
+        dead = in[i];
+    }
+    return dead;
 }
 
 /* Frees without recursion: a graph may be millions of arrays deep. */
@@ -40,11 +57,13 @@ void qn_release(qn_array *a)
     while (dead) {
         qn_array *d = dead;
         dead = d->next;
-        for (int i = 0; i < d->n_in; i++) {
-            if (atomic_fetch_sub_explicit(&d->in[i]->references, 1, memory_order_acq_rel) != 1) continue;
-            d->in[i]->next = dead;
-            dead = d->in[i];
+        dead = let_go(d->n_in, d->in, dead);
+        if (d->custom) {
+            dead = let_go(d->custom->n_in, d->custom->in, dead);
+            qn_free(d->custom->in);
+            qn_free(d->custom);
         }
+        qn_job_release(d->job);
         qn_buffer_release(d->buffer);
         qn_free(d->label);
         qn_free(d);

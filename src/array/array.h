@@ -94,21 +94,12 @@ qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 /* The memory of an array over data, in whatever layout; NULL for one that is computed. Borrowed. */
 const qn_buffer *qn_array_buffer(const qn_array *a);
 
-/* ---- differentiation: builds more of the graph
- * ---------------------------------------------------------------------- */
-/* The arrays wrt are taken as independent: what they were made of is not looked at. Arrays that were
- * evaluated are constants: differentiate first, evaluate then. QN_E_UNSUPPORTED names a primitive without a
- * rule, or a packed weight among wrt.
- *
- * Gradients of sum(of * cotangent) with respect to n arrays; out[i] is NULL where `of` does not depend on
- * wrt[i]. cotangent NULL: ones (of must then have one element). */
-qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out);
+/* ---- differentiation
+ * ---------------------------------------------------------------------------------------- */
+
 /* What was made after `before` and lies below `out` is not kept for the gradient: qn_vjp builds it once more,
  * right before it needs it. The gradient's bits stay, its memory is that of one such piece. Nothing of the
  * piece but `out` should be used by others. Returns out. */
-qn_array *qn_checkpoint(qn_scope *s, qn_array *before, qn_array *out);
-/* The change of `of` when wrt[i] changes by tangents[i] (NULL: not at all); *out is NULL when it is zero. */
-qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_array *const *tangents,
-                 qn_array **out);
+qn_array *qn_checkpoint_from(qn_scope *s, qn_array *before, qn_array *out);
 
 #endif

@@ -1,12 +1,10 @@
 /* Checkpoints: the gradient of a piece of the graph from that piece built a second time. Arrays of the second
  * one are younger than all that is there, so a plan computes them when the gradient comes to them, and the
  * first ones, which nobody else reads, leave their memory to others. */
-#include <string.h>
-
 #include "array/tape.h"
 #include "base/mem.h"
 
-qn_array *qn_checkpoint(qn_scope *s, qn_array *before, qn_array *out)
+qn_array *qn_checkpoint_from(qn_scope *s, qn_array *before, qn_array *out)
 {
     if (!before || !out) return NULL;
     if (out->id <= before->id)
@@ -28,9 +26,10 @@ static void mark_piece(const qn_tape *t, const qn_array *out, char *flags)
 {
     flags[qn_tape_find(t, out) - t->nodes] = 1;
     for (int64_t i = t->n - 1; i >= 0; i--) {
-        const qn_array *a = t->nodes[i].a;
-        for (int j = 0; flags[i] == 1 && j < a->n_in; j++) {
-            const qn_tape_node *in = qn_tape_find(t, a->in[j]);
+        qn_array *const *inputs;
+        const int n_in = qn_tape_inputs(t->nodes[i].a, &inputs);
+        for (int j = 0; flags[i] == 1 && j < n_in; j++) {
+            const qn_tape_node *in = qn_tape_find(t, inputs[j]);
             if (!in || !in->depends) continue;
             flags[in - t->nodes] = in->leaf || in->a->id <= out->checkpoint ? 2 : 1;
         }
@@ -53,6 +52,20 @@ static qn_status find_piece(const qn_tape *t, const qn_array *out, piece *p)
     return flags && p->nodes && p->ends ? QN_OK : QN_E_NOMEM;
 }
 
+/* What stands for `a` among the n arrays built anew so far, or a itself. */
+static qn_array *newer(const piece *p, int64_t n, qn_array *const *again, qn_array *a)
+{
+    int64_t begin = 0, end = n; /* nodes are sorted by id */
+    while (begin < end) {
+        int64_t mid = begin + (end - begin) / 2;
+        if (p->nodes[mid]->a->id < a->id)
+            begin = mid + 1;
+        else
+            end = mid;
+    }
+    return begin < n && p->nodes[begin]->a == a ? again[begin] : a;
+}
+
 /* out once more. What does not matter to the gradient is taken as it is, also where it is of the piece. */
 static qn_status build_again(qn_scope *s, const piece *p, qn_array **out)
 {
@@ -60,19 +73,13 @@ static qn_status build_again(qn_scope *s, const piece *p, qn_array **out)
     if (!again) return QN_E_NOMEM;
     for (int64_t i = 0; i < p->n && s->status == QN_OK; i++) {
         const qn_array *a = p->nodes[i]->a;
-        qn_array *in[QN_MAX_INPUTS];
-        for (int j = 0; j < a->n_in; j++) {
-            int64_t begin = 0, end = i; /* nodes are sorted by id */
-            while (begin < end) {
-                int64_t mid = begin + (end - begin) / 2;
-                if (p->nodes[mid]->a->id < a->in[j]->id)
-                    begin = mid + 1;
-                else
-                    end = mid;
-            }
-            in[j] = begin < i && p->nodes[begin]->a == a->in[j] ? again[begin] : a->in[j];
-        }
+        qn_array *in[QN_MAX_INPUTS], *own[QN_CUSTOM_INPUTS_MAX];
+        for (int j = 0; j < a->n_in; j++) in[j] = newer(p, i, again, a->in[j]);
         again[i] = qn_again(s, a, in);
+        for (int j = 0; a->custom && again[i] && j < a->custom->n_in; j++)
+            own[j] = newer(p, i, again, a->custom->in[j]);
+        if (a->custom && again[i])
+            qn_customize(s, again[i], a->custom->gradient, a->custom->user, a->custom->n_in, own);
     }
     *out = again[p->n - 1]; /* the youngest */
     qn_free(again);

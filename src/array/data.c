@@ -1,13 +1,14 @@
 /* The data of arrays: views of it in place, elements in logical order. */
 #include <string.h>
 
-#include "array/graph.h"
+#include "array/eval.h"
 #include "prim/convert.h"
 #include "prim/dtype.h"
 
 const void *qn_array_data(const qn_array *a)
 {
-    return a && a->prim == QN_PRIM_DATA && a->buffer->layout == 0 ? a->buffer->data : NULL;
+    if (!a || a->prim != QN_PRIM_DATA || a->buffer->layout != 0 || qn_array_wait(a) != QN_OK) return NULL;
+    return a->buffer->data;
 }
 
 /* ---- views in place ----------------------------------------------------------------------------------- */
@@ -71,17 +72,18 @@ static int look_through(const qn_array *a, qn_view *v)
     }
 }
 
-/* 1: a is data or a view of it. */
-static int resolve(const qn_array *a, qn_view *out, int depth)
+/* 1: a is data or a view of it; the data is *base's. */
+static int resolve(const qn_array *a, qn_view *out, const qn_array **base, int depth)
 {
     if (a->prim == QN_PRIM_DATA) {
         if (a->buffer->layout != 0 || !qn_dtype_is_plain(a->dtype)) return 0;
         *out = (qn_view){.data = a->buffer->data, .dtype = a->dtype};
         set_row_major(out, &a->shape);
+        *base = a;
         return 1;
     }
     if (a->n_in != 1 || depth == DEPTH_MAX || qn_shape_is_symbolic(&a->shape)) return 0;
-    return resolve(a->in[0], out, depth + 1) && look_through(a, out);
+    return resolve(a->in[0], out, base, depth + 1) && look_through(a, out);
 }
 
 qn_status qn_array_view(qn_scope *s, qn_array *a, qn_view *out)
@@ -89,11 +91,16 @@ qn_status qn_array_view(qn_scope *s, qn_array *a, qn_view *out)
     QN_TRY(qn_scope_status(s));
     if (!a) return qn_fail(QN_E_ARG, "the data of no array");
     qn_view v;
-    if (!resolve(a, &v, 0)) {
+    const qn_array *base;
+    if (!resolve(a, &v, &base, 0)) {
         QN_TRY(qn_eval(s, 1, &a));
-        if (!resolve(a, &v, 0))
+        if (!resolve(a, &v, &base, 0))
             return qn_fail(QN_E_UNSUPPORTED, "a quantised array (%s) shows no elements",
                            qn_dtype_name(a->dtype));
+    }
+    if (base->job) {
+        QN_TRY(qn_scope_settle(s));
+        QN_TRY(qn_array_wait(base));
     }
     *out = v;
     return QN_OK;

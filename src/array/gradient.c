@@ -393,6 +393,11 @@ static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
         if (status != QN_OK) qn_scope_fail(s, status);
         return;
     }
+    if (a->custom) {
+        qn_status status = qn_custom_back(s, n, t);
+        if (status != QN_OK) qn_scope_fail(s, status);
+        return;
+    }
     const entry *e = &table[a->prim];
     if (!e->rule) {
         by_fallback(s, a, n->value, t);

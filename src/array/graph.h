@@ -5,6 +5,17 @@
 #include "array/array.h"
 #include "base/arena.h"
 
+typedef struct qn_job qn_job;
+typedef struct qn_worker qn_worker;
+
+/* Who gives the gradient of an array in place of what it was made of, see qn_custom_gradient. */
+typedef struct {
+    qn_gradient_function *gradient;
+    void *user;
+    int n_in;
+    qn_array **in; /* each holds a reference */
+} qn_custom;
+
 struct qn_array {
     atomic_int references;
     qn_dtype dtype;
@@ -17,9 +28,12 @@ struct qn_array {
     int input;                   /* INPUT: its number */
     uint64_t id;         /* rises with every array of the process: an order in which inputs come first */
     char *label;         /* owned; NULL: none */
-    uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint; 0: none */
+    uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint_from; 0: none */
     qn_array *next;      /* chain of arrays that are being freed */
     int64_t mark;        /* scratch of one pass over the graph */
+    qn_job *job;         /* DATA that is being computed, or failed to be; NULL: it is there */
+    qn_custom *custom;   /* owned; NULL: none */
+    int stops;           /* no gradient goes through it, as if it were data */
     int weak;            /* a number that takes the type of what it meets, see qn_promote */
 };
 
@@ -34,11 +48,15 @@ struct qn_scope {
     char **texts; /* of qn_array_text */
     int64_t n_texts, texts_capacity;
     int n_inputs;
+    int traced;        /* what is built here is compiled: its inputs have no values yet */
+    qn_worker *worker; /* NULL: none was needed yet */
     char prefix[64];
 };
 
 /* An array of the scope, all zero but for its id. */
 qn_array *qn_array_new(qn_scope *s);
+/* The id of the last array that was made: what is made from here on is younger. */
+uint64_t qn_array_youngest(void);
 /* Room for n_dims dims of so many bytes an element; fails in the scope and returns 0 where they are no shape
  * or too large. */
 int qn_check_shape(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, const int64_t *dims,
@@ -46,6 +64,9 @@ int qn_check_shape(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, co
 /* A plain array of this shape whose memory the caller fills through *data. */
 qn_array *qn_array_alloc(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, const int64_t *dims,
                          void **data);
+
+/* a in another handle: the same elements, computed once. */
+qn_array *qn_alias(qn_scope *s, qn_array *a);
 
 /* Casts two arrays to the type in which they meet; NULL where that failed. */
 void qn_promote_pair(qn_scope *s, qn_array **a, qn_array **b);

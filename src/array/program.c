@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "array/graph.h"
+#include "array/eval.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "prim/dtype.h"
@@ -33,6 +33,7 @@ struct qn_program {
 };
 
 typedef struct {
+    const qn_scope *scope;
     qn_program *p;
     node *nodes; /* by mark */
     int64_t n;
@@ -369,6 +370,7 @@ static qn_status place_source(planner *pl, node *n)
     qn_array *a = n->a;
     int slot;
     if (a->prim == QN_PRIM_DATA) {
+        QN_TRY(qn_array_usable(pl->scope, a));
         QN_TRY(hold(pl, a->buffer));
         QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, a->buffer->size_bytes, a->buffer}, &slot));
     } else if (a->input >= p->n_inputs) {
@@ -414,30 +416,39 @@ static int row_by_row(const qn_plan_step *s, int k, const qn_plan_step *producer
 
 /* A step may join the group of the steps before it when it reads nothing that the group writes, or when all
  * of the group and itself are row-local over the same rows: then each worker goes on with its own rows. */
-static void make_groups(qn_plan *plan)
+static qn_status make_groups(qn_plan *plan)
 {
-    int begin = 0, group = 0;
+    int begin = 0, group = 0, all_local = 0;
+    int *writer = qn_alloc_array((size_t)plan->n_slots + 1, sizeof *writer); /* the step that writes a slot */
+    if (!writer) return QN_E_NOMEM;
+    for (int i = 0; i < plan->n_slots; i++) writer[i] = -1;
     for (int i = 0; i < plan->n_steps; i++) {
         qn_plan_step *s = &plan->steps[i];
-        int independent = 1, local = qn_prim_get(s->prim)->row_local && s->out.shape.n > 1;
-        for (int j = begin; j < i; j++) {
-            const qn_plan_step *t = &plan->steps[j];
-            /* a vector may be one row to its primitive, and then one worker computes it */
-            local &= qn_prim_get(t->prim)->row_local && t->out.shape.n > 1 &&
-                     same_first_dim(&t->out.shape, &s->out.shape);
-            for (int k = 0; k < s->n_in; k++) {
-                if (t->out.slot != s->in[k].slot) continue;
-                independent = 0;
-                local &= row_by_row(s, k, t);
-            }
+        /* a vector may be one row to its primitive, and then one worker computes it */
+        const int is_local = qn_prim_get(s->prim)->row_local && s->out.shape.n > 1;
+        int independent = 1,
+            local = is_local && all_local && same_first_dim(&plan->steps[begin].out.shape, &s->out.shape);
+        for (int k = 0; k < s->n_in; k++) {
+            int w = writer[s->in[k].slot];
+            if (w < begin) continue;
+            independent = 0;
+            local = local && row_by_row(s, k, &plan->steps[w]);
         }
         if (i > begin && !independent && !local) {
             begin = i;
             group++;
         }
+        /* of a group of independent steps all may be local, but over other rows */
+        if (i == begin)
+            all_local = is_local;
+        else
+            all_local = all_local && is_local && same_first_dim(&plan->steps[begin].out.shape, &s->out.shape);
         s->group = group;
+        writer[s->out.slot] = i;
     }
     plan->n_groups = plan->n_steps ? group + 1 : 0;
+    qn_free(writer);
+    return QN_OK;
 }
 
 typedef struct {
@@ -520,7 +531,7 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
         p->plan.steps[i].label = *label ? qn_arena_strndup(&p->arena, label, strlen(label)) : "";
         if (!p->plan.steps[i].label) return QN_E_NOMEM;
     }
-    make_groups(&p->plan);
+    QN_TRY(make_groups(&p->plan));
     return place_temporaries(&p->plan);
 }
 
@@ -532,7 +543,7 @@ qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_o
         if (!outputs[i]) return qn_fail(QN_E_ARG, "program %s: output %d is NULL", options->name, i);
     qn_program *p = qn_calloc(1, sizeof *p);
     if (!p) return QN_E_NOMEM;
-    planner pl = {.p = p};
+    planner pl = {.scope = s, .p = p};
     qn_status status = QN_E_NOMEM;
     p->device = s->device;
     p->max = options->max;
@@ -613,36 +624,9 @@ int qn_program_steps(const qn_program *p)
     return p->plan.n_steps;
 }
 
-/* ---- evaluation: a program that runs once ------------------------------------------------------------- */
-
-qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays)
+int qn_program_has_inputs(const qn_program *p)
 {
-    QN_TRY(qn_scope_status(s));
-    qn_array **pending = qn_alloc(((size_t)n + 1) * sizeof *pending);
-    if (!pending) return QN_E_NOMEM;
-    int m = 0;
-    for (int i = 0; i < n; i++) {
-        int seen = !arrays[i] || arrays[i]->prim == QN_PRIM_DATA;
-        for (int j = 0; j < m; j++) seen |= pending[j] == arrays[i];
-        if (!seen) pending[m++] = arrays[i];
-    }
-    qn_program *p = NULL;
-    qn_program_options options = {.name = "eval", .precision = s->precision};
-    qn_sizes sizes = {{0}};
-    qn_status status = m ? qn_program_new(s, &options, m, pending, &p) : QN_OK;
-    for (int i = 0; status == QN_OK && m && i < p->n_inputs; i++)
-        if (p->input_buffers[i])
-            status = qn_fail(QN_E_ARG, "what depends on an input of a program has no value yet");
-    if (status == QN_OK && m) status = qn_program_run(p, &sizes);
-    for (int i = 0; i < m && status == QN_OK; i++) {
-        /* the handle becomes plain data */
-        qn_array *a = pending[i];
-        for (int j = 0; j < a->n_in; j++) qn_release(a->in[j]);
-        a->n_in = 0;
-        a->prim = QN_PRIM_DATA;
-        a->buffer = qn_buffer_retain(p->output_buffers[i]);
-    }
-    qn_program_free(p);
-    qn_free(pending);
-    return status;
+    for (int i = 0; i < p->n_inputs; i++)
+        if (p->input_buffers[i]) return 1;
+    return 0;
 }

@@ -32,5 +32,7 @@ void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *
 /* Bytes of scratch, inputs and outputs. */
 size_t qn_program_bytes(const qn_program *p);
 int qn_program_steps(const qn_program *p);
+/* 1: the outputs depend on inputs of the scope. */
+int qn_program_has_inputs(const qn_program *p);
 
 #endif

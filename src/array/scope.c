@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "array/graph.h"
+#include "array/eval.h"
 #include "base/mem.h"
 
 qn_scope *qn_scope_new(qn_device *device)
@@ -24,6 +24,11 @@ qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out
         return QN_E_NOMEM;
     }
     s->holds_device = 1;
+    s->worker = qn_worker_new();
+    if (!s->worker) {
+        qn_scope_free(s);
+        return QN_E_NOMEM;
+    }
     *out = s;
     return QN_OK;
 }
@@ -35,6 +40,7 @@ qn_scope *qn_scope_inner(qn_scope *outer)
     qn_device_retain(s->device);
     s->holds_device = 1;
     s->precision = outer->precision;
+    s->worker = qn_worker_retain(outer->worker);
     return s;
 }
 
@@ -47,6 +53,7 @@ static void free_texts(qn_scope *s)
 void qn_scope_free(qn_scope *s)
 {
     if (!s) return;
+    qn_worker_release(s->worker);
     for (int64_t i = s->n_owned - 1; i >= 0; i--) qn_release(s->owned[i]);
     free_texts(s);
     qn_free(s->owned);

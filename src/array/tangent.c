@@ -152,10 +152,25 @@ static qn_array *by_fallback(qn_scope *s, qn_array *a, qn_array *const *t)
     return status == QN_OK ? out : qn_scope_fail(s, status);
 }
 
+/* A gradient of its own says nothing of tangents: what the array was made of gives them. */
+static qn_array *through_custom(qn_scope *s, qn_array *a, const qn_tape *tape)
+{
+    const qn_custom *c = a->custom;
+    qn_array *t[QN_CUSTOM_INPUTS_MAX], *out = NULL;
+    for (int i = 0; i < c->n_in; i++) {
+        const qn_tape_node *in = qn_tape_find(tape, c->in[i]);
+        t[i] = in ? in->value : NULL;
+    }
+    qn_status status = qn_jvp(s, a->in[0], c->n_in, c->in, t, &out);
+    return status == QN_OK ? out : qn_scope_fail(s, status);
+}
+
 static qn_array *push_forward(qn_scope *s, qn_array *a, const qn_tape *tape)
 {
     qn_array *t[QN_MAX_INPUTS] = {NULL};
     int any = 0;
+    if (a->stops) return NULL;
+    if (a->custom) return through_custom(s, a, tape);
     for (int i = 0; i < a->n_in; i++) {
         const qn_tape_node *in = qn_tape_find(tape, a->in[i]);
         t[i] = in ? in->value : NULL;

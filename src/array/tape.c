@@ -50,6 +50,12 @@ static int is_one_of(const qn_array *a, int n, qn_array *const *list)
     return 0;
 }
 
+int qn_tape_inputs(const qn_array *a, qn_array *const **in)
+{
+    *in = a->custom ? a->custom->in : a->in;
+    return a->stops ? 0 : a->custom ? a->custom->n_in : a->n_in;
+}
+
 qn_status qn_tape_new(qn_array *of, int n, qn_array *const *wrt, qn_tape *out)
 {
     qn_tape t = {0};
@@ -58,19 +64,23 @@ qn_status qn_tape_new(qn_array *of, int n, qn_array *const *wrt, qn_tape *out)
     for (int64_t i = 0; i < t.n && status == QN_OK; i++) {
         qn_array *a = t.nodes[i].a;
         t.nodes[i].leaf = t.nodes[i].depends = is_one_of(a, n, wrt);
-        for (int j = 0; j < a->n_in && !t.nodes[i].leaf && status == QN_OK; j++)
-            status = add(&t, &capacity, a->in[j]);
+        qn_array *const *in;
+        int n_in = t.nodes[i].leaf ? 0 : qn_tape_inputs(a, &in);
+        for (int j = 0; j < n_in && status == QN_OK; j++) status = add(&t, &capacity, in[j]);
     }
     if (status != QN_OK) {
         qn_free(t.nodes);
         return status;
     }
     if (t.n) qsort(t.nodes, (size_t)t.n, sizeof *t.nodes, by_id);
-    for (int64_t i = 0; i < t.n; i++)
-        for (int j = 0; j < t.nodes[i].a->n_in && !t.nodes[i].leaf; j++) {
-            const qn_tape_node *in = qn_tape_find(&t, t.nodes[i].a->in[j]);
-            t.nodes[i].depends |= in && in->depends;
+    for (int64_t i = 0; i < t.n; i++) {
+        qn_array *const *in;
+        int n_in = t.nodes[i].leaf ? 0 : qn_tape_inputs(t.nodes[i].a, &in);
+        for (int j = 0; j < n_in; j++) {
+            const qn_tape_node *node = qn_tape_find(&t, in[j]);
+            t.nodes[i].depends |= node && node->depends;
         }
+    }
     *out = t;
     return QN_OK;
 }

@@ -21,6 +21,8 @@ typedef struct {
 
 qn_status qn_tape_new(qn_array *of, int n, qn_array *const *wrt, qn_tape *out);
 void qn_tape_free(qn_tape *t);
+/* What the derivative of a is by: its inputs, or those that its own gradient speaks of, or nothing. */
+int qn_tape_inputs(const qn_array *a, qn_array *const **in);
 /* NULL: not on the tape (integers, or not below `of`). */
 qn_tape_node *qn_tape_find(const qn_tape *t, const qn_array *a);
 
@@ -54,6 +56,11 @@ qn_array *qn_sum_to(qn_scope *s, qn_array *g, const qn_shape *shape);
 
 /* n->a has a checkpoint: adds to the nodes of t the gradients that come through what is built anew. */
 qn_status qn_checkpoint_back(qn_scope *s, const qn_tape_node *n, const qn_tape *t);
+/* a gets a gradient of its own by in[0..n_in), at most QN_CUSTOM_INPUTS_MAX. */
+void qn_customize(qn_scope *s, qn_array *a, qn_gradient_function *gradient, void *user, int n_in,
+                  qn_array *const *in);
+/* n->a has one: adds what it gives. */
+qn_status qn_custom_back(qn_scope *s, const qn_tape_node *n, const qn_tape *t);
 /* g is added to the gradient of a node. */
 void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g);
 

@@ -108,7 +108,7 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
         qn_array *before = x;
         x = layer(s, f, x, &all, i);
-        if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint(s, before, x);
+        if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint_from(s, before, x);
         qn_scope_prefix(s, "%s", "");
         x = qn_label(s, x, name);
     }

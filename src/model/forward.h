@@ -34,7 +34,7 @@ typedef struct {
     qn_adapters *adapters;            /* NULL: none */
     qn_array *row_adapters;           /* [R] i32 id of each row's adapter, -1: none; of the head [L] */
     const qn_trained *trained;        /* NULL: nothing is being trained */
-    int checkpoint_layers;            /* 1: a gradient builds each layer anew (qn_checkpoint) */
+    int checkpoint_layers;            /* 1: a gradient builds each layer anew (qn_checkpoint_from) */
     int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
 } qn_forward;
 
