@@ -47,8 +47,11 @@ QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);
 QN_API qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, qn_adapter_info *out);
 
 typedef struct {
-    const char *type; /* "f32", "f16" or "bf16": of all numbers that are written. NULL: each tensor keeps its
-                         own */
+    /* Of a folder "f32", "f16" or "bf16", the type of all numbers; of a GGUF file one of f32, f16, bf16,
+     * q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k and mxfp4, of matrices (vectors stay f32; rows that do
+     * not fill a block get a finer type). NULL: each tensor keeps its own. */
+    const char *type;
+    const char *embedding_type;    /* GGUF only: of the embedding and the head; NULL: as type */
     qn_pack_progress_fn *progress; /* told before each tensor; may be NULL */
     void *user;                    /* progress's first argument */
 } qn_fuse_options;
@@ -59,12 +62,13 @@ typedef struct {
     size_t size_bytes; /* of the tensors */
 } qn_fuse_result;
 
-/* Writes folder out_path: the model at path (a directory with safetensors) with the adapter added to its
- * weights. Sums are of f32; a quantised model needs a type. Files, shards and what lies beside them are as
- * the model has them. out_path appears whole or not at all. options and out may be NULL. QN_E_ARG: another
- * type, or out_path is there and not empty; QN_E_UNSUPPORTED: no safetensors, or an adapter for quantised
- * weights without a type (message: the tensor); what progress returned; and what qn_adapter_load says of the
- * adapter. */
+/* Writes the model at path with the adapter added to its weights: a directory with safetensors (MLX's
+ * quantised ones too) as folder out_path, files, shards and what lies beside them as the model has them; a
+ * GGUF file as file out_path, with its metadata. Sums are of f32; a tensor that keeps a quantised type is
+ * quantised anew where the adapter changes it. out_path appears whole or not at all. options and out may be
+ * NULL. QN_E_ARG: another type, or out_path is there (a folder: and not empty); QN_E_UNSUPPORTED: a type in
+ * which changed numbers cannot be written (message: the tensor); what progress returned; and what
+ * qn_adapter_load says of the adapter. */
 QN_API qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
                                const qn_fuse_options *options, qn_fuse_result *out);
 

@@ -12,7 +12,8 @@
 
 typedef struct {
     const char *adapter, *out_path;
-    int type, no_check, json;
+    const char *type, *embedding_type;
+    int no_check, json;
 } fuse_options;
 
 /* What both are compared on. */
@@ -32,9 +33,13 @@ typedef struct {
 #define AT(field) offsetof(fuse_options, field)
 static const qn_arg fuse_args[] = {
     {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR", "the adapter (PEFT or mlx_lm)"},
-    {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "DIR", "the new folder"},
-    {"--type", 0, QN_ARG_CHOICE, AT(type), 0, 0, "keep|f32|f16|bf16",
-     "type of all numbers (default: each tensor keeps its own)"},
+    {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "PATH", "the new folder, or the new GGUF file"},
+    {"--type", 0, QN_ARG_TEXT, AT(type), 0, 0, "TYPE",
+     "keep (default: each tensor its own), f32, f16, bf16; in a GGUF file, of matrices, also q4_0, q4_1, "
+     "q5_0, q5_1, "
+     "q8_0, q4_k, q5_k, q6_k, mxfp4"},
+    {"--embedding-type", 0, QN_ARG_TEXT, AT(embedding_type), 0, 0, "TYPE",
+     "GGUF: of the embedding and the head (default: that of --type)"},
     {"--no-check", 0, QN_ARG_FLAG, AT(no_check), 0, 0, NULL, "do not compare the two on a short text"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
@@ -42,12 +47,12 @@ static const qn_arg fuse_args[] = {
 
 static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0}, {0}};
 const qn_arg_spec qn_fuse_spec = {
-    "quern fuse MODEL --adapter DIR -o DIR [options]",
-    "Writes the model with the adapter added to its weights, in f32, as a folder of its own: it needs no "
+    "quern fuse MODEL --adapter DIR -o PATH [options]",
+    "Writes the model with the adapter added to its weights, in f32, as a model of its own: it needs no "
     "adapter any\n"
-    "more. MODEL is a directory with safetensors; its other files are taken over. A quantised model needs "
-    "--type. Then\n"
-    "both are run over a short text, and the difference is printed.",
+    "more. MODEL is a directory with safetensors, of which a folder is made with its other files, or a GGUF "
+    "file, of\n"
+    "which a GGUF file is made. Then both are run over a short text, and the difference is printed.",
     fuse_groups,
     1,
     1,
@@ -188,7 +193,6 @@ static qn_status print_result(const char *path, const qn_fuse_result *r, const c
 
 int qn_cmd_fuse(int argc, char **argv)
 {
-    static const char *const types[] = {NULL, "f32", "f16", "bf16"};
     fuse_options o = {.json = 0};
     qn_fuse_result result;
     comparison c;
@@ -196,9 +200,12 @@ int qn_cmd_fuse(int argc, char **argv)
     int n, code, shown = -1;
     if (qn_args_parse(&qn_fuse_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (!o.adapter) return qn_args_fail("fuse", "--adapter DIR is needed");
-    if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o DIR is needed: where the model goes");
+    if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o PATH is needed: where the model goes");
     qn_interrupt_start(); /* there is a folder to remove */
-    const qn_fuse_options options = {.type = types[o.type], .progress = show_progress, .user = &shown};
+    const qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
+                                     .embedding_type = o.embedding_type,
+                                     .progress = show_progress,
+                                     .user = &shown};
     qn_status status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
     if (shown >= 0) fprintf(stderr, "\r\033[K");
     if (status == QN_OK && !o.no_check) status = compare(path, &o, &c);

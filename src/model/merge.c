@@ -4,15 +4,30 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/row_order.h"
 
-qn_status qn_merge_read(const qn_adapter_file *f, const qn_adapter_target *t, qn_merge *out)
+/* Numbers of each output, in the order in which adapters are published, to the order of the model's rows;
+ * spare: room for as many. */
+static void reorder(const qn_model_config *c, const qn_adapter_target *t, float *x, float *spare)
+{
+    memcpy(spare, x, (size_t)t->n_out * sizeof *x);
+    for (int64_t o = 0; o < t->n_out; o++) x[qn_row_order_place(c, t->role, t->layer, o)] = spare[o];
+}
+
+qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, const qn_adapter_target *t,
+                        qn_merge *out)
 {
     const size_t n_a = (size_t)(t->n_in * t->rank), n_b = (size_t)(t->n_out * t->rank);
-    qn_merge m = {.target = t, .a = qn_alloc_array(n_a + n_b + (size_t)t->n_out, sizeof *m.a)};
+    qn_merge m = {.target = t, .a = qn_alloc_array(n_a + n_b + 2 * (size_t)t->n_out, sizeof *m.a)};
     if (!m.a) return QN_E_NOMEM;
     m.b = m.a + n_a;
     m.m = t->m ? m.b + n_b : NULL;
+    float *spare = m.b + n_b + t->n_out;
     qn_status status = qn_adapter_file_read(f, t, m.a, m.b, m.m);
+    if (status == QN_OK && qn_row_order_differs(c, t->role)) {
+        for (int32_t k = 0; k < t->rank; k++) reorder(c, t, m.b + k * t->n_out, spare);
+        if (m.m) reorder(c, t, m.m, spare);
+    }
     if (status == QN_OK)
         *out = m;
     else

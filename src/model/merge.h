@@ -4,17 +4,19 @@
 #define QN_MODEL_MERGE_H
 
 #include "model/adapter_file.h"
+#include "model/config.h"
 
 typedef struct {
     const qn_adapter_target *target;
     float *a, *b, *m; /* as qn_adapter_file_read gives them, in one block */
 } qn_merge;
 
-/* target: of f. Untouched on failure. */
-qn_status qn_merge_read(const qn_adapter_file *f, const qn_adapter_target *target, qn_merge *out);
+/* target: of f; c: of the model, in whose order rows are (row_order.h). Untouched on failure. */
+qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, const qn_adapter_target *target,
+                        qn_merge *out);
 /* Accepts a zeroed one. */
 void qn_merge_free(qn_merge *m);
-/* rows: [n, n_in], those of the published matrix from `first` on, become the merged ones. change: room for
+/* rows: [n, n_in], those of the model's matrix from `first` on, become the merged ones. change: room for
  * n_in numbers. QN_E_FORMAT: a row of length 0, or one that is not finite. */
 qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change);
 

@@ -33,5 +33,10 @@ typedef struct {
  * the type; QN_E_IO. out may be NULL. */
 qn_status qn_rewrite_folder(const qn_rewrite_model *model, const qn_rewrite_changes *changes,
                             const qn_fuse_options *options, const char *out_path, qn_fuse_result *out);
+/* Writes a GGUF model as one file, which replaces an older one: all metadata, and tensors in the file's
+ * order. Types of options are those of matrices (tensor_types.h). QN_E_ARG: another type; QN_E_UNSUPPORTED:
+ * no GGUF, a change of weights in a type that has no encoder. */
+qn_status qn_rewrite_gguf(const qn_rewrite_model *model, const qn_rewrite_changes *changes,
+                          const qn_fuse_options *options, const char *out_path, qn_fuse_result *out);
 
 #endif

@@ -13,5 +13,7 @@ int qn_row_order_differs(const qn_model_config *c, qn_weight_role role);
 /* The model's row of the published row `row` of the role's matrix; the same one where orders do not differ.
  */
 int64_t qn_row_order_place(const qn_model_config *c, qn_weight_role role, int64_t layer, int64_t row);
+/* The other way: the published row of the model's row `row`. */
+int64_t qn_row_order_published(const qn_model_config *c, qn_weight_role role, int64_t layer, int64_t row);
 
 #endif

@@ -338,6 +338,32 @@ qn_weight qn_weight_experts_weight(const qn_weight_experts *e, int cold, qn_weig
     return w;
 }
 
+qn_status qn_weight_experts_row(const qn_weight_experts *e, int64_t expert, int64_t row, float *out)
+{
+    const qn_tensor_view *v = &e->each[e->n_each == 1 ? 0 : expert];
+    const qn_type *type = qn_type_get(v->dtype);
+    const int64_t second = (e->layout & QN_EXPERTS_SECOND) != 0,
+                  begin = e->n_each == 1 ? expert * e->stored_rows : 0;
+    if (e->layout & QN_EXPERTS_TURNS)
+        row = 2 * row + second;
+    else if (e->layout & QN_EXPERTS_HALVES)
+        row += second * e->n_out;
+    if (!(e->layout & QN_EXPERTS_TRANSPOSED)) {
+        qn_tensor_view matrix = *v; /* the rows of all experts, one below the other */
+        matrix.n_dims = 2;
+        matrix.shape[0] = (e->n_each == 1 ? e->n_experts : 1) * e->stored_rows;
+        matrix.shape[1] = e->n_in;
+        return qn_weights_rows(&matrix, e->n_in, begin + row, 1, out);
+    }
+    _Alignas(64) char aligned[8];
+    const char *from = (const char *)v->data + (size_t)(begin * e->n_in + row) * type->block_bytes;
+    for (int64_t i = 0; i < e->n_in; i++, from += (size_t)e->stored_rows * type->block_bytes) {
+        memcpy(aligned, from, type->block_bytes);
+        type->decode(type, aligned, 1, out + i);
+    }
+    return QN_OK;
+}
+
 qn_status qn_weight_experts_vector(const qn_weight_experts *e, float *out)
 {
     const qn_type *type = qn_type_get(e->view.dtype);

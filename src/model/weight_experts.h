@@ -33,6 +33,8 @@ qn_weight qn_weight_experts_weight(const qn_weight_experts *e, int cold, qn_weig
 int qn_weight_experts_may_wait(const qn_weight_experts *e);
 /* The i-th tensor of a file that it uses; NULL at the end. */
 const qn_tensor_view *qn_weight_experts_stored(const qn_weight_experts *e, int64_t i);
+/* Row `row` of the matrix of an expert: out [columns]. */
+qn_status qn_weight_experts_row(const qn_weight_experts *e, int64_t expert, int64_t row, float *out);
 /* A bias: out [num_experts * rows]. */
 qn_status qn_weight_experts_vector(const qn_weight_experts *e, float *out);
 

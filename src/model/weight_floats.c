@@ -60,6 +60,11 @@ qn_status qn_weights_rows(const qn_tensor_view *v, int64_t n_cols, int64_t first
 {
     const qn_type *type = NULL;
     size_t skipped = 0;
+    if (v->experts && v->n_dims == 3) {
+        for (int64_t i = first; i < first + n; i++, out += n_cols)
+            QN_TRY(qn_weight_experts_row(v->experts, i / v->shape[1], i % v->shape[1], out));
+        return QN_OK;
+    }
     QN_TRY(decoder_of(v, &type));
     if (v->scales) return decode_joined(v, type, first, n, out);
     if (!qn_type_bytes(v->dtype, first * n_cols, &skipped))

@@ -39,3 +39,31 @@ void qn_mlx_join(qn_dtype dtype, int64_t n_in, const void *weight, const void *a
         }
     }
 }
+
+void qn_mlx_split(qn_dtype dtype, int64_t n_in, const void *blocks, int64_t i, void *weight, void *all_scales,
+                  void *all_biases)
+{
+    qn_affine a = qn_affine_of(dtype);
+    qn_mlx_row_bytes row = qn_mlx_row(dtype, n_in);
+    uint8_t *data = (uint8_t *)weight + (size_t)i * row.data,
+            *scales = (uint8_t *)all_scales + (size_t)i * row.scales;
+    const uint8_t *from = blocks;
+    if (a.bits) {
+        size_t scale = a.scale == QN_DTYPE_F32 ? 4 : 2, codes = (size_t)(a.group * a.bits / 8);
+        uint8_t *biases = (uint8_t *)all_biases + (size_t)i * row.biases;
+        for (int64_t k = 0; k < n_in; k += a.group, scales += scale, biases += scale, data += codes) {
+            memcpy(scales, from, scale);
+            memcpy(biases, from + scale, scale);
+            memcpy(data, from + 2 * scale, codes);
+            from += 2 * scale + codes;
+        }
+        return;
+    }
+    for (int64_t k = 0; k < n_in; k += 32, data += 16, from += 17) {
+        *scales++ = from[0];
+        for (int j = 0; j < 16; j++) {
+            int shift = j < 8 ? 0 : 4, at = j % 8 * 2;
+            data[j] = (uint8_t)((from[1 + at] >> shift & 15) | (from[2 + at] >> shift & 15) << 4);
+        }
+    }
+}

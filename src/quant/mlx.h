@@ -2,8 +2,8 @@
  *   weight  U32 [rows, cols * bits / 32], a row being one little-endian stream of bits
  *   scales  [rows, cols / group], F16, BF16 or F32; for mxfp4 U8: s means 2^(s - 127)
  *   biases  as scales; none for mxfp4
- * This file joins a row of them into the blocks of its dtype: AFFINE*: scale, bias, codes as in the stream;
- * MXFP4: the block of GGUF files. Any thread. */
+ * This file joins a row of them into the blocks of its dtype, and takes them apart: AFFINE*: scale, bias,
+ * codes as in the stream; MXFP4: the block of GGUF files. Any thread. */
 #ifndef QN_QUANT_MLX_H
 #define QN_QUANT_MLX_H
 
@@ -19,5 +19,9 @@ qn_mlx_row_bytes qn_mlx_row(qn_dtype dtype, int64_t n_in);
  * the three: of the whole matrix, of any alignment. */
 void qn_mlx_join(qn_dtype dtype, int64_t n_in, const void *weight, const void *scales, const void *biases,
                  int64_t i, void *out);
+
+/* The other way: row i of the three from its blocks. */
+void qn_mlx_split(qn_dtype dtype, int64_t n_in, const void *blocks, int64_t i, void *weight, void *scales,
+                  void *biases);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "format/folder_writer.h"
 #include "model/rewrite.h"
 
 typedef struct {
@@ -30,14 +31,29 @@ static qn_status check_numbers(const qn_trainable *t, const char *path)
     return QN_OK;
 }
 
+static qn_status save_gguf(const qn_rewrite_model *model, const qn_rewrite_changes *changes,
+                           const qn_fuse_options *options, const char *path)
+{
+    qn_folder_writer *to = NULL;
+    QN_TRY(qn_folder_writer_new(path, &to));
+    const char *file = qn_folder_writer_path(to, "model.gguf");
+    qn_status status = file ? qn_rewrite_gguf(model, changes, options, file, NULL) : QN_E_NOMEM;
+    if (status == QN_OK) status = qn_folder_writer_finish(to);
+    qn_folder_writer_free(to);
+    return status;
+}
+
 qn_status qn_trainable_save_model(const qn_trainable *t, const qn_train_base *base, const char *path,
                                   const char *type)
 {
     lookup l = {t, base};
+    const qn_rewrite_model model = {base->source, &base->config, base->weights};
+    const qn_rewrite_changes changes = {.numbers = trained_numbers, .user = &l, .n_numbers = t->n};
+    const qn_fuse_options options = {.type = type};
     if (t->options.method != QN_TRAIN_FULL)
         return qn_fail(QN_E_ARG, "%s: factors are trained, which are written as an adapter", path);
     QN_TRY(check_numbers(t, path));
-    return qn_rewrite_folder(&(qn_rewrite_model){base->source, &base->config, base->weights},
-                             &(qn_rewrite_changes){.numbers = trained_numbers, .user = &l, .n_numbers = t->n},
-                             &(qn_fuse_options){.type = type}, path, NULL);
+    return qn_source_get_kind(base->source) == QN_SOURCE_GGUF
+               ? save_gguf(&model, &changes, &options, path)
+               : qn_rewrite_folder(&model, &changes, &options, path, NULL);
 }

@@ -1,5 +1,5 @@
 /* A model whose weights themselves were trained, on disk: a folder as the base's, with the trained numbers in
- * the places of the base's own. */
+ * the places of the base's own; of a base in GGUF a folder with one file, model.gguf. */
 #ifndef QN_TRAIN_MODEL_FILE_H
 #define QN_TRAIN_MODEL_FILE_H
 

@@ -106,6 +106,7 @@ static void comes_back(const char *path)
     for (int64_t i = 0; i < qn_source_count(base.source); i++)
         assert_int_equal(qn_source_get(base.source, i)->dtype, QN_DTYPE_F32);
     assert_int_equal(qn_test_count_files(scratch), 1);
+    if (qn_source_get_kind(base.source) == QN_SOURCE_GGUF) assert_int_equal(qn_test_count_files(out), 1);
     qn_trainer_free(again);
     qn_train_base_close(&base);
     close_subject(&s);
@@ -123,7 +124,9 @@ static void same_numbers(void **state)
                                            "models/olmo2",
                                            "models/gemma4_text",
                                            "quant/mlx_models/qwen3-4bit-g64",
-                                           "quant/mlx_models/qwen2-mxfp4"};
+                                           "quant/mlx_models/qwen2-mxfp4",
+                                           "quant/gguf_models/llama-Q4_K_M.gguf",
+                                           "quant/gguf_models/gemma3-Q8_0.gguf"};
     comes_back(qn_test_need_fixture(fixtures[0]));
     for (size_t i = 1; i < sizeof fixtures / sizeof *fixtures; i++) {
         const char *path = qn_test_fixture(fixtures[i]);
