@@ -28,6 +28,18 @@ def test_examples(tmp_path):
     assert (tmp_path / "build/logits.safetensors").stat().st_size > 0
 
 
+def test_training(tmp_path):
+    with open("README.md", encoding="utf-8") as f:
+        script = re.search(r"```sh\n([^`]*quern train .*?)```", f.read(), re.DOTALL).group(1)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "quern").symlink_to(os.path.abspath(QUERN))
+    out = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
+                         text=True, env={**os.environ, "MODEL": os.path.abspath(fixture("models/llama"))})
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "10 of 10 steps" in out.stdout and "perplexity" in out.stdout
+    assert (tmp_path / "build/mill/report.html").exists()
+
+
 def test_commands_are_all_there():
     """Every command of the program, and no other, is in the examples or on the page of the command line."""
     help_text = subprocess.run([QUERN, "--help"], capture_output=True, text=True).stdout

@@ -85,3 +85,12 @@ void qn_json_put_real(qn_buf *b, const char *key, double value)
     qn_json_key(b, key);
     qn_json_real(b, value);
 }
+
+void qn_json_put_exact(qn_buf *b, const char *key, double value)
+{
+    qn_json_key(b, key);
+    if (isfinite(value))
+        qn_buf_printf(b, "%.17g", value);
+    else
+        qn_buf_puts(b, "null");
+}

@@ -21,5 +21,7 @@ void qn_json_put_text(qn_buf *b, const char *key, const char *text);
 void qn_json_put_int(qn_buf *b, const char *key, int64_t value);
 void qn_json_put_bool(qn_buf *b, const char *key, int value);
 void qn_json_put_real(qn_buf *b, const char *key, double value);
+/* With all of its bits, for those who compare or go on computing. */
+void qn_json_put_exact(qn_buf *b, const char *key, double value);
 
 #endif

@@ -28,6 +28,7 @@ int qn_cmd_classify(int argc, char **argv);
 int qn_cmd_completions(int argc, char **argv);
 int qn_cmd_doctor(int argc, char **argv);
 int qn_cmd_embed(int argc, char **argv);
+int qn_cmd_eval(int argc, char **argv);
 int qn_cmd_fuse(int argc, char **argv);
 int qn_cmd_inspect(int argc, char **argv);
 int qn_cmd_logits(int argc, char **argv);
@@ -39,10 +40,11 @@ int qn_cmd_serve(int argc, char **argv);
 int qn_cmd_template(int argc, char **argv);
 int qn_cmd_tokenize(int argc, char **argv);
 int qn_cmd_trace(int argc, char **argv);
+int qn_cmd_train(int argc, char **argv);
 
 extern const qn_arg_spec qn_batch_spec, qn_bench_spec, qn_chat_spec, qn_classify_spec, qn_completions_spec,
-    qn_doctor_spec, qn_embed_spec, qn_fuse_spec, qn_inspect_spec, qn_logits_spec, qn_models_spec,
-    qn_pack_spec, qn_run_spec, qn_score_spec, qn_serve_spec, qn_template_spec, qn_tokenize_spec,
-    qn_trace_spec;
+    qn_doctor_spec, qn_embed_spec, qn_eval_spec, qn_fuse_spec, qn_inspect_spec, qn_logits_spec,
+    qn_models_spec, qn_pack_spec, qn_run_spec, qn_score_spec, qn_serve_spec, qn_template_spec,
+    qn_tokenize_spec, qn_trace_spec, qn_train_spec;
 
 #endif

@@ -11,6 +11,7 @@
 static _Atomic(qn_generation *) watched;
 static _Atomic(qn_batch *) watched_batch;
 static _Atomic(qn_cancel *) watched_call;
+static _Atomic(qn_training *) watched_training;
 static atomic_int n_inside; /* handlers that run, on whatever thread */
 static volatile sig_atomic_t interrupted;
 static _Atomic(const char *) last_words;
@@ -34,6 +35,8 @@ static void on_interrupt(int signal_number)
     qn_generation_cancel(atomic_load(&watched));
     qn_batch_cancel(atomic_load(&watched_batch));
     qn_cancel_set(atomic_load(&watched_call));
+    qn_training *training = atomic_load(&watched_training);
+    if (training) qn_training_stop(training);
     atomic_fetch_sub(&n_inside, 1);
     errno = before;
 }
@@ -71,6 +74,14 @@ void qn_interrupt_watch_call(qn_cancel *cancel)
     while (atomic_load(&n_inside)) { /* as above */
     }
     if (cancel && interrupted) qn_cancel_set(cancel);
+}
+
+void qn_interrupt_watch_training(qn_training *training)
+{
+    atomic_store(&watched_training, training);
+    while (atomic_load(&n_inside)) { /* as above */
+    }
+    if (training && interrupted) qn_training_stop(training);
 }
 
 void qn_interrupt_set_last_words(const char *bytes)

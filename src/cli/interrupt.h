@@ -1,9 +1,10 @@
-/* Ctrl-C: the first one ends the generation that runs, or sets a mark where none does; a second one before
- * the mark was looked at ends the process. */
+/* Ctrl-C: the first one ends the generation or training that runs, or sets a mark where none does; a second
+ * one before the mark was looked at ends the process. */
 #ifndef QN_CLI_INTERRUPT_H
 #define QN_CLI_INTERRUPT_H
 
 #include <quern/batch.h>
+#include <quern/train.h>
 
 /* Takes SIGINT over. */
 void qn_interrupt_start(void);
@@ -13,6 +14,8 @@ void qn_interrupt_watch(qn_generation *generation);
 void qn_interrupt_watch_batch(qn_batch *batch);
 /* The same of a call that looks at a cancel. */
 void qn_interrupt_watch_call(qn_cancel *cancel);
+/* The same of a training, which then saves. */
+void qn_interrupt_watch_training(qn_training *training);
 /* Bytes that the second Ctrl-C writes to standard output before the process ends, such as what puts a
  * terminal right; NULL: none. They must live on. */
 void qn_interrupt_set_last_words(const char *bytes);

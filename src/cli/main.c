@@ -17,6 +17,8 @@ const qn_command qn_commands[] = {
     {"inspect", "metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
     {"doctor", "what is wrong with a model, and what to do", qn_cmd_doctor, &qn_doctor_spec},
     {"pack", "keep packed weights in a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
+    {"train", "fine-tune a model on your data", qn_cmd_train, &qn_train_spec},
+    {"eval", "loss and perplexity over a data set", qn_cmd_eval, &qn_eval_spec},
     {"fuse", "an adapter added to a model's weights", qn_cmd_fuse, &qn_fuse_spec},
     {"tokenize", "text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
     {"template", "what a chat template makes of messages", qn_cmd_template, &qn_template_spec},

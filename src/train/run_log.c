@@ -120,23 +120,13 @@ void qn_run_log_close(qn_run_log *l)
 
 /* ---- events ------------------------------------------------------------------------------------------- */
 
-/* All of its bits: who compares two runs compares these. */
-static void put_real(qn_buf *b, const char *key, double value)
-{
-    qn_json_key(b, key);
-    if (isfinite(value))
-        qn_buf_printf(b, "%.17g", value);
-    else
-        qn_buf_puts(b, "null");
-}
-
 static void put_report(qn_buf *b, const qn_train_step_report *r)
 {
     qn_json_put_int(b, "n_steps", r->n_steps);
     qn_json_put_int(b, "epoch", r->epoch);
-    put_real(b, "loss", r->loss);
-    put_real(b, "rate", r->rate);
-    put_real(b, "grad_norm", r->grad_norm);
+    qn_json_put_exact(b, "loss", r->loss);
+    qn_json_put_exact(b, "rate", r->rate);
+    qn_json_put_exact(b, "grad_norm", r->grad_norm);
     qn_json_put_int(b, "n_tokens", r->n_tokens);
     qn_json_put_int(b, "n_counted", r->n_counted);
     qn_json_put_int(b, "n_sequences", r->n_sequences);
@@ -174,8 +164,8 @@ static void put_event(qn_buf *b, const qn_train_event *e, const char *settings)
     qn_json_put_int(b, "step", e->step);
     if (e->report) put_report(b, e->report);
     if (has_losses) {
-        put_real(b, "valid_loss", e->valid_loss);
-        put_real(b, "best_loss", e->best_loss);
+        qn_json_put_exact(b, "valid_loss", e->valid_loss);
+        qn_json_put_exact(b, "best_loss", e->best_loss);
         qn_json_put_real(b, "seconds", e->seconds);
     }
     if (e->path) qn_json_put_text(b, "path", e->path);
