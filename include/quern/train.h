@@ -173,8 +173,8 @@ typedef struct {
     qn_train_event_kind kind;
     int64_t step;                       /* taken so far */
     const qn_train_step_report *report; /* STEP */
-    double valid_loss,
-        best_loss;    /* VALID; DONE and STOPPED: the last and the best, NAN where there was none */
+    /* VALID; DONE and STOPPED: the last and the best, NAN where there was none. */
+    double valid_loss, best_loss;
     double seconds;   /* VALID: of the validation; DONE and STOPPED: of the run */
     const char *path; /* SAVED */
     const char *text; /* NOTE, WARNING, FAILED */

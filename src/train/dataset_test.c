@@ -223,6 +223,47 @@ static void test_epochs(void **state)
     qn_free(text);
 }
 
+/* What is counted by lengths is what comes. */
+static void test_counts(void **state)
+{
+    static const qn_dataset_options ways[] = {{.max_length = 30, .seed = 3},
+                                              {.max_length = 30, .batch_tokens = 100, .max_sequences = 3},
+                                              {.max_length = 64, .in_order = 1},
+                                              {.max_length = 8, .batch_tokens = 7, .seed = 9}};
+    char *lines = make_lines(67, 11);
+    qn_buf text = {0};
+    qn_buf_printf(&text, "{\"text\":4}\n%s{}\n\n", lines);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        fixture f = begin(text.data, &ways[w]);
+        assert_int_equal(qn_dataset_check(f.set), QN_OK);
+        const qn_dataset_summary summary = qn_dataset_summarize(f.set);
+        int64_t longest = 0;
+        for (int64_t epoch = 0; epoch < 4; epoch++) {
+            qn_train_batch b;
+            int64_t n = 0;
+            for (;; n++) {
+                assert_int_equal(qn_dataset_next(f.set, &b), QN_OK);
+                if (!b.n_sequences) break;
+                for (int64_t s = 0; s < b.n_sequences; s++)
+                    if (b.row_begin[s + 1] - b.row_begin[s] + 1 > longest)
+                        longest = b.row_begin[s + 1] - b.row_begin[s] + 1;
+                assert_int_equal(qn_dataset_at_end(f.set), n + 1 == qn_dataset_count_batches(f.set, epoch));
+            }
+            assert_int_equal(n, qn_dataset_count_batches(f.set, epoch));
+        }
+        assert_int_equal(summary.n_longest, longest);
+        const uint64_t hash = qn_dataset_hash(f.set);
+        end(&f);
+        text.data[text.length / 2] ^= 1; /* every byte is in the hash */
+        f = begin(text.data, &ways[w]);
+        assert_true(qn_dataset_hash(f.set) != hash);
+        end(&f);
+        text.data[text.length / 2] ^= 1;
+    }
+    qn_buf_free(&text);
+    qn_free(lines);
+}
+
 /* From any position the same batches follow, in another process too. */
 static void test_positions(void **state)
 {
@@ -442,17 +483,12 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_cut_and_long),
-        cmocka_unit_test(test_memory_is_flat),
-        cmocka_unit_test(test_show),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_permutation),  cmocka_unit_test(test_find),
+        cmocka_unit_test(test_lines),        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_counts),       cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_bad_lines),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_cut_and_long), cmocka_unit_test(test_memory_is_flat),
+        cmocka_unit_test(test_show),         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
