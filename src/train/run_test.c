@@ -359,6 +359,7 @@ static void of_other_settings(void **state)
     OTHER(alpha, 4, "alpha=16");
     OTHER(dropout, 0.2f, "dropout=");
     OTHER(rslora, 1, "rslora=0");
+    OTHER(bf16_adapter, 1, "");
     OTHER(targets, "q_proj", "");
     OTHER(method, QN_TRAIN_DORA, "method=lora; this one has method=dora");
     OTHER(optimizer, QN_OPTIMIZER_SGD, "optimizer=adamw");
