@@ -325,6 +325,20 @@ def test_config_refusals(model, data, tmp_path):
     refused("--config", file, model, data, code=2)
 
 
+def test_what_lies_in_the_folder_stays(model, data, tmp_path):
+    """What a training would write over is refused; what it does not know is left alone."""
+    out = tmp_path / "out"
+    (out / "best").mkdir(parents=True)
+    (out / "best" / "mine").write_text("x")
+    assert "best in it already" in refused(model, data, "-o", out, *FLAGS, "--steps", 1)
+    assert (out / "best" / "mine").read_text() == "x"
+    (out / "best").rename(out / "other")
+    train(model, data, "-o", out, "--method", "full", "--steps", 1, "--batch-size", 4)
+    assert "model.safetensors" in os.listdir(out / "last") and (out / "other" / "mine").exists()
+    train(model, data, "-o", out, *FLAGS, "--steps", 1, "--overwrite")
+    assert set(os.listdir(out / "last")) == {"adapter_config.json", "adapter_model.safetensors"}
+
+
 def limited():
     """No file may be larger than 64 KiB; a write beyond is an error."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
