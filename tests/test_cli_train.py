@@ -233,6 +233,22 @@ def test_interrupt_and_resume(model, data, tmp_path):
     assert len(read_log(parts, "start")) == 3
 
 
+def test_second_interrupt_quits_at_once(model, tmp_path):
+    """While data are read there is nothing to save: the first is heeded afterwards, the second ends it."""
+    file = tmp_path / "long.jsonl"
+    file.write_text(('{"text": "' + "the mill grinds grain " * 20 + '"}\n') * 60000)
+    process = subprocess.Popen([QUERN, "train", model, str(file), "-o", str(tmp_path / "out")],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.wait(30) == -signal.SIGINT and time.monotonic() - began < 2
+    assert not (tmp_path / "out").exists()
+
+
 def test_killed_and_resumed(model, data, tmp_path):
     """SIGKILL: it goes on from what was saved last, and the log says nothing twice."""
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
