@@ -61,6 +61,11 @@ FUZZ_MAIN := $(B)/tests/replay.o
 endif
 
 SRC := $(shell find src -name '*.c' | sort)
+# NOMLXLM=1 leaves out the backend that runs Python's mlx_lm.
+ifdef NOMLXLM
+SRC := $(filter-out src/backend/mlx_lm%,$(SRC))
+FLAGS += -DQN_WITHOUT_MLX_LM
+endif
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx512.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
@@ -117,6 +122,13 @@ $(B)/%_neon.o: FLAGS += -march=armv8.2-a+dotprod
 $(B)/%_neon_i8mm.o: FLAGS += -march=armv8.2-a+dotprod+i8mm
 $(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 
+# A script as a C string, kept in the binary.
+$(B)/src/backend/mlx_lm_files.o: $(B)/src/backend/bridge.inc
+$(B)/src/backend/mlx_lm_files.o: FLAGS += -I$(B)/src -Wno-overlength-strings
+$(B)/src/backend/bridge.inc: src/backend/bridge.py
+	@mkdir -p $(@D)
+	$(Q)sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' $< > $@
+
 $(if $(filter arm64,$(VARIANT)),$(B)/tests/bits_test.o: FLAGS += -DQN_EMULATED)
 
 define COMPILE
@@ -166,6 +178,7 @@ $(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/test_server_real.py
+MLX_TESTS := tests/test_mlx_lm_real.py
 test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES)
 
@@ -193,7 +206,11 @@ hashes: $(B)/tests/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
 
 test-cli: all
-	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS),$(wildcard tests/test_*.py))
+	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/test_*.py))
+
+# The backend mlx_lm with the real package, which is installed into a folder of its own at the first run (some 400 MB).
+test-mlx: all $(B)/src/backend/mlx_lm_test
+	$(Q). tools/setup.sh && need_mlx && QUERN=$(B)/quern tests/run $(MLX_TESTS)
 
 # What a trainer writes, loaded by the real peft and mlx_lm: installs them, some gigabytes, into build/peft.
 test-peft: $(B)/src/train/trainable_file_test all
@@ -293,6 +310,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all objects test test-real kernel_check soak hashes test-cli test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all objects test test-real kernel_check soak hashes test-cli test-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -52,6 +52,8 @@ typedef struct {
     /* A smaller model of the same vocabulary, which guesses tokens for generations that ask for it (n_draft)
      * where their text repeats nothing. It belongs to this model and counts as its memory. NULL: none */
     const char *draft_model;
+    /* Of the backend mlx_lm: the Python that runs it. NULL: $QUERN_PYTHON, else python3 */
+    const char *python;
 } qn_model_options;
 
 /* What was opened. Strings live as long as the model. */

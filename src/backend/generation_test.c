@@ -126,12 +126,12 @@ static void test_registry(void **state)
     assert_null(qn_backend_get("nobody"));
     assert_string_equal(qn_backend_get(NULL)->name, "native");
     assert_int_equal(qn_backend_set_default("nobody"), QN_E_NOT_FOUND);
-    assert_string_equal(qn_last_error(), "no backend named nobody; there are: native, echo");
+    assert_string_equal(qn_last_error(), "no backend named nobody; there are: native, mlx_lm, echo");
     assert_int_equal(qn_backend_set_default("echo"), QN_OK);
     assert_ptr_equal(qn_backend_get(NULL), &echo_backend);
     assert_int_equal(qn_backend_set_default("native"), QN_OK);
-    assert_string_equal(qn_backend_name(1), "echo");
-    assert_null(qn_backend_name(2));
+    assert_string_equal(qn_backend_name(2), "echo");
+    assert_null(qn_backend_name(3));
 }
 
 static void look_away(void *user, const qn_probe_event *event)
@@ -151,11 +151,12 @@ static void test_model(void **state)
     assert_null(model);
     model = open_echo();
     assert_int_equal(qn_model_get_info(model, &info), QN_E_UNSUPPORTED);
-    assert_string_equal(qn_last_error(), "the backend echo does not offer info");
+    assert_string_equal(qn_last_error(), "the backend echo does not offer info; the backend native does");
     qn_attention_snapshot *snapshot = NULL;
     assert_int_equal(qn_attention_snapshot_new(model, &(qn_prompt){.text = "x"}, NULL, &snapshot),
                      QN_E_UNSUPPORTED);
-    assert_string_equal(qn_last_error(), "the backend echo does not offer attention inspection");
+    assert_string_equal(qn_last_error(), "the backend echo does not offer attention inspection; "
+                                         "the backend native does");
     assert_int_equal(qn_probe_add(model, 1, look_away, NULL, NULL), QN_E_UNSUPPORTED);
     assert_int_equal(qn_probe_remove(model, 1), QN_E_UNSUPPORTED);
     qn_model_close(&model);

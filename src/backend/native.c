@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/model_text.h"
 #include "backend/native_draft.h"
 #include "backend/native_parts.h"
 #include "base/clock.h"
@@ -294,9 +295,9 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     native_model *m = model;
     int32_t *ids = NULL;
     size_t n_ids = 0;
-    if (options->n_stop_strings) QN_TRY(qn_native_need_text(m));
+    if (options->n_stop_strings) QN_TRY(qn_model_text_need(m->text, m->path));
     int64_t n_stable = 0;
-    if (!prompt->rows) QN_TRY(qn_native_encode_prompt(m, prompt, &ids, &n_ids));
+    if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
     qn_status status = qn_native_find_stable(m, prompt, &row, &n_stable);
     const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
@@ -327,7 +328,7 @@ static qn_status native_attention_snapshot(void *model, const qn_prompt *prompt,
     int32_t *ids = NULL;
     size_t n_ids = 0;
     QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
-    if (!prompt->rows) QN_TRY(qn_native_encode_prompt(m, prompt, &ids, &n_ids));
+    if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
     const qn_ids row = {ids, (int64_t)n_ids};
     const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
                                 .n_rows = 1,

@@ -37,8 +37,7 @@ typedef struct {
 void qn_native_close(void *model);
 int qn_native_has_stop_id(const native_model *m, int32_t id);
 
-/* native_text.c. QN_E_NOT_FOUND: the files have no tokenizer. */
-qn_status qn_native_need_text(const native_model *m);
+/* native_text.c. */
 qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
                            int32_t **ids, int64_t *n_ids);
 qn_status qn_native_decode(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
@@ -47,8 +46,6 @@ int qn_native_is_stop_id(void *model, int32_t id);
 qn_status qn_native_chat_render(void *model, const qn_prompt *prompt, char **text, int32_t **ids,
                                 int64_t *n_ids);
 qn_status qn_native_prompt_ids(void *model, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids);
-/* Token ids of a prompt that is a text or a chat, owned by the caller. */
-qn_status qn_native_encode_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, size_t *n_ids);
 /* How many of a chat's ids come before what asks for the answer: a later turn begins with these, whatever the
  * template makes of the answer. 0: the template does not say, or every position can be gone on from. */
 qn_status qn_native_find_stable(native_model *m, const qn_prompt *prompt, const qn_ids *whole, int64_t *out);

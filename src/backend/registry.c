@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/handles.h"
+#include "backend/mlx_lm.h"
 #include "backend/mock.h"
 #include "backend/native.h"
 #include "base/mem.h"
@@ -11,8 +12,19 @@ enum { MAX_BACKENDS = 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* The first is the default until another is chosen. mock is in no list: it answers to its name alone. */
-static const qn_backend *backends[MAX_BACKENDS] = {&qn_backend_native};
-static size_t n_backends = 1, i_default;
+static const qn_backend *backends[MAX_BACKENDS] = {
+    &qn_backend_native,
+#ifndef QN_WITHOUT_MLX_LM
+    &qn_backend_mlx_lm,
+#endif
+};
+static size_t n_backends =
+#ifdef QN_WITHOUT_MLX_LM
+    1;
+#else
+    2;
+#endif
+static size_t i_default;
 
 static const qn_backend *find(const char *name)
 {
@@ -85,7 +97,8 @@ void qn_backend_list_names(char *out, size_t size_bytes)
 
 qn_status qn_backend_fail_missing(const qn_backend *backend, const char *what)
 {
-    return qn_fail(QN_E_UNSUPPORTED, "the backend %s does not offer %s", backend->name, what);
+    return qn_fail(QN_E_UNSUPPORTED, "the backend %s does not offer %s%s", backend->name, what,
+                   backend == &qn_backend_native ? "" : "; the backend native does");
 }
 
 void *qn_buffer_new(size_t size_bytes)

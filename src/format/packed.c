@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache_folder.h"
 #include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -96,23 +97,15 @@ int qn_packed_is_name(const char *path)
 
 qn_status qn_packed_find_place(const qn_source *s, qn_packed_place place, qn_buf *out)
 {
-    const char *first = qn_source_file_path(s, 0), *slash = strrchr(first, '/'), *cache = NULL;
+    const char *first = qn_source_file_path(s, 0), *slash = strrchr(first, '/');
     int n_folder = slash ? (int)(slash - first) + 1 : 0, several = qn_source_file_count(s) > 1;
     const char *name = several ? "model" : first + n_folder;
     if (place == QN_PACKED_BESIDE) {
         qn_buf_printf(out, "%.*s%s%s", n_folder, first, name, suffix);
         return out->status;
     }
-    const char *own = getenv("QUERN_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char real[PATH_MAX];
-    if ((cache = own) && *cache)
-        qn_buf_puts(out, cache);
-    else if ((cache = xdg) && *cache)
-        qn_buf_printf(out, "%s/quern", cache);
-    else if ((cache = home) && *cache)
-        qn_buf_printf(out, "%s/.cache/quern", cache);
-    else
-        return qn_fail(QN_E_NOT_FOUND, "no folder for caches: neither QUERN_CACHE nor HOME is set");
+    QN_TRY(qn_cache_folder(out));
     if (!realpath(first, real)) snprintf(real, sizeof real, "%s", first);
     qn_buf_printf(out, "/packed/%s-%016" PRIx64 "%s", name, qn_hash_bytes(real, strlen(real), SEED), suffix);
     return out->status;

@@ -1,0 +1,132 @@
+#include "backend/model_text.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+qn_status qn_model_text_need(const qn_chat_text *text, const char *path)
+{
+    if (text) return QN_OK;
+    return qn_fail(
+        QN_E_NOT_FOUND,
+        "%s: there is no tokenizer (tokenizer.json), so text cannot become token ids or come out of "
+        "them; logits and run --ids work",
+        path);
+}
+
+qn_status qn_model_text_encode(const qn_chat_text *text, const char *path, const char *bytes, size_t n_bytes,
+                               const qn_encode_options *options, int32_t **ids, int64_t *n_ids)
+{
+    size_t n;
+    unsigned flags = (options->special ? QN_ENCODE_SPECIAL : 0) | (options->bos ? QN_ENCODE_BOS : 0);
+    QN_TRY(qn_model_text_need(text, path));
+    QN_TRY(qn_tokenizer_encode(qn_chat_text_tokenizer(text), bytes, n_bytes, flags, ids, &n));
+    *n_ids = (int64_t)n;
+    return QN_OK;
+}
+
+qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64_t vocab_size,
+                               const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
+                               char **out, size_t *n_bytes)
+{
+    QN_TRY(qn_model_text_need(text, path));
+    for (int64_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= vocab_size)
+            return qn_fail(QN_E_ARG, "token id %d is outside the vocabulary of %lld", (int)ids[i],
+                           (long long)vocab_size);
+    qn_buf b = {0};
+    unsigned flags = options->skip_special ? QN_DECODE_SKIP_SPECIAL : 0;
+    qn_status status = qn_tokenizer_decode(qn_chat_text_tokenizer(text), ids, (size_t)n_ids, flags, &b);
+    size_t n;
+    char *bytes = qn_buf_take(&b, &n);
+    if (status == QN_OK && !bytes) status = QN_E_NOMEM;
+    if (status != QN_OK) {
+        qn_free(bytes);
+        return status;
+    }
+    *out = bytes;
+    *n_bytes = n;
+    return QN_OK;
+}
+
+qn_status qn_model_text_request(const qn_prompt *prompt, json_t **out)
+{
+    json_t *request = NULL, *messages = NULL, *tools = NULL;
+    qn_status status = QN_OK;
+    if (prompt->variables_json)
+        status =
+            qn_json_parse("variables_json", prompt->variables_json, strlen(prompt->variables_json), &request);
+    else if (!(request = json_object()))
+        status = qn_fail_nomem(sizeof(json_t *));
+    if (status == QN_OK && !json_is_object(request))
+        status = qn_fail(QN_E_ARG, "variables_json is not an object");
+    if (status == QN_OK)
+        status =
+            qn_json_parse("messages_json", prompt->messages_json, strlen(prompt->messages_json), &messages);
+    if (status == QN_OK && !json_is_array(messages))
+        status = qn_fail(QN_E_ARG, "messages_json is not an array");
+    if (status == QN_OK && prompt->tools_json)
+        status = qn_json_parse("tools_json", prompt->tools_json, strlen(prompt->tools_json), &tools);
+    if (status == QN_OK && tools && !json_is_array(tools))
+        status = qn_fail(QN_E_ARG, "tools_json is not an array");
+    if (status == QN_OK) {
+        int failed = json_object_set(request, "messages", messages) ||
+                     (tools && json_object_set(request, "tools", tools));
+        if (!json_object_get(request, "add_generation_prompt"))
+            failed |= json_object_set_new(request, "add_generation_prompt", json_true());
+        if (failed) status = qn_fail_nomem(sizeof(json_t *));
+    }
+    json_decref(messages);
+    json_decref(tools);
+    if (status == QN_OK)
+        *out = request;
+    else
+        json_decref(request);
+    return status;
+}
+
+qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
+                               char **out, int32_t **ids, int64_t *n_ids)
+{
+    json_t *request = NULL;
+    qn_buf b = {0};
+    size_t n = 0;
+    int32_t *made = NULL;
+    QN_TRY(qn_model_text_need(text, path));
+    QN_TRY(qn_model_text_request(prompt, &request));
+    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, &b, ids ? &made : NULL, &n);
+    json_decref(request);
+    char *bytes = status == QN_OK ? qn_buf_take(&b, NULL) : NULL;
+    if (status == QN_OK && !bytes) status = QN_E_NOMEM;
+    qn_buf_free(&b);
+    if (status != QN_OK) {
+        qn_free(made);
+        return status;
+    }
+    if (ids) {
+        *ids = made;
+        *n_ids = (int64_t)n;
+    }
+    if (out)
+        *out = bytes;
+    else
+        qn_free(bytes);
+    return QN_OK;
+}
+
+qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
+                               int32_t **ids, size_t *n_ids)
+{
+    QN_TRY(qn_model_text_need(text, path));
+    if (prompt->text) {
+        unsigned flags = (prompt->special ? QN_ENCODE_SPECIAL : 0) | (prompt->no_bos ? 0 : QN_ENCODE_BOS);
+        return qn_tokenizer_encode(qn_chat_text_tokenizer(text), prompt->text, prompt->text_bytes, flags, ids,
+                                   n_ids);
+    }
+    json_t *request = NULL;
+    QN_TRY(qn_model_text_request(prompt, &request));
+    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, NULL, ids, n_ids);
+    json_decref(request);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Text in and out of a model by its files' tokenizer and chat template: what backends answer alike. `text`
+ * NULL: the files of `path` have no tokenizer, everything is QN_E_NOT_FOUND. Any thread. */
+#ifndef QN_BACKEND_MODEL_TEXT_H
+#define QN_BACKEND_MODEL_TEXT_H
+
+#include <quern/generate.h>
+#include <quern/tokenizer.h>
+
+#include "text/chat.h"
+
+qn_status qn_model_text_need(const qn_chat_text *text, const char *path);
+/* As the functions of tokenizer.h and generate.h, arguments checked. */
+qn_status qn_model_text_encode(const qn_chat_text *text, const char *path, const char *bytes, size_t n_bytes,
+                               const qn_encode_options *options, int32_t **ids, int64_t *n_ids);
+qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64_t vocab_size,
+                               const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
+                               char **out, size_t *n_bytes);
+qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
+                               char **out, int32_t **ids, int64_t *n_ids);
+/* The template's request out of a prompt that is a chat (json_decref). */
+qn_status qn_model_text_request(const qn_prompt *prompt, json_t **out);
+/* Ids of a prompt that is a text or a chat, owned by the caller. */
+qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
+                               int32_t **ids, size_t *n_ids);
+
+#endif
