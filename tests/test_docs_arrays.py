@@ -47,8 +47,8 @@ def test_page(tmp_path):
         elif not text.startswith("static "):
             statements.append(text + 'printf("\\f");\n')
             wanted.append("")
-    printed = run(HEAD + "\n".join(functions) + "\nint main(void)\n{\n" + "\n".join(statements) + "return 0;\n}\n", tmp_path)
-    got = printed.split("\f")
+    body = "\nint main(void)\n{\n" + "\n".join(statements) + "return 0;\n}\n"
+    got = run(HEAD + "\n".join(functions) + body, tmp_path).split("\f")
     assert got.pop() == "" and len(got) == len(wanted) >= 8
     for i, (a, b) in enumerate(zip(got, wanted)):
         assert a == b, f"block {i}:\n{statements[i]}"
