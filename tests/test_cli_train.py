@@ -233,6 +233,22 @@ def test_interrupt_and_resume(model, data, tmp_path):
     assert len(read_log(parts, "start")) == 3
 
 
+def test_second_interrupt_quits_at_once(model, tmp_path):
+    """While data are read there is nothing to save: the first is heeded afterwards, the second ends it."""
+    file = tmp_path / "long.jsonl"
+    file.write_text(('{"text": "' + "the mill grinds grain " * 20 + '"}\n') * 60000)
+    process = subprocess.Popen([QUERN, "train", model, str(file), "-o", str(tmp_path / "out")],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.wait(30) == -signal.SIGINT and time.monotonic() - began < 2
+    assert not (tmp_path / "out").exists()
+
+
 def test_killed_and_resumed(model, data, tmp_path):
     """SIGKILL: it goes on from what was saved last, and the log says nothing twice."""
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
@@ -323,6 +339,20 @@ def test_config_refusals(model, data, tmp_path):
     assert "none.yaml" in refused("--config", tmp_path / "none.yaml", model, data, code=2)
     file.write_bytes(os.urandom(4096))
     refused("--config", file, model, data, code=2)
+
+
+def test_what_lies_in_the_folder_stays(model, data, tmp_path):
+    """What a training would write over is refused; what it does not know is left alone."""
+    out = tmp_path / "out"
+    (out / "best").mkdir(parents=True)
+    (out / "best" / "mine").write_text("x")
+    assert "best in it already" in refused(model, data, "-o", out, *FLAGS, "--steps", 1)
+    assert (out / "best" / "mine").read_text() == "x"
+    (out / "best").rename(out / "other")
+    train(model, data, "-o", out, "--method", "full", "--steps", 1, "--batch-size", 4)
+    assert "model.safetensors" in os.listdir(out / "last") and (out / "other" / "mine").exists()
+    train(model, data, "-o", out, *FLAGS, "--steps", 1, "--overwrite")
+    assert set(os.listdir(out / "last")) == {"adapter_config.json", "adapter_model.safetensors"}
 
 
 def limited():
