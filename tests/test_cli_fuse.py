@@ -40,7 +40,6 @@ def test_says_what_it_did(tmp_path):
 
 def test_refusals(tmp_path):
     base, adapter, out = base_of("llama_qv"), fixture("lora/llama_qv"), str(tmp_path / "x")
-    assert "--adapter" in failure(2, base, "-o", out)
     assert "-o PATH" in failure(2, base, "--adapter", adapter)
     assert "bf16" in failure(1, base, "--adapter", adapter, "-o", out, "--type", "q4_0")
     assert "adapter_config.json" in failure(1, base, "--adapter", base, "-o", out)

@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "format": "quant",
     "kernels": "quant",
     "prim": "quant",
-    "convert": "format quant text",
+    "convert": "model format quant text",
     "media": "",
     "device": "prim",
     "device/cpu": "device prim kernels quant",

@@ -48,7 +48,7 @@ QN_API qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, q
 
 typedef struct {
     /* Of a folder "f32", "f16" or "bf16", the type of all numbers; of a GGUF file one of f32, f16, bf16,
-     * q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k and mxfp4, of matrices (vectors stay f32; rows that do
+     * q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k and mxfp4, of matrices (vectors are f32; rows that do
      * not fill a block get a finer type). NULL: each tensor keeps its own. */
     const char *type;
     const char *embedding_type;    /* GGUF only: of the embedding and the head; NULL: as type */
@@ -62,13 +62,14 @@ typedef struct {
     size_t size_bytes; /* of the tensors */
 } qn_fuse_result;
 
-/* Writes the model at path with the adapter added to its weights: a directory with safetensors (MLX's
- * quantised ones too) as folder out_path, files, shards and what lies beside them as the model has them; a
- * GGUF file as file out_path, with its metadata. Sums are of f32; a tensor that keeps a quantised type is
- * quantised anew where the adapter changes it. out_path appears whole or not at all. options and out may be
- * NULL. QN_E_ARG: another type, or out_path is there (a folder: and not empty); QN_E_UNSUPPORTED: a type in
- * which changed numbers cannot be written (message: the tensor); what progress returned; and what
- * qn_adapter_load says of the adapter. */
+/* Writes the model at path with the adapter added to its weights; adapter_path NULL: as it is. A directory
+ * with safetensors (MLX's quantised ones too) becomes folder out_path, files, shards and what lies beside
+ * them as the model has them; or, where out_path ends in .gguf, a GGUF file with tokenizer and chat template.
+ * A GGUF file becomes file out_path, with its metadata. Sums are of f32; a tensor that keeps a quantised type
+ * is quantised anew where the adapter changes it. out_path appears whole or not at all. options and out may
+ * be NULL. QN_E_ARG: another type, or out_path is there (a folder: and not empty); QN_E_UNSUPPORTED: a type
+ * in which numbers cannot be written (message: the tensor), a family, field or tokenizer that GGUF has no
+ * form for (message: which); what progress returned; and what qn_adapter_load says of the adapter. */
 QN_API qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
                                const qn_fuse_options *options, qn_fuse_result *out);
 

@@ -32,7 +32,8 @@ typedef struct {
 
 #define AT(field) offsetof(fuse_options, field)
 static const qn_arg fuse_args[] = {
-    {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR", "the adapter (PEFT or mlx_lm)"},
+    {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR",
+     "the adapter (PEFT or mlx_lm); without one the model is written as it is, in another form or type"},
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "PATH", "the new folder, or the new GGUF file"},
     {"--type", 0, QN_ARG_TEXT, AT(type), 0, 0, "TYPE",
      "keep (default: each tensor its own), f32, f16, bf16; in a GGUF file, of matrices, also q4_0, q4_1, "
@@ -47,12 +48,16 @@ static const qn_arg fuse_args[] = {
 
 static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0}, {0}};
 const qn_arg_spec qn_fuse_spec = {
-    "quern fuse MODEL --adapter DIR -o PATH [options]",
+    "quern fuse MODEL [--adapter DIR] -o PATH [options]",
     "Writes the model with the adapter added to its weights, in f32, as a model of its own: it needs no "
     "adapter any\n"
-    "more. MODEL is a directory with safetensors, of which a folder is made with its other files, or a GGUF "
-    "file, of\n"
-    "which a GGUF file is made. Then both are run over a short text, and the difference is printed.",
+    "more. PATH is a folder, for a MODEL that is a directory with safetensors, whose other files are taken "
+    "over; or a\n"
+    "file NAME.gguf, with the tokenizer and the chat template in it. A GGUF file stays one. Then both are "
+    "run over a\n"
+    "short text, and the difference is printed: how far the fused model's distribution of the next token is "
+    "from that\n"
+    "of the model with the adapter (KL divergence), and how often both have the same best token.",
     fuse_groups,
     1,
     1,
@@ -61,6 +66,8 @@ const qn_arg_spec qn_fuse_spec = {
 /* ---- comparison ---------------------------------------------------------------------------------------- */
 
 typedef struct {
+    int32_t *ids; /* [n] by the first model; both see them */
+    int64_t n;
     float *logits; /* [CHECK_TOKENS_MAX, vocab_size] of the first model */
     int64_t vocab_size;
     comparison *sums; /* NULL: the first model runs */
@@ -106,23 +113,24 @@ static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t 
     return QN_OK;
 }
 
+static qn_status run_first(qn_model *model, check *c)
+{
+    qn_model_info info;
+    QN_TRY(qn_model_get_info(model, &info));
+    QN_TRY(qn_model_encode(model, check_text, strlen(check_text), NULL, &c->ids, &c->n));
+    if (c->n > CHECK_TOKENS_MAX) c->n = CHECK_TOKENS_MAX;
+    c->vocab_size = info.vocab_size;
+    c->logits = qn_alloc_array((size_t)CHECK_TOKENS_MAX, (size_t)c->vocab_size * sizeof *c->logits);
+    return c->logits ? QN_OK : QN_E_NOMEM;
+}
+
 static qn_status run_model(const char *path, const char *adapter, check *c)
 {
     qn_model *model = NULL;
-    qn_model_info info;
-    int32_t *ids = NULL;
-    int64_t n = 0;
     qn_status status = qn_model_open(path, &(qn_model_options){.adapter_path = adapter}, &model);
-    if (status == QN_OK) status = qn_model_get_info(model, &info);
-    if (status == QN_OK) status = qn_model_encode(model, check_text, strlen(check_text), NULL, &ids, &n);
-    if (status == QN_OK && !c->logits) {
-        c->vocab_size = info.vocab_size;
-        c->logits = qn_alloc_array((size_t)CHECK_TOKENS_MAX, (size_t)c->vocab_size * sizeof *c->logits);
-        if (!c->logits) status = QN_E_NOMEM;
-    }
-    const qn_ids row = {ids, n < CHECK_TOKENS_MAX ? n : CHECK_TOKENS_MAX};
+    if (status == QN_OK && !c->sums) status = run_first(model, c);
+    const qn_ids row = {c->ids, c->n};
     if (status == QN_OK) status = qn_model_logits(model, &row, 1, NULL, take_logits, c);
-    qn_buffer_free(ids);
     qn_model_close(&model);
     return status;
 }
@@ -134,6 +142,7 @@ static qn_status compare(const char *path, const fuse_options *o, comparison *ou
     qn_status status = run_model(path, o->adapter, &c);
     c.sums = &sums;
     if (status == QN_OK) status = run_model(o->out_path, NULL, &c);
+    qn_buffer_free(c.ids);
     qn_free(c.logits);
     if (sums.n_tokens) sums.kl /= (double)sums.n_tokens;
     if (status == QN_OK) *out = sums;
@@ -155,11 +164,12 @@ static qn_status show_progress(void *user, size_t done, size_t total)
 }
 
 /* c NULL: not compared. */
-static qn_status print_result(const char *path, const qn_fuse_result *r, const comparison *c, int json)
+static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, const comparison *c)
 {
     char size[32];
+    const char *path = o->out_path;
     qn_buf b = {0};
-    if (json) {
+    if (o->json) {
         qn_json_open(&b, '{');
         qn_json_put_text(&b, "output", path);
         qn_json_put_int(&b, "tensors", r->n_tensors);
@@ -179,15 +189,13 @@ static qn_status print_result(const char *path, const qn_fuse_result *r, const c
         return qn_out_line(&b);
     }
     qn_out_put_shown(&b, path, strlen(path), 0);
-    qn_buf_printf(&b, ": %s in %lld tensors, %lld matrices merged with the adapter",
-                  qn_out_size_text(r->size_bytes, size, sizeof size), (long long)r->n_tensors,
-                  (long long)r->n_merged);
+    qn_buf_printf(&b, ": %s in %lld tensors", qn_out_size_text(r->size_bytes, size, sizeof size),
+                  (long long)r->n_tensors);
+    if (o->adapter) qn_buf_printf(&b, ", %lld matrices merged with the adapter", (long long)r->n_merged);
     if (c)
         qn_buf_printf(
-            &b,
-            "\nbeside the model with the adapter, over %lld tokens: KL %.2g nats, the same best token "
-            "for %lld",
-            (long long)c->n_tokens, c->kl, (long long)c->n_same);
+            &b, "\nbeside the model%s, over %lld tokens: KL %.2g nats, the same best token for %lld",
+            o->adapter ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
     return qn_out_line(&b);
 }
 
@@ -199,7 +207,6 @@ int qn_cmd_fuse(int argc, char **argv)
     const char *path;
     int n, code, shown = -1;
     if (qn_args_parse(&qn_fuse_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if (!o.adapter) return qn_args_fail("fuse", "--adapter DIR is needed");
     if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o PATH is needed: where the model goes");
     qn_interrupt_start(); /* there is a folder to remove */
     const qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
@@ -209,7 +216,7 @@ int qn_cmd_fuse(int argc, char **argv)
     qn_status status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
     if (shown >= 0) fprintf(stderr, "\r\033[K");
     if (status == QN_OK && !o.no_check) status = compare(path, &o, &c);
-    if (status == QN_OK) status = print_result(o.out_path, &result, o.no_check ? NULL : &c, o.json);
+    if (status == QN_OK) status = print_result(&o, &result, o.no_check ? NULL : &c);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }

@@ -312,6 +312,11 @@ qn_status qn_gguf_writer_write(qn_gguf_writer *w, int64_t index, size_t offset, 
     return QN_OK;
 }
 
+const char *qn_gguf_writer_place(const qn_gguf_writer *w)
+{
+    return w->file ? qn_new_file_place(w->file) : NULL;
+}
+
 qn_status qn_gguf_writer_finish(qn_gguf_writer *w)
 {
     if (!w->file || w->status != QN_OK) return qn_fail(QN_E_ARG, "%s: not open for writing", w->path);

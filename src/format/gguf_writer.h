@@ -38,6 +38,8 @@ qn_status qn_gguf_writer_begin(qn_gguf_writer *w);
 /* Writes bytes [offset, offset + n) of tensor `index`; in any order, each byte once. QN_E_ARG: outside the
  * tensor; QN_E_IO. After a failure only free is allowed. */
 qn_status qn_gguf_writer_write(qn_gguf_writer *w, int64_t index, size_t offset, const void *bytes, size_t n);
+/* Where the file lies until it is finished, for who looks at it before; NULL: not begun. Borrowed. */
+const char *qn_gguf_writer_place(const qn_gguf_writer *w);
 /* Checks that every tensor is complete (QN_E_ARG) and puts the file in its place. The writer is still to be
  * freed. */
 qn_status qn_gguf_writer_finish(qn_gguf_writer *w);

@@ -106,6 +106,11 @@ qn_status qn_new_file_write(qn_new_file *f, size_t offset, const void *bytes, si
     return QN_OK;
 }
 
+const char *qn_new_file_place(const qn_new_file *f)
+{
+    return f->temporary ? f->temporary : f->target;
+}
+
 qn_status qn_new_file_finish(qn_new_file *f)
 {
     if (f->fd < 0 || f->failed) return qn_fail(QN_E_ARG, "%s: not open for writing", f->path);

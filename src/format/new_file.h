@@ -16,6 +16,8 @@ typedef struct qn_new_file qn_new_file;
 qn_status qn_new_file_open(const char *path, int is_private, size_t size_bytes, qn_new_file **out);
 /* After a failure only free is allowed. */
 qn_status qn_new_file_write(qn_new_file *f, size_t offset, const void *bytes, size_t n);
+/* Where it lies until it is finished. Borrowed. */
+const char *qn_new_file_place(const qn_new_file *f);
 /* Puts it in its place. The object is still to be freed. */
 qn_status qn_new_file_finish(qn_new_file *f);
 /* Without a successful finish nothing of the file is left. NULL is accepted. */

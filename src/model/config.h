@@ -65,13 +65,14 @@ typedef enum {
 typedef struct {
     qn_rope_type type;
     double theta;
-    double factor;               /* stretch of the context; 1: none */
-    int64_t rotary_dim;          /* even, <= head_dim */
-    float attention_factor;      /* 1 but for YaRN and LongRoPE */
-    int64_t stretched_positions; /* YaRN: the context that it stretches to; else 0 */
-    float score_mscale;          /* of what is stretched: (score_mscale)^2 belongs to attention_scale where
-                                    mscale_all_dim says so; else 1 */
-    int64_t short_positions;     /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
+    double factor;                                   /* stretch of the context; 1: none */
+    int64_t rotary_dim;                              /* even, <= head_dim */
+    float attention_factor;                          /* 1 but for YaRN and LongRoPE */
+    int64_t stretched_positions;                     /* YaRN: the context that it stretches to; else 0 */
+    double original_positions, beta_fast, beta_slow; /* YaRN: of which inv_freq was made; else 0 */
+    float score_mscale;      /* of what is stretched: (score_mscale)^2 belongs to attention_scale where
+                                mscale_all_dim says so; else 1 */
+    int64_t short_positions; /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
     /* A place in a picture has three positions: the first mrope_section[0] pairs turn by the time, the next
      * by the row, the last by the column. Text has them equal. Their sum is rotary_dim / 2; all 0: one
      * position turns all pairs. */

@@ -267,6 +267,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("mistral"),
         .architectures = LIST("MistralForCausalLM"),
+        .gguf_architecture = "llama",
+        .gguf_rope_interleaved = 1,
         .defaults = mistral_defaults,
         .stop_tokens = LIST("<|im_end|>"),
         .hidden_act_keys = LIST("hidden_act"),

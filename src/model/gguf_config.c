@@ -5,60 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/gguf_keys.h"
 #include "model/gguf_layers.h"
 
 enum { PER_LAYER_MAX = 4096, KEY_MAX = 192 };
-
-typedef enum { INTEGER, PER_LAYER, NUMBER, STRING, PATTERN } value_kind;
-
-/* A dot in the name: field of an object inside. */
-static const struct {
-    const char *key, *name;
-    value_kind kind;
-} keys[] = {
-    {"vocab_size", "vocab_size", INTEGER},
-    {"embedding_length", "hidden_size", INTEGER},
-    {"block_count", "num_hidden_layers", INTEGER},
-    {"context_length", "max_position_embeddings", INTEGER},
-    {"feed_forward_length", "intermediate_size", PER_LAYER},
-    {"expert_count", "num_experts", INTEGER},
-    {"expert_used_count", "num_experts_per_tok", INTEGER},
-    {"expert_feed_forward_length", "moe_intermediate_size", INTEGER},
-    {"expert_shared_count", "n_shared_experts", INTEGER},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", INTEGER},
-    {"expert_group_count", "n_group", INTEGER},
-    {"expert_group_used_count", "topk_group", INTEGER},
-    {"expert_weights_scale", "routed_scaling_factor", NUMBER},
-    {"leading_dense_block_count", "first_k_dense_replace", INTEGER},
-    {"attention.head_count", "num_attention_heads", INTEGER},
-    {"attention.head_count_kv", "num_key_value_heads", PER_LAYER},
-    {"attention.key_length", "head_dim", INTEGER},
-    {"attention.value_length", "v_head_dim", INTEGER},
-    {"attention.key_length_swa", "swa_head_dim", INTEGER},
-    {"attention.value_length_swa", "swa_v_head_dim", INTEGER},
-    {"attention.shared_kv_layers", "num_kv_shared_layers", INTEGER},
-    {"embedding_length_per_layer_input", "hidden_size_per_layer_input", INTEGER},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER},
-    {"attention.sliding_window", "sliding_window", INTEGER},
-    {"attention.sliding_window_pattern", "sliding_window_pattern", PATTERN},
-    {"attention.scale", "attention_scale", NUMBER},
-    {"embedding_scale", "embedding_multiplier", NUMBER},
-    {"residual_scale", "residual_multiplier", NUMBER},
-    {"logit_scale", "logits_scaling", NUMBER},
-    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER},
-    {"final_logit_softcapping", "final_logit_softcapping", NUMBER},
-    {"rope.dimension_count", "rotary_dim", INTEGER},
-    {"rope.dimension_count_swa", "swa_rotary_dim", INTEGER},
-    {"rope.freq_base", "rope_theta", NUMBER},
-    {"rope.freq_base_swa", "rope_local_base_freq", NUMBER},
-    {"rope.scaling.type", "rope_scaling.rope_type", STRING},
-    {"rope.scaling.factor", "rope_scaling.factor", NUMBER},
-    {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings", INTEGER},
-    {"rope.scaling.attn_factor", "rope_scaling.yarn_attn_factor", NUMBER},
-    {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast", NUMBER},
-    {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow", NUMBER},
-};
-enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 const char *qn_gguf_config_key(const char *name)
 {
@@ -72,8 +22,8 @@ const char *qn_gguf_config_key(const char *name)
                   {"rope_parameters.sliding_attention.rotary_dim", "swa_rotary_dim"}};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(others[i].given, name) == 0) name = others[i].read;
-    for (int i = 0; i < N_KEYS; i++)
-        if (strcmp(keys[i].name, name) == 0) return keys[i].key;
+    for (int i = 0; i < qn_gguf_key_count; i++)
+        if (strcmp(qn_gguf_keys[i].name, name) == 0) return qn_gguf_keys[i].key;
     return NULL;
 }
 
@@ -90,9 +40,9 @@ static json_t *numbers(const int64_t *all, int64_t n)
 }
 
 /* The value of an integer key; an array of equal numbers, one per layer, stands for the number. kind
- * PER_LAYER: they may differ, and are an array then. */
-static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_value *v, value_kind kind,
-                              json_t **out)
+ * QN_GGUF_KEY_PER_LAYER: they may differ, and are an array then. */
+static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_value *v,
+                              qn_gguf_key_kind kind, json_t **out)
 {
     int64_t value = 0, n_others = 0;
     if (v->type != QN_GGUF_ARRAY) {
@@ -106,7 +56,7 @@ static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_v
         qn_status status = qn_gguf_get_i64s(g, key, INT64_MIN, INT64_MAX, v->count, all);
         for (int64_t i = 1; status == QN_OK && i < v->count; i++) {
             n_others += all[i] != all[0];
-            if (all[i] != all[0] && kind != PER_LAYER)
+            if (all[i] != all[0] && kind != QN_GGUF_KEY_PER_LAYER)
                 status = qn_fail(QN_E_UNSUPPORTED,
                                  "%s: %s differs between layers (%lld, %lld), which is not supported",
                                  qn_gguf_path(g), key, (long long)all[0], (long long)all[i]);
@@ -125,7 +75,7 @@ static qn_status read_integer(const qn_gguf *g, const char *key, const qn_gguf_v
 static qn_status read_pattern(const qn_gguf *g, const char *key, const qn_gguf_value *v, const char **name,
                               json_t **out)
 {
-    if (v->type != QN_GGUF_ARRAY) return read_integer(g, key, v, INTEGER, out);
+    if (v->type != QN_GGUF_ARRAY) return read_integer(g, key, v, QN_GGUF_KEY_INTEGER, out);
     if (v->count < 1 || v->count > PER_LAYER_MAX)
         return qn_fail(QN_E_FORMAT, "%s: %s has %lld elements, expected one per layer, 1 to %d",
                        qn_gguf_path(g), key, (long long)v->count, PER_LAYER_MAX);
@@ -146,17 +96,17 @@ static qn_status read_pattern(const qn_gguf *g, const char *key, const qn_gguf_v
     return QN_OK;
 }
 
-static qn_status read_value(const qn_gguf *g, const char *key, value_kind kind, const char **name,
+static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind kind, const char **name,
                             json_t **out)
 {
     const qn_gguf_value *v = qn_gguf_value_find(g, key);
     if (!v) return QN_E_NOT_FOUND;
     *out = NULL;
-    if (kind == INTEGER || kind == PER_LAYER) {
+    if (kind == QN_GGUF_KEY_INTEGER || kind == QN_GGUF_KEY_PER_LAYER) {
         QN_TRY(read_integer(g, key, v, kind, out));
-    } else if (kind == PATTERN) {
+    } else if (kind == QN_GGUF_KEY_PATTERN) {
         QN_TRY(read_pattern(g, key, v, name, out));
-    } else if (kind == NUMBER) {
+    } else if (kind == QN_GGUF_KEY_NUMBER) {
         double number = 0;
         QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));
         *out = json_real(number);
@@ -192,12 +142,12 @@ qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **ou
     qn_status status = QN_OK;
     json_t *root = json_object();
     if (!root) return qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
-    for (int i = 0; i < N_KEYS && status == QN_OK; i++) {
+    for (int i = 0; i < qn_gguf_key_count && status == QN_OK; i++) {
         char key[KEY_MAX];
-        const char *name = keys[i].name;
+        const char *name = qn_gguf_keys[i].name;
         json_t *value = NULL;
-        snprintf(key, sizeof key, "%s.%s", architecture, keys[i].key);
-        status = qn_gguf_optional(read_value(g, key, keys[i].kind, &name, &value));
+        snprintf(key, sizeof key, "%s.%s", architecture, qn_gguf_keys[i].key);
+        status = qn_gguf_optional(read_value(g, key, qn_gguf_keys[i].kind, &name, &value));
         if (value && !put(root, name, value))
             status = qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
     }

@@ -144,6 +144,9 @@ static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, doub
     QN_TRY(qn_fields_bool(params->gguf_architecture ? root : params, "truncate", &truncate, NULL));
     QN_TRY(yarn_attention_factor(params, r));
     r->stretched_positions = (int64_t)fmin(original * r->factor, 2147483647);
+    r->original_positions = original;
+    r->beta_fast = fast;
+    r->beta_slow = slow;
     double low = yarn_dimension(fast, r, original), high = yarn_dimension(slow, r, original);
     if (truncate) {
         low = floor(low);

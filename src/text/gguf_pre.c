@@ -128,3 +128,24 @@ const qn_gguf_pre *qn_gguf_pre_find(const char *name, unsigned long n)
         }
     return NULL;
 }
+
+const qn_gguf_pre *qn_gguf_pre_at(unsigned long i)
+{
+    return i < sizeof table / sizeof table[0] ? &table[i] : NULL;
+}
+
+json_t *qn_gguf_pre_json(const char *const *regexes, unsigned long n)
+{
+    json_t *list = json_array();
+    int failed = !list;
+    for (unsigned long i = 0; i < n && regexes[i]; i++)
+        failed |=
+            json_array_append_new(list, json_pack("{s:s,s:{s:s},s:s,s:b}", "type", "Split", "pattern",
+                                                  "Regex", regexes[i], "behavior", "Isolated", "invert", 0));
+    failed |= json_array_append_new(
+        list, json_pack("{s:s,s:b,s:b}", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
+    json_t *value = json_pack("{s:s,s:o}", "type", "Sequence", "pretokenizers", list);
+    if (!failed) return value;
+    json_decref(value);
+    return NULL;
+}

@@ -3,6 +3,8 @@
 #ifndef QN_TEXT_GGUF_PRE_H
 #define QN_TEXT_GGUF_PRE_H
 
+#include <jansson.h>
+
 enum { QN_GGUF_PRE_REGEXES_MAX = 6 };
 
 typedef struct {
@@ -15,5 +17,10 @@ typedef struct {
 
 /* NULL: not known. n bytes of name. */
 const qn_gguf_pre *qn_gguf_pre_find(const char *name, unsigned long n);
+/* The "pre_tokenizer" of a tokenizer.json that cuts by up to n expressions (NULL ends them) and writes bytes;
+ * the caller's (json_decref). NULL: out of memory. */
+json_t *qn_gguf_pre_json(const char *const *regexes, unsigned long n);
+/* All that are known, in turn; NULL behind the last. The first of its names is what it is written as. */
+const qn_gguf_pre *qn_gguf_pre_at(unsigned long i);
 
 #endif

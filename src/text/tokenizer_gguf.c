@@ -230,18 +230,9 @@ static qn_status build_pretokenizer(reader *r, const qn_tokenizer_options *optio
 {
     if (r->kind != GPT2) return qn_pretokenizer_from_json(r->path, NULL, &r->t->pretokenizer);
     const char *const *regexes = r->pre ? r->pre->regexes : options->pre_regexes;
-    size_t n = r->pre ? QN_GGUF_PRE_REGEXES_MAX : options->n_pre_regexes;
-    json_t *list = json_array();
-    int failed = !list;
-    for (size_t i = 0; i < n && regexes[i]; i++)
-        failed |=
-            json_array_append_new(list, json_pack("{s:s,s:{s:s},s:s,s:b}", "type", "Split", "pattern",
-                                                  "Regex", regexes[i], "behavior", "Isolated", "invert", 0));
-    failed |= json_array_append_new(
-        list, json_pack("{s:s,s:b,s:b}", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
-    json_t *value = json_pack("{s:s,s:o}", "type", "Sequence", "pretokenizers", list);
+    json_t *value = qn_gguf_pre_json(regexes, r->pre ? QN_GGUF_PRE_REGEXES_MAX : options->n_pre_regexes);
     qn_status status =
-        failed || !value ? qn_fail_nomem(0) : qn_pretokenizer_from_json(r->path, value, &r->t->pretokenizer);
+        value ? qn_pretokenizer_from_json(r->path, value, &r->t->pretokenizer) : qn_fail_nomem(0);
     json_decref(value);
     return status;
 }

@@ -1,0 +1,104 @@
+#include <math.h>
+#include <string.h>
+
+#include "model/export_gguf.h"
+
+/* Numbers of f32 that went through a division and back. */
+static int near(double a, double b)
+{
+    return fabs(a - b) <= 2e-6 * fmax(fabs(a), fabs(b)) + 1e-24;
+}
+
+static const char *sizes_differ(const qn_model_config *a, const qn_model_config *b)
+{
+    if (a->vocab_size != b->vocab_size) return "vocab_size";
+    if (a->hidden_size != b->hidden_size) return "hidden_size";
+    if (a->num_hidden_layers != b->num_hidden_layers) return "num_hidden_layers";
+    if (a->num_attention_heads != b->num_attention_heads) return "num_attention_heads";
+    if (a->max_position_embeddings != b->max_position_embeddings) return "max_position_embeddings";
+    if (a->hidden_size_per_layer_input != b->hidden_size_per_layer_input)
+        return "hidden_size_per_layer_input";
+    if (a->vocab_size_per_layer_input != b->vocab_size_per_layer_input) return "vocab_size_per_layer_input";
+    return NULL;
+}
+
+static const char *layer_differs(const qn_layer_config *a, const qn_layer_config *b)
+{
+    if (a->mixer != b->mixer || a->kind != b->kind) return "layer_types";
+    if (a->window != b->window) return "sliding_window";
+    if ((a->rope == QN_ROPE_NONE) != (b->rope == QN_ROPE_NONE)) return "no_rope_layers";
+    if (a->kv_layer != b->kv_layer) return "num_kv_shared_layers";
+    if (a->num_key_value_heads != b->num_key_value_heads) return "num_key_value_heads";
+    if (a->head_dim != b->head_dim || a->v_head_dim != b->v_head_dim) return "head_dim";
+    if (a->value_is_key != b->value_is_key) return "attention_k_eq_v";
+    if (a->intermediate_size != b->intermediate_size) return "intermediate_size";
+    if (a->has_mlp != b->has_mlp || a->has_experts != b->has_experts) return "mlp_only_layers";
+    return NULL;
+}
+
+static const char *rope_differs(const qn_rope_config *a, const qn_rope_config *b)
+{
+    if (a->rotary_dim != b->rotary_dim) return "rope_parameters (rotary_dim)";
+    if (!near((double)a->attention_factor, (double)b->attention_factor) ||
+        !near((double)a->score_mscale, (double)b->score_mscale))
+        return "rope_parameters (attention_factor)";
+    if (a->short_positions != b->short_positions) return "rope_parameters (original_max_position_embeddings)";
+    if (!a->long_inv_freq != !b->long_inv_freq) return "rope_parameters (rope_type)";
+    for (int64_t i = 0; i < a->rotary_dim / 2; i++) {
+        if (!near((double)a->inv_freq[i], (double)b->inv_freq[i])) return "rope_parameters";
+        if (a->long_inv_freq && !near((double)a->long_inv_freq[i], (double)b->long_inv_freq[i]))
+            return "rope_parameters (long_factor)";
+    }
+    return NULL;
+}
+
+static const char *numbers_differ(const qn_model_config *a, const qn_model_config *b)
+{
+    if (a->rms_norm_eps != b->rms_norm_eps) return "rms_norm_eps";
+    if (a->norms != b->norms || a->qk_norm != b->qk_norm || a->value_norm != b->value_norm)
+        return "model_type";
+    if (a->attn_output_gate != b->attn_output_gate || a->layer_scale != b->layer_scale) return "model_type";
+    if (a->attention_sinks != b->attention_sinks) return "model_type";
+    if (!near((double)a->residual_scale, (double)b->residual_scale)) return "residual_multiplier";
+    if (!near((double)a->logits_scale, (double)b->logits_scale)) return "logits_scaling";
+    if (!near((double)a->embedding_scale, (double)b->embedding_scale)) return "embedding_multiplier";
+    if (!near((double)a->attention_scale, (double)b->attention_scale)) return "the scale of attention";
+    if (a->attn_logit_softcapping != b->attn_logit_softcapping) return "attn_logit_softcapping";
+    if (a->final_logit_softcapping != b->final_logit_softcapping) return "final_logit_softcapping";
+    if (a->hidden_act != b->hidden_act) return "hidden_act";
+    return NULL;
+}
+
+static const char *experts_differ(const qn_experts_config *a, const qn_experts_config *b)
+{
+    if (a->num_experts != b->num_experts) return "num_experts";
+    if (!a->num_experts) return NULL;
+    if (a->num_experts_per_tok != b->num_experts_per_tok) return "num_experts_per_tok";
+    if (a->moe_intermediate_size != b->moe_intermediate_size) return "moe_intermediate_size";
+    if (a->score != b->score || a->correction_bias != b->correction_bias) return "scoring_func";
+    if (a->norm_topk_prob != b->norm_topk_prob) return "norm_topk_prob";
+    if (!near((double)a->routed_scaling_factor, (double)b->routed_scaling_factor))
+        return "routed_scaling_factor";
+    if (a->n_group != b->n_group || a->topk_group != b->topk_group) return "n_group";
+    if (a->bias != b->bias || a->router_norm != b->router_norm || a->expert_scale != b->expert_scale)
+        return "model_type";
+    if (!near((double)a->swiglu_alpha, (double)b->swiglu_alpha) ||
+        !near((double)a->swiglu_limit, (double)b->swiglu_limit))
+        return "swiglu_limit";
+    if (a->shared_intermediate_size != b->shared_intermediate_size || a->shared_gate != b->shared_gate)
+        return "shared_expert_intermediate_size";
+    return NULL;
+}
+
+const char *qn_export_difference(const qn_model_config *a, const qn_model_config *b)
+{
+    const char *what = sizes_differ(a, b);
+    if (!what) what = numbers_differ(a, b);
+    if (!what) what = experts_differ(&a->experts, &b->experts);
+    for (int64_t i = 0; i < a->num_hidden_layers && !what; i++) {
+        const qn_layer_config *x = &a->layers[i], *y = &b->layers[i];
+        what = layer_differs(x, y);
+        if (!what && x->rope != QN_ROPE_NONE) what = rope_differs(&a->rope[x->rope], &b->rope[y->rope]);
+    }
+    return what;
+}

@@ -1,0 +1,435 @@
+#include "model/export_gguf.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/families.h"
+#include "model/gguf_keys.h"
+#include "model/rewrite_plan.h"
+#include "model/rope_params.h"
+#include "model/row_order.h"
+#include "model/tensor_types.h"
+#include "model/weight_roles.h"
+
+enum { KEY_MAX = 192, RANGE_ELEMENTS = 1 << 18, ROLES_MAX = 3, STILL = 30 };
+
+/* A tensor of the new file: matrices one below the other, or a vector. */
+typedef struct {
+    char name[QN_TENSOR_NAME_MAX];
+    qn_weight_role roles[ROLES_MAX];
+    int n_roles;
+    int64_t layer;
+    int n_dims;
+    int64_t shape[QN_WEIGHT_DIMS_MAX];
+    const qn_type *type;
+    const float *factors; /* of rotations: its numbers; NULL: those of the roles */
+} item;
+
+typedef struct {
+    const qn_rewrite_model *model;
+    const qn_fuse_options *options;
+    qn_model_config target; /* as the file will have it; what it points to is the model's */
+    qn_tensor_types types;
+    qn_rewrite_plan plan;
+    item *items;
+    int64_t n, capacity;
+    float *factors[2]; /* of rotations */
+    qn_pool *pool;
+    size_t done_bytes, total_bytes;
+    qn_fuse_result result;
+} exporting;
+
+/* ---- metadata ------------------------------------------------------------------------------------------ */
+
+static qn_status put_layers(const exporting *x, qn_gguf_writer *w, const char *key, const qn_gguf_key *k)
+{
+    const int64_t n = x->target.num_hidden_layers;
+    const int is_pattern = k->kind == QN_GGUF_KEY_PATTERN;
+    int differ = is_pattern;
+    double value;
+    int32_t *numbers = qn_alloc_array((size_t)n, sizeof *numbers);
+    uint8_t *flags = qn_alloc_array((size_t)n, sizeof *flags);
+    qn_status status = numbers && flags ? QN_OK : QN_E_NOMEM;
+    for (int64_t i = 0; i < n && status == QN_OK; i++) {
+        (void)k->value(&x->target, i, &value);
+        numbers[i] = (int32_t)value;
+        flags[i] = value != 0;
+        differ |= numbers[i] != numbers[0];
+    }
+    if (status == QN_OK && is_pattern)
+        status = qn_gguf_writer_array(w, key, QN_GGUF_BOOL, n, flags);
+    else if (status == QN_OK && differ)
+        status = qn_gguf_writer_array(w, key, QN_GGUF_I32, n, numbers);
+    else if (status == QN_OK)
+        status = qn_gguf_writer_u32(w, key, (uint32_t)numbers[0]);
+    qn_free(numbers);
+    qn_free(flags);
+    return status;
+}
+
+static qn_status put_keys(const exporting *x, const char *architecture, qn_gguf_writer *w)
+{
+    static const char *const stretched[] = {[QN_ROPE_LINEAR] = "linear",
+                                            [QN_ROPE_YARN] = "yarn",
+                                            [QN_ROPE_LONG] = "longrope",
+                                            [QN_ROPE_PROPORTIONAL] = NULL};
+    for (int i = 0; i < qn_gguf_key_count; i++) {
+        const qn_gguf_key *k = &qn_gguf_keys[i];
+        char key[KEY_MAX];
+        double value;
+        snprintf(key, sizeof key, "%s.%s", architecture, k->key);
+        if (k->kind == QN_GGUF_KEY_STRING) {
+            const char *name = stretched[x->target.rope[0].type];
+            if (name) QN_TRY(qn_gguf_writer_text(w, key, name, strlen(name)));
+            continue;
+        }
+        if (!k->value || !k->value(&x->target, 0, &value)) continue;
+        if (k->kind == QN_GGUF_KEY_PER_LAYER || k->kind == QN_GGUF_KEY_PATTERN)
+            QN_TRY(put_layers(x, w, key, k));
+        else if (k->kind == QN_GGUF_KEY_NUMBER)
+            QN_TRY(qn_gguf_writer_f32(w, key, (float)value));
+        else
+            QN_TRY(qn_gguf_writer_u32(w, key, (uint32_t)value));
+    }
+    return QN_OK;
+}
+
+static qn_status put_metadata(const exporting *x, const qn_export_more *more, qn_gguf_writer *w)
+{
+    const char *architecture = x->target.family->gguf_architecture;
+    const qn_type *type = x->types.matrices;
+    int number = -1;
+    for (int64_t i = 0; i < x->n && !type; i++)
+        if (x->items[i].n_roles && x->items[i].roles[0] == QN_WEIGHT_O) type = x->items[i].type;
+    if (type) number = qn_tensor_types_file_type(type->dtype);
+    QN_TRY(qn_gguf_writer_text(w, "general.architecture", architecture, strlen(architecture)));
+    QN_TRY(qn_gguf_writer_text(w, "general.type", "model", 5));
+    if (number >= 0) QN_TRY(qn_gguf_writer_u32(w, "general.file_type", (uint32_t)number));
+    QN_TRY(qn_gguf_writer_u32(w, "general.quantization_version", 2));
+    QN_TRY(put_keys(x, architecture, w));
+    return more && more->put ? more->put(more->user, architecture, w) : QN_OK;
+}
+
+/* ---- which tensors ------------------------------------------------------------------------------------- */
+
+static item *add_item(exporting *x)
+{
+    if (x->n == x->capacity) {
+        const int64_t more = x->capacity ? 2 * x->capacity : 256;
+        item *items = qn_realloc(x->items, (size_t)more * sizeof *items);
+        if (!items) return NULL;
+        x->items = items;
+        x->capacity = more;
+    }
+    x->items[x->n] = (item){.layer = 0};
+    return &x->items[x->n++];
+}
+
+/* The name of a tensor of experts, all in one. */
+static int expert_name(qn_weight_role role, int64_t layer, char *text)
+{
+    for (const qn_expert_name *e = qn_expert_gguf_names; e->name; e++) {
+        const char *hash = strchr(e->name, '#');
+        if (e->role != role || e->layout || !hash) continue;
+        snprintf(text, QN_TENSOR_NAME_MAX, "%.*s%lld%s", (int)(hash - e->name), e->name, (long long)layer,
+                 hash + 1);
+        return 1;
+    }
+    return 0;
+}
+
+static qn_status name_role(const exporting *x, const qn_tensor_view *v, qn_weight_role role, int64_t layer,
+                           item *out)
+{
+    const qn_shared_tensor *shared = NULL;
+    const qn_family *family = x->target.family;
+    if (qn_family_shared_name(family, QN_SOURCE_GGUF, "", role, layer, out->name, &shared)) {
+        for (int i = 0; i < ROLES_MAX && shared->roles[i] != QN_WEIGHT_ROLE_COUNT; i++)
+            out->roles[out->n_roles++] = shared->roles[i];
+        return QN_OK;
+    }
+    out->roles[out->n_roles++] = role;
+    if (v->experts ? expert_name(role, layer, out->name)
+                   : qn_family_weight_name(family, QN_SOURCE_GGUF, "", role, layer, out->name))
+        return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no name in GGUF", v->file, v->name);
+}
+
+/* The type of the source where it has a place in GGUF. */
+static qn_status choose_type(const exporting *x, const qn_tensor_view *v, item *out)
+{
+    const qn_type *f32 = qn_type_get(QN_DTYPE_F32), *own = qn_type_get(v->dtype),
+                  *wanted =
+                      qn_tensor_types_of(&x->types, out->roles[0], out->n_dims, out->shape[out->n_dims - 1]);
+    const int is_exact =
+        out->n_dims < 2 || out->roles[0] == QN_WEIGHT_ROUTER || out->roles[0] == QN_WEIGHT_SHARED_ROUTER ||
+        out->roles[0] == QN_WEIGHT_EXPERT_GATE_BIAS || out->roles[0] == QN_WEIGHT_EXPERT_UP_BIAS ||
+        out->roles[0] == QN_WEIGHT_EXPERT_DOWN_BIAS;
+    out->type = is_exact ? f32 : wanted ? wanted : own;
+    if (out->type->encode && out->type->ggml_type >= 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: tensor %s is of type %s, which GGUF does not have: a type is to be chosen", v->file,
+                   v->name, own->name);
+}
+
+static qn_status plan_role(exporting *x, qn_weight_role role, int64_t layer)
+{
+    const qn_tensor_view *v = qn_weights_get(x->model->weights, role, layer);
+    item found = {.layer = layer};
+    if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->model->weights))) return QN_OK;
+    if (v->matrix_bytes)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no form in GGUF", v->file, v->name);
+    QN_TRY(name_role(x, v, role, layer, &found));
+    if (found.roles[0] != role) return QN_OK; /* with the first of those that share it */
+    found.n_dims = qn_weight_shape(&x->target, layer, role, found.shape);
+    for (int i = 1; i < found.n_roles; i++) {
+        int64_t shape[QN_WEIGHT_DIMS_MAX];
+        qn_weight_shape(&x->target, layer, found.roles[i], shape);
+        found.shape[0] += shape[0];
+    }
+    QN_TRY(choose_type(x, v, &found));
+    item *kept = add_item(x);
+    if (!kept) return QN_E_NOMEM;
+    *kept = found;
+    return QN_OK;
+}
+
+/* By how much more slowly than without any stretch a pair turns. */
+static void fill_factors(const qn_rope_config *r, const float *inv_freq, float *out)
+{
+    for (int64_t i = 0; i < r->rotary_dim / 2; i++) {
+        const double plain = 1 / (double)qn_rope_power(r, i);
+        out[i] = inv_freq[i] > 0 ? (float)(plain / (double)inv_freq[i]) : (float)pow(10, STILL);
+    }
+}
+
+static qn_status plan_factors(exporting *x)
+{
+    const qn_rope_config *r = &x->target.rope[0];
+    const int is_long = r->type == QN_ROPE_LONG, n_lists = is_long ? 2 : 1;
+    if (!is_long && r->type != QN_ROPE_LLAMA3 && r->type != QN_ROPE_PROPORTIONAL) return QN_OK;
+    for (int i = 0; i < n_lists; i++) {
+        item *own = add_item(x);
+        x->factors[i] = qn_alloc_array((size_t)(r->rotary_dim / 2), sizeof(float));
+        if (!own || !x->factors[i]) return QN_E_NOMEM;
+        fill_factors(r, i ? r->long_inv_freq : r->inv_freq, x->factors[i]);
+        snprintf(own->name, sizeof own->name, "%s",
+                 !is_long ? "rope_freqs.weight"
+                 : i      ? "rope_factors_long.weight"
+                          : "rope_factors_short.weight");
+        own->n_dims = 1;
+        own->shape[0] = r->rotary_dim / 2;
+        own->type = qn_type_get(QN_DTYPE_F32);
+        own->factors = x->factors[i];
+    }
+    return QN_OK;
+}
+
+static qn_status plan_all(exporting *x)
+{
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) QN_TRY(plan_role(x, (qn_weight_role)role, 0));
+    QN_TRY(plan_factors(x));
+    for (int64_t i = 0; i < x->target.num_hidden_layers; i++)
+        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
+            QN_TRY(plan_role(x, (qn_weight_role)role, i));
+    return QN_OK;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------- */
+
+static int is_norm(qn_weight_role role)
+{
+    static const qn_weight_role norms[] = {QN_WEIGHT_FINAL_NORM,
+                                           QN_WEIGHT_LAYER_INPUT_NORM,
+                                           QN_WEIGHT_ATTN_NORM,
+                                           QN_WEIGHT_Q_NORM,
+                                           QN_WEIGHT_K_NORM,
+                                           QN_WEIGHT_POST_ATTN_NORM,
+                                           QN_WEIGHT_FFN_NORM,
+                                           QN_WEIGHT_POST_FFN_NORM,
+                                           QN_WEIGHT_POST_MLP_NORM,
+                                           QN_WEIGHT_EXPERTS_NORM,
+                                           QN_WEIGHT_POST_EXPERTS_NORM,
+                                           QN_WEIGHT_POST_LAYER_INPUT_NORM};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        if (norms[i] == role) return 1;
+    return 0;
+}
+
+static const qn_rewrite_cover *find_cover(const exporting *x, qn_weight_role role, int64_t layer)
+{
+    for (int64_t i = 0; i < x->plan.n; i++)
+        if (x->plan.covers[i].role == role && x->plan.covers[i].layer == layer) return &x->plan.covers[i];
+    return NULL;
+}
+
+static qn_status write_vector(exporting *x, const item *t, const qn_tensor_view *v, qn_row_writer *to)
+{
+    const qn_weight_role role = t->roles[0];
+    const qn_rewrite_cover *c = find_cover(x, role, t->layer);
+    const double offset = is_norm(role) ? (double)x->model->config->norm_offset : 0;
+    float *in = qn_alloc_array((size_t)v->n_elements, 2 * sizeof *in), *out = in ? in + v->n_elements : NULL;
+    if (!in) return QN_E_NOMEM;
+    qn_status status = QN_OK;
+    if (c && c->numbers)
+        memcpy(in, c->numbers, (size_t)v->n_elements * sizeof *in);
+    else
+        status = qn_weights_vector(v, in);
+    for (int64_t i = 0; i < v->n_elements && status == QN_OK; i++)
+        out[i] = (float)((double)in[qn_row_order_published(&x->target, role, t->layer, i)] + offset);
+    if (status == QN_OK) status = qn_row_writer_put(to, out, v->n_elements / to->n_cols);
+    qn_free(in);
+    return status;
+}
+
+/* Rows [first, first + n) of the new tensor's part. */
+static qn_status read_rows(const exporting *x, const qn_rewrite_rows *r, qn_weight_role role, int64_t layer,
+                           int64_t first, int64_t n, float *out)
+{
+    if (!qn_row_order_differs(&x->target, role)) return qn_rewrite_rows_read(r, first, n, out);
+    for (int64_t i = first; i < first + n; i++, out += r->n_cols)
+        QN_TRY(qn_rewrite_rows_read(r, qn_row_order_published(&x->target, role, layer, i), 1, out));
+    return QN_OK;
+}
+
+static qn_status write_matrix(exporting *x, const qn_tensor_view *v, qn_weight_role role, int64_t layer,
+                              qn_row_writer *to)
+{
+    const qn_rewrite_cover *c = find_cover(x, role, layer), plain = {.view = v};
+    const int64_t most = to->n_cols < RANGE_ELEMENTS ? RANGE_ELEMENTS / to->n_cols : 1,
+                  n_rows = v->n_elements / to->n_cols;
+    float *rows = qn_alloc_array((size_t)(most * to->n_cols), sizeof *rows);
+    qn_rewrite_rows r;
+    qn_status status = qn_rewrite_rows_open(&x->plan, c ? c : &plain, to->n_cols, &r);
+    if (!rows) status = QN_E_NOMEM;
+    for (int64_t i = 0; i < n_rows && status == QN_OK; i += most) {
+        const int64_t n = n_rows - i < most ? n_rows - i : most;
+        status = read_rows(x, &r, role, layer, i, n, rows);
+        if (status == QN_OK) status = qn_row_writer_put(to, rows, n);
+    }
+    qn_rewrite_rows_free(&r);
+    qn_free(rows);
+    return status;
+}
+
+static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
+{
+    const item *t = &x->items[i];
+    const qn_tensor_view *v = t->n_roles ? qn_weights_get(x->model->weights, t->roles[0], t->layer) : NULL;
+    size_t size = 0;
+    int64_t n_elements = 1;
+    qn_row_writer to = {.to = {.gguf = w},
+                        .type = t->type,
+                        .n_cols = t->shape[t->n_dims - 1],
+                        .index = i,
+                        .file = v ? v->file : qn_source_path(x->model->source),
+                        .name = v ? v->name : t->name,
+                        .pool = x->pool};
+    qn_status status = QN_OK;
+    for (int d = 0; d < t->n_dims; d++) n_elements *= t->shape[d];
+    if (!qn_type_bytes(t->type->dtype, n_elements, &size)) return QN_E_INTERNAL;
+    if (x->options->progress) QN_TRY(x->options->progress(x->options->user, x->done_bytes, x->total_bytes));
+    x->done_bytes += size;
+    x->result.size_bytes += size;
+    if (t->factors)
+        status = qn_row_writer_put(&to, t->factors, 1);
+    else if (v->n_dims < 2)
+        status = write_vector(x, t, v, &to);
+    for (int k = 0; k < t->n_roles && v->n_dims > 1 && status == QN_OK; k++)
+        status = write_matrix(x, qn_weights_get(x->model->weights, t->roles[k], t->layer), t->roles[k],
+                              t->layer, &to);
+    qn_row_writer_free(&to);
+    return status;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+/* What a reader makes of the file. */
+static qn_status check_file(const exporting *x, const qn_export_more *more, const char *path)
+{
+    qn_source *source = NULL;
+    qn_model_config config = {.vocab_size = 0};
+    qn_weights *weights = NULL;
+    qn_status status = qn_source_open(path, NULL, &source);
+    if (status == QN_OK) status = qn_config_read(source, &config);
+    const char *what = status == QN_OK ? qn_export_difference(x->model->config, &config) : NULL;
+    if (what)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "%s: a GGUF file of architecture %s cannot say what %s is in this model",
+                         qn_source_path(x->model->source), x->target.family->gguf_architecture, what);
+    if (status == QN_OK) status = qn_weights_open(source, &config, &weights);
+    if (status == QN_OK && more && more->check) status = more->check(more->user, qn_source_gguf(source));
+    qn_weights_close(weights);
+    qn_config_free(&config);
+    qn_source_close(source);
+    return status;
+}
+
+static qn_status fill(exporting *x, const qn_export_more *more, qn_gguf_writer *w)
+{
+    QN_TRY(put_metadata(x, more, w));
+    for (int64_t i = 0; i < x->n; i++) {
+        const item *t = &x->items[i];
+        int64_t n = 1;
+        size_t size = 0;
+        QN_TRY(qn_gguf_writer_add(w, t->name, t->type->dtype, t->n_dims, t->shape, NULL));
+        for (int d = 0; d < t->n_dims; d++) n *= t->shape[d];
+        if (qn_type_bytes(t->type->dtype, n, &size)) x->total_bytes += size;
+    }
+    QN_TRY(qn_gguf_writer_begin(w));
+    for (int64_t i = 0; i < x->n; i++) QN_TRY(write_item(x, w, i));
+    QN_TRY(check_file(x, more, qn_gguf_writer_place(w)));
+    return qn_gguf_writer_finish(w);
+}
+
+static qn_status find_target(exporting *x)
+{
+    const qn_model_config *c = x->model->config;
+    const char *name = c->family->gguf_architecture;
+    if (!name)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: the family %s has no form in GGUF that is known",
+                       qn_source_path(x->model->source), c->architecture);
+    x->target = *c;
+    x->target.family = qn_family_by_gguf(name, strlen(name));
+    if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family);
+    x->target.rope_interleaved = x->target.family->gguf_rope_interleaved;
+    x->target.norm_offset = 0;
+    return QN_OK;
+}
+
+static qn_status export(exporting *x, const qn_rewrite_changes *changes, const qn_export_more *more,
+                        const char *out_path)
+{
+    qn_gguf_writer *w = NULL;
+    QN_TRY(qn_tensor_types_read(x->options->type, x->options->embedding_type, &x->types));
+    if (qn_source_get_kind(x->model->source) == QN_SOURCE_GGUF)
+        return qn_fail(QN_E_ARG, "%s: it is a GGUF file already", qn_source_path(x->model->source));
+    QN_TRY(find_target(x));
+    QN_TRY(qn_rewrite_plan_make(x->model, changes, &x->plan));
+    x->result.n_merged = x->plan.n_changed;
+    QN_TRY(plan_all(x));
+    QN_TRY(qn_pool_new(0, &x->pool));
+    QN_TRY(qn_gguf_writer_new(out_path, &w));
+    qn_status status = fill(x, more, w);
+    x->result.n_tensors = x->n;
+    qn_gguf_writer_free(w);
+    return status;
+}
+
+qn_status qn_export_gguf(const qn_rewrite_model *model, const qn_rewrite_changes *changes,
+                         const qn_fuse_options *options, const qn_export_more *more, const char *out_path,
+                         qn_fuse_result *out)
+{
+    const qn_fuse_options defaults = {0};
+    exporting x = {.model = model, .options = options ? options : &defaults};
+    qn_status status = export(&x, changes, more, out_path);
+    if (status == QN_OK && out) *out = x.result;
+    qn_pool_free(x.pool);
+    qn_free(x.factors[0]);
+    qn_free(x.factors[1]);
+    qn_free(x.items);
+    qn_rewrite_plan_free(&x.plan);
+    return status;
+}
