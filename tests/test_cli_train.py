@@ -193,6 +193,37 @@ def test_config_equals_flags(trained, model, data, tmp_path, form):
     same(str(tmp_path / "out"), trained[0])
 
 
+@pytest.mark.parametrize("settings", [
+    {"method": "dora", "layers": "1:3", "rslora": True, "init": "normal", "adapter-type": "bf16", "schedule": "cosine",
+     "warmup": 2, "end-rate": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight-decay": 0, "accumulate": 2,
+     "checkpoint-layers": True, "in-order": True, "epochs": 2, "validate-batches": 1, "batch-size": 4},
+    {"method": "full", "optimizer": "sgd", "momentum": 0.9, "weight-decay": 0.1, "schedule": "linear", "mask": "all",
+     "batch-tokens": 170, "save-type": "f32", "threads": 2, "memory-limit": "1G", "steps": 4},
+    {"no-bias-correction": True, "layout": "mlx", "alpha": 4, "save-every": 2, "validate-every": 3, "clip-norm": 0.5,
+     "strict": True, "steps": 5, "dropout": 0.2, "batch-size": 3, "precision": "exact",
+     "seed": 18446744073709551615}], ids=["dora", "full", "mlx"])
+def test_every_setting(model, data, tmp_path, settings):
+    """From a file as from flags; and each of them is heeded: without it something else comes out."""
+    settings = {"lr": 0.01, "max-length": 82, **settings}
+
+    def flags(of):
+        return [w for k, v in of.items() for w in ([f"--{k}"] if v is True else [f"--{k}", str(v)])]
+
+    def result(out):
+        files = sorted(os.path.join(f, n) for f, _, names in os.walk(f"{out}/last") for n in names)
+        return read_log(out, "step", "valid"), [bytes_of(f) for f in files]
+
+    train(model, data, "-o", tmp_path / "a", *flags(settings))
+    (tmp_path / "t.json").write_text(json.dumps(settings))
+    train(model, data, "-o", tmp_path / "b", "--config", tmp_path / "t.json")
+    assert result(tmp_path / "a") == result(tmp_path / "b")
+    same_bits = {"threads", "memory-limit", "save-every", "strict", "checkpoint-layers", "save-type"}
+    for k in settings.keys() - same_bits:
+        rest = flags({n: v for n, v in settings.items() if n != k})
+        train(model, data, "-o", tmp_path / "c", "--overwrite", *rest)
+        assert result(tmp_path / "a") != result(tmp_path / "c"), k
+
+
 def test_threads_do_not_matter(trained, model, data, tmp_path):
     out = str(tmp_path / "out")
     train(model, data, "-o", out, *FLAGS, "--steps", 40, "--validate-every", 10, "--threads", 1)
@@ -231,6 +262,22 @@ def test_interrupt_and_resume(model, data, tmp_path):
                    env={**os.environ, "PATH": f"{tmp_path}/bin:" + os.environ["PATH"]})
     same(parts, whole)
     assert len(read_log(parts, "start")) == 3
+
+
+def test_second_interrupt_quits_at_once(model, tmp_path):
+    """While data are read there is nothing to save: the first is heeded afterwards, the second ends it."""
+    file = tmp_path / "long.jsonl"
+    file.write_text(('{"text": "' + "the mill grinds grain " * 20 + '"}\n') * 60000)
+    process = subprocess.Popen([QUERN, "train", model, str(file), "-o", str(tmp_path / "out")],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.wait(30) == -signal.SIGINT and time.monotonic() - began < 2
+    assert not (tmp_path / "out").exists()
 
 
 def test_killed_and_resumed(model, data, tmp_path):
@@ -323,6 +370,20 @@ def test_config_refusals(model, data, tmp_path):
     assert "none.yaml" in refused("--config", tmp_path / "none.yaml", model, data, code=2)
     file.write_bytes(os.urandom(4096))
     refused("--config", file, model, data, code=2)
+
+
+def test_what_lies_in_the_folder_stays(model, data, tmp_path):
+    """What a training would write over is refused; what it does not know is left alone."""
+    out = tmp_path / "out"
+    (out / "best").mkdir(parents=True)
+    (out / "best" / "mine").write_text("x")
+    assert "best in it already" in refused(model, data, "-o", out, *FLAGS, "--steps", 1)
+    assert (out / "best" / "mine").read_text() == "x"
+    (out / "best").rename(out / "other")
+    train(model, data, "-o", out, "--method", "full", "--steps", 1, "--batch-size", 4)
+    assert "model.safetensors" in os.listdir(out / "last") and (out / "other" / "mine").exists()
+    train(model, data, "-o", out, *FLAGS, "--steps", 1, "--overwrite")
+    assert set(os.listdir(out / "last")) == {"adapter_config.json", "adapter_model.safetensors"}
 
 
 def limited():

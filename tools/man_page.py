@@ -70,6 +70,7 @@ keeps its history: in quern/history; default ~/.local/state.
 quern models .
 quern doctor model.gguf
 quern run model.gguf \-p 'Why is the sky blue?'
+quern train model.gguf data \-o out \-\-lr 1e\-4
 quern inspect \-\-json model.gguf | jq \-r '.tensors[].name'
 .fi
 .SH "SEE ALSO"

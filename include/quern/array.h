@@ -73,6 +73,7 @@ QN_API void qn_release(qn_array *a);
 
 /* ---- what an array is --------------------------------------------------------------------------------- */
 
+/* Of NULL QN_DTYPE_COUNT; the functions below give -1 for it. */
 QN_API qn_dtype qn_array_dtype(const qn_array *a);
 QN_API int qn_array_n_dims(const qn_array *a);
 /* Size of dimension i; negative i counts from the end. -1: not known before the program runs (the rows of a

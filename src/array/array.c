@@ -77,11 +77,12 @@ const qn_shape *qn_array_shape(const qn_array *a)
 
 int qn_array_n_dims(const qn_array *a)
 {
-    return a->shape.n;
+    return a ? a->shape.n : -1;
 }
 
 int64_t qn_array_dim(const qn_array *a, int i)
 {
+    if (!a) return -1;
     if (i < 0) i += a->shape.n;
     if (i < 0 || i >= a->shape.n || (i == 0 && qn_shape_is_symbolic(&a->shape))) return -1;
     return a->shape.dim[i];
@@ -89,12 +90,12 @@ int64_t qn_array_dim(const qn_array *a, int i)
 
 int64_t qn_array_size(const qn_array *a)
 {
-    return qn_shape_is_symbolic(&a->shape) ? -1 : qn_shape_elements(&a->shape, NULL);
+    return !a || qn_shape_is_symbolic(&a->shape) ? -1 : qn_shape_elements(&a->shape, NULL);
 }
 
 qn_dtype qn_array_dtype(const qn_array *a)
 {
-    return a->dtype;
+    return a ? a->dtype : QN_DTYPE_COUNT;
 }
 
 const qn_buffer *qn_array_buffer(const qn_array *a)

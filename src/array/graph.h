@@ -16,25 +16,26 @@ typedef struct {
     qn_array **in; /* each holds a reference */
 } qn_custom;
 
+/* What every pass looks at comes first. */
 struct qn_array {
+    uint64_t id;  /* rises with every array of the process: an order in which inputs come first */
+    int64_t mark; /* scratch of one pass over the graph */
     atomic_int references;
-    qn_dtype dtype;
-    qn_shape shape;
     qn_prim prim;
-    qn_params params;
+    qn_dtype dtype;
     int n_in;
     qn_array *in[QN_MAX_INPUTS]; /* each holds a reference */
-    qn_buffer *buffer;           /* DATA */
-    int input;                   /* INPUT: its number */
-    uint64_t id;         /* rises with every array of the process: an order in which inputs come first */
-    char *label;         /* owned; NULL: none */
-    uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint_from; 0: none */
-    qn_array *next;      /* chain of arrays that are being freed */
-    int64_t mark;        /* scratch of one pass over the graph */
-    qn_job *job;         /* DATA that is being computed, or failed to be; NULL: it is there */
-    qn_custom *custom;   /* owned; NULL: none */
+    qn_shape shape;
+    qn_params params;
+    qn_buffer *buffer;   /* DATA */
+    int input;           /* INPUT: its number */
     int stops;           /* no gradient goes through it, as if it were data */
     int weak;            /* a number that takes the type of what it meets, see qn_promote */
+    char *label;         /* owned; NULL: none */
+    uint64_t checkpoint; /* id of the array behind which the piece begins, see qn_checkpoint_from; 0: none */
+    qn_job *job;         /* DATA that is being computed, or failed to be; NULL: it is there */
+    qn_custom *custom;   /* owned; NULL: none */
+    qn_array *next;      /* chain of arrays that are being freed */
 };
 
 struct qn_scope {
@@ -57,6 +58,8 @@ struct qn_scope {
 qn_array *qn_array_new(qn_scope *s);
 /* The id of the last array that was made: what is made from here on is younger. */
 uint64_t qn_array_youngest(void);
+/* Inputs first. */
+qn_status qn_sort_by_id(qn_array **list, int64_t n);
 /* Room for n_dims dims of so many bytes an element; fails in the scope and returns 0 where they are no shape
  * or too large. */
 int qn_check_shape(qn_scope *s, const char *what, qn_dtype dtype, int n_dims, const int64_t *dims,

@@ -12,11 +12,10 @@
 /* What is known of one array while a plan is made. */
 typedef struct {
     qn_array *a;
-    int uses;   /* by later arrays and as outputs */
-    int output; /* index + 1 when it is an output */
-    int fused;  /* computed inside its only user */
-    int placed; /* operand is valid */
-    qn_operand operand;
+    int uses;            /* by later arrays and as outputs */
+    int output;          /* index + 1 when it is an output */
+    int fused;           /* computed inside its only user */
+    qn_operand *operand; /* NULL when fused */
 } node;
 
 struct qn_program {
@@ -36,51 +35,67 @@ typedef struct {
     const qn_scope *scope;
     qn_program *p;
     node *nodes; /* by mark */
+    qn_operand *operands;
     int64_t n;
     int64_t slots_capacity, steps_capacity, held_capacity;
 } planner;
 
 /* ---- order: every array that the outputs need, inputs first ------------------------------------------- */
 
-static int by_id(const void *x, const void *y)
+/* All that the outputs need, in any order; each mark is its array's place plus one. */
+static qn_status find_all(int n_outputs, qn_array *const *outputs, qn_array ***out, int64_t *n_out)
 {
-    const qn_array *a = ((const node *)x)->a, *b = ((const node *)y)->a;
-    return (a->id > b->id) - (a->id < b->id);
+    int64_t capacity = 256, n = 0;
+    qn_array **list = qn_alloc((size_t)capacity * sizeof *list);
+    if (!list) return QN_E_NOMEM;
+    for (int i = 0; i < n_outputs; i++) outputs[i]->mark = -1;
+    for (int64_t i = -n_outputs; i < n; i++) {
+        int is_root = i < 0;
+        int count = is_root ? 1 : list[i]->n_in;
+        for (int j = 0; j < count; j++) {
+            qn_array *a = is_root ? outputs[i + n_outputs] : list[i]->in[j];
+            if (a->mark > 0 && a->mark <= n && list[a->mark - 1] == a) continue;
+            if (n == capacity) {
+                qn_array **more = qn_realloc(list, 2 * (size_t)capacity * sizeof *list);
+                if (!more) {
+                    qn_free(list);
+                    return QN_E_NOMEM;
+                }
+                list = more;
+                capacity *= 2;
+            }
+            list[n] = a;
+            a->mark = ++n;
+        }
+    }
+    *out = list;
+    *n_out = n;
+    return QN_OK;
 }
 
 static qn_status collect(planner *pl, int n_outputs, qn_array *const *outputs)
 {
-    int64_t capacity = 256, n = 0;
-    node *nodes = qn_alloc((size_t)capacity * sizeof *nodes);
-    if (!nodes) return QN_E_NOMEM;
-    for (int i = 0; i < n_outputs; i++) outputs[i]->mark = -1;
-    for (int64_t i = -n_outputs; i < n; i++) {
-        int is_root = i < 0;
-        int count = is_root ? 1 : nodes[i].a->n_in;
-        for (int j = 0; j < count; j++) {
-            qn_array *a = is_root ? outputs[i + n_outputs] : nodes[i].a->in[j];
-            if (a->mark > 0 && a->mark <= n && nodes[a->mark - 1].a == a) continue;
-            if (n == capacity) {
-                node *more = qn_realloc(nodes, 2 * (size_t)capacity * sizeof *nodes);
-                if (!more) {
-                    qn_free(nodes);
-                    return QN_E_NOMEM;
-                }
-                nodes = more;
-                capacity *= 2;
-            }
-            nodes[n] = (node){.a = a};
-            a->mark = ++n;
-        }
+    qn_array **list;
+    int64_t n;
+    QN_TRY(find_all(n_outputs, outputs, &list, &n));
+    qn_status status = qn_sort_by_id(list, n);
+    node *nodes = status == QN_OK ? qn_alloc_array((size_t)n + 1, sizeof *nodes) : NULL;
+    if (!nodes) {
+        qn_free(list);
+        return QN_E_NOMEM;
     }
-    qsort(nodes, (size_t)n, sizeof *nodes, by_id);
-    for (int64_t i = 0; i < n; i++) nodes[i].a->mark = i;
-    for (int64_t i = 0; i < n; i++)
-        for (int j = 0; j < nodes[i].a->n_in; j++) nodes[nodes[i].a->in[j]->mark].uses++;
+    for (int64_t i = 0; i < n; i++) {
+        node *o = &nodes[i];
+        o->a = list[i];
+        o->uses = o->output = o->fused = 0;
+        list[i]->mark = i;
+        for (int j = 0; j < list[i]->n_in; j++) nodes[list[i]->in[j]->mark].uses++; /* inputs come first */
+    }
     for (int i = 0; i < n_outputs; i++) {
         nodes[outputs[i]->mark].uses++;
         nodes[outputs[i]->mark].output = i + 1;
     }
+    qn_free(list);
     pl->nodes = nodes;
     pl->n = n;
     return QN_OK;
@@ -174,7 +189,11 @@ static qn_status add_step(planner *pl, const qn_plan_step *step)
 {
     qn_plan *plan = &pl->p->plan;
     QN_TRY(grow((void **)&plan->steps, plan->n_steps, &pl->steps_capacity, sizeof *plan->steps));
-    plan->steps[plan->n_steps++] = *step;
+    qn_operand *in = qn_arena_alloc(&pl->p->arena, (size_t)step->n_in * sizeof *in);
+    if (!in) return QN_E_NOMEM;
+    memcpy(in, step->in, (size_t)step->n_in * sizeof *in);
+    plan->steps[plan->n_steps] = *step;
+    plan->steps[plan->n_steps++].in = in;
     return QN_OK;
 }
 
@@ -184,7 +203,8 @@ static qn_status copy_if_strided(planner *pl, qn_operand *o, int from)
     if (is_contiguous(o, from)) return QN_OK;
     size_t bytes;
     int slot;
-    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .label = ""};
+    qn_operand in[1];
+    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .in = in, .label = ""};
     QN_TRY(max_bytes(pl->p, o->dtype, &o->shape, &bytes));
     QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_TEMP, 0, bytes, NULL}, &slot));
     step.in[0] = *o;
@@ -204,7 +224,7 @@ static int same_first_dim(const qn_shape *a, const qn_shape *b)
 static qn_status place_view(planner *pl, node *n)
 {
     const qn_array *a = n->a;
-    qn_operand from = pl->nodes[a->in[0]->mark].operand, o = from;
+    qn_operand from = *pl->nodes[a->in[0]->mark].operand, o = from;
     o.shape = a->shape;
     switch (a->prim) {
     case QN_PRIM_RESHAPE: {
@@ -229,7 +249,7 @@ static qn_status place_view(planner *pl, node *n)
             o.stride[i] = repeated ? 0 : from.stride[j];
         }
     }
-    n->operand = o;
+    *n->operand = o;
     return QN_OK;
 }
 
@@ -345,22 +365,23 @@ static qn_status ready_input(planner *pl, qn_plan_step *step, int i)
 static qn_status place_step(planner *pl, node *n)
 {
     const qn_array *a = n->a;
+    qn_operand in[QN_MAX_INPUTS];
     qn_plan_step step = {
-        .prim = a->prim, .params = a->params, .n_in = a->n_in, .label = a->label ? a->label : ""};
+        .in = in, .prim = a->prim, .params = a->params, .n_in = a->n_in, .label = a->label ? a->label : ""};
     if (is_elementwise(a)) {
         chain c = {0};
         emit(pl, &c, a);
         step.prim = QN_PRIM_FUSED;
         step.params = c.params;
         step.n_in = c.n_in;
-        for (int i = 0; i < c.n_in; i++) step.in[i] = repeat_to(&pl->nodes[c.in[i]->mark].operand, &a->shape);
+        for (int i = 0; i < c.n_in; i++) step.in[i] = repeat_to(pl->nodes[c.in[i]->mark].operand, &a->shape);
     } else {
-        for (int i = 0; i < a->n_in; i++) step.in[i] = pl->nodes[a->in[i]->mark].operand;
+        for (int i = 0; i < a->n_in; i++) step.in[i] = *pl->nodes[a->in[i]->mark].operand;
         for (int i = 0; i < a->n_in; i++) QN_TRY(ready_input(pl, &step, i));
     }
     QN_TRY(new_output(pl, n, &step.out));
     QN_TRY(add_step(pl, &step));
-    n->operand = step.out;
+    *n->operand = step.out;
     return QN_OK;
 }
 
@@ -384,18 +405,19 @@ static qn_status place_source(planner *pl, node *n)
         p->bytes += bytes;
         QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, bytes, b}, &slot));
     }
-    n->operand = contiguous(slot, a->dtype, &a->shape);
+    *n->operand = contiguous(slot, a->dtype, &a->shape);
     return QN_OK;
 }
 
 /* An output that is a source or a view is copied into a buffer of its own. */
 static qn_status copy_output(planner *pl, node *n)
 {
-    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .label = ""};
-    step.in[0] = n->operand;
+    qn_operand in[1];
+    qn_plan_step step = {.prim = QN_PRIM_COPY, .n_in = 1, .in = in, .label = ""};
+    step.in[0] = *n->operand;
     QN_TRY(new_output(pl, n, &step.out));
     QN_TRY(add_step(pl, &step));
-    n->operand = step.out;
+    *n->operand = step.out;
     return QN_OK;
 }
 
@@ -451,54 +473,111 @@ static qn_status make_groups(qn_plan *plan)
     return QN_OK;
 }
 
+/* Memory that no living temporary takes, by rising offset; the last one has no end. */
 typedef struct {
-    int slot, first, last; /* groups in which the slot lives */
-} life;
+    size_t begin, end;
+} gap;
+typedef struct {
+    gap *gaps;
+    int n;
+} room;
 
-/* Places temporaries: each at the lowest offset that is free during its life (largest first would pack
- * tighter; first use first is close and simple). A slot is free again only after the group of its last use.
- */
-static qn_status place_temporaries(qn_plan *plan)
+/* The lowest place where so many bytes fit. */
+static size_t take_room(room *r, size_t size)
 {
-    life *lives = qn_calloc((size_t)plan->n_slots + 1, sizeof *lives);
-    if (!lives) return QN_E_NOMEM;
-    for (int i = 0; i < plan->n_slots; i++) lives[i] = (life){i, -1, -1};
+    int i = 0;
+    while (r->gaps[i].end - r->gaps[i].begin < size) i++;
+    const size_t at = r->gaps[i].begin;
+    r->gaps[i].begin += size;
+    if (r->gaps[i].begin == r->gaps[i].end)
+        memmove(r->gaps + i, r->gaps + i + 1, (size_t)(--r->n - i) * sizeof *r->gaps);
+    return at;
+}
+
+static void give_back(room *r, size_t begin, size_t end)
+{
+    int low = 0, high = r->n; /* the first gap behind */
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (r->gaps[mid].begin < end)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const int before = low > 0 && r->gaps[low - 1].end == begin, after = r->gaps[low].begin == end;
+    if (before && after) {
+        r->gaps[low - 1].end = r->gaps[low].end;
+        memmove(r->gaps + low, r->gaps + low + 1, (size_t)(--r->n - low) * sizeof *r->gaps);
+    } else if (before) {
+        r->gaps[low - 1].end = end;
+    } else if (after) {
+        r->gaps[low].begin = begin;
+    } else {
+        memmove(r->gaps + low + 1, r->gaps + low, (size_t)(r->n++ - low) * sizeof *r->gaps);
+        r->gaps[low] = (gap){begin, end};
+    }
+}
+
+/* last [n_slots]: the group of each slot's last use, -1: none. */
+static void find_last_uses(const qn_plan *plan, int *last)
+{
+    for (int i = 0; i < plan->n_slots; i++) last[i] = -1;
     for (int i = 0; i < plan->n_steps; i++) {
         const qn_plan_step *s = &plan->steps[i];
-        if (lives[s->out.slot].first < 0) lives[s->out.slot].first = s->group;
-        lives[s->out.slot].last = s->group;
-        for (int k = 0; k < s->n_in; k++) lives[s->in[k].slot].last = s->group;
+        last[s->out.slot] = s->group;
+        for (int k = 0; k < s->n_in; k++) last[s->in[k].slot] = s->group;
     }
-    /* placed: slots already given an offset and still of interest, kept sorted by offset */
-    int *placed = qn_alloc(((size_t)plan->n_slots + 1) * sizeof *placed), n = 0;
-    if (!placed) {
-        qn_free(lives);
-        return QN_E_NOMEM;
+}
+
+/* Places temporaries: each at the lowest offset that is free during its life (largest first would pack
+ * tighter; first use first is close and simple). A slot is free again only after the group of its last use:
+ * ending[g] is the first of a chain of temporaries that end with group g, next[] goes on. */
+static qn_status place_temporaries(qn_plan *plan)
+{
+    const size_t n = (size_t)plan->n_slots + 1;
+    int *last = qn_alloc_array(n, sizeof *last), *next = qn_alloc_array(n, sizeof *next);
+    int *ending = qn_alloc_array((size_t)plan->n_groups + 1, sizeof *ending);
+    room r = {.gaps = qn_alloc_array(n + 1, sizeof *r.gaps), .n = 1};
+    qn_status status = last && next && ending && r.gaps ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) {
+        find_last_uses(plan, last);
+        for (int g = 0; g < plan->n_groups; g++) ending[g] = -1;
+        r.gaps[0] = (gap){0, SIZE_MAX};
     }
-    for (int i = 0; i < plan->n_steps; i++) {
-        qn_plan_slot *slot = &plan->slots[plan->steps[i].out.slot];
-        const life *l = &lives[plan->steps[i].out.slot];
-        if (slot->kind != QN_SLOT_TEMP || l->first != plan->steps[i].group) continue;
-        int kept = 0;
-        for (int j = 0; j < n; j++)
-            if (lives[placed[j]].last >= l->first) placed[kept++] = placed[j];
-        n = kept;
-        size_t at = 0;
-        int where = 0;
-        while (where < n) {
-            const qn_plan_slot *other = &plan->slots[placed[where]];
-            if (other->offset_bytes >= at + slot->size_bytes) break;
-            if (other->offset_bytes + other->size_bytes > at) at = other->offset_bytes + other->size_bytes;
-            where++;
-        }
-        slot->offset_bytes = at;
-        memmove(placed + where + 1, placed + where, (size_t)(n - where) * sizeof *placed);
-        placed[where] = l->slot;
-        n++;
-        if (at + slot->size_bytes > plan->arena_bytes) plan->arena_bytes = at + slot->size_bytes;
+    for (int i = 0, group = 0; i < plan->n_steps && status == QN_OK; i++) {
+        const int k = plan->steps[i].out.slot;
+        qn_plan_slot *slot = &plan->slots[k];
+        for (; group < plan->steps[i].group; group++)
+            for (int e = ending[group]; e >= 0; e = next[e])
+                give_back(&r, plan->slots[e].offset_bytes,
+                          plan->slots[e].offset_bytes + plan->slots[e].size_bytes);
+        if (slot->kind != QN_SLOT_TEMP) continue;
+        slot->offset_bytes = take_room(&r, slot->size_bytes);
+        next[k] = ending[last[k]];
+        ending[last[k]] = k;
+        const size_t end = slot->offset_bytes + slot->size_bytes;
+        if (end > plan->arena_bytes) plan->arena_bytes = end;
     }
-    qn_free(placed);
-    qn_free(lives);
+    qn_free(last);
+    qn_free(next);
+    qn_free(ending);
+    qn_free(r.gaps);
+    return status;
+}
+
+/* As much as is known to be needed, at once. */
+static qn_status make_room(planner *pl)
+{
+    qn_plan *plan = &pl->p->plan;
+    int64_t n = 1;
+    for (int64_t i = 0; i < pl->n; i++) n += !pl->nodes[i].fused;
+    pl->operands = qn_alloc_array((size_t)n, sizeof *pl->operands);
+    plan->steps = qn_alloc_array((size_t)n, sizeof *plan->steps);
+    plan->slots = qn_alloc_array((size_t)n, sizeof *plan->slots);
+    if (!pl->operands || !plan->steps || !plan->slots) return QN_E_NOMEM;
+    pl->steps_capacity = pl->slots_capacity = n;
+    for (int64_t i = 0, k = 0; i < pl->n; i++)
+        pl->nodes[i].operand = pl->nodes[i].fused ? NULL : &pl->operands[k++];
     return QN_OK;
 }
 
@@ -506,6 +585,7 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
 {
     qn_program *p = pl->p;
     mark_fused(pl);
+    QN_TRY(make_room(pl));
     for (int64_t i = 0; i < pl->n; i++) {
         node *n = &pl->nodes[i];
         if (n->fused) continue;
@@ -560,6 +640,7 @@ qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_o
     status = p->device->ops->compile(p->device, &p->plan, &p->exec);
 out:
     qn_free(pl.nodes);
+    qn_free(pl.operands);
     if (status != QN_OK) {
         qn_program_free(p);
         return status;

@@ -132,6 +132,8 @@ static void creation_is_numpys(void **state)
     assert_int_equal(qn_array_dim(a, -1), 3);
     assert_int_equal(qn_array_dim(a, 2), -1);
     assert_int_equal(qn_array_size(a), 6);
+    assert_int_equal(qn_array_dtype(NULL), QN_DTYPE_COUNT);
+    assert_true(qn_array_n_dims(NULL) == -1 && qn_array_dim(NULL, 0) == -1 && qn_array_size(NULL) == -1);
 }
 
 static void what_is_no_shape_is_refused(void **state)

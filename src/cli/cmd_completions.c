@@ -16,7 +16,8 @@ static value_kind kind_of(const qn_arg *a)
 {
     if (a->kind == QN_ARG_FLAG) return VALUE_NONE;
     if (strchr(a->value, '|')) return VALUE_CHOICE;
-    int is_path = strstr(a->value, "FILE") || strstr(a->value, "PATH") || strchr(a->value, '.');
+    int is_path = strstr(a->value, "FILE") || strstr(a->value, "PATH") || strstr(a->value, "DIR") ||
+                  strchr(a->value, '.');
     return is_path && a->kind == QN_ARG_TEXT ? VALUE_PATH : VALUE_FREE;
 }
 

@@ -227,18 +227,73 @@ static qn_status take_document(reading *r)
     return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "a second document begins here"));
 }
 
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+/* Four hexadecimal digits behind "\\u"; -1: they are none. */
+static int read_unit(const char *s, size_t n)
+{
+    int unit = 0;
+    if (n < 6 || s[0] != '\\' || s[1] != 'u') return -1;
+    for (int i = 2; i < 6; i++) {
+        const char c = s[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return -1;
+        unit = 16 * unit + digit;
+    }
+    return unit;
+}
+
+/* The one thing of JSON that YAML spells otherwise: a character of two units, "\\ud83c\\udf3e", has one
+ * number there, "\\U0001f33e". */
+static void join_units(const char *bytes, size_t n, qn_buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        const int high = read_unit(bytes + i, n - i),
+                  low = high < 0 ? -1 : read_unit(bytes + i + 6, n - i - 6);
+        if (high >= 0xd800 && high < 0xdc00 && low >= 0xdc00 && low < 0xe000) {
+            qn_buf_printf(out, "\\U%08x",
+                          0x10000u + ((unsigned)high - 0xd800) * 0x400u + ((unsigned)low - 0xdc00));
+            i += 12;
+        } else {
+            const size_t taken = bytes[i] == '\\' && i + 1 < n ? 2 : 1;
+            qn_buf_append(out, bytes + i, taken);
+            i += taken;
+        }
+    }
+}
+
 qn_status qn_config_file_take(const char *name, const char *bytes, size_t n, const qn_arg_spec *spec,
                               const char *not_here, void *options, qn_arena *texts)
 {
     reading r = {.name = name, .spec = spec, .not_here = not_here, .options = options, .texts = texts};
+    qn_buf joined = {0};
+    size_t first = 0;
     if (n > QN_CONFIG_FILE_BYTES_MAX)
         return qn_fail(QN_E_FULL, "%s: %zu bytes; options have at most %d", name, n,
                        QN_CONFIG_FILE_BYTES_MAX);
-    if (!yaml_parser_initialize(&r.parser)) return qn_fail(QN_E_NOMEM, "%s: out of memory", name);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)bytes, n);
-    qn_status status = take_document(&r);
-    drop_event(&r);
-    yaml_parser_delete(&r.parser);
+    while (first < n && strchr(" \t\r\n", bytes[first]) && bytes[first]) first++;
+    if (first < n && bytes[first] == '{') {
+        join_units(bytes, n, &joined);
+        if (joined.status != QN_OK) {
+            qn_buf_free(&joined);
+            return QN_E_NOMEM;
+        }
+        bytes = joined.data;
+        n = joined.length;
+    }
+    qn_status status = QN_E_NOMEM;
+    if (yaml_parser_initialize(&r.parser)) {
+        yaml_parser_set_input_string(&r.parser, (const unsigned char *)bytes, n);
+        status = take_document(&r);
+        drop_event(&r);
+        yaml_parser_delete(&r.parser);
+    } else {
+        qn_fail(status, "%s: out of memory", name);
+    }
+    qn_buf_free(&joined);
     return status;
 }
 

@@ -83,6 +83,20 @@ static void test_yaml_and_json_say_the_same(void **state)
               "\"data\":\"a b\\/\\u00e9.jsonl\",\"targets\":[\"q_proj\",\"v_proj\"],\"stop\":[\"x\",\"7\"]}");
 }
 
+/* Python's json writes characters beyond 16 bits as two units. */
+static void test_characters_of_two_units(void **state)
+{
+    options o;
+    qn_arena texts = {0};
+    assert_int_equal(take("{\"data\": \"a\\ud83c\\udf3eb\\u00e9\\\\ud83c\"}", &o, &texts), QN_OK);
+    assert_string_equal(o.data, "a\xf0\x9f\x8c\xbe"
+                                "b\xc3\xa9\\ud83c");
+    assert_int_equal(take("{\"data\": \"\\ud83c\"}", &o, &texts), QN_E_FORMAT);
+    assert_int_equal(take("{\"data\": \"\\ud83c\\u0041\"}", &o, &texts), QN_E_FORMAT);
+    assert_int_equal(take("{\"data\": \"\\ud83c\\udf3", &o, &texts), QN_E_FORMAT);
+    qn_arena_clear(&texts);
+}
+
 static void test_nothing_said_changes_nothing(void **state)
 {
     static const char *const texts[] = {
@@ -195,7 +209,7 @@ static void test_failing_allocations(void **state)
         options o;
         qn_arena arena = {0};
         qn_mem_fail_nth(n);
-        const qn_status status = take("data: x\nrank: 8\ntargets: [a, b]\nstop: [c]\n", &o, &arena);
+        const qn_status status = take("{\"data\": x, rank: 8, targets: [a, b], stop: [c]}\n", &o, &arena);
         qn_mem_fail_nth(0);
         qn_arena_clear(&arena);
         assert_int_equal(qn_mem_live_blocks(), before);
@@ -209,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_yaml_and_json_say_the_same),
+        cmocka_unit_test(test_characters_of_two_units),
         cmocka_unit_test(test_nothing_said_changes_nothing),
         cmocka_unit_test(test_refusals_name_the_line),
         cmocka_unit_test(test_hostile),

@@ -36,6 +36,12 @@ typedef struct {
     int n_ticks;
 } axis;
 
+/* Is it a point? Numbers that no training has would leave no room for the others. */
+static int is_shown(double y)
+{
+    return fabs(y) < 1e30; /* not for NAN */
+}
+
 static double place(const axis *a, double value)
 {
     const double v = a->is_log ? log10(value) : value;
@@ -88,7 +94,7 @@ static void find_range(const qn_chart_series *series, int n_series, axis *x, axi
     for (int s = 0; s < n_series; s++)
         for (int64_t i = 0; i < series[s].n; i++) {
             const qn_chart_point p = series[s].points[i];
-            if (!isfinite(p.y)) continue;
+            if (!is_shown(p.y)) continue;
             x->low = fmin(x->low, p.x), x->high = fmax(x->high, p.x);
             y->low = fmin(y->low, p.y), y->high = fmax(y->high, p.y);
         }
@@ -134,7 +140,7 @@ static void put_series(qn_buf *b, const qn_chart_series *s, int i_series, const 
         double sum_x = 0, sum_y = 0;
         int64_t n = 0;
         for (int64_t k = i; k < i + group && k < s->n; k++) {
-            if (!isfinite(s->points[k].y)) continue;
+            if (!is_shown(s->points[k].y)) continue;
             sum_x += s->points[k].x;
             sum_y += s->points[k].y;
             n++;
@@ -147,7 +153,7 @@ static void put_series(qn_buf *b, const qn_chart_series *s, int i_series, const 
     if (!s->is_marked) return;
     for (int64_t i = 0; i < s->n; i += group) {
         const qn_chart_point p = s->points[i];
-        if (!isfinite(p.y)) continue;
+        if (!is_shown(p.y)) continue;
         qn_buf_printf(b,
                       "<circle class=\"s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>step %.12g: "
                       "%.6g</title></circle>\n",
@@ -175,7 +181,7 @@ void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *serie
     axis x, y;
     int has_points = 0;
     for (int s = 0; s < n_series; s++)
-        for (int64_t i = 0; i < series[s].n && !has_points; i++) has_points = isfinite(series[s].points[i].y);
+        for (int64_t i = 0; i < series[s].n && !has_points; i++) has_points = is_shown(series[s].points[i].y);
     qn_buf_printf(b, "<svg class=\"chart\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
     qn_html_put(b, name);
     qn_buf_puts(b, "\">\n<text class=\"name\" x=\"4\" y=\"18\">");

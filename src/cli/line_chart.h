@@ -11,7 +11,7 @@
 enum { QN_CHART_POINTS_MAX = 2000, QN_CHART_SERIES_MAX = 3 };
 
 typedef struct {
-    double x, y; /* y not finite: no point */
+    double x, y; /* y not finite, or beyond 1e30: no point */
 } qn_chart_point;
 
 typedef struct {

@@ -15,9 +15,11 @@ static double real_of(const json_t *event, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static int64_t int_of(const json_t *event, const char *key)
+/* A count, 0 where there is none. No sum of as many as a file has lines overflows. */
+static int64_t count_of(const json_t *event, const char *key)
 {
-    return json_integer_value(json_object_get(event, key));
+    const int64_t value = json_integer_value(json_object_get(event, key));
+    return value > 0 && value < (int64_t)1 << 48 ? value : 0;
 }
 
 /* An array of n with room for one more; NULL: memory is out, and the old one lives on. It doubles when n is a
@@ -43,7 +45,7 @@ static void forget_behind(qn_train_log *log, int64_t step)
 
 static qn_status take_step(qn_train_log *log, const json_t *event)
 {
-    const int64_t step = int_of(event, "step"), peak = int_of(event, "peak_memory_bytes");
+    const int64_t step = count_of(event, "step"), peak = count_of(event, "peak_memory_bytes");
     const double seconds = real_of(event, "seconds");
     if (log->n_steps && log->steps[log->n_steps - 1].step >= step) return QN_OK;
     void *room = with_room(log->steps, log->n_steps, sizeof *log->steps);
@@ -52,15 +54,15 @@ static qn_status take_step(qn_train_log *log, const json_t *event)
     log->steps[log->n_steps++] = (qn_train_log_step){step, real_of(event, "loss"), real_of(event, "rate"),
                                                      real_of(event, "grad_norm")};
     if (isfinite(seconds)) log->seconds += seconds;
-    log->n_tokens += int_of(event, "n_tokens");
-    log->n_counted += int_of(event, "n_counted");
+    log->n_tokens += count_of(event, "n_tokens");
+    log->n_counted += count_of(event, "n_counted");
     if (peak > log->peak_memory_bytes) log->peak_memory_bytes = peak;
     return QN_OK;
 }
 
 static qn_status take_valid(qn_train_log *log, const json_t *event)
 {
-    const int64_t step = int_of(event, "step");
+    const int64_t step = count_of(event, "step");
     const double loss = real_of(event, "valid_loss");
     if (!isfinite(loss) || (log->n_valids && log->valids[log->n_valids - 1].step >= step)) return QN_OK;
     void *room = with_room(log->valids, log->n_valids, sizeof *log->valids);
@@ -79,7 +81,7 @@ static qn_status take_note(qn_train_log *log, const json_t *event, int is_warnin
     log->notes = room;
     char *copy = qn_strdup(text);
     if (!copy) return QN_E_NOMEM;
-    log->notes[log->n_notes++] = (qn_train_log_note){int_of(event, "step"), copy, is_warning};
+    log->notes[log->n_notes++] = (qn_train_log_note){count_of(event, "step"), copy, is_warning};
     return QN_OK;
 }
 
@@ -88,7 +90,7 @@ static qn_status take_event(qn_train_log *log, json_t *event)
     const char *name = json_string_value(json_object_get(event, "event"));
     if (!name) return QN_OK;
     if (strcmp(name, "start") == 0) {
-        forget_behind(log, int_of(event, "step"));
+        forget_behind(log, count_of(event, "step"));
         replace(&log->start, event);
         replace(&log->end, NULL);
         log->n_runs++;
@@ -103,6 +105,15 @@ static qn_status take_event(qn_train_log *log, json_t *event)
     return QN_OK;
 }
 
+qn_status qn_train_log_take(qn_train_log *log, const char *line, size_t n)
+{
+    json_t *event = NULL;
+    qn_status status = qn_json_parse("log", line, n, &event);
+    if (status == QN_OK) status = take_event(log, event);
+    json_decref(event);
+    return status == QN_E_NOMEM ? status : QN_OK;
+}
+
 qn_status qn_train_log_read(const char *path, qn_train_log *out)
 {
     qn_line_index *lines = NULL;
@@ -111,12 +122,9 @@ qn_status qn_train_log_read(const char *path, qn_train_log *out)
     qn_status status = qn_line_index_open(path, &lines);
     const int64_t n = status == QN_OK ? qn_line_index_count(lines) : 0;
     for (int64_t i = 0; i < n && status == QN_OK; i++) {
-        json_t *event = NULL;
         status = qn_line_index_read(lines, i, &line);
-        if (status == QN_OK) status = qn_json_parse(path, line.data ? line.data : "", line.length, &event);
-        if (status == QN_OK) status = take_event(&log, event);
-        json_decref(event);
-        if (status == QN_E_FORMAT) status = QN_OK; /* a line that was cut off */
+        if (status == QN_OK) status = qn_train_log_take(&log, line.data ? line.data : "", line.length);
+        if (status == QN_E_FORMAT) status = QN_OK; /* longer than any event */
     }
     qn_line_index_close(lines);
     qn_buf_free(&line);

@@ -40,7 +40,9 @@ typedef struct {
     int64_t peak_memory_bytes;
 } qn_train_log;
 
-/* QN_E_IO: it cannot be read; QN_E_NOMEM. Zeroed on failure. */
+/* Takes one line of a log, the next one; log begins zeroed. A line that says nothing is passed over. */
+qn_status qn_train_log_take(qn_train_log *log, const char *line, size_t n);
+/* All lines of a file. QN_E_IO: it cannot be read; QN_E_NOMEM. Zeroed on failure. */
 qn_status qn_train_log_read(const char *path, qn_train_log *out);
 /* Accepts a zeroed one. */
 void qn_train_log_free(qn_train_log *log);

@@ -66,6 +66,20 @@ static void put_format(qn_buf *b, const char *name, const char *fmt, ...)
     put_row(b, name, text);
 }
 
+/* "1,234,567" into text; returns text. */
+static const char *count_text(int64_t n, char text[32])
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && i % 3 == length % 3 && digits[i - 1] != '-') text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = 0;
+    return text;
+}
+
 static void open_table(qn_buf *b, const char *title)
 {
     qn_buf_printf(b, "<section><h2>%s</h2>\n<table>\n", title);
@@ -95,7 +109,7 @@ static void put_result(qn_buf *b, const qn_train_log *log, const qn_train_report
     const qn_train_log_step *first = log->n_steps ? &log->steps[0] : NULL;
     const qn_train_log_step *last = log->n_steps ? &log->steps[log->n_steps - 1] : NULL;
     const qn_train_log_valid *best = find_best(log);
-    char size[32];
+    char size[32], all[32], part[32];
     open_table(b, "Result");
     put_format(b, "state", "%s, step %lld of %lld", end_of(log), (long long)(last ? last->step : 0),
                (long long)about->info.n_steps);
@@ -113,7 +127,8 @@ static void put_result(qn_buf *b, const qn_train_log *log, const qn_train_report
                    (long long)best->step, exp(best->loss));
         put_format(b, "last validation", "%.4f at step %lld", end->loss, (long long)end->step);
     }
-    put_format(b, "tokens", "%lld, of which %lld count", (long long)log->n_tokens, (long long)log->n_counted);
+    put_format(b, "tokens", "%s, of which %s count", count_text(log->n_tokens, all),
+               count_text(log->n_counted, part));
     if (log->seconds > 0)
         put_format(b, "time of the steps", "%.1f s, %.0f tokens a second", log->seconds,
                    (double)log->n_tokens / log->seconds);
@@ -126,17 +141,18 @@ static void put_result(qn_buf *b, const qn_train_log *log, const qn_train_report
 static void put_data(qn_buf *b, const qn_train_report_about *about)
 {
     const qn_train_info *i = &about->info;
+    char all[32], part[32];
     open_table(b, "Model and data");
     put_row(b, "model", about->options.model_path);
     put_row(b, "architecture", i->architecture ? i->architecture : "");
-    put_format(b, "numbers trained", "%lld in %lld arrays, beside %lld of the model", (long long)i->n_trained,
-               (long long)i->n_arrays, (long long)i->n_model_parameters);
+    put_format(b, "numbers trained", "%s in %lld arrays; the model has %s", count_text(i->n_trained, part),
+               (long long)i->n_arrays, count_text(i->n_model_parameters, all));
     put_row(b, "data", about->options.data_path);
-    put_format(b, "lines", "%lld, %lld bad, %lld cut", (long long)i->n_lines, (long long)i->n_bad_lines,
+    put_format(b, "lines", "%s, %lld bad, %lld cut", count_text(i->n_lines, all), (long long)i->n_bad_lines,
                (long long)i->n_cut_lines);
-    put_format(b, "tokens of an epoch", "%lld, of which %lld count", (long long)i->n_tokens,
-               (long long)i->n_counted);
-    put_format(b, "validation lines", "%lld", (long long)i->n_valid_lines);
+    put_format(b, "tokens of an epoch", "%s, of which %s count", count_text(i->n_tokens, all),
+               count_text(i->n_counted, part));
+    put_row(b, "lines to validate with", count_text(i->n_valid_lines, all));
     close_table(b);
 }
 

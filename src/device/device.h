@@ -90,7 +90,8 @@ typedef struct {
     qn_prim prim;
     qn_params params;
     int n_in;
-    qn_operand in[QN_MAX_INPUTS], out;
+    qn_operand *in; /* [n_in], with the plan, which outlives what is compiled of it */
+    qn_operand out;
     int group; /* steps of one group need no barrier between them; memory is not reused inside a group */
     const char *label; /* "layer.3.attn.q", or "" */
 } qn_plan_step;

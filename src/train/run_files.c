@@ -107,23 +107,40 @@ qn_status qn_run_files_restore(qn_training *t)
 
 /* ---- the folder --------------------------------------------------------------------------------------- */
 
-qn_status qn_run_files_check(const qn_training *t)
+static qn_status is_there(const qn_training *t, const char *name, int *out)
 {
-    const qn_train_options *o = &t->options.o;
     struct stat about;
     char *path;
+    QN_TRY(path_in(t, name, &path));
+    *out = lstat(path, &about) == 0;
+    qn_free(path);
+    return QN_OK;
+}
+
+qn_status qn_run_files_check(const qn_training *t)
+{
+    static const char *const others[] = {last_name, best_name, log_name};
+    const qn_train_options *o = &t->options.o;
+    struct stat about;
+    int found;
     if (!o->out_path) return QN_OK;
     if (stat(o->out_path, &about) == 0 && !S_ISDIR(about.st_mode))
         return qn_fail(QN_E_ARG, "%s: it is there already and no folder", o->out_path);
-    QN_TRY(path_in(t, state_name, &path));
-    const int is_there = stat(path, &about) == 0;
-    qn_free(path);
-    if (o->resume && !is_there)
+    QN_TRY(is_there(t, state_name, &found));
+    if (o->resume && !found)
         return qn_fail(QN_E_NOT_FOUND, "%s: there is no training in it to be resumed", o->out_path);
-    if (!o->resume && !o->overwrite && is_there)
+    if (o->resume || o->overwrite) return QN_OK;
+    if (found)
         return qn_fail(QN_E_ARG,
                        "%s: there is a training in it; resume it, overwrite it, or take another folder",
                        o->out_path);
+    /* Not a training's, maybe, but a training would write there. */
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        QN_TRY(is_there(t, others[i], &found));
+        if (found)
+            return qn_fail(QN_E_ARG, "%s: there is a %s in it already; overwrite it, or take another folder",
+                           o->out_path, others[i]);
+    }
     return QN_OK;
 }
 
@@ -135,22 +152,27 @@ static qn_status make_folder(const char *path)
     return qn_fail(QN_E_IO, "%s: cannot make the folder: %s", path, strerror(errno));
 }
 
-/* The best of a training that is overwritten, with the files in it. */
-static void drop_best(const char *path)
+/* What was saved by a training that is overwritten: the folder with the files in it. */
+static qn_status drop_saved(const qn_training *t, const char *name)
 {
+    char *path;
+    QN_TRY(path_in(t, name, &path));
     DIR *d = opendir(path);
     for (const struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
     rmdir(path);
+    qn_free(path);
+    return QN_OK;
 }
 
 static qn_status begin_files(qn_training *t)
 {
-    char *path, *saved = NULL;
+    char *saved = NULL;
     if (t->options.o.resume) return QN_OK;
-    QN_TRY(path_in(t, best_name, &path));
-    drop_best(path);
-    qn_free(path);
+    if (t->options.o.overwrite) {
+        QN_TRY(drop_saved(t, best_name));
+        QN_TRY(drop_saved(t, last_name));
+    }
     QN_TRY(qn_run_files_save_last(t, &saved));
     qn_free(saved);
     return qn_run_files_save_state(t);
