@@ -286,16 +286,12 @@ static int chain_input(chain *c, const qn_array *a)
 }
 
 /* Counts what a chain would hold when `a` is computed inside it; 0 when it gets too large. */
-static int chain_fits(planner *pl, const qn_array *a, int *ops, int *inputs)
+static int chain_fits(planner *pl, const qn_array *a, chain *c)
 {
-    if (++*ops > QN_FUSED_MAX) return 0;
+    if (++c->params.fused.n > QN_FUSED_MAX) return 0;
     for (int i = 0; i < a->n_in; i++) {
         const node *in = &pl->nodes[a->in[i]->mark];
-        if (in->fused) {
-            if (!chain_fits(pl, in->a, ops, inputs)) return 0;
-        } else if (++*inputs > QN_MAX_INPUTS) {
-            return 0;
-        }
+        if (in->fused ? !chain_fits(pl, in->a, c) : chain_input(c, in->a) < 0) return 0;
     }
     return 1;
 }
@@ -312,8 +308,9 @@ static void mark_fused(planner *pl)
                 !qn_shape_equal(&in->a->shape, &a->shape))
                 continue;
             in->fused = 1;
-            int ops = 0, inputs = 0;
-            if (!chain_fits(pl, a, &ops, &inputs)) in->fused = 0;
+            chain c;
+            c.params.fused.n = c.n_in = 0;
+            if (!chain_fits(pl, a, &c)) in->fused = 0;
         }
     }
 }

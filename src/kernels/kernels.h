@@ -154,6 +154,32 @@ typedef enum {
         QN_EW_COUNT
 } qn_ew;
 
+/* Those that cost little more than loading and storing their operands: they are done in registers, one behind
+ * the other. */
+#define QN_EW_LINK_LIST(X) \
+    X(NEG)                 \
+    X(ABS)                 \
+    X(SQUARE)              \
+    X(RELU)                \
+    X(SQRT)                \
+    X(RSQRT)               \
+    X(RECIP)               \
+    X(ADD)                 \
+    X(SUB)                 \
+    X(MUL)                 \
+    X(DIV)                 \
+    X(MAXIMUM)             \
+    X(MINIMUM)
+
+/* t = op(t, other[i]), or op(other[i], t) when swapped; step 0: other[0] for every i. other NULL: t itself,
+ * or nothing where the operation has one input. */
+typedef struct {
+    const float *other;
+    int64_t step;
+    uint8_t op; /* qn_ew, of QN_EW_LINK_LIST */
+    uint8_t swapped;
+} qn_ew_link;
+
 enum { QN_ROW_BLOCK = 256 };
 
 typedef struct {
@@ -192,6 +218,10 @@ typedef struct {
     /* out[i] = op(a[i], b[i]); a_step, b_step are 1 or 0 (0: a[0] for every i). out may be a or b. */
     void (*ew[QN_EW_COUNT])(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step,
                             int64_t n);
+    /* out[i] = a[i] after all links, bit for bit what ew gives one by one. out may be a or another operand.
+     * streams: 1 past the caches (out lies at a multiple of 64 bytes), 2 and others may look at all of it. */
+    void (*ew_chain)(float *out, const float *a, int64_t a_step, const qn_ew_link *links, int n_links,
+                     int64_t n, int streams);
     /* out = x / sqrt(mean(x^2) + eps) * (w + w_offset); w NULL: factor 1. Sums in 16 virtual lanes
      * by absolute index and one fixed tree. out may be x. */
     void (*rms_norm)(float *out, const float *x, const float *w, float w_offset, float eps, int64_t n);

@@ -37,6 +37,21 @@ static inline void v_store(float *p, vf x)
     _mm256_storeu_ps(p + 8, x.h);
 }
 
+/* Past the caches; p lies at a multiple of 64 bytes. What was stored so is seen by others after v_stream_end.
+ */
+static inline void v_stream(float *p, vf x)
+{
+    _mm256_stream_ps(p, x.l);
+    _mm256_stream_ps(p + 8, x.h);
+}
+
+static inline void v_stream_end(void)
+{
+    _mm_sfence();
+}
+
+enum { V_CHAIN = 3 }; /* vectors that chain.body.h holds at a time: with their operands, 12 registers */
+
 static inline vm v_lanes(int begin, int end)
 {
     __m256i lo = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), hi = _mm256_add_epi32(lo, _mm256_set1_epi32(8));

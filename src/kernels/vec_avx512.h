@@ -34,6 +34,20 @@ static inline void v_store(float *p, vf x)
     _mm512_storeu_ps(p, x);
 }
 
+/* Past the caches; p lies at a multiple of 64 bytes. What was stored so is seen by others after v_stream_end.
+ */
+static inline void v_stream(float *p, vf x)
+{
+    _mm512_stream_ps(p, x);
+}
+
+static inline void v_stream_end(void)
+{
+    _mm_sfence();
+}
+
+enum { V_CHAIN = 8 }; /* vectors that chain.body.h holds at a time */
+
 static inline vm v_first_n(int n)
 {
     return (vm)((1u << n) - 1);

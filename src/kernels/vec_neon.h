@@ -44,6 +44,18 @@ static inline void v_store(float *p, vf x)
     vst1q_f32(p + 12, x.d);
 }
 
+/* This set has no stores that pass the caches by. */
+static inline void v_stream(float *p, vf x)
+{
+    v_store(p, x);
+}
+
+static inline void v_stream_end(void)
+{
+}
+
+enum { V_CHAIN = 2 }; /* vectors that chain.body.h holds at a time */
+
 static inline vf v_load_n(const float *p, int n)
 {
     float lanes[16] = {0};

@@ -59,6 +59,18 @@ static inline void v_store(float *p, vf x)
     memcpy(p + 12, &x.d, sizeof x.d);
 }
 
+/* This set has no stores that pass the caches by. */
+static inline void v_stream(float *p, vf x)
+{
+    v_store(p, x);
+}
+
+static inline void v_stream_end(void)
+{
+}
+
+enum { V_CHAIN = 2 }; /* vectors that chain.body.h holds at a time */
+
 /* The first n (0..16) lanes; the others are 0. */
 static inline vf v_load_n(const float *p, int n)
 {

@@ -179,6 +179,8 @@ each(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step,
 QN_EW_LIST(EW_FUNCTION)
 #undef EW_FUNCTION
 
+#include "kernels/chain.body.h"
+
 /* ---- reductions ---- */
 
 static float sum(const float *x, int64_t n)
@@ -397,6 +399,7 @@ static void fill_vector(qn_kernels *k)
 #define EW_ENTRY(name, inputs) k->ew[QN_EW_##name] = ew_##name;
     QN_EW_LIST(EW_ENTRY)
 #undef EW_ENTRY
+    k->ew_chain = ew_chain;
     k->rms_norm = rms_norm;
     k->layer_norm = layer_norm;
     k->rope = rope;

@@ -352,6 +352,67 @@ static void test_bits_do_not_depend_on_length(void **unused)
     }
 }
 
+/* Random runs of links against the operations one by one, of any length, at any offset, in place, and past
+ * the caches where lines begin. */
+static void test_chains_are_their_operations(void **unused)
+{
+    enum { N = 300, LINKS = 6, INPUTS = 3 };
+#define IS_LINK(name) QN_EW_##name,
+    static const uint8_t ops[] = {QN_EW_LINK_LIST(IS_LINK)};
+#undef IS_LINK
+    static const uint8_t two[QN_EW_COUNT] = {
+#define TWO(name, inputs) [QN_EW_##name] = (inputs) == 2,
+        QN_EW_LIST(TWO)
+#undef TWO
+    };
+    static _Alignas(64) float out[N + 64], in[INPUTS][N + 64], want[N + 64];
+    for (const char *const *name = qn_kernels_names(); *name; name++) {
+        const qn_kernels *k = qn_kernels_by_name(*name);
+        random_state = 5;
+        for (int round = 0; round < 400; round++) {
+            const int64_t n = (int64_t)(random_u64() % (N + 1)), a_step = (int64_t)(random_u64() % 4 != 0);
+            const int n_links = (int)(random_u64() % (LINKS + 1)), streams = (int)(random_u64() % 3);
+            const int offset = streams ? 0 : (int)(random_u64() % 17);
+            qn_ew_link links[LINKS];
+            for (int i = 0; i < INPUTS; i++)
+                for (int j = 0; j < N + 64; j++) in[i][j] = (float)uniform(-3, 3);
+            in[0][random_u64() % N] = NAN;
+            for (int i = 0; i < N + 64; i++) out[i] = -77;
+            for (int64_t i = 0; i < n; i++) want[i] = in[0][offset + i * a_step];
+            for (int l = 0; l < n_links; l++) {
+                const uint8_t op = ops[random_u64() % sizeof ops];
+                links[l] = (qn_ew_link){.op = op};
+                if (two[op] && random_u64() % 4)
+                    links[l] = (qn_ew_link){.other = in[random_u64() % INPUTS] + offset,
+                                            .step = (int64_t)(random_u64() % 3 != 0),
+                                            .op = op,
+                                            .swapped = (uint8_t)(random_u64() % 2)};
+                const float *other = links[l].other ? links[l].other : want;
+                const int64_t step = links[l].other ? links[l].step : 1;
+                if (links[l].swapped)
+                    k->ew[op](want, other, step, want, 1, n);
+                else
+                    k->ew[op](want, want, 1, other, step, n);
+            }
+            k->ew_chain(out + offset, in[0] + offset, a_step, links, n_links, n, streams);
+            if (streams == 1) k->ew_chain(out, out, 1, NULL, 0, 0, 2);
+            for (int i = 0; i < N + 64; i++) {
+                const int inside = i >= offset && i < offset + n;
+                if (!same_bits(out[i], inside ? want[i - offset] : -77))
+                    fail_msg("%s, round %d: element %d of %d is %g, not %g", *name, round, i - offset, (int)n,
+                             (double)out[i], (double)(inside ? want[i - offset] : -77));
+            }
+            if (a_step) { /* in place */
+                memcpy(out, in[0], sizeof out);
+                for (int l = 0; l < n_links; l++)
+                    if (links[l].other == in[0] + offset && links[l].step) links[l].other = out + offset;
+                k->ew_chain(out + offset, out + offset, 1, links, n_links, n, 0);
+                for (int64_t i = 0; i < n; i++) assert_true(same_bits(out[offset + i], want[i]));
+            }
+        }
+    }
+}
+
 /* ---- reductions and norms ---- */
 
 /* A copy that ends where its block ends, so that the address sanitizer sees a read behind it. */
@@ -769,6 +830,7 @@ int main(void)
         cmocka_unit_test(test_accuracy),
         cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_bits_do_not_depend_on_length),
+        cmocka_unit_test(test_chains_are_their_operations),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_exp_of_sums),
