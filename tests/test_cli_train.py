@@ -404,6 +404,29 @@ def test_where_nothing_can_be_written(model, data, tmp_path):
     assert not os.path.exists(f"{out}/last") and not os.path.exists(f"{out}/state.safetensors")
 
 
+def test_what_is_not_finite_ends_it(model, data, tmp_path):
+    """The message says where it came from, the log and the page that it failed; what was saved before stays."""
+    spoiled, out = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(model, spoiled)
+
+    def spoil(tensors):
+        name = next(n for n in sorted(tensors) if "layers.2." in n and "down_proj" in n)
+        dtype, shape, raw = tensors[name]
+        width = {"F32": 4, "BF16": 2, "F16": 2}[dtype]
+        tensors[name][2] = raw[:-width] + b"\xff" * width
+    rewrite_safetensors(f"{model}/model.safetensors", f"{spoiled}/model.safetensors", spoil)
+    said = train(spoiled, data, "-o", out, *FLAGS, "--steps", 3, code=1)
+    assert "finite" in said and "layer" in said and "to go on" not in said
+    assert read_log(out)[-1]["event"] == "failed"
+    assert "failed" in open(out / "report.html", encoding="utf-8").read()
+    assert (out / "last" / "adapter_model.safetensors").exists()
+
+
+def test_memory_limit(model, data, tmp_path):
+    assert "memory limit" in refused(model, data, "-o", tmp_path / "out", "--memory-limit", "200K")
+    assert not (tmp_path / "out").exists()
+
+
 # ---- on a terminal ----
 
 def on_terminal(args, columns, **env):
