@@ -270,9 +270,74 @@ static qn_array *make_TRANSPOSE(qn_gradient_case *c)
     return turned(c, ANY, any_shape(c, 1, 4));
 }
 
+/* Where elements of a shape lie in a larger array, by steps in either direction; *whole: its shape. */
+static void by_steps(qn_gradient_case *c, qn_shape shape, qn_params *p, qn_shape *whole)
+{
+    *whole = shape;
+    for (int d = 0; d < shape.n; d++) {
+        const int64_t step = 1 + roll(c, 2), reach = (shape.dim[d] - 1) * step, before = roll(c, 2);
+        const int back = roll(c, 3) == 0;
+        whole->dim[d] = before + reach + 1 + roll(c, 2);
+        p->slice.begin[d] = back ? before + reach : before;
+        p->slice.step[d] = back ? -step : step;
+        say(c, " %lld:%lld", (long long)p->slice.begin[d], (long long)p->slice.step[d]);
+    }
+    if (2 * qn_shape_elements(whole, NULL) <= QN_CASE_ELEMENTS) return;
+    *p = (qn_params){0};
+    *whole = shape;
+    say(c, " or all of it");
+}
+
 static qn_array *make_SLICE(qn_gradient_case *c)
 {
-    return cut(c, ANY, any_shape(c, 1, 3));
+    qn_shape shape = any_shape(c, 1, 3), whole;
+    if (roll(c, 2)) return cut(c, ANY, shape);
+    qn_params p = {0};
+    by_steps(c, shape, &p, &whole);
+    return apply(c, QN_PRIM_SLICE, &p, real_of(c, ANY, whole), &shape);
+}
+
+static qn_array *make_UPDATE(qn_gradient_case *c)
+{
+    qn_shape shape = any_shape(c, 1, 3), whole;
+    qn_params p = {0};
+    by_steps(c, shape, &p, &whole);
+    qn_array *x = real_of(c, ANY, whole);
+    return call(c, QN_PRIM_UPDATE, &p, 2, (qn_array *[]){x, real_of(c, ANY, shape)});
+}
+
+/* Strides of any sign, and 0: elements may come several times. */
+static qn_array *make_STRIDED(qn_gradient_case *c)
+{
+    const qn_shape base = any_shape(c, 1, 3), shape = any_shape(c, 1, 3);
+    const int64_t n = qn_shape_elements(&base, NULL);
+    qn_params p = {0};
+    int64_t low = 0, high = 0;
+    for (int d = 0; d < shape.n; d++) {
+        const int64_t room = n - 1 - (high - low), most = shape.dim[d] > 1 ? room / (shape.dim[d] - 1) : 3;
+        const int64_t stride = most > 0 ? roll(c, most + 1) : 0, reach = stride * (shape.dim[d] - 1);
+        const int back = (int)roll(c, 2);
+        p.strided.stride[d] = back ? -stride : stride;
+        if (back)
+            low -= reach;
+        else
+            high += reach;
+        say(c, " stride %lld", (long long)p.strided.stride[d]);
+    }
+    p.strided.offset = -low + roll(c, n - (high - low));
+    return apply(c, QN_PRIM_STRIDED, &p, real_of(c, ANY, base), &shape);
+}
+
+static qn_array *make_SELECT(qn_gradient_case *c)
+{
+    const qn_shape shape = any_shape(c, 1, 3);
+    uint8_t holds[QN_CASE_ELEMENTS];
+    for (int64_t i = 0; i < qn_shape_elements(&shape, NULL); i++) holds[i] = (uint8_t)roll(c, 2);
+    qn_array *condition = constant(c, QN_DTYPE_BOOL, holds, shape.n, shape.dim);
+    qn_shape one = shape;
+    one.dim[roll(c, shape.n)] = 1;
+    qn_array *a = real_of(c, ANY, roll(c, 2) ? shape : one);
+    return call(c, QN_PRIM_SELECT, NULL, 3, (qn_array *[]){condition, a, real_of(c, ANY, shape)});
 }
 
 static qn_array *make_BROADCAST(qn_gradient_case *c)
@@ -331,6 +396,30 @@ static qn_array *make_SUM(qn_gradient_case *c)
 static qn_array *make_MAX(qn_gradient_case *c)
 {
     return reduced(c, QN_PRIM_MAX, APART);
+}
+
+static qn_array *make_MIN(qn_gradient_case *c)
+{
+    return reduced(c, QN_PRIM_MIN, APART);
+}
+
+static qn_array *make_PROD(qn_gradient_case *c)
+{
+    return reduced(c, QN_PRIM_PROD, ANY);
+}
+
+static qn_array *make_SCAN(qn_gradient_case *c)
+{
+    const qn_shape shape = any_shape(c, 1, 3);
+    qn_params p = {.scan = {.axis = (int32_t)roll(c, shape.n),
+                            .how = (int32_t)roll(c, QN_SCAN_MIN + 1),
+                            .reverse = (int32_t)roll(c, 2)}};
+    const int is_extreme = p.scan.how == QN_SCAN_MAX || p.scan.how == QN_SCAN_MIN;
+    p.scan.exclusive = !is_extreme && roll(c, 2); /* the first of those would be infinite */
+    say(c, " axis %d, how %d, reverse %d, exclusive %d", p.scan.axis, p.scan.how, p.scan.reverse,
+        p.scan.exclusive);
+    qn_array *x = real_of(c, is_extreme ? APART : ANY, shape);
+    return call(c, QN_PRIM_SCAN, &p, 1, &x);
 }
 
 static qn_array *make_SOFTMAX(qn_gradient_case *c)
@@ -596,19 +685,16 @@ static const struct {
     qn_prim prim;
     values of[2];
 } elementwise[] = {
-    {QN_PRIM_NEG, {ANY}},           {QN_PRIM_ABS, {FROM_ZERO}},
-    {QN_PRIM_EXP, {ANY}},           {QN_PRIM_LOG, {POSITIVE}},
-    {QN_PRIM_SQRT, {POSITIVE}},     {QN_PRIM_RSQRT, {POSITIVE}},
-    {QN_PRIM_SQUARE, {ANY}},        {QN_PRIM_RECIP, {FROM_ZERO}},
-    {QN_PRIM_SIN, {ANY}},           {QN_PRIM_COS, {ANY}},
-    {QN_PRIM_TANH, {ANY}},          {QN_PRIM_ERF, {ANY}},
-    {QN_PRIM_SIGMOID, {ANY}},       {QN_PRIM_SOFTPLUS, {ANY}},
-    {QN_PRIM_SILU, {ANY}},          {QN_PRIM_GELU, {ANY}},
-    {QN_PRIM_GELU_TANH, {ANY}},     {QN_PRIM_RELU, {FROM_ZERO}},
-    {QN_PRIM_ADD, {ANY, ANY}},      {QN_PRIM_SUB, {ANY, ANY}},
-    {QN_PRIM_MUL, {ANY, ANY}},      {QN_PRIM_DIV, {ANY, FROM_ZERO}},
-    {QN_PRIM_MAXIMUM, {EVEN, ODD}}, {QN_PRIM_MINIMUM, {ODD, EVEN}},
-    {QN_PRIM_POW, {POSITIVE, ANY}},
+    {QN_PRIM_NEG, {ANY}},           {QN_PRIM_ABS, {FROM_ZERO}},      {QN_PRIM_EXP, {ANY}},
+    {QN_PRIM_LOG, {POSITIVE}},      {QN_PRIM_SQRT, {POSITIVE}},      {QN_PRIM_RSQRT, {POSITIVE}},
+    {QN_PRIM_SQUARE, {ANY}},        {QN_PRIM_RECIP, {FROM_ZERO}},    {QN_PRIM_SIN, {ANY}},
+    {QN_PRIM_COS, {ANY}},           {QN_PRIM_TANH, {ANY}},           {QN_PRIM_ERF, {ANY}},
+    {QN_PRIM_SIGMOID, {ANY}},       {QN_PRIM_SOFTPLUS, {ANY}},       {QN_PRIM_SILU, {ANY}},
+    {QN_PRIM_GELU, {ANY}},          {QN_PRIM_GELU_TANH, {ANY}},      {QN_PRIM_RELU, {FROM_ZERO}},
+    {QN_PRIM_FLOOR, {ODD}},         {QN_PRIM_ROUND, {ODD}},          {QN_PRIM_LOG1P, {POSITIVE}},
+    {QN_PRIM_EXPM1, {ANY}},         {QN_PRIM_ADD, {ANY, ANY}},       {QN_PRIM_SUB, {ANY, ANY}},
+    {QN_PRIM_MUL, {ANY, ANY}},      {QN_PRIM_DIV, {ANY, FROM_ZERO}}, {QN_PRIM_MAXIMUM, {EVEN, ODD}},
+    {QN_PRIM_MINIMUM, {ODD, EVEN}}, {QN_PRIM_POW, {POSITIVE, ANY}},
 };
 
 /* Inputs of one shape, or of shapes that go together. */
@@ -646,16 +732,27 @@ static const qn_case_row rows[] = {
     {QN_PRIM_INPUT, QN_CASE_NOTHING, NULL},
     {QN_PRIM_FUSED, QN_CASE_NOTHING, NULL},
     {QN_PRIM_TOP_K, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_COMPARE, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_ARG_MAX, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_ARG_SORT, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_LAST_WRITER, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_RANDOM, QN_CASE_NOTHING, NULL},
     ROW(RESHAPE),
     ROW(TRANSPOSE),
     ROW(SLICE),
+    ROW(STRIDED),
     ROW(BROADCAST),
     ROW(COPY),
     ROW(CAST),
     ROW(DROPOUT),
     ROW(CONCAT),
+    ROW(SELECT),
+    ROW(UPDATE),
     ROW(SUM),
     ROW(MAX),
+    ROW(MIN),
+    ROW(PROD),
+    ROW(SCAN),
     ROW(SOFTMAX),
     ROW(RMS_NORM),
     ROW(RMS_NORM_GRAD),

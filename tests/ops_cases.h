@@ -1,4 +1,4 @@
-/* The functions of fixtures/ops/autograd.json, stated in arrays. */
+/* The functions of fixtures/ops/autograd.json, by the public operations. */
 #ifndef QUERN_TESTS_OPS_CASES_H
 #define QUERN_TESTS_OPS_CASES_H
 
@@ -21,7 +21,8 @@ typedef qn_array *qn_op_build(qn_op_case *c);
 typedef struct {
     const char *name;
     qn_op_build *build;
-    qn_prim prim;       /* when build is NULL: one element-wise primitive of all inputs */
+    qn_array *(*unary)(qn_scope *s, qn_array *a); /* when build is NULL: one of these */
+    qn_array *(*binary)(qn_scope *s, qn_array *a, qn_array *b);
     qn_op_build *fused; /* a second statement, by one primitive that has no tangent; NULL: none */
 } qn_op_entry;
 

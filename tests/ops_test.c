@@ -54,8 +54,7 @@ static qn_array *build(qn_op_case *c, const qn_op_entry *e, int fused)
 {
     if (fused) return e->fused(c);
     if (e->build) return e->build(c);
-    return c->in[1] ? qn_binary(c->scope, e->prim, c->in[0], c->in[1])
-                    : qn_unary(c->scope, e->prim, c->in[0]);
+    return e->unary ? e->unary(c->scope, c->in[0]) : e->binary(c->scope, c->in[0], c->in[1]);
 }
 
 static void one(qn_device *d, json_t *f, const qn_op_entry *e, int fused, const qn_safetensors *tensors,
@@ -157,6 +156,10 @@ static int few_supported(qn_device *d, qn_prim prim)
     case QN_PRIM_GELU:
     case QN_PRIM_GELU_TANH:
     case QN_PRIM_RELU:
+    case QN_PRIM_LOG1P:
+    case QN_PRIM_EXPM1:
+    case QN_PRIM_PROD:
+    case QN_PRIM_SCAN:
     case QN_PRIM_SUB:
     case QN_PRIM_MINIMUM:
     case QN_PRIM_SOFTMAX:

@@ -284,4 +284,7 @@ QN_API qn_status qn_save_safetensors(qn_scope *s, const char *path, int64_t n, c
 #ifdef __cplusplus
 }
 #endif
+
+#include <quern/array_ops.h>
+
 #endif

@@ -5,6 +5,7 @@
 #include "array/eval.h"
 #include "array/tape.h"
 #include "base/mem.h"
+#include "prim/convert.h"
 
 static atomic_uint_fast64_t next_id = 1;
 
@@ -142,25 +143,30 @@ qn_array *qn_input(qn_scope *s, qn_dtype dtype, qn_shape shape)
 
 /* ---- primitives --------------------------------------------------------------------------------------- */
 
-qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
-                   const qn_shape *shape, qn_dtype dtype)
+static qn_array *apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
+                       const qn_shape *shape, qn_dtype dtype)
 {
-    static const qn_params none;
-    if (s->status != QN_OK) return NULL;
-    qn_prim_call call = {.prim = prim, .params = params ? params : &none, .n_in = n_in};
+    /* what is fused for f32 is computed in f64 by its parts */
+    const int by_parts = n_in && in[0]->dtype == QN_DTYPE_F64 && qn_is_f32_alone(prim);
+    qn_prim_call call = {.prim = prim, .params = params, .n_in = n_in};
     for (int i = 0; i < n_in; i++) {
-        if (!in[i])
-            return qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: input %d is NULL", qn_prim_get(prim)->name, i));
         call.shape[i] = &in[i]->shape;
-        call.dtype[i] = in[i]->dtype;
+        call.dtype[i] = by_parts && in[i]->dtype == QN_DTYPE_F64 ? QN_DTYPE_F32 : in[i]->dtype;
     }
     qn_shape out = shape ? *shape : (qn_shape){0};
-    qn_status status = qn_prim_get(prim)->rule(&call, &out, &dtype);
+    const qn_status status = qn_prim_get(prim)->rule(&call, &out, &dtype);
     if (status != QN_OK) return qn_scope_fail(s, status);
-    if (qn_prim_get(prim)->class != QN_CLASS_SOURCE && !s->device->ops->supports(s->device, prim)) {
+    /* fallbacks speak of real numbers: what is computed in integers a device has or has not */
+    const int is_whole = qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE && !qn_dtype_is_float(in[0]->dtype);
+    if (by_parts || (qn_prim_get(prim)->class != QN_CLASS_SOURCE && !is_whole &&
+                     !s->device->ops->supports(s->device, prim))) {
         /* without a fallback the planner says what is missing */
         qn_array *other = qn_fallback(s, prim, call.params, n_in, in);
         if (other || s->status != QN_OK) return other;
+        if (by_parts)
+            return qn_scope_fail(s,
+                                 qn_fail(QN_E_UNSUPPORTED, "%s: is computed in f32, f16 and bf16, not in f64",
+                                         qn_prim_get(prim)->name));
     }
     qn_array *a = qn_array_new(s);
     if (!a) return NULL;
@@ -173,6 +179,24 @@ qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in,
     return a;
 }
 
+qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
+                   const qn_shape *shape, qn_dtype dtype)
+{
+    static const qn_params none;
+    if (s->status != QN_OK) return NULL;
+    if (n_in > QN_MAX_INPUTS)
+        return qn_scope_fail(
+            s, qn_fail(QN_E_ARG, "%s: %d inputs, at most %d", qn_prim_get(prim)->name, n_in, QN_MAX_INPUTS));
+    qn_array *fitting[QN_MAX_INPUTS];
+    qn_dtype back;
+    for (int i = 0; i < n_in; i++)
+        if (!(fitting[i] = in[i]))
+            return qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: input %d is NULL", qn_prim_get(prim)->name, i));
+    if (!qn_fit_types(s, prim, n_in, fitting, &back)) return NULL;
+    qn_array *a = apply(s, prim, params ? params : &none, n_in, fitting, shape, dtype);
+    return a && back != QN_DTYPE_COUNT && a->dtype == QN_DTYPE_F32 ? qn_astype(s, a, back) : a;
+}
+
 qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a)
 {
     return qn_apply(s, prim, NULL, 1, &a, NULL, QN_DTYPE_F32);
@@ -180,7 +204,5 @@ qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a)
 
 qn_array *qn_binary(qn_scope *s, qn_prim prim, qn_array *a, qn_array *b)
 {
-    if (a && b && a->dtype != b->dtype && qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE)
-        qn_promote_pair(s, &a, &b);
     return qn_apply(s, prim, NULL, 2, (qn_array *[]){a, b}, NULL, QN_DTYPE_F32);
 }

@@ -31,8 +31,8 @@ qn_array *qn_input(qn_scope *s, qn_dtype dtype, qn_shape shape);
 
 /* ---- any primitive
  * ---------------------------------------------------------------------------------------------------- */
-/* shape and dtype: the wish where the primitive needs one (RESHAPE, SLICE, BROADCAST, CAST), else NULL and
- * anything. */
+/* shape and dtype: the wish where the primitive needs one (RESHAPE, SLICE, STRIDED, BROADCAST, CAST, RANDOM),
+ * else NULL and anything. */
 qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
                    const qn_shape *shape, qn_dtype dtype);
 qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a);
@@ -40,29 +40,17 @@ qn_array *qn_binary(qn_scope *s, qn_prim prim, qn_array *a, qn_array *b);
 
 /* ---- the common ones
  * -------------------------------------------------------------------------------------------------- */
-qn_array *qn_add(qn_scope *s, qn_array *a, qn_array *b);
-qn_array *qn_sub(qn_scope *s, qn_array *a, qn_array *b);
-qn_array *qn_mul(qn_scope *s, qn_array *a, qn_array *b);
-qn_array *qn_div(qn_scope *s, qn_array *a, qn_array *b);
-qn_array *qn_scale(qn_scope *s, qn_array *a, float factor);
+/* A number that takes a's type where that is a floating one, exact in f64. */
+qn_array *qn_number_like(qn_scope *s, const qn_array *a, double value);
 /* Same number of elements; a symbolic dimension stays first. The shape may be symbolic. */
 qn_array *qn_reshape_sym(qn_scope *s, qn_array *a, qn_shape shape);
 /* [R, rest...] -> [R, dims...]: keeps dimension 0. */
 qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims);
-qn_array *qn_transpose(qn_scope *s, qn_array *a); /* the last two dimensions swapped */
-qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm);
 /* Elements [begin, begin + length) of the last dimension. */
 qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length);
 qn_array *qn_broadcast_sym(qn_scope *s, qn_array *a, qn_shape shape);
 qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts);
-qn_array *qn_sum(qn_scope *s, qn_array *a, int axis);
-qn_array *qn_max(qn_scope *s, qn_array *a, int axis);
-qn_array *qn_softmax(qn_scope *s, qn_array *a);
-qn_array *qn_rms_norm(qn_scope *s, qn_array *x, qn_array *weight, float eps, float offset);
-qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b);
-/* x [.., k] times transpose(weight [n, k]). */
-qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
-/* The same with f32 activations in every precision. */
+/* x [.., k] times transpose(weight [n, k]), with f32 activations in every precision. */
 qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);

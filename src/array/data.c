@@ -57,6 +57,16 @@ static int look_through(const qn_array *a, qn_view *v)
         for (int i = 0; i < v->n_dims; i++) {
             move(v, a->params.slice.begin[i] * v->strides[i]);
             v->dims[i] = a->shape.dim[i];
+            if (a->params.slice.step[i]) v->strides[i] *= a->params.slice.step[i];
+        }
+        return 1;
+    case QN_PRIM_STRIDED:
+        if (!is_row_major(v)) return 0;
+        v->n_dims = a->shape.n;
+        move(v, a->params.strided.offset);
+        for (int i = 0; i < a->shape.n; i++) {
+            v->dims[i] = a->shape.dim[i];
+            v->strides[i] = a->params.strided.stride[i];
         }
         return 1;
     case QN_PRIM_BROADCAST:

@@ -3,9 +3,9 @@
 
 typedef qn_array *derivative(qn_scope *s, qn_array *a, int i, qn_array *g);
 
-static qn_array *shifted(qn_scope *s, qn_array *x, float factor, float shift)
+static qn_array *shifted(qn_scope *s, qn_array *x, double factor, double shift)
 {
-    return qn_add(s, qn_scale(s, x, factor), qn_scalar(s, shift));
+    return qn_add(s, qn_scale(s, x, factor), qn_number_like(s, x, shift));
 }
 
 static qn_array *squared(qn_scope *s, qn_array *x)
@@ -15,7 +15,7 @@ static qn_array *squared(qn_scope *s, qn_array *x)
 
 /* There is no comparison among the primitives: x grown until every normal number passes 1, then cut to
  * [-1, 1]. */
-qn_array *qn_sign(qn_scope *s, qn_array *x)
+qn_array *qn_sign_of(qn_scope *s, qn_array *x)
 {
     qn_array *high = qn_binary(s, QN_PRIM_MINIMUM, qn_scale(s, x, 0x1p127f), qn_scalar(s, 1));
     return qn_binary(s, QN_PRIM_MAXIMUM, high, qn_scalar(s, -1));
@@ -28,7 +28,7 @@ static qn_array *derivative_NEG(qn_scope *s, qn_array *a, int i, qn_array *g)
 
 static qn_array *derivative_ABS(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    return qn_mul(s, g, qn_sign(s, a->in[0]));
+    return qn_mul(s, g, qn_sign_of(s, a->in[0]));
 }
 
 static qn_array *derivative_EXP(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -80,7 +80,7 @@ static qn_array *derivative_TANH(qn_scope *s, qn_array *a, int i, qn_array *g)
 static qn_array *derivative_ERF(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     qn_array *bell = qn_unary(s, QN_PRIM_EXP, qn_scale(s, squared(s, a->in[0]), -1));
-    return qn_mul(s, g, qn_scale(s, bell, 1.1283791670955126f));
+    return qn_mul(s, g, qn_scale(s, bell, 1.1283791670955126));
 }
 
 static qn_array *derivative_SIGMOID(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -103,16 +103,16 @@ static qn_array *derivative_SILU(qn_scope *s, qn_array *a, int i, qn_array *g)
 /* The normal distribution and x times its density. */
 static qn_array *derivative_GELU(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    qn_array *x = a->in[0], *erf = qn_unary(s, QN_PRIM_ERF, qn_scale(s, x, 0.70710678118654752f));
+    qn_array *x = a->in[0], *erf = qn_unary(s, QN_PRIM_ERF, qn_scale(s, x, 0.70710678118654752));
     qn_array *density = qn_unary(s, QN_PRIM_EXP, qn_scale(s, squared(s, x), -0.5f));
-    density = qn_scale(s, qn_mul(s, x, density), 0.39894228040143268f);
+    density = qn_scale(s, qn_mul(s, x, density), 0.39894228040143268);
     return qn_mul(s, g, qn_add(s, shifted(s, erf, 0.5f, 0.5f), density));
 }
 
 /* a = x (1 + t) / 2, t = tanh(c (x + d x^3)) */
 static qn_array *derivative_GELU_TANH(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    const float c = 0.79788456080286536f, d = 0.044715f;
+    const double c = 0.79788456080286536, d = 0.044715;
     qn_array *x = a->in[0], *x2 = squared(s, x);
     qn_array *t = qn_unary(s, QN_PRIM_TANH, qn_mul(s, x, shifted(s, x2, c * d, c)));
     qn_array *slope = qn_mul(s, shifted(s, squared(s, t), -0.5f, 0.5f), shifted(s, x2, 3 * c * d, c));
@@ -121,7 +121,28 @@ static qn_array *derivative_GELU_TANH(qn_scope *s, qn_array *a, int i, qn_array 
 
 static qn_array *derivative_RELU(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    return qn_mul(s, g, qn_unary(s, QN_PRIM_RELU, qn_sign(s, a->in[0])));
+    return qn_mul(s, g, qn_unary(s, QN_PRIM_RELU, qn_sign_of(s, a->in[0])));
+}
+
+/* Flat wherever they have a slope. */
+static qn_array *derivative_FLOOR(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return NULL;
+}
+
+static qn_array *derivative_ROUND(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return NULL;
+}
+
+static qn_array *derivative_LOG1P(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_div(s, g, shifted(s, a->in[0], 1, 1));
+}
+
+static qn_array *derivative_EXPM1(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return qn_mul(s, g, shifted(s, a, 1, 1));
 }
 
 static qn_array *derivative_ADD(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -148,7 +169,7 @@ static qn_array *derivative_DIV(qn_scope *s, qn_array *a, int i, qn_array *g)
 /* Equal inputs take half each. */
 static qn_array *chosen(qn_scope *s, qn_array *better, qn_array *worse, qn_array *g)
 {
-    return qn_mul(s, g, shifted(s, qn_sign(s, qn_sub(s, better, worse)), 0.5f, 0.5f));
+    return qn_mul(s, g, shifted(s, qn_sign_of(s, qn_sub(s, better, worse)), 0.5f, 0.5f));
 }
 
 static qn_array *derivative_MAXIMUM(qn_scope *s, qn_array *a, int i, qn_array *g)

@@ -1,6 +1,7 @@
 /* Fused primitives stated in smaller ones. The statement is the reference of tests, the gradient of
  * primitives that have no better rule, and the way out on a device that lacks the primitive: qn_apply builds
  * it there. */
+#include <math.h>
 #include <string.h>
 
 #include "array/tape.h"
@@ -65,19 +66,40 @@ static qn_array *fallback_SILU(qn_scope *s, const qn_params *p, int n_in, qn_arr
 
 static qn_array *fallback_GELU(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
 {
-    return half_of(s, in[0], qn_unary(s, QN_PRIM_ERF, qn_scale(s, in[0], 0.70710678118654752f)));
+    return half_of(s, in[0], qn_unary(s, QN_PRIM_ERF, qn_scale(s, in[0], 0.70710678118654752)));
 }
 
 static qn_array *fallback_GELU_TANH(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
 {
-    qn_array *inner = qn_add(s, qn_scale(s, qn_unary(s, QN_PRIM_SQUARE, in[0]), 0.044715f), qn_scalar(s, 1));
-    inner = qn_scale(s, qn_mul(s, in[0], inner), 0.79788456080286536f);
+    qn_array *inner =
+        qn_add(s, qn_scale(s, qn_unary(s, QN_PRIM_SQUARE, in[0]), 0.044715), qn_number_like(s, in[0], 1));
+    inner = qn_scale(s, qn_mul(s, in[0], inner), 0.79788456080286536);
     return half_of(s, in[0], qn_unary(s, QN_PRIM_TANH, inner));
 }
 
 static qn_array *fallback_RELU(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
 {
     return qn_binary(s, QN_PRIM_MAXIMUM, in[0], qn_scalar(s, 0));
+}
+
+/* What 1 + x loses of x is made good by a factor (Kahan). */
+static qn_array *fallback_LOG1P(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = in[0], *one = qn_number_like(s, x, 1), *u = qn_add(s, x, one), *d = qn_sub(s, u, one);
+    qn_array *log = qn_unary(s, QN_PRIM_LOG, u);
+    qn_array *r =
+        qn_where(s, qn_lt(s, u, qn_number_like(s, x, INFINITY)), qn_mul(s, log, qn_div(s, x, d)), log);
+    return qn_where(s, qn_eq(s, u, one), x, r);
+}
+
+static qn_array *fallback_EXPM1(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = in[0], *one = qn_number_like(s, x, 1), *u = qn_unary(s, QN_PRIM_EXP, x),
+             *d = qn_sub(s, u, one);
+    qn_array *r = qn_mul(s, d, qn_div(s, x, qn_unary(s, QN_PRIM_LOG, u)));
+    r = qn_where(s, qn_lt(s, u, qn_number_like(s, x, INFINITY)), r, u);
+    r = qn_where(s, qn_eq(s, d, qn_number_like(s, x, -1)), d, r);
+    return qn_where(s, qn_eq(s, u, one), x, r);
 }
 
 static qn_array *fallback_SUB(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
@@ -91,12 +113,75 @@ static qn_array *fallback_MINIMUM(qn_scope *s, const qn_params *p, int n_in, qn_
     return qn_scale(s, high, -1);
 }
 
+/* ---- along an axis ------------------------------------------------------------------------------------ */
+
+static qn_array *piece(qn_scope *s, qn_array *x, int axis, int64_t begin, int64_t length)
+{
+    if (!x) return NULL;
+    qn_params p = {0};
+    qn_shape shape = x->shape;
+    p.slice.begin[axis] = begin;
+    shape.dim[axis] = length;
+    return qn_apply(s, QN_PRIM_SLICE, &p, 1, &x, &shape, QN_DTYPE_F32);
+}
+
+/* Halves multiplied with each other, until one number is left. */
+static qn_array *fallback_PROD(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *x = in[0];
+    const int axis = p->reduce.axis;
+    if (x->shape.dim[axis] == 0) {
+        qn_shape one = x->shape;
+        one.dim[axis] = 1;
+        return qn_broadcast_sym(s, qn_full(s, x->dtype, 0, NULL, 1), one);
+    }
+    while (x && x->shape.dim[axis] > 1) {
+        const int64_t n = x->shape.dim[axis], half = n / 2;
+        qn_array *product = qn_mul(s, piece(s, x, axis, 0, half), piece(s, x, axis, half, half));
+        if (n % 2) {
+            qn_array *first = qn_mul(s, piece(s, product, axis, 0, 1), piece(s, x, axis, n - 1, 1));
+            qn_params at = {0};
+            product = qn_apply(s, QN_PRIM_UPDATE, &at, 2, (qn_array *[]){product, first}, NULL, QN_DTYPE_F32);
+        }
+        x = product;
+    }
+    return x;
+}
+
+/* x moved by n places along an axis; what comes in is the number that changes nothing. */
+static qn_array *moved(qn_scope *s, const qn_params *p, qn_array *x, int64_t n)
+{
+    static const double neutral[] = {
+        [QN_SCAN_SUM] = 0, [QN_SCAN_PROD] = 1, [QN_SCAN_MAX] = -INFINITY, [QN_SCAN_MIN] = INFINITY};
+    if (!x) return NULL;
+    const int axis = p->scan.axis;
+    const int64_t left = x->shape.dim[axis] - n;
+    qn_params at = {0};
+    if (!p->scan.reverse) at.slice.begin[axis] = n;
+    qn_array *in[2] = {qn_broadcast_sym(s, qn_full(s, x->dtype, 0, NULL, neutral[p->scan.how]), x->shape),
+                       piece(s, x, axis, p->scan.reverse ? n : 0, left)};
+    return qn_apply(s, QN_PRIM_UPDATE, &at, 2, in, NULL, QN_DTYPE_F32);
+}
+
+/* Each element with the one 1, 2, 4, .. places before (Hillis and Steele 1986). */
+static qn_array *fallback_SCAN(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    static const qn_prim join[] = {[QN_SCAN_SUM] = QN_PRIM_ADD,
+                                   [QN_SCAN_PROD] = QN_PRIM_MUL,
+                                   [QN_SCAN_MAX] = QN_PRIM_MAXIMUM,
+                                   [QN_SCAN_MIN] = QN_PRIM_MINIMUM};
+    const int64_t n = in[0]->shape.dim[p->scan.axis];
+    qn_array *x = p->scan.exclusive && n > 0 ? moved(s, p, in[0], 1) : in[0];
+    for (int64_t step = 1; step < n; step *= 2) x = qn_binary(s, join[p->scan.how], x, moved(s, p, x, step));
+    return x;
+}
+
 /* ---- rows --------------------------------------------------------------------------------------------- */
 
 static qn_array *mean(qn_scope *s, qn_array *x)
 {
     int last = x ? x->shape.n - 1 : 0;
-    return x ? qn_scale(s, qn_sum(s, x, last), 1.0f / (float)x->shape.dim[last]) : NULL;
+    return x ? qn_scale(s, qn_sum(s, x, last), 1.0 / (double)x->shape.dim[last]) : NULL;
 }
 
 /* x / sqrt(mean(x^2) + eps) */
@@ -221,6 +306,7 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
 #define fallback_RESHAPE SOURCE
 #define fallback_TRANSPOSE SOURCE
 #define fallback_SLICE SOURCE
+#define fallback_STRIDED SOURCE
 #define fallback_BROADCAST SOURCE
 #define fallback_EXP BASIC
 #define fallback_LOG BASIC
@@ -229,6 +315,8 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
 #define fallback_COS BASIC
 #define fallback_TANH BASIC
 #define fallback_ERF BASIC
+#define fallback_FLOOR BASIC
+#define fallback_ROUND BASIC
 #define fallback_ADD BASIC
 #define fallback_MUL BASIC
 #define fallback_DIV BASIC
@@ -241,6 +329,14 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
 #define fallback_CONCAT BASIC
 #define fallback_SUM BASIC
 #define fallback_MAX BASIC
+#define fallback_MIN BASIC
+#define fallback_COMPARE BASIC
+#define fallback_SELECT BASIC
+#define fallback_ARG_MAX BASIC
+#define fallback_ARG_SORT BASIC
+#define fallback_LAST_WRITER BASIC
+#define fallback_UPDATE BASIC
+#define fallback_RANDOM QN_NONE("random bits are integers")
 #define fallback_ROPE_TABLE BASIC
 #define fallback_MATMUL BASIC
 #define fallback_MATMUL_ROWS BASIC

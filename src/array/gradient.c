@@ -56,9 +56,16 @@ qn_array *qn_again(qn_scope *s, const qn_array *a, qn_array *const *in)
 
 qn_array *qn_max_share(qn_scope *s, qn_array *a)
 {
-    qn_array *below = qn_sign(s, qn_sub(s, a, a->in[0])); /* 0 at the largest, 1 elsewhere */
+    const int least = a->prim == QN_PRIM_MIN;
+    /* 0 at the largest, 1 elsewhere */
+    qn_array *below = qn_sign_of(s, least ? qn_sub(s, a->in[0], a) : qn_sub(s, a, a->in[0]));
     qn_array *at = qn_sub(s, qn_scalar(s, 1), below);
     return qn_div(s, at, qn_sum(s, at, a->params.reduce.axis));
+}
+
+qn_array *qn_zeros_like(qn_scope *s, const qn_array *a)
+{
+    return a ? qn_broadcast_sym(s, qn_full(s, a->dtype, 0, NULL, 0), a->shape) : NULL;
 }
 
 static qn_array *swap_with_last(qn_scope *s, qn_array *a, int axis)
@@ -75,7 +82,7 @@ static qn_array *swap_with_last(qn_scope *s, qn_array *a, int axis)
 static qn_array *pad(qn_scope *s, qn_array *g, int axis, int64_t before, int64_t after)
 {
     if (!g || (before == 0 && after == 0)) return g;
-    qn_array *line = swap_with_last(s, g, axis), *parts[3], *zero = in_type(s, qn_scalar(s, 0), g->dtype);
+    qn_array *line = swap_with_last(s, g, axis), *parts[3], *zero = qn_full(s, g->dtype, 0, NULL, 0);
     if (!line) return NULL;
     int n = 0;
     qn_shape shape = line->shape;
@@ -101,6 +108,11 @@ static qn_array *as_matrix(qn_scope *s, qn_array *a)
     return qn_reshape_sym(s, a, m);
 }
 
+static qn_array *as_type_of(qn_scope *s, qn_array *g, const qn_array *a)
+{
+    return qn_astype(s, g, a->dtype);
+}
+
 /* ---- views -------------------------------------------------------------------------------------------- */
 
 static qn_array *gradient_RESHAPE(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -121,11 +133,36 @@ static qn_array *gradient_TRANSPOSE(qn_scope *s, qn_array *a, int i, qn_array *g
 static qn_array *gradient_SLICE(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     const qn_shape *whole = &a->in[0]->shape;
+    for (int d = 0; d < whole->n; d++)
+        if (a->params.slice.step[d] != 0 && a->params.slice.step[d] != 1)
+            return qn_apply(s, QN_PRIM_UPDATE, &a->params, 2,
+                            (qn_array *[]){qn_zeros_like(s, a->in[0]), as_type_of(s, g, a)}, NULL, a->dtype);
     for (int d = 0; d < whole->n; d++) {
         int64_t before = a->params.slice.begin[d];
         g = pad(s, g, d, before, whole->dim[d] - before - a->shape.dim[d]);
     }
     return g;
+}
+
+/* Each element's share goes to where it was read, in rising order. */
+static qn_array *gradient_STRIDED(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    const int64_t n = qn_shape_elements(&a->shape, NULL), total = qn_shape_elements(&a->in[0]->shape, NULL);
+    int64_t index[QN_MAX_DIMS] = {0};
+    void *data;
+    if (total > INT32_MAX) return refuse(s, a, " of so many elements");
+    qn_array *ids = qn_array_alloc(s, "as_strided", QN_DTYPE_I32, 1, &n, &data);
+    if (!ids) return NULL;
+    for (int64_t e = 0; e < n; e++) {
+        int64_t at = a->params.strided.offset;
+        for (int d = 0; d < a->shape.n; d++) at += index[d] * a->params.strided.stride[d];
+        ((int32_t *)data)[e] = (int32_t)at;
+        for (int d = a->shape.n - 1; d >= 0 && ++index[d] == a->shape.dim[d]; d--) index[d] = 0;
+    }
+    const qn_params p = {.scatter = {.n = total}};
+    g = qn_reshape_sym(s, g, qn_shape_make(2, (int64_t[]){n, 1}));
+    g = qn_apply(s, QN_PRIM_SCATTER_ADD, &p, 2, (qn_array *[]){g, ids}, NULL, QN_DTYPE_F32);
+    return qn_reshape_sym(s, g, a->in[0]->shape);
 }
 
 static qn_array *gradient_BROADCAST(qn_scope *s, qn_array *a, int i, qn_array *g)
@@ -167,6 +204,37 @@ static qn_array *gradient_SUM(qn_scope *s, qn_array *a, int i, qn_array *g)
 static qn_array *gradient_MAX(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     return qn_mul(s, g, qn_max_share(s, a));
+}
+
+static qn_array *gradient_MIN(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return gradient_MAX(s, a, i, g);
+}
+
+static qn_array *gradient_SELECT(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_array *zero = qn_full(s, a->dtype, 0, NULL, 0);
+    g = as_type_of(s, g, a);
+    return qn_where(s, a->in[0], i == 1 ? g : zero, i == 1 ? zero : g);
+}
+
+static qn_array *gradient_UPDATE(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    const qn_array *u = a->in[1];
+    g = as_type_of(s, g, a);
+    return i == 0 ? qn_again(s, a, (qn_array *[]){g, qn_zeros_like(s, u)})
+                  : qn_apply(s, QN_PRIM_SLICE, &a->params, 1, &g, &u->shape, QN_DTYPE_F32);
+}
+
+/* Of running sums: running sums the other way round. */
+static qn_array *gradient_SCAN(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_params p = a->params;
+    p.scan.reverse = !p.scan.reverse;
+    if (p.scan.how == QN_SCAN_SUM) return qn_apply(s, QN_PRIM_SCAN, &p, 1, &g, NULL, QN_DTYPE_F32);
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *out = NULL;
+    const qn_status status = f ? qn_vjp(s, f, g, 1, a->in, &out) : qn_scope_status(s);
+    return status == QN_OK ? out : qn_scope_fail(s, status);
 }
 
 /* a (g - sum(g a)); the tangent is the same product with the tangent in g's place. */
@@ -302,6 +370,12 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
 
 #define gradient_DATA QN_NONE("it is made of nothing")
 #define gradient_INPUT QN_NONE("it is made of nothing")
+#define gradient_COMPARE QN_NONE("it gives bool")
+#define gradient_PROD QN_BY_FALLBACK
+#define gradient_ARG_MAX QN_NONE("it gives indices")
+#define gradient_ARG_SORT QN_NONE("it gives indices")
+#define gradient_LAST_WRITER QN_NONE("it gives indices")
+#define gradient_RANDOM QN_NONE("its key is of integers")
 #define gradient_FUSED QN_NONE("the planner makes it, behind differentiation")
 #define gradient_RMS_NORM_GRAD QN_BY_FALLBACK
 #define gradient_LAYER_NORM QN_BY_FALLBACK
@@ -347,12 +421,9 @@ qn_stated qn_gradient_stated(qn_prim prim, const char **why)
 
 void qn_tape_add(qn_scope *s, qn_tape_node *in, qn_array *g)
 {
-    g = qn_sum_to(s, g, &in->a->shape);
-    if (in->value && g && is_narrow(g->dtype)) /* rounded once */
-        g = in_type(s, qn_add(s, in_type(s, in->value, QN_DTYPE_F32), in_type(s, g, QN_DTYPE_F32)), g->dtype);
-    else if (in->value)
-        g = qn_add(s, in->value, g);
-    in->value = g;
+    if (!g) return; /* it is 0, or the scope has failed */
+    g = qn_astype(s, qn_sum_to(s, g, &in->a->shape), in->a->dtype);
+    in->value = in->value ? qn_add(s, in->value, g) : g;
 }
 
 /* Gradients of the inputs of a primitive without a rule: those of its fallback, whose leaves are the inputs.

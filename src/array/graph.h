@@ -70,9 +70,15 @@ qn_array *qn_array_alloc(qn_scope *s, const char *what, qn_dtype dtype, int n_di
 
 /* a in another handle: the same elements, computed once. */
 qn_array *qn_alias(qn_scope *s, qn_array *a);
-
-/* Casts two arrays to the type in which they meet; NULL where that failed. */
-void qn_promote_pair(qn_scope *s, qn_array **a, qn_array **b);
+/* A weak number in another type, at once. */
+qn_array *qn_restated(qn_scope *s, const qn_array *a, qn_dtype dtype);
+/* 1: elements are numbers of a plain type in memory as they are, not a packed weight. */
+int qn_is_plain(const qn_array *a);
+/* types.c: puts casts before the inputs of a primitive that are not of a type that it is computed in. *back:
+ * the type that a result of the type of computing is to be cast to; QN_DTYPE_COUNT: none. 0: failed. */
+int qn_fit_types(qn_scope *s, qn_prim prim, int n_in, qn_array **in, qn_dtype *back);
+/* 1: computes f32, and f64 by its fallback if it has one. */
+int qn_is_f32_alone(qn_prim prim);
 
 /* Keeps the first error: copies this thread's message. Returns NULL, for builders to return. */
 qn_array *qn_scope_fail(qn_scope *s, qn_status status);

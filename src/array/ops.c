@@ -3,31 +3,6 @@
 
 #include "array/graph.h"
 
-qn_array *qn_add(qn_scope *s, qn_array *a, qn_array *b)
-{
-    return qn_binary(s, QN_PRIM_ADD, a, b);
-}
-
-qn_array *qn_sub(qn_scope *s, qn_array *a, qn_array *b)
-{
-    return qn_binary(s, QN_PRIM_SUB, a, b);
-}
-
-qn_array *qn_mul(qn_scope *s, qn_array *a, qn_array *b)
-{
-    return qn_binary(s, QN_PRIM_MUL, a, b);
-}
-
-qn_array *qn_div(qn_scope *s, qn_array *a, qn_array *b)
-{
-    return qn_binary(s, QN_PRIM_DIV, a, b);
-}
-
-qn_array *qn_scale(qn_scope *s, qn_array *a, float factor)
-{
-    return factor == 1 ? a : qn_mul(s, a, qn_scalar(s, factor));
-}
-
 qn_array *qn_reshape_sym(qn_scope *s, qn_array *a, qn_shape shape)
 {
     return qn_apply(s, QN_PRIM_RESHAPE, NULL, 1, &a, &shape, QN_DTYPE_F32);
@@ -40,25 +15,6 @@ qn_array *qn_reshape_rows(qn_scope *s, qn_array *a, int n, const int64_t *dims)
     shape.n = n + 1;
     for (int i = 0; i < n; i++) shape.dim[i + 1] = dims[i];
     return qn_reshape_sym(s, a, shape);
-}
-
-qn_array *qn_permute(qn_scope *s, qn_array *a, const int32_t *perm)
-{
-    qn_params p = {0};
-    if (a) memcpy(p.transpose.perm, perm, (size_t)a->shape.n * sizeof *perm);
-    return qn_apply(s, QN_PRIM_TRANSPOSE, &p, 1, &a, NULL, QN_DTYPE_F32);
-}
-
-qn_array *qn_transpose(qn_scope *s, qn_array *a)
-{
-    if (!a) return NULL;
-    int32_t perm[QN_MAX_DIMS];
-    for (int i = 0; i < a->shape.n; i++) perm[i] = i;
-    if (a->shape.n >= 2) {
-        perm[a->shape.n - 1] = a->shape.n - 2;
-        perm[a->shape.n - 2] = a->shape.n - 1;
-    }
-    return qn_permute(s, a, perm);
 }
 
 qn_array *qn_slice_last(qn_scope *s, qn_array *a, int64_t begin, int64_t length)
@@ -81,41 +37,10 @@ qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts)
     return qn_apply(s, QN_PRIM_CONCAT, NULL, n, parts, NULL, QN_DTYPE_F32);
 }
 
-static qn_array *reduce(qn_scope *s, qn_prim prim, qn_array *a, int axis)
-{
-    qn_params p = {.reduce = {axis}};
-    return qn_apply(s, prim, &p, 1, &a, NULL, QN_DTYPE_F32);
-}
-
-qn_array *qn_sum(qn_scope *s, qn_array *a, int axis)
-{
-    return reduce(s, QN_PRIM_SUM, a, axis);
-}
-
-qn_array *qn_max(qn_scope *s, qn_array *a, int axis)
-{
-    return reduce(s, QN_PRIM_MAX, a, axis);
-}
-
-qn_array *qn_softmax(qn_scope *s, qn_array *a)
-{
-    return qn_unary(s, QN_PRIM_SOFTMAX, a);
-}
-
 qn_array *qn_rms_norm(qn_scope *s, qn_array *x, qn_array *weight, float eps, float offset)
 {
     qn_params p = {.norm = {eps, offset}};
     return qn_apply(s, QN_PRIM_RMS_NORM, &p, weight ? 2 : 1, (qn_array *[]){x, weight}, NULL, QN_DTYPE_F32);
-}
-
-qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b)
-{
-    return qn_binary(s, QN_PRIM_MATMUL, a, b);
-}
-
-qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight)
-{
-    return qn_matmul(s, x, qn_transpose(s, weight));
 }
 
 qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight)

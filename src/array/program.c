@@ -101,9 +101,17 @@ static qn_status collect(planner *pl, int n_outputs, qn_array *const *outputs)
     return QN_OK;
 }
 
+/* Part of a chain: what is not f32 is a step of its own. */
 static int is_elementwise(const qn_array *a)
 {
-    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE;
+    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE && a->dtype == QN_DTYPE_F32;
+}
+
+/* A step that reads its inputs where they lie, repeated to its output's shape. */
+static int is_element_by_element(const qn_array *a)
+{
+    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE || a->prim == QN_PRIM_COMPARE ||
+           a->prim == QN_PRIM_SELECT;
 }
 
 /* ---- slots and steps ---------------------------------------------------------------------------------- */
@@ -239,7 +247,18 @@ static qn_status place_view(planner *pl, node *n)
         for (int i = 0; i < a->shape.n; i++) o.stride[i] = from.stride[a->params.transpose.perm[i]];
         break;
     case QN_PRIM_SLICE:
-        for (int i = 0; i < a->shape.n; i++) o.offset += a->params.slice.begin[i] * from.stride[i];
+        for (int i = 0; i < a->shape.n; i++) {
+            const int64_t step = a->params.slice.step[i];
+            o.offset += a->params.slice.begin[i] * from.stride[i];
+            if (step) o.stride[i] *= step;
+        }
+        break;
+    case QN_PRIM_STRIDED:
+        QN_TRY(copy_if_strided(pl, &from, 0));
+        o = from;
+        o.shape = a->shape;
+        o.offset += a->params.strided.offset;
+        memcpy(o.stride, a->params.strided.stride, sizeof o.stride);
         break;
     default: /* BROADCAST */
         for (int i = 0; i < a->shape.n; i++) {
@@ -335,15 +354,21 @@ static int is_packed(const planner *pl, const qn_operand *o)
     return b && b->layout != 0;
 }
 
-/* Makes an input such as its primitive wants it. COPY, SUM and products of plain matrices take any strides,
- * the others contiguous rows; a vector, a plain head of a loss, the weight of a convolution, and what
- * multiplies a packed weight as one run of rows, is whole. */
+/* Makes an input such as its primitive wants it. COPY, products of plain matrices and what goes along an axis
+ * take any strides, the others contiguous rows; a vector, a plain head of a loss, the weight of a
+ * convolution, and what multiplies a packed weight as one run of rows, is whole. */
 static qn_status ready_input(planner *pl, qn_plan_step *step, int i)
 {
     qn_operand *o = &step->in[i];
     switch (step->prim) {
     case QN_PRIM_COPY:
     case QN_PRIM_SUM:
+    case QN_PRIM_MIN:
+    case QN_PRIM_PROD:
+    case QN_PRIM_ARG_MAX:
+    case QN_PRIM_SCAN:
+    case QN_PRIM_ARG_SORT:
+    case QN_PRIM_UPDATE:
     case QN_PRIM_MATMUL_ROWS:
         return QN_OK;
     case QN_PRIM_MATMUL:
@@ -372,6 +397,9 @@ static qn_status place_step(planner *pl, node *n)
         step.params = c.params;
         step.n_in = c.n_in;
         for (int i = 0; i < c.n_in; i++) step.in[i] = repeat_to(pl->nodes[c.in[i]->mark].operand, &a->shape);
+    } else if (is_element_by_element(a)) {
+        for (int i = 0; i < a->n_in; i++)
+            step.in[i] = repeat_to(pl->nodes[a->in[i]->mark].operand, &a->shape);
     } else {
         for (int i = 0; i < a->n_in; i++) step.in[i] = *pl->nodes[a->in[i]->mark].operand;
         for (int i = 0; i < a->n_in; i++) QN_TRY(ready_input(pl, &step, i));

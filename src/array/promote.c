@@ -43,25 +43,10 @@ qn_array *qn_astype(qn_scope *s, qn_array *a, qn_dtype dtype)
     return qn_apply(s, QN_PRIM_CAST, NULL, 1, &a, NULL, dtype);
 }
 
-/* A weak number in another type, at once. */
-static qn_array *restated(qn_scope *s, const qn_array *a, qn_dtype dtype)
+qn_array *qn_restated(qn_scope *s, const qn_array *a, qn_dtype dtype)
 {
     void *to = NULL;
     qn_array *out = qn_array_alloc(s, "qn_scalar", dtype, 0, NULL, &to);
     if (out) qn_convert(a->dtype, a->buffer->data, dtype, to, 1);
     return out;
-}
-
-void qn_promote_pair(qn_scope *s, qn_array **a, qn_array **b)
-{
-    if (!*a || !*b || (*a)->dtype == (*b)->dtype) return;
-    qn_array **weak = (*a)->weak && !(*b)->weak ? a : (*b)->weak && !(*a)->weak ? b : NULL;
-    qn_dtype to = qn_promote((*a)->dtype, (*b)->dtype);
-    if (weak) {
-        qn_dtype other = (*(weak == a ? b : a))->dtype;
-        if (qn_dtype_is_plain(other) && qn_dtype_is_float(other)) to = other;
-        *weak = restated(s, *weak, to);
-    }
-    if (*a) *a = qn_astype(s, *a, to);
-    if (*b) *b = qn_astype(s, *b, to);
 }

@@ -44,6 +44,7 @@ static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
     for (int i = 0; i < a->n_in; i++) {
         if (!t[i]) continue;
         qn_array *part = qn_derivative(s, a, i, t[i]);
+        if (!part) continue;
         sum = sum ? qn_add(s, sum, part) : part;
     }
     return sum && !qn_shape_equal(&sum->shape, &a->shape) ? qn_broadcast_sym(s, sum, a->shape) : sum;
@@ -51,10 +52,23 @@ static qn_array *elementwise(qn_scope *s, qn_array *a, qn_array *const *t)
 
 static qn_array *tangent_CONCAT(qn_scope *s, qn_array *a, qn_array *const *t)
 {
-    qn_array *in[QN_MAX_INPUTS], *zero = qn_scalar(s, 0);
-    if (a->dtype != QN_DTYPE_F32) zero = qn_apply(s, QN_PRIM_CAST, NULL, 1, &zero, NULL, a->dtype);
-    for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_broadcast_sym(s, zero, a->in[i]->shape);
+    qn_array *in[QN_MAX_INPUTS];
+    for (int i = 0; i < a->n_in; i++) in[i] = t[i] ? t[i] : qn_zeros_like(s, a->in[i]);
     return qn_again(s, a, in);
+}
+
+static qn_array *tangent_SELECT(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    qn_array *zero = qn_full(s, a->dtype, 0, NULL, 0);
+    return qn_broadcast_sym(s, qn_where(s, a->in[0], t[1] ? t[1] : zero, t[2] ? t[2] : zero), a->shape);
+}
+
+static qn_array *tangent_SCAN(qn_scope *s, qn_array *a, qn_array *const *t)
+{
+    if (a->params.scan.how == QN_SCAN_SUM) return linear(s, a, t);
+    qn_array *f = qn_fallback(s, a->prim, &a->params, a->n_in, a->in), *out = NULL;
+    const qn_status status = f ? qn_jvp(s, f, 1, a->in, t, &out) : qn_scope_status(s);
+    return status == QN_OK ? out : qn_scope_fail(s, status);
 }
 
 static qn_array *tangent_MAX(qn_scope *s, qn_array *a, qn_array *const *t)
@@ -89,6 +103,15 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_COPY linear
 #define tangent_CAST linear
 #define tangent_DROPOUT linear
+#define tangent_STRIDED linear
+#define tangent_COMPARE QN_NONE("it gives bool")
+#define tangent_UPDATE tangent_CONCAT
+#define tangent_MIN tangent_MAX
+#define tangent_PROD QN_BY_FALLBACK
+#define tangent_ARG_MAX QN_NONE("it gives indices")
+#define tangent_ARG_SORT QN_NONE("it gives indices")
+#define tangent_LAST_WRITER QN_NONE("it gives indices")
+#define tangent_RANDOM QN_NONE("its key is of integers")
 #define tangent_SUM linear
 #define tangent_RMS_NORM QN_BY_FALLBACK
 #define tangent_RMS_NORM_GRAD QN_BY_FALLBACK

@@ -3,11 +3,17 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "prim/convert.h"
+#include "prim/dtype.h"
 
 int qn_is_real(const qn_array *a)
 {
-    return (a->dtype == QN_DTYPE_F32 || a->dtype == QN_DTYPE_F16 || a->dtype == QN_DTYPE_BF16) &&
-           !(a->prim == QN_PRIM_DATA && a->buffer->layout != 0);
+    return qn_dtype_is_float(a->dtype) && qn_is_plain(a);
+}
+
+int qn_is_plain(const qn_array *a)
+{
+    return qn_dtype_is_plain(a->dtype) && !(a->prim == QN_PRIM_DATA && a->buffer->layout != 0);
 }
 
 static int by_id(const void *x, const void *y)

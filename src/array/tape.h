@@ -43,11 +43,15 @@ qn_stated qn_fallback_stated(qn_prim prim, const char **why);
 /* Gradients and tangents exist for arrays of real numbers that are plain, not packed. */
 int qn_is_real(const qn_array *a);
 
-/* a: an element-wise array. g times the partial derivative of a by input i; g has a shape that fits a's. */
+/* a: an element-wise array. g times the partial derivative of a by input i, NULL where that is 0; g has a
+ * shape that fits a's. */
 qn_array *qn_derivative(qn_scope *s, qn_array *a, int i, qn_array *g);
 /* 1 where x > 0, 0 where x is 0, -1 where x < 0. */
-qn_array *qn_sign(qn_scope *s, qn_array *x);
-/* For MAX: where a's input is the largest along its axis, divided by the number of such places. */
+qn_array *qn_sign_of(qn_scope *s, qn_array *x);
+/* Zeros of a's shape and type. */
+qn_array *qn_zeros_like(qn_scope *s, const qn_array *a);
+/* For MAX and MIN: where a's input is the largest (smallest) along its axis, divided by the number of such
+ * places. */
 qn_array *qn_max_share(qn_scope *s, qn_array *a);
 /* The product of a primitive with other inputs: a's parameters, shape and dtype are kept. */
 qn_array *qn_again(qn_scope *s, const qn_array *a, qn_array *const *in);

@@ -140,6 +140,10 @@ typedef struct {
     X(GELU, 1)        \
     X(GELU_TANH, 1)   \
     X(RELU, 1)        \
+    X(FLOOR, 1)       \
+    X(ROUND, 1)       \
+    X(LOG1P, 1)       \
+    X(EXPM1, 1)       \
     X(ADD, 2)         \
     X(SUB, 2)         \
     X(MUL, 2)         \

@@ -115,6 +115,31 @@ static inline vf op_RELU(vf a, vf b)
 {
     return v_max(v_set1(0), a);
 }
+/* To the nearest integer, ties to even; from 2^23 on all numbers are whole. */
+static inline vf op_ROUND(vf a, vf b)
+{
+    const vf whole = v_set1(0x1p23f), t = v_abs(a);
+    return v_select(v_lt(t, whole), v_copysign(v_sub(v_add(t, whole), whole), a), a);
+}
+static inline vf op_FLOOR(vf a, vf b)
+{
+    vf r = op_ROUND(a, b);
+    return v_select(v_lt(a, r), v_sub(r, v_set1(1.0f)), r);
+}
+/* What 1 + x loses of x is made good by a factor (Kahan). */
+static inline vf op_LOG1P(vf a, vf b)
+{
+    const vf one = v_set1(1.0f), u = v_add(one, a), d = v_sub(u, one), log = v_log(u);
+    vf r = v_select(v_lt(u, v_set1(INFINITY)), v_mul(log, v_div(a, d)), log);
+    return v_select(v_eq(u, one), a, r);
+}
+static inline vf op_EXPM1(vf a, vf b)
+{
+    const vf one = v_set1(1.0f), u = v_exp(a), d = v_sub(u, one);
+    vf r = v_select(v_lt(u, v_set1(INFINITY)), v_mul(d, v_div(a, v_log(u))), u);
+    r = v_select(v_eq(d, v_set1(-1.0f)), d, r);
+    return v_select(v_eq(u, one), a, r);
+}
 static inline vf op_ADD(vf a, vf b)
 {
     return v_add(a, b);

@@ -111,6 +111,14 @@ static double reference(qn_ew op, double a, double b)
         return gelu_tanh(a);
     case QN_EW_RELU:
         return a > 0 ? a : 0;
+    case QN_EW_FLOOR:
+        return floor(a);
+    case QN_EW_ROUND:
+        return nearbyint(a);
+    case QN_EW_LOG1P:
+        return log1p(a);
+    case QN_EW_EXPM1:
+        return expm1(a);
     case QN_EW_ADD:
         return a + b;
     case QN_EW_SUB:
@@ -160,6 +168,14 @@ static const struct {
     {QN_EW_GELU_TANH, -8, 20, 2, 1.2e-7},
     {QN_EW_GELU_TANH, -1, 1, 4, 0},
     {QN_EW_RELU, -5, 5, 0, 0},
+    {QN_EW_FLOOR, -1e9, 1e9, 0, 0},
+    {QN_EW_FLOOR, -9, 9, 0, 0},
+    {QN_EW_ROUND, -1e9, 1e9, 0, 0},
+    {QN_EW_ROUND, -9, 9, 0, 0},
+    {QN_EW_LOG1P, -0.9999, 1e30, 3, 0},
+    {QN_EW_LOG1P, -0.1, 0.1, 3, 0},
+    {QN_EW_EXPM1, -100, 88, 4, 0},
+    {QN_EW_EXPM1, -0.1, 0.1, 4, 0},
     {QN_EW_ADD, -9, 9, 0.5001, 0},
     {QN_EW_SUB, -9, 9, 0.5001, 0},
     {QN_EW_MUL, -9, 9, 0.5001, 0},
@@ -237,6 +253,30 @@ static void test_special_values(void **unused)
         {QN_EW_LOG, INFINITY, 0, INFINITY},
         {QN_EW_LOG, -INFINITY, 0, NAN},
         {QN_EW_LOG, NAN, 0, NAN},
+        {QN_EW_FLOOR, -0.25f, 0, -1},
+        {QN_EW_FLOOR, NAN, 0, NAN},
+        {QN_EW_FLOOR, -INFINITY, 0, -INFINITY},
+        {QN_EW_FLOOR, -0.0f, 0, -0.0f},
+        {QN_EW_FLOOR, 0x1p31f, 0, 0x1p31f},
+        {QN_EW_ROUND, 2.5f, 0, 2},
+        {QN_EW_ROUND, -3.5f, 0, -4},
+        {QN_EW_ROUND, 8388607.5f, 0, 8388608},
+        {QN_EW_ROUND, -0.25f, 0, -0.0f},
+        {QN_EW_ROUND, NAN, 0, NAN},
+        {QN_EW_ROUND, INFINITY, 0, INFINITY},
+        {QN_EW_LOG1P, -1, 0, -INFINITY},
+        {QN_EW_LOG1P, -2, 0, NAN},
+        {QN_EW_LOG1P, INFINITY, 0, INFINITY},
+        {QN_EW_LOG1P, -0.0f, 0, -0.0f},
+        {QN_EW_LOG1P, 1e-30f, 0, 1e-30f},
+        {QN_EW_LOG1P, NAN, 0, NAN},
+        {QN_EW_EXPM1, -INFINITY, 0, -1},
+        {QN_EW_EXPM1, -200, 0, -1},
+        {QN_EW_EXPM1, INFINITY, 0, INFINITY},
+        {QN_EW_EXPM1, 1e30f, 0, INFINITY},
+        {QN_EW_EXPM1, -0.0f, 0, -0.0f},
+        {QN_EW_EXPM1, 1e-30f, 0, 1e-30f},
+        {QN_EW_EXPM1, NAN, 0, NAN},
         {QN_EW_SQRT, -1, 0, NAN},
         {QN_EW_RSQRT, 0, 0, INFINITY},
         {QN_EW_RSQRT, INFINITY, 0, 0},

@@ -3,18 +3,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-
-static qn_status bad(const qn_prim_call *c, const char *why)
-{
-    char text[QN_MAX_INPUTS * 64], *at = text;
-    *at = 0;
-    for (int i = 0; i < c->n_in && i < 4; i++) {
-        if (i) *at++ = ' ';
-        qn_shape_text(c->shape[i], at, 60);
-        at += strlen(at);
-    }
-    return qn_fail(QN_E_ARG, "%s: %s (inputs %s)", qn_prim_get(c->prim)->name, why, text);
-}
+#include "prim/dtype.h"
+#include "prim/rules.h"
 
 static int is_float(qn_dtype d)
 {
@@ -22,18 +12,49 @@ static int is_float(qn_dtype d)
 }
 
 #define ARITY(want) \
-    if (c->n_in != (want)) return bad(c, "wrong number of inputs")
+    if (c->n_in != (want)) return qn_rule_bad(c, "wrong number of inputs")
 #define NEED(condition, why) \
-    if (!(condition)) return bad(c, why)
+    if (!(condition)) return qn_rule_bad(c, why)
+
+int qn_prim_takes_integers(qn_prim prim)
+{
+    switch (prim) {
+    case QN_PRIM_NEG:
+    case QN_PRIM_ABS:
+    case QN_PRIM_SQUARE:
+    case QN_PRIM_RELU:
+    case QN_PRIM_FLOOR:
+    case QN_PRIM_ROUND:
+    case QN_PRIM_ADD:
+    case QN_PRIM_SUB:
+    case QN_PRIM_MUL:
+    case QN_PRIM_DIV:
+    case QN_PRIM_MAXIMUM:
+    case QN_PRIM_MINIMUM:
+    case QN_PRIM_POW:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* What arithmetic is done in: bool has extremes alone, f16 and bf16 are cast to f32 by who builds. */
+static int is_computed(qn_prim prim, qn_dtype d)
+{
+    if (d == QN_DTYPE_BOOL) return prim == QN_PRIM_MAXIMUM || prim == QN_PRIM_MINIMUM;
+    return d == QN_DTYPE_F32 || d == QN_DTYPE_F64 || (d < QN_DTYPE_F16 && qn_prim_takes_integers(prim));
+}
 
 static qn_status rule_elementwise(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(qn_prim_get(c->prim)->elementwise_inputs);
-    for (int i = 0; i < c->n_in; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
+    for (int i = 0; i < c->n_in; i++)
+        NEED(c->dtype[i] == c->dtype[0] && is_computed(c->prim, c->dtype[i]),
+             "inputs must be of one type that it is computed in");
     qn_shape s = *c->shape[0];
     if (c->n_in == 2) QN_TRY(qn_shape_broadcast(c->shape[0], c->shape[1], &s));
     *shape = s;
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
@@ -86,13 +107,23 @@ static qn_status rule_SLICE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dt
     const qn_shape *a = c->shape[0];
     NEED(shape->n == a->n, "another number of dimensions");
     for (int i = 0; i < a->n; i++) {
-        int64_t begin = c->params->slice.begin[i], end;
+        const int64_t begin = c->params->slice.begin[i], step = c->params->slice.step[i];
+        int64_t reach;
         if (i == 0 && qn_shape_is_symbolic(a)) {
-            NEED(begin == 0 && shape->dim[0] == a->dim[0] && memcmp(shape->sym, a->sym, sizeof a->sym) == 0,
+            NEED(begin == 0 && (step == 0 || step == 1) && shape->dim[0] == a->dim[0] &&
+                     memcmp(shape->sym, a->sym, sizeof a->sym) == 0,
                  "a symbolic dimension is taken whole");
             continue;
         }
-        NEED(qn_add_i64(begin, shape->dim[i], &end) && end <= a->dim[i], "range outside the array");
+        if (shape->dim[i] == 0 && begin >= 0 && begin <= a->dim[i]) continue;
+        NEED(shape->dim[i] > 0 && begin >= 0 && begin < a->dim[i] && step > INT64_MIN &&
+                 qn_mul_i64(shape->dim[i] - 1,
+                            step < 0 ? -step
+                            : step   ? step
+                                     : 1,
+                            &reach) &&
+                 (step < 0 ? reach <= begin : reach < a->dim[i] - begin),
+             "range outside the array");
     }
     *dtype = c->dtype[0];
     return QN_OK;
@@ -110,7 +141,7 @@ static qn_status rule_BROADCAST(const qn_prim_call *c, qn_shape *shape, qn_dtype
 
 static qn_status rule_FUSED(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    return bad(c, "made by the planner only");
+    return qn_rule_bad(c, "made by the planner only");
 }
 
 static qn_status rule_COPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
@@ -124,6 +155,7 @@ static qn_status rule_COPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
 static qn_status rule_CAST(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(1);
+    NEED(*dtype <= QN_DTYPE_F64, "gives plain types alone");
     *shape = *c->shape[0];
     return QN_OK;
 }
@@ -160,15 +192,30 @@ static qn_status rule_CONCAT(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
     return QN_OK;
 }
 
+static int is_plain_number(qn_dtype d)
+{
+    return d <= QN_DTYPE_F64 && d != QN_DTYPE_F16 && d != QN_DTYPE_BF16;
+}
+
 static qn_status rule_reduce(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(1);
-    int axis = c->params->reduce.axis;
-    NEED(is_float(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n, "no such axis, or not f32");
+    const int axis = c->params->reduce.axis;
+    NEED(is_plain_number(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n, "no such axis, or f16 or bf16");
     *shape = *c->shape[0];
     shape->dim[axis] = 1;
     if (axis == 0) memset(shape->sym, 0, sizeof shape->sym);
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
+    return QN_OK;
+}
+
+/* Of no numbers there is a sum and a product, but no largest. */
+static qn_status rule_extreme(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    QN_TRY(rule_reduce(c, shape, dtype));
+    const int axis = c->params->reduce.axis;
+    NEED(c->shape[0]->dim[axis] > 0 || (axis == 0 && qn_shape_is_symbolic(c->shape[0])),
+         "an axis without elements");
     return QN_OK;
 }
 
@@ -177,9 +224,19 @@ static qn_status rule_SUM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtyp
     return rule_reduce(c, shape, dtype);
 }
 
-static qn_status rule_MAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+static qn_status rule_PROD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     return rule_reduce(c, shape, dtype);
+}
+
+static qn_status rule_MAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    return rule_extreme(c, shape, dtype);
+}
+
+static qn_status rule_MIN(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    return rule_extreme(c, shape, dtype);
 }
 
 static qn_status rule_SOFTMAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
@@ -262,7 +319,9 @@ static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
 {
     ARITY(2);
     const qn_shape *a = c->shape[0], *b = c->shape[1];
-    NEED(is_float(c->dtype[0]) && a->n >= 2 && (b->n == 2 || b->n == a->n), "needs matrices, the first f32");
+    NEED(a->n >= 2 && (b->n == 2 || b->n == a->n) &&
+             (is_float(c->dtype[0]) || (is_plain_number(c->dtype[0]) && c->dtype[0] == c->dtype[1])),
+         "needs matrices, the first f32 or both of one type");
     NEED(a->dim[a->n - 1] == b->dim[b->n - 2] && !(b->n == 2 && qn_shape_is_symbolic(b)),
          "inner dimensions differ");
     qn_shape s = *a;
@@ -272,7 +331,7 @@ static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
         for (int i = 1; i < a->n - 2; i++) NEED(a->dim[i] == b->dim[i], "batches differ");
     }
     *shape = s;
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
@@ -280,10 +339,11 @@ static qn_status rule_MATMUL_ROWS(const qn_prim_call *c, qn_shape *shape, qn_dty
 {
     ARITY(2);
     const qn_shape *a = c->shape[0], *b = c->shape[1];
-    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && a->n == 2 && b->n == 2 && same_rows(a, b),
-         "takes a [R, k] and b [R, n]");
+    NEED(is_plain_number(c->dtype[0]) && c->dtype[0] == c->dtype[1] && a->n == 2 && b->n == 2 &&
+             same_rows(a, b),
+         "takes a [R, k] and b [R, n] of one type");
     *shape = qn_shape_make(2, (int64_t[]){a->dim[1], b->dim[1]});
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
@@ -296,43 +356,45 @@ static qn_status rule_TAKE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
     s.n = table->n;
     for (int i = 1; i < s.n; i++) s.dim[i] = table->dim[i];
     *shape = s;
-    *dtype = c->dtype[0] == QN_DTYPE_I32 ? QN_DTYPE_I32 : QN_DTYPE_F32;
+    *dtype = c->dtype[0] <= QN_DTYPE_F64 && c->dtype[0] != QN_DTYPE_F16 && c->dtype[0] != QN_DTYPE_BF16
+                 ? c->dtype[0]
+                 : QN_DTYPE_F32; /* rows of weights, packed or not */
     return QN_OK;
 }
 
 static qn_status rule_SCATTER_ADD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(2);
-    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[1]->n == 1 &&
+    NEED(is_plain_number(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[1]->n == 1 &&
              same_rows(c->shape[0], c->shape[1]),
          "takes rows [R, ..] and ids [R] i32");
     *shape = *c->shape[0];
     memcpy(shape->sym, c->params->scatter.sym, sizeof shape->sym);
     shape->dim[0] = c->params->scatter.n;
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
 static qn_status rule_TAKE_ALONG(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(2);
-    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 && c->shape[1]->n == 2 &&
-             same_rows(c->shape[0], c->shape[1]),
+    NEED(qn_dtype_is_plain(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 &&
+             c->shape[1]->n == 2 && same_rows(c->shape[0], c->shape[1]),
          "takes x [R, n] and ids [R, k] i32");
     *shape = *c->shape[1];
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
 static qn_status rule_SCATTER_ALONG(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(2);
-    NEED(is_float(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 &&
+    NEED(is_plain_number(c->dtype[0]) && c->dtype[1] == QN_DTYPE_I32 && c->shape[0]->n == 2 &&
              qn_shape_equal(c->shape[0], c->shape[1]),
          "takes x [R, k] and ids [R, k] i32");
     *shape = *c->shape[0];
     shape->dim[1] = c->params->scatter.n;
-    *dtype = QN_DTYPE_F32;
+    *dtype = c->dtype[0];
     return QN_OK;
 }
 
@@ -544,6 +606,15 @@ static qn_status rule_GATED_DELTA_GRAD(const qn_prim_call *c, qn_shape *shape, q
 
 #define rule_DATA NULL
 #define rule_INPUT NULL
+#define rule_STRIDED qn_rule_STRIDED
+#define rule_COMPARE qn_rule_COMPARE
+#define rule_SELECT qn_rule_SELECT
+#define rule_ARG_MAX qn_rule_ARG_MAX
+#define rule_SCAN qn_rule_SCAN
+#define rule_ARG_SORT qn_rule_ARG_SORT
+#define rule_LAST_WRITER qn_rule_LAST_WRITER
+#define rule_UPDATE qn_rule_UPDATE
+#define rule_RANDOM qn_rule_RANDOM
 
 static const qn_prim_info table[QN_PRIM_COUNT] = {
 #define S(name) {#name, QN_CLASS_SOURCE, 0, 0, rule_##name},

@@ -93,6 +93,11 @@ typedef struct {
     int32_t has_bias;
 } qn_params_experts;
 
+/* COMPARE. GT and GE are LT and LE the other way round. */
+typedef enum { QN_COMPARE_EQ, QN_COMPARE_NE, QN_COMPARE_LT, QN_COMPARE_LE } qn_comparison;
+/* SCAN. */
+typedef enum { QN_SCAN_SUM, QN_SCAN_PROD, QN_SCAN_MAX, QN_SCAN_MIN } qn_scan_how;
+
 typedef struct {
     uint8_t op;  /* qn_prim, element-wise */
     int8_t a, b; /* >= 0: result of instruction a; < 0: input ~a */
@@ -103,12 +108,32 @@ typedef union {
     struct {
         int32_t perm[QN_MAX_DIMS];
     } transpose;
+    /* Index i of the result's dimension d is begin[d] + i * step[d]; sizes come from the output's shape. Of
+     * UPDATE: where the elements of update go. */
     struct {
-        int64_t begin[QN_MAX_DIMS]; /* sizes come from the output's shape */
+        int64_t begin[QN_MAX_DIMS];
+        int64_t step[QN_MAX_DIMS]; /* 0: 1 */
     } slice;
     struct {
+        int64_t offset, stride[QN_MAX_DIMS]; /* in elements of the contiguous input */
+    } strided;
+    struct {
         int32_t axis;
+        int32_t least; /* ARG_MAX: the smallest */
     } reduce;
+    struct {
+        int32_t axis, how /* qn_scan_how */, reverse;
+        int32_t exclusive; /* without the element itself; the first is what the others start from */
+    } scan;
+    struct {
+        int32_t which; /* qn_comparison */
+    } compare;
+    struct {
+        int32_t falling; /* the largest first, equal ones still in their order */
+    } sort;
+    struct {
+        int32_t stream; /* 0: numbers, 1: keys made of a key */
+    } random;
     /* Each element is 0 with probability rate (in steps of 2^-16), else divided by 1 - rate: by 16 random
      * bits of its place, the stream and key[0], key[1]; all of x as it is where key[2] is 0. */
     struct {
@@ -152,8 +177,8 @@ typedef struct {
     qn_dtype dtype[QN_MAX_INPUTS];
 } qn_prim_call;
 
-/* Checks a call and says what it returns. For RESHAPE, SLICE, BROADCAST and CAST *out_shape or *out_dtype
- * comes in as the wish. */
+/* Checks a call and says what it returns. For RESHAPE, SLICE, STRIDED, BROADCAST, CAST and RANDOM *out_shape
+ * or *out_dtype comes in as the wish. */
 typedef qn_status qn_shape_rule(const qn_prim_call *call, qn_shape *out_shape, qn_dtype *out_dtype);
 
 typedef struct {
@@ -165,5 +190,7 @@ typedef struct {
 } qn_prim_info;
 
 const qn_prim_info *qn_prim_get(qn_prim prim);
+/* 1: an element-wise primitive that is computed in integers too (in all of f32 and f64). */
+int qn_prim_takes_integers(qn_prim prim);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/slices.h"
+#include "device/cpu/wide.h"
 
 static int64_t matrix_rows(const qn_cpu_run *run, const qn_operand *x)
 {
@@ -103,6 +104,10 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     const qn_plan_slot *slot = &plan->slots[w->slot];
     int n = x->shape.n;
     if (!slot->buffer || slot->buffer->layout != QN_CPU_LAYOUT_PANELS) {
+        if (x->dtype != QN_DTYPE_F32) {
+            step->fn = qn_cpu_typed_matmul;
+            return QN_OK;
+        }
         if (w->dtype != QN_DTYPE_F32)
             return qn_fail(QN_E_UNSUPPORTED, "matmul with a plain %s matrix", qn_dtype_name(w->dtype));
         step->fn = plain_matmul;
@@ -139,6 +144,10 @@ static void matmul_rows(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *a = &s->plan.in[0], *b = &s->plan.in[1], *o = &s->plan.out;
     int64_t begin, end, width = o->shape.dim[1];
+    if (a->dtype != QN_DTYPE_F32) {
+        qn_cpu_typed_matmul_rows(run, s);
+        return;
+    }
     qn_cpu_share(run, o->shape.dim[0], &begin, &end);
     if (begin < end)
         run->kernels->gemm_f32((float *)s->out, width, (const float *)s->in[0], a->stride[1], a->stride[0],

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/wide.h"
 #include "quant/types.h"
 
 /* Rows that go through row-local steps together: what a few steps make of them stays in the second-level
@@ -32,14 +33,14 @@ struct qn_cpu_exec {
 
 static const qn_cpu_prim *const table[QN_PRIM_COUNT] = {
 #define S(name) [QN_PRIM_##name] = NULL,
-#define E(name, inputs) [QN_PRIM_##name] = NULL,
+#define E(name, inputs) [QN_PRIM_##name] = &qn_cpu_typed, /* f32 comes as FUSED */
 #define P(name, rows) [QN_PRIM_##name] = &qn_cpu_##name,
 #include "prim/primitives.def"
 };
 
 int qn_cpu_supports(qn_device *d, qn_prim prim)
 {
-    return table[prim] != NULL || qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE;
+    return table[prim] != NULL;
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------------- */

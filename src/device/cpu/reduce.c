@@ -2,12 +2,16 @@
  * in rising order. */
 #include <string.h>
 
-#include "device/cpu/cpu.h"
+#include "device/cpu/wide.h"
 
 static void reduce(const qn_cpu_run *run, const qn_cpu_step *s, int is_max)
 {
     const qn_operand *a = &s->plan.in[0], *o = &s->plan.out;
     int n = a->shape.n, axis = s->plan.params.reduce.axis;
+    if (a->dtype != QN_DTYPE_F32) {
+        qn_cpu_typed_reduce(run, s);
+        return;
+    }
     int64_t length = qn_shape_dim(&a->shape, axis, &run->sizes),
             total = qn_shape_elements(&o->shape, &run->sizes), begin, end;
     qn_cpu_share(run, total, &begin, &end);
