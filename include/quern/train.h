@@ -59,10 +59,12 @@ typedef struct {
     qn_train_init init;
     int bf16_adapter;               /* the factors are kept and written in bf16, half the bytes [f32] */
     int64_t layer_begin, layer_end; /* layers [begin, end) [all] */
-    const char *start_path;         /* an adapter to begin with: same modules, rank and factor */
-    qn_adapter_layout layout;       /* of what is written into out_path */
-    const char *save_type; /* of FULL: "f32", "f16" or "bf16", of all numbers of the model that is written
-                              [each tensor keeps the model's own; of quantised ones there must be a type] */
+    /* An adapter to begin with. Method, targets, rank and alpha are its own where they are not given; else
+     * they must be the same. */
+    const char *start_path;
+    qn_adapter_layout layout; /* of what is written into out_path */
+    const char *save_type;    /* of FULL: "f32", "f16" or "bf16", of all numbers of the model that is written
+                                 [each tensor keeps the model's own; of quantised ones there must be a type] */
 
     /* Steps. */
     qn_optimizer_kind optimizer;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "train/model_file.h"
 #include "train/nonfinite.h"
+#include "train/run_start.h"
 #include "train/trainable_file.h"
 
 enum { MESSAGE_BYTES = 512 };
@@ -127,6 +128,7 @@ static qn_status open_all(qn_training *t)
     QN_TRY(qn_run_files_check(t));
     QN_TRY(open_data(t));
     QN_TRY(qn_train_base_open(o->model_path, o->n_threads, o->memory_limit_bytes, &t->base));
+    QN_TRY(qn_run_start_fill(&t->options, &t->base));
     find_maxima(t);
     t->n_steps = count_steps(t);
     t->schedule = qn_run_options_schedule(&t->options, t->n_steps);

@@ -167,9 +167,13 @@ static qn_status drop_saved(const qn_training *t, const char *name)
 
 static qn_status begin_files(qn_training *t)
 {
-    char *saved = NULL;
+    char *path, *saved = NULL;
     if (t->options.o.resume) return QN_OK;
     if (t->options.o.overwrite) {
+        QN_TRY(
+            path_in(t, state_name, &path)); /* first of all: what is left of the old one cannot be resumed */
+        unlink(path);
+        qn_free(path);
         QN_TRY(drop_saved(t, best_name));
         QN_TRY(drop_saved(t, last_name));
     }

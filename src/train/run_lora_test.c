@@ -130,15 +130,16 @@ static void close_subject(subject *s)
     qn_test_remove(s->folder);
 }
 
-static qn_training *open_training(const subject *s, const char *start)
+/* own: modules, rank and alpha are what the adapter says. */
+static qn_training *open_training(const subject *s, const char *start, int own)
 {
     qn_training *t = NULL;
     json_t *o = json_object_get(s->run, "optimizer"), *betas = json_object_get(o, "betas");
     const qn_train_options options = {.model_path = s->base,
                                       .data_path = s->data,
-                                      .targets = s->targets,
-                                      .rank = (int32_t)number(s->config, "r"),
-                                      .alpha = (float)number(s->config, "lora_alpha"),
+                                      .targets = own ? NULL : s->targets,
+                                      .rank = own ? 0 : (int32_t)number(s->config, "r"),
+                                      .alpha = own ? 0 : (float)number(s->config, "lora_alpha"),
                                       .start_path = start,
                                       .learning_rate = number(o, "lr"),
                                       .beta1 = json_number_value(json_array_get(betas, 0)),
@@ -193,13 +194,13 @@ static void one_set(void **state)
     subject s;
     qn_train_step_report report;
     open_subject(&s, *state);
-    qn_training *t = open_training(&s, s.adapter);
+    qn_training *t = open_training(&s, s.adapter, 1);
     qn_test_ok(qn_training_step(t, &report));
     check_loss(&s, "loss", report.loss, number(s.run, "adapter_loss"));
     check_arrays(&s, t, "adapter_grad.", 1);
     qn_training_close(t);
 
-    t = open_training(&s, s.start);
+    t = open_training(&s, s.start, 0);
     check_arrays(&s, t, "start.", 0);
     json_t *losses = json_object_get(s.run, "losses"), *norms = json_object_get(s.run, "grad_norms");
     for (size_t i = 0; i < json_array_size(losses); i++) {

@@ -96,8 +96,8 @@ static void fill_batch(qn_train_options *o)
 
 static void fill(qn_train_options *o)
 {
-    if (!o->rank) o->rank = 8;
-    if (o->alpha == 0) o->alpha = 16;
+    if (!o->rank && !o->start_path) o->rank = 8;
+    if (o->alpha == 0 && !o->start_path) o->alpha = 16;
     if (o->learning_rate == 0) o->learning_rate = 1e-5;
     if (o->beta1 == 0) o->beta1 = 0.9;
     if (o->beta2 == 0) o->beta2 = 0.999;

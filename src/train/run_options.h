@@ -9,7 +9,8 @@
 #include "train/schedule.h"
 #include "train/trainer.h"
 
-/* Strings are the owner's copies. n_steps 0: as many as n_epochs take. */
+/* Strings are the owner's copies. n_steps 0: as many as n_epochs take. rank and alpha 0: as the adapter has
+ * them that it begins with (run_start.h). */
 typedef struct {
     qn_train_options o;
 } qn_run_options;

@@ -629,6 +629,59 @@ static void tells(void **state)
     end(&p);
 }
 
+/* An adapter that was written is begun with as it is, though nothing is said of it. */
+static void begins_with(void **state)
+{
+    const place p = begin();
+    for (int i = 0; i < 4; i++) {
+        char out[PATH_BYTES], last[PATH_BYTES + 8];
+        snprintf(out, sizeof out, "%s/out%d", p.folder, i);
+        snprintf(last, sizeof last, "%s/last", out);
+        qn_train_options o = options_of(&p, out),
+                         next = {.model_path = p.model, .data_path = p.data, .max_length = 24};
+        o.method = i % 2 ? QN_TRAIN_DORA : QN_TRAIN_LORA;
+        o.layout = i / 2 ? QN_ADAPTER_MLX : QN_ADAPTER_PEFT;
+        o.rslora = i == 1;
+        o.rank = 3;
+        o.alpha = 5;
+        o.n_steps = 2;
+        o.targets = "o_proj,gate_proj";
+        qn_training *t = open_training(&o), *u;
+        qn_test_ok(qn_training_run(t, NULL, NULL));
+        next.start_path = last;
+        u = open_training(&next);
+        qn_train_info a, b;
+        qn_test_ok(qn_training_get_info(t, &a));
+        qn_test_ok(qn_training_get_info(u, &b));
+        assert_int_equal(a.n_arrays, b.n_arrays);
+        for (int64_t k = 0; k < a.n_arrays; k++) {
+            qn_train_array x, y;
+            qn_test_ok(qn_training_get_array(t, k, &x));
+            qn_test_ok(qn_training_get_array(u, k, &y));
+            assert_string_equal(x.name, y.name);
+            float *got = qn_alloc_array((size_t)x.n, sizeof *got),
+                  *want = qn_alloc_array((size_t)x.n, sizeof *got);
+            qn_test_ok(qn_training_read_array(t, k, want, NULL));
+            qn_test_ok(qn_training_read_array(u, k, got, NULL));
+            assert_memory_equal(got, want, (size_t)x.n * sizeof *got);
+            qn_free(got);
+            qn_free(want);
+        }
+        double before, after;
+        qn_test_ok(qn_training_validate(t, &before));
+        qn_training_close(t);
+        qn_training_close(u);
+        next.precision = QN_PRECISION_EXACT;
+        u = open_training(&next);
+        qn_test_ok(qn_training_validate(u, &after)); /* the factor, too */
+        if (!(fabs(before - after) < 1e-5)) fail_msg("%d: %g, then %g", i, before, after);
+        qn_training_close(u);
+        next.rank = 4;
+        expect(&next, QN_E_ARG, "rank");
+    }
+    end(&p);
+}
+
 /* ---- whole weights ------------------------------------------------------------------------------------ */
 
 static void whole_weights(void **state)
@@ -736,9 +789,10 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumes),       cmocka_unit_test(dies),       cmocka_unit_test(stops_at_once),
-        cmocka_unit_test(folders),       cmocka_unit_test(refuses),    cmocka_unit_test(of_other_settings),
-        cmocka_unit_test(not_finite),    cmocka_unit_test(too_fast),   cmocka_unit_test(tells),
-        cmocka_unit_test(whole_weights), cmocka_unit_test(stays_flat), cmocka_unit_test(out_of_memory)};
+        cmocka_unit_test(resumes),      cmocka_unit_test(dies),          cmocka_unit_test(stops_at_once),
+        cmocka_unit_test(folders),      cmocka_unit_test(refuses),       cmocka_unit_test(of_other_settings),
+        cmocka_unit_test(not_finite),   cmocka_unit_test(too_fast),      cmocka_unit_test(tells),
+        cmocka_unit_test(begins_with),  cmocka_unit_test(whole_weights), cmocka_unit_test(stays_flat),
+        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }
