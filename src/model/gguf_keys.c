@@ -137,9 +137,13 @@ static int shared_kv_layers(const qn_model_config *c, int64_t layer, double *out
     return give_unless(!n, (double)n, out);
 }
 
+/* Families that may have such numbers say so in any case. */
 static int layer_input(const qn_model_config *c, int64_t layer, double *out)
 {
-    return give_unless(!c->hidden_size_per_layer_input, (double)c->hidden_size_per_layer_input, out);
+    int may = 0;
+    for (const qn_field_default *d = c->family->defaults; d && d->name; d++)
+        may |= strcmp(d->name, "hidden_size_per_layer_input") == 0;
+    return give_unless(!may && !c->hidden_size_per_layer_input, (double)c->hidden_size_per_layer_input, out);
 }
 
 static int norm_eps(const qn_model_config *c, int64_t layer, double *out)
