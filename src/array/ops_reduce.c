@@ -42,7 +42,8 @@ static qn_array *logsumexp(qn_scope *s, qn_array *a, int axis)
 /* Whether any element is, or all are, not 0; of none: 0, 1. */
 static qn_array *any_or_all(qn_scope *s, qn_array *a, int axis, int all)
 {
-    if (!a || a->shape.dim[axis] != 0) return qn_over_axis(s, all ? QN_PRIM_MIN : QN_PRIM_MAX, a, axis);
+    if (!a || a->shape.dim[axis] != 0 || (axis == 0 && qn_shape_is_symbolic(&a->shape)))
+        return qn_over_axis(s, all ? QN_PRIM_MIN : QN_PRIM_MAX, a, axis);
     qn_shape shape = a->shape;
     shape.dim[axis] = 1;
     return qn_broadcast_sym(s, qn_constant(s, QN_DTYPE_BOOL, all), shape);
@@ -90,20 +91,27 @@ static qn_array *over_all(qn_scope *s, qn_prim prim, qn_array *a, unsigned axes)
     return a;
 }
 
-static double count_of(const qn_array *a, unsigned axes)
+/* sum, divided by the number of elements of a along the axes less ddof. Rows whose number is not known are
+ * counted when it is. */
+static qn_array *per_element(qn_scope *s, qn_array *sum, const qn_array *a, unsigned axes, int ddof)
 {
+    if (!a || !sum) return NULL;
+    const int counts_rows = (axes & 1) && qn_shape_is_symbolic(&a->shape);
     double n = 1;
-    for (int d = 0; a && d < a->shape.n; d++)
+    for (int d = counts_rows; d < a->shape.n; d++)
         if (axes >> d & 1) n *= (double)a->shape.dim[d];
-    return n;
+    if (!counts_rows) return qn_scale(s, sum, 1 / (n - ddof));
+    qn_shape rows = a->shape;
+    rows.n = 1;
+    qn_array *number = qn_over_axis(s, QN_PRIM_SUM, qn_broadcast_sym(s, qn_scalar(s, (float)n), rows), 0);
+    return qn_div(s, sum, qn_sub(s, number, qn_scalar(s, (float)ddof)));
 }
 
 static qn_array *variance(qn_scope *s, qn_array *a, unsigned axes, int ddof)
 {
-    const double n = count_of(a, axes);
-    qn_array *mean = qn_scale(s, over_all(s, QN_PRIM_SUM, a, axes), 1 / n);
+    qn_array *mean = per_element(s, over_all(s, QN_PRIM_SUM, a, axes), a, axes, 0);
     qn_array *squares = over_all(s, QN_PRIM_SUM, qn_square(s, qn_sub(s, a, mean)), axes);
-    return qn_scale(s, squares, 1 / (n - ddof));
+    return per_element(s, squares, a, axes, ddof);
 }
 
 qn_array *qn_reduce(qn_scope *s, qn_reduction how, qn_array *a, int n_axes, const int *axes, int keepdims)
@@ -128,7 +136,7 @@ qn_array *qn_reduce(qn_scope *s, qn_reduction how, qn_array *a, int n_axes, cons
         r = over_all(s, prims[how], x, set);
         break;
     case QN_REDUCE_MEAN:
-        r = qn_scale(s, over_all(s, QN_PRIM_SUM, qn_real(s, x), set), 1 / count_of(a, set));
+        r = per_element(s, over_all(s, QN_PRIM_SUM, qn_real(s, x), set), a, set, 0);
         break;
     case QN_REDUCE_VAR:
         r = variance(s, qn_real(s, x), set, 0);

@@ -386,6 +386,88 @@ static void without_a_limit_the_plan_grows(void **state)
     qn_compiled_free(c);
 }
 
+/* Operations that might look at how many rows there are. */
+enum { N_BY_ROWS = 30 };
+static qn_array *by_rows(qn_scope *t, int which, qn_array *x)
+{
+    const int both[] = {0, 1};
+    const int64_t zero[] = {0, 0}, one[] = {1, 1}, end[] = {QN_TO_END, 3}, back[] = {-2, 0}, twice[] = {2, 1};
+    qn_array *out[2] = {NULL}, *ids = qn_arange(t, QN_DTYPE_I32, 0, 3, 1);
+    if (which < 10) return qn_reduce(t, (qn_reduction)which, x, 1, both, 1);
+    if (which < 14) return qn_cumulate(t, (qn_cumulation)(which - 10), x, 0, which % 2, 0);
+    switch (which) {
+    case 14:
+        return qn_reduce(t, QN_REDUCE_MEAN, x, 2, both, 0);
+    case 15:
+        return qn_var(t, x, 0, 1);
+    case 16:
+        return qn_argmax(t, x, 0, 1);
+    case 17:
+        return qn_sort(t, x, 0, 1);
+    case 18:
+        return qn_argsort(t, x, 0, 0);
+    case 19:
+        return qn_topk(t, x, 2, 0, NULL);
+    case 20:
+        return qn_softmax_axis(t, x, 0);
+    case 21:
+        return qn_log_softmax(t, x, 0);
+    case 22:
+        return qn_slice(t, x, one, end, NULL);
+    case 23:
+        return qn_slice(t, x, back, end, NULL);
+    case 24:
+        return qn_pad(t, x, one, zero, 5);
+    case 25:
+        return qn_concatenate(t, 2, (qn_array *[]){x, x}, 0);
+    case 26:
+        return qn_tile(t, x, twice);
+    case 27:
+        return qn_take_axis(t, x, ids, 0);
+    case 28:
+        qn_split(t, x, 1, 0, out);
+        return out[0];
+    default:
+        return qn_flatten(t, qn_transpose(t, x), 0, -1);
+    }
+}
+
+static qn_status applied(void *user, qn_scope *t, int n_in, qn_array *const *in, int n_out, qn_array **out)
+{
+    out[0] = by_rows(t, *(const int *)user, in[0]);
+    return qn_scope_status(t);
+}
+
+/* Shapeless, an operation does what it does with known shapes, or is refused. */
+static void shapeless_is_right_or_refused(void **state)
+{
+    int n_right = 0;
+    for (int which = 0; which < N_BY_ROWS; which++) {
+        qn_compiled *c;
+        OK(qn_compile(s, applied, &which, 1, &(qn_compile_options){.shapeless = 1, .max_rows = 9}, &c));
+        for (int64_t n = 3; n <= 9; n += 2) {
+            qn_array *x = rows(s, n, 4), *out, *want = by_rows(s, which, x);
+            OK(qn_eval(s, 1, &want));
+            if (qn_compiled_call(c, s, 1, &x, &out) != QN_OK) {
+                qn_scope_recover(s);
+                break;
+            }
+            float a[64], b[64];
+            const int64_t size = qn_array_size(want);
+            if (qn_array_size(out) != size) fail_msg("operation %d: another shape", which);
+            OK(qn_array_read(s, out, QN_DTYPE_F32, a, size));
+            OK(qn_array_read(s, want, QN_DTYPE_F32, b, size));
+            for (int64_t i = 0; i < size; i++)
+                if (!(fabsf(a[i] - b[i]) <= 1e-5f * (1 + fabsf(b[i]))))
+                    fail_msg("operation %d, %d rows: element %d is %g, not %g", which, (int)n, (int)i, a[i],
+                             b[i]);
+            n_right += n == 9;
+        }
+        qn_compiled_free(c);
+    }
+    assert_true(n_right >= 8);
+}
+
 static qn_status step(void *user, qn_scope *t, int n_in, qn_array *const *in, int n_out, qn_array **out)
 {
     qn_array *g;
@@ -535,6 +617,7 @@ int main(void)
         cmocka_unit_test(programs_are_kept_by_shape),
         cmocka_unit_test(a_thousand_shapes_compile_once),
         cmocka_unit_test(without_a_limit_the_plan_grows),
+        cmocka_unit_test(shapeless_is_right_or_refused),
         cmocka_unit_test(transforms_go_into_compiled_functions),
         cmocka_unit_test(inputs_have_no_values_while_traced),
         cmocka_unit_test(files_hold_arrays),
