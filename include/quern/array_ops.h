@@ -209,6 +209,23 @@ QN_API qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b);
 /* x [.., k] times transpose(weight [n, k]), of any weight type. */
 QN_API qn_array *qn_linear(qn_scope *s, qn_array *x, qn_array *weight);
 
+/* A matrix [n, k], or matrices [m, n, k], in a type of weights: block types, MLX's affine types, or plain
+ * floating ones; k must be whole blocks. Computes a. What it gives goes into qn_matmul (transposed),
+ * qn_linear, qn_gather_mm, qn_cross_entropy, and rows of it into qn_take_axis; gradients go through the other
+ * factor. QN_E_ARG names a number that the type cannot hold. */
+QN_API qn_array *qn_quantise(qn_scope *s, qn_array *a, qn_dtype dtype);
+/* The matrix back, as f32. */
+QN_API qn_array *qn_dequantise(qn_scope *s, qn_array *w);
+/* Each row times the transposed matrices that its indices name: x [rows, k], or [rows, top, k] with a vector
+ * for each, w [matrices, n, k] of any weight type, indices [rows, top] -> [rows, top, n]. The gradient by w
+ * is there where w is plain. */
+QN_API qn_array *qn_gather_mm(qn_scope *s, qn_array *x, qn_array *w, qn_array *indices);
+/* Losses of rows [.., k] by a head [classes, k] of any weight type: logsumexp(z) - z[target] with z = head
+ * row, or softcap tanh(z / softcap) where softcap > 0; 0 where the target [..] is negative. Logits are never
+ * held whole, in the gradient neither. */
+QN_API qn_array *qn_cross_entropy(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets,
+                                  float softcap);
+
 /* x [batch, length, channels] by w [outputs, kernel, channels / groups] -> [batch, out, outputs]: zeros
  * before and behind (padding), every stride-th place, taps dilation apart; out = (length + 2 padding -
  * dilation (kernel - 1) - 1) / stride + 1. conv2d: x [batch, height, width, channels], w [outputs, kh, kw,

@@ -65,8 +65,8 @@ qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved);
 qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
                     qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks);
 /* Losses [L, 1] of rows by a head: see qn_params_cross_entropy. */
-qn_array *qn_cross_entropy(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,
-                           float softcap);
+qn_array *qn_head_loss(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,
+                       float softcap);
 /* y plus the low-rank product of each row's adapter: see qn_params_lora. */
 qn_array *qn_lora(qn_scope *s, const qn_params_lora *p, qn_array *x, qn_array *y, qn_array *adapters);
 /* See qn_params_experts. bias: NULL where there is none. */

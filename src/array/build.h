@@ -23,6 +23,8 @@ qn_array *qn_axis_last(qn_scope *s, qn_array *a, int axis);
 qn_array *qn_constant(qn_scope *s, qn_dtype dtype, double value);
 /* One primitive over one axis, which is kept. */
 qn_array *qn_over_axis(qn_scope *s, qn_prim prim, qn_array *a, int axis);
+/* Indices as i32 in [0, n), for an axis of a of size n: checked where they are data, else cut off. */
+qn_array *qn_indices(qn_scope *s, const char *what, const qn_array *a, qn_array *ids, int64_t n);
 /* 0, 1, .. n - 1 as i32. */
 qn_array *qn_count_up(qn_scope *s, int64_t n);
 

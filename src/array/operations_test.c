@@ -411,6 +411,75 @@ static void products(void **state)
     expect(y, QN_DTYPE_F32, V(4, -2, 4, 12, 12, -2, 12, 24));
 }
 
+/* ---- quantised weights -------------------------------------------------------------------------------- */
+
+static double largest_of(qn_array *a)
+{
+    double x;
+    OK(qn_array_item(s, qn_reduce(s, QN_REDUCE_MAX, qn_abs(s, a), 0, NULL, 0), &x));
+    return x;
+}
+
+static void quantised(void **state)
+{
+    static const struct {
+        qn_dtype dtype;
+        double error; /* of numbers up to 1: half a step, or a whole one at the far end of the range */
+    } types[] = {{QN_DTYPE_Q8_0, 0.005},
+                 {QN_DTYPE_Q4_0, 0.126},
+                 {QN_DTYPE_Q4_1, 0.08},
+                 {QN_DTYPE_Q5_0, 0.063},
+                 {QN_DTYPE_Q5_1, 0.04},
+                 {QN_DTYPE_Q4_K, 0.09},
+                 {QN_DTYPE_Q5_K, 0.05},
+                 {QN_DTYPE_Q6_K, 0.03},
+                 {QN_DTYPE_MXFP4, 0.26},
+                 {QN_DTYPE_F16, 0.0005},
+                 {QN_DTYPE_BF16, 0.004},
+                 {QN_DTYPE_F32, 0},
+                 {QN_DTYPE_AFFINE4_G64_F16, 0.134}};
+    qn_scope_precision(s, QN_PRECISION_EXACT);
+    qn_array *key = qn_random_key(s, 1), *keys[3];
+    qn_random_split(s, key, 3, keys);
+    qn_array *a = qn_random_uniform(s, keys[0], D(20, 256), -1, 1),
+             *x = qn_random_uniform(s, keys[1], D(3, 256), -1, 1);
+    qn_array *many = qn_random_uniform(s, keys[2], D(4, 7, 256), -1, 1), *g[2];
+    qn_array *which = qn_from_data(s, QN_DTYPE_I32, D(3, 2), (int32_t[]){0, 3, -2, 1, 3, 0});
+    qn_array *targets = qn_from_data(s, QN_DTYPE_I64, D(3), L(19, -1, 0));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        qn_array *w = qn_quantise(s, a, types[i].dtype), *back = qn_dequantise(s, w);
+        OK(qn_scope_status(s));
+        assert_int_equal(qn_array_dtype(w), types[i].dtype);
+        const double error = largest_of(qn_sub(s, back, a));
+        if (!(error <= types[i].error)) fail_msg("%s: %g", qn_dtype_name(types[i].dtype), error);
+        assert_true(largest_of(qn_sub(s, qn_linear(s, x, w), qn_linear(s, x, back))) < 1e-4);
+        assert_true(largest_of(qn_sub(s, qn_matmul(s, x, qn_transpose(s, w)), qn_linear(s, x, back))) < 1e-4);
+        qn_array *both[2] = {qn_cross_entropy(s, x, w, targets, 0), qn_cross_entropy(s, x, back, targets, 0)};
+        for (int k = 0; k < 2; k++)
+            OK(qn_vjp(s, qn_reduce(s, QN_REDUCE_SUM, both[k], 0, NULL, 0), NULL, 1, &x, &g[k]));
+        assert_true(largest_of(qn_sub(s, g[0], g[1])) < 1e-4);
+        assert_true(largest_of(qn_sub(s, both[0], both[1])) < 1e-4);
+        qn_array *chosen = qn_gather_mm(s, x, qn_quantise(s, many, types[i].dtype), which);
+        qn_array *plainly = qn_gather_mm(s, x, many, which);
+        expect_dims(chosen, D(3, 2, 7));
+        assert_true(largest_of(qn_sub(s, chosen, plainly)) <= 40 * types[i].error + 1e-4);
+    }
+    /* by hand: the loss without its head, a masked row among them */
+    qn_array *logits = qn_linear(s, x, a), *of_row = qn_log_softmax(s, logits, -1);
+    qn_array *want = qn_neg(
+        s, qn_take_along_axis(s, of_row, qn_from_data(s, QN_DTYPE_I32, D(3, 1), (int32_t[]){19, 0, 0}), 1));
+    qn_array *loss = qn_cross_entropy(s, x, a, targets, 0);
+    want = qn_where(s, qn_from_data(s, QN_DTYPE_BOOL, D(3), (uint8_t[]){1, 0, 1}), qn_squeeze(s, want, 1),
+                    qn_scalar(s, 0));
+    assert_true(largest_of(qn_sub(s, loss, want)) < 1e-5);
+    refused(qn_quantise(s, qn_zeros(s, QN_DTYPE_F32, D(2, 31)), QN_DTYPE_Q8_0), "whole blocks");
+    refused(qn_quantise(s, qn_full(s, QN_DTYPE_F32, D(2, 32), NAN), QN_DTYPE_Q8_0), "element 0 of row 0");
+    refused(qn_quantise(s, a, QN_DTYPE_I32), "no type of weights");
+    refused(qn_gather_mm(s, x, many, qn_from_data(s, QN_DTYPE_I32, D(3, 1), (int32_t[]){0, 4, 0})),
+            "index 4");
+    refused(qn_cross_entropy(s, x, a, qn_zeros(s, QN_DTYPE_I32, D(2)), 0), "[2]");
+}
+
 /* ---- random numbers ----------------------------------------------------------------------------------- */
 
 static void known_bits(void **state)
@@ -550,6 +619,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(shapes_of_all_types, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(indices_that_come_later, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(products, open_scope, close_scope),
+        cmocka_unit_test_setup_teardown(quantised, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(known_bits, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(wrong_arguments, open_scope, close_scope),
         cmocka_unit_test(any_number_of_threads),

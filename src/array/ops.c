@@ -101,8 +101,8 @@ qn_array *qn_attend(qn_scope *s, const qn_params_attend *attend, qn_array *q, qn
     return qn_apply(s, QN_PRIM_ATTEND, &p, n, in, NULL, QN_DTYPE_F32);
 }
 
-qn_array *qn_cross_entropy(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,
-                           float softcap)
+qn_array *qn_head_loss(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,
+                       float softcap)
 {
     qn_params p = {.cross_entropy = {.scale = scale, .softcap = softcap}};
     return qn_apply(s, QN_PRIM_CROSS_ENTROPY, &p, 3, (qn_array *[]){rows, head, targets}, NULL, QN_DTYPE_F32);

@@ -27,8 +27,7 @@ static qn_array *checked(qn_scope *s, const char *what, const qn_array *a, const
     return out;
 }
 
-/* i32 in [0, n), for an axis of a. */
-static qn_array *indices(qn_scope *s, const char *what, const qn_array *a, qn_array *ids, int64_t n)
+qn_array *qn_indices(qn_scope *s, const char *what, const qn_array *a, qn_array *ids, int64_t n)
 {
     if (!a || !ids) return NULL;
     if (ids->dtype > QN_DTYPE_I64 || ids->dtype == QN_DTYPE_BOOL)
@@ -92,7 +91,7 @@ qn_array *qn_take_axis(qn_scope *s, qn_array *a, qn_array *ids, int axis)
     memcpy(shape.dim + axis + n_ids, a->shape.dim + axis + 1,
            (size_t)(a->shape.n - axis - 1) * sizeof *shape.dim);
     const qn_dtype dtype = a->dtype;
-    ids = qn_reshape(s, indices(s, what, a, ids, a->shape.dim[axis]), 1, (int64_t[]){-1});
+    ids = qn_reshape(s, qn_indices(s, what, a, ids, a->shape.dim[axis]), 1, (int64_t[]){-1});
     if (!ids) return NULL;
     if (!qn_is_plain(a)) { /* rows of a quantised matrix, as f32 */
         if (axis != 0) return qn_bad_call(s, what, a, "of a quantised array only whole rows can be taken");
@@ -138,7 +137,7 @@ qn_array *qn_take_along_axis(qn_scope *s, qn_array *a, qn_array *ids, int axis)
     axis = qn_axis(s, what, a, axis);
     if (axis < 0 || !ids) return NULL;
     if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "another number of dimensions");
-    ids = indices(s, what, a, ids, a->shape.dim[axis]);
+    ids = qn_indices(s, what, a, ids, a->shape.dim[axis]);
     qn_shape shape;
     if (!ids || !as_lines(s, what, &a, &ids, NULL, axis, &shape)) return NULL;
     return qn_axis_last(s, qn_reshape_sym(s, qn_take_along(s, a, ids), shape), axis);
@@ -160,7 +159,7 @@ qn_array *qn_put_along_axis(qn_scope *s, qn_array *a, qn_array *ids, qn_array *v
     axis = qn_axis(s, what, a, axis);
     if (axis < 0 || !ids || !values) return NULL;
     if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "another number of dimensions");
-    ids = indices(s, what, a, ids, a->shape.dim[axis]);
+    ids = qn_indices(s, what, a, ids, a->shape.dim[axis]);
     if (ids && ids->shape.dim[axis] == 0) return a;
     values = qn_astype(s, values, a->dtype);
     qn_shape shape;
@@ -179,7 +178,7 @@ static qn_array *scatter(qn_scope *s, const char *what, qn_array *a, qn_array *i
     if (axis < 0 || !ids || !updates) return NULL;
     if (ids->shape.n != 1) return qn_bad_call(s, what, ids, "indices must be a vector");
     const int64_t n = a->shape.dim[axis];
-    ids = indices(s, what, a, ids, n);
+    ids = qn_indices(s, what, a, ids, n);
     if (!ids) return NULL;
     const qn_shape shape = a->shape;
     const int64_t k = ids->shape.dim[0];

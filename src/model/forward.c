@@ -129,7 +129,7 @@ qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, 
         return qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
     }
     qn_array *x = qn_forward_norm(s, f, hidden, rows), *head = qn_forward_weight(f, QN_WEIGHT_LM_HEAD, 0);
-    x = qn_cross_entropy(s, x, head, targets, f->config->logits_scale, f->config->final_logit_softcapping);
+    x = qn_head_loss(s, x, head, targets, f->config->logits_scale, f->config->final_logit_softcapping);
     return qn_label(s, x, "losses");
 }
 

@@ -71,7 +71,7 @@ static size_t run(const subject *t, qn_precision precision, int n_threads, int b
              *w = qn_from_buffer(s, plain ? QN_DTYPE_F32 : t->dtype,
                                  qn_shape_make(2, (int64_t[]){t->vocab, K}), b),
              *wrt[2] = {x, w}, *outputs[3] = {NULL};
-    outputs[0] = qn_cross_entropy(s, x, w, ids, t->scale, t->softcap);
+    outputs[0] = qn_head_loss(s, x, w, ids, t->scale, t->softcap);
     OK(qn_vjp(s, outputs[0], share, plain ? 2 : 1, wrt, outputs + 1));
     OK(qn_program_new(s,
                       &(qn_program_options){.name = "head", .max = {{0, 0, n_max}}, .precision = precision},
