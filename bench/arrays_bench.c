@@ -1,5 +1,5 @@
 /* What arrays cost beside what the machine can do, measured in turns in the same run. usage: arrays_bench
- * [--threads N] [--turns N] [fusion | matmul | nodes]...   (default: all three)
+ * [--threads N] [--turns N] [fusion | matmul]...   (default: both)
  *
  * Rows are CSV: the work, its size, threads, instruction set, the medians of both times in microseconds, and
  * the lowest, median and highest ratio of two that were measured one after the other.
@@ -8,8 +8,7 @@
  * over them that does nothing but add (the faster of plain and of streaming stores). The result has its
  * memory. matmul: a square product through a program, over the same multiply-adds at the peak of the cores
  * (f32, and bf16 where the set has it); and of f32 over OpenBLAS, where libopenblas.so.0 is installed, with
- * as many threads. nodes: building and planning a graph of many small operations, nanoseconds a node, over
- * 200. */
+ * as many threads. What building and planning a graph costs is graph_bench's. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +28,6 @@ enum {
     CHAIN_MAX = 12,
     SQUARE = 2048,
     PEAK_ROUNDS = 4000000,
-    NODES = 20000,
     PAUSE_NS = 30000000
 };
 
@@ -285,6 +283,7 @@ static void product(bench *b, qn_dtype dtype, const char *type, blas *other)
 static void products(bench *b)
 {
     blas other = {0};
+    setenv("OPENBLAS_THREAD_TIMEOUT", "4", 1); /* its threads do not wait busily while we are measured */
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     void (*set_threads)(int) = NULL;
     if (library) {
@@ -302,37 +301,6 @@ static void products(bench *b)
     if (library) dlclose(library);
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------- */
-
-/* Of the shapes that a model's graph has: chains, a sum, a product here and there. */
-static void build_and_plan(bench *b, void *what)
-{
-    qn_scope *s = qn_scope_new(b->device);
-    const int64_t dims[2] = {4, 4};
-    qn_array *x = qn_input(s, QN_DTYPE_F32, qn_shape_make(2, dims)), *y = x;
-    for (int i = 0; i < NODES / 8; i++) {
-        qn_array *t = qn_mul(s, y, x);
-        t = qn_add(s, qn_unary(s, QN_PRIM_TANH, t), y);
-        t = qn_matmul(s, t, x);
-        y = qn_sub(s, t, qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, t), 1));
-        y = qn_unary(s, QN_PRIM_RELU, y);
-    }
-    qn_program *p = NULL;
-    check(qn_program_new(s, &(qn_program_options){.name = "nodes"}, 1, &y, &p));
-    qn_program_free(p);
-    qn_scope_free(s);
-}
-
-static void nodes(bench *b)
-{
-    double x[TURNS_MAX];
-    build_and_plan(b, NULL);
-    for (int i = 0; i < b->turns; i++) x[i] = timed(b, build_and_plan, NULL) * 1e3 / NODES;
-    const double middle = median(x, b->turns);
-    printf("nodes (ns a node over 200),%d,%d,%s,%.3f,0.2,%.3f,%.3f,%.3f\n", NODES, b->n_threads,
-           b->kernels->name, middle * 1e-3, x[0] / 200, middle / 200, x[b->turns - 1] / 200);
-}
-
 /* ---- the command -------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
@@ -340,7 +308,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(bench *b);
-    } parts[] = {{"fusion", fusion}, {"matmul", products}, {"nodes", nodes}};
+    } parts[] = {{"fusion", fusion}, {"matmul", products}};
     bench b = {.n_threads = qn_threads_default(), .turns = 9};
     int i = 1;
     for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
@@ -357,7 +325,7 @@ int main(int argc, char **argv)
         for (size_t j = 0; j < sizeof parts / sizeof *parts; j++)
             known += strcmp(argv[k], parts[j].name) == 0;
     if (known != (i == argc ? 1 : argc - i)) {
-        fprintf(stderr, "usage: arrays_bench [--threads N] [--turns N] [fusion | matmul | nodes]...\n");
+        fprintf(stderr, "usage: arrays_bench [--threads N] [--turns N] [fusion | matmul]...\n");
         return 2;
     }
     check(qn_kernels_get(&b.kernels));

@@ -264,6 +264,9 @@ static qn_array *gradient_ROPE(qn_scope *s, qn_array *a, int i, qn_array *g)
 static qn_array *gradient_MATMUL(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     qn_array *x = a->in[0], *w = a->in[1];
+    if (x->dtype == QN_DTYPE_BF16 &&
+        w->dtype == QN_DTYPE_BF16) /* it was rounded to bf16 behind the product */
+        g = qn_astype(s, g, QN_DTYPE_BF16);
     if (i == 0) /* as exact as the product itself */
         return qn_apply(s, QN_PRIM_MATMUL, &a->params, 2, (qn_array *[]){g, qn_transpose(s, w)}, NULL,
                         QN_DTYPE_F32);

@@ -1,5 +1,6 @@
 /* In which types primitives are computed. Inputs of other types are cast before, and the result back: f16 and
- * bf16 are computed in f32; where two types meet, in the one that qn_promote gives; integers become f32 where
+ * bf16 are computed in f32; a product of bf16 matrices takes them as they are;
+ * where two types meet, in the one that qn_promote gives; integers become f32 where
  * a primitive gives fractions; sums and products of bool are i32. f64 is computed by the primitive itself or
  * by its fallback. */
 #include "array/graph.h"
@@ -109,6 +110,11 @@ int qn_fit_types(qn_scope *s, qn_prim prim, int n_in, qn_array **in, qn_dtype *b
         if (how.inputs >> i & 1) same &= in[i]->dtype == QN_DTYPE_F32;
     qn_dtype t;
     if (same || how.kind == AS_IT_IS || !meeting(n_in, in, how.inputs, &t)) return 1;
+    if (prim == QN_PRIM_MATMUL && qn_is_plain(in[0]) && qn_is_plain(in[1]) && in[0]->dtype == QN_DTYPE_BF16 &&
+        in[1]->dtype == QN_DTYPE_BF16) { /* the product is f32 before it is rounded */
+        *back = QN_DTYPE_BF16;
+        return 1;
+    }
     const qn_dtype to = computed_in(prim, how.kind, t);
     for (int i = 0; i < n_in; i++) {
         if (!(how.inputs >> i & 1) || !qn_is_plain(in[i]) || in[i]->dtype == to) continue;

@@ -315,13 +315,20 @@ static qn_status rule_ROPE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
     return QN_OK;
 }
 
+/* Computed as such, into f32. */
+static int is_bf16_product(const qn_prim_call *c)
+{
+    return c->dtype[0] == QN_DTYPE_BF16 && c->dtype[1] == QN_DTYPE_BF16;
+}
+
 static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(2);
     const qn_shape *a = c->shape[0], *b = c->shape[1];
     NEED(a->n >= 2 && (b->n == 2 || b->n == a->n) &&
-             (is_float(c->dtype[0]) || (is_plain_number(c->dtype[0]) && c->dtype[0] == c->dtype[1])),
-         "needs matrices, the first f32 or both of one type");
+             (is_float(c->dtype[0]) || is_bf16_product(c) ||
+              (is_plain_number(c->dtype[0]) && c->dtype[0] == c->dtype[1])),
+         "needs matrices, the first f32 or both of one type, not f16");
     NEED(a->dim[a->n - 1] == b->dim[b->n - 2] && !(b->n == 2 && qn_shape_is_symbolic(b)),
          "inner dimensions differ");
     qn_shape s = *a;
@@ -331,7 +338,7 @@ static qn_status rule_MATMUL(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
         for (int i = 1; i < a->n - 2; i++) NEED(a->dim[i] == b->dim[i], "batches differ");
     }
     *shape = s;
-    *dtype = c->dtype[0];
+    *dtype = is_bf16_product(c) ? QN_DTYPE_F32 : c->dtype[0];
     return QN_OK;
 }
 

@@ -104,6 +104,7 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     const qn_plan_slot *slot = &plan->slots[w->slot];
     int n = x->shape.n;
     if (!slot->buffer || slot->buffer->layout != QN_CPU_LAYOUT_PANELS) {
+        if (x->dtype == QN_DTYPE_BF16) return qn_cpu_bf16_matmul_prepare(d, plan, step, shared_bytes);
         if (x->dtype != QN_DTYPE_F32) {
             step->fn = qn_cpu_typed_matmul;
             return QN_OK;

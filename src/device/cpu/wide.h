@@ -35,6 +35,9 @@ extern const qn_cpu_prim qn_cpu_typed;
 /* typed_matmul.c: a product of numbers that are not f32. */
 void qn_cpu_typed_matmul(const qn_cpu_run *run, const qn_cpu_step *s);
 void qn_cpu_typed_matmul_rows(const qn_cpu_run *run, const qn_cpu_step *s);
+/* matmul_bf16.c: a product of two bf16 matrices into f32. */
+void qn_cpu_bf16_matmul(const qn_cpu_run *run, const qn_cpu_step *s);
+qn_status qn_cpu_bf16_matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *shared_bytes);
 /* typed_reduce.c: SUM, MAX, MIN and PROD of numbers that are not f32. */
 void qn_cpu_typed_reduce(const qn_cpu_run *run, const qn_cpu_step *s);
 
