@@ -57,7 +57,7 @@ qn_array *qn_from_data(qn_scope *s, qn_dtype dtype, int n_dims, const int64_t *d
 {
     void *to = NULL;
     qn_array *a = qn_array_alloc(s, "qn_from_data", dtype, n_dims, dims, &to);
-    if (a) memcpy(to, data, (size_t)qn_array_size(a) * qn_dtype_size(dtype));
+    if (a && qn_array_size(a)) memcpy(to, data, (size_t)qn_array_size(a) * qn_dtype_size(dtype));
     return a;
 }
 
