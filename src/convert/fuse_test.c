@@ -150,6 +150,9 @@ static void same_logits(void **state)
         {"quant/gguf_models/gemma3-Q8_0.gguf", &lora, NULL, 0.5},
         {"quant/gguf_models/qwen3-Q4_K_M.gguf", &lora, "q8_0", 0.5},
         {"quant/mlx_models/gemma3_text-8bit-g32", &lora, NULL, 0.5},
+        {"quant/mlx_models/llama-mixed", &lora, NULL, 6},
+        {"quant/mlx_models/qwen3-4bit-g64", &dora, NULL, 6},
+        {"quant/mlx_models/qwen2-mxfp4", &lora, NULL, 8},
     };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (qn_test_fixture(more[i].fixture))
@@ -237,6 +240,80 @@ static void another_type(void **state)
     qn_test_remove(scratch);
 }
 
+/* Quantised tensors that the adapter changes keep their form; what it leaves alone keeps its bytes. */
+static void quantised_stays(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    qn_source *before, *after;
+    int changed = 0;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/mlx_models/qwen3-4bit-g64"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
+                 adapter);
+    qn_test_ok(qn_model_fuse(base, adapter, out, NULL, NULL));
+    qn_test_ok(qn_source_open(base, NULL, &before));
+    qn_test_ok(qn_source_open(out, NULL, &after));
+    assert_int_equal(qn_source_count(before), qn_source_count(after));
+    for (int64_t i = 0; i < qn_source_count(before); i++) {
+        const qn_tensor_view *x = qn_source_get(before, i), *y = qn_source_find(after, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->dtype, y->dtype);
+        assert_int_equal(x->n_dims, y->n_dims);
+        assert_memory_equal(x->shape, y->shape, sizeof x->shape);
+        if (memcmp(x->data, y->data, x->size_bytes) == 0) continue;
+        assert_non_null(strstr(x->name, "layers.0.self_attn.v_proj."));
+        changed++;
+    }
+    assert_int_equal(changed, 3);
+    same_file(base, out, "config.json");
+    qn_source_close(before);
+    qn_source_close(after);
+    qn_test_remove(scratch);
+}
+
+/* A GGUF file keeps metadata, names, order and types; a type changes matrices, and the file's own word for
+ * it. */
+static void gguf_stays(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], adapter[512], out[512];
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/gguf_models/llama-Q8_0.gguf"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
+                 adapter);
+    for (int retyped = 0; retyped < 2; retyped++) {
+        qn_gguf *a, *b;
+        int64_t type;
+        int changed = 0;
+        snprintf(out, sizeof out, "%s/fused%d.gguf", scratch, retyped);
+        qn_test_ok(
+            qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = retyped ? "q5_0" : NULL}, NULL));
+        qn_test_ok(qn_gguf_open(base, &a));
+        qn_test_ok(qn_gguf_open(out, &b));
+        assert_int_equal(qn_gguf_value_count(a), qn_gguf_value_count(b));
+        assert_int_equal(qn_gguf_count(a), qn_gguf_count(b));
+        for (int64_t i = 0; i < qn_gguf_count(a); i++) {
+            const qn_tensor_view *x = qn_gguf_get(a, i), *y = qn_gguf_get(b, i);
+            assert_string_equal(x->name, y->name);
+            assert_memory_equal(x->shape, y->shape, sizeof x->shape);
+            if (x->n_dims > 1 && retyped) {
+                assert_int_equal(y->dtype, QN_DTYPE_Q5_0);
+                continue;
+            }
+            assert_int_equal(x->dtype, y->dtype);
+            changed += memcmp(x->data, y->data, x->size_bytes) != 0;
+        }
+        assert_int_equal(changed, !retyped);
+        qn_test_ok(qn_gguf_get_i64(b, "general.file_type", 0, 100, &type));
+        assert_int_equal(type, retyped ? 8 : 7);
+        qn_gguf_close(a);
+        qn_gguf_close(b);
+    }
+    qn_test_remove(scratch);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void expect(const char *base, const char *adapter, const char *out, const char *type, qn_status want,
@@ -318,7 +395,8 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),    cmocka_unit_test(the_rest_stays),
-                                       cmocka_unit_test(another_type),   cmocka_unit_test(refuses),
+                                       cmocka_unit_test(another_type),   cmocka_unit_test(quantised_stays),
+                                       cmocka_unit_test(gguf_stays),     cmocka_unit_test(refuses),
                                        cmocka_unit_test(can_be_stopped), cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }

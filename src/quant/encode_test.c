@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "format/safetensors.h"
+#include "quant/mlx.h"
 #include "tests/fixtures.h"
 
 enum { N = 2048 };
@@ -178,6 +179,28 @@ static void same_bytes(void **state)
     }
 }
 
+/* Blocks taken apart into the tensors that MLX has, and joined again. */
+static void apart_and_joined(void **state)
+{
+    enum { COLS = 256, ROWS = N / COLS };
+    static float x[N];
+    static uint8_t blocks[8 * N], again[8 * COLS], weight[4 * N], scales[N], biases[N];
+    for (int i = 0; i < N; i++) x[i] = (float)normal(6, (uint64_t)i);
+    for (int d = 0; d < QN_DTYPE_COUNT; d++) {
+        const qn_type *type = qn_type_get((qn_dtype)d);
+        size_t row;
+        if (!qn_affine_of((qn_dtype)d).bits && d != QN_DTYPE_MXFP4) continue;
+        assert_true(qn_type_bytes(type->dtype, COLS, &row));
+        assert_int_equal(type->encode(type, x, N, blocks), N);
+        for (int i = 0; i < ROWS; i++)
+            qn_mlx_split(type->dtype, COLS, blocks + (size_t)i * row, i, weight, scales, biases);
+        for (int i = 0; i < ROWS; i++) {
+            qn_mlx_join(type->dtype, COLS, weight, scales, biases, i, again);
+            assert_memory_equal(again, blocks + (size_t)i * row, row);
+        }
+    }
+}
+
 /* ---- what cannot be held ------------------------------------------------------------------------------- */
 
 static void is_told(void **state)
@@ -208,6 +231,7 @@ static void is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(real_quantisers), cmocka_unit_test(bounds),
-                                       cmocka_unit_test(same_bytes), cmocka_unit_test(is_told)};
+                                       cmocka_unit_test(same_bytes), cmocka_unit_test(apart_and_joined),
+                                       cmocka_unit_test(is_told)};
     return cmocka_run_group_tests_name("encode", tests, NULL, NULL);
 }
