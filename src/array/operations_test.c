@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "array/array.h"
+#include "array/program.h"
 #include "base/mem.h"
 
 #define OK(expr)                                              \
@@ -588,6 +589,44 @@ static void any_number_of_threads(void **state)
     }
 }
 
+/* Steps of other types between those of f32, which go row by row: of rows [n, 5]. */
+static qn_array *row_by_row(qn_scope *t, qn_array *x)
+{
+    qn_array *up = qn_gt(t, qn_exp(t, x), qn_scalar(t, 1));
+    qn_array *y = qn_where(t, up, qn_add(t, x, qn_scalar(t, 1)), qn_neg(t, x));
+    qn_array *z =
+        qn_astype(t, qn_mul(t, qn_astype(t, y, QN_DTYPE_F64), qn_astype(t, x, QN_DTYPE_F64)), QN_DTYPE_F32);
+    z = qn_add(t, z,
+               qn_astype(t, qn_add(t, qn_astype(t, y, QN_DTYPE_I32), qn_argmax(t, x, 1, 1)), QN_DTYPE_F32));
+    z = qn_add(t, z, qn_cumulate(t, QN_CUMSUM, y, 0, 0, 0));
+    return qn_sub(t, z, qn_take_along(t, x, qn_argsort(t, y, 1, 0)));
+}
+
+/* Rows whose number is known when the program runs. */
+static void inside_programs(void **state)
+{
+    static float x[40 * 5];
+    for (int i = 0; i < 200; i++) x[i] = (float)sin(i * 1.7) * 2;
+    for (int threads = 1; threads <= 4; threads++) {
+        qn_device *d;
+        qn_program *p;
+        OK(qn_device_open("cpu", &(qn_device_options){.n_threads = threads}, &d));
+        qn_scope *t = qn_scope_new(d);
+        qn_array *out = row_by_row(t, qn_input(t, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, L(5))));
+        OK(qn_program_new(t, &(qn_program_options){.name = "rows", .max = {{40}}}, 1, &out, &p));
+        for (int64_t n = 1; n <= 40; n += 13) {
+            memcpy(qn_program_input(p, 0), x, (size_t)n * 5 * sizeof *x);
+            OK(qn_program_run(p, &(qn_sizes){{n}}));
+            qn_array *want = row_by_row(t, qn_from_data(t, QN_DTYPE_F32, D(n, 5), x));
+            OK(qn_eval(t, 1, &want));
+            assert_memory_equal(qn_program_output(p, 0), qn_array_data(want), (size_t)n * 5 * sizeof *x);
+        }
+        qn_program_free(p);
+        qn_scope_free(t);
+        qn_device_close(d);
+    }
+}
+
 static void without_memory(void **state)
 {
     const int64_t before = qn_mem_live_blocks();
@@ -623,6 +662,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(known_bits, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(wrong_arguments, open_scope, close_scope),
         cmocka_unit_test(any_number_of_threads),
+        cmocka_unit_test(inside_programs),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("array operations", tests, NULL, NULL);
