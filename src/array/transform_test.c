@@ -523,7 +523,7 @@ static void inputs_have_no_values_while_traced(void **state)
 
 static void files_hold_arrays(void **state)
 {
-    char path[] = "transform_test_XXXXXX";
+    char path[] = P_tmpdir "/quern-arrays-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
@@ -568,7 +568,7 @@ static void files_hold_arrays(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
-static char stored[] = "transform_test_XXXXXX";
+static char stored[] = P_tmpdir "/quern-arrays-XXXXXX";
 
 static qn_status save_and_load(qn_scope *t, qn_array *x)
 {
