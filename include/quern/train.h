@@ -127,7 +127,7 @@ typedef struct {
     int64_t n_tokens, n_counted;               /* of its good lines; those that count in the loss */
     int64_t n_valid_lines;                     /* good ones; 0: nothing to validate with */
     int64_t batch_tokens, batch_sequences;     /* the most that a batch has */
-    int64_t n_steps, n_epochs;                 /* of the whole training */
+    int64_t n_steps, n_epochs;                 /* of the whole training; 0 epochs: steps say how long */
     int64_t step;                              /* steps taken, those before a resume included */
     double best_loss;                          /* of all validations; INFINITY: none yet */
     size_t memory_bytes, peak_memory_bytes;    /* held now; the most until now */
