@@ -88,7 +88,7 @@ static void widen(axis *a)
     a->high += around;
 }
 
-static void find_range(const qn_chart_series *series, int n_series, axis *x, axis *y)
+static void find_range(const qn_chart_series *series, int n_series, int is_linear, axis *x, axis *y)
 {
     *x = *y = (axis){.low = DBL_MAX, .high = -DBL_MAX};
     for (int s = 0; s < n_series; s++)
@@ -98,7 +98,7 @@ static void find_range(const qn_chart_series *series, int n_series, axis *x, axi
             x->low = fmin(x->low, p.x), x->high = fmax(x->high, p.x);
             y->low = fmin(y->low, p.y), y->high = fmax(y->high, p.y);
         }
-    y->is_log = y->low > 0 && y->high > 50 * y->low;
+    y->is_log = !is_linear && y->low > 0 && y->high > 50 * y->low;
     if (y->is_log) y->low = log10(y->low), y->high = log10(y->high);
     widen(x);
     widen(y);
@@ -176,7 +176,8 @@ static void put_legend(qn_buf *b, const qn_chart_series *series, int n_series)
     }
 }
 
-void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *series, int n_series)
+void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *series, int n_series,
+                       int is_linear)
 {
     axis x, y;
     int has_points = 0;
@@ -188,7 +189,7 @@ void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *serie
     qn_html_put(b, name);
     qn_buf_puts(b, "</text>\n");
     if (has_points) {
-        find_range(series, n_series, &x, &y);
+        find_range(series, n_series, is_linear, &x, &y);
         put_axes(b, &x, &y);
         for (int s = 0; s < n_series; s++) put_series(b, &series[s], s, &x, &y);
         if (n_series > 1) put_legend(b, series, n_series);

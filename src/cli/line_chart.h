@@ -25,7 +25,8 @@ typedef struct {
 /* Appends <svg> with a title, both axes, a legend where there are several series, and for each a polyline
  * with class sN. The y axis is logarithmic where the numbers span more than a factor of 50. name: plain text.
  */
-void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *series, int n_series);
+void qn_line_chart_put(qn_buf *b, const char *name, const qn_chart_series *series, int n_series,
+                       int is_linear);
 /* Text for HTML and SVG, in elements and quoted attributes. */
 void qn_html_put(qn_buf *b, const char *text);
 

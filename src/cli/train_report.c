@@ -250,15 +250,15 @@ static void put_charts(qn_buf *b, const qn_train_log *log)
         {.name = "each step", .points = raw, .n = n, .is_faint = 1},
         {.name = "smoothed", .points = smoothed, .n = n},
         {.name = "validation", .points = valids, .n = log->n_valids, .is_marked = 1}};
-    qn_line_chart_put(b, "Loss", losses, 3);
+    qn_line_chart_put(b, "Loss", losses, 3, 0);
     const qn_chart_series only_valid = {
         .name = "validation", .points = valids, .n = log->n_valids, .is_marked = 1};
-    if (log->n_valids) qn_line_chart_put(b, "Validation loss", &only_valid, 1);
+    if (log->n_valids) qn_line_chart_put(b, "Validation loss", &only_valid, 1, 0);
     const qn_chart_series one = {.name = "each step", .points = raw, .n = n};
     gather(log, offsetof(qn_train_log_step, rate), raw);
-    qn_line_chart_put(b, "Learning rate", &one, 1);
+    qn_line_chart_put(b, "Learning rate", &one, 1, 1);
     gather(log, offsetof(qn_train_log_step, grad_norm), raw);
-    qn_line_chart_put(b, "Gradient norm", &one, 1);
+    qn_line_chart_put(b, "Gradient norm", &one, 1, 0);
     qn_buf_puts(b, "</div>\n");
     qn_free(raw);
 }

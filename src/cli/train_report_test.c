@@ -145,7 +145,7 @@ static void test_many_points_become_means(void **state)
     qn_buf b = {0};
     for (int i = 0; i < N; i++) points[i] = (qn_chart_point){i + 1, 1 + i % 2};
     const qn_chart_series s = {.name = "x", .points = points, .n = N};
-    qn_line_chart_put(&b, "n", &s, 1);
+    qn_line_chart_put(&b, "n", &s, 1, 0);
     assert_int_equal(count_points(b.data, 0), N / 3);
     qn_buf_free(&b);
 }
