@@ -212,9 +212,12 @@ test-cli: all
 test-mlx: all $(B)/src/backend/mlx_lm_test
 	$(Q). tools/setup.sh && need_mlx && QUERN=$(B)/quern tests/run $(MLX_TESTS)
 
-# What a trainer writes, loaded by the real peft and mlx_lm: installs them, some gigabytes, into build/peft.
-test-peft: $(B)/src/train/trainable_file_test all
+# What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
+# some gigabytes, into build/peft.
+test-peft: $(B)/src/train/trainable_file_test $(B)/tests/finetune_real_test all
 	$(Q)python3 tools/peft_check.py $< $(B)/quern
+	$(Q)tools/fetch-models smollm2 >/dev/null
+	$(Q)python3 tools/finetune_check.py $(B)/tests/finetune_real_test
 
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test

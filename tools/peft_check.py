@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-PACKAGES = ["torch", "transformers", "peft", "safetensors", "numpy", "mlx[cpu]", "mlx-lm"]
+PACKAGES = ["torch", "transformers", "peft", "safetensors", "numpy", "gguf", "mlx[cpu]", "mlx-lm"]
 TOLERANCE = 2e-4  # the fixtures' own for logits
 VENV = os.path.join("build", "peft")
 
