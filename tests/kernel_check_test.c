@@ -427,6 +427,43 @@ static void check_ew(qn_test_dice *d, int64_t i)
     }
 }
 
+/* A chain gives what its operations give one by one. */
+static void check_ew_chain(qn_test_dice *d, int64_t i)
+{
+#define LINK(name) QN_EW_##name,
+    static const uint8_t ops[] = {QN_EW_LINK_LIST(LINK)};
+#undef LINK
+    enum { LINKS_MAX = 6, N_OPS = sizeof ops / sizeof *ops };
+    int64_t n = random_length(d), a_step = qn_test_roll(d, 4) != 0;
+    int n_links = 1 + (int)qn_test_roll(d, LINKS_MAX), streams = (int)qn_test_roll(d, 3);
+    float *a = random_floats(d, a_step ? n : 1, -9, 9);
+    for (int64_t j = 0; j < (a_step ? n : 1); j += 5) a[j] = special(d);
+    qn_test_sealed(a);
+    qn_ew_link links[LINKS_MAX];
+    for (int l = 0; l < n_links; l++) {
+        qn_ew_link *k = &links[l];
+        *k = (qn_ew_link){.op = ops[qn_test_roll(d, N_OPS)], .swapped = (uint8_t)qn_test_roll(d, 2)};
+        k->step = qn_test_roll(d, 3) != 0;
+        if (qn_test_roll(d, 6)) k->other = qn_test_sealed(random_floats(d, k->step ? n : 1, -9, 9));
+    }
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *out = qn_test_guarded((size_t)n * sizeof *out, streams ? 64 : 4), *t = floats((size_t)n);
+        for (int64_t j = 0; j < n; j++) t[j] = a[j * a_step];
+        for (int l = 0; l < n_links; l++) {
+            const float *other = links[l].other ? links[l].other : t;
+            int64_t step = links[l].other ? links[l].step : 1;
+            if (links[l].swapped)
+                k->ew[links[l].op](t, other, step, t, 1, n);
+            else
+                k->ew[links[l].op](t, t, 1, other, step, n);
+        }
+        qn_test_at("%s ew_chain of %d, n %d, streams %d", k->name, n_links, (int)n, streams);
+        k->ew_chain(out, a, a_step, links, n_links, n, streams);
+        qn_test_same_floats(out, t, n);
+    }
+}
+
 /* ---- rows: norms, softmax, sums ---------------------------------------------------------------------- */
 
 /* x with a NaN now and then. */
@@ -698,7 +735,8 @@ static const field fields[] = {
     FIELD(rope, 100),        FIELD(softmax, 100),         FIELD(sum, 100),         FIELD(max, 100),
     FIELD(dot, 100),         FIELD(gemm_f32, 60),         FIELD(to_f32, 100),      FIELD(from_f32, 100),
     FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),  FIELD(collect, 100),     FIELD(short_conv, 60),
-    FIELD(gated_delta, 60),  FIELD(gemm_bf16, 60),        FIELD(panel_rows, 40),   FIELD(panel_pairs, 40)};
+    FIELD(ew_chain, 200),    FIELD(gated_delta, 60),      FIELD(gemm_bf16, 60),    FIELD(panel_rows, 40),
+    FIELD(panel_pairs, 40)};
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static void check_field(void **state)
