@@ -18,7 +18,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAY_INCLUDE = {
     "base": "",
     "quant": "",
-    "format": "quant",
+    "seed": "",
+    "format": "quant seed",
     "kernels": "quant",
     "prim": "quant",
     "convert": "model format quant text",
@@ -33,9 +34,9 @@ MAY_INCLUDE = {
     "cache": "device prim",
     "train": "model array prim text format",
     "engine": "model array prim cache text format device kernels",
-    "backend": "engine text",
+    "backend": "engine text seed",
     "server": "backend text media",
-    "cli": "server backend train convert text format engine media",
+    "cli": "server backend train convert text format engine media seed",
 }
 # A foreign library is wrapped in one place.
 FOREIGN = {

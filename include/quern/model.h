@@ -94,9 +94,13 @@ typedef struct {
     double load_programs_ms;  /* build and plan the programs */
 } qn_metrics;
 
-/* Opens the model at path: a Hugging Face directory, a directory with one GGUF file, or a file. options may
- * be NULL. *out is owned by the caller: qn_model_close. The notes of the info are logged as warnings too.
- * QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM (the memory limit included). */
+/* The path of the seed: a toy model that is part of the library and needs no file. It answers, but knows next
+ * to nothing (docs/training-the-seed.md). "seed" means it too where nothing has that name. */
+#define QN_SEED "seed:"
+
+/* Opens the model at path: a Hugging Face directory, a directory with one GGUF file, a file, or QN_SEED.
+ * options may be NULL. *out is owned by the caller: qn_model_close. The notes of the info are logged as
+ * warnings too. QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED, QN_E_NOMEM (the memory limit included). */
 QN_API qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out);
 /* Ends what still runs on the model, frees it and sets *model to NULL. No other call on the handle may be
  * under way: generations are ended, but a thread inside qn_model_logits or qn_generation_open is not waited

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "seed/seed.h"
 
 enum { DEPTH_DEFAULT = 32, DEPTH_MAX = 256 };
 /* What the names of one folder may take; a million of usual length. */
@@ -353,8 +354,14 @@ static qn_status visit(walk *w, int depth)
 
 static qn_status walk_from(walk *w, const char *path)
 {
-    struct stat st;
-    if (stat(path, &st) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
+    struct stat st = {0};
+    if (qn_seed_is_path(path)) {
+        size_t n;
+        qn_seed_bytes(&n);
+        st.st_size = (off_t)n;
+    } else if (stat(path, &st) != 0) {
+        return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
+    }
     qn_buf_puts(&w->path, path);
     QN_TRY(w->path.status);
     if (S_ISDIR(st.st_mode)) return visit(w, 1);

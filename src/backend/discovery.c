@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -123,11 +122,10 @@ static void read_gguf(const qn_gguf *g, texts *t)
 
 static void count_files(const qn_source *s, qn_discovery *d)
 {
-    struct stat st;
     d->n_files = 0;
     d->size_bytes = 0;
     for (int64_t i = 0; i < qn_source_file_count(s); i++, d->n_files++)
-        if (stat(qn_source_file_path(s, i), &st) == 0) d->size_bytes += (size_t)st.st_size;
+        d->size_bytes += qn_source_file_bytes(s, i);
 }
 
 /* Everything that can be known of a source that opened; the first fault is returned. */

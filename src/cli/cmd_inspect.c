@@ -13,6 +13,7 @@
 #include "cli/out.h"
 #include "format/packed.h"
 #include "format/source.h"
+#include "seed/seed.h"
 
 typedef struct {
     qn_load_options load; /* its file is that of the other forms, too */
@@ -87,13 +88,9 @@ static void put_size_json(qn_buf *b, int supported, int64_t n_elements, size_t s
 
 static size_t file_offset(const qn_tensor_view *v)
 {
-    return v->mapping ? (size_t)((const uint8_t *)v->data - qn_mapping_data(v->mapping)) : 0;
-}
-
-static size_t file_size(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 ? (size_t)st.st_size : 0;
+    size_t n;
+    const uint8_t *begin = v->mapping ? qn_mapping_data(v->mapping) : qn_seed_bytes(&n);
+    return (size_t)((const uint8_t *)v->data - begin);
 }
 
 /* ---- values of a GGUF --------------------------------------------------------------------------------- */
@@ -374,7 +371,7 @@ static qn_status print_json(qn_source *s, const inspect_options *o, const totals
     for (int64_t i = 0; i < qn_source_file_count(s); i++) {
         qn_json_open(&b, '{');
         qn_json_put_text(&b, "path", qn_source_file_path(s, i));
-        qn_json_put_int(&b, "size_bytes", (int64_t)file_size(qn_source_file_path(s, i)));
+        qn_json_put_int(&b, "size_bytes", (int64_t)qn_source_file_bytes(s, i));
         qn_json_close(&b, '}');
     }
     qn_json_close(&b, ']');
@@ -417,7 +414,7 @@ static qn_status print_summary(const qn_source *s, const totals *t)
     for (int64_t i = 0; i < qn_source_file_count(s); i++) {
         const char *path = qn_source_file_path(s, i);
         qn_out_put_shown(&b, path, strlen(path), 0);
-        qn_buf_printf(&b, ": %s", qn_out_size_text(file_size(path), size, sizeof size));
+        qn_buf_printf(&b, ": %s", qn_out_size_text(qn_source_file_bytes(s, i), size, sizeof size));
         if (qn_source_gguf(s))
             qn_buf_printf(&b, ", GGUF version %u\n", (unsigned)qn_gguf_version(qn_source_gguf(s)));
         else if (qn_packed_is_name(path))

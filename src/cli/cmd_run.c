@@ -248,20 +248,45 @@ static const qn_arg_group run_groups[] = {{NULL, run_args, 0},
                                           {"Sampling", qn_sampling_args, AT(sampling)},
                                           {"Loading", qn_load_args, AT(load)},
                                           {0}};
-const qn_arg_spec qn_run_spec = {"quern run MODEL [-p PROMPT] [options]",
-                                 "Streams the model's answer to a prompt (from -p or standard input).",
+const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
+                                 "Streams the model's answer to a prompt (from -p or standard input). "
+                                 "Without MODEL the seed answers, a toy\n"
+                                 "inside quern; quern run \"A QUESTION\" asks it.",
                                  run_groups,
-                                 1,
+                                 0,
                                  1,
                                  NULL};
+
+/* Is the one argument what the seed is asked, and no model? Words with spaces that name nothing; who names a
+ * folder is told that it is not there. */
+static int is_question(const char *text, const run_options *o)
+{
+    return !o->prompt && !o->ids_path && strchr(text, ' ') && !strchr(text, '/') && access(text, F_OK) != 0;
+}
+
+/* Who answers where no model was named. */
+static qn_status note_seed(const qn_model *model)
+{
+    qn_model_info info;
+    QN_TRY(qn_model_get_info(model, &info));
+    qn_out_note(
+        "the seed answers: a toy of %.1f million parameters inside quern, which makes most things up. "
+        "A real model: quern run MODEL, and tools/fetch-models gets one",
+        (double)info.num_parameters * 1e-6);
+    return QN_OK;
+}
 
 int qn_cmd_run(int argc, char **argv)
 {
     run_options o = {.sampling = QN_SAMPLING_UNSET, .logprobs = -1};
-    const char *path;
-    int n, code;
+    const char *path = NULL;
+    int n, code, keeps;
     if (qn_args_parse(&qn_run_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("run", &o.sampling)) return QN_EXIT_USAGE;
+    if (n && is_question(path, &o)) {
+        o.prompt = path;
+        n = 0;
+    }
     if (o.ids_path && (o.prompt || o.system || o.raw || o.special))
         return qn_args_fail("run", "--ids excludes -p, --system, --raw and --special");
     for (size_t i = 0; i < o.images.n; i++)
@@ -283,12 +308,17 @@ int qn_cmd_run(int argc, char **argv)
     pictures seen = {.n = 0};
     qn_end end = QN_END_NONE;
     qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
+    if (status == QN_OK && !n && !o.ids_path && !text.length) {
+        code = qn_args_fail("run", "no model and no prompt: name a model, or ask the seed something");
+        goto out;
+    }
     if (status == QN_OK) status = read_pictures(&o.images, &seen);
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
-    if (status == QN_OK) status = qn_load_open(path, &o.load, &model);
+    if (status == QN_OK) status = qn_load_open(n ? path : QN_SEED, &o.load, &model);
+    if (status == QN_OK && !n) status = note_seed(model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
-    int keeps = status == QN_OK && o.prompt_cache && qn_prompt_cache_load(model, o.prompt_cache);
+    keeps = status == QN_OK && o.prompt_cache && qn_prompt_cache_load(model, o.prompt_cache);
     if (status == QN_OK && o.ids_path)
         status = generate(
             model, &o,
@@ -298,6 +328,7 @@ int qn_cmd_run(int argc, char **argv)
         status = run_text(model, &o, &text, &seen, &end);
     if (status == QN_OK && keeps) qn_prompt_cache_save(model, o.prompt_cache);
     code = status != QN_OK ? qn_out_fail() : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED : QN_EXIT_OK;
+out:
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);

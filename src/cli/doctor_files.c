@@ -27,12 +27,12 @@ static void say_weight_files(qn_doctor *d)
     char size[32];
     int64_t n = qn_source_file_count(d->source);
     for (int64_t i = 0; i < n; i++) {
-        struct stat st = {0};
         const char *path = qn_source_file_path(d->source, i);
-        if (stat(path, &st) == 0) total += (size_t)st.st_size;
+        const size_t bytes = qn_source_file_bytes(d->source, i);
+        total += bytes;
         if (i < FILES_SHOWN)
             qn_buf_printf(&b, "%s%s %s", i ? ", " : "", base_name(path),
-                          qn_out_size_text((size_t)st.st_size, size, sizeof size));
+                          qn_out_size_text(bytes, size, sizeof size));
     }
     if (n > FILES_SHOWN) qn_buf_printf(&b, " and %lld more", (long long)(n - FILES_SHOWN));
     if (n > 1) qn_buf_printf(&b, "; %s in all", qn_out_size_text(total, size, sizeof size));

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "format/raw_weights.h"
 #include "format/source_files.h"
+#include "seed/seed.h"
 
 enum { NAME_BYTES_MAX = 1024 };
 static const size_t tokenizer_bytes_max = (size_t)256 << 20, side_bytes_max = (size_t)16 << 20;
@@ -35,7 +36,7 @@ struct qn_source {
 static qn_status find_sides(qn_source *s)
 {
     struct stat st;
-    for (int i = 0; i < QN_SIDE_COUNT; i++) {
+    for (int i = 0; i < QN_SIDE_COUNT && !s->files.is_seed; i++) {
         const char *path =
             qn_source_join(&s->files.arena, s->files.folder, qn_side_file_name((qn_side_file)i));
         if (!path) return QN_E_NOMEM;
@@ -98,7 +99,10 @@ static qn_status open_safetensors(qn_source *s)
 
 static qn_status open_gguf(qn_source *s)
 {
-    QN_TRY(qn_gguf_open(s->files.files[0], &s->gguf));
+    size_t n;
+    const void *seed = s->files.is_seed ? qn_seed_bytes(&n) : NULL;
+    QN_TRY(seed ? qn_gguf_open_bytes(s->files.files[0], seed, n, &s->gguf)
+                : qn_gguf_open(s->files.files[0], &s->gguf));
     QN_TRY(make_room(s, (size_t)qn_gguf_count(s->gguf)));
     for (int64_t i = 0; i < qn_gguf_count(s->gguf); i++) QN_TRY(add_view(s, qn_gguf_get(s->gguf, i)));
     return QN_OK;
@@ -181,6 +185,14 @@ int64_t qn_source_file_count(const qn_source *s)
 const char *qn_source_file_path(const qn_source *s, int64_t i)
 {
     return s->files.files[i];
+}
+
+size_t qn_source_file_bytes(const qn_source *s, int64_t i)
+{
+    struct stat st;
+    size_t n;
+    if (s->files.is_seed) return qn_seed_bytes(&n) ? n : 0;
+    return stat(s->files.files[i], &st) == 0 ? (size_t)st.st_size : 0;
 }
 
 const char *qn_source_index_path(const qn_source *s)

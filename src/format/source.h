@@ -5,7 +5,8 @@
  * these *.safetensors), or, where it has neither, a folder bin_weights (raw_weights.h). A directory with both
  * kinds, or with several .gguf, is refused with the names; options.file picks. Beside the weights lie text
  * files (config.json, tokenizer.json, ...): where they are present they win over GGUF metadata, which callers
- * find by qn_source_gguf. Tensor names are the files' own; mapping names of formats to each other is the
+ * find by qn_source_gguf. The seed (seed/seed.h) is a GGUF that lies in the program: "seed:", or "seed" where
+ * nothing has that name. Tensor names are the files' own; mapping names of formats to each other is the
  * model's trade. One owner; tensor look-ups from any thread, side files from one thread at a time. Views and
  * texts live until close. The elements of all tensors together fit an int64_t, whatever their types. */
 #ifndef QN_FORMAT_SOURCE_H
@@ -57,6 +58,8 @@ const qn_gguf *qn_source_gguf(const qn_source *s);
 /* Files that hold tensors: 1 for a GGUF, the shards for safetensors, one a tensor for raw, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
+/* Its size; 0: it is no longer there. */
+size_t qn_source_file_bytes(const qn_source *s, int64_t i);
 /* The shard index; NULL when there is none. Borrowed. */
 const char *qn_source_index_path(const qn_source *s);
 

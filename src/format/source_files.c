@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "format/json_scan.h"
 #include "format/packed.h"
+#include "seed/seed.h"
 
 enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8 };
 static const size_t index_bytes_max = (size_t)64 << 20;
@@ -483,10 +484,23 @@ static qn_status take_file(qn_source_files *f, const char *name, const qn_source
     return is_index(name) ? read_index(f, name) : set_files(f, &name, 1);
 }
 
+/* Nothing lies beside it. */
+static qn_status take_seed(qn_source_files *f)
+{
+    static const char *file = QN_SEED_PATH;
+    f->folder = "";
+    f->kind = QN_SOURCE_GGUF;
+    f->is_seed = 1;
+    QN_TRY(set_files(f, &file, 1));
+    f->folder = QN_SEED_PATH;
+    return QN_OK;
+}
+
 qn_status qn_source_files_find(const char *path, const qn_source_options *options, qn_source_files *f)
 {
     struct stat st;
     if (!*path) return qn_fail(QN_E_ARG, "the path of the model is empty");
+    if (!options->file && qn_seed_is_path(path)) return take_seed(f);
     if (stat(path, &st) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) {
         f->folder = qn_arena_strndup(&f->arena, path, strlen(path));

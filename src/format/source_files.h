@@ -19,6 +19,7 @@ typedef struct {
     qn_arena arena;     /* owns all that is below */
     const char *folder; /* where the side files lie */
     qn_source_kind kind;
+    int is_seed;        /* the weights are the program's own; files[0] is the name that stands for them */
     const char **files; /* paths of the weights, sorted by name; none for QN_SOURCE_TEXT */
     size_t n_files;
     const char *index_path; /* NULL: no index */

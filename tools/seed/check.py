@@ -41,7 +41,8 @@ def main(program, model, folder):
             name[5:] or "all", n, math.exp(seed["loss"]), seed["loss"] * per_byte, math.exp(total / n),
             total / n * per_byte), flush=True)
     for question in ASKED:
-        print("\n> %s\n%s" % (question, quern(program, "run", model, "-p", question, "-n", "200").strip()))
+        said = quern(program, "run", model, "-p", question, "-n", "150", "--temp", "0.7", "--seed", "1").strip()
+        print("\n> %s\n%s" % (question, said))
     return 0 if is_better else 1
 
 
