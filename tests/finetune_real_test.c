@@ -1,7 +1,7 @@
 /* SmolLM2-135M (a Q4_1 base) learns a small task (tests/golden/orders): the loss falls, and so does the
- * number of answers that are wrong on notes that it never saw. With QUERN_FINETUNE set to a folder, all that
- * another library needs to do the same is left there, for tools/finetune_check.py: the adapters before and
- * after, the batches and their losses. QUERN_FINETUNE_PRECISION: exact, high (default) or
+ * number of answers that are wrong on notes that it never saw; shortly here. With QUERN_FINETUNE set to a
+ * folder, all that another library needs to do the same is left there, for tools/finetune_check.py: the
+ * adapters before and after, the batches and their losses. QUERN_FINETUNE_PRECISION: exact, high (default) or
  * fast. */
 // clang-format off
 #include <stdarg.h>
@@ -23,7 +23,15 @@
 #include "train/trainable_file.h"
 #include "train/trainer.h"
 
-enum { STEPS = 100, BATCH_TOKENS = 384, RANK = 8, LINES_MAX = 200, ANSWER_TOKENS = 24 };
+enum {
+    STEPS = 100,
+    SHORT_STEPS = 40,
+    SHORT_LINES = 30,
+    BATCH_TOKENS = 384,
+    RANK = 8,
+    LINES_MAX = 200,
+    ANSWER_TOKENS = 24
+};
 static const char orders[] = "tests/golden/orders";
 static const double rate = 1e-4, betas[2] = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, alpha = 16;
 
@@ -41,14 +49,14 @@ static char *text_of(const json_t *line, const char *key)
     return qn_strdup(text);
 }
 
-static void read_questions(questions *q)
+static void read_questions(questions *q, size_t most)
 {
     char path[256];
     *q = (questions){0};
     snprintf(path, sizeof path, "%s/test.jsonl", orders);
     FILE *f = fopen(path, "r");
     if (!f) fail_msg("%s is missing", path);
-    for (json_t *line; q->n < LINES_MAX && (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); q->n++) {
+    for (json_t *line; q->n < most && (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); q->n++) {
         q->prompts[q->n] = text_of(line, "prompt");
         q->answers[q->n] = text_of(line, "completion");
         json_decref(line);
@@ -195,21 +203,22 @@ static void learns_orders(void **state)
     const char *kept = getenv("QUERN_FINETUNE");
     snprintf(r.path, sizeof r.path, "%s", qn_test_need_model("smollm2"));
     r.folder = kept && *kept ? kept : qn_test_scratch();
-    read_questions(&q);
+    read_questions(&q, r.folder == kept ? LINES_MAX : SHORT_LINES);
     begin(&r);
     if (!(r.log = fopen(qn_test_path(r.folder, "run.jsonl"), "w"))) fail_msg("%s: no run.jsonl", r.folder);
     save(&r, "start");
     log_line(&r, json_pack("{s:s, s:s, s:f, s:[f, f], s:f, s:f}", "model", r.path, "precision",
                            qn_test_precision_name(wanted_precision()), "lr", rate, "betas", betas[0],
                            betas[1], "eps", eps, "weight_decay", weight_decay));
-    for (int i = 0; i < STEPS; i++) losses[i] = step(&r);
+    const int n = r.folder == kept ? STEPS : SHORT_STEPS;
+    for (int i = 0; i < n; i++) losses[i] = step(&r);
     save(&r, "trained");
     end(&r);
-    const double first = mean(losses, 10), last = mean(losses + STEPS - 10, 10);
+    const double first = mean(losses, 10), last = mean(losses + n - 10, 10);
     const double before = accuracy(r.path, NULL, &q),
                  after = accuracy(r.path, qn_test_path(r.folder, "trained"), &q);
-    printf("loss %.4f, after %d steps %.4f; of %zu answers %.0f%% were right, now %.0f%%\n", first, STEPS,
-           last, q.n, 100 * before, 100 * after);
+    printf("loss %.4f, after %d steps %.4f; of %zu answers %.0f%% were right, now %.0f%%\n", first, n, last,
+           q.n, 100 * before, 100 * after);
     assert_true(last < 0.5 * first);
     assert_true(after >= before + 0.4);
     free_questions(&q);
