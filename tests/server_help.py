@@ -20,10 +20,6 @@ import pytest
 
 from support import QUERN, call_json, fixture, heed_interrupt, leave_out, read_json, rewrite_safetensors
 
-own, xdg = os.environ.get("QUERN_CACHE"), os.environ.get("XDG_CACHE_HOME")
-sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.cache"), "quern"),
-                             f"python{sys.version_info[0]}.{sys.version_info[1]}"))
-
 MODEL = "models/llama"
 
 

@@ -9,9 +9,15 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 
 import numpy as np
 import pytest
+
+# Python packages that tools/test fetched.
+own, xdg = os.environ.get("QUERN_CACHE"), os.environ.get("XDG_CACHE_HOME")
+sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.cache"), "quern"),
+                             f"python{sys.version_info[0]}.{sys.version_info[1]}"))
 
 QUERN = os.environ.get("QUERN", "./quern")
 ROOTS = [os.environ["QUERN_FIXTURES"]] if os.environ.get("QUERN_FIXTURES") else ["../shared/fixtures", "tests/golden"]

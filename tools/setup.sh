@@ -83,8 +83,8 @@ need_mlx() {
     }
 }
 
-# need_client: the official client of OpenAI's API, for the tests of the server, into the cache folder (nothing of Python's own is
-# changed). The Python is the one that tests/run takes.
+# need_client: the official client of OpenAI's API, for the tests of the server, and the package gguf, for those of files written, into
+# the cache folder (nothing of Python's own is changed). The Python is the one that tests/run takes.
 need_client() {
     local python folder
     for python in "${PYTHON:-python3}" /usr/bin/python3; do
@@ -92,8 +92,14 @@ need_client() {
     done
     folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}
     folder=$folder/python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    PYTHONPATH=$folder "$python" -c 'import openai' 2>/dev/null && return 0
-    say "installing the Python package openai into $folder"
-    "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --target "$folder" openai==3.54.0 >&2 ||
-        say "going on without it: the tests that need it are left out"
+    PYTHONPATH=$folder "$python" -c 'import openai' 2>/dev/null || {
+        say "installing the Python package openai into $folder"
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --target "$folder" openai==3.54.0 >&2 ||
+            say "going on without it: the tests that need it are left out"
+    }
+    PYTHONPATH=$folder "$python" -c 'import gguf' 2>/dev/null || {
+        say "installing the Python package gguf into $folder"
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --target "$folder" \
+            gguf==0.19.0 pyyaml tqdm >&2 || say "going on without it: the test that needs it is left out"
+    }
 }
