@@ -23,7 +23,7 @@ def test_examples(tmp_path):
     out = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL,
                          capture_output=True, text=True)
     assert out.returncode == 0, out.stdout + out.stderr
-    answers = dict(re.findall(r"== (\d+)\n(.*?)(?=^== |\Z)", out.stdout, re.MULTILINE | re.DOTALL))
+    answers = dict(re.findall(r"^== (\d+)\n(.*?)(?=^== |\Z)", out.stdout, re.MULTILINE | re.DOTALL))
     for i, line in enumerate(lines):
         quiet = " logits " in line or " chat " in line
         assert quiet or answers[str(i)].strip(), f"{line}: said nothing\n{out.stderr}"
