@@ -19,7 +19,7 @@ def test_examples(tmp_path):
     (tmp_path / "build").mkdir()
     (tmp_path / "quern").symlink_to(os.path.abspath(QUERN))
     script = "\n".join([f"MODEL={os.path.abspath(fixture('models/llama'))}", *(f"echo '== {i}'; {line}"
-                        for i, line in enumerate(lines[2:]))])
+                        for i, line in enumerate(lines))])
     out = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL,
                          capture_output=True, text=True)
     assert out.returncode == 0, out.stdout + out.stderr
