@@ -330,7 +330,11 @@ static void nothing_is_left(void **state)
     assert_int_equal(qn_mem_live_blocks(), blocks);
     assert_int_equal(count("/proc/self/fd"), files);
     assert_int_equal(count("/proc/self/task"), threads);
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    (void)pages; /* a sanitizer keeps what was freed */
+#else
     assert_true(resident_pages() - pages < 256);
+#endif
 }
 
 static void a_folder_of_others(void **state)
