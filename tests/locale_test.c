@@ -21,7 +21,7 @@
 #include "text/template.h"
 
 /* newlocale of glibc forgets the list that it makes of LOCPATH. Called by the sanitizer alone. */
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:argz_add_sep\n";
