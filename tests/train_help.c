@@ -7,9 +7,12 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "base/random.h"
 #include "model/adapters.h"
 #include "tests/engine_help.h"
+#include "train/trainable_file.h"
 
 void qn_test_batch_draw(qn_test_batch *b, int64_t vocab_size, uint64_t seed)
 {
@@ -82,4 +85,53 @@ double qn_test_engine_loss(qn_engine *e, const char *adapter, const qn_train_bat
         qn_adapters_release(qn_engine_adapters(e), id);
     }
     return l.sum / (double)b->n_targets;
+}
+
+void qn_test_make_adapter(const char *base_path, const qn_trainable_options *what, const char *path)
+{
+    qn_train_base base;
+    qn_trainer *t = NULL;
+    const qn_trainer_options o = {.trainable = *what, .max_rows = 4, .max_sequences = 1};
+    qn_test_ok(qn_train_base_open(base_path, 2, 0, &base));
+    qn_test_ok(qn_trainer_new(&base, &o, &t));
+    qn_test_fill_factors(qn_trainer_trainable(t), 5);
+    qn_test_ok(qn_trainable_save(qn_trainer_trainable(t), &base, path, NULL));
+    qn_trainer_free(t);
+    qn_train_base_close(&base);
+}
+
+typedef struct {
+    float *out;
+    int64_t vocab_size;
+} copies;
+
+static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const copies *c = user;
+    memcpy(c->out + first * c->vocab_size, logits, (size_t)(n * c->vocab_size) * sizeof *logits);
+    return QN_OK;
+}
+
+float *qn_test_logits_with(const char *path, const char *adapter, int64_t n_ids, int64_t *vocab_size)
+{
+    qn_buf notes = {0};
+    int32_t id = -1, *ids = qn_alloc_array((size_t)n_ids, sizeof *ids);
+    qn_engine *e = qn_test_engine(
+        path, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
+    *vocab_size = qn_engine_config(e)->vocab_size;
+    copies c = {qn_alloc_array((size_t)(n_ids * *vocab_size), sizeof(float)), *vocab_size};
+    for (int64_t i = 0; i < n_ids; i++)
+        ids[i] = (int32_t)(qn_random_bits(3, (uint64_t)i) % (uint64_t)*vocab_size);
+    if (adapter) qn_test_ok(qn_engine_adapter_load(e, "it", adapter, 1, &notes));
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter ? "it" : "none", &id));
+    qn_sequence_set_adapter(s, id);
+    qn_feed feed = {s, ids, n_ids, QN_LOGITS_ALL};
+    qn_test_ok(qn_engine_step(e, 1, &feed, copy_logits, NULL, &c));
+    qn_sequence_free(s);
+    qn_adapters_release(qn_engine_adapters(e), id);
+    qn_engine_close(e);
+    qn_buf_free(&notes);
+    qn_free(ids);
+    return c.out;
 }

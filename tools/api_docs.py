@@ -8,7 +8,9 @@ import os
 import re
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import made_page
+from made_page import ROOT
+
 HEADERS, PAGE = "include/quern", "docs/api.md"
 INTRODUCTION = """# The C API
 
@@ -275,27 +277,8 @@ def page():
 
 def stale():
     """None, or why the page in the tree is not what the headers give."""
-    try:
-        wanted = page()
-    except Unreadable as e:
-        return str(e)
-    try:
-        with open(os.path.join(ROOT, PAGE), encoding="utf-8") as f:
-            return None if f.read() == wanted else f"{PAGE}: not what the headers say (make docs)"
-    except FileNotFoundError:
-        return f"{PAGE}: missing (make docs)"
-
-
-def main():
-    try:
-        text = page()
-    except Unreadable as e:
-        print(e, file=sys.stderr)
-        return 1
-    with open(os.path.join(ROOT, PAGE), "w", encoding="utf-8") as f:
-        f.write(text)
-    return 0
+    return made_page.stale(PAGE, page, Unreadable, "headers")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(made_page.write(PAGE, page, Unreadable))

@@ -10,7 +10,9 @@ import os
 import re
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import made_page
+from made_page import ROOT
+
 LIST, PAGE = "src/prim/primitives.def", "docs/primitives.md"
 INTRODUCTION = """# Primitives
 
@@ -208,27 +210,8 @@ def page():
 
 def stale():
     """None, or why the page in the tree is not what the tables give."""
-    try:
-        wanted = page()
-    except Unstated as e:
-        return str(e)
-    try:
-        with open(os.path.join(ROOT, PAGE), encoding="utf-8") as f:
-            return None if f.read() == wanted else f"{PAGE}: not what the tables say (make docs)"
-    except FileNotFoundError:
-        return f"{PAGE}: missing (make docs)"
-
-
-def main():
-    try:
-        text = page()
-    except Unstated as e:
-        print(e, file=sys.stderr)
-        return 1
-    with open(os.path.join(ROOT, PAGE), "w", encoding="utf-8") as f:
-        f.write(text)
-    return 0
+    return made_page.stale(PAGE, page, Unstated, "tables")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(made_page.write(PAGE, page, Unstated))

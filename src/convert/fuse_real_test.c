@@ -23,55 +23,6 @@
 
 enum { N_IDS = 64 };
 
-static void make_adapter(const char *base_path, const char *path)
-{
-    qn_train_base base;
-    qn_trainer *t = NULL;
-    const qn_trainer_options o = {.trainable = {.rank = 8, .alpha = 0.8f}, .max_rows = 4, .max_sequences = 1};
-    qn_test_ok(qn_train_base_open(base_path, 2, 0, &base));
-    qn_test_ok(qn_trainer_new(&base, &o, &t));
-    qn_test_fill_factors(qn_trainer_trainable(t), 5);
-    qn_test_ok(qn_trainable_save(qn_trainer_trainable(t), &base, path, NULL));
-    qn_trainer_free(t);
-    qn_train_base_close(&base);
-}
-
-typedef struct {
-    float *out;
-    int64_t vocab_size;
-} copies;
-
-static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    const copies *c = user;
-    memcpy(c->out + first * c->vocab_size, logits, (size_t)(n * c->vocab_size) * sizeof *logits);
-    return QN_OK;
-}
-
-/* [N_IDS, *vocab_size]; qn_free. */
-static float *logits_of(const char *path, const char *adapter, int64_t *vocab_size)
-{
-    qn_buf notes = {0};
-    int32_t ids[N_IDS], id = -1;
-    qn_engine *e = qn_test_engine(
-        path, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
-    *vocab_size = qn_engine_config(e)->vocab_size;
-    copies c = {qn_alloc_array((size_t)(N_IDS * *vocab_size), sizeof(float)), *vocab_size};
-    for (int i = 0; i < N_IDS; i++)
-        ids[i] = (int32_t)(qn_random_bits(3, (uint64_t)i) % (uint64_t)*vocab_size);
-    if (adapter) qn_test_ok(qn_engine_adapter_load(e, "it", adapter, 1, &notes));
-    qn_sequence *s = qn_test_sequence(e);
-    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter ? "it" : "none", &id));
-    qn_sequence_set_adapter(s, id);
-    qn_feed feed = {s, ids, N_IDS, QN_LOGITS_ALL};
-    qn_test_ok(qn_engine_step(e, 1, &feed, copy_logits, NULL, &c));
-    qn_sequence_free(s);
-    qn_adapters_release(qn_engine_adapters(e), id);
-    qn_engine_close(e);
-    qn_buf_free(&notes);
-    return c.out;
-}
-
 typedef struct {
     double worst, kl;
     int n_same;
@@ -121,14 +72,15 @@ static void real_model(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_model(name));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused.gguf", scratch);
-    make_adapter(base, adapter);
-    float *used = logits_of(base, adapter, &n), *bare = logits_of(base, NULL, &n);
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 8, .alpha = 0.8f}, adapter);
+    float *used = qn_test_logits_with(base, adapter, N_IDS, &n),
+          *bare = qn_test_logits_with(base, NULL, N_IDS, &n);
     const gap moved = between(used, bare, n);
     printf("%s: the adapter moves logits by %.2g (KL %.2g)\n", name, moved.worst, moved.kl);
     assert_true(moved.kl > 0.01);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_test_ok(qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = rows[i].type}, NULL));
-        float *fused = logits_of(out, NULL, &n);
+        float *fused = qn_test_logits_with(out, NULL, N_IDS, &n);
         const gap g = between(used, fused, n);
         printf("%s, %s: logits within %.2g, KL %.2g, the same best token for %d of %d\n", name,
                rows[i].type ? rows[i].type : "types kept", g.worst, g.kl, g.n_same, N_IDS);

@@ -27,54 +27,13 @@
 
 enum { N_IDS = 24 };
 
-/* An adapter of small random numbers. */
-static void make_adapter(const char *base_path, const qn_trainable_options *what, const char *path)
-{
-    qn_train_base base;
-    qn_trainer *t = NULL;
-    const qn_trainer_options o = {.trainable = *what, .max_rows = 4, .max_sequences = 1};
-    qn_test_ok(qn_train_base_open(base_path, 2, 0, &base));
-    qn_test_ok(qn_trainer_new(&base, &o, &t));
-    qn_test_fill_factors(qn_trainer_trainable(t), 5);
-    qn_test_ok(qn_trainable_save(qn_trainer_trainable(t), &base, path, NULL));
-    qn_trainer_free(t);
-    qn_train_base_close(&base);
-}
-
-typedef struct {
-    float *out;
-    int64_t vocab_size;
-} copies;
-
-static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
-{
-    const copies *c = user;
-    memcpy(c->out + first * c->vocab_size, logits, (size_t)(n * c->vocab_size) * sizeof *logits);
-    return QN_OK;
-}
-
 /* adapter NULL: none. *n: numbers; qn_free. */
 static float *logits_of(const char *path, const char *adapter, int64_t *n)
 {
-    qn_buf notes = {0};
-    int32_t ids[N_IDS], id = -1;
-    qn_engine *e = qn_test_engine(
-        path, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
-    const int64_t vocab_size = qn_engine_config(e)->vocab_size;
-    copies c = {qn_alloc_array((size_t)(N_IDS * vocab_size), sizeof(float)), vocab_size};
-    for (int i = 0; i < N_IDS; i++) ids[i] = (int32_t)(qn_random_bits(3, (uint64_t)i) % (uint64_t)vocab_size);
-    if (adapter) qn_test_ok(qn_engine_adapter_load(e, "it", adapter, 1, &notes));
-    qn_sequence *s = qn_test_sequence(e);
-    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter ? "it" : "none", &id));
-    qn_sequence_set_adapter(s, id);
-    qn_feed feed = {s, ids, N_IDS, QN_LOGITS_ALL};
-    qn_test_ok(qn_engine_step(e, 1, &feed, copy_logits, NULL, &c));
-    qn_sequence_free(s);
-    qn_adapters_release(qn_engine_adapters(e), id);
-    qn_engine_close(e);
-    qn_buf_free(&notes);
+    int64_t vocab_size;
+    float *logits = qn_test_logits_with(path, adapter, N_IDS, &vocab_size);
     *n = N_IDS * vocab_size;
-    return c.out;
+    return logits;
 }
 
 static double largest_difference(const float *a, const float *b, int64_t n)
@@ -99,7 +58,7 @@ static void fused_as_used(const char *fixture, const qn_trainable_options *what,
     snprintf(base, sizeof base, "%s", qn_test_need_fixture(fixture));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused%s", scratch, strstr(base, ".gguf") ? ".gguf" : "");
-    make_adapter(base, what, adapter);
+    qn_test_make_adapter(base, what, adapter);
     qn_test_ok(qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = type}, &result));
     float *used = logits_of(base, adapter, &n), *fused = logits_of(out, NULL, &n),
           *bare = logits_of(base, NULL, &n);
@@ -183,8 +142,8 @@ static void the_rest_stays(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama_rope3_tied"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
-                 adapter);
+    qn_test_make_adapter(
+        base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1}, adapter);
     qn_test_ok(qn_model_fuse(base, adapter, out, NULL, NULL));
     qn_test_ok(qn_source_open(base, NULL, &before));
     qn_test_ok(qn_source_open(out, NULL, &after));
@@ -222,7 +181,7 @@ static void another_type(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/mlx_models/qwen3-4bit-g64"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
     qn_test_ok(qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = "bf16"}, NULL));
     qn_test_ok(qn_file_read(qn_test_path(out, "config.json"), 1 << 20, &text, &n));
     qn_test_ok(qn_json_parse("config.json", text, n, &config));
@@ -250,8 +209,8 @@ static void quantised_stays(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/mlx_models/qwen3-4bit-g64"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
-                 adapter);
+    qn_test_make_adapter(
+        base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1}, adapter);
     qn_test_ok(qn_model_fuse(base, adapter, out, NULL, NULL));
     qn_test_ok(qn_source_open(base, NULL, &before));
     qn_test_ok(qn_source_open(out, NULL, &after));
@@ -281,8 +240,8 @@ static void gguf_stays(void **state)
     char base[512], adapter[512], out[512];
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("quant/gguf_models/llama-Q8_0.gguf"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1},
-                 adapter);
+    qn_test_make_adapter(
+        base, &(qn_trainable_options){.rank = 2, .alpha = 8, .targets = "v_proj", .layer_end = 1}, adapter);
     for (int retyped = 0; retyped < 2; retyped++) {
         qn_gguf *a, *b;
         int64_t type;
@@ -332,7 +291,7 @@ static void refuses(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
     expect(base, adapter, out, "q8_0", QN_E_ARG, "q8_0");
     expect(base, adapter, adapter, NULL, QN_E_ARG, "not empty");
     expect(base, adapter, qn_test_path(adapter, "adapter_config.json"), NULL, QN_E_IO, "no folder");
@@ -359,7 +318,7 @@ static void can_be_stopped(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
     const qn_fuse_options o = {.progress = stop_half_way, .user = &calls};
     assert_int_equal(qn_model_fuse(base, adapter, out, &o, NULL), QN_E_CANCELLED);
     assert_true(calls > 2);
@@ -375,7 +334,7 @@ static void out_of_memory(void **state)
     snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
     snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
     snprintf(out, sizeof out, "%s/fused", scratch);
-    make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
     const int64_t live = qn_mem_live_blocks();
     for (int64_t n = 1;; n += n < 100 ? 1 : 23) {
         const int64_t made = qn_mem_allocations();
