@@ -157,8 +157,8 @@ static qn_array *apply(qn_scope *s, qn_prim prim, const qn_params *params, int n
     const qn_status status = qn_prim_get(prim)->rule(&call, &out, &dtype);
     if (status != QN_OK) return qn_scope_fail(s, status);
     /* fallbacks speak of real numbers: what is computed in integers a device has or has not */
-    const int is_whole = qn_prim_get(prim)->class == QN_CLASS_ELEMENTWISE && !qn_dtype_is_float(in[0]->dtype);
-    if (by_parts || (qn_prim_get(prim)->class != QN_CLASS_SOURCE && !is_whole &&
+    const int is_whole = qn_prim_get(prim)->kind == QN_CLASS_ELEMENTWISE && !qn_dtype_is_float(in[0]->dtype);
+    if (by_parts || (qn_prim_get(prim)->kind != QN_CLASS_SOURCE && !is_whole &&
                      !s->device->ops->supports(s->device, prim))) {
         /* without a fallback the planner says what is missing */
         qn_array *other = qn_fallback(s, prim, call.params, n_in, in);

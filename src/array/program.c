@@ -104,13 +104,13 @@ static qn_status collect(planner *pl, int n_outputs, qn_array *const *outputs)
 /* Part of a chain: what is not f32 is a step of its own. */
 static int is_elementwise(const qn_array *a)
 {
-    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE && a->dtype == QN_DTYPE_F32;
+    return qn_prim_get(a->prim)->kind == QN_CLASS_ELEMENTWISE && a->dtype == QN_DTYPE_F32;
 }
 
 /* A step that reads its inputs where they lie, repeated to its output's shape. */
 static int is_element_by_element(const qn_array *a)
 {
-    return qn_prim_get(a->prim)->class == QN_CLASS_ELEMENTWISE || a->prim == QN_PRIM_COMPARE ||
+    return qn_prim_get(a->prim)->kind == QN_CLASS_ELEMENTWISE || a->prim == QN_PRIM_COMPARE ||
            a->prim == QN_PRIM_SELECT;
 }
 
@@ -614,7 +614,7 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
     for (int64_t i = 0; i < pl->n; i++) {
         node *n = &pl->nodes[i];
         if (n->fused) continue;
-        qn_prim_class class = qn_prim_get(n->a->prim)->class;
+        qn_prim_class class = qn_prim_get(n->a->prim)->kind;
         if (n->a->prim == QN_PRIM_DATA || n->a->prim == QN_PRIM_INPUT)
             QN_TRY(place_source(pl, n));
         else if (class == QN_CLASS_SOURCE)

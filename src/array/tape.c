@@ -14,7 +14,7 @@ int qn_is_real(const qn_array *a)
 int qn_is_plain(const qn_array *a)
 {
     if (!qn_dtype_is_plain(a->dtype)) return 0;
-    while (a->n_in == 1 && qn_prim_get(a->prim)->class == QN_CLASS_SOURCE) a = a->in[0]; /* a view */
+    while (a->n_in == 1 && qn_prim_get(a->prim)->kind == QN_CLASS_SOURCE) a = a->in[0]; /* a view */
     return a->prim != QN_PRIM_DATA || a->buffer->layout == 0;
 }
 

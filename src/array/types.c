@@ -61,14 +61,14 @@ static typing typing_of(qn_prim prim)
     case QN_PRIM_EXPERTS:
         return (typing){REAL, 1 | 2 | 8};
     default:
-        if (qn_prim_get(prim)->class != QN_CLASS_ELEMENTWISE) return (typing){AS_IT_IS, 0};
+        if (qn_prim_get(prim)->kind != QN_CLASS_ELEMENTWISE) return (typing){AS_IT_IS, 0};
         return (typing){qn_prim_takes_integers(prim) ? SUMMED : REAL, 3};
     }
 }
 
 int qn_is_f32_alone(qn_prim prim)
 {
-    return qn_prim_get(prim)->class == QN_CLASS_OTHER && typing_of(prim).kind == REAL;
+    return qn_prim_get(prim)->kind == QN_CLASS_OTHER && typing_of(prim).kind == REAL;
 }
 
 static int is_half(qn_dtype d)

@@ -183,7 +183,7 @@ typedef qn_status qn_shape_rule(const qn_prim_call *call, qn_shape *out_shape, q
 
 typedef struct {
     const char *name; /* "rms_norm" */
-    qn_prim_class class;
+    qn_prim_class kind;
     int elementwise_inputs;
     int row_local;
     qn_shape_rule *rule; /* NULL: DATA and INPUT */

@@ -1,0 +1,66 @@
+/* The MLX device, inside: a qn_plan is computed by MLX, step by step as lazy arrays. Buffers are the host's
+ * memory, as MLX's own is on an Apple chip: what a run reads of them is handed over without a copy, what it
+ * gives is read back into them; weights and state are MLX's arrays. All calls of MLX are made by one thread
+ * (owner.c). */
+#ifndef QN_DEVICE_MLX_MLX_H
+#define QN_DEVICE_MLX_MLX_H
+
+#include "base/threads.h"
+#include "device/device.h"
+#include "device/mlx/shim.h"
+
+/* load.c: the library, opened once a process. QN_E_UNSUPPORTED says what is missing and how to get it. */
+qn_status qn_mlx_load(const qn_mlx_shim **out);
+
+/* owner.c: the thread that calls MLX, one a process while there are devices. */
+typedef struct qn_mlx_owner qn_mlx_owner;
+qn_status qn_mlx_owner_new(const qn_mlx_shim *shim, qn_mlx_owner **out);
+void qn_mlx_owner_free(qn_mlx_owner *o);
+/* Runs fn(arg) on the owner's thread and returns what it returns, with its sentence. */
+qn_status qn_mlx_call(qn_mlx_owner *o, qn_status (*fn)(void *arg), void *arg);
+
+typedef struct {
+    qn_device base;
+    const qn_mlx_shim *shim;
+    qn_mlx_owner *owner;
+    qn_pool *pool; /* for for_each */
+} qn_mlx;
+
+/* A status of the shim with its sentence. By the owner's thread. */
+qn_status qn_mlx_check(const qn_mlx_shim *shim, qn_status status);
+/* What may still be taken by the ledger, and by the machine. */
+size_t qn_mlx_room(const qn_mlx *d);
+
+/* Layouts of buffers: PLAIN is the host's memory, WEIGHT has a qn_mlx_weight * for its data. */
+enum { QN_MLX_LAYOUT_PLAIN = 0, QN_MLX_LAYOUT_WEIGHT = 1 };
+
+/* memory.c */
+qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
+void qn_mlx_free(qn_device *d, qn_buffer *b);
+
+/* weights.c */
+qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);
+qn_status qn_mlx_import_weights(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
+
+/* state.c */
+typedef struct {
+    qn_state base;
+    qn_mlx_state *mlx;
+    size_t unit_bytes, counted_bytes; /* in the ledger */
+} qn_mlx_device_state;
+qn_status qn_mlx_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out);
+void qn_mlx_state_free(qn_state *s);
+size_t qn_mlx_state_unit_bytes(const qn_state *s);
+void qn_mlx_state_drop(qn_state *s, int32_t unit);
+void qn_mlx_state_copy(qn_state *s, int32_t from, int32_t to);
+void qn_mlx_state_read(const qn_state *s, int32_t unit, void *bytes);
+void qn_mlx_state_write(qn_state *s, int32_t unit, const void *bytes);
+
+/* program.c */
+int qn_mlx_supports(qn_device *d, qn_prim prim);
+qn_status qn_mlx_compile(qn_device *d, const qn_plan *plan, qn_exec **out);
+qn_status qn_mlx_run_program(qn_exec *e, const qn_sizes *sizes);
+void qn_mlx_set_probe(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
+void qn_mlx_exec_free(qn_exec *e);
+
+#endif

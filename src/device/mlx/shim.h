@@ -1,0 +1,136 @@
+/* What the library quern-mlx gives: MLX's arrays and the primitives of src/prim computed by them. It is the
+ * only C++ in the tree, built against MLX's headers (make MLX=1) and opened at run time (load.c), so that
+ * quern itself neither needs MLX nor notices that it is missing. This header is C and C++.
+ *
+ * All functions are called by one thread, the device's owner (owner.c). They return a status and keep the
+ * sentence of a failure for error(); MLX's exceptions do not leave the library. Arrays are lazy: what is
+ * computed is computed by eval, read or a function that says so. */
+#ifndef QN_DEVICE_MLX_SHIM_H
+#define QN_DEVICE_MLX_SHIM_H
+
+#include <quern/dtype.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "prim/prim.h"
+
+typedef struct qn_mlx_array qn_mlx_array;
+typedef struct qn_mlx_weight qn_mlx_weight;
+typedef struct qn_mlx_state qn_mlx_state;
+typedef struct qn_mlx_memo qn_mlx_memo;
+
+/* How a weight lies in MLX. A matrix is [n_out, n_in], and n_parts of them lie one behind the other. */
+typedef enum {
+    QN_MLX_PLAIN,  /* [n_parts, n_out, n_in] of a plain type */
+    QN_MLX_AFFINE, /* words u32 [.., n_in * bits / 32], scales and biases [.., n_in / group] */
+    QN_MLX_MXFP4,  /* words u32, scales u8 (e8m0), groups of 32 */
+    QN_MLX_NVFP4   /* words u32, scales u8 (e4m3), groups of 16 */
+} qn_mlx_kind;
+
+/* All three are copied. Contiguous. */
+typedef struct {
+    qn_mlx_kind kind;
+    int64_t n_parts, n_out, n_in;
+    int bits, group;
+    qn_dtype dtype; /* PLAIN: of data; AFFINE: of scales and biases (F16, BF16, F32) */
+    const void *data, *scales, *biases;
+} qn_mlx_weight_spec;
+
+/* A matrix pair of an adapter, on the host: A [rank, n_in], B [rank, n_out], gain [n_out] or NULL. a NULL:
+ * nothing is added. */
+typedef struct {
+    const float *a, *b, *gain;
+    int32_t rank;
+    float scale;
+} qn_mlx_lora;
+
+/* One application of a primitive in one run. */
+typedef struct {
+    qn_prim prim;
+    const qn_params *params;
+    int n_in;
+    qn_mlx_array *const *in;      /* [n_in], of the operands' shapes; NULL where weight[i] is not */
+    qn_mlx_weight *const *weight; /* [n_in], NULL where in[i] is not */
+    int transposed;          /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
+    int n_dims;              /* of the result */
+    const int64_t *shape;    /* [n_dims] */
+    qn_dtype dtype;          /* of the result */
+    qn_mlx_state *state;     /* of ATTEND, SHORT_CONV, GATED_DELTA with a state; else NULL */
+    const qn_mlx_lora *lora; /* [params->lora.n_pairs]; else NULL */
+    qn_mlx_memo **memo;      /* of the step, NULL at first: what may be kept from run to run */
+    size_t budget_bytes;     /* no array of this step may be larger */
+} qn_mlx_step;
+
+typedef struct {
+    size_t active_bytes, peak_bytes, cache_bytes;
+} qn_mlx_memory;
+
+/* What is known without any array. */
+typedef struct {
+    int header_version, library_version; /* MAJOR * 1000000 + MINOR * 1000 + PATCH, as MLX_VERSION_NUMERIC */
+    int on_gpu;                          /* 1: arrays are computed on an Apple GPU */
+    const char *library;                 /* "0.32.4"; static storage */
+} qn_mlx_about;
+
+enum { QN_MLX_SHIM_VERSION = 1 };
+
+typedef struct {
+    int version; /* QN_MLX_SHIM_VERSION; fields behind it are those of this header only then */
+    qn_mlx_about (*about)(void);
+    const char *(*error)(void); /* of the last failure on this thread */
+
+    /* Once by the owner before all else, and at its end. compile: chains are compiled by MLX; kernels that
+     * this generates go into folder, which is the caller's own and private (NULL: none are). */
+    qn_status (*begin)(int compile, const char *folder);
+    void (*end)(void);
+    qn_mlx_memory (*memory)(void);
+    /* SIZE_MAX: as it is. Of the process, as MLX has them. */
+    void (*set_limits)(size_t memory_bytes, size_t cache_bytes, size_t wired_bytes);
+    void (*clear_cache)(void);
+
+    /* A copy, or with borrow 1 no copy: data must then outlive the array and all that is computed of it. */
+    qn_status (*array_new)(const void *data, int n_dims, const int64_t *shape, qn_dtype dtype, int borrow,
+                           qn_mlx_array **out);
+    /* Elements of a contiguous array by an offset and strides in elements, which may be 0 or negative. */
+    qn_status (*array_view)(const qn_mlx_array *a, int64_t offset, int n_dims, const int64_t *shape,
+                            const int64_t *strides, qn_mlx_array **out);
+    /* Computes it if need be, and copies its size_bytes bytes row by row to data. */
+    qn_status (*array_read)(const qn_mlx_array *a, void *data, size_t size_bytes);
+    void (*array_free)(qn_mlx_array *a); /* NULL is accepted */
+    /* Computes n arrays and whatever the states hold; async 1: begins to. */
+    qn_status (*eval)(int64_t n, qn_mlx_array *const *arrays, int64_t n_states, qn_mlx_state *const *states,
+                      int async);
+
+    /* The step's result, lazily. */
+    qn_status (*apply)(const qn_mlx_step *step, qn_mlx_array **out);
+    void (*memo_free)(qn_mlx_memo *m);
+
+    qn_status (*weight_new)(const qn_mlx_weight_spec *spec, qn_mlx_weight **out);
+    size_t (*weight_bytes)(const qn_mlx_weight *w);
+    void (*weight_free)(qn_mlx_weight *w);
+
+    /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens; SLOTS: [n_layers] of n_units
+     * rows of slot_floats. Grows by need: bytes_of says what it has taken. */
+    qn_status (*state_new)(int is_pages, int64_t n_layers, int64_t n_units, int64_t page_tokens,
+                           int64_t kv_heads, int64_t head_dim, int64_t v_dim, qn_dtype dtype,
+                           int64_t slot_floats, qn_mlx_state **out);
+    void (*state_free)(qn_mlx_state *s);
+    size_t (*state_bytes)(const qn_mlx_state *s);
+    qn_status (*state_drop)(qn_mlx_state *s, int32_t unit);
+    qn_status (*state_copy)(qn_mlx_state *s, int32_t from, int32_t to);
+    qn_status (*state_read)(const qn_mlx_state *s, int32_t unit, void *bytes, size_t size_bytes);
+    qn_status (*state_write)(qn_mlx_state *s, int32_t unit, const void *bytes, size_t size_bytes);
+} qn_mlx_shim;
+
+/* The one symbol that the library exports. */
+#define QN_MLX_SHIM_SYMBOL "qn_mlx_shim_get"
+typedef const qn_mlx_shim *qn_mlx_shim_get_fn(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
