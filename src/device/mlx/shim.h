@@ -71,7 +71,7 @@ typedef struct {
 
 /* What is known without any array. */
 typedef struct {
-    int header_version, library_version; /* MAJOR * 1000000 + MINOR * 1000 + PATCH, as MLX_VERSION_NUMERIC */
+    int header_version, library_version; /* as MLX_VERSION_NUMERIC: 32004 is 0.32.4 */
     int on_gpu;                          /* 1: arrays are computed on an Apple GPU */
     const char *library;                 /* "0.32.4"; static storage */
 } qn_mlx_about;

@@ -56,6 +56,11 @@ struct failure : std::runtime_error {
 mx::Dtype dtype_of(qn_dtype d);                 /* throws for what MLX has not */
 mx::Shape shape_of(int n, const int64_t *dims); /* throws when a dimension is above 2^31 - 1 */
 
+/* Chains are compiled by MLX (begin's wish). */
+extern bool compiles;
+/* Arrays are computed on an Apple GPU. */
+bool on_gpu();
+
 /* One application: what a primitive's function sees. */
 struct call {
     const qn_mlx_step &step;

@@ -1,0 +1,342 @@
+/* The library's table: arrays, evaluation, memory, and the way from a step to its primitive. */
+#include "device/mlx/shim.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "device/mlx/shim_parts.hpp"
+
+/* Argument lists change between minor versions of MLX: this is the range that the tests have seen. */
+#if MLX_VERSION_NUMERIC < 31002 || MLX_VERSION_NUMERIC >= 33000
+#ifndef QN_MLX_ANY_VERSION
+#error "quern-mlx is tested with MLX 0.31.2 to 0.32.x; make MLX=1 CPPFLAGS=-DQN_MLX_ANY_VERSION tries another"
+#endif
+#endif
+
+namespace qn
+{
+
+bool compiles = false;
+
+static thread_local char error_text[1024];
+
+void keep_error(const char *text)
+{
+    std::snprintf(error_text, sizeof error_text, "%s", text);
+}
+
+bool on_gpu()
+{
+    static const bool is = mx::is_available(mx::Device(mx::Device::gpu));
+    return is;
+}
+
+mx::Dtype dtype_of(qn_dtype d)
+{
+    switch (d) {
+    case QN_DTYPE_BOOL:
+        return mx::bool_;
+    case QN_DTYPE_U8:
+        return mx::uint8;
+    case QN_DTYPE_U16:
+        return mx::uint16;
+    case QN_DTYPE_U32:
+        return mx::uint32;
+    case QN_DTYPE_U64:
+        return mx::uint64;
+    case QN_DTYPE_I8:
+        return mx::int8;
+    case QN_DTYPE_I16:
+        return mx::int16;
+    case QN_DTYPE_I32:
+        return mx::int32;
+    case QN_DTYPE_I64:
+        return mx::int64;
+    case QN_DTYPE_F16:
+        return mx::float16;
+    case QN_DTYPE_BF16:
+        return mx::bfloat16;
+    case QN_DTYPE_F32:
+        return mx::float32;
+    case QN_DTYPE_F64:
+        if (on_gpu()) throw failure(QN_E_UNSUPPORTED, "MLX's GPU has no f64");
+        return mx::float64;
+    default:
+        throw failure(QN_E_UNSUPPORTED, "no array of a block type");
+    }
+}
+
+mx::Shape shape_of(int n, const int64_t *dims)
+{
+    mx::Shape shape(n);
+    for (int i = 0; i < n; i++) {
+        if (dims[i] < 0 || dims[i] > std::numeric_limits<mx::ShapeElem>::max())
+            throw failure(QN_E_UNSUPPORTED,
+                          "a dimension of " + std::to_string(dims[i]) + ": MLX has at most 2147483647");
+        shape[i] = static_cast<mx::ShapeElem>(dims[i]);
+    }
+    return shape;
+}
+
+std::vector<int32_t> call::ints(int i) const
+{
+    mx::array a = mx::contiguous(mx::astype(in(i), mx::int32));
+    a.eval();
+    return std::vector<int32_t>(a.data<int32_t>(), a.data<int32_t>() + a.size());
+}
+
+void call::room(int64_t elements, size_t element_bytes) const
+{
+    if (elements < 0 || static_cast<uint64_t>(elements) > step.budget_bytes / element_bytes)
+        throw failure(QN_E_NOMEM, std::string(qn_prim_names[step.prim]) + ": an array of " +
+                                      std::to_string(elements) + " elements of " +
+                                      std::to_string(element_bytes) + " bytes, at most " +
+                                      std::to_string(step.budget_bytes) + " bytes are left");
+}
+
+} // namespace qn
+
+using qn::guarded;
+
+/* ---- arrays ------------------------------------------------------------------------------------------- */
+
+template <typename T> static mx::array copied(const void *data, mx::Shape shape, mx::Dtype dtype)
+{
+    return mx::array(static_cast<const T *>(data), std::move(shape), dtype);
+}
+
+static mx::array copy_of(const void *data, mx::Shape shape, mx::Dtype dtype)
+{
+    switch (mx::size_of(dtype)) {
+    case 1: /* the bits alone matter */
+        return mx::view(copied<uint8_t>(data, std::move(shape), mx::uint8), dtype);
+    case 2:
+        return mx::view(copied<uint16_t>(data, std::move(shape), mx::uint16), dtype);
+    case 4:
+        return mx::view(copied<uint32_t>(data, std::move(shape), mx::uint32), dtype);
+    default:
+        return mx::view(copied<uint64_t>(data, std::move(shape), mx::uint64), dtype);
+    }
+}
+
+static qn_status array_new(const void *data, int n_dims, const int64_t *dims, qn_dtype type, int borrow,
+                           qn_mlx_array **out)
+{
+    return guarded([&] {
+        const mx::Dtype dtype = qn::dtype_of(type);
+        mx::Shape shape = qn::shape_of(n_dims, dims);
+        for (int i = 0; i < n_dims; i++)
+            if (dims[i] == 0) {
+                *out = new qn_mlx_array{mx::zeros(shape, dtype)};
+                return;
+            }
+        /* scalars have no view of other bits */
+        if (borrow)
+            *out = new qn_mlx_array{mx::array(const_cast<void *>(data), shape, dtype, [](void *) {})};
+        else
+            *out = new qn_mlx_array{
+                mx::reshape(copy_of(data, n_dims ? shape : mx::Shape{1}, dtype), std::move(shape))};
+    });
+}
+
+static qn_status array_view(const qn_mlx_array *a, int64_t offset, int n_dims, const int64_t *dims,
+                            const int64_t *strides, qn_mlx_array **out)
+{
+    return guarded([&] {
+        mx::Shape shape = qn::shape_of(n_dims, dims);
+        int64_t elements = 1, contiguous = offset == 0;
+        for (int i = n_dims - 1; i >= 0; i--) {
+            contiguous = contiguous && (strides[i] == elements || dims[i] == 1);
+            elements *= dims[i];
+        }
+        if (elements == 0)
+            *out = new qn_mlx_array{mx::zeros(shape, a->a.dtype())};
+        else if (contiguous && static_cast<size_t>(elements) == a->a.size())
+            *out = new qn_mlx_array{mx::reshape(a->a, std::move(shape))};
+        else
+            *out = new qn_mlx_array{mx::as_strided(
+                a->a, std::move(shape), mx::Strides(strides, strides + n_dims), static_cast<size_t>(offset))};
+    });
+}
+
+static qn_status array_read(const qn_mlx_array *a, void *data, size_t size_bytes)
+{
+    return guarded([&] {
+        mx::array whole = mx::contiguous(a->a);
+        whole.eval();
+        if (whole.nbytes() < size_bytes)
+            throw qn::failure(QN_E_INTERNAL, "an array of " + std::to_string(whole.nbytes()) +
+                                                 " bytes where " + std::to_string(size_bytes) +
+                                                 " are wanted");
+        if (size_bytes) std::memcpy(data, whole.data<char>(), size_bytes);
+    });
+}
+
+static void array_free(qn_mlx_array *a)
+{
+    delete a;
+}
+
+static qn_status eval(int64_t n, qn_mlx_array *const *arrays, int64_t n_states, qn_mlx_state *const *states,
+                      int async)
+{
+    return guarded([&] {
+        std::vector<mx::array> all;
+        for (int64_t i = 0; i < n; i++) all.push_back(arrays[i]->a);
+        for (int64_t i = 0; i < n_states; i++)
+            for (const auto *of : {&states[i]->keys, &states[i]->values, &states[i]->slots})
+                all.insert(all.end(), of->begin(), of->end());
+        if (async)
+            mx::async_eval(std::move(all));
+        else
+            mx::eval(std::move(all));
+    });
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------- */
+
+static mx::array prim_none(const qn::call &)
+{
+    throw qn::failure(QN_E_INTERNAL, "a view is no step");
+}
+
+static mx::array prim_element(const qn::call &c)
+{
+    return qn::elementwise(c.step.prim, c.in(0), c.n() > 1 ? &c.in(1) : nullptr);
+}
+
+static qn::prim_fn *const table[QN_PRIM_COUNT] = {
+#define S(name) prim_none,
+#define E(name, inputs) prim_element,
+#define P(name, rows) qn::prim_##name,
+#include "prim/primitives.def"
+};
+
+const char *const qn_prim_names[QN_PRIM_COUNT] = {
+#define S(name) #name,
+#define E(name, inputs) #name,
+#define P(name, rows) #name,
+#include "prim/primitives.def"
+};
+
+static qn_status apply(const qn_mlx_step *step, qn_mlx_array **out)
+{
+    return guarded([&] {
+        const qn::call c{*step, qn::shape_of(step->n_dims, step->shape), qn::dtype_of(step->dtype)};
+        int64_t elements = 1;
+        for (int i = 0; i < step->n_dims; i++) elements *= step->shape[i];
+        c.room(elements, mx::size_of(c.dtype));
+        mx::array result = table[step->prim](c);
+        if (result.shape() != c.shape || result.dtype() != c.dtype)
+            throw qn::failure(QN_E_INTERNAL,
+                              std::string(qn_prim_names[step->prim]) + " gave another shape or type");
+        *out = new qn_mlx_array{std::move(result)};
+    });
+}
+
+static void memo_free(qn_mlx_memo *m)
+{
+    delete m;
+}
+
+/* ---- the process's MLX -------------------------------------------------------------------------------- */
+
+static qn_mlx_about about()
+{
+    int major = 0, minor = 0, patch = 0;
+    std::sscanf(mx::version(), "%d.%d.%d", &major, &minor, &patch);
+    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), mx::version()};
+}
+
+static const char *error()
+{
+    return qn::error_text;
+}
+
+/* MLX asks for the folder of its kernels once, when the first is made. */
+static void make_first_kernel(const char *folder)
+{
+    const char *old = std::getenv("TMPDIR");
+    const std::string kept = old ? old : "";
+    setenv("TMPDIR", folder, 1);
+    auto f = mx::compile([](const std::vector<mx::array> &in) {
+        return std::vector<mx::array>{mx::exp(mx::negative(in[0]))};
+    });
+    mx::eval(f({mx::array({1.0f, 2.0f})}));
+    if (old)
+        setenv("TMPDIR", kept.c_str(), 1);
+    else
+        unsetenv("TMPDIR");
+}
+
+static qn_status begin(int compile, const char *folder)
+{
+    return guarded([&] {
+        mx::set_default_device(mx::Device(qn::on_gpu() ? mx::Device::gpu : mx::Device::cpu));
+        qn::compiles = compile != 0;
+        if (compile && folder) make_first_kernel(folder);
+    });
+}
+
+static void end()
+{
+    guarded([] {
+        mx::synchronize();
+        mx::clear_cache();
+        mx::clear_streams();
+    });
+}
+
+static qn_mlx_memory memory()
+{
+    return {mx::get_active_memory(), mx::get_peak_memory(), mx::get_cache_memory()};
+}
+
+static void set_limits(size_t memory_bytes, size_t cache_bytes, size_t wired_bytes)
+{
+    guarded([&] {
+        if (memory_bytes != SIZE_MAX) mx::set_memory_limit(memory_bytes);
+        if (cache_bytes != SIZE_MAX) mx::set_cache_limit(cache_bytes);
+        if (wired_bytes != SIZE_MAX && qn::on_gpu()) mx::set_wired_limit(wired_bytes);
+    });
+}
+
+static void clear_cache()
+{
+    guarded([] { mx::clear_cache(); });
+}
+
+extern "C" __attribute__((visibility("default"))) const qn_mlx_shim *qn_mlx_shim_get(void)
+{
+    static const qn_mlx_shim shim = {
+        QN_MLX_SHIM_VERSION,
+        about,
+        error,
+        begin,
+        end,
+        memory,
+        set_limits,
+        clear_cache,
+        array_new,
+        array_view,
+        array_read,
+        array_free,
+        eval,
+        apply,
+        memo_free,
+        qn::weight_new,
+        qn::weight_bytes,
+        qn::weight_free,
+        qn::state_new,
+        qn::state_free,
+        qn::state_bytes,
+        qn::state_drop,
+        qn::state_copy,
+        qn::state_read,
+        qn::state_write,
+    };
+    return &shim;
+}
