@@ -1,0 +1,95 @@
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "device/mlx/mlx.h"
+
+extern const qn_device_ops qn_device_mlx;
+
+static void mlx_close(qn_device *base)
+{
+    qn_mlx *d = (qn_mlx *)base;
+    qn_pool_free(d->pool);
+    qn_mlx_owner_free(d->owner);
+    if (base->owns_ledger) qn_ledger_free(base->ledger);
+    qn_free(d);
+}
+
+static qn_status open_parts(qn_mlx *d, const qn_device_options *options)
+{
+    QN_TRY(qn_mlx_load(&d->shim));
+    if (!d->base.ledger) {
+        d->base.ledger = qn_ledger_new();
+        d->base.owns_ledger = 1;
+        if (!d->base.ledger) return QN_E_NOMEM;
+    }
+    QN_TRY(qn_pool_new(options->n_threads, &d->pool));
+    return qn_mlx_owner_new(d->shim, &d->owner);
+}
+
+static qn_status mlx_open(const qn_device_options *options, qn_device **out)
+{
+    qn_mlx *d = qn_calloc(1, sizeof *d);
+    if (!d) return QN_E_NOMEM;
+    d->base.ops = &qn_device_mlx;
+    d->base.ledger = options->ledger;
+    const qn_status status = open_parts(d, options);
+    if (status != QN_OK) {
+        mlx_close(&d->base);
+        return status;
+    }
+    *out = &d->base;
+    return QN_OK;
+}
+
+static qn_device_description mlx_describe(qn_device *base)
+{
+    qn_mlx *d = (qn_mlx *)base;
+    const int on_gpu = d->shim->about().on_gpu;
+    return (qn_device_description){
+        .set = on_gpu ? "metal" : "mlx_cpu", .n_threads = qn_pool_threads(d->pool), .fast_kv = QN_DTYPE_F16};
+}
+
+typedef struct {
+    qn_pool *pool;
+    int64_t n;
+    void (*fn)(void *user, int64_t i);
+    void *user;
+} calls;
+
+static void call_some(void *arg, int thread, int n_threads)
+{
+    const calls *c = arg;
+    int64_t begin, end;
+    while (qn_pool_claim(c->pool, thread, c->n, &begin, &end))
+        for (int64_t i = begin; i < end; i++) c->fn(c->user, i);
+}
+
+static void mlx_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)
+{
+    calls c = {((qn_mlx *)base)->pool, n, fn, user};
+    qn_pool_run(c.pool, call_some, &c);
+}
+
+const qn_device_ops qn_device_mlx = {
+    .name = "mlx",
+    .open = mlx_open,
+    .close = mlx_close,
+    .describe = mlx_describe,
+    .alloc = qn_mlx_alloc,
+    .free = qn_mlx_free,
+    .weight_bytes = qn_mlx_weight_bytes,
+    .import_weights = qn_mlx_import_weights,
+    .for_each = mlx_for_each,
+    .supports = qn_mlx_supports,
+    .compile = qn_mlx_compile,
+    .run = qn_mlx_run_program,
+    .set_probe = qn_mlx_set_probe,
+    .exec_free = qn_mlx_exec_free,
+    .state_new = qn_mlx_state_new,
+    .state_free = qn_mlx_state_free,
+    .state_unit_bytes = qn_mlx_state_unit_bytes,
+    .state_drop = qn_mlx_state_drop,
+    .state_copy = qn_mlx_state_copy,
+    .state_read = qn_mlx_state_read,
+    .state_write = qn_mlx_state_write,
+};

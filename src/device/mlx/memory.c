@@ -1,0 +1,67 @@
+/* Buffers: memory of the host, and weights, which are MLX's. */
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "device/mlx/mlx.h"
+
+/* From this size on memory comes straight from the system: pages of it, which a GPU can use where they are.
+ */
+enum { MAP_BYTES = 1 << 20 };
+
+size_t qn_mlx_room(const qn_mlx *d)
+{
+    const qn_ledger_figures f = qn_ledger_get(d->base.ledger);
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const size_t machine = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+    const size_t limit = f.limit && f.limit < machine ? f.limit : machine;
+    const size_t used = f.total - f.held[QN_LEDGER_CACHE];
+    return used < limit ? limit - used : 0;
+}
+
+qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out)
+{
+    qn_buffer *b = qn_calloc(1, sizeof *b);
+    if (!b) return QN_E_NOMEM;
+    qn_status status = qn_ledger_reserve(d->ledger, entry, size_bytes);
+    if (status != QN_OK) {
+        qn_free(b);
+        return status;
+    }
+    b->data = size_bytes >= MAP_BYTES ? qn_alloc_mapped(size_bytes) : qn_calloc(1, size_bytes);
+    if (!b->data) {
+        qn_ledger_release(d->ledger, entry, size_bytes);
+        qn_free(b);
+        return qn_fail_nomem(size_bytes);
+    }
+    atomic_init(&b->references, 1);
+    b->device = qn_device_retain(d);
+    b->size_bytes = size_bytes;
+    b->entry = entry;
+    *out = b;
+    return QN_OK;
+}
+
+typedef struct {
+    const qn_mlx_shim *shim;
+    qn_mlx_weight *weight;
+} freeing;
+
+static qn_status free_weight(void *arg)
+{
+    const freeing *f = arg;
+    f->shim->weight_free(f->weight);
+    return QN_OK;
+}
+
+void qn_mlx_free(qn_device *base, qn_buffer *b)
+{
+    qn_mlx *d = (qn_mlx *)base;
+    if (b->layout == QN_MLX_LAYOUT_WEIGHT)
+        qn_mlx_call(d->owner, free_weight, &(freeing){d->shim, b->data});
+    else if (b->size_bytes >= MAP_BYTES)
+        qn_free_mapped(b->data, b->size_bytes);
+    else
+        qn_free(b->data);
+    qn_ledger_release(base->ledger, b->entry, b->size_bytes);
+    qn_free(b);
+}
