@@ -89,7 +89,18 @@ PARTS := $(subst ., ,$(VERSION))
 ABI := $(if $(filter 0,$(firstword $(PARTS))),0.$(word 2,$(PARTS)),$(firstword $(PARTS)))
 SHARED := $(B)/libquern.so.$(VERSION)
 
-all: $(B)/quern $(SHARED)
+# MLX=1 builds the library that the device mlx opens at run time, against the wheel of MLX_PYTHON (on Linux mlx[cpu], on a
+# Mac mlx) or Homebrew's mlx. Nothing else depends on it.
+ifdef MLX
+MLX_PYTHON ?= python3
+MLX_PREFIX ?= $(shell $(MLX_PYTHON) -c 'import importlib.util as u; print(list(u.find_spec("mlx").submodule_search_locations)[0])' 2>/dev/null || brew --prefix mlx 2>/dev/null)
+ifeq ($(wildcard $(MLX_PREFIX)/include/mlx/mlx.h),)
+$(error MLX=1: no headers of MLX. pip install mlx (on Linux 'mlx[cpu]') and name its Python: make MLX=1 MLX_PYTHON=python3)
+endif
+MLX_LIBRARY := $(B)/libquern-mlx.so
+endif
+
+all: $(B)/quern $(SHARED) $(MLX_LIBRARY)
 
 $(B)/libquern.a: $(call OBJ,$(LIB_SRC))
 $(B)/libsupport.a: $(call OBJ,$(SUPPORT_SRC))
@@ -114,6 +125,15 @@ $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(B)/libmedia.a $(B)/libquer
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
+
+MLX_OBJ := $(patsubst %.cpp,$(B)/%.o,$(wildcard src/device/mlx/*.cpp))
+$(B)/libquern-mlx.so: $(MLX_OBJ)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -L$(MLX_PREFIX)/lib -lmlx -Wl,-rpath,$(MLX_PREFIX)/lib
+$(MLX_OBJ): $(B)/%.o: %.cpp Makefile
+	@mkdir -p $(@D)
+	@echo "  C++   $<"
+	$(Q)$(CXX) $(subst -std=c11,-std=c++20,$(FLAGS)) -isystem $(MLX_PREFIX)/include $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 
 # The assembler copies the seed into its object, which no list of includes tells.
 $(B)/src/seed/seed.o: src/seed/seed.gguf
@@ -182,8 +202,10 @@ $(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/test_server_real.py
 MLX_TESTS := tests/test_mlx_lm_real.py
-test: $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES) all
-	$(Q)tests/run $(filter-out $(REAL_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES)
+MLX_DEVICE_TESTS := $(filter $(B)/tests/mlx_%,$(TESTS))
+PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
+test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
+	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)
 
 test-real: $(REAL_TESTS) all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
@@ -211,9 +233,12 @@ hashes: $(B)/tests/hashes_test
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/test_*.py))
 
-# The backend mlx_lm with the real package, which is installed into a folder of its own at the first run (some 400 MB).
-test-mlx: all $(B)/src/backend/mlx_lm_test
-	$(Q). tools/setup.sh && need_mlx && QUERN=$(B)/quern tests/run $(MLX_TESTS)
+# The device mlx and the backend mlx_lm with the real packages, which are installed into a folder of their own at the first
+# run (some 400 MB).
+test-mlx:
+	$(Q). tools/setup.sh; need_mlx || exit 0; $(MAKE) --no-print-directory MLX=1 MLX_PYTHON="$$QUERN_MLX" run-mlx
+run-mlx: $(MLX_DEVICE_TESTS) all
+	$(Q)QUERN=$(B)/quern QUERN_MLX_LIBRARY='$(CURDIR)/$(MLX_LIBRARY)' tests/run $(MLX_DEVICE_TESTS) $(MLX_TESTS)
 
 # What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
 # some gigabytes, into build/peft.
@@ -313,9 +338,9 @@ lint:
 format:
 	$(call need,git,git)
 	$(call need,clang-format,clang-format)
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all objects test test-real kernel_check soak hashes test-cli test-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -23,7 +23,7 @@ qn_status qn_device_open(const char *name, const qn_device_options *options, qn_
             atomic_init(&(*out)->holders, 1);
             return QN_OK;
         }
-    return qn_fail(QN_E_NOT_FOUND, "device '%s': not in this build (cpu is)", name);
+    return qn_fail(QN_E_NOT_FOUND, "device '%s': not in this build (cpu and mlx are)", name);
 }
 
 void qn_device_close(qn_device *d)

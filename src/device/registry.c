@@ -1,5 +1,5 @@
 #include "device/registry.h"
 
-extern const qn_device_ops qn_device_cpu;
+extern const qn_device_ops qn_device_cpu, qn_device_mlx;
 
-const qn_device_ops *const qn_device_registry[] = {&qn_device_cpu, NULL};
+const qn_device_ops *const qn_device_registry[] = {&qn_device_cpu, &qn_device_mlx, NULL};

@@ -226,7 +226,8 @@ static qn_status run_step(mlx_exec *e, int i)
         weight[k] = weight_of(e, &s->in[k]);
         if (!weight[k]) status = operand(e, &s->in[k], &in[k], &owned[k]);
     }
-    if (s->prim == QN_PRIM_MATMUL) step.transposed = s->in[1].stride[s->in[1].shape.n - 1] != 1;
+    if (s->prim == QN_PRIM_MATMUL)
+        step.transposed = s->in[1].stride[0] == 1 && s->in[1].stride[1] == s->in[1].shape.dim[0];
     const qn_state *state = state_of(s);
     if (state) step.state = ((const qn_mlx_device_state *)state)->mlx;
     if (s->prim == QN_PRIM_LORA && status == QN_OK) status = lora_of(s, &lora);
@@ -235,7 +236,7 @@ static qn_status run_step(mlx_exec *e, int i)
     for (int k = 0; k < s->n_in; k++)
         if (owned[k]) d->shim->array_free(in[k]);
     qn_free(lora);
-    if (status != QN_OK) return qn_fail_prefix(status, "%s%s", s->label, *s->label ? ": " : "");
+    if (status != QN_OK) return *s->label ? qn_fail_prefix(status, "%s", s->label) : status;
     return e->shown[i] ? show(e, s) : QN_OK;
 }
 
