@@ -8,7 +8,7 @@ import pytest
 
 from support import call, each, fixture, read_json, rewrite_safetensors
 
-STEPS = ["files", "config", "weights", "tokenizer", "template", "memory", "compute"]
+STEPS = ["files", "config", "weights", "tokenizer", "template", "devices", "memory", "compute"]
 
 
 def examine(path, *options, **more):

@@ -106,17 +106,17 @@ QN_API void *qn_buffer_new(size_t size_bytes);
 
 /* One device on which arrays can be computed. Strings have static storage. */
 typedef struct {
-    const char *name;        /* "cpu" */
+    const char *name;        /* "cpu", "mlx" */
     const char *description; /* the chip's own name, "" when it tells none */
-    const char *set;         /* instruction set in use, "avx512" */
+    const char *set;         /* instruction set in use, "avx512"; of mlx "metal" or "mlx_cpu" */
     const char *sets;        /* all that this machine can run, best last: "scalar avx2 avx512" */
     int32_t n_threads;       /* default number of threads: physical cores that this process may use */
     size_t memory_bytes;     /* physical memory, or the cgroup's limit where that is smaller */
     size_t available_bytes;  /* of it, what can be had now */
 } qn_device_info;
 
-/* QN_E_NOT_FOUND: fewer devices; index 0 is the default device. QN_E_UNSUPPORTED: QUERN_CPU names a set that
- * cannot run. */
+/* QN_E_NOT_FOUND: fewer devices; index 0 is the default device, the CPU. QN_E_UNSUPPORTED: it cannot be used
+ * here, and the message says why: QUERN_CPU names a set that cannot run, MLX is not installed. */
 QN_API qn_status qn_device_get_info(size_t i_device, qn_device_info *out);
 
 #ifdef __cplusplus

@@ -22,7 +22,7 @@ typedef struct qn_model qn_model;
 /* Strings are read during qn_model_open only. */
 typedef struct {
     const char *backend;    /* who answers: a name known to qn_backend_get. NULL: the default backend */
-    const char *device;     /* "cpu". NULL: the backend's choice */
+    const char *device;     /* "cpu" or "mlx". NULL: the backend's choice */
     const char *file;       /* name of one weights file inside the directory, where it holds several models */
     qn_precision precision; /* QN_PRECISION_HIGH by default */
     int32_t n_threads;      /* 0: the physical cores that this process may use */

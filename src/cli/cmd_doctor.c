@@ -84,8 +84,8 @@ static void run_steps(qn_doctor *d, int no_compute)
         void (*run)(qn_doctor *d);
     } steps[] = {
         {"files", qn_doctor_files},         {"config", qn_doctor_config},     {"weights", qn_doctor_weights},
-        {"tokenizer", qn_doctor_tokenizer}, {"template", qn_doctor_template}, {"memory", qn_doctor_memory},
-        {"compute", qn_doctor_compute},
+        {"tokenizer", qn_doctor_tokenizer}, {"template", qn_doctor_template}, {"devices", qn_doctor_devices},
+        {"memory", qn_doctor_memory},       {"compute", qn_doctor_compute},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && d->status == QN_OK; i++) {
         d->step = steps[i].name;
@@ -129,7 +129,8 @@ static const qn_arg_group doctor_groups[] = {
     {NULL, doctor_args, 0}, {"Loading", qn_load_args, AT(load)}, {0}};
 const qn_arg_spec qn_doctor_spec = {
     "quern doctor MODEL [options]",
-    "Opens a model step by step: files, config, weights, tokenizer, template, memory, a few tokens. Says for "
+    "Opens a model step by step: files, config, weights, tokenizer, template, devices, memory, a few tokens. "
+    "Says for "
     "each\n"
     "what it found and, where something is wrong, what to do. Exit status 1 when a step failed.",
     doctor_groups,

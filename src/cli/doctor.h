@@ -47,6 +47,7 @@ void qn_doctor_config(qn_doctor *d);
 void qn_doctor_weights(qn_doctor *d);
 void qn_doctor_tokenizer(qn_doctor *d);
 void qn_doctor_template(qn_doctor *d);
+void qn_doctor_devices(qn_doctor *d);
 void qn_doctor_memory(qn_doctor *d);
 void qn_doctor_compute(qn_doctor *d);
 

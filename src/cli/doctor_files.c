@@ -281,6 +281,30 @@ static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
     return total;
 }
 
+void qn_doctor_devices(qn_doctor *d)
+{
+    const char *wish = d->load->o.device ? d->load->o.device : "cpu";
+    qn_device_info cpu, mlx;
+    char missing[QN_ERROR_TEXT_MAX];
+    if (!d->source) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is nothing to compute");
+        return;
+    }
+    if (qn_device_get_info(0, &cpu) != QN_OK) {
+        qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
+        return;
+    }
+    const int has_mlx = qn_device_get_info(1, &mlx) == QN_OK;
+    snprintf(missing, sizeof missing, "%s", has_mlx ? "" : qn_last_error());
+    if (!has_mlx && strcmp(wish, "mlx") == 0)
+        qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out: the CPU computes then", "%s", missing);
+    else if (!has_mlx)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; %s", cpu.set, missing);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; mlx by %s on %s", cpu.set, mlx.description,
+                      strcmp(mlx.set, "metal") == 0 ? "the GPU" : "the CPU");
+}
+
 void qn_doctor_memory(qn_doctor *d)
 {
     qn_device_info device;

@@ -33,7 +33,7 @@ const qn_arg qn_load_args[] = {
      "the Python that runs the backend mlx_lm (default: $QUERN_PYTHON, else python3)"},
     {"--backend", 0, QN_ARG_TEXT, LOAD(o.backend), 0, 0, "NAME",
      "who answers: native, mlx_lm (a Python of yours), or mock, a made-up model for tests (MODEL: a seed)"},
-    {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME", "where it computes; cpu is the only one"},
+    {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME", "where it computes: cpu (default) or mlx, Apple's MLX"},
     {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
      "accepted, without effect: there are no GPUs yet"},
     {0},

@@ -26,6 +26,14 @@ qn_status qn_device_open(const char *name, const qn_device_options *options, qn_
     return qn_fail(QN_E_NOT_FOUND, "device '%s': not in this build (cpu and mlx are)", name);
 }
 
+qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
+{
+    if (!out) return qn_fail(QN_E_ARG, "qn_device_get_info: nowhere to put the result");
+    for (size_t i = 0; devices[i]; i++)
+        if (i == i_device) return devices[i]->get_info(out);
+    return qn_fail(QN_E_NOT_FOUND, "there is no device %zu", i_device);
+}
+
 void qn_device_close(qn_device *d)
 {
     if (d && atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) == 1) d->ops->close(d);

@@ -8,6 +8,7 @@
 #ifndef QN_DEVICE_DEVICE_H
 #define QN_DEVICE_DEVICE_H
 
+#include <quern/backend.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -162,6 +163,8 @@ typedef struct {
 
 typedef struct {
     const char *name; /* "cpu" */
+    /* Of qn_device_get_info; no device is opened for it. QN_E_UNSUPPORTED says what it lacks here. */
+    qn_status (*get_info)(qn_device_info *out);
     qn_status (*open)(const qn_device_options *options, qn_device **out);
     void (*close)(qn_device *d);
     qn_device_description (*describe)(qn_device *d);

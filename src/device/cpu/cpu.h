@@ -113,6 +113,9 @@ const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_
 /* Of rows [begin, end), after row-local steps, for the product that comes behind them. */
 void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end);
 
+/* info.c */
+qn_status qn_cpu_get_info(qn_device_info *out);
+
 /* memory.c */
 qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_cpu_free(qn_device *d, qn_buffer *b);

@@ -1,13 +1,11 @@
-/* qn_device_get_info: the machine as users see it. The CPU is the one device of every build, and the first.
- */
+/* The machine as users see it. */
 #include <pthread.h>
-#include <quern/backend.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "device/cpu/cpu.h"
 
 static char chip[128], sets[64];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -64,10 +62,8 @@ static void read_memory(size_t *total, size_t *available)
     *available = room > 0 ? (size_t)room : 0;
 }
 
-qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
+qn_status qn_cpu_get_info(qn_device_info *out)
 {
-    if (!out) return qn_fail(QN_E_ARG, "qn_device_get_info: nowhere to put the result");
-    if (i_device > 0) return qn_fail(QN_E_NOT_FOUND, "there is no device %zu", i_device);
     const qn_kernels *kernels;
     QN_TRY(qn_kernels_get(&kernels));
     pthread_once(&once, read_names);

@@ -1,9 +1,24 @@
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "device/mlx/mlx.h"
 
 extern const qn_device_ops qn_device_mlx;
+
+static qn_status mlx_get_info(qn_device_info *out)
+{
+    const qn_mlx_shim *shim;
+    qn_device_info cpu;
+    QN_TRY(qn_mlx_load(&shim));
+    QN_TRY(qn_device_get_info(0, &cpu)); /* its memory is the host's */
+    const qn_mlx_about about = shim->about();
+    *out = (qn_device_info){.name = "mlx",
+                            .description = about.library,
+                            .set = about.on_gpu ? "metal" : "mlx_cpu",
+                            .sets = about.on_gpu ? "metal" : "mlx_cpu",
+                            .n_threads = 1,
+                            .memory_bytes = cpu.memory_bytes,
+                            .available_bytes = cpu.available_bytes};
+    return QN_OK;
+}
 
 static void mlx_close(qn_device *base)
 {
@@ -72,6 +87,7 @@ static void mlx_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int6
 
 const qn_device_ops qn_device_mlx = {
     .name = "mlx",
+    .get_info = mlx_get_info,
     .open = mlx_open,
     .close = mlx_close,
     .describe = mlx_describe,

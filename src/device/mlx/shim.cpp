@@ -133,7 +133,7 @@ static qn_status array_new(const void *data, int n_dims, const int64_t *dims, qn
                 *out = new qn_mlx_array{mx::zeros(shape, dtype)};
                 return;
             }
-        /* scalars have no view of other bits */
+        /* the bits of a scalar cannot be viewed as another type's */
         if (borrow)
             *out = new qn_mlx_array{mx::array(const_cast<void *>(data), shape, dtype, [](void *) {})};
         else
@@ -248,7 +248,8 @@ static qn_mlx_about about()
 {
     int major = 0, minor = 0, patch = 0;
     std::sscanf(mx::version(), "%d.%d.%d", &major, &minor, &patch);
-    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), mx::version()};
+    static const std::string name = std::string("MLX ") + mx::version();
+    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), name.c_str()};
 }
 
 static const char *error()

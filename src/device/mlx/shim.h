@@ -73,7 +73,7 @@ typedef struct {
 typedef struct {
     int header_version, library_version; /* as MLX_VERSION_NUMERIC: 32004 is 0.32.4 */
     int on_gpu;                          /* 1: arrays are computed on an Apple GPU */
-    const char *library;                 /* "0.32.4"; static storage */
+    const char *library;                 /* "MLX 0.32.4"; static storage */
 } qn_mlx_about;
 
 enum { QN_MLX_SHIM_VERSION = 1 };
