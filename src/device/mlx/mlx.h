@@ -46,7 +46,10 @@ qn_status qn_mlx_import_weights(qn_device *d, int64_t n, const qn_weight *weight
 typedef struct {
     qn_state base;
     qn_mlx_state *mlx;
-    size_t unit_bytes, counted_bytes; /* in the ledger */
+    size_t unit_bytes;
+    size_t spare_bytes; /* in the ledger: what MLX holds beyond the units that were used */
+    qn_status status;   /* of what could not say so: copies and writes */
+    char message[256];
 } qn_mlx_device_state;
 qn_status qn_mlx_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out);
 void qn_mlx_state_free(qn_state *s);
@@ -55,6 +58,9 @@ void qn_mlx_state_drop(qn_state *s, int32_t unit);
 void qn_mlx_state_copy(qn_state *s, int32_t from, int32_t to);
 void qn_mlx_state_read(const qn_state *s, int32_t unit, void *bytes);
 void qn_mlx_state_write(qn_state *s, int32_t unit, const void *bytes);
+/* Before what a run left in the state is computed: the ledger counts what it grew by. Units themselves are
+ * counted by whoever hands them out. */
+qn_status qn_mlx_state_count(qn_mlx_device_state *s);
 
 /* program.c */
 int qn_mlx_supports(qn_device *d, qn_prim prim);

@@ -17,9 +17,10 @@ typedef struct {
     qn_mlx_memo **memo; /* [n_steps] */
     char *shown;        /* [n_steps] the probe wants it */
     int n_states;
-    qn_mlx_state **states; /* [n_states], each once */
-    qn_mlx_array **slots;  /* [n_slots], of the run */
-    qn_mlx_array **held;   /* of the run: what was handed over without a copy, until all is computed */
+    qn_mlx_state **states;        /* [n_states], each once */
+    qn_mlx_device_state **owners; /* [n_states], of them */
+    qn_mlx_array **slots;         /* [n_slots], of the run */
+    qn_mlx_array **held;          /* of the run: what was handed over without a copy, until all is computed */
     int n_held, held_capacity;
     int borrows; /* the run handed over memory that is the host's */
     qn_probe_fn *probe;
@@ -285,6 +286,7 @@ static qn_status run(void *arg)
                 let_go(e, slot);
         }
     }
+    for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_count(e->owners[i]);
     if (status == QN_OK) status = finish(e);
     for (int i = 0; i < e->plan.n_slots; i++) let_go(e, i);
     for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
@@ -314,12 +316,14 @@ static void find_last_uses(mlx_exec *e)
 static void find_states(mlx_exec *e)
 {
     for (int i = 0; i < e->plan.n_steps; i++) {
-        const qn_state *state = state_of(&e->plan.steps[i]);
+        qn_state *state = state_of(&e->plan.steps[i]);
         if (!state) continue;
         qn_mlx_state *s = ((const qn_mlx_device_state *)state)->mlx;
         int known = 0;
         for (int j = 0; j < e->n_states && !known; j++) known = e->states[j] == s;
-        if (!known) e->states[e->n_states++] = s;
+        if (known) continue;
+        e->owners[e->n_states] = (qn_mlx_device_state *)state;
+        e->states[e->n_states++] = s;
     }
 }
 
@@ -339,7 +343,8 @@ qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
     e->memo = qn_calloc(n_steps, sizeof *e->memo);
     e->shown = qn_calloc(n_steps, 1);
     e->states = qn_calloc(n_steps, sizeof *e->states);
-    if (!e->last || !e->slots || !e->memo || !e->shown || !e->states) {
+    e->owners = qn_calloc(n_steps, sizeof *e->owners);
+    if (!e->last || !e->slots || !e->memo || !e->shown || !e->states || !e->owners) {
         qn_mlx_exec_free(&e->base);
         return QN_E_NOMEM;
     }
@@ -368,6 +373,7 @@ void qn_mlx_exec_free(qn_exec *base)
     qn_free(e->memo);
     qn_free(e->shown);
     qn_free(e->states);
+    qn_free(e->owners);
     qn_free(e->held);
     qn_free(e);
 }

@@ -113,17 +113,21 @@ typedef struct {
     size_t (*weight_bytes)(const qn_mlx_weight *w);
     void (*weight_free)(qn_mlx_weight *w);
 
-    /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens; SLOTS: [n_layers] of n_units
-     * rows of slot_floats. Grows by need: bytes_of says what it has taken. */
+    /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens, v_dim 0: values are parts of
+     * keys; SLOTS: [n_layers] of n_units rows of slot_floats. Grows by need. bytes: what it has taken; spare:
+     * of that, what no unit has used yet. drop fills a unit with NaN. budget_bytes: it may not grow by more.
+     */
     qn_status (*state_new)(int is_pages, int64_t n_layers, int64_t n_units, int64_t page_tokens,
                            int64_t kv_heads, int64_t head_dim, int64_t v_dim, qn_dtype dtype,
                            int64_t slot_floats, qn_mlx_state **out);
     void (*state_free)(qn_mlx_state *s);
     size_t (*state_bytes)(const qn_mlx_state *s);
+    size_t (*state_spare)(const qn_mlx_state *s);
     qn_status (*state_drop)(qn_mlx_state *s, int32_t unit);
-    qn_status (*state_copy)(qn_mlx_state *s, int32_t from, int32_t to);
+    qn_status (*state_copy)(qn_mlx_state *s, int32_t from, int32_t to, size_t budget_bytes);
     qn_status (*state_read)(const qn_mlx_state *s, int32_t unit, void *bytes, size_t size_bytes);
-    qn_status (*state_write)(qn_mlx_state *s, int32_t unit, const void *bytes, size_t size_bytes);
+    qn_status (*state_write)(qn_mlx_state *s, int32_t unit, const void *bytes, size_t size_bytes,
+                             size_t budget_bytes);
 } qn_mlx_shim;
 
 /* The one symbol that the library exports. */

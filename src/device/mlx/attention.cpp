@@ -1,0 +1,395 @@
+/* Attention, over pages and over rows themselves, and its gradients. Sequences with as many rows are computed
+ * together, many rows in pieces of rows, so that scores stay below a size; MLX's own attention takes all but
+ * soft caps. */
+#include <algorithm>
+
+#include "device/mlx/state.hpp"
+
+namespace qn
+{
+
+/* Scores that are computed at once, about: 64 MiB. */
+constexpr int64_t SCORES_MAX = int64_t{1} << 24;
+
+static mx::ShapeElem dim(int64_t n)
+{
+    return static_cast<mx::ShapeElem>(n);
+}
+
+/* Elements [begin, end) of one axis. */
+static mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t end)
+{
+    mx::Shape from(x.ndim(), 0), to = x.shape();
+    if (begin == 0 && end == to[axis]) return x;
+    from[axis] = dim(begin);
+    to[axis] = dim(end);
+    return mx::slice(x, std::move(from), std::move(to));
+}
+
+/* ---- what rows see ------------------------------------------------------------------------------------ */
+
+/* Row i of sequence b of a batch is at position[b] + i, counted from the first key that is at hand. */
+struct sight {
+    std::vector<int32_t> position, end; /* end: of the keys of the sequence, behind its last row */
+    int64_t n_rows, n_keys, window;
+    bool whole;
+};
+
+/* Rows [row, row + n) see keys [low, high) of those at hand, and of these what mask says. */
+struct view {
+    int64_t row, n, low, high;
+    bool is_causal;
+    std::optional<mx::array> mask; /* bool [n sequences, 1, n, high - low] */
+};
+
+static view view_of(const sight &s, int64_t row, int64_t n)
+{
+    view v{row, n, 0, s.n_keys, false, std::nullopt};
+    if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
+        const int64_t first = s.position[0] + row, last = first + n - 1;
+        if (s.whole) {
+            v.high = s.end[0];
+            return v;
+        }
+        v.high = last + 1;
+        if (s.window) v.low = std::max<int64_t>(0, first - s.window + 1);
+        if (n == 1) return v;
+        if (!s.window || last < s.window) {
+            v.is_causal = true;
+            return v;
+        }
+    }
+    const mx::ShapeElem n_sequences = dim(static_cast<int64_t>(s.position.size()));
+    const mx::array key =
+        mx::reshape(mx::arange(static_cast<int>(v.low), static_cast<int>(v.high)), {1, 1, 1, -1});
+    const mx::array begin = numbers(s.position, {n_sequences, 1, 1, 1});
+    const mx::array rows =
+        mx::reshape(mx::arange(static_cast<int>(row), static_cast<int>(row + n)), {1, 1, -1, 1});
+    const mx::array at = mx::add(begin, rows);
+    mx::array seen =
+        s.whole ? mx::less(key, numbers(s.end, {n_sequences, 1, 1, 1})) : mx::less_equal(key, at);
+    if (s.window)
+        seen =
+            mx::logical_and(seen, mx::greater(key, mx::subtract(at, mx::array(static_cast<int>(s.window)))));
+    v.mask = mx::broadcast_to(seen, {n_sequences, 1, dim(n), dim(v.high - v.low)});
+    return v;
+}
+
+/* Rows that are computed at once, of n_rows with so many keys for each of `heads` heads. */
+static int64_t rows_of_piece(const call &c, int64_t heads, int64_t n_keys, int64_t n_rows)
+{
+    const int64_t most =
+        std::min<int64_t>(SCORES_MAX, static_cast<int64_t>(c.step.budget_bytes / 16 / sizeof(float)));
+    const int64_t n = std::clamp<int64_t>(most / std::max<int64_t>(1, heads * n_keys), 1, n_rows);
+    c.room(n * heads * n_keys);
+    return n;
+}
+
+/* ---- rows against keys -------------------------------------------------------------------------------- */
+
+/* One batch in MLX's order: q [n, heads, n_rows, d], k [n, kv_heads, n_keys, d], v [n, kv_heads, n_keys, dv],
+ * all f32. */
+struct operands {
+    mx::array q, k, v;
+    std::optional<mx::array> sinks;
+};
+
+/* [n, rows, heads, d] to [n, heads, rows, d], and back. */
+static mx::array heads_first(const mx::array &x)
+{
+    return mx::transpose(x, {0, 2, 1, 3});
+}
+
+/* x [n, kv_heads * shared, m, ..] as [n, kv_heads, shared * m, ..]: heads that share keys are rows. */
+static mx::array heads_as_rows(const mx::array &x, int64_t kv_heads)
+{
+    return mx::reshape(x, {x.shape(0), dim(kv_heads), -1, x.shape(3)});
+}
+
+/* scores [n, heads, m, keys] of a piece, hidden ones -inf; tangents: tanh of the cap, where it is wanted. */
+static mx::array scores_of(const qn_params_attend &p, const view &v, const mx::array &q, const mx::array &k,
+                           mx::array *tangents)
+{
+    const mx::array rows = heads_as_rows(q, k.shape(1));
+    mx::array s = mx::reshape(mx::matmul(rows, mx::swapaxes(k, 2, 3)),
+                              {q.shape(0), q.shape(1), q.shape(2), k.shape(2)});
+    s = mx::multiply(s, mx::array(p.scale));
+    if (p.softcap > 0) {
+        const mx::array t = mx::tanh(mx::divide(s, mx::array(p.softcap)));
+        if (tangents) *tangents = t;
+        s = mx::multiply(t, mx::array(p.softcap));
+    }
+    const mx::array hidden(-std::numeric_limits<float>::infinity());
+    if (v.mask) return mx::where(*v.mask, s, hidden);
+    if (!v.is_causal) return s;
+    const int keys = k.shape(2), m = q.shape(2);
+    const mx::array last = mx::reshape(mx::arange(keys - m, keys), {-1, 1});
+    return mx::where(mx::less_equal(mx::arange(keys), last), s, hidden);
+}
+
+/* A sink is one more logit that takes its share and reads no value. */
+static mx::array softmax_of(const mx::array &s, const std::optional<mx::array> &sinks)
+{
+    if (!sinks) return mx::softmax(s, -1, true);
+    const mx::array more =
+        mx::broadcast_to(mx::reshape(*sinks, {1, -1, 1, 1}), {s.shape(0), s.shape(1), s.shape(2), 1});
+    return range_of(mx::softmax(mx::concatenate({s, more}, 3), -1, true), 3, 0, s.shape(3));
+}
+
+/* p [n, heads, m, keys] v [n, kv_heads, keys, dv]: [n, heads, m, dv] */
+static mx::array gathered(const mx::array &p, const mx::array &v)
+{
+    return mx::reshape(mx::matmul(heads_as_rows(p, v.shape(1)), v),
+                       {p.shape(0), p.shape(1), p.shape(2), v.shape(3)});
+}
+
+static mx::array attend_piece(const qn_params_attend &p, const operands &o, const view &v)
+{
+    const mx::array q = range_of(o.q, 2, v.row, v.row + v.n), k = range_of(o.k, 2, v.low, v.high),
+                    values = range_of(o.v, 2, v.low, v.high);
+    if (p.softcap > 0) return gathered(softmax_of(scores_of(p, v, q, k, nullptr), o.sinks), values);
+    return mx::fast::scaled_dot_product_attention(q, k, values, p.scale, v.is_causal ? "causal" : "", v.mask,
+                                                  o.sinks);
+}
+
+/* [n, n_rows, heads, dv] */
+static mx::array attend_batch(const call &c, const operands &o, const sight &s)
+{
+    const int64_t piece = rows_of_piece(c, int64_t{o.q.shape(0)} * o.q.shape(1), s.n_keys, s.n_rows);
+    std::vector<mx::array> parts;
+    for (int64_t row = 0; row < s.n_rows; row += piece)
+        parts.push_back(attend_piece(c.p().attend, o, view_of(s, row, std::min(piece, s.n_rows - row))));
+    return heads_first(parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), 2));
+}
+
+static std::optional<mx::array> sinks_of(const call &c)
+{
+    if (!c.p().attend.has_sinks) return std::nullopt;
+    return c.in(c.n() - 1);
+}
+
+/* ---- over pages --------------------------------------------------------------------------------------- */
+
+/* Where the rows of all sequences lie in pages. */
+struct places {
+    std::vector<int32_t> row_begin, positions, blocks;
+    int64_t width, page_tokens; /* of a row of the table */
+
+    const int32_t *table(int64_t sequence) const
+    {
+        return blocks.data() + sequence * width;
+    }
+    /* Of a row, counted from the first page of its table. */
+    int64_t position(int64_t sequence, int64_t row) const
+    {
+        return positions[row] - int64_t{table(sequence)[0]} * page_tokens;
+    }
+};
+
+static places places_of(const call &c)
+{
+    return {c.ints(4), c.ints(3), c.ints(5), c.in(5).shape(1), c.step.state->page_tokens};
+}
+
+static void write_rows(const call &c, const places &at)
+{
+    qn_mlx_state &s = *c.step.state;
+    const size_t layer = static_cast<size_t>(c.p().attend.layer);
+    std::vector<int32_t> pages, slots;
+    for (size_t i = 0; i + 1 < at.row_begin.size(); i++)
+        for (int64_t r = at.row_begin[i]; r < at.row_begin[i + 1]; r++) {
+            const int64_t p = at.position(static_cast<int64_t>(i), r);
+            pages.push_back(at.table(static_cast<int64_t>(i))[1 + p / at.page_tokens]);
+            slots.push_back(static_cast<int32_t>(p % at.page_tokens));
+        }
+    if (pages.empty()) return;
+    reach(s, *std::max_element(pages.begin(), pages.end()) + int64_t{1}, c.step.budget_bytes);
+    const mx::ShapeElem n = dim(static_cast<int64_t>(pages.size()));
+    const std::vector<mx::array> index = {numbers(pages, {n}), numbers(slots, {n})};
+    const auto put = [&](mx::array &into, const mx::array &x) {
+        const mx::array rows =
+            mx::reshape(mx::astype(range_of(x, 0, 0, n), s.dtype), {n, 1, 1, x.shape(1), x.shape(2)});
+        mx::array next = mx::scatter(into, index, rows, {0, 1});
+        into = std::move(next);
+    };
+    put(s.keys[layer], c.in(1));
+    if (s.v_dim) put(s.values[layer], c.in(2));
+}
+
+/* The pages that rows of a sequence see: [first, end) of its table. */
+struct reach_of_rows {
+    int64_t position, end, first_page, end_page;
+};
+
+static reach_of_rows reach_of(const call &c, const places &at, int64_t sequence)
+{
+    const int64_t row = at.row_begin[sequence], n = at.row_begin[sequence + 1] - row,
+                  window = c.p().attend.window, position = at.position(sequence, row), end = position + n;
+    const int64_t first = window ? std::max<int64_t>(0, position - window + 1) / at.page_tokens : 0;
+    return {position, end, first, (end + at.page_tokens - 1) / at.page_tokens};
+}
+
+/* Several sequences together, where that pads none to much more than it has. */
+static bool fits_together(const call &c, const places &at, const batch &b, int64_t heads)
+{
+    int64_t most = 0, sum = 0;
+    for (int64_t i = 0; i < b.n; i++) {
+        const reach_of_rows r = reach_of(c, at, b.sequence + i);
+        most = std::max(most, r.end_page - r.first_page);
+        sum += r.end_page - r.first_page;
+    }
+    return b.n * most <= 2 * sum && b.n * b.n_rows * heads * most * at.page_tokens <= SCORES_MAX;
+}
+
+/* Pages ids [n, n_pages] of a layer as [n, heads, n_pages * page_tokens, d] in f32. */
+static mx::array pages_of(const call &c, const mx::array &layer, const mx::array &ids)
+{
+    c.room(int64_t{ids.shape(0)} * ids.shape(1) * layer.shape(1) * layer.shape(2) * layer.shape(3));
+    const mx::array found =
+        mx::reshape(mx::take(layer, ids, 0), {ids.shape(0), -1, layer.shape(2), layer.shape(3)});
+    return mx::astype(heads_first(found), mx::float32);
+}
+
+static mx::array attend_pages(const call &c, const places &at, const batch &b)
+{
+    const qn_params_attend &p = c.p().attend;
+    const qn_mlx_state &s = *c.step.state;
+    const size_t layer = static_cast<size_t>(p.layer);
+    std::vector<reach_of_rows> all;
+    int64_t n_pages = 0;
+    for (int64_t i = 0; i < b.n; i++) {
+        all.push_back(reach_of(c, at, b.sequence + i));
+        n_pages = std::max(n_pages, all.back().end_page - all.back().first_page);
+    }
+    sight see{{}, {}, b.n_rows, n_pages * at.page_tokens, p.window, p.whole != 0};
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < b.n; i++) {
+        const int32_t *table = at.table(b.sequence + i) + 1;
+        for (int64_t j = 0; j < n_pages; j++)
+            ids.push_back(table[std::min(all[i].first_page + j, all[i].end_page - 1)]);
+        const int64_t before = all[i].first_page * at.page_tokens;
+        see.position.push_back(static_cast<int32_t>(all[i].position - before));
+        see.end.push_back(static_cast<int32_t>(all[i].end - before));
+    }
+    if (*std::max_element(ids.begin(), ids.end()) >= s.capacity)
+        throw failure(QN_E_INTERNAL, "attention to a page that was never written");
+    const mx::array index = numbers(ids, {dim(b.n), dim(n_pages)});
+    operands o{heads_first(rows_of_batch(c.in(0), b)), pages_of(c, s.keys[layer], index), mx::array(0.0f),
+               sinks_of(c)};
+    if (b.n > 1) { /* what lies behind a sequence may be anything, NaN too; one alone does not read it */
+        const mx::array end = numbers(see.end, {dim(b.n), 1, 1, 1});
+        const mx::array is_own = mx::less(mx::reshape(mx::arange(o.k.shape(2)), {1, 1, -1, 1}), end);
+        o.k = mx::where(is_own, o.k, mx::array(0.0f));
+        if (s.v_dim) o.v = mx::where(is_own, pages_of(c, s.values[layer], index), mx::array(0.0f));
+    } else if (s.v_dim) {
+        o.v = pages_of(c, s.values[layer], index);
+    }
+    if (!s.v_dim) o.v = range_of(o.k, 3, 0, c.in(2).shape(2));
+    return attend_batch(c, o, see);
+}
+
+/* ---- over rows themselves ----------------------------------------------------------------------------- */
+
+/* All are of one length: each row sees what it sees in a sequence alone. */
+static sight sight_of_rows(const call &c, const batch &b)
+{
+    const qn_params_attend &p = c.p().attend;
+    return {{0}, {static_cast<int32_t>(b.n_rows)}, b.n_rows, b.n_rows, p.window, p.whole != 0};
+}
+
+static operands operands_of_rows(const call &c, const batch &b)
+{
+    return {heads_first(rows_of_batch(c.in(0), b)), heads_first(rows_of_batch(c.in(1), b)),
+            heads_first(rows_of_batch(c.in(2), b)), sinks_of(c)};
+}
+
+static std::vector<batch> batches_of_rows(const std::vector<int32_t> &row_begin, int64_t heads)
+{
+    return batches_of(row_begin,
+                      [&](const batch &b) { return b.n * b.n_rows * b.n_rows * heads <= SCORES_MAX; });
+}
+
+mx::array prim_ATTEND(const call &c)
+{
+    const int64_t heads = c.in(0).shape(1);
+    std::vector<mx::array> parts;
+    if (!c.step.state) {
+        for (const batch &b : batches_of_rows(c.ints(4), heads))
+            parts.push_back(attend_batch(c, operands_of_rows(c, b), sight_of_rows(c, b)));
+        return joined(c, std::move(parts));
+    }
+    const places at = places_of(c);
+    if (!c.p().attend.is_written) write_rows(c, at);
+    const auto together = [&](const batch &b) { return fits_together(c, at, b, heads); };
+    for (const batch &b : batches_of(at.row_begin, together)) parts.push_back(attend_pages(c, at, b));
+    return joined(c, std::move(parts));
+}
+
+/* ---- gradients ---------------------------------------------------------------------------------------- */
+
+/* Of one batch: dq [n, heads, n_rows, d], dk and dv [n, kv_heads, n_rows, ..]. */
+struct gradients {
+    std::vector<mx::array> dq; /* pieces of rows */
+    std::optional<mx::array> dk, dv;
+};
+
+/* Adds x, of keys [low, high) of n, to sum. */
+static void add_keys(std::optional<mx::array> &sum, const mx::array &x, int64_t low, int64_t high, int64_t n)
+{
+    const mx::array all =
+        low == 0 && high == n
+            ? x
+            : mx::pad(x, {{0, 0}, {0, 0}, {static_cast<int>(low), static_cast<int>(n - high)}, {0, 0}});
+    sum = sum ? mx::add(*sum, all) : all;
+}
+
+/* The slopes by q . k are p (dp - d_out . out) times what the cap and the scale make of it, dp = d_out . v.
+ */
+static void add_piece(gradients &g, const qn_params_attend &p, const operands &o, const mx::array &out,
+                      const mx::array &d_out, const view &v)
+{
+    const int64_t n_keys = o.k.shape(2), kv_heads = o.k.shape(1);
+    const auto rows = [&](const mx::array &x) { return range_of(x, 2, v.row, v.row + v.n); };
+    const mx::array q = rows(o.q), d = rows(d_out), k = range_of(o.k, 2, v.low, v.high),
+                    values = range_of(o.v, 2, v.low, v.high);
+    mx::array tangents(0.0f);
+    const mx::array prob = softmax_of(scores_of(p, v, q, k, &tangents), o.sinks);
+    const mx::array dp =
+        mx::reshape(mx::matmul(heads_as_rows(d, kv_heads), mx::swapaxes(values, 2, 3)), prob.shape());
+    const mx::array mean = mx::sum(mx::multiply(d, rows(out)), 3, true);
+    mx::array slope = mx::multiply(prob, mx::subtract(dp, mean));
+    if (p.softcap > 0) slope = mx::multiply(slope, mx::subtract(mx::array(1.0f), mx::square(tangents)));
+    slope = mx::multiply(slope, mx::array(p.scale));
+    g.dq.push_back(gathered(slope, k));
+    const auto to_keys = [&](const mx::array &weights, const mx::array &x) {
+        return mx::matmul(mx::swapaxes(heads_as_rows(weights, kv_heads), 2, 3), heads_as_rows(x, kv_heads));
+    };
+    add_keys(g.dk, to_keys(slope, q), v.low, v.high, n_keys);
+    add_keys(g.dv, to_keys(prob, d), v.low, v.high, n_keys);
+}
+
+/* [n, n_rows, heads * d + kv_heads * (d + dv)] */
+static mx::array grad_batch(const call &c, const batch &b)
+{
+    const operands o = operands_of_rows(c, b);
+    const sight s = sight_of_rows(c, b);
+    const mx::array out = heads_first(rows_of_batch(c.in(5), b)),
+                    d_out = heads_first(rows_of_batch(c.in(6), b));
+    const int64_t piece = rows_of_piece(c, b.n * o.q.shape(1), s.n_keys, s.n_rows);
+    gradients g;
+    for (int64_t row = 0; row < s.n_rows; row += piece)
+        add_piece(g, c.p().attend, o, out, d_out, view_of(s, row, std::min(piece, s.n_rows - row)));
+    const auto flat = [&](const mx::array &x) {
+        return mx::reshape(heads_first(x), {dim(b.n), dim(b.n_rows), -1});
+    };
+    return mx::concatenate({flat(mx::concatenate(g.dq, 2)), flat(*g.dk), flat(*g.dv)}, 2);
+}
+
+mx::array prim_ATTEND_GRAD(const call &c)
+{
+    std::vector<mx::array> parts;
+    for (const batch &b : batches_of_rows(c.ints(4), c.in(0).shape(1))) parts.push_back(grad_batch(c, b));
+    return joined(c, std::move(parts));
+}
+
+} // namespace qn

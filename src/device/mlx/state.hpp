@@ -1,0 +1,33 @@
+/* What attention and recurrent layers ask of a state. */
+#ifndef QN_DEVICE_MLX_STATE_HPP
+#define QN_DEVICE_MLX_STATE_HPP
+
+#include "device/mlx/shim.hpp"
+
+namespace qn
+{
+
+/* Memory for units [0, n_units) is there when it returns, for at most budget_bytes more. Throws. */
+void reach(qn_mlx_state &s, int64_t n_units, size_t budget_bytes);
+
+/* Sequences that a primitive computes together: rows [row, row + n * n_rows), n_rows of each. */
+struct batch {
+    int64_t sequence, n, row, n_rows;
+};
+
+/* Sequences with rows by row_begin [S + 1], neighbours with as many rows together as long as `together` says
+ * so of what would become of them. */
+std::vector<batch> batches_of(const std::vector<int32_t> &row_begin,
+                              const std::function<bool(const batch &)> &together);
+
+/* Rows of a batch: [n, n_rows, ..] of x [R, ..]. */
+mx::array rows_of_batch(const mx::array &x, const batch &b);
+
+/* The results [n, n_rows, ..] of batches, one below the other, as the call's shape. */
+mx::array joined(const call &c, std::vector<mx::array> parts);
+
+/* Host numbers as an array i32. */
+mx::array numbers(const std::vector<int32_t> &x, mx::Shape shape);
+
+} // namespace qn
+#endif
