@@ -1,0 +1,113 @@
+/* Rows by ids, elements along a row, parts that are replaced, orders. Ids that come from a user are checked
+ * before they get here. */
+#include "device/mlx/reduce.hpp"
+
+namespace qn
+{
+
+/* ---- rows --------------------------------------------------------------------------------------------- */
+
+mx::array prim_TAKE(const call &c)
+{
+    const mx::array &ids = c.in(1);
+    if (ids.size() == 0) return mx::zeros(c.shape, c.dtype);
+    if (const qn_mlx_weight *w = c.weight(0)) return mx::astype(rows_of(*w, ids), c.dtype);
+    return mx::astype(mx::take(c.in(0), ids, 0), c.dtype);
+}
+
+/* In rising row order on the CPU; what is summed is bool nowhere, types.c sees to it. */
+mx::array prim_SCATTER_ADD(const call &c)
+{
+    const mx::array &x = c.in(0), zeros = mx::zeros(c.shape, c.dtype);
+    if (x.size() == 0 || zeros.size() == 0) return zeros;
+    return mx::scatter_add(zeros, c.in(1), mx::expand_dims(x, 1), 0);
+}
+
+/* ---- along a row -------------------------------------------------------------------------------------- */
+
+mx::array prim_TAKE_ALONG(const call &c)
+{
+    if (c.in(1).size() == 0) return mx::zeros(c.shape, c.dtype);
+    return mx::take_along_axis(c.in(0), c.in(1), 1);
+}
+
+mx::array prim_SCATTER_ALONG(const call &c)
+{
+    const mx::array zeros = mx::zeros(c.shape, c.dtype);
+    if (c.in(0).size() == 0 || zeros.size() == 0) return zeros;
+    return mx::scatter_add_axis(zeros, c.in(1), c.in(0), 1);
+}
+
+/* The largest j of those that write to a place; ids outside of the row write nowhere. */
+mx::array prim_LAST_WRITER(const call &c)
+{
+    const mx::array &ids = c.in(0), nobody = mx::full(c.shape, -1, mx::int32);
+    if (ids.size() == 0 || nobody.size() == 0) return nobody;
+    const int rows = ids.shape(0), k = ids.shape(1);
+    const mx::array zero(0, mx::int32), end(c.shape[1], mx::int32);
+    const mx::array inside = mx::logical_and(mx::greater_equal(ids, zero), mx::less(ids, end));
+    const mx::array j = mx::where(inside, mx::reshape(mx::arange(k), {1, k}), mx::array(-1, mx::int32));
+    const std::vector<mx::array> places = {
+        mx::broadcast_to(mx::reshape(mx::arange(rows), {rows, 1}), ids.shape()),
+        mx::where(inside, ids, zero)};
+    return mx::scatter_max(nobody, places, mx::expand_dims(j, {2, 3}), {0, 1});
+}
+
+/* ---- a part replaced ---------------------------------------------------------------------------------- */
+
+/* Backwards along the dimensions that are marked. */
+static mx::array turned(const mx::array &a, const std::vector<bool> &back)
+{
+    mx::Shape begin(a.ndim(), 0), end = a.shape(), steps(a.ndim(), 1);
+    for (int d = 0; d < static_cast<int>(a.ndim()); d++) {
+        if (!back[d]) continue;
+        begin[d] = a.shape(d) - 1;
+        end[d] = -a.shape(d) - 1;
+        steps[d] = -1;
+    }
+    return mx::slice(a, std::move(begin), std::move(end), std::move(steps));
+}
+
+mx::array prim_UPDATE(const call &c)
+{
+    const mx::array &x = c.in(0), &part = c.in(1);
+    const int n = static_cast<int>(x.ndim());
+    if (n == 0) return part;
+    if (part.size() == 0) return x;
+    mx::Shape begin(n), end(n), steps(n);
+    std::vector<bool> back(n);
+    for (int d = 0; d < n; d++) {
+        const int64_t first = c.p().slice.begin[d], step = c.p().slice.step[d] ? c.p().slice.step[d] : 1,
+                      last = first + (part.shape(d) - 1) * step;
+        back[d] = last < first;
+        begin[d] = static_cast<int>(back[d] ? last : first);
+        end[d] = static_cast<int>(back[d] ? first : last) + 1;
+        /* of one element any step will do, as long as MLX takes it */
+        steps[d] = part.shape(d) == 1 ? 1 : static_cast<int>(step < 0 ? -step : step);
+    }
+    return mx::slice_update(x, turned(part, back), std::move(begin), std::move(end), std::move(steps));
+}
+
+/* ---- orders ------------------------------------------------------------------------------------------- */
+
+/* MLX's sort is stable. Falling, equal ones keep their order too, so the keys are turned and not the result.
+ */
+mx::array prim_ARG_SORT(const call &c)
+{
+    const mx::array &a = c.in(0);
+    if (a.size() == 0) return mx::zeros(c.shape, c.dtype);
+    const mx::array key = rising_key(a, false);
+    return mx::astype(mx::argsort(c.p().sort.falling ? mx::bitwise_invert(key) : key, -1), c.dtype);
+}
+
+/* NaN is taken when numbers are used up. */
+mx::array prim_TOP_K(const call &c)
+{
+    const mx::array &x = c.in(0);
+    if (x.size() == 0) return mx::zeros(c.shape, c.dtype);
+    const mx::array order = mx::argsort(mx::negative(x), 1);
+    const mx::array best = mx::astype(mx::slice(order, {0, 0}, c.shape), c.dtype);
+    return c.p().top_k.rising ? mx::sort(best, 1) : best;
+}
+
+} // namespace qn

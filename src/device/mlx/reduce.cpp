@@ -1,0 +1,129 @@
+/* Along one axis: sums, products, extremes and their places, running ones; softmax. NaN comes through: it is
+ * the largest and the smallest of what it is among. */
+#include "device/mlx/reduce.hpp"
+
+#include <limits>
+
+namespace qn
+{
+
+static bool is_float(mx::Dtype type)
+{
+    return mx::issubdtype(type, mx::floating);
+}
+
+/* In which MLX reduces: it widens small integers by itself, and of bool the sum is "any", the product "all".
+ */
+static mx::array as_number(const mx::array &a)
+{
+    return a.dtype() == mx::bool_ ? mx::astype(a, mx::int32) : a;
+}
+
+mx::array prim_SUM(const call &c)
+{
+    return mx::astype(mx::sum(as_number(c.in(0)), c.p().reduce.axis, true), c.dtype);
+}
+
+mx::array prim_PROD(const call &c)
+{
+    return mx::astype(mx::prod(as_number(c.in(0)), c.p().reduce.axis, true), c.dtype);
+}
+
+/* Of no numbers, in a run without rows: what every number is larger (or smaller) than. */
+static mx::array of_none(const call &c, bool is_max)
+{
+    if (c.dtype == mx::bool_) return mx::full(c.shape, !is_max, c.dtype);
+    if (is_float(c.dtype)) {
+        const double all = std::numeric_limits<double>::infinity();
+        return mx::full(c.shape, mx::array(is_max ? -all : all, c.dtype));
+    }
+    const bool has_sign = mx::issubdtype(c.dtype, mx::signedinteger);
+    const uint64_t most = UINT64_MAX >> (64 - 8 * mx::size_of(c.dtype) + has_sign);
+    return mx::full(c.shape, mx::astype(mx::array(!is_max    ? most
+                                                  : has_sign ? ~most
+                                                             : 0,
+                                                  mx::uint64),
+                                        c.dtype));
+}
+
+static mx::array extreme(const call &c, bool is_max)
+{
+    const mx::array &a = c.in(0);
+    const int axis = c.p().reduce.axis;
+    if (a.shape(axis) == 0) return of_none(c, is_max);
+    if (a.dtype() == mx::bool_) return is_max ? mx::any(a, axis, true) : mx::all(a, axis, true);
+    return is_max ? mx::max(a, axis, true) : mx::min(a, axis, true);
+}
+
+mx::array prim_MAX(const call &c)
+{
+    return extreme(c, true);
+}
+
+mx::array prim_MIN(const call &c)
+{
+    return extreme(c, false);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------- */
+
+mx::array rising_key(const mx::array &a, bool nan_first)
+{
+    if (a.dtype() == mx::bool_) return mx::astype(a, mx::uint8);
+    if (!is_float(a.dtype())) return a;
+    const bool wide = a.dtype() == mx::float64;
+    const mx::Dtype type = wide ? mx::uint64 : mx::uint32;
+    const mx::array sign(wide ? UINT64_C(1) << 63 : UINT64_C(1) << 31, type);
+    /* all zeros are one number */
+    const mx::array bits =
+        mx::view(mx::where(mx::equal(a, mx::array(0.0, a.dtype())), mx::array(0.0, a.dtype()), a), type);
+    const mx::array negative = mx::greater_equal(bits, sign);
+    const mx::array key = mx::where(negative, mx::bitwise_invert(bits), mx::bitwise_or(bits, sign));
+    const mx::array nan = nan_first ? mx::array(0, type) : mx::array(wide ? UINT64_MAX : UINT32_MAX, type);
+    return mx::where(mx::isnan(a), nan, key);
+}
+
+/* The first of the largest or smallest; the first NaN where there is one. */
+mx::array prim_ARG_MAX(const call &c)
+{
+    const int axis = c.p().reduce.axis, least = c.p().reduce.least;
+    if (c.in(0).shape(axis) == 0) return mx::zeros(c.shape, c.dtype);
+    const mx::array key = rising_key(c.in(0), least != 0);
+    return mx::astype(least ? mx::argmin(key, axis, true) : mx::argmax(key, axis, true), c.dtype);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+mx::array prim_SCAN(const call &c)
+{
+    const auto &p = c.p().scan;
+    const bool reverse = p.reverse != 0, inclusive = p.exclusive == 0;
+    if (c.in(0).size() == 0) return c.in(0);
+    mx::array a = c.in(0);
+    if (a.dtype() == mx::bool_) a = mx::astype(a, p.how <= QN_SCAN_PROD ? mx::int32 : mx::uint8);
+    switch (p.how) {
+    case QN_SCAN_SUM:
+        a = mx::cumsum(a, p.axis, reverse, inclusive);
+        break;
+    case QN_SCAN_PROD:
+        a = mx::cumprod(a, p.axis, reverse, inclusive);
+        break;
+    case QN_SCAN_MAX:
+        a = mx::cummax(a, p.axis, reverse, inclusive);
+        break;
+    default:
+        a = mx::cummin(a, p.axis, reverse, inclusive);
+    }
+    return mx::astype(a, c.dtype);
+}
+
+/* A row of -inf alone gives zeros. */
+mx::array prim_SOFTMAX(const call &c)
+{
+    const mx::array &x = c.in(0);
+    if (x.size() == 0) return x;
+    const mx::array nothing(-std::numeric_limits<float>::infinity());
+    return mx::where(mx::equal(mx::max(x, -1, true), nothing), mx::array(0.0f), mx::softmax(x, -1, true));
+}
+
+} // namespace qn
