@@ -126,22 +126,9 @@ void qn_decode_q8_0(const qn_type *type, const void *blocks, int64_t n, float *o
     }
 }
 
-/* The K types have super-blocks of 256. Q4_K and Q5_K share 12 bytes that hold 8 scales and 8 minima of 6
- * bits: numbers 0..3 in the low 6 bits of bytes 0..3 (scales) and 4..7 (minima); of numbers 4..7 the low
- * nibbles are in bytes 8..11 (scale low, minimum high) and the top 2 bits above those of bytes 0..3 and 4..7.
- */
-static inline void scale_and_min(const uint8_t *s, int i, int *scale, int *min)
-{
-    if (i < 4) {
-        *scale = s[i] & 63;
-        *min = s[i + 4] & 63;
-    } else {
-        *scale = (s[i + 4] & 15) | (s[i - 4] >> 6) << 4;
-        *min = (s[i + 4] >> 4) | (s[i] >> 6) << 4;
-    }
-}
-
-/* f16 d, dmin | scales[12] | nibbles[128]; (d * scale) * q - (dmin * min).
+/* The K types have super-blocks of 256.
+ *
+ * f16 d, dmin | scales[12] | nibbles[128]; (d * scale) * q - (dmin * min).
  * Sub-blocks of 32: each 32 bytes of nibbles hold an even one low and the next, odd one high. */
 void qn_decode_q4_k(const qn_type *type, const void *blocks, int64_t n, float *out)
 {
@@ -150,7 +137,7 @@ void qn_decode_q4_k(const qn_type *type, const void *blocks, int64_t n, float *o
         float d = load_f16(b), dmin = load_f16(b + 2);
         for (int k = 0; k < 8; k++, out += 32) {
             int scale, min, shift = 4 * (k & 1);
-            scale_and_min(b + 4, k, &scale, &min);
+            qn_k_scale_and_min(b + 4, k, &scale, &min);
             float ds = d * (float)scale, m = dmin * (float)min;
             const uint8_t *q = b + 16 + 32 * (k / 2);
             for (int j = 0; j < 32; j++) out[j] = ds * (float)((q[j] >> shift) & 15) - m;
@@ -168,7 +155,7 @@ void qn_decode_q5_k(const qn_type *type, const void *blocks, int64_t n, float *o
         const uint8_t *high = b + 16;
         for (int k = 0; k < 8; k++, out += 32) {
             int scale, min, shift = 4 * (k & 1);
-            scale_and_min(b + 4, k, &scale, &min);
+            qn_k_scale_and_min(b + 4, k, &scale, &min);
             float ds = d * (float)scale, m = dmin * (float)min;
             const uint8_t *q = b + 48 + 32 * (k / 2);
             for (int j = 0; j < 32; j++) {

@@ -1,0 +1,67 @@
+/* Products with the matrices that ids name. Many pairs of row and choice are sorted by matrix first, so that
+ * each is read once for all that chose it. */
+#include "device/mlx/weights.hpp"
+
+namespace qn
+{
+
+/* Fewer pairs than this share hardly any matrix. */
+static constexpr int64_t sorted_from = 64;
+
+/* x [R, k] or [R, top, k] times the matrices of ids [R, top]: [R, top, n]. */
+static mx::array products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
+                          bool transpose)
+{
+    const int rows = ids.shape(0), top = ids.shape(1);
+    const int n = static_cast<int>(transpose ? w.n_out : w.n_in), k = x.shape(-1);
+    const int64_t pairs = static_cast<int64_t>(rows) * top;
+    c.room(pairs * n);
+    if (pairs == 0 || x.size() == 0) return mx::zeros({rows, top, n});
+    if (pairs < sorted_from) {
+        const mx::array apart = mx::expand_dims(x.ndim() == 2 ? mx::expand_dims(x, 1) : x, -2);
+        return mx::squeeze(gathered(c, apart, w, ids, transpose, false), -2);
+    }
+    c.room(pairs * k);
+    const mx::array flat = mx::reshape(ids, {rows * top}), order = mx::argsort(flat),
+                    from = x.ndim() == 2 ? mx::floor_divide(order, mx::array(top, order.dtype())) : order;
+    const mx::array sorted =
+        gathered(c, mx::expand_dims(mx::take(mx::reshape(x, {-1, k}), from, 0), 1), w, mx::take(flat, order),
+                 transpose, true);
+    const mx::array back = mx::take(mx::reshape(sorted, {rows * top, n}), mx::argsort(order), 0);
+    return mx::reshape(back, {rows, top, n});
+}
+
+static mx::array with_bias(const call &c, const mx::array &y, const mx::array &ids, int i)
+{
+    return c.p().experts.has_bias ? mx::add(y, mx::take(c.in(i), ids, 0)) : y;
+}
+
+/* The operand w [n_experts, n, k], whole. */
+static qn_mlx_weight experts_of(const call &c)
+{
+    const qn_mlx_weight w = operand_weight(c, 1);
+    const int64_t k = c.step.prim == QN_PRIM_EXPERTS_GRAD ? w.n_out : w.n_in,
+                  n = c.step.prim == QN_PRIM_EXPERTS_GRAD ? w.n_in : w.n_out;
+    if (k != c.in(0).shape(-1) || n != c.shape[c.shape.size() - 1])
+        throw failure(QN_E_UNSUPPORTED, "experts need all of a weight");
+    return w;
+}
+
+mx::array prim_EXPERTS(const call &c)
+{
+    const mx::array &ids = c.in(2);
+    return with_bias(c, products(c, c.in(0), experts_of(c), ids, true), ids, 3);
+}
+
+mx::array prim_EXPERTS_SUM(const call &c)
+{
+    const mx::array &ids = c.in(2), y = with_bias(c, products(c, c.in(0), experts_of(c), ids, true), ids, 4);
+    return mx::sum(mx::multiply(y, mx::expand_dims(c.in(3), -1)), 1);
+}
+
+mx::array prim_EXPERTS_GRAD(const call &c)
+{
+    return products(c, c.in(0), experts_of(c), c.in(2), false);
+}
+
+} // namespace qn
