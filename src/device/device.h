@@ -151,6 +151,8 @@ typedef struct {
     int n_threads;
     int layout;       /* version of the layouts of weights */
     qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
+    const char
+        *note; /* what users should know of its weights; "": nothing. The device's, until asked again */
 } qn_device_description;
 
 /* ---- the interface

@@ -102,6 +102,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.device = e->device->ops->name;
     e->info.cpu_set = about.set;
     e->info.n_threads = about.n_threads;
+    if (*about.note) qn_buf_printf(&e->notes, "%s\n", about.note);
     qn_buf_append(&e->notes, "", 0);
     e->info.notes = e->notes.data;
     e->info.programs_ms = (double)(qn_clock_ns() - loaded) * 1e-6;

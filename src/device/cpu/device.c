@@ -38,7 +38,7 @@ static qn_device_description cpu_describe(qn_device *base)
 {
     qn_cpu *d = (qn_cpu *)base;
     return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool), qn_pack_layout_version(),
-                                   qn_kv_fast(d->kernels)};
+                                   qn_kv_fast(d->kernels), ""};
 }
 
 typedef struct {

@@ -13,9 +13,9 @@ struct head {
     const call &c;
     mx::array x; /* [L, k] */
     qn_mlx_weight w;
-    mx::array targets;  /* [L, 1] */
+    mx::array targets;   /* [L, 1] */
     mx::array is_target; /* [L, 1] bool: in the vocabulary */
-    int64_t each;       /* columns of a piece */
+    int64_t each;        /* columns of a piece */
 };
 
 static head head_of(const call &c)
@@ -96,8 +96,8 @@ static mx::array by_products(const head &h, const mx::array &products, int64_t b
     std::optional<mx::array> tanh;
     const mx::array z = logits_of(h, products, &tanh);
     const mx::array columns = mx::arange(static_cast<int>(begin), static_cast<int>(end));
-    mx::array d = mx::subtract(mx::exp(mx::subtract(z, lse)),
-                               mx::astype(mx::equal(columns, h.targets), mx::float32));
+    mx::array d =
+        mx::subtract(mx::exp(mx::subtract(z, lse)), mx::astype(mx::equal(columns, h.targets), mx::float32));
     if (tanh) d = mx::subtract(d, mx::multiply(d, mx::square(*tanh)));
     const mx::array factor = mx::multiply(h.c.in(4), mx::array(h.c.p().cross_entropy.scale));
     return or_zero(h, mx::multiply(d, factor));

@@ -60,8 +60,11 @@ static qn_device_description mlx_describe(qn_device *base)
 {
     qn_mlx *d = (qn_mlx *)base;
     const int on_gpu = d->shim->about().on_gpu;
-    return (qn_device_description){
-        .set = on_gpu ? "metal" : "mlx_cpu", .n_threads = qn_pool_threads(d->pool), .fast_kv = QN_DTYPE_F16};
+    qn_mlx_weights_note(d, d->note, sizeof d->note);
+    return (qn_device_description){.set = on_gpu ? "metal" : "mlx_cpu",
+                                   .n_threads = qn_pool_threads(d->pool),
+                                   .fast_kv = QN_DTYPE_F16,
+                                   .note = d->note};
 }
 
 typedef struct {

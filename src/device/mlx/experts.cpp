@@ -24,9 +24,8 @@ static mx::array products(const call &c, const mx::array &x, const qn_mlx_weight
     c.room(pairs * k);
     const mx::array flat = mx::reshape(ids, {rows * top}), order = mx::argsort(flat),
                     from = x.ndim() == 2 ? mx::floor_divide(order, mx::array(top, order.dtype())) : order;
-    const mx::array sorted =
-        gathered(c, mx::expand_dims(mx::take(mx::reshape(x, {-1, k}), from, 0), 1), w, mx::take(flat, order),
-                 transpose, true);
+    const mx::array sorted = gathered(c, mx::expand_dims(mx::take(mx::reshape(x, {-1, k}), from, 0), 1), w,
+                                      mx::take(flat, order), transpose, true);
     const mx::array back = mx::take(mx::reshape(sorted, {rows * top, n}), mx::argsort(order), 0);
     return mx::reshape(back, {rows, top, n});
 }

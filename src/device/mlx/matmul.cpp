@@ -32,7 +32,8 @@ static mx::array integer_product(const call &c, const mx::array &a, const mx::ar
         mx::array x = between(left, static_cast<int>(left.ndim()) - 2, begin, end);
         if (sum) x = after(x, *sum);
         const mx::array y = mx::astype(
-            mx::sum(mx::multiply(x, between(right, static_cast<int>(right.ndim()) - 2, begin, end)), -2), type);
+            mx::sum(mx::multiply(x, between(right, static_cast<int>(right.ndim()) - 2, begin, end)), -2),
+            type);
         sum = sum ? mx::add(*sum, y) : y;
     }
     return mx::astype(*sum, c.dtype);

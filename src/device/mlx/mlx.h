@@ -19,11 +19,20 @@ void qn_mlx_owner_free(qn_mlx_owner *o);
 /* Runs fn(arg) on the owner's thread and returns what it returns, with its sentence. */
 qn_status qn_mlx_call(qn_mlx_owner *o, qn_status (*fn)(void *arg), void *arg);
 
+/* Weights of one type that became one kind. */
+enum { QN_MLX_KINDS = QN_MLX_NVFP4 + 1 };
+typedef struct {
+    int64_t n;
+    size_t file_bytes, size_bytes;
+} qn_mlx_tally;
+
 typedef struct {
     qn_device base;
     const qn_mlx_shim *shim;
     qn_mlx_owner *owner;
     qn_pool *pool; /* for for_each */
+    qn_mlx_tally tally[QN_DTYPE_COUNT][QN_MLX_KINDS];
+    char note[1024];
 } qn_mlx;
 
 /* A status of the shim with its sentence. By the owner's thread. */
@@ -41,6 +50,8 @@ void qn_mlx_free(qn_device *d, qn_buffer *b);
 /* weights.c */
 qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);
 qn_status qn_mlx_import_weights(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
+/* What became of the types that MLX has not, of all weights so far, as a sentence; "": there were none. */
+void qn_mlx_weights_note(const qn_mlx *d, char *out, size_t size);
 
 /* state.c */
 typedef struct {

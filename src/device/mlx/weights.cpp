@@ -29,8 +29,7 @@ static const char *mode_of(const qn_mlx_weight &w)
 
 static void check_spec(const qn_mlx_weight_spec &s)
 {
-    const bool float_type =
-        s.dtype == QN_DTYPE_F16 || s.dtype == QN_DTYPE_BF16 || s.dtype == QN_DTYPE_F32;
+    const bool float_type = s.dtype == QN_DTYPE_F16 || s.dtype == QN_DTYPE_BF16 || s.dtype == QN_DTYPE_F32;
     bool good = s.n_parts > 0 && s.n_out > 0 && s.n_in > 0 && s.data;
     switch (s.kind) {
     case QN_MLX_PLAIN:
@@ -71,15 +70,21 @@ qn_status weight_new(const qn_mlx_weight_spec *spec, qn_mlx_weight **out)
         const qn_mlx_weight_spec &s = *spec;
         check_spec(s);
         if (s.kind == QN_MLX_PLAIN) {
-            *out = new qn_mlx_weight{s.kind, s.n_parts, s.n_out,      s.n_in, 0, 0, copied(s.data, s, s.n_in, dtype_of(s.dtype)),
-                                     {},     {}};
+            *out = new qn_mlx_weight{
+                s.kind, s.n_parts, s.n_out, s.n_in, 0, 0, copied(s.data, s, s.n_in, dtype_of(s.dtype)),
+                {},     {}};
             return;
         }
         const mx::Dtype scale = s.kind == QN_MLX_AFFINE ? dtype_of(s.dtype) : mx::uint8;
-        qn_mlx_weight w{s.kind, s.n_parts, s.n_out,
-                        s.n_in, s.bits,    s.group,
+        qn_mlx_weight w{s.kind,
+                        s.n_parts,
+                        s.n_out,
+                        s.n_in,
+                        s.bits,
+                        s.group,
                         copied(s.data, s, s.n_in / 32 * s.bits, mx::uint32),
-                        copied(s.scales, s, s.n_in / s.group, scale), {}};
+                        copied(s.scales, s, s.n_in / s.group, scale),
+                        {}};
         if (s.kind == QN_MLX_AFFINE) w.biases = copied(s.biases, s, s.n_in / s.group, scale);
         *out = new qn_mlx_weight(std::move(w));
     });
@@ -106,8 +111,15 @@ qn_mlx_weight operand_weight(const call &c, int i)
     const mx::array &a = c.in(i);
     const int n = static_cast<int>(a.ndim());
     const bool parts = n > 2 && a.shape(0) != 1;
-    return {QN_MLX_PLAIN, n > 2 ? a.shape(0) : 1, a.shape(n - 2), a.shape(n - 1), 0, 0,
-            n > 2 && !parts ? mx::squeeze(a, 0) : a, {}, {}};
+    return {QN_MLX_PLAIN,
+            n > 2 ? a.shape(0) : 1,
+            a.shape(n - 2),
+            a.shape(n - 1),
+            0,
+            0,
+            n > 2 && !parts ? mx::squeeze(a, 0) : a,
+            {},
+            {}};
 }
 
 mx::array between(const mx::array &a, int axis, int64_t begin, int64_t end)
