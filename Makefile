@@ -126,11 +126,11 @@ $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(B)/libmedia.a $(B)/libquer
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
 
-MLX_OBJ := $(patsubst %.cpp,$(B)/%.o,$(wildcard src/device/mlx/*.cpp))
+MLX_OBJ := $(patsubst %,$(B)/%.o,$(wildcard src/device/mlx/*.cpp))
 $(B)/libquern-mlx.so: $(MLX_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -L$(MLX_PREFIX)/lib -lmlx -Wl,-rpath,$(MLX_PREFIX)/lib
-$(MLX_OBJ): $(B)/%.o: %.cpp Makefile
+$(MLX_OBJ): $(B)/%.o: % Makefile
 	@mkdir -p $(@D)
 	@echo "  C++   $<"
 	$(Q)$(CXX) $(subst -std=c11,-std=c++20,$(FLAGS)) -isystem $(MLX_PREFIX)/include $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
