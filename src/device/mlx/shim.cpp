@@ -137,8 +137,7 @@ static qn_status array_new(const void *data, int n_dims, const int64_t *dims, qn
         if (borrow)
             *out = new qn_mlx_array{mx::array(const_cast<void *>(data), shape, dtype, [](void *) {})};
         else
-            *out = new qn_mlx_array{
-                mx::reshape(copy_of(data, n_dims ? shape : mx::Shape{1}, dtype), std::move(shape))};
+            *out = new qn_mlx_array{mx::reshape(copy_of(data, n_dims ? shape : mx::Shape{1}, dtype), shape)};
     });
 }
 
