@@ -36,7 +36,7 @@ const qn_arg qn_load_args[] = {
     {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME",
      "where it computes: cpu (default) or mlx, Apple's MLX"},
     {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
-     "accepted, without effect: there are no GPUs yet"},
+     "accepted, without effect: --device says where all layers are"},
     {0},
 };
 
