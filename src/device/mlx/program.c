@@ -231,7 +231,10 @@ static qn_status run_step(mlx_exec *e, int i)
         step.transposed = s->in[1].stride[0] == 1 && s->in[1].stride[1] == s->in[1].shape.dim[0];
     const qn_state *state = state_of(s);
     if (state) step.state = ((const qn_mlx_device_state *)state)->mlx;
-    if (s->prim == QN_PRIM_LORA && status == QN_OK) status = lora_of(s, &lora);
+    if (s->prim == QN_PRIM_LORA && status == QN_OK) {
+        status = lora_of(s, &lora);
+        e->borrows = 1; /* the adapters' memory */
+    }
     step.lora = lora;
     if (status == QN_OK) status = qn_mlx_check(d->shim, d->shim->apply(&step, &e->slots[s->out.slot]));
     for (int k = 0; k < s->n_in; k++)
