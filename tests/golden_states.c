@@ -281,3 +281,35 @@ double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden
     }
     return c.worst;
 }
+
+/* How much higher the logit of `picked` is than that of `expected`, behind ids[0..n) and golden[0..k). */
+static double margin_of(qn_engine *e, const qn_tensor_view *ids, const int32_t *golden, int64_t k,
+                        int32_t picked)
+{
+    const int64_t n = ids->n_elements + k, vocab = qn_engine_config(e)->vocab_size;
+    int32_t *all = test_calloc((size_t)n, sizeof *all);
+    float *logits = test_calloc((size_t)(n * vocab), sizeof *logits);
+    memcpy(all, ids->data, (size_t)ids->n_elements * sizeof *all);
+    memcpy(all + ids->n_elements, golden, (size_t)k * sizeof *all);
+    qn_test_logits(e, all, n, 0, logits);
+    const float *last = logits + (n - 1) * vocab;
+    const double margin = (double)last[picked] - (double)last[golden[k]];
+    test_free(logits);
+    test_free(all);
+    return margin;
+}
+
+void qn_golden_greedy(qn_engine *e, const qn_safetensors *st, int i, double margin, const char *kind)
+{
+    int32_t picked[64];
+    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
+                         *greedy = qn_test_tensor(st, "prompt%d.greedy", i);
+    const int32_t *golden = greedy->data;
+    assert_true(greedy->n_elements <= 64);
+    qn_test_greedy(e, ids->data, ids->n_elements, picked, greedy->n_elements);
+    for (int64_t k = 0; k < greedy->n_elements; k++) {
+        if (picked[k] == golden[k]) continue;
+        if (margin > 0 && margin_of(e, ids, golden, k, picked[k]) <= margin) return;
+        fail_msg("%s prompt %d: greedy token %ld is %d, expected %d", kind, i, k, picked[k], golden[k]);
+    }
+}

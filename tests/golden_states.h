@@ -22,5 +22,8 @@ double qn_golden_tolerance(const char *kind);
 /* The largest difference of the logits of prompt i, which is computed in one step. errors (NULL: not wanted):
  * of what was computed on the way; every tensor that is stored must have been seen. */
 double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors);
+/* The greedy continuation of prompt i from scratch, one decode step a token, is the golden one; up to a token
+ * whose logit is at most `margin` above the golden one's: what follows that is another text. */
+void qn_golden_greedy(qn_engine *e, const qn_safetensors *st, int i, double margin, const char *kind);
 
 #endif

@@ -18,20 +18,6 @@
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 
-/* The greedy continuation from scratch: one decode step a token. */
-static void check_greedy(qn_engine *e, const qn_safetensors *st, int i, const char *kind)
-{
-    int32_t picked[64];
-    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", i),
-                         *greedy = qn_test_tensor(st, "prompt%d.greedy", i);
-    assert_true(greedy->n_elements <= 64);
-    qn_test_greedy(e, ids->data, ids->n_elements, picked, greedy->n_elements);
-    for (int64_t k = 0; k < greedy->n_elements; k++)
-        if (picked[k] != ((const int32_t *)greedy->data)[k])
-            fail_msg("%s prompt %d: greedy token %ld is %d, expected %d", kind, i, k, picked[k],
-                     ((const int32_t *)greedy->data)[k]);
-}
-
 static void golden(void **state)
 {
     const char *kind = *state;
@@ -54,7 +40,7 @@ static void golden(void **state)
     assert_true(errors.n_hidden >= 2); /* a layer at least */
     if (errors.first[0]) fail_msg("%s is the first to leave the tolerance", errors.first);
     assert_true(logits <= qn_golden_tolerance(kind));
-    for (int i = 0; i < 5; i++) check_greedy(e, st, i, kind);
+    for (int i = 0; i < 5; i++) qn_golden_greedy(e, st, i, 0, kind);
     qn_engine_close(e);
     qn_safetensors_close(st);
 }
