@@ -272,10 +272,24 @@ static void make_first_kernel(const char *folder)
         unsetenv("TMPDIR");
 }
 
+/* One for the process, for whatever thread calls: MLX starts a thread for each stream on the CPU, and ends
+ * none. */
+static mx::Stream the_stream()
+{
+    const mx::Device device(qn::on_gpu() ? mx::Device::gpu : mx::Device::cpu);
+#if MLX_VERSION_NUMERIC < 32000
+    static const mx::Stream stream = mx::new_stream(device);
+#else
+    static const mx::Stream stream = mx::new_thread_unsafe_stream(device);
+#endif
+    return stream;
+}
+
 static qn_status begin(int compile, const char *folder)
 {
     return guarded([&] {
-        mx::set_default_device(mx::Device(qn::on_gpu() ? mx::Device::gpu : mx::Device::cpu));
+        mx::set_default_device(the_stream().device);
+        mx::set_default_stream(the_stream());
         qn::compiles = compile != 0;
         if (compile && folder) make_first_kernel(folder);
     });
@@ -286,7 +300,6 @@ static void end()
     guarded([] {
         mx::synchronize();
         mx::clear_cache();
-        mx::clear_streams();
     });
 }
 
