@@ -87,7 +87,7 @@ static qn_status native_get_memory(void *model, qn_memory *out)
     const qn_ledger_figures now = qn_ledger_get(qn_engine_ledger(m->engine));
     *out = (qn_memory){
         .active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE],
-        .cache_memory_bytes = now.held[QN_LEDGER_CACHE],
+        .cache_memory_bytes = now.held[QN_LEDGER_CACHE] + qn_device_cache_bytes(qn_engine_device(m->engine)),
         .peak_memory_bytes = now.peak,
         .weights_bytes = now.held[QN_LEDGER_WEIGHTS],
         .kv_bytes = now.held[QN_LEDGER_KV],
@@ -122,7 +122,9 @@ static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t
 
 static qn_status native_set_cache_limit(void *model, size_t limit_bytes, size_t *old_bytes)
 {
-    *old_bytes = qn_ledger_set_cache_limit(qn_engine_ledger(((native_model *)model)->engine), limit_bytes);
+    qn_engine *e = ((native_model *)model)->engine;
+    *old_bytes = qn_ledger_set_cache_limit(qn_engine_ledger(e), limit_bytes);
+    qn_device_set_cache_limit(qn_engine_device(e), limit_bytes);
     return QN_OK;
 }
 
@@ -141,7 +143,9 @@ static qn_status native_set_wired_limit(void *model, size_t limit_bytes, size_t 
 
 static qn_status native_clear_cache(void *model)
 {
-    qn_ledger_clear_cache(qn_engine_ledger(((native_model *)model)->engine));
+    qn_engine *e = ((native_model *)model)->engine;
+    qn_ledger_clear_cache(qn_engine_ledger(e));
+    qn_device_clear_cache(qn_engine_device(e));
     return QN_OK;
 }
 

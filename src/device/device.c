@@ -45,6 +45,21 @@ qn_device *qn_device_retain(qn_device *d)
     return d;
 }
 
+size_t qn_device_cache_bytes(qn_device *d)
+{
+    return d->ops->cache_bytes ? d->ops->cache_bytes(d) : 0;
+}
+
+void qn_device_set_cache_limit(qn_device *d, size_t limit_bytes)
+{
+    if (d->ops->set_cache_limit) d->ops->set_cache_limit(d, limit_bytes);
+}
+
+void qn_device_clear_cache(qn_device *d)
+{
+    if (d->ops->clear_cache) d->ops->clear_cache(d);
+}
+
 qn_buffer *qn_buffer_retain(qn_buffer *b)
 {
     if (b) atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);

@@ -200,6 +200,13 @@ typedef struct {
      * mean something to a state of the same spec on the same device alone. */
     void (*state_read)(const qn_state *s, int32_t unit, void *bytes);
     void (*state_write)(qn_state *s, int32_t unit, const void *bytes);
+    /* Memory that the device keeps for reuse beside what the ledger counts, all three or none: its bytes, the
+     * most that it may be (as the ledger's own cache limit), and giving all of it back. */
+    size_t (*cache_bytes)(qn_device *d);
+    void (*set_cache_limit)(qn_device *d, size_t limit_bytes);
+    void (*clear_cache)(qn_device *d);
+    /* Locks so much of the weights in memory. NULL: they are the host's, which locks them page by page. */
+    qn_status (*wire)(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
 } qn_device_ops;
 
 /* Every device begins with these fields. */
@@ -223,6 +230,10 @@ const char *const *qn_device_names(void);
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
 /* One holder more; returns d. */
 qn_device *qn_device_retain(qn_device *d);
+/* Of a device that keeps memory for reuse; nothing and 0 of others. */
+size_t qn_device_cache_bytes(qn_device *d);
+void qn_device_set_cache_limit(qn_device *d, size_t limit_bytes);
+void qn_device_clear_cache(qn_device *d);
 /* One holder less: the device goes with the last one, buffers among them. NULL is accepted. */
 void qn_device_close(qn_device *d);
 

@@ -168,8 +168,14 @@ qn_ledger *qn_engine_ledger(const qn_engine *e)
     return e->ledger;
 }
 
+qn_device *qn_engine_device(const qn_engine *e)
+{
+    return e->device;
+}
+
 qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes)
 {
+    if (e->device->ops->wire) return e->device->ops->wire(e->device, limit_bytes, wired_bytes);
     qn_status status = qn_wired_set(&e->wired, e->parameters, e->config.num_hidden_layers, limit_bytes);
     *wired_bytes = e->wired.size_bytes;
     return status;

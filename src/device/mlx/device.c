@@ -38,7 +38,9 @@ static qn_status open_parts(qn_mlx *d, const qn_device_options *options)
         if (!d->base.ledger) return QN_E_NOMEM;
     }
     QN_TRY(qn_pool_new(options->n_threads, &d->pool));
-    return qn_mlx_owner_new(d->shim, &d->owner);
+    QN_TRY(qn_mlx_owner_new(d->shim, &d->owner));
+    qn_mlx_set_cache_limit(&d->base, qn_ledger_get(d->base.ledger).cache_limit);
+    return QN_OK;
 }
 
 static qn_status mlx_open(const qn_device_options *options, qn_device **out)
@@ -111,4 +113,8 @@ const qn_device_ops qn_device_mlx = {
     .state_copy = qn_mlx_state_copy,
     .state_read = qn_mlx_state_read,
     .state_write = qn_mlx_state_write,
+    .cache_bytes = qn_mlx_cache_bytes,
+    .set_cache_limit = qn_mlx_set_cache_limit,
+    .clear_cache = qn_mlx_clear_cache,
+    .wire = qn_mlx_wire,
 };

@@ -1,4 +1,5 @@
-/* Buffers: memory of the host, and weights, which are MLX's. */
+/* Buffers: memory of the host, and weights, which are MLX's; and what MLX keeps for reuse. */
+#include <stdint.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -40,6 +41,79 @@ qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, q
     *out = b;
     return QN_OK;
 }
+
+/* ---- MLX's cache and wired memory ---------------------------------------------------------------------- */
+
+typedef struct {
+    const qn_mlx *d;
+    size_t bytes;
+} memory_call;
+
+static qn_status read_cache(void *arg)
+{
+    memory_call *c = arg;
+    c->bytes = c->d->shim->memory().cache_bytes;
+    return QN_OK;
+}
+
+static qn_status limit_cache(void *arg)
+{
+    const memory_call *c = arg;
+    c->d->shim->set_limits(SIZE_MAX, c->bytes, SIZE_MAX);
+    if (c->d->shim->memory().cache_bytes > c->bytes) c->d->shim->clear_cache();
+    return QN_OK;
+}
+
+static qn_status clear(void *arg)
+{
+    ((memory_call *)arg)->d->shim->clear_cache();
+    return QN_OK;
+}
+
+static qn_status wire(void *arg)
+{
+    const memory_call *c = arg;
+    c->d->shim->set_limits(SIZE_MAX, SIZE_MAX, c->bytes);
+    return QN_OK;
+}
+
+size_t qn_mlx_cache_bytes(qn_device *d)
+{
+    memory_call c = {(qn_mlx *)d, 0};
+    qn_mlx_call(c.d->owner, read_cache, &c);
+    return c.bytes;
+}
+
+void qn_mlx_set_cache_limit(qn_device *d, size_t limit_bytes)
+{
+    memory_call c = {(qn_mlx *)d, limit_bytes};
+    qn_mlx_call(c.d->owner, limit_cache, &c);
+}
+
+void qn_mlx_clear_cache(qn_device *d)
+{
+    memory_call c = {(qn_mlx *)d, 0};
+    qn_mlx_call(c.d->owner, clear, &c);
+}
+
+qn_status qn_mlx_wire(qn_device *base, size_t limit_bytes, size_t *wired_bytes)
+{
+    memory_call c = {(qn_mlx *)base, limit_bytes};
+    if (!c.d->shim->about().on_gpu && limit_bytes)
+        return qn_fail(QN_E_UNSUPPORTED, "device mlx: MLX locks no memory without a GPU");
+    QN_TRY(qn_mlx_call(c.d->owner, wire, &c));
+    const size_t weights = qn_ledger_held(base->ledger, QN_LEDGER_WEIGHTS);
+    *wired_bytes = weights < limit_bytes ? weights : limit_bytes;
+    return QN_OK;
+}
+
+void qn_mlx_keep_limit(const qn_mlx *d)
+{
+    const qn_ledger_figures f = qn_ledger_get(d->base.ledger);
+    if (f.limit && f.total + d->shim->memory().cache_bytes > f.limit) d->shim->clear_cache();
+}
+
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const qn_mlx_shim *shim;

@@ -43,7 +43,13 @@ size_t qn_mlx_room(const qn_mlx *d);
 /* Layouts of buffers: PLAIN is the host's memory, WEIGHT has a qn_mlx_weight * for its data. */
 enum { QN_MLX_LAYOUT_PLAIN = 0, QN_MLX_LAYOUT_WEIGHT = 1 };
 
-/* memory.c */
+/* memory.c: buffers, and MLX's cache of freed memory, which is the process's. */
+size_t qn_mlx_cache_bytes(qn_device *d);
+void qn_mlx_set_cache_limit(qn_device *d, size_t limit_bytes);
+void qn_mlx_clear_cache(qn_device *d);
+qn_status qn_mlx_wire(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
+/* Gives the cache back where it and what the ledger holds pass the limit. By the owner's thread. */
+void qn_mlx_keep_limit(const qn_mlx *d);
 qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_mlx_free(qn_device *d, qn_buffer *b);
 

@@ -294,6 +294,7 @@ static qn_status run(void *arg)
     for (int i = 0; i < e->plan.n_slots; i++) let_go(e, i);
     for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
     e->n_held = 0;
+    qn_mlx_keep_limit(device_of(e));
     return status;
 }
 
