@@ -155,9 +155,10 @@ static qn_status array_view(const qn_mlx_array *a, int64_t offset, int n_dims, c
             *out = new qn_mlx_array{mx::zeros(shape, a->a.dtype())};
         else if (contiguous && static_cast<size_t>(elements) == a->a.size())
             *out = new qn_mlx_array{mx::reshape(a->a, std::move(shape))};
-        else
-            *out = new qn_mlx_array{mx::as_strided(
-                a->a, std::move(shape), mx::Strides(strides, strides + n_dims), static_cast<size_t>(offset))};
+        else /* of what repeats in memory there is no view but of a copy */
+            *out = new qn_mlx_array{mx::as_strided(mx::contiguous(a->a), std::move(shape),
+                                                   mx::Strides(strides, strides + n_dims),
+                                                   static_cast<size_t>(offset))};
     });
 }
 
