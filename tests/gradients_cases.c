@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "tests/packed_weight.h"
 
 /* ---- dice --------------------------------------------------------------------------------------------- */
 
@@ -504,22 +503,32 @@ static qn_array *make_MATMUL_ROWS(qn_gradient_case *c)
     return call(c, QN_PRIM_MATMUL_ROWS, NULL, 2, (qn_array *[]){a, b});
 }
 
-static qn_array *weights(qn_gradient_case *c, int64_t matrices, int64_t n, int64_t k)
-{
-    qn_buffer *b = qn_test_packed_weight(c->device, QN_DTYPE_F32, matrices * n, k, NULL);
-    qn_array *w = qn_from_buffer(c->scope, QN_DTYPE_F32, qn_shape_make(3, (int64_t[]){matrices, n, k}), b);
-    qn_buffer_release(b);
-    return w;
-}
-
 enum { EXPERTS = 3, WIDTH = 32 };
+
+static qn_array *weights(qn_gradient_case *c)
+{
+    static float rows[EXPERTS][WIDTH * WIDTH];
+    qn_weight_part part[EXPERTS];
+    for (int64_t m = 0; m < EXPERTS; m++) {
+        for (int64_t i = 0; i < WIDTH * WIDTH; i++)
+            rows[m][i] = (float)qn_random_unit(11, (uint64_t)(m * WIDTH * WIDTH + i)) - 0.5f;
+        part[m] = (qn_weight_part){.data = rows[m]};
+    }
+    const qn_weight w = {
+        .dtype = QN_DTYPE_F32, .n_parts = EXPERTS, .n_out = WIDTH, .n_in = WIDTH, .parts = part};
+    qn_buffer *b = NULL;
+    if (c->device->ops->import_weights(c->device, 1, &w, &b) != QN_OK) return NULL;
+    qn_array *a = qn_from_buffer(c->scope, w.dtype, qn_shape_make(3, (int64_t[]){EXPERTS, WIDTH, WIDTH}), b);
+    qn_buffer_release(b);
+    return a;
+}
 
 static qn_array *make_EXPERTS(qn_gradient_case *c)
 {
     const int64_t rows = 1 + roll(c, 2), top = 1 + roll(c, 2), has_bias = roll(c, 2);
     qn_params p = {.experts = {(int32_t)has_bias}};
     qn_array *x = roll(c, 2) ? real(c, ANY, DIMS(rows, WIDTH)) : real(c, ANY, DIMS(rows, top, WIDTH));
-    qn_array *ids = indices(c, rows, top, EXPERTS, 1, 2), *w = weights(c, EXPERTS, WIDTH, WIDTH);
+    qn_array *ids = indices(c, rows, top, EXPERTS, 1, 2), *w = weights(c);
     qn_array *bias = has_bias ? fixed(c, -1, 1, DIMS(EXPERTS, WIDTH)) : NULL;
     return call(c, QN_PRIM_EXPERTS, &p, has_bias ? 4 : 3, (qn_array *[]){x, w, ids, bias});
 }
@@ -529,7 +538,7 @@ static qn_array *make_EXPERTS_SUM(qn_gradient_case *c)
     const int64_t rows = 1 + roll(c, 2), top = 1 + roll(c, 2), has_bias = roll(c, 2);
     qn_params p = {.experts = {(int32_t)has_bias}};
     qn_array *x = real(c, ANY, DIMS(rows, top, WIDTH)), *share = real(c, POSITIVE, DIMS(rows, top));
-    qn_array *ids = indices(c, rows, top, EXPERTS, 1, 2), *w = weights(c, EXPERTS, WIDTH, WIDTH);
+    qn_array *ids = indices(c, rows, top, EXPERTS, 1, 2), *w = weights(c);
     qn_array *bias = has_bias ? fixed(c, -1, 1, DIMS(EXPERTS, WIDTH)) : NULL;
     return call(c, QN_PRIM_EXPERTS_SUM, &p, has_bias ? 5 : 4, (qn_array *[]){x, w, ids, share, bias});
 }
@@ -816,5 +825,15 @@ static qn_array *behind(qn_gradient_case *c, qn_array *y)
 qn_array *qn_case_make(qn_gradient_case *c, const qn_case_row *row)
 {
     qn_array *y = row->make ? row->make(c) : make_elementwise(c, row->prim);
-    return row->kind == QN_CASE_NUMBERS ? behind(c, y) : y;
+    return row->kind == QN_CASE_NUMBERS && !c->as_it_is ? behind(c, y) : y;
+}
+
+int64_t qn_case_roll(qn_gradient_case *c, int64_t below)
+{
+    return roll(c, below);
+}
+
+qn_array *qn_case_real(qn_gradient_case *c, qn_shape shape)
+{
+    return real_of(c, ANY, shape);
 }

@@ -20,6 +20,7 @@ typedef struct {
     uint64_t seed, drawn;
     int64_t limit;  /* of dimensions */
     qn_dtype dtype; /* of the primitive's real inputs */
+    int as_it_is;   /* the primitive's result, no view or sum of it */
     qn_sizes sizes; /* of runs */
     int n_bases;
     qn_case_base *base; /* [QN_CASE_BASES] */
@@ -42,5 +43,9 @@ typedef struct {
 const qn_case_row *qn_case_find(qn_prim prim);
 /* The primitive's result over views of new bases. NULL: see the scope. */
 qn_array *qn_case_make(qn_gradient_case *c, const qn_case_row *row);
+
+/* For those who make cases of their own: a number from 0 to below, and a view of a new base. */
+int64_t qn_case_roll(qn_gradient_case *c, int64_t below);
+qn_array *qn_case_real(qn_gradient_case *c, qn_shape shape);
 
 #endif
