@@ -68,6 +68,18 @@ static qn_array *make_ARG_MAX(qn_gradient_case *c)
     return call(c, QN_PRIM_ARG_MAX, &p, 1, &x);
 }
 
+/* Extremes without the element itself among them, which begin with an infinity. */
+static qn_array *make_SCAN(qn_gradient_case *c)
+{
+    const qn_shape shape = any_shape(c, 1, 3);
+    const qn_params p = {.scan = {.axis = (int32_t)qn_case_roll(c, shape.n),
+                                  .how = (int32_t)qn_case_roll(c, QN_SCAN_MIN + 1),
+                                  .reverse = (int32_t)qn_case_roll(c, 2),
+                                  .exclusive = (int32_t)qn_case_roll(c, 2)}};
+    qn_array *x = qn_case_real(c, shape);
+    return call(c, QN_PRIM_SCAN, &p, 1, &x);
+}
+
 static qn_array *make_ARG_SORT(qn_gradient_case *c)
 {
     const qn_params p = {.sort = {.falling = (int32_t)qn_case_roll(c, 2)}};
@@ -112,7 +124,7 @@ static qn_array *(*const make[QN_PRIM_COUNT])(qn_gradient_case *c) = {
     [QN_PRIM_FUSED] = make_FUSED,     [QN_PRIM_COMPARE] = make_COMPARE,
     [QN_PRIM_ARG_MAX] = make_ARG_MAX, [QN_PRIM_ARG_SORT] = make_ARG_SORT,
     [QN_PRIM_TOP_K] = make_TOP_K,     [QN_PRIM_LAST_WRITER] = make_LAST_WRITER,
-    [QN_PRIM_RANDOM] = make_RANDOM,
+    [QN_PRIM_SCAN] = make_SCAN,       [QN_PRIM_RANDOM] = make_RANDOM,
 };
 
 int qn_other_case_has(qn_prim prim)

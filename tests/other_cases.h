@@ -1,5 +1,6 @@
 /* Random applications of the primitives that tests/gradients_cases.h has none of, since there is nothing to
- * differentiate: comparisons, places, orders, random numbers, sources, chains. One thread. */
+ * differentiate: comparisons, places, orders, random numbers, sources, chains; and scans that have no
+ * gradient at their ends. One thread. */
 #ifndef QUERN_TESTS_OTHER_CASES_H
 #define QUERN_TESTS_OTHER_CASES_H
 
