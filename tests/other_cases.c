@@ -30,7 +30,7 @@ static qn_array *make_DATA(qn_gradient_case *c)
 static qn_array *make_FUSED(qn_gradient_case *c)
 {
     static const qn_prim one[] = {QN_PRIM_TANH, QN_PRIM_SIGMOID, QN_PRIM_ABS,  QN_PRIM_NEG,
-                                  QN_PRIM_GELU, QN_PRIM_SILU,    QN_PRIM_RELU, QN_PRIM_COS},
+                                  QN_PRIM_GELU, QN_PRIM_SILU,    QN_PRIM_RELU, QN_PRIM_ERF},
                          two[] = {QN_PRIM_ADD, QN_PRIM_SUB, QN_PRIM_MUL, QN_PRIM_MAXIMUM};
     const qn_shape shape = any_shape(c, 0, 3);
     qn_array *x = qn_case_real(c, shape), *first = x;
