@@ -1,6 +1,7 @@
 /* CROSS_ENTROPY and its gradients, with no more of the logits at a time than all rows by a piece of the
- * vocabulary: pieces are merged in rising order, each begun when the one before it is done. The gradient
- * computes the logits again; what the softmax is divided by comes from the loss and the target's logit. */
+ * vocabulary: pieces are merged in rising order, and where there are several each is computed before the
+ * next is built, for MLX would hold many at a time. The gradient computes the logits again; what the softmax
+ * is divided by comes from the loss and the target's logit. */
 #include "device/mlx/weights.hpp"
 
 namespace qn
@@ -64,8 +65,7 @@ mx::array prim_CROSS_ENTROPY(const call &c)
     std::optional<mx::array> most, sum, of_target;
     for (int64_t begin = 0; begin < h.w.n_out; begin += h.each) {
         const int64_t end = end_of(h, begin);
-        const mx::array x = sum ? after(h.x, *sum) : h.x;
-        const mx::array z = logits_of(h, multiplied(x, rows_between(h.w, begin, end), true), nullptr);
+        const mx::array z = logits_of(h, multiplied(h.x, rows_between(h.w, begin, end), true), nullptr);
         const mx::array here = mx::subtract(h.targets, mx::array(static_cast<int>(begin))),
                         last = mx::array(static_cast<int>(end - begin - 1)),
                         inside = mx::logical_and(mx::greater_equal(here, mx::array(0)),
@@ -77,6 +77,7 @@ mx::array prim_CROSS_ENTROPY(const call &c)
         sum = sum ? mx::add(mx::multiply(*sum, mx::exp(mx::subtract(*most, peak))), part) : part;
         most = peak;
         of_target = of_target ? mx::add(*of_target, picked) : picked;
+        if (h.each < h.w.n_out) mx::eval({*sum, *most, *of_target});
     }
     return or_zero(h, mx::subtract(mx::add(*most, mx::log(*sum)), *of_target));
 }
@@ -112,14 +113,14 @@ mx::array prim_CROSS_ENTROPY_GRAD(const call &c)
     for (int64_t begin = 0; begin < h.w.n_out; begin += h.each) {
         const int64_t end = end_of(h, begin);
         const qn_mlx_weight piece = rows_between(h.w, begin, end);
-        const mx::array x = done.empty() ? h.x : after(h.x, done.back());
-        const mx::array d = by_products(h, multiplied(x, piece, true), begin, end, lse);
+        const mx::array d = by_products(h, multiplied(h.x, piece, true), begin, end, lse);
         if (c.p().cross_entropy.which)
             done.push_back(mx::matmul(mx::swapaxes(d, 0, 1), h.x));
         else if (done.empty())
             done.push_back(multiplied(d, piece, false));
         else
             done[0] = mx::add(done[0], multiplied(d, piece, false));
+        if (h.each < h.w.n_out) done.back().eval();
     }
     return done.size() == 1 ? done[0] : mx::concatenate(std::move(done), 0);
 }

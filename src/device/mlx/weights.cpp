@@ -10,8 +10,8 @@
 namespace qn
 {
 
-/* Elements of a 16-bit weight that are f32 at a time: 128 MiB. */
-static constexpr int64_t piece_elements = int64_t(1) << 25;
+/* Elements of a 16-bit weight that are f32 at a time: 32 MiB. */
+static constexpr int64_t piece_elements = int64_t(1) << 23;
 
 static const char *mode_of(const qn_mlx_weight &w)
 {
@@ -194,7 +194,9 @@ mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids)
 
 /* ---- products ----------------------------------------------------------------------------------------- */
 
-/* With a matrix whose elements become f32 here, a piece of its rows at a time. */
+/* With a matrix whose elements become f32 here, a piece of its rows at a time: one after the other, or all
+ * would be there together. On the CPU MLX takes memory long before it computes; on a GPU few steps run ahead,
+ * and waiting costs. */
 static mx::array narrow_product(const mx::array &x, const qn_mlx_weight &w, bool transpose)
 {
     const int64_t each = piece_elements / w.n_in > 0 ? piece_elements / w.n_in : 1;
@@ -204,15 +206,14 @@ static mx::array narrow_product(const mx::array &x, const qn_mlx_weight &w, bool
         mx::array piece = between(w.data, 0, row, end);
         if (!parts.empty()) piece = after(piece, parts.back());
         piece = wide(piece);
-        if (transpose) {
-            parts.push_back(mx::matmul(x, mx::swapaxes(piece, 0, 1)));
-            continue;
-        }
-        const mx::array y = mx::matmul(between(x, static_cast<int>(x.ndim()) - 1, row, end), piece);
-        if (parts.empty())
+        const mx::array y = transpose
+                                ? mx::matmul(x, mx::swapaxes(piece, 0, 1))
+                                : mx::matmul(between(x, static_cast<int>(x.ndim()) - 1, row, end), piece);
+        if (transpose || parts.empty())
             parts.push_back(y);
         else
             parts[0] = mx::add(parts[0], y);
+        if (each < w.n_out && !on_gpu()) parts.back().eval();
     }
     return parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), -1);
 }
