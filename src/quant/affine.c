@@ -5,9 +5,11 @@
 
 #include "quant/decode.h"
 
+enum { GROUP = 32, GROUPS_MAX = 16 /* of a block */ };
+
 typedef struct {
     float scale, bias;
-    uint8_t code[QN_AFFINE_GROUP];
+    uint8_t code[GROUP];
 } group;
 
 static float load_f16(const uint8_t *p)
@@ -29,7 +31,7 @@ static void nibbles(const uint8_t *q, group *g)
 /* And bit j of 4 bytes is the fifth of code j. */
 static void fifth_bits(const uint8_t *high, group *g)
 {
-    for (int j = 0; j < QN_AFFINE_GROUP; j++) g->code[j] |= (uint8_t)((high[j / 8] >> j % 8 & 1) << 4);
+    for (int j = 0; j < GROUP; j++) g->code[j] |= (uint8_t)((high[j / 8] >> j % 8 & 1) << 4);
 }
 
 /* The layouts are drawn in decode.c. Products of a scale and a code have fewer bits than an f32, so that only
@@ -68,7 +70,7 @@ static void from_q8_0(const uint8_t *b, group *g)
 {
     g->scale = load_f16(b);
     g->bias = -128 * g->scale;
-    for (int j = 0; j < QN_AFFINE_GROUP; j++) g->code[j] = b[2 + j] ^ 0x80; /* plus 128 */
+    for (int j = 0; j < GROUP; j++) g->code[j] = b[2 + j] ^ 0x80; /* plus 128 */
 }
 
 /* Group k of the 8 of a block of Q4_K, or of Q5_K with its fifth bits. */
@@ -78,7 +80,7 @@ static void from_k(const uint8_t *b, const uint8_t *low, const uint8_t *high, in
     qn_k_scale_and_min(b + 4, k, &scale, &min);
     g->scale = load_f16(b) * (float)scale;
     g->bias = -(load_f16(b + 2) * (float)min);
-    for (int j = 0; j < QN_AFFINE_GROUP; j++) {
+    for (int j = 0; j < GROUP; j++) {
         g->code[j] = low[32 * (k / 2) + j] >> 4 * (k & 1) & 15;
         if (high) g->code[j] |= (uint8_t)((high[j] >> k & 1) << 4);
     }
@@ -94,18 +96,32 @@ static void from_q5_k(const uint8_t *b, group *g)
     for (int k = 0; k < 8; k++) from_k(b, b + 48, b + 16, k, g + k);
 }
 
+/* Halves of 128: 8 pairs of 16 codes each, a scale for 16. */
+static void from_q6_k(const uint8_t *b, group *g)
+{
+    const float d = load_f16(b + 208);
+    for (int i = 0; i < 16; i++, g++) {
+        const int half = i / 8, pair = i % 8 / 2, first = i % 2 * 16;
+        const uint8_t *low = b + 64 * half + 32 * (pair & 1) + first, *top = b + 128 + 32 * half + first;
+        g->scale = d * (float)(int8_t)b[192 + i];
+        g->bias = -32 * g->scale;
+        for (int j = 0; j < 16; j++)
+            g->code[j] = (uint8_t)((low[j] >> (pair < 2 ? 0 : 4) & 15) | (top[j] >> 2 * pair & 3) << 4);
+    }
+}
+
 typedef struct {
     qn_dtype dtype;
-    int bits;
+    int bits, group;
     qn_dtype scale;
     void (*take_apart)(const uint8_t *block, group *g);
 } form;
 
 static const form forms[] = {
-    {QN_DTYPE_Q4_0, 4, QN_DTYPE_F16, from_q4_0}, {QN_DTYPE_Q4_1, 4, QN_DTYPE_F16, from_q4_1},
-    {QN_DTYPE_Q5_0, 5, QN_DTYPE_F16, from_q5_0}, {QN_DTYPE_Q5_1, 5, QN_DTYPE_F16, from_q5_1},
-    {QN_DTYPE_Q8_0, 8, QN_DTYPE_F16, from_q8_0}, {QN_DTYPE_Q4_K, 4, QN_DTYPE_F32, from_q4_k},
-    {QN_DTYPE_Q5_K, 5, QN_DTYPE_F32, from_q5_k},
+    {QN_DTYPE_Q4_0, 4, 32, QN_DTYPE_F16, from_q4_0}, {QN_DTYPE_Q4_1, 4, 32, QN_DTYPE_F16, from_q4_1},
+    {QN_DTYPE_Q5_0, 5, 32, QN_DTYPE_F16, from_q5_0}, {QN_DTYPE_Q5_1, 5, 32, QN_DTYPE_F16, from_q5_1},
+    {QN_DTYPE_Q8_0, 8, 32, QN_DTYPE_F16, from_q8_0}, {QN_DTYPE_Q4_K, 4, 32, QN_DTYPE_F32, from_q4_k},
+    {QN_DTYPE_Q5_K, 5, 32, QN_DTYPE_F32, from_q5_k}, {QN_DTYPE_Q6_K, 6, 16, QN_DTYPE_F32, from_q6_k},
 };
 
 static const form *form_of(qn_dtype dtype)
@@ -118,7 +134,7 @@ static const form *form_of(qn_dtype dtype)
 qn_affine qn_affine_of_blocks(qn_dtype dtype)
 {
     const form *f = form_of(dtype);
-    return f ? (qn_affine){f->bits, QN_AFFINE_GROUP, f->scale} : (qn_affine){0, 0, QN_DTYPE_F32};
+    return f ? (qn_affine){f->bits, f->group, f->scale} : (qn_affine){0, 0, QN_DTYPE_F32};
 }
 
 /* The other way than qn_unpack_bits. */
@@ -149,14 +165,14 @@ int qn_affine_from_blocks(qn_dtype dtype, int64_t n_in, const void *blocks, void
     const qn_type *type = qn_type_get(dtype);
     const uint8_t *b = blocks;
     uint8_t *to = codes;
-    const int n = (int)type->block_elements / QN_AFFINE_GROUP;
-    group g[8];
+    const int n = (int)type->block_elements / f->group;
+    group g[GROUPS_MAX];
     int good = 1;
-    for (int64_t i = 0; i < n_in / QN_AFFINE_GROUP; i += n, b += type->block_bytes) {
+    for (int64_t i = 0; i < n_in / f->group; i += n, b += type->block_bytes) {
         f->take_apart(b, g);
         for (int k = 0; k < n; k++) {
             good &= put(g[k].scale, f->scale, i + k, scales) & put(g[k].bias, f->scale, i + k, biases);
-            for (int j = 0; j < QN_AFFINE_GROUP; j += 8, to += f->bits) pack_bits(g[k].code + j, f->bits, to);
+            for (int j = 0; j < f->group; j += 8, to += f->bits) pack_bits(g[k].code + j, f->bits, to);
         }
     }
     return good;
