@@ -25,10 +25,12 @@ typedef struct qn_mlx_memo qn_mlx_memo;
 
 /* How a weight lies in MLX. A matrix is [n_out, n_in], and n_parts of them lie one behind the other. */
 typedef enum {
-    QN_MLX_PLAIN,  /* [n_parts, n_out, n_in] of a plain type */
-    QN_MLX_AFFINE, /* words u32 [.., n_in * bits / 32], scales and biases [.., n_in / group] */
-    QN_MLX_MXFP4,  /* words u32, scales u8 (e8m0), groups of 32 */
-    QN_MLX_NVFP4   /* words u32, scales u8 (e4m3), groups of 16 */
+    QN_MLX_PLAIN, /* [n_parts, n_out, n_in] of a plain type */
+    /* words u32 [.., n_in * bits / 32], scales and biases [.., n_in / group]. Groups of 16, which MLX has
+     * not, are kept as groups of 32 whose second halves nothing is multiplied by. */
+    QN_MLX_AFFINE,
+    QN_MLX_MXFP4, /* words u32, scales u8 (e8m0), groups of 32 */
+    QN_MLX_NVFP4  /* words u32, scales u8 (e4m3), groups of 16 */
 } qn_mlx_kind;
 
 /* All three are copied. Contiguous. */

@@ -18,7 +18,8 @@ struct qn_mlx_array {
     mx::array a;
 };
 
-/* data: PLAIN [n_parts, n_out, n_in], else words. With n_parts == 1 the first dimension is left out. */
+/* data: PLAIN [n_parts, n_out, n_in], else words, which are twice as many where affine groups have 16 codes.
+ * With n_parts == 1 the first dimension is left out. */
 struct qn_mlx_weight {
     qn_mlx_kind kind;
     int64_t n_parts, n_out, n_in;

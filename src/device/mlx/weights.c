@@ -18,9 +18,10 @@ enum { ROWS = 16, DATA = 0, SCALES = 1, BIASES = 2 };
 typedef struct {
     const qn_weight *w;
     qn_mlx_weight_spec spec;
-    size_t row_bytes;  /* of a row as it lies */
-    size_t row[3];     /* of one in data, scales and biases; 0: there are none */
-    size_t size_bytes; /* of all rows of all three */
+    size_t row_bytes;   /* of a row as it lies */
+    size_t row[3];      /* of one in data, scales and biases as they are handed over; 0: there are none */
+    size_t given_bytes; /* of all rows of all three */
+    size_t size_bytes;  /* and as MLX keeps them */
 } plan;
 
 /* ---- what becomes of a weight ------------------------------------------------------------------------- */
@@ -55,12 +56,15 @@ static void plan_mxfp4(plan *p)
     p->row[SCALES] = row.scales;
 }
 
-/* By the rows' bytes: all of it. */
+/* By the rows' bytes: all of it. Groups of 16 are kept as groups of 32 (shim.h). */
 static qn_status measure(plan *p)
 {
     const qn_weight *w = p->w;
-    if (qn_mul_size(p->row[DATA] + p->row[SCALES] + p->row[BIASES], (size_t)w->n_out, &p->size_bytes) &&
-        qn_mul_size(p->size_bytes, (size_t)w->n_parts, &p->size_bytes))
+    const size_t row = p->row[DATA] + p->row[SCALES] + p->row[BIASES],
+                 kept = row + (p->spec.kind == QN_MLX_AFFINE && p->spec.group == 16 ? p->row[DATA] : 0);
+    size_t rows;
+    if (qn_mul_size((size_t)w->n_out, (size_t)w->n_parts, &rows) && qn_mul_size(row, rows, &p->given_bytes) &&
+        qn_mul_size(kept, rows, &p->size_bytes))
         return QN_OK;
     return qn_fail(QN_E_ARG, "a weight of %lld x %lld is too large", (long long)w->n_out, (long long)w->n_in);
 }
@@ -251,9 +255,9 @@ static qn_status build_converted(qn_mlx *d, plan *p, qn_mlx_weight **out, int *i
 {
     qn_ledger *ledger = d->base.ledger;
     const size_t rows = (size_t)(p->w->n_parts * p->w->n_out);
-    QN_TRY(qn_ledger_reserve(ledger, QN_LEDGER_SCRATCH, p->size_bytes));
+    QN_TRY(qn_ledger_reserve(ledger, QN_LEDGER_SCRATCH, p->given_bytes));
     qn_status status = QN_OK;
-    char *memory = qn_alloc_mapped(p->size_bytes);
+    char *memory = qn_alloc_mapped(p->given_bytes);
     if (memory) {
         conversion c = {.p = p, .pool = d->pool};
         atomic_init(&c.is_wrong, 0);
@@ -271,8 +275,8 @@ static qn_status build_converted(qn_mlx *d, plan *p, qn_mlx_weight **out, int *i
     } else {
         status = QN_E_NOMEM;
     }
-    qn_free_mapped(memory, p->size_bytes);
-    qn_ledger_release(ledger, QN_LEDGER_SCRATCH, p->size_bytes);
+    qn_free_mapped(memory, p->given_bytes);
+    qn_ledger_release(ledger, QN_LEDGER_SCRATCH, p->given_bytes);
     return status;
 }
 

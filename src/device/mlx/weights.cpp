@@ -1,9 +1,8 @@
 /* Weights: built of what C hands over, and multiplied. Quantised ones stay as they are and go through MLX's
  * own products; 16-bit ones become f32 as they are multiplied, a piece at a time where they are large, since
- * MLX would round a product of 16-bit activations to 16 bits. */
+ * MLX would round a product of 16-bit activations to 16 bits. Groups of 16 codes, which MLX has not, become
+ * groups of 32 with nothing in the second half, and so do 16 columns of what they are multiplied by. */
 #include "device/mlx/weights.hpp"
-
-#include <limits>
 
 #include "device/mlx/shim_parts.hpp"
 
@@ -25,6 +24,37 @@ static const char *mode_of(const qn_mlx_weight &w)
     }
 }
 
+static bool is_spread(const qn_mlx_weight &w)
+{
+    return w.kind == QN_MLX_AFFINE && w.group == 16;
+}
+
+static int group_of(const qn_mlx_weight &w)
+{
+    return is_spread(w) ? 32 : w.group;
+}
+
+/* Of each n elements of the last dimension 2 n, zeros behind them; and the other way. */
+static mx::array spread(const mx::array &a, int n)
+{
+    mx::Shape whole = a.shape(), groups = whole;
+    groups.back() /= n;
+    groups.push_back(n);
+    whole.back() *= 2;
+    const mx::array apart = mx::reshape(a, std::move(groups));
+    return mx::reshape(mx::concatenate({apart, mx::zeros_like(apart)}, -1), std::move(whole));
+}
+
+static mx::array gathered_in(const mx::array &a, int n)
+{
+    mx::Shape whole = a.shape(), groups = whole;
+    groups.back() /= 2 * n;
+    groups.push_back(2 * n);
+    whole.back() /= 2;
+    const mx::array apart = mx::reshape(a, std::move(groups));
+    return mx::reshape(between(apart, static_cast<int>(apart.ndim()) - 1, 0, n), std::move(whole));
+}
+
 /* ---- building ----------------------------------------------------------------------------------------- */
 
 static void check_spec(const qn_mlx_weight_spec &s)
@@ -37,7 +67,7 @@ static void check_spec(const qn_mlx_weight_spec &s)
         break;
     case QN_MLX_AFFINE:
         good = good && float_type && s.scales && s.biases && s.bits >= 2 && s.bits <= 8 && s.bits != 7 &&
-               (s.group == 32 || s.group == 64 || s.group == 128);
+               ((s.group == 16 && s.bits % 2 == 0) || s.group == 32 || s.group == 64 || s.group == 128);
         break;
     case QN_MLX_MXFP4:
         good = good && s.scales && s.bits == 4 && s.group == 32;
@@ -46,7 +76,7 @@ static void check_spec(const qn_mlx_weight_spec &s)
         good = good && s.scales && s.bits == 4 && s.group == 16;
         break;
     }
-    if (good && s.kind != QN_MLX_PLAIN) good = s.n_in % s.group == 0;
+    if (good && s.kind != QN_MLX_PLAIN) good = s.n_in % s.group == 0 && s.n_in % 32 == 0;
     if (!good)
         throw failure(QN_E_ARG, "a weight of " + std::to_string(s.n_out) + " x " + std::to_string(s.n_in) +
                                     " with " + std::to_string(s.bits) + " bits in groups of " +
@@ -86,6 +116,10 @@ qn_status weight_new(const qn_mlx_weight_spec *spec, qn_mlx_weight **out)
                         copied(s.scales, s, s.n_in / s.group, scale),
                         {}};
         if (s.kind == QN_MLX_AFFINE) w.biases = copied(s.biases, s, s.n_in / s.group, scale);
+        if (is_spread(w)) {
+            w.data = spread(w.data, 16 * s.bits / 32);
+            w.data.eval();
+        }
         *out = new qn_mlx_weight(std::move(w));
     });
 }
@@ -174,8 +208,11 @@ static mx::array wide(const mx::array &a)
 mx::array dequantized(const qn_mlx_weight &w)
 {
     if (w.kind == QN_MLX_PLAIN) return wide(w.data);
-    if (w.kind == QN_MLX_AFFINE)
-        return mx::dequantize(w.data, wide(*w.scales), wide(*w.biases), w.group, w.bits, mode_of(w));
+    if (w.kind == QN_MLX_AFFINE) {
+        const mx::array a =
+            mx::dequantize(w.data, wide(*w.scales), wide(*w.biases), group_of(w), w.bits, mode_of(w));
+        return is_spread(w) ? gathered_in(a, 16) : a;
+    }
     return mx::dequantize(w.data, *w.scales, std::nullopt, w.group, w.bits, mode_of(w), std::nullopt,
                           mx::float32);
 }
@@ -225,8 +262,12 @@ mx::array multiplied(const mx::array &x, const qn_mlx_weight &w, bool transpose)
         shape[shape.size() - 1] = static_cast<mx::ShapeElem>(transpose ? w.n_out : w.n_in);
         return mx::zeros(shape);
     }
-    if (w.kind != QN_MLX_PLAIN)
-        return mx::quantized_matmul(x, w.data, *w.scales, w.biases, transpose, w.group, w.bits, mode_of(w));
+    if (w.kind != QN_MLX_PLAIN) {
+        const mx::array y =
+            mx::quantized_matmul(is_spread(w) && transpose ? spread(x, 16) : x, w.data, *w.scales, w.biases,
+                                 transpose, group_of(w), w.bits, mode_of(w));
+        return is_spread(w) && !transpose ? gathered_in(y, 16) : y;
+    }
     if (w.data.dtype() != mx::float32) return narrow_product(x, w, transpose);
     return mx::matmul(x, transpose ? mx::swapaxes(w.data, 0, 1) : w.data);
 }
@@ -243,22 +284,23 @@ static mx::array gather_quantized(const mx::array &x, const qn_mlx_weight &w, co
                                   bool transpose, bool rising)
 {
     const auto lead = [&](const mx::array &a) { return w.n_parts == 1 ? mx::expand_dims(a, 0) : a; };
-    const mx::array data = lead(w.data), scales = lead(*w.scales);
-    const std::optional<mx::array> biases =
-        w.biases ? std::optional<mx::array>(lead(*w.biases)) : std::nullopt;
+    const mx::array data = lead(w.data), scales = lead(*w.scales),
+                    in = is_spread(w) && transpose ? spread(x, 16) : x;
+    const std::optional<mx::array> none,
+        biases = w.biases ? std::optional<mx::array>(lead(*w.biases)) : std::nullopt;
     const auto call = [&](auto sorted) {
-        const std::optional<mx::array> none;
         if constexpr (requires {
-                          mx::gather_qmm(x, data, scales, biases, none, ids, transpose, w.group, w.bits,
+                          mx::gather_qmm(in, data, scales, biases, none, ids, transpose, w.group, w.bits,
                                          mode_of(w), sorted);
                       })
-            return mx::gather_qmm(x, data, scales, biases, none, ids, transpose, w.group, w.bits, mode_of(w),
-                                  sorted);
+            return mx::gather_qmm(in, data, scales, biases, none, ids, transpose, group_of(w), w.bits,
+                                  mode_of(w), sorted);
         else
-            return mx::gather_qmm(x, data, scales, biases, none, ids, transpose, w.group, w.bits, mode_of(w),
-                                  none, sorted);
+            return mx::gather_qmm(in, data, scales, biases, none, ids, transpose, group_of(w), w.bits,
+                                  mode_of(w), none, sorted);
     };
-    return call(rising);
+    const mx::array y = call(rising);
+    return is_spread(w) && !transpose ? gathered_in(y, 16) : y;
 }
 
 mx::array gathered(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
