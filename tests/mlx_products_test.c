@@ -12,6 +12,7 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "device/mlx/mlx.h"
 #include "prim/dtype.h"
 #include "tests/fixtures.h"
 #include "tests/packed_weight.h"
@@ -292,6 +293,32 @@ static void losses_by_a_head(void **state)
     qn_free(r);
 }
 
+/* A vocabulary of which the logits of all rows would be 200 MiB. */
+static void logits_are_never_whole(void **state)
+{
+    enum { FEW = 8, MANY = 2048, VOCAB = 25600 };
+    if (!is_open()) return;
+    qn_device *d = devices[1];
+    qn_scope *s = qn_scope_new(d);
+    float *numbers = qn_alloc_array(VOCAB * FEW, sizeof *numbers);
+    int32_t *ids = qn_calloc(MANY, sizeof *ids);
+    assert_true(numbers && ids);
+    fill(numbers, VOCAB * FEW, 1);
+    qn_array *x = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){MANY, FEW}, numbers);
+    qn_array *w = qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){VOCAB, FEW}, numbers);
+    qn_array *y = qn_head_loss(s, x, w, qn_from_data(s, QN_DTYPE_I32, 1, &(int64_t){MANY}, ids), 1, 0);
+    qn_array *wrt[2] = {x, w}, *out[3] = {y};
+    OK(qn_vjp(s, y, y, 2, wrt, out + 1));
+    const qn_mlx_shim *shim = ((qn_mlx *)d)->shim;
+    const size_t before = shim->memory().peak_bytes;
+    OK(qn_eval(s, 3, out));
+    const size_t after = shim->memory().peak_bytes;
+    if (after > before + (80 << 20)) fail_msg("%zu MiB", (after - before) >> 20);
+    qn_scope_free(s);
+    qn_free(numbers);
+    qn_free(ids);
+}
+
 static int close_devices(void **state)
 {
     qn_device_close(devices[1]);
@@ -301,8 +328,8 @@ static int close_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_of_every_type),
-                                       cmocka_unit_test(large_integers), cmocka_unit_test(adapters),
-                                       cmocka_unit_test(losses_by_a_head)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_of_every_type), cmocka_unit_test(large_integers), cmocka_unit_test(adapters),
+        cmocka_unit_test(logits_are_never_whole), cmocka_unit_test(losses_by_a_head)};
     return cmocka_run_group_tests_name("mlx_products", tests, NULL, close_devices);
 }
