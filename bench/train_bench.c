@@ -100,7 +100,7 @@ static qn_status run(const options *o)
     double *ms = qn_alloc_array((size_t)o->steps, sizeof *ms), worst = 0;
     int32_t *ids = qn_alloc_array((size_t)(BATCHES * o->sequences * o->tokens), sizeof *ids);
     qn_trainer_report r = {0}, e;
-    qn_status status = ms && ids ? qn_train_base_open(o->model, (int)o->threads, 0, &base) : QN_E_NOMEM;
+    qn_status status = ms && ids ? qn_train_base_open(o->model, NULL, (int)o->threads, 0, &base) : QN_E_NOMEM;
     if (status == QN_OK) status = make_batch(o, base.config.vocab_size, ids, &b);
     const size_t weights = status == QN_OK ? qn_ledger_total(base.device->ledger) : 0;
     if (status == QN_OK) status = new_trainer(o, &base, o->precision, &t);

@@ -141,7 +141,7 @@ static void begin(run *r)
         file, r->text,
         &(qn_dataset_options){.max_length = BATCH_TOKENS, .batch_tokens = BATCH_TOKENS, .seed = 1}, &r->set));
     qn_free(file);
-    qn_test_ok(qn_train_base_open(r->path, 0, 0, &r->base));
+    qn_test_ok(qn_train_base_open(r->path, NULL, 0, 0, &r->base));
     qn_test_ok(qn_trainer_new(&r->base, &o, &r->trainer));
 }
 

@@ -65,7 +65,7 @@ static void model_open(qn_train_base *m, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "models/%s", name);
-    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), 2, 0, m));
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), NULL, 2, 0, m));
 }
 
 /* ---- attention: ragged against pages ------------------------------------------------------------------ */

@@ -92,7 +92,7 @@ void qn_test_make_adapter(const char *base_path, const qn_trainable_options *wha
     qn_train_base base;
     qn_trainer *t = NULL;
     const qn_trainer_options o = {.trainable = *what, .max_rows = 4, .max_sequences = 1};
-    qn_test_ok(qn_train_base_open(base_path, 2, 0, &base));
+    qn_test_ok(qn_train_base_open(base_path, NULL, 2, 0, &base));
     qn_test_ok(qn_trainer_new(&base, &o, &t));
     qn_test_fill_factors(qn_trainer_trainable(t), 5);
     qn_test_ok(qn_trainable_save(qn_trainer_trainable(t), &base, path, NULL));

@@ -101,6 +101,7 @@ typedef struct {
     int overwrite;     /* begin anew although out_path holds a training. Without it, that is QN_E_ARG */
     int32_t n_threads; /* [as for qn_model_open] */
     size_t memory_limit_bytes; /* hard limit for all that the training holds [none] */
+    const char *device;        /* where it computes: "cpu" or "mlx" ["cpu"] */
 } qn_train_options;
 
 typedef struct qn_training qn_training;
@@ -117,7 +118,8 @@ QN_API void qn_training_close(qn_training *t);
 /* What was opened. Strings live as long as the training. */
 typedef struct {
     const char *architecture;
-    const char *cpu_set;
+    const char *device;  /* "cpu" */
+    const char *cpu_set; /* "avx512"; of other devices what they say of themselves */
     int32_t n_threads;
     int64_t vocab_size;
     double uniform_loss; /* ln(vocab_size): of who guesses without knowing anything */
@@ -244,6 +246,7 @@ typedef struct {
     qn_precision precision;
     int32_t n_threads;
     size_t memory_limit_bytes;
+    const char *device;          /* as for training ["cpu"] */
     qn_evaluate_line_fn *notify; /* told of each line, in the order of the file; may be NULL */
     void *user;
 } qn_evaluate_options;

@@ -14,9 +14,14 @@ qn_scope *qn_scope_new(qn_device *device)
 
 qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out)
 {
+    return qn_scope_open_on("cpu", n_threads, memory_limit_bytes, out);
+}
+
+qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes, qn_scope **out)
+{
     qn_device *d;
     if (n_threads < 0) return qn_fail(QN_E_ARG, "qn_scope_open: %d threads", n_threads);
-    QN_TRY(qn_device_open("cpu", &(qn_device_options){.n_threads = n_threads}, &d));
+    QN_TRY(qn_device_open(device, &(qn_device_options){.n_threads = n_threads}, &d));
     qn_ledger_set_limit(d->ledger, memory_limit_bytes);
     qn_scope *s = qn_scope_new(d);
     if (!s) {

@@ -30,6 +30,8 @@ static const qn_arg eval_args[] = {
     {"--strict", 0, QN_ARG_FLAG, AT(o.strict), 0, 0, NULL, "a bad line ends it (default: it is left out)"},
     {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
     {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
+    {"--device", 0, QN_ARG_TEXT, AT(o.device), 0, 0, "NAME",
+     "where it computes: cpu (default) or mlx, Apple's MLX"},
     {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON objects, one a line"},
     {0},

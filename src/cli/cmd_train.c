@@ -81,6 +81,7 @@ static void note_lines(const char *lines)
 static void put_info_json(qn_buf *b, const qn_train_info *i)
 {
     qn_json_put_text(b, "architecture", i->architecture);
+    qn_json_put_text(b, "device", i->device);
     qn_json_put_text(b, "cpu_set", i->cpu_set);
     qn_json_put_int(b, "n_threads", i->n_threads);
     qn_json_put_int(b, "vocab_size", i->vocab_size);

@@ -83,6 +83,8 @@ const qn_arg qn_train_step_args[] = {
      "of products with the model's weights (default high)"},
     {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N",
      "threads (default: physical cores); results do not depend on them"},
+    {"--device", 0, QN_ARG_TEXT, AT(o.device), 0, 0, "NAME",
+     "where it computes: cpu (default) or mlx, Apple's MLX"},
     {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
     {0},
 };

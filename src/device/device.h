@@ -149,7 +149,7 @@ typedef struct {
 typedef struct {
     const char *set; /* of instructions; static storage */
     int n_threads;
-    int layout;       /* version of the layouts of weights */
+    int layout;       /* version of the layouts of weights, 0: none that a file could keep */
     qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
     const char
         *note; /* what users should know of its weights; "": nothing. The device's, until asked again */

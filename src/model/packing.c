@@ -38,7 +38,14 @@ static qn_status open_one(qn_source *s, qn_device *d, const char *path, qn_packe
 qn_status qn_packing_find(qn_source *s, qn_device *d, const char *wish, qn_packed **out, qn_buf *notes)
 {
     *out = NULL;
-    if (wish) return strcmp(wish, "none") == 0 ? QN_OK : open_one(s, d, wish, out, notes);
+    if (wish && strcmp(wish, "none") == 0) return QN_OK;
+    if (d->ops->describe(d).layout == 0) { /* it takes weights from the model's own files alone */
+        if (wish)
+            qn_buf_printf(notes, "%s: the device %s has no packed weights; the file is left aside\n", wish,
+                          d->ops->name);
+        return notes->status;
+    }
+    if (wish) return open_one(s, d, wish, out, notes);
     static const qn_packed_place places[] = {QN_PACKED_BESIDE, QN_PACKED_ELSEWHERE};
     qn_status status = QN_OK;
     for (int i = 0; i < 2 && status == QN_OK && !*out; i++) {

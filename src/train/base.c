@@ -3,9 +3,10 @@
 #include "format/packed.h"
 #include "model/families.h"
 
-static qn_status open_all(const char *path, int n_threads, size_t memory_limit_bytes, qn_train_base *b)
+static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
+                          qn_train_base *b)
 {
-    QN_TRY(qn_device_open("cpu", &(qn_device_options){.n_threads = n_threads}, &b->device));
+    QN_TRY(qn_device_open(device ? device : "cpu", &(qn_device_options){.n_threads = n_threads}, &b->device));
     qn_ledger_set_limit(b->device->ledger, memory_limit_bytes);
     QN_TRY(qn_source_open(path, NULL, &b->source));
     QN_TRY(qn_packed_fingerprint(b->source, &b->fingerprint));
@@ -19,10 +20,11 @@ static qn_status open_all(const char *path, int n_threads, size_t memory_limit_b
     return QN_OK;
 }
 
-qn_status qn_train_base_open(const char *path, int n_threads, size_t memory_limit_bytes, qn_train_base *out)
+qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
+                             qn_train_base *out)
 {
     qn_train_base b = {0};
-    qn_status status = open_all(path, n_threads, memory_limit_bytes, &b);
+    qn_status status = open_all(path, device, n_threads, memory_limit_bytes, &b);
     if (status == QN_OK)
         *out = b;
     else

@@ -18,9 +18,10 @@ typedef struct {
     uint64_t fingerprint; /* of the model's tensors (packed.h) */
 } qn_train_base;
 
-/* path as for qn_model_open. n_threads 0: all that affinity and quota allow. memory_limit_bytes 0: none.
- * Untouched on failure. */
-qn_status qn_train_base_open(const char *path, int n_threads, size_t memory_limit_bytes, qn_train_base *out);
+/* path as for qn_model_open, on the device of this name, NULL: "cpu". n_threads 0: all that affinity and
+ * quota allow. memory_limit_bytes 0: none. Untouched on failure. */
+qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
+                             qn_train_base *out);
 /* Accepts a zeroed one. */
 void qn_train_base_close(qn_train_base *b);
 

@@ -52,7 +52,7 @@ static void begin(subject *s, int n_threads)
 {
     *s = (subject){0};
     snprintf(s->path, sizeof s->path, "%s", qn_test_need_fixture("models/llama"));
-    qn_test_ok(qn_train_base_open(s->path, n_threads, 0, &s->base));
+    qn_test_ok(qn_train_base_open(s->path, NULL, n_threads, 0, &s->base));
     for (int i = 0; i < BATCHES; i++)
         qn_test_batch_draw(&s->batches[i], s->base.config.vocab_size, (uint64_t)i + 1);
 }

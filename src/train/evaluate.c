@@ -128,7 +128,7 @@ static qn_status open_model(evaluation *e)
     const float scale = e->o.adapter_scale;
     qn_buf notes = {0};
     int32_t adapter = -1;
-    QN_TRY(qn_train_base_open(e->o.model_path, e->o.n_threads, e->o.memory_limit_bytes, b));
+    QN_TRY(qn_train_base_open(e->o.model_path, e->o.device, e->o.n_threads, e->o.memory_limit_bytes, b));
     if (e->o.adapter_path) {
         QN_TRY(qn_adapters_new(b->device, &b->config, b->parameters, &e->adapters));
         qn_status status = qn_adapters_load(e->adapters, "evaluated", e->o.adapter_path,

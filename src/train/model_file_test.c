@@ -37,7 +37,7 @@ static void open_subject(subject *s, const char *path, const qn_trainable_option
                                   .precision = QN_PRECISION_EXACT};
     double loss;
     *s = (subject){0};
-    qn_test_ok(qn_train_base_open(path, 2, 0, &s->base));
+    qn_test_ok(qn_train_base_open(path, NULL, 2, 0, &s->base));
     qn_test_batch_draw(&s->batch, s->base.config.vocab_size, 11);
     qn_test_ok(qn_trainer_new(&s->base, &o, &s->trainer));
     s->t = qn_trainer_trainable(s->trainer);
@@ -96,7 +96,7 @@ static void comes_back(const char *path)
     open_subject(&s, path, &what);
     qn_test_ok(qn_trainable_save_model(s.t, &s.base, out, "f32"));
     const double trained = loss_of(&s), computed = engine_loss(out, &s.batch.batch);
-    qn_test_ok(qn_train_base_open(out, 2, 0, &base));
+    qn_test_ok(qn_train_base_open(out, NULL, 2, 0, &base));
     qn_test_ok(qn_trainer_new(&base, qn_trainer_get_options(s.trainer), &again));
     same_arrays(s.t, qn_trainer_trainable(again));
     qn_test_ok(qn_trainer_evaluate(again, &s.batch.batch, &loss));

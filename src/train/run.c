@@ -127,7 +127,7 @@ static qn_status open_all(qn_training *t)
     const qn_train_options *o = &t->options.o;
     QN_TRY(qn_run_files_check(t));
     QN_TRY(open_data(t));
-    QN_TRY(qn_train_base_open(o->model_path, o->n_threads, o->memory_limit_bytes, &t->base));
+    QN_TRY(qn_train_base_open(o->model_path, o->device, o->n_threads, o->memory_limit_bytes, &t->base));
     QN_TRY(qn_run_start_fill(&t->options, &t->base));
     find_maxima(t);
     t->n_steps = count_steps(t);
@@ -186,6 +186,7 @@ qn_status qn_training_get_info(const qn_training *t, qn_train_info *out)
     const qn_ledger_figures memory = qn_ledger_get(t->base.device->ledger);
     const qn_device_description device = t->base.device->ops->describe(t->base.device);
     *out = (qn_train_info){.architecture = t->base.config.architecture,
+                           .device = t->base.device->ops->name,
                            .cpu_set = device.set,
                            .n_threads = device.n_threads,
                            .vocab_size = t->base.config.vocab_size,

@@ -126,8 +126,8 @@ static qn_status own(const char **text)
 qn_status qn_run_options_make(const qn_train_options *given, qn_run_options *out)
 {
     qn_run_options r = {.o = *given};
-    const char **const texts[] = {&r.o.model_path, &r.o.data_path,  &r.o.out_path,
-                                  &r.o.targets,    &r.o.start_path, &r.o.save_type};
+    const char **const texts[] = {&r.o.model_path, &r.o.data_path, &r.o.out_path, &r.o.targets,
+                                  &r.o.start_path, &r.o.save_type, &r.o.device};
     enum { N_TEXTS = sizeof texts / sizeof *texts };
     QN_TRY(check(given));
     fill(&r.o);
@@ -153,6 +153,7 @@ void qn_run_options_free(qn_run_options *r)
     qn_free((char *)r->o.targets);
     qn_free((char *)r->o.start_path);
     qn_free((char *)r->o.save_type);
+    qn_free((char *)r->o.device);
     *r = (qn_run_options){0};
 }
 

@@ -42,7 +42,7 @@ static qn_status new_trainer(subject *s, qn_trainer **out)
 static void begin(subject *s)
 {
     *s = (subject){0};
-    qn_test_ok(qn_train_base_open(qn_test_need_fixture("models/llama"), 1, 0, &s->base));
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture("models/llama"), NULL, 1, 0, &s->base));
     for (int i = 0; i < BATCHES; i++)
         qn_test_batch_draw(&s->batches[i], s->base.config.vocab_size, (uint64_t)i + 1);
     qn_test_ok(new_trainer(s, &s->trainer));

@@ -48,7 +48,7 @@ static qn_trainer_options options_of(qn_train_method method, const qn_optimizer 
 static void open_model(subject *s, const char *fixture)
 {
     *s = (subject){0};
-    qn_test_ok(qn_train_base_open(qn_test_need_fixture(fixture), 2, 0, &s->base));
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture(fixture), NULL, 2, 0, &s->base));
 }
 
 static void open_subject(subject *s, const qn_trainer_options *o)

@@ -38,7 +38,7 @@ static void open_base(subject *s, const char *fixture)
 {
     *s = (subject){0};
     snprintf(s->path, sizeof s->path, "%s", qn_test_need_fixture(fixture));
-    qn_test_ok(qn_train_base_open(s->path, 2, 0, &s->base));
+    qn_test_ok(qn_train_base_open(s->path, NULL, 2, 0, &s->base));
     qn_test_batch_draw(&s->batch, s->base.config.vocab_size, 11);
 }
 

@@ -131,7 +131,7 @@ static void open_subject(subject *s, const char *name, int n_threads)
     qn_test_ok(qn_safetensors_open(path_of(s, "train.safetensors"), &s->tensors));
     read_batch(s);
     snprintf(path, sizeof path, "models/%s", json_string_value(json_object_get(s->expected, "base")));
-    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), n_threads, 0, &s->base));
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), NULL, n_threads, 0, &s->base));
     qn_trainer_options o = options_of(s, s->batch.n_rows, s->batch.n_sequences);
     qn_test_ok(qn_trainer_new(&s->base, &o, &s->trainer));
 }
@@ -379,7 +379,7 @@ static void one_kind(void **state)
     char path[160];
     subject s = {.name = *state};
     snprintf(path, sizeof path, "models/%s", s.name);
-    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), 2, 0, &s.base));
+    qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), NULL, 2, 0, &s.base));
     make_batch(&s);
     qn_trainer_options o = {.trainable = {.rank = 4, .alpha = 8},
                             .max_rows = s.batch.n_rows,
@@ -499,7 +499,7 @@ static void checkpoints(void **state)
         int64_t n;
         size_t bytes[2];
         snprintf(path, sizeof path, "models/%s", s.name);
-        qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), 2, 0, &s.base));
+        qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), NULL, 2, 0, &s.base));
         make_batch(&s);
         float *kept = all_gradients(&s, 0, &n, &bytes[0]), *again = all_gradients(&s, 1, &n, &bytes[1]);
         if (memcmp(kept, again, (size_t)n * sizeof *kept) != 0) fail_msg("%s: other gradients", s.name);
