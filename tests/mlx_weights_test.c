@@ -14,7 +14,7 @@
 #include "array/array.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "device/device.h"
+#include "device/mlx/mlx.h"
 #include "format/mmap.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
@@ -388,6 +388,7 @@ static void told(void **state)
         assert_int_equal(qn_ledger_held(d->ledger, QN_LEDGER_WEIGHTS), b->size_bytes);
         assert_int_equal(qn_ledger_held(d->ledger, QN_LEDGER_SCRATCH), 0);
         if (cases[i].kind == QN_TEST_ORDINARY) assert_int_equal(b->size_bytes, bytes);
+        assert_int_equal(((qn_mlx *)d)->shim->weight_bytes(b->data), b->size_bytes);
         const char *note = d->ops->describe(d).note;
         if (cases[i].text ? !strstr(note, cases[i].text) : *note) fail_msg("\"%s\"", note);
         qn_buffer_release(b);
