@@ -289,6 +289,7 @@ static mx::Stream the_stream()
 static qn_status begin(int compile, const char *folder)
 {
     return guarded([&] {
+        setenv("MLX_ENABLE_TF32", "0", 0); /* or the newest GPUs round f32 to 10 bits to multiply it */
         mx::set_default_device(the_stream().device);
         mx::set_default_stream(the_stream());
         qn::compiles = compile != 0;
