@@ -241,7 +241,7 @@ static void refusals(void **state)
         qn_model *m = NULL;
         const qn_model_options o = {.device = "mlx", .kv_type = types[i]};
         assert_int_equal(qn_model_open(dir, &o, &m), QN_E_UNSUPPORTED);
-        assert_non_null(strstr(qn_last_error(), "--kv f16"));
+        assert_non_null(strstr(qn_last_error(), "--kv-type f16"));
     }
 }
 

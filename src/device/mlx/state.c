@@ -27,7 +27,8 @@ static qn_status check_type(const qn_state_spec *spec)
     if (spec->kind == QN_STATE_SLOTS || spec->dtype == QN_DTYPE_F32 || spec->dtype == QN_DTYPE_F16 ||
         spec->dtype == QN_DTYPE_BF16)
         return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "device mlx: no keys and values of type %s; --kv f16 is one that it has",
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "device mlx: no keys and values of type %s; --kv-type f16 is one that it has",
                    qn_dtype_name(spec->dtype));
 }
 
