@@ -67,6 +67,26 @@ static mx::array exp_of(const mx::array &a)
     return on_gpu() ? mx::exp(a) : mx::square(mx::exp(a * like(a, 0.5)));
 }
 
+/* Before 0.32.4, MLX's CPU knew numbers up to some 10^7 alone. */
+static bool turns_in_f64(const mx::array &a)
+{
+#if MLX_VERSION_NUMERIC < 32004
+    return a.dtype() == mx::float64 || !on_gpu();
+#else
+    return a.dtype() == mx::float64;
+#endif
+}
+
+static mx::array sin_of(const mx::array &a)
+{
+    return turns_in_f64(a) ? mx::astype(wide_sin(mx::astype(a, mx::float64)), a.dtype()) : mx::sin(a);
+}
+
+static mx::array cos_of(const mx::array &a)
+{
+    return turns_in_f64(a) ? mx::astype(wide_cos(mx::astype(a, mx::float64)), a.dtype()) : mx::cos(a);
+}
+
 /* MLX's has an absolute error of 1.5e-7 on the CPU: near 0 the polynomial of kernels/math.body.h. */
 static mx::array erf_of(const mx::array &a)
 {
@@ -124,9 +144,9 @@ static mx::array real(qn_prim prim, const mx::array &a, const mx::array &b)
     case QN_PRIM_RECIP:
         return mx::reciprocal(a);
     case QN_PRIM_SIN:
-        return a.dtype() == mx::float64 ? wide_sin(a) : mx::sin(a);
+        return sin_of(a);
     case QN_PRIM_COS:
-        return a.dtype() == mx::float64 ? wide_cos(a) : mx::cos(a);
+        return cos_of(a);
     case QN_PRIM_TANH:
         return mx::tanh(a);
     case QN_PRIM_ERF:

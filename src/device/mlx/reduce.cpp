@@ -29,28 +29,24 @@ mx::array prim_PROD(const call &c)
     return mx::astype(mx::prod(as_number(c.in(0)), c.p().reduce.axis, true), c.dtype);
 }
 
-/* Of no numbers, in a run without rows: what every number is larger (or smaller) than. */
-static mx::array of_none(const call &c, bool is_max)
+/* What comes of no numbers, as in a run without rows, and before the first: what all others are larger than,
+ * or smaller, or what changes none of them. */
+static mx::array start_of(int how, mx::Dtype type)
 {
-    if (c.dtype == mx::bool_) return mx::full(c.shape, !is_max, c.dtype);
-    if (is_float(c.dtype)) {
-        const double all = std::numeric_limits<double>::infinity();
-        return mx::full(c.shape, mx::array(is_max ? -all : all, c.dtype));
-    }
-    const bool has_sign = mx::issubdtype(c.dtype, mx::signedinteger);
-    const uint64_t most = UINT64_MAX >> (64 - 8 * mx::size_of(c.dtype) + has_sign);
-    return mx::full(c.shape, mx::astype(mx::array(!is_max    ? most
-                                                  : has_sign ? ~most
-                                                             : 0,
-                                                  mx::uint64),
-                                        c.dtype));
+    const bool is_max = how == QN_SCAN_MAX, has_sign = mx::issubdtype(type, mx::signedinteger);
+    if (how == QN_SCAN_SUM || how == QN_SCAN_PROD) return mx::array(how == QN_SCAN_PROD ? 1.0 : 0.0, type);
+    if (type == mx::bool_) return mx::array(!is_max);
+    const double all = std::numeric_limits<double>::infinity();
+    if (is_float(type)) return mx::array(is_max ? -all : all, type);
+    const uint64_t most = UINT64_MAX >> (64 - 8 * mx::size_of(type) + has_sign), least = has_sign ? ~most : 0;
+    return mx::astype(mx::array(is_max ? least : most, mx::uint64), type);
 }
 
 static mx::array extreme(const call &c, bool is_max)
 {
     const mx::array &a = c.in(0);
     const int axis = c.p().reduce.axis;
-    if (a.shape(axis) == 0) return of_none(c, is_max);
+    if (a.size() == 0) return mx::full(c.shape, start_of(is_max ? QN_SCAN_MAX : QN_SCAN_MIN, c.dtype));
     if (a.dtype() == mx::bool_) return is_max ? mx::any(a, axis, true) : mx::all(a, axis, true);
     return is_max ? mx::max(a, axis, true) : mx::min(a, axis, true);
 }
@@ -87,34 +83,48 @@ mx::array rising_key(const mx::array &a, bool nan_first)
 mx::array prim_ARG_MAX(const call &c)
 {
     const int axis = c.p().reduce.axis, least = c.p().reduce.least;
-    if (c.in(0).shape(axis) == 0) return mx::zeros(c.shape, c.dtype);
+    if (c.in(0).size() == 0) return mx::zeros(c.shape, c.dtype);
     const mx::array key = rising_key(c.in(0), least != 0);
     return mx::astype(least ? mx::argmin(key, axis, true) : mx::argmax(key, axis, true), c.dtype);
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
+static mx::array running(const mx::array &a, const decltype(qn_params::scan) &p)
+{
+    const bool reverse = p.reverse != 0, inclusive = p.exclusive == 0;
+    switch (p.how) {
+    case QN_SCAN_SUM:
+        return mx::cumsum(a, p.axis, reverse, inclusive);
+    case QN_SCAN_PROD:
+        return mx::cumprod(a, p.axis, reverse, inclusive);
+    case QN_SCAN_MAX:
+        return mx::cummax(a, p.axis, reverse, inclusive);
+    default:
+        return mx::cummin(a, p.axis, reverse, inclusive);
+    }
+}
+
+/* From the first NaN on all is NaN, which not every version and back end has of extremes. */
+static mx::array running_real(const mx::array &a, decltype(qn_params::scan) p)
+{
+    if (p.how == QN_SCAN_SUM || p.how == QN_SCAN_PROD) return running(a, p);
+    const mx::array bad = mx::isnan(a), extremes = running(mx::where(bad, start_of(p.how, a.dtype()), a), p);
+    p.how = QN_SCAN_SUM;
+    const mx::array n_bad = running(mx::astype(bad, mx::int32), p);
+    const mx::array nan(std::numeric_limits<double>::quiet_NaN(), a.dtype());
+    return mx::where(mx::greater(n_bad, mx::array(0, mx::int32)), nan, extremes);
+}
+
 mx::array prim_SCAN(const call &c)
 {
     const auto &p = c.p().scan;
-    const bool reverse = p.reverse != 0, inclusive = p.exclusive == 0;
-    if (c.in(0).size() == 0) return c.in(0);
     mx::array a = c.in(0);
+    /* of one number, which may have the stride 0, MLX 0.31 divides by that */
+    if (a.size() == 0 || a.shape(p.axis) == 1)
+        return p.exclusive ? mx::full(c.shape, start_of(p.how, c.dtype)) : a;
     if (a.dtype() == mx::bool_) a = mx::astype(a, p.how <= QN_SCAN_PROD ? mx::int32 : mx::uint8);
-    switch (p.how) {
-    case QN_SCAN_SUM:
-        a = mx::cumsum(a, p.axis, reverse, inclusive);
-        break;
-    case QN_SCAN_PROD:
-        a = mx::cumprod(a, p.axis, reverse, inclusive);
-        break;
-    case QN_SCAN_MAX:
-        a = mx::cummax(a, p.axis, reverse, inclusive);
-        break;
-    default:
-        a = mx::cummin(a, p.axis, reverse, inclusive);
-    }
-    return mx::astype(a, c.dtype);
+    return mx::astype(is_float(a.dtype()) ? running_real(a, p) : running(a, p), c.dtype);
 }
 
 /* A row of -inf alone gives zeros. */
