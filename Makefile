@@ -201,7 +201,7 @@ $(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/test_server_real.py
-MLX_TESTS := tests/test_mlx_lm_real.py
+MLX_TESTS := tests/test_mlx_lm_real.py tests/test_mlx_device.py
 # mlx_experts_test is of types of MLX, on the CPU.
 MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/mlx_%,$(TESTS)))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))

@@ -81,10 +81,14 @@ mx::Shape shape_of(int n, const int64_t *dims)
     return shape;
 }
 
+/* What lies on the host already is read as it is: on a GPU every evaluation is waited for. */
 std::vector<int32_t> call::ints(int i) const
 {
-    mx::array a = mx::contiguous(mx::astype(in(i), mx::int32));
-    a.eval();
+    mx::array a = in(i);
+    if (a.dtype() != mx::int32 || a.status() != mx::array::Status::available || !a.flags().row_contiguous) {
+        a = mx::contiguous(mx::astype(a, mx::int32));
+        a.eval();
+    }
     return std::vector<int32_t>(a.data<int32_t>(), a.data<int32_t>() + a.size());
 }
 
@@ -116,6 +120,7 @@ static mx::array copy_of(const void *data, mx::Shape shape, mx::Dtype dtype)
     case 2:
         return mx::view(copied<uint16_t>(data, std::move(shape), mx::uint16), dtype);
     case 4:
+        if (dtype == mx::int32) return copied<int32_t>(data, std::move(shape), dtype);
         return mx::view(copied<uint32_t>(data, std::move(shape), mx::uint32), dtype);
     default:
         return mx::view(copied<uint64_t>(data, std::move(shape), mx::uint64), dtype);
