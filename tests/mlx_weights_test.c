@@ -425,6 +425,58 @@ static void refused_by_name(void **state)
     }
 }
 
+/* Uses of parts of a weight [64, 64], and of one where none is taken; NULL: no more. */
+static qn_array *used(qn_scope *s, qn_array *w, int i)
+{
+    const qn_shape shape = qn_shape_make(2, (int64_t[]){32, 64});
+    qn_params range = {.slice = {.begin = {i < 2 ? 16 : 0}}};
+    qn_array *x = floats(s, 2, (int64_t[]){2, 64}, 1), *columns = qn_slice_last(s, w, 32, 32),
+             *rows = qn_apply(s, QN_PRIM_SLICE, &range, 1, &w, &shape, QN_DTYPE_F32),
+             *ids = qn_from_data(s, QN_DTYPE_I32, 1, (int64_t[]){2}, (int32_t[]){3, 0});
+    switch (i) {
+    case 0:
+    case 2: /* the first rows */
+        return qn_linear(s, x, rows);
+    case 1:
+    case 3:
+        return qn_take(s, rows, ids);
+    case 4:
+        return qn_linear(s, qn_slice_last(s, x, 0, 32), columns);
+    case 5:
+        return qn_matmul(s, x, columns);
+    case 6:
+        return qn_take(s, columns, ids);
+    case 7:
+        return qn_head_loss(s, x, rows, ids, 1, 0);
+    case 8:
+        return qn_take(s, qn_transpose(s, w), ids);
+    case 9:
+        return qn_unary(s, QN_PRIM_EXP, w);
+    default:
+        return NULL;
+    }
+}
+
+/* A weight is read whole: the device keeps it in a form of which rows and columns are not found by strides.
+ */
+static void parts_are_refused(void **state)
+{
+    if (!is_open()) return;
+    const char *folder = qn_test_scratch();
+    const subject t = {.dtype = QN_DTYPE_F32, .n_out = 64, .n_in = 64};
+    lying l = lay_down(&t, folder);
+    for (int i = 0; i < 10; i++) {
+        qn_scope *s = qn_scope_new(mlx);
+        qn_array *y = used(s, import(s, &l, 2), i);
+        assert_non_null(y);
+        assert_int_equal(qn_eval(s, 1, &y), QN_E_UNSUPPORTED);
+        if (!strstr(qn_last_error(), "of a weight")) fail_msg("%d: %s", i, qn_last_error());
+        qn_scope_free(s);
+    }
+    take_up(&l);
+    qn_test_remove(folder);
+}
+
 /* What is refused or fails leaves nothing behind. */
 static void memory_runs_out(void **state)
 {
@@ -476,7 +528,10 @@ static int close_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_the_files),
-                                       cmocka_unit_test(products_agree), cmocka_unit_test(told),
-                                       cmocka_unit_test(refused_by_name), cmocka_unit_test(memory_runs_out)};
+                                       cmocka_unit_test(products_agree),
+                                       cmocka_unit_test(told),
+                                       cmocka_unit_test(refused_by_name),
+                                       cmocka_unit_test(parts_are_refused),
+                                       cmocka_unit_test(memory_runs_out)};
     return cmocka_run_group_tests_name("mlx_weights", tests, NULL, close_devices);
 }

@@ -56,6 +56,8 @@ void qn_mlx_free(qn_device *d, qn_buffer *b);
 /* weights.c */
 qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);
 qn_status qn_mlx_import_weights(qn_device *d, int64_t n, const qn_weight *weights, qn_buffer **out);
+/* QN_E_UNSUPPORTED: a step reads a part of a weight, or is none that takes weights; names the step. */
+qn_status qn_mlx_check_weights(const qn_plan *plan);
 /* What became of the types that MLX has not, of all weights so far, as a sentence; "": there were none. */
 void qn_mlx_weights_note(const qn_mlx *d, char *out, size_t size);
 

@@ -333,6 +333,7 @@ static void find_states(mlx_exec *e)
 
 qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
 {
+    QN_TRY(qn_mlx_check_weights(plan));
     QN_TRY(qn_ledger_reserve(base->ledger, QN_LEDGER_SCRATCH, plan->arena_bytes));
     const size_t n_slots = (size_t)plan->n_slots + 1, n_steps = (size_t)plan->n_steps + 1;
     mlx_exec *e = qn_calloc(1, sizeof *e);

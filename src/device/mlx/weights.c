@@ -106,6 +106,70 @@ qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
     return QN_OK;
 }
 
+/* ---- what reads a weight ------------------------------------------------------------------------------ */
+
+static int reads_weights(qn_prim prim, int i_in)
+{
+    switch (prim) {
+    case QN_PRIM_TAKE:
+        return i_in == 0;
+    case QN_PRIM_MATMUL:
+    case QN_PRIM_EXPERTS:
+    case QN_PRIM_EXPERTS_SUM:
+    case QN_PRIM_EXPERTS_GRAD:
+    case QN_PRIM_CROSS_ENTROPY:
+    case QN_PRIM_CROSS_ENTROPY_GRAD:
+        return i_in == 1;
+    default:
+        return 0;
+    }
+}
+
+/* Rows one after the other; turned: columns. */
+static int is_in_order(const qn_operand *o, int turned)
+{
+    int64_t next = 1;
+    for (int i = o->shape.n - 1; i >= 0; i--) {
+        const int d = turned ? o->shape.n - 1 - i : i;
+        if (o->stride[d] != next && o->shape.dim[d] != 1) return 0;
+        next *= o->shape.dim[d];
+    }
+    return 1;
+}
+
+/* All of a weight, as it is or turned; by its bytes, of either form that it may have become. */
+static int is_whole(const qn_operand *o, int turned, const qn_buffer *b)
+{
+    const int n = o->shape.n;
+    if (o->offset || (n != 2 && n != 3) || !is_in_order(o, turned)) return 0;
+    const qn_weight w = {.dtype = o->dtype,
+                         .n_parts = n == 3 ? o->shape.dim[0] : 1,
+                         .n_out = o->shape.dim[turned ? n - 1 : n - 2],
+                         .n_in = o->shape.dim[turned ? n - 2 : n - 1]};
+    plan p;
+    for (int exact = 0; exact < 2; exact++)
+        if (plan_of(&w, exact, &p) == QN_OK && p.size_bytes == b->size_bytes) return 1;
+    return 0;
+}
+
+qn_status qn_mlx_check_weights(const qn_plan *plan)
+{
+    for (int i = 0; i < plan->n_steps; i++) {
+        const qn_plan_step *s = &plan->steps[i];
+        for (int k = 0; k < s->n_in; k++) {
+            const qn_buffer *b = plan->slots[s->in[k].slot].buffer;
+            if (!b || b->layout != QN_MLX_LAYOUT_WEIGHT) continue;
+            if (!reads_weights(s->prim, k))
+                return qn_fail(QN_E_UNSUPPORTED, "%s%s%s of a weight of the device", s->label,
+                               *s->label ? ": " : "", qn_prim_get(s->prim)->name);
+            if (!is_whole(&s->in[k], 0, b) && !(s->prim == QN_PRIM_MATMUL && is_whole(&s->in[k], 1, b)))
+                return qn_fail(QN_E_UNSUPPORTED, "%s%s%s by a part of a weight", s->label,
+                               *s->label ? ": " : "", qn_prim_get(s->prim)->name);
+        }
+    }
+    return QN_OK;
+}
+
 /* ---- rows --------------------------------------------------------------------------------------------- */
 
 typedef struct {
