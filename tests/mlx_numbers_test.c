@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -15,6 +17,7 @@
 #include "base/random.h"
 #include "prim/convert.h"
 #include "tests/mlx_compare.h"
+#include "tests/scratch.h"
 
 enum { WHY = 256 };
 
@@ -319,9 +322,30 @@ static void rows_change(void **state)
     rows_change_with(0);
 }
 
+/* What MLX compiles on the CPU it also loads: that lies in the user's own folder, never where all may write.
+ */
 static void rows_change_when_compiled(void **state)
 {
+    qn_test_pair there = qn_test_pair_open(0); /* or the test ends here */
+    qn_test_pair_close(&there);
+    char cache[512], shared[512];
+    const char *before = getenv("TMPDIR"), *folder = qn_test_scratch();
+    char *kept = before ? qn_strdup(before) : NULL;
+    snprintf(cache, sizeof cache, "%s/cache", folder);
+    snprintf(shared, sizeof shared, "%s/shared", folder);
+    assert_int_equal(mkdir(shared, 0700), 0);
+    setenv("QUERN_CACHE", cache, 1);
+    setenv("TMPDIR", shared, 1);
     rows_change_with(1);
+    assert_string_equal(getenv("TMPDIR"), shared);
+    assert_int_equal(rmdir(shared), 0); /* nothing is in it */
+    unsetenv("QUERN_CACHE");
+    if (kept)
+        setenv("TMPDIR", kept, 1);
+    else
+        unsetenv("TMPDIR");
+    qn_free(kept);
+    qn_test_remove(folder);
 }
 
 int main(void)

@@ -262,20 +262,25 @@ static const char *error()
     return qn::error_text;
 }
 
-/* MLX asks for the folder of its kernels once, when the first is made. */
-static void make_first_kernel(const char *folder)
+/* MLX asks for the folder of its kernels whenever it makes one, so the variable is this until the end. */
+static std::optional<std::string> folder_before;
+static bool has_folder;
+
+static void take_folder(const char *folder)
 {
-    const char *old = std::getenv("TMPDIR");
-    const std::string kept = old ? old : "";
+    const char *before = std::getenv("TMPDIR");
+    folder_before = before ? std::optional<std::string>(before) : std::nullopt;
+    has_folder = true;
     setenv("TMPDIR", folder, 1);
-    auto f = mx::compile([](const std::vector<mx::array> &in) {
-        return std::vector<mx::array>{mx::exp(mx::negative(in[0]))};
-    });
-    mx::eval(f({mx::array({1.0f, 2.0f})}));
-    if (old)
-        setenv("TMPDIR", kept.c_str(), 1);
-    else
+}
+
+static void give_folder_back()
+{
+    if (has_folder && folder_before)
+        setenv("TMPDIR", folder_before->c_str(), 1);
+    else if (has_folder)
         unsetenv("TMPDIR");
+    has_folder = false;
 }
 
 /* One for the process, for whatever thread calls: MLX starts a thread for each stream on the CPU, and ends
@@ -298,7 +303,7 @@ static qn_status begin(int compile, const char *folder)
         mx::set_default_device(the_stream().device);
         mx::set_default_stream(the_stream());
         qn::compiles = compile != 0;
-        if (compile && folder) make_first_kernel(folder);
+        if (compile && folder) take_folder(folder);
     });
 }
 
@@ -308,6 +313,7 @@ static void end()
         mx::synchronize();
         mx::clear_cache();
     });
+    give_folder_back();
 }
 
 static qn_mlx_memory memory()
