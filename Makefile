@@ -236,6 +236,7 @@ test-cli: all
 
 # The device mlx and the backend mlx_lm with the real packages, which are installed into a folder of their own at the first
 # run (some 400 MB).
+test-mlx: SHELL := bash
 test-mlx:
 	$(Q). tools/setup.sh; need_mlx || exit 0; $(MAKE) --no-print-directory MLX=1 MLX_PYTHON="$$QUERN_MLX" run-mlx
 run-mlx: $(MLX_DEVICE_TESTS) all
