@@ -288,10 +288,13 @@ uint8_t *qn_test_act_rows(const qn_kernels *k, qn_act act, int64_t n_in, int64_t
 float *qn_test_product(const qn_kernels *k, qn_test_dice *d, qn_dtype dtype, qn_act act, int64_t n_in,
                        int64_t n_out, const uint8_t *panels, const uint8_t *x, int64_t n_rows)
 {
-    int64_t gap = d ? qn_test_roll(d, 20) : 0, stride = n_out + gap;
+    int streams = d && qn_test_roll(d, 2);
+    int64_t gap = d ? qn_test_roll(d, 20) : 0;
+    if (streams) gap = (n_out + gap + QN_PANEL - 1) / QN_PANEL * QN_PANEL - n_out;
+    int64_t stride = n_out + gap;
     int64_t n_panels = (n_out + QN_PANEL - 1) / QN_PANEL, panel = cut(d, n_panels), row = cut(d, n_rows);
     size_t row_bytes = qn_act_row_bytes(act, n_in), n = (size_t)(n_rows ? stride * n_rows - gap : 0);
-    float *wide = qn_test_guarded(n * sizeof *wide, sizeof *wide), fresh;
+    float *wide = qn_test_guarded(n * sizeof *wide, streams ? 64 : sizeof *wide), fresh;
     memset(&fresh, FRESH, sizeof fresh);
     void *scratch = qn_test_guarded(qn_matmul_scratch_bytes(dtype, act, n_in), 64);
     const int64_t rows[3] = {0, row, n_rows}, cuts[3] = {0, panel, n_panels};
@@ -305,7 +308,8 @@ float *qn_test_product(const qn_kernels *k, qn_test_dice *d, qn_dtype dtype, qn_
                             x + (size_t)rows[r] * row_bytes,
                             rows[r + 1] - rows[r],
                             wide + rows[r] * stride,
-                            stride};
+                            stride,
+                            streams};
         if (cuts[c] < cuts[c + 1]) k->matmul(&a, cuts[c], cuts[c + 1], scratch);
     }
     float *out = qn_test_guarded((size_t)(n_out * n_rows) * sizeof *out, sizeof *out);

@@ -286,7 +286,8 @@ static int matmul_speed(const options *o, const qn_kernels *k, qn_dtype dtype, q
     j.out = qn_calloc((size_t)(n_rows * j.n_out), sizeof *j.out);
     if (j.x && j.out && j.bytes && j.panels && j.scratch) {
         for (int64_t r = 0; r < n_rows; r++) k->act_pack(act, o->n_in, j.x, j.bytes + (size_t)r * row);
-        j.matmul = (qn_matmul_args){dtype, act, o->n_in, j.n_out, j.panels, j.bytes, n_rows, j.out, j.n_out};
+        j.matmul =
+            (qn_matmul_args){dtype, act, o->n_in, j.n_out, j.panels, j.bytes, n_rows, j.out, j.n_out, 0};
         snprintf(what, sizeof what, "matmul %s %s, %lld rows", qn_dtype_name(dtype), acts[act],
                  (long long)n_rows);
         if (n_rows <= FEW_ROWS) measure(o, o->pool, &j, what);

@@ -51,6 +51,8 @@ typedef struct {
     int64_t n_rows;
     float *out;         /* [n_rows, out_stride], columns [0, n_out) are written */
     int64_t out_stride; /* in elements */
+    int streams; /* 1: no cache would keep out; it may be written past them. Its rows lie at multiples of 64
+                    bytes. */
 } qn_matmul_args;
 
 /* Scratch bytes that one matmul call needs (panel unpacking), for any number of rows. */

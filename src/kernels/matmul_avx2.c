@@ -10,8 +10,16 @@
 
 #include "kernels/codes_avx2.h"
 #include "kernels/sets.h"
+#include "kernels/vec_avx2.h"
 
-enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 2, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 8192 };
+enum {
+    DIRECT_ROWS = 4,
+    DIRECT_ROWS_2 = 4,
+    TILE_ROWS = 4,
+    TILE_ROWS_2 = 2,
+    X_CACHE_BYTES = 256 << 10,
+    PREFETCH_BYTES = 8192
+};
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
 #define STRETCH_TYPES(X) \

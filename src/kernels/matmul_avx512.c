@@ -10,8 +10,16 @@
 
 #include "kernels/codes_avx512.h"
 #include "kernels/sets.h"
+#include "kernels/vec_avx512.h"
 
-enum { DIRECT_ROWS = 8, TILE_ROWS = 12, TILE_ROWS_2 = 8, X_CACHE_BYTES = 512 << 10, PREFETCH_BYTES = 8192 };
+enum {
+    DIRECT_ROWS = 16,
+    DIRECT_ROWS_2 = 8,
+    TILE_ROWS = 12,
+    TILE_ROWS_2 = 8,
+    X_CACHE_BYTES = 512 << 10,
+    PREFETCH_BYTES = 8192
+};
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
 #define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K)
@@ -95,9 +103,9 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     size_t code_bytes = qn_layout_code_bytes(dtype);
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
-        const uint8_t *x[8];
-        __m512 acc[8];
-#pragma GCC unroll 8
+        const uint8_t *x[DIRECT_ROWS];
+        __m512 acc[DIRECT_ROWS];
+#pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             x[r] = (const uint8_t *)a->x + row_bytes * (size_t)(r < a->n_rows ? r : a->n_rows - 1);
             acc[r] = _mm512_setzero_ps();
@@ -116,7 +124,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
                     _mm_prefetch((const char *)codes + PREFETCH_BYTES + at, _MM_HINT_T0);
                 load_codes(dtype, codes, w);
                 scales s = load_scales(dtype, p, &h, i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
                 for (int r = 0; r < rows; r++) {
                     acc[r] = add_block(kind, planes, zero_shift, w, &s, x[r], acc[r]);
                     x[r] += act_block_bytes(planes);
@@ -127,7 +135,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         }
         __mmask16 mask = lanes(a->n_out - panel * QN_PANEL);
         float *out = a->out + panel * QN_PANEL;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
             if (r < a->n_rows) _mm512_mask_storeu_ps(out + r * a->out_stride, mask, acc[r]);
     }

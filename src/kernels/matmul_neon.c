@@ -15,8 +15,16 @@
 
 #include "kernels/codes_neon.h"
 #include "kernels/sets.h"
+#include "kernels/vec_neon.h"
 
-enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 4, X_CACHE_BYTES = 256 << 10, PREFETCH_BYTES = 4096 };
+enum {
+    DIRECT_ROWS = 4,
+    DIRECT_ROWS_2 = 4,
+    TILE_ROWS = 4,
+    TILE_ROWS_2 = 4,
+    X_CACHE_BYTES = 256 << 10,
+    PREFETCH_BYTES = 4096
+};
 
 #include "kernels/integer.body.h"
 

@@ -13,8 +13,9 @@
 
 #include "kernels/codes_neon.h"
 #include "kernels/sets.h"
+#include "kernels/vec_neon.h"
 
-enum { DIRECT_ROWS = 4, TILE_ROWS = 4, TILE_ROWS_2 = 4, X_CACHE_BYTES = 256 << 10 };
+enum { DIRECT_ROWS = 4, DIRECT_ROWS_2 = 4, TILE_ROWS = 4, TILE_ROWS_2 = 4, X_CACHE_BYTES = 256 << 10 };
 
 #include "kernels/integer.body.h"
 

@@ -42,6 +42,10 @@ typedef enum { QN_CPU_PACKS_NOTHING, QN_CPU_PACKS_ROWS, QN_CPU_PACKS_PAIRS } qn_
 /* Up to this many rows every worker packs all activations for itself: cheaper than one more barrier. */
 enum { QN_CPU_OWN_ROWS = 4 };
 
+/* A result of so many numbers is kept by no cache until somebody reads it, and is written past them: half of
+ * the time of writing is otherwise spent on reading what is overwritten. */
+enum { QN_CPU_STREAM_ELEMENTS = 1 << 22 };
+
 struct qn_cpu_step {
     qn_cpu_fn *fn;
     qn_plan_step plan;

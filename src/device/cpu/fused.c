@@ -7,9 +7,7 @@
 
 enum { TILE = 1024 };
 
-/* A result that no cache would keep until somebody reads it is written past them: half of the time of writing
- * is otherwise spent on reading what is overwritten. */
-enum { STREAM_ELEMENTS = 1 << 22, STREAM_RUN = 1 << 14 };
+enum { STREAM_RUN = 1 << 14 }; /* of a result that is written past the caches: shorter runs are not */
 
 static const int kernel_of[QN_PRIM_COUNT] = {
 #define E(name, inputs) [QN_PRIM_##name] = QN_EW_##name,
@@ -158,7 +156,7 @@ static void fused_run(const qn_cpu_run *run, const qn_cpu_step *s)
     if (begin >= end) return;
     cut_into_pieces(&c);
     int64_t row = qn_shape_row(&o->shape);
-    c.streams = qn_shape_elements(&o->shape, &run->sizes) >= STREAM_ELEMENTS;
+    c.streams = qn_shape_elements(&o->shape, &run->sizes) >= QN_CPU_STREAM_ELEMENTS;
     if (from == 0) { /* one run over all of this worker's rows */
         for (int i = 0; i < n_in; i++) c.in[i] = (const float *)s->in[i] + begin * row * c.step[i];
         run_chain(&c, (float *)s->out + begin * row, (end - begin) * row);
