@@ -308,6 +308,48 @@ static void rounds(void **state)
 #endif
 }
 
+static qn_status ignore(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    return QN_OK;
+}
+
+static qn_status open_and_step(const char *path)
+{
+    static const int32_t ids[] = {5, 9, 2, 77, 31, 8};
+    qn_engine *e = NULL;
+    qn_sequence *s = NULL;
+    const qn_engine_options o = {.device = "mlx", .n_threads = 1, .max_rows = 16, .context_size = 64};
+    qn_status status = qn_test_engine_try(path, &o, &e);
+    if (status == QN_OK) status = qn_sequence_new(e, &s);
+    const qn_feed feed = {s, ids, 6, QN_LOGITS_LAST};
+    if (status == QN_OK) status = qn_engine_step(e, 1, &feed, ignore, NULL, NULL);
+    qn_sequence_free(s);
+    qn_engine_close(e);
+    return status;
+}
+
+/* Some of the allocations of quern's own fail, one at a time. */
+static void out_of_memory(void **state)
+{
+    need_device();
+    const char *dir = qn_test_need_fixture("models/qwen3_next");
+    qn_test_ok(open_and_step(dir));
+    const int64_t live = qn_mem_live_blocks();
+    int64_t n = 1;
+    for (;; n += n < 20 ? 1 : 41) {
+        const int64_t made = qn_mem_allocations();
+        qn_mem_fail_nth(n);
+        const qn_status status = open_and_step(dir);
+        qn_mem_fail_nth(0);
+        const int reached = qn_mem_allocations() - made >= n;
+        if (status != (reached ? QN_E_NOMEM : QN_OK))
+            fail_msg("allocation %d: %s, %s", (int)n, qn_status_name(status), qn_last_error());
+        assert_int_equal(qn_mem_live_blocks(), live);
+        if (!reached) break;
+    }
+    assert_true(n > 1000);
+}
+
 /* Pages are written where they are: a step frees no pool that it has copied. What MLX frees it keeps. */
 static void in_place(void **state)
 {
@@ -369,6 +411,7 @@ int main(int argc, char **argv)
                                                {"chat_qwen3_5", chat, NULL, NULL, "qwen3_5"},
                                                {"refusals", refusals, NULL, NULL, NULL},
                                                {"in_place", in_place, NULL, NULL, NULL},
+                                               {"out_of_memory", out_of_memory, NULL, NULL, NULL},
                                                {"rounds_llama", rounds, NULL, NULL, "llama"},
                                                {"rounds_qwen3_next", rounds, NULL, NULL, "qwen3_next"}};
     memcpy(tests + n, others, sizeof others);
