@@ -313,6 +313,35 @@ static qn_status ignore(void *user, int64_t feed, int64_t first, int64_t n, floa
     return QN_OK;
 }
 
+/* Pages that the memory limit leaves room for can be used, though pools grow by doubling; then it ends in a
+ * status: of keys and values, or of what attention needs beside them. */
+static void limit(void **state)
+{
+    enum { ROOM = 12, TOKENS = 600 };
+    static int32_t ids[TOKENS];
+    need_device();
+    const char *dir = qn_test_need_fixture("models/llama");
+    const qn_engine_options o = {.device = "mlx", .max_rows = 16, .context_size = 1024};
+    qn_engine *e = qn_test_engine(dir, NULL, o);
+    qn_ledger *l = qn_engine_ledger(e);
+    qn_sequence *s = qn_test_sequence(e);
+    fill(ids, TOKENS, 11);
+    qn_test_ok(qn_sequence_reserve(s, 1));
+    const size_t page = qn_ledger_held(l, QN_LEDGER_KV);
+    qn_ledger_set_limit(l, qn_ledger_total(l) + (ROOM - 1) * page);
+    qn_status status = QN_OK;
+    for (int64_t at = 0; at < TOKENS && status == QN_OK; at += 8) {
+        const qn_feed feed = {s, ids + at, 8, QN_LOGITS_NONE};
+        status = qn_engine_step(e, 1, &feed, ignore, NULL, NULL);
+        assert_true(qn_ledger_total(l) <= qn_ledger_get_limit(l));
+    }
+    assert_int_equal(status, QN_E_NOMEM);
+    print_message("%d pages: %d tokens, then: %s\n", ROOM, (int)qn_sequence_length(s), qn_last_error());
+    assert_true(qn_sequence_length(s) >= ROOM / 2 * QN_STATE_PAGE_TOKENS);
+    qn_sequence_free(s);
+    qn_engine_close(e);
+}
+
 static qn_status open_and_step(const char *path)
 {
     static const int32_t ids[] = {5, 9, 2, 77, 31, 8};
@@ -411,6 +440,7 @@ int main(int argc, char **argv)
                                                {"chat_qwen3_5", chat, NULL, NULL, "qwen3_5"},
                                                {"refusals", refusals, NULL, NULL, NULL},
                                                {"in_place", in_place, NULL, NULL, NULL},
+                                               {"limit", limit, NULL, NULL, NULL},
                                                {"out_of_memory", out_of_memory, NULL, NULL, NULL},
                                                {"rounds_llama", rounds, NULL, NULL, "llama"},
                                                {"rounds_qwen3_next", rounds, NULL, NULL, "qwen3_next"}};

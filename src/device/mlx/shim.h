@@ -117,8 +117,8 @@ typedef struct {
 
     /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens, v_dim 0: values are parts of
      * keys; SLOTS: [n_layers] of n_units rows of slot_floats. Grows by need. bytes: what it has taken; spare:
-     * of that, what no unit has used yet. drop fills a unit with NaN. budget_bytes: it may not grow by more.
-     */
+     * of that, what no unit has used yet. drop fills a unit with NaN. budget_bytes: what is left; it grows by
+     * less beside the units that are named. */
     qn_status (*state_new)(int is_pages, int64_t n_layers, int64_t n_units, int64_t page_tokens,
                            int64_t kv_heads, int64_t head_dim, int64_t v_dim, qn_dtype dtype,
                            int64_t slot_floats, qn_mlx_state **out);

@@ -42,16 +42,13 @@ void reach(qn_mlx_state &s, int64_t n_units, size_t budget_bytes)
     if (n_units > s.n_units)
         throw failure(QN_E_INTERNAL, "a state of " + std::to_string(s.n_units) + " units has none at " +
                                          std::to_string(n_units - 1));
-    const auto fits = [&](int64_t n) {
-        return static_cast<size_t>(n - s.capacity) <= budget_bytes / unit_bytes(s);
-    };
     if (n_units > s.capacity) {
-        int64_t wish = std::min(s.n_units, std::max({n_units, 2 * s.capacity, FIRST_UNITS}));
-        if (!fits(wish)) wish = n_units;
-        if (!fits(wish))
-            throw failure(QN_E_NOMEM, "state: " + std::to_string(wish - s.capacity) + " units more of " +
-                                          std::to_string(unit_bytes(s)) + " bytes, at most " +
-                                          std::to_string(budget_bytes) + " bytes are left");
+        /* Twice as many, of which those that nobody has take a quarter of what is left at most: the rest is
+         * for units that are handed out meanwhile. */
+        const int64_t left = static_cast<int64_t>(budget_bytes / unit_bytes(s)),
+                      spare = std::min(left / 4, s.n_units),
+                      wish = std::min(
+                          {s.n_units, n_units + spare, std::max({n_units, 2 * s.capacity, FIRST_UNITS})});
         for (auto *part : parts_of(s)) {
             const mx::array more = empty_units(s, part == &s.values, wish - s.capacity);
             for (mx::array &a : *part) a = mx::concatenate({a, more}, 0);

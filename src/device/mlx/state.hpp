@@ -7,7 +7,8 @@
 namespace qn
 {
 
-/* Memory for units [0, n_units) is there when it returns, for at most budget_bytes more. Throws. */
+/* Memory for units [0, n_units) is there when it returns. Those who hold units have counted them; what is
+ * made beside them for those that come is below budget_bytes. Throws. */
 void reach(qn_mlx_state &s, int64_t n_units, size_t budget_bytes);
 
 /* Sequences that a primitive computes together: rows [row, row + n * n_rows), n_rows of each. */
