@@ -290,7 +290,10 @@ static qn_status run(void *arg)
         }
     }
     for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_count(e->owners[i]);
-    if (status == QN_OK) status = finish(e);
+    if (status == QN_OK)
+        status = finish(e);
+    else if (e->borrows) /* what was written into states so far may wait for memory that is the host's */
+        device_of(e)->shim->eval(0, NULL, e->n_states, e->states, 0);
     for (int i = 0; i < e->plan.n_slots; i++) let_go(e, i);
     for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
     e->n_held = 0;

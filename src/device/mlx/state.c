@@ -121,11 +121,13 @@ static void remember(qn_mlx_device_state *s, qn_status status)
     snprintf(s->message, sizeof s->message, "%s", qn_last_error());
 }
 
+#ifdef QN_SHAKE
 static qn_status drop_unit(void *arg)
 {
     const state_call *c = arg;
     return qn_mlx_check(c->shim, c->shim->state_drop(c->s->mlx, c->unit));
 }
+#endif
 
 /* A unit's memory is part of its neighbours', so there is none to give back. Whoever reclaims memory calls
  * this with locks held, and must not wait for MLX. */
@@ -135,8 +137,6 @@ void qn_mlx_state_drop(qn_state *base, int32_t unit)
     qn_mlx_device_state *s = (qn_mlx_device_state *)base;
     remember(s, qn_mlx_call(device_of(s)->owner, drop_unit,
                             &(state_call){.s = s, .shim = device_of(s)->shim, .unit = unit}));
-#else
-    (void)drop_unit;
 #endif
 }
 
