@@ -7,8 +7,10 @@
 #include "engine/speculate.h"
 
 enum {
-    PREFILL_BUDGET_NS = 40000000, /* of a step, while others decode, or in idle times */
-    PREFILL_ROWS_MIN = 16         /* of a step, however slow */
+    /* Of a step, while others decode, or in idle times, prompts may take 40 ms; their rows are reckoned by
+     * those of the last steps, and become dearer as a prompt grows. */
+    PREFILL_AIM_NS = 36000000,
+    PREFILL_ROWS_MIN = 16 /* of a step, however slow */
 };
 
 /* ---- admission ----------------------------------------------------------------------------------------- */
@@ -175,7 +177,7 @@ static int64_t prefill_rows(const qn_scheduler *s, int64_t n_decode)
     int64_t most = qn_engine_get_info(s->engine)->max_rows - n_decode, n = most;
     int is_bounded = n_decode || (s->active.first && qn_request_is_idle(s->active.first));
     if (is_bounded && s->prefill_ns_a_row > 0)
-        n = (int64_t)(PREFILL_BUDGET_NS / s->prefill_ns_a_row) / PREFILL_ROWS_MIN * PREFILL_ROWS_MIN;
+        n = (int64_t)(PREFILL_AIM_NS / s->prefill_ns_a_row) / PREFILL_ROWS_MIN * PREFILL_ROWS_MIN;
     else if (is_bounded)
         n = 2 * PREFILL_ROWS_MIN;
     if (n < PREFILL_ROWS_MIN) n = PREFILL_ROWS_MIN;
