@@ -122,7 +122,7 @@ static qn_status find_header(const chat *c, turn *t)
     t->has_header = rendered && history.n < t->before.n;
     t->header = t->has_header ? common_begin(&history, &t->with) : 0;
     qn_rendered_free(&history);
-    if (!t->is_known) { /* asking opens more than answers begin with, such as a tag for reasoning */
+    if (!t->is_known && t->i) { /* asking opens more than answers begin with, such as a tag for reasoning */
         while (t->said && !ends_word(t->with.text[t->said - 1])) t->said--;
         t->is_known = t->said >= t->header && t->said >= last_words(&t->before);
     }
@@ -266,6 +266,17 @@ static qn_status find_by_words(const chat *c, const turn *t, qn_answer_span *out
     return QN_OK;
 }
 
+/* Templates write a preamble of their own before the first message, but not where there is none: of a chat
+ * that the assistant begins, what asking gives stands behind that preamble, or what is asked for is not
+ * known. */
+static void skip_preamble(turn *t)
+{
+    const char *text = t->with.text,
+               *at = t->before.n ? memmem(text, t->with.n, t->before.text, t->before.n) : NULL;
+    t->is_known = at != NULL;
+    if (at) t->said = (size_t)(at - text) + t->before.n;
+}
+
 static qn_status find_answer(const chat *c, size_t i, qn_answer_span *out)
 {
     turn t = {.i = i};
@@ -276,6 +287,7 @@ static qn_status find_answer(const chat *c, size_t i, qn_answer_span *out)
         const int goes_on = begins_with(c->whole, &t.with);
         t.said = common_begin(&t.before, &t.with);
         t.is_known = t.said == t.before.n;
+        if (!t.is_known && !i) skip_preamble(&t);
         if (!(t.is_known && goes_on)) status = find_header(c, &t);
         if (status == QN_OK && t.is_known && goes_on)
             *out = (qn_answer_span){t.said, without_space(c->whole, t.with.n, t.said)};

@@ -280,6 +280,27 @@ static void test_rewritten_turns(void **state)
                    (const char *const[]){"Answer one.<|eot_id|>", "Answer two.<|eot_id|>", NULL});
 }
 
+/* The assistant speaks first: a preamble that the template writes then is not what it says. */
+static void test_answer_first(void **state)
+{
+    static const char chat[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Hello.\"},{\"role\":"
+                               "\"user\",\"content\":\"a\"},"
+                               "{\"role\":\"assistant\",\"content\":\"b\"}]}";
+#define PREAMBLE "{% if loop.first %}<|system|>\nYou are the assistant\n<|eot_id|>\n{% endif %}"
+    static const char turns[] =
+        "{% for m in messages %}" PREAMBLE "<|{{ m.role }}|>\n{{ m.content }}<|eot_id|>\n{% endfor %}";
+    static const char *const asks[] = {
+        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
+        "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}",
+    };
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s", turns, asks[i]);
+        expect_answers(text, chat, (const char *const[]){"Hello.<|eot_id|>", "b<|eot_id|>", NULL});
+    }
+#undef PREAMBLE
+}
+
 static void test_marked_turns(void **state)
 {
     /* The end of turn lies behind what is marked, and is not marked twice. */
@@ -361,10 +382,10 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_templates),       cmocka_unit_test(test_builtin_formats),
-        cmocka_unit_test(test_rewritten_turns),     cmocka_unit_test(test_marked_turns),
-        cmocka_unit_test(test_end_between_turns),   cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_all_templates),   cmocka_unit_test(test_builtin_formats),
+        cmocka_unit_test(test_rewritten_turns), cmocka_unit_test(test_answer_first),
+        cmocka_unit_test(test_marked_turns),    cmocka_unit_test(test_end_between_turns),
+        cmocka_unit_test(test_left_out),        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
