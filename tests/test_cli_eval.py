@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import shutil
 
 import pytest
 
@@ -80,6 +81,23 @@ def test_bad_lines(model, data, tmp_path):
     assert "line 2: left out: " in out.stderr.decode() and "1 bad line left out" in out.stdout.decode()
     assert "error" in lines_of(model, file, "--lines")[1]
     assert "some.jsonl:2" in refused(model, file, "--strict")
+
+
+def test_what_might_surprise(tmp_path):
+    """What an adapter names and has not, and answers that the template does not show, are told."""
+    source = fixture("lora/llama_qv")
+    adapter = tmp_path / "adapter"
+    shutil.copytree(source, adapter)
+    config = {**read_json(f"{source}/adapter_config.json"), "target_modules": ["q_proj", "v_proj", "w_proj"]}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    calls = [{"type": "function", "function": {"name": "grind", "arguments": "{}"}}]
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]
+    file = tmp_path / "chat.jsonl"
+    file.write_text(json.dumps({"messages": chat}) + "\n")
+    out = call("eval", fixture(f"models/{read_json(f'{source}/expected.json')['base']}"), file, "--adapter", adapter)
+    assert out.returncode == 0 and "w_proj" in out.stderr.decode(), out.stderr
+    assert "1 answers do not count" in call("eval", "seed", file).stderr.decode()
 
 
 def test_refusals(model, data, tmp_path):

@@ -260,8 +260,8 @@ typedef struct {
     size_t peak_memory_bytes;
 } qn_evaluate_result;
 
-/* The loss of a model, with an adapter or without, over a data set. Statuses as for qn_training_open and
- * qn_adapter_load. */
+/* The loss of a model, with an adapter or without, over a data set. What might surprise is logged as a
+ * warning. Statuses as for qn_training_open and qn_adapter_load. */
 QN_API qn_status qn_evaluate_data(const qn_evaluate_options *options, qn_evaluate_result *out);
 
 #ifdef __cplusplus

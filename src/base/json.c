@@ -103,7 +103,8 @@ static json_t *load(const char *text, size_t n, json_error_t *error)
     return value;
 }
 
-qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
+/* with_lines: messages say in which line of the text. */
+static qn_status parse(const char *what, const char *text, size_t n, int with_lines, json_t **out)
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
         return qn_fail(QN_E_FORMAT, "%s: JSON nested deeper than %d", what, QN_JSON_DEPTH_MAX);
@@ -121,10 +122,21 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
         json_decref(value);
         return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
     }
-    if (!value)
+    if (!value && with_lines)
         return qn_fail(QN_E_FORMAT, "%s: line %d column %d: %s", what, error.line, error.column, error.text);
+    if (!value) return qn_fail(QN_E_FORMAT, "%s: column %d: %s", what, error.column, error.text);
     *out = value;
     return QN_OK;
+}
+
+qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
+{
+    return parse(what, text, n, 1, out);
+}
+
+qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_t **out)
+{
+    return parse(what, text, n, 0, out);
 }
 
 json_t *qn_json_copy(const json_t *value)

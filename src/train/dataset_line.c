@@ -377,7 +377,7 @@ qn_status qn_train_sequence_read(const qn_line_options *options, const char *lin
 {
     json_t *object = NULL;
     qn_train_sequence made = {0};
-    qn_status status = qn_json_parse("JSON", line, n, &object);
+    qn_status status = qn_json_parse_line("not one JSON object", line, n, &object);
     if (status == QN_OK) status = read_object(options, object, &made, other_keys);
     if (status == QN_OK) status = finish(options, &made);
     if (status == QN_OK && other_keys) status = other_keys->status;

@@ -288,6 +288,8 @@ static void test_bad_lines(void **state)
         {"", "JSON", QN_E_FORMAT},
         {"{\"text\":\"a\"", "JSON", QN_E_FORMAT},
         {"{\"text\":NaN}", "JSON", QN_E_FORMAT},
+        {"{\"text\":NaN}", "not one JSON object: column 11: invalid token", QN_E_FORMAT},
+        {"[{\"text\":\"a\"},", "not one JSON object: column", QN_E_FORMAT},
         {"{\"text\":\"a\",\"text\":\"b\"}", "duplicate", QN_E_FORMAT},
         {"{\"text\":\"\xff\"}", "JSON", QN_E_FORMAT},
         {"{\"text\":\"\xed\xa0\x80\"}", "JSON", QN_E_FORMAT},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "train/base.h"
 #include "train/batch_graph.h"
@@ -63,7 +64,7 @@ static qn_status read_line(evaluation *e, int64_t i, qn_train_sequence *s)
 /* How large the batches become. */
 static qn_status look_at_lines(evaluation *e)
 {
-    int64_t n_good = 0, n_rows = 0;
+    int64_t n_good = 0, n_rows = 0, n_lost = 0;
     e->n_lines = qn_line_index_count(e->lines);
     if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: there is no line in it", e->file);
     if (e->o.max_lines && e->o.max_lines < e->n_lines) e->n_lines = e->o.max_lines;
@@ -73,6 +74,7 @@ static qn_status look_at_lines(evaluation *e)
         if (s.n) {
             n_good++;
             n_rows += s.n - 1;
+            n_lost += s.n_lost;
             e->out.n_tokens += s.n;
             e->out.n_cut_lines += s.n_whole > e->o.max_length;
         }
@@ -80,6 +82,10 @@ static qn_status look_at_lines(evaluation *e)
     }
     if (!n_good)
         return qn_fail(QN_E_ARG, "%s: no line can be evaluated; the last: %s", e->file, qn_last_error());
+    if (n_lost)
+        qn_log(QN_LOG_WARNING,
+               "%s: %lld answers do not count, since the chat template's text does not show them", e->file,
+               (long long)n_lost);
     e->out.n_lines = e->n_lines;
     e->out.n_bad_lines = e->n_lines - n_good;
     e->max.n_rows = n_rows < e->o.batch_tokens ? n_rows : e->o.batch_tokens;
@@ -133,6 +139,7 @@ static qn_status open_model(evaluation *e)
         QN_TRY(qn_adapters_new(b->device, &b->config, b->parameters, &e->adapters));
         qn_status status = qn_adapters_load(e->adapters, "evaluated", e->o.adapter_path,
                                             scale == 0 ? 1 : scale, &notes, &adapter);
+        if (status == QN_OK && notes.length) qn_log_lines(QN_LOG_WARNING, notes.data);
         qn_buf_free(&notes);
         QN_TRY(status);
         qn_adapters_show(e->adapters, adapter, 0);

@@ -109,6 +109,13 @@ static int64_t count_steps(const qn_training *t)
     return n;
 }
 
+static void note_warmup(const qn_schedule *schedule, qn_buf *notes)
+{
+    if (schedule->warmup_steps > schedule->n_steps)
+        qn_buf_printf(notes, "the learning rate rises to the end: %lld steps of warm-up, %lld in all\n",
+                      (long long)schedule->warmup_steps, (long long)schedule->n_steps);
+}
+
 /* ---- life --------------------------------------------------------------------------------------------- */
 
 static qn_status make_trainer(qn_training *t)
@@ -132,6 +139,7 @@ static qn_status open_all(qn_training *t)
     find_maxima(t);
     t->n_steps = count_steps(t);
     t->schedule = qn_run_options_schedule(&t->options, t->n_steps);
+    note_warmup(&t->schedule, &t->notes);
     const qn_dataset_summary data = qn_dataset_summarize(t->train);
     qn_run_options_describe(&t->options, t->n_steps, qn_dataset_hash(t->train), &data, &t->settings);
     QN_TRY(t->settings.status);
@@ -149,6 +157,7 @@ qn_status qn_training_open(const qn_train_options *options, qn_training **out)
     t->valid_loss = NAN;
     t->best_loss = INFINITY;
     qn_status status = qn_run_options_make(options, &t->options);
+    if (status == QN_OK) qn_run_options_note_unused(options, &t->notes);
     if (status == QN_OK) status = open_all(t);
     if (status == QN_OK)
         *out = t;

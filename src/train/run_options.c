@@ -157,6 +157,37 @@ void qn_run_options_free(qn_run_options *r)
     *r = (qn_run_options){0};
 }
 
+/* ---- what is of no use ----------------------------------------------------------------------------- */
+
+void qn_run_options_note_unused(const qn_train_options *o, qn_buf *notes)
+{
+    const int is_full = o->method == QN_TRAIN_FULL, is_sgd = o->optimizer == QN_OPTIMIZER_SGD;
+    const struct {
+        int is_unused;
+        const char *name, *owner;
+    } settings[] = {
+        {is_full && o->targets, "targets", "LoRA and DoRA"},
+        {is_full && o->rank, "rank", "LoRA and DoRA"},
+        {is_full && o->alpha > 0, "alpha", "LoRA and DoRA"},
+        {is_full && o->rslora, "rslora", "LoRA and DoRA"},
+        {is_full && o->dropout > 0, "dropout", "LoRA and DoRA"},
+        {is_full && o->init != QN_TRAIN_UNIFORM, "init", "LoRA and DoRA"},
+        {is_full && o->layout != QN_ADAPTER_PEFT, "layout", "LoRA and DoRA"},
+        {!is_full && o->save_type, "save-type", "the training of all weights"},
+        {is_sgd && o->beta1 > 0, "beta1", "AdamW"},
+        {is_sgd && o->beta2 > 0, "beta2", "AdamW"},
+        {is_sgd && o->eps > 0, "eps", "AdamW"},
+        {is_sgd && o->no_bias_correction, "no-bias-correction", "AdamW"},
+        {!is_sgd && o->momentum > 0, "momentum", "SGD"},
+        {o->schedule == QN_SCHEDULE_CONSTANT && o->end_rate > 0, "end-rate", "the schedules that fall"},
+        {o->n_steps && o->n_epochs, "epochs", "a training without a number of steps"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (settings[i].is_unused)
+            qn_buf_printf(notes, "%s does nothing here: it belongs to %s\n", settings[i].name,
+                          settings[i].owner);
+}
+
 /* ---- parts -------------------------------------------------------------------------------------------- */
 
 qn_dataset_options qn_run_options_data(const qn_run_options *r, int64_t vocab_size)

@@ -19,6 +19,8 @@ typedef struct {
 qn_status qn_run_options_make(const qn_train_options *given, qn_run_options *out);
 /* Accepts a zeroed one. */
 void qn_run_options_free(qn_run_options *r);
+/* A line for each setting that was given and belongs to another method, optimiser or schedule. */
+void qn_run_options_note_unused(const qn_train_options *given, qn_buf *notes);
 
 /* As parts of a training take them. vocab_size: the model's. */
 qn_dataset_options qn_run_options_data(const qn_run_options *r, int64_t vocab_size);

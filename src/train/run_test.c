@@ -390,6 +390,7 @@ static void of_other_settings(void **state)
     qn_test_write_text(p.folder, "train.jsonl", lines);
     qn_free(lines);
     expect(&o, QN_E_UNSUPPORTED, "data=");
+    assert_non_null(strstr(qn_last_error(), "other lines to train on"));
     end(&p);
 }
 
@@ -572,6 +573,7 @@ static void tells(void **state)
     o.n_epochs = 2;
     o.batch_sequences = 2;
     o.accumulate = 0;
+    o.warmup_steps = 7;
     qn_training *t = open_training(&o);
     qn_train_info info;
     qn_test_ok(qn_training_get_info(t, &info));
@@ -590,7 +592,7 @@ static void tells(void **state)
     assert_non_null(strstr(info.notes, "train.jsonl:2: left out: \"text\" is not a text\n"));
     assert_non_null(strstr(info.notes, "1 of 6 lines are longer than 24 tokens"));
     assert_non_null(strstr(info.notes, ":4: the key \"id\" means nothing here\n"));
-
+    assert_non_null(strstr(info.notes, "rises to the end: 7 steps of warm-up, 6 in all\n"));
     int64_t n_trained = 0, i = 0;
     qn_train_array a;
     for (; qn_training_get_array(t, i, &a) == QN_OK; i++) n_trained += a.n;

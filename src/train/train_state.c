@@ -94,9 +94,9 @@ static qn_status compare_lines(const char *path, const char *was, const char *is
     }
     const int n = (int)strcspn(was, "\n"), m = (int)strcspn(is, "\n");
     if (!n && !m) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "%s: it is of a training with %.*s; this one has %.*s", path,
-                   n ? n < 200 ? n : 200 : 7, n ? was : "nothing", m ? m < 200 ? m : 200 : 4,
-                   m ? is : "none");
+    return qn_fail(QN_E_UNSUPPORTED, "%s: it is of a training with %.*s; this one has %.*s%s", path,
+                   n ? n < 200 ? n : 200 : 7, n ? was : "nothing", m ? m < 200 ? m : 200 : 4, m ? is : "none",
+                   strncmp(was, "data=", 5) == 0 ? ": other lines to train on" : "");
 }
 
 /* ---- checksum ----------------------------------------------------------------------------------------- */
