@@ -22,6 +22,11 @@ def test_it_answers_where_no_model_is_named():
     expect_seed(call("run", stdin=QUESTION + "\n"))
 
 
+def test_a_question_may_have_a_slash():
+    out = call("run", "How much is 1/2 and 1/4?", "-n", 5)
+    assert out.returncode == 0 and out.stdout and b"the seed answers" in out.stderr
+
+
 def test_its_name_is_a_model():
     for name in ("seed", "seed:"):
         out = call("run", name, "-p", QUESTION)

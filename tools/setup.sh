@@ -71,8 +71,8 @@ build() {
     rm -f "$log"
 }
 
-# need_mlx: Python's mlx and mlx_lm, for the tests of the device and the backend of that name, into the cache folder; QUERN_MLX names the
-# Python that has them.
+# need_mlx: Python's mlx and mlx_lm, for the tests of the device and the backend of that name, into the cache folder; QUERN_MLX
+# names the Python that has them.
 need_mlx() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/mlx
     [ -z "${QUERN_MLX-}" ] || return 0
@@ -81,7 +81,7 @@ need_mlx() {
         python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
             'mlx[cpu]==0.32.4' mlx-lm==0.32.2 >&2 || {
             rm -rf "$folder"
-            say "there is no wheel of them for this machine: the tests that need them are left out"
+            say "they could not be installed (no wheel for this machine, or no index): the tests that need them are left out"
             echo "0 passed, 0 failed, 1 skipped"
             return 1
         }

@@ -130,9 +130,8 @@ static const qn_arg_group doctor_groups[] = {
 const qn_arg_spec qn_doctor_spec = {
     "quern doctor MODEL [options]",
     "Opens a model step by step: files, config, weights, tokenizer, template, devices, memory, a few tokens. "
-    "Says for "
-    "each\n"
-    "what it found and, where something is wrong, what to do. Exit status 1 when a step failed.",
+    "Says for\n"
+    "each what it found and, where something is wrong, what to do. Exit status 1 when a step failed.",
     doctor_groups,
     1,
     1,

@@ -258,10 +258,12 @@ const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
                                  NULL};
 
 /* Is the one argument what the seed is asked, and no model? Words with spaces that name nothing; who names a
- * folder is told that it is not there. */
+ * folder is told that it is not there, but no folder ends with a question mark. */
 static int is_question(const char *text, const run_options *o)
 {
-    return !o->prompt && !o->ids_path && strchr(text, ' ') && !strchr(text, '/') && access(text, F_OK) != 0;
+    const size_t n = strlen(text);
+    if (o->prompt || o->ids_path || !strchr(text, ' ') || access(text, F_OK) == 0) return 0;
+    return !strchr(text, '/') || text[n - 1] == '?';
 }
 
 /* Who answers where no model was named. */
