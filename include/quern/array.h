@@ -37,8 +37,8 @@ enum { QN_ARRAY_DIMS_MAX = 6 };
 /* Opens a scope with a CPU device of its own. n_threads 0: one for each physical core that the process may
  * use. memory_limit_bytes 0: none; else what would pass it is refused with QN_E_NOMEM. */
 QN_API qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out);
-/* The same with another device: "cpu" or "mlx". QN_E_NOT_FOUND: there is none of this name; QN_E_UNSUPPORTED:
- * it cannot be used here (message: why). */
+/* The same with another device: "cpu" or "mlx", NULL: "cpu". QN_E_NOT_FOUND: there is none of this name;
+ * QN_E_UNSUPPORTED: it cannot be used here (message: why). */
 QN_API qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes,
                                   qn_scope **out);
 /* A scope over the device of another one, whose arrays may be used here: for temporaries that go earlier.

@@ -381,11 +381,27 @@ static void every_allocation_may_fail(void **state)
     fail_msg("more than 2000 allocations");
 }
 
+/* Which device a scope is on is said by name. */
+static void named_devices(void **state)
+{
+    static const char *const names[] = {NULL, "cpu"};
+    qn_scope *other = NULL;
+    for (int i = 0; i < 2; i++) {
+        OK(qn_scope_open_on(names[i], 1, 0, &other));
+        qn_scope_close(other);
+    }
+    other = NULL;
+    assert_int_equal(qn_scope_open_on("abacus", 1, 0, &other), QN_E_NOT_FOUND);
+    assert_null(other);
+    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: cpu, mlx");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_are_kept_until_forgotten),
         cmocka_unit_test(arrays_and_their_device_outlive_scopes),
+        cmocka_unit_test(named_devices),
         cmocka_unit_test(a_memory_limit_is_kept),
         cmocka_unit_test(a_sweep_leaves_what_is_kept),
         cmocka_unit_test(creation_is_numpys),

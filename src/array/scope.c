@@ -14,7 +14,7 @@ qn_scope *qn_scope_new(qn_device *device)
 
 qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out)
 {
-    return qn_scope_open_on("cpu", n_threads, memory_limit_bytes, out);
+    return qn_scope_open_on(NULL, n_threads, memory_limit_bytes, out);
 }
 
 qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes, qn_scope **out)

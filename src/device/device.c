@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,23 +8,19 @@
 
 static const qn_device_ops *const *const devices = qn_device_registry;
 
-const char *const *qn_device_names(void)
-{
-    static const char *names[8];
-    int n = 0;
-    for (; devices[n] && n < 7; n++) names[n] = devices[n]->name;
-    return names;
-}
-
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
 {
-    for (int i = 0; devices[i]; i++)
-        if (strcmp(devices[i]->name, name) == 0) {
+    char known[64] = "";
+    for (int i = 0; devices[i]; i++) {
+        if (!name || strcmp(devices[i]->name, name) == 0) {
             QN_TRY(devices[i]->open(options, out));
             atomic_init(&(*out)->holders, 1);
             return QN_OK;
         }
-    return qn_fail(QN_E_NOT_FOUND, "device '%s': not in this build (cpu and mlx are)", name);
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", devices[i]->name);
+    }
+    return qn_fail(QN_E_NOT_FOUND, "there is no device '%.40s'; there are: %s", name, known);
 }
 
 qn_status qn_device_get_info(size_t i_device, qn_device_info *out)

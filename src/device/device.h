@@ -224,9 +224,7 @@ struct qn_exec {
     qn_device *device;
 };
 
-/* Names of the devices in this build, NULL-terminated. */
-const char *const *qn_device_names(void);
-/* QN_E_NOT_FOUND lists the known ones. */
+/* name NULL: the first of the registry, "cpu". QN_E_NOT_FOUND lists the known ones. */
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
 /* One holder more; returns d. */
 qn_device *qn_device_retain(qn_device *d);

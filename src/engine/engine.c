@@ -73,7 +73,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     int64_t start = qn_clock_ns();
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
-    QN_TRY(qn_device_open(o->device ? o->device : "cpu", &d, &e->device));
+    QN_TRY(qn_device_open(o->device, &d, &e->device));
     QN_TRY(load_weights(e, source, o->packed));
     int64_t loaded = qn_clock_ns();
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
