@@ -15,7 +15,7 @@
 #include "bench/peaks.h"
 #include "engine/sampler.h"
 
-enum { ROUNDS = 41, DRAWS = 8, N_SEEN = 500, CHAINS_MAX = 16 };
+enum { ROUNDS = 41, DRAWS = 8, N_SEEN = 500 };
 
 static const struct {
     const char *name;

@@ -23,7 +23,7 @@
 #include "tests/model_dir.h"
 
 static const char model[] = "models/qwen2_vl";
-enum { LOGITS_MAX = 4096 * 512, GREEDY_MAX = 64 };
+enum { LOGITS_MAX = 4096 * 512 };
 
 typedef struct {
     qn_engine *e;

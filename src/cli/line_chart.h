@@ -8,7 +8,7 @@
 #include "base/buf.h"
 
 /* A series with more points than this is drawn as the means of equal groups of neighbours. */
-enum { QN_CHART_POINTS_MAX = 2000, QN_CHART_SERIES_MAX = 3 };
+enum { QN_CHART_POINTS_MAX = 2000 };
 
 typedef struct {
     double x, y; /* y not finite, or beyond 1e30: no point */

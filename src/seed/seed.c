@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The assembler copies the file into the constants; it is found from the root of the tree, where make runs.
+/* The assembler copies the file into the constants. Its path is from the root of the tree, where make runs.
  */
 #ifdef __APPLE__
 #define SECTION ".section __DATA,__const\n"
@@ -15,10 +15,15 @@
 #define PREVIOUS ".popsection\n"
 #endif
 
-__asm__(SECTION ".balign 64\n" SYMBOL("qn_seed_file") ":\n"
-                                                      ".incbin \"src/seed/seed.gguf\"\n" SYMBOL(
-                                                          "qn_seed_file_end") ":\n"
-                                                                              ".byte 0\n" PREVIOUS);
+// clang-format off
+__asm__(SECTION
+        ".balign 64\n"
+        SYMBOL("qn_seed_file") ":\n"
+        ".incbin \"src/seed/seed.gguf\"\n"
+        SYMBOL("qn_seed_file_end") ":\n"
+        ".byte 0\n"
+        PREVIOUS);
+// clang-format on
 extern const unsigned char qn_seed_file[] __attribute__((visibility("hidden"))),
     qn_seed_file_end[] __attribute__((visibility("hidden")));
 

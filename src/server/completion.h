@@ -17,7 +17,6 @@ typedef struct {
     qn_answer *answer; /* takes calls and reasoning out of a chat's text; NULL: it is text alone */
     qn_buf text, reasoning, calls; /* of a stream: what is not sent yet. calls: JSON objects with commas */
     qn_buf arguments;              /* of the call that is read */
-    int is_call_open;
     int n_calls;
     int is_cut;                   /* after the one call that it may have */
     qn_buf logprobs;              /* entries, JSON with commas; of /v1/completions the tokens */

@@ -56,7 +56,6 @@ typedef struct {
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;
     int64_t priority;
-    int keep_out_of_cache;
     qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
     /* As sent; `o` is made of these at the end. */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;

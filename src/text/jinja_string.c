@@ -15,14 +15,6 @@ qn_status qn_jstring_borrow(qn_jheap *h, const char *data, size_t n, const uint8
     return QN_OK;
 }
 
-qn_status qn_jstring_copy(qn_jheap *h, const char *data, size_t n, int user, qn_jvalue *out)
-{
-    char *copy = qn_jheap_alloc(h, n, 1);
-    if (!copy) return h->status;
-    if (n) memcpy(copy, data, n);
-    return qn_jstring_borrow(h, copy, n, NULL, user, out);
-}
-
 qn_status qn_jstring_bytes(qn_jheap *h, const qn_jstring *s, size_t from, size_t to, qn_jvalue *out)
 {
     return qn_jstring_borrow(h, s->data + from, to - from, s->mask ? s->mask + from : NULL, s->user, out);

@@ -190,8 +190,6 @@ qn_status qn_jvalue_length(qn_jheap *h, qn_jvalue v, int64_t *n);
 /* A string that borrows data and mask, which must outlive the heap's values. */
 qn_status qn_jstring_borrow(qn_jheap *h, const char *data, size_t n, const uint8_t *mask, int user,
                             qn_jvalue *out);
-/* A trusted copy. */
-qn_status qn_jstring_copy(qn_jheap *h, const char *data, size_t n, int user, qn_jvalue *out);
 /* Bytes [from, to) of s; shares its memory. */
 qn_status qn_jstring_bytes(qn_jheap *h, const qn_jstring *s, size_t from, size_t to, qn_jvalue *out);
 int64_t qn_jstring_length(qn_jstring *s);

@@ -526,8 +526,3 @@ const int32_t *qn_tokenizer_turn_end_ids(const qn_tokenizer *t, size_t *n)
     *n = t->turn_end_ids.n;
     return t->turn_end_ids.data;
 }
-
-void qn_tokenizer_set_fast(qn_tokenizer *t, int fast)
-{
-    qn_pretokenizer_set_fast(t->pretokenizer, fast);
-}

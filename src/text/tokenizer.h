@@ -111,7 +111,4 @@ const int32_t *qn_tokenizer_turn_end_ids(const qn_tokenizer *t, size_t *n);
 /* While loading: what a tokenizer_config.json knows. -1 leaves a value as it is. */
 qn_status qn_tokenizer_set_ids(qn_tokenizer *t, int32_t bos, int32_t eos, int32_t unk, int32_t pad);
 
-/* For tests: 0 runs split expressions that have a hand-written scanner. */
-void qn_tokenizer_set_fast(qn_tokenizer *t, int fast);
-
 #endif
