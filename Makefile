@@ -41,10 +41,11 @@ MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) 2>/dev/null)
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) 2>/dev/null)
 CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS)
 CFLAGS.release := -O3 -DNDEBUG
-CFLAGS.asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+# QN_EVERY_BLOCK: each block is the system's own, so that the checker sees what is read behind it or too late.
+CFLAGS.asan := -O1 -DQN_EVERY_BLOCK -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS.tsan := -O1 -fsanitize=thread
 CFLAGS.shake := -O3 -DNDEBUG -DQN_SHAKE
-CFLAGS.fuzz := -O1 -Wno-error
+CFLAGS.fuzz := -O1 -DQN_EVERY_BLOCK -Wno-error
 CFLAGS.coverage := -O1 -DNDEBUG
 CFLAGS.arm64 := $(CFLAGS.release)
 # What GCC guesses about uninitialized variables changes with the optimisation: it is an error in the release build alone.
@@ -286,7 +287,7 @@ VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server tex
 	%/slots_test %/generation_test %/memory_test
 VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 valgrind: $(VALGRIND_SET)
-	$(Q)QUERN_CPU=avx2 QUERN_FIXTURES=tests/golden QUERN_OPS=10000 RUN_UNDER="$(VALGRIND)" tests/run $^
+	$(Q)QUERN_CPU=avx2 QUERN_KEPT_BYTES=0 QUERN_FIXTURES=tests/golden QUERN_OPS=10000 RUN_UNDER="$(VALGRIND)" tests/run $^
 
 # For 64-bit Arm: everything is crossed, and run by qemu-user, tenfold slower, what is about kernels: each against fixtures
 # and scalar, the same bits whatever the split, hashes of logits. What depends on no set runs on this machine alone, and

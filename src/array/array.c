@@ -20,12 +20,33 @@ qn_array *qn_array_new(qn_scope *s)
         s->owned = owned;
         s->capacity = capacity;
     }
-    qn_array *a = qn_calloc(1, sizeof *a);
-    if (!a) return qn_scope_fail(s, QN_E_NOMEM);
+    qn_slab *slab = s->slab;
+    if (!slab) {
+        slab = qn_alloc(sizeof *slab);
+        if (!slab) return qn_scope_fail(s, QN_E_NOMEM);
+        atomic_init(&slab->left, QN_SLAB_ARRAYS);
+        slab->n = 0;
+        s->slab = slab;
+    }
+    qn_array *a = &slab->array[slab->n++];
+    if (slab->n == QN_SLAB_ARRAYS) s->slab = NULL;
+    memset(a, 0, sizeof *a);
+    a->slab = slab;
     atomic_init(&a->references, 1);
     a->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     s->owned[s->n_owned++] = a;
     return a;
+}
+
+static void slab_release(qn_slab *slab, int n)
+{
+    if (atomic_fetch_sub_explicit(&slab->left, n, memory_order_acq_rel) == n) qn_free(slab);
+}
+
+void qn_slab_leave(qn_scope *s)
+{
+    if (s->slab) slab_release(s->slab, QN_SLAB_ARRAYS - s->slab->n);
+    s->slab = NULL;
 }
 
 uint64_t qn_array_youngest(void)
@@ -67,7 +88,7 @@ void qn_release(qn_array *a)
         qn_job_release(d->job);
         qn_buffer_release(d->buffer);
         qn_free(d->label);
-        qn_free(d);
+        slab_release(d->slab, 1);
     }
 }
 

@@ -16,6 +16,9 @@ typedef struct {
     qn_array **in; /* each holds a reference */
 } qn_custom;
 
+/* Arrays that were made one after the other lie in one block, which goes when all of them went. */
+typedef struct qn_slab qn_slab;
+
 /* What every pass looks at comes first. */
 struct qn_array {
     uint64_t id;  /* rises with every array of the process: an order in which inputs come first */
@@ -36,6 +39,18 @@ struct qn_array {
     qn_job *job;         /* DATA that is being computed, or failed to be; NULL: it is there */
     qn_custom *custom;   /* owned; NULL: none */
     qn_array *next;      /* chain of arrays that are being freed */
+    qn_slab *slab;       /* where it lies */
+};
+
+#ifdef QN_EVERY_BLOCK
+enum { QN_SLAB_ARRAYS = 1 };
+#else
+enum { QN_SLAB_ARRAYS = 16 };
+#endif
+struct qn_slab {
+    atomic_int left; /* arrays that live or are still to be made */
+    int n;           /* made */
+    qn_array array[QN_SLAB_ARRAYS];
 };
 
 struct qn_scope {
@@ -46,7 +61,8 @@ struct qn_scope {
     char message[QN_ERROR_TEXT_MAX];
     qn_array **owned;
     int64_t n_owned, capacity;
-    char **texts; /* of qn_array_text */
+    qn_slab *slab; /* where the next array is made; NULL: a new one is needed */
+    char **texts;  /* of qn_array_text */
     int64_t n_texts, texts_capacity;
     int n_inputs;
     int traced;        /* what is built here is compiled: its inputs have no values yet */
@@ -56,6 +72,8 @@ struct qn_scope {
 
 /* An array of the scope, all zero but for its id. */
 qn_array *qn_array_new(qn_scope *s);
+/* No more arrays are made in the scope's slab. */
+void qn_slab_leave(qn_scope *s);
 /* The id of the last array that was made: what is made from here on is younger. */
 uint64_t qn_array_youngest(void);
 /* Inputs first. */

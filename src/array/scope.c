@@ -59,6 +59,7 @@ void qn_scope_free(qn_scope *s)
 {
     if (!s) return;
     qn_worker_release(s->worker);
+    qn_slab_leave(s);
     for (int64_t i = s->n_owned - 1; i >= 0; i--) qn_release(s->owned[i]);
     free_texts(s);
     qn_free(s->owned);
@@ -126,6 +127,7 @@ int64_t qn_scope_mark(const qn_scope *s)
 void qn_scope_sweep(qn_scope *s, int64_t mark, int n_keep, qn_array *const *keep)
 {
     int64_t end = s->n_owned, kept = mark < 0 ? 0 : mark;
+    qn_slab_leave(s);
     for (int64_t i = kept; i < end; i++) {
         qn_array *a = s->owned[i];
         int keeps = 0;

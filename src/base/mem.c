@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,45 @@
 
 #include "base/checked.h"
 
-/* A header of one alignment unit before each block holds its size, which realloc needs. */
+/* A header of one alignment unit before each block. */
 enum { ALIGN = 64 };
+typedef struct {
+    size_t size_bytes; /* as asked for; realloc needs it */
+    int list;          /* of kept blocks; -1: none */
+} header;
 
 /* From here on a mapped block asks for huge pages. */
 enum { LARGE_BYTES = 8 << 20 };
+
+/* Freed blocks of these sizes are kept for the next: the system clears a page in some 300 ns, and malloc
+ * gives what is free at the end of its heap back at once, so that a graph built again and again would pay for
+ * each of its pages. Sizes are rounded to a quarter of a power of two, and each is a list of its own, last in
+ * first out. A checker is to see every block: QN_EVERY_BLOCK, or
+ * QUERN_KEPT_BYTES=0. */
+enum { KEPT_FROM_LOG2 = 12, KEPT_TO_LOG2 = 22, KEPT_LISTS = (KEPT_TO_LOG2 - KEPT_FROM_LOG2) * 4 };
+#ifdef QN_EVERY_BLOCK
+enum { KEPT_BYTES = 0 };
+#else
+enum { KEPT_BYTES = 8 << 20 };
+#endif
+
+typedef struct kept_block {
+    struct kept_block *next;
+} kept_block;
+
+static struct {
+    pthread_mutex_t lock;
+    kept_block *list[KEPT_LISTS];
+    uint64_t used[KEPT_LISTS]; /* when the list was last asked: what goes first */
+    uint64_t now;
+    size_t bytes;
+    atomic_size_t limit; /* SIZE_MAX: not known yet */
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = SIZE_MAX};
+
+static header *header_of(void *p)
+{
+    return (header *)(void *)((char *)p - ALIGN);
+}
 
 static atomic_int_fast64_t live, made, fail_at;
 static atomic_size_t held, peak; /* bytes */
@@ -38,6 +73,90 @@ int qn_mem_fails(void)
     return atomic_fetch_sub(&fail_at, 1) == 1;
 }
 
+static size_t kept_limit(void)
+{
+    size_t limit = atomic_load_explicit(&kept.limit, memory_order_relaxed);
+    if (limit != SIZE_MAX) return limit;
+    const char *wish = getenv("QUERN_KEPT_BYTES");
+    limit = wish && wish[0] ? (size_t)strtoull(wish, NULL, 10) : KEPT_BYTES;
+    atomic_store_explicit(&kept.limit, limit, memory_order_relaxed);
+    return limit;
+}
+
+/* The list that blocks of *total bytes belong to, which is rounded up; -1: no list has such. */
+static int kept_list(size_t *total)
+{
+    if (!kept_limit()) return -1;
+    if (*total <= (size_t)1 << KEPT_FROM_LOG2 || *total > (size_t)1 << KEPT_TO_LOG2) return -1;
+    const int log2 = 63 - __builtin_clzll((unsigned long long)*total - 1);
+    const size_t quarter = (size_t)1 << (log2 - 2);
+    *total = (*total + quarter - 1) / quarter * quarter;
+    return (log2 - KEPT_FROM_LOG2) * 4 + (int)(*total / quarter) - 5;
+}
+
+static size_t list_bytes(int list)
+{
+    return (size_t)(list % 4 + 5) << (list / 4 + KEPT_FROM_LOG2 - 2);
+}
+
+static void *take_kept(int list)
+{
+    pthread_mutex_lock(&kept.lock);
+    kept_block *b = kept.list[list];
+    kept.used[list] = ++kept.now;
+    if (b) {
+        kept.list[list] = b->next;
+        kept.bytes -= list_bytes(list);
+    }
+    pthread_mutex_unlock(&kept.lock);
+    return b;
+}
+
+/* What goes: a block of the list that was asked for longest ago. The lock is held. */
+static kept_block *drop_kept(void)
+{
+    int oldest = -1;
+    for (int i = 0; i < KEPT_LISTS; i++)
+        if (kept.list[i] && (oldest < 0 || kept.used[i] < kept.used[oldest])) oldest = i;
+    if (oldest < 0) return NULL;
+    kept_block *b = kept.list[oldest];
+    kept.list[oldest] = b->next;
+    kept.bytes -= list_bytes(oldest);
+    return b;
+}
+
+static void keep(void *raw, int list)
+{
+    kept_block *b = raw, *dropped = NULL;
+    const size_t limit = kept_limit();
+    pthread_mutex_lock(&kept.lock);
+    b->next = kept.list[list];
+    kept.list[list] = b;
+    kept.bytes += list_bytes(list);
+    while (kept.bytes > limit) {
+        kept_block *d = drop_kept();
+        d->next = dropped;
+        dropped = d;
+    }
+    pthread_mutex_unlock(&kept.lock);
+    for (; dropped; dropped = b) {
+        b = dropped->next;
+        free(dropped);
+    }
+}
+
+void qn_mem_keep(size_t bytes)
+{
+    atomic_store_explicit(&kept.limit, bytes, memory_order_relaxed);
+    for (int more = 1; more;) {
+        pthread_mutex_lock(&kept.lock);
+        kept_block *b = kept.bytes > bytes ? drop_kept() : NULL;
+        pthread_mutex_unlock(&kept.lock);
+        free(b);
+        more = b != NULL;
+    }
+}
+
 void *qn_alloc(size_t size_bytes)
 {
     size_t total;
@@ -45,12 +164,15 @@ void *qn_alloc(size_t size_bytes)
         qn_fail_nomem(size_bytes);
         return NULL;
     }
-    char *raw = aligned_alloc(ALIGN, total / ALIGN * ALIGN);
+    total = total / ALIGN * ALIGN;
+    const int list = kept_list(&total);
+    char *raw = list < 0 ? NULL : take_kept(list);
+    if (!raw) raw = aligned_alloc(ALIGN, total);
     if (!raw) {
         qn_fail_nomem(size_bytes);
         return NULL;
     }
-    memcpy(raw, &size_bytes, sizeof size_bytes);
+    *(header *)(void *)raw = (header){size_bytes, list};
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     raise_peak(atomic_fetch_add_explicit(&held, size_bytes, memory_order_relaxed) + size_bytes);
     thread_held += (int64_t)size_bytes;
@@ -78,8 +200,7 @@ void *qn_realloc(void *p, size_t size_bytes)
 {
     void *q = qn_alloc(size_bytes);
     if (!q || !p) return q;
-    size_t old;
-    memcpy(&old, (char *)p - ALIGN, sizeof old);
+    const size_t old = header_of(p)->size_bytes;
     memcpy(q, p, old < size_bytes ? old : size_bytes);
     qn_free(p);
     return q;
@@ -88,12 +209,14 @@ void *qn_realloc(void *p, size_t size_bytes)
 void qn_free(void *p)
 {
     if (!p) return;
-    size_t size_bytes;
-    memcpy(&size_bytes, (char *)p - ALIGN, sizeof size_bytes);
+    const header h = *header_of(p);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&held, size_bytes, memory_order_relaxed);
-    thread_held -= (int64_t)size_bytes;
-    free((char *)p - ALIGN); /* the one bare free of the library, with its aligned_alloc above */
+    atomic_fetch_sub_explicit(&held, h.size_bytes, memory_order_relaxed);
+    thread_held -= (int64_t)h.size_bytes;
+    if (h.list < 0)
+        free(header_of(p));
+    else
+        keep(header_of(p), h.list);
 }
 
 void *qn_alloc_mapped(size_t size_bytes)

@@ -23,6 +23,10 @@ void qn_free(void *p);
 char *qn_strndup(const char *s, size_t n);
 char *qn_strdup(const char *s);
 
+/* The most bytes of freed blocks of 4 KiB to 4 MiB that stay with the process, for the next that are asked
+ * for; what is above goes back at once. 8 MiB, or $QUERN_KEPT_BYTES; 0: none. */
+void qn_mem_keep(size_t bytes);
+
 /* Whole pages straight from the system, zeroed: pages that were never touched cost nothing, and MADV_DONTNEED
  * gives touched ones back. A large block gets huge pages where the system has them: streaming through them is
  * up to twice as fast. size_bytes > 0. NULL when the system refuses; the message is then set. */

@@ -50,6 +50,60 @@ static void test_peak(void **state)
     assert_int_equal(qn_mem_reset_peak(), before);
 }
 
+/* What is kept is of the sizes that were freed, within the limit, and a block of another size does not get
+ * it. */
+static void test_kept_blocks(void **state)
+{
+#ifndef QN_EVERY_BLOCK
+    qn_mem_keep(0);
+    qn_mem_keep(64 << 10);
+    char *a = qn_alloc(20000), *b = qn_alloc(20000);
+    const uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
+    qn_free(a);
+    qn_free(b);
+    a = qn_alloc(20100); /* of the same list */
+    assert_true((uintptr_t)a == second);
+    b = qn_alloc(24000); /* of the next */
+    assert_true((uintptr_t)b != first);
+    char *c = qn_alloc(19500);
+    assert_true((uintptr_t)c == first);
+    memset(a, 1, 20100);
+    memset(b, 2, 24000);
+    memset(c, 3, 19500);
+    qn_free(a);
+    qn_free(b);
+    qn_free(c);
+    char *large = qn_alloc(60000); /* drives out what was asked for longest ago */
+    qn_free(large);
+    a = qn_alloc(60000);
+    assert_true(a == large);
+    qn_free(a);
+#endif
+    qn_mem_keep(0); /* blocks taken before a limit are freed behind it, and the other way round */
+    char *before = qn_alloc(5000);
+    qn_mem_keep(1 << 20);
+    char *behind = qn_alloc(5000);
+    qn_free(before);
+    char *again = qn_alloc(5100);
+    memset(again, 4, 5100);
+    qn_mem_keep(0);
+    qn_free(behind);
+    qn_free(again);
+    qn_mem_keep(8 << 20);
+    /* every size around the limits of the lists holds what was asked for */
+    for (int log2 = 11; log2 <= 23; log2++)
+        for (int quarter = 4; quarter < 8; quarter++)
+            for (int more = -130; more <= 130; more += 13) {
+                const size_t n = ((size_t)quarter << (log2 - 2)) + (size_t)more;
+                for (int turn = 0; turn < 2; turn++) {
+                    char *p = qn_alloc(n);
+                    assert_true(is_aligned(p, 64));
+                    p[0] = p[n - 1] = 5;
+                    qn_free(p);
+                }
+            }
+}
+
 /* Maps count as allocations that can fail; a thread knows what its calls left behind. */
 static void test_maps_and_thread_bytes(void **state)
 {
@@ -285,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_maps_and_thread_bytes),
         cmocka_unit_test(test_drop_pages),
         cmocka_unit_test(test_sizes_that_overflow),
