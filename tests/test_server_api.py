@@ -367,6 +367,19 @@ def test_calls_of_tools(caller):
     assert chat(caller, more, tools=TOOLS, temperature=0)["choices"][0]["finish_reason"] == "tool_calls"
 
 
+def test_tools_of_which_the_template_knows_little(server, caller):
+    """The request is answered, and says so; a stream does in its first event."""
+    (warning,) = chat(server, tools=TOOLS, max_tokens=1)["warnings"]
+    assert warning["param"] == "tools" and "calls stay in the text" in warning["message"]
+    assert "warnings" not in chat(caller, tools=TOOLS, temperature=0)
+    seed = Server("seed")
+    (warning,) = chat(seed, tools=TOOLS, max_tokens=1)["warnings"]
+    assert warning["param"] == "tools" and "does not show tools" in warning["message"]
+    first = stream(seed, "/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "max_tokens": 1})[0]
+    assert first["warnings"] == [warning]
+    assert seed.stop() == 0
+
+
 def test_calls_that_nobody_asked_for(caller):
     """Without tools, or with tool_choice none, it is text."""
     for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):

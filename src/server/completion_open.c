@@ -81,6 +81,37 @@ void qn_chat_prompt_free(qn_chat_prompt *p)
     p->tools = NULL;
 }
 
+/* Does the prompt change with its tools? */
+static qn_status shows_tools(qn_model *model, const qn_prompt *prompt, int *shown)
+{
+    qn_prompt without = *prompt;
+    char *texts[2] = {NULL, NULL};
+    without.tools_json = NULL;
+    qn_status status = qn_chat_render(model, prompt, &texts[0], NULL, NULL);
+    if (status == QN_OK) status = qn_chat_render(model, &without, &texts[1], NULL, NULL);
+    if (status == QN_OK) *shown = strcmp(texts[0], texts[1]) != 0;
+    qn_buffer_free(texts[0]);
+    qn_buffer_free(texts[1]);
+    return status;
+}
+
+/* Templates need not know of tools, nor write calls in a form that is known here. */
+static int warn_of_tools(opening *o)
+{
+    qn_completion *c = o->c;
+    const qn_server *s = c->ex->server;
+    int shown = 0;
+    if (!c->request.tools || (s->info.call_format && *s->info.call_format)) return 0;
+    const qn_status status = shows_tools(s->model, &o->chat.prompt, &shown);
+    if (status == QN_E_NOMEM) return fail_memory(c);
+    if (status != QN_OK) return 0; /* whoever opens the generation tells */
+    qn_request_warn(
+        &c->request, "tools",
+        shown ? "calls stay in the text: the chat template writes them in no form that is known here"
+              : "has no effect: the model's chat template does not show tools");
+    return c->request.warnings.status == QN_OK ? 0 : fail_memory(c);
+}
+
 static int prepare_chat(opening *o)
 {
     qn_completion *c = o->c;
@@ -89,6 +120,8 @@ static int prepare_chat(opening *o)
     if (!c->ex->server->info.has_chat_template)
         return qn_api_fail(&c->error, 400, "unsupported", "messages",
                            "the model has no chat template; /v1/completions takes text as it is");
+    refused = warn_of_tools(o);
+    if (refused) return refused;
     o->one.prompt = o->chat.prompt;
     c->keeps_said = qn_look_ahead_is_wanted(c);
     return 0;

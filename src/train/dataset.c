@@ -202,6 +202,7 @@ static void note_sequence(qn_dataset *d, int64_t i, const qn_train_sequence *s)
     d->summary.n_counted += s->n_counted;
     d->summary.n_cut += s->n_whole > d->options.max_length;
     d->summary.n_lost_answers += s->n_lost;
+    d->summary.n_hidden_tools += s->hides_tools;
 }
 
 /* *out with n 0: the line is bad. */

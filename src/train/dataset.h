@@ -63,6 +63,7 @@ typedef struct {
     int64_t n_read, n_bad;
     int64_t n_cut;          /* sequences that lost tokens to max_length */
     int64_t n_lost_answers; /* that do not count, since the template's text does not show where they are */
+    int64_t n_hidden_tools; /* lines whose tools the template's text does not name */
     int64_t n_longest;      /* tokens of the longest sequence */
     int64_t n_tokens, n_counted;    /* of sequences that are not bad, as they are handed out */
     const qn_dataset_bad_line *bad; /* the first QN_DATASET_BAD_KEPT that were met; borrowed */

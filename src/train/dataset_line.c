@@ -218,6 +218,18 @@ static qn_status encode_chat(const qn_line_options *o, const qn_rendered *r, con
     return status;
 }
 
+/* Does a text name one of these tools? Templates that know of them do. */
+static int names_tool(const qn_rendered *r, const json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function"),
+                     *name = json_object_get(function ? function : tool, "name");
+        const size_t n = json_string_length(name);
+        if (n && memmem(r->text, r->n, json_string_value(name), n)) return 1;
+    }
+    return 0;
+}
+
 /* Of the first n_before messages no answer counts. */
 static qn_status read_chat(const qn_line_options *o, json_t *messages, const json_t *tools, size_t n_before,
                            qn_train_sequence *out)
@@ -230,6 +242,7 @@ static qn_status read_chat(const qn_line_options *o, json_t *messages, const jso
     if (o->now) failed = failed || json_object_set_new(request, "now", json_string(o->now));
     qn_status status = failed ? qn_fail_nomem(sizeof *request) : QN_OK;
     if (status == QN_OK) status = qn_chat_text_render_parts(o->text, request, &r);
+    out->hides_tools = status == QN_OK && json_array_size(tools) && !names_tool(&r, tools);
     if (status == QN_OK && o->mask != QN_MASK_ALL)
         status = qn_answer_spans_find(o->text, request, n_before, &r, &spans);
     if (status == QN_OK && o->mask != QN_MASK_ALL && !spans.n)

@@ -35,6 +35,7 @@ typedef struct {
     int64_t n, n_counted;
     int64_t n_whole; /* tokens before it was cut to max_length */
     int64_t n_lost;  /* answers that were not found in what the template made, so that they do not count */
+    int hides_tools; /* the line has tools, and what the template made names none of them */
 } qn_train_sequence;
 
 /* Is the failure the line's own (another line may do), not the machine's? */

@@ -139,7 +139,18 @@ static void test_tools(void **state)
                                "<tool_response>\nRain\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
                                "[["));
         assert_non_null(strstr(text.data, "No.<|im_end|>]]"));
+        assert_false(s.hides_tools);
         qn_buf_free(&text);
+        qn_train_sequence_free(&s);
+    }
+    qn_chat_text_close(c);
+    /* A template that knows nothing of tools. */
+    c = open_chat("models/gemma3_text");
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "{\"messages\":[" USER("a") "," ANSWER("b") "]%s}",
+                 i ? ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\"}}]" : "");
+        qn_train_sequence s = read_line(c, QN_MASK_ANSWERS, 4096, line);
+        assert_int_equal(s.hides_tools, i);
         qn_train_sequence_free(&s);
     }
     qn_chat_text_close(c);

@@ -64,7 +64,7 @@ static qn_status read_line(evaluation *e, int64_t i, qn_train_sequence *s)
 /* How large the batches become. */
 static qn_status look_at_lines(evaluation *e)
 {
-    int64_t n_good = 0, n_rows = 0, n_lost = 0;
+    int64_t n_good = 0, n_rows = 0, n_lost = 0, n_hidden = 0;
     e->n_lines = qn_line_index_count(e->lines);
     if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: there is no line in it", e->file);
     if (e->o.max_lines && e->o.max_lines < e->n_lines) e->n_lines = e->o.max_lines;
@@ -75,6 +75,7 @@ static qn_status look_at_lines(evaluation *e)
             n_good++;
             n_rows += s.n - 1;
             n_lost += s.n_lost;
+            n_hidden += s.hides_tools;
             e->out.n_tokens += s.n;
             e->out.n_cut_lines += s.n_whole > e->o.max_length;
         }
@@ -86,6 +87,9 @@ static qn_status look_at_lines(evaluation *e)
         qn_log(QN_LOG_WARNING,
                "%s: %lld answers do not count, since the chat template's text does not show them", e->file,
                (long long)n_lost);
+    if (n_hidden)
+        qn_log(QN_LOG_WARNING, "%s: %lld lines have tools that the chat template does not show", e->file,
+               (long long)n_hidden);
     e->out.n_lines = e->n_lines;
     e->out.n_bad_lines = e->n_lines - n_good;
     e->max.n_rows = n_rows < e->o.batch_tokens ? n_rows : e->o.batch_tokens;

@@ -36,6 +36,9 @@ static void note_data(qn_training *t, const qn_dataset *d, const char *name)
     if (s.n_lost_answers)
         qn_buf_printf(b, "%s: %lld answers do not count, since the chat template's text does not show them\n",
                       name, (long long)s.n_lost_answers);
+    if (s.n_hidden_tools)
+        qn_buf_printf(b, "%s: %lld lines have tools that the chat template does not show\n", name,
+                      (long long)s.n_hidden_tools);
     for (int64_t i = 0; i < s.n_other_keys; i++)
         qn_buf_printf(b, "%s:%lld: the key \"%s\" means nothing here\n", name,
                       (long long)s.other_keys[i].line, s.other_keys[i].name);
