@@ -62,6 +62,8 @@ static void fill_blocks(qn_dtype dtype, int64_t n, char *out)
             memcpy(out, dtype == QN_DTYPE_F32 ? (void *)&value : (void *)&half, t->block_bytes);
         } else if (dtype == QN_DTYPE_MXFP4) {
             out[0] = 120;
+        } else if (dtype == QN_DTYPE_NVFP4) {
+            memcpy(out, (uint8_t[]){0x28, 0x2b}, 2);
         } else if (dtype == QN_DTYPE_Q4_K || qn_affine_of(dtype).bits) {
             memcpy(out, (uint16_t[]){0x1c00, 0x1c00}, 4);
         } else {
@@ -199,6 +201,7 @@ static void as_one_by_one(void **state)
                                    {QN_DTYPE_Q4_K, 4, 2, 320, 256, 300, 0, 1, 0},
                                    {QN_DTYPE_Q8_0, 16, 4, 64, 32, 200, 1, 0, 0},
                                    {QN_DTYPE_MXFP4, 9, 4, 48, 64, 6, 1, 1, 0},
+                                   {QN_DTYPE_NVFP4, 7, 3, 40, 96, 6, 0, 1, 0},
                                    {QN_DTYPE_AFFINE4_G64_F16, 7, 3, 72, 128, 33, 0, 1, 0},
                                    {QN_DTYPE_AFFINE8_G32_F16, 3, 1, 7, 64, 17, 1, 0, 0}};
     const char *folder = qn_test_scratch();

@@ -99,6 +99,7 @@ const qn_dtype qn_test_packed_types[] = {QN_DTYPE_F32,
                                          QN_DTYPE_Q5_K,
                                          QN_DTYPE_Q6_K,
                                          QN_DTYPE_MXFP4,
+                                         QN_DTYPE_NVFP4,
                                          QN_DTYPE_AFFINE2_G64_BF16,
                                          QN_DTYPE_AFFINE3_G32_F16,
                                          QN_DTYPE_AFFINE4_G128_F32,
@@ -146,7 +147,8 @@ static int scale_fields(qn_dtype dtype, size_t at[2])
     qn_scale_kind kind = qn_layout_scale(dtype);
     at[0] = kind == QN_SCALE_SUB ? 208 : 0;
     at[1] = 2;
-    if (kind == QN_SCALE_NONE || kind == QN_SCALE_GROUP || dtype == QN_DTYPE_MXFP4) return 0;
+    if (kind == QN_SCALE_NONE || kind == QN_SCALE_GROUP || kind == QN_SCALE_HALF || dtype == QN_DTYPE_MXFP4)
+        return 0;
     return kind == QN_SCALE_MIN || kind == QN_SCALE_K ? 2 : 1;
 }
 
@@ -168,6 +170,11 @@ static void set_scales(qn_test_dice *d, qn_test_weights kind, qn_dtype dtype, ui
         p[0] = (uint8_t)(kind == QN_TEST_EXTREME_CODES ? 127
                          : kind == QN_TEST_ORDINARY    ? 110 + p[0] % 20
                                                        : p[0] % 200);
+    for (int i = 0; i < 2 && dtype == QN_DTYPE_NVFP4; i++) {
+        if (kind == QN_TEST_EXTREME_CODES) p[i] = 0x38;
+        if (kind == QN_TEST_ORDINARY) p[i] = (uint8_t)(0x10 + p[i] % 0x28);
+        if ((p[i] & 0x7f) == 0x7f) p[i] ^= 1; /* the NaN */
+    }
     for (int i = 0; i < 2 && qn_affine_of(dtype).bits; i++) {
         float v = (float)qn_test_between(d, -1, 1);
         if (kind == QN_TEST_EXTREME_SCALES) v = qn_f16_to_f32(extreme_f16[qn_test_roll(d, N_EXTREME)]);

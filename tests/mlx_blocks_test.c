@@ -1,5 +1,5 @@
 /* MLX's quantised matrices of the fixtures' quant/mlx_blocks, handed to the library as they are: products and
- * rows against those of the files. Of nvfp4 too, which the rest of quern does not read. */
+ * rows against those of the files. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>

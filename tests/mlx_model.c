@@ -55,7 +55,11 @@ static void mlx_matrix(mlx *x, const char *module, int64_t rows, int64_t cols, u
     char name[96];
     qn_dtype type = x->model->type;
     qn_affine a = qn_affine_of(type);
-    int fp4 = !a.bits, group = fp4 ? 32 : a.group, bits = fp4 ? 4 : a.bits;
+    int fp4 = !a.bits, nv = type == QN_DTYPE_NVFP4,
+        group = nv    ? 16
+                : fp4 ? 32
+                      : a.group,
+        bits = fp4 ? 4 : a.bits;
     size_t n_words = (size_t)(rows * cols / 32 * bits), n_groups = (size_t)(rows * cols / group),
            scale_bytes = fp4                       ? 1
                          : a.scale == QN_DTYPE_F32 ? 4
@@ -80,7 +84,7 @@ static void mlx_matrix(mlx *x, const char *module, int64_t rows, int64_t cols, u
             float v = about(which ? -0.085f : step, seed + 1, 2 * i + (size_t)which);
             uint16_t half = a.scale == QN_DTYPE_F16 ? qn_f32_to_f16(v) : qn_f32_to_bf16(v);
             memcpy(to, scale_bytes == 4 ? (const void *)&v : &half, scale_bytes);
-            if (fp4) *to = (uint8_t)(120 + qn_random_bits(seed, i) % 4);
+            if (fp4) *to = (uint8_t)((nv ? 4 : 120) + qn_random_bits(seed, i) % 4);
         }
         snprintf(name, sizeof name, "%s.%s", module, which ? "biases" : "scales");
         mlx_tensor(x, name, fp4 ? QN_DTYPE_U8 : a.scale, rows, cols / group, values, n_groups * scale_bytes);
@@ -126,12 +130,16 @@ static void mlx_all(mlx *x)
 static void mlx_config(const char *folder, const qn_test_mlx *m)
 {
     qn_affine a = qn_affine_of(m->type);
-    json_t *config = json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:{s:i, s:i, s:s}}", "model_type", "llama",
-        "num_hidden_layers", LAYERS, "hidden_size", HIDDEN, "intermediate_size", FFN, "num_attention_heads",
-        HEADS, "num_key_value_heads", KV_HEADS, "vocab_size", QN_TEST_TYPED_VOCAB, "max_position_embeddings",
-        4096, "rms_norm_eps", 1e-5, "rope_theta", 10000.0, "tie_word_embeddings", 0, "quantization", "bits",
-        a.bits ? a.bits : 4, "group_size", a.bits ? a.group : 32, "mode", a.bits ? "affine" : "mxfp4");
+    json_t *config = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:{s:i, s:i, s:s}}",
+                               "model_type", "llama", "num_hidden_layers", LAYERS, "hidden_size", HIDDEN,
+                               "intermediate_size", FFN, "num_attention_heads", HEADS, "num_key_value_heads",
+                               KV_HEADS, "vocab_size", QN_TEST_TYPED_VOCAB, "max_position_embeddings", 4096,
+                               "rms_norm_eps", 1e-5, "rope_theta", 10000.0, "tie_word_embeddings", 0,
+                               "quantization", "bits", a.bits ? a.bits : 4, "group_size",
+                               a.bits                      ? a.group
+                               : m->type == QN_DTYPE_NVFP4 ? 16
+                                                           : 32,
+                               "mode", a.bits ? "affine" : qn_dtype_name(m->type));
     assert_non_null(config);
     if (m->config) qn_test_merge_patch(config, m->config);
     assert_int_equal(json_dump_file(config, qn_test_path(folder, "config.json"), 0), 0);

@@ -273,12 +273,13 @@ static void losses(qn_device *d, const subject *t, results *out)
 
 static void losses_by_a_head(void **state)
 {
-    static const subject subjects[] = {{QN_DTYPE_COUNT, 700, 37, 1, 0},  {QN_DTYPE_COUNT, 257, 5, 0.5f, 3},
-                                       {QN_DTYPE_COUNT, 5, 1, 1, 2},     {QN_DTYPE_F32, 300, 37, 1, 0},
-                                       {QN_DTYPE_Q4_1, 700, 9, 1, 0},    {QN_DTYPE_Q8_0, 513, 37, 0.25f, 0},
-                                       {QN_DTYPE_BF16, 130, 3, 1, 2.5f}, {QN_DTYPE_Q4_0, 33, 37, 2, 4},
-                                       {QN_DTYPE_MXFP4, 70, 4, 1, 0},    {QN_DTYPE_COUNT, 700, L_MAX, 1, 0},
-                                       {QN_DTYPE_Q4_0, 601, L_MAX, 1, 5}}; /* several pieces */
+    static const subject subjects[] = {
+        {QN_DTYPE_COUNT, 700, 37, 1, 0},    {QN_DTYPE_COUNT, 257, 5, 0.5f, 3},
+        {QN_DTYPE_COUNT, 5, 1, 1, 2},       {QN_DTYPE_F32, 300, 37, 1, 0},
+        {QN_DTYPE_Q4_1, 700, 9, 1, 0},      {QN_DTYPE_Q8_0, 513, 37, 0.25f, 0},
+        {QN_DTYPE_BF16, 130, 3, 1, 2.5f},   {QN_DTYPE_Q4_0, 33, 37, 2, 4},
+        {QN_DTYPE_MXFP4, 70, 4, 1, 0},      {QN_DTYPE_NVFP4, 70, 5, 1, 0},
+        {QN_DTYPE_COUNT, 700, L_MAX, 1, 0}, {QN_DTYPE_Q4_0, 601, L_MAX, 1, 5}}; /* several pieces */
     if (!is_open()) return;
     results *r = qn_alloc_array(2, sizeof *r);
     assert_non_null(r);

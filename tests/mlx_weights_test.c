@@ -222,7 +222,7 @@ static void numbers_are_the_files(void **state)
         const qn_type *type = qn_type_get((qn_dtype)d);
         if (!type->decode || d == QN_DTYPE_F64) continue;
         const int64_t block = type->block_elements < 32 ? 35 : type->block_elements;
-        const int of_mlx = qn_affine_of((qn_dtype)d).bits != 0 || d == QN_DTYPE_MXFP4;
+        const int of_mlx = qn_affine_of((qn_dtype)d).bits != 0 || d == QN_DTYPE_MXFP4 || d == QN_DTYPE_NVFP4;
         for (int kind = 0; kind < QN_TEST_WEIGHTS_COUNT; kind++)
             for (int form = 0; form < 3 + of_mlx; form++) {
                 subject t = {.dtype = (qn_dtype)d,
@@ -330,7 +330,8 @@ static void products_agree(void **state)
     for (int i = 0; qn_test_packed_types[i] != QN_DTYPE_COUNT; i++) {
         const qn_dtype d = qn_test_packed_types[i];
         const qn_type *type = qn_type_get(d);
-        const int plain = type->block_elements == 1, of_mlx = qn_affine_of(d).bits || d == QN_DTYPE_MXFP4;
+        const int plain = type->block_elements == 1,
+                  of_mlx = qn_affine_of(d).bits || d == QN_DTYPE_MXFP4 || d == QN_DTYPE_NVFP4;
         for (int k = 0; k < 3; k++) {
             subject t = {.dtype = d,
                          .n_out = k == 1 ? 1 : 37,
@@ -374,6 +375,7 @@ static void told(void **state)
         {QN_DTYPE_Q4_0, QN_TEST_EXTREME_SCALES, "1 tensor q4_0 as f32 (exact, 7.1 times"},
         {QN_DTYPE_BF16, QN_TEST_ORDINARY, NULL},
         {QN_DTYPE_MXFP4, QN_TEST_ORDINARY, NULL},
+        {QN_DTYPE_NVFP4, QN_TEST_ORDINARY, NULL},
         {QN_DTYPE_AFFINE4_G64_BF16, QN_TEST_ORDINARY, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         subject t = {.dtype = cases[i].dtype, .n_out = 40, .n_in = 256, .kind = cases[i].kind};

@@ -203,7 +203,7 @@ static void same_bits(void **state)
     for (const qn_dtype *t = qn_test_weight_types; *t != QN_DTYPE_COUNT; t++) {
         const char *folder = qn_test_scratch(), *path = qn_test_typed_model(folder, *t), *apart, *shared;
         size_t apart_bytes, shared_bytes;
-        int mlx = *t == QN_DTYPE_MXFP4 || qn_affine_of(*t).bits;
+        int mlx = *t == QN_DTYPE_MXFP4 || *t == QN_DTYPE_NVFP4 || qn_affine_of(*t).bits;
         (mlx ? write_directory : write_gguf)(folder, path, &apart, &shared);
         assert_int_equal(used_tensors(apart) - used_tensors(shared), 3 * LAYERS);
         for (const char *const *set = qn_kernels_names(); *set; set++)

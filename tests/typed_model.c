@@ -17,7 +17,7 @@ enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2 };
 
 const qn_dtype qn_test_weight_types[] = {
     QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q4_0, QN_DTYPE_Q4_1, QN_DTYPE_Q5_0, QN_DTYPE_Q5_1,
-    QN_DTYPE_Q8_0, QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_MXFP4,
+    QN_DTYPE_Q8_0, QN_DTYPE_Q4_K, QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_MXFP4, QN_DTYPE_NVFP4,
     /* every number of bits, group and type of scales */
     QN_DTYPE_AFFINE2_G64_BF16, QN_DTYPE_AFFINE3_G32_F16, QN_DTYPE_AFFINE4_G64_BF16, QN_DTYPE_AFFINE4_G128_F32,
     QN_DTYPE_AFFINE5_G64_F32, QN_DTYPE_AFFINE6_G128_BF16, QN_DTYPE_AFFINE8_G32_F16, QN_DTYPE_COUNT};
@@ -132,7 +132,7 @@ const char *qn_test_typed_model(const char *folder, qn_dtype type)
                    {"llama.attention.head_count_kv", KV_HEADS},
                    {"llama.context_length", 4096},
                    {"llama.vocab_size", QN_TEST_TYPED_VOCAB}};
-    if (type == QN_DTYPE_MXFP4 || qn_affine_of(type).bits)
+    if (type == QN_DTYPE_MXFP4 || type == QN_DTYPE_NVFP4 || qn_affine_of(type).bits)
         return qn_test_mlx_model(folder, &(qn_test_mlx){.name = qn_dtype_name(type), .type = type});
     qn_test_gguf *f = qn_test_gguf_empty();
     qn_test_gguf_set_text(f, "general.architecture", "llama");

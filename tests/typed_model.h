@@ -11,7 +11,7 @@ enum { QN_TEST_TYPED_VOCAB = 155 };
 extern const qn_dtype qn_test_weight_types[];
 
 /* Writes folder/TYPE.gguf (2 layers, hidden size 256, 4 heads over 2, a head of its own, no tokenizer) and
- * returns its path, as qn_test_path does. MLX's types (affine, mxfp4): the directory folder/TYPE
+ * returns its path, as qn_test_path does. MLX's types (affine, mxfp4, nvfp4): the directory folder/TYPE
  * (tests/mlx_model.h). The same bytes every time. A failure fails the
  * running test. */
 const char *qn_test_typed_model(const char *folder, qn_dtype type);

@@ -54,11 +54,11 @@ def logits_of(model, ids):
     return np.array(model(mx.array([ids]))[0].astype(mx.float32))
 
 
-def expected(folder):
+def expected(folder, vocabulary=1000):
     model, _ = load(folder)
     model.set_dtype(mx.float32)
     rng = np.random.default_rng(20)
-    ids = [int(i) for i in rng.integers(3, 1000, N_IDS)]
+    ids = [int(i) for i in rng.integers(3, vocabulary, N_IDS)]
     logits = logits_of(model, ids)
     text, gap = ids[:N_PROMPT], np.inf
     for _ in range(N_GREEDY):

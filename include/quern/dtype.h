@@ -32,7 +32,8 @@ extern "C" {
     X(Q4_K, "q4_k")      \
     X(Q5_K, "q5_k")      \
     X(Q6_K, "q6_k")      \
-    X(MXFP4, "mxfp4")
+    X(MXFP4, "mxfp4")    \
+    X(NVFP4, "nvfp4")
 
 /* MLX's affine types, "affine4_g64_bf16": codes of BITS bits; GROUP elements share one scale and one bias of
  * type SCALE; value = scale * code + bias. X(BITS, GROUP, SCALE, "scale"). */

@@ -426,19 +426,13 @@ static void quantised(void **state)
     static const struct {
         qn_dtype dtype;
         double error; /* of numbers up to 1: half a step, or a whole one at the far end of the range */
-    } types[] = {{QN_DTYPE_Q8_0, 0.005},
-                 {QN_DTYPE_Q4_0, 0.126},
-                 {QN_DTYPE_Q4_1, 0.08},
-                 {QN_DTYPE_Q5_0, 0.063},
-                 {QN_DTYPE_Q5_1, 0.04},
-                 {QN_DTYPE_Q4_K, 0.09},
-                 {QN_DTYPE_Q5_K, 0.05},
-                 {QN_DTYPE_Q6_K, 0.03},
-                 {QN_DTYPE_MXFP4, 0.26},
-                 {QN_DTYPE_F16, 0.0005},
-                 {QN_DTYPE_BF16, 0.004},
-                 {QN_DTYPE_F32, 0},
-                 {QN_DTYPE_AFFINE4_G64_F16, 0.134}};
+    } types[] = {{QN_DTYPE_Q8_0, 0.005}, {QN_DTYPE_Q4_0, 0.126},
+                 {QN_DTYPE_Q4_1, 0.08},  {QN_DTYPE_Q5_0, 0.063},
+                 {QN_DTYPE_Q5_1, 0.04},  {QN_DTYPE_Q4_K, 0.09},
+                 {QN_DTYPE_Q5_K, 0.05},  {QN_DTYPE_Q6_K, 0.03},
+                 {QN_DTYPE_MXFP4, 0.26}, {QN_DTYPE_NVFP4, 0.26},
+                 {QN_DTYPE_F16, 0.0005}, {QN_DTYPE_BF16, 0.004},
+                 {QN_DTYPE_F32, 0},      {QN_DTYPE_AFFINE4_G64_F16, 0.134}};
     qn_scope_precision(s, QN_PRECISION_EXACT);
     qn_array *key = qn_random_key(s, 1), *keys[3];
     qn_random_split(s, key, 3, keys);

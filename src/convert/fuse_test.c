@@ -94,6 +94,7 @@ static void same_logits(void **state)
         {"quant/mlx_models/qwen3-4bit-g64", &lora, "f32", 1e-4},
         {"quant/mlx_models/llama-mixed", &dora, "f32", 1e-4},
         {"quant/mlx_models/qwen2-mxfp4", &lora, "f32", 1e-4},
+        {"mlx/qwen3-nvfp4", &lora, "f32", 1e-4},
         {"models/llama", &lora, "f16", 0.05}, /* what rounding makes of it */
         {"models/llama", &lora, NULL, 0.5},
         /* GGUF, in which rows of q and k may lie in another order */
@@ -112,6 +113,7 @@ static void same_logits(void **state)
         {"quant/mlx_models/llama-mixed", &lora, NULL, 6},
         {"quant/mlx_models/qwen3-4bit-g64", &dora, NULL, 6},
         {"quant/mlx_models/qwen2-mxfp4", &lora, NULL, 8},
+        {"mlx/qwen3-nvfp4", &lora, NULL, 8},
     };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (qn_test_fixture(more[i].fixture))

@@ -37,8 +37,8 @@ static void test_bits(void **state)
     static const struct {
         const char *name;
         int bits;
-    } rows[] = {{"Q4_K", 4},      {"BF16", 16}, {"affine6_g64_bf16", 6}, {"MXFP4", 4}, {"BOOL", 0},
-                {"number 77", 0}, {"", 0}};
+    } rows[] = {{"Q4_K", 4},  {"BF16", 16}, {"affine6_g64_bf16", 6}, {"MXFP4", 4},
+                {"nvfp4", 4}, {"BOOL", 0},  {"number 77", 0},        {"", 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(qn_examine_bits(rows[i].name), rows[i].bits);
 }

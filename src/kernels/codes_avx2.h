@@ -43,7 +43,7 @@ INLINE __m256i code_vector(qn_dtype dtype, source from, const uint8_t *p, int g)
             _mm256_and_si256(_mm256_srli_epi16(load(p + 64 * (g / 4)), g % 4 * 2), _mm256_set1_epi8(3));
         return bits == 2 ? w : add_high(w, load(p + 128), g, 2, 4);
     }
-    if (bits == 8 && dtype != QN_DTYPE_MXFP4)
+    if (bits == 8 && !qn_layout_is_fp4(dtype))
         return _mm256_xor_si256(load(p + 64 * g), _mm256_set1_epi8((char)0x80));
     __m256i w = load(p + 64 * (g % 4));
     w = _mm256_and_si256(g < 4 ? w : _mm256_srli_epi16(w, 4), _mm256_set1_epi8(15));
@@ -53,6 +53,7 @@ INLINE __m256i code_vector(qn_dtype dtype, source from, const uint8_t *p, int g)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qn_e2m1_twice)), w);
 }
 
+/* m: of QN_SCALE_HALF the scale of the second half. */
 typedef struct {
     __m256 d, m;
     __m256i sub[2];
@@ -115,6 +116,16 @@ INLINE __m256 load_e8m0_half(const void *p)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(e, one)));
 }
 
+INLINE __m256 load_e4m3_half(const void *p)
+{
+    __m128i s = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), low = _mm_set1_epi16(0x7f);
+    __m128i bits = _mm_and_si128(s, low);
+    __m128i half = _mm_or_si128(_mm_slli_epi16(bits, 7), _mm_slli_epi16(_mm_andnot_si128(low, s), 8));
+    /* The one NaN becomes that of f16: all bits of the exponent. */
+    half = _mm_or_si128(half, _mm_and_si128(_mm_cmpeq_epi16(bits, low), _mm_set1_epi16(0x7e00)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(128));
+}
+
 /* p: the chunk's header. */
 INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block, int side)
 {
@@ -123,6 +134,10 @@ INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, i
     case QN_SCALE_SYM:
         s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block + 8 * side)
                                       : load_f16x8(p + 32 * i_block + 16 * side);
+        break;
+    case QN_SCALE_HALF:
+        s.d = load_e4m3_half(p + 32 * i_block + 8 * side);
+        s.m = load_e4m3_half(p + 32 * i_block + 16 + 8 * side);
         break;
     case QN_SCALE_GROUP:
         s.d = h->group[i_block >> h->shift][0][side];

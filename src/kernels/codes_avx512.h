@@ -26,7 +26,7 @@ INLINE __m512i add_high(__m512i w, __m512i high, int at, int to, int mask)
 INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
 {
     int bits = qn_layout_bits(dtype);
-    if (bits == 8 && dtype != QN_DTYPE_MXFP4) {
+    if (bits == 8 && !qn_layout_is_fp4(dtype)) {
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) w[g] = _mm512_loadu_si512(p + 64 * g);
         return;
@@ -46,7 +46,7 @@ INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
             w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
         }
     }
-    if (dtype == QN_DTYPE_MXFP4) {
+    if (qn_layout_is_fp4(dtype)) {
         __m512i values = _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)qn_e2m1_twice)),
                                          _mm512_set1_epi8((char)128));
 #pragma GCC unroll 8
@@ -62,6 +62,7 @@ INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
     }
 }
 
+/* m: of QN_SCALE_HALF the scale of the second half. */
 typedef struct {
     __m512 d, m;
     __m512i sub[2];
@@ -123,12 +124,27 @@ INLINE __m512 load_e8m0_half(const void *p)
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, _mm512_cmple_epi32_mask(e, one), small));
 }
 
+INLINE __m512 load_e4m3_half(const void *p)
+{
+    __m256i s = _mm256_cvtepu8_epi16(_mm_loadu_si128(p)), low = _mm256_set1_epi16(0x7f);
+    __m256i bits = _mm256_and_si256(s, low);
+    __m256i half =
+        _mm256_or_si256(_mm256_slli_epi16(bits, 7), _mm256_slli_epi16(_mm256_andnot_si256(low, s), 8));
+    /* The one NaN becomes that of f16: all bits of the exponent. */
+    half = _mm256_or_si256(half, _mm256_and_si256(_mm256_cmpeq_epi16(bits, low), _mm256_set1_epi16(0x7e00)));
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(128));
+}
+
 INLINE scales load_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block)
 {
     scales s = {0};
     switch (qn_layout_scale(dtype)) {
     case QN_SCALE_SYM:
         s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block) : load_f16x16(p + 32 * i_block);
+        break;
+    case QN_SCALE_HALF:
+        s.d = load_e4m3_half(p + 32 * i_block);
+        s.m = load_e4m3_half(p + 32 * i_block + 16);
         break;
     case QN_SCALE_GROUP:
         s.d = h->group[i_block >> h->shift][0];

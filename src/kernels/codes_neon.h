@@ -13,13 +13,14 @@
 #endif
 
 /* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(AFFINE8_G64_BF16)
+#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(NVFP4) X(AFFINE8_G64_BF16)
 
 INLINE qn_dtype stretch_type(qn_dtype dtype)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     if (kind == QN_SCALE_SYM) return QN_DTYPE_Q8_0;
     if (kind == QN_SCALE_SUB) return QN_DTYPE_Q6_K;
+    if (kind == QN_SCALE_HALF) return QN_DTYPE_NVFP4;
     return qn_layout_bits(dtype) == 8 ? QN_DTYPE_AFFINE8_G64_BF16 : QN_DTYPE_Q4_1;
 }
 
@@ -45,7 +46,7 @@ INLINE int8x16_t code_vector(qn_dtype dtype, const uint8_t *p, int g)
 {
     int bits = qn_layout_bits(dtype);
     uint8x16_t w;
-    if (bits == 8 && dtype != QN_DTYPE_MXFP4)
+    if (bits == 8 && !qn_layout_is_fp4(dtype))
         return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(p + 64 * g), vdupq_n_u8(0x80)));
     if (bits < 4) {
         w = vandq_u8(vld1q_u8(p + 64 * (g / 4)) >> (g % 4 * 2), vdupq_n_u8(3));
@@ -59,6 +60,7 @@ INLINE int8x16_t code_vector(qn_dtype dtype, const uint8_t *p, int g)
     return vreinterpretq_s8_u8(w);
 }
 
+/* m: of QN_SCALE_HALF the scale of the second half. */
 typedef struct {
     float32x4_t d, m;
     int32x4_t sub[2];
@@ -129,6 +131,15 @@ INLINE float32x4_t load_e8m0_half(const uint8_t *p)
     return vreinterpretq_f32_u32(vbslq_u32(vcgtq_u32(e, one), normal, small));
 }
 
+INLINE float32x4_t load_e4m3_half(const uint8_t *p)
+{
+    uint32x4_t s = small_ints(p), low = vdupq_n_u32(0x7f), bits = vandq_u32(s, low);
+    uint32x4_t half = vorrq_u32(vshlq_n_u32(bits, 7), vshlq_n_u32(vbicq_u32(s, low), 8));
+    /* The one NaN becomes that of f16: all bits of the exponent. */
+    half = vorrq_u32(half, vandq_u32(vceqq_u32(bits, low), vdupq_n_u32(0x7e00)));
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(half))), 128);
+}
+
 /* p: the chunk's header. */
 INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block, int quarter)
 {
@@ -137,6 +148,10 @@ INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, i
     case QN_SCALE_SYM:
         s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block + 4 * quarter)
                                       : load_f16x4(p + 32 * i_block + 8 * quarter);
+        break;
+    case QN_SCALE_HALF:
+        s.d = load_e4m3_half(p + 32 * i_block + 4 * quarter);
+        s.m = load_e4m3_half(p + 32 * i_block + 16 + 4 * quarter);
         break;
     case QN_SCALE_GROUP:
         s.d = h->group[i_block >> h->shift][0][quarter];

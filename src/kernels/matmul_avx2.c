@@ -23,7 +23,7 @@ enum {
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
 #define STRETCH_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(NVFP4) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
 
 static qn_dtype stretch_type(qn_dtype dtype)
 {
@@ -72,7 +72,7 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
     qn_scale_kind kind = qn_layout_scale(dtype);
     int with_min = qn_layout_has_min(dtype);
     int bits = qn_layout_bits(dtype), run = bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
-    int halves = kind == QN_SCALE_SUB ? 2 : 1;
+    int halves = qn_layout_by_halves(dtype) ? 2 : 1;
     __m256i sum[2][MAX]; /* of a half block (or all of it), by row and plane */
 #pragma GCC unroll 8
     for (int first = 0; first < 8; first += run) {
@@ -104,6 +104,12 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
         for (int h = 0; h < halves; h++) {
             dot[h] = sum[h][r * planes];
             if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(dot[h], 7), sum[h][r * planes + 1]);
+        }
+        if (kind == QN_SCALE_HALF) { /* codes are signed */
+            __m256 scale = _mm256_castsi256_ps(broadcast4(meta));
+            acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), scale), s->d, acc[r]);
+            acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[1]), scale), s->m, acc[r]);
+            continue;
         }
         if (kind == QN_SCALE_SUB) {
 #pragma GCC unroll 2

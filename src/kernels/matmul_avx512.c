@@ -22,11 +22,12 @@ enum {
 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K)
+#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(NVFP4)
 
 static qn_dtype stretch_type(qn_dtype dtype)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
+    if (kind == QN_SCALE_HALF) return QN_DTYPE_NVFP4;
     return kind == QN_SCALE_SYM ? QN_DTYPE_Q8_0 : kind == QN_SCALE_SUB ? QN_DTYPE_Q6_K : QN_DTYPE_Q4_1;
 }
 
@@ -52,12 +53,13 @@ INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, con
                         const scales *s, const uint8_t *x, __m512 acc)
 {
     const uint8_t *meta = x + QN_BLOCK * planes; /* scale, sum, zero[2] */
-    int with_min = kind != QN_SCALE_SYM && kind != QN_SCALE_SUB;
+    int by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF;
+    int with_min = kind != QN_SCALE_SYM && !by_halves;
     __m512i a = _mm512_setzero_si512(), b = a, high_a = a, high_b = a;
     if (!with_min) {
         a = broadcast4(meta + 8);
         if (zero_shift) a = _mm512_srai_epi32(a, zero_shift);
-        if (kind == QN_SCALE_SUB) {
+        if (by_halves) {
             b = broadcast4(meta + 12);
             if (zero_shift) b = _mm512_srai_epi32(b, zero_shift);
             a = _mm512_sub_epi32(a, b);
@@ -74,11 +76,16 @@ INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, con
         b = _mm512_dpbusd_epi32(b, w[g + 4], broadcast4(low + 16 + 4 * g));
     }
     __m512i dot;
+    if (by_halves && planes == 2) {
+        a = _mm512_add_epi32(_mm512_slli_epi32(high_a, 7), a);
+        b = _mm512_add_epi32(_mm512_slli_epi32(high_b, 7), b);
+    }
+    if (kind == QN_SCALE_HALF) {
+        __m512 scale = broadcast_f32(meta);
+        acc = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a), scale), s->d, acc);
+        return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(b), scale), s->m, acc);
+    }
     if (kind == QN_SCALE_SUB) {
-        if (planes == 2) {
-            a = _mm512_add_epi32(_mm512_slli_epi32(high_a, 7), a);
-            b = _mm512_add_epi32(_mm512_slli_epi32(high_b, 7), b);
-        }
         dot = _mm512_add_epi32(_mm512_mullo_epi32(a, s->sub[0]), _mm512_mullo_epi32(b, s->sub[1]));
     } else {
         dot = _mm512_add_epi32(a, b);

@@ -80,6 +80,11 @@ static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *
                     first *= w[b].sub[0][lane];
                     second *= w[b].sub[1][lane];
                 }
+                if (kind == QN_SCALE_HALF) {
+                    acc[lane] = fmaf((float)first * scale, w[b].d[lane], acc[lane]);
+                    acc[lane] = fmaf((float)second * scale, w[b].m[lane], acc[lane]);
+                    continue;
+                }
                 acc[lane] = fmaf((float)(first + second) * scale, w[b].d[lane], acc[lane]);
                 if (with_min) acc[lane] = fmaf(sum, w[b].m[lane], acc[lane]);
             }

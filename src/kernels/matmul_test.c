@@ -323,6 +323,8 @@ static void mlx_fixtures_agree(void **state)
     }
     mlx_file(QN_DTYPE_MXFP4, "mxfp4-b4-g32-bfloat16");
     mlx_file(QN_DTYPE_MXFP4, "mxfp4-b4-g32-float32");
+    mlx_file(QN_DTYPE_NVFP4, "nvfp4-b4-g16-bfloat16");
+    mlx_file(QN_DTYPE_NVFP4, "nvfp4-b4-g16-float32");
 }
 
 /* ---- dispatch ---------------------------------------------------------------------------------------- */

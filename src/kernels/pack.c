@@ -52,7 +52,7 @@ qn_act qn_matmul_act(qn_dtype weight, qn_precision precision)
 {
     if (precision == QN_PRECISION_EXACT) return QN_ACT_F32;
     /* MLX computes with bf16 activations, which one plane of int8 would fall short of. */
-    int of_mlx = weight == QN_DTYPE_MXFP4 || qn_affine_of(weight).bits;
+    int of_mlx = qn_layout_is_fp4(weight) || qn_affine_of(weight).bits;
     if (qn_layout_scale(weight) != QN_SCALE_NONE)
         return precision == QN_PRECISION_FAST && !of_mlx ? QN_ACT_I8 : QN_ACT_I8X2;
     return weight == QN_DTYPE_BF16 && precision == QN_PRECISION_FAST ? QN_ACT_BF16 : QN_ACT_F32;
@@ -390,15 +390,18 @@ static void pack_affine(qn_dtype dtype, const uint8_t *const rows[QN_PANEL], int
     }
 }
 
-static void pack_mxfp4(const uint8_t *const chunk_rows[QN_PANEL], int n_blocks, uint8_t *chunk)
+/* The rows' blocks of MXFP4 or NVFP4: so many scales, which are bytes, then the codes. */
+static inline __attribute__((always_inline)) void pack_fp4(qn_dtype dtype, int n_scales,
+                                                           const uint8_t *const chunk_rows[QN_PANEL],
+                                                           int n_blocks, uint8_t *chunk)
 {
-    uint8_t *codes = chunk + qn_layout_header_bytes(QN_DTYPE_MXFP4, n_blocks);
+    uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks);
     for (int b = 0; b < n_blocks; b++, codes += 256) {
         const uint8_t *rows[QN_PANEL];
         word4 w[4][QUADS];
         for (int r = 0; r < QN_PANEL; r++) {
-            rows[r] = chunk_rows[r] + 17 * b + 1;
-            chunk[16 * b + r] = rows[r][-1];
+            rows[r] = chunk_rows[r] + (16 + n_scales) * b + n_scales;
+            for (int h = 0; h < n_scales; h++) chunk[16 * (n_scales * b + h) + r] = rows[r][h - n_scales];
         }
         gather(rows, 4, w);
         memcpy(codes, w, 256);
@@ -468,7 +471,10 @@ static void pack_chunk(qn_dtype dtype, const uint8_t *const rows[QN_PANEL], int 
         pack_q6(rows, chunk);
         break;
     case QN_DTYPE_MXFP4:
-        pack_mxfp4(rows, n_blocks, chunk);
+        pack_fp4(QN_DTYPE_MXFP4, 1, rows, n_blocks, chunk);
+        break;
+    case QN_DTYPE_NVFP4:
+        pack_fp4(QN_DTYPE_NVFP4, 2, rows, n_blocks, chunk);
         break;
     default:
         pack_affine(dtype, rows, n_blocks, chunk);

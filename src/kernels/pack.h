@@ -11,11 +11,12 @@
  *              Q4_1 Q5_1:      [block] (d f16[16], m f16[16])
  *              AFFINE*:        [group of 32, 64 or 128] (scale[16], bias[16]), f16, bf16 or f32
  *              MXFP4:          [block] e u8[16]
+ *              NVFP4:          [block] s e4m3 [half block][16]
  *              Q4_K Q5_K:      d f16[16], dmin f16[16],
  *                              the 12 bytes of 6-bit scales and mins as in the file [12][16]
  *              Q6_K:           d f16[16], 32 bytes of padding, scales i8 [16 half blocks][16]
  *     codes  = by their number of bits these parts, in this order:
- *              4, 5, 6 and MXFP4:
+ *              4, 5, 6, MXFP4 and NVFP4:
  *                        four vectors of 64 bytes; byte (lane, j) of vector i has the low bits of
  *                        k = 4 i + j in its low nibble, those of k = 16 + 4 i + j in its high one
  *              2, 3, 6:  two vectors; bits 2 i, 2 i + 1 of byte (lane, j) of vector h belong to
@@ -49,12 +50,13 @@ typedef enum {
     QN_SCALE_MIN,  /* d code + m */
     QN_SCALE_K,    /* d sc code - dmin mn; sc, mn of 6 bits per block */
     QN_SCALE_SUB,  /* d sc (code - zero); sc i8 per half block */
+    QN_SCALE_HALF, /* d (code - zero); d of each half block */
     QN_SCALE_GROUP /* d code + m; d, m of several blocks */
 } qn_scale_kind;
 
 /* The types that kernels are compiled for. The nine affine types of equal bits share one: their groups and
  * scales are looked up once a chunk. */
-#define QN_BLOCK_TYPES(X) QN_GGUF_BLOCK_TYPES(X) QN_AFFINE_BLOCK_TYPES(X)
+#define QN_BLOCK_TYPES(X) QN_GGUF_BLOCK_TYPES(X) X(NVFP4) QN_AFFINE_BLOCK_TYPES(X)
 #define QN_GGUF_BLOCK_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4)
 #define QN_AFFINE_BLOCK_TYPES(X) \
     X(AFFINE2_G64_BF16)          \
@@ -85,9 +87,23 @@ static inline qn_scale_kind qn_layout_scale(qn_dtype t)
         return QN_SCALE_K;
     case QN_DTYPE_Q6_K:
         return QN_SCALE_SUB;
+    case QN_DTYPE_NVFP4:
+        return QN_SCALE_HALF;
     default:
         return QN_SCALE_NONE;
     }
+}
+
+/* 1: the sums of a block's halves have scales of their own. */
+static inline int qn_layout_by_halves(qn_dtype t)
+{
+    return qn_layout_scale(t) == QN_SCALE_SUB || qn_layout_scale(t) == QN_SCALE_HALF;
+}
+
+/* 1: nibbles stand for bytes, by qn_e2m1_twice. */
+static inline int qn_layout_is_fp4(qn_dtype t)
+{
+    return t == QN_DTYPE_MXFP4 || t == QN_DTYPE_NVFP4;
 }
 
 /* 1: there is a min to add; 0: codes are symmetric around their zero. */
@@ -97,7 +113,7 @@ static inline int qn_layout_has_min(qn_dtype t)
     return kind == QN_SCALE_MIN || kind == QN_SCALE_K || kind == QN_SCALE_GROUP;
 }
 
-/* Of the codes that are multiplied: MXFP4's nibbles stand for bytes. */
+/* Of the codes that are multiplied. */
 static inline int qn_layout_bits(qn_dtype t)
 {
     if (qn_affine_of(t).bits) return qn_affine_of(t).bits;
@@ -126,7 +142,7 @@ static inline int qn_layout_zero(qn_dtype t)
 /* Bytes of the codes of one block of a panel. */
 static inline size_t qn_layout_code_bytes(qn_dtype t)
 {
-    return t == QN_DTYPE_MXFP4 ? 256 : 64 * (size_t)qn_layout_bits(t);
+    return qn_layout_is_fp4(t) ? 256 : 64 * (size_t)qn_layout_bits(t);
 }
 
 /* Bytes of the header of a chunk of n_blocks. t: the weight's own type, not the one that stands for it. */
@@ -138,6 +154,8 @@ static inline size_t qn_layout_header_bytes(qn_dtype t, int64_t n_blocks)
         return (size_t)(n_blocks * QN_BLOCK / a.group) * (a.scale == QN_DTYPE_F32 ? 128 : 64);
     case QN_SCALE_SYM:
         return (t == QN_DTYPE_MXFP4 ? 16 : 32) * (size_t)n_blocks;
+    case QN_SCALE_HALF:
+        return 32 * (size_t)n_blocks;
     case QN_SCALE_MIN:
         return 64 * (size_t)n_blocks;
     case QN_SCALE_K:
@@ -175,7 +193,8 @@ void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row
 /* The 32 codes of one lane of a block. */
 void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_BLOCK]);
 /* Scales of one lane of block i_block of a chunk of n_blocks: weight = d * (code - zero) + m, for
- * QN_SCALE_SUB d * sub[half block] * (code - zero). d and m are exact products. */
+ * QN_SCALE_SUB d * sub[half block] * (code - zero), for QN_SCALE_HALF d or, in the second half block, m *
+ * (code - zero). d and m are exact products. */
 typedef struct {
     float d, m;
     int sub[2];

@@ -33,6 +33,7 @@ static const struct {
                {"q5_k", 1, 0x2b0398766d5284c4},
                {"q6_k", 1, 0xee7ee7e3849d4e75},
                {"mxfp4", 1, 0xf183ed11a75e6a91},
+               {"nvfp4", 1, 0xbf72e64b8a655b97},
                {"affine2_g32_f16", 1, 0x31841bf833fbd355},
                {"affine2_g32_bf16", 1, 0xdb26b0a9fdccb804},
                {"affine2_g32_f32", 1, 0x2647027503c419ba},

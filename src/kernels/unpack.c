@@ -38,7 +38,7 @@ void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_
 {
     const uint8_t *p = codes + 4 * lane;
     int bits = qn_layout_bits(dtype);
-    if (dtype == QN_DTYPE_MXFP4) {
+    if (qn_layout_is_fp4(dtype)) {
         for (int k = 0; k < QN_BLOCK; k++)
             q[k] = (uint8_t)(128 + qn_e2m1_twice[p[64 * (k % 16 / 4) + k % 4] >> k / 16 * 4 & 15]);
         return;
@@ -91,6 +91,10 @@ qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block,
         s.m = -(load_f16(header + 32 + 2 * lane) * (float)mn);
         break;
     }
+    case QN_SCALE_HALF:
+        s.d = qn_e4m3_half(header[32 * i_block + lane]);
+        s.m = qn_e4m3_half(header[32 * i_block + 16 + lane]);
+        break;
     case QN_SCALE_SUB:
         s.d = load_f16(header + 2 * lane);
         for (int h = 0; h < 2; h++) s.sub[h] = (int8_t)header[64 + 16 * (2 * i_block + h) + lane];
@@ -132,6 +136,8 @@ void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row
                     float d = s.d * (float)s.sub[h];
                     for (int i = 16 * h; i < 16 * h + 16; i++) y[i] = d * (float)(q[i] - zero);
                 }
+            } else if (kind == QN_SCALE_HALF) {
+                for (int i = 0; i < QN_BLOCK; i++) y[i] = (i < 16 ? s.d : s.m) * (float)(q[i] - zero);
             } else if (kind == QN_SCALE_SYM) {
                 for (int i = 0; i < QN_BLOCK; i++) y[i] = s.d * (float)(q[i] - zero);
             } else {

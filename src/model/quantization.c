@@ -48,8 +48,9 @@ static qn_status read_mode(const qn_fields *f, mode *out)
         *out = (mode)m;
         return QN_OK;
     }
-    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: affine, mxfp4)",
-                   f->file, qn_fields_label(f, "mode", label, sizeof label), name);
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: affine, mxfp4, nvfp4)", f->file,
+                   qn_fields_label(f, "mode", label, sizeof label), name);
 }
 
 static qn_status read_module(const qn_quantization *q, const char *name, const json_t *value, params *out)
@@ -204,16 +205,17 @@ static qn_status find_type(const qn_quantization *q, const params *p, const qn_t
                            const qn_tensor_view *scales, const qn_tensor_view *biases, qn_dtype *out)
 {
     if (p->mode == MODE_AFFINE) return affine_type(q, p, weight, scales, biases, out);
-    if (p->mode != MODE_MXFP4 || p->bits != 4 || p->group != 32)
+    const int is_mx = p->mode == MODE_MXFP4, is_nv = p->mode == MODE_NVFP4;
+    if ((!is_mx && !is_nv) || p->bits != modes[p->mode].bits || p->group != modes[p->mode].group)
         return qn_fail(
             QN_E_UNSUPPORTED,
             "%s: %s gives tensor %s mode %s with %lld bits and group_size %lld, which is not supported "
-            "(known: affine, and mxfp4 with 4 bits and group_size 32)",
+            "(known: affine, and of 4 bits mxfp4 with group_size 32 and nvfp4 with group_size 16)",
             q->file, q->path, weight->name, modes[p->mode].name, (long long)p->bits, (long long)p->group);
     if (biases || !scales->supported || scales->dtype != QN_DTYPE_U8)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: mxfp4 has scales of type U8 and no biases", weight->file,
-                       weight->name);
-    *out = QN_DTYPE_MXFP4;
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %s has scales of type U8 and no biases", weight->file,
+                       weight->name, modes[p->mode].name);
+    *out = is_mx ? QN_DTYPE_MXFP4 : QN_DTYPE_NVFP4;
     return QN_OK;
 }
 
@@ -257,7 +259,10 @@ qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, c
     if (columns % p->group)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are no multiple of group_size %lld",
                        weight->file, weight->name, (long long)columns, (long long)p->group);
-    /* A group is a whole number of words: 32 codes at least. */
+    /* 32 codes are a whole number of words, and what layouts are made of: a group, or two of nvfp4. */
+    if (columns % 32)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s with %lld columns, which are no multiple of 32",
+                       weight->file, weight->name, modes[p->mode].name, (long long)columns);
     QN_TRY(check_shape(weight, n_dims, shape, columns / 32 * p->bits, p));
     QN_TRY(check_shape(scales, n_dims, shape, columns / p->group, p));
     if (biases) QN_TRY(check_shape(biases, n_dims, shape, columns / p->group, p));

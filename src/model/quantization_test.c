@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "model/weights.h"
+#include "quant/types.h"
 #include "tests/mlx_model.h"
 #include "tests/model_dir.h"
 #include "tests/scratch.h"
@@ -26,6 +27,7 @@ static void layers_have_their_own_parameters(void **state)
         {QN_DTYPE_AFFINE4_G64_BF16, NULL, NULL, QN_DTYPE_AFFINE4_G64_BF16},
         {QN_DTYPE_AFFINE3_G32_F16, NULL, NULL, QN_DTYPE_AFFINE3_G32_F16},
         {QN_DTYPE_MXFP4, NULL, NULL, QN_DTYPE_MXFP4},
+        {QN_DTYPE_NVFP4, NULL, NULL, QN_DTYPE_NVFP4},
         /* without a mode it is affine */
         {QN_DTYPE_AFFINE8_G128_F32, "{\"quantization\": {\"mode\": null}}", NULL, QN_DTYPE_AFFINE8_G128_F32},
         /* an entry of its own, here the same as for all */
@@ -62,8 +64,7 @@ static void layers_have_their_own_parameters(void **state)
         assert_int_equal(v->shape[0] * v->shape[1], 256 * 256);
         assert_int_equal(v->n_elements, 256 * 256);
         assert_int_equal(v->scales != NULL, cases[i].want != QN_DTYPE_BF16);
-        assert_int_equal(v->biases != NULL,
-                         cases[i].want != QN_DTYPE_BF16 && cases[i].want != QN_DTYPE_MXFP4);
+        assert_int_equal(v->biases != NULL, qn_affine_of(cases[i].want).bits != 0);
         qn_test_weights_close(&o);
         qn_test_remove(folder);
     }
@@ -115,8 +116,14 @@ static void refusals_name_field_and_tensor(void **state)
          QN_E_UNSUPPORTED,
          {"quantization.mode", "int3", "mxfp4"}},
         {{.config = "{\"quantization\": {\"mode\": \"nvfp4\", \"group_size\": 16}}"},
+         QN_E_FORMAT,
+         {"model.embed_tokens.weight", "nvfp4", "U8"}},
+        {{.config = "{\"quantization\": {\"mode\": \"nvfp4\", \"group_size\": 32}}"},
          QN_E_UNSUPPORTED,
-         {"model.embed_tokens.weight", "nvfp4"}},
+         {"model.embed_tokens.weight", "mode nvfp4", "nvfp4 with group_size 16"}},
+        {{.config = "{\"quantization\": {\"mode\": \"nvfp4\", \"bits\": 8, \"group_size\": 16}}"},
+         QN_E_UNSUPPORTED,
+         {"model.embed_tokens.weight", "nvfp4 with 8 bits"}},
         {{.config = "{\"quantization\": {\"mode\": \"mxfp4\", \"group_size\": 32}}"},
          QN_E_FORMAT,
          {"model.embed_tokens.weight", "U8"}},
@@ -128,13 +135,26 @@ static void refusals_name_field_and_tensor(void **state)
         {{.config = "{\"hidden_size\": 260}"},
          QN_E_FORMAT,
          {"model.embed_tokens.weight", "260 columns", "group_size 64"}},
+        {{.type = QN_DTYPE_NVFP4, .narrowed = MODULE ".scales"},
+         QN_E_FORMAT,
+         {MODULE ".scales: shape [256, 15], expected [256, 16] for 4 bits and group_size 16"}},
+        {{.type = QN_DTYPE_NVFP4, .narrowed = MODULE ".weight"},
+         QN_E_FORMAT,
+         {MODULE ".weight: shape [256, 31], expected [256, 32]"}},
+        {{.type = QN_DTYPE_NVFP4, .retyped = MODULE ".scales"},
+         QN_E_FORMAT,
+         {MODULE ".weight: nvfp4 has scales of type U8"}},
+        {{.type = QN_DTYPE_NVFP4, .left_out = MODULE ".scales"}, QN_E_FORMAT, {MODULE ".scales", "U32"}},
+        {{.type = QN_DTYPE_NVFP4, .config = "{\"hidden_size\": 272}"},
+         QN_E_UNSUPPORTED,
+         {"model.embed_tokens.weight", "nvfp4 with 272 columns", "no multiple of 32"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *folder = qn_test_scratch();
         qn_test_weights o;
         qn_test_mlx m = cases[i].m;
         m.name = "m";
-        m.type = QN_DTYPE_AFFINE4_G64_BF16;
+        if (!m.type) m.type = QN_DTYPE_AFFINE4_G64_BF16;
         size_t blocks = qn_mem_live_blocks();
         qn_status status = qn_test_weights_open(qn_test_mlx_model(folder, &m), &o);
         if (status != cases[i].status) fail_msg("case %zu: status %d: %s", i, (int)status, qn_last_error());

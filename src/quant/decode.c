@@ -206,6 +206,20 @@ void qn_decode_mxfp4(const qn_type *type, const void *blocks, int64_t n, float *
     }
 }
 
+/* e4m3 s[2] | nibbles[16]; a scale for each half, halved as MXFP4's. Nibbles lie as there: element j is low
+ * in byte j, element j + 16 high. */
+void qn_decode_nvfp4(const qn_type *type, const void *blocks, int64_t n, float *out)
+{
+    const uint8_t *b = blocks;
+    for (int64_t i = 0; i < n; i += 32, b += 18, out += 32) {
+        const float d[2] = {qn_e4m3_half(b[0]), qn_e4m3_half(b[1])};
+        for (int j = 0; j < 16; j++) {
+            out[j] = d[0] * (float)qn_e2m1_twice[b[2 + j] & 15];
+            out[j + 16] = d[1] * (float)qn_e2m1_twice[b[2 + j] >> 4];
+        }
+    }
+}
+
 const int8_t qn_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* scale, bias | codes as one little-endian stream of bits; scale * q + bias */

@@ -35,6 +35,7 @@ void qn_decode_q4_k(const qn_type *type, const void *blocks, int64_t n, float *o
 void qn_decode_q5_k(const qn_type *type, const void *blocks, int64_t n, float *out);
 void qn_decode_q6_k(const qn_type *type, const void *blocks, int64_t n, float *out);
 void qn_decode_mxfp4(const qn_type *type, const void *blocks, int64_t n, float *out);
+void qn_decode_nvfp4(const qn_type *type, const void *blocks, int64_t n, float *out);
 void qn_decode_affine(const qn_type *type, const void *blocks, int64_t n, float *out);
 
 #endif

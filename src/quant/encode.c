@@ -166,7 +166,7 @@ int64_t qn_encode_q8_0(const qn_type *type, const float *x, int64_t n, void *blo
     return n;
 }
 
-/* ---- MXFP4 --------------------------------------------------------------------------------------------- */
+/* ---- MXFP4, NVFP4 -------------------------------------------------------------------------------------- */
 
 /* The code whose value is nearest to x / (2 half); of two the even one. */
 static uint8_t nearest_e2m1(float x, float half)
@@ -183,11 +183,11 @@ static uint8_t nearest_e2m1(float x, float half)
     return (uint8_t)(best | (best && x < 0 ? 8 : 0));
 }
 
-static double encode_with_scale(const float *x, int e, uint8_t q[32])
+/* Codes of n numbers; the sum of squared errors. */
+static double encode_with_half(const float *x, int n, float half, uint8_t *q)
 {
-    const float half = qn_e8m0_half((uint8_t)e);
     double sum = 0;
-    for (int j = 0; j < 32; j++) {
+    for (int j = 0; j < n; j++) {
         q[j] = nearest_e2m1(x[j], half);
         const double error = (double)x[j] - (double)half * (double)qn_e2m1_twice[q[j]];
         sum += error * error;
@@ -207,9 +207,44 @@ int64_t qn_encode_mxfp4(const qn_type *type, const float *x, int64_t n, void *bl
         int e = 0;
         while (e < 254 && 12 * qn_e8m0_half((uint8_t)e) < most) e++;
         const int lower = e ? e - 1 : 0;
-        const int i_best = encode_with_scale(x, e, q[0]) > encode_with_scale(x, lower, q[1]);
+        const int i_best = encode_with_half(x, 32, qn_e8m0_half((uint8_t)e), q[0]) >
+                           encode_with_half(x, 32, qn_e8m0_half((uint8_t)lower), q[1]);
         b[0] = (uint8_t)(i_best ? lower : e);
         for (int j = 0; j < 16; j++) b[1 + j] = (uint8_t)(q[i_best][j] | q[i_best][j + 16] << 4);
+    }
+    return n;
+}
+
+/* A group of 16: of the scale with which the largest number is at most 6 and those below it, down to where it
+ * would be 8, the best one. Numbers beyond 6 * 448 do not go in. */
+static int encode_nv_group(const float *x, uint8_t *scale, uint8_t q[16])
+{
+    const float most = fabsf(x[farthest(x, 16)]);
+    uint8_t other[16];
+    int s = 0;
+    while (s < 0x7e && 12 * qn_e4m3_half((uint8_t)s) < most) s++;
+    if (12 * qn_e4m3_half((uint8_t)s) < most) return 0;
+    double least = encode_with_half(x, 16, qn_e4m3_half((uint8_t)s), q);
+    *scale = (uint8_t)s;
+    while (s-- > 0 && 16 * qn_e4m3_half((uint8_t)s) >= most) {
+        const double error = encode_with_half(x, 16, qn_e4m3_half((uint8_t)s), other);
+        if (error >= least) continue;
+        least = error;
+        *scale = (uint8_t)s;
+        memcpy(q, other, sizeof other);
+    }
+    return 1;
+}
+
+int64_t qn_encode_nvfp4(const qn_type *type, const float *x, int64_t n, void *blocks)
+{
+    uint8_t *b = blocks, q[2][16];
+    const int64_t end = qn_first_not_finite(x, n);
+    for (int64_t i = 0; i < n; i += 32, b += 18, x += 32) {
+        if (i + 32 > end) return end;
+        for (int h = 0; h < 2; h++)
+            if (!encode_nv_group(x + 16 * h, &b[h], q[h])) return i + 16 * h + farthest(x + 16 * h, 16);
+        for (int j = 0; j < 16; j++) b[2 + j] = (uint8_t)(q[0][j] | q[1][j] << 4);
     }
     return n;
 }

@@ -25,6 +25,7 @@ int64_t qn_encode_q4_k(const qn_type *type, const float *x, int64_t n, void *blo
 int64_t qn_encode_q5_k(const qn_type *type, const float *x, int64_t n, void *blocks);
 int64_t qn_encode_q6_k(const qn_type *type, const float *x, int64_t n, void *blocks);
 int64_t qn_encode_mxfp4(const qn_type *type, const float *x, int64_t n, void *blocks);
+int64_t qn_encode_nvfp4(const qn_type *type, const float *x, int64_t n, void *blocks);
 int64_t qn_encode_affine(const qn_type *type, const float *x, int64_t n, void *blocks);
 
 /* The place in x[0..n) of the first number that is not finite; n: all are. */

@@ -2,11 +2,17 @@
 
 #include <string.h>
 
+/* Scales of a block of 32 codes of 4 bits. */
+static int fp4_scales(qn_dtype dtype)
+{
+    return dtype == QN_DTYPE_NVFP4 ? 2 : 1;
+}
+
 qn_mlx_row_bytes qn_mlx_row(qn_dtype dtype, int64_t n_in)
 {
     qn_affine a = qn_affine_of(dtype);
     size_t n = (size_t)n_in, scale = a.scale == QN_DTYPE_F32 ? 4 : 2;
-    if (!a.bits) return (qn_mlx_row_bytes){n / 2, n / 32, 0};
+    if (!a.bits) return (qn_mlx_row_bytes){n / 2, n / 32 * (size_t)fp4_scales(dtype), 0};
     size_t groups = n / (size_t)a.group;
     return (qn_mlx_row_bytes){n * (size_t)a.bits / 8, groups * scale, groups * scale};
 }
@@ -30,12 +36,13 @@ void qn_mlx_join(qn_dtype dtype, int64_t n_in, const void *weight, const void *a
         }
         return;
     }
-    /* Elements follow each other here; in GGUF's block a byte holds elements j and j + 16. */
-    for (int64_t k = 0; k < n_in; k += 32, data += 16, to += 17) {
-        to[0] = *scales++;
+    /* Elements follow each other here; in a block a byte holds elements j and j + 16. */
+    const int n_scales = fp4_scales(dtype);
+    for (int64_t k = 0; k < n_in; k += 32, data += 16, to += 16) {
+        for (int j = 0; j < n_scales; j++) *to++ = *scales++;
         for (int j = 0; j < 16; j++) {
             int shift = j % 2 * 4;
-            to[1 + j] = (uint8_t)((data[j / 2] >> shift & 15) | (data[8 + j / 2] >> shift & 15) << 4);
+            to[j] = (uint8_t)((data[j / 2] >> shift & 15) | (data[8 + j / 2] >> shift & 15) << 4);
         }
     }
 }
@@ -59,11 +66,12 @@ void qn_mlx_split(qn_dtype dtype, int64_t n_in, const void *blocks, int64_t i, v
         }
         return;
     }
-    for (int64_t k = 0; k < n_in; k += 32, data += 16, from += 17) {
-        *scales++ = from[0];
+    const int n_scales = fp4_scales(dtype);
+    for (int64_t k = 0; k < n_in; k += 32, data += 16, from += 16) {
+        for (int j = 0; j < n_scales; j++) *scales++ = *from++;
         for (int j = 0; j < 16; j++) {
             int shift = j < 8 ? 0 : 4, at = j % 8 * 2;
-            data[j] = (uint8_t)((from[1 + at] >> shift & 15) | (from[2 + at] >> shift & 15) << 4);
+            data[j] = (uint8_t)((from[at] >> shift & 15) | (from[1 + at] >> shift & 15) << 4);
         }
     }
 }

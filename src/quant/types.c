@@ -32,6 +32,8 @@ static const qn_type types[QN_DTYPE_COUNT] = {
     [QN_DTYPE_Q5_K] = {QN_DTYPE_Q5_K, "q5_k", 13, NULL, 256, 176, qn_decode_q5_k, qn_encode_q5_k},
     [QN_DTYPE_Q6_K] = {QN_DTYPE_Q6_K, "q6_k", 14, NULL, 256, 210, qn_decode_q6_k, qn_encode_q6_k},
     [QN_DTYPE_MXFP4] = {QN_DTYPE_MXFP4, "mxfp4", 39, NULL, 32, 17, qn_decode_mxfp4, qn_encode_mxfp4},
+    /* MLX's: a file in GGUF has a scale of its own for each tensor beside these, and has other blocks. */
+    [QN_DTYPE_NVFP4] = {QN_DTYPE_NVFP4, "nvfp4", -1, NULL, 32, 18, qn_decode_nvfp4, qn_encode_nvfp4},
 #define AFFINE(bits, group, scale, text)                                         \
     [QN_DTYPE_AFFINE##bits##_G##group##_##                                       \
         scale] = {QN_DTYPE_AFFINE##bits##_G##group##_##scale,                    \

@@ -87,7 +87,7 @@ static inline float qn_bits_float(uint32_t u)
     return v.f;
 }
 
-/* MXFP4: twice the value of each code, and half of the scale 2^(e - 127) of a block. */
+/* MXFP4, NVFP4: twice the value of each code; and half of the scale 2^(e - 127) of a block of MXFP4. */
 extern const int8_t qn_e2m1_twice[16];
 static inline float qn_e8m0_half(uint8_t e)
 {
@@ -103,6 +103,14 @@ static inline float qn_f16_to_f32(uint16_t h)
     float normal = qn_bits_float((twice >> 4) + (0xe0u << 23)) * 0x1p-112f;
     float subnormal = qn_bits_float((twice >> 17) | (126u << 23)) - 0.5f;
     return qn_bits_float(sign | (twice < (1u << 27) ? qn_float_bits(subnormal) : qn_float_bits(normal)));
+}
+
+/* Half of an E4M3 number (a scale of NVFP4), exact: it has no infinities, and one NaN of either sign. Its
+ * bits are those of an f16 with a smaller bias. */
+static inline float qn_e4m3_half(uint8_t s)
+{
+    const float half = qn_f16_to_f32((uint16_t)((s & 0x80u) << 8 | (s & 0x7fu) << 7)) * 128;
+    return (s & 0x7fu) == 0x7fu ? qn_bits_float(0x7fc00000u) : half;
 }
 
 static inline uint16_t qn_f32_to_f16(float f)

@@ -125,6 +125,7 @@ static void same_numbers(void **state)
                                            "models/gemma4_text",
                                            "quant/mlx_models/qwen3-4bit-g64",
                                            "quant/mlx_models/qwen2-mxfp4",
+                                           "mlx/qwen3-nvfp4",
                                            "quant/gguf_models/llama-Q4_K_M.gguf",
                                            "quant/gguf_models/gemma3-Q8_0.gguf"};
     comes_back(qn_test_need_fixture(fixtures[0]));

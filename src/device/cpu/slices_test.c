@@ -30,9 +30,9 @@ typedef struct {
 
 /* One panel, parts of panels and slices, parts of blocks and chunks of columns. */
 static const weight weights[] = {
-    {QN_DTYPE_Q4_1, 300, 320},  {QN_DTYPE_Q8_0, 129, 64}, {QN_DTYPE_Q4_0, 16, 32}, {QN_DTYPE_Q4_K, 150, 512},
-    {QN_DTYPE_Q6_K, 200, 256},  {QN_DTYPE_BF16, 131, 75}, {QN_DTYPE_F16, 7, 301},  {QN_DTYPE_F32, 257, 33},
-    {QN_DTYPE_MXFP4, 128, 288}, {QN_DTYPE_Q5_0, 1, 96}};
+    {QN_DTYPE_Q4_1, 300, 320},  {QN_DTYPE_Q8_0, 129, 64},  {QN_DTYPE_Q4_0, 16, 32}, {QN_DTYPE_Q4_K, 150, 512},
+    {QN_DTYPE_Q6_K, 200, 256},  {QN_DTYPE_BF16, 131, 75},  {QN_DTYPE_F16, 7, 301},  {QN_DTYPE_F32, 257, 33},
+    {QN_DTYPE_MXFP4, 128, 288}, {QN_DTYPE_NVFP4, 130, 96}, {QN_DTYPE_Q5_0, 1, 96}};
 enum { N_WEIGHTS = sizeof weights / sizeof *weights };
 
 static float x[ROWS * N_MAX], numbers[N_MAX * K_MAX];

@@ -46,12 +46,17 @@ static void plan_affine(plan *p, qn_affine a)
     p->row[SCALES] = p->row[BIASES] = groups * each;
 }
 
-static void plan_mxfp4(plan *p)
+static int is_fp4(qn_dtype dtype)
 {
-    const qn_mlx_row_bytes row = qn_mlx_row(QN_DTYPE_MXFP4, p->w->n_in);
-    p->spec.kind = QN_MLX_MXFP4;
+    return dtype == QN_DTYPE_MXFP4 || dtype == QN_DTYPE_NVFP4;
+}
+
+static void plan_fp4(plan *p)
+{
+    const qn_mlx_row_bytes row = qn_mlx_row(p->w->dtype, p->w->n_in);
+    p->spec.kind = p->w->dtype == QN_DTYPE_MXFP4 ? QN_MLX_MXFP4 : QN_MLX_NVFP4;
     p->spec.bits = 4;
-    p->spec.group = 32;
+    p->spec.group = p->w->dtype == QN_DTYPE_MXFP4 ? 32 : 16;
     p->row[DATA] = row.data;
     p->row[SCALES] = row.scales;
 }
@@ -87,8 +92,8 @@ static qn_status plan_of(const qn_weight *w, int exact, plan *out)
         plan_plain(&p, w->dtype);
     else if (own.bits)
         plan_affine(&p, own);
-    else if (w->dtype == QN_DTYPE_MXFP4 && exact)
-        plan_mxfp4(&p);
+    else if (is_fp4(w->dtype) && exact)
+        plan_fp4(&p);
     else if (turned.bits && exact)
         plan_affine(&p, turned);
     else
@@ -202,9 +207,14 @@ static void turn(const plan *p, const char *data, int64_t first, int64_t n, char
     }
 }
 
-/* 1: none of the scales of a row of MXFP4 blocks is the one that stands for no number. */
-static int has_numbers(const uint8_t *block, int64_t n_in)
+/* 1: none of the scales of a row of MXFP4 or NVFP4 blocks is one that stands for no number. */
+static int has_numbers(qn_dtype dtype, const uint8_t *block, int64_t n_in)
 {
+    if (dtype == QN_DTYPE_NVFP4) {
+        for (int64_t k = 0; k < n_in; k += 32, block += 18)
+            if ((block[0] & 0x7f) == 0x7f || (block[1] & 0x7f) == 0x7f) return 0;
+        return 1;
+    }
     for (int64_t k = 0; k < n_in; k += 32, block += 17)
         if (*block == 255) return 0;
     return 1;
@@ -235,7 +245,7 @@ static int convert_row(const plan *p, const qn_weight_part *m, int64_t i, char *
     if (qn_affine_of_blocks(w->dtype).bits)
         return qn_affine_from_blocks(w->dtype, w->n_in, row, to[DATA], to[SCALES], to[BIASES]);
     qn_mlx_split(w->dtype, w->n_in, row, 0, to[DATA], to[SCALES], to[BIASES]);
-    return w->dtype != QN_DTYPE_MXFP4 || has_numbers((const uint8_t *)row, w->n_in);
+    return !is_fp4(w->dtype) || has_numbers(w->dtype, (const uint8_t *)row, w->n_in);
 }
 
 /* Rows [first, first + n) of a part. */
