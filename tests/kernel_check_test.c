@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "quant/types.h"
+#include "tests/kernel_attention.h"
 #include "tests/kernel_compare.h"
 #include "tests/kernel_gradient.h"
 #include "tests/kernel_help.h"
@@ -30,18 +31,6 @@
 static int64_t n_rounds = 1;
 static uint64_t first_seed = 1;
 static const qn_kernels *scalar;
-
-static float *floats(size_t n)
-{
-    return qn_test_guarded(n * sizeof(float), sizeof(float));
-}
-
-static float *random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
-{
-    float *x = floats((size_t)n);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
-    return x;
-}
 
 static int64_t random_length(qn_test_dice *d)
 {
@@ -116,7 +105,7 @@ static void check_pack(qn_test_dice *d, int64_t i)
 static void check_unpack_row(qn_test_dice *d, int64_t i)
 {
     weight w = random_weight(d, i);
-    float *expected = floats((size_t)w.n_in), *got = floats((size_t)w.n_in);
+    float *expected = qn_test_floats((size_t)w.n_in), *got = qn_test_floats((size_t)w.n_in);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         for (int64_t o = 0; o < w.n_out; o++) {
@@ -132,8 +121,8 @@ static void check_unpack_row(qn_test_dice *d, int64_t i)
 static void check_unpack_panel(qn_test_dice *d, int64_t i)
 {
     weight w = random_weight(d, i);
-    float *expected = floats((size_t)w.n_in), *row = floats((size_t)w.n_in);
-    float *got = floats((size_t)w.n_in * QN_PANEL);
+    float *expected = qn_test_floats((size_t)w.n_in), *row = qn_test_floats((size_t)w.n_in);
+    float *got = qn_test_floats((size_t)w.n_in * QN_PANEL);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         for (int64_t o = 0; o < w.n_out; o++) {
@@ -165,7 +154,7 @@ static void check_act_pack(qn_test_dice *d, int64_t i)
 /* y near the product in double of f32 activations, which for bf16 are rounded first. */
 static void near_product(const weight *w, qn_act act, const float *x, int64_t n_rows, const float *y)
 {
-    float *row = floats((size_t)w->n_in);
+    float *row = qn_test_floats((size_t)w->n_in);
     for (int64_t o = 0; o < w->n_out; o++) {
         scalar->unpack_row(w->dtype, w->n_in, w->panels, o, row);
         for (int64_t r = 0; r < n_rows; r++) {
@@ -234,156 +223,24 @@ static void check_matmul(qn_test_dice *d, int64_t i)
 
 /* ---- attention --------------------------------------------------------------------------------------- */
 
-/* Pages of one layer for some tokens, a NaN wherever nothing was written; the queries of a tile of rows. */
-typedef struct {
-    qn_attend_args a;
-    int64_t group, n_rows, n_tokens, n_pages;
-    const float *k, *v;
-    size_t bytes;
-} cache;
-
-static cache random_cache(qn_test_dice *d, int64_t i)
-{
-    static const int64_t dims[] = {16, 64, 128, 80, 10, 34, 7, 256};
-    static const qn_dtype kv_types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0,
-                                        QN_DTYPE_Q4_0};
-    cache c = {.group = 1 + qn_test_roll(d, 5), .n_rows = 1 + qn_test_roll(d, QN_ATTN_ROWS)};
-    qn_kv_layout *kv = &c.a.kv;
-    kv->dtype = kv_types[i % 5];
-    kv->kv_heads = 1 + qn_test_roll(d, 3);
-    kv->head_dim = dims[qn_test_roll(d, 8)];
-    kv->v_dim = qn_test_roll(d, 3) ? kv->head_dim : dims[qn_test_roll(d, 8)];
-    kv->page_stride_bytes = qn_kv_page_bytes(kv->dtype, kv->kv_heads, kv->head_dim, kv->v_dim);
-    c.n_tokens = c.n_rows + qn_test_roll(d, qn_test_roll(d, 2) ? 60 : 600);
-    c.n_pages = (c.n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
-    c.bytes = kv->page_stride_bytes * (size_t)c.n_pages;
-    c.a.n_heads = kv->kv_heads * c.group;
-    c.a.q_stride = c.a.n_heads * kv->head_dim;
-    c.a.out_stride = c.a.n_heads * kv->v_dim;
-    c.a.position = c.n_tokens - c.n_rows;
-    c.a.window = qn_test_roll(d, 2) ? 1 + qn_test_roll(d, 300) : 0;
-    c.a.scale = (float)(1 / sqrt((double)kv->head_dim));
-    c.a.softcap = qn_test_roll(d, 2) ? 30.0f : 0;
-    c.k = qn_test_sealed(random_floats(d, c.n_tokens * kv->kv_heads * kv->head_dim, -2, 2));
-    c.v = qn_test_sealed(random_floats(d, c.n_tokens * kv->kv_heads * kv->v_dim, -1, 1));
-    c.a.q = qn_test_sealed(random_floats(d, c.n_rows * c.a.q_stride, -2, 2));
-    if (qn_test_roll(d, 2)) c.a.sinks = qn_test_sealed(random_floats(d, c.a.n_heads, -1, 4));
-    int32_t *blocks = qn_test_guarded((size_t)c.n_pages * sizeof *blocks, sizeof *blocks);
-    for (int64_t p = 0; p < c.n_pages; p++) blocks[p] = (int32_t)(c.n_pages - 1 - p);
-    c.a.blocks = qn_test_sealed(blocks);
-    return c;
-}
-
-static char *written_pages(const qn_kernels *k, const cache *c)
-{
-    qn_kv_layout kv = c->a.kv;
-    kv.pages = qn_test_guarded(c->bytes, 64);
-    memset(kv.pages, 0xff, c->bytes);
-    qn_test_at("%s kv_write, head_dim %d, v_dim %d, type %d", k->name, (int)kv.head_dim, (int)kv.v_dim,
-               (int)kv.dtype);
-    for (int64_t t = 0; t < c->n_tokens; t++)
-        k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS,
-                    c->k + t * kv.kv_heads * kv.head_dim, c->v + t * kv.kv_heads * kv.v_dim);
-    return qn_test_sealed(kv.pages);
-}
-
-/* The pages' bytes are those that scalar writes. */
 static void check_kv_write(qn_test_dice *d, int64_t i)
 {
-    cache c = random_cache(d, i);
-    const char *expected = written_pages(scalar, &c);
-    for (const char *const *set = qn_kernels_names(); *set; set++)
-        qn_test_same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
+    qn_test_kv_write(d, i);
 }
 
-static void *attention_scratch(const cache *c)
-{
-    return qn_test_guarded(qn_attend_scratch_bytes(c->a.kv.dtype, c->a.kv.head_dim, c->a.kv.v_dim), 64);
-}
-
-/* Rows in tiles of at most n_rows, heads in runs of at most n_heads. */
-static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int64_t n_heads)
-{
-    float *out = floats((size_t)(c->n_rows * c->a.out_stride));
-    void *scratch = attention_scratch(c);
-    qn_test_at(
-        "%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
-        k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
-        (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
-    for (int64_t r = 0; r < c->n_rows; r += n_rows) {
-        qn_attend_args a = c->a;
-        a.q += r * a.q_stride;
-        a.out = out + r * a.out_stride;
-        a.position += r;
-        for (int64_t h = 0, run; h < a.n_heads; h += run) {
-            int64_t left = c->group - h % c->group;
-            run = left < n_heads ? left : n_heads;
-            k->attend(&a, c->n_rows - r < n_rows ? c->n_rows - r : n_rows, h, run, scratch);
-        }
-    }
-    return out;
-}
-
-/* Where a set multiplies 16-bit numbers it rounds queries and probabilities. */
-static double attend_bound(const qn_kernels *k, qn_dtype dtype)
-{
-    if (strcmp(k->name, "avx512") != 0) return 6e-6;
-    if (dtype == QN_DTYPE_Q4_0) return 2e-4;
-    return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 6e-6;
-}
-
-/* Near scalar (attention_test.c compares each set with double); the same bits whatever the split. */
 static void check_attend(qn_test_dice *d, int64_t i)
 {
-    cache c = random_cache(d, i);
-    c.a.kv.pages = written_pages(scalar, &c);
-    int64_t n = c.n_rows * c.a.out_stride;
-    const float *expected = attended(scalar, &c, c.n_rows, c.group);
-    for (const char *const *set = qn_kernels_names(); *set; set++) {
-        const qn_kernels *k = qn_kernels_by_name(*set);
-        const float *whole = attended(k, &c, c.n_rows, c.group);
-        for (int64_t j = 0; j < n; j++)
-            qn_test_near_float(whole[j], expected[j], attend_bound(k, c.a.kv.dtype), j);
-        qn_test_same_floats(attended(k, &c, 1 + qn_test_roll(d, c.n_rows), 1 + qn_test_roll(d, c.group)),
-                            whole, n);
-    }
+    qn_test_attend(d, i);
 }
 
-/* Parts of one to three groups each, merged: the bits of the whole. */
 static void check_attend_part(qn_test_dice *d, int64_t i)
 {
-    cache c = random_cache(d, i);
-    c.a.kv.pages = written_pages(scalar, &c);
-    int64_t n = c.n_rows * c.a.out_stride, n_rows = c.n_rows, n_pairs = n_rows * c.group;
-    while (n_pairs > QN_ATTN_PART_PAIRS) n_pairs = --n_rows * c.group;
-    int64_t lowest = c.a.window && c.a.position >= c.a.window ? c.a.position - c.a.window + 1 : 0,
-            begin = lowest / QN_ATTN_GROUP, end = (c.a.position + n_rows - 1) / QN_ATTN_GROUP + 1;
-    size_t bytes = qn_attend_part_bytes(c.a.kv.dtype, c.a.kv.v_dim, n_pairs);
-    for (const char *const *set = qn_kernels_names(); *set; set++) {
-        const qn_kernels *k = qn_kernels_by_name(*set);
-        const float *whole = attended(k, &c, n_rows, c.group);
-        qn_attend_args a = c.a;
-        a.out = floats((size_t)n);
-        memcpy(a.out, whole, (size_t)n * sizeof *a.out);
-        for (int64_t r = 0; r < n_rows * a.out_stride; r++) a.out[r] = NAN;
-        char *parts = qn_test_guarded(bytes * (size_t)(end - begin), 64);
-        void *scratch = attention_scratch(&c);
-        for (int64_t h = 0; h < a.n_heads; h += c.group) {
-            for (int64_t g = begin, to; g < end; g = to) {
-                to = g + 1 + qn_test_roll(d, 3);
-                if (to > end) to = end;
-                k->attend_part(&a, n_rows, h, c.group, g, to, (float *)(parts + (size_t)(g - begin) * bytes),
-                               scratch);
-            }
-            k->attend_merge(&a, n_rows, h, c.group, (const float *)parts, scratch);
-        }
-        qn_test_same_floats(a.out, whole, n);
-    }
+    qn_test_attend_part(d, i);
 }
 
 static void check_attend_merge(qn_test_dice *d, int64_t i)
 {
-    check_attend_part(d, i);
+    qn_test_attend_part(d, i);
 }
 
 /* ---- element-wise ------------------------------------------------------------------------------------ */
@@ -402,16 +259,17 @@ static void check_ew(qn_test_dice *d, int64_t i)
 {
     qn_ew op = (qn_ew)(i % QN_EW_COUNT);
     int64_t n = random_length(d), a_step = qn_test_roll(d, 4) != 0, b_step = qn_test_roll(d, 4) != 0;
-    float *a = random_floats(d, a_step ? n : 1, -9, 9), *b = random_floats(d, b_step ? n : 1, -9, 9);
+    float *a = qn_test_random_floats(d, a_step ? n : 1, -9, 9),
+          *b = qn_test_random_floats(d, b_step ? n : 1, -9, 9);
     for (int64_t j = 0; j < (a_step ? n : 1); j += 3) a[j] = special(d);
     for (int64_t j = 0; j < (b_step ? n : 1); j += 4) b[j] = special(d);
     qn_test_sealed(a);
     qn_test_sealed(b);
-    float *expected = floats((size_t)n);
+    float *expected = qn_test_floats(n);
     scalar->ew[op](expected, a, a_step, b, b_step, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        float *out = floats((size_t)n), *parts = floats((size_t)n);
+        float *out = qn_test_floats(n), *parts = qn_test_floats(n);
         qn_test_at("%s ew %d, n %d", k->name, (int)op, (int)n);
         k->ew[op](out, a, a_step, b, b_step, n);
         for (int64_t j = 0; j < n; j++) {
@@ -436,7 +294,7 @@ static void check_ew_chain(qn_test_dice *d, int64_t i)
     enum { LINKS_MAX = 6, N_OPS = sizeof ops / sizeof *ops };
     int64_t n = random_length(d), a_step = qn_test_roll(d, 4) != 0;
     int n_links = 1 + (int)qn_test_roll(d, LINKS_MAX), streams = (int)qn_test_roll(d, 3);
-    float *a = random_floats(d, a_step ? n : 1, -9, 9);
+    float *a = qn_test_random_floats(d, a_step ? n : 1, -9, 9);
     for (int64_t j = 0; j < (a_step ? n : 1); j += 5) a[j] = special(d);
     qn_test_sealed(a);
     qn_ew_link links[LINKS_MAX];
@@ -444,11 +302,11 @@ static void check_ew_chain(qn_test_dice *d, int64_t i)
         qn_ew_link *k = &links[l];
         *k = (qn_ew_link){.op = ops[qn_test_roll(d, N_OPS)], .swapped = (uint8_t)qn_test_roll(d, 2)};
         k->step = qn_test_roll(d, 3) != 0;
-        if (qn_test_roll(d, 6)) k->other = qn_test_sealed(random_floats(d, k->step ? n : 1, -9, 9));
+        if (qn_test_roll(d, 6)) k->other = qn_test_sealed(qn_test_random_floats(d, k->step ? n : 1, -9, 9));
     }
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        float *out = qn_test_guarded((size_t)n * sizeof *out, streams ? 64 : 4), *t = floats((size_t)n);
+        float *out = qn_test_guarded((size_t)n * sizeof *out, streams ? 64 : 4), *t = qn_test_floats(n);
         for (int64_t j = 0; j < n; j++) t[j] = a[j * a_step];
         for (int l = 0; l < n_links; l++) {
             const float *other = links[l].other ? links[l].other : t;
@@ -469,7 +327,7 @@ static void check_ew_chain(qn_test_dice *d, int64_t i)
 /* x with a NaN now and then. */
 static const float *random_row(qn_test_dice *d, int64_t n)
 {
-    float *x = random_floats(d, n, -3, 4);
+    float *x = qn_test_random_floats(d, n, -3, 4);
     if (n && qn_test_roll(d, 8) == 0) x[qn_test_roll(d, n)] = NAN;
     return qn_test_sealed(x);
 }
@@ -496,15 +354,15 @@ static void by_softmax(const qn_kernels *k, float *out, const float *x, const fl
 
 static void check_row(qn_test_dice *d, const char *name, norm_fn *fn, int64_t n)
 {
-    const float *x = random_row(d, n), *w = qn_test_sealed(random_floats(d, n, -1, 1)),
-                *b = qn_test_sealed(random_floats(d, n, -1, 1));
+    const float *x = random_row(d, n), *w = qn_test_sealed(qn_test_random_floats(d, n, -1, 1)),
+                *b = qn_test_sealed(qn_test_random_floats(d, n, -1, 1));
     if (qn_test_roll(d, 3) == 0) w = NULL;
     if (qn_test_roll(d, 3) == 0) b = NULL;
-    float *expected = floats((size_t)n);
+    float *expected = qn_test_floats(n);
     fn(scalar, expected, x, w, b, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        float *out = floats((size_t)n), *in_place = floats((size_t)n);
+        float *out = qn_test_floats(n), *in_place = qn_test_floats(n);
         qn_test_at("%s %s, n %d", k->name, name, (int)n);
         fn(k, out, x, w, b, n);
         for (int64_t j = 0; j < n; j++)
@@ -558,10 +416,10 @@ static void check_max_blocks(qn_test_dice *d, int64_t i)
 {
     int64_t n = 1 + 3 * random_length(d), n_blocks = (n + QN_ROW_BLOCK - 1) / QN_ROW_BLOCK;
     const float *x = random_row(d, n);
-    float *expected = floats((size_t)n_blocks);
+    float *expected = qn_test_floats((size_t)n_blocks);
     scalar->max_blocks(x, n, expected);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        float *out = floats((size_t)n_blocks);
+        float *out = qn_test_floats((size_t)n_blocks);
         qn_test_at("%s max_blocks, n %d", *set, (int)n);
         qn_kernels_by_name(*set)->max_blocks(x, n, out);
         qn_test_same_floats(out, expected, n_blocks);
@@ -573,10 +431,10 @@ static void check_sum_exp_blocks(qn_test_dice *d, int64_t i)
     int64_t n = 1 + 3 * random_length(d), n_blocks = (n + QN_ROW_BLOCK - 1) / QN_ROW_BLOCK;
     const float *x = random_row(d, n);
     float shift = (float)qn_test_between(d, 4, 9), scale = (float)qn_test_between(d, 0.1, 3);
-    float *expected = floats((size_t)n_blocks);
+    float *expected = qn_test_floats((size_t)n_blocks);
     scalar->sum_exp_blocks(x, n, shift, scale, expected);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        float *out = floats((size_t)n_blocks);
+        float *out = qn_test_floats((size_t)n_blocks);
         qn_test_at("%s sum_exp_blocks, n %d", *set, (int)n);
         qn_kernels_by_name(*set)->sum_exp_blocks(x, n, shift, scale, out);
         for (int64_t j = 0; j < n_blocks; j++)
@@ -589,11 +447,11 @@ static void check_collect(qn_test_dice *d, int64_t i)
     int64_t n = random_length(d);
     const float *x = random_row(d, n);
     float least = n && i % 2 ? x[qn_test_roll(d, n)] : (float)qn_test_between(d, -4, 5),
-          *expected = floats((size_t)n);
+          *expected = qn_test_floats(n);
     int32_t *order = qn_test_guarded((size_t)n * sizeof *order, sizeof *order);
     int64_t count = scalar->collect(x, n, least, 7, order, expected);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        float *out = floats((size_t)n);
+        float *out = qn_test_floats(n);
         int32_t *index = qn_test_guarded((size_t)n * sizeof *index, sizeof *index);
         qn_test_at("%s collect, n %d", *set, (int)n);
         assert_int_equal(qn_kernels_by_name(*set)->collect(x, n, least, 7, index, out), count);
@@ -622,15 +480,15 @@ static void check_rope(qn_test_dice *d, int64_t i)
     int64_t n_heads = 1 + qn_test_roll(d, 4), half = 1 + qn_test_roll(d, 70),
             head_dim = 2 * half + qn_test_roll(d, 2) * qn_test_roll(d, 40), n = n_heads * head_dim;
     int interleaved = (int)qn_test_roll(d, 2);
-    const float *x = qn_test_sealed(random_floats(d, n, -2, 2)),
-                *c = qn_test_sealed(random_floats(d, half, -1, 1)),
-                *s = qn_test_sealed(random_floats(d, half, -1, 1));
-    float *expected = floats((size_t)n);
+    const float *x = qn_test_sealed(qn_test_random_floats(d, n, -2, 2)),
+                *c = qn_test_sealed(qn_test_random_floats(d, half, -1, 1)),
+                *s = qn_test_sealed(qn_test_random_floats(d, half, -1, 1));
+    float *expected = qn_test_floats(n);
     memcpy(expected, x, (size_t)n * sizeof *x);
     scalar->rope(expected, n_heads, head_dim, 2 * half, c, s, interleaved);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
-        float *whole = floats((size_t)n), *parts = floats((size_t)n);
+        float *whole = qn_test_floats(n), *parts = qn_test_floats(n);
         memcpy(whole, x, (size_t)n * sizeof *x);
         memcpy(parts, x, (size_t)n * sizeof *x);
         qn_test_at("%s rope, head_dim %d, rotary_dim %d", k->name, (int)head_dim, (int)(2 * half));
@@ -659,10 +517,10 @@ static void check_to_f32(qn_test_dice *d, int64_t i)
     uint8_t *x = qn_test_guarded(bytes, type == QN_DTYPE_F32 ? 4 : 2);
     for (size_t j = 0; j < bytes; j++) x[j] = (uint8_t)qn_test_roll(d, 256);
     qn_test_sealed(x);
-    float *expected = floats((size_t)n);
+    float *expected = qn_test_floats(n);
     scalar->to_f32(type, x, expected, n);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
-        float *out = floats((size_t)n);
+        float *out = qn_test_floats(n);
         qn_test_at("%s to_f32, %s, n %d", *set, qn_dtype_name(type), (int)n);
         qn_kernels_by_name(*set)->to_f32(type, x, out, n);
         qn_test_same_bytes(out, expected, (size_t)n * sizeof *out);
@@ -674,7 +532,7 @@ static void check_from_f32(qn_test_dice *d, int64_t i)
     qn_dtype type = plain_types[i % 3];
     size_t element = type == QN_DTYPE_F32 ? 4 : 2;
     int64_t n = random_length(d);
-    float *x = random_floats(d, n, -70000, 70000);
+    float *x = qn_test_random_floats(d, n, -70000, 70000);
     for (int64_t j = 0; j < n; j += 2) x[j] = j % 4 ? special(d) : x[j] * 1e-9f;
     qn_test_sealed(x);
     void *expected = qn_test_guarded((size_t)n * element, element);

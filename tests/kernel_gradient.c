@@ -12,13 +12,6 @@
 
 enum { APART = 3 };
 
-static float *random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
-{
-    float *x = qn_test_guarded((size_t)n * sizeof *x, sizeof *x);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
-    return x;
-}
-
 /* out, a and b end where they must: strides are part of what is not there behind the last row. */
 void qn_test_gemm_f32(qn_test_dice *d)
 {
@@ -27,9 +20,9 @@ void qn_test_gemm_f32(qn_test_dice *d)
             stride = n + qn_test_roll(d, 9);
     int ta = (int)qn_test_roll(d, 2), tb = (int)qn_test_roll(d, 2), accumulate = (int)qn_test_roll(d, 2);
     int64_t a_row = ta ? 1 : depth, a_col = ta ? m : 1, b_row = tb ? 1 : n, b_col = tb ? depth : 1;
-    const float *a = qn_test_sealed(random_floats(d, m * depth, -1, 1)),
-                *b = qn_test_sealed(random_floats(d, n * depth, -1, 1)),
-                *start = random_floats(d, m * stride, -1, 1);
+    const float *a = qn_test_sealed(qn_test_random_floats(d, m * depth, -1, 1)),
+                *b = qn_test_sealed(qn_test_random_floats(d, n * depth, -1, 1)),
+                *start = qn_test_random_floats(d, m * stride, -1, 1);
     size_t bytes = (size_t)(m * stride - (stride - n)) * sizeof *a;
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);

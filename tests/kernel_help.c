@@ -85,6 +85,18 @@ double qn_test_between(qn_test_dice *d, double lo, double hi)
     return lo + (hi - lo) * qn_random_unit(d->seed, d->at++);
 }
 
+float *qn_test_floats(int64_t n)
+{
+    return qn_test_guarded((size_t)n * sizeof(float), sizeof(float));
+}
+
+float *qn_test_random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
+{
+    float *x = qn_test_floats(n);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
+    return x;
+}
+
 /* ---- weights ----------------------------------------------------------------------------------------- */
 
 const qn_dtype qn_test_packed_types[] = {QN_DTYPE_F32,

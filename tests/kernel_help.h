@@ -27,6 +27,9 @@ typedef struct {
 } qn_test_dice;
 int64_t qn_test_roll(qn_test_dice *d, int64_t n); /* [0, n) */
 double qn_test_between(qn_test_dice *d, double lo, double hi);
+/* Guarded, [n]. */
+float *qn_test_floats(int64_t n);
+float *qn_test_random_floats(qn_test_dice *d, int64_t n, double lo, double hi);
 
 /* ---- weights and activations ------------------------------------------------------------------------- */
 

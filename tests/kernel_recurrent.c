@@ -12,21 +12,9 @@
 /* Strides are so much wider than rows: what lies between must stay as it was. */
 enum { APART = 3 };
 
-static float *floats(int64_t n)
-{
-    return qn_test_guarded((size_t)n * sizeof(float), sizeof(float));
-}
-
-static float *random_floats(qn_test_dice *d, int64_t n, double lo, double hi)
-{
-    float *x = floats(n);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)qn_test_between(d, lo, hi);
-    return x;
-}
-
 static float *copy_of(const float *x, int64_t n)
 {
-    return memcpy(floats(n), x, (size_t)n * sizeof *x);
+    return memcpy(qn_test_floats(n), x, (size_t)n * sizeof *x);
 }
 
 /* Elements of n_rows rows that are `stride` apart. */
@@ -66,9 +54,10 @@ void qn_test_short_conv(qn_test_dice *d)
     a.x_stride = a.channels + APART;
     a.out_stride = a.channels + APART - 1;
     int64_t n_out = spread(a.n_rows, a.out_stride, a.channels);
-    float *state = qn_test_sealed(random_floats(d, n_state, -2, 2)), *expected = floats(n_out);
-    a.x = qn_test_sealed(random_floats(d, spread(a.n_rows, a.x_stride, a.channels), -2, 2));
-    a.w = qn_test_sealed(random_floats(d, a.kernel * a.channels, -1, 1));
+    float *state = qn_test_sealed(qn_test_random_floats(d, n_state, -2, 2)),
+          *expected = qn_test_floats(n_out);
+    a.x = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.x_stride, a.channels), -2, 2));
+    a.w = qn_test_sealed(qn_test_random_floats(d, a.kernel * a.channels, -1, 1));
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         qn_test_at("%s short_conv, %d rows, %d channels, kernel %d", *set, (int)a.n_rows, (int)a.channels,
@@ -93,7 +82,7 @@ void qn_test_short_conv(qn_test_dice *d)
                                 a.channels);
         }
         a.state = copy_of(state, n_state);
-        a.out = floats(n_out);
+        a.out = qn_test_floats(n_out);
         conv_in_pieces(d, k, a);
         qn_test_same_floats(a.state, left, n_state);
         compare_rows(a.out, expected, a.n_rows, a.out_stride, a.channels);
@@ -148,12 +137,13 @@ void qn_test_gated_delta(qn_test_dice *d)
     a.out_stride = a.dv + 1;
     int64_t n_state = a.dk * a.dv, n_out = spread(a.n_rows, a.out_stride, a.dv);
     double unit = 1.7 / sqrt((double)a.dk); /* rows of q and k about as long as 1 */
-    float *state = qn_test_sealed(random_floats(d, n_state, -1, 1)), *expected = floats(n_out);
-    a.q = qn_test_sealed(random_floats(d, spread(a.n_rows, a.q_stride, a.dk), -unit, unit));
-    a.k = qn_test_sealed(random_floats(d, spread(a.n_rows, a.k_stride, a.dk), -unit, unit));
-    a.v = qn_test_sealed(random_floats(d, spread(a.n_rows, a.v_stride, a.dv), -1, 1));
-    a.g = qn_test_sealed(random_floats(d, spread(a.n_rows, a.g_stride, 1), -3, 0));
-    a.beta = qn_test_sealed(random_floats(d, spread(a.n_rows, a.beta_stride, 1), 0, 1));
+    float *state = qn_test_sealed(qn_test_random_floats(d, n_state, -1, 1)),
+          *expected = qn_test_floats(n_out);
+    a.q = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.q_stride, a.dk), -unit, unit));
+    a.k = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.k_stride, a.dk), -unit, unit));
+    a.v = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.v_stride, a.dv), -1, 1));
+    a.g = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.g_stride, 1), -3, 0));
+    a.beta = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.beta_stride, 1), 0, 1));
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);
         qn_test_at("%s gated_delta, %d rows, dk %d, dv %d", *set, (int)a.n_rows, (int)a.dk, (int)a.dv);
@@ -168,7 +158,7 @@ void qn_test_gated_delta(qn_test_dice *d)
         }
         for (int64_t i = 0; i < n_state; i++) qn_test_near_float(left[i], state64[i], 2e-5, i);
         a.state = copy_of(state, n_state);
-        a.out = floats(n_out);
+        a.out = qn_test_floats(n_out);
         delta_in_pieces(d, k, a);
         qn_test_same_floats(a.state, left, n_state);
         compare_rows(a.out, expected, a.n_rows, a.out_stride, a.dv);

@@ -6,29 +6,15 @@
 #include "kernels/sets.h"
 #include "quant/types.h"
 
-static uint32_t float_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-
-static float bits_float(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-
 static float largest(const float *x, int *finite)
 {
     uint32_t most = 0; /* as integers, absolute values order like floats and NaN comes last */
     for (int i = 0; i < QN_BLOCK; i++) {
-        uint32_t u = float_bits(x[i]) & 0x7fffffff;
+        uint32_t u = qn_float_bits(x[i]) & 0x7fffffff;
         most = u > most ? u : most;
     }
     *finite = most < 0x7f800000;
-    return bits_float(most);
+    return qn_bits_float(most);
 }
 
 /* Integers of one block: rint(x / scale) with scale = max |x| / limit; returns scale. */
@@ -38,7 +24,7 @@ static float quantise(const float *x, int limit, int32_t q[QN_BLOCK], int32_t ha
     float most = largest(x, &finite), inverse = 0, scale = 0;
     memset(half, 0, 2 * sizeof half[0]);
     memset(q, 0, QN_BLOCK * sizeof q[0]);
-    if (!finite) return bits_float(0x7fc00000);
+    if (!finite) return qn_bits_float(0x7fc00000);
     if (most < QN_ACT_TINY) return 0;
     scale = most / (float)limit;
     inverse = (float)limit / most;

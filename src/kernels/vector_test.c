@@ -1,5 +1,5 @@
-/* Every set of the element-wise operations, norms, reductions, conversions and gemm: accuracy against double,
- * equal bits whatever the length, the offset and the split, special values. */
+/* Every set of the element-wise operations, norms and reductions: accuracy against double, equal bits
+ * whatever the length, the offset and the split, special values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "quant/types.h"
 
 enum { BIG = 4096 };
 
@@ -32,23 +33,9 @@ static double uniform(double lo, double hi)
     return lo + (hi - lo) * (double)(random_u64() >> 11) * 0x1p-53;
 }
 
-static float float_of(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint32_t bits_of(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
 static int same_bits(float a, float b)
 {
-    return bits_of(a) == bits_of(b) || (a != a && b != b);
+    return qn_float_bits(a) == qn_float_bits(b) || (a != a && b != b);
 }
 
 /* The error of x in units of the last place that the true value has in f32. */
@@ -615,13 +602,13 @@ static void test_softmax(void **unused)
                 double truth = exp(x[i] - m) / s;
                 /* x - m is rounded to f32 before exp. */
                 assert_true(fabs(out[i] - truth) <= (1e-6 + 6e-8 * fmin(m - x[i], 99)) * truth + 1e-30);
-                if (x[i] == -INFINITY) assert_true(bits_of(out[i]) == 0);
+                if (x[i] == -INFINITY) assert_true(qn_float_bits(out[i]) == 0);
             }
             k->softmax(p, p, n);
             assert_memory_equal(p, out, (size_t)n * sizeof *p);
             for (int64_t i = 0; i < n; i++) p[i] = -INFINITY;
             k->softmax(p, p, n);
-            for (int64_t i = 0; i < n; i++) assert_true(bits_of(p[i]) == 0);
+            for (int64_t i = 0; i < n; i++) assert_true(qn_float_bits(p[i]) == 0);
             exact_free(p, n);
         }
     }
@@ -719,151 +706,6 @@ static void test_rope(void **unused)
     }
 }
 
-/* ---- conversions ---- */
-
-static double f16_value(uint32_t h)
-{
-    int e = (int)(h >> 10 & 31), m = (int)(h & 1023);
-    double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
-    return h & 0x8000 ? -v : v;
-}
-
-/* To nearest even by search, from magnitudes' order. */
-static uint32_t f16_nearest(float f)
-{
-    uint32_t sign = bits_of(f) >> 16 & 0x8000;
-    double x = fabs((double)f);
-    uint32_t lo = 0, hi = 0x7c00;
-    while (hi - lo > 1) {
-        uint32_t mid = (lo + hi) / 2;
-        if (f16_value(mid) <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    double below = f16_value(lo), above = hi == 0x7c00 ? 65536.0 : f16_value(hi);
-    if (x - below > above - x || (x - below == above - x && lo % 2)) lo = hi;
-    return sign | lo;
-}
-
-static void test_conversions(void **unused)
-{
-    static uint16_t halves[65536], back[65536];
-    static float wide[65536], first[65536];
-    for (int i = 0; i < 65536; i++) halves[i] = (uint16_t)i;
-    for (const char *const *name = qn_kernels_names(); *name; name++) {
-        const qn_kernels *k = qn_kernels_by_name(*name);
-        k->to_f32(QN_DTYPE_F16, halves, wide, 65536);
-        for (int i = 0; i < 65536; i++) {
-            double v = f16_value((uint32_t)i);
-            assert_true(v != v ? wide[i] != wide[i] : wide[i] == (float)v && !!signbit(wide[i]) == i >> 15);
-        }
-        if (name == qn_kernels_names()) memcpy(first, wide, sizeof first);
-        assert_memory_equal(first, wide, sizeof first);
-        k->from_f32(QN_DTYPE_F16, wide, back, 65536);
-        for (int i = 0; i < 65536; i++) assert_int_equal(back[i], (i & 0x7fff) > 0x7c00 ? i | 0x200 : i);
-        k->to_f32(QN_DTYPE_BF16, halves, wide, 65536);
-        for (int i = 0; i < 65536; i++) assert_int_equal(bits_of(wide[i]), (uint32_t)i << 16);
-        k->from_f32(QN_DTYPE_BF16, wide, back, 65536);
-        for (int i = 0; i < 65536; i++) assert_int_equal(back[i], (i & 0x7fff) > 0x7f80 ? i | 0x40 : i);
-
-        random_state = 7;
-        for (int i = 0; i < 65536; i++) {
-            uint32_t u = (uint32_t)random_u64();
-            if (i % 2) u = bits_of((float)uniform(-70000, 70000) * (i % 4 == 1 ? 1e-9f : 1.0f));
-            if (i % 8 == 0)
-                u = bits_of((float)f16_value(u & 0xffff)) +
-                    (u >> 31 ? 0x1000 : 0x0fff + (u >> 30)); /* near ties */
-            wide[i] = float_of(u);
-        }
-        k->from_f32(QN_DTYPE_F16, wide, back, 65536);
-        for (int i = 0; i < 65536; i++) {
-            if (wide[i] == wide[i]) assert_int_equal(back[i], f16_nearest(wide[i]));
-        }
-        k->from_f32(QN_DTYPE_BF16, wide, back, 65536);
-        for (int i = 0; i < 65536; i++) {
-            uint32_t u = bits_of(wide[i]);
-            if (wide[i] == wide[i])
-                assert_int_equal(back[i], (u >> 16) + ((u & 0xffff) > 0x8000 - (u >> 16 & 1)));
-        }
-        for (int64_t n = 0; n < 40; n++) { /* ends */
-            uint16_t few[41];
-            float some[41];
-            few[n] = 0x7777;
-            some[n] = -77.0f;
-            float *p = exact(wide + 100, n);
-            k->from_f32(QN_DTYPE_BF16, p, few, n);
-            assert_memory_equal(few, back + 100, (size_t)n * sizeof *few);
-            k->to_f32(QN_DTYPE_BF16, few, some, n);
-            assert_true(few[n] == 0x7777 && some[n] == -77.0f);
-            k->to_f32(QN_DTYPE_F32, p, some, n);
-            assert_memory_equal(some, p, (size_t)n * sizeof *some);
-            exact_free(p, n);
-        }
-    }
-}
-
-/* ---- gemm ---- */
-
-static void test_gemm(void **unused)
-{
-    static const int64_t shapes[][3] = {{1, 1, 1},     {2, 17, 3},   {8, 64, 64},  {9, 65, 130},
-                                        {1, 100, 257}, {5, 16, 128}, {13, 31, 40}, {33, 48, 129},
-                                        {16, 128, 20}, {3, 200, 0},  {40, 33, 300}};
-    for (const char *const *name = qn_kernels_names(); *name; name++) {
-        const qn_kernels *k = qn_kernels_by_name(*name);
-        random_state = 8;
-        for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
-            int64_t m = shapes[shape][0], n = shapes[shape][1], depth = shapes[shape][2], stride = n + 3;
-            float *a = qn_alloc_array((size_t)(m * depth + 1), sizeof *a),
-                  *b = qn_alloc_array((size_t)(n * depth + 1), sizeof *b);
-            float *start = qn_alloc_array((size_t)(m * stride), sizeof *a),
-                  *out = qn_alloc_array((size_t)(m * stride), sizeof *a);
-            float *first = qn_alloc_array((size_t)(m * stride), sizeof *a);
-            assert_true(a && b && start && out && first);
-            for (int form = 0; form < 8; form++) {
-                int ta = form & 1, tb = form & 2, accumulate = form & 4;
-                random_state = 9;
-                /* The same matrices in every form, stored by rows or by columns. */
-                for (int64_t i = 0; i < m; i++) {
-                    for (int64_t p = 0; p < depth; p++)
-                        a[ta ? p * m + i : i * depth + p] = (float)uniform(-1, 1);
-                }
-                for (int64_t p = 0; p < depth; p++) {
-                    for (int64_t j = 0; j < n; j++) b[tb ? j * depth + p : p * n + j] = (float)uniform(-1, 1);
-                }
-                for (int64_t i = 0; i < m * stride; i++) out[i] = start[i] = (float)uniform(-1, 1);
-                int64_t a_row = ta ? 1 : depth, a_col = ta ? m : 1, b_row = tb ? 1 : n,
-                        b_col = tb ? depth : 1;
-                k->gemm_f32(out, stride, a, a_row, a_col, b, b_row, b_col, n, depth, 0, m, accumulate);
-                for (int64_t i = 0; i < m; i++) {
-                    for (int64_t j = 0; j < stride; j++) {
-                        double truth = accumulate || j >= n ? start[i * stride + j] : 0;
-                        for (int64_t p = 0; p < depth && j < n; p++) {
-                            truth += (double)a[i * a_row + p * a_col] * b[p * b_row + j * b_col];
-                        }
-                        assert_true(fabs(out[i * stride + j] - truth) <= 1e-6 * (double)(depth + 1));
-                    }
-                }
-                if (form == 0 || form == 4) memcpy(first, out, (size_t)(m * stride) * sizeof *out);
-                assert_memory_equal(first, out, (size_t)(m * stride) * sizeof *out);
-                /* Rows one by one. */
-                memcpy(out, start, (size_t)(m * stride) * sizeof *out);
-                for (int64_t i = 0; i < m; i++) {
-                    k->gemm_f32(out, stride, a, a_row, a_col, b, b_row, b_col, n, depth, i, i + 1,
-                                accumulate);
-                }
-                assert_memory_equal(first, out, (size_t)(m * stride) * sizeof *out);
-            }
-            qn_free(a);
-            qn_free(b);
-            qn_free(start);
-            qn_free(out);
-            qn_free(first);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -877,8 +719,6 @@ int main(void)
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_gemm),
     };
     return cmocka_run_group_tests_name("kernels/vector", tests, NULL, NULL);
 }
