@@ -3,29 +3,7 @@
 #ifndef QUERN_TESTS_GRADIENTS_CASES_H
 #define QUERN_TESTS_GRADIENTS_CASES_H
 
-#include "array/array.h"
-
-enum { QN_CASE_BASES = 8, QN_CASE_ELEMENTS = 512 };
-
-/* What differentiation is by: an input of programs. What the primitive gets is a view of it. */
-typedef struct {
-    qn_array *input; /* f32 */
-    int64_t n;
-    float at[QN_CASE_ELEMENTS]; /* where */
-} qn_case_base;
-
-typedef struct {
-    qn_scope *scope;
-    qn_device *device;
-    uint64_t seed, drawn;
-    int64_t limit;  /* of dimensions */
-    qn_dtype dtype; /* of the primitive's real inputs */
-    int as_it_is;   /* the primitive's result, no view or sum of it */
-    qn_sizes sizes; /* of runs */
-    int n_bases;
-    qn_case_base *base; /* [QN_CASE_BASES] */
-    char text[1000];    /* shapes, views and parameters */
-} qn_gradient_case;
+#include "tests/case_inputs.h"
 
 typedef enum {
     QN_CASE_NUMBERS, /* differentiated and compared */
@@ -43,9 +21,5 @@ typedef struct {
 const qn_case_row *qn_case_find(qn_prim prim);
 /* The primitive's result over views of new bases. NULL: see the scope. */
 qn_array *qn_case_make(qn_gradient_case *c, const qn_case_row *row);
-
-/* For those who make cases of their own: a number from 0 to below, and a view of a new base. */
-int64_t qn_case_roll(qn_gradient_case *c, int64_t below);
-qn_array *qn_case_real(qn_gradient_case *c, qn_shape shape);
 
 #endif
