@@ -12,31 +12,17 @@
 #include "base/random.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
 
 enum { NAME_MAX_BYTES = 64 };
 
 /* ---- a set -------------------------------------------------------------------------------------------- */
 
-static const char *path_of(const qn_lora_subject *s, const char *file)
+const char *qn_lora_path(const char *set, const char *file)
 {
     static char path[160];
-    snprintf(path, sizeof path, "lora/%s/%s", s->name, file);
+    snprintf(path, sizeof path, "lora/%s/%s", set, file);
     return qn_test_need_fixture(path);
-}
-
-static json_t *read_json(const char *path)
-{
-    json_error_t error;
-    json_t *j = json_load_file(path, 0, &error);
-    if (!j) fail_msg("%s: %s", path, error.text);
-    return j;
-}
-
-static double number(json_t *from, const char *key)
-{
-    json_t *j = json_object_get(from, key);
-    if (!json_is_number(j)) fail_msg("no number %s", key);
-    return json_number_value(j);
 }
 
 /* The batch [n, width]: padding is on the right, behind the last counted token, and sees nothing. */
@@ -65,7 +51,7 @@ static void read_batch(qn_lora_subject *s)
 
 qn_trainer_options qn_lora_options(qn_lora_subject *s, int64_t max_rows, int64_t max_sequences)
 {
-    json_t *config = read_json(path_of(s, "adapter_config.json")), *module,
+    json_t *config = qn_test_json(qn_lora_path(s->name, "adapter_config.json")), *module,
            *o = json_object_get(s->run, "optimizer");
     json_t *betas = json_object_get(o, "betas");
     size_t i, at = 0;
@@ -74,12 +60,12 @@ qn_trainer_options qn_lora_options(qn_lora_subject *s, int64_t max_rows, int64_t
     json_array_foreach(json_object_get(config, "target_modules"), i, module) at +=
         (size_t)snprintf(s->names + at, NAME_MAX_BYTES, "%s%s", i ? "," : "", json_string_value(module));
     qn_trainer_options options = {.trainable = {.targets = s->names,
-                                                .rank = (int32_t)number(config, "r"),
-                                                .alpha = (float)number(config, "lora_alpha")},
+                                                .rank = (int32_t)qn_test_json_number(config, "r"),
+                                                .alpha = (float)qn_test_json_number(config, "lora_alpha")},
                                   .optimizer = {.beta1 = json_number_value(json_array_get(betas, 0)),
                                                 .beta2 = json_number_value(json_array_get(betas, 1)),
-                                                .eps = number(o, "eps"),
-                                                .weight_decay = number(o, "weight_decay")},
+                                                .eps = qn_test_json_number(o, "eps"),
+                                                .weight_decay = qn_test_json_number(o, "weight_decay")},
                                   .max_rows = max_rows,
                                   .max_sequences = max_sequences,
                                   .precision = QN_PRECISION_EXACT};
@@ -93,8 +79,8 @@ static void need_set(const qn_lora_subject *s)
     static const char *const files[] = {"expected.json", "train.safetensors", "adapter_model.safetensors",
                                         "adapter_config.json"};
     char path[160];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)path_of(s, files[i]);
-    json_t *expected = read_json(path_of(s, files[0]));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)qn_lora_path(s->name, files[i]);
+    json_t *expected = qn_test_json(qn_lora_path(s->name, files[0]));
     snprintf(path, sizeof path, "models/%.100s", json_string_value(json_object_get(expected, "base")));
     json_decref(expected);
     (void)qn_test_need_fixture(path);
@@ -105,9 +91,9 @@ void qn_lora_open(qn_lora_subject *s, const char *name, const char *device, int 
     char path[160];
     *s = (qn_lora_subject){.name = name};
     need_set(s);
-    s->expected = read_json(path_of(s, "expected.json"));
+    s->expected = qn_test_json(qn_lora_path(s->name, "expected.json"));
     s->run = json_object_get(s->expected, "train");
-    qn_test_ok(qn_safetensors_open(path_of(s, "train.safetensors"), &s->tensors));
+    qn_test_ok(qn_safetensors_open(qn_lora_path(s->name, "train.safetensors"), &s->tensors));
     read_batch(s);
     snprintf(path, sizeof path, "models/%s", json_string_value(json_object_get(s->expected, "base")));
     qn_test_ok(qn_train_base_open(qn_test_need_fixture(path), device, n_threads, 0, &s->base));
@@ -184,15 +170,15 @@ void qn_lora_check_set(const char *name, const qn_lora_bounds *bounds)
     qn_trainer_report report;
     double loss = 0, worst = 0;
     qn_lora_open(&s, name, bounds->device, 2);
-    qn_test_ok(qn_safetensors_open(path_of(&s, "adapter_model.safetensors"), &adapter));
+    qn_test_ok(qn_safetensors_open(qn_lora_path(s.name, "adapter_model.safetensors"), &adapter));
     qn_trainable *t = qn_trainer_trainable(s.trainer);
     assert_int_equal(t->n, qn_safetensors_count(adapter)); /* the same modules as peft found */
 
     set_numbers(&s, adapter, "");
     qn_test_ok(qn_trainer_evaluate(s.trainer, &s.batch, &loss));
-    check_loss(&s, bounds, "evaluated loss", loss, number(s.run, "adapter_loss"));
+    check_loss(&s, bounds, "evaluated loss", loss, qn_test_json_number(s.run, "adapter_loss"));
     qn_test_ok(qn_trainer_add(s.trainer, &s.batch, &loss));
-    check_loss(&s, bounds, "loss", loss, number(s.run, "adapter_loss"));
+    check_loss(&s, bounds, "loss", loss, qn_test_json_number(s.run, "adapter_loss"));
     worst = check_gradients(&s, bounds, "adapter_grad.");
     qn_trainer_free(s.trainer);
     qn_trainer_options o = qn_lora_options(&s, s.batch.n_rows, s.batch.n_sequences);
@@ -206,7 +192,8 @@ void qn_lora_check_set(const char *name, const qn_lora_bounds *bounds)
         check_loss(&s, bounds, "loss of a step", loss, json_number_value(json_array_get(losses, i)));
         if (i == 0) check_gradients(&s, bounds, "grad0.");
         if (i == 1) check_gradients(&s, bounds, "grad1.");
-        qn_test_ok(qn_trainer_update(s.trainer, number(json_object_get(s.run, "optimizer"), "lr"), &report));
+        qn_test_ok(qn_trainer_update(
+            s.trainer, qn_test_json_number(json_object_get(s.run, "optimizer"), "lr"), &report));
         double norm = json_number_value(json_array_get(norms, i));
         assert_int_equal(report.step, i + 1);
         if (!(fabs(report.grad_norm - norm) <= bounds->gradient * norm))
@@ -214,7 +201,7 @@ void qn_lora_check_set(const char *name, const qn_lora_bounds *bounds)
                      (int)i + 1, norm);
     }
     qn_test_ok(qn_trainer_evaluate(s.trainer, &s.batch, &loss));
-    check_loss(&s, bounds, "loss in the end", loss, number(s.run, "final_loss"));
+    check_loss(&s, bounds, "loss in the end", loss, qn_test_json_number(s.run, "final_loss"));
     for (int64_t i = 0; i < t->n; i++) {
         const float *want = stored(&s, "final.", &t->arrays[i]);
         for (int64_t k = 0; k < t->arrays[i].n; k++)

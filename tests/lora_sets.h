@@ -8,6 +8,10 @@
 #include "format/safetensors.h"
 #include "train/trainer.h"
 
+/* A file of a set, in a buffer that the eighth next fixture reuses. The test is left out when it is missing.
+ */
+const char *qn_lora_path(const char *set, const char *file);
+
 /* One folder of fixtures/lora with a trainer on its base. */
 typedef struct {
     const char *name;

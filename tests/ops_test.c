@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
 #include "tests/ops_cases.h"
 
 #define OK(expr)                                              \
@@ -102,12 +103,10 @@ static void one(qn_device *d, json_t *f, const qn_op_entry *e, int fused, const 
 
 static void all(qn_device *d, const char *how)
 {
-    json_error_t error;
-    json_t *root = json_load_file(qn_test_need_fixture("ops/autograd.json"), 0, &error), *f;
+    json_t *root = qn_test_json(qn_test_need_fixture("ops/autograd.json")), *f;
     qn_safetensors *tensors;
     size_t i;
     summary sum = {0};
-    assert_non_null(root);
     OK(qn_safetensors_open(qn_test_need_fixture("ops/autograd.safetensors"), &tensors));
     json_array_foreach(json_object_get(root, "functions"), i, f)
     {

@@ -18,6 +18,7 @@
 #include "quant/types.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
 #include "train/base.h"
 
 enum { ROWS_MAX = 512, SEQUENCES_MAX = 3, PAGES = 40 };
@@ -34,11 +35,8 @@ static qn_safetensors *open_tensors(const char *fmt, const char *name)
 static json_t *open_json(const char *fmt, const char *name)
 {
     char path[128];
-    json_error_t error;
     snprintf(path, sizeof path, fmt, name);
-    json_t *j = json_load_file(qn_test_need_fixture(path), 0, &error);
-    if (!j) fail_msg("%s: %s", path, error.text);
-    return j;
+    return qn_test_json(qn_test_need_fixture(path));
 }
 
 static qn_shape rows_shape(qn_symbol symbol, int64_t extra, int n, const int64_t *dims)

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "format/safetensors.h"
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
 #include "train/optimizer.h"
 
 #define OK(expr)                                              \
@@ -49,10 +50,7 @@ static int close_scope(void **state)
 
 static void need_cases(void)
 {
-    json_error_t error;
-    const char *path = qn_test_need_fixture("ops/losses.json");
-    cases = json_load_file(path, 0, &error);
-    assert_non_null(cases);
+    cases = qn_test_json(qn_test_need_fixture("ops/losses.json"));
     OK(qn_safetensors_open(qn_test_need_fixture("ops/losses.safetensors"), &tensors));
 }
 

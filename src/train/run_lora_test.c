@@ -19,6 +19,8 @@
 #include "format/safetensors.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
+#include "tests/lora_sets.h"
 #include "tests/scratch.h"
 
 enum { SETS_MAX = 32, NAME_MAX_BYTES = 64 };
@@ -31,28 +33,6 @@ typedef struct {
     json_t *expected, *run, *config;
     qn_safetensors *stored;
 } subject;
-
-static const char *path_of(const char *set, const char *file)
-{
-    static char path[160];
-    snprintf(path, sizeof path, "lora/%s/%s", set, file);
-    return qn_test_need_fixture(path);
-}
-
-static json_t *read_json(const char *path)
-{
-    json_error_t error;
-    json_t *j = json_load_file(path, 0, &error);
-    if (!j) fail_msg("%s: %s", path, error.text);
-    return j;
-}
-
-static double number(json_t *from, const char *key)
-{
-    json_t *j = json_object_get(from, key);
-    if (!json_is_number(j)) fail_msg("no number %s", key);
-    return json_number_value(j);
-}
 
 /* The batch as lines of ids. */
 static void write_data(subject *s)
@@ -80,8 +60,8 @@ static void write_start(subject *s)
     qn_st_writer *w;
     int64_t n = 0;
     snprintf(s->start, sizeof s->start, "%s", s->folder);
-    qn_test_copy(s->folder, "adapter_config.json", path_of(s->name, "adapter_config.json"));
-    qn_test_ok(qn_safetensors_open(path_of(s->name, "adapter_model.safetensors"), &like));
+    qn_test_copy(s->folder, "adapter_config.json", qn_lora_path(s->name, "adapter_config.json"));
+    qn_test_ok(qn_safetensors_open(qn_lora_path(s->name, "adapter_model.safetensors"), &like));
     qn_test_ok(qn_st_writer_new(qn_test_path(s->folder, "adapter_model.safetensors"), &w));
     for (int64_t i = 0; i < qn_safetensors_count(like); i++) {
         const qn_tensor_view *v = qn_safetensors_get(like, i);
@@ -107,16 +87,16 @@ static void open_subject(subject *s, const char *name)
     char base[160];
     size_t i, at = 0;
     json_t *module;
-    for (i = 0; i < sizeof files / sizeof *files; i++) (void)path_of(name, files[i]);
-    *s = (subject){.name = name, .expected = read_json(path_of(name, "expected.json"))};
+    for (i = 0; i < sizeof files / sizeof *files; i++) (void)qn_lora_path(name, files[i]);
+    *s = (subject){.name = name, .expected = qn_test_json(qn_lora_path(name, "expected.json"))};
     snprintf(base, sizeof base, "models/%s", json_string_value(json_object_get(s->expected, "base")));
     snprintf(s->base, sizeof s->base, "%s", qn_test_need_fixture(base));
-    snprintf(s->adapter, sizeof s->adapter, "%s", path_of(name, "adapter_model.safetensors"));
+    snprintf(s->adapter, sizeof s->adapter, "%s", qn_lora_path(name, "adapter_model.safetensors"));
     s->run = json_object_get(s->expected, "train");
-    s->config = read_json(path_of(name, "adapter_config.json"));
+    s->config = qn_test_json(qn_lora_path(name, "adapter_config.json"));
     json_array_foreach(json_object_get(s->config, "target_modules"), i, module) at += (size_t)snprintf(
         s->targets + at, sizeof s->targets - at, "%s%s", i ? "," : "", json_string_value(module));
-    qn_test_ok(qn_safetensors_open(path_of(name, "train.safetensors"), &s->stored));
+    qn_test_ok(qn_safetensors_open(qn_lora_path(name, "train.safetensors"), &s->stored));
     s->folder = qn_test_scratch();
     write_data(s);
     write_start(s);
@@ -138,14 +118,14 @@ static qn_training *open_training(const subject *s, const char *start, int own)
     const qn_train_options options = {.model_path = s->base,
                                       .data_path = s->data,
                                       .targets = own ? NULL : s->targets,
-                                      .rank = own ? 0 : (int32_t)number(s->config, "r"),
-                                      .alpha = own ? 0 : (float)number(s->config, "lora_alpha"),
+                                      .rank = own ? 0 : (int32_t)qn_test_json_number(s->config, "r"),
+                                      .alpha = own ? 0 : (float)qn_test_json_number(s->config, "lora_alpha"),
                                       .start_path = start,
-                                      .learning_rate = number(o, "lr"),
+                                      .learning_rate = qn_test_json_number(o, "lr"),
                                       .beta1 = json_number_value(json_array_get(betas, 0)),
                                       .beta2 = json_number_value(json_array_get(betas, 1)),
-                                      .eps = number(o, "eps"),
-                                      .weight_decay = number(o, "weight_decay"),
+                                      .eps = qn_test_json_number(o, "eps"),
+                                      .weight_decay = qn_test_json_number(o, "weight_decay"),
                                       .clip_norm = -1,
                                       .batch_sequences = 16,
                                       .in_order = 1,
@@ -196,7 +176,7 @@ static void one_set(void **state)
     open_subject(&s, *state);
     qn_training *t = open_training(&s, s.adapter, 1);
     qn_test_ok(qn_training_step(t, &report));
-    check_loss(&s, "loss", report.loss, number(s.run, "adapter_loss"));
+    check_loss(&s, "loss", report.loss, qn_test_json_number(s.run, "adapter_loss"));
     check_arrays(&s, t, "adapter_grad.", 1);
     qn_training_close(t);
 
@@ -226,7 +206,7 @@ static void one_set(void **state)
                                                        .adapter_path = saved,
                                                        .precision = QN_PRECISION_EXACT},
                                 &whole));
-    check_loss(&s, "loss in the end", whole.loss, number(s.run, "final_loss"));
+    check_loss(&s, "loss in the end", whole.loss, qn_test_json_number(s.run, "final_loss"));
     close_subject(&s);
 }
 

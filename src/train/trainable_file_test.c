@@ -22,6 +22,7 @@
 #include "format/safetensors.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/json_file.h"
 #include "tests/scratch.h"
 #include "tests/train_help.h"
 #include "train/trainable_file.h"
@@ -82,14 +83,6 @@ static void load(subject *s, const char *path)
     if (notes.length) fail_msg("notes: %s", notes.data);
 }
 
-static json_t *read_json(const char *path)
-{
-    json_error_t error;
-    json_t *j = json_load_file(path, 0, &error);
-    if (!j) fail_msg("%s: %s", path, error.text);
-    return j;
-}
-
 /* ---- peft's own files --------------------------------------------------------------------------------- */
 
 /* Names and numbers of one file are those of another. */
@@ -114,7 +107,7 @@ static void same_tensors(const char *got, const char *want)
 
 static void same_targets(const char *got, const char *want)
 {
-    json_t *a = read_json(got), *b = read_json(want);
+    json_t *a = qn_test_json(got), *b = qn_test_json(want);
     const char *const fields[] = {"target_modules", "layers_to_transform", "r", "lora_alpha", "use_dora"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         json_t *x = json_object_get(a, fields[i]), *y = json_object_get(b, fields[i]);
@@ -147,8 +140,8 @@ static void fixtures_come_back(void **state)
         subject s;
         if (entry->d_name[0] == '.') continue;
         snprintf(dir, sizeof dir, "%s/%s", root, entry->d_name);
-        json_t *about = read_json(qn_test_path(dir, "expected.json")),
-               *config = read_json(qn_test_path(dir, "adapter_config.json"));
+        json_t *about = qn_test_json(qn_test_path(dir, "expected.json")),
+               *config = qn_test_json(qn_test_path(dir, "adapter_config.json"));
         snprintf(base, sizeof base, "models/%s", json_string_value(json_object_get(about, "base")));
         if (qn_test_fixture(base)) {
             open_base(&s, base);
@@ -268,7 +261,7 @@ static void engine_agrees(void **state)
 
 static void expect_json(const char *dir, const char *want)
 {
-    json_t *config = read_json(qn_test_path(dir, "adapter_config.json")), *value,
+    json_t *config = qn_test_json(qn_test_path(dir, "adapter_config.json")), *value,
            *fields = json_loads(want, 0, NULL);
     const char *key;
     assert_non_null(fields);
