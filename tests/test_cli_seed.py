@@ -54,6 +54,20 @@ def test_a_file_of_that_name_wins(tmp_path):
     assert out.stdout.decode() == ANSWER
 
 
+def test_nothing_lies_beside_it(tmp_path):
+    def quern(*args):
+        return subprocess.run([os.path.abspath(QUERN), *args], cwd=tmp_path, capture_output=True)
+
+    (tmp_path / "seed:.qpack").write_bytes(b"nothing of it")
+    out = quern("run", "seed", "-p", QUESTION)
+    assert (out.returncode, out.stdout.decode(), out.stderr) == (0, ANSWER, b"")
+    out = quern("pack", "seed")
+    assert out.returncode == 1 and b"no place" in out.stderr and b"-o" in out.stderr
+    assert quern("pack", "seed", "-o", "own.qpack").returncode == 0
+    out = quern("run", "seed", "-p", QUESTION, "--packed", "own.qpack")
+    assert (out.returncode, out.stdout.decode(), out.stderr) == (0, ANSWER, b"")
+
+
 def test_all_commands_take_it():
     ids = call_json("tokenize", "seed", "--json", stdin="a mill")["ids"]
     assert call("tokenize", "seed", "--decode", stdin={"ids": [ids]}).stdout.decode().strip() == "a mill"

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "seed/seed.h"
 
 /* What is read of a tensor at its beginning, middle and end. */
 enum { SAMPLE_BYTES = 512, SEED = 1 };
@@ -100,6 +101,9 @@ qn_status qn_packed_find_place(const qn_source *s, qn_packed_place place, qn_buf
     const char *first = qn_source_file_path(s, 0), *slash = strrchr(first, '/');
     int n_folder = slash ? (int)(slash - first) + 1 : 0, several = qn_source_file_count(s) > 1;
     const char *name = several ? "model" : first + n_folder;
+    if (strcmp(first, QN_SEED_PATH) == 0)
+        return qn_fail(QN_E_NOT_FOUND,
+                       "%s lies in the program and has no place for packed weights; -o names one", first);
     if (place == QN_PACKED_BESIDE) {
         qn_buf_printf(out, "%.*s%s%s", n_folder, first, name, suffix);
         return out->status;
