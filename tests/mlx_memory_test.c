@@ -64,9 +64,12 @@ static void figures_beside_those_of_mlx(void **state)
 static void the_cache_keeps_its_limit(void **state)
 {
     const qn_mlx_shim *shim = need_device();
+    const size_t before = shim->memory().active_bytes;
     qn_model *m = open_model(0);
     size_t old = 0;
     qn_test_ok(answer(m, 8));
+    qn_memory full;
+    qn_test_ok(qn_model_get_memory(m, &full));
     qn_test_ok(qn_model_clear_cache(m));
     assert_int_equal(shim->memory().cache_bytes, 0);
     qn_test_ok(qn_model_set_cache_limit(m, 0, &old));
@@ -76,6 +79,10 @@ static void the_cache_keeps_its_limit(void **state)
     qn_test_ok(qn_model_get_memory(m, &now));
     assert_int_equal(shim->memory().cache_bytes, 0);
     assert_int_equal(now.cache_memory_bytes, 0);
+    /* No page is kept: the pools have given back what they had. */
+    const size_t active = shim->memory().active_bytes - before;
+    assert_true(active >= now.weights_bytes && active <= now.weights_bytes + now.kv_bytes + (64 << 10));
+    assert_true(now.kv_bytes < full.kv_bytes / 2);
     qn_test_ok(qn_model_set_cache_limit(m, old, NULL));
     qn_model_close(&m);
 }

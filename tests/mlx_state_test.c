@@ -16,6 +16,8 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "cache/pages.h"
+#include "device/mlx/mlx.h"
 #include "tests/mlx_compare.h"
 
 #define OK(expr)                                              \
@@ -212,6 +214,8 @@ static void place(world *w, const side *sides, const step *st, int32_t *base)
         for (int64_t b = 0; b * QN_STATE_PAGE_TOKENS < end; b++) {
             int32_t *page = &w->table[i][b];
             if (b < base[j] && *page) {
+                for (int d = 0; d < 2 && b % 2; d++)
+                    sides[d].device->ops->state_drop(sides[d].state, *page - 1);
                 w->free[w->n_free++] = *page - 1;
                 *page = 0;
             }
@@ -469,9 +473,99 @@ static void limits(void **state)
     qn_test_pair_close(&pair);
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------- */
+
+enum { MOST_PAGES = 400, LEFT_PAGES = 30 };
+
+static void write_page(qn_device *d, qn_state *s, int32_t page, char *bytes, size_t unit)
+{
+    for (size_t i = 0; i < unit; i += 2) bytes[i] = (char)(((size_t)page + i / 2) % 100); /* no NaN */
+    d->ops->state_write(s, page, bytes);
+}
+
+static void check_page(qn_device *d, qn_state *s, int32_t page, char *bytes, size_t unit)
+{
+    d->ops->state_read(s, page, bytes);
+    for (size_t i = 0; i < unit; i += 2) assert_int_equal(bytes[i], (char)(((size_t)page + i / 2) % 100));
+}
+
+/* MLX's own figure and the ledger's: they may differ by what MLX needs beside arrays. */
+static size_t check_ledger(const qn_mlx *d, size_t before)
+{
+    qn_mlx_clear_cache((qn_device *)(uintptr_t)d); /* in its turn: what was dropped is taken in before */
+    const size_t active = d->shim->memory().active_bytes - before,
+                 held = qn_ledger_held(d->base.ledger, QN_LEDGER_KV) +
+                        qn_ledger_held(d->base.ledger, QN_LEDGER_CACHE);
+    if (active < held || active > held + held / 50 + (64 << 10))
+        fail_msg("MLX has %zu bytes, the ledger %zu", active, held);
+    return active;
+}
+
+/* Pages that go give their memory back; what stays is what it was. */
+static void dropped(void **state)
+{
+    qn_test_pair pair = qn_test_pair_open(0);
+    qn_device *d = pair.mlx;
+    const qn_mlx *mlx = (const qn_mlx *)d;
+    const size_t before = mlx->shim->memory().active_bytes;
+    const qn_state_spec spec = {.kind = QN_STATE_PAGES,
+                                .n_layers = 2,
+                                .n_units = 2 * MOST_PAGES,
+                                .kv_heads = 2,
+                                .head_dim = 64,
+                                .v_dim = 64,
+                                .dtype = QN_DTYPE_F16};
+    qn_state *s = NULL;
+    qn_pages *pages = NULL;
+    int32_t ids[MOST_PAGES];
+    OK(d->ops->state_new(d, &spec, &s));
+    OK(qn_pages_new(s, &pages));
+    const size_t unit = d->ops->state_unit_bytes(s);
+    char *bytes = qn_calloc(1, unit);
+    qn_ledger_set_cache_limit(d->ledger, 0);
+    for (int round = 0; round < 3; round++) {
+        OK(qn_pages_reserve(pages, MOST_PAGES, ids));
+        for (int i = 0; i < MOST_PAGES; i++) write_page(d, s, ids[i], bytes, unit);
+        const size_t full = check_ledger(mlx, before);
+        assert_true(full >= MOST_PAGES * unit);
+        for (int i = 0; i < MOST_PAGES; i++)
+            if (i % 2) qn_pages_release(pages, ids[i]);
+        check_ledger(mlx, before);
+        for (int i = 0; i < MOST_PAGES; i += 2) {
+            check_page(d, s, ids[i], bytes, unit);
+            if (i >= 2 * LEFT_PAGES) qn_pages_release(pages, ids[i]);
+        }
+        assert_true(check_ledger(mlx, before) < full / 4);
+        for (int i = 0; i < 2 * LEFT_PAGES; i += 2) {
+            check_page(d, s, ids[i], bytes, unit);
+            qn_pages_release(pages, ids[i]);
+        }
+        assert_true(check_ledger(mlx, before) < full / 50);
+    }
+    /* What is kept for reuse is not dropped, until somebody else needs the room. */
+    qn_ledger_set_cache_limit(d->ledger, SIZE_MAX);
+    OK(qn_pages_reserve(pages, MOST_PAGES, ids));
+    for (int i = 0; i < MOST_PAGES; i++) write_page(d, s, ids[i], bytes, unit);
+    for (int i = 0; i < MOST_PAGES; i++) qn_pages_release(pages, ids[i]);
+    const size_t kept = check_ledger(mlx, before);
+    assert_true(kept >= MOST_PAGES * unit);
+    assert_int_equal(qn_pages_reclaim(pages, 10 * unit), 10 * unit);
+    check_ledger(mlx, before);
+    /* No room for what is spare: it goes as well. */
+    qn_ledger_set_limit(d->ledger, qn_ledger_total(d->ledger) - 20 * unit);
+    assert_int_equal(qn_pages_reclaim(pages, 20 * unit), 20 * unit);
+    assert_true(check_ledger(mlx, before) <= kept - 20 * unit);
+    assert_true(qn_ledger_total(d->ledger) <= qn_ledger_get_limit(d->ledger));
+    qn_pages_free(pages);
+    d->ops->state_free(s);
+    assert_int_equal(qn_ledger_held(d->ledger, QN_LEDGER_KV), 0);
+    qn_free(bytes);
+    qn_test_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pages), cmocka_unit_test(slots),
-                                       cmocka_unit_test(limits)};
+                                       cmocka_unit_test(limits), cmocka_unit_test(dropped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

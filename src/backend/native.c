@@ -84,10 +84,12 @@ static qn_status native_get_figures(void *model, qn_figures *out)
 static qn_status native_get_memory(void *model, qn_memory *out)
 {
     native_model *m = model;
+    /* First: the device answers when it has taken in what was given up before. */
+    const size_t device_cache_bytes = qn_device_cache_bytes(qn_engine_device(m->engine));
     const qn_ledger_figures now = qn_ledger_get(qn_engine_ledger(m->engine));
     *out = (qn_memory){
         .active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE],
-        .cache_memory_bytes = now.held[QN_LEDGER_CACHE] + qn_device_cache_bytes(qn_engine_device(m->engine)),
+        .cache_memory_bytes = now.held[QN_LEDGER_CACHE] + device_cache_bytes,
         .peak_memory_bytes = now.peak,
         .weights_bytes = now.held[QN_LEDGER_WEIGHTS],
         .kv_bytes = now.held[QN_LEDGER_KV],

@@ -144,6 +144,14 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
     return status;
 }
 
+int qn_ledger_try(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
+{
+    pthread_mutex_lock(&l->lock);
+    const int entered = enter(l, entry, size_bytes);
+    pthread_mutex_unlock(&l->lock);
+    return entered;
+}
+
 int qn_ledger_keep(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes)
 {
     pthread_mutex_lock(&l->lock);

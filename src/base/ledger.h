@@ -50,6 +50,8 @@ void qn_ledger_clear_cache(qn_ledger *l);
 /* Gives up cached memory when it must. QN_E_NOMEM names the entry, the bytes asked for, the bytes held by
  * each entry and the limit. */
 qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
+/* The same where there is room as it is: gives up nothing, calls nobody. 0: there is none. */
+int qn_ledger_try(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 void qn_ledger_release(qn_ledger *l, qn_ledger_entry entry, size_t size_bytes);
 /* Bytes of an entry become cache: 1, and they may be kept; 0: they were released, for the limits leave no
  * room to keep them. */

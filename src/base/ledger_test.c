@@ -27,6 +27,12 @@ static void test_limit(void **state)
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 1), QN_E_NOMEM);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, SIZE_MAX), QN_E_NOMEM);
     assert_int_equal(qn_ledger_reserve(l, QN_LEDGER_OTHER, 0), QN_OK);
+    assert_int_equal(qn_ledger_try(l, QN_LEDGER_OTHER, 1), 0);
+    qn_ledger_move(l, QN_LEDGER_KV, QN_LEDGER_CACHE, 300);
+    assert_int_equal(qn_ledger_try(l, QN_LEDGER_OTHER, 1), 0); /* what is cached stays */
+    qn_ledger_move(l, QN_LEDGER_CACHE, QN_LEDGER_KV, 300);
+    qn_ledger_release(l, QN_LEDGER_KV, 300);
+    assert_int_equal(qn_ledger_try(l, QN_LEDGER_KV, 300), 1);
     qn_ledger_release(l, QN_LEDGER_WEIGHTS, 600);
     assert_int_equal(qn_ledger_total(l), 400);
     assert_int_equal(qn_ledger_set_limit(l, 100), 1000); /* below what is held */

@@ -203,9 +203,9 @@ static void write_rows(const call &c, const places &at)
             slots.push_back(static_cast<int32_t>(p % at.page_tokens));
         }
     if (pages.empty()) return;
-    reach(s, *std::max_element(pages.begin(), pages.end()) + int64_t{1}, c.step.budget_bytes);
+    reach(s, pages, c.step.budget_bytes);
     const mx::ShapeElem n = dim(static_cast<int64_t>(pages.size()));
-    const std::vector<mx::array> index = {numbers(pages, {n}), numbers(slots, {n})};
+    const std::vector<mx::array> index = {numbers(places_of_units(s, pages), {n}), numbers(slots, {n})};
     const auto put = [&](mx::array &into, const mx::array &x) {
         const mx::array rows =
             mx::reshape(mx::astype(range_of(x, 0, 0, n), s.dtype), {n, 1, 1, x.shape(1), x.shape(2)});
@@ -271,9 +271,7 @@ static mx::array attend_pages(const call &c, const places &at, const batch &b)
         see.position.push_back(static_cast<int32_t>(all[i].position - before));
         see.end.push_back(static_cast<int32_t>(all[i].end - before));
     }
-    if (*std::max_element(ids.begin(), ids.end()) >= s.capacity)
-        throw failure(QN_E_INTERNAL, "attention to a page that was never written");
-    const mx::array index = numbers(ids, {dim(b.n), dim(n_pages)});
+    const mx::array index = numbers(places_of_units(s, ids), {dim(b.n), dim(n_pages)});
     operands o{heads_first(rows_of_batch(c.in(0), b)), pages_of(c, s.keys[layer], index), mx::array(0.0f),
                sinks_of(c)};
     if (b.n > 1) { /* what lies behind a sequence may be anything, NaN too; one alone does not read it */

@@ -5,6 +5,8 @@
 #ifndef QN_DEVICE_MLX_MLX_H
 #define QN_DEVICE_MLX_MLX_H
 
+#include <pthread.h>
+
 #include "base/threads.h"
 #include "device/device.h"
 #include "device/mlx/shim.h"
@@ -18,6 +20,15 @@ qn_status qn_mlx_owner_new(const qn_mlx_shim *shim, qn_mlx_owner **out);
 void qn_mlx_owner_free(qn_mlx_owner *o);
 /* Runs fn(arg) on the owner's thread and returns what it returns, with its sentence. */
 qn_status qn_mlx_call(qn_mlx_owner *o, qn_status (*fn)(void *arg), void *arg);
+/* What nobody waits for: run(arg) in its turn. The job's memory stays where it is until then; posted again
+ * before its turn it runs once. Takes no other lock than the owner's. */
+typedef struct qn_mlx_job {
+    void (*run)(void *arg);
+    void *arg;
+    int is_posted;
+    struct qn_mlx_job *next;
+} qn_mlx_job;
+void qn_mlx_post(qn_mlx_owner *o, qn_mlx_job *j);
 
 /* Weights of one type that became one kind. */
 enum { QN_MLX_KINDS = QN_MLX_NVFP4 + 1 };
@@ -66,9 +77,14 @@ typedef struct {
     qn_state base;
     qn_mlx_state *mlx;
     size_t unit_bytes;
-    size_t spare_bytes; /* in the ledger: what MLX holds beyond the units that were used */
+    size_t spare_bytes; /* in the ledger: what MLX holds beyond the units in use. The owner's thread */
     qn_status status;   /* of what could not say so: copies and writes */
     char message[256];
+    pthread_mutex_t lock; /* of what follows: units that were dropped, and that MLX still holds */
+    int32_t *dropped;     /* [n_units], each once */
+    uint8_t *is_dropped;  /* [n_units] */
+    int64_t n_dropped;
+    qn_mlx_job settling;
 } qn_mlx_device_state;
 qn_status qn_mlx_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out);
 void qn_mlx_state_free(qn_state *s);
@@ -77,8 +93,11 @@ void qn_mlx_state_drop(qn_state *s, int32_t unit);
 void qn_mlx_state_copy(qn_state *s, int32_t from, int32_t to);
 void qn_mlx_state_read(const qn_state *s, int32_t unit, void *bytes);
 void qn_mlx_state_write(qn_state *s, int32_t unit, const void *bytes);
-/* Before what a run left in the state is computed: the ledger counts what it grew by. Units themselves are
- * counted by whoever hands them out. */
+/* By the owner's thread. settle: before a run; takes in which units were dropped, and gives memory back where
+ * less than half of it is used. count: before what a run left in the state is computed; the ledger has what
+ * MLX holds beyond the units in use, which are counted by whoever hands them out. Where there is no room for
+ * that it is given back. */
+qn_status qn_mlx_state_settle(qn_mlx_device_state *s);
 qn_status qn_mlx_state_count(qn_mlx_device_state *s);
 
 /* program.c */

@@ -13,21 +13,23 @@
 #include "base/mem.h"
 #include "device/mlx/mlx.h"
 
-typedef struct job {
+/* What a thread waits for. */
+typedef struct {
+    qn_mlx_job job;
+    qn_mlx_owner *owner;
     qn_status (*fn)(void *arg);
     void *arg;
     qn_status status;
     int done;
     char message[1024];
-    struct job *next;
-} job;
+} waited;
 
 struct qn_mlx_owner {
     const qn_mlx_shim *shim;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t posted, finished;
-    job *first, **end; /* waiting, in order */
+    qn_mlx_job *first, **end; /* waiting, in order */
     int ends;
     int holders; /* by the_lock */
 };
@@ -79,36 +81,63 @@ static void *serve(void *arg)
     qn_mlx_owner *o = arg;
     pthread_mutex_lock(&o->lock);
     while (!o->ends || o->first) {
-        job *j = o->first;
+        qn_mlx_job *j = o->first;
         if (!j) {
             pthread_cond_wait(&o->posted, &o->lock);
             continue;
         }
         o->first = j->next;
         if (!o->first) o->end = &o->first;
+        j->is_posted = 0;
+        void (*run)(void *arg) = j->run;
+        void *arg_of_job = j->arg;
         pthread_mutex_unlock(&o->lock);
-        const qn_status status = j->fn(j->arg);
-        if (status != QN_OK) snprintf(j->message, sizeof j->message, "%s", qn_last_error());
+        run(arg_of_job);
         pthread_mutex_lock(&o->lock);
-        j->status = status;
-        j->done = 1;
-        pthread_cond_broadcast(&o->finished);
     }
     pthread_mutex_unlock(&o->lock);
     o->shim->end();
     return NULL;
 }
 
+/* The lock is held. */
+static void post(qn_mlx_owner *o, qn_mlx_job *j)
+{
+    j->is_posted = 1;
+    j->next = NULL;
+    *o->end = j;
+    o->end = &j->next;
+    pthread_cond_signal(&o->posted);
+}
+
+void qn_mlx_post(qn_mlx_owner *o, qn_mlx_job *j)
+{
+    pthread_mutex_lock(&o->lock);
+    if (!j->is_posted) post(o, j);
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void run_waited(void *arg)
+{
+    waited *w = arg;
+    qn_mlx_owner *o = w->owner;
+    w->status = w->fn(w->arg);
+    if (w->status != QN_OK) snprintf(w->message, sizeof w->message, "%s", qn_last_error());
+    pthread_mutex_lock(&o->lock);
+    w->done = 1;
+    pthread_cond_broadcast(&o->finished);
+    pthread_mutex_unlock(&o->lock);
+}
+
 qn_status qn_mlx_call(qn_mlx_owner *o, qn_status (*fn)(void *arg), void *arg)
 {
-    job j = {.fn = fn, .arg = arg};
+    waited w = {.job.run = run_waited, .owner = o, .fn = fn, .arg = arg};
+    w.job.arg = &w;
     pthread_mutex_lock(&o->lock);
-    *o->end = &j;
-    o->end = &j.next;
-    pthread_cond_signal(&o->posted);
-    while (!j.done) pthread_cond_wait(&o->finished, &o->lock);
+    post(o, &w.job);
+    while (!w.done) pthread_cond_wait(&o->finished, &o->lock);
     pthread_mutex_unlock(&o->lock);
-    return j.status == QN_OK ? QN_OK : qn_fail_copy(j.status, j.message);
+    return w.status == QN_OK ? QN_OK : qn_fail_copy(w.status, w.message);
 }
 
 static void stop(qn_mlx_owner *o)

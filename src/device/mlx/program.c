@@ -280,6 +280,7 @@ static qn_status run(void *arg)
     mlx_exec *e = arg;
     qn_status status = QN_OK;
     e->borrows = 0;
+    for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_settle(e->owners[i]);
     for (int i = 0; i < e->plan.n_steps && status == QN_OK; i++) {
         const qn_plan_step *s = &e->plan.steps[i];
         status = run_step(e, i);

@@ -34,7 +34,7 @@ static bool any(const batch &)
 
 /* ---- slots -------------------------------------------------------------------------------------------- */
 
-/* Where the state of each sequence is, and whether it starts from zero. */
+/* Where in the pool the state of each sequence is, and whether it starts from zero. */
 struct places {
     std::vector<int32_t> row_begin, slots, reset;
 };
@@ -44,8 +44,8 @@ static places places_of(const call &c, int slots)
 {
     if (!c.step.state) return {c.ints(slots - 1), {}, {}};
     places at{c.ints(slots - 1), c.ints(slots), c.ints(slots + 1)};
-    const auto most = std::max_element(at.slots.begin(), at.slots.end());
-    if (most != at.slots.end()) reach(*c.step.state, *most + int64_t{1}, c.step.budget_bytes);
+    reach(*c.step.state, at.slots, c.step.budget_bytes);
+    at.slots = places_of_units(*c.step.state, at.slots);
     return at;
 }
 

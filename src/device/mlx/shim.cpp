@@ -361,6 +361,7 @@ extern "C" __attribute__((visibility("default"))) const qn_mlx_shim *qn_mlx_shim
         qn::state_bytes,
         qn::state_spare,
         qn::state_drop,
+        qn::state_shrink,
         qn::state_copy,
         qn::state_read,
         qn::state_write,

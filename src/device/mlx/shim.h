@@ -78,7 +78,7 @@ typedef struct {
     const char *library;                 /* "MLX 0.32.4"; static storage */
 } qn_mlx_about;
 
-enum { QN_MLX_SHIM_VERSION = 1 };
+enum { QN_MLX_SHIM_VERSION = 2 };
 
 typedef struct {
     int version; /* QN_MLX_SHIM_VERSION; fields behind it are those of this header only then */
@@ -117,15 +117,17 @@ typedef struct {
 
     /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens, v_dim 0: values are parts of
      * keys; SLOTS: [n_layers] of n_units rows of slot_floats. Grows by need. bytes: what it has taken; spare:
-     * of that, what no unit has used yet. drop fills a unit with NaN. budget_bytes: what is left; it grows by
-     * less beside the units that are named. */
+     * of that, what no unit uses. A unit uses memory from when it is first written until it is dropped
+     * (poison: filled with NaN). shrink leaves nothing to spare: what is used is copied, a layer at a time.
+     * budget_bytes: what is left; it grows by less beside the units that are named. */
     qn_status (*state_new)(int is_pages, int64_t n_layers, int64_t n_units, int64_t page_tokens,
                            int64_t kv_heads, int64_t head_dim, int64_t v_dim, qn_dtype dtype,
                            int64_t slot_floats, qn_mlx_state **out);
     void (*state_free)(qn_mlx_state *s);
     size_t (*state_bytes)(const qn_mlx_state *s);
     size_t (*state_spare)(const qn_mlx_state *s);
-    qn_status (*state_drop)(qn_mlx_state *s, int32_t unit);
+    qn_status (*state_drop)(qn_mlx_state *s, int32_t unit, int poison);
+    qn_status (*state_shrink)(qn_mlx_state *s);
     qn_status (*state_copy)(qn_mlx_state *s, int32_t from, int32_t to, size_t budget_bytes);
     qn_status (*state_read)(const qn_mlx_state *s, int32_t unit, void *bytes, size_t size_bytes);
     qn_status (*state_write)(qn_mlx_state *s, int32_t unit, const void *bytes, size_t size_bytes,

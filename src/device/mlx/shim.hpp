@@ -29,13 +29,14 @@ struct qn_mlx_weight {
 };
 
 /* keys[layer]: [capacity, page_tokens, kv_heads, head_dim]; values alike with v_dim, empty where values are
- * parts of keys (v_dim 0 here); slots[layer]: [capacity, slot_floats] f32. Units from capacity on have never
- * been written, nor have those from touched on, which are there for what comes. */
+ * parts of keys (v_dim 0 here); slots[layer]: [capacity, slot_floats] f32. place[unit]: where in these, -1
+ * for a unit that uses no memory; free: the places that no unit has. */
 struct qn_mlx_state {
     bool is_pages;
     int64_t n_layers, n_units, page_tokens, kv_heads, head_dim, v_dim, slot_floats;
     mx::Dtype dtype;
-    int64_t capacity, touched;
+    int64_t capacity;
+    std::vector<int32_t> place, free;
     std::vector<mx::array> keys, values, slots;
 };
 

@@ -41,7 +41,8 @@ qn_status state_new(int is_pages, int64_t n_layers, int64_t n_units, int64_t pag
 void state_free(qn_mlx_state *s);
 size_t state_bytes(const qn_mlx_state *s);
 size_t state_spare(const qn_mlx_state *s);
-qn_status state_drop(qn_mlx_state *s, int32_t unit);
+qn_status state_drop(qn_mlx_state *s, int32_t unit, int poison);
+qn_status state_shrink(qn_mlx_state *s);
 qn_status state_copy(qn_mlx_state *s, int32_t from, int32_t to, size_t budget_bytes);
 qn_status state_read(const qn_mlx_state *s, int32_t unit, void *bytes, size_t size_bytes);
 qn_status state_write(qn_mlx_state *s, int32_t unit, const void *bytes, size_t size_bytes,

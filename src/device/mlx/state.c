@@ -1,4 +1,6 @@
-/* State on MLX: pools that grow by need. */
+/* State on MLX: pools that grow by need, and shrink when less than half of them is used. Whoever drops a unit
+ * holds locks and must not wait for MLX: it leaves a note, which the owner's thread takes in before it looks
+ * at the state again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,6 +8,13 @@
 #include "base/mem.h"
 #include "device/mlx/mlx.h"
 #include "prim/dtype.h"
+
+/* What was dropped is filled with NaN before somebody else has it. */
+#ifdef QN_SHAKE
+enum { QN_SHAKEN = 1 };
+#else
+enum { QN_SHAKEN = 0 };
+#endif
 
 /* What a call of the shim needs, and gives. */
 typedef struct {
@@ -57,6 +66,16 @@ static qn_status new_state(void *arg)
                                            p->v_in_k ? 0 : p->v_dim, p->dtype, p->slot_floats, &c->s->mlx));
 }
 
+static void settle_by_itself(void *arg);
+
+static void free_notes(qn_mlx_device_state *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    qn_free(s->dropped);
+    qn_free(s->is_dropped);
+    qn_free(s);
+}
+
 qn_status qn_mlx_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out)
 {
     QN_TRY(check_type(spec));
@@ -66,13 +85,19 @@ qn_status qn_mlx_state_new(qn_device *d, const qn_state_spec *spec, qn_state **o
                        (long long)spec->n_layers, (long long)spec->n_units);
     qn_mlx_device_state *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
+    pthread_mutex_init(&s->lock, NULL);
     s->base.device = d;
     s->base.spec = *spec;
     s->unit_bytes = unit_bytes;
+    s->settling = (qn_mlx_job){.run = settle_by_itself, .arg = s};
+    s->dropped = qn_alloc_array((size_t)spec->n_units, sizeof *s->dropped);
+    s->is_dropped = qn_calloc((size_t)spec->n_units, 1);
     const qn_status status =
-        qn_mlx_call(device_of(s)->owner, new_state, &(state_call){.s = s, .shim = device_of(s)->shim});
+        !s->dropped || !s->is_dropped
+            ? QN_E_NOMEM
+            : qn_mlx_call(device_of(s)->owner, new_state, &(state_call){.s = s, .shim = device_of(s)->shim});
     if (status != QN_OK) {
-        qn_free(s);
+        free_notes(s);
         return status;
     }
     *out = &s->base;
@@ -83,6 +108,7 @@ static qn_status free_state(void *arg)
 {
     const state_call *c = arg;
     c->shim->state_free(c->s->mlx);
+    qn_ledger_release(c->s->base.device->ledger, QN_LEDGER_KV, c->s->spare_bytes);
     return QN_OK;
 }
 
@@ -91,8 +117,7 @@ void qn_mlx_state_free(qn_state *base)
     qn_mlx_device_state *s = (qn_mlx_device_state *)base;
     if (!s) return;
     qn_mlx_call(device_of(s)->owner, free_state, &(state_call){.s = s, .shim = device_of(s)->shim});
-    qn_ledger_release(base->device->ledger, QN_LEDGER_KV, s->spare_bytes);
-    qn_free(s);
+    free_notes(s);
 }
 
 size_t qn_mlx_state_unit_bytes(const qn_state *s)
@@ -100,50 +125,90 @@ size_t qn_mlx_state_unit_bytes(const qn_state *s)
     return ((const qn_mlx_device_state *)s)->unit_bytes;
 }
 
+/* ---- what is used ------------------------------------------------------------------------------------- */
+
 qn_status qn_mlx_state_count(qn_mlx_device_state *s)
 {
+    const qn_mlx_shim *shim = device_of(s)->shim;
+    qn_ledger *ledger = s->base.device->ledger;
     if (s->status != QN_OK) return qn_fail(s->status, "%s", s->message);
-    const size_t spare = device_of(s)->shim->state_spare(s->mlx);
-    if (spare > s->spare_bytes)
-        QN_TRY(qn_ledger_reserve(s->base.device->ledger, QN_LEDGER_KV, spare - s->spare_bytes));
-    else
-        qn_ledger_release(s->base.device->ledger, QN_LEDGER_KV, s->spare_bytes - spare);
+    size_t spare = shim->state_spare(s->mlx);
+    if (spare > s->spare_bytes && !qn_ledger_try(ledger, QN_LEDGER_KV, spare - s->spare_bytes)) {
+        QN_TRY(qn_mlx_check(shim, shim->state_shrink(s->mlx)));
+        shim->clear_cache();
+        spare = shim->state_spare(s->mlx); /* 0 */
+    } else if (spare > s->spare_bytes) {
+        s->spare_bytes = spare;
+    }
+    if (spare < s->spare_bytes) qn_ledger_release(ledger, QN_LEDGER_KV, s->spare_bytes - spare);
     s->spare_bytes = spare;
     return QN_OK;
+}
+
+qn_status qn_mlx_state_settle(qn_mlx_device_state *s)
+{
+    const qn_mlx_shim *shim = device_of(s)->shim;
+    qn_status status = QN_OK;
+    pthread_mutex_lock(&s->lock);
+    const int64_t n = s->n_dropped;
+    for (int64_t i = 0; i < n; i++) {
+        const qn_status dropped = qn_mlx_check(shim, shim->state_drop(s->mlx, s->dropped[i], QN_SHAKEN));
+        s->is_dropped[s->dropped[i]] = 0;
+        if (status == QN_OK) status = dropped;
+    }
+    s->n_dropped = 0;
+    pthread_mutex_unlock(&s->lock);
+    if (!n || status != QN_OK) return status;
+    if (2 * shim->state_spare(s->mlx) > shim->state_bytes(s->mlx)) {
+        QN_TRY(qn_mlx_check(shim, shim->state_shrink(s->mlx)));
+        shim->clear_cache();
+    }
+    return qn_mlx_state_count(s);
 }
 
 /* Copies and writes cannot fail: the next run does, for what the unit holds is not what it should. */
 static void remember(qn_mlx_device_state *s, qn_status status)
 {
-    if (status == QN_OK) status = qn_mlx_state_count(s);
     if (status == QN_OK || s->status != QN_OK) return;
     s->status = status;
     snprintf(s->message, sizeof s->message, "%s", qn_last_error());
 }
 
-#ifdef QN_SHAKE
-static qn_status drop_unit(void *arg)
+static void settle_by_itself(void *arg)
 {
-    const state_call *c = arg;
-    return qn_mlx_check(c->shim, c->shim->state_drop(c->s->mlx, c->unit));
+    remember(arg, qn_mlx_state_settle(arg));
 }
-#endif
 
-/* A unit's memory is part of its neighbours', so there is none to give back. Whoever reclaims memory calls
- * this with locks held, and must not wait for MLX. */
 void qn_mlx_state_drop(qn_state *base, int32_t unit)
 {
-#ifdef QN_SHAKE
     qn_mlx_device_state *s = (qn_mlx_device_state *)base;
-    remember(s, qn_mlx_call(device_of(s)->owner, drop_unit,
-                            &(state_call){.s = s, .shim = device_of(s)->shim, .unit = unit}));
-#endif
+    pthread_mutex_lock(&s->lock);
+    if (!s->is_dropped[unit]) s->dropped[s->n_dropped++] = unit;
+    s->is_dropped[unit] = 1;
+    pthread_mutex_unlock(&s->lock);
+    qn_mlx_post(device_of(s)->owner, &s->settling);
 }
 
-static qn_status copy_unit(void *arg)
+/* ---- units -------------------------------------------------------------------------------------------- */
+
+/* A change of a unit by the owner's thread, between what was dropped before and what is counted behind it. */
+static qn_status change(const state_call *c, qn_status (*fn)(const state_call *c))
 {
-    const state_call *c = arg;
-    return qn_mlx_check(c->shim, c->shim->state_copy(c->s->mlx, c->from, c->unit, c->room));
+    qn_status status = qn_mlx_state_settle(c->s);
+    if (status == QN_OK) status = qn_mlx_check(c->shim, fn(c));
+    if (status == QN_OK) status = qn_mlx_state_count(c->s);
+    remember(c->s, status);
+    return status;
+}
+
+static qn_status copy_unit(const state_call *c)
+{
+    return c->shim->state_copy(c->s->mlx, c->from, c->unit, c->room);
+}
+
+static qn_status change_by_copy(void *arg)
+{
+    return change(arg, copy_unit);
 }
 
 void qn_mlx_state_copy(qn_state *base, int32_t from, int32_t to)
@@ -151,12 +216,13 @@ void qn_mlx_state_copy(qn_state *base, int32_t from, int32_t to)
     qn_mlx_device_state *s = (qn_mlx_device_state *)base;
     state_call c = {
         .s = s, .shim = device_of(s)->shim, .from = from, .unit = to, .room = qn_mlx_room(device_of(s))};
-    remember(s, qn_mlx_call(device_of(s)->owner, copy_unit, &c));
+    qn_mlx_call(device_of(s)->owner, change_by_copy, &c);
 }
 
 static qn_status read_unit(void *arg)
 {
     const state_call *c = arg;
+    QN_TRY(qn_mlx_state_settle(c->s));
     return qn_mlx_check(c->shim, c->shim->state_read(c->s->mlx, c->unit, c->bytes, c->s->unit_bytes));
 }
 
@@ -168,11 +234,14 @@ void qn_mlx_state_read(const qn_state *base, int32_t unit, void *bytes)
     if (qn_mlx_call(device_of(s)->owner, read_unit, &c) != QN_OK) memset(bytes, 0xff, s->unit_bytes);
 }
 
-static qn_status write_unit(void *arg)
+static qn_status write_unit(const state_call *c)
 {
-    const state_call *c = arg;
-    return qn_mlx_check(c->shim,
-                        c->shim->state_write(c->s->mlx, c->unit, c->source, c->s->unit_bytes, c->room));
+    return c->shim->state_write(c->s->mlx, c->unit, c->source, c->s->unit_bytes, c->room);
+}
+
+static qn_status change_by_write(void *arg)
+{
+    return change(arg, write_unit);
 }
 
 void qn_mlx_state_write(qn_state *base, int32_t unit, const void *bytes)
@@ -180,5 +249,5 @@ void qn_mlx_state_write(qn_state *base, int32_t unit, const void *bytes)
     qn_mlx_device_state *s = (qn_mlx_device_state *)base;
     state_call c = {
         .s = s, .shim = device_of(s)->shim, .unit = unit, .source = bytes, .room = qn_mlx_room(device_of(s))};
-    remember(s, qn_mlx_call(device_of(s)->owner, write_unit, &c));
+    qn_mlx_call(device_of(s)->owner, change_by_write, &c);
 }

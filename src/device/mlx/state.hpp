@@ -7,9 +7,11 @@
 namespace qn
 {
 
-/* Memory for units [0, n_units) is there when it returns. Those who hold units have counted them; what is
- * made beside them for those that come is below budget_bytes. Throws. */
-void reach(qn_mlx_state &s, int64_t n_units, size_t budget_bytes);
+/* Each of the units has a place when it returns. Those who hold units have counted them; what is made beside
+ * them for those that come is below budget_bytes. Throws. */
+void reach(qn_mlx_state &s, const std::vector<int32_t> &units, size_t budget_bytes);
+/* Places of units; throws where one has none. */
+std::vector<int32_t> places_of_units(const qn_mlx_state &s, const std::vector<int32_t> &units);
 
 /* Sequences that a primitive computes together: rows [row, row + n * n_rows), n_rows of each. */
 struct batch {
