@@ -57,7 +57,8 @@ static mx::array columns(const mx::array &x, int from, int to, int step = 1)
     return mx::slice(x, std::move(begin), std::move(end), std::move(steps));
 }
 
-/* Pairs (x, y) -> (x cos - y sin, y cos + x sin): of halves of the rotary dimensions, or of neighbours. */
+/* Not by fast::rope, which gets other angles (docs/mlx.md).
+ * Pairs (x, y) -> (x cos - y sin, y cos + x sin): of halves of the rotary dimensions, or of neighbours. */
 mx::array prim_ROPE(const call &c)
 {
     const mx::array &x = c.in(0), table = mx::expand_dims(c.in(1), 1);
