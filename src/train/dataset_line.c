@@ -106,22 +106,54 @@ static qn_status copy_calls(const json_t *calls, const char *list, size_t i, jso
     return status;
 }
 
+/* What a message says as the server gives it to templates, which need not know of parts: one text, a line for
+ * each. *out NULL: it is that already. */
+static qn_status copy_content(const json_t *content, json_t **out)
+{
+    qn_buf text = {0};
+    *out = NULL;
+    if (json_is_string(content)) return QN_OK;
+    for (size_t k = 0; k < json_array_size(content); k++) {
+        const json_t *part = json_object_get(json_array_get(content, k), "text");
+        if (k) qn_buf_putc(&text, '\n');
+        qn_buf_append(&text, json_string_value(part), json_string_length(part));
+    }
+    qn_status status = text.status;
+    if (status == QN_OK) *out = json_stringn(text.data ? text.data : "", text.length);
+    if (status == QN_OK && !*out) status = qn_fail_nomem(text.length);
+    qn_buf_free(&text);
+    return status;
+}
+
+/* A member of its own; takes the value, NULL: out of memory. */
+static qn_status set_member(json_t *message, const char *key, json_t *value)
+{
+    return json_object_set_new(message, key, value) ? qn_fail_nomem(sizeof *message) : QN_OK;
+}
+
+/* Message i of a list in the form that the server gives to templates; adds a new one to the chat. */
+static qn_status add_message(json_t *chat, const json_t *message, const char *list, size_t i)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    json_t *copy = qn_json_copy(message), *copies = NULL, *text = NULL;
+    qn_status status = copy ? QN_OK : qn_fail_nomem(sizeof *copy);
+    if (status == QN_OK && strcmp(json_string_value(json_object_get(message, "role")), "developer") == 0)
+        status = set_member(copy, "role", json_string("system"));
+    if (status == QN_OK) status = copy_content(json_object_get(message, "content"), &text);
+    if (status == QN_OK && text) status = set_member(copy, "content", text);
+    if (status == QN_OK && json_array_size(calls)) status = copy_calls(calls, list, i, &copies);
+    if (status == QN_OK && copies) status = set_member(copy, "tool_calls", copies);
+    if (status == QN_OK && json_array_append(chat, copy)) status = qn_fail_nomem(sizeof *copy);
+    json_decref(copy);
+    return status;
+}
+
 /* Checked messages behind those of a chat. */
 static qn_status add_messages(json_t *chat, const json_t *messages, const char *list)
 {
     QN_TRY(check_messages(messages, list));
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
-        json_t *copy = qn_json_copy(message), *copies = NULL;
-        qn_status status = copy ? QN_OK : qn_fail_nomem(sizeof *copy);
-        if (status == QN_OK && json_array_size(calls)) status = copy_calls(calls, list, i, &copies);
-        if (status == QN_OK && copies && json_object_set(copy, "tool_calls", copies))
-            status = qn_fail_nomem(sizeof *copy);
-        if (status == QN_OK && json_array_append(chat, copy)) status = qn_fail_nomem(sizeof *copy);
-        json_decref(copies);
-        json_decref(copy);
-        QN_TRY(status);
-    }
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        QN_TRY(add_message(chat, json_array_get(messages, i), list, i));
     return QN_OK;
 }
 

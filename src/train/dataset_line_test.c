@@ -112,6 +112,22 @@ static void test_chats(void **state)
     qn_chat_text_close(c);
 }
 
+/* Parts are one text, and a developer is the system, as the server has it: templates need know of neither.
+ * Qwen's would leave both out, Llama's write parts as a list. */
+static void test_parts(void **state)
+{
+    qn_chat_text *c = open_chat("models/qwen3");
+    expect(c, QN_MASK_ANSWERS,
+           "{\"messages\":[{\"role\":\"developer\",\"content\":\"Short.\"},{\"role\":\"user\",\"content\":[{"
+           "\"type\":\"text\",\"text\":\"One\"},{\"type\":"
+           "\"text\",\"text\":\"two?\"}]},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":"
+           "\"Yes.\"}]},{\"role\":\"user\",\"content\":[]}," ANSWER("Well.") "]}",
+           "<|im_start|>system\nShort.<|im_end|>\n<|im_start|>user\nOne\ntwo?<|im_end|>\n<|im_start|>"
+           "assistant\n[[Yes.<|im_end|>]]\n<|im_start|>user\n"
+           "<|im_end|>\n<|im_start|>assistant\n[[<think>\n\n</think>\n\nWell.<|im_end|>]]");
+    qn_chat_text_close(c);
+}
+
 static void test_tools(void **state)
 {
     /* Arguments as OpenAI's API has them, as a text, and as an object. */
@@ -409,17 +425,12 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chats),
-        cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_forged),
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_other_keys),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_chats),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_tools),      cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_cut),        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_ids),        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_other_keys), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
