@@ -81,11 +81,4 @@ void qn_rendered_free(qn_rendered *r);
  * messages[i]. */
 qn_status qn_template_prepare_messages(const json_t *messages, json_t **out);
 
-/* The merge policy for templates that refuse some orders of roles; applied only where the caller asks for it:
- * `developer` becomes `system`; system messages after the first one, and neighbours of the same role out of
- * user and system, are joined by a blank line (texts) or put in one list (parts). Messages with tool calls or
- * results stay alone. Input as from qn_template_prepare_messages, which is left as it is; *out is a new
- * array. */
-qn_status qn_template_merge_messages(const json_t *messages, json_t **out);
-
 #endif
