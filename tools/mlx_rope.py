@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether the device mlx should turn rows by MLX's own rope: how far it is from the table that layers share, and its time.
+"""Whether the device mlx should turn rows by MLX's own rope: how far it is from the shared table, and its time.
 
 usage: mlx_rope.py, with a Python that has mlx and numpy
 
-Rows of 16 heads of 128, theta 10^6, at random positions below a limit. The table is what src/device/mlx/norm.cpp computes
-once a step: cosines and sines of position * frequency in float32, as on the CPU. mlx.core.fast.rope takes the reciprocals of
-frequencies. Differences are the largest of turned values (of normal numbers).
+Rows of 16 heads of 128, theta 10^6, at random positions below a limit. The table is what src/device/mlx/norm.cpp
+computes once a step: cosines and sines of position * frequency in float32, as on the CPU. mlx.core.fast.rope takes the
+reciprocals of frequencies. Differences are the largest of turned values (of normal numbers).
 """
 import time
 
