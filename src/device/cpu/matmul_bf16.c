@@ -95,12 +95,12 @@ static void widen_second(const shape *w, float *out, const uint16_t *b, int64_t 
 
 static void copy_first(const shape *w, char *out, const uint16_t *a, int64_t column)
 {
-    for (int64_t i = 0; i < w->k; i++) {
-        if (w->pairs)
-            ((uint16_t *)(void *)out)[i] = a[i * column];
-        else
-            ((float *)(void *)out)[i] = widened(a[i * column]);
-    }
+    if (w->pairs && column == 1)
+        memcpy(out, a, (size_t)w->k * sizeof *a);
+    else if (w->pairs)
+        for (int64_t i = 0; i < w->k; i++) ((uint16_t *)(void *)out)[i] = a[i * column];
+    else
+        for (int64_t i = 0; i < w->k; i++) ((float *)(void *)out)[i] = widened(a[i * column]);
     if (w->pairs && w->k % 2) ((uint16_t *)(void *)out)[w->k] = 0;
 }
 

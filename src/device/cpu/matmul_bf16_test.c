@@ -18,7 +18,7 @@
         if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
     } while (0)
 
-enum { MOST = 8192, DIMS = 4 };
+enum { MOST = 1 << 18, DIMS = 4 };
 
 /* As it is, both last dimensions swapped, or every other element of rows twice as long. */
 typedef struct {
@@ -38,6 +38,7 @@ static const product products[] = {
     {3, {3, 5, 6}, {3, 6, 7}, 3, 1, 1},
     {4, {2, 3, 4, 5}, {2, 3, 5, 6}, 4, 0, 1},
     {2, {40, 130}, {130, 16}, 2, 0, 0},
+    {2, {15, 4001}, {4001, 64}, 2, 0, 0}, /* deeper than what a kernel takes at once */
 };
 
 static float number(uint64_t seed, int64_t i)
@@ -53,11 +54,11 @@ static float number(uint64_t seed, int64_t i)
 /* An array of these dimensions whose element i, in row-major order, is number(seed, i). */
 static qn_array *matrix(qn_scope *s, uint64_t seed, int n, const int64_t *dims, int turned)
 {
-    float x[MOST];
+    static float x[MOST];
     int64_t total = 1, own[DIMS];
     for (int d = 0; d < n; d++) total *= own[d] = dims[d];
     const int64_t rows = dims[n - 2], columns = dims[n - 1];
-    assert_in_range(total, 1, MOST - 1);
+    assert_in_range(total, 1, MOST);
     for (int64_t i = 0; i < total; i++) {
         const int64_t matrix = i / (rows * columns), r = i / columns % rows, c = i % columns;
         x[turned ? matrix * rows * columns + c * rows + r : i] = number(seed, i);
@@ -77,7 +78,7 @@ static void agree_with_double(void **state)
         const product *p = &products[i];
         const int64_t m = p->a[p->n - 2], k = p->a[p->n - 1], n = p->b[p->b_dims - 1];
         int64_t batches = 1;
-        float first[MOST], got[MOST];
+        static float first[MOST], got[MOST];
         for (int d = 0; d < p->n - 2; d++) batches *= p->a[d];
         for (int threads = 1; threads <= 3; threads++) {
             qn_scope *s;
