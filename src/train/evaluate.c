@@ -19,6 +19,7 @@ typedef struct {
     qn_line_options line_options;
     qn_line_index *lines;
     int64_t n_lines; /* that are looked at */
+    int64_t context; /* the model's own; 0: it names none */
     qn_buf line;
     qn_train_base base;
     qn_adapters *adapters; /* NULL: none */
@@ -61,10 +62,26 @@ static qn_status read_line(evaluation *e, int64_t i, qn_train_sequence *s)
     return qn_fail_prefix(status, "%s:%lld", e->file, (long long)qn_line_index_number(e->lines, i));
 }
 
+/* As a training notes it. */
+static void warn(const evaluation *e, int64_t n_lost, int64_t n_hidden, int64_t longest)
+{
+    if (n_lost)
+        qn_log(QN_LOG_WARNING,
+               "%s: %lld answers do not count, since the chat template's text does not show them", e->file,
+               (long long)n_lost);
+    if (n_hidden)
+        qn_log(QN_LOG_WARNING, "%s: %lld lines have tools that the chat template does not show", e->file,
+               (long long)n_hidden);
+    if (e->context > 0 && longest > e->context)
+        qn_log(QN_LOG_WARNING,
+               "%s: the longest line has %lld tokens, the model's own context %lld: quality may suffer",
+               e->file, (long long)longest, (long long)e->context);
+}
+
 /* How large the batches become. */
 static qn_status look_at_lines(evaluation *e)
 {
-    int64_t n_good = 0, n_rows = 0, n_lost = 0, n_hidden = 0;
+    int64_t n_good = 0, n_rows = 0, n_lost = 0, n_hidden = 0, longest = 0;
     e->n_lines = qn_line_index_count(e->lines);
     if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: there is no line in it", e->file);
     if (e->o.max_lines && e->o.max_lines < e->n_lines) e->n_lines = e->o.max_lines;
@@ -76,6 +93,7 @@ static qn_status look_at_lines(evaluation *e)
             n_rows += s.n - 1;
             n_lost += s.n_lost;
             n_hidden += s.hides_tools;
+            if (s.n > longest) longest = s.n;
             e->out.n_tokens += s.n;
             e->out.n_cut_lines += s.n_whole > e->o.max_length;
         }
@@ -83,13 +101,7 @@ static qn_status look_at_lines(evaluation *e)
     }
     if (!n_good)
         return qn_fail(QN_E_ARG, "%s: no line can be evaluated; the last: %s", e->file, qn_last_error());
-    if (n_lost)
-        qn_log(QN_LOG_WARNING,
-               "%s: %lld answers do not count, since the chat template's text does not show them", e->file,
-               (long long)n_lost);
-    if (n_hidden)
-        qn_log(QN_LOG_WARNING, "%s: %lld lines have tools that the chat template does not show", e->file,
-               (long long)n_hidden);
+    warn(e, n_lost, n_hidden, longest);
     e->out.n_lines = e->n_lines;
     e->out.n_bad_lines = e->n_lines - n_good;
     e->max.n_rows = n_rows < e->o.batch_tokens ? n_rows : e->o.batch_tokens;
@@ -266,6 +278,7 @@ static qn_status open_data(evaluation *e)
     QN_TRY(qn_source_open(e->o.model_path, NULL, &source));
     qn_status status = qn_config_read(source, &config);
     if (status == QN_OK) status = qn_chat_text_open(source, NULL, &e->text);
+    e->context = config.max_position_embeddings;
     e->line_options = (qn_line_options){.text = e->text,
                                         .mask = e->o.mask,
                                         .max_length = e->o.max_length,

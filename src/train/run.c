@@ -112,6 +112,19 @@ static int64_t count_steps(const qn_training *t)
     return n;
 }
 
+/* Positions that the model may never have seen. */
+static void note_context(qn_training *t)
+{
+    const int64_t own = t->base.config.max_position_embeddings;
+    int64_t longest = qn_dataset_summarize(t->train).n_longest;
+    if (t->valid && qn_dataset_summarize(t->valid).n_longest > longest)
+        longest = qn_dataset_summarize(t->valid).n_longest;
+    if (own > 0 && longest > own)
+        qn_buf_printf(&t->notes,
+                      "the longest line has %lld tokens, the model's own context %lld: quality may suffer\n",
+                      (long long)longest, (long long)own);
+}
+
 static void note_warmup(const qn_schedule *schedule, qn_buf *notes)
 {
     if (schedule->warmup_steps > schedule->n_steps)
@@ -139,6 +152,7 @@ static qn_status open_all(qn_training *t)
     QN_TRY(open_data(t));
     QN_TRY(qn_train_base_open(o->model_path, o->device, o->n_threads, o->memory_limit_bytes, &t->base));
     QN_TRY(qn_run_start_fill(&t->options, &t->base));
+    note_context(t);
     find_maxima(t);
     t->n_steps = count_steps(t);
     t->schedule = qn_run_options_schedule(&t->options, t->n_steps);

@@ -361,7 +361,7 @@ static qn_status check_options(const qn_train_base *base, const qn_trainable_opt
     if (o->layer_begin < 0 || o->layer_begin >= n || o->layer_end < 0 || o->layer_end > n ||
         (o->layer_end && o->layer_end <= o->layer_begin))
         return qn_fail(QN_E_ARG, "layers %lld to %lld of a model that has %lld", (long long)o->layer_begin,
-                       (long long)o->layer_end, (long long)n);
+                       (long long)(o->layer_end ? o->layer_end : n), (long long)n);
     if (o->method == QN_TRAIN_FULL)
         return o->bf16 ? qn_fail(QN_E_ARG,
                                  "bf16 is for the factors of LoRA and DoRA: whole weights are trained in f32")
