@@ -90,3 +90,19 @@ void qn_test_kinds(qn_test_kind_list *l)
     if (folder) closedir(folder);
     qsort(l->names[n_known], (size_t)(l->n - n_known), sizeof l->names[0], by_name);
 }
+
+int qn_test_kind_rows(int n_rows, const qn_test_kind_row *rows, struct CMUnitTest *tests)
+{
+    enum { ROWS_MAX = 2 };
+    static qn_test_kind_list kinds;
+    static char names[ROWS_MAX * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
+    int n = 0;
+    assert_true(n_rows <= ROWS_MAX);
+    qn_test_kinds(&kinds);
+    for (int i = 0; i < kinds.n; i++)
+        for (int k = 0; k < n_rows; k++, n++) {
+            snprintf(names[n], sizeof names[n], "%.60s%s", rows[k].label, kinds.names[i]);
+            tests[n] = (struct CMUnitTest){names[n], rows[k].test, NULL, NULL, kinds.names[i]};
+        }
+    return n;
+}

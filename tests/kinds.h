@@ -13,4 +13,14 @@ typedef struct {
  * library takes. More than fit end the program. */
 void qn_test_kinds(qn_test_kind_list *l);
 
+/* What is tested of every kind: the test "LABELKIND" has the kind's name as its state. */
+typedef struct {
+    const char *label; /* "golden_" */
+    void (*test)(void **state);
+} qn_test_kind_row;
+/* All rows of all kinds, kind by kind, into tests [n_rows * QN_TEST_KINDS_MAX]; returns how many. Once a
+ * program: names stay with it. */
+struct CMUnitTest;
+int qn_test_kind_rows(int n_rows, const qn_test_kind_row *rows, struct CMUnitTest *tests);
+
 #endif

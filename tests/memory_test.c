@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/resident.h"
 
 static const int32_t some_ids[200] = {5, 9, 2, 77, 31, 8};
 
@@ -84,18 +85,6 @@ static void limit(void **state)
     assert_int_equal(qn_mem_live_blocks(), before);
 }
 
-/* KiB of memory that is no clean page of a file; 0 where the system does not tell. */
-static long resident_kib(void)
-{
-    long kib = 0;
-    char line[256];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %ld kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib;
-}
-
 /* Tokens go far past the context; then the model is opened and closed again. */
 static void long_use(void **state)
 {
@@ -134,8 +123,8 @@ static void generate(const char *path, int64_t n, long *warm, long *most)
     do {
         qn_test_ok(qn_generation_next(g, &t));
         seen += t.end == QN_END_NONE;
-        if (seen == n / 5 && !*warm) *warm = *most = resident_kib();
-        if (*warm && seen % 50 == 0 && resident_kib() > *most) *most = resident_kib();
+        if (seen == n / 5 && !*warm) *warm = *most = qn_test_resident_kib();
+        if (*warm && seen % 50 == 0 && qn_test_resident_kib() > *most) *most = qn_test_resident_kib();
     } while (t.end == QN_END_NONE);
     assert_int_equal(t.end, QN_END_LENGTH);
     assert_int_equal(seen, n);
@@ -156,8 +145,8 @@ static void soak(void **state)
     for (int i = 0; i < 50; i++) {
         generate(path, 10, &ignored[0], &ignored[1]);
         assert_int_equal(qn_mem_live_blocks(), blocks);
-        if (i == 10) first = resident_kib();
-        if (i >= 10 && resident_kib() > most) most = resident_kib();
+        if (i == 10) first = qn_test_resident_kib();
+        if (i >= 10 && qn_test_resident_kib() > most) most = qn_test_resident_kib();
     }
     print_message("50 rounds: %ld KiB after warm-up, at most %ld later\n", first, most);
     assert_true(most <= first + 1024);

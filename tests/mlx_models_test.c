@@ -22,6 +22,7 @@
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"
 #include "tests/kinds.h"
+#include "tests/resident.h"
 #include "tests/scratch.h"
 
 /* MLX orders its sums in its own way. */
@@ -257,18 +258,6 @@ static int count_threads(void)
     return n;
 }
 
-/* KiB of memory that is no clean page of a file, 0 where the system does not tell. */
-static long resident_kib(void)
-{
-    long kib = 0;
-    char line[256];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %ld kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib;
-}
-
 enum { ROUNDS = 200, WARM = 20, FLAT_KIB = 4096 };
 
 static void rounds(void **state)
@@ -298,10 +287,10 @@ static void rounds(void **state)
         if (shim->memory().active_bytes != active)
             fail_msg("round %d leaves %zu bytes of %zu", i, shim->memory().active_bytes, active);
         assert_int_equal(qn_mem_live_blocks(), blocks);
-        if (i == WARM) warm = resident_kib();
+        if (i == WARM) warm = qn_test_resident_kib();
     }
     assert_int_equal(count_threads(), threads);
-    const long now = resident_kib();
+    const long now = qn_test_resident_kib();
     print_message("resident memory: %ld KiB after %d rounds, %ld after %d\n", warm, WARM, now, ROUNDS);
 #ifndef __SANITIZE_ADDRESS__
     assert_true(now <= warm + FLAT_KIB);
@@ -419,19 +408,9 @@ static void in_place(void **state)
 int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + 16];
-    static char labels[2 * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
-    static qn_test_kind_list kinds;
-    int n = 0;
-    qn_test_kinds(&kinds);
+    static const qn_test_kind_row rows[] = {{"golden_", golden}, {"company_", company}};
+    int n = qn_test_kind_rows(2, rows, tests);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    for (int i = 0; i < kinds.n; i++) {
-        snprintf(labels[n], sizeof labels[n], "golden_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], golden, NULL, NULL, kinds.names[i]};
-        n++;
-        snprintf(labels[n], sizeof labels[n], "company_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], company, NULL, NULL, kinds.names[i]};
-        n++;
-    }
     static const struct CMUnitTest others[] = {{"prefixes_llama", prefixes, NULL, NULL, "llama"},
                                                {"prefixes_gemma3", prefixes, NULL, NULL, "gemma3_text"},
                                                {"prefixes_qwen3_next", prefixes, NULL, NULL, "qwen3_next"},

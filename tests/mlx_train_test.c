@@ -40,8 +40,8 @@ static void one_kind(void **state)
 int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[SETS_MAX + QN_TEST_KINDS_MAX];
-    static char titles[SETS_MAX + QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES], sets[SETS_MAX][NAME_BYTES];
-    static qn_test_kind_list kinds;
+    static char titles[SETS_MAX][2 * NAME_BYTES], sets[SETS_MAX][NAME_BYTES];
+    static const qn_test_kind_row row = {"gradients through ", one_kind};
     const char *path = qn_test_fixture("lora");
     DIR *folder = path ? opendir(path) : NULL;
     int n = 0;
@@ -53,11 +53,7 @@ int main(int argc, char **argv)
         n++;
     }
     if (folder) closedir(folder);
-    qn_test_kinds(&kinds);
-    for (int i = 0; i < kinds.n; i++, n++) {
-        snprintf(titles[n], sizeof titles[n], "gradients through %s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){titles[n], one_kind, NULL, NULL, kinds.names[i]};
-    }
+    n += qn_test_kind_rows(1, &row, tests + n);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("mlx_train", tests, (size_t)n, NULL, NULL);
 }

@@ -61,18 +61,8 @@ static void same_bits(void **state)
 int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX];
-    static char labels[2 * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
-    static qn_test_kind_list kinds;
-    int n = 0;
-    qn_test_kinds(&kinds);
+    static const qn_test_kind_row rows[] = {{"golden_", golden}, {"same_bits_", same_bits}};
+    int n = qn_test_kind_rows(2, rows, tests);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    for (int i = 0; i < kinds.n; i++) {
-        snprintf(labels[n], sizeof labels[n], "golden_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], golden, NULL, NULL, kinds.names[i]};
-        n++;
-        snprintf(labels[n], sizeof labels[n], "same_bits_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], same_bits, NULL, NULL, kinds.names[i]};
-        n++;
-    }
     return _cmocka_run_group_tests("models", tests, (size_t)n, NULL, NULL);
 }

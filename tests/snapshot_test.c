@@ -646,15 +646,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(allocations_fail), cmocka_unit_test(images),
         cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way),
         cmocka_unit_test(any_type_of_pages)};
-    static char labels[QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
-    static qn_test_kind_list kinds;
+    static const qn_test_kind_row row = {"fixture_states_", fixture_states};
     size_t n = 0;
-    qn_test_kinds(&kinds);
     while (tests[n].name) n++;
-    for (int i = 0; i < kinds.n; i++) {
-        snprintf(labels[i], sizeof labels[i], "fixture_states_%s", kinds.names[i]);
-        tests[n++] = (struct CMUnitTest){labels[i], fixture_states, NULL, NULL, kinds.names[i]};
-    }
+    n += (size_t)qn_test_kind_rows(1, &row, tests + n);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("snapshot", tests, n, NULL, NULL);
 }

@@ -22,6 +22,7 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/requests.h"
+#include "tests/resident.h"
 
 enum { CALLERS = 4, TURNS = 20, CACHE_BYTES = 4 << 20, FLAT_KIB = 1024 };
 
@@ -38,18 +39,6 @@ typedef struct {
     pthread_mutex_t lock;
     qn_buf why; /* of the first call that failed */
 } work;
-
-/* KiB of memory that is no clean page of a file; 0 where the system does not tell. */
-static long resident_kib(void)
-{
-    long kib = 0;
-    char line[256];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %ld kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib;
-}
 
 static int note(work *w, qn_status status)
 {
@@ -169,7 +158,7 @@ static void long_use(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         run(model, n_requests / ROUNDS, n_chats / ROUNDS + !at_length, (uint64_t)round * 1000000);
         check_nothing_held(model, &blocks);
-        long now = resident_kib();
+        long now = qn_test_resident_kib();
         if (round < 2) warm = most = now;
         if (now > most) most = now;
     }

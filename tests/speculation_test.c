@@ -334,19 +334,9 @@ static void guesses_were_made(void **state)
 int main(int argc, char **argv)
 {
     static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + 4];
-    static char labels[2 * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
-    static qn_test_kind_list kinds;
-    int n = 0;
-    qn_test_kinds(&kinds);
+    static const qn_test_kind_row rows[] = {{"taken_back_", taken_back}, {"same_text_", same_text}};
+    int n = qn_test_kind_rows(2, rows, tests);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    for (int i = 0; i < kinds.n; i++) {
-        snprintf(labels[n], sizeof labels[n], "taken_back_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], taken_back, NULL, NULL, kinds.names[i]};
-        n++;
-        snprintf(labels[n], sizeof labels[n], "same_text_%s", kinds.names[i]);
-        tests[n] = (struct CMUnitTest){labels[n], same_text, NULL, NULL, kinds.names[i]};
-        n++;
-    }
     tests[n++] = (struct CMUnitTest){"guessed_by_a_model", guessed_by_a_model, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"runs_out_of_memory", runs_out_of_memory, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"no_draft_models", no_draft_models, NULL, NULL, NULL};

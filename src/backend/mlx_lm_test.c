@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
+#include "tests/resident.h"
 #include "tests/scratch.h"
 
 static qn_model *model;
@@ -295,15 +296,6 @@ static int count(const char *folder)
     return n;
 }
 
-static long resident_pages(void)
-{
-    long size = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%ld %ld", &size, &resident) != 2) resident = 0;
-    if (f) fclose(f);
-    return resident;
-}
-
 /* QUERN_MLX_ROUNDS and QUERN_MLX_MODEL: with another package and model (tests/test_mlx_lm.py). */
 static void nothing_is_left(void **state)
 {
@@ -311,10 +303,10 @@ static void nothing_is_left(void **state)
     const char *rounds = getenv("QUERN_MLX_ROUNDS"), *own = getenv("QUERN_MLX_MODEL");
     const char *path = own ? own : qn_test_need_fixture("models/llama");
     int64_t blocks = 0;
-    long pages = 0;
+    long kib = 0;
     int files = 0, threads = 0, n = rounds ? (int)strtol(rounds, NULL, 10) : 6;
     for (int round = 0; round < n; round++) {
-        if (round == n / 2) pages = resident_pages();
+        if (round == n / 2) kib = qn_test_resident_kib();
         qn_model *other;
         qn_generation *g;
         if (round == 1) {
@@ -331,9 +323,9 @@ static void nothing_is_left(void **state)
     assert_int_equal(count("/proc/self/fd"), files);
     assert_int_equal(count("/proc/self/task"), threads);
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    (void)pages; /* a sanitizer keeps what was freed */
+    (void)kib; /* a sanitizer keeps what was freed */
 #else
-    assert_true(resident_pages() - pages < 256);
+    assert_true(qn_test_resident_kib() - kib < 1024);
 #endif
 }
 

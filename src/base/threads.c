@@ -375,3 +375,23 @@ int qn_pool_claim(qn_pool *p, int thread, int64_t n, int64_t *begin, int64_t *en
                                                 memory_order_relaxed, memory_order_relaxed);
     return 0;
 }
+
+typedef struct {
+    qn_pool *pool;
+    int64_t n;
+    void (*fn)(void *user, int64_t i);
+    void *user;
+} calls;
+
+static void call_some(void *arg, int thread, int n_threads)
+{
+    const calls *c = arg;
+    int64_t begin, end;
+    while (qn_pool_claim(c->pool, thread, c->n, &begin, &end))
+        for (int64_t i = begin; i < end; i++) c->fn(c->user, i);
+}
+
+void qn_pool_each(qn_pool *pool, int64_t n, void (*fn)(void *user, int64_t i), void *user)
+{
+    qn_pool_run(pool, call_some, &(calls){pool, n, fn, user});
+}

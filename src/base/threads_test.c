@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -237,6 +238,27 @@ static void test_claim_for_the_slow(void **state)
     qn_free(c);
 }
 
+static void count_call(void *user, int64_t i)
+{
+    atomic_fetch_add(&((atomic_int *)user)[i], 1);
+}
+
+static void test_each(void **state)
+{
+    enum { MOST = 300 };
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        qn_pool *pool;
+        assert_int_equal(qn_pool_new(n_threads, &pool), QN_OK);
+        for (int64_t n = 0; n <= MOST; n += n < 5 ? 1 : 59) {
+            static atomic_int calls[MOST];
+            for (int i = 0; i < MOST; i++) atomic_store(&calls[i], 0);
+            qn_pool_each(pool, n, count_call, calls);
+            for (int i = 0; i < MOST; i++) assert_int_equal(atomic_load(&calls[i]), i < n);
+        }
+        qn_pool_free(pool);
+    }
+}
+
 /* The system may start no more threads: an error that says so, and none is left over. */
 static void test_threads_refused(void **state)
 {
@@ -264,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_new_and_free),   cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_sleep_and_wake), cmocka_unit_test(test_threads_refused),
         cmocka_unit_test(test_claim),          cmocka_unit_test(test_claim_for_the_slow),
+        cmocka_unit_test(test_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,6 @@ void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin
 qn_status qn_cpu_get_info(qn_device_info *out);
 
 /* memory.c */
-qn_status qn_cpu_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_cpu_free(qn_device *d, qn_buffer *b);
 
 /* weights.c */

@@ -1,5 +1,6 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "device/host.h"
 
 _Static_assert((int)QN_STATE_PAGE_TOKENS == (int)QN_PAGE_TOKENS, "pages of the state are the kernels' pages");
 
@@ -41,25 +42,9 @@ static qn_device_description cpu_describe(qn_device *base)
                                    qn_kv_fast(d->kernels), ""};
 }
 
-typedef struct {
-    qn_pool *pool;
-    int64_t n;
-    void (*fn)(void *user, int64_t i);
-    void *user;
-} calls;
-
-static void call_some(void *arg, int thread, int n_threads)
-{
-    const calls *c = arg;
-    int64_t begin, end;
-    while (qn_pool_claim(c->pool, thread, c->n, &begin, &end))
-        for (int64_t i = begin; i < end; i++) c->fn(c->user, i);
-}
-
 static void cpu_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)
 {
-    calls c = {((qn_cpu *)base)->pool, n, fn, user};
-    qn_pool_run(c.pool, call_some, &c);
+    qn_pool_each(((qn_cpu *)base)->pool, n, fn, user);
 }
 
 const qn_device_ops qn_device_cpu = {
@@ -68,7 +53,7 @@ const qn_device_ops qn_device_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
-    .alloc = qn_cpu_alloc,
+    .alloc = qn_host_alloc,
     .free = qn_cpu_free,
     .weight_bytes = qn_cpu_weight_bytes,
     .import_weights = qn_cpu_import_weights,

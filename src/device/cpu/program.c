@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/wide.h"
+#include "device/host.h"
 #include "quant/types.h"
 
 /* Rows that go through row-local steps together: what a few steps make of them stays in the second-level
@@ -179,7 +180,7 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
     e->steps = qn_calloc((size_t)plan->n_steps + 1, sizeof *e->steps);
     if (!e->steps) goto out;
     if (plan->arena_bytes &&
-        (status = qn_cpu_alloc(base, plan->arena_bytes, QN_LEDGER_SCRATCH, &e->arena)) != QN_OK)
+        (status = qn_host_alloc(base, plan->arena_bytes, QN_LEDGER_SCRATCH, &e->arena)) != QN_OK)
         goto out;
     for (int i = 0; i < plan->n_steps; i++) {
         qn_cpu_step *s = &e->steps[i];
@@ -204,13 +205,13 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
     e->shared_bytes = (e->shared_bytes + 4095) / 4096 * 4096;
     size_t n = (size_t)qn_pool_threads(d->pool);
     if (e->scratch_bytes &&
-        (status = qn_cpu_alloc(base, n * e->scratch_bytes, QN_LEDGER_SCRATCH, &e->scratch)) != QN_OK)
+        (status = qn_host_alloc(base, n * e->scratch_bytes, QN_LEDGER_SCRATCH, &e->scratch)) != QN_OK)
         goto out;
     if (e->shared_bytes &&
-        (status = qn_cpu_alloc(base, 2 * e->shared_bytes, QN_LEDGER_SCRATCH, &e->shared)) != QN_OK)
+        (status = qn_host_alloc(base, 2 * e->shared_bytes, QN_LEDGER_SCRATCH, &e->shared)) != QN_OK)
         goto out;
     if (split_bytes && n > 1 &&
-        (status = qn_cpu_alloc(base, (n - 1) * split_bytes, QN_LEDGER_SCRATCH, &e->split)) != QN_OK)
+        (status = qn_host_alloc(base, (n - 1) * split_bytes, QN_LEDGER_SCRATCH, &e->split)) != QN_OK)
         goto out;
     status = QN_OK;
 out:

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "device/host.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
 
@@ -321,7 +322,7 @@ qn_status qn_cpu_import_weights(qn_device *base, int64_t n, const qn_weight *wei
         j.joined = qn_alloc_array((size_t)qn_pool_threads(d->pool), j.joined_bytes);
         if (!j.joined) status = QN_E_NOMEM;
     }
-    if (status == QN_OK && j.total) status = qn_cpu_alloc(base, j.total, QN_LEDGER_WEIGHTS, &block);
+    if (status == QN_OK && j.total) status = qn_host_alloc(base, j.total, QN_LEDGER_WEIGHTS, &block);
     if (status != QN_OK) goto out;
     if (block) j.block = block->data;
     status = cut(&j, base, block, out);

@@ -1,4 +1,5 @@
 #include "base/mem.h"
+#include "device/host.h"
 #include "device/mlx/mlx.h"
 
 extern const qn_device_ops qn_device_mlx;
@@ -69,25 +70,9 @@ static qn_device_description mlx_describe(qn_device *base)
                                    .note = d->note};
 }
 
-typedef struct {
-    qn_pool *pool;
-    int64_t n;
-    void (*fn)(void *user, int64_t i);
-    void *user;
-} calls;
-
-static void call_some(void *arg, int thread, int n_threads)
-{
-    const calls *c = arg;
-    int64_t begin, end;
-    while (qn_pool_claim(c->pool, thread, c->n, &begin, &end))
-        for (int64_t i = begin; i < end; i++) c->fn(c->user, i);
-}
-
 static void mlx_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)
 {
-    calls c = {((qn_mlx *)base)->pool, n, fn, user};
-    qn_pool_run(c.pool, call_some, &c);
+    qn_pool_each(((qn_mlx *)base)->pool, n, fn, user);
 }
 
 const qn_device_ops qn_device_mlx = {
@@ -96,7 +81,7 @@ const qn_device_ops qn_device_mlx = {
     .open = mlx_open,
     .close = mlx_close,
     .describe = mlx_describe,
-    .alloc = qn_mlx_alloc,
+    .alloc = qn_host_alloc,
     .free = qn_mlx_free,
     .weight_bytes = qn_mlx_weight_bytes,
     .import_weights = qn_mlx_import_weights,

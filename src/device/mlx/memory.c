@@ -1,13 +1,11 @@
-/* Buffers: memory of the host, and weights, which are MLX's; and what MLX keeps for reuse. */
+/* What is left of memory, what MLX keeps for reuse, and freeing: buffers are the host's memory but for
+ * weights. */
 #include <stdint.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "device/host.h"
 #include "device/mlx/mlx.h"
-
-/* From this size on memory comes straight from the system: pages of it, which a GPU can use where they are.
- */
-enum { MAP_BYTES = 1 << 20 };
 
 size_t qn_mlx_room(const qn_mlx *d)
 {
@@ -17,29 +15,6 @@ size_t qn_mlx_room(const qn_mlx *d)
     const size_t limit = f.limit && f.limit < machine ? f.limit : machine;
     const size_t used = f.total - f.held[QN_LEDGER_CACHE];
     return used < limit ? limit - used : 0;
-}
-
-qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out)
-{
-    qn_buffer *b = qn_calloc(1, sizeof *b);
-    if (!b) return QN_E_NOMEM;
-    qn_status status = qn_ledger_reserve(d->ledger, entry, size_bytes);
-    if (status != QN_OK) {
-        qn_free(b);
-        return status;
-    }
-    b->data = size_bytes >= MAP_BYTES ? qn_alloc_mapped(size_bytes) : qn_calloc(1, size_bytes);
-    if (!b->data) {
-        qn_ledger_release(d->ledger, entry, size_bytes);
-        qn_free(b);
-        return qn_fail_nomem(size_bytes);
-    }
-    atomic_init(&b->references, 1);
-    b->device = qn_device_retain(d);
-    b->size_bytes = size_bytes;
-    b->entry = entry;
-    *out = b;
-    return QN_OK;
 }
 
 /* ---- MLX's cache and wired memory ---------------------------------------------------------------------- */
@@ -130,12 +105,11 @@ static qn_status free_weight(void *arg)
 void qn_mlx_free(qn_device *base, qn_buffer *b)
 {
     qn_mlx *d = (qn_mlx *)base;
-    if (b->layout == QN_MLX_LAYOUT_WEIGHT)
+    if (b->layout == QN_MLX_LAYOUT_WEIGHT) {
         qn_mlx_call(d->owner, free_weight, &(freeing){d->shim, b->data});
-    else if (b->size_bytes >= MAP_BYTES)
-        qn_free_mapped(b->data, b->size_bytes);
-    else
-        qn_free(b->data);
-    qn_ledger_release(base->ledger, b->entry, b->size_bytes);
+        qn_ledger_release(base->ledger, b->entry, b->size_bytes);
+    } else {
+        qn_host_free(base, b);
+    }
     qn_free(b);
 }

@@ -61,7 +61,6 @@ void qn_mlx_clear_cache(qn_device *d);
 qn_status qn_mlx_wire(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
 /* Gives the cache back where it and what the ledger holds pass the limit. By the owner's thread. */
 void qn_mlx_keep_limit(const qn_mlx *d);
-qn_status qn_mlx_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
 void qn_mlx_free(qn_device *d, qn_buffer *b);
 
 /* weights.c */
