@@ -337,6 +337,24 @@ def test_templates_that_refuse(tmp_path):
         assert s.stop() == 0
 
 
+def test_adapters_are_models():
+    """The first is in use where none is named; the model alone is one of them."""
+    s = Server(fixture("models/llama"), "--model-name", "mill", "--adapter", "qv=" + fixture("lora/llama_qv"), "--adapter",
+               "all=" + fixture("lora/llama_all"))
+    names = ["mill", "mill+qv", "mill+all", "mill+none"]
+    try:
+        assert [m["id"] for m in s.request("GET", "/v1/models")[2]["data"]] == names
+        texts = [chat(s, model=m, max_tokens=4, logprobs=True, temperature=0)["choices"][0]["logprobs"] for m in names]
+        assert texts[0] == texts[1] and all(texts[i] != texts[k] for i, k in ((1, 2), (1, 3), (2, 3)))
+        assert s.request("GET", "/v1/models/mill%2Bnone")[2]["id"] == "mill+none"
+        for name in ("qv", "mill+", "mill+vq", "+qv"):
+            got = s.post("/v1/chat/completions", {"messages": HELLO, "model": name})
+            refused(got, 404, "model", "model_not_found")
+            assert "'mill'" in got[2]["error"]["message"] and "/v1/models" in got[2]["error"]["message"]
+    finally:
+        assert s.stop() == 0
+
+
 # ---- tools and reasoning ----
 
 CALL = ["<think>", "\nThe ", "user asks.\n", "</think>", "\n\n", "<tool_call>", "\n{\"na", "me\": \"get_weather\", ",

@@ -25,18 +25,19 @@ static int fail_memory(qn_completion *c)
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error)
 {
-    size_t n = strlen(s->options->model_name);
+    const size_t n = strlen(s->options->model_name);
+    const int is_part = model && strncmp(model, s->options->model_name, n) == 0 && model[n] == '+';
     qn_adapter_info info;
+    int64_t n_adapters = 0;
     *adapter = NULL;
     if (!model || strcmp(model, s->options->model_name) == 0) return 0;
-    if (strncmp(model, s->options->model_name, n) == 0 && model[n] == '+')
-        for (int64_t i = 0; qn_adapter_get_info(s->model, i, &info) == QN_OK; i++)
-            if (strcmp(info.name, model + n + 1) == 0) {
-                *adapter = model + n + 1;
-                return 0;
-            }
-    return qn_api_fail(error, 404, "model_not_found", "model", "there is no model '%s' here; there is '%s'",
-                       model, s->options->model_name);
+    for (; qn_adapter_get_info(s->model, n_adapters, &info) == QN_OK; n_adapters++)
+        if (is_part && strcmp(info.name, model + n + 1) == 0) *adapter = model + n + 1;
+    if (is_part && n_adapters && strcmp(model + n + 1, "none") == 0) *adapter = model + n + 1;
+    if (*adapter) return 0;
+    return qn_api_fail(error, 404, "model_not_found", "model", "there is no model '%s' here; there is '%s'%s",
+                       model, s->options->model_name,
+                       n_adapters ? ", and with its adapters what GET /v1/models lists" : "");
 }
 
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */

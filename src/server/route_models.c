@@ -1,7 +1,9 @@
-/* GET /v1/models, /v1/models/NAME: the model that is served, and each of its adapters as NAME+ADAPTER. */
+/* GET /v1/models, /v1/models/NAME: the model that is served, each of its adapters as NAME+ADAPTER, and beside
+ * them the model alone as NAME+none. */
 #include <string.h>
 
 #include "base/json_write.h"
+#include "server/completion.h"
 #include "server/routes.h"
 
 static void write_model(const qn_server *s, const char *adapter, qn_buf *b)
@@ -44,25 +46,27 @@ void qn_route_models(qn_exchange *ex)
     const qn_server *s = ex->server;
     int is_one = strncmp(ex->path, below, sizeof below - 1) == 0;
     char wanted[256] = "";
-    qn_adapter_info adapter;
+    const char *adapter = NULL;
+    qn_adapter_info info;
     qn_api_error error;
     qn_buf b = {0};
-    int found = 0;
-    if (is_one) decode_path(ex->path + sizeof below - 1, wanted, sizeof wanted);
-    if (!is_one) qn_buf_puts(&b, "{\"object\":\"list\",\"data\":[");
-    size_t n_name = strlen(s->options->model_name);
-    if (!is_one || strcmp(wanted, s->options->model_name) == 0) write_model(s, NULL, &b), found = 1;
-    for (int64_t i = 0; qn_adapter_get_info(s->model, i, &adapter) == QN_OK; i++) {
-        int is_wanted = strncmp(wanted, s->options->model_name, n_name) == 0 && wanted[n_name] == '+' &&
-                        strcmp(wanted + n_name + 1, adapter.name) == 0;
-        if (!is_one || is_wanted) write_model(s, adapter.name, &b), found = 1;
+    int64_t n = 0;
+    if (is_one) {
+        decode_path(ex->path + sizeof below - 1, wanted, sizeof wanted);
+        if (qn_completion_check_model(s, wanted, &adapter, &error)) {
+            qn_exchange_fail(ex, &error);
+            return;
+        }
+        write_model(s, adapter, &b);
+    } else {
+        qn_buf_puts(&b, "{\"object\":\"list\",\"data\":[");
+        write_model(s, NULL, &b);
+        for (; qn_adapter_get_info(s->model, n, &info) == QN_OK; n++) write_model(s, info.name, &b);
+        if (n) write_model(s, "none", &b);
+        qn_buf_puts(&b, "]}");
     }
-    if (!is_one) qn_buf_puts(&b, "]}");
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
-        qn_exchange_fail(ex, &error);
-    } else if (!found) {
-        qn_api_fail(&error, 404, "model_not_found", "model", "there is no model '%s' here", wanted);
         qn_exchange_fail(ex, &error);
     } else {
         qn_exchange_reply(ex, 200, "application/json", NULL, b.data, b.length);
