@@ -339,8 +339,8 @@ def test_templates_that_refuse(tmp_path):
 
 def test_adapters_are_models():
     """The first is in use where none is named; the model alone is one of them."""
-    s = Server(fixture("models/llama"), "--model-name", "mill", "--adapter", "qv=" + fixture("lora/llama_qv"), "--adapter",
-               "all=" + fixture("lora/llama_all"))
+    adapters = [x for name in ("qv", "all") for x in ("--adapter", f"{name}=" + fixture(f"lora/llama_{name}"))]
+    s = Server(fixture("models/llama"), "--model-name", "mill", *adapters)
     names = ["mill", "mill+qv", "mill+all", "mill+none"]
     try:
         assert [m["id"] for m in s.request("GET", "/v1/models")[2]["data"]] == names
