@@ -127,6 +127,24 @@ size_t qn_mlx_state_unit_bytes(const qn_state *s)
 
 /* ---- what is used ------------------------------------------------------------------------------------- */
 
+/* Copies and writes cannot fail: the next run does, for what the unit holds is not what it should. */
+static void remember(qn_mlx_device_state *s, qn_status status)
+{
+    if (status == QN_OK || s->status != QN_OK) return;
+    s->status = status;
+    snprintf(s->message, sizeof s->message, "%s", qn_last_error());
+}
+
+/* A pool that was rebuilt in part is of no use. */
+static qn_status shrink(qn_mlx_device_state *s)
+{
+    const qn_mlx_shim *shim = device_of(s)->shim;
+    const qn_status status = qn_mlx_check(shim, shim->state_shrink(s->mlx));
+    remember(s, status);
+    if (status == QN_OK) shim->clear_cache();
+    return status;
+}
+
 qn_status qn_mlx_state_count(qn_mlx_device_state *s)
 {
     const qn_mlx_shim *shim = device_of(s)->shim;
@@ -134,8 +152,7 @@ qn_status qn_mlx_state_count(qn_mlx_device_state *s)
     if (s->status != QN_OK) return qn_fail(s->status, "%s", s->message);
     size_t spare = shim->state_spare(s->mlx);
     if (spare > s->spare_bytes && !qn_ledger_try(ledger, QN_LEDGER_KV, spare - s->spare_bytes)) {
-        QN_TRY(qn_mlx_check(shim, shim->state_shrink(s->mlx)));
-        shim->clear_cache();
+        QN_TRY(shrink(s));
         spare = shim->state_spare(s->mlx); /* 0 */
     } else if (spare > s->spare_bytes) {
         s->spare_bytes = spare;
@@ -159,19 +176,8 @@ qn_status qn_mlx_state_settle(qn_mlx_device_state *s)
     s->n_dropped = 0;
     pthread_mutex_unlock(&s->lock);
     if (!n || status != QN_OK) return status;
-    if (2 * shim->state_spare(s->mlx) > shim->state_bytes(s->mlx)) {
-        QN_TRY(qn_mlx_check(shim, shim->state_shrink(s->mlx)));
-        shim->clear_cache();
-    }
+    if (2 * shim->state_spare(s->mlx) > shim->state_bytes(s->mlx)) QN_TRY(shrink(s));
     return qn_mlx_state_count(s);
-}
-
-/* Copies and writes cannot fail: the next run does, for what the unit holds is not what it should. */
-static void remember(qn_mlx_device_state *s, qn_status status)
-{
-    if (status == QN_OK || s->status != QN_OK) return;
-    s->status = status;
-    snprintf(s->message, sizeof s->message, "%s", qn_last_error());
 }
 
 static void settle_by_itself(void *arg)
