@@ -77,6 +77,11 @@ static void mlx_matrix(mlx *x, const char *module, int64_t rows, int64_t cols, u
     for (size_t i = 0; i < n_words; i++) words[i] = (uint32_t)qn_random_bits(seed, i);
     mlx_tensor(x, name, QN_DTYPE_U32, rows, cols * bits / 32, words, n_words * sizeof *words);
     test_free(words);
+    if (x->model->scaled && strcmp(x->model->scaled, module) == 0) {
+        const float one = 1;
+        snprintf(name, sizeof name, "%s.global_scale", module);
+        mlx_tensor(x, name, QN_DTYPE_F32, 0, 1, &one, sizeof one);
+    }
     float step = 0.17f / (float)((1 << bits) - 1);
     for (int which = 0; which < (fp4 ? 1 : 2); which++) {
         uint8_t *values = test_calloc(n_groups, scale_bytes), *to = values;

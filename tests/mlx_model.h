@@ -7,9 +7,10 @@
 /* folder/NAME, the directory of a model like that of tests/typed_model.h with matrices of `type`. config:
  * JSON text that a merge patch (RFC 7386) brings into config.json, NULL: none. dense: a module ("lm_head")
  * whose weight is BF16 and has no scales; left_out: a tensor that is not written; retyped: one that is
- * written as I8; narrowed: one that lacks its last column; each may be NULL. */
+ * written as I8; narrowed: one that lacks its last column; scaled: a module with a global_scale; each may be
+ * NULL. */
 typedef struct {
-    const char *name, *config, *dense, *left_out, *retyped, *narrowed;
+    const char *name, *config, *dense, *left_out, *retyped, *narrowed, *scaled;
     qn_dtype type;
 } qn_test_mlx;
 const char *qn_test_mlx_model(const char *folder, const qn_test_mlx *m);

@@ -253,6 +253,10 @@ qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, c
                        weight->name, name);
     if (!scales) return QN_OK;
     QN_TRY(params_of(q, name, weight, scales, &p));
+    const qn_tensor_view *of_all = sibling(src, name, "global_scale");
+    if (of_all) /* mlx_lm writes one for each expert where it is asked to */
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: a scale of the whole tensor is not supported",
+                       of_all->file, of_all->name);
     qn_dtype dtype;
     QN_TRY(find_type(q, p, weight, scales, biases, &dtype));
     int64_t columns = shape[n_dims - 1];
