@@ -18,8 +18,8 @@
 
 #define HASHES "tests/hashes.txt"
 
-/* Directories hold prompt1.ids (those of MLX input_ids) in expected.safetensors; a GGUF file has input_ids
- * beside it. */
+/* Directories hold prompt1.ids (those of MLX input_ids, of tests/golden/mlx ids) in expected.safetensors; a
+ * GGUF file has input_ids beside it. */
 static const char *const kinds[] = {"models/llama",
                                     "models/llama_rope3_tied",
                                     "models/llama_head_dim",
@@ -60,6 +60,7 @@ static const char *const kinds[] = {"models/llama",
                                     "quant/mlx_models/llama-mixed",
                                     "quant/mlx_models/qwen2-mxfp4",
                                     "quant/mlx_models/qwen3-4bit-g64",
+                                    "mlx/qwen3-nvfp4",
                                     NULL};
 /* A set and the lines it is held to: neon's fused multiply-adds and fixed trees give avx2's bits. */
 static const struct {
@@ -92,20 +93,24 @@ static int is_gguf(const char *kind)
 static void hash_of(const char *kind, const char *set, qn_precision precision, char *out)
 {
     char path[LINE];
-    int gguf = is_gguf(kind), mlx = strncmp(kind, "quant/mlx", 9) == 0;
+    const int gguf = is_gguf(kind), mlx = strncmp(kind, "quant/mlx", 9) == 0;
+    const char *name = gguf || mlx ? "input_ids" : strncmp(kind, "mlx", 3) == 0 ? "ids" : "prompt%d.ids";
     snprintf(path, sizeof path, gguf ? "%s.gguf" : "%s", kind);
     const char *model = qn_test_need_fixture(path);
     snprintf(path, sizeof path, gguf ? "%s.expected.safetensors" : "%s/expected.safetensors", kind);
     qn_safetensors *st = NULL;
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
-    const qn_tensor_view *ids = qn_test_tensor(st, gguf || mlx ? "input_ids" : "prompt%d.ids", 1);
+    const qn_tensor_view *ids = qn_test_tensor(st, name, 1);
     qn_engine *e = qn_test_engine(model, set, (qn_engine_options){.precision = precision, .n_threads = 1});
     int64_t n_ids = ids->n_elements / (ids->n_dims == 2 ? ids->shape[0] : 1); /* the first row */
     int64_t n = n_ids * qn_engine_config(e)->vocab_size;
     float *logits = test_calloc((size_t)n, sizeof *logits);
-    qn_test_logits(e, ids->data, n_ids, 0, logits);
+    int32_t *row = test_calloc((size_t)n_ids, sizeof *row); /* MLX lays tensors at any address */
+    memcpy(row, ids->data, (size_t)n_ids * sizeof *row);
+    qn_test_logits(e, row, n_ids, 0, logits);
     snprintf(out, 17, "%016" PRIx64, qn_hash_bytes(logits, (size_t)n * sizeof *logits, 0));
     test_free(logits);
+    test_free(row);
     qn_engine_close(e);
     qn_safetensors_close(st);
 }
