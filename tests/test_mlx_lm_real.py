@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from server_help import Server, client
+from server_help import Server, client, openai
 from support import call, call_json, fixture, leave_out, read_json, rewrite_safetensors
 from test_mlx_lm import bridges, no_orphans, none_left, start, wait_for_text  # noqa: F401
 
@@ -110,6 +110,7 @@ def test_long_prompt(python, tmp_path):
 
 
 def test_real_server(python, tmp_path):
+    openai()  # before there is a server that would be left
     model = in_f32("llama", tmp_path)
     server = Server(model, "--backend", "mlx_lm", "--python", python)
     c = client(server)
