@@ -296,6 +296,24 @@ def test_killed_and_resumed(model, data, tmp_path):
     same(parts, whole)
 
 
+def test_what_a_killed_one_left_behind(model, data, tmp_path):
+    """What was not whole yet goes when the training goes on; what is somebody else's stays."""
+    out = tmp_path / "out"
+    train(model, data, "-o", out, *FLAGS, "--steps", 4)
+    for name in ("state.safetensors.31-0.tmp", "report.html.7-12.tmp", "state.safetensors.31-0.tmp.old",
+                 "state.safetensors.tmp", "last.x-0.tmp", "state.safetensors.-0.tmp", "mine.31-0.tmp"):
+        (out / name).write_text("half")
+    for folder in ("last.31-0.tmp", "best.31-0.tmp", "other.31-0.tmp"):
+        (out / folder).mkdir()
+        (out / folder / "adapter_config.json").write_text("{")
+    (out / "last.31-0.tmp" / "notes.txt").write_text("mine")
+    kept = {"state.safetensors.31-0.tmp.old", "state.safetensors.tmp", "last.x-0.tmp", "state.safetensors.-0.tmp",
+            "mine.31-0.tmp", "other.31-0.tmp", "last.31-0.tmp"}
+    train(model, data, "-o", out, *FLAGS, "--steps", 6, "--resume")
+    assert {n for n in os.listdir(out) if ".tmp" in n} == kept
+    assert os.listdir(out / "last.31-0.tmp") == ["notes.txt"]
+
+
 # ---- before it begins ----
 
 def test_dry_run(model, data, tmp_path):

@@ -1,6 +1,7 @@
 /* What a training keeps in its folder, and how it goes on from there. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -165,6 +166,50 @@ static qn_status drop_saved(const qn_training *t, const char *name)
     return QN_OK;
 }
 
+/* ---- what one that was killed left behind -------------------------------------------------------------- */
+
+/* "NAME.PID-N.tmp": what writers fill before it takes its place. */
+static int is_unfinished(const char *entry, const char *name)
+{
+    static const char digits[] = "0123456789";
+    const size_t n = strlen(name);
+    if (strncmp(entry, name, n) != 0 || entry[n] != '.') return 0;
+    const char *pid = entry + n + 1, *number = pid + strspn(pid, digits) + 1;
+    if (number == pid + 1 || number[-1] != '-') return 0;
+    const size_t m = strspn(number, digits);
+    return m && strcmp(number + m, ".tmp") == 0;
+}
+
+/* A folder that was to change places with `name`, or has: files that this one has too, all where there is
+ * none. What else somebody put there stays. */
+static void drop_unfinished_folder(int at, const char *entry, const char *name)
+{
+    const int file = openat(at, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+              finished = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = file >= 0 ? fdopendir(file) : NULL;
+    struct stat about;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (finished < 0 || fstatat(finished, e->d_name, &about, 0) == 0) unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    else if (file >= 0)
+        close(file);
+    if (finished >= 0) close(finished);
+    unlinkat(at, entry, AT_REMOVEDIR);
+}
+
+/* Whoever holds the log is the only one to write here. */
+static void drop_unfinished(const char *folder)
+{
+    static const char *const names[] = {state_name, last_name, best_name, "report.html"};
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (is_unfinished(e->d_name, names[i]) && unlinkat(dirfd(d), e->d_name, 0) != 0)
+                drop_unfinished_folder(dirfd(d), e->d_name, names[i]);
+    if (d) closedir(d);
+}
+
 static qn_status begin_files(qn_training *t)
 {
     char *path, *saved = NULL;
@@ -192,6 +237,7 @@ qn_status qn_run_files_begin(qn_training *t)
     qn_run_log *log = NULL;
     qn_status status = qn_run_log_open(path, step, &log);
     qn_free(path);
+    if (status == QN_OK) drop_unfinished(t->options.o.out_path);
     if (status == QN_OK) status = begin_files(t);
     if (status == QN_OK)
         t->log = log;
