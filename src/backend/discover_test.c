@@ -68,6 +68,7 @@ static void test_words_of_quantisation(void **state)
     } rows[] = {
         {"{\"quantization\": {\"bits\": 4, \"group_size\": 64}}", "mlx affine 4 g64"},
         {"{\"quantization\": {\"bits\": 4, \"group_size\": 32, \"mode\": \"mxfp4\"}}", "mlx mxfp4 g32"},
+        {"{\"quantization\": {\"bits\": 4, \"group_size\": 16, \"mode\": \"nvfp4\"}}", "mlx nvfp4 g16"},
         {"{\"quantization_config\": {\"bits\": 4, \"quant_method\": \"gptq\"}}", "gptq 4"},
         {"{\"quantization_config\": {\"load_in_8bit\": true}}", "bf16"},
     };
