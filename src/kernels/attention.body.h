@@ -70,12 +70,12 @@ static attend_form dots_form(qn_dtype dtype);
 static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
                             float factor);
 /* scores of the tile in the page at p, while `next` is fetched. */
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next);
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
 /* From the p in scores what dots_weigh reads. */
 static void dots_open_values(attend_state *s, const attend_tile *t);
 /* Adds p v of n_pages pages from p on to sums, which begin at 0 with the tile's first page. More than one
  * page only where all pairs see them whole. */
-static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next);
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next);
 /* sums in f32. */
 static void dots_close_values(attend_state *s, const attend_tile *t);
 
@@ -182,15 +182,14 @@ static int reads_pages(const qn_kv_layout *kv, int64_t n_each)
     return kv->dtype == QN_DTYPE_F32 || (kv->dtype == QN_DTYPE_F16 && n_each <= V_TILE_ROWS);
 }
 
-/* What is read FETCH_BYTES after the keys (or values) of key head kv in the page at p: tiles go through the
+/* What is read so many bytes after the keys (or values) of key head kv in the page at p: tiles go through the
  * keys of pages [from, to) page by page and head by head, then through the values, then the next group
  * begins. NULL: nothing. */
-enum { FETCH_BYTES = 16384 };
-
-static const char *ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
+static const char *read_after(const attend_state *s, const attend_tile *t, int values, int64_t p,
+                              size_t distance)
 {
     const size_t bytes = values ? s->v_bytes : s->k_bytes;
-    int64_t kv = t->kv + (int64_t)((FETCH_BYTES + bytes - 1) / bytes);
+    int64_t kv = t->kv + (int64_t)((distance + bytes - 1) / bytes);
     for (; kv >= s->n_kv; kv -= s->n_kv) p += QN_PAGE_TOKENS;
     if (!values) {
         if (p < t->to) return s->k[page_of(t->group, p)] + (size_t)kv * s->k_bytes;
@@ -199,6 +198,13 @@ static const char *ahead(const attend_state *s, const attend_tile *t, int values
     if (p < t->to) return s->v[page_of(t->group, p)] + (size_t)kv * s->v_bytes;
     p += t->group + QN_ATTN_GROUP - t->to;
     return p < s->hi[s->n_pairs - 1] ? k_page(s, p) + (size_t)kv * s->k_bytes : NULL;
+}
+
+enum { FAR_BYTES = 32768, NEAR_BYTES = 16384 };
+
+static tile_ahead ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
+{
+    return (tile_ahead){read_after(s, t, values, p, FAR_BYTES), read_after(s, t, values, p, NEAR_BYTES)};
 }
 
 /* ---- tiles of pairs in one group ------------------------------------------------------------------- */
@@ -211,7 +217,7 @@ static inline void run_tile(const tile_args *t, int rows, int64_t n_vecs, int ha
         tile_any(t, rows, n_vecs, 0);
 }
 
-static void score_page(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
+static void score_page(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
     const tile_args k = {.c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group),
                          .c_row = QN_ATTN_SCORES,
@@ -300,7 +306,7 @@ static inline int sees_whole(const attend_state *s, const attend_tile *t, int64_
 }
 
 /* Adds p v of the page at p to sums, which begin at 0 with the tile's first page. */
-static void weigh_page(attend_state *s, const attend_tile *t, int64_t p, const char *next)
+static void weigh_page(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
     const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1;
     tile_args k = {.c = s->sums + t->slot * s->v_pad,

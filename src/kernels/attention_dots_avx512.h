@@ -107,7 +107,7 @@ static inline __m512i dots_add(__m512i sum, __m512i b, uint32_t a, attend_form f
 /* rows and form are constants wherever this is expanded. Scales of the page's values are fetched, too: they
  * are read before the values. */
 static inline __attribute__((always_inline)) void dots_score_page(const attend_state *s, const attend_tile *t,
-                                                                  int64_t p, const char *next, int rows,
+                                                                  int64_t p, tile_ahead next, int rows,
                                                                   attend_form form)
 {
     const char *page = k_of(s, t, p);
@@ -125,9 +125,9 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
         sum[r][0] = sum[r][1] = _mm512_setzero_si512();
         total[r][0] = total[r][1] = v_set1(0);
     }
-    if (!next) next = page;
+    next = ahead_or(next, page);
     for (int64_t from = 0; with_scales && from < s->v_pad / QN_KV_BLOCK; from++)
-        fetch((const char *)dots_scales(v_of(s, t, p), s->v_pad, form), from * QN_PAGE_TOKENS * 2);
+        fetch_line((const char *)dots_scales(v_of(s, t, p), s->v_pad, form), from * QN_PAGE_TOKENS * 2);
     for (int64_t from = 0; from < padded / 2; from += step) {
         for (int64_t k = 0; k < step / halves; k++) {
             const int64_t at = (from / halves + k) * bytes;
@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
 }
 
 static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
-                                                                  int64_t p, const char *next, int rows)
+                                                                  int64_t p, tile_ahead next, int rows)
 {
     if (s->form == FORM_BF16)
         dots_score_page(s, t, p, next, rows, FORM_BF16);
@@ -176,7 +176,7 @@ static inline __attribute__((always_inline)) void dots_score_form(const attend_s
         dots_score_page(s, t, p, next, rows, FORM_Q4);
 }
 
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
     switch (t->n) {
     case 1:
@@ -215,7 +215,7 @@ typedef struct {
     int64_t p_row;
     float *sums; /* or integers */
     int64_t sums_row;
-    const char *next; /* after the last page */
+    tile_ahead next; /* after the last page */
     int add;
 } dots_values;
 
@@ -234,7 +234,9 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
     }
     for (int64_t i = 0; i < w->n_pages; i++) {
         const char *page = w->pages[i] + column / 16 * bytes;
-        const char *next = (i + 1 < w->n_pages ? w->pages[i + 1] : w->next) + column / 16 * bytes;
+        const int64_t at = column / 16 * bytes;
+        const tile_ahead next = i + 1 < w->n_pages ? (tile_ahead){w->pages[i + 1] + at, w->pages[i + 1] + at}
+                                                   : (tile_ahead){w->next.far + at, w->next.near + at};
         const uint16_t *p = w->p + i * QN_PAGE_TOKENS;
         if (of_integers(form))
             fetch(next, QN_PAGE_TOKENS / 2 * w->row_bytes - column / 16 * bytes + column * 2);
@@ -383,7 +385,7 @@ static void dots_open_values(attend_state *s, const attend_tile *t)
     }
 }
 
-static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next)
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
 {
     const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1, n_vecs = s->v_pad / 16;
     dots_values w = {.n_pages = n_pages,
@@ -394,7 +396,7 @@ static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t
                      .sums_row = s->v_pad,
                      .add = p != t->from};
     for (int64_t i = 0; i < n_pages; i++) w.pages[i] = v_of(s, t, p + i * QN_PAGE_TOKENS);
-    w.next = next ? next : w.pages[0];
+    w.next = ahead_or(next, w.pages[0]);
     if (of_integers(s->form)) { /* what is not seen is an integer, whatever it is, times 0 */
         w.row_bytes = s->v_pad / 16 * dots_bytes(s->form);
         for (int64_t b = 0; b < n_vecs / 2; b++, w.p += QN_ATTN_SCORES)

@@ -12,7 +12,7 @@ static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t r
 {
 }
 
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, const char *next)
+static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
 }
 
@@ -20,7 +20,7 @@ static void dots_open_values(attend_state *s, const attend_tile *t)
 {
 }
 
-static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, const char *next)
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
 {
 }
 

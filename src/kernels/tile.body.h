@@ -6,6 +6,12 @@
 #ifndef QN_KERNELS_TILE_BODY_H
 #define QN_KERNELS_TILE_BODY_H
 
+/* What is read later, in the order and as long as what is read now: some way ahead, and the rest of that way
+ * nearer. NULL: nothing. */
+typedef struct {
+    const char *far, *near;
+} tile_ahead;
+
 typedef struct {
     float *c; /* c[row * c_row + column] */
     int64_t c_row;
@@ -14,15 +20,27 @@ typedef struct {
     const void *b; /* b[k * b_k + column], f32 or f16 */
     int64_t b_k;
     int64_t n_k;
-    int from_zero;    /* c is written without being read */
-    const char *next; /* tiles of few rows fetch what lies here into the cache meanwhile, in its order, as
-                         long as b; NULL: nothing */
+    int from_zero;   /* c is written without being read */
+    tile_ahead next; /* tiles of few rows fetch this into the cache meanwhile */
 } tile_args;
 
 /* Into the second level: a request for the first one would hold one of the few places where loads wait. */
-static inline void fetch(const char *p, int64_t offset)
+static inline void fetch_line(const char *p, int64_t offset)
 {
     __builtin_prefetch(p + offset, 0, 2);
+}
+
+/* Twice: where memory is slower than the loop, a request that finds no place is dropped. */
+static inline void fetch(tile_ahead next, int64_t offset)
+{
+    fetch_line(next.far, offset);
+    fetch_line(next.near, offset);
+}
+
+/* With something harmless in place of nothing. */
+static inline tile_ahead ahead_or(tile_ahead next, const void *p)
+{
+    return (tile_ahead){next.far ? next.far : p, next.near ? next.near : p};
 }
 
 /* rows, vecs and half are constants wherever this is expanded. */
@@ -32,7 +50,7 @@ static inline __attribute__((always_inline)) void tile_run(const tile_args *t, i
     vf sums[8][8], b[8];
     const float *a = t->a;
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k, n_k = t->n_k;
-    const char *next = t->next ? t->next : (const char *)t->b;
+    const tile_ahead next = ahead_or(t->next, t->b);
     const float *full = half ? NULL : (const float *)t->b + column;
     const uint16_t *halves = half ? (const uint16_t *)t->b + column : NULL;
 #pragma GCC unroll 8
