@@ -8,7 +8,7 @@
  * pass of 16 rows beats two of 8, for memory is read all the time. */
 #include "kernels/pack.h"
 
-enum { STRETCH = 32, DIRECT_PASSES = 2, STREAM_ROWS = 64 };
+enum { STRETCH = 32, DIRECT_PASSES = 2, STREAM_ROWS = 64, PASS_ROWS = 256 };
 
 INLINE size_t act_block_bytes(int planes)
 {
@@ -32,37 +32,63 @@ INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
 INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end);
 /* A chunk into scratch; returns the address of the next. */
 INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to);
+/* What is wanted next, in two halves: with each block that it multiplies a tile fetches the next line of
+ * both (fetch_lines), so that memory is waited for nowhere. */
+typedef struct {
+    const uint8_t *half[2];
+} next_lines;
+
+INLINE void fetch_lines(const next_lines *next, int64_t i_block)
+{
+    __builtin_prefetch(next->half[0] + 64 * i_block, 0, 2);
+    __builtin_prefetch(next->half[1] + 64 * i_block, 0, 2);
+}
+
 /* Rows times a stretch of blocks in scratch; sums go on from out unless first. n: outputs of the panel that
  * exist. */
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
-                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first);
+                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
+                 const next_lines *next);
 
-/* All rows of x, from one block on, times a stretch. */
+/* All rows of x, from one block on, times a stretch; next_bytes from next on are wanted afterwards. */
 typedef void stretch_fn(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,
-                        int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first);
+                        int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,
+                        const uint8_t *next, size_t next_bytes);
 
 INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t n_blocks, const uint8_t *x,
-                    size_t row_bytes, int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)
+                    size_t row_bytes, int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,
+                    const uint8_t *next, size_t next_bytes)
 {
     int full = planes == 1 ? TILE_ROWS : TILE_ROWS_2;
-    for (; n_rows >= full; n_rows -= full, x += (size_t)full * row_bytes, out += full * out_stride)
-        tile(dtype, planes, full, scratch, n_blocks, x, row_bytes, out, out_stride, n, first);
+    const size_t half = next_bytes / 2, lines = 64 * (size_t)n_blocks;
+    for (size_t at = 0; n_rows >= full; n_rows -= full, at += lines) {
+        /* when all is there: lines of scratch, which are near */
+        const next_lines wanted = {{at < half ? next + at : scratch, at < half ? next + half + at : scratch}};
+        tile(dtype, planes, full, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &wanted);
+        x += (size_t)full * row_bytes;
+        out += full * out_stride;
+    }
+    const next_lines nothing = {{scratch, scratch}};
     for (; full > 4 && n_rows >= 4; n_rows -= 4, x += 4 * row_bytes, out += 4 * out_stride)
-        tile(dtype, planes, 4, scratch, n_blocks, x, row_bytes, out, out_stride, n, first);
+        tile(dtype, planes, 4, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
     for (; n_rows > 0; n_rows--, x += row_bytes, out += out_stride)
-        tile(dtype, planes, 1, scratch, n_blocks, x, row_bytes, out, out_stride, n, first);
+        tile(dtype, planes, 1, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
 }
 
 #define STRETCH_FUNCTION(t)                                                                                \
     static void stretch_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,  \
-                            int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)          \
+                            int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,          \
+                            const uint8_t *next, size_t next_bytes)                                        \
     {                                                                                                      \
-        stretch(QN_DTYPE_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first);      \
+        stretch(QN_DTYPE_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
+                next_bytes);                                                                               \
     }                                                                                                      \
     static void stretch2_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes, \
-                             int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first)         \
+                             int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,         \
+                             const uint8_t *next, size_t next_bytes)                                       \
     {                                                                                                      \
-        stretch(QN_DTYPE_##t, 2, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first);      \
+        stretch(QN_DTYPE_##t, 2, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
+                next_bytes);                                                                               \
     }
 STRETCH_TYPES(STRETCH_FUNCTION)
 
@@ -93,40 +119,86 @@ static int may_stream(const qn_matmul_args *a, int64_t panel, int64_t n_rows)
     return a->streams && n_rows <= STREAM_ROWS && a->n_out - panel * QN_PANEL >= QN_PANEL;
 }
 
+/* n in equal parts of at most `most`, each (but the last) a multiple of unit, of which most is one, too. */
+INLINE int64_t equal_parts(int64_t n, int64_t most, int64_t unit)
+{
+    int64_t parts = (n + most - 1) / most, part = (n + parts - 1) / parts;
+    return (part + unit - 1) / unit * unit;
+}
+
+/* Bytes of a panel before block b, which begins a chunk. */
+INLINE size_t bytes_before(qn_dtype dtype, qn_dtype own, int64_t b)
+{
+    return (size_t)(b / QN_CHUNK) *
+           (header_bytes(dtype, own, QN_CHUNK) + QN_CHUNK * qn_layout_code_bytes(dtype));
+}
+
+/* A panel's sums of some rows, from out or back to it. */
+INLINE void copy_sums(const qn_matmul_args *a, int64_t panel, int64_t row, int64_t n_rows, float *sums,
+                      int back)
+{
+    float *out = a->out + row * a->out_stride + panel * QN_PANEL;
+    const int64_t left = a->n_out - panel * QN_PANEL;
+    const int n = left < QN_PANEL ? (int)left : QN_PANEL;
+    for (int64_t r = 0; r < n_rows; r++, out += a->out_stride, sums += QN_PANEL) {
+        float *to = back ? out : sums;
+        const float *from = back ? sums : out;
+        if (n == QN_PANEL)
+            v_store(to, v_load(from));
+        else
+            v_store_n(to, v_load_n(from, n), n);
+    }
+}
+
+/* Rows [row, row + n_rows) and blocks [from, to) of panels [begin, end), a stretch of a panel at a time. The
+ * sums of several stretches are kept together: rows of out may lie a power of two apart. */
+INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end, int64_t row,
+                         int64_t n_rows, int64_t from, int64_t to, uint8_t *scratch)
+{
+    const int planes = a->act == QN_ACT_I8 ? 1 : 2;
+    const size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in),
+                 row_bytes = qn_act_row_bytes(a->act, a->n_in), block_bytes = act_block_bytes(planes);
+    const int64_t length = equal_parts(to - from, STRETCH, QN_CHUNK), n_blocks = a->n_in / QN_BLOCK;
+    const uint8_t *x = (const uint8_t *)a->x + (size_t)row * row_bytes;
+    stretch_fn *fn = stretch_of(dtype, planes);
+    _Alignas(64) float sums[PASS_ROWS * QN_PANEL];
+    for (int64_t panel = begin; panel < end; panel++) {
+        const uint8_t *start = (const uint8_t *)a->panels + (size_t)panel * panel_bytes +
+                               bytes_before(dtype, a->dtype, from),
+                      *p = start;
+        const int streams = to - from == n_blocks && may_stream(a, panel, n_rows),
+                  apart = streams || to - from > length;
+        float *out = apart ? sums : a->out + row * a->out_stride + panel * QN_PANEL;
+        if (apart && from) copy_sums(a, panel, row, n_rows, sums, 0);
+        for (int64_t b = from; b < to; b += length) {
+            const int64_t n = to - b < length ? to - b : length;
+            for (int64_t i = 0; i < n; i += QN_CHUNK)
+                p = expand_chunk(dtype, a->dtype, p, n - i < QN_CHUNK ? (int)(n - i) : QN_CHUNK,
+                                 scratch + (size_t)i * scratch_block_bytes(qn_layout_scale(dtype)));
+            fn(scratch, n, x + (size_t)b * block_bytes, row_bytes, n_rows, out,
+               apart ? QN_PANEL : a->out_stride, apart ? QN_PANEL : a->n_out - panel * QN_PANEL, b == 0,
+               b + length < to ? p : start + panel_bytes, bytes_before(dtype, a->dtype, length));
+        }
+        if (streams)
+            stream_rows(a, panel, row, n_rows, sums);
+        else if (apart)
+            copy_sums(a, panel, row, n_rows, sums, 1);
+    }
+}
+
+/* In passes over all panels: each of as many rows, and blocks of them, as the second-level cache keeps. */
 INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end,
                             uint8_t *scratch)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    int planes = a->act == QN_ACT_I8 ? 1 : 2;
-    stretch_fn *fn = stretch_of(dtype, planes);
-    int64_t n_blocks = a->n_in / QN_BLOCK;
-    size_t row_bytes = qn_act_row_bytes(a->act, a->n_in),
-           panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
-    size_t stretch_bytes = panel_bytes / (size_t)((n_blocks + STRETCH - 1) / STRETCH);
-    int64_t together = (int64_t)(X_CACHE_BYTES / row_bytes) / 24 * 24;
-    if (together < 48) together = 48;
-    for (int64_t row = 0; row < a->n_rows; row += together) {
-        int64_t n_rows = a->n_rows - row < together ? a->n_rows - row : together;
-        const uint8_t *x = (const uint8_t *)a->x + (size_t)row * row_bytes;
-        for (int64_t panel = begin; panel < end; panel++) {
-            const uint8_t *p = (const uint8_t *)a->panels + (size_t)panel * panel_bytes;
-            _Alignas(64) float sums[STREAM_ROWS * QN_PANEL];
-            int streams = may_stream(a, panel, n_rows);
-            float *out = streams ? sums : a->out + row * a->out_stride + panel * QN_PANEL;
-            for (int64_t b = 0; b < n_blocks; b += STRETCH) {
-                int64_t in_stretch = n_blocks - b < STRETCH ? n_blocks - b : STRETCH;
-                for (int64_t i = 0; i < in_stretch; i += QN_CHUNK)
-                    p = expand_chunk(dtype, a->dtype, p,
-                                     in_stretch - i < QN_CHUNK ? (int)(in_stretch - i) : QN_CHUNK,
-                                     scratch + (size_t)i * scratch_block_bytes(kind));
-                /* While this stretch is used, the next one (of this panel or the one behind it) comes nearer.
-                 */
-                for (size_t at = 0; at < stretch_bytes; at += 64) __builtin_prefetch(p + at, 0, 2);
-                fn(scratch, in_stretch, x + (size_t)b * act_block_bytes(planes), row_bytes, n_rows, out,
-                   streams ? QN_PANEL : a->out_stride, a->n_out - panel * QN_PANEL, b == 0);
-            }
-            if (streams) stream_rows(a, panel, row, n_rows, sums);
-        }
+    const int64_t n_blocks = a->n_in / QN_BLOCK, rows = equal_parts(a->n_rows, PASS_ROWS, 4);
+    int64_t most = X_CACHE_BYTES / ((int64_t)act_block_bytes(a->act == QN_ACT_I8 ? 1 : 2) * rows);
+    if (most < STRETCH) most = STRETCH;
+    const int64_t blocks = equal_parts(n_blocks, most, QN_CHUNK);
+    for (int64_t row = 0; row < a->n_rows; row += rows) {
+        const int64_t n_rows = a->n_rows - row < rows ? a->n_rows - row : rows;
+        for (int64_t from = 0; from < n_blocks; from += blocks)
+            scratch_pass(dtype, a, begin, end, row, n_rows, from,
+                         n_blocks - from < blocks ? n_blocks : from + blocks, scratch);
     }
 }
 

@@ -240,7 +240,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
  */
 INLINE void tile_side(qn_dtype dtype, int planes, int rows, int side, const uint8_t *scratch,
                       int64_t n_blocks, const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride,
-                      int64_t n, int first)
+                      int64_t n, int first, const next_lines *next)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     __m256 acc[TILE_MAX];
@@ -256,17 +256,19 @@ INLINE void tile_side(qn_dtype dtype, int planes, int rows, int side, const uint
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
         scratch += scratch_block_bytes(kind);
+        if (side == 0) fetch_lines(next, b);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) store_side(out + r * out_stride, n, acc[r]);
 }
 
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
-                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first)
+                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
+                 const next_lines *next)
 {
     for (int side = 0; side < 2; side++)
         tile_side(dtype, planes, rows, side, scratch, n_blocks, x, row_bytes, out + 8 * side, out_stride,
-                  n - 8 * side, first);
+                  n - 8 * side, first, next);
 }
 
 static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)

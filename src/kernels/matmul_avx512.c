@@ -17,7 +17,7 @@ enum {
     DIRECT_ROWS_2 = 8,
     TILE_ROWS = 12,
     TILE_ROWS_2 = 8,
-    X_CACHE_BYTES = 512 << 10,
+    X_CACHE_BYTES = 768 << 10,
     PREFETCH_BYTES = 8192
 };
 
@@ -179,7 +179,8 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
 /* rows (constant) of x, from their block x on, times n_blocks of scratch; sums go on from out unless first.
  */
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
-                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first)
+                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
+                 const next_lines *next)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     __mmask16 mask = lanes(n);
@@ -187,6 +188,8 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         acc[r] = first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, out + r * out_stride);
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) __builtin_prefetch(out + r * out_stride, 1, 3);
     for (int64_t b = 0; b < n_blocks; b++) {
         __m512i w[8];
         scales s = {0};
@@ -204,6 +207,12 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             acc[r] = add_block(kind, planes, 0, w, &s, x + (size_t)r * row_bytes, acc[r]);
         scratch += scratch_block_bytes(kind);
         x += act_block_bytes(planes);
+        fetch_lines(next, b);
+    }
+    if (n >= QN_PANEL) {
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++) _mm512_storeu_ps(out + r * out_stride, acc[r]);
+        return;
     }
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) _mm512_mask_storeu_ps(out + r * out_stride, mask, acc[r]);

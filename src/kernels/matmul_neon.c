@@ -254,7 +254,8 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
 }
 
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
-                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first)
+                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
+                 const next_lines *next)
 {
     for (int side = 0; side < 2; side++, out += 8, n -= 8) {
         const uint8_t *w = scratch + 32 * side, *xr[TILE_MAX];
@@ -272,6 +273,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             add_block(dtype, planes, rows, 2, NULL, w, s, xr, acc);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
+            if (side == 0) fetch_lines(next, b);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {

@@ -202,7 +202,8 @@ INLINE void store_pair(float *a, float *b, const float32x4_t acc[PAIRS])
 
 /* A single row is both rows of its pair. */
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
-                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first)
+                 const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
+                 const next_lines *next)
 {
     size_t block_bytes = scratch_block_bytes(qn_layout_scale(dtype));
     int row_pairs = (rows + 1) / 2;
@@ -231,6 +232,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             add_block(dtype, planes, row_pairs, block + 64 * side, block + 512 + 32 * side, xr, acc);
 #pragma GCC unroll 4
             for (int r = 0; r < 2 * row_pairs; r++) xr[r] += act_block_bytes(planes);
+            if (side == 0) fetch_lines(next, b);
         }
 #pragma GCC unroll 2
         for (int r = 0; r < row_pairs; r++) store_pair(to[2 * r], to[2 * r + 1], acc[r]);
