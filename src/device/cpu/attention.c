@@ -25,8 +25,9 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
     }
 }
 
-/* A tile of rows of one sequence. Its cost counts a group of positions as one more than QN_ATTN_GROUP times
- * the pairs of row and head that look at it: keys and values have to be read, too. */
+/* A tile of rows of one sequence. What a page of positions costs is the pairs of row and head that look at it
+ * and what reading its keys and values adds. The pages of a tile that is not shared count one by one: one at
+ * the beginning of a prompt sees an eighth of its group, the last one all. */
 typedef struct {
     const int32_t *blocks; /* of the sequence, behind the first column */
     int64_t row, n_rows, position;
@@ -34,7 +35,7 @@ typedef struct {
     int64_t first_group, n_groups, cost_of_group;
 } tile_of_rows;
 
-enum { READING = 8 }; /* what it costs to read a group, in pairs */
+enum { READING = 8, GROUP_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS }; /* READING in pairs */
 
 /* Rows of sequence i from r on, at most n_rows. */
 static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t n_rows)
@@ -46,11 +47,17 @@ static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t 
     tile_of_rows t = {.blocks = table + 1, .row = r, .n_rows = row_begin[i + 1] - r};
     if (t.n_rows > n_rows) t.n_rows = n_rows;
     t.position = positions[r] - (int64_t)table[0] * QN_PAGE_TOKENS;
-    t.first_group = window && t.position >= window ? (t.position - window + 1) / QN_ATTN_GROUP : 0;
+    const int64_t from = window && t.position >= window ? t.position - window + 1 : 0,
+                  pairs = t.n_rows * shared;
     int64_t end = t.position + t.n_rows;
     if (s->plan.params.attend.whole) end = t.seen = t.position + row_begin[i + 1] - r;
+    t.first_group = from / QN_ATTN_GROUP;
     t.n_groups = (end + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP - t.first_group;
-    t.cost_of_group = t.n_rows * shared + READING;
+    t.cost_of_group = GROUP_PAGES * (pairs + READING);
+    if (pairs > s->split_pairs) {
+        const int64_t pages = (end + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS - from / QN_PAGE_TOKENS;
+        t.cost_of_group = (pages * (pairs + READING) + t.n_groups - 1) / t.n_groups;
+    }
     return t;
 }
 
@@ -63,7 +70,7 @@ static int64_t rows_of_tile(const qn_cpu_run *run, const int32_t *row_begin, int
         int64_t tiles = 0;
         for (int64_t i = 0; i < n_sequences; i++)
             tiles += (row_begin[i + 1] - row_begin[i] + n_rows - 1) / n_rows;
-        if (tiles * kv_heads >= 4 * run->n_threads) break;
+        if (tiles * kv_heads >= 8 * run->n_threads) break;
     }
     return n_rows;
 }
@@ -133,8 +140,9 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     a->out = (float *)s->out + t->row * a->out_stride;
     for (int64_t h = kv_head; h < kv_head + n_kv; h++, cost += each) {
         int64_t begin = groups_below(t, cost, mine->begin), end = groups_below(t, cost, mine->end);
-        if (!splits) { /* whole, to whom its first group belongs */
-            end = begin || !end ? 0 : t->n_groups;
+        if (!splits) { /* whole, to whom its middle belongs */
+            const int64_t middle = cost + each / 2;
+            end = mine->begin <= middle && middle < mine->end ? t->n_groups : 0;
             begin = 0;
         }
         if (end - begin == t->n_groups) {
