@@ -14,10 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/handles.h"
+#include "backend/native_parts.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/mlx/mlx.h"
+#include "engine/engine_parts.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"
@@ -205,6 +208,87 @@ static void prefixes(void **state)
     assert_int_equal(qn_model_load_state(m, qn_test_path(scratch, "state")), QN_E_UNSUPPORTED);
     qn_model_close(&m);
     qn_test_remove(scratch);
+}
+
+/* ---- steps begun before their tokens are known ----------------------------------------------------------
+ */
+
+static struct {
+    qn_device_ops ops;
+    const qn_device_ops *own;
+    int64_t n_begun, n_as_told, n_others;
+} counted;
+
+static int may_begin(qn_device *d)
+{
+    return 1;
+}
+
+static int may_not_begin(qn_device *d)
+{
+    return 0;
+}
+
+static qn_status begin_counted(qn_exec *e, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into)
+{
+    counted.n_begun += from != NULL;
+    return counted.own->begin(e, sizes, from, into);
+}
+
+static qn_status finish_counted(qn_exec *e, int64_t n, const int32_t *told, int *as_told)
+{
+    QN_TRY(counted.own->finish(e, n, told, as_told));
+    if (n) *(*as_told ? &counted.n_as_told : &counted.n_others) += 1;
+    return QN_OK;
+}
+
+/* Greedy answers go on where MLX has begun to, with the ids and the logits' bits that they have without. */
+static void ahead(void **state)
+{
+    enum { ROWS = 2, TOKENS = 40 };
+    char path[128];
+    int32_t ids[ROWS][PROMPT];
+    struct {
+        int32_t ids[ROWS][TOKENS];
+        float logprobs[ROWS][TOKENS];
+    } got[3];
+    need_device();
+    snprintf(path, sizeof path, "models/%s", (const char *)*state);
+    qn_model *m = open_model(qn_test_need_fixture(path), "mlx");
+    qn_device *d = ((native_model *)m->object)->engine->device;
+    counted.own = d->ops;
+    counted.ops = *d->ops;
+    counted.n_begun = counted.n_as_told = counted.n_others = 0;
+    counted.ops.begin = begin_counted;
+    counted.ops.finish = finish_counted;
+    d->ops = &counted.ops;
+    for (int turn = 0; turn < 3; turn++) {
+        const int n_rows = turn < 2 ? ROWS : 1;
+        const qn_generate_options o = {.max_tokens = TOKENS, .ignore_eos = 1, .logprobs = 1};
+        const qn_ids rows[ROWS] = {{ids[0], PROMPT}, {ids[1], PROMPT - 11}};
+        int64_t n[ROWS] = {0};
+        qn_generation *g = NULL;
+        counted.ops.may_begin = turn ? may_begin : may_not_begin;
+        for (int r = 0; r < ROWS; r++) fill(ids[r], PROMPT, 6 + (uint64_t)r);
+        qn_test_ok(qn_model_clear_cache(m));
+        qn_test_ok(qn_generation_open(m, &(qn_prompt){.rows = rows, .n_rows = n_rows}, &o, &g));
+        for (int n_open = n_rows; n_open;) {
+            qn_token t;
+            qn_test_ok(qn_generation_next(g, &t));
+            n_open -= t.end != QN_END_NONE;
+            if (t.end != QN_END_NONE) continue;
+            got[turn].logprobs[t.row][n[t.row]] = t.logprob;
+            got[turn].ids[t.row][n[t.row]++] = t.id;
+        }
+        qn_generation_close(g);
+        if (!turn) assert_int_equal(counted.n_begun, 0);
+    }
+    d->ops = counted.own;
+    assert_memory_equal(&got[0], &got[1], sizeof *got);
+    assert_memory_equal(got[0].ids[0], got[2].ids[0], sizeof got->ids[0]);
+    print_message("%d begun, %d as told\n", (int)counted.n_begun, (int)counted.n_as_told);
+    assert_true(counted.n_as_told > TOKENS && counted.n_others == 0);
+    qn_model_close(&m);
 }
 
 /* Two turns of a chat, the second on top of the first, as on the CPU. */
@@ -415,6 +499,9 @@ int main(int argc, char **argv)
                                                {"prefixes_gemma3", prefixes, NULL, NULL, "gemma3_text"},
                                                {"prefixes_qwen3_next", prefixes, NULL, NULL, "qwen3_next"},
                                                {"prefixes_deepseek_v3", prefixes, NULL, NULL, "deepseek_v3"},
+                                               {"ahead_llama", ahead, NULL, NULL, "llama"},
+                                               {"ahead_gemma3", ahead, NULL, NULL, "gemma3_text"},
+                                               {"ahead_deepseek_v3", ahead, NULL, NULL, "deepseek_v3"},
                                                {"chat_qwen3", chat, NULL, NULL, "qwen3"},
                                                {"chat_qwen3_5", chat, NULL, NULL, "qwen3_5"},
                                                {"refusals", refusals, NULL, NULL, NULL},

@@ -706,13 +706,40 @@ qn_buffer *qn_program_output_buffer(const qn_program *p, int i)
     return p->output_buffers[i];
 }
 
-qn_status qn_program_run(qn_program *p, const qn_sizes *sizes)
+static qn_status check_sizes(const qn_program *p, const qn_sizes *sizes)
 {
     for (int k = 0; k < QN_SYM_COUNT; k++)
         if (sizes->v[k] < 0 || sizes->v[k] > p->max.v[k])
             return qn_fail(QN_E_ARG, "program %s: %c is %lld, at most %lld", p->plan.name, "RSL"[k],
                            (long long)sizes -> v[k], (long long)p -> max.v[k]);
+    return QN_OK;
+}
+
+qn_status qn_program_run(qn_program *p, const qn_sizes *sizes)
+{
+    QN_TRY(check_sizes(p, sizes));
     return p->device->ops->run(p->exec, sizes);
+}
+
+int qn_program_may_begin(const qn_program *p)
+{
+    return p->device->ops->may_begin && p->device->ops->may_begin(p->device);
+}
+
+qn_status qn_program_begin(qn_program *p, const qn_sizes *sizes, const qn_program *from, int i)
+{
+    QN_TRY(check_sizes(p, sizes));
+    return p->device->ops->begin(p->exec, sizes, from ? from->exec : NULL, from ? p->input_buffers[i] : NULL);
+}
+
+qn_status qn_program_finish(qn_program *p, int64_t n, const int32_t *told, int *as_told)
+{
+    return p->device->ops->finish(p->exec, n, told, as_told);
+}
+
+void qn_program_drop(qn_program *p)
+{
+    if (p->device->ops->drop) p->device->ops->drop(p->exec);
 }
 
 void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)

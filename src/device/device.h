@@ -185,6 +185,17 @@ typedef struct {
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);
+    /* Runs beside the host; NULL, all four, where the device has none. may_begin: 0 where nothing is won by
+     * them. begin returns before the run is
+     * computed, but inputs may be written again; finish waits, and outputs are in place. from, not NULL: a
+     * run that was begun and is not finished, whose first result is [L, width]. The input `into` then has
+     * the place of the largest number of each row, not what the host wrote there, and finish is told what
+     * these n = L should be: *as_told 0 when they are not, and the run is dropped. run and exec_free drop,
+     * too. What a dropped run wrote into states stays there. */
+    int (*may_begin)(qn_device *d);
+    qn_status (*begin)(qn_exec *e, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into);
+    qn_status (*finish)(qn_exec *e, int64_t n, const int32_t *told, int *as_told);
+    void (*drop)(qn_exec *e);
     /* wants NULL: all steps. probe NULL: none is shown any longer. What is not wanted runs as ever. */
     void (*set_probe)(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
     void (*exec_free)(qn_exec *e);

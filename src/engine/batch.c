@@ -157,6 +157,9 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
     r->n_fed = n;
     r->n_ahead = n_ahead;
     qn_sequence_set_tentative(r->sequence, n_ahead);
+    const int is_single = r->sampler && n == 1 && !n_ahead;
+    qn_sequence_set_follows_best(r->sequence, is_single && r->n_generated + 1 != r->max_tokens &&
+                                                  qn_sampler_is_plain(r->sampler));
 }
 
 /* Those that are for idle times wait while there is anybody else. */

@@ -97,7 +97,8 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
     e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
-    if (!e->fed || !e->parts) return QN_E_NOMEM;
+    e->ahead.sequences = qn_calloc((size_t)e->info.max_sequences, sizeof *e->ahead.sequences);
+    if (!e->fed || !e->parts || !e->ahead.sequences) return QN_E_NOMEM;
     qn_device_description about = e->device->ops->describe(e->device);
     e->info.device = e->device->ops->name;
     e->info.cpu_set = about.set;
@@ -149,6 +150,7 @@ void qn_engine_close(qn_engine *e)
     qn_buf_free(&e->notes);
     qn_free(e->fed);
     qn_free(e->parts);
+    qn_free(e->ahead.sequences);
     qn_probes_end(&e->probes);
     qn_free(e);
 }

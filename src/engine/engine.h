@@ -112,6 +112,10 @@ void qn_sequence_truncate(qn_sequence *s, int64_t n_ids);
  * such sequences; the function that gets them may not fail then. */
 void qn_sequence_set_any_thread(qn_sequence *s);
 
+/* Whether the step behind the next one is likely to feed it the token of its largest logit, and that alone:
+ * it may be begun before. A wrong guess costs time. */
+void qn_sequence_set_follows_best(qn_sequence *s, int is_likely);
+
 /* HIDDEN: in place of logits, of all tokens, the hidden states after the final norm. */
 typedef enum { QN_LOGITS_NONE, QN_LOGITS_LAST, QN_LOGITS_ALL, QN_LOGITS_HIDDEN } qn_logits_wish;
 

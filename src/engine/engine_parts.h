@@ -36,10 +36,17 @@ struct qn_sequence {
     int32_t adapter;     /* id; -1: none */
     const qn_images *images; /* NULL: none */
     qn_block_table tables[QN_LAYER_GROUPS_MAX];
-    int32_t slot;   /* of its recurrent state; -1: none yet */
-    int is_lost;    /* a step failed that had begun to change the recurrent state */
-    int any_thread; /* see qn_sequence_set_any_thread */
+    int32_t slot;     /* of its recurrent state; -1: none yet */
+    int is_lost;      /* a step failed that had begun to change the recurrent state */
+    int any_thread;   /* see qn_sequence_set_any_thread */
+    int follows_best; /* see qn_sequence_set_follows_best */
 };
+
+/* A step that was begun before its tokens were known; the programs' inputs are as it has them. */
+typedef struct {
+    int64_t n;                     /* rows, a sequence each; 0: none was begun */
+    const qn_sequence **sequences; /* [max_sequences], of these */
+} qn_ahead;
 
 struct qn_engine {
     qn_device *device;
@@ -64,6 +71,7 @@ struct qn_engine {
     int64_t max_logit_rows;
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
     qn_chunk_part *parts; /* [max_sequences] of the current chunk */
+    qn_ahead ahead;
     uint64_t shakes;
     int64_t keep_positions; /* for tests, see qn_engine_options */
     size_t tables_bytes;    /* of pools and block tables, in the ledger */
@@ -79,6 +87,21 @@ struct qn_engine {
 /* context.c: chooses the context (wish 0: as memory allows) and makes pages and programs for it. */
 qn_status qn_engine_fit_context(qn_engine *e, int64_t wish);
 void qn_engine_free_states(qn_engine *e);
+
+/* sequence.c: the next tokens of one feed, [first, first + n), become rows [rows, rows + n) and sequence
+ * number `at` of the chunk. */
+qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
+                             int64_t at);
+
+/* ahead.c: on a device that computes beside the host the step behind one of single tokens is begun before
+ * these are drawn, where each is likely to be its row's largest logit. What was begun is a guess: who comes
+ * next with other tokens, other sequences or other pages finds it dropped. head: computes n rows, and begins
+ * the step behind them when every feed is one of them. take: finishes the step that was begun if it is that
+ * of these feeds, *taken 1; else drops it. forget: the sequence goes. */
+qn_status qn_ahead_head(qn_engine *e, int64_t n, int64_t n_feeds, const qn_feed *feeds);
+qn_status qn_ahead_take(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int *taken);
+void qn_ahead_drop(qn_engine *e);
+void qn_ahead_forget(qn_engine *e, const qn_sequence *s);
 
 /* programs.c */
 qn_status qn_engine_make_programs(qn_engine *e);

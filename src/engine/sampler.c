@@ -132,6 +132,11 @@ static int has_penalty(const qn_sampler *s)
     return 0;
 }
 
+int qn_sampler_is_plain(const qn_sampler *s)
+{
+    return s->temperature == 0 && !has_penalty(s) && !s->adjusted;
+}
+
 static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
 {
     const size_t n_vocab = (size_t)s->n_vocab;

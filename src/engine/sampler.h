@@ -29,6 +29,8 @@ void qn_sampler_free(qn_sampler *s);
 /* The most bytes that one sampler holds that adds nothing to logits: with logit_bias and the penalties of
  * presence and frequency they are 8 more for each token of the vocabulary, and the biases. */
 size_t qn_sampler_bytes(int64_t n_vocab);
+/* 1: always the token of the largest logit. */
+int qn_sampler_is_plain(const qn_sampler *s);
 /* Adds ids to the history that repeat_penalty is for: the prompt. QN_E_ARG: an id outside the vocabulary;
  * those before it were added. */
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);

@@ -27,6 +27,7 @@ qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
 void qn_sequence_free(qn_sequence *s)
 {
     if (!s) return;
+    qn_ahead_forget(s->engine, s);
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_end(&s->tables[i], s->engine->pages[i]);
     if (s->slot >= 0) qn_pages_release(s->engine->slots, s->slot);
     qn_kept_ids_free(&s->kept, s->engine->ledger);
@@ -108,6 +109,11 @@ void qn_sequence_set_any_thread(qn_sequence *s)
     s->any_thread = 1;
 }
 
+void qn_sequence_set_follows_best(qn_sequence *s, int is_likely)
+{
+    s->follows_best = is_likely;
+}
+
 /* ---- steps -------------------------------------------------------------------------------------------- */
 
 static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
@@ -171,9 +177,8 @@ static void put_vector(qn_engine *e, const qn_sequence *s, int64_t index, int64_
         memset(to, 0, bytes);
 }
 
-/* The next tokens of one feed become rows [rows, rows + n) and sequence number `at` of the chunk. */
-static qn_status add_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
-                          int64_t at)
+qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
+                             int64_t at)
 {
     qn_sequence *s = feed->sequence;
     QN_TRY(qn_sequence_reserve(s, n));
@@ -265,13 +270,14 @@ static void give_if_any_thread_may(void *user, int64_t i)
     if (may_any_thread_give(g, &g->runs[i])) give_run(g, &g->runs[i]);
 }
 
-/* A feed has one run of a block at most: what belongs to it is touched by one thread at a time. */
-static qn_status flush_logits(qn_engine *e, const qn_feed *feeds, logit_block *b, qn_step_logits_fn *logits,
-                              void *user)
+/* A feed has one run of a block at most: what belongs to it is touched by one thread at a time. n_feeds: of
+ * the step. */
+static qn_status flush_logits(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, logit_block *b,
+                              qn_step_logits_fn *logits, void *user)
 {
     if (b->n_rows == 0) return QN_OK;
-    qn_sizes sizes = {{0, 0, b->n_rows}};
-    QN_TRY(qn_program_run(b->program, &sizes));
+    QN_TRY(b->program == e->head ? qn_ahead_head(e, b->n_rows, n_feeds, feeds)
+                                 : qn_program_run(b->program, &(qn_sizes){{0, 0, b->n_rows}}));
     float *rows = (float *)(uintptr_t)qn_program_output(b->program, 0);
     logit_giver g = {feeds, b->runs, rows, b->width, logits, user};
     int64_t n_any = 0;
@@ -293,8 +299,8 @@ static int64_t first_wanted(const qn_feed *feed, const qn_chunk_part *part)
 }
 
 /* hidden: of the feeds that want hidden states, else of those that want logits. */
-static qn_status give_rows(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,
-                           int hidden, qn_step_logits_fn *logits, void *user)
+static qn_status give_rows(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int64_t n_parts,
+                           const qn_chunk_part *parts, int hidden, qn_step_logits_fn *logits, void *user)
 {
     logit_block b =
         hidden ? (logit_block){e->norm, e->norm_rows, NULL, e->config.hidden_size, QN_NORM_ROWS, 0, 0, {{0}}}
@@ -313,17 +319,17 @@ static qn_status give_rows(qn_engine *e, const qn_feed *feeds, int64_t n_parts, 
                 if (b.adapters) b.adapters[b.n_rows] = feed->sequence->adapter;
             }
             if (b.n_rows == b.max_rows || b.n_runs == QN_LOGIT_ROWS)
-                QN_TRY(flush_logits(e, feeds, &b, logits, user));
+                QN_TRY(flush_logits(e, n_feeds, feeds, &b, logits, user));
         }
     }
-    return flush_logits(e, feeds, &b, logits, user);
+    return flush_logits(e, n_feeds, feeds, &b, logits, user);
 }
 
-static qn_status give_logits(qn_engine *e, const qn_feed *feeds, int64_t n_parts, const qn_chunk_part *parts,
-                             qn_step_logits_fn *logits, void *user)
+static qn_status give_logits(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int64_t n_parts,
+                             const qn_chunk_part *parts, qn_step_logits_fn *logits, void *user)
 {
-    QN_TRY(give_rows(e, feeds, n_parts, parts, 0, logits, user));
-    return give_rows(e, feeds, n_parts, parts, 1, logits, user);
+    QN_TRY(give_rows(e, n_feeds, feeds, n_parts, parts, 0, logits, user));
+    return give_rows(e, n_feeds, feeds, n_parts, parts, 1, logits, user);
 }
 
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
@@ -340,14 +346,18 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
             int64_t n = feeds[i].n_ids - e->fed[i];
             if (n > limit - rows) n = limit - rows;
             if (n <= 0) continue;
-            QN_TRY(add_rows(e, &feeds[i], e->fed[i], n, rows, n_parts));
             e->parts[n_parts++] = (qn_chunk_part){i, e->fed[i], rows, n};
             rows += n;
         }
         if (rows == 0) return QN_OK;
         if (stop && stop(user)) return qn_fail(QN_E_CANCELLED, "cancelled");
-        qn_sizes sizes = {{rows, n_parts, 0}};
-        qn_status status = qn_program_run(e->body, &sizes);
+        int taken;
+        qn_status status = qn_ahead_take(e, n_parts == n_feeds ? n_feeds : 0, feeds, &taken);
+        for (int64_t i = 0; i < n_parts && status == QN_OK && !taken; i++) {
+            const qn_chunk_part *part = &e->parts[i];
+            QN_TRY(qn_engine_put_rows(e, &feeds[part->feed], part->first, part->n, part->row, i));
+        }
+        if (status == QN_OK && !taken) status = qn_program_run(e->body, &(qn_sizes){{rows, n_parts, 0}});
         if (status != QN_OK) {
             lose_states(feeds, n_parts, e->parts);
             return status;
@@ -356,6 +366,6 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
             e->fed[e->parts[i].feed] += e->parts[i].n;
             commit(e, feeds[e->parts[i].feed].sequence, e->parts[i].n);
         }
-        QN_TRY(give_logits(e, feeds, n_parts, e->parts, logits, user));
+        QN_TRY(give_logits(e, n_feeds, feeds, n_parts, e->parts, logits, user));
     }
 }

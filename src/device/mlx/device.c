@@ -1,3 +1,6 @@
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "device/host.h"
 #include "device/mlx/mlx.h"
@@ -75,6 +78,14 @@ static void mlx_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int6
     qn_pool_each(((qn_mlx *)base)->pool, n, fn, user);
 }
 
+/* On the CPU MLX has ten operations waiting at most and holds up whoever begins more: nothing is won there,
+ * and a token is known a step later. */
+static int mlx_may_begin(qn_device *base)
+{
+    const char *wish = getenv("QUERN_MLX_AHEAD");
+    return wish && *wish ? strcmp(wish, "0") != 0 : ((qn_mlx *)base)->shim->about().on_gpu;
+}
+
 const qn_device_ops qn_device_mlx = {
     .name = "mlx",
     .get_info = mlx_get_info,
@@ -89,6 +100,10 @@ const qn_device_ops qn_device_mlx = {
     .supports = qn_mlx_supports,
     .compile = qn_mlx_compile,
     .run = qn_mlx_run_program,
+    .may_begin = mlx_may_begin,
+    .begin = qn_mlx_begin_program,
+    .finish = qn_mlx_finish_program,
+    .drop = qn_mlx_drop_program,
     .set_probe = qn_mlx_set_probe,
     .exec_free = qn_mlx_exec_free,
     .state_new = qn_mlx_state_new,

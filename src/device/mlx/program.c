@@ -22,7 +22,9 @@ typedef struct {
     qn_mlx_array **slots;         /* [n_slots], of the run */
     qn_mlx_array **held;          /* of the run: what was handed over without a copy, until all is computed */
     int n_held, held_capacity;
-    int borrows; /* the run handed over memory that is the host's */
+    int borrows;         /* the run handed over memory that is the host's */
+    int is_begun;        /* and neither finished nor dropped */
+    qn_mlx_array *guess; /* i32 [n], with it: what it has as an input; NULL: nothing */
     qn_probe_fn *probe;
     void *probe_user;
     qn_sizes sizes;
@@ -250,9 +252,9 @@ static void let_go(mlx_exec *e, int slot)
     e->slots[slot] = NULL;
 }
 
-/* All that the program gives, and what it leaves in states; then the results, which are the first to be
- * waited for. */
-static qn_status finish(mlx_exec *e)
+/* Begins to compute all that the program gives, and what it leaves in states; waits for neither, but where
+ * they need memory that is the host's. */
+static qn_status set_off(mlx_exec *e)
 {
     const qn_mlx_shim *shim = device_of(e)->shim;
     const qn_plan *plan = &e->plan;
@@ -262,9 +264,17 @@ static qn_status finish(mlx_exec *e)
     for (int i = 0; i < plan->n_steps; i++)
         if (plan->slots[plan->steps[i].out.slot].kind == QN_SLOT_BUFFER)
             results[n++] = e->slots[plan->steps[i].out.slot];
-    const int async = e->n_states > 0 && !e->borrows;
-    qn_status status = qn_mlx_check(shim, shim->eval(n, results, e->n_states, e->states, async));
+    qn_status status = qn_mlx_check(shim, shim->eval(n, results, e->n_states, e->states, !e->borrows));
     qn_free(results);
+    return status;
+}
+
+/* The results, once they are computed, to where the host finds them. */
+static qn_status take_results(mlx_exec *e)
+{
+    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_plan *plan = &e->plan;
+    qn_status status = QN_OK;
     for (int i = 0; i < plan->n_steps && status == QN_OK; i++) {
         const qn_operand *o = &plan->steps[i].out;
         const qn_plan_slot *slot = &plan->slots[o->slot];
@@ -275,11 +285,10 @@ static qn_status finish(mlx_exec *e)
     return status;
 }
 
-static qn_status run(void *arg)
+/* Builds all steps and begins to compute them. */
+static qn_status build(mlx_exec *e)
 {
-    mlx_exec *e = arg;
     qn_status status = QN_OK;
-    e->borrows = 0;
     for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_settle(e->owners[i]);
     for (int i = 0; i < e->plan.n_steps && status == QN_OK; i++) {
         const qn_plan_step *s = &e->plan.steps[i];
@@ -292,21 +301,155 @@ static qn_status run(void *arg)
     }
     for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_count(e->owners[i]);
     if (status == QN_OK)
-        status = finish(e);
+        status = set_off(e);
     else if (e->borrows) /* what was written into states so far may wait for memory that is the host's */
         device_of(e)->shim->eval(0, NULL, e->n_states, e->states, 0);
+    return status;
+}
+
+static void end_run(mlx_exec *e)
+{
     for (int i = 0; i < e->plan.n_slots; i++) let_go(e, i);
     for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
-    e->n_held = 0;
+    device_of(e)->shim->array_free(e->guess);
+    e->guess = NULL;
+    e->n_held = e->borrows = e->is_begun = 0;
     qn_mlx_keep_limit(device_of(e));
+}
+
+static qn_status run(void *arg)
+{
+    mlx_exec *e = arg;
+    qn_status status = build(e);
+    if (status == QN_OK) status = take_results(e);
+    end_run(e);
     return status;
+}
+
+static qn_status drop(void *arg)
+{
+    end_run(arg);
+    return QN_OK;
+}
+
+void qn_mlx_drop_program(qn_exec *base)
+{
+    mlx_exec *e = (mlx_exec *)base;
+    if (e->is_begun) qn_mlx_call(device_of(e)->owner, drop, e);
 }
 
 qn_status qn_mlx_run_program(qn_exec *base, const qn_sizes *sizes)
 {
     mlx_exec *e = (mlx_exec *)base;
+    qn_mlx_drop_program(base);
     e->sizes = *sizes;
     return qn_mlx_call(device_of(e)->owner, run, e);
+}
+
+/* ---- runs beside the host ----------------------------------------------------------------------------- */
+
+typedef struct {
+    mlx_exec *e, *from;
+    const qn_buffer *into;
+    int64_t n;
+    const int32_t *told;
+    int *as_told;
+} beside;
+
+/* The place of the largest number of each row of what `from` gives first, as an array [n]. */
+static qn_status guess(mlx_exec *e, const mlx_exec *from)
+{
+    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_plan_step *scores = NULL;
+    for (int i = 0; i < from->plan.n_steps && !scores; i++)
+        if (from->plan.slots[from->plan.steps[i].out.slot].kind == QN_SLOT_BUFFER)
+            scores = &from->plan.steps[i];
+    if (!scores || scores->out.shape.n != 2 || !from->slots[scores->out.slot] ||
+        qn_shape_dim(&scores->out.shape, 0, &from->sizes) != from->sizes.v[QN_SYM_L])
+        return qn_fail(QN_E_ARG, "program %s has no rows to guess from", from->plan.name);
+    const int64_t n = from->sizes.v[QN_SYM_L], one = 1;
+    const qn_params params = {.reduce = {.axis = 1}};
+    qn_mlx_memo *memo = NULL;
+    qn_mlx_array *const in[1] = {from->slots[scores->out.slot]};
+    qn_mlx_weight *const weight[1] = {NULL};
+    qn_mlx_array *places;
+    const qn_mlx_step step = {.prim = QN_PRIM_ARG_MAX,
+                              .params = &params,
+                              .n_in = 1,
+                              .in = in,
+                              .weight = weight,
+                              .n_dims = 2,
+                              .shape = (int64_t[]){n, 1},
+                              .dtype = QN_DTYPE_I32,
+                              .memo = &memo,
+                              .budget_bytes = qn_mlx_room(device_of(e))};
+    QN_TRY(qn_mlx_check(shim, shim->apply(&step, &places)));
+    qn_status status = qn_mlx_check(shim, shim->array_view(places, 0, 1, &n, &one, &e->guess));
+    shim->array_free(places);
+    if (memo) shim->memo_free(memo);
+    return status;
+}
+
+/* The input that lies in this buffer is what is guessed. */
+static qn_status take_guess(mlx_exec *e, const mlx_exec *from, const qn_buffer *into)
+{
+    const qn_mlx_shim *shim = device_of(e)->shim;
+    int slot = 0;
+    while (slot < e->plan.n_slots && e->plan.slots[slot].buffer != into) slot++;
+    if (!from->is_begun || slot == e->plan.n_slots)
+        return qn_fail(QN_E_ARG, "program %s cannot guess from %s", e->plan.name, from->plan.name);
+    QN_TRY(guess(e, from));
+    QN_TRY(qn_mlx_check(shim, shim->eval(1, &e->guess, 0, NULL, 1)));
+    const int64_t n = from->sizes.v[QN_SYM_L], one = 1;
+    return qn_mlx_check(shim, shim->array_view(e->guess, 0, 1, &n, &one, &e->slots[slot]));
+}
+
+static qn_status begin(void *arg)
+{
+    const beside *b = arg;
+    mlx_exec *e = b->e;
+    qn_status status = b->from ? take_guess(e, b->from, b->into) : QN_OK;
+    if (status == QN_OK) status = build(e);
+    e->is_begun = status == QN_OK;
+    if (status != QN_OK) end_run(e);
+    return status;
+}
+
+qn_status qn_mlx_begin_program(qn_exec *base, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into)
+{
+    beside b = {.e = (mlx_exec *)base, .from = (mlx_exec *)from, .into = into};
+    qn_mlx_drop_program(base);
+    b.e->sizes = *sizes;
+    return qn_mlx_call(device_of(b.e)->owner, begin, &b);
+}
+
+static qn_status is_as_told(const beside *b)
+{
+    const qn_mlx_shim *shim = device_of(b->e)->shim;
+    int32_t *ids = qn_alloc_array((size_t)b->n, sizeof *ids);
+    if (!ids) return QN_E_NOMEM;
+    qn_status status = qn_mlx_check(shim, shim->array_read(b->e->guess, ids, (size_t)b->n * sizeof *ids));
+    *b->as_told = status == QN_OK && memcmp(ids, b->told, (size_t)b->n * sizeof *ids) == 0;
+    qn_free(ids);
+    return status;
+}
+
+static qn_status finish(void *arg)
+{
+    const beside *b = arg;
+    qn_status status = QN_OK;
+    *b->as_told = 1;
+    if (b->e->guess) status = is_as_told(b);
+    if (status == QN_OK && *b->as_told) status = take_results(b->e);
+    end_run(b->e);
+    return status;
+}
+
+qn_status qn_mlx_finish_program(qn_exec *base, int64_t n, const int32_t *told, int *as_told)
+{
+    beside b = {.e = (mlx_exec *)base, .n = n, .told = told, .as_told = as_told};
+    if (!b.e->is_begun) return qn_fail(QN_E_ARG, "program %s was not begun", b.e->plan.name);
+    return qn_mlx_call(device_of(b.e)->owner, finish, &b);
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------------- */
@@ -375,6 +518,7 @@ void qn_mlx_exec_free(qn_exec *base)
 {
     mlx_exec *e = (mlx_exec *)base;
     if (!e) return;
+    qn_mlx_drop_program(base);
     if (e->memo) qn_mlx_call(device_of(e)->owner, free_memos, e);
     qn_ledger_release(base->device->ledger, QN_LEDGER_SCRATCH, e->plan.arena_bytes);
     qn_free(e->last);

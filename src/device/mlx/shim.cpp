@@ -170,8 +170,12 @@ static qn_status array_view(const qn_mlx_array *a, int64_t offset, int n_dims, c
 static qn_status array_read(const qn_mlx_array *a, void *data, size_t size_bytes)
 {
     return guarded([&] {
-        mx::array whole = mx::contiguous(a->a);
-        whole.eval();
+        mx::array whole = a->a;
+        whole.eval(); /* a copy would wait for all that was begun since */
+        if (!whole.flags().row_contiguous) {
+            whole = mx::contiguous(whole);
+            whole.eval();
+        }
         if (whole.nbytes() < size_bytes)
             throw qn::failure(QN_E_INTERNAL, "an array of " + std::to_string(whole.nbytes()) +
                                                  " bytes where " + std::to_string(size_bytes) +
