@@ -171,8 +171,12 @@ static void guesses(void **state)
     same_as_without(model, (qn_generate_options){0}, GUESSES);
     print_message("%d begun, %d taken, %d dropped\n", (int)beside.n_begun, (int)beside.n_taken,
                   (int)beside.n_dropped);
-    /* where no page begins */
-    assert_true(beside.n_taken >= 3 * (TOKENS - 8) && beside.n_taken + beside.n_dropped == beside.n_begun);
+    assert_int_equal(beside.n_taken + beside.n_dropped, beside.n_begun);
+#ifdef QN_SHAKE /* steps are cut anywhere */
+    assert_true(beside.n_taken > 0);
+#else /* but where a page begins */
+    assert_true(beside.n_taken >= 3 * (TOKENS - 8));
+#endif
     same_as_without(model, (qn_generate_options){0}, GUESSES_WRONG);
     assert_true(beside.n_taken == 0 && beside.n_dropped == beside.n_begun && beside.n_begun > TOKENS);
     same_as_without(model, (qn_generate_options){0}, DOES_NOT_BEGIN);
