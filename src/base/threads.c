@@ -17,16 +17,18 @@
 
 /* How long who waits for the others keeps its processor. Between runs (IDLE_NS): longer than the work between
  * two steps of a decode loop, since waking costs tens of microseconds. At a barrier (CALM_NS): for as long as
- * even shares ever differ; to sleep earlier costs a quiet machine 5% of prefill and 12% of decode. A wait
- * that took longer means that the system runs somebody else in a worker's place. Then (for DISTURBED_NS, and
- * again while it goes on) a long spin would only keep from it the processor on which it could go on, and
- * BRIEF_NS have to do: beside a busy process, two threads on two cores decoded at 1 : 0.72 : 0.43 with 4, 20
- * and 60 us (one run each). A waiter does not yield there either: beside two busy processes decode fell to a
- * tenth with it. Only with more workers than processors does it yield, for CROWDED_NS: who must run next is
- * most likely a fellow worker. */
+ * even shares ever differ; to sleep earlier costs a quiet machine 5% of prefill and 12% of decode. Waits that
+ * took longer and follow each other within AGAIN_NS mean that the system runs somebody else in a worker's
+ * place; one alone means little, a virtual machine has several a second. Then (for DISTURBED_NS, and again
+ * while it goes on) a long spin would only keep from it the processor on which it could go on, and BRIEF_NS
+ * have to do: beside a busy process, two threads on two cores decoded at 1 : 0.72 : 0.43 with 4, 20 and 60 us
+ * (one run each). A waiter does not yield there either: beside two busy processes decode fell to a tenth with
+ * it. Only with more workers than processors does it yield, for CROWDED_NS: who must run next is most likely
+ * a fellow worker. */
 enum {
     IDLE_NS = 500000,
     CALM_NS = 200000,
+    AGAIN_NS = 20000000,
     DISTURBED_NS = 50000000,
     BRIEF_NS = 4000,
     CROWDED_NS = 100000,
@@ -55,7 +57,8 @@ struct qn_pool {
     _Alignas(64) atomic_uint generation; /* of runs, in steps of GENERATION */
     _Alignas(64) atomic_uint barrier;    /* phase, in steps of PHASE, and the workers that arrived in it */
     atomic_int caller_cpu;               /* where the caller came to the end of the last run */
-    atomic_int_fast64_t disturbed_until; /* by the clock: a wait at a barrier was too long */
+    /* By the clock: when a wait at a barrier was last too long, and how long such waits count. */
+    atomic_int_fast64_t long_wait_at, disturbed_until;
 };
 
 static inline void relax(void)
@@ -266,6 +269,16 @@ void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
     qn_pool_barrier(p);
 }
 
+/* Several workers may have waited for the same one: the first to notice stands for all. */
+static void note_long_wait(qn_pool *p, int64_t start, int64_t now)
+{
+    const int64_t last = atomic_load_explicit(&p->long_wait_at, memory_order_relaxed);
+    if (last >= start) return;
+    atomic_store_explicit(&p->long_wait_at, now, memory_order_relaxed);
+    if (last && now - last < AGAIN_NS)
+        atomic_store_explicit(&p->disturbed_until, now + DISTURBED_NS, memory_order_relaxed);
+}
+
 /* At a barrier, until its phase is no longer the one given. */
 static void wait_phase(qn_pool *p, unsigned phase)
 {
@@ -277,8 +290,7 @@ static void wait_phase(qn_pool *p, unsigned phase)
         patience = BRIEF_NS;
     wait_change(p, &p->barrier, PHASE_OF, phase, patience);
     int64_t now = qn_clock_ns();
-    if (now - start > CALM_NS)
-        atomic_store_explicit(&p->disturbed_until, now + DISTURBED_NS, memory_order_relaxed);
+    if (now - start > CALM_NS) note_long_wait(p, start, now);
 }
 
 void qn_pool_barrier(qn_pool *p)
