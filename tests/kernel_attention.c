@@ -45,27 +45,33 @@ static cache random_cache(qn_test_dice *d, int64_t i)
     return c;
 }
 
-static char *written_pages(const qn_kernels *k, const cache *c)
+/* d: several tokens at once; NULL: one by one. */
+static char *written_pages(const qn_kernels *k, const cache *c, qn_test_dice *d)
 {
     qn_kv_layout kv = c->a.kv;
+    const int64_t k_row = kv.kv_heads * kv.head_dim, v_row = kv.kv_heads * kv.v_dim;
     kv.pages = qn_test_guarded(c->bytes, 64);
     memset(kv.pages, 0xff, c->bytes);
     qn_test_at("%s kv_write, head_dim %d, v_dim %d, type %d", k->name, (int)kv.head_dim, (int)kv.v_dim,
                (int)kv.dtype);
-    for (int64_t t = 0; t < c->n_tokens; t++)
-        k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS,
-                    c->k + t * kv.kv_heads * kv.head_dim, c->v + t * kv.kv_heads * kv.v_dim);
+    for (int64_t t = 0, n; t < c->n_tokens; t += n) {
+        const int64_t slot = t % QN_PAGE_TOKENS, most = QN_PAGE_TOKENS - slot;
+        n = !d ? 1 : qn_test_roll(d, 2) ? most : 1 + qn_test_roll(d, most);
+        if (n > c->n_tokens - t) n = c->n_tokens - t;
+        k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], slot, n, c->k + t * k_row, k_row, c->v + t * v_row,
+                    v_row);
+    }
     return qn_test_sealed(kv.pages);
 }
 
-/* The pages' bytes are those that scalar writes. */
+/* The pages' bytes are those that scalar writes token by token. */
 void qn_test_kv_write(qn_test_dice *d, int64_t i)
 {
     const qn_kernels *scalar = qn_kernels_by_name("scalar");
     cache c = random_cache(d, i);
-    const char *expected = written_pages(scalar, &c);
+    const char *expected = written_pages(scalar, &c, NULL);
     for (const char *const *set = qn_kernels_names(); *set; set++)
-        qn_test_same_bytes(written_pages(qn_kernels_by_name(*set), &c), expected, c.bytes);
+        qn_test_same_bytes(written_pages(qn_kernels_by_name(*set), &c, d), expected, c.bytes);
 }
 
 static void *attention_scratch(const cache *c)
@@ -109,7 +115,7 @@ void qn_test_attend(qn_test_dice *d, int64_t i)
 {
     const qn_kernels *scalar = qn_kernels_by_name("scalar");
     cache c = random_cache(d, i);
-    c.a.kv.pages = written_pages(scalar, &c);
+    c.a.kv.pages = written_pages(scalar, &c, NULL);
     int64_t n = c.n_rows * c.a.out_stride;
     const float *expected = attended(scalar, &c, c.n_rows, c.group);
     for (const char *const *set = qn_kernels_names(); *set; set++) {
@@ -127,7 +133,7 @@ void qn_test_attend_part(qn_test_dice *d, int64_t i)
 {
     const qn_kernels *scalar = qn_kernels_by_name("scalar");
     cache c = random_cache(d, i);
-    c.a.kv.pages = written_pages(scalar, &c);
+    c.a.kv.pages = written_pages(scalar, &c, NULL);
     int64_t n = c.n_rows * c.a.out_stride, n_rows = c.n_rows, n_pairs = n_rows * c.group;
     while (n_pairs > QN_ATTN_PART_PAIRS) n_pairs = --n_rows * c.group;
     int64_t lowest = c.a.window && c.a.position >= c.a.window ? c.a.position - c.a.window + 1 : 0,

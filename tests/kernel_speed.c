@@ -537,8 +537,10 @@ static void run_attend(job *j, int thread, int n_threads)
 
 static void run_kv_write(job *j, int thread, int n_threads)
 {
-    for (int64_t t = 0; t < j->n; t++)
-        j->k->kv_write(&j->attend.kv, t / QN_PAGE_TOKENS, t % QN_PAGE_TOKENS, j->x, j->y);
+    const qn_kv_layout *kv = &j->attend.kv;
+    for (int64_t t = 0; t < j->n; t += QN_PAGE_TOKENS)
+        j->k->kv_write(kv, t / QN_PAGE_TOKENS, 0, QN_PAGE_TOKENS, j->x, kv->kv_heads * kv->head_dim, j->y,
+                       kv->kv_heads * kv->v_dim);
 }
 
 /* heads query heads over kv_heads of 128 at a context of so many tokens; 0 rows: writing them. */
@@ -558,7 +560,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
     j.read = (const char *)j.panels;
     kv.pages = (char *)j.panels;
     j.x = random_row(QN_ATTN_ROWS * HEADS * DIM);
-    j.y = random_row(KV_HEADS * DIM);
+    j.y = random_row(QN_PAGE_TOKENS * KV_HEADS * DIM);
     j.out = random_row(QN_ATTN_ROWS * HEADS * DIM);
     j.scratch = qn_alloc(qn_attend_scratch_bytes(dtype, DIM, DIM));
     j.bytes = qn_alloc(1);

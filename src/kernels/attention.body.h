@@ -122,20 +122,16 @@ static inline const char *v_of(const attend_state *s, const attend_tile *t, int6
 
 /* ---- what tiles read --------------------------------------------------------------------------------- */
 
-/* The first v_dim rows of keys (of turned blocks all) in f32 as values: 16 dimensions of 16 tokens at a time
- * are turned by putting the lanes of two vectors that are 8 apart side by side, four times. */
+/* The first v_dim rows of keys (of turned blocks all) in f32 as values. */
 static void turn_k(const attend_state *s, float *out, const float *keys)
 {
     const int64_t v_dim = s->turned ? s->v_pad : s->a->kv.v_dim;
     for (int64_t d = 0; d < s->v_pad; d += 16) {
         for (int64_t t = 0; t < QN_PAGE_TOKENS; t += 16) {
-            vf x[16], y[16];
+            vf x[16];
             for (int i = 0; i < 16; i++)
                 x[i] = d + i < v_dim ? v_load(keys + (d + i) * QN_PAGE_TOKENS + t) : v_set1(0);
-            for (int round = 0; round < 4; round++) {
-                for (int i = 0; i < 8; i++) v_zip(x[i], x[i + 8], &y[2 * i], &y[2 * i + 1]);
-                for (int i = 0; i < 16; i++) x[i] = y[i];
-            }
+            turn_16(x);
             for (int i = 0; i < 16; i++) v_store(out + (t + i) * s->v_pad + d, x[i]);
         }
     }

@@ -47,6 +47,17 @@ static void turn_blocks(float *out, const float *x, int64_t n, float factor)
     }
 }
 
+/* 16 x 16: lane i of number j and lane j of number i change places, by putting the lanes of two vectors that
+ * are 8 apart side by side, four times. */
+static inline void turn_16(vf *x)
+{
+    vf y[16];
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 8; i++) v_zip(x[i], x[i + 8], &y[2 * i], &y[2 * i + 1]);
+        for (int i = 0; i < 16; i++) x[i] = y[i];
+    }
+}
+
 /* ---- pages as f32 ------------------------------------------------------------------------------------- */
 
 /* Rows of n elements to f32 rows padded with zeros to whole vectors. */
@@ -298,14 +309,75 @@ static void write_v(const qn_kv_layout *kv, char *to, int64_t slot, const float 
     }
 }
 
-static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, const float *k, const float *v)
+/* 16 keys of whole vectors, tokens from `slot` on: 16 dimensions of them at a time are turned.
+ * Of a type without blocks. */
+static void write_16_keys(const qn_kv_layout *kv, char *to, int64_t slot, const float *k, int64_t stride)
+{
+    for (int64_t d = 0; d < kv->head_dim; d += 16) {
+        vf x[16];
+        for (int i = 0; i < 16; i++) x[i] = v_load(k + i * stride + d);
+        turn_16(x);
+        for (int64_t i = 0; i < 16; i++) {
+            const int64_t at = (d + i) * QN_PAGE_TOKENS + slot;
+            if (kv->dtype == QN_DTYPE_F32) {
+                v_store((float *)to + at, x[i]);
+            } else if (kv->dtype == QN_DTYPE_F16) {
+                v_store_f16((uint16_t *)to + at, x[i]);
+            } else if (i % 2 == 0) {
+                uint16_t *pairs = (uint16_t *)to + (d + i) * QN_PAGE_TOKENS + 2 * slot;
+                vf low, high;
+                v_zip(x[i], x[i + 1], &low, &high);
+                v_store_bf16(pairs, low);
+                v_store_bf16(pairs + 16, high);
+            }
+        }
+    }
+}
+
+/* Two values of whole vectors in BF16, of which the first one has an even slot. */
+static void write_2_values(const qn_kv_layout *kv, char *to, int64_t slot, const float *v, int64_t stride)
+{
+    uint16_t *out = (uint16_t *)to + slot * kv->v_dim;
+    for (int64_t i = 0; i < kv->v_dim; i += 16) {
+        vf low, high;
+        v_zip(v_load(v + i), v_load(v + stride + i), &low, &high);
+        v_store_bf16(out + 2 * i, low);
+        v_store_bf16(out + 2 * i + 16, high);
+    }
+}
+
+/* Tokens outside, heads inside, which is how rows lie. */
+static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, int64_t n, const float *k,
+                     int64_t k_stride, const float *v, int64_t v_stride)
 {
     const size_t k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
                  v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim);
-    char *base = kv->pages + (size_t)page * kv->page_stride_bytes;
-    for (int64_t h = 0; h < kv->kv_heads; h++, base += k_bytes) write_k(kv, base, slot, k + h * kv->head_dim);
-    if (kv->v_in_k) return;
-    for (int64_t h = 0; h < kv->kv_heads; h++, base += v_bytes) write_v(kv, base, slot, v + h * kv->v_dim);
+    const int turns = !qn_kv_has_blocks(kv->dtype) && kv->head_dim % 16 == 0,
+              pairs = kv->dtype == QN_DTYPE_BF16 && kv->v_dim % 16 == 0;
+    char *keys = kv->pages + (size_t)page * kv->page_stride_bytes,
+         *values = keys + (size_t)kv->kv_heads * k_bytes;
+    for (int64_t i = 0, step; i < n; i += step) {
+        const float *row = k + i * k_stride;
+        char *to = keys;
+        step = turns && n - i >= 16 ? 16 : 1;
+        for (int64_t h = 0; h < kv->kv_heads; h++, to += k_bytes, row += kv->head_dim) {
+            if (step == 16)
+                write_16_keys(kv, to, slot + i, row, k_stride);
+            else
+                write_k(kv, to, slot + i, row);
+        }
+    }
+    for (int64_t i = 0, step; i < n && !kv->v_in_k; i += step) {
+        const float *row = v + i * v_stride;
+        char *to = values;
+        step = pairs && (slot + i) % 2 == 0 && n - i >= 2 ? 2 : 1;
+        for (int64_t h = 0; h < kv->kv_heads; h++, to += v_bytes, row += kv->v_dim) {
+            if (step == 2)
+                write_2_values(kv, to, slot + i, row, v_stride);
+            else
+                write_v(kv, to, slot + i, row);
+        }
+    }
 }
 
 #endif

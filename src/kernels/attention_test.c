@@ -168,8 +168,9 @@ static void take_values(const problem *p, const float *keys, float *values)
 
 static void write_token(const problem *p, const qn_kernels *k, int64_t t)
 {
-    k->kv_write(&p->args.kv, p->blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS,
-                p->k + t * p->s.kv_heads * p->s.head_dim, p->v + t * p->s.kv_heads * p->s.v_dim);
+    const int64_t k_row = p->s.kv_heads * p->s.head_dim, v_row = p->s.kv_heads * p->s.v_dim;
+    k->kv_write(&p->args.kv, p->blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS, 1, p->k + t * k_row, k_row,
+                p->v + t * v_row, v_row);
 }
 
 /* Rows [first, first + n) into out (row 0 of the sequence), in runs of at most n_heads heads: some of one kv

@@ -15,13 +15,15 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
                   *blocks = (const int32_t *)s->in[5];
     int64_t begin, end, sequence = 0;
     qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = begin, n; r < end; r += n) {
         while (row_begin[sequence + 1] <= r) sequence++;
         const int32_t *row = blocks + sequence * table->stride[0];
-        int32_t page = row[1 + positions[r] / QN_PAGE_TOKENS - row[0]];
-        run->kernels->kv_write(kv, page, positions[r] % QN_PAGE_TOKENS,
-                               (const float *)s->in[1] + r * k->stride[0],
-                               (const float *)s->in[2] + r * v->stride[0]);
+        const int64_t slot = positions[r] % QN_PAGE_TOKENS,
+                      past = row_begin[sequence + 1] < end ? row_begin[sequence + 1] : end;
+        n = QN_PAGE_TOKENS - slot < past - r ? QN_PAGE_TOKENS - slot : past - r;
+        run->kernels->kv_write(kv, row[1 + positions[r] / QN_PAGE_TOKENS - row[0]], slot, n,
+                               (const float *)s->in[1] + r * k->stride[0], k->stride[0],
+                               (const float *)s->in[2] + r * v->stride[0], v->stride[0]);
     }
 }
 
