@@ -13,9 +13,10 @@
  * all tiles go through the group together, page by page, so that memory is read in the order in which it lies
  * and each byte once: that is what the chip's own prefetchers need to keep it busy.
  *
- * A page that not all pairs of a tile see whole is copied with zeros in place of values that none of them
- * sees; a pair's own p is 0 where it sees nothing, and 0 adds nothing (a sum may be -0 for +0, which the last
- * step evens out). Where the copy holds a value that is not finite each pair gets a copy of its own.
+ * Of a page that not all pairs of a tile see whole (in 16-bit operands: what of it not all see) a copy is
+ * used, with zeros in place of values that none of them sees; a pair's own p is 0 where it sees nothing, and
+ * 0 adds nothing (a sum may be -0 for +0, which the last step evens out). Where the copy holds a value that
+ * is not finite each pair gets a copy of its own.
  *
  * A set that multiplies pairs of 16-bit numbers says so by dots_form and gives the dots_ functions:
  * attention_dots_<set>.h; the others include attention_dots_none.h and compute in f32. */
@@ -66,15 +67,13 @@ typedef struct {
 } attend_tile;
 
 static attend_form dots_form(qn_dtype dtype);
-/* Packs q [q_dim], times factor, as row of a tile that begins at pair first and has n. */
-static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
-                            float factor);
+/* Packs q [n][q_dim] of a tile's pairs, times factor. */
+static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor);
 /* scores of the tile in the page at p, while `next` is fetched. */
 static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
 /* From the p in scores what dots_weigh reads. */
 static void dots_open_values(attend_state *s, const attend_tile *t);
-/* Adds p v of n_pages pages from p on to sums, which begin at 0 with the tile's first page. More than one
- * page only where all pairs see them whole. */
+/* Adds p v of n_pages pages from p on to sums, which begin at 0 with the tile's first page. */
 static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next);
 /* sums in f32. */
 static void dots_close_values(attend_state *s, const attend_tile *t);
@@ -118,6 +117,13 @@ static inline const char *k_of(const attend_state *s, const attend_tile *t, int6
 static inline const char *v_of(const attend_state *s, const attend_tile *t, int64_t p)
 {
     return s->v[page_of(t->group, p)] + (size_t)t->kv * s->v_bytes;
+}
+
+/* Positions of the page at p, from its first one on, that no pair of the tile looks behind. */
+static inline int64_t looked_at(const attend_state *s, const attend_tile *t, int64_t p)
+{
+    const int64_t n = s->hi[t->first + t->n - 1] - p;
+    return n < QN_PAGE_TOKENS ? n : QN_PAGE_TOKENS;
 }
 
 /* ---- what tiles read --------------------------------------------------------------------------------- */
@@ -198,8 +204,10 @@ static const char *read_after(const attend_state *s, const attend_tile *t, int v
 
 enum { FAR_BYTES = 32768, NEAR_BYTES = 16384 };
 
+/* Of tiles that go through a group one after the other the first one fetches for all. */
 static tile_ahead ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
 {
+    if (s->n_pairs > QN_ATTN_TOGETHER && t->first > 0) return (tile_ahead){NULL, NULL};
     return (tile_ahead){read_after(s, t, values, p, FAR_BYTES), read_after(s, t, values, p, NEAR_BYTES)};
 }
 
@@ -242,35 +250,45 @@ static inline vf power(vf x)
     return v_scale(p, n);
 }
 
-static inline vf visible(int64_t lo, int64_t hi, int64_t i, vf x, float otherwise)
+/* Lanes of the vector at i that lie below `to`. */
+static inline int lanes_below(int64_t i, int64_t to)
 {
-    if (lo <= i && i + 16 <= hi) return x;
-    return v_select(v_lanes((int)(lo > i ? lo - i : 0), (int)(hi < i + 16 ? hi - i : 16)), x,
-                    v_set1(otherwise));
+    return to < i ? 0 : to - i < 16 ? (int)(to - i) : 16;
 }
 
-/* Scores to probabilities, in place, for one pair that sees [lo, hi) of the group; 0 in the rest of [from,
- * to). */
-static void group_softmax(const attend_state *s, float *x, int64_t lo, int64_t hi, int64_t from, int64_t to,
-                          float *largest, float *total)
+/* Scores in [from, to), whole vectors, become -inf where a pair does not see them: outside of [lo, hi). */
+static inline void hide(float *x, int64_t lo, int64_t hi, int64_t from, int64_t to)
 {
-    vf m = v_set1(-INFINITY), sum = v_set1(0);
-    const int64_t first = lo / 16 * 16, past = (hi + 15) / 16 * 16;
-    if (s->a->softcap != 0) {
-        vf cap = v_set1(s->a->softcap * 1.44269504f);
-        for (int64_t i = first; i < hi; i += 16) v_store(x + i, v_mul(cap, v_tanh(v_load(x + i))));
+    for (int64_t i = from; i < to; i += 16) {
+        if (lo <= i && i + 16 <= hi) i = hi / 16 * 16; /* between the ends all is seen */
+        if (i >= to) break;
+        v_store(x + i,
+                v_select(v_lanes(lanes_below(i, lo), lanes_below(i, hi)), v_load(x + i), v_set1(-INFINITY)));
     }
-    for (int64_t i = first; i < hi; i += 16) m = v_max(m, visible(lo, hi, i, v_load(x + i), -INFINITY));
-    *largest = v_largest(m);
-    m = v_set1(*largest);
-    for (int64_t i = first; i < hi; i += 16) {
-        vf p = visible(lo, hi, i, power(v_sub(v_load(x + i), m)), 0);
+}
+
+static inline float largest_of(const float *x, int64_t from, int64_t to)
+{
+    vf m = v_set1(-INFINITY);
+    for (int64_t i = from; i < to; i += 16) m = v_max(m, v_load(x + i));
+    return v_largest(m);
+}
+
+/* Scores to probabilities, in place; their sum. */
+static inline float powers_of(float *x, float largest, int64_t from, int64_t to)
+{
+    vf m = v_set1(largest), sum = v_set1(0);
+    for (int64_t i = from; i < to; i += 16) {
+        vf p = power(v_sub(v_load(x + i), m));
         v_store(x + i, p);
         sum = v_add(sum, p);
     }
-    *total = v_sum(sum);
-    for (int64_t i = from; i < first; i += 16) v_store(x + i, v_set1(0));
-    for (int64_t i = past; i < to; i += 16) v_store(x + i, v_set1(0));
+    return v_sum(sum);
+}
+
+static inline void zero(float *x, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i += 16) v_store(x + i, v_set1(0));
 }
 
 /* Copies the tile's page of values at p to s->edge with zeros outside of [lo, hi); whether what remains is
@@ -351,9 +369,14 @@ static void merge_group(attend_state *s, int64_t first, int64_t n, unsigned seen
     v_store(add, f);
     for (int64_t i = 0; i < n; i++) {
         if (!(seen >> i & 1)) continue;
+        float *out = s->merged + (first + i) * s->v_pad;
+        const float *x = sums + i * sums_row;
+        if (s->largest[first + i] == -INFINITY && add[i] == 1) /* the first group */
+            memcpy(out, x, (size_t)s->v_pad * sizeof *out);
+        else
+            blend(out, x, keep[i], add[i], s->v_pad);
         s->largest[first + i] = largest[i];
         s->total[first + i] = total[i];
-        blend(s->merged + (first + i) * s->v_pad, sums + i * sums_row, keep[i], add[i], s->v_pad);
     }
 }
 
@@ -367,31 +390,48 @@ static void open_tile(const attend_state *s, attend_tile *t, int64_t begin, int6
     t->to = low < high ? (high + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS : t->from;
 }
 
+/* Scores to probabilities in place: 0 where a pair sees nothing. All pairs of a tile have the same vectors,
+ * so that no loop ends where nobody foresaw it, and one pair's work does not wait for another's. */
 static void tile_softmax(attend_state *s, attend_tile *t, int64_t begin, int64_t end)
 {
+    const int64_t g = t->group, last = t->first + t->n - 1, from = t->from - g, to = t->to - g,
+                  low = s->lo[t->first] > begin ? s->lo[t->first] : begin,
+                  high = s->hi[last] < end ? s->hi[last] : end, first = (low - g) / 16 * 16,
+                  past = (high - g + 15) / 16 * 16;
+    float *x = s->scores + t->slot * QN_ATTN_SCORES, *largest = s->now_largest + t->slot;
+    const vf cap = v_set1(s->a->softcap * 1.44269504f);
     t->seen = 0;
-    for (int64_t i = 0; i < t->n; i++) {
-        int64_t lo = s->lo[t->first + i], hi = s->hi[t->first + i], g = t->group;
+    for (int64_t i = 0; i < t->n; i++, x += QN_ATTN_SCORES) {
+        int64_t lo = s->lo[t->first + i], hi = s->hi[t->first + i];
         if (lo < begin) lo = begin;
         if (hi > end) hi = end;
-        if (lo >= hi) lo = hi = t->from; /* sees none of it: all zeros */
+        for (int64_t j = first; j < past && s->a->softcap != 0; j += 16)
+            v_store(x + j, v_mul(cap, v_tanh(v_load(x + j))));
+        if (lo >= hi) lo = hi = g;
         if (lo < hi) t->seen |= 1u << i;
-        group_softmax(s, s->scores + (t->slot + i) * QN_ATTN_SCORES, lo - g, hi - g, t->from - g, t->to - g,
-                      &s->now_largest[t->slot + i], &s->now_total[t->slot + i]);
+        hide(x, lo - g, hi - g, first, past);
+        largest[i] = largest_of(x, first, past);
+    }
+    x -= t->n * QN_ATTN_SCORES;
+    for (int64_t i = 0; i < t->n; i++, x += QN_ATTN_SCORES) {
+        zero(x, from, first);
+        zero(x, past, to);
+        if (t->seen >> i & 1)
+            s->now_total[t->slot + i] = powers_of(x, largest[i], first, past);
+        else
+            zero(x, first, past);
     }
     if (s->form != FORM_F32) dots_open_values(s, t);
 }
 
-/* Several pages at once where the tile is alone and sees them whole: its sums then stay in registers. */
+/* All pages at once where the tile is alone: its sums then stay in registers. */
 static void weigh_tile(attend_state *s, const attend_tile *t, int64_t *p, int alone)
 {
     int64_t n_pages = 1;
     if (s->form == FORM_F32) {
         weigh_page(s, t, *p, ahead(s, t, 1, *p));
     } else {
-        while (alone && *p + n_pages * QN_PAGE_TOKENS < t->to && sees_whole(s, t, *p) &&
-               sees_whole(s, t, *p + n_pages * QN_PAGE_TOKENS))
-            n_pages++;
+        if (alone) n_pages = (t->to - *p) / QN_PAGE_TOKENS;
         dots_weigh(s, t, *p, n_pages, ahead(s, t, 1, *p + (n_pages - 1) * QN_PAGE_TOKENS));
     }
     *p += n_pages * QN_PAGE_TOKENS;
@@ -470,6 +510,30 @@ static inline int64_t n_tiles_of(const attend_state *s)
     return (s->n_each + V_TILE_ROWS - 1) / V_TILE_ROWS * s->n_kv;
 }
 
+/* n vectors, a power of two, side by side: lane i of number j becomes lane i * n + j of all. */
+static inline void interleave(vf *x, int64_t n)
+{
+    vf y[QN_ATTN_TILE_MAX];
+    for (int64_t round = 1; round < n; round *= 2) {
+        for (int64_t i = 0; i < n / 2; i++) v_zip(x[i], x[i + n / 2], &y[2 * i], &y[2 * i + 1]);
+        for (int64_t i = 0; i < n; i++) x[i] = y[i];
+    }
+}
+
+static void pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
+{
+    float *out = s->q + t->first * s->q_dim;
+    int64_t d = 0;
+    for (; t->n == 8 && d + 16 <= s->q_dim; d += 16) {
+        vf x[8];
+        for (int j = 0; j < 8; j++) x[j] = v_mul(v_load(q[j] + d), v_set1(factor));
+        interleave(x, 8);
+        for (int j = 0; j < 8; j++) v_store(out + d * 8 + 16 * j, x[j]);
+    }
+    for (; d < s->q_dim; d++)
+        for (int64_t j = 0; j < t->n; j++) out[d * t->n + j] = q[j][d] * factor;
+}
+
 /* Of each of the n_kv key heads the pairs [first, first + n_each) of the tile of rows; head: the first query
  * head, n_heads: those of one key head. */
 static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_heads)
@@ -479,29 +543,28 @@ static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_h
     s->n_pairs = s->n_kv * s->n_each;
     for (int64_t i = 0; i < n_tiles_of(s); i++) {
         attend_tile t = tile_number(s, i);
-        float *packed = s->q + t.first * s->q_dim;
+        const float *q[QN_ATTN_TILE_MAX];
         for (int64_t j = 0; j < t.n; j++) {
             int64_t pair = t.first + j, of_all = first + pair - t.kv * s->n_each, row = of_all / n_heads,
                     h = head + t.kv * n_heads + of_all % n_heads, position = a->position + row;
-            const float *q = a->q + row * a->q_stride + h * a->kv.head_dim;
             s->lo[pair] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
             s->hi[pair] = a->seen > 0 ? a->seen : position + 1;
+            q[j] = a->q + row * a->q_stride + h * a->kv.head_dim;
             if (s->turned) { /* nothing is wide yet */
-                turn_blocks(s->wide, q, a->kv.head_dim, turned_asked);
-                q = s->wide;
+                float *turned = s->wide + j * s->q_dim;
+                turn_blocks(turned, q[j], a->kv.head_dim, turned_asked);
+                q[j] = turned;
             }
-            if (s->form != FORM_F32) {
-                dots_pack_query(s, t.first, t.n, j, q, factor);
-                continue;
-            }
-            for (int64_t d = 0; d < s->q_dim; d++) packed[d * t.n + j] = q[d] * factor;
         }
+        if (s->form == FORM_F32)
+            pack_queries(s, &t, q, factor);
+        else
+            dots_pack_queries(s, &t, q, factor);
     }
     for (int64_t i = 0; i < s->n_pairs + 16; i++) {
         s->largest[i] = -INFINITY;
         s->total[i] = 0;
     }
-    memset(s->merged, 0, (size_t)(s->n_pairs * s->v_pad) * sizeof *s->merged);
 }
 
 /* The positions that the pairs see, in groups [*begin, *end). */

@@ -38,33 +38,57 @@ static inline float dots_unit(attend_form form)
     return form == FORM_Q4 ? 1.0f / 16 : 1.0f;
 }
 
-static void dots_pack_query(attend_state *s, int64_t first, int64_t n_rows, int64_t row, const float *q,
-                            float factor)
+/* 16 of n_all dimensions, those from d on: 0 behind the last one. */
+static inline vf dots_part(const float *q, int64_t d, int64_t n_all)
+{
+    return n_all - d >= 16 ? v_load(q + d) : n_all > d ? v_load_n(q + d, (int)(n_all - d)) : v_set1(0);
+}
+
+static void dots_pack_integers(attend_state *s, const attend_tile *t, int64_t row, const float *q,
+                               float factor)
 {
     const int64_t dim = s->q_dim, padded = dots_query_dim(s);
-    uint32_t *out = (uint32_t *)s->q + first * padded / 2 + row, pairs[8];
-    float inverse = 0;
-    if (of_integers(s->form)) {
-        vf largest = v_set1(0), odd = v_set1(0);
-        for (int64_t d = 0; d < dim; d += 16) {
-            vf x = v_load_n(q + d, dim - d < 16 ? (int)(dim - d) : 16);
-            largest = v_max(largest, v_abs(x));
-            odd = v_fma(x, v_set1(0), odd);
-        }
-        float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest);
-        inverse = most > 0 ? 32767.0f / most : 0;
-        s->q_scale[first + row] = most * factor * (dots_unit(s->form) / 32767);
+    uint32_t *out = (uint32_t *)s->q + t->first * padded / 2 + row, pairs[8];
+    vf largest = v_set1(0), odd = v_set1(0);
+    for (int64_t d = 0; d < dim; d += 16) {
+        vf x = dots_part(q, d, dim);
+        largest = v_max(largest, v_abs(x));
+        odd = v_fma(x, v_set1(0), odd);
     }
+    float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest), inverse = most > 0 ? 32767.0f / most : 0;
+    s->q_scale[t->first + row] = most * factor * (dots_unit(s->form) / 32767);
     for (int64_t d = 0; d < padded; d += 16) {
-        int n = dim - d < 16 ? (int)(dim - d) : 16;
-        vf x = n > 0 ? v_load_n(q + d, n) : v_set1(0);
-        if (of_integers(s->form)) {
-            __m512i y = _mm512_cvtps_epi32(v_mul(x, v_set1(inverse)));
-            _mm256_storeu_si256((void *)pairs, _mm512_cvtsepi32_epi16(y));
-        } else {
-            v_store_bf16((uint16_t *)pairs, v_mul(x, v_set1(factor)));
+        __m512i y = _mm512_cvtps_epi32(v_mul(dots_part(q, d, dim), v_set1(inverse)));
+        _mm256_storeu_si256((void *)pairs, _mm512_cvtsepi32_epi16(y));
+        for (int64_t j = 0; j < 8; j++) out[(d / 2 + j) * t->n] = pairs[j];
+    }
+}
+
+static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
+{
+    const int64_t dim = s->q_dim, padded = dots_query_dim(s);
+    uint32_t *out = (uint32_t *)s->q + t->first * padded / 2;
+    const vf f = v_set1(factor);
+    if (of_integers(s->form)) {
+        for (int64_t j = 0; j < t->n; j++) dots_pack_integers(s, t, j, q[j], factor);
+        return;
+    }
+    for (int64_t d = 0; d < padded; d += 32, out += 16 * t->n) {
+        const int64_t n_pairs = padded - d < 32 ? (padded - d) / 2 : 16;
+        uint32_t pairs[16];
+        vf x[8];
+        for (int64_t j = 0; j < t->n; j++)
+            x[j] = (vf)_mm512_cvtne2ps_pbh(v_mul(dots_part(q[j], d + 16, dim), f),
+                                           v_mul(dots_part(q[j], d, dim), f));
+        if (t->n == 8 && n_pairs == 16) {
+            interleave(x, 8);
+            for (int j = 0; j < 8; j++) v_store((float *)out + 16 * j, x[j]);
+            continue;
         }
-        for (int64_t j = 0; j < 8 && d + 2 * j < padded; j++) out[(d / 2 + j) * n_rows] = pairs[j];
+        for (int64_t j = 0; j < t->n; j++) {
+            v_store((float *)pairs, x[j]);
+            for (int64_t k = 0; k < n_pairs; k++) out[k * t->n + j] = pairs[k];
+        }
     }
 }
 
@@ -95,11 +119,15 @@ static inline __attribute__((always_inline)) void dots_load(const char *p, atten
     b[1] = _mm512_and_si512(x, _mm512_set1_epi16(-16));
 }
 
+/* The empty instruction keeps the sum where it is: gcc gave each addition a register of its own, moved 16
+ * sums back at the end of each turn and kept two of them on the stack. */
 static inline __m512i dots_add(__m512i sum, __m512i b, uint32_t a, attend_form form)
 {
     __m512i x = _mm512_set1_epi32((int)a);
-    return of_integers(form) ? _mm512_dpwssd_epi32(sum, x, b)
-                             : (__m512i)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)b);
+    sum = of_integers(form) ? _mm512_dpwssd_epi32(sum, x, b)
+                            : (__m512i)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)b);
+    __asm__("" : "+v"(sum));
+    return sum;
 }
 
 /* ---- scores ------------------------------------------------------------------------------------------- */
@@ -207,49 +235,58 @@ static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, t
 
 /* ---- values ------------------------------------------------------------------------------------------- */
 
-/* Columns [column, column + 16 vecs) of n_pages pages, which become sums, or are added to them. */
+/* n_k pairs of positions of a page, from v and p on. */
 typedef struct {
-    const char *pages[QN_ATTN_PAGES];
-    int64_t n_pages, row_bytes; /* of a pair of positions */
-    const uint16_t *p;          /* of the first page */
+    const char *v;
+    const uint16_t *p; /* of the tile's first pair of row and head */
+    int64_t n_k;
+} dots_piece;
+
+/* A page may be cut in three; the ends of what rows see lie in two pages at most on each side. */
+enum { DOTS_PIECES = QN_ATTN_PAGES + 4 };
+
+/* Columns [column, column + 16 vecs) of some pieces, which become sums, or are added to them. */
+typedef struct {
+    dots_piece pieces[DOTS_PIECES];
+    int64_t n_pieces, row_bytes; /* of a pair of positions */
     int64_t p_row;
     float *sums; /* or integers */
     int64_t sums_row;
-    tile_ahead next; /* after the last page */
+    tile_ahead next; /* after the last piece */
     int add;
 } dots_values;
 
-static inline __attribute__((always_inline)) void dots_weigh_run(const dots_values *w, int64_t column,
-                                                                 int rows, int vecs, attend_form form)
+static inline __attribute__((always_inline)) void
+dots_weigh_run(const dots_values *w, int64_t column, int64_t p_offset, int rows, int vecs, attend_form form)
 {
-    const int64_t bytes = dots_bytes(form);
+    const int64_t bytes = dots_bytes(form), at = column / 16 * bytes, row_bytes = w->row_bytes,
+                  p_row = w->p_row, sums_row = w->sums_row;
     __m512i sum[8][4], b[4];
     float *c = w->sums + column;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++) {
-            sum[r][v] = w->add ? (__m512i)v_load(c + r * w->sums_row + 16 * v) : _mm512_setzero_si512();
-        }
+        for (int v = 0; v < vecs; v++)
+            sum[r][v] = w->add ? (__m512i)v_load(c + r * sums_row + 16 * v) : _mm512_setzero_si512();
     }
-    for (int64_t i = 0; i < w->n_pages; i++) {
-        const char *page = w->pages[i] + column / 16 * bytes;
-        const int64_t at = column / 16 * bytes;
-        const tile_ahead next = i + 1 < w->n_pages ? (tile_ahead){w->pages[i + 1] + at, w->pages[i + 1] + at}
-                                                   : (tile_ahead){w->next.far + at, w->next.near + at};
-        const uint16_t *p = w->p + i * QN_PAGE_TOKENS;
-        if (of_integers(form))
-            fetch(next, QN_PAGE_TOKENS / 2 * w->row_bytes - column / 16 * bytes + column * 2);
-        for (int64_t k = 0; k < QN_PAGE_TOKENS / 2; k++) {
+    for (int64_t i = 0; i < w->n_pieces; i++) {
+        const dots_piece *piece = &w->pieces[i];
+        const char *page = piece->v + at;
+        const tile_ahead after = i + 1 < w->n_pieces ? (tile_ahead){piece[1].v, piece[1].v} : w->next,
+                         next = {after.far + at, after.near + at};
+        const uint16_t *p = piece->p + p_offset;
+        const int64_t n_k = piece->n_k;
+        if (of_integers(form)) fetch(next, QN_PAGE_TOKENS / 2 * row_bytes - at + column * 2);
+        for (int64_t k = 0; k < n_k; k++) {
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v += form == FORM_Q4 ? 2 : 1) {
-                dots_load(page + k * w->row_bytes + v * bytes, form, b + v);
-                if (form == FORM_BF16 || v % 2 == 0) fetch(next, k * w->row_bytes + v * bytes);
+                dots_load(page + k * row_bytes + v * bytes, form, b + v);
+                if (form == FORM_BF16 || v % 2 == 0) fetch(next, k * row_bytes + v * bytes);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 uint32_t a;
-                memcpy(&a, p + r * w->p_row + 2 * k, sizeof a);
+                memcpy(&a, p + r * p_row + 2 * k, sizeof a);
 #pragma GCC unroll 4
                 for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], a, form);
             }
@@ -258,77 +295,82 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++) v_store(c + r * w->sums_row + 16 * v, (__m512)sum[r][v]);
+        for (int v = 0; v < vecs; v++) v_store(c + r * sums_row + 16 * v, (__m512)sum[r][v]);
     }
 }
 
 /* n_vecs vectors of 16 columns; of integers one block. */
 static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_values *w, int64_t column,
-                                                                  int64_t n_vecs, int rows, attend_form form)
+                                                                  int64_t n_vecs, int64_t p_offset, int rows,
+                                                                  attend_form form)
 {
     int64_t v = 0;
     if (form == FORM_BF16 && rows <= 4) {
-        for (; v + 4 <= n_vecs; v += 4) dots_weigh_run(w, column + 16 * v, rows, 4, FORM_BF16);
+        for (; v + 4 <= n_vecs; v += 4) dots_weigh_run(w, column + 16 * v, p_offset, rows, 4, FORM_BF16);
     }
-    for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, rows, 2, form);
-    if (form == FORM_BF16 && v < n_vecs) dots_weigh_run(w, column + 16 * v, rows, 1, FORM_BF16);
+    for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, p_offset, rows, 2, form);
+    if (form == FORM_BF16 && v < n_vecs) dots_weigh_run(w, column + 16 * v, p_offset, rows, 1, FORM_BF16);
 }
 
 static inline __attribute__((always_inline)) void dots_weigh_form(const dots_values *w, int64_t column,
-                                                                  int64_t n_vecs, int rows, attend_form form)
+                                                                  int64_t n_vecs, int64_t p_offset, int rows,
+                                                                  attend_form form)
 {
     if (form == FORM_BF16)
-        dots_weigh_rows(w, column, n_vecs, rows, FORM_BF16);
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_BF16);
     else if (form == FORM_Q8)
-        dots_weigh_rows(w, column, n_vecs, rows, FORM_Q8);
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_Q8);
     else
-        dots_weigh_rows(w, column, n_vecs, rows, FORM_Q4);
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_Q4);
 }
 
-static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t rows,
-                           attend_form form)
+/* p_offset: from a piece's p on, of this block of integers. */
+static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t p_offset,
+                           int64_t rows, attend_form form)
 {
     switch (rows) {
     case 1:
-        dots_weigh_form(w, column, n_vecs, 1, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 1, form);
         break;
     case 2:
-        dots_weigh_form(w, column, n_vecs, 2, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 2, form);
         break;
     case 3:
-        dots_weigh_form(w, column, n_vecs, 3, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 3, form);
         break;
     case 4:
-        dots_weigh_form(w, column, n_vecs, 4, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 4, form);
         break;
     case 5:
-        dots_weigh_form(w, column, n_vecs, 5, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 5, form);
         break;
     case 6:
-        dots_weigh_form(w, column, n_vecs, 6, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 6, form);
         break;
     case 7:
-        dots_weigh_form(w, column, n_vecs, 7, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 7, form);
         break;
     default:
-        dots_weigh_form(w, column, n_vecs, 8, form);
+        dots_weigh_form(w, column, n_vecs, p_offset, 8, form);
     }
 }
 
-/* copy_edge for pages of pairs of bf16. */
-static int dots_copy_edge(attend_state *s, const attend_tile *tile, int64_t p, int64_t lo, int64_t hi)
+/* Pairs of positions [from, to) of the tile's page at p to out, with zeros in place of what lies outside of
+ * [lo, hi); whether what remains is all finite. */
+static int dots_copy_pairs(const attend_state *s, const attend_tile *tile, int64_t p, int64_t from,
+                           int64_t to, int64_t lo, int64_t hi, char *out)
 {
     const char *page = v_of(s, tile, p);
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     __mmask32 odd = 0;
-    for (int64_t t = 0; t < QN_PAGE_TOKENS; t += 2) {
-        uint32_t seen =
-            (p + t >= lo && p + t < hi ? 0xffffu : 0) | (p + t + 1 >= lo && p + t + 1 < hi ? 0xffff0000u : 0);
+    for (int64_t k = from; k < to; k++) {
+        int64_t t = p + 2 * k;
+        uint32_t seen = (t >= lo && t < hi ? 0xffffu : 0) | (t + 1 >= lo && t + 1 < hi ? 0xffff0000u : 0);
         for (int64_t i = 0; i < s->v_pad; i += 16) {
-            int64_t at = (t / 2 * s->v_pad + i) * 4;
+            int64_t at = (k * s->v_pad + i) * 4;
             __m512i x = _mm512_and_si512(_mm512_loadu_si512(page + at), _mm512_set1_epi32((int)seen));
             odd |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
-            _mm512_storeu_si512((char *)s->edge + at, x);
+            _mm512_storeu_si512(out + at - from * s->v_pad * 4, x);
         }
     }
     return !odd;
@@ -385,37 +427,82 @@ static void dots_open_values(attend_state *s, const attend_tile *t)
     }
 }
 
+/* Pairs of positions [from, to) of the page at p, which lie at v. */
+static inline void dots_add_piece(dots_values *w, const attend_state *s, const attend_tile *t, int64_t p,
+                                  int64_t from, int64_t to, const char *v)
+{
+    const uint16_t *probabilities = s->p16 + t->slot * p16_row(s) + (p - t->group) + 2 * from;
+    if (from < to) w->pieces[w->n_pieces++] = (dots_piece){v, probabilities, to - from};
+}
+
+static void dots_weigh_pieces(attend_state *s, const attend_tile *t, dots_values *w)
+{
+    if (w->n_pieces) dots_weigh_any(w, 0, s->v_pad / 16, 0, t->n, FORM_BF16);
+    w->add |= w->n_pieces > 0;
+    w->n_pieces = 0;
+}
+
+/* Pairs of positions [from, to) of the page at p, pair of row and head by pair: for each what it sees. */
+static void dots_weigh_apart(attend_state *s, const attend_tile *t, int64_t p, int64_t from, int64_t to,
+                             dots_values *w)
+{
+    attend_tile one = *t;
+    dots_values x = *w;
+    for (one.n = 1; one.first < t->first + t->n; one.first++, one.slot++, x.sums += s->v_pad) {
+        dots_copy_pairs(s, t, p, from, to, s->lo[one.first], s->hi[one.first], (char *)s->edge);
+        dots_add_piece(&x, s, &one, p, from, to, (const char *)s->edge);
+        x.add = w->add;
+        dots_weigh_pieces(s, &one, &x);
+    }
+    w->add = 1;
+}
+
+/* A page of BF16 that not all pairs of row and head see whole: of its pairs of positions some of them look at
+ * [from, to), all at [begin, end), and the rest is copied. The rows of a tile are at most 7 positions apart,
+ * so what is copied of all pages of a group has room in one page. */
+static void dots_add_edge(attend_state *s, const attend_tile *t, int64_t p, dots_values *w, int64_t *copied)
+{
+    const int64_t row = s->v_pad * 4, *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1;
+    const int64_t from = lo[0] > p ? (lo[0] - p) / 2 : 0, to = (looked_at(s, t, p) + 1) / 2;
+    int64_t begin = lo[last] > p ? (lo[last] - p + 1) / 2 : 0,
+            end = hi[0] < p + QN_PAGE_TOKENS ? (hi[0] - p) / 2 : QN_PAGE_TOKENS / 2;
+    if (begin >= end || begin > to) begin = end = to;
+    char *low = (char *)s->edge + *copied * row, *high = low + (begin - from) * row;
+    if (!dots_copy_pairs(s, t, p, from, begin, lo[0], hi[last], low) ||
+        !dots_copy_pairs(s, t, p, end, to, lo[0], hi[last], high)) {
+        dots_weigh_pieces(s, t, w);
+        dots_weigh_apart(s, t, p, from, to, w);
+        *copied = 0;
+        return;
+    }
+    *copied += begin - from + to - end;
+    dots_add_piece(w, s, t, p, from, begin, low);
+    dots_add_piece(w, s, t, p, begin, end, v_of(s, t, p) + begin * row);
+    dots_add_piece(w, s, t, p, end, to, high);
+}
+
 static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
 {
-    const int64_t *lo = s->lo + t->first, *hi = s->hi + t->first, last = t->n - 1, n_vecs = s->v_pad / 16;
-    dots_values w = {.n_pages = n_pages,
-                     .row_bytes = s->v_pad * 4,
-                     .p = s->p16 + t->slot * p16_row(s) + (p - t->group),
+    const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS;
+    const int integers = of_integers(s->form);
+    int64_t copied = 0;
+    dots_values w = {.row_bytes = integers ? n_vecs * dots_bytes(s->form) : s->v_pad * 4,
                      .p_row = p16_row(s),
                      .sums = s->sums + t->slot * s->v_pad,
                      .sums_row = s->v_pad,
+                     .next = ahead_or(next, v_of(s, t, p)),
                      .add = p != t->from};
-    for (int64_t i = 0; i < n_pages; i++) w.pages[i] = v_of(s, t, p + i * QN_PAGE_TOKENS);
-    w.next = ahead_or(next, w.pages[0]);
-    if (of_integers(s->form)) { /* what is not seen is an integer, whatever it is, times 0 */
-        w.row_bytes = s->v_pad / 16 * dots_bytes(s->form);
-        for (int64_t b = 0; b < n_vecs / 2; b++, w.p += QN_ATTN_SCORES)
-            dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, t->n, s->form);
-        return;
+    for (; p < to; p += QN_PAGE_TOKENS) {
+        if (integers) /* what is not seen is an integer, whatever it is, times 0 */
+            dots_add_piece(&w, s, t, p, 0, (looked_at(s, t, p) + 1) / 2, v_of(s, t, p));
+        else if (sees_whole(s, t, p))
+            dots_add_piece(&w, s, t, p, 0, QN_PAGE_TOKENS / 2, v_of(s, t, p));
+        else
+            dots_add_edge(s, t, p, &w, &copied);
     }
-    if (sees_whole(s, t, p)) {
-        dots_weigh_any(&w, 0, n_vecs, t->n, FORM_BF16);
-        return;
-    }
-    w.pages[0] = (const char *)s->edge;
-    if (dots_copy_edge(s, t, p, lo[0], hi[last])) {
-        dots_weigh_any(&w, 0, n_vecs, t->n, FORM_BF16);
-        return;
-    }
-    for (int64_t r = 0; r <= last; r++, w.sums += s->v_pad, w.p += QN_ATTN_SCORES) {
-        dots_copy_edge(s, t, p, lo[r], hi[r]);
-        dots_weigh_any(&w, 0, n_vecs, 1, FORM_BF16);
-    }
+    for (int64_t b = 0; integers && b < n_vecs / 2; b++)
+        dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, b * QN_ATTN_SCORES, t->n, s->form);
+    if (!integers) dots_weigh_pieces(s, t, &w);
 }
 
 static void dots_close_values(attend_state *s, const attend_tile *t)

@@ -7,8 +7,7 @@ static attend_form dots_form(qn_dtype dtype)
     return FORM_F32;
 }
 
-static void dots_pack_query(attend_state *s, int64_t first, int64_t n, int64_t row, const float *q,
-                            float factor)
+static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
 {
 }
 
