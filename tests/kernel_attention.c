@@ -58,8 +58,8 @@ static char *written_pages(const qn_kernels *k, const cache *c, qn_test_dice *d)
         const int64_t slot = t % QN_PAGE_TOKENS, most = QN_PAGE_TOKENS - slot;
         n = !d ? 1 : qn_test_roll(d, 2) ? most : 1 + qn_test_roll(d, most);
         if (n > c->n_tokens - t) n = c->n_tokens - t;
-        k->kv_write(&kv, c->a.blocks[t / QN_PAGE_TOKENS], slot, n, c->k + t * k_row, k_row, c->v + t * v_row,
-                    v_row);
+        k->kv_write(&kv, 0, kv.kv_heads, c->a.blocks[t / QN_PAGE_TOKENS], slot, n, c->k + t * k_row, k_row,
+                    c->v + t * v_row, v_row);
     }
     return qn_test_sealed(kv.pages);
 }

@@ -539,8 +539,8 @@ static void run_kv_write(job *j, int thread, int n_threads)
 {
     const qn_kv_layout *kv = &j->attend.kv;
     for (int64_t t = 0; t < j->n; t += QN_PAGE_TOKENS)
-        j->k->kv_write(kv, t / QN_PAGE_TOKENS, 0, QN_PAGE_TOKENS, j->x, kv->kv_heads * kv->head_dim, j->y,
-                       kv->kv_heads * kv->v_dim);
+        j->k->kv_write(kv, 0, kv->kv_heads, t / QN_PAGE_TOKENS, 0, QN_PAGE_TOKENS, j->x,
+                       kv->kv_heads * kv->head_dim, j->y, kv->kv_heads * kv->v_dim);
 }
 
 /* heads query heads over kv_heads of 128 at a context of so many tokens; 0 rows: writing them. */

@@ -347,20 +347,21 @@ static void write_2_values(const qn_kv_layout *kv, char *to, int64_t slot, const
 }
 
 /* Tokens outside, heads inside, which is how rows lie. */
-static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, int64_t n, const float *k,
-                     int64_t k_stride, const float *v, int64_t v_stride)
+static void kv_write(const qn_kv_layout *kv, int64_t head, int64_t n_heads, int64_t page, int64_t slot,
+                     int64_t n, const float *k, int64_t k_stride, const float *v, int64_t v_stride)
 {
     const size_t k_bytes = qn_kv_k_bytes(kv->dtype, kv->head_dim),
                  v_bytes = qn_kv_v_bytes(kv->dtype, kv->v_dim);
     const int turns = !qn_kv_has_blocks(kv->dtype) && kv->head_dim % 16 == 0,
               pairs = kv->dtype == QN_DTYPE_BF16 && kv->v_dim % 16 == 0;
     char *keys = kv->pages + (size_t)page * kv->page_stride_bytes,
-         *values = keys + (size_t)kv->kv_heads * k_bytes;
+         *values = keys + (size_t)kv->kv_heads * k_bytes + (size_t)head * v_bytes;
+    keys += (size_t)head * k_bytes;
     for (int64_t i = 0, step; i < n; i += step) {
         const float *row = k + i * k_stride;
         char *to = keys;
         step = turns && n - i >= 16 ? 16 : 1;
-        for (int64_t h = 0; h < kv->kv_heads; h++, to += k_bytes, row += kv->head_dim) {
+        for (int64_t h = 0; h < n_heads; h++, to += k_bytes, row += kv->head_dim) {
             if (step == 16)
                 write_16_keys(kv, to, slot + i, row, k_stride);
             else
@@ -371,7 +372,7 @@ static void kv_write(const qn_kv_layout *kv, int64_t page, int64_t slot, int64_t
         const float *row = v + i * v_stride;
         char *to = values;
         step = pairs && (slot + i) % 2 == 0 && n - i >= 2 ? 2 : 1;
-        for (int64_t h = 0; h < kv->kv_heads; h++, to += v_bytes, row += kv->v_dim) {
+        for (int64_t h = 0; h < n_heads; h++, to += v_bytes, row += kv->v_dim) {
             if (step == 2)
                 write_2_values(kv, to, slot + i, row, v_stride);
             else

@@ -169,8 +169,10 @@ static void take_values(const problem *p, const float *keys, float *values)
 static void write_token(const problem *p, const qn_kernels *k, int64_t t)
 {
     const int64_t k_row = p->s.kv_heads * p->s.head_dim, v_row = p->s.kv_heads * p->s.v_dim;
-    k->kv_write(&p->args.kv, p->blocks[t / QN_PAGE_TOKENS], t % QN_PAGE_TOKENS, 1, p->k + t * k_row, k_row,
-                p->v + t * v_row, v_row);
+    const int64_t some = p->s.kv_heads / 2, page = p->blocks[t / QN_PAGE_TOKENS], slot = t % QN_PAGE_TOKENS;
+    k->kv_write(&p->args.kv, 0, some, page, slot, 1, p->k + t * k_row, k_row, p->v + t * v_row, v_row);
+    k->kv_write(&p->args.kv, some, p->s.kv_heads - some, page, slot, 1,
+                p->k + t * k_row + some * p->s.head_dim, k_row, p->v + t * v_row + some * p->s.v_dim, v_row);
 }
 
 /* Rows [first, first + n) into out (row 0 of the sequence), in runs of at most n_heads heads: some of one kv

@@ -204,10 +204,10 @@ typedef struct {
     /* Computes panels [begin, end) of the output for all rows. */
     void (*matmul)(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 
-    /* K rows [kv_heads][head_dim] and V rows [kv_heads][v_dim] of n tokens into a page, from slot on (slot +
-     * n at most QN_PAGE_TOKENS). Strides in elements. */
-    void (*kv_write)(const qn_kv_layout *kv, int64_t page, int64_t slot, int64_t n, const float *k,
-                     int64_t k_stride, const float *v, int64_t v_stride);
+    /* Of key heads [head, head + n_heads) K rows [n_heads][head_dim] and V rows [n_heads][v_dim] of n tokens
+     * into a page, from slot on (slot + n at most QN_PAGE_TOKENS). Strides in elements. */
+    void (*kv_write)(const qn_kv_layout *kv, int64_t head, int64_t n_heads, int64_t page, int64_t slot,
+                     int64_t n, const float *k, int64_t k_stride, const float *v, int64_t v_stride);
     /* Attention of n_rows (1..QN_ATTN_ROWS) consecutive rows of one sequence, for query heads [head, head +
      * n_heads) that share one kv head, or all those of several kv heads. Softmax inside groups of
      * QN_ATTN_GROUP absolute positions, groups merged in rising order; positions that a row may not see are

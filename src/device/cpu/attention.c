@@ -8,22 +8,25 @@
 
 /* ---- over pages --------------------------------------------------------------------------------------- */
 
+/* A row that is cut is written by all workers, each its key heads. */
 static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_layout *kv)
 {
     const qn_operand *k = &s->plan.in[1], *v = &s->plan.in[2], *table = &s->plan.in[5];
     const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
                   *blocks = (const int32_t *)s->in[5];
-    int64_t begin, end, sequence = 0;
-    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
+    int64_t begin = 0, end = 1, sequence = 0, head, end_head;
+    qn_cpu_heads(run, kv->kv_heads, &head, &end_head);
+    if (!run->cut) qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
     for (int64_t r = begin, n; r < end; r += n) {
         while (row_begin[sequence + 1] <= r) sequence++;
         const int32_t *row = blocks + sequence * table->stride[0];
         const int64_t slot = positions[r] % QN_PAGE_TOKENS,
                       past = row_begin[sequence + 1] < end ? row_begin[sequence + 1] : end;
         n = QN_PAGE_TOKENS - slot < past - r ? QN_PAGE_TOKENS - slot : past - r;
-        run->kernels->kv_write(kv, row[1 + positions[r] / QN_PAGE_TOKENS - row[0]], slot, n,
-                               (const float *)s->in[1] + r * k->stride[0], k->stride[0],
-                               (const float *)s->in[2] + r * v->stride[0], v->stride[0]);
+        run->kernels->kv_write(kv, head, end_head - head, row[1 + positions[r] / QN_PAGE_TOKENS - row[0]],
+                               slot, n, (const float *)s->in[1] + r * k->stride[0] + head * kv->head_dim,
+                               k->stride[0], (const float *)s->in[2] + r * v->stride[0] + head * kv->v_dim,
+                               v->stride[0]);
     }
 }
 
@@ -170,7 +173,7 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
     qn_kv_layout kv = qn_cpu_state_pages(p->state, p->layer);
     if (!p->is_written) {
         write_rows(run, s, &kv);
-        qn_pool_barrier(run->pool);
+        if (!run->cut) qn_pool_barrier(run->pool);
     }
     int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = run->sizes.v[QN_SYM_S], cost = 0, total = 0,
             n_rows = rows_of_tile(run, row_begin, n_sequences, kv.kv_heads, n_heads / kv.kv_heads);
@@ -189,6 +192,11 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
         }
     }
     work_share mine = share_of(run, total * kv.kv_heads, run->thread);
+    if (run->cut) {
+        qn_cpu_heads(run, kv.kv_heads, &mine.begin, &mine.end);
+        mine.begin *= total;
+        mine.end *= total;
+    }
     for (int64_t i = 0; i < n_sequences; i++) {
         int64_t together = row_begin[i + 1] - row_begin[i] <= n_rows ? kv.kv_heads : 1;
         for (int64_t h = 0; h < kv.kv_heads; h += together) {
@@ -199,6 +207,60 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
             }
         }
     }
+}
+
+/* ---- a row that is cut by key heads ------------------------------------------------------------------- */
+
+typedef struct {
+    const char *begin, *end;
+} memory;
+
+/* Of a single row. */
+static memory row_at(const char *at, const qn_operand *o)
+{
+    return (memory){at, at + (size_t)qn_shape_row(&o->shape) * sizeof(float)};
+}
+
+/* Parts of rows that lie in the same place are the same part; others must not touch. */
+static int keeps_apart(memory a, memory b)
+{
+    return a.begin >= b.end || b.begin >= a.end || (a.begin == b.begin && a.end == b.end);
+}
+
+static int cuts_by_heads(const qn_cpu_step *s, int64_t kv_heads)
+{
+    const qn_shape *o = &s->plan.out.shape;
+    return (s->plan.prim == QN_PRIM_RMS_NORM || s->plan.prim == QN_PRIM_ROPE) && o->n == 3 &&
+           o->dim[1] % kv_heads == 0;
+}
+
+/* A worker reads its own part alone of what the steps make, and its part of the attention's result may take
+ * the place of something that another worker still needs. */
+int qn_cpu_attend_cuts(const qn_cpu_step *s, int n)
+{
+    const qn_cpu_step *a = s + n;
+    if (a->plan.prim != QN_PRIM_ATTEND || !a->plan.params.attend.state) return 0;
+    const memory result = row_at(a->out, &a->plan.out);
+    for (int i = 0; i <= n; i++) {
+        const memory made = row_at(s[i].out, &s[i].plan.out);
+        if (i < n && (!cuts_by_heads(&s[i], a->plan.in[1].shape.dim[1]) || !keeps_apart(made, result)))
+            return 0;
+        for (int k = 0; k < s[i].plan.n_in; k++) {
+            const memory read = row_at(s[i].in[k], &s[i].plan.in[k]);
+            if (i < n && !keeps_apart(read, result)) return 0;
+            for (int j = 0; j < i; j++)
+                if (!keeps_apart(read, row_at(s[j].out, &s[j].plan.out))) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Not where a worker had none, or where whole heads would be uneven shares of many positions. */
+int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const int64_t kv_heads = s->plan.in[1].shape.dim[1];
+    if (run->sizes.v[QN_SYM_R] != 1 || run->sizes.v[QN_SYM_S] != 1 || kv_heads < run->n_threads) return 0;
+    return kv_heads % run->n_threads == 0 || tile_at(s, 0, 0, 1).n_groups == 1 ? kv_heads : 0;
 }
 
 static void attend_run(const qn_cpu_run *run, const qn_cpu_step *s)

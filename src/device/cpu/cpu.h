@@ -31,6 +31,7 @@ typedef struct {
     qn_precision precision;
     int thread, n_threads;
     int64_t turn_from, turn_to; /* the rows for which row-local steps are called now; turn_to 0: own share */
+    int64_t cut; /* each worker computes its share of so many key heads of a single row; 0: whole rows */
 } qn_cpu_run;
 
 typedef void qn_cpu_fn(const qn_cpu_run *run, const qn_cpu_step *step);
@@ -66,6 +67,7 @@ struct qn_cpu_step {
     int turns;                      /* this many steps from here on are walked together; 0: no such step */
     int apart;                      /* but not now, for one of them is shown */
     const qn_cpu_step *pack_behind; /* and then the same rows are packed for this product, or NULL */
+    int cuts; /* they and the attention behind them may be cut by key heads: qn_cpu_attend_cuts */
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
     size_t split_bytes;
@@ -102,6 +104,17 @@ static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin
     qn_pool_share(n, 1, run->thread, run->n_threads, begin, end);
 }
 
+/* Of n heads of a row this worker's part, if the row is cut: n is a multiple of the key heads. */
+static inline void qn_cpu_heads(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = n;
+    if (!run->cut) return;
+    qn_pool_share(run->cut, 1, run->thread, run->n_threads, begin, end);
+    *begin *= n / run->cut;
+    *end *= n / run->cut;
+}
+
 /* The next piece of a step's n items for this worker, 0 when none is left: qn_pool_claim. For the steps where
  * the time goes; rows of small ones are shared out beforehand. */
 static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
@@ -116,6 +129,13 @@ const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_
                              int64_t n_in);
 /* Of rows [begin, end), after row-local steps, for the product that comes behind them. */
 void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end);
+
+/* attention.c: a single row whose norms and rotations a worker may do head by head, then write its heads'
+ * keys and values and attend to them, all without a barrier. May n row-local steps from s on be cut so, with
+ * the attention over pages behind them? */
+int qn_cpu_attend_cuts(const qn_cpu_step *s, int n);
+/* The key heads among which this run of such a step is cut, 0 if it is not. */
+int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s);
 
 /* info.c */
 qn_status qn_cpu_get_info(qn_device_info *out);

@@ -29,8 +29,10 @@ static void rms_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     rows r = rows_of(run, s);
     const float *w = s->plan.n_in > 1 ? (const float *)s->in[1] : NULL;
+    int64_t from, to;
+    qn_cpu_heads(run, r.lines, &from, &to);
     for (int64_t i = r.begin; i < r.end; i++)
-        for (int64_t l = 0; l < r.lines; l++)
+        for (int64_t l = from; l < to; l++)
             run->kernels->rms_norm((float *)s->out + i * r.out_stride + l * r.width,
                                    (const float *)s->in[0] + i * r.x_stride + l * r.width, w,
                                    s->plan.params.norm.offset, s->plan.params.norm.eps, r.width);
@@ -115,13 +117,16 @@ const qn_cpu_prim qn_cpu_ROPE_TABLE = {table_run, NULL};
 static void rope_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *x = &s->plan.in[0], *table = &s->plan.in[1];
-    int64_t begin, end, heads = x->shape.dim[1], head_dim = x->shape.dim[2], rotary = table->shape.dim[1];
+    int64_t begin, end, from, to, heads = x->shape.dim[1], head_dim = x->shape.dim[2],
+                                  rotary = table->shape.dim[1];
+    qn_cpu_heads(run, heads, &from, &to);
     qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        float *out = (float *)s->out + i * heads * head_dim;
+        float *out = (float *)s->out + (i * heads + from) * head_dim;
         const float *angles = (const float *)s->in[1] + i * table->stride[0];
-        memcpy(out, (const float *)s->in[0] + i * x->stride[0], (size_t)(heads * head_dim) * sizeof(float));
-        run->kernels->rope(out, heads, head_dim, rotary, angles, angles + rotary / 2,
+        memcpy(out, (const float *)s->in[0] + i * x->stride[0] + from * head_dim,
+               (size_t)((to - from) * head_dim) * sizeof(float));
+        run->kernels->rope(out, to - from, head_dim, rotary, angles, angles + rotary / 2,
                            s->plan.params.rope.interleaved);
     }
 }

@@ -146,6 +146,7 @@ static void find_turns(qn_cpu_exec *e, const qn_plan *plan)
                same_rows(&s->plan.out.shape, &s[n].plan.out.shape))
             n++;
         s->turns = n;
+        s->cuts = i + n < e->n_steps && s[n - 1].barrier_after && qn_cpu_attend_cuts(s, n);
         i += n - 1;
         qn_cpu_step *product = s + n;
         if (i + 1 == e->n_steps || !whole_group || !s[n - 1].barrier_after ||
@@ -346,13 +347,18 @@ static void walk(void *arg, int thread, int n_threads)
     for (int i = 0, n_apart = 0; i < e->n_steps; i++, n_apart--) {
         const qn_cpu_step *s = &e->steps[i];
         if (s->turns && !s->apart) {
-            take_turns(&run, s);
+            run.cut = s->cuts ? qn_cpu_attend_cut(&run, s + s->turns) : 0;
+            if (run.cut)
+                walk_rows(&run, s, 0, 1);
+            else
+                take_turns(&run, s);
             i += s->turns - 1;
-            if (e->steps[i].barrier_after) qn_pool_barrier(d->pool);
+            if (e->steps[i].barrier_after && !run.cut) qn_pool_barrier(d->pool);
             continue;
         }
         if (s->apart) n_apart = s->turns;
         s->fn(&run, s);
+        run.cut = 0;
         if (s->shown)
             qn_pool_barrier_call(d->pool, show_step, &(showing){e, s});
         else if (s->barrier_after || n_apart > 0)
