@@ -33,13 +33,16 @@ enum {
     BRIEF_NS = 4000,
     CROWDED_NS = 100000,
     SPINS_PER_CLOCK = 16,
-    PIECE_MIN = 2 /* of a share: what is claimed last */
+    PIECE_MIN = 2, /* of a share: what is claimed last */
+    REST = 16      /* of a share: the part that is left for slower moments */
 };
 
 /* On a cache line of its own: the others write `claimed` when they take a part of this worker's share. */
 typedef struct {
     _Alignas(64) atomic_uint_fast64_t claimed; /* loop << 32 | items of the share handed out in that loop */
     uint32_t loop;                             /* how many loops of claims this worker has finished */
+    int64_t kept;                              /* items of its share that it took itself in this loop */
+    int is_slow;                               /* others took some of its share in the last short loop */
     int index;
     qn_pool *pool;
     pthread_t thread;
@@ -49,7 +52,8 @@ struct qn_pool {
     int n;
     int crowded; /* more workers than processors: some always wait for a turn to run */
     int stop;
-    worker *workers; /* workers[0] is the caller and has no thread */
+    atomic_int is_disturbed; /* until the first wait after disturbed_until */
+    worker *workers;         /* workers[0] is the caller and has no thread */
     qn_pool_fn *fn;
     void *arg;
     /* Words that workers wait for. Bit 0 is set by who goes to sleep on the word; whoever changes the word
@@ -275,8 +279,10 @@ static void note_long_wait(qn_pool *p, int64_t start, int64_t now)
     const int64_t last = atomic_load_explicit(&p->long_wait_at, memory_order_relaxed);
     if (last >= start) return;
     atomic_store_explicit(&p->long_wait_at, now, memory_order_relaxed);
-    if (last && now - last < AGAIN_NS)
+    if (last && now - last < AGAIN_NS) {
         atomic_store_explicit(&p->disturbed_until, now + DISTURBED_NS, memory_order_relaxed);
+        atomic_store_explicit(&p->is_disturbed, 1, memory_order_relaxed);
+    }
 }
 
 /* At a barrier, until its phase is no longer the one given. */
@@ -288,6 +294,8 @@ static void wait_phase(qn_pool *p, unsigned phase)
         patience = CROWDED_NS;
     else if (start < atomic_load_explicit(&p->disturbed_until, memory_order_relaxed))
         patience = BRIEF_NS;
+    else if (atomic_load_explicit(&p->is_disturbed, memory_order_relaxed))
+        atomic_store_explicit(&p->is_disturbed, 0, memory_order_relaxed);
     wait_change(p, &p->barrier, PHASE_OF, phase, patience);
     int64_t now = qn_clock_ns();
     if (now - start > CALM_NS) note_long_wait(p, start, now);
@@ -344,19 +352,23 @@ void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *
 }
 
 /* How many of the `left` items of a share its owner or a helper takes at once: half, so that a share costs
- * few claims and what a slow worker sits on gets small. */
-static int64_t piece_of(int64_t left, uint32_t loop)
+ * few claims and what a slow worker sits on gets small. Where memory is the limit a claim costs 0.2 us, which
+ * is that of its cache lines behind all that is being fetched: six of them are a twentieth of a product of 1
+ * MB. So of a loop that is over soon the owner takes most at first. */
+static int64_t piece_of(int64_t left, int most, uint32_t loop)
 {
 #ifdef QN_SHAKE
     return 1 + (int64_t)(qn_random_bits(loop, (uint64_t)left) % (uint64_t)left);
 #else
-    return left > PIECE_MIN ? (left + 1) / 2 : left;
+    if (left <= PIECE_MIN) return left;
+    return most ? left - (left + REST - 1) / REST : (left + 1) / 2;
 #endif
 }
 
-/* Takes a piece of the share of worker `owner` in this loop. A word of an older loop means that nothing is
- * taken yet; one of a newer loop that all was, since nobody ends a loop before. So nothing is ever reset. */
-static int claim_from(qn_pool *p, int owner, uint32_t loop, int64_t n, int64_t *begin, int64_t *end)
+/* Takes a piece of the share of worker `owner` in this loop. most: of a share that nobody took from. A word
+ * of an older loop means that nothing is taken yet; one of a newer loop that all was, since nobody ends a
+ * loop before. So nothing is ever reset. */
+static int claim_from(qn_pool *p, int owner, uint32_t loop, int64_t n, int most, int64_t *begin, int64_t *end)
 {
     int64_t from, to;
     qn_pool_share(n, 1, owner, p->n, &from, &to);
@@ -368,24 +380,42 @@ static int claim_from(qn_pool *p, int owner, uint32_t loop, int64_t n, int64_t *
         int64_t taken = ahead == 0 ? (int64_t)(seen & UINT32_MAX) : 0, left = to - from - taken;
         if (left <= 0) return 0;
         *begin = from + taken;
-        *end = *begin + (p->n > 1 ? piece_of(left, loop) : left);
+        *end = *begin + (p->n > 1 ? piece_of(left, most && !taken, loop) : left);
         next = (uint_fast64_t)loop << 32 | (uint_fast64_t)(*end - from);
     } while (!atomic_compare_exchange_weak_explicit(word, &seen, next, memory_order_relaxed,
                                                     memory_order_relaxed));
     return 1;
 }
 
-int qn_pool_claim(qn_pool *p, int thread, int64_t n, int64_t *begin, int64_t *end)
+static int claim(qn_pool *p, int thread, int64_t n, int most, int64_t *begin, int64_t *end)
 {
     worker *w = &p->workers[thread];
-    for (int i = 0; i < p->n; i++) /* one's own share first, then the next one's */
-        if (claim_from(p, (thread + i) % p->n, w->loop, n, begin, end)) return 1;
+    for (int i = 0; i < p->n; i++) { /* one's own share first, then the next one's */
+        if (!claim_from(p, (thread + i) % p->n, w->loop, n, most && !i && !w->is_slow, begin, end)) continue;
+        if (i == 0) w->kept += *end - *begin;
+        return 1;
+    }
+    if (most) {
+        qn_pool_share(n, 1, thread, p->n, begin, end);
+        w->is_slow = *end - *begin - w->kept > (*end - *begin) / (2 * REST);
+    }
+    w->kept = 0;
     /* The word may not stay behind for ever, or a wrapped count of loops would call it newer. */
     uint_fast64_t seen = atomic_load_explicit(&w->claimed, memory_order_relaxed);
     if ((int32_t)((uint32_t)(seen >> 32) - ++w->loop) < 0)
         atomic_compare_exchange_strong_explicit(&w->claimed, &seen, (uint_fast64_t)w->loop << 32,
                                                 memory_order_relaxed, memory_order_relaxed);
     return 0;
+}
+
+int qn_pool_claim(qn_pool *p, int thread, int64_t n, int64_t *begin, int64_t *end)
+{
+    return claim(p, thread, n, 0, begin, end);
+}
+
+int qn_pool_claim_most(qn_pool *p, int thread, int64_t n, int64_t *begin, int64_t *end)
+{
+    return claim(p, thread, n, !atomic_load_explicit(&p->is_disturbed, memory_order_relaxed), begin, end);
 }
 
 typedef struct {

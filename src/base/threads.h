@@ -31,6 +31,9 @@ void qn_pool_share(int64_t n, int64_t unit, int thread, int n_threads, int64_t *
  * workers go through the same loops of claims, each until it gets 0; no barrier is needed between two loops.
  * n < 2^32. */
 int qn_pool_claim(qn_pool *pool, int thread, int64_t n, int64_t *begin, int64_t *end);
+/* The same for a loop that is over soon: a worker takes most of its share at once, unless it was slower than
+ * the others in the last such loop or others run on these processors. */
+int qn_pool_claim_most(qn_pool *pool, int thread, int64_t n, int64_t *begin, int64_t *end);
 /* Calls fn(user, i) once for each i in [0, n), n < 2^32, on any worker, several at a time, and returns when
  * all have returned. */
 void qn_pool_each(qn_pool *pool, int64_t n, void (*fn)(void *user, int64_t i), void *user);

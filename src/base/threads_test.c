@@ -180,7 +180,9 @@ static void run_claims(void *arg, int thread, int n_threads)
     for (int loop = 0; loop < CLAIM_LOOPS; loop++) {
         int64_t last = -1;
         int helping = 0;
-        while (qn_pool_claim(c->pool, thread, c->n_items[loop], &begin, &end)) {
+        int (*claim)(qn_pool *, int, int64_t, int64_t *, int64_t *) =
+            loop % 3 == 1 ? qn_pool_claim_most : qn_pool_claim;
+        while (claim(c->pool, thread, c->n_items[loop], &begin, &end)) {
             c->n_wrong[thread] += begin < 0 || begin >= end || end > c->n_items[loop];
             helping += begin < last; /* after one's own share, those of others */
             last = begin;
@@ -238,6 +240,35 @@ static void test_claim_for_the_slow(void **state)
     qn_free(c);
 }
 
+/* The first piece that worker 1 takes of its 50 items: in a loop that it is late for, the next one, for which
+ * the other is late, and one more. */
+static void run_most(void *arg, int thread, int n_threads)
+{
+    claims *c = arg;
+    int64_t begin, end;
+    for (int loop = 0; loop < 3; loop++) {
+        if (thread == (loop == 0)) sleep_ms(20);
+        for (int first = 1; qn_pool_claim_most(c->pool, thread, 100, &begin, &end); first = 0)
+            if (thread == 1 && first) c->n_items[loop] = (int)(end - begin);
+        qn_pool_barrier(c->pool);
+    }
+}
+
+static void test_claim_most(void **state)
+{
+    claims *c = qn_calloc(1, sizeof *c);
+    assert_non_null(c);
+    assert_int_equal(qn_pool_new(2, &c->pool), QN_OK);
+    qn_pool_run(c->pool, run_most, c);
+#ifndef QN_SHAKE
+    assert_int_equal(c->n_items[0], 0);
+    assert_int_equal(c->n_items[1], 25);
+    assert_int_equal(c->n_items[2], 46);
+#endif
+    qn_pool_free(c->pool);
+    qn_free(c);
+}
+
 static void count_call(void *user, int64_t i)
 {
     atomic_fetch_add(&((atomic_int *)user)[i], 1);
@@ -286,7 +317,7 @@ int main(void)
         cmocka_unit_test(test_new_and_free),   cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_sleep_and_wake), cmocka_unit_test(test_threads_refused),
         cmocka_unit_test(test_claim),          cmocka_unit_test(test_claim_for_the_slow),
-        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_claim_most),     cmocka_unit_test(test_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

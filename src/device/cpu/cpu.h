@@ -122,6 +122,17 @@ static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin,
     return qn_pool_claim(run->pool, run->thread, n, begin, end);
 }
 
+/* A product of so few rows streams its weights, and is over before a worker could be put aside. */
+enum { QN_CPU_FEW_ROWS = 16 };
+
+/* The same for panels of a product of so many rows. */
+static inline int qn_cpu_claim_panels(const qn_cpu_run *run, int64_t rows, int64_t n, int64_t *begin,
+                                      int64_t *end)
+{
+    return (rows <= QN_CPU_FEW_ROWS ? qn_pool_claim_most : qn_pool_claim)(run->pool, run->thread, n, begin,
+                                                                          end);
+}
+
 /* matmul.c: the packed rows of in[0], `stride` floats apart. Few are at the beginning of this worker's
  * scratch (QN_CPU_OWN_ROWS), which nothing else may use then; more in the step's shared area, and all workers
  * wait, unless the row-local steps before packed them there. */
