@@ -240,33 +240,49 @@ static void test_claim_for_the_slow(void **state)
     qn_free(c);
 }
 
-/* The first piece that worker 1 takes of its 50 items: in a loop that it is late for, the next one, for which
- * the other is late, and one more. */
+typedef struct {
+    qn_pool *pool;
+    atomic_int n_done; /* workers that came to the end of their loop */
+    int64_t first[3];  /* pieces that worker 1 took first, 0 where nothing was left */
+} most;
+
+/* Loops of 100 items: in the first one worker 1 is late, in the others worker 0. */
 static void run_most(void *arg, int thread, int n_threads)
 {
-    claims *c = arg;
+    most *m = arg;
     int64_t begin, end;
     for (int loop = 0; loop < 3; loop++) {
-        if (thread == (loop == 0)) sleep_ms(20);
-        for (int first = 1; qn_pool_claim_most(c->pool, thread, 100, &begin, &end); first = 0)
-            if (thread == 1 && first) c->n_items[loop] = (int)(end - begin);
-        qn_pool_barrier(c->pool);
+        if (thread == (loop == 0))
+            while (atomic_load(&m->n_done) == 2 * loop) sched_yield();
+        for (int first = 1; qn_pool_claim_most(m->pool, thread, 100, &begin, &end); first = 0)
+            if (thread == 1 && first) m->first[loop] = end - begin;
+        atomic_fetch_add(&m->n_done, 1);
+        while (atomic_load(&m->n_done) < 2 * (loop + 1)) sched_yield();
     }
 }
 
+/* Who was slow takes half of its 50, later most of them: unless the machine is disturbed, which passes. */
 static void test_claim_most(void **state)
 {
-    claims *c = qn_calloc(1, sizeof *c);
-    assert_non_null(c);
-    assert_int_equal(qn_pool_new(2, &c->pool), QN_OK);
-    qn_pool_run(c->pool, run_most, c);
-#ifndef QN_SHAKE
-    assert_int_equal(c->n_items[0], 0);
-    assert_int_equal(c->n_items[1], 25);
-    assert_int_equal(c->n_items[2], 46);
+    most m = {0};
+    assert_int_equal(qn_pool_new(2, &m.pool), QN_OK);
+    for (int i = 0; i < 10000 && m.first[2] != 46; i++) {
+        atomic_store(&m.n_done, 0);
+        memset(m.first, 0, sizeof m.first);
+        qn_pool_run(m.pool, run_most, &m);
+        assert_int_equal(m.first[0], 0);
+#ifdef QN_SHAKE
+        break;
+#else
+        assert_true(m.first[1] == 25);
+        assert_true(m.first[2] == 25 || m.first[2] == 46);
+        if (m.first[2] != 46) sleep_ms(1);
 #endif
-    qn_pool_free(c->pool);
-    qn_free(c);
+    }
+#ifndef QN_SHAKE
+    assert_int_equal(m.first[2], 46);
+#endif
+    qn_pool_free(m.pool);
 }
 
 static void count_call(void *user, int64_t i)
