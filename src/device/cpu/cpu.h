@@ -142,8 +142,8 @@ const char *qn_cpu_pack_rows(const qn_cpu_run *run, const qn_cpu_step *s, int64_
 void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin, int64_t end);
 
 /* attention.c: a single row whose norms and rotations a worker may do head by head, then write its heads'
- * keys and values and attend to them, all without a barrier. May n row-local steps from s on be cut so, with
- * the attention over pages behind them? */
+ * keys and values and attend to them, all without a barrier. May n row-local steps from s on, which have
+ * barriers around them, be cut so, with the attention over pages behind them? */
 int qn_cpu_attend_cuts(const qn_cpu_step *s, int n);
 /* The key heads among which this run of such a step is cut, 0 if it is not. */
 int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s);

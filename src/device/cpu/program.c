@@ -146,7 +146,8 @@ static void find_turns(qn_cpu_exec *e, const qn_plan *plan)
                same_rows(&s->plan.out.shape, &s[n].plan.out.shape))
             n++;
         s->turns = n;
-        s->cuts = i + n < e->n_steps && s[n - 1].barrier_after && qn_cpu_attend_cuts(s, n);
+        s->cuts = whole_group && i + n < e->n_steps && s[n - 1].barrier_after && s[n].barrier_after &&
+                  qn_cpu_attend_cuts(s, n);
         i += n - 1;
         qn_cpu_step *product = s + n;
         if (i + 1 == e->n_steps || !whole_group || !s[n - 1].barrier_after ||
