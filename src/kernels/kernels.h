@@ -41,6 +41,8 @@ typedef enum {
 qn_act qn_matmul_act(qn_dtype weight, qn_precision precision);
 /* Bytes of one packed row of n_in activations; a multiple of 64. */
 size_t qn_act_row_bytes(qn_act act, int64_t n_in);
+/* Where activation `at` of a packed row begins; at is a multiple of 32. */
+size_t qn_act_offset(qn_act act, int64_t at);
 
 typedef struct {
     qn_dtype dtype; /* of the weight */

@@ -58,23 +58,24 @@ qn_act qn_matmul_act(qn_dtype weight, qn_precision precision)
     return weight == QN_DTYPE_BF16 && precision == QN_PRECISION_FAST ? QN_ACT_BF16 : QN_ACT_F32;
 }
 
-size_t qn_act_row_bytes(qn_act act, int64_t n_in)
+size_t qn_act_offset(qn_act act, int64_t at)
 {
-    size_t n = n_in > 0 ? (size_t)n_in : 0, bytes;
+    size_t n = at > 0 ? (size_t)at : 0;
     switch (act) {
     case QN_ACT_BF16:
-        bytes = (n + 1) / 2 * 4;
-        break;
+        return n * 2;
     case QN_ACT_I8:
-        bytes = n / QN_BLOCK * sizeof(qn_act_i8);
-        break;
+        return n / QN_BLOCK * sizeof(qn_act_i8);
     case QN_ACT_I8X2:
-        bytes = n / QN_BLOCK * sizeof(qn_act_i8x2);
-        break;
+        return n / QN_BLOCK * sizeof(qn_act_i8x2);
     default:
-        bytes = n * 4;
-        break;
+        return n * 4;
     }
+}
+
+size_t qn_act_row_bytes(qn_act act, int64_t n_in)
+{
+    size_t bytes = qn_act_offset(act, n_in + (act == QN_ACT_BF16 && n_in % 2));
     /* An odd number of cache lines: rows of a tile must not fall into the same sets of the first-level cache.
      */
     return ((bytes + 63) / 64 | 1) * 64;

@@ -28,6 +28,7 @@ typedef struct {
     char *scratch;   /* of this worker */
     char *shared[2]; /* packed activations, see matmul.c */
     char *split;     /* parts of attention, see attention.c */
+    char *gated;     /* of this worker: columns of products, see gated.c */
     qn_precision precision;
     int thread, n_threads;
     int64_t turn_from, turn_to; /* the rows for which row-local steps are called now; turn_to 0: own share */
@@ -67,7 +68,8 @@ struct qn_cpu_step {
     int turns;                      /* this many steps from here on are walked together; 0: no such step */
     int apart;                      /* but not now, for one of them is shown */
     const qn_cpu_step *pack_behind; /* and then the same rows are packed for this product, or NULL */
-    int cuts; /* they and the attention behind them may be cut by key heads: qn_cpu_attend_cuts */
+    int gated; /* so many products from here on and the chain behind them are one step, see gated.c */
+    int cuts;  /* they and the attention behind them may be cut by key heads: qn_cpu_attend_cuts */
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
     size_t split_bytes;
@@ -147,6 +149,19 @@ void qn_cpu_pack_turn(const qn_cpu_run *run, const qn_cpu_step *s, int64_t begin
 int qn_cpu_attend_cuts(const qn_cpu_step *s, int n);
 /* The key heads among which this run of such a step is cut, 0 if it is not. */
 int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s);
+
+/* fused.c: the chain of step s over n elements from each of in[i] on, those of its inputs. out may be one. */
+void qn_cpu_fused_chain(const qn_cpu_run *run, const qn_cpu_step *s, const float *const *in, float *out,
+                        int64_t n);
+
+/* gated.c: products, the chain that alone reads their results, and the packing for the product behind it.
+ * Marks the first of such products; 1: there are some, and each worker needs QN_CPU_GATED_BYTES in
+ * run->gated. */
+enum { QN_CPU_GATED_BYTES = 128 << 10 };
+int qn_cpu_find_gated(qn_cpu_step *steps, int n_steps, const qn_plan *plan);
+/* The rows that are taken at a time, 0: in this run the steps are walked on their own. */
+int64_t qn_cpu_gated_rows(const qn_cpu_run *run, const qn_cpu_step *s);
+void qn_cpu_run_gated(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows);
 
 /* info.c */
 qn_status qn_cpu_get_info(qn_device_info *out);

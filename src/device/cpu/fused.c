@@ -119,6 +119,18 @@ static void run_chain(const chain *c, float *out, int64_t n)
     if (streams) c->run->kernels->ew_chain(out, out, 1, NULL, 0, 0, 2);
 }
 
+void qn_cpu_fused_chain(const qn_cpu_run *run, const qn_cpu_step *s, const float *const *in, float *out,
+                        int64_t n)
+{
+    chain c = {.run = run, .s = s};
+    for (int i = 0; i < s->plan.n_in; i++) {
+        c.in[i] = in[i];
+        c.step[i] = 1;
+    }
+    cut_into_pieces(&c);
+    run_chain(&c, out, n);
+}
+
 /* The first dimension of the longest tail over which every input is contiguous, or constant. */
 static int inner_from(const qn_cpu_step *s, int64_t *step)
 {

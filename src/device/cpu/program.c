@@ -20,7 +20,7 @@ struct qn_cpu_exec {
     qn_exec base;
     char *name;
     qn_buffer *arena, *scratch, *shared, *split;
-    size_t scratch_bytes, shared_bytes;
+    size_t scratch_bytes, gated_bytes, shared_bytes; /* gated: at the end of scratch */
     qn_precision precision;
     int n_steps;
     qn_cpu_step *steps;
@@ -198,12 +198,13 @@ qn_status qn_cpu_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
     }
     share_activations(e);
     find_turns(e, plan);
+    e->gated_bytes = qn_cpu_find_gated(e->steps, e->n_steps, plan) ? QN_CPU_GATED_BYTES : 0;
     size_t split_bytes = 0;
     for (int i = 0; i < e->n_steps; i++)
         if (e->steps[i].split_bytes > split_bytes) split_bytes = e->steps[i].split_bytes;
     if ((status = copy_labels(e, plan)) != QN_OK) goto out;
     if ((status = open_trace(e)) != QN_OK) goto out;
-    e->scratch_bytes = (e->scratch_bytes + 4095) / 4096 * 4096;
+    e->scratch_bytes = (e->scratch_bytes + 4095) / 4096 * 4096 + e->gated_bytes;
     e->shared_bytes = (e->shared_bytes + 4095) / 4096 * 4096;
     size_t n = (size_t)qn_pool_threads(d->pool);
     if (e->scratch_bytes &&
@@ -266,6 +267,8 @@ void qn_cpu_set_probe(qn_exec *base, qn_probe_fn *probe, qn_probe_wants_fn *want
         int any = 0;
         for (int k = 0; k < e->steps[i].turns; k++) any |= e->steps[i + k].shown;
         if (e->steps[i].turns) take_apart(e, &e->steps[i], any);
+        for (int k = 0; k <= e->steps[i].gated; k++) any |= e->steps[i + k].shown;
+        if (e->steps[i].gated) e->steps[i].apart = any;
     }
 }
 
@@ -342,6 +345,7 @@ static void walk(void *arg, int thread, int n_threads)
                       .thread = thread,
                       .n_threads = n_threads};
     if (e->scratch) run.scratch = (char *)e->scratch->data + (size_t)thread * e->scratch_bytes;
+    run.gated = run.scratch + (e->scratch_bytes - e->gated_bytes);
     for (int i = 0; i < 2 && e->shared; i++)
         run.shared[i] = (char *)e->shared->data + (size_t)i * e->shared_bytes;
     if (e->split) run.split = e->split->data;
@@ -355,6 +359,13 @@ static void walk(void *arg, int thread, int n_threads)
                 take_turns(&run, s);
             i += s->turns - 1;
             if (e->steps[i].barrier_after && !run.cut) qn_pool_barrier(d->pool);
+            continue;
+        }
+        const int64_t rows = s->gated && !s->apart ? qn_cpu_gated_rows(&run, s) : 0;
+        if (rows) {
+            qn_cpu_run_gated(&run, s, rows);
+            qn_pool_barrier(d->pool);
+            i += s->gated;
             continue;
         }
         if (s->apart) n_apart = s->turns;
