@@ -182,8 +182,9 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
             header h;
             load_header(dtype, a->dtype, p, in_chunk, &h);
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) _mm_prefetch((const char *)p + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
+#pragma GCC unroll 8
+            for (size_t at = 0; at < header_bytes(dtype, a->dtype, QN_CHUNK); at += 64)
+                _mm_prefetch((const char *)p + PREFETCH_BYTES + at, _MM_HINT_T0);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
 #pragma GCC unroll 8
                 for (size_t at = 0; at < code_bytes; at += 64)
