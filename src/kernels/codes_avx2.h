@@ -53,10 +53,9 @@ INLINE __m256i code_vector(qn_dtype dtype, source from, const uint8_t *p, int g)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qn_e2m1_twice)), w);
 }
 
-/* m: of QN_SCALE_HALF the scale of the second half. */
+/* m: of types with a scale for each half that of the second. */
 typedef struct {
     __m256 d, m;
-    __m256i sub[2];
 } scales;
 
 /* What the blocks of a chunk share. */
@@ -108,6 +107,11 @@ INLINE __m256 small_ints(const void *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)));
 }
 
+INLINE __m256 signed_ints(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+}
+
 INLINE __m256 load_e8m0_half(const void *p)
 {
     __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)), one = _mm256_set1_epi32(1);
@@ -153,11 +157,8 @@ INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, i
         s.m = _mm256_xor_ps(s.m, _mm256_set1_ps(-0.0f));
         break;
     default:
-        s.d = load_f16x8(p + 16 * side);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            s.sub[half] = _mm256_cvtepi8_epi32(
-                _mm_loadl_epi64((const void *)(p + 64 + 16 * (2 * i_block + half) + 8 * side)));
+        s.d = _mm256_mul_ps(load_f16x8(p + 16 * side), signed_ints(p + 64 + 32 * i_block + 8 * side));
+        s.m = _mm256_mul_ps(load_f16x8(p + 16 * side), signed_ints(p + 80 + 32 * i_block + 8 * side));
     }
     return s;
 }

@@ -62,10 +62,9 @@ INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
     }
 }
 
-/* m: of QN_SCALE_HALF the scale of the second half. */
+/* m: of types with a scale for each half that of the second. */
 typedef struct {
     __m512 d, m;
-    __m512i sub[2];
 } scales;
 
 /* What the blocks of a chunk share. */
@@ -81,6 +80,11 @@ INLINE __m512 load_half_x16(qn_dtype type, const void *p)
 {
     if (type == QN_DTYPE_F16) return load_f16x16(p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+
+INLINE __m512 signed_ints(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
 
 /* own: the weight's type, of which dtype is the constant that stands for it. */
@@ -99,7 +103,13 @@ INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_c
     }
     if (kind != QN_SCALE_K && kind != QN_SCALE_SUB) return;
     h->d = load_f16x16(p);
-    if (kind == QN_SCALE_SUB) return;
+    if (kind == QN_SCALE_SUB) {
+        for (int i = 0; i < in_chunk; i++) {
+            h->group[i][0] = _mm512_mul_ps(h->d, signed_ints(p + 64 + 32 * i));
+            h->group[i][1] = _mm512_mul_ps(h->d, signed_ints(p + 80 + 32 * i));
+        }
+        return;
+    }
     h->m = _mm512_xor_ps(load_f16x16(p + 32), _mm512_set1_ps(-0.0f));
     const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
     __m512i a = _mm512_loadu_si512(p + 64), b = _mm512_loadu_si512(p + 128), c = _mm512_loadu_si512(p + 192);
@@ -159,9 +169,8 @@ INLINE scales load_scales(qn_dtype dtype, const uint8_t *p, const header *h, int
         s.m = _mm512_mul_ps(h->m, small_ints(h->six[8 + i_block]));
         break;
     default:
-        s.d = h->d;
-        s.sub[0] = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 64 + 32 * i_block)));
-        s.sub[1] = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 80 + 32 * i_block)));
+        s.d = h->group[i_block][0];
+        s.m = h->group[i_block][1];
     }
     return s;
 }

@@ -13,14 +13,12 @@
 #endif
 
 /* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(NVFP4) X(AFFINE8_G64_BF16)
+#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4) X(AFFINE8_G64_BF16)
 
 INLINE qn_dtype stretch_type(qn_dtype dtype)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    if (kind == QN_SCALE_SYM) return QN_DTYPE_Q8_0;
-    if (kind == QN_SCALE_SUB) return QN_DTYPE_Q6_K;
-    if (kind == QN_SCALE_HALF) return QN_DTYPE_NVFP4;
+    if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
+    if (!qn_layout_has_min(dtype)) return QN_DTYPE_Q8_0;
     return qn_layout_bits(dtype) == 8 ? QN_DTYPE_AFFINE8_G64_BF16 : QN_DTYPE_Q4_1;
 }
 
@@ -60,10 +58,9 @@ INLINE int8x16_t code_vector(qn_dtype dtype, const uint8_t *p, int g)
     return vreinterpretq_s8_u8(w);
 }
 
-/* m: of QN_SCALE_HALF the scale of the second half. */
+/* m: of types with a scale for each half that of the second. */
 typedef struct {
     float32x4_t d, m;
-    int32x4_t sub[2];
 } scales;
 
 /* What the blocks of a chunk share. */
@@ -116,11 +113,11 @@ INLINE uint32x4_t small_ints(const uint8_t *p)
     return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(v))));
 }
 
-INLINE int32x4_t small_signed(const uint8_t *p)
+INLINE float32x4_t small_signed(const uint8_t *p)
 {
     uint32_t v;
     memcpy(&v, p, 4);
-    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(v))));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(v)))));
 }
 
 INLINE float32x4_t load_e8m0_half(const uint8_t *p)
@@ -168,37 +165,24 @@ INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, i
                                   vcvtq_f32_u32(small_ints(h->six[8 + i_block] + 4 * quarter))));
         break;
     default:
-        s.d = load_f16x4(p + 8 * quarter);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            s.sub[half] = small_signed(p + 64 + 16 * (2 * i_block + half) + 4 * quarter);
+        s.d = vmulq_f32(load_f16x4(p + 8 * quarter), small_signed(p + 64 + 32 * i_block + 4 * quarter));
+        s.m = vmulq_f32(load_f16x4(p + 8 * quarter), small_signed(p + 80 + 32 * i_block + 4 * quarter));
     }
     return s;
 }
 
-/* Scales of a quarter of a block in scratch: d f32[16], then m f32[16] or the sub-scales i32[2][16]. p: of
- * the quarter. */
+/* Scales of a quarter of a block in scratch: d f32[16], then m f32[16]. p: of the quarter. */
 INLINE void store_scales(qn_scale_kind kind, const scales *s, uint8_t *p)
 {
     vst1q_f32((float *)(void *)p, s->d);
-    if (kind == QN_SCALE_SUB) {
-        vst1q_s32((int32_t *)(void *)(p + 64), s->sub[0]);
-        vst1q_s32((int32_t *)(void *)(p + 128), s->sub[1]);
-    } else if (kind != QN_SCALE_SYM) {
-        vst1q_f32((float *)(void *)(p + 64), s->m);
-    }
+    if (kind != QN_SCALE_SYM) vst1q_f32((float *)(void *)(p + 64), s->m);
 }
 
 INLINE scales expanded_scales(qn_scale_kind kind, const uint8_t *p)
 {
     scales s = {0};
     s.d = load_f32x4(p);
-    if (kind == QN_SCALE_SUB) {
-        s.sub[0] = vreinterpretq_s32_u8(vld1q_u8(p + 64));
-        s.sub[1] = vreinterpretq_s32_u8(vld1q_u8(p + 128));
-    } else if (kind != QN_SCALE_SYM) {
-        s.m = load_f32x4(p + 64);
-    }
+    if (kind != QN_SCALE_SYM) s.m = load_f32x4(p + 64);
     return s;
 }
 

@@ -30,7 +30,6 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
 
 INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
     int64_t n_blocks = n_in / QN_BLOCK;
     int zero = qn_layout_zero(dtype) - (qn_layout_bits(dtype) == 8 ? 128 : 0); /* 8-bit codes come signed */
     for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
@@ -45,9 +44,7 @@ INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++) {
                     __m256i w = code_vector(dtype, PACKED, codes + 32 * side, g);
-                    __m256 d = kind == QN_SCALE_SUB ? _mm256_mul_ps(s.d, _mm256_cvtepi32_ps(s.sub[g / 4]))
-                               : kind == QN_SCALE_HALF && g >= 4 ? s.m
-                                                                 : s.d;
+                    __m256 d = qn_layout_by_halves(dtype) && g >= 4 ? s.m : s.d;
 #pragma GCC unroll 4
                     for (int j = 0; j < 4; j++) {
                         __m256i q = _mm256_srai_epi32(_mm256_slli_epi32(w, 24 - 8 * j), 24);

@@ -25,7 +25,6 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
 
 INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
     int64_t n_blocks = n_in / QN_BLOCK;
     for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
@@ -38,9 +37,7 @@ INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_
             scales s = load_scales(dtype, p, &h, i);
 #pragma GCC unroll 8
             for (int g = 0; g < 8; g++) {
-                __m512 d = kind == QN_SCALE_SUB ? _mm512_mul_ps(s.d, _mm512_cvtepi32_ps(s.sub[g / 4]))
-                           : kind == QN_SCALE_HALF && g >= 4 ? s.m
-                                                             : s.d;
+                __m512 d = qn_layout_by_halves(dtype) && g >= 4 ? s.m : s.d;
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
                     __m512i q =

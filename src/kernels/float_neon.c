@@ -38,8 +38,7 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
 INLINE void unpack_four(qn_dtype dtype, int8x16_t codes, const scales *s, int g, float *out)
 {
     int zero = qn_layout_zero(dtype) - (qn_layout_bits(dtype) == 8 ? 128 : 0); /* 8-bit codes come signed */
-    float32x4_t d = qn_layout_scale(dtype) == QN_SCALE_HALF && g >= 4 ? s->m : s->d;
-    if (qn_layout_scale(dtype) == QN_SCALE_SUB) d = vmulq_f32(d, vcvtq_f32_s32(s->sub[g / 4]));
+    float32x4_t d = qn_layout_by_halves(dtype) && g >= 4 ? s->m : s->d;
     int32x4_t w = vreinterpretq_s32_s8(codes);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {

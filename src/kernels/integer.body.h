@@ -15,11 +15,10 @@ INLINE size_t act_block_bytes(int planes)
     return planes == 1 ? sizeof(qn_act_i8) : sizeof(qn_act_i8x2);
 }
 
-/* A block in scratch: codes [8][64], d f32[16], then m f32[16] (a min, or the second half's scale) or the
- * sub-scales i32[2][16]. */
+/* A block in scratch: codes [8][64], d f32[16], then m f32[16] (a min, or the second half's scale). */
 INLINE size_t scratch_block_bytes(qn_scale_kind kind)
 {
-    return kind == QN_SCALE_SYM ? 576 : kind == QN_SCALE_SUB ? 704 : 640;
+    return kind == QN_SCALE_SYM ? 576 : 640;
 }
 
 /* Bytes of a chunk's header. dtype: the constant that stands for the weight's own. */

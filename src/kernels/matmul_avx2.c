@@ -53,10 +53,7 @@ INLINE scales expanded_scales(qn_scale_kind kind, const uint8_t *p, int side)
 {
     scales s = {0};
     s.d = _mm256_loadu_ps((const float *)(const void *)(p + 512 + 32 * side));
-    if (kind == QN_SCALE_SUB) {
-        s.sub[0] = load(p + 576 + 32 * side);
-        s.sub[1] = load(p + 640 + 32 * side);
-    } else if (kind != QN_SCALE_SYM) {
+    if (kind != QN_SCALE_SYM) {
         s.m = _mm256_loadu_ps((const float *)(const void *)(p + 576 + 32 * side));
     }
     return s;
@@ -69,7 +66,6 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
                       const scales *s, const uint8_t *const x[TILE_MAX], __m256 acc[TILE_MAX])
 {
     enum { MAX = 2 * TILE_MAX };
-    qn_scale_kind kind = qn_layout_scale(dtype);
     int with_min = qn_layout_has_min(dtype);
     int bits = qn_layout_bits(dtype), run = bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
     int halves = qn_layout_by_halves(dtype) ? 2 : 1;
@@ -105,22 +101,19 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
             dot[h] = sum[h][r * planes];
             if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(dot[h], 7), sum[h][r * planes + 1]);
         }
-        if (kind == QN_SCALE_HALF) { /* codes are signed */
-            __m256 scale = _mm256_castsi256_ps(broadcast4(meta));
-            acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), scale), s->d, acc[r]);
-            acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[1]), scale), s->m, acc[r]);
-            continue;
-        }
-        if (kind == QN_SCALE_SUB) {
+        if (halves == 2) {
 #pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
+            for (int h = 0; h < 2 && bits < 8; h++) { /* codes of 8 bits are signed */
                 __m256i zero = broadcast4(meta + 8 + 4 * h);
                 if (h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
-                zero = _mm256_srai_epi32(zero, 8 - bits);
-                dot[h] = _mm256_mullo_epi32(_mm256_add_epi32(dot[h], zero), s->sub[h]);
+                dot[h] = _mm256_add_epi32(dot[h], _mm256_srai_epi32(zero, 8 - bits));
             }
-            dot[0] = _mm256_add_epi32(dot[0], dot[1]);
-        } else if (with_min == (bits == 8)) {
+            __m256 both = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), s->d);
+            both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[1]), s->m, both);
+            acc[r] = _mm256_fmadd_ps(both, _mm256_castsi256_ps(broadcast4(meta)), acc[r]);
+            continue;
+        }
+        if (with_min == (bits == 8)) {
             /* Unsigned codes of a symmetric type, or signed ones that stand for unsigned ones. */
             __m256i zero = broadcast4(meta + 8);
             dot[0] = with_min ? _mm256_sub_epi32(dot[0], zero)
@@ -226,10 +219,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
             for (int g = 0; g < 8; g++)
                 _mm256_storeu_si256((void *)(t + 64 * g), code_vector(dtype, PACKED, codes + 32 * side, g));
             _mm256_storeu_ps((float *)(void *)(t + 512), s.d);
-            if (kind == QN_SCALE_SUB) {
-                _mm256_storeu_si256((void *)(t + 576), s.sub[0]);
-                _mm256_storeu_si256((void *)(t + 640), s.sub[1]);
-            } else if (kind != QN_SCALE_SYM) {
+            if (kind != QN_SCALE_SYM) {
                 _mm256_storeu_ps((float *)(void *)(t + 576), s.m);
             }
         }

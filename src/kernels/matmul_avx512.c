@@ -22,13 +22,12 @@ enum {
 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(Q6_K) X(NVFP4)
+#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
 
 static qn_dtype stretch_type(qn_dtype dtype)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    if (kind == QN_SCALE_HALF) return QN_DTYPE_NVFP4;
-    return kind == QN_SCALE_SYM ? QN_DTYPE_Q8_0 : kind == QN_SCALE_SUB ? QN_DTYPE_Q6_K : QN_DTYPE_Q4_1;
+    if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
+    return qn_layout_has_min(dtype) ? QN_DTYPE_Q4_1 : QN_DTYPE_Q8_0;
 }
 
 #include "kernels/integer.body.h"
@@ -80,17 +79,13 @@ INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, con
         a = _mm512_add_epi32(_mm512_slli_epi32(high_a, 7), a);
         b = _mm512_add_epi32(_mm512_slli_epi32(high_b, 7), b);
     }
-    if (kind == QN_SCALE_HALF) {
-        __m512 scale = broadcast_f32(meta);
-        acc = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a), scale), s->d, acc);
-        return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(b), scale), s->m, acc);
+    if (by_halves) {
+        __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(a), s->d);
+        both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), s->m, both);
+        return _mm512_fmadd_ps(both, broadcast_f32(meta), acc);
     }
-    if (kind == QN_SCALE_SUB) {
-        dot = _mm512_add_epi32(_mm512_mullo_epi32(a, s->sub[0]), _mm512_mullo_epi32(b, s->sub[1]));
-    } else {
-        dot = _mm512_add_epi32(a, b);
-        if (planes == 2) dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_add_epi32(high_a, high_b), 7));
-    }
+    dot = _mm512_add_epi32(a, b);
+    if (planes == 2) dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_add_epi32(high_a, high_b), 7));
     acc = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), broadcast_f32(meta)), s->d, acc);
     return with_min ? _mm512_fmadd_ps(broadcast_f32(meta + 4), s->m, acc) : acc;
 }
@@ -167,12 +162,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
             _mm512_store_si512(to + 64 * g, w[g]);
         }
         _mm512_store_ps(to + 512, s.d);
-        if (kind == QN_SCALE_SUB) {
-            _mm512_store_si512(to + 576, s.sub[0]);
-            _mm512_store_si512(to + 640, s.sub[1]);
-        } else if (kind != QN_SCALE_SYM) {
-            _mm512_store_ps(to + 576, s.m);
-        }
+        if (kind != QN_SCALE_SYM) _mm512_store_ps(to + 576, s.m);
     }
     return codes;
 }
@@ -197,12 +187,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) w[g] = _mm512_load_si512(scratch + 64 * g);
         s.d = _mm512_load_ps(scratch + 512);
-        if (kind == QN_SCALE_SUB) {
-            s.sub[0] = _mm512_load_si512(scratch + 576);
-            s.sub[1] = _mm512_load_si512(scratch + 640);
-        } else if (kind != QN_SCALE_SYM) {
-            s.m = _mm512_load_ps(scratch + 576);
-        }
+        if (kind != QN_SCALE_SYM) s.m = _mm512_load_ps(scratch + 576);
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
             acc[r] = add_block(kind, planes, 0, w, &s, x + (size_t)r * row_bytes, acc[r]);

@@ -51,17 +51,12 @@ INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t codes, int8x16_t x, int at)
     }
 }
 
-/* acc + scale * sum * d. meta: scale, sum, zero[2]. */
-INLINE float32x4_t add_product(int32x4_t sum, float32x4_t meta, float32x4_t d, float32x4_t acc)
-{
-    return vfmaq_f32(acc, vmulq_laneq_f32(vcvtq_f32_s32(sum), meta, 0), d);
-}
-
-/* And the sum of all activations times m, where there is a min. */
+/* acc + scale * sum * d, and the sum of all activations times m where there is a min. meta: scale, sum,
+ * zero[2]. */
 INLINE float32x4_t add_scaled(qn_dtype dtype, int32x4_t sum, float32x4_t meta, const scales *s,
                               float32x4_t acc)
 {
-    acc = add_product(sum, meta, s->d, acc);
+    acc = vfmaq_f32(acc, vmulq_laneq_f32(vcvtq_f32_s32(sum), meta, 0), s->d);
     return qn_layout_has_min(dtype) ? vfmaq_laneq_f32(acc, s->m, meta, 1) : acc;
 }
 
@@ -118,8 +113,9 @@ INLINE void add_block(qn_dtype dtype, int planes, int rows, int quarters, const 
                       const uint8_t *expanded, const scales *s, const uint8_t *const x[TILE_MAX],
                       float32x4_t acc[TILE_MAX][2])
 {
-    int halves = qn_layout_by_halves(dtype) ? 2 : 1, by_float = qn_layout_scale(dtype) == QN_SCALE_HALF;
-    int32x4_t from[TILE_MAX], sum[TILE_MAX][2], total[TILE_MAX][2];
+    int halves = qn_layout_by_halves(dtype) ? 2 : 1;
+    int32x4_t from[TILE_MAX], sum[TILE_MAX][2];
+    float32x4_t both[TILE_MAX][2];
 #pragma GCC unroll 2
     for (int h = 0; h < halves; h++) {
 #pragma GCC unroll 4
@@ -130,23 +126,18 @@ INLINE void add_block(qn_dtype dtype, int planes, int rows, int quarters, const 
         for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 2
             for (int q = 0; q < quarters; q++) {
-                if (by_float)
-                    acc[r][q] = add_product(sum[r][q], load_f32x4(x[r] + QN_BLOCK * planes),
-                                            h ? s[q].m : s[q].d, acc[r][q]);
-                else if (halves == 1)
-                    total[r][q] = sum[r][q];
-                else
-                    total[r][q] = h ? vmlaq_s32(total[r][q], sum[r][q], s[q].sub[1])
-                                    : vmulq_s32(sum[r][q], s[q].sub[0]);
+                float32x4_t v = vcvtq_f32_s32(sum[r][q]);
+                if (halves == 2) both[r][q] = h ? vfmaq_f32(both[r][q], v, s[q].m) : vmulq_f32(v, s[q].d);
             }
         }
     }
-    if (by_float) return;
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         float32x4_t meta = load_f32x4(x[r] + QN_BLOCK * planes);
 #pragma GCC unroll 2
-        for (int q = 0; q < quarters; q++) acc[r][q] = add_scaled(dtype, total[r][q], meta, &s[q], acc[r][q]);
+        for (int q = 0; q < quarters; q++)
+            acc[r][q] = halves == 2 ? vfmaq_laneq_f32(acc[r][q], both[r][q], meta, 0)
+                                    : add_scaled(dtype, sum[r][q], meta, &s[q], acc[r][q]);
     }
 }
 

@@ -106,53 +106,28 @@ INLINE void products(int planes, int row_pairs, int first, int past, const uint8
     }
 }
 
-/* Half h of a block, the halves of which have scales of their own: d, and m for the second. */
-INLINE void add_half(int planes, int row_pairs, int h, const uint8_t *w, const uint8_t *s,
-                     const uint8_t *const x[2 * TILE_PAIRS], float32x4_t acc[TILE_PAIRS][PAIRS])
-{
-    int32x4_t sum[TILE_PAIRS][PAIRS];
-    products(planes, row_pairs, 2 * h, 2 * h + 2, w, x, sum);
-#pragma GCC unroll 2
-    for (int r = 0; r < row_pairs; r++) {
-        float32x4_t floats = vzip1q_f32(load_f32x4(x[2 * r] + QN_BLOCK * planes),
-                                        load_f32x4(x[2 * r + 1] + QN_BLOCK * planes));
-        float32x4_t scale = vzip1q_f32(floats, floats); /* of both rows */
-#pragma GCC unroll 4
-        for (int o = 0; o < PAIRS; o++)
-            acc[r][o] = vfmaq_f32(acc[r][o], vmulq_f32(vcvtq_f32_s32(sum[r][o]), scale),
-                                  both_rows(s + 64 * h + 8 * o));
-    }
-}
-
 /* w: codes of one side (8 outputs) of a block in scratch; s: its scales. */
 INLINE void add_block(qn_dtype dtype, int planes, int row_pairs, const uint8_t *w, const uint8_t *s,
                       const uint8_t *const x[2 * TILE_PAIRS], float32x4_t acc[TILE_PAIRS][PAIRS])
 {
+    const int by_halves = qn_layout_by_halves(dtype);
     int32x4_t sum[TILE_PAIRS][PAIRS];
-    if (qn_layout_scale(dtype) == QN_SCALE_HALF) {
-        add_half(planes, row_pairs, 0, w, s, x, acc);
-        add_half(planes, row_pairs, 1, w, s, x, acc);
-        return;
-    }
-    if (qn_layout_scale(dtype) == QN_SCALE_SUB) {
-        int32x4_t second[TILE_PAIRS][PAIRS];
-        products(planes, row_pairs, 0, 2, w, x, sum);
+    float32x4_t both[TILE_PAIRS][PAIRS];
+    products(planes, row_pairs, 0, by_halves ? 2 : 4, w, x, sum);
+    if (by_halves) {
 #pragma GCC unroll 4
         for (int o = 0; o < PAIRS; o++) {
 #pragma GCC unroll 2
             for (int r = 0; r < row_pairs; r++)
-                sum[r][o] = vmulq_s32(sum[r][o], vreinterpretq_s32_f32(both_rows(s + 64 + 8 * o)));
+                both[r][o] = vmulq_f32(vcvtq_f32_s32(sum[r][o]), both_rows(s + 8 * o));
         }
-        products(planes, row_pairs, 2, 4, w, x, second);
+        products(planes, row_pairs, 2, 4, w, x, sum);
 #pragma GCC unroll 4
         for (int o = 0; o < PAIRS; o++) {
 #pragma GCC unroll 2
             for (int r = 0; r < row_pairs; r++)
-                sum[r][o] =
-                    vmlaq_s32(sum[r][o], second[r][o], vreinterpretq_s32_f32(both_rows(s + 128 + 8 * o)));
+                both[r][o] = vfmaq_f32(both[r][o], vcvtq_f32_s32(sum[r][o]), both_rows(s + 64 + 8 * o));
         }
-    } else {
-        products(planes, row_pairs, 0, 4, w, x, sum);
     }
 #pragma GCC unroll 2
     for (int r = 0; r < row_pairs; r++) {
@@ -165,6 +140,10 @@ INLINE void add_block(qn_dtype dtype, int planes, int row_pairs, const uint8_t *
         zero = vzip1q_s32(zero, zero);
 #pragma GCC unroll 4
         for (int o = 0; o < PAIRS; o++) {
+            if (by_halves) {
+                acc[r][o] = vfmaq_f32(acc[r][o], both[r][o], scale);
+                continue;
+            }
             if (qn_layout_has_min(dtype) && qn_layout_bits(dtype) == 8)
                 sum[r][o] = vsubq_s32(sum[r][o], zero); /* codes are less by 128 */
             acc[r][o] =

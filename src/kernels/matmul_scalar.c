@@ -11,10 +11,9 @@ static void store(const qn_matmul_args *a, int64_t row, int64_t panel, const flo
     memcpy(a->out + row * a->out_stride + first, acc, (size_t)n * sizeof *acc);
 }
 
-/* The weights of one block of a panel: d, m, sub-scales and codes less their zero. */
+/* The weights of one block of a panel: d, m and codes less their zero. */
 typedef struct {
     float d[QN_PANEL], m[QN_PANEL];
-    int32_t sub[2][QN_PANEL];
     int16_t q[QN_PANEL][QN_BLOCK];
 } block_codes;
 
@@ -27,7 +26,6 @@ static void expand_block(qn_dtype dtype, const uint8_t *header, const uint8_t *c
         qn_lane_scale s = qn_lane_scales(dtype, header, i_block, lane);
         w->d[lane] = s.d;
         w->m[lane] = s.m;
-        for (int h = 0; h < 2; h++) w->sub[h][lane] = s.sub[h];
         qn_lane_codes(dtype, codes, lane, q);
         for (int i = 0; i < QN_BLOCK; i++) w->q[lane][i] = (int16_t)(q[i] - zero);
     }
@@ -42,8 +40,7 @@ static int32_t dot_half(const int16_t *x, const int16_t *w)
 
 static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *w)
 {
-    qn_scale_kind kind = qn_layout_scale(a->dtype);
-    int with_min = qn_layout_has_min(a->dtype);
+    const int with_min = qn_layout_has_min(a->dtype), by_halves = qn_layout_by_halves(a->dtype);
     int64_t n_blocks = a->n_in / QN_BLOCK;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)panel * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t b = 0; b < n_blocks;) {
@@ -74,15 +71,10 @@ static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *
             for (int lane = 0; lane < QN_PANEL; lane++) {
                 int32_t first = dot_half(v, w[b].q[lane]),
                         second = dot_half(v + QN_BLOCK / 2, w[b].q[lane] + QN_BLOCK / 2);
-                /* For Q6_K each is at most 16 * 32 * 16256 < 2^23, so times sub they fit, and so does their
-                 * sum. */
-                if (kind == QN_SCALE_SUB) {
-                    first *= w[b].sub[0][lane];
-                    second *= w[b].sub[1][lane];
-                }
-                if (kind == QN_SCALE_HALF) {
-                    acc[lane] = fmaf((float)first * scale, w[b].d[lane], acc[lane]);
-                    acc[lane] = fmaf((float)second * scale, w[b].m[lane], acc[lane]);
+                if (by_halves) { /* each is at most 16 * 32 * 16256 < 2^24: an exact float */
+                    float both = (float)first * w[b].d[lane];
+                    both = fmaf((float)second, w[b].m[lane], both);
+                    acc[lane] = fmaf(both, scale, acc[lane]);
                     continue;
                 }
                 acc[lane] = fmaf((float)(first + second) * scale, w[b].d[lane], acc[lane]);

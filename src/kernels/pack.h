@@ -193,11 +193,9 @@ void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row
 /* The 32 codes of one lane of a block. */
 void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_BLOCK]);
 /* Scales of one lane of block i_block of a chunk of n_blocks: weight = d * (code - zero) + m, for
- * QN_SCALE_SUB d * sub[half block] * (code - zero), for QN_SCALE_HALF d or, in the second half block, m *
- * (code - zero). d and m are exact products. */
+ * types by halves d or, in the second half block, m * (code - zero). d and m are exact products. */
 typedef struct {
     float d, m;
-    int sub[2];
 } qn_lane_scale;
 qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block, int lane);
 

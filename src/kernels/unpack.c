@@ -59,7 +59,7 @@ void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_
 
 qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block, int lane)
 {
-    qn_lane_scale s = {0, 0, {1, 1}};
+    qn_lane_scale s = {0, 0};
     qn_affine a = qn_affine_of(dtype);
     switch (qn_layout_scale(dtype)) {
     case QN_SCALE_SYM:
@@ -96,8 +96,8 @@ qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block,
         s.m = qn_e4m3_half(header[32 * i_block + 16 + lane]);
         break;
     case QN_SCALE_SUB:
-        s.d = load_f16(header + 2 * lane);
-        for (int h = 0; h < 2; h++) s.sub[h] = (int8_t)header[64 + 16 * (2 * i_block + h) + lane];
+        s.d = load_f16(header + 2 * lane) * (float)(int8_t)header[64 + 32 * i_block + lane];
+        s.m = load_f16(header + 2 * lane) * (float)(int8_t)header[80 + 32 * i_block + lane];
         break;
     default:
         break;
@@ -131,12 +131,7 @@ void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row
             float *y = out + k + b * QN_BLOCK;
             qn_lane_scale s = qn_lane_scales(dtype, panel, b, lane);
             qn_lane_codes(dtype, codes, lane, q);
-            if (kind == QN_SCALE_SUB) {
-                for (int h = 0; h < 2; h++) {
-                    float d = s.d * (float)s.sub[h];
-                    for (int i = 16 * h; i < 16 * h + 16; i++) y[i] = d * (float)(q[i] - zero);
-                }
-            } else if (kind == QN_SCALE_HALF) {
+            if (qn_layout_by_halves(dtype)) {
                 for (int i = 0; i < QN_BLOCK; i++) y[i] = (i < 16 ? s.d : s.m) * (float)(q[i] - zero);
             } else if (kind == QN_SCALE_SYM) {
                 for (int i = 0; i < QN_BLOCK; i++) y[i] = s.d * (float)(q[i] - zero);
