@@ -130,6 +130,16 @@ static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context,
                    (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
 }
 
+/* As many of these tokens as room has place for, in whole pages, but no fewer than the smallest context. */
+static int64_t tokens_that_fit(const qn_engine *e, int64_t context, double room)
+{
+    while (context > CONTEXT_MIN && context_bytes(e, context) > room) {
+        context = (context - 1) / QN_STATE_PAGE_TOKENS * QN_STATE_PAGE_TOKENS;
+        if (context < CONTEXT_MIN) context = CONTEXT_MIN;
+    }
+    return context;
+}
+
 /* The first choice; scratch is not known yet. */
 static qn_status choose_context(qn_engine *e, int64_t wish)
 {
@@ -141,8 +151,7 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
                           (long long)wish, (long long)own);
         if (context_bytes(e, wish) > room) return fail_context(e, wish, wish, room);
     } else {
-        context = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
-        while (context > CONTEXT_MIN && context_bytes(e, context) > room * 0.9) context = context * 7 / 8;
+        context = tokens_that_fit(e, own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX, room * 0.9);
     }
     e->info.context_size = context;
     e->info.model_context_size = own;
@@ -207,8 +216,7 @@ qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
         if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, wish, context, room);
         qn_engine_free_programs(e);
         qn_engine_free_states(e);
-        while (context > CONTEXT_MIN && context_bytes(e, context) > room) context = context * 7 / 8;
-        e->info.context_size = context;
+        e->info.context_size = tokens_that_fit(e, context, room);
     }
     int64_t own = e->info.model_context_size, full = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
     if (wish <= 0 && e->info.context_size < full)
