@@ -13,6 +13,8 @@ enum {
     X_BYTES = 768 << 10  /* the packed rows that stay in the second-level cache while panels pass */
 };
 
+_Static_assert(QN_CPU_GATED_BYTES == 2 * ROWS * COLUMNS * sizeof(float), "the results of two products");
+
 static int is_whole(const qn_operand *o, const qn_operand *of)
 {
     return o->slot == of->slot && o->offset == 0 && o->dtype == QN_DTYPE_F32 && o->shape.n == 2 &&
@@ -48,6 +50,24 @@ static int n_products(const qn_cpu_step *steps, int at)
     return n;
 }
 
+/* What p makes is read by step `reader` alone. */
+static int is_read_only_by(const qn_cpu_step *steps, int n_steps, const qn_plan *plan, const qn_cpu_step *p,
+                           int reader)
+{
+    for (int i = 0; i < n_steps; i++)
+        if (i != reader && is_read_by(&steps[i], p->plan.out.slot)) return 0;
+    return plan->slots[p->plan.out.slot].kind == QN_SLOT_TEMP;
+}
+
+/* What s makes is read by those products alone for which it is packed. */
+static int is_read_packed(const qn_cpu_step *steps, int n_steps, const qn_plan *plan, const qn_cpu_step *s)
+{
+    const int slot = s->plan.out.slot;
+    for (int i = 0; i < n_steps; i++)
+        if (is_read_by(&steps[i], slot) && !(steps[i].ready && steps[i].plan.in[0].slot == slot)) return 0;
+    return plan->slots[slot].kind == QN_SLOT_TEMP;
+}
+
 int qn_cpu_find_gated(qn_cpu_step *steps, int n_steps, const qn_plan *plan)
 {
     int any = 0;
@@ -59,14 +79,8 @@ int qn_cpu_find_gated(qn_cpu_step *steps, int n_steps, const qn_plan *plan)
             qn_shape_dim(&s->plan.out.shape, 0, &plan->max) < ROWS_MIN)
             continue;
         const int n = n_products(steps, i);
-        int alone = n > 0;
-        for (int p = i - n; p <= i && alone; p++) {
-            const int slot = steps[p].plan.out.slot;
-            alone = plan->slots[slot].kind == QN_SLOT_TEMP;
-            for (int j = 0; j < n_steps && alone; j++)
-                alone = (j == i && p < i) || !is_read_by(&steps[j], slot) ||
-                        (p == i && steps[j].ready && steps[j].plan.in[0].slot == slot);
-        }
+        int alone = n > 0 && is_read_packed(steps, n_steps, plan, s);
+        for (int p = i - n; p < i && alone; p++) alone = is_read_only_by(steps, n_steps, plan, &steps[p], i);
         if (!alone) continue;
         steps[i - n].gated = n;
         any = 1;
