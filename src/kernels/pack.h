@@ -37,6 +37,10 @@
 #include "kernels/kernels.h"
 #include "quant/types.h"
 
+#ifndef INLINE
+#define INLINE static inline __attribute__((always_inline))
+#endif
+
 enum { QN_BLOCK = 32, QN_CHUNK = 8 };
 
 /* Of everything that is drawn above: it is raised whenever a byte of any layout moves (pack_test.c knows), so
@@ -62,15 +66,16 @@ typedef enum {
     X(AFFINE2_G64_BF16)          \
     X(AFFINE3_G64_BF16) X(AFFINE4_G64_BF16) X(AFFINE5_G64_BF16) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
 
-static inline qn_dtype qn_layout_type(qn_dtype t)
+INLINE qn_dtype qn_layout_type(qn_dtype t)
 {
     int i = (int)t - (int)QN_DTYPE_AFFINE2_G32_F16,
         same = QN_DTYPE_AFFINE2_G64_BF16 - QN_DTYPE_AFFINE2_G32_F16;
     return qn_affine_of(t).bits ? (qn_dtype)(QN_DTYPE_AFFINE2_G32_F16 + i / 9 * 9 + same) : t;
 }
 
-/* The functions below are for constant dtypes: they fold away. */
-static inline qn_scale_kind qn_layout_scale(qn_dtype t)
+/* The functions below are for constant dtypes: they fold away. Merely `inline`, they were called and their
+ * answers looked at for each block, for a compiler gives up in functions as large as a kernel. */
+INLINE qn_scale_kind qn_layout_scale(qn_dtype t)
 {
     if (qn_affine_of(t).bits) return QN_SCALE_GROUP;
     switch (t) {
@@ -95,26 +100,26 @@ static inline qn_scale_kind qn_layout_scale(qn_dtype t)
 }
 
 /* 1: the sums of a block's halves have scales of their own. */
-static inline int qn_layout_by_halves(qn_dtype t)
+INLINE int qn_layout_by_halves(qn_dtype t)
 {
     return qn_layout_scale(t) == QN_SCALE_SUB || qn_layout_scale(t) == QN_SCALE_HALF;
 }
 
 /* 1: nibbles stand for bytes, by qn_e2m1_twice. */
-static inline int qn_layout_is_fp4(qn_dtype t)
+INLINE int qn_layout_is_fp4(qn_dtype t)
 {
     return t == QN_DTYPE_MXFP4 || t == QN_DTYPE_NVFP4;
 }
 
 /* 1: there is a min to add; 0: codes are symmetric around their zero. */
-static inline int qn_layout_has_min(qn_dtype t)
+INLINE int qn_layout_has_min(qn_dtype t)
 {
     qn_scale_kind kind = qn_layout_scale(t);
     return kind == QN_SCALE_MIN || kind == QN_SCALE_K || kind == QN_SCALE_GROUP;
 }
 
 /* Of the codes that are multiplied. */
-static inline int qn_layout_bits(qn_dtype t)
+INLINE int qn_layout_bits(qn_dtype t)
 {
     if (qn_affine_of(t).bits) return qn_affine_of(t).bits;
     switch (t) {
@@ -134,19 +139,19 @@ static inline int qn_layout_bits(qn_dtype t)
 }
 
 /* The code that stands for 0 in symmetric types, a power of two. */
-static inline int qn_layout_zero(qn_dtype t)
+INLINE int qn_layout_zero(qn_dtype t)
 {
     return qn_layout_has_min(t) ? 0 : 1 << (qn_layout_bits(t) - 1);
 }
 
 /* Bytes of the codes of one block of a panel. */
-static inline size_t qn_layout_code_bytes(qn_dtype t)
+INLINE size_t qn_layout_code_bytes(qn_dtype t)
 {
     return qn_layout_is_fp4(t) ? 256 : 64 * (size_t)qn_layout_bits(t);
 }
 
 /* Bytes of the header of a chunk of n_blocks. t: the weight's own type, not the one that stands for it. */
-static inline size_t qn_layout_header_bytes(qn_dtype t, int64_t n_blocks)
+INLINE size_t qn_layout_header_bytes(qn_dtype t, int64_t n_blocks)
 {
     qn_affine a = qn_affine_of(t);
     switch (qn_layout_scale(t)) {

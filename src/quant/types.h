@@ -33,7 +33,7 @@ typedef struct {
     qn_dtype scale;  /* type of scale and bias: F16, BF16 or F32 */
 } qn_affine;
 /* bits 0: not an affine type. */
-static inline qn_affine qn_affine_of(qn_dtype dtype)
+static inline __attribute__((always_inline)) qn_affine qn_affine_of(qn_dtype dtype)
 {
     static const int bits[6] = {2, 3, 4, 5, 6, 8};
     static const qn_dtype scales[3] = {QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_F32};
