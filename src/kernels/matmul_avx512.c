@@ -18,7 +18,8 @@ enum {
     TILE_ROWS = 12,
     TILE_ROWS_2 = 8,
     X_CACHE_BYTES = 768 << 10,
-    PREFETCH_BYTES = 8192
+    PREFETCH_BYTES = 8192,
+    FEW = 4
 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
@@ -102,7 +103,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     unsigned zero_shift = (unsigned)(8 - qn_layout_bits(dtype));
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
-    size_t code_bytes = qn_layout_code_bytes(dtype);
+    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = rows * planes > FEW ? PREFETCH_BYTES : 0;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[DIRECT_ROWS];
@@ -116,15 +117,13 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
             const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
             header h;
+            fetch_header(p + ahead, codes + ahead);
             load_header(dtype, a->dtype, p, in_chunk, &h);
-#pragma GCC unroll 8
-            for (size_t at = 0; at < header_bytes(dtype, a->dtype, QN_CHUNK); at += 64)
-                _mm_prefetch((const char *)p + PREFETCH_BYTES + at, _MM_HINT_T0);
             for (int i = 0; i < in_chunk; i++) {
                 __m512i w[8];
 #pragma GCC unroll 8
-                for (size_t at = 0; at < code_bytes; at += 64)
-                    _mm_prefetch((const char *)codes + PREFETCH_BYTES + at, _MM_HINT_T0);
+                for (size_t at = 0; ahead && at < code_bytes; at += 64)
+                    __builtin_prefetch(codes + ahead + at);
                 load_codes(dtype, codes, w);
                 scales s = load_scales(dtype, p, &h, i);
 #pragma GCC unroll 16
