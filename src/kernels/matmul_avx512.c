@@ -47,48 +47,125 @@ INLINE __m512 broadcast_f32(const void *p)
     return _mm512_set1_ps(v);
 }
 
-/* x: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2). zero_shift: 7 - log2 of the code that stands for 0.
- */
-INLINE __m512 add_block(qn_scale_kind kind, int planes, unsigned zero_shift, const __m512i w[8],
-                        const scales *s, const uint8_t *x, __m512 acc)
+/* acc + w's bytes of each lane times the four activations at p. in_order: as an instruction of its own where
+ * it is written, for the compiler would load and spread p first, and take rows one behind the other. Where
+ * two threads share a core, half as many instructions and neighbours that do not wait for each other are
+ * worth a sixth; one row alone, which waits for memory, is better left to the compiler. */
+INLINE __m512i add_dots(__m512i acc, __m512i w, const uint8_t *p, int in_order)
 {
-    const uint8_t *meta = x + QN_BLOCK * planes; /* scale, sum, zero[2] */
-    int by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF;
-    int with_min = kind != QN_SCALE_SYM && !by_halves;
-    __m512i a = _mm512_setzero_si512(), b = a, high_a = a, high_b = a;
-    if (!with_min) {
-        a = broadcast4(meta + 8);
-        if (zero_shift) a = _mm512_srai_epi32(a, zero_shift);
+    if (!in_order) return _mm512_dpbusd_epi32(acc, w, broadcast4(p));
+    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const int32_t *)p));
+    return acc;
+}
+
+enum { ROWS_MAX = 16, TOGETHER = 6 };
+
+/* Row r begins at from[r / 3] + r % 3 * stride: an address that an instruction can name, so that few
+ * registers hold all. */
+typedef struct {
+    const uint8_t *from[(ROWS_MAX + 2) / 3];
+    size_t stride;
+} act_rows;
+
+INLINE const uint8_t *row_of(const act_rows *x, int r)
+{
+    return x->from[r / 3] + (size_t)(r % 3) * x->stride;
+}
+
+/* Which of n rows that of from[i] is, where n_rows (a constant, at least n) are computed: the last ones stand
+ * for what is missing. */
+INLINE int64_t row_from(int i, int n_rows, int64_t n)
+{
+    const int64_t part = n_rows - 3 * i < 3 ? n_rows - 3 * i : 3;
+    return 3 * i < n - part ? 3 * i : n - part;
+}
+
+INLINE act_rows rows_at(const uint8_t *p, size_t stride, int n_rows, int64_t n)
+{
+    act_rows x = {.stride = stride};
+#pragma GCC unroll 6
+    for (int i = 0; 3 * i < n_rows; i++) x.from[i] = p + (size_t)row_from(i, n_rows, n) * stride;
+    return x;
+}
+
+/* On to the next block. */
+INLINE void next_block(act_rows *x, int n_rows, int planes)
+{
+#pragma GCC unroll 6
+    for (int i = 0; 3 * i < n_rows; i++) {
+        x->from[i] += act_block_bytes(planes);
+        __asm__ volatile("" : "+r"(x->from[i]), "+r"(x->stride)); /* else an address each is kept */
+    }
+}
+
+/* acc of n rows (a constant, at most TOGETHER) from `first` on, and their products with a block, taken in
+ * turns. Rows: of qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2). zero_shift: 7 - log2 of the code that
+ * stands for 0. */
+INLINE void add_rows(qn_scale_kind kind, int planes, unsigned zero_shift, const __m512i w[8], const scales *s,
+                     const act_rows *x, int first, int n, __m512 *acc)
+{
+    const int by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF,
+              with_min = kind != QN_SCALE_SYM && !by_halves, apart = by_halves || n <= 2,
+              low = QN_BLOCK * (planes - 1), meta = QN_BLOCK * planes; /* scale, sum, zero[2] */
+    __m512i a[TOGETHER], b[TOGETHER], high_a[TOGETHER], high_b[TOGETHER];
+#pragma GCC unroll 6
+    for (int r = 0; r < n; r++) {
+        const uint8_t *p = row_of(x, first + r);
+        a[r] = b[r] = high_a[r] = high_b[r] = _mm512_setzero_si512();
+        if (with_min) continue;
+        a[r] = broadcast4(p + meta + 8);
+        if (zero_shift) a[r] = _mm512_srai_epi32(a[r], zero_shift);
+        if (!by_halves) continue;
+        b[r] = broadcast4(p + meta + 12);
+        if (zero_shift) b[r] = _mm512_srai_epi32(b[r], zero_shift);
+        a[r] = _mm512_sub_epi32(a[r], b[r]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const int g = apart ? i / 2 + i % 2 * 4 : i, in_b = apart && g >= 4;
+#pragma GCC unroll 6
+        for (int r = 0; r < n; r++) {
+            const uint8_t *p = row_of(x, first + r);
+            __m512i *sum = in_b ? &b[r] : &a[r], *high = in_b ? &high_b[r] : &high_a[r];
+            if (planes == 2) *high = add_dots(*high, w[g], p + 4 * g, n > 2);
+            *sum = add_dots(*sum, w[g], p + low + 4 * g, n > 2);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < n; r++) {
+        const uint8_t *p = row_of(x, first + r);
+        __m512 *sum = acc + first + r;
         if (by_halves) {
-            b = broadcast4(meta + 12);
-            if (zero_shift) b = _mm512_srai_epi32(b, zero_shift);
-            a = _mm512_sub_epi32(a, b);
+            if (planes == 2) {
+                a[r] = _mm512_add_epi32(_mm512_slli_epi32(high_a[r], 7), a[r]);
+                b[r] = _mm512_add_epi32(_mm512_slli_epi32(high_b[r], 7), b[r]);
+            }
+            __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(a[r]), s->d);
+            both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b[r]), s->m, both);
+            *sum = _mm512_fmadd_ps(both, broadcast_f32(p + meta), *sum);
+            continue;
         }
-    }
-    const uint8_t *low = x + QN_BLOCK * (planes - 1);
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
+        if (apart) a[r] = _mm512_add_epi32(a[r], b[r]);
         if (planes == 2) {
-            high_a = _mm512_dpbusd_epi32(high_a, w[g], broadcast4(x + 4 * g));
-            high_b = _mm512_dpbusd_epi32(high_b, w[g + 4], broadcast4(x + 16 + 4 * g));
+            if (apart) high_a[r] = _mm512_add_epi32(high_a[r], high_b[r]);
+            a[r] = _mm512_add_epi32(a[r], _mm512_slli_epi32(high_a[r], 7));
         }
-        a = _mm512_dpbusd_epi32(a, w[g], broadcast4(low + 4 * g));
-        b = _mm512_dpbusd_epi32(b, w[g + 4], broadcast4(low + 16 + 4 * g));
+        *sum = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a[r]), broadcast_f32(p + meta)), s->d, *sum);
+        if (with_min) *sum = _mm512_fmadd_ps(broadcast_f32(p + meta + 4), s->m, *sum);
     }
-    __m512i dot;
-    if (by_halves && planes == 2) {
-        a = _mm512_add_epi32(_mm512_slli_epi32(high_a, 7), a);
-        b = _mm512_add_epi32(_mm512_slli_epi32(high_b, 7), b);
-    }
-    if (by_halves) {
-        __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(a), s->d);
-        both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), s->m, both);
-        return _mm512_fmadd_ps(both, broadcast_f32(meta), acc);
-    }
-    dot = _mm512_add_epi32(a, b);
-    if (planes == 2) dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_add_epi32(high_a, high_b), 7));
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), broadcast_f32(meta)), s->d, acc);
-    return with_min ? _mm512_fmadd_ps(broadcast_f32(meta + 4), s->m, acc) : acc;
+}
+
+/* The same of n_rows (a constant), as many in turns as the registers have room for. */
+INLINE void add_block(qn_scale_kind kind, int planes, unsigned zero_shift, int n_rows, const __m512i w[8],
+                      const scales *s, const act_rows *x, __m512 *acc)
+{
+    const int sums = planes * (kind == QN_SCALE_SUB || kind == QN_SCALE_HALF ? 2 : 1),
+              most = sums == 4      ? 2
+                     : n_rows != 12 ? 4
+                                    : TOGETHER / sums;
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r += most)
+        add_rows(kind, planes, zero_shift, w, s, x, r, n_rows - r < most ? n_rows - r : most, acc);
 }
 
 INLINE __mmask16 lanes(int64_t n)
@@ -96,7 +173,7 @@ INLINE __mmask16 lanes(int64_t n)
     return n >= QN_PANEL ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 
-/* rows: a constant >= a->n_rows; what is missing is computed again from the last row and dropped. */
+/* rows: a constant >= a->n_rows. */
 INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
@@ -106,13 +183,10 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = rows * planes > FEW ? PREFETCH_BYTES : 0;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
-        const uint8_t *x[DIRECT_ROWS];
+        act_rows x = rows_at(a->x, row_bytes, rows, a->n_rows);
         __m512 acc[DIRECT_ROWS];
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            x[r] = (const uint8_t *)a->x + row_bytes * (size_t)(r < a->n_rows ? r : a->n_rows - 1);
-            acc[r] = _mm512_setzero_ps();
-        }
+        for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
             const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
@@ -126,11 +200,8 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
                     __builtin_prefetch(codes + ahead + at);
                 load_codes(dtype, codes, w);
                 scales s = load_scales(dtype, p, &h, i);
-#pragma GCC unroll 16
-                for (int r = 0; r < rows; r++) {
-                    acc[r] = add_block(kind, planes, zero_shift, w, &s, x[r], acc[r]);
-                    x[r] += act_block_bytes(planes);
-                }
+                add_block(kind, planes, zero_shift, rows, w, &s, &x, acc);
+                next_block(&x, rows, planes);
                 codes += code_bytes;
             }
             p = codes;
@@ -138,8 +209,10 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         __mmask16 mask = lanes(a->n_out - panel * QN_PANEL);
         float *out = a->out + panel * QN_PANEL;
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++)
-            if (r < a->n_rows) _mm512_mask_storeu_ps(out + r * a->out_stride, mask, acc[r]);
+        for (int r = 0; r < rows; r++) {
+            const int64_t row = row_from(r / 3, rows, a->n_rows) + r % 3;
+            _mm512_mask_storeu_ps(out + row * a->out_stride, mask, acc[r]);
+        }
     }
 }
 
@@ -180,6 +253,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         acc[r] = first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, out + r * out_stride);
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) __builtin_prefetch(out + r * out_stride, 1, 3);
+    act_rows from = rows_at(x, row_bytes, rows, rows);
     for (int64_t b = 0; b < n_blocks; b++) {
         __m512i w[8];
         scales s = {0};
@@ -187,11 +261,9 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         for (int g = 0; g < 8; g++) w[g] = _mm512_load_si512(scratch + 64 * g);
         s.d = _mm512_load_ps(scratch + 512);
         if (kind != QN_SCALE_SYM) s.m = _mm512_load_ps(scratch + 576);
-#pragma GCC unroll 12
-        for (int r = 0; r < rows; r++)
-            acc[r] = add_block(kind, planes, 0, w, &s, x + (size_t)r * row_bytes, acc[r]);
+        add_block(kind, planes, 0, rows, w, &s, &from, acc);
+        next_block(&from, rows, planes);
         scratch += scratch_block_bytes(kind);
-        x += act_block_bytes(planes);
         fetch_lines(next, b);
     }
     if (n >= QN_PANEL) {
