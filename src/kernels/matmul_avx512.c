@@ -98,14 +98,14 @@ INLINE void next_block(act_rows *x, int n_rows, int planes)
     }
 }
 
-/* acc of n rows (a constant, at most TOGETHER) from `first` on, and their products with a block, taken in
- * turns. Rows: of qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2). zero_shift: 7 - log2 of the code that
- * stands for 0. */
+/* acc of n of n_rows rows (constants, n at most TOGETHER) from `first` on, and their products with a block,
+ * taken in turns. Rows: of qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2). zero_shift: 7 - log2 of the code
+ * that stands for 0. */
 INLINE void add_rows(qn_scale_kind kind, int planes, unsigned zero_shift, const __m512i w[8], const scales *s,
-                     const act_rows *x, int first, int n, __m512 *acc)
+                     const act_rows *x, int n_rows, int first, int n, __m512 *acc)
 {
-    const int by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF,
-              with_min = kind != QN_SCALE_SYM && !by_halves, apart = by_halves || n <= 2,
+    const int in_order = n_rows > 2, by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF,
+              with_min = kind != QN_SCALE_SYM && !by_halves, apart = by_halves || !in_order,
               low = QN_BLOCK * (planes - 1), meta = QN_BLOCK * planes; /* scale, sum, zero[2] */
     __m512i a[TOGETHER], b[TOGETHER], high_a[TOGETHER], high_b[TOGETHER];
 #pragma GCC unroll 6
@@ -127,8 +127,8 @@ INLINE void add_rows(qn_scale_kind kind, int planes, unsigned zero_shift, const 
         for (int r = 0; r < n; r++) {
             const uint8_t *p = row_of(x, first + r);
             __m512i *sum = in_b ? &b[r] : &a[r], *high = in_b ? &high_b[r] : &high_a[r];
-            if (planes == 2) *high = add_dots(*high, w[g], p + 4 * g, n > 2);
-            *sum = add_dots(*sum, w[g], p + low + 4 * g, n > 2);
+            if (planes == 2) *high = add_dots(*high, w[g], p + 4 * g, in_order);
+            *sum = add_dots(*sum, w[g], p + low + 4 * g, in_order);
         }
     }
 #pragma GCC unroll 6
@@ -165,7 +165,7 @@ INLINE void add_block(qn_scale_kind kind, int planes, unsigned zero_shift, int n
                                     : TOGETHER / sums;
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r += most)
-        add_rows(kind, planes, zero_shift, w, s, x, r, n_rows - r < most ? n_rows - r : most, acc);
+        add_rows(kind, planes, zero_shift, w, s, x, n_rows, r, n_rows - r < most ? n_rows - r : most, acc);
 }
 
 INLINE __mmask16 lanes(int64_t n)
