@@ -7,10 +7,6 @@
 
 #include "kernels/pack.h"
 
-#ifndef INLINE
-#define INLINE static inline __attribute__((always_inline))
-#endif
-
 INLINE __m256i load(const void *p)
 {
     return _mm256_loadu_si256(p);

@@ -6,10 +6,6 @@
 
 #include "kernels/pack.h"
 
-#ifndef INLINE
-#define INLINE static inline __attribute__((always_inline))
-#endif
-
 INLINE __m512 load_f16x16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));

@@ -8,10 +8,6 @@
 
 #include "kernels/pack.h"
 
-#ifndef INLINE
-#define INLINE static inline __attribute__((always_inline))
-#endif
-
 /* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
 #define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4) X(AFFINE8_G64_BF16)
 

@@ -8,10 +8,6 @@
 
 #include "kernels/pack.h"
 
-#ifndef INLINE
-#define INLINE static inline __attribute__((always_inline))
-#endif
-
 enum { FLOAT_MAX_ROWS = 12, FLOAT_PREFETCH_BYTES = 8192 };
 
 typedef enum { W_F32, W_F16, W_BF16, W_BF16_DOT /* activations are bf16 too */ } float_kind;

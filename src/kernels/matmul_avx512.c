@@ -159,10 +159,9 @@ INLINE void add_rows(qn_scale_kind kind, int planes, unsigned zero_shift, const 
 INLINE void add_block(qn_scale_kind kind, int planes, unsigned zero_shift, int n_rows, const __m512i w[8],
                       const scales *s, const act_rows *x, __m512 *acc)
 {
-    const int sums = planes * (kind == QN_SCALE_SUB || kind == QN_SCALE_HALF ? 2 : 1),
-              most = sums == 4      ? 2
-                     : n_rows != 12 ? 4
-                                    : TOGETHER / sums;
+    const int by_halves = kind == QN_SCALE_SUB || kind == QN_SCALE_HALF, sums = planes * (by_halves ? 2 : 1);
+    int most = n_rows == 12 ? TOGETHER / sums : 4;
+    if (sums == 4) most = 2;
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r += most)
         add_rows(kind, planes, zero_shift, w, s, x, n_rows, r, n_rows - r < most ? n_rows - r : most, acc);

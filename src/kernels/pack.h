@@ -37,9 +37,7 @@
 #include "kernels/kernels.h"
 #include "quant/types.h"
 
-#ifndef INLINE
 #define INLINE static inline __attribute__((always_inline))
-#endif
 
 enum { QN_BLOCK = 32, QN_CHUNK = 8 };
 
