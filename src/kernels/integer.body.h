@@ -1,12 +1,11 @@
 /* Products of int8 activations with quantised weights: which kernel runs, and the order of rows, panels and
  * blocks. Written once; the arithmetic is the including file's, as declared below, with DIRECT_ROWS (4, 8 or
  * 16) and DIRECT_ROWS_2 (4 or 8): rows that go straight from packed codes in one pass, for one and two
- * planes, FEW (rows times planes that take less time than memory), TILE_ROWS, TILE_ROWS_2 (rows of a tile),
- * X_CACHE_BYTES (activations that stay in the second-level cache while panels pass), STRETCH_TYPES(X), the
- * types that differ in scratch, and stretch_type(dtype), the one of them that stands for dtype. It includes
- * the set's vec_<set>.h. Measured on Zen 4: a stretch of 32 blocks (20 KiB of scratch) stays in the
- * first-level cache; two passes over packed codes beat it, and one pass of 16 rows beats two of 8, for memory
- * is read all the time. */
+ * planes, TILE_ROWS, TILE_ROWS_2 (rows of a tile), X_CACHE_BYTES (activations that stay in the second-level
+ * cache while panels pass), STRETCH_TYPES(X), the types that differ in scratch, and stretch_type(dtype), the
+ * one of them that stands for dtype. It includes the set's vec_<set>.h. Measured on Zen 4: a stretch of 32
+ * blocks (20 KiB of scratch) stays in the first-level cache; two passes over packed codes beat it, and one
+ * pass of 16 rows beats two of 8, for memory is read all the time. */
 #include "kernels/pack.h"
 
 enum { STRETCH = 32, DIRECT_PASSES = 2, STREAM_ROWS = 64, PASS_ROWS = 256 };
@@ -32,7 +31,7 @@ INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
  * the header that comes next, whole, since its blocks would read it a line at a time between their codes: a
  * stream whose lines are first seen in the order of memory is what the chip's own prefetchers follow best. Of
  * Q4_1 they lost it otherwise (0.43 of the bandwidth), and each request for a line 8 KiB ahead cost more than
- * it brought (0.8 to 1.0 of what loads alone reach). Beyond FEW the loop is slower than memory, sees too
+ * it brought (0.8 to 1.0 of what loads alone reach). With more rows the loop is slower than memory, sees too
  * little of the stream at a time, and asks 8 KiB ahead. */
 INLINE void fetch_header(const uint8_t *p, const uint8_t *codes)
 {

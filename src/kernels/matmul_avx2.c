@@ -19,7 +19,7 @@ enum {
     TILE_ROWS_2 = 2,
     X_CACHE_BYTES = 256 << 10,
     PREFETCH_BYTES = 8192,
-    FEW = 2
+    FEW = 2 /* rows times planes that take less time than memory */
 };
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */

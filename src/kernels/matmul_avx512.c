@@ -19,7 +19,7 @@ enum {
     TILE_ROWS_2 = 8,
     X_CACHE_BYTES = 768 << 10,
     PREFETCH_BYTES = 8192,
-    FEW = 4
+    FEW = 4 /* rows times planes that take less time than memory */
 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
