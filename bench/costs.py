@@ -45,65 +45,118 @@ class Reader:
         return n
 
 
-class Model:
-    """Of a GGUF file: type, n_parameters, weight_bytes (that a token needs), layer_macs, head_macs, operands."""
+class Tensor:
+    """elements: of the matrix that it stands for; operands: what fast precision multiplies with it."""
 
-    def __init__(self, path):
-        self.path, self.name = path, os.path.basename(path).removesuffix(".gguf")
-        self.file_bytes = os.path.getsize(path)
-        with open(path, "rb") as f:
-            r = Reader(f)
-            if f.read(4) != b"GGUF" or r.number("I") not in (2, 3):
-                raise ValueError(f"{path} is no GGUF file of version 2 or 3")
-            n_tensors, n_values = r.number("Q"), r.number("Q")
-            meta = {}
-            for _ in range(n_values):
-                key = r.text()
-                meta[key] = r.value(r.number("I"))
-            tensors = []
-            for _ in range(n_tensors):
-                name = r.text()
-                shape = [r.number("Q") for _ in range(r.number("I"))]
-                kind = r.number("I")
-                tensors.append((r.number("Q"), name, shape, kind))
-            data = self.file_bytes - (f.tell() + 31) // 32 * 32
-        tensors.sort()
-        names = {t[1] for t in tensors}
-        a = meta["general.architecture"]
-        head = "output.weight" if "output.weight" in names else "token_embd.weight"
-        self.n_experts = meta.get(f"{a}.expert_count", 0)
-        used = meta.get(f"{a}.expert_used_count", 0) / max(self.n_experts, 1)
-        self.weight_bytes = self.layer_macs = self.head_macs = self.n_parameters = 0
-        of_operands = {"int8": 0, "bf16": 0, "f32": 0}
-        for (offset, name, shape, kind), end in zip(tensors, [t[0] for t in tensors[1:]] + [data]):
-            elements, share = math.prod(shape), used if len(shape) == 3 else 1
-            self.n_parameters += elements
-            if name == "token_embd.weight" and name != head:
-                continue
-            self.weight_bytes += round(share * (end - offset))
-            if name == head:
-                self.head_macs = elements
-            elif len(shape) >= 2:
-                self.layer_macs += round(share * elements)
-                of_operands["bf16" if kind == 30 else "f32" if kind in (0, 1) else "int8"] += elements
-        self.operands = max(of_operands, key=of_operands.get)
-        self.type = FILE_TYPES.get(meta.get("general.file_type"), "?")
-        self.add_layers(meta, a)
+    def __init__(self, shape, n_bytes, operands):
+        self.shape, self.elements, self.bytes, self.operands = shape, math.prod(shape), n_bytes, operands
 
-    def add_layers(self, meta, a):
-        """Of each layer: window (0: none), values of keys and values a position, width of its queries."""
-        heads, layers = meta[f"{a}.attention.head_count"], meta[f"{a}.block_count"]
-        dim = meta.get(f"{a}.attention.key_length", meta[f"{a}.embedding_length"] // heads)
-        window, period = meta.get(f"{a}.attention.sliding_window", 0), {"gemma2": 2, "gemma3": 6}.get(a, 1)
-        slides = meta.get(f"{a}.attention.sliding_window_pattern", period)
-        if not isinstance(slides, list):
-            slides = [(i + 1) % slides for i in range(layers)]
-        kv_heads = meta.get(f"{a}.attention.head_count_kv", heads)
-        kv_heads = kv_heads if isinstance(kv_heads, list) else [kv_heads] * layers
-        dims = [meta.get(f"{a}.attention.key_length_swa", dim) if s else dim for s in slides]
+
+class Layers:
+    """Of each layer: whether it slides, its heads of keys and values, their dimensions."""
+
+    def __init__(self, heads, slides, kv_heads, dims, window):
         self.windows = [window if s else 0 for s in slides]
         self.attention_widths = [heads * d for d in dims]
         self.kv_values = [2 * n * d for n, d in zip(kv_heads, dims)]
+
+
+def read_gguf(path):
+    """Tensors by their names, those of embeddings and head, layers, experts (used, of), type."""
+    with open(path, "rb") as f:
+        r = Reader(f)
+        if f.read(4) != b"GGUF" or r.number("I") not in (2, 3):
+            raise ValueError(f"{path} is no GGUF file of version 2 or 3")
+        n_tensors, n_values = r.number("Q"), r.number("Q")
+        meta, places = {}, []
+        for _ in range(n_values):
+            key = r.text()
+            meta[key] = r.value(r.number("I"))
+        for _ in range(n_tensors):
+            name = r.text()
+            shape = [r.number("Q") for _ in range(r.number("I"))]
+            kind = r.number("I")
+            places.append((r.number("Q"), name, shape, kind))
+        data = os.path.getsize(path) - (f.tell() + 31) // 32 * 32
+    places.sort()
+    tensors = {name: Tensor(shape, end - offset, "bf16" if kind == 30 else "f32" if kind in (0, 1) else "int8")
+               for (offset, name, shape, kind), end in zip(places, [t[0] for t in places[1:]] + [data])}
+    a = meta["general.architecture"]
+    heads, n = meta[f"{a}.attention.head_count"], meta[f"{a}.block_count"]
+    dim = meta.get(f"{a}.attention.key_length", meta[f"{a}.embedding_length"] // heads)
+    window, period = meta.get(f"{a}.attention.sliding_window", 0), {"gemma2": 2, "gemma3": 6}.get(a, 1)
+    slides = meta.get(f"{a}.attention.sliding_window_pattern", period)
+    if not isinstance(slides, list):
+        slides = [(i + 1) % slides for i in range(n)]
+    kv_heads = meta.get(f"{a}.attention.head_count_kv", heads)
+    kv_heads = kv_heads if isinstance(kv_heads, list) else [kv_heads] * n
+    dims = [meta.get(f"{a}.attention.key_length_swa", dim) if s else dim for s in slides]
+    experts = meta.get(f"{a}.expert_used_count", 0), meta.get(f"{a}.expert_count", 0)
+    return (tensors, "token_embd.weight", "output.weight", Layers(heads, slides, kv_heads, dims, window), experts,
+            FILE_TYPES.get(meta.get("general.file_type"), "?"))
+
+
+def read_directory(path):
+    """The same of safetensors: 16 bits or MLX's affine types, dense."""
+    with open(os.path.join(path, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    bits = config.get("quantization", {}).get("bits")
+    entries, tensors = {}, {}
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".safetensors"):
+            with open(os.path.join(path, name), "rb") as f:
+                header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            header.pop("__metadata__", None)
+            entries.update(header)
+    for name, t in entries.items():
+        base, part = name.rsplit(".", 1)
+        if part in ("scales", "biases"):
+            continue
+        n_bytes = sum(e["data_offsets"][1] - e["data_offsets"][0]
+                      for e in [t] + [entries[f"{base}.{p}"] for p in ("scales", "biases") if f"{base}.{p}" in entries])
+        packed = t["dtype"] == "U32"
+        shape = t["shape"][:-1] + [t["shape"][-1] * 32 // bits] if packed else t["shape"]
+        tensors[name] = Tensor(shape, n_bytes, "int8" if packed else "bf16" if t["dtype"] == "BF16" else "f32")
+    heads, n = config["num_attention_heads"], config["num_hidden_layers"]
+    dim = config.get("head_dim") or config["hidden_size"] // heads
+    slides = [t == "sliding_attention" for t in config.get("layer_types", ["full_attention"] * n)]
+    layers = Layers(heads, slides, [config.get("num_key_value_heads", heads)] * n, [dim] * n,
+                    config.get("sliding_window") or 0)
+    return (tensors, "model.embed_tokens.weight", "lm_head.weight", layers, (0, 0),
+            f"MLX affine {bits}" if bits else config.get("torch_dtype", "?"))
+
+
+class Model:
+    """Of a GGUF file or a directory: type, n_parameters, weight_bytes (that a token needs), layer_macs, head_macs,
+    operands (of most), those of fast precision for MLX's types being two planes."""
+
+    def __init__(self, path):
+        is_directory = os.path.isdir(path)
+        self.path, self.name = path, os.path.basename(os.path.normpath(path)).removesuffix(".gguf")
+        tensors, embeddings, head, layers, (used, self.n_experts), self.type = (
+            read_directory if is_directory else read_gguf)(path)
+        self.file_bytes = sum(t.bytes for t in tensors.values()) if is_directory else os.path.getsize(path)
+        self.windows, self.attention_widths, self.kv_values = layers.windows, layers.attention_widths, layers.kv_values
+        self.two_planes = is_directory
+        head = head if head in tensors else embeddings
+        self.weight_bytes = self.layer_macs = self.head_macs = self.n_parameters = 0
+        of_operands = {"int8": 0, "bf16": 0, "f32": 0}
+        for name, t in tensors.items():
+            share = used / self.n_experts if len(t.shape) == 3 else 1
+            self.n_parameters += t.elements
+            if name == embeddings and name != head:
+                continue
+            self.weight_bytes += round(share * t.bytes)
+            if name == head:
+                self.head_macs = t.elements
+            elif len(t.shape) >= 2:
+                self.layer_macs += round(share * t.elements)
+                of_operands[t.operands] += t.elements
+        self.operands = max(of_operands, key=of_operands.get)
+
+    def planes(self, precision):
+        """Of int8 that a product of activations takes."""
+        return 2 if self.operands_of(precision) == "int8" and (precision == "high" or self.two_planes) else 1
 
     def attention_macs(self, n):
         """Of a prompt of n tokens: each query with the keys up to its own, and the same number of values."""
@@ -156,7 +209,7 @@ class Machine:
 def limit(machine, model, phase, precision, n_prompt, n_generate, n_sequences, kv_bytes_per_value=2):
     """(tokens per second, what limits)."""
     operands = model.operands_of(precision)
-    products = 2 if operands == "int8" and precision == "high" else 1  # planes of activations
+    products = model.planes(precision)
     depth = n_prompt + n_generate // 2
     if phase == "prefill":
         return machine.peaks[operands] / products * n_prompt / model.prompt_macs(n_prompt), operands
