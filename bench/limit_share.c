@@ -29,6 +29,7 @@
 #include "base/threads.h"
 #include "bench/peaks.h"
 #include "engine/engine.h"
+#include "engine/sampler.h"
 
 enum {
     SHORT_PROMPT = 64,
@@ -53,6 +54,7 @@ typedef struct {
     volatile uint64_t sink;
     qn_model *model;
     qn_engine *engine;
+    qn_sampler *sampler; /* greedy */
     qn_sequence *sequence;
     int64_t vocab_size, n_tokens; /* tokens: of the sequence */
     int32_t id;
@@ -160,11 +162,7 @@ static int choose_arithmetic(bench *b, const char *type)
 static qn_status choose_id(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
 {
     bench *b = user;
-    int64_t best = 0;
-    for (int64_t i = 1; i < b->vocab_size; i++)
-        if (logits[i] > logits[best]) best = i;
-    b->id = (int32_t)best;
-    return QN_OK;
+    return qn_sampler_draw(b->sampler, logits, b->n_tokens, &b->id);
 }
 
 /* A new sequence behind a prompt. */
@@ -273,6 +271,7 @@ int main(int argc, char **argv)
     check(qn_model_get_info(b.model, &info));
     b.engine = ((native_model *)b.model->object)->engine;
     b.vocab_size = info.vocab_size;
+    check(qn_sampler_new(&(qn_generate_options){0}, b.vocab_size, &b.sampler));
     if (decodes) {
         b.buffer = qn_alloc(read_bytes + 4096); /* prefetching looks a little ahead */
         if (!b.buffer) check(QN_E_NOMEM);
@@ -294,6 +293,7 @@ int main(int argc, char **argv)
     qn_pool_free(b.pool);
     qn_free(b.buffer);
     qn_sequence_free(b.sequence);
+    qn_sampler_free(b.sampler);
     qn_model_close(&b.model);
     return 0;
 }
