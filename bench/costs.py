@@ -11,6 +11,7 @@ import math
 import os
 import struct
 import subprocess
+from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMITS = os.path.join(ROOT, "build/release/bench/limits")
@@ -45,24 +46,32 @@ class Reader:
         return n
 
 
+@dataclass
 class Tensor:
-    """elements: of the matrix that it stands for; operands: what fast precision multiplies with it."""
+    """Of a matrix that takes several tensors of a directory (codes, scales, biases): all of them."""
+    shape: list
+    bytes: int
+    operands: str  # what fast precision multiplies with it: int8, bf16, f32
 
-    def __init__(self, shape, n_bytes, operands):
-        self.shape, self.elements, self.bytes, self.operands = shape, math.prod(shape), n_bytes, operands
 
-
-class Layers:
-    """Of each layer: whether it slides, its heads of keys and values, their dimensions."""
-
-    def __init__(self, heads, slides, kv_heads, dims, window):
-        self.windows = [window if s else 0 for s in slides]
-        self.attention_widths = [heads * d for d in dims]
-        self.kv_values = [2 * n * d for n, d in zip(kv_heads, dims)]
+@dataclass
+class Contents:
+    """What a file or a directory says of its model."""
+    type: str
+    bytes: int
+    tensors: dict  # by name
+    embeddings: str  # the name of their tensor
+    head: str  # the name that a head of its own would have
+    n_heads: int
+    kv_heads: list  # of each layer, as all that follows
+    dims: list  # of a head
+    windows: list  # positions that a query sees; 0: all
+    n_experts: int = 0
+    n_experts_used: int = 0
+    fast_planes: int = 1  # int8 planes of activations that a product takes in fast precision
 
 
 def read_gguf(path):
-    """Tensors by their names, those of embeddings and head, layers, experts (used, of), type."""
     with open(path, "rb") as f:
         r = Reader(f)
         if f.read(4) != b"GGUF" or r.number("I") not in (2, 3):
@@ -89,18 +98,24 @@ def read_gguf(path):
     if not isinstance(slides, list):
         slides = [(i + 1) % slides for i in range(n)]
     kv_heads = meta.get(f"{a}.attention.head_count_kv", heads)
-    kv_heads = kv_heads if isinstance(kv_heads, list) else [kv_heads] * n
-    dims = [meta.get(f"{a}.attention.key_length_swa", dim) if s else dim for s in slides]
-    experts = meta.get(f"{a}.expert_used_count", 0), meta.get(f"{a}.expert_count", 0)
-    return (tensors, "token_embd.weight", "output.weight", Layers(heads, slides, kv_heads, dims, window), experts,
-            FILE_TYPES.get(meta.get("general.file_type"), "?"))
+    return Contents(type=FILE_TYPES.get(meta.get("general.file_type"), "?"), bytes=os.path.getsize(path),
+                    tensors=tensors, embeddings="token_embd.weight", head="output.weight", n_heads=heads,
+                    kv_heads=kv_heads if isinstance(kv_heads, list) else [kv_heads] * n,
+                    dims=[meta.get(f"{a}.attention.key_length_swa", dim) if s else dim for s in slides],
+                    windows=[window if s else 0 for s in slides],
+                    n_experts=meta.get(f"{a}.expert_count", 0), n_experts_used=meta.get(f"{a}.expert_used_count", 0))
 
 
 def read_directory(path):
-    """The same of safetensors: 16 bits or MLX's affine types, dense."""
+    """Of safetensors: dense models of 16 bits or of MLX's affine types."""
     with open(os.path.join(path, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    bits = config.get("quantization", {}).get("bits")
+    quantization = config.get("quantization", {})
+    mode = quantization.get("mode", "affine")
+    if mode != "affine":
+        raise ValueError(f"{path}/config.json: quantization.mode {mode} is not counted: affine alone is")
+    if config.get("num_experts") or config.get("num_local_experts"):
+        raise ValueError(f"{path}/config.json: experts are counted in GGUF files alone")
     entries, tensors = {}, {}
     for name in sorted(os.listdir(path)):
         if name.endswith(".safetensors"):
@@ -108,55 +123,61 @@ def read_directory(path):
                 header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
             header.pop("__metadata__", None)
             entries.update(header)
+    sizes = {name: t["data_offsets"][1] - t["data_offsets"][0] for name, t in entries.items()}
     for name, t in entries.items():
-        base, part = name.rsplit(".", 1)
+        module, part = name.rsplit(".", 1)
         if part in ("scales", "biases"):
             continue
-        n_bytes = sum(e["data_offsets"][1] - e["data_offsets"][0]
-                      for e in [t] + [entries[f"{base}.{p}"] for p in ("scales", "biases") if f"{base}.{p}" in entries])
-        packed = t["dtype"] == "U32"
-        shape = t["shape"][:-1] + [t["shape"][-1] * 32 // bits] if packed else t["shape"]
-        tensors[name] = Tensor(shape, n_bytes, "int8" if packed else "bf16" if t["dtype"] == "BF16" else "f32")
+        shape, operands = t["shape"], "bf16" if t["dtype"] == "BF16" else "f32"
+        if t["dtype"] == "U32":
+            bits = (quantization.get(module) or quantization)["bits"]
+            shape, operands = shape[:-1] + [shape[-1] * 32 // bits], "int8"
+        n_bytes = sizes[name] + sizes.get(f"{module}.scales", 0) + sizes.get(f"{module}.biases", 0)
+        tensors[name] = Tensor(shape, n_bytes, operands)
     heads, n = config["num_attention_heads"], config["num_hidden_layers"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
-    slides = [t == "sliding_attention" for t in config.get("layer_types", ["full_attention"] * n)]
-    layers = Layers(heads, slides, [config.get("num_key_value_heads", heads)] * n, [dim] * n,
-                    config.get("sliding_window") or 0)
-    return (tensors, "model.embed_tokens.weight", "lm_head.weight", layers, (0, 0),
-            f"MLX affine {bits}" if bits else config.get("torch_dtype", "?"))
+    window, kinds = config.get("sliding_window") or 0, config.get("layer_types", ["full_attention"] * n)
+    return Contents(type=f"MLX affine {quantization['bits']}" if quantization else config.get("torch_dtype", "?"),
+                    bytes=sum(sizes.values()), tensors=tensors, embeddings="model.embed_tokens.weight",
+                    head="lm_head.weight", n_heads=heads, kv_heads=[config.get("num_key_value_heads", heads)] * n,
+                    dims=[dim] * n, windows=[window if k == "sliding_attention" else 0 for k in kinds],
+                    fast_planes=2 if quantization else 1)
 
 
 class Model:
-    """Of a GGUF file or a directory: type, n_parameters, weight_bytes (that a token needs), layer_macs, head_macs,
-    operands (of most), those of fast precision for MLX's types being two planes."""
+    """What computing with a GGUF file or a directory takes: n_parameters, weight_bytes (that a token needs),
+    layer_macs, head_macs, operands (of most multiply-adds), and of each layer its window, the width of its queries, its
+    values of keys and values a position."""
 
     def __init__(self, path):
-        is_directory = os.path.isdir(path)
+        found = (read_directory if os.path.isdir(path) else read_gguf)(path)
         self.path, self.name = path, os.path.basename(os.path.normpath(path)).removesuffix(".gguf")
-        tensors, embeddings, head, layers, (used, self.n_experts), self.type = (
-            read_directory if is_directory else read_gguf)(path)
-        self.file_bytes = sum(t.bytes for t in tensors.values()) if is_directory else os.path.getsize(path)
-        self.windows, self.attention_widths, self.kv_values = layers.windows, layers.attention_widths, layers.kv_values
-        self.two_planes = is_directory
-        head = head if head in tensors else embeddings
+        self.type, self.file_bytes, self.n_experts = found.type, found.bytes, found.n_experts
+        self.fast_planes, self.windows = found.fast_planes, found.windows
+        self.attention_widths = [found.n_heads * d for d in found.dims]
+        self.kv_values = [2 * n * d for n, d in zip(found.kv_heads, found.dims)]
+        head = found.head if found.head in found.tensors else found.embeddings
         self.weight_bytes = self.layer_macs = self.head_macs = self.n_parameters = 0
         of_operands = {"int8": 0, "bf16": 0, "f32": 0}
-        for name, t in tensors.items():
-            share = used / self.n_experts if len(t.shape) == 3 else 1
-            self.n_parameters += t.elements
-            if name == embeddings and name != head:
+        for name, t in found.tensors.items():
+            of_experts = found.n_experts and len(t.shape) == 3
+            share, elements = found.n_experts_used / found.n_experts if of_experts else 1, math.prod(t.shape)
+            self.n_parameters += elements
+            if name == found.embeddings and name != head:
                 continue
             self.weight_bytes += round(share * t.bytes)
             if name == head:
-                self.head_macs = t.elements
+                self.head_macs = elements
             elif len(t.shape) >= 2:
-                self.layer_macs += round(share * t.elements)
-                of_operands[t.operands] += t.elements
+                self.layer_macs += round(share * elements)
+                of_operands[t.operands] += elements
         self.operands = max(of_operands, key=of_operands.get)
 
     def planes(self, precision):
-        """Of int8 that a product of activations takes."""
-        return 2 if self.operands_of(precision) == "int8" and (precision == "high" or self.two_planes) else 1
+        """How often a product runs over its weights: once for each int8 plane of the activations."""
+        if self.operands_of(precision) != "int8":
+            return 1
+        return self.fast_planes if precision == "fast" else 2
 
     def attention_macs(self, n):
         """Of a prompt of n tokens: each query with the keys up to its own, and the same number of values."""

@@ -1,6 +1,9 @@
 """The programs of bench/ around speed, without a look at the clock: models that are made open and compute, limits are
 what their definition says, the page of figures is the one that the results make."""
+import json
+import math
 import os
+import struct
 import subprocess
 import sys
 
@@ -79,6 +82,54 @@ def test_costs(tmp_path):
     assert m.weight_bytes == pytest.approx((2 * layer + head) * 34 / 32 + norms, abs=64 * 32)
     assert costs.limit(Peak, m, "decode", "fast", 512, 128, 1) == (63e9 / m.weight_bytes, "read")
     assert m.kv_bytes(4096) == 4096 * 2 * 2 * 1024 * 2
+
+
+def test_directories_cost_what_files_do(tmp_path):
+    """MLX's affine types in groups of 64: 4 bits and two 16-bit numbers a group; two planes of activations in fast."""
+    generate("qwen3-0.6b", "mlx4", tmp_path / "mlx", *SMALL)
+    generate("qwen3-0.6b", "q4_0", tmp_path / "m.gguf", *SMALL)
+    m, gguf = costs.Model(str(tmp_path / "mlx")), costs.Model(str(tmp_path / "m.gguf"))
+    for same in ("layer_macs", "head_macs", "n_parameters", "operands", "windows", "attention_widths", "kv_values"):
+        assert getattr(m, same) == getattr(gguf, same), same
+    assert (m.type, m.planes("fast"), m.planes("high"), m.planes("exact")) == ("MLX affine 4", 2, 2, 1)
+    norms = 2 * (1024 + 2 * (2 * 1024 + 2 * 128))
+    assert m.weight_bytes == (m.layer_macs + m.head_macs) * 36 // 64 + norms
+    assert costs.limit(Peak, m, "prefill", "fast", 512, 128, 1)[0] == pytest.approx(
+        costs.limit(Peak, gguf, "prefill", "high", 512, 128, 1)[0])
+
+
+def directory(path, config, shapes):
+    """A model's directory that can be counted: the headers and as many zeros."""
+    sizes = {"U32": 4, "BF16": 2, "F16": 2}
+    header, end = {}, 0
+    for name, (dtype, shape) in shapes.items():
+        start, end = end, end + sizes[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    path.mkdir()
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
+    (path / "config.json").write_text(json.dumps({"num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 64,
+                                                  **config}))
+    return str(path)
+
+
+def test_modules_have_bits_of_their_own(tmp_path):
+    affine = {"group_size": 64, "bits": 4, "model.layers.0.mlp.up_proj": {"group_size": 64, "bits": 8}}
+    groups = ["BF16", [64, 1]]
+    shapes = {"model.embed_tokens.weight": ["U32", [64, 8]], "model.embed_tokens.scales": groups,
+              "model.embed_tokens.biases": groups, "model.layers.0.mlp.up_proj.weight": ["U32", [64, 16]],
+              "model.layers.0.mlp.up_proj.scales": groups, "model.layers.0.mlp.up_proj.biases": groups,
+              "model.layers.0.conv.weight": ["BF16", [64, 1, 4]]}
+    m = costs.Model(directory(tmp_path / "m", {"quantization": affine}, shapes))
+    assert (m.head_macs, m.layer_macs, m.operands) == (64 * 64, 64 * 64 + 64 * 4, "int8")
+    assert m.weight_bytes == m.file_bytes == 64 * (36 + 68 + 8)
+
+
+@pytest.mark.parametrize("config, what", [({"quantization": {"mode": "mxfp4", "bits": 4}}, "quantization.mode mxfp4"),
+                                          ({"num_experts": 8}, "experts are counted in GGUF files alone")])
+def test_directories_that_are_not_counted_are_refused(tmp_path, config, what):
+    with pytest.raises(ValueError, match=what):
+        costs.Model(directory(tmp_path / "m", config, {}))
 
 
 def test_windows_cost_no_more_than_they_see(tmp_path):
