@@ -7,8 +7,8 @@
  * LIMIT read: decoding, AMOUNT the bytes of all tensors that a token needs. LIMIT int8, bf16 or f32: a prompt
  * of 512 tokens, AMOUNT its multiply-adds (bench/costs.py counts both; bench/shares passes them).
  *
- * A burst of decoding is as many tokens as take about 30 ms, of one sequence of 64 to 192 tokens, in pages
- * that another one had before, so that the system gives no memory on the way; its limit is the better of the
+ * A burst of decoding is as many tokens as take about 30 ms, of the first 128 of a sequence, in pages that
+ * another one had before, so that the system gives no memory on the way; its limit is the better of the
  * moments before and after it, each the best of two readings of 256 MiB. A prompt is one burst; it takes
  * about a second, in which a core that is lent in parts has many speeds: its limit is what multiply-adds
  * alone reached on average in PEAK_NS before and after it. Shown are the median and the quartiles over BURSTS
@@ -32,8 +32,7 @@
 #include "engine/sampler.h"
 
 enum {
-    SHORT_PROMPT = 64,
-    DEPTH = 192, /* of decoding */
+    DECODED = 128, /* tokens of a sequence, from the start, as bench/peers and llama-bench decode */
     PROMPT = 512,
     BURST_NS = 30000000,
     PEAK_NS = 300000000,
@@ -203,16 +202,16 @@ static int by_value(const void *a, const void *b)
 static int64_t decode_bursts(bench *b, double bytes, int64_t bursts, double *shares, double *limits)
 {
     choose_reader(b);
-    begin(b, SHORT_PROMPT);
-    while (b->n_tokens < DEPTH) step(b);
-    begin(b, SHORT_PROMPT);
+    begin(b, 1);
+    while (b->n_tokens < DECODED) step(b);
+    begin(b, 1);
     int64_t n = 0, start = qn_clock_ns();
-    for (; qn_clock_ns() - start < BURST_NS && b->n_tokens < DEPTH; n++) step(b);
+    for (; qn_clock_ns() - start < BURST_NS && b->n_tokens < DECODED; n++) step(b);
 
     double before = bandwidth(b, 2);
     for (int64_t i = 0; i < bursts; i++) {
-        if (b->n_tokens + n > DEPTH) {
-            begin(b, SHORT_PROMPT);
+        if (b->n_tokens + n > DECODED) {
+            begin(b, 1);
             before = bandwidth(b, 2);
         }
         start = qn_clock_ns();
