@@ -13,11 +13,15 @@ import struct
 import subprocess
 from dataclasses import dataclass
 
+from machines import fail, model_path
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMITS = os.path.join(ROOT, "build/release/bench/limits")
 FILE_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 14: "Q4_K", 15: "Q4_K_M",
               16: "Q5_K", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16"}
 KV_COUNTS_FROM = 1024  # tokens of context
+KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}  # of a value
+LOOKED_UP = ("per_layer_token_embd.weight",)  # a token needs a row of it
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
@@ -93,7 +97,7 @@ def read_gguf(path):
     a = meta["general.architecture"]
     heads, n = meta[f"{a}.attention.head_count"], meta[f"{a}.block_count"]
     dim = meta.get(f"{a}.attention.key_length", meta[f"{a}.embedding_length"] // heads)
-    window, period = meta.get(f"{a}.attention.sliding_window", 0), {"gemma2": 2, "gemma3": 6}.get(a, 1)
+    window, period = meta.get(f"{a}.attention.sliding_window", 0), {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}.get(a, 1)
     slides = meta.get(f"{a}.attention.sliding_window_pattern", period)
     if not isinstance(slides, list):
         slides = [(i + 1) % slides for i in range(n)]
@@ -114,7 +118,7 @@ def read_directory(path):
     mode = quantization.get("mode", "affine")
     if mode != "affine":
         raise ValueError(f"{path}/config.json: quantization.mode {mode} is not counted: affine alone is")
-    if config.get("num_experts") or config.get("num_local_experts"):
+    if any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise ValueError(f"{path}/config.json: experts are counted in GGUF files alone")
     entries, tensors = {}, {}
     for name in sorted(os.listdir(path)):
@@ -163,7 +167,7 @@ class Model:
             of_experts = found.n_experts and len(t.shape) == 3
             share, elements = found.n_experts_used / found.n_experts if of_experts else 1, math.prod(t.shape)
             self.n_parameters += elements
-            if name == found.embeddings and name != head:
+            if name in LOOKED_UP or name == found.embeddings and name != head:
                 continue
             self.weight_bytes += round(share * t.bytes)
             if name == head:
@@ -204,12 +208,21 @@ class Model:
         return "int8" if self.operands == "int8" and precision == "high" else "f32"
 
 
+def model_of(name):
+    """What computing with a file, a directory or what else model_path knows takes."""
+    path = model_path(name)
+    try:
+        return Model(path)
+    except (OSError, ValueError, KeyError, struct.error) as e:
+        fail(f"{path} cannot be counted: {type(e).__name__}: {e}")
+
+
 class Machine:
     """Bytes read per second and multiply-adds per second with n threads, at this moment: the best of some readings."""
 
     def __init__(self, n_threads, cpu_set=None):
         command = [LIMITS, "--json", "--mib", "256", "--repeats", "9", "--threads", str(n_threads)]
-        out = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        out = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
         self.read = max(r["best"] for r in out["read_gb_per_sec"]) * 1e9
         self.peaks = {}
         for r in out["gmac_per_sec"]:
@@ -227,8 +240,8 @@ class Machine:
         return both
 
 
-def limit(machine, model, phase, precision, n_prompt, n_generate, n_sequences, kv_bytes_per_value=2):
-    """(tokens per second, what limits)."""
+def limit(machine, model, phase, precision, n_prompt, n_generate, kv="f16"):
+    """(tokens per second, what limits). kv: type of keys and values."""
     operands = model.operands_of(precision)
     products = model.planes(precision)
     depth = n_prompt + n_generate // 2
@@ -236,5 +249,5 @@ def limit(machine, model, phase, precision, n_prompt, n_generate, n_sequences, k
         return machine.peaks[operands] / products * n_prompt / model.prompt_macs(n_prompt), operands
     if phase == "batch":
         return machine.peaks[operands] / products / model.token_macs(depth), operands
-    kv = model.kv_bytes(depth, kv_bytes_per_value) if depth > KV_COUNTS_FROM else 0
-    return machine.read / (model.weight_bytes + kv), "read"
+    kv_bytes = model.kv_bytes(depth, KV_BYTES[kv]) if depth > KV_COUNTS_FROM else 0
+    return machine.read / (model.weight_bytes + kv_bytes), "read"

@@ -48,5 +48,9 @@ def results_path(kind=""):
 
 
 def commit_name():
-    return subprocess.run("git describe --always --dirty --exclude '*'", shell=True, cwd=ROOT, capture_output=True,
-                          text=True).stdout.strip()
+    """With -dirty where other files differ from it than those that benches write."""
+    def git(*args):
+        return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    written = [f":!{path}" for path in ("bench/results", "docs/performance", "docs/*.md", "README.md")]
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *written)
+    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
