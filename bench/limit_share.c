@@ -12,7 +12,7 @@
  * moments before and after it, each the best of two readings of 256 MiB. A prompt is one burst; it takes
  * about a second, in which a core that is lent in parts has many speeds: its limit is what multiply-adds
  * alone reached on average in PEAK_NS before and after it. Shown are the median and the quartiles over BURSTS
- * (40) of the share and of the limit. */
+ * (40) of the share and of the limit. Multiply-adds are those of the set in use. */
 #include <quern/quern.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -139,23 +139,21 @@ static void choose_reader(bench *b)
     b->read = best;
 }
 
-/* 0: no such type. What the set in use has no instruction for is done in float32, as the kernels do. */
-static int choose_arithmetic(bench *b, const char *type)
+static int arithmetic_of(const char *set, const char *type)
 {
-    double most = 0;
-    int found = 0, best = 0;
-    for (size_t i = 0; i < sizeof peak_arithmetic / sizeof *peak_arithmetic; i++) {
-        if (strcmp(peak_arithmetic[i].type, type) != 0) continue;
-        found = 1;
-        if (!peak_arithmetic[i].usable()) continue;
-        b->mac = peak_arithmetic[i].run;
-        b->macs_per_round = peak_arithmetic[i].macs_per_round;
-        double now = multiply_adds(b, PEAK_NS / 10);
-        if (now > most) most = now, best = (int)i;
-    }
-    b->mac = peak_arithmetic[best].run;
-    b->macs_per_round = peak_arithmetic[best].macs_per_round;
-    return !found ? 0 : most > 0 || choose_arithmetic(b, "f32");
+    for (int i = 0; i < (int)(sizeof peak_arithmetic / sizeof *peak_arithmetic); i++)
+        if (strcmp(peak_arithmetic[i].type, type) == 0 && strcmp(peak_arithmetic[i].set, set) == 0) return i;
+    return -1;
+}
+
+/* What a set has no instruction for is done in float32, as the kernels do. */
+static void choose_arithmetic(bench *b, const char *set, const char *type)
+{
+    int i = arithmetic_of(set, type);
+    if (i < 0) i = arithmetic_of(set, "f32");
+    if (i < 0) i = arithmetic_of("plain", "f32");
+    b->mac = peak_arithmetic[i].run;
+    b->macs_per_round = peak_arithmetic[i].macs_per_round;
 }
 
 static qn_status choose_id(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
@@ -190,6 +188,12 @@ static int parse_precision(const char *name, qn_precision *out)
             return 1;
         }
     return 0;
+}
+
+/* Of n values in order. */
+static double median(const double *x, int64_t n)
+{
+    return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
 static int by_value(const void *a, const void *b)
@@ -263,11 +267,14 @@ int main(int argc, char **argv)
         !parse_precision(argv[2], &o.precision))
         return usage();
     int decodes = strcmp(argv[3], "read") == 0;
+    if (!decodes && strcmp(argv[3], "int8") != 0 && strcmp(argv[3], "bf16") != 0 &&
+        strcmp(argv[3], "f32") != 0)
+        return usage();
     o.n_threads = argc > 6 ? (int)strtol(argv[6], NULL, 10) : qn_threads_default();
     check(qn_pool_new(o.n_threads, &b.pool));
-    if (!decodes && !choose_arithmetic(&b, argv[3])) return usage();
     check(qn_model_open(argv[1], &o, &b.model));
     check(qn_model_get_info(b.model, &info));
+    if (!decodes) choose_arithmetic(&b, info.cpu_set, argv[3]);
     b.engine = ((native_model *)b.model->object)->engine;
     b.vocab_size = info.vocab_size;
     check(qn_sampler_new(&(qn_generate_options){0}, b.vocab_size, &b.sampler));
@@ -280,15 +287,16 @@ int main(int argc, char **argv)
     int64_t n = (decodes ? decode_bursts : prompt_bursts)(&b, amount, bursts, shares, limits);
     qsort(shares, (size_t)bursts, sizeof *shares, by_value);
     qsort(limits, (size_t)bursts, sizeof *limits, by_value);
-    int64_t low = bursts / 4, mid = bursts / 2, high = bursts * 3 / 4;
+    int64_t low = bursts / 4, high = bursts * 3 / 4;
+    double share = median(shares, bursts), limit = median(limits, bursts) * 1e-9;
     if (json)
         printf("{\"share\": [%.4f, %.4f, %.4f], \"limit_g_per_sec\": [%.1f, %.1f, %.1f], \"tokens\": %lld}\n",
-               shares[low], shares[mid], shares[high], limits[low] * 1e-9, limits[mid] * 1e-9,
-               limits[high] * 1e-9, (long long)(n * bursts));
+               shares[low], share, shares[high], limits[low] * 1e-9, limit, limits[high] * 1e-9,
+               (long long)(n * bursts));
     else
         printf("share %.0f%% (%.0f to %.0f), %s %.1f G/s (%.1f to %.1f), %lld bursts of %lld tokens\n",
-               100 * shares[mid], 100 * shares[low], 100 * shares[high], argv[3], limits[mid] * 1e-9,
-               limits[low] * 1e-9, limits[high] * 1e-9, (long long)bursts, (long long)n);
+               100 * share, 100 * shares[low], 100 * shares[high], argv[3], limit, limits[low] * 1e-9,
+               limits[high] * 1e-9, (long long)bursts, (long long)n);
     qn_pool_free(b.pool);
     qn_free(b.buffer);
     qn_sequence_free(b.sequence);
