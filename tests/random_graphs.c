@@ -39,15 +39,16 @@ static void say(qn_graph_built *b, const char *fmt, ...)
     va_end(args);
 }
 
+/* Of one element where a primitive was refused. */
 static qn_shape shape_of(value x)
 {
-    return x.a ? *qn_array_shape(x.a) : (qn_shape){0};
+    return x.a ? *qn_array_shape(x.a) : (qn_shape){.n = 1, .dim = {1}};
 }
 
 static int64_t elements(value x)
 {
     const qn_shape shape = shape_of(x);
-    return x.a ? qn_shape_elements(&shape, NULL) : 0;
+    return qn_shape_elements(&shape, NULL);
 }
 
 static qn_shape any_shape(builder *b)
@@ -284,9 +285,10 @@ static value node_VIEW(builder *b)
         return wished(b, QN_PRIM_SLICE, &p, 1, &x, &to, QN_DTYPE_F32, x.bound);
     case 2:
         for (int d = 0; d < s.n; d++)
-            if (s.dim[d] == 1 && 3 * elements(x) < ELEMENTS) to.dim[d] = 3;
+            if (s.dim[d] == 1 && 3 * qn_shape_elements(&to, NULL) <= ELEMENTS) to.dim[d] = 3;
         return wished(b, QN_PRIM_BROADCAST, NULL, 1, &x, &to, QN_DTYPE_F32, x.bound);
     default:
+        if (s.n == 1) return one(b, QN_PRIM_COPY, x, x.bound);
         return reshaped(b, x, 1, (int64_t[]){elements(x)});
     }
 }
@@ -306,7 +308,7 @@ static value node_CONCAT(builder *b)
     const value x = b->of[0];
     qn_shape s = shape_of(x);
     s.dim[s.n - 1] = 1 + roll(b, 3);
-    if (2 * elements(x) > ELEMENTS) return one(b, QN_PRIM_COPY, x, x.bound);
+    if (4 * elements(x) > ELEMENTS) return one(b, QN_PRIM_COPY, x, x.bound);
     return two(b, QN_PRIM_CONCAT, x, given(b, -1, 1, s), fmax(1, x.bound));
 }
 
@@ -329,6 +331,7 @@ static value node_MATMUL(builder *b)
     const value x = calm(b, b->of[0]);
     const qn_shape s = shape_of(x);
     const int64_t k = s.dim[s.n - 1], n = 1 + roll(b, b->limit);
+    if (n * elements(x) > ELEMENTS) return one(b, QN_PRIM_COPY, x, x.bound);
     if (s.n < 2) {
         const value m = as_matrix(b, x);
         return two(b, QN_PRIM_MATMUL_ROWS, m, given(b, -1, 1, qn_shape_make(2, (int64_t[]){1, n})), x.bound);
@@ -342,12 +345,12 @@ static value node_TAKE(builder *b)
     const value x = b->of[0];
     const qn_shape s = shape_of(x);
     const int64_t n = 1 + roll(b, b->limit);
+    if (n * elements(x) > ELEMENTS) return one(b, QN_PRIM_COPY, x, x.bound);
     if (roll(b, 2)) {
         const qn_params p = {.scatter = {.n = n}};
         const value rows = ids(b, 1, s.dim[0], 1, n, 0);
         return use(b, QN_PRIM_SCATTER_ADD, &p, 2, (value[]){x, rows}, x.bound * (double)s.dim[0]);
     }
-    if (n * elements(x) > ELEMENTS) return one(b, QN_PRIM_COPY, x, x.bound);
     return two(b, QN_PRIM_TAKE, x, ids(b, 1, n, 1, s.dim[0], 0), x.bound);
 }
 
@@ -359,7 +362,7 @@ static value node_ALONG(builder *b)
     const qn_params more = {.scatter = {.n = n + 2}},
                     k = {.top_k = {.k = 1 + (int32_t)roll(b, n), .rising = 1}};
     const qn_params sort = {.sort = {.falling = (int32_t)roll(b, 2)}};
-    switch (n + 2 <= ELEMENTS / rows ? roll(b, 5) : 0) {
+    switch (rows * (2 * n + 2) <= ELEMENTS ? roll(b, 5) : 0) {
     case 0:
         return two(b, QN_PRIM_TAKE_ALONG, x,
                    use(b, QN_PRIM_ARG_SORT, &sort, 1, (value[]){given_like(b, -1, 1, x)}, 0), x.bound);
@@ -545,7 +548,8 @@ void qn_graph_build(const qn_graph *g, qn_scope *s, qn_graph_built *out)
             if (of >= 0) uses[of]++;
         }
         made[i] = kinds[node->kind].make(&b);
-        if (node->kind == wrong && made[i].a) made[i].a = qn_add(s, made[i].a, qn_scalar(s, 0.01f));
+        if (!made[i].a) return;
+        if (node->kind == wrong) made[i].a = qn_add(s, made[i].a, qn_scalar(s, 0.01f));
         const qn_shape result = shape_of(made[i]);
         say(out, "  %d = %s(%d, %d) seed %llu -> %s\n", i, kinds[node->kind].name, node->of[0], node->of[1],
             (unsigned long long)node->seed, qn_shape_text(&result, shape, sizeof shape));

@@ -34,7 +34,7 @@ typedef struct {
     uint8_t used[QN_PRIM_COUNT];
     char text[QN_GRAPH_TEXT]; /* a line a node */
 } qn_graph_built;
-/* See the scope for errors. */
+/* See the scope for errors: at the first one it stops. */
 void qn_graph_build(const qn_graph *g, qn_scope *s, qn_graph_built *b);
 
 int qn_graph_kinds(void);
