@@ -1,8 +1,10 @@
-"""Ctrl-C: it ends a run that has not begun to answer, and logits leave nothing behind."""
+"""Ctrl-C: it ends a run that has not begun to answer; logits leave nothing behind, nor with SIGTERM and SIGHUP."""
 import json
 import signal
 import subprocess
 import time
+
+import pytest
 
 from support import QUERN, fixture, heed_interrupt
 
@@ -12,14 +14,14 @@ def start(*args, stdin=subprocess.DEVNULL):
                             preexec_fn=heed_interrupt)
 
 
-def interrupt(args, ready):
-    """Sends Ctrl-C as soon as ready() holds; returns the exit status."""
+def interrupt(args, ready, number=signal.SIGINT):
+    """Sends the signal as soon as ready() holds; returns the exit status."""
     process = start(*args)
     for _ in range(6000):
         if ready() or process.poll() is not None:
             break
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=60)
     return process.returncode
 
@@ -30,13 +32,14 @@ def test_run_before_its_first_token():
     assert status in (130, -signal.SIGINT)
 
 
-def test_logits_leave_nothing_behind(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_logits_leave_nothing_behind(tmp_path, number):
     folder = tmp_path / "out"
     folder.mkdir()
     ids = tmp_path / "ids.json"
     ids.write_text(json.dumps({"ids": [[i % 600 for i in range(512)]] * 200}))
     args = ["logits", fixture("models/llama"), "--ids", ids, "-o", folder / "o.safetensors", "--slots", 1]
-    assert interrupt(args, lambda: any(folder.iterdir())) == 130
+    assert interrupt(args, lambda: any(folder.iterdir()), number) == 130
     assert not list(folder.iterdir())
 
 

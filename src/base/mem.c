@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -78,7 +79,9 @@ static size_t kept_limit(void)
     size_t limit = atomic_load_explicit(&kept.limit, memory_order_relaxed);
     if (limit != SIZE_MAX) return limit;
     const char *wish = getenv("QUERN_KEPT_BYTES");
-    limit = wish && wish[0] ? (size_t)strtoull(wish, NULL, 10) : KEPT_BYTES;
+    char *end = NULL;
+    const unsigned long long bytes = wish && isdigit((unsigned char)*wish) ? strtoull(wish, &end, 10) : 0;
+    limit = end && !*end && bytes < SIZE_MAX ? (size_t)bytes : KEPT_BYTES;
     atomic_store_explicit(&kept.limit, limit, memory_order_relaxed);
     return limit;
 }

@@ -24,7 +24,8 @@ char *qn_strndup(const char *s, size_t n);
 char *qn_strdup(const char *s);
 
 /* The most bytes of freed blocks of 4 KiB to 4 MiB that stay with the process, for the next that are asked
- * for; what is above goes back at once. 8 MiB, or $QUERN_KEPT_BYTES; 0: none. */
+ * for; what is above goes back at once. 8 MiB, or $QUERN_KEPT_BYTES (a number of bytes, else it counts as not
+ * there); 0: none. */
 void qn_mem_keep(size_t bytes);
 
 /* Whole pages straight from the system, zeroed: pages that were never touched cost nothing, and MADV_DONTNEED

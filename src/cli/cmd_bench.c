@@ -214,7 +214,7 @@ int qn_cmd_bench(int argc, char **argv)
         return qn_args_fail("bench", "--prompt has tokens of its own; leave --prompt-tokens out");
     o.bench.max_perplexity = o.max_perplexity;
     if (o.only_speed) o.bench.parts = 1u << QN_BENCH_SPEED;
-    qn_interrupt_start();
+    qn_interrupt_start_for_files();
     qn_bench_report report = {0};
     qn_buf results = {0}, json = {0};
     qn_status status = QN_OK;

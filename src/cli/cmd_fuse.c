@@ -208,7 +208,7 @@ int qn_cmd_fuse(int argc, char **argv)
     int n, code, shown = -1;
     if (qn_args_parse(&qn_fuse_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o PATH is needed: where the model goes");
-    qn_interrupt_start(); /* there is a folder to remove */
+    qn_interrupt_start_for_files(); /* there is a folder to remove */
     const qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
                                      .embedding_type = o.embedding_type,
                                      .progress = show_progress,

@@ -54,7 +54,7 @@ static qn_status write_logits(qn_model *model, const logits_options *o, const qn
         snprintf(name, sizeof name, "logits.%lld", (long long)i);
         status = qn_st_writer_add(s.writer, name, QN_DTYPE_F32, 2, shape, NULL);
     }
-    qn_interrupt_start(); /* from here on there is a file to remove */
+    qn_interrupt_start_for_files(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(s.writer);
     if (status == QN_OK) {
         qn_logits_options options = {.last_only = s.last_only, .adapter = o->adapter};

@@ -120,7 +120,7 @@ static qn_status write_tensors(const qn_model *model, const qn_attention_snapsho
     if (status == QN_OK) status = add_tokens(w, model, s);
     while (status == QN_OK && next_tensor(s, &k, &i, &t))
         status = qn_st_writer_add(w, t.name, t.dtype, t.n_dims, t.shape, NULL);
-    qn_interrupt_start(); /* from here on there is a file to remove */
+    qn_interrupt_start_for_files(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(w);
     for (k = 0, i = 0; status == QN_OK && next_tensor(s, &k, &i, &t);)
         status = qn_interrupt_taken() ? qn_fail(QN_E_CANCELLED, "cancelled; nothing was written")

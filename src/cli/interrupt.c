@@ -50,6 +50,17 @@ void qn_interrupt_start(void)
     sigaction(SIGINT, &action, NULL);
 }
 
+void qn_interrupt_start_for_files(void)
+{
+    static const int signals[] = {SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    qn_interrupt_start();
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+}
+
 void qn_interrupt_watch(qn_generation *generation)
 {
     atomic_store(&watched, generation);

@@ -8,6 +8,9 @@
 
 /* Takes SIGINT over. */
 void qn_interrupt_start(void);
+/* The same, and SIGTERM and SIGHUP act as Ctrl-C: where files that are half written are to be removed. One
+ * that is ignored (nohup) stays so. */
+void qn_interrupt_start_for_files(void);
 /* The generation that Ctrl-C cancels from now on, or at once where a mark is set; NULL: none. Main thread. */
 void qn_interrupt_watch(qn_generation *generation);
 /* The same of a batch. */

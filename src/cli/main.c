@@ -1,7 +1,9 @@
 /* quern: finds the command and hands over. */
 #include <fcntl.h>
 #include <quern/quern.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,9 +90,20 @@ static void occupy_closed_streams(void)
         if (fcntl(file, F_GETFD) < 0) open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* 0: a setting is wrong, which was said. */
+static int check_environment(void)
+{
+    const char *kept = getenv("QUERN_KEPT_BYTES");
+    if (!kept || strspn(kept, "0123456789") == strlen(kept)) return 1;
+    qn_args_fail(NULL, "QUERN_KEPT_BYTES: %s is no number of bytes", kept);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     occupy_closed_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may grow no further is an error of writing, which is told */
+    if (!check_environment()) return QN_EXIT_USAGE;
     int code = run_command(argc, argv);
     /* Results are flushed as they are written; a help that nobody could read is a failure as well. */
     return code == QN_EXIT_OK && qn_out_write("", 0) != QN_OK ? qn_out_fail() : code;
