@@ -79,7 +79,15 @@ def test_types_of_keys_and_values(kv):
     (("--prompt-tokens", 1 << 20), "context"),
     (("--decode-tokens", 1), "--decode-tokens"),
     (("--kv-type", "q3"), "q4_0"),
+    (("--prompt-tokens", 8, "--decode-tokens", 64, "--context", 12), "context of 12"),
 ])
 def test_refused(args, word):
     out = call("bench", fixture(LLAMA), *args)
     assert out.returncode != 0 and word in out.stderr.decode()
+
+
+def test_without_a_place_for_state(tmp_path):
+    out = call("bench", fixture(LLAMA), *SMALL, "--prompt-tokens", 8, "--json", env={"TMPDIR": str(tmp_path / "none")})
+    assert out.returncode == 0 and b"saving and restoring state is left out" in out.stderr, out.stderr
+    [r] = json.loads(out.stdout)["results"]
+    assert r["prefill_tokens_per_sec"]["median"] > 0 and "state_restored" not in [c["name"] for c in r["checks"]]

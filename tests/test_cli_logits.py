@@ -78,7 +78,8 @@ def test_same_bits_in_any_company(name, precision, tmp_path):
     together = [bits(a).copy() for a in logits(folder, rows, tmp_path, "--precision", precision)]
     alone = logits(folder, [rows[2]], tmp_path, "--precision", precision)[0]
     assert (bits(alone) == together[2]).all(), "alone against a batch"
-    for options in (["--chunk", 1], ["--chunk", 7, "--threads", 1], ["--chunk", 64, "--threads", 3], ["--chunk", 512]):
+    for options in (["--chunk", 1], ["--chunk", 7, "--threads", 1], ["--chunk", 64, "--threads", 3], ["--chunk", 512],
+                    ["--chunk", 2**31 - 1]):
         got = logits(folder, rows, tmp_path, "--precision", precision, *options)
         for i, a in enumerate(got):
             assert (bits(a) == together[i]).all(), f"{options}, row {i}"

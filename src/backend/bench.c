@@ -170,10 +170,18 @@ static qn_status measure(qn_bench *b)
                  {QN_BENCH_STATE, qn_bench_state},
                  {QN_BENCH_PROBES, qn_bench_probes},
                  {QN_BENCH_QUALITY, qn_bench_quality}};
+    const int is_wish = b->o.n_decode_tokens > 0;
+    fill_in(&b->o, b->context);
     QN_TRY(make_prompt(b));
-    if (b->o.n_prompt_tokens >= b->context)
+    const int64_t room = b->context - b->o.n_prompt_tokens;
+    if (room < 1)
         return qn_fail(QN_E_ARG, "the prompt has %lld tokens and the context %lld",
                        (long long)b->o.n_prompt_tokens, (long long)b->context);
+    if (!is_wish && b->o.n_decode_tokens > room && room > 1) b->o.n_decode_tokens = room;
+    if (b->o.n_decode_tokens > room)
+        return qn_fail(QN_E_ARG, "%lld tokens decoded behind a prompt of %lld do not fit the context of %lld",
+                       (long long)b->o.n_decode_tokens, (long long)b->o.n_prompt_tokens,
+                       (long long)b->context);
     b->report->n_prompt_tokens = b->o.n_prompt_tokens;
     b->report->n_decode_tokens = b->o.n_decode_tokens;
     b->report->n_sequences = b->o.n_sequences;
@@ -194,7 +202,6 @@ qn_status qn_bench_run(qn_model *model, const qn_bench_options *options, qn_benc
     QN_TRY(qn_model_get_info(model, &info));
     b.n_vocab = info.vocab_size;
     b.context = info.context_size;
-    fill_in(&b.o, b.context);
     qn_status status = measure(&b);
     qn_free(b.ids);
     if (status == QN_OK) *report = found;

@@ -10,6 +10,7 @@
 #include "backend/bench_parts.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -74,7 +75,12 @@ static qn_status round_trips(qn_bench *b, trip *t)
     QN_TRY(qn_forward_with_cache(b->model, b->ids, b->o.n_prompt_tokens, NULL, t->logits, b->n_vocab,
                                  &t->saved));
     QN_TRY(forward(b, t->saved, t->logits));
-    QN_TRY(make_file(b, t));
+    const qn_status made = make_file(b, t);
+    if (made == QN_E_IO && !b->o.folder) { /* nobody named the place */
+        qn_log(QN_LOG_WARNING, "%s; saving and restoring state is left out", qn_last_error());
+        return QN_E_UNSUPPORTED;
+    }
+    QN_TRY(made);
     for (int i = 0; i < b->o.n_runs; i++) QN_TRY(there_and_back(b, t, i));
     if (stat(t->path, &file) != 0) return qn_fail(QN_E_IO, "%s: the saved state is gone", t->path);
     b->report->state_bytes = (size_t)file.st_size;

@@ -144,7 +144,11 @@ static int64_t tokens_that_fit(const qn_engine *e, int64_t context, double room)
 static qn_status choose_context(qn_engine *e, int64_t wish)
 {
     int64_t own = e->config.max_position_embeddings, context = wish;
+    const int64_t most = wish > 0 ? wish : own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
     double room = room_bytes(e);
+    /* No step has more rows than all sequences have tokens. */
+    if (e->info.max_rows > most * e->info.max_sequences)
+        e->info.max_rows = (int32_t)(most * e->info.max_sequences);
     if (wish > 0) {
         if (own > 0 && wish > own)
             qn_buf_printf(&e->notes, "context size %lld is above the model's own %lld: quality may suffer\n",
