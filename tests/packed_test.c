@@ -123,6 +123,17 @@ static void memory_runs_out(void **state)
         if (status != QN_OK) assert_int_equal(qn_test_count_files(folder), 1);
     }
     qn_test_ok(status);
+    status = QN_E_NOMEM;
+    for (int n = 1; status != QN_OK && n < 2000; n++) { /* what is there is compared */
+        qn_mem_fail_nth(n);
+        status = pack(path, &made);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        assert_int_equal(qn_mem_live_blocks(), before);
+        assert_int_equal(qn_test_count_files(folder), 2);
+    }
+    qn_test_ok(status);
+    assert_int_equal(made.was_there, 1);
     qn_engine_options o = {.context_size = 64, .n_threads = 2};
     status = QN_E_NOMEM;
     for (int n = 1; status != QN_OK && n < 2000; n++) {

@@ -82,13 +82,74 @@ def test_source_data_is_not_read(tmp_path):
     """What the fingerprint does not look at may be anything: it is not computed with."""
     model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
     want = logits(model, tmp_path)[0]
-    pack(model)
+    os.utime(pack(model)["output"], (0, 0))
     for at, n in tensor_places(model):
         if n > 4 * SAMPLE:
             spoil(model, at + SAMPLE, b"\xa5" * (n // 2 - SAMPLE))
     got, used, notes = logits(model, tmp_path)
-    assert got == want and used and notes == []
+    assert got == want and used and len(notes) == 1 and f"older than {model}" in notes[0]
     assert logits(model, tmp_path, "--packed", "none")[0] != want
+
+
+def test_pack_compares_all(tmp_path):
+    """A model damaged where the fingerprint does not look, packed, and repaired; damaged panels; another time."""
+    model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
+    want, whole = logits(model, tmp_path)[0], open(model, "rb").read()
+    at, n = max(tensor_places(model), key=lambda p: p[1])
+    spoil(model, at + SAMPLE, bytes(n // 2 - SAMPLE))
+    made = pack(model)["output"]
+    with open(model, "wb") as f:
+        f.write(whole)
+    os.utime(made, (0, 0))
+    got, used, notes = logits(model, tmp_path)
+    assert got != want and used and "older than" in notes[0]
+    assert pack(model)["was_there"] is False and logits(model, tmp_path) == (want, made, [])
+    spoil(made, os.path.getsize(made) // 2, b"\xff" * 4096)
+    assert pack(model)["was_there"] is False and logits(model, tmp_path) == (want, made, [])
+    packed = open(made, "rb").read()
+    spoil(made, packed.index(b"blk.0.attn_q.weight"), b"blk.0.attn_Q.weight")
+    assert "blk.0.attn_q.weight: missing" in logits(model, tmp_path)[2][0]
+    assert pack(model)["was_there"] is False and open(made, "rb").read() == packed
+    os.utime(made, (0, 0))
+    assert "older than" in logits(model, tmp_path)[2][0]
+    assert pack(model)["was_there"] is True and logits(model, tmp_path) == (want, made, [])
+
+
+def test_damaged_panels_are_named(tmp_path):
+    """Nothing checks them at a start; who gives no numbers says where its weights come from."""
+    model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
+    made = pack(model)["output"]
+    size = os.path.getsize(made)
+    spoil(made, size // 4, b"\xff" * (size // 2))
+    out = call("run", model, "--raw", "-p", "A", "-n", 3)
+    assert out.returncode == 1 and f"{made}, which `quern pack` compares".encode() in out.stderr, out.stderr
+    report = json.loads(call("doctor", model, "--json").stdout)
+    assert any("`quern pack` compares" in f.get("next", "") for f in report["findings"])
+    assert pack(model)["was_there"] is False
+    assert call("run", model, "--raw", "-p", "A", "-n", 3).returncode == 0
+
+
+def test_draft_models_have_packed_weights_too(tmp_path):
+    model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
+    (tmp_path / "draft").mkdir()
+    draft = shutil.copy(model, tmp_path / "draft")
+    made = pack(draft)["output"]
+    os.truncate(made, 5000)
+    args = ("run", model, "--raw", "-p", "A", "-n", 3, "--draft-model", draft)
+    out = call(*args)
+    assert out.returncode == 0 and f"draft model {draft}: {made}: ".encode() in out.stderr, out.stderr
+    assert b".qpack" not in call(*args, "--packed", "none").stderr
+
+
+def test_no_more_permissions_than_the_model(tmp_path):
+    model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
+    before = os.umask(0o022)
+    try:
+        for mode, want in ((0o644, 0o644), (0o600, 0o600), (0o640, 0o600)):
+            os.chmod(model, mode)
+            assert os.stat(pack(model, "--force")["output"]).st_mode & 0o777 == want
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("where", ["begin", "middle", "end", "header"])
@@ -193,6 +254,14 @@ def test_in_the_cache(open_path):
     finally:
         del os.environ["QUERN_CACHE"]
     assert got == (want, made, [])
+    beside = tmp_path / (os.path.basename(model) + ".qpack")
+    beside.write_text("cut short")
+    os.environ["QUERN_CACHE"] = str(cache)
+    try:
+        got = logits(model, tmp_path)
+    finally:
+        del os.environ["QUERN_CACHE"]
+    assert got[:2] == (want, made) and len(got[2]) == 1 and f"left aside for {made}" in got[2][0]
 
 
 def test_other_files_are_kept(tmp_path):
@@ -243,11 +312,12 @@ def test_named_and_not_there(tmp_path):
     os.mkfifo(fifo)
     for path in (tmp_path / "missing", fifo, tmp_path):
         got, used, notes = logits(model, tmp_path, "--packed", path)
-        assert got == want and used == "" and len(notes) == 1 and str(path) in notes[0], notes
+        assert got == want and used == "" and len(notes) == 1, notes
+        assert f"{path}: " in notes[0] and f"`quern pack --force -o {path}` makes it anew" in notes[0], notes
 
 
 def limit_files():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
 

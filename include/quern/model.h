@@ -118,7 +118,7 @@ typedef qn_status qn_pack_progress_fn(void *user, size_t done_bytes, size_t tota
 typedef struct {
     const char *file;     /* as in qn_model_options */
     const char *out_path; /* NULL: beside the model, or in the cache where that folder cannot be written */
-    int force;            /* make it anew though it fits, and replace a file that is none of ours */
+    int force;            /* make it anew whatever is there, and replace a file that is none of ours */
     int32_t n_threads;    /* 0: the physical cores that this process may use */
     qn_pack_progress_fn *progress; /* may be NULL */
     void *user;
@@ -127,15 +127,16 @@ typedef struct {
 typedef struct {
     char path[4096];
     size_t size_bytes; /* of the weights in it */
-    int was_there;     /* it was there and fits: nothing was written */
+    int was_there;     /* it was there, the same byte by byte: nothing was written */
 } qn_pack_result;
 
 /* Packs the weights of the model at path, as qn_model_open does at every start, into a file that later starts
  * map at once: nothing is packed and copied then, and processes share its pages. The model's own files are
- * needed beside it; after a change of these, or of the layout by another version of quern, it is left aside
- * until it is made anew. The file appears when it is whole. options may be NULL. QN_E_ARG: out_path is a file
- * that is no packed one (force), or one of the model's own, or "none"; QN_E_IO: no room, not writable; and
- * the statuses of qn_model_open. */
+ * needed beside it; after a change of these that samples show, or of the layout by another version of quern,
+ * it is left aside until it is made anew. The file appears when it is whole, for its owner alone where not
+ * everybody may read the model. options may be NULL. QN_E_ARG: out_path is a file that is no packed one
+ * (force), or one of the model's own, or "none"; QN_E_IO: no room, not writable; and the statuses of
+ * qn_model_open. */
 QN_API qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out);
 
 /* A wish that a call should end, which one thread or signal handler sets while others look at it. */

@@ -40,6 +40,7 @@ static qn_status check_options(const qn_model_options *o)
             return qn_fail(QN_E_ARG, "%s: %lld is not in the range 0 to %lld", fields[i].name,
                            (long long)fields[i].value, (long long)fields[i].most);
     }
+    if (o->packed && !*o->packed) return qn_fail(QN_E_ARG, "packed: the path is empty");
     return QN_OK;
 }
 

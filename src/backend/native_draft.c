@@ -49,6 +49,7 @@ static qn_status open_draft(const char *path, qn_engine *target, const qn_tokeni
                                        .n_threads = o->n_threads,
                                        .context_size = qn_engine_get_info(target)->context_size,
                                        .max_sequences = 1,
+                                       .packed = o->packed && strcmp(o->packed, "none") == 0 ? "none" : NULL,
                                        .no_prefix_cache = o->no_prefix_cache};
     qn_status status = qn_source_open(path, NULL, &source);
     if (status == QN_OK) status = qn_config_read(source, &config);

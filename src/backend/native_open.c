@@ -67,10 +67,23 @@ static qn_status read_defaults(native_model *m, qn_source *source)
     return QN_OK;
 }
 
+/* Those that the model itself has not, such as of packed weights. */
+static void add_draft_notes(native_model *m, const qn_model_options *o)
+{
+    const char *own = qn_engine_get_info(m->engine)->notes, *line = qn_engine_get_info(m->draft)->notes;
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1) {
+        char *text = qn_strndup(line, (size_t)(end - line));
+        if (text && !strstr(own, text))
+            qn_buf_printf(&m->notes, "draft model %s: %s\n", o->draft_model, text);
+        qn_free(text);
+    }
+}
+
 static qn_status write_notes(native_model *m, const qn_model_options *o)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
     qn_buf_puts(&m->notes, qn_engine_get_info(m->engine)->notes);
+    if (m->draft) add_draft_notes(m, o);
     if (config->recognised_by)
         qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s: %s\n",
                       config->architecture, config->recognised_by);

@@ -17,7 +17,7 @@ static const qn_arg pack_args[] = {
      "where it goes (default: beside the model, or else in the cache)"},
     {"--file", 0, QN_ARG_TEXT, AT(o.file), 0, 0, "NAME", "the weights file, where the directory has several"},
     {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
-    {"--force", 0, QN_ARG_FLAG, AT(o.force), 0, 0, NULL, "make it anew though it fits; replace any file"},
+    {"--force", 0, QN_ARG_FLAG, AT(o.force), 0, 0, NULL, "make it anew whatever is there; replace any file"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -29,7 +29,9 @@ const qn_arg_spec qn_pack_spec = {
     "Later\n"
     "starts map that file: they pack and copy nothing, and processes share its memory. The model's own files "
     "stay\n"
-    "needed. After a change of the model or of quern's layout the file is left aside, with a note.",
+    "needed. A file that does not fit the model or quern's layout is left aside, with a note; a start looks "
+    "at\n"
+    "samples of the model, pack at all of it.",
     pack_groups,
     1,
     1,
@@ -63,7 +65,7 @@ static qn_status print_result(const qn_pack_result *r, int json)
     }
     qn_out_put_shown(&b, r->path, strlen(r->path), 0);
     qn_buf_printf(&b, ": %s of packed weights%s", qn_out_size_text(r->size_bytes, size, sizeof size),
-                  r->was_there ? ", which fit the model already" : "");
+                  r->was_there ? ", which were there and are right" : "");
     return qn_out_line(&b);
 }
 
@@ -75,7 +77,7 @@ int qn_cmd_pack(int argc, char **argv)
     int n, code, shown = -1;
     if (qn_args_parse(&qn_pack_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (o.o.out_path && !*o.o.out_path) return qn_args_fail("pack", "--output: the path is empty");
-    qn_interrupt_start(); /* there is a file to remove */
+    qn_interrupt_start_for_files(); /* there is a file to remove */
     o.o.progress = show_progress;
     o.o.user = &shown;
     qn_status status = qn_model_pack(path, &o.o, &result);

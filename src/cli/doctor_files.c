@@ -380,7 +380,10 @@ static qn_status check_logits(qn_doctor *d, qn_model *model, const char *text)
     if (s.bad_row >= 0)
         qn_doctor_say(
             d, QN_FOUND_FAILURE,
-            "the weights are damaged, or hold values that 16 bits cannot: compare with --precision exact",
+            *info.packed
+                ? "the packed weights are damaged, or the model's: `quern pack` compares the two"
+                : "the weights are damaged, or hold values that 16 bits cannot: compare with --precision "
+                  "exact",
             "the logits of position %lld are not numbers, first that of token %lld", (long long)s.bad_row,
             (long long)s.bad_id);
     else

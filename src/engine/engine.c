@@ -35,7 +35,7 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const char *packe
     } else if (packed) {
         qn_packed_close(packed);
         if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
-            qn_packing_note(&e->notes);
+            qn_packing_note(packed_path, &e->notes);
             status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
         }
     }

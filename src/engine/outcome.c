@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/logprobs.h"
@@ -94,6 +95,20 @@ static int give(qn_scheduler *s, qn_request *r)
     return 0;
 }
 
+/* Nothing checks the panels of a packed file at a start: they may be what is damaged. */
+static void name_packed(const qn_scheduler *s, qn_request *r)
+{
+    const char *packed = qn_engine_get_info(s->engine)->packed;
+    qn_buf b = {0};
+    if (!*packed || !r->message) return;
+    qn_buf_printf(&b, "%s; packed weights come from %s, which `quern pack` compares with the model",
+                  r->message, packed);
+    char *message = qn_buf_take(&b, NULL);
+    if (!message) return;
+    qn_free(r->message);
+    r->message = message;
+}
+
 void qn_batch_settle(qn_scheduler *s, qn_request *r)
 {
     r->is_fed = 0;
@@ -101,6 +116,7 @@ void qn_batch_settle(qn_scheduler *s, qn_request *r)
         qn_status status = r->step_status;
         if (r->is_bad && qn_batch_blame(s, r) && qn_batch_begin_anew(s, r)) return;
         if (r->is_bad || status == QN_E_INTERNAL) qn_batch_forget(s, r);
+        if (r->is_bad) name_packed(s, r);
         qn_batch_fail(s, r, status);
         return;
     }

@@ -1,6 +1,7 @@
 #include "engine/pack.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,14 +24,15 @@ static qn_status make_folders(char *path)
     return QN_OK;
 }
 
-static int is_writable_folder(const char *file)
+/* *yes: the folder of the file is writable. */
+static qn_status look_at_folder(const char *file, int *yes)
 {
     const char *slash = strrchr(file, '/');
-    if (!slash) return access(".", W_OK) == 0;
-    char *folder = qn_strndup(file, (size_t)(slash - file) + 1);
-    int yes = folder && access(folder, W_OK) == 0;
+    char *folder = slash ? qn_strndup(file, (size_t)(slash - file) + 1) : qn_strdup(".");
+    if (!folder) return QN_E_NOMEM;
+    *yes = access(folder, W_OK) == 0;
     qn_free(folder);
-    return yes;
+    return QN_OK;
 }
 
 static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
@@ -43,8 +45,10 @@ static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
         qn_buf_puts(out, wish);
         return out->status;
     }
+    int is_writable = 0;
     QN_TRY(qn_packed_find_place(s, QN_PACKED_BESIDE, out));
-    if (is_writable_folder(out->data)) return QN_OK;
+    QN_TRY(look_at_folder(out->data, &is_writable));
+    if (is_writable) return QN_OK;
     qn_buf_reset(out);
     QN_TRY(qn_packed_find_place(s, QN_PACKED_ELSEWHERE, out));
     return make_folders(out->data);
@@ -70,10 +74,10 @@ static qn_status spare_model(const qn_source *s, const char *path)
     return refuse_same(&target, path, qn_source_index_path(s));
 }
 
-/* What lies at the path already: fits, a packed file that is as a new one would be. Where a wish names the
- * path, a file that is no packed one is somebody's. */
-static qn_status look(const qn_packed_key *key, const char *path, const qn_pack_options *o,
-                      qn_pack_result *result)
+/* What lies at the path already: was_there, a packed file that is as a new one would be, byte by byte; it is
+ * as new as the model then. Where a wish names the path, a file that is no packed one is somebody's. */
+static qn_status look(const qn_packed_key *key, const qn_weights *w, qn_device *d, const char *path,
+                      const qn_pack_options *o, qn_pack_result *result)
 {
     struct stat st;
     qn_packed *p = NULL;
@@ -84,12 +88,23 @@ static qn_status look(const qn_packed_key *key, const char *path, const qn_pack_
         if (!o->out_path) return QN_OK;
         return qn_fail(QN_E_ARG, "%s: is there and holds no packed weights; --force replaces it", path);
     }
-    if (qn_packed_check(p, key) == QN_OK) {
-        result->was_there = 1;
+    if (qn_packed_check(p, key) == QN_OK)
+        status = qn_packing_compare(p, w, d, o->progress, o->user, &result->was_there);
+    if (result->was_there) {
         result->size_bytes = qn_packed_bytes(p);
+        utimensat(AT_FDCWD, path, NULL, 0);
     }
     qn_packed_close(p);
-    return QN_OK;
+    return status;
+}
+
+/* A copy of weights that not everybody may read is for its owner alone. */
+static int is_private(const qn_source *s)
+{
+    struct stat st;
+    for (int64_t i = 0; i < qn_source_file_count(s); i++)
+        if (stat(qn_source_file_path(s, i), &st) == 0 && (st.st_mode & 0044) != 0044) return 1;
+    return 0;
 }
 
 qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const qn_pack_options *options,
@@ -109,10 +124,10 @@ qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const
             qn_fail(QN_E_ARG, "the path of the packed file is longer than %zu bytes", sizeof result.path);
     if (status == QN_OK) status = spare_model(source, path.data);
     if (status == QN_OK) status = qn_packing_key(source, d, &key);
-    if (status == QN_OK) status = look(&key, path.data, options, &result);
+    if (status == QN_OK) status = look(&key, weights, d, path.data, options, &result);
     if (status == QN_OK && !result.was_there)
-        status = qn_packing_write(qn_source_path(source), weights, d, &key, path.data, options->progress,
-                                  options->user, &result.size_bytes);
+        status = qn_packing_write(qn_source_path(source), weights, d, &key, path.data, is_private(source),
+                                  options->progress, options->user, &result.size_bytes);
     if (status == QN_OK) {
         memcpy(result.path, path.data, path.length + 1);
         *out = result;

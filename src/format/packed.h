@@ -25,7 +25,7 @@ typedef struct {
 /* A hash over a model's tensors: config.json, sizes and headers of all files, and bytes from the beginning,
  * the middle and the end of every tensor. Not over all bytes: reading them takes as long as packing them, and
  * a file whose tensors were computed anew differs in every block. Times are left out, so that copies of a
- * model and its packed file keep together. */
+ * model and its packed file keep together; one that was repaired may have the hash that it had before. */
 qn_status qn_packed_fingerprint(qn_source *s, uint64_t *out);
 
 /* Where the packed file of a source lies: beside its weights as FILE.qpack (several files: model.qpack in
