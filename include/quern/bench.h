@@ -42,7 +42,8 @@ typedef struct {
     int64_t n_sequences;     /* prompts that run together in SPEED. 0: 1 */
     int32_t n_runs;          /* of which the median counts; at most QN_BENCH_RUNS_MAX. 0: 5 */
     uint32_t parts;          /* a sum of 1 << QN_BENCH_SPEED and the like. 0: all */
-    const char *folder;      /* for the file of STATE, which is removed. NULL: $TMPDIR, or /tmp */
+    const char *folder;      /* for the file of STATE, which is removed. NULL: $TMPDIR, or /tmp; without STATE
+                              * where that cannot be written */
     double max_perplexity; /* of the built-in text, for its check. 0: vocab_size, which is that of a guess */
     qn_bench_watch_fn *watch; /* may be NULL */
     void *user;
