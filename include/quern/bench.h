@@ -44,7 +44,7 @@ typedef struct {
     uint32_t parts;          /* a sum of 1 << QN_BENCH_SPEED and the like. 0: all */
     const char *folder;      /* for the file of STATE, which is removed. NULL: $TMPDIR, or /tmp; without STATE
                               * where that cannot be written */
-    double max_perplexity;   /* of the built-in text, for its check. 0: vocab_size, which is that of a guess */
+    double max_perplexity; /* of the built-in text, for its check. 0: vocab_size, which is that of a guess */
     qn_bench_watch_fn *watch; /* may be NULL */
     void *user;
 } qn_bench_options;
