@@ -12,8 +12,6 @@ IK_OVER_LLAMA = {
     ("llama-3.2-1b", "Q4_0"): (195 / 133, 48 / 48), ("llama-3.2-1b", "Q4_K_M"): (189 / 135, 52 / 41),
     ("llama-3.2-1b", "Q8_0"): (203 / 106, 39 / 21), ("gemma-3-1b", "Q4_0"): (281 / 172, 64 / 51),
     ("gemma-3-1b", "Q4_K_M"): (254 / 135, 49 / 29)}
-
-
 IK_LENGTHS = {"prefill": 512, "decode": 1}  # n_prompt; decode is from the start
 
 
