@@ -16,6 +16,7 @@
 
 enum { MAX_SETS = 3 };
 
+size_t qn_few_ahead;
 static qn_kernels tables[MAX_SETS];
 static const char *names[MAX_SETS + 1]; /* best last, then NULL */
 static int n_sets;
@@ -46,6 +47,7 @@ static void detect(void)
 {
     enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
     unsigned a, b, c, d, c1, b7, c7, a71;
+    if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx) qn_few_ahead = 3072;
     if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
     uint32_t state = saved_state();
     if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return;

@@ -58,6 +58,7 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in);
     const uint8_t *x = (const uint8_t *)a->x + (size_t)row * row_bytes;
     int64_t steps = kind == W_BF16 ? a->n_in / 2 : kind == W_BF16_DOT ? (a->n_in + 1) / 2 : a->n_in;
+    const size_t ahead = qn_few_ahead;
     vf acc[FLOAT_PANELS][FLOAT_MAX_ROWS];
 #pragma GCC unroll 2
     for (int p = 0; p < panels; p++) {
@@ -69,6 +70,7 @@ INLINE void float_tile(float_kind kind, int panels, int rows, const qn_matmul_ar
         for (int p = 0; p < panels; p++) {
             const uint8_t *wp = w + (size_t)p * panel_bytes;
             if (panels > 1 && rows <= FLOAT_FEW) __builtin_prefetch(wp + FLOAT_PREFETCH_BYTES);
+            if (rows == 1 && panels == 1 && ahead) __builtin_prefetch(wp + ahead, 0, 2);
             float_step(kind, rows, 0, wp, x, row_bytes, acc[p]);
         }
         w += kind == W_F16 ? 32 : 64;

@@ -39,6 +39,18 @@ INLINE void fetch_header(const uint8_t *p, const uint8_t *codes)
     for (; p < codes; p += 64) __builtin_prefetch(p);
 }
 
+/* Those of a block's codes, into the second-level cache where there are few rows. */
+INLINE void fetch_codes(const uint8_t *p, size_t n_bytes, int few)
+{
+#pragma GCC unroll 8
+    for (size_t at = 0; at < n_bytes; at += 64) {
+        if (few)
+            __builtin_prefetch(p + at, 0, 2);
+        else
+            __builtin_prefetch(p + at);
+    }
+}
+
 /* All rows (at most `rows`) straight from packed codes. */
 INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end);
 /* A chunk into scratch; returns the address of the next. */

@@ -164,8 +164,8 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     /* One row of codes that lie in several parts takes as long as memory does: one core then reads 0.85 of
      * the bandwidth, and 0.7 without. */
     const int parts = qn_layout_bits(dtype) == 5 || qn_layout_bits(dtype) == 6;
-    const size_t code_bytes = qn_layout_code_bytes(dtype),
-                 ahead = rows * planes > FEW || (parts && rows * planes == 1) ? PREFETCH_BYTES : 0;
+    const int few = rows * planes <= FEW && !(parts && rows * planes == 1);
+    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
@@ -182,9 +182,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             fetch_header(p + ahead, codes + ahead);
             load_header(dtype, a->dtype, p, in_chunk, &h);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
-#pragma GCC unroll 8
-                for (size_t at = 0; ahead && at < code_bytes; at += 64)
-                    __builtin_prefetch(codes + ahead + at);
+                if (ahead) fetch_codes(codes + ahead, code_bytes, few);
 #pragma GCC unroll 2
                 for (int side = 0; side < 2; side++) {
                     scales s = packed_scales(dtype, p, &h, i, side);

@@ -179,7 +179,8 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     unsigned zero_shift = (unsigned)(8 - qn_layout_bits(dtype));
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
-    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = rows * planes > FEW ? PREFETCH_BYTES : 0;
+    const int few = rows * planes <= FEW;
+    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         act_rows x = rows_at(a->x, row_bytes, rows, a->n_rows);
@@ -194,9 +195,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             load_header(dtype, a->dtype, p, in_chunk, &h);
             for (int i = 0; i < in_chunk; i++) {
                 __m512i w[8];
-#pragma GCC unroll 8
-                for (size_t at = 0; ahead && at < code_bytes; at += 64)
-                    __builtin_prefetch(codes + ahead + at);
+                if (ahead) fetch_codes(codes + ahead, code_bytes, few);
                 load_codes(dtype, codes, w);
                 scales s = load_scales(dtype, p, &h, i);
                 add_block(kind, planes, zero_shift, rows, w, &s, &x, acc);

@@ -5,6 +5,12 @@
 
 #include "kernels/kernels.h"
 
+/* How many bytes ahead a core asks for weights that pass few rows, into its second-level cache. 0: not at
+ * all, which is fastest on Zen 4 (integer.body.h); 3 KiB on a Xeon 6, of 2 to 16: prompts aside, SmolLM2 then
+ * makes 1.38 as many tokens (its weights come from the third-level cache) and Qwen3-0.6B 1.12. Set before any
+ * table is filled. */
+extern size_t qn_few_ahead;
+
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
 void qn_kernels_fill_matmul_avx2(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512(qn_kernels *k);
