@@ -194,7 +194,7 @@ static qn_status decode(const shape *s, qn_dtype dtype, int64_t depth, int64_t n
 /* Whether the set multiplies pairs of 16-bit numbers, in bf16 or as integers, which it does at one speed. */
 static int pairs_of_16_bits(const char *set, qn_dtype dtype)
 {
-    return dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 && strcmp(set, "avx512") == 0;
+    return dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 && strncmp(set, "avx512", 6) == 0;
 }
 
 static qn_status measure(const shape *s, qn_dtype dtype, const char *set, qn_pool *pool, const limits *l,

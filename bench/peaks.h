@@ -65,6 +65,18 @@ PEAK_AVX512 static uint64_t read_avx512(const char *p, size_t n_bytes)
     return (uint64_t)_mm512_reduce_add_epi64(a);
 }
 
+/* The same, each line asked for 3 KiB ahead: faster on Intel's chips. */
+PEAK_AVX512 static uint64_t read_avx512_ahead(const char *p, size_t n_bytes)
+{
+    __m512i a = _mm512_setzero_si512();
+#pragma GCC unroll 1
+    for (size_t i = 0; i < n_bytes; i += 64) {
+        __builtin_prefetch(p + i + 3072, 0, 2);
+        a = _mm512_xor_si512(a, _mm512_loadu_si512(p + i));
+    }
+    return (uint64_t)_mm512_reduce_add_epi64(a);
+}
+
 PEAK_AVX2 static uint64_t mac_f32_avx2(int64_t n_rounds)
 {
     __m256 a[PEAK_SUMS], x = _mm256_set1_ps(1e-9f), y = x;
@@ -128,6 +140,62 @@ PEAK_AVX512 static uint64_t mac_bf16_avx512(int64_t n_rounds)
     return (uint64_t)_mm512_reduce_add_ps(a[0]);
 }
 
+#if defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PEAK_AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
+enum { PEAK_TILES = 4 }; /* of sums; a product takes 16 cycles and its result is there after 52 */
+
+/* Four tiles of sums [16][16], two of activations and two of weights, all of them 1 KiB. */
+PEAK_AMX static void take_tiles(void)
+{
+    static const struct {
+        uint8_t palette, others[15];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {
+        .palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shapes);
+}
+
+PEAK_AMX static uint64_t mac_i8_amx(int64_t n_rounds)
+{
+    take_tiles();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    _tile_release();
+    return (uint64_t)n_rounds;
+}
+
+PEAK_AMX static uint64_t mac_bf16_amx(int64_t n_rounds)
+{
+    take_tiles();
+    for (int64_t i = 0; i < n_rounds; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return (uint64_t)n_rounds;
+}
+
+/* The system must be asked for the tiles (src/kernels/dispatch.c). */
+static int peak_has_amx(void)
+{
+    enum { ASK = 0x1023, TILE_DATA = 18, TILES = 1 << 24 | 1 << 25 | 1 << 22 };
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx512f") && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & TILES) == TILES && syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+}
+#endif
+
 static int peak_has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -155,6 +223,9 @@ static const struct {
 #if defined(__x86_64__)
     {"avx2", peak_has_avx2, read_avx2},
     {"avx512", peak_has_avx512, read_avx512},
+#if defined(__linux__)
+    {"avx512_amx", peak_has_amx, read_avx512_ahead},
+#endif
 #endif
 };
 
@@ -171,6 +242,11 @@ static const struct {
     {"bf16", "avx512", peak_has_avx512, mac_bf16_avx512, PEAK_SUMS * 32},
     {"int8", "avx2", peak_has_avx2, mac_i8_avx2, PEAK_SUMS * 32},
     {"int8", "avx512", peak_has_avx512, mac_i8_avx512, PEAK_SUMS * 64},
+#if defined(__linux__)
+    {"f32", "avx512_amx", peak_has_amx, mac_f32_avx512, PEAK_SUMS * 16},
+    {"bf16", "avx512_amx", peak_has_amx, mac_bf16_amx, PEAK_TILES * 16 * 16 * 32},
+    {"int8", "avx512_amx", peak_has_amx, mac_i8_amx, PEAK_TILES * 16 * 16 * 64},
+#endif
 #endif
 };
 

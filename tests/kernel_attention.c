@@ -105,7 +105,7 @@ static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int6
 /* Where a set multiplies 16-bit numbers it rounds queries and probabilities. */
 static double attend_bound(const qn_kernels *k, qn_dtype dtype)
 {
-    if (strcmp(k->name, "avx512") != 0) return 6e-6;
+    if (!k->gemm_bf16) return 6e-6;
     if (dtype == QN_DTYPE_Q4_0) return 2e-4;
     return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 6e-6;
 }

@@ -57,20 +57,28 @@ void *qn_test_sealed(void *p)
     return p;
 }
 
+static void end_block(const block *b)
+{
+    const size_t page = page_bytes();
+    const uint8_t *end = b->map + b->map_bytes - page;
+    for (const uint8_t *q = b->map + page; q < end; q++)
+        if (*q != PATTERN && (q < b->p || q >= b->p + b->n_bytes))
+            fail_msg("byte %lld of a block of %lld was written", (long long)(q - b->p),
+                     (long long)b->n_bytes);
+    munmap(b->map, b->map_bytes);
+}
+
 void qn_test_guarded_end(void)
 {
-    size_t page = page_bytes();
     int n = n_blocks;
     n_blocks = 0;
-    for (int i = 0; i < n; i++) {
-        const block *b = &blocks[i];
-        const uint8_t *end = b->map + b->map_bytes - page;
-        for (const uint8_t *q = b->map + page; q < end; q++)
-            if (*q != PATTERN && (q < b->p || q >= b->p + b->n_bytes))
-                fail_msg("byte %lld of a block of %lld was written", (long long)(q - b->p),
-                         (long long)b->n_bytes);
-        munmap(b->map, b->map_bytes);
-    }
+    for (int i = 0; i < n; i++) end_block(&blocks[i]);
+}
+
+/* The last one alone. */
+static void end_last(void)
+{
+    end_block(&blocks[--n_blocks]);
 }
 
 /* ---- dice -------------------------------------------------------------------------------------------- */
@@ -313,12 +321,14 @@ float *qn_test_product(const qn_kernels *k, qn_test_dice *d, qn_dtype dtype, qn_
     int64_t stride = n_out + gap;
     int64_t n_panels = (n_out + QN_PANEL - 1) / QN_PANEL, panel = cut(d, n_panels), row = cut(d, n_rows);
     size_t row_bytes = qn_act_row_bytes(act, n_in), n = (size_t)(n_rows ? stride * n_rows - gap : 0);
-    float *wide = qn_test_guarded(n * sizeof *wide, streams ? 64 : sizeof *wide), fresh;
+    float *wide = qn_test_guarded(n * sizeof *wide, streams ? 64 : sizeof *wide), fresh,
+          *out = qn_test_guarded((size_t)(n_out * n_rows) * sizeof *out, sizeof *out);
     memset(&fresh, FRESH, sizeof fresh);
-    void *scratch = qn_test_guarded(qn_matmul_scratch_bytes(dtype, act, n_in), 64);
+    void *scratch = qn_test_guarded(qn_matmul_scratch_bytes(k, dtype, act, n_in), 64);
     const int64_t rows[3] = {0, row, n_rows}, cuts[3] = {0, panel, n_panels};
+    const int by_rows = d && qn_test_roll(d, 2);
     for (int i = 0; i < 4; i++) {
-        int r = i % 2, c = 1 - i / 2;
+        int r = by_rows ? i / 2 : i % 2, c = by_rows ? 1 - i % 2 : 1 - i / 2;
         qn_matmul_args a = {dtype,
                             act,
                             n_in,
@@ -328,10 +338,11 @@ float *qn_test_product(const qn_kernels *k, qn_test_dice *d, qn_dtype dtype, qn_
                             rows[r + 1] - rows[r],
                             wide + rows[r] * stride,
                             stride,
-                            streams};
+                            streams,
+                            by_rows && i % 2 && cuts[1] < cuts[2]};
         if (cuts[c] < cuts[c + 1]) k->matmul(&a, cuts[c], cuts[c + 1], scratch);
     }
-    float *out = qn_test_guarded((size_t)(n_out * n_rows) * sizeof *out, sizeof *out);
+    end_last();
     for (int64_t r = 0; r < n_rows; r++) {
         memcpy(out + r * n_out, wide + r * stride, (size_t)n_out * sizeof *out);
         for (int64_t i = n_out; i < stride && r + 1 < n_rows; i++) assert_true(wide[r * stride + i] == fresh);

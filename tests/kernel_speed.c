@@ -238,7 +238,7 @@ static int weight_job(const options *o, const qn_kernels *k, qn_dtype dtype, siz
     j->bytes = qn_alloc(row_bytes * (size_t)j->n_out);
     j->scratch_bytes = (size_t)o->n_in * QN_PANEL * sizeof(float);
     for (int act = 0; act < QN_ACT_COUNT; act++) {
-        size_t want = (qn_matmul_scratch_bytes(dtype, (qn_act)act, o->n_in) + 63) / 64 * 64;
+        size_t want = (qn_matmul_scratch_bytes(k, dtype, (qn_act)act, o->n_in) + 63) / 64 * 64;
         if (want > j->scratch_bytes) j->scratch_bytes = want;
     }
     j->scratch = qn_alloc(j->scratch_bytes * (size_t)qn_pool_threads(o->pool));
@@ -287,7 +287,7 @@ static int matmul_speed(const options *o, const qn_kernels *k, qn_dtype dtype, q
     if (j.x && j.out && j.bytes && j.panels && j.scratch) {
         for (int64_t r = 0; r < n_rows; r++) k->act_pack(act, o->n_in, j.x, j.bytes + (size_t)r * row);
         j.matmul =
-            (qn_matmul_args){dtype, act, o->n_in, j.n_out, j.panels, j.bytes, n_rows, j.out, j.n_out, 0};
+            (qn_matmul_args){dtype, act, o->n_in, j.n_out, j.panels, j.bytes, n_rows, j.out, j.n_out, 0, 0};
         snprintf(what, sizeof what, "matmul %s %s, %lld rows", qn_dtype_name(dtype), acts[act],
                  (long long)n_rows);
         if (n_rows <= FEW_ROWS) measure(o, o->pool, &j, what);
@@ -579,7 +579,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
         char what[64];
         snprintf(what, sizeof what, n_rows ? "attend %s, %d rows, %d tokens" : "kv_write %s",
                  qn_dtype_name(dtype), (int)n_rows, (int)n_tokens);
-        const int pairs = strcmp(k->name, "avx512") == 0; /* it multiplies pairs of 16-bit numbers */
+        const int pairs = k->gemm_bf16 != NULL; /* it multiplies pairs of 16-bit numbers */
         limit peak = pairs && dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 ? OF_BF16 : OF_F32;
         j.of = n_rows > 1 ? peak : OF_MEMORY;
         j.amount = n_rows > 1 ? 2.0 * HEADS * DIM * (double)(n_rows * n_tokens)

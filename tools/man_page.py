@@ -46,6 +46,7 @@ Forces an instruction set:
 .IR scalar ,
 .IR avx2 ,
 .IR avx512 ,
+.IR avx512_amx ,
 .IR neon ,
 .IR neon_i8mm .
 .TP

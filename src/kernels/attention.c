@@ -5,7 +5,7 @@
 
 qn_dtype qn_kv_fast(const qn_kernels *k)
 {
-    return strcmp(k->name, "avx512") == 0 ? QN_DTYPE_BF16 : QN_DTYPE_F16;
+    return k->gemm_bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F16;
 }
 
 size_t qn_kv_k_bytes(qn_dtype dtype, int64_t head_dim)

@@ -5,6 +5,10 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__)
@@ -14,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "kernels/sets.h"
 
-enum { MAX_SETS = 3 };
+enum { MAX_SETS = 4 };
 
 size_t qn_few_ahead;
 static qn_kernels tables[MAX_SETS];
@@ -41,16 +45,31 @@ static uint32_t saved_state(void)
     return low;
 }
 
+/* Linux saves the tiles of a process that has asked for them, from then on: they make the frames of its
+ * signals 8 KiB larger, so the request fails where a thread has a smaller stack for them. Other systems do
+ * not tell. */
+static int has_tiles(uint32_t state, unsigned d7)
+{
+#if defined(__linux__)
+    enum { TILE_STATE = 0x60000, ASK = 0x1023, TILE_DATA = 18, TILES = 1 << 24, TILES_BF16 = 1 << 22 };
+    return (state & TILE_STATE) == TILE_STATE && (d7 & TILES) && (d7 & TILES_BF16) &&
+           syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+#else
+    (void)state, (void)d7;
+    return 0;
+#endif
+}
+
 /* avx2 needs AVX2, FMA and F16C. avx512 needs F, BW, DQ, VL, VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and
- * later): chips that lack one of them run avx2. */
+ * later): chips that lack one of them run avx2. avx512_amx needs the tiles of AMX, too, and their bf16. */
 static void detect(void)
 {
     enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
-    unsigned a, b, c, d, c1, b7, c7, a71;
+    unsigned a, b, c, d, c1, b7, c7, d7, a71;
     if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx) qn_few_ahead = 3072;
     if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
     uint32_t state = saved_state();
-    if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return;
+    if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return;
     if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
     add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
 
@@ -59,6 +78,8 @@ static void detect(void)
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
+    if (has_tiles(state, d7))
+        add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512);
 }
 #elif defined(__aarch64__)
 

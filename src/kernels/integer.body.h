@@ -6,25 +6,14 @@
  * one of them that stands for dtype. It includes the set's vec_<set>.h. Measured on Zen 4: a stretch of 32
  * blocks (20 KiB of scratch) stays in the first-level cache; two passes over packed codes beat it, and one
  * pass of 16 rows beats two of 8, for memory is read all the time. */
-#include "kernels/pack.h"
+#include "kernels/blocks.h"
 
-enum { STRETCH = 32, DIRECT_PASSES = 2, STREAM_ROWS = 64, PASS_ROWS = 256 };
-
-INLINE size_t act_block_bytes(int planes)
-{
-    return planes == 1 ? sizeof(qn_act_i8) : sizeof(qn_act_i8x2);
-}
+enum { STRETCH = 32, DIRECT_PASSES = 2, PASS_ROWS = 256 };
 
 /* A block in scratch: codes [8][64], d f32[16], then m f32[16] (a min, or the second half's scale). */
 INLINE size_t scratch_block_bytes(qn_scale_kind kind)
 {
     return kind == QN_SCALE_SYM ? 576 : 640;
-}
-
-/* Bytes of a chunk's header. dtype: the constant that stands for the weight's own. */
-INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
-{
-    return qn_layout_header_bytes(qn_layout_scale(dtype) == QN_SCALE_GROUP ? own : dtype, n_blocks);
 }
 
 /* The lines of a header. Few rows are multiplied faster than memory comes, and nothing is asked for ahead but
@@ -140,20 +129,6 @@ INLINE void stream_rows(const qn_matmul_args *a, int64_t panel, int64_t row, int
 static int may_stream(const qn_matmul_args *a, int64_t panel, int64_t n_rows)
 {
     return a->streams && n_rows <= STREAM_ROWS && a->n_out - panel * QN_PANEL >= QN_PANEL;
-}
-
-/* n in equal parts of at most `most`, each (but the last) a multiple of unit, of which most is one, too. */
-INLINE int64_t equal_parts(int64_t n, int64_t most, int64_t unit)
-{
-    int64_t parts = (n + most - 1) / most, part = (n + parts - 1) / parts;
-    return (part + unit - 1) / unit * unit;
-}
-
-/* Bytes of a panel before block b, which begins a chunk. */
-INLINE size_t bytes_before(qn_dtype dtype, qn_dtype own, int64_t b)
-{
-    return (size_t)(b / QN_CHUNK) *
-           (header_bytes(dtype, own, QN_CHUNK) + QN_CHUNK * qn_layout_code_bytes(dtype));
 }
 
 /* A panel's sums of some rows, from out or back to it. */

@@ -1,5 +1,5 @@
 /* CPU arithmetic on plain pointers: one struct of function pointers per instruction set (scalar, avx2,
- * avx512, neon, neon_i8mm).
+ * avx512, avx512_amx, neon, neon_i8mm).
  *
  * A kernel takes pointers, sizes and a range of work; it neither allocates nor starts threads, and no result
  * depends on how the work is split over calls. Bits:
@@ -53,12 +53,10 @@ typedef struct {
     int64_t n_rows;
     float *out;         /* [n_rows, out_stride], columns [0, n_out) are written */
     int64_t out_stride; /* in elements */
-    int streams; /* 1: no cache would keep out; it may be written past them. Its rows lie at multiples of 64
-                    bytes. */
+    int streams;   /* 1: no cache would keep out; it may be written past them. Its rows lie at multiples of 64
+                      bytes. */
+    int same_rows; /* 1: the rows, n_in and act are those of the call before, and scratch is as it left it */
 } qn_matmul_args;
-
-/* Scratch bytes that one matmul call needs (panel unpacking), for any number of rows. */
-size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in);
 
 /* ---- attention over pages
  * --------------------------------------------------------------------------------------------- KV pages hold
@@ -191,7 +189,10 @@ typedef struct {
 enum { QN_ROW_BLOCK = 256 };
 
 typedef struct {
-    const char *name; /* "scalar", "avx2", "avx512", "neon", "neon_i8mm" */
+    const char *name; /* "scalar", "avx2", "avx512", "avx512_amx", "neon", "neon_i8mm" */
+    /* Bytes of matmul's scratch where a call puts many rows of integers in another form first, whatever the
+     * number of panels: such products should take few calls. 0: there is no such form. */
+    size_t rows_bytes;
 
     /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
      * 0's address). */
@@ -203,7 +204,7 @@ typedef struct {
     void (*unpack_panel)(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
     /* One row of activations into its packed form. */
     void (*act_pack)(qn_act act, int64_t n_in, const float *x, void *out);
-    /* Computes panels [begin, end) of the output for all rows. */
+    /* Computes panels [begin, end) of the output for all rows. scratch: qn_matmul_scratch_bytes. */
     void (*matmul)(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 
     /* Of key heads [head, head + n_heads) K rows [n_heads][head_dim] and V rows [n_heads][v_dim] of n tokens
@@ -280,13 +281,16 @@ typedef struct {
     void (*from_f32)(qn_dtype to, const float *x, void *out, int64_t n);
 } qn_kernels;
 
+/* Scratch bytes that one matmul call needs, for any number of rows. */
+size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in);
 size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim);
 /* BF16 for a set that multiplies it, else F16. */
 qn_dtype qn_kv_fast(const qn_kernels *k);
 /* Of n_pairs pairs of row and head in one group; a multiple of 64. */
 size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs);
 
-/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512, neon, neon_i8mm).
+/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512, avx512_amx, neon,
+ * neon_i8mm).
  * QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run; the message lists
  * those it can. */
 qn_status qn_kernels_get(const qn_kernels **out);

@@ -273,7 +273,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
     for (int r = 0; r < rows; r++) _mm512_mask_storeu_ps(out + r * out_stride, mask, acc[r]);
 }
 
-static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
+void qn_matmul_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
     if (a->act == QN_ACT_I8 || a->act == QN_ACT_I8X2) {
         integer_matmul(a, begin, end, scratch);
@@ -286,5 +286,5 @@ void qn_kernels_fill_matmul_avx512(qn_kernels *k)
 {
     k->unpack_panel = qn_unpack_panel_avx512;
     k->act_pack = qn_act_pack_avx512;
-    k->matmul = matmul;
+    k->matmul = qn_matmul_avx512;
 }

@@ -95,12 +95,13 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
 }
 
 /* Enough for every set: a panel as f32, or the codes and scales of its blocks (block_codes here; the vector
- * sets keep fewer). */
-size_t qn_matmul_scratch_bytes(qn_dtype weight, qn_act act, int64_t n_in)
+ * sets keep fewer), or what the set asks for. */
+size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in)
 {
     if (!qn_pack_panel_bytes(weight, n_in)) return 0;
-    return act == QN_ACT_F32 || act == QN_ACT_BF16 ? (size_t)n_in * QN_PANEL * 2 * sizeof(float)
-                                                   : (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    if (act == QN_ACT_F32 || act == QN_ACT_BF16) return (size_t)n_in * QN_PANEL * 2 * sizeof(float);
+    const size_t codes = (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    return codes > k->rows_bytes ? codes : k->rows_bytes;
 }
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k)

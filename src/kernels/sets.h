@@ -14,6 +14,7 @@ extern size_t qn_few_ahead;
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
 void qn_kernels_fill_matmul_avx2(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512(qn_kernels *k);
+void qn_kernels_fill_matmul_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_matmul_neon(qn_kernels *k);
 void qn_kernels_fill_matmul_neon_i8mm(qn_kernels *k);
 
@@ -28,6 +29,8 @@ void qn_matmul_float_avx2(const qn_matmul_args *a, int64_t begin, int64_t end, v
 void qn_act_pack_avx512(qn_act act, int64_t n_in, const float *x, void *out);
 void qn_unpack_panel_avx512(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
 void qn_matmul_float_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+/* All of avx512's matmul, of which avx512_amx takes what has few rows. */
+void qn_matmul_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 void qn_act_pack_neon(qn_act act, int64_t n_in, const float *x, void *out);
 void qn_unpack_panel_neon(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
 void qn_matmul_float_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);

@@ -131,8 +131,8 @@ enum { QN_CPU_FEW_ROWS = 16 };
 static inline int qn_cpu_claim_panels(const qn_cpu_run *run, int64_t rows, int64_t n, int64_t *begin,
                                       int64_t *end)
 {
-    return (rows <= QN_CPU_FEW_ROWS ? qn_pool_claim_most : qn_pool_claim)(run->pool, run->thread, n, begin,
-                                                                          end);
+    return (rows <= QN_CPU_FEW_ROWS || run->kernels->rows_bytes ? qn_pool_claim_most : qn_pool_claim)(
+        run->pool, run->thread, n, begin, end);
 }
 
 /* matmul.c: the packed rows of in[0], `stride` floats apart. Few are at the beginning of this worker's
@@ -150,14 +150,16 @@ int qn_cpu_attend_cuts(const qn_cpu_step *s, int n);
 /* The key heads among which this run of such a step is cut, 0 if it is not. */
 int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s);
 
-/* fused.c: the chain of step s over n elements from each of in[i] on, those of its inputs. out may be one. */
+/* fused.c: the chain of step s over n elements from each of in[i] on, those of its inputs. out may be one.
+ * tiles: QN_CPU_CHAIN_BYTES, where results in between lie. */
+enum { QN_CPU_CHAIN_BYTES = QN_FUSED_MAX * 4096 };
 void qn_cpu_fused_chain(const qn_cpu_run *run, const qn_cpu_step *s, const float *const *in, float *out,
-                        int64_t n);
+                        int64_t n, float *tiles);
 
 /* gated.c: products, the chain that alone reads their results, and the packing for the product behind it.
  * Marks the first of such products; 1: there are some, and each worker needs QN_CPU_GATED_BYTES in
  * run->gated. */
-enum { QN_CPU_GATED_BYTES = 128 << 10 };
+enum { QN_CPU_GATED_BYTES = (128 << 10) + QN_CPU_CHAIN_BYTES };
 int qn_cpu_find_gated(qn_cpu_step *steps, int n_steps, const qn_plan *plan);
 /* The rows that are taken at a time, 0: in this run the steps are walked on their own. */
 int64_t qn_cpu_gated_rows(const qn_cpu_run *run, const qn_cpu_step *s);

@@ -53,12 +53,12 @@ static int64_t blocks_of(int64_t vocab)
     return (vocab + BLOCK - 1) / BLOCK;
 }
 
-static places place_own(const qn_cpu_step *s)
+static places place_own(const qn_kernels *k, const qn_cpu_step *s)
 {
     const qn_shape *w = &s->plan.in[1].shape;
     size_t at = 0;
     places p;
-    size_t product = is_packed(s) ? qn_matmul_scratch_bytes(s->plan.in[1].dtype, s->act, w->dim[1]) : 0;
+    size_t product = is_packed(s) ? qn_matmul_scratch_bytes(k, s->plan.in[1].dtype, s->act, w->dim[1]) : 0;
     if (product < qn_cpu_slice_scratch_bytes()) product = qn_cpu_slice_scratch_bytes();
     take(&at, product);
     p.logits =
@@ -222,7 +222,7 @@ static void losses_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     head h = head_of(run, s);
     const int64_t n_rows = qn_cpu_rows(run, &s->plan.out);
-    const places own = place_own(s);
+    const places own = place_own(run->kernels, s);
     const qn_cpu_slices w = slices_of(s, run->kernels, run->precision);
     const shared_places at = place_shared(s, &w, n_rows);
     char *shared = run->shared[0];
@@ -262,7 +262,7 @@ static qn_status prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *s, size_t 
         s->act = qn_matmul_act(w->dtype, plan->precision);
     }
     const qn_cpu_slices slices = slices_of(s, d->kernels, plan->precision);
-    const size_t own = place_own(s).size,
+    const size_t own = place_own(d->kernels, s).size,
                  shared = place_shared(s, &slices, qn_shape_dim(&s->plan.in[0].shape, 0, &plan->max)).size;
     if (*scratch_bytes < own) *scratch_bytes = own;
     if (*shared_bytes < shared) *shared_bytes = shared;
@@ -392,7 +392,7 @@ static void grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     head h = head_of(run, s);
     const int64_t n_rows = qn_cpu_rows(run, &s->plan.in[0]);
-    const places own = place_own(s);
+    const places own = place_own(run->kernels, s);
     const qn_cpu_slices w = slices_of(s, run->kernels, run->precision);
     const shared_places at = place_shared(s, &w, n_rows);
     const size_t slice_bytes = is_packed(s) ? qn_cpu_slice_bytes(&w) : 0;

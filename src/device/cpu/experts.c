@@ -284,7 +284,7 @@ static size_t aligned(size_t n)
 
 /* own: rows that a worker may pack for itself, at the beginning of its scratch; gathered: rows of a group
  * that it copies. */
-static qn_status place(const qn_plan *plan, qn_cpu_step *step, int64_t own, int64_t gathered,
+static qn_status place(const qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, int64_t own, int64_t gathered,
                        size_t *scratch_bytes)
 {
     const qn_operand *w = &step->plan.in[1], *ids = &step->plan.in[2];
@@ -298,7 +298,7 @@ static qn_status place(const qn_plan *plan, qn_cpu_step *step, int64_t own, int6
     size_t row_bytes = qn_act_row_bytes(step->act, w->shape.dim[2]), kernel = 0;
     int64_t pairs = qn_shape_elements(&ids->shape, &plan->max), n_index = 2 * w->shape.dim[0] + 1 + pairs;
     if (pairs > INT32_MAX) return qn_fail(QN_E_UNSUPPORTED, "%lld choices of experts", (long long)pairs);
-    grow(&kernel, qn_matmul_scratch_bytes(w->dtype, step->act, w->shape.dim[2]));
+    grow(&kernel, qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, w->shape.dim[2]));
     grow(&kernel, qn_cpu_warm_scratch_bytes(step->weight));
     step->kernel_at = (size_t)own * row_bytes;
     step->tile_at = step->kernel_at + aligned(kernel);
@@ -314,7 +314,7 @@ static qn_status experts_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *st
     const qn_operand *x = &step->plan.in[0];
     int64_t rows = qn_shape_dim(&x->shape, 0, &plan->max);
     step->packs = x->shape.n == 2 ? QN_CPU_PACKS_ROWS : QN_CPU_PACKS_NOTHING;
-    QN_TRY(place(plan, step, step->packs ? QN_CPU_OWN_ROWS : 0, rows < GROUP_ROWS ? rows : GROUP_ROWS,
+    QN_TRY(place(d, plan, step, step->packs ? QN_CPU_OWN_ROWS : 0, rows < GROUP_ROWS ? rows : GROUP_ROWS,
                  scratch_bytes));
     if (step->packs && rows > QN_CPU_OWN_ROWS)
         grow(shared_bytes, (size_t)rows * qn_act_row_bytes(step->act, x->shape.dim[1]));
@@ -328,7 +328,7 @@ static qn_status experts_sum_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step
     int64_t rows = qn_shape_dim(&x->shape, 0, &plan->max), top = x->shape.dim[1];
     step->packs = QN_CPU_PACKS_PAIRS;
     int64_t few = (rows < QN_CPU_OWN_ROWS ? rows : QN_CPU_OWN_ROWS) * top;
-    QN_TRY(place(plan, step, few, 0, scratch_bytes));
+    QN_TRY(place(d, plan, step, few, 0, scratch_bytes));
     grow(shared_bytes, (size_t)(few * step->plan.in[1].shape.dim[1]) * sizeof(float));
     if (rows > QN_CPU_OWN_ROWS)
         grow(shared_bytes, (size_t)(rows * top) * qn_act_row_bytes(step->act, x->shape.dim[2]));

@@ -5,7 +5,7 @@
 
 #include "device/cpu/cpu.h"
 
-enum { TILE = 1024 };
+enum { TILE = QN_CPU_CHAIN_BYTES / QN_FUSED_MAX / sizeof(float) };
 
 enum { STREAM_RUN = 1 << 14 }; /* of a result that is written past the caches: shorter runs are not */
 
@@ -23,7 +23,7 @@ static const uint8_t is_link[QN_EW_COUNT] = {
 static qn_status fused_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
                                size_t *shared_bytes)
 {
-    size_t need = (size_t)QN_FUSED_MAX * TILE * sizeof(float);
+    size_t need = QN_CPU_CHAIN_BYTES;
     if (*scratch_bytes < need) *scratch_bytes = need;
     return QN_OK;
 }
@@ -37,6 +37,7 @@ typedef struct {
 
 typedef struct {
     const qn_cpu_run *run;
+    float *tiles; /* QN_CPU_CHAIN_BYTES: tile i has what instruction i made */
     const qn_cpu_step *s;
     int n_pieces, streams; /* 1: results are written past the caches */
     piece pieces[QN_FUSED_MAX];
@@ -74,7 +75,7 @@ static void cut_into_pieces(chain *c)
 static const float *operand(const chain *c, int index, int64_t at, int64_t *step)
 {
     *step = index >= 0 ? 1 : c->step[~index];
-    return index >= 0 ? (const float *)c->run->scratch + (int64_t)index * TILE : c->in[~index] + at * *step;
+    return index >= 0 ? c->tiles + (int64_t)index * TILE : c->in[~index] + at * *step;
 }
 
 static void run_piece(const chain *c, const piece *p, int64_t at, float *to, int64_t n, int streams)
@@ -110,7 +111,7 @@ static void run_chain(const chain *c, float *out, int64_t n)
         if (m == 0) m = n - at < TILE ? n - at : TILE;
         for (int i = 0; i < c->n_pieces; i++) {
             const piece *p = &c->pieces[i];
-            float *tile = (float *)c->run->scratch + (int64_t)p->last * TILE;
+            float *tile = c->tiles + (int64_t)p->last * TILE;
             const int ends = p->last + 1 == n_ops, line = streams && (uintptr_t)(out + at) % 64 == 0;
             run_piece(c, p, at, ends && !(line && !p->is_run) ? out + at : tile, m, ends && line);
             if (ends && line && !p->is_run) c->run->kernels->ew_chain(out + at, tile, 1, NULL, 0, m, 1);
@@ -120,9 +121,9 @@ static void run_chain(const chain *c, float *out, int64_t n)
 }
 
 void qn_cpu_fused_chain(const qn_cpu_run *run, const qn_cpu_step *s, const float *const *in, float *out,
-                        int64_t n)
+                        int64_t n, float *tiles)
 {
-    chain c = {.run = run, .s = s};
+    chain c = {.run = run, .s = s, .tiles = tiles};
     for (int i = 0; i < s->plan.n_in; i++) {
         c.in[i] = in[i];
         c.step[i] = 1;
@@ -159,7 +160,7 @@ static int inner_from(const qn_cpu_step *s, int64_t *step)
 static void fused_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *o = &s->plan.out;
-    chain c = {.run = run, .s = s};
+    chain c = {.run = run, .s = s, .tiles = (float *)run->scratch};
     int64_t begin, end;
     int n = o->shape.n, from = inner_from(s, c.step), n_in = s->plan.n_in;
     for (int i = 0; i < n_in; i++)

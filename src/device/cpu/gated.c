@@ -13,7 +13,10 @@ enum {
     X_BYTES = 768 << 10  /* the packed rows that stay in the second-level cache while panels pass */
 };
 
-_Static_assert(QN_CPU_GATED_BYTES == 2 * ROWS * COLUMNS * sizeof(float), "the results of two products");
+enum { MADE = ROWS * COLUMNS }; /* the results of a product */
+
+_Static_assert(QN_CPU_GATED_BYTES == 2 * MADE * sizeof(float) + QN_CPU_CHAIN_BYTES,
+               "those of two, and a chain's");
 
 static int is_whole(const qn_operand *o, const qn_operand *of)
 {
@@ -96,8 +99,9 @@ int64_t qn_cpu_gated_rows(const qn_cpu_run *run, const qn_cpu_step *s)
     return n >= ROWS_MIN && (size_t)rows * row_bytes <= X_BYTES ? rows : 0;
 }
 
+/* same_rows: the tile before had the same. */
 static void one_tile(const qn_cpu_run *run, const qn_cpu_step *s, const char *x, int64_t row, int64_t n_rows,
-                     int64_t column, int64_t n_columns)
+                     int64_t column, int64_t n_columns, int same_rows)
 {
     const qn_cpu_step *chain = s + s->gated, *behind = chain->pack_behind;
     const size_t own_bytes = QN_CPU_OWN_ROWS * qn_act_row_bytes(s->act, s->plan.in[0].shape.dim[1]);
@@ -106,23 +110,25 @@ static void one_tile(const qn_cpu_run *run, const qn_cpu_step *s, const char *x,
     for (int i = 0; i < s->gated; i++) {
         const qn_cpu_step *p = &s[i];
         const int64_t n_in = p->plan.in[0].shape.dim[1];
-        made[i] = (float *)run->gated + (int64_t)i * ROWS * COLUMNS;
-        qn_matmul_args a = {.dtype = p->plan.in[1].dtype,
-                            .act = p->act,
-                            .n_in = n_in,
-                            .n_out = n_columns,
-                            .panels =
-                                (const char *)p->weight->data +
-                                (size_t)(column / QN_PANEL) * qn_pack_panel_bytes(p->plan.in[1].dtype, n_in),
-                            .x = x + (size_t)row * qn_act_row_bytes(p->act, n_in),
-                            .n_rows = n_rows,
-                            .out = made[i],
-                            .out_stride = n_columns};
+        made[i] = (float *)run->gated + (int64_t)i * MADE;
+        qn_matmul_args a = {
+            .dtype = p->plan.in[1].dtype,
+            .act = p->act,
+            .n_in = n_in,
+            .n_out = n_columns,
+            .panels = (const char *)p->weight->data +
+                      (size_t)(column / QN_PANEL) * qn_pack_panel_bytes(p->plan.in[1].dtype, n_in),
+            .x = x + (size_t)row * qn_act_row_bytes(p->act, n_in),
+            .n_rows = n_rows,
+            .out = made[i],
+            .out_stride = n_columns,
+            .same_rows = p->act == s->act && (i || (same_rows && s[s->gated - 1].act == s->act))};
         run->kernels->matmul(&a, 0, n_columns / QN_PANEL, run->scratch + own_bytes);
     }
     for (int i = 0; i < chain->plan.n_in; i++)
         of[i] = made[chain->plan.in[i].slot == s[0].plan.out.slot ? 0 : 1];
-    qn_cpu_fused_chain(run, chain, of, made[0], n_rows * n_columns);
+    /* not in run->scratch, where the next products may find these rows as they left them */
+    qn_cpu_fused_chain(run, chain, of, made[0], n_rows * n_columns, (float *)run->gated + 2 * MADE);
     const size_t row_bytes = qn_act_row_bytes(behind->act, chain->plan.out.shape.dim[1]);
     char *to = run->shared[behind->area] + (size_t)row * row_bytes + qn_act_offset(behind->act, column);
     for (int64_t r = 0; r < n_rows; r++, to += row_bytes)
@@ -134,13 +140,15 @@ void qn_cpu_run_gated(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows)
     const qn_operand *x = &s->plan.in[0];
     const int64_t n = qn_cpu_rows(run, &s->plan.out), units = s->plan.out.shape.dim[1] / UNIT;
     const char *packed = qn_cpu_pack_rows(run, s, n, x->stride[0], x->shape.dim[1]);
-    int64_t begin, end;
+    int64_t begin, end, row_before = -1;
     while (qn_cpu_claim(run, (n + rows - 1) / rows * units, &begin, &end)) {
         for (int64_t i = begin, some; i < end; i += some) {
             const int64_t row = i / units * rows, unit = i % units;
             some = end - i < COLUMNS / UNIT ? end - i : COLUMNS / UNIT;
             if (some > units - unit) some = units - unit;
-            one_tile(run, s, packed, row, n - row < rows ? n - row : rows, unit * UNIT, some * UNIT);
+            one_tile(run, s, packed, row, n - row < rows ? n - row : rows, unit * UNIT, some * UNIT,
+                     row == row_before);
+            row_before = row;
         }
     }
 }

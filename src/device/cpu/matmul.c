@@ -135,7 +135,8 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
         qn_matmul_act(w->dtype, step->plan.params.matmul.exact ? QN_PRECISION_EXACT : plan->precision);
     step->packs = QN_CPU_PACKS_ROWS;
     size_t row_bytes = qn_act_row_bytes(step->act, n_in);
-    grow(scratch_bytes, QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(w->dtype, step->act, n_in));
+    grow(scratch_bytes,
+         QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, n_in));
     if (rows > QN_CPU_OWN_ROWS) grow(shared_bytes, (size_t)rows * row_bytes);
     return QN_OK;
 }
