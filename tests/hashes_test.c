@@ -65,8 +65,8 @@ static const char *const kinds[] = {"models/llama",
 /* A set and the lines it is held to: neon's fused multiply-adds and fixed trees give avx2's bits. */
 static const struct {
     const char *name, *lines;
-} all_sets[] = {{"scalar", "scalar"},     {"avx2", "avx2"}, {"avx512", "avx512"},
-                {"avx512_amx", "avx512"}, {"neon", "avx2"}, {"neon_i8mm", "avx2"}};
+} all_sets[] = {{"scalar", "scalar"},         {"avx2", "avx2"}, {"avx512", "avx512"},
+                {"avx512_amx", "avx512_amx"}, {"neon", "avx2"}, {"neon_i8mm", "avx2"}};
 enum { N_SETS = sizeof all_sets / sizeof all_sets[0] };
 
 enum { LINE = 128 };

@@ -19,7 +19,8 @@
  * is not finite each pair gets a copy of its own.
  *
  * A set that multiplies pairs of 16-bit numbers says so by dots_form and gives the dots_ functions:
- * attention_dots_<set>.h; the others include attention_dots_none.h and compute in f32. */
+ * attention_dots_<set>.h (with ATTEND_TILES those of BF16 are attention_tiles_<set>.h's); the others include
+ * attention_dots_none.h and compute in f32. */
 #ifndef QN_KERNELS_ATTENTION_BODY_H
 #define QN_KERNELS_ATTENTION_BODY_H
 
@@ -67,6 +68,9 @@ typedef struct {
 } attend_tile;
 
 static attend_form dots_form(qn_dtype dtype);
+/* Before and after all that follows: what the chip needs for it. */
+static void dots_begin(const attend_state *s);
+static void dots_end(const attend_state *s);
 /* Packs q [n][q_dim] of a tile's pairs, times factor. */
 static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor);
 /* scores of the tile in the page at p, while `next` is fetched. */
@@ -100,7 +104,7 @@ static inline int of_integers(attend_form form)
 /* From one slot of p16 to the next. */
 static inline int64_t p16_row(const attend_state *s)
 {
-    return of_integers(s->form) ? s->v_pad / QN_KV_BLOCK * QN_ATTN_SCORES : QN_ATTN_SCORES;
+    return of_integers(s->form) ? s->v_pad / QN_KV_BLOCK * QN_ATTN_SCORES : QN_ATTN_P16;
 }
 
 static inline int page_of(int64_t group, int64_t position)
@@ -650,7 +654,9 @@ static void attend(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_
             s.n_each = n_pairs - i < QN_ATTN_PAIRS_MAX ? n_pairs - i : QN_ATTN_PAIRS_MAX;
             open_pairs(&s, i, head + kv * each, each);
             groups_of(&s, &begin, &end);
+            dots_begin(&s);
             attend_groups(&s, begin, end, NULL);
+            dots_end(&s);
             close_pairs(&s, i, head + kv * each, each);
         }
     }
@@ -662,7 +668,9 @@ static void attend_part(const qn_attend_args *a, int64_t n_rows, int64_t head, i
     attend_state s = state_of(a, head / (a->n_heads / a->kv.kv_heads), scratch);
     s.n_each = n_rows * n_heads;
     open_pairs(&s, 0, head, n_heads);
+    dots_begin(&s);
     attend_groups(&s, begin, end, parts);
+    dots_end(&s);
 }
 
 static void attend_merge(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,

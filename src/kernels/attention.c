@@ -60,7 +60,7 @@ size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim)
     size_t blocks = v / 16, rows_of_p = qn_kv_has_blocks(dtype) ? v / QN_KV_BLOCK : 1;
     size_t floats = pairs * (d + v)                                          /* q, merged */
                     + slots * (QN_ATTN_SCORES + v)                           /* scores, sums */
-                    + slots * rows_of_p * (QN_ATTN_SCORES / 2)               /* 16-bit probabilities */
+                    + slots * rows_of_p * (QN_ATTN_P16 / 2)                  /* 16-bit probabilities */
                     + blocks * QN_ATTN_GROUP + pairs + slots * blocks + tile /* scales of v, q, p */
                     + QN_ATTN_GROUP * (d + v) + QN_PAGE_TOKENS * v;          /* wide pages, the edge's copy */
     return floats * sizeof(float);

@@ -8,13 +8,14 @@
 
 /* Pairs of row and head in one pass, at most; pairs whose tiles go through a group together, at most (their
  * scores fit L1 or nearly so); rows of one micro-kernel, at most; floats of a pair's scores in
- * one group (not a power of two: rows of a tile then spread over the cache); pages of a group; dimensions of
- * one scale of Q8_0 and Q4_0. */
+ * one group (not a power of two: rows of a tile then spread over the cache), and 16-bit numbers in whole
+ * lines; pages of a group; dimensions of one scale of Q8_0 and Q4_0. */
 enum {
     QN_ATTN_PAIRS_MAX = QN_ATTN_PART_PAIRS,
     QN_ATTN_TOGETHER = 32,
     QN_ATTN_TILE_MAX = 8,
     QN_ATTN_SCORES = QN_ATTN_GROUP + 16,
+    QN_ATTN_P16 = QN_ATTN_GROUP + 32,
     QN_ATTN_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS,
     QN_KV_BLOCK = 32
 };
@@ -48,6 +49,7 @@ static inline int64_t qn_attend_part_row(qn_dtype dtype, int64_t v_dim)
 void qn_kernels_fill_attention_scalar(qn_kernels *k);
 void qn_kernels_fill_attention_avx2(qn_kernels *k);
 void qn_kernels_fill_attention_avx512(qn_kernels *k);
+void qn_kernels_fill_attention_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_attention_neon(qn_kernels *k);
 
 #endif

@@ -7,6 +7,14 @@ static attend_form dots_form(qn_dtype dtype)
     return FORM_F32;
 }
 
+static void dots_begin(const attend_state *s)
+{
+}
+
+static void dots_end(const attend_state *s)
+{
+}
+
 static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
 {
 }

@@ -79,7 +79,7 @@ static void detect(void)
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
     if (has_tiles(state, d7))
-        add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512);
+        add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512_amx);
 }
 #elif defined(__aarch64__)
 

@@ -190,7 +190,7 @@ enum { QN_ROW_BLOCK = 256 };
 
 typedef struct {
     const char *name; /* "scalar", "avx2", "avx512", "avx512_amx", "neon", "neon_i8mm" */
-    /* Bytes of matmul's scratch where a call puts many rows of integers in another form first, whatever the
+    /* Bytes of matmul's scratch where a call puts many rows in another form first, whatever the
      * number of panels: such products should take few calls. 0: there is no such form. */
     size_t rows_bytes;
 

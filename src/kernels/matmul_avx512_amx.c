@@ -18,15 +18,14 @@
 #include "kernels/blocks.h"
 #include "kernels/codes_avx512.h"
 #include "kernels/sets.h"
+#include "kernels/tiles_avx512_amx.h"
 
 enum {
     GROUP = 16,      /* rows of a tile */
     PASS_ROWS = 512, /* at most, as many as take PASS_BYTES: they stay in the second-level cache (2 MiB) */
     PASS_BYTES = 1280 << 10,
     ROWS_ENOUGH = 256,
-    PANELS = 2, /* that use a group's tiles while they are in the first-level cache */
-    TILE_BYTES = 1024,
-    TILE_SUMS = GROUP * QN_PANEL,
+    PANELS = 2,                    /* that use a group's tiles while they are in the first-level cache */
     CODE_BYTES = TILE_BYTES + 128, /* a block of a panel: [pair of k][output][2] bf16, d and m f32[16] */
     CODES_BYTES = PANELS * QN_CHUNK * CODE_BYTES,
     SUMS = PASS_ROWS * QN_PANEL, /* of a panel */
@@ -141,11 +140,6 @@ static expand_fn *expand_of(qn_dtype dtype)
 typedef enum { SYM, MIN, HALVES } sums_kind;
 
 /* Shapes of the eight tiles: 0 to 3 sums, 4 and 5 activations, 6 and 7 codes. */
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16]; /* of a row */
-    uint8_t rows[16];
-} tile_shapes;
 static const tile_shapes whole = {.palette = 1,
                                   .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                   .rows = {16, 16, 16, 16, 16, 16, 16, 16}},
@@ -351,7 +345,7 @@ static void through_tiles(const qn_matmul_args *a, int64_t begin, int64_t end, u
     const int64_t rows = equal_parts(a->n_rows, most, GROUP), n_groups = (rows + GROUP - 1) / GROUP,
                   blocks = equal_parts(n_blocks, PASS_BYTES / (n_groups * block_bytes) / QN_CHUNK * QN_CHUNK,
                                        QN_CHUNK);
-    _tile_loadconfig(qn_layout_by_halves(qn_layout_type(a->dtype)) ? &halves : &whole);
+    take_tiles(qn_layout_by_halves(qn_layout_type(a->dtype)) ? &halves : &whole);
     for (p.row = 0; p.row < a->n_rows; p.row += rows) {
         p.n_rows = a->n_rows - p.row < rows ? a->n_rows - p.row : rows;
         for (p.from = 0; p.from < n_blocks; p.from += blocks) {
@@ -369,6 +363,8 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
 {
     if ((a->act == QN_ACT_I8 || a->act == QN_ACT_I8X2) && a->n_rows > FEW_ROWS)
         through_tiles(a, begin, end, scratch);
+    else if (a->act == QN_ACT_BF16)
+        qn_matmul_bf16_avx512_amx(a, begin, end, scratch);
     else
         qn_matmul_avx512(a, begin, end, scratch);
 }

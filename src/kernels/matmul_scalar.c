@@ -99,9 +99,10 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
 size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in)
 {
     if (!qn_pack_panel_bytes(weight, n_in)) return 0;
-    if (act == QN_ACT_F32 || act == QN_ACT_BF16) return (size_t)n_in * QN_PANEL * 2 * sizeof(float);
-    const size_t codes = (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
-    return codes > k->rows_bytes ? codes : k->rows_bytes;
+    const size_t panels = (size_t)n_in * QN_PANEL * 2 * sizeof(float);
+    if (act == QN_ACT_F32) return panels;
+    const size_t own = act == QN_ACT_BF16 ? panels : (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    return own > k->rows_bytes ? own : k->rows_bytes;
 }
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k)

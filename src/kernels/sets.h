@@ -31,6 +31,8 @@ void qn_unpack_panel_avx512(qn_dtype dtype, int64_t n_in, const void *panels, in
 void qn_matmul_float_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 /* All of avx512's matmul, of which avx512_amx takes what has few rows. */
 void qn_matmul_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
+/* bf16 activations and weights. */
+void qn_matmul_bf16_avx512_amx(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 void qn_act_pack_neon(qn_act act, int64_t n_in, const float *x, void *out);
 void qn_unpack_panel_neon(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);
 void qn_matmul_float_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
@@ -41,6 +43,7 @@ void qn_matmul_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *s
 void qn_kernels_fill_vector_scalar(qn_kernels *k);
 void qn_kernels_fill_vector_avx2(qn_kernels *k);
 void qn_kernels_fill_vector_avx512(qn_kernels *k);
+void qn_kernels_fill_vector_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_vector_neon(qn_kernels *k);
 
 #endif

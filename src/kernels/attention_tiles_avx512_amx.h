@@ -1,0 +1,200 @@
+/* Attention over BF16 pages with the tiles of AMX: a page's keys are tiles as they lie (16 pairs of
+ * dimensions x 16 tokens), and so are its values (16 pairs of tokens x 16 dimensions). A chain adds 32
+ * dimensions or the 32 positions of a page at a time, those of even and odd index apart and then both, in
+ * rising order; it has no other split, so its bits are those of any tile that the row is in. The rest is
+ * attention_dots_avx512.h's. */
+#ifndef QN_KERNELS_ATTENTION_TILES_AVX512_AMX_H
+#define QN_KERNELS_ATTENTION_TILES_AVX512_AMX_H
+
+#include "kernels/tiles_avx512_amx.h"
+
+/* Tiles: 0 and 1 sums of as many rows as most tiles of pairs have, 2 their q or p, 3 and 6 keys or values, 4
+ * and 5 as 2 and 3 for what head_dim has behind its last 32. */
+enum { TILES_DIMS = 32 };
+
+static inline int tiles_rows(const attend_state *s)
+{
+    return s->n_each < QN_ATTN_TILE_MAX ? (int)s->n_each : QN_ATTN_TILE_MAX;
+}
+
+static void tiles_take(const attend_state *s)
+{
+    const int rest = (int)((s->a->kv.head_dim + 1) / 2 % 16), pairs[8] = {16, 16, 16, 16, rest, rest, 16, 16};
+    tile_shapes shapes = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        const int codes = i == 3 || i == 5 || i == 6;
+        shapes.rows[i] = (uint8_t)(codes ? pairs[i] : tiles_rows(s));
+        shapes.bytes[i] = (uint16_t)(codes ? 64 : 4 * pairs[i]);
+        if (!pairs[i]) shapes.rows[i] = 0, shapes.bytes[i] = 0;
+    }
+    take_tiles(&shapes);
+}
+
+/* Bytes of a query: [dimension], in whole tiles, with zeros behind the last one. */
+static inline int64_t tiles_query_bytes(const attend_state *s)
+{
+    return qn_kv_blocks(s->a->kv.head_dim) * QN_KV_BLOCK * 2;
+}
+
+static void tiles_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
+{
+    const int64_t dim = s->q_dim, bytes = tiles_query_bytes(s);
+    const vf f = v_set1(factor);
+    for (int64_t j = 0; j < t->n; j++) {
+        char *out = (char *)s->q + (t->first + j) * bytes;
+        for (int64_t d = 0; d < dim; d += TILES_DIMS)
+            _mm512_storeu_si512(out + 2 * d,
+                                (__m512i)_mm512_cvtne2ps_pbh(v_mul(dots_part(q[j], d + 16, dim), f),
+                                                             v_mul(dots_part(q[j], d, dim), f)));
+    }
+}
+
+/* Lines of what is read next, as many and in the order in which a tile's rows lie. */
+static inline void tiles_fetch(tile_ahead next, int64_t offset, int64_t row_bytes)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE_ROWS; i++) fetch(next, offset + i * row_bytes);
+}
+
+static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+{
+    enum { ROW = QN_PAGE_TOKENS * 4, STEP = TILE_ROWS * ROW }; /* of a pair of dimensions, of 16 */
+    const char *page = k_of(s, t, p);
+    const int64_t bytes = tiles_query_bytes(s), pairs = (s->a->kv.head_dim + 1) / 2,
+                  steps = pairs / TILE_ROWS;
+    const char *q = (const char *)s->q + t->first * bytes;
+    float *out = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group),
+          few[QN_ATTN_TILE_MAX * QN_PAGE_TOKENS];
+    const int few_rows = t->n < tiles_rows(s), row = few_rows ? QN_PAGE_TOKENS : QN_ATTN_SCORES;
+    float *to = few_rows ? few : out;
+    const int fetches = next.far || next.near;
+    next = ahead_or(next, page);
+    __asm__ volatile("" : : : "memory");
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int64_t i = 0; i < steps; i++, q += 2 * TILES_DIMS, page += STEP) {
+        if (fetches) {
+            tiles_fetch(next, i * STEP, ROW);
+            tiles_fetch(next, i * STEP + 64, ROW);
+        }
+        _tile_loadd(2, q, bytes);
+        _tile_loadd(3, page, ROW);
+        _tile_dpbf16ps(0, 2, 3);
+        _tile_loadd(6, page + 64, ROW);
+        _tile_dpbf16ps(1, 2, 6);
+    }
+    if (pairs % TILE_ROWS) {
+        _tile_loadd(4, q, bytes);
+        _tile_loadd(5, page, ROW);
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_loadd(5, page + 64, ROW);
+        _tile_dpbf16ps(1, 4, 5);
+    }
+    _tile_stored(0, to, row * 4);
+    _tile_stored(1, to + 16, row * 4);
+    for (int64_t r = 0; r < t->n && few_rows; r++)
+        memcpy(out + r * QN_ATTN_SCORES, few + r * QN_PAGE_TOKENS, QN_PAGE_TOKENS * sizeof *out);
+}
+
+/* Pages of values in rising order, and where their probabilities begin: [row][32], p_bytes apart. */
+typedef struct {
+    const char *v[QN_ATTN_PAGES], *p[QN_ATTN_PAGES];
+    int64_t n, rows, v_bytes, p_bytes; /* v_bytes: of a pair of positions */
+    float *sums;                       /* [row][sums_row] */
+    int64_t sums_row;
+    tile_ahead next; /* after the last page */
+    int fetches, add, tile_rows;
+} tiles_values;
+
+static void tiles_weigh_pages(tiles_values *w)
+{
+    float few[QN_ATTN_TILE_MAX * 32];
+    const int few_rows = w->rows < w->tile_rows;
+    __asm__ volatile("" : : : "memory");
+    for (int64_t column = 0; column < w->sums_row && w->n; column += 32) {
+        const int both = column + 16 < w->sums_row;
+        float *out = w->sums + column, *to = few_rows ? few : out;
+        const int64_t row = few_rows ? 32 : w->sums_row, n = both ? 32 : 16;
+        for (int64_t r = 0; r < w->rows && few_rows && w->add; r++)
+            memcpy(few + r * 32, out + r * w->sums_row, (size_t)n * sizeof *out);
+        __asm__ volatile("" : : : "memory");
+        if (w->add) {
+            _tile_loadd(0, to, row * 4);
+            if (both) _tile_loadd(1, to + 16, row * 4);
+        } else {
+            _tile_zero(0);
+            if (both) _tile_zero(1);
+        }
+        for (int64_t i = 0; i < w->n; i++) {
+            const tile_ahead next = i + 1 < w->n ? (tile_ahead){w->v[i + 1], w->v[i + 1]} : w->next;
+            if (w->fetches) {
+                tiles_fetch(next, column * 4, w->v_bytes);
+                if (both) tiles_fetch(next, column * 4 + 64, w->v_bytes);
+            }
+            _tile_loadd(2, w->p[i], w->p_bytes);
+            _tile_loadd(3, w->v[i] + column * 4, w->v_bytes);
+            _tile_dpbf16ps(0, 2, 3);
+            if (!both) continue;
+            _tile_loadd(6, w->v[i] + column * 4 + 64, w->v_bytes);
+            _tile_dpbf16ps(1, 2, 6);
+        }
+        _tile_stored(0, to, row * 4);
+        if (both) _tile_stored(1, to + 16, row * 4);
+        for (int64_t r = 0; r < w->rows && few_rows; r++)
+            memcpy(out + r * w->sums_row, few + r * 32, (size_t)n * sizeof *out);
+    }
+    w->add |= w->n > 0;
+    w->n = 0;
+}
+
+static void tiles_add_page(tiles_values *w, const attend_state *s, int64_t slot, int64_t at, const char *v)
+{
+    w->v[w->n] = v;
+    w->p[w->n++] = (const char *)(s->p16 + slot * p16_row(s) + at);
+}
+
+/* A page that not all rows see whole: a copy of it with zeros where none looks, or for each row one of its
+ * own where the copy is not finite. */
+static void tiles_add_edge(attend_state *s, const attend_tile *t, int64_t p, tiles_values *w)
+{
+    const int64_t last = t->first + t->n - 1, pairs = QN_PAGE_TOKENS / 2;
+    char *copy = (char *)s->edge;
+    tiles_weigh_pages(w);
+    if (dots_copy_pairs(s, t, p, 0, pairs, s->lo[t->first], s->hi[last], copy)) {
+        tiles_add_page(w, s, t->slot, p - t->group, copy);
+        tiles_weigh_pages(w);
+        return;
+    }
+    for (int64_t i = 0; i < t->n; i++) {
+        tiles_values one = *w;
+        one.rows = 1;
+        one.sums += i * w->sums_row;
+        dots_copy_pairs(s, t, p, 0, pairs, s->lo[t->first + i], s->hi[t->first + i], copy);
+        tiles_add_page(&one, s, t->slot + i, p - t->group, copy);
+        tiles_weigh_pages(&one);
+    }
+    w->add = 1;
+}
+
+static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
+{
+    const int64_t to = p + n_pages * QN_PAGE_TOKENS;
+    tiles_values w = {.rows = t->n,
+                      .tile_rows = tiles_rows(s),
+                      .v_bytes = s->v_pad * 4,
+                      .p_bytes = p16_row(s) * 2,
+                      .sums = s->sums + t->slot * s->v_pad,
+                      .sums_row = s->v_pad,
+                      .next = ahead_or(next, v_of(s, t, p)),
+                      .fetches = next.far || next.near,
+                      .add = p != t->from};
+    for (; p < to; p += QN_PAGE_TOKENS) {
+        if (sees_whole(s, t, p))
+            tiles_add_page(&w, s, t->slot, p - t->group, v_of(s, t, p));
+        else
+            tiles_add_edge(s, t, p, &w);
+    }
+    tiles_weigh_pages(&w);
+}
+
+#endif
