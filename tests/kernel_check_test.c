@@ -208,6 +208,9 @@ static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int t
         if (expected && act != QN_ACT_BF16) qn_test_same_floats(y, expected, n);
         qn_test_same_floats(qn_test_product(k, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y,
                             n);
+        if (k->lean)
+            qn_test_same_floats(
+                qn_test_product(k->lean, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y, n);
         if (thorough && k != scalar) every_count(d, k, w, act, px, y);
         for (int64_t j = 0; j < w->n_out && kind == QN_TEST_X_BAD; j++)
             assert_false(isfinite(y[n_rows / 2 * w->n_out + j]));
@@ -620,12 +623,12 @@ static int may_be_missing(int i)
            i == offsetof(qn_kernels, panel_pairs) / sizeof(void (*)(void));
 }
 
-/* Behind the name and rows_bytes there are function pointers alone, and each is some field's above. */
+/* Behind the first three fields there are function pointers alone, and each is some field's above. */
 static void every_field_is_checked(void **state)
 {
     enum { N_POINTERS = sizeof(qn_kernels) / sizeof(void (*)(void)) };
-    int covered[N_POINTERS] = {1, 1};
-    assert_int_equal(offsetof(qn_kernels, pack), 2 * sizeof(void (*)(void)));
+    int covered[N_POINTERS] = {1, 1, 1};
+    assert_int_equal(offsetof(qn_kernels, pack), 3 * sizeof(void (*)(void)));
     for (int i = 0; i < N_FIELDS; i++)
         for (size_t j = 0; j < fields[i].n_fields; j++)
             covered[fields[i].offset / sizeof(void (*)(void)) + j]++;
@@ -635,7 +638,7 @@ static void every_field_is_checked(void **state)
                      "tests/kernel_check_test.c has not, or twice",
                      i, covered[i]);
     for (const char *const *set = qn_kernels_names(); *set; set++)
-        for (int i = 2; i < N_POINTERS; i++) {
+        for (int i = 3; i < N_POINTERS; i++) {
             void (*p)(void);
             memcpy(&p, (const char *)qn_kernels_by_name(*set) + (size_t)i * sizeof p, sizeof p);
             if (!p && !may_be_missing(i)) fail_msg("%s: pointer %d is NULL", *set, i);

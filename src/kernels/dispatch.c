@@ -78,8 +78,12 @@ static void detect(void)
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
-    if (has_tiles(state, d7))
-        add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512_amx);
+    if (!has_tiles(state, d7)) return;
+    static qn_kernels lean;
+    add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512_amx);
+    lean = tables[n_sets - 1];
+    qn_kernels_lean_avx512_amx(&lean);
+    tables[n_sets - 1].lean = &lean;
 }
 #elif defined(__aarch64__)
 

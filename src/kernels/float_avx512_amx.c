@@ -60,6 +60,8 @@ INLINE void add_steps(const part *p, int groups, int panels)
     if (groups == 2 && panels == 2) _tile_stored(3, p->sums[1][1], 64);
 }
 
+_Static_assert(QN_BF16_SUMS == 2 * GROUPS * TILE_SUMS, "those of two panels: [panel][group][row][16]");
+
 /* Rows [row, row + n_rows) in groups: the last one may begin among the rows of the one before. */
 typedef struct {
     const qn_matmul_args *a;

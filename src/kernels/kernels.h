@@ -188,11 +188,14 @@ typedef struct {
 
 enum { QN_ROW_BLOCK = 256 };
 
-typedef struct {
+typedef struct qn_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "avx512_amx", "neon", "neon_i8mm" */
-    /* Bytes of matmul's scratch where a call puts many rows in another form first, whatever the
-     * number of panels: such products should take few calls. 0: there is no such form. */
+    /* Of matmul's scratch, bytes where a call puts many rows in another form first, whatever the number of
+     * panels: such products should take few calls. 0: there is no such form. */
     size_t rows_bytes;
+    /* The same set, slower and with less of that scratch, for where memory is scarce: bit by bit the same. Or
+     * NULL. */
+    const struct qn_kernels *lean;
 
     /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
      * 0's address). */

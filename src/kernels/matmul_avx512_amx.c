@@ -369,6 +369,17 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
         qn_matmul_avx512(a, begin, end, scratch);
 }
 
+static void lean_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
+{
+    (a->act == QN_ACT_BF16 ? qn_matmul_bf16_avx512_amx : qn_matmul_avx512)(a, begin, end, scratch);
+}
+
+void qn_kernels_lean_avx512_amx(qn_kernels *k)
+{
+    k->matmul = lean_matmul;
+    k->rows_bytes = QN_BF16_SUMS * sizeof(float);
+}
+
 void qn_kernels_fill_matmul_avx512_amx(qn_kernels *k)
 {
     qn_kernels_fill_matmul_avx512(k);

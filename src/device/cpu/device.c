@@ -14,6 +14,9 @@ static void cpu_close(qn_device *base)
     qn_free(d);
 }
 
+/* Kernels that take more than this part of a memory limit for themselves give way to lean ones. */
+enum { LEAN_PART = 100 };
+
 static qn_status cpu_open(const qn_device_options *options, qn_device **out)
 {
     qn_cpu *d = qn_calloc(1, sizeof *d);
@@ -27,6 +30,11 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
         if (!d->base.ledger) status = QN_E_NOMEM;
     }
     if (status == QN_OK) status = qn_pool_new(options->n_threads, &d->pool);
+    if (status == QN_OK && d->kernels->lean) {
+        const size_t limit = qn_ledger_get_limit(d->base.ledger),
+                     rows_bytes = (size_t)qn_pool_threads(d->pool) * d->kernels->rows_bytes;
+        if (limit && rows_bytes > limit / LEAN_PART) d->kernels = d->kernels->lean;
+    }
     if (status != QN_OK) {
         cpu_close(&d->base);
         return status;
