@@ -48,8 +48,10 @@ def real_model(name):
 
 
 def heed_interrupt():
-    """For preexec_fn of what is to be interrupted: a script's background jobs ignore Ctrl-C and hand that on."""
+    """For preexec_fn of what is to be interrupted: a script's background jobs ignore Ctrl-C and hand that on, as nohup
+    does with SIGHUP."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def call(*args, stdin="", timeout=600, env=None):

@@ -37,7 +37,7 @@ def test_logits_leave_nothing_behind(tmp_path, number):
     folder = tmp_path / "out"
     folder.mkdir()
     ids = tmp_path / "ids.json"
-    ids.write_text(json.dumps({"ids": [[i % 600 for i in range(512)]] * 1000}))
+    ids.write_text(json.dumps({"ids": [[i % 600 for i in range(512)]] * 200}))
     args = ["logits", fixture("models/llama"), "--ids", ids, "-o", folder / "o.safetensors", "--slots", 1]
     assert interrupt(args, lambda: any(folder.iterdir()), number) == 130
     assert not list(folder.iterdir())
