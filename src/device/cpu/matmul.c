@@ -64,8 +64,10 @@ static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
                         .out_stride = n_out,
                         .streams = rows * n_out >= QN_CPU_STREAM_ELEMENTS && n_out % QN_PANEL == 0 &&
                                    (uintptr_t)s->out % 64 == 0};
-    while (qn_cpu_claim_panels(run, rows, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end))
+    while (qn_cpu_claim_panels(run, rows, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end)) {
         run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
+        a.same_rows = 1;
+    }
 }
 
 static void plain_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
