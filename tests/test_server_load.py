@@ -236,7 +236,8 @@ def test_draining():
         got += read_all(running)
     assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
     assert "".join(json.loads(e)["choices"][0]["text"] for e in re.findall(r"data: (\{.*\})\n", got.decode())) == wanted
-    assert s.stop() == 0
+    assert s.process.wait(30) == 0  # by itself: a second signal may find its handler given back
+    s.stop()
 
 
 def test_second_signal():
