@@ -160,31 +160,21 @@ PEAK_AMX static void take_tiles(void)
     _tile_loadconfig(&shapes);
 }
 
-PEAK_AMX static uint64_t mac_i8_amx(int64_t n_rounds)
-{
-    take_tiles();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
+#define PEAK_TILE_LOOP(name, product)               \
+    PEAK_AMX static uint64_t name(int64_t n_rounds) \
+    {                                               \
+        take_tiles();                               \
+        for (int64_t i = 0; i < n_rounds; i++) {    \
+            product(0, 4, 6);                       \
+            product(1, 4, 7);                       \
+            product(2, 5, 6);                       \
+            product(3, 5, 7);                       \
+        }                                           \
+        _tile_release();                            \
+        return (uint64_t)n_rounds;                  \
     }
-    _tile_release();
-    return (uint64_t)n_rounds;
-}
-
-PEAK_AMX static uint64_t mac_bf16_amx(int64_t n_rounds)
-{
-    take_tiles();
-    for (int64_t i = 0; i < n_rounds; i++) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_release();
-    return (uint64_t)n_rounds;
-}
+PEAK_TILE_LOOP(mac_i8_amx, _tile_dpbusd)
+PEAK_TILE_LOOP(mac_bf16_amx, _tile_dpbf16ps)
 
 /* The system must be asked for the tiles (src/kernels/dispatch.c). */
 static int peak_has_amx(void)

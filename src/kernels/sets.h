@@ -6,9 +6,8 @@
 #include "kernels/kernels.h"
 
 /* How many bytes ahead a core asks for weights that pass few rows, into its second-level cache. 0: not at
- * all, which is fastest on Zen 4 (integer.body.h); 3 KiB on a Xeon 6, of 2 to 16: prompts aside, SmolLM2 then
- * makes 1.38 as many tokens (its weights come from the third-level cache) and Qwen3-0.6B 1.12. Set before any
- * table is filled. */
+ * all, which is fastest on Zen 4 (integer.body.h). Intel's: 3 KiB, of 2 to 16 tried on a Xeon 6. Set before
+ * any table is filled. */
 extern size_t qn_few_ahead;
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
