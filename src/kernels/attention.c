@@ -1,8 +1,6 @@
 /* Sizes of KV pages and of attention's scratch, equal for all sets. */
 #include "kernels/attention.h"
 
-#include <string.h>
-
 qn_dtype qn_kv_fast(const qn_kernels *k)
 {
     return k->gemm_bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F16;

@@ -5,6 +5,7 @@
 
 #include "kernels/attention.body.h"
 #include "kernels/attention_dots_avx512.h"
+#include "kernels/attention_tiles_none.h"
 #include "kernels/gemm.body.h"
 #include "kernels/gemm_bf16_avx512.h"
 

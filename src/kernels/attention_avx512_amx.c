@@ -4,9 +4,9 @@
 #include "kernels/attention.h"
 #include "kernels/sets.h"
 
-#define ATTEND_TILES
 #include "kernels/attention.body.h"
 #include "kernels/attention_dots_avx512.h"
+#include "kernels/attention_tiles_avx512_amx.h"
 
 void qn_kernels_fill_attention_avx512_amx(qn_kernels *k)
 {

@@ -64,35 +64,30 @@ static void dots_pack_integers(attend_state *s, const attend_tile *t, int64_t ro
     }
 }
 
-#ifdef ATTEND_TILES
+/* In attention_tiles_<set>.h: what takes the place of the loops below for BF16 pages (by_tiles). */
+static int by_tiles(const attend_state *s);
 static void tiles_take(const attend_state *s);
+static void tiles_give_back(void);
 static void tiles_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor);
 static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
 static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next);
-#endif
 
 static void dots_begin(const attend_state *s)
 {
-#ifdef ATTEND_TILES
-    if (s->form == FORM_BF16) tiles_take(s);
-#endif
+    if (by_tiles(s)) tiles_take(s);
 }
 
 static void dots_end(const attend_state *s)
 {
-#ifdef ATTEND_TILES
-    if (s->form == FORM_BF16) _tile_release();
-#endif
+    if (by_tiles(s)) tiles_give_back();
 }
 
 static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
 {
-#ifdef ATTEND_TILES
-    if (s->form == FORM_BF16) {
+    if (by_tiles(s)) {
         tiles_pack_queries(s, t, q, factor);
         return;
     }
-#endif
     const int64_t dim = s->q_dim, padded = dots_query_dim(s);
     uint32_t *out = (uint32_t *)s->q + t->first * padded / 2;
     const vf f = v_set1(factor);
@@ -233,12 +228,10 @@ static inline __attribute__((always_inline)) void dots_score_form(const attend_s
 
 static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
-#ifdef ATTEND_TILES
-    if (s->form == FORM_BF16) {
+    if (by_tiles(s)) {
         tiles_score(s, t, p, next);
         return;
     }
-#endif
     switch (t->n) {
     case 1:
         dots_score_form(s, t, p, next, 1);
@@ -516,12 +509,10 @@ static void dots_add_edge(attend_state *s, const attend_tile *t, int64_t p, dots
 
 static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
 {
-#ifdef ATTEND_TILES
-    if (s->form == FORM_BF16) {
+    if (by_tiles(s)) {
         tiles_weigh(s, t, p, n_pages, next);
         return;
     }
-#endif
     const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS;
     const int integers = of_integers(s->form);
     int64_t copied = 0;
@@ -556,9 +547,5 @@ static void dots_close_values(attend_state *s, const attend_tile *t)
         }
     }
 }
-
-#ifdef ATTEND_TILES
-#include "kernels/attention_tiles_avx512_amx.h"
-#endif
 
 #endif

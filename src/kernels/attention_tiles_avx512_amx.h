@@ -17,6 +17,11 @@ static inline int tiles_rows(const attend_state *s)
     return s->n_each < QN_ATTN_TILE_MAX ? (int)s->n_each : QN_ATTN_TILE_MAX;
 }
 
+static int by_tiles(const attend_state *s)
+{
+    return s->form == FORM_BF16;
+}
+
 static void tiles_take(const attend_state *s)
 {
     const int rest = (int)((s->a->kv.head_dim + 1) / 2 % 16), pairs[8] = {16, 16, 16, 16, rest, rest, 16, 16};
@@ -28,6 +33,11 @@ static void tiles_take(const attend_state *s)
         if (!pairs[i]) shapes.rows[i] = 0, shapes.bytes[i] = 0;
     }
     take_tiles(&shapes);
+}
+
+static void tiles_give_back(void)
+{
+    _tile_release();
 }
 
 /* Bytes of a query: [dimension], in whole tiles, with zeros behind the last one. */
