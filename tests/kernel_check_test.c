@@ -69,11 +69,9 @@ typedef struct {
     const uint8_t *rows, *panels;
 } weight;
 
-static weight random_weight(qn_test_dice *d, int64_t i)
+static weight weight_of(qn_test_dice *d, qn_dtype dtype, int64_t n_in, int64_t n_out)
 {
-    weight w = {.dtype = type_of(i)};
-    w.n_in = qn_test_width(d, w.dtype);
-    w.n_out = random_outputs(d);
+    weight w = {.dtype = dtype, .n_in = n_in, .n_out = n_out};
     w.n_panels = (w.n_out + QN_PANEL - 1) / QN_PANEL;
     assert_true(qn_type_bytes(w.dtype, w.n_in, &w.row_bytes));
     w.panel_bytes = qn_pack_panel_bytes(w.dtype, w.n_in);
@@ -82,6 +80,13 @@ static weight random_weight(qn_test_dice *d, int64_t i)
     qn_test_at("scalar pack, %s, n_in %d, n_out %d", qn_dtype_name(w.dtype), (int)w.n_in, (int)w.n_out);
     w.panels = qn_test_panels(scalar, NULL, w.dtype, w.n_in, w.n_out, w.rows);
     return w;
+}
+
+static weight random_weight(qn_test_dice *d, int64_t i)
+{
+    const qn_dtype dtype = type_of(i);
+    const int64_t n_in = qn_test_width(d, dtype);
+    return weight_of(d, dtype, n_in, random_outputs(d));
 }
 
 static void at_weight(const qn_kernels *k, const char *name, const weight *w)
@@ -187,11 +192,11 @@ static void every_count(qn_test_dice *d, const qn_kernels *k, const weight *w, q
     }
 }
 
-/* thorough: with every number of rows (on scalar there is nothing that could differ). */
-static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int thorough)
+/* thorough: of MOST_ROWS, and with every smaller number of them (on scalar there is nothing that could
+ * differ). */
+static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int64_t n_rows, int thorough)
 {
     int integer = act == QN_ACT_I8 || act == QN_ACT_I8X2;
-    int64_t n_rows = thorough ? MOST_ROWS : 1 + qn_test_roll(d, qn_test_roll(d, 2) ? 9 : MOST_ROWS);
     int64_t n = n_rows * w->n_out;
     qn_test_x kind = (qn_test_x)qn_test_roll(d, QN_TEST_X_COUNT);
     const float *x = qn_test_activations(d, kind, w->n_in, n_rows);
@@ -212,6 +217,10 @@ static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int t
             qn_test_same_floats(
                 qn_test_product(k->lean, d, w->dtype, act, w->n_in, w->n_out, w->panels, px, n_rows), y, n);
         if (thorough && k != scalar) every_count(d, k, w, act, px, y);
+        for (int64_t r = MOST_ROWS; r < n_rows; r += 47)
+            qn_test_same_floats(qn_test_product(k, NULL, w->dtype, act, w->n_in, w->n_out, w->panels,
+                                                px + (size_t)r * qn_act_row_bytes(act, w->n_in), 1),
+                                y + r * w->n_out, w->n_out);
         for (int64_t j = 0; j < w->n_out && kind == QN_TEST_X_BAD; j++)
             assert_false(isfinite(y[n_rows / 2 * w->n_out + j]));
     }
@@ -219,9 +228,34 @@ static void check_matmul_act(qn_test_dice *d, const weight *w, qn_act act, int t
 
 static void check_matmul(qn_test_dice *d, int64_t i)
 {
+    const int thorough = i < n_types();
     weight w = random_weight(d, i);
-    for (int act = 0; act < QN_ACT_COUNT; act++)
-        if (qn_test_has_act(w.dtype, (qn_act)act)) check_matmul_act(d, &w, (qn_act)act, i < n_types());
+    for (int act = 0; act < QN_ACT_COUNT; act++) {
+        if (!qn_test_has_act(w.dtype, (qn_act)act)) continue;
+        int64_t n_rows = thorough ? MOST_ROWS : 1 + qn_test_roll(d, qn_test_roll(d, 2) ? 9 : MOST_ROWS);
+        check_matmul_act(d, &w, (qn_act)act, n_rows, thorough);
+    }
+}
+
+/* So large that each set goes over rows, and over the inputs, in several passes. */
+static void large_products(void **state)
+{
+    static const struct {
+        qn_dtype dtype;
+        int64_t n_in, n_rows;
+    } problems[] = {{QN_DTYPE_Q8_0, 3072, 300},
+                    {QN_DTYPE_Q4_K, 3072, 300},
+                    {QN_DTYPE_Q6_K, 3072, 300},
+                    {QN_DTYPE_AFFINE5_G64_F16, 3072, 300},
+                    {QN_DTYPE_BF16, 1090, 521}};
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        qn_test_dice d = {.seed = first_seed + i};
+        const weight w = weight_of(&d, problems[i].dtype, problems[i].n_in, 53);
+        for (int act = 0; act < QN_ACT_COUNT; act++)
+            if (act != QN_ACT_F32 && qn_test_has_act(w.dtype, (qn_act)act))
+                check_matmul_act(&d, &w, (qn_act)act, problems[i].n_rows, 0);
+        qn_test_guarded_end();
+    }
 }
 
 /* ---- attention --------------------------------------------------------------------------------------- */
@@ -663,9 +697,11 @@ int main(int argc, char **argv)
         }
     }
     scalar = qn_kernels_by_name("scalar");
-    struct CMUnitTest tests[N_FIELDS + 1] = {cmocka_unit_test(every_field_is_checked)};
+    enum { OTHERS = 2 };
+    struct CMUnitTest tests[OTHERS + N_FIELDS] = {cmocka_unit_test(every_field_is_checked),
+                                                  cmocka_unit_test(large_products)};
     for (int i = 0; i < N_FIELDS; i++)
-        tests[i + 1] =
+        tests[OTHERS + i] =
             (struct CMUnitTest){fields[i].name, check_field, NULL, NULL, (void *)(uintptr_t)&fields[i]};
-    return _cmocka_run_group_tests("kernel_check", tests, N_FIELDS + 1, NULL, NULL);
+    return _cmocka_run_group_tests("kernel_check", tests, OTHERS + N_FIELDS, NULL, NULL);
 }

@@ -324,7 +324,7 @@ float *qn_test_product(const qn_kernels *k, qn_test_dice *d, qn_dtype dtype, qn_
     float *wide = qn_test_guarded(n * sizeof *wide, streams ? 64 : sizeof *wide), fresh,
           *out = qn_test_guarded((size_t)(n_out * n_rows) * sizeof *out, sizeof *out);
     memset(&fresh, FRESH, sizeof fresh);
-    void *scratch = qn_test_guarded(qn_matmul_scratch_bytes(k, dtype, act, n_in), 64);
+    void *scratch = qn_test_guarded(qn_matmul_scratch_bytes(k, dtype, act, n_in, n_rows), 64);
     const int64_t rows[3] = {0, row, n_rows}, cuts[3] = {0, panel, n_panels};
     const int by_rows = d && qn_test_roll(d, 2);
     for (int i = 0; i < 4; i++) {

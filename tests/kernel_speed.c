@@ -239,7 +239,7 @@ static int weight_job(const options *o, const qn_kernels *k, qn_dtype dtype, siz
     j->bytes = qn_alloc(row_bytes * (size_t)j->n_out);
     j->scratch_bytes = (size_t)o->n_in * QN_PANEL * sizeof(float);
     for (int act = 0; act < QN_ACT_COUNT; act++) {
-        size_t want = (qn_matmul_scratch_bytes(k, dtype, (qn_act)act, o->n_in) + 63) / 64 * 64;
+        size_t want = (qn_matmul_scratch_bytes(k, dtype, (qn_act)act, o->n_in, INT64_MAX) + 63) / 64 * 64;
         if (want > j->scratch_bytes) j->scratch_bytes = want;
     }
     j->scratch = qn_alloc(j->scratch_bytes * (size_t)qn_pool_threads(o->pool));

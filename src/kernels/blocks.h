@@ -5,9 +5,6 @@
 
 #include "kernels/pack.h"
 
-/* Outputs that no cache would keep are written past them for at most so many rows. */
-enum { STREAM_ROWS = 64 };
-
 INLINE size_t act_block_bytes(int planes)
 {
     return planes == 1 ? sizeof(qn_act_i8) : sizeof(qn_act_i8x2);

@@ -1,12 +1,13 @@
 /* Products of bf16 activations and bf16 weights with the tiles of AMX, for any number of rows: TDPBF16PS
  * takes 32 k of 16 rows and of a panel as it lies. Its sums are not vdpbf16ps's (those of even and odd k
- * apart, and then both), so one row goes the same way as many. An output is a chain of such steps in rising
- * k, through memory between blocks of k: its bits depend on no split. */
+ * apart, and then both), so one row, which goes by vectors, takes the same steps. An output is a chain of
+ * such steps in rising k, through memory between blocks of k: its bits depend on no split. */
 #include <string.h>
 
 #include "kernels/pack.h"
 #include "kernels/sets.h"
 #include "kernels/tiles_avx512_amx.h"
+#include "kernels/vec_avx512.h"
 
 enum {
     STEP_BYTES = 64, /* of a row: 32 k */
@@ -60,8 +61,6 @@ INLINE void add_steps(const part *p, int groups, int panels)
     if (groups == 2 && panels == 2) _tile_stored(3, p->sums[1][1], 64);
 }
 
-_Static_assert(QN_BF16_SUMS == 2 * GROUPS * TILE_SUMS, "those of two panels: [panel][group][row][16]");
-
 /* Rows [row, row + n_rows) in groups: the last one may begin among the rows of the one before. */
 typedef struct {
     const qn_matmul_args *a;
@@ -102,15 +101,21 @@ static void add_block(const pass *p, int64_t panel, int panels, int64_t from, in
     }
 }
 
+/* Which of a panel's outputs exist. */
+INLINE vm outputs(const qn_matmul_args *a, int64_t panel)
+{
+    const int64_t left = a->n_out - panel * QN_PANEL;
+    return v_first_n(left < QN_PANEL ? (int)left : QN_PANEL);
+}
+
 static void write_sums(const pass *p, int64_t panel, const float *sums)
 {
     const qn_matmul_args *a = p->a;
-    const int64_t left = a->n_out - panel * QN_PANEL;
-    const __mmask16 mask = left < QN_PANEL ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
+    const vm exist = outputs(a, panel);
     for (int64_t g = 0; g < p->n_groups; g++, sums += TILE_SUMS) {
         float *out = a->out + row_of(p, g) * a->out_stride + panel * QN_PANEL;
         for (int r = 0; r < p->rows; r++, out += a->out_stride)
-            _mm512_mask_storeu_ps(out, mask, _mm512_load_ps(sums + r * QN_PANEL));
+            _mm512_mask_storeu_ps(out, exist, _mm512_load_ps(sums + r * QN_PANEL));
     }
 }
 
@@ -155,10 +160,10 @@ static void one_row(const qn_matmul_args *a, int64_t begin, int64_t end, float *
         memcpy(x + i, &bits, sizeof bits);
     }
     _mm_setcsr(kept | NO_SUBNORMALS);
-    __asm__ volatile("" : : : "memory"); /* nothing is multiplied before, or after the other */
+    /* The compiler moves no load over these: all arithmetic lies between. */
+    __asm__ volatile("" : : : "memory");
     const uint8_t *w = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
-        const int64_t left = a->n_out - panel * QN_PANEL;
         __m512 sum = _mm512_setzero_ps();
         for (int64_t k = 0; k < n_pairs; k += 16) {
             if (n_pairs - k >= 16)
@@ -167,8 +172,7 @@ static void one_row(const qn_matmul_args *a, int64_t begin, int64_t end, float *
                 sum = add_step(sum, x + 2 * k, w, n_pairs - k, ahead);
             w += 64 * (n_pairs - k < 16 ? n_pairs - k : 16);
         }
-        _mm512_mask_storeu_ps(a->out + panel * QN_PANEL,
-                              left < QN_PANEL ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff, sum);
+        _mm512_mask_storeu_ps(a->out + panel * QN_PANEL, outputs(a, panel), sum);
     }
     __asm__ volatile("" : : : "memory");
     _mm_setcsr(kept);
@@ -176,15 +180,16 @@ static void one_row(const qn_matmul_args *a, int64_t begin, int64_t end, float *
 
 void qn_matmul_bf16_avx512_amx(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
-    pass p = {.a = a, .sums = scratch};
-    const int64_t n_pairs = (a->n_in + 1) / 2, n_steps = n_pairs / 16, rest = n_pairs % 16;
-    p.rows = a->n_rows < TILE_ROWS ? (int)a->n_rows : TILE_ROWS;
-    const tile_shapes whole = shapes_of(p.rows, 16), last = shapes_of(p.rows, (int)rest);
     if (a->n_rows < 1) return;
     if (a->n_rows == 1) {
         one_row(a, begin, end, scratch);
         return;
     }
+    _Alignas(64) float sums[2 * GROUPS * TILE_SUMS]; /* of two panels: [panel][group][row][16] */
+    pass p = {.a = a, .sums = sums};
+    const int64_t n_pairs = (a->n_in + 1) / 2, n_steps = n_pairs / 16, rest = n_pairs % 16;
+    p.rows = a->n_rows < TILE_ROWS ? (int)a->n_rows : TILE_ROWS;
+    const tile_shapes whole = shapes_of(p.rows, 16), last = shapes_of(p.rows, (int)rest);
     take_tiles(&whole);
     for (; p.row < a->n_rows; p.row += p.n_rows) {
         p.n_rows = a->n_rows - p.row < GROUPS * TILE_ROWS ? a->n_rows - p.row : GROUPS * TILE_ROWS;

@@ -7,6 +7,7 @@
  * blocks (20 KiB of scratch) stays in the first-level cache; two passes over packed codes beat it, and one
  * pass of 16 rows beats two of 8, for memory is read all the time. */
 #include "kernels/blocks.h"
+#include "kernels/sums.body.h"
 
 enum { STRETCH = 32, DIRECT_PASSES = 2, PASS_ROWS = 256 };
 
@@ -113,38 +114,6 @@ static stretch_fn *stretch_of(qn_dtype dtype, int planes)
         STRETCH_TYPES(STRETCH_CASE)
     default:
         return NULL;
-    }
-}
-
-/* Rows whose sums were kept together. Rows of a large output may lie a power of two apart: then their lines
- * crowd in one set of each cache, and storing them one by one waits for what is overwritten to be read. */
-INLINE void stream_rows(const qn_matmul_args *a, int64_t panel, int64_t row, int64_t n_rows,
-                        const float *sums)
-{
-    float *out = a->out + row * a->out_stride + panel * QN_PANEL;
-    for (int64_t r = 0; r < n_rows; r++, out += a->out_stride) v_stream(out, v_load(sums + r * QN_PANEL));
-}
-
-/* Of at most STREAM_ROWS rows and all of a panel. */
-static int may_stream(const qn_matmul_args *a, int64_t panel, int64_t n_rows)
-{
-    return a->streams && n_rows <= STREAM_ROWS && a->n_out - panel * QN_PANEL >= QN_PANEL;
-}
-
-/* A panel's sums of some rows, from out or back to it. */
-INLINE void copy_sums(const qn_matmul_args *a, int64_t panel, int64_t row, int64_t n_rows, float *sums,
-                      int back)
-{
-    float *out = a->out + row * a->out_stride + panel * QN_PANEL;
-    const int64_t left = a->n_out - panel * QN_PANEL;
-    const int n = left < QN_PANEL ? (int)left : QN_PANEL;
-    for (int64_t r = 0; r < n_rows; r++, out += a->out_stride, sums += QN_PANEL) {
-        float *to = back ? out : sums;
-        const float *from = back ? sums : out;
-        if (n == QN_PANEL)
-            v_store(to, v_load(from));
-        else
-            v_store_n(to, v_load_n(from, n), n);
     }
 }
 

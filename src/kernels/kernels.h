@@ -190,11 +190,11 @@ enum { QN_ROW_BLOCK = 256 };
 
 typedef struct qn_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "avx512_amx", "neon", "neon_i8mm" */
-    /* Of matmul's scratch, bytes where a call puts many rows in another form first, whatever the number of
-     * panels: such products should take few calls. 0: there is no such form. */
+    /* Of matmul's scratch, bytes where a call puts many rows of integers in another form first, whatever the
+     * number of panels (qn_matmul_reforms). 0: there is no such form. */
     size_t rows_bytes;
-    /* The same set, slower and with less of that scratch, for where memory is scarce: bit by bit the same. Or
-     * NULL. */
+    /* The same set, slower and without that form, for where memory is scarce: bit by bit the same. Or NULL.
+     */
     const struct qn_kernels *lean;
 
     /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
@@ -284,8 +284,13 @@ typedef struct qn_kernels {
     void (*from_f32)(qn_dtype to, const float *x, void *out, int64_t n);
 } qn_kernels;
 
-/* Scratch bytes that one matmul call needs, for any number of rows. */
-size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in);
+/* A product of so few rows streams its weights, and is over before a worker could be put aside. */
+enum { QN_FEW_ROWS = 16 };
+/* Whether a call with so many rows first puts them in another form: such products should take few calls. */
+int qn_matmul_reforms(const qn_kernels *k, qn_act act, int64_t n_rows);
+/* Scratch bytes that one matmul call of at most so many rows needs. */
+size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in,
+                               int64_t most_rows);
 size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim);
 /* BF16 for a set that multiplies it, else F16. */
 qn_dtype qn_kv_fast(const qn_kernels *k);

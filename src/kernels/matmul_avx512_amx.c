@@ -19,17 +19,18 @@
 #include "kernels/codes_avx512.h"
 #include "kernels/sets.h"
 #include "kernels/tiles_avx512_amx.h"
+#include "kernels/vec_avx512.h"
+
+#include "kernels/sums.body.h"
 
 enum {
-    GROUP = 16,      /* rows of a tile */
     PASS_ROWS = 512, /* at most, as many as take PASS_BYTES: they stay in the second-level cache (2 MiB) */
     PASS_BYTES = 1280 << 10,
     ROWS_ENOUGH = 256,
     PANELS = 2,                    /* that use a group's tiles while they are in the first-level cache */
     CODE_BYTES = TILE_BYTES + 128, /* a block of a panel: [pair of k][output][2] bf16, d and m f32[16] */
     CODES_BYTES = PANELS * QN_CHUNK * CODE_BYTES,
-    SUMS = PASS_ROWS * QN_PANEL, /* of a panel */
-    FEW_ROWS = 16
+    SUMS = PASS_ROWS * QN_PANEL /* of a panel */
 };
 
 /* A block of a group: [plane][row][32] bf16, then scale and sum f32[16]. */
@@ -49,19 +50,19 @@ INLINE __m512i as_bf16(__m512i words, unsigned shift)
                                      0xf8); /* low | (high & mask) */
 }
 
-/* n rows of n_blocks blocks as a group; what is missing of GROUP rows is 0. */
+/* n rows of n_blocks blocks as a group; what is missing of TILE_ROWS rows is 0. */
 INLINE void fill_group(int planes, const uint8_t *x, size_t row_bytes, int64_t n, int64_t n_blocks,
                        uint8_t *to)
 {
-    for (int64_t r = 0; r < GROUP; r++, x += row_bytes) {
+    for (int64_t r = 0; r < TILE_ROWS; r++, x += row_bytes) {
         const uint8_t *p = x;
         uint8_t *t = to;
         for (int64_t b = 0; b < n_blocks; b++, p += act_block_bytes(planes), t += group_bytes(planes)) {
             float *numbers = (float *)(void *)(t + planes * TILE_BYTES) + r;
-            numbers[0] = numbers[GROUP] = 0;
+            numbers[0] = numbers[TILE_ROWS] = 0;
             if (r < n) {
                 memcpy(numbers, p + planes * QN_BLOCK, 4);
-                memcpy(numbers + GROUP, p + planes * QN_BLOCK + 4, 4);
+                memcpy(numbers + TILE_ROWS, p + planes * QN_BLOCK + 4, 4);
             }
 #pragma GCC unroll 2
             for (int i = 0; i < planes; i++) {
@@ -177,11 +178,11 @@ static const tile_shapes whole = {.palette = 1,
 
 /* sums: [2][row][16] of a block; x: scales and sums of the group's rows; s: d and m of the panel. */
 INLINE void add_sums(sums_kind kind, int apart, const float *sums, const float *x, const float *s,
-                     __m512 acc[GROUP])
+                     __m512 acc[TILE_ROWS])
 {
     const __m512 d = _mm512_load_ps(s), m = kind == SYM ? d : _mm512_load_ps(s + 16);
 #pragma GCC unroll 16
-    for (int r = 0; r < GROUP; r++) {
+    for (int r = 0; r < TILE_ROWS; r++) {
         const __m512 scale = _mm512_set1_ps(x[r]);
         __m512 v = _mm512_load_ps(sums + QN_PANEL * r);
         if (kind == HALVES) {
@@ -191,12 +192,12 @@ INLINE void add_sums(sums_kind kind, int apart, const float *sums, const float *
         }
         if (apart) v = _mm512_add_ps(v, _mm512_load_ps(sums + TILE_SUMS + QN_PANEL * r));
         acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(v, scale), d, acc[r]);
-        if (kind == MIN) acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(x[GROUP + r]), m, acc[r]);
+        if (kind == MIN) acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(x[TILE_ROWS + r]), m, acc[r]);
     }
 }
 
-/* A group times n_blocks blocks of a panel, added to out [GROUP][16] (0 if first). While the tiles work on
- * one block, they give away the sums of that before, and the vectors add those of the one before that:
+/* A group times n_blocks blocks of a panel, added to out [TILE_ROWS][16] (0 if first). While the tiles work
+ * on one block, they give away the sums of that before, and the vectors add those of the one before that:
  * nothing is waited for. */
 INLINE void group_times_panel(sums_kind kind, int planes, int apart, const uint8_t *x, const uint8_t *w,
                               int64_t n_blocks, float *out, int first)
@@ -204,9 +205,10 @@ INLINE void group_times_panel(sums_kind kind, int planes, int apart, const uint8
     enum { BEHIND = 2 };
     const int two = kind == HALVES || apart;
     _Alignas(64) float sums[2][2 * TILE_SUMS];
-    __m512 acc[GROUP];
+    __m512 acc[TILE_ROWS];
 #pragma GCC unroll 16
-    for (int r = 0; r < GROUP; r++) acc[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(out + QN_PANEL * r);
+    for (int r = 0; r < TILE_ROWS; r++)
+        acc[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(out + QN_PANEL * r);
     for (int64_t b = 0; b < n_blocks + BEHIND; b++, x += group_bytes(planes), w += CODE_BYTES) {
         if (b < n_blocks && b % 2 == 0)
             BLOCK_PRODUCTS(kind, planes, apart, x, w, 0, 1);
@@ -226,7 +228,7 @@ INLINE void group_times_panel(sums_kind kind, int planes, int apart, const uint8
                  acc);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < GROUP; r++) _mm512_store_ps(out + QN_PANEL * r, acc[r]);
+    for (int r = 0; r < TILE_ROWS; r++) _mm512_store_ps(out + QN_PANEL * r, acc[r]);
 }
 
 typedef void group_fn(const uint8_t *x, const uint8_t *w, int64_t n_blocks, float *out, int first);
@@ -256,23 +258,6 @@ static group_fn *group_of(qn_dtype dtype, int planes)
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-/* Rows [row, row + n) of out, a panel's columns, to sums [n][16] or back. */
-static void copy_sums(const qn_matmul_args *a, int64_t panel, int64_t row, int64_t n, float *sums, int back)
-{
-    float *out = a->out + row * a->out_stride + panel * QN_PANEL;
-    const int64_t left = a->n_out - panel * QN_PANEL;
-    const __mmask16 mask = left < QN_PANEL ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
-    const int streams = a->streams && left >= QN_PANEL && a->n_rows <= STREAM_ROWS;
-    for (int64_t r = 0; r < n; r++, out += a->out_stride, sums += QN_PANEL) {
-        if (!back)
-            _mm512_store_ps(sums, _mm512_maskz_loadu_ps(mask, out));
-        else if (streams)
-            _mm512_stream_ps(out, _mm512_load_ps(sums));
-        else
-            _mm512_mask_storeu_ps(out, mask, _mm512_load_ps(sums));
-    }
-}
-
 typedef struct {
     const qn_matmul_args *a;
     expand_fn *expand;
@@ -290,8 +275,8 @@ static void fill_rows(const pass *p)
     const uint8_t *x =
         (const uint8_t *)p->a->x + (size_t)p->row * row_bytes + (size_t)p->from * act_block_bytes(p->planes);
     uint8_t *to = p->x;
-    for (int64_t r = 0; r < p->n_rows; r += GROUP, x += GROUP * row_bytes) {
-        const int64_t n = p->n_rows - r < GROUP ? p->n_rows - r : GROUP, n_blocks = p->to - p->from;
+    for (int64_t r = 0; r < p->n_rows; r += TILE_ROWS, x += TILE_ROWS * row_bytes) {
+        const int64_t n = p->n_rows - r < TILE_ROWS ? p->n_rows - r : TILE_ROWS, n_blocks = p->to - p->from;
         if (p->planes == 1)
             fill_group(1, x, row_bytes, n, n_blocks, to);
         else
@@ -304,6 +289,7 @@ static void fill_rows(const pass *p)
 static void pass_panels(const pass *p, int64_t panel, int n)
 {
     const qn_matmul_args *a = p->a;
+    const int64_t n_blocks = a->n_in / QN_BLOCK;
     const size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in),
                  group = (size_t)(p->to - p->from) * group_bytes(p->planes);
     const uint8_t *w[PANELS];
@@ -317,15 +303,20 @@ static void pass_panels(const pass *p, int64_t panel, int n)
         for (int i = 0; i < n; i++)
             w[i] = p->expand(a->dtype, w[i], in_chunk, p->codes + i * QN_CHUNK * CODE_BYTES);
         __asm__ volatile("" ::: "memory"); /* loads of tiles do not tell the compiler what they read */
-        for (int64_t r = 0; r < p->n_rows; r += GROUP, x += group) {
-            const int64_t n_rows = p->n_rows - r < GROUP ? p->n_rows - r : GROUP;
+        for (int64_t r = 0; r < p->n_rows; r += TILE_ROWS, x += group) {
+            const int64_t n_rows = p->n_rows - r < TILE_ROWS ? p->n_rows - r : TILE_ROWS;
             for (int i = 0; i < n; i++) {
                 float *sums = p->sums + SUMS * i + r * QN_PANEL;
                 if (b == p->from && b) copy_sums(a, panel + i, p->row + r, n_rows, sums, 0);
                 p->times(x, p->codes + i * QN_CHUNK * CODE_BYTES, in_chunk, sums, b == 0);
             }
-            for (int i = 0; i < n && b + in_chunk == p->to; i++)
-                copy_sums(a, panel + i, p->row + r, n_rows, p->sums + SUMS * i + r * QN_PANEL, 1);
+            for (int i = 0; i < n && b + in_chunk == p->to; i++) {
+                float *sums = p->sums + SUMS * i + r * QN_PANEL;
+                if (p->to - p->from == n_blocks && may_stream(a, panel + i, a->n_rows))
+                    stream_rows(a, panel + i, p->row + r, n_rows, sums);
+                else
+                    copy_sums(a, panel + i, p->row + r, n_rows, sums, 1);
+            }
         }
     }
 }
@@ -339,12 +330,13 @@ static void through_tiles(const qn_matmul_args *a, int64_t begin, int64_t end, u
     p.sums = (float *)(void *)(p.codes + CODES_BYTES);
     /* Rather fewer rows than fewer blocks, as long as there are ROWS_ENOUGH. */
     const int64_t n_blocks = a->n_in / QN_BLOCK, block_bytes = (int64_t)group_bytes(p.planes);
-    int64_t most = PASS_BYTES / (n_blocks * block_bytes) * GROUP;
+    int64_t most = PASS_BYTES / (n_blocks * block_bytes) * TILE_ROWS;
     if (most > PASS_ROWS) most = PASS_ROWS;
     if (most < ROWS_ENOUGH) most = ROWS_ENOUGH;
-    const int64_t rows = equal_parts(a->n_rows, most, GROUP), n_groups = (rows + GROUP - 1) / GROUP,
-                  blocks = equal_parts(n_blocks, PASS_BYTES / (n_groups * block_bytes) / QN_CHUNK * QN_CHUNK,
-                                       QN_CHUNK);
+    const int64_t rows = equal_parts(a->n_rows, most, TILE_ROWS),
+                  n_groups = (rows + TILE_ROWS - 1) / TILE_ROWS, fit = PASS_BYTES / (n_groups * block_bytes),
+                  blocks =
+                      fit >= n_blocks ? n_blocks : equal_parts(n_blocks, fit / QN_CHUNK * QN_CHUNK, QN_CHUNK);
     take_tiles(qn_layout_by_halves(qn_layout_type(a->dtype)) ? &halves : &whole);
     for (p.row = 0; p.row < a->n_rows; p.row += rows) {
         p.n_rows = a->n_rows - p.row < rows ? a->n_rows - p.row : rows;
@@ -356,12 +348,12 @@ static void through_tiles(const qn_matmul_args *a, int64_t begin, int64_t end, u
         }
     }
     _tile_release();
-    if (a->streams) _mm_sfence();
+    if (a->streams) v_stream_end();
 }
 
 static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
-    if ((a->act == QN_ACT_I8 || a->act == QN_ACT_I8X2) && a->n_rows > FEW_ROWS)
+    if ((a->act == QN_ACT_I8 || a->act == QN_ACT_I8X2) && a->n_rows > QN_FEW_ROWS)
         through_tiles(a, begin, end, scratch);
     else if (a->act == QN_ACT_BF16)
         qn_matmul_bf16_avx512_amx(a, begin, end, scratch);
@@ -377,7 +369,7 @@ static void lean_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, voi
 void qn_kernels_lean_avx512_amx(qn_kernels *k)
 {
     k->matmul = lean_matmul;
-    k->rows_bytes = QN_BF16_SUMS * sizeof(float);
+    k->rows_bytes = 0;
 }
 
 void qn_kernels_fill_matmul_avx512_amx(qn_kernels *k)

@@ -94,15 +94,21 @@ static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *sc
     }
 }
 
+int qn_matmul_reforms(const qn_kernels *k, qn_act act, int64_t n_rows)
+{
+    return k->rows_bytes && (act == QN_ACT_I8 || act == QN_ACT_I8X2) && n_rows > QN_FEW_ROWS;
+}
+
 /* Enough for every set: a panel as f32, or the codes and scales of its blocks (block_codes here; the vector
  * sets keep fewer), or what the set asks for. */
-size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in)
+size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in,
+                               int64_t most_rows)
 {
     if (!qn_pack_panel_bytes(weight, n_in)) return 0;
     const size_t panels = (size_t)n_in * QN_PANEL * 2 * sizeof(float);
-    if (act == QN_ACT_F32) return panels;
-    const size_t own = act == QN_ACT_BF16 ? panels : (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
-    return own > k->rows_bytes ? own : k->rows_bytes;
+    if (act == QN_ACT_F32 || act == QN_ACT_BF16) return panels;
+    const size_t own = (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    return qn_matmul_reforms(k, act, most_rows) && own < k->rows_bytes ? k->rows_bytes : own;
 }
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k)

@@ -32,8 +32,7 @@ void qn_matmul_float_avx512(const qn_matmul_args *a, int64_t begin, int64_t end,
 void qn_matmul_avx512(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 /* What k->lean has of its own. */
 void qn_kernels_lean_avx512_amx(qn_kernels *k);
-/* bf16 activations and weights. scratch: QN_BF16_SUMS floats. */
-enum { QN_BF16_SUMS = 2 * 32 * 16 * QN_PANEL };
+/* bf16 activations and weights. */
 void qn_matmul_bf16_avx512_amx(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch);
 void qn_act_pack_neon(qn_act act, int64_t n_in, const float *x, void *out);
 void qn_unpack_panel_neon(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out);

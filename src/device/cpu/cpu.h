@@ -124,15 +124,13 @@ static inline int qn_cpu_claim(const qn_cpu_run *run, int64_t n, int64_t *begin,
     return qn_pool_claim(run->pool, run->thread, n, begin, end);
 }
 
-/* A product of so few rows streams its weights, and is over before a worker could be put aside. */
-enum { QN_CPU_FEW_ROWS = 16 };
-
-/* The same for panels of a product of so many rows. */
-static inline int qn_cpu_claim_panels(const qn_cpu_run *run, int64_t rows, int64_t n, int64_t *begin,
-                                      int64_t *end)
+/* The same for panels of a product of so many rows: in few pieces where it is over soon, or where each brings
+ * the rows in another form. */
+static inline int qn_cpu_claim_panels(const qn_cpu_run *run, qn_act act, int64_t rows, int64_t n,
+                                      int64_t *begin, int64_t *end)
 {
-    return (rows <= QN_CPU_FEW_ROWS || run->kernels->rows_bytes ? qn_pool_claim_most : qn_pool_claim)(
-        run->pool, run->thread, n, begin, end);
+    const int in_few = rows <= QN_FEW_ROWS || qn_matmul_reforms(run->kernels, act, rows);
+    return (in_few ? qn_pool_claim_most : qn_pool_claim)(run->pool, run->thread, n, begin, end);
 }
 
 /* matmul.c: the packed rows of in[0], `stride` floats apart. Few are at the beginning of this worker's

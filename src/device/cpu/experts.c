@@ -84,9 +84,10 @@ static const float *input_of(const ragged *g, int32_t pair)
 
 /* ---- products ----------------------------------------------------------------------------------------- */
 
-/* Panels [from, to) of an expert for packed rows; out: where column 16 * from of the first row goes. */
+/* Panels [from, to) of an expert for packed rows; out: where column 16 * from of the first row goes.
+ * same_rows: those of the product before, with nothing between that uses the kernel's scratch. */
 static void product(const ragged *g, int64_t expert, int64_t from, int64_t to, const char *x, int64_t n_rows,
-                    float *out, int64_t out_stride)
+                    int same_rows, float *out, int64_t out_stride)
 {
     const char *panels =
         (const char *)g->s->weight->data + (size_t)(expert * g->n_panels + from) * g->panel_bytes;
@@ -99,7 +100,8 @@ static void product(const ragged *g, int64_t expert, int64_t from, int64_t to, c
                         .x = x,
                         .n_rows = n_rows,
                         .out = out,
-                        .out_stride = out_stride};
+                        .out_stride = out_stride,
+                        .same_rows = same_rows};
     g->run->kernels->matmul(&a, 0, to - from, g->kernel_scratch);
 }
 
@@ -149,14 +151,14 @@ static void expert_panels(const ragged *g, float *out, int64_t expert, int64_t f
         const char *x = gather(g, first, n);
         if (n == 1) {
             float *row = out + pairs[0] * g->n_out + from * QN_PANEL;
-            product(g, expert, from, to, x, 1, row, g->n_out);
+            product(g, expert, from, to, x, 1, 0, row, g->n_out);
             add_bias(g, expert, from, to, row);
             continue;
         }
         for (int64_t p = from, q; p < to; p = q) {
             q = tile_end(g, p, to, n);
             int64_t wide = (q - p) * QN_PANEL;
-            product(g, expert, p, q, x, n, g->tile, wide);
+            product(g, expert, p, q, x, n, p > from, g->tile, wide);
             for (int64_t i = 0; i < n; i++) {
                 float *row = out + pairs[i] * g->n_out + p * QN_PANEL;
                 memcpy(row, g->tile + i * wide, (size_t)columns(g, p, q) * sizeof *row);
@@ -239,7 +241,7 @@ static void sum_panels(const ragged *g, int64_t rows, int64_t from, int64_t to)
             for (int64_t p = from, q; p < to; p = q) {
                 q = tile_end(g, p, to, n);
                 int64_t wide = (q - p) * QN_PANEL;
-                product(g, expert, p, q, x, n, g->tile, wide);
+                product(g, expert, p, q, x, n, p > from, g->tile, wide);
                 for (int64_t a = 0; a < n; a++) {
                     add_bias(g, expert, p, q, g->tile + a * wide);
                     add_share(g, g->pairs[first + a], p, q, g->tile + a * wide);
@@ -298,7 +300,7 @@ static qn_status place(const qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, 
     size_t row_bytes = qn_act_row_bytes(step->act, w->shape.dim[2]), kernel = 0;
     int64_t pairs = qn_shape_elements(&ids->shape, &plan->max), n_index = 2 * w->shape.dim[0] + 1 + pairs;
     if (pairs > INT32_MAX) return qn_fail(QN_E_UNSUPPORTED, "%lld choices of experts", (long long)pairs);
-    grow(&kernel, qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, w->shape.dim[2]));
+    grow(&kernel, qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, w->shape.dim[2], GROUP_ROWS));
     grow(&kernel, qn_cpu_warm_scratch_bytes(step->weight));
     step->kernel_at = (size_t)own * row_bytes;
     step->tile_at = step->kernel_at + aligned(kernel);

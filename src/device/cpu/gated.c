@@ -111,18 +111,18 @@ static void one_tile(const qn_cpu_run *run, const qn_cpu_step *s, const char *x,
         const qn_cpu_step *p = &s[i];
         const int64_t n_in = p->plan.in[0].shape.dim[1];
         made[i] = (float *)run->gated + (int64_t)i * MADE;
-        qn_matmul_args a = {
-            .dtype = p->plan.in[1].dtype,
-            .act = p->act,
-            .n_in = n_in,
-            .n_out = n_columns,
-            .panels = (const char *)p->weight->data +
-                      (size_t)(column / QN_PANEL) * qn_pack_panel_bytes(p->plan.in[1].dtype, n_in),
-            .x = x + (size_t)row * qn_act_row_bytes(p->act, n_in),
-            .n_rows = n_rows,
-            .out = made[i],
-            .out_stride = n_columns,
-            .same_rows = p->act == s->act && (i || (same_rows && s[s->gated - 1].act == s->act))};
+        qn_matmul_args a = {.dtype = p->plan.in[1].dtype,
+                            .act = p->act,
+                            .n_in = n_in,
+                            .n_out = n_columns,
+                            .panels =
+                                (const char *)p->weight->data +
+                                (size_t)(column / QN_PANEL) * qn_pack_panel_bytes(p->plan.in[1].dtype, n_in),
+                            .x = x + (size_t)row * qn_act_row_bytes(p->act, n_in),
+                            .n_rows = n_rows,
+                            .out = made[i],
+                            .out_stride = n_columns,
+                            .same_rows = i || same_rows};
         run->kernels->matmul(&a, 0, n_columns / QN_PANEL, run->scratch + own_bytes);
     }
     for (int i = 0; i < chain->plan.n_in; i++)

@@ -146,7 +146,6 @@ static void bits_of_single_steps(void **state)
     unsetenv("QUERN_CPU");
 }
 
-/* The columns that a worker computes at a time are memory of the program's. */
 /* Scratch of one worker more, without what products of integers may need for rows. */
 static size_t bytes_of_a_worker(const layer *l, int64_t rows)
 {
@@ -161,6 +160,7 @@ static size_t bytes_of_a_worker(const layer *l, int64_t rows)
     return bytes < rows_bytes ? bytes : bytes - rows_bytes;
 }
 
+/* The columns that a worker computes at a time are memory of the program's. */
 static void only_where_nobody_else_reads(void **state)
 {
     for (int i = 0; i < N_LAYERS; i++) {

@@ -64,7 +64,7 @@ static void packed_matmul(const qn_cpu_run *run, const qn_cpu_step *s)
                         .out_stride = n_out,
                         .streams = rows * n_out >= QN_CPU_STREAM_ELEMENTS && n_out % QN_PANEL == 0 &&
                                    (uintptr_t)s->out % 64 == 0};
-    while (qn_cpu_claim_panels(run, rows, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end)) {
+    while (qn_cpu_claim_panels(run, s->act, rows, (n_out + QN_PANEL - 1) / QN_PANEL, &begin, &end)) {
         run->kernels->matmul(&a, begin, end, run->scratch + own_bytes);
         a.same_rows = 1;
     }
@@ -138,7 +138,7 @@ static qn_status matmul_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     step->packs = QN_CPU_PACKS_ROWS;
     size_t row_bytes = qn_act_row_bytes(step->act, n_in);
     grow(scratch_bytes,
-         QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, n_in));
+         QN_CPU_OWN_ROWS * row_bytes + qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, n_in, rows));
     if (rows > QN_CPU_OWN_ROWS) grow(shared_bytes, (size_t)rows * row_bytes);
     return QN_OK;
 }
