@@ -21,8 +21,8 @@ qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limi
 {
     qn_device *d;
     if (n_threads < 0) return qn_fail(QN_E_ARG, "qn_scope_open: %d threads", n_threads);
-    QN_TRY(qn_device_open(device, &(qn_device_options){.n_threads = n_threads}, &d));
-    qn_ledger_set_limit(d->ledger, memory_limit_bytes);
+    QN_TRY(qn_device_open(
+        device, &(qn_device_options){.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes}, &d));
     qn_scope *s = qn_scope_new(d);
     if (!s) {
         qn_device_close(d);

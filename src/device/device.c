@@ -8,14 +8,30 @@
 
 static const qn_device_ops *const *const devices = qn_device_registry;
 
+static qn_status open_with_ledger(const qn_device_ops *ops, qn_device_options options, qn_device **out)
+{
+    const int owns_ledger = !options.ledger;
+    if (owns_ledger) {
+        options.ledger = qn_ledger_new();
+        if (!options.ledger) return QN_E_NOMEM;
+        qn_ledger_set_limit(options.ledger, options.memory_limit_bytes);
+    }
+    const qn_status status = ops->open(&options, out);
+    if (status != QN_OK) {
+        if (owns_ledger) qn_ledger_free(options.ledger);
+        return status;
+    }
+    (*out)->owns_ledger = owns_ledger;
+    atomic_init(&(*out)->holders, 1);
+    return QN_OK;
+}
+
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
 {
     char known[64] = "";
     for (int i = 0; devices[i]; i++) {
         if (!name || strcmp(devices[i]->name, name) == 0) {
-            QN_TRY(devices[i]->open(options, out));
-            atomic_init(&(*out)->holders, 1);
-            return QN_OK;
+            return open_with_ledger(devices[i], *options, out);
         }
         const size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", devices[i]->name);
@@ -33,7 +49,10 @@ qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
 
 void qn_device_close(qn_device *d)
 {
-    if (d && atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) == 1) d->ops->close(d);
+    if (!d || atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) != 1) return;
+    qn_ledger *ledger = d->owns_ledger ? d->ledger : NULL;
+    d->ops->close(d);
+    qn_ledger_free(ledger);
 }
 
 qn_device *qn_device_retain(qn_device *d)

@@ -159,14 +159,16 @@ typedef struct {
  * ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int n_threads;     /* 0: all that affinity and quota allow */
-    qn_ledger *ledger; /* borrowed; NULL: the device makes its own */
+    int n_threads;             /* 0: all that affinity and quota allow */
+    qn_ledger *ledger;         /* borrowed; NULL: the device has its own, with */
+    size_t memory_limit_bytes; /* this limit; 0: none */
 } qn_device_options;
 
 typedef struct {
     const char *name; /* "cpu" */
     /* Of qn_device_get_info; no device is opened for it. QN_E_UNSUPPORTED says what it lacks here. */
     qn_status (*get_info)(qn_device_info *out);
+    /* There is a ledger in the options. */
     qn_status (*open)(const qn_device_options *options, qn_device **out);
     void (*close)(qn_device *d);
     qn_device_description (*describe)(qn_device *d);

@@ -6,8 +6,9 @@
 static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                           qn_train_base *b)
 {
-    QN_TRY(qn_device_open(device, &(qn_device_options){.n_threads = n_threads}, &b->device));
-    qn_ledger_set_limit(b->device->ledger, memory_limit_bytes);
+    QN_TRY(qn_device_open(
+        device, &(qn_device_options){.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes},
+        &b->device));
     QN_TRY(qn_source_open(path, NULL, &b->source));
     QN_TRY(qn_packed_fingerprint(b->source, &b->fingerprint));
     QN_TRY(qn_config_read(b->source, &b->config));

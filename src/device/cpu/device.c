@@ -10,11 +10,11 @@ static void cpu_close(qn_device *base)
 {
     qn_cpu *d = (qn_cpu *)base;
     qn_pool_free(d->pool);
-    if (base->owns_ledger) qn_ledger_free(base->ledger);
     qn_free(d);
 }
 
-/* Kernels that take more than this part of a memory limit for themselves give way to lean ones. */
+/* Kernels whose form of the rows would take more than this part of a memory limit, in each program, give way
+ * to lean ones: an engine has two programs, so that context and cache lose a fiftieth at most. */
 enum { LEAN_PART = 100 };
 
 static qn_status cpu_open(const qn_device_options *options, qn_device **out)
@@ -24,11 +24,6 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
     d->base.ops = &qn_device_cpu;
     d->base.ledger = options->ledger;
     qn_status status = qn_kernels_get(&d->kernels);
-    if (status == QN_OK && !d->base.ledger) {
-        d->base.ledger = qn_ledger_new();
-        d->base.owns_ledger = 1;
-        if (!d->base.ledger) status = QN_E_NOMEM;
-    }
     if (status == QN_OK) status = qn_pool_new(options->n_threads, &d->pool);
     if (status == QN_OK && d->kernels->lean) {
         const size_t limit = qn_ledger_get_limit(d->base.ledger),

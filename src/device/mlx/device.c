@@ -29,18 +29,12 @@ static void mlx_close(qn_device *base)
     qn_mlx *d = (qn_mlx *)base;
     qn_pool_free(d->pool);
     qn_mlx_owner_free(d->owner);
-    if (base->owns_ledger) qn_ledger_free(base->ledger);
     qn_free(d);
 }
 
 static qn_status open_parts(qn_mlx *d, const qn_device_options *options)
 {
     QN_TRY(qn_mlx_load(&d->shim));
-    if (!d->base.ledger) {
-        d->base.ledger = qn_ledger_new();
-        d->base.owns_ledger = 1;
-        if (!d->base.ledger) return QN_E_NOMEM;
-    }
     QN_TRY(qn_pool_new(options->n_threads, &d->pool));
     QN_TRY(qn_mlx_owner_new(d->shim, &d->owner));
     qn_mlx_set_cache_limit(&d->base, qn_ledger_get(d->base.ledger).cache_limit);
