@@ -108,11 +108,12 @@ QN_API void *qn_buffer_new(size_t size_bytes);
 typedef struct {
     const char *name;        /* "cpu", "mlx" */
     const char *description; /* the chip's own name, "" when it tells none */
-    const char *set;         /* instruction set in use, "avx512"; of mlx "metal" or "mlx_cpu" */
-    const char *sets;        /* all that this machine can run, best last: "scalar avx2 avx512" */
-    int32_t n_threads;       /* default number of threads: physical cores that this process may use */
-    size_t memory_bytes;     /* physical memory, or the cgroup's limit where that is smaller */
-    size_t available_bytes;  /* of it, what can be had now */
+    const char *set;     /* instruction set in use, "avx512"; of mlx "metal" or "mlx_cpu". From "avx512_amx"
+                            on the process's signals need 8 KiB more of a stack */
+    const char *sets;    /* all that this machine can run, best last: "scalar avx2 avx512" */
+    int32_t n_threads;   /* default number of threads: physical cores that this process may use */
+    size_t memory_bytes; /* physical memory, or the cgroup's limit where that is smaller */
+    size_t available_bytes; /* of it, what can be had now */
 } qn_device_info;
 
 /* QN_E_NOT_FOUND: fewer devices; index 0 is the default device, the CPU. QN_E_UNSUPPORTED: it cannot be used

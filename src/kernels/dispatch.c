@@ -23,7 +23,7 @@ enum { MAX_SETS = 4 };
 size_t qn_few_ahead;
 static qn_kernels tables[MAX_SETS];
 static const char *names[MAX_SETS + 1]; /* best last, then NULL */
-static int n_sets;
+static int n_sets, needs_tiles = -1;    /* the set that multiplies by them */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void add(const char *name, void (*fill_matmul)(qn_kernels *), void (*fill_vector)(qn_kernels *))
@@ -45,15 +45,16 @@ static uint32_t saved_state(void)
     return low;
 }
 
-/* Linux saves the tiles of a process that has asked for them, from then on: they make the frames of its
- * signals 8 KiB larger, so the request fails where a thread has a smaller stack for them. Other systems do
- * not tell. */
+/* Linux saves the tiles of a process that has asked for them. Other systems do not tell. */
+enum { TILE_DATA = 18 /* of XCR0 */ };
+
 static int has_tiles(uint32_t state, unsigned d7)
 {
 #if defined(__linux__)
-    enum { TILE_STATE = 0x60000, ASK = 0x1023, TILE_DATA = 18, TILES = 1 << 24, TILES_BF16 = 1 << 22 };
+    enum { TILE_STATE = 0x60000, GET_SUPPORTED = 0x1021, TILES = 1 << 24, TILES_BF16 = 1 << 22 };
+    uint64_t saved = 0;
     return (state & TILE_STATE) == TILE_STATE && (d7 & TILES) && (d7 & TILES_BF16) &&
-           syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+           syscall(SYS_arch_prctl, GET_SUPPORTED, &saved) == 0 && saved >> TILE_DATA & 1;
 #else
     (void)state, (void)d7;
     return 0;
@@ -80,6 +81,7 @@ static void detect(void)
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
     if (!has_tiles(state, d7)) return;
     static qn_kernels lean;
+    needs_tiles = n_sets;
     add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512_amx);
     lean = tables[n_sets - 1];
     qn_kernels_lean_avx512_amx(&lean);
@@ -131,6 +133,18 @@ static void detect(void)
 }
 #endif
 
+/* Whether the process may use set i. For tiles it asks here, once somebody takes that set: from then on the
+ * frames of its signals are 8 KiB larger, so it is refused where a thread has a smaller stack for them. */
+static int may_use(int i)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    enum { ASK = 0x1023 };
+    if (i == needs_tiles) return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+#endif
+    (void)i;
+    return 1;
+}
+
 static void fill(void)
 {
     add("scalar", qn_kernels_fill_matmul_scalar, qn_kernels_fill_vector_scalar);
@@ -147,7 +161,7 @@ const qn_kernels *qn_kernels_by_name(const char *name)
 {
     pthread_once(&once, fill);
     for (int i = 0; i < n_sets; i++)
-        if (strcmp(name, names[i]) == 0) return &tables[i];
+        if (strcmp(name, names[i]) == 0) return may_use(i) ? &tables[i] : NULL;
     return NULL;
 }
 
@@ -156,7 +170,9 @@ qn_status qn_kernels_get(const qn_kernels **out)
     pthread_once(&once, fill);
     const char *wanted = getenv("QUERN_CPU");
     if (!wanted || !*wanted) {
-        *out = &tables[n_sets - 1];
+        int best = n_sets - 1;
+        while (!may_use(best)) best--;
+        *out = &tables[best];
         return QN_OK;
     }
     const qn_kernels *k = qn_kernels_by_name(wanted);
@@ -164,7 +180,7 @@ qn_status qn_kernels_get(const qn_kernels **out)
         char list[64] = "";
         for (int i = 0; i < n_sets; i++) {
             size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+            if (may_use(i)) snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
         }
         return qn_fail(QN_E_UNSUPPORTED,
                        "QUERN_CPU=%s: not an instruction set that this machine can run (it has: %s)", wanted,
