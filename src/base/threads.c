@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/mem.h"
+#include "base/pace.h"
 #include "base/random.h"
 
 /* How long who waits for the others keeps its processor. Between runs (IDLE_NS): longer than the work between
@@ -24,19 +25,9 @@
  * have to do: beside a busy process, two threads on two cores decoded at 1 : 0.72 : 0.43 with 4, 20 and 60 us
  * (one run each). A waiter does not yield there either: beside two busy processes decode fell to a tenth with
  * it. Only with more workers than processors does it yield, for CROWDED_NS: who must run next is most likely
- * a fellow worker.
- *
- * Where most of the time is waits, one worker alone is faster: beside a busy process, two threads on two
- * cores decoded SmolLM2 at 135 tokens a second, one at 211 (two in quiet at 388). If in a stretch of runs
- * that took T each worker is waited for during `lost`, on average, then one alone would need n (T - lost). If
- * that is less than ALONE_BELOW of T, the caller goes on alone for ALONE_NS and then looks again, which takes
- * less. A stretch is a period of a quota, in which all of a group stand still at once: of 80 ms they cost a
- * quota of 1.5 processors a tenth of its decoding. */
+ * a fellow worker. Brief runs may then be the caller's alone (pace.h): beside a busy process, two threads on
+ * two cores decoded SmolLM2 at 135 tokens a second, one at 211, and both in quiet at 388. */
 enum {
-    STRETCH_NS = 100000000,
-    LOOK_NS = 20000000,
-    ALONE_NS = 500000000,
-    ALONE_BELOW = 90, /* % */
     IDLE_NS = 500000,
     CALM_NS = 200000,
     AGAIN_NS = 20000000,
@@ -67,16 +58,14 @@ struct qn_pool {
     worker *workers;         /* workers[0] is the caller and has no thread */
     qn_pool_fn *fn;
     void *arg;
-    /* The caller's; workers read is_alone, which does not change during a run of theirs. */
-    int is_alone, has_all;            /* in this run; of its loop of claims */
-    int64_t alone_until;              /* by the clock; 0: in no doubt */
-    int64_t together_ns, lost_before; /* of this stretch, and lost_ns at its beginning */
+    int is_alone; /* the caller, in this run: nothing of it changes while others run */
+    int gave_all; /* to the caller alone, of this loop of claims */
+    qn_pace pace; /* of brief runs */
     /* Words that workers wait for. Bit 0 is set by who goes to sleep on the word; whoever changes the word
      * swaps it and so learns, in the same instruction, whether somebody must be woken. */
     _Alignas(64) atomic_uint generation; /* of runs, in steps of GENERATION */
     _Alignas(64) atomic_uint barrier;    /* phase, in steps of PHASE, and the workers that arrived in it */
     atomic_int caller_cpu;               /* where the caller came to the end of the last run */
-    atomic_int_fast64_t lost_ns;         /* in waits at barriers, of all workers */
     /* By the clock: when a wait at a barrier was last too long, and how long such waits count. */
     atomic_int_fast64_t long_wait_at, disturbed_until;
 };
@@ -207,15 +196,6 @@ static void wait_change(qn_pool *p, atomic_uint *word, unsigned mask, unsigned v
     }
 }
 
-/* Of this thread at barriers since it was noted. */
-static _Thread_local int64_t waited_ns;
-
-static void note_waits(qn_pool *p)
-{
-    if (waited_ns) atomic_fetch_add_explicit(&p->lost_ns, waited_ns, memory_order_relaxed);
-    waited_ns = 0;
-}
-
 static void *work(void *arg)
 {
     worker *w = arg;
@@ -229,7 +209,6 @@ static void *work(void *arg)
         if (p->stop) return NULL;
         p->fn(p->arg, w->index, p->n);
         qn_pool_barrier(p);
-        note_waits(p);
     }
 }
 
@@ -285,38 +264,10 @@ int qn_pool_threads(const qn_pool *p)
     return p->n;
 }
 
-/* A run of all workers took so long: whether the caller should be alone for a while. */
-static void look_at_waits(qn_pool *p, int64_t took_ns, int64_t now)
-{
-    p->together_ns += took_ns;
-    if (p->together_ns < (p->alone_until ? LOOK_NS : STRETCH_NS)) return;
-    const int64_t all_lost = atomic_load_explicit(&p->lost_ns, memory_order_relaxed),
-                  lost = (all_lost - p->lost_before) / (p->n - 1), left = p->together_ns - lost;
-    p->alone_until = left * p->n * 100 < p->together_ns * ALONE_BELOW ? now + ALONE_NS : 0;
-    p->together_ns = 0;
-    p->lost_before = all_lost;
-}
-
-static int should_be_alone(qn_pool *p, int64_t now)
-{
-#ifdef QN_SHAKE
-    return qn_random_bits((uint64_t)now, 0) % 4 == 0;
-#else
-    return now < p->alone_until;
-#endif
-}
-
 void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
 {
     if (p->n == 1) {
         fn(arg, 0, 1);
-        return;
-    }
-    const int64_t start = qn_clock_ns();
-    p->is_alone = !p->crowded && should_be_alone(p, start);
-    if (p->is_alone) {
-        fn(arg, 0, 1);
-        p->is_alone = 0;
         return;
     }
     p->fn = fn;
@@ -325,9 +276,32 @@ void qn_pool_run(qn_pool *p, qn_pool_fn *fn, void *arg)
     fn(arg, 0, p->n);
     atomic_store_explicit(&p->caller_cpu, sched_getcpu(), memory_order_relaxed);
     qn_pool_barrier(p);
-    note_waits(p);
+}
+
+static void run_alone(qn_pool *p, qn_pool_fn *fn, void *arg)
+{
+    p->is_alone = 1;
+    p->gave_all = 0;
+    fn(arg, 0, 1);
+    p->is_alone = 0;
+}
+
+void qn_pool_run_brief(qn_pool *p, qn_pool_fn *fn, void *arg)
+{
+    if (p->n == 1 || p->crowded) {
+        qn_pool_run(p, fn, arg);
+        return;
+    }
+    const int64_t start = qn_clock_ns();
+#ifdef QN_SHAKE
+    const int alone = qn_random_bits((uint64_t)start, 0) % 4 == 0;
+#else
+    const int alone = qn_pace_is_alone(&p->pace, start);
+#endif
+    (alone ? run_alone : qn_pool_run)(p, fn, arg);
     const int64_t now = qn_clock_ns();
-    look_at_waits(p, now - start, now);
+    qn_pace_count(&p->pace, now - start, now,
+                  now < atomic_load_explicit(&p->disturbed_until, memory_order_relaxed));
 }
 
 /* Several workers may have waited for the same one: the first to notice stands for all. */
@@ -355,7 +329,6 @@ static void wait_phase(qn_pool *p, unsigned phase)
         atomic_store_explicit(&p->is_disturbed, 0, memory_order_relaxed);
     wait_change(p, &p->barrier, PHASE_OF, phase, patience);
     int64_t now = qn_clock_ns();
-    waited_ns += now - start;
     if (now - start > CALM_NS) note_long_wait(p, start, now);
 }
 
@@ -450,8 +423,8 @@ static int claim(qn_pool *p, int thread, int64_t n, int most, int64_t *begin, in
     if (p->is_alone) {
         *begin = 0;
         *end = n;
-        p->has_all = !p->has_all && n > 0;
-        return p->has_all;
+        p->gave_all = !p->gave_all && n > 0;
+        return p->gave_all;
     }
     worker *w = &p->workers[thread];
     for (int i = 0; i < p->n; i++) { /* one's own share first, then the next one's */

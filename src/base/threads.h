@@ -17,10 +17,12 @@ int qn_threads_default(void);
 qn_status qn_pool_new(int n_threads, qn_pool **out);
 void qn_pool_free(qn_pool *pool);
 int qn_pool_threads(const qn_pool *pool);
-/* Runs fn on every worker and returns when all have finished. In a time in which others take so many of the
- * processors that one thread gets on faster, on the caller alone: n_threads is 1 then. */
+/* Runs fn on every worker and returns when all have finished. */
 void qn_pool_run(qn_pool *pool, qn_pool_fn *fn, void *arg);
-/* Inside fn: waits until every worker of the pool has called it as often. */
+/* The same for short runs of which many alike follow each other, steps of decoding. In a time in which others
+ * take so much of the processors that it is faster, the caller runs fn alone: n_threads is 1 then. */
+void qn_pool_run_brief(qn_pool *pool, qn_pool_fn *fn, void *arg);
+/* Inside fn: waits until every worker of the run has called it as often. */
 void qn_pool_barrier(qn_pool *pool);
 /* The same; whoever comes last calls `all_here` before anybody goes on. */
 void qn_pool_barrier_call(qn_pool *pool, void (*all_here)(void *arg), void *arg);
