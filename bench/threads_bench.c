@@ -28,7 +28,7 @@ typedef struct {
 static void play_ball(void *arg, int thread, int n_threads)
 {
     job *j = arg;
-    if (thread > 1 || n_threads < 2) return;
+    if (thread > 1) return;
     for (int b = 0; b < j->n_batches; b++) {
         int64_t start = qn_clock_ns();
         for (unsigned i = 0; i < BATCH; i++) {

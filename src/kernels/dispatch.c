@@ -180,7 +180,13 @@ qn_status qn_kernels_get(const qn_kernels **out)
         char list[64] = "";
         for (int i = 0; i < n_sets; i++) {
             size_t used = strlen(list);
-            if (may_use(i)) snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+            if (strcmp(wanted, names[i]) == 0)
+                return qn_fail(
+                    QN_E_UNSUPPORTED,
+                    "QUERN_CPU=%s: Linux refuses the tiles, as to a process with a stack for signals "
+                    "(sigaltstack) that is too small for them",
+                    wanted);
+            snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
         }
         return qn_fail(QN_E_UNSUPPORTED,
                        "QUERN_CPU=%s: not an instruction set that this machine can run (it has: %s)", wanted,

@@ -25,10 +25,9 @@ static void the_next_best_without_tiles(void **state)
     setenv("QUERN_CPU", "avx512_amx", 1);
     const qn_kernels *none;
     assert_int_equal(qn_kernels_get(&none), QN_E_UNSUPPORTED);
-    const char *listed = strstr(qn_last_error(), "it has: scalar");
-    assert_non_null(listed);
-    assert_non_null(strstr(listed, k->name));
-    assert_null(strstr(listed, "avx512_amx"));
+    int listed = 0;
+    for (const char *const *set = qn_kernels_names(); *set; set++) listed |= strcmp(*set, "avx512_amx") == 0;
+    assert_non_null(strstr(qn_last_error(), listed ? "Linux refuses the tiles" : "it has: scalar"));
 }
 
 int main(void)

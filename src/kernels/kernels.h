@@ -55,7 +55,7 @@ typedef struct {
     int64_t out_stride; /* in elements */
     int streams;   /* 1: no cache would keep out; it may be written past them. Its rows lie at multiples of 64
                       bytes. */
-    int same_rows; /* 1: the rows, n_in and act are those of the call before, and scratch is as it left it */
+    int same_rows; /* 1: x, n_rows, n_in and act are as in the call before, and scratch is as it left it */
 } qn_matmul_args;
 
 /* ---- attention over pages
@@ -302,7 +302,7 @@ size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs);
  * QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run; the message lists
  * those it can. */
 qn_status qn_kernels_get(const qn_kernels **out);
-/* NULL: unknown name or not usable here. */
+/* NULL: an unknown name, or a set that the system refuses to this process (dispatch.c: tiles). */
 const qn_kernels *qn_kernels_by_name(const char *name);
 /* Names of all sets this machine can run, best last; NULL-terminated. */
 const char *const *qn_kernels_names(void);

@@ -5,8 +5,9 @@
 /* Outputs that no cache would keep are written past them for at most so many rows. */
 enum { STREAM_ROWS = 64 };
 
-/* Rows whose sums were kept together. Rows of a large output may lie a power of two apart: then their lines
- * crowd in one set of each cache, and storing them one by one waits for what is overwritten to be read. */
+/* Sums kept together go out past the caches. Rows of a large output may lie a power of two apart: then their
+ * lines crowd in one set of each cache, and storing them one by one waits for what is overwritten to be read.
+ */
 INLINE void stream_rows(const qn_matmul_args *a, int64_t panel, int64_t row, int64_t n_rows,
                         const float *sums)
 {

@@ -59,7 +59,7 @@ static places place_own(const qn_kernels *k, const qn_cpu_step *s)
     size_t at = 0;
     places p;
     size_t product =
-        is_packed(s) ? qn_matmul_scratch_bytes(k, s->plan.in[1].dtype, s->act, w->dim[1], LOGITS_ROWS) : 0;
+        is_packed(s) ? qn_matmul_scratch_bytes(k, s->plan.in[1].dtype, s->act, w->dim[1], ROWS) : 0;
     if (product < qn_cpu_slice_scratch_bytes()) product = qn_cpu_slice_scratch_bytes();
     take(&at, product);
     p.logits =

@@ -300,7 +300,8 @@ static qn_status place(const qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, 
     size_t row_bytes = qn_act_row_bytes(step->act, w->shape.dim[2]), kernel = 0;
     int64_t pairs = qn_shape_elements(&ids->shape, &plan->max), n_index = 2 * w->shape.dim[0] + 1 + pairs;
     if (pairs > INT32_MAX) return qn_fail(QN_E_UNSUPPORTED, "%lld choices of experts", (long long)pairs);
-    grow(&kernel, qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, w->shape.dim[2], GROUP_ROWS));
+    grow(&kernel, qn_matmul_scratch_bytes(d->kernels, w->dtype, step->act, w->shape.dim[2],
+                                          pairs < GROUP_ROWS ? pairs : GROUP_ROWS));
     grow(&kernel, qn_cpu_warm_scratch_bytes(step->weight));
     step->kernel_at = (size_t)own * row_bytes;
     step->tile_at = step->kernel_at + aligned(kernel);
