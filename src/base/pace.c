@@ -22,7 +22,7 @@ static void decide(qn_pace *p, int64_t now_ns)
         return;
     }
     if (p->state == QN_PACE_TRIAL) {
-        p->pause_ns = !p->pause_ns                     ? first_pause_ns
+        p->pause_ns = !p->pause_ns                      ? first_pause_ns
                       : 2 * p->pause_ns < last_pause_ns ? 2 * p->pause_ns
                                                         : last_pause_ns;
         p->retry_at = now_ns + p->pause_ns;

@@ -1,6 +1,7 @@
-/* Whether runs of which many alike follow each other are better done by all workers of a pool or by the caller
- * alone: beside processes that keep workers from their processors, all wait for the one that does not run, and
- * one alone can be faster. It is found out by trying, so that whatever else slows a run changes nothing. */
+/* Whether runs of which many alike follow each other are better done by all workers of a pool or by the
+ * caller alone: beside processes that keep workers from their processors, all wait for the one that does not
+ * run, and one alone can be faster. It is found out by trying, so that whatever else slows a run changes
+ * nothing. */
 #ifndef QN_BASE_PACE_H
 #define QN_BASE_PACE_H
 
