@@ -137,12 +137,13 @@ static void detect(void)
  * frames of its signals are 8 KiB larger, so it is refused where a thread has a smaller stack for them. */
 static int may_use(int i)
 {
+    if (i != needs_tiles) return 1;
 #if defined(__x86_64__) && defined(__linux__)
     enum { ASK = 0x1023 };
-    if (i == needs_tiles) return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+#else
+    return 0;
 #endif
-    (void)i;
-    return 1;
 }
 
 static void fill(void)
