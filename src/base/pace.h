@@ -12,10 +12,11 @@ typedef enum { QN_PACE_TOGETHER, QN_PACE_TRIAL, QN_PACE_ALONE, QN_PACE_LOOK } qn
 /* Zero at first. Times by the clock. */
 typedef struct {
     qn_pace_state state;
-    int64_t ns, n_runs;         /* in this state */
-    double together, alone;     /* nanoseconds of a run, as measured last */
-    int64_t alone_until;        /* of QN_PACE_ALONE */
-    int64_t retry_at, pause_ns; /* no trial before; from the last one on */
+    int64_t ns, n_runs;     /* in this state */
+    double together, alone; /* nanoseconds of a run, as measured last */
+    int64_t alone_until;    /* of QN_PACE_ALONE */
+    int64_t retry_at;       /* no trial before */
+    int64_t pause_ns;       /* that the last one in vain put it off */
 } qn_pace;
 
 /* A run is about to begin: whether it should be the caller's alone. */

@@ -388,8 +388,11 @@ qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
         memset(e->arena->data, 0xff, e->arena->size_bytes); /* NaN: nothing may live from run to run */
 #endif
     const int64_t rows = sizes->v[QN_SYM_R] > sizes->v[QN_SYM_L] ? sizes->v[QN_SYM_R] : sizes->v[QN_SYM_L];
-    (rows > 0 && rows <= QN_FEW_ROWS ? qn_pool_run_brief : qn_pool_run)(((qn_cpu *)base->device)->pool, walk,
-                                                                        e);
+    qn_pool *pool = ((qn_cpu *)base->device)->pool;
+    if (rows > 0 && rows <= QN_FEW_ROWS)
+        qn_pool_run_brief(pool, walk, e);
+    else
+        qn_pool_run(pool, walk, e);
     if (e->trace && fflush(e->trace) != 0)
         return qn_fail(QN_E_IO, "QUERN_TRACE: cannot write the trace: %s", strerror(errno));
     return QN_OK;
