@@ -1,12 +1,14 @@
 /* What the scheduler gains and costs. usage: schedule_bench MODEL [fast|high] [ROUNDS]
  *
- * Four scenes on one model, each against its own alternative, in turn; the median of the rounds' ratios, and
- * the least and the largest:
- *   shared   32 requests of 512 equal tokens and 16 of their own, 16 tokens each: time with prefixes /
- * without hit      the same prompt of 512 again: time to the first token / a decode step gap      one stream
- * decodes while a prompt of 4,000 tokens arrives: its longest gap / its median gap, and the same for who puts
- * the whole prompt into one step (chunks without a budget: the prompt's time) cost     32 sequences decode:
- * nanoseconds around the steps / in them
+ * Scenes on one model, each against its own alternative, in turn; the median of the rounds' ratios, and the
+ * least and the largest:
+ *   shared  32 requests of 512 equal tokens and 16 of their own, 16 tokens each: time with prefixes / without
+ *   hit     the same prompt of 512 again: time to the first token / a decode step
+ *   gap     one stream decodes while a prompt of 4,000 tokens arrives: its longest gap / its median gap, and
+ *           the same for who puts the whole prompt into one step (chunks without a budget: the prompt's time)
+ *   crowd   12 streams decode while a prompt of 1,024 tokens arrives: its first token / the same alone, and
+ *           the longest time in which each of them gets a token / the median before
+ *   cost    32 sequences decode: nanoseconds around the steps / in them
  */
 #include <quern/quern.h>
 #include <stdio.h>
@@ -15,7 +17,19 @@
 
 #include "base/clock.h"
 
-enum { ROUNDS_MAX = 31, SHARED = 512, OWN = 16, N = 32, LONG = 4000, STREAM = 4096 };
+enum {
+    ROUNDS_MAX = 31,
+    SHARED = 512,
+    OWN = 16,
+    N = 32,
+    LONG = 4000,
+    STREAM = 4096,
+    CROWD = 12,
+    CROWD_PROMPT = 256,
+    CROWD_AHEAD = 32, /* tokens that a generation may be ahead of who reads it */
+    CROWD_USUAL = 16, /* rounds before the prompt comes */
+    LATE = 1024
+};
 
 typedef struct {
     double x[ROUNDS_MAX];
@@ -140,6 +154,49 @@ static void stream(qn_model *model, int64_t vocab, uint32_t seed, double *longes
     qn_generation_close(g);
 }
 
+/* first: of the prompt beside the crowd / alone; gap: the crowd's. */
+static void crowd(qn_model *model, int64_t vocab, uint32_t seed, double *first, double *gap)
+{
+    static int32_t ids[CROWD][CROWD_PROMPT], late[LATE];
+    static double rounds[STREAM];
+    qn_generation *g[CROWD], *other = NULL;
+    qn_generation_stats alone, stats = {0};
+    qn_token t;
+    double longest = 0, usual = 0;
+    fill(late, LATE, vocab, seed + CROWD);
+    const qn_generate_options one = {.max_tokens = 1, .no_prefix_cache = 1};
+    other = open_row(model, late, LATE, one);
+    drain(other);
+    if (qn_generation_get_stats(other, &alone) != QN_OK) die("stats");
+    qn_generation_close(other);
+    other = NULL;
+    for (int i = 0; i < CROWD; i++) {
+        fill(ids[i], CROWD_PROMPT, vocab, seed + (uint32_t)i);
+        g[i] = open_row(model, ids[i], CROWD_PROMPT,
+                        (qn_generate_options){.max_tokens = STREAM, .no_prefix_cache = 1});
+    }
+    for (int i = 0; i < CROWD; i++)
+        if (qn_generation_next(g[i], &t) != QN_OK) die("next");
+    for (int n = -CROWD_AHEAD; n < STREAM && stats.first_token_ms <= 0; n++) {
+        int64_t before = qn_clock_ns();
+        for (int i = 0; i < CROWD; i++)
+            if (qn_generation_next(g[i], &t) != QN_OK) die("next");
+        if (n < 0) continue; /* until what came before all had begun is read */
+        rounds[n] = (double)(qn_clock_ns() - before);
+        if (other && rounds[n] > longest) longest = rounds[n];
+        if (n == CROWD_USUAL) {
+            usual = median(rounds, n);
+            other = open_row(model, late, LATE, one);
+        }
+        if (other && qn_generation_get_stats(other, &stats) != QN_OK) die("stats");
+    }
+    *first = stats.first_token_ms / alone.first_token_ms;
+    *gap = longest / usual;
+    drain(other);
+    qn_generation_close(other);
+    for (int i = 0; i < CROWD; i++) qn_generation_close(g[i]);
+}
+
 static double cost(qn_model *model, int64_t vocab, uint32_t seed)
 {
     static int32_t ids[N][OWN];
@@ -176,7 +233,8 @@ int main(int argc, char **argv)
     int rounds = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 3;
     if (rounds < 1 || rounds > ROUNDS_MAX) rounds = 3;
     if (qn_model_open(argv[1], &o, &model) != QN_OK || qn_model_get_info(model, &info) != QN_OK) die(argv[1]);
-    ratios of_shared = {0}, of_hit = {0}, of_gap = {0}, of_whole = {0}, of_cost = {0}, budget = {0};
+    ratios of_shared = {0}, of_hit = {0}, of_gap = {0}, of_whole = {0}, of_cost = {0}, budget = {0},
+           of_first = {0}, of_crowd = {0};
     for (int i = 0; i < rounds; i++) {
         uint32_t seed = 1000 * (uint32_t)(i + 1);
         double longest, usual, prompt;
@@ -187,6 +245,7 @@ int main(int argc, char **argv)
         of_gap.x[of_gap.n++] = longest / usual;
         budget.x[budget.n++] = longest - 2 * usual;
         of_whole.x[of_whole.n++] = longest / prompt;
+        crowd(model, info.vocab_size, seed + 400, &of_first.x[of_first.n++], &of_crowd.x[of_crowd.n++]);
         of_cost.x[of_cost.n++] = cost(model, info.vocab_size, seed + 300);
     }
     printf("%s, %s, %d threads, %d rounds: median (least to largest)\n", argv[1],
@@ -196,6 +255,8 @@ int main(int argc, char **argv)
     print("a long prompt arrives: longest gap / usual", &of_gap);
     print("  longest gap less two usual ones, ms", &budget);
     print("  longest gap / time of the whole prompt", &of_whole);
+    print("a prompt beside 12: first token / alone", &of_first);
+    print("  their longest gap / usual", &of_crowd);
     print("32 decode: around the steps / in them", &of_cost);
     qn_model_close(&model);
     return 0;

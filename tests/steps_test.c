@@ -155,14 +155,18 @@ static void decode_first(void **state)
     qn_model_close(&model);
 }
 
-/* Of a prompt beside one that decodes as many rows are computed as fit 36 of a step's 40 ms by the time that
- * a row was measured to take, in sixteens: the slower the machine, the fewer. */
+/* Of a prompt beside one that decodes as many rows are computed as fit 32 of a step's 40 ms, or the time of a
+ * step without them, by what was measured, and all rows are whole tiles: the slower the machine, the fewer.
+ * Where decoding takes long, a step without prompts tells how long. */
 static void rows_by_time(void **state)
 {
     static const struct {
-        double ns_a_row;
-        int64_t n_rows;
-    } cases[] = {{1e6, 32}, {0.5e6, 64}, {2.5e6, 16}, {100e6, 16}, {0.35e6, 96}};
+        double ns_a_row, decode_ns;
+        int64_t decode_rows, n_mixed, n_rows;
+    } cases[] = {{1e6, 1e6, 1, 0, 31},   {0.5e6, 1e6, 1, 0, 63},  {2.5e6, 1e6, 1, 0, 15},
+                 {100e6, 1e6, 1, 0, 15}, {0.33e6, 1e6, 1, 0, 95}, {1e6, 50e6, 1, 0, 47},
+                 {1e6, 50e6, 1, 16, 0},  {1e6, 1e6, 1, 16, 31},   {1e6, 50e6, 8, 0, 0},
+                 {1e6, 50e6, 1, 15, 47}};
     static seen s;
     static int32_t ids[LONG];
     int32_t first[SHORT];
@@ -176,13 +180,21 @@ static void rows_by_time(void **state)
     for (int i = 0; i < 3; i++) qn_test_ok(qn_generation_next(stream, &t));
     qn_generation *prompt = begin(model, ids, LONG, 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int64_t step = s.n_steps;
-        scheduler->prefill_ns_a_row = cases[i].ns_a_row;
+        const int64_t step = s.n_steps, all = QN_PROMPT_TILES * QN_PROMPT_TILE;
+        scheduler->prompt_costs = (qn_prompt_costs){0};
+        qn_prompt_costs_note(&scheduler->prompt_costs, all, cases[i].ns_a_row * (double)all);
+        scheduler->costs = (qn_step_costs){0};
+        qn_step_costs_note(&scheduler->costs, cases[i].decode_rows, cases[i].decode_ns);
+        scheduler->n_mixed = cases[i].n_mixed;
         qn_test_ok(qn_generation_next(stream, &t));
         assert_int_equal(s.n_steps, step + 1);
         assert_int_equal(s.steps[step].n_prefill_rows, cases[i].n_rows);
         assert_int_equal(s.steps[step].n_rows, cases[i].n_rows + 1);
-        assert_true(scheduler->prefill_ns_a_row != cases[i].ns_a_row); /* it was measured again */
+        /* It was measured again, what there was. */
+        const double known = qn_prompt_costs_get(&scheduler->prompt_costs, cases[i].n_rows);
+        assert_true(!cases[i].n_rows || known != cases[i].ns_a_row * (double)(cases[i].n_rows + 1));
+        assert_true(cases[i].n_rows || qn_step_costs_get(&scheduler->costs, 1) != cases[i].decode_ns);
+        assert_int_equal(scheduler->n_mixed, cases[i].n_rows ? cases[i].n_mixed + 1 : 0);
     }
     qn_generation_close(prompt);
     qn_generation_close(stream);

@@ -7,10 +7,11 @@
 #include "engine/speculate.h"
 
 enum {
-    /* Of a step, while others decode, or in idle times, prompts may take 40 ms; their rows are reckoned by
-     * those of the last steps, and become dearer as a prompt grows. */
-    PREFILL_AIM_NS = 36000000,
-    PREFILL_ROWS_MIN = 16 /* of a step, however slow */
+    /* Of a step, while others decode, or in idle times, prompts may take 40 ms more than a step without them
+     * takes, or as long as that; what they take is known from the last steps, and grows with a prompt. */
+    PREFILL_AIM_NS = 32000000,
+    PREFILL_ROWS_MIN = 8, /* of a step, however slow */
+    MIXED_MOST = 16       /* steps with prompts, then one without them, which tells what that takes now */
 };
 
 /* ---- admission ----------------------------------------------------------------------------------------- */
@@ -174,17 +175,21 @@ static int may_feed(const qn_scheduler *s, qn_request *r, const qn_client *leade
     return !is_parked(r) && !r->n_unseen && (!r->own_thread || r->client == leader);
 }
 
-/* Within the budget while others decode, and in idle times, so that whoever comes then waits no longer. */
+/* Within the budget while others decode, and in idle times, so that whoever comes then waits no longer; then
+ * all rows together are whole tiles, for a tile that is not full takes as long as one that is. None where
+ * much hangs on what a step takes in which so many rows decode, and that is not known. */
 static int64_t prefill_rows(const qn_scheduler *s, int64_t n_decode)
 {
-    int64_t most = qn_engine_get_info(s->engine)->max_rows - n_decode, n = most;
-    int is_bounded = n_decode || (s->active.first && qn_request_is_idle(s->active.first));
-    if (is_bounded && s->prefill_ns_a_row > 0)
-        n = (int64_t)(PREFILL_AIM_NS / s->prefill_ns_a_row) / PREFILL_ROWS_MIN * PREFILL_ROWS_MIN;
-    else if (is_bounded)
-        n = 2 * PREFILL_ROWS_MIN;
-    if (n < PREFILL_ROWS_MIN) n = PREFILL_ROWS_MIN;
-    return n < most ? n : most;
+    const int64_t most = qn_engine_get_info(s->engine)->max_rows - n_decode;
+    const int is_bounded = n_decode || (s->active.first && qn_request_is_idle(s->active.first));
+    if (!is_bounded) return most;
+    double aim = n_decode ? qn_step_costs_get(&s->costs, n_decode) : 0;
+    if (2 * aim > PREFILL_AIM_NS && (s->n_mixed >= MIXED_MOST || !qn_step_costs_known(&s->costs, n_decode)))
+        return 0;
+    if (aim < PREFILL_AIM_NS) aim = PREFILL_AIM_NS;
+    const int64_t n = qn_prompt_costs_rows(&s->prompt_costs, aim) - n_decode % QN_PROMPT_TILE,
+                  rows = n < PREFILL_ROWS_MIN ? n + QN_PROMPT_TILE : n;
+    return rows < most ? rows : most;
 }
 
 /* The first that was not looked at in this round. The list changes while it is walked: whoever is looked at
@@ -282,14 +287,16 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
         atomic_fetch_add_explicit(is_prompt ? &c->prefill_ns : &c->decode_ns, took_ns, memory_order_relaxed);
         if (!is_prompt) atomic_fetch_add_explicit(&c->n_decoded, n, memory_order_relaxed);
     }
-    if (n_prompt_rows >= PREFILL_ROWS_MIN) {
-        double now = (double)took_ns / (double)n_prompt_rows;
-        s->prefill_ns_a_row += (s->prefill_ns_a_row > 0 ? 0.25 : 1) * (now - s->prefill_ns_a_row);
-    }
+    int64_t n_rows = 0;
+    for (int64_t i = 0; i < s->n_feeds; i++) n_rows += s->fed[i]->n_fed;
+    const int64_t n_decode = n_rows - n_prompt_rows, in_last_tile = (n_rows - 1) % QN_PROMPT_TILE + 1;
+    s->n_mixed = n_prompt_rows && n_decode ? s->n_mixed + 1 : 0;
     if (!n_prompt_rows) {
-        int64_t n_rows = 0;
-        for (int64_t i = 0; i < s->n_feeds; i++) n_rows += s->fed[i]->n_fed;
-        qn_step_costs_note(&s->costs, n_rows, (double)took_ns);
+        qn_step_costs_note(&s->costs, n_decode, (double)took_ns);
+    } else if (n_prompt_rows >= PREFILL_ROWS_MIN && 4 * in_last_tile >= 3 * QN_PROMPT_TILE) {
+        const double took = (double)took_ns, without = n_decode ? qn_step_costs_get(&s->costs, n_decode) : 0,
+                     more = took - without > took / 4 ? took - without : took / 4;
+        qn_prompt_costs_note(&s->prompt_costs, n_prompt_rows, more);
     }
     int bucket = 0;
     while (bucket < QN_STEP_BUCKETS - 1 && took_ns >= (int64_t)250000 << bucket) bucket++;

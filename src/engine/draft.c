@@ -6,8 +6,7 @@
 
 enum {
     N_LENGTHS = 2,
-    TABLE = 2 * QN_DRAFT_WINDOW, /* entries; a power of two */
-    NEW_ROW_PERCENT = 10         /* of a step, for a row more than was ever tried */
+    TABLE = 2 * QN_DRAFT_WINDOW /* entries; a power of two */
 };
 
 static const int lengths[N_LENGTHS] = {4, 2}; /* of what is looked for, the surest first */
@@ -23,42 +22,6 @@ struct qn_draft {
     double first_right, next_right;
 };
 
-/* ---- costs ---- */
-
-static int64_t clamp_rows(int64_t n)
-{
-    return n < 1 ? 1 : n > QN_DRAFT_ROWS ? QN_DRAFT_ROWS : n;
-}
-
-void qn_step_costs_note(qn_step_costs *c, int64_t n_rows, double ns)
-{
-    const double rate = 0.15, fade = 0.998, forgotten = 0.05;
-    if (!(ns > 0) || n_rows < 1 || n_rows > QN_DRAFT_ROWS) return;
-    double *mean = &c->ns[n_rows];
-    if (c->weight[n_rows] == 0)
-        *mean = ns;
-    else /* one that was disturbed counts as three times what is usual */
-        *mean += rate * ((ns < 3 * *mean ? ns : 3 * *mean) - *mean);
-    for (int i = 1; i <= QN_DRAFT_ROWS; i++) {
-        c->weight[i] *= fade;
-        if (c->weight[i] < forgotten) c->weight[i] = 0;
-    }
-    c->weight[n_rows] = 1;
-}
-
-double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows)
-{
-    n_rows = clamp_rows(n_rows);
-    int64_t low = n_rows, high = n_rows;
-    while (low > 0 && c->weight[low] == 0) low--;
-    while (high <= QN_DRAFT_ROWS && c->weight[high] == 0) high++;
-    if (low == n_rows) return c->ns[low];
-    if (low == 0) return high <= QN_DRAFT_ROWS ? c->ns[high] : 0;
-    if (high > QN_DRAFT_ROWS)
-        return c->ns[low] * (1 + (double)(n_rows - low) * NEW_ROW_PERCENT / 100 / (double)low);
-    return c->ns[low] + (c->ns[high] - c->ns[low]) * (double)(n_rows - low) / (double)(high - low);
-}
-
 int64_t qn_draft_choose(const qn_step_costs *c, const qn_draft_odds *odds, int64_t n_rows, int64_t n)
 {
     const double least_gain = 1.03;
@@ -66,7 +29,7 @@ int64_t qn_draft_choose(const qn_step_costs *c, const qn_draft_odds *odds, int64
     int64_t worth = 0;
     if (plain <= 0) return 0;
     double best = least_gain * tokens / plain;
-    for (int64_t i = 1; i <= n && n_rows + i <= QN_DRAFT_ROWS; i++) {
+    for (int64_t i = 1; i <= n && n_rows + i <= QN_STEP_ROWS; i++) {
         right *= i == 1 ? odds->first_right : odds->next_right;
         tokens += right;
         double rate = tokens / (qn_step_costs_get(c, n_rows + i) + (double)i * odds->ns_a_guess);

@@ -3,9 +3,8 @@
  * Prompt lookup: the last few ids are looked for in what came before; what followed them there is the guess.
  * Memory is taken once and bounded: the last QN_DRAFT_WINDOW ids and two tables over them. Guesses are
  * compared with what really comes whether or not they were computed, so the acceptance is always known, and a
- * draft that was switched off costs nothing and comes back by itself. There is no clock in here: what a step
- * of so many rows takes is told by who computes it. Nothing depends on any of this but speed. One thread at a
- * time per draft and per table of costs. */
+ * draft that was switched off costs nothing and comes back by itself. Nothing depends on any of this but
+ * speed. One thread at a time per draft. */
 #ifndef QN_ENGINE_DRAFT_H
 #define QN_ENGINE_DRAFT_H
 
@@ -13,23 +12,12 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/step_costs.h"
 
 enum {
-    QN_DRAFT_WINDOW = 8192,             /* ids that are looked through */
-    QN_DRAFT_MAX = QN_DRAFT_TOKENS_MAX, /* ids of one guess that are computed in a step, at most */
-    QN_DRAFT_ROWS = 64                  /* steps of more rows are taken for this many */
+    QN_DRAFT_WINDOW = 8192,            /* ids that are looked through */
+    QN_DRAFT_MAX = QN_DRAFT_TOKENS_MAX /* ids of one guess that are computed in a step, at most */
 };
-
-/* What a step of n rows takes, measured. Zeroed: nothing is known. */
-typedef struct {
-    double ns[QN_DRAFT_ROWS + 1], weight[QN_DRAFT_ROWS + 1];
-} qn_step_costs;
-
-/* A step of n_rows rows, decoding only, took so long. Old measurements fade. */
-void qn_step_costs_note(qn_step_costs *c, int64_t n_rows, double ns);
-/* Estimated from what is known of steps of fewer and of more rows; 0: nothing is known. Rows that were never
- * tried are taken for cheap, so that they will be. */
-double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows);
 
 /* How often guessed ids come true, the first of a guess and those behind a right one, and what guessing one
  * costs besides computing it. */

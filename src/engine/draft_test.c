@@ -78,24 +78,6 @@ static void tell_costs(qn_step_costs *c, double row, int64_t n_rows)
     for (int64_t i = 1; i <= n_rows; i++) qn_step_costs_note(c, i, 1e6 * (1 + row * (double)(i - 1)));
 }
 
-static void test_costs(void **state)
-{
-    qn_step_costs c = {0};
-    assert_true(qn_step_costs_get(&c, 1) == 0);
-    qn_step_costs_note(&c, 1, 100);
-    assert_true(qn_step_costs_get(&c, 1) == 100);
-    assert_true(qn_step_costs_get(&c, 5) > 100 && qn_step_costs_get(&c, 5) < 200); /* worth a try */
-    qn_step_costs_note(&c, 9, 500);
-    assert_true(qn_step_costs_get(&c, 5) == 300);
-    qn_step_costs_note(&c, 0, 5);
-    qn_step_costs_note(&c, QN_DRAFT_ROWS + 1, 5);
-    qn_step_costs_note(&c, 1, -5);
-    for (int i = 0; i < 100; i++) qn_step_costs_note(&c, 1, i == 50 ? 1e9 : 200);
-    assert_true(qn_step_costs_get(&c, 1) > 190 && qn_step_costs_get(&c, 1) < 210);
-    for (int i = 0; i < 5000; i++) qn_step_costs_note(&c, 1, 200);
-    assert_true(qn_step_costs_get(&c, 9) < 400); /* forgotten: to be tried again */
-}
-
 /* Guesses that come true or not, as `right` says, n times; then what is worth computing. */
 static int64_t worth_after(double right, double row, int64_t n_rows)
 {
@@ -130,7 +112,7 @@ static void test_is_off_where_it_does_not_pay(void **state)
     assert_int_equal(worth_after(0.9, 1.0, 1), 0);  /* a row costs a step */
     assert_int_equal(worth_after(0.5, 0.95, 8), 0); /* so it does in a batch */
     assert_true(worth_after(0.9, 0.02, 8) > 0);
-    assert_int_equal(worth_after(1.0, 0.05, QN_DRAFT_ROWS), 0); /* nothing is known of such steps */
+    assert_int_equal(worth_after(1.0, 0.05, QN_STEP_ROWS), 0); /* nothing is known of such steps */
     qn_step_costs none = {0};
     qn_draft *d = NULL;
     assert_int_equal(qn_draft_new(&d), QN_OK);
@@ -162,7 +144,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_what_followed_before),
         cmocka_unit_test(test_repeats_what_repeats),
-        cmocka_unit_test(test_costs),
         cmocka_unit_test(test_is_off_where_it_does_not_pay),
         cmocka_unit_test(test_runs_out_of_memory),
     };

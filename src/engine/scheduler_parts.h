@@ -9,6 +9,7 @@
 #include <quern/probe.h>
 
 #include "engine/scheduler.h"
+#include "engine/step_costs.h"
 
 enum { QN_TENANTS_MAX = 64, QN_TENANT_NAME_BYTES = 64 };
 
@@ -63,8 +64,9 @@ struct qn_scheduler {
     qn_feed *feeds;   /* [max_sequences] */
     qn_request **fed; /* whose feed it is */
     int64_t n_feeds;
-    double prefill_ns_a_row; /* measured; 0: not yet */
-    qn_step_costs costs;     /* of steps in which all decode */
+    qn_step_costs costs;          /* of steps in which all decode */
+    qn_prompt_costs prompt_costs; /* of the others, beyond that */
+    int64_t n_mixed;              /* steps one after the other in which some decoded beside prompts */
     qn_figures now;
     size_t n_evicted_bytes; /* when probes were told last */
 };
