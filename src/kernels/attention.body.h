@@ -32,6 +32,15 @@
  * in bf16. FORM_Q8, FORM_Q4: q and p in 15 bits, k and v in 8 or 4, integer sums. */
 typedef enum { FORM_F32, FORM_BF16, FORM_Q8, FORM_Q4 } attend_form;
 
+/* Where a set that asks for keys and values in an order of its own (attention_tiles_<set>.h) is in that. */
+typedef struct {
+    int in_use;                        /* else by `ahead` */
+    const char *piece[QN_ATTN_PIECES]; /* side by side; n of them, `bytes` each, asked for up to `at` */
+    int64_t n, bytes, at;
+    int64_t group, p, in; /* what comes behind them: from `in` on in what is read of the page at p */
+    int values;
+} attend_requests;
+
 typedef struct {
     const qn_attend_args *a;
     attend_form form;
@@ -56,6 +65,7 @@ typedef struct {
     float *q_scale; /* of integers: [pair] */
     float *p_scale; /* of integers: [slot][block] */
     float *v_scale; /* of integers: [block][QN_ATTN_GROUP], of one tile */
+    attend_requests requests;
 } attend_state;
 
 /* Pairs [first, first + n) of key head kv (counted from the state's first) in the group that starts at group;
@@ -69,12 +79,12 @@ typedef struct {
 
 static attend_form dots_form(qn_dtype dtype);
 /* Before and after all that follows: what the chip needs for it. */
-static void dots_begin(const attend_state *s);
+static void dots_begin(attend_state *s);
 static void dots_end(const attend_state *s);
 /* Packs q [n][q_dim] of a tile's pairs, times factor. */
 static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor);
 /* scores of the tile in the page at p, while `next` is fetched. */
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
+static void dots_score(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
 /* From the p in scores what dots_weigh reads. */
 static void dots_open_values(attend_state *s, const attend_tile *t);
 /* Adds p v of n_pages pages from p on to sums, which begin at 0 with the tile's first page. */
@@ -211,7 +221,8 @@ enum { FAR_BYTES = 32768, NEAR_BYTES = 16384 };
 /* Of tiles that go through a group one after the other the first one fetches for all. */
 static tile_ahead ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
 {
-    if (s->n_pairs > QN_ATTN_TOGETHER && t->first > 0) return (tile_ahead){NULL, NULL};
+    if (s->requests.in_use || (s->n_pairs > QN_ATTN_TOGETHER && t->first > 0))
+        return (tile_ahead){NULL, NULL};
     return (tile_ahead){read_after(s, t, values, p, FAR_BYTES), read_after(s, t, values, p, NEAR_BYTES)};
 }
 

@@ -9,7 +9,8 @@
 /* Pairs of row and head in one pass, at most; pairs whose tiles go through a group together, at most (their
  * scores fit L1 or nearly so); rows of one micro-kernel, at most; floats of a pair's scores in
  * one group (not a power of two: rows of a tile then spread over the cache), and 16-bit numbers in whole
- * lines; pages of a group; dimensions of one scale of Q8_0 and Q4_0. */
+ * lines; pages of a group; pieces of memory that are asked for side by side; dimensions of one scale of Q8_0
+ * and Q4_0. */
 enum {
     QN_ATTN_PAIRS_MAX = QN_ATTN_PART_PAIRS,
     QN_ATTN_TOGETHER = 32,
@@ -17,6 +18,7 @@ enum {
     QN_ATTN_SCORES = QN_ATTN_GROUP + 16,
     QN_ATTN_P16 = QN_ATTN_GROUP + 32,
     QN_ATTN_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS,
+    QN_ATTN_PIECES = 8,
     QN_KV_BLOCK = 32
 };
 

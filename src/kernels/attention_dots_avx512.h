@@ -66,13 +66,13 @@ static void dots_pack_integers(attend_state *s, const attend_tile *t, int64_t ro
 
 /* In attention_tiles_<set>.h: what takes the place of the loops below for BF16 pages (by_tiles). */
 static int by_tiles(const attend_state *s);
-static void tiles_take(const attend_state *s);
+static void tiles_take(attend_state *s);
 static void tiles_give_back(void);
 static void tiles_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor);
-static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next);
-static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next);
+static void tiles_score(attend_state *s, const attend_tile *t, int64_t p);
+static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages);
 
-static void dots_begin(const attend_state *s)
+static void dots_begin(attend_state *s)
 {
     if (by_tiles(s)) tiles_take(s);
 }
@@ -226,10 +226,10 @@ static inline __attribute__((always_inline)) void dots_score_form(const attend_s
         dots_score_page(s, t, p, next, rows, FORM_Q4);
 }
 
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+static void dots_score(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
     if (by_tiles(s)) {
-        tiles_score(s, t, p, next);
+        tiles_score(s, t, p);
         return;
     }
     switch (t->n) {
@@ -510,7 +510,7 @@ static void dots_add_edge(attend_state *s, const attend_tile *t, int64_t p, dots
 static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
 {
     if (by_tiles(s)) {
-        tiles_weigh(s, t, p, n_pages, next);
+        tiles_weigh(s, t, p, n_pages);
         return;
     }
     const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS;

@@ -7,7 +7,7 @@ static attend_form dots_form(qn_dtype dtype)
     return FORM_F32;
 }
 
-static void dots_begin(const attend_state *s)
+static void dots_begin(attend_state *s)
 {
 }
 
@@ -19,7 +19,7 @@ static void dots_pack_queries(attend_state *s, const attend_tile *t, const float
 {
 }
 
-static void dots_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+static void dots_score(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
 }
 

@@ -22,7 +22,87 @@ static int by_tiles(const attend_state *s)
     return s->form == FORM_BF16;
 }
 
-static void tiles_take(const attend_state *s)
+/* ---- requests ------------------------------------------------------------------------------------------
+ * Keys and values are asked for while those before them are used, QN_ATTN_PIECES pieces of up to 4 KiB at a
+ * time, side by side: some lines of the first, of the second, ... Of memory that is read in order a core of a
+ * Xeon 6 seems to have little more than one page of 4 KiB in flight. Pieces go through a group as tiles do:
+ * keys page by page, then values, then the next group's. */
+
+enum { PIECE_BYTES = 4096, LINES = 32 /* that are used between two calls, or half of them */ };
+
+/* Positions of `group` that are looked at, whole pages. */
+static void requests_pages(const attend_state *s, int64_t group, int64_t *from, int64_t *to)
+{
+    const int64_t low = s->lo[0] / QN_PAGE_TOKENS * QN_PAGE_TOKENS, past = s->hi[s->n_pairs - 1];
+    *from = group > low ? group : low;
+    *to = group + QN_ATTN_GROUP < past ? group + QN_ATTN_GROUP : past;
+}
+
+/* The next pieces, of keys or of values alone. None behind the last group. */
+static void requests_next(attend_state *s)
+{
+    attend_requests *r = &s->requests;
+    int64_t from, to;
+    requests_pages(s, r->group, &from, &to);
+    r->n = r->at = 0;
+    if (r->p >= to) {
+        r->values = !r->values;
+        if (!r->values) requests_pages(s, r->group += QN_ATTN_GROUP, &from, &to);
+        r->p = from;
+    }
+    const int64_t all = s->n_kv * (int64_t)(r->values ? s->v_bytes : s->k_bytes),
+                  n = (all + PIECE_BYTES - 1) / PIECE_BYTES;
+    r->bytes = ((all + n - 1) / n + 63) / 64 * 64;
+    while (r->n < QN_ATTN_PIECES && r->p < to) {
+        r->piece[r->n++] = (r->values ? v_page(s, r->p) : k_page(s, r->p)) + r->in;
+        r->in += r->bytes;
+        if (r->in < all) continue;
+        r->in = 0;
+        r->p += QN_PAGE_TOKENS;
+    }
+}
+
+/* Of the group that begins, all but the first pieces, which were asked for before. */
+static void requests_begin(attend_state *s, int64_t group)
+{
+    int64_t from, to;
+    requests_pages(s, group, &from, &to);
+    s->requests = (attend_requests){.in_use = 1, .group = group, .p = from};
+    requests_next(s);
+    requests_next(s);
+}
+
+/* As many lines as are used meanwhile: n is LINES or half of them. */
+static inline void request_lines(attend_state *s, int n)
+{
+    attend_requests *r = &s->requests;
+    if (r->n == QN_ATTN_PIECES) {
+#pragma GCC unroll 8
+        for (int i = 0; i < QN_ATTN_PIECES; i++) {
+            const char *p = r->piece[i] + r->at;
+#pragma GCC unroll 4
+            for (int j = 0; j < LINES / QN_ATTN_PIECES; j++)
+                if (j < n / QN_ATTN_PIECES) fetch_line(p, 64 * j);
+        }
+        r->at += n / QN_ATTN_PIECES * 64;
+    } else if (r->n) {
+        const int64_t each = (n + r->n - 1) / r->n;
+        for (int64_t i = 0; i < r->n; i++)
+            for (int64_t j = 0; j < each; j++) fetch_line(r->piece[i] + r->at, 64 * j);
+        r->at += each * 64;
+    }
+    if (r->n && r->at >= r->bytes) requests_next(s);
+}
+
+/* Of the tiles of a key head, which read the same, the first one asks. */
+static int requests_by(const attend_state *s, const attend_tile *t)
+{
+    return t->first == t->kv * s->n_each;
+}
+
+/* ---- queries ------------------------------------------------------------------------------------------ */
+
+static void tiles_take(attend_state *s)
 {
     const int rest = (int)((s->a->kv.head_dim + 1) / 2 % 16), pairs[8] = {16, 16, 16, 16, rest, rest, 16, 16};
     tile_shapes shapes = {.palette = 1};
@@ -33,6 +113,7 @@ static void tiles_take(const attend_state *s)
         if (!pairs[i]) shapes.rows[i] = 0, shapes.bytes[i] = 0;
     }
     take_tiles(&shapes);
+    s->requests.in_use = 1;
 }
 
 static void tiles_give_back(void)
@@ -59,14 +140,9 @@ static void tiles_pack_queries(attend_state *s, const attend_tile *t, const floa
     }
 }
 
-/* Lines of what is read next, as many and in the order in which a tile's rows lie. */
-static inline void tiles_fetch(tile_ahead next, int64_t offset, int64_t row_bytes)
-{
-#pragma GCC unroll 16
-    for (int i = 0; i < TILE_ROWS; i++) fetch(next, offset + i * row_bytes);
-}
+/* ---- scores ------------------------------------------------------------------------------------------- */
 
-static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+static void tiles_score(attend_state *s, const attend_tile *t, int64_t p)
 {
     enum { ROW = QN_PAGE_TOKENS * 4, STEP = TILE_ROWS * ROW }; /* of a pair of dimensions, of 16 */
     const char *page = k_of(s, t, p);
@@ -77,16 +153,13 @@ static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, 
           few[QN_ATTN_TILE_MAX * QN_PAGE_TOKENS];
     const int few_rows = t->n < tiles_rows(s), row = few_rows ? QN_PAGE_TOKENS : QN_ATTN_SCORES;
     float *to = few_rows ? few : out;
-    const int fetches = next.far || next.near;
-    next = ahead_or(next, page);
+    const int asks = requests_by(s, t);
+    if (asks && t->first == 0 && p == t->from) requests_begin(s, t->group);
     __asm__ volatile("" : : : "memory");
     _tile_zero(0);
     _tile_zero(1);
     for (int64_t i = 0; i < steps; i++, q += 2 * TILES_DIMS, page += STEP) {
-        if (fetches) {
-            tiles_fetch(next, i * STEP, ROW);
-            tiles_fetch(next, i * STEP + 64, ROW);
-        }
+        if (asks) request_lines(s, LINES);
         _tile_loadd(2, q, bytes);
         _tile_loadd(3, page, ROW);
         _tile_dpbf16ps(0, 2, 3);
@@ -106,17 +179,18 @@ static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, 
         memcpy(out + r * QN_ATTN_SCORES, few + r * QN_PAGE_TOKENS, QN_PAGE_TOKENS * sizeof *out);
 }
 
+/* ---- values ------------------------------------------------------------------------------------------- */
+
 /* Pages of values in rising order, and where their probabilities begin: [row][32], p_bytes apart. */
 typedef struct {
     const char *v[QN_ATTN_PAGES], *p[QN_ATTN_PAGES];
     int64_t n, rows, v_bytes, p_bytes; /* v_bytes: of a pair of positions */
     float *sums;                       /* [row][sums_row] */
     int64_t sums_row;
-    tile_ahead next; /* after the last page */
-    int fetches, add, tile_rows;
+    int asks, add, tile_rows;
 } tiles_values;
 
-static void tiles_weigh_pages(tiles_values *w)
+static void tiles_weigh_pages(attend_state *s, tiles_values *w)
 {
     float few[QN_ATTN_TILE_MAX * 32];
     const int few_rows = w->rows < w->tile_rows;
@@ -136,11 +210,7 @@ static void tiles_weigh_pages(tiles_values *w)
             if (both) _tile_zero(1);
         }
         for (int64_t i = 0; i < w->n; i++) {
-            const tile_ahead next = i + 1 < w->n ? (tile_ahead){w->v[i + 1], w->v[i + 1]} : w->next;
-            if (w->fetches) {
-                tiles_fetch(next, column * 4, w->v_bytes);
-                if (both) tiles_fetch(next, column * 4 + 64, w->v_bytes);
-            }
+            if (w->asks) request_lines(s, both ? LINES : LINES / 2);
             _tile_loadd(2, w->p[i], w->p_bytes);
             _tile_loadd(3, w->v[i] + column * 4, w->v_bytes);
             _tile_dpbf16ps(0, 2, 3);
@@ -169,10 +239,10 @@ static void tiles_add_edge(attend_state *s, const attend_tile *t, int64_t p, til
 {
     const int64_t last = t->first + t->n - 1, pairs = QN_PAGE_TOKENS / 2;
     char *copy = (char *)s->edge;
-    tiles_weigh_pages(w);
+    tiles_weigh_pages(s, w);
     if (dots_copy_pairs(s, t, p, 0, pairs, s->lo[t->first], s->hi[last], copy)) {
         tiles_add_page(w, s, t->slot, p - t->group, copy);
-        tiles_weigh_pages(w);
+        tiles_weigh_pages(s, w);
         return;
     }
     for (int64_t i = 0; i < t->n; i++) {
@@ -181,12 +251,12 @@ static void tiles_add_edge(attend_state *s, const attend_tile *t, int64_t p, til
         one.sums += i * w->sums_row;
         dots_copy_pairs(s, t, p, 0, pairs, s->lo[t->first + i], s->hi[t->first + i], copy);
         tiles_add_page(&one, s, t->slot + i, p - t->group, copy);
-        tiles_weigh_pages(&one);
+        tiles_weigh_pages(s, &one);
     }
     w->add = 1;
 }
 
-static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
+static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages)
 {
     const int64_t to = p + n_pages * QN_PAGE_TOKENS;
     tiles_values w = {.rows = t->n,
@@ -195,8 +265,7 @@ static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_
                       .p_bytes = p16_row(s) * 2,
                       .sums = s->sums + t->slot * s->v_pad,
                       .sums_row = s->v_pad,
-                      .next = ahead_or(next, v_of(s, t, p)),
-                      .fetches = next.far || next.near,
+                      .asks = requests_by(s, t),
                       .add = p != t->from};
     for (; p < to; p += QN_PAGE_TOKENS) {
         if (sees_whole(s, t, p))
@@ -204,7 +273,7 @@ static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_
         else
             tiles_add_edge(s, t, p, &w);
     }
-    tiles_weigh_pages(&w);
+    tiles_weigh_pages(s, &w);
 }
 
 #endif

@@ -7,7 +7,7 @@ static int by_tiles(const attend_state *s)
     return 0;
 }
 
-static void tiles_take(const attend_state *s)
+static void tiles_take(attend_state *s)
 {
 }
 
@@ -19,11 +19,11 @@ static void tiles_pack_queries(attend_state *s, const attend_tile *t, const floa
 {
 }
 
-static void tiles_score(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+static void tiles_score(attend_state *s, const attend_tile *t, int64_t p)
 {
 }
 
-static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
+static void tiles_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages)
 {
 }
 
