@@ -48,6 +48,11 @@ static inline int64_t qn_attend_part_row(qn_dtype dtype, int64_t v_dim)
     return qn_kv_v_pad(dtype, v_dim) + 16;
 }
 
+/* attend and attend_part of avx512, which avx512_amx takes for what is not BF16. */
+void qn_attend_avx512(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch);
+void qn_attend_part_avx512(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,
+                           int64_t begin, int64_t end, float *parts, void *scratch);
+
 void qn_kernels_fill_attention_scalar(qn_kernels *k);
 void qn_kernels_fill_attention_avx2(qn_kernels *k);
 void qn_kernels_fill_attention_avx512(qn_kernels *k);

@@ -9,6 +9,17 @@
 #include "kernels/gemm.body.h"
 #include "kernels/gemm_bf16_avx512.h"
 
+void qn_attend_avx512(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads, void *scratch)
+{
+    attend(a, n_rows, head, n_heads, scratch);
+}
+
+void qn_attend_part_avx512(const qn_attend_args *a, int64_t n_rows, int64_t head, int64_t n_heads,
+                           int64_t begin, int64_t end, float *parts, void *scratch)
+{
+    attend_part(a, n_rows, head, n_heads, begin, end, parts, scratch);
+}
+
 void qn_kernels_fill_attention_avx512(qn_kernels *k)
 {
     k->kv_write = kv_write;
