@@ -40,6 +40,7 @@ double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows)
 
 int qn_step_costs_known(const qn_step_costs *c, int64_t n_rows)
 {
+    if (n_rows > QN_STEP_ROWS) return 1;
     n_rows = clamp_rows(n_rows);
     for (int64_t n = n_rows - n_rows / 4; n <= n_rows + n_rows / 4 && n <= QN_STEP_ROWS; n++)
         if (c->weight[n] > 0) return 1;

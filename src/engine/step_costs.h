@@ -22,7 +22,8 @@ void qn_step_costs_note(qn_step_costs *c, int64_t n_rows, double ns);
 /* Estimated from what is known of steps of fewer and of more rows; 0: nothing is known. Rows that were never
  * tried are taken for cheap, so that they will be. */
 double qn_step_costs_get(const qn_step_costs *c, int64_t n_rows);
-/* Was a step of about n_rows rows measured? */
+/* Was a step of about n_rows rows measured? Of more than QN_STEP_ROWS yes: waiting for that would be in vain.
+ */
 int qn_step_costs_known(const qn_step_costs *c, int64_t n_rows);
 
 /* Nanoseconds that rows of prompts add to a step. What they take does not grow evenly with their number (a
