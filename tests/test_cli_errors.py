@@ -171,6 +171,7 @@ def test_unknown_cpu_set():
     (("--deadline-ms", "-1"), "--deadline-ms: -1 is not in the range 1 to 2147483647"),
     (("--memory-limit", "-1"), "--memory-limit: '-1' is not a size"),
     (("--memory-limit", "9" * 20 + "G"), "G' is not a size"),
+    (("--cache-limit", "1x"), "--cache-limit: '1x' is not a size"),
     (("--stop-id", "-1"), "--stop-id: '-1' is not a token id"),
     (("--stop", ""), "--stop: the text is empty"),
     (("--sampler-order", "abacus"), "--sampler-order: 'abacus'"),

@@ -86,6 +86,24 @@ def test_known_prefixes(mock):
         assert s.stop() == 0
 
 
+def test_what_is_kept_has_a_limit():
+    def cached_with(*options):
+        s = Server("mock", "--backend", "mock", *options)
+        try:
+            for _ in range(2):
+                body = s.post("/v1/completions", {"prompt": " bubi" * 300, "max_tokens": 2, "seed": 1})[2]
+            tokens = body["usage"]["prompt_tokens_details"]["cached_tokens"]
+            return tokens, s.metrics()['quern_memory_bytes{entry="cache"}']
+        finally:
+            assert s.stop() == 0
+
+    tokens, all_bytes = cached_with()
+    assert tokens > 250
+    assert cached_with("--cache-limit", "0") == (0, 0)
+    fewer, some_bytes = cached_with("--cache-limit", int(all_bytes / 2))
+    assert 0 < fewer < tokens and 0 < some_bytes <= all_bytes / 2
+
+
 # ---- clients that go ----
 
 @pytest.mark.parametrize("mock", [["--parallel", 2]], indirect=True)

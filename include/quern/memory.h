@@ -36,7 +36,9 @@ QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);
 /* The hard limit; 0: none. A limit below what is in use refuses whatever would need more memory; of what is
  * in use nothing is taken back, cached memory is. */
 QN_API qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
-/* 0 keeps nothing. Default: 256 MiB. Cached memory above the new limit is given back at once. */
+/* 0 keeps nothing. Default: what whole contexts of all parallel_slots need, at most half of the memory that
+ * is left when the model is open, at least 256 MiB. Cached memory above the new limit is given back at once.
+ */
 QN_API qn_status qn_model_set_cache_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
 /* 0, the default: nothing is locked. Weights are locked in whole pages, the largest first. QN_E_NOMEM: the
  * system refused (the message has its limit, and what to do); the limit before stays in force. */

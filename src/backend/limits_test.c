@@ -103,6 +103,26 @@ static void test_setters(void **state)
     qn_model_close(&model);
 }
 
+/* Whole contexts of all slots may stay, as far as half of the memory that is left allows. */
+static void test_cache_limit_by_context(void **state)
+{
+    const int n_slots[] = {1, 64, 1024};
+    size_t limits[3];
+    for (int i = 0; i < 3; i++) {
+        qn_model *model = open_model(&(qn_model_options){.parallel_slots = n_slots[i], .context_size = 4000});
+        limits[i] = memory_of(model).cache_limit_bytes;
+        qn_model_close(&model);
+    }
+    assert_int_equal(limits[0], 256 * MIB);
+    assert_true(limits[1] >= limits[0] && limits[2] > limits[1]);
+    qn_model *model = open_model(
+        &(qn_model_options){.parallel_slots = 1024, .context_size = 4000, .memory_limit_bytes = 700 * MIB});
+    const qn_memory memory = memory_of(model);
+    assert_true(memory.cache_limit_bytes > 256 * MIB);
+    assert_true(memory.cache_limit_bytes <= (700 * MIB - memory.active_memory_bytes) / 2);
+    qn_model_close(&model);
+}
+
 static void test_cache(void **state)
 {
     static result first, again;
@@ -379,13 +399,10 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_setters),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_long_fails_short_works),
-        cmocka_unit_test(test_context_fits),
-        cmocka_unit_test(test_rows_give_way),
-        cmocka_unit_test(test_wired),
-        cmocka_unit_test(test_any_thread),
+        cmocka_unit_test(test_setters),      cmocka_unit_test(test_cache_limit_by_context),
+        cmocka_unit_test(test_cache),        cmocka_unit_test(test_long_fails_short_works),
+        cmocka_unit_test(test_context_fits), cmocka_unit_test(test_rows_give_way),
+        cmocka_unit_test(test_wired),        cmocka_unit_test(test_any_thread),
         cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

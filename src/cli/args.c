@@ -118,6 +118,12 @@ static qn_status set_real(const qn_arg *arg, char *to, const char *text)
     return QN_OK;
 }
 
+static qn_status set_bytes(const qn_arg *arg, size_t *to, const char *text)
+{
+    if (read_bytes(text, to)) return QN_OK;
+    return qn_fail(QN_E_ARG, "%s: '%s' is not a size such as 512M or 2G", arg->name, text);
+}
+
 qn_status qn_args_set(const qn_arg *arg, void *options, const char *text)
 {
     char *to = (char *)options + arg->offset;
@@ -137,9 +143,10 @@ qn_status qn_args_set(const qn_arg *arg, void *options, const char *text)
             return qn_fail(QN_E_ARG, "%s: '%s' is not a whole number from 0 to 2^64 - 1", arg->name, text);
         return QN_OK;
     case QN_ARG_BYTES:
-        if (!read_bytes(text, (size_t *)(void *)to))
-            return qn_fail(QN_E_ARG, "%s: '%s' is not a size such as 512M or 2G", arg->name, text);
-        return QN_OK;
+        return set_bytes(arg, (size_t *)(void *)to, text);
+    case QN_ARG_LIMIT:
+        ((qn_arg_limit *)(void *)to)->given = 1;
+        return set_bytes(arg, &((qn_arg_limit *)(void *)to)->bytes, text);
     case QN_ARG_TEXT:
         *(const char **)(void *)to = text;
         return QN_OK;

@@ -19,6 +19,7 @@ typedef enum {
     QN_ARG_FLOAT,  /* float in [low, high] */
     QN_ARG_REAL,   /* double in [low, high] */
     QN_ARG_BYTES,  /* size_t; K, M, G, T behind it are powers of 1024 */
+    QN_ARG_LIMIT,  /* qn_arg_limit: the same, where 0 is something else than nothing given */
     QN_ARG_TEXT,   /* const char * */
     QN_ARG_LIST,   /* qn_arg_list: may be given several times */
     QN_ARG_CHOICE  /* int: index into the words of `choices` */
@@ -29,6 +30,11 @@ typedef struct {
     const char *items[QN_ARG_LIST_MAX];
     size_t n;
 } qn_arg_list;
+
+typedef struct {
+    size_t bytes;
+    int given;
+} qn_arg_limit;
 
 typedef struct {
     const char *name; /* "--max-tokens" */

@@ -104,7 +104,9 @@ static qn_status check_type(const qn_arg *arg, const char *text, int is_plain)
     const char *key = arg->name + 2;
     if (arg->kind == QN_ARG_FLAG && !is_bool)
         return qn_fail(QN_E_ARG, "%s: '%s' is neither true nor false", key, text);
-    if (arg->kind == QN_ARG_FLAG || arg->kind == QN_ARG_CHOICE || arg->kind == QN_ARG_BYTES) return QN_OK;
+    if (arg->kind == QN_ARG_FLAG || arg->kind == QN_ARG_CHOICE || arg->kind == QN_ARG_BYTES ||
+        arg->kind == QN_ARG_LIMIT)
+        return QN_OK;
     if (is_bool)
         return qn_fail(QN_E_ARG, "%s: a %s is needed, not %s%s", key, is_text ? "text" : "number", text,
                        is_text ? " (quotes make it a text)" : "");

@@ -18,6 +18,9 @@ const qn_arg qn_load_args[] = {
     {"--slots", 0, QN_ARG_INT32, LOAD(o.parallel_slots), 1, 1024, "N",
      "sequences computed together (default 1; run --ids: one a row)"},
     {"--memory-limit", 0, QN_ARG_BYTES, LOAD(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
+    {"--cache-limit", 0, QN_ARG_LIMIT, LOAD(cache_limit), 0, 0, "SIZE",
+     "most memory that is kept of what ended, for prompts that begin alike; 0 keeps nothing (default: whole "
+     "contexts, at most half of what is left)"},
     {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
      "the weights file, where the directory has several"},
     {"--packed", 0, QN_ARG_TEXT, LOAD(o.packed), 0, 0, "FILE",
@@ -214,7 +217,9 @@ qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
     qn_model *model = NULL;
     QN_TRY(qn_load_prepare(l));
     QN_TRY(qn_model_open(path, &l->o, &model));
-    qn_status status = qn_load_adapters(l, model);
+    qn_status status = QN_OK;
+    if (l->cache_limit.given) status = qn_model_set_cache_limit(model, l->cache_limit.bytes, NULL);
+    if (status == QN_OK) status = qn_load_adapters(l, model);
     if (status == QN_OK)
         *out = model;
     else

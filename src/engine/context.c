@@ -206,6 +206,16 @@ void qn_engine_free_states(qn_engine *e)
     e->tables_bytes = 0;
 }
 
+/* What a full sequence leaves behind may stay, or the next turn of a long chat would compute most of it anew;
+ * but half of the memory at most, for all of it was planned for none but those who run. */
+static void choose_cache_limit(qn_engine *e, double room)
+{
+    const double n = (double)e->info.max_sequences;
+    double full = n * (kv_bytes(e, e->info.context_size) - (n - 1) * slot_bytes(e));
+    if (full > room / 2) full = room / 2;
+    if (full > QN_LEDGER_CACHE_DEFAULT) qn_ledger_set_cache_limit(e->ledger, (size_t)full);
+}
+
 /* Chooses the context and makes pages and programs for it. The programs' scratch is known when they are made;
  * a context that was not asked for then gives way until keys and values of full sequences fit beside it. */
 qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
@@ -216,7 +226,10 @@ qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
         QN_TRY(qn_engine_make_programs(e));
         int64_t context = e->info.context_size;
         double room = room_bytes(e);
-        if (context_bytes(e, context) <= room) break;
+        if (context_bytes(e, context) <= room) {
+            choose_cache_limit(e, room);
+            break;
+        }
         if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, wish, context, room);
         qn_engine_free_programs(e);
         qn_engine_free_states(e);
