@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from server_help import Server, client
+from server_help import Server, client, openai
 from support import QUERN, call, call_json, heed_interrupt
 
 FAKE = {"PYTHONPATH": "tests/fake_mlx"}
@@ -85,6 +85,7 @@ def test_refused(tmp_path):
 
 
 def test_server():
+    openai()  # before there is a server to be left behind
     os.environ.update(FAKE)
     try:
         server = Server("tests/golden/models/llama", "--backend", "mlx_lm")
