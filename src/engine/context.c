@@ -1,6 +1,4 @@
 /* How much of each sequence an engine keeps: the context that was asked for, or what memory allows. */
-#include <stdio.h>
-
 #include "engine/engine_parts.h"
 #include "engine/sampler.h"
 
@@ -76,30 +74,16 @@ static int64_t spare_units(double room, double unit_bytes)
     return n < SPARE_UNITS_MAX ? (int64_t)n : SPARE_UNITS_MAX;
 }
 
-/* Bytes that may still be used: under the limit, and in the machine (the cgroup's figure where it is
- * smaller). */
+/* Bytes that may still be used: under the limit, and in the machine. */
 static double room_bytes(const qn_engine *e)
 {
+    const size_t limit = qn_ledger_get_limit(e->ledger), held = qn_ledger_total(e->ledger);
     double room = 1e18;
-    size_t limit = qn_ledger_get_limit(e->ledger), held = qn_ledger_total(e->ledger);
+    qn_device_info machine;
     if (limit) room = limit > held ? (double)(limit - held) : 0;
-    long long available = -1;
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lld kB", &available) == 1) break;
-    if (f) fclose(f);
-    if (available >= 0 && (double)available * 1024 < room) room = (double)available * 1024;
-    long long max = -1, current = 0;
-    if ((f = fopen("/sys/fs/cgroup/memory.max", "r"))) {
-        if (fscanf(f, "%lld", &max) != 1) max = -1;
-        fclose(f);
-    }
-    if (max >= 0 && (f = fopen("/sys/fs/cgroup/memory.current", "r"))) {
-        if (fscanf(f, "%lld", &current) == 1 && (double)(max - current) < room)
-            room = (double)(max - current);
-        fclose(f);
-    }
+    if (qn_device_get_info(0, &machine) == QN_OK && machine.memory_bytes &&
+        (double)machine.available_bytes < room)
+        room = (double)machine.available_bytes;
     return room;
 }
 
@@ -206,8 +190,8 @@ void qn_engine_free_states(qn_engine *e)
     e->tables_bytes = 0;
 }
 
-/* What a full sequence leaves behind may stay, or the next turn of a long chat would compute most of it anew;
- * but half of the memory at most, for all of it was planned for none but those who run. */
+/* What full sequences leave behind may stay, or the next turn of a long chat would compute most of it anew;
+ * in half of the memory that is left at most, for a server goes on to fill what it may. */
 static void choose_cache_limit(qn_engine *e, double room)
 {
     const double n = (double)e->info.max_sequences;

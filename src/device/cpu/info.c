@@ -41,20 +41,29 @@ static long long read_number(const char *path, long long otherwise)
     return value;
 }
 
+/* The number behind a name in a file of lines of such. */
+static long long read_entry(const char *path, const char *name, long long otherwise)
+{
+    long long value = otherwise;
+    char line[128];
+    const size_t n = strlen(name);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, name, n) == 0 && sscanf(line + n, "%lld", &value) == 1) break;
+    if (f) fclose(f);
+    return value;
+}
+
+/* What a cgroup holds of files and has not used lately counts as available: a model's file, read once, would
+ * otherwise leave no room for its context. */
 static void read_memory(size_t *total, size_t *available)
 {
     long long page = sysconf(_SC_PAGESIZE), all = sysconf(_SC_PHYS_PAGES) * page,
-              room = sysconf(_SC_AVPHYS_PAGES) * page;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        long long kib;
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) room = kib * 1024;
-    }
-    if (f) fclose(f);
+              kib = read_entry("/proc/meminfo", "MemAvailable:", -1), room = kib < 0 ? all : kib * 1024;
     long long limit = read_number("/sys/fs/cgroup/memory.max", -1);
     if (limit >= 0 && limit < all) {
-        long long left = limit - read_number("/sys/fs/cgroup/memory.current", 0);
+        long long left = limit - read_number("/sys/fs/cgroup/memory.current", 0) +
+                         read_entry("/sys/fs/cgroup/memory.stat", "inactive_file ", 0);
         all = limit;
         if (left < room) room = left;
     }
