@@ -1,6 +1,7 @@
 /* Matmul of int8 activations with AVX2.
  *
- * A lane is an output; a panel is two vectors wide, called its sides. vpmaddubsw multiplies unsigned codes by
+ * A lane is an output; a panel is two vectors wide, called its sides, which share each broadcast of four
+ * activations: instructions are the limit, not the multipliers. vpmaddubsw multiplies unsigned codes by
  * signed activations and adds pairs in 16 bits, where 8 sums of 4-bit codes fit, 4 of 5-bit ones and 2 of
  * 6-bit ones; 8-bit codes go in as |w| with the sign moved to x, one at a time (128 * 127 * 2 < 2^15). So
  * nothing ever saturates. Few rows read packed codes, more rows a stretch of a panel that was unpacked into
@@ -62,67 +63,108 @@ INLINE scales expanded_scales(qn_scale_kind kind, const uint8_t *p, int side)
 
 enum { TILE_MAX = 4 };
 
-/* x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2) of each row. */
-INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
-                      const scales *s, const uint8_t *const x[TILE_MAX], __m256 acc[TILE_MAX])
+/* What a sum of half a block, or all of it (then h is 0), lacks where codes are unsigned and their zero is
+ * not 0, or where signed ones stand for unsigned ones. meta: scale, sum, zero[2] of a row's block. */
+INLINE __m256i missing(qn_dtype dtype, const uint8_t *meta, int h)
 {
-    enum { MAX = 2 * TILE_MAX };
-    int with_min = qn_layout_has_min(dtype);
-    int bits = qn_layout_bits(dtype), run = bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
-    int halves = qn_layout_by_halves(dtype) ? 2 : 1;
-    __m256i sum[2][MAX]; /* of a half block (or all of it), by row and plane */
+    const int bits = qn_layout_bits(dtype);
+    __m256i zero = broadcast4(meta + 8 + 4 * h);
+    if (qn_layout_by_halves(dtype) && h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
+    return bits == 8 ? _mm256_sub_epi32(_mm256_setzero_si256(), zero) : _mm256_srai_epi32(zero, 8 - bits);
+}
+
+INLINE __m256 broadcast_f32(const void *p)
+{
+    return _mm256_castsi256_ps(broadcast4(p));
+}
+
+/* acc and a block whose integer sum (by halves two) is dot. */
+INLINE __m256 add_dot(qn_dtype dtype, const __m256i dot[2], const scales *s, const uint8_t *meta, __m256 acc)
+{
+    if (qn_layout_by_halves(dtype)) {
+        __m256 both = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), s->d);
+        both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[1]), s->m, both);
+        return _mm256_fmadd_ps(both, broadcast_f32(meta), acc);
+    }
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), broadcast_f32(meta)), s->d, acc);
+    return qn_layout_has_min(dtype) ? _mm256_fmadd_ps(broadcast_f32(meta + 4), s->m, acc) : acc;
+}
+
+enum { SIDES = 2, SUMS_MAX = 8 };
+
+/* Of pairs of products with unsigned codes of so many bits, or of one such vector of magnitudes. */
+INLINE int sums_in_16_bits(int bits)
+{
+    if (bits <= 4) return 8;
+    return bits == 5 ? 4 : bits == 6 ? 2 : 1;
+}
+
+/* One block of one or both sides, at most SUMS_MAX sums: codes of the first side, the next lies 32 bytes
+ * further; s and acc [side]. x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2) of each row. */
+INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, int sides, const uint8_t *codes,
+                      const scales *s, const uint8_t *const x[TILE_MAX], __m256 (*acc)[TILE_MAX])
+{
+    const int bits = qn_layout_bits(dtype), run = sums_in_16_bits(bits),
+              by_halves = qn_layout_by_halves(dtype), halves = by_halves ? 2 : 1;
+    /* Of the vectors of a run as many are in registers as leave room for the sums. */
+    const int held = run <= 2 ? run : 1;
+    /* By row, plane and side: of a run; of half a block, or all of it. */
+    __m256i pairs[SUMS_MAX], sum[2][SUMS_MAX];
 #pragma GCC unroll 8
-    for (int first = 0; first < 8; first += run) {
-        __m256i pairs[MAX];
-#pragma GCC unroll 8
-        for (int g = first; g < first + run; g++) {
-            __m256i w = code_vector(dtype, from, codes, g);
-            __m256i magnitude = bits == 8 ? _mm256_abs_epi8(w) : w;
-#pragma GCC unroll 8
-            for (int v = 0; v < rows * planes; v++) {
-                __m256i xv = broadcast4(x[v / planes] + QN_BLOCK * (v % planes) + 4 * g);
-                __m256i t = _mm256_maddubs_epi16(magnitude, bits == 8 ? _mm256_sign_epi8(xv, w) : xv);
-                pairs[v] = in_order(g == first ? t : _mm256_add_epi16(pairs[v], t));
+    for (int g = 0; g < 8; g += held) {
+        const int starts = g % run == 0, ends = (g + held) % run == 0, h = by_halves ? g / 4 : 0,
+                  opens = g / run * run % (by_halves ? 4 : 8) == 0;
+        __m256i w[2][SIDES], magnitude[2][SIDES];
+#pragma GCC unroll 2
+        for (int i = 0; i < held; i++) {
+#pragma GCC unroll 2
+            for (int side = 0; side < sides; side++) {
+                w[i][side] = code_vector(dtype, from, codes + 32 * side, g + i);
+                magnitude[i][side] = bits == 8 ? _mm256_abs_epi8(w[i][side]) : w[i][side];
             }
         }
-        int h = halves == 2 ? first / 4 : 0;
 #pragma GCC unroll 8
         for (int v = 0; v < rows * planes; v++) {
-            __m256i t = _mm256_madd_epi16(pairs[v], _mm256_set1_epi16(1));
-            sum[h][v] =
-                in_order(first == 0 || (halves == 2 && first == 4) ? t : _mm256_add_epi32(sum[h][v], t));
+            const uint8_t *at = x[v / planes] + QN_BLOCK * (v % planes) + 4 * g;
+            __m256i xv[2];
+#pragma GCC unroll 2
+            for (int i = 0; i < held; i++) xv[i] = broadcast4(at + 4 * i);
+#pragma GCC unroll 2
+            for (int side = 0; side < sides; side++) {
+                const int to = v * sides + side;
+                __m256i t = pairs[to];
+#pragma GCC unroll 2
+                for (int i = 0; i < held; i++) {
+                    const __m256i of = _mm256_maddubs_epi16(
+                        magnitude[i][side], bits == 8 ? _mm256_sign_epi8(xv[i], w[i][side]) : xv[i]);
+                    t = in_order(starts && i == 0 ? of : _mm256_add_epi16(t, of));
+                }
+                pairs[to] = t;
+                if (!ends) continue;
+                t = _mm256_madd_epi16(t, _mm256_set1_epi16(1));
+                sum[h][to] = in_order(opens ? t : _mm256_add_epi32(sum[h][to], t));
+            }
         }
     }
+    const int lacks = (bits == 8) == qn_layout_has_min(dtype);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
-        const uint8_t *meta = x[r] + QN_BLOCK * planes; /* scale, sum, zero[2] */
-        __m256i dot[2];
+        const uint8_t *meta = x[r] + QN_BLOCK * planes;
+        __m256i less[2];
 #pragma GCC unroll 2
-        for (int h = 0; h < halves; h++) {
-            dot[h] = sum[h][r * planes];
-            if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(dot[h], 7), sum[h][r * planes + 1]);
-        }
-        if (halves == 2) {
+        for (int h = 0; h < halves && lacks; h++) less[h] = missing(dtype, meta, h);
 #pragma GCC unroll 2
-            for (int h = 0; h < 2 && bits < 8; h++) { /* codes of 8 bits are signed */
-                __m256i zero = broadcast4(meta + 8 + 4 * h);
-                if (h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
-                dot[h] = _mm256_add_epi32(dot[h], _mm256_srai_epi32(zero, 8 - bits));
+        for (int side = 0; side < sides; side++) {
+            __m256i dot[2];
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++) {
+                const __m256i *of = &sum[h][r * planes * sides + side];
+                dot[h] = of[0];
+                if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(of[0], 7), of[sides]);
+                if (lacks) dot[h] = _mm256_add_epi32(dot[h], less[h]);
             }
-            __m256 both = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), s->d);
-            both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[1]), s->m, both);
-            acc[r] = _mm256_fmadd_ps(both, _mm256_castsi256_ps(broadcast4(meta)), acc[r]);
-            continue;
+            acc[side][r] = add_dot(dtype, dot, &s[side], meta, acc[side][r]);
         }
-        if (with_min == (bits == 8)) {
-            /* Unsigned codes of a symmetric type, or signed ones that stand for unsigned ones. */
-            __m256i zero = broadcast4(meta + 8);
-            dot[0] = with_min ? _mm256_sub_epi32(dot[0], zero)
-                              : _mm256_add_epi32(dot[0], _mm256_srai_epi32(zero, 8 - bits));
-        }
-        __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), _mm256_castsi256_ps(broadcast4(meta)));
-        acc[r] = _mm256_fmadd_ps(t, s->d, acc[r]);
-        if (with_min) acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(broadcast4(meta + 4)), s->m, acc[r]);
     }
 }
 
@@ -169,7 +211,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
-        __m256 acc[2][TILE_MAX];
+        __m256 acc[SIDES][TILE_MAX];
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             x[r] = (const uint8_t *)a->x + row_bytes * (size_t)(r < a->n_rows ? r : a->n_rows - 1);
@@ -183,10 +225,13 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
             load_header(dtype, a->dtype, p, in_chunk, &h);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
                 if (ahead) fetch_codes(codes + ahead, code_bytes, few);
-#pragma GCC unroll 2
-                for (int side = 0; side < 2; side++) {
-                    scales s = packed_scales(dtype, p, &h, i, side);
-                    add_block(dtype, PACKED, planes, rows, codes + 32 * side, &s, x, acc[side]);
+                const scales s[SIDES] = {packed_scales(dtype, p, &h, i, 0),
+                                         packed_scales(dtype, p, &h, i, 1)};
+                if (rows * planes * SIDES <= SUMS_MAX) {
+                    add_block(dtype, PACKED, planes, rows, SIDES, codes, s, x, acc);
+                } else {
+                    add_block(dtype, PACKED, planes, rows, 1, codes, s, x, acc);
+                    add_block(dtype, PACKED, planes, rows, 1, codes + 32, s + 1, x, acc + 1);
                 }
 #pragma GCC unroll 6
                 for (int r = 0; r < rows; r++) x[r] += act_block_bytes(planes);
@@ -228,39 +273,33 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
     return codes;
 }
 
-/* rows (constant) of x times one side of a stretch; sums go on from out unless first. n: outputs that exist.
- */
-INLINE void tile_side(qn_dtype dtype, int planes, int rows, int side, const uint8_t *scratch,
-                      int64_t n_blocks, const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride,
-                      int64_t n, int first, const next_lines *next)
-{
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    __m256 acc[TILE_MAX];
-    const uint8_t *xr[TILE_MAX];
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-        acc[r] = first ? _mm256_setzero_ps() : load_side(out + r * out_stride, n);
-        xr[r] = x + (size_t)r * row_bytes;
-    }
-    for (int64_t b = 0; b < n_blocks; b++) {
-        scales s = expanded_scales(kind, scratch, side);
-        add_block(dtype, EXPANDED, planes, rows, scratch + 32 * side, &s, xr, acc);
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
-        scratch += scratch_block_bytes(kind);
-        if (side == 0) fetch_lines(next, b);
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) store_side(out + r * out_stride, n, acc[r]);
-}
-
+/* rows (constant) of x times a stretch; sums go on from out unless first. n: outputs that exist. */
 INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    for (int side = 0; side < 2; side++)
-        tile_side(dtype, planes, rows, side, scratch, n_blocks, x, row_bytes, out + 8 * side, out_stride,
-                  n - 8 * side, first, next);
+    qn_scale_kind kind = qn_layout_scale(dtype);
+    __m256 acc[SIDES][TILE_MAX];
+    const uint8_t *xr[TILE_MAX];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        acc[0][r] = first ? _mm256_setzero_ps() : load_side(out + r * out_stride, n);
+        acc[1][r] = first ? _mm256_setzero_ps() : load_side(out + r * out_stride + 8, n - 8);
+        xr[r] = x + (size_t)r * row_bytes;
+    }
+    for (int64_t b = 0; b < n_blocks; b++) {
+        const scales s[SIDES] = {expanded_scales(kind, scratch, 0), expanded_scales(kind, scratch, 1)};
+        add_block(dtype, EXPANDED, planes, rows, SIDES, scratch, s, xr, acc);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
+        scratch += scratch_block_bytes(kind);
+        fetch_lines(next, b);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        store_side(out + r * out_stride, n, acc[0][r]);
+        store_side(out + r * out_stride + 8, n - 8, acc[1][r]);
+    }
 }
 
 static void matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
