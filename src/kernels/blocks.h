@@ -16,6 +16,12 @@ INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
     return qn_layout_header_bytes(qn_layout_scale(dtype) == QN_SCALE_GROUP ? own : dtype, n_blocks);
 }
 
+/* Rows as a tile reads them. */
+typedef struct {
+    const uint8_t *p;
+    size_t row_bytes;
+} tile_rows;
+
 /* n in equal parts of at most `most`, each (but the last) a multiple of unit, of which most is one, too. */
 INLINE int64_t equal_parts(int64_t n, int64_t most, int64_t unit)
 {

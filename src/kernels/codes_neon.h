@@ -11,7 +11,7 @@
 /* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
 #define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4) X(AFFINE8_G64_BF16)
 
-INLINE qn_dtype stretch_type(qn_dtype dtype)
+INLINE qn_dtype stretch_type(qn_dtype dtype, int planes)
 {
     if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
     if (!qn_layout_has_min(dtype)) return QN_DTYPE_Q8_0;

@@ -2,19 +2,33 @@
  * blocks. Written once; the arithmetic is the including file's, as declared below, with DIRECT_ROWS (4, 8 or
  * 16) and DIRECT_ROWS_2 (4 or 8): rows that go straight from packed codes in one pass, for one and two
  * planes, TILE_ROWS, TILE_ROWS_2 (rows of a tile), X_CACHE_BYTES (activations that stay in the second-level
- * cache while panels pass), STRETCH_TYPES(X), the types that differ in scratch, and stretch_type(dtype), the
- * one of them that stands for dtype. It includes the set's vec_<set>.h. Measured on Zen 4: a stretch of 32
- * blocks (20 KiB of scratch) stays in the first-level cache; two passes over packed codes beat it, and one
- * pass of 16 rows beats two of 8, for memory is read all the time. */
+ * cache while panels pass), WIDE (1: many rows of two planes are multiplied as integers of 16 bits, and codes
+ * in scratch then take two bytes), STRETCH_TYPES(X) and STRETCH2_TYPES(X), the types that differ in scratch
+ * for one and two planes, and stretch_type(dtype, planes), the one of them that stands for dtype. It includes
+ * the set's vec_<set>.h. Measured on Zen 4: a stretch of 32 blocks (20 KiB of scratch) stays in the
+ * first-level cache; two passes over packed codes beat it, and one pass of 16 rows beats two of 8, for memory
+ * is read all the time. */
 #include "kernels/blocks.h"
 #include "kernels/sums.body.h"
 
 enum { STRETCH = 32, DIRECT_PASSES = 2, PASS_ROWS = 256 };
+enum { WIDE_STRETCH = STRETCH / 2, WIDE_ROWS = 64, CODES_BYTES = STRETCH * 640 };
 
-/* A block in scratch: codes [8][64], d f32[16], then m f32[16] (a min, or the second half's scale). */
-INLINE size_t scratch_block_bytes(qn_scale_kind kind)
+INLINE int is_wide(int planes)
 {
-    return kind == QN_SCALE_SYM ? 576 : 640;
+    return WIDE && planes == 2;
+}
+
+/* A block in scratch: codes [8][64], or as integers of 16 bits [16][64], d f32[16], then m f32[16] (a min, or
+ * the second half's scale). */
+INLINE size_t scratch_code_bytes(int planes)
+{
+    return is_wide(planes) ? 1024 : 512;
+}
+
+INLINE size_t scratch_block_bytes(qn_scale_kind kind, int planes)
+{
+    return scratch_code_bytes(planes) + (kind == QN_SCALE_SYM ? 64 : 128);
 }
 
 /* The lines of a header. Few rows are multiplied faster than memory comes, and nothing is asked for ahead but
@@ -43,8 +57,12 @@ INLINE void fetch_codes(const uint8_t *p, size_t n_bytes, int few)
 
 /* All rows (at most `rows`) straight from packed codes. */
 INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end);
-/* A chunk into scratch; returns the address of the next. */
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to);
+/* A chunk into scratch; returns the address of the next. planes: a constant. */
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+                                   uint8_t *to);
+/* n_blocks blocks of n_rows rows at x, as they are or in room, as integers of 16 bits if is_wide. */
+static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64_t n_rows, int64_t n_blocks,
+                           uint8_t *room);
 /* What is wanted next, in two halves: with each block that it multiplies a tile fetches the next line of
  * both (fetch_lines), so that memory is waited for nowhere. */
 typedef struct {
@@ -95,7 +113,8 @@ INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t 
     {                                                                                                      \
         stretch(QN_DTYPE_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
                 next_bytes);                                                                               \
-    }                                                                                                      \
+    }
+#define STRETCH2_FUNCTION(t)                                                                               \
     static void stretch2_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes, \
                              int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,         \
                              const uint8_t *next, size_t next_bytes)                                       \
@@ -104,17 +123,18 @@ INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t 
                 next_bytes);                                                                               \
     }
 STRETCH_TYPES(STRETCH_FUNCTION)
+STRETCH2_TYPES(STRETCH2_FUNCTION)
 
 static stretch_fn *stretch_of(qn_dtype dtype, int planes)
 {
-    switch (stretch_type(dtype)) {
+    const qn_dtype of = stretch_type(dtype, planes);
 #define STRETCH_CASE(t) \
-    case QN_DTYPE_##t:  \
-        return planes == 1 ? stretch_##t : stretch2_##t;
-        STRETCH_TYPES(STRETCH_CASE)
-    default:
-        return NULL;
-    }
+    if (planes == 1 && of == QN_DTYPE_##t) return stretch_##t;
+    STRETCH_TYPES(STRETCH_CASE)
+#define STRETCH2_CASE(t) \
+    if (planes == 2 && of == QN_DTYPE_##t) return stretch2_##t;
+    STRETCH2_TYPES(STRETCH2_CASE)
+    return NULL;
 }
 
 /* Rows [row, row + n_rows) and blocks [from, to) of panels [begin, end), a stretch of a panel at a time. The
@@ -125,8 +145,11 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
     const int planes = a->act == QN_ACT_I8 ? 1 : 2;
     const size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in),
                  row_bytes = qn_act_row_bytes(a->act, a->n_in), block_bytes = act_block_bytes(planes);
-    const int64_t length = equal_parts(to - from, STRETCH, QN_CHUNK), n_blocks = a->n_in / QN_BLOCK;
-    const uint8_t *x = (const uint8_t *)a->x + (size_t)row * row_bytes;
+    const int64_t length = equal_parts(to - from, is_wide(planes) ? WIDE_STRETCH : STRETCH, QN_CHUNK),
+                  n_blocks = a->n_in / QN_BLOCK;
+    const tile_rows x =
+        form_rows(planes, (const uint8_t *)a->x + (size_t)row * row_bytes + (size_t)from * block_bytes,
+                  row_bytes, n_rows, to - from, scratch + CODES_BYTES);
     stretch_fn *fn = stretch_of(dtype, planes);
     _Alignas(64) float sums[PASS_ROWS * QN_PANEL];
     for (int64_t panel = begin; panel < end; panel++) {
@@ -139,10 +162,13 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
         if (apart && from) copy_sums(a, panel, row, n_rows, sums, 0);
         for (int64_t b = from; b < to; b += length) {
             const int64_t n = to - b < length ? to - b : length;
-            for (int64_t i = 0; i < n; i += QN_CHUNK)
-                p = expand_chunk(dtype, a->dtype, p, n - i < QN_CHUNK ? (int)(n - i) : QN_CHUNK,
-                                 scratch + (size_t)i * scratch_block_bytes(qn_layout_scale(dtype)));
-            fn(scratch, n, x + (size_t)b * block_bytes, row_bytes, n_rows, out,
+            for (int64_t i = 0; i < n; i += QN_CHUNK) {
+                const int in_chunk = n - i < QN_CHUNK ? (int)(n - i) : QN_CHUNK;
+                uint8_t *codes = scratch + (size_t)i * scratch_block_bytes(qn_layout_scale(dtype), planes);
+                p = is_wide(planes) ? expand_chunk(dtype, a->dtype, 2, p, in_chunk, codes)
+                                    : expand_chunk(dtype, a->dtype, 1, p, in_chunk, codes);
+            }
+            fn(scratch, n, x.p + (size_t)(b - from) * block_bytes, x.row_bytes, n_rows, out,
                apart ? QN_PANEL : a->out_stride, apart ? QN_PANEL : a->n_out - panel * QN_PANEL, b == 0,
                b + length < to ? p : start + panel_bytes, bytes_before(dtype, a->dtype, length));
         }
@@ -157,9 +183,12 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
 INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end,
                             uint8_t *scratch)
 {
-    const int64_t n_blocks = a->n_in / QN_BLOCK, rows = equal_parts(a->n_rows, PASS_ROWS, 4);
-    int64_t most = X_CACHE_BYTES / ((int64_t)act_block_bytes(a->act == QN_ACT_I8 ? 1 : 2) * rows);
+    const int planes = a->act == QN_ACT_I8 ? 1 : 2;
+    const int64_t n_blocks = a->n_in / QN_BLOCK,
+                  rows = equal_parts(a->n_rows, is_wide(planes) ? WIDE_ROWS : PASS_ROWS, 4);
+    int64_t most = X_CACHE_BYTES / ((int64_t)act_block_bytes(planes) * rows);
     if (most < STRETCH) most = STRETCH;
+    if (is_wide(planes)) most = WIDE_STRETCH;
     const int64_t blocks = equal_parts(n_blocks, most, QN_CHUNK);
     for (int64_t row = 0; row < a->n_rows; row += rows) {
         const int64_t n_rows = a->n_rows - row < rows ? a->n_rows - row : rows;

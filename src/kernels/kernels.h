@@ -193,6 +193,8 @@ typedef struct qn_kernels {
     /* Of matmul's scratch, bytes where a call puts many rows of integers in another form first, whatever the
      * number of panels (qn_matmul_reforms). 0: there is no such form. */
     size_t rows_bytes;
+    /* Of matmul's scratch, bytes that products of QN_ACT_I8X2 take at least, whatever their size. */
+    size_t two_planes_bytes;
     /* The same set, slower and without that form, for where memory is scarce: bit by bit the same. Or NULL.
      */
     const struct qn_kernels *lean;

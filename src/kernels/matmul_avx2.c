@@ -17,7 +17,8 @@ enum {
     DIRECT_ROWS = 4,
     DIRECT_ROWS_2 = 4,
     TILE_ROWS = 4,
-    TILE_ROWS_2 = 2,
+    TILE_ROWS_2 = 4,
+    WIDE = 1,
     X_CACHE_BYTES = 256 << 10,
     PREFETCH_BYTES = 8192,
     FEW = 2 /* rows times planes that take less time than memory */
@@ -27,11 +28,16 @@ enum {
 #define STRETCH_TYPES(X) \
     X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(NVFP4) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
 
-static qn_dtype stretch_type(qn_dtype dtype)
+#define STRETCH2_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
+
+static qn_dtype stretch_type(qn_dtype dtype, int planes)
 {
+    const int bits = qn_layout_bits(dtype), has_min = qn_layout_has_min(dtype);
+    if (planes == 2 && qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
+    if (planes == 2) return has_min ? QN_DTYPE_Q4_1 : QN_DTYPE_Q8_0;
     if (dtype == QN_DTYPE_MXFP4) return QN_DTYPE_Q8_0;
-    if (!qn_layout_has_min(dtype) || qn_layout_bits(dtype) > 5) return dtype;
-    return qn_layout_bits(dtype) == 5 ? QN_DTYPE_Q5_1 : QN_DTYPE_Q4_1;
+    if (!has_min || bits > 5) return dtype;
+    return bits == 5 ? QN_DTYPE_Q5_1 : QN_DTYPE_Q4_1;
 }
 
 #include "kernels/integer.body.h"
@@ -51,13 +57,12 @@ INLINE __m256i in_order(__m256i v)
     return v;
 }
 
+/* p: behind the codes of a block in scratch. */
 INLINE scales expanded_scales(qn_scale_kind kind, const uint8_t *p, int side)
 {
     scales s = {0};
-    s.d = _mm256_loadu_ps((const float *)(const void *)(p + 512 + 32 * side));
-    if (kind != QN_SCALE_SYM) {
-        s.m = _mm256_loadu_ps((const float *)(const void *)(p + 576 + 32 * side));
-    }
+    s.d = _mm256_loadu_ps((const float *)(const void *)(p + 32 * side));
+    if (kind != QN_SCALE_SYM) s.m = _mm256_loadu_ps((const float *)(const void *)(p + 64 + 32 * side));
     return s;
 }
 
@@ -249,28 +254,118 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
+/* ---- many rows ----------------------------------------------------------------------------------------- */
+
+/* Codes of k = 4 g .. 4 g + 3 as vectors of pairs of 16 bits, the first two and the others, less their zero:
+ * what rows of 16 bits are multiplied by. */
+INLINE void wide_codes(qn_dtype dtype, __m256i w, __m256i wide[2])
+{
+    const int bits = qn_layout_bits(dtype), has_min = qn_layout_has_min(dtype);
+    const __m256i spread =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13));
+    if (bits < 8 && !has_min) w = _mm256_sub_epi8(w, _mm256_set1_epi8((char)qn_layout_zero(dtype)));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        wide[i] = _mm256_shuffle_epi8(w, _mm256_add_epi8(spread, _mm256_set1_epi8((char)(2 * i))));
+        wide[i] = _mm256_srai_epi16(wide[i], 8);
+        if (bits == 8 && has_min) wide[i] = _mm256_add_epi16(wide[i], _mm256_set1_epi16(128));
+    }
+}
+
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+                                   uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
     header h;
     load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
+         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, planes)) {
 #pragma GCC unroll 2
         for (int side = 0; side < 2; side++) {
             uint8_t *t = to + 32 * side;
             scales s = packed_scales(dtype, p, &h, i, side);
 #pragma GCC unroll 8
-            for (int g = 0; g < 8; g++)
-                _mm256_storeu_si256((void *)(t + 64 * g), code_vector(dtype, PACKED, codes + 32 * side, g));
-            _mm256_storeu_ps((float *)(void *)(t + 512), s.d);
-            if (kind != QN_SCALE_SYM) {
-                _mm256_storeu_ps((float *)(void *)(t + 576), s.m);
+            for (int g = 0; g < 8; g++) {
+                const __m256i w = code_vector(dtype, PACKED, codes + 32 * side, g);
+                if (planes == 1) {
+                    _mm256_storeu_si256((void *)(t + 64 * g), w);
+                    continue;
+                }
+                __m256i wide[2];
+                wide_codes(dtype, w, wide);
+                _mm256_storeu_si256((void *)(t + 128 * g), wide[0]);
+                _mm256_storeu_si256((void *)(t + 128 * g + 64), wide[1]);
             }
+            t += scratch_code_bytes(planes);
+            _mm256_storeu_ps((float *)(void *)t, s.d);
+            if (kind != QN_SCALE_SYM) _mm256_storeu_ps((float *)(void *)(t + 64), s.m);
         }
     }
     return codes;
+}
+
+/* Two planes become integers of 16 bits, scale and sum stay where they are in a qn_act_i8x2. A product of one
+ * vector of 16 bits takes the place of two of 8, whose pairs want more additions the more bits a code has,
+ * and codes of 8 bits no longer want the sign moved. */
+static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64_t n_rows, int64_t n_blocks,
+                           uint8_t *room)
+{
+    if (planes == 1) return (tile_rows){x, row_bytes};
+    const size_t block_bytes = act_block_bytes(2),
+                 to_bytes =
+                     (((size_t)n_blocks * block_bytes + 63) / 64 | 1) * 64; /* an odd number of lines */
+    const __m256i times = _mm256_set1_epi16((short)0x8001);                 /* 1, 128 */
+    for (int64_t r = 0; r < n_rows; r++) {
+        const uint8_t *from = x + (size_t)r * row_bytes;
+        uint8_t *to = room + (size_t)r * to_bytes;
+        for (int64_t b = 0; b < n_blocks; b++, from += block_bytes, to += block_bytes) {
+            const __m256i high = load(from), low = load(from + QN_BLOCK);
+            const __m256i a = _mm256_maddubs_epi16(times, _mm256_unpacklo_epi8(low, high)),
+                          c = _mm256_maddubs_epi16(times, _mm256_unpackhi_epi8(low, high));
+            _mm256_storeu_si256((void *)to, a);
+            _mm256_storeu_si256((void *)(to + 32), c);
+            _mm_storeu_si128((void *)(to + 64), _mm_loadu_si128((const void *)(from + 64)));
+        }
+    }
+    return (tile_rows){room, to_bytes};
+}
+
+/* Where k = 2 pair and the next lie in what form_rows makes of a block. */
+INLINE int wide_at(int pair)
+{
+    return pair / 4 % 2 * 32 + pair / 8 * 16 + pair % 4 * 4;
+}
+
+/* add_block of both sides for codes and rows of 16 bits. */
+INLINE void add_wide(qn_dtype dtype, int rows, const uint8_t *codes, const scales *s,
+                     const uint8_t *const x[TILE_MAX], __m256 (*acc)[TILE_MAX])
+{
+    const int halves = qn_layout_by_halves(dtype) ? 2 : 1;
+    __m256i sum[2][SUMS_MAX];
+#pragma GCC unroll 16
+    for (int pair = 0; pair < 16; pair++) {
+        const int h = halves * pair / 16, opens = pair * halves % 16 == 0;
+        const __m256i w[SIDES] = {load(codes + 64 * pair), load(codes + 64 * pair + 32)};
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const __m256i xv = broadcast4(x[r] + wide_at(pair));
+#pragma GCC unroll 2
+            for (int side = 0; side < SIDES; side++) {
+                __m256i t = _mm256_madd_epi16(w[side], xv);
+                sum[h][SIDES * r + side] =
+                    in_order(opens ? t : _mm256_add_epi32(sum[h][SIDES * r + side], t));
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 2
+        for (int side = 0; side < SIDES; side++) {
+            const __m256i dot[2] = {sum[0][SIDES * r + side], sum[halves - 1][SIDES * r + side]};
+            acc[side][r] = add_dot(dtype, dot, &s[side], x[r] + 2 * QN_BLOCK, acc[side][r]);
+        }
+    }
 }
 
 /* rows (constant) of x times a stretch; sums go on from out unless first. n: outputs that exist. */
@@ -278,7 +373,8 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
+    const qn_scale_kind kind = qn_layout_scale(dtype);
+    const size_t code_bytes = scratch_code_bytes(planes);
     __m256 acc[SIDES][TILE_MAX];
     const uint8_t *xr[TILE_MAX];
 #pragma GCC unroll 6
@@ -288,11 +384,15 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         xr[r] = x + (size_t)r * row_bytes;
     }
     for (int64_t b = 0; b < n_blocks; b++) {
-        const scales s[SIDES] = {expanded_scales(kind, scratch, 0), expanded_scales(kind, scratch, 1)};
-        add_block(dtype, EXPANDED, planes, rows, SIDES, scratch, s, xr, acc);
+        const scales s[SIDES] = {expanded_scales(kind, scratch + code_bytes, 0),
+                                 expanded_scales(kind, scratch + code_bytes, 1)};
+        if (planes == 1)
+            add_block(dtype, EXPANDED, 1, rows, SIDES, scratch, s, xr, acc);
+        else
+            add_wide(dtype, rows, scratch, s, xr, acc);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
-        scratch += scratch_block_bytes(kind);
+        scratch += scratch_block_bytes(kind, planes);
         fetch_lines(next, b);
     }
 #pragma GCC unroll 6
@@ -316,4 +416,5 @@ void qn_kernels_fill_matmul_avx2(qn_kernels *k)
     k->unpack_panel = qn_unpack_panel_avx2;
     k->act_pack = qn_act_pack_avx2;
     k->matmul = matmul;
+    k->two_planes_bytes = CODES_BYTES + WIDE_ROWS * (WIDE_STRETCH * sizeof(qn_act_i8x2) + 64);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/codes_avx512.h"
+#include "kernels/rows_as_packed.h"
 #include "kernels/sets.h"
 #include "kernels/vec_avx512.h"
 
@@ -25,7 +26,7 @@ enum {
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
 #define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
 
-static qn_dtype stretch_type(qn_dtype dtype)
+static qn_dtype stretch_type(qn_dtype dtype, int planes)
 {
     if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
     return qn_layout_has_min(dtype) ? QN_DTYPE_Q4_1 : QN_DTYPE_Q8_0;
@@ -214,7 +215,8 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+                                   uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
@@ -222,7 +224,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
     header h;
     load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
+         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
         __m512i w[8];
         load_codes(dtype, codes, w);
         scales s = load_scales(dtype, p, &h, i);
@@ -261,7 +263,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         if (kind != QN_SCALE_SYM) s.m = _mm512_load_ps(scratch + 576);
         add_block(kind, planes, 0, rows, w, &s, &from, acc);
         next_block(&from, rows, planes);
-        scratch += scratch_block_bytes(kind);
+        scratch += scratch_block_bytes(kind, 1);
         fetch_lines(next, b);
     }
     if (n >= QN_PANEL) {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels/codes_neon.h"
+#include "kernels/rows_as_packed.h"
 #include "kernels/sets.h"
 #include "kernels/vec_neon.h"
 
@@ -222,7 +223,8 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+                                   uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
@@ -230,7 +232,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
     header h;
     load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
+         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {
             uint8_t *t = to + 16 * q;
@@ -259,7 +261,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             for (int q = 0; q < 2; q++)
                 acc[r][q] = first ? vdupq_n_f32(0) : load_quarter(out + r * out_stride + 4 * q, n - 4 * q);
         }
-        for (int64_t b = 0; b < n_blocks; b++, w += scratch_block_bytes(qn_layout_scale(dtype))) {
+        for (int64_t b = 0; b < n_blocks; b++, w += scratch_block_bytes(qn_layout_scale(dtype), 1)) {
             scales s[2] = {expanded_scales(qn_layout_scale(dtype), w + 512),
                            expanded_scales(qn_layout_scale(dtype), w + 528)};
             add_block(dtype, planes, rows, 2, NULL, w, s, xr, acc);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/codes_neon.h"
+#include "kernels/rows_as_packed.h"
 #include "kernels/sets.h"
 #include "kernels/vec_neon.h"
 
@@ -37,7 +38,8 @@ INLINE float32x4_t high_halves(float32x4_t a, float32x4_t b)
     return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+                                   uint8_t *to)
 {
     qn_scale_kind kind = qn_layout_scale(dtype);
     const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
@@ -45,7 +47,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
     header h;
     load_header(dtype, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind)) {
+         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
         for (int q = 0; q < 4; q++) {
             scales s = packed_scales(dtype, p, &h, i, q);
 #pragma GCC unroll 4
@@ -184,7 +186,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    size_t block_bytes = scratch_block_bytes(qn_layout_scale(dtype));
+    size_t block_bytes = scratch_block_bytes(qn_layout_scale(dtype), 1);
     int row_pairs = (rows + 1) / 2;
     for (int side = 0; side < 2; side++, out += 8, n -= 8) {
         const uint8_t *block = scratch, *xr[2 * TILE_PAIRS];

@@ -107,7 +107,8 @@ size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act,
     if (!qn_pack_panel_bytes(weight, n_in)) return 0;
     const size_t panels = (size_t)n_in * QN_PANEL * 2 * sizeof(float);
     if (act == QN_ACT_F32 || act == QN_ACT_BF16) return panels;
-    const size_t own = (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    size_t own = (size_t)(n_in / QN_BLOCK) * sizeof(block_codes);
+    if (act == QN_ACT_I8X2 && own < k->two_planes_bytes) own = k->two_planes_bytes;
     return qn_matmul_reforms(k, act, most_rows) && own < k->rows_bytes ? k->rows_bytes : own;
 }
 
