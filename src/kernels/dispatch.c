@@ -67,11 +67,13 @@ static void detect(void)
 {
     enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
     unsigned a, b, c, d, c1, b7, c7, d7, a71;
-    if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx) qn_few_ahead = 3072;
+    const int vendor = __get_cpuid(0, &a, &b, &c, &d) ? (int)b : 0;
+    if (vendor == signature_INTEL_ebx) qn_few_ahead = 3072;
     if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
     uint32_t state = saved_state();
     if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return;
     if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
+    if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
     add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
 
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;

@@ -6,8 +6,8 @@
 #include "kernels/kernels.h"
 
 /* How many bytes ahead a core asks for weights that pass few rows, into its second-level cache. 0: not at
- * all, which is fastest on Zen 4 (integer.body.h). Intel's: 3 KiB, of 2 to 16 tried on a Xeon 6. Set before
- * any table is filled. */
+ * all, which is fastest on Zen 4 (integer.body.h). Intel's: 3 KiB, of 2 to 16 tried on a Xeon 6; AMD's before
+ * Zen 4: 2 KiB, of 1 to 8 tried on Zen 3. Set before any table is filled. */
 extern size_t qn_few_ahead;
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
