@@ -39,9 +39,19 @@ def model_path(name):
     return fetch.stdout.strip() or fail(f"no model {name}", "A file, smollm2, gemma3-270m, or SHAPE:TYPE.")
 
 
+def best_set():
+    """By the processor's flags: virtual machines of different chips may bear one name ("AMD EPYC")."""
+    with open("/proc/cpuinfo") as f:
+        flags = set(re.findall(r"\w+", f.read()))
+    for name, need in (("avx512-amx", "amx_bf16"), ("avx512", "avx512_bf16"), ("avx2", "avx2"), ("neon", "asimd")):
+        if need in flags:
+            return name
+    return "plain"
+
+
 def results_path(kind=""):
     """The CSV file of this machine; kind: a folder of its own below bench/results."""
-    slug = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{cpu_name()} {best_set()}".lower()).strip("-")
     folder = os.path.join(ROOT, "bench", "results", kind)
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, f"{slug}-{os.cpu_count()}.csv")
