@@ -320,6 +320,8 @@ static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64
         const uint8_t *from = x + (size_t)r * row_bytes;
         uint8_t *to = room + (size_t)r * to_bytes;
         for (int64_t b = 0; b < n_blocks; b++, from += block_bytes, to += block_bytes) {
+            __builtin_prefetch(from + 2 * row_bytes); /* of the row after the next: here they lie apart */
+            __builtin_prefetch(from + 2 * row_bytes + 63);
             const __m256i high = load(from), low = load(from + QN_BLOCK);
             const __m256i a = _mm256_maddubs_epi16(times, _mm256_unpacklo_epi8(low, high)),
                           c = _mm256_maddubs_epi16(times, _mm256_unpackhi_epi8(low, high));
