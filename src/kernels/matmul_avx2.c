@@ -5,7 +5,8 @@
  * signed activations and adds pairs in 16 bits, where 8 sums of 4-bit codes fit, 4 of 5-bit ones and 2 of
  * 6-bit ones; 8-bit codes go in as |w| with the sign moved to x, one at a time (128 * 127 * 2 < 2^15). So
  * nothing ever saturates. Few rows read packed codes, more rows a stretch of a panel that was unpacked into
- * scratch; both do the same operations per block, so they give the same bits. */
+ * scratch; both do the same operations per block, so they give the same bits. There two planes of activations
+ * are put together in 16 bits, as codes are: the integers are the same, from fewer instructions. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ enum {
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
 #define STRETCH_TYPES(X) \
     X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(NVFP4) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
-
+/* In 16 bits, and less their zero, only what becomes of the sums differs. */
 #define STRETCH2_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
 
 static qn_dtype stretch_type(qn_dtype dtype, int planes)
@@ -305,9 +306,7 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, con
     return codes;
 }
 
-/* Two planes become integers of 16 bits, scale and sum stay where they are in a qn_act_i8x2. A product of one
- * vector of 16 bits takes the place of two of 8, whose pairs want more additions the more bits a code has,
- * and codes of 8 bits no longer want the sign moved. */
+/* Two planes become integers of 16 bits (wide_at), scale and sum stay where they are in a qn_act_i8x2. */
 static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64_t n_rows, int64_t n_blocks,
                            uint8_t *room)
 {
