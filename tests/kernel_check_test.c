@@ -247,6 +247,8 @@ static void large_products(void **state)
                     {QN_DTYPE_Q4_K, 3072, 300},
                     {QN_DTYPE_Q6_K, 3072, 300},
                     {QN_DTYPE_AFFINE5_G64_F16, 3072, 300},
+                    {QN_DTYPE_AFFINE8_G64_F16, 1088, 130}, /* passes of unequal size */
+                    {QN_DTYPE_Q4_0, 576, 70},
                     {QN_DTYPE_BF16, 1090, 521}};
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         qn_test_dice d = {.seed = first_seed + i};
