@@ -378,6 +378,16 @@ static void walk(void *arg, int thread, int n_threads)
     }
 }
 
+/* What could not be written while the program ran is gone from the buffer: only the mark is left of it. */
+static qn_status flush_trace(FILE *f)
+{
+    const int failed = fflush(f) != 0, error = errno;
+    if (!failed && !ferror(f)) return QN_OK;
+    clearerr(f);
+    return qn_fail(QN_E_IO, "QUERN_TRACE: cannot write the trace: %s",
+                   failed ? strerror(error) : "lines of it are lost");
+}
+
 qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
 {
     qn_cpu_exec *e = (qn_cpu_exec *)base;
@@ -393,7 +403,5 @@ qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)
         qn_pool_run_brief(pool, walk, e);
     else
         qn_pool_run(pool, walk, e);
-    if (e->trace && fflush(e->trace) != 0)
-        return qn_fail(QN_E_IO, "QUERN_TRACE: cannot write the trace: %s", strerror(errno));
-    return QN_OK;
+    return e->trace ? flush_trace(e->trace) : QN_OK;
 }
