@@ -200,7 +200,7 @@ def test_config_equals_flags(trained, model, data, tmp_path, form):
     {"method": "full", "optimizer": "sgd", "momentum": 0.9, "weight-decay": 0.1, "schedule": "linear", "mask": "all",
      "batch-tokens": 170, "save-type": "f32", "threads": 2, "memory-limit": "1G", "steps": 4},
     {"no-bias-correction": True, "layout": "mlx", "alpha": 4, "save-every": 2, "validate-every": 3, "clip-norm": 0.5,
-     "strict": True, "steps": 5, "dropout": 0.2, "batch-size": 3, "precision": "exact",
+     "strict": True, "steps": 5, "dropout": 0.2, "batch-size": 3, "precision": "fast",
      "seed": 18446744073709551615}], ids=["dora", "full", "mlx"])
 def test_every_setting(model, data, tmp_path, settings):
     """From a file as from flags; and each of them is heeded: without it something else comes out."""
