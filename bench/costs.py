@@ -243,11 +243,13 @@ class Machine:
 def limit(machine, model, phase, precision, n_prompt, n_generate, kv="f16"):
     """(tokens per second, what limits). kv: type of keys and values."""
     operands = model.operands_of(precision)
-    products = model.planes(precision)
+    peak = machine.peaks[operands] / model.planes(precision)
+    if operands == "int8" and model.planes(precision) == 2:
+        peak = max(peak, machine.peaks.get("int16", 0))
     depth = n_prompt + n_generate // 2
     if phase == "prefill":
-        return machine.peaks[operands] / products * n_prompt / model.prompt_macs(n_prompt), operands
+        return peak * n_prompt / model.prompt_macs(n_prompt), operands
     if phase == "batch":
-        return machine.peaks[operands] / products / model.token_macs(depth), operands
+        return peak / model.token_macs(depth), operands
     kv_bytes = model.kv_bytes(depth, KV_BYTES[kv]) if depth > KV_COUNTS_FROM else 0
     return machine.read / (model.weight_bytes + kv_bytes), "read"

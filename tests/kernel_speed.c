@@ -1,8 +1,8 @@
 /* Each kernel alternates with the loop that is its limit, on the same threads: the best of both counts.
  * Limits are those of bench/peaks.h: memory  reading, once, what the kernel reads from memory, by the set's
  * own loads cache   the same for as many bytes as the kernel touches, again and again int8, bf16, f32:
- * multiply-adds of the type by the set's own instructions; two planes of int8 cost two. A set that has no
- * instruction for a type is held to its f32. */
+ * multiply-adds of the type by the set's own instructions; two planes of int8 cost two, or one of int16 where
+ * the set has that. A set that has no instruction for a type is held to its f32. */
 #include "tests/kernel_speed.h"
 
 #include <math.h>
@@ -28,8 +28,8 @@ enum {
     ROUND_NS = 2000000
 };
 
-typedef enum { OF_MEMORY, OF_CACHE, OF_INT8, OF_BF16, OF_F32 } limit;
-static const char *const limit_names[] = {"memory", "cache", "int8", "bf16", "f32"};
+typedef enum { OF_MEMORY, OF_CACHE, OF_INT8, OF_INT16, OF_BF16, OF_F32 } limit;
+static const char *const limit_names[] = {"memory", "cache", "int8", "int16", "bf16", "f32"};
 
 typedef struct {
     const char *set, *dtype, *kernel, *rows;
@@ -88,6 +88,12 @@ static size_t arithmetic_of(const char *set, const char *type)
         if (strcmp(peak_arithmetic[i].type, "f32") == 0) f32 = i;
     }
     return f32;
+}
+
+static int has_int16(const char *set)
+{
+    return strcmp(peak_arithmetic[arithmetic_of(set, limit_names[OF_INT16])].type, limit_names[OF_INT16]) ==
+           0;
 }
 
 static void run_limit(void *arg, int thread, int n_threads)
@@ -295,6 +301,7 @@ static int matmul_speed(const options *o, const qn_kernels *k, qn_dtype dtype, q
         if (n_rows > 1) {
             j.of = limits[act];
             j.ops = act == QN_ACT_I8X2 ? 2 : 1;
+            if (act == QN_ACT_I8X2 && has_int16(k->name)) j.of = OF_INT16, j.ops = 1;
             j.amount = (double)o->n_in * (double)j.n_out * (double)n_rows;
             measure(o, o->pool, &j, what);
         }
