@@ -12,6 +12,8 @@
 #include "kernels/sums.body.h"
 
 enum { STRETCH = 32, DIRECT_PASSES = 2, PASS_ROWS = 256 };
+/* With codes of two bytes: blocks of a stretch, rows of a pass. Scratch is CODES_BYTES for a stretch, then
+ * room for the rows of a pass (form_rows). */
 enum { WIDE_STRETCH = STRETCH / 2, WIDE_ROWS = 64, CODES_BYTES = STRETCH * 640 };
 
 INLINE int is_wide(int planes)
