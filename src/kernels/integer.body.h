@@ -1,6 +1,6 @@
 /* Products of int8 activations with quantised weights: which kernel runs, and the order of rows, panels and
  * blocks. Written once; the arithmetic is the including file's, as declared below, with DIRECT_ROWS (4, 8 or
- * 16) and DIRECT_ROWS_2 (4 or 8): rows that go straight from packed codes in one pass, for one and two
+ * 16) and DIRECT_ROWS_2 (2, 4 or 8): rows that go straight from packed codes in one pass, for one and two
  * planes, TILE_ROWS, TILE_ROWS_2 (rows of a tile), X_CACHE_BYTES (activations that stay in the second-level
  * cache while panels pass), WIDE (1: many rows of two planes are multiplied as integers of 16 bits, and codes
  * in scratch then take two bytes), STRETCH_TYPES(X) and STRETCH2_TYPES(X), the types that differ in scratch
@@ -11,7 +11,7 @@
 #include "kernels/blocks.h"
 #include "kernels/sums.body.h"
 
-enum { STRETCH = 32, DIRECT_PASSES = 2, PASS_ROWS = 256 };
+enum { STRETCH = 32, PASS_ROWS = 256 };
 /* With codes of two bytes: blocks of a stretch, rows of a pass. Scratch is CODES_BYTES for a stretch, then
  * room for the rows of a pass (form_rows). */
 enum { WIDE_STRETCH = STRETCH / 2, WIDE_ROWS = 64, CODES_BYTES = STRETCH * 640 };
@@ -19,6 +19,15 @@ enum { WIDE_STRETCH = STRETCH / 2, WIDE_ROWS = 64, CODES_BYTES = STRETCH * 640 }
 INLINE int is_wide(int planes)
 {
     return WIDE && planes == 2;
+}
+
+/* The most rows that go straight from packed codes, in passes. With integers of 16 bits passes are short, and
+ * the more a code takes to unpack the sooner scratch pays. */
+INLINE int64_t direct_most(qn_dtype dtype, int planes)
+{
+    if (!is_wide(planes)) return 2 * (planes == 1 ? DIRECT_ROWS : DIRECT_ROWS_2);
+    const int bits = qn_layout_bits(dtype);
+    return bits <= 4 ? 8 : bits < 8 ? 6 : 4;
 }
 
 /* A block in scratch: codes [8][64], or as integers of 16 bits [16][64], d f32[16], then m f32[16] (a min, or
@@ -204,7 +213,7 @@ INLINE void direct_rows(qn_dtype dtype, int planes, const qn_matmul_args *a, int
 {
     if (a->n_rows == 1) {
         direct(dtype, planes, 1, a, begin, end);
-    } else if (a->n_rows == 2) {
+    } else if (a->n_rows == 2 || (planes == 2 && DIRECT_ROWS_2 == 2)) {
         direct(dtype, planes, 2, a, begin, end);
     } else if (a->n_rows <= 4 || DIRECT_ROWS == 4) {
         direct(dtype, planes, 4, a, begin, end);
@@ -226,7 +235,7 @@ static int64_t rows_of_pass(int64_t n_rows, int most)
  * codes come from the first-level cache after the first pass. */
 INLINE void direct_passes(qn_dtype dtype, int planes, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
-    _Alignas(64) float sums[DIRECT_PASSES * 16 * QN_PANEL];
+    _Alignas(64) float sums[DIRECT_ROWS * 2 * QN_PANEL];
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in),
            panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
     int most = planes == 1 ? DIRECT_ROWS : DIRECT_ROWS_2;
@@ -250,8 +259,7 @@ INLINE void direct_passes(qn_dtype dtype, int planes, const qn_matmul_args *a, i
 #define INTEGER_FUNCTION(t)                                                                        \
     static void integer_##t(const qn_matmul_args *a, int64_t begin, int64_t end, uint8_t *scratch) \
     {                                                                                              \
-        int most = a->act == QN_ACT_I8 ? DIRECT_ROWS : DIRECT_ROWS_2;                              \
-        if (a->n_rows > DIRECT_PASSES * most) {                                                    \
+        if (a->n_rows > direct_most(QN_DTYPE_##t, a->act == QN_ACT_I8 ? 1 : 2)) {                  \
             through_scratch(QN_DTYPE_##t, a, begin, end, scratch);                                 \
         } else if (a->act == QN_ACT_I8) {                                                          \
             direct_passes(QN_DTYPE_##t, 1, a, begin, end);                                         \

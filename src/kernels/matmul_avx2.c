@@ -16,7 +16,7 @@
 
 enum {
     DIRECT_ROWS = 4,
-    DIRECT_ROWS_2 = 4,
+    DIRECT_ROWS_2 = 2,
     TILE_ROWS = 4,
     TILE_ROWS_2 = 4,
     WIDE = 1,
@@ -105,9 +105,9 @@ INLINE int sums_in_16_bits(int bits)
     return bits == 5 ? 4 : bits == 6 ? 2 : 1;
 }
 
-/* One block of one or both sides, at most SUMS_MAX sums: codes of the first side, the next lies 32 bytes
- * further; s and acc [side]. x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2) of each row. */
-INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, int sides, const uint8_t *codes,
+/* One block of both sides, at most SUMS_MAX sums: codes of the first side, the next lies 32 bytes further; s
+ * and acc [side]. x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2) of each row. */
+INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
                       const scales *s, const uint8_t *const x[TILE_MAX], __m256 (*acc)[TILE_MAX])
 {
     const int bits = qn_layout_bits(dtype), run = sums_in_16_bits(bits),
@@ -124,7 +124,7 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, int sid
 #pragma GCC unroll 2
         for (int i = 0; i < held; i++) {
 #pragma GCC unroll 2
-            for (int side = 0; side < sides; side++) {
+            for (int side = 0; side < SIDES; side++) {
                 w[i][side] = code_vector(dtype, from, codes + 32 * side, g + i);
                 magnitude[i][side] = bits == 8 ? _mm256_abs_epi8(w[i][side]) : w[i][side];
             }
@@ -136,8 +136,8 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, int sid
 #pragma GCC unroll 2
             for (int i = 0; i < held; i++) xv[i] = broadcast4(at + 4 * i);
 #pragma GCC unroll 2
-            for (int side = 0; side < sides; side++) {
-                const int to = v * sides + side;
+            for (int side = 0; side < SIDES; side++) {
+                const int to = v * SIDES + side;
                 __m256i t = pairs[to];
 #pragma GCC unroll 2
                 for (int i = 0; i < held; i++) {
@@ -160,13 +160,13 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, int sid
 #pragma GCC unroll 2
         for (int h = 0; h < halves && lacks; h++) less[h] = missing(dtype, meta, h);
 #pragma GCC unroll 2
-        for (int side = 0; side < sides; side++) {
+        for (int side = 0; side < SIDES; side++) {
             __m256i dot[2];
 #pragma GCC unroll 2
             for (int h = 0; h < halves; h++) {
-                const __m256i *of = &sum[h][r * planes * sides + side];
+                const __m256i *of = &sum[h][r * planes * SIDES + side];
                 dot[h] = of[0];
-                if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(of[0], 7), of[sides]);
+                if (planes == 2) dot[h] = _mm256_add_epi32(_mm256_slli_epi32(of[0], 7), of[SIDES]);
                 if (lacks) dot[h] = _mm256_add_epi32(dot[h], less[h]);
             }
             acc[side][r] = add_dot(dtype, dot, &s[side], meta, acc[side][r]);
@@ -233,12 +233,7 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
                 if (ahead) fetch_codes(codes + ahead, code_bytes, few);
                 const scales s[SIDES] = {packed_scales(dtype, p, &h, i, 0),
                                          packed_scales(dtype, p, &h, i, 1)};
-                if (rows * planes * SIDES <= SUMS_MAX) {
-                    add_block(dtype, PACKED, planes, rows, SIDES, codes, s, x, acc);
-                } else {
-                    add_block(dtype, PACKED, planes, rows, 1, codes, s, x, acc);
-                    add_block(dtype, PACKED, planes, rows, 1, codes + 32, s + 1, x, acc + 1);
-                }
+                add_block(dtype, PACKED, planes, rows, codes, s, x, acc);
 #pragma GCC unroll 6
                 for (int r = 0; r < rows; r++) x[r] += act_block_bytes(planes);
             }
@@ -388,7 +383,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         const scales s[SIDES] = {expanded_scales(kind, scratch + code_bytes, 0),
                                  expanded_scales(kind, scratch + code_bytes, 1)};
         if (planes == 1)
-            add_block(dtype, EXPANDED, 1, rows, SIDES, scratch, s, xr, acc);
+            add_block(dtype, EXPANDED, 1, rows, scratch, s, xr, acc);
         else
             add_wide(dtype, rows, scratch, s, xr, acc);
 #pragma GCC unroll 6
