@@ -1,9 +1,11 @@
 /* Products of f32 or bf16 activations with a panel of plain weights, and with quantised weights unpacked to
  * f32 (exact). Written once over vec_<set>.h; an output is one chain of multiply-adds over rising k.
  *
- * The including file defines FLOAT_ROWS, FLOAT_DOT_ROWS (rows of a tile; of one for bf16 activations, 0:
- * none), FLOAT_FEW (rows of the tile for what is left, which takes FLOAT_PANELS panels at once), pair_even
- * and pair_odd (vectors of bf16 pairs -> f32), dot_pair, and unpack_blocks for quantised types. */
+ * The including file defines FLOAT_ROWS (rows of a tile), FLOAT_FEW (of the tile for what is left, which
+ * takes FLOAT_PANELS panels at once), FLOAT_DOTS (1: dot_pair is an instruction; 0: many rows of bf16
+ * activations are widened, so that nothing takes their pairs apart for each panel), pair_even and pair_odd
+ * (vectors of bf16 pairs
+ * -> f32), dot_pair, and unpack_blocks for quantised types. */
 #include <string.h>
 
 #include "kernels/pack.h"
@@ -106,7 +108,7 @@ INLINE void float_rows(float_kind kind, int panels, int rows, const qn_matmul_ar
 
 INLINE void float_panels(float_kind kind, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
-    int tile_rows = kind == W_BF16_DOT ? FLOAT_DOT_ROWS : FLOAT_ROWS;
+    const int tile_rows = kind == W_BF16_DOT ? 0 : FLOAT_ROWS;
     size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
     /* Rows in whole tiles go one panel at a time, the rest FLOAT_PANELS at a time, to hide latency; but one
      * row alone, which waits for memory and not for sums, reads one stream and asks for nothing ahead: two
@@ -152,9 +154,40 @@ static void float_bf16(const qn_matmul_args *a, int64_t begin, int64_t end)
     float_panels(W_BF16, a, begin, end);
 }
 
-static void float_bf16_dot(const qn_matmul_args *a, int64_t begin, int64_t end)
+/* n_in elements of n_rows rows as f32. */
+static void widen_rows(const uint8_t *x, size_t row_bytes, int64_t n_in, int64_t n_rows, uint8_t *to,
+                       size_t to_bytes)
 {
-    float_panels(W_BF16_DOT, a, begin, end);
+    for (int64_t r = 0; r < n_rows; r++, x += row_bytes, to += to_bytes) {
+        const uint16_t *from = (const uint16_t *)(const void *)x;
+        uint32_t *bits = (uint32_t *)(void *)to;
+        int64_t k = 0;
+        for (; k + 16 <= n_in; k += 16) v_store((float *)(void *)(bits + k), v_load_bf16(from + k));
+        for (; k < n_in; k++) bits[k] = (uint32_t)from[k] << 16;
+    }
+}
+
+/* Scratch holds FLOAT_PANELS panels of f32. Pairs end with a 0 where n_in is odd. */
+static void float_bf16_dot(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
+{
+    qn_matmul_args rest = *a, wide = *a;
+    wide.act = QN_ACT_F32;
+    wide.n_in += a->n_in % 2;
+    wide.x = scratch;
+    const size_t row_bytes = qn_act_row_bytes(QN_ACT_BF16, a->n_in),
+                 wide_bytes = qn_act_row_bytes(QN_ACT_F32, wide.n_in),
+                 room = (size_t)FLOAT_PANELS * qn_pack_panel_bytes(QN_DTYPE_F32, a->n_in) / wide_bytes;
+    const int64_t most = (int64_t)room / FLOAT_ROWS * FLOAT_ROWS;
+    while (!FLOAT_DOTS && most && rest.n_rows >= FLOAT_ROWS) {
+        wide.n_rows = rest.n_rows < most ? rest.n_rows / FLOAT_ROWS * FLOAT_ROWS : most;
+        widen_rows(rest.x, row_bytes, wide.n_in, wide.n_rows, scratch, wide_bytes);
+        float_bf16(&wide, begin, end);
+        rest.x = (const uint8_t *)rest.x + (size_t)wide.n_rows * row_bytes;
+        rest.out += wide.n_rows * a->out_stride;
+        wide.out = rest.out;
+        rest.n_rows -= wide.n_rows;
+    }
+    if (rest.n_rows) float_panels(W_BF16_DOT, &rest, begin, end);
 }
 
 static void unpack_panel(qn_dtype dtype, int64_t n_in, const void *panels, int64_t panel, float *out)
@@ -178,7 +211,7 @@ static void unpack_panel(qn_dtype dtype, int64_t n_in, const void *panels, int64
 static void float_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
     if (a->act == QN_ACT_BF16) {
-        float_bf16_dot(a, begin, end);
+        float_bf16_dot(a, begin, end, scratch);
     } else if (a->dtype == QN_DTYPE_F32) {
         float_f32(a, begin, end);
     } else if (a->dtype == QN_DTYPE_F16) {

@@ -4,8 +4,7 @@
 #include "kernels/codes_avx2.h"
 #include "kernels/sets.h"
 
-/* bf16 activations want more registers. */
-enum { FLOAT_ROWS = 6, FLOAT_DOT_ROWS = 4, FLOAT_FEW = 2, FLOAT_PANELS = 2 };
+enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_DOTS = 0 };
 
 INLINE __m256 even_8(__m256 pair)
 {

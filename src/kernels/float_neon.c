@@ -6,8 +6,8 @@
 #include "kernels/codes_neon.h"
 #include "kernels/sets.h"
 
-/* A tile has 24 sums in registers; bf16 activations, of which two are taken apart at a time, want more. */
-enum { FLOAT_ROWS = 6, FLOAT_DOT_ROWS = 4, FLOAT_FEW = 2, FLOAT_PANELS = 2 };
+/* A tile has 24 sums in registers. */
+enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_DOTS = 0 };
 
 INLINE float32x4_t even_4(float32x4_t pair)
 {
