@@ -68,7 +68,7 @@ SRC := $(filter-out src/backend/mlx_lm%,$(SRC))
 FLAGS += -DQN_WITHOUT_MLX_LM
 endif
 MACHINE := $(shell $(CC) -dumpmachine)
-SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx512.c %_avx512_amx.c,$(SRC)))
+SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx2_vnni.c %_avx512.c %_avx512_amx.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
 LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/% src/server/%,$(SRC))
 MEDIA_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/media/%,$(SRC)))
@@ -140,8 +140,10 @@ $(MLX_OBJ): $(B)/%.o: % Makefile
 $(B)/src/seed/seed.o: src/seed/seed.gguf
 
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
-$(B)/%_avx2.o: FLAGS += -mavx2 -mfma -mf16c
-AVX512_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c
+AVX2_FLAGS := -mavx2 -mfma -mf16c
+$(B)/%_avx2.o: FLAGS += $(AVX2_FLAGS)
+$(B)/%_avx2_vnni.o: FLAGS += $(AVX2_FLAGS) -mavxvnni
+AVX512_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mavx512vbmi $(AVX2_FLAGS)
 $(B)/%_avx512.o: FLAGS += $(AVX512_FLAGS)
 $(B)/%_avx512_amx.o: FLAGS += $(AVX512_FLAGS) -mamx-tile -mamx-bf16
 $(B)/%_neon.o: FLAGS += -march=armv8.2-a+dotprod

@@ -43,7 +43,8 @@ def best_set():
     """By the processor's flags: virtual machines of different chips may bear one name ("AMD EPYC")."""
     with open("/proc/cpuinfo") as f:
         flags = set(re.findall(r"\w+", f.read()))
-    for name, need in (("avx512-amx", "amx_bf16"), ("avx512", "avx512_bf16"), ("avx2", "avx2"), ("neon", "asimd")):
+    for name, need in (("avx512-amx", "amx_bf16"), ("avx512", "avx512_bf16"), ("avx2-vnni", "avx_vnni"),
+                       ("avx2", "avx2"), ("neon", "asimd")):
         if need in flags:
             return name
     return "plain"

@@ -62,13 +62,14 @@ static const char *const kinds[] = {"models/llama",
                                     "quant/mlx_models/qwen3-4bit-g64",
                                     "mlx/qwen3-nvfp4",
                                     NULL};
-/* A set and the lines it is held to: neon's fused multiply-adds and fixed trees give avx2's bits, and so does
- * avx512_amx avx512's, but for bf16, which fast precision has. */
+/* A set and the lines it is held to: neon's fused multiply-adds and fixed trees give avx2's bits, and so do
+ * avx2_vnni's integers; so does avx512_amx avx512's, but for bf16, which fast precision has. */
 static const struct {
     const char *name, *lines, *fast;
-} all_sets[] = {{"scalar", "scalar", "scalar"}, {"avx2", "avx2", "avx2"},
-                {"avx512", "avx512", "avx512"}, {"avx512_amx", "avx512", "avx512_amx"},
-                {"neon", "avx2", "avx2"},       {"neon_i8mm", "avx2", "avx2"}};
+} all_sets[] = {{"scalar", "scalar", "scalar"},         {"avx2", "avx2", "avx2"},
+                {"avx2_vnni", "avx2", "avx2"},          {"avx512", "avx512", "avx512"},
+                {"avx512_amx", "avx512", "avx512_amx"}, {"neon", "avx2", "avx2"},
+                {"neon_i8mm", "avx2", "avx2"}};
 enum { N_SETS = sizeof all_sets / sizeof all_sets[0] };
 
 enum { LINE = 128 };

@@ -45,6 +45,7 @@ Ended by Ctrl\-C.
 Forces an instruction set:
 .IR scalar ,
 .IR avx2 ,
+.IR avx2_vnni ,
 .IR avx512 ,
 .IR avx512_amx ,
 .IR neon ,

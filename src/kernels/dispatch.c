@@ -18,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "kernels/sets.h"
 
-enum { MAX_SETS = 4 };
+enum { MAX_SETS = 5 };
 
 size_t qn_few_ahead;
 static qn_kernels tables[MAX_SETS];
@@ -61,11 +61,13 @@ static int has_tiles(uint32_t state, unsigned d7)
 #endif
 }
 
-/* avx2 needs AVX2, FMA and F16C. avx512 needs F, BW, DQ, VL, VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and
- * later): chips that lack one of them run avx2. avx512_amx needs the tiles of AMX, too, and their bf16. */
+/* avx2 needs AVX2, FMA and F16C; avx2_vnni also AVX-VNNI (Alder Lake and later). avx512 needs F, BW, DQ, VL,
+ * VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and later): chips that lack one of them run one of those.
+ * avx512_amx needs the tiles of AMX, too, and their bf16. */
 static void detect(void)
 {
     enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
+    enum { AVX_VNNI = 1 << 4 };
     unsigned a, b, c, d, c1, b7, c7, d7, a71;
     const int vendor = __get_cpuid(0, &a, &b, &c, &d) ? (int)b : 0;
     if (vendor == signature_INTEL_ebx) qn_few_ahead = 3072;
@@ -75,11 +77,13 @@ static void detect(void)
     if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
     if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
     add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
+    if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return;
+    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2);
 
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     if ((state & AVX512_STATE) != AVX512_STATE || (b7 & need) != need) return;
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
-    if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d) || !(a71 & bit_AVX512BF16)) return;
+    if (!(a71 & bit_AVX512BF16)) return;
     add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
     if (!has_tiles(state, d7)) return;
     static qn_kernels lean;

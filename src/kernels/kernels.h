@@ -189,7 +189,7 @@ typedef struct {
 enum { QN_ROW_BLOCK = 256 };
 
 typedef struct qn_kernels {
-    const char *name; /* "scalar", "avx2", "avx512", "avx512_amx", "neon", "neon_i8mm" */
+    const char *name; /* "scalar", "avx2", "avx2_vnni", "avx512", "avx512_amx", "neon", "neon_i8mm" */
     /* Of matmul's scratch, bytes where a call puts many rows of integers in another form first, whatever the
      * number of panels (qn_matmul_reforms). 0: there is no such form. */
     size_t rows_bytes;
@@ -299,10 +299,9 @@ qn_dtype qn_kv_fast(const qn_kernels *k);
 /* Of n_pairs pairs of row and head in one group; a multiple of 64. */
 size_t qn_attend_part_bytes(qn_dtype dtype, int64_t v_dim, int64_t n_pairs);
 
-/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx512, avx512_amx, neon,
- * neon_i8mm).
- * QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run; the message lists
- * those it can. */
+/* The best set of this machine, or the one that QUERN_CPU names (scalar, avx2, avx2_vnni, avx512, avx512_amx,
+ * neon, neon_i8mm). QN_E_UNSUPPORTED when QUERN_CPU names an unknown set or one that this machine cannot run;
+ * the message lists those it can. */
 qn_status qn_kernels_get(const qn_kernels **out);
 /* NULL: an unknown name, or a set that the system refuses to this process (dispatch.c: tiles). */
 const qn_kernels *qn_kernels_by_name(const char *name);

@@ -12,6 +12,7 @@ extern size_t qn_few_ahead;
 
 void qn_kernels_fill_matmul_scalar(qn_kernels *k);
 void qn_kernels_fill_matmul_avx2(qn_kernels *k);
+void qn_kernels_fill_matmul_avx2_vnni(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512(qn_kernels *k);
 void qn_kernels_fill_matmul_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_matmul_neon(qn_kernels *k);
