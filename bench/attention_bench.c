@@ -26,7 +26,7 @@ typedef struct {
 enum { CHUNK_ROWS = 256, ROUNDS = 5, READ_BYTES = 128 << 20, PAST_BYTES = 4096, LAYERS_MAX = 96 };
 
 typedef struct {
-    double f32, bf16; /* multiply-adds a nanosecond */
+    double f32, pairs; /* multiply-adds a nanosecond; of pairs of 16-bit numbers: bf16, else integers */
 } limits;
 
 /* ---- limits ------------------------------------------------------------------------------------------- */
@@ -191,21 +191,15 @@ static qn_status decode(const shape *s, qn_dtype dtype, int64_t depth, int64_t n
     return status;
 }
 
-/* Whether the set multiplies pairs of 16-bit numbers, in bf16 or as integers, which it does at one speed. */
-static int pairs_of_16_bits(const char *set, qn_dtype dtype)
-{
-    return dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 && strncmp(set, "avx512", 6) == 0;
-}
-
-static qn_status measure(const shape *s, qn_dtype dtype, const char *set, qn_pool *pool, const limits *l,
+static qn_status measure(const shape *s, qn_dtype dtype, const qn_kernels *k, qn_pool *pool, const limits *l,
                          const char *buffer)
 {
     const int n_threads = qn_pool_threads(pool);
     char name[64];
-    snprintf(name, sizeof name, "%-6s %d/%d x %-3d %-5s %d thread%s", set, (int)s->heads, (int)s->kv_heads,
-             (int)s->head_dim, qn_dtype_name(dtype), n_threads, n_threads > 1 ? "s" : " ");
+    snprintf(name, sizeof name, "%-6s %d/%d x %-3d %-5s %d thread%s", k->name, (int)s->heads,
+             (int)s->kv_heads, (int)s->head_dim, qn_dtype_name(dtype), n_threads, n_threads > 1 ? "s" : " ");
     static const int64_t prompts[] = {512, 4096}, depths[] = {512, 4096, 16384};
-    double ns, peak = pairs_of_16_bits(set, dtype) ? l->bf16 : l->f32;
+    double ns, peak = qn_attend_rounds(k, dtype) && l->pairs > 0 ? l->pairs : l->f32;
     for (int i = 0; i < 2; i++) {
         double n = (double)prompts[i], macs = n * (n + 1) / 2 * (double)(s->heads * s->head_dim * 2);
         QN_TRY(prefill(s, dtype, prompts[i], n_threads, &ns));
@@ -249,11 +243,12 @@ int main(int argc, char **argv)
         if (qn_pool_new(n_threads, &pool) != QN_OK) goto out;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             limits l = {arithmetic_peak(pool, "f32", k->name), arithmetic_peak(pool, "bf16", k->name)};
-            printf("%-6s limits, %d thread%s: f32 %.1f, bf16 %.1f G multiply-adds/s\n", k->name, n_threads,
-                   n_threads > 1 ? "s" : "", l.f32, l.bf16);
+            if (l.pairs == 0) l.pairs = arithmetic_peak(pool, "int16", k->name);
+            printf("%-6s limits, %d thread%s: f32 %.1f, pairs of 16 bits %.1f G multiply-adds/s\n", k->name,
+                   n_threads, n_threads > 1 ? "s" : "", l.f32, l.pairs);
             for (size_t t = 0; t < sizeof types / sizeof *types; t++)
                 if (wanted(argc, argv, types[t]) &&
-                    measure(&shapes[i], types[t], k->name, pool, &l, buffer) != QN_OK)
+                    measure(&shapes[i], types[t], k, pool, &l, buffer) != QN_OK)
                     goto out;
         }
         qn_pool_free(pool);

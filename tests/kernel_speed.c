@@ -587,8 +587,7 @@ static int attend_speed(const options *o, const qn_kernels *k, qn_dtype dtype, i
         char what[64];
         snprintf(what, sizeof what, n_rows ? "attend %s, %d rows, %d tokens" : "kv_write %s",
                  qn_dtype_name(dtype), (int)n_rows, (int)n_tokens);
-        const int pairs = k->gemm_bf16 != NULL; /* it multiplies pairs of 16-bit numbers */
-        limit peak = pairs && dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F16 ? OF_BF16 : OF_F32;
+        const limit peak = !qn_attend_rounds(k, dtype) ? OF_F32 : has_int16(k->name) ? OF_INT16 : OF_BF16;
         j.of = n_rows > 1 ? peak : OF_MEMORY;
         j.amount = n_rows > 1 ? 2.0 * HEADS * DIM * (double)(n_rows * n_tokens)
                               : (double)kv.page_stride_bytes * (double)n_pages;

@@ -19,8 +19,9 @@
  * is not finite each pair gets a copy of its own.
  *
  * A set that multiplies pairs of 16-bit numbers says so by dots_form and gives the dots_ functions:
- * attention_dots_<set>.h, where for BF16 pages the tiles of attention_tiles_<set>.h may take their place; the
- * others include attention_dots_none.h and compute in f32. */
+ * attention_dots_<set>.h over attention_dots.body.h, where for BF16 pages the tiles of
+ * attention_tiles_<set>.h may take their place; the others include attention_dots_none.h and compute in f32.
+ */
 #ifndef QN_KERNELS_ATTENTION_BODY_H
 #define QN_KERNELS_ATTENTION_BODY_H
 

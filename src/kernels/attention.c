@@ -6,6 +6,11 @@ qn_dtype qn_kv_fast(const qn_kernels *k)
     return k->gemm_bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F16;
 }
 
+int qn_attend_rounds(const qn_kernels *k, qn_dtype dtype)
+{
+    return qn_kv_has_blocks(dtype) ? k->integer_kv : dtype == QN_DTYPE_BF16 && k->gemm_bf16 != NULL;
+}
+
 size_t qn_kv_k_bytes(qn_dtype dtype, int64_t head_dim)
 {
     size_t d = (size_t)head_dim, blocks = (size_t)qn_kv_blocks(head_dim);

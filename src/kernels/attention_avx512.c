@@ -24,6 +24,7 @@ void qn_kernels_fill_attention_avx512(qn_kernels *k)
 {
     k->kv_write = kv_write;
     k->attend = attend;
+    k->integer_kv = 1;
     k->attend_part = attend_part;
     k->attend_merge = attend_merge;
     k->gemm_f32 = gemm_f32;

@@ -203,9 +203,8 @@ static void attend_rows(const problem *p, const qn_kernels *k, int64_t first, in
  * whose larger steps make some scores larger. */
 static double tolerance(const qn_kernels *k, qn_dtype dtype)
 {
-    if (!k->gemm_bf16) return 3e-6;
-    if (dtype == QN_DTYPE_Q4_0) return 2e-4;
-    return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 3e-6;
+    if (!qn_attend_rounds(k, dtype)) return 3e-6;
+    return dtype == QN_DTYPE_BF16 ? 1e-2 : dtype == QN_DTYPE_Q8_0 ? 1e-4 : 2e-4;
 }
 
 static void check_row(const problem *p, const qn_kernels *k, const float *keys, const float *values,

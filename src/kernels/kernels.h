@@ -1,5 +1,5 @@
 /* CPU arithmetic on plain pointers: one struct of function pointers per instruction set (scalar, avx2,
- * avx512, avx512_amx, neon, neon_i8mm).
+ * avx2_vnni, avx512, avx512_amx, neon, neon_i8mm).
  *
  * A kernel takes pointers, sizes and a range of work; it neither allocates nor starts threads, and no result
  * depends on how the work is split over calls. Bits:
@@ -199,6 +199,8 @@ typedef struct qn_kernels {
      */
     const struct qn_kernels *lean;
 
+    int integer_kv; /* attention over Q8_0 and Q4_0 pages is in integers: qn_attend_rounds */
+
     /* Packs panels [begin, end) of W [n_out, n_in] (rows of dtype's blocks, tightly packed) into dst (panel
      * 0's address). */
     void (*pack)(qn_dtype dtype, int64_t n_in, int64_t n_out, const void *rows, int64_t begin, int64_t end,
@@ -294,6 +296,9 @@ int qn_matmul_reforms(const qn_kernels *k, qn_act act, int64_t n_rows);
 size_t qn_matmul_scratch_bytes(const qn_kernels *k, qn_dtype weight, qn_act act, int64_t n_in,
                                int64_t most_rows);
 size_t qn_attend_scratch_bytes(qn_dtype dtype, int64_t head_dim, int64_t v_dim);
+/* Whether queries and probabilities become 16-bit numbers for pages of dtype: BF16's for a set that
+ * multiplies them, integers of 15 bits. */
+int qn_attend_rounds(const qn_kernels *k, qn_dtype dtype);
 /* BF16 for a set that multiplies it, else F16. */
 qn_dtype qn_kv_fast(const qn_kernels *k);
 /* Of n_pairs pairs of row and head in one group; a multiple of 64. */

@@ -1,0 +1,404 @@
+/* Attention in 16-bit operands: loops of sets that add two products of them to each of 16 lanes in an
+ * instruction or two. Q8_0 and Q4_0: bytes are widened as they are loaded, those of Q4_0 to two operands.
+ * BF16 (DOTS_BF16): as they lie. One loop serves all.
+ *
+ * BF16: q (with its factor) and p are rounded to bf16; a chain adds pairs of dimensions, or of positions, in
+ * rising order.
+ * Q8_0: q becomes 15 bits and one scale; a block of 32 dimensions is an exact integer, which is added times
+ * the key's scale in rising order. p times the values' scales becomes 15 bits and one scale for each block of
+ * 32 dimensions and group; the sum over the group is an exact integer.
+ * Q4_0: as Q8_0, of 16 times the numbers: so the upper one of a byte needs a mask alone.
+ *
+ * The including file (attention_dots_<set>.h) defines DOTS_BF16, DOTS_ROWS_Q4 (rows of values that Q4_0 takes
+ * at once, with both halves of its bytes), vi, a vector of 16 sums, and of them: dots_vecs            vectors
+ * of sums a row, of so many rows: 1 or 2 dots_zero            sums that are 0 dots_load_sums       sums as
+ * dots_store_sums left them in memory dots_to_f32          of integers dots_load            a vector of
+ * operands (two of FORM_Q4) at an address of a page dots_spread          a pair of operands for all lanes
+ * dots_add             sums and the products of two vectors of pairs
+ * dots_store_16, _32   numbers, rounded and cut to 16 bits, side by side
+ * dots_weighted        p times a scale, 0 where p is 0
+ * dots_max_bits        the larger of each lane as unsigned integers; dots_largest_bits: of all lanes */
+#ifndef QN_KERNELS_ATTENTION_DOTS_BODY_H
+#define QN_KERNELS_ATTENTION_DOTS_BODY_H
+
+/* Dimensions of a packed query: pairs for BF16, else blocks. */
+static inline int64_t dots_query_dim(const attend_state *s)
+{
+    int64_t d = s->a->kv.head_dim;
+    return of_integers(s->form) ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
+}
+
+/* What 1 of the operands that pages are widened to stands for, of a block's scale. */
+static inline float dots_unit(attend_form form)
+{
+    return form == FORM_Q4 ? 1.0f / 16 : 1.0f;
+}
+
+/* 16 of n_all dimensions, those from d on: 0 behind the last one. */
+static inline vf dots_part(const float *q, int64_t d, int64_t n_all)
+{
+    return n_all - d >= 16 ? v_load(q + d) : n_all > d ? v_load_n(q + d, (int)(n_all - d)) : v_set1(0);
+}
+
+static void dots_pack_integers(attend_state *s, const attend_tile *t, int64_t row, const float *q,
+                               float factor)
+{
+    const int64_t dim = s->q_dim, padded = dots_query_dim(s);
+    uint32_t *out = (uint32_t *)s->q + t->first * padded / 2 + row, pairs[8];
+    vf largest = v_set1(0), odd = v_set1(0);
+    for (int64_t d = 0; d < dim; d += 16) {
+        vf x = dots_part(q, d, dim);
+        largest = v_max(largest, v_abs(x));
+        odd = v_fma(x, v_set1(0), odd);
+    }
+    float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest), inverse = most > 0 ? 32767.0f / most : 0;
+    s->q_scale[t->first + row] = most * factor * (dots_unit(s->form) / 32767);
+    for (int64_t d = 0; d < padded; d += 16) {
+        dots_store_16(pairs, v_mul(dots_part(q, d, dim), v_set1(inverse)));
+        for (int64_t j = 0; j < 8; j++) out[(d / 2 + j) * t->n] = pairs[j];
+    }
+}
+
+static inline const uint16_t *dots_scales(const char *page, int64_t padded, attend_form form)
+{
+    return (const uint16_t *)(page + padded * QN_PAGE_TOKENS / (form == FORM_Q4 ? 2 : 1));
+}
+
+/* Bytes of a vector of operands in a page. */
+static inline int dots_bytes(attend_form form)
+{
+    return form == FORM_BF16 ? 64 : form == FORM_Q8 ? 32 : 16;
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------- */
+
+/* rows and form are constants wherever this is expanded. Scales of the page's values are fetched, too: they
+ * are read before the values. */
+static inline __attribute__((always_inline)) void dots_score_page(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, tile_ahead next, int rows,
+                                                                  attend_form form)
+{
+    const char *page = k_of(s, t, p);
+    const int with_scales = of_integers(form), halves = form == FORM_Q4 ? 2 : 1, vecs = dots_vecs(rows);
+    const int64_t padded = dots_query_dim(s),
+                  bytes = 2 * dots_bytes(form) * halves;             /* of a row of the page */
+    const int64_t step = with_scales ? QN_KV_BLOCK / 2 : padded / 2; /* pairs of dimensions */
+    const uint16_t *scales = dots_scales(page, padded, form);
+    const uint32_t *a = (const uint32_t *)s->q + t->first * padded / 2;
+    float *c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group);
+    next = ahead_or(next, page);
+    for (int64_t from = 0; with_scales && from < s->v_pad / QN_KV_BLOCK; from++)
+        fetch_line((const char *)dots_scales(v_of(s, t, p), s->v_pad, form), from * QN_PAGE_TOKENS * 2);
+    for (int64_t column = 0; column < QN_PAGE_TOKENS; column += 16 * vecs) {
+        vi sum[8][2];
+        vf total[8][2];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            sum[r][0] = sum[r][1] = dots_zero();
+            total[r][0] = total[r][1] = v_set1(0);
+        }
+        for (int64_t from = 0; from < padded / 2; from += step) {
+            for (int64_t k = 0; k < step / halves; k++) {
+                const int64_t at = (from / halves + k) * bytes;
+                const uint32_t *pairs = a + (from + k) * rows;
+                vi x[2][2];
+#pragma GCC unroll 2
+                for (int v = 0; v < vecs; v++)
+                    dots_load(page + at + (column / 16 + v) * (bytes / 2), form, x[v]);
+                fetch(next, at);
+                if (!with_scales) fetch(next, at + 64);
+#pragma GCC unroll 2
+                for (int h = 0; h < halves; h++, pairs += step / 2 * rows) {
+#pragma GCC unroll 8
+                    for (int r = 0; r < rows; r++) {
+                        const vi a_pair = dots_spread(pairs[r]);
+#pragma GCC unroll 2
+                        for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], x[v][h], a_pair, form);
+                    }
+                }
+            }
+            if (!with_scales) break;
+            const uint16_t *scale = scales + from / step * QN_PAGE_TOKENS;
+            fetch(next, bytes / halves * padded / 2 + from / step * QN_PAGE_TOKENS * 2);
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++) {
+                const vf x = v_load_f16(scale + column + 16 * v);
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++) {
+                    total[r][v] = v_fma(dots_to_f32(sum[r][v]), x, total[r][v]);
+                    sum[r][v] = dots_zero();
+                }
+            }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf scale = with_scales ? v_set1(s->q_scale[t->first + r]) : v_set1(1);
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++) {
+                float *to = c + r * QN_ATTN_SCORES + column + 16 * v;
+                if (with_scales)
+                    v_store(to, v_mul(total[r][v], scale));
+                else
+                    dots_store_sums(to, sum[r][v]);
+            }
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, tile_ahead next, int rows)
+{
+    if (DOTS_BF16 && s->form == FORM_BF16)
+        dots_score_page(s, t, p, next, rows, FORM_BF16);
+    else if (s->form == FORM_Q8)
+        dots_score_page(s, t, p, next, rows, FORM_Q8);
+    else
+        dots_score_page(s, t, p, next, rows, FORM_Q4);
+}
+
+static void dots_score_any(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+{
+    switch (t->n) {
+    case 1:
+        dots_score_form(s, t, p, next, 1);
+        break;
+    case 2:
+        dots_score_form(s, t, p, next, 2);
+        break;
+    case 3:
+        dots_score_form(s, t, p, next, 3);
+        break;
+    case 4:
+        dots_score_form(s, t, p, next, 4);
+        break;
+    case 5:
+        dots_score_form(s, t, p, next, 5);
+        break;
+    case 6:
+        dots_score_form(s, t, p, next, 6);
+        break;
+    case 7:
+        dots_score_form(s, t, p, next, 7);
+        break;
+    default:
+        dots_score_form(s, t, p, next, 8);
+    }
+}
+
+/* ---- values ------------------------------------------------------------------------------------------- */
+
+/* n_k pairs of positions of a page, from v and p on. */
+typedef struct {
+    const char *v;
+    const uint16_t *p; /* of the tile's first pair of row and head */
+    int64_t n_k;
+} dots_piece;
+
+/* A page may be cut in three; the ends of what rows see lie in two pages at most on each side. */
+enum { DOTS_PIECES = QN_ATTN_PAGES + 4 };
+
+/* Columns [column, column + 16 vecs) of some pieces, which become sums, or are added to them. */
+typedef struct {
+    dots_piece pieces[DOTS_PIECES];
+    int64_t n_pieces, row_bytes; /* of a pair of positions */
+    int64_t p_row;
+    float *sums; /* or integers */
+    int64_t sums_row;
+    tile_ahead next; /* after the last piece */
+    int add;
+} dots_values;
+
+static inline __attribute__((always_inline)) void dots_weigh_run(const dots_values *w, int64_t column,
+                                                                 int64_t p_offset, int first, int rows,
+                                                                 int vecs, attend_form form)
+{
+    const int64_t bytes = dots_bytes(form), at = column / 16 * bytes, row_bytes = w->row_bytes,
+                  p_row = w->p_row, sums_row = w->sums_row;
+    vi sum[8][4], b[4];
+    float *c = w->sums + first * sums_row + column;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            sum[r][v] = w->add ? dots_load_sums(c + r * sums_row + 16 * v) : dots_zero();
+    }
+    for (int64_t i = 0; i < w->n_pieces; i++) {
+        const dots_piece *piece = &w->pieces[i];
+        const char *page = piece->v + at;
+        const tile_ahead after = i + 1 < w->n_pieces ? (tile_ahead){piece[1].v, piece[1].v} : w->next,
+                         next = {after.far + at, after.near + at};
+        const uint16_t *p = piece->p + first * p_row + p_offset;
+        const int64_t n_k = piece->n_k;
+        if (of_integers(form)) fetch(next, QN_PAGE_TOKENS / 2 * row_bytes - at + column * 2);
+        for (int64_t k = 0; k < n_k; k++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < vecs; v += form == FORM_Q4 ? 2 : 1) {
+                dots_load(page + k * row_bytes + v * bytes, form, b + v);
+                if (form == FORM_BF16 || v % 2 == 0) fetch(next, k * row_bytes + v * bytes);
+            }
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) {
+                uint32_t a;
+                memcpy(&a, p + r * p_row + 2 * k, sizeof a);
+                const vi pair = dots_spread(a);
+#pragma GCC unroll 4
+                for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], pair, form);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++) dots_store_sums(c + r * sums_row + 16 * v, sum[r][v]);
+    }
+}
+
+/* n_vecs vectors of 16 columns; of integers one block. */
+static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_values *w, int64_t column,
+                                                                  int64_t n_vecs, int64_t p_offset, int rows,
+                                                                  attend_form form)
+{
+    int64_t v = 0;
+    if (form == FORM_BF16 && rows <= 4) {
+        for (; v + 4 <= n_vecs; v += 4) dots_weigh_run(w, column + 16 * v, p_offset, 0, rows, 4, FORM_BF16);
+    }
+    if (form == FORM_Q4) {
+        for (; v + 2 <= n_vecs; v += 2) {
+#pragma GCC unroll 3
+            for (int r = 0; r < rows; r += DOTS_ROWS_Q4)
+                dots_weigh_run(w, column + 16 * v, p_offset, r,
+                               rows - r < DOTS_ROWS_Q4 ? rows - r : DOTS_ROWS_Q4, 2, FORM_Q4);
+        }
+        return;
+    }
+    if (dots_vecs(rows) == 2) {
+        for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, p_offset, 0, rows, 2, form);
+    }
+    for (; v < n_vecs; v++) dots_weigh_run(w, column + 16 * v, p_offset, 0, rows, 1, form);
+}
+
+static inline __attribute__((always_inline)) void dots_weigh_form(const dots_values *w, int64_t column,
+                                                                  int64_t n_vecs, int64_t p_offset, int rows,
+                                                                  attend_form form)
+{
+    if (DOTS_BF16 && form == FORM_BF16)
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_BF16);
+    else if (form == FORM_Q8)
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_Q8);
+    else
+        dots_weigh_rows(w, column, n_vecs, p_offset, rows, FORM_Q4);
+}
+
+/* p_offset: from a piece's p on, of this block of integers. */
+static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t p_offset,
+                           int64_t rows, attend_form form)
+{
+    switch (rows) {
+    case 1:
+        dots_weigh_form(w, column, n_vecs, p_offset, 1, form);
+        break;
+    case 2:
+        dots_weigh_form(w, column, n_vecs, p_offset, 2, form);
+        break;
+    case 3:
+        dots_weigh_form(w, column, n_vecs, p_offset, 3, form);
+        break;
+    case 4:
+        dots_weigh_form(w, column, n_vecs, p_offset, 4, form);
+        break;
+    case 5:
+        dots_weigh_form(w, column, n_vecs, p_offset, 5, form);
+        break;
+    case 6:
+        dots_weigh_form(w, column, n_vecs, p_offset, 6, form);
+        break;
+    case 7:
+        dots_weigh_form(w, column, n_vecs, p_offset, 7, form);
+        break;
+    default:
+        dots_weigh_form(w, column, n_vecs, p_offset, 8, form);
+    }
+}
+
+/* p times the scales of a block of values, as 15 bits and a scale. 0 where p is 0, whatever the scale:
+ * nothing was written there perhaps. Without their signs (scales of Q4_0 have both) the largest bits are
+ * those of the largest number, NaN being above all. */
+static void dots_pack_probabilities(const float *p, const float *v_scale, int64_t from, int64_t to,
+                                    uint16_t *out, float *scale, float unit)
+{
+    float products[QN_ATTN_GROUP];
+    vf largest = v_set1(0);
+    for (int64_t j = from; j < to; j += 16) {
+        vf x = dots_weighted(v_load(p + j), v_load(v_scale + j));
+        v_store(products + j, x);
+        largest = dots_max_bits(largest, v_abs(x));
+    }
+    uint32_t bits = dots_largest_bits(largest);
+    float most = NAN;
+    if (bits < 0x7f800000) memcpy(&most, &bits, sizeof most);
+    vf inverse = v_set1(most > 0 ? 32767.0f / most : 0);
+    *scale = most * (unit / 32767);
+    for (int64_t j = from; j < to; j += 32)
+        dots_store_32(out + j, v_mul(v_load(products + j), inverse),
+                      v_mul(v_load(products + j + 16), inverse));
+}
+
+/* What dots_weigh reads of p in scores. */
+static void dots_open_integers(attend_state *s, const attend_tile *t)
+{
+    const int64_t from = t->from - t->group, to = t->to - t->group, blocks = s->v_pad / QN_KV_BLOCK;
+    for (int64_t p = t->from; p < t->to; p += QN_PAGE_TOKENS) {
+        const uint16_t *scales = dots_scales(v_of(s, t, p), s->v_pad, s->form);
+        for (int64_t b = 0; b < blocks; b++)
+            for (int i = 0; i < QN_PAGE_TOKENS; i += 16)
+                v_store(s->v_scale + b * QN_ATTN_GROUP + (p - t->group) + i,
+                        v_load_f16(scales + b * QN_PAGE_TOKENS + i));
+    }
+    for (int64_t i = 0; i < t->n; i++) {
+        const float *p = s->scores + (t->slot + i) * QN_ATTN_SCORES;
+        uint16_t *out = s->p16 + (t->slot + i) * p16_row(s);
+        for (int64_t b = 0; b < blocks; b++)
+            dots_pack_probabilities(p, s->v_scale + b * QN_ATTN_GROUP, from, to, out + b * QN_ATTN_SCORES,
+                                    &s->p_scale[(t->slot + i) * blocks + b], dots_unit(s->form));
+    }
+}
+
+/* Pairs of positions [from, to) of the page at p, which lie at v. */
+static inline void dots_add_piece(dots_values *w, const attend_state *s, const attend_tile *t, int64_t p,
+                                  int64_t from, int64_t to, const char *v)
+{
+    const uint16_t *probabilities = s->p16 + t->slot * p16_row(s) + (p - t->group) + 2 * from;
+    if (from < to) w->pieces[w->n_pieces++] = (dots_piece){v, probabilities, to - from};
+}
+
+/* Of a page of n_pages pages from p on: what is not seen is an integer, whatever it is, times 0. */
+static void dots_weigh_integers(const attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages,
+                                tile_ahead next)
+{
+    const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS;
+    dots_values w = {.row_bytes = n_vecs * dots_bytes(s->form),
+                     .p_row = p16_row(s),
+                     .sums = s->sums + t->slot * s->v_pad,
+                     .sums_row = s->v_pad,
+                     .next = ahead_or(next, v_of(s, t, p)),
+                     .add = p != t->from};
+    for (; p < to; p += QN_PAGE_TOKENS)
+        dots_add_piece(&w, s, t, p, 0, (looked_at(s, t, p) + 1) / 2, v_of(s, t, p));
+    for (int64_t b = 0; b < n_vecs / 2; b++)
+        dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, b * QN_ATTN_SCORES, t->n, s->form);
+}
+
+static void dots_close_values(attend_state *s, const attend_tile *t)
+{
+    const int64_t blocks = s->v_pad / QN_KV_BLOCK;
+    if (!of_integers(s->form)) return;
+    for (int64_t i = t->slot; i < t->slot + t->n; i++) {
+        for (int64_t d = 0; d < s->v_pad; d += 16) {
+            float *x = s->sums + i * s->v_pad + d;
+            vf scale = v_set1(s->p_scale[i * blocks + d / QN_KV_BLOCK]);
+            v_store(x, v_mul(dots_to_f32(dots_load_sums(x)), scale));
+        }
+    }
+}
+
+#endif
