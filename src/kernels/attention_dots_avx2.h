@@ -1,4 +1,4 @@
-/* Attention over Q8_0 and Q4_0 pages in integers of 16 bits: vpmaddwd and an addition. Two thirds of the
+/* Attention over Q8_0 and Q4_0 pages in integers of 16 bits: vpmaddwd and an addition, four fifths of the
  * instructions that f32 takes, and no page is widened in memory first. */
 #ifndef QN_KERNELS_ATTENTION_DOTS_AVX2_H
 #define QN_KERNELS_ATTENTION_DOTS_AVX2_H

@@ -4,8 +4,7 @@
  * The including file defines FLOAT_ROWS (rows of a tile), FLOAT_FEW (of the tile for what is left, which
  * takes FLOAT_PANELS panels at once), FLOAT_DOTS (1: dot_pair is an instruction; 0: many rows of bf16
  * activations are widened, so that nothing takes their pairs apart for each panel), pair_even and pair_odd
- * (vectors of bf16 pairs
- * -> f32), dot_pair, and unpack_blocks for quantised types. */
+ * (vectors of bf16 pairs to f32), dot_pair, and unpack_blocks for quantised types. */
 #include <string.h>
 
 #include "kernels/pack.h"
@@ -160,10 +159,12 @@ static void widen_rows(const uint8_t *x, size_t row_bytes, int64_t n_in, int64_t
 {
     for (int64_t r = 0; r < n_rows; r++, x += row_bytes, to += to_bytes) {
         const uint16_t *from = (const uint16_t *)(const void *)x;
-        uint32_t *bits = (uint32_t *)(void *)to;
         int64_t k = 0;
-        for (; k + 16 <= n_in; k += 16) v_store((float *)(void *)(bits + k), v_load_bf16(from + k));
-        for (; k < n_in; k++) bits[k] = (uint32_t)from[k] << 16;
+        for (; k + 16 <= n_in; k += 16) v_store((float *)(void *)(to + 4 * k), v_load_bf16(from + k));
+        for (; k < n_in; k++) {
+            const uint32_t bits = (uint32_t)from[k] << 16;
+            memcpy(to + 4 * k, &bits, sizeof bits);
+        }
     }
 }
 
