@@ -70,6 +70,34 @@ static inline int dots_bytes(attend_form form)
     return form == FORM_BF16 ? 64 : form == FORM_Q8 ? 32 : 16;
 }
 
+/* run(rows), rows as a constant. */
+#define DOTS_OF_ROWS(rows, run)                        \
+    switch (rows < V_TILE_ROWS ? rows : V_TILE_ROWS) { \
+    case 1:                                            \
+        run(1);                                        \
+        break;                                         \
+    case 2:                                            \
+        run(2);                                        \
+        break;                                         \
+    case 3:                                            \
+        run(3);                                        \
+        break;                                         \
+    case 4:                                            \
+        run(4);                                        \
+        break;                                         \
+    case 5:                                            \
+        run(5);                                        \
+        break;                                         \
+    case 6:                                            \
+        run(6);                                        \
+        break;                                         \
+    case 7:                                            \
+        run(7);                                        \
+        break;                                         \
+    default:                                           \
+        run(V_TILE_ROWS);                              \
+    }
+
 /* ---- scores ------------------------------------------------------------------------------------------- */
 
 /* rows and form are constants wherever this is expanded. Scales of the page's values are fetched, too: they
@@ -158,31 +186,8 @@ static inline __attribute__((always_inline)) void dots_score_form(const attend_s
 
 static void dots_score_any(const attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
 {
-    switch (t->n) {
-    case 1:
-        dots_score_form(s, t, p, next, 1);
-        break;
-    case 2:
-        dots_score_form(s, t, p, next, 2);
-        break;
-    case 3:
-        dots_score_form(s, t, p, next, 3);
-        break;
-    case 4:
-        dots_score_form(s, t, p, next, 4);
-        break;
-    case 5:
-        dots_score_form(s, t, p, next, 5);
-        break;
-    case 6:
-        dots_score_form(s, t, p, next, 6);
-        break;
-    case 7:
-        dots_score_form(s, t, p, next, 7);
-        break;
-    default:
-        dots_score_form(s, t, p, next, 8);
-    }
+#define DOTS_SCORE(rows) dots_score_form(s, t, p, next, rows)
+    DOTS_OF_ROWS(t->n, DOTS_SCORE)
 }
 
 /* ---- values ------------------------------------------------------------------------------------------- */
@@ -293,31 +298,8 @@ static inline __attribute__((always_inline)) void dots_weigh_form(const dots_val
 static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs, int64_t p_offset,
                            int64_t rows, attend_form form)
 {
-    switch (rows) {
-    case 1:
-        dots_weigh_form(w, column, n_vecs, p_offset, 1, form);
-        break;
-    case 2:
-        dots_weigh_form(w, column, n_vecs, p_offset, 2, form);
-        break;
-    case 3:
-        dots_weigh_form(w, column, n_vecs, p_offset, 3, form);
-        break;
-    case 4:
-        dots_weigh_form(w, column, n_vecs, p_offset, 4, form);
-        break;
-    case 5:
-        dots_weigh_form(w, column, n_vecs, p_offset, 5, form);
-        break;
-    case 6:
-        dots_weigh_form(w, column, n_vecs, p_offset, 6, form);
-        break;
-    case 7:
-        dots_weigh_form(w, column, n_vecs, p_offset, 7, form);
-        break;
-    default:
-        dots_weigh_form(w, column, n_vecs, p_offset, 8, form);
-    }
+#define DOTS_WEIGH(rows) dots_weigh_form(w, column, n_vecs, p_offset, rows, form)
+    DOTS_OF_ROWS(rows, DOTS_WEIGH)
 }
 
 /* p times the scales of a block of values, as 15 bits and a scale. 0 where p is 0, whatever the scale:
