@@ -9,15 +9,28 @@
  * 32 dimensions and group; the sum over the group is an exact integer.
  * Q4_0: as Q8_0, of 16 times the numbers: so the upper one of a byte needs a mask alone.
  *
- * The including file (attention_dots_<set>.h) defines DOTS_BF16, DOTS_ROWS_Q4 (rows of values that Q4_0 takes
- * at once, with both halves of its bytes), vi, a vector of 16 sums, and of them: dots_vecs            vectors
- * of sums a row, of so many rows: 1 or 2 dots_zero            sums that are 0 dots_load_sums       sums as
- * dots_store_sums left them in memory dots_to_f32          of integers dots_load            a vector of
- * operands (two of FORM_Q4) at an address of a page dots_spread          a pair of operands for all lanes
- * dots_add             sums and the products of two vectors of pairs
- * dots_store_16, _32   numbers, rounded and cut to 16 bits, side by side
- * dots_weighted        p times a scale, 0 where p is 0
- * dots_max_bits        the larger of each lane as unsigned integers; dots_largest_bits: of all lanes */
+ * The including file (attention_dots_<set>.h) defines
+ *   DOTS_BF16             whether it multiplies bf16
+ *   DOTS_WIDE_P           whether is_wide() is to be so
+ *   DOTS_PAIRS            pairs of dimensions, or of positions, that a step takes: 1 or 2
+ *   DOTS_MOST             the largest operand of those that become 15 bits
+ *   DOTS_ROWS_K           rows at a time whose sums have room in registers: of scores,
+ *   DOTS_ROWS_V, _V4      of values, of values of Q4_0
+ *   vi, va, vb            a vector of 16 sums, of one step's operands in all lanes, of a page's operands
+ *   dots_vecs             vectors of sums a row, of so many rows: 1 or 2
+ *   dots_zero             sums that are 0
+ *   dots_load_sums        sums as
+ *   dots_store_sums       left them in memory
+ *   dots_to_f32           of integers
+ *   dots_load             a vector of operands (two of FORM_Q4) at an address of a page, where the next
+ *                         pairs of a step lie so many bytes further on
+ *   dots_spread           a step's operands for all lanes
+ *   dots_add              sums and the products of two vectors of operands
+ *   dots_add_all          sums and a vector of a page's operands; dots_with_all: sums and 32768 of these
+ *   dots_store_16, _32    numbers, rounded and cut to 16 bits, in the order that dots_spread expects
+ *   dots_weighted         p times a scale, 0 where p is 0
+ *   dots_max_bits         the larger of each lane as unsigned integers
+ *   dots_largest_bits     of all lanes */
 #ifndef QN_KERNELS_ATTENTION_DOTS_BODY_H
 #define QN_KERNELS_ATTENTION_DOTS_BODY_H
 
@@ -27,6 +40,25 @@ static inline int64_t dots_query_dim(const attend_state *s)
     int64_t d = s->a->kv.head_dim;
     return of_integers(s->form) ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
 }
+
+/* Whether p times the values' scales becomes 16 bits, less 32768: the sums of the values themselves, times
+ * 32768, are added. Scales of Q8_0 have no sign. */
+static inline int is_wide(attend_form form)
+{
+    return DOTS_WIDE_P && form == FORM_Q8;
+}
+
+#if !DOTS_WIDE_P
+static inline vi dots_add_all(vi sum, vb b)
+{
+    return sum;
+}
+
+static inline vi dots_with_all(vi sum, vi all)
+{
+    return sum;
+}
+#endif
 
 /* What 1 of the operands that pages are widened to stands for, of a block's scale. */
 static inline float dots_unit(attend_form form)
@@ -44,18 +76,19 @@ static void dots_pack_integers(attend_state *s, const attend_tile *t, int64_t ro
                                float factor)
 {
     const int64_t dim = s->q_dim, padded = dots_query_dim(s);
-    uint32_t *out = (uint32_t *)s->q + t->first * padded / 2 + row, pairs[8];
+    uint32_t *out = (uint32_t *)s->q + t->first * padded / 2 + row * DOTS_PAIRS, pairs[8];
     vf largest = v_set1(0), odd = v_set1(0);
     for (int64_t d = 0; d < dim; d += 16) {
         vf x = dots_part(q, d, dim);
         largest = v_max(largest, v_abs(x));
         odd = v_fma(x, v_set1(0), odd);
     }
-    float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest), inverse = most > 0 ? 32767.0f / most : 0;
-    s->q_scale[t->first + row] = most * factor * (dots_unit(s->form) / 32767);
+    float most = v_any(v_is_nan(odd)) ? NAN : v_largest(largest), inverse = most > 0 ? DOTS_MOST / most : 0;
+    s->q_scale[t->first + row] = most * factor * (dots_unit(s->form) / DOTS_MOST);
     for (int64_t d = 0; d < padded; d += 16) {
         dots_store_16(pairs, v_mul(dots_part(q, d, dim), v_set1(inverse)));
-        for (int64_t j = 0; j < 8; j++) out[(d / 2 + j) * t->n] = pairs[j];
+        for (int64_t j = 0; j < 8; j += DOTS_PAIRS)
+            memcpy(out + (d / 2 + j) * t->n, pairs + j, DOTS_PAIRS * sizeof *pairs);
     }
 }
 
@@ -98,13 +131,24 @@ static inline int dots_bytes(attend_form form)
         run(V_TILE_ROWS);                              \
     }
 
+/* run(first, some) for rows, at most most at a time. All are constants. */
+#define DOTS_PART(i, most, rows, run) \
+    if (rows > (i) * (most)) run((i) * (most), rows - (i) * (most) < (most) ? rows - (i) * (most) : (most));
+#define DOTS_BY(most, rows, run)  \
+    DOTS_PART(0, most, rows, run) \
+    DOTS_PART(1, most, rows, run) \
+    DOTS_PART(2, most, rows, run) \
+    DOTS_PART(3, most, rows, run) \
+    DOTS_PART(4, most, rows, run) \
+    DOTS_PART(5, most, rows, run)
+
 /* ---- scores ------------------------------------------------------------------------------------------- */
 
-/* rows and form are constants wherever this is expanded. Scales of the page's values are fetched, too: they
- * are read before the values. */
-static inline __attribute__((always_inline)) void dots_score_page(const attend_state *s, const attend_tile *t,
-                                                                  int64_t p, tile_ahead next, int rows,
-                                                                  attend_form form)
+/* Rows [first, first + rows) of a tile of n. rows, n and form are constants wherever this is expanded. Scales
+ * of the page's values are fetched, too: they are read before the values. */
+static inline __attribute__((always_inline)) void dots_score_rows(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, tile_ahead next, int first,
+                                                                  int rows, int n, attend_form form)
 {
     const char *page = k_of(s, t, p);
     const int with_scales = of_integers(form), halves = form == FORM_Q4 ? 2 : 1, vecs = dots_vecs(rows);
@@ -112,8 +156,8 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
                   bytes = 2 * dots_bytes(form) * halves;             /* of a row of the page */
     const int64_t step = with_scales ? QN_KV_BLOCK / 2 : padded / 2; /* pairs of dimensions */
     const uint16_t *scales = dots_scales(page, padded, form);
-    const uint32_t *a = (const uint32_t *)s->q + t->first * padded / 2;
-    float *c = s->scores + t->slot * QN_ATTN_SCORES + (p - t->group);
+    const uint32_t *a = (const uint32_t *)s->q + t->first * padded / 2 + first * DOTS_PAIRS;
+    float *c = s->scores + (t->slot + first) * QN_ATTN_SCORES + (p - t->group);
     next = ahead_or(next, page);
     for (int64_t from = 0; with_scales && from < s->v_pad / QN_KV_BLOCK; from++)
         fetch_line((const char *)dots_scales(v_of(s, t, p), s->v_pad, form), from * QN_PAGE_TOKENS * 2);
@@ -126,20 +170,19 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
             total[r][0] = total[r][1] = v_set1(0);
         }
         for (int64_t from = 0; from < padded / 2; from += step) {
-            for (int64_t k = 0; k < step / halves; k++) {
+            for (int64_t k = 0; k < step / halves; k += DOTS_PAIRS) {
                 const int64_t at = (from / halves + k) * bytes;
-                const uint32_t *pairs = a + (from + k) * rows;
-                vi x[2][2];
+                const uint32_t *pairs = a + (from + k) * n;
+                vb x[2][2];
 #pragma GCC unroll 2
                 for (int v = 0; v < vecs; v++)
-                    dots_load(page + at + (column / 16 + v) * (bytes / 2), form, x[v]);
-                fetch(next, at);
-                if (!with_scales) fetch(next, at + 64);
+                    dots_load(page + at + (column / 16 + v) * (bytes / 2), bytes, form, x[v]);
+                for (int64_t ahead = at; ahead < at + DOTS_PAIRS * bytes; ahead += 64) fetch(next, ahead);
 #pragma GCC unroll 2
-                for (int h = 0; h < halves; h++, pairs += step / 2 * rows) {
+                for (int h = 0; h < halves; h++, pairs += step / 2 * n) {
 #pragma GCC unroll 8
                     for (int r = 0; r < rows; r++) {
-                        const vi a_pair = dots_spread(pairs[r]);
+                        const va a_pair = dots_spread(pairs + r * DOTS_PAIRS);
 #pragma GCC unroll 2
                         for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], x[v][h], a_pair, form);
                     }
@@ -160,7 +203,7 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            vf scale = with_scales ? v_set1(s->q_scale[t->first + r]) : v_set1(1);
+            vf scale = with_scales ? v_set1(s->q_scale[t->first + first + r]) : v_set1(1);
 #pragma GCC unroll 2
             for (int v = 0; v < vecs; v++) {
                 float *to = c + r * QN_ATTN_SCORES + column + 16 * v;
@@ -171,6 +214,14 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
             }
         }
     }
+}
+
+static inline __attribute__((always_inline)) void dots_score_page(const attend_state *s, const attend_tile *t,
+                                                                  int64_t p, tile_ahead next, int rows,
+                                                                  attend_form form)
+{
+#define DOTS_SCORE_SOME(first, some) dots_score_rows(s, t, p, next, first, some, rows, form)
+    DOTS_BY(DOTS_ROWS_K, rows, DOTS_SCORE_SOME)
 }
 
 static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
@@ -219,7 +270,8 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
 {
     const int64_t bytes = dots_bytes(form), at = column / 16 * bytes, row_bytes = w->row_bytes,
                   p_row = w->p_row, sums_row = w->sums_row;
-    vi sum[8][4], b[4];
+    vi sum[8][4], all[4];
+    vb b[4];
     float *c = w->sums + first * sums_row + column;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
@@ -227,6 +279,8 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
         for (int v = 0; v < vecs; v++)
             sum[r][v] = w->add ? dots_load_sums(c + r * sums_row + 16 * v) : dots_zero();
     }
+#pragma GCC unroll 4
+    for (int v = 0; v < vecs; v++) all[v] = dots_zero();
     for (int64_t i = 0; i < w->n_pieces; i++) {
         const dots_piece *piece = &w->pieces[i];
         const char *page = piece->v + at;
@@ -235,17 +289,20 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
         const uint16_t *p = piece->p + first * p_row + p_offset;
         const int64_t n_k = piece->n_k;
         if (of_integers(form)) fetch(next, QN_PAGE_TOKENS / 2 * row_bytes - at + column * 2);
-        for (int64_t k = 0; k < n_k; k++) {
+        for (int64_t k = 0; k < n_k; k += DOTS_PAIRS) {
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v += form == FORM_Q4 ? 2 : 1) {
-                dots_load(page + k * row_bytes + v * bytes, form, b + v);
-                if (form == FORM_BF16 || v % 2 == 0) fetch(next, k * row_bytes + v * bytes);
+                dots_load(page + k * row_bytes + v * bytes, row_bytes, form, b + v);
+                if (form != FORM_BF16 && v % 2 != 0) continue; /* of the line that was asked for */
+                for (int i = 0; i < DOTS_PAIRS; i++) fetch(next, (k + i) * row_bytes + v * bytes);
+            }
+            if (is_wide(form)) {
+#pragma GCC unroll 4
+                for (int v = 0; v < vecs; v++) all[v] = dots_add_all(all[v], b[v]);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
-                uint32_t a;
-                memcpy(&a, p + r * p_row + 2 * k, sizeof a);
-                const vi pair = dots_spread(a);
+                const va pair = dots_spread(p + r * p_row + 2 * k);
 #pragma GCC unroll 4
                 for (int v = 0; v < vecs; v++) sum[r][v] = dots_add(sum[r][v], b[v], pair, form);
             }
@@ -254,7 +311,9 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++) dots_store_sums(c + r * sums_row + 16 * v, sum[r][v]);
+        for (int v = 0; v < vecs; v++)
+            dots_store_sums(c + r * sums_row + 16 * v,
+                            is_wide(form) ? dots_with_all(sum[r][v], all[v]) : sum[r][v]);
     }
 }
 
@@ -269,17 +328,18 @@ static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_val
     }
     if (form == FORM_Q4) {
         for (; v + 2 <= n_vecs; v += 2) {
-#pragma GCC unroll 3
-            for (int r = 0; r < rows; r += DOTS_ROWS_Q4)
-                dots_weigh_run(w, column + 16 * v, p_offset, r,
-                               rows - r < DOTS_ROWS_Q4 ? rows - r : DOTS_ROWS_Q4, 2, FORM_Q4);
+#define DOTS_WEIGH_TWO(first, some) dots_weigh_run(w, column + 16 * v, p_offset, first, some, 2, FORM_Q4)
+            DOTS_BY(DOTS_ROWS_V4, rows, DOTS_WEIGH_TWO)
         }
         return;
     }
     if (dots_vecs(rows) == 2) {
         for (; v + 2 <= n_vecs; v += 2) dots_weigh_run(w, column + 16 * v, p_offset, 0, rows, 2, form);
     }
-    for (; v < n_vecs; v++) dots_weigh_run(w, column + 16 * v, p_offset, 0, rows, 1, form);
+    for (; v < n_vecs; v++) {
+#define DOTS_WEIGH_ONE(first, some) dots_weigh_run(w, column + 16 * v, p_offset, first, some, 1, form)
+        DOTS_BY(DOTS_ROWS_V, rows, DOTS_WEIGH_ONE)
+    }
 }
 
 static inline __attribute__((always_inline)) void dots_weigh_form(const dots_values *w, int64_t column,
@@ -306,8 +366,9 @@ static void dots_weigh_any(const dots_values *w, int64_t column, int64_t n_vecs,
  * nothing was written there perhaps. Without their signs (scales of Q4_0 have both) the largest bits are
  * those of the largest number, NaN being above all. */
 static void dots_pack_probabilities(const float *p, const float *v_scale, int64_t from, int64_t to,
-                                    uint16_t *out, float *scale, float unit)
+                                    uint16_t *out, float *scale, attend_form form)
 {
+    const float most_operand = is_wide(form) ? 65407 : DOTS_MOST; /* 255 * 256 + 127 */
     float products[QN_ATTN_GROUP];
     vf largest = v_set1(0);
     for (int64_t j = from; j < to; j += 16) {
@@ -318,11 +379,11 @@ static void dots_pack_probabilities(const float *p, const float *v_scale, int64_
     uint32_t bits = dots_largest_bits(largest);
     float most = NAN;
     if (bits < 0x7f800000) memcpy(&most, &bits, sizeof most);
-    vf inverse = v_set1(most > 0 ? 32767.0f / most : 0);
-    *scale = most * (unit / 32767);
+    vf inverse = v_set1(most > 0 ? most_operand / most : 0);
+    *scale = most * (dots_unit(form) / most_operand);
     for (int64_t j = from; j < to; j += 32)
         dots_store_32(out + j, v_mul(v_load(products + j), inverse),
-                      v_mul(v_load(products + j + 16), inverse));
+                      v_mul(v_load(products + j + 16), inverse), is_wide(form));
 }
 
 /* What dots_weigh reads of p in scores. */
@@ -341,7 +402,7 @@ static void dots_open_integers(attend_state *s, const attend_tile *t)
         uint16_t *out = s->p16 + (t->slot + i) * p16_row(s);
         for (int64_t b = 0; b < blocks; b++)
             dots_pack_probabilities(p, s->v_scale + b * QN_ATTN_GROUP, from, to, out + b * QN_ATTN_SCORES,
-                                    &s->p_scale[(t->slot + i) * blocks + b], dots_unit(s->form));
+                                    &s->p_scale[(t->slot + i) * blocks + b], s->form);
     }
 }
 
@@ -357,7 +418,7 @@ static inline void dots_add_piece(dots_values *w, const attend_state *s, const a
 static void dots_weigh_integers(const attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages,
                                 tile_ahead next)
 {
-    const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS;
+    const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS, step = 2 * DOTS_PAIRS;
     dots_values w = {.row_bytes = n_vecs * dots_bytes(s->form),
                      .p_row = p16_row(s),
                      .sums = s->sums + t->slot * s->v_pad,
@@ -365,7 +426,7 @@ static void dots_weigh_integers(const attend_state *s, const attend_tile *t, int
                      .next = ahead_or(next, v_of(s, t, p)),
                      .add = p != t->from};
     for (; p < to; p += QN_PAGE_TOKENS)
-        dots_add_piece(&w, s, t, p, 0, (looked_at(s, t, p) + 1) / 2, v_of(s, t, p));
+        dots_add_piece(&w, s, t, p, 0, (looked_at(s, t, p) + step - 1) / step * DOTS_PAIRS, v_of(s, t, p));
     for (int64_t b = 0; b < n_vecs / 2; b++)
         dots_weigh_any(&w, b * QN_KV_BLOCK, QN_KV_BLOCK / 16, b * QN_ATTN_SCORES, t->n, s->form);
 }
@@ -382,5 +443,42 @@ static void dots_close_values(attend_state *s, const attend_tile *t)
         }
     }
 }
+
+/* ---- sets that have integers alone -------------------------------------------------------------------- */
+
+#if !DOTS_BF16
+static attend_form dots_form(qn_dtype dtype)
+{
+    return dtype == QN_DTYPE_Q8_0 ? FORM_Q8 : dtype == QN_DTYPE_Q4_0 ? FORM_Q4 : FORM_F32;
+}
+
+static void dots_begin(attend_state *s)
+{
+}
+
+static void dots_end(const attend_state *s)
+{
+}
+
+static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
+{
+    for (int64_t j = 0; j < t->n; j++) dots_pack_integers(s, t, j, q[j], factor);
+}
+
+static void dots_score(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
+{
+    dots_score_any(s, t, p, next);
+}
+
+static void dots_open_values(attend_state *s, const attend_tile *t)
+{
+    dots_open_integers(s, t);
+}
+
+static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
+{
+    dots_weigh_integers(s, t, p, n_pages, next);
+}
+#endif
 
 #endif

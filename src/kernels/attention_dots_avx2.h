@@ -3,11 +3,19 @@
 #ifndef QN_KERNELS_ATTENTION_DOTS_AVX2_H
 #define QN_KERNELS_ATTENTION_DOTS_AVX2_H
 
-enum { DOTS_BF16 = 0, DOTS_ROWS_Q4 = 3 };
+#define DOTS_BF16 0
+#define DOTS_WIDE_P 0
+enum {
+    DOTS_PAIRS = 1,
+    DOTS_MOST = 32767,
+    DOTS_ROWS_K = V_TILE_ROWS,
+    DOTS_ROWS_V = V_TILE_ROWS,
+    DOTS_ROWS_V4 = 3
+};
 
 typedef struct {
     __m256i l, h;
-} vi;
+} vi, va, vb;
 
 /* As many as leave room for operands in 16 registers. */
 static inline int dots_vecs(int rows)
@@ -41,27 +49,30 @@ static inline __m256i dots_widen(const char *p)
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
 }
 
-static inline __attribute__((always_inline)) void dots_load(const char *p, attend_form form, vi *b)
+static inline __attribute__((always_inline)) void dots_load(const char *p, int64_t next, attend_form form,
+                                                            vb *b)
 {
     if (form == FORM_Q8) {
-        b[0] = (vi){dots_widen(p), dots_widen(p + 16)};
+        b[0] = (vb){dots_widen(p), dots_widen(p + 16)};
         return;
     }
     /* 16 bytes, two a lane, stand for both halves. */
-    const vi x = {dots_widen(p), dots_widen(p + 16)};
+    const vb x = {dots_widen(p), dots_widen(p + 16)};
     const __m256i high = _mm256_set1_epi16(-16);
-    b[0] = (vi){_mm256_srai_epi16(_mm256_slli_epi16(x.l, 12), 8),
+    b[0] = (vb){_mm256_srai_epi16(_mm256_slli_epi16(x.l, 12), 8),
                 _mm256_srai_epi16(_mm256_slli_epi16(x.h, 12), 8)};
-    b[1] = (vi){_mm256_and_si256(x.l, high), _mm256_and_si256(x.h, high)};
+    b[1] = (vb){_mm256_and_si256(x.l, high), _mm256_and_si256(x.h, high)};
 }
 
-static inline vi dots_spread(uint32_t pair)
+static inline va dots_spread(const void *p)
 {
-    const __m256i x = _mm256_set1_epi32((int)pair);
-    return (vi){x, x};
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    const __m256i x = _mm256_set1_epi32(pair);
+    return (va){x, x};
 }
 
-static inline vi dots_add(vi sum, vi b, vi x, attend_form form)
+static inline vi dots_add(vi sum, vb b, va x, attend_form form)
 {
     sum.l = _mm256_add_epi32(sum.l, _mm256_madd_epi16(b.l, x.l));
     sum.h = _mm256_add_epi32(sum.h, _mm256_madd_epi16(b.h, x.h));
@@ -80,7 +91,7 @@ static inline void dots_store_16(void *out, vf x)
     _mm256_storeu_si256(out, dots_rounded(x));
 }
 
-static inline void dots_store_32(void *out, vf x, vf y)
+static inline void dots_store_32(void *out, vf x, vf y, int wide)
 {
     _mm256_storeu_si256(out, dots_rounded(x));
     _mm256_storeu_si256((void *)((char *)out + 32), dots_rounded(y));
@@ -107,38 +118,5 @@ static inline uint32_t dots_largest_bits(vf x)
 }
 
 #include "kernels/attention_dots.body.h"
-
-static attend_form dots_form(qn_dtype dtype)
-{
-    return dtype == QN_DTYPE_Q8_0 ? FORM_Q8 : dtype == QN_DTYPE_Q4_0 ? FORM_Q4 : FORM_F32;
-}
-
-static void dots_begin(attend_state *s)
-{
-}
-
-static void dots_end(const attend_state *s)
-{
-}
-
-static void dots_pack_queries(attend_state *s, const attend_tile *t, const float *const *q, float factor)
-{
-    for (int64_t j = 0; j < t->n; j++) dots_pack_integers(s, t, j, q[j], factor);
-}
-
-static void dots_score(attend_state *s, const attend_tile *t, int64_t p, tile_ahead next)
-{
-    dots_score_any(s, t, p, next);
-}
-
-static void dots_open_values(attend_state *s, const attend_tile *t)
-{
-    dots_open_integers(s, t);
-}
-
-static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t n_pages, tile_ahead next)
-{
-    dots_weigh_integers(s, t, p, n_pages, next);
-}
 
 #endif

@@ -3,8 +3,16 @@
 #ifndef QN_KERNELS_ATTENTION_DOTS_AVX512_H
 #define QN_KERNELS_ATTENTION_DOTS_AVX512_H
 
-enum { DOTS_BF16 = 1, DOTS_ROWS_Q4 = QN_ATTN_TILE_MAX };
-typedef __m512i vi;
+#define DOTS_BF16 1
+#define DOTS_WIDE_P 0
+enum {
+    DOTS_PAIRS = 1,
+    DOTS_MOST = 32767,
+    DOTS_ROWS_K = V_TILE_ROWS,
+    DOTS_ROWS_V = V_TILE_ROWS,
+    DOTS_ROWS_V4 = V_TILE_ROWS
+};
+typedef __m512i vi, va, vb;
 
 static inline int dots_vecs(int rows)
 {
@@ -32,7 +40,8 @@ static inline vf dots_to_f32(vi sums)
 }
 
 /* form is a constant wherever this is expanded. */
-static inline __attribute__((always_inline)) void dots_load(const char *p, attend_form form, vi *b)
+static inline __attribute__((always_inline)) void dots_load(const char *p, int64_t next, attend_form form,
+                                                            vb *b)
 {
     if (form == FORM_BF16) {
         b[0] = _mm512_loadu_si512(p);
@@ -49,7 +58,7 @@ static inline __attribute__((always_inline)) void dots_load(const char *p, atten
 
 /* The empty instruction keeps the sum where it is: gcc gave each addition a register of its own, moved 16
  * sums back at the end of each turn and kept two of them on the stack. */
-static inline vi dots_add(vi sum, vi b, vi x, attend_form form)
+static inline vi dots_add(vi sum, vb b, va x, attend_form form)
 {
     sum = of_integers(form) ? _mm512_dpwssd_epi32(sum, x, b)
                             : (__m512i)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)b);
@@ -57,9 +66,11 @@ static inline vi dots_add(vi sum, vi b, vi x, attend_form form)
     return sum;
 }
 
-static inline vi dots_spread(uint32_t pair)
+static inline va dots_spread(const void *p)
 {
-    return _mm512_set1_epi32((int)pair);
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);
 }
 
 static inline void dots_store_16(void *out, vf x)
@@ -67,7 +78,7 @@ static inline void dots_store_16(void *out, vf x)
     _mm256_storeu_si256(out, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
 }
 
-static inline void dots_store_32(void *out, vf x, vf y)
+static inline void dots_store_32(void *out, vf x, vf y, int wide)
 {
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7),
                   both = _mm512_packs_epi32(_mm512_cvtps_epi32(x), _mm512_cvtps_epi32(y));

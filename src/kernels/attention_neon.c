@@ -4,13 +4,14 @@
 #include "kernels/attention.h"
 
 #include "kernels/attention.body.h"
-#include "kernels/attention_dots_none.h"
+#include "kernels/attention_dots_neon.h"
 #include "kernels/gemm.body.h"
 
 void qn_kernels_fill_attention_neon(qn_kernels *k)
 {
     k->kv_write = kv_write;
     k->attend = attend;
+    k->integer_kv = 1;
     k->attend_part = attend_part;
     k->attend_merge = attend_merge;
     k->gemm_f32 = gemm_f32;
