@@ -74,8 +74,13 @@ static inline va dots_spread(const void *p)
 
 static inline vi dots_add(vi sum, vb b, va x, attend_form form)
 {
+#if defined(__AVXVNNI__)
+    sum.l = _mm256_dpwssd_avx_epi32(sum.l, b.l, x.l);
+    sum.h = _mm256_dpwssd_avx_epi32(sum.h, b.h, x.h);
+#else
     sum.l = _mm256_add_epi32(sum.l, _mm256_madd_epi16(b.l, x.l));
     sum.h = _mm256_add_epi32(sum.h, _mm256_madd_epi16(b.h, x.h));
+#endif
     __asm__("" : "+x"(sum.l), "+x"(sum.h)); /* as they were written: no trees, no copies */
     return sum;
 }

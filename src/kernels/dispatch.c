@@ -78,7 +78,7 @@ static void detect(void)
     if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
     add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return;
-    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2);
+    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2_vnni);
 
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     if ((state & AVX512_STATE) != AVX512_STATE || (b7 & need) != need) return;
