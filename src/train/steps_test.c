@@ -19,7 +19,12 @@
 #include "tests/train_help.h"
 #include "train/train_state.h"
 
-enum { STEPS = 2000, WARM = 100, BATCHES = 3, FAILURES_MAX = 2000, EACH = 40, RESUMED = 1 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { STEPS = 400 };
+#else
+enum { STEPS = 2000 };
+#endif
+enum { WARM = 100, BATCHES = 3, FAILURES_MAX = 2000, EACH = 40, RESUMED = 1 };
 static const double rate = 1e-3;
 
 typedef struct {
