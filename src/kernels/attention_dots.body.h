@@ -1,21 +1,18 @@
 /* Attention in 16-bit operands: loops of sets that add two products of them to each of 16 lanes in an
- * instruction or two. Q8_0 and Q4_0: bytes are widened as they are loaded, those of Q4_0 to two operands.
- * BF16 (DOTS_BF16): as they lie. One loop serves all.
+ * instruction or two, or four of 8 bits (DOTS_BYTES). Q8_0 and Q4_0: bytes are widened as they are loaded (or
+ * stay as they are), those of Q4_0 to two operands. BF16 (DOTS_BF16): as they lie. One loop serves all.
  *
  * BF16: q (with its factor) and p are rounded to bf16; a chain adds pairs of dimensions, or of positions, in
  * rising order.
  * Q8_0: q becomes 15 bits and one scale; a block of 32 dimensions is an exact integer, which is added times
- * the key's scale in rising order. p times the values' scales becomes 15 bits and one scale for each block of
- * 32 dimensions and group; the sum over the group is an exact integer.
+ * the key's scale in rising order. p times the values' scales becomes 15 bits (16: is_wide) and one scale for
+ * each block of 32 dimensions and group; the sum over the group is an exact integer.
  * Q4_0: as Q8_0, of 16 times the numbers: so the upper one of a byte needs a mask alone.
  *
  * The including file (attention_dots_<set>.h) defines
  *   DOTS_BF16             whether it multiplies bf16
- *   DOTS_WIDE_P           whether is_wide() is to be so
- *   DOTS_PAIRS            pairs of dimensions, or of positions, that a step takes: 1 or 2
- *   DOTS_MOST             the largest operand of those that become 15 bits
- *   DOTS_ROWS_K           rows at a time whose sums have room in registers: of scores,
- *   DOTS_ROWS_V, _V4      of values, of values of Q4_0
+ *   DOTS_BYTES            whether it multiplies 16 bits as two operands of 8
+ *   DOTS_ROWS, _ROWS_V4   rows at a time whose sums have room in registers; of values of Q4_0
  *   vi, va, vb            a vector of 16 sums, of one step's operands in all lanes, of a page's operands
  *   dots_vecs             vectors of sums a row, of so many rows: 1 or 2
  *   dots_zero             sums that are 0
@@ -26,7 +23,8 @@
  *                         pairs of a step lie so many bytes further on
  *   dots_spread           a step's operands for all lanes
  *   dots_add              sums and the products of two vectors of operands
- *   dots_add_all          sums and a vector of a page's operands; dots_with_all: sums and 32768 of these
+ *   dots_add_all          of DOTS_BYTES: sums and a vector of a page's operands
+ *   dots_with_all         of DOTS_BYTES: sums and 32768 times those of dots_add_all
  *   dots_store_16, _32    numbers, rounded and cut to 16 bits, in the order that dots_spread expects
  *   dots_weighted         p times a scale, 0 where p is 0
  *   dots_max_bits         the larger of each lane as unsigned integers
@@ -41,14 +39,18 @@ static inline int64_t dots_query_dim(const attend_state *s)
     return of_integers(s->form) ? qn_kv_blocks(d) * QN_KV_BLOCK : (d + 1) / 2 * 2;
 }
 
+/* Pairs of dimensions, or of positions, that a step takes, and the largest operand of 15 bits: of two signed
+ * bytes 127 * 256 + 127. */
+enum { DOTS_PAIRS = DOTS_BYTES ? 2 : 1, DOTS_MOST = DOTS_BYTES ? 32639 : 32767 };
+
 /* Whether p times the values' scales becomes 16 bits, less 32768: the sums of the values themselves, times
- * 32768, are added. Scales of Q8_0 have no sign. */
+ * 32768, are added. Scales of Q8_0 have no sign. 15 bits of bytes are a little fewer. */
 static inline int is_wide(attend_form form)
 {
-    return DOTS_WIDE_P && form == FORM_Q8;
+    return DOTS_BYTES && form == FORM_Q8;
 }
 
-#if !DOTS_WIDE_P
+#if !DOTS_BYTES
 static inline vi dots_add_all(vi sum, vb b)
 {
     return sum;
@@ -131,7 +133,8 @@ static inline int dots_bytes(attend_form form)
         run(V_TILE_ROWS);                              \
     }
 
-/* run(first, some) for rows, at most most at a time. All are constants. */
+/* run(first, some) for rows, most of them at a time. All are constants. */
+_Static_assert(6 * DOTS_ROWS_V4 >= V_TILE_ROWS && 6 * DOTS_ROWS >= V_TILE_ROWS, "six parts");
 #define DOTS_PART(i, most, rows, run) \
     if (rows > (i) * (most)) run((i) * (most), rows - (i) * (most) < (most) ? rows - (i) * (most) : (most));
 #define DOTS_BY(most, rows, run)  \
@@ -221,7 +224,7 @@ static inline __attribute__((always_inline)) void dots_score_page(const attend_s
                                                                   attend_form form)
 {
 #define DOTS_SCORE_SOME(first, some) dots_score_rows(s, t, p, next, first, some, rows, form)
-    DOTS_BY(DOTS_ROWS_K, rows, DOTS_SCORE_SOME)
+    DOTS_BY(DOTS_ROWS, rows, DOTS_SCORE_SOME)
 }
 
 static inline __attribute__((always_inline)) void dots_score_form(const attend_state *s, const attend_tile *t,
@@ -338,7 +341,7 @@ static inline __attribute__((always_inline)) void dots_weigh_rows(const dots_val
     }
     for (; v < n_vecs; v++) {
 #define DOTS_WEIGH_ONE(first, some) dots_weigh_run(w, column + 16 * v, p_offset, first, some, 1, form)
-        DOTS_BY(DOTS_ROWS_V, rows, DOTS_WEIGH_ONE)
+        DOTS_BY(DOTS_ROWS, rows, DOTS_WEIGH_ONE)
     }
 }
 

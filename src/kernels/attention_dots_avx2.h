@@ -4,14 +4,8 @@
 #define QN_KERNELS_ATTENTION_DOTS_AVX2_H
 
 #define DOTS_BF16 0
-#define DOTS_WIDE_P 0
-enum {
-    DOTS_PAIRS = 1,
-    DOTS_MOST = 32767,
-    DOTS_ROWS_K = V_TILE_ROWS,
-    DOTS_ROWS_V = V_TILE_ROWS,
-    DOTS_ROWS_V4 = 3
-};
+#define DOTS_BYTES 0
+enum { DOTS_ROWS = V_TILE_ROWS, DOTS_ROWS_V4 = 3 };
 
 typedef struct {
     __m256i l, h;

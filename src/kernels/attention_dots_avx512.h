@@ -4,14 +4,8 @@
 #define QN_KERNELS_ATTENTION_DOTS_AVX512_H
 
 #define DOTS_BF16 1
-#define DOTS_WIDE_P 0
-enum {
-    DOTS_PAIRS = 1,
-    DOTS_MOST = 32767,
-    DOTS_ROWS_K = V_TILE_ROWS,
-    DOTS_ROWS_V = V_TILE_ROWS,
-    DOTS_ROWS_V4 = V_TILE_ROWS
-};
+#define DOTS_BYTES 0
+enum { DOTS_ROWS = V_TILE_ROWS, DOTS_ROWS_V4 = V_TILE_ROWS };
 typedef __m512i vi, va, vb;
 
 static inline int dots_vecs(int rows)

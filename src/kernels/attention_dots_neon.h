@@ -8,10 +8,9 @@
 #ifndef QN_KERNELS_ATTENTION_DOTS_NEON_H
 #define QN_KERNELS_ATTENTION_DOTS_NEON_H
 
-/* 127 * 256 + 127 is the largest number of two signed bytes. Of 32 registers a row's sums take 8. */
 #define DOTS_BF16 0
-#define DOTS_WIDE_P 1
-enum { DOTS_PAIRS = 2, DOTS_MOST = 32639, DOTS_ROWS_K = 2, DOTS_ROWS_V = 2, DOTS_ROWS_V4 = 1 };
+#define DOTS_BYTES 1
+enum { DOTS_ROWS = 2, DOTS_ROWS_V4 = 1 }; /* of 32 registers a row's sums take 8, of Q4_0 16 */
 
 typedef struct {
     int32x4_t a, b, c, d;
