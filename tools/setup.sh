@@ -77,6 +77,7 @@ need_mlx() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/mlx
     [ -z "${QUERN_MLX-}" ] || return 0
     "$folder/bin/python" -c 'import mlx_lm' 2>/dev/null || {
+        need_packages python3-venv
         say "installing the Python packages mlx and mlx-lm into $folder"
         python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
             'mlx[cpu]==0.32.4' mlx-lm==0.32.2 >&2 || {
