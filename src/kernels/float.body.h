@@ -2,9 +2,10 @@
  * f32 (exact). Written once over vec_<set>.h; an output is one chain of multiply-adds over rising k.
  *
  * The including file defines FLOAT_ROWS (rows of a tile), FLOAT_FEW (of the tile for what is left, which
- * takes FLOAT_PANELS panels at once), FLOAT_DOTS (1: dot_pair is an instruction; 0: many rows of bf16
- * activations are widened, so that nothing takes their pairs apart for each panel), pair_even and pair_odd
- * (vectors of bf16 pairs to f32), dot_pair, and unpack_blocks for quantised types. */
+ * takes FLOAT_PANELS panels at once), FLOAT_REST (5: 4 and 5 rows have tiles of their own; 0), FLOAT_DOTS (1:
+ * dot_pair is an instruction; 0: many rows of bf16 activations are widened, so that nothing takes their pairs
+ * apart for each panel), pair_even and pair_odd (vectors of bf16 pairs to f32), dot_pair, and unpack_blocks
+ * for quantised types. */
 #include <string.h>
 
 #include "kernels/pack.h"
@@ -109,31 +110,34 @@ INLINE void float_panels(float_kind kind, const qn_matmul_args *a, int64_t begin
 {
     const int tile_rows = kind == W_BF16_DOT ? 0 : FLOAT_ROWS;
     size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in);
-    /* Rows in whole tiles go one panel at a time, the rest FLOAT_PANELS at a time, to hide latency; but one
-     * row alone, which waits for memory and not for sums, reads one stream and asks for nothing ahead: two
-     * streams gave 0.8 to 0.9 of the bandwidth, one gives all of it. */
-    int64_t full = tile_rows ? a->n_rows / tile_rows * tile_rows : 0, row;
-    for (int64_t panel = begin; panel < end && full; panel++) {
-        row = 0;
-        float_rows(kind, 1, tile_rows, a, (const uint8_t *)a->panels + (size_t)panel * panel_bytes,
-                   panel_bytes, panel, &row, full);
-    }
-    for (int64_t panel = begin; panel < end && full < a->n_rows;) {
+    /* Rows in whole tiles go one panel at a time, the rest behind them, while the panels are in a cache: 4 or
+     * 5 in a pass of their own, fewer FLOAT_PANELS at a time, to hide latency; but one row alone, which waits
+     * for memory and not for sums, reads one stream and asks for nothing ahead: two streams gave 0.8 to 0.9
+     * of the bandwidth, one gives all of it. */
+    const int64_t full = tile_rows ? a->n_rows / tile_rows * tile_rows : 0, rest = a->n_rows - full;
+    const int together = rest == 1 || (rest >= 4 && rest <= FLOAT_REST) ? 1 : FLOAT_PANELS;
+    int64_t row;
+    for (int64_t panel = begin, next; panel < end; panel = next) {
         const uint8_t *w = (const uint8_t *)a->panels + (size_t)panel * panel_bytes;
+        next = panel + (panel + together <= end ? together : 1);
+        for (int64_t p = panel; p < next && full; p++) {
+            row = 0;
+            float_rows(kind, 1, tile_rows, a, w + (size_t)(p - panel) * panel_bytes, panel_bytes, p, &row,
+                       full);
+        }
         row = full;
-        if (row + 1 == a->n_rows) {
+        if (together == 1) {
+            if (FLOAT_REST >= 5) float_rows(kind, 1, 5, a, w, panel_bytes, panel, &row, a->n_rows);
+            if (FLOAT_REST >= 4) float_rows(kind, 1, 4, a, w, panel_bytes, panel, &row, a->n_rows);
             float_rows(kind, 1, 1, a, w, panel_bytes, panel, &row, a->n_rows);
-            panel++;
-        } else if (panel + FLOAT_PANELS <= end) {
+        } else if (next > panel + 1) {
             if (FLOAT_FEW > 2)
                 float_rows(kind, FLOAT_PANELS, FLOAT_FEW, a, w, panel_bytes, panel, &row, a->n_rows);
             if (FLOAT_FEW > 1) float_rows(kind, FLOAT_PANELS, 2, a, w, panel_bytes, panel, &row, a->n_rows);
             float_rows(kind, FLOAT_PANELS, 1, a, w, panel_bytes, panel, &row, a->n_rows);
-            panel += FLOAT_PANELS;
         } else {
             if (FLOAT_FEW > 1) float_rows(kind, 1, FLOAT_FEW, a, w, panel_bytes, panel, &row, a->n_rows);
             float_rows(kind, 1, 1, a, w, panel_bytes, panel, &row, a->n_rows);
-            panel++;
         }
     }
 }

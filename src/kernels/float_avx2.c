@@ -4,7 +4,7 @@
 #include "kernels/codes_avx2.h"
 #include "kernels/sets.h"
 
-enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_DOTS = 0 };
+enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_REST = 5, FLOAT_DOTS = 0 };
 
 INLINE __m256 even_8(__m256 pair)
 {

@@ -5,7 +5,7 @@
 #include "kernels/sets.h"
 
 /* bf16 products are bound by loads: two panels share those of x. */
-enum { FLOAT_ROWS = 12, FLOAT_FEW = 4, FLOAT_PANELS = 2, FLOAT_DOTS = 1 };
+enum { FLOAT_ROWS = 12, FLOAT_FEW = 4, FLOAT_PANELS = 2, FLOAT_REST = 0, FLOAT_DOTS = 1 };
 
 INLINE vf pair_even(vf pair)
 {

@@ -7,7 +7,7 @@
 #include "kernels/sets.h"
 
 /* A tile has 24 sums in registers. */
-enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_DOTS = 0 };
+enum { FLOAT_ROWS = 6, FLOAT_FEW = 2, FLOAT_PANELS = 2, FLOAT_REST = 5, FLOAT_DOTS = 0 };
 
 INLINE float32x4_t even_4(float32x4_t pair)
 {

@@ -5,7 +5,7 @@
 #include "kernels/pack.h"
 #include "kernels/sets.h"
 
-enum { FLOAT_ROWS = 2, FLOAT_FEW = 1, FLOAT_PANELS = 1, FLOAT_DOTS = 0 };
+enum { FLOAT_ROWS = 2, FLOAT_FEW = 1, FLOAT_PANELS = 1, FLOAT_REST = 0, FLOAT_DOTS = 0 };
 
 static inline v_f4 even_4(v_f4 pair)
 {
