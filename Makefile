@@ -149,7 +149,10 @@ $(B)/%_avx512_amx.o: FLAGS += $(AVX512_FLAGS) -mamx-tile -mamx-bf16
 $(B)/%_neon.o: FLAGS += -march=armv8.2-a+dotprod
 $(B)/%_neon_i8mm.o: FLAGS += -march=armv8.2-a+dotprod+i8mm
 $(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
-# Kernels take a third of the sanitizers' time to compile: those of sets that this machine cannot run do without.
+# Kernels are most of the compiler's work. A debugger would show next to none of their variables, which live in registers for
+# moments: lines and calls alone are kept. ASan makes them so long that GCC takes longest over registers, loop by loop.
+$(B)/src/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),-fira-region=one -Wno-ignored-optimization-argument)
+# Those of sets that this machine cannot run do without sanitizers.
 UNRUN = $(if $(filter asan tsan,$(VARIANT)),$(shell [ ! -r /proc/cpuinfo ] || grep -qw -m1 $(1) /proc/cpuinfo || echo -fno-sanitize=all))
 $(B)/%_avx2_vnni.o: FLAGS += $(call UNRUN,avx_vnni)
 $(B)/%_avx512.o: FLAGS += $(call UNRUN,avx512_bf16)
