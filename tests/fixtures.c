@@ -31,8 +31,7 @@ static const char *existing(const char *folder, const char *relative)
 const char *qn_test_fixture(const char *relative)
 {
     const char *set = getenv("QUERN_FIXTURES");
-    if (set && *set) return existing(set, relative);
-    const char *path = existing("../shared/fixtures", relative);
+    const char *path = existing(set && *set ? set : "../shared/fixtures", relative);
     return path ? path : existing("tests/golden", relative);
 }
 

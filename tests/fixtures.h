@@ -3,8 +3,8 @@
 #ifndef QUERN_TESTS_FIXTURES_H
 #define QUERN_TESTS_FIXTURES_H
 
-/* The path of a fixture ("models/llama/config.json", "models/llama"), or NULL when it is absent. With
- * QUERN_FIXTURES set it is looked for there alone, else in ../shared/fixtures, then in the small set of
+/* The path of a fixture ("models/llama/config.json", "models/llama"), or NULL when it is absent. It is
+ * looked for in QUERN_FIXTURES, when that is not set in ../shared/fixtures, then in the small set of
  * tests/golden. */
 const char *qn_test_fixture(const char *relative);
 /* As above; when it is absent the running test ends as skipped, saying which file was missing. */

@@ -1,7 +1,7 @@
 """What the tests of the command line share: where things are, how quern is called, safetensors in a few lines.
 
 Run from the root of the repository (`make test-cli`). QUERN names the program (default ./quern). Fixtures are looked
-for as tests/fixtures.h says: QUERN_FIXTURES alone when set, else ../shared/fixtures, then tests/golden.
+for as tests/fixtures.h says: QUERN_FIXTURES, when that is not set ../shared/fixtures, then tests/golden.
 """
 import concurrent.futures
 import json
@@ -20,7 +20,7 @@ sys.path.append(os.path.join(own or os.path.join(xdg or os.path.expanduser("~/.c
                              f"python{sys.version_info[0]}.{sys.version_info[1]}"))
 
 QUERN = os.environ.get("QUERN", "./quern")
-ROOTS = [os.environ["QUERN_FIXTURES"]] if os.environ.get("QUERN_FIXTURES") else ["../shared/fixtures", "tests/golden"]
+ROOTS = [os.environ.get("QUERN_FIXTURES") or "../shared/fixtures", "tests/golden"]
 PLAIN_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I32": np.int32, "I64": np.int64,
                 "U8": np.uint8, "U16": np.uint16, "U32": np.uint32}
 
