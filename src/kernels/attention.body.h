@@ -42,6 +42,11 @@ typedef struct {
     int values;
 } attend_requests;
 
+/* How much further on something is asked for: whole pages, then key heads. */
+typedef struct {
+    int64_t pages, heads;
+} read_distance;
+
 typedef struct {
     const qn_attend_args *a;
     attend_form form;
@@ -51,6 +56,7 @@ typedef struct {
     int64_t kv_head, n_kv;                                /* key heads [kv_head, kv_head + n_kv) */
     int64_t n_pairs, n_each;                              /* of all key heads, of each */
     int64_t v_pad;                                        /* v_dim in whole vectors */
+    read_distance far[2], near[2];                        /* of keys, of values */
     int64_t lo[QN_ATTN_PAIRS_MAX], hi[QN_ATTN_PAIRS_MAX]; /* pair i sees positions [lo, hi) */
     float largest[QN_ATTN_PAIRS_MAX + 16], total[QN_ATTN_PAIRS_MAX + 16];       /* of the groups so far */
     float now_largest[QN_ATTN_TOGETHER + 16], now_total[QN_ATTN_TOGETHER + 16]; /* [slot], of the group */
@@ -199,15 +205,26 @@ static int reads_pages(const qn_kv_layout *kv, int64_t n_each)
     return kv->dtype == QN_DTYPE_F32 || (kv->dtype == QN_DTYPE_F16 && n_each <= V_TILE_ROWS);
 }
 
-/* What is read so many bytes after the keys (or values) of key head kv in the page at p: tiles go through the
- * keys of pages [from, to) page by page and head by head, then through the values, then the next group
+enum { FAR_BYTES = 32768, NEAR_BYTES = 16384 };
+
+static read_distance distance_of(size_t distance, size_t head_bytes, int64_t n_kv)
+{
+    const int64_t heads = (int64_t)((distance + head_bytes - 1) / head_bytes);
+    return (read_distance){heads / n_kv, heads % n_kv};
+}
+
+/* What is read so much after the keys (or values) of the tile's key head in the page at p: tiles go through
+ * the keys of pages [from, to) page by page and head by head, then through the values, then the next group
  * begins. NULL: nothing. */
 static const char *read_after(const attend_state *s, const attend_tile *t, int values, int64_t p,
-                              size_t distance)
+                              read_distance distance)
 {
-    const size_t bytes = values ? s->v_bytes : s->k_bytes;
-    int64_t kv = t->kv + (int64_t)((distance + bytes - 1) / bytes);
-    for (; kv >= s->n_kv; kv -= s->n_kv) p += QN_PAGE_TOKENS;
+    int64_t kv = t->kv + distance.heads;
+    p += distance.pages * QN_PAGE_TOKENS;
+    if (kv >= s->n_kv) {
+        kv -= s->n_kv;
+        p += QN_PAGE_TOKENS;
+    }
     if (!values) {
         if (p < t->to) return s->k[page_of(t->group, p)] + (size_t)kv * s->k_bytes;
         p += t->from - t->to;
@@ -217,14 +234,13 @@ static const char *read_after(const attend_state *s, const attend_tile *t, int v
     return p < s->hi[s->n_pairs - 1] ? k_page(s, p) + (size_t)kv * s->k_bytes : NULL;
 }
 
-enum { FAR_BYTES = 32768, NEAR_BYTES = 16384 };
-
 /* Of tiles that go through a group one after the other the first one fetches for all. */
 static tile_ahead ahead(const attend_state *s, const attend_tile *t, int values, int64_t p)
 {
     if (s->requests.in_use || (s->n_pairs > QN_ATTN_TOGETHER && t->first > 0))
         return (tile_ahead){NULL, NULL};
-    return (tile_ahead){read_after(s, t, values, p, FAR_BYTES), read_after(s, t, values, p, NEAR_BYTES)};
+    return (tile_ahead){read_after(s, t, values, p, s->far[values]),
+                        read_after(s, t, values, p, s->near[values])};
 }
 
 /* ---- tiles of pairs in one group ------------------------------------------------------------------- */
@@ -557,6 +573,11 @@ static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_h
     const qn_attend_args *a = s->a;
     float factor = a->softcap != 0 ? a->scale / a->softcap : a->scale * 1.44269504f;
     s->n_pairs = s->n_kv * s->n_each;
+    for (int values = 0; values < 2; values++) {
+        const size_t bytes = values ? s->v_bytes : s->k_bytes;
+        s->far[values] = distance_of(FAR_BYTES, bytes, s->n_kv);
+        s->near[values] = distance_of(NEAR_BYTES, bytes, s->n_kv);
+    }
     for (int64_t i = 0; i < n_tiles_of(s); i++) {
         attend_tile t = tile_number(s, i);
         const float *q[QN_ATTN_TILE_MAX];

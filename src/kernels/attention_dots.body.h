@@ -180,7 +180,8 @@ static inline __attribute__((always_inline)) void dots_score_rows(const attend_s
 #pragma GCC unroll 2
                 for (int v = 0; v < vecs; v++)
                     dots_load(page + at + (column / 16 + v) * (bytes / 2), bytes, form, x[v]);
-                for (int64_t ahead = at; ahead < at + DOTS_PAIRS * bytes; ahead += 64) fetch(next, ahead);
+                for (int64_t ahead = at; column == 0 && ahead < at + DOTS_PAIRS * bytes; ahead += 64)
+                    fetch(next, ahead);
 #pragma GCC unroll 2
                 for (int h = 0; h < halves; h++, pairs += step / 2 * n) {
 #pragma GCC unroll 8
@@ -258,14 +259,28 @@ enum { DOTS_PIECES = QN_ATTN_PAGES + 4 };
 
 /* Columns [column, column + 16 vecs) of some pieces, which become sums, or are added to them. */
 typedef struct {
-    dots_piece pieces[DOTS_PIECES];
     int64_t n_pieces, row_bytes; /* of a pair of positions */
     int64_t p_row;
     float *sums; /* or integers */
     int64_t sums_row;
     tile_ahead next; /* after the last piece */
     int add;
+    dots_piece pieces[DOTS_PIECES];
 } dots_values;
+
+/* Of the tile's pages from p on; no piece yet. Member by member: an initializer would set all pieces to 0,
+ * for every page. */
+static inline void dots_begin_values(dots_values *w, const attend_state *s, const attend_tile *t, int64_t p,
+                                     tile_ahead next)
+{
+    w->n_pieces = 0;
+    w->row_bytes = s->v_pad / 16 * dots_bytes(s->form);
+    w->p_row = p16_row(s);
+    w->sums = s->sums + t->slot * s->v_pad;
+    w->sums_row = s->v_pad;
+    w->next = ahead_or(next, v_of(s, t, p));
+    w->add = p != t->from;
+}
 
 static inline __attribute__((always_inline)) void dots_weigh_run(const dots_values *w, int64_t column,
                                                                  int64_t p_offset, int first, int rows,
@@ -296,7 +311,7 @@ static inline __attribute__((always_inline)) void dots_weigh_run(const dots_valu
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v += form == FORM_Q4 ? 2 : 1) {
                 dots_load(page + k * row_bytes + v * bytes, row_bytes, form, b + v);
-                if (form != FORM_BF16 && v % 2 != 0) continue; /* of the line that was asked for */
+                if (form != FORM_BF16 && (column / 16 + v) % 2 != 0) continue; /* of the line asked for */
                 for (int i = 0; i < DOTS_PAIRS; i++) fetch(next, (k + i) * row_bytes + v * bytes);
             }
             if (is_wide(form)) {
@@ -422,12 +437,8 @@ static void dots_weigh_integers(const attend_state *s, const attend_tile *t, int
                                 tile_ahead next)
 {
     const int64_t n_vecs = s->v_pad / 16, to = p + n_pages * QN_PAGE_TOKENS, step = 2 * DOTS_PAIRS;
-    dots_values w = {.row_bytes = n_vecs * dots_bytes(s->form),
-                     .p_row = p16_row(s),
-                     .sums = s->sums + t->slot * s->v_pad,
-                     .sums_row = s->v_pad,
-                     .next = ahead_or(next, v_of(s, t, p)),
-                     .add = p != t->from};
+    dots_values w;
+    dots_begin_values(&w, s, t, p, next);
     for (; p < to; p += QN_PAGE_TOKENS)
         dots_add_piece(&w, s, t, p, 0, (looked_at(s, t, p) + step - 1) / step * DOTS_PAIRS, v_of(s, t, p));
     for (int64_t b = 0; b < n_vecs / 2; b++)

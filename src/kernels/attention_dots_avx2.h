@@ -14,7 +14,7 @@ typedef struct {
 /* As many as leave room for operands in 16 registers. */
 static inline int dots_vecs(int rows)
 {
-    return rows <= 3 ? 2 : 1;
+    return rows <= 2 ? 2 : 1;
 }
 
 static inline vi dots_zero(void)
@@ -71,11 +71,12 @@ static inline vi dots_add(vi sum, vb b, va x, attend_form form)
 #if defined(__AVXVNNI__)
     sum.l = _mm256_dpwssd_avx_epi32(sum.l, b.l, x.l);
     sum.h = _mm256_dpwssd_avx_epi32(sum.h, b.h, x.h);
+    __asm__("" : "+x"(sum.l), "+x"(sum.h));
 #else
-    sum.l = _mm256_add_epi32(sum.l, _mm256_madd_epi16(b.l, x.l));
-    sum.h = _mm256_add_epi32(sum.h, _mm256_madd_epi16(b.h, x.h));
+    /* Into the sum's own register: gcc gives it a new one and copies it back. */
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.l) : "x"(_mm256_madd_epi16(b.l, x.l)));
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.h) : "x"(_mm256_madd_epi16(b.h, x.h)));
 #endif
-    __asm__("" : "+x"(sum.l), "+x"(sum.h)); /* as they were written: no trees, no copies */
     return sum;
 }
 

@@ -262,12 +262,8 @@ static void dots_weigh(attend_state *s, const attend_tile *t, int64_t p, int64_t
     }
     const int64_t to = p + n_pages * QN_PAGE_TOKENS;
     int64_t copied = 0;
-    dots_values w = {.row_bytes = s->v_pad * 4,
-                     .p_row = p16_row(s),
-                     .sums = s->sums + t->slot * s->v_pad,
-                     .sums_row = s->v_pad,
-                     .next = ahead_or(next, v_of(s, t, p)),
-                     .add = p != t->from};
+    dots_values w;
+    dots_begin_values(&w, s, t, p, next);
     for (; p < to; p += QN_PAGE_TOKENS) {
         if (sees_whole(s, t, p))
             dots_add_piece(&w, s, t, p, 0, QN_PAGE_TOKENS / 2, v_of(s, t, p));
