@@ -42,8 +42,8 @@ SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) 2>/dev/null)
 CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS)
 CFLAGS.release := -O3 -DNDEBUG
 # QN_EVERY_BLOCK: each block is the system's own, so that the checker sees what is read behind it or too late.
-CFLAGS.asan := -O1 -DQN_EVERY_BLOCK -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-CFLAGS.tsan := -O1 -fsanitize=thread
+CFLAGS.asan := -O1 -g1 -DQN_EVERY_BLOCK -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS.tsan := -O1 -g1 -fsanitize=thread
 CFLAGS.shake := -O3 -DNDEBUG -DQN_SHAKE
 CFLAGS.fuzz := -O1 -DQN_EVERY_BLOCK -Wno-error
 CFLAGS.coverage := -O1 -DNDEBUG
@@ -70,6 +70,13 @@ endif
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx2_vnni.c %_avx512.c %_avx512_amx.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
+# Sanitizers leave out the sets that this machine cannot run: their kernels take long to compile.
+unless_has = $(shell [ ! -r /proc/cpuinfo ] || grep -qw -m1 $(1) /proc/cpuinfo || echo $(2))
+ifneq ($(filter asan tsan,$(VARIANT)),)
+UNRUN := $(call unless_has,avx_vnni,AVX2_VNNI) $(call unless_has,avx512_bf16,AVX512)
+SRC := $(filter-out $(if $(filter AVX2_VNNI,$(UNRUN)),%_avx2_vnni.c) $(if $(filter AVX512,$(UNRUN)),%_avx512.c %_avx512_amx.c),$(SRC))
+FLAGS += $(UNRUN:%=-DQN_WITHOUT_%)
+endif
 LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/% src/server/%,$(SRC))
 MEDIA_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/media/%,$(SRC)))
 SERVER_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/server/%,$(SRC)))
@@ -154,11 +161,8 @@ $(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 # watching for uses of locals outside of their blocks, which here are registers, takes a fifth of the tests' time.
 ASAN_KERNELS := -fno-sanitize-address-use-after-scope -fira-region=one -Wno-ignored-optimization-argument
 $(B)/src/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),$(ASAN_KERNELS))
-# Those of sets that this machine cannot run do without sanitizers.
-UNRUN = $(if $(filter asan tsan,$(VARIANT)),$(shell [ ! -r /proc/cpuinfo ] || grep -qw -m1 $(1) /proc/cpuinfo || echo -fno-sanitize=all))
-$(B)/%_avx2_vnni.o: FLAGS += $(call UNRUN,avx_vnni)
-$(B)/%_avx512.o: FLAGS += $(call UNRUN,avx512_bf16)
-$(B)/%_avx512_amx.o: FLAGS += $(call UNRUN,amx_bf16)
+# Those of AMX, where this machine cannot run them, do without sanitizers.
+$(B)/%_avx512_amx.o: FLAGS += $(if $(filter asan tsan,$(VARIANT)),$(call unless_has,amx_bf16,-fno-sanitize=all))
 
 # A script as a C string, kept in the binary.
 $(B)/src/backend/mlx_lm_files.o: $(B)/src/backend/bridge.inc

@@ -45,6 +45,8 @@ static uint32_t saved_state(void)
     return low;
 }
 
+#ifndef QN_WITHOUT_AVX512
+
 /* Linux saves the tiles of a process that has asked for them. Other systems do not tell. */
 enum { TILE_DATA = 18 /* of XCR0 */ };
 
@@ -61,25 +63,9 @@ static int has_tiles(uint32_t state, unsigned d7)
 #endif
 }
 
-/* avx2 needs AVX2, FMA and F16C; avx2_vnni also AVX-VNNI (Alder Lake and later). avx512 needs F, BW, DQ, VL,
- * VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and later): chips that lack one of them run one of those.
- * avx512_amx needs the tiles of AMX, too, and their bf16. */
-static void detect(void)
+static void detect_avx512(uint32_t state, unsigned b7, unsigned c7, unsigned d7, unsigned a71)
 {
-    enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6 };
-    enum { AVX_VNNI = 1 << 4 };
-    unsigned a, b, c, d, c1, b7, c7, d7, a71;
-    const int vendor = __get_cpuid(0, &a, &b, &c, &d) ? (int)b : 0;
-    if (vendor == signature_INTEL_ebx) qn_few_ahead = 3072;
-    if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
-    uint32_t state = saved_state();
-    if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return;
-    if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
-    if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
-    add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
-    if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return;
-    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2_vnni);
-
+    enum { AVX512_STATE = 0xe6 };
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     if ((state & AVX512_STATE) != AVX512_STATE || (b7 & need) != need) return;
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
@@ -92,6 +78,31 @@ static void detect(void)
     lean = tables[n_sets - 1];
     qn_kernels_lean_avx512_amx(&lean);
     tables[n_sets - 1].lean = &lean;
+}
+#endif
+
+/* avx2 needs AVX2, FMA and F16C; avx2_vnni also AVX-VNNI (Alder Lake and later). avx512 needs F, BW, DQ, VL,
+ * VBMI, VNNI and BF16 (Zen 4, Sapphire Rapids and later): chips that lack one of them run one of those.
+ * avx512_amx needs the tiles of AMX, too, and their bf16. QN_WITHOUT_*: built without that set. */
+static void detect(void)
+{
+    enum { AVX_STATE = 0x6, AVX_VNNI = 1 << 4 };
+    unsigned a, b, c, d, c1, b7, c7, d7, a71;
+    const int vendor = __get_cpuid(0, &a, &b, &c, &d) ? (int)b : 0;
+    if (vendor == signature_INTEL_ebx) qn_few_ahead = 3072;
+    if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE)) return;
+    uint32_t state = saved_state();
+    if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return;
+    if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
+    if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
+    add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
+    if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return;
+#ifndef QN_WITHOUT_AVX2_VNNI
+    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2_vnni);
+#endif
+#ifndef QN_WITHOUT_AVX512
+    detect_avx512(state, b7, c7, d7, a71);
+#endif
 }
 #elif defined(__aarch64__)
 
@@ -144,7 +155,7 @@ static void detect(void)
 static int may_use(int i)
 {
     if (i != needs_tiles) return 1;
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__) && defined(__linux__) && !defined(QN_WITHOUT_AVX512)
     enum { ASK = 0x1023 };
     return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 #else
