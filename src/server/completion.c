@@ -126,27 +126,30 @@ static void take_call(const qn_answer_event *e, const char *id, qn_buf *calls, q
     }
 }
 
-/* The same of a stream: an object for each event that says something. */
-static void take_call_delta(const qn_answer_event *e, const char *id, qn_buf *calls)
+/* The same of a stream: at most one object for a call in an event to the client, whatever has come since the
+ * last. The first has id, type and name, all have the next arguments. */
+static void take_call_delta(const qn_answer_event *e, const char *id, qn_completion_choice *choice)
 {
-    if (e->kind == QN_ANSWER_CALL_END) return;
-    qn_json_open(calls, '{');
-    qn_json_put_int(calls, "index", e->index);
-    if (e->kind == QN_ANSWER_CALL_BEGIN) {
-        qn_json_put_text(calls, "id", id);
-        qn_json_put_text(calls, "type", "function");
+    qn_buf *calls = &choice->calls;
+    if (!choice->has_open_call && e->kind != QN_ANSWER_CALL_END) {
+        qn_json_open(calls, '{');
+        qn_json_put_int(calls, "index", e->index);
+        if (e->kind == QN_ANSWER_CALL_BEGIN) {
+            qn_json_put_text(calls, "id", id);
+            qn_json_put_text(calls, "type", "function");
+        }
+        qn_json_key(calls, "function");
+        qn_json_open(calls, '{');
+        choice->has_open_call = 1;
     }
-    qn_json_key(calls, "function");
-    qn_json_open(calls, '{');
     if (e->kind == QN_ANSWER_CALL_BEGIN) {
         qn_json_key(calls, "name");
         qn_json_text(calls, e->text, e->n);
-        qn_json_put_text(calls, "arguments", "");
+    } else if (e->kind == QN_ANSWER_CALL_ARGUMENTS) {
+        qn_buf_append(&choice->arguments, e->text, e->n);
     } else {
-        qn_json_key(calls, "arguments");
-        qn_json_text(calls, e->text, e->n);
+        qn_completion_end_call_delta(choice);
     }
-    qn_buf_puts(calls, "}}");
 }
 
 static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e,
@@ -169,7 +172,7 @@ static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_
                  (int)e->index);
         choice->n_calls += e->kind == QN_ANSWER_CALL_BEGIN;
         if (c->request.stream)
-            take_call_delta(e, id, &choice->calls);
+            take_call_delta(e, id, choice);
         else
             take_call(e, id, &choice->calls, &choice->arguments);
         if (said) take_call(e, id, &said->calls, &said->arguments);
@@ -200,8 +203,8 @@ static qn_status take_text(qn_completion *c, qn_completion_choice *choice, const
         const qn_answer_event *events = qn_answer_get_events(choice->answer, &n_events);
         for (size_t i = 0; i < n_events && !choice->is_cut; i++) take_event(c, choice, &events[i], said);
     }
-    const qn_buf *written[] = {&choice->text, &choice->reasoning, &choice->calls};
-    for (size_t i = 0; i < 3; i++)
+    const qn_buf *written[] = {&choice->text, &choice->reasoning, &choice->calls, &choice->arguments};
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         if (written[i]->status != QN_OK) return written[i]->status;
     return QN_OK;
 }
@@ -293,25 +296,35 @@ static void finish(qn_completion *c)
     qn_buf_free(&b);
 }
 
+/* What a choice has to say now. The last event says its reason and nothing else: clients stop reading there.
+ */
+static void send_news(qn_completion *c, qn_completion_choice *choice)
+{
+    qn_buf b = {0};
+    if (qn_completion_write_delta(c, choice, &b)) send_event(c, &b);
+    if (choice->finish && c->phase == QN_COMPLETION_RUNNING) {
+        qn_buf_reset(&b);
+        qn_completion_write_finish(c, choice, &b);
+        send_event(c, &b);
+    }
+    qn_buf_free(&b);
+}
+
 /* Takes what is ready of all choices, as far as the client keeps up. */
 static void poll_all(qn_completion *c)
 {
-    qn_buf b = {0};
     for (size_t i = 0; i < c->n_choices && c->phase == QN_COMPLETION_RUNNING; i++) {
         qn_completion_choice *choice = &c->choices[i];
         int is_there = 1;
         while (is_there && !choice->finish && c->phase == QN_COMPLETION_RUNNING &&
                !qn_exchange_is_full(c->ex)) {
             qn_status status = poll_choice(c, choice, &is_there);
-            if (status != QN_OK) {
+            if (status != QN_OK)
                 fail_status(c, status);
-            } else if (is_there && c->request.stream) {
-                qn_buf_reset(&b);
-                if (qn_completion_write_delta(c, choice, &b)) send_event(c, &b);
-            }
+            else if (is_there && c->request.stream)
+                send_news(c, choice);
         }
     }
-    qn_buf_free(&b);
     if (c->phase == QN_COMPLETION_RUNNING && c->n_running == 0) finish(c);
 }
 

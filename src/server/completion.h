@@ -16,7 +16,8 @@ typedef struct {
     int64_t index;
     qn_answer *answer; /* takes calls and reasoning out of a chat's text; NULL: it is text alone */
     qn_buf text, reasoning, calls; /* of a stream: what is not sent yet. calls: JSON objects with commas */
-    qn_buf arguments;              /* of the call that is read */
+    qn_buf arguments;              /* of the call that is read; of a stream: what `calls` lacks of them */
+    int has_open_call;             /* the last object in `calls` may still get arguments */
     int n_calls;
     int is_cut;                   /* after the one call that it may have */
     qn_buf logprobs;              /* entries, JSON with commas; of /v1/completions the tokens */
@@ -80,9 +81,12 @@ void qn_said_free(qn_said *said);
 /* Writing, into a buffer for one event or answer. */
 /* The first chunk of a choice: its role, and what is reported. */
 void qn_completion_write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
-/* What a choice has that was not sent yet, and its reason once it has ended; the buffers are empty then. 0:
- * nothing. */
+/* What a choice has that was not sent yet; the buffers are empty then. 0: nothing. */
 int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out);
+/* The last chunk of a choice: why it ended. */
+void qn_completion_write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+/* Closes the object of a call that is being written for a stream, if there is one. */
+void qn_completion_end_call_delta(qn_completion_choice *choice);
 /* A chunk with the usage alone. */
 void qn_completion_write_usage(const qn_completion *c, qn_buf *out);
 /* The whole answer. */

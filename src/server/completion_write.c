@@ -177,52 +177,78 @@ static void put_warnings(const qn_completion *c, qn_buf *b)
     if (c->request.warnings.length) put_list(b, "warnings", &c->request.warnings);
 }
 
-static void put_finish(const qn_completion_choice *choice, qn_buf *b)
-{
-    qn_json_key(b, "finish_reason");
-    if (choice->finish)
-        qn_json_text(b, choice->finish, strlen(choice->finish));
-    else
-        qn_buf_puts(b, "null");
-}
-
 static void put_text(qn_buf *b, const char *key, const qn_buf *text)
 {
     qn_json_key(b, key);
     qn_json_text(b, text->data ? text->data : "", text->length);
 }
 
-void qn_completion_write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+/* {"choices": [{"index":, : what the choice says follows. */
+static void open_chunk(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     open_object(c, chunk_object(c), out);
     qn_json_key(out, "choices");
     qn_json_open(out, '[');
     qn_json_open(out, '{');
     qn_json_put_int(out, "index", choice->index);
+}
+
+static void close_chunk(const qn_completion *c, const qn_completion_choice *choice, int is_last, qn_buf *out)
+{
+    qn_json_key(out, "finish_reason");
+    if (is_last)
+        qn_json_text(out, choice->finish, strlen(choice->finish));
+    else
+        qn_buf_puts(out, "null");
+    qn_buf_puts(out, "}]");
+    put_no_usage(c, out);
+}
+
+/* A chunk that says the same of every choice. */
+static void write_fixed(const qn_completion *c, const qn_completion_choice *choice, const char *delta,
+                        int is_last, qn_buf *out)
+{
+    open_chunk(c, choice, out);
     if (is_chat(c)) {
         qn_json_key(out, "delta");
-        qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
+        qn_buf_puts(out, delta);
     } else {
         qn_json_put_text(out, "text", "");
     }
     qn_json_key(out, "logprobs");
     qn_buf_puts(out, "null");
-    put_finish(choice, out);
-    qn_buf_puts(out, "}]");
-    put_no_usage(c, out);
+    close_chunk(c, choice, is_last, out);
+}
+
+void qn_completion_write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    write_fixed(c, choice, "{\"role\":\"assistant\",\"content\":\"\"}", 0, out);
     if (choice->index == 0) put_warnings(c, out);
     qn_json_close(out, '}');
 }
 
+void qn_completion_write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    write_fixed(c, choice, "{}", 1, out);
+    qn_json_close(out, '}');
+}
+
+void qn_completion_end_call_delta(qn_completion_choice *choice)
+{
+    if (!choice->has_open_call) return;
+    put_text(&choice->calls, "arguments", &choice->arguments);
+    qn_buf_puts(&choice->calls, "}}");
+    if (choice->arguments.status != QN_OK) choice->calls.status = choice->arguments.status;
+    qn_buf_reset(&choice->arguments);
+    choice->has_open_call = 0;
+}
+
 int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out)
 {
-    if (!choice->text.length && !choice->reasoning.length && !choice->calls.length && !choice->finish)
-        return 0;
-    open_object(c, chunk_object(c), out);
-    qn_json_key(out, "choices");
-    qn_json_open(out, '[');
-    qn_json_open(out, '{');
-    qn_json_put_int(out, "index", choice->index);
+    int has_text = choice->text.length || choice->reasoning.length || choice->calls.length;
+    if (!has_text && !(choice->finish && choice->logprobs.length)) return 0;
+    qn_completion_end_call_delta(choice);
+    open_chunk(c, choice, out);
     if (is_chat(c)) {
         qn_json_key(out, "delta");
         qn_json_open(out, '{');
@@ -239,9 +265,7 @@ int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choi
         qn_json_key(out, "logprobs");
         qn_buf_puts(out, "null");
     }
-    put_finish(choice, out);
-    qn_buf_puts(out, "}]");
-    put_no_usage(c, out);
+    close_chunk(c, choice, 0, out);
     qn_json_close(out, '}');
     qn_buf *sent[] = {&choice->text,   &choice->reasoning, &choice->calls,  &choice->logprobs,
                       &choice->values, &choice->tops,      &choice->offsets};
@@ -284,7 +308,7 @@ static void put_choice(const qn_completion *c, const qn_completion_choice *choic
         put_text(b, "text", &choice->text);
     }
     put_logprobs(c, choice, b);
-    put_finish(choice, b);
+    qn_json_put_text(b, "finish_reason", choice->finish);
     qn_json_close(b, '}');
 }
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-static const char token_quote[] = "<|\"|>";
+const char qn_loose_quote[] = "<|\"|>";
 
 typedef struct {
     const char *text;
@@ -74,13 +74,13 @@ static qn_status read_string(reader *r)
 {
     qn_buf text = {0};
     qn_status status = QN_OK;
-    if (looking_at(r, token_quote)) {
-        r->at += strlen(token_quote);
+    if (looking_at(r, qn_loose_quote)) {
+        r->at += strlen(qn_loose_quote);
         size_t start = r->at;
-        while (r->at < r->n && !looking_at(r, token_quote)) r->at++;
+        while (r->at < r->n && !looking_at(r, qn_loose_quote)) r->at++;
         if (r->at >= r->n) return bad(r);
         qn_buf_json_string(r->out, r->text + start, r->at - start);
-        r->at += strlen(token_quote);
+        r->at += strlen(qn_loose_quote);
         return QN_OK;
     }
     char quote = r->text[r->at++];
@@ -102,7 +102,7 @@ static qn_status read_string(reader *r)
     return status;
 }
 
-static int is_word(char c)
+int qn_loose_is_word(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.' || c == '+' || c == '$' || (unsigned char)c >= 0x80;
@@ -136,7 +136,7 @@ static qn_status read_word(reader *r, int is_key)
     static const char *const words[][2] = {{"true", "true"},   {"True", "true"}, {"false", "false"},
                                            {"False", "false"}, {"null", "null"}, {"None", "null"}};
     size_t start = r->at;
-    while (r->at < r->n && is_word(r->text[r->at])) r->at++;
+    while (r->at < r->n && qn_loose_is_word(r->text[r->at])) r->at++;
     const char *word = r->text + start;
     size_t n = r->at - start;
     if (n == 0) return bad(r);
@@ -156,7 +156,12 @@ static qn_status read_word(reader *r, int is_key)
 
 static int at_string(const reader *r, char c)
 {
-    return c == '"' || c == '\'' || (c == '<' && looking_at(r, token_quote));
+    return c == '"' || c == '\'' || (c == '<' && looking_at(r, qn_loose_quote));
+}
+
+static qn_status read_key(reader *r)
+{
+    return at_string(r, peek(r)) ? read_string(r) : read_word(r, 1);
 }
 
 static qn_status read_value(reader *r);
@@ -175,8 +180,7 @@ static qn_status read_members(reader *r, char open)
             qn_buf_puts(r->out, ", ");
         }
         if (open == '{') {
-            c = peek(r);
-            QN_TRY(at_string(r, c) ? read_string(r) : read_word(r, 1));
+            QN_TRY(read_key(r));
             if (peek(r) != ':') return bad(r);
             r->at++;
             qn_buf_puts(r->out, ": ");
@@ -201,10 +205,20 @@ static qn_status read_value(reader *r)
     return QN_OK;
 }
 
-qn_status qn_loose_json(const char *text, size_t n, size_t *at, qn_buf *out)
+static qn_status read_with(qn_status (*read)(reader *), const char *text, size_t n, size_t *at, qn_buf *out)
 {
     reader r = {text, n, *at, out, 0};
-    qn_status status = read_value(&r);
+    qn_status status = read(&r);
     *at = r.at;
     return status == QN_OK ? out->status : status;
+}
+
+qn_status qn_loose_json(const char *text, size_t n, size_t *at, qn_buf *out)
+{
+    return read_with(read_value, text, n, at, out);
+}
+
+qn_status qn_loose_key(const char *text, size_t n, size_t *at, qn_buf *out)
+{
+    return read_with(read_key, text, n, at, out);
 }

@@ -4,8 +4,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "text/tool_bodies.h"
 #include "text/tool_formats.h"
+#include "text/tool_reader.h"
 
 enum {
     HEADER_BYTES_MAX = 256,
@@ -19,11 +19,12 @@ enum {
  *           ^from               ^at              ^scan
  *
  * Bytes before `from` have become events. In TEXT and REASONING only white space lies between from and at; in
- * CALL a mark begins at `at`, and scan goes through what follows it. With headers there is a header's mark
- * between from and at too, and at is where the header's text begins, or the arguments that it announced. Each
- * step looks at bytes that are there and waits when they might be the beginning of a mark; it never knows
- * where a delta ended. */
-typedef enum { TEXT, REASONING, HEADER, CALL } state;
+ * CALL a mark begins at `at`, and scan is as far as the reader has read. With headers the mark of a header
+ * lies between from and at, too, and at is where the header's text begins, or the arguments that it
+ * announced. What the reader has said moves from and at. BROKEN is behind a mark whose text is no call: it
+ * lasts until the mark that ends calls, or until another call begins. Each step looks at bytes that are there
+ * and waits when they might be the beginning of a mark; it never knows where a delta ended. */
+typedef enum { TEXT, REASONING, HEADER, CALL, BROKEN } state;
 
 typedef enum { MISS, HIT, WAIT } match;
 
@@ -39,10 +40,9 @@ struct qn_answer {
     size_t from, at, scan;
     qn_buf held;
     /* in a call */
-    qn_buf name; /* said by a header; empty: none */
-    int depth, in_string, is_escaped;
+    int has_header, has_said; /* a header said its name; some of it has become events */
     int retries;
-    qn_call_list list;
+    qn_call_reader reader;
     int32_t n_calls, n_malformed;
     /* what came out: while a feed runs, text and id of an event are offsets */
     qn_buf texts;
@@ -55,8 +55,8 @@ struct qn_answer {
 static qn_status add_event(qn_answer *a, qn_answer_event e, const char *text, size_t n)
 {
     qn_answer_event *last = a->n_events ? &a->events[a->n_events - 1] : NULL;
-    if (last && e.kind <= QN_ANSWER_REASONING && last->kind == e.kind &&
-        last->is_malformed == e.is_malformed) {
+    int joins = e.kind <= QN_ANSWER_REASONING || e.kind == QN_ANSWER_CALL_ARGUMENTS;
+    if (last && joins && last->kind == e.kind && last->is_malformed == e.is_malformed) {
         qn_buf_append(&a->texts, text, n);
         last->n += n;
         return a->texts.status;
@@ -84,21 +84,20 @@ static qn_status emit(qn_answer *a, qn_answer_kind kind, int is_malformed, size_
     return add_event(a, (qn_answer_event){.kind = kind, .is_malformed = is_malformed}, text, n);
 }
 
-static qn_status emit_calls(qn_answer *a)
+/* What the reader says of calls. */
+static qn_status take_call(void *user, qn_answer_kind kind, const char *text, size_t n, const char *id)
 {
-    const char *text = a->list.text.data;
-    for (size_t i = 0; i < a->list.n_calls; i++) {
-        const qn_call *c = &a->list.calls[i];
-        size_t name_bytes = strlen(text + c->name) + 1, id_bytes = strlen(text + c->id) + 1;
-        qn_answer_event e = {.kind = QN_ANSWER_CALL_BEGIN, .index = a->n_calls};
-        QN_TRY(add_event(a, e, text + c->name, name_bytes + id_bytes)); /* both strings, with their ends */
-        e.kind = QN_ANSWER_CALL_ARGUMENTS;
-        QN_TRY(add_event(a, e, text + c->arguments, c->arguments_bytes));
-        e.kind = QN_ANSWER_CALL_END;
-        QN_TRY(add_event(a, e, "", 0));
-        a->n_calls++;
-    }
-    return QN_OK;
+    qn_answer *a = user;
+    qn_answer_event e = {.kind = kind, .index = a->n_calls};
+    QN_TRY(add_event(a, e, text, n));
+    if (kind == QN_ANSWER_CALL_END) a->n_calls++;
+    if (kind != QN_ANSWER_CALL_BEGIN) return QN_OK;
+    /* Both strings, with their ends. */
+    size_t id_bytes = strlen(id) + 1;
+    qn_buf_putc(&a->texts, 0);
+    qn_buf_append(&a->texts, id, id_bytes);
+    a->events[a->n_events - 1].n = n + 1 + id_bytes;
+    return a->texts.status;
 }
 
 /* ---- marks ---- */
@@ -140,15 +139,23 @@ static void go_on(qn_answer *a, state s, size_t at)
     a->state = s;
     a->from = a->at = a->scan = at;
     a->is_fresh = a->is_glued = 1;
-    qn_buf_reset(&a->name);
 }
 
-static void begin_call(qn_answer *a, size_t at, size_t scan)
+/* The reader takes over. name: a header said it. */
+static qn_status begin_call(qn_answer *a, size_t at, size_t scan, const char *name)
 {
     a->state = CALL;
     a->at = at;
     a->scan = scan;
-    a->depth = a->in_string = a->is_escaped = 0;
+    a->has_header = name != NULL;
+    a->has_said = 0;
+    return qn_call_reader_begin(&a->reader, a->calls, a->tools, name);
+}
+
+/* A call's own mark is at `at`. */
+static qn_status begin_marked_call(qn_answer *a)
+{
+    return begin_call(a, a->at, a->calls->is_bare ? a->at : a->at + strlen(a->calls->open), NULL);
 }
 
 /* ---- text ---- */
@@ -191,8 +198,7 @@ static qn_status step_text(qn_answer *a, int is_final, int *went_on)
     if (found == ends[0] || found == ends[1]) {
         go_on(a, thinks ? TEXT : REASONING, after);
     } else if (found == ends[2]) {
-        begin_call(a, a->at, f->is_bare ? a->at : after);
-        if (f->is_bare && f->close) a->scan = after;
+        return begin_marked_call(a);
     } else if (found == ends[3]) {
         a->state = HEADER;
         a->at = a->scan = after;
@@ -246,10 +252,10 @@ static qn_status read_header(qn_answer *a, size_t after)
     } else if (is_content || length == 0 || !a->tools || a->retries >= RETRIES_MAX) {
         go_on(a, TEXT, after);
     } else {
-        qn_buf_append(&a->name, name, length);
-        begin_call(a, after, after);
+        text[(size_t)(name - text) + length] = 0;
+        return begin_call(a, after, after, name);
     }
-    return a->name.status;
+    return QN_OK;
 }
 
 static qn_status step_header(qn_answer *a, int is_final, int *went_on)
@@ -266,84 +272,66 @@ static qn_status step_header(qn_answer *a, int is_final, int *went_on)
 
 /* ---- calls ---- */
 
-/* Bytes [at, end) are no call. What of them may hold one is looked at again. */
-static qn_status give_back(qn_answer *a, size_t end)
+/* The text at `scan` continues no call. Bytes that were not said become content, first of all the mark;
+ * those behind it are looked at again. */
+static qn_status give_up(qn_answer *a)
 {
     const qn_call_format *f = a->calls;
     int is_plain = f->is_bare && !f->close;
-    size_t cut = end;
-    a->state = TEXT;
+    size_t n_events = a->n_events;
+    if (!a->has_said && !a->has_header) a->at += strlen(f->open);
+    a->scan = a->at;
+    a->is_fresh = a->is_glued = 0;
+    a->state = f->close || a->has_header ? BROKEN : TEXT;
+    QN_TRY(qn_call_reader_cut(&a->reader));
+    if (a->n_events > n_events) a->events[n_events].is_malformed = 1;
     if (!is_plain) {
         a->n_malformed++;
         a->retries++;
     }
-    if (!is_plain && f->open && a->retries < RETRIES_MAX) {
-        size_t n = strlen(f->open), m = f->close ? strlen(f->close) : 0;
-        size_t start = a->at + (a->name.length ? 0 : n);
-        for (size_t i = start; m && i + m <= end && cut == end; i++)
-            if (memcmp(a->held.data + i, f->close, m) == 0) cut = i + m;
-        for (size_t i = cut; i-- > start;) {
-            if (i + n > cut || memcmp(a->held.data + i, f->open, n) != 0) continue;
-            cut = i;
-            break;
-        }
-    }
-    a->at = a->scan = cut;
-    a->is_fresh = a->is_glued = 0;
-    qn_buf_reset(&a->name);
-    return emit(a, QN_ANSWER_CONTENT, !is_plain, cut);
-}
-
-/* A call is complete: its text is [begin, end), the answer goes on at `after`. */
-static qn_status end_call(qn_answer *a, size_t begin, size_t end, size_t after)
-{
-    const char *name = a->name.length ? a->name.data : NULL;
-    qn_status status =
-        qn_call_list_read(&a->list, a->calls, a->tools, name, a->held.data + begin, end - begin);
-    if (status == QN_E_NOMEM) return status;
-    if (status != QN_OK) return give_back(a, after);
-    go_on(a, TEXT, after);
-    return emit_calls(a);
-}
-
-/* Follows strings and brackets of JSON. */
-static void scan_json(qn_answer *a, char c)
-{
-    if (a->in_string) {
-        if (c == '"' && !a->is_escaped) a->in_string = 0;
-        a->is_escaped = c == '\\' && !a->is_escaped;
-        return;
-    }
-    if (c == '"') a->in_string = a->depth > 0;
-    if (c == '{' || c == '[') a->depth++;
-    if ((c == '}' || c == ']') && a->depth > 0) a->depth--;
+    return emit(a, QN_ANSWER_CONTENT, !is_plain, a->at);
 }
 
 static qn_status step_call(qn_answer *a, int is_final, int *went_on)
 {
+    qn_calls_result result;
+    size_t used;
+    int64_t said;
+    QN_TRY(qn_call_reader_read(&a->reader, a->held.data + a->scan, a->held.length - a->scan, is_final,
+                               &result, &used, &said));
+    if (said >= 0) a->from = a->at = a->scan + (size_t)said;
+    a->has_said |= said >= 0;
+    a->scan += used;
+    *went_on = result != QN_CALLS_MORE;
+    if (result == QN_CALLS_END) {
+        go_on(a, TEXT, a->scan);
+        return QN_OK;
+    }
+    if (result == QN_CALLS_MORE && !is_final) return QN_OK;
+    *went_on = 1;
+    return give_up(a);
+}
+
+/* One byte or mark of what is no call. */
+static qn_status step_broken(qn_answer *a, int is_final, int *went_on)
+{
     const qn_call_format *f = a->calls;
-    int is_json =
-        a->name.length || f->body == QN_CALL_JSON || f->body == QN_CALL_KEYED || f->body == QN_CALL_NAMED;
-    int has_header = a->name.length > 0;
-    size_t begin = has_header || f->is_bare ? a->at : a->at + strlen(f->open);
     const char *found = NULL;
-    const char *const ends[] = {has_header ? f->header.open : f->close, has_header ? f->drop[0] : NULL,
-                                has_header ? f->drop[1] : NULL, has_header ? f->drop[2] : NULL};
-    match m = a->in_string ? MISS : match_any(a, a->scan, ends, 4, is_final, &found);
+    const char *const ends[] = {begins_call(a) ? f->open : NULL,
+                                f->header.open,
+                                f->close,
+                                a->has_header ? f->drop[0] : NULL,
+                                a->has_header ? f->drop[1] : NULL,
+                                a->has_header ? f->drop[2] : NULL};
+    match m = match_any(a, a->at, ends, sizeof ends / sizeof *ends, is_final, &found);
     *went_on = m != WAIT;
     if (m == WAIT) return QN_OK;
-    if (m == HIT) {
-        size_t after = a->scan + strlen(found);
-        if (has_header && found == ends[0]) after = a->scan; /* the next header begins here */
-        return end_call(a, begin, f->is_bare ? after : a->scan, after);
-    }
-    char c = a->held.data[a->scan++];
-    if (is_json) scan_json(a, c);
-    if (a->scan - a->at > a->limit) return give_back(a, a->scan);
-    if (has_header || f->close) return QN_OK;
-    if (a->depth > 0 || is_space(c)) return QN_OK;
-    if (c == '}' || c == ']') return end_call(a, begin, a->scan, a->scan);
-    return give_back(a, a->scan);
+    if (m == MISS) return emit(a, QN_ANSWER_CONTENT, 1, ++a->at);
+    if (found == ends[0]) return begin_marked_call(a);
+    a->state = TEXT;
+    if (found == ends[1]) return QN_OK; /* the next header begins here */
+    a->at += strlen(found);
+    return emit(a, QN_ANSWER_CONTENT, 1, a->at);
 }
 
 /* ---- in and out ---- */
@@ -352,12 +340,13 @@ static qn_status step(qn_answer *a, int is_final, int *went_on)
 {
     if (a->state == HEADER) return step_header(a, is_final, went_on);
     if (a->state == CALL) return step_call(a, is_final, went_on);
+    if (a->state == BROKEN) return step_broken(a, is_final, went_on);
     return step_text(a, is_final, went_on);
 }
 
 static size_t next(const qn_answer *a)
 {
-    return a->state == TEXT || a->state == REASONING ? a->at : a->scan;
+    return a->state == HEADER || a->state == CALL ? a->scan : a->at;
 }
 
 static qn_status run(qn_answer *a, int is_final)
@@ -419,8 +408,8 @@ qn_status qn_answer_finish(qn_answer *a)
     for (;;) {
         QN_TRY(run(a, 1));
         if (a->state != CALL) break;
-        size_t begin = a->name.length || a->calls->is_bare ? a->at : a->at + strlen(a->calls->open);
-        QN_TRY(end_call(a, begin, a->held.length, a->held.length));
+        int went_on;
+        QN_TRY(step_call(a, 1, &went_on));
     }
     if (a->state == HEADER && a->scan > a->at) QN_TRY(give_back_header(a, a->held.length));
     if (!a->is_glued)
@@ -476,6 +465,9 @@ qn_status qn_answer_new(const qn_answer_options *options, qn_answer **out)
     a->reasoning = options->format.reasoning;
     a->tools = options->tools;
     a->limit = options->limit_bytes ? options->limit_bytes : LIMIT_DEFAULT;
+    a->reader.put = take_call;
+    a->reader.user = a;
+    a->reader.limit_bytes = a->limit;
     a->is_fresh = 1;
     a->state = first_state(a, options->prompt, options->prompt ? options->prompt_bytes : 0);
     a->is_glued = a->state != TEXT;
@@ -486,9 +478,8 @@ qn_status qn_answer_new(const qn_answer_options *options, qn_answer **out)
 void qn_answer_free(qn_answer *a)
 {
     if (!a) return;
-    qn_call_list_free(&a->list);
+    qn_call_reader_free(&a->reader);
     qn_buf_free(&a->held);
-    qn_buf_free(&a->name);
     qn_buf_free(&a->texts);
     qn_free(a->events);
     qn_free(a);

@@ -5,9 +5,12 @@
  * texts joined, do not depend on how it was cut, so a streamed answer and a whole one are the same. An answer
  * without marks comes out as it went in; white space beside a mark goes away with it.
  *
- * A call is announced when all of it is there and sound, its arguments as one JSON object. What looks like a
- * call and is none comes back as content, every byte of it, with is_malformed set; nothing fails for its
- * sake. Memory is bounded by limit_bytes. One thread at a time per parser; formats are static. */
+ * A call is announced as soon as its name is known and its arguments begin; these leave as the model writes
+ * them, and what has left always is the beginning of one JSON object. Text that looks like a call and is none
+ * comes back as content, every byte of it, with is_malformed set. A call that breaks off after it was
+ * announced ends there: its CALL_END is malformed, and the bytes behind come back as content. Nothing fails
+ * for the sake of a call. Memory is bounded by limit_bytes. One thread at a time per parser; formats are
+ * static. */
 #ifndef QN_TEXT_TOOL_CALLS_H
 #define QN_TEXT_TOOL_CALLS_H
 
@@ -39,14 +42,14 @@ typedef enum {
     QN_ANSWER_CONTENT,
     QN_ANSWER_REASONING,
     QN_ANSWER_CALL_BEGIN,     /* text: the name; id: the model's own name of the call, or "" */
-    QN_ANSWER_CALL_ARGUMENTS, /* text: (part of) a JSON object */
-    QN_ANSWER_CALL_END
+    QN_ANSWER_CALL_ARGUMENTS, /* text: the next part of a JSON object, whole characters */
+    QN_ANSWER_CALL_END        /* is_malformed: the object is not complete */
 } qn_answer_kind;
 
 typedef struct {
     qn_answer_kind kind;
     int32_t index;    /* of the call, from 0 */
-    int is_malformed; /* content that a call was expected in */
+    int is_malformed; /* content that a call was expected in; a call that broke off */
     const char *text; /* [n], NUL after the last byte only where the kind is CALL_BEGIN */
     size_t n;
     const char *id; /* CALL_BEGIN: NUL-terminated */
@@ -60,7 +63,7 @@ typedef struct {
     const char
         *prompt; /* the rendered prompt, needed during the call: its end says where the answer begins */
     size_t prompt_bytes;
-    size_t limit_bytes; /* of one call; default 1 MiB */
+    size_t limit_bytes; /* of a call's text that is held back; default 1 MiB */
 } qn_answer_options;
 
 typedef struct qn_answer qn_answer;

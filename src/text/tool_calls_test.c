@@ -14,7 +14,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "tests/fixtures.h"
+#include "text/json_steps.h"
 #include "text/loose_json.h"
 #include "text/tool_calls.h"
 #include "text/tool_formats.h"
@@ -39,7 +41,8 @@ static int tear_down(void **state)
 
 /* ---- transcripts ---- */
 
-/* Events as one text, neighbours joined: "text|think:...|bad:...|call NAME ID {...}". */
+/* Events as one text, neighbours joined: "text|think:...|bad:...|call NAME ID {...}"; "..." stands behind
+ * arguments that break off. */
 typedef struct {
     qn_buf text;
     int last; /* kind and flag of what the transcript ends with */
@@ -52,16 +55,18 @@ static void note(transcript *t, const qn_answer *a)
     for (size_t i = 0; i < n; i++) {
         const qn_answer_event *e = &events[i];
         int what = (int)e->kind * 2 + e->is_malformed;
+        if (e->kind == QN_ANSWER_CALL_ARGUMENTS) assert_int_equal(qn_utf8_valid_prefix(e->text, e->n), e->n);
         int joins = e->kind <= QN_ANSWER_REASONING && what == t->last;
         if (!joins && e->kind <= QN_ANSWER_CALL_BEGIN && t->text.length) qn_buf_putc(&t->text, '|');
         if (!joins && e->kind == QN_ANSWER_REASONING) qn_buf_puts(&t->text, "think:");
-        if (!joins && e->is_malformed) qn_buf_puts(&t->text, "bad:");
+        if (!joins && e->is_malformed && e->kind == QN_ANSWER_CONTENT) qn_buf_puts(&t->text, "bad:");
         if (e->kind == QN_ANSWER_CALL_BEGIN) {
             assert_int_equal(strlen(e->text), e->n);
             qn_buf_printf(&t->text, "call %d %s %s ", (int)e->index, e->text, e->id);
         } else {
             qn_buf_append(&t->text, e->text, e->n);
         }
+        if (e->kind == QN_ANSWER_CALL_END && e->is_malformed) qn_buf_puts(&t->text, "...");
         t->last = what;
     }
 }
@@ -123,15 +128,34 @@ static const struct {
      "a|bad:\n <tool_call>{\"name\": 3}</tool_call>| b"},
     {"<tool_call>", "hermes", NULL,
      "<tool_call>{\"name\": \"x\", \"arguments\": {\"a\": 1, \"a\": 2}}</tool_call>",
-     "bad:<tool_call>{\"name\": \"x\", \"arguments\": {\"a\": 1, \"a\": 2}}</tool_call>"},
+     "call 0 x  {\"a\": 1, \"a\": 2}"},
     {"<tool_call>", "hermes", NULL, "<tool_call>{\"name\": \"look\", \"arguments\": {\"city\": \"Rom",
-     "bad:<tool_call>{\"name\": \"look\", \"arguments\": {\"city\": \"Rom"},
+     "call 0 look  {\"city\": \"Rom..."},
     {"<tool_call>", "hermes", NULL,
      "<tool_call>{\"name\": \"x<tool_call>{\"name\": \"y\", \"arguments\": {}}</tool_call>!",
      "bad:<tool_call>{\"name\": \"x|call 0 y  {}|!"},
     {"<tool_call>", "hermes", NULL,
      "<tool_call>{\"name\": \"x}</tool_call> and <tool_call>{\"name\": \"y\", \"arguments\": {}}</tool_call>",
      "bad:<tool_call>{\"name\": \"x}</tool_call>| and|call 0 y  {}"},
+    {"<tool_call>", "hermes", NULL,
+     "<tool_call>{\"arguments\": {\"a\": [1]}, \"name\": \"x\"} {\"name\": \"y\", \"arguments\": "
+     "null}</tool_call>",
+     "call 0 x  {\"a\": [1]}|call 1 y  {}"},
+    {"<tool_call>", "hermes", NULL,
+     "<tool_call>{\"type\": \"function\", \"id\": \"7\", \"function\": {\"name\": \"x\", \"arguments\": "
+     "{}}}</tool_call>",
+     "call 0 x 7 {}"},
+    {"<tool_call>", "hermes", NULL,
+     "<tool_call>{\"name\": \"x\", \"arguments\": {\"a\": \"1\n2\"}}</tool_call>",
+     "call 0 x  {\"a\": \"1\\n2\"}"},
+    {"<tool_call>", "hermes", NULL,
+     "<tool_call>{\"name\": \"x\", \"arguments\": {\"a\": oops}}</tool_call>\n<tool_call>{\"name\": "
+     "\"y\"}</tool_call>",
+     "call 0 x  {\"a\": ...|bad:oops}}</tool_call>|call 1 y  {}"},
+    {"<tool_call>", "hermes", NULL,
+     "<tool_call>{\"name\": \"x\", \"arguments\": \"{\\\"a\\\": \\\"\\ud83d\\ude00\\\\n\\\"}\"}",
+     "call 0 x  {\"a\": \"\xf0\x9f\x98\x80\\n\"}"},
+    {"<tool_call>", "hermes", NULL, "Use <tool_call> for calls.", "Use|bad: <tool_call> for calls."},
     {"<tool_call> </think>", "hermes", "x<|im_start|>assistant\n<think>\n",
      "\nHm.\n\n</think>\n\nSo <think>: <tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": "
      "\\\"\\u00e9\\\"}\"}</tool_call>",
@@ -152,6 +176,12 @@ static const struct {
     {"<tool_call><function=", "qwen_coder", NULL,
      "<tool_call><function=f><parameter=a>1</function></tool_call>.",
      "bad:<tool_call><function=f><parameter=a>1</function></tool_call>|."},
+    {"<tool_call><function=", "qwen_coder", NULL,
+     "<tool_call><function=look><parameter=city>\nA\nB</parameter><parameter=days>\n3",
+     "call 0 look  {\"city\": \"A\\nB\"...|bad:<parameter=days>\n3"},
+    {"<tool_call><function=", "qwen_coder", NULL, "<tool_call><function=look><parameter=city>a</tool_call>b",
+     "call 0 look  {\"city\": \"a...|bad:</tool_call>|b"},
+    {"<tool_call><arg_key>", "glm", NULL, "<tool_call>look", "bad:<tool_call>look"},
     {"<tool_call><arg_key>", "glm", NULL,
      "ok<tool_call>look\n<arg_key>city</arg_key>\n<arg_value>true</arg_value>\n<arg_key>n</"
      "arg_key><arg_value>true"
@@ -167,12 +197,20 @@ static const struct {
     {"[TOOL_CALLS]", "mistral", NULL,
      "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"a\": \"]\"}, \"id\": \"abc123def\"}, {\"name\": "
      "\"g\"}]",
-     "call 0 look abc123def {\"a\": \"]\"}|call 1 g  {}"},
-    {"[TOOL_CALLS]", "mistral", NULL, "[TOOL_CALLS] none", "bad:[TOOL_CALLS] n|one"},
+     "call 0 look  {\"a\": \"]\"}|call 1 g  {}"},
+    {"[TOOL_CALLS]", "mistral", NULL,
+     "[TOOL_CALLS][{\"id\": \"abc123def\", \"name\": \"look\", \"arguments\": {}}]",
+     "call 0 look abc123def {}"},
+    {"[TOOL_CALLS]", "mistral", NULL, "[TOOL_CALLS] none", "bad:[TOOL_CALLS]| none"},
     {"<|tool_call><tool_call|><channel|>", "gemma", "<|turn>model\n",
      "<|channel>thought\nHm.\n<channel|>Yes.<|tool_call>call:look{city:<|\"|>a "
      "\"b\"<|\"|>,n:[1,{x:None}]}<tool_call|>",
      "think:Hm.|Yes.|call 0 look  {\"city\": \"a \\\"b\\\"\", \"n\": [1, {\"x\": null}]}"},
+    {"<|tool_call><tool_call|>", "gemma", NULL,
+     "<|tool_call>call:look{{\"city\": 'a\\'b'}}<tool_call|><|tool_call>call:f{x:(1,),}<tool_call|>",
+     "call 0 look  {\"city\": \"a'b\"}|call 1 f  {\"x\": [1]}"},
+    {"<|tool_call><tool_call|>", "gemma", NULL, "<|tool_call>call:look{city:<|\"|>Ro",
+     "call 0 look  {\"city\": \"Ro..."},
     {"<|tool_calls_section_begin|>", "kimi", NULL,
      "A<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{\"a\": 1}"
      "<|tool_call_end|><|tool_call_begin|>functions.f:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
@@ -190,7 +228,7 @@ static const struct {
      "think:Need it.|I look.|call 0 look  {\"city\": \"<|end|>\"}"},
     {"<|channel|>commentary functions.", "harmony", "<|start|>assistant",
      " to=functions.look<|channel|>commentary json<|message|>{\"city\": }<|call|>",
-     "bad: to=functions.look<|channel|>commentary json<|message|>{\"city\": }<|call|>"},
+     "call 0 look  {\"city\": ...|bad:}<|call|>"},
     {"<|channel|>commentary functions.", "harmony", "<|start|>assistant",
      "<|channel|>final<|message|>Done <|start|> it.", "Done|bad: <|start|> it."},
     {">>>all", "functionary", "x>>>", "all\nLet me look.\n>>>look\n{\"city\": \"\\n>>>\"}",
@@ -221,7 +259,7 @@ static const struct {
      "<|tools_prefix|>[{\"look\": {\"a\": 1}}, {\"f\": {}}]<|tools_suffix|>",
      "call 0 look  {\"a\": 1}|call 1 f  {}"},
     {"<|tools_prefix|>", "apertus", NULL, "<|tools_prefix|>[{\"a\": {}, \"b\": {}}]<|tools_suffix|>",
-     "bad:<|tools_prefix|>[{\"a\": {}, \"b\": {}}]<|tools_suffix|>"},
+     "call 0 a  {}|bad:, \"b\": {}}]<|tools_suffix|>"},
     {" functools[", "functools", NULL, "I look. functools[{\"name\": \"look\", \"arguments\": {}}]",
      "I look.|call 0 look  {}"},
     {"[BEGIN FINAL RESPONSE] <tool_calls></tool_calls>", "tool_calls",
@@ -273,24 +311,37 @@ static void test_comes_out_as_soon_as_it_can(void **state)
     qn_answer_free(a);
 }
 
-static void test_memory_is_bounded(void **state)
+static char *run_bounded(const char *head, const char *tail, uint64_t seed)
 {
     qn_answer_options o = with_tools(format_of("<tool_call>"), NULL);
     qn_buf text = {0};
     o.limit_bytes = 500;
-    qn_buf_puts(&text, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"");
+    qn_buf_puts(&text, head);
     for (int i = 0; i < 1000; i++) qn_buf_puts(&text, "<tool_call>");
-    qn_buf_puts(&text, "\"}}</tool_call>");
+    qn_buf_puts(&text, tail);
+    char *got = run(&o, text.data, text.length, seed);
+    qn_buf_free(&text);
+    return got;
+}
+
+/* Arguments that leave as they come need no memory; those that wait for a name do. */
+static void test_memory_is_bounded(void **state)
+{
     for (uint64_t seed = 0; seed < 5; seed++) {
-        char *got = run(&o, text.data, text.length, seed);
-        char *whole = run(&o, text.data, text.length, 0);
+        char *got =
+            run_bounded("<tool_call>{\"arguments\": {\"a\": \"", "\"}, \"name\": \"f\"}</tool_call>", seed);
+        char *whole =
+            run_bounded("<tool_call>{\"arguments\": {\"a\": \"", "\"}, \"name\": \"f\"}</tool_call>", 0);
         assert_string_equal(got, whole);
         assert_non_null(strstr(got, "bad:"));
         assert_null(strstr(got, "call 0"));
         qn_free(got);
         qn_free(whole);
+        got = run_bounded("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "\"}}</tool_call>", seed);
+        assert_int_equal(strlen(got), strlen("call 0 f  {\"a\": \"\"}") + 11000);
+        assert_null(strstr(got, "bad:"));
+        qn_free(got);
     }
-    qn_buf_free(&text);
 }
 
 /* ---- random answers ---- */
@@ -377,6 +428,99 @@ static void test_random(void **state)
         qn_buf_free(&text);
     }
     assert_true(n_calls > 100 && n_bad > 100);
+}
+
+/* Arguments leave before their call is whole. */
+static void test_arguments_come_as_they_are_written(void **state)
+{
+    static const struct {
+        const char *evidence, *begin, *want;
+    } rows[] = {
+        {"<tool_call>", "<tool_call>{\"name\": \"look\", \"arguments\": {\"city\": \"Ro", "{\"city\": \"Ro"},
+        {"<tool_call>", "<tool_call>{\"name\": \"look\", \"arguments\": \"{\\\"city\\\": \\\"Ro",
+         "{\"city\": \"Ro"},
+        {"[TOOL_CALLS]", "[TOOL_CALLS][{\"name\": \"look\", \"arguments\": {\"n\": 1", "{\"n\": 1"},
+        {"<|start_header_id|> \"parameters\":", "{\"name\": \"look\", \"parameters\": {\"city\": \"Ro",
+         "{\"city\": \"Ro"},
+        {"<tool_call><function=", "<tool_call><function=look><parameter=city>\nRo", "{\"city\": \"Ro"},
+        {"<tool_call><function=", "<tool_call><function=look><parameter=days>3</parameter>", "{\"days\": 3"},
+        {"<tool_call><arg_key>", "<tool_call>look<arg_key>city</arg_key><arg_value>Ro", "{\"city\": \"Ro"},
+        {"<|tool_call><tool_call|>", "<|tool_call>call:look{city:<|\"|>Ro", "{\"city\": \"Ro"},
+        {"<|tools_prefix|>", "<|tools_prefix|>[{\"look\": {\"city\": \"Ro", "{\"city\": \"Ro"},
+        {"<|tool_calls_section_begin|>",
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{\"a\"",
+         "{\"a\""},
+        {"<｜tool▁calls▁begin｜>",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{\"a\"", "{\"a\""},
+        {"<|channel|>commentary functions.",
+         "<|start|>assistant<|channel|>commentary to=functions.look<|message|>{\"a\"", "{\"a\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_answer_options o = with_tools(format_of(rows[i].evidence), "x");
+        qn_answer *a = NULL;
+        qn_buf got = {0};
+        size_t n;
+        assert_int_equal(qn_answer_new(&o, &a), QN_OK);
+        assert_int_equal(qn_answer_feed(a, rows[i].begin, strlen(rows[i].begin)), QN_OK);
+        const qn_answer_event *e = qn_answer_get_events(a, &n);
+        assert_int_equal(n, 2);
+        assert_int_equal(e[0].kind, QN_ANSWER_CALL_BEGIN);
+        assert_string_equal(e[0].text, "look");
+        assert_int_equal(e[1].kind, QN_ANSWER_CALL_ARGUMENTS);
+        qn_buf_append(&got, e[1].text, e[1].n);
+        assert_string_equal(got.data, rows[i].want);
+        qn_buf_free(&got);
+        qn_answer_free(a);
+    }
+}
+
+/* ---- JSON byte by byte ---- */
+
+static int is_json_by_steps(const char *text, size_t n)
+{
+    qn_json_steps s = {0};
+    qn_json_step_result result = QN_JSON_MORE;
+    size_t i = 0;
+    while (i < n && result == QN_JSON_MORE) result = qn_json_step(&s, text[i++]);
+    if (result == QN_JSON_MORE) return qn_json_step(&s, ' ') == QN_JSON_PAST;
+    if (result == QN_JSON_PAST) i--;
+    while (i < n && strchr(" \t\r\n", text[i]) && text[i]) i++;
+    return i == n && result != QN_JSON_BAD;
+}
+
+static void test_json_steps(void **state)
+{
+    static const char *const pieces[] = {
+        "{",           "}",           "[",           "]",       ",",
+        ":",           "\"a\"",       "\"b\"",       "\"\\n\"", "\"\\ud83d\\ude00\"",
+        "\"\\ud83d\"", "\"\\ude00\"", "\"\\u00E9\"", "\"\\x\"", "true",
+        "false",       "null",        "nul",         "0",       "-1",
+        "01",          "1.5",         "1.",          "2e+3",    "2e",
+        "-",           " ",           "\n",          "\"",      "\\",
+        "\xc3\xa9"};
+    enum { N = sizeof pieces / sizeof *pieces };
+    int n_good = 0;
+    for (uint64_t round = 1; round <= 200000; round++) {
+        qn_buf b = {0};
+        size_t n = qn_random_bits(round, 0) % 8 + 1;
+        for (size_t i = 0; i < n; i++) qn_buf_puts(&b, pieces[qn_random_bits(round, i + 1) % N]);
+        const char *text = b.data;
+        json_error_t error;
+        json_t *json = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+        if (!json && json_error_code(&error) == json_error_numeric_overflow) continue;
+        if (!!json != is_json_by_steps(text, strlen(text)))
+            fail_msg("%s: %s", text, json ? "JSON" : error.text);
+        n_good += json != NULL;
+        json_decref(json);
+        qn_buf_free(&b);
+    }
+    assert_true(n_good > 1000);
+    char deep[2 * QN_JSON_DEPTH_MAX + 3];
+    for (int depth = QN_JSON_DEPTH_MAX; depth <= QN_JSON_DEPTH_MAX + 1; depth++) {
+        memset(deep, '[', (size_t)depth);
+        memset(deep + depth, ']', (size_t)depth);
+        assert_int_equal(is_json_by_steps(deep, 2 * (size_t)depth), depth <= QN_JSON_DEPTH_MAX);
+    }
 }
 
 /* ---- templates ---- */
@@ -581,6 +725,8 @@ int main(void)
         cmocka_unit_test(test_comes_out_as_soon_as_it_can),
         cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_arguments_come_as_they_are_written),
+        cmocka_unit_test(test_json_steps),
         cmocka_unit_test(test_templates),
         cmocka_unit_test(test_loose_json),
         cmocka_unit_test(test_runs_out_of_memory),
