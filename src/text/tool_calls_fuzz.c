@@ -24,6 +24,7 @@ static const char *const evidence[] = {
     "<|tools_prefix|>",
     "dsml_token + 'tool_calls>",
     "<atem:function_calls>",
+    "[TOOL_CALLS] [ARGS]",
     "",
 };
 

@@ -202,6 +202,11 @@ static const struct {
      "[TOOL_CALLS][{\"id\": \"abc123def\", \"name\": \"look\", \"arguments\": {}}]",
      "call 0 look abc123def {}"},
     {"[TOOL_CALLS]", "mistral", NULL, "[TOOL_CALLS] none", "bad:[TOOL_CALLS]| none"},
+    {"[TOOL_CALLS] [ARGS]", "mistral_named", NULL,
+     "Well. [TOOL_CALLS]look[CALL_ID]abc123def[ARGS]{\"a\": 1}[TOOL_CALLS]f[ARGS]{}",
+     "Well.|call 0 look abc123def {\"a\": 1}|call 1 f  {}"},
+    {"[TOOL_CALLS] [ARGS]", "mistral_named", NULL, "[TOOL_CALLS]look[ARGS]no",
+     "bad:[TOOL_CALLS]|look[ARGS]no"},
     {"<|tool_call><tool_call|><channel|>", "gemma", "<|turn>model\n",
      "<|channel>thought\nHm.\n<channel|>Yes.<|tool_call>call:look{city:<|\"|>a "
      "\"b\"<|\"|>,n:[1,{x:None}]}<tool_call|>",

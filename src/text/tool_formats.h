@@ -12,11 +12,13 @@ typedef enum {
     QN_CALL_TAGS,  /* elements with one element per parameter: marks.call_open and on */
     QN_CALL_KEYS,  /* the name, then pairs of marks.key_open and marks.parameter_open */
     QN_CALL_LOOSE, /* call:NAME{...} with bare keys and a token for quotes */
-    QN_CALL_NAMED  /* marks.call_open NAME marks.name_end {JSON} marks.call_close */
+    QN_CALL_NAMED  /* marks.call_open NAME marks.name_end {JSON} marks.call_close; without call_open and
+                      call_close the text is one such call */
 } qn_call_body;
 
 typedef struct {
     const char *call_open, *name_end, *call_close;
+    const char *id_open;              /* QN_CALL_NAMED: between the name and its id; NULL: there is none */
     const char *key_open, *key_close; /* QN_CALL_KEYS */
     const char *parameter_open, *parameter_name_end, *parameter_close;
     int value_lines; /* a value stands on lines of its own */

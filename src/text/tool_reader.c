@@ -428,6 +428,7 @@ qn_status qn_call_reader_begin(qn_call_reader *r, const qn_call_format *format, 
     r->step = name ? QN_READ_HEADER_BODY : first[format->body];
     r->n_ended = r->in_array = r->is_nested = r->is_fenced = r->is_braced = r->depth = 0;
     r->scanned = r->held = 0;
+    if (r->step == QN_READ_NAMED_OPEN && !format->marks.call_open) r->step = QN_READ_NAMED_NAME;
     if (name) qn_buf_puts(&r->name, name);
     return r->name.status;
 }

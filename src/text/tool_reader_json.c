@@ -221,22 +221,30 @@ static qn_slice name_of_id(qn_slice id)
     return name;
 }
 
+/* NAME, NAME id_open ID, or an id that has the name in it. */
 static qn_step read_named_name(qn_call_reader *r)
 {
-    const char *mark = r->format->marks.name_end, *found;
-    qn_slice id;
-    qn_step step = qn_read_find(r, mark, r->format->marks.call_close, &id, &found);
+    const qn_call_marks *m = &r->format->marks;
+    const char *found;
+    qn_slice text, name, id = {0};
+    qn_step step = qn_read_find(r, m->name_end, m->call_close, &text, &found);
     if (step != QN_STEP_ON) return step;
-    if (found != mark) return QN_STEP_BAD;
-    r->at += id.n + strlen(mark);
-    id = qn_slice_trim(id);
-    qn_slice name = name_of_id(id);
-    step = qn_read_set_name(r, name);
-    if (step == QN_STEP_ON && name.n != id.n) {
-        if (memchr(id.p, 0, id.n)) return QN_STEP_BAD;
-        qn_buf_append(&r->id, id.p, id.n);
-        step = qn_read_memory(r->id.status);
+    if (found != m->name_end) return QN_STEP_BAD;
+    r->at += text.n + strlen(found);
+    name = text = qn_slice_trim(text);
+    for (size_t i = 0, n = m->id_open ? strlen(m->id_open) : text.n + 1; i + n <= text.n && !id.n; i++) {
+        if (memcmp(text.p + i, m->id_open, n) != 0) continue;
+        name.n = i;
+        id = qn_slice_trim((qn_slice){text.p + i + n, text.n - i - n});
     }
+    if (!m->id_open) {
+        name = name_of_id(text);
+        if (name.n != text.n) id = text;
+    }
+    if (id.n && memchr(id.p, 0, id.n)) return QN_STEP_BAD;
+    qn_buf_append(&r->id, id.p, id.n);
+    if (r->id.status != QN_OK) return QN_STEP_NOMEM;
+    step = qn_read_set_name(r, name);
     return step == QN_STEP_ON ? go(r, QN_READ_NAMED_BODY) : step;
 }
 
@@ -247,7 +255,8 @@ static qn_step read_named_body(qn_call_reader *r)
     char c = peek(r);
     if (!c) return QN_STEP_WAIT;
     r->is_fenced = 0;
-    if (c == '{' || c == '"') return qn_read_begin_arguments(r, QN_READ_NAMED_AFTER);
+    if (c == '{' || c == '"' || !r->format->marks.call_close)
+        return qn_read_begin_arguments(r, QN_READ_NAMED_AFTER);
     qn_step step = qn_read_looks_at(r, r->at, r->format->marks.call_close);
     if (step == QN_STEP_ON) return go(r, QN_READ_NAMED_AFTER);
     if (step == QN_STEP_WAIT) return step;
@@ -270,7 +279,12 @@ static qn_step read_named_language(qn_call_reader *r)
 
 static qn_step read_named_after(qn_call_reader *r)
 {
-    qn_step step = qn_read_space(r);
+    qn_step step;
+    if (!r->format->marks.call_close) {
+        step = qn_read_call_end(r);
+        return step == QN_STEP_ON ? QN_STEP_END : step;
+    }
+    step = qn_read_space(r);
     if (step == QN_STEP_ON && r->is_fenced) {
         step = qn_read_mark(r, fence);
         if (step != QN_STEP_ON) return step;
