@@ -33,6 +33,7 @@ void qn_http_free(qn_http *h)
     qn_buf_free(&h->body);
 }
 
+/* Callers return at once: what follows would use values that are unchecked, or report a later reason. */
 static void refuse(qn_http *h, int status, const char *why)
 {
     h->state = QN_HTTP_FAILED;
@@ -78,17 +79,29 @@ static void read_request_line(qn_http *h, char *line)
         return;
     }
     *target++ = *version++ = 0;
-    for (const char *c = line; *c; c++)
-        if (!is_token(*c)) refuse(h, 400, "the method is malformed");
-    if (!*line) refuse(h, 400, "the method is malformed");
-    if (strncmp(version, "HTTP/", 5) != 0)
+    const char *c = line;
+    while (is_token(*c)) c++;
+    if (*c || c == line) {
+        refuse(h, 400, "the method is malformed");
+        return;
+    }
+    if (strncmp(version, "HTTP/", 5) != 0) {
         refuse(h, 400, "the request line is not METHOD, path and version");
-    else if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
+        return;
+    }
+    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
         refuse(h, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
-    if (*target != '/') refuse(h, 400, "the target is not a path");
-    for (const unsigned char *c = (unsigned char *)target; *c; c++)
-        if (*c <= ' ' || *c >= 127 || *c == '#')
+        return;
+    }
+    if (*target != '/') {
+        refuse(h, 400, "the target is not a path");
+        return;
+    }
+    for (const unsigned char *t = (unsigned char *)target; *t; t++)
+        if (*t <= ' ' || *t >= 127 || *t == '#') {
             refuse(h, 400, "the path has a character that must be escaped");
+            return;
+        }
     h->minor = version[7] - '0';
     h->keep_alive = h->minor == 1;
     h->method = line;
@@ -115,21 +128,29 @@ static void read_header(qn_http *h, char *line)
     size_t n = strlen(value);
     while (n && (value[n - 1] == ' ' || value[n - 1] == '\t')) value[--n] = 0;
     for (const unsigned char *c = (unsigned char *)value; *c; c++)
-        if ((*c < ' ' && *c != '\t') || *c == 127) refuse(h, 400, "a header has a control character");
+        if ((*c < ' ' && *c != '\t') || *c == 127) {
+            refuse(h, 400, "a header has a control character");
+            return;
+        }
     if (h->n_headers == QN_HTTP_HEADERS_MAX) {
         refuse(h, 431, "too many headers");
         return;
     }
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        if (strcmp(name, single[i]) == 0 && qn_http_get(h, name))
+        if (strcmp(name, single[i]) == 0 && qn_http_get(h, name)) {
             refuse(h, 400, "a header stands twice that may stand once");
+            return;
+        }
     h->headers[h->n_headers++] = (qn_http_header){name, value};
 }
 
 static void read_length(qn_http *h, const char *text)
 {
     uint64_t n = 0;
-    if (!*text) refuse(h, 400, "Content-Length is no number");
+    if (!*text) {
+        refuse(h, 400, "Content-Length is no number");
+        return;
+    }
     for (; *text; text++) {
         if (*text < '0' || *text > '9' || n > (uint64_t)INT64_MAX / 10 - 1) {
             refuse(h, 400, "Content-Length is no number");
@@ -145,16 +166,33 @@ static void read_framing(qn_http *h)
 {
     const char *length = qn_http_get(h, "content-length"), *coding = qn_http_get(h, "transfer-encoding");
     const char *expect = qn_http_get(h, "expect"), *encoding = qn_http_get(h, "content-encoding");
-    if (h->minor == 1 && !qn_http_get(h, "host")) refuse(h, 400, "the header Host is missing");
-    if (length && coding) refuse(h, 400, "Content-Length and Transfer-Encoding exclude each other");
+    if (h->minor == 1 && !qn_http_get(h, "host")) {
+        refuse(h, 400, "the header Host is missing");
+        return;
+    }
+    if (length && coding) {
+        refuse(h, 400, "Content-Length and Transfer-Encoding exclude each other");
+        return;
+    }
     if (length) read_length(h, length);
-    if (coding && h->minor == 0) refuse(h, 400, "HTTP/1.0 knows no Transfer-Encoding");
-    if (coding && strcmp(coding, "chunked") != 0)
+    if (h->state == QN_HTTP_FAILED) return;
+    if (coding && h->minor == 0) {
+        refuse(h, 400, "HTTP/1.0 knows no Transfer-Encoding");
+        return;
+    }
+    if (coding && strcmp(coding, "chunked") != 0) {
         refuse(h, 400, "the only Transfer-Encoding known here is chunked");
-    h->is_chunked = coding != NULL;
-    if (encoding && strcmp(encoding, "identity") != 0) refuse(h, 415, "compressed requests are not taken");
-    if (expect && strcmp(expect, "100-continue") != 0)
+        return;
+    }
+    if (encoding && strcmp(encoding, "identity") != 0) {
+        refuse(h, 415, "compressed requests are not taken");
+        return;
+    }
+    if (expect && strcmp(expect, "100-continue") != 0) {
         refuse(h, 417, "the only expectation known here is 100-continue");
+        return;
+    }
+    h->is_chunked = coding != NULL;
     h->wants_continue = expect && h->minor == 1;
     for (size_t i = 0; i < h->n_headers; i++) {
         if (strcmp(h->headers[i].name, "connection") != 0) continue;
@@ -238,8 +276,8 @@ static size_t take(qn_http *h, const char *bytes, size_t n)
 {
     if (n > h->left) n = (size_t)h->left;
     qn_buf_append(&h->body, bytes, n);
-    if (h->body.status != QN_OK) refuse(h, 503, "out of memory");
     h->left -= n;
+    if (h->body.status != QN_OK) refuse(h, 503, "out of memory");
     return n;
 }
 
@@ -249,14 +287,19 @@ static void read_chunk_line(qn_http *h)
     const char *why = "a chunk's size is malformed";
     uint64_t size = 0;
     if (h->step != CHUNK_SIZE) {
-        if (h->line_length)
+        if (h->line_length) {
             refuse(h, 400,
                    h->step == LAST_LINE ? "trailers are not taken" : "a chunk is longer than it said");
-        if (h->state != QN_HTTP_FAILED && h->step == LAST_LINE) h->state = QN_HTTP_DONE;
+            return;
+        }
+        if (h->step == LAST_LINE) h->state = QN_HTTP_DONE;
         h->step = CHUNK_SIZE;
         return;
     }
-    if (!h->line_length) refuse(h, 400, why);
+    if (!h->line_length) {
+        refuse(h, 400, why);
+        return;
+    }
     for (size_t i = 0; i < h->line_length; i++) {
         char c = small(h->line[i]);
         if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {

@@ -73,6 +73,8 @@ static void test_refused(void **state)
         {"\r\n", 400},
         {"GET /\r\n\r\n", 400},
         {"GET / HTTP/2.0\r\n\r\n", 505},
+        {"GET / HTTP/\r\n\r\n", 505}, /* shorter than any version that is known */
+        {"GET / HTTP/1.1.\r\n\r\n", 505},
         {"GET / http/1.1\r\n\r\n", 400},
         {"GET  / HTTP/1.1\r\n\r\n", 400},
         {"GET / HTTP/1.1 \r\n\r\n", 400},
@@ -126,6 +128,38 @@ static void test_refused(void **state)
             assert_non_null(h.why);
             qn_http_free(&h);
         }
+    }
+}
+
+/* What stands first in the request is what it is refused for, and nothing is taken over from its line. */
+static void test_first_reason(void **state)
+{
+    static const struct {
+        const char *text;
+        int status;
+        const char *why;
+    } cases[] = {
+        {"G(T x HTTP/2.0\r\n\r\n", 400, "the method is malformed"},
+        {" / HTTP/2.0\r\n\r\n", 400, "the method is malformed"},
+        {"GET x HTTP/2.0\r\n\r\n", 505, "only HTTP/1.1 and HTTP/1.0 are spoken here"},
+        {"GET \x01 HTTP/1.1\r\n\r\n", 400, "the target is not a path"},
+        {GET "Host: \x01\r\n\r\n", 400, "a header has a control character"},
+        {"GET / HTTP/1.1\r\nExpect: x\r\n\r\n", 400, "the header Host is missing"},
+        {POST "Content-Length: x\r\nExpect: x\r\n\r\n", 400, "Content-Length is no number"},
+        {POST "Content-Length: \r\nExpect: x\r\n\r\n", 400, "Content-Length is no number"},
+        {"POST / HTTP/1.0\r\nTransfer-Encoding: gzip\r\n\r\n", 400, "HTTP/1.0 knows no Transfer-Encoding"},
+        {POST "Content-Encoding: gzip\r\nExpect: x\r\n\r\n", 415, "compressed requests are not taken"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_http h;
+        size_t used, length = strlen(cases[i].text);
+        feed(&h, cases[i].text, length, length, &used);
+        assert_int_equal(h.state, QN_HTTP_FAILED);
+        assert_int_equal(h.status, cases[i].status);
+        assert_string_equal(h.why, cases[i].why);
+        if (i < 4) assert_true(!h.method && !h.path && !h.query && !h.keep_alive);
+        qn_http_free(&h);
     }
 }
 
@@ -206,11 +240,9 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nul_byte),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_taken),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_first_reason),    cmocka_unit_test(test_nul_byte),
+        cmocka_unit_test(test_bounds),          cmocka_unit_test(test_one_after_the_other),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
