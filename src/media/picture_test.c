@@ -164,6 +164,12 @@ static void test_bombs(void **state)
     refuse(p, png.length, NULL, QN_E_FULL, "4294967295 x 4294967295 pixels");
     put_u32(p + 16, 0);
     refuse(p, png.length, NULL, QN_E_FORMAT, "it has none");
+    qn_buf turned = read_picture("rgb8_turned.png");
+    uint8_t *exif = memmem(turned.data, turned.length, "eXIf", 4);
+    assert_non_null(exif);
+    put_u32(exif - 4, 0x40000000);
+    refuse(turned.data, turned.length, NULL, QN_E_FORMAT, "PNG: truncated");
+    qn_buf_free(&turned);
     size_t frame = 2; /* the frame header of the JPEG */
     uint8_t *j = (uint8_t *)jpeg.data;
     while (j[frame + 1] != 0xc0) frame += 2 + (size_t)(j[frame + 2] << 8 | j[frame + 3]);

@@ -10,7 +10,8 @@ typedef struct {
     qn_decoding *d;
     png_structp png;
     png_infop info;
-    size_t at; /* bytes read so far */
+    size_t at;        /* bytes read so far */
+    size_t block_max; /* no row and no chunk that is there needs more */
     qn_status status;
 } png_reading;
 
@@ -30,6 +31,7 @@ static void ignore(png_structp png, png_const_charp message)
 static void *take(png_structp png, png_alloc_size_t size_bytes)
 {
     png_reading *r = png_get_mem_ptr(png);
+    if (size_bytes > r->block_max) return NULL; /* libpng believes the length of a chunk that it keeps */
     void *p = qn_alloc(size_bytes);
     if (!p && r->status == QN_OK) r->status = QN_E_NOMEM;
     return p;
@@ -148,7 +150,7 @@ static void read_orientation(const png_reading *r)
 qn_status qn_png_decode(qn_decoding *d)
 {
     QN_TRY(read_header(d));
-    png_reading r = {.d = d};
+    png_reading r = {.d = d, .block_max = d->n + 16 * (size_t)d->image.width + (1 << 20)};
     r.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r, fail, ignore, &r, take, give);
     if (r.png) r.info = png_create_info_struct(r.png);
     if (!r.info) {
