@@ -1,5 +1,5 @@
 # make                the library and ./quern              make asan|tsan|shake|valgrind  tests under a checker (CONTRIBUTING.md)
-# make test           unit, golden and corpus tests        make fuzz TIME=60          every *_fuzz.c under libFuzzer (clang)
+# make test           unit, golden and corpus tests        make fuzz TIME=60 JOBS=2   every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
 # make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
@@ -45,7 +45,7 @@ CFLAGS.release := -O3 -DNDEBUG
 CFLAGS.asan := -O1 -g1 -DQN_EVERY_BLOCK -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS.tsan := -O1 -g1 -fsanitize=thread
 CFLAGS.shake := -O3 -DNDEBUG -DQN_SHAKE
-CFLAGS.fuzz := -O1 -DQN_EVERY_BLOCK -Wno-error
+CFLAGS.fuzz := -O1 -g1 -DQN_EVERY_BLOCK -Wno-error
 CFLAGS.coverage := -O1 -DNDEBUG
 CFLAGS.arm64 := $(CFLAGS.release)
 # What GCC guesses about uninitialized variables changes with the optimisation: it is an error in the release build alone.
@@ -54,9 +54,7 @@ LINK = $(CC) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(if $(filter coverage,
 ifeq ($(VARIANT),fuzz)
 CC := clang
 FUZZ_MAIN := -fsanitize=fuzzer,address,undefined
-# Parsers are what is fuzzed; clang takes minutes over instrumented kernels.
 INSTRUMENT := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-$(B)/src/kernels/%.o: INSTRUMENT :=
 else
 FUZZ_MAIN := $(B)/tests/replay.o
 endif
@@ -187,6 +185,12 @@ $(B)/%.o: build/release/%.o
 	@mkdir -p $(@D)
 	$(Q)ln -f $< $@
 else
+ifeq ($(VARIANT),fuzz)
+# Parsers are what is fuzzed. The objects of the folders that compute are the release build's, which is there (see the target).
+$(call OBJ,$(filter $(foreach d,array backend cache convert device engine kernels,src/$(d)/%),$(LIB_SRC))): $(B)/%.o: build/release/%.o
+	@mkdir -p $(@D)
+	$(Q)ln -f $< $@
+endif
 $(B)/%.o: %.c Makefile
 	$(COMPILE)
 endif
@@ -229,6 +233,9 @@ test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 
 test-real: $(REAL_TESTS) all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
+
+library: $(B)/libquern.a
+	@:
 
 # What `make test` is made of.
 objects: $(call OBJ,$(LIB_SRC) $(MEDIA_SRC) $(SERVER_SRC) $(CLI_SRC) $(TEST_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) tests/replay.c) $(EXAMPLES:=.o)
@@ -328,14 +335,18 @@ test-arm64: all $(B)/src/kernels/matmul_test $(filter $(ARM_TESTS),$(TESTS))
 	$(Q)QEMU_CPU=cortex-a53 tests/run $(B)/src/kernels/matmul_test
 	$(Q)tests/run $(filter $(ARM_TESTS),$(TESTS))
 
-# What libFuzzer finds stays in build/fuzz/corpus; what is worth keeping is copied to tests/corpus by hand.
+# What reaches new code stays in build/fuzz/corpus, what breaks a target in build/fuzz/finds; what is worth keeping is copied to
+# tests/corpus by hand. FUZZ_TARGETS="http gguf" names some of them, JOBS says how many run at a time (all cores).
 fuzz:
 	$(call need,clang,clang libclang-rt-dev)
+	$(Q)$(MAKE) --no-print-directory VARIANT=release library
 	$(Q)$(MAKE) --no-print-directory VARIANT=fuzz run-fuzz
-run-fuzz: $(FUZZERS)
-	$(Q)set -e; for f in $(FUZZERS); do n=$$(basename $$f _fuzz); mkdir -p $(B)/corpus/$$n tests/corpus/$$n; \
-	  echo "== $$n, $(TIME) s"; $$f -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=3000 -verbosity=0 -print_final_stats=1 \
-	  -artifact_prefix=$(B)/ $(B)/corpus/$$n tests/corpus/$$n; done
+FUZZ_TARGETS ?= $(patsubst %_fuzz,%,$(notdir $(FUZZERS)))
+FUZZED := $(foreach n,$(FUZZ_TARGETS),$(or $(filter %/$(n)_fuzz,$(FUZZERS)),no-fuzz-target-$(n)))
+run-fuzz: $(FUZZED)
+	$(Q)TIME=$(TIME) JOBS=$(JOBS) SEED=$(SEED) tests/fuzz $(B) $^
+no-fuzz-target-%:
+	@echo "make fuzz: no target $*. There are: $(patsubst %_fuzz,%,$(notdir $(FUZZERS)))" >&2; exit 1
 
 # Not those that measure a model file: they say what they take.
 bench: $(BENCHES) $(B)/kernel_check all
@@ -362,6 +373,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all library objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
