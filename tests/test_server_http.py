@@ -48,6 +48,33 @@ def test_errors_of_paths_and_methods(server):
                                 {"Content-Type": "application/json", "Content-Encoding": "gzip"}), 415)
 
 
+@pytest.mark.parametrize("method, path, row", [
+    ("GET", "/models", "/v1/models"), ("GET", "//v1//models/", "/v1/models"), ("GET", "/models/llama", "/v1/models/"),
+    ("GET", "/health/", "/health"), ("POST", "//v1//chat/completions", "/v1/chat/completions"),
+    ("POST", "/chat/completions", "/v1/chat/completions"), ("POST", "/completions/", "/v1/completions"),
+    ("POST", "/embeddings", "/v1/embeddings")])
+def test_paths_as_clients_build_them(server, method, path, row):
+    """A base URL that ends with a slash, or lacks /v1, reaches the same routes, and the same row of the metrics."""
+    def count():
+        return {k: v for k, v in server.metrics().items() if k.startswith("quern_requests_total") and
+                '"/metrics"' not in k}
+
+    body = {"messages": [{"role": "user", "content": "x"}]} if "chat" in path else \
+        {"input": "x"} if "embed" in path else {"prompt": "x", "max_tokens": 1} if method == "POST" else None
+    before = count()
+    status, _, got = server.request(method, path, body)
+    label = 'quern_requests_total{route="%s",status="%d"}' % (row, status)
+    assert status == 200 or (status == 400 and "chat template" in got["error"]["message"]), got
+    assert {k: v for k, v in count().items() if v != before.get(k)} == {label: before.get(label, 0) + 1}
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/./health", "/v1/../health", "/v1/./models", "/v1/models/..",
+                                  "/models/../health", "/%2fhealth", "/v1/v1/models"])
+def test_paths_that_are_none(server, path):
+    raw = server.raw(b"GET " + path.encode() + b" HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n")
+    assert statuses(raw) == [404], raw
+
+
 @pytest.mark.parametrize("request_bytes, status", [
     (GET + CLOSE + b"\r\n", 200),
     (b"GET /health HTTP/1.0\r\n\r\n", 200),

@@ -272,9 +272,8 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
 {
     const qn_http *h = &c->http;
     const char *allowed, *type = qn_http_get(h, "content-type");
-    snprintf(ex->path, sizeof ex->path, "%s", h->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
-    ex->route = qn_route_find(h->method, h->path, &allowed);
+    ex->route = qn_route_find(h->method, h->path, ex->path, sizeof ex->path, &allowed);
     int is_preflight =
         c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && (ex->route || allowed);
     static const qn_route preflight = {.is_open = 1};

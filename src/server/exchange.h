@@ -28,7 +28,7 @@ struct qn_exchange {
     qn_connection *connection; /* NULL: the client is gone, or has its answer */
     const qn_route *route;     /* NULL: none was found */
     char id[32];               /* "req_..." */
-    char path[160];            /* as asked for, cut */
+    char path[160];            /* as the table of routes writes it, cut */
     qn_buf body;
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;

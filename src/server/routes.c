@@ -12,7 +12,8 @@ static const qn_route routes[] = {
     {"POST", "/v1/embeddings", qn_route_embeddings, 0, 1},
 };
 
-const qn_route *qn_route_find(const char *method, const char *path, const char **allowed)
+/* The row with this method and path; *allowed as in qn_route_find. */
+static const qn_route *find(const char *method, const char *path, const char **allowed)
 {
     *allowed = NULL;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
@@ -25,4 +26,23 @@ const qn_route *qn_route_find(const char *method, const char *path, const char *
         *allowed = is_get ? "GET, HEAD" : r->method;
     }
     return NULL;
+}
+
+const qn_route *qn_route_find(const char *method, const char *path, char *path_out, size_t size,
+                              const char **allowed)
+{
+    static const char prefix[] = "/v1";
+    enum { PREFIX = sizeof prefix - 1 };
+    size_t n = 0;
+    for (; *path && n + 1 < size; path++)
+        if (*path != '/' || !n || path_out[n - 1] != '/') path_out[n++] = *path;
+    if (n > 1 && path_out[n - 1] == '/') n--;
+    path_out[n] = 0;
+    const qn_route *route = find(method, path_out, allowed);
+    if (route || *allowed || n + PREFIX >= size) return route;
+    memmove(path_out + PREFIX, path_out, n + 1);
+    memcpy(path_out, prefix, PREFIX);
+    route = find(method, path_out, allowed);
+    if (!route && !*allowed) memmove(path_out, path_out + PREFIX, n + 1);
+    return route;
 }

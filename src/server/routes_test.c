@@ -1,0 +1,108 @@
+/* Which row of the table of routes a request finds, however its client built the path. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* cmocka wants these before it */
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "server/routes.h"
+
+enum { SIZE = 160 };
+
+static void test_paths(void **state)
+{
+    static const struct {
+        const char *method, *path, *row, *found;
+    } cases[] = {
+        {"GET", "/health", "/health", "/health"},
+        {"HEAD", "/health/", "/health", "/health"},
+        {"GET", "//metrics", "/metrics", "/metrics"},
+        {"GET", "/v1/models", "/v1/models", "/v1/models"},
+        {"GET", "/v1/models/", "/v1/models", "/v1/models"},
+        {"GET", "/models", "/v1/models", "/v1/models"},
+        {"GET", "/v1/models/mill", "/v1/models/", "/v1/models/mill"},
+        {"GET", "//models//grain/mill/", "/v1/models/", "/v1/models/grain/mill"},
+        {"POST", "/v1/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
+        {"POST", "//v1//chat///completions//", "/v1/chat/completions", "/v1/chat/completions"},
+        {"POST", "/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
+        {"POST", "/completions", "/v1/completions", "/v1/completions"},
+        {"POST", "/embeddings/", "/v1/embeddings", "/v1/embeddings"},
+        {"GET", "/", NULL, "/"},
+        {"GET", "//", NULL, "/"},
+        {"GET", "/v1", NULL, "/v1"},
+        {"GET", "/v1/", NULL, "/v1"},
+        {"GET", "/v1/v1/models", NULL, "/v1/v1/models"},
+        {"GET", "/nothing//here/", NULL, "/nothing/here"},
+        {"GET", "/./health", NULL, "/./health"},
+        {"GET", "/v1/../health", NULL, "/v1/../health"},
+        {"GET", "/v1/./models", NULL, "/v1/./models"},
+        {"GET", "/%2fhealth", NULL, "/%2fhealth"},
+        {"GET", "/healthy", NULL, "/healthy"},
+        {"GET", "/Health", NULL, "/Health"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[SIZE];
+        const char *allowed;
+        const qn_route *r = qn_route_find(cases[i].method, cases[i].path, path, sizeof path, &allowed);
+        assert_string_equal(path, cases[i].found);
+        assert_null(allowed);
+        if (cases[i].row)
+            assert_string_equal(r->path, cases[i].row);
+        else
+            assert_null(r);
+    }
+}
+
+static void test_methods(void **state)
+{
+    char path[SIZE];
+    const char *allowed;
+    (void)state;
+    assert_null(qn_route_find("PUT", "/completions", path, sizeof path, &allowed));
+    assert_string_equal(allowed, "POST");
+    assert_string_equal(path, "/v1/completions");
+    assert_null(qn_route_find("POST", "//v1/models", path, sizeof path, &allowed));
+    assert_string_equal(allowed, "GET, HEAD");
+}
+
+/* Slashes do not count towards the size; what is too long finds no row but one for all below it. */
+static void test_long_paths(void **state)
+{
+    char path[SIZE];
+    const char *allowed;
+    qn_buf text = {0};
+    (void)state;
+    for (int i = 0; i < 1000; i++) qn_buf_putc(&text, '/');
+    qn_buf_puts(&text, "health");
+    assert_non_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+    qn_buf_reset(&text);
+    for (size_t n = 1; n < 2 * SIZE; n++) {
+        char *slash;
+        qn_buf_reset(&text);
+        qn_buf_putc(&text, '/');
+        for (size_t i = 1; i < n; i++) qn_buf_putc(&text, 'x');
+        assert_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+        assert_int_equal(strlen(path), n < SIZE ? n : SIZE - 1);
+        qn_buf_reset(&text);
+        qn_buf_puts(&text, "/v1/models/");
+        for (size_t i = 0; i < n; i++) qn_buf_putc(&text, 'x');
+        slash = strrchr(text.data, '/');
+        assert_non_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+        assert_memory_equal(path, text.data, (size_t)(slash - text.data));
+    }
+    qn_buf_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_long_paths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
