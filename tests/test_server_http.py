@@ -205,6 +205,24 @@ def test_keys(tmp_path):
             got = s.request("GET", "/v1/models", None, {"Authorization": f"Bearer {key}"})[0]
             assert got == status, key
         assert s.request("GET", "/v1/models", None, {"Authorization": "bearer third"})[0] == 200
+        # As Anthropic's clients send it; where both headers are sent they must agree.
+        for headers, status, code in (
+                ({"X-Api-Key": "second-key"}, 200, None), ({"X-API-KEY": "third"}, 200, None),
+                ({"X-Api-Key": "third", "Authorization": "Bearer third"}, 200, None),
+                ({"X-Api-Key": "", "Authorization": "Bearer third"}, 200, None),
+                ({"X-Api-Key": "third", "Authorization": "Basic dGhpcmQ="}, 200, None),
+                ({"X-Api-Key": "third", "Authorization": "Bearer first-key"}, 401, "invalid_api_key"),
+                ({"X-Api-Key": "x", "Authorization": "Bearer third"}, 401, "invalid_api_key"),
+                ({"X-Api-Key": "Bearer third"}, 401, "invalid_api_key"), ({"X-Api-Key": "x"}, 401, "invalid_api_key"),
+                ({"X-Api-Key": ""}, 401, "missing_api_key"), ({"Authorization": "third"}, 401, "missing_api_key")):
+            got = s.request("GET", "/v1/models", None, headers)
+            assert got[0] == status, headers
+            if code:
+                check_error(*got, 401, code=code)
+        message = s.request("GET", "/v1/models")[2]["error"]["message"]
+        assert "Authorization" in message and "x-api-key" in message
+        twice = b"GET /v1/models HTTP/1.1\r\n" + HOST + b"X-Api-Key: third\r\n" * 2 + CLOSE + b"\r\n"
+        assert statuses(s.raw(twice)) == [400]
         # A body of somebody without a key is not even read.
         raw = s.raw(POST + b"Content-Length: 1000000\r\n\r\n")
         assert statuses(raw) == [401]

@@ -33,15 +33,29 @@ static int is_known_host(const qn_server *s, const char *host)
     return 0;
 }
 
-static int check_key(const qn_server *s, const qn_http *h, int *key, qn_api_error *error)
+/* The key of "Authorization: Bearer KEY"; NULL if there is none. Another scheme is not meant for this server.
+ */
+static const char *bearer(const qn_http *h)
 {
     static const char scheme[] = "bearer ";
-    const char *shown = qn_http_get(h, "authorization");
+    const char *value = qn_http_get(h, "authorization");
+    return value && strncasecmp(value, scheme, sizeof scheme - 1) == 0 ? value + sizeof scheme - 1 : NULL;
+}
+
+static int check_key(const qn_server *s, const qn_http *h, int *key, qn_api_error *error)
+{
+    const char *shown = bearer(h), *other = qn_http_get(h, "x-api-key");
     if (!s->options->n_api_keys) return 0;
-    if (!shown || strncasecmp(shown, scheme, sizeof scheme - 1) != 0)
+    /* Anthropic's clients send an empty one where they have a token instead. */
+    if (other && !*other) other = NULL;
+    if (!shown && !other)
         return qn_api_fail(error, 401, "missing_api_key", NULL,
-                           "this server asks for a key: send the header Authorization: Bearer KEY");
-    shown += sizeof scheme - 1;
+                           "this server asks for a key: send the header Authorization: Bearer KEY, or "
+                           "x-api-key: KEY");
+    if (shown && other && !qn_guard_same(shown, other))
+        return qn_api_fail(error, 401, "invalid_api_key", NULL,
+                           "the headers Authorization and x-api-key show different keys");
+    if (!shown) shown = other;
     for (size_t i = 0; i < s->options->n_api_keys; i++)
         if (qn_guard_same(shown, s->options->api_keys[i])) *key = (int)i;
     return *key >= 0 ? 0 : qn_api_fail(error, 401, "invalid_api_key", NULL, "the key is not known here");

@@ -5,7 +5,8 @@
 
 #include "server/exchange.h"
 
-/* Returns 0, or the HTTP status of a refusal. *key: which key was shown, -1: none. */
+/* Returns 0, or the HTTP status of a refusal. *key: which key was shown, -1: none. A key comes as
+ * "Authorization: Bearer KEY" or as "x-api-key: KEY"; both must be the same where both are sent. */
 int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, int *key,
                    qn_api_error *error);
 /* The header lines that let the page of an allowed origin read the answer; nothing for others. */

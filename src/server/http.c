@@ -6,9 +6,9 @@
 enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, LAST_LINE };
 
 /* Headers that say how long a request is, or whom it is for, stand once or not at all. */
-static const char *const single[] = {
-    "authorization", "content-encoding",  "content-length", "content-type", "expect",
-    "host",          "transfer-encoding", "origin"};
+static const char *const single[] = {"authorization",     "content-encoding", "content-length",
+                                     "content-type",      "expect",           "host",
+                                     "transfer-encoding", "origin",           "x-api-key"};
 
 void qn_http_start(qn_http *h, size_t body_max)
 {

@@ -114,6 +114,7 @@ static void test_refused(void **state)
         {POST "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", 400},
         {POST "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n", 415},
         {POST "Expect: 200-ok\r\n\r\n", 417},
+        {GET "X-Api-Key: a\r\nX-Api-Key: a\r\n\r\n", 400},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
