@@ -260,9 +260,52 @@ def test_pages_that_are_allowed():
         assert "authorization" in headers["access-control-allow-headers"]
         assert "access-control-allow-credentials" not in headers
         status, headers, _ = s.request("OPTIONS", "/v1/completions", None, {**asked, "Origin": "https://evil.example"})
-        assert "access-control-allow-origin" not in headers
+        assert not [h for h in headers if h.startswith("access-control")]
         status, headers, _ = s.request("GET", "/v1/models", None, {"Origin": "https://mill.example"})
         assert status == 401 and headers["access-control-allow-origin"] == "https://mill.example"
+        assert headers["access-control-expose-headers"] == "x-request-id, retry-after"
+        assert headers["vary"] == "origin" and "access-control-allow-headers" not in headers
+    finally:
+        assert s.stop() == 0
+
+
+def test_preflights_of_sdks():
+    """What OpenAI's and Anthropic's SDKs, and what is built on them, ask for in a browser; nothing else is allowed."""
+    s = Server(fixture(MODEL), "--cors-origin", "https://mill.example", "--api-key", "k")
+
+    def allowed(*names, **more):
+        status, headers, _ = s.request("OPTIONS", "/v1/chat/completions", None, {
+            "Origin": "https://mill.example", "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": ",".join(names), **more})
+        assert status == 204 and headers["access-control-allow-methods"] == "GET, POST"
+        assert headers["access-control-max-age"] == "7200"
+        assert headers["vary"] == "origin, access-control-request-headers"
+        private = headers.get("access-control-allow-private-network")
+        return set(headers["access-control-allow-headers"].split(", ")), private
+
+    try:
+        stainless = ["x-stainless-" + name for name in (
+            "arch", "lang", "os", "package-version", "retry-count", "runtime", "runtime-version", "timeout", "helper",
+            "helper-method", "read-timeout", "async", "poll-helper", "custom-poll-interval")]
+        others = ["authorization", "content-type", "x-api-key", "anthropic-version", "anthropic-beta",
+                  "anthropic-dangerous-direct-browser-access", "openai-organization", "openai-project", "openai-beta",
+                  "user-agent", "accept", "x-request-id", "http-referer", "x-title"]
+        asked = [*stainless, *others]
+        got, private = allowed(*asked)
+        assert set(asked) <= got and private is None
+        assert set(stainless) & allowed("authorization")[0] == set()
+        bad = ["cookie", "x-forwarded-for", "x-stainless", "x-stainless-", "x-stainless-a_b", "x-stainless-a:b",
+               "x-stainless-a%0d%0ab", "x-stainless-" + "a" * 60, "y-x-stainless-a", "*"]
+        got = allowed(*bad, "x-stainless-os")[0]
+        assert set(bad) & got == set() and "x-stainless-os" in got
+        assert len([h for h in allowed(*(f"x-stainless-{i}" for i in range(900)))[0] if h.startswith("x-st")]) == 32
+        assert allowed("authorization", **{"Access-Control-Request-Private-Network": "true"})[1] == "true"
+    finally:
+        assert s.stop() == 0
+    s = Server(fixture(MODEL), "--cors-origin", "*")
+    try:
+        got, private = allowed("authorization", **{"Access-Control-Request-Private-Network": "true"})
+        assert "authorization" in got and private is None  # any page at all is not meant to reach what is private
     finally:
         assert s.stop() == 0
 

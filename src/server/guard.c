@@ -72,18 +72,75 @@ int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, 
     return route && route->is_open ? 0 : check_key(s, h, key, error);
 }
 
+/* ---- pages of other origins (CORS) --------------------------------------------------------------------- */
+
+enum { EXTRA_HEADERS_MAX = 32, EXTRA_NAME_MAX = 64 };
+
+/* What SDKs send from a browser: OpenAI's, Anthropic's, Vercel's, OpenRouter's. */
+static const char allowed_headers[] =
+    "authorization, content-type, x-api-key, accept, user-agent, x-requested-with, x-request-id, "
+    "openai-organization, openai-project, openai-beta, anthropic-version, anthropic-beta, "
+    "anthropic-dangerous-direct-browser-access, http-referer, x-title";
+
+/* OpenAI's and Anthropic's SDKs send headers with this prefix, and new versions send new ones. */
+static const char extra_prefix[] = "x-stainless-";
+
+/* Is name[0..n) such a header, of letters, digits and hyphens? */
+static int is_extra(const char *name, size_t n)
+{
+    size_t i = sizeof extra_prefix - 1;
+    if (n <= i || n > EXTRA_NAME_MAX || strncasecmp(name, extra_prefix, i) != 0) return 0;
+    for (; i < n; i++) {
+        const char c = name[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-'))
+            return 0;
+    }
+    return 1;
+}
+
+/* asked: what a preflight lists, or NULL. */
+static void write_allowed_headers(const char *asked, qn_buf *headers)
+{
+    qn_buf_printf(headers, "access-control-allow-headers: %s", allowed_headers);
+    for (int n = 0; asked && *asked && n < EXTRA_HEADERS_MAX;) {
+        asked += strspn(asked, ", \t");
+        const size_t length = strcspn(asked, ", \t");
+        if (is_extra(asked, length)) {
+            qn_buf_puts(headers, ", ");
+            qn_buf_append(headers, asked, length);
+            n++;
+        }
+        asked += length;
+    }
+    qn_buf_puts(headers, "\r\n");
+}
+
+/* What a browser asks before it sends a page's request. */
+static void write_preflight(const qn_http *h, int is_named, qn_buf *headers)
+{
+    const char *private_network = qn_http_get(h, "access-control-request-private-network");
+    qn_buf_puts(headers, "access-control-allow-methods: GET, POST\r\n");
+    write_allowed_headers(qn_http_get(h, "access-control-request-headers"), headers);
+    /* Chromium caps this at two hours. */
+    qn_buf_puts(headers, "access-control-max-age: 7200\r\n");
+    /* Chromium asks this if a public page calls a private address. "*" does not allow it. */
+    if (is_named && private_network && strcmp(private_network, "true") == 0)
+        qn_buf_puts(headers, "access-control-allow-private-network: true\r\n");
+}
+
 void qn_guard_write_cors(const qn_server *s, const qn_http *h, qn_buf *headers)
 {
     const char *origin = qn_http_get(h, "origin");
+    const int is_preflight = h->method && strcmp(h->method, "OPTIONS") == 0;
     for (size_t i = 0; origin && i < s->options->n_cors_origins; i++) {
         const char *allowed = s->options->cors_origins[i];
-        if (strcmp(allowed, "*") != 0 && strcmp(allowed, origin) != 0) continue;
+        const int is_named = strcmp(allowed, "*") != 0;
+        if (is_named && strcmp(allowed, origin) != 0) continue;
         qn_buf_printf(headers,
-                      "access-control-allow-origin: %s\r\nvary: origin\r\n"
-                      "access-control-allow-methods: GET, POST\r\n"
-                      "access-control-allow-headers: authorization, content-type\r\n"
-                      "access-control-expose-headers: x-request-id, retry-after\r\n",
-                      allowed);
+                      "access-control-allow-origin: %s\r\n"
+                      "access-control-expose-headers: x-request-id, retry-after\r\nvary: origin%s\r\n",
+                      allowed, is_preflight ? ", access-control-request-headers" : "");
+        if (is_preflight) write_preflight(h, is_named, headers);
         return;
     }
 }

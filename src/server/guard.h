@@ -9,7 +9,10 @@
  * "Authorization: Bearer KEY" or as "x-api-key: KEY"; both must be the same where both are sent. */
 int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, int *key,
                    qn_api_error *error);
-/* The header lines that let the page of an allowed origin read the answer; nothing for others. */
+/* The header lines that let the page of an allowed origin read the answer, and of a preflight those that let
+ * it send its request; nothing for others. Of the headers that a preflight asks for only known ones are
+ * allowed.
+ */
 void qn_guard_write_cors(const qn_server *s, const qn_http *h, qn_buf *headers);
 /* Compares in a time that depends on the length of b alone. */
 int qn_guard_same(const char *a, const char *b);
