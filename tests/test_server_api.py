@@ -259,7 +259,8 @@ def test_fields_that_ask_for_nothing(server):
 
 @pytest.mark.parametrize("field, value", [
     ("n", 0), ("n", -1), ("n", 33), ("n", 10**9), ("n", 1.5), ("n", "1"), ("n", True), ("n", 10**30),
-    ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 2**31), ("max_tokens", 1e3), ("max_tokens", [1]),
+    ("max_tokens", 0), ("max_tokens", -2), ("max_tokens", 2**31), ("max_tokens", 1e3), ("max_tokens", [1]),
+    ("max_tokens", -1.0), ("max_tokens", True), ("max_completion_tokens", 0), ("max_completion_tokens", -2),
     ("temperature", -0.1), ("temperature", 101), ("temperature", 1e300), ("temperature", "hot"), ("temperature", True),
     ("top_p", -0.1), ("top_p", 1.1), ("min_p", 2), ("top_k", -2), ("top_k", 2**31), ("repetition_penalty", 0),
     ("repetition_penalty", -1), ("presence_penalty", 2.1), ("frequency_penalty", -2.1), ("seed", 1.5), ("seed", "x"),
@@ -277,6 +278,24 @@ def test_values_out_of_range(server, field, value):
     """J4 to J6 of the list of security cases: caps, ranges, ids outside the vocabulary."""
     got = server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 1, **{field: value}})
     assert field in refused(got, 400, field)
+
+
+def test_no_limit(server):
+    """-1 is "no limit", as clients of llama.cpp and LM Studio send it; for completions too, where nothing means 16."""
+    body = {"prompt": [98] * 4050, "ignore_eos": True, "seed": 1}
+    whole = complete(server, max_tokens=-1, **body)
+    assert whole["choices"][0]["finish_reason"] == "length" and whole["usage"]["completion_tokens"] > 40
+    assert whole["usage"]["total_tokens"] in (4096, 4097) and "warnings" not in whole
+    assert complete(server, max_tokens=None, **body)["usage"]["completion_tokens"] == 16
+    prompt = [{"role": "user", "content": "b" * 4000}]
+    texts = [chat(server, prompt, seed=1, ignore_eos=True, **{field: value})["choices"][0]["message"]["content"]
+             for field, value in (("max_tokens", -1), ("max_completion_tokens", -1), ("max_tokens", None))]
+    assert texts[0] == texts[1] == texts[2] and len(texts[0]) > 40
+    chat(server, max_tokens=-1, max_completion_tokens=-1, stop=["e"])
+    refused(server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": -1, "max_completion_tokens": 2}), 400,
+            "max_tokens")
+    message = refused(server.post("/v1/completions", {"prompt": "a", "max_tokens": 0}), 400, "max_tokens")
+    assert "-1 for no limit" in message and "one token at least" in message
 
 
 def test_values_that_json_cannot_say(server):

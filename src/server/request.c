@@ -118,7 +118,8 @@ static int finish(qn_request *r, const qn_request_limits *limits, qn_api_error *
         return qn_api_fail(error, 400, "invalid_value", "stream_options", "stream_options needs stream");
     o->max_tokens = r->max_tokens ? r->max_tokens : r->max_completion_tokens;
     if (!o->max_tokens && r->route == QN_REQUEST_COMPLETIONS)
-        o->max_tokens = 16; /* as OpenAI's reference says */
+        o->max_tokens = 16;                   /* as OpenAI's reference says */
+    if (o->max_tokens < 0) o->max_tokens = 0; /* the library's "up to the context" */
     o->temperature = (float)(r->temperature >= 0                ? r->temperature
                              : limits->default_temperature >= 0 ? limits->default_temperature
                                                                 : 1);

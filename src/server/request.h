@@ -59,7 +59,8 @@ typedef struct {
     qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
     /* As sent; `o` is made of these at the end. */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    int64_t max_tokens, max_completion_tokens, top_k, seed;
+    int64_t max_tokens, max_completion_tokens; /* 0: not given; -1: no limit */
+    int64_t top_k, seed;
     int has_seed, cache_prompt;
     const char *stop[QN_REQUEST_STOP_MAX];
     size_t n_stop;

@@ -39,8 +39,8 @@ const qn_field qn_request_fields[] = {
     {"encoding_format", EMBED, QN_FIELD_OWN, 0, 0, 0, qn_field_read_encoding, NULL, NULL},
     {"dimensions", EMBED, QN_FIELD_INT, AT(dimensions), 1, INT32_MAX, NULL, NULL, NULL},
     /* when it ends */
-    {"max_tokens", BOTH, QN_FIELD_INT, AT(max_tokens), 1, INT32_MAX, NULL, NULL, NULL},
-    {"max_completion_tokens", CHAT, QN_FIELD_INT, AT(max_completion_tokens), 1, INT32_MAX, NULL, NULL, NULL},
+    {"max_tokens", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_tokens, NULL, NULL},
+    {"max_completion_tokens", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_completion_tokens, NULL, NULL},
     {"stop", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop, NULL, NULL},
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
     {"ignore_eos", BOTH, QN_FIELD_BOOL, AT(o.ignore_eos), 0, 0, NULL, NULL, NULL},

@@ -58,6 +58,9 @@ static void test_options(void **state)
     assert_int_equal(read_body("{\"messages\":[],\"min_p\":1,\"seed\":0}", &r, &error), 0);
     assert_true(r.o.min_p == 0 && r.o.top_k == 1 && r.o.seed != 0);
     qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"max_tokens\":-1}", &r, &error), 0);
+    assert_int_equal(r.o.max_tokens, 0);
+    qn_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"top_k\":-3}", &r, &error), 400);
     assert_string_equal(error.param, "top_k");
     qn_request_free(&r);

@@ -13,6 +13,32 @@ static int invalid(qn_api_error *error, const char *param, const char *sentence)
 
 /* ---- where it ends ------------------------------------------------------------------------------------- */
 
+/* -1 is what clients of llama.cpp and LM Studio send for "no limit". */
+static int read_max(const char *param, const json_t *value, int64_t *out, qn_api_error *error)
+{
+    const int64_t n = json_integer_value(value);
+    if (!json_is_integer(value) || n < -1 || n == 0 || n > INT32_MAX)
+        return qn_api_fail(error, 400, "invalid_value", param,
+                           "%s must be an integer from 1 to %d, or -1 for no limit%s", param, INT32_MAX,
+                           json_is_integer(value) && n == 0 ? ": an answer has one token at least" : "");
+    *out = n;
+    return 0;
+}
+
+int qn_field_read_max_tokens(qn_request *r, const json_t *value, const qn_request_limits *limits,
+                             qn_api_error *error)
+{
+    (void)limits;
+    return read_max("max_tokens", value, &r->max_tokens, error);
+}
+
+int qn_field_read_max_completion_tokens(qn_request *r, const json_t *value, const qn_request_limits *limits,
+                                        qn_api_error *error)
+{
+    (void)limits;
+    return read_max("max_completion_tokens", value, &r->max_completion_tokens, error);
+}
+
 static int add_stop(qn_request *r, const json_t *value, qn_api_error *error)
 {
     const char *text = json_string_value(value);
