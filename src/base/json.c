@@ -87,10 +87,10 @@ static char *widen_integers(const char *text, size_t n, size_t *out_n)
     return copy;
 }
 
-static json_t *load(const char *text, size_t n, json_error_t *error)
+static json_t *load(const char *text, size_t n, size_t flags, json_error_t *error)
 {
-    enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL };
-    json_t *value = json_loadb(text, n, FLAGS, error);
+    flags |= JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *value = json_loadb(text, n, flags, error);
     if (value || json_error_code(error) != json_error_numeric_overflow) return value;
     size_t wide_n;
     char *wide = widen_integers(text, n, &wide_n);
@@ -98,13 +98,14 @@ static json_t *load(const char *text, size_t n, json_error_t *error)
         ran_out = 1;
         return NULL;
     }
-    value = json_loadb(wide, wide_n, FLAGS, error);
+    value = json_loadb(wide, wide_n, flags, error);
     qn_free(wide);
     return value;
 }
 
 /* with_lines: messages say in which line of the text. */
-static qn_status parse(const char *what, const char *text, size_t n, int with_lines, json_t **out)
+static qn_status parse(const char *what, const char *text, size_t n, size_t flags, int with_lines,
+                       json_t **out)
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
         return qn_fail(QN_E_FORMAT, "%s: JSON nested deeper than %d", what, QN_JSON_DEPTH_MAX);
@@ -116,7 +117,7 @@ static qn_status parse(const char *what, const char *text, size_t n, int with_li
     ran_out = 0;
     json_error_t error = {0}; /* jansson leaves its code as it is when memory is out */
     is_reading = 1;
-    json_t *value = load(text, n, &error);
+    json_t *value = load(text, n, flags, &error);
     is_reading = 0;
     if (ran_out || (!value && json_error_code(&error) == json_error_out_of_memory)) {
         json_decref(value);
@@ -131,12 +132,17 @@ static qn_status parse(const char *what, const char *text, size_t n, int with_li
 
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
 {
-    return parse(what, text, n, 1, out);
+    return parse(what, text, n, JSON_REJECT_DUPLICATES, 1, out);
+}
+
+qn_status qn_json_parse_lenient(const char *what, const char *text, size_t n, json_t **out)
+{
+    return parse(what, text, n, 0, 1, out);
 }
 
 qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_t **out)
 {
-    return parse(what, text, n, 0, out);
+    return parse(what, text, n, JSON_REJECT_DUPLICATES, 0, out);
 }
 
 json_t *qn_json_copy(const json_t *value)

@@ -16,6 +16,9 @@ enum { QN_JSON_DEPTH_MAX = 96 };
  * (json_decref). Integers beyond 64 bits become real numbers. Duplicate keys are refused; NaN and Infinity
  * are not JSON. */
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out);
+/* The same for texts that models wrote: of members with one key the last counts, as in Python and
+ * JavaScript. */
+qn_status qn_json_parse_lenient(const char *what, const char *text, size_t n, json_t **out);
 /* The same of one line of a file: messages say the column alone, the caller which line it is. */
 qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_t **out);
 /* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy

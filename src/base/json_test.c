@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -78,6 +79,23 @@ static void test_refused(void **state)
 }
 
 /* jansson alone takes the NUL after a number or a word for nothing. */
+/* Of members with one key the last counts, where the first was; all else is as strict as ever. */
+static void test_lenient(void **state)
+{
+    static const char text[] = "{\"a\":1,\"b\":2,\"a\":{\"c\":1,\"c\":3}}";
+    json_t *value = NULL;
+    (void)state;
+    assert_int_equal(qn_json_parse("test", text, strlen(text), &value), QN_E_FORMAT);
+    assert_int_equal(qn_json_parse_lenient("test", text, strlen(text), &value), QN_OK);
+    char *written = json_dumps(value, JSON_COMPACT);
+    assert_string_equal(written, "{\"a\":{\"c\":3},\"b\":2}");
+    free(written); /* foreign: jansson's */
+    json_decref(value);
+    static const char *const bad[] = {"{\"a\":NaN}", "{\"a\":1e999}", "{\"a\":1,}", "{}{}", "", "{'a':1}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(qn_json_parse_lenient("test", bad[i], strlen(bad[i]), &value), QN_E_FORMAT);
+}
+
 static void test_nul_is_refused(void **state)
 {
     static const struct {
@@ -172,9 +190,13 @@ static void test_depth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nul_is_refused), cmocka_unit_test(test_integers_beyond_64_bits),
-        cmocka_unit_test(test_messages),       cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_lenient),
+        cmocka_unit_test(test_nul_is_refused),
+        cmocka_unit_test(test_integers_beyond_64_bits),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
