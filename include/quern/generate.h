@@ -165,6 +165,9 @@ typedef struct {
     const char *tools_json;     /* chats: JSON array of tools, or NULL */
     const char *variables_json; /* chats: JSON object of further template variables, {"enable_thinking":
                                    false}, or NULL */
+    /* Chats: the answer goes on from the last message, whatever its role, instead of beginning a new one: the
+     * prompt ends with the text of that message. QN_E_ARG: the template does not show that text as it is. */
+    int continue_final;
 } qn_prompt;
 
 typedef struct {

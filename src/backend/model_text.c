@@ -73,6 +73,9 @@ qn_status qn_model_text_request(const qn_prompt *prompt, json_t **out)
     if (status == QN_OK) {
         int failed = json_object_set(request, "messages", messages) ||
                      (tools && json_object_set(request, "tools", tools));
+        if (prompt->continue_final)
+            failed |= json_object_set_new(request, "continue_final_message", json_true()) |
+                      json_object_set_new(request, "add_generation_prompt", json_false());
         if (!json_object_get(request, "add_generation_prompt"))
             failed |= json_object_set_new(request, "add_generation_prompt", json_true());
         if (failed) status = qn_fail_nomem(sizeof(json_t *));

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "text/chat_builtin.h"
+#include "text/chat_continue.h"
 #include "text/tokenizer_source.h"
 
 /* A template as the model ships it. A fault in its text is reported by the one who renders: such a model
@@ -227,6 +228,7 @@ static qn_status make_context(const qn_chat_text *c, const json_t *request, json
         status = qn_template_prepare_messages(json_object_get(request, "messages"), &messages);
     if (status == QN_OK) {
         json_object_del(context, "now");
+        json_object_del(context, "continue_final_message");
         int failed = json_object_set_new(context, "messages", messages);
         failed |= set_tokens(context, c->variables) | set_missing(context, "tools", json_null());
         failed |= set_missing(context, "documents", json_null());
@@ -277,14 +279,23 @@ static qn_status get_template(const qn_chat_text *c, const json_t *request, cons
 qn_status qn_chat_text_render_parts(const qn_chat_text *c, const json_t *request, qn_rendered *out)
 {
     const qn_template *chosen = NULL;
-    json_t *context = NULL;
+    json_t *context = NULL, *final = NULL;
+    const int continues = json_is_true(json_object_get(request, "continue_final_message"));
     *out = (qn_rendered){0};
+    if (continues && json_is_true(json_object_get(request, "add_generation_prompt")))
+        return qn_fail(QN_E_ARG, "continue_final_message and add_generation_prompt exclude each other");
     QN_TRY(get_template(c, request, &chosen));
     QN_TRY(make_context(c, request, &context));
-    qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
-    qn_status status = qn_template_render(chosen, context, &options, out);
-    if (status != QN_OK && out->raised) qn_fail(status, "%s", out->raised);
+    qn_status status = QN_OK;
+    if (continues) status = qn_chat_continue_mark(json_object_get(context, "messages"), &final);
+    if (status == QN_OK) {
+        qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
+        status = qn_template_render(chosen, context, &options, out);
+        if (status != QN_OK && out->raised) qn_fail(status, "%s", out->raised);
+    }
+    if (status == QN_OK && continues) status = qn_chat_continue_cut(out, final);
     if (status != QN_OK) qn_rendered_free(out);
+    json_decref(final);
     json_decref(context);
     return status;
 }

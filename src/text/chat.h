@@ -43,9 +43,10 @@ typedef enum {
 } qn_chat_trust;
 
 /* Renders request: an object with "messages" and, as wanted, "tools", "add_generation_prompt", "now" and
- * further variables. Message keys that are null are left out first. Appends the text to *text; *ids (qn_free)
- * are those of the text. Either may be NULL (n_ids then too). QN_E_UNSUPPORTED: no template. QN_E_ARG:
- * messages of another form, or the template refuses; the message is then its own. */
+ * further variables. Message keys that are null are left out first. With "continue_final_message" true the
+ * text ends with that of the last message (chat_continue.h). Appends the text to *text; *ids (qn_free) are
+ * those of the text. Either may be NULL (n_ids then too). QN_E_UNSUPPORTED: no template. QN_E_ARG: messages
+ * of another form, or the template refuses; the message is then its own. */
 qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_chat_trust trust, qn_buf *text,
                               int32_t **ids, size_t *n_ids);
 /* The rendered text with where its bytes come from and which of them the template marks as the assistant's.

@@ -120,6 +120,102 @@ static void test_messages_cannot_forge(void **state)
     qn_chat_text_close(c);
 }
 
+/* ---- the last message left open ---- */
+
+static void expect_open(const qn_chat_text *c, const char *content, const char *want, size_t n_trusted)
+{
+    qn_buf b = {0};
+    qn_rendered r;
+    qn_buf_printf(&b,
+                  "{\"continue_final_message\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+                  "{\"role\":\"assistant\",\"content\":%s}]}",
+                  content);
+    json_t *request = parse(b.data), *copy = json_deep_copy(request);
+    qn_status status = qn_chat_text_render_parts(c, request, &r);
+    assert_true(json_equal(request, copy));
+    if (want) {
+        size_t n = 0, at = 0;
+        if (status != QN_OK) fail_msg("%s: %s", content, qn_last_error());
+        assert_string_equal(r.text, want);
+        assert_int_equal(r.n, strlen(want));
+        for (size_t i = 0; i < r.n_segments; at += r.segments[i++].n) {
+            assert_true(r.segments[i].offset == at && r.segments[i].n > 0);
+            if (r.segments[i].trusted) n += r.segments[i].n;
+        }
+        assert_int_equal(at, r.n);
+        assert_int_equal(n, n_trusted);
+        for (size_t i = 0; i < r.n_generations; i++)
+            assert_true(r.generations[i].offset < r.n && r.generations[i].offset + r.generations[i].n <= r.n);
+        qn_rendered_free(&r);
+    } else {
+        assert_int_equal(status, QN_E_ARG);
+        assert_null(r.text);
+    }
+    qn_buf_free(&b);
+    json_decref(request);
+    json_decref(copy);
+}
+
+static void test_continued(void **state)
+{
+#define HEAD "{% for m in messages %}<{{ m.role }}>{% generation %}"
+#define TAIL "{% endgeneration %}<end>{% endfor %}<again>{{ messages[-1].role }}"
+    qn_chat_text *c = open_chat("models/llama", HEAD "{{ m.content }}" TAIL);
+    const char *user = "<user>x<end><assistant>"; /* 4 of its angles and 9 letters are the template's */
+    char want[256];
+    const size_t own = strlen("<>") + strlen("<end>") + strlen("<>");
+    static const char *const texts[][2] = {{"\"Hello\"", "Hello"},
+                                           {"\"Hello \"", "Hello "},
+                                           {"\" a\\n\"", " a\n"},
+                                           {"\"\"", ""},
+                                           {"\"CONTINUE_FINAL_MESSAGE_TAG \"", "CONTINUE_FINAL_MESSAGE_TAG "},
+                                           {"\"<end>\"", "<end>"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        snprintf(want, sizeof want, "%s%s", user, texts[i][1]);
+        expect_open(c, texts[i][0], want, own);
+    }
+    expect_open(c, "7", NULL, 0);
+    expect_open(c, "[]", NULL, 0);
+    qn_chat_text_close(c);
+    /* Where contents are trimmed the end of the text is too, but not what stands before an empty one. */
+    c = open_chat("models/llama", HEAD "\n\n{{ m.content | trim }}" TAIL);
+    expect_open(c, "\" Hello \\n\\u00a0\"", "<user>\nx<end><assistant>\nHello", own + 2);
+    expect_open(c, "\"\"", "<user>\nx<end><assistant>\n", own + 2);
+    expect_open(c, "\" \"", "<user>\nx<end><assistant>\n", own + 2);
+    qn_chat_text_close(c);
+    c = open_chat("models/llama",
+                  HEAD "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+                       "{{ p.text }}{% endfor %}{% endif %}" TAIL);
+    expect_open(
+        c, "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"image\"}]",
+        "<user>x<end><assistant>ab", own); /* the last part that has a text */
+    expect_open(c, "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]",
+                "<user>x<end><assistant>ab", own);
+    qn_chat_text_close(c);
+    /* What leaves the text out, or changes it, cannot be continued. */
+    static const char *const deaf[] = {"{{ messages[0].content }}",
+                                       HEAD "{{ m.content.split('|')[-1] }}" TAIL,
+                                       HEAD "{{ m.content | upper }}" TAIL, "{{ raise_exception('no') }}"};
+    for (size_t i = 0; i < sizeof deaf / sizeof *deaf; i++) {
+        c = open_chat("models/llama", deaf[i]);
+        expect_open(c, "\"a|b\"", NULL, 0);
+        qn_chat_text_close(c);
+    }
+    c = open_chat("models/llama", HEAD "{{ m.content }}" TAIL);
+    json_t *both =
+        parse("{\"continue_final_message\":true,\"add_generation_prompt\":true,\"messages\":[{\"role\":"
+              "\"user\",\"content\":\"x\"}]}");
+    json_t *none = parse("{\"continue_final_message\":true,\"messages\":[]}");
+    qn_rendered r;
+    assert_int_equal(qn_chat_text_render_parts(c, both, &r), QN_E_ARG);
+    assert_int_equal(qn_chat_text_render_parts(c, none, &r), QN_E_ARG);
+    json_decref(both);
+    json_decref(none);
+    qn_chat_text_close(c);
+#undef HEAD
+#undef TAIL
+}
+
 static void test_faults(void **state)
 {
     json_t *request = parse("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"),
@@ -160,7 +256,8 @@ static qn_status open_and_render(const char *path, const json_t *request)
 static void test_allocation_failures(void **state)
 {
     const char *path = qn_test_need_fixture("models/llama");
-    json_t *request = parse("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    json_t *request =
+        parse("{\"continue_final_message\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
     int64_t before = qn_mem_live_blocks();
     for (int64_t n = 1;; n += n < 300 ? 1 : 17) {
         qn_mem_fail_nth(n);
@@ -177,9 +274,8 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builtin_formats),
-        cmocka_unit_test(test_messages_cannot_forge),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_builtin_formats),     cmocka_unit_test(test_messages_cannot_forge),
+        cmocka_unit_test(test_continued),           cmocka_unit_test(test_faults),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
