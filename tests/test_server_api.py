@@ -201,10 +201,13 @@ def test_messages(server):
     ([{"role": "user", "content": "", "colour": "red"}], "messages[0].colour"),
     ([{"role": "user", "content": "", "tool_calls": [{}]}], "messages[0].tool_calls"),
     (HELLO + [{"role": "assistant", "tool_calls": [{"function": {}}]}], "messages[1].tool_calls[0]"),
-    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
-     "tool_calls[0]"),
-    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 3000}}]}],
-     "tool_calls[0]"),
+    (HELLO + [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}], "messages[1].tool_calls[0]"),
+    (HELLO + [{"role": "assistant", "tool_calls": [{"id": 1, "function": {"name": "f"}}]}],
+     "messages[1].tool_calls[0]"),
+    (HELLO + [{"role": "assistant", "tool_calls": {"function": {"name": "f"}}}], "messages[1].tool_calls"),
+    (HELLO + [{"role": "assistant", "function_call": {}}], "messages[1].function_call"),
+    (HELLO + [{"role": "assistant", "function_call": "f"}], "messages[1].function_call"),
+    ([{"role": "user", "content": "", "function_call": {"name": "f"}}], "messages[0].function_call"),
 ])
 def test_messages_that_are_none(server, messages, param):
     refused(server.post("/v1/chat/completions", {"messages": messages}), 400, param)
@@ -342,12 +345,12 @@ def test_models_by_name(server):
 def test_templates_that_refuse(tmp_path):
     """A template's own complaint is the client's fault, with its sentence."""
     template = tmp_path / "template"
-    template.write_text("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}"
+    template.write_text("{% for m in messages %}{% if 'abacus' in m.content %}{{ raise_exception('no abacus here') }}"
                         "{% endif %}{{ m.content }}{{ kind }}{% endfor %}")
     s = Server("mock", "--backend", "mock", "--template", template, "--template-kwargs")
     try:
-        got = s.post("/v1/chat/completions", {"messages": [{"role": "system", "content": ""}]})
-        assert "no system here" in refused(got, 400, "messages")
+        got = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "An abacus"}]})
+        assert "no abacus here" in refused(got, 400, "messages")
         base = chat(s, max_tokens=1)["usage"]["prompt_tokens"]
         assert chat(s, max_tokens=1, chat_template_kwargs={"kind": "bubi"})["usage"]["prompt_tokens"] > base
         refused(s.post("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {"messages": []}}), 400,

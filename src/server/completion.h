@@ -65,17 +65,6 @@ void qn_completion_open(qn_completion *c);
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error);
 
-/* A chat as the library takes it; `prompt` borrows from the rest and from the request. Zeroed, it is valid.
- */
-typedef struct {
-    qn_prompt prompt;
-    qn_buf messages, variables;
-    char *tools; /* foreign: jansson's */
-} qn_chat_prompt;
-
-/* Appends to *out, which must be empty. Returns 0, or the HTTP status of a refusal. Any thread. */
-int qn_chat_prompt_write(const qn_request *r, qn_chat_prompt *out, qn_api_error *error);
-void qn_chat_prompt_free(qn_chat_prompt *p);
 void qn_said_free(qn_said *said);
 
 /* Writing, into a buffer for one event or answer. */

@@ -6,7 +6,9 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "server/completion.h"
+#include "server/conversation.h"
 #include "server/look_ahead.h"
+#include "text/tool_formats.h"
 
 /* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
  */
@@ -42,46 +44,6 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
 
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
 
-static int write_variables(const qn_request *r, qn_buf *out)
-{
-    const char *key;
-    json_t *value;
-    if (!r->reasoning_effort && !r->template_kwargs) return 0;
-    qn_json_open(out, '{');
-    if (r->reasoning_effort && !json_object_get(r->template_kwargs, "reasoning_effort"))
-        qn_json_put_text(out, "reasoning_effort", r->reasoning_effort);
-    json_object_foreach((json_t *)r->template_kwargs, key, value)
-    {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        if (!text) return -1;
-        qn_json_key(out, key);
-        qn_buf_puts(out, text);
-        free(text); /* foreign: jansson's */
-    }
-    qn_json_close(out, '}');
-    return out->status == QN_OK ? 0 : -1;
-}
-
-int qn_chat_prompt_write(const qn_request *r, qn_chat_prompt *out, qn_api_error *error)
-{
-    int refused = qn_request_write_messages(r, &out->messages, error);
-    if (refused) return refused;
-    if (r->tools && !(out->tools = json_dumps(r->tools, JSON_COMPACT)))
-        return qn_api_fail_status(error, qn_fail_nomem(0));
-    if (write_variables(r, &out->variables)) return qn_api_fail_status(error, QN_E_NOMEM);
-    out->prompt = (qn_prompt){
-        .messages_json = out->messages.data, .tools_json = out->tools, .variables_json = out->variables.data};
-    return 0;
-}
-
-void qn_chat_prompt_free(qn_chat_prompt *p)
-{
-    qn_buf_free(&p->messages);
-    qn_buf_free(&p->variables);
-    free(p->tools); /* foreign: jansson's */
-    p->tools = NULL;
-}
-
 /* Does the prompt change with its tools? */
 static qn_status shows_tools(qn_model *model, const qn_prompt *prompt, int *shown)
 {
@@ -116,7 +78,7 @@ static int warn_of_tools(opening *o)
 static int prepare_chat(opening *o)
 {
     qn_completion *c = o->c;
-    int refused = qn_chat_prompt_write(&c->request, &o->chat, &c->error);
+    int refused = qn_chat_prompt_write(c->ex->server, &c->request, &o->chat, &c->error);
     if (refused) return refused;
     if (!c->ex->server->info.has_chat_template)
         return qn_api_fail(&c->error, 400, "unsupported", "messages",
@@ -151,6 +113,35 @@ static int fail_open(opening *o, qn_status status)
     return c->error.status;
 }
 
+/* The text that the last message of a chat ends with. */
+static const char *final_text(const qn_request *r)
+{
+    const json_t *message = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    const json_t *content = json_object_get(message, "content");
+    if (json_is_array(content))
+        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+    return json_is_string(content) ? json_string_value(content) : "";
+}
+
+static const char *find_last(const char *text, const char *part)
+{
+    const char *last = NULL;
+    for (const char *at = text; (at = strstr(at, part)); at++) last = at;
+    return last;
+}
+
+/* An answer that goes on from reasoning begins with reasoning: the parser is shown a prompt that ends with
+ * the mark that opens it. */
+static void end_in_reasoning(const opening *o, qn_answer_options *options)
+{
+    const qn_reasoning_format *reasoning = options->format.reasoning;
+    if (!o->chat.prompt.continue_final || !reasoning) return;
+    const char *begun = find_last(final_text(&o->c->request), reasoning->open);
+    const char *open = find_last(options->prompt, reasoning->open);
+    if (begun && open && !strstr(begun, reasoning->close))
+        options->prompt_bytes = (size_t)(open - options->prompt) + strlen(reasoning->open);
+}
+
 /* What takes calls and reasoning out of a chat's text. Its beginning may be said by the end of the prompt. */
 static int make_answer(opening *o, qn_completion_choice *choice)
 {
@@ -173,6 +164,7 @@ static int make_answer(opening *o, qn_completion_choice *choice)
         options.prompt_bytes = o->prompt_text.length;
         if (o->prompt_text.status != QN_OK) return fail_memory(o->c);
     }
+    end_in_reasoning(o, &options);
     return qn_answer_new(&options, &choice->answer) == QN_OK ? 0 : fail_memory(o->c);
 }
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/mem.h"
+#include "server/conversation.h"
 #include "server/next_turn.h"
 
 typedef struct qn_look_ahead {
@@ -22,6 +23,11 @@ typedef struct qn_look_ahead {
 
 /* ---- what the next turn begins with; on a worker ------------------------------------------------------- */
 
+static json_t *last_message(const look_ahead *a)
+{
+    return json_array_get(a->request.messages, json_array_size(a->request.messages) - 1);
+}
+
 /* A message at the end of the conversation. */
 static qn_status add_message(look_ahead *a, const qn_buf *json)
 {
@@ -32,14 +38,39 @@ static qn_status add_message(look_ahead *a, const qn_buf *json)
     return json_array_append_new((json_t *)a->request.messages, message) ? qn_fail_nomem(0) : QN_OK;
 }
 
-static qn_status add_answer(look_ahead *a)
+/* An answer that went on from the last message becomes one with it, and the next turn begins a new message.
+ * *begin: what the last message said. */
+static qn_status take_continued(look_ahead *a, qn_buf *begin)
 {
-    const qn_buf *content = &a->said.content, *calls = &a->said.calls;
-    qn_buf b = {0};
+    json_t *messages = (json_t *)a->request.messages;
+    const json_t *content = json_object_get(last_message(a), "content");
+    const char *role = json_string_value(json_object_get(last_message(a), "role"));
+    if (!json_is_string(content) || !role || strcmp(role, "assistant") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "how a client sends such a message back is not known");
+    qn_buf_append(begin, json_string_value(content), json_string_length(content));
+    json_array_remove(messages, json_array_size(messages) - 1);
+    a->request.continue_final = a->request.add_generation_prompt = -1;
+    return begin->status;
+}
+
+static qn_status add_answer(look_ahead *a, int is_continued)
+{
+    const qn_buf *calls = &a->said.calls;
+    qn_buf b = {0}, content = {0};
+    if (is_continued) {
+        qn_status taken = take_continued(a, &content);
+        if (taken != QN_OK) {
+            qn_buf_free(&content);
+            return taken;
+        }
+    }
+    qn_buf_append(&content, a->said.content.data, a->said.content.length);
     qn_json_open(&b, '{');
     qn_json_put_text(&b, "role", "assistant");
     qn_json_key(&b, "content");
-    qn_json_text(&b, content->data ? content->data : "", content->length);
+    qn_json_text(&b, content.data ? content.data : "", content.length);
+    if (content.status != QN_OK) b.status = content.status;
+    qn_buf_free(&content);
     if (calls->length) {
         qn_json_key(&b, "tool_calls");
         qn_buf_putc(&b, '[');
@@ -55,7 +86,7 @@ static qn_status add_answer(look_ahead *a)
 /* What somebody might say next: the user, or the tool that was called. */
 static qn_status add_next(look_ahead *a, const char *content)
 {
-    const json_t *said = json_array_get(a->request.messages, json_array_size(a->request.messages) - 1);
+    const json_t *said = last_message(a);
     const char *id =
         json_string_value(json_object_get(json_array_get(json_object_get(said, "tool_calls"), 0), "id"));
     qn_buf b = {0};
@@ -78,7 +109,7 @@ static qn_status write_prompt(look_ahead *a, const char *next, qn_chat_prompt *o
     json_t *messages = (json_t *)a->request.messages;
     qn_api_error error;
     if (next) QN_TRY(add_next(a, next));
-    int refused = qn_chat_prompt_write(&a->request, out, &error);
+    int refused = qn_chat_prompt_write(a->ready.server, &a->request, out, &error);
     if (next) json_array_remove(messages, json_array_size(messages) - 1);
     return refused ? QN_E_ARG : QN_OK;
 }
@@ -122,7 +153,7 @@ static void open_job(qn_job *job)
     if (status == QN_OK) status = a->said.content.status;
     if (status == QN_OK) status = a->said.calls.status;
     if (status == QN_OK) status = write_prompt(a, NULL, &chats[2]);
-    if (status == QN_OK) status = add_answer(a);
+    if (status == QN_OK) status = add_answer(a, chats[2].prompt.continue_final);
     for (int i = 0; i < 2 && status == QN_OK; i++) status = write_prompt(a, contents[i], &chats[i]);
     if (status == QN_OK) status = qn_chat_render(model, &chats[2].prompt, NULL, &asked, &n_asked);
     if (status == QN_OK)

@@ -108,6 +108,10 @@ static int finish(qn_request *r, const qn_request_limits *limits, qn_api_error *
         return qn_api_fail(error, 400, "missing_parameter", "prompt", "prompt is missing");
     if (r->route == QN_REQUEST_EMBEDDINGS && !r->input)
         return qn_api_fail(error, 400, "missing_parameter", "input", "input is missing");
+    if (r->continue_final > 0 && r->add_generation_prompt > 0)
+        return qn_api_fail(error, 400, "invalid_value", "continue_final_message",
+                           "continue_final_message and add_generation_prompt exclude each other: a message "
+                           "is continued, or a new one is begun");
     if (r->max_tokens && r->max_completion_tokens && r->max_tokens != r->max_completion_tokens)
         return qn_api_fail(error, 400, "invalid_value", "max_tokens",
                            "max_tokens and max_completion_tokens say different things");
@@ -160,6 +164,7 @@ int qn_request_read(const char *text, size_t n, unsigned route, const qn_request
     out->temperature = out->top_p = -1;
     out->repeat_penalty = 1;
     out->top_k = -2;
+    out->continue_final = out->add_generation_prompt = -1;
     qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
         qn_api_fail_status(error, status);

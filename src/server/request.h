@@ -49,9 +49,10 @@ typedef struct {
     const json_t *messages, *tools, *template_kwargs; /* chat. tools NULL: none, or not to be used */
     const char *reasoning_effort;
     int one_tool_call;
-    int plain_reasoning;  /* what the model thinks stays in its text */
-    const json_t *prompt; /* completions */
-    const json_t *input;  /* embeddings */
+    int continue_final, add_generation_prompt; /* chat; -1: not given */
+    int plain_reasoning;                       /* what the model thinks stays in its text */
+    const json_t *prompt;                      /* completions */
+    const json_t *input;                       /* embeddings */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;
@@ -78,8 +79,9 @@ void qn_request_free(qn_request *r);
 /* Reports that what `param` asks for is not done, or in another way. */
 void qn_request_warn(qn_request *r, const char *param, const char *message);
 
-/* The messages as the library's templates take them: content in one text, "developer" as "system", arguments
- * of tool calls as objects. Appends JSON. Returns 0, or the HTTP status of a refusal. */
+/* The messages as text/chat_fit.h takes them: content in one text, "developer" as "system", "function" and
+ * "function_call" of old clients as "tool" and "tool_calls". Appends JSON. Returns 0, or the HTTP status of a
+ * refusal. */
 int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error);
 /* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
 typedef struct {

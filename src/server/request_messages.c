@@ -88,56 +88,62 @@ static int write_content(const json_t *content, const char *role, size_t i, int 
     return 0;
 }
 
-/* Templates take the arguments of a call as an object, as Hugging Face's do; OpenAI's API has them as its
- * text. */
-static int write_call(const json_t *call, size_t i, size_t k, qn_buf *out, qn_api_error *error)
+static int is_given(const json_t *value)
 {
-    const json_t *function = json_object_get(call, "function");
+    return value && !json_is_null(value);
+}
+
+/* {"name", "arguments"}; what the arguments are is looked at by text/chat_fit.h. */
+static int write_function(const json_t *function, size_t i, const char *part, qn_buf *out,
+                          qn_api_error *error)
+{
     const json_t *name = json_object_get(function, "name"),
                  *arguments = json_object_get(function, "arguments");
-    const json_t *id = json_object_get(call, "id");
-    json_t *parsed = NULL;
-    char part[64];
-    snprintf(part, sizeof part, "tool_calls[%zu]", k);
     if (!json_string_length(name)) return invalid(error, i, part, "must have a function with a name");
-    if (json_is_string(arguments)) {
-        const char *text = json_string_value(arguments);
-        size_t n = json_string_length(arguments);
-        if (n && qn_json_parse("arguments", text, n, &parsed) != QN_OK)
-            return qn_api_fail(error, 400, "invalid_value", part, "messages[%zu].%s: %s", i, part,
-                               qn_last_error());
-    }
-    qn_json_open(out, '{');
-    if (json_is_string(id)) put_json(out, "id", id);
-    qn_json_put_text(out, "type", "function");
-    qn_json_key(out, "function");
     qn_json_open(out, '{');
     put_json(out, "name", name);
-    if (parsed || json_is_object(arguments)) {
-        put_json(out, "arguments", parsed ? parsed : arguments);
-    } else {
-        qn_json_key(out, "arguments");
-        qn_buf_puts(out, "{}");
-    }
+    if (is_given(arguments)) put_json(out, "arguments", arguments);
     qn_json_close(out, '}');
-    qn_json_close(out, '}');
-    json_decref(parsed);
     return 0;
 }
 
-static int write_calls(const json_t *calls, size_t i, qn_buf *out, qn_api_error *error)
+static int write_call(const json_t *call, size_t i, size_t k, qn_buf *out, qn_api_error *error)
 {
-    if (!json_is_array(calls)) return invalid(error, i, "tool_calls", "must be an array");
-    if (json_array_size(calls) > QN_REQUEST_TOOLS_MAX)
-        return invalid(error, i, "tool_calls", "has too many calls");
+    const json_t *id = json_object_get(call, "id");
+    char part[64];
+    snprintf(part, sizeof part, "tool_calls[%zu]", k);
+    qn_json_open(out, '{');
+    if (json_is_string(id))
+        put_json(out, "id", id);
+    else if (is_given(id))
+        return invalid(error, i, part, "must have an id that is a string");
+    qn_json_put_text(out, "type", "function");
+    qn_json_key(out, "function");
+    int refused = write_function(json_object_get(call, "function"), i, part, out, error);
+    qn_json_close(out, '}');
+    return refused;
+}
+
+/* Of "tool_calls", or where those are none the one of "function_call". */
+static int write_calls(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    const size_t n = json_array_size(calls);
+    int refused = 0;
+    if (n > QN_REQUEST_TOOLS_MAX) return invalid(error, i, "tool_calls", "has too many calls");
     qn_json_key(out, "tool_calls");
     qn_json_open(out, '[');
-    for (size_t k = 0; k < json_array_size(calls); k++) {
-        int refused = write_call(json_array_get(calls, k), i, k, out, error);
-        if (refused) return refused;
+    for (size_t k = 0; k < n && !refused; k++)
+        refused = write_call(json_array_get(calls, k), i, k, out, error);
+    if (!n) {
+        qn_json_open(out, '{');
+        qn_json_put_text(out, "type", "function");
+        qn_json_key(out, "function");
+        refused = write_function(json_object_get(message, "function_call"), i, "function_call", out, error);
+        qn_json_close(out, '}');
     }
     qn_json_close(out, ']');
-    return 0;
+    return refused;
 }
 
 /* Keys of a message beside role, content and tool_calls: those that templates know, and those that say
@@ -146,7 +152,7 @@ static int write_others(const json_t *message, size_t i, qn_buf *out, qn_api_err
 {
     static const char *const passed[] = {"name", "tool_call_id", "reasoning_content", "reasoning",
                                          "thinking"};
-    static const char *const known[] = {"role", "content", "tool_calls", "cache_control"};
+    static const char *const known[] = {"role", "content", "tool_calls", "function_call", "cache_control"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)message, key, value)
@@ -164,23 +170,44 @@ static int write_others(const json_t *message, size_t i, qn_buf *out, qn_api_err
     return 0;
 }
 
+/* Fields of calls belong to the assistant, and are either one or the other. *n: how many there are. */
+static int count_calls(const json_t *message, int is_answer, size_t i, size_t *n, qn_api_error *error)
+{
+    const json_t *calls = json_object_get(message, "tool_calls"),
+                 *call = json_object_get(message, "function_call");
+    if (is_given(calls) && !is_answer)
+        return invalid(error, i, "tool_calls", "belongs to messages of the assistant");
+    if (is_given(calls) && !json_is_array(calls)) return invalid(error, i, "tool_calls", "must be an array");
+    *n = json_array_size(calls);
+    if (!is_given(call)) return 0;
+    if (!is_answer) return invalid(error, i, "function_call", "belongs to messages of the assistant");
+    if (*n) return invalid(error, i, "function_call", "must be absent where tool_calls are given");
+    if (!json_is_object(call)) return invalid(error, i, "function_call", "must be an object");
+    *n = 1;
+    return 0;
+}
+
 static int write_message(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
 {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    /* As clients write them, and as templates know them. */
+    static const struct {
+        const char *name, *known_as;
+    } roles[] = {{"system", "system"},       {"developer", "system"}, {"user", "user"},
+                 {"assistant", "assistant"}, {"tool", "tool"},        {"function", "tool"}};
+    enum { N_ROLES = sizeof roles / sizeof *roles };
     const char *role = json_string_value(json_object_get(message, "role"));
-    const json_t *calls = json_object_get(message, "tool_calls");
-    size_t k = 0;
+    size_t k = 0, n_calls = 0;
     if (!json_is_object(message)) return invalid(error, i, "", "must be an object");
-    while (role && k < sizeof roles / sizeof *roles && strcmp(role, roles[k]) != 0) k++;
-    if (!role || k == sizeof roles / sizeof *roles)
-        return invalid(error, i, "role", "must be system, developer, user, assistant or tool");
-    int has_calls = k == 3 && json_array_size(calls);
+    while (role && k < N_ROLES && strcmp(role, roles[k].name) != 0) k++;
+    if (!role || k == N_ROLES)
+        return invalid(error, i, "role", "must be system, developer, user, assistant, tool or function");
+    role = roles[k].known_as;
+    int refused = count_calls(message, strcmp(role, "assistant") == 0, i, &n_calls, error);
     qn_json_open(out, '{');
-    qn_json_put_text(out, "role", k == 1 ? "system" : role);
-    int refused = write_content(json_object_get(message, "content"), role, i, has_calls, out, error);
-    if (!refused && calls && !json_is_null(calls) && k != 3)
-        refused = invalid(error, i, "tool_calls", "belongs to messages of the assistant");
-    if (!refused && has_calls) refused = write_calls(calls, i, out, error);
+    qn_json_put_text(out, "role", role);
+    if (!refused)
+        refused = write_content(json_object_get(message, "content"), role, i, n_calls > 0, out, error);
+    if (!refused && n_calls) refused = write_calls(message, i, out, error);
     if (!refused) refused = write_others(message, i, out, error);
     qn_json_close(out, '}');
     return refused;

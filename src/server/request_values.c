@@ -275,7 +275,7 @@ int qn_field_read_parallel_calls(qn_request *r, const json_t *value, const qn_re
 int qn_field_read_template_kwargs(qn_request *r, const json_t *value, const qn_request_limits *limits,
                                   qn_api_error *error)
 {
-    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt", "continue_final_message"};
     if (!limits->allow_template_kwargs)
         return qn_api_fail(error, 400, "unsupported_parameter", "chat_template_kwargs",
                            "chat_template_kwargs is not supported: this server was started without "
@@ -284,7 +284,8 @@ int qn_field_read_template_kwargs(qn_request *r, const json_t *value, const qn_r
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(value, own[i]))
             return invalid(error, "chat_template_kwargs",
-                           "must leave messages, tools and add_generation_prompt alone");
+                           "must leave messages, tools, add_generation_prompt and continue_final_message "
+                           "alone");
     r->template_kwargs = value;
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/connection.h"
+#include "server/conversation.h"
 #include "server/look_ahead.h"
 
 enum {
@@ -31,6 +32,8 @@ typedef struct {
     qn_job job;
     qn_server *server;
     qn_model *model;
+    qn_model_info info;
+    qn_chat_traits traits;
     qn_status status;
     char why[QN_ERROR_TEXT_MAX];
 } loading;
@@ -95,6 +98,9 @@ static void load_model(qn_job *job)
     loading *l = (loading *)job;
     const qn_server_options *o = l->server->options;
     l->status = o->open(o->user, &l->model);
+    if (l->status == QN_OK) l->status = qn_model_get_info(l->model, &l->info);
+    if (l->status == QN_OK && l->info.has_chat_template)
+        l->status = qn_conversation_find_traits(l->model, &l->traits);
     if (l->status != QN_OK) snprintf(l->why, sizeof l->why, "%s", qn_last_error());
 }
 
@@ -104,13 +110,14 @@ static void model_loaded(qn_job *job)
     running *r = (running *)l->server;
     qn_server *s = l->server;
     r->is_loading = 0;
-    if (l->status == QN_OK) l->status = qn_model_get_info(l->model, &s->info);
     if (l->status != QN_OK) {
         r->status = l->status;
         memcpy(r->why, l->why, sizeof r->why);
         event_base_loopbreak(s->base);
         return;
     }
+    s->info = l->info;
+    s->traits = l->traits;
     s->model = l->model;
     s->created_s = (int64_t)time(NULL);
     if (s->options->say) s->options->say(s->options->user, NULL);

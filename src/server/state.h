@@ -9,6 +9,7 @@
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/workers.h"
+#include "text/chat_fit.h"
 
 typedef struct qn_server qn_server;
 typedef struct qn_ready qn_ready;
@@ -30,7 +31,8 @@ struct qn_server {
     _Atomic(qn_ready *) ready;
     qn_model *model; /* NULL: not loaded yet */
     qn_model_info info;
-    int64_t created_s; /* when the model was loaded, by the calendar */
+    qn_chat_traits traits; /* of the model's chat template; set before model is */
+    int64_t created_s;     /* when the model was loaded, by the calendar */
     int is_draining, is_loopback;
     int n_connections, connections_max;
     int64_t n_exchanges; /* that have been asked for and are not freed */
