@@ -78,7 +78,6 @@ static void test_refused(void **state)
         if (parse(texts[i], strlen(texts[i])) != QN_E_FORMAT) fail_msg("accepted: %s", texts[i]);
 }
 
-/* jansson alone takes the NUL after a number or a word for nothing. */
 /* Of members with one key the last counts, where the first was; all else is as strict as ever. */
 static void test_lenient(void **state)
 {
@@ -96,6 +95,7 @@ static void test_lenient(void **state)
         assert_int_equal(qn_json_parse_lenient("test", bad[i], strlen(bad[i]), &value), QN_E_FORMAT);
 }
 
+/* jansson alone takes the NUL after a number or a word for nothing. */
 static void test_nul_is_refused(void **state)
 {
     static const struct {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "server/look_ahead.h"
 #include "server/routes.h"
+#include "text/call_ids.h"
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
@@ -155,7 +156,7 @@ static void take_call_delta(const qn_answer_event *e, const char *id, qn_complet
 static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e,
                        qn_said *said)
 {
-    char own_id[96];
+    char own_id[QN_CALL_ID_BYTES_MAX];
     const char *id = e->id && e->id[0] ? e->id : own_id;
     switch (e->kind) {
     case QN_ANSWER_CONTENT:
@@ -168,8 +169,7 @@ static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_
     case QN_ANSWER_CALL_BEGIN:
     case QN_ANSWER_CALL_ARGUMENTS:
     case QN_ANSWER_CALL_END:
-        snprintf(own_id, sizeof own_id, "call_%s_%lld_%d", c->ex->id + 4, (long long)choice->index,
-                 (int)e->index);
+        qn_call_id_write(c->ex->server->traits.ids, c->ex->number, choice->index, e->index, own_id);
         choice->n_calls += e->kind == QN_ANSWER_CALL_BEGIN;
         if (c->request.stream)
             take_call_delta(e, id, choice);

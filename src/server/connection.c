@@ -257,7 +257,8 @@ static qn_exchange *new_exchange(qn_connection *c)
     qn_server *s = c->server;
     qn_exchange *ex = qn_calloc(1, sizeof *ex);
     if (!ex) return NULL;
-    snprintf(ex->id, sizeof ex->id, "req_%016" PRIx64, qn_random_bits(s->id_seed, s->n_ids++));
+    ex->number = qn_random_bits(s->id_seed, s->n_ids++);
+    snprintf(ex->id, sizeof ex->id, "req_%016" PRIx64, ex->number);
     ex->server = s;
     ex->connection = c;
     ex->key = -1;

@@ -27,7 +27,8 @@ struct qn_exchange {
     qn_server *server;
     qn_connection *connection; /* NULL: the client is gone, or has its answer */
     const qn_route *route;     /* NULL: none was found */
-    char id[32];               /* "req_..." */
+    uint64_t number;           /* random */
+    char id[32];               /* "req_..." and the number */
     char path[160];            /* as the table of routes writes it, cut */
     qn_buf body;
     int key; /* which API key was shown; -1: none */
