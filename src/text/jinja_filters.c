@@ -160,9 +160,9 @@ static qn_status filter_truncate(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_
     QN_TRY(qn_jarg_int(bound[3], "truncate: leeway", 5, &leeway));
     QN_TRY(qn_jarg_string(v, "truncate: the value", &s));
     end = bound[2].kind == QN_J_STRING ? bound[2].s : &dots;
-    int64_t n = qn_jstring_length(s), kept = length - qn_jstring_length(end);
-    if (kept < 0 || leeway < 0 || leeway > (1 << 30) || length > (1 << 30))
+    if (length < qn_jstring_length(end) || leeway < 0 || leeway > (1 << 30) || length > (1 << 30))
         return qn_fail(QN_E_ARG, "truncate: bad length or leeway");
+    int64_t n = qn_jstring_length(s), kept = length - qn_jstring_length(end);
     *out = v;
     if (n <= length + leeway) return QN_OK;
     size_t to = qn_jstring_offset(s, kept);
@@ -396,7 +396,9 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
     } else {
         f = nearbyint(f * scale) / scale;
     }
-    *out = qn_jis_whole(v) ? qn_jint((int64_t)f, v.user) : qn_jfloat(f, v.user);
+    int64_t whole = 0;
+    if (qn_jis_whole(v) && !whole_of(f, &whole)) return qn_fail(QN_E_ARG, "an integer does not fit 64 bits");
+    *out = qn_jis_whole(v) ? qn_jint(whole, v.user) : qn_jfloat(f, v.user);
     return QN_OK;
 }
 

@@ -33,7 +33,9 @@ static qn_status global_range(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
     }
     QN_TRY(qn_jheap_step(&r->heap, (uint64_t)count));
     QN_TRY(qn_jlist_new(&r->heap, QN_JSHAPE_RANGE, count, 0, out));
-    for (int64_t i = 0; i < count; i++) out->l->items[i] = qn_jint(from + i * step, 0);
+    /* Each number lies between the two, but i * step alone may be beyond 64 bits. */
+    for (int64_t i = 0; i < count; i++)
+        out->l->items[i] = qn_jint((int64_t)((uint64_t)from + (uint64_t)i * (uint64_t)step), 0);
     out->l->n = count;
     out->l->stop = to;
     return QN_OK;

@@ -404,6 +404,7 @@ static qn_status split(qn_jrun *r, qn_jvalue self, const qn_jargs *a, int back, 
     part_list p;
     QN_TRY(qn_jargs_bind(r, back ? "rsplit" : "split", a, "sep maxsplit", 0, bound));
     QN_TRY(qn_jarg_int(bound[1], "split: maxsplit", -1, &most));
+    if (most < 0) most = -1; /* no limit; it is counted down */
     QN_TRY(open_parts(&p, r, self.user));
     QN_TRY(qn_jheap_walk(&r->heap, self.s->n));
     if (bound[0].kind == QN_J_MISSING || bound[0].kind == QN_J_NONE) {
@@ -557,7 +558,7 @@ static qn_status method_zfill(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
     size_t sign = self.s->n && (self.s->data[0] == '-' || self.s->data[0] == '+');
     qn_jbuild_init(&b, &r->heap);
     qn_jbuild_part(&b, self.s, 0, sign);
-    qn_jbuild_fill(&b, '0', width - n, 0);
+    qn_jbuild_fill(&b, '0', width > n ? width - n : 0, 0);
     qn_jbuild_part(&b, self.s, sign, self.s->n);
     return qn_jbuild_take(&b, out);
 }

@@ -375,6 +375,41 @@ static void test_budgets(void **state)
     json_decref(context);
 }
 
+/* At the ends of 64 bits: the right text, or an error. */
+static void test_large_integers(void **state)
+{
+#define WIDE "range(-9223372036854775807, 9223372036854775807, 4611686018427387904)"
+    static const struct {
+        const char *text, *expected, *words; /* words: of the error */
+    } cases[] = {
+        {"{{ " WIDE "|join(' ') }}", "-9223372036854775807 -4611686018427387903 1 4611686018427387905", NULL},
+        {"{{ " WIDE "[1:3]|length }}", "2", NULL},
+        {"{{ " WIDE "[::2] }}", NULL, "64 bits"},
+        {"{{ " WIDE "[::-1] }}", NULL, "64 bits"},
+        {"{{ 'abc'|truncate(-9223372036854775807 - 1) }}", NULL, "bad length"},
+        {"{{ 'abc'.zfill(-9223372036854775807 - 1) }}", "abc", NULL},
+        {"{{ 'a b c'.split(none, -9223372036854775807 - 1)|length }}", "3", NULL},
+        {"{{ 'a b c'.rsplit(' ', -9223372036854775807 - 1)|length }}", "3", NULL},
+        {"{{ 9223372036854775807|round(-1) }}", NULL, "64 bits"},
+        {"{{ 9223372036854775807|round(-20) }}", "0", NULL},
+        {"{{ 12345|round(-2) }}", "12300", NULL},
+    };
+    json_t *context = json_object();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_rendered r;
+        if (!cases[i].expected) {
+            expect_refused(cases[i].text, strlen(cases[i].text), context, cases[i].words);
+            continue;
+        }
+        if (render(cases[i].text, strlen(cases[i].text), context, NULL, &r) != QN_OK)
+            fail_msg("%s: %s", cases[i].text, qn_last_error());
+        assert_string_equal(r.text, cases[i].expected);
+        qn_rendered_free(&r);
+    }
+    json_decref(context);
+#undef WIDE
+}
+
 /* 3,000 of something inside each other, and texts that never end. */
 static void test_nesting(void **state)
 {
@@ -701,11 +736,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_real_templates), cmocka_unit_test(test_no_template_trusts_messages),
         cmocka_unit_test(test_chat_cases),     cmocka_unit_test(test_as_jinja),
-        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_options),        cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_generation),     cmocka_unit_test(test_builtin),
-        cmocka_unit_test(test_messages),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_budgets),        cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_nesting),        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_provenance),     cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_builtin),        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
