@@ -13,7 +13,9 @@ enum { STEPS_PER_BYTE = 16, STEPS_SPARE = 16 << 20 };
 
 qn_status qn_added_add(qn_added *a, const qn_added_token *token)
 {
-    if (!token->n) return QN_OK;
+    /* Texts are UTF-8: what is not, as in GGUF files, could stand across two characters of one alone, and
+     * what reads the rest of the text relies on whole ones. */
+    if (!token->n || qn_utf8_valid_prefix(token->text, token->n) != token->n) return QN_OK;
     if (token->n > QN_ADDED_MAX_BYTES)
         return qn_fail(QN_E_UNSUPPORTED, "added token %d has %u bytes of text (the limit is %d)", token->id,
                        token->n, QN_ADDED_MAX_BYTES);

@@ -242,6 +242,30 @@ static void test_pre(void **state)
     assert_int_equal(try_open(bpe("qwen2", "ab"), NULL, &t), QN_E_FORMAT);
 }
 
+/* A token of a part of a character is found nowhere in a text: the rest of the character would be none. */
+static void test_parts_of_characters(void **state)
+{
+    static const char *const tokens[] = {"\xc3\x83", "\xc2\xa9", "\xa9", "x", "\xc3\xa9\xc3"};
+    static const int32_t types[] = {1, 1, 4, 4, 3};
+    static const char *const by_hand[] = {"[a-z]+"};
+    const qn_tokenizer_options o = {.pre_regexes = by_hand, .n_pre_regexes = 1};
+    gguf_writer w = {0};
+    qn_tokenizer *t = NULL;
+    put_text(&w, "tokenizer.ggml.model", "gpt2");
+    put_array(&w, "tokenizer.ggml.tokens", QN_GGUF_STRING, 5);
+    for (int i = 0; i < 5; i++) put_string(&w.values, tokens[i]);
+    put_array(&w, "tokenizer.ggml.token_type", QN_GGUF_I32, 5);
+    qn_buf_append(&w.values, types, sizeof types);
+    put_array(&w, "tokenizer.ggml.merges", QN_GGUF_STRING, 0);
+    assert_int_equal(try_open(w, &o, &t), QN_OK);
+    expect_ids(t, "\xc3\xa9x\xc3\xa9\xc3\xa9", QN_ENCODE_SPECIAL, IDS(0, 1, 3, 0, 1, 0, 1));
+    qn_buf text = {0};
+    assert_int_equal(qn_tokenizer_decode(t, IDS(0, 2, 3), QN_DECODE_RAW, &text), QN_OK);
+    assert_string_equal(text.data, "\xc3\xa9x");
+    qn_buf_free(&text);
+    qn_tokenizer_free(t);
+}
+
 static void test_memory(void **state)
 {
     qn_tokenizer *t = NULL;
@@ -270,9 +294,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spm),
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_pre),
+        cmocka_unit_test(test_spm),    cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_pre),    cmocka_unit_test(test_parts_of_characters),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
