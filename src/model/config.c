@@ -244,7 +244,8 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
 
     /* The embedding's rows are the vocabulary where nothing else says so: GGUF files may leave it out. */
     const qn_tensor_view *embed = qn_family_find_weight(r->family, r->src, QN_WEIGHT_EMBED, 0, NULL);
-    if (!qn_fields_get(f, "vocab_size") && embed && embed->n_dims == 2 && embed->shape[0] <= VOCAB_MAX)
+    if (!qn_fields_get(f, "vocab_size") && embed && embed->n_dims == 2 && embed->shape[0] >= 1 &&
+        embed->shape[0] <= VOCAB_MAX)
         c->vocab_size = embed->shape[0];
     else if (f->gguf_architecture && !qn_fields_get(f, "vocab_size") && !embed &&
              qn_family_weight_name(r->family, QN_SOURCE_GGUF, "", QN_WEIGHT_EMBED, 0, name))

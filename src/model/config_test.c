@@ -434,6 +434,11 @@ static void test_refusals(void **state)
          "is 1, expected 2 or more"},
         {"phi3_longrope", "{\"rope_scaling\": {\"attention_factor\": -1}}", QN_E_FORMAT,
          "rope_scaling.attention_factor is -1"},
+        {"phi3_longrope", "{\"rope_scaling\": {\"mscale_all_dim\": \"1\"}}", QN_E_FORMAT,
+         "rope_scaling.mscale_all_dim is a string"},
+        {"llama",
+         "{\"rope_scaling\": {\"rope_type\": \"proportional\", \"factor\": 2, \"mscale_all_dim\": -1}}",
+         QN_E_FORMAT, "rope_scaling.mscale_all_dim is -1"},
         {"phi3", "{\"rope_scaling\": {\"type\": \"longrope\"}}", QN_E_FORMAT,
          "rope_scaling.short_factor is missing"},
         {"granite", "{\"logits_scaling\": 0}", QN_E_FORMAT, "logits_scaling is 0"},
@@ -503,6 +508,27 @@ static void test_refusals(void **state)
             fail_msg("%s: %s: %s", cases[i].patch, qn_status_name(status), qn_last_error());
     }
     if (n == 0) qn_test_leave_out("no fixture of models is there (QUERN_FIXTURES)");
+}
+
+/* An embedding without rows says nothing of the vocabulary. */
+static void test_no_rows(void **state)
+{
+    static const char header[] =
+        "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[0,64],\"data_offsets\":[0,0]}}";
+    const uint64_t n = sizeof header - 1;
+    char dir[QN_TEST_DIR_MAX], path[QN_TEST_DIR_MAX + 32];
+    qn_model_config c;
+    qn_test_model_copy(qn_test_need_fixture("models/llama"), "{\"vocab_size\": null}", NULL, dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(remove(path), 0); /* a link */
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(&n, sizeof n, 1, f), 1);
+    assert_int_equal(fwrite(header, (size_t)n, 1, f), 1);
+    fclose(f);
+    assert_int_equal(qn_test_config(dir, &c), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "vocab_size is missing"));
+    qn_test_model_remove(dir);
 }
 
 static void test_broken_json(void **state)
@@ -708,21 +734,14 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixtures),
-        cmocka_unit_test(test_multipliers),
-        cmocka_unit_test(test_gemma2_caps),
-        cmocka_unit_test(test_missing_head_dim),
-        cmocka_unit_test(test_new_keys),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_switched_on),
-        cmocka_unit_test(test_recognised_by_tensors),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_broken_json),
-        cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_gguf_refusals),
-        cmocka_unit_test(test_config_beside_gguf),
-        cmocka_unit_test(test_real_models),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_fixtures),      cmocka_unit_test(test_multipliers),
+        cmocka_unit_test(test_gemma2_caps),   cmocka_unit_test(test_missing_head_dim),
+        cmocka_unit_test(test_new_keys),      cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_switched_on),   cmocka_unit_test(test_recognised_by_tensors),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_broken_json),   cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_refusals), cmocka_unit_test(test_config_beside_gguf),
+        cmocka_unit_test(test_real_models),   cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,9 +262,9 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     if (r.type == QN_ROPE_LLAMA3) status = scale_llama3(params, original, &r);
     if (r.type == QN_ROPE_YARN) status = scale_yarn(params, root, original, &r);
     if (status == QN_OK && r.type != QN_ROPE_DEFAULT) status = read_score_mscale(params, &r);
-    if (r.type == QN_ROPE_LONG && !params->gguf_architecture)
+    if (status == QN_OK && r.type == QN_ROPE_LONG && !params->gguf_architecture)
         status = qn_rope_long_read(params, original, max_position_embeddings, &r);
-    if (r.type == QN_ROPE_PROPORTIONAL) status = hold_rest(params, root, &r);
+    if (status == QN_OK && r.type == QN_ROPE_PROPORTIONAL) status = hold_rest(params, root, &r);
     if (status == QN_OK)
         *out = r;
     else
