@@ -393,8 +393,8 @@ qn_status qn_dataset_seek(qn_dataset *d, const qn_dataset_position *position)
 {
     const qn_dataset_position p = *position;
     const int64_t n = d->summary.n_lines;
-    int ok = p.epoch >= 0 && p.next >= 0 && p.next <= n && p.n_held >= 0 && p.n_held <= QN_DATASET_WINDOW &&
-             p.n_held <= p.next;
+    int ok = p.epoch >= 0 && p.epoch < INT64_MAX && p.next >= 0 && p.next <= n && p.n_held >= 0 &&
+             p.n_held <= QN_DATASET_WINDOW && p.n_held <= p.next;
     for (int64_t i = 0; ok && i < p.n_held; i++) ok = p.held[i] >= 0 && p.held[i] < n;
     if (!ok) return qn_fail(QN_E_ARG, "%s: not a position of these %lld lines", d->file, (long long)n);
     drop_sequences(d);

@@ -302,7 +302,10 @@ static void test_positions(void **state)
     bad.held[0] = -1;
     bad.n_held = 1;
     assert_int_equal(qn_dataset_seek(f.set, &bad), QN_E_ARG);
+    bad = at[3];
     bad.epoch = -1;
+    assert_int_equal(qn_dataset_seek(f.set, &bad), QN_E_ARG);
+    bad.epoch = INT64_MAX; /* none could follow */
     assert_int_equal(qn_dataset_seek(f.set, &bad), QN_E_ARG);
     end(&f);
     qn_free(text);

@@ -280,7 +280,7 @@ static qn_status read_texts(qn_train_state *c)
         return qn_fail(QN_E_FORMAT, "%s: the state of a training in the format %.16s, this is %s", path,
                        c->texts[VERSION], version_now);
     QN_TRY(read_uint(c, STEPS, 10, &steps));
-    if (steps > INT64_MAX) return bad_text(c, STEPS);
+    if (steps >= INT64_MAX) return bad_text(c, STEPS); /* another one follows */
     c->steps = (int64_t)steps;
     QN_TRY(read_uint(c, PRINT, 16, &c->fingerprint));
     QN_TRY(read_uint(c, SEED, 10, &c->run.seed));

@@ -235,6 +235,13 @@ static void of_something_else(void **state)
         expect_refused(&s, path, settings, "another base model");
         close_subject(&s);
     }
+    open_subject(&s, &o);
+    qn_trainer_resume(s.trainer, INT64_MAX); /* no step could follow */
+    qn_test_ok(qn_train_state_write(path, s.trainer, &(qn_train_state_run){.best_loss = INFINITY}));
+    qn_train_state *c = NULL;
+    assert_int_equal(qn_train_state_open(path, &c), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "quern.steps"));
+    close_subject(&s);
     qn_test_remove(scratch);
 }
 
