@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/checker.h"
 #include "base/mem.h"
 
 struct qn_arena_block {
@@ -44,9 +45,11 @@ void *qn_arena_alloc(qn_arena *a, size_t size_bytes)
         fresh->next = b;
         a->head = b = fresh;
         a->total_bytes = all;
+        QN_HIDE(b->data, b->size);
     }
     void *p = b->data + b->used;
     b->used += n;
+    QN_SHOW(p, size_bytes);
     return p;
 }
 

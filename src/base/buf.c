@@ -6,6 +6,7 @@
 
 #include "base/c_locale.h"
 #include "base/checked.h"
+#include "base/checker.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -21,9 +22,13 @@ void qn_buf_reserve(qn_buf *b, size_t n)
         b->status = qn_fail(QN_E_FULL, "more than %zu bytes of output", b->limit_bytes);
         return;
     }
-    if (need <= b->capacity) return;
+    if (need <= b->capacity) {
+        QN_SHOW(b->data + b->length, need - b->length);
+        return;
+    }
     size_t capacity = b->capacity < 64 ? 64 : b->capacity;
     while (capacity < need) capacity = capacity > SIZE_MAX / 2 ? need : capacity * 2;
+    QN_SHOW(b->data, b->capacity);
     char *data = qn_realloc(b->data, capacity);
     if (!data) {
         b->status = QN_E_NOMEM;
@@ -31,6 +36,7 @@ void qn_buf_reserve(qn_buf *b, size_t n)
     }
     b->data = data;
     b->capacity = capacity;
+    QN_HIDE(data + need, capacity - need);
 }
 
 void qn_buf_append(qn_buf *b, const void *bytes, size_t n)
@@ -126,6 +132,7 @@ char *qn_buf_take(qn_buf *b, size_t *length)
         return NULL;
     }
     char *data = b->data;
+    QN_SHOW(data, b->capacity);
     if (length) *length = b->length;
     b->data = NULL;
     b->length = b->capacity = 0;

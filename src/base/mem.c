@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/checker.h"
 
 /* A header of one alignment unit before each block. */
 enum { ALIGN = 64 };
@@ -160,6 +161,24 @@ void qn_mem_keep(size_t bytes)
     }
 }
 
+static header read_header(void *p)
+{
+    QN_SHOW(header_of(p), ALIGN);
+    return *header_of(p);
+}
+
+/* For a checker the block ends with its last byte, so that what is read behind it is seen. */
+static char *new_block(size_t size_bytes, size_t total, int list)
+{
+#ifdef QN_EVERY_BLOCK
+    void *raw = NULL;
+    return posix_memalign(&raw, ALIGN, list < 0 ? ALIGN + size_bytes : total) == 0 ? raw : NULL;
+#else
+    (void)size_bytes, (void)list;
+    return aligned_alloc(ALIGN, total);
+#endif
+}
+
 void *qn_alloc(size_t size_bytes)
 {
     size_t total;
@@ -170,12 +189,13 @@ void *qn_alloc(size_t size_bytes)
     total = total / ALIGN * ALIGN;
     const int list = kept_list(&total);
     char *raw = list < 0 ? NULL : take_kept(list);
-    if (!raw) raw = aligned_alloc(ALIGN, total);
+    if (!raw) raw = new_block(size_bytes, total, list);
     if (!raw) {
         qn_fail_nomem(size_bytes);
         return NULL;
     }
     *(header *)(void *)raw = (header){size_bytes, list};
+    QN_HIDE(raw, ALIGN);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     raise_peak(atomic_fetch_add_explicit(&held, size_bytes, memory_order_relaxed) + size_bytes);
     thread_held += (int64_t)size_bytes;
@@ -203,7 +223,7 @@ void *qn_realloc(void *p, size_t size_bytes)
 {
     void *q = qn_alloc(size_bytes);
     if (!q || !p) return q;
-    const size_t old = header_of(p)->size_bytes;
+    const size_t old = read_header(p).size_bytes;
     memcpy(q, p, old < size_bytes ? old : size_bytes);
     qn_free(p);
     return q;
@@ -212,7 +232,7 @@ void *qn_realloc(void *p, size_t size_bytes)
 void qn_free(void *p)
 {
     if (!p) return;
-    const header h = *header_of(p);
+    const header h = read_header(p);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&held, h.size_bytes, memory_order_relaxed);
     thread_held -= (int64_t)h.size_bytes;

@@ -11,6 +11,15 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
+#ifdef QN_EVERY_BLOCK
+#include <sanitizer/asan_interface.h>
+
+static int is_hidden(const void *p)
+{
+    return __asan_address_is_poisoned(p);
+}
+#endif
+
 static int is_aligned(const void *p, size_t to)
 {
     return p && (uintptr_t)p % to == 0;
@@ -35,6 +44,30 @@ static void test_blocks(void **state)
     assert_memory_equal(s, "ab\0c", 5);
     qn_free(s);
     assert_int_equal(qn_mem_live_blocks(), live);
+}
+
+/* What AddressSanitizer sees: a block ends with its last byte, and so do a buffer and a piece of an arena;
+ * the header before a block is none of it. */
+static void test_ends_are_seen(void **state)
+{
+#ifdef QN_EVERY_BLOCK
+    qn_arena a = {0};
+    qn_buf b = {0};
+    for (size_t n = 1; n < 100; n++) {
+        char *p = qn_alloc(n), *piece = qn_arena_alloc(&a, n);
+        for (size_t i = 0; i < n; i++) assert_false(is_hidden(p + i) || is_hidden(piece + i));
+        assert_true(is_hidden(p - 1) && is_hidden(p + n));
+        assert_true(n % 16 == 0 || is_hidden(piece + n));
+        qn_free(p);
+        qn_buf_putc(&b, 'x');
+        assert_false(is_hidden(b.data) || is_hidden(b.data + n));
+        assert_true(n + 1 == b.capacity || is_hidden(b.data + n + 1));
+    }
+    qn_buf_reserve(&b, 10);
+    assert_false(is_hidden(b.data + b.length + 10));
+    qn_arena_clear(&a);
+    qn_buf_free(&b);
+#endif
 }
 
 static void test_peak(void **state)
@@ -338,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_ends_are_seen),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_maps_and_thread_bytes),
