@@ -1,4 +1,5 @@
 /* quern serve: OpenAI's API over HTTP. */
+#include <math.h>
 #include <quern/quern.h>
 #include <string.h>
 
@@ -9,7 +10,14 @@
 #include "cli/out.h"
 #include "server/server.h"
 
-enum { KEYS_MAX = 256, KEY_BYTES_MAX = 4096, READ_TIMEOUT_MS = 60000, PARALLEL = 32, QUEUE = 256 };
+enum {
+    KEYS_MAX = 256,
+    KEY_BYTES_MAX = 4096,
+    READ_TIMEOUT_MS = 60000,
+    PARALLEL = 32,
+    QUEUE = 256,
+    PING_S = 5, /* Node's fetch and proxies give up after 30 to 300 */
+};
 static const size_t body_bytes_max = (size_t)16 << 20;
 
 typedef struct {
@@ -17,6 +25,7 @@ typedef struct {
     const char *path; /* of the model */
     const char *host, *model_name, *key_file;
     int32_t port, parallel, max_queue, read_timeout_s;
+    double ping_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
     int template_kwargs, pooling, speculate, no_look_ahead, verbose;
@@ -42,6 +51,8 @@ static const qn_arg serve_args[] = {
     {"--max-body", 0, QN_ARG_BYTES, AT(body_max_bytes), 0, 0, "SIZE", "the largest request (default 16M)"},
     {"--read-timeout", 0, QN_ARG_INT32, AT(read_timeout_s), 1, 86400, "SECONDS",
      "for a request to arrive as a whole (default 60)"},
+    {"--sse-ping", 0, QN_ARG_REAL, AT(ping_s), 0, 86400, "SECONDS",
+     "a stream that is silent for so long gets a comment, which clients ignore (default 5; 0: none)"},
     {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
      "requests may set variables of the chat template (chat_template_kwargs)"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
@@ -125,6 +136,7 @@ int qn_cmd_serve(int argc, char **argv)
                        .port = 8080,
                        .max_queue = QUEUE,
                        .read_timeout_s = READ_TIMEOUT_MS / 1000,
+                       .ping_s = PING_S,
                        .body_max_bytes = body_bytes_max};
     const char *keys[KEYS_MAX];
     qn_buf key_text = {0}, name = {0};
@@ -160,6 +172,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .n_cors_origins = o.origins.n,
                                  .body_max_bytes = o.body_max_bytes,
                                  .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
+                                 .ping_ms = (int64_t)ceil(o.ping_s * 1000),
                                  .allow_template_kwargs = o.template_kwargs,
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,

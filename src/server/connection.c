@@ -34,7 +34,7 @@ typedef enum { READING, ANSWERING, LINGERING } phase;
 struct qn_connection {
     qn_server *server;
     struct bufferevent *bev;
-    struct event *timer;
+    struct event *timer; /* a request's time, the idle time, lingering; of a stream: the next comment */
     qn_http http;
     phase phase;
     qn_exchange *exchange; /* that is being read or answered */
@@ -164,6 +164,7 @@ static struct evbuffer *output(const qn_exchange *ex)
 static void put(qn_exchange *ex, const void *bytes, size_t n)
 {
     if (ex->connection && n && evbuffer_add(output(ex), bytes, n) != 0) ex->connection->closes = 1;
+    ex->sent_ns = qn_clock_ns();
 }
 
 static void write_head(qn_exchange *ex, int status, const char *type, const char *headers, int64_t length)
@@ -200,21 +201,62 @@ void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char
     finish(ex->connection);
 }
 
+/* The frame around n bytes of a stream. */
+static void begin_chunk(qn_exchange *ex, size_t n)
+{
+    char size[32];
+    if (ex->is_chunked) put(ex, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+}
+
+static void end_chunk(qn_exchange *ex)
+{
+    if (ex->is_chunked) put(ex, "\r\n", 2);
+}
+
+void qn_exchange_ping_every(qn_exchange *ex, int64_t ms)
+{
+    if (!ex->connection || !ex->status) return;
+    ex->ping_ms = ms < 0 ? ex->server->options->ping_ms : ms;
+    if (ex->ping_ms)
+        set_timer(ex->connection, ex->ping_ms);
+    else
+        evtimer_del(ex->connection->timer);
+}
+
+/* The timer of a stream. It is not set again for each event; when it runs out it looks at how long ago the
+ * last one was. Bytes that the client has not taken yet are no silence. */
+static void ping(qn_connection *c)
+{
+    static const char comment[] = ": keep-alive\n\n";
+    qn_exchange *ex = c->exchange;
+    int64_t left_ms = ex->ping_ms - (qn_clock_ns() - ex->sent_ns) / 1000000;
+    if (left_ms <= 0) {
+        if (evbuffer_get_length(output(ex)) == 0) {
+            begin_chunk(ex, sizeof comment - 1);
+            put(ex, comment, sizeof comment - 1);
+            end_chunk(ex);
+        }
+        left_ms = ex->ping_ms;
+    }
+    set_timer(c, left_ms);
+}
+
 void qn_exchange_stream(qn_exchange *ex)
 {
     if (!ex->connection || ex->status) return;
     write_head(ex, 200, "text/event-stream; charset=utf-8",
                "cache-control: no-cache\r\nx-accel-buffering: no\r\n", -1);
+    qn_exchange_ping_every(ex, -1);
 }
 
 void qn_exchange_send(qn_exchange *ex, const char *data, size_t n)
 {
-    char size[32];
     if (!ex->connection) return;
-    if (ex->is_chunked) put(ex, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n + 8));
+    begin_chunk(ex, n + 8);
     put(ex, "data: ", 6);
     put(ex, data, n);
-    put(ex, "\n\n\r\n", ex->is_chunked ? 4 : 2);
+    put(ex, "\n\n", 2);
+    end_chunk(ex);
 }
 
 void qn_exchange_end(qn_exchange *ex)
@@ -403,6 +445,10 @@ static void on_timer(evutil_socket_t file, short what, void *user)
     qn_connection *c = user;
     qn_api_error error;
     (void)file, (void)what;
+    if (c->phase == ANSWERING) {
+        ping(c);
+        return;
+    }
     if (c->phase != READING || !qn_http_is_inside(&c->http) || (!c->exchange && !new_exchange(c))) {
         close_connection(c);
         return;

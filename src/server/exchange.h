@@ -34,6 +34,8 @@ struct qn_exchange {
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;
     int is_head, is_chunked; /* asked by HEAD; answered in chunks */
+    int64_t ping_ms;         /* of a stream: a comment after each such silence; 0: none */
+    int64_t sent_ns;         /* when bytes were last handed to the connection */
     int status;              /* of the answer; 0: not begun */
     int holds;
     /* Set by a route that goes on after `handle`. */
@@ -48,8 +50,13 @@ void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char
                        size_t n);
 /* An error in OpenAI's shape; of a stream that has begun: an event with it, and the end. */
 void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
-/* A stream of server-sent events: its head, events (JSON, or "[DONE]"), its end. */
+/* A stream of server-sent events: its head, events (JSON, or "[DONE]"), its end. After each silence of the
+ * length that the server's options say a comment is sent: proxies and clients close streams that are silent.
+ */
 void qn_exchange_stream(qn_exchange *ex);
+/* Sets another length of silence for a stream that has begun. 0: no comments; negative: as the options say.
+ */
+void qn_exchange_ping_every(qn_exchange *ex, int64_t ms);
 void qn_exchange_send(qn_exchange *ex, const char *data, size_t n);
 void qn_exchange_end(qn_exchange *ex);
 /* 1: the client is slow; what it has not taken yet is enough until `drained`. */

@@ -25,6 +25,7 @@ typedef struct {
     size_t n_cors_origins; /* whose pages may read answers; "*": anybody's */
     size_t body_max_bytes;
     int64_t read_timeout_ms; /* for a request to arrive as a whole */
+    int64_t ping_ms;         /* a stream that is silent for so long gets a comment; 0: none */
     int allow_template_kwargs;
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
