@@ -120,6 +120,8 @@ static int finish(qn_request *r, const qn_request_limits *limits, qn_api_error *
     if (json_object_get(r->body, "stream_options") &&
         !json_is_null(json_object_get(r->body, "stream_options")) && !r->stream)
         return qn_api_fail(error, 400, "invalid_value", "stream_options", "stream_options needs stream");
+    if (r->ping_ms > 0 && !r->stream)
+        qn_request_warn(r, "sse_ping_interval", "has no effect: the answer is no stream");
     o->max_tokens = r->max_tokens ? r->max_tokens : r->max_completion_tokens;
     if (!o->max_tokens && r->route == QN_REQUEST_COMPLETIONS)
         o->max_tokens = 16;                   /* as OpenAI's reference says */
@@ -165,6 +167,7 @@ int qn_request_read(const char *text, size_t n, unsigned route, const qn_request
     out->repeat_penalty = 1;
     out->top_k = -2;
     out->continue_final = out->add_generation_prompt = -1;
+    out->ping_ms = -1;
     qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
         qn_api_fail_status(error, status);

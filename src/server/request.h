@@ -44,6 +44,7 @@ typedef struct {
     qn_generate_options o; /* complete, but for the seeds of choices behind the first */
     int64_t n;             /* choices for each prompt */
     int stream, include_usage;
+    int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
     int logprobs;
     int64_t top_logprobs;
     const json_t *messages, *tools, *template_kwargs; /* chat. tools NULL: none, or not to be used */

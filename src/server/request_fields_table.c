@@ -34,6 +34,7 @@ const qn_field qn_request_fields[] = {
     /* how it is answered */
     {"stream", BOTH, QN_FIELD_BOOL, AT(stream), 0, 0, NULL, NULL, NULL},
     {"stream_options", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stream_options, NULL, NULL},
+    {"sse_ping_interval", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_ping, NULL, NULL},
     {"n", BOTH, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"logprobs", CHAT, QN_FIELD_BOOL, AT(logprobs), 0, 0, NULL, NULL, NULL},
     {"logprobs", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_completion_logprobs, NULL, NULL},
@@ -137,6 +138,5 @@ const qn_field qn_request_fields[] = {
     {"return_hidden_states", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "only text comes out"},
     {"return_progress", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_progress},
     {"timings_per_token", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_progress},
-    {"sse_ping_interval", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0, -1]", "streams carry events alone"},
     {0},
 };

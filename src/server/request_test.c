@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 /* cmocka wants these before it */
 #include <cmocka.h>
@@ -63,6 +64,37 @@ static void test_options(void **state)
     qn_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"top_k\":-3}", &r, &error), 400);
     assert_string_equal(error.param, "top_k");
+    qn_request_free(&r);
+}
+
+static void test_ping(void **state)
+{
+    static const struct {
+        const char *value;
+        int64_t ms; /* -2: refused */
+    } cases[] = {{"null", -1},  {"-1", 0},    {"0", 0},   {"1", 1000},           {"0.1", 100},
+                 {"2.5", 2500}, {"0.09", -2}, {"-2", -2}, {"-0.5", -2},          {"2147483648.5", -2},
+                 {"\"1\"", -2}, {"true", -2}, {"[]", -2}, {"1e9", 1000000000000}};
+    static qn_request r;
+    qn_api_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"messages\":[],\"stream\":true,\"sse_ping_interval\":%s}",
+                 cases[i].value);
+        const int status = read_body(text, &r, &error);
+        assert_int_equal(status, cases[i].ms == -2 ? 400 : 0);
+        if (status)
+            assert_string_equal(error.param, "sse_ping_interval");
+        else
+            assert_true(r.ping_ms == cases[i].ms && !r.warnings.length);
+        qn_request_free(&r);
+    }
+    assert_int_equal(read_body("{\"messages\":[]}", &r, &error), 0);
+    assert_int_equal(r.ping_ms, -1);
+    qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"sse_ping_interval\":3}", &r, &error), 0);
+    assert_non_null(strstr(r.warnings.data, "sse_ping_interval"));
     qn_request_free(&r);
 }
 
@@ -128,9 +160,9 @@ static void test_histogram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),           cmocka_unit_test(test_options),
-        cmocka_unit_test(test_memory_runs_out), cmocka_unit_test(test_same),
-        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_ping),  cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_same),  cmocka_unit_test(test_histogram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,20 @@ int qn_field_read_stream_options(qn_request *r, const json_t *value, const qn_re
     return 0;
 }
 
+/* llama.cpp's, in seconds: 0 and -1 are "none". The lower bound keeps a client from making work of it. */
+int qn_field_read_ping(qn_request *r, const json_t *value, const qn_request_limits *limits,
+                       qn_api_error *error)
+{
+    const double seconds = json_number_value(value);
+    const int is_off = seconds == 0 || seconds == -1;
+    (void)limits;
+    if (!json_is_number(value) || (!is_off && !(seconds >= 0.1 && seconds <= INT32_MAX)))
+        return invalid(error, "sse_ping_interval",
+                       "must be a number of seconds, 0.1 or more, or -1 for none");
+    r->ping_ms = is_off ? 0 : (int64_t)(seconds * 1000);
+    return 0;
+}
+
 /* The number of likeliest tokens to report; 0: that of the token alone. */
 int qn_field_read_completion_logprobs(qn_request *r, const json_t *value, const qn_request_limits *limits,
                                       qn_api_error *error)
