@@ -126,6 +126,15 @@ def test_streams_that_are_not_silent(mock):
     assert got.count(b"data: ") > 20 and got.count(COMMENT) <= 1
 
 
+@pytest.mark.parametrize("mock", [[], ["--sse-ping", "0.2"], ["--sse-ping", "0"]], indirect=True)
+@pytest.mark.parametrize("value", [0.2, -1, 0, 60])
+def test_what_a_request_asks_for(mock, value):
+    """sse_ping_interval goes before the server's option, either way."""
+    with hold(mock), begin(mock, {**PATHS[0][1], "stream": True, "sse_ping_interval": value}) as s:
+        got = read_comments(s, 2) if value == 0.2 else read_for(s, 0.7)
+    assert b"data: " in got and b"warnings" not in got and (value == 0.2 or COMMENT not in got)
+
+
 @ping
 def test_answers_that_are_no_streams(mock):
     with hold(mock) as held, begin(mock, PATHS[0][1]) as s:

@@ -362,6 +362,7 @@ static void all_open(qn_job *job)
     if (c->request.stream) {
         qn_buf b = {0};
         qn_exchange_stream(c->ex);
+        qn_exchange_ping_every(c->ex, c->request.ping_ms);
         for (size_t i = 0; i < c->n_choices && c->phase == QN_COMPLETION_RUNNING; i++) {
             qn_buf_reset(&b);
             qn_completion_write_begin(c, &c->choices[i], &b);
