@@ -290,7 +290,7 @@ test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 	$(Q)tests/run $^
 
 # Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
-COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/handle src/engine/inbox src/engine/ring \
+COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/clients/handle src/engine/schedule/inbox src/engine/schedule/ring \
 	src/backend/cache src/backend/native_cache src/backend/tickets,$(filter $(p)%,$(SRC))))
 $(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
 COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test %/inbox_test %/cache_test %/state_test

@@ -11,8 +11,8 @@
 #include "backend/handles.h"
 #include "backend/native_parts.h"
 #include "base/clock.h"
-#include "engine/engine_parts.h"
-#include "engine/sampler.h"
+#include "engine/machine/engine_parts.h"
+#include "engine/sample/sampler.h"
 
 enum { SEQUENCES_MAX = 64, STEPS_MAX = 512, WARM = 4 };
 

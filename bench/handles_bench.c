@@ -29,7 +29,7 @@
 #include "backend/native_parts.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 
 enum { ROUNDS = 21, WARM = 32, STEPS = 224, CALLERS_MAX = 16, WAYS = 5 };
 

@@ -28,8 +28,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench/peaks.h"
-#include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/machine/engine.h"
+#include "engine/sample/sampler.h"
 
 enum {
     DECODED = 128, /* tokens of a sequence, from the start, as bench/peers and llama-bench decode */

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "bench/peaks.h"
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 
 enum { ROUNDS = 41, DRAWS = 8, N_SEEN = 500 };
 

@@ -4,7 +4,7 @@
 #ifndef QUERN_TESTS_ENGINE_HELP_H
 #define QUERN_TESTS_ENGINE_HELP_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 #include "format/safetensors.h"
 
 /* Ends the running test with qn_last_error() unless status is QN_OK. */

@@ -17,7 +17,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "engine/engine_parts.h"
+#include "engine/machine/engine_parts.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 

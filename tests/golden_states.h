@@ -4,7 +4,7 @@
 #ifndef QUERN_TESTS_GOLDEN_STATES_H
 #define QUERN_TESTS_GOLDEN_STATES_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 #include "format/safetensors.h"
 
 /* Largest differences, each as a share of the largest value of its tensor, and of how many tensors. */

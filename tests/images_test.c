@@ -15,7 +15,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "engine/images.h"
+#include "engine/machine/images.h"
 #include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

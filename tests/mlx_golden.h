@@ -2,7 +2,7 @@
 #ifndef QN_TESTS_MLX_GOLDEN_H
 #define QN_TESTS_MLX_GOLDEN_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 
 /* On every instruction set, with every precision. */
 void qn_test_mlx_golden(const char *folder);

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/mlx/mlx.h"
-#include "engine/engine_parts.h"
+#include "engine/machine/engine_parts.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "engine/pack.h"
+#include "engine/machine/pack.h"
 #include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

@@ -3,7 +3,7 @@
 #ifndef QUERN_TESTS_QUANT_GOLDEN_H
 #define QUERN_TESTS_QUANT_GOLDEN_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 
 /* "gguf_models/NAME" for NAME.gguf, "mlx_models/NAME" for a directory; NULL ends. */
 extern const char *const qn_test_quant_kinds[];

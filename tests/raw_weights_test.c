@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/pack.h"
+#include "engine/machine/pack.h"
 #include "quant/types.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

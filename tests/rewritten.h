@@ -3,7 +3,7 @@
 #ifndef QUERN_TESTS_REWRITTEN_H
 #define QUERN_TESTS_REWRITTEN_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 
 enum { QN_TEST_REWRITTEN_TENSORS = 512, QN_TEST_REWRITTEN_NAME = 96 };
 

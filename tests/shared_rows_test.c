@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "engine/examine.h"
-#include "engine/pack.h"
+#include "engine/machine/examine.h"
+#include "engine/machine/pack.h"
 #include "kernels/kernels.h"
 #include "quant/types.h"
 #include "tests/engine_help.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "engine/guest.h"
+#include "engine/machine/guest.h"
 #include "format/safetensors.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

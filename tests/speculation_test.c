@@ -11,7 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "engine/draft.h"
+#include "engine/schedule/draft.h"
 #include "model/config.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

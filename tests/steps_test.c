@@ -15,8 +15,8 @@
 #include "backend/native_parts.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "engine/engine_parts.h"
-#include "engine/scheduler_parts.h"
+#include "engine/machine/engine_parts.h"
+#include "engine/schedule/scheduler_parts.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 

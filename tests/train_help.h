@@ -3,7 +3,7 @@
 #ifndef QUERN_TESTS_TRAIN_HELP_H
 #define QUERN_TESTS_TRAIN_HELP_H
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 #include "train/trainer.h"
 
 enum { QN_TEST_BATCH_SEQUENCES = 3, QN_TEST_BATCH_ROWS = 40 };

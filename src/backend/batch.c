@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 
 enum { PART_MIN = 64, PART_MAX = 256 /* prompts of one generation */ };
 

@@ -10,8 +10,8 @@
 #include "backend/prompt_rows.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "engine/logprobs.h"
-#include "engine/sampler.h"
+#include "engine/sample/logprobs.h"
+#include "engine/sample/sampler.h"
 
 enum { LOGITS_BYTES = 16 << 20 /* that are kept at a time */ };
 

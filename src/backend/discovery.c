@@ -5,8 +5,8 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "engine/engine.h"
-#include "engine/examine.h"
+#include "engine/machine/engine.h"
+#include "engine/machine/examine.h"
 #include "text/tokenizer_source.h"
 
 /* The texts that a qn_discovery points to. */

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 
 enum { IMAGES_MAX = 1024 };
 

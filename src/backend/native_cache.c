@@ -1,8 +1,8 @@
 /* The native backend's part of cache.h: handles, files, prefixes that stay. */
 #include "backend/native_parts.h"
 #include "base/mem.h"
-#include "engine/state_io.h"
-#include "engine/warm.h"
+#include "engine/clients/state_io.h"
+#include "engine/clients/warm.h"
 
 _Static_assert((int)QN_CACHE_CONTEXT_TOKENS == 2 * (int)QN_TREE_CONTEXT, "the tree shows as many tokens");
 

@@ -1,11 +1,11 @@
-/* The smaller model that guesses for another (engine/drafter.h): opened with it, closed with it, counted in
- * its memory report. One thread at a time. */
+/* The smaller model that guesses for another (engine/schedule/drafter.h): opened with it, closed with it,
+ * counted in its memory report. One thread at a time. */
 #ifndef QN_BACKEND_NATIVE_DRAFT_H
 #define QN_BACKEND_NATIVE_DRAFT_H
 
 #include <quern/model.h>
 
-#include "engine/engine.h"
+#include "engine/machine/engine.h"
 #include "text/tokenizer.h"
 
 /* For the target, whose tokenizer t is (NULL: it has none); options: those that the target was opened with.

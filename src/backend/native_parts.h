@@ -6,9 +6,9 @@
 #include <quern/backend.h>
 
 #include "base/buf.h"
-#include "engine/fingerprint.h"
-#include "engine/handles.h"
-#include "engine/scheduler.h"
+#include "engine/clients/handles.h"
+#include "engine/machine/fingerprint.h"
+#include "engine/schedule/scheduler.h"
 #include "text/chat.h"
 
 /* Read-only once it is open, but for the speeds. */

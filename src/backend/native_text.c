@@ -4,7 +4,7 @@
 #include "backend/model_text.h"
 #include "backend/native_parts.h"
 #include "base/mem.h"
-#include "engine/prefixes.h"
+#include "engine/machine/prefixes.h"
 
 qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
                            int32_t **ids, int64_t *n_ids)

@@ -1,8 +1,8 @@
 /* qn_model_pack. */
 #include <quern/model.h>
 
-#include "engine/engine.h"
-#include "engine/pack.h"
+#include "engine/machine/engine.h"
+#include "engine/machine/pack.h"
 
 qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out)
 {

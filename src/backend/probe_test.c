@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/probe.h"
+#include "engine/machine/probe.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 

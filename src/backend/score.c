@@ -8,7 +8,7 @@
 #include "backend/prompt_rows.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "engine/logprobs.h"
+#include "engine/sample/logprobs.h"
 
 typedef struct {
     qn_prompt_row row;

@@ -6,8 +6,8 @@
 
 #include "base/buf.h"
 #include "cli/options.h"
-#include "engine/engine.h"
-#include "engine/examine.h"
+#include "engine/machine/engine.h"
+#include "engine/machine/examine.h"
 #include "format/source.h"
 
 typedef enum { QN_FOUND_OK, QN_FOUND_WARNING, QN_FOUND_FAILURE, QN_FOUND_SKIPPED, QN_FOUND_COUNT } qn_found;

@@ -1,0 +1,236 @@
+#include "engine/machine/engine.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/machine/engine_parts.h"
+#include "model/packing.h"
+
+enum { DEFAULT_ROWS = 256 };
+
+static void reclaim_pages(void *user, size_t size_bytes)
+{
+    qn_engine *e = user;
+    if (e->tree) {
+        qn_tree_reclaim(e->tree, size_bytes);
+        return;
+    }
+    for (int i = 0; i < e->groups.n; i++) {
+        size_t given = qn_pages_reclaim(e->pages[i], size_bytes);
+        if (given >= size_bytes) return;
+        size_bytes -= given;
+    }
+    if (e->slots) qn_pages_reclaim(e->slots, size_bytes);
+}
+
+static qn_status load_weights(qn_engine *e, qn_source *source, const char *packed_path)
+{
+    qn_weights *weights;
+    qn_packed *packed = NULL;
+    QN_TRY(qn_weights_open(source, &e->config, &weights));
+    qn_status status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);
+    if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
+    if (status == QN_OK && packed) {
+        e->info.packed = qn_packed_path(packed);
+        e->info.mapped_bytes = qn_ledger_held(e->ledger, QN_LEDGER_WEIGHTS); /* matrices alone */
+    } else if (packed) {
+        qn_packed_close(packed);
+        if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
+            qn_packing_note(packed_path, &e->notes);
+            status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
+        }
+    }
+    qn_weights_close(weights);
+    return status;
+}
+
+/* fast_kv: what the device multiplies fastest. It serves `fast` where int8 activations cost more of the
+ * quality than 8 bits of mantissa in keys and values do: with weights of 16 bits or more (bits) they would be
+ * the largest error. */
+static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bits)
+{
+    static const qn_dtype types[] = {[QN_KV_F32] = QN_DTYPE_F32,
+                                     [QN_KV_F16] = QN_DTYPE_F16,
+                                     [QN_KV_BF16] = QN_DTYPE_BF16,
+                                     [QN_KV_Q8_0] = QN_DTYPE_Q8_0,
+                                     [QN_KV_Q4_0] = QN_DTYPE_Q4_0};
+    if (o->kv_type != QN_KV_AUTO) return types[o->kv_type];
+    if (o->precision == QN_PRECISION_FAST && bits < 16) return fast_kv;
+    return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
+}
+
+static qn_status make_tree(qn_engine *e)
+{
+    qn_tree_spec spec = {.ledger = e->ledger, .n_groups = e->groups.n, .slots = e->slots};
+    for (int i = 0; i < e->groups.n; i++) {
+        spec.pages[i] = e->pages[i];
+        spec.window[i] = e->groups.group[i].window;
+    }
+    return qn_tree_new(&spec, &e->tree);
+}
+
+static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
+{
+    int64_t start = qn_clock_ns();
+    QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
+    qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
+    QN_TRY(qn_device_open(o->device, &d, &e->device));
+    QN_TRY(load_weights(e, source, o->packed));
+    int64_t loaded = qn_clock_ns();
+    e->info.weights_ms = (double)(loaded - start) * 1e-6;
+    e->info.precision = o->precision;
+    e->keep_positions = o->keep_positions;
+    int32_t adapter = -1;
+    QN_TRY(qn_adapters_new(e->device, &e->config, e->parameters, &e->adapters));
+    if (o->adapter_path)
+        QN_TRY(qn_adapters_load(e->adapters, o->adapter_name ? o->adapter_name : "default", o->adapter_path,
+                                o->adapter_scale != 0 ? o->adapter_scale : 1, &e->notes, &adapter));
+    e->info.quant_bits = qn_parameters_bits(e->parameters);
+    e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv, e->info.quant_bits);
+    e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
+    e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
+    if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
+    e->info.num_parameters = qn_parameters_count(e->parameters);
+    QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
+    QN_TRY(qn_engine_fit_context(e, o->context_size));
+    if (!o->no_prefix_cache && !o->keep_positions) QN_TRY(make_tree(e));
+    if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
+    qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
+    e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
+    e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
+    e->ahead.sequences = qn_calloc((size_t)e->info.max_sequences, sizeof *e->ahead.sequences);
+    if (!e->fed || !e->parts || !e->ahead.sequences) return QN_E_NOMEM;
+    qn_device_description about = e->device->ops->describe(e->device);
+    e->info.device = e->device->ops->name;
+    e->info.cpu_set = about.set;
+    e->info.n_threads = about.n_threads;
+    if (*about.note) qn_buf_printf(&e->notes, "%s\n", about.note);
+    qn_buf_append(&e->notes, "", 0);
+    e->info.notes = e->notes.data;
+    e->info.programs_ms = (double)(qn_clock_ns() - loaded) * 1e-6;
+    return e->notes.status;
+}
+
+qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_engine_options *options,
+                         qn_engine **out)
+{
+    qn_engine *e = qn_calloc(1, sizeof *e);
+    if (!e) return QN_E_NOMEM;
+    e->config = *config; /* borrowed until all is well */
+    qn_status status = QN_E_NOMEM;
+    qn_probes_init(&e->probes);
+    e->info.packed = "";
+    e->ledger = qn_ledger_new();
+    if (e->ledger) {
+        qn_ledger_set_limit(e->ledger, options->memory_limit_bytes);
+        status = load(e, source, options);
+    }
+    if (status != QN_OK) {
+        e->config = (qn_model_config){0};
+        qn_engine_close(e);
+        return status;
+    }
+    *config = (qn_model_config){0};
+    *out = e;
+    return QN_OK;
+}
+
+void qn_engine_close(qn_engine *e)
+{
+    if (!e) return;
+    qn_wired_end(&e->wired);
+    qn_engine_free_programs(e);
+    qn_tree_free(e->tree);
+    if (e->ledger) qn_engine_free_states(e);
+    qn_adapters_free(e->adapters);
+    qn_layer_groups_free(&e->groups);
+    qn_parameters_free(e->parameters);
+    qn_config_free(&e->config);
+    qn_device_close(e->device);
+    qn_ledger_free(e->ledger);
+    qn_buf_free(&e->notes);
+    qn_free(e->fed);
+    qn_free(e->parts);
+    qn_free(e->ahead.sequences);
+    qn_probes_end(&e->probes);
+    qn_free(e);
+}
+
+const qn_model_config *qn_engine_config(const qn_engine *e)
+{
+    return &e->config;
+}
+
+const qn_engine_info *qn_engine_get_info(const qn_engine *e)
+{
+    return &e->info;
+}
+
+qn_ledger *qn_engine_ledger(const qn_engine *e)
+{
+    return e->ledger;
+}
+
+qn_device *qn_engine_device(const qn_engine *e)
+{
+    return e->device;
+}
+
+qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes)
+{
+    if (e->device->ops->wire) return e->device->ops->wire(e->device, limit_bytes, wired_bytes);
+    qn_status status = qn_wired_set(&e->wired, e->parameters, e->config.num_hidden_layers, limit_bytes);
+    *wired_bytes = e->wired.size_bytes;
+    return status;
+}
+
+/* ---- adapters ----------------------------------------------------------------------------------------- */
+
+qn_adapters *qn_engine_adapters(const qn_engine *e)
+{
+    return e->adapters;
+}
+
+qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *path, float scale, qn_buf *notes)
+{
+    int32_t id = 0;
+    QN_TRY(qn_adapters_load(e->adapters, name, path, scale, notes, &id));
+    qn_status status = qn_engine_renew_programs(e);
+    if (status == QN_OK)
+        qn_adapters_show(e->adapters, id, 0);
+    else
+        qn_adapters_drop(e->adapters, id);
+    return status;
+}
+
+qn_status qn_engine_adapter_unload(qn_engine *e, const char *name)
+{
+    int32_t id = -1;
+    QN_TRY(qn_adapters_hold(e->adapters, name, &id));
+    qn_adapters_release(e->adapters, id);
+    QN_TRY(qn_adapters_unload(e->adapters, name));
+    if (e->tree && id >= 0) qn_tree_forget_adapter(e->tree, id);
+    qn_engine_renew_programs(e); /* steps that nobody needs cost little: where memory is short they stay */
+    return QN_OK;
+}
+
+/* ---- probes ------------------------------------------------------------------------------------------- */
+
+qn_probes *qn_engine_probes(qn_engine *e)
+{
+    return &e->probes;
+}
+
+qn_status qn_engine_probe_add(qn_engine *e, uint32_t points, qn_probe_event_fn *fn, void *user,
+                              int64_t *number)
+{
+    QN_TRY(qn_probes_add(&e->probes, points, fn, user, number));
+    qn_engine_show_steps(e);
+    return QN_OK;
+}
+
+qn_status qn_engine_probe_remove(qn_engine *e, int64_t number)
+{
+    QN_TRY(qn_probes_remove(&e->probes, number));
+    qn_engine_show_steps(e);
+    return QN_OK;
+}

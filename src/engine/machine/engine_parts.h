@@ -1,0 +1,115 @@
+/* What an engine is made of, for the files that make it up: engine.c opens it, context.c chooses how much it
+ * may keep, programs.c builds what it runs, sequence.c runs it. Nobody else looks inside. */
+#ifndef QN_ENGINE_ENGINE_PARTS_H
+#define QN_ENGINE_ENGINE_PARTS_H
+
+#include "array/program.h"
+#include "base/buf.h"
+#include "cache/tree.h"
+#include "engine/machine/engine.h"
+#include "engine/machine/guest.h"
+#include "engine/machine/kept_ids.h"
+#include "engine/machine/probe.h"
+#include "engine/machine/wired.h"
+#include "model/forward.h"
+
+enum {
+    QN_LOGIT_ROWS = 32, /* most of one block of logits, unless there are more sequences */
+    QN_NORM_ROWS = 16   /* most of one block of hidden states */
+};
+
+/* Rows [row, row + n) of a chunk: tokens [first, first + n) of a feed; below 0 they are those that the
+ * sequence was given before, computed anew. */
+typedef struct {
+    int64_t feed, first, row, n;
+} qn_chunk_part;
+
+struct qn_sequence {
+    qn_engine *engine;
+    int64_t length;      /* tokens computed */
+    int64_t n_given;     /* tokens given: more than length only where a step failed that computed some anew */
+    int64_t n_attached;  /* of these, those that it was given by the prefix tree */
+    int64_t expected;    /* see qn_sequence_expect */
+    int64_t n_tentative; /* of the last step's tokens, those that may be taken back */
+    int is_long;         /* it is turned by the frequencies of long sequences */
+    qn_kept_ids kept;    /* what was given, while it is short and may get long */
+    int32_t adapter;     /* id; -1: none */
+    const qn_images *images; /* NULL: none */
+    qn_block_table tables[QN_LAYER_GROUPS_MAX];
+    int32_t slot;     /* of its recurrent state; -1: none yet */
+    int is_lost;      /* a step failed that had begun to change the recurrent state */
+    int any_thread;   /* see qn_sequence_set_any_thread */
+    int follows_best; /* see qn_sequence_set_follows_best */
+};
+
+/* A step that was begun before its tokens were known; the programs' inputs are as it has them. */
+typedef struct {
+    int64_t n;                     /* rows, a sequence each; 0: none was begun */
+    const qn_sequence **sequences; /* [max_sequences], of these */
+} qn_ahead;
+
+struct qn_engine {
+    qn_device *device;
+    qn_ledger *ledger;
+    qn_model_config config;
+    qn_parameters *parameters;
+    qn_adapters *adapters;
+    qn_layer_groups groups;
+    qn_state *states[QN_LAYER_GROUPS_MAX];
+    qn_pages *pages[QN_LAYER_GROUPS_MAX];
+    qn_state *recurrent;                     /* NULL: no layer has such state */
+    qn_pages *slots;                         /* of it: one a sequence, and snapshots */
+    qn_tree *tree;                           /* prefixes; NULL: none are kept */
+    int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
+    qn_program *body, *head, *norm;          /* norm: hidden states in place of the head's logits */
+    int32_t *ids, *positions, *row_begin, *blocks[QN_LAYER_GROUPS_MAX], *slot_ids, *reset, *logit_rows,
+        *norm_rows;                            /* the programs' inputs */
+    float *is_long;                            /* the same; NULL: none */
+    int32_t *rope_positions[QN_ROPE_SECTIONS]; /* inputs, too; NULL: positions do */
+    float *embeds, *is_embed;                  /* inputs, too; NULL: the model takes no images */
+    int32_t *row_adapters, *logit_adapters;    /* inputs, too; NULL: no step reads them */
+    int64_t max_logit_rows;
+    int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
+    qn_chunk_part *parts; /* [max_sequences] of the current chunk */
+    qn_ahead ahead;
+    uint64_t shakes;
+    int64_t keep_positions; /* for tests, see qn_engine_options */
+    size_t tables_bytes;    /* of pools and block tables, in the ledger */
+    qn_wired wired;
+    qn_probe_fn *probe; /* that of qn_engine_set_probe; NULL: probes, where they ask for it */
+    void *probe_user;
+    qn_probes probes;
+    qn_guest *guests;
+    qn_engine_info info;
+    qn_buf notes;
+};
+
+/* context.c: chooses the context (wish 0: as memory allows) and makes pages and programs for it. */
+qn_status qn_engine_fit_context(qn_engine *e, int64_t wish);
+void qn_engine_free_states(qn_engine *e);
+
+/* sequence.c: the next tokens of one feed, [first, first + n), become rows [rows, rows + n) and sequence
+ * number `at` of the chunk. */
+qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
+                             int64_t at);
+
+/* ahead.c: on a device that computes beside the host the step behind one of single tokens is begun before
+ * these are drawn, where each is likely to be its row's largest logit. What was begun is a guess: who comes
+ * next with other tokens, other sequences or other pages finds it dropped. head: computes n rows, and begins
+ * the step behind them when every feed is one of them. take: finishes the step that was begun if it is that
+ * of these feeds, *taken 1; else drops it. forget: the sequence goes. */
+qn_status qn_ahead_head(qn_engine *e, int64_t n, int64_t n_feeds, const qn_feed *feeds);
+qn_status qn_ahead_take(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int *taken);
+void qn_ahead_drop(qn_engine *e);
+void qn_ahead_forget(qn_engine *e, const qn_sequence *s);
+
+/* programs.c */
+qn_status qn_engine_make_programs(qn_engine *e);
+void qn_engine_free_programs(qn_engine *e);
+/* Programs that have the steps of the adapters that are loaded. When they cannot be made, the old ones stay
+ * in use. */
+qn_status qn_engine_renew_programs(qn_engine *e);
+/* The programs show their steps to who wants to see them: e->probe, else the probes that ask for it. */
+void qn_engine_show_steps(qn_engine *e);
+
+#endif

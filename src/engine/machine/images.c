@@ -1,0 +1,202 @@
+#include "engine/machine/images.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/mem.h"
+
+typedef struct {
+    qn_image_grid grid;
+    int64_t first, n_tokens, rows, columns; /* rows times columns tokens from `first` on */
+    uint8_t *rgb;                           /* resized */
+    float *vectors;                         /* [n_tokens, hidden_size] */
+} placed_image;
+
+struct qn_images {
+    int64_t n, n_seen, hidden_size;
+    placed_image *images; /* [n], in the order of their places */
+    int32_t *ids;         /* [n_ids] */
+    int64_t n_ids;
+};
+
+/* ---- places ------------------------------------------------------------------------------------------- */
+
+/* Image tokens in a row from ids[i] on. */
+static int64_t run_at(const int32_t *ids, int64_t n_ids, int64_t i, int32_t token)
+{
+    int64_t n = 0;
+    while (i + n < n_ids && ids[i + n] == token) n++;
+    return n;
+}
+
+static qn_status check_places(const qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token)
+{
+    int64_t places = 0;
+    for (int64_t i = 0; i < n_ids; i++) {
+        int64_t run = run_at(ids, n_ids, i, token);
+        places += run > 0;
+        if (run > 1 && places <= im->n && run != im->images[places - 1].n_tokens)
+            return qn_fail(QN_E_ARG,
+                           "image %lld has %lld tokens (%lld rows of %lld), the prompt has %lld image tokens "
+                           "in its place",
+                           (long long)places, (long long)im->images[places - 1].n_tokens,
+                           (long long)im->images[places - 1].rows, (long long)im->images[places - 1].columns,
+                           (long long)run);
+        if (run) i += run - 1;
+    }
+    if (places == im->n) return QN_OK;
+    return qn_fail(QN_E_ARG, "%lld image(s) were given, the prompt has places for %lld", (long long)im->n,
+                   (long long)places);
+}
+
+/* Places each image and writes the prompt with all its tokens. */
+static qn_status expand(qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token)
+{
+    int64_t k = 0, at = 0;
+    im->ids = qn_alloc_array((size_t)im->n_ids, sizeof *im->ids);
+    if (!im->ids) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n_ids; i++) {
+        int64_t run = run_at(ids, n_ids, i, token);
+        if (!run) {
+            im->ids[at++] = ids[i];
+            continue;
+        }
+        placed_image *own = &im->images[k++];
+        own->first = at;
+        for (int64_t j = 0; j < own->n_tokens; j++) im->ids[at++] = token;
+        i += run - 1;
+    }
+    return QN_OK;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------- */
+
+static qn_status measure(qn_images *im, const qn_vision_config *v, const qn_image *images)
+{
+    for (int64_t i = 0; i < im->n; i++) {
+        placed_image *own = &im->images[i];
+        qn_status status = qn_image_grid_of(&v->processor, images[i].width, images[i].height, &own->grid);
+        if (status != QN_OK) return qn_fail_prefix(status, "image %lld", (long long)i + 1);
+        own->rows = own->grid.rows / v->processor.merge_size;
+        own->columns = own->grid.columns / v->processor.merge_size;
+        own->n_tokens = own->rows * own->columns;
+    }
+    return QN_OK;
+}
+
+static qn_status count_tokens(qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token,
+                              int64_t max_tokens)
+{
+    int64_t of_images = 0;
+    for (int64_t i = 0; i < im->n; i++)
+        if (!qn_add_i64(of_images, im->images[i].n_tokens, &of_images)) of_images = INT32_MAX;
+    im->n_ids = of_images;
+    for (int64_t i = 0; i < n_ids; i++) im->n_ids += ids[i] != token;
+    if (im->n_ids <= max_tokens) return QN_OK;
+    return qn_fail(QN_E_ARG, "the prompt has %lld tokens, %lld of them of images; the context holds %lld",
+                   (long long)im->n_ids, (long long)of_images, (long long)max_tokens);
+}
+
+static qn_status take_pixels(placed_image *own, const qn_image_processor *p, const qn_image *image,
+                             int64_t hidden_size)
+{
+    own->rgb = qn_alloc((size_t)qn_image_grid_bytes(p, &own->grid));
+    own->vectors = qn_alloc_array((size_t)own->n_tokens, (size_t)hidden_size * sizeof *own->vectors);
+    if (!own->rgb || !own->vectors) return QN_E_NOMEM;
+    return qn_image_fit(p, image, &own->grid, own->rgb);
+}
+
+static qn_status make(qn_images *im, const qn_vision_config *v, const qn_image *images, const int32_t *ids,
+                      int64_t n_ids, int64_t max_tokens)
+{
+    QN_TRY(measure(im, v, images));
+    QN_TRY(check_places(im, ids, n_ids, v->image_token_id));
+    QN_TRY(count_tokens(im, ids, n_ids, v->image_token_id, max_tokens));
+    QN_TRY(expand(im, ids, n_ids, v->image_token_id));
+    for (int64_t i = 0; i < im->n; i++) {
+        qn_status status = take_pixels(&im->images[i], &v->processor, &images[i], im->hidden_size);
+        if (status != QN_OK && status != QN_E_NOMEM)
+            return qn_fail_prefix(status, "image %lld", (long long)i + 1);
+        QN_TRY(status);
+    }
+    return QN_OK;
+}
+
+qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *images, const int32_t *ids,
+                        int64_t n_ids, int64_t max_tokens, qn_images **out)
+{
+    if (!c->vision.depth)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "the model takes no images: it is a %s without a vision tower that is known",
+                       c->architecture);
+    qn_images *im = qn_calloc(1, sizeof *im);
+    if (!im) return QN_E_NOMEM;
+    im->hidden_size = c->hidden_size;
+    im->images = qn_calloc(n, sizeof *im->images);
+    qn_status status = QN_E_NOMEM;
+    if (im->images) {
+        im->n = (int64_t)n;
+        status = make(im, &c->vision, images, ids, n_ids, max_tokens);
+    }
+    if (status == QN_OK)
+        *out = im;
+    else
+        qn_images_free(im);
+    return status;
+}
+
+void qn_images_free(qn_images *im)
+{
+    if (!im) return;
+    for (int64_t i = 0; i < im->n; i++) {
+        qn_free(im->images[i].rgb);
+        qn_free(im->images[i].vectors);
+    }
+    qn_free(im->images);
+    qn_free(im->ids);
+    qn_free(im);
+}
+
+qn_ids qn_images_prompt(const qn_images *im)
+{
+    return (qn_ids){im->ids, im->n_ids};
+}
+
+qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left)
+{
+    if (im->n_seen < im->n) {
+        const placed_image *own = &im->images[im->n_seen];
+        QN_TRY(qn_engine_see(e, &own->grid, own->rgb, own->vectors));
+        im->n_seen++;
+    }
+    *left = im->n - im->n_seen;
+    return QN_OK;
+}
+
+/* ---- tokens ------------------------------------------------------------------------------------------- */
+
+void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE_SECTIONS])
+{
+    int64_t behind = 0; /* how far positions lag behind indices, for the images so far */
+    for (int64_t i = 0; im && i < im->n && index >= im->images[i].first; i++) {
+        const placed_image *own = &im->images[i];
+        int64_t place = index - own->first;
+        if (place < own->n_tokens) {
+            int64_t start = own->first - behind;
+            out[0] = (int32_t)start;
+            out[1] = (int32_t)(start + place / own->columns);
+            out[2] = (int32_t)(start + place % own->columns);
+            return;
+        }
+        behind += own->n_tokens - (own->rows > own->columns ? own->rows : own->columns);
+    }
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) out[k] = (int32_t)(index - behind);
+}
+
+const float *qn_images_vector(const qn_images *im, int64_t index)
+{
+    for (int64_t i = 0; im && i < im->n && index >= im->images[i].first; i++)
+        if (index < im->images[i].first + im->images[i].n_tokens)
+            return im->images[i].vectors + (index - im->images[i].first) * im->hidden_size;
+    return NULL;
+}

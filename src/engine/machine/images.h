@@ -1,0 +1,33 @@
+/* The images of one sequence: where their tokens lie in its prompt, the three positions by which every token
+ * of it is turned, and the vectors that stand for an image's tokens in place of embeddings.
+ *
+ * A prompt has the model's image token where an image belongs: once for each image, or already as often as
+ * the image has tokens. Made from pixels, which are resized and copied at once; the vectors are computed
+ * later, one image at a time, before the first of its tokens is fed. Positions rise by one from token to
+ * token; those of an image's tokens are all that of its first, plus the row and the column of the place;
+ * behind it they go on from the largest. One thread at a time. */
+#ifndef QN_ENGINE_IMAGES_H
+#define QN_ENGINE_IMAGES_H
+
+#include <quern/generate.h>
+
+#include "engine/machine/engine.h"
+
+/* ids[0..n_ids): the prompt. max_tokens: most that it may have with its images. QN_E_UNSUPPORTED: the model
+ * takes no images. QN_E_ARG: more images than places or the other way round, a place that has neither one
+ * token nor as many as its image, an image of no size, or too many tokens; messages give both figures. */
+qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *images, const int32_t *ids,
+                        int64_t n_ids, int64_t max_tokens, qn_images **out);
+void qn_images_free(qn_images *im);
+/* The prompt with as many image tokens as the images have. Borrowed. */
+qn_ids qn_images_prompt(const qn_images *im);
+/* Computes the vectors of the next image that has none yet; *left is how many are left afterwards. */
+qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left);
+
+/* The positions (time, row, column) of the token at this index of the sequence. im NULL: all are the index.
+ */
+void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE_SECTIONS]);
+/* The vector [hidden_size] of the token at this index; NULL: it is text. im may be NULL. */
+const float *qn_images_vector(const qn_images *im, int64_t index);
+
+#endif

@@ -1,0 +1,34 @@
+/* Where on its way a request leaves prefixes. */
+#include "engine/machine/prefixes.h"
+#include "engine/schedule/scheduler_parts.h"
+
+enum { SNAPSHOT_IDS = 1024 /* between two prefixes that are kept of a prompt, where keeping costs */ };
+
+/* Where who asks the same goes on from: a recurrent state that has seen the last id is of no use to who needs
+ * that id's logits. 0: nowhere else than from the end. */
+static int64_t point_before_last(const qn_scheduler *s, const qn_request *r)
+{
+    return qn_engine_has_state(s->engine) ? r->n_prompt - 1 : 0;
+}
+
+int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t n)
+{
+    int64_t end = from + n, last = r->n_ids;
+    if (r->shared_end > from && r->shared_end < end) end = r->shared_end;
+    if (!r->sampler && r->evaluate && r->logits_from > from && r->logits_from < end &&
+        (r->hidden || r->logits_from != last - 1))
+        end = r->logits_from;
+    if (!qn_engine_keeps_points(s->engine) || r->no_cache) return end - from;
+    if (r->n_stable > from && r->n_stable < end) end = r->n_stable;
+    int64_t before_last = point_before_last(s, r);
+    if (before_last > from && before_last < end) end = before_last;
+    int64_t point = (from / SNAPSHOT_IDS + 1) * SNAPSHOT_IDS;
+    return (point < end ? point : end) - from;
+}
+
+int qn_points_has(qn_scheduler *s, const qn_request *r, int64_t length)
+{
+    if (r->n_generated) return 0;
+    return !qn_engine_keeps_points(s->engine) || length == r->shared_end || length == r->n_stable ||
+           length == r->n_prompt || length == point_before_last(s, r) || length % SNAPSHOT_IDS == 0;
+}
