@@ -18,7 +18,7 @@
 #include "base/json_write.h"
 #include "base/status.h"
 #include "tests/scratch.h"
-#include "text/template.h"
+#include "text/jinja/template.h"
 
 /* newlocale of glibc forgets the list that it makes of LOCPATH. Called by the sanitizer alone. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);

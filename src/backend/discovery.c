@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "engine/machine/engine.h"
 #include "engine/machine/examine.h"
-#include "text/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 /* The texts that a qn_discovery points to. */
 typedef struct {

@@ -12,7 +12,7 @@
 #include "backend/model_text.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "text/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 /* What only the own engine does. */
 static qn_status refuse(const char *what)

@@ -9,7 +9,7 @@
 
 #include "backend/child.h"
 #include "base/buf.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 typedef struct {
     qn_status status; /* not QN_OK: the row failed, text is the sentence */

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 const char *qn_precision_name(qn_precision precision)
 {

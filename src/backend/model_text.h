@@ -6,7 +6,7 @@
 #include <quern/generate.h>
 #include <quern/tokenizer.h>
 
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 qn_status qn_model_text_need(const qn_chat_text *text, const char *path);
 /* As the functions of tokenizer.h and generate.h, arguments checked. */

@@ -19,8 +19,8 @@
 #include "engine/clients/snapshot.h"
 #include "engine/machine/engine.h"
 #include "engine/machine/prefixes.h"
-#include "text/chat.h"
-#include "text/tokenizer_source.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 typedef struct {
     native_model *model;

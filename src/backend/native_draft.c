@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "text/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 enum { KV_BYTES_MAX = 64 << 20 /* of a drafter's keys and values, and prefixes of them */ };
 

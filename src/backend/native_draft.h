@@ -6,7 +6,7 @@
 #include <quern/model.h>
 
 #include "engine/machine/engine.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* For the target, whose tokenizer t is (NULL: it has none); options: those that the target was opened with.
  * QN_E_ARG: another vocabulary; QN_E_UNSUPPORTED: it has recurrent layers, which cannot take tokens back;

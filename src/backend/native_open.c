@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "text/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 int qn_native_has_stop_id(const native_model *m, int32_t id)
 {

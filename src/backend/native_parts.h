@@ -9,7 +9,7 @@
 #include "engine/clients/handles.h"
 #include "engine/machine/fingerprint.h"
 #include "engine/schedule/scheduler.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 /* Read-only once it is open, but for the speeds. */
 typedef struct {

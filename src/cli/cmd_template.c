@@ -7,8 +7,8 @@
 #include "cli/input.h"
 #include "cli/options.h"
 #include "cli/out.h"
-#include "text/chat.h"
-#include "text/chat_builtin.h"
+#include "text/chat/chat.h"
+#include "text/chat/chat_builtin.h"
 
 typedef struct {
     const char *file, *builtin, *weights;

@@ -7,7 +7,7 @@
 #include "cli/input.h"
 #include "cli/options.h"
 #include "cli/out.h"
-#include "text/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 typedef struct {
     const char *file, *pre;

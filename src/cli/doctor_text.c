@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "cli/doctor.h"
 #include "cli/out.h"
-#include "text/chat.h"
-#include "text/tokenizer_source.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 /* Line ends, runs of spaces, accents composed and not, scripts, an emoji of several code points, digits, and
  * what looks like special tokens. Tools that get a tokenizer wrong get this wrong. */

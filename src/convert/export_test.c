@@ -21,8 +21,8 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/scratch.h"
-#include "text/chat.h"
-#include "text/tokenizer_source.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer_source.h"
 
 enum { N_IDS = 24 };
 

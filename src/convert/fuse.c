@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "model/export_gguf.h"
-#include "text/tokenizer_source.h"
-#include "text/tokenizer_to_gguf.h"
+#include "text/tokenizer/tokenizer_source.h"
+#include "text/tokenizer/tokenizer_to_gguf.h"
 
 typedef struct {
     qn_source *source;

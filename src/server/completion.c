@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "server/look_ahead.h"
 #include "server/routes.h"
-#include "text/call_ids.h"
+#include "text/tools/call_ids.h"
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 #include "server/exchange.h"
 #include "server/request.h"
-#include "text/tool_calls.h"
+#include "text/tools/tool_calls.h"
 
 typedef struct {
     qn_generation *generation;

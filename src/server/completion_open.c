@@ -8,7 +8,7 @@
 #include "server/completion.h"
 #include "server/conversation.h"
 #include "server/look_ahead.h"
-#include "text/tool_formats.h"
+#include "text/tools/tool_formats.h"
 
 /* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
  */

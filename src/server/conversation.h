@@ -1,5 +1,5 @@
 /* A chat as the library takes it: the messages of a request brought into the form of chat templates, and made
- * to fit the model's own (text/chat_fit.h). On a worker, or on any thread that may render. */
+ * to fit the model's own (text/chat/chat_fit.h). On a worker, or on any thread that may render. */
 #ifndef QN_SERVER_CONVERSATION_H
 #define QN_SERVER_CONVERSATION_H
 

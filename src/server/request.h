@@ -80,9 +80,9 @@ void qn_request_free(qn_request *r);
 /* Reports that what `param` asks for is not done, or in another way. */
 void qn_request_warn(qn_request *r, const char *param, const char *message);
 
-/* The messages as text/chat_fit.h takes them: content in one text, "developer" as "system", "function" and
- * "function_call" of old clients as "tool" and "tool_calls". Appends JSON. Returns 0, or the HTTP status of a
- * refusal. */
+/* The messages as text/chat/chat_fit.h takes them: content in one text, "developer" as "system", "function"
+ * and "function_call" of old clients as "tool" and "tool_calls". Appends JSON. Returns 0, or the HTTP status
+ * of a refusal. */
 int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error);
 /* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
 typedef struct {

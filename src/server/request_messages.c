@@ -93,7 +93,7 @@ static int is_given(const json_t *value)
     return value && !json_is_null(value);
 }
 
-/* {"name", "arguments"}; what the arguments are is looked at by text/chat_fit.h. */
+/* {"name", "arguments"}; what the arguments are is looked at by text/chat/chat_fit.h. */
 static int write_function(const json_t *function, size_t i, const char *part, qn_buf *out,
                           qn_api_error *error)
 {

@@ -9,7 +9,7 @@
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/workers.h"
-#include "text/chat_fit.h"
+#include "text/chat/chat_fit.h"
 
 typedef struct qn_server qn_server;
 typedef struct qn_ready qn_ready;

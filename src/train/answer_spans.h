@@ -9,7 +9,7 @@
 #ifndef QN_TRAIN_ANSWER_SPANS_H
 #define QN_TRAIN_ANSWER_SPANS_H
 
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 typedef struct {
     size_t begin, end; /* bytes of the rendered text */

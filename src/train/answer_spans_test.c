@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
-#include "text/chat_builtin.h"
+#include "text/chat/chat_builtin.h"
 #include "train/answer_spans.h"
 
 static json_t *parse(const char *text)

@@ -19,7 +19,7 @@
 #include <quern/train.h>
 
 #include "base/buf.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 typedef struct {
     const qn_chat_text *text;

@@ -7,7 +7,7 @@
 #include "engine/machine/images.h"
 #include "engine/schedule/request.h"
 #include "engine/schedule/speculate.h"
-#include "text/stop.h"
+#include "text/tokenizer/stop.h"
 
 /* What the reader of a row has; the request is beside it. */
 typedef struct {

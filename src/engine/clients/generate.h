@@ -10,7 +10,7 @@
 
 #include "engine/machine/engine.h"
 #include "engine/schedule/scheduler.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct qn_run qn_run;
 

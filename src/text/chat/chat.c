@@ -1,0 +1,322 @@
+#include "text/chat/chat.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "text/chat/chat_builtin.h"
+#include "text/chat/chat_continue.h"
+#include "text/tokenizer/tokenizer_source.h"
+
+/* A template as the model ships it. A fault in its text is reported by the one who renders: such a model
+ * still runs. */
+typedef struct {
+    qn_template *parsed; /* NULL: none, or faulty */
+    qn_status fault;
+    char *message;
+    qn_answer_format format; /* of the answers to it */
+} chat_template;
+
+struct qn_chat_text {
+    qn_tokenizer *tokenizer;
+    json_t *variables;  /* bos_token and the like, by the names that templates know */
+    chat_template main; /* for requests with tools, tool, where the model ships one of its own */
+    chat_template tool;
+    const char *builtin; /* name of the built-in format that main is; NULL: it is the model's own */
+};
+
+/* ---- opening ---- */
+
+static qn_status parse(chat_template *t, const char *what, const char *text, size_t n)
+{
+    t->format = qn_answer_format_choose(text, n);
+    t->fault = qn_template_parse(what, text, n, &t->parsed);
+    if (t->fault == QN_OK) return QN_OK;
+    if (t->fault == QN_E_NOMEM) return t->fault;
+    t->message = qn_strdup(qn_last_error());
+    return t->message ? QN_OK : QN_E_NOMEM;
+}
+
+static void end_template(chat_template *t)
+{
+    qn_template_free(t->parsed);
+    qn_free(t->message);
+}
+
+static int is_there(const chat_template *t)
+{
+    return t->parsed || t->fault != QN_OK;
+}
+
+/* tokenizer_config.json: a text, or a list of {"name", "template"}. */
+static qn_status parse_config_templates(qn_chat_text *c, const json_t *value)
+{
+    const char *what = "tokenizer_config.json: chat_template";
+    size_t i;
+    json_t *each;
+    if (json_is_string(value))
+        return parse(&c->main, what, json_string_value(value), json_string_length(value));
+    json_array_foreach(value, i, each)
+    {
+        const char *name = json_string_value(json_object_get(each, "name"));
+        const json_t *text = json_object_get(each, "template");
+        if (!name || !json_is_string(text)) continue;
+        chat_template *to = strcmp(name, "default") == 0    ? &c->main
+                            : strcmp(name, "tool_use") == 0 ? &c->tool
+                                                            : NULL;
+        if (to && !is_there(to)) QN_TRY(parse(to, what, json_string_value(text), json_string_length(text)));
+    }
+    return QN_OK;
+}
+
+static qn_status parse_gguf_template(const qn_gguf *g, const char *key, chat_template *to)
+{
+    qn_gguf_string text;
+    if (!qn_gguf_value_find(g, key)) return QN_OK;
+    QN_TRY(qn_gguf_get_string(g, key, &text));
+    return parse(to, key, text.data, text.length);
+}
+
+/* The format whose tokens the vocabulary has as special ones; NULL: none. */
+static const char *choose_builtin(const qn_tokenizer *t)
+{
+    static const char *const rows[][2] = {
+        {"<start_of_turn>", "gemma"}, {"<|start_header_id|>", "llama3"}, {"<|im_start|>", "qwen"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int32_t id = qn_tokenizer_find(t, rows[i][0], strlen(rows[i][0]));
+        if (id >= 0 && qn_tokenizer_is_special(t, id)) return rows[i][1];
+    }
+    return NULL;
+}
+
+static qn_status find_templates(qn_chat_text *c, qn_source *src, const json_t *config, const char *own)
+{
+    if (own) return parse(&c->main, "chat template", own, strlen(own));
+    if (qn_source_side_path(src, QN_SIDE_CHAT_TEMPLATE)) {
+        const char *text;
+        size_t n;
+        QN_TRY(qn_source_side_text(src, QN_SIDE_CHAT_TEMPLATE, &text, &n));
+        return parse(&c->main, "chat_template.jinja", text, n);
+    }
+    QN_TRY(parse_config_templates(c, json_object_get(config, "chat_template")));
+    if (!is_there(&c->main) && qn_source_gguf(src)) {
+        QN_TRY(parse_gguf_template(qn_source_gguf(src), "tokenizer.chat_template", &c->main));
+        QN_TRY(parse_gguf_template(qn_source_gguf(src), "tokenizer.chat_template.tool_use", &c->tool));
+    }
+    const char *name = is_there(&c->main) ? NULL : choose_builtin(c->tokenizer);
+    const qn_chat_builtin *b = name ? qn_chat_builtin_find(name) : NULL;
+    c->builtin = b ? name : NULL;
+    return b ? parse(&c->main, name, b->text, strlen(b->text)) : QN_OK;
+}
+
+static qn_status put_token(json_t *variables, const char *name, const qn_tokenizer *t, int32_t id)
+{
+    size_t n;
+    const char *text = id < 0 ? NULL : qn_tokenizer_token_text(t, id, &n);
+    if (!text || json_object_get(variables, name)) return QN_OK;
+    return json_object_set_new(variables, name, json_stringn_nocheck(text, n)) ? qn_fail_nomem(n) : QN_OK;
+}
+
+/* Special tokens by name, as transformers hands them to a template. */
+static qn_status make_variables(qn_chat_text *c, json_t *config)
+{
+    const char *key;
+    json_t *value;
+    c->variables = json_object();
+    if (!c->variables) return qn_fail_nomem(sizeof *c->variables);
+    json_object_foreach(config, key, value)
+    {
+        size_t n, length = strlen(key);
+        const char *text = NULL;
+        if (length > 6 && strcmp(key + length - 6, "_token") == 0) text = qn_tokenizer_config_text(value, &n);
+        if (text && json_object_set_new(c->variables, key, json_stringn_nocheck(text, n)))
+            return qn_fail_nomem(n);
+    }
+    QN_TRY(put_token(c->variables, "bos_token", c->tokenizer, qn_tokenizer_bos_id(c->tokenizer)));
+    QN_TRY(put_token(c->variables, "eos_token", c->tokenizer, qn_tokenizer_eos_id(c->tokenizer)));
+    QN_TRY(put_token(c->variables, "unk_token", c->tokenizer, qn_tokenizer_unk_id(c->tokenizer)));
+    return put_token(c->variables, "pad_token", c->tokenizer, qn_tokenizer_pad_id(c->tokenizer));
+}
+
+qn_status qn_chat_text_open(qn_source *src, const qn_chat_text_options *options, qn_chat_text **out)
+{
+    const qn_chat_text_options defaults = {0};
+    if (!options) options = &defaults;
+    json_t *config = NULL;
+    qn_chat_text *c = qn_calloc(1, sizeof *c);
+    if (!c) return QN_E_NOMEM;
+    qn_status status = qn_tokenizer_open(src, options->pre_regex, &c->tokenizer);
+    if (status == QN_OK) status = qn_tokenizer_config_read(src, &config);
+    if (status == QN_OK) status = make_variables(c, config);
+    if (status == QN_OK) status = find_templates(c, src, config, options->chat_template);
+    json_decref(config);
+    if (status != QN_OK) {
+        qn_chat_text_close(c);
+        return status;
+    }
+    *out = c;
+    return QN_OK;
+}
+
+void qn_chat_text_close(qn_chat_text *c)
+{
+    if (!c) return;
+    end_template(&c->main);
+    end_template(&c->tool);
+    json_decref(c->variables);
+    qn_tokenizer_free(c->tokenizer);
+    qn_free(c);
+}
+
+const qn_tokenizer *qn_chat_text_tokenizer(const qn_chat_text *c)
+{
+    return c->tokenizer;
+}
+
+int qn_chat_text_has_template(const qn_chat_text *c)
+{
+    return is_there(&c->main) || is_there(&c->tool);
+}
+
+const char *qn_chat_text_builtin(const qn_chat_text *c)
+{
+    return c->builtin;
+}
+
+/* ---- rendering ---- */
+
+/* Copies: the count of references of a shared value is no business of several threads. */
+static int set_token(json_t *context, const char *name, const json_t *token)
+{
+    return json_object_set_new(context, name,
+                               json_stringn_nocheck(json_string_value(token), json_string_length(token)));
+}
+
+/* The names that the renderer trusts mean the model's own tokens, whatever the request says. */
+static int set_tokens(json_t *context, const json_t *variables)
+{
+    int failed = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)variables, key, value)
+    {
+        if (!json_object_get(context, key)) failed |= set_token(context, key, value);
+    }
+    for (const char *const *name = qn_template_trusted_names; *name; name++) {
+        json_t *token = json_object_get(variables, *name);
+        if (token)
+            failed |= set_token(context, *name, token);
+        else
+            json_object_del(context, *name);
+    }
+    return failed;
+}
+
+static int set_missing(json_t *context, const char *name, json_t *value)
+{
+    if (!json_object_get(context, name)) return json_object_set_new(context, name, value);
+    json_decref(value);
+    return 0;
+}
+
+/* What the template sees: the request, the model's tokens, and what transformers always defines. */
+static qn_status make_context(const qn_chat_text *c, const json_t *request, json_t **out)
+{
+    json_t *messages = NULL, *context = qn_json_copy(request);
+    qn_status status = context ? QN_OK : qn_fail_nomem(sizeof *context);
+    if (status == QN_OK)
+        status = qn_template_prepare_messages(json_object_get(request, "messages"), &messages);
+    if (status == QN_OK) {
+        json_object_del(context, "now");
+        json_object_del(context, "continue_final_message");
+        int failed = json_object_set_new(context, "messages", messages);
+        failed |= set_tokens(context, c->variables) | set_missing(context, "tools", json_null());
+        failed |= set_missing(context, "documents", json_null());
+        failed |= set_missing(context, "add_generation_prompt", json_false());
+        if (failed) status = qn_fail_nomem(sizeof *context);
+    }
+    if (status == QN_OK)
+        *out = context;
+    else
+        json_decref(context);
+    return status;
+}
+
+qn_status qn_chat_text_encode(const qn_chat_text *c, const qn_rendered *r, const size_t *cuts, size_t n_cuts,
+                              size_t *at, int32_t **ids, size_t *n_ids)
+{
+    qn_text_segment *segments = qn_alloc_array(r->n_segments, sizeof *segments);
+    if (!segments) return QN_E_NOMEM;
+    for (size_t i = 0; i < r->n_segments; i++)
+        segments[i] =
+            (qn_text_segment){r->text + r->segments[i].offset, r->segments[i].n, r->segments[i].trusted};
+    qn_status status =
+        qn_tokenizer_encode_cut(c->tokenizer, segments, r->n_segments, 0, cuts, n_cuts, at, ids, n_ids);
+    qn_free(segments);
+    return status;
+}
+
+/* The template for requests with or without tools. */
+static const chat_template *choose(const qn_chat_text *c, int with_tools)
+{
+    return (with_tools && is_there(&c->tool)) || !is_there(&c->main) ? &c->tool : &c->main;
+}
+
+qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tools)
+{
+    return choose(c, with_tools)->format;
+}
+
+static qn_status get_template(const qn_chat_text *c, const json_t *request, const qn_template **out)
+{
+    const chat_template *t = choose(c, json_array_size(json_object_get(request, "tools")) > 0);
+    if (t->fault != QN_OK) return qn_fail_copy(t->fault, t->message);
+    if (!t->parsed) return qn_fail(QN_E_UNSUPPORTED, "the model has no chat template");
+    *out = t->parsed;
+    return QN_OK;
+}
+
+qn_status qn_chat_text_render_parts(const qn_chat_text *c, const json_t *request, qn_rendered *out)
+{
+    const qn_template *chosen = NULL;
+    json_t *context = NULL, *final = NULL;
+    const int continues = json_is_true(json_object_get(request, "continue_final_message"));
+    *out = (qn_rendered){0};
+    if (continues && json_is_true(json_object_get(request, "add_generation_prompt")))
+        return qn_fail(QN_E_ARG, "continue_final_message and add_generation_prompt exclude each other");
+    QN_TRY(get_template(c, request, &chosen));
+    QN_TRY(make_context(c, request, &context));
+    qn_status status = QN_OK;
+    if (continues) status = qn_chat_continue_mark(json_object_get(context, "messages"), &final);
+    if (status == QN_OK) {
+        qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
+        status = qn_template_render(chosen, context, &options, out);
+        if (status != QN_OK && out->raised) qn_fail(status, "%s", out->raised);
+    }
+    if (status == QN_OK && continues) status = qn_chat_continue_cut(out, final);
+    if (status != QN_OK) qn_rendered_free(out);
+    json_decref(final);
+    json_decref(context);
+    return status;
+}
+
+qn_status qn_chat_text_render(const qn_chat_text *c, const json_t *request, qn_chat_trust trust, qn_buf *text,
+                              int32_t **ids, size_t *n_ids)
+{
+    qn_rendered rendered;
+    qn_status status = qn_chat_text_render_parts(c, request, &rendered);
+    if (status == QN_OK && ids && trust == QN_CHAT_TRUST_ALL)
+        status = qn_tokenizer_encode(c->tokenizer, rendered.text, rendered.n, QN_ENCODE_SPECIAL, ids, n_ids);
+    else if (status == QN_OK && ids)
+        status = qn_chat_text_encode(c, &rendered, NULL, 0, NULL, ids, n_ids);
+    if (status == QN_OK && text) {
+        qn_buf_append(text, rendered.text, rendered.n);
+        status = text->status;
+        if (status != QN_OK && ids) {
+            qn_free(*ids);
+            *ids = NULL;
+        }
+    }
+    qn_rendered_free(&rendered);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* The inside of a tokenizer, for the files that make one (tokenizer_json.c, tokenizer_gguf.c). Whoever makes
+ * it fills the parts in the order of this structure, then calls qn_tokenizer_finish. One owner until then. */
+#ifndef QN_TEXT_TOKENIZER_BUILD_H
+#define QN_TEXT_TOKENIZER_BUILD_H
+
+#include "text/tokenizer/added.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/detokenize.h"
+#include "text/tokenizer/normalize.h"
+#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocab.h"
+
+struct qn_tokenizer {
+    char *what; /* names the file in messages */
+    qn_vocab vocab;
+    qn_bpe *bpe;
+    qn_normalizer *normalizer;
+    qn_pretokenizer *pretokenizer;
+    qn_decoder *decoder;
+    qn_added added;            /* matched in the text as it came */
+    qn_added added_normalized; /* matched, in normalized form, in the normalized text between these */
+    qn_added added_mixed; /* added, and normalized special tokens as spelt: for text that is trusted in parts
+                             only */
+    int has_mixed;
+    qn_added respelt;          /* normalized forms that differ from the text; by id, once finished */
+    qn_id_list prefix, suffix; /* the post-processor: what goes around a whole text */
+    int32_t bos_id, eos_id, unk_id, pad_id;
+    qn_id_list eos_ids, turn_end_ids;
+};
+
+/* All members empty, ids -1; what is copied. */
+qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out);
+/* One added token; its text must be in the vocabulary already. normalized: as in tokenizer.json. */
+qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, int normalized);
+/* Sorts, completes the lists of ids. */
+qn_status qn_tokenizer_finish(qn_tokenizer *t);
+
+#endif

@@ -1,0 +1,133 @@
+#include "text/tokenizer/tokenizer_source.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+const char *qn_tokenizer_config_text(const json_t *value, size_t *n)
+{
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    *n = json_string_length(value);
+    return json_string_value(value);
+}
+
+qn_status qn_tokenizer_config_read(qn_source *src, json_t **out)
+{
+    const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER_CONFIG), *text;
+    size_t n;
+    json_t *json = NULL;
+    qn_status status = QN_OK;
+    if (path) {
+        QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER_CONFIG, &text, &n));
+        status = qn_json_parse(path, text, n, &json);
+        qn_source_side_drop(src, QN_SIDE_TOKENIZER_CONFIG);
+        if (status == QN_OK && !json_is_object(json))
+            status = qn_fail(QN_E_FORMAT, "%s: not a JSON object", path);
+    } else if (!(json = json_object())) {
+        status = qn_fail_nomem(sizeof *json);
+    }
+    if (status == QN_OK)
+        *out = json;
+    else
+        json_decref(json);
+    return status;
+}
+
+static int32_t find_token(const qn_tokenizer *t, const json_t *config, const char *key)
+{
+    size_t n;
+    const char *text = qn_tokenizer_config_text(json_object_get(config, key), &n);
+    return text ? qn_tokenizer_find(t, text, n) : -1;
+}
+
+static qn_status name_tokens(qn_source *src, qn_tokenizer *t)
+{
+    json_t *config;
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status =
+        qn_tokenizer_set_ids(t, find_token(t, config, "bos_token"), find_token(t, config, "eos_token"),
+                             find_token(t, config, "unk_token"), find_token(t, config, "pad_token"));
+    json_decref(config);
+    return status;
+}
+
+int qn_tokenizer_is_there(const qn_source *src)
+{
+    const qn_gguf *g = qn_source_gguf(src);
+    return qn_source_side_path(src, QN_SIDE_TOKENIZER) ||
+           (g && qn_gguf_value_find(g, "tokenizer.ggml.model"));
+}
+
+/* How the tokens of tokenizer.json fare against a GGUF file's list. Ids without a token on one side say
+ * nothing: lists are filled up with names of their own. */
+static qn_status compare_lists(const char *path, const qn_gguf *g, const qn_tokenizer *t, qn_buf *notes)
+{
+    qn_gguf_strings list;
+    qn_gguf_string there;
+    int64_t id = 0, n = 0, n_other = 0, first = -1;
+    if (!qn_gguf_value_find(g, "tokenizer.ggml.tokens")) return QN_OK;
+    QN_TRY(qn_gguf_get_strings(g, "tokenizer.ggml.tokens", &list));
+    for (; id <= INT32_MAX && qn_gguf_strings_next(&list, &there); id++) {
+        size_t length;
+        const char *text = qn_tokenizer_token_text(t, (int32_t)id, &length);
+        if (!text) continue;
+        n++;
+        if (length == there.length && memcmp(text, there.data, length) == 0) continue;
+        if (n_other++ == 0) first = id;
+    }
+    /* A few renamed tokens are usual. */
+    if (n_other <= n / 20) return QN_OK;
+    qn_buf_printf(
+        notes,
+        "%s: %lld of %lld tokens are others than in %s (the first is %lld): is it another model's? It "
+        "is used; without the file the list in the GGUF would be\n",
+        path, (long long)n_other, (long long)n, qn_gguf_path(g), (long long)first);
+    return notes->status;
+}
+
+qn_status qn_tokenizer_check(const qn_source *src, const qn_tokenizer *t, int64_t vocab_size, qn_buf *notes)
+{
+    const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER);
+    const qn_gguf *g = qn_source_gguf(src);
+    const char *where = path ? path : qn_source_path(src);
+    for (int64_t id = vocab_size; id < (int64_t)qn_tokenizer_vocab_size(t); id++) {
+        size_t n;
+        const char *text = qn_tokenizer_token_text(t, (int32_t)id, &n);
+        if (!text || qn_tokenizer_is_added(t, (int32_t)id)) continue;
+        return qn_fail(QN_E_FORMAT,
+                       "%s: token %lld \"%.*s\" lies beyond the %lld rows of the model's embedding: the "
+                       "tokenizer is another model's",
+                       where, (long long)id, n < 40 ? (int)n : 40, text, (long long)vocab_size);
+    }
+    return path && g ? compare_lists(path, g, t, notes) : QN_OK;
+}
+
+qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer **out)
+{
+    const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER), *text;
+    size_t n;
+    if (!path) {
+        if (!qn_source_gguf(src))
+            return qn_fail(QN_E_NOT_FOUND,
+                           "%s: no tokenizer.json (tokenizer.model and vocab.json are not read: save the "
+                           "tokenizer anew with transformers)",
+                           qn_source_path(src));
+        qn_tokenizer_options options = {.pre_regexes = &pre_regex, .n_pre_regexes = pre_regex ? 1 : 0};
+        return qn_tokenizer_from_gguf(qn_source_gguf(src), pre_regex ? &options : NULL, out);
+    }
+    if (pre_regex)
+        return qn_fail(QN_E_ARG, "%s brings its own pre-tokenizer; a regex in its place is for GGUF files",
+                       path);
+    qn_tokenizer *t = NULL;
+    QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n));
+    qn_status status = qn_tokenizer_from_json(path, text, n, &t);
+    qn_source_side_drop(src, QN_SIDE_TOKENIZER);
+    QN_TRY(status);
+    status = name_tokens(src, t);
+    if (status == QN_OK)
+        *out = t;
+    else
+        qn_tokenizer_free(t);
+    return status;
+}
