@@ -17,7 +17,7 @@
 #include <quern/quern.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "tests/hostile.h"

@@ -14,8 +14,8 @@
 
 #include "base/buf.h"
 #include "base/c_locale.h"
-#include "base/json.h"
-#include "base/json_write.h"
+#include "base/json/json.h"
+#include "base/json/json_write.h"
 #include "base/status.h"
 #include "tests/scratch.h"
 #include "text/jinja/template.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
 #include "engine/machine/engine.h"
 #include "engine/machine/examine.h"

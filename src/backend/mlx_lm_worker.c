@@ -8,7 +8,7 @@
 
 #include "backend/mlx_lm_parts.h"
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 enum { TICK_MS = 50, READY_S = 60, STOP_S = 20 };

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 qn_status qn_model_text_need(const qn_chat_text *text, const char *path)

@@ -5,7 +5,7 @@
 #include "backend/native_draft.h"
 #include "backend/native_parts.h"
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer_source.h"
 

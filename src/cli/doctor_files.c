@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "cli/doctor.h"
 #include "cli/out.h"
 

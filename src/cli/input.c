@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 enum { INPUT_BYTES_MAX = 1 << 30, READ_BYTES = 1 << 16 };

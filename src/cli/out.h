@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/status.h"
 
 /* Writes what the buffer holds to standard output when it is much, so that long lists are never held whole;

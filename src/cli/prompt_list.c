@@ -3,8 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "base/json_write.h"
+#include "base/json/json.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/input.h"

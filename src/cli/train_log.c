@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "train/line_index.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -8,7 +8,7 @@
 #include <quern/adapter.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 
 typedef struct {

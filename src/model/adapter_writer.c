@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "format/folder_writer.h"
 #include "format/mmap.h"

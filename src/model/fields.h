@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 
 /* What a family takes a field for when the description lacks it. */

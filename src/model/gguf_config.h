@@ -2,7 +2,7 @@
 #ifndef QN_MODEL_GGUF_CONFIG_H
 #define QN_MODEL_GGUF_CONFIG_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 #include "format/gguf.h"
 

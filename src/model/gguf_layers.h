@@ -3,7 +3,7 @@
 #ifndef QN_MODEL_GGUF_LAYERS_H
 #define QN_MODEL_GGUF_LAYERS_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 
 /* root as qn_gguf_config read it. Numbers that differ between layers become num_key_value_heads with

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "model/fused_folder.h"
 #include "model/rewrite_plan.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/utf8.h"
 
 /* Text that was cut may end within a character. */

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/look_ahead.h"
 #include "server/routes.h"

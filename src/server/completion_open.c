@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/completion.h"
 #include "server/conversation.h"

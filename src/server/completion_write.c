@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/utf8.h"
 #include "server/completion.h"
 

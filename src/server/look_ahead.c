@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/json_write.h"
+#include "base/json/json.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/conversation.h"
 #include "server/next_turn.h"

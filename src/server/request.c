@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/json_write.h"
+#include "base/json/json.h"
+#include "base/json/json_write.h"
 #include "server/request_fields.h"
 
 void qn_request_warn(qn_request *r, const char *param, const char *message)

@@ -9,7 +9,7 @@
 /* cmocka wants these before it */
 #include <cmocka.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "server/guard.h"
 #include "server/metrics.h"

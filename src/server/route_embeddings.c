@@ -2,7 +2,7 @@
 #include <quern/classify.h>
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/completion.h"
 #include "server/routes.h"

@@ -2,7 +2,7 @@
  * them the model alone as NAME+none. */
 #include <string.h>
 
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "server/completion.h"
 #include "server/routes.h"
 

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "base/json_write.h"
+#include "base/json/json.h"
+#include "base/json/json_write.h"
 #include "base/mem.h"
 
 enum { CHUNK_BYTES = 1 << 16, LINE_BYTES_MAX = 1 << 20 };

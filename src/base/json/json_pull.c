@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
 
 void qn_json_pull_init(qn_json_pull *p, const char *what, const char *text, size_t n)

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 typedef enum {
     QN_JSON_MORE, /* the byte belongs to the value, which goes on */

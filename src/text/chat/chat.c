@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/chat/chat_builtin.h"
 #include "text/chat/chat_continue.h"

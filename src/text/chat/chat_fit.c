@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "text/chat/chat_draft.h"
 
 static const char *role_of(const json_t *message)

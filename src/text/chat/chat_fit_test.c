@@ -11,7 +11,7 @@
 #include <dirent.h>
 #include <jansson.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "text/chat/chat.h"

@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "text/chat/chat.h"

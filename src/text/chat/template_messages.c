@@ -1,5 +1,5 @@
 /* Messages before they reach a template. */
-#include "base/json.h"
+#include "base/json/json.h"
 #include "text/jinja/template.h"
 
 static qn_status fail_json(void)

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "tests/fixtures.h"
 #include "text/chat/chat_builtin.h"

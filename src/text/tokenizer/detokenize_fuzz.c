@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"

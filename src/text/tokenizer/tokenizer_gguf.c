@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "text/tokenizer/gguf_pre.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/json/json_pull.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 const char *qn_tokenizer_config_text(const json_t *value, size_t *n)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
 
 const char qn_loose_quote[] = "<|\"|>";

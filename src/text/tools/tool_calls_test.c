@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/json/json_steps.h"
 #include "base/mem.h"
 #include "base/random.h"

@@ -1,7 +1,7 @@
 /* Calls whose arguments stand one by one between marks: <parameter=city>Rome</parameter>. */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "text/tools/loose_json.h"
 #include "text/tools/tool_reader_steps.h"
 

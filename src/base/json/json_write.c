@@ -1,4 +1,4 @@
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 
 #include <inttypes.h>
 #include <math.h>
