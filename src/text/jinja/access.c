@@ -1,5 +1,5 @@
 /* Attributes and subscripts: object.name prefers Python's attributes, object[key] prefers items, as Jinja
- * does. Only the methods of jinja_methods.c exist; attributes that would reach into Python are refused. */
+ * does. Only the methods of methods.c exist; attributes that would reach into Python are refused. */
 #include <string.h>
 
 #include "text/jinja/run.h"

@@ -1,4 +1,4 @@
-/* Filters on single values; those on sequences are in jinja_filters_list.c. */
+/* Filters on single values; those on sequences are in filters_list.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Methods of dict, list and the small objects; those of str are in jinja_methods_string.c. */
+/* Methods of dict, list and the small objects; those of str are in methods_string.c. */
 #include <string.h>
 
 #include "text/jinja/run.h"

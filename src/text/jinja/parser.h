@@ -1,5 +1,5 @@
-/* The parser at work: its state, tokens, nodes and lists; shared by jinja_parse.c (statements) and
- * jinja_parse_expr.c. Lives for one call of qn_jparse. */
+/* The parser at work: its state, tokens, nodes and lists; shared by parse.c (statements) and
+ * parse_expr.c. Lives for one call of qn_jparse. */
 #ifndef QN_TEXT_JINJA_PARSER_H
 #define QN_TEXT_JINJA_PARSER_H
 
@@ -59,7 +59,7 @@ qn_status qn_jparser_set_items(qn_jparser *p, qn_jnode *n, qn_jnode_list list);
 qn_status qn_jparser_constant_text(qn_jparser *p, const char *text, size_t n, qn_jvalue *out);
 qn_status qn_jparser_name_place(qn_jparser *p, const qn_jtoken *t, int32_t *place);
 
-/* jinja_parse_expr.c */
+/* parse_expr.c */
 typedef enum { QN_JTUPLE_FULL, QN_JTUPLE_NO_CONDITION, QN_JTUPLE_TARGET } qn_jtuple_mode;
 
 qn_status qn_jparser_expression(qn_jparser *p, int with_condition, qn_jnode **out);

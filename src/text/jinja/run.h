@@ -73,7 +73,7 @@ struct qn_jrun {
     const qn_jstring *raised; /* the words of raise_exception */
 };
 
-/* jinja_expr.c */
+/* expr.c */
 qn_status qn_jeval(qn_jrun *r, const qn_jnode *n, qn_jvalue *out);
 /* Calls any callable value. */
 qn_status qn_jcall_value(qn_jrun *r, qn_jvalue callee, const qn_jargs *a, qn_jvalue *out);
@@ -82,13 +82,13 @@ qn_status qn_jeval_call_with(qn_jrun *r, const qn_jnode *n, qn_jvalue caller, qn
 /* The filter of node n with its arguments applied to v. */
 qn_status qn_japply_filter(qn_jrun *r, const qn_jnode *n, qn_jvalue v, qn_jvalue *out);
 
-/* jinja_exec.c */
+/* exec.c */
 qn_status qn_jexec(qn_jrun *r, qn_jnode *const *body, uint32_t n);
 qn_status qn_jcall_macro(qn_jrun *r, const qn_jobject *macro, const qn_jargs *a, qn_jvalue *out);
 qn_status qn_jcall_loop(qn_jrun *r, const qn_jobject *loop, const qn_jargs *a, qn_jvalue *out);
 qn_status qn_jname_value(qn_jrun *r, int32_t name, qn_jvalue *out);
 
-/* jinja_access.c: object.name and object[key]. */
+/* access.c: object.name and object[key]. */
 qn_status qn_jgetattr(qn_jrun *r, qn_jvalue v, const qn_jstring *name, qn_jvalue *out);
 qn_status qn_jgetitem(qn_jrun *r, qn_jvalue v, qn_jvalue key, qn_jvalue *out);
 /* v[from:to:step]; MISSING or None: left out. */
@@ -97,14 +97,14 @@ qn_status qn_jgetslice(qn_jrun *r, qn_jvalue v, const qn_jvalue bounds[3], qn_jv
  * undefined. */
 qn_status qn_jgetpath(qn_jrun *r, qn_jvalue v, qn_jvalue path, qn_jvalue default_value, qn_jvalue *out);
 
-/* jinja_math.c: op as in the token. */
+/* math.c: op as in the token. */
 qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *out);
 qn_status qn_jnegate(qn_jrun *r, qn_jvalue v, qn_jvalue *out);
 
-/* jinja_filters.c: text with & < > ' " escaped for HTML. */
+/* filters.c: text with & < > ' " escaped for HTML. */
 qn_status qn_jescape(qn_jrun *r, const qn_jstring *s, qn_jvalue *out);
 
-/* jinja_text.c: values as text. */
+/* text.c: values as text. */
 /* str(v) and repr(v), appended. */
 qn_status qn_jwrite_str(qn_jrun *r, qn_jbuild *b, qn_jvalue v);
 qn_status qn_jwrite_repr(qn_jrun *r, qn_jbuild *b, qn_jvalue v);
@@ -115,22 +115,22 @@ void qn_jfloat_repr(double f, char *out);
 qn_status qn_jfilter_tojson(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out);
 qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out);
 
-/* jinja_format.c */
+/* format.c */
 qn_status qn_jformat_percent(qn_jrun *r, const qn_jstring *format, qn_jvalue arguments, qn_jvalue *out);
 qn_status qn_jmethod_format(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out);
 
-/* jinja_methods_string.c, also behind filters. count < 0: all. */
+/* methods_string.c, also behind filters. count < 0: all. */
 qn_status qn_jreplace(qn_jrun *r, const qn_jstring *s, const qn_jstring *old, const qn_jstring *fresh,
                       int64_t count, qn_jvalue *out);
 qn_status qn_jsplitlines(qn_jrun *r, const qn_jstring *s, int keep_ends, qn_jvalue *out);
 
 /* Tables by name; NULL: there is none. */
-qn_jfunction qn_jmethod_find(qn_jvalue self, const qn_jstring *name); /* jinja_methods.c */
-const void *qn_jfilter_find(const qn_jstring *name);                  /* jinja_filters.c */
+qn_jfunction qn_jmethod_find(qn_jvalue self, const qn_jstring *name); /* methods.c */
+const void *qn_jfilter_find(const qn_jstring *name);                  /* filters.c */
 qn_status qn_jfilter_call(qn_jrun *r, const void *filter, qn_jvalue v, const qn_jargs *a, qn_jvalue *out);
-const void *qn_jtest_find(const qn_jstring *name); /* jinja_predicates.c */
+const void *qn_jtest_find(const qn_jstring *name); /* predicates.c */
 qn_status qn_jtest_call(qn_jrun *r, const void *test, qn_jvalue v, const qn_jargs *a, int *truth);
-int qn_jglobal_find(const qn_jstring *name, qn_jvalue *out); /* jinja_globals.c */
+int qn_jglobal_find(const qn_jstring *name, qn_jvalue *out); /* globals.c */
 
 /* Sorts places[0..n) by the values of keys, stably. */
 qn_status qn_jsort(qn_jrun *r, const qn_jvalue *keys, int64_t *places, int64_t n, int reverse);

@@ -94,7 +94,7 @@ typedef struct {
     int unsafe; /* the attribute exists in Python, but not for templates */
 } qn_jhint;
 
-typedef struct qn_jobject qn_jobject; /* loop, macro, method, cycler, joiner: jinja_run.h */
+typedef struct qn_jobject qn_jobject; /* loop, macro, method, cycler, joiner: run.h */
 typedef qn_status (*qn_jfunction)(struct qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out);
 
 struct qn_jvalue {
