@@ -158,7 +158,7 @@ $(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 # moments: lines and calls alone are kept. ASan makes them so long that GCC takes longest over registers, loop by loop, and that
 # watching for uses of locals outside of their blocks, which here are registers, takes a fifth of the tests' time.
 ASAN_KERNELS := -fno-sanitize-address-use-after-scope -fira-region=one -Wno-ignored-optimization-argument
-$(B)/src/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),$(ASAN_KERNELS))
+$(B)/src/device/cpu/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),$(ASAN_KERNELS))
 # Those of AMX, where this machine cannot run them, do without sanitizers.
 $(B)/%_avx512_amx.o: FLAGS += $(if $(filter asan tsan,$(VARIANT)),$(call unless_has,amx_bf16,-fno-sanitize=all))
 
@@ -187,7 +187,7 @@ $(B)/%.o: build/release/%.o
 else
 ifeq ($(VARIANT),fuzz)
 # Parsers are what is fuzzed. The objects of the folders that compute are the release build's, which is there (see the target).
-$(call OBJ,$(filter $(foreach d,array backend cache convert device engine kernels,src/$(d)/%),$(LIB_SRC))): $(B)/%.o: build/release/%.o
+$(call OBJ,$(filter $(foreach d,array backend cache convert device engine,src/$(d)/%),$(LIB_SRC))): $(B)/%.o: build/release/%.o
 	@mkdir -p $(@D)
 	$(Q)ln -f $< $@
 endif
@@ -329,10 +329,10 @@ arm64:
 	$(Q)PKG_CONFIG_LIBDIR='$(CURDIR)/$(ARM_LIBS)/pkgconfig' PKG_CONFIG_SYSROOT_DIR='$(CURDIR)/$(ARM_ROOT)' \
 	  $(MAKE) --no-print-directory VARIANT=arm64 CC=$(ARM)-gcc \
 	  CPPFLAGS='$(CPPFLAGS) -I$(ARM_ROOT)/usr/include/$(ARM)' LDFLAGS='-L$(ARM_LIBS) -Wl,-rpath-link,$(ARM_PATH)' test-arm64
-ARM_TESTS ?= $(B)/src/kernels/%_test %/kernel_check_test %/threads_test %/array_test %/hashes_test
+ARM_TESTS ?= $(B)/src/device/cpu/kernels/%_test %/kernel_check_test %/threads_test %/array_test %/hashes_test
 test-arm64: export RUN_UNDER := qemu-aarch64 -L /usr/$(ARM) -E LD_LIBRARY_PATH=$(ARM_PATH)
-test-arm64: all $(B)/src/kernels/matmul_test $(filter $(ARM_TESTS),$(TESTS))
-	$(Q)QEMU_CPU=cortex-a53 tests/run $(B)/src/kernels/matmul_test
+test-arm64: all $(B)/src/device/cpu/kernels/matmul/matmul_test $(filter $(ARM_TESTS),$(TESTS))
+	$(Q)QEMU_CPU=cortex-a53 tests/run $(B)/src/device/cpu/kernels/matmul/matmul_test
 	$(Q)tests/run $(filter $(ARM_TESTS),$(TESTS))
 
 # What reaches new code stays in build/fuzz/corpus, what breaks a target in build/fuzz/finds; what is worth keeping is copied to

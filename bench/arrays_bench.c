@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench/peaks.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 enum {
     TURNS_MAX = 101,

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench/peaks.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 typedef struct {
     int64_t heads, kv_heads, head_dim;

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench/peaks.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 enum { TURNS = 5, ROUNDS = 4000000, SHAPES_MAX = 16 };
 

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "quant/types.h"
 
 typedef struct {

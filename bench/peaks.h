@@ -199,7 +199,7 @@ PEAK_AMX static void take_tiles(void)
 PEAK_TILE_LOOP(mac_i8_amx, _tile_dpbusd)
 PEAK_TILE_LOOP(mac_bf16_amx, _tile_dpbf16ps)
 
-/* The system must be asked for the tiles (src/kernels/dispatch.c). */
+/* The system must be asked for the tiles (src/device/cpu/kernels/dispatch.c). */
 static int peak_has_amx(void)
 {
     enum { ASK = 0x1023, TILE_DATA = 18, TILES = 1 << 24 | 1 << 25 | 1 << 22 };

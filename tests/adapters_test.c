@@ -15,8 +15,8 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "device/cpu/kernels/kernels.h"
 #include "format/mmap.h"
-#include "kernels/kernels.h"
 #include "tests/adapter_dir.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"

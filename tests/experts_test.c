@@ -14,8 +14,8 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "device/cpu/kernels/kernels.h"
 #include "format/mmap.h"
-#include "kernels/kernels.h"
 #include "quant/types.h"
 #include "tests/scratch.h"
 

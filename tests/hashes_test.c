@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/map.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 

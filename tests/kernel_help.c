@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "kernels/pack.h"
+#include "device/cpu/kernels/matmul/pack.h"
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "bench/peaks.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "quant/types.h"
 
 enum {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "quant/types.h"
 #include "tests/engine_help.h"
 #include "tests/mlx_golden.h"

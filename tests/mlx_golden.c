@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/scratch.h"

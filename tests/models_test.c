@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/golden_states.h"

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "quant/mlx.h"
 #include "tests/engine_help.h"
 #include "tests/kernel_help.h"

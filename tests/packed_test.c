@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "device/cpu/kernels/kernels.h"
 #include "engine/machine/pack.h"
-#include "kernels/kernels.h"
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/model_dir.h"

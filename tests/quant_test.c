@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/quant_golden.h"
 
 static void golden(void **state)

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
+#include "device/cpu/kernels/kernels.h"
 #include "engine/machine/examine.h"
 #include "engine/machine/pack.h"
-#include "kernels/kernels.h"
 #include "quant/types.h"
 #include "tests/engine_help.h"
 #include "tests/gguf_file.h"

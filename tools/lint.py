@@ -20,12 +20,12 @@ MAY_INCLUDE = {
     "quant": "",
     "seed": "",
     "format": "quant seed",
-    "kernels": "quant",
     "prim": "quant",
     "convert": "model format quant text",
     "media": "",
     "device": "prim",
-    "device/cpu": "device prim kernels quant",
+    "device/cpu": "device prim device/cpu/kernels quant",
+    "device/cpu/kernels": "quant",
     "device/cuda": "device prim quant",
     "device/mlx": "device prim quant",
     "array": "device prim format",
@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "model": "array prim format quant",
     "cache": "device prim",
     "train": "model array prim text format",
-    "engine": "model array prim cache text format device kernels",
+    "engine": "model array prim cache text format device device/cpu/kernels",
     "backend": "engine text seed",
     "server": "backend text media",
     "cli": "server backend train convert text format engine media seed",
@@ -47,16 +47,16 @@ FOREIGN = {
     "histedit.h": ("src/cli/",),
     "editline/readline.h": ("src/cli/",),
     "yaml.h": ("src/cli/config_file.c",),
-    "immintrin.h": ("src/kernels/", "bench/"),
-    "cpuid.h": ("src/kernels/", "bench/"),
-    "arm_neon.h": ("src/kernels/", "bench/"),
+    "immintrin.h": ("src/device/cpu/kernels/", "bench/"),
+    "cpuid.h": ("src/device/cpu/kernels/", "bench/"),
+    "arm_neon.h": ("src/device/cpu/kernels/", "bench/"),
     "event2/buffer.h": ("src/server/",),
     "event2/bufferevent.h": ("src/server/",),
     "event2/event.h": ("src/server/",),
     "event2/listener.h": ("src/server/",),
 }
 CHIP = re.compile(r"\b(__x86_64__|__i386__|__aarch64__|__ARM_\w+|__AVX\w*|__SSE\w*)\b")
-CHIP_PLACES = ("src/kernels/", "src/base/threads.c", "bench/")
+CHIP_PLACES = ("src/device/cpu/kernels/", "src/base/threads.c", "bench/")
 
 LINES_MAX, LINES_THINK, COLUMNS_MAX = 1500, 800, 120
 ALLOCATION = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup asprintf vasprintf
@@ -104,12 +104,14 @@ def code_only(text):
 
 
 def module_of(path):
-    """src/device/cpu/x.c -> device/cpu, src/text/x.c -> text; None outside src."""
+    """src/device/cpu/x.c -> device/cpu, src/text/chat/x.c -> text; None outside src."""
     parts = path.split("/")
     if parts[0] != "src" or len(parts) < 3:
         return None
-    two = "/".join(parts[1:3])
-    return two if two in MAY_INCLUDE and len(parts) > 3 else parts[1]
+    for n in range(len(parts) - 1, 1, -1):
+        if "/".join(parts[1:n]) in MAY_INCLUDE:
+            return "/".join(parts[1:n])
+    return parts[1]
 
 
 def is_test(path):
@@ -167,7 +169,7 @@ def check_calls(path, text, code):
             if m and not exempt(path) and "foreign" not in lines[n - 1]:
                 say(path, n, f"{m.group(1)}(): {why}")
         if CHIP.search(line) and not path.startswith(CHIP_PLACES):
-            say(path, n, f"{CHIP.search(line).group(1)}: chips are known to src/kernels alone")
+            say(path, n, f"{CHIP.search(line).group(1)}: chips are known to src/device/cpu/kernels alone")
 
 
 def check_text(path, text):

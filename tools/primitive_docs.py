@@ -2,7 +2,7 @@
 """Writes docs/primitives.md from the tables of primitives: `make docs`. `make lint` says when it is out of date.
 
 Read are src/prim/primitives.def (names, and shapes in the comments behind them), the shape rules (src/prim), the rules
-of gradients, tangents and fallbacks (src/array), the functions of the CPU (src/device/cpu, src/kernels) and the tests
+of gradients, tangents and fallbacks (src/array), the functions of the CPU (src/device/cpu, its kernels) and the tests
 that name a primitive. A primitive of which one of these is missing, and no reason stands in its place, is an error.
 """
 import glob
@@ -140,7 +140,7 @@ def stated(texts, table, letter, name):
 
 def on_cpu(texts, letter, name):
     if letter == "E":
-        where, what = "src/kernels/vector.body.h", f"op_{name}("
+        where, what = "src/device/cpu/kernels/vector/vector.body.h", f"op_{name}("
         if what not in texts[where]:
             raise Unstated(f"{where}: no op_{name}")
         return f"`op_{name}` ({os.path.basename(where)})"
@@ -173,8 +173,8 @@ def table(head, rows):
 def page():
     """The text of docs/primitives.md."""
     rules, array = read("src/prim/*.c"), read("src/array/*.c")
-    cpu = read("src/device/cpu/*.c", "src/kernels/vector.body.h")
-    tests = read("tests/gradients*.c", "src/array/*_test.c", "tests/ops_cases.c", "src/kernels/*_test.c",
+    cpu = read("src/device/cpu/*.c", "src/device/cpu/kernels/vector/vector.body.h")
+    tests = read("tests/gradients*.c", "src/array/*_test.c", "tests/ops_cases.c", "src/device/cpu/kernels/*/*_test.c",
                  "src/device/cpu/*_test.c", "tests/*_test.c", "src/train/*_test.c")
     sources, elementwise, others = [], [], []
     for letter, name, argument, comment in entries():

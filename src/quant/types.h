@@ -2,7 +2,7 @@
  * bytes. Plain numeric types are rows too, with block_elements 1. Decoding follows the GGUF definitions
  * (ggml-quants); f32 arithmetic, `d * q + m` style expressions rounded after each operation (no fused
  * multiply-add). MLX's types lie in files as several tensors; quant/mlx.h joins them into blocks. Compute
- * layouts are not known here (src/kernels). Any thread. */
+ * layouts are not known here (src/device/cpu/kernels). Any thread. */
 #ifndef QN_QUANT_TYPES_H
 #define QN_QUANT_TYPES_H
 

@@ -6,8 +6,8 @@
 #define QN_DEVICE_CPU_CPU_H
 
 #include "base/threads.h"
+#include "device/cpu/kernels/kernels.h"
 #include "device/device.h"
-#include "kernels/kernels.h"
 
 typedef struct {
     qn_device base;

@@ -12,7 +12,7 @@
 #include "array/program.h"
 #include "base/random.h"
 #include "device/cpu/cpu.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/packed_weight.h"
 
 #define OK(expr)                                              \

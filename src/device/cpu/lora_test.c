@@ -12,7 +12,7 @@
 
 #include "array/program.h"
 #include "base/random.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 #define OK(expr)                                              \
     do {                                                      \

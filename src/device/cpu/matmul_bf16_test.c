@@ -11,7 +11,7 @@
 
 #include "array/array.h"
 #include "base/random.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 #define OK(expr)                                              \
     do {                                                      \

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-#include "kernels/angles.h"
+#include "device/cpu/kernels/attention/angles.h"
 
 /* A row is one index of dimension 0; it holds `lines` vectors of `width`. */
 typedef struct {

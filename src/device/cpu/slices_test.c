@@ -13,7 +13,7 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "tests/packed_weight.h"
 
 #define OK(expr)                                              \

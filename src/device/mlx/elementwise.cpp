@@ -1,6 +1,6 @@
 /* Element-wise primitives by themselves and in chains, comparisons, choices, copies and dropout. What they
- * give is what device/cpu/typed.c and kernels/vector.body.h say: integers wrap around, what is divided by 0
- * gives 0, quotients are rounded down, NaN comes through. */
+ * give is what device/cpu/typed.c and device/cpu/kernels/vector/vector.body.h say: integers wrap around, what
+ * is divided by 0 gives 0, quotients are rounded down, NaN comes through. */
 #include "device/mlx/shim.hpp"
 
 #include <cmath>
@@ -87,7 +87,8 @@ static mx::array cos_of(const mx::array &a)
     return turns_in_f64(a) ? mx::astype(wide_cos(mx::astype(a, mx::float64)), a.dtype()) : mx::cos(a);
 }
 
-/* MLX's has an absolute error of 1.5e-7 on the CPU: near 0 the polynomial of kernels/math.body.h. */
+/* MLX's has an absolute error of 1.5e-7 on the CPU: near 0 the polynomial of
+ * device/cpu/kernels/vector/math.body.h. */
 static mx::array erf_of(const mx::array &a)
 {
     if (a.dtype() == mx::float64) return wide_erf(a);

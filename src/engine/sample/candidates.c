@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 /* Order inside a list is found through bins: a token whose distance to the best (in units of the exponent) is
  * d falls into bin d * BINS_PER_UNIT, the last bin takes the rest. Only the bin in which the limit is crossed

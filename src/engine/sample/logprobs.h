@@ -8,7 +8,7 @@
 
 #include <quern/generate.h>
 
-#include "kernels/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 /* What one row of logits [n_vocab] says of all its tokens. logits are borrowed. */
 typedef struct {
