@@ -62,7 +62,7 @@ endif
 SRC := $(shell find src -name '*.c' | sort)
 # NOMLXLM=1 leaves out the backend that runs Python's mlx_lm.
 ifdef NOMLXLM
-SRC := $(filter-out src/backend/mlx_lm%,$(SRC))
+SRC := $(filter-out src/backend/mlx_lm/%,$(SRC))
 FLAGS += -DQN_WITHOUT_MLX_LM
 endif
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -163,9 +163,9 @@ $(B)/src/device/cpu/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),$(A
 $(B)/%_avx512_amx.o: FLAGS += $(if $(filter asan tsan,$(VARIANT)),$(call unless_has,amx_bf16,-fno-sanitize=all))
 
 # A script as a C string, kept in the binary.
-$(B)/src/backend/mlx_lm_files.o: $(B)/src/backend/bridge.inc
-$(B)/src/backend/mlx_lm_files.o: FLAGS += -I$(B)/src -Wno-overlength-strings
-$(B)/src/backend/bridge.inc: src/backend/bridge.py
+$(B)/src/backend/mlx_lm/mlx_lm_files.o: $(B)/src/backend/mlx_lm/bridge.inc
+$(B)/src/backend/mlx_lm/mlx_lm_files.o: FLAGS += -I$(B)/src -Wno-overlength-strings
+$(B)/src/backend/mlx_lm/bridge.inc: src/backend/mlx_lm/bridge.py
 	@mkdir -p $(@D)
 	$(Q)sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' $< > $@
 
@@ -187,7 +187,7 @@ $(B)/%.o: build/release/%.o
 else
 ifeq ($(VARIANT),fuzz)
 # Parsers are what is fuzzed. The objects of the folders that compute are the release build's, which is there (see the target).
-$(call OBJ,$(filter $(foreach d,array backend cache convert device engine,src/$(d)/%),$(LIB_SRC))): $(B)/%.o: build/release/%.o
+$(call OBJ,$(filter $(foreach d,api array backend cache convert device engine,src/$(d)/%),$(LIB_SRC))): $(B)/%.o: build/release/%.o
 	@mkdir -p $(@D)
 	$(Q)ln -f $< $@
 endif
@@ -291,7 +291,7 @@ test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 
 # Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
 COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/clients/handle src/engine/schedule/inbox src/engine/schedule/ring \
-	src/backend/cache src/backend/native_cache src/backend/tickets,$(filter $(p)%,$(SRC))))
+	src/api/cache src/backend/native/native_cache src/api/tickets,$(filter $(p)%,$(SRC))))
 $(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
 COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test %/inbox_test %/cache_test %/state_test
 coverage:

@@ -25,8 +25,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/machine/engine.h"

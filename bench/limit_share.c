@@ -22,8 +22,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"

@@ -10,8 +10,8 @@
 #include <quern/quern.h>
 #include <string.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"

@@ -12,8 +12,8 @@
 #include <quern/quern.h>
 #include <string.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"

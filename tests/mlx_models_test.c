@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"

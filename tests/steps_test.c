@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/handles.h"
-#include "backend/native_parts.h"
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"

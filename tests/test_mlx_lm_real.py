@@ -125,7 +125,7 @@ def test_real_server(python, tmp_path):
 def test_rounds(python, tmp_path):
     """20 models in one process, opened, used and closed: memory, threads and files as after the fifth."""
     model = in_f32("qwen3", tmp_path)
-    program = "build/release/src/backend/mlx_lm_test"
+    program = "build/release/src/backend/mlx_lm/mlx_lm_test"
     if not os.path.exists(program):
         leave_out(f"{program} is not built (make test-mlx)")
     out = subprocess.run([program], capture_output=True, text=True, timeout=300, env={

@@ -35,8 +35,9 @@ MAY_INCLUDE = {
     "train": "model array prim text format",
     "engine": "model array prim cache text format device device/cpu/kernels",
     "backend": "engine text seed",
-    "server": "backend text media",
-    "cli": "server backend train convert text format engine media seed",
+    "api": "backend engine text seed",
+    "server": "api backend text media",
+    "cli": "server api backend train convert text format engine media seed",
 }
 # A foreign library is wrapped in one place.
 FOREIGN = {

@@ -2,10 +2,10 @@
 #include <quern/quern.h>
 #include <string.h>
 
-#include "backend/handles.h"
-#include "backend/mlx_lm.h"
-#include "backend/mock.h"
-#include "backend/native.h"
+#include "backend/mlx_lm/mlx_lm.h"
+#include "backend/mock/mock.h"
+#include "backend/native/native.h"
+#include "backend/registry.h"
 #include "base/mem.h"
 
 enum { MAX_BACKENDS = 16 };
@@ -109,11 +109,6 @@ void *qn_buffer_new(size_t size_bytes)
 void qn_buffer_free(void *buffer)
 {
     qn_free(buffer);
-}
-
-int qn_cancel_is_set(const qn_cancel *cancel)
-{
-    return atomic_load_explicit(&cancel->set, memory_order_relaxed);
 }
 
 #define TO_TEXT(x) TO_TEXT_(x)

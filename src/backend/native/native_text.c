@@ -1,0 +1,101 @@
+/* What is about text: encoding and decoding, chats, prompts. */
+#include <string.h>
+
+#include "backend/model_text.h"
+#include "backend/native/native_parts.h"
+#include "base/mem.h"
+#include "engine/machine/prefixes.h"
+
+qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
+                           int32_t **ids, int64_t *n_ids)
+{
+    const native_model *m = model;
+    return qn_model_text_encode(m->text, m->path, text, n_bytes, options, ids, n_ids);
+}
+
+qn_status qn_native_decode(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
+                           char **text, size_t *n_bytes)
+{
+    const native_model *m = model;
+    return qn_model_text_decode(m->text, m->path, qn_engine_config(m->engine)->vocab_size, ids, n_ids,
+                                options, text, n_bytes);
+}
+
+int qn_native_is_stop_id(void *model, int32_t id)
+{
+    return qn_native_has_stop_id(model, id);
+}
+
+qn_status qn_native_chat_render(void *model, const qn_prompt *prompt, char **text, int32_t **ids,
+                                int64_t *n_ids)
+{
+    const native_model *m = model;
+    return qn_model_text_render(m->text, m->path, prompt, text, ids, n_ids);
+}
+
+/* How many of a chat's ids come before what asks for the answer: a later turn begins with these, whatever the
+ * template makes of the answer. 0: the template does not say. Where every position can be gone on from nobody
+ * needs to know. */
+qn_status qn_native_find_stable(native_model *m, const qn_prompt *prompt, const qn_ids *whole, int64_t *out)
+{
+    json_t *request = NULL;
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    int64_t n = 0;
+    *out = 0;
+    if (!prompt->messages_json || !qn_engine_keeps_points(m->engine)) return QN_OK;
+    QN_TRY(qn_model_text_request(prompt, &request));
+    qn_status status = QN_E_NOMEM;
+    if (json_object_set_new(request, "add_generation_prompt", json_false()) == 0)
+        status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &ids, &n_ids);
+    while (n < whole->n_ids && n < (int64_t)n_ids && ids[n] == whole->ids[n]) n++;
+    qn_free(ids);
+    json_decref(request);
+    if (status == QN_E_NOMEM) return status;
+    *out = n;
+    return QN_OK;
+}
+
+/* A text or chat with a place for an image that nobody gave would be answered as if it had been blank. */
+qn_status qn_native_check_no_places(const native_model *m, const int32_t *ids, size_t n_ids)
+{
+    const qn_vision_config *v = &qn_engine_config(m->engine)->vision;
+    for (size_t i = 0; v->depth && i < n_ids; i++)
+        if (ids[i] == v->image_token_id)
+            return qn_fail(QN_E_ARG, "the prompt has a place for an image, and no image was given");
+    return QN_OK;
+}
+
+qn_status qn_native_prompt_ids(void *model, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids)
+{
+    const native_model *m = model;
+    int32_t *made = NULL;
+    size_t n = 0;
+    QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &made, &n));
+    qn_status status = qn_native_check_no_places(m, made, n);
+    if (status != QN_OK) {
+        qn_free(made);
+        return status;
+    }
+    *ids = made;
+    *n_ids = (int64_t)n;
+    return QN_OK;
+}
+
+qn_status qn_native_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids,
+                           int64_t *n_stable)
+{
+    if (!prompt->rows) QN_TRY(qn_native_prompt_ids(m, prompt, ids, n_ids));
+    if (prompt->rows) {
+        *n_ids = prompt->rows->n_ids;
+        *ids = qn_alloc_array((size_t)*n_ids, sizeof **ids);
+        if (!*ids) return QN_E_NOMEM;
+        memcpy(*ids, prompt->rows->ids, (size_t)*n_ids * sizeof **ids);
+    }
+    const qn_ids row = {*ids, *n_ids};
+    qn_status status = qn_native_find_stable(m, prompt, &row, n_stable);
+    if (status == QN_OK) return QN_OK;
+    qn_free(*ids);
+    *ids = NULL;
+    return status;
+}
