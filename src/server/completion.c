@@ -127,30 +127,27 @@ static void take_call(const qn_answer_event *e, const char *id, qn_buf *calls, q
     }
 }
 
-/* The same of a stream: at most one object for a call in an event to the client, whatever has come since the
- * last. The first has id, type and name, all have the next arguments. */
+/* The same of a stream, a line for each object; arguments wait until something is sent. The first object of a
+ * call has no arguments yet: programs that follow OpenAI's guide add those of the first object to itself. */
 static void take_call_delta(const qn_answer_event *e, const char *id, qn_completion_choice *choice)
 {
     qn_buf *calls = &choice->calls;
-    if (!choice->has_open_call && e->kind != QN_ANSWER_CALL_END) {
-        qn_json_open(calls, '{');
-        qn_json_put_int(calls, "index", e->index);
-        if (e->kind == QN_ANSWER_CALL_BEGIN) {
-            qn_json_put_text(calls, "id", id);
-            qn_json_put_text(calls, "type", "function");
-        }
-        qn_json_key(calls, "function");
-        qn_json_open(calls, '{');
-        choice->has_open_call = 1;
-    }
-    if (e->kind == QN_ANSWER_CALL_BEGIN) {
-        qn_json_key(calls, "name");
-        qn_json_text(calls, e->text, e->n);
-    } else if (e->kind == QN_ANSWER_CALL_ARGUMENTS) {
+    choice->call_index = e->index;
+    if (e->kind == QN_ANSWER_CALL_ARGUMENTS) {
         qn_buf_append(&choice->arguments, e->text, e->n);
-    } else {
-        qn_completion_end_call_delta(choice);
+        return;
     }
+    qn_completion_end_piece(choice);
+    if (e->kind == QN_ANSWER_CALL_END) return;
+    qn_completion_open_call(choice);
+    qn_json_put_text(calls, "id", id);
+    qn_json_put_text(calls, "type", "function");
+    qn_json_key(calls, "function");
+    qn_json_open(calls, '{');
+    qn_json_key(calls, "name");
+    qn_json_text(calls, e->text, e->n);
+    qn_json_put_text(calls, "arguments", "");
+    qn_buf_puts(calls, "}}\n");
 }
 
 static void take_event(qn_completion *c, qn_completion_choice *choice, const qn_answer_event *e,
@@ -301,9 +298,11 @@ static void finish(qn_completion *c)
 static void send_news(qn_completion *c, qn_completion_choice *choice)
 {
     qn_buf b = {0};
-    if (qn_completion_write_delta(c, choice, &b)) send_event(c, &b);
-    if (choice->finish && c->phase == QN_COMPLETION_RUNNING) {
+    while (c->phase == QN_COMPLETION_RUNNING && qn_completion_write_delta(c, choice, &b)) {
+        send_event(c, &b);
         qn_buf_reset(&b);
+    }
+    if (choice->finish && c->phase == QN_COMPLETION_RUNNING) {
         qn_completion_write_finish(c, choice, &b);
         send_event(c, &b);
     }

@@ -14,10 +14,11 @@
 typedef struct {
     qn_generation *generation;
     int64_t index;
-    qn_answer *answer; /* takes calls and reasoning out of a chat's text; NULL: it is text alone */
-    qn_buf text, reasoning, calls; /* of a stream: what is not sent yet. calls: JSON objects with commas */
-    qn_buf arguments;              /* of the call that is read; of a stream: what `calls` lacks of them */
-    int has_open_call;             /* the last object in `calls` may still get arguments */
+    qn_answer *answer;      /* takes calls and reasoning out of a chat's text; NULL: it is text alone */
+    qn_buf text, reasoning; /* of a stream: what is not sent yet */
+    qn_buf calls;           /* JSON objects with commas; of a stream: those that are not sent, a line each */
+    qn_buf arguments;       /* of the call that is read; of a stream: those that are not in `calls` yet */
+    int32_t call_index;     /* of these arguments */
     int n_calls;
     int is_cut;                   /* after the one call that it may have */
     qn_buf logprobs;              /* entries, JSON with commas; of /v1/completions the tokens */
@@ -70,12 +71,14 @@ void qn_said_free(qn_said *said);
 /* Writing, into a buffer for one event or answer. */
 /* The first chunk of a choice: its role, and what is reported. */
 void qn_completion_write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
-/* What a choice has that was not sent yet; the buffers are empty then. 0: nothing. */
+/* A chunk of what a choice has that was not sent yet: text, or an object of one call. 0: nothing is left. */
 int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out);
 /* The last chunk of a choice: why it ended. */
 void qn_completion_write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
-/* Closes the object of a call that is being written for a stream, if there is one. */
-void qn_completion_end_call_delta(qn_completion_choice *choice);
+/* Begins an object in `calls` of a stream, with the index of the call. */
+void qn_completion_open_call(qn_completion_choice *choice);
+/* What waits in `arguments` of a stream becomes an object in `calls`. */
+void qn_completion_end_piece(qn_completion_choice *choice);
 /* A chunk with the usage alone. */
 void qn_completion_write_usage(const qn_completion *c, qn_buf *out);
 /* The whole answer. */

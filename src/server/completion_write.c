@@ -233,32 +233,72 @@ void qn_completion_write_finish(const qn_completion *c, const qn_completion_choi
     qn_json_close(out, '}');
 }
 
-void qn_completion_end_call_delta(qn_completion_choice *choice)
+void qn_completion_open_call(qn_completion_choice *choice)
 {
-    if (!choice->has_open_call) return;
-    put_text(&choice->calls, "arguments", &choice->arguments);
-    qn_buf_puts(&choice->calls, "}}");
-    if (choice->arguments.status != QN_OK) choice->calls.status = choice->arguments.status;
-    qn_buf_reset(&choice->arguments);
-    choice->has_open_call = 0;
+    qn_buf_putc(&choice->calls, '{');
+    qn_json_put_int(&choice->calls, "index", choice->call_index);
 }
 
-int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out)
+void qn_completion_end_piece(qn_completion_choice *choice)
 {
-    int has_text = choice->text.length || choice->reasoning.length || choice->calls.length;
-    if (!has_text && !(choice->finish && choice->logprobs.length)) return 0;
-    qn_completion_end_call_delta(choice);
-    open_chunk(c, choice, out);
+    if (choice->arguments.length) {
+        qn_completion_open_call(choice);
+        qn_json_key(&choice->calls, "function");
+        qn_json_open(&choice->calls, '{');
+        put_text(&choice->calls, "arguments", &choice->arguments);
+        qn_buf_puts(&choice->calls, "}}\n");
+    }
+    if (choice->arguments.status != QN_OK) choice->calls.status = choice->arguments.status;
+    qn_buf_reset(&choice->arguments);
+}
+
+static void forget(qn_buf *sent, qn_buf *out)
+{
+    if (sent->status != QN_OK) out->status = sent->status;
+    qn_buf_reset(sent);
+}
+
+/* {"content":} and the like. */
+static void put_text_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out)
+{
     if (is_chat(c)) {
         qn_json_key(out, "delta");
         qn_json_open(out, '{');
         if (choice->reasoning.length) put_text(out, "reasoning_content", &choice->reasoning);
         if (choice->text.length) put_text(out, "content", &choice->text);
-        if (choice->calls.length) put_list(out, "tool_calls", &choice->calls);
         qn_json_close(out, '}');
     } else {
         put_text(out, "text", &choice->text);
     }
+    forget(&choice->text, out);
+    forget(&choice->reasoning, out);
+}
+
+/* {"tool_calls": [one object]} */
+static void put_call_delta(qn_completion_choice *choice, qn_buf *out)
+{
+    qn_buf *calls = &choice->calls;
+    size_t n = (size_t)((char *)memchr(calls->data, '\n', calls->length) - calls->data);
+    qn_json_key(out, "delta");
+    qn_buf_puts(out, "{\"tool_calls\":[");
+    qn_buf_append(out, calls->data, n);
+    qn_buf_puts(out, "]}");
+    calls->length -= n + 1;
+    memmove(calls->data, calls->data + n + 1, calls->length);
+}
+
+int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choice, qn_buf *out)
+{
+    int has_text = choice->text.length || choice->reasoning.length;
+    qn_completion_end_piece(choice);
+    if (choice->calls.status != QN_OK) out->status = choice->calls.status; /* its last line is not whole */
+    if (out->status != QN_OK) return 1;
+    if (!has_text && !choice->calls.length && !(choice->finish && choice->logprobs.length)) return 0;
+    open_chunk(c, choice, out);
+    if (has_text || !choice->calls.length)
+        put_text_delta(c, choice, out);
+    else
+        put_call_delta(choice, out);
     if (choice->logprobs.length) {
         put_logprobs(c, choice, out);
     } else {
@@ -267,12 +307,8 @@ int qn_completion_write_delta(const qn_completion *c, qn_completion_choice *choi
     }
     close_chunk(c, choice, 0, out);
     qn_json_close(out, '}');
-    qn_buf *sent[] = {&choice->text,   &choice->reasoning, &choice->calls,  &choice->logprobs,
-                      &choice->values, &choice->tops,      &choice->offsets};
-    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) {
-        if (sent[i]->status != QN_OK) out->status = sent[i]->status;
-        qn_buf_reset(sent[i]);
-    }
+    qn_buf *sent[] = {&choice->logprobs, &choice->values, &choice->tops, &choice->offsets};
+    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) forget(sent[i], out);
     return 1;
 }
 
