@@ -3,6 +3,7 @@
 # make test-real      the tests with the real models       make bench                 every program in bench/
 # make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
+# make test-clients   the server under real clients
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
 CC ?= cc
@@ -275,6 +276,12 @@ test-peft: $(B)/src/train/trainable_file_test $(B)/tests/finetune_real_test all
 	$(Q)tools/fetch-models smollm2 >/dev/null
 	$(Q)python3 tools/finetune_check.py $(B)/tests/finetune_real_test
 
+# The server, called by the client libraries that people use: installs them at the first run (some 900 MB).
+test-clients: SHELL := bash
+test-clients: all
+	$(Q). tools/setup.sh; need_clients || exit 0; tools/fetch-models smollm2 >/dev/null; \
+	  PYTHON="$$QUERN_CLIENTS" QUERN=$(B)/quern tests/run $(wildcard tests/clients/test_*.py)
+
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test
 shake:
@@ -373,6 +380,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all library objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all library objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft test-clients asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

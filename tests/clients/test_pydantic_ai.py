@@ -1,0 +1,56 @@
+"""pydantic-ai: an agent. By itself it marks tools strict, which its profile of a model switches off."""
+import asyncio
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+
+SETTINGS = {"temperature": 0, "max_tokens": MAX_TOKENS, "timeout": 120}
+
+
+@pytest.fixture
+def model(server):
+    return OpenAIChatModel(server.name, provider=OpenAIProvider(base_url=server.url + "/v1", api_key="none"),
+                           profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False))
+
+
+def whole(agent, question):
+    """The answer, its pieces (one), and the usage."""
+    result = agent.run_sync(question)
+    return result.output, [result.output], result.usage
+
+
+def streamed(agent, question):
+    async def run():
+        async with agent.run_stream(question) as result:
+            pieces = [text async for text in result.stream_text(delta=True, debounce_by=None)]
+            return await result.get_output(), pieces, result.usage
+
+    return asyncio.run(run())
+
+
+def usage(u):
+    check_usage(u.input_tokens, u.output_tokens, u.total_tokens)
+    return u.input_tokens, u.output_tokens
+
+
+def test_plain(model):
+    agent = Agent(model, model_settings=SETTINGS)
+    text, _, used = whole(agent, PLAIN)
+    again, pieces, used_again = streamed(agent, PLAIN)
+    check_plain(text, pieces)
+    assert again == text and usage(used_again) == usage(used)
+
+
+@pytest.mark.parametrize("instructions", [None, "Answer with the help of your tools."])
+@pytest.mark.parametrize("way", [whole, streamed])
+def test_loop(model, way, instructions):
+    agent = Agent(model, tools=list(FUNCTIONS.values()), instructions=instructions, model_settings=SETTINGS)
+    text, pieces, used = way(agent, QUESTION)
+    check_loop(text)
+    assert "".join(pieces) == text and (used.requests, used.tool_calls) == (3, 2)
+    assert used.input_tokens > used.output_tokens > 20
