@@ -271,7 +271,7 @@ run-mlx: $(MLX_DEVICE_TESTS) all
 
 # What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
 # some gigabytes, into build/peft.
-test-peft: $(B)/src/train/trainable_file_test $(B)/tests/finetune_real_test all
+test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/finetune_real_test all
 	$(Q)python3 tools/peft_check.py $< $(B)/quern
 	$(Q)tools/fetch-models smollm2 >/dev/null
 	$(Q)python3 tools/finetune_check.py $(B)/tests/finetune_real_test

@@ -19,9 +19,9 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/scratch.h"
-#include "train/dataset.h"
-#include "train/trainable_file.h"
-#include "train/trainer.h"
+#include "train/data/dataset.h"
+#include "train/files/trainable_file.h"
+#include "train/run/trainer.h"
 
 enum {
     STEPS = 100,

@@ -19,7 +19,7 @@
 #include "tests/engine_help.h"
 #include "tests/fixtures.h"
 #include "tests/json_file.h"
-#include "train/base.h"
+#include "train/run/base.h"
 
 enum { ROWS_MAX = 512, SEQUENCES_MAX = 3, PAGES = 40 };
 

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "model/adapters.h"
 #include "tests/engine_help.h"
-#include "train/trainable_file.h"
+#include "train/files/trainable_file.h"
 
 void qn_test_batch_draw(qn_test_batch *b, int64_t vocab_size, uint64_t seed)
 {

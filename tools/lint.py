@@ -47,7 +47,7 @@ FOREIGN = {
     "jpeglib.h": ("src/media/",),
     "histedit.h": ("src/cli/",),
     "editline/readline.h": ("src/cli/",),
-    "yaml.h": ("src/cli/config_file.c",),
+    "yaml.h": ("src/cli/train/config_file.c",),
     "immintrin.h": ("src/device/cpu/kernels/", "bench/"),
     "cpuid.h": ("src/device/cpu/kernels/", "bench/"),
     "arm_neon.h": ("src/device/cpu/kernels/", "bench/"),

@@ -18,7 +18,7 @@
 #include "format/safetensors.h"
 #include "tests/fixtures.h"
 #include "tests/json_file.h"
-#include "train/optimizer.h"
+#include "train/run/optimizer.h"
 
 #define OK(expr)                                              \
     do {                                                      \

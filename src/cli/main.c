@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/args.h"
-#include "cli/command.h"
-#include "cli/out.h"
+#include "cli/commands/command.h"
+#include "cli/term/args.h"
+#include "cli/term/out.h"
 
 const qn_command qn_commands[] = {
     {"run", "answer one prompt", qn_cmd_run, &qn_run_spec},

@@ -23,7 +23,7 @@
 #include "tests/fixtures.h"
 #include "tests/scratch.h"
 #include "tests/train_help.h"
-#include "train/trainable_file.h"
+#include "train/files/trainable_file.h"
 
 enum { N_IDS = 24 };
 

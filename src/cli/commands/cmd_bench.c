@@ -1,0 +1,242 @@
+/* quern bench: what qn_bench_run measures of one model, in one or more precisions. */
+#include <float.h>
+#include <quern/quern.h>
+
+#include "cli/commands/command.h"
+#include "cli/commands/options.h"
+#include "cli/term/interrupt.h"
+#include "cli/term/out.h"
+
+enum { SEQUENCES_MAX = 256 };
+
+typedef struct {
+    qn_load_options load;
+    qn_bench_options bench;
+    float max_perplexity;
+    int only_speed, json, precision; /* 0: high and fast */
+} bench_options;
+
+#define AT(field) offsetof(bench_options, field)
+static const qn_arg bench_args[] = {
+    {"--prompt", 'p', QN_ARG_TEXT, AT(bench.prompt), 0, 0, "TEXT",
+     "the prompt, taken as it is (default: random ids)"},
+    {"--prompt-tokens", 0, QN_ARG_INT64, AT(bench.n_prompt_tokens), 1, INT32_MAX, "N",
+     "random ids in the prompt (default 512)"},
+    {"--decode-tokens", 'n', QN_ARG_INT64, AT(bench.n_decode_tokens), 2, INT32_MAX, "N",
+     "tokens generated after it (default 64)"},
+    {"--sequences", 0, QN_ARG_INT64, AT(bench.n_sequences), 1, SEQUENCES_MAX, "N",
+     "prompts that run together; decode counts the tokens of all (default 1)"},
+    {"--runs", 0, QN_ARG_INT32, AT(bench.n_runs), 1, QN_BENCH_RUNS_MAX, "N",
+     "repetitions, of which the median counts (default 5)"},
+    {"--only-speed", 0, QN_ARG_FLAG, AT(only_speed), 0, 0, NULL, "measure prefill and decode alone"},
+    {"--max-perplexity", 0, QN_ARG_FLOAT, AT(max_perplexity), 1, FLT_MAX, "X",
+     "most that the built-in text may have (default: the vocabulary's size)"},
+    {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "both|high|fast|exact",
+     "arithmetic (default both: high, fast)"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
+    {0},
+};
+
+/* ---- JSON --------------------------------------------------------------------------------------------- */
+
+static void put_spread(qn_buf *b, const char *key, qn_bench_spread s)
+{
+    qn_json_key(b, key);
+    qn_json_open(b, '{');
+    qn_json_put_real(b, "median", s.median);
+    qn_json_put_real(b, "min", s.low);
+    qn_json_put_real(b, "max", s.high);
+    qn_json_close(b, '}');
+}
+
+static void put_quality(qn_buf *b, const qn_bench_report *r)
+{
+    qn_json_key(b, "answers");
+    qn_json_open(b, '[');
+    for (int32_t i = 0; i < r->n_answers; i++) {
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "prompt", r->answers[i].prompt);
+        qn_json_key(b, "ids");
+        qn_json_ids(b, r->answers[i].ids, r->answers[i].n_ids);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+    if (!r->n_scored) return;
+    qn_json_put_real(b, "perplexity", r->perplexity);
+    qn_json_put_int(b, "n_scored", r->n_scored);
+}
+
+static void put_checks(qn_buf *b, const qn_bench_report *r)
+{
+    qn_json_key(b, "checks");
+    qn_json_open(b, '[');
+    for (int32_t i = 0; i < r->n_checks; i++) {
+        const qn_bench_check *c = &r->checks[i];
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "name", c->name);
+        qn_json_put_text(b, "rule", c->rule);
+        qn_json_put_real(b, "value", c->value);
+        qn_json_put_real(b, "bound", c->bound);
+        qn_json_put_bool(b, "passed", c->passed);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+}
+
+static void put_report(qn_buf *b, const qn_bench_report *r)
+{
+    if (r->parts >> QN_BENCH_SPEED & 1) {
+        put_spread(b, "prefill_tokens_per_sec", r->prefill_tokens_per_sec);
+        put_spread(b, "decode_tokens_per_sec", r->decode_tokens_per_sec);
+        qn_json_put_int(b, "peak_memory_bytes", (int64_t)r->peak_memory_bytes);
+        qn_json_put_int(b, "active_memory_bytes", (int64_t)r->active_memory_bytes);
+    }
+    for (int part = QN_BENCH_PROMPT_CACHE; part < QN_BENCH_COUNT; part++) {
+        if (!(r->parts >> part & 1)) continue;
+        qn_json_key(b, qn_bench_part_name((qn_bench_part)part));
+        qn_json_open(b, '{');
+        if (part == QN_BENCH_PROMPT_CACHE) {
+            qn_json_put_real(b, "hit_rate", r->hit_rate);
+            put_spread(b, "cold_first_token_ms", r->cold_first_token_ms);
+            put_spread(b, "warm_first_token_ms", r->warm_first_token_ms);
+        } else if (part == QN_BENCH_STATE) {
+            qn_json_put_int(b, "size_bytes", (int64_t)r->state_bytes);
+            put_spread(b, "save_ms", r->state_save_ms);
+            put_spread(b, "restore_ms", r->state_restore_ms);
+        } else if (part == QN_BENCH_PROBES) {
+            qn_json_put_int(b, "events", r->n_probe_events);
+            qn_json_put_real(b, "overhead", r->probe_overhead);
+        } else {
+            put_quality(b, r);
+        }
+        qn_json_close(b, '}');
+    }
+    if (r->n_checks) put_checks(b, r);
+}
+
+/* ---- text --------------------------------------------------------------------------------------------- */
+
+static qn_status print_report(const qn_bench_report *r, const qn_model_info *info, const qn_metrics *m)
+{
+    const qn_bench_spread *p = &r->prefill_tokens_per_sec, *d = &r->decode_tokens_per_sec;
+    qn_buf b = {0};
+    int n_passed = 0;
+    qn_buf_printf(&b,
+                  "%-6s %6s  prefill %8.1f tok/s (%.1f to %.1f)  decode %7.1f tok/s (%.1f to %.1f)  load "
+                  "%.0f ms  peak %.1f MiB",
+                  qn_precision_name(info->precision), info->cpu_set, p->median, p->low, p->high, d->median,
+                  d->low, d->high, m->load_total_ms, (double)r->peak_memory_bytes / 1048576);
+    if (r->parts >> QN_BENCH_PROMPT_CACHE & 1)
+        qn_buf_printf(&b,
+                      "\n               prompt again: %.1f%% of it cached, first token after %.2f ms (%.2f)",
+                      100 * r->hit_rate, r->warm_first_token_ms.median, r->cold_first_token_ms.median);
+    if (r->parts >> QN_BENCH_STATE & 1)
+        qn_buf_printf(&b, "\n               state: %.1f MiB, saved in %.2f ms, restored in %.2f ms",
+                      (double)r->state_bytes / 1048576, r->state_save_ms.median, r->state_restore_ms.median);
+    if (r->parts >> QN_BENCH_PROBES & 1)
+        qn_buf_printf(&b, "\n               probes: %lld events, %+.2f%% time", (long long)r->n_probe_events,
+                      100 * r->probe_overhead);
+    for (int32_t i = 0; i < r->n_checks; i++) n_passed += r->checks[i].passed;
+    if (r->n_checks) qn_buf_printf(&b, "\n               checks: %d of %d passed", n_passed, r->n_checks);
+    if (r->n_scored) qn_buf_printf(&b, ", perplexity %.4g", r->perplexity);
+    for (int32_t i = 0; i < r->n_checks; i++) {
+        const qn_bench_check *c = &r->checks[i];
+        if (!c->passed)
+            qn_buf_printf(&b, "\n               failed: %s (%s): %g, bound %g", c->name, c->rule, c->value,
+                          c->bound);
+    }
+    return qn_out_line(&b);
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+static void watch(void *user, qn_generation *generation)
+{
+    qn_interrupt_watch(generation);
+}
+
+/* Other programs compute by their own rules, so that one run says it all. */
+static int has_precisions(const bench_options *o)
+{
+    const qn_backend *backend = qn_backend_get(o->load.o.backend);
+    return !backend || backend->logits != NULL;
+}
+
+/* report: of the last precision that was measured. */
+static qn_status bench_precision(const char *path, bench_options *o, qn_precision precision, qn_buf *json,
+                                 qn_bench_report *report)
+{
+    qn_model *model = NULL;
+    qn_model_info info;
+    qn_metrics metrics;
+    o->load.precision = (int)precision;
+    if (o->load.o.parallel_slots < o->bench.n_sequences)
+        o->load.o.parallel_slots = (int32_t)o->bench.n_sequences;
+    qn_status status = qn_load_open(path, &o->load, &model);
+    if (status == QN_OK) status = qn_bench_run(model, &o->bench, report);
+    if (status == QN_OK) status = qn_model_get_info(model, &info);
+    if (status == QN_OK) status = qn_model_get_metrics(model, &metrics);
+    if (status == QN_OK && !o->json) status = print_report(report, &info, &metrics);
+    if (status == QN_OK && o->json) {
+        qn_json_open(json, '{');
+        qn_json_put_text(json, "precision", qn_precision_name(info.precision));
+        put_report(json, report);
+        qn_json_key(json, "metrics");
+        qn_json_metrics(json, &metrics);
+        qn_json_key(json, "model");
+        qn_json_info(json, &info);
+        qn_json_close(json, '}');
+        status = json->status;
+    }
+    qn_model_close(&model);
+    return status;
+}
+
+static const qn_arg_group bench_groups[] = {
+    {NULL, bench_args, 0}, {"Loading", qn_load_args + 1, AT(load)}, {0}};
+const qn_arg_spec qn_bench_spec = {"quern bench MODEL [options]",
+                                   "Measures prefill and decode, apart, after a short run to warm up; then "
+                                   "what comes of a prompt that comes\n"
+                                   "again, what probes cost, and whether answers are in order.",
+                                   bench_groups,
+                                   1,
+                                   1,
+                                   NULL};
+
+int qn_cmd_bench(int argc, char **argv)
+{
+    static const qn_precision precisions[] = {QN_PRECISION_HIGH, QN_PRECISION_FAST, QN_PRECISION_EXACT};
+    bench_options o = {.bench = {.watch = watch}};
+    const char *path;
+    int n, code;
+    if (qn_args_parse(&qn_bench_spec, &o, argc, argv, &path, &n, &code)) return code;
+    if (o.bench.prompt && o.bench.n_prompt_tokens)
+        return qn_args_fail("bench", "--prompt has tokens of its own; leave --prompt-tokens out");
+    o.bench.max_perplexity = o.max_perplexity;
+    if (o.only_speed) o.bench.parts = 1u << QN_BENCH_SPEED;
+    qn_interrupt_start_for_files();
+    qn_bench_report report = {0};
+    qn_buf results = {0}, json = {0};
+    qn_status status = QN_OK;
+    qn_json_open(&results, '[');
+    for (int i = 0; i < 3 && status == QN_OK; i++)
+        if (o.precision == 0 ? i < (has_precisions(&o) ? 2 : 1) : o.precision == i + 1)
+            status = bench_precision(path, &o, precisions[i], &results, &report);
+    qn_json_close(&results, ']');
+    if (status == QN_OK && o.json) {
+        qn_json_open(&json, '{');
+        qn_json_put_int(&json, "prompt_tokens", report.n_prompt_tokens);
+        qn_json_put_int(&json, "decode_tokens", report.n_decode_tokens);
+        qn_json_put_int(&json, "sequences", report.n_sequences);
+        qn_json_put_int(&json, "runs", report.n_runs);
+        qn_json_key(&json, "results");
+        qn_buf_append(&json, results.data, results.length);
+        qn_json_close(&json, '}');
+        status = results.status == QN_OK ? qn_out_line(&json) : results.status;
+    }
+    qn_buf_free(&results);
+    qn_buf_free(&json);
+    qn_load_end(&o.load);
+    if (status == QN_E_CANCELLED) return QN_EXIT_INTERRUPTED;
+    return status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+}

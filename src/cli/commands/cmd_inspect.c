@@ -1,0 +1,542 @@
+/* quern inspect: what model files hold, as their readers see it. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json/json.h"
+#include "cli/commands/command.h"
+#include "cli/commands/inspect_attention.h"
+#include "cli/term/args.h"
+#include "cli/term/out.h"
+#include "format/packed.h"
+#include "format/source.h"
+#include "seed/seed.h"
+
+typedef struct {
+    qn_load_options load; /* its file is that of the other forms, too */
+    qn_attention_options of_attention;
+    int metadata, tensors, attention, json;
+} inspect_options;
+
+#define AT(field) offsetof(inspect_options, field)
+static const qn_arg inspect_args[] = {
+    {"--metadata", 0, QN_ARG_FLAG, AT(metadata), 0, 0, NULL, "only the metadata"},
+    {"--tensors", 0, QN_ARG_FLAG, AT(tensors), 0, 0, NULL, "only the tensors"},
+    {"--attention", 0, QN_ARG_FLAG, AT(attention), 0, 0, NULL, "what a model computes over a prompt"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object, with arrays whole"},
+    {0},
+};
+
+enum {
+    ELEMENTS_SHOWN = 8,    /* of an array, in the table */
+    STRING_SHOWN = 400,    /* bytes of a string in an array, in the table */
+    VALUE_COLUMNS = 100,   /* of a value, in the table */
+    NAME_COLUMNS_MAX = 60, /* of a tensor's name, in the table, before the column gives way */
+    TYPES_MAX = 64
+};
+
+/* Elements and bytes by type. */
+typedef struct {
+    const char *name;
+    int supported;
+    int64_t n_tensors, n_elements;
+    size_t size_bytes;
+} type_total;
+
+typedef struct {
+    int64_t n_elements;
+    size_t size_bytes;
+    type_total
+        types[TYPES_MAX]; /* in the order in which they turn up; more than these are in the sums alone */
+    int n_types;
+} totals;
+
+static void add_up(const qn_source *s, totals *t)
+{
+    for (int64_t i = 0; i < qn_source_count(s); i++) {
+        const qn_tensor_view *v = qn_source_get(s, i);
+        int j = 0;
+        t->n_elements += v->n_elements;
+        t->size_bytes += v->size_bytes;
+        while (j < t->n_types && strcmp(t->types[j].name, v->type_name) != 0) j++;
+        if (j == TYPES_MAX) continue;
+        if (j == t->n_types)
+            t->types[t->n_types++] = (type_total){.name = v->type_name, .supported = v->supported};
+        t->types[j].n_tensors++;
+        t->types[j].n_elements += v->n_elements;
+        t->types[j].size_bytes += v->size_bytes;
+    }
+}
+
+/* 1: the type has no known size (a number that ggml has not given out). */
+static int is_unmeasured(int supported, int64_t n_elements, size_t size_bytes)
+{
+    return !supported && !size_bytes && n_elements;
+}
+
+static void put_size_json(qn_buf *b, int supported, int64_t n_elements, size_t size_bytes)
+{
+    qn_json_key(b, "size_bytes");
+    if (is_unmeasured(supported, n_elements, size_bytes))
+        qn_buf_puts(b, "null");
+    else
+        qn_json_int(b, (int64_t)size_bytes);
+}
+
+static size_t file_offset(const qn_tensor_view *v)
+{
+    size_t n;
+    const uint8_t *begin = v->mapping ? qn_mapping_data(v->mapping) : qn_seed_bytes(&n);
+    return (size_t)((const uint8_t *)v->data - begin);
+}
+
+/* ---- values of a GGUF --------------------------------------------------------------------------------- */
+
+static void put_integer(qn_buf *b, const uint8_t *p, size_t size, int is_signed)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, p, size);
+    if (is_signed && size < sizeof bits && bits >> (8 * size - 1)) bits |= ~(uint64_t)0 << 8 * size;
+    if (is_signed)
+        qn_buf_printf(b, "%" PRId64, (int64_t)bits);
+    else
+        qn_buf_printf(b, "%" PRIu64, bits);
+}
+
+/* JSON has no infinities and no NaN. */
+static void put_real(qn_buf *b, double value, int digits, int json)
+{
+    if (json && (value != value || value - value != 0))
+        qn_buf_puts(b, "null");
+    else
+        qn_buf_printf(b, "%.*g", digits, value);
+}
+
+/* An element that is no string. */
+static void put_element(qn_buf *b, qn_gguf_type type, const uint8_t *p, int json)
+{
+    float single;
+    double wide;
+    switch (type) {
+    case QN_GGUF_I8:
+    case QN_GGUF_I16:
+    case QN_GGUF_I32:
+    case QN_GGUF_I64:
+        put_integer(b, p, qn_gguf_type_size(type), 1);
+        return;
+    case QN_GGUF_F32:
+        memcpy(&single, p, sizeof single);
+        put_real(b, single, 9, json);
+        return;
+    case QN_GGUF_F64:
+        memcpy(&wide, p, sizeof wide);
+        put_real(b, wide, 17, json);
+        return;
+    case QN_GGUF_BOOL:
+        qn_buf_puts(b, *p ? "true" : "false");
+        return;
+    default:
+        put_integer(b, p, qn_gguf_type_size(type), 0);
+    }
+}
+
+/* The first `most` elements of a value, one after the other with commas. */
+static qn_status put_elements(qn_buf *b, const qn_gguf_value *v, int64_t most, int json)
+{
+    qn_gguf_strings it = {v->data, v->count};
+    qn_gguf_string s;
+    for (int64_t i = 0; i < v->count && i < most; i++) {
+        if (i) qn_buf_puts(b, json ? "," : ", ");
+        if (v->element_type == QN_GGUF_STRING) {
+            if (!qn_gguf_strings_next(&it, &s)) break;
+            qn_buf_json_string(b, s.data, json || s.length < STRING_SHOWN ? s.length : STRING_SHOWN);
+        } else {
+            put_element(b, v->element_type, v->data + (size_t)i * qn_gguf_type_size(v->element_type), json);
+        }
+        if (json) QN_TRY(qn_json_drain(b));
+    }
+    return b->status;
+}
+
+static qn_status put_gguf_json(qn_buf *b, const qn_gguf *g)
+{
+    for (int64_t i = 0; i < qn_gguf_value_count(g); i++) {
+        const qn_gguf_value *v = qn_gguf_value_get(g, i);
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "key", v->key);
+        qn_json_put_text(b, "type", qn_gguf_type_name(v->type));
+        if (v->type == QN_GGUF_ARRAY) {
+            qn_json_put_text(b, "element_type", qn_gguf_type_name(v->element_type));
+            qn_json_put_int(b, "count", v->count);
+        }
+        qn_json_key(b, "value");
+        if (v->type == QN_GGUF_ARRAY) qn_buf_putc(b, '[');
+        QN_TRY(put_elements(b, v, v->count, 1));
+        if (v->type == QN_GGUF_ARRAY) qn_buf_putc(b, ']');
+        qn_json_close(b, '}');
+        QN_TRY(qn_json_drain(b));
+    }
+    return b->status;
+}
+
+/* "  key    value" with what comes from the file made fit for a terminal. */
+static void put_pair(qn_buf *b, const char *key, const char *type, const char *value, size_t n)
+{
+    qn_buf_puts(b, "  ");
+    int used = qn_out_put_shown(b, key, strlen(key), 0);
+    qn_buf_printf(b, "%*s %-6s ", used < 40 ? 40 - used : 0, "", type);
+    qn_out_put_shown(b, value, n, VALUE_COLUMNS);
+    qn_buf_putc(b, '\n');
+}
+
+static qn_status print_gguf_values(qn_buf *b, const qn_gguf *g)
+{
+    qn_buf value = {0};
+    qn_status status = QN_OK;
+    for (int64_t i = 0; i < qn_gguf_value_count(g) && status == QN_OK; i++) {
+        const qn_gguf_value *v = qn_gguf_value_get(g, i);
+        qn_gguf_string s;
+        qn_buf_reset(&value);
+        if (v->type == QN_GGUF_STRING) {
+            status = qn_gguf_get_string(g, v->key, &s);
+            if (status == QN_OK) put_pair(b, v->key, "string", s.data, s.length);
+            continue;
+        }
+        if (v->type == QN_GGUF_ARRAY) {
+            qn_buf_printf(&value, "%" PRId64 " %s: ", v->count, qn_gguf_type_name(v->element_type));
+            status = put_elements(&value, v, ELEMENTS_SHOWN, 0);
+            if (v->count > ELEMENTS_SHOWN) qn_buf_puts(&value, ", ...");
+        } else {
+            status = put_elements(&value, v, 1, 0);
+        }
+        if (status == QN_OK) status = value.status;
+        if (status == QN_OK) put_pair(b, v->key, qn_gguf_type_name(v->type), value.data, value.length);
+    }
+    qn_buf_free(&value);
+    return status == QN_OK ? b->status : status;
+}
+
+/* ---- what stands beside safetensors ------------------------------------------------------------------- */
+
+static int append(const char *bytes, size_t n, void *user)
+{
+    qn_buf *b = user;
+    qn_buf_append(b, bytes, n);
+    return b->status == QN_OK ? 0 : -1;
+}
+
+static qn_status dump(qn_buf *b, const json_t *value, int digits)
+{
+    int failed = json_dump_callback(
+        value, append, b, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(digits));
+    return b->status != QN_OK ? b->status
+           : failed           ? qn_fail(QN_E_NOMEM, "config.json: out of memory")
+                              : QN_OK;
+}
+
+/* config.json of a folder, parsed; NULL where there is none, and for a single file. *out: json_decref. */
+static qn_status read_config(qn_source *s, json_t **out)
+{
+    const char *text, *path = qn_source_side_path(s, QN_SIDE_CONFIG);
+    size_t n;
+    struct stat st;
+    *out = NULL;
+    if (!path || stat(qn_source_path(s), &st) != 0 || !S_ISDIR(st.st_mode)) return QN_OK;
+    QN_TRY(qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n));
+    return qn_json_parse(path, text, n, out);
+}
+
+static qn_status print_config(qn_buf *b, qn_source *s)
+{
+    json_t *config = NULL, *value;
+    const char *key;
+    qn_buf text = {0};
+    QN_TRY(read_config(s, &config));
+    qn_status status = QN_OK;
+    if (config) qn_buf_puts(b, "config.json\n");
+    json_object_foreach(config, key, value)
+    {
+        qn_buf_reset(&text);
+        if (status == QN_OK) status = dump(&text, value, 15);
+        if (status == QN_OK) put_pair(b, key, "", text.data, text.length);
+    }
+    qn_buf_free(&text);
+    json_decref(config);
+    return status;
+}
+
+/* The __metadata__ of every file; as JSON, elements of an open list. Plain files of weights have none. */
+static qn_status put_safetensors_metadata(qn_buf *b, const qn_source *s, int json)
+{
+    if (qn_source_get_kind(s) == QN_SOURCE_RAW) return QN_OK;
+    for (int64_t i = 0; i < qn_source_file_count(s); i++) {
+        const char *path = qn_source_file_path(s, i), *key, *value;
+        qn_safetensors *file = NULL;
+        QN_TRY(qn_safetensors_open(path, &file));
+        for (int64_t j = 0; qn_safetensors_metadata_at(file, j, &key, &value); j++) {
+            if (json) {
+                qn_json_open(b, '{');
+                qn_json_put_text(b, "key", key);
+                qn_json_put_text(b, "type", "string");
+                qn_json_put_text(b, "value", value);
+                qn_json_put_int(b, "file", i);
+                qn_json_close(b, '}');
+            } else {
+                put_pair(b, key, "string", value, strlen(value));
+            }
+        }
+        qn_safetensors_close(file);
+        if (json) QN_TRY(qn_json_drain(b));
+    }
+    return b->status;
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------- */
+
+static int64_t file_number(const qn_source *s, const qn_tensor_view *v)
+{
+    for (int64_t i = 0; i < qn_source_file_count(s); i++)
+        if (strcmp(qn_source_file_path(s, i), v->file) == 0) return i;
+    return 0;
+}
+
+static qn_status put_tensors_json(qn_buf *b, const qn_source *s, const totals *t)
+{
+    qn_json_key(b, "tensors");
+    qn_json_open(b, '[');
+    for (int64_t i = 0; i < qn_source_count(s); i++) {
+        const qn_tensor_view *v = qn_source_get(s, i);
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "name", v->name);
+        qn_json_put_text(b, "type", v->type_name);
+        qn_json_put_bool(b, "supported", v->supported);
+        qn_json_key(b, "shape");
+        qn_json_open(b, '[');
+        for (int d = 0; d < v->n_dims; d++) qn_json_int(b, v->shape[d]);
+        qn_json_close(b, ']');
+        qn_json_put_int(b, "n_elements", v->n_elements);
+        put_size_json(b, v->supported, v->n_elements, v->size_bytes);
+        qn_json_put_int(b, "offset_bytes", (int64_t)file_offset(v));
+        qn_json_put_int(b, "file", file_number(s, v));
+        qn_json_close(b, '}');
+        QN_TRY(qn_json_drain(b));
+    }
+    qn_json_close(b, ']');
+    qn_json_key(b, "types");
+    qn_json_open(b, '[');
+    for (int i = 0; i < t->n_types; i++) {
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "type", t->types[i].name);
+        qn_json_put_bool(b, "supported", t->types[i].supported);
+        qn_json_put_int(b, "n_tensors", t->types[i].n_tensors);
+        qn_json_put_int(b, "n_elements", t->types[i].n_elements);
+        put_size_json(b, t->types[i].supported, t->types[i].n_elements, t->types[i].size_bytes);
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+    return b->status;
+}
+
+static qn_status put_metadata_json(qn_buf *b, qn_source *s)
+{
+    json_t *config = NULL;
+    qn_json_key(b, "metadata");
+    qn_json_open(b, '[');
+    QN_TRY(qn_source_gguf(s) ? put_gguf_json(b, qn_source_gguf(s)) : put_safetensors_metadata(b, s, 1));
+    qn_json_close(b, ']');
+    QN_TRY(read_config(s, &config));
+    if (!config) return QN_OK;
+    qn_json_key(b, "config");
+    qn_status status = dump(b, config, 17);
+    json_decref(config);
+    return status;
+}
+
+static qn_status print_json(qn_source *s, const inspect_options *o, const totals *t)
+{
+    qn_buf b = {0};
+    qn_json_open(&b, '{');
+    qn_json_put_text(&b, "path", qn_source_path(s));
+    qn_json_put_text(&b, "format",
+                     qn_source_gguf(s)                        ? "gguf"
+                     : qn_source_get_kind(s) == QN_SOURCE_RAW ? "bin_weights"
+                     : qn_packed_is_name(qn_source_path(s))   ? "packed"
+                                                              : "safetensors");
+    if (qn_source_gguf(s)) qn_json_put_int(&b, "version", qn_gguf_version(qn_source_gguf(s)));
+    qn_json_key(&b, "files");
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; i < qn_source_file_count(s); i++) {
+        qn_json_open(&b, '{');
+        qn_json_put_text(&b, "path", qn_source_file_path(s, i));
+        qn_json_put_int(&b, "size_bytes", (int64_t)qn_source_file_bytes(s, i));
+        qn_json_close(&b, '}');
+    }
+    qn_json_close(&b, ']');
+    qn_json_put_int(&b, "n_tensors", qn_source_count(s));
+    qn_json_put_int(&b, "n_elements", t->n_elements);
+    qn_json_put_int(&b, "size_bytes", (int64_t)t->size_bytes);
+    qn_status status = o->metadata ? put_metadata_json(&b, s) : QN_OK;
+    if (status == QN_OK && o->tensors) status = put_tensors_json(&b, s, t);
+    qn_json_close(&b, '}');
+    if (status == QN_OK) status = qn_out_line(&b);
+    qn_buf_free(&b);
+    return status;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------- */
+
+/* What packed weights are for. */
+static qn_status put_packed(qn_buf *b, const char *path)
+{
+    qn_packed *p;
+    qn_status status = qn_packed_open(path, &p);
+    if (status == QN_OK) {
+        const qn_packed_key *key = qn_packed_get_key(p);
+        qn_buf_puts(b, ", packed weights of ");
+        qn_out_put_shown(b, qn_packed_source(p), strlen(qn_packed_source(p)), 0);
+        qn_buf_puts(b, " for the device ");
+        qn_out_put_shown(b, key->device, strlen(key->device), 0);
+        qn_buf_printf(b, ", version %d of its layout\n", key->layout);
+        qn_packed_close(p);
+    } else {
+        qn_buf_free(b);
+    }
+    return status;
+}
+
+static qn_status print_summary(const qn_source *s, const totals *t)
+{
+    char size[32];
+    qn_buf b = {0};
+    for (int64_t i = 0; i < qn_source_file_count(s); i++) {
+        const char *path = qn_source_file_path(s, i);
+        qn_out_put_shown(&b, path, strlen(path), 0);
+        qn_buf_printf(&b, ": %s", qn_out_size_text(qn_source_file_bytes(s, i), size, sizeof size));
+        if (qn_source_gguf(s))
+            qn_buf_printf(&b, ", GGUF version %u\n", (unsigned)qn_gguf_version(qn_source_gguf(s)));
+        else if (qn_packed_is_name(path))
+            QN_TRY(put_packed(&b, path));
+        else
+            qn_buf_puts(&b, qn_source_get_kind(s) == QN_SOURCE_RAW ? "\n" : ", safetensors\n");
+    }
+    qn_buf_printf(&b, "%" PRId64 " tensor%s, %" PRId64 " elements, %s", qn_source_count(s),
+                  qn_out_plural(qn_source_count(s)), t->n_elements,
+                  qn_out_size_text(t->size_bytes, size, sizeof size));
+    return qn_out_line(&b);
+}
+
+static qn_status print_metadata(qn_source *s)
+{
+    qn_buf b = {0};
+    qn_buf_puts(&b, "\nmetadata\n");
+    size_t before = b.length;
+    qn_status status =
+        qn_source_gguf(s) ? print_gguf_values(&b, qn_source_gguf(s)) : put_safetensors_metadata(&b, s, 0);
+    if (b.length == before) qn_buf_puts(&b, "  (none)\n");
+    if (status == QN_OK) status = print_config(&b, s);
+    if (status == QN_OK) status = b.status;
+    if (status == QN_OK) status = qn_out_write(b.data, b.length);
+    qn_buf_free(&b);
+    return status;
+}
+
+static void put_tensor_line(qn_buf *b, const qn_source *s, const qn_tensor_view *v, int name_columns)
+{
+    char shape[160], size[32];
+    qn_buf_puts(b, "  ");
+    int used = qn_out_put_shown(b, v->name, strlen(v->name), 0);
+    qn_buf_printf(b, "%*s  ", used < name_columns ? name_columns - used : 0, "");
+    qn_out_put_column(b, v->type_name, 12);
+    snprintf(size, sizeof size, "%zu", v->size_bytes);
+    qn_buf_printf(b, " %-16s %12s %14zu", qn_view_shape_text(v, shape, sizeof shape),
+                  is_unmeasured(v->supported, v->n_elements, v->size_bytes) ? "?" : size, file_offset(v));
+    if (qn_source_file_count(s) > 1) {
+        const char *slash = strrchr(v->file, '/'), *name = slash ? slash + 1 : v->file;
+        qn_buf_puts(b, "  ");
+        qn_out_put_shown(b, name, strlen(name), 0);
+    }
+    qn_buf_puts(b, v->supported ? "\n" : "  not supported\n");
+}
+
+static qn_status print_tensors(const qn_source *s, const totals *t)
+{
+    qn_buf b = {0};
+    char size[32];
+    int name_columns = 4;
+    for (int64_t i = 0; i < qn_source_count(s); i++) {
+        int n = qn_out_put_shown(&b, qn_source_get(s, i)->name, strlen(qn_source_get(s, i)->name), 0);
+        if (n > name_columns) name_columns = n;
+        b.length = 0;
+    }
+    if (name_columns > NAME_COLUMNS_MAX) name_columns = NAME_COLUMNS_MAX;
+    qn_buf_printf(&b, "\ntensors\n  %-*s  %-12s %-16s %12s %14s\n", name_columns, "name", "type", "shape",
+                  "bytes", "offset");
+    qn_status status = QN_OK;
+    for (int64_t i = 0; i < qn_source_count(s) && status == QN_OK; i++) {
+        put_tensor_line(&b, s, qn_source_get(s, i), name_columns);
+        if (b.status == QN_OK) status = qn_out_write(b.data, b.length);
+        if (b.status == QN_OK) b.length = 0;
+    }
+    qn_buf_puts(&b, "\ntypes\n");
+    for (int i = 0; i < t->n_types; i++) {
+        const type_total *type = &t->types[i];
+        qn_out_size_text(type->size_bytes, size, sizeof size);
+        qn_buf_puts(&b, "  ");
+        qn_out_put_column(&b, type->name, 12);
+        qn_buf_printf(&b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", type->n_tensors,
+                      type->n_elements,
+                      is_unmeasured(type->supported, type->n_elements, type->size_bytes) ? "?" : size,
+                      type->supported ? "" : "  not supported");
+    }
+    if (status == QN_OK) status = b.status;
+    if (status == QN_OK) status = qn_out_write(b.data, b.length);
+    qn_buf_free(&b);
+    return status;
+}
+
+static const qn_arg_group inspect_groups[] = {{NULL, inspect_args, 0},
+                                              {"Attention", qn_attention_args, AT(of_attention)},
+                                              {"Loading", qn_load_args, AT(load)},
+                                              {0}};
+const qn_arg_spec qn_inspect_spec = {
+    "quern inspect FILE|DIR [--metadata] [--tensors] [--json] | MODEL --attention -p PROMPT [options]",
+    "Shows what GGUF, safetensors and .qpack files hold: metadata, and every tensor "
+    "with type, shape, bytes and place in the\n"
+    "file. Any such file will do, of a model or not. With --attention: keys and attention of a model over a "
+    "prompt.",
+    inspect_groups,
+    1,
+    1,
+    NULL};
+
+int qn_cmd_inspect(int argc, char **argv)
+{
+    inspect_options o = {0};
+    const char *path;
+    int n, code;
+    if (qn_args_parse(&qn_inspect_spec, &o, argc, argv, &path, &n, &code)) return code;
+    if (o.attention && (o.metadata || o.tensors))
+        return qn_args_fail("inspect", "--attention goes without --metadata and --tensors");
+    if (o.attention) return qn_inspect_attention(path, &o.load, &o.of_attention, o.json);
+    if (qn_attention_is_asked(&o.of_attention))
+        return qn_args_fail("inspect", "options of attention need --attention");
+    if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
+    qn_source *source = NULL;
+    totals t = {0};
+    qn_status status =
+        qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
+    if (status == QN_OK) {
+        add_up(source, &t);
+        if (o.json)
+            status = print_json(source, &o, &t);
+        else
+            status = print_summary(source, &t);
+    }
+    if (status == QN_OK && !o.json && o.metadata) status = print_metadata(source);
+    if (status == QN_OK && !o.json && o.tensors) status = print_tensors(source, &t);
+    qn_source_close(source);
+    return status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+}

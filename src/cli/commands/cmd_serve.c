@@ -1,0 +1,189 @@
+/* quern serve: OpenAI's API over HTTP. */
+#include <math.h>
+#include <quern/quern.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/commands/command.h"
+#include "cli/commands/options.h"
+#include "cli/term/input.h"
+#include "cli/term/out.h"
+#include "server/server.h"
+
+enum {
+    KEYS_MAX = 256,
+    KEY_BYTES_MAX = 4096,
+    READ_TIMEOUT_MS = 60000,
+    PARALLEL = 32,
+    QUEUE = 256,
+    PING_S = 5, /* Node's fetch and proxies give up after 30 to 300 */
+};
+static const size_t body_bytes_max = (size_t)16 << 20;
+
+typedef struct {
+    qn_load_options load;
+    const char *path; /* of the model */
+    const char *host, *model_name, *key_file;
+    int32_t port, parallel, max_queue, read_timeout_s;
+    double ping_s;
+    qn_arg_list keys, hosts, origins;
+    size_t body_max_bytes;
+    int template_kwargs, pooling, speculate, no_look_ahead, verbose;
+} serve_options;
+
+#define AT(field) offsetof(serve_options, field)
+static const qn_arg serve_args[] = {
+    {"--host", 0, QN_ARG_TEXT, AT(host), 0, 0, "ADDRESS",
+     "listen there (default 127.0.0.1); what other machines can reach needs a key"},
+    {"--port", 0, QN_ARG_INT32, AT(port), 0, 65535, "N", "default 8080; 0: any that is free"},
+    {"--model-name", 0, QN_ARG_TEXT, AT(model_name), 0, 0, "NAME",
+     "what clients call the model (default: the last part of its path)"},
+    {"--parallel", 0, QN_ARG_INT32, AT(parallel), 1, 1024, "N", "requests computed together (default 32)"},
+    {"--max-queue", 0, QN_ARG_INT32, AT(max_queue), 1, 1000000, "N",
+     "requests that may wait (default 256); further ones get 429"},
+    {"--api-key", 0, QN_ARG_LIST, AT(keys), 0, 0, "KEY",
+     "asked of every client; may be repeated. Other users of the machine see it: better a file"},
+    {"--api-key-file", 0, QN_ARG_TEXT, AT(key_file), 0, 0, "FILE", "a key a line"},
+    {"--allow-host", 0, QN_ARG_LIST, AT(hosts), 0, 0, "NAME",
+     "a name that the server may be called by, besides localhost and addresses; may be repeated"},
+    {"--cors-origin", 0, QN_ARG_LIST, AT(origins), 0, 0, "ORIGIN",
+     "web pages from there may read answers (default: none may); may be repeated"},
+    {"--max-body", 0, QN_ARG_BYTES, AT(body_max_bytes), 0, 0, "SIZE", "the largest request (default 16M)"},
+    {"--read-timeout", 0, QN_ARG_INT32, AT(read_timeout_s), 1, 86400, "SECONDS",
+     "for a request to arrive as a whole (default 60)"},
+    {"--sse-ping", 0, QN_ARG_REAL, AT(ping_s), 0, 86400, "SECONDS",
+     "a stream that is silent for so long gets a comment, which clients ignore (default 5; 0: none)"},
+    {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
+     "requests may set variables of the chat template (chat_template_kwargs)"},
+    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
+     "which hidden states make an embedding (default mean)"},
+    {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
+     "guess tokens ahead where that pays, from what the text repeats or by --draft-model; never changes text "
+     "(default lookup)"},
+    {"--no-look-ahead", 0, QN_ARG_FLAG, AT(no_look_ahead), 0, 0, NULL,
+     "do not compute in idle time what the next turn of a chat will begin with"},
+    {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "a line for each request on standard error"},
+    {0},
+};
+
+/* A key a line; empty lines and those that begin with '#' are none. keys->n rises. */
+static qn_status read_keys(const char *path, qn_buf *text, const char **keys, size_t *n)
+{
+    QN_TRY(qn_input_read(path, text));
+    if (!text->length) return qn_fail(QN_E_ARG, "%s: no key in it", path);
+    if (memchr(text->data, 0, text->length)) return qn_fail(QN_E_FORMAT, "%s: has a NUL character", path);
+    size_t before = *n;
+    for (char *line = text->data, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        size_t length = strcspn(line, "\r");
+        line[length] = 0;
+        if (!length || line[0] == '#') continue;
+        if (*n == KEYS_MAX || length > KEY_BYTES_MAX)
+            return qn_fail(QN_E_ARG, "%s: a key is too long, or there are more than %d", path, (int)KEYS_MAX);
+        keys[(*n)++] = line;
+    }
+    return *n > before ? QN_OK : qn_fail(QN_E_ARG, "%s: no key in it", path);
+}
+
+static qn_status open_model(void *user, qn_model **out)
+{
+    serve_options *o = user;
+    return qn_load_open(o->path, &o->load, out);
+}
+
+static void say(void *user, const char *url)
+{
+    const serve_options *o = user;
+    qn_buf b = {0};
+    if (url)
+        qn_buf_printf(&b, "listening on %s\n", url);
+    else
+        qn_buf_printf(&b, "ready: %s\n", o->model_name);
+    if (b.status == QN_OK && qn_out_write(b.data, b.length) != QN_OK) qn_out_note("%s", qn_last_error());
+    qn_buf_free(&b);
+}
+
+/* "dir/model-Q4.gguf/" -> "model-Q4"; into name. */
+static void name_model(const char *path, qn_buf *name)
+{
+    static const char *const endings[] = {".gguf", ".safetensors"};
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t begin = n;
+    while (begin && path[begin - 1] != '/') begin--;
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = strlen(endings[i]);
+        if (n - begin > length && memcmp(path + n - length, endings[i], length) == 0) n -= length;
+    }
+    qn_buf_append(name, path + begin, n - begin);
+}
+
+static const qn_arg_group serve_groups[] = {{NULL, serve_args, 0}, {"Loading", qn_load_args, AT(load)}, {0}};
+const qn_arg_spec qn_serve_spec = {"quern serve MODEL [options]",
+                                   "Answers OpenAI's API: /v1/chat/completions, /v1/completions, "
+                                   "/v1/embeddings, /v1/models, and /health and\n"
+                                   "/metrics. SIGTERM or Ctrl-C: what runs is finished, new requests are "
+                                   "refused; a second one ends at once.",
+                                   serve_groups,
+                                   1,
+                                   1,
+                                   NULL};
+
+int qn_cmd_serve(int argc, char **argv)
+{
+    serve_options o = {.host = "127.0.0.1",
+                       .port = 8080,
+                       .max_queue = QUEUE,
+                       .read_timeout_s = READ_TIMEOUT_MS / 1000,
+                       .ping_s = PING_S,
+                       .body_max_bytes = body_bytes_max};
+    const char *keys[KEYS_MAX];
+    qn_buf key_text = {0}, name = {0};
+    size_t n_keys = 0;
+    int n, code;
+    if (qn_args_parse(&qn_serve_spec, &o, argc, argv, &o.path, &n, &code)) return code;
+    for (size_t i = 0; i < o.keys.n; i++) {
+        if (!o.keys.items[i][0]) return qn_args_fail("serve", "--api-key: the key is empty");
+        keys[n_keys++] = o.keys.items[i];
+    }
+    if (!o.body_max_bytes) return qn_args_fail("serve", "--max-body: 0 bytes are too few");
+    if (o.model_name && !o.model_name[0]) return qn_args_fail("serve", "--model-name: the name is empty");
+    if (o.verbose) qn_log_set_level(QN_LOG_INFO);
+    qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
+    if (status == QN_OK && !o.model_name) {
+        name_model(o.path, &name);
+        status = name.status;
+        o.model_name = name.data;
+    }
+    o.load.o.parallel_slots = o.parallel                ? o.parallel
+                              : o.load.o.parallel_slots ? o.load.o.parallel_slots
+                                                        : PARALLEL;
+    o.load.o.background = 1;
+    o.load.o.max_queue = o.max_queue;
+    qn_server_options options = {.host = o.host,
+                                 .port = o.port,
+                                 .model_name = o.model_name,
+                                 .api_keys = keys,
+                                 .n_api_keys = n_keys,
+                                 .allowed_hosts = o.hosts.items,
+                                 .n_allowed_hosts = o.hosts.n,
+                                 .cors_origins = o.origins.items,
+                                 .n_cors_origins = o.origins.n,
+                                 .body_max_bytes = o.body_max_bytes,
+                                 .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
+                                 .ping_ms = (int64_t)ceil(o.ping_s * 1000),
+                                 .allow_template_kwargs = o.template_kwargs,
+                                 .no_look_ahead = o.no_look_ahead,
+                                 .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
+                                 .pooling = (qn_pooling)o.pooling,
+                                 .open = open_model,
+                                 .user = &o,
+                                 .say = say};
+    if (status == QN_OK) status = qn_server_run(&options);
+    code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
+    qn_load_end(&o.load);
+    qn_buf_free(&key_text);
+    qn_buf_free(&name);
+    return code;
+}

@@ -1,0 +1,20 @@
+/* quern inspect --attention: what a model computes over a prompt, as a table, a file of tensors, a picture.
+ */
+#ifndef QN_CLI_INSPECT_ATTENTION_H
+#define QN_CLI_INSPECT_ATTENTION_H
+
+#include "cli/commands/options.h"
+
+typedef struct {
+    const char *prompt, *ids_path, *out_path, *png_path, *adapter;
+    qn_arg_list layers;
+    int chat, special, queries, hidden, mean;
+} qn_attention_options;
+extern const qn_arg qn_attention_args[];
+
+/* Returns the exit code. load is prepared and ended here. */
+int qn_inspect_attention(const char *path, qn_load_options *load, const qn_attention_options *o, int json);
+/* Is one of the options given? */
+int qn_attention_is_asked(const qn_attention_options *o);
+
+#endif

@@ -1,0 +1,306 @@
+#include "cli/commands/options.h"
+
+#include <quern/quern.h>
+#include <string.h>
+
+#include "cli/commands/command.h"
+#include "cli/term/input.h"
+#include "cli/term/out.h"
+
+#define LOAD(field) offsetof(qn_load_options, field)
+const qn_arg qn_load_args[] = {
+    {"--precision", 0, QN_ARG_CHOICE, LOAD(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
+    {"--kv-type", 0, QN_ARG_CHOICE, LOAD(kv_type), 0, 0, "auto|f32|f16|bf16|q8_0|q4_0",
+     "how keys and values are kept (default: by precision)"},
+    {"--threads", 't', QN_ARG_INT32, LOAD(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
+    {"--context", 'c', QN_ARG_INT64, LOAD(o.context_size), 1, INT32_MAX, "N", "most tokens of one sequence"},
+    {"--chunk", 0, QN_ARG_INT32, LOAD(o.prefill_chunk), 1, INT32_MAX, "N", "most prompt tokens in one step"},
+    {"--slots", 0, QN_ARG_INT32, LOAD(o.parallel_slots), 1, 1024, "N",
+     "sequences computed together (default 1; run --ids: one a row)"},
+    {"--memory-limit", 0, QN_ARG_BYTES, LOAD(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
+    {"--cache-limit", 0, QN_ARG_LIMIT, LOAD(cache_limit), 0, 0, "SIZE",
+     "most memory that is kept of what ended, for prompts that begin alike; 0 keeps nothing (default: whole "
+     "contexts, at most half of what is left)"},
+    {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
+     "the weights file, where the directory has several"},
+    {"--packed", 0, QN_ARG_TEXT, LOAD(o.packed), 0, 0, "FILE",
+     "packed weights (quern pack) that lie elsewhere; none: pack now"},
+    {"--template", 0, QN_ARG_TEXT, LOAD(template_path), 0, 0, "FILE",
+     "a Jinja chat template instead of the model's"},
+    {"--pre", 0, QN_ARG_TEXT, LOAD(o.pre_tokenizer_regex), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
+    {"--adapter", 0, QN_ARG_LIST, LOAD(adapters), 0, 0, "[NAME=]DIR[:SCALE]",
+     "a LoRA adapter (PEFT or mlx_lm); may be repeated, the first is in use unless --use says otherwise"},
+    {"--draft-model", 0, QN_ARG_TEXT, LOAD(o.draft_model), 0, 0, "PATH",
+     "a smaller model of the same vocabulary that guesses ahead (see --speculate)"},
+    {"--python", 0, QN_ARG_TEXT, LOAD(o.python), 0, 0, "PROGRAM",
+     "the Python that runs the backend mlx_lm (default: $QUERN_PYTHON, else python3)"},
+    {"--backend", 0, QN_ARG_TEXT, LOAD(o.backend), 0, 0, "NAME",
+     "who answers: native, mlx_lm (a Python of yours), or mock, a made-up model for tests (MODEL: a seed)"},
+    {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME",
+     "where it computes: cpu (default) or mlx, Apple's MLX"},
+    {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
+     "accepted, without effect: --device says where all layers are"},
+    {0},
+};
+
+#define SAMPLING(field) offsetof(qn_sampling_options, field)
+const qn_arg qn_sampling_args[] = {
+    {"--max-tokens", 'n', QN_ARG_INT64, SAMPLING(o.max_tokens), 0, INT32_MAX, "N",
+     "most new tokens (0: no limit)"},
+    {"--temp", 0, QN_ARG_FLOAT, SAMPLING(temperature), 0, 1000, "T",
+     "0 takes the most likely token (run: 0; chat: the model's, else 0.7)"},
+    {"--top-p", 0, QN_ARG_FLOAT, SAMPLING(top_p), 0, 1, "P", "nucleus sampling"},
+    {"--top-k", 0, QN_ARG_INT32, SAMPLING(top_k), 0, INT32_MAX, "K", "only the K most likely tokens"},
+    {"--min-p", 0, QN_ARG_FLOAT, SAMPLING(o.min_p), 0, 1, "P",
+     "only tokens with P times the best's probability"},
+    {"--repeat-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.repeat_penalty), 0, 100, "R",
+     "above 1: avoid tokens already there"},
+    {"--presence-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.presence_penalty), -2, 2, "P",
+     "taken off the logits of tokens that the answer has"},
+    {"--frequency-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.frequency_penalty), -2, 2, "P",
+     "taken off for each time that the answer has them"},
+    {"--logit-bias", 0, QN_ARG_LIST, SAMPLING(bias), 0, 0, "ID=V",
+     "added to a token's logit, -100 to 100; may be repeated"},
+    {"--seed", 0, QN_ARG_UINT64, SAMPLING(o.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
+    {"--sampler-order", 0, QN_ARG_TEXT, SAMPLING(order), 0, 0, "LIST",
+     "default repeat_penalty,top_p,min_p,top_k,temperature"},
+    {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT", "ends before this text; may be repeated"},
+    {"--stop-id", 0, QN_ARG_LIST, SAMPLING(stop_ids), 0, 0, "ID", "ends at this token; may be repeated"},
+    {"--use", 0, QN_ARG_TEXT, SAMPLING(o.adapter), 0, 0, "NAME",
+     "an adapter by its name; none: the model alone"},
+    {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
+     "go on after the model's end tokens"},
+    {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS", "ends after this time"},
+    {"--speculate", 0, QN_ARG_CHOICE, SAMPLING(speculate), 0, 0, "lookup|off",
+     "guess what the text repeats, where that is faster (default lookup); the answer is the same"},
+    {"--rotate", 0, QN_ARG_FLAG, SAMPLING(o.rotate), 0, 0, NULL,
+     "when the context is full forget its beginning"},
+    {0},
+};
+
+/* Splits "top_p,min_p" into steps. */
+static int read_order(const char *command, qn_sampling_options *s)
+{
+    for (const char *p = s->order; *p;) {
+        size_t n = strcspn(p, ",");
+        int found = -1;
+        for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
+            const char *name = qn_sampler_step_name((qn_sampler_step)i);
+            if (strlen(name) == n && memcmp(name, p, n) == 0) found = i;
+        }
+        if (found < 0 || s->o.n_sampler_order == QN_SAMPLER_COUNT)
+            return qn_args_fail(command, "--sampler-order: '%.*s' is none of the %d steps, or one too many",
+                                (int)n, p, QN_SAMPLER_COUNT);
+        s->steps[s->o.n_sampler_order++] = (qn_sampler_step)found;
+        p += n + (p[n] == ',');
+    }
+    s->o.sampler_order = s->steps;
+    return 0;
+}
+
+/* "ID=V" of --logit-bias. */
+static int read_bias(const char *command, const char *text, qn_logit_bias *out)
+{
+    const char *equals = strchr(text, '=');
+    char number[16];
+    int64_t id;
+    double bias;
+    size_t n = equals ? (size_t)(equals - text) : sizeof number;
+    if (n < sizeof number) {
+        memcpy(number, text, n);
+        number[n] = 0;
+        if (qn_args_read_int(number, &id) && id >= 0 && id <= INT32_MAX &&
+            qn_args_read_real(equals + 1, &bias) && bias >= -100 && bias <= 100) {
+            *out = (qn_logit_bias){(int32_t)id, (float)bias};
+            return 0;
+        }
+    }
+    return qn_args_fail(command, "--logit-bias: '%s' is no token id, =, and a number from -100 to 100", text);
+}
+
+int qn_sampling_finish(const char *command, qn_sampling_options *s)
+{
+    s->o.temperature = s->temperature > 0 ? s->temperature : 0;
+    s->o.top_p = s->top_p > 0 ? s->top_p : 0;
+    s->o.top_k = s->top_k > 0 ? s->top_k : 0;
+    s->o.n_draft = s->speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0;
+    if (s->order && read_order(command, s)) return QN_EXIT_USAGE;
+    for (size_t i = 0; i < s->stop.n; i++)
+        if (!s->stop.items[i][0]) return qn_args_fail(command, "--stop: the text is empty");
+    s->o.stop_strings = s->stop.items;
+    s->o.n_stop_strings = s->stop.n;
+    for (size_t i = 0; i < s->stop_ids.n; i++) {
+        int64_t id;
+        if (!qn_args_read_int(s->stop_ids.items[i], &id) || id < 0 || id > INT32_MAX)
+            return qn_args_fail(command, "--stop-id: '%s' is not a token id", s->stop_ids.items[i]);
+        s->ids[i] = (int32_t)id;
+    }
+    for (size_t i = 0; i < s->bias.n; i++)
+        if (read_bias(command, s->bias.items[i], &s->biases[i])) return QN_EXIT_USAGE;
+    s->o.logit_bias = s->biases;
+    s->o.n_logit_bias = s->bias.n;
+    s->o.stop_ids = s->ids;
+    s->o.n_stop_ids = s->stop_ids.n;
+    return 0;
+}
+
+/* What follows the last ':' when it is a number. Returns the length of the path before it. */
+static size_t read_scale(const char *path, float *scale)
+{
+    const char *colon = strrchr(path, ':');
+    double number;
+    *scale = 1;
+    if (!colon || !qn_args_read_real(colon + 1, &number)) return strlen(path);
+    *scale = (float)number;
+    return (size_t)(colon - path);
+}
+
+/* The last part of a path, without the slashes behind it. */
+static size_t last_part(const char *path, size_t length, const char **part)
+{
+    while (length > 1 && path[length - 1] == '/') length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    *part = path + begin;
+    return length - begin;
+}
+
+/* [NAME=]DIR[:SCALE]: a name has no slash, so ./ before a path keeps a '=' in it from being taken for one; a
+ * slash behind it does the same for a ':'. The text lasts until qn_load_end. */
+static qn_status read_adapter(qn_load_options *l, size_t i)
+{
+    const char *text = l->adapters.items[i], *path = text, *name;
+    size_t n_name = strcspn(text, "=/");
+    qn_cli_adapter *a = &l->adapter[i];
+    if (text[n_name] == '=') path = text + n_name + 1;
+    size_t n_path = read_scale(path, &a->scale);
+    if (!n_path) return qn_fail(QN_E_ARG, "--adapter: '%s' names no folder", text);
+    if (a->scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': a scale of 0 is no adapter", text);
+    if (path != text)
+        name = text;
+    else
+        n_name = last_part(path, n_path, &name);
+    qn_buf_reset(&a->name);
+    qn_buf_reset(&a->path);
+    qn_buf_append(&a->name, name, n_name);
+    qn_buf_append(&a->path, path, n_path);
+    return a->name.status != QN_OK ? a->name.status : a->path.status;
+}
+
+qn_status qn_load_prepare(qn_load_options *l)
+{
+    l->o.precision = (qn_precision)l->precision;
+    l->o.kv_type = (qn_kv_type)l->kv_type;
+    for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
+    if (l->adapters.n) {
+        l->o.adapter_path = l->adapter[0].path.data;
+        l->o.adapter_name = l->adapter[0].name.data;
+        l->o.adapter_scale = l->adapter[0].scale;
+    }
+    if (!l->template_path) return QN_OK;
+    QN_TRY(qn_input_read(l->template_path, &l->template_text));
+    l->o.chat_template = l->template_text.data;
+    return QN_OK;
+}
+
+qn_status qn_load_adapters(const qn_load_options *l, qn_model *model)
+{
+    for (size_t i = 1; i < l->adapters.n; i++) {
+        const qn_cli_adapter *a = &l->adapter[i];
+        QN_TRY(qn_adapter_load(model, &(qn_adapter_options){a->name.data, a->path.data, a->scale}));
+    }
+    return QN_OK;
+}
+
+qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
+{
+    qn_model *model = NULL;
+    QN_TRY(qn_load_prepare(l));
+    QN_TRY(qn_model_open(path, &l->o, &model));
+    qn_status status = QN_OK;
+    if (l->cache_limit.given) status = qn_model_set_cache_limit(model, l->cache_limit.bytes, NULL);
+    if (status == QN_OK) status = qn_load_adapters(l, model);
+    if (status == QN_OK)
+        *out = model;
+    else
+        qn_model_close(&model);
+    return status;
+}
+
+qn_status qn_load_open_for(const char *path, qn_load_options *l, size_t n_prompts, qn_model **out)
+{
+    enum { LIST_SLOTS = 16 };
+    if (!l->o.parallel_slots) l->o.parallel_slots = n_prompts < LIST_SLOTS ? (int32_t)n_prompts : LIST_SLOTS;
+    return qn_load_open(path, l, out);
+}
+
+void qn_load_end(qn_load_options *l)
+{
+    qn_buf_free(&l->template_text);
+    for (size_t i = 0; i < l->adapters.n; i++) {
+        qn_buf_free(&l->adapter[i].name);
+        qn_buf_free(&l->adapter[i].path);
+    }
+}
+
+void qn_json_info(qn_buf *b, const qn_model_info *info)
+{
+    qn_json_open(b, '{');
+    qn_json_put_text(b, "path", info->path);
+    qn_json_put_text(b, "architecture", info->architecture);
+    qn_json_put_text(b, "backend", info->backend);
+    qn_json_put_text(b, "device", info->device);
+    qn_json_put_text(b, "cpu_set", info->cpu_set);
+    qn_json_put_text(b, "precision", qn_precision_name(info->precision));
+    qn_json_put_text(b, "kv_dtype", qn_dtype_name(info->kv_dtype));
+    qn_json_put_int(b, "quant_bits", info->quant_bits);
+    qn_json_put_int(b, "num_layers", info->num_layers);
+    qn_json_put_int(b, "vocab_size", info->vocab_size);
+    qn_json_put_int(b, "hidden_size", info->hidden_size);
+    qn_json_put_int(b, "num_parameters", info->num_parameters);
+    qn_json_put_int(b, "context_size", info->context_size);
+    qn_json_put_int(b, "model_context_size", info->model_context_size);
+    qn_json_put_int(b, "n_threads", info->n_threads);
+    qn_json_put_int(b, "parallel_slots", info->parallel_slots);
+    qn_json_put_text(b, "notes", info->notes);
+    qn_json_put_text(b, "packed", info->packed ? info->packed : "");
+    qn_json_close(b, '}');
+}
+
+void qn_json_metrics(qn_buf *b, const qn_metrics *metrics)
+{
+    qn_json_open(b, '{');
+    qn_json_put_real(b, "prefill_tokens_per_sec", metrics->prefill_tokens_per_sec);
+    qn_json_put_real(b, "decode_tokens_per_sec", metrics->decode_tokens_per_sec);
+    qn_json_put_int(b, "peak_memory_bytes", (int64_t)metrics->peak_memory_bytes);
+    qn_json_put_int(b, "active_memory_bytes", (int64_t)metrics->active_memory_bytes);
+    qn_json_put_real(b, "load_total_ms", metrics->load_total_ms);
+    qn_json_put_real(b, "load_files_ms", metrics->load_files_ms);
+    qn_json_put_real(b, "load_tokenizer_ms", metrics->load_tokenizer_ms);
+    qn_json_put_real(b, "load_weights_ms", metrics->load_weights_ms);
+    qn_json_put_real(b, "load_programs_ms", metrics->load_programs_ms);
+    qn_json_close(b, '}');
+}
+
+void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats)
+{
+    qn_json_put_int(b, "n_prompt_tokens", stats->n_prompt_tokens);
+    qn_json_put_int(b, "n_cached_tokens", stats->n_cached_tokens);
+    qn_json_put_int(b, "n_generated_tokens", stats->n_generated_tokens);
+    qn_json_put_real(b, "prefill_ms", stats->prefill_ms);
+    qn_json_put_real(b, "decode_ms", stats->decode_ms);
+    qn_json_put_real(b, "prefill_tokens_per_sec", stats->prefill_tokens_per_sec);
+    qn_json_put_real(b, "decode_tokens_per_sec", stats->decode_tokens_per_sec);
+    qn_json_put_int(b, "n_drafted_tokens", stats->n_drafted_tokens);
+    qn_json_put_int(b, "n_accepted_tokens", stats->n_accepted_tokens);
+    qn_json_key(b, "seed");
+    qn_json_uint(b, stats->seed);
+}
+
+void qn_note_stats(const qn_generation_stats *stats, qn_end end)
+{
+    qn_out_note("%lld prompt token%s at %.1f/s, %lld new token%s at %.1f/s, ended by %s",
+                (long long)stats->n_prompt_tokens, qn_out_plural(stats->n_prompt_tokens),
+                stats->prefill_tokens_per_sec, (long long)stats->n_generated_tokens,
+                qn_out_plural(stats->n_generated_tokens), stats->decode_tokens_per_sec, qn_end_name(end));
+}

@@ -1,0 +1,66 @@
+/* Options that several commands share: how a model is loaded and how text is generated. */
+#ifndef QN_CLI_OPTIONS_H
+#define QN_CLI_OPTIONS_H
+
+#include <quern/generate.h>
+
+#include "base/buf.h"
+#include "cli/term/args.h"
+
+/* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
+typedef struct {
+    qn_buf name, path;
+    float scale;
+} qn_cli_adapter;
+typedef struct {
+    qn_model_options o;
+    qn_arg_list adapters; /* as given */
+    qn_cli_adapter adapter[QN_ARG_LIST_MAX];
+    int precision, kv_type;
+    qn_arg_limit cache_limit;
+    const char *template_path;
+    qn_buf template_text;
+} qn_load_options;
+extern const qn_arg qn_load_args[]; /* the first row is --precision */
+
+typedef struct {
+    qn_generate_options o;
+    float temperature, top_p; /* negative: not given */
+    int32_t top_k;            /* negative: not given */
+    int speculate;            /* 0: lookup, 1: off */
+    qn_arg_list stop, stop_ids, bias;
+    const char *order;
+    qn_sampler_step steps[QN_SAMPLER_COUNT];
+    int32_t ids[QN_ARG_LIST_MAX];
+    qn_logit_bias biases[QN_ARG_LIST_MAX];
+} qn_sampling_options;
+extern const qn_arg qn_sampling_args[];
+/* What must be set before qn_args_parse. */
+#define QN_SAMPLING_UNSET                           \
+    {                                               \
+        .temperature = -1, .top_p = -1, .top_k = -1 \
+    }
+
+/* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
+ */
+int qn_sampling_finish(const char *command, qn_sampling_options *s);
+/* Fills l->o from the rest. l keeps the texts; qn_load_end frees them. */
+qn_status qn_load_prepare(qn_load_options *l);
+/* Loads what qn_model_open leaves: the adapters behind the first. */
+qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
+/* Prepares l and opens the model with its adapters; notes of the load go to standard error. */
+qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
+/* The same for a list of n prompts: as many sequences together, up to 16, unless --slots says how many.
+ */
+qn_status qn_load_open_for(const char *path, qn_load_options *l, size_t n_prompts, qn_model **out);
+void qn_load_end(qn_load_options *l);
+
+/* Writes {"architecture":...} and {"prefill_tokens_per_sec":...}: the names of the C structures. */
+void qn_json_info(qn_buf *b, const qn_model_info *info);
+void qn_json_metrics(qn_buf *b, const qn_metrics *metrics);
+/* What --stats prints, on standard error. */
+void qn_note_stats(const qn_generation_stats *stats, qn_end end);
+/* The fields of stats, inside an object that is open. */
+void qn_json_put_stats(qn_buf *b, const qn_generation_stats *stats);
+
+#endif

@@ -1,0 +1,475 @@
+/* The doctor's steps over the files and the memory: files, config, weights, memory, compute. */
+#include <jansson.h>
+#include <math.h>
+#include <quern/quern.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json/json.h"
+#include "cli/doctor/doctor.h"
+#include "cli/term/out.h"
+
+enum { FILES_SHOWN = 6, CONTEXT = 512, CONTEXT_MIN = 256 };
+
+/* ---- files -------------------------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void say_weight_files(qn_doctor *d)
+{
+    qn_buf b = {0};
+    size_t total = 0;
+    char size[32];
+    int64_t n = qn_source_file_count(d->source);
+    for (int64_t i = 0; i < n; i++) {
+        const char *path = qn_source_file_path(d->source, i);
+        const size_t bytes = qn_source_file_bytes(d->source, i);
+        total += bytes;
+        if (i < FILES_SHOWN)
+            qn_buf_printf(&b, "%s%s %s", i ? ", " : "", base_name(path),
+                          qn_out_size_text(bytes, size, sizeof size));
+    }
+    if (n > FILES_SHOWN) qn_buf_printf(&b, " and %lld more", (long long)(n - FILES_SHOWN));
+    if (n > 1) qn_buf_printf(&b, "; %s in all", qn_out_size_text(total, size, sizeof size));
+    if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);
+    qn_buf_free(&b);
+}
+
+static void say_side_files(qn_doctor *d)
+{
+    char text[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < QN_SIDE_COUNT; i++) {
+        const char *path = qn_source_side_path(d->source, (qn_side_file)i),
+                   *slash = path ? strrchr(path, '/') : NULL;
+        if (path && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "",
+                                   slash ? slash + 1 : path);
+    }
+    if (at) qn_doctor_say(d, QN_FOUND_OK, NULL, "beside the weights: %s", text);
+}
+
+static const char *advise_files(const qn_doctor *d, qn_status status)
+{
+    struct stat st;
+    switch (status) {
+    case QN_E_IO:
+        return "check the path, the permissions and that links lead somewhere";
+    case QN_E_NOT_FOUND:
+        return "name a folder that holds .safetensors or .gguf files; `quern models DIR` lists what lies "
+               "below one";
+    case QN_E_ARG:
+        if (d->load->o.file) return "--file takes the name of one file in the folder that is given as MODEL";
+        if (stat(d->path, &st) == 0 && !S_ISDIR(st.st_mode))
+            return "name a model's folder, or a .safetensors or .gguf file; `quern models DIR` lists what "
+                   "lies below a folder";
+        return "if there are several, name one of them by --file NAME; else name the folder of a whole model";
+    case QN_E_UNSUPPORTED:
+        return "take the same model in another form: safetensors, or one GGUF file of version 2 or 3";
+    case QN_E_FORMAT:
+        return "the file is damaged or was not copied whole: download it again and compare the sizes";
+    default:
+        return NULL;
+    }
+}
+
+void qn_doctor_files(qn_doctor *d)
+{
+    qn_source_options options = {.file = d->load->o.file};
+    qn_status status = qn_source_open(d->path, &options, &d->source);
+    if (status == QN_OK) {
+        d->has_weights = 1;
+        say_weight_files(d);
+    } else {
+        qn_doctor_fail(d, advise_files(d, status));
+        options.text_only = 1;
+        if (qn_source_open(d->path, &options, &d->source) != QN_OK) return;
+    }
+    say_side_files(d);
+}
+
+/* ---- config ------------------------------------------------------------------------------------------- */
+
+/* config.json, and the object in it that describes the decoder. *root: json_decref. */
+static const json_t *read_description(qn_doctor *d, json_t **root)
+{
+    const char *text;
+    size_t n;
+    *root = NULL;
+    if (!qn_source_side_path(d->source, QN_SIDE_CONFIG) ||
+        qn_source_side_text(d->source, QN_SIDE_CONFIG, &text, &n) != QN_OK ||
+        qn_json_parse("config.json", text, n, root) != QN_OK)
+        return NULL;
+    const json_t *inner = json_object_get(*root, "text_config");
+    return json_is_object(inner) ? inner : *root;
+}
+
+static void say_guessed_keys(qn_doctor *d, const json_t *root, const json_t *object)
+{
+    const qn_model_config *c = &d->config;
+    const struct {
+        const char *key;
+        double value;
+    } keys[] = {{"vocab_size", (double)c->vocab_size},
+                {"head_dim", (double)c->head_dim},
+                {"num_key_value_heads", (double)c->num_key_value_heads},
+                {"intermediate_size", (double)c->intermediate_size},
+                {"max_position_embeddings", (double)c->max_position_embeddings},
+                {"rms_norm_eps", (double)c->rms_norm_eps}};
+    char text[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!(c->latent.kv_lora_rank && strcmp(keys[i].key, "head_dim") == 0) &&
+            !json_object_get(object, keys[i].key) && !json_object_get(root, keys[i].key) && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.7g", at ? ", " : "", keys[i].key,
+                                   keys[i].value);
+    if (at)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "not in config.json, so taken from the tensors' shapes or the family: %s", text);
+}
+
+static void say_family(qn_doctor *d, const json_t *root, const json_t *object)
+{
+    const qn_model_config *c = &d->config;
+    if (c->recognised_by) {
+        qn_doctor_say(d, QN_FOUND_WARNING, "if that is right, write it into config.json as model_type",
+                      "the files name no architecture; by its tensors it is %s: %s", c->architecture,
+                      c->recognised_by);
+        return;
+    }
+    int typed = json_is_string(json_object_get(object, "model_type")) ||
+                json_is_string(json_object_get(root, "model_type"));
+    qn_doctor_say(d, QN_FOUND_OK, NULL, "family %s, by %s", c->architecture,
+                  !object ? "general.architecture"
+                  : typed ? "model_type"
+                          : "architectures");
+}
+
+static const char *advise_config(qn_status status)
+{
+    switch (status) {
+    case QN_E_NOT_FOUND:
+        return "download config.json from where the weights came from";
+    case QN_E_UNSUPPORTED:
+        return "this version of quern cannot compute that; take another model, or a newer quern";
+    case QN_E_FORMAT:
+        return "take the publisher's config.json, of exactly these weights";
+    default:
+        return NULL;
+    }
+}
+
+void qn_doctor_config(qn_doctor *d)
+{
+    if (!d->source || !d->has_weights) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: the weights do not open");
+        return;
+    }
+    qn_status status = qn_config_read(d->source, &d->config);
+    if (status != QN_OK) {
+        qn_doctor_fail(d, advise_config(status));
+        return;
+    }
+    const qn_model_config *c = &d->config;
+    json_t *root;
+    const json_t *object = read_description(d, &root);
+    d->has_config = 1;
+    say_family(d, root, object);
+    qn_doctor_say(
+        d, QN_FOUND_OK, NULL,
+        "%lld layers, hidden size %lld, %lld heads (%lld for keys and values) of %lld, vocabulary %lld, "
+        "context %lld",
+        (long long)c->num_hidden_layers, (long long)c->hidden_size, (long long)c->num_attention_heads,
+        (long long)c->num_key_value_heads, (long long)c->head_dim, (long long)c->vocab_size,
+        (long long)c->max_position_embeddings);
+    if (c->latent.kv_lora_rank)
+        qn_doctor_say(
+            d, QN_FOUND_OK, NULL,
+            "keys and values of all heads are made of latents of %lld dimensions, and %lld that turn",
+            (long long)c->latent.kv_lora_rank, (long long)c->latent.qk_rope_head_dim);
+    int64_t n_recurrent = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
+    if (n_recurrent)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "%lld of the layers are gated delta nets: %lld heads of %lld by %lld",
+                      (long long)n_recurrent, (long long)c->delta.linear_num_value_heads,
+                      (long long)c->delta.linear_key_head_dim, (long long)c->delta.linear_value_head_dim);
+    if (object) say_guessed_keys(d, root, object);
+    json_decref(root);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------ */
+
+void qn_doctor_weights(qn_doctor *d)
+{
+    if (!d->has_config) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL,
+                      "not looked at: without a config nothing says what must be there");
+        return;
+    }
+    qn_status status = qn_examine_weights(d->source, &d->config, &d->weights);
+    if (status != QN_OK) {
+        qn_doctor_fail(
+            d, status == QN_E_UNSUPPORTED
+                   ? "take the model in another type; `quern inspect` shows which tensors have this one"
+                   : "weights and config.json do not belong together or a file is missing: compare both "
+                     "with the publisher's; `quern inspect` lists the tensors");
+        return;
+    }
+    d->has_checked_weights = 1;
+    char size[32];
+    qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld tensors, %s, most of type %s; head %s",
+                  (long long)d->weights.n_tensors, qn_out_size_text(d->weights.size_bytes, size, sizeof size),
+                  d->weights.type_name, d->weights.tied ? "tied to the embedding" : "of its own");
+    if (d->weights.n_unused)
+        qn_doctor_say(
+            d, QN_FOUND_WARNING,
+            "usual for files that hold more than the language model (vision, audio), or keys and values of "
+            "layers that read another layer's; else the config belongs to another model",
+            "tensors that are not used: %lld (%s), %s%s", (long long)d->weights.n_unused,
+            qn_out_size_text(d->weights.unused_bytes, size, sizeof size), d->weights.unused,
+            d->weights.n_unused > 1 ? " and others" : "");
+    int64_t n = 0;
+    status = qn_examine_vectors(d->source, &d->config, &n);
+    if (status != QN_OK) {
+        d->has_checked_weights = 0;
+        qn_doctor_fail(d,
+                       "the weights are damaged, or were so when they were published: download them again");
+        return;
+    }
+    qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld norms and biases are finite", (long long)n);
+    const char *name;
+    status = qn_examine_zeros(d->source, &d->config, &n, &name);
+    if (status != QN_OK) d->status = status;
+    if (status == QN_OK && n)
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "compare the file with the publisher's: a download may have left a hole",
+                      "%lld matri%s nothing but zeros, %s%s", (long long)n, n > 1 ? "ces are" : "x is",
+                      name ? name : "unnamed", n > 1 ? " and others" : "");
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------- */
+
+/* What a recurrent layer keeps, in place of keys and values. */
+static double delta_bytes(const qn_delta_config *d)
+{
+    double k = (double)d->linear_num_key_heads * (double)d->linear_key_head_dim,
+           v = (double)d->linear_num_value_heads * (double)d->linear_value_head_dim;
+    return sizeof(float) *
+           ((double)(d->linear_conv_kernel_dim - 1) * (2 * k + v) + (double)d->linear_key_head_dim * v);
+}
+
+/* Keys, values and recurrent state of n_tokens. */
+static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
+{
+    double total = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const qn_layer_config *l = &c->layers[i];
+        if (l->kv_layer != i) continue;
+        int64_t n = l->window && l->window < n_tokens ? l->window : n_tokens;
+        int64_t dims = l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim);
+        if (l->mixer == QN_MIXER_DELTA)
+            total += delta_bytes(&c->delta);
+        else
+            total += (double)n * (double)l->num_key_value_heads * (double)dims * bytes;
+    }
+    return total;
+}
+
+void qn_doctor_devices(qn_doctor *d)
+{
+    const char *wish = d->load->o.device ? d->load->o.device : "cpu";
+    qn_device_info cpu, mlx;
+    char missing[QN_ERROR_TEXT_MAX];
+    if (!d->source) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is nothing to compute");
+        return;
+    }
+    if (qn_device_get_info(0, &cpu) != QN_OK) {
+        qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
+        return;
+    }
+    const int has_mlx = qn_device_get_info(1, &mlx) == QN_OK;
+    snprintf(missing, sizeof missing, "%s", has_mlx ? "" : qn_last_error());
+    if (!has_mlx && strcmp(wish, "mlx") == 0)
+        qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out: the CPU computes then", "%s", missing);
+    else if (!has_mlx)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; %s", cpu.set, missing);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; mlx by %s on %s", cpu.set, mlx.description,
+                      strcmp(mlx.set, "metal") == 0 ? "the GPU" : "the CPU");
+}
+
+void qn_doctor_memory(qn_doctor *d)
+{
+    qn_device_info device;
+    char weights[32], kv[32], room[32];
+    if (!d->has_checked_weights) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not reckoned: the weights are not in order");
+        return;
+    }
+    if (qn_device_get_info(0, &device) != QN_OK) {
+        qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
+        return;
+    }
+    const qn_model_config *c = &d->config;
+    size_t limit = d->load->o.memory_limit_bytes, available = device.available_bytes;
+    if (limit && limit < available) available = limit;
+    const qn_kv_type type = (qn_kv_type)d->load->kv_type;
+    const int full = type == QN_KV_AUTO ? d->load->o.precision == QN_PRECISION_EXACT : type == QN_KV_F32;
+    double bytes = full ? 4 : type == QN_KV_Q8_0 ? 34.0 / 32 : type == QN_KV_Q4_0 ? 18.0 / 32 : 2;
+    double thousand = kv_bytes(c, 1000, bytes), left = (double)available - (double)d->weights.size_bytes;
+    int64_t context = c->max_position_embeddings;
+    while (context > CONTEXT_MIN && kv_bytes(c, context, bytes) > left * 0.9) context = context * 7 / 8;
+    qn_out_size_text(d->weights.size_bytes, weights, sizeof weights);
+    qn_out_size_text((size_t)thousand, kv, sizeof kv);
+    qn_out_size_text(available, room, sizeof room);
+    d->fits = left > 0 && kv_bytes(c, context, bytes) <= left * 0.9;
+    qn_json_put_int(&d->figures, "weights_bytes", (int64_t)d->weights.size_bytes);
+    qn_json_put_int(&d->figures, "kv_bytes_per_1000_tokens", (int64_t)thousand);
+    qn_json_put_int(&d->figures, "available_bytes", (int64_t)available);
+    if (!d->fits) {
+        qn_doctor_say(d, QN_FOUND_FAILURE,
+                      limit == available ? "raise --memory-limit, or take a smaller quantisation"
+                                         : "free memory, or take a smaller quantisation of the model",
+                      "weights %s, keys and values %s for 1,000 tokens; only %s are available", weights, kv,
+                      room);
+        return;
+    }
+    qn_doctor_say(d, QN_FOUND_OK, NULL,
+                  "weights %s, keys and values %s for 1,000 tokens; of %s available, a context of %lld fits",
+                  weights, kv, room, (long long)context);
+}
+
+/* ---- compute ------------------------------------------------------------------------------------------ */
+
+/* What the callback of the logits sees. */
+typedef struct {
+    int64_t vocab_size, n_rows, bad_row, bad_id;
+} scan;
+
+static qn_status look(void *user, int64_t row, int64_t position, int64_t n_positions, const float *logits)
+{
+    scan *s = user;
+    for (int64_t i = 0; i < n_positions; i++, s->n_rows++)
+        for (int64_t id = 0; id < s->vocab_size; id++)
+            if (!isfinite(logits[i * s->vocab_size + id]) && s->bad_row < 0) {
+                s->bad_row = position + i;
+                s->bad_id = id;
+            }
+    return QN_OK;
+}
+
+static qn_status check_logits(qn_doctor *d, qn_model *model, const char *text)
+{
+    qn_model_info info;
+    int32_t *ids = NULL;
+    int64_t n_ids = 0;
+    QN_TRY(qn_model_get_info(model, &info));
+    QN_TRY(qn_model_encode(model, text, strlen(text), &(qn_encode_options){.bos = 1}, &ids, &n_ids));
+    scan s = {.vocab_size = info.vocab_size, .bad_row = -1};
+    qn_ids row = {ids, n_ids};
+    qn_status status = qn_model_logits(model, &row, 1, NULL, look, &s);
+    qn_buffer_free(ids);
+    QN_TRY(status);
+    if (s.bad_row >= 0)
+        qn_doctor_say(
+            d, QN_FOUND_FAILURE,
+            *info.packed
+                ? "the packed weights are damaged, or the model's: `quern pack` compares the two"
+                : "the weights are damaged, or hold values that 16 bits cannot: compare with --precision "
+                  "exact",
+            "the logits of position %lld are not numbers, first that of token %lld", (long long)s.bad_row,
+            (long long)s.bad_id);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "logits of %lld positions are finite (%s, set %s)",
+                      (long long)s.n_rows, qn_precision_name(info.precision), info.cpu_set);
+    return QN_OK;
+}
+
+static qn_status generate(qn_doctor *d, qn_model *model, const char *text)
+{
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    qn_token token;
+    qn_buf answer = {0};
+    QN_TRY(qn_generate(model, text, &(qn_generate_options){.max_tokens = d->max_tokens}, &g));
+    qn_status status;
+    do {
+        status = qn_generation_next(g, &token);
+        if (status == QN_OK) qn_buf_append(&answer, token.text, token.text_bytes);
+    } while (status == QN_OK && token.end == QN_END_NONE);
+    if (status == QN_OK) status = answer.status;
+    if (status == QN_OK) status = qn_generation_get_stats(g, &stats);
+    if (status == QN_OK) {
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "\"%s\" goes on with \"%s\" (%lld token%s, %.1f a second)", text,
+                      answer.data ? answer.data : "", (long long)stats.n_generated_tokens,
+                      qn_out_plural(stats.n_generated_tokens), stats.decode_tokens_per_sec);
+        qn_json_put_text(&d->figures, "generated_text", answer.data ? answer.data : "");
+    }
+    qn_generation_close(g);
+    qn_buf_free(&answer);
+    return status;
+}
+
+/* What the load noted; by what the family was recognised has been said. */
+static void say_notes(qn_doctor *d, const char *notes)
+{
+    const char *said = d->config.recognised_by;
+    for (const char *p = notes; *p;) {
+        size_t n = strcspn(p, "\n");
+        if (!said || !memmem(p, n, said, strlen(said)))
+            qn_doctor_say(d, QN_FOUND_WARNING, "nothing to do where it is meant", "%.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
+static const char *advise_compute(qn_status status)
+{
+    switch (status) {
+    case QN_E_FULL:
+    case QN_E_NOMEM:
+        return "give it more memory, or a smaller --context";
+    case QN_E_ARG:
+    case QN_E_UNSUPPORTED:
+    case QN_E_NOT_FOUND:
+        return "leave the option out that asks for this, or give it another value";
+    default:
+        return "the steps above found nothing wrong: this is worth a report, with this output";
+    }
+}
+
+void qn_doctor_compute(qn_doctor *d)
+{
+    static const char text[] = "The capital of France is";
+    if (!d->has_checked_weights || !d->has_tokenizer || !d->fits) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not tried: %s",
+                      !d->has_checked_weights ? "the weights are not in order"
+                      : !d->has_tokenizer     ? "there is no tokenizer"
+                                              : "the model does not fit into memory");
+        return;
+    }
+    qn_model *model = NULL;
+    qn_model_info info;
+    qn_model_options *o = &d->load->o;
+    /* A small context is enough, and the model is there sooner. */
+    if (!o->context_size)
+        o->context_size =
+            d->config.max_position_embeddings < CONTEXT ? d->config.max_position_embeddings : CONTEXT;
+    qn_status status = qn_model_open(d->path, o, &model);
+    if (status == QN_OK) status = qn_load_adapters(d->load, model);
+    if (status == QN_OK) status = qn_model_get_info(model, &info);
+    int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
+    if (status == QN_OK) {
+        say_notes(d, info.notes);
+        status = check_logits(d, model, text);
+    }
+    if (status == QN_OK && d->n_found[QN_FOUND_FAILURE] == n_failed) status = generate(d, model, text);
+    if (status != QN_OK) qn_doctor_fail(d, advise_compute(status));
+    qn_model_close(&model);
+}

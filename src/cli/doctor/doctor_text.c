@@ -1,0 +1,358 @@
+/* The doctor's steps over text: tokenizer, template. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/doctor/doctor.h"
+#include "cli/term/out.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer_source.h"
+
+/* Line ends, runs of spaces, accents composed and not, scripts, an emoji of several code points, digits, and
+ * what looks like special tokens. Tools that get a tokenizer wrong get this wrong. */
+static const char torture[] =
+    "Hello  world\n\n   Caf\xc3\xa9 e\xcc\x81 don't 123456 \xe4\xbd\xa0\xe5\xa5\xbd "
+    "\xd9\x85\xd8\xb1 \xf0\x9f\x91\xa9\xf0\x9f\x8f\xbd\xe2\x80\x8d\xf0\x9f\x94\xa7\t</s><|im_end|>";
+
+enum { IDS_SHOWN = 12 };
+
+/* ---- tokenizer ---------------------------------------------------------------------------------------- */
+
+static void say_ids(qn_doctor *d, const int32_t *ids, size_t n)
+{
+    char text[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < n && i < IDS_SHOWN; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", i ? " " : "", (int)ids[i]);
+    qn_doctor_say(d, QN_FOUND_OK, NULL, "a text of many kinds is %zu ids: %s%s", n, text,
+                  n > IDS_SHOWN ? " ..." : "");
+    qn_json_key(&d->figures, "torture_text");
+    qn_json_text(&d->figures, torture, sizeof torture - 1);
+    qn_json_key(&d->figures, "torture_ids");
+    qn_json_ids(&d->figures, ids, (int64_t)n);
+}
+
+/* 1: the text that came back makes the same ids, so what differs was normalised away, not lost. */
+static qn_status makes_same_ids(const qn_tokenizer *t, const qn_buf *text, const int32_t *ids, size_t n,
+                                int *same)
+{
+    int32_t *again = NULL;
+    size_t n_again = 0;
+    QN_TRY(qn_tokenizer_encode(t, text->length ? text->data : "", text->length, 0, &again, &n_again));
+    *same = n_again == n && memcmp(again, ids, n * sizeof *ids) == 0;
+    qn_free(again);
+    return QN_OK;
+}
+
+static qn_status check_round_trip(qn_doctor *d, const qn_tokenizer *t)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    int same = 0;
+    qn_buf back = {0};
+    qn_status status = qn_tokenizer_encode(t, torture, sizeof torture - 1, 0, &ids, &n);
+    if (status == QN_OK) status = qn_tokenizer_decode(t, ids, n, 0, &back);
+    if (status == QN_OK) status = back.status;
+    if (status == QN_OK) status = makes_same_ids(t, &back, ids, n, &same);
+    if (status == QN_OK) {
+        say_ids(d, ids, n);
+        if (back.length == sizeof torture - 1 && memcmp(back.data, torture, back.length) == 0)
+            qn_doctor_say(d, QN_FOUND_OK, NULL, "it comes back from them as it was");
+        else if (same)
+            qn_doctor_say(d, QN_FOUND_OK, NULL,
+                          "it comes back from them normalised, and makes the same ids again");
+        else
+            qn_doctor_say(
+                d, QN_FOUND_WARNING,
+                "characters are missing in the vocabulary, or the tokenizer's file was changed: compare the "
+                "ids with the reference's; --json has all of them",
+                "it comes back as \"%s\"", back.data ? back.data : "");
+    }
+    qn_buf_free(&back);
+    qn_free(ids);
+    return status;
+}
+
+/* Tokens that the model has no embedding for. */
+static void check_size(qn_doctor *d, const qn_tokenizer *t)
+{
+    size_t size = qn_tokenizer_vocab_size(t), n_plain = 0, n_special = 0, n,
+           rows = (size_t)d->config.vocab_size;
+    if (!d->has_config) {
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens", size);
+        return;
+    }
+    for (size_t id = rows; id < size; id++)
+        if (qn_tokenizer_token_text(t, (int32_t)id, &n))
+            ++*(qn_tokenizer_is_special(t, (int32_t)id) ? &n_special : &n_plain);
+    if (n_plain)
+        qn_doctor_say(d, QN_FOUND_FAILURE,
+                      "tokenizer and weights are of different models: take both from the same place",
+                      "the tokenizer has %zu tokens, the embedding %zu rows", size, rows);
+    else if (n_special)
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "nothing to do: texts that use them are refused, others are not concerned",
+                      "special tokens beyond the %zu rows of the embedding: %zu", rows, n_special);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens for %zu rows of the embedding", size, rows);
+}
+
+/* Special tokens that tokenizer_config.json names must be tokens. */
+static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t)
+{
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    json_t *config = NULL;
+    QN_TRY(qn_tokenizer_config_read(d->source, &config));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        size_t n;
+        const char *text = qn_tokenizer_config_text(json_object_get(config, keys[i]), &n);
+        if (text && qn_tokenizer_find(t, text, n) < 0)
+            qn_doctor_say(d, QN_FOUND_WARNING,
+                          "tokenizer.json and tokenizer_config.json are of different models, or the "
+                          "token was forgotten when they were changed",
+                          "tokenizer_config.json: %s \"%.64s\" is not in the vocabulary", keys[i], text);
+    }
+    json_decref(config);
+    return QN_OK;
+}
+
+static void put_token(char *text, size_t size, const qn_tokenizer *t, int32_t id)
+{
+    size_t n = 0, at = strlen(text);
+    const char *name = qn_tokenizer_token_text(t, id, &n);
+    snprintf(text + at, size - at, "%s%.*s (%d)", at ? ", " : "", (int)(n < 40 ? n : 40), name ? name : "?",
+             (int)id);
+}
+
+enum { ENDS_MAX = 64 };
+
+static void add_end(int32_t *ends, size_t *n, int32_t id)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (ends[i] == id) return;
+    if (*n < ENDS_MAX) ends[(*n)++] = id;
+}
+
+/* What ends an answer, as the engine collects it. */
+static void check_ends(qn_doctor *d, const qn_tokenizer *t)
+{
+    char begin[128] = "", text[1024] = "";
+    int32_t ends[ENDS_MAX];
+    size_t n_eos, n_ends = 0, n;
+    const int32_t *eos = qn_tokenizer_eos_ids(t, &n_eos);
+    const qn_model_config *c = &d->config; /* zeroed where there is none */
+    for (int i = 0; i < c->n_stop_ids; i++) {
+        add_end(ends, &n_ends, c->stop_ids[i]);
+        if (!qn_tokenizer_token_text(t, c->stop_ids[i], &n))
+            qn_doctor_say(d, QN_FOUND_WARNING,
+                          "generation_config.json or config.json is of another model than the tokenizer",
+                          "the end token %d is not in the vocabulary", (int)c->stop_ids[i]);
+    }
+    for (size_t i = 0; i < n_eos; i++) add_end(ends, &n_ends, eos[i]);
+    for (size_t i = 0; c->stop_tokens && c->stop_tokens[i]; i++) {
+        int32_t id = qn_tokenizer_find(t, c->stop_tokens[i], strlen(c->stop_tokens[i]));
+        if (id >= 0 && qn_tokenizer_is_special(t, id)) add_end(ends, &n_ends, id);
+    }
+    int32_t bos = qn_tokenizer_bos_id(t);
+    if (bos < 0 && d->has_config) bos = c->bos_token_id;
+    if (bos >= 0) put_token(begin, sizeof begin, t, bos);
+    for (size_t i = 0; i < n_ends; i++) put_token(text, sizeof text, t, ends[i]);
+    if (!n_ends)
+        qn_doctor_say(
+            d, QN_FOUND_WARNING,
+            "answers go on until --max-tokens: write eos_token_id into generation_config.json, or give "
+            "--stop-id ID",
+            "no token is known to end an answer");
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "BOS is %s; answers end with %s", begin[0] ? begin : "not known",
+                      text);
+}
+
+static const char *advise_tokenizer(qn_doctor *d, qn_status status)
+{
+    if (status == QN_E_NOT_FOUND)
+        return "download tokenizer.json and tokenizer_config.json from where the weights came from; without "
+               "it only "
+               "`quern run --ids` works with other tools' ids";
+    if (status == QN_E_UNSUPPORTED && qn_source_gguf(d->source))
+        return "give its pre-tokenizer by --pre REGEX, or put the publisher's tokenizer.json beside the file";
+    if (status == QN_E_UNSUPPORTED) return "this version of quern does not know that part; a newer one may";
+    return "the file is damaged or was changed by hand: take the publisher's";
+}
+
+void qn_doctor_tokenizer(qn_doctor *d)
+{
+    qn_tokenizer *t = NULL;
+    if (!d->source) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is nothing to read it from");
+        return;
+    }
+    qn_status status = qn_tokenizer_open(d->source, d->load->o.pre_tokenizer_regex, &t);
+    if (status != QN_OK) {
+        qn_doctor_fail(d, advise_tokenizer(d, status));
+        return;
+    }
+    d->has_tokenizer = 1;
+    check_size(d, t);
+    check_ends(d, t);
+    status = check_named_tokens(d, t);
+    if (status == QN_OK) status = check_round_trip(d, t);
+    if (status != QN_OK) qn_doctor_fail(d, advise_tokenizer(d, status));
+    qn_tokenizer_free(t);
+}
+
+/* ---- template ----------------------------------------------------------------------------------------- */
+
+/* Where the template comes from, in the order in which it is looked for. */
+static const char *find_origin(qn_doctor *d)
+{
+    json_t *config = NULL;
+    if (d->load->template_path) return "the one given by --template";
+    if (qn_source_side_path(d->source, QN_SIDE_CHAT_TEMPLATE)) return "the model's own, chat_template.jinja";
+    int in_config =
+        qn_tokenizer_config_read(d->source, &config) == QN_OK && json_object_get(config, "chat_template");
+    json_decref(config);
+    if (in_config) return "the model's own, in tokenizer_config.json";
+    if (qn_source_gguf(d->source) && qn_gguf_value_find(qn_source_gguf(d->source), "tokenizer.chat_template"))
+        return "the model's own, tokenizer.chat_template";
+    return "a built-in one, chosen by the vocabulary: the model ships none";
+}
+
+typedef struct {
+    qn_buf text;
+    int32_t *ids;
+    size_t n_ids;
+} rendering;
+
+/* Renders a JSON request. */
+static qn_status render(const qn_chat_text *c, const char *request, rendering *out)
+{
+    json_error_t error;
+    json_t *json = json_loads(request, 0, &error);
+    *out = (rendering){.ids = NULL};
+    if (!json) return qn_fail_nomem(strlen(request));
+    qn_status status =
+        qn_chat_text_render(c, json, QN_CHAT_TRUST_TEMPLATE, &out->text, &out->ids, &out->n_ids);
+    json_decref(json);
+    return status;
+}
+
+static void end_rendering(rendering *r)
+{
+    qn_buf_free(&r->text);
+    qn_free(r->ids);
+}
+
+static int has_text(const rendering *r, const char *text)
+{
+    return r->text.data && strstr(r->text.data, text) != NULL;
+}
+
+/* BOS must begin a chat once: by the template or not at all. */
+static void check_bos(qn_doctor *d, const qn_tokenizer *t, const rendering *r)
+{
+    int32_t bos = qn_tokenizer_bos_id(t), *ids = NULL;
+    size_t n = 0;
+    if (bos < 0) return;
+    if (r->n_ids > 1 && r->ids[0] == bos && r->ids[1] == bos) {
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "take one of the two out of the template and give it by --template FILE",
+                      "the template begins with the token BOS twice");
+        return;
+    }
+    int wanted = qn_tokenizer_encode(t, "x", 1, QN_ENCODE_BOS, &ids, &n) == QN_OK && n > 1 && ids[0] == bos;
+    qn_free(ids);
+    if (wanted && (!r->n_ids || r->ids[0] != bos))
+        qn_doctor_say(d, QN_FOUND_WARNING, "answers may be poor; compare with the publisher's template",
+                      "the tokenizer puts BOS before a text, but the template does not begin with it");
+}
+
+static void check_user(qn_doctor *d, const qn_chat_text *c)
+{
+    rendering r;
+    qn_status status = render(
+        c, "{\"messages\":[{\"role\":\"user\",\"content\":\"Good day\"}],\"add_generation_prompt\":true}",
+        &r);
+    if (status != QN_OK) {
+        qn_doctor_fail(
+            d, "`quern run --raw` works without it; a corrected template can be given by --template FILE");
+    } else if (!has_text(&r, "Good day")) {
+        qn_doctor_say(d, QN_FOUND_FAILURE,
+                      "give a template by --template FILE; `quern run --raw` works without it",
+                      "a user's message does not show up in what the template makes of it");
+    } else {
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "a user's message becomes %zu ids: %s", r.n_ids, r.text.data);
+        check_bos(d, qn_chat_text_tokenizer(c), &r);
+    }
+    end_rendering(&r);
+}
+
+#define TOOL                                                                                             \
+    "{\"type\":\"function\",\"function\":{\"name\":\"tell_time\",\"description\":\"Tells the time\","    \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"zone\":{\"type\":\"string\",\"description\":" \
+    "\"time zone\""                                                                                      \
+    "}},\"required\":[\"zone\"]}}}"
+
+/* Messages that not every template takes: what happens is said, none of it is a fault. */
+static void check_more(qn_doctor *d, const qn_chat_text *c)
+{
+    static const struct {
+        const char *what, *sign, *request;
+    } cases[] = {
+        {"a system message", "Be brief",
+         "{\"messages\":[{\"role\":\"system\",\"content\":\"Be "
+         "brief\"},{\"role\":\"user\",\"content\":\"Good day\"}],"
+         "\"add_generation_prompt\":true}"},
+        {"tools", "tell_time",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"Good day\"}],\"tools\":[" TOOL "],"
+         "\"add_generation_prompt\":true}"},
+        {"a tool's result", "half past noon",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"Good "
+         "day\"},{\"role\":\"assistant\",\"content\":\"\","
+         "\"tool_calls\":[{\"id\":\"call12345\",\"type\":\"function\",\"function\":{\"name\":\"tell_time\","
+         "\"arguments\":{\"zone\":\"UTC\"}}}]},{\"role\":\"tool\",\"name\":\"tell_time\",\"tool_call_id\":"
+         "\"call12345\","
+         "\"content\":\"half past noon\"}],\"tools\":[" TOOL "],\"add_generation_prompt\":true}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rendering r;
+        qn_status status = render(c, cases[i].request, &r);
+        if (status != QN_OK)
+            qn_doctor_say(d, QN_FOUND_OK, NULL, "%s: refused by the template: %s", cases[i].what,
+                          qn_last_error());
+        else
+            qn_doctor_say(d, QN_FOUND_OK, NULL, "%s: %s", cases[i].what,
+                          has_text(&r, cases[i].sign) ? "understood" : "ignored by the template");
+        end_rendering(&r);
+    }
+}
+
+void qn_doctor_template(qn_doctor *d)
+{
+    qn_chat_text *c = NULL;
+    if (!d->has_tokenizer) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is no tokenizer");
+        return;
+    }
+    qn_chat_text_options options = {.pre_regex = d->load->o.pre_tokenizer_regex,
+                                    .chat_template = d->load->o.chat_template};
+    qn_status status = qn_chat_text_open(d->source, &options, &c);
+    if (status != QN_OK) {
+        qn_doctor_fail(d, "take the publisher's tokenizer_config.json and chat_template.jinja");
+        return;
+    }
+    int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
+    if (!qn_chat_text_has_template(c)) {
+        qn_doctor_say(
+            d, QN_FOUND_WARNING,
+            "usual for a model that only continues texts: use `quern run --raw`; else give a template by "
+            "--template FILE",
+            "there is no chat template");
+    } else {
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", find_origin(d));
+        check_user(d, c);
+        if (d->n_found[QN_FOUND_FAILURE] == n_failed) check_more(d, c);
+    }
+    qn_chat_text_close(c);
+}
