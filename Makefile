@@ -80,9 +80,10 @@ LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/% src/server/%,$(S
 MEDIA_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/media/%,$(SRC)))
 SERVER_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/server/%,$(SRC)))
 CLI_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/cli/%,$(SRC)))
-TEST_SRC := $(filter %_test.c,$(SRC)) $(wildcard tests/*_test.c)
+TESTS_SRC := $(shell find tests -name '*.c' | sort)
+TEST_SRC := $(filter %_test.c,$(SRC) $(TESTS_SRC))
 FUZZ_SRC := $(filter %_fuzz.c,$(SRC))
-SUPPORT_SRC := $(filter-out %_test.c tests/replay.c,$(wildcard tests/*.c))
+SUPPORT_SRC := $(filter-out %_test.c tests/replay.c,$(TESTS_SRC))
 OBJ = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAM = $(patsubst %.c,$(B)/%,$(1))
 TESTS := $(call PROGRAM,$(TEST_SRC))
@@ -170,7 +171,7 @@ $(B)/src/backend/mlx_lm/bridge.inc: src/backend/mlx_lm/bridge.py
 	@mkdir -p $(@D)
 	$(Q)sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' $< > $@
 
-$(if $(filter arm64,$(VARIANT)),$(B)/tests/bits_test.o: FLAGS += -DQN_EMULATED)
+$(if $(filter arm64,$(VARIANT)),$(B)/tests/engine/bits_test.o: FLAGS += -DQN_EMULATED)
 
 define COMPILE
 	@mkdir -p $(@D)
@@ -217,17 +218,17 @@ $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 
 # It looks at who holds locks, and when.
 LED_HERE := pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock pthread_cond_wait pthread_cond_timedwait qn_program_run
-$(B)/tests/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
+$(B)/tests/engine/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
 
 # It stands for a system that cannot exchange two folders in one step.
 $(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
-REAL_CLI_TESTS := tests/test_server_real.py
-MLX_TESTS := tests/test_mlx_lm_real.py tests/test_mlx_device.py
+REAL_CLI_TESTS := tests/server/test_server_real.py
+MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
 # mlx_experts_test is of types of MLX, on the CPU.
-MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/mlx_%,$(TESTS)))
+MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)
@@ -243,23 +244,23 @@ objects: $(call OBJ,$(LIB_SRC) $(MEDIA_SRC) $(SERVER_SRC) $(CLI_SRC) $(TEST_SRC)
 
 # Every kernel against scalar (--rounds 100: as long as one likes), and how fast it is (--speed).
 kernel_check: $(B)/kernel_check
-$(B)/kernel_check: $(B)/tests/kernel_check_test
+$(B)/kernel_check: $(B)/tests/kernels/kernel_check_test
 	$(Q)ln -f $< $@
 
-# Long use: minutes, with SEEDS=300 of the requests of tests/fire_test.c.
+# Long use: minutes, with SEEDS=300 of the requests of tests/engine/fire_test.c.
 SEEDS ?= 30
-soak: $(B)/tests/memory_test $(B)/tests/soak_test $(B)/tests/fire_test $(B)/src/cache/tree_model_test
-	$(Q)QUERN_SOAK=1 $(B)/tests/memory_test
-	$(Q)QUERN_SOAK=1 $(B)/tests/soak_test
-	$(Q)tests/soak $(B)/tests/fire_test $(SEEDS)
+soak: $(B)/tests/engine/memory_test $(B)/tests/engine/soak_test $(B)/tests/engine/fire_test $(B)/src/cache/tree_model_test
+	$(Q)QUERN_SOAK=1 $(B)/tests/engine/memory_test
+	$(Q)QUERN_SOAK=1 $(B)/tests/engine/soak_test
+	$(Q)tests/soak $(B)/tests/engine/fire_test $(SEEDS)
 	$(Q)QUERN_OPS=1000000 $(B)/src/cache/tree_model_test
 
 # tests/hashes.txt anew, after a change of the order of sums that is meant.
-hashes: $(B)/tests/hashes_test
+hashes: $(B)/tests/models/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
 
 test-cli: all
-	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/test_*.py))
+	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/server/test_*.py))
 
 # The device mlx and the backend mlx_lm with the real packages, which are installed into a folder of their own at the first
 # run (some 400 MB).
@@ -271,10 +272,10 @@ run-mlx: $(MLX_DEVICE_TESTS) all
 
 # What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
 # some gigabytes, into build/peft.
-test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/finetune_real_test all
+test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/finetune_real_test all
 	$(Q)python3 tools/peft_check.py $< $(B)/quern
 	$(Q)tools/fetch-models smollm2 >/dev/null
-	$(Q)python3 tools/finetune_check.py $(B)/tests/finetune_real_test
+	$(Q)python3 tools/finetune_check.py $(B)/tests/models/finetune_real_test
 
 # The server, called by the client libraries that people use: installs them at the first run (some 900 MB).
 test-clients: SHELL := bash

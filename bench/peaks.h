@@ -1,6 +1,6 @@
 /* Loops that reach what a core can do at most: bytes read per second, multiply-adds per second of each type,
- * for each instruction set. limits.c prints them; tests/kernel_speed.c judges kernels by them in the same
- * run. Whoever includes this uses both tables. */
+ * for each instruction set. limits.c prints them; tests/kernels/kernel_speed.c judges kernels by them in the
+ * same run. Whoever includes this uses both tables. */
 #ifndef QUERN_BENCH_PEAKS_H
 #define QUERN_BENCH_PEAKS_H
 

@@ -2,7 +2,7 @@
 """Writes the manual page out of what the program itself says: `tools/man_page.py [QUERN] > docs/quern.1`.
 
 Commands and options are those of `quern --help` and `quern COMMAND --help`; the prose around them stands here.
-tests/test_cli_help.py compares docs/quern.1 with the output.
+tests/cli/test_cli_help.py compares docs/quern.1 with the output.
 """
 import os
 import re

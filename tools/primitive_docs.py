@@ -22,8 +22,8 @@ program's first dimensions, `..` is any dimensions. Names of parameters (`qn_par
 
 What holds for all: a rule of shapes refuses a call before anything is built, in a sentence; a fallback is the same
 thing in smaller primitives, which a device that lacks the primitive computes, and which gives gradient or tangent where
-the table says so; "none" has its reason behind it. `tests/gradients_test.c` compares all of them with central
-differences, over random shapes and views and each floating type that they take.
+the table says so; "none" has its reason behind it. `tests/primitives/gradients_test.c` compares all of them with
+central differences, over random shapes and views and each floating type that they take.
 """
 TABLES = ("gradient", "tangent", "fallback")
 HELPERS = {  # rules of tangents that several primitives share
@@ -174,8 +174,9 @@ def page():
     """The text of docs/primitives.md."""
     rules, array = read("src/prim/*.c"), read("src/array/*.c")
     cpu = read("src/device/cpu/*.c", "src/device/cpu/kernels/vector/vector.body.h")
-    tests = read("tests/gradients*.c", "src/array/*_test.c", "tests/ops_cases.c", "src/device/cpu/kernels/*/*_test.c",
-                 "src/device/cpu/*_test.c", "tests/*_test.c", "src/train/*_test.c")
+    tests = read("tests/primitives/gradients*.c", "src/array/*_test.c", "tests/primitives/ops_cases.c",
+                 "src/device/cpu/kernels/*/*_test.c", "src/device/cpu/*_test.c", "tests/*/*_test.c",
+                 "src/train/*/*_test.c")
     sources, elementwise, others = [], [], []
     for letter, name, argument, comment in entries():
         how = [plain(stated(array, t, letter, name)) for t in TABLES]

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { TOKENS = 24, MANY = 150 };
 

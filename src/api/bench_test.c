@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 static qn_model *open_model(const char *fixture, qn_model_options o)
 {

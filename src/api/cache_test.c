@@ -13,7 +13,7 @@
 #include "api/tickets.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { VOCABULARY_MAX = 1 << 15, N_IDS = 50 };
 

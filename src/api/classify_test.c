@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { N = 6, VOCAB_MAX = 1024, LENGTH_MAX = 64, CHOICES = 4 };
 

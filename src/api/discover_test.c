@@ -1,4 +1,4 @@
-/* qn_discover: the walk through the public API. Layouts of folders are tests/test_cli_models.py's. */
+/* qn_discover: the walk through the public API. Layouts of folders are tests/cli/test_cli_models.py's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #include <quern/quern.h>
 
 #include "base/mem.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 typedef struct {
     int n_models, n_problems, stop_at;

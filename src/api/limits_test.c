@@ -13,8 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 enum { MIB = 1 << 20, TOKENS_MAX = 4096 };
 

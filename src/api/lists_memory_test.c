@@ -12,7 +12,7 @@
 
 #include "base/map.h"
 #include "base/random.h"
-#include "tests/engine_help.h"
+#include "tests/support/engine_help.h"
 
 enum { PROMPTS = 60, LENGTH = 90 };
 typedef enum { CLASSIFY, CHOOSE, SCORE, EMBED, GENERATE, N_CALLS } call;

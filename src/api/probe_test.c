@@ -13,8 +13,8 @@
 
 #include "base/mem.h"
 #include "engine/machine/probe.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 static const int32_t prompt_ids[] = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26};
 enum { PROMPT = sizeof prompt_ids / sizeof *prompt_ids, DRAWN = 6, LAYERS_MAX = 64 };

@@ -13,8 +13,8 @@
 
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 enum { LENGTH = 90, VOCAB_MAX = 1024, TEXTS = 5 };
 

@@ -11,8 +11,8 @@
 
 #include "base/mem.h"
 #include "format/mmap.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 enum { N_IDS = 150, N_NEW = 12 };
 

@@ -16,8 +16,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "format/safetensors.h"
-#include "tests/fixtures.h"
-#include "tests/json_file.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/json_file.h"
 #include "train/run/optimizer.h"
 
 #define OK(expr)                                              \

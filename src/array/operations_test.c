@@ -1,5 +1,6 @@
 /* Public operations against numbers written down, over all element types, with wrong arguments, without
- * memory, and on several threads. Gradients: tests/ops_test.c and tests/gradients_test.c. */
+ * memory, and on several threads. Gradients: tests/primitives/ops_test.c and
+ * tests/primitives/gradients_test.c. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>

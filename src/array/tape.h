@@ -28,7 +28,7 @@ qn_tape_node *qn_tape_find(const qn_tape *t, const qn_array *a);
 
 /* How a table states a primitive that has no rule in it: by its fallback, or not at all, and why. The reason
  * ends a sentence "NAME has no gradient: ..." and stands in docs/primitives.md. A plain NULL is refused by
- * tests/gradients_test.c and by tools/lint.py. */
+ * tests/primitives/gradients_test.c and by tools/lint.py. */
 #define QN_BY_FALLBACK NULL, .by_fallback = 1
 #define QN_NONE(reason) NULL, .none = "" reason
 

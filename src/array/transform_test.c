@@ -14,7 +14,7 @@
 
 #include "array/array.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 #define OK(expr)                                              \
     do {                                                      \

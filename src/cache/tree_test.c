@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "cache/tree.h"
 #include "cache/tree_parts.h"
-#include "tests/fake_cache.h"
+#include "tests/support/fake_cache.h"
 
 enum { CAPACITY = 1024 };
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cache/tree.h"
-#include "tests/fake_cache.h"
+#include "tests/support/fake_cache.h"
 
 enum {
     N_CHATS = 32,

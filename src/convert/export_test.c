@@ -18,9 +18,9 @@
 #include "base/random.h"
 #include "format/gguf.h"
 #include "format/source.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer_source.h"
 

@@ -15,10 +15,10 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "model/adapters.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
-#include "tests/train_help.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
+#include "tests/support/train_help.h"
 #include "train/files/trainable_file.h"
 
 enum { N_IDS = 64 };

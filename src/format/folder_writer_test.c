@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "format/folder_writer.h"
 #include "format/mmap.h"
-#include "tests/engine_help.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/scratch.h"
 
 static int can_exchange = 1;
 

@@ -11,8 +11,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 /* Builders of the parts of a file. */
 static void put_u32(qn_buf *b, uint32_t v)

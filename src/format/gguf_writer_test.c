@@ -17,8 +17,8 @@
 
 #include "base/mem.h"
 #include "quant/types.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 static void ok(qn_status status)
 {

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 static void test_map(void **state)
 {

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "format/packed.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 #define OK(expr)                                              \
     do {                                                      \

@@ -16,8 +16,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 /* A file of a header and n_data bytes that count up. */
 static void make(qn_buf *b, const char *header, size_t n_data)

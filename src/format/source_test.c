@@ -11,8 +11,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 /* A safetensors file with one-byte tensors of the given names (NULL at the end), whose values count up from
  * `first`. */

@@ -15,7 +15,7 @@
 #include "format/safetensors.h"
 #include "format/state_file.h"
 #include "format/state_sections.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 #define OK(expr)                                              \
     do {                                                      \

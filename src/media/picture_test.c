@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "media/decoders.h"
-#include "tests/picture.h"
+#include "tests/support/picture.h"
 
 static const char *const pictures[] = {"grey1.png",
                                        "grey2.png",

@@ -11,8 +11,8 @@
 
 #include "base/mem.h"
 #include "model/config.h"
-#include "tests/fixtures.h"
-#include "tests/model_dir.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 static void read_ok(const char *path, qn_model_config *c)
 {

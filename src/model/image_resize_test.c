@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "tests/picture.h"
+#include "tests/support/picture.h"
 
 static const struct {
     char from;

@@ -10,8 +10,8 @@
 
 #include "model/layer_groups.h"
 #include "model/weights.h"
-#include "tests/fixtures.h"
-#include "tests/model_dir.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 static void close_to(double a, double b)
 {

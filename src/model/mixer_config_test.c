@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "model/config.h"
-#include "tests/fixtures.h"
-#include "tests/model_dir.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 static qn_status read_config(const char *path, qn_model_config *c)
 {

@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "model/weights.h"
 #include "quant/types.h"
-#include "tests/mlx_model.h"
-#include "tests/model_dir.h"
-#include "tests/scratch.h"
+#include "tests/devices/mlx_model.h"
+#include "tests/support/model_dir.h"
+#include "tests/support/scratch.h"
 
 #define MODULE "model.layers.1.mlp.down_proj"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "model/weights.h"
-#include "tests/fixtures.h"
-#include "tests/model_dir.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 /* Opens a copy with changes. */
 static qn_status open_edited(const char *fixture, const char *patch, const qn_test_tensor_edit *edits,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "quant/affine.h"
-#include "tests/kernel_help.h"
+#include "tests/kernels/kernel_help.h"
 
 enum { COLUMNS = 512, ROWS = 40 };
 

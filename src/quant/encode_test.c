@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "format/safetensors.h"
 #include "quant/mlx.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { N = 2048 };
 

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 static uint32_t bits(float f)
 {

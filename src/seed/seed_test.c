@@ -13,9 +13,9 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/source.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 /* Of src/seed/seed.gguf; docs/training-the-seed.md names it too. */
 static const uint64_t hash_of_file = 0x5835d01becfdd599;

@@ -1,6 +1,6 @@
 /* The next turn in idle time while memory runs out at every place: it comes to an end, is computed or
  * forgotten, and what others get stays the same. How clients see it is tested through the server
- * (tests/test_server_look_ahead.py). */
+ * (tests/server/test_server_look_ahead.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "server/look_ahead.h"
-#include "tests/engine_help.h"
+#include "tests/support/engine_help.h"
 
 enum { TOKENS = 8, NTH_MAX = 2000 };
 

@@ -1,5 +1,5 @@
 /* The table of request fields, and bodies while memory runs out. What each field does is tested through the
- * server (tests/test_server_api.py). */
+ * server (tests/server/test_server_api.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

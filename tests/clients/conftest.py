@@ -20,7 +20,7 @@ os.environ.update({
     "LANGCHAIN_TRACING_V2": "false", "LANGSMITH_TRACING": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_TELEMETRY": "False", "LOGFIRE_SEND_TO_LOGFIRE": "false", "NO_PROXY": "127.0.0.1",
     "OPENAI_AGENTS_DISABLE_TRACING": "1", "OPENAI_API_KEY": "none", "OTEL_SDK_DISABLED": "true"})
-sys.path.insert(1, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(1, os.path.join(os.path.dirname(__file__), "..", "support"))
 
 import pytest
 

@@ -1,5 +1,5 @@
 /* The backend mlx_lm with the bridge as it is and, in the package's place, one that does what the prompt says
- * (tests/fake_mlx). The real package: tests/test_mlx_lm.py. */
+ * (tests/devices/fake_mlx). The real package: tests/cli/test_mlx_lm.py. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/resident.h"
-#include "tests/scratch.h"
+#include "tests/engine/resident.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 static qn_model *model;
 static const char *cache;
@@ -38,7 +38,7 @@ static int set_up(void **state)
     (void)state;
     cache = qn_test_scratch();
     setenv("QUERN_CACHE", cache, 1);
-    setenv("PYTHONPATH", "tests/fake_mlx", 1);
+    setenv("PYTHONPATH", "tests/devices/fake_mlx", 1);
     qn_test_ok(open_as(qn_test_need_fixture("models/llama"), NULL, 0, &model));
     return 0;
 }
@@ -271,7 +271,7 @@ static void refuses(const char *python, const char *pythonpath, const char *word
     qn_model *other = NULL;
     setenv("PYTHONPATH", pythonpath, 1);
     qn_status status = open_as(qn_test_need_fixture("models/llama"), python, 0, &other);
-    setenv("PYTHONPATH", "tests/fake_mlx", 1);
+    setenv("PYTHONPATH", "tests/devices/fake_mlx", 1);
     assert_true(status != QN_OK);
     assert_null(other);
     if (!strstr(qn_last_error(), words)) fail_msg("%s: \"%s\" is not in: %s", python, words, qn_last_error());
@@ -280,10 +280,10 @@ static void refuses(const char *python, const char *pythonpath, const char *word
 static void strange_pythons(void **state)
 {
     (void)state;
-    refuses("no-such-python", "tests/fake_mlx", "no program no-such-python");
-    refuses("false", "tests/fake_mlx", "ended with status 1");
-    refuses("cat", "tests/fake_mlx", "no answer"); /* shows the script */
-    refuses("sh", "tests/fake_mlx", "last words");
+    refuses("no-such-python", "tests/devices/fake_mlx", "no program no-such-python");
+    refuses("false", "tests/devices/fake_mlx", "ended with status 1");
+    refuses("cat", "tests/devices/fake_mlx", "no answer"); /* shows the script */
+    refuses("sh", "tests/devices/fake_mlx", "last words");
     refuses("python3", "/nonexistent", "python3 -m pip install");
 }
 
@@ -296,7 +296,7 @@ static int count(const char *folder)
     return n;
 }
 
-/* QUERN_MLX_ROUNDS and QUERN_MLX_MODEL: with another package and model (tests/test_mlx_lm.py). */
+/* QUERN_MLX_ROUNDS and QUERN_MLX_MODEL: with another package and model (tests/cli/test_mlx_lm.py). */
 static void nothing_is_left(void **state)
 {
     (void)state;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tests/engine_help.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/scratch.h"
 
 enum { N = 200 };
 

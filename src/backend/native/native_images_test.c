@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { IDS_MAX = 64 };
 

@@ -9,7 +9,7 @@
 #include <quern/quern.h>
 #include <string.h>
 
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { TOKENS = 20, ROWS = 5, TOP = 4 };
 

@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 enum { TOKENS_MAX = 2048, ROWS_MAX = 8 };
 

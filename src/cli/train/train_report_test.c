@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "cli/train/line_chart.h"
 #include "cli/train/train_report.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 /* Two runs: the second goes on from step 3, so that steps 4 and 5 of the first are void. The last line is
  * cut. */

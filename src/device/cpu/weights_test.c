@@ -15,7 +15,7 @@
 #include "format/mmap.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 #define OK(expr)                                              \
     do {                                                      \

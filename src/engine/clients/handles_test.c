@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/clients/handle_parts.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 enum { HANDLES_MAX = 6, IDS_MAX = 1024, VOCAB_MAX = 1 << 16 };
 

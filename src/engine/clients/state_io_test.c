@@ -16,9 +16,9 @@
 #include "engine/clients/handle_parts.h"
 #include "engine/clients/state_io.h"
 #include "format/mmap.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 enum { CONTEXT = 320, SEQUENCES = 6, PRINT = 77 };
 

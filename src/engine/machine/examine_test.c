@@ -10,8 +10,8 @@
 
 #include "base/mem.h"
 #include "engine/machine/examine.h"
-#include "tests/fixtures.h"
-#include "tests/model_dir.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 typedef struct {
     qn_source *source;

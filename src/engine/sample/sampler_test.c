@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/sample/sampler.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 static char *read_fixture(const char *name, size_t *n)
 {

@@ -1,5 +1,5 @@
 /* The scheduler: who leads, how requests leave in each phase of their life, and what begins again. What they
- * compute is looked at in tests/schedule_test.c and tests/fire_test.c. */
+ * compute is looked at in tests/engine/schedule_test.c and tests/engine/fire_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@
 #include "engine/machine/images.h"
 #include "engine/machine/prefixes.h"
 #include "engine/schedule/scheduler_parts.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 enum { N_IDS = 100, RING = 8 };
 

@@ -10,7 +10,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "text/chat/chat.h"
 #include "text/chat/chat_builtin.h"
 

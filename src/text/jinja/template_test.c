@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "text/chat/chat_builtin.h"
 
 /* Files. */

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "base/utf8.h"
 #include "format/mmap.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "text/tokenizer/split_fast.h"
 
 static const char *const patterns[] = {qn_gpt2_pattern, qn_llama3_pattern, qn_qwen2_pattern};

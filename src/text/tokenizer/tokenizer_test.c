@@ -16,7 +16,7 @@
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 
 /* --- files
  * ---------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "tests/fixtures.h"
+#include "tests/support/fixtures.h"
 #include "text/tools/loose_json.h"
 #include "text/tools/tool_calls.h"
 #include "text/tools/tool_formats.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 #include "train/data/dataset_line.h"
 
 static qn_chat_text *open_path(const char *path, const char *chat_template)

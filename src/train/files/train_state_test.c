@@ -13,10 +13,10 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/mmap.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
-#include "tests/train_help.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
+#include "tests/support/train_help.h"
 #include "train/files/train_state.h"
 
 enum { STEPS = 10, HALF = 5 };

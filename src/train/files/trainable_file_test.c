@@ -20,11 +20,11 @@
 #include "base/mem.h"
 #include "format/mmap.h"
 #include "format/safetensors.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/json_file.h"
-#include "tests/scratch.h"
-#include "tests/train_help.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/json_file.h"
+#include "tests/support/scratch.h"
+#include "tests/support/train_help.h"
 #include "train/files/trainable_file.h"
 
 typedef struct {

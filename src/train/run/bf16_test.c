@@ -14,10 +14,10 @@
 
 #include "base/mem.h"
 #include "quant/types.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
-#include "tests/train_help.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
+#include "tests/support/train_help.h"
 #include "train/files/train_state.h"
 #include "train/files/trainable_file.h"
 

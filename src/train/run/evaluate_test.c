@@ -14,9 +14,9 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 
 enum { LINES_MAX = 64, PATH_BYTES = 600 };
 

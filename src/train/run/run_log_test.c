@@ -13,8 +13,8 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "format/mmap.h"
-#include "tests/engine_help.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/scratch.h"
 #include "train/run/run_log.h"
 
 static char *read_text(const char *path)

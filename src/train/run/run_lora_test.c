@@ -17,11 +17,11 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/json_file.h"
-#include "tests/lora_sets.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/json_file.h"
+#include "tests/support/lora_sets.h"
+#include "tests/support/scratch.h"
 
 enum { SETS_MAX = 32, NAME_MAX_BYTES = 64 };
 

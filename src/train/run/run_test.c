@@ -17,9 +17,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "format/mmap.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
 #include "train/run/run.h"
 
 enum { PATH_BYTES = 600, N_LINES = 13, N_VALID_LINES = 5 };

@@ -13,10 +13,10 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/scratch.h"
-#include "tests/train_help.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
+#include "tests/support/train_help.h"
 #include "train/files/train_state.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

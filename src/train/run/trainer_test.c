@@ -15,9 +15,9 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "tests/engine_help.h"
-#include "tests/fixtures.h"
-#include "tests/lora_sets.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/lora_sets.h"
 #include "train/run/trainer.h"
 
 enum { SETS_MAX = 32, KINDS_MAX = 64, NAME_MAX_BYTES = 64 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tests/kernel_help.h"
+#include "tests/kernels/kernel_help.h"
 
 static void test_gemm(void **unused)
 {

@@ -1,5 +1,5 @@
 /* Packed weights and matmuls of every instruction set: against the fixtures and against float64.
- * tests/kernel_check_test.c compares every set with scalar, bit by bit. */
+ * tests/kernels/kernel_check_test.c compares every set with scalar, bit by bit. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include "base/mem.h"
 #include "device/cpu/kernels/matmul/pack.h"
 #include "quant/mlx.h"
-#include "tests/fixtures.h"
-#include "tests/kernel_help.h"
+#include "tests/kernels/kernel_help.h"
+#include "tests/support/fixtures.h"
 
 /* ---- helpers ----------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "quant/types.h"
-#include "tests/kernel_help.h"
+#include "tests/kernels/kernel_help.h"
 
 static double f16_value(uint32_t h)
 {

@@ -1,0 +1,5 @@
+"""Every test may import what is in tests/support."""
+import os
+import sys
+
+sys.path.insert(1, os.path.join(os.path.dirname(__file__), "support"))

@@ -1,0 +1,68 @@
+/* Whole models against golden values of the reference: logits, greedy ids, hidden states, keys and attention,
+ * for every fixture of a known family, with the largest difference of each; and the promise that a sequence's
+ * bits do not depend on its company, on chunks or on threads. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <string.h>
+
+#include "device/cpu/kernels/kernels.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/golden_states.h"
+#include "tests/support/kinds.h"
+
+/* ---- golden values ------------------------------------------------------------------------------------ */
+
+static void golden(void **state)
+{
+    const char *kind = *state;
+    char path[128];
+    double logits = 0;
+    qn_golden_errors errors = {0};
+    snprintf(path, sizeof path, "models/%s", kind);
+    const char *dir = qn_test_need_fixture(path);
+    snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
+    qn_safetensors *st;
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
+    qn_engine *e = qn_test_engine(
+        dir, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .max_rows = 64, .n_threads = 2});
+    for (int i = 0; i < 5; i++) {
+        double worst = qn_golden_logits(e, st, i, i == 3 ? &errors : NULL);
+        if (!(worst <= logits)) logits = worst;
+    }
+    print_message("%s: largest differences: logits %.1e, hidden states %.1e, keys %.1e, attention %.1e\n",
+                  kind, logits, errors.hidden, errors.keys, errors.attention);
+    assert_true(errors.n_hidden >= 2); /* a layer at least */
+    if (errors.first[0]) fail_msg("%s is the first to leave the tolerance", errors.first);
+    assert_true(logits <= qn_golden_tolerance(kind));
+    for (int i = 0; i < 5; i++) qn_golden_greedy(e, st, i, 0, kind);
+    qn_engine_close(e);
+    qn_safetensors_close(st);
+}
+
+/* Long enough that windows of 16 and 20 leave pages of 32 behind; on the slower sets just so. */
+static void same_bits(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof path, "models/%s", (const char *)*state);
+    const char *dir = qn_test_need_fixture(path);
+    for (const char *const *set = qn_kernels_names(); *set; set++)
+        for (int p = 0; p < 3; p++)
+            qn_test_same_bits(&(qn_test_bits){*state, dir, *set, (qn_precision)p, set[1] ? 54 : 70, 400,
+                                              set[1] != NULL, QN_KV_AUTO});
+}
+
+/* An argument picks tests by name: '*phi3*'. */
+int main(int argc, char **argv)
+{
+    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX];
+    static const qn_test_kind_row rows[] = {{"golden_", golden}, {"same_bits_", same_bits}};
+    int n = qn_test_kind_rows(2, rows, tests);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return _cmocka_run_group_tests("models", tests, (size_t)n, NULL, NULL);
+}
