@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 enum { STEPS_MAX = 10000, BATCHES = 4, SEED = 1 };
 

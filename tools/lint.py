@@ -10,35 +10,11 @@ import subprocess
 import sys
 
 import api_docs
+import layers
 import primitive_docs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# Who may include whom, besides itself, base and include/quern. The table is ARCHITECTURE.md's.
-MAY_INCLUDE = {
-    "base": "",
-    "quant": "",
-    "seed": "",
-    "format": "quant seed",
-    "prim": "quant",
-    "convert": "model format quant text",
-    "media": "",
-    "device": "prim",
-    "device/cpu": "device prim device/cpu/kernels quant",
-    "device/cpu/kernels": "quant",
-    "device/cuda": "device prim quant",
-    "device/mlx": "device prim quant",
-    "array": "device prim format",
-    "text": "format",
-    "model": "array prim format quant",
-    "cache": "device prim",
-    "train": "model array prim text format",
-    "engine": "model array prim cache text format device device/cpu/kernels",
-    "backend": "engine text seed",
-    "api": "backend engine text seed",
-    "server": "api backend text media",
-    "cli": "server api backend train convert text format engine media seed",
-}
 # A foreign library is wrapped in one place.
 FOREIGN = {
     "pcre2.h": ("src/text/",),
@@ -104,15 +80,9 @@ def code_only(text):
     return LEXEMES.sub(blank, text)
 
 
-def module_of(path):
-    """src/device/cpu/x.c -> device/cpu, src/text/chat/x.c -> text; None outside src."""
-    parts = path.split("/")
-    if parts[0] != "src" or len(parts) < 3:
-        return None
-    for n in range(len(parts) - 1, 1, -1):
-        if "/".join(parts[1:n]) in MAY_INCLUDE:
-            return "/".join(parts[1:n])
-    return parts[1]
+def is_own_header(module, name):
+    """What the storeys of a folder share lies in the folder itself."""
+    return name.startswith(module + "/") and "/" not in name[len(module) + 1:]
 
 
 def is_test(path):
@@ -120,9 +90,9 @@ def is_test(path):
 
 
 def check_includes(path, text):
-    module = module_of(path)
-    if module and module not in MAY_INCLUDE:
-        say(path, 0, f"src/{module} is not a folder of the tree (tools/lint.py, ARCHITECTURE.md)")
+    module = layers.place_of(path)[0]
+    if module and module not in layers.MAY_USE:
+        say(path, 0, f"src/{module} is not a folder of the tree (tools/layers.py)")
         return
     for n, line in enumerate(text.split("\n"), 1):
         m = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
@@ -139,13 +109,15 @@ def check_includes(path, text):
         if ".." in name:
             say(path, n, f'"{name}": write the path from src/')
             continue
-        target = module_of("src/" + name)
+        target = layers.place_of("src/" + name)[0]
         if target is None:
             say(path, n, f'"{name}": write the path from src/ ("{module}/{name}")')
-        elif target not in (module, "base") and target not in MAY_INCLUDE[module].split():
-            say(path, n, f"{module} may not include {target}")
         elif target in ("device/cuda", "device/mlx") and module != target:
             say(path, n, f"nobody includes {target}: the build lists it in the registry")
+        elif is_own_header(module, name):
+            continue
+        elif why := layers.objection(path, "src/" + name):
+            say(path, n, why)
 
 
 def call_pattern(names):
@@ -235,6 +207,16 @@ def check_script(path, text):
             say(path, 0, out.stderr.strip())
 
 
+def check_calls_between_folders(paths):
+    if not shutil.which("nm") or not os.path.isdir(os.path.join(ROOT, "build/release/src")):
+        print("lint: calls between folders not checked: nothing is built")
+        return
+    os.chdir(ROOT)
+    for line in layers.check_symbols("build/release", paths):
+        path, _, why = line.partition(": ")
+        say(path, 0, why)
+
+
 def main():
     c_files = []
     for path in tracked_files():
@@ -258,6 +240,7 @@ def main():
         else:
             check_script(path, text)
     check_layout(c_files)
+    check_calls_between_folders(c_files)
     for docs in (api_docs, primitive_docs):
         if why := docs.stale():
             say(why.partition(": ")[0], 0, why.partition(": ")[2])

@@ -18,7 +18,7 @@
 #include "format/safetensors.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/json_file.h"
-#include "train/run/optimizer.h"
+#include "train/step/optimizer.h"
 
 #define OK(expr)                                              \
     do {                                                      \

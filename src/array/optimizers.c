@@ -1,5 +1,5 @@
 /* Steps of optimisers as arrays, and the clipping of gradients. The formulas are those of
- * train/run/optimizer.c, whose trainer updates plain memory in f64; here every number is f32. */
+ * train/step/optimizer.c, whose trainer updates plain memory in f64; here every number is f32. */
 #include <math.h>
 #include <quern/array_nn.h>
 

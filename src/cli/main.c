@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/commands/command.h"
-#include "cli/term/args.h"
+#include "cli/command.h"
+#include "cli/options/args.h"
 #include "cli/term/out.h"
 
 const qn_command qn_commands[] = {

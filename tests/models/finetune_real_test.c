@@ -21,7 +21,7 @@
 #include "tests/support/scratch.h"
 #include "train/data/dataset.h"
 #include "train/files/trainable_file.h"
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 enum {
     STEPS = 100,

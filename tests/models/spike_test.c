@@ -19,7 +19,7 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/json_file.h"
-#include "train/run/base.h"
+#include "train/step/base.h"
 
 enum { ROWS_MAX = 512, SEQUENCES_MAX = 3, PAGES = 40 };
 

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "format/safetensors.h"
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 /* A file of a set, in a buffer that the eighth next fixture reuses. The test is left out when it is missing.
  */

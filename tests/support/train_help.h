@@ -4,7 +4,7 @@
 #define QUERN_TESTS_TRAIN_HELP_H
 
 #include "engine/machine/engine.h"
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 enum { QN_TEST_BATCH_SEQUENCES = 3, QN_TEST_BATCH_ROWS = 40 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "backend/mlx_lm/mlx_lm_parts.h"
-#include "backend/model_text.h"
+#include "backend/text/model_text.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer_source.h"

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/model_text.h"
 #include "backend/native/native_draft.h"
 #include "backend/native/native_parts.h"
+#include "backend/text/model_text.h"
 #include "base/clock.h"
 #include "base/json/json.h"
 #include "base/log.h"

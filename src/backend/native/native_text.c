@@ -1,8 +1,8 @@
 /* What is about text: encoding and decoding, chats, prompts. */
 #include <string.h>
 
-#include "backend/model_text.h"
 #include "backend/native/native_parts.h"
+#include "backend/text/model_text.h"
 #include "base/mem.h"
 #include "engine/machine/prefixes.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/commands/prompt_cache.h"
+#include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 #define AT(field) offsetof(qn_chat_settings, field)
 const qn_chat_setting qn_chat_setting_table[] = {

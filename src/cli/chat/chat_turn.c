@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/commands/options.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 #include "server/next_turn.h"

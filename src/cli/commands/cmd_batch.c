@@ -1,9 +1,9 @@
 /* quern batch: answers to a list of prompts, in its order, one JSON object a line. */
 #include <quern/quern.h>
 
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
 #include "cli/commands/prompt_list.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

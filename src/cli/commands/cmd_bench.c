@@ -2,8 +2,8 @@
 #include <float.h>
 #include <quern/quern.h>
 
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

@@ -7,8 +7,8 @@
 #include "cli/chat/chat_commands.h"
 #include "cli/chat/chat_input.h"
 #include "cli/chat/chat_turn.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

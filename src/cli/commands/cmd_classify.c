@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
 #include "cli/commands/prompt_list.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

@@ -1,9 +1,9 @@
 /* quern embed: a vector for each text of a list. */
 #include <quern/quern.h>
 
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
 #include "cli/commands/prompt_list.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

@@ -3,7 +3,7 @@
 #include <quern/quern.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

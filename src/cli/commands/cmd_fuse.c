@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 

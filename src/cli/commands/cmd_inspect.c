@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 
 #include "base/json/json.h"
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/commands/inspect_attention.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 #include "cli/term/out.h"
 #include "format/packed.h"
 #include "format/source.h"

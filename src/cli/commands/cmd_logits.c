@@ -2,8 +2,8 @@
 #include <quern/quern.h>
 #include <stdio.h>
 
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
-#include "cli/commands/prompt_cache.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
+#include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 #include "server/server.h"

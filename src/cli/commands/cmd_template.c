@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 #include "text/chat/chat.h"

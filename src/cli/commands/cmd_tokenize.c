@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/commands/command.h"
-#include "cli/commands/options.h"
+#include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 #include "text/tokenizer/tokenizer_source.h"

@@ -8,8 +8,8 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "cli/commands/command.h"
-#include "cli/term/args.h"
+#include "cli/command.h"
+#include "cli/options/args.h"
 #include "cli/term/out.h"
 
 enum { LINE_MAX_BYTES = 4096, KERNELS_MAX = 128 };

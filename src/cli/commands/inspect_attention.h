@@ -3,7 +3,7 @@
 #ifndef QN_CLI_INSPECT_ATTENTION_H
 #define QN_CLI_INSPECT_ATTENTION_H
 
-#include "cli/commands/options.h"
+#include "cli/options/options.h"
 
 typedef struct {
     const char *prompt, *ids_path, *out_path, *png_path, *adapter;

@@ -6,7 +6,7 @@
 #include <quern/classify.h>
 
 #include "base/buf.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 /* Where they come from. */
 typedef struct {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/doctor/doctor.h"
 #include "cli/term/out.h"
 

@@ -5,7 +5,7 @@
 #define QN_CLI_DOCTOR_H
 
 #include "base/buf.h"
-#include "cli/commands/options.h"
+#include "cli/options/options.h"
 #include "engine/machine/engine.h"
 #include "engine/machine/examine.h"
 #include "format/source.h"

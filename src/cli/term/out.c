@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 enum { DRAIN_BYTES = 1 << 20 };
 

@@ -14,7 +14,7 @@
 #define QN_CLI_CONFIG_FILE_H
 
 #include "base/arena.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 enum { QN_CONFIG_FILE_BYTES_MAX = 256 << 10 };
 

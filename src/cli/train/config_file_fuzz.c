@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/train/config_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 #define AT(field) offsetof(qn_train_cli, field)
 

@@ -4,7 +4,7 @@
 
 #include <quern/train.h>
 
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 /* Fields of the API's own structure that have a different C type than args.h writes, or whose 0 says
  * something, stand beside it. */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 #include "cli/term/out.h"
 #include "cli/train/train_report.h"
 

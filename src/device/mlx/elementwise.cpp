@@ -88,7 +88,7 @@ static mx::array cos_of(const mx::array &a)
 }
 
 /* MLX's has an absolute error of 1.5e-7 on the CPU: near 0 the polynomial of
- * device/cpu/kernels/vector/math.body.h. */
+ * device/cpu/kernels/math.body.h. */
 static mx::array erf_of(const mx::array &a)
 {
     if (a.dtype() == mx::float64) return wide_erf(a);

@@ -10,8 +10,8 @@
 #ifndef QN_TRAIN_DATASET_H
 #define QN_TRAIN_DATASET_H
 
+#include "train/data/batch.h"
 #include "train/data/dataset_line.h"
-#include "train/run/batch.h"
 
 /* In the folder of a data set: train.jsonl (or train.json), valid.jsonl, test.jsonl. */
 typedef enum { QN_SPLIT_TRAIN, QN_SPLIT_VALID, QN_SPLIT_TEST } qn_dataset_split;

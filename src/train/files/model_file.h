@@ -3,7 +3,7 @@
 #ifndef QN_TRAIN_MODEL_FILE_H
 #define QN_TRAIN_MODEL_FILE_H
 
-#include "train/run/trainable.h"
+#include "train/step/trainable.h"
 
 /* Writes folder path, whole or not at all (folder_writer.h: what lay there beside a model stays). type:
  * "f32", "f16" or "bf16", of all numbers; NULL: each tensor keeps the base's. What is not trained and all

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 enum { QN_TRAIN_STATE_POSITION_MAX = 32 };
 

@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "model/adapter_config.h"
-#include "train/run/trainable.h"
+#include "train/step/trainable.h"
 
 typedef struct {
     qn_adapter_layout layout;

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "train/data/dataset.h"
 #include "train/data/line_index.h"
-#include "train/run/base.h"
-#include "train/run/batch_graph.h"
+#include "train/step/base.h"
+#include "train/step/batch_graph.h"
 
 enum { MAX_LENGTH = 2048, COUNT_MAX = 1 << 26 };
 

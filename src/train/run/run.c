@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "train/files/model_file.h"
 #include "train/files/trainable_file.h"
-#include "train/run/nonfinite.h"
 #include "train/run/run_start.h"
+#include "train/step/nonfinite.h"
 
 enum { MESSAGE_BYTES = 512 };
 

@@ -6,8 +6,8 @@
 #include <quern/train.h>
 
 #include "train/data/dataset.h"
-#include "train/run/schedule.h"
-#include "train/run/trainer.h"
+#include "train/step/schedule.h"
+#include "train/step/trainer.h"
 
 /* Strings are the owner's copies. n_steps 0: as many as n_epochs take. rank and alpha 0: as the adapter has
  * them that it begins with (run_start.h). */

@@ -2,8 +2,8 @@
 #ifndef QN_TRAIN_RUN_START_H
 #define QN_TRAIN_RUN_START_H
 
-#include "train/run/base.h"
 #include "train/run/run_options.h"
+#include "train/step/base.h"
 
 /* Fills in method, targets, rank and alpha of r, as far as they were not given, by the adapter at start_path.
  * Nothing without one. Statuses as for qn_adapter_file_open. */

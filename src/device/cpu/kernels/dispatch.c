@@ -20,7 +20,6 @@
 
 enum { MAX_SETS = 5 };
 
-size_t qn_few_ahead;
 static qn_kernels tables[MAX_SETS];
 static const char *names[MAX_SETS + 1]; /* best last, then NULL */
 static int n_sets, needs_tiles = -1;    /* the set that multiplies by them */

@@ -26,8 +26,8 @@
 #define QN_KERNELS_ATTENTION_BODY_H
 
 #include "device/cpu/kernels/attention/attention_pages.body.h"
+#include "device/cpu/kernels/math.body.h"
 #include "device/cpu/kernels/matmul/tile.body.h"
-#include "device/cpu/kernels/vector/math.body.h"
 
 /* FORM_F32: f32 operands (F32 and F16 pages, and all pages of sets without the rest). FORM_BF16: q, k, p, v
  * in bf16. FORM_Q8, FORM_Q4: q and p in 15 bits, k and v in 8 or 4, integer sums. */

@@ -1,5 +1,5 @@
 /* The avx2 set of attention and of the small f32 product, which share one micro-kernel. */
-#include "device/cpu/kernels/vector/vec_avx2.h"
+#include "device/cpu/kernels/vec_avx2.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 

@@ -1,6 +1,6 @@
 /* The avx2_vnni set of attention: avx2's, with vpdpwssd over Q8_0 and Q4_0 pages in place of a product and an
  * addition. The integers are the same, and so are the bits. */
-#include "device/cpu/kernels/vector/vec_avx2.h"
+#include "device/cpu/kernels/vec_avx2.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"

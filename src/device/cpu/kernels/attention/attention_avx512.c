@@ -1,5 +1,5 @@
 /* The avx512 set of attention and of small products, which share one micro-kernel. */
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 

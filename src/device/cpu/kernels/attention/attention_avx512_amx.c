@@ -1,5 +1,5 @@
 /* The avx512_amx set of attention: avx512's, but for BF16 pages, which go through tiles. */
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"

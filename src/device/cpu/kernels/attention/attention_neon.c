@@ -1,5 +1,5 @@
 /* The neon set of attention and of the small f32 product, which share one micro-kernel. */
-#include "device/cpu/kernels/vector/vec_neon.h"
+#include "device/cpu/kernels/vec_neon.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 

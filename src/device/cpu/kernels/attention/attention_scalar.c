@@ -1,5 +1,5 @@
 /* The scalar set of attention and of the small f32 product, which share one micro-kernel. */
-#include "device/cpu/kernels/vector/vec_scalar.h"
+#include "device/cpu/kernels/vec_scalar.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 

@@ -1,5 +1,5 @@
 /* Activations into their packed form with AVX-512: the operations of act_scalar.c. */
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 #include "device/cpu/kernels/matmul/pack.h"
 #include "device/cpu/kernels/sets.h"

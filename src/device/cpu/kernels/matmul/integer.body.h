@@ -9,7 +9,7 @@
  * first-level cache; two passes over packed codes beat it, and one pass of 16 rows beats two of 8, for memory
  * is read all the time. */
 #include "device/cpu/kernels/matmul/blocks.h"
-#include "device/cpu/kernels/vector/sums.body.h"
+#include "device/cpu/kernels/sums.body.h"
 
 enum { STRETCH = 32, PASS_ROWS = 256 };
 /* With codes of two bytes: blocks of a stretch, rows of a pass. Scratch is CODES_BYTES for a stretch, then

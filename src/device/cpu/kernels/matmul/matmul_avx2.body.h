@@ -12,7 +12,7 @@
 
 #include "device/cpu/kernels/matmul/codes_avx2.h"
 #include "device/cpu/kernels/sets.h"
-#include "device/cpu/kernels/vector/vec_avx2.h"
+#include "device/cpu/kernels/vec_avx2.h"
 
 enum {
     DIRECT_ROWS = 4,

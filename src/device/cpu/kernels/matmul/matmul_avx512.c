@@ -11,7 +11,7 @@
 #include "device/cpu/kernels/matmul/codes_avx512.h"
 #include "device/cpu/kernels/matmul/rows_as_packed.h"
 #include "device/cpu/kernels/sets.h"
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 enum {
     DIRECT_ROWS = 16,

@@ -19,9 +19,9 @@
 #include "device/cpu/kernels/matmul/codes_avx512.h"
 #include "device/cpu/kernels/matmul/tiles_avx512_amx.h"
 #include "device/cpu/kernels/sets.h"
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
-#include "device/cpu/kernels/vector/sums.body.h"
+#include "device/cpu/kernels/sums.body.h"
 
 enum {
     PASS_ROWS = 512, /* at most, as many as take PASS_BYTES: they stay in the second-level cache (2 MiB) */

@@ -16,7 +16,7 @@
 #include "device/cpu/kernels/matmul/codes_neon.h"
 #include "device/cpu/kernels/matmul/rows_as_packed.h"
 #include "device/cpu/kernels/sets.h"
-#include "device/cpu/kernels/vector/vec_neon.h"
+#include "device/cpu/kernels/vec_neon.h"
 
 enum {
     DIRECT_ROWS = 4,

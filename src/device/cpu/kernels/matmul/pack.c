@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "device/cpu/kernels/sets.h"
 #include "quant/types.h"
+
+size_t qn_few_ahead; /* sets.h; here, where the tables that read it may reach it */
 
 static uint32_t load32(const uint8_t *p)
 {

@@ -6,7 +6,7 @@
 #ifndef QN_KERNELS_VECTOR_BODY_H
 #define QN_KERNELS_VECTOR_BODY_H
 
-#include "device/cpu/kernels/vector/math.body.h"
+#include "device/cpu/kernels/math.body.h"
 
 static inline int tail(int64_t n, int64_t i)
 {

@@ -1,5 +1,5 @@
 /* The avx2 set of the loops in vector.body.h. */
-#include "device/cpu/kernels/vector/vec_avx2.h"
+#include "device/cpu/kernels/vec_avx2.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"

@@ -1,5 +1,5 @@
 /* The avx512 set of the loops in vector.body.h. */
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"

@@ -1,5 +1,5 @@
 /* The scalar set of the loops in vector.body.h. */
-#include "device/cpu/kernels/vector/vec_scalar.h"
+#include "device/cpu/kernels/vec_scalar.h"
 
 #include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"

@@ -10,7 +10,7 @@
 
 #include "model/modules.h"
 #include "model/trained.h"
-#include "train/run/base.h"
+#include "train/step/base.h"
 
 typedef struct {
     qn_train_method method;

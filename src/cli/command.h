@@ -7,7 +7,7 @@
 #define QN_CLI_COMMAND_H
 
 #include "base/status.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPTED = 130 };
 

@@ -4,7 +4,7 @@
 
 #include "array/program.h"
 #include "model/forward.h"
-#include "train/run/batch.h"
+#include "train/data/batch.h"
 
 /* The largest batch of a program. */
 typedef struct {

@@ -5,7 +5,7 @@
 #include <quern/generate.h>
 
 #include "base/buf.h"
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 /* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
 typedef struct {

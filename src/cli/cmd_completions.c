@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
-#include "cli/term/args.h"
+#include "cli/command.h"
+#include "cli/options/args.h"
 #include "cli/term/out.h"
 
 /* ---- what the tables say ------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* Unpacking and f32, f16, bf16 products with Advanced SIMD. Products of two bf16 are f32 multiply-adds, one
  * for each of a pair: BFDOT takes both at once, but rounds to odd and drops subnormals, as no other set does.
  */
-#include "device/cpu/kernels/vector/vec_neon.h"
+#include "device/cpu/kernels/vec_neon.h"
 
 #include "device/cpu/kernels/matmul/codes_neon.h"
 #include "device/cpu/kernels/sets.h"
@@ -72,7 +72,7 @@ INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_
 
 #include "device/cpu/kernels/matmul/unpack.body.h"
 
-#include "device/cpu/kernels/vector/float.body.h"
+#include "device/cpu/kernels/matmul/float.body.h"
 
 void qn_matmul_float_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {

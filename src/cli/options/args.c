@@ -1,4 +1,4 @@
-#include "cli/term/args.h"
+#include "cli/options/args.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/term/out.h"
 
 int qn_args_fail(const char *command, const char *fmt, ...)

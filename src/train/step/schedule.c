@@ -1,4 +1,4 @@
-#include "train/run/schedule.h"
+#include "train/step/schedule.h"
 
 #include <math.h>
 

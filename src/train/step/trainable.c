@@ -1,4 +1,4 @@
-#include "train/run/trainable.h"
+#include "train/step/trainable.h"
 
 #include <fnmatch.h>
 #include <math.h>

@@ -1,9 +1,9 @@
-#include "cli/commands/options.h"
+#include "cli/options/options.h"
 
 #include <quern/quern.h>
 #include <string.h>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 

@@ -1,4 +1,4 @@
-#include "train/run/optimizer.h"
+#include "train/step/optimizer.h"
 
 #include <math.h>
 

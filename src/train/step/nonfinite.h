@@ -3,7 +3,7 @@
 #define QN_TRAIN_NONFINITE_H
 
 #include "base/buf.h"
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 /* Appends where the first number that is not finite comes up ("layer 2 (step layer.2.q_proj)"); nothing when
  * all are finite. Nothing is added to the trainer. */

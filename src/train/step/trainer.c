@@ -1,4 +1,4 @@
-#include "train/run/trainer.h"
+#include "train/step/trainer.h"
 
 #include <math.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "train/run/batch_graph.h"
+#include "train/step/batch_graph.h"
 
 /* Of bf16, that are updated together. */
 enum { UPDATE_NUMBERS = 1024 };

@@ -1,5 +1,5 @@
 /* Unpacking and f32, f16, bf16 products with AVX2. */
-#include "device/cpu/kernels/vector/vec_avx2.h"
+#include "device/cpu/kernels/vec_avx2.h"
 
 #include "device/cpu/kernels/matmul/codes_avx2.h"
 #include "device/cpu/kernels/sets.h"
@@ -61,7 +61,7 @@ INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_
 
 #include "device/cpu/kernels/matmul/unpack.body.h"
 
-#include "device/cpu/kernels/vector/float.body.h"
+#include "device/cpu/kernels/matmul/float.body.h"
 
 void qn_matmul_float_avx2(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {

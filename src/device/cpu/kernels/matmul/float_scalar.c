@@ -1,6 +1,6 @@
 /* Unpacking and f32, f16, bf16 products in portable C. Multiply-adds round twice here: the plainest chip
  * would need a call of the C library for each fused one. */
-#include "device/cpu/kernels/vector/vec_scalar.h"
+#include "device/cpu/kernels/vec_scalar.h"
 
 #include "device/cpu/kernels/matmul/pack.h"
 #include "device/cpu/kernels/sets.h"
@@ -46,7 +46,7 @@ static void unpack_blocks(qn_dtype dtype, int64_t n_in, const uint8_t *chunk, fl
     }
 }
 
-#include "device/cpu/kernels/vector/float.body.h"
+#include "device/cpu/kernels/matmul/float.body.h"
 
 void qn_matmul_float_scalar(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {

@@ -7,7 +7,7 @@
 // clang-format on
 #include <math.h>
 
-#include "train/run/schedule.h"
+#include "train/step/schedule.h"
 
 static void rate_is(const qn_schedule *s, int64_t i, double want)
 {

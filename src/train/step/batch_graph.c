@@ -1,4 +1,4 @@
-#include "train/run/batch_graph.h"
+#include "train/step/batch_graph.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "device/cpu/kernels/matmul/pack.h"
 #include "device/cpu/kernels/matmul/tiles_avx512_amx.h"
 #include "device/cpu/kernels/sets.h"
-#include "device/cpu/kernels/vector/vec_avx512.h"
+#include "device/cpu/kernels/vec_avx512.h"
 
 enum {
     STEP_BYTES = 64, /* of a row: 32 k */

@@ -1,4 +1,4 @@
-#include "backend/model_text.h"
+#include "backend/text/model_text.h"
 
 #include <string.h>
 

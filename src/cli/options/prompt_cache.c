@@ -1,4 +1,4 @@
-#include "cli/commands/prompt_cache.h"
+#include "cli/options/prompt_cache.h"
 
 #include <errno.h>
 #include <sys/stat.h>

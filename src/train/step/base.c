@@ -1,4 +1,4 @@
-#include "train/run/base.h"
+#include "train/step/base.h"
 
 #include "format/packed.h"
 #include "model/families.h"

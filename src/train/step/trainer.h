@@ -7,9 +7,9 @@
 #ifndef QN_TRAIN_TRAINER_H
 #define QN_TRAIN_TRAINER_H
 
-#include "train/run/batch.h"
-#include "train/run/optimizer.h"
-#include "train/run/trainable.h"
+#include "train/data/batch.h"
+#include "train/step/optimizer.h"
+#include "train/step/trainable.h"
 
 typedef struct {
     qn_trainable_options trainable;

@@ -1,4 +1,4 @@
-#include "train/run/nonfinite.h"
+#include "train/step/nonfinite.h"
 
 #include <stdio.h>
 #include <string.h>
