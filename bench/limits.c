@@ -2,8 +2,8 @@
  * number of threads and each instruction set that it has. The speed of a model is judged against these
  * figures.
  *
- * usage: limits [--json] [--mib N] [--repeats N] [--threads N]   (default: each number of threads up to the
- * cores')
+ * usage: limits [--json] [--mib N] [--repeats N] [--threads N]
+ * Without --threads each number of threads up to the cores' is measured.
  *
  * Reading: a buffer far larger than the caches, in order, each thread its share. Multiply-adds: operands in
  * registers, enough independent sums to hide latency. Best and median of the repeats; the best is the limit.

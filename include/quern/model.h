@@ -26,8 +26,7 @@ typedef struct {
     const char *file;       /* name of one weights file inside the directory, where it holds several models */
     qn_precision precision; /* QN_PRECISION_HIGH by default */
     int32_t n_threads;      /* 0: the physical cores that this process may use */
-    int64_t
-        context_size; /* most tokens of one sequence. 0: the smallest of the model's own, 131,072 and what
+    int64_t context_size; /* most tokens of one sequence. 0: the smallest of the model's own, 131,072 and what
                          memory allows. Above the model's own: honoured, with a note. Above memory: refused */
     int32_t parallel_slots; /* sequences computed together; further ones wait in order. 0: 1 */
     int32_t prefill_chunk;  /* most prompt tokens computed in one step. 0: the engine's choice. Never changes

@@ -4,9 +4,9 @@
  * A node stands for tokens [begin, end) of the sequences that run through it, and keeps, for each group of
  * layers, the pages that hold them:
  *
- *     key -- [0, 40) --+-- [40, 70) -- [70, 96)           pages of [0, 40):   p0 p1
- *                      +-- [40, 52)                       pages of [40, 70):  q1 q2     (q1 = p1, or a copy
- * of pages of [70, 96):  q2        its slots 0..7)
+ *     key -- [0, 40) --+-- [40, 70) -- [70, 96)      pages of [0, 40):   p0 p1
+ *                      +-- [40, 52)                  pages of [40, 70):  q1 q2  (q1 is p1, or a copy of
+ *                                                    pages of [70, 96):  q2      p1's slots 0 to 7)
  *
  * Nothing is copied to be kept: the pages are the sequence's own, and who goes on from the middle of one
  * copies it (cache/pages.h). Of pages of the same index the deepest node's on the way is the one to read, for

@@ -1,8 +1,10 @@
 /* Each kernel alternates with the loop that is its limit, on the same threads: the best of both counts.
- * Limits are those of bench/peaks.h: memory  reading, once, what the kernel reads from memory, by the set's
- * own loads cache   the same for as many bytes as the kernel touches, again and again int8, bf16, f32:
- * multiply-adds of the type by the set's own instructions; two planes of int8 cost two, or one of int16 where
- * the set has that. A set that has no instruction for a type is held to its f32. */
+ * Limits are those of bench/peaks.h:
+ *   memory           reading once what the kernel reads from memory, by the set's own loads
+ *   cache            the same for as many bytes as the kernel touches, again and again
+ *   int8, bf16, f32  multiply-adds of the type by the set's own instructions; two planes of int8 cost two,
+ *                    or one of int16 where the set has that
+ * A set that has no instruction for a type is held to its f32. */
 #include "tests/kernels/kernel_speed.h"
 
 #include <math.h>
