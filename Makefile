@@ -6,6 +6,7 @@
 # make test-clients   the server under real clients
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
+.DEFAULT_GOAL := all
 CC ?= cc
 VARIANT ?= release
 TIME ?= 60
@@ -97,16 +98,7 @@ PARTS := $(subst ., ,$(VERSION))
 ABI := $(if $(filter 0,$(firstword $(PARTS))),0.$(word 2,$(PARTS)),$(firstword $(PARTS)))
 SHARED := $(B)/libquern.so.$(VERSION)
 
-# MLX=1 builds the library that the device mlx opens at run time, against the wheel of MLX_PYTHON (on Linux mlx[cpu], on a
-# Mac mlx) or Homebrew's mlx. Nothing else depends on it.
-ifdef MLX
-MLX_PYTHON ?= python3
-MLX_PREFIX ?= $(shell $(MLX_PYTHON) -c 'import importlib.util as u; print(list(u.find_spec("mlx").submodule_search_locations)[0])' 2>/dev/null || brew --prefix mlx 2>/dev/null)
-ifeq ($(wildcard $(MLX_PREFIX)/include/mlx/mlx.h),)
-$(error MLX=1: no headers of MLX. pip install mlx (on Linux 'mlx[cpu]') and name its Python: make MLX=1 MLX_PYTHON=python3)
-endif
-MLX_LIBRARY := $(B)/libquern-mlx.so
-endif
+include tools/make/mlx.mk
 
 all: $(B)/quern $(SHARED) $(MLX_LIBRARY)
 
@@ -134,17 +126,9 @@ $(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(B)/libmedia.a $(B)/libquer
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
 
-MLX_OBJ := $(patsubst %,$(B)/%.o,$(wildcard src/device/mlx/*.cpp))
-$(B)/libquern-mlx.so: $(MLX_OBJ)
-	@echo "  LINK  $@"
-	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -L$(MLX_PREFIX)/lib -lmlx -Wl,-rpath,$(MLX_PREFIX)/lib
-$(MLX_OBJ): $(B)/%.o: % Makefile
-	@mkdir -p $(@D)
-	@echo "  C++   $<"
-	$(Q)$(CXX) $(subst -std=c11,-std=c++20,$(FLAGS)) -isystem $(MLX_PREFIX)/include $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
-
-# The assembler copies the seed into its object, which no list of includes tells.
+# Files that QN_EMBED (src/base/embed.h) copies into objects: no list of includes tells.
 $(B)/src/seed/seed.o: src/seed/seed.gguf
+$(B)/src/backend/mlx_lm/mlx_lm_files.o: src/backend/mlx_lm/bridge.py
 
 # The instruction sets: the suffix of a file picks its flags. Tests see the whole tree.
 AVX2_FLAGS := -mavx2 -mfma -mf16c
@@ -163,15 +147,6 @@ ASAN_KERNELS := -fno-sanitize-address-use-after-scope -fira-region=one -Wno-igno
 $(B)/src/device/cpu/kernels/%.o: FLAGS += -g1 $(if $(filter asan,$(VARIANT)),$(ASAN_KERNELS))
 # Those of AMX, where this machine cannot run them, do without sanitizers.
 $(B)/%_avx512_amx.o: FLAGS += $(if $(filter asan tsan,$(VARIANT)),$(call unless_has,amx_bf16,-fno-sanitize=all))
-
-# A script as a C string, kept in the binary.
-$(B)/src/backend/mlx_lm/mlx_lm_files.o: $(B)/src/backend/mlx_lm/bridge.inc
-$(B)/src/backend/mlx_lm/mlx_lm_files.o: FLAGS += -I$(B)/src -Wno-overlength-strings
-$(B)/src/backend/mlx_lm/bridge.inc: src/backend/mlx_lm/bridge.py
-	@mkdir -p $(@D)
-	$(Q)sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' $< > $@
-
-$(if $(filter arm64,$(VARIANT)),$(B)/tests/engine/bits_test.o: FLAGS += -DQN_EMULATED)
 
 define COMPILE
 	@mkdir -p $(@D)
@@ -262,99 +237,7 @@ hashes: $(B)/tests/models/hashes_test
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/server/test_*.py))
 
-# The device mlx and the backend mlx_lm with the real packages, which are installed into a folder of their own at the first
-# run (some 400 MB).
-test-mlx: SHELL := bash
-test-mlx:
-	$(Q). tools/setup.sh; need_mlx || exit 0; $(MAKE) --no-print-directory MLX=1 MLX_PYTHON="$$QUERN_MLX" run-mlx
-run-mlx: $(MLX_DEVICE_TESTS) all
-	$(Q)QUERN=$(B)/quern QUERN_MLX_LIBRARY='$(CURDIR)/$(MLX_LIBRARY)' tests/run $(MLX_DEVICE_TESTS) $(MLX_TESTS)
-
-# What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
-# some gigabytes, into build/peft.
-test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/finetune_real_test all
-	$(Q)python3 tools/peft_check.py $< $(B)/quern
-	$(Q)tools/fetch-models smollm2 >/dev/null
-	$(Q)python3 tools/finetune_check.py $(B)/tests/models/finetune_real_test
-
-# The server, called by the client libraries that people use: installs them at the first run (some 900 MB).
-test-clients: SHELL := bash
-test-clients: all
-	$(Q). tools/setup.sh; need_clients || exit 0; tools/fetch-models smollm2 >/dev/null; \
-	  PYTHON="$$QUERN_CLIENTS" QUERN=$(B)/quern tests/run $(wildcard tests/clients/test_*.py)
-
-asan:
-	$(Q)$(MAKE) --no-print-directory VARIANT=asan test
-shake:
-	$(Q)$(MAKE) --no-print-directory VARIANT=release objects
-	$(Q)$(MAKE) --no-print-directory VARIANT=shake test
-
-# ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
-TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/scheduler_test %/probe_test \
-	%/snapshot_test %/program_test %/transform_test %/fire_test %/locks_test %/inbox_test %/tree_test %/lists_company_test
-tsan:
-	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
-test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
-	$(Q)tests/run $^
-
-# Every line of these files runs in some test, but for those that tests/uncovered.txt excuses.
-COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/cache/ src/engine/clients/handle src/engine/schedule/inbox src/engine/schedule/ring \
-	src/api/cache src/backend/native/native_cache src/api/tickets,$(filter $(p)%,$(SRC))))
-$(if $(filter coverage,$(VARIANT)),$(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic)
-COVERAGE_TESTS ?= $(B)/src/cache/% %/handles_test %/state_io_test %/inbox_test %/cache_test %/state_test
-coverage:
-	$(call need,gcov,gcc)
-	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage
-test-coverage: $(filter $(COVERAGE_TESTS),$(TESTS))
-	$(Q)find $(B)/src -name '*.gcda' -delete
-	$(Q)tests/run $^
-	$(Q)python3 tools/coverage.py $(B) $(COVERED)
-
-# Memcheck knows no AVX-512: QUERN_CPU holds the kernels to AVX2, and an instruction beyond would end the program. It
-# slows code fortyfold: parsers, text, tables, and whole models in small doses (memory_test, examples). It cannot judge
-# PCRE2's machine code, so what runs many expressions is left out. Blocks begin with a header, so a pointer from a static
-# variable leads inside one ("possibly lost"); a lost one is lost definitely.
-VALGRIND := valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
-	--show-leak-kinds=definite --fair-sched=try
-VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
-	%/slots_test %/generation_test %/memory_test
-VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
-valgrind: $(VALGRIND_SET)
-	$(Q)QUERN_CPU=avx2 QUERN_KEPT_BYTES=0 QUERN_FIXTURES=tests/golden QUERN_OPS=10000 RUN_UNDER="$(VALGRIND)" tests/run $^
-
-# For 64-bit Arm: everything is crossed, and run by qemu-user, tenfold slower, what is about kernels: each against fixtures
-# and scalar, the same bits whatever the split, hashes of logits. What depends on no set runs on this machine alone, and
-# whole models in any company (ARM_TESTS=%/bits_test) take minutes more. The first line is a chip without dot products,
-# where scalar is the only set. QEMU_CPU=neoverse-n1 has no matrix products.
-ARM := aarch64-linux-gnu
-ARM_ROOT := build/arm64-root
-ARM_LIBS := $(ARM_ROOT)/usr/lib/$(ARM)
-ARM_PATH := $(ARM_LIBS):$(ARM_ROOT)/lib/$(ARM)
-arm64:
-	$(call need,$(ARM)-gcc,gcc-$(ARM) libc6-dev-arm64-cross)
-	$(call need,qemu-aarch64,qemu-user)
-	$(Q)tools/arm64-root $(ARM_ROOT)
-	$(Q)PKG_CONFIG_LIBDIR='$(CURDIR)/$(ARM_LIBS)/pkgconfig' PKG_CONFIG_SYSROOT_DIR='$(CURDIR)/$(ARM_ROOT)' \
-	  $(MAKE) --no-print-directory VARIANT=arm64 CC=$(ARM)-gcc \
-	  CPPFLAGS='$(CPPFLAGS) -I$(ARM_ROOT)/usr/include/$(ARM)' LDFLAGS='-L$(ARM_LIBS) -Wl,-rpath-link,$(ARM_PATH)' test-arm64
-ARM_TESTS ?= $(B)/src/device/cpu/kernels/%_test %/kernel_check_test %/threads_test %/array_test %/hashes_test
-test-arm64: export RUN_UNDER := qemu-aarch64 -L /usr/$(ARM) -E LD_LIBRARY_PATH=$(ARM_PATH)
-test-arm64: all $(B)/src/device/cpu/kernels/matmul/matmul_test $(filter $(ARM_TESTS),$(TESTS))
-	$(Q)QEMU_CPU=cortex-a53 tests/run $(B)/src/device/cpu/kernels/matmul/matmul_test
-	$(Q)tests/run $(filter $(ARM_TESTS),$(TESTS))
-
-# What reaches new code stays in build/fuzz/corpus, what breaks a target in build/fuzz/finds; what is worth keeping is copied to
-# tests/corpus by hand. FUZZ_TARGETS="http gguf" names some of them, JOBS says how many run at a time (all cores).
-fuzz:
-	$(call need,clang,clang libclang-rt-dev)
-	$(Q)$(MAKE) --no-print-directory VARIANT=release library
-	$(Q)$(MAKE) --no-print-directory VARIANT=fuzz run-fuzz
-FUZZ_TARGETS ?= $(patsubst %_fuzz,%,$(notdir $(FUZZERS)))
-FUZZED := $(foreach n,$(FUZZ_TARGETS),$(or $(filter %/$(n)_fuzz,$(FUZZERS)),no-fuzz-target-$(n)))
-run-fuzz: $(FUZZED)
-	$(Q)TIME=$(TIME) JOBS=$(JOBS) SEED=$(SEED) tests/fuzz $(B) $^
-no-fuzz-target-%:
-	@echo "make fuzz: no target $*. There are: $(patsubst %_fuzz,%,$(notdir $(FUZZERS)))" >&2; exit 1
+include tools/make/checkers.mk tools/make/arm64.mk tools/make/fuzz.mk tools/make/peers.mk
 
 # Not those that measure a model file: they say what they take.
 bench: $(BENCHES) $(B)/kernel_check all
@@ -381,6 +264,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all library objects test test-real kernel_check soak hashes test-cli test-mlx run-mlx test-peft test-clients asan shake tsan test-tsan coverage test-coverage valgrind arm64 test-arm64 fuzz run-fuzz bench install install-strip uninstall docs lint format clean
+.PHONY: all library objects test test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -3,29 +3,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The assembler copies the file into the constants. Its path is from the root of the tree, where make runs.
- */
-#ifdef __APPLE__
-#define SECTION ".section __DATA,__const\n"
-#define SYMBOL(name) "_" name
-#define PREVIOUS ".text\n"
-#else
-#define SECTION ".pushsection .rodata.qn_seed, \"a\", %progbits\n"
-#define SYMBOL(name) name
-#define PREVIOUS ".popsection\n"
-#endif
+#include "base/embed.h"
 
-// clang-format off
-__asm__(SECTION
-        ".balign 64\n"
-        SYMBOL("qn_seed_file") ":\n"
-        ".incbin \"src/seed/seed.gguf\"\n"
-        SYMBOL("qn_seed_file_end") ":\n"
-        ".byte 0\n"
-        PREVIOUS);
-// clang-format on
-extern const unsigned char qn_seed_file[] __attribute__((visibility("hidden"))),
-    qn_seed_file_end[] __attribute__((visibility("hidden")));
+QN_EMBED(qn_seed_file, "src/seed/seed.gguf");
 
 int qn_seed_is_path(const char *path)
 {

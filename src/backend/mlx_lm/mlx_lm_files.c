@@ -8,11 +8,15 @@
 
 #include "backend/mlx_lm/mlx_lm_parts.h"
 #include "base/cache_folder.h"
+#include "base/embed.h"
 #include "base/mem.h"
 
-static const char bridge_text[] =
-#include "backend/mlx_lm/bridge.inc"
-    ;
+QN_EMBED(qn_mlx_bridge, "src/backend/mlx_lm/bridge.py");
+
+static size_t bridge_bytes(void)
+{
+    return (size_t)(qn_mlx_bridge_end - qn_mlx_bridge);
+}
 
 /* Makes the folders of a path that are missing. */
 static qn_status make_folders(char *path)
@@ -43,14 +47,14 @@ static qn_status check_private(const char *path)
 
 static int is_same(const char *path)
 {
-    char bytes[sizeof bridge_text];
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    char bytes[4096];
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), same = 1;
     if (fd < 0) return 0;
     size_t n = 0;
-    for (ssize_t got; n < sizeof bytes && (got = read(fd, bytes + n, sizeof bytes - n)) > 0;)
-        n += (size_t)got;
+    for (ssize_t got; same && (got = read(fd, bytes, sizeof bytes)) > 0; n += (size_t)got)
+        same = (size_t)got <= bridge_bytes() - n && memcmp(bytes, qn_mlx_bridge + n, (size_t)got) == 0;
     close(fd);
-    return n == sizeof bridge_text - 1 && memcmp(bytes, bridge_text, n) == 0;
+    return same && n == bridge_bytes();
 }
 
 static qn_status write_script(const char *path)
@@ -61,9 +65,9 @@ static qn_status write_script(const char *path)
     unlink(own.data);
     int fd = open(own.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     size_t at = 0;
-    for (ssize_t n = 0; fd >= 0 && at < sizeof bridge_text - 1 && n >= 0; at += n > 0 ? (size_t)n : 0)
-        n = write(fd, bridge_text + at, sizeof bridge_text - 1 - at);
-    int failed = fd < 0 || close(fd) != 0 || at < sizeof bridge_text - 1 || rename(own.data, path) != 0;
+    for (ssize_t n = 0; fd >= 0 && at < bridge_bytes() && n >= 0; at += n > 0 ? (size_t)n : 0)
+        n = write(fd, qn_mlx_bridge + at, bridge_bytes() - at);
+    int failed = fd < 0 || close(fd) != 0 || at < bridge_bytes() || rename(own.data, path) != 0;
     qn_status status = failed ? qn_fail(QN_E_IO, "%s: cannot be written: %s", path, strerror(errno)) : QN_OK;
     if (failed && fd >= 0) unlink(own.data);
     qn_buf_free(&own);

@@ -15,6 +15,7 @@
 #include <sys/auxv.h>
 #endif
 
+#include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/kernels.h"
 #include "device/cpu/kernels/sets.h"
 
@@ -25,13 +26,16 @@ static const char *names[MAX_SETS + 1]; /* best last, then NULL */
 static int n_sets, needs_tiles = -1;    /* the set that multiplies by them */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void add(const char *name, void (*fill_matmul)(qn_kernels *), void (*fill_vector)(qn_kernels *))
+typedef void filler(qn_kernels *k);
+
+static void add(const char *name, filler *matmul, filler *attention, filler *vector)
 {
     qn_kernels *k = &tables[n_sets];
     if (n_sets) *k = tables[0];
     k->name = names[n_sets++] = name;
-    fill_matmul(k);
-    fill_vector(k);
+    matmul(k);
+    vector(k);
+    attention(k);
 }
 
 #if defined(__x86_64__)
@@ -69,11 +73,13 @@ static void detect_avx512(uint32_t state, unsigned b7, unsigned c7, unsigned d7,
     if ((state & AVX512_STATE) != AVX512_STATE || (b7 & need) != need) return;
     if (!(c7 & bit_AVX512VNNI) || !(c7 & bit_AVX512VBMI)) return;
     if (!(a71 & bit_AVX512BF16)) return;
-    add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_vector_avx512);
+    add("avx512", qn_kernels_fill_matmul_avx512, qn_kernels_fill_attention_avx512,
+        qn_kernels_fill_vector_avx512);
     if (!has_tiles(state, d7)) return;
     static qn_kernels lean;
     needs_tiles = n_sets;
-    add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_vector_avx512_amx);
+    add("avx512_amx", qn_kernels_fill_matmul_avx512_amx, qn_kernels_fill_attention_avx512_amx,
+        qn_kernels_fill_vector_avx512);
     lean = tables[n_sets - 1];
     qn_kernels_lean_avx512_amx(&lean);
     tables[n_sets - 1].lean = &lean;
@@ -94,10 +100,12 @@ static void detect(void)
     if ((state & AVX_STATE) != AVX_STATE || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return;
     if (!(c1 & bit_AVX) || !(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2)) return;
     if (vendor == signature_AMD_ebx && !(b7 & bit_AVX512F)) qn_few_ahead = 2048; /* before Zen 4 */
-    add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_vector_avx2);
+    add("avx2", qn_kernels_fill_matmul_avx2, qn_kernels_fill_attention_avx2, qn_kernels_fill_vector_avx2);
     if (!__get_cpuid_count(7, 1, &a71, &b, &c, &d)) return;
 #ifndef QN_WITHOUT_AVX2_VNNI
-    if (a71 & AVX_VNNI) add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_vector_avx2_vnni);
+    if (a71 & AVX_VNNI)
+        add("avx2_vnni", qn_kernels_fill_matmul_avx2_vnni, qn_kernels_fill_attention_avx2_vnni,
+            qn_kernels_fill_vector_avx2);
 #endif
 #ifndef QN_WITHOUT_AVX512
     detect_avx512(state, b7, c7, d7, a71);
@@ -140,8 +148,10 @@ static int has_matrix_product(void)
 static void detect(void)
 {
     if (!has_dot_product()) return;
-    add("neon", qn_kernels_fill_matmul_neon, qn_kernels_fill_vector_neon);
-    if (has_matrix_product()) add("neon_i8mm", qn_kernels_fill_matmul_neon_i8mm, qn_kernels_fill_vector_neon);
+    add("neon", qn_kernels_fill_matmul_neon, qn_kernels_fill_attention_neon, qn_kernels_fill_vector_neon);
+    if (has_matrix_product())
+        add("neon_i8mm", qn_kernels_fill_matmul_neon_i8mm, qn_kernels_fill_attention_neon,
+            qn_kernels_fill_vector_neon);
 }
 #else
 static void detect(void)
@@ -164,7 +174,8 @@ static int may_use(int i)
 
 static void fill(void)
 {
-    add("scalar", qn_kernels_fill_matmul_scalar, qn_kernels_fill_vector_scalar);
+    add("scalar", qn_kernels_fill_matmul_scalar, qn_kernels_fill_attention_scalar,
+        qn_kernels_fill_vector_scalar);
     detect();
 }
 

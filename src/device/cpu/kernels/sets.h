@@ -44,9 +44,7 @@ void qn_matmul_neon(const qn_matmul_args *a, int64_t begin, int64_t end, void *s
 /* Element-wise, norms, softmax, sums, rope, conversions, small dense products, attention. */
 void qn_kernels_fill_vector_scalar(qn_kernels *k);
 void qn_kernels_fill_vector_avx2(qn_kernels *k);
-void qn_kernels_fill_vector_avx2_vnni(qn_kernels *k);
 void qn_kernels_fill_vector_avx512(qn_kernels *k);
-void qn_kernels_fill_vector_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_vector_neon(qn_kernels *k);
 
 #endif

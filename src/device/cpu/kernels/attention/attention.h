@@ -55,6 +55,7 @@ void qn_attend_part_avx512(const qn_attend_args *a, int64_t n_rows, int64_t head
 
 void qn_kernels_fill_attention_scalar(qn_kernels *k);
 void qn_kernels_fill_attention_avx2(qn_kernels *k);
+void qn_kernels_fill_attention_avx2_vnni(qn_kernels *k);
 void qn_kernels_fill_attention_avx512(qn_kernels *k);
 void qn_kernels_fill_attention_avx512_amx(qn_kernels *k);
 void qn_kernels_fill_attention_neon(qn_kernels *k);

@@ -8,9 +8,9 @@
 #include "device/cpu/kernels/attention/attention.body.h"
 #include "device/cpu/kernels/attention/attention_dots_avx2.h"
 
-void qn_kernels_fill_vector_avx2_vnni(qn_kernels *k)
+void qn_kernels_fill_attention_avx2_vnni(qn_kernels *k)
 {
-    qn_kernels_fill_vector_avx2(k);
+    qn_kernels_fill_attention_avx2(k);
     k->kv_write = kv_write;
     k->attend = attend;
     k->attend_part = attend_part;

@@ -27,14 +27,9 @@ static void attend_part_any(const qn_attend_args *a, int64_t n_rows, int64_t hea
 
 void qn_kernels_fill_attention_avx512_amx(qn_kernels *k)
 {
+    qn_kernels_fill_attention_avx512(k);
     k->kv_write = kv_write;
     k->attend = attend_any;
     k->attend_part = attend_part_any;
     k->attend_merge = attend_merge;
-}
-
-void qn_kernels_fill_vector_avx512_amx(qn_kernels *k)
-{
-    qn_kernels_fill_vector_avx512(k);
-    qn_kernels_fill_attention_avx512_amx(k);
 }

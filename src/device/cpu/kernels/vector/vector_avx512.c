@@ -1,7 +1,6 @@
 /* The avx512 set of the loops in vector.body.h. */
 #include "device/cpu/kernels/vec_avx512.h"
 
-#include "device/cpu/kernels/attention/attention.h"
 #include "device/cpu/kernels/sets.h"
 
 #include "device/cpu/kernels/vector/vector.body.h"
@@ -9,5 +8,4 @@
 void qn_kernels_fill_vector_avx512(qn_kernels *k)
 {
     fill_vector(k);
-    qn_kernels_fill_attention_avx512(k);
 }

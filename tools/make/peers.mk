@@ -1,0 +1,22 @@
+# Tests beside the packages that users have: they install these at the first run.
+# The device mlx and the backend mlx_lm with the real packages, which are installed into a folder of their own at the first
+# run (some 400 MB).
+test-mlx: SHELL := bash
+test-mlx:
+	$(Q). tools/setup.sh; need_mlx || exit 0; $(MAKE) --no-print-directory MLX=1 MLX_PYTHON="$$QUERN_MLX" run-mlx
+run-mlx: $(MLX_DEVICE_TESTS) all
+	$(Q)QUERN=$(B)/quern QUERN_MLX_LIBRARY='$(CURDIR)/$(MLX_LIBRARY)' tests/run $(MLX_DEVICE_TESTS) $(MLX_TESTS)
+
+# What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
+# some gigabytes, into build/peft.
+test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/finetune_real_test all
+	$(Q)python3 tools/peft_check.py $< $(B)/quern
+	$(Q)tools/fetch-models smollm2 >/dev/null
+	$(Q)python3 tools/finetune_check.py $(B)/tests/models/finetune_real_test
+
+# The server, called by the client libraries that people use: installs them at the first run (some 900 MB).
+test-clients: SHELL := bash
+test-clients: all
+	$(Q). tools/setup.sh; need_clients || exit 0; tools/fetch-models smollm2 >/dev/null; \
+	  PYTHON="$$QUERN_CLIENTS" QUERN=$(B)/quern tests/run $(wildcard tests/clients/test_*.py)
+.PHONY: test-mlx run-mlx test-peft test-clients
