@@ -131,6 +131,7 @@ static kept_block *drop_kept(void)
 
 static void keep(void *raw, int list)
 {
+    QN_SHOW(raw, list_bytes(list));
     kept_block *b = raw, *dropped = NULL;
     const size_t limit = kept_limit();
     pthread_mutex_lock(&kept.lock);
@@ -196,6 +197,7 @@ void *qn_alloc(size_t size_bytes)
     }
     *(header *)(void *)raw = (header){size_bytes, list};
     QN_HIDE(raw, ALIGN);
+    if (list >= 0) QN_HIDE(raw + ALIGN + size_bytes, total - ALIGN - size_bytes);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     raise_peak(atomic_fetch_add_explicit(&held, size_bytes, memory_order_relaxed) + size_bytes);
     thread_held += (int64_t)size_bytes;

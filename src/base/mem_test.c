@@ -83,6 +83,24 @@ static void test_peak(void **state)
     assert_int_equal(qn_mem_reset_peak(), before);
 }
 
+/* The block of an arena is kept and taken again: none of what the arena hid is hidden in it. */
+static void test_kept_blocks_are_shown(void **state)
+{
+#ifdef QN_EVERY_BLOCK
+    qn_mem_keep(1 << 20);
+    qn_arena a = {0};
+    qn_arena_alloc(&a, 10);
+    const char *block = (const char *)a.head;
+    qn_arena_clear(&a);
+    char *p = qn_alloc(20000);
+    assert_true(p == block);
+    for (int i = 0; i < 20000; i++) assert_false(is_hidden(p + i));
+    assert_true(is_hidden(p + 20000));
+    qn_free(p);
+    qn_mem_keep(0);
+#endif
+}
+
 /* What is kept is of the sizes that were freed, within the limit, and a block of another size does not get
  * it. */
 static void test_kept_blocks(void **state)
@@ -373,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_ends_are_seen),
         cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_kept_blocks_are_shown),
         cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_maps_and_thread_bytes),
         cmocka_unit_test(test_drop_pages),
