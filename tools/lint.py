@@ -160,6 +160,13 @@ def check_text(path, text):
             say(path, n, f"{len(line)} columns")
 
 
+def check_comments(path, text):
+    """A heading whose line of dashes was put on a line of its own: a formatter tore it."""
+    for n, line in enumerate(text.split("\n"), 1):
+        if re.fullmatch(r"\s*\* -{20,}( \*/)?", line):
+            say(path, n, "a comment that was torn apart: the dashes belong to the line before")
+
+
 def check_length(path, text):
     n = text.count("\n")
     head = text[:600]
@@ -237,6 +244,7 @@ def main():
             code = code_only(text)
             check_includes(path, text)
             check_calls(path, text, code)
+            check_comments(path, text)
         else:
             check_script(path, text)
     check_layout(c_files)

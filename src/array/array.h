@@ -21,16 +21,13 @@ void qn_scope_prefix(qn_scope *s, const char *fmt, ...) QN_PRINTF(2, 3);
 
 const qn_shape *qn_array_shape(const qn_array *a);
 
-/* ---- sources
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- sources ------------------------------------------------------------------------------------------- */
 /* An array over a buffer, which it retains. The shape may be symbolic (another program's output). */
 qn_array *qn_from_buffer(qn_scope *s, qn_dtype dtype, qn_shape shape, qn_buffer *buffer);
 /* Bound at each run of a program; inputs are numbered in the order of their making. */
 qn_array *qn_input(qn_scope *s, qn_dtype dtype, qn_shape shape);
 
-/* ---- any primitive
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- any primitive ------------------------------------------------------------------------------------- */
 /* shape and dtype: the wish where the primitive needs one (RESHAPE, SLICE, STRIDED, BROADCAST, CAST, RANDOM),
  * else NULL and anything. */
 qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in, qn_array *const *in,
@@ -38,8 +35,7 @@ qn_array *qn_apply(qn_scope *s, qn_prim prim, const qn_params *params, int n_in,
 qn_array *qn_unary(qn_scope *s, qn_prim prim, qn_array *a);
 qn_array *qn_binary(qn_scope *s, qn_prim prim, qn_array *a, qn_array *b);
 
-/* ---- the common ones
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the common ones ----------------------------------------------------------------------------------- */
 /* A number that takes a's type where that is a floating one, exact in f64. */
 qn_array *qn_number_like(qn_scope *s, const qn_array *a, double value);
 /* Same number of elements; a symbolic dimension stays first. The shape may be symbolic. */
@@ -76,14 +72,12 @@ qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, q
 /* log(sum(exp(x))) over the last dimension, kept with size 1. */
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 
-/* ---- computing
- * --------------------------------------------------------------------------------------------- */
+/* ---- computing ----------------------------------------------------------------------------------------- */
 
 /* The memory of an array over data, in whatever layout; NULL for one that is computed. Borrowed. */
 const qn_buffer *qn_array_buffer(const qn_array *a);
 
-/* ---- differentiation
- * ---------------------------------------------------------------------------------------- */
+/* ---- differentiation ----------------------------------------------------------------------------------- */
 
 /* What was made after `before` and lies below `out` is not kept for the gradient: qn_vjp builds it once more,
  * right before it needs it. The gradient's bits stay, its memory is that of one such piece. Nothing of the

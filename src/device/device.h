@@ -19,9 +19,7 @@ typedef struct qn_device qn_device;
 typedef struct qn_exec qn_exec;
 typedef struct qn_state qn_state;
 
-/* ---- buffers
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers ------------------------------------------------------------------------------------------- */
 
 /* Counted memory of one device. layout 0: plain, row-major; others are the device's own (packed weights). */
 typedef struct qn_buffer {
@@ -45,9 +43,7 @@ void qn_buffer_release(qn_buffer *b);
 qn_status qn_buffer_borrow(qn_device *d, const void *data, size_t size_bytes, void (*let_go)(void *owner),
                            void *owner, qn_buffer **out);
 
-/* ---- state
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- state --------------------------------------------------------------------------------------------- */
 
 typedef enum { QN_STATE_PAGES, QN_STATE_SLOTS } qn_state_kind;
 
@@ -66,9 +62,7 @@ typedef struct {
 /* Tokens a page holds. */
 enum { QN_STATE_PAGE_TOKENS = 32 };
 
-/* ---- plans
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- plans --------------------------------------------------------------------------------------------- */
 
 typedef enum { QN_SLOT_TEMP, QN_SLOT_BUFFER } qn_slot_kind;
 
@@ -155,8 +149,7 @@ typedef struct {
         *note; /* what users should know of its weights; "": nothing. The device's, until asked again */
 } qn_device_description;
 
-/* ---- the interface
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- the interface ------------------------------------------------------------------------------------- */
 
 typedef struct {
     int n_threads;             /* 0: all that affinity and quota allow */

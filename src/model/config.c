@@ -33,8 +33,7 @@ typedef struct {
     qn_fields fields;
 } reader;
 
-/* ---- which family
- * --------------------------------------------------------------------------------------------------- */
+/* ---- which family -------------------------------------------------------------------------------------- */
 
 static qn_status parse_side_file(qn_source *src, qn_side_file which, json_t **out)
 {
@@ -162,8 +161,7 @@ static qn_status open_reader(reader *r)
     return QN_OK;
 }
 
-/* ---- sizes and switches
- * ---------------------------------------------------------------------------------------------- */
+/* ---- sizes and switches -------------------------------------------------------------------------------- */
 
 /* head_dim: as said, else what the query projection has, else the family's, else an even share of
  * hidden_size. */
@@ -376,8 +374,7 @@ static qn_status read_layer_input(const reader *r, qn_model_config *c)
                    qn_fields_label(&r->fields, "vocab_size", other, sizeof other), (long long)c->vocab_size);
 }
 
-/* ---- tokens, quantisation
- * --------------------------------------------------------------------------------------------- */
+/* ---- tokens, quantisation ------------------------------------------------------------------------------ */
 
 static qn_status add_stop_id(qn_model_config *c, const char *file, const char *field, const json_t *value)
 {
@@ -486,8 +483,7 @@ static qn_status read_vision(const reader *r, qn_model_config *c)
     return qn_vision_config_read(r->src, &whole, c->hidden_size, c->vocab_size, &c->vision);
 }
 
-/* ---- all of it
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------------- */
 
 static qn_status read_all(reader *r, qn_model_config *c)
 {

@@ -86,9 +86,7 @@ qn_status qn_pieces_set(qn_pieces *p, const char *text, size_t n)
     return push(p, 0, n);
 }
 
-/* --- reading
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static qn_status bad_field(const char *what, const char *type, const char *field)
 {
@@ -276,9 +274,7 @@ void qn_pretokenizer_set_fast(qn_pretokenizer *p, int fast)
     p->fast = fast;
 }
 
-/* --- running
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------------------------------------- */
 
 /* Pieces of one text from its runs of matches and gaps, which come in order and cover it. */
 typedef struct {

@@ -25,9 +25,7 @@ static qn_status named(const qn_tokenizer *t, qn_status status)
     return own ? qn_fail_prefix(status, "%s", t->what) : status;
 }
 
-/* --- making
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- making -------------------------------------------------------------------------------------------- */
 
 qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out)
 {
@@ -170,9 +168,7 @@ qn_status qn_tokenizer_set_ids(qn_tokenizer *t, int32_t bos, int32_t eos, int32_
     return push_unique(&t->eos_ids, eos);
 }
 
-/* --- encoding
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Text without added tokens. */
 static qn_status encode_plain(encoder *e, const char *text, size_t n, qn_text_place place)
@@ -380,9 +376,7 @@ qn_status qn_tokenizer_encode(const qn_tokenizer *t, const char *text, size_t n_
     return qn_tokenizer_encode_segments(t, &whole, 1, flags, ids, n_ids);
 }
 
-/* --- decoding
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- decoding ------------------------------------------------------------------------------------------ */
 
 struct qn_token_stream {
     const qn_tokenizer *t;
@@ -466,9 +460,7 @@ qn_status qn_tokenizer_piece(const qn_tokenizer *t, int32_t id, qn_buf *out)
     return named(t, status);
 }
 
-/* --- asking
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- asking -------------------------------------------------------------------------------------------- */
 
 size_t qn_tokenizer_vocab_size(const qn_tokenizer *t)
 {

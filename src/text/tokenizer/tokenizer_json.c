@@ -35,9 +35,7 @@ static void open_part(const reader *r, qn_json_text part, qn_json_pull *p)
     p->at = (size_t)(part.data - r->text);
 }
 
-/* --- the model
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
 static int shown(size_t n)
 {
@@ -229,9 +227,7 @@ static qn_status build_model(reader *r)
     return read_merges(r);
 }
 
-/* --- components
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- components ---------------------------------------------------------------------------------------- */
 
 /* *out NULL: missing or null. */
 static qn_status parse_component(const reader *r, qn_json_text text, json_t **out)
@@ -304,8 +300,7 @@ static qn_status build_components(reader *r)
     return status;
 }
 
-/* --- the post-processor
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the post-processor -------------------------------------------------------------------------------- */
 
 static qn_status push_id(const reader *r, qn_id_list *l, const json_t *id)
 {
@@ -396,8 +391,7 @@ static qn_status build_processor(reader *r)
     return status;
 }
 
-/* --- added tokens
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- added tokens -------------------------------------------------------------------------------------- */
 
 static qn_status read_added_token(reader *r, qn_json_pull *p, qn_buf *content)
 {
@@ -479,9 +473,7 @@ static qn_status read_added_tokens(reader *r)
     return status;
 }
 
-/* --- the file
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- the file ------------------------------------------------------------------------------------------ */
 
 static qn_status find_parts(reader *r, qn_json_pull *p)
 {

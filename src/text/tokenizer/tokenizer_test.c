@@ -18,9 +18,7 @@
 #include "base/utf8.h"
 #include "tests/support/fixtures.h"
 
-/* --- files
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 /* The bytes of a file or, with a name that ends in .gz, what gzip makes of it. Freed with qn_buf_free. */
 static qn_buf read_file(const char *path)
@@ -76,9 +74,7 @@ static qn_tokenizer *open_gguf(const char *path, double *ms)
     return t;
 }
 
-/* --- comparing
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- comparing ----------------------------------------------------------------------------------------- */
 
 static int n_wrong;
 
@@ -176,8 +172,7 @@ static void check_text_json(const qn_tokenizer *t, const char *where, size_t i, 
         check_text(t, where, i, ids, flags, json_string_value(expected), json_string_length(expected));
 }
 
-/* --- tokenizers/NAME
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- tokenizers/NAME ----------------------------------------------------------------------------------- */
 
 static void run_cases(const char *name)
 {
@@ -241,8 +236,7 @@ static void test_cases(void **state)
     assert_true(n_run > 0);
 }
 
-/* --- tokenizers/real
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- tokenizers/real ----------------------------------------------------------------------------------- */
 
 static size_t from_hex(const char *hex, char *out)
 {
@@ -379,8 +373,7 @@ static void test_real(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-/* --- quant/gguf_models
- * --------------------------------------------------------------------------------------------------- */
+/* ---- quant/gguf_models --------------------------------------------------------------------------------- */
 
 static void test_gguf_models(void **state)
 {
@@ -411,8 +404,7 @@ static void test_gguf_models(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-/* --- a small tokenizer of our own
- * ---------------------------------------------------------------------------------------- */
+/* ---- a small tokenizer of our own ---------------------------------------------------------------------- */
 
 #define ADDED(id, content, special, more) \
     "{\"id\":" id ",\"content\":\"" content "\",\"special\":" special ",\"normalized\":false" more "}"

@@ -17,11 +17,11 @@
 
 #include "base/status.h"
 
-/* ---- packed weights
- * --------------------------------------------------------------------------------------------------- A
- * matrix W [n_out, n_in] (row-major, as in files) is packed into panels of 16 output rows, interleaved so
- * that a vector lane is an output. The last panel is filled with zero blocks. The layout of a dtype is the
- * same for every set. Lossless. */
+/* ---- packed weights ------------------------------------------------------------------------------------ */
+
+/* A matrix W [n_out, n_in] (row-major, as in files) is packed into panels of 16 output rows, interleaved
+ * so that a vector lane is an output. The last panel is filled with zero blocks. The layout of a dtype is
+ * the same for every set. Lossless. */
 enum { QN_PANEL = 16 };
 
 /* Of all layouts together; see QN_LAYOUT_VERSION in pack.h. */
@@ -58,14 +58,15 @@ typedef struct {
     int same_rows; /* 1: x, n_rows, n_in and act are as in the call before, and scratch is as it left it */
 } qn_matmul_args;
 
-/* ---- attention over pages
- * --------------------------------------------------------------------------------------------- KV pages hold
- * QN_PAGE_TOKENS tokens. One page of one layer: K [kv_heads][head_dim][QN_PAGE_TOKENS] (a lane is a token),
- * then V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. In bf16 dimensions of K
- * and tokens of V lie in pairs: K [kv_heads][head_dim / 2][QN_PAGE_TOKENS][2], V [kv_heads][QN_PAGE_TOKENS /
- * 2][v_dim][2], with head_dim rounded up to 2 and v_dim to 16. Q8_0 is the same in bytes, dimensions rounded
- * up to 32, and behind each head's numbers stand its f16 scales, one for 32 dimensions of one token: [blocks]
- * [QN_PAGE_TOKENS]. Q4_0 has two numbers in a byte (attention_pages.body.h). */
+/* ---- attention over pages ------------------------------------------------------------------------------ */
+
+/* KV pages hold QN_PAGE_TOKENS tokens. One page of one layer: K [kv_heads][head_dim][QN_PAGE_TOKENS] (a
+ * lane is a token), then V [kv_heads][QN_PAGE_TOKENS][v_dim] (a lane is a dimension), in f32 or f16. In
+ * bf16 dimensions of K and tokens of V lie in pairs: K [kv_heads][head_dim / 2][QN_PAGE_TOKENS][2], V
+ * [kv_heads][QN_PAGE_TOKENS / 2][v_dim][2], with head_dim rounded up to 2 and v_dim to 16. Q8_0 is the
+ * same in bytes, dimensions rounded up to 32, and behind each head's numbers stand its f16 scales, one for
+ * 32 dimensions of one token: [blocks] [QN_PAGE_TOKENS]. Q4_0 has two numbers in a byte
+ * (attention_pages.body.h). */
 enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART_PAIRS = 128 };
 
 typedef struct {
@@ -95,10 +96,10 @@ typedef struct {
     const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
 
-/* ---- recurrent layers
- * ------------------------------------------------------------------------------------------------ Rows of
- * one sequence, on from the state that its rows before left behind, which becomes that of the last row.
- * Strides are in elements, from one row to the next. */
+/* ---- recurrent layers ---------------------------------------------------------------------------------- */
+
+/* Rows of one sequence, on from the state that its rows before left behind, which becomes that of the last
+ * row. Strides are in elements, from one row to the next. */
 typedef struct {
     int64_t n_rows, channels, kernel;
     const float *x; /* [row][channels] */
@@ -119,9 +120,9 @@ typedef struct {
     int64_t out_stride;
 } qn_delta_args;
 
-/* ---- element-wise
- * ----------------------------------------------------------------------------------------------------- The
- * list of f32 element-wise operations: X(NAME, inputs). */
+/* ---- element-wise -------------------------------------------------------------------------------------- */
+
+/* The list of f32 element-wise operations: X(NAME, inputs). */
 #define QN_EW_LIST(X) \
     X(COPY, 1)        \
     X(NEG, 1)         \
