@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "format/mmap.h"
+#include "quant/types.h"
 
 enum { QN_VIEW_DIMS_MAX = 8 };
 
@@ -42,6 +43,11 @@ typedef struct qn_tensor_view {
 
 /* QN_E_UNSUPPORTED, naming file, tensor and type, when the type is not supported. */
 qn_status qn_view_check(const qn_tensor_view *v);
+/* The type that decodes it. QN_E_UNSUPPORTED, naming file, tensor and type: none does. */
+qn_status qn_view_decoder(const qn_tensor_view *v, const qn_type **out);
+/* Decodes elements [first, first + n) of a tensor that lies in one piece to f32: out[0..n). `first` begins a
+ * block of the type. QN_E_UNSUPPORTED: as qn_view_decoder. QN_E_FORMAT: the elements do not fill blocks. */
+qn_status qn_view_floats(const qn_tensor_view *v, int64_t first, int64_t n, float *out);
 /* Gives up the resident pages of bytes [offset, offset + n) of the tensor's data; cut to the tensor. Call it
  * every few MiB behind packing, with rising offsets. */
 void qn_view_drop(const qn_tensor_view *v, size_t offset_bytes, size_t n_bytes);

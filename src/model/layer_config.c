@@ -8,7 +8,6 @@
 #include "model/layer_heads.h"
 #include "model/rope_long.h"
 #include "model/rope_params.h"
-#include "model/weights.h"
 
 enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 
@@ -214,7 +213,7 @@ static qn_status read_rope_factors(const qn_source *src, const qn_fields *f, qn_
                        qn_view_shape_text(v, shape, sizeof shape), (long long)n);
     float *factors = qn_alloc_array((size_t)n, sizeof *factors);
     if (!factors) return QN_E_NOMEM;
-    qn_status status = qn_weights_vector(v, factors);
+    qn_status status = qn_view_floats(v, 0, n, factors);
     if (status == QN_OK) status = qn_rope_divide(&c->rope[0], factors, v->file, v->name);
     qn_free(factors);
     return status;

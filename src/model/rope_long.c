@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "model/rope_params.h"
-#include "model/weights.h"
 
 enum { LABEL_MAX = 96, POSITIONS_MAX = 2147483647 };
 static const double factor_min = 1e-6, factor_max = 1e9;
@@ -97,7 +96,7 @@ static qn_status read_tensor(const qn_source *src, const char *name, const qn_ro
     if (v->n_dims != 1 || v->shape[0] != n)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
                        qn_view_shape_text(v, shape, sizeof shape), (long long)n);
-    QN_TRY(qn_weights_vector(v, out));
+    QN_TRY(qn_view_floats(v, 0, n, out));
     for (int64_t i = 0; i < n; i++)
         if (!((double)out[i] >= factor_min && (double)out[i] <= factor_max))
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: element %lld is %.9g, expected a positive number",

@@ -1,40 +1,8 @@
-#include <string.h>
-
 #include "base/mem.h"
 #include "model/weight_experts.h"
 #include "model/weights.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
-
-static qn_status decoder_of(const qn_tensor_view *v, const qn_type **out)
-{
-    const qn_type *type = v->supported ? qn_type_get(v->dtype) : NULL;
-    if (!type || !type->decode)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s is not supported for weights", v->file,
-                       v->name, v->type_name);
-    *out = type;
-    return QN_OK;
-}
-
-/* Elements that lie one after the other. Data in files is of any alignment, decoders want their own type's:
- * through an aligned buffer. */
-static qn_status decode_run(const qn_tensor_view *v, const qn_type *type, const char *from,
-                            int64_t n_elements, float *out)
-{
-    enum { CHUNK = 256 };
-    _Alignas(64) char aligned[CHUNK * 8];
-    for (int64_t i = 0; i < n_elements; i += CHUNK) {
-        int64_t n = n_elements - i < CHUNK ? n_elements - i : CHUNK;
-        size_t bytes = 0;
-        if (!qn_type_bytes(v->dtype, n, &bytes) || bytes > sizeof aligned)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements do not fill blocks", v->file, v->name,
-                           (long long)n_elements);
-        memcpy(aligned, from, bytes);
-        type->decode(type, aligned, n, out + i);
-        from += bytes;
-    }
-    return QN_OK;
-}
 
 /* Rows of a matrix that lies in several tensors. */
 static qn_status decode_joined(const qn_tensor_view *v, const qn_type *type, int64_t first, int64_t n,
@@ -59,27 +27,23 @@ static qn_status decode_joined(const qn_tensor_view *v, const qn_type *type, int
 qn_status qn_weights_rows(const qn_tensor_view *v, int64_t n_cols, int64_t first, int64_t n, float *out)
 {
     const qn_type *type = NULL;
-    size_t skipped = 0;
     if (v->experts && v->n_dims == 3) {
         for (int64_t i = first; i < first + n; i++, out += n_cols)
             QN_TRY(qn_weight_experts_row(v->experts, i / v->shape[1], i % v->shape[1], out));
         return QN_OK;
     }
-    QN_TRY(decoder_of(v, &type));
+    QN_TRY(qn_view_decoder(v, &type));
     if (v->scales) return decode_joined(v, type, first, n, out);
-    if (!qn_type_bytes(v->dtype, first * n_cols, &skipped))
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns do not fill blocks", v->file, v->name,
-                       (long long)n_cols);
-    return decode_run(v, type, (const char *)v->data + skipped, n * n_cols, out);
+    return qn_view_floats(v, first * n_cols, n * n_cols, out);
 }
 
 qn_status qn_weights_floats(const qn_tensor_view *v, float *out)
 {
     const qn_type *type = NULL;
-    QN_TRY(decoder_of(v, &type));
+    QN_TRY(qn_view_decoder(v, &type));
     if (v->n_dims == 1 && v->experts) return qn_weight_experts_vector(v->experts, out);
     if (v->scales) return decode_joined(v, type, 0, v->n_elements / v->shape[v->n_dims - 1], out);
-    return decode_run(v, type, v->data, v->n_elements, out);
+    return qn_view_floats(v, 0, v->n_elements, out);
 }
 
 qn_status qn_weights_vector(const qn_tensor_view *v, float *out)
