@@ -7,7 +7,7 @@
 #include "format/source.h"
 #include "model/config.h"
 #include "model/fields.h"
-#include "model/weights.h"
+#include "model/weight_role.h"
 
 /* Which layers slide when the files do not list layer_types. */
 typedef enum {

@@ -4,6 +4,7 @@
 #define QN_MODEL_VISION_H
 
 #include "array/array.h"
+#include "model/image_processor.h"
 #include "model/parameters.h"
 
 typedef struct {

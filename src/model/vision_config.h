@@ -7,7 +7,7 @@
 #define QN_MODEL_VISION_CONFIG_H
 
 #include "model/fields.h"
-#include "model/image_processor.h"
+#include "model/image_config.h"
 
 typedef enum { QN_VISION_QUICK_GELU, QN_VISION_GELU, QN_VISION_GELU_TANH, QN_VISION_SILU } qn_vision_act;
 

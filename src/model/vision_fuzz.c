@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "model/config.h"
+#include "model/image_processor.h"
 #include "model/vision_roles.h"
 
 enum { PATH_BYTES = 128 };

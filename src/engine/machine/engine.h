@@ -15,6 +15,7 @@
 #include "engine/machine/probe.h"
 #include "model/adapters.h"
 #include "model/config.h"
+#include "model/image_processor.h"
 
 typedef struct qn_engine qn_engine;
 typedef struct qn_sequence qn_sequence;

@@ -1,0 +1,87 @@
+/* What the tensors of a model are for. Families name them by role, weights.h finds them, and blocks compute
+ * with them. */
+#ifndef QN_MODEL_WEIGHT_ROLE_H
+#define QN_MODEL_WEIGHT_ROLE_H
+
+/* Shapes: V vocab_size, H hidden_size, Q num_attention_heads * head_dim, K num_key_value_heads * head_dim, D
+ * head_dim, F intermediate_size; these and Q of the layer at hand, E num_experts, M moe_intermediate_size, S
+ * shared_intermediate_size; V2 vocab_size_per_layer_input, P hidden_size_per_layer_input, L
+ * num_hidden_layers. Matrices are [out, in]. */
+typedef enum {
+    QN_WEIGHT_EMBED,      /* [V, H] */
+    QN_WEIGHT_FINAL_NORM, /* [H] */
+    QN_WEIGHT_LM_HEAD,    /* [V, H]; never NULL: the embedding where the files have no head of their own */
+    QN_WEIGHT_LAYER_INPUT_EMBED, /* [V2, L * P] */
+    QN_WEIGHT_LAYER_INPUT_PROJ,  /* [L * P, H] of the embedding, beside it */
+    QN_WEIGHT_LAYER_INPUT_NORM,  /* [P] of that projection, layer by layer */
+    QN_WEIGHT_MODEL_COUNT,
+    /* From here on one per layer. */
+    QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
+    QN_WEIGHT_Q,                                 /* [Q, H]; with a gate [2 Q, H] */
+    QN_WEIGHT_K,                                 /* [K, H] */
+    QN_WEIGHT_V,                                 /* [K, H] */
+    QN_WEIGHT_O,                                 /* [H, Q] */
+    QN_WEIGHT_Q_BIAS,                            /* [Q] */
+    QN_WEIGHT_K_BIAS,                            /* [K] */
+    QN_WEIGHT_V_BIAS,                            /* [K] */
+    QN_WEIGHT_O_BIAS,                            /* [H] */
+    QN_WEIGHT_Q_NORM,                            /* [D], or [Q] where all heads are normed at once */
+    QN_WEIGHT_K_NORM,                            /* [D], or [K] */
+    QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
+    QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
+    QN_WEIGHT_GATE,                              /* [F, H] */
+    QN_WEIGHT_UP,                                /* [F, H] */
+    QN_WEIGHT_DOWN,                              /* [H, F] */
+    QN_WEIGHT_GATE_BIAS,                         /* [F] */
+    QN_WEIGHT_UP_BIAS,                           /* [F] */
+    QN_WEIGHT_DOWN_BIAS,                         /* [H] */
+    QN_WEIGHT_LATENT_Q_A,                        /* [q_lora_rank, H] */
+    QN_WEIGHT_LATENT_Q_A_BIAS,                   /* [q_lora_rank] */
+    QN_WEIGHT_LATENT_Q_A_NORM,                   /* [q_lora_rank] */
+    QN_WEIGHT_LATENT_Q_B,  /* [num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim), q_lora_rank] */
+    QN_WEIGHT_LATENT_KV_A, /* [kv_lora_rank + qk_rope_head_dim, H] */
+    QN_WEIGHT_LATENT_KV_A_BIAS, /* [kv_lora_rank + qk_rope_head_dim] */
+    QN_WEIGHT_LATENT_KV_A_NORM, /* [kv_lora_rank] */
+    QN_WEIGHT_LATENT_K_B,       /* [num_attention_heads, kv_lora_rank, qk_nope_head_dim]; these two are one in
+                                   files: [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank] */
+    QN_WEIGHT_LATENT_V_B,       /* [num_attention_heads, v_head_dim, kv_lora_rank] */
+    QN_WEIGHT_DELTA_QKV,  /* [2 nk dk + nv dv, H]; the gated delta net, with nk key heads of dk and nv value
+                             heads of dv dimensions */
+    QN_WEIGHT_DELTA_Z,    /* [nv dv, H] */
+    QN_WEIGHT_DELTA_A,    /* [nv, H] */
+    QN_WEIGHT_DELTA_B,    /* [nv, H] */
+    QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
+    QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
+    QN_WEIGHT_DELTA_CONV, /* [2 nk dk + nv dv, 1, kernel] in files, one dimension here */
+    QN_WEIGHT_DELTA_DT_BIAS,     /* [nv] */
+    QN_WEIGHT_DELTA_A_LOG,       /* [nv] */
+    QN_WEIGHT_DELTA_NORM,        /* [dv] */
+    QN_WEIGHT_DELTA_OUT,         /* [H, nv dv] */
+    QN_WEIGHT_ROUTER,            /* [E, H] */
+    QN_WEIGHT_ROUTER_BIAS,       /* [E] */
+    QN_WEIGHT_ROUTER_CORRECTION, /* [E] */
+    QN_WEIGHT_EXPERT_GATE,       /* [E, M, H]; these six: see weight_experts.h */
+    QN_WEIGHT_EXPERT_UP,         /* [E, M, H] */
+    QN_WEIGHT_EXPERT_DOWN,       /* [E, H, M] */
+    QN_WEIGHT_EXPERT_GATE_BIAS,  /* [E, M] in files, one dimension here */
+    QN_WEIGHT_EXPERT_UP_BIAS,    /* [E, M], likewise */
+    QN_WEIGHT_EXPERT_DOWN_BIAS,  /* [E, H], likewise */
+    QN_WEIGHT_SHARED_GATE,       /* [S, H]; of the expert that all rows have */
+    QN_WEIGHT_SHARED_UP,         /* [S, H] */
+    QN_WEIGHT_SHARED_DOWN,       /* [H, S] */
+    QN_WEIGHT_SHARED_ROUTER,     /* [1, H] */
+    QN_WEIGHT_SINKS,             /* [num_attention_heads]: a logit that takes part in attention's softmax */
+    QN_WEIGHT_POST_FFN_NORM,     /* [H] after the feed-forward block, before it is added */
+    QN_WEIGHT_POST_MLP_NORM,     /* [H] where the layer has both: after the dense block */
+    QN_WEIGHT_EXPERTS_NORM,      /* [H] before the experts */
+    QN_WEIGHT_POST_EXPERTS_NORM, /* [H] after them */
+    QN_WEIGHT_ROUTER_SCALE,      /* [H] */
+    QN_WEIGHT_EXPERT_SCALE,      /* [E] */
+    QN_WEIGHT_LAYER_INPUT_GATE,  /* [P, H] */
+    QN_WEIGHT_LAYER_INPUT_OUT,   /* [H, P] */
+    QN_WEIGHT_POST_LAYER_INPUT_NORM, /* [H] after the per-layer input, before it is added */
+    QN_WEIGHT_LAYER_SCALE,           /* [1] */
+    QN_WEIGHT_ROLE_COUNT
+} qn_weight_role;
+
+#endif
