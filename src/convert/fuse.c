@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "model/export_gguf.h"
+#include "convert/export_gguf.h"
 #include "text/tokenizer/tokenizer_source.h"
 #include "text/tokenizer/tokenizer_to_gguf.h"
 

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
+#include "convert/rewrite.h"
 #include "format/folder_writer.h"
-#include "model/rewrite.h"
 
 typedef struct {
     const qn_trainable *trainable;

@@ -1,4 +1,4 @@
-#include "model/merge.h"
+#include "convert/merge.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Rows of numbers on their way into a tensor of a new file: encoded in its type, by all threads of a pool,
  * and written one after the other; a type of MLX's in the three tensors that it has in safetensors.
  * Invariant: the bytes depend on the numbers alone. One thread at a time. */
-#ifndef QN_MODEL_ROW_WRITER_H
-#define QN_MODEL_ROW_WRITER_H
+#ifndef QN_CONVERT_ROW_WRITER_H
+#define QN_CONVERT_ROW_WRITER_H
 
 #include "base/threads.h"
 #include "format/gguf_writer.h"

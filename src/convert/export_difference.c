@@ -1,7 +1,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/export_gguf.h"
+#include "convert/export_gguf.h"
 
 /* Numbers of f32 that went through a division and back. */
 static int near(double a, double b)

@@ -2,8 +2,8 @@
  * its own. Each tensor of the source has a plan: it is copied as it is, or decoded range by range, changed,
  * and written in the type that was asked for. Files, their tensors and the order of these stay as the source
  * has them. One thread at a time. */
-#ifndef QN_MODEL_REWRITE_H
-#define QN_MODEL_REWRITE_H
+#ifndef QN_CONVERT_REWRITE_H
+#define QN_CONVERT_REWRITE_H
 
 #include <quern/adapter.h>
 

@@ -1,4 +1,4 @@
-#include "model/rewrite_plan.h"
+#include "convert/rewrite_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "model/fused_folder.h"
+#include "convert/fused_folder.h"
 
 #include <dirent.h>
 #include <errno.h>

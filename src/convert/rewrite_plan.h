@@ -1,13 +1,13 @@
 /* Which rows of a source's tensors are which matrix of the model, and how they are read for a new file: a
  * tensor is cut into covers, each what one role of the model is of it; what lies between them is of no role
  * that may change. Immutable once made; one thread at a time. */
-#ifndef QN_MODEL_REWRITE_PLAN_H
-#define QN_MODEL_REWRITE_PLAN_H
+#ifndef QN_CONVERT_REWRITE_PLAN_H
+#define QN_CONVERT_REWRITE_PLAN_H
 
 #include "base/map.h"
-#include "model/merge.h"
-#include "model/rewrite.h"
-#include "model/row_writer.h"
+#include "convert/merge.h"
+#include "convert/rewrite.h"
+#include "convert/row_writer.h"
 
 /* Rows [first, first + n_rows) of a tensor of the source are of a role; see qn_rewrite_columns. */
 typedef struct {

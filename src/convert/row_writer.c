@@ -1,4 +1,4 @@
-#include "model/row_writer.h"
+#include "convert/row_writer.h"
 
 #include <math.h>
 #include <stdatomic.h>

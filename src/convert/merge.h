@@ -1,7 +1,7 @@
 /* One matrix of an adapter, added to the weights that it belongs to: W + factor B A in f32, and for DoRA the
  * rows of it brought to the lengths that the magnitudes say. One thread at a time. */
-#ifndef QN_MODEL_MERGE_H
-#define QN_MODEL_MERGE_H
+#ifndef QN_CONVERT_MERGE_H
+#define QN_CONVERT_MERGE_H
 
 #include "model/adapter_file.h"
 #include "model/config.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/rewrite_plan.h"
-#include "model/tensor_types.h"
+#include "convert/rewrite_plan.h"
+#include "convert/tensor_types.h"
 #include "model/weight_experts.h"
 
 typedef struct {

@@ -1,8 +1,8 @@
 /* In which types the tensors of a GGUF file are written. Matrices have the type that was asked for, or where
  * their rows are no multiple of its block a finer one of smaller blocks; the embedding and the head may have
  * one of their own; vectors and what chooses experts stay as exact as they are. Constant data: any thread. */
-#ifndef QN_MODEL_TENSOR_TYPES_H
-#define QN_MODEL_TENSOR_TYPES_H
+#ifndef QN_CONVERT_TENSOR_TYPES_H
+#define QN_CONVERT_TENSOR_TYPES_H
 
 #include "model/weights.h"
 #include "quant/types.h"

@@ -1,11 +1,11 @@
-#include "model/rewrite.h"
+#include "convert/rewrite.h"
 
 #include <string.h>
 
 #include "base/json/json_write.h"
 #include "base/mem.h"
-#include "model/fused_folder.h"
-#include "model/rewrite_plan.h"
+#include "convert/fused_folder.h"
+#include "convert/rewrite_plan.h"
 #include "quant/mlx.h"
 
 /* What becomes of a tensor of the source. */

@@ -2,11 +2,11 @@
  * vectors as f32 with what the family adds to norms, numbers of the configuration as metadata. What was
  * written is read again before it takes its place, and whatever does not say the same model is refused by the
  * field: a file that computes something else is never left. One thread at a time. */
-#ifndef QN_MODEL_EXPORT_GGUF_H
-#define QN_MODEL_EXPORT_GGUF_H
+#ifndef QN_CONVERT_EXPORT_GGUF_H
+#define QN_CONVERT_EXPORT_GGUF_H
 
+#include "convert/rewrite.h"
 #include "format/gguf_writer.h"
-#include "model/rewrite.h"
 
 /* What the caller adds. */
 typedef struct {

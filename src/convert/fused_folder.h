@@ -1,7 +1,7 @@
 /* The files of a model's folder beside its weights, on their way to another folder: taken over as they are,
  * but for what says the type of the numbers. One thread at a time. */
-#ifndef QN_MODEL_FUSED_FOLDER_H
-#define QN_MODEL_FUSED_FOLDER_H
+#ifndef QN_CONVERT_FUSED_FOLDER_H
+#define QN_CONVERT_FUSED_FOLDER_H
 
 #include "base/buf.h"
 #include "format/folder_writer.h"

@@ -1,16 +1,16 @@
-#include "model/export_gguf.h"
+#include "convert/export_gguf.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/rewrite_plan.h"
+#include "convert/tensor_types.h"
 #include "model/families.h"
 #include "model/gguf_keys.h"
-#include "model/rewrite_plan.h"
 #include "model/rope_params.h"
 #include "model/row_order.h"
-#include "model/tensor_types.h"
 #include "model/weight_roles.h"
 
 enum { KEY_MAX = 192, RANGE_ELEMENTS = 1 << 18, ROLES_MAX = 3, STILL = 30 };

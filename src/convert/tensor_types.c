@@ -1,4 +1,4 @@
-#include "model/tensor_types.h"
+#include "convert/tensor_types.h"
 
 #include <string.h>
 
