@@ -36,13 +36,14 @@ MAY_USE = {
 }
 # The registry names the tables of the devices that were built in.
 NAMES_TABLES_OF = {"device": "device/cpu device/mlx"}
-# The sub-folders of a folder: each may use those before it. "": the files of the folder itself.
+# The sub-folders of a folder, with all in them: each may use those before it. "": the files of the folder itself.
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],
     "base": ["", "json"],
     "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
+    "model": ["config", "weights", "adapter", "forward", "vision"],
     "text": ["tokenizer", "jinja", "tools", "chat"],
     "train": ["data", "step", "files", "run"],
 }
@@ -64,6 +65,7 @@ def objection(user, used):
     (a, storey_a), (b, storey_b) = place_of(user), place_of(used)
     if a == b:
         storeys = STOREYS.get(a)
+        storey_a, storey_b = storey_a.split("/")[0], storey_b.split("/")[0]
         if storeys and storeys.index(storey_b) > storeys.index(storey_a):
             return f"{a}/{storey_a} may not use {a}/{storey_b}, which lies above it"
         return None

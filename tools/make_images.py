@@ -4,8 +4,9 @@
     tools/make_images.py [FOLDER]       needs Pillow (made with 13.0.0); nothing needs it to run the tests
 
 NAME.png or NAME.jpg is a picture, NAME.ppm the RGB that must come out: upright (EXIF), transparency on white.
-resize_A.ppm, resize_A_WxH.ppm: a picture and its bicubic resize, for src/model/image_resize_test.c. One difference
-from Pillow is meant: 16-bit greys give their upper half, as 16-bit colours do, where Pillow cuts greys off at 255.
+resize_A.ppm, resize_A_WxH.ppm: a picture and its bicubic resize, for src/model/vision/image_resize_test.c. One
+difference from Pillow is meant: 16-bit greys give their upper half, as 16-bit colours do, where Pillow cuts greys off
+at 255.
 """
 import os
 import random

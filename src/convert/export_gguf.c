@@ -7,11 +7,11 @@
 #include "base/mem.h"
 #include "convert/rewrite_plan.h"
 #include "convert/tensor_types.h"
-#include "model/families.h"
-#include "model/gguf_keys.h"
-#include "model/rope_params.h"
-#include "model/row_order.h"
-#include "model/weight_roles.h"
+#include "model/config/families.h"
+#include "model/config/gguf/gguf_keys.h"
+#include "model/config/rope_params.h"
+#include "model/weights/row_order.h"
+#include "model/weights/weight_roles.h"
 
 enum { KEY_MAX = 192, RANGE_ELEMENTS = 1 << 18, ROLES_MAX = 3, STILL = 30 };
 

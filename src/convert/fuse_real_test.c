@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "model/adapters.h"
+#include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

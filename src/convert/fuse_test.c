@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "format/mmap.h"
 #include "format/source.h"
-#include "model/adapters.h"
+#include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

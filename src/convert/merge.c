@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/row_order.h"
+#include "model/weights/row_order.h"
 
 /* Numbers of each output, in the order in which adapters are published, to the order of the model's rows;
  * spare: room for as many. */

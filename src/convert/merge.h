@@ -3,8 +3,8 @@
 #ifndef QN_CONVERT_MERGE_H
 #define QN_CONVERT_MERGE_H
 
-#include "model/adapter_file.h"
-#include "model/config.h"
+#include "model/adapter/adapter_file.h"
+#include "model/config/config.h"
 
 typedef struct {
     const qn_adapter_target *target;

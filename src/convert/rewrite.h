@@ -7,7 +7,7 @@
 
 #include <quern/adapter.h>
 
-#include "model/adapter_file.h"
+#include "model/adapter/adapter_file.h"
 #include "quant/types.h"
 
 /* What is changed. */

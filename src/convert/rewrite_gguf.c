@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "convert/rewrite_plan.h"
 #include "convert/tensor_types.h"
-#include "model/weight_experts.h"
+#include "model/weights/weight_experts.h"
 
 typedef struct {
     const qn_rewrite_model *model;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/weight_roles.h"
+#include "model/weights/weight_roles.h"
 
 enum { RANGE_ELEMENTS = 1 << 18, COPY_BYTES = 1 << 22 };
 

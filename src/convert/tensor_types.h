@@ -4,7 +4,7 @@
 #ifndef QN_CONVERT_TENSOR_TYPES_H
 #define QN_CONVERT_TENSOR_TYPES_H
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "quant/types.h"
 
 typedef struct {

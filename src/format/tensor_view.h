@@ -26,17 +26,18 @@ typedef struct qn_tensor_view {
     size_t size_bytes;
     const char *file;          /* path of the file that holds it, for messages */
     const qn_mapping *mapping; /* NULL: the reader works on bytes in memory */
-    /* A quantised matrix that lies in several tensors (quant/mlx.h; model/quantization.h makes such views):
-     * then data and size_bytes are those of the codes alone. The readers leave NULL. */
+    /* A quantised matrix that lies in several tensors (quant/mlx.h; model/config/quantization.h makes such
+     * views): then data and size_bytes are those of the codes alone. The readers leave NULL. */
     const struct qn_tensor_view *scales, *biases;
-    /* The tensor of the file of which this is a range of rows (model/weight_rows.h); NULL: it is one itself.
+    /* The tensor of the file of which this is a range of rows (model/weights/weight_rows.h); NULL: it is one
+     * itself.
      */
     const struct qn_tensor_view *whole;
-    /* The matrices of experts (model/weight_experts.h), which may lie apart: they are asked for there, data
-     * and size_bytes mean nothing. The readers leave NULL. */
+    /* The matrices of experts (model/weights/weight_experts.h), which may lie apart: they are asked for
+     * there, data and size_bytes mean nothing. The readers leave NULL. */
     const struct qn_weight_experts *experts;
     /* Of three dimensions, matrices that lie so many bytes apart, each stored transposed or not
-     * (model/weight_heads.h); 0: one after the other, as the readers leave it. */
+     * (model/weights/weight_heads.h); 0: one after the other, as the readers leave it. */
     size_t matrix_bytes;
     int transposed;
 } qn_tensor_view;

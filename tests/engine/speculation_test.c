@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/schedule/draft.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/kinds.h"

@@ -12,8 +12,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_file.h"

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/families.h"
-#include "model/weight_experts.h"
-#include "model/weights.h"
+#include "model/config/families.h"
+#include "model/weights/weight_experts.h"
+#include "model/weights/weights.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_file.h"

@@ -14,7 +14,7 @@
 
 #include "array/program.h"
 #include "base/mem.h"
-#include "model/blocks/blocks.h"
+#include "model/forward/blocks/blocks.h"
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"

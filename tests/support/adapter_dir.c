@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "format/mmap.h"
 #include "format/safetensors.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "prim/dtype.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/model_dir.h"

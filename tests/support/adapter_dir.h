@@ -7,7 +7,7 @@
 #include <quern/dtype.h>
 #include <stdint.h>
 
-#include "model/adapter_config.h"
+#include "model/adapter/adapter_config.h"
 
 enum { QN_TEST_ADAPTER_TENSORS = 512, QN_TEST_ADAPTER_NAME = 160 };
 

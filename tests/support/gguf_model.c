@@ -8,8 +8,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/gguf_file.h"
 

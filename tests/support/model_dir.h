@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 /* One change to the tensors of a copy; a list ends with tensor NULL. */
 typedef struct {

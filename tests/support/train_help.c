@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "model/adapters.h"
+#include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "train/files/trainable_file.h"
 

@@ -12,8 +12,8 @@
 #include "engine/clients/handles.h"
 #include "engine/schedule/scheduler.h"
 
-/* fingerprint: of the model (model/packing.h). QN_E_DEVICE: the handle is poisoned; QN_E_IO: the file cannot
- * be written (nothing is left behind). */
+/* fingerprint: of the model (model/weights/packing.h). QN_E_DEVICE: the handle is poisoned; QN_E_IO: the file
+ * cannot be written (nothing is left behind). */
 qn_status qn_state_save_handle(qn_handles *h, const qn_handle *handle, uint64_t fingerprint,
                                const char *path);
 /* *out is owned by the caller. QN_E_IO, QN_E_FORMAT: not readable, damaged; QN_E_UNSUPPORTED: it does not fit

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/machine/engine_parts.h"
-#include "model/packing.h"
+#include "model/weights/packing.h"
 
 enum { DEFAULT_ROWS = 256 };
 

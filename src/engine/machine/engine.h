@@ -13,9 +13,9 @@
 #include "cache/pages.h"
 #include "device/device.h"
 #include "engine/machine/probe.h"
-#include "model/adapters.h"
-#include "model/config.h"
-#include "model/image_processor.h"
+#include "model/adapter/adapters.h"
+#include "model/config/config.h"
+#include "model/vision/image_processor.h"
 
 typedef struct qn_engine qn_engine;
 typedef struct qn_sequence qn_sequence;
@@ -30,8 +30,8 @@ typedef struct {
     int64_t max_rows;          /* of one step; 0: the engine's choice */
     size_t memory_limit_bytes; /* 0: none */
     const char *packed;        /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
-    /* The adapter of sequences that name none (model/adapters.h); path NULL: none, name NULL: "default",
-     * scale 0: 1. */
+    /* The adapter of sequences that name none (model/adapter/adapters.h); path NULL: none, name NULL:
+     * "default", scale 0: 1. */
     const char *adapter_path, *adapter_name;
     float adapter_scale;
     int no_prefix_cache;

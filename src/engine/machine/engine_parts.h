@@ -11,7 +11,7 @@
 #include "engine/machine/kept_ids.h"
 #include "engine/machine/probe.h"
 #include "engine/machine/wired.h"
-#include "model/forward.h"
+#include "model/forward/forward.h"
 
 enum {
     QN_LOGIT_ROWS = 32, /* most of one block of logits, unless there are more sequences */

@@ -5,8 +5,8 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "model/weight_experts.h"
-#include "model/weights.h"
+#include "model/weights/weight_experts.h"
+#include "model/weights/weights.h"
 
 /* Elements by their type's name; types beyond so many are not counted. */
 enum { TYPES_MAX = 64 };

@@ -4,7 +4,7 @@
 #define QN_ENGINE_EXAMINE_H
 
 #include "base/status.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 /* Texts are borrowed from the source. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "model/packing.h"
+#include "model/weights/packing.h"
 
 /* Makes the folders that a path leads through. */
 static qn_status make_folders(char *path)

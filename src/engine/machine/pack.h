@@ -4,7 +4,7 @@
 
 #include <quern/model.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 /* See qn_model_pack. *out is set on success. */
 qn_status qn_engine_pack(qn_source *source, const qn_model_config *config, const qn_pack_options *options,

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/machine/engine_parts.h"
-#include "model/vision.h"
+#include "model/vision/vision.h"
 
 /* Made for one picture and freed with it: sizes differ from picture to picture, and the keys and values of
  * many patches are not to be kept. */

@@ -4,7 +4,7 @@
 #ifndef QN_ENGINE_WIRED_H
 #define QN_ENGINE_WIRED_H
 
-#include "model/parameters.h"
+#include "model/weights/parameters.h"
 
 typedef struct {
     char *begin;

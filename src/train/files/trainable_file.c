@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/adapter_file.h"
-#include "model/adapter_writer.h"
-#include "model/row_order.h"
+#include "model/adapter/adapter_file.h"
+#include "model/adapter/adapter_writer.h"
+#include "model/weights/row_order.h"
 
 typedef struct {
     qn_trainable_array *a, *b, *m; /* m NULL unless DoRA */

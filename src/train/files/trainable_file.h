@@ -3,7 +3,7 @@
 #define QN_TRAIN_TRAINABLE_FILE_H
 
 #include "base/buf.h"
-#include "model/adapter_config.h"
+#include "model/adapter/adapter_config.h"
 #include "train/step/trainable.h"
 
 typedef struct {

@@ -1,8 +1,8 @@
 #include "train/run/run_start.h"
 
 #include "base/mem.h"
-#include "model/adapter_file.h"
-#include "model/modules.h"
+#include "model/adapter/adapter_file.h"
+#include "model/adapter/modules.h"
 
 static int has_target(const qn_adapter_file *f, const qn_module *m)
 {

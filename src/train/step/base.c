@@ -1,7 +1,7 @@
 #include "train/step/base.h"
 
 #include "format/packed.h"
-#include "model/families.h"
+#include "model/config/families.h"
 
 static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                           qn_train_base *b)

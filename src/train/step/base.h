@@ -3,9 +3,9 @@
 #ifndef QN_TRAIN_BASE_H
 #define QN_TRAIN_BASE_H
 
-#include "model/config.h"
-#include "model/layer_groups.h"
-#include "model/parameters.h"
+#include "model/config/config.h"
+#include "model/forward/layer_groups.h"
+#include "model/weights/parameters.h"
 
 typedef struct {
     qn_device *device;

@@ -3,7 +3,7 @@
 #define QN_TRAIN_BATCH_GRAPH_H
 
 #include "array/program.h"
-#include "model/forward.h"
+#include "model/forward/forward.h"
 #include "train/data/batch.h"
 
 /* The largest batch of a program. */

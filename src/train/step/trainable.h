@@ -8,8 +8,8 @@
 
 #include <quern/train.h>
 
-#include "model/modules.h"
-#include "model/trained.h"
+#include "model/adapter/modules.h"
+#include "model/forward/trained.h"
 #include "train/step/base.h"
 
 typedef struct {

@@ -1,0 +1,269 @@
+#include "model/adapter/adapter_config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "model/config/fields.h"
+#include "prim/prim.h"
+
+/* Larger factors, of either sign, are a mistake. */
+static const double factor_max = 1e6;
+
+static int in_list(const char *const *list, const char *name)
+{
+    for (; *list; list++)
+        if (strcmp(*list, name) == 0) return 1;
+    return 0;
+}
+
+/* ---- PEFT --------------------------------------------------------------------------------------------- */
+
+/* Read below, or of no influence on the numbers: where the adapter comes from, how it began and was trained,
+ * and which modules it was put into, which the tensors say themselves. */
+static const char *const skipped[] = {"peft_type",
+                                      "r",
+                                      "lora_alpha",
+                                      "use_dora",
+                                      "use_rslora",
+                                      "rank_pattern",
+                                      "alpha_pattern",
+                                      "init_lora_weights",
+                                      "layers_to_transform",
+                                      "auto_mapping",
+                                      "base_model_name_or_path",
+                                      "peft_version",
+                                      "revision",
+                                      "task_type",
+                                      "inference_mode",
+                                      "lora_dropout",
+                                      "loftq_config",
+                                      "eva_config",
+                                      "corda_config",
+                                      "lora_ga_config",
+                                      "megatron_core",
+                                      "qalora_group_size",
+                                      "target_modules",
+                                      "exclude_modules",
+                                      "layers_pattern",
+                                      "runtime_config",
+                                      "ensure_weight_tying",
+                                      NULL};
+/* Ways to begin that leave the base model as it is. */
+static const char *const plain_starts[] = {"gaussian", "orthogonal", "eva", NULL};
+
+/* "bias": "none" is PEFT's way to say that there is none. */
+static int is_off(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return json_object_size(value) == 0;
+    case JSON_ARRAY:
+        return json_array_size(value) == 0;
+    case JSON_STRING:
+        return json_string_length(value) == 0 || strcmp(json_string_value(value), "none") == 0;
+    case JSON_INTEGER:
+        return json_integer_value(value) == 0;
+    case JSON_REAL:
+        return json_real_value(value) == 0;
+    case JSON_TRUE:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+static qn_status check_known(const qn_fields *f)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)f->object, key, value)
+    {
+        if (in_list(skipped, key) || is_off(value)) continue;
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s asks for what is not supported in adapters", f->file, key);
+    }
+    return QN_OK;
+}
+
+static qn_status check_start(const qn_fields *f)
+{
+    const json_t *start = qn_fields_get(f, "init_lora_weights");
+    if (!json_is_string(start) || in_list(plain_starts, json_string_value(start))) return QN_OK;
+    return qn_fail(
+        QN_E_UNSUPPORTED,
+        "%s: init_lora_weights is \"%.40s\": such an adapter belongs to a base model that was changed "
+        "with it; convert it to a plain one first",
+        f->file, json_string_value(start));
+}
+
+static qn_status check_pattern(const qn_fields *f, const char *name, double min, double max)
+{
+    qn_fields pattern;
+    int found;
+    const char *key;
+    json_t *value;
+    QN_TRY(qn_fields_object(f, name, "", &pattern, &found));
+    if (!found) return QN_OK;
+    json_object_foreach((json_t *)(uintptr_t)pattern.object, key, value)
+    {
+        double number;
+        const char *p = key;
+        QN_TRY(qn_fields_number(&pattern, key, min, max, &number, &found));
+        if (!found) return qn_fail(QN_E_FORMAT, "%s: %s: %.60s is null", f->file, name, key);
+        p += *p == '^';
+        while ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
+               *p == '_' || *p == '.' || *p == '-' || (*p == '\\' && p[1] == '.'))
+            p++;
+        if (*p && strcmp(p, "$") != 0)
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: %s: \"%.60s\" is a regular expression, only names are supported", f->file,
+                           name, key);
+    }
+    return QN_OK;
+}
+
+static qn_status check_layers(const qn_fields *f)
+{
+    const json_t *layers = qn_fields_get(f, "layers_to_transform"), *layer;
+    size_t i;
+    if (!layers || json_is_null(layers) || json_is_integer(layers)) return QN_OK;
+    if (!json_is_array(layers))
+        return qn_fail(QN_E_FORMAT, "%s: layers_to_transform is neither a number nor a list", f->file);
+    json_array_foreach(layers, i, layer) if (!json_is_integer(layer)) return qn_fail(
+        QN_E_FORMAT, "%s: layers_to_transform: element %zu is no whole number", f->file, i);
+    return QN_OK;
+}
+
+static qn_status read_peft(const qn_fields *f, const char *type, qn_adapter_config *out)
+{
+    int found;
+    if (strcmp(type, "LORA") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: peft_type is \"%.40s\", only LORA is supported", f->file, type);
+    QN_TRY(check_known(f));
+    QN_TRY(check_start(f));
+    QN_TRY(qn_fields_required_int(f, "r", 1, QN_LORA_RANK_MAX, &out->rank));
+    QN_TRY(qn_fields_number(f, "lora_alpha", -factor_max, factor_max, &out->alpha, &found));
+    if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_alpha is missing", f->file);
+    QN_TRY(qn_fields_bool(f, "use_rslora", &out->rslora, NULL));
+    QN_TRY(qn_fields_bool(f, "use_dora", &out->dora, NULL));
+    QN_TRY(check_pattern(f, "rank_pattern", 1, QN_LORA_RANK_MAX));
+    QN_TRY(check_pattern(f, "alpha_pattern", -factor_max, factor_max));
+    return check_layers(f);
+}
+
+/* ---- mlx_lm ------------------------------------------------------------------------------------------- */
+
+/* The rest of the file is the settings of the training. */
+static qn_status read_mlx(const qn_fields *f, qn_buf *notes, qn_adapter_config *out)
+{
+    qn_fields lora;
+    const char *type = "lora";
+    int found;
+    QN_TRY(qn_fields_string(f, "fine_tune_type", &type, &found));
+    out->dora = strcmp(type, "dora") == 0;
+    if (!out->dora && strcmp(type, "lora") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: fine_tune_type is \"%.40s\", only lora and dora are supported",
+                       f->file, type);
+    QN_TRY(qn_fields_object(f, "lora_parameters", "lora_parameters.", &lora, &found));
+    if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_parameters is missing", f->file);
+    QN_TRY(qn_fields_required_int(&lora, "rank", 1, QN_LORA_RANK_MAX, &out->rank));
+    QN_TRY(qn_fields_number(&lora, "scale", -factor_max, factor_max, &out->scale, &found));
+    if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_parameters.scale is missing", f->file);
+    if (qn_fields_get(&lora, "alpha"))
+        qn_buf_printf(notes, "%s: lora_parameters.alpha is ignored, scale is the factor\n", f->file);
+    return notes->status;
+}
+
+/* ---- both --------------------------------------------------------------------------------------------- */
+
+static qn_status read_any(const qn_fields *f, qn_buf *notes, qn_adapter_config *out)
+{
+    const char *type;
+    int is_peft;
+    if (!json_is_object(f->object)) return qn_fail(QN_E_FORMAT, "%s: it is not an object", f->file);
+    QN_TRY(qn_fields_string(f, "peft_type", &type, &is_peft));
+    out->layout = is_peft ? QN_ADAPTER_PEFT : QN_ADAPTER_MLX;
+    if (is_peft) return read_peft(f, type, out);
+    if (qn_fields_get(f, "lora_parameters") || qn_fields_get(f, "fine_tune_type"))
+        return read_mlx(f, notes, out);
+    return qn_fail(
+        QN_E_FORMAT,
+        "%s: it has neither PEFT's peft_type nor mlx_lm's lora_parameters, so it describes no adapter",
+        f->file);
+}
+
+qn_status qn_adapter_config_read(const char *file, const char *text, size_t n, qn_buf *notes,
+                                 qn_adapter_config *out)
+{
+    qn_adapter_config c = {.file = file};
+    QN_TRY(qn_json_parse(file, text, n, &c.json));
+    qn_status status = read_any(&(qn_fields){.file = file, .object = c.json, .path = ""}, notes, &c);
+    if (status == QN_OK)
+        *out = c;
+    else
+        qn_adapter_config_free(&c);
+    return status;
+}
+
+void qn_adapter_config_free(qn_adapter_config *c)
+{
+    json_decref(c->json);
+    *c = (qn_adapter_config){0};
+}
+
+/* PEFT matches (.*\.)?(key)$ against the module, or the key alone where it begins with ^. */
+static int matches(const char *key, const char *module)
+{
+    int whole = *key == '^';
+    size_t n = 0, length = strlen(module);
+    for (const char *p = key += whole; *p && *p != '$'; p++) n += *p != '\\';
+    if (n > length || (whole && n != length)) return 0;
+    const char *at = module + (length - n);
+    if (at > module && at[-1] != '.') return 0;
+    for (; *key && *key != '$'; key++)
+        if (*key != '\\' && *key != *at++) return 0;
+    return 1;
+}
+
+/* The value of the first key that matches; NULL: none does. */
+static const json_t *pattern_value(const qn_adapter_config *c, const char *name, const char *module)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(c->json, name), key, value) if (matches(key, module)) return value;
+    return NULL;
+}
+
+qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *module, int64_t *rank,
+                                   double *factor)
+{
+    *rank = c->rank;
+    *factor = c->scale;
+    if (c->layout == QN_ADAPTER_MLX) return QN_OK;
+    const json_t *value = pattern_value(c, "rank_pattern", module);
+    double alpha = c->alpha;
+    if (value) {
+        double own = json_number_value(value);
+        if (own != floor(own))
+            return qn_fail(QN_E_FORMAT, "%s: rank_pattern: the rank %g is no whole number", c->file, own);
+        *rank = (int64_t)own;
+    }
+    if ((value = pattern_value(c, "alpha_pattern", module))) alpha = json_number_value(value);
+    *factor = alpha / (c->rslora ? sqrt((double)*rank) : (double)*rank);
+    return QN_OK;
+}
+
+int qn_adapter_config_has_layer(const qn_adapter_config *c, int64_t layer)
+{
+    const json_t *layers = json_object_get(c->json, "layers_to_transform"), *one;
+    size_t i;
+    if (c->layout == QN_ADAPTER_MLX || !layers || json_is_null(layers)) return 1;
+    if (json_is_integer(layers)) return json_integer_value(layers) == layer;
+    json_array_foreach(layers, i, one) if (json_integer_value(one) == layer) return 1;
+    return 0;
+}
+
+const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i)
+{
+    if (c->layout == QN_ADAPTER_MLX) return NULL;
+    return json_string_value(json_array_get(json_object_get(c->json, "target_modules"), i));
+}

@@ -1,0 +1,476 @@
+#include "model/adapter/adapters.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "model/adapter/adapter_file.h"
+#include "model/config/families.h"
+#include "model/weights/row_order.h"
+
+typedef struct {
+    enum { EMPTY, LOADED, SHOWN } state;
+    qn_adapter_about about;
+    qn_buffer *data; /* all factors */
+    int64_t n_holds;
+} adapter;
+
+/* One matrix of the model that some adapter changes, or changed. */
+typedef struct {
+    uint64_t built;                      /* number of the building in which its step was made */
+    qn_lora_pair pairs[QN_ADAPTERS_MAX]; /* by id */
+} place;
+
+struct qn_adapters {
+    qn_device *device;
+    const qn_model_config *config;
+    const qn_parameters *parameters;
+    pthread_mutex_t lock; /* of the adapters' names, holds and default */
+    adapter adapters[QN_ADAPTERS_MAX];
+    int32_t default_id; /* -1: none */
+    place **places;     /* [1 + num_hidden_layers][QN_WEIGHT_ROLE_COUNT], NULL where never needed */
+    int64_t n_places;   /* of the table */
+    uint64_t building;
+    size_t table_bytes; /* of this and the places, in the ledger */
+};
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static qn_status count_bytes(qn_adapters *a, size_t size_bytes)
+{
+    QN_TRY(qn_ledger_reserve(a->device->ledger, QN_LEDGER_OTHER, size_bytes));
+    a->table_bytes += size_bytes;
+    return QN_OK;
+}
+
+qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, const qn_parameters *parameters,
+                          qn_adapters **out)
+{
+    qn_adapters *a = qn_calloc(1, sizeof *a);
+    if (!a) return QN_E_NOMEM;
+    pthread_mutex_init(&a->lock, NULL);
+    a->device = device;
+    a->config = config;
+    a->parameters = parameters;
+    a->default_id = -1;
+    a->building = 1;
+    a->n_places = (1 + config->num_hidden_layers) * QN_WEIGHT_ROLE_COUNT;
+    a->places = qn_calloc((size_t)a->n_places, sizeof(place *));
+    qn_status status = a->places ? count_bytes(a, (size_t)a->n_places * sizeof(place *)) : QN_E_NOMEM;
+    if (status == QN_OK)
+        *out = a;
+    else
+        qn_adapters_free(a);
+    return status;
+}
+
+void qn_adapters_free(qn_adapters *a)
+{
+    if (!a) return;
+    for (int i = 0; i < QN_ADAPTERS_MAX; i++) {
+        qn_buffer_release(a->adapters[i].data);
+        qn_free(a->adapters[i].about.path);
+    }
+    for (int64_t i = 0; a->places && i < a->n_places; i++) qn_free(a->places[i]);
+    qn_ledger_release(a->device->ledger, QN_LEDGER_OTHER, a->table_bytes);
+    pthread_mutex_destroy(&a->lock);
+    qn_free(a->places);
+    qn_free(a);
+}
+
+static int64_t place_index(qn_weight_role role, int64_t layer)
+{
+    return (role < QN_WEIGHT_MODEL_COUNT ? 0 : 1 + layer) * QN_WEIGHT_ROLE_COUNT + role;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------- */
+
+static int is_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return n > 0 && n <= QN_ADAPTER_NAME_LENGTH && !name[n] && strcmp(name, "none") != 0;
+}
+
+static int32_t find(const qn_adapters *a, const char *name)
+{
+    for (int32_t i = 0; i < QN_ADAPTERS_MAX; i++)
+        if (a->adapters[i].state == SHOWN && strcmp(a->adapters[i].about.name, name) == 0) return i;
+    return -1;
+}
+
+/* Under the lock. */
+static qn_status fail_unknown(const qn_adapters *a, const char *name)
+{
+    qn_buf names = {.limit_bytes = 1000};
+    for (int i = 0; i < QN_ADAPTERS_MAX; i++)
+        if (a->adapters[i].state == SHOWN)
+            qn_buf_printf(&names, "%s%s", names.length ? ", " : "; there are: ", a->adapters[i].about.name);
+    qn_status status = qn_fail(QN_E_NOT_FOUND, "no adapter named %.80s is loaded%s", name,
+                               names.data ? names.data : "; there is none");
+    qn_buf_free(&names);
+    return status;
+}
+
+qn_status qn_adapters_hold(qn_adapters *a, const char *name, int32_t *id)
+{
+    qn_status status = QN_OK;
+    int32_t found = -1;
+    pthread_mutex_lock(&a->lock);
+    if (!name) {
+        found = a->default_id;
+    } else if (strcmp(name, "none") != 0) {
+        found = find(a, name);
+        if (found < 0) status = fail_unknown(a, name);
+    }
+    if (found >= 0) a->adapters[found].n_holds++;
+    pthread_mutex_unlock(&a->lock);
+    if (status == QN_OK) *id = found;
+    return status;
+}
+
+void qn_adapters_identify(qn_adapters *a, int32_t id, char *name, uint64_t *fingerprint)
+{
+    pthread_mutex_lock(&a->lock);
+    memcpy(name, a->adapters[id].about.name, QN_ADAPTER_NAME_LENGTH + 1);
+    *fingerprint = a->adapters[id].about.fingerprint;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void qn_adapters_retain(qn_adapters *a, int32_t id)
+{
+    if (id < 0) return;
+    pthread_mutex_lock(&a->lock);
+    a->adapters[id].n_holds++;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void qn_adapters_release(qn_adapters *a, int32_t id)
+{
+    if (id < 0) return;
+    pthread_mutex_lock(&a->lock);
+    a->adapters[id].n_holds--;
+    pthread_mutex_unlock(&a->lock);
+}
+
+qn_status qn_adapters_about(qn_adapters *a, int64_t i, qn_adapter_about *out)
+{
+    qn_status status = QN_E_NOT_FOUND;
+    pthread_mutex_lock(&a->lock);
+    for (int id = 0; id < QN_ADAPTERS_MAX; id++) {
+        if (a->adapters[id].state != SHOWN || i-- > 0) continue;
+        qn_adapter_about about = a->adapters[id].about;
+        about.path = qn_strdup(about.path);
+        status = about.path ? QN_OK : QN_E_NOMEM;
+        if (about.path) *out = about;
+        break;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------ */
+
+/* Floats of all factors, each matrix at a multiple of 16. */
+static qn_status count_floats(const qn_adapter_file *f, size_t *out)
+{
+    size_t total = 0;
+    for (int64_t i = 0; i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        const int64_t sides[3][2] = {{t->n_in, t->rank}, {t->n_out, t->rank}, {t->n_out, t->m != NULL}};
+        for (int k = 0; k < 3; k++) {
+            size_t n;
+            if (!qn_mul_size((size_t)sides[k][0], (size_t)sides[k][1], &n) || !qn_align_size(n, 16, &n) ||
+                !qn_add_size(total, n, &total))
+                return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", t->a->file);
+        }
+    }
+    if (!qn_mul_size(total, sizeof(float), out))
+        return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", f->targets[0].a->file);
+    return QN_OK;
+}
+
+static int64_t aligned(int64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+/* What is of each output, n_rows rows [n_out] as files have it, in the model's order (row_order.h). row has
+ * room for one of them. */
+static void reorder(const qn_model_config *c, const qn_adapter_target *t, int64_t n_rows, float *rows,
+                    float *row)
+{
+    for (int64_t k = 0; k < n_rows; k++) {
+        float *out = rows + k * t->n_out;
+        memcpy(row, out, (size_t)t->n_out * sizeof *row);
+        for (int64_t i = 0; i < t->n_out; i++) out[qn_row_order_place(c, t->role, t->layer, i)] = row[i];
+    }
+}
+
+enum { NORM_ROWS = 128 };
+
+/* Squares of the lengths of rows [first, first + n) of W + scale B^T A, into out. */
+static qn_status square_lengths(qn_scope *s, qn_array *w, const qn_adapter_target *t, const qn_lora_pair *p,
+                                int64_t first, int64_t n, float *out)
+{
+    int32_t ids[NORM_ROWS];
+    const float *b = (const float *)p->data->data + p->b;
+    qn_shape a_shape = qn_shape_make(2, (int64_t[]){t->rank, t->n_in});
+    float *of_rows = qn_alloc_array((size_t)(n * t->rank), sizeof *of_rows);
+    if (!of_rows) return QN_E_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = (int32_t)(first + i);
+        for (int32_t k = 0; k < t->rank; k++)
+            of_rows[i * t->rank + k] = p->scale * b[k * t->n_out + first + i];
+    }
+    qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, 1, &n, ids));
+    qn_array *change =
+        qn_matmul(s, qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){n, t->rank}, of_rows),
+                  qn_from_data(s, QN_DTYPE_F32, a_shape.n, a_shape.dim, (const float *)p->data->data + p->a));
+    qn_array *sums = qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, qn_add(s, rows, change)), 1);
+    qn_free(of_rows);
+    QN_TRY(qn_scope_status(s));
+    QN_TRY(qn_eval(s, 1, &sums));
+    memcpy(out, qn_array_data(sums), (size_t)n * sizeof *out);
+    return QN_OK;
+}
+
+/* DoRA: the changed rows get the lengths that the magnitudes say, so an output's gain is its magnitude over
+ * the length of its row. gain holds the magnitudes before. */
+static qn_status make_gains(const qn_adapters *a, const qn_adapter_target *t, const qn_lora_pair *p,
+                            float *gain)
+{
+    qn_array *w = qn_parameters_get(a->parameters, t->role, t->layer);
+    qn_status status = w ? QN_OK : qn_fail(QN_E_UNSUPPORTED, "%s: the model has no such matrix", t->m->name);
+    for (int64_t i = 0; status == QN_OK && i < t->n_out; i += NORM_ROWS) {
+        float squares[NORM_ROWS];
+        int64_t n = t->n_out - i < NORM_ROWS ? t->n_out - i : NORM_ROWS;
+        qn_scope *s = qn_scope_new(a->device);
+        status = s ? square_lengths(s, w, t, p, i, n, squares) : QN_E_NOMEM;
+        qn_scope_free(s);
+        for (int64_t j = 0; status == QN_OK && j < n; j++) {
+            gain[i + j] /= sqrtf(squares[j]);
+            if (!isfinite(gain[i + j]))
+                status = qn_fail(QN_E_FORMAT, "%s: tensor %s: row %lld of its matrix has the length %g",
+                                 t->m->file, t->m->name, (long long)(i + j), sqrt((double)squares[j]));
+        }
+    }
+    return status;
+}
+
+/* The places of the file's targets, and its factors in data; pairs[i] is target i's. */
+static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale, qn_buffer *data,
+                          qn_lora_pair *pairs)
+{
+    int64_t at = 0, widest = 0;
+    for (int64_t i = 0; i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        place **p = &a->places[place_index(t->role, t->layer)];
+        if (t->n_out > widest) widest = t->n_out;
+        if (*p) continue;
+        QN_TRY(count_bytes(a, sizeof **p));
+        if (!(*p = qn_calloc(1, sizeof **p))) return QN_E_NOMEM;
+    }
+    float *row = qn_alloc_array((size_t)widest, sizeof *row);
+    qn_status status = row ? QN_OK : QN_E_NOMEM;
+    for (int64_t i = 0; status == QN_OK && i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        qn_lora_pair *p = &pairs[i];
+        *p = (qn_lora_pair){.data = data, .a = at, .gain = -1, .rank = t->rank, .scale = t->factor * scale};
+        p->b = at + aligned(t->rank * t->n_in);
+        at = p->b + aligned(t->rank * t->n_out);
+        if (t->m) {
+            p->gain = at;
+            at += aligned(t->n_out);
+        }
+        float *b = (float *)data->data + p->b, *gain = t->m ? (float *)data->data + p->gain : NULL;
+        if (!isfinite(p->scale))
+            status = qn_fail(QN_E_ARG, "scale %g times the adapter's own %g is too large", (double)scale,
+                             (double)t->factor);
+        if (status == QN_OK) status = qn_adapter_file_read(f, t, (float *)data->data + p->a, b, gain);
+        if (status == QN_OK && qn_row_order_differs(a->config, t->role)) {
+            reorder(a->config, t, t->rank, b, row);
+            if (gain) reorder(a->config, t, 1, gain, row);
+        }
+        if (status == QN_OK && gain) status = make_gains(a, t, p, gain);
+    }
+    qn_free(row);
+    return status;
+}
+
+static int32_t largest_rank(const qn_adapter_file *f)
+{
+    int32_t rank = 0;
+    for (int64_t i = 0; i < f->n_targets; i++)
+        if (f->targets[i].rank > rank) rank = f->targets[i].rank;
+    return rank;
+}
+
+static uint64_t hash_factors(const qn_adapter_file *f, const qn_buffer *data, const qn_lora_pair *pairs)
+{
+    uint64_t hash = 1;
+    for (int64_t i = 0; i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        const qn_lora_pair *p = &pairs[i];
+        const float *at = (const float *)data->data;
+        const int64_t what[3] = {t->role, t->layer, p->rank};
+        hash = qn_hash_bytes(what, sizeof what, hash);
+        hash = qn_hash_bytes(&p->scale, sizeof p->scale, hash);
+        hash = qn_hash_bytes(at + p->a, (size_t)(t->rank * t->n_in) * sizeof *at, hash);
+        hash = qn_hash_bytes(at + p->b, (size_t)(t->rank * t->n_out) * sizeof *at, hash);
+        if (p->gain >= 0) hash = qn_hash_bytes(at + p->gain, (size_t)t->n_out * sizeof *at, hash);
+    }
+    return hash;
+}
+
+/* The file becomes adapter number id, which is free. */
+static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id, const char *name,
+                           const char *path, float scale)
+{
+    const qn_device_ops *ops = a->device->ops;
+    qn_buffer *data = NULL;
+    size_t size_bytes = 0;
+    QN_TRY(count_floats(f, &size_bytes));
+    char *kept_path = qn_strdup(path);
+    qn_lora_pair *pairs = qn_alloc_array((size_t)f->n_targets, sizeof *pairs);
+    qn_status status = kept_path && pairs ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) status = ops->alloc(a->device, size_bytes, QN_LEDGER_WEIGHTS, &data);
+    if (status == QN_OK) status = read_all(a, f, scale, data, pairs);
+    if (status == QN_OK) {
+        for (int64_t i = 0; i < f->n_targets; i++)
+            a->places[place_index(f->targets[i].role, f->targets[i].layer)]->pairs[id] = pairs[i];
+        adapter made = {.state = LOADED,
+                        .data = data,
+                        .about = {.path = kept_path,
+                                  .fingerprint = hash_factors(f, data, pairs),
+                                  .layout = f->config.layout,
+                                  .scale = scale,
+                                  .n_matrices = f->n_targets,
+                                  .rank = largest_rank(f),
+                                  .size_bytes = size_bytes}};
+        memcpy(made.about.name, name, strlen(name) + 1);
+        pthread_mutex_lock(&a->lock);
+        a->adapters[id] = made;
+        pthread_mutex_unlock(&a->lock);
+    } else {
+        qn_buffer_release(data);
+        qn_free(kept_path);
+    }
+    qn_free(pairs);
+    return status;
+}
+
+qn_status qn_adapters_load(qn_adapters *a, const char *name, const char *path, float scale, qn_buf *notes,
+                           int32_t *id)
+{
+    int32_t at = 0;
+    qn_adapter_file file = {0};
+    if (!is_name(name))
+        return qn_fail(
+            QN_E_ARG,
+            "\"%.80s\" is no name for an adapter: 1 to %d letters, digits, '.', '_' and '-', and not "
+            "none",
+            name, QN_ADAPTER_NAME_LENGTH);
+    if (!isfinite(scale)) return qn_fail(QN_E_ARG, "adapter %s: the scale is not a finite number", name);
+    if (find(a, name) >= 0) return qn_fail(QN_E_ARG, "an adapter named %s is loaded already", name);
+    while (at < QN_ADAPTERS_MAX && a->adapters[at].state != EMPTY) at++;
+    if (at == QN_ADAPTERS_MAX) return qn_fail(QN_E_FULL, "%d adapters are loaded, which is the most", at);
+    qn_status status = qn_adapter_file_open(path, a->config, notes, &file);
+    if (status == QN_OK) status = take_file(a, &file, at, name, path, scale);
+    qn_adapter_file_close(&file);
+    if (status != QN_OK) return qn_fail_prefix(status, "adapter %s", name);
+    *id = at;
+    return QN_OK;
+}
+
+void qn_adapters_show(qn_adapters *a, int32_t id, int is_default)
+{
+    pthread_mutex_lock(&a->lock);
+    a->adapters[id].state = SHOWN;
+    if (is_default) a->default_id = id;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void qn_adapters_drop(qn_adapters *a, int32_t id)
+{
+    pthread_mutex_lock(&a->lock);
+    adapter old = a->adapters[id];
+    a->adapters[id] = (adapter){0};
+    pthread_mutex_unlock(&a->lock);
+    for (int64_t i = 0; i < a->n_places; i++)
+        if (a->places[i]) a->places[i]->pairs[id] = (qn_lora_pair){0};
+    qn_buffer_release(old.data);
+    qn_free(old.about.path);
+}
+
+qn_status qn_adapters_unload(qn_adapters *a, const char *name)
+{
+    qn_status status = QN_OK;
+    pthread_mutex_lock(&a->lock);
+    int32_t id = find(a, name);
+    if (id < 0) {
+        status = fail_unknown(a, name);
+    } else if (a->adapters[id].n_holds > 0) {
+        status = qn_fail(QN_E_ARG, "adapter %s is in use by %lld rows; it can go when these have ended", name,
+                         (long long)a->adapters[id].n_holds);
+    } else {
+        a->adapters[id].state = LOADED;
+        if (a->default_id == id) a->default_id = -1;
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (status == QN_OK) qn_adapters_drop(a, id);
+    return status;
+}
+
+/* ---- programs ----------------------------------------------------------------------------------------- */
+
+static int is_needed(const place *p)
+{
+    for (int i = 0; p && i < QN_ADAPTERS_MAX; i++)
+        if (p->pairs[i].data) return 1;
+    return 0;
+}
+
+int qn_adapters_want_programs(const qn_adapters *a)
+{
+    int any_built = 0, any_needed = 0;
+    for (int64_t i = 0; i < a->n_places; i++) {
+        const place *p = a->places[i];
+        int needed = is_needed(p), built = p && p->built == a->building;
+        if (needed && !built) return 1;
+        any_built |= built;
+        any_needed |= needed;
+    }
+    return any_built && !any_needed;
+}
+
+void qn_adapters_begin_programs(qn_adapters *a)
+{
+    a->building++;
+}
+
+const qn_lora_pair *qn_adapters_pairs(qn_adapters *a, qn_weight_role role, int64_t layer)
+{
+    place *p = a->places[place_index(role, layer)];
+    if (!is_needed(p)) return NULL;
+    p->built = a->building;
+    return p->pairs;
+}
+
+qn_status qn_adapters_check_programs(const qn_adapters *a)
+{
+    for (int64_t i = 0; i < a->n_places; i++) {
+        const place *p = a->places[i];
+        if (!is_needed(p) || p->built == a->building) continue;
+        char name[QN_TENSOR_NAME_MAX];
+        qn_weight_role role = (qn_weight_role)(i % QN_WEIGHT_ROLE_COUNT);
+        int64_t row = i / QN_WEIGHT_ROLE_COUNT;
+        if (!qn_family_weight_name(a->config->family, QN_SOURCE_SAFETENSORS, "", role, row ? row - 1 : 0,
+                                   name))
+            name[0] = '\0';
+        return qn_fail(QN_E_UNSUPPORTED, "%s is of a kind that takes no adapter", name);
+    }
+    return QN_OK;
+}

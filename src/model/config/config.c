@@ -1,0 +1,542 @@
+#include "model/config/config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/config/experts_config.h"
+#include "model/config/families.h"
+#include "model/config/fields.h"
+#include "model/config/gguf/gguf_config.h"
+#include "model/config/latent_config.h"
+#include "model/config/layer_config.h"
+#include "model/config/quantization.h"
+
+/* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
+enum {
+    VOCAB_MAX = 1 << 24,
+    WIDTH_MAX = 1 << 20,
+    LAYERS_MAX = 4096,
+    HEADS_MAX = 1 << 16,
+    POSITIONS_MAX = 2147483647,
+    LABEL_MAX = 160
+};
+
+/* What the description is read from. */
+typedef struct {
+    qn_source *src;
+    const qn_family *family;
+    const char *architecture;
+    const char *recognised_by;
+    json_t *root;       /* config.json, or GGUF metadata under its names; owned */
+    json_t *generation; /* generation_config.json; owned, NULL: none */
+    qn_fields fields;
+} reader;
+
+/* ---- which family -------------------------------------------------------------------------------------- */
+
+static qn_status parse_side_file(qn_source *src, qn_side_file which, json_t **out)
+{
+    const char *text;
+    size_t n;
+    json_t *value = NULL;
+    const char *path = qn_source_side_path(src, which);
+    QN_TRY(qn_source_side_text(src, which, &text, &n));
+    qn_status status = qn_json_parse(path, text, n, &value);
+    if (status == QN_OK && !json_is_object(value)) {
+        json_decref(value);
+        status = qn_fail(QN_E_FORMAT, "%s: expected a JSON object", path);
+    }
+    if (status == QN_OK) *out = value;
+    return status;
+}
+
+static qn_status unknown_family(const char *file, const char *field, const char *name, int gguf)
+{
+    char known[512];
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.64s\", which is not supported; known: %s", file, field,
+                   name, qn_families_known(gguf, known, sizeof known));
+}
+
+/* By the names of tensors. Families that share them differ in their activation: Gemma's are as llama's. */
+static qn_status guess_family(reader *r)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation"};
+    r->family = qn_family_by_tensors(r->src, &r->recognised_by);
+    for (size_t i = 0; r->family && i < sizeof keys / sizeof keys[0]; i++) {
+        const char *act = NULL;
+        QN_TRY(qn_fields_string(&r->fields, keys[i], &act, NULL));
+        if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: model_type is missing, and %s \"%.40s\" is not that of %s, which the tensors "
+                           "look like",
+                           r->fields.file, keys[i], act, r->family->model_types[0]);
+    }
+    if (r->family) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: model_type is missing and the tensors are of no known family",
+                   r->fields.file);
+}
+
+/* By model_type (the decoder's own in text_config, then the whole model's), then by class, then by the
+ * tensors' names. */
+static qn_status find_family(reader *r)
+{
+    const char *inner = NULL, *outer = NULL, *name = NULL;
+    qn_fields whole = {.file = r->fields.file, .object = r->root, .path = ""};
+    qn_fields own = r->fields;
+    own.outer = NULL;
+    QN_TRY(qn_fields_string(&own, "model_type", &inner, NULL));
+    QN_TRY(qn_fields_string(&whole, "model_type", &outer, NULL));
+    if (inner) r->family = qn_family_by_model_type(inner, &r->architecture);
+    if (outer) {
+        const qn_family *family = qn_family_by_model_type(outer, &name);
+        if (!r->family) r->family = family;
+        if (family && family == r->family) r->architecture = name;
+    }
+    if (r->family) return QN_OK;
+    if (inner || outer) return unknown_family(r->fields.file, "model_type", outer ? outer : inner, 0);
+
+    const json_t *classes = json_object_get(r->root, "architectures");
+    const char *first = json_string_value(json_array_get(classes, 0));
+    if (!first) {
+        QN_TRY(guess_family(r));
+    } else if (!(r->family = qn_family_by_architecture(first))) {
+        return unknown_family(r->fields.file, "architectures", first, 0);
+    }
+    r->architecture = r->family->model_types[0];
+    return QN_OK;
+}
+
+static qn_status open_gguf(reader *r)
+{
+    const qn_gguf *g = qn_source_gguf(r->src);
+    qn_gguf_string name;
+    QN_TRY(qn_gguf_get_string(g, "general.architecture", &name));
+    r->family = qn_family_by_gguf(name.data, name.length);
+    if (!r->family) {
+        char text[65];
+        size_t n = name.length < sizeof text - 1 ? name.length : sizeof text - 1;
+        memcpy(text, name.data, n);
+        text[n] = '\0';
+        return unknown_family(qn_gguf_path(g), "general.architecture", text, 1);
+    }
+    r->architecture = r->family->gguf_architecture;
+    QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
+    if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)
+        r->family = qn_family_with_experts(r->family);
+    r->fields = (qn_fields){.file = qn_gguf_path(g),
+                            .object = r->root,
+                            .path = "",
+                            .defaults = r->family->defaults,
+                            .gguf_architecture = r->architecture};
+    return QN_OK;
+}
+
+static qn_status open_config(reader *r)
+{
+    int nested = 0;
+    qn_fields whole = {.file = qn_source_side_path(r->src, QN_SIDE_CONFIG), .path = ""};
+    QN_TRY(parse_side_file(r->src, QN_SIDE_CONFIG, &r->root));
+    whole.object = r->root;
+    QN_TRY(qn_fields_object(&whole, "text_config", "text_config.", &r->fields, &nested));
+    if (nested)
+        r->fields.outer = r->root;
+    else
+        r->fields = whole;
+    QN_TRY(find_family(r));
+    r->fields.defaults = r->family->defaults;
+    return QN_OK;
+}
+
+static qn_status open_reader(reader *r)
+{
+    if (qn_source_side_path(r->src, QN_SIDE_CONFIG))
+        QN_TRY(open_config(r));
+    else if (qn_source_get_kind(r->src) == QN_SOURCE_GGUF)
+        QN_TRY(open_gguf(r));
+    else
+        return qn_fail(QN_E_NOT_FOUND, "%s: config.json is missing", qn_source_path(r->src));
+    if (qn_source_side_path(r->src, QN_SIDE_GENERATION_CONFIG))
+        QN_TRY(parse_side_file(r->src, QN_SIDE_GENERATION_CONFIG, &r->generation));
+    return QN_OK;
+}
+
+/* ---- sizes and switches -------------------------------------------------------------------------------- */
+
+/* head_dim: as said, else what the query projection has, else the family's, else an even share of
+ * hidden_size. */
+static qn_status read_head_dim(const reader *r, qn_model_config *c)
+{
+    const qn_fields *f = &r->fields;
+    int found = 0;
+    char label[LABEL_MAX];
+    const json_t *said = qn_fields_get(f, "head_dim");
+    const qn_tensor_view *q = qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q, 0, NULL);
+    if ((!said || json_is_null(said)) && !c->attn_output_gate && q && q->n_dims == 2 && q->shape[0] > 0) {
+        c->head_dim = q->shape[0] / c->num_attention_heads;
+        if (q->shape[0] % c->num_attention_heads || c->head_dim > HEADS_MAX)
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld rows do not fit %s %lld", q->file, q->name,
+                           (long long)q->shape[0],
+                           qn_fields_label(f, "num_attention_heads", label, sizeof label),
+                           (long long)c->num_attention_heads);
+        found = 1;
+    } else {
+        QN_TRY(qn_fields_int(f, "head_dim", 1, HEADS_MAX, &c->head_dim, &found));
+    }
+    if (!found) {
+        if (c->hidden_size % c->num_attention_heads)
+            return qn_fail(
+                QN_E_FORMAT,
+                "%s: hidden_size %lld is not a multiple of num_attention_heads %lld, and head_dim is missing",
+                f->file, (long long)c->hidden_size, (long long)c->num_attention_heads);
+        c->head_dim = c->hidden_size / c->num_attention_heads;
+    }
+    int64_t v_head_dim = c->head_dim;
+    QN_TRY(qn_fields_int(f, "v_head_dim", 1, HEADS_MAX, &v_head_dim, NULL));
+    if (v_head_dim != c->head_dim)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: %s is %lld, head_dim %lld: values of another size than keys are not supported",
+                       f->file, qn_fields_label(f, "v_head_dim", label, sizeof label), (long long)v_head_dim,
+                       (long long)c->head_dim);
+    return QN_OK;
+}
+
+static qn_status check_groups(const reader *r, const qn_model_config *c, const char *whose)
+{
+    char label[LABEL_MAX], other[LABEL_MAX];
+    if (c->num_attention_heads % c->num_key_value_heads == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld%s", r->fields.file,
+                   qn_fields_label(&r->fields, "num_attention_heads", label, sizeof label),
+                   (long long)c->num_attention_heads,
+                   qn_fields_label(&r->fields, "num_key_value_heads", other, sizeof other),
+                   (long long)c->num_key_value_heads, whose);
+}
+
+/* num_key_value_heads: as said, else what the key projection has, else the family's, else no grouping. */
+static qn_status read_heads(const reader *r, qn_model_config *c)
+{
+    static const char name[] = "num_key_value_heads";
+    const json_t *said = qn_fields_get(&r->fields, name);
+    if (r->family->latent) return qn_latent_config_read(&r->fields, c);
+    c->num_key_value_heads = c->num_attention_heads;
+    QN_TRY(qn_fields_int(&r->fields, name, 1, HEADS_MAX, &c->num_key_value_heads, NULL));
+    if (said && !json_is_null(said)) QN_TRY(check_groups(r, c, ""));
+    QN_TRY(read_head_dim(r, c));
+    if (said && !json_is_null(said)) return QN_OK;
+    const qn_tensor_view *k = qn_family_find_weight(r->family, r->src, QN_WEIGHT_K, 0, NULL);
+    if (!k || k->n_dims != 2 || k->shape[0] <= 0 || k->shape[0] % c->head_dim) return check_groups(r, c, "");
+    c->num_key_value_heads = k->shape[0] / c->head_dim;
+    return check_groups(r, c, " of the key projection");
+}
+
+static qn_status read_sizes(const reader *r, qn_model_config *c)
+{
+    const qn_fields *f = &r->fields;
+    char label[LABEL_MAX], name[QN_TENSOR_NAME_MAX];
+    QN_TRY(qn_fields_required_int(f, "hidden_size", 1, WIDTH_MAX, &c->hidden_size));
+    QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
+    QN_TRY(qn_fields_required_int(f, "num_attention_heads", 1, HEADS_MAX, &c->num_attention_heads));
+    QN_TRY(qn_fields_required_int(f, "intermediate_size", 1, VOCAB_MAX, &c->intermediate_size));
+    QN_TRY(
+        qn_fields_required_int(f, "max_position_embeddings", 1, POSITIONS_MAX, &c->max_position_embeddings));
+
+    /* The embedding's rows are the vocabulary where nothing else says so: GGUF files may leave it out. */
+    const qn_tensor_view *embed = qn_family_find_weight(r->family, r->src, QN_WEIGHT_EMBED, 0, NULL);
+    if (!qn_fields_get(f, "vocab_size") && embed && embed->n_dims == 2 && embed->shape[0] >= 1 &&
+        embed->shape[0] <= VOCAB_MAX)
+        c->vocab_size = embed->shape[0];
+    else if (f->gguf_architecture && !qn_fields_get(f, "vocab_size") && !embed &&
+             qn_family_weight_name(r->family, QN_SOURCE_GGUF, "", QN_WEIGHT_EMBED, 0, name))
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, and so is %s", f->file, name,
+                       qn_fields_label(f, "vocab_size", label, sizeof label));
+    else
+        QN_TRY(qn_fields_required_int(f, "vocab_size", 1, VOCAB_MAX, &c->vocab_size));
+
+    return read_heads(r, c);
+}
+
+static qn_status read_hidden_act(const reader *r, qn_model_config *c)
+{
+    static const struct {
+        const char *name;
+        qn_hidden_act act;
+    } acts[] = {{"silu", QN_HIDDEN_SILU},
+                {"swish", QN_HIDDEN_SILU},
+                {"gelu_pytorch_tanh", QN_HIDDEN_GELU_TANH},
+                {"gelu_new", QN_HIDDEN_GELU_TANH},
+                {"gelu_fast", QN_HIDDEN_GELU_TANH},
+                {"gelu_accurate", QN_HIDDEN_GELU_TANH},
+                {"gelu", QN_HIDDEN_GELU},
+                {"gelu_python", QN_HIDDEN_GELU}};
+    const char *name = NULL, *key = NULL;
+    char label[LABEL_MAX];
+    c->hidden_act = r->family->hidden_act;
+    for (const char *const *k = r->family->hidden_act_keys; *k && !name; k++)
+        QN_TRY(qn_fields_string(&r->fields, key = *k, &name, NULL));
+    if (!name) return QN_OK;
+    if (r->family->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
+        if (strcmp(acts[i].name, name) == 0) {
+            c->hidden_act = acts[i].act;
+            return QN_OK;
+        }
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: silu, gelu_pytorch_tanh, gelu)",
+                   r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
+}
+
+/* "vision" is for tokens of images; those of text see what came before them, as everywhere. */
+static qn_status refuse_bidirectional(const qn_fields *f)
+{
+    static const char name[] = "use_bidirectional_attention";
+    const char *whose = NULL;
+    int all = 0;
+    if (json_is_string(qn_fields_get(f, name))) {
+        QN_TRY(qn_fields_string(f, name, &whose, NULL));
+        all = strcmp(whose, "vision") != 0;
+    } else {
+        QN_TRY(qn_fields_bool(f, name, &all, NULL));
+    }
+    if (!all) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %s%.40s%s, which is not supported", f->file, name,
+                   whose ? "\"" : "", whose ? whose : "true", whose ? "\"" : "");
+}
+
+/* What multiplies embeddings, scores, what blocks add, and logits. */
+static qn_status read_multipliers(const reader *r, qn_model_config *c)
+{
+    double embedding = 1, scores = 1, residual = 1, logits = 1;
+    c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
+    c->residual_scale = c->logits_scale = 1;
+    if (!r->family->multiplied) return QN_OK;
+    QN_TRY(qn_fields_number(&r->fields, "embedding_multiplier", 1e-6, 1e6, &embedding, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "attention_multiplier", 1e-6, 1e6, &scores, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "residual_multiplier", 1e-6, 1e6, &residual, NULL));
+    QN_TRY(qn_fields_number(&r->fields, "logits_scaling", 1e-6, 1e6, &logits, NULL));
+    c->embedding_scale = (float)embedding;
+    if (!r->fields.gguf_architecture) c->attention_scale = (float)scores; /* attention_scale there */
+    c->residual_scale = (float)residual;
+    c->logits_scale = (float)(1 / logits);
+    return QN_OK;
+}
+
+static qn_status read_attention(const reader *r, qn_model_config *c)
+{
+    const qn_fields *f = &r->fields;
+    int scaled = 0, in_gguf = f->gguf_architecture != NULL;
+    double eps = 0, scalar = (double)c->head_dim, scale = 0, attn_cap = 0, final_cap = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_number(f, "rms_norm_eps", 0, 1, &eps, &scaled));
+    if (!scaled)
+        return qn_fail(QN_E_FORMAT, "%s: %s is missing", f->file,
+                       qn_fields_label(f, "rms_norm_eps", label, sizeof label));
+    c->rms_norm_eps = (float)eps;
+
+    QN_TRY(qn_fields_number(f, "query_pre_attn_scalar", 1e-6, 1e9, &scalar, NULL));
+    if (in_gguf && r->family->gguf_wide_scale_layers == c->num_hidden_layers)
+        scalar = (double)c->hidden_size / (double)c->num_attention_heads;
+    QN_TRY(qn_fields_number(f, "attention_scale", 0, 1e6, &scale, NULL));
+    c->attention_scale = (float)(scale > 0 ? scale : 1 / sqrt(scalar));
+
+    QN_TRY(qn_fields_number(f, "attn_logit_softcapping", 0, 1e9, &attn_cap, NULL));
+    QN_TRY(qn_fields_number(f, "final_logit_softcapping", 0, 1e9, &final_cap, NULL));
+    c->attn_logit_softcapping = (float)attn_cap;
+    c->final_logit_softcapping = (float)final_cap;
+
+    QN_TRY(qn_fields_bool(f, "attention_bias", &c->attention_bias, NULL));
+    c->attention_output_bias = c->attention_bias;
+    if (r->family->biased_qkv) {
+        /* Where the files name no family the tensors alone say. */
+        c->attention_bias =
+            !r->recognised_by || qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q_BIAS, 0, NULL);
+        c->attention_output_bias = 0;
+    }
+    QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
+    if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
+    return refuse_bidirectional(f);
+}
+
+/* Numbers per token and layer beside the hidden states. */
+static qn_status read_layer_input(const reader *r, qn_model_config *c)
+{
+    static const char rows[] = "vocab_size_per_layer_input";
+    char label[LABEL_MAX], other[LABEL_MAX];
+    QN_TRY(qn_fields_int(&r->fields, "hidden_size_per_layer_input", 0, WIDTH_MAX,
+                         &c->hidden_size_per_layer_input, NULL));
+    if (!c->hidden_size_per_layer_input) return QN_OK;
+    c->vocab_size_per_layer_input = c->vocab_size; /* as in all GGUF files, which do not say it */
+    if (!r->fields.gguf_architecture)
+        QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
+    if (c->vocab_size_per_layer_input >= c->vocab_size) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than %s %lld", r->fields.file,
+                   qn_fields_label(&r->fields, rows, label, sizeof label),
+                   (long long)c->vocab_size_per_layer_input,
+                   qn_fields_label(&r->fields, "vocab_size", other, sizeof other), (long long)c->vocab_size);
+}
+
+/* ---- tokens, quantisation ------------------------------------------------------------------------------ */
+
+static qn_status add_stop_id(qn_model_config *c, const char *file, const char *field, const json_t *value)
+{
+    if (!json_is_integer(value))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected a token id or a list of them", file, field);
+    json_int_t id = json_integer_value(value);
+    if (id < 0 || id > INT32_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: %s: %lld is no token id", file, field, (long long)id);
+    for (int i = 0; i < c->n_stop_ids; i++)
+        if (c->stop_ids[i] == (int32_t)id) return QN_OK;
+    if (c->n_stop_ids == QN_STOP_IDS_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: %s: more than %d token ids", file, field, (int)QN_STOP_IDS_MAX);
+    c->stop_ids[c->n_stop_ids++] = (int32_t)id;
+    return QN_OK;
+}
+
+static qn_status add_stop_ids(qn_model_config *c, const char *file, const json_t *object, const char *field)
+{
+    const json_t *value = json_object_get(object, field);
+    if (!value || json_is_null(value)) return QN_OK;
+    if (!json_is_array(value)) return add_stop_id(c, file, field, value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        QN_TRY(add_stop_id(c, file, field, json_array_get(value, i)));
+    return QN_OK;
+}
+
+static qn_status read_bos(const char *file, const json_t *object, qn_model_config *c)
+{
+    /* Some files give a list; its first is the one that begins a text. */
+    const json_t *value = json_object_get(object, "bos_token_id");
+    if (json_is_array(value)) value = json_array_get(value, 0);
+    if (c->bos_token_id >= 0 || !value || json_is_null(value)) return QN_OK;
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > INT32_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: bos_token_id: expected a token id", file);
+    c->bos_token_id = (int32_t)json_integer_value(value);
+    return QN_OK;
+}
+
+static qn_status read_gguf_tokens(const qn_gguf *g, qn_model_config *c)
+{
+    static const char *const stops[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id"};
+    int64_t id = c->bos_token_id;
+    if (id < 0) {
+        QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "tokenizer.ggml.bos_token_id", 0, INT32_MAX, &id)));
+        c->bos_token_id = (int32_t)id;
+    }
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
+        id = -1;
+        QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, stops[i], 0, INT32_MAX, &id)));
+        if (id < 0) continue;
+        json_t *value = json_integer(id);
+        if (!value) return qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
+        qn_status status = add_stop_id(c, qn_gguf_path(g), stops[i], value);
+        json_decref(value);
+        QN_TRY(status);
+    }
+    return QN_OK;
+}
+
+static qn_status read_tokens(const reader *r, qn_model_config *c)
+{
+    const char *generation_file = qn_source_side_path(r->src, QN_SIDE_GENERATION_CONFIG);
+    c->bos_token_id = -1;
+    c->stop_tokens = r->family->stop_tokens;
+    if (r->generation) {
+        QN_TRY(add_stop_ids(c, generation_file, r->generation, "eos_token_id"));
+    }
+    const json_t *objects[] = {r->fields.object, r->fields.outer};
+    for (int i = 0; i < 2; i++) {
+        if (!objects[i]) continue;
+        QN_TRY(add_stop_ids(c, r->fields.file, objects[i], "eos_token_id"));
+        QN_TRY(read_bos(r->fields.file, objects[i], c));
+    }
+    if (r->generation) QN_TRY(read_bos(generation_file, r->generation, c));
+    if (qn_source_gguf(r->src)) QN_TRY(read_gguf_tokens(qn_source_gguf(r->src), c));
+    return QN_OK;
+}
+
+static qn_status read_quantisation(const reader *r, qn_model_config *c)
+{
+    if (qn_source_gguf(r->src)) {
+        int64_t type = -1;
+        QN_TRY(qn_gguf_optional(
+            qn_gguf_get_i64(qn_source_gguf(r->src), "general.file_type", 0, INT32_MAX, &type)));
+        c->quant_bits = qn_gguf_file_type_bits(type);
+        return QN_OK;
+    }
+    QN_TRY(qn_quantization_read(&r->fields, &c->quantization));
+    c->quant_bits = qn_quantization_bits(c->quantization);
+    return QN_OK;
+}
+
+/* What the files say of the head: without a word, there is one of its own if there is a tensor for it. */
+static qn_status read_tie(const reader *r, qn_model_config *c)
+{
+    c->tie_word_embeddings = !qn_family_find_weight(r->family, r->src, QN_WEIGHT_LM_HEAD, 0, NULL);
+    return qn_fields_bool(&r->fields, "tie_word_embeddings", &c->tie_word_embeddings, NULL);
+}
+
+/* A tower is of use where the places of a picture have positions. */
+static qn_status read_vision(const reader *r, qn_model_config *c)
+{
+    qn_fields whole = {.file = r->fields.file, .object = r->root, .path = ""};
+    if (!r->family->sees_images || r->fields.gguf_architecture || !c->rope[0].mrope_section[0]) return QN_OK;
+    return qn_vision_config_read(r->src, &whole, c->hidden_size, c->vocab_size, &c->vision);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------- */
+
+static qn_status read_all(reader *r, qn_model_config *c)
+{
+    QN_TRY(open_reader(r));
+    int gguf = qn_source_get_kind(r->src) == QN_SOURCE_GGUF;
+    c->family = r->family;
+    c->architecture = r->architecture;
+    c->recognised_by = r->recognised_by;
+    c->norms = r->family->norms;
+    c->qk_norm = r->family->qk_norm;
+    c->attn_output_gate = r->family->gated_attention;
+    c->value_norm = r->family->value_norm;
+    c->layer_scale = r->family->layer_scale;
+    c->attention_sinks = r->family->sinks;
+    c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
+    c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
+    QN_TRY(read_sizes(r, c));
+    QN_TRY(read_hidden_act(r, c));
+    QN_TRY(read_attention(r, c));
+    QN_TRY(read_multipliers(r, c));
+    QN_TRY(read_layer_input(r, c));
+    QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
+    QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
+    QN_TRY(read_vision(r, c));
+    QN_TRY(read_tie(r, c));
+    QN_TRY(read_tokens(r, c));
+    return read_quantisation(r, c);
+}
+
+qn_status qn_config_read(qn_source *src, qn_model_config *out)
+{
+    reader r = {.src = src};
+    qn_model_config c = {.vocab_size = 0};
+    qn_status status = read_all(&r, &c);
+    json_decref(r.root);
+    json_decref(r.generation);
+    if (status == QN_OK)
+        *out = c;
+    else
+        qn_config_free(&c);
+    return status;
+}
+
+void qn_config_free(qn_model_config *c)
+{
+    if (!c) return;
+    qn_free(c->layers);
+    c->layers = NULL;
+    qn_quantization_free(c->quantization);
+    c->quantization = NULL;
+    for (int i = 0; i < QN_ROPE_SETS; i++) {
+        qn_free(c->rope[i].inv_freq);
+        qn_free(c->rope[i].long_inv_freq);
+        c->rope[i].inv_freq = c->rope[i].long_inv_freq = NULL;
+    }
+}

@@ -1,0 +1,209 @@
+/* What a model is, in numbers and switches: everything that the forward pass reads. Fields bear config.json's
+ * names; GGUF keys are mapped to the same names once, while reading. Whoever computes never asks which family
+ * a model is of: what differs between families is a field here, named after the idea, and a row of families.c
+ * says how the field is found. Invariant: a config that was read is whole and in range: sizes positive and
+ * bounded, heads divisible by their groups, rotary dimensions even, one qn_layer_config per layer. Immutable
+ * after reading: any thread. */
+#ifndef QN_MODEL_CONFIG_H
+#define QN_MODEL_CONFIG_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/source.h"
+#include "model/config/vision_config.h"
+
+typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_act;
+
+/* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
+enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
+
+/* Norm of queries and keys before they are rotated: of each head by itself (weight [head_dim]), or of all
+ * heads at once (weights [heads * head_dim]). */
+typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
+
+/* What mixes positions in a layer: attention over keys and values, or attention over latents of which all
+ * heads' keys and values are made, or a recurrence (DELTA, the gated delta net). */
+typedef enum { QN_MIXER_ATTENTION, QN_MIXER_LATENT, QN_MIXER_DELTA } qn_mixer;
+
+/* What an attention layer sees. */
+typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
+
+enum { QN_ROPE_NONE = -1, QN_ROPE_SECTIONS = 3 };
+
+typedef struct {
+    qn_mixer mixer;
+    qn_layer_kind kind;
+    int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
+    int rope;                    /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
+    int64_t kv_layer;            /* whose keys and values it reads: its own, or those of the last layer of its
+                                    kind that has its own */
+    int64_t num_key_value_heads; /* divides num_attention_heads */
+    int64_t head_dim;            /* of queries and keys */
+    int64_t v_head_dim;          /* of values: the same but for LATENT */
+    int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
+    int64_t intermediate_size;
+    int has_mlp, has_experts; /* the feed-forward block: a dense one, experts, or both beside each other */
+} qn_layer_config;
+
+/* PROPORTIONAL turns the first pairs only, as they turn in a head that is turned as a whole: the others have
+ * frequency 0. DYNAMIC (NTK) is DEFAULT up to max_position_embeddings. Beyond them transformers turns each
+ * token by the length of the sequence at the time, so that keys depend on how a prompt was cut; here
+ * positions beyond are turned as those before. */
+typedef enum {
+    QN_ROPE_DEFAULT,
+    QN_ROPE_LINEAR,
+    QN_ROPE_LLAMA3,
+    QN_ROPE_YARN,
+    QN_ROPE_DYNAMIC,
+    QN_ROPE_LONG,
+    QN_ROPE_PROPORTIONAL
+} qn_rope_type;
+
+/* Rotary embedding. Dimension pair i of the first rotary_dim dimensions of a head is turned by the angle
+ * position * inv_freq[i]; cos and sin are multiplied by attention_factor. */
+typedef struct {
+    qn_rope_type type;
+    double theta;
+    double factor;                                   /* stretch of the context; 1: none */
+    int64_t rotary_dim;                              /* even, <= head_dim */
+    float attention_factor;                          /* 1 but for YaRN and LongRoPE */
+    int64_t stretched_positions;                     /* YaRN: the context that it stretches to; else 0 */
+    double original_positions, beta_fast, beta_slow; /* YaRN: of which inv_freq was made; else 0 */
+    float score_mscale;      /* of what is stretched: (score_mscale)^2 belongs to attention_scale where
+                                mscale_all_dim says so; else 1 */
+    int64_t short_positions; /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */
+    /* A place in a picture has three positions: the first mrope_section[0] pairs turn by the time, the next
+     * by the row, the last by the column. Text has them equal. Their sum is rotary_dim / 2; all 0: one
+     * position turns all pairs. */
+    int64_t mrope_section[QN_ROPE_SECTIONS];
+    float *inv_freq;      /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
+    float *long_inv_freq; /* the same; NULL but for LongRoPE */
+} qn_rope_config;
+
+/* What a router makes of its logits, of which the num_experts_per_tok best are chosen: shares of all experts;
+ * the same, but of the chosen ones alone; or each by itself. */
+typedef enum { QN_SCORE_SOFTMAX, QN_SCORE_SOFTMAX_CHOSEN, QN_SCORE_SIGMOID } qn_expert_score;
+
+/* Mixture of experts; num_experts 0: there is none. An expert is act(gate x) * (up x), down. */
+typedef struct {
+    int64_t num_experts, num_experts_per_tok, moe_intermediate_size;
+    qn_expert_score score;
+    int norm_topk_prob;          /* 1: the scores of the chosen experts are scaled to sum to 1 */
+    float routed_scaling_factor; /* and multiplied by this; 1: none */
+    /* Experts are n_group groups of neighbours, of which the topk_group best count: those with the largest
+     * sum of their two largest scores. 1: no groups. */
+    int64_t n_group, topk_group;
+    int correction_bias; /* 1: scores are chosen by with a bias of each expert, and used without it */
+    int bias;            /* 1: router and matrices have biases */
+    /* > 0: an expert is (clamp(up) + 1) * gate * sigmoid(swiglu_alpha gate), gate at most swiglu_limit and up
+     * within it */
+    float swiglu_alpha, swiglu_limit;
+    int64_t shared_intermediate_size; /* of the expert that all rows have beside theirs; 0: none */
+    int shared_gate;                  /* 1: what it gives is multiplied by the sigmoid of one more logit */
+    int router_norm;  /* 1: the router looks at rows that are normed by themselves, times a number of each
+                         channel  and hidden_size^-0.5 */
+    int expert_scale; /* 1: what an expert gives is multiplied by a number of its own */
+} qn_experts_config;
+
+/* Gated delta net: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]
+ * each; as many of them to each key head share its queries and keys. */
+typedef struct {
+    int64_t linear_num_key_heads, linear_num_value_heads; /* the latter a multiple of the former */
+    int64_t linear_key_head_dim, linear_value_head_dim;
+    int64_t linear_conv_kernel_dim; /* rows that the convolution before sees */
+    int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
+                    and v, and one each for z, a and b */
+} qn_delta_config;
+
+/* Multi-head latent attention. Of each head qk_nope_head_dim dimensions of keys, and its values, are made of
+ * a latent of kv_lora_rank dimensions; qk_rope_head_dim more are rotated and the same for all heads. */
+typedef struct {
+    int64_t q_lora_rank; /* queries are made of so many dimensions; 0: of the hidden state itself */
+    int64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+    float norm_eps; /* of the norms of latents, whatever rms_norm_eps is */
+} qn_latent_config;
+
+enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
+
+struct qn_family;
+
+typedef struct {
+    const char *architecture;       /* the family as config.json calls it, "gemma3_text"; static storage */
+    const char *recognised_by;      /* the files name none: what in them gave it away; else NULL; static */
+    const struct qn_family *family; /* for weights.c, which takes tensor names from it */
+
+    int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,
+        intermediate_size;
+    int64_t max_position_embeddings; /* with YaRN the stretched context: files often give the one before */
+    qn_layer_config *layers;         /* [num_hidden_layers] */
+
+    /* Norms: x / sqrt(mean(x^2) + rms_norm_eps) * (norm_offset + weight). */
+    float rms_norm_eps;
+    float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
+    unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
+    qn_qk_norm qk_norm;
+    int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
+                             is multiplied by sigmoid(gate) */
+    int value_norm;       /* 1: each head of values is normed, without a weight */
+    int layer_scale; /* 1: what a layer gives is multiplied by a number of its own, where the files have it */
+
+    /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,
+     * num_hidden_layers * P], plus a projection of the first, see blocks/layer_input.c. */
+    int64_t hidden_size_per_layer_input; /* P */
+    int64_t vocab_size_per_layer_input;  /* V2 >= vocab_size */
+
+    float residual_scale;                                  /* multiplies what a block adds to the stream */
+    float logits_scale;                                    /* multiplies logits, before their soft cap */
+    float embedding_scale;                                 /* multiplies embedding rows; 1: none */
+    float attention_scale;                                 /* scores = attention_scale * q.k */
+    float attn_logit_softcapping, final_logit_softcapping; /* x -> cap * tanh(x / cap); 0: none */
+    qn_hidden_act hidden_act;
+
+    qn_rope_config rope[QN_ROPE_SETS];
+    int n_rope;                   /* sets in use */
+    int64_t rope_short_positions; /* short_positions of the sets that have one; 0: none does */
+    int rope_interleaved;         /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
+
+    /* 1: the files say that these vectors exist, so a missing one is an error. A bias that is in the file is
+     * used in any case. */
+    int attention_bias;        /* of q, k and v */
+    int attention_output_bias; /* of o */
+    int mlp_bias;
+    int tie_word_embeddings; /* what the files say; a head of its own in the files is used anyway: see
+                                weights.h */
+
+    int attention_sinks; /* 1: a logit of each head takes part in the softmax and takes nothing */
+    qn_experts_config experts;
+    int64_t
+        num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
+    qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
+    qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
+
+    qn_vision_config vision; /* depth 0: it takes no images */
+
+    int32_t bos_token_id;              /* -1: none */
+    int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,
+                                          each once */
+    int n_stop_ids;
+    const char *const *stop_tokens; /* the family's end-of-turn tokens by text, NULL at the end; those that
+                                       are in the vocabulary as special tokens stop too */
+
+    struct qn_quantization *quantization; /* MLX's quantised layers; NULL: the files do not say. Owned */
+    int quant_bits; /* bits of most quantised weights, as the files declare them; 0: not quantised or not said
+                     */
+} qn_model_config;
+
+/* Reads the model's description: config.json and generation_config.json where there is one, else GGUF
+ * metadata (beside a GGUF file config.json wins). What they leave out follows from tensor shapes or from the
+ * family. *out owns arrays: free with qn_config_free. src is needed during the call only. QN_E_UNSUPPORTED:
+ * unknown architecture (the message lists the known ones), rope type or activation. QN_E_FORMAT: a field is
+ * missing, of the wrong type, out of range or at odds with another. Untouched on failure. */
+qn_status qn_config_read(qn_source *src, qn_model_config *out);
+/* Frees the arrays; the struct itself is the caller's. Accepts NULL and a zeroed config. */
+void qn_config_free(qn_model_config *c);
+
+/* "default", "llama3", ... Static storage. */
+const char *qn_rope_type_name(qn_rope_type type);
+
+#endif

@@ -1,0 +1,172 @@
+#include "model/config/experts_config.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { EXPERTS_MAX = 4096, CHOSEN_MAX = 256, WIDTH_MAX = 1 << 24, LAYERS_MAX = 4096, LABEL_MAX = 160 };
+
+/* The first of these names that the description has, be it as null; else the one that the family has a
+ * default for, else the first. */
+static const char *spelled(const qn_fields *f, const char *const *names)
+{
+    for (const char *const *n = names; *n; n++) {
+        const json_t *value = qn_fields_get(f, *n);
+        if (value && !json_is_null(value)) return *n;
+    }
+    for (const char *const *n = names; *n; n++)
+        if (qn_fields_get(f, *n)) return *n;
+    for (const char *const *n = names; *n; n++)
+        for (const qn_field_default *d = f->defaults; d && d->name; d++)
+            if (strcmp(d->name, *n) == 0) return *n;
+    return names[0];
+}
+
+static const char *const count_names[] = {"num_experts", "num_local_experts", "n_routed_experts", NULL};
+static const char *const chosen_names[] = {"num_experts_per_tok", "top_k_experts", "experts_per_token", NULL};
+
+static qn_status read_sizes(const qn_family_experts *family, const qn_fields *f, qn_model_config *c)
+{
+    qn_experts_config *e = &c->experts;
+    char label[LABEL_MAX], other[LABEL_MAX];
+    const char *count = spelled(f, count_names), *chosen = spelled(f, chosen_names);
+    QN_TRY(qn_fields_required_int(f, count, 1, EXPERTS_MAX, &e->num_experts));
+    QN_TRY(qn_fields_required_int(f, chosen, 1, CHOSEN_MAX, &e->num_experts_per_tok));
+    if (e->num_experts_per_tok > e->num_experts)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but %s is %lld", f->file,
+                       qn_fields_label(f, chosen, label, sizeof label), (long long)e->num_experts_per_tok,
+                       qn_fields_label(f, count, other, sizeof other), (long long)e->num_experts);
+    /* Where experts have no width of their own, all of the block is said to be theirs. */
+    e->moe_intermediate_size = c->intermediate_size;
+    QN_TRY(qn_fields_int(f, "moe_intermediate_size", 1, WIDTH_MAX, &e->moe_intermediate_size, NULL));
+    e->score = family->score;
+    e->bias = family->bias;
+    e->correction_bias = family->correction_bias;
+    e->router_norm = family->router_norm;
+    e->expert_scale = family->expert_scale;
+    e->swiglu_alpha = family->swiglu_alpha;
+    if (family->swiglu_alpha > 0) {
+        double limit = 0;
+        QN_TRY(qn_fields_number(f, "swiglu_limit", 1e-3, 1e9, &limit, NULL));
+        e->swiglu_limit = (float)limit;
+    }
+    return QN_OK;
+}
+
+/* A field of published files that transformers does not read; another value would be another routing. */
+static qn_status check_known(const qn_fields *f, const char *name, const char *known)
+{
+    const char *value = known;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_string(f, name, &value, NULL));
+    if (strcmp(value, known) != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: %s)", f->file,
+                       qn_fields_label(f, name, label, sizeof label), value, known);
+    return QN_OK;
+}
+
+static qn_status read_routing(const qn_family_experts *family, const qn_fields *f, qn_experts_config *e)
+{
+    char label[LABEL_MAX], other[LABEL_MAX];
+    double scale = 1;
+    if (family->correction_bias) {
+        QN_TRY(check_known(f, "scoring_func", "sigmoid"));
+        QN_TRY(check_known(f, "topk_method", "noaux_tc"));
+    }
+    e->norm_topk_prob = family->norm_topk_prob || (f->gguf_architecture && family->gguf_norm_topk_prob);
+    if (!family->norm_topk_prob) QN_TRY(qn_fields_bool(f, "norm_topk_prob", &e->norm_topk_prob, NULL));
+    QN_TRY(qn_fields_number(f, "routed_scaling_factor", 1e-6, 1e6, &scale, NULL));
+    e->routed_scaling_factor = (float)scale;
+    e->n_group = e->topk_group = 1;
+    QN_TRY(qn_fields_int(f, "n_group", 1, EXPERTS_MAX, &e->n_group, NULL));
+    if (e->num_experts % e->n_group)
+        return qn_fail(QN_E_FORMAT, "%s: %lld experts are no multiple of %s %lld", f->file,
+                       (long long)e->num_experts, qn_fields_label(f, "n_group", label, sizeof label),
+                       (long long)e->n_group);
+    QN_TRY(qn_fields_int(f, "topk_group", 1, e->n_group, &e->topk_group, NULL));
+    int64_t each = e->num_experts / e->n_group;
+    if (e->n_group > 1 && each < 2)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: groups of %lld experts have no two best", f->file,
+                       qn_fields_label(f, "n_group", label, sizeof label), (long long)e->n_group,
+                       (long long)each);
+    if (e->topk_group * each < e->num_experts_per_tok)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: so many groups have %lld experts, and %s is %lld",
+                       f->file, qn_fields_label(f, "topk_group", label, sizeof label),
+                       (long long)e->topk_group, (long long)(e->topk_group * each),
+                       qn_fields_label(f, spelled(f, chosen_names), other, sizeof other),
+                       (long long)e->num_experts_per_tok);
+    return QN_OK;
+}
+
+static qn_status read_shared(const qn_family_experts *family, const qn_fields *f, qn_experts_config *e)
+{
+    int64_t n = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(f, "n_shared_experts", 0, EXPERTS_MAX, &n, NULL));
+    e->shared_intermediate_size = n * e->moe_intermediate_size;
+    QN_TRY(qn_fields_int(f, "shared_expert_intermediate_size", 0, WIDTH_MAX, &e->shared_intermediate_size,
+                         NULL));
+    if (e->shared_intermediate_size > WIDTH_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, which makes a shared expert of %lld", f->file,
+                       qn_fields_label(f, "n_shared_experts", label, sizeof label), (long long)n,
+                       (long long)e->shared_intermediate_size);
+    e->shared_gate = family->shared_gate && e->shared_intermediate_size > 0;
+    return QN_OK;
+}
+
+/* Layers with experts: all but the first ones, all but those that are listed, and of the rest each step-th.
+ */
+static qn_status read_layers(const qn_family_experts *family, const qn_fields *f, qn_model_config *c)
+{
+    int64_t dense = 0, step = 1, frequency = 1;
+    char label[LABEL_MAX];
+    const json_t *list = qn_fields_get(f, "mlp_only_layers");
+    QN_TRY(qn_fields_int(f, "first_k_dense_replace", 0, LAYERS_MAX, &dense, NULL));
+    QN_TRY(qn_fields_int(f, "decoder_sparse_step", 1, LAYERS_MAX, &step, NULL));
+    QN_TRY(qn_fields_int(f, "moe_layer_freq", 1, LAYERS_MAX, &frequency, NULL));
+    if (frequency != 1)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld, which is not supported (known: 1)", f->file,
+                       qn_fields_label(f, "moe_layer_freq", label, sizeof label), (long long)frequency);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        c->layers[i].has_experts = i >= dense && (i + 1) % step == 0;
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of layers", f->file,
+                       qn_fields_label(f, "mlp_only_layers", label, sizeof label));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        json_int_t layer = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (layer < 0 || layer >= c->num_hidden_layers)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is no layer of 0 to %lld", f->file,
+                           qn_fields_label(f, "mlp_only_layers", label, sizeof label), i,
+                           (long long)c->num_hidden_layers - 1);
+        c->layers[layer].has_experts = 0;
+    }
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        c->layers[i].has_mlp = !c->layers[i].has_experts || family->beside_mlp;
+    return QN_OK;
+}
+
+qn_status qn_experts_config_read(const qn_family *family, const qn_fields *f, qn_model_config *c)
+{
+    const qn_family_experts *experts = family->experts;
+    int wanted = 1;
+    if (experts && experts->only_if && f->gguf_architecture) { /* which has no such field */
+        const json_t *count = qn_fields_get(f, count_names[0]);
+        wanted = count && json_integer_value(count) != 0;
+    } else if (experts && experts->only_if) {
+        wanted = 0;
+        QN_TRY(qn_fields_bool(f, experts->only_if, &wanted, NULL));
+    }
+    if (experts && wanted) {
+        QN_TRY(read_sizes(experts, f, c));
+        QN_TRY(read_routing(experts, f, &c->experts));
+        QN_TRY(read_shared(experts, f, &c->experts));
+        return read_layers(experts, f, c);
+    }
+    int64_t n = 0;
+    char label[LABEL_MAX];
+    const char *name = spelled(f, count_names);
+    if (!experts) QN_TRY(qn_fields_int(f, name, 0, 65536, &n, NULL));
+    if (n == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld: a mixture of experts is not supported for this family",
+                   f->file, qn_fields_label(f, name, label, sizeof label), (long long)n);
+}

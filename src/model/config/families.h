@@ -1,0 +1,155 @@
+/* The model families, one row each (family_rows.c): how a family is recognised, what its files leave unsaid,
+ * what its tensors are called (weight_names.c). A new family of known blocks is a new row. Read by what
+ * reads files: config.c, weights.c, adapters; constant data. */
+#ifndef QN_MODEL_FAMILIES_H
+#define QN_MODEL_FAMILIES_H
+
+#include "format/source.h"
+#include "model/config/config.h"
+#include "model/config/fields.h"
+#include "model/config/weight_role.h"
+
+/* Which layers slide when the files do not list layer_types. */
+typedef enum {
+    QN_SLIDE_NEVER,
+    QN_SLIDE_EVERY,  /* all layers, where sliding_window is set */
+    QN_SLIDE_PERIOD, /* all but each sliding_window_pattern-th */
+    QN_SLIDE_FROM,   /* from layer max_window_layers on, where use_sliding_window is true */
+    QN_SLIDE_NO_ROPE /* those without RoPE, where use_sliding_window is true */
+} qn_slide_rule;
+
+/* Layers of linear_attention are gated delta nets, all but each full_attention_interval-th where the files do
+ * not list layer_types. */
+typedef enum {
+    QN_DELTA_NEVER,
+    QN_DELTA_SPLIT,  /* in_proj_qkv, in_proj_z, in_proj_a, in_proj_b */
+    QN_DELTA_BY_HEAD /* in_proj_qkvz, in_proj_ba, key head by key head */
+} qn_delta_rule;
+
+/* A tensor that the family calls otherwise than the table of names does. */
+typedef struct {
+    qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
+    const char *name;
+} qn_renamed_weight;
+
+/* A tensor that holds the rows of several roles, one below the other. Files may have them apart too. */
+typedef struct {
+    const char *safetensors, *gguf; /* its name, '#' for the layer; both NULL end a list */
+    qn_weight_role roles[3];        /* from the top; QN_WEIGHT_ROLE_COUNT: no more */
+} qn_shared_tensor;
+
+/* How a family is known from files that name none: a tensor of layer 0 that is there while others are not. */
+typedef struct {
+    const char *tensor;         /* NULL ends a list */
+    const char *const *without; /* NULL at the end */
+    const char *words;          /* for the user */
+} qn_known_by;
+
+/* How the matrices of experts lie in a tensor: one below the other; each with the rows of two roles, first
+ * half and second half or turn by turn, of which SECOND names the second; each transposed; the published form
+ * of mxfp4, in two tensors, NAME_blocks and NAME_scales. */
+enum {
+    QN_EXPERTS_HALVES = 1,
+    QN_EXPERTS_TURNS = 2,
+    QN_EXPERTS_SECOND = 4,
+    QN_EXPERTS_TRANSPOSED = 8,
+    QN_EXPERTS_BLOCKS = 16
+};
+
+/* '#' is the layer, '@' the expert where each has a tensor of its own. */
+typedef struct {
+    qn_weight_role role;
+    const char *name; /* NULL ends a list */
+    unsigned layout;  /* QN_EXPERTS_* */
+} qn_expert_name;
+
+extern const qn_expert_name qn_expert_names[]; /* of Qwen and others in safetensors */
+extern const qn_expert_name qn_expert_mixtral_names[];
+extern const qn_expert_name qn_expert_gpt_oss_names[];
+extern const qn_expert_name qn_expert_gemma4_names[];
+extern const qn_expert_name qn_expert_gguf_names[];
+
+/* What a family fixes of its experts; see qn_experts_config. */
+typedef struct {
+    const qn_expert_name *names; /* in safetensors; the first that is there counts */
+    const char *only_if;         /* a field without whose truth there are none; NULL: always */
+    qn_expert_score score;
+    int norm_topk_prob;      /* 1: whatever the files say */
+    int gguf_norm_topk_prob; /* 1: in GGUF, which does not say */
+    int correction_bias, bias, shared_gate;
+    int beside_mlp; /* 1: layers with experts have a dense block too */
+    int router_norm, expert_scale;
+    float swiglu_alpha;
+} qn_family_experts;
+
+typedef struct qn_family {
+    const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
+    const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
+    const char *gguf_architecture;    /* NULL: not in GGUF */
+    const qn_known_by *known_by;      /* NULL: never known by its tensors */
+    const qn_field_default *defaults;
+    const qn_renamed_weight *renamed;      /* in safetensors; NULL: none */
+    const qn_renamed_weight *gguf_renamed; /* NULL: none */
+    const qn_shared_tensor *shared;        /* NULL: none */
+    const qn_family_experts *experts;      /* NULL: none */
+    const char *const *stop_tokens;        /* end of turn, NULL at the end */
+
+    const char *const *hidden_act_keys; /* fields that name the activation, the first that is set counts */
+    qn_hidden_act hidden_act;           /* without these fields, and in GGUF */
+    int gelu_is_tanh;                   /* "gelu" in old files means the approximation by tanh */
+    unsigned norms;                     /* QN_NORM_* */
+    qn_qk_norm qk_norm;
+    int multiplied; /* embedding_multiplier, attention_multiplier, residual_multiplier and
+                       logits_scaling, each 1 where it is not said */
+    int value_norm;
+    int layer_scale;
+    qn_slide_rule slide;
+    qn_delta_rule delta;
+    int latent;          /* all layers attend over latents */
+    int gated_attention; /* attn_output_gate, where the files do not say */
+    int sees_images;     /* files may have a vision tower: vision_config.h */
+    int sectioned_rope;  /* mrope_section says which pairs turn by which of three positions */
+    int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
+    int last_is_full;    /* the last layer never slides, whatever layer_types says of it */
+    /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */
+    const char *rope_parameters;
+    float norm_offset;              /* as published; GGUF files have it added to the weights already */
+    int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
+    int sinks;                      /* attention_sinks */
+    int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */
+    int gguf_rope_interleaved;      /* GGUF files have the rows of q and k permuted for pairs (2i, 2i + 1) */
+    int64_t gguf_wide_scale_layers; /* GGUF does not say query_pre_attn_scalar: it is head_dim but in the
+                                       published model with this many layers, where it is hidden_size /
+                                       num_attention_heads; 0: no such model */
+} qn_family;
+
+extern const qn_family qn_family_rows[]; /* [qn_family_count] */
+extern const int qn_family_count;
+
+/* NULL: not known. *name gets the row's own spelling. */
+const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
+const qn_family *qn_family_by_architecture(const char *architecture);
+const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
+/* The family with experts that GGUF gives the same name as this one; itself when there is none. */
+const qn_family *qn_family_with_experts(const qn_family *family);
+/* *words: what gave it away; static. */
+const qn_family *qn_family_by_tensors(const qn_source *src, const char **words);
+/* "llama, qwen3, ...": model types, or GGUF architectures; into text, cut when too long; returns text. */
+const char *qn_families_known(int gguf, char *text, size_t size);
+
+/* Where published files of transformers keep the decoder: "model.", ...; NULL at the end. */
+extern const char *const qn_decoder_prefixes[];
+enum { QN_TENSOR_NAME_MAX = 128 };
+/* Name of a tensor in files of this kind, into text[QN_TENSOR_NAME_MAX]; prefix: one of qn_decoder_prefixes,
+ * ignored for GGUF. 0: this kind of file never has it. */
+int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text);
+/* The same for the tensor that the role's rows lie in; 0: the role has one of its own. *shared: its roles. */
+int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared);
+/* The tensor under any of its names; NULL (without a message) when there is none. prefix (may be NULL) gets
+ * the one that fit. */
+const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,
+                                            qn_weight_role role, int64_t layer, const char **prefix);
+
+#endif

@@ -1,0 +1,30 @@
+/* The metadata of a GGUF file that describe a model, behind the architecture's name: what each key is called
+ * in config.json, and what it says of a configuration that was read. One table for both directions
+ * (gguf_config.c reads by it, convert/export_gguf.c writes). Constant data. */
+#ifndef QN_MODEL_GGUF_KEYS_H
+#define QN_MODEL_GGUF_KEYS_H
+
+#include "model/config/config.h"
+
+/* PER_LAYER: a number, or one for each layer. PATTERN: the period of layers that do not slide, or for each
+ * layer whether it does. */
+typedef enum {
+    QN_GGUF_KEY_INTEGER,
+    QN_GGUF_KEY_PER_LAYER,
+    QN_GGUF_KEY_NUMBER,
+    QN_GGUF_KEY_STRING,
+    QN_GGUF_KEY_PATTERN
+} qn_gguf_key_kind;
+
+typedef struct {
+    const char *key, *name; /* a dot in the name: field of an object inside */
+    qn_gguf_key_kind kind;
+    /* What is written for c, a configuration as it is in GGUF (family and order of rows are the file's);
+     * layer: of PER_LAYER and PATTERN. 0: nothing is written. NULL: the key is read only. */
+    int (*value)(const qn_model_config *c, int64_t layer, double *out);
+} qn_gguf_key;
+
+extern const qn_gguf_key qn_gguf_keys[]; /* [qn_gguf_key_count] */
+extern const int qn_gguf_key_count;
+
+#endif

@@ -1,0 +1,250 @@
+#include "model/config/layer_config.h"
+
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/mem.h"
+#include "model/config/latent_config.h"
+#include "model/config/layer_heads.h"
+#include "model/config/rope_long.h"
+#include "model/config/rope_params.h"
+
+enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
+
+/* What is found out of a layer one by one. */
+typedef struct {
+    char turns;  /* it has RoPE */
+    char slides; /* it has a window */
+    char recurs; /* it has a recurrent state and no attention */
+} layer_flags;
+
+/* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
+static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64_t n_layers,
+                              layer_flags *flags)
+{
+    const json_t *list = qn_fields_get(f, "no_rope_layers");
+    char label[LABEL_MAX];
+    for (int64_t i = 0; i < n_layers; i++) flags[i].turns = 1;
+    if (!family->skips_rope) return QN_OK;
+    if (!list || json_is_null(list)) {
+        int64_t interval;
+        QN_TRY(qn_fields_required_int(f, "no_rope_layer_interval", 1, POSITIONS_MAX, &interval));
+        for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (i + 1) % interval != 0;
+        return QN_OK;
+    }
+    qn_fields_label(f, "no_rope_layers", label, sizeof label);
+    if (!json_is_array(list) || json_array_size(list) < (size_t)n_layers)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array with a 0 or 1 for each of the %lld layers",
+                       f->file, label, (long long)n_layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > 1)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is neither 0 nor 1", f->file, label, (long long)i);
+        flags[i].turns = json_integer_value(value) == 1;
+    }
+    return QN_OK;
+}
+
+/* The layer_types of the files, or the family's rule. flags [num_hidden_layers]. */
+static qn_status read_layer_types(const qn_fields *f, const qn_family *family, int64_t n_layers,
+                                  int64_t window, layer_flags *flags)
+{
+    const json_t *types = qn_fields_get(f, "layer_types");
+    char label[LABEL_MAX];
+    if (!types || json_is_null(types)) {
+        int64_t period = 0, first = 0, interval = 0;
+        if (family->delta != QN_DELTA_NEVER)
+            QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
+        if (family->slide == QN_SLIDE_PERIOD)
+            QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
+        if (family->slide == QN_SLIDE_FROM)
+            QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
+        for (int64_t i = 0; i < n_layers; i++) flags[i].recurs = interval > 0 && (i + 1) % interval != 0;
+        for (int64_t i = 0; i < n_layers; i++)
+            flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
+                                             (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
+                                             (family->slide == QN_SLIDE_FROM && i >= first) ||
+                                             (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns));
+        return QN_OK;
+    }
+    qn_fields_label(f, "layer_types", label, sizeof label);
+    if (!json_is_array(types) || json_array_size(types) != (size_t)n_layers)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of num_hidden_layers (%lld) names", f->file,
+                       label, (long long)n_layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
+        flags[i].slides = strcmp(type, "sliding_attention") == 0;
+        flags[i].recurs = family->delta != QN_DELTA_NEVER && strcmp(type, "linear_attention") == 0;
+        /* "attention" was the name before transformers 5. */
+        if (!flags[i].slides && !flags[i].recurs && strcmp(type, "full_attention") != 0 &&
+            strcmp(type, "attention") != 0)
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
+                           "sliding_attention%s)",
+                           f->file, label, (long long)i, type,
+                           family->delta != QN_DELTA_NEVER ? ", linear_attention" : "");
+    }
+    return QN_OK;
+}
+
+/* rope: set 1 for sliding layers, whether there is one or not. */
+static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_model_config *c)
+{
+    int64_t window = 0;
+    int use_window = 1;
+    char label[LABEL_MAX];
+    if (family->slide == QN_SLIDE_FROM || family->slide == QN_SLIDE_NO_ROPE)
+        QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
+    /* GGUF files of families in which every layer may slide say 0 for none. */
+    int no_window = f->gguf_architecture && family->slide == QN_SLIDE_EVERY ? 0 : 1;
+    const json_t *types = qn_fields_get(f, "layer_types");
+    if (use_window && (family->slide != QN_SLIDE_NEVER || (types && !json_is_null(types))))
+        QN_TRY(qn_fields_int(f, "sliding_window", no_window, POSITIONS_MAX, &window, NULL));
+
+    layer_flags *flags = qn_calloc((size_t)c->num_hidden_layers, sizeof *flags);
+    if (!flags) return QN_E_NOMEM;
+    qn_status status = read_no_rope(f, family, c->num_hidden_layers, flags);
+    if (status == QN_OK) status = read_layer_types(f, family, c->num_hidden_layers, window, flags);
+    if (family->last_is_full) flags[c->num_hidden_layers - 1].slides = 0;
+    if (status == QN_OK && !(c->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *c->layers)))
+        status = QN_E_NOMEM;
+    for (int64_t i = 0; status == QN_OK && i < c->num_hidden_layers; i++) {
+        /* A window that is switched off leaves the layer types of the files as they are, and means nothing.
+         */
+        int sliding = flags[i].slides && use_window;
+        if (sliding && window == 0)
+            status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
+                             (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
+        c->layers[i] = (qn_layer_config){.mixer = flags[i].recurs ? QN_MIXER_DELTA : QN_MIXER_ATTENTION,
+                                         .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
+                                         .window = sliding ? window : 0,
+                                         .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
+                                         .intermediate_size = c->intermediate_size,
+                                         .has_mlp = 1};
+    }
+    qn_free(flags);
+    return status;
+}
+
+static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
+{
+    enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
+    char label[LABEL_MAX], other[LABEL_MAX];
+    QN_TRY(qn_fields_required_int(f, "linear_num_key_heads", 1, HEADS_MAX, &d->linear_num_key_heads));
+    QN_TRY(qn_fields_required_int(f, "linear_num_value_heads", 1, HEADS_MAX, &d->linear_num_value_heads));
+    QN_TRY(qn_fields_required_int(f, "linear_key_head_dim", 1, HEADS_MAX, &d->linear_key_head_dim));
+    QN_TRY(qn_fields_required_int(f, "linear_value_head_dim", 1, HEADS_MAX, &d->linear_value_head_dim));
+    QN_TRY(qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
+    d->by_head = family->delta == QN_DELTA_BY_HEAD;
+    if (d->linear_num_value_heads % d->linear_num_key_heads == 0) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld", f->file,
+                   qn_fields_label(f, "linear_num_value_heads", label, sizeof label),
+                   (long long)d->linear_num_value_heads,
+                   qn_fields_label(f, "linear_num_key_heads", other, sizeof other),
+                   (long long)d->linear_num_key_heads);
+}
+
+/* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
+ * layers (all, in families with one set). Where both are there, rope_scaling counts beside a single set, as
+ * in transformers; empty objects say nothing. Heads of two sizes want two sets. */
+static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, const qn_fields *parameters,
+                                qn_model_config *c)
+{
+    qn_fields params = *parameters, full = {.file = f->file, .path = ""}, local = full;
+    int found = 0, has_full = 0, has_local = 0, two = 0;
+    int64_t head_dim = c->head_dim; /* of full layers */
+    double local_theta = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        if (c->layers[i].kind == QN_LAYER_FULL) head_dim = c->layers[i].head_dim;
+    if (params.object) {
+        QN_TRY(
+            qn_fields_object(&params, "full_attention", "rope_parameters.full_attention.", &full, &has_full));
+        QN_TRY(qn_fields_object(&params, "sliding_attention", "rope_parameters.sliding_attention.", &local,
+                                &has_local));
+    }
+    if (!has_full && !has_local) {
+        qn_fields scaling = {.path = ""};
+        QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &scaling, &found));
+        if (found && json_object_size(scaling.object)) params = scaling;
+    }
+    QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
+    QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
+                        &c->rope[0]));
+    if (family->sectioned_rope) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
+    c->n_rope = 1;
+    if (has_local || two || head_dim != c->head_dim) {
+        const char *theta = two ? "rope_local_base_freq" : "rope_theta";
+        if (!has_local && !two) local = params;
+        QN_TRY(qn_rope_read(&local, f, theta, c->head_dim, c->max_position_embeddings, &c->rope[1]));
+        c->n_rope = 2;
+    }
+    return QN_OK;
+}
+
+static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model_config *c)
+{
+    qn_fields params = {.file = f->file, .path = ""};
+    json_t *meant = NULL;
+    int found = 0;
+    QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
+    if (!found && family->rope_parameters && !f->gguf_architecture) {
+        QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &meant));
+        params.object = meant;
+    }
+    qn_status status = read_rope_sets(f, family, &params, c);
+    json_decref(meant);
+    if (status == QN_OK && c->n_rope == 1)
+        for (int64_t i = 0; i < c->num_hidden_layers; i++)
+            if (c->layers[i].rope != QN_ROPE_NONE) c->layers[i].rope = 0;
+    return status;
+}
+
+/* GGUF files of Llama 3 carry its scaling as a table of factors. Where config.json described the model it is
+ * in there already. */
+static qn_status read_rope_factors(const qn_source *src, const qn_fields *f, qn_model_config *c)
+{
+    const qn_tensor_view *v = f->gguf_architecture ? qn_source_find(src, "rope_freqs.weight") : NULL;
+    char shape[64];
+    if (!v) return QN_OK;
+    int64_t n = c->rope[0].rotary_dim / 2;
+    if (v->n_dims != 1 || v->shape[0] != n)
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
+                       qn_view_shape_text(v, shape, sizeof shape), (long long)n);
+    float *factors = qn_alloc_array((size_t)n, sizeof *factors);
+    if (!factors) return QN_E_NOMEM;
+    qn_status status = qn_view_floats(v, 0, n, factors);
+    if (status == QN_OK) status = qn_rope_divide(&c->rope[0], factors, v->file, v->name);
+    qn_free(factors);
+    return status;
+}
+
+static qn_status read_short_positions(const qn_source *src, const qn_fields *f, qn_model_config *c)
+{
+    if (f->gguf_architecture) QN_TRY(qn_rope_long_read_gguf(src, f, c->max_position_embeddings, &c->rope[0]));
+    for (int i = 0; i < c->n_rope; i++) {
+        int64_t own = c->rope[i].short_positions;
+        if (own && c->rope_short_positions && own != c->rope_short_positions)
+            return qn_fail(
+                QN_E_UNSUPPORTED,
+                "%s: original_max_position_embeddings is %lld for some layers and %lld for others, "
+                "which is not supported",
+                f->file, (long long)c->rope_short_positions, (long long)own);
+        if (own) c->rope_short_positions = own;
+    }
+    return QN_OK;
+}
+
+qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
+                               qn_model_config *c)
+{
+    QN_TRY(read_layers(f, family, c));
+    QN_TRY(qn_layer_heads_read(src, family, f, c));
+    QN_TRY(read_rope(f, family, c));
+    if (c->rope[0].stretched_positions > c->max_position_embeddings)
+        c->max_position_embeddings = c->rope[0].stretched_positions;
+    QN_TRY(read_rope_factors(src, f, c));
+    if (family->latent) qn_latent_config_finish(c);
+    if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
+    return read_short_positions(src, f, c);
+}

@@ -1,0 +1,176 @@
+/* What the tensors of a role are called in each kind of file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/config/families.h"
+
+const char *const qn_decoder_prefixes[] = {
+    "model.", "language_model.model.", "model.language_model.", "language_model.", "", NULL};
+
+/* The head lies beside the decoder, not in it: "lm_head." after the first part of these, by the decoder's
+ * prefix. */
+static const struct {
+    const char *decoder, *head;
+} head_prefixes[] = {{"model.", ""},
+                     {"language_model.model.", "language_model."},
+                     {"model.language_model.", ""},
+                     {"language_model.", "language_model."},
+                     {"", ""}};
+
+/* '#' is the layer. */
+static const struct {
+    const char *safetensors, *gguf;
+} names[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_EMBED] = {"embed_tokens.weight", "token_embd.weight"},
+    [QN_WEIGHT_FINAL_NORM] = {"norm.weight", "output_norm.weight"},
+    [QN_WEIGHT_LM_HEAD] = {"lm_head.weight", "output.weight"},
+    [QN_WEIGHT_LAYER_INPUT_EMBED] = {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    [QN_WEIGHT_LAYER_INPUT_PROJ] = {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    [QN_WEIGHT_LAYER_INPUT_NORM] = {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+    [QN_WEIGHT_ATTN_NORM] = {"layers.#.input_layernorm.weight", "blk.#.attn_norm.weight"},
+    [QN_WEIGHT_Q] = {"layers.#.self_attn.q_proj.weight", "blk.#.attn_q.weight"},
+    [QN_WEIGHT_K] = {"layers.#.self_attn.k_proj.weight", "blk.#.attn_k.weight"},
+    [QN_WEIGHT_V] = {"layers.#.self_attn.v_proj.weight", "blk.#.attn_v.weight"},
+    [QN_WEIGHT_O] = {"layers.#.self_attn.o_proj.weight", "blk.#.attn_output.weight"},
+    [QN_WEIGHT_Q_BIAS] = {"layers.#.self_attn.q_proj.bias", "blk.#.attn_q.bias"},
+    [QN_WEIGHT_K_BIAS] = {"layers.#.self_attn.k_proj.bias", "blk.#.attn_k.bias"},
+    [QN_WEIGHT_V_BIAS] = {"layers.#.self_attn.v_proj.bias", "blk.#.attn_v.bias"},
+    [QN_WEIGHT_O_BIAS] = {"layers.#.self_attn.o_proj.bias", "blk.#.attn_output.bias"},
+    [QN_WEIGHT_Q_NORM] = {"layers.#.self_attn.q_norm.weight", "blk.#.attn_q_norm.weight"},
+    [QN_WEIGHT_K_NORM] = {"layers.#.self_attn.k_norm.weight", "blk.#.attn_k_norm.weight"},
+    [QN_WEIGHT_POST_ATTN_NORM] = {"layers.#.post_attention_layernorm.weight",
+                                  "blk.#.post_attention_norm.weight"},
+    [QN_WEIGHT_FFN_NORM] = {"layers.#.post_attention_layernorm.weight", "blk.#.ffn_norm.weight"},
+    [QN_WEIGHT_GATE] = {"layers.#.mlp.gate_proj.weight", "blk.#.ffn_gate.weight"},
+    [QN_WEIGHT_UP] = {"layers.#.mlp.up_proj.weight", "blk.#.ffn_up.weight"},
+    [QN_WEIGHT_DOWN] = {"layers.#.mlp.down_proj.weight", "blk.#.ffn_down.weight"},
+    [QN_WEIGHT_GATE_BIAS] = {"layers.#.mlp.gate_proj.bias", "blk.#.ffn_gate.bias"},
+    [QN_WEIGHT_UP_BIAS] = {"layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias"},
+    [QN_WEIGHT_DOWN_BIAS] = {"layers.#.mlp.down_proj.bias", "blk.#.ffn_down.bias"},
+    [QN_WEIGHT_LATENT_Q_A] = {"layers.#.self_attn.q_a_proj.weight", NULL},
+    [QN_WEIGHT_LATENT_Q_A_BIAS] = {"layers.#.self_attn.q_a_proj.bias", NULL},
+    [QN_WEIGHT_LATENT_Q_A_NORM] = {"layers.#.self_attn.q_a_layernorm.weight", NULL},
+    [QN_WEIGHT_LATENT_Q_B] = {"layers.#.self_attn.q_b_proj.weight", NULL},
+    [QN_WEIGHT_LATENT_KV_A] = {"layers.#.self_attn.kv_a_proj_with_mqa.weight", NULL},
+    [QN_WEIGHT_LATENT_KV_A_BIAS] = {"layers.#.self_attn.kv_a_proj_with_mqa.bias", NULL},
+    [QN_WEIGHT_LATENT_KV_A_NORM] = {"layers.#.self_attn.kv_a_layernorm.weight", NULL},
+    [QN_WEIGHT_LATENT_K_B] = {"layers.#.self_attn.kv_b_proj.weight", NULL},
+    [QN_WEIGHT_LATENT_V_B] = {"layers.#.self_attn.kv_b_proj.weight", NULL},
+    [QN_WEIGHT_DELTA_QKV] = {"layers.#.linear_attn.in_proj_qkv.weight", NULL},
+    [QN_WEIGHT_DELTA_Z] = {"layers.#.linear_attn.in_proj_z.weight", NULL},
+    [QN_WEIGHT_DELTA_A] = {"layers.#.linear_attn.in_proj_a.weight", NULL},
+    [QN_WEIGHT_DELTA_B] = {"layers.#.linear_attn.in_proj_b.weight", NULL},
+    [QN_WEIGHT_DELTA_QKVZ] = {"layers.#.linear_attn.in_proj_qkvz.weight", NULL},
+    [QN_WEIGHT_DELTA_BA] = {"layers.#.linear_attn.in_proj_ba.weight", NULL},
+    [QN_WEIGHT_DELTA_CONV] = {"layers.#.linear_attn.conv1d.weight", NULL},
+    [QN_WEIGHT_DELTA_DT_BIAS] = {"layers.#.linear_attn.dt_bias", NULL},
+    [QN_WEIGHT_DELTA_A_LOG] = {"layers.#.linear_attn.A_log", NULL},
+    [QN_WEIGHT_DELTA_NORM] = {"layers.#.linear_attn.norm.weight", NULL},
+    [QN_WEIGHT_DELTA_OUT] = {"layers.#.linear_attn.out_proj.weight", NULL},
+    [QN_WEIGHT_ROUTER] = {"layers.#.mlp.gate.weight", "blk.#.ffn_gate_inp.weight"},
+    [QN_WEIGHT_ROUTER_BIAS] = {"layers.#.mlp.router.bias", "blk.#.ffn_gate_inp.bias"},
+    [QN_WEIGHT_ROUTER_CORRECTION] = {"layers.#.mlp.gate.e_score_correction_bias", "blk.#.exp_probs_b.bias"},
+    [QN_WEIGHT_SHARED_GATE] = {"layers.#.mlp.shared_experts.gate_proj.weight", "blk.#.ffn_gate_shexp.weight"},
+    [QN_WEIGHT_SHARED_UP] = {"layers.#.mlp.shared_experts.up_proj.weight", "blk.#.ffn_up_shexp.weight"},
+    [QN_WEIGHT_SHARED_DOWN] = {"layers.#.mlp.shared_experts.down_proj.weight", "blk.#.ffn_down_shexp.weight"},
+    [QN_WEIGHT_SHARED_ROUTER] = {"layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight"},
+    [QN_WEIGHT_SINKS] = {"layers.#.self_attn.sinks", "blk.#.attn_sinks.weight"},
+    [QN_WEIGHT_POST_FFN_NORM] = {"layers.#.post_feedforward_layernorm.weight", "blk.#.post_ffw_norm.weight"},
+    [QN_WEIGHT_POST_MLP_NORM] = {"layers.#.post_feedforward_layernorm_1.weight",
+                                 "blk.#.post_ffw_norm_1.weight"},
+    [QN_WEIGHT_EXPERTS_NORM] = {"layers.#.pre_feedforward_layernorm_2.weight", "blk.#.pre_ffw_norm_2.weight"},
+    [QN_WEIGHT_POST_EXPERTS_NORM] = {"layers.#.post_feedforward_layernorm_2.weight",
+                                     "blk.#.post_ffw_norm_2.weight"},
+    [QN_WEIGHT_ROUTER_SCALE] = {"layers.#.router.scale", "blk.#.ffn_gate_inp.scale"},
+    [QN_WEIGHT_EXPERT_SCALE] = {"layers.#.router.per_expert_scale", "blk.#.ffn_down_exps.scale"},
+    [QN_WEIGHT_LAYER_INPUT_GATE] = {"layers.#.per_layer_input_gate.weight", "blk.#.inp_gate.weight"},
+    [QN_WEIGHT_LAYER_INPUT_OUT] = {"layers.#.per_layer_projection.weight", "blk.#.proj.weight"},
+    [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {"layers.#.post_per_layer_input_norm.weight",
+                                         "blk.#.post_norm.weight"},
+    [QN_WEIGHT_LAYER_SCALE] = {"layers.#.layer_scalar", "blk.#.layer_output_scale.weight"},
+};
+
+/* Files of bin_weights (format/raw_weights.h). */
+static const char *const raw_names[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_EMBED] = "embed_tokens.bin",
+    [QN_WEIGHT_FINAL_NORM] = "final_norm.bin",
+    [QN_WEIGHT_LM_HEAD] = "lm_head.bin",
+    [QN_WEIGHT_ATTN_NORM] = "layer#.input_norm.bin",
+    [QN_WEIGHT_Q] = "layer#.attn.q_proj.bin",
+    [QN_WEIGHT_K] = "layer#.attn.k_proj.bin",
+    [QN_WEIGHT_V] = "layer#.attn.v_proj.bin",
+    [QN_WEIGHT_O] = "layer#.attn.o_proj.bin",
+    [QN_WEIGHT_Q_BIAS] = "layer#.attn.q_proj.bias.bin",
+    [QN_WEIGHT_K_BIAS] = "layer#.attn.k_proj.bias.bin",
+    [QN_WEIGHT_V_BIAS] = "layer#.attn.v_proj.bias.bin",
+    [QN_WEIGHT_FFN_NORM] = "layer#.post_attn_norm.bin",
+    [QN_WEIGHT_GATE] = "layer#.mlp.gate_proj.bin",
+    [QN_WEIGHT_UP] = "layer#.mlp.up_proj.bin",
+    [QN_WEIGHT_DOWN] = "layer#.mlp.down_proj.bin",
+};
+
+static void write_name(const char *prefix, const char *name, int64_t layer, char *text)
+{
+    const char *hash = strchr(name, '#');
+    if (hash)
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%.*s%lld%s", prefix, (int)(hash - name), name, (long long)layer,
+                 hash + 1);
+    else
+        snprintf(text, QN_TENSOR_NAME_MAX, "%s%s", prefix, name);
+}
+
+int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text)
+{
+    const char *name = kind == QN_SOURCE_RAW ? raw_names[role] : names[role].gguf;
+    for (const qn_renamed_weight *r = kind == QN_SOURCE_GGUF ? family->gguf_renamed : NULL;
+         r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+        if (r->role == role) name = r->name;
+    if (kind == QN_SOURCE_SAFETENSORS) {
+        name = names[role].safetensors;
+        for (const qn_renamed_weight *r = family->renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+            if (r->role == role) name = r->name;
+        for (size_t i = 0; role == QN_WEIGHT_LM_HEAD && i < sizeof head_prefixes / sizeof head_prefixes[0];
+             i++)
+            if (strcmp(head_prefixes[i].decoder, prefix) == 0) {
+                prefix = head_prefixes[i].head;
+                break;
+            }
+    } else {
+        prefix = "";
+    }
+    if (!name) return 0;
+    write_name(prefix, name, layer, text);
+    return 1;
+}
+
+int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
+                          qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared)
+{
+    for (const qn_shared_tensor *t = family->shared; t && (t->safetensors || t->gguf); t++)
+        for (int i = 0; i < 3 && t->roles[i] != QN_WEIGHT_ROLE_COUNT; i++) {
+            int gguf = kind == QN_SOURCE_GGUF;
+            const char *name = gguf ? t->gguf : kind == QN_SOURCE_RAW ? NULL : t->safetensors;
+            if (t->roles[i] != role || !name) continue;
+            write_name(gguf ? "" : prefix, name, layer, text);
+            *shared = t;
+            return 1;
+        }
+    return 0;
+}
+
+const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,
+                                            qn_weight_role role, int64_t layer, const char **prefix)
+{
+    char name[QN_TENSOR_NAME_MAX];
+    for (const char *const *p = qn_decoder_prefixes; *p; p++) {
+        const qn_tensor_view *v =
+            qn_family_weight_name(family, qn_source_get_kind(src), *p, role, layer, name)
+                ? qn_source_find(src, name)
+                : NULL;
+        if (!v) continue;
+        if (prefix) *prefix = *p;
+        return v;
+    }
+    return NULL;
+}

@@ -1,0 +1,57 @@
+#include "model/forward/blocks/blocks.h"
+
+/* The narrower of a layer's window and the context limit; 0: neither. */
+static int64_t window_of(const qn_forward *f, int64_t layer)
+{
+    int64_t window = f->config->layers[layer].window;
+    return f->context_size > 0 && (window == 0 || f->context_size < window) ? f->context_size : window;
+}
+
+/* Queries or keys [R, heads, head_dim] of their projection: normed and rotated. */
+static qn_array *turned_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t n_heads,
+                              qn_weight_role norm, int64_t layer)
+{
+    const qn_model_config *c = f->config;
+    const qn_layer_config *l = &c->layers[layer];
+    if (c->qk_norm == QN_QK_NORM_WHOLE) x = qn_block_norm(s, f, x, norm, layer);
+    x = qn_reshape_rows(s, x, 2, (int64_t[]){n_heads, l->head_dim});
+    if (c->qk_norm == QN_QK_NORM_HEAD) x = qn_block_norm(s, f, x, norm, layer);
+    return l->rope == QN_ROPE_NONE ? x : qn_rope(s, x, table, c->rope_interleaved);
+}
+
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
+                             int64_t layer)
+{
+    const qn_model_config *c = f->config;
+    const qn_layer_config *l = &c->layers[layer];
+    int64_t kv_heads = l->num_key_value_heads;
+    int group = f->groups->group_of[layer], has_own = l->kv_layer == layer;
+    qn_array *q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_Q_BIAS, layer), *gate = NULL, *k = NULL,
+             *v = NULL;
+    if (c->attn_output_gate) { /* rows of each head: its queries, then its gate */
+        q = qn_reshape_rows(s, q, 2, (int64_t[]){c->num_attention_heads, 2 * l->head_dim});
+        gate = qn_slice_last(s, q, l->head_dim, l->head_dim);
+        q = qn_slice_last(s, q, 0, l->head_dim);
+    }
+    if (has_own) k = v = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
+    if (has_own && !l->value_is_key) v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
+    q = qn_label(s, turned_heads(s, f, q, table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer), "queries");
+    if (has_own) {
+        kv->k = qn_label(s, turned_heads(s, f, k, table, kv_heads, QN_WEIGHT_K_NORM, layer), "keys");
+        kv->v = qn_reshape_rows(s, v, 2, (int64_t[]){kv_heads, l->head_dim});
+        if (c->value_norm) kv->v = qn_rms_norm(s, kv->v, NULL, c->rms_norm_eps, 0);
+    }
+    qn_params_attend p = {.state = f->state[group],
+                          .layer = f->groups->index_of[layer],
+                          .is_written = !has_own,
+                          .window = window_of(f, layer),
+                          .scale = c->attention_scale,
+                          .softcap = c->attn_logit_softcapping,
+                          .has_sinks = c->attention_sinks};
+    qn_array *o = qn_attend(s, &p, q, kv->k, kv->v, f->positions, f->row_begin, f->blocks[group],
+                            qn_forward_weight(f, QN_WEIGHT_SINKS, layer));
+    o = qn_label(s, o, "attend");
+    if (gate) o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
+    o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
+    return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
+}

@@ -1,0 +1,63 @@
+/* The blocks that layers are made of. Each takes rows [R, hidden_size] and returns the same; what is optional
+ * in the config is a NULL parameter or a zero number here. */
+#ifndef QN_MODEL_BLOCKS_BLOCKS_H
+#define QN_MODEL_BLOCKS_BLOCKS_H
+
+#include "model/forward/forward.h"
+
+/* x times transpose(weight), plus what the rows' adapters add, plus the bias when there is one (never for
+ * QN_WEIGHT_ROLE_COUNT). */
+qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
+                          qn_weight_role bias, int64_t layer);
+/* The product y of x with the matrix of a role, plus what the rows' adapters add to it. */
+qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
+                           int64_t layer);
+/* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
+qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
+/* cap * tanh(x / cap); x itself when cap is 0. */
+qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
+/* Cosines and sines, as qn_rope takes them, of pairs that turn by several positions: those of each section by
+ * positions [R] and frequencies [n_pairs] of its own, one section after the other. */
+typedef struct {
+    qn_array *positions, *frequencies;
+    int64_t n_pairs;
+} qn_rope_section;
+enum { QN_ROPE_SECTIONS_MAX = 4 };
+qn_array *qn_block_rope_table(qn_scope *s, int n, const qn_rope_section *sections, float factor);
+/* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. */
+typedef struct {
+    qn_array *k, *v;
+} qn_block_kv;
+/* Queries, keys and values, their norms and rotation, attention, output. table: cosines and sines of this
+ * layer's rope set, NULL where it has none. kv: of this layer's group; set by a layer that has its own. */
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
+                             int64_t layer);
+/* Attention over latents: config.h's qn_latent_config. */
+qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table,
+                                    int64_t layer);
+/* The gated delta net with its state: config.h's qn_delta_config. */
+qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* The config's activation. */
+qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x);
+/* act(x gate) * (x up), down. */
+qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* The inputs of all layers, [R, num_hidden_layers * hidden_size_per_layer_input], from the ids and their
+ * embedding x; NULL when the model has none. */
+qn_array *qn_block_layer_inputs(qn_scope *s, const qn_forward *f, qn_array *x);
+/* What a layer's own input adds to x: act(x gate) * input, out, norm. */
+qn_array *qn_block_layer_input(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *inputs,
+                               int64_t layer);
+/* Which experts a row goes to: *ids [R, num_experts_per_tok], rising, and *share, their parts of the sum. x:
+ * what the router reads. */
+void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer, qn_array **ids,
+                    qn_array **share);
+/* The sum of what the chosen experts make of x. */
+qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *ids, qn_array *share,
+                          int64_t layer);
+/* Router and experts over the same rows, and the expert that all rows have where there is one. */
+qn_array *qn_block_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* A dense block and experts beside it, each with norms of its own, and the sum of what they give. x: rows
+ * before any norm, which the router reads. */
+qn_array *qn_block_mlp_and_experts(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+
+#endif

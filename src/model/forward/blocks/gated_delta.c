@@ -1,0 +1,98 @@
+/* The gated delta net (Yang et al. 2024) as Qwen 3 Next has it: queries, keys and values go through a short
+ * causal convolution, queries and keys to unit length, and each value head keeps a matrix S from row to row:
+ *     S = exp(g) S;  S = S + k (beta (v - k S))^T;  out = q S / sqrt(dk)
+ *     g = -exp(A_log) softplus(a + dt_bias),  beta = sigmoid(b)
+ * The output is normed head by head and gated by silu(z). */
+#include <math.h>
+
+#include "model/forward/blocks/blocks.h"
+
+/* What the projections give: qkv [R, channels], z [R, heads, dv], a and b [R, heads]. */
+typedef struct {
+    qn_array *qkv, *z, *a, *b;
+} projected;
+
+static qn_array *flat(qn_scope *s, qn_array *x, int64_t width)
+{
+    return qn_reshape_rows(s, x, 1, &width);
+}
+
+/* Two matrices that hold the parts of one key head beside each other: q, k, its value heads' v and z; b and
+ * a.
+ */
+static projected project_by_head(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+{
+    const qn_delta_config *d = &f->config->delta;
+    const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads,
+                  dv = d->linear_value_head_dim, each = nv / nk;
+    qn_array *in = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_QKVZ, QN_WEIGHT_ROLE_COUNT, layer);
+    qn_array *ba = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_BA, QN_WEIGHT_ROLE_COUNT, layer);
+    in = qn_reshape_rows(s, in, 2, (int64_t[]){nk, 2 * dk + 2 * each * dv});
+    ba = qn_reshape_rows(s, ba, 2, (int64_t[]){nk, 2 * each});
+    qn_array *qkv[3] = {flat(s, qn_slice_last(s, in, 0, dk), nk * dk),
+                        flat(s, qn_slice_last(s, in, dk, dk), nk * dk),
+                        flat(s, qn_slice_last(s, in, 2 * dk, each * dv), nv * dv)};
+    qn_array *z = qn_slice_last(s, in, 2 * dk + each * dv, each * dv);
+    return (projected){.qkv = qn_concat(s, 3, qkv),
+                       .z = qn_reshape_rows(s, z, 2, (int64_t[]){nv, dv}),
+                       .a = flat(s, qn_slice_last(s, ba, each, each), nv),
+                       .b = flat(s, qn_slice_last(s, ba, 0, each), nv)};
+}
+
+static projected project(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+{
+    const qn_delta_config *d = &f->config->delta;
+    if (d->by_head) return project_by_head(s, f, x, layer);
+    qn_array *z = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_Z, QN_WEIGHT_ROLE_COUNT, layer);
+    return (projected){
+        .qkv = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_QKV, QN_WEIGHT_ROLE_COUNT, layer),
+        .z = qn_reshape_rows(s, z, 2, (int64_t[]){d->linear_num_value_heads, d->linear_value_head_dim}),
+        .a = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_A, QN_WEIGHT_ROLE_COUNT, layer),
+        .b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer)};
+}
+
+/* prim over inputs in[0..n), which become n + 3, with the layer's state from `offset` floats on; or n + 1,
+ * where every sequence starts from zero. */
+static qn_array *recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, int64_t offset, int n,
+                           qn_array **in, int64_t layer)
+{
+    qn_params p = {.recurrent = {f->recurrent, f->groups->index_of[layer], offset}};
+    in[n] = f->row_begin;
+    if (!f->recurrent) return qn_apply(s, prim, &p, n + 1, in, NULL, QN_DTYPE_F32);
+    in[n + 1] = f->slots;
+    in[n + 2] = f->reset;
+    return qn_apply(s, prim, &p, n + 3, in, NULL, QN_DTYPE_F32);
+}
+
+/* Heads [R, n, dim] at `begin` of x [R, ..], each times length / sqrt(sum(x^2) + 1e-6): an RMS norm of
+ * another epsilon. */
+static qn_array *unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length)
+{
+    x = qn_reshape_rows(s, qn_slice_last(s, x, begin, n * dim), 2, (int64_t[]){n, dim});
+    return qn_scale(s, qn_rms_norm(s, x, NULL, 1e-6f / (float)dim, 0), length / sqrtf((float)dim));
+}
+
+qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+{
+    const qn_delta_config *d = &f->config->delta;
+    const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads,
+                  dv = d->linear_value_head_dim;
+    projected in = project(s, f, x, layer);
+    qn_array *conv[5] = {in.qkv, qn_forward_weight(f, QN_WEIGHT_DELTA_CONV, layer)};
+    qn_array *mixed = recurrent(s, f, QN_PRIM_SHORT_CONV, 0, 2, conv, layer);
+    mixed = qn_label(s, qn_unary(s, QN_PRIM_SILU, mixed), "conv");
+
+    qn_array *g = qn_add(s, in.a, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
+    qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
+    rate = qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, qn_shape_sym(QN_SYM_R, 1, &nv)));
+    g = qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, qn_unary(s, QN_PRIM_SOFTPLUS, g)));
+    qn_array *v = qn_slice_last(s, mixed, 2 * nk * dk, nv * dv);
+    qn_array *delta[8] = {
+        unit_heads(s, mixed, 0, nk, dk, 1 / sqrtf((float)dk)), unit_heads(s, mixed, nk * dk, nk, dk, 1),
+        qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g, qn_unary(s, QN_PRIM_SIGMOID, in.b)};
+    qn_array *o = recurrent(s, f, QN_PRIM_GATED_DELTA, f->groups->delta_offset, 5, delta, layer);
+    o = qn_label(s, o, "delta");
+    o = qn_rms_norm(s, o, qn_forward_weight(f, QN_WEIGHT_DELTA_NORM, layer), f->config->rms_norm_eps, 0);
+    o = flat(s, qn_mul(s, o, qn_unary(s, QN_PRIM_SILU, in.z)), nv * dv);
+    return qn_block_linear(s, f, o, QN_WEIGHT_DELTA_OUT, QN_WEIGHT_ROLE_COUNT, layer);
+}

@@ -1,0 +1,142 @@
+#include "model/forward/forward.h"
+
+#include <stdio.h>
+
+#include "model/forward/blocks/blocks.h"
+
+/* What layers share of one run. */
+typedef struct {
+    qn_array *table[QN_ROPE_SETS];
+    qn_array *layer_inputs; /* NULL: none */
+    qn_block_kv kv[QN_LAYER_GROUPS_MAX];
+} common;
+
+qn_array *qn_forward_weight(const qn_forward *f, qn_weight_role role, int64_t layer)
+{
+    const qn_trained_matrix *m = qn_trained_get(f->trained, role, layer);
+    return m && m->weight ? m->weight : qn_parameters_get(f->parameters, role, layer);
+}
+
+static qn_array *feed_forward(qn_scope *s, const qn_forward *f, qn_array *x, int64_t i)
+{
+    const qn_layer_config *l = &f->config->layers[i];
+    if (l->has_mlp && l->has_experts) return qn_block_mlp_and_experts(s, f, x, i);
+    x = qn_block_norm(s, f, x, QN_WEIGHT_FFN_NORM, i);
+    return l->has_experts ? qn_block_experts(s, f, x, i) : qn_block_mlp(s, f, x, i);
+}
+
+static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *h)
+{
+    return qn_add(s, x, qn_scale(s, h, f->config->residual_scale));
+}
+
+static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
+{
+    int rope = f->config->layers[i].rope;
+    qn_array *table = rope == QN_ROPE_NONE ? NULL : all->table[rope];
+    qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
+    if (f->config->layers[i].mixer == QN_MIXER_DELTA)
+        h = qn_block_gated_delta(s, f, h, i);
+    else if (f->config->layers[i].mixer == QN_MIXER_LATENT)
+        h = qn_block_latent_attention(s, f, h, table, i);
+    else
+        h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
+    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+    h = feed_forward(s, f, x, i);
+    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
+    qn_array *scale = qn_forward_weight(f, QN_WEIGHT_LAYER_SCALE, i);
+    return scale ? qn_mul(s, x, scale) : x;
+}
+
+/* The table of a set whose pairs turn by three positions. */
+static qn_array *sectioned_table(qn_scope *s, const qn_forward *f, int i)
+{
+    const qn_rope_config *r = &f->config->rope[i];
+    qn_rope_section sections[QN_ROPE_SECTIONS];
+    int64_t first = 0;
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
+        qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0);
+        sections[k] =
+            (qn_rope_section){f->rope_positions[k], qn_slice_last(s, frequencies, first, r->mrope_section[k]),
+                              r->mrope_section[k]};
+        first += r->mrope_section[k];
+    }
+    return qn_block_rope_table(s, QN_ROPE_SECTIONS, sections, r->attention_factor);
+}
+
+/* Cosines and sines of a rope set for all rows. Where sequences have one of two sets of frequencies by their
+ * length both are computed, and each row takes its own: times 1 and plus 0 is exact. */
+static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
+{
+    float factor = f->config->rope[i].attention_factor;
+    if (f->config->rope[i].mrope_section[0]) return sectioned_table(s, f, i);
+    qn_array *longer = qn_parameters_rope(f->parameters, i, 1);
+    qn_array *table = qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i, 0), factor);
+    if (!longer || !f->is_long) return table;
+    longer = qn_rope_table(s, f->positions, longer, factor);
+    qn_array *is_short = qn_sub(s, qn_scalar(s, 1), f->is_long);
+    return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
+}
+
+/* Later layers read keys and values that layer i made: what comes back from them joins what comes from the
+ * layer itself, so it cannot be built anew for one of both. */
+static int gives_kv(const qn_model_config *c, int64_t i)
+{
+    for (int64_t j = i + 1; j < c->num_hidden_layers; j++)
+        if (c->layers[j].kv_layer == i) return 1;
+    return 0;
+}
+
+qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
+{
+    const qn_model_config *c = f->config;
+    common all = {.layer_inputs = NULL};
+    qn_scope_prefix(s, "%s", "");
+    for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
+    qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
+    x = qn_scale(s, x, c->embedding_scale);
+    if (f->embeds) {
+        qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed);
+        x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, f->embeds, f->is_embed));
+    }
+    x = qn_label(s, x, "hidden.0");
+    all.layer_inputs = qn_block_layer_inputs(s, f, x);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
+        qn_scope_prefix(s, "layer.%lld.", (long long)i);
+        qn_array *before = x;
+        x = layer(s, f, x, &all, i);
+        if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint_from(s, before, x);
+        qn_scope_prefix(s, "%s", "");
+        x = qn_label(s, x, name);
+    }
+    return x;
+}
+
+qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
+{
+    return qn_label(s, qn_block_norm(s, f, qn_take(s, hidden, rows), QN_WEIGHT_FINAL_NORM, 0), "final_norm");
+}
+
+qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows,
+                            qn_array *targets)
+{
+    const qn_trained_matrix *m = qn_trained_get(f->trained, QN_WEIGHT_LM_HEAD, 0);
+    if ((m && m->a) || (f->adapters && qn_adapters_pairs(f->adapters, QN_WEIGHT_LM_HEAD, 0))) {
+        qn_array *logits = qn_forward_head(s, f, hidden, rows);
+        return qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
+    }
+    qn_array *x = qn_forward_norm(s, f, hidden, rows), *head = qn_forward_weight(f, QN_WEIGHT_LM_HEAD, 0);
+    x = qn_head_loss(s, x, head, targets, f->config->logits_scale, f->config->final_logit_softcapping);
+    return qn_label(s, x, "losses");
+}
+
+qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
+{
+    qn_array *x = qn_block_linear(s, f, qn_forward_norm(s, f, hidden, rows), QN_WEIGHT_LM_HEAD,
+                                  QN_WEIGHT_ROLE_COUNT, 0);
+    x = qn_scale(s, x, f->config->logits_scale);
+    return qn_label(s, qn_block_softcap(s, x, f->config->final_logit_softcapping), "logits");
+}

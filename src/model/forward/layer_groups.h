@@ -1,0 +1,33 @@
+/* Layers whose keys and values are kept alike share one pool of pages: the same head shape and the same
+ * window. A layer that reads another's keys and values (kv_layer of config.h) is in that one's group and has
+ * no place of its own. Recurrent layers share one slot for each sequence. */
+#ifndef QN_MODEL_LAYER_GROUPS_H
+#define QN_MODEL_LAYER_GROUPS_H
+
+#include "model/config/config.h"
+
+enum { QN_LAYER_GROUPS_MAX = 8 };
+
+typedef struct {
+    int64_t window; /* 0: all positions are kept */
+    int64_t num_key_value_heads, head_dim, v_head_dim;
+    int v_in_k;       /* 1: values are the first v_head_dim dimensions of the keys */
+    int64_t n_layers; /* that keep keys and values */
+} qn_layer_group;
+
+typedef struct {
+    int n;
+    qn_layer_group group[QN_LAYER_GROUPS_MAX];
+    int64_t n_recurrent;          /* layers with recurrent state in place of keys and values */
+    int64_t delta_offset;         /* of each of them: floats of a slot before the delta rule's state */
+    int64_t recurrent_floats;     /* of each of them in a slot: what the convolution keeps, then the delta
+                                     rule's state */
+    int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and the place in it of the keys and
+ values that it reads; -1 and its place among them for a recurrent layer */
+} qn_layer_groups;
+
+/* QN_E_UNSUPPORTED: more kinds of layers than groups. */
+qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out);
+void qn_layer_groups_free(qn_layer_groups *g);
+
+#endif

@@ -1,0 +1,43 @@
+/* A model's weights on a device: one array per role and layer, packed once; a tied head is the embedding's
+ * own array. Immutable after loading. The source's pages of packed tensors are dropped, so the file and its
+ * packed form are never resident together. */
+#ifndef QN_MODEL_PARAMETERS_H
+#define QN_MODEL_PARAMETERS_H
+
+#include "array/array.h"
+#include "format/packed.h"
+#include "model/weights/weights.h"
+
+typedef struct qn_parameters qn_parameters;
+
+/* A matrix, or the matrices of experts or heads, as a device takes them. parts [qn_parameters_parts] are
+ * written, the result points to them; both borrow the view's data. */
+qn_weight qn_parameters_weight(const qn_tensor_view *v, qn_weight_part *parts);
+int64_t qn_parameters_parts(const qn_tensor_view *v);
+
+/* Packs matrices, all together, and decodes vectors to f32; or takes both from a packed file that fits
+ * (model/weights/packing.h), which *out then owns: where it lacks one, QN_E_FORMAT. packed NULL: none. The
+ * device and config must outlive *out; the source may be closed afterwards (the files of experts that wait to
+ * be used stay mapped). QN_E_UNSUPPORTED: no layout for a matrix (message: which). QN_E_NOMEM: the ledger's
+ * limit. */
+qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                             qn_packed *packed, qn_parameters **out);
+void qn_parameters_free(qn_parameters *p);
+/* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
+ * model. */
+qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer);
+/* The numbers of heads, 0, 1, .., i32 [num_attention_heads]; NULL where no matrix is of one head alone. */
+qn_array *qn_parameters_heads(const qn_parameters *p);
+/* Inverse frequencies of rope set i, f32 [rotary_dim / 2]; is_long: those of long sequences, NULL where these
+ * are no others. */
+qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long);
+/* Tensor i of the vision tower, [0, qn_parameters_vision_count): see vision_roles.h. Borrowed. */
+int64_t qn_parameters_vision_count(const qn_parameters *p);
+qn_array *qn_parameters_vision(const qn_parameters *p, int64_t i);
+/* Inverse frequencies of its rotation, f32 [a quarter of a head]. */
+qn_array *qn_parameters_vision_rope(const qn_parameters *p);
+/* Elements of all weights, a tied one once; and the bits of the type that holds most of them. */
+int64_t qn_parameters_count(const qn_parameters *p);
+int qn_parameters_bits(const qn_parameters *p);
+
+#endif
