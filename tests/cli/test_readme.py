@@ -1,4 +1,5 @@
 """README's examples, pasted as printed: on a golden model in place of the one that is fetched."""
+import glob
 import os
 import re
 import subprocess
@@ -55,7 +56,7 @@ def test_commands_are_all_there():
 
 def test_links_lead_somewhere():
     for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md",
-                 *("docs/" + n for n in os.listdir("docs") if n.endswith(".md"))]:
+                 *glob.glob("docs/**/*.md", recursive=True)]:
         with open(page, encoding="utf-8") as f:
             text = re.sub(r"```.*?```", "", f.read(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
