@@ -11,6 +11,7 @@ import sys
 
 import api_docs
 import layers
+import page_names
 import primitive_docs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -225,8 +226,8 @@ def check_calls_between_folders(paths):
 
 
 def main():
-    c_files = []
-    for path in tracked_files():
+    c_files, files = [], tracked_files()
+    for path in files:
         if path.startswith(("tests/golden/", "tests/corpus/")):
             continue
         try:
@@ -249,6 +250,8 @@ def main():
             check_script(path, text)
     check_layout(c_files)
     check_calls_between_folders(c_files)
+    for page, line, why in page_names.find_all(files):
+        say(page, line, why)
     for docs in (api_docs, primitive_docs):
         if why := docs.stale():
             say(why.partition(": ")[0], 0, why.partition(": ")[2])

@@ -1,4 +1,4 @@
-"""What the objects of the build say of the tree: no call runs up (tools/layers.py)."""
+"""No call runs up the tree (tools/layers.py), and the pages name what exists (tools/page_names.py)."""
 import os
 import subprocess
 import sys
@@ -26,3 +26,31 @@ def test_a_call_that_runs_up_is_seen(tmp_path):
                          capture_output=True, text=True)
     assert out.returncode == 1
     assert "src/cache/low.c: high of src/engine/sample/high.c: cache may not use engine" in out.stdout
+
+
+def names(*pages):
+    return subprocess.run([sys.executable, "tools/page_names.py", *map(str, pages)], capture_output=True, text=True)
+
+
+def test_pages_name_what_exists():
+    out = names()
+    assert out.returncode == 0, out.stdout + out.stderr
+
+
+def test_invented_names_are_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`src/base/mem.h`, `base/mem.h`, `matmul_<set>.c`, `QN_NORM_*`, `QN_DTYPE_BF16`,\n"
+                    "`qn_pages_keep`, `src/cache/pages.c:qn_pages_keep` and `build/release/src/base/mem_test`\n")
+    out = names(page)
+    assert out.returncode == 0, out.stdout + out.stderr
+    page.write_text("`src/base/mill.h`\n`src/cache/pages.c:qn_pages_grind`\n`qn_pages_grind(p)`\n`QN_DTYPE_GRIST`\n"
+                    "`mill_<set>.c`\n```sh\nmake build/release/src/base/mill_test\n```\n")
+    out = names(page)
+    assert out.returncode == 1
+    assert [line.partition("page.md:")[2] for line in sorted(out.stdout.splitlines())] == [
+        "1: src/base/mill.h: no such file",
+        "2: src/cache/pages.c has no function qn_pages_grind",
+        "3: qn_pages_grind: no such symbol",
+        "4: QN_DTYPE_GRIST: no such symbol",
+        "5: mill_<set>.c: no such file",
+        "7: build/release/src/base/mill_test: no such file"]
