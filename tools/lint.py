@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of the tree that a compiler does not: includes, lengths, banned calls, leftovers, layout.
+"""Checks the rules of the tree that a compiler does not: includes, lengths, banned calls, leftovers, layout, the
+names in pages.
 
 Run from anywhere; `make lint`. One line per finding, exit status 1 when there is any.
 """
@@ -36,6 +37,7 @@ FOREIGN = {
 CHIP = re.compile(r"\b(__x86_64__|__i386__|__aarch64__|__ARM_\w+|__AVX\w*|__SSE\w*)\b")
 CHIP_PLACES = ("src/device/cpu/kernels/", "src/base/threads.c", "bench/")
 
+PAGE_BYTES_MAX = {"ARCHITECTURE.md": 8000, "README.md": 5120}
 LINES_MAX, LINES_THINK, COLUMNS_MAX = 1500, 800, 120
 ALLOCATION = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup asprintf vasprintf
     alloca""".split()
@@ -250,6 +252,9 @@ def main():
             check_script(path, text)
     check_layout(c_files)
     check_calls_between_folders(c_files)
+    for page, most in PAGE_BYTES_MAX.items():
+        if (n := os.path.getsize(os.path.join(ROOT, page))) > most:
+            say(page, 0, f"{n} bytes; {most} is the end: depth goes to docs")
     for page, line, why in page_names.find_all(files):
         say(page, line, why)
     for docs in (api_docs, primitive_docs):
