@@ -196,7 +196,7 @@ LED_HERE := pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock pthrea
 $(B)/tests/engine/locks_test: LDFLAGS += $(addprefix -Wl$(,)--wrap=,$(LED_HERE))
 
 # It stands for a system that cannot exchange two folders in one step.
-$(B)/src/format/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
+$(B)/src/format/files/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))

@@ -43,6 +43,7 @@ STOREYS = {
     "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
+    "format": ["files", "gguf", "safetensors", "source", "state"],
     "model": ["config", "weights", "adapter", "forward", "vision"],
     "text": ["tokenizer", "jinja", "tools", "chat"],
     "train": ["data", "step", "files", "run"],

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 

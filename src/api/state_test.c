@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"
 

@@ -15,7 +15,7 @@
 #include "array/array.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/json_file.h"
 #include "train/step/optimizer.h"

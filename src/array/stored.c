@@ -1,7 +1,7 @@
 /* Arrays in safetensors files. */
 #include "array/graph.h"
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "prim/dtype.h"
 
 struct qn_array_file {

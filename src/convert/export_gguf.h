@@ -6,7 +6,7 @@
 #define QN_CONVERT_EXPORT_GGUF_H
 
 #include "convert/rewrite.h"
-#include "format/gguf_writer.h"
+#include "format/gguf/gguf_writer.h"
 
 /* What the caller adds. */
 typedef struct {

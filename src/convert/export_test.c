@@ -16,8 +16,8 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/gguf.h"
-#include "format/source.h"
+#include "format/gguf/gguf.h"
+#include "format/source/source.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

@@ -4,8 +4,8 @@
 #define QN_CONVERT_FUSED_FOLDER_H
 
 #include "base/buf.h"
-#include "format/folder_writer.h"
-#include "format/source.h"
+#include "format/files/folder_writer.h"
+#include "format/source/source.h"
 
 /* Copies plain files but weights; the shard index and config.json are left out. */
 qn_status qn_fused_copy(const qn_source *source, qn_folder_writer *to);

@@ -5,8 +5,8 @@
 #define QN_CONVERT_ROW_WRITER_H
 
 #include "base/threads.h"
-#include "format/gguf_writer.h"
-#include "format/safetensors.h"
+#include "format/gguf/gguf_writer.h"
+#include "format/safetensors/safetensors.h"
 #include "quant/types.h"
 
 /* The file. One of both. */

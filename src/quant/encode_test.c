@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "quant/mlx.h"
 #include "tests/support/fixtures.h"
 

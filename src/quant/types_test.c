@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/fixtures.h"
 
 static uint32_t bits(float f)

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "base/random.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "quant/types.h"
 #include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/mlx/mlx.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
 #include "tests/kernels/kernel_help.h"

@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 #include "engine/machine/guest.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/golden_states.h"

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_file.h"

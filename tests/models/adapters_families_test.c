@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "prim/dtype.h"
 #include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"

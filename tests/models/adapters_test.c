@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/cpu/kernels/kernels.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"

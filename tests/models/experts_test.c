@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/cpu/kernels/kernels.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "quant/types.h"
 #include "tests/support/scratch.h"
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "array/array.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 typedef struct {
     qn_scope *scope;

@@ -10,8 +10,8 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/mmap.h"
-#include "format/safetensors.h"
+#include "format/files/mmap.h"
+#include "format/safetensors/safetensors.h"
 #include "model/weights/weights.h"
 #include "prim/dtype.h"
 #include "tests/support/engine_help.h"

@@ -5,7 +5,7 @@
 #define QUERN_TESTS_ENGINE_HELP_H
 
 #include "engine/machine/engine.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 /* Ends the running test with qn_last_error() unless status is QN_OK. */
 void qn_test_ok(qn_status status);

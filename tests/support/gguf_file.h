@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 enum { QN_TEST_GGUF_VALUES_MAX = 96, QN_TEST_GGUF_TENSORS_MAX = 256, QN_TEST_GGUF_KEY_MAX = 96 };
 

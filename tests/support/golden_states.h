@@ -5,7 +5,7 @@
 #define QUERN_TESTS_GOLDEN_STATES_H
 
 #include "engine/machine/engine.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 /* Largest differences, each as a share of the largest value of its tensor, and of how many tensors. */
 typedef struct {

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "train/step/trainer.h"
 
 /* A file of a set, in a buffer that the eighth next fixture reuses. The test is left out when it is missing.

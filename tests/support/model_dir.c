@@ -15,7 +15,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/fixtures.h"
 
 enum { FILES_MAX = 16 };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/fixtures.h"
 
 enum { IDS_MAX = 64 };

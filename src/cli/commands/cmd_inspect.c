@@ -11,8 +11,8 @@
 #include "cli/commands/inspect_attention.h"
 #include "cli/options/args.h"
 #include "cli/term/out.h"
-#include "format/packed.h"
-#include "format/source.h"
+#include "format/source/packed.h"
+#include "format/source/source.h"
 #include "seed/seed.h"
 
 typedef struct {

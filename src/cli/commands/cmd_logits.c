@@ -7,7 +7,7 @@
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 typedef struct {
     qn_load_options load;

@@ -9,7 +9,7 @@
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "media/heat_map.h"
 #include "media/png_writer.h"
 

@@ -8,7 +8,7 @@
 #include "cli/options/options.h"
 #include "engine/machine/engine.h"
 #include "engine/machine/examine.h"
-#include "format/source.h"
+#include "format/source/source.h"
 
 typedef enum { QN_FOUND_OK, QN_FOUND_WARNING, QN_FOUND_FAILURE, QN_FOUND_SKIPPED, QN_FOUND_COUNT } qn_found;
 

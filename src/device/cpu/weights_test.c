@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/kernels/kernels.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "quant/mlx.h"
 #include "quant/types.h"
 #include "tests/support/scratch.h"

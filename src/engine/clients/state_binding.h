@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "engine/machine/engine_parts.h"
-#include "format/state_file.h"
+#include "format/state/state_file.h"
 
 enum { QN_STATE_BATCH_BYTES = 4 << 20 /* of units that are copied while others wait */ };
 

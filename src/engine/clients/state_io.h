@@ -1,4 +1,4 @@
-/* State in files (format/state_file.h): that of one handle, or of a prefix tree.
+/* State in files (format/state/state_file.h): that of one handle, or of a prefix tree.
  *
  * A file belongs to the model (by fingerprint), precision, type of keys and values, instruction set and
  * layout that computed it, for all of these decide bits; what belongs to an adapter needs that adapter loaded

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "engine/clients/handle_parts.h"
 #include "engine/clients/state_io.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

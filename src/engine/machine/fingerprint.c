@@ -7,7 +7,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "format/packed.h"
+#include "format/source/packed.h"
 
 enum { TENSORS_AT_START = 4096 };
 

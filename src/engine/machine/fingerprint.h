@@ -1,5 +1,5 @@
-/* What a model's files of state are bound to: the fingerprint of its tensors (format/packed.h), as they were
- * when it was opened.
+/* What a model's files of state are bound to: the fingerprint of its tensors (format/source/packed.h), as
+ * they were when it was opened.
  *
  * It is computed at the start, unless there are so many tensors (experts, each apart) that looking into all
  * of them would hold a cold start up: then when it is first asked for, of the same files, if they are still
@@ -7,7 +7,7 @@
 #ifndef QN_ENGINE_FINGERPRINT_H
 #define QN_ENGINE_FINGERPRINT_H
 
-#include "format/source.h"
+#include "format/source/source.h"
 
 typedef struct qn_fingerprint qn_fingerprint;
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "model/adapter/modules.h"
 #include "model/config/families.h"
 

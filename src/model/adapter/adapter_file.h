@@ -10,7 +10,7 @@
 #ifndef QN_MODEL_ADAPTER_FILE_H
 #define QN_MODEL_ADAPTER_FILE_H
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "model/adapter/adapter_config.h"
 #include "model/config/config.h"
 #include "model/weights/weights.h"

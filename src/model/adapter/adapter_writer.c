@@ -7,8 +7,8 @@
 
 #include "base/json/json_write.h"
 #include "base/mem.h"
-#include "format/folder_writer.h"
-#include "format/mmap.h"
+#include "format/files/folder_writer.h"
+#include "format/files/mmap.h"
 #include "model/adapter/adapter_file.h"
 #include "model/weights/row_order.h"
 #include "quant/types.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "model/config/vision_config.h"
 
 typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_act;

@@ -3,7 +3,7 @@
 #ifndef QN_MODEL_IMAGE_CONFIG_H
 #define QN_MODEL_IMAGE_CONFIG_H
 
-#include "format/source.h"
+#include "format/source/source.h"
 
 enum { QN_IMAGE_CHANNELS = 3, QN_IMAGE_SIDE_MAX = 65535 };
 

@@ -8,7 +8,7 @@
 #define QN_MODEL_QUANTIZATION_H
 
 #include "base/status.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "model/config/fields.h"
 
 typedef struct qn_quantization qn_quantization;
@@ -21,8 +21,9 @@ int qn_quantization_bits(const qn_quantization *q);
 
 /* The matrix, or matrices, of this shape (2 or 3 dimensions) whose tensor is `weight`. *found 0: it has no
  * scales, so it is dense. Otherwise *out is a view of all of it: dtype AFFINE* or MXFP4, shape, data (the
- * words), scales and biases (format/tensor_view.h, quant/mlx.h). q may be NULL. QN_E_FORMAT: a tensor is
- * missing, of the wrong shape or type, or at odds with the config; QN_E_UNSUPPORTED: bits, group or mode. */
+ * words), scales and biases (format/files/tensor_view.h, quant/mlx.h). q may be NULL. QN_E_FORMAT: a tensor
+ * is missing, of the wrong shape or type, or at odds with the config; QN_E_UNSUPPORTED: bits, group or mode.
+ */
 qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, const qn_tensor_view *weight,
                                int n_dims, const int64_t *shape, qn_tensor_view *out, int *found);
 

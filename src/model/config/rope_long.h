@@ -4,7 +4,7 @@
 #ifndef QN_MODEL_ROPE_LONG_H
 #define QN_MODEL_ROPE_LONG_H
 
-#include "format/source.h"
+#include "format/source/source.h"
 #include "model/config/config.h"
 #include "model/config/fields.h"
 

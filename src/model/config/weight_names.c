@@ -90,7 +90,7 @@ static const struct {
     [QN_WEIGHT_LAYER_SCALE] = {"layers.#.layer_scalar", "blk.#.layer_output_scale.weight"},
 };
 
-/* Files of bin_weights (format/raw_weights.h). */
+/* Files of bin_weights (format/source/raw_weights.h). */
 static const char *const raw_names[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_EMBED] = "embed_tokens.bin",
     [QN_WEIGHT_FINAL_NORM] = "final_norm.bin",

@@ -1,8 +1,8 @@
-/* Finding and making files of packed weights (format/packed.h) for a model on a device. */
+/* Finding and making files of packed weights (format/source/packed.h) for a model on a device. */
 #ifndef QN_MODEL_PACKING_H
 #define QN_MODEL_PACKING_H
 
-#include "format/packed.h"
+#include "format/source/packed.h"
 #include "model/weights/parameters.h"
 
 /* The packed file of a source that fits: wish is its path; NULL: beside the model, or else in the cache;

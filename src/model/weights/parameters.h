@@ -5,7 +5,7 @@
 #define QN_MODEL_PARAMETERS_H
 
 #include "array/array.h"
-#include "format/packed.h"
+#include "format/source/packed.h"
 #include "model/weights/weights.h"
 
 typedef struct qn_parameters qn_parameters;

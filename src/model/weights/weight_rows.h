@@ -5,7 +5,7 @@
 #define QN_MODEL_WEIGHT_ROWS_H
 
 #include "base/status.h"
-#include "format/tensor_view.h"
+#include "format/files/tensor_view.h"
 
 typedef struct qn_weight_rows qn_weight_rows;
 

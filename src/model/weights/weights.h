@@ -7,7 +7,7 @@
 #define QN_MODEL_WEIGHTS_H
 
 #include "base/status.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "model/config/config.h"
 #include "model/config/weight_role.h"
 

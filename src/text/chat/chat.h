@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tools/tool_calls.h"

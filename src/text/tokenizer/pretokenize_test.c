@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
 #include "text/tokenizer/split_fast.h"
 

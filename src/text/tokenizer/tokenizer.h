@@ -19,7 +19,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 typedef struct qn_tokenizer qn_tokenizer;
 

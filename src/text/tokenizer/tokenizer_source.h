@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "format/source.h"
+#include "format/source/source.h"
 #include "text/tokenizer/tokenizer.h"
 
 /* 1: the source has a tokenizer, whole or broken. */

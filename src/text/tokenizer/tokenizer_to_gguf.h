@@ -5,8 +5,8 @@
 #ifndef QN_TEXT_TOKENIZER_TO_GGUF_H
 #define QN_TEXT_TOKENIZER_TO_GGUF_H
 
-#include "format/gguf_writer.h"
-#include "format/source.h"
+#include "format/gguf/gguf_writer.h"
+#include "format/source/source.h"
 #include "text/tokenizer/tokenizer.h"
 
 /* What of it the model's description says. */

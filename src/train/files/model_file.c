@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "convert/rewrite.h"
-#include "format/folder_writer.h"
+#include "format/files/folder_writer.h"
 
 typedef struct {
     const qn_trainable *trainable;

@@ -11,7 +11,7 @@
 #include "base/c_locale.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 /* What __metadata__ has, in the order of the checksum, which comes last. */
 enum { VERSION, STEPS, PRINT, TRAINER, SETTINGS, SEED, BEST, POSITION, SUM, META_COUNT };

@@ -12,7 +12,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "format/mmap.h"
+#include "format/files/mmap.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "format/mmap.h"
-#include "format/safetensors.h"
+#include "format/files/mmap.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/json_file.h"

@@ -1,6 +1,6 @@
 #include "train/step/base.h"
 
-#include "format/packed.h"
+#include "format/source/packed.h"
 #include "model/config/families.h"
 
 static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,

@@ -4,7 +4,7 @@
 
 #include "base/json/json.h"
 #include "base/status.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 /* The keys "ARCHITECTURE.*" that are known, as an object like config.json's root (with rope_scaling inside).
  * *out is owned by the caller (json_decref). QN_E_FORMAT: a value of the wrong type. QN_E_UNSUPPORTED: a

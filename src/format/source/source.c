@@ -1,0 +1,285 @@
+#include "format/source/source.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/checked.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "format/source/raw_weights.h"
+#include "format/source/source_files.h"
+#include "seed/seed.h"
+
+enum { NAME_BYTES_MAX = 1024 };
+static const size_t tokenizer_bytes_max = (size_t)256 << 20, side_bytes_max = (size_t)16 << 20;
+
+typedef struct {
+    const char *path; /* NULL: not there */
+    char *text;       /* NULL: not read yet */
+    size_t n;
+} side;
+
+struct qn_source {
+    char *path;
+    qn_source_files files;
+    side sides[QN_SIDE_COUNT];
+    qn_gguf *gguf;
+    qn_raw_weights *raw;
+    qn_safetensors **shards; /* as many as files, NULL where opening failed */
+    const qn_tensor_view **views;
+    int64_t n_views, n_elements;
+    qn_map *names; /* tensor -> place in views */
+};
+
+/* A link that leads nowhere is there: reading it says what is wrong, as with half a download. */
+static qn_status find_sides(qn_source *s)
+{
+    struct stat st;
+    for (int i = 0; i < QN_SIDE_COUNT && !s->files.is_seed; i++) {
+        const char *path =
+            qn_source_join(&s->files.arena, s->files.folder, qn_side_file_name((qn_side_file)i));
+        if (!path) return QN_E_NOMEM;
+        if (lstat(path, &st) == 0) s->sides[i].path = path;
+    }
+    return QN_OK;
+}
+
+static qn_status add_view(qn_source *s, const qn_tensor_view *v)
+{
+    int64_t other = 0;
+    int found;
+    QN_TRY(qn_map_set(s->names, v->name, strlen(v->name), s->n_views, &other, &found));
+    if (found)
+        return qn_fail(QN_E_FORMAT,
+                       "tensor %s is in two files: %s and %s. If these are two models, pick one with --file",
+                       v->name, s->views[other]->file, v->file);
+    /* Of types without a known size the file's length says nothing; whoever adds up elements relies on it. */
+    if (!qn_add_i64(s->n_elements, v->n_elements, &s->n_elements))
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: too many elements, together with those before it",
+                       v->file, v->name);
+    s->views[s->n_views++] = v;
+    return QN_OK;
+}
+
+static qn_status make_room(qn_source *s, size_t n)
+{
+    s->views = qn_alloc_array(n, sizeof *s->views);
+    s->names = qn_map_new(n);
+    return s->views && s->names ? QN_OK : QN_E_NOMEM;
+}
+
+/* Each tensor of the index must be in the file that it is said to be in. */
+static qn_status check_index(const qn_source *s)
+{
+    for (size_t i = 0; i < s->files.n_entries; i++) {
+        const qn_index_entry *e = &s->files.entries[i];
+        if (!qn_safetensors_find(s->shards[e->i_file], e->tensor))
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is not in %s", s->files.index_path, e->tensor,
+                           s->files.files[e->i_file]);
+    }
+    return QN_OK;
+}
+
+static qn_status open_safetensors(qn_source *s)
+{
+    size_t total = 0;
+    s->shards = qn_calloc(s->files.n_files, sizeof *s->shards);
+    if (!s->shards) return QN_E_NOMEM;
+    for (size_t i = 0; i < s->files.n_files; i++) {
+        QN_TRY(qn_safetensors_open(s->files.files[i], &s->shards[i]));
+        total += (size_t)qn_safetensors_count(s->shards[i]);
+    }
+    QN_TRY(make_room(s, total));
+    for (size_t i = 0; i < s->files.n_files; i++)
+        for (int64_t j = 0; j < qn_safetensors_count(s->shards[i]); j++)
+            QN_TRY(add_view(s, qn_safetensors_get(s->shards[i], j)));
+    return check_index(s);
+}
+
+static qn_status open_gguf(qn_source *s)
+{
+    size_t n;
+    const void *seed = s->files.is_seed ? qn_seed_bytes(&n) : NULL;
+    QN_TRY(seed ? qn_gguf_open_bytes(s->files.files[0], seed, n, &s->gguf)
+                : qn_gguf_open(s->files.files[0], &s->gguf));
+    QN_TRY(make_room(s, (size_t)qn_gguf_count(s->gguf)));
+    for (int64_t i = 0; i < qn_gguf_count(s->gguf); i++) QN_TRY(add_view(s, qn_gguf_get(s->gguf, i)));
+    return QN_OK;
+}
+
+static qn_status open_raw(qn_source *s)
+{
+    const char *text = NULL;
+    size_t n = 0;
+    qn_dtype dtype;
+    QN_TRY(qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n));
+    QN_TRY(qn_raw_weights_dtype(qn_source_side_path(s, QN_SIDE_CONFIG), text, n, &dtype));
+    QN_TRY(qn_raw_weights_open(s->files.files, s->files.n_files, dtype, &s->raw));
+    QN_TRY(make_room(s, s->files.n_files));
+    for (int64_t i = 0; i < qn_raw_weights_count(s->raw); i++)
+        QN_TRY(add_view(s, qn_raw_weights_get(s->raw, i)));
+    return QN_OK;
+}
+
+static qn_status open_all(qn_source *s, const char *path, const qn_source_options *options)
+{
+    s->path = qn_strdup(path);
+    if (!s->path) return QN_E_NOMEM;
+    QN_TRY(qn_source_files_find(path, options, &s->files));
+    QN_TRY(find_sides(s));
+    if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
+    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
+    if (s->files.n_files) return open_safetensors(s);
+    return make_room(s, 0);
+}
+
+qn_status qn_source_open(const char *path, const qn_source_options *options, qn_source **out)
+{
+    static const qn_source_options defaults = {0};
+    qn_source *s = qn_calloc(1, sizeof *s);
+    if (!s) return QN_E_NOMEM;
+    qn_status status = open_all(s, path, options ? options : &defaults);
+    if (status == QN_OK)
+        *out = s;
+    else
+        qn_source_close(s);
+    return status;
+}
+
+void qn_source_close(qn_source *s)
+{
+    if (!s) return;
+    for (int i = 0; i < QN_SIDE_COUNT; i++) qn_free(s->sides[i].text);
+    qn_map_free(s->names);
+    qn_free(s->views);
+    for (size_t i = 0; s->shards && i < s->files.n_files; i++) qn_safetensors_close(s->shards[i]);
+    qn_free(s->shards);
+    qn_gguf_close(s->gguf);
+    qn_raw_weights_close(s->raw);
+    qn_source_files_clear(&s->files);
+    qn_free(s->path);
+    qn_free(s);
+}
+
+const char *qn_source_path(const qn_source *s)
+{
+    return s->path;
+}
+
+qn_source_kind qn_source_get_kind(const qn_source *s)
+{
+    return s->files.kind;
+}
+
+const qn_gguf *qn_source_gguf(const qn_source *s)
+{
+    return s->gguf;
+}
+
+int64_t qn_source_file_count(const qn_source *s)
+{
+    return (int64_t)s->files.n_files;
+}
+
+const char *qn_source_file_path(const qn_source *s, int64_t i)
+{
+    return s->files.files[i];
+}
+
+size_t qn_source_file_bytes(const qn_source *s, int64_t i)
+{
+    struct stat st;
+    size_t n;
+    if (s->files.is_seed) return qn_seed_bytes(&n) ? n : 0;
+    return stat(s->files.files[i], &st) == 0 ? (size_t)st.st_size : 0;
+}
+
+const char *qn_source_index_path(const qn_source *s)
+{
+    return s->files.index_path;
+}
+
+const char *qn_source_side_path(const qn_source *s, qn_side_file which)
+{
+    return s->sides[which].path;
+}
+
+qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n)
+{
+    side *f = &s->sides[which];
+    if (!f->path)
+        return qn_fail(QN_E_NOT_FOUND, "%s: there is no %s", s->files.folder, qn_side_file_name(which));
+    if (!f->text)
+        QN_TRY(qn_file_read(f->path, which == QN_SIDE_TOKENIZER ? tokenizer_bytes_max : side_bytes_max,
+                            &f->text, &f->n));
+    *text = f->text;
+    if (n) *n = f->n;
+    return QN_OK;
+}
+
+void qn_source_side_drop(qn_source *s, qn_side_file which)
+{
+    qn_free(s->sides[which].text);
+    s->sides[which].text = NULL;
+}
+
+int64_t qn_source_count(const qn_source *s)
+{
+    return s->n_views;
+}
+
+const qn_tensor_view *qn_source_get(const qn_source *s, int64_t i)
+{
+    return s->views[i];
+}
+
+const qn_tensor_view *qn_source_find(const qn_source *s, const char *name)
+{
+    int64_t i;
+    return qn_map_get(s->names, name, strlen(name), &i) ? s->views[i] : NULL;
+}
+
+/* The first prefix and name that exist together. */
+static const qn_tensor_view *find_prefixed(const qn_source *s, const char *name, const char *const *prefixes)
+{
+    char full[NAME_BYTES_MAX];
+    for (; *prefixes; prefixes++) {
+        int n = snprintf(full, sizeof full, "%s%s", *prefixes, name);
+        const qn_tensor_view *v = n > 0 && n < NAME_BYTES_MAX ? qn_source_find(s, full) : NULL;
+        if (v) return v;
+    }
+    return NULL;
+}
+
+static qn_status not_found(const qn_source *s, const char *name, const char *const *prefixes)
+{
+    char tried[256] = "";
+    size_t at = 0;
+    for (; prefixes && *prefixes && at < sizeof tried; prefixes++) {
+        if (!**prefixes) continue;
+        int n =
+            snprintf(tried + at, sizeof tried - at, "%s%s", at ? ", " : ", also with the prefix ", *prefixes);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    const char *where = s->files.n_files == 1 ? s->files.files[0] : s->path;
+    return qn_fail(QN_E_NOT_FOUND, "%s: tensor %s is missing%s", where, name, tried);
+}
+
+qn_status qn_source_tensor(const qn_source *s, const char *name, const char *const *prefixes,
+                           const qn_tensor_view **out)
+{
+    const qn_tensor_view *v = prefixes ? find_prefixed(s, name, prefixes) : qn_source_find(s, name);
+    if (!v) return not_found(s, name, prefixes);
+    QN_TRY(qn_view_check(v));
+    *out = v;
+    return QN_OK;
+}
+
+size_t qn_source_tensor_bytes(const qn_source *s)
+{
+    size_t total = 0;
+    for (int64_t i = 0; i < s->n_views; i++)
+        if (s->views[i]->supported) total += s->views[i]->size_bytes;
+    return total;
+}
