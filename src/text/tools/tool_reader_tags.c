@@ -84,8 +84,23 @@ static void put_key(qn_call_reader *r)
     qn_buf_puts(&r->piece, ": ");
 }
 
-static qn_step set_key(qn_call_reader *r, qn_slice key)
+/* Text up to a mark, which is read as well. BAD: the calls end before. */
+static qn_step read_up_to(qn_call_reader *r, const char *mark, qn_slice *text)
 {
+    const char *found;
+    qn_step step = qn_read_find(r, mark, r->format->close, text, &found);
+    if (step != QN_STEP_ON) return step;
+    if (found != mark) return QN_STEP_BAD;
+    r->at += text->n + strlen(mark);
+    return QN_STEP_ON;
+}
+
+/* The key of a member, up to a mark. */
+static qn_step read_key_up_to(qn_call_reader *r, const char *mark)
+{
+    qn_slice key;
+    qn_step step = read_up_to(r, mark, &key);
+    if (step != QN_STEP_ON) return step;
     key = qn_slice_trim(key);
     if (!key.n) return QN_STEP_BAD;
     qn_buf_reset(&r->key);
@@ -226,14 +241,11 @@ static qn_step read_open(qn_call_reader *r)
 
 static qn_step read_name(qn_call_reader *r)
 {
-    const char *mark = r->format->marks.name_end, *found;
+    const char *mark = r->format->marks.name_end;
     qn_slice name;
-    qn_step step = qn_read_find(r, mark, r->format->close, &name, &found);
+    qn_step step = read_up_to(r, mark, &name);
+    if (step == QN_STEP_ON) step = qn_read_set_name(r, name);
     if (step != QN_STEP_ON) return step;
-    if (found != mark) return QN_STEP_BAD;
-    step = qn_read_set_name(r, name);
-    if (step != QN_STEP_ON) return step;
-    r->at += name.n + strlen(mark);
     return go(r, strcmp(mark, ">") == 0 ? QN_READ_TAG_NEXT : QN_READ_TAG_NAME_END);
 }
 
@@ -252,14 +264,9 @@ static qn_step read_next(qn_call_reader *r)
 
 static qn_step read_key(qn_call_reader *r)
 {
-    const char *mark = r->format->marks.parameter_name_end, *found;
-    qn_slice key;
-    qn_step step = qn_read_find(r, mark, r->format->close, &key, &found);
+    const char *mark = r->format->marks.parameter_name_end;
+    qn_step step = read_key_up_to(r, mark);
     if (step != QN_STEP_ON) return step;
-    if (found != mark) return QN_STEP_BAD;
-    step = set_key(r, key);
-    if (step != QN_STEP_ON) return step;
-    r->at += key.n + strlen(mark);
     if (strcmp(mark, ">") != 0) return go(r, QN_READ_TAG_ATTRIBUTES);
     return begin_member(r, GUESS, QN_READ_TAG_NEXT);
 }
@@ -267,11 +274,9 @@ static qn_step read_key(qn_call_reader *r)
 /* <parameter name="key" string="true"> */
 static qn_step read_attributes(qn_call_reader *r)
 {
-    const char *found;
     qn_slice text;
-    qn_step step = qn_read_find(r, ">", NULL, &text, &found);
+    qn_step step = read_up_to(r, ">", &text);
     if (step != QN_STEP_ON) return step;
-    r->at += text.n + 1;
     text = qn_slice_trim(text);
     int type = qn_slice_is(text, "string=\"true\"")    ? STRING
                : qn_slice_is(text, "string=\"false\"") ? JSON
@@ -312,19 +317,6 @@ static qn_step read_keys_next(qn_call_reader *r)
     return step == QN_STEP_WAIT ? step : end;
 }
 
-static qn_step read_keys_key(qn_call_reader *r)
-{
-    const char *mark = r->format->marks.key_close, *found;
-    qn_slice key;
-    qn_step step = qn_read_find(r, mark, r->format->close, &key, &found);
-    if (step != QN_STEP_ON) return step;
-    if (found != mark) return QN_STEP_BAD;
-    step = set_key(r, key);
-    if (step != QN_STEP_ON) return step;
-    r->at += key.n + strlen(mark);
-    return go(r, QN_READ_KEYS_VALUE);
-}
-
 qn_step qn_read_tags(qn_call_reader *r)
 {
     qn_step step;
@@ -347,7 +339,8 @@ qn_step qn_read_tags(qn_call_reader *r)
     case QN_READ_KEYS_NEXT:
         return read_keys_next(r);
     case QN_READ_KEYS_KEY:
-        return read_keys_key(r);
+        step = read_key_up_to(r, r->format->marks.key_close);
+        return step == QN_STEP_ON ? go(r, QN_READ_KEYS_VALUE) : step;
     case QN_READ_KEYS_VALUE:
         step = read_next_mark(r, r->format->marks.parameter_open);
         return step == QN_STEP_ON ? begin_member(r, GUESS, QN_READ_KEYS_NEXT) : step;
