@@ -1,9 +1,9 @@
 #include "api/prompt_rows.h"
-#include "backend/registry.h"
 
 #include <string.h>
 
 #include "api/handles.h"
+#include "backend/registry.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/status.h"

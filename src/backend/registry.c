@@ -1,3 +1,5 @@
+#include "backend/registry.h"
+
 #include <pthread.h>
 #include <quern/quern.h>
 #include <string.h>
@@ -5,7 +7,6 @@
 #include "backend/mlx_lm/mlx_lm.h"
 #include "backend/mock/mock.h"
 #include "backend/native/native.h"
-#include "backend/registry.h"
 #include "base/mem.h"
 
 enum { MAX_BACKENDS = 16 };
