@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/split/byte_level.h"
 
 /* A step is fast, and heads hold a block of every type of keys and values. */
 enum { VOCAB = 32000, HIDDEN = 32, FFN = 64, LAYERS = 2, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 32 };

@@ -5,7 +5,7 @@
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/split/unicode.h"
 
 /* transformers' own words. A template that trims takes the space at the end away. */
 static const char mark[] = "CONTINUE_FINAL_MESSAGE_TAG ";

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/split/unicode.h"
 
 /* Steps that a text of n bytes may take: STEPS_SPARE + n * STEPS_PER_BYTE. Text takes one or two a byte. */
 enum { STEPS_PER_BYTE = 16, STEPS_SPARE = 16 << 20 };

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/normalize.h"
+#include "text/tokenizer/split/byte_level.h"
+#include "text/tokenizer/split/normalize.h"
 #include "text/tokenizer/vocab.h"
 
 enum {

@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/split/regex.h"
 
 typedef struct qn_decoder qn_decoder;
 typedef struct qn_decoder_state qn_decoder_state;

@@ -6,8 +6,8 @@
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/detokenize.h"
-#include "text/tokenizer/normalize.h"
-#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/split/normalize.h"
+#include "text/tokenizer/split/pretokenize.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/vocab.h"
 

@@ -8,8 +8,8 @@
 #include "base/json/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "text/tokenizer/gguf_pre.h"
 #include "text/tokenizer/merges.h"
+#include "text/tokenizer/split/gguf_pre.h"
 #include "text/tokenizer/tokenizer_build.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };

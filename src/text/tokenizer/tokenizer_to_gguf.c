@@ -5,7 +5,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "text/tokenizer/gguf_pre.h"
+#include "text/tokenizer/split/gguf_pre.h"
 #include "text/tokenizer/tokenizer_build.h"
 #include "text/tokenizer/tokenizer_source.h"
 

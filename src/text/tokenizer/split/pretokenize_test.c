@@ -1,5 +1,5 @@
 /* The hand-written scanners against the expressions they stand for, and the behaviours of splits. */
-#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/split/pretokenize.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 #include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
-#include "text/tokenizer/split_fast.h"
+#include "text/tokenizer/split/split_fast.h"
 
 static const char *const patterns[] = {qn_gpt2_pattern, qn_llama3_pattern, qn_qwen2_pattern};
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/split/byte_level.h"
 
 #include "base/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/gguf_pre.h"
+#include "text/tokenizer/split/gguf_pre.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/split/regex.h"
 
 #include <pcre2.h>
 #include <stdint.h>

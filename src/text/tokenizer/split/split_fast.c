@@ -1,10 +1,10 @@
-#include "text/tokenizer/split_fast.h"
+#include "text/tokenizer/split/split_fast.h"
 
 #include <stdint.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/split/unicode.h"
 
 const char qn_gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/split/regex.h"
 
 typedef struct qn_pretokenizer qn_pretokenizer;
 

@@ -1,14 +1,14 @@
-#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/split/pretokenize.h"
 
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/normalize.h"
-#include "text/tokenizer/split_fast.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/split/byte_level.h"
+#include "text/tokenizer/split/normalize.h"
+#include "text/tokenizer/split/split_fast.h"
+#include "text/tokenizer/split/unicode.h"
 
 enum { STEPS_MAX = 64 };
 
