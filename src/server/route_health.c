@@ -1,7 +1,7 @@
 /* GET /health: 200 when a request would be taken. */
 #include <string.h>
 
-#include "server/routes.h"
+#include "server/http/routes.h"
 
 void qn_route_health(qn_exchange *ex)
 {

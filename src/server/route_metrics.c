@@ -2,7 +2,7 @@
 #include <quern/figures.h>
 #include <stdio.h>
 
-#include "server/routes.h"
+#include "server/http/routes.h"
 
 static void write_gauge(qn_buf *b, const char *name, const char *help, double value)
 {

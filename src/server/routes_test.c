@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "server/routes.h"
+#include "server/http/routes.h"
 
 enum { SIZE = 160 };
 

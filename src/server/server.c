@@ -14,9 +14,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/connection.h"
-#include "server/conversation.h"
-#include "server/look_ahead.h"
+#include "server/core/conversation.h"
+#include "server/core/look_ahead.h"
+#include "server/http/connection.h"
 
 enum {
     WORKERS = 3,

@@ -6,7 +6,7 @@
 #include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
-#include "server/next_turn.h"
+#include "server/core/next_turn.h"
 
 enum { WARN_PERCENT = 90 };
 

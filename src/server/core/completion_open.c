@@ -1,0 +1,257 @@
+/* On a worker: from a body to open generations. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/json_write.h"
+#include "base/mem.h"
+#include "server/core/completion.h"
+#include "server/core/conversation.h"
+#include "server/core/look_ahead.h"
+#include "text/tools/tool_formats.h"
+
+/* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
+ */
+typedef struct {
+    qn_completion *c;
+    qn_chat_prompt chat;
+    qn_buf prompt_text;
+    qn_request_prompt one; /* the prompt of the moment */
+} opening;
+
+static int fail_memory(qn_completion *c)
+{
+    return qn_api_fail_status(&c->error, QN_E_NOMEM);
+}
+
+int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
+                              qn_api_error *error)
+{
+    const size_t n = strlen(s->options->model_name);
+    const int is_part = model && strncmp(model, s->options->model_name, n) == 0 && model[n] == '+';
+    qn_adapter_info info;
+    int64_t n_adapters = 0;
+    *adapter = NULL;
+    if (!model || strcmp(model, s->options->model_name) == 0) return 0;
+    for (; qn_adapter_get_info(s->model, n_adapters, &info) == QN_OK; n_adapters++)
+        if (is_part && strcmp(info.name, model + n + 1) == 0) *adapter = model + n + 1;
+    if (is_part && n_adapters && strcmp(model + n + 1, "none") == 0) *adapter = model + n + 1;
+    if (*adapter) return 0;
+    return qn_api_fail(error, 404, "model_not_found", "model", "there is no model '%s' here; there is '%s'%s",
+                       model, s->options->model_name,
+                       n_adapters ? ", and with its adapters what GET /v1/models lists" : "");
+}
+
+/* ---- what a prompt is made of -------------------------------------------------------------------------- */
+
+/* Does the prompt change with its tools? */
+static qn_status shows_tools(qn_model *model, const qn_prompt *prompt, int *shown)
+{
+    qn_prompt without = *prompt;
+    char *texts[2] = {NULL, NULL};
+    without.tools_json = NULL;
+    qn_status status = qn_chat_render(model, prompt, &texts[0], NULL, NULL);
+    if (status == QN_OK) status = qn_chat_render(model, &without, &texts[1], NULL, NULL);
+    if (status == QN_OK) *shown = strcmp(texts[0], texts[1]) != 0;
+    qn_buffer_free(texts[0]);
+    qn_buffer_free(texts[1]);
+    return status;
+}
+
+/* Templates need not know of tools, nor write calls in a form that is known here. */
+static int warn_of_tools(opening *o)
+{
+    qn_completion *c = o->c;
+    const qn_server *s = c->ex->server;
+    int shown = 0;
+    if (!c->request.tools || (s->info.call_format && *s->info.call_format)) return 0;
+    const qn_status status = shows_tools(s->model, &o->chat.prompt, &shown);
+    if (status == QN_E_NOMEM) return fail_memory(c);
+    if (status != QN_OK) return 0; /* whoever opens the generation tells */
+    qn_request_warn(
+        &c->request, "tools",
+        shown ? "calls stay in the text: the chat template writes them in no form that is known here"
+              : "has no effect: the model's chat template does not show tools");
+    return c->request.warnings.status == QN_OK ? 0 : fail_memory(c);
+}
+
+static int prepare_chat(opening *o)
+{
+    qn_completion *c = o->c;
+    int refused = qn_chat_prompt_write(c->ex->server, &c->request, &o->chat, &c->error);
+    if (refused) return refused;
+    if (!c->ex->server->info.has_chat_template)
+        return qn_api_fail(&c->error, 400, "unsupported", "messages",
+                           "the model has no chat template; /v1/completions takes text as it is");
+    refused = warn_of_tools(o);
+    if (refused) return refused;
+    o->one.prompt = o->chat.prompt;
+    c->keeps_said = qn_look_ahead_is_wanted(c);
+    return 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+/* A failure to open; a prompt that is too long gets a code of its own, with both counts. */
+static int fail_open(opening *o, qn_status status)
+{
+    qn_completion *c = o->c;
+    int64_t n = 0, context = c->ex->server->info.context_size;
+    int32_t *ids = NULL;
+    const char *field = c->request.route == QN_REQUEST_CHAT ? "messages" : "prompt";
+    qn_api_fail_status(&c->error, status);
+    if (status != QN_E_ARG) return c->error.status;
+    qn_status counted =
+        o->one.prompt.messages_json ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
+        : o->one.prompt.text
+            ? qn_model_encode(c->ex->server->model, o->one.prompt.text, o->one.prompt.text_bytes,
+                              &(qn_encode_options){.bos = 1}, &ids, &n)
+            : (n = o->one.row.n_ids, QN_OK);
+    qn_buffer_free(ids);
+    if (counted == QN_OK && n > context) return qn_request_fail_length(field, n, context, &c->error);
+    snprintf(c->error.param, sizeof c->error.param, "%s", field);
+    return c->error.status;
+}
+
+/* The text that the last message of a chat ends with. */
+static const char *final_text(const qn_request *r)
+{
+    const json_t *message = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    const json_t *content = json_object_get(message, "content");
+    if (json_is_array(content))
+        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+    return json_is_string(content) ? json_string_value(content) : "";
+}
+
+static const char *find_last(const char *text, const char *part)
+{
+    const char *last = NULL;
+    for (const char *at = text; (at = strstr(at, part)); at++) last = at;
+    return last;
+}
+
+/* An answer that goes on from reasoning begins with reasoning: the parser is shown a prompt that ends with
+ * the mark that opens it. */
+static void end_in_reasoning(const opening *o, qn_answer_options *options)
+{
+    const qn_reasoning_format *reasoning = options->format.reasoning;
+    if (!o->chat.prompt.continue_final || !reasoning) return;
+    const char *begun = find_last(final_text(&o->c->request), reasoning->open);
+    const char *open = find_last(options->prompt, reasoning->open);
+    if (begun && open && !strstr(begun, reasoning->close))
+        options->prompt_bytes = (size_t)(open - options->prompt) + strlen(reasoning->open);
+}
+
+/* What takes calls and reasoning out of a chat's text. Its beginning may be said by the end of the prompt. */
+static int make_answer(opening *o, qn_completion_choice *choice)
+{
+    const qn_server *s = o->c->ex->server;
+    const qn_request *r = &o->c->request;
+    qn_answer_options options = {
+        .format = qn_answer_format_find(r->tools ? s->info.call_format : NULL,
+                                        r->plain_reasoning ? NULL : s->info.reasoning_mark),
+        .tools = r->tools,
+        .prompt = o->prompt_text.data,
+        .prompt_bytes = o->prompt_text.length};
+    if (r->route != QN_REQUEST_CHAT || (!options.format.calls && !options.format.reasoning)) return 0;
+    if (!o->prompt_text.data) {
+        char *text = NULL;
+        qn_status status = qn_chat_render(s->model, &o->one.prompt, &text, NULL, NULL);
+        if (status != QN_OK) return fail_open(o, status);
+        qn_buf_puts(&o->prompt_text, text);
+        qn_buffer_free(text);
+        options.prompt = o->prompt_text.data;
+        options.prompt_bytes = o->prompt_text.length;
+        if (o->prompt_text.status != QN_OK) return fail_memory(o->c);
+    }
+    end_in_reasoning(o, &options);
+    return qn_answer_new(&options, &choice->answer) == QN_OK ? 0 : fail_memory(o->c);
+}
+
+/* Called by a thread that computes. */
+static void notify(void *user)
+{
+    qn_server_list(user);
+}
+
+static int open_choice(opening *o, size_t i)
+{
+    qn_completion *c = o->c;
+    qn_completion_choice *choice = &c->choices[i];
+    qn_generate_options options = c->request.o;
+    int refused = make_answer(o, choice);
+    if (refused) return refused;
+    if (atomic_load(&c->is_gone))
+        return qn_api_fail(&c->error, 503, "cancelled", NULL, "the client has gone");
+    choice->index = (int64_t)i;
+    /* Each choice of a prompt draws its own numbers. */
+    if (options.seed) options.seed += i % (uint64_t)c->request.n;
+    if (c->request.has_seed && !options.seed) options.seed = 1;
+    options.n_draft = c->ex->server->options->n_draft;
+    options.notify = notify;
+    options.notify_user = &c->ready;
+    qn_status status =
+        qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
+    return status == QN_OK ? 0 : fail_open(o, status);
+}
+
+static int open_prompts(opening *o)
+{
+    qn_completion *c = o->c;
+    const qn_request *r = &c->request;
+    size_t n_prompts = r->route == QN_REQUEST_CHAT ? 1 : qn_request_count_prompts(r->prompt),
+           n = (size_t)r->n;
+    if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
+        return qn_api_fail(&c->error, 400, "invalid_value", r->route == QN_REQUEST_CHAT ? "n" : "prompt",
+                           "%zu prompts times n %zu: there may be %d choices", n_prompts, n,
+                           (int)QN_REQUEST_CHOICES_MAX);
+    c->choices = qn_calloc(n_prompts * n, sizeof *c->choices);
+    if (!c->choices) return fail_memory(c);
+    c->n_choices = n_prompts * n;
+    for (size_t i = 0; i < c->n_choices; i++) {
+        int refused = 0;
+        if (r->route == QN_REQUEST_CHAT)
+            refused = i ? 0 : prepare_chat(o);
+        else if (i % n == 0)
+            refused = qn_request_get_prompt(r->prompt, i / n, "prompt", c->ex->server->info.vocab_size,
+                                            &o->one, &c->error);
+        if (!refused) refused = open_choice(o, i);
+        if (refused) return refused;
+    }
+    return 0;
+}
+
+/* Who it runs for, and whose prefixes it may share: those of other keys are not even to be guessed by their
+ * speed. */
+static int set_tenant(qn_completion *c)
+{
+    qn_generate_options *options = &c->request.o;
+    if (c->ex->key >= 0) qn_buf_printf(&c->tenant, "key %d", c->ex->key);
+    if (c->ex->key >= 0 || c->request.cache_salt)
+        qn_buf_printf(&c->salt, "%d %s", c->ex->key, c->request.cache_salt ? c->request.cache_salt : "");
+    options->tenant = c->tenant.data;
+    options->cache_salt = c->salt.data;
+    options->priority = (int32_t)c->request.priority;
+    options->no_prefix_cache = !c->request.cache_prompt;
+    return c->tenant.status == QN_OK && c->salt.status == QN_OK ? 0 : fail_memory(c);
+}
+
+void qn_completion_open(qn_completion *c)
+{
+    const qn_server *s = c->ex->server;
+    opening o = {.c = c};
+    qn_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
+                                s->info.default_top_k, s->options->allow_template_kwargs};
+    int refused = qn_request_read(c->ex->body.data, c->ex->body.length, c->request.route, &limits,
+                                  &c->request, &c->error);
+    qn_buf_free(&c->ex->body);
+    if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);
+    if (!refused) refused = set_tenant(c);
+    if (!refused) {
+        qn_buf_puts(&c->model, c->request.model ? c->request.model : s->options->model_name);
+        refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);
+    }
+    qn_chat_prompt_free(&o.chat);
+    qn_buf_free(&o.prompt_text);
+    qn_buf_free(&o.one.ids);
+}

@@ -1,0 +1,158 @@
+/* The next turn in idle time while memory runs out at every place: it comes to an end, is computed or
+ * forgotten, and what others get stays the same. How clients see it is tested through the server
+ * (tests/server/test_server_look_ahead.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* cmocka wants these before it */
+#include <cmocka.h>
+#include <quern/quern.h>
+#include <sched.h>
+
+#include "base/mem.h"
+#include "server/core/look_ahead.h"
+#include "tests/support/engine_help.h"
+
+enum { TOKENS = 8, NTH_MAX = 2000 };
+
+static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}";
+/* As the mock's template has it the answer would go on from the question: this is not what was generated. */
+static const char answer[] = " bubi kaju tebo";
+
+static qn_model *open_mock(void)
+{
+    qn_model *model = NULL;
+    qn_test_ok(qn_model_open(
+        "mock", &(qn_model_options){.backend = "mock", .n_threads = 1, .background = 1, .parallel_slots = 2},
+        &model));
+    return model;
+}
+
+static void generate(qn_model *model, int32_t ids[TOKENS])
+{
+    const qn_generate_options o = {.max_tokens = TOKENS, .seed = 7, .temperature = 1};
+    const qn_message message = {"user", "Hello"};
+    qn_generation *g = NULL;
+    qn_token t;
+    qn_test_ok(qn_chat(model, &message, 1, &o, &g));
+    for (int i = 0; i < TOKENS; i++) {
+        qn_test_ok(qn_generation_next(g, &t));
+        ids[i] = t.id;
+    }
+    qn_generation_close(g);
+}
+
+/* A completion that was answered, as far as the look-ahead asks for it. */
+static qn_completion *answered(qn_exchange *ex)
+{
+    const qn_request_limits limits = {32000, -1, -1, -1, 0};
+    const int32_t said[3] = {300, 301, 302};
+    qn_api_error error;
+    qn_completion *c = qn_calloc(1, sizeof *c);
+    assert_non_null(c);
+    c->ex = ex;
+    c->keeps_said = 1;
+    assert_int_equal(qn_request_read(body, strlen(body), QN_REQUEST_CHAT, &limits, &c->request, &error), 0);
+    assert_true(qn_look_ahead_is_wanted(c));
+    qn_buf_puts(&c->said.content, answer);
+    qn_buf_append(&c->said.ids, said, sizeof said);
+    qn_buf_puts(&c->salt, "salt");
+    qn_test_ok(c->said.ids.status);
+    return c;
+}
+
+static void free_answered(qn_completion *c)
+{
+    qn_said_free(&c->said);
+    qn_request_free(&c->request);
+    qn_buf_free(&c->salt);
+    qn_free(c);
+}
+
+/* What the loop does until all are gone. */
+static void run(qn_server *s)
+{
+    while (s->n_look_aheads) {
+        qn_wake_take(&s->wake);
+        qn_server_look(s);
+        qn_workers_collect(s->workers);
+        sched_yield();
+    }
+}
+
+static void test_memory_runs_out(void **state)
+{
+    const qn_server_options options = {.model_name = "mock"};
+    int32_t alone[TOKENS], got[TOKENS];
+    int64_t live = qn_mem_live_blocks(), done = 0;
+    (void)state;
+    qn_server s = {.options = &options, .model = open_mock()};
+    qn_exchange ex = {.server = &s};
+    qn_test_ok(qn_wake_open(&s.wake));
+    qn_test_ok(qn_workers_new(1, &s.wake, &s.workers));
+    generate(s.model, alone);
+    for (int64_t nth = 1; !done && nth < NTH_MAX; nth++) {
+        qn_completion *c = answered(&ex);
+        qn_buf_printf(&c->salt, " %lld", (long long)nth); /* nothing of the rounds before is known */
+        qn_mem_fail_nth(nth);
+        qn_look_ahead_begin(c);
+        qn_look_ahead_start(&s);
+        run(&s);
+        qn_mem_fail_nth(0);
+        done = s.metrics.n_look_aheads;
+        generate(s.model, got);
+        assert_memory_equal(got, alone, sizeof got);
+        free_answered(c);
+    }
+    qn_workers_free(s.workers);
+    qn_model_close(&s.model);
+    qn_wake_close(&s.wake);
+    assert_int_equal(done, 1);
+    assert_int_equal(qn_mem_live_blocks(), live);
+}
+
+/* Dropped in each of its phases. */
+static void test_dropped(void **state)
+{
+    const qn_server_options options = {.model_name = "mock"};
+    qn_server s = {.options = &options, .model = open_mock()};
+    qn_exchange ex = {.server = &s};
+    (void)state;
+    qn_test_ok(qn_wake_open(&s.wake));
+    qn_test_ok(qn_workers_new(2, &s.wake, &s.workers));
+    for (int steps = 0; steps < 12; steps++) {
+        qn_completion *c = answered(&ex);
+        qn_look_ahead_begin(c);
+        free_answered(c);
+        assert_non_null(s.look_aheads);
+        if (steps) qn_look_ahead_start(&s);
+        for (int i = 1; i < steps; i++) {
+            qn_server_look(&s);
+            qn_workers_collect(s.workers);
+            for (int k = 0; k < 1 << steps; k++) sched_yield();
+        }
+        qn_look_ahead_drop_all(&s);
+        assert_null(s.look_aheads);
+        run(&s);
+    }
+    /* A draining server begins none. */
+    s.is_draining = 1;
+    qn_completion *c = answered(&ex);
+    qn_look_ahead_begin(c);
+    assert_true(!s.look_aheads && !s.n_look_aheads && c->request.body);
+    free_answered(c);
+    qn_workers_free(s.workers);
+    qn_wake_close(&s.wake);
+    qn_model_close(&s.model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+/* The body of a request, read by one table of fields (request_fields_table.c): each field works, within its
+ * range, or is refused by name, or is taken and reported in `warnings`; a field that the table does not have
+ * is refused as well. Nothing is dropped.
+ *
+ * A qn_request owns the JSON that its strings and values are borrowed from. No sockets, no model: the fuzz
+ * target calls it as the routes do. One thread at a time. */
+#ifndef QN_SERVER_REQUEST_H
+#define QN_SERVER_REQUEST_H
+
+#include <jansson.h>
+#include <quern/generate.h>
+
+#include "server/http/api_error.h"
+
+enum {
+    QN_REQUEST_CHAT = 1,
+    QN_REQUEST_COMPLETIONS = 2,
+    QN_REQUEST_EMBEDDINGS = 4,
+};
+enum {
+    QN_REQUEST_N_MAX = 32,
+    QN_REQUEST_CHOICES_MAX = 128, /* prompts times n */
+    QN_REQUEST_STOP_MAX = 16,
+    QN_REQUEST_STOP_BYTES_MAX = 1024,
+    QN_REQUEST_STOP_IDS_MAX = 64,
+    QN_REQUEST_BIAS_MAX = 1024,
+    QN_REQUEST_TOP_LOGPROBS_MAX = 20,
+    QN_REQUEST_MESSAGES_MAX = 4096,
+    QN_REQUEST_TOOLS_MAX = 128,
+};
+
+/* What of the model and of the server bounds a request. */
+typedef struct {
+    int64_t vocab_size;
+    float default_temperature, default_top_p; /* negative: the model names none */
+    int32_t default_top_k;
+    int allow_template_kwargs;
+} qn_request_limits;
+
+typedef struct {
+    unsigned route; /* one of QN_REQUEST_CHAT... */
+    json_t *body;
+    const char *model;     /* NULL: not given */
+    qn_generate_options o; /* complete, but for the seeds of choices behind the first */
+    int64_t n;             /* choices for each prompt */
+    int stream, include_usage;
+    int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
+    int logprobs;
+    int64_t top_logprobs;
+    const json_t *messages, *tools, *template_kwargs; /* chat. tools NULL: none, or not to be used */
+    const char *reasoning_effort;
+    int one_tool_call;
+    int continue_final, add_generation_prompt; /* chat; -1: not given */
+    int plain_reasoning;                       /* what the model thinks stays in its text */
+    const json_t *prompt;                      /* completions */
+    const json_t *input;                       /* embeddings */
+    int base64;
+    int64_t dimensions; /* 0: not given */
+    const char *cache_salt;
+    int64_t priority;
+    qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
+    /* As sent; `o` is made of these at the end. */
+    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    int64_t max_tokens, max_completion_tokens; /* 0: not given; -1: no limit */
+    int64_t top_k, seed;
+    int has_seed, cache_prompt;
+    const char *stop[QN_REQUEST_STOP_MAX];
+    size_t n_stop;
+    int32_t stop_ids[QN_REQUEST_STOP_IDS_MAX];
+    size_t n_stop_ids;
+    qn_logit_bias bias[QN_REQUEST_BIAS_MAX];
+    size_t n_bias;
+} qn_request;
+
+/* Reads text[0..n). Returns 0, or the HTTP status of a refusal, which *error explains. qn_request_free is due
+ * in either case. */
+int qn_request_read(const char *text, size_t n, unsigned route, const qn_request_limits *limits,
+                    qn_request *out, qn_api_error *error);
+void qn_request_free(qn_request *r);
+/* Reports that what `param` asks for is not done, or in another way. */
+void qn_request_warn(qn_request *r, const char *param, const char *message);
+
+/* The messages as text/chat/chat_fit.h takes them: content in one text, "developer" as "system", "function"
+ * and "function_call" of old clients as "tool" and "tool_calls". Appends JSON. Returns 0, or the HTTP status
+ * of a refusal. */
+int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error);
+/* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
+typedef struct {
+    qn_prompt prompt;
+    qn_ids row;
+    qn_buf ids; /* int32_t */
+} qn_request_prompt;
+
+/* Of "prompt" or "input" (field), which may be one prompt or an array of them. */
+size_t qn_request_count_prompts(const json_t *value);
+/* Reads the i-th. Returns 0, or the HTTP status of a refusal. */
+int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
+                          qn_request_prompt *out, qn_api_error *error);
+/* "context_length_exceeded", with both counts. Returns 400. */
+int qn_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error);
+/* Checks "tools"; returns 0, or the HTTP status of a refusal. */
+int qn_request_check_tools(const json_t *tools, qn_api_error *error);
+
+#endif

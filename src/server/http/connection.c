@@ -1,0 +1,507 @@
+#include "server/http/connection.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "server/http/guard.h"
+#include "server/http/routes.h"
+
+enum {
+    PIECE_BYTES = 65536,        /* of input that is looked at together */
+    AHEAD_MAX = 65536,          /* sent before the answer to what came before */
+    OUTPUT_LOW = 65536,         /* of a stream: more is made when less than this waits */
+    OUTPUT_HIGH = 262144,       /* no more is made when more than this waits */
+    BODIES_MAX = 16,            /* of the largest size, at once */
+    IDLE_S = 75,                /* between two requests */
+    WRITE_S = 60,               /* without any progress */
+    LINGER_S = 3,               /* for the client to read the answer that refused it, */
+    LINGER_BYTES_MAX = 64 << 20 /* and to send what it was sending */
+};
+
+typedef enum { READING, ANSWERING, LINGERING } phase;
+
+struct qn_connection {
+    qn_server *server;
+    struct bufferevent *bev;
+    struct event *timer; /* a request's time, the idle time, lingering; of a stream: the next comment */
+    qn_http http;
+    phase phase;
+    qn_exchange *exchange; /* that is being read or answered */
+    size_t counted;        /* bytes of the body in the server's sum */
+    size_t lingered;
+    int closes;    /* after this answer */
+    int is_used;   /* it had an answer before */
+    int is_inside; /* of process_input: who would free it leaves that to the outermost */
+    int is_dead;
+    struct qn_connection *previous, *next;
+};
+
+static void process_input(qn_connection *c);
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static void free_exchange(qn_exchange *ex)
+{
+    qn_server *s = ex->server;
+    if (ex->connection || ex->holds) return;
+    if (ex->free_state) ex->free_state(ex);
+    qn_buf_free(&ex->body);
+    qn_free(ex);
+    s->n_exchanges--;
+    qn_server_note_end(s);
+}
+
+void qn_exchange_hold(qn_exchange *ex)
+{
+    ex->holds++;
+}
+
+void qn_exchange_release(qn_exchange *ex)
+{
+    ex->holds--;
+    free_exchange(ex);
+}
+
+static void count_body(qn_connection *c, size_t bytes)
+{
+    c->server->body_bytes += bytes - c->counted;
+    c->counted = bytes;
+}
+
+/* The exchange has its answer, or nobody to answer to. */
+static void part(qn_connection *c, int is_gone)
+{
+    qn_exchange *ex = c->exchange;
+    if (!ex) return;
+    count_body(c, 0);
+    c->exchange = NULL;
+    ex->connection = NULL;
+    if (is_gone) {
+        ex->server->metrics.n_gone++;
+        qn_log(QN_LOG_INFO, "%s %s: the client has gone", ex->id, ex->path);
+        if (ex->gone) ex->gone(ex);
+    } else {
+        qn_metrics_count(&ex->server->metrics, ex->route ? ex->route->path : "", ex->status);
+        qn_histogram_add(&ex->server->metrics.whole, (double)(qn_clock_ns() - ex->begin_ns) * 1e-9);
+        qn_log(QN_LOG_INFO, "%s %s: %d after %.1f ms", ex->id, ex->path, ex->status,
+               (double)(qn_clock_ns() - ex->begin_ns) * 1e-6);
+    }
+    free_exchange(ex);
+}
+
+static void close_connection(qn_connection *c)
+{
+    qn_server *s = c->server;
+    part(c, 1);
+    if (c->is_inside) {
+        c->is_dead = 1;
+        return;
+    }
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        s->connections = c->next;
+    if (c->next) c->next->previous = c->previous;
+    count_body(c, 0);
+    if (c->bev) bufferevent_free(c->bev);
+    if (c->timer) event_free(c->timer);
+    qn_http_free(&c->http);
+    s->n_connections--;
+    qn_free(c);
+    qn_server_note_end(s);
+}
+
+static void set_timer(qn_connection *c, int64_t ms)
+{
+    struct timeval t = {ms / 1000, ms % 1000 * 1000};
+    evtimer_add(c->timer, &t);
+}
+
+/* The answer is on its way, and the client may still be sending: what it sends is thrown away for a while,
+ * because closing at once would take the answer back. */
+static void linger(qn_connection *c)
+{
+    c->phase = LINGERING;
+    set_timer(c, LINGER_S * 1000);
+    if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
+        shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+}
+
+/* The answer is whole. */
+static void finish(qn_connection *c)
+{
+    part(c, 0);
+    if (c->closes || c->server->is_draining) {
+        linger(c);
+        return;
+    }
+    qn_http_next(&c->http);
+    c->phase = READING;
+    c->is_used = 1;
+    set_timer(c, IDLE_S * 1000);
+    process_input(c);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static struct evbuffer *output(const qn_exchange *ex)
+{
+    return bufferevent_get_output(ex->connection->bev);
+}
+
+/* Memory that runs out while an answer is written ends its connection: half an answer is none. */
+static void put(qn_exchange *ex, const void *bytes, size_t n)
+{
+    if (ex->connection && n && evbuffer_add(output(ex), bytes, n) != 0) ex->connection->closes = 1;
+    ex->sent_ns = qn_clock_ns();
+}
+
+static void write_head(qn_exchange *ex, int status, const char *type, const char *headers, int64_t length)
+{
+    qn_connection *c = ex->connection;
+    qn_buf b = {0};
+    ex->status = status;
+    if (!c->http.keep_alive || c->http.state != QN_HTTP_DONE || c->server->is_draining) c->closes = 1;
+    ex->is_chunked = length < 0 && c->http.minor == 1;
+    if (length < 0 && !ex->is_chunked) c->closes = 1;
+    qn_buf_printf(&b, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\nx-content-type-options: nosniff\r\n", status,
+                  qn_http_reason(status), ex->id);
+    if (type) qn_buf_printf(&b, "content-type: %s\r\n", type);
+    if (headers) qn_buf_puts(&b, headers);
+    qn_guard_write_cors(c->server, &c->http, &b);
+    if (ex->is_chunked)
+        qn_buf_puts(&b, "transfer-encoding: chunked\r\n");
+    else if (length >= 0)
+        qn_buf_printf(&b, "content-length: %" PRId64 "\r\n", length);
+    qn_buf_printf(&b, "connection: %s\r\n\r\n", c->closes ? "close" : "keep-alive");
+    if (b.status == QN_OK)
+        put(ex, b.data, b.length);
+    else
+        c->closes = 1;
+    qn_buf_free(&b);
+}
+
+void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char *headers, const char *body,
+                       size_t n)
+{
+    if (!ex->connection) return;
+    write_head(ex, status, type, headers, (int64_t)n);
+    if (!ex->is_head) put(ex, body, n);
+    finish(ex->connection);
+}
+
+/* The frame around n bytes of a stream. */
+static void begin_chunk(qn_exchange *ex, size_t n)
+{
+    char size[32];
+    if (ex->is_chunked) put(ex, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+}
+
+static void end_chunk(qn_exchange *ex)
+{
+    if (ex->is_chunked) put(ex, "\r\n", 2);
+}
+
+void qn_exchange_ping_every(qn_exchange *ex, int64_t ms)
+{
+    if (!ex->connection || !ex->status) return;
+    ex->ping_ms = ms < 0 ? ex->server->options->ping_ms : ms;
+    if (ex->ping_ms)
+        set_timer(ex->connection, ex->ping_ms);
+    else
+        evtimer_del(ex->connection->timer);
+}
+
+/* The timer of a stream. It is not set again for each event; when it runs out it looks at how long ago the
+ * last one was. Bytes that the client has not taken yet are no silence. */
+static void ping(qn_connection *c)
+{
+    static const char comment[] = ": keep-alive\n\n";
+    qn_exchange *ex = c->exchange;
+    int64_t left_ms = ex->ping_ms - (qn_clock_ns() - ex->sent_ns) / 1000000;
+    if (left_ms <= 0) {
+        if (evbuffer_get_length(output(ex)) == 0) {
+            begin_chunk(ex, sizeof comment - 1);
+            put(ex, comment, sizeof comment - 1);
+            end_chunk(ex);
+        }
+        left_ms = ex->ping_ms;
+    }
+    set_timer(c, left_ms);
+}
+
+void qn_exchange_stream(qn_exchange *ex)
+{
+    if (!ex->connection || ex->status) return;
+    write_head(ex, 200, "text/event-stream; charset=utf-8",
+               "cache-control: no-cache\r\nx-accel-buffering: no\r\n", -1);
+    qn_exchange_ping_every(ex, -1);
+}
+
+void qn_exchange_send(qn_exchange *ex, const char *data, size_t n)
+{
+    if (!ex->connection) return;
+    begin_chunk(ex, n + 8);
+    put(ex, "data: ", 6);
+    put(ex, data, n);
+    put(ex, "\n\n", 2);
+    end_chunk(ex);
+}
+
+void qn_exchange_end(qn_exchange *ex)
+{
+    if (!ex->connection) return;
+    if (ex->is_chunked) put(ex, "0\r\n\r\n", 5);
+    finish(ex->connection);
+}
+
+void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error)
+{
+    qn_buf b = {0}, headers = {0};
+    if (!ex->connection) return;
+    qn_api_error_write(error, ex->id, &b);
+    if (b.status != QN_OK) { /* not even that much memory */
+        close_connection(ex->connection);
+    } else if (ex->status) {
+        qn_exchange_send(ex, b.data, b.length);
+        ex->connection->closes = 1;
+        qn_exchange_end(ex);
+    } else {
+        if (error->status == 401) qn_buf_puts(&headers, "www-authenticate: Bearer\r\n");
+        if (error->allow) qn_buf_printf(&headers, "allow: %s\r\n", error->allow);
+        if (error->retry_after_s) qn_buf_printf(&headers, "retry-after: %d\r\n", error->retry_after_s);
+        qn_exchange_reply(ex, error->status, "application/json", headers.data, b.data, b.length);
+    }
+    qn_buf_free(&b);
+    qn_buf_free(&headers);
+}
+
+int qn_exchange_is_full(const qn_exchange *ex)
+{
+    return ex->connection && evbuffer_get_length(output(ex)) > OUTPUT_HIGH;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+static qn_exchange *new_exchange(qn_connection *c)
+{
+    qn_server *s = c->server;
+    qn_exchange *ex = qn_calloc(1, sizeof *ex);
+    if (!ex) return NULL;
+    ex->number = qn_random_bits(s->id_seed, s->n_ids++);
+    snprintf(ex->id, sizeof ex->id, "req_%016" PRIx64, ex->number);
+    ex->server = s;
+    ex->connection = c;
+    ex->key = -1;
+    ex->begin_ns = qn_clock_ns();
+    c->exchange = ex;
+    s->n_exchanges++;
+    return ex;
+}
+
+/* The head is whole. Refuses before the body is taken, where there is a reason. */
+static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
+{
+    const qn_http *h = &c->http;
+    const char *allowed, *type = qn_http_get(h, "content-type");
+    ex->is_head = strcmp(h->method, "HEAD") == 0;
+    ex->route = qn_route_find(h->method, h->path, ex->path, sizeof ex->path, &allowed);
+    int is_preflight =
+        c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && (ex->route || allowed);
+    static const qn_route preflight = {.is_open = 1};
+    int refused = qn_guard_check(c->server, h, is_preflight ? &preflight : ex->route, &ex->key, error);
+    if (refused || is_preflight) return refused;
+    if (!ex->route && allowed) {
+        qn_api_fail(error, 405, "method_not_allowed", NULL, "%s takes %s", ex->path, allowed);
+        error->allow = allowed;
+        return 405;
+    }
+    if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "there is no %s here", ex->path);
+    if (strcmp(h->method, "POST") == 0 &&
+        (!type || strncasecmp(type, "application/json", 16) != 0 || (type[16] && !strchr("; \t", type[16]))))
+        return qn_api_fail(error, 415, "unsupported_media_type", NULL,
+                           "the content type must be application/json");
+    if (ex->route->needs_model && c->server->is_draining)
+        return qn_api_fail(error, 503, "shutting_down", NULL, "the server is shutting down");
+    if (ex->route->needs_model && !c->server->model)
+        return qn_api_fail(error, 503, "loading", NULL, "the model is being loaded");
+    return 0;
+}
+
+static void refuse(qn_connection *c, const qn_api_error *error)
+{
+    c->phase = ANSWERING;
+    c->closes |= c->http.state != QN_HTTP_DONE;
+    qn_exchange_fail(c->exchange, error);
+}
+
+/* The request is whole. */
+static void dispatch(qn_connection *c)
+{
+    qn_exchange *ex = c->exchange;
+    c->phase = ANSWERING;
+    evtimer_del(c->timer);
+    ex->body = c->http.body;
+    c->http.body = (qn_buf){0};
+    if (ex->route)
+        ex->route->handle(ex);
+    else
+        qn_exchange_reply(ex, 204, NULL, NULL, NULL, 0); /* a preflight */
+}
+
+/* A step forward of the request that is read. */
+static void look(qn_connection *c)
+{
+    qn_http *h = &c->http;
+    qn_api_error error;
+    if (!c->exchange && h->state != QN_HTTP_HEAD && !new_exchange(c)) {
+        close_connection(c);
+        return;
+    }
+    if (h->state == QN_HTTP_READY) {
+        if (check_head(c, c->exchange, &error)) {
+            refuse(c, &error);
+            return;
+        }
+        qn_http_read_body(h);
+        if (h->state == QN_HTTP_BODY && h->wants_continue)
+            put(c->exchange, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    }
+    count_body(c, h->body.length);
+    if (h->state == QN_HTTP_FAILED) {
+        qn_api_fail(&error, h->status, h->status == 413 ? "body_too_large" : "malformed_request", NULL, "%s",
+                    h->why);
+        refuse(c, &error);
+    } else if (c->server->body_bytes > c->server->options->body_max_bytes * BODIES_MAX) {
+        qn_api_fail(&error, 503, "overloaded", NULL, "too many large requests at once");
+        refuse(c, &error);
+    } else if (h->state == QN_HTTP_DONE) {
+        dispatch(c);
+    }
+}
+
+static void process_input(qn_connection *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    if (c->is_inside) return;
+    c->is_inside = 1;
+    while (c->phase == READING && !c->is_dead && evbuffer_get_length(in)) {
+        size_t n = evbuffer_get_length(in) < PIECE_BYTES ? evbuffer_get_length(in) : PIECE_BYTES;
+        const unsigned char *bytes = evbuffer_pullup(in, (ev_ssize_t)n);
+        if (!bytes) {
+            c->is_dead = 1;
+            break;
+        }
+        if (!qn_http_is_inside(&c->http)) set_timer(c, c->server->options->read_timeout_ms);
+        evbuffer_drain(in, qn_http_feed(&c->http, bytes, n));
+        look(c);
+    }
+    if (c->phase == LINGERING) {
+        c->lingered += evbuffer_get_length(in);
+        evbuffer_drain(in, evbuffer_get_length(in));
+    }
+    /* An answer to one who sends on and on without waiting would be held for ever. */
+    if (evbuffer_get_length(in) > AHEAD_MAX || c->lingered > LINGER_BYTES_MAX) c->is_dead = 1;
+    c->is_inside = 0;
+    if (c->is_dead) close_connection(c);
+}
+
+/* ---- the loop's calls ---------------------------------------------------------------------------------- */
+
+static void on_input(struct bufferevent *bev, void *user)
+{
+    (void)bev;
+    process_input(user);
+}
+
+static void on_output(struct bufferevent *bev, void *user)
+{
+    qn_connection *c = user;
+    if (c->phase == LINGERING && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+        shutdown(bufferevent_getfd(bev), SHUT_WR), qn_server_note_end(c->server);
+    else if (c->phase == ANSWERING && c->exchange && c->exchange->status && c->exchange->drained)
+        c->exchange->drained(c->exchange);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *user)
+{
+    (void)bev;
+    if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT)) close_connection(user);
+}
+
+static void on_timer(evutil_socket_t file, short what, void *user)
+{
+    qn_connection *c = user;
+    qn_api_error error;
+    (void)file, (void)what;
+    if (c->phase == ANSWERING) {
+        ping(c);
+        return;
+    }
+    if (c->phase != READING || !qn_http_is_inside(&c->http) || (!c->exchange && !new_exchange(c))) {
+        close_connection(c);
+        return;
+    }
+    qn_api_fail(&error, 408, "timeout", NULL, "the request did not arrive in time");
+    c->http.state = QN_HTTP_FAILED;
+    refuse(c, &error);
+}
+
+void qn_connection_open(qn_server *s, int file)
+{
+    int one = 1;
+    struct timeval write_time = {WRITE_S, 0};
+    qn_connection *c = qn_calloc(1, sizeof *c);
+    if (!c) {
+        evutil_closesocket(file);
+        return;
+    }
+    c->server = s;
+    qn_http_start(&c->http, s->options->body_max_bytes);
+    c->next = s->connections;
+    if (c->next) c->next->previous = c;
+    s->connections = c;
+    s->n_connections++;
+    setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->bev = bufferevent_socket_new(s->base, file, BEV_OPT_CLOSE_ON_FREE);
+    c->timer = evtimer_new(s->base, on_timer, c);
+    if (!c->bev || !c->timer) {
+        if (!c->bev) evutil_closesocket(file);
+        close_connection(c);
+        return;
+    }
+    bufferevent_setcb(c->bev, on_input, on_output, on_event, c);
+    bufferevent_setwatermark(c->bev, EV_WRITE, OUTPUT_LOW, 0);
+    bufferevent_set_timeouts(c->bev, NULL, &write_time);
+    set_timer(c, s->options->read_timeout_ms);
+    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+}
+
+void qn_connections_close(qn_server *s, int all)
+{
+    for (qn_connection *c = s->connections, *next; c; c = next) {
+        next = c->next;
+        if (all)
+            close_connection(c);
+        else if (c->is_used && c->phase == READING && !qn_http_is_inside(&c->http))
+            linger(c); /* the end of its last answer may still be on its way */
+    }
+}
+
+int qn_connections_are_flushed(const qn_server *s)
+{
+    for (const qn_connection *c = s->connections; c; c = c->next)
+        if (evbuffer_get_length(bufferevent_get_output(c->bev))) return 0;
+    return 1;
+}

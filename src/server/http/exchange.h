@@ -1,0 +1,69 @@
+/* One request and its answer, as routes see them: the connection below and the threads beside are not their
+ * business.
+ *
+ * An exchange lives until it is answered (or its client is gone) and nobody holds it. Loop thread only. */
+#ifndef QN_SERVER_EXCHANGE_H
+#define QN_SERVER_EXCHANGE_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/core/state.h"
+#include "server/http/api_error.h"
+#include "server/http/http.h"
+
+typedef struct qn_connection qn_connection;
+typedef struct qn_exchange qn_exchange;
+
+/* A row of the table of routes. */
+typedef struct {
+    const char *method, *path; /* a path that ends with '/' stands for all below it */
+    void (*handle)(qn_exchange *ex);
+    int is_open;     /* asks for no key */
+    int needs_model; /* 503 while there is none, or the server is draining */
+} qn_route;
+
+struct qn_exchange {
+    qn_server *server;
+    qn_connection *connection; /* NULL: the client is gone, or has its answer */
+    const qn_route *route;     /* NULL: none was found */
+    uint64_t number;           /* random */
+    char id[32];               /* "req_..." and the number */
+    char path[160];            /* as the table of routes writes it, cut */
+    qn_buf body;
+    int key; /* which API key was shown; -1: none */
+    int64_t begin_ns;
+    int is_head, is_chunked; /* asked by HEAD; answered in chunks */
+    int64_t ping_ms;         /* of a stream: a comment after each such silence; 0: none */
+    int64_t sent_ns;         /* when bytes were last handed to the connection */
+    int status;              /* of the answer; 0: not begun */
+    int holds;
+    /* Set by a route that goes on after `handle`. */
+    void *state;
+    void (*gone)(qn_exchange *ex);       /* the client went before it had its answer */
+    void (*drained)(qn_exchange *ex);    /* there is room for more of a stream */
+    void (*free_state)(qn_exchange *ex); /* last of all */
+};
+
+/* The whole answer. headers: further header lines, each with its CR LF, or NULL. */
+void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char *headers, const char *body,
+                       size_t n);
+/* An error in OpenAI's shape; of a stream that has begun: an event with it, and the end. */
+void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
+/* A stream of server-sent events: its head, events (JSON, or "[DONE]"), its end. After each silence of the
+ * length that the server's options say a comment is sent: proxies and clients close streams that are silent.
+ */
+void qn_exchange_stream(qn_exchange *ex);
+/* Sets another length of silence for a stream that has begun. 0: no comments; negative: as the options say.
+ */
+void qn_exchange_ping_every(qn_exchange *ex, int64_t ms);
+void qn_exchange_send(qn_exchange *ex, const char *data, size_t n);
+void qn_exchange_end(qn_exchange *ex);
+/* 1: the client is slow; what it has not taken yet is enough until `drained`. */
+int qn_exchange_is_full(const qn_exchange *ex);
+
+/* Keeps the exchange while a job or a generation is under way. */
+void qn_exchange_hold(qn_exchange *ex);
+void qn_exchange_release(qn_exchange *ex);
+
+#endif

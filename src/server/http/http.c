@@ -1,0 +1,399 @@
+#include "server/http/http.h"
+
+#include <string.h>
+
+/* Steps inside a chunked body. */
+enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, LAST_LINE };
+
+/* Headers that say how long a request is, or whom it is for, stand once or not at all. */
+static const char *const single[] = {"authorization",     "content-encoding", "content-length",
+                                     "content-type",      "expect",           "host",
+                                     "transfer-encoding", "origin",           "x-api-key"};
+
+void qn_http_start(qn_http *h, size_t body_max)
+{
+    memset(h, 0, sizeof *h);
+    h->body_max = body_max;
+    h->content_length = -1;
+}
+
+void qn_http_next(qn_http *h)
+{
+    qn_buf head = h->head;
+    size_t body_max = h->body_max;
+    qn_buf_free(&h->body);
+    qn_buf_reset(&head);
+    qn_http_start(h, body_max);
+    h->head = head;
+}
+
+void qn_http_free(qn_http *h)
+{
+    qn_buf_free(&h->head);
+    qn_buf_free(&h->body);
+}
+
+/* Callers return at once: what follows would use values that are unchecked, or report a later reason. */
+static void refuse(qn_http *h, int status, const char *why)
+{
+    h->state = QN_HTTP_FAILED;
+    h->status = status;
+    h->why = why;
+}
+
+/* ---- the head ------------------------------------------------------------------------------------------ */
+
+static int is_token(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+static char small(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+/* Is word one of the comma-separated words of a list, whatever its case? */
+static int has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    while (*list) {
+        size_t length = strcspn(list, ","), i = 0;
+        const char *begin = list + strspn(list, " \t"), *end = list + length;
+        while (end > begin && (end[-1] == ' ' || end[-1] == '\t')) end--;
+        while (begin + i < end && i < n && small(begin[i]) == word[i]) i++;
+        if (i == n && begin + i == end) return 1;
+        list += length + (list[length] == ',');
+    }
+    return 0;
+}
+
+/* METHOD SP /path[?query] SP HTTP/1.x */
+static void read_request_line(qn_http *h, char *line)
+{
+    char *target = strchr(line, ' ');
+    char *version = target ? strchr(target + 1, ' ') : NULL;
+    if (!version || strchr(version + 1, ' ')) {
+        refuse(h, 400, "the request line is not METHOD, path and version");
+        return;
+    }
+    *target++ = *version++ = 0;
+    const char *c = line;
+    while (is_token(*c)) c++;
+    if (*c || c == line) {
+        refuse(h, 400, "the method is malformed");
+        return;
+    }
+    if (strncmp(version, "HTTP/", 5) != 0) {
+        refuse(h, 400, "the request line is not METHOD, path and version");
+        return;
+    }
+    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
+        refuse(h, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return;
+    }
+    if (*target != '/') {
+        refuse(h, 400, "the target is not a path");
+        return;
+    }
+    for (const unsigned char *t = (unsigned char *)target; *t; t++)
+        if (*t <= ' ' || *t >= 127 || *t == '#') {
+            refuse(h, 400, "the path has a character that must be escaped");
+            return;
+        }
+    h->minor = version[7] - '0';
+    h->keep_alive = h->minor == 1;
+    h->method = line;
+    h->path = target;
+    size_t n = strcspn(target, "?");
+    h->query = target + n + (target[n] == '?');
+    target[n] = 0;
+}
+
+static void read_header(qn_http *h, char *line)
+{
+    char *name = line, *value = line;
+    if (*line == ' ' || *line == '\t') {
+        refuse(h, 400, "a header is folded over two lines");
+        return;
+    }
+    while (is_token(*value)) *value = small(*value), value++;
+    if (value == name || *value != ':') {
+        refuse(h, 400, "a header is malformed");
+        return;
+    }
+    *value++ = 0;
+    value += strspn(value, " \t");
+    size_t n = strlen(value);
+    while (n && (value[n - 1] == ' ' || value[n - 1] == '\t')) value[--n] = 0;
+    for (const unsigned char *c = (unsigned char *)value; *c; c++)
+        if ((*c < ' ' && *c != '\t') || *c == 127) {
+            refuse(h, 400, "a header has a control character");
+            return;
+        }
+    if (h->n_headers == QN_HTTP_HEADERS_MAX) {
+        refuse(h, 431, "too many headers");
+        return;
+    }
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (strcmp(name, single[i]) == 0 && qn_http_get(h, name)) {
+            refuse(h, 400, "a header stands twice that may stand once");
+            return;
+        }
+    h->headers[h->n_headers++] = (qn_http_header){name, value};
+}
+
+static void read_length(qn_http *h, const char *text)
+{
+    uint64_t n = 0;
+    if (!*text) {
+        refuse(h, 400, "Content-Length is no number");
+        return;
+    }
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || n > (uint64_t)INT64_MAX / 10 - 1) {
+            refuse(h, 400, "Content-Length is no number");
+            return;
+        }
+        n = n * 10 + (uint64_t)(*text - '0');
+    }
+    h->content_length = (int64_t)n;
+}
+
+/* How long the request is, and what becomes of the connection. */
+static void read_framing(qn_http *h)
+{
+    const char *length = qn_http_get(h, "content-length"), *coding = qn_http_get(h, "transfer-encoding");
+    const char *expect = qn_http_get(h, "expect"), *encoding = qn_http_get(h, "content-encoding");
+    if (h->minor == 1 && !qn_http_get(h, "host")) {
+        refuse(h, 400, "the header Host is missing");
+        return;
+    }
+    if (length && coding) {
+        refuse(h, 400, "Content-Length and Transfer-Encoding exclude each other");
+        return;
+    }
+    if (length) read_length(h, length);
+    if (h->state == QN_HTTP_FAILED) return;
+    if (coding && h->minor == 0) {
+        refuse(h, 400, "HTTP/1.0 knows no Transfer-Encoding");
+        return;
+    }
+    if (coding && strcmp(coding, "chunked") != 0) {
+        refuse(h, 400, "the only Transfer-Encoding known here is chunked");
+        return;
+    }
+    if (encoding && strcmp(encoding, "identity") != 0) {
+        refuse(h, 415, "compressed requests are not taken");
+        return;
+    }
+    if (expect && strcmp(expect, "100-continue") != 0) {
+        refuse(h, 417, "the only expectation known here is 100-continue");
+        return;
+    }
+    h->is_chunked = coding != NULL;
+    h->wants_continue = expect && h->minor == 1;
+    for (size_t i = 0; i < h->n_headers; i++) {
+        if (strcmp(h->headers[i].name, "connection") != 0) continue;
+        if (has_word(h->headers[i].value, "close")) h->keep_alive = 0;
+        if (h->minor == 0 && has_word(h->headers[i].value, "keep-alive")) h->keep_alive = 1;
+    }
+}
+
+/* The head is whole, its last line end included: cut it into lines. */
+static void read_head(qn_http *h)
+{
+    char *line = h->head.data, *end = h->head.data + h->head.length - 2;
+    if (memchr(line, 0, h->head.length)) {
+        refuse(h, 400, "the head has a NUL byte");
+        return;
+    }
+    for (int first = 1; line < end && h->state != QN_HTTP_FAILED; first = 0) {
+        char *stop = line + strcspn(line, "\r\n");
+        if (stop[0] != '\r' || stop[1] != '\n') {
+            refuse(h, 400, "a line does not end with CR LF");
+            return;
+        }
+        *stop = 0;
+        if (first)
+            read_request_line(h, line);
+        else
+            read_header(h, line);
+        line = stop + 2;
+    }
+    if (h->state != QN_HTTP_FAILED) read_framing(h);
+    if (h->state != QN_HTTP_FAILED) h->state = QN_HTTP_READY;
+}
+
+/* Takes bytes up to the empty line. */
+static size_t feed_head(qn_http *h, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes[i];
+        if (h->head.length == QN_HTTP_HEAD_MAX) {
+            refuse(h, 431, "the head of the request is too long");
+            return i;
+        }
+        qn_buf_putc(&h->head, c);
+        if (h->head.status != QN_OK) {
+            refuse(h, 503, "out of memory");
+            return i;
+        }
+        const char *data = h->head.data;
+        size_t length = h->head.length;
+        if (c == '\n' && (length < 2 || data[length - 2] != '\r')) {
+            refuse(h, 400, "a line does not end with CR LF");
+            return i + 1;
+        }
+        if (c == '\n' && (length == 2 || (length >= 4 && data[length - 3] == '\n'))) {
+            if (length == 2)
+                refuse(h, 400, "the request line is missing");
+            else
+                read_head(h);
+            return i + 1;
+        }
+    }
+    return n;
+}
+
+/* ---- the body ------------------------------------------------------------------------------------------ */
+
+void qn_http_read_body(qn_http *h)
+{
+    if (h->state != QN_HTTP_READY) return;
+    if (h->content_length > 0 && (uint64_t)h->content_length > h->body_max) {
+        refuse(h, 413, "the body is larger than this server takes");
+        return;
+    }
+    h->left = h->content_length > 0 ? (uint64_t)h->content_length : 0;
+    h->step = CHUNK_SIZE;
+    h->state = h->is_chunked || h->left ? QN_HTTP_BODY : QN_HTTP_DONE;
+}
+
+/* As much of the body, or of its chunk, as is here. */
+static size_t take(qn_http *h, const char *bytes, size_t n)
+{
+    if (n > h->left) n = (size_t)h->left;
+    qn_buf_append(&h->body, bytes, n);
+    h->left -= n;
+    if (h->body.status != QN_OK) refuse(h, 503, "out of memory");
+    return n;
+}
+
+/* A line of a chunked body is whole: the size of the next chunk, or the end. */
+static void read_chunk_line(qn_http *h)
+{
+    const char *why = "a chunk's size is malformed";
+    uint64_t size = 0;
+    if (h->step != CHUNK_SIZE) {
+        if (h->line_length) {
+            refuse(h, 400,
+                   h->step == LAST_LINE ? "trailers are not taken" : "a chunk is longer than it said");
+            return;
+        }
+        if (h->step == LAST_LINE) h->state = QN_HTTP_DONE;
+        h->step = CHUNK_SIZE;
+        return;
+    }
+    if (!h->line_length) {
+        refuse(h, 400, why);
+        return;
+    }
+    for (size_t i = 0; i < h->line_length; i++) {
+        char c = small(h->line[i]);
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
+            refuse(h, 400, c == ';' ? "chunk extensions are not taken" : why);
+            return;
+        }
+        size = size * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    if (size > h->body_max || h->body.length > h->body_max - size) {
+        refuse(h, 413, "the body is larger than this server takes");
+        return;
+    }
+    h->left = size;
+    h->step = size ? CHUNK_DATA : LAST_LINE;
+}
+
+static size_t feed_chunks(qn_http *h, const char *bytes, size_t n)
+{
+    if (h->step == CHUNK_DATA) {
+        size_t taken = take(h, bytes, n);
+        if (!h->left) h->step = CHUNK_END;
+        return taken;
+    }
+    char c = *bytes;
+    int after_return = h->line_length && h->line[h->line_length - 1] == '\r';
+    if (after_return != (c == '\n')) {
+        refuse(h, 400, "a line does not end with CR LF");
+    } else if (c == '\n') {
+        h->line_length--;
+        read_chunk_line(h);
+        h->line_length = 0;
+    } else if (h->line_length == QN_HTTP_CHUNK_LINE_MAX) {
+        refuse(h, 400,
+               memchr(h->line, ';', h->line_length) ? "chunk extensions are not taken"
+                                                    : "a chunk's size is malformed");
+    } else {
+        h->line[h->line_length++] = c;
+    }
+    return 1;
+}
+
+size_t qn_http_feed(qn_http *h, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    size_t used = 0;
+    while (used < n && (h->state == QN_HTTP_HEAD || h->state == QN_HTTP_BODY)) {
+        if (h->state == QN_HTTP_HEAD) {
+            used += feed_head(h, p + used, n - used);
+        } else if (h->is_chunked) {
+            used += feed_chunks(h, p + used, n - used);
+        } else {
+            used += take(h, p + used, n - used);
+            if (!h->left && h->state == QN_HTTP_BODY) h->state = QN_HTTP_DONE;
+        }
+    }
+    return used;
+}
+
+int qn_http_is_inside(const qn_http *h)
+{
+    return h->state == QN_HTTP_HEAD ? h->head.length > 0
+                                    : h->state == QN_HTTP_BODY || h->state == QN_HTTP_READY;
+}
+
+const char *qn_http_get(const qn_http *h, const char *name)
+{
+    for (size_t i = 0; i < h->n_headers; i++)
+        if (strcmp(h->headers[i].name, name) == 0) return h->headers[i].value;
+    return NULL;
+}
+
+const char *qn_http_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } known[] = {{100, "Continue"},
+                 {200, "OK"},
+                 {204, "No Content"},
+                 {400, "Bad Request"},
+                 {401, "Unauthorized"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {408, "Request Timeout"},
+                 {413, "Content Too Large"},
+                 {415, "Unsupported Media Type"},
+                 {417, "Expectation Failed"},
+                 {429, "Too Many Requests"},
+                 {431, "Request Header Fields Too Large"},
+                 {500, "Internal Server Error"},
+                 {503, "Service Unavailable"},
+                 {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].status == status) return known[i].reason;
+    return "Unknown";
+}

@@ -1,0 +1,232 @@
+/* Messages of a chat: OpenAI's form is checked and brought into that of chat templates. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/json/json_write.h"
+#include "base/mem.h"
+#include "server/core/request.h"
+
+static int invalid(qn_api_error *error, size_t i, const char *part, const char *sentence)
+{
+    char param[128];
+    snprintf(param, sizeof param, "messages[%zu]%s%s", i, part[0] ? "." : "", part);
+    return qn_api_fail(error, 400, "invalid_value", param, "%s %s", param, sentence);
+}
+
+static void put_json(qn_buf *out, const char *key, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) {
+        out->status = qn_fail_nomem(0);
+        return;
+    }
+    qn_json_key(out, key);
+    qn_buf_puts(out, text);
+    free(text); /* foreign: jansson's */
+}
+
+/* Parts of the type "text" in one text, a line each. */
+static int write_parts(const json_t *parts, size_t i, qn_buf *out, qn_api_error *error)
+{
+    qn_buf text = {0};
+    int refused = 0;
+    for (size_t k = 0; k < json_array_size(parts) && !refused; k++) {
+        const json_t *part = json_array_get(parts, k), *content = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type")), *key;
+        json_t *each;
+        char name[128];
+        snprintf(name, sizeof name, "content[%zu]", k);
+        if (!type) {
+            refused = invalid(error, i, name, "must be an object with a type");
+        } else if (strcmp(type, "text") != 0) {
+            char param[192];
+            snprintf(param, sizeof param, "messages[%zu].content[%zu].type", i, k);
+            refused = qn_api_fail(error, 400, "unsupported_content", param,
+                                  "%s: parts of the type '%.64s' are not supported; text is", param, type);
+        } else if (!json_is_string(content)) {
+            refused = invalid(error, i, name, "must have a text");
+        } else {
+            json_object_foreach((json_t *)part, key, each)
+            {
+                if (strcmp(key, "type") == 0 || strcmp(key, "text") == 0 || strcmp(key, "cache_control") == 0)
+                    continue;
+                snprintf(name, sizeof name, "content[%zu].%.64s", k, key);
+                refused = invalid(error, i, name, "is an unknown parameter");
+                break;
+            }
+            if (k) qn_buf_putc(&text, '\n');
+            qn_buf_append(&text, json_string_value(content), json_string_length(content));
+        }
+    }
+    if (!refused) {
+        qn_json_key(out, "content");
+        qn_json_text(out, text.data ? text.data : "", text.length);
+        if (text.status != QN_OK) out->status = text.status;
+    }
+    qn_buf_free(&text);
+    return refused;
+}
+
+static int write_content(const json_t *content, const char *role, size_t i, int may_be_empty, qn_buf *out,
+                         qn_api_error *error)
+{
+    if (json_is_string(content)) {
+        qn_json_key(out, "content");
+        qn_json_text(out, json_string_value(content), json_string_length(content));
+        return 0;
+    }
+    if (json_is_array(content)) return write_parts(content, i, out, error);
+    if (content && !json_is_null(content))
+        return invalid(error, i, "content", "must be a string or an array of parts");
+    if (!may_be_empty)
+        return strcmp(role, "assistant") == 0
+                   ? invalid(error, i, "content", "is missing, and so are tool_calls")
+                   : invalid(error, i, "content", "is missing");
+    qn_json_put_text(out, "content", "");
+    return 0;
+}
+
+static int is_given(const json_t *value)
+{
+    return value && !json_is_null(value);
+}
+
+/* {"name", "arguments"}; what the arguments are is looked at by text/chat/chat_fit.h. */
+static int write_function(const json_t *function, size_t i, const char *part, qn_buf *out,
+                          qn_api_error *error)
+{
+    const json_t *name = json_object_get(function, "name"),
+                 *arguments = json_object_get(function, "arguments");
+    if (!json_string_length(name)) return invalid(error, i, part, "must have a function with a name");
+    qn_json_open(out, '{');
+    put_json(out, "name", name);
+    if (is_given(arguments)) put_json(out, "arguments", arguments);
+    qn_json_close(out, '}');
+    return 0;
+}
+
+static int write_call(const json_t *call, size_t i, size_t k, qn_buf *out, qn_api_error *error)
+{
+    const json_t *id = json_object_get(call, "id");
+    char part[64];
+    snprintf(part, sizeof part, "tool_calls[%zu]", k);
+    qn_json_open(out, '{');
+    if (json_is_string(id))
+        put_json(out, "id", id);
+    else if (is_given(id))
+        return invalid(error, i, part, "must have an id that is a string");
+    qn_json_put_text(out, "type", "function");
+    qn_json_key(out, "function");
+    int refused = write_function(json_object_get(call, "function"), i, part, out, error);
+    qn_json_close(out, '}');
+    return refused;
+}
+
+/* Of "tool_calls", or where those are none the one of "function_call". */
+static int write_calls(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    const size_t n = json_array_size(calls);
+    int refused = 0;
+    if (n > QN_REQUEST_TOOLS_MAX) return invalid(error, i, "tool_calls", "has too many calls");
+    qn_json_key(out, "tool_calls");
+    qn_json_open(out, '[');
+    for (size_t k = 0; k < n && !refused; k++)
+        refused = write_call(json_array_get(calls, k), i, k, out, error);
+    if (!n) {
+        qn_json_open(out, '{');
+        qn_json_put_text(out, "type", "function");
+        qn_json_key(out, "function");
+        refused = write_function(json_object_get(message, "function_call"), i, "function_call", out, error);
+        qn_json_close(out, '}');
+    }
+    qn_json_close(out, ']');
+    return refused;
+}
+
+/* Keys of a message beside role, content and tool_calls: those that templates know, and those that say
+ * nothing. */
+static int write_others(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+{
+    static const char *const passed[] = {"name", "tool_call_id", "reasoning_content", "reasoning",
+                                         "thinking"};
+    static const char *const known[] = {"role", "content", "tool_calls", "function_call", "cache_control"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)message, key, value)
+    {
+        int found = json_is_null(value) || (json_is_array(value) && !json_array_size(value));
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) found |= strcmp(key, known[k]) == 0;
+        for (size_t k = 0; k < sizeof passed / sizeof *passed && !found; k++) {
+            if (strcmp(key, passed[k]) != 0) continue;
+            if (!json_is_string(value)) return invalid(error, i, key, "must be a string");
+            put_json(out, key, value);
+            found = 1;
+        }
+        if (!found) return invalid(error, i, key, "is an unknown parameter");
+    }
+    return 0;
+}
+
+/* Fields of calls belong to the assistant, and are either one or the other. *n: how many there are. */
+static int count_calls(const json_t *message, int is_answer, size_t i, size_t *n, qn_api_error *error)
+{
+    const json_t *calls = json_object_get(message, "tool_calls"),
+                 *call = json_object_get(message, "function_call");
+    if (is_given(calls) && !is_answer)
+        return invalid(error, i, "tool_calls", "belongs to messages of the assistant");
+    if (is_given(calls) && !json_is_array(calls)) return invalid(error, i, "tool_calls", "must be an array");
+    *n = json_array_size(calls);
+    if (!is_given(call)) return 0;
+    if (!is_answer) return invalid(error, i, "function_call", "belongs to messages of the assistant");
+    if (*n) return invalid(error, i, "function_call", "must be absent where tool_calls are given");
+    if (!json_is_object(call)) return invalid(error, i, "function_call", "must be an object");
+    *n = 1;
+    return 0;
+}
+
+static int write_message(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+{
+    /* As clients write them, and as templates know them. */
+    static const struct {
+        const char *name, *known_as;
+    } roles[] = {{"system", "system"},       {"developer", "system"}, {"user", "user"},
+                 {"assistant", "assistant"}, {"tool", "tool"},        {"function", "tool"}};
+    enum { N_ROLES = sizeof roles / sizeof *roles };
+    const char *role = json_string_value(json_object_get(message, "role"));
+    size_t k = 0, n_calls = 0;
+    if (!json_is_object(message)) return invalid(error, i, "", "must be an object");
+    while (role && k < N_ROLES && strcmp(role, roles[k].name) != 0) k++;
+    if (!role || k == N_ROLES)
+        return invalid(error, i, "role", "must be system, developer, user, assistant, tool or function");
+    role = roles[k].known_as;
+    int refused = count_calls(message, strcmp(role, "assistant") == 0, i, &n_calls, error);
+    qn_json_open(out, '{');
+    qn_json_put_text(out, "role", role);
+    if (!refused)
+        refused = write_content(json_object_get(message, "content"), role, i, n_calls > 0, out, error);
+    if (!refused && n_calls) refused = write_calls(message, i, out, error);
+    if (!refused) refused = write_others(message, i, out, error);
+    qn_json_close(out, '}');
+    return refused;
+}
+
+int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error)
+{
+    size_t n = json_array_size(r->messages);
+    if (!json_is_array(r->messages) || !n)
+        return qn_api_fail(error, 400, "invalid_value", "messages",
+                           "messages must be an array that is not empty");
+    if (n > QN_REQUEST_MESSAGES_MAX)
+        return qn_api_fail(error, 400, "invalid_value", "messages", "messages: %zu of them, there may be %d",
+                           n, (int)QN_REQUEST_MESSAGES_MAX);
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < n; i++) {
+        int refused = write_message(json_array_get(r->messages, i), i, out, error);
+        if (refused) return refused;
+    }
+    qn_json_close(out, ']');
+    return out->status == QN_OK ? 0 : qn_api_fail_status(error, out->status);
+}

@@ -1,0 +1,168 @@
+/* The table of request fields, and bodies while memory runs out. What each field does is tested through the
+ * server (tests/server/test_server_api.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+/* cmocka wants these before it */
+#include <cmocka.h>
+
+#include "base/json/json.h"
+#include "base/mem.h"
+#include "server/core/metrics.h"
+#include "server/http/guard.h"
+#include "server/openai/request_fields.h"
+
+static const qn_request_limits limits = {100, -1, -1, -1, 1};
+
+/* A name stands once for a route; what it needs is there; what is refused or reported says why. */
+static void test_table(void **state)
+{
+    (void)state;
+    for (const qn_field *f = qn_request_fields; f->name; f++) {
+        json_t *list = NULL;
+        for (const qn_field *g = qn_request_fields; g < f; g++)
+            assert_false(strcmp(f->name, g->name) == 0 && (f->routes & g->routes));
+        assert_true(f->routes && f->low <= f->high);
+        assert_int_equal(f->kind == QN_FIELD_OWN, f->read != NULL);
+        assert_int_equal(f->kind == QN_FIELD_REPORTED || f->kind == QN_FIELD_REFUSED, f->note != NULL);
+        if (!f->harmless) continue;
+        assert_int_equal(f->kind, QN_FIELD_REFUSED);
+        assert_int_equal(qn_json_parse(f->name, f->harmless, strlen(f->harmless), &list), QN_OK);
+        assert_true(json_is_array(list) && json_array_size(list) > 0);
+        json_decref(list);
+    }
+}
+
+static int read_body(const char *text, qn_request *r, qn_api_error *error)
+{
+    return qn_request_read(text, strlen(text), QN_REQUEST_CHAT, &limits, r, error);
+}
+
+static void test_options(void **state)
+{
+    static qn_request r;
+    qn_api_error error;
+    (void)state;
+    assert_int_equal(
+        read_body("{\"messages\":[],\"seed\":-3,\"top_p\":0,\"logit_bias\":{\"7\":-100},\"stop\":\"x\","
+                  "\"user\":\"me\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+                  &r, &error),
+        0);
+    assert_true(r.o.seed == (uint64_t)-3 && r.o.top_k == 1 && r.o.top_p == 1 && r.o.temperature == 1);
+    assert_int_equal(r.o.logit_bias[0].id, 7);
+    assert_string_equal(r.o.stop_strings[0], "x");
+    assert_true(r.include_usage && r.warnings.length);
+    qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"min_p\":1,\"seed\":0}", &r, &error), 0);
+    assert_true(r.o.min_p == 0 && r.o.top_k == 1 && r.o.seed != 0);
+    qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"max_tokens\":-1}", &r, &error), 0);
+    assert_int_equal(r.o.max_tokens, 0);
+    qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"top_k\":-3}", &r, &error), 400);
+    assert_string_equal(error.param, "top_k");
+    qn_request_free(&r);
+}
+
+static void test_ping(void **state)
+{
+    static const struct {
+        const char *value;
+        int64_t ms; /* -2: refused */
+    } cases[] = {{"null", -1},  {"-1", 0},    {"0", 0},   {"1", 1000},           {"0.1", 100},
+                 {"2.5", 2500}, {"0.09", -2}, {"-2", -2}, {"-0.5", -2},          {"2147483648.5", -2},
+                 {"\"1\"", -2}, {"true", -2}, {"[]", -2}, {"1e9", 1000000000000}};
+    static qn_request r;
+    qn_api_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"messages\":[],\"stream\":true,\"sse_ping_interval\":%s}",
+                 cases[i].value);
+        const int status = read_body(text, &r, &error);
+        assert_int_equal(status, cases[i].ms == -2 ? 400 : 0);
+        if (status)
+            assert_string_equal(error.param, "sse_ping_interval");
+        else
+            assert_true(r.ping_ms == cases[i].ms && !r.warnings.length);
+        qn_request_free(&r);
+    }
+    assert_int_equal(read_body("{\"messages\":[]}", &r, &error), 0);
+    assert_int_equal(r.ping_ms, -1);
+    qn_request_free(&r);
+    assert_int_equal(read_body("{\"messages\":[],\"sse_ping_interval\":3}", &r, &error), 0);
+    assert_non_null(strstr(r.warnings.data, "sse_ping_interval"));
+    qn_request_free(&r);
+}
+
+static void test_memory_runs_out(void **state)
+{
+    static const char text[] = "{\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\","
+                               "\"text\":\"a\"},{\"type\":\"text\","
+                               "\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{"
+                               "\"id\":\"1\",\"type\":\"function\","
+                               "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":"
+                               "\"tool\",\"content\":\"c\","
+                               "\"tool_call_id\":\"1\"}],\"user\":\"u\",\"stop\":[\"a\"],\"store\":false}";
+    static qn_request r;
+    int64_t live = qn_mem_live_blocks();
+    int done = 0;
+    (void)state;
+    for (int64_t nth = 1; !done && nth < 2000; nth++) {
+        qn_api_error error = {0};
+        qn_buf messages = {0};
+        qn_mem_fail_nth(nth);
+        int status = read_body(text, &r, &error);
+        if (!status) status = qn_request_write_messages(&r, &messages, &error);
+        qn_mem_fail_nth(0);
+        done = !status;
+        if (status) assert_true(error.status == status && error.message[0]);
+        qn_buf_free(&messages);
+        qn_request_free(&r);
+        assert_int_equal(qn_mem_live_blocks(), live);
+    }
+    assert_true(done);
+}
+
+static void test_same(void **state)
+{
+    (void)state;
+    assert_true(qn_guard_same("key", "key"));
+    assert_true(qn_guard_same("", ""));
+    assert_false(qn_guard_same("", "key"));
+    assert_false(qn_guard_same("ke", "key"));
+    assert_false(qn_guard_same("keykey", "key"));
+    assert_false(qn_guard_same("kez", "key"));
+}
+
+static void test_histogram(void **state)
+{
+    qn_histogram h = {0};
+    qn_buf text = {0};
+    (void)state;
+    qn_histogram_add(&h, 0.0004);
+    qn_histogram_add(&h, 0.0005);
+    qn_histogram_add(&h, 0.0006);
+    qn_histogram_add(&h, 1e9);
+    qn_histogram_add(&h, -1);
+    assert_true(h.counts[0] == 3 && h.counts[1] == 1 && h.counts[QN_HISTOGRAM_BUCKETS] == 1);
+    qn_histogram_write(&h, "x", "help", &text);
+    assert_non_null(strstr(text.data, "x_bucket{le=\"0.0005\"} 3\n"));
+    assert_non_null(strstr(text.data, "x_bucket{le=\"0.001\"} 4\n"));
+    assert_non_null(strstr(text.data, "x_bucket{le=\"+Inf\"} 5\n"));
+    assert_non_null(strstr(text.data, "x_count 5\n"));
+    qn_buf_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_ping),  cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_same),  cmocka_unit_test(test_histogram),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
