@@ -2,7 +2,8 @@
 #include <quern/figures.h>
 #include <stdio.h>
 
-#include "server/http/routes.h"
+#include "server/core/state.h"
+#include "server/routes.h"
 
 static void write_gauge(qn_buf *b, const char *name, const char *help, double value)
 {
@@ -31,8 +32,8 @@ static void write_server(const qn_server *s, qn_buf *b)
     write_counter(b, "quern_generated_tokens_total", "Tokens generated.", (double)m->n_generated_tokens);
     write_counter(b, "quern_look_aheads_total", "Beginnings of next turns that were computed in idle time.",
                   (double)m->n_look_aheads);
-    write_gauge(b, "quern_connections", "Open connections.", s->n_connections);
-    write_gauge(b, "quern_requests_running", "Requests that are not answered.", (double)s->n_exchanges);
+    write_gauge(b, "quern_connections", "Open connections.", s->http.n_connections);
+    write_gauge(b, "quern_requests_running", "Requests that are not answered.", (double)s->http.n_exchanges);
     qn_histogram_write(&m->first_token, "quern_time_to_first_token_seconds",
                        "From a request to its first token.", b);
     qn_histogram_write(&m->between_tokens, "quern_inter_token_seconds", "Between two tokens of one choice.",

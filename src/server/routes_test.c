@@ -8,9 +8,19 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "server/http/routes.h"
+#include "server/routes.h"
 
 enum { SIZE = 160 };
+
+static const qn_route *find(const char *method, const char *path, char *path_out, size_t size,
+                            const char **allowed)
+{
+    const qn_route_match found =
+        qn_route_find(qn_server_tables, QN_SERVER_TABLES, method, path, path_out, size);
+    assert_int_equal(found.table != NULL, found.route || found.allowed);
+    *allowed = found.allowed;
+    return found.route;
+}
 
 static void test_paths(void **state)
 {
@@ -47,7 +57,7 @@ static void test_paths(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[SIZE];
         const char *allowed;
-        const qn_route *r = qn_route_find(cases[i].method, cases[i].path, path, sizeof path, &allowed);
+        const qn_route *r = find(cases[i].method, cases[i].path, path, sizeof path, &allowed);
         assert_string_equal(path, cases[i].found);
         assert_null(allowed);
         if (cases[i].row)
@@ -62,10 +72,10 @@ static void test_methods(void **state)
     char path[SIZE];
     const char *allowed;
     (void)state;
-    assert_null(qn_route_find("PUT", "/completions", path, sizeof path, &allowed));
+    assert_null(find("PUT", "/completions", path, sizeof path, &allowed));
     assert_string_equal(allowed, "POST");
     assert_string_equal(path, "/v1/completions");
-    assert_null(qn_route_find("POST", "//v1/models", path, sizeof path, &allowed));
+    assert_null(find("POST", "//v1/models", path, sizeof path, &allowed));
     assert_string_equal(allowed, "GET, HEAD");
 }
 
@@ -78,20 +88,20 @@ static void test_long_paths(void **state)
     (void)state;
     for (int i = 0; i < 1000; i++) qn_buf_putc(&text, '/');
     qn_buf_puts(&text, "health");
-    assert_non_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+    assert_non_null(find("GET", text.data, path, sizeof path, &allowed));
     qn_buf_reset(&text);
     for (size_t n = 1; n < 2 * SIZE; n++) {
         char *slash;
         qn_buf_reset(&text);
         qn_buf_putc(&text, '/');
         for (size_t i = 1; i < n; i++) qn_buf_putc(&text, 'x');
-        assert_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+        assert_null(find("GET", text.data, path, sizeof path, &allowed));
         assert_int_equal(strlen(path), n < SIZE ? n : SIZE - 1);
         qn_buf_reset(&text);
         qn_buf_puts(&text, "/v1/models/");
         for (size_t i = 0; i < n; i++) qn_buf_putc(&text, 'x');
         slash = strrchr(text.data, '/');
-        assert_non_null(qn_route_find("GET", text.data, path, sizeof path, &allowed));
+        assert_non_null(find("GET", text.data, path, sizeof path, &allowed));
         assert_memory_equal(path, text.data, (size_t)(slash - text.data));
     }
     qn_buf_free(&text);

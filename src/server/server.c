@@ -1,31 +1,20 @@
 #include "server/server.h"
 
-#include <errno.h>
-#include <event2/listener.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/core/conversation.h"
 #include "server/core/look_ahead.h"
 #include "server/http/connection.h"
+#include "server/routes.h"
 
-enum {
-    WORKERS = 3,
-    SLOW_WORKERS = 2,
-    BACKLOG = 1024,
-    CONNECTIONS_MAX = 1024,
-    FILES_KEPT = 64,
-    ACCEPT_AGAIN_MS = 100
-};
+enum { WORKERS = 3, SLOW_WORKERS = 2 };
 
 /* The model is opened by a worker. */
 typedef struct {
@@ -40,8 +29,7 @@ typedef struct {
 
 typedef struct {
     qn_server server;
-    struct evconnlistener *listener;
-    struct event *wake_event, *signals[2], *accept_again;
+    struct event *wake_event, *signals[2];
     loading load;
     int is_loading;
     qn_status status; /* why it ends */
@@ -49,28 +37,6 @@ typedef struct {
 } running;
 
 /* ---- what threads have for the loop -------------------------------------------------------------------- */
-
-void qn_server_list(qn_ready *r)
-{
-    if (atomic_exchange(&r->is_listed, 1)) return;
-    _Atomic(qn_ready *) *list = &r->server->ready;
-    r->next = atomic_load(list);
-    while (!atomic_compare_exchange_weak(list, &r->next, r)) {
-    }
-    qn_wake_send(&r->server->wake);
-}
-
-void qn_server_look(qn_server *s)
-{
-    qn_ready *r = atomic_exchange(&s->ready, NULL);
-    while (r) {
-        qn_ready *next = r->next;
-        /* From here on it may be listed again: what comes now is not missed. */
-        atomic_store(&r->is_listed, 0);
-        r->look(r);
-        r = next;
-    }
-}
 
 static void on_wake(evutil_socket_t file, short what, void *user)
 {
@@ -82,13 +48,27 @@ static void on_wake(evutil_socket_t file, short what, void *user)
     qn_workers_collect(r->server.slow_workers);
 }
 
-void qn_server_note_end(qn_server *s)
+/* ---- what happens to requests -------------------------------------------------------------------------- */
+
+static void answered(const qn_exchange *ex, int is_gone)
 {
-    if (s->n_exchanges) return;
-    if (!s->is_draining)
+    qn_server_metrics *m = &ex->server->metrics;
+    if (is_gone) {
+        m->n_gone++;
+        return;
+    }
+    qn_metrics_count(m, ex->route ? ex->route->path : "", ex->status);
+    qn_histogram_add(&m->whole, (double)(qn_clock_ns() - ex->begin_ns) * 1e-9);
+}
+
+/* A draining server may be done; another one has time for what is to come. */
+static void ended(qn_server *s)
+{
+    if (s->http.n_exchanges) return;
+    if (!s->http.is_draining)
         qn_look_ahead_start(s);
-    else if (qn_connections_are_flushed(s))
-        event_base_loopbreak(s->base);
+    else if (qn_connections_are_flushed(&s->http))
+        event_base_loopbreak(s->http.base);
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
@@ -113,100 +93,15 @@ static void model_loaded(qn_job *job)
     if (l->status != QN_OK) {
         r->status = l->status;
         memcpy(r->why, l->why, sizeof r->why);
-        event_base_loopbreak(s->base);
+        event_base_loopbreak(s->http.base);
         return;
     }
     s->info = l->info;
     s->traits = l->traits;
     s->model = l->model;
+    s->http.has_model = 1;
     s->created_s = (int64_t)time(NULL);
     if (s->options->say) s->options->say(s->options->user, NULL);
-}
-
-/* ---- listening ----------------------------------------------------------------------------------------- */
-
-static void on_connection(struct evconnlistener *l, evutil_socket_t file, struct sockaddr *from, int n,
-                          void *user)
-{
-    running *r = user;
-    struct timeval soon = {0, ACCEPT_AGAIN_MS * 1000};
-    (void)from, (void)n;
-    qn_connection_open(&r->server, file);
-    if (r->server.n_connections < r->server.connections_max) return;
-    /* Others wait in the system's queue. */
-    evconnlistener_disable(l);
-    evtimer_add(r->accept_again, &soon);
-}
-
-static void on_accept_error(struct evconnlistener *l, void *user)
-{
-    running *r = user;
-    struct timeval soon = {0, ACCEPT_AGAIN_MS * 1000};
-    qn_log(QN_LOG_WARNING, "a connection could not be taken: %s", strerror(EVUTIL_SOCKET_ERROR()));
-    evconnlistener_disable(l);
-    evtimer_add(r->accept_again, &soon);
-}
-
-static void on_accept_again(evutil_socket_t file, short what, void *user)
-{
-    running *r = user;
-    struct timeval soon = {0, ACCEPT_AGAIN_MS * 1000};
-    (void)file, (void)what;
-    if (r->server.n_connections < r->server.connections_max)
-        evconnlistener_enable(r->listener);
-    else
-        evtimer_add(r->accept_again, &soon);
-}
-
-static int is_loopback(const struct sockaddr *a)
-{
-    if (a->sa_family == AF_INET)
-        return (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
-    const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
-    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(six);
-}
-
-/* "http://127.0.0.1:8080" of the socket that listens. */
-static void say_where(running *r)
-{
-    const qn_server_options *o = r->server.options;
-    struct sockaddr_storage address;
-    socklen_t size = sizeof address;
-    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?", url[NI_MAXHOST + NI_MAXSERV + 16];
-    if (!o->say || getsockname(evconnlistener_get_fd(r->listener), (struct sockaddr *)&address, &size) != 0)
-        return;
-    getnameinfo((struct sockaddr *)&address, size, host, sizeof host, port, sizeof port,
-                NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
-    o->say(o->user, url);
-}
-
-static qn_status start_listening(running *r)
-{
-    const qn_server_options *o = r->server.options;
-    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM},
-                    *found = NULL;
-    char port[16];
-    snprintf(port, sizeof port, "%d", o->port);
-    int failed = getaddrinfo(o->host, port, &hints, &found);
-    if (failed) return qn_fail(QN_E_ARG, "--host: '%s': %s", o->host, gai_strerror(failed));
-    qn_status status = QN_OK;
-    r->server.is_loopback = is_loopback(found->ai_addr);
-    if (!r->server.is_loopback && !o->n_api_keys)
-        status = qn_fail(QN_E_ARG,
-                         "--host %s can be reached from other machines: that needs a key (--api-key-file)",
-                         o->host);
-    if (status == QN_OK) {
-        r->listener =
-            evconnlistener_new_bind(r->server.base, on_connection, r,
-                                    LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
-                                    BACKLOG, found->ai_addr, (int)found->ai_addrlen);
-        if (!r->listener)
-            status = qn_fail(QN_E_IO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno));
-    }
-    freeaddrinfo(found);
-    if (status == QN_OK) evconnlistener_set_error_cb(r->listener, on_accept_error);
-    return status;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -221,17 +116,24 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         raise(number);
         return;
     }
-    if (s->is_draining) {
+    if (s->http.is_draining) {
         r->status = QN_E_CANCELLED;
         snprintf(r->why, sizeof r->why, "ended by a second signal");
-        event_base_loopbreak(s->base);
+        event_base_loopbreak(s->http.base);
         return;
     }
-    s->is_draining = 1;
-    qn_log(QN_LOG_INFO, "draining: %lld requests are under way", (long long)s->n_exchanges);
+    s->http.is_draining = 1;
+    qn_log(QN_LOG_INFO, "draining: %lld requests are under way", (long long)s->http.n_exchanges);
     qn_look_ahead_drop_all(s);
-    qn_connections_close(s, 0);
-    qn_server_note_end(s);
+    qn_connections_close(&s->http, 0);
+    ended(s);
+}
+
+static void say_where(const qn_server *s)
+{
+    char url[QN_HTTP_URL_MAX];
+    qn_http_server_url(&s->http, url);
+    if (s->options->say && url[0]) s->options->say(s->options->user, url);
 }
 
 static qn_status start(running *r)
@@ -239,14 +141,13 @@ static qn_status start(running *r)
     qn_server *s = &r->server;
     static const int numbers[] = {SIGTERM, SIGINT};
     QN_TRY(qn_wake_open(&s->wake));
-    s->base = event_base_new();
-    if (!s->base) return qn_fail_nomem(0);
-    QN_TRY(start_listening(r));
-    r->wake_event = event_new(s->base, s->wake.file, EV_READ | EV_PERSIST, on_wake, r);
-    r->accept_again = evtimer_new(s->base, on_accept_again, r);
-    if (!r->wake_event || !r->accept_again || event_add(r->wake_event, NULL) != 0) return qn_fail_nomem(0);
+    s->http.base = event_base_new();
+    if (!s->http.base) return qn_fail_nomem(0);
+    QN_TRY(qn_http_server_listen(&s->http));
+    r->wake_event = event_new(s->http.base, s->wake.file, EV_READ | EV_PERSIST, on_wake, r);
+    if (!r->wake_event || event_add(r->wake_event, NULL) != 0) return qn_fail_nomem(0);
     for (int i = 0; i < 2; i++) {
-        r->signals[i] = evsignal_new(s->base, numbers[i], on_signal, r);
+        r->signals[i] = evsignal_new(s->http.base, numbers[i], on_signal, r);
         if (!r->signals[i] || event_add(r->signals[i], NULL) != 0) return qn_fail_nomem(0);
     }
     QN_TRY(qn_workers_new(WORKERS, &s->wake, &s->workers));
@@ -254,7 +155,7 @@ static qn_status start(running *r)
     r->load = (loading){.job = {load_model, model_loaded, NULL}, .server = s};
     r->is_loading = 1;
     qn_workers_push(s->slow_workers, &r->load.job);
-    say_where(r);
+    say_where(s);
     return QN_OK;
 }
 
@@ -263,32 +164,23 @@ static qn_status start(running *r)
 static void stop(running *r)
 {
     qn_server *s = &r->server;
-    if (r->listener) evconnlistener_free(r->listener);
+    qn_http_server_close(&s->http);
     qn_look_ahead_drop_all(s);
-    qn_connections_close(s, 1);
+    qn_connections_close(&s->http, 1);
     /* Jobs that end may start others, such as to close what they opened. */
-    while (s->workers && (s->n_exchanges || s->n_look_aheads)) {
+    while (s->workers && (s->http.n_exchanges || s->n_look_aheads)) {
         struct timeval most = {0, 10000};
-        event_base_loopexit(s->base, &most);
-        event_base_loop(s->base, EVLOOP_ONCE);
+        event_base_loopexit(s->http.base, &most);
+        event_base_loop(s->http.base, EVLOOP_ONCE);
     }
     qn_workers_free(s->slow_workers);
     qn_workers_free(s->workers);
     if (r->load.model) qn_model_close(&r->load.model);
     for (int i = 0; i < 2; i++)
         if (r->signals[i]) event_free(r->signals[i]);
-    if (r->accept_again) event_free(r->accept_again);
     if (r->wake_event) event_free(r->wake_event);
-    if (s->base) event_base_free(s->base);
+    if (s->http.base) event_base_free(s->http.base);
     qn_wake_close(&s->wake);
-}
-
-static int most_connections(void)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= CONNECTIONS_MAX + FILES_KEPT)
-        return CONNECTIONS_MAX;
-    return files.rlim_cur > 2 * FILES_KEPT ? (int)files.rlim_cur - FILES_KEPT : FILES_KEPT;
 }
 
 qn_status qn_server_run(const qn_server_options *options)
@@ -298,12 +190,19 @@ qn_status qn_server_run(const qn_server_options *options)
     qn_server *s = &r->server;
     s->options = options;
     s->wake.file = -1;
-    s->connections_max = most_connections();
-    if (getrandom(&s->id_seed, sizeof s->id_seed, GRND_NONBLOCK) < 0) s->id_seed = (uint64_t)time(NULL);
+    s->http = (qn_http_server){.options = &options->http,
+                               .tables = qn_server_tables,
+                               .n_tables = QN_SERVER_TABLES,
+                               .server = s,
+                               .answered = answered,
+                               .ended = ended,
+                               .id_seed = (uint64_t)time(NULL)};
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) s->http.id_seed = seed;
     signal(SIGPIPE, SIG_IGN);
     qn_status status = start(r);
     if (status == QN_OK) {
-        event_base_dispatch(s->base);
+        event_base_dispatch(s->http.base);
         status = r->status;
         if (status != QN_OK) qn_fail_copy(status, r->why);
     }

@@ -1,4 +1,7 @@
-/* `quern serve`: OpenAI's HTTP API in front of one model.
+/* `quern serve`: HTTP APIs in front of one model.
+ *
+ * http/ knows sockets and no model, core/ knows the model and no API, openai/ knows OpenAI's JSON. This
+ * folder joins them: routes.c has the tables, server.c the loop.
  *
  * Threads: one event loop (libevent) owns every connection and every exchange; it never waits and never
  * computes. Two pools of workers do what may take milliseconds or more: opening the model, reading bodies,
@@ -12,20 +15,11 @@
 #include <quern/model.h>
 
 #include "base/status.h"
+#include "server/http/http_options.h"
 
 typedef struct {
-    const char *host;       /* address or name to listen on */
-    int port;               /* 0: any that is free */
+    qn_http_options http;
     const char *model_name; /* what clients call the model */
-    const char *const *api_keys;
-    size_t n_api_keys; /* 0: none is asked for; on a loopback address alone */
-    const char *const *allowed_hosts;
-    size_t n_allowed_hosts; /* besides localhost and addresses */
-    const char *const *cors_origins;
-    size_t n_cors_origins; /* whose pages may read answers; "*": anybody's */
-    size_t body_max_bytes;
-    int64_t read_timeout_ms; /* for a request to arrive as a whole */
-    int64_t ping_ms;         /* a stream that is silent for so long gets a comment; 0: none */
     int allow_template_kwargs;
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */

@@ -8,7 +8,7 @@
 #include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/core/look_ahead.h"
-#include "server/http/routes.h"
+#include "server/openai/openai.h"
 #include "text/tools/call_ids.h"
 
 /* ---- the end ------------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #define QN_SERVER_COMPLETION_H
 
 #include "server/core/request.h"
+#include "server/core/state.h"
 #include "server/http/exchange.h"
 #include "text/tools/tool_calls.h"
 

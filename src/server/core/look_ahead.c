@@ -248,7 +248,7 @@ void qn_look_ahead_begin(qn_completion *c)
     qn_server *s = c->ex->server;
     look_ahead **last = &s->look_aheads, *a;
     int n = 1;
-    if (s->is_draining || (!c->said.content.length && !c->said.calls.length)) return;
+    if (s->http.is_draining || (!c->said.content.length && !c->said.calls.length)) return;
     a = qn_calloc(1, sizeof *a);
     if (!a) return;
     a->ready.server = s;

@@ -138,7 +138,7 @@ static void test_dropped(void **state)
         run(&s);
     }
     /* A draining server begins none. */
-    s.is_draining = 1;
+    s.http.is_draining = 1;
     qn_completion *c = answered(&ex);
     qn_look_ahead_begin(c);
     assert_true(!s.look_aheads && !s.n_look_aheads && c->request.body);

@@ -1,17 +1,17 @@
-/* What all files of the server share: the server itself. Loop thread only, but for `wake` and `ready`. */
+/* What routes and all behind them share: the server with its model. Loop thread only, but for `wake` and
+ * `ready`. */
 #ifndef QN_SERVER_STATE_H
 #define QN_SERVER_STATE_H
 
-#include <event2/event.h>
 #include <quern/quern.h>
 #include <stdatomic.h>
 
 #include "server/core/metrics.h"
 #include "server/core/workers.h"
+#include "server/http/http_server.h"
 #include "server/server.h"
 #include "text/chat/chat_fit.h"
 
-typedef struct qn_server qn_server;
 typedef struct qn_ready qn_ready;
 
 /* What a computing thread puts on the server's list to be looked at by the loop: once, until it was. */
@@ -24,23 +24,17 @@ struct qn_ready {
 
 struct qn_server {
     const qn_server_options *options;
-    struct event_base *base;
+    qn_http_server http;
     qn_wake wake;
     qn_workers *workers;      /* milliseconds */
     qn_workers *slow_workers; /* whatever it takes */
     _Atomic(qn_ready *) ready;
     qn_model *model; /* NULL: not loaded yet */
     qn_model_info info;
-    qn_chat_traits traits; /* of the model's chat template; set before model is */
-    int64_t created_s;     /* when the model was loaded, by the calendar */
-    int is_draining, is_loopback;
-    int n_connections, connections_max;
-    int64_t n_exchanges; /* that have been asked for and are not freed */
-    size_t body_bytes;   /* of requests that are not answered */
-    struct qn_connection *connections;
+    qn_chat_traits traits;             /* of the model's chat template; set before model is */
+    int64_t created_s;                 /* when the model was loaded, by the calendar */
     struct qn_look_ahead *look_aheads; /* that are pending, the oldest first */
     int64_t n_look_aheads;             /* that are not freed */
-    uint64_t id_seed, n_ids;           /* of the requests' names */
     qn_server_metrics metrics;
 };
 
@@ -48,7 +42,5 @@ struct qn_server {
 void qn_server_list(qn_ready *r);
 /* Looks through the list. */
 void qn_server_look(qn_server *s);
-/* An exchange ended: a draining server may be done, another one has time for what is to come. */
-void qn_server_note_end(qn_server *s);
 
 #endif

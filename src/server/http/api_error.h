@@ -1,5 +1,5 @@
-/* What a client is told when its request fails: OpenAI's shape, {"error": {message, type, param, code}}, with
- * the request's id. One thread at a time. */
+/* Why a request fails: the status of HTTP, a code, the field at fault, a sentence. The API that was called
+ * writes it in its form (routes.h). One thread at a time. */
 #ifndef QN_SERVER_API_ERROR_H
 #define QN_SERVER_API_ERROR_H
 
@@ -20,7 +20,5 @@ int qn_api_fail(qn_api_error *e, int status, const char *code, const char *param
     QN_PRINTF(5, 6);
 /* The same from a failure of the library, with this thread's message. */
 int qn_api_fail_status(qn_api_error *e, qn_status status);
-/* Appends the JSON object. */
-void qn_api_error_write(const qn_api_error *e, const char *request_id, qn_buf *out);
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/http/guard.h"
-#include "server/http/routes.h"
+#include "server/http/http.h"
 
 enum {
     PIECE_BYTES = 65536,        /* of input that is looked at together */
@@ -32,7 +32,7 @@ enum {
 typedef enum { READING, ANSWERING, LINGERING } phase;
 
 struct qn_connection {
-    qn_server *server;
+    qn_http_server *server;
     struct bufferevent *bev;
     struct event *timer; /* a request's time, the idle time, lingering; of a stream: the next comment */
     qn_http http;
@@ -53,13 +53,13 @@ static void process_input(qn_connection *c);
 
 static void free_exchange(qn_exchange *ex)
 {
-    qn_server *s = ex->server;
+    qn_http_server *s = ex->http;
     if (ex->connection || ex->holds) return;
     if (ex->free_state) ex->free_state(ex);
     qn_buf_free(&ex->body);
     qn_free(ex);
     s->n_exchanges--;
-    qn_server_note_end(s);
+    s->ended(s->server);
 }
 
 void qn_exchange_hold(qn_exchange *ex)
@@ -87,13 +87,11 @@ static void part(qn_connection *c, int is_gone)
     count_body(c, 0);
     c->exchange = NULL;
     ex->connection = NULL;
+    ex->http->answered(ex, is_gone);
     if (is_gone) {
-        ex->server->metrics.n_gone++;
         qn_log(QN_LOG_INFO, "%s %s: the client has gone", ex->id, ex->path);
         if (ex->gone) ex->gone(ex);
     } else {
-        qn_metrics_count(&ex->server->metrics, ex->route ? ex->route->path : "", ex->status);
-        qn_histogram_add(&ex->server->metrics.whole, (double)(qn_clock_ns() - ex->begin_ns) * 1e-9);
         qn_log(QN_LOG_INFO, "%s %s: %d after %.1f ms", ex->id, ex->path, ex->status,
                (double)(qn_clock_ns() - ex->begin_ns) * 1e-6);
     }
@@ -102,7 +100,7 @@ static void part(qn_connection *c, int is_gone)
 
 static void close_connection(qn_connection *c)
 {
-    qn_server *s = c->server;
+    qn_http_server *s = c->server;
     part(c, 1);
     if (c->is_inside) {
         c->is_dead = 1;
@@ -119,7 +117,7 @@ static void close_connection(qn_connection *c)
     qn_http_free(&c->http);
     s->n_connections--;
     qn_free(c);
-    qn_server_note_end(s);
+    s->ended(s->server);
 }
 
 static void set_timer(qn_connection *c, int64_t ms)
@@ -216,7 +214,7 @@ static void end_chunk(qn_exchange *ex)
 void qn_exchange_ping_every(qn_exchange *ex, int64_t ms)
 {
     if (!ex->connection || !ex->status) return;
-    ex->ping_ms = ms < 0 ? ex->server->options->ping_ms : ms;
+    ex->ping_ms = ms < 0 ? ex->http->options->ping_ms : ms;
     if (ex->ping_ms)
         set_timer(ex->connection, ex->ping_ms);
     else
@@ -270,7 +268,7 @@ void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error)
 {
     qn_buf b = {0}, headers = {0};
     if (!ex->connection) return;
-    qn_api_error_write(error, ex->id, &b);
+    ex->table->write_error(error, ex->id, &b);
     if (b.status != QN_OK) { /* not even that much memory */
         close_connection(ex->connection);
     } else if (ex->status) {
@@ -296,12 +294,14 @@ int qn_exchange_is_full(const qn_exchange *ex)
 
 static qn_exchange *new_exchange(qn_connection *c)
 {
-    qn_server *s = c->server;
+    qn_http_server *s = c->server;
     qn_exchange *ex = qn_calloc(1, sizeof *ex);
     if (!ex) return NULL;
     ex->number = qn_random_bits(s->id_seed, s->n_ids++);
     snprintf(ex->id, sizeof ex->id, "req_%016" PRIx64, ex->number);
-    ex->server = s;
+    ex->server = s->server;
+    ex->http = s;
+    ex->table = s->tables[0];
     ex->connection = c;
     ex->key = -1;
     ex->begin_ns = qn_clock_ns();
@@ -314,17 +314,19 @@ static qn_exchange *new_exchange(qn_connection *c)
 static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
 {
     const qn_http *h = &c->http;
-    const char *allowed, *type = qn_http_get(h, "content-type");
+    const char *type = qn_http_get(h, "content-type");
+    const qn_route_match found =
+        qn_route_find(c->server->tables, c->server->n_tables, h->method, h->path, ex->path, sizeof ex->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
-    ex->route = qn_route_find(h->method, h->path, ex->path, sizeof ex->path, &allowed);
-    int is_preflight =
-        c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && (ex->route || allowed);
+    ex->route = found.route;
+    if (found.table) ex->table = found.table;
+    int is_preflight = c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && found.table;
     static const qn_route preflight = {.is_open = 1};
     int refused = qn_guard_check(c->server, h, is_preflight ? &preflight : ex->route, &ex->key, error);
     if (refused || is_preflight) return refused;
-    if (!ex->route && allowed) {
-        qn_api_fail(error, 405, "method_not_allowed", NULL, "%s takes %s", ex->path, allowed);
-        error->allow = allowed;
+    if (!ex->route && found.allowed) {
+        qn_api_fail(error, 405, "method_not_allowed", NULL, "%s takes %s", ex->path, found.allowed);
+        error->allow = found.allowed;
         return 405;
     }
     if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "there is no %s here", ex->path);
@@ -334,7 +336,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
                            "the content type must be application/json");
     if (ex->route->needs_model && c->server->is_draining)
         return qn_api_fail(error, 503, "shutting_down", NULL, "the server is shutting down");
-    if (ex->route->needs_model && !c->server->model)
+    if (ex->route->needs_model && !c->server->has_model)
         return qn_api_fail(error, 503, "loading", NULL, "the model is being loaded");
     return 0;
 }
@@ -429,7 +431,7 @@ static void on_output(struct bufferevent *bev, void *user)
 {
     qn_connection *c = user;
     if (c->phase == LINGERING && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
-        shutdown(bufferevent_getfd(bev), SHUT_WR), qn_server_note_end(c->server);
+        shutdown(bufferevent_getfd(bev), SHUT_WR), c->server->ended(c->server->server);
     else if (c->phase == ANSWERING && c->exchange && c->exchange->status && c->exchange->drained)
         c->exchange->drained(c->exchange);
 }
@@ -458,7 +460,7 @@ static void on_timer(evutil_socket_t file, short what, void *user)
     refuse(c, &error);
 }
 
-void qn_connection_open(qn_server *s, int file)
+void qn_connection_open(qn_http_server *s, int file)
 {
     int one = 1;
     struct timeval write_time = {WRITE_S, 0};
@@ -488,7 +490,7 @@ void qn_connection_open(qn_server *s, int file)
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);
 }
 
-void qn_connections_close(qn_server *s, int all)
+void qn_connections_close(qn_http_server *s, int all)
 {
     for (qn_connection *c = s->connections, *next; c; c = next) {
         next = c->next;
@@ -499,7 +501,7 @@ void qn_connections_close(qn_server *s, int all)
     }
 }
 
-int qn_connections_are_flushed(const qn_server *s)
+int qn_connections_are_flushed(const qn_http_server *s)
 {
     for (const qn_connection *c = s->connections; c; c = c->next)
         if (evbuffer_get_length(bufferevent_get_output(c->bev))) return 0;

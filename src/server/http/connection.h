@@ -9,11 +9,11 @@
 #include "server/http/exchange.h"
 
 /* Takes the socket over. */
-void qn_connection_open(qn_server *s, int file);
+void qn_connection_open(qn_http_server *s, int file);
 /* Closes those that are between two requests (a draining server), or all. One that is new may have sent its
  * first request already, which is owed an answer. */
-void qn_connections_close(qn_server *s, int all);
+void qn_connections_close(qn_http_server *s, int all);
 /* 1 when all that was answered is on its way. */
-int qn_connections_are_flushed(const qn_server *s);
+int qn_connections_are_flushed(const qn_http_server *s);
 
 #endif

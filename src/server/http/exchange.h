@@ -8,28 +8,20 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "server/core/state.h"
 #include "server/http/api_error.h"
-#include "server/http/http.h"
+#include "server/http/http_server.h"
 
 typedef struct qn_connection qn_connection;
-typedef struct qn_exchange qn_exchange;
-
-/* A row of the table of routes. */
-typedef struct {
-    const char *method, *path; /* a path that ends with '/' stands for all below it */
-    void (*handle)(qn_exchange *ex);
-    int is_open;     /* asks for no key */
-    int needs_model; /* 503 while there is none, or the server is draining */
-} qn_route;
 
 struct qn_exchange {
     qn_server *server;
-    qn_connection *connection; /* NULL: the client is gone, or has its answer */
-    const qn_route *route;     /* NULL: none was found */
-    uint64_t number;           /* random */
-    char id[32];               /* "req_..." and the number */
-    char path[160];            /* as the table of routes writes it, cut */
+    qn_http_server *http;
+    qn_connection *connection;   /* NULL: the client is gone, or has its answer */
+    const qn_route *route;       /* NULL: none was found */
+    const qn_route_table *table; /* that has the path, or the first: it writes the errors */
+    uint64_t number;             /* random */
+    char id[32];                 /* "req_..." and the number */
+    char path[160];              /* as the table of routes writes it, cut */
     qn_buf body;
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;
@@ -48,7 +40,7 @@ struct qn_exchange {
 /* The whole answer. headers: further header lines, each with its CR LF, or NULL. */
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char *headers, const char *body,
                        size_t n);
-/* An error in OpenAI's shape; of a stream that has begun: an event with it, and the end. */
+/* An error as the API of the path writes it; of a stream that has begun: an event with it, and the end. */
 void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
 /* A stream of server-sent events: its head, events (JSON, or "[DONE]"), its end. After each silence of the
  * length that the server's options say a comment is sent: proxies and clients close streams that are silent.

@@ -14,7 +14,7 @@ int qn_guard_same(const char *a, const char *b)
 
 /* A page of a stranger whose name was made to point here still sends its own name as Host. Addresses cannot
  * be borrowed that way. */
-static int is_known_host(const qn_server *s, const char *host)
+static int is_known_host(const qn_http_server *s, const char *host)
 {
     char name[256];
     unsigned char address[16];
@@ -42,7 +42,7 @@ static const char *bearer(const qn_http *h)
     return value && strncasecmp(value, scheme, sizeof scheme - 1) == 0 ? value + sizeof scheme - 1 : NULL;
 }
 
-static int check_key(const qn_server *s, const qn_http *h, int *key, qn_api_error *error)
+static int check_key(const qn_http_server *s, const qn_http *h, int *key, qn_api_error *error)
 {
     const char *shown = bearer(h), *other = qn_http_get(h, "x-api-key");
     if (!s->options->n_api_keys) return 0;
@@ -61,7 +61,8 @@ static int check_key(const qn_server *s, const qn_http *h, int *key, qn_api_erro
     return *key >= 0 ? 0 : qn_api_fail(error, 401, "invalid_api_key", NULL, "the key is not known here");
 }
 
-int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, int *key, qn_api_error *error)
+int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *route, int *key,
+                   qn_api_error *error)
 {
     const char *host = qn_http_get(h, "host");
     *key = -1;
@@ -128,7 +129,7 @@ static void write_preflight(const qn_http *h, int is_named, qn_buf *headers)
         qn_buf_puts(headers, "access-control-allow-private-network: true\r\n");
 }
 
-void qn_guard_write_cors(const qn_server *s, const qn_http *h, qn_buf *headers)
+void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *headers)
 {
     const char *origin = qn_http_get(h, "origin");
     const int is_preflight = h->method && strcmp(h->method, "OPTIONS") == 0;

@@ -3,17 +3,18 @@
 #ifndef QN_SERVER_GUARD_H
 #define QN_SERVER_GUARD_H
 
-#include "server/http/exchange.h"
+#include "server/http/http.h"
+#include "server/http/http_server.h"
 
 /* Returns 0, or the HTTP status of a refusal. *key: which key was shown, -1: none. A key comes as
  * "Authorization: Bearer KEY" or as "x-api-key: KEY"; both must be the same where both are sent. */
-int qn_guard_check(const qn_server *s, const qn_http *h, const qn_route *route, int *key,
+int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *route, int *key,
                    qn_api_error *error);
 /* The header lines that let the page of an allowed origin read the answer, and of a preflight those that let
  * it send its request; nothing for others. Of the headers that a preflight asks for only known ones are
  * allowed.
  */
-void qn_guard_write_cors(const qn_server *s, const qn_http *h, qn_buf *headers);
+void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *headers);
 /* Compares in a time that depends on the length of b alone. */
 int qn_guard_same(const char *a, const char *b);
 

@@ -2,34 +2,33 @@
 
 #include <string.h>
 
-static const qn_route routes[] = {
-    {"GET", "/health", qn_route_health, 1, 0},
-    {"GET", "/metrics", qn_route_metrics, 0, 0},
-    {"GET", "/v1/models", qn_route_models, 0, 1},
-    {"GET", "/v1/models/", qn_route_models, 0, 1},
-    {"POST", "/v1/chat/completions", qn_route_chat, 0, 1},
-    {"POST", "/v1/completions", qn_route_completions, 0, 1},
-    {"POST", "/v1/embeddings", qn_route_embeddings, 0, 1},
-};
-
-/* The row with this method and path; *allowed as in qn_route_find. */
-static const qn_route *find(const char *method, const char *path, const char **allowed)
+static int has_path(const qn_route *r, const char *path)
 {
-    *allowed = NULL;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        const qn_route *r = &routes[i];
-        size_t n = strlen(r->path);
-        int is_below = r->path[n - 1] == '/';
-        if (is_below ? strncmp(path, r->path, n) != 0 || !path[n] : strcmp(path, r->path) != 0) continue;
-        int is_get = strcmp(r->method, "GET") == 0;
-        if (strcmp(method, r->method) == 0 || (is_get && strcmp(method, "HEAD") == 0)) return r;
-        *allowed = is_get ? "GET, HEAD" : r->method;
-    }
-    return NULL;
+    size_t n = strlen(r->path);
+    int is_below = r->path[n - 1] == '/';
+    return is_below ? strncmp(path, r->path, n) == 0 && path[n] : strcmp(path, r->path) == 0;
 }
 
-const qn_route *qn_route_find(const char *method, const char *path, char *path_out, size_t size,
-                              const char **allowed)
+/* The row with this method and path. */
+static qn_route_match find(const qn_route_table *const *tables, size_t n_tables, const char *method,
+                           const char *path)
+{
+    qn_route_match found = {0};
+    for (size_t i = 0; i < n_tables; i++) {
+        const qn_route_table *t = tables[i];
+        for (const qn_route *r = t->routes; r < t->routes + t->n_routes; r++) {
+            if (!has_path(r, path)) continue;
+            int is_get = strcmp(r->method, "GET") == 0;
+            if (strcmp(method, r->method) == 0 || (is_get && strcmp(method, "HEAD") == 0))
+                return (qn_route_match){r, t, NULL};
+            found = (qn_route_match){NULL, t, is_get ? "GET, HEAD" : r->method};
+        }
+    }
+    return found;
+}
+
+qn_route_match qn_route_find(const qn_route_table *const *tables, size_t n_tables, const char *method,
+                             const char *path, char *path_out, size_t size)
 {
     static const char prefix[] = "/v1";
     enum { PREFIX = sizeof prefix - 1 };
@@ -38,11 +37,11 @@ const qn_route *qn_route_find(const char *method, const char *path, char *path_o
         if (*path != '/' || !n || path_out[n - 1] != '/') path_out[n++] = *path;
     if (n > 1 && path_out[n - 1] == '/') n--;
     path_out[n] = 0;
-    const qn_route *route = find(method, path_out, allowed);
-    if (route || *allowed || n + PREFIX >= size) return route;
+    qn_route_match found = find(tables, n_tables, method, path_out);
+    if (found.table || n + PREFIX >= size) return found;
     memmove(path_out + PREFIX, path_out, n + 1);
     memcpy(path_out, prefix, PREFIX);
-    route = find(method, path_out, allowed);
-    if (!route && !*allowed) memmove(path_out, path_out + PREFIX, n + 1);
-    return route;
+    found = find(tables, n_tables, method, path_out);
+    if (!found.table) memmove(path_out, path_out + PREFIX, n + 1);
+    return found;
 }

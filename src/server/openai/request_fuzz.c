@@ -8,6 +8,7 @@
 #include "base/json/json.h"
 #include "base/utf8.h"
 #include "server/core/request.h"
+#include "server/openai/openai.h"
 
 static void check(int ok)
 {
@@ -21,7 +22,7 @@ static void check_error(int status, const qn_api_error *error)
     check(status >= 400 && status < 500 && error->status == status && error->message[0]);
     check(qn_utf8_valid_prefix(error->message, strlen(error->message)) == strlen(error->message));
     check(qn_utf8_valid_prefix(error->param, strlen(error->param)) == strlen(error->param));
-    qn_api_error_write(error, "req_0", &text);
+    qn_openai_error_write(error, "req_0", &text);
     check(text.status == QN_OK && qn_json_parse("error", text.data, text.length, &value) == QN_OK);
     json_decref(value);
     qn_buf_free(&text);

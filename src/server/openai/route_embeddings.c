@@ -5,7 +5,7 @@
 #include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/core/completion.h"
-#include "server/http/routes.h"
+#include "server/openai/openai.h"
 
 enum { INPUTS_MAX = 2048 };
 

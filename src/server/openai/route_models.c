@@ -4,7 +4,7 @@
 
 #include "base/json/json_write.h"
 #include "server/core/completion.h"
-#include "server/http/routes.h"
+#include "server/openai/openai.h"
 
 static void write_model(const qn_server *s, const char *adapter, qn_buf *b)
 {

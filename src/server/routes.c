@@ -1,0 +1,12 @@
+#include "server/routes.h"
+
+#include "server/openai/openai.h"
+
+static const qn_route own[] = {
+    {"GET", "/health", qn_route_health, 1, 0},
+    {"GET", "/metrics", qn_route_metrics, 0, 0},
+};
+
+static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write};
+
+const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {&qn_openai_routes, &own_table};
