@@ -78,7 +78,8 @@ static int warn_of_tools(opening *o)
 static int prepare_chat(opening *o)
 {
     qn_completion *c = o->c;
-    int refused = qn_chat_prompt_write(c->ex->server, &c->request, &o->chat, &c->error);
+    int refused = c->dialect->read_messages(&c->request, &c->error);
+    if (!refused) refused = qn_chat_prompt_write(c->ex->server, &c->request, &o->chat, &c->error);
     if (refused) return refused;
     if (!c->ex->server->info.has_chat_template)
         return qn_api_fail(&c->error, 400, "unsupported", "messages",
@@ -98,7 +99,7 @@ static int fail_open(opening *o, qn_status status)
     qn_completion *c = o->c;
     int64_t n = 0, context = c->ex->server->info.context_size;
     int32_t *ids = NULL;
-    const char *field = c->request.route == QN_REQUEST_CHAT ? "messages" : "prompt";
+    const char *field = c->dialect->prompt_field;
     qn_api_fail_status(&c->error, status);
     if (status != QN_E_ARG) return c->error.status;
     qn_status counted =
@@ -116,11 +117,8 @@ static int fail_open(opening *o, qn_status status)
 /* The text that the last message of a chat ends with. */
 static const char *final_text(const qn_request *r)
 {
-    const json_t *message = json_array_get(r->messages, json_array_size(r->messages) - 1);
-    const json_t *content = json_object_get(message, "content");
-    if (json_is_array(content))
-        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
-    return json_is_string(content) ? json_string_value(content) : "";
+    const json_t *message = json_array_get(r->chat, json_array_size(r->chat) - 1);
+    return json_string_value(json_object_get(message, "content"));
 }
 
 static const char *find_last(const char *text, const char *part)
@@ -153,7 +151,7 @@ static int make_answer(opening *o, qn_completion_choice *choice)
         .tools = r->tools,
         .prompt = o->prompt_text.data,
         .prompt_bytes = o->prompt_text.length};
-    if (r->route != QN_REQUEST_CHAT || (!options.format.calls && !options.format.reasoning)) return 0;
+    if (!r->chat || (!options.format.calls && !options.format.reasoning)) return 0;
     if (!o->prompt_text.data) {
         char *text = NULL;
         qn_status status = qn_chat_render(s->model, &o->one.prompt, &text, NULL, NULL);
@@ -165,7 +163,7 @@ static int make_answer(opening *o, qn_completion_choice *choice)
         if (o->prompt_text.status != QN_OK) return fail_memory(o->c);
     }
     end_in_reasoning(o, &options);
-    return qn_answer_new(&options, &choice->answer) == QN_OK ? 0 : fail_memory(o->c);
+    return qn_answer_new(&options, &choice->parser) == QN_OK ? 0 : fail_memory(o->c);
 }
 
 /* Called by a thread that computes. */
@@ -184,6 +182,8 @@ static int open_choice(opening *o, size_t i)
     if (atomic_load(&c->is_gone))
         return qn_api_fail(&c->error, 503, "cancelled", NULL, "the client has gone");
     choice->index = (int64_t)i;
+    if (c->dialect->choice_bytes && !(choice->memory = qn_calloc(1, c->dialect->choice_bytes)))
+        return fail_memory(c);
     /* Each choice of a prompt draws its own numbers. */
     if (options.seed) options.seed += i % (uint64_t)c->request.n;
     if (c->request.has_seed && !options.seed) options.seed = 1;
@@ -199,10 +199,10 @@ static int open_prompts(opening *o)
 {
     qn_completion *c = o->c;
     const qn_request *r = &c->request;
-    size_t n_prompts = r->route == QN_REQUEST_CHAT ? 1 : qn_request_count_prompts(r->prompt),
-           n = (size_t)r->n;
+    const int is_chat = c->dialect->read_messages != NULL;
+    size_t n_prompts = is_chat ? 1 : qn_request_count_prompts(r->prompt), n = (size_t)r->n;
     if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
-        return qn_api_fail(&c->error, 400, "invalid_value", r->route == QN_REQUEST_CHAT ? "n" : "prompt",
+        return qn_api_fail(&c->error, 400, "invalid_value", is_chat ? "n" : c->dialect->prompt_field,
                            "%zu prompts times n %zu: there may be %d choices", n_prompts, n,
                            (int)QN_REQUEST_CHOICES_MAX);
     c->choices = qn_calloc(n_prompts * n, sizeof *c->choices);
@@ -210,11 +210,11 @@ static int open_prompts(opening *o)
     c->n_choices = n_prompts * n;
     for (size_t i = 0; i < c->n_choices; i++) {
         int refused = 0;
-        if (r->route == QN_REQUEST_CHAT)
+        if (is_chat)
             refused = i ? 0 : prepare_chat(o);
         else if (i % n == 0)
-            refused = qn_request_get_prompt(r->prompt, i / n, "prompt", c->ex->server->info.vocab_size,
-                                            &o->one, &c->error);
+            refused = qn_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
+                                            c->ex->server->info.vocab_size, &o->one, &c->error);
         if (!refused) refused = open_choice(o, i);
         if (refused) return refused;
     }
@@ -242,8 +242,7 @@ void qn_completion_open(qn_completion *c)
     opening o = {.c = c};
     qn_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
                                 s->info.default_top_k, s->options->allow_template_kwargs};
-    int refused = qn_request_read(c->ex->body.data, c->ex->body.length, c->request.route, &limits,
-                                  &c->request, &c->error);
+    int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
     if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);
     if (!refused) refused = set_tenant(c);

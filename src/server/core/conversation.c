@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json/json.h"
 #include "base/json/json_write.h"
 #include "base/mem.h"
 
@@ -79,8 +78,8 @@ static int write_variables(const qn_request *r, qn_buf *out)
  * with an answer is one that the client has begun. */
 static int find_end(const qn_request *r, int *continue_final, qn_api_error *error)
 {
-    const size_t last = json_array_size(r->messages) - 1;
-    const json_t *message = json_array_get(r->messages, last);
+    const size_t last = json_array_size(r->chat) - 1;
+    const json_t *message = json_array_get(r->chat, last);
     const char *role = json_string_value(json_object_get(message, "role"));
     const int is_answer = role && strcmp(role, "assistant") == 0;
     char param[64];
@@ -91,9 +90,7 @@ static int find_end(const qn_request *r, int *continue_final, qn_api_error *erro
         return qn_api_fail(error, 400, "unsupported_parameter", "add_generation_prompt",
                            "add_generation_prompt is not supported but for true, unless the last message is "
                            "continued: an answer is always asked for");
-    if (!*continue_final || (!json_array_size(json_object_get(message, "tool_calls")) &&
-                             !json_is_object(json_object_get(message, "function_call"))))
-        return 0;
+    if (!*continue_final || !json_array_size(json_object_get(message, "tool_calls"))) return 0;
     snprintf(param, sizeof param, "messages[%zu].tool_calls", last);
     return qn_api_fail(error, 400, "invalid_value", param,
                        "%s: a message with calls of tools cannot be continued; the results are missing, or "
@@ -101,19 +98,16 @@ static int find_end(const qn_request *r, int *continue_final, qn_api_error *erro
                        param);
 }
 
-/* The messages in *text are replaced by those that fit. */
+/* Writes the messages that fit. */
 static int fit(const qn_server *s, qn_request *r, int continue_final, qn_chat_prompt *out,
                qn_api_error *error)
 {
     rendering with = {s->model, out->tools, out->variables.data};
     const qn_chat_renderer renderer = {render, &with};
-    json_t *messages = NULL;
     qn_chat_fitted fitted = {0};
     int refused = 0;
-    qn_status status = qn_json_parse("messages", out->messages.data, out->messages.length, &messages);
-    if (status == QN_OK) status = qn_chat_fit(messages, &s->traits, continue_final, &renderer, &fitted);
+    qn_status status = qn_chat_fit(r->chat, &s->traits, continue_final, &renderer, &fitted);
     if (status == QN_OK) {
-        qn_buf_reset(&out->messages);
         status = dump(fitted.messages, &out->messages);
         for (size_t i = 0; i < fitted.n_notes; i++)
             qn_request_warn(r, fitted.notes[i].param, fitted.notes[i].message);
@@ -124,21 +118,21 @@ static int fit(const qn_server *s, qn_request *r, int continue_final, qn_chat_pr
         snprintf(error->param, sizeof error->param, "%s", fitted.param);
     }
     qn_chat_fitted_free(&fitted);
-    json_decref(messages);
     return refused;
 }
 
 int qn_chat_prompt_write(const qn_server *s, qn_request *r, qn_chat_prompt *out, qn_api_error *error)
 {
-    int continue_final = 0, refused = qn_request_write_messages(r, &out->messages, error);
-    if (!refused) refused = find_end(r, &continue_final, error);
+    int continue_final = 0, refused = find_end(r, &continue_final, error);
     if (refused) return refused;
     if (r->tools && !(out->tools = json_dumps(r->tools, JSON_COMPACT)))
         return qn_api_fail_status(error, qn_fail_nomem(0));
     if (write_variables(r, &out->variables)) return qn_api_fail_status(error, QN_E_NOMEM);
     if (s->info.has_chat_template &&
-        qn_chat_fit_is_needed(r->messages, &s->traits, r->tools != NULL, continue_final))
+        qn_chat_fit_is_needed(r->chat, &s->traits, r->tools != NULL, continue_final))
         refused = fit(s, r, continue_final, out, error);
+    else if (dump(r->chat, &out->messages) != QN_OK)
+        refused = qn_api_fail_status(error, QN_E_NOMEM);
     out->prompt = (qn_prompt){.messages_json = out->messages.data,
                               .tools_json = out->tools,
                               .variables_json = out->variables.data,

@@ -3,10 +3,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/json/json.h"
-#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "server/core/conversation.h"
+#include "server/core/message.h"
 #include "server/core/next_turn.h"
 
 typedef struct qn_look_ahead {
@@ -16,6 +15,7 @@ typedef struct qn_look_ahead {
     qn_request request;
     qn_buf salt, tenant;
     qn_said said;
+    qn_buf said_ids; /* int32_t */
     qn_generation *generation;
     enum { WAITING, OPENING, RUNNING, CLOSING } phase;
     atomic_int is_dropped;
@@ -25,92 +25,90 @@ typedef struct qn_look_ahead {
 
 static json_t *last_message(const look_ahead *a)
 {
-    return json_array_get(a->request.messages, json_array_size(a->request.messages) - 1);
+    return json_array_get(a->request.chat, json_array_size(a->request.chat) - 1);
 }
 
-/* A message at the end of the conversation. */
-static qn_status add_message(look_ahead *a, const qn_buf *json)
+/* A message at the end of the conversation; it is taken. NULL: memory is out. */
+static qn_status add_message(look_ahead *a, json_t *message)
 {
-    json_t *message = NULL;
-    QN_TRY(json->status);
-    QN_TRY(qn_json_parse("a message", json->data, json->length, &message));
-    /* The request's JSON is ours. */
-    return json_array_append_new((json_t *)a->request.messages, message) ? qn_fail_nomem(0) : QN_OK;
+    return json_array_append_new(a->request.chat, message) ? qn_fail_nomem(0) : QN_OK;
 }
 
 /* An answer that went on from the last message becomes one with it, and the next turn begins a new message.
  * *begin: what the last message said. */
 static qn_status take_continued(look_ahead *a, qn_buf *begin)
 {
-    json_t *messages = (json_t *)a->request.messages;
     const json_t *content = json_object_get(last_message(a), "content");
     const char *role = json_string_value(json_object_get(last_message(a), "role"));
-    if (!json_is_string(content) || !role || strcmp(role, "assistant") != 0)
+    if (!role || strcmp(role, "assistant") != 0)
         return qn_fail(QN_E_UNSUPPORTED, "how a client sends such a message back is not known");
     qn_buf_append(begin, json_string_value(content), json_string_length(content));
-    json_array_remove(messages, json_array_size(messages) - 1);
+    json_array_remove(a->request.chat, json_array_size(a->request.chat) - 1);
     a->request.continue_final = a->request.add_generation_prompt = -1;
     return begin->status;
 }
 
+static qn_status add_calls(const look_ahead *a, json_t *message)
+{
+    qn_buf arguments = {0};
+    int failed = !message;
+    for (size_t i = 0; i < qn_said_count(&a->said) && !failed; i++) {
+        const qn_answer_event e = qn_said_get(&a->said, i);
+        if (e.kind != QN_ANSWER_CALL_BEGIN) continue;
+        qn_buf_reset(&arguments);
+        qn_said_join(&a->said, QN_ANSWER_CALL_ARGUMENTS, e.index, &arguments);
+        json_t *id = json_string(e.id), *name = qn_message_text(e.text, e.n),
+               *text = qn_message_text(arguments.data, arguments.length);
+        failed = !id || !name || !text || arguments.status != QN_OK ||
+                 qn_message_add_call(message, id, name, text) != 0;
+        json_decref(id);
+        json_decref(name);
+        json_decref(text);
+    }
+    qn_buf_free(&arguments);
+    return failed ? qn_fail_nomem(0) : QN_OK;
+}
+
 static qn_status add_answer(look_ahead *a, int is_continued)
 {
-    const qn_buf *calls = &a->said.calls;
-    qn_buf b = {0}, content = {0};
-    if (is_continued) {
-        qn_status taken = take_continued(a, &content);
-        if (taken != QN_OK) {
-            qn_buf_free(&content);
-            return taken;
-        }
+    qn_buf content = {0};
+    qn_status status = is_continued ? take_continued(a, &content) : QN_OK;
+    if (status == QN_OK) {
+        qn_said_join(&a->said, QN_ANSWER_CONTENT, 0, &content);
+        status = content.status;
     }
-    qn_buf_append(&content, a->said.content.data, a->said.content.length);
-    qn_json_open(&b, '{');
-    qn_json_put_text(&b, "role", "assistant");
-    qn_json_key(&b, "content");
-    qn_json_text(&b, content.data ? content.data : "", content.length);
-    if (content.status != QN_OK) b.status = content.status;
+    if (status == QN_OK) {
+        json_t *message = qn_message_new("assistant", qn_message_text(content.data, content.length));
+        status = add_calls(a, message);
+        if (status == QN_OK)
+            status = add_message(a, message);
+        else
+            json_decref(message);
+    }
     qn_buf_free(&content);
-    if (calls->length) {
-        qn_json_key(&b, "tool_calls");
-        qn_buf_putc(&b, '[');
-        qn_buf_append(&b, calls->data, calls->length);
-        qn_buf_putc(&b, ']');
-    }
-    qn_json_close(&b, '}');
-    qn_status status = add_message(a, &b);
-    qn_buf_free(&b);
     return status;
 }
 
 /* What somebody might say next: the user, or the tool that was called. */
 static qn_status add_next(look_ahead *a, const char *content)
 {
-    const json_t *said = last_message(a);
-    const char *id =
-        json_string_value(json_object_get(json_array_get(json_object_get(said, "tool_calls"), 0), "id"));
-    qn_buf b = {0};
-    qn_json_open(&b, '{');
-    qn_json_put_text(&b, "role", id ? "tool" : "user");
-    if (id) {
-        qn_json_key(&b, "tool_call_id");
-        qn_json_text(&b, id, strlen(id));
+    json_t *calls = json_object_get(last_message(a), "tool_calls");
+    json_t *id = json_object_get(json_array_get(calls, 0), "id");
+    json_t *message = qn_message_new(id ? "tool" : "user", qn_message_text(content, strlen(content)));
+    if (id && qn_message_set(message, "tool_call_id", json_incref(id))) {
+        json_decref(message);
+        return qn_fail_nomem(0);
     }
-    qn_json_put_text(&b, "content", content);
-    qn_json_close(&b, '}');
-    qn_status status = add_message(a, &b);
-    qn_buf_free(&b);
-    return status;
+    return add_message(a, message);
 }
 
 /* The conversation as it is, or with a next message, which is taken away again. */
 static qn_status write_prompt(look_ahead *a, const char *next, qn_chat_prompt *out)
 {
-    json_t *messages = (json_t *)a->request.messages;
     qn_api_error error;
     if (next) QN_TRY(add_next(a, next));
     int refused = qn_chat_prompt_write(a->ready.server, &a->request, out, &error);
-    if (next) json_array_remove(messages, json_array_size(messages) - 1);
+    if (next) json_array_remove(a->request.chat, json_array_size(a->request.chat) - 1);
     return refused ? QN_E_ARG : QN_OK;
 }
 
@@ -134,8 +132,8 @@ static qn_status open_generation(look_ahead *a, const int32_t *ids, int64_t n)
 static int is_known(const look_ahead *a, const int32_t *asked, int64_t n_asked, const int32_t *next,
                     int64_t n)
 {
-    const int32_t *said = (const int32_t *)(const void *)a->said.ids.data;
-    int64_t n_said = (int64_t)(a->said.ids.length / sizeof *said);
+    const int32_t *said = (const int32_t *)(const void *)a->said_ids.data;
+    int64_t n_said = (int64_t)(a->said_ids.length / sizeof *said);
     int64_t m = qn_next_turn_common(asked, n_asked, next, n);
     if (m == n_asked) m += qn_next_turn_common(said, n_said, next + m, n - m);
     return m == n || m + 1 >= n_asked + n_said;
@@ -149,9 +147,8 @@ static void open_job(qn_job *job)
     qn_chat_prompt chats[3] = {0};
     int32_t *asked = NULL, *next = NULL;
     int64_t n_asked = 0, n = 0;
-    qn_status status = atomic_load(&a->is_dropped) ? QN_E_CANCELLED : a->said.ids.status;
-    if (status == QN_OK) status = a->said.content.status;
-    if (status == QN_OK) status = a->said.calls.status;
+    qn_status status = atomic_load(&a->is_dropped) ? QN_E_CANCELLED : a->said_ids.status;
+    if (status == QN_OK) status = qn_said_status(&a->said);
     if (status == QN_OK) status = write_prompt(a, NULL, &chats[2]);
     if (status == QN_OK) status = add_answer(a, chats[2].prompt.continue_final);
     for (int i = 0; i < 2 && status == QN_OK; i++) status = write_prompt(a, contents[i], &chats[i]);
@@ -178,6 +175,7 @@ static void closed(qn_job *job)
     qn_server *s = a->ready.server;
     qn_server_look(s); /* it may have been listed just before */
     qn_said_free(&a->said);
+    qn_buf_free(&a->said_ids);
     qn_request_free(&a->request);
     qn_buf_free(&a->salt);
     qn_buf_free(&a->tenant);
@@ -239,8 +237,7 @@ void qn_look_ahead_drop_all(qn_server *s)
 
 int qn_look_ahead_is_wanted(const qn_completion *c)
 {
-    return !c->ex->server->options->no_look_ahead && c->request.route == QN_REQUEST_CHAT &&
-           c->request.cache_prompt;
+    return !c->ex->server->options->no_look_ahead && c->request.messages && c->request.cache_prompt;
 }
 
 void qn_look_ahead_begin(qn_completion *c)
@@ -248,7 +245,9 @@ void qn_look_ahead_begin(qn_completion *c)
     qn_server *s = c->ex->server;
     look_ahead **last = &s->look_aheads, *a;
     int n = 1;
-    if (s->http.is_draining || (!c->said.content.length && !c->said.calls.length)) return;
+    if (s->http.is_draining ||
+        (!qn_said_has(&c->said, QN_ANSWER_CONTENT) && !qn_said_has(&c->said, QN_ANSWER_CALL_BEGIN)))
+        return;
     a = qn_calloc(1, sizeof *a);
     if (!a) return;
     a->ready.server = s;
@@ -258,8 +257,9 @@ void qn_look_ahead_begin(qn_completion *c)
     a->salt = c->salt;
     a->tenant = c->tenant;
     a->said = c->said;
+    a->said_ids = c->said_ids;
     memset(&c->request, 0, sizeof c->request);
-    c->salt = c->tenant = (qn_buf){0};
+    c->salt = c->tenant = c->said_ids = (qn_buf){0};
     c->said = (qn_said){0};
     a->phase = WAITING;
     s->n_look_aheads++;

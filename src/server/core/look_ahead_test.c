@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "server/core/look_ahead.h"
+#include "server/openai/request.h"
 #include "tests/support/engine_help.h"
 
 enum { TOKENS = 8, NTH_MAX = 2000 };
@@ -55,17 +56,20 @@ static qn_completion *answered(qn_exchange *ex)
     c->ex = ex;
     c->keeps_said = 1;
     assert_int_equal(qn_request_read(body, strlen(body), QN_REQUEST_CHAT, &limits, &c->request, &error), 0);
+    assert_int_equal(qn_request_read_messages(&c->request, &error), 0);
     assert_true(qn_look_ahead_is_wanted(c));
-    qn_buf_puts(&c->said.content, answer);
-    qn_buf_append(&c->said.ids, said, sizeof said);
+    qn_said_add(&c->said, &(qn_answer_event){.kind = QN_ANSWER_CONTENT, .text = answer, .n = strlen(answer)});
+    qn_buf_append(&c->said_ids, said, sizeof said);
     qn_buf_puts(&c->salt, "salt");
-    qn_test_ok(c->said.ids.status);
+    qn_test_ok(qn_said_status(&c->said));
+    qn_test_ok(c->said_ids.status);
     return c;
 }
 
 static void free_answered(qn_completion *c)
 {
     qn_said_free(&c->said);
+    qn_buf_free(&c->said_ids);
     qn_request_free(&c->request);
     qn_buf_free(&c->salt);
     qn_free(c);

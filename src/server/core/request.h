@@ -1,9 +1,7 @@
-/* The body of a request, read by one table of fields (request_fields_table.c): each field works, within its
- * range, or is refused by name, or is taken and reported in `warnings`; a field that the table does not have
- * is refused as well. Nothing is dropped.
+/* What a client asks for, whatever the dialect. A dialect reads a body into it (request_fields.h).
  *
- * A qn_request owns the JSON that its strings and values are borrowed from. No sockets, no model: the fuzz
- * target calls it as the routes do. One thread at a time. */
+ * A qn_request owns the JSON that its strings and values are borrowed from. No sockets, no model. One thread
+ * at a time. */
 #ifndef QN_SERVER_REQUEST_H
 #define QN_SERVER_REQUEST_H
 
@@ -12,11 +10,6 @@
 
 #include "server/http/api_error.h"
 
-enum {
-    QN_REQUEST_CHAT = 1,
-    QN_REQUEST_COMPLETIONS = 2,
-    QN_REQUEST_EMBEDDINGS = 4,
-};
 enum {
     QN_REQUEST_N_MAX = 32,
     QN_REQUEST_CHOICES_MAX = 128, /* prompts times n */
@@ -38,7 +31,7 @@ typedef struct {
 } qn_request_limits;
 
 typedef struct {
-    unsigned route; /* one of QN_REQUEST_CHAT... */
+    unsigned route; /* a bit of the dialect */
     json_t *body;
     const char *model;     /* NULL: not given */
     qn_generate_options o; /* complete, but for the seeds of choices behind the first */
@@ -47,7 +40,9 @@ typedef struct {
     int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
     int logprobs;
     int64_t top_logprobs;
-    const json_t *messages, *tools, *template_kwargs; /* chat. tools NULL: none, or not to be used */
+    const json_t *messages; /* of a chat, as sent; NULL: it is none */
+    json_t *chat;           /* owned: the same as chat templates take them (message.h). NULL: not made yet */
+    const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
     const char *reasoning_effort;
     int one_tool_call;
     int continue_final, add_generation_prompt; /* chat; -1: not given */
@@ -72,18 +67,14 @@ typedef struct {
     size_t n_bias;
 } qn_request;
 
-/* Reads text[0..n). Returns 0, or the HTTP status of a refusal, which *error explains. qn_request_free is due
- * in either case. */
-int qn_request_read(const char *text, size_t n, unsigned route, const qn_request_limits *limits,
-                    qn_request *out, qn_api_error *error);
+/* Nothing is asked yet: the defaults. */
+void qn_request_start(qn_request *r, unsigned route);
+/* Makes `o` of the numbers as sent. */
+void qn_request_set_options(qn_request *r, const qn_request_limits *limits);
 void qn_request_free(qn_request *r);
 /* Reports that what `param` asks for is not done, or in another way. */
 void qn_request_warn(qn_request *r, const char *param, const char *message);
 
-/* The messages as text/chat/chat_fit.h takes them: content in one text, "developer" as "system", "function"
- * and "function_call" of old clients as "tool" and "tool_calls". Appends JSON. Returns 0, or the HTTP status
- * of a refusal. */
-int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error);
 /* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
 typedef struct {
     qn_prompt prompt;
@@ -98,7 +89,5 @@ int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int6
                           qn_request_prompt *out, qn_api_error *error);
 /* "context_length_exceeded", with both counts. Returns 400. */
 int qn_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error);
-/* Checks "tools"; returns 0, or the HTTP status of a refusal. */
-int qn_request_check_tools(const json_t *tools, qn_api_error *error);
 
 #endif

@@ -239,21 +239,18 @@ static void ping(qn_connection *c)
     set_timer(c, left_ms);
 }
 
-void qn_exchange_stream(qn_exchange *ex)
+void qn_exchange_stream(qn_exchange *ex, const char *type)
 {
     if (!ex->connection || ex->status) return;
-    write_head(ex, 200, "text/event-stream; charset=utf-8",
-               "cache-control: no-cache\r\nx-accel-buffering: no\r\n", -1);
+    write_head(ex, 200, type, "cache-control: no-cache\r\nx-accel-buffering: no\r\n", -1);
     qn_exchange_ping_every(ex, -1);
 }
 
-void qn_exchange_send(qn_exchange *ex, const char *data, size_t n)
+void qn_exchange_send(qn_exchange *ex, const char *bytes, size_t n)
 {
-    if (!ex->connection) return;
-    begin_chunk(ex, n + 8);
-    put(ex, "data: ", 6);
-    put(ex, data, n);
-    put(ex, "\n\n", 2);
+    if (!ex->connection || !n) return;
+    begin_chunk(ex, n);
+    put(ex, bytes, n);
     end_chunk(ex);
 }
 
@@ -268,7 +265,7 @@ void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error)
 {
     qn_buf b = {0}, headers = {0};
     if (!ex->connection) return;
-    ex->table->write_error(error, ex->id, &b);
+    ex->table->write_error(error, ex->id, ex->status != 0, &b);
     if (b.status != QN_OK) { /* not even that much memory */
         close_connection(ex->connection);
     } else if (ex->status) {

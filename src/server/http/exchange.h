@@ -42,14 +42,17 @@ void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char
                        size_t n);
 /* An error as the API of the path writes it; of a stream that has begun: an event with it, and the end. */
 void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
-/* A stream of server-sent events: its head, events (JSON, or "[DONE]"), its end. After each silence of the
- * length that the server's options say a comment is sent: proxies and clients close streams that are silent.
- */
-void qn_exchange_stream(qn_exchange *ex);
+/* The content type of server-sent events. */
+#define QN_STREAM_EVENTS "text/event-stream; charset=utf-8"
+/* A stream: its head, bytes with the frames of their type, its end. After each silence of the length that the
+ * server's options say a comment of server-sent events is sent: proxies and clients close streams that are
+ * silent. A stream of another type must turn that off. */
+void qn_exchange_stream(qn_exchange *ex, const char *type);
 /* Sets another length of silence for a stream that has begun. 0: no comments; negative: as the options say.
  */
 void qn_exchange_ping_every(qn_exchange *ex, int64_t ms);
-void qn_exchange_send(qn_exchange *ex, const char *data, size_t n);
+/* Nothing is sent if n is 0. */
+void qn_exchange_send(qn_exchange *ex, const char *bytes, size_t n);
 void qn_exchange_end(qn_exchange *ex);
 /* 1: the client is slow; what it has not taken yet is enough until `drained`. */
 int qn_exchange_is_full(const qn_exchange *ex);

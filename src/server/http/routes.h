@@ -14,11 +14,12 @@ typedef struct {
     int needs_model; /* 503 while there is none, or the server is draining */
 } qn_route;
 
-/* The routes of one API, and how it writes errors: a JSON object. */
+/* The routes of one API. */
 typedef struct {
     const qn_route *routes; /* [n_routes] */
     size_t n_routes;
-    void (*write_error)(const qn_api_error *e, const char *request_id, qn_buf *out);
+    /* Appends an error: JSON; if in_stream, with its frame in a stream that has begun. */
+    void (*write_error)(const qn_api_error *e, const char *request_id, int in_stream, qn_buf *out);
 } qn_route_table;
 
 typedef struct {

@@ -26,9 +26,9 @@ static void put_optional(qn_buf *b, const char *key, const char *text)
         qn_buf_puts(b, "null");
 }
 
-void qn_openai_error_write(const qn_api_error *e, const char *request_id, qn_buf *out)
+void qn_openai_error_write(const qn_api_error *e, const char *request_id, int in_stream, qn_buf *out)
 {
-    qn_json_open(out, '{');
+    qn_buf_puts(out, in_stream ? "data: {" : "{");
     qn_json_key(out, "error");
     qn_json_open(out, '{');
     qn_json_put_text(out, "message", e->message);
@@ -37,5 +37,5 @@ void qn_openai_error_write(const qn_api_error *e, const char *request_id, qn_buf
     put_optional(out, "code", e->code);
     qn_json_put_text(out, "request_id", request_id);
     qn_json_close(out, '}');
-    qn_json_close(out, '}');
+    qn_buf_puts(out, in_stream ? "}\n\n" : "}");
 }

@@ -6,8 +6,8 @@
 
 extern const qn_route_table qn_openai_routes;
 
-/* {"error": {message, type, param, code, request_id}} */
-void qn_openai_error_write(const qn_api_error *e, const char *request_id, qn_buf *out);
+/* {"error": {message, type, param, code, request_id}}, in a stream as an event. */
+void qn_openai_error_write(const qn_api_error *e, const char *request_id, int in_stream, qn_buf *out);
 
 void qn_route_models(qn_exchange *ex);
 void qn_route_chat(qn_exchange *ex);

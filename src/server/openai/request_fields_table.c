@@ -2,7 +2,7 @@
  * "not given" everywhere. */
 #include <stddef.h>
 
-#include "server/openai/request_fields.h"
+#include "server/openai/request.h"
 
 #define AT(field) offsetof(qn_request, field)
 #define CHAT QN_REQUEST_CHAT

@@ -7,8 +7,8 @@
 
 #include "base/json/json.h"
 #include "base/utf8.h"
-#include "server/core/request.h"
 #include "server/openai/openai.h"
+#include "server/openai/request.h"
 
 static void check(int ok)
 {
@@ -22,7 +22,7 @@ static void check_error(int status, const qn_api_error *error)
     check(status >= 400 && status < 500 && error->status == status && error->message[0]);
     check(qn_utf8_valid_prefix(error->message, strlen(error->message)) == strlen(error->message));
     check(qn_utf8_valid_prefix(error->param, strlen(error->param)) == strlen(error->param));
-    qn_openai_error_write(error, "req_0", &text);
+    qn_openai_error_write(error, "req_0", 0, &text);
     check(text.status == QN_OK && qn_json_parse("error", text.data, text.length, &value) == QN_OK);
     json_decref(value);
     qn_buf_free(&text);
@@ -46,20 +46,20 @@ static void check_options(const qn_request *r, const qn_request_limits *limits)
     check(!r->has_seed || o->seed);
 }
 
-static void check_messages(const qn_request *r)
+static void check_messages(qn_request *r)
 {
     qn_api_error error;
-    qn_buf text = {0};
-    json_t *value = NULL;
-    int status = qn_request_write_messages(r, &text, &error);
+    int status = qn_request_read_messages(r, &error);
     if (status) {
         check_error(status, &error);
     } else {
-        check(qn_json_parse("messages", text.data, text.length, &value) == QN_OK);
+        char *text = json_dumps(r->chat, JSON_COMPACT);
+        json_t *value = NULL;
+        check(text && qn_json_parse("messages", text, strlen(text), &value) == QN_OK);
         check(json_array_size(value) == json_array_size(r->messages));
+        json_decref(value);
+        free(text); /* foreign: jansson's */
     }
-    json_decref(value);
-    qn_buf_free(&text);
 }
 
 static void check_prompts(const json_t *value, const qn_request_limits *limits)

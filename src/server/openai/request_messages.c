@@ -1,12 +1,10 @@
 /* Messages of a chat: OpenAI's form is checked and brought into that of chat templates. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json/json.h"
-#include "base/json/json_write.h"
 #include "base/mem.h"
-#include "server/core/request.h"
+#include "server/core/message.h"
+#include "server/openai/request.h"
 
 static int invalid(qn_api_error *error, size_t i, const char *part, const char *sentence)
 {
@@ -15,20 +13,13 @@ static int invalid(qn_api_error *error, size_t i, const char *part, const char *
     return qn_api_fail(error, 400, "invalid_value", param, "%s %s", param, sentence);
 }
 
-static void put_json(qn_buf *out, const char *key, const json_t *value)
+static int fail_memory(qn_api_error *error)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!text) {
-        out->status = qn_fail_nomem(0);
-        return;
-    }
-    qn_json_key(out, key);
-    qn_buf_puts(out, text);
-    free(text); /* foreign: jansson's */
+    return qn_api_fail_status(error, qn_fail_nomem(0));
 }
 
-/* Parts of the type "text" in one text, a line each. */
-static int write_parts(const json_t *parts, size_t i, qn_buf *out, qn_api_error *error)
+/* Parts of the type "text" in one text, a line each. *out: NULL if memory is out. */
+static int join_parts(const json_t *parts, size_t i, json_t **out, qn_api_error *error)
 {
     qn_buf text = {0};
     int refused = 0;
@@ -60,31 +51,27 @@ static int write_parts(const json_t *parts, size_t i, qn_buf *out, qn_api_error 
             qn_buf_append(&text, json_string_value(content), json_string_length(content));
         }
     }
-    if (!refused) {
-        qn_json_key(out, "content");
-        qn_json_text(out, text.data ? text.data : "", text.length);
-        if (text.status != QN_OK) out->status = text.status;
-    }
+    if (!refused && text.status == QN_OK) *out = qn_message_text(text.data, text.length);
     qn_buf_free(&text);
     return refused;
 }
 
-static int write_content(const json_t *content, const char *role, size_t i, int may_be_empty, qn_buf *out,
-                         qn_api_error *error)
+/* *out: owned by the caller; NULL if memory is out. */
+static int read_content(const json_t *content, const char *role, size_t i, int may_be_empty, json_t **out,
+                        qn_api_error *error)
 {
     if (json_is_string(content)) {
-        qn_json_key(out, "content");
-        qn_json_text(out, json_string_value(content), json_string_length(content));
+        *out = json_incref((json_t *)content);
         return 0;
     }
-    if (json_is_array(content)) return write_parts(content, i, out, error);
+    if (json_is_array(content)) return join_parts(content, i, out, error);
     if (content && !json_is_null(content))
         return invalid(error, i, "content", "must be a string or an array of parts");
     if (!may_be_empty)
         return strcmp(role, "assistant") == 0
                    ? invalid(error, i, "content", "is missing, and so are tool_calls")
                    : invalid(error, i, "content", "is missing");
-    qn_json_put_text(out, "content", "");
+    *out = qn_message_text("", 0);
     return 0;
 }
 
@@ -93,76 +80,55 @@ static int is_given(const json_t *value)
     return value && !json_is_null(value);
 }
 
-/* {"name", "arguments"}; what the arguments are is looked at by text/chat/chat_fit.h. */
-static int write_function(const json_t *function, size_t i, const char *part, qn_buf *out,
-                          qn_api_error *error)
+/* What the arguments are is looked at by text/chat/chat_fit.h. */
+static int add_call(json_t *message, const json_t *id, const json_t *function, size_t i, const char *part,
+                    qn_api_error *error)
 {
     const json_t *name = json_object_get(function, "name"),
                  *arguments = json_object_get(function, "arguments");
     if (!json_string_length(name)) return invalid(error, i, part, "must have a function with a name");
-    qn_json_open(out, '{');
-    put_json(out, "name", name);
-    if (is_given(arguments)) put_json(out, "arguments", arguments);
-    qn_json_close(out, '}');
-    return 0;
-}
-
-static int write_call(const json_t *call, size_t i, size_t k, qn_buf *out, qn_api_error *error)
-{
-    const json_t *id = json_object_get(call, "id");
-    char part[64];
-    snprintf(part, sizeof part, "tool_calls[%zu]", k);
-    qn_json_open(out, '{');
-    if (json_is_string(id))
-        put_json(out, "id", id);
-    else if (is_given(id))
-        return invalid(error, i, part, "must have an id that is a string");
-    qn_json_put_text(out, "type", "function");
-    qn_json_key(out, "function");
-    int refused = write_function(json_object_get(call, "function"), i, part, out, error);
-    qn_json_close(out, '}');
-    return refused;
+    if (!is_given(arguments)) arguments = NULL;
+    return qn_message_add_call(message, id, name, arguments) ? fail_memory(error) : 0;
 }
 
 /* Of "tool_calls", or where those are none the one of "function_call". */
-static int write_calls(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+static int add_calls(json_t *message, const json_t *sent, size_t i, qn_api_error *error)
 {
-    const json_t *calls = json_object_get(message, "tool_calls");
+    const json_t *calls = json_object_get(sent, "tool_calls");
     const size_t n = json_array_size(calls);
-    int refused = 0;
     if (n > QN_REQUEST_TOOLS_MAX) return invalid(error, i, "tool_calls", "has too many calls");
-    qn_json_key(out, "tool_calls");
-    qn_json_open(out, '[');
-    for (size_t k = 0; k < n && !refused; k++)
-        refused = write_call(json_array_get(calls, k), i, k, out, error);
-    if (!n) {
-        qn_json_open(out, '{');
-        qn_json_put_text(out, "type", "function");
-        qn_json_key(out, "function");
-        refused = write_function(json_object_get(message, "function_call"), i, "function_call", out, error);
-        qn_json_close(out, '}');
+    if (!n) return add_call(message, NULL, json_object_get(sent, "function_call"), i, "function_call", error);
+    for (size_t k = 0; k < n; k++) {
+        const json_t *call = json_array_get(calls, k), *id = json_object_get(call, "id");
+        char part[64];
+        snprintf(part, sizeof part, "tool_calls[%zu]", k);
+        if (!is_given(id))
+            id = NULL;
+        else if (!json_is_string(id))
+            return invalid(error, i, part, "must have an id that is a string");
+        int refused = add_call(message, id, json_object_get(call, "function"), i, part, error);
+        if (refused) return refused;
     }
-    qn_json_close(out, ']');
-    return refused;
+    return 0;
 }
 
 /* Keys of a message beside role, content and tool_calls: those that templates know, and those that say
  * nothing. */
-static int write_others(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+static int add_others(json_t *message, const json_t *sent, size_t i, qn_api_error *error)
 {
     static const char *const passed[] = {"name", "tool_call_id", "reasoning_content", "reasoning",
                                          "thinking"};
     static const char *const known[] = {"role", "content", "tool_calls", "function_call", "cache_control"};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)message, key, value)
+    json_object_foreach((json_t *)sent, key, value)
     {
         int found = json_is_null(value) || (json_is_array(value) && !json_array_size(value));
         for (size_t k = 0; k < sizeof known / sizeof *known; k++) found |= strcmp(key, known[k]) == 0;
         for (size_t k = 0; k < sizeof passed / sizeof *passed && !found; k++) {
             if (strcmp(key, passed[k]) != 0) continue;
             if (!json_is_string(value)) return invalid(error, i, key, "must be a string");
-            put_json(out, key, value);
+            if (qn_message_set(message, key, json_incref(value))) return fail_memory(error);
             found = 1;
         }
         if (!found) return invalid(error, i, key, "is an unknown parameter");
@@ -187,7 +153,7 @@ static int count_calls(const json_t *message, int is_answer, size_t i, size_t *n
     return 0;
 }
 
-static int write_message(const json_t *message, size_t i, qn_buf *out, qn_api_error *error)
+static int read_message(const json_t *sent, size_t i, json_t *messages, qn_api_error *error)
 {
     /* As clients write them, and as templates know them. */
     static const struct {
@@ -195,25 +161,25 @@ static int write_message(const json_t *message, size_t i, qn_buf *out, qn_api_er
     } roles[] = {{"system", "system"},       {"developer", "system"}, {"user", "user"},
                  {"assistant", "assistant"}, {"tool", "tool"},        {"function", "tool"}};
     enum { N_ROLES = sizeof roles / sizeof *roles };
-    const char *role = json_string_value(json_object_get(message, "role"));
+    const char *role = json_string_value(json_object_get(sent, "role"));
+    json_t *content = NULL, *message;
     size_t k = 0, n_calls = 0;
-    if (!json_is_object(message)) return invalid(error, i, "", "must be an object");
+    if (!json_is_object(sent)) return invalid(error, i, "", "must be an object");
     while (role && k < N_ROLES && strcmp(role, roles[k].name) != 0) k++;
     if (!role || k == N_ROLES)
         return invalid(error, i, "role", "must be system, developer, user, assistant, tool or function");
     role = roles[k].known_as;
-    int refused = count_calls(message, strcmp(role, "assistant") == 0, i, &n_calls, error);
-    qn_json_open(out, '{');
-    qn_json_put_text(out, "role", role);
+    int refused = count_calls(sent, strcmp(role, "assistant") == 0, i, &n_calls, error);
     if (!refused)
-        refused = write_content(json_object_get(message, "content"), role, i, n_calls > 0, out, error);
-    if (!refused && n_calls) refused = write_calls(message, i, out, error);
-    if (!refused) refused = write_others(message, i, out, error);
-    qn_json_close(out, '}');
-    return refused;
+        refused = read_content(json_object_get(sent, "content"), role, i, n_calls > 0, &content, error);
+    if (refused) return refused;
+    message = qn_message_new(role, content);
+    if (json_array_append_new(messages, message)) return fail_memory(error);
+    if (n_calls) refused = add_calls(message, sent, i, error);
+    return refused ? refused : add_others(message, sent, i, error);
 }
 
-int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *error)
+int qn_request_read_messages(qn_request *r, qn_api_error *error)
 {
     size_t n = json_array_size(r->messages);
     if (!json_is_array(r->messages) || !n)
@@ -222,11 +188,11 @@ int qn_request_write_messages(const qn_request *r, qn_buf *out, qn_api_error *er
     if (n > QN_REQUEST_MESSAGES_MAX)
         return qn_api_fail(error, 400, "invalid_value", "messages", "messages: %zu of them, there may be %d",
                            n, (int)QN_REQUEST_MESSAGES_MAX);
-    qn_json_open(out, '[');
+    r->chat = json_array();
+    if (!r->chat) return fail_memory(error);
     for (size_t i = 0; i < n; i++) {
-        int refused = write_message(json_array_get(r->messages, i), i, out, error);
+        int refused = read_message(json_array_get(r->messages, i), i, r->chat, error);
         if (refused) return refused;
     }
-    qn_json_close(out, ']');
-    return out->status == QN_OK ? 0 : qn_api_fail_status(error, out->status);
+    return 0;
 }

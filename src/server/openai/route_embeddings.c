@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/core/completion.h"
 #include "server/openai/openai.h"
+#include "server/openai/request.h"
 
 enum { INPUTS_MAX = 2048 };
 

@@ -1,4 +1,6 @@
-/* The table of request fields: request_fields_table.c lists them, request.c walks it. */
+/* Bodies, read by a table of fields: each field works, within its range, or is refused by name, or is taken
+ * and reported in `warnings`; a field that the table does not have is refused as well. Nothing is dropped.
+ * Each dialect has its table. No sockets, no model. One thread at a time. */
 #ifndef QN_SERVER_REQUEST_FIELDS_H
 #define QN_SERVER_REQUEST_FIELDS_H
 
@@ -9,8 +11,8 @@ typedef enum {
     QN_FIELD_INT,      /* int64_t in [low, high] */
     QN_FIELD_REAL,     /* double in [low, high] */
     QN_FIELD_TEXT,     /* const char *, without NUL characters */
-    QN_FIELD_JSON,     /* const json_t *, to be looked at by who uses it */
-    QN_FIELD_OWN,      /* read by a function of its own */
+    QN_FIELD_JSON,     /* const json_t *, which its user checks */
+    QN_FIELD_OWN,      /* read by the function `read` */
     QN_FIELD_REPORTED, /* taken without effect, and reported */
     QN_FIELD_REFUSED   /* refused, but for values that ask for nothing */
 } qn_field_kind;
@@ -20,7 +22,7 @@ typedef int qn_field_fn(qn_request *r, const json_t *value, const qn_request_lim
 
 typedef struct {
     const char *name;
-    unsigned routes;
+    unsigned routes; /* bits of the dialect */
     qn_field_kind kind;
     size_t offset;
     double low, high;
@@ -29,14 +31,10 @@ typedef struct {
     const char *note;     /* REPORTED and REFUSED: a sentence */
 } qn_field;
 
-/* Up to a row without a name. */
-extern const qn_field qn_request_fields[];
-
-/* Readers of fields that are no plain values (request_values.c). */
-qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_field_read_stop,
-    qn_field_read_stop_ids, qn_field_read_logit_bias, qn_field_read_seed, qn_field_read_stream_options,
-    qn_field_read_ping, qn_field_read_tools, qn_field_read_tool_choice, qn_field_read_parallel_calls,
-    qn_field_read_completion_logprobs, qn_field_read_template_kwargs, qn_field_read_effort,
-    qn_field_read_reasoning_format, qn_field_read_encoding;
+/* Reads text[0..n), a JSON object, by a table that ends with a row without a name; `route` says which of its
+ * rows count. What the fields say together is the dialect's to check. Returns 0, or the HTTP status of a
+ * refusal. qn_request_free is due in either case. */
+int qn_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
+                           const qn_request_limits *limits, qn_request *out, qn_api_error *error);
 
 #endif

@@ -1,0 +1,37 @@
+/* How one API speaks of generated text: a struct of functions, for each route that generates.
+ *
+ * A dialect reads a body into a qn_request, and makes bytes of what choices have said (answer.h). It has no
+ * part in when something is computed, sent or closed: completion.h. Constant data; functions that write run
+ * on the loop, those that read on a worker. */
+#ifndef QN_SERVER_DIALECT_H
+#define QN_SERVER_DIALECT_H
+
+#include "server/core/request.h"
+
+typedef struct qn_completion qn_completion;
+typedef struct qn_completion_choice qn_completion_choice;
+
+typedef struct {
+    /* Reads a body. Returns 0, or the HTTP status of a refusal. */
+    int (*read)(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+                qn_api_error *error);
+    /* Makes r->chat of what `read` left in r->messages. The same. NULL: the dialect has prompts, no chats. */
+    int (*read_messages)(qn_request *r, qn_api_error *error);
+    const char *stream_type;  /* the content type of a stream */
+    const char *prompt_field; /* whose fault it is if the prompt is too long */
+    size_t
+        choice_bytes; /* of what the dialect remembers of each choice (`memory`), zeroed at the beginning */
+    /* Appends a whole answer. */
+    void (*write_whole)(const qn_completion *c, qn_buf *out);
+    /* The rest appends to a stream, frames included. First of all, for each choice. */
+    void (*write_begin)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+    /* What choice->said has, after each token. Returns 1: all of it is written, or needs not be, and is
+     * forgotten; 0: it stays, and comes again together with what is said next. */
+    int (*write_delta)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+    /* Why the choice ended, behind its last delta. */
+    void (*write_finish)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+    /* Once, when all choices have ended. */
+    void (*write_end)(const qn_completion *c, qn_buf *out);
+} qn_dialect;
+
+#endif

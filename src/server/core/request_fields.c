@@ -1,0 +1,114 @@
+#include "server/core/request_fields.h"
+
+#include <string.h>
+
+#include "base/json/json.h"
+
+static const qn_field *find(const qn_field *table, const char *name, unsigned route)
+{
+    for (const qn_field *f = table; f->name; f++)
+        if ((f->routes & route) && strcmp(f->name, name) == 0) return f;
+    return NULL;
+}
+
+static const char *type_name(const json_t *value)
+{
+    static const char *const names[] = {"an object", "an array",  "a string",  "an integer",
+                                        "a number",  "a boolean", "a boolean", "null"};
+    return names[json_typeof(value)];
+}
+
+static int fail_type(qn_api_error *error, const char *name, const char *wanted, const json_t *value)
+{
+    return qn_api_fail(error, 400, "invalid_type", name, "%s must be %s, not %s", name, wanted,
+                       type_name(value));
+}
+
+/* Is value one of those that ask for nothing? */
+static int is_harmless(const qn_field *f, const json_t *value)
+{
+    json_t *list = NULL;
+    int found = 0;
+    if (!f->harmless || qn_json_parse(f->name, f->harmless, strlen(f->harmless), &list) != QN_OK) return 0;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++)
+        found = json_equal(json_array_get(list, i), value);
+    json_decref(list);
+    return found;
+}
+
+static int read_number(const qn_field *f, const json_t *value, qn_request *r, qn_api_error *error)
+{
+    char *at = (char *)r + f->offset;
+    double number = json_number_value(value);
+    if (f->kind == QN_FIELD_INT && !json_is_integer(value))
+        return fail_type(error, f->name, "an integer", value);
+    if (!json_is_number(value)) return fail_type(error, f->name, "a number", value);
+    if (!(number >= f->low && number <= f->high))
+        return qn_api_fail(error, 400, "invalid_value", f->name, "%s is %.17g; it may be %.15g to %.15g",
+                           f->name, number, f->low, f->high);
+    if (f->kind == QN_FIELD_INT)
+        *(int64_t *)(void *)at = json_integer_value(value);
+    else
+        *(double *)(void *)at = number;
+    return 0;
+}
+
+static int read_field(const qn_field *f, const json_t *value, const qn_request_limits *limits, qn_request *r,
+                      qn_api_error *error)
+{
+    char *at = (char *)r + f->offset;
+    switch (f->kind) {
+    case QN_FIELD_BOOL:
+        if (!json_is_boolean(value)) return fail_type(error, f->name, "a boolean", value);
+        *(int *)(void *)at = json_is_true(value);
+        return 0;
+    case QN_FIELD_INT:
+    case QN_FIELD_REAL:
+        return read_number(f, value, r, error);
+    case QN_FIELD_TEXT:
+        if (!json_is_string(value)) return fail_type(error, f->name, "a string", value);
+        if (strlen(json_string_value(value)) != json_string_length(value))
+            return qn_api_fail(error, 400, "invalid_value", f->name, "%s has a NUL character", f->name);
+        *(const char **)(void *)at = json_string_value(value);
+        return 0;
+    case QN_FIELD_JSON:
+        *(const json_t **)(void *)at = value;
+        return 0;
+    case QN_FIELD_OWN:
+        return f->read(r, value, limits, error);
+    case QN_FIELD_REPORTED:
+        qn_request_warn(r, f->name, f->note);
+        return 0;
+    case QN_FIELD_REFUSED:
+        if (is_harmless(f, value)) return 0;
+        return qn_api_fail(error, 400, "unsupported_parameter", f->name, "%s is not supported: %s", f->name,
+                           f->note);
+    }
+    return 0;
+}
+
+int qn_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
+                           const qn_request_limits *limits, qn_request *out, qn_api_error *error)
+{
+    const char *key;
+    json_t *value;
+    qn_request_start(out, route);
+    qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
+    if (status != QN_OK) {
+        qn_api_fail_status(error, status);
+        if (status == QN_E_FORMAT) error->code = "invalid_json";
+        return error->status;
+    }
+    if (!json_is_object(out->body))
+        return qn_api_fail(error, 400, "invalid_json", NULL, "the body must be a JSON object, not %s",
+                           type_name(out->body));
+    json_object_foreach(out->body, key, value)
+    {
+        const qn_field *f = find(table, key, route);
+        if (!f) return qn_api_fail(error, 400, "unknown_parameter", key, "unknown parameter: %s", key);
+        if (json_is_null(value)) continue;
+        int refused = read_field(f, value, limits, out, error);
+        if (refused) return refused;
+    }
+    return 0;
+}

@@ -1,0 +1,239 @@
+/* The JSON of /v1/chat/completions: chunks of a stream, and whole answers. */
+#include "base/json/json_write.h"
+#include "server/openai/openai.h"
+#include "server/openai/request.h"
+#include "server/openai/write.h"
+
+static const char prefix[] = "chatcmpl-", chunk[] = "chat.completion.chunk";
+
+/* ---- log-probabilities --------------------------------------------------------------------------------- */
+
+/* {"token":, "logprob":, "bytes":; the object stays open. */
+static void open_entry(const qn_completion *c, qn_buf *b, int32_t id, float logprob)
+{
+    char *text;
+    size_t n;
+    qn_openai_token_text(c, id, &text, &n);
+    qn_json_open(b, '{');
+    qn_json_key(b, "token");
+    qn_json_text(b, text ? text : "", n);
+    qn_json_key(b, "logprob");
+    qn_openai_logprob(b, logprob);
+    qn_json_key(b, "bytes");
+    qn_json_open(b, '[');
+    for (size_t i = 0; i < n; i++) qn_json_int(b, (unsigned char)text[i]);
+    qn_json_close(b, ']');
+    qn_buffer_free(text);
+}
+
+static void put_logprobs(const qn_completion *c, const qn_said *said, qn_buf *b)
+{
+    qn_json_key(b, "logprobs");
+    qn_json_open(b, '{');
+    qn_json_key(b, "content");
+    qn_json_open(b, '[');
+    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
+        const qn_said_token t = qn_said_get_token(said, i);
+        open_entry(c, b, t.id, t.logprob);
+        qn_json_key(b, "top_logprobs");
+        qn_json_open(b, '[');
+        for (int32_t k = 0; k < t.n_top; k++) {
+            open_entry(c, b, t.top[k].id, t.top[k].logprob);
+            qn_json_close(b, '}');
+        }
+        qn_json_close(b, ']');
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+    qn_openai_put_null(b, "refusal");
+    qn_json_close(b, '}');
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------- */
+
+/* A chunk up to its delta. */
+static void open_chunk(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    qn_openai_open_event(c, prefix, chunk, out);
+    qn_openai_open_choice(choice, out);
+    qn_json_key(out, "delta");
+}
+
+/* tokens: what the choice has said, whose log-probabilities go with this chunk; NULL: none. */
+static void close_chunk(const qn_completion *c, const qn_completion_choice *choice, const qn_said *tokens,
+                        qn_buf *out)
+{
+    if (tokens && qn_said_count_tokens(tokens))
+        put_logprobs(c, tokens, out);
+    else
+        qn_openai_put_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 0, out);
+    qn_openai_close_event(out);
+}
+
+static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    open_chunk(c, choice, out);
+    qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
+    qn_openai_put_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 0, out);
+    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    qn_openai_close_event(out);
+}
+
+/* {"tool_calls": [one object]}. The first object of a call has no arguments yet: programs that follow
+ * OpenAI's guide add those of the first object to itself. */
+static void put_call_delta(const qn_answer_event *e, qn_buf *out)
+{
+    qn_buf_puts(out, "{\"tool_calls\":[{");
+    qn_json_put_int(out, "index", e->index);
+    if (e->kind == QN_ANSWER_CALL_BEGIN) {
+        qn_json_put_text(out, "id", e->id);
+        qn_json_put_text(out, "type", "function");
+    }
+    qn_json_key(out, "function");
+    qn_json_open(out, '{');
+    if (e->kind == QN_ANSWER_CALL_BEGIN) {
+        qn_json_key(out, "name");
+        qn_json_text(out, e->text, e->n);
+        qn_json_put_text(out, "arguments", "");
+    } else {
+        qn_json_key(out, "arguments");
+        qn_json_text(out, e->text, e->n);
+    }
+    qn_buf_puts(out, "}}]}");
+}
+
+static void put_text_delta(const qn_said *said, qn_buf *out)
+{
+    qn_json_open(out, '{');
+    if (qn_said_has(said, QN_ANSWER_REASONING))
+        qn_openai_put_said(out, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+    if (qn_said_has(said, QN_ANSWER_CONTENT)) qn_openai_put_said(out, "content", said, QN_ANSWER_CONTENT, 0);
+    qn_json_close(out, '}');
+}
+
+/* Text goes before calls, and one object of a call to a chunk. Log-probabilities go with the first chunk; if
+ * there is nothing that they can go with, they wait. */
+static int write_delta(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    const qn_said *said = &choice->said, *tokens = said;
+    const int has_text = qn_said_has(said, QN_ANSWER_CONTENT) || qn_said_has(said, QN_ANSWER_REASONING),
+              has_calls =
+                  qn_said_has(said, QN_ANSWER_CALL_BEGIN) || qn_said_has(said, QN_ANSWER_CALL_ARGUMENTS),
+              has_rest = choice->finish && qn_said_count_tokens(said);
+    if (has_text || (has_rest && !has_calls)) {
+        open_chunk(c, choice, out);
+        put_text_delta(said, out);
+        close_chunk(c, choice, tokens, out);
+        tokens = NULL;
+    }
+    for (size_t i = 0; i < qn_said_count(said); i++) {
+        const qn_answer_event e = qn_said_get(said, i);
+        if (e.kind != QN_ANSWER_CALL_BEGIN && e.kind != QN_ANSWER_CALL_ARGUMENTS) continue;
+        open_chunk(c, choice, out);
+        put_call_delta(&e, out);
+        close_chunk(c, choice, tokens, out);
+        tokens = NULL;
+    }
+    return !tokens;
+}
+
+/* The reason and nothing else: clients stop reading there. */
+static void write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    open_chunk(c, choice, out);
+    qn_buf_puts(out, "{}");
+    qn_openai_put_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 1, out);
+    qn_openai_close_event(out);
+}
+
+static void write_end(const qn_completion *c, qn_buf *out)
+{
+    qn_openai_write_end(c, prefix, chunk, out);
+}
+
+/* ---- whole answers ------------------------------------------------------------------------------------- */
+
+static void put_calls(const qn_said *said, qn_buf *b)
+{
+    qn_json_key(b, "tool_calls");
+    qn_json_open(b, '[');
+    for (size_t i = 0; i < qn_said_count(said); i++) {
+        const qn_answer_event e = qn_said_get(said, i);
+        if (e.kind != QN_ANSWER_CALL_BEGIN) continue;
+        qn_json_open(b, '{');
+        qn_json_put_text(b, "id", e.id);
+        qn_json_put_text(b, "type", "function");
+        qn_json_key(b, "function");
+        qn_json_open(b, '{');
+        qn_json_key(b, "name");
+        qn_json_text(b, e.text, e.n);
+        qn_openai_put_said(b, "arguments", said, QN_ANSWER_CALL_ARGUMENTS, e.index);
+        qn_json_close(b, '}');
+        qn_json_close(b, '}');
+    }
+    qn_json_close(b, ']');
+}
+
+static void put_choice(const qn_completion *c, const qn_completion_choice *choice, qn_buf *b)
+{
+    const qn_said *said = &choice->said;
+    const int has_calls = qn_said_has(said, QN_ANSWER_CALL_BEGIN);
+    qn_json_open(b, '{');
+    qn_json_put_int(b, "index", choice->index);
+    qn_json_key(b, "message");
+    qn_json_open(b, '{');
+    qn_json_put_text(b, "role", "assistant");
+    if (has_calls && !qn_said_has(said, QN_ANSWER_CONTENT))
+        qn_openai_put_null(b, "content");
+    else
+        qn_openai_put_said(b, "content", said, QN_ANSWER_CONTENT, 0);
+    if (qn_said_has(said, QN_ANSWER_REASONING))
+        qn_openai_put_said(b, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+    if (has_calls) put_calls(said, b);
+    qn_openai_put_null(b, "refusal");
+    qn_json_close(b, '}');
+    if (c->request.logprobs)
+        put_logprobs(c, said, b);
+    else
+        qn_openai_put_null(b, "logprobs");
+    qn_json_put_text(b, "finish_reason", qn_openai_finish(choice->finish));
+    qn_json_close(b, '}');
+}
+
+static void write_whole(const qn_completion *c, qn_buf *out)
+{
+    qn_openai_open(c, prefix, "chat.completion", out);
+    qn_json_key(out, "choices");
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
+    qn_json_close(out, ']');
+    qn_openai_put_usage(c, out);
+    qn_openai_put_warnings(c, out);
+    qn_json_close(out, '}');
+}
+
+/* ---- the dialect --------------------------------------------------------------------------------------- */
+
+static int read_body(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+                     qn_api_error *error)
+{
+    return qn_request_read(text, n, QN_REQUEST_CHAT, limits, out, error);
+}
+
+static const qn_dialect dialect = {.read = read_body,
+                                   .read_messages = qn_request_read_messages,
+                                   .prompt_field = "messages",
+                                   .stream_type = QN_STREAM_EVENTS,
+                                   .write_whole = write_whole,
+                                   .write_begin = write_begin,
+                                   .write_delta = write_delta,
+                                   .write_finish = write_finish,
+                                   .write_end = write_end};
+
+void qn_route_chat(qn_exchange *ex)
+{
+    qn_completion_begin(ex, &dialect);
+}

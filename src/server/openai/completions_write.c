@@ -1,0 +1,173 @@
+/* The JSON of /v1/completions: chunks of a stream, and whole answers. */
+#include "base/json/json_write.h"
+#include "server/openai/openai.h"
+#include "server/openai/request.h"
+#include "server/openai/write.h"
+
+static const char prefix[] = "cmpl-", object[] = "text_completion";
+
+/* What is remembered of a choice. */
+typedef struct {
+    int64_t n_characters; /* of the tokens whose log-probabilities are written */
+} memory;
+
+/* ---- log-probabilities --------------------------------------------------------------------------------- */
+
+static void put_token(const qn_completion *c, qn_buf *b, int32_t id, int64_t *n_characters)
+{
+    char *text;
+    size_t n;
+    qn_openai_token_text(c, id, &text, &n);
+    qn_json_text(b, text ? text : "", n);
+    for (size_t i = 0; i < n && n_characters; i++) *n_characters += ((unsigned char)text[i] & 0xc0) != 0x80;
+    qn_buffer_free(text);
+}
+
+static void comma(qn_buf *b)
+{
+    if (b->length) qn_buf_putc(b, ',');
+}
+
+/* {"token": logprob, ...} */
+static void put_top(const qn_completion *c, const qn_said_token *t, qn_buf *b)
+{
+    qn_json_open(b, '{');
+    for (int32_t i = 0; i < t->n_top; i++) {
+        put_token(c, b, t->top[i].id, NULL);
+        qn_buf_putc(b, ':');
+        qn_openai_logprob(b, t->top[i].logprob);
+    }
+    qn_json_close(b, '}');
+}
+
+static void put_list(qn_buf *b, const char *key, const qn_buf *list)
+{
+    qn_json_key(b, key);
+    qn_json_open(b, '[');
+    qn_buf_append(b, list->data, list->length);
+    qn_json_close(b, ']');
+    if (list->status != QN_OK) b->status = list->status;
+}
+
+/* Four lists. */
+static void put_logprobs(const qn_completion *c, const qn_completion_choice *choice, qn_buf *b)
+{
+    qn_buf texts = {0}, values = {0}, tops = {0}, offsets = {0};
+    memory *m = choice->memory;
+    for (size_t i = 0; i < qn_said_count_tokens(&choice->said); i++) {
+        const qn_said_token t = qn_said_get_token(&choice->said, i);
+        qn_json_int(&offsets, m->n_characters);
+        put_token(c, &texts, t.id, &m->n_characters);
+        comma(&values);
+        qn_openai_logprob(&values, t.logprob);
+        put_top(c, &t, &tops);
+    }
+    qn_json_key(b, "logprobs");
+    qn_json_open(b, '{');
+    put_list(b, "tokens", &texts);
+    put_list(b, "token_logprobs", &values);
+    if (c->request.top_logprobs)
+        put_list(b, "top_logprobs", &tops);
+    else
+        qn_openai_put_null(b, "top_logprobs");
+    put_list(b, "text_offset", &offsets);
+    qn_json_close(b, '}');
+    qn_buf_free(&texts);
+    qn_buf_free(&values);
+    qn_buf_free(&tops);
+    qn_buf_free(&offsets);
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------- */
+
+/* A chunk without text. */
+static void write_fixed(const qn_completion *c, const qn_completion_choice *choice, int is_last, qn_buf *out)
+{
+    qn_openai_open_event(c, prefix, object, out);
+    qn_openai_open_choice(choice, out);
+    qn_json_put_text(out, "text", "");
+    qn_openai_put_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, is_last, out);
+}
+
+static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    write_fixed(c, choice, 0, out);
+    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    qn_openai_close_event(out);
+}
+
+/* Log-probabilities go with text, and wait for some. */
+static int write_delta(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    const size_t n_tokens = qn_said_count_tokens(&choice->said);
+    if (!qn_said_has(&choice->said, QN_ANSWER_CONTENT) && !(choice->finish && n_tokens)) return 0;
+    qn_openai_open_event(c, prefix, object, out);
+    qn_openai_open_choice(choice, out);
+    qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+    if (n_tokens)
+        put_logprobs(c, choice, out);
+    else
+        qn_openai_put_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 0, out);
+    qn_openai_close_event(out);
+    return 1;
+}
+
+static void write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    write_fixed(c, choice, 1, out);
+    qn_openai_close_event(out);
+}
+
+static void write_end(const qn_completion *c, qn_buf *out)
+{
+    qn_openai_write_end(c, prefix, object, out);
+}
+
+/* ---- whole answers ------------------------------------------------------------------------------------- */
+
+static void write_whole(const qn_completion *c, qn_buf *out)
+{
+    qn_openai_open(c, prefix, object, out);
+    qn_json_key(out, "choices");
+    qn_json_open(out, '[');
+    for (const qn_completion_choice *choice = c->choices; choice < c->choices + c->n_choices; choice++) {
+        qn_json_open(out, '{');
+        qn_json_put_int(out, "index", choice->index);
+        qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+        if (c->request.logprobs)
+            put_logprobs(c, choice, out);
+        else
+            qn_openai_put_null(out, "logprobs");
+        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+        qn_json_close(out, '}');
+    }
+    qn_json_close(out, ']');
+    qn_openai_put_usage(c, out);
+    qn_openai_put_warnings(c, out);
+    qn_json_close(out, '}');
+}
+
+/* ---- the dialect --------------------------------------------------------------------------------------- */
+
+static int read_body(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+                     qn_api_error *error)
+{
+    return qn_request_read(text, n, QN_REQUEST_COMPLETIONS, limits, out, error);
+}
+
+static const qn_dialect dialect = {.read = read_body,
+                                   .prompt_field = "prompt",
+                                   .choice_bytes = sizeof(memory),
+                                   .stream_type = QN_STREAM_EVENTS,
+                                   .write_whole = write_whole,
+                                   .write_begin = write_begin,
+                                   .write_delta = write_delta,
+                                   .write_finish = write_finish,
+                                   .write_end = write_end};
+
+void qn_route_completions(qn_exchange *ex)
+{
+    qn_completion_begin(ex, &dialect);
+}

@@ -1,0 +1,131 @@
+#include "server/openai/write.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json/json_write.h"
+
+/* ---- the object around the choices --------------------------------------------------------------------- */
+
+static void put_head(const qn_completion *c, const char *prefix, const char *object, qn_buf *b)
+{
+    static const char own[] = "req_";
+    qn_json_key(b, "id");
+    qn_buf_printf(b, "\"%s%s\"", prefix, c->ex->id + sizeof own - 1);
+    qn_json_put_text(b, "object", object);
+    qn_json_put_int(b, "created", c->created_s);
+    qn_json_put_text(b, "model", c->model.data);
+    qn_json_key(b, "system_fingerprint");
+    qn_buf_printf(b, "\"quern-%s\"", qn_version());
+}
+
+void qn_openai_open(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
+{
+    qn_json_open(out, '{');
+    put_head(c, prefix, object, out);
+}
+
+void qn_openai_open_event(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
+{
+    qn_buf_puts(out, "data: {");
+    put_head(c, prefix, object, out);
+}
+
+void qn_openai_close_event(qn_buf *out)
+{
+    qn_buf_puts(out, "}\n\n");
+}
+
+void qn_openai_open_choice(const qn_completion_choice *choice, qn_buf *out)
+{
+    qn_json_key(out, "choices");
+    qn_json_open(out, '[');
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "index", choice->index);
+}
+
+void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *choice, int is_last,
+                            qn_buf *out)
+{
+    if (is_last)
+        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+    else
+        qn_openai_put_null(out, "finish_reason");
+    qn_buf_puts(out, "}]");
+    /* With include_usage every chunk has the key; only the last has figures. */
+    if (c->request.include_usage) qn_openai_put_null(out, "usage");
+}
+
+void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
+{
+    if (c->request.include_usage) {
+        qn_openai_open_event(c, prefix, object, out);
+        qn_json_key(out, "choices");
+        qn_buf_puts(out, "[]");
+        qn_openai_put_usage(c, out);
+        qn_openai_close_event(out);
+    }
+    qn_buf_puts(out, "data: [DONE]\n\n");
+}
+
+/* ---- its members --------------------------------------------------------------------------------------- */
+
+void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
+{
+    qn_json_key(out, "usage");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "prompt_tokens", c->n_prompt_tokens);
+    qn_json_put_int(out, "completion_tokens", c->n_generated_tokens);
+    qn_json_put_int(out, "total_tokens", c->n_prompt_tokens + c->n_generated_tokens);
+    qn_json_key(out, "prompt_tokens_details");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
+    qn_json_close(out, '}');
+    qn_json_close(out, '}');
+}
+
+void qn_openai_put_warnings(const qn_completion *c, qn_buf *out)
+{
+    const qn_buf *warnings = &c->request.warnings;
+    if (!warnings->length) return;
+    qn_json_key(out, "warnings");
+    qn_json_open(out, '[');
+    qn_buf_append(out, warnings->data, warnings->length);
+    qn_json_close(out, ']');
+    if (warnings->status != QN_OK) out->status = warnings->status;
+}
+
+void qn_openai_put_null(qn_buf *out, const char *key)
+{
+    qn_json_key(out, key);
+    qn_buf_puts(out, "null");
+}
+
+void qn_openai_put_said(qn_buf *out, const char *key, const qn_said *said, qn_answer_kind kind, int32_t index)
+{
+    qn_buf text = {0};
+    qn_said_join(said, kind, index, &text);
+    qn_json_key(out, key);
+    qn_json_text(out, text.data ? text.data : "", text.length);
+    if (text.status != QN_OK) out->status = text.status;
+    qn_buf_free(&text);
+}
+
+const char *qn_openai_finish(qn_finish finish)
+{
+    static const char *const names[] = {
+        [QN_FINISH_STOP] = "stop", [QN_FINISH_LENGTH] = "length", [QN_FINISH_CALLS] = "tool_calls"};
+    return names[finish];
+}
+
+void qn_openai_logprob(qn_buf *out, float logprob)
+{
+    qn_buf_printf(out, "%.9g", isfinite(logprob) ? (double)logprob : -9999.0);
+}
+
+void qn_openai_token_text(const qn_completion *c, int32_t id, char **text, size_t *n)
+{
+    *text = NULL;
+    *n = 0;
+    if (qn_model_decode(c->ex->server->model, &id, 1, NULL, text, n) != QN_OK) *n = 0;
+}
