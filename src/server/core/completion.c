@@ -45,7 +45,7 @@ static void free_completion(qn_exchange *ex)
     qn_completion *c = ex->state;
     qn_said_free(&c->said);
     qn_buf_free(&c->said_ids);
-    qn_request_free(&c->request);
+    qn_api_request_free(&c->request);
     qn_buf_free(&c->model);
     qn_buf_free(&c->salt);
     qn_buf_free(&c->tenant);

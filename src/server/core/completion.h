@@ -30,7 +30,7 @@ struct qn_completion {
     qn_job job;     /* opens, later closes */
     qn_exchange *ex;
     const qn_dialect *dialect;
-    qn_request request;
+    qn_api_request request;
     qn_api_error error; /* of opening; status 0: none */
     enum { QN_COMPLETION_OPENING, QN_COMPLETION_RUNNING, QN_COMPLETION_CLOSING } phase;
     atomic_int is_gone; /* the client went while a worker opens */

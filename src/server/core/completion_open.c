@@ -16,7 +16,7 @@ typedef struct {
     qn_completion *c;
     qn_chat_prompt chat;
     qn_buf prompt_text;
-    qn_request_prompt one; /* the prompt of the moment */
+    qn_api_request_prompt one; /* the prompt of the moment */
 } opening;
 
 static int fail_memory(qn_completion *c)
@@ -68,7 +68,7 @@ static int warn_of_tools(opening *o)
     const qn_status status = shows_tools(s->model, &o->chat.prompt, &shown);
     if (status == QN_E_NOMEM) return fail_memory(c);
     if (status != QN_OK) return 0; /* whoever opens the generation tells */
-    qn_request_warn(
+    qn_api_request_warn(
         &c->request, "tools",
         shown ? "calls stay in the text: the chat template writes them in no form that is known here"
               : "has no effect: the model's chat template does not show tools");
@@ -109,13 +109,13 @@ static int fail_open(opening *o, qn_status status)
                               &(qn_encode_options){.bos = 1}, &ids, &n)
             : (n = o->one.row.n_ids, QN_OK);
     qn_buffer_free(ids);
-    if (counted == QN_OK && n > context) return qn_request_fail_length(field, n, context, &c->error);
+    if (counted == QN_OK && n > context) return qn_api_request_fail_length(field, n, context, &c->error);
     snprintf(c->error.param, sizeof c->error.param, "%s", field);
     return c->error.status;
 }
 
 /* The text that the last message of a chat ends with. */
-static const char *final_text(const qn_request *r)
+static const char *final_text(const qn_api_request *r)
 {
     const json_t *message = json_array_get(r->chat, json_array_size(r->chat) - 1);
     return json_string_value(json_object_get(message, "content"));
@@ -144,7 +144,7 @@ static void end_in_reasoning(const opening *o, qn_answer_options *options)
 static int make_answer(opening *o, qn_completion_choice *choice)
 {
     const qn_server *s = o->c->ex->server;
-    const qn_request *r = &o->c->request;
+    const qn_api_request *r = &o->c->request;
     qn_answer_options options = {
         .format = qn_answer_format_find(r->tools ? s->info.call_format : NULL,
                                         r->plain_reasoning ? NULL : s->info.reasoning_mark),
@@ -198,9 +198,9 @@ static int open_choice(opening *o, size_t i)
 static int open_prompts(opening *o)
 {
     qn_completion *c = o->c;
-    const qn_request *r = &c->request;
+    const qn_api_request *r = &c->request;
     const int is_chat = c->dialect->read_messages != NULL;
-    size_t n_prompts = is_chat ? 1 : qn_request_count_prompts(r->prompt), n = (size_t)r->n;
+    size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
     if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
         return qn_api_fail(&c->error, 400, "invalid_value", is_chat ? "n" : c->dialect->prompt_field,
                            "%zu prompts times n %zu: there may be %d choices", n_prompts, n,
@@ -213,8 +213,8 @@ static int open_prompts(opening *o)
         if (is_chat)
             refused = i ? 0 : prepare_chat(o);
         else if (i % n == 0)
-            refused = qn_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
-                                            c->ex->server->info.vocab_size, &o->one, &c->error);
+            refused = qn_api_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
+                                                c->ex->server->info.vocab_size, &o->one, &c->error);
         if (!refused) refused = open_choice(o, i);
         if (refused) return refused;
     }
@@ -240,8 +240,8 @@ void qn_completion_open(qn_completion *c)
 {
     const qn_server *s = c->ex->server;
     opening o = {.c = c};
-    qn_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
-                                s->info.default_top_k, s->options->allow_template_kwargs};
+    qn_api_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
+                                    s->info.default_top_k, s->options->allow_template_kwargs};
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
     if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);

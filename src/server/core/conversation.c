@@ -54,7 +54,7 @@ qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out
 
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
 
-static int write_variables(const qn_request *r, qn_buf *out)
+static int write_variables(const qn_api_request *r, qn_buf *out)
 {
     const char *key;
     json_t *value;
@@ -76,7 +76,7 @@ static int write_variables(const qn_request *r, qn_buf *out)
 
 /* Does the answer go on from the last message? Said by a field; where none says so, a conversation that ends
  * with an answer is one that the client has begun. */
-static int find_end(const qn_request *r, int *continue_final, qn_api_error *error)
+static int find_end(const qn_api_request *r, int *continue_final, qn_api_error *error)
 {
     const size_t last = json_array_size(r->chat) - 1;
     const json_t *message = json_array_get(r->chat, last);
@@ -99,7 +99,7 @@ static int find_end(const qn_request *r, int *continue_final, qn_api_error *erro
 }
 
 /* Writes the messages that fit. */
-static int fit(const qn_server *s, qn_request *r, int continue_final, qn_chat_prompt *out,
+static int fit(const qn_server *s, qn_api_request *r, int continue_final, qn_chat_prompt *out,
                qn_api_error *error)
 {
     rendering with = {s->model, out->tools, out->variables.data};
@@ -110,7 +110,7 @@ static int fit(const qn_server *s, qn_request *r, int continue_final, qn_chat_pr
     if (status == QN_OK) {
         status = dump(fitted.messages, &out->messages);
         for (size_t i = 0; i < fitted.n_notes; i++)
-            qn_request_warn(r, fitted.notes[i].param, fitted.notes[i].message);
+            qn_api_request_warn(r, fitted.notes[i].param, fitted.notes[i].message);
         if (r->warnings.status != QN_OK) status = r->warnings.status;
     }
     if (status != QN_OK) {
@@ -121,7 +121,7 @@ static int fit(const qn_server *s, qn_request *r, int continue_final, qn_chat_pr
     return refused;
 }
 
-int qn_chat_prompt_write(const qn_server *s, qn_request *r, qn_chat_prompt *out, qn_api_error *error)
+int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *out, qn_api_error *error)
 {
     int continue_final = 0, refused = find_end(r, &continue_final, error);
     if (refused) return refused;

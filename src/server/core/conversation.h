@@ -18,7 +18,7 @@ typedef struct {
 qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out);
 /* Writes r->chat to *out, which must be empty; what was changed is added to the request's warnings. Returns
  * 0, or the HTTP status of a refusal. */
-int qn_chat_prompt_write(const qn_server *s, qn_request *r, qn_chat_prompt *out, qn_api_error *error);
+int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *out, qn_api_error *error);
 void qn_chat_prompt_free(qn_chat_prompt *p);
 
 #endif

@@ -1,6 +1,6 @@
 /* How one API speaks of generated text: a struct of functions, for each route that generates.
  *
- * A dialect reads a body into a qn_request, and makes bytes of what choices have said (answer.h). It has no
+ * A dialect reads a body into a qn_api_request, and makes bytes of what choices have said (answer.h). It has no
  * part in when something is computed, sent or closed: completion.h. Constant data; functions that write run
  * on the loop, those that read on a worker. */
 #ifndef QN_SERVER_DIALECT_H
@@ -13,10 +13,10 @@ typedef struct qn_completion_choice qn_completion_choice;
 
 typedef struct {
     /* Reads a body. Returns 0, or the HTTP status of a refusal. */
-    int (*read)(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+    int (*read)(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                 qn_api_error *error);
     /* Makes r->chat of what `read` left in r->messages. The same. NULL: the dialect has prompts, no chats. */
-    int (*read_messages)(qn_request *r, qn_api_error *error);
+    int (*read_messages)(qn_api_request *r, qn_api_error *error);
     const char *stream_type;  /* the content type of a stream */
     const char *prompt_field; /* whose fault it is if the prompt is too long */
     size_t

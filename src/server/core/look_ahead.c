@@ -12,7 +12,7 @@ typedef struct qn_look_ahead {
     qn_ready ready; /* first: the loop finds it by this */
     qn_job job;
     struct qn_look_ahead *next; /* the next younger one that is pending */
-    qn_request request;
+    qn_api_request request;
     qn_buf salt, tenant;
     qn_said said;
     qn_buf said_ids; /* int32_t */
@@ -176,7 +176,7 @@ static void closed(qn_job *job)
     qn_server_look(s); /* it may have been listed just before */
     qn_said_free(&a->said);
     qn_buf_free(&a->said_ids);
-    qn_request_free(&a->request);
+    qn_api_request_free(&a->request);
     qn_buf_free(&a->salt);
     qn_buf_free(&a->tenant);
     qn_free(a);

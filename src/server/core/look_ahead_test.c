@@ -48,15 +48,16 @@ static void generate(qn_model *model, int32_t ids[TOKENS])
 /* A completion that was answered, as far as the look-ahead asks for it. */
 static qn_completion *answered(qn_exchange *ex)
 {
-    const qn_request_limits limits = {32000, -1, -1, -1, 0};
+    const qn_api_request_limits limits = {32000, -1, -1, -1, 0};
     const int32_t said[3] = {300, 301, 302};
     qn_api_error error;
     qn_completion *c = qn_calloc(1, sizeof *c);
     assert_non_null(c);
     c->ex = ex;
     c->keeps_said = 1;
-    assert_int_equal(qn_request_read(body, strlen(body), QN_REQUEST_CHAT, &limits, &c->request, &error), 0);
-    assert_int_equal(qn_request_read_messages(&c->request, &error), 0);
+    assert_int_equal(qn_api_request_read(body, strlen(body), QN_REQUEST_CHAT, &limits, &c->request, &error),
+                     0);
+    assert_int_equal(qn_api_request_read_messages(&c->request, &error), 0);
     assert_true(qn_look_ahead_is_wanted(c));
     qn_said_add(&c->said, &(qn_answer_event){.kind = QN_ANSWER_CONTENT, .text = answer, .n = strlen(answer)});
     qn_buf_append(&c->said_ids, said, sizeof said);
@@ -70,7 +71,7 @@ static void free_answered(qn_completion *c)
 {
     qn_said_free(&c->said);
     qn_buf_free(&c->said_ids);
-    qn_request_free(&c->request);
+    qn_api_request_free(&c->request);
     qn_buf_free(&c->salt);
     qn_free(c);
 }

@@ -4,7 +4,7 @@
 
 #include "base/json/json_write.h"
 
-void qn_request_start(qn_request *r, unsigned route)
+void qn_api_request_start(qn_api_request *r, unsigned route)
 {
     memset(r, 0, sizeof *r);
     r->route = route;
@@ -17,7 +17,7 @@ void qn_request_start(qn_request *r, unsigned route)
     r->ping_ms = -1;
 }
 
-void qn_request_warn(qn_request *r, const char *param, const char *message)
+void qn_api_request_warn(qn_api_request *r, const char *param, const char *message)
 {
     qn_json_open(&r->warnings, '{');
     qn_json_put_text(&r->warnings, "param", param);
@@ -25,7 +25,7 @@ void qn_request_warn(qn_request *r, const char *param, const char *message)
     qn_json_close(&r->warnings, '}');
 }
 
-void qn_request_set_options(qn_request *r, const qn_request_limits *limits)
+void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *limits)
 {
     qn_generate_options *o = &r->o;
     o->max_tokens = r->max_tokens < 0 ? 0 : r->max_tokens; /* the library's "up to the context" */
@@ -56,7 +56,7 @@ void qn_request_set_options(qn_request *r, const qn_request_limits *limits)
     if (r->has_seed) o->seed = r->seed ? (uint64_t)r->seed : UINT64_C(0x9e3779b97f4a7c15);
 }
 
-void qn_request_free(qn_request *r)
+void qn_api_request_free(qn_api_request *r)
 {
     json_decref(r->chat);
     json_decref(r->body);

@@ -1,6 +1,6 @@
 /* What a client asks for, whatever the dialect. A dialect reads a body into it (request_fields.h).
  *
- * A qn_request owns the JSON that its strings and values are borrowed from. No sockets, no model. One thread
+ * A qn_api_request owns the JSON that its strings and values are borrowed from. No sockets, no model. One thread
  * at a time. */
 #ifndef QN_SERVER_REQUEST_H
 #define QN_SERVER_REQUEST_H
@@ -28,7 +28,7 @@ typedef struct {
     float default_temperature, default_top_p; /* negative: the model names none */
     int32_t default_top_k;
     int allow_template_kwargs;
-} qn_request_limits;
+} qn_api_request_limits;
 
 typedef struct {
     unsigned route; /* a bit of the dialect */
@@ -65,29 +65,30 @@ typedef struct {
     size_t n_stop_ids;
     qn_logit_bias bias[QN_REQUEST_BIAS_MAX];
     size_t n_bias;
-} qn_request;
+} qn_api_request;
 
 /* Nothing is asked yet: the defaults. */
-void qn_request_start(qn_request *r, unsigned route);
+void qn_api_request_start(qn_api_request *r, unsigned route);
 /* Makes `o` of the numbers as sent. */
-void qn_request_set_options(qn_request *r, const qn_request_limits *limits);
-void qn_request_free(qn_request *r);
+void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *limits);
+void qn_api_request_free(qn_api_request *r);
 /* Reports that what `param` asks for is not done, or in another way. */
-void qn_request_warn(qn_request *r, const char *param, const char *message);
+void qn_api_request_warn(qn_api_request *r, const char *param, const char *message);
 
 /* One prompt; it must stay where it is while it is used. Zeroed, it is valid; the ids are to be freed. */
 typedef struct {
     qn_prompt prompt;
     qn_ids row;
     qn_buf ids; /* int32_t */
-} qn_request_prompt;
+} qn_api_request_prompt;
 
 /* Of "prompt" or "input" (field), which may be one prompt or an array of them. */
-size_t qn_request_count_prompts(const json_t *value);
+size_t qn_api_request_count_prompts(const json_t *value);
 /* Reads the i-th. Returns 0, or the HTTP status of a refusal. */
-int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
-                          qn_request_prompt *out, qn_api_error *error);
+int qn_api_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
+                              qn_api_request_prompt *out, qn_api_error *error);
 /* "context_length_exceeded", with both counts. Returns 400. */
-int qn_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error);
+int qn_api_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size,
+                               qn_api_error *error);
 
 #endif

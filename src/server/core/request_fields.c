@@ -36,7 +36,7 @@ static int is_harmless(const qn_field *f, const json_t *value)
     return found;
 }
 
-static int read_number(const qn_field *f, const json_t *value, qn_request *r, qn_api_error *error)
+static int read_number(const qn_field *f, const json_t *value, qn_api_request *r, qn_api_error *error)
 {
     char *at = (char *)r + f->offset;
     double number = json_number_value(value);
@@ -53,8 +53,8 @@ static int read_number(const qn_field *f, const json_t *value, qn_request *r, qn
     return 0;
 }
 
-static int read_field(const qn_field *f, const json_t *value, const qn_request_limits *limits, qn_request *r,
-                      qn_api_error *error)
+static int read_field(const qn_field *f, const json_t *value, const qn_api_request_limits *limits,
+                      qn_api_request *r, qn_api_error *error)
 {
     char *at = (char *)r + f->offset;
     switch (f->kind) {
@@ -77,7 +77,7 @@ static int read_field(const qn_field *f, const json_t *value, const qn_request_l
     case QN_FIELD_OWN:
         return f->read(r, value, limits, error);
     case QN_FIELD_REPORTED:
-        qn_request_warn(r, f->name, f->note);
+        qn_api_request_warn(r, f->name, f->note);
         return 0;
     case QN_FIELD_REFUSED:
         if (is_harmless(f, value)) return 0;
@@ -87,12 +87,12 @@ static int read_field(const qn_field *f, const json_t *value, const qn_request_l
     return 0;
 }
 
-int qn_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
-                           const qn_request_limits *limits, qn_request *out, qn_api_error *error)
+int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
+                               const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error)
 {
     const char *key;
     json_t *value;
-    qn_request_start(out, route);
+    qn_api_request_start(out, route);
     qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
         qn_api_fail_status(error, status);

@@ -17,7 +17,7 @@ typedef enum {
     QN_FIELD_REFUSED   /* refused, but for values that ask for nothing */
 } qn_field_kind;
 
-typedef int qn_field_fn(qn_request *r, const json_t *value, const qn_request_limits *limits,
+typedef int qn_field_fn(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                         qn_api_error *error);
 
 typedef struct {
@@ -33,8 +33,8 @@ typedef struct {
 
 /* Reads text[0..n), a JSON object, by a table that ends with a row without a name; `route` says which of its
  * rows count. What the fields say together is the dialect's to check. Returns 0, or the HTTP status of a
- * refusal. qn_request_free is due in either case. */
-int qn_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
-                           const qn_request_limits *limits, qn_request *out, qn_api_error *error);
+ * refusal. qn_api_request_free is due in either case. */
+int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
+                               const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error);
 
 #endif

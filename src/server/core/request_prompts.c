@@ -10,13 +10,13 @@ static int is_list(const json_t *value)
     return json_is_string(first) || json_is_array(first);
 }
 
-size_t qn_request_count_prompts(const json_t *value)
+size_t qn_api_request_count_prompts(const json_t *value)
 {
     return is_list(value) ? json_array_size(value) : 1;
 }
 
-int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
-                          qn_request_prompt *out, qn_api_error *error)
+int qn_api_request_get_prompt(const json_t *value, size_t i, const char *field, int64_t vocab_size,
+                              qn_api_request_prompt *out, qn_api_error *error)
 {
     const json_t *prompt = is_list(value) ? json_array_get(value, i) : value;
     size_t n = json_array_size(prompt);
@@ -47,7 +47,7 @@ int qn_request_get_prompt(const json_t *value, size_t i, const char *field, int6
     return 0;
 }
 
-int qn_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error)
+int qn_api_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error)
 {
     return qn_api_fail(error, 400, "context_length_exceeded", field,
                        "%s has %lld tokens, and the context of this model holds %lld", field,

@@ -217,14 +217,14 @@ static void write_whole(const qn_completion *c, qn_buf *out)
 
 /* ---- the dialect --------------------------------------------------------------------------------------- */
 
-static int read_body(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
 {
-    return qn_request_read(text, n, QN_REQUEST_CHAT, limits, out, error);
+    return qn_api_request_read(text, n, QN_REQUEST_CHAT, limits, out, error);
 }
 
 static const qn_dialect dialect = {.read = read_body,
-                                   .read_messages = qn_request_read_messages,
+                                   .read_messages = qn_api_request_read_messages,
                                    .prompt_field = "messages",
                                    .stream_type = QN_STREAM_EVENTS,
                                    .write_whole = write_whole,

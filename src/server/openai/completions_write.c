@@ -151,10 +151,10 @@ static void write_whole(const qn_completion *c, qn_buf *out)
 
 /* ---- the dialect --------------------------------------------------------------------------------------- */
 
-static int read_body(const char *text, size_t n, const qn_request_limits *limits, qn_request *out,
+static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
 {
-    return qn_request_read(text, n, QN_REQUEST_COMPLETIONS, limits, out, error);
+    return qn_api_request_read(text, n, QN_REQUEST_COMPLETIONS, limits, out, error);
 }
 
 static const qn_dialect dialect = {.read = read_body,

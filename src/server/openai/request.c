@@ -1,7 +1,7 @@
 #include "server/openai/request.h"
 
 /* What depends on two fields. */
-static int finish(qn_request *r, qn_api_error *error)
+static int finish(qn_api_request *r, qn_api_error *error)
 {
     if (r->route == QN_REQUEST_CHAT && !r->messages)
         return qn_api_fail(error, 400, "missing_parameter", "messages", "messages is missing");
@@ -22,19 +22,19 @@ static int finish(qn_request *r, qn_api_error *error)
         !json_is_null(json_object_get(r->body, "stream_options")) && !r->stream)
         return qn_api_fail(error, 400, "invalid_value", "stream_options", "stream_options needs stream");
     if (r->ping_ms > 0 && !r->stream)
-        qn_request_warn(r, "sse_ping_interval", "has no effect: the answer is no stream");
+        qn_api_request_warn(r, "sse_ping_interval", "has no effect: the answer is no stream");
     if (!r->max_tokens) r->max_tokens = r->max_completion_tokens;
     /* As OpenAI's reference says. */
     if (!r->max_tokens && r->route == QN_REQUEST_COMPLETIONS) r->max_tokens = 16;
     return 0;
 }
 
-int qn_request_read(const char *text, size_t n, unsigned route, const qn_request_limits *limits,
-                    qn_request *out, qn_api_error *error)
+int qn_api_request_read(const char *text, size_t n, unsigned route, const qn_api_request_limits *limits,
+                        qn_api_request *out, qn_api_error *error)
 {
-    int refused = qn_request_read_fields(text, n, qn_request_fields, route, limits, out, error);
+    int refused = qn_api_request_read_fields(text, n, qn_api_request_fields, route, limits, out, error);
     if (!refused) refused = finish(out, error);
     if (refused) return refused;
-    qn_request_set_options(out, limits);
+    qn_api_request_set_options(out, limits);
     return out->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, out->warnings.status);
 }

@@ -13,17 +13,17 @@ enum {
 };
 
 /* Up to a row without a name. */
-extern const qn_field qn_request_fields[];
+extern const qn_field qn_api_request_fields[];
 
-/* Reads text[0..n). Returns 0, or the HTTP status of a refusal, which *error explains. qn_request_free is due
+/* Reads text[0..n). Returns 0, or the HTTP status of a refusal, which *error explains. qn_api_request_free is due
  * in either case. */
-int qn_request_read(const char *text, size_t n, unsigned route, const qn_request_limits *limits,
-                    qn_request *out, qn_api_error *error);
+int qn_api_request_read(const char *text, size_t n, unsigned route, const qn_api_request_limits *limits,
+                        qn_api_request *out, qn_api_error *error);
 /* Makes r->chat of r->messages: content in one text, "developer" as "system", "function" and "function_call"
  * of old clients as "tool" and "tool_calls". Returns 0, or the HTTP status of a refusal. */
-int qn_request_read_messages(qn_request *r, qn_api_error *error);
+int qn_api_request_read_messages(qn_api_request *r, qn_api_error *error);
 /* Checks "tools"; returns 0, or the HTTP status of a refusal. */
-int qn_request_check_tools(const json_t *tools, qn_api_error *error);
+int qn_api_request_check_tools(const json_t *tools, qn_api_error *error);
 
 /* Readers of fields that are no plain values (request_values.c). */
 qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_field_read_stop,

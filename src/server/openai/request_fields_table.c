@@ -4,7 +4,7 @@
 
 #include "server/openai/request.h"
 
-#define AT(field) offsetof(qn_request, field)
+#define AT(field) offsetof(qn_api_request, field)
 #define CHAT QN_REQUEST_CHAT
 #define TEXT QN_REQUEST_COMPLETIONS
 #define BOTH (QN_REQUEST_CHAT | QN_REQUEST_COMPLETIONS)
@@ -17,7 +17,7 @@ static const char no_progress[] = "responses carry usage, and /metrics has the t
 static const char no_store[] = "nothing is stored here";
 static const char cache_is_automatic[] = "has no effect: every prefix is kept and found again by itself";
 
-const qn_field qn_request_fields[] = {
+const qn_field qn_api_request_fields[] = {
     /* what is asked */
     {"model", ALL, QN_FIELD_TEXT, AT(model), 0, 0, NULL, NULL, NULL},
     {"messages", CHAT, QN_FIELD_JSON, AT(messages), 0, 0, NULL, NULL, NULL},

@@ -28,7 +28,7 @@ static void check_error(int status, const qn_api_error *error)
     qn_buf_free(&text);
 }
 
-static void check_options(const qn_request *r, const qn_request_limits *limits)
+static void check_options(const qn_api_request *r, const qn_api_request_limits *limits)
 {
     const qn_generate_options *o = &r->o;
     check(r->n >= 1 && r->n <= QN_REQUEST_N_MAX && o->max_tokens >= 0);
@@ -46,10 +46,10 @@ static void check_options(const qn_request *r, const qn_request_limits *limits)
     check(!r->has_seed || o->seed);
 }
 
-static void check_messages(qn_request *r)
+static void check_messages(qn_api_request *r)
 {
     qn_api_error error;
-    int status = qn_request_read_messages(r, &error);
+    int status = qn_api_request_read_messages(r, &error);
     if (status) {
         check_error(status, &error);
     } else {
@@ -62,13 +62,13 @@ static void check_messages(qn_request *r)
     }
 }
 
-static void check_prompts(const json_t *value, const qn_request_limits *limits)
+static void check_prompts(const json_t *value, const qn_api_request_limits *limits)
 {
-    qn_request_prompt prompt = {0};
+    qn_api_request_prompt prompt = {0};
     qn_api_error error;
-    size_t n = qn_request_count_prompts(value);
+    size_t n = qn_api_request_count_prompts(value);
     for (size_t i = 0; i < n && i < 100; i++) {
-        int status = qn_request_get_prompt(value, i, "prompt", limits->vocab_size, &prompt, &error);
+        int status = qn_api_request_get_prompt(value, i, "prompt", limits->vocab_size, &prompt, &error);
         if (status)
             check_error(status, &error);
         else
@@ -80,16 +80,16 @@ static void check_prompts(const json_t *value, const qn_request_limits *limits)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const unsigned routes[] = {QN_REQUEST_CHAT, QN_REQUEST_COMPLETIONS, QN_REQUEST_EMBEDDINGS};
-    static qn_request r;
+    static qn_api_request r;
     qn_api_error error;
     unsigned first = size ? data[0] : 0;
-    qn_request_limits limits = {.vocab_size = 1 + first * 100,
-                                .default_temperature = first & 8 ? 0.5f : -1,
-                                .default_top_p = first & 16 ? 0.5f : -1,
-                                .default_top_k = first & 32 ? 5 : -1,
-                                .allow_template_kwargs = (first & 64) != 0};
+    qn_api_request_limits limits = {.vocab_size = 1 + first * 100,
+                                    .default_temperature = first & 8 ? 0.5f : -1,
+                                    .default_top_p = first & 16 ? 0.5f : -1,
+                                    .default_top_k = first & 32 ? 5 : -1,
+                                    .allow_template_kwargs = (first & 64) != 0};
     const char *body = size ? (const char *)data + 1 : "";
-    int status = qn_request_read(body, size ? size - 1 : 0, routes[first % 3], &limits, &r, &error);
+    int status = qn_api_request_read(body, size ? size - 1 : 0, routes[first % 3], &limits, &r, &error);
     if (status) {
         check_error(status, &error);
     } else {
@@ -98,6 +98,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (r.prompt) check_prompts(r.prompt, &limits);
         if (r.input) check_prompts(r.input, &limits);
     }
-    qn_request_free(&r);
+    qn_api_request_free(&r);
     return 0;
 }

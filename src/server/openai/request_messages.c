@@ -179,7 +179,7 @@ static int read_message(const json_t *sent, size_t i, json_t *messages, qn_api_e
     return refused ? refused : add_others(message, sent, i, error);
 }
 
-int qn_request_read_messages(qn_request *r, qn_api_error *error)
+int qn_api_request_read_messages(qn_api_request *r, qn_api_error *error)
 {
     size_t n = json_array_size(r->messages);
     if (!json_is_array(r->messages) || !n)

@@ -13,15 +13,15 @@
 #include "base/mem.h"
 #include "server/openai/request.h"
 
-static const qn_request_limits limits = {100, -1, -1, -1, 1};
+static const qn_api_request_limits limits = {100, -1, -1, -1, 1};
 
 /* A name stands once for a route; what it needs is there; what is refused or reported says why. */
 static void test_table(void **state)
 {
     (void)state;
-    for (const qn_field *f = qn_request_fields; f->name; f++) {
+    for (const qn_field *f = qn_api_request_fields; f->name; f++) {
         json_t *list = NULL;
-        for (const qn_field *g = qn_request_fields; g < f; g++)
+        for (const qn_field *g = qn_api_request_fields; g < f; g++)
             assert_false(strcmp(f->name, g->name) == 0 && (f->routes & g->routes));
         assert_true(f->routes && f->low <= f->high);
         assert_int_equal(f->kind == QN_FIELD_OWN, f->read != NULL);
@@ -34,14 +34,14 @@ static void test_table(void **state)
     }
 }
 
-static int read_body(const char *text, qn_request *r, qn_api_error *error)
+static int read_body(const char *text, qn_api_request *r, qn_api_error *error)
 {
-    return qn_request_read(text, strlen(text), QN_REQUEST_CHAT, &limits, r, error);
+    return qn_api_request_read(text, strlen(text), QN_REQUEST_CHAT, &limits, r, error);
 }
 
 static void test_options(void **state)
 {
-    static qn_request r;
+    static qn_api_request r;
     qn_api_error error;
     (void)state;
     assert_int_equal(
@@ -53,16 +53,16 @@ static void test_options(void **state)
     assert_int_equal(r.o.logit_bias[0].id, 7);
     assert_string_equal(r.o.stop_strings[0], "x");
     assert_true(r.include_usage && r.warnings.length);
-    qn_request_free(&r);
+    qn_api_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"min_p\":1,\"seed\":0}", &r, &error), 0);
     assert_true(r.o.min_p == 0 && r.o.top_k == 1 && r.o.seed != 0);
-    qn_request_free(&r);
+    qn_api_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"max_tokens\":-1}", &r, &error), 0);
     assert_int_equal(r.o.max_tokens, 0);
-    qn_request_free(&r);
+    qn_api_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"top_k\":-3}", &r, &error), 400);
     assert_string_equal(error.param, "top_k");
-    qn_request_free(&r);
+    qn_api_request_free(&r);
 }
 
 static void test_ping(void **state)
@@ -73,7 +73,7 @@ static void test_ping(void **state)
     } cases[] = {{"null", -1},  {"-1", 0},    {"0", 0},   {"1", 1000},           {"0.1", 100},
                  {"2.5", 2500}, {"0.09", -2}, {"-2", -2}, {"-0.5", -2},          {"2147483648.5", -2},
                  {"\"1\"", -2}, {"true", -2}, {"[]", -2}, {"1e9", 1000000000000}};
-    static qn_request r;
+    static qn_api_request r;
     qn_api_error error;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -86,14 +86,14 @@ static void test_ping(void **state)
             assert_string_equal(error.param, "sse_ping_interval");
         else
             assert_true(r.ping_ms == cases[i].ms && !r.warnings.length);
-        qn_request_free(&r);
+        qn_api_request_free(&r);
     }
     assert_int_equal(read_body("{\"messages\":[]}", &r, &error), 0);
     assert_int_equal(r.ping_ms, -1);
-    qn_request_free(&r);
+    qn_api_request_free(&r);
     assert_int_equal(read_body("{\"messages\":[],\"sse_ping_interval\":3}", &r, &error), 0);
     assert_non_null(strstr(r.warnings.data, "sse_ping_interval"));
-    qn_request_free(&r);
+    qn_api_request_free(&r);
 }
 
 static void test_memory_runs_out(void **state)
@@ -105,7 +105,7 @@ static void test_memory_runs_out(void **state)
                                "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":"
                                "\"tool\",\"content\":\"c\","
                                "\"tool_call_id\":\"1\"}],\"user\":\"u\",\"stop\":[\"a\"],\"store\":false}";
-    static qn_request r;
+    static qn_api_request r;
     int64_t live = qn_mem_live_blocks();
     int done = 0;
     (void)state;
@@ -113,11 +113,11 @@ static void test_memory_runs_out(void **state)
         qn_api_error error = {0};
         qn_mem_fail_nth(nth);
         int status = read_body(text, &r, &error);
-        if (!status) status = qn_request_read_messages(&r, &error);
+        if (!status) status = qn_api_request_read_messages(&r, &error);
         qn_mem_fail_nth(0);
         done = !status;
         if (status) assert_true(error.status == status && error.message[0]);
-        qn_request_free(&r);
+        qn_api_request_free(&r);
         assert_int_equal(qn_mem_live_blocks(), live);
     }
     assert_true(done);

@@ -25,21 +25,21 @@ static int read_max(const char *param, const json_t *value, int64_t *out, qn_api
     return 0;
 }
 
-int qn_field_read_max_tokens(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_max_tokens(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                              qn_api_error *error)
 {
     (void)limits;
     return read_max("max_tokens", value, &r->max_tokens, error);
 }
 
-int qn_field_read_max_completion_tokens(qn_request *r, const json_t *value, const qn_request_limits *limits,
-                                        qn_api_error *error)
+int qn_field_read_max_completion_tokens(qn_api_request *r, const json_t *value,
+                                        const qn_api_request_limits *limits, qn_api_error *error)
 {
     (void)limits;
     return read_max("max_completion_tokens", value, &r->max_completion_tokens, error);
 }
 
-static int add_stop(qn_request *r, const json_t *value, qn_api_error *error)
+static int add_stop(qn_api_request *r, const json_t *value, qn_api_error *error)
 {
     const char *text = json_string_value(value);
     size_t n = json_string_length(value);
@@ -51,7 +51,7 @@ static int add_stop(qn_request *r, const json_t *value, qn_api_error *error)
     return 0;
 }
 
-int qn_field_read_stop(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_stop(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                        qn_api_error *error)
 {
     (void)limits;
@@ -63,13 +63,13 @@ int qn_field_read_stop(qn_request *r, const json_t *value, const qn_request_limi
     return 0;
 }
 
-static int is_id(const json_t *value, const qn_request_limits *limits)
+static int is_id(const json_t *value, const qn_api_request_limits *limits)
 {
     return json_is_integer(value) && json_integer_value(value) >= 0 &&
            json_integer_value(value) < limits->vocab_size;
 }
 
-int qn_field_read_stop_ids(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_stop_ids(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                            qn_api_error *error)
 {
     if (!json_is_array(value)) return invalid(error, "stop_token_ids", "must be an array of token ids");
@@ -85,7 +85,7 @@ int qn_field_read_stop_ids(qn_request *r, const json_t *value, const qn_request_
 
 /* ---- sampling ------------------------------------------------------------------------------------------ */
 
-static int add_bias(qn_request *r, int64_t id, const json_t *bias, const qn_request_limits *limits,
+static int add_bias(qn_api_request *r, int64_t id, const json_t *bias, const qn_api_request_limits *limits,
                     qn_api_error *error)
 {
     double b = json_number_value(bias);
@@ -112,7 +112,7 @@ static int64_t read_id(const char *text)
 }
 
 /* {"id": bias, ...}, or [[id, bias], ...] */
-int qn_field_read_logit_bias(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_logit_bias(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                              qn_api_error *error)
 {
     const char *key;
@@ -134,7 +134,7 @@ int qn_field_read_logit_bias(qn_request *r, const json_t *value, const qn_reques
     return refused;
 }
 
-int qn_field_read_seed(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_seed(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                        qn_api_error *error)
 {
     (void)limits;
@@ -146,7 +146,7 @@ int qn_field_read_seed(qn_request *r, const json_t *value, const qn_request_limi
 
 /* ---- how it is answered -------------------------------------------------------------------------------- */
 
-int qn_field_read_stream_options(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_stream_options(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                                  qn_api_error *error)
 {
     const char *key;
@@ -164,13 +164,13 @@ int qn_field_read_stream_options(qn_request *r, const json_t *value, const qn_re
         if (strcmp(key, "include_usage") == 0)
             r->include_usage = json_is_true(each);
         else if (json_is_true(each))
-            qn_request_warn(r, param, "has no effect: chunks are not padded");
+            qn_api_request_warn(r, param, "has no effect: chunks are not padded");
     }
     return 0;
 }
 
 /* llama.cpp's, in seconds: 0 and -1 are "none". The lower bound keeps a client from making work of it. */
-int qn_field_read_ping(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_ping(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                        qn_api_error *error)
 {
     const double seconds = json_number_value(value);
@@ -184,8 +184,8 @@ int qn_field_read_ping(qn_request *r, const json_t *value, const qn_request_limi
 }
 
 /* The number of likeliest tokens to report; 0: that of the token alone. */
-int qn_field_read_completion_logprobs(qn_request *r, const json_t *value, const qn_request_limits *limits,
-                                      qn_api_error *error)
+int qn_field_read_completion_logprobs(qn_api_request *r, const json_t *value,
+                                      const qn_api_request_limits *limits, qn_api_error *error)
 {
     (void)limits;
     if (!json_is_integer(value) || json_integer_value(value) < 0 ||
@@ -197,7 +197,7 @@ int qn_field_read_completion_logprobs(qn_request *r, const json_t *value, const 
     return 0;
 }
 
-int qn_field_read_encoding(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_encoding(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                            qn_api_error *error)
 {
     const char *text = json_string_value(value);
@@ -210,7 +210,7 @@ int qn_field_read_encoding(qn_request *r, const json_t *value, const qn_request_
 
 /* ---- tools and templates ------------------------------------------------------------------------------- */
 
-int qn_request_check_tools(const json_t *tools, qn_api_error *error)
+int qn_api_request_check_tools(const json_t *tools, qn_api_error *error)
 {
     char param[128];
     if (!json_is_array(tools)) return invalid(error, "tools", "must be an array");
@@ -254,17 +254,17 @@ static int is_off(const json_t *choice)
     return text && strcmp(text, "none") == 0;
 }
 
-int qn_field_read_tools(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_tools(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                         qn_api_error *error)
 {
     (void)limits;
-    int refused = qn_request_check_tools(value, error);
+    int refused = qn_api_request_check_tools(value, error);
     if (!refused && json_array_size(value) && !is_off(json_object_get(r->body, "tool_choice")))
         r->tools = value;
     return refused;
 }
 
-int qn_field_read_tool_choice(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_tool_choice(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                               qn_api_error *error)
 {
     const char *text = json_string_value(value);
@@ -277,7 +277,7 @@ int qn_field_read_tool_choice(qn_request *r, const json_t *value, const qn_reque
     return invalid(error, "tool_choice", "must be \"auto\" or \"none\"");
 }
 
-int qn_field_read_parallel_calls(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_parallel_calls(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                                  qn_api_error *error)
 {
     (void)limits;
@@ -286,7 +286,7 @@ int qn_field_read_parallel_calls(qn_request *r, const json_t *value, const qn_re
     return 0;
 }
 
-int qn_field_read_template_kwargs(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_template_kwargs(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                                   qn_api_error *error)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt", "continue_final_message"};
@@ -304,7 +304,7 @@ int qn_field_read_template_kwargs(qn_request *r, const json_t *value, const qn_r
     return 0;
 }
 
-int qn_field_read_effort(qn_request *r, const json_t *value, const qn_request_limits *limits,
+int qn_field_read_effort(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                          qn_api_error *error)
 {
     static const char *const known[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
@@ -313,15 +313,15 @@ int qn_field_read_effort(qn_request *r, const json_t *value, const qn_request_li
     for (size_t i = 0; text && i < sizeof known / sizeof *known; i++)
         if (strcmp(text, known[i]) == 0) {
             r->reasoning_effort = known[i];
-            qn_request_warn(r, "reasoning_effort",
-                            "is a variable of the chat template, which may not look at it");
+            qn_api_request_warn(r, "reasoning_effort",
+                                "is a variable of the chat template, which may not look at it");
             return 0;
         }
     return invalid(error, "reasoning_effort", "must be none, minimal, low, medium, high, xhigh or max");
 }
 
-int qn_field_read_reasoning_format(qn_request *r, const json_t *value, const qn_request_limits *limits,
-                                   qn_api_error *error)
+int qn_field_read_reasoning_format(qn_api_request *r, const json_t *value,
+                                   const qn_api_request_limits *limits, qn_api_error *error)
 {
     const char *text = json_string_value(value);
     (void)limits;

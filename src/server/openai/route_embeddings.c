@@ -13,10 +13,10 @@ enum { INPUTS_MAX = 2048 };
 typedef struct {
     qn_job job;
     qn_exchange *ex;
-    qn_request request;
+    qn_api_request request;
     qn_api_error error;
     qn_cancel *cancel; /* set when the client has gone */
-    qn_request_prompt *prompts;
+    qn_api_request_prompt *prompts;
     size_t n_prompts;
     int64_t n_tokens;
     qn_buf answer;
@@ -46,7 +46,7 @@ static qn_status take_vector(void *user, const qn_embed_result *result)
         qn_fail_copy(result->status, result->message);
         qn_api_fail_status(&e->error, result->status);
         if (result->n_tokens > s->info.context_size)
-            qn_request_fail_length("input", result->n_tokens, s->info.context_size, &e->error);
+            qn_api_request_fail_length("input", result->n_tokens, s->info.context_size, &e->error);
         return result->status;
     }
     if (e->request.dimensions && e->request.dimensions != result->n_values) {
@@ -73,15 +73,15 @@ static qn_status take_vector(void *user, const qn_embed_result *result)
 static int read_prompts(embedding *e)
 {
     const json_t *input = e->request.input;
-    e->n_prompts = qn_request_count_prompts(input);
+    e->n_prompts = qn_api_request_count_prompts(input);
     if (e->n_prompts > INPUTS_MAX)
         return qn_api_fail(&e->error, 400, "invalid_value", "input", "input has %zu texts, there may be %d",
                            e->n_prompts, (int)INPUTS_MAX);
     e->prompts = qn_calloc(e->n_prompts, sizeof *e->prompts);
     if (!e->prompts) return qn_api_fail_status(&e->error, QN_E_NOMEM);
     for (size_t i = 0; i < e->n_prompts; i++) {
-        int refused = qn_request_get_prompt(input, i, "input", e->ex->server->info.vocab_size, &e->prompts[i],
-                                            &e->error);
+        int refused = qn_api_request_get_prompt(input, i, "input", e->ex->server->info.vocab_size,
+                                                &e->prompts[i], &e->error);
         if (refused) return refused;
     }
     return 0;
@@ -91,11 +91,11 @@ static void compute(embedding *e)
 {
     const qn_server *s = e->ex->server;
     qn_embed_options options = {.pooling = s->options->pooling, .normalise = 1, .cancel = e->cancel};
-    qn_request_limits limits = {.vocab_size = s->info.vocab_size};
+    qn_api_request_limits limits = {.vocab_size = s->info.vocab_size};
     qn_prompt *prompts = NULL;
     qn_status status = QN_E_NOMEM;
-    if (qn_request_read(e->ex->body.data, e->ex->body.length, QN_REQUEST_EMBEDDINGS, &limits, &e->request,
-                        &e->error) ||
+    if (qn_api_request_read(e->ex->body.data, e->ex->body.length, QN_REQUEST_EMBEDDINGS, &limits, &e->request,
+                            &e->error) ||
         qn_completion_check_model(s, e->request.model, &options.adapter, &e->error) || read_prompts(e))
         return;
     prompts = qn_calloc(e->n_prompts, sizeof *prompts);
@@ -149,7 +149,7 @@ static void free_embedding(qn_exchange *ex)
     for (size_t i = 0; e->prompts && i < e->n_prompts; i++) qn_buf_free(&e->prompts[i].ids);
     qn_free(e->prompts);
     qn_cancel_free(e->cancel);
-    qn_request_free(&e->request);
+    qn_api_request_free(&e->request);
     qn_buf_free(&e->answer);
     qn_free(e);
 }
