@@ -49,7 +49,7 @@ qn_status qn_chat_call_is_bad(const json_t *call, int *is_bad);
 
 /* ---- finding out what a template shows ---- */
 
-/* A text of a draft that was replaced by a word of its own. */
+/* A text of a draft for which a unique word stands. */
 typedef struct {
     size_t message; /* its index in what was given */
     int64_t call;   /* the index of the call whose argument it was; -1: the content */

@@ -1,14 +1,17 @@
 /* Makes a conversation fit the model's chat template, by trying.
  *
- * Templates differ in what they take: one refuses ids of calls, one has no system message, one wants roles to
- * alternate, one leaves out what it does not know. The conversation is rendered with a word of its own in the
- * place of each text, and the result shows what the template refuses or leaves out. Then the changes of
- * chat_fit.c's table are tried, and the fewest that help are made; each is reported. Invariant: a
- * conversation that fits shows every text to the model, in its place or in one that a note tells, or is
- * refused with the message that is not shown. No family of models is asked for by name.
+ * Templates differ in what they take. One refuses ids of calls, one has no system message, one wants roles to
+ * alternate, one leaves out what it does not know. The conversation is rendered with a unique word in the
+ * place of each text; the result shows what the template refuses or leaves out. Then the changes in the table
+ * of chat_fit.c are tried. The fewest that help are made, and each is reported. No family of models is known
+ * by name.
  *
- * Ordinary chats cost nothing: qn_chat_fit_is_needed says which have something unusual. Others cost one
- * rendering of short texts, and two to twelve where the template does not take them as they are. Any thread.
+ * Invariant: a conversation that fits shows every text to the model. A text that stands elsewhere than it was
+ * is told in a note. Otherwise the conversation is refused, and the sentence names the message that is not
+ * shown.
+ *
+ * An ordinary chat costs nothing: qn_chat_fit_is_needed says whether a chat has something unusual. Others cost
+ * one rendering of short texts, or two to twelve if the template does not take them as they are. Any thread.
  */
 #ifndef QN_TEXT_CHAT_FIT_H
 #define QN_TEXT_CHAT_FIT_H

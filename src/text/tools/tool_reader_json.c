@@ -68,7 +68,7 @@ static qn_step read_next(qn_call_reader *r)
     return c == '{' ? take(r, QN_READ_FIRST_KEY) : QN_STEP_BAD;
 }
 
-/* A value of the text is over. Without a mark of its own the text is then, too. */
+/* A value ends. If no mark ends the calls of this format, the text ends with it. */
 static qn_step end_value(qn_call_reader *r)
 {
     r->in_array = 0;
