@@ -132,7 +132,7 @@ const qn_dtype qn_test_packed_types[] = {QN_DTYPE_F32,
 
 int qn_test_has_act(qn_dtype weight, qn_act act)
 {
-    if (act == QN_ACT_I8 && qn_layout_scale(weight) != QN_SCALE_NONE) return 1;
+    if (act == QN_ACT_I8 && qn_layout_of(weight) != QN_LAYOUT_NONE) return 1;
     for (int p = 0; p < 3; p++)
         if (qn_matmul_act(weight, (qn_precision)p) == act) return 1;
     return 0;
@@ -164,11 +164,11 @@ static size_t put(uint8_t *p, qn_dtype type, float v)
 /* Where a block's f16 fields lie; their number is returned. */
 static int scale_fields(qn_dtype dtype, size_t at[2])
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
+    const qn_layout layout = qn_layout_of(dtype);
+    const qn_scale_kind kind = qn_layout_scale(layout);
     at[0] = kind == QN_SCALE_SUB ? 208 : 0;
     at[1] = 2;
-    if (kind == QN_SCALE_NONE || kind == QN_SCALE_GROUP || kind == QN_SCALE_HALF || dtype == QN_DTYPE_MXFP4)
-        return 0;
+    if (layout == QN_LAYOUT_NONE || qn_layout_number(layout) != QN_NUMBER_F16) return 0;
     return kind == QN_SCALE_MIN || kind == QN_SCALE_K ? 2 : 1;
 }
 

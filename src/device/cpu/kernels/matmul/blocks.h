@@ -10,12 +10,6 @@ INLINE size_t act_block_bytes(int planes)
     return planes == 1 ? sizeof(qn_act_i8) : sizeof(qn_act_i8x2);
 }
 
-/* Bytes of a chunk's header. dtype: the constant that stands for the weight's own. */
-INLINE size_t header_bytes(qn_dtype dtype, qn_dtype own, int64_t n_blocks)
-{
-    return qn_layout_header_bytes(qn_layout_scale(dtype) == QN_SCALE_GROUP ? own : dtype, n_blocks);
-}
-
 /* Rows as a tile reads them. */
 typedef struct {
     const uint8_t *p;
@@ -30,10 +24,10 @@ INLINE int64_t equal_parts(int64_t n, int64_t most, int64_t unit)
 }
 
 /* Bytes of a panel before block b, which begins a chunk. */
-INLINE size_t bytes_before(qn_dtype dtype, qn_dtype own, int64_t b)
+INLINE size_t bytes_before(qn_layout layout, qn_dtype own, int64_t b)
 {
     return (size_t)(b / QN_CHUNK) *
-           (header_bytes(dtype, own, QN_CHUNK) + QN_CHUNK * qn_layout_code_bytes(dtype));
+           (qn_layout_header_bytes(layout, own, QN_CHUNK) + QN_CHUNK * qn_layout_code_bytes(layout));
 }
 
 #endif

@@ -30,23 +30,24 @@ INLINE __m256i add_high(__m256i w, __m256i high, int at, int to, int mask)
 
 /* Codes of k = 4 g .. 4 g + 3 as unsigned bytes, but signed ones for 8 bits. p: the block's codes + 32 *
  * side. */
-INLINE __m256i code_vector(qn_dtype dtype, source from, const uint8_t *p, int g)
+INLINE __m256i code_vector(qn_layout layout, source from, const uint8_t *p, int g)
 {
-    int bits = qn_layout_bits(dtype);
+    int bits = qn_layout_bits(layout);
     if (from == EXPANDED) return load(p + 64 * g);
     if (bits < 4) {
         __m256i w =
             _mm256_and_si256(_mm256_srli_epi16(load(p + 64 * (g / 4)), g % 4 * 2), _mm256_set1_epi8(3));
         return bits == 2 ? w : add_high(w, load(p + 128), g, 2, 4);
     }
-    if (bits == 8 && !qn_layout_is_fp4(dtype))
+    if (bits == 8 && !qn_layout_table(layout))
         return _mm256_xor_si256(load(p + 64 * g), _mm256_set1_epi8((char)0x80));
     __m256i w = load(p + 64 * (g % 4));
     w = _mm256_and_si256(g < 4 ? w : _mm256_srli_epi16(w, 4), _mm256_set1_epi8(15));
     if (bits == 4) return w;
     if (bits == 5) return add_high(w, load(p + 256), g, 4, 0x10);
     if (bits == 6) return add_high(w, load(p + 256 + 64 * (g / 4)), g % 4 * 2, 4, 0x30);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qn_e2m1_twice)), w);
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qn_layout_table(layout))), w);
 }
 
 /* m: of types with a scale for each half that of the second. */
@@ -68,10 +69,10 @@ INLINE __m256 load_half_x8(qn_dtype type, const void *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
 }
 
-/* own: the weight's type, of which dtype is the constant that stands for it. */
-INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
+/* own: the weight's type, see qn_layout_header_bytes. */
+INLINE void load_header(qn_layout layout, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
 {
-    if (qn_layout_scale(dtype) == QN_SCALE_GROUP) {
+    if (qn_layout_scale(layout) == QN_SCALE_GROUP) {
         qn_affine a = qn_affine_of(own);
         h->shift = a.group == 32 ? 0 : a.group == 64 ? 1 : 2;
         for (int i = 0; i < in_chunk >> h->shift; i++) {
@@ -83,7 +84,7 @@ INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_c
                         : load_half_x8(a.scale, p + 64 * i + 16 * j);
         }
     }
-    if (qn_layout_scale(dtype) != QN_SCALE_K) return;
+    if (qn_layout_scale(layout) != QN_SCALE_K) return;
     const __m256i six = _mm256_set1_epi8(63), four = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
@@ -127,13 +128,13 @@ INLINE __m256 load_e4m3_half(const void *p)
 }
 
 /* p: the chunk's header. */
-INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block, int side)
+INLINE scales packed_scales(qn_layout layout, const uint8_t *p, const header *h, int i_block, int side)
 {
     scales s = {0};
-    switch (qn_layout_scale(dtype)) {
+    switch (qn_layout_scale(layout)) {
     case QN_SCALE_SYM:
-        s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block + 8 * side)
-                                      : load_f16x8(p + 32 * i_block + 16 * side);
+        s.d = qn_layout_number(layout) == QN_NUMBER_E8M0 ? load_e8m0_half(p + 16 * i_block + 8 * side)
+                                                         : load_f16x8(p + 32 * i_block + 16 * side);
         break;
     case QN_SCALE_HALF:
         s.d = load_e4m3_half(p + 32 * i_block + 8 * side);

@@ -19,10 +19,10 @@ INLINE __m512i add_high(__m512i w, __m512i high, int at, int to, int mask)
     return _mm512_ternarylogic_epi32(w, moved, _mm512_set1_epi8((char)mask), 0xf8); /* w | (moved & mask) */
 }
 
-INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
+INLINE void load_codes(qn_layout layout, const uint8_t *p, __m512i w[8])
 {
-    int bits = qn_layout_bits(dtype);
-    if (bits == 8 && !qn_layout_is_fp4(dtype)) {
+    int bits = qn_layout_bits(layout);
+    if (bits == 8 && !qn_layout_table(layout)) {
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) w[g] = _mm512_loadu_si512(p + 64 * g);
         return;
@@ -42,9 +42,10 @@ INLINE void load_codes(qn_dtype dtype, const uint8_t *p, __m512i w[8])
             w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
         }
     }
-    if (qn_layout_is_fp4(dtype)) {
-        __m512i values = _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)qn_e2m1_twice)),
-                                         _mm512_set1_epi8((char)128));
+    if (qn_layout_table(layout)) {
+        __m512i values =
+            _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)qn_layout_table(layout))),
+                            _mm512_set1_epi8((char)128));
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) w[g] = _mm512_shuffle_epi8(values, w[g]);
     } else if (bits == 3 || bits == 5) {
@@ -83,10 +84,10 @@ INLINE __m512 signed_ints(const void *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
 
-/* own: the weight's type, of which dtype is the constant that stands for it. */
-INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
+/* own: the weight's type, see qn_layout_header_bytes. */
+INLINE void load_header(qn_layout layout, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
+    qn_scale_kind kind = qn_layout_scale(layout);
     if (kind == QN_SCALE_GROUP) {
         qn_affine a = qn_affine_of(own);
         h->shift = a.group == 32 ? 0 : a.group == 64 ? 1 : 2;
@@ -141,12 +142,13 @@ INLINE __m512 load_e4m3_half(const void *p)
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(128));
 }
 
-INLINE scales load_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block)
+INLINE scales load_scales(qn_layout layout, const uint8_t *p, const header *h, int i_block)
 {
     scales s = {0};
-    switch (qn_layout_scale(dtype)) {
+    switch (qn_layout_scale(layout)) {
     case QN_SCALE_SYM:
-        s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block) : load_f16x16(p + 32 * i_block);
+        s.d = qn_layout_number(layout) == QN_NUMBER_E8M0 ? load_e8m0_half(p + 16 * i_block)
+                                                         : load_f16x16(p + 32 * i_block);
         break;
     case QN_SCALE_HALF:
         s.d = load_e4m3_half(p + 32 * i_block);

@@ -9,13 +9,13 @@
 #include "device/cpu/kernels/matmul/pack.h"
 
 /* In scratch codes are signed: those of symmetric types less their zero, unsigned ones of 8 bits less 128. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4) X(AFFINE8_G64_BF16)
+#define STRETCH_LAYOUTS(X) X(SYM8) X(MIN4) X(E2M1_HALF) X(GROUP8)
 
-INLINE qn_dtype stretch_type(qn_dtype dtype, int planes)
+INLINE qn_layout stretch_layout(qn_layout layout, int planes)
 {
-    if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
-    if (!qn_layout_has_min(dtype)) return QN_DTYPE_Q8_0;
-    return qn_layout_bits(dtype) == 8 ? QN_DTYPE_AFFINE8_G64_BF16 : QN_DTYPE_Q4_1;
+    if (qn_layout_by_halves(layout)) return QN_LAYOUT_E2M1_HALF;
+    if (!qn_layout_has_min(layout)) return QN_LAYOUT_SYM8;
+    return qn_layout_bits(layout) == 8 ? QN_LAYOUT_GROUP8 : QN_LAYOUT_MIN4;
 }
 
 INLINE float32x4_t load_f16x4(const uint8_t *p)
@@ -36,11 +36,11 @@ INLINE uint8x16_t add_high(uint8x16_t w, uint8x16_t high, int at, int to, int ma
 }
 
 /* Codes of k = 4 g .. 4 g + 3: as they are, but less 128 for 8 bits. p: the block's codes + 16 * quarter. */
-INLINE int8x16_t code_vector(qn_dtype dtype, const uint8_t *p, int g)
+INLINE int8x16_t code_vector(qn_layout layout, const uint8_t *p, int g)
 {
-    int bits = qn_layout_bits(dtype);
+    int bits = qn_layout_bits(layout);
     uint8x16_t w;
-    if (bits == 8 && !qn_layout_is_fp4(dtype))
+    if (bits == 8 && !qn_layout_table(layout))
         return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(p + 64 * g), vdupq_n_u8(0x80)));
     if (bits < 4) {
         w = vandq_u8(vld1q_u8(p + 64 * (g / 4)) >> (g % 4 * 2), vdupq_n_u8(3));
@@ -48,7 +48,7 @@ INLINE int8x16_t code_vector(qn_dtype dtype, const uint8_t *p, int g)
     }
     w = vld1q_u8(p + 64 * (g % 4));
     w = g < 4 ? vandq_u8(w, vdupq_n_u8(15)) : vshrq_n_u8(w, 4);
-    if (bits == 8) return vqtbl1q_s8(vld1q_s8(qn_e2m1_twice), w);
+    if (bits == 8) return vqtbl1q_s8(vld1q_s8(qn_layout_table(layout)), w);
     if (bits == 5) w = add_high(w, vld1q_u8(p + 256), g, 4, 0x10);
     if (bits == 6) w = add_high(w, vld1q_u8(p + 256 + 64 * (g / 4)), g % 4 * 2, 4, 0x30);
     return vreinterpretq_s8_u8(w);
@@ -73,10 +73,10 @@ INLINE float32x4_t load_half_x4(qn_dtype type, const uint8_t *p)
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
 }
 
-/* own: the weight's type, of which dtype is the constant that stands for it. */
-INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
+/* own: the weight's type, see qn_layout_header_bytes. */
+INLINE void load_header(qn_layout layout, qn_dtype own, const uint8_t *p, int in_chunk, header *h)
 {
-    if (qn_layout_scale(dtype) == QN_SCALE_GROUP) {
+    if (qn_layout_scale(layout) == QN_SCALE_GROUP) {
         qn_affine a = qn_affine_of(own);
         h->shift = a.group == 32 ? 0 : a.group == 64 ? 1 : 2;
         for (int i = 0; i < in_chunk >> h->shift; i++) {
@@ -87,7 +87,7 @@ INLINE void load_header(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_c
                                                 : load_half_x4(a.scale, p + 64 * i + 8 * j);
         }
     }
-    if (qn_layout_scale(dtype) != QN_SCALE_K) return;
+    if (qn_layout_scale(layout) != QN_SCALE_K) return;
     const uint8x16_t six = vdupq_n_u8(63), four = vdupq_n_u8(15), top = vdupq_n_u8(48);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -134,13 +134,13 @@ INLINE float32x4_t load_e4m3_half(const uint8_t *p)
 }
 
 /* p: the chunk's header. */
-INLINE scales packed_scales(qn_dtype dtype, const uint8_t *p, const header *h, int i_block, int quarter)
+INLINE scales packed_scales(qn_layout layout, const uint8_t *p, const header *h, int i_block, int quarter)
 {
     scales s = {0};
-    switch (qn_layout_scale(dtype)) {
+    switch (qn_layout_scale(layout)) {
     case QN_SCALE_SYM:
-        s.d = dtype == QN_DTYPE_MXFP4 ? load_e8m0_half(p + 16 * i_block + 4 * quarter)
-                                      : load_f16x4(p + 32 * i_block + 8 * quarter);
+        s.d = qn_layout_number(layout) == QN_NUMBER_E8M0 ? load_e8m0_half(p + 16 * i_block + 4 * quarter)
+                                                         : load_f16x4(p + 32 * i_block + 8 * quarter);
         break;
     case QN_SCALE_HALF:
         s.d = load_e4m3_half(p + 32 * i_block + 4 * quarter);

@@ -23,28 +23,29 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
     return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x);
 }
 
-INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
+INLINE void unpack_layout(qn_layout layout, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
 {
     int64_t n_blocks = n_in / QN_BLOCK;
     for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-        const uint8_t *codes = p + qn_layout_header_bytes(own, in_chunk);
+        const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
         header h;
-        load_header(dtype, own, p, in_chunk, &h);
-        for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(dtype), out += QN_BLOCK * QN_PANEL) {
+        load_header(layout, own, p, in_chunk, &h);
+        for (int i = 0; i < in_chunk;
+             i++, codes += qn_layout_code_bytes(layout), out += QN_BLOCK * QN_PANEL) {
             __m512i w[8];
-            load_codes(dtype, codes, w);
-            scales s = load_scales(dtype, p, &h, i);
+            load_codes(layout, codes, w);
+            scales s = load_scales(layout, p, &h, i);
 #pragma GCC unroll 8
             for (int g = 0; g < 8; g++) {
-                __m512 d = qn_layout_by_halves(dtype) && g >= 4 ? s.m : s.d;
+                __m512 d = qn_layout_by_halves(layout) && g >= 4 ? s.m : s.d;
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
                     __m512i q =
                         _mm512_and_si512(_mm512_srli_epi32(w[g], (unsigned)(8 * j)), _mm512_set1_epi32(255));
-                    q = _mm512_sub_epi32(q, _mm512_set1_epi32(qn_layout_zero(dtype)));
+                    q = _mm512_sub_epi32(q, _mm512_set1_epi32(qn_layout_zero(layout)));
                     __m512 v = _mm512_mul_ps(d, _mm512_cvtepi32_ps(q));
-                    if (qn_layout_has_min(dtype)) v = _mm512_add_ps(v, s.m);
+                    if (qn_layout_has_min(layout)) v = _mm512_add_ps(v, s.m);
                     _mm512_storeu_ps(out + (4 * g + j) * QN_PANEL, v);
                 }
             }

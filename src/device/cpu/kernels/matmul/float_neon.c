@@ -35,34 +35,35 @@ INLINE vf dot_pair(vf w, vf x, vf acc)
 }
 
 /* The weights of k = 4 g .. 4 g + 3 of one quarter into out, 16 outputs apart. */
-INLINE void unpack_four(qn_dtype dtype, int8x16_t codes, const scales *s, int g, float *out)
+INLINE void unpack_four(qn_layout layout, int8x16_t codes, const scales *s, int g, float *out)
 {
-    int zero = qn_layout_zero(dtype) - (qn_layout_bits(dtype) == 8 ? 128 : 0); /* 8-bit codes come signed */
-    float32x4_t d = qn_layout_by_halves(dtype) && g >= 4 ? s->m : s->d;
+    int zero = qn_layout_zero(layout) - (qn_layout_bits(layout) == 8 ? 128 : 0); /* 8-bit codes come signed */
+    float32x4_t d = qn_layout_by_halves(layout) && g >= 4 ? s->m : s->d;
     int32x4_t w = vreinterpretq_s32_s8(codes);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         int32x4_t q = vshlq_s32(vshlq_n_s32(w, 24 - 8 * j), vdupq_n_s32(-24));
         float32x4_t v = vmulq_f32(d, vcvtq_f32_s32(vsubq_s32(q, vdupq_n_s32(zero))));
-        if (qn_layout_has_min(dtype)) v = vaddq_f32(v, s->m);
+        if (qn_layout_has_min(layout)) v = vaddq_f32(v, s->m);
         vst1q_f32(out + j * QN_PANEL, v);
     }
 }
 
-INLINE void unpack_type(qn_dtype dtype, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
+INLINE void unpack_layout(qn_layout layout, qn_dtype own, int64_t n_in, const uint8_t *p, float *out)
 {
     int64_t n_blocks = n_in / QN_BLOCK;
     for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-        const uint8_t *codes = p + qn_layout_header_bytes(own, in_chunk);
+        const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
         header h;
-        load_header(dtype, own, p, in_chunk, &h);
-        for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(dtype), out += QN_BLOCK * QN_PANEL) {
+        load_header(layout, own, p, in_chunk, &h);
+        for (int i = 0; i < in_chunk;
+             i++, codes += qn_layout_code_bytes(layout), out += QN_BLOCK * QN_PANEL) {
             for (int quarter = 0; quarter < 4; quarter++) {
-                scales s = packed_scales(dtype, p, &h, i, quarter);
+                scales s = packed_scales(layout, p, &h, i, quarter);
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
-                    unpack_four(dtype, code_vector(dtype, codes + 16 * quarter, g), &s, g,
+                    unpack_four(layout, code_vector(layout, codes + 16 * quarter, g), &s, g,
                                 out + 4 * g * QN_PANEL + 4 * quarter);
             }
         }

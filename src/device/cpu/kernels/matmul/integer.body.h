@@ -3,11 +3,12 @@
  * 16) and DIRECT_ROWS_2 (2, 4 or 8): rows that go straight from packed codes in one pass, for one and two
  * planes, TILE_ROWS, TILE_ROWS_2 (rows of a tile), X_CACHE_BYTES (activations that stay in the second-level
  * cache while panels pass), WIDE (1: many rows of two planes are multiplied as integers of 16 bits, and codes
- * in scratch then take two bytes), STRETCH_TYPES(X) and STRETCH2_TYPES(X), the types that differ in scratch
- * for one and two planes, and stretch_type(dtype, planes), the one of them that stands for dtype. It includes
- * the set's vec_<set>.h. Measured on Zen 4: a stretch of 32 blocks (20 KiB of scratch) stays in the
- * first-level cache; two passes over packed codes beat it, and one pass of 16 rows beats two of 8, for memory
- * is read all the time. */
+ * in scratch then take two bytes), STRETCH_LAYOUTS(X) and STRETCH2_LAYOUTS(X), the layouts that differ in
+ * scratch for one and two planes, and stretch_layout(layout, planes), the one of them that a layout is like
+ * in scratch: codes are bytes there, so little is left of what tells layouts apart. It includes the set's
+ * vec_<set>.h. Measured on Zen 4: a stretch of 32 blocks (20 KiB of scratch) stays in the first-level cache;
+ * two passes over packed codes beat it, and one pass of 16 rows beats two of 8, for memory is read all the
+ * time. */
 #include "device/cpu/kernels/matmul/blocks.h"
 #include "device/cpu/kernels/sums.body.h"
 
@@ -23,10 +24,10 @@ INLINE int is_wide(int planes)
 
 /* The most rows that go straight from packed codes, in passes. With integers of 16 bits passes are short, and
  * the more a code takes to unpack the sooner scratch pays. */
-INLINE int64_t direct_most(qn_dtype dtype, int planes)
+INLINE int64_t direct_most(qn_layout layout, int planes)
 {
     if (!is_wide(planes)) return 2 * (planes == 1 ? DIRECT_ROWS : DIRECT_ROWS_2);
-    const int bits = qn_layout_bits(dtype);
+    const int bits = qn_layout_bits(layout);
     return bits <= 4 ? 8 : bits < 8 ? 6 : 4;
 }
 
@@ -67,9 +68,10 @@ INLINE void fetch_codes(const uint8_t *p, size_t n_bytes, int few)
 }
 
 /* All rows (at most `rows`) straight from packed codes. */
-INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end);
+INLINE void direct(qn_layout layout, int planes, int rows, const qn_matmul_args *a, int64_t begin,
+                   int64_t end);
 /* A chunk into scratch; returns the address of the next. planes: a constant. */
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
                                    uint8_t *to);
 /* n_blocks blocks of n_rows rows at x, as they are or in room, as integers of 16 bits if is_wide. */
 static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64_t n_rows, int64_t n_blocks,
@@ -88,7 +90,7 @@ INLINE void fetch_lines(const next_lines *next, int64_t i_block)
 
 /* Rows times a stretch of blocks in scratch; sums go on from out unless first. n: outputs of the panel that
  * exist. */
-INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
+INLINE void tile(qn_layout layout, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next);
 
@@ -97,7 +99,7 @@ typedef void stretch_fn(const uint8_t *scratch, int64_t n_blocks, const uint8_t 
                         int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,
                         const uint8_t *next, size_t next_bytes);
 
-INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t n_blocks, const uint8_t *x,
+INLINE void stretch(qn_layout layout, int planes, const uint8_t *scratch, int64_t n_blocks, const uint8_t *x,
                     size_t row_bytes, int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,
                     const uint8_t *next, size_t next_bytes)
 {
@@ -106,51 +108,51 @@ INLINE void stretch(qn_dtype dtype, int planes, const uint8_t *scratch, int64_t 
     for (size_t at = 0; n_rows >= full; n_rows -= full, at += lines) {
         /* when all is there: lines of scratch, which are near */
         const next_lines wanted = {{at < half ? next + at : scratch, at < half ? next + half + at : scratch}};
-        tile(dtype, planes, full, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &wanted);
+        tile(layout, planes, full, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &wanted);
         x += (size_t)full * row_bytes;
         out += full * out_stride;
     }
     const next_lines nothing = {{scratch, scratch}};
     for (; full > 4 && n_rows >= 4; n_rows -= 4, x += 4 * row_bytes, out += 4 * out_stride)
-        tile(dtype, planes, 4, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
+        tile(layout, planes, 4, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
     for (; n_rows > 0; n_rows--, x += row_bytes, out += out_stride)
-        tile(dtype, planes, 1, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
+        tile(layout, planes, 1, scratch, n_blocks, x, row_bytes, out, out_stride, n, first, &nothing);
 }
 
-#define STRETCH_FUNCTION(t)                                                                                \
-    static void stretch_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,  \
-                            int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,          \
-                            const uint8_t *next, size_t next_bytes)                                        \
-    {                                                                                                      \
-        stretch(QN_DTYPE_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
-                next_bytes);                                                                               \
+#define STRETCH_FUNCTION(t)                                                                                 \
+    static void stretch_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,   \
+                            int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,           \
+                            const uint8_t *next, size_t next_bytes)                                         \
+    {                                                                                                       \
+        stretch(QN_LAYOUT_##t, 1, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
+                next_bytes);                                                                                \
     }
-#define STRETCH2_FUNCTION(t)                                                                               \
-    static void stretch2_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes, \
-                             int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,         \
-                             const uint8_t *next, size_t next_bytes)                                       \
-    {                                                                                                      \
-        stretch(QN_DTYPE_##t, 2, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
-                next_bytes);                                                                               \
+#define STRETCH2_FUNCTION(t)                                                                                \
+    static void stretch2_##t(const uint8_t *scratch, int64_t n_blocks, const uint8_t *x, size_t row_bytes,  \
+                             int64_t n_rows, float *out, int64_t out_stride, int64_t n, int first,          \
+                             const uint8_t *next, size_t next_bytes)                                        \
+    {                                                                                                       \
+        stretch(QN_LAYOUT_##t, 2, scratch, n_blocks, x, row_bytes, n_rows, out, out_stride, n, first, next, \
+                next_bytes);                                                                                \
     }
-STRETCH_TYPES(STRETCH_FUNCTION)
-STRETCH2_TYPES(STRETCH2_FUNCTION)
+STRETCH_LAYOUTS(STRETCH_FUNCTION)
+STRETCH2_LAYOUTS(STRETCH2_FUNCTION)
 
-static stretch_fn *stretch_of(qn_dtype dtype, int planes)
+static stretch_fn *stretch_of(qn_layout layout, int planes)
 {
-    const qn_dtype of = stretch_type(dtype, planes);
+    const qn_layout of = stretch_layout(layout, planes);
 #define STRETCH_CASE(t) \
-    if (planes == 1 && of == QN_DTYPE_##t) return stretch_##t;
-    STRETCH_TYPES(STRETCH_CASE)
+    if (planes == 1 && of == QN_LAYOUT_##t) return stretch_##t;
+    STRETCH_LAYOUTS(STRETCH_CASE)
 #define STRETCH2_CASE(t) \
-    if (planes == 2 && of == QN_DTYPE_##t) return stretch2_##t;
-    STRETCH2_TYPES(STRETCH2_CASE)
+    if (planes == 2 && of == QN_LAYOUT_##t) return stretch2_##t;
+    STRETCH2_LAYOUTS(STRETCH2_CASE)
     return NULL;
 }
 
 /* Rows [row, row + n_rows) and blocks [from, to) of panels [begin, end), a stretch of a panel at a time. The
  * sums of several stretches are kept together: rows of out may lie a power of two apart. */
-INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end, int64_t row,
+INLINE void scratch_pass(qn_layout layout, const qn_matmul_args *a, int64_t begin, int64_t end, int64_t row,
                          int64_t n_rows, int64_t from, int64_t to, uint8_t *scratch)
 {
     const int planes = a->act == QN_ACT_I8 ? 1 : 2;
@@ -161,11 +163,11 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
     const tile_rows x =
         form_rows(planes, (const uint8_t *)a->x + (size_t)row * row_bytes + (size_t)from * block_bytes,
                   row_bytes, n_rows, to - from, scratch + CODES_BYTES);
-    stretch_fn *fn = stretch_of(dtype, planes);
+    stretch_fn *fn = stretch_of(layout, planes);
     _Alignas(64) float sums[PASS_ROWS * QN_PANEL];
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *start = (const uint8_t *)a->panels + (size_t)panel * panel_bytes +
-                               bytes_before(dtype, a->dtype, from),
+                               bytes_before(layout, a->dtype, from),
                       *p = start;
         const int streams = to - from == n_blocks && may_stream(a, panel, n_rows),
                   apart = streams || to - from > length;
@@ -175,13 +177,13 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
             const int64_t n = to - b < length ? to - b : length;
             for (int64_t i = 0; i < n; i += QN_CHUNK) {
                 const int in_chunk = n - i < QN_CHUNK ? (int)(n - i) : QN_CHUNK;
-                uint8_t *codes = scratch + (size_t)i * scratch_block_bytes(qn_layout_scale(dtype), planes);
-                p = is_wide(planes) ? expand_chunk(dtype, a->dtype, 2, p, in_chunk, codes)
-                                    : expand_chunk(dtype, a->dtype, 1, p, in_chunk, codes);
+                uint8_t *codes = scratch + (size_t)i * scratch_block_bytes(qn_layout_scale(layout), planes);
+                p = is_wide(planes) ? expand_chunk(layout, a->dtype, 2, p, in_chunk, codes)
+                                    : expand_chunk(layout, a->dtype, 1, p, in_chunk, codes);
             }
             fn(scratch, n, x.p + (size_t)(b - from) * block_bytes, x.row_bytes, n_rows, out,
                apart ? QN_PANEL : a->out_stride, apart ? QN_PANEL : a->n_out - panel * QN_PANEL, b == 0,
-               b + length < to ? p : start + panel_bytes, bytes_before(dtype, a->dtype, length));
+               b + length < to ? p : start + panel_bytes, bytes_before(layout, a->dtype, length));
         }
         if (streams)
             stream_rows(a, panel, row, n_rows, sums);
@@ -191,7 +193,7 @@ INLINE void scratch_pass(qn_dtype dtype, const qn_matmul_args *a, int64_t begin,
 }
 
 /* In passes over all panels: each of as many rows, and blocks of them, as the second-level cache keeps. */
-INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t begin, int64_t end,
+INLINE void through_scratch(qn_layout layout, const qn_matmul_args *a, int64_t begin, int64_t end,
                             uint8_t *scratch)
 {
     const int planes = a->act == QN_ACT_I8 ? 1 : 2;
@@ -204,23 +206,23 @@ INLINE void through_scratch(qn_dtype dtype, const qn_matmul_args *a, int64_t beg
     for (int64_t row = 0; row < a->n_rows; row += rows) {
         const int64_t n_rows = a->n_rows - row < rows ? a->n_rows - row : rows;
         for (int64_t from = 0; from < n_blocks; from += blocks)
-            scratch_pass(dtype, a, begin, end, row, n_rows, from,
+            scratch_pass(layout, a, begin, end, row, n_rows, from,
                          n_blocks - from < blocks ? n_blocks : from + blocks, scratch);
     }
 }
 
-INLINE void direct_rows(qn_dtype dtype, int planes, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct_rows(qn_layout layout, int planes, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
     if (a->n_rows == 1) {
-        direct(dtype, planes, 1, a, begin, end);
+        direct(layout, planes, 1, a, begin, end);
     } else if (a->n_rows == 2 || (planes == 2 && DIRECT_ROWS_2 == 2)) {
-        direct(dtype, planes, 2, a, begin, end);
+        direct(layout, planes, 2, a, begin, end);
     } else if (a->n_rows <= 4 || DIRECT_ROWS == 4) {
-        direct(dtype, planes, 4, a, begin, end);
+        direct(layout, planes, 4, a, begin, end);
     } else if (a->n_rows <= 8 || planes == 2 || DIRECT_ROWS == 8) {
-        direct(dtype, planes, 8, a, begin, end);
+        direct(layout, planes, 8, a, begin, end);
     } else {
-        direct(dtype, planes, 16, a, begin, end);
+        direct(layout, planes, 16, a, begin, end);
     }
 }
 
@@ -233,7 +235,7 @@ static int64_t rows_of_pass(int64_t n_rows, int most)
 
 /* Rows for which unpacking into scratch does not pay: a few at a time, and then panel by panel, so that its
  * codes come from the first-level cache after the first pass. */
-INLINE void direct_passes(qn_dtype dtype, int planes, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct_passes(qn_layout layout, int planes, const qn_matmul_args *a, int64_t begin, int64_t end)
 {
     _Alignas(64) float sums[DIRECT_ROWS * 2 * QN_PANEL];
     size_t row_bytes = qn_act_row_bytes(a->act, a->n_in),
@@ -250,34 +252,34 @@ INLINE void direct_passes(qn_dtype dtype, int planes, const qn_matmul_args *a, i
             part.x = (const char *)a->x + (size_t)row * row_bytes;
             part.out = streams ? sums + row * QN_PANEL : a->out + row * a->out_stride + panel * QN_PANEL;
             part.n_rows = rows_of_pass(a->n_rows - row, most);
-            direct_rows(dtype, planes, &part, 0, together);
+            direct_rows(layout, planes, &part, 0, together);
         }
         if (streams) stream_rows(a, panel, 0, a->n_rows, sums);
     }
 }
 
-#define INTEGER_FUNCTION(t)                                                                        \
-    static void integer_##t(const qn_matmul_args *a, int64_t begin, int64_t end, uint8_t *scratch) \
-    {                                                                                              \
-        if (a->n_rows > direct_most(QN_DTYPE_##t, a->act == QN_ACT_I8 ? 1 : 2)) {                  \
-            through_scratch(QN_DTYPE_##t, a, begin, end, scratch);                                 \
-        } else if (a->act == QN_ACT_I8) {                                                          \
-            direct_passes(QN_DTYPE_##t, 1, a, begin, end);                                         \
-        } else {                                                                                   \
-            direct_passes(QN_DTYPE_##t, 2, a, begin, end);                                         \
-        }                                                                                          \
+#define LAYOUT(name, ...)                                                                             \
+    static void integer_##name(const qn_matmul_args *a, int64_t begin, int64_t end, uint8_t *scratch) \
+    {                                                                                                 \
+        if (a->n_rows > direct_most(QN_LAYOUT_##name, a->act == QN_ACT_I8 ? 1 : 2)) {                 \
+            through_scratch(QN_LAYOUT_##name, a, begin, end, scratch);                                \
+        } else if (a->act == QN_ACT_I8) {                                                             \
+            direct_passes(QN_LAYOUT_##name, 1, a, begin, end);                                        \
+        } else {                                                                                      \
+            direct_passes(QN_LAYOUT_##name, 2, a, begin, end);                                        \
+        }                                                                                             \
     }
-QN_BLOCK_TYPES(INTEGER_FUNCTION)
+#include "device/cpu/kernels/matmul/layouts.def"
 
 static void integer_matmul(const qn_matmul_args *a, int64_t begin, int64_t end, void *scratch)
 {
     if (a->n_rows < 1) return;
-    switch (qn_layout_type(a->dtype)) {
-#define INTEGER_CASE(t)                      \
-    case QN_DTYPE_##t:                       \
-        integer_##t(a, begin, end, scratch); \
+    switch (qn_layout_of(a->dtype)) {
+#define LAYOUT(name, ...)                       \
+    case QN_LAYOUT_##name:                      \
+        integer_##name(a, begin, end, scratch); \
         break;
-        QN_BLOCK_TYPES(INTEGER_CASE)
+#include "device/cpu/kernels/matmul/layouts.def"
     default:
         break;
     }

@@ -1,5 +1,5 @@
 /* Products of int8 activations in AVX2's registers: what avx2 and avx2_vnni share. They differ in how
- * integers are multiplied, which the including file says: STRETCH_TYPES and stretch_type (integer.body.h),
+ * integers are multiplied, which the including file says: STRETCH_LAYOUTS, stretch_layout (integer.body.h),
  * lacks, in_scratch, block_sums and add_pairs, as declared below.
  *
  * A lane is an output; a panel is two vectors wide, called its sides, which share each broadcast of four
@@ -26,15 +26,15 @@ enum {
 };
 
 /* In 16 bits, and less their zero, only what becomes of the sums differs. */
-#define STRETCH2_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
+#define STRETCH2_LAYOUTS(X) X(SYM8) X(MIN4) X(E2M1_HALF)
 
-INLINE qn_dtype wide_type(qn_dtype dtype)
+INLINE qn_layout wide_layout(qn_layout layout)
 {
-    if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
-    return qn_layout_has_min(dtype) ? QN_DTYPE_Q4_1 : QN_DTYPE_Q8_0;
+    if (qn_layout_by_halves(layout)) return QN_LAYOUT_E2M1_HALF;
+    return qn_layout_has_min(layout) ? QN_LAYOUT_MIN4 : QN_LAYOUT_SYM8;
 }
 
-static qn_dtype stretch_type(qn_dtype dtype, int planes);
+static qn_layout stretch_layout(qn_layout layout, int planes);
 
 #include "device/cpu/kernels/matmul/integer.body.h"
 
@@ -42,13 +42,13 @@ enum { TILE_MAX = 4, SIDES = 2, SUMS_MAX = 8 };
 
 /* Whether sums of products with codes as they are multiplied lack what stands for their zero (1), have too
  * little by it (-1), or neither. */
-INLINE int lacks(qn_dtype dtype);
+INLINE int lacks(qn_layout layout);
 /* Codes of one plane as scratch keeps them. w: as code_vector gives them. */
-INLINE __m256i in_scratch(qn_dtype dtype, __m256i w);
+INLINE __m256i in_scratch(qn_layout layout, __m256i w);
 /* The integer sums of a block, by row, plane and side, of half a block or (then [0]) of all of it. codes: of
  * the first side, the next lies 32 bytes further. x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 of each row.
  * rows * planes * SIDES is at most SUMS_MAX. */
-INLINE void block_sums(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
+INLINE void block_sums(qn_layout layout, source from, int planes, int rows, const uint8_t *codes,
                        const uint8_t *const x[TILE_MAX], __m256i (*sum)[SUMS_MAX]);
 /* sum (if opens: 0) and w x of pairs of 16 bits. */
 INLINE __m256i add_pairs(__m256i sum, __m256i w, __m256i x, int opens);
@@ -79,11 +79,11 @@ INLINE scales expanded_scales(qn_scale_kind kind, const uint8_t *p, int side)
 
 /* What stands for the codes' zero in a sum of half a block, or all of it (then h is 0). meta: scale, sum,
  * zero[2] of a row's block. */
-INLINE __m256i zero_of(qn_dtype dtype, const uint8_t *meta, int h)
+INLINE __m256i zero_of(qn_layout layout, const uint8_t *meta, int h)
 {
     __m256i zero = broadcast4(meta + 8 + 4 * h);
-    if (qn_layout_by_halves(dtype) && h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
-    return _mm256_srai_epi32(zero, 8 - qn_layout_bits(dtype));
+    if (qn_layout_by_halves(layout) && h == 0) zero = _mm256_sub_epi32(zero, broadcast4(meta + 12));
+    return _mm256_srai_epi32(zero, 8 - qn_layout_bits(layout));
 }
 
 INLINE __m256 broadcast_f32(const void *p)
@@ -92,30 +92,31 @@ INLINE __m256 broadcast_f32(const void *p)
 }
 
 /* acc and a block whose integer sum (by halves two) is dot. */
-INLINE __m256 add_dot(qn_dtype dtype, const __m256i dot[2], const scales *s, const uint8_t *meta, __m256 acc)
+INLINE __m256 add_dot(qn_layout layout, const __m256i dot[2], const scales *s, const uint8_t *meta,
+                      __m256 acc)
 {
-    if (qn_layout_by_halves(dtype)) {
+    if (qn_layout_by_halves(layout)) {
         __m256 both = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), s->d);
         both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[1]), s->m, both);
         return _mm256_fmadd_ps(both, broadcast_f32(meta), acc);
     }
     acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[0]), broadcast_f32(meta)), s->d, acc);
-    return qn_layout_has_min(dtype) ? _mm256_fmadd_ps(broadcast_f32(meta + 4), s->m, acc) : acc;
+    return qn_layout_has_min(layout) ? _mm256_fmadd_ps(broadcast_f32(meta + 4), s->m, acc) : acc;
 }
 
 /* One block of both sides: see block_sums; s and acc [side]. */
-INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
+INLINE void add_block(qn_layout layout, source from, int planes, int rows, const uint8_t *codes,
                       const scales *s, const uint8_t *const x[TILE_MAX], __m256 (*acc)[TILE_MAX])
 {
-    const int halves = qn_layout_by_halves(dtype) ? 2 : 1, zero = lacks(dtype);
+    const int halves = qn_layout_by_halves(layout) ? 2 : 1, zero = lacks(layout);
     __m256i sum[2][SUMS_MAX];
-    block_sums(dtype, from, planes, rows, codes, x, sum);
+    block_sums(layout, from, planes, rows, codes, x, sum);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         const uint8_t *meta = x[r] + QN_BLOCK * planes;
         __m256i missing[2];
 #pragma GCC unroll 2
-        for (int h = 0; h < halves && zero; h++) missing[h] = zero_of(dtype, meta, h);
+        for (int h = 0; h < halves && zero; h++) missing[h] = zero_of(layout, meta, h);
 #pragma GCC unroll 2
         for (int side = 0; side < SIDES; side++) {
             __m256i dot[2];
@@ -127,7 +128,7 @@ INLINE void add_block(qn_dtype dtype, source from, int planes, int rows, const u
                 if (zero > 0) dot[h] = _mm256_add_epi32(dot[h], missing[h]);
                 if (zero < 0) dot[h] = _mm256_sub_epi32(dot[h], missing[h]);
             }
-            acc[side][r] = add_dot(dtype, dot, &s[side], meta, acc[side][r]);
+            acc[side][r] = add_dot(layout, dot, &s[side], meta, acc[side][r]);
         }
     }
 }
@@ -163,15 +164,16 @@ INLINE __m256 load_side(const float *out, int64_t n)
 }
 
 /* rows: a constant >= a->n_rows; what is missing is computed again from the last row and dropped. */
-INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct(qn_layout layout, int planes, int rows, const qn_matmul_args *a, int64_t begin,
+                   int64_t end)
 {
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
     /* One row of codes that lie in several parts takes as long as memory does: one core then reads 0.85 of
      * the bandwidth, and 0.7 without. */
-    const int parts = qn_layout_bits(dtype) == 5 || qn_layout_bits(dtype) == 6;
+    const int parts = qn_layout_bits(layout) == 5 || qn_layout_bits(layout) == 6;
     const int few = rows * planes <= FEW && !(parts && rows * planes == 1);
-    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
+    const size_t code_bytes = qn_layout_code_bytes(layout), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
@@ -183,15 +185,15 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         }
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-            const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
+            const uint8_t *codes = p + qn_layout_header_bytes(layout, a->dtype, in_chunk);
             header h;
             fetch_header(p + ahead, codes + ahead);
-            load_header(dtype, a->dtype, p, in_chunk, &h);
+            load_header(layout, a->dtype, p, in_chunk, &h);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
                 if (ahead) fetch_codes(codes + ahead, code_bytes, few);
-                const scales s[SIDES] = {packed_scales(dtype, p, &h, i, 0),
-                                         packed_scales(dtype, p, &h, i, 1)};
-                add_block(dtype, PACKED, planes, rows, codes, s, x, acc);
+                const scales s[SIDES] = {packed_scales(layout, p, &h, i, 0),
+                                         packed_scales(layout, p, &h, i, 1)};
+                add_block(layout, PACKED, planes, rows, codes, s, x, acc);
 #pragma GCC unroll 6
                 for (int r = 0; r < rows; r++) x[r] += act_block_bytes(planes);
             }
@@ -212,12 +214,12 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
 
 /* Codes of k = 4 g .. 4 g + 3 as vectors of pairs of 16 bits, the first two and the others, less their zero:
  * what rows of 16 bits are multiplied by. */
-INLINE void wide_codes(qn_dtype dtype, __m256i w, __m256i wide[2])
+INLINE void wide_codes(qn_layout layout, __m256i w, __m256i wide[2])
 {
-    const int bits = qn_layout_bits(dtype), has_min = qn_layout_has_min(dtype);
+    const int bits = qn_layout_bits(layout), has_min = qn_layout_has_min(layout);
     const __m256i spread =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13));
-    if (bits < 8 && !has_min) w = _mm256_sub_epi8(w, _mm256_set1_epi8((char)qn_layout_zero(dtype)));
+    if (bits < 8 && !has_min) w = _mm256_sub_epi8(w, _mm256_set1_epi8((char)qn_layout_zero(layout)));
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         wide[i] = _mm256_shuffle_epi8(w, _mm256_add_epi8(spread, _mm256_set1_epi8((char)(2 * i))));
@@ -226,28 +228,28 @@ INLINE void wide_codes(qn_dtype dtype, __m256i w, __m256i wide[2])
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
                                    uint8_t *to)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
+    qn_scale_kind kind = qn_layout_scale(layout);
+    const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
     header h;
-    load_header(dtype, own, p, in_chunk, &h);
+    load_header(layout, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, planes)) {
+         i++, codes += qn_layout_code_bytes(layout), to += scratch_block_bytes(kind, planes)) {
 #pragma GCC unroll 2
         for (int side = 0; side < 2; side++) {
             uint8_t *t = to + 32 * side;
-            scales s = packed_scales(dtype, p, &h, i, side);
+            scales s = packed_scales(layout, p, &h, i, side);
 #pragma GCC unroll 8
             for (int g = 0; g < 8; g++) {
-                const __m256i w = code_vector(dtype, PACKED, codes + 32 * side, g);
+                const __m256i w = code_vector(layout, PACKED, codes + 32 * side, g);
                 if (planes == 1) {
-                    _mm256_storeu_si256((void *)(t + 64 * g), in_scratch(dtype, w));
+                    _mm256_storeu_si256((void *)(t + 64 * g), in_scratch(layout, w));
                     continue;
                 }
                 __m256i wide[2];
-                wide_codes(dtype, w, wide);
+                wide_codes(layout, w, wide);
                 _mm256_storeu_si256((void *)(t + 128 * g), wide[0]);
                 _mm256_storeu_si256((void *)(t + 128 * g + 64), wide[1]);
             }
@@ -292,10 +294,10 @@ INLINE int wide_at(int pair)
 }
 
 /* add_block of both sides for codes and rows of 16 bits. */
-INLINE void add_wide(qn_dtype dtype, int rows, const uint8_t *codes, const scales *s,
+INLINE void add_wide(qn_layout layout, int rows, const uint8_t *codes, const scales *s,
                      const uint8_t *const x[TILE_MAX], __m256 (*acc)[TILE_MAX])
 {
-    const int halves = qn_layout_by_halves(dtype) ? 2 : 1;
+    const int halves = qn_layout_by_halves(layout) ? 2 : 1;
     __m256i sum[2][SUMS_MAX];
 #pragma GCC unroll 16
     for (int pair = 0; pair < 16; pair++) {
@@ -316,17 +318,17 @@ INLINE void add_wide(qn_dtype dtype, int rows, const uint8_t *codes, const scale
 #pragma GCC unroll 2
         for (int side = 0; side < SIDES; side++) {
             const __m256i dot[2] = {sum[0][SIDES * r + side], sum[halves - 1][SIDES * r + side]};
-            acc[side][r] = add_dot(dtype, dot, &s[side], x[r] + 2 * QN_BLOCK, acc[side][r]);
+            acc[side][r] = add_dot(layout, dot, &s[side], x[r] + 2 * QN_BLOCK, acc[side][r]);
         }
     }
 }
 
 /* rows (constant) of x times a stretch; sums go on from out unless first. n: outputs that exist. */
-INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
+INLINE void tile(qn_layout layout, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    const qn_scale_kind kind = qn_layout_scale(dtype);
+    const qn_scale_kind kind = qn_layout_scale(layout);
     const size_t code_bytes = scratch_code_bytes(planes);
     __m256 acc[SIDES][TILE_MAX];
     const uint8_t *xr[TILE_MAX];
@@ -340,9 +342,9 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
         const scales s[SIDES] = {expanded_scales(kind, scratch + code_bytes, 0),
                                  expanded_scales(kind, scratch + code_bytes, 1)};
         if (planes == 1)
-            add_block(dtype, EXPANDED, 1, rows, scratch, s, xr, acc);
+            add_block(layout, EXPANDED, 1, rows, scratch, s, xr, acc);
         else
-            add_wide(dtype, rows, scratch, s, xr, acc);
+            add_wide(layout, rows, scratch, s, xr, acc);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
         scratch += scratch_block_bytes(kind, planes);

@@ -5,28 +5,27 @@
  * time (128 * 127 * 2 < 2^15). So nothing ever saturates. */
 
 /* In scratch, how often 16-bit sums are emptied depends on the bits. */
-#define STRETCH_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q6_K) X(NVFP4) X(AFFINE6_G64_BF16) X(AFFINE8_G64_BF16)
+#define STRETCH_LAYOUTS(X) X(SYM4) X(MIN4) X(SYM5) X(MIN5) X(SYM8) X(SUB6) X(E2M1_HALF) X(GROUP6) X(GROUP8)
 
 #include "device/cpu/kernels/matmul/matmul_avx2.body.h"
 
-static qn_dtype stretch_type(qn_dtype dtype, int planes)
+static qn_layout stretch_layout(qn_layout layout, int planes)
 {
-    const int bits = qn_layout_bits(dtype);
-    if (planes == 2) return wide_type(dtype);
-    if (dtype == QN_DTYPE_MXFP4) return QN_DTYPE_Q8_0;
-    if (!qn_layout_has_min(dtype) || bits > 5) return dtype;
-    return bits == 5 ? QN_DTYPE_Q5_1 : QN_DTYPE_Q4_1;
+    const int bits = qn_layout_bits(layout);
+    if (planes == 2) return wide_layout(layout);
+    if (qn_layout_scale(layout) == QN_SCALE_SYM && bits == 8) return QN_LAYOUT_SYM8;
+    if (!qn_layout_has_min(layout) || bits > 5) return layout;
+    return bits == 5 ? QN_LAYOUT_MIN5 : QN_LAYOUT_MIN4;
 }
 
 /* 8-bit codes are signed, others unsigned. */
-INLINE int lacks(qn_dtype dtype)
+INLINE int lacks(qn_layout layout)
 {
-    const int has_min = qn_layout_has_min(dtype);
-    return qn_layout_bits(dtype) == 8 ? -has_min : !has_min;
+    const int has_min = qn_layout_has_min(layout);
+    return qn_layout_bits(layout) == 8 ? -has_min : !has_min;
 }
 
-INLINE __m256i in_scratch(qn_dtype dtype, __m256i w)
+INLINE __m256i in_scratch(qn_layout layout, __m256i w)
 {
     return w;
 }
@@ -38,11 +37,11 @@ INLINE int sums_in_16_bits(int bits)
     return bits == 5 ? 4 : bits == 6 ? 2 : 1;
 }
 
-INLINE void block_sums(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
+INLINE void block_sums(qn_layout layout, source from, int planes, int rows, const uint8_t *codes,
                        const uint8_t *const x[TILE_MAX], __m256i (*sum)[SUMS_MAX])
 {
-    const int bits = qn_layout_bits(dtype), run = sums_in_16_bits(bits),
-              by_halves = qn_layout_by_halves(dtype);
+    const int bits = qn_layout_bits(layout), run = sums_in_16_bits(bits),
+              by_halves = qn_layout_by_halves(layout);
     /* Of the vectors of a run as many are in registers as leave room for the sums. */
     const int held = run <= 2 ? run : 1;
     __m256i pairs[SUMS_MAX]; /* of a run */
@@ -55,7 +54,7 @@ INLINE void block_sums(qn_dtype dtype, source from, int planes, int rows, const 
         for (int i = 0; i < held; i++) {
 #pragma GCC unroll 2
             for (int side = 0; side < SIDES; side++) {
-                w[i][side] = code_vector(dtype, from, codes + 32 * side, g + i);
+                w[i][side] = code_vector(layout, from, codes + 32 * side, g + i);
                 magnitude[i][side] = bits == 8 ? _mm256_abs_epi8(w[i][side]) : w[i][side];
             }
         }

@@ -4,43 +4,43 @@
  * same, and so are the bits. */
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
+#define STRETCH_LAYOUTS(X) X(SYM8) X(MIN4) X(E2M1_HALF)
 
 #include "device/cpu/kernels/matmul/matmul_avx2.body.h"
 
-static qn_dtype stretch_type(qn_dtype dtype, int planes)
+static qn_layout stretch_layout(qn_layout layout, int planes)
 {
-    return wide_type(dtype);
+    return wide_layout(layout);
 }
 
-INLINE int lacks(qn_dtype dtype)
+INLINE int lacks(qn_layout layout)
 {
-    return !qn_layout_has_min(dtype);
+    return !qn_layout_has_min(layout);
 }
 
 /* w: signed if of 8 bits. */
-INLINE __m256i as_unsigned(qn_dtype dtype, __m256i w)
+INLINE __m256i as_unsigned(qn_layout layout, __m256i w)
 {
-    return qn_layout_bits(dtype) == 8 ? _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)) : w;
+    return qn_layout_bits(layout) == 8 ? _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)) : w;
 }
 
-INLINE __m256i in_scratch(qn_dtype dtype, __m256i w)
+INLINE __m256i in_scratch(qn_layout layout, __m256i w)
 {
-    const int move = qn_layout_has_min(dtype) ? 0 : 128 - qn_layout_zero(dtype);
-    return _mm256_add_epi8(as_unsigned(dtype, w), _mm256_set1_epi8((char)move));
+    const int move = qn_layout_has_min(layout) ? 0 : 128 - qn_layout_zero(layout);
+    return _mm256_add_epi8(as_unsigned(layout, w), _mm256_set1_epi8((char)move));
 }
 
-INLINE void block_sums(qn_dtype dtype, source from, int planes, int rows, const uint8_t *codes,
+INLINE void block_sums(qn_layout layout, source from, int planes, int rows, const uint8_t *codes,
                        const uint8_t *const x[TILE_MAX], __m256i (*sum)[SUMS_MAX])
 {
-    const int half = qn_layout_by_halves(dtype) ? 4 : 8;
+    const int half = qn_layout_by_halves(layout) ? 4 : 8;
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
         __m256i w[SIDES], *to = sum[g / half];
 #pragma GCC unroll 2
         for (int side = 0; side < SIDES; side++) {
-            w[side] = code_vector(dtype, from, codes + 32 * side, g);
-            if (from == PACKED) w[side] = as_unsigned(dtype, w[side]);
+            w[side] = code_vector(layout, from, codes + 32 * side, g);
+            if (from == PACKED) w[side] = as_unsigned(layout, w[side]);
         }
 #pragma GCC unroll 8
         for (int v = 0; v < rows * planes; v++) {

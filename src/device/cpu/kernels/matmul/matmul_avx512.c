@@ -24,12 +24,12 @@ enum {
 };
 
 /* In scratch, codes of symmetric types are moved so that 128 stands for 0. */
-#define STRETCH_TYPES(X) X(Q8_0) X(Q4_1) X(NVFP4)
+#define STRETCH_LAYOUTS(X) X(SYM8) X(MIN4) X(E2M1_HALF)
 
-static qn_dtype stretch_type(qn_dtype dtype, int planes)
+static qn_layout stretch_layout(qn_layout layout, int planes)
 {
-    if (qn_layout_by_halves(dtype)) return QN_DTYPE_NVFP4;
-    return qn_layout_has_min(dtype) ? QN_DTYPE_Q4_1 : QN_DTYPE_Q8_0;
+    if (qn_layout_by_halves(layout)) return QN_LAYOUT_E2M1_HALF;
+    return qn_layout_has_min(layout) ? QN_LAYOUT_MIN4 : QN_LAYOUT_SYM8;
 }
 
 #include "device/cpu/kernels/matmul/integer.body.h"
@@ -174,14 +174,15 @@ INLINE __mmask16 lanes(int64_t n)
 }
 
 /* rows: a constant >= a->n_rows. */
-INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct(qn_layout layout, int planes, int rows, const qn_matmul_args *a, int64_t begin,
+                   int64_t end)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    unsigned zero_shift = (unsigned)(8 - qn_layout_bits(dtype));
+    qn_scale_kind kind = qn_layout_scale(layout);
+    unsigned zero_shift = (unsigned)(8 - qn_layout_bits(layout));
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
     const int few = rows * planes <= FEW;
-    const size_t code_bytes = qn_layout_code_bytes(dtype), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
+    const size_t code_bytes = qn_layout_code_bytes(layout), ahead = few ? qn_few_ahead : PREFETCH_BYTES;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         act_rows x = rows_at(a->x, row_bytes, rows, a->n_rows);
@@ -190,15 +191,15 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-            const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
+            const uint8_t *codes = p + qn_layout_header_bytes(layout, a->dtype, in_chunk);
             header h;
             fetch_header(p + ahead, codes + ahead);
-            load_header(dtype, a->dtype, p, in_chunk, &h);
+            load_header(layout, a->dtype, p, in_chunk, &h);
             for (int i = 0; i < in_chunk; i++) {
                 __m512i w[8];
                 if (ahead) fetch_codes(codes + ahead, code_bytes, few);
-                load_codes(dtype, codes, w);
-                scales s = load_scales(dtype, p, &h, i);
+                load_codes(layout, codes, w);
+                scales s = load_scales(layout, p, &h, i);
                 add_block(kind, planes, zero_shift, rows, w, &s, &x, acc);
                 next_block(&x, rows, planes);
                 codes += code_bytes;
@@ -215,19 +216,19 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
                                    uint8_t *to)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
-    int move = qn_layout_zero(dtype) ? 128 - qn_layout_zero(dtype) : 0;
+    qn_scale_kind kind = qn_layout_scale(layout);
+    const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
+    int move = qn_layout_zero(layout) ? 128 - qn_layout_zero(layout) : 0;
     header h;
-    load_header(dtype, own, p, in_chunk, &h);
+    load_header(layout, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
+         i++, codes += qn_layout_code_bytes(layout), to += scratch_block_bytes(kind, 1)) {
         __m512i w[8];
-        load_codes(dtype, codes, w);
-        scales s = load_scales(dtype, p, &h, i);
+        load_codes(layout, codes, w);
+        scales s = load_scales(layout, p, &h, i);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) {
             if (move) w[g] = _mm512_add_epi8(w[g], _mm512_set1_epi8((char)move));
@@ -241,11 +242,11 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, con
 
 /* rows (constant) of x, from their block x on, times n_blocks of scratch; sums go on from out unless first.
  */
-INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
+INLINE void tile(qn_layout layout, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
+    qn_scale_kind kind = qn_layout_scale(layout);
     __mmask16 mask = lanes(n);
     __m512 acc[12];
 #pragma GCC unroll 12

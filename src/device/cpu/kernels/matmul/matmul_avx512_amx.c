@@ -77,11 +77,12 @@ INLINE void fill_group(int planes, const uint8_t *x, size_t row_bytes, int64_t n
 }
 
 /* A chunk as CODE_BYTES each; returns the address of the next. */
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to)
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, const uint8_t *p, int in_chunk,
+                                   uint8_t *to)
 {
-    const int bits = qn_layout_is_fp4(dtype) ? 8 : qn_layout_bits(dtype);
-    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
-    const __m512i zero = _mm512_set1_epi16((short)qn_layout_zero(dtype));
+    const int bits = qn_layout_bits(layout);
+    const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
+    const __m512i zero = _mm512_set1_epi16((short)qn_layout_zero(layout));
     const __m512i count =
         _mm512_cvtepi8_epi16(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17,
                                               18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
@@ -91,11 +92,11 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
     const __m512i first = _mm512_broadcast_i32x4(
         _mm_setr_epi32((int)0x80018000, (int)0x80058004, (int)0x80098008, (int)0x800d800c));
     header h;
-    load_header(dtype, own, p, in_chunk, &h);
-    for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(dtype), to += CODE_BYTES) {
+    load_header(layout, own, p, in_chunk, &h);
+    for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(layout), to += CODE_BYTES) {
         __m512i w[8];
-        load_codes(dtype, codes, w);
-        const scales s = load_scales(dtype, p, &h, i);
+        load_codes(layout, codes, w);
+        const scales s = load_scales(layout, p, &h, i);
 #pragma GCC unroll 16
         for (int pair = 0; pair < 16; pair++) {
             const __m512i from = _mm512_add_epi32(first, _mm512_set1_epi32(pair % 2 * 0x00020002));
@@ -116,20 +117,20 @@ INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, const uint8_t *
 
 typedef const uint8_t *expand_fn(qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to);
 
-#define EXPAND_FUNCTION(t)                                                                      \
-    static const uint8_t *expand_##t(qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to) \
-    {                                                                                           \
-        return expand_chunk(QN_DTYPE_##t, own, p, in_chunk, to);                                \
+#define LAYOUT(name, ...)                                                                          \
+    static const uint8_t *expand_##name(qn_dtype own, const uint8_t *p, int in_chunk, uint8_t *to) \
+    {                                                                                              \
+        return expand_chunk(QN_LAYOUT_##name, own, p, in_chunk, to);                               \
     }
-QN_BLOCK_TYPES(EXPAND_FUNCTION)
+#include "device/cpu/kernels/matmul/layouts.def"
 
-static expand_fn *expand_of(qn_dtype dtype)
+static expand_fn *expand_of(qn_layout layout)
 {
-    switch (qn_layout_type(dtype)) {
-#define EXPAND_CASE(t) \
-    case QN_DTYPE_##t: \
-        return expand_##t;
-        QN_BLOCK_TYPES(EXPAND_CASE)
+    switch (layout) {
+#define LAYOUT(name, ...)  \
+    case QN_LAYOUT_##name: \
+        return expand_##name;
+#include "device/cpu/kernels/matmul/layouts.def"
     default:
         return NULL;
     }
@@ -247,12 +248,12 @@ GROUP_FUNCTION(min_apart, MIN, 2, 1)
 GROUP_FUNCTION(halves_1, HALVES, 1, 0)
 GROUP_FUNCTION(halves_2, HALVES, 2, 0)
 
-static group_fn *group_of(qn_dtype dtype, int planes)
+static group_fn *group_of(qn_layout layout, int planes)
 {
-    if (qn_layout_by_halves(dtype)) return planes == 1 ? halves_1 : halves_2;
-    const int has_min = qn_layout_has_min(dtype);
+    if (qn_layout_by_halves(layout)) return planes == 1 ? halves_1 : halves_2;
+    const int has_min = qn_layout_has_min(layout);
     if (planes == 1) return has_min ? min_1 : sym_1;
-    if (qn_layout_bits(dtype) > 5 && !qn_layout_is_fp4(dtype)) return has_min ? min_apart : sym_apart;
+    if (qn_layout_bits(layout) > 5 && !qn_layout_table(layout)) return has_min ? min_apart : sym_apart;
     return has_min ? min_2 : sym_2;
 }
 
@@ -290,12 +291,13 @@ static void pass_panels(const pass *p, int64_t panel, int n)
 {
     const qn_matmul_args *a = p->a;
     const int64_t n_blocks = a->n_in / QN_BLOCK;
+    const qn_layout layout = qn_layout_of(a->dtype);
     const size_t panel_bytes = qn_pack_panel_bytes(a->dtype, a->n_in),
                  group = (size_t)(p->to - p->from) * group_bytes(p->planes);
     const uint8_t *w[PANELS];
     for (int i = 0; i < n; i++) {
         w[i] = (const uint8_t *)a->panels + (size_t)(panel + i) * panel_bytes +
-               bytes_before(qn_layout_type(a->dtype), a->dtype, p->from);
+               bytes_before(layout, a->dtype, p->from);
     }
     for (int64_t b = p->from; b < p->to; b += QN_CHUNK) {
         const int in_chunk = p->to - b < QN_CHUNK ? (int)(p->to - b) : QN_CHUNK;
@@ -323,8 +325,9 @@ static void pass_panels(const pass *p, int64_t panel, int n)
 
 static void through_tiles(const qn_matmul_args *a, int64_t begin, int64_t end, uint8_t *scratch)
 {
-    pass p = {.a = a, .expand = expand_of(a->dtype), .planes = a->act == QN_ACT_I8 ? 1 : 2};
-    p.times = group_of(qn_layout_type(a->dtype), p.planes);
+    const qn_layout layout = qn_layout_of(a->dtype);
+    pass p = {.a = a, .expand = expand_of(layout), .planes = a->act == QN_ACT_I8 ? 1 : 2};
+    p.times = group_of(layout, p.planes);
     p.x = scratch;
     p.codes = p.x + PASS_BYTES;
     p.sums = (float *)(void *)(p.codes + CODES_BYTES);
@@ -337,7 +340,7 @@ static void through_tiles(const qn_matmul_args *a, int64_t begin, int64_t end, u
                   n_groups = (rows + TILE_ROWS - 1) / TILE_ROWS, fit = PASS_BYTES / (n_groups * block_bytes),
                   blocks =
                       fit >= n_blocks ? n_blocks : equal_parts(n_blocks, fit / QN_CHUNK * QN_CHUNK, QN_CHUNK);
-    take_tiles(qn_layout_by_halves(qn_layout_type(a->dtype)) ? &halves : &whole);
+    take_tiles(qn_layout_by_halves(layout) ? &halves : &whole);
     for (p.row = 0; p.row < a->n_rows; p.row += rows) {
         p.n_rows = a->n_rows - p.row < rows ? a->n_rows - p.row : rows;
         for (p.from = 0; p.from < n_blocks; p.from += blocks) {

@@ -31,10 +31,10 @@ enum {
 
 /* What a sum of signed codes lacks: 0 nothing, 1 zero (see qn_act_i8) by the bits, -1 zero to be subtracted.
  */
-INLINE int lacks(qn_dtype dtype, int expanded)
+INLINE int lacks(qn_layout layout, int expanded)
 {
-    if (qn_layout_bits(dtype) == 8) return qn_layout_has_min(dtype) ? -1 : 0;
-    return !expanded && !qn_layout_has_min(dtype);
+    if (qn_layout_bits(layout) == 8) return qn_layout_has_min(layout) ? -1 : 0;
+    return !expanded && !qn_layout_has_min(layout);
 }
 
 /* codes[4 j .. 4 j + 3] times x[4 at .. 4 at + 3]; at is a constant wherever this is expanded. */
@@ -54,22 +54,22 @@ INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t codes, int8x16_t x, int at)
 
 /* acc + scale * sum * d, and the sum of all activations times m where there is a min. meta: scale, sum,
  * zero[2]. */
-INLINE float32x4_t add_scaled(qn_dtype dtype, int32x4_t sum, float32x4_t meta, const scales *s,
+INLINE float32x4_t add_scaled(qn_layout layout, int32x4_t sum, float32x4_t meta, const scales *s,
                               float32x4_t acc)
 {
     acc = vfmaq_f32(acc, vmulq_laneq_f32(vcvtq_f32_s32(sum), meta, 0), s->d);
-    return qn_layout_has_min(dtype) ? vfmaq_laneq_f32(acc, s->m, meta, 1) : acc;
+    return qn_layout_has_min(layout) ? vfmaq_laneq_f32(acc, s->m, meta, 1) : acc;
 }
 
 /* The start value of the sum of a half block, or of a whole one (half -1). */
-INLINE int32x4_t start(qn_dtype dtype, int expanded, float32x4_t meta, int half)
+INLINE int32x4_t start(qn_layout layout, int expanded, float32x4_t meta, int half)
 {
-    int what = lacks(dtype, expanded);
+    int what = lacks(layout, expanded);
     if (!what) return vdupq_n_s32(0);
     int32x4_t bits = vreinterpretq_s32_f32(meta);
     int32x4_t zero = half == 1 ? vdupq_laneq_s32(bits, 3) : vdupq_laneq_s32(bits, 2);
     if (half == 0) zero = vsubq_s32(zero, vdupq_laneq_s32(bits, 3));
-    return what < 0 ? vnegq_s32(zero) : zero >> (8 - qn_layout_bits(dtype));
+    return what < 0 ? vnegq_s32(zero) : zero >> (8 - qn_layout_bits(layout));
 }
 
 enum { TILE_MAX = 4 };
@@ -110,18 +110,18 @@ INLINE void dots(int planes, int rows, int quarters, int first, int past, const 
 }
 
 /* One block of one or two quarters. x[r]: one qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2) of each row. */
-INLINE void add_block(qn_dtype dtype, int planes, int rows, int quarters, const int8x16_t *w,
+INLINE void add_block(qn_layout layout, int planes, int rows, int quarters, const int8x16_t *w,
                       const uint8_t *expanded, const scales *s, const uint8_t *const x[TILE_MAX],
                       float32x4_t acc[TILE_MAX][2])
 {
-    int halves = qn_layout_by_halves(dtype) ? 2 : 1;
+    int halves = qn_layout_by_halves(layout) ? 2 : 1;
     int32x4_t from[TILE_MAX], sum[TILE_MAX][2];
     float32x4_t both[TILE_MAX][2];
 #pragma GCC unroll 2
     for (int h = 0; h < halves; h++) {
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-            from[r] = start(dtype, !w, load_f32x4(x[r] + QN_BLOCK * planes), halves == 2 ? h : -1);
+            from[r] = start(layout, !w, load_f32x4(x[r] + QN_BLOCK * planes), halves == 2 ? h : -1);
         dots(planes, rows, quarters, 8 / halves * h, 8 / halves * (h + 1), w, expanded, x, from, sum);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
@@ -138,7 +138,7 @@ INLINE void add_block(qn_dtype dtype, int planes, int rows, int quarters, const 
 #pragma GCC unroll 2
         for (int q = 0; q < quarters; q++)
             acc[r][q] = halves == 2 ? vfmaq_laneq_f32(acc[r][q], both[r][q], meta, 0)
-                                    : add_scaled(dtype, sum[r][q], meta, &s[q], acc[r][q]);
+                                    : add_scaled(layout, sum[r][q], meta, &s[q], acc[r][q]);
     }
 }
 
@@ -173,11 +173,12 @@ INLINE float32x4_t load_quarter(const float *out, int64_t n)
 }
 
 /* rows: a constant >= a->n_rows; what is missing is computed again from the last row and dropped. */
-INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct(qn_layout layout, int planes, int rows, const qn_matmul_args *a, int64_t begin,
+                   int64_t end)
 {
     int64_t n_blocks = a->n_in / QN_BLOCK;
     size_t row_bytes = qn_act_row_bytes(planes == 1 ? QN_ACT_I8 : QN_ACT_I8X2, a->n_in);
-    size_t code_bytes = qn_layout_code_bytes(dtype);
+    size_t code_bytes = qn_layout_code_bytes(layout);
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)begin * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t panel = begin; panel < end; panel++) {
         const uint8_t *x[TILE_MAX];
@@ -190,11 +191,11 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
         }
         for (int64_t b = 0; b < n_blocks; b += QN_CHUNK) {
             int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-            const uint8_t *codes = p + header_bytes(dtype, a->dtype, in_chunk);
+            const uint8_t *codes = p + qn_layout_header_bytes(layout, a->dtype, in_chunk);
             header h;
-            load_header(dtype, a->dtype, p, in_chunk, &h);
+            load_header(layout, a->dtype, p, in_chunk, &h);
 #pragma GCC unroll 8
-            for (size_t at = 0; at < header_bytes(dtype, a->dtype, QN_CHUNK); at += 64)
+            for (size_t at = 0; at < qn_layout_header_bytes(layout, a->dtype, QN_CHUNK); at += 64)
                 __builtin_prefetch(p + PREFETCH_BYTES + at);
             for (int i = 0; i < in_chunk; i++, codes += code_bytes) {
 #pragma GCC unroll 8
@@ -203,9 +204,9 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
                 for (int q = 0; q < 4; q++) {
                     int8x16_t w[8];
 #pragma GCC unroll 8
-                    for (int g = 0; g < 8; g++) w[g] = code_vector(dtype, codes + 16 * q, g);
-                    scales s = packed_scales(dtype, p, &h, i, q);
-                    add_block(dtype, planes, rows, 1, w, NULL, &s, x, acc[q]);
+                    for (int g = 0; g < 8; g++) w[g] = code_vector(layout, codes + 16 * q, g);
+                    scales s = packed_scales(layout, p, &h, i, q);
+                    add_block(layout, planes, rows, 1, w, NULL, &s, x, acc[q]);
                 }
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) x[r] += act_block_bytes(planes);
@@ -223,31 +224,31 @@ INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a
     }
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
                                    uint8_t *to)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
-    int8x16_t zero = vdupq_n_s8((int8_t)(qn_layout_bits(dtype) == 8 ? 0 : qn_layout_zero(dtype)));
+    qn_scale_kind kind = qn_layout_scale(layout);
+    const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
+    int8x16_t zero = vdupq_n_s8((int8_t)(qn_layout_bits(layout) == 8 ? 0 : qn_layout_zero(layout)));
     header h;
-    load_header(dtype, own, p, in_chunk, &h);
+    load_header(layout, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
+         i++, codes += qn_layout_code_bytes(layout), to += scratch_block_bytes(kind, 1)) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {
             uint8_t *t = to + 16 * q;
-            scales s = packed_scales(dtype, p, &h, i, q);
+            scales s = packed_scales(layout, p, &h, i, q);
 #pragma GCC unroll 8
             for (int g = 0; g < 8; g++)
                 vst1q_u8(t + 64 * g,
-                         vreinterpretq_u8_s8(vsubq_s8(code_vector(dtype, codes + 16 * q, g), zero)));
+                         vreinterpretq_u8_s8(vsubq_s8(code_vector(layout, codes + 16 * q, g), zero)));
             store_scales(kind, &s, t + 512);
         }
     }
     return codes;
 }
 
-INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
+INLINE void tile(qn_layout layout, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
@@ -261,10 +262,10 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             for (int q = 0; q < 2; q++)
                 acc[r][q] = first ? vdupq_n_f32(0) : load_quarter(out + r * out_stride + 4 * q, n - 4 * q);
         }
-        for (int64_t b = 0; b < n_blocks; b++, w += scratch_block_bytes(qn_layout_scale(dtype), 1)) {
-            scales s[2] = {expanded_scales(qn_layout_scale(dtype), w + 512),
-                           expanded_scales(qn_layout_scale(dtype), w + 528)};
-            add_block(dtype, planes, rows, 2, NULL, w, s, xr, acc);
+        for (int64_t b = 0; b < n_blocks; b++, w += scratch_block_bytes(qn_layout_scale(layout), 1)) {
+            scales s[2] = {expanded_scales(qn_layout_scale(layout), w + 512),
+                           expanded_scales(qn_layout_scale(layout), w + 528)};
+            add_block(layout, planes, rows, 2, NULL, w, s, xr, acc);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) xr[r] += act_block_bytes(planes);
             if (side == 0) fetch_lines(next, b);

@@ -23,7 +23,8 @@ enum { DIRECT_ROWS = 4, DIRECT_ROWS_2 = 4, TILE_ROWS = 4, TILE_ROWS_2 = 4, X_CAC
 /* Two pairs of rows, four pairs of outputs: the sums of half a panel. */
 enum { PAIRS = 4, TILE_PAIRS = 2 };
 
-INLINE void direct(qn_dtype dtype, int planes, int rows, const qn_matmul_args *a, int64_t begin, int64_t end)
+INLINE void direct(qn_layout layout, int planes, int rows, const qn_matmul_args *a, int64_t begin,
+                   int64_t end)
 {
     qn_matmul_neon(a, begin, end, NULL); /* so few rows need no scratch */
 }
@@ -38,23 +39,23 @@ INLINE float32x4_t high_halves(float32x4_t a, float32x4_t b)
     return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
 
-INLINE const uint8_t *expand_chunk(qn_dtype dtype, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
+INLINE const uint8_t *expand_chunk(qn_layout layout, qn_dtype own, int planes, const uint8_t *p, int in_chunk,
                                    uint8_t *to)
 {
-    qn_scale_kind kind = qn_layout_scale(dtype);
-    const uint8_t *codes = p + header_bytes(dtype, own, in_chunk);
-    int8x16_t zero = vdupq_n_s8((int8_t)(qn_layout_bits(dtype) == 8 ? 0 : qn_layout_zero(dtype)));
+    qn_scale_kind kind = qn_layout_scale(layout);
+    const uint8_t *codes = p + qn_layout_header_bytes(layout, own, in_chunk);
+    int8x16_t zero = vdupq_n_s8((int8_t)(qn_layout_bits(layout) == 8 ? 0 : qn_layout_zero(layout)));
     header h;
-    load_header(dtype, own, p, in_chunk, &h);
+    load_header(layout, own, p, in_chunk, &h);
     for (int i = 0; i < in_chunk;
-         i++, codes += qn_layout_code_bytes(dtype), to += scratch_block_bytes(kind, 1)) {
+         i++, codes += qn_layout_code_bytes(layout), to += scratch_block_bytes(kind, 1)) {
         for (int q = 0; q < 4; q++) {
-            scales s = packed_scales(dtype, p, &h, i, q);
+            scales s = packed_scales(layout, p, &h, i, q);
 #pragma GCC unroll 4
             for (int g = 0; g < 8; g += 2) {
                 uint8_t *t = to + 64 * g + 32 * q;
-                int8x16_t a = vsubq_s8(code_vector(dtype, codes + 16 * q, g), zero);
-                int8x16_t b = vsubq_s8(code_vector(dtype, codes + 16 * q, g + 1), zero);
+                int8x16_t a = vsubq_s8(code_vector(layout, codes + 16 * q, g), zero);
+                int8x16_t b = vsubq_s8(code_vector(layout, codes + 16 * q, g + 1), zero);
                 int32x4_t first = vreinterpretq_s32_s8(a), second = vreinterpretq_s32_s8(b);
                 vst1q_s32((int32_t *)(void *)t, vzip1q_s32(first, second));
                 vst1q_s32((int32_t *)(void *)(t + 16), vzip2q_s32(first, second));
@@ -109,10 +110,10 @@ INLINE void products(int planes, int row_pairs, int first, int past, const uint8
 }
 
 /* w: codes of one side (8 outputs) of a block in scratch; s: its scales. */
-INLINE void add_block(qn_dtype dtype, int planes, int row_pairs, const uint8_t *w, const uint8_t *s,
+INLINE void add_block(qn_layout layout, int planes, int row_pairs, const uint8_t *w, const uint8_t *s,
                       const uint8_t *const x[2 * TILE_PAIRS], float32x4_t acc[TILE_PAIRS][PAIRS])
 {
-    const int by_halves = qn_layout_by_halves(dtype);
+    const int by_halves = qn_layout_by_halves(layout);
     int32x4_t sum[TILE_PAIRS][PAIRS];
     float32x4_t both[TILE_PAIRS][PAIRS];
     products(planes, row_pairs, 0, by_halves ? 2 : 4, w, x, sum);
@@ -146,11 +147,11 @@ INLINE void add_block(qn_dtype dtype, int planes, int row_pairs, const uint8_t *
                 acc[r][o] = vfmaq_f32(acc[r][o], both[r][o], scale);
                 continue;
             }
-            if (qn_layout_has_min(dtype) && qn_layout_bits(dtype) == 8)
+            if (qn_layout_has_min(layout) && qn_layout_bits(layout) == 8)
                 sum[r][o] = vsubq_s32(sum[r][o], zero); /* codes are less by 128 */
             acc[r][o] =
                 vfmaq_f32(acc[r][o], vmulq_f32(vcvtq_f32_s32(sum[r][o]), scale), both_rows(s + 8 * o));
-            if (qn_layout_has_min(dtype)) acc[r][o] = vfmaq_f32(acc[r][o], x_sum, both_rows(s + 64 + 8 * o));
+            if (qn_layout_has_min(layout)) acc[r][o] = vfmaq_f32(acc[r][o], x_sum, both_rows(s + 64 + 8 * o));
         }
     }
 }
@@ -182,11 +183,11 @@ INLINE void store_pair(float *a, float *b, const float32x4_t acc[PAIRS])
 }
 
 /* A single row is both rows of its pair. */
-INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
+INLINE void tile(qn_layout layout, int planes, int rows, const uint8_t *scratch, int64_t n_blocks,
                  const uint8_t *x, size_t row_bytes, float *out, int64_t out_stride, int64_t n, int first,
                  const next_lines *next)
 {
-    size_t block_bytes = scratch_block_bytes(qn_layout_scale(dtype), 1);
+    size_t block_bytes = scratch_block_bytes(qn_layout_scale(layout), 1);
     int row_pairs = (rows + 1) / 2;
     for (int side = 0; side < 2; side++, out += 8, n -= 8) {
         const uint8_t *block = scratch, *xr[2 * TILE_PAIRS];
@@ -210,7 +211,7 @@ INLINE void tile(qn_dtype dtype, int planes, int rows, const uint8_t *scratch, i
             }
         }
         for (int64_t b = 0; b < n_blocks; b++, block += block_bytes) {
-            add_block(dtype, planes, row_pairs, block + 64 * side, block + 512 + 32 * side, xr, acc);
+            add_block(layout, planes, row_pairs, block + 64 * side, block + 512 + 32 * side, xr, acc);
 #pragma GCC unroll 4
             for (int r = 0; r < 2 * row_pairs; r++) xr[r] += act_block_bytes(planes);
             if (side == 0) fetch_lines(next, b);

@@ -20,13 +20,14 @@ typedef struct {
 static void expand_block(qn_dtype dtype, const uint8_t *header, const uint8_t *codes, int i_block,
                          block_codes *w)
 {
-    int zero = qn_layout_zero(dtype);
+    const qn_layout layout = qn_layout_of(dtype);
+    const int zero = qn_layout_zero(layout);
     for (int lane = 0; lane < QN_PANEL; lane++) {
         uint8_t q[QN_BLOCK];
         qn_lane_scale s = qn_lane_scales(dtype, header, i_block, lane);
         w->d[lane] = s.d;
         w->m[lane] = s.m;
-        qn_lane_codes(dtype, codes, lane, q);
+        qn_lane_codes(layout, codes, lane, q);
         for (int i = 0; i < QN_BLOCK; i++) w->q[lane][i] = (int16_t)(q[i] - zero);
     }
 }
@@ -40,13 +41,14 @@ static int32_t dot_half(const int16_t *x, const int16_t *w)
 
 static void matmul_integer(const qn_matmul_args *a, int64_t panel, block_codes *w)
 {
-    const int with_min = qn_layout_has_min(a->dtype), by_halves = qn_layout_by_halves(a->dtype);
+    const qn_layout layout = qn_layout_of(a->dtype);
+    const int with_min = qn_layout_has_min(layout), by_halves = qn_layout_by_halves(layout);
     int64_t n_blocks = a->n_in / QN_BLOCK;
     const uint8_t *p = (const uint8_t *)a->panels + (size_t)panel * qn_pack_panel_bytes(a->dtype, a->n_in);
     for (int64_t b = 0; b < n_blocks;) {
         int in_chunk = n_blocks - b < QN_CHUNK ? (int)(n_blocks - b) : QN_CHUNK;
-        const uint8_t *codes = p + qn_layout_header_bytes(a->dtype, in_chunk);
-        for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(a->dtype))
+        const uint8_t *codes = p + qn_layout_header_bytes(layout, a->dtype, in_chunk);
+        for (int i = 0; i < in_chunk; i++, codes += qn_layout_code_bytes(layout))
             expand_block(a->dtype, p, codes, i, &w[b++]);
         p = codes;
     }

@@ -24,7 +24,8 @@ static int64_t block_elements(qn_dtype dtype)
 
 static size_t chunk_bytes(qn_dtype dtype, int64_t n_blocks)
 {
-    return qn_layout_header_bytes(dtype, n_blocks) + (size_t)n_blocks * qn_layout_code_bytes(dtype);
+    const qn_layout layout = qn_layout_of(dtype);
+    return qn_layout_header_bytes(layout, dtype, n_blocks) + (size_t)n_blocks * qn_layout_code_bytes(layout);
 }
 
 int qn_pack_layout_version(void)
@@ -45,7 +46,7 @@ size_t qn_pack_panel_bytes(qn_dtype dtype, int64_t n_in)
     default:
         break;
     }
-    if (qn_layout_scale(dtype) == QN_SCALE_NONE || n_in % block_elements(dtype) != 0) return 0;
+    if (qn_layout_of(dtype) == QN_LAYOUT_NONE || n_in % block_elements(dtype) != 0) return 0;
     int64_t n_blocks = n_in / QN_BLOCK, rest = n_blocks % QN_CHUNK;
     return (size_t)(n_blocks / QN_CHUNK) * chunk_bytes(dtype, QN_CHUNK) +
            (rest ? chunk_bytes(dtype, rest) : 0);
@@ -55,9 +56,9 @@ qn_act qn_matmul_act(qn_dtype weight, qn_precision precision)
 {
     if (precision == QN_PRECISION_EXACT) return QN_ACT_F32;
     /* MLX computes with bf16 activations, which one plane of int8 would fall short of. */
-    int of_mlx = qn_layout_is_fp4(weight) || qn_affine_of(weight).bits;
-    if (qn_layout_scale(weight) != QN_SCALE_NONE)
-        return precision == QN_PRECISION_FAST && !of_mlx ? QN_ACT_I8 : QN_ACT_I8X2;
+    const qn_layout layout = qn_layout_of(weight);
+    const int of_mlx = qn_layout_table(layout) || qn_layout_scale(layout) == QN_SCALE_GROUP;
+    if (layout != QN_LAYOUT_NONE) return precision == QN_PRECISION_FAST && !of_mlx ? QN_ACT_I8 : QN_ACT_I8X2;
     return weight == QN_DTYPE_BF16 && precision == QN_PRECISION_FAST ? QN_ACT_BF16 : QN_ACT_F32;
 }
 
@@ -199,13 +200,13 @@ static inline void spread_fifth(const word4 w[QUADS], uint8_t *out)
 
 /* The rows' blocks of 32 (Q4_0 ... Q8_0) of a chunk. */
 static inline __attribute__((always_inline)) void
-pack_simple(qn_dtype dtype, const uint8_t *const chunk_rows[QN_PANEL], int n_blocks, uint8_t *chunk)
+pack_simple(qn_layout layout, const uint8_t *const chunk_rows[QN_PANEL], int n_blocks, uint8_t *chunk)
 {
-    int bits = qn_layout_bits(dtype), with_min = qn_layout_scale(dtype) == QN_SCALE_MIN, five = bits == 5;
+    int bits = qn_layout_bits(layout), with_min = qn_layout_has_min(layout), five = bits == 5;
     int at = with_min ? 4 : 2, block_bytes = at + 4 * bits;
     const uint8_t *rows[QN_PANEL];
-    uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks);
-    for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(dtype)) {
+    uint8_t *codes = chunk + (size_t)(qn_layout_row_of(layout)->header * n_blocks);
+    for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(layout)) {
         word4 w[8][QUADS];
         for (int r = 0; r < QN_PANEL; r++) rows[r] = chunk_rows[r] + b * block_bytes;
         gather_halves(rows, 0, chunk + (with_min ? 64 : 32) * b);
@@ -226,10 +227,10 @@ pack_simple(qn_dtype dtype, const uint8_t *const chunk_rows[QN_PANEL], int n_blo
 
 /* A super-block of Q4_K or Q5_K. */
 static inline __attribute__((always_inline)) void
-pack_k(qn_dtype dtype, const uint8_t *const chunk_rows[QN_PANEL], uint8_t *chunk)
+pack_k(qn_layout layout, const uint8_t *const chunk_rows[QN_PANEL], uint8_t *chunk)
 {
-    int five = dtype == QN_DTYPE_Q5_K;
-    size_t code_bytes = qn_layout_code_bytes(dtype);
+    int five = qn_layout_bits(layout) == 5;
+    size_t code_bytes = qn_layout_code_bytes(layout);
     uint8_t *codes = chunk + 256;
     const uint8_t *rows[QN_PANEL];
     word4 w[8][QUADS];
@@ -261,7 +262,7 @@ pack_k(qn_dtype dtype, const uint8_t *const chunk_rows[QN_PANEL], uint8_t *chunk
  * four. */
 static void pack_q6(const uint8_t *const chunk_rows[QN_PANEL], uint8_t *chunk)
 {
-    size_t code_bytes = qn_layout_code_bytes(QN_DTYPE_Q6_K);
+    size_t code_bytes = qn_layout_code_bytes(QN_LAYOUT_SUB6);
     const uint8_t *rows[QN_PANEL];
     word4 w[8][QUADS];
     gather_halves(chunk_rows, 208, chunk);
@@ -344,7 +345,7 @@ static inline __attribute__((always_inline)) void pack_affine_bits(qn_dtype dtyp
 {
     qn_affine a = qn_affine_of(dtype);
     size_t scale = a.scale == QN_DTYPE_F32 ? 4 : 2, at = 0;
-    uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks), *scales = chunk;
+    uint8_t *codes = chunk + qn_layout_header_bytes(qn_layout_of(dtype), dtype, n_blocks), *scales = chunk;
     for (int b = 0; b < n_blocks; b++, codes += 64 * bits) {
         uint64_t q[QN_PANEL][QN_BLOCK / 8];
         const uint8_t *rows[QN_PANEL];
@@ -395,11 +396,10 @@ static void pack_affine(qn_dtype dtype, const uint8_t *const rows[QN_PANEL], int
 }
 
 /* The rows' blocks of MXFP4 or NVFP4: so many scales, which are bytes, then the codes. */
-static inline __attribute__((always_inline)) void pack_fp4(qn_dtype dtype, int n_scales,
-                                                           const uint8_t *const chunk_rows[QN_PANEL],
-                                                           int n_blocks, uint8_t *chunk)
+static inline __attribute__((always_inline)) void
+pack_fp4(int n_scales, const uint8_t *const chunk_rows[QN_PANEL], int n_blocks, uint8_t *chunk)
 {
-    uint8_t *codes = chunk + qn_layout_header_bytes(dtype, n_blocks);
+    uint8_t *codes = chunk + QN_PANEL * n_scales * n_blocks;
     for (int b = 0; b < n_blocks; b++, codes += 256) {
         const uint8_t *rows[QN_PANEL];
         word4 w[4][QUADS];
@@ -451,34 +451,34 @@ static void pack_chunk(qn_dtype dtype, const uint8_t *const rows[QN_PANEL], int 
 {
     switch (dtype) {
     case QN_DTYPE_Q4_0:
-        pack_simple(QN_DTYPE_Q4_0, rows, n_blocks, chunk);
+        pack_simple(QN_LAYOUT_SYM4, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_Q4_1:
-        pack_simple(QN_DTYPE_Q4_1, rows, n_blocks, chunk);
+        pack_simple(QN_LAYOUT_MIN4, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_Q5_0:
-        pack_simple(QN_DTYPE_Q5_0, rows, n_blocks, chunk);
+        pack_simple(QN_LAYOUT_SYM5, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_Q5_1:
-        pack_simple(QN_DTYPE_Q5_1, rows, n_blocks, chunk);
+        pack_simple(QN_LAYOUT_MIN5, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_Q8_0:
-        pack_simple(QN_DTYPE_Q8_0, rows, n_blocks, chunk);
+        pack_simple(QN_LAYOUT_SYM8, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_Q4_K:
-        pack_k(QN_DTYPE_Q4_K, rows, chunk);
+        pack_k(QN_LAYOUT_K4, rows, chunk);
         break;
     case QN_DTYPE_Q5_K:
-        pack_k(QN_DTYPE_Q5_K, rows, chunk);
+        pack_k(QN_LAYOUT_K5, rows, chunk);
         break;
     case QN_DTYPE_Q6_K:
         pack_q6(rows, chunk);
         break;
     case QN_DTYPE_MXFP4:
-        pack_fp4(QN_DTYPE_MXFP4, 1, rows, n_blocks, chunk);
+        pack_fp4(1, rows, n_blocks, chunk);
         break;
     case QN_DTYPE_NVFP4:
-        pack_fp4(QN_DTYPE_NVFP4, 2, rows, n_blocks, chunk);
+        pack_fp4(2, rows, n_blocks, chunk);
         break;
     default:
         pack_affine(dtype, rows, n_blocks, chunk);
@@ -495,7 +495,7 @@ void qn_pack(qn_dtype dtype, int64_t n_in, int64_t n_out, const void *rows, int6
         uint8_t *panel = (uint8_t *)dst + (size_t)p * panel_bytes;
         const uint8_t *first = (const uint8_t *)rows + (size_t)p * QN_PANEL * row_bytes;
         int64_t n_rows = n_out - p * QN_PANEL < QN_PANEL ? n_out - p * QN_PANEL : QN_PANEL;
-        if (qn_layout_scale(dtype) == QN_SCALE_NONE) {
+        if (qn_layout_of(dtype) == QN_LAYOUT_NONE) {
             pack_plain(dtype, n_in, first, row_bytes, n_rows, panel);
             continue;
         }

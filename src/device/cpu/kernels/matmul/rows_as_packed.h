@@ -7,7 +7,7 @@
 
 enum { WIDE = 0 };
 
-#define STRETCH2_TYPES STRETCH_TYPES
+#define STRETCH2_LAYOUTS STRETCH_LAYOUTS
 
 static tile_rows form_rows(int planes, const uint8_t *x, size_t row_bytes, int64_t n_rows, int64_t n_blocks,
                            uint8_t *room)

@@ -34,13 +34,14 @@ static float load_scale(qn_dtype type, const uint8_t *p)
     return f;
 }
 
-void qn_lane_codes(qn_dtype dtype, const uint8_t *codes, int lane, uint8_t q[QN_BLOCK])
+void qn_lane_codes(qn_layout layout, const uint8_t *codes, int lane, uint8_t q[QN_BLOCK])
 {
     const uint8_t *p = codes + 4 * lane;
-    int bits = qn_layout_bits(dtype);
-    if (qn_layout_is_fp4(dtype)) {
+    int bits = qn_layout_bits(layout);
+    const int8_t *table = qn_layout_table(layout);
+    if (table) {
         for (int k = 0; k < QN_BLOCK; k++)
-            q[k] = (uint8_t)(128 + qn_e2m1_twice[p[64 * (k % 16 / 4) + k % 4] >> k / 16 * 4 & 15]);
+            q[k] = (uint8_t)(128 + table[p[64 * (k % 16 / 4) + k % 4] >> k / 16 * 4 & 15]);
         return;
     }
     if (bits == 8) {
@@ -61,10 +62,11 @@ qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block,
 {
     qn_lane_scale s = {0, 0};
     qn_affine a = qn_affine_of(dtype);
-    switch (qn_layout_scale(dtype)) {
+    const qn_layout layout = qn_layout_of(dtype);
+    switch (qn_layout_scale(layout)) {
     case QN_SCALE_SYM:
-        s.d = dtype == QN_DTYPE_MXFP4 ? qn_e8m0_half(header[16 * i_block + lane])
-                                      : load_f16(header + 32 * i_block + 2 * lane);
+        s.d = qn_layout_number(layout) == QN_NUMBER_E8M0 ? qn_e8m0_half(header[16 * i_block + lane])
+                                                         : load_f16(header + 32 * i_block + 2 * lane);
         break;
     case QN_SCALE_GROUP: {
         size_t bytes = a.scale == QN_DTYPE_F32 ? 4 : 2;
@@ -107,10 +109,11 @@ qn_lane_scale qn_lane_scales(qn_dtype dtype, const uint8_t *header, int i_block,
 
 void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row, float *out)
 {
-    int lane = (int)(row % QN_PANEL), zero = qn_layout_zero(dtype);
+    const qn_layout layout = qn_layout_of(dtype);
+    int lane = (int)(row % QN_PANEL), zero = qn_layout_zero(layout);
     const uint8_t *panel =
         (const uint8_t *)panels + (size_t)(row / QN_PANEL) * qn_pack_panel_bytes(dtype, n_in);
-    qn_scale_kind kind = qn_layout_scale(dtype);
+    qn_scale_kind kind = qn_layout_scale(layout);
     if (dtype == QN_DTYPE_F32) {
         for (int64_t k = 0; k < n_in; k++) memcpy(out + k, panel + (k * QN_PANEL + lane) * 4, 4);
     } else if (dtype == QN_DTYPE_F16) {
@@ -125,13 +128,13 @@ void qn_unpack_row(qn_dtype dtype, int64_t n_in, const void *panels, int64_t row
     if (kind == QN_SCALE_NONE) return;
     for (int64_t k = 0; k < n_in; k += QN_BLOCK * QN_CHUNK) {
         int n_blocks = n_in - k < QN_BLOCK * QN_CHUNK ? (int)((n_in - k) / QN_BLOCK) : QN_CHUNK;
-        const uint8_t *codes = panel + qn_layout_header_bytes(dtype, n_blocks);
-        for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(dtype)) {
+        const uint8_t *codes = panel + qn_layout_header_bytes(layout, dtype, n_blocks);
+        for (int b = 0; b < n_blocks; b++, codes += qn_layout_code_bytes(layout)) {
             uint8_t q[QN_BLOCK];
             float *y = out + k + b * QN_BLOCK;
             qn_lane_scale s = qn_lane_scales(dtype, panel, b, lane);
-            qn_lane_codes(dtype, codes, lane, q);
-            if (qn_layout_by_halves(dtype)) {
+            qn_lane_codes(layout, codes, lane, q);
+            if (qn_layout_by_halves(layout)) {
                 for (int i = 0; i < QN_BLOCK; i++) y[i] = (i < 16 ? s.d : s.m) * (float)(q[i] - zero);
             } else if (kind == QN_SCALE_SYM) {
                 for (int i = 0; i < QN_BLOCK; i++) y[i] = s.d * (float)(q[i] - zero);
