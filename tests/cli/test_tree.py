@@ -1,9 +1,11 @@
-"""No call runs up the tree (tools/layers.py), and the pages name what exists (tools/page_names.py)."""
+"""No call runs up the tree (tools/layers.py), the pages name what exists (tools/page_names.py), and lists of types are
+the table's."""
 import os
+import re
 import subprocess
 import sys
 
-from support import QUERN
+from support import QUERN, call, fixture
 
 
 def test_no_call_runs_up():
@@ -54,3 +56,41 @@ def test_invented_names_are_seen(tmp_path):
         "4: QN_DTYPE_GRIST: no such symbol",
         "5: mill_<set>.c: no such file",
         "7: build/release/src/base/mill_test: no such file"]
+
+
+def section(text, begin, end):
+    """What stands between two marks, as one line; comments of C without their stars."""
+    assert text.count(begin) == 1, begin
+    return re.sub(r"\s+\*? ?", " ", text.partition(begin)[2].partition(end)[0])
+
+
+def types_in(text):
+    return set(re.findall(r"\b(?:b?f(?:16|32|64)|q\d_\w+|iq\d_\w+|tq\d_\w+|\w+fp[48]|affine\d\w+|gptq\w+)\b", text))
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def test_types_that_fuse_writes_are_listed(tmp_path):
+    """The message names what the table of types (src/quant/types.c) has an encoder for; help and pages agree."""
+    got = call("fuse", fixture("models/llama"), "-o", str(tmp_path / "x.gguf"), "--type", "nothing")
+    known = types_in(section(got.stderr.decode(), "GGUF files are written with ", "\n"))
+    assert {"f32", "q4_0", "mxfp4"} <= known
+    for where, text in (
+            ("help", section(call("fuse", "--help").stdout.decode(), "  --type TYPE", "--embedding-type")),
+            ("cli.md", section(read("docs/cli.md"), "Types of matrices in GGUF:", ";")),
+            ("adapter.h", section(read("include/quern/adapter.h"), "of a GGUF file one of", ", of matrices"))):
+        assert types_in(text) == known, where
+
+
+def test_types_of_weights_are_listed():
+    listed = read("include/quern/dtype.h").partition("#define QN_DTYPE_LIST(X)")[2].partition("\n\n")[0]
+    names = re.findall(r'X\(\w+, "(\w+)"\)', listed)
+    blocks = set(names[names.index("f64") + 1:])
+    assert {"q4_0", "nvfp4"} <= blocks
+    row = section(read("docs/support.md"), "| weights |", "|\n").lower()
+    assert types_in(row) == blocks | {"f32", "f16", "bf16"}
+    bits = re.findall(r"QN_AFFINE_GROUPS\(X, (\d)\)", read("include/quern/dtype.h"))
+    assert re.findall(r"\d", section(row, "affine types of", "bits")) == bits
