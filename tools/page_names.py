@@ -30,6 +30,10 @@ EXEMPT = {
     "docs/adding-a-format.md": {
         "qn_decode_iq4_nl": "the example's", "qn_encode_iq4_nl": "the example's", "QN_CODES_NL": "the example's",
         "qn_x_open": "the example's", "qn_x_open_bytes": "the example's",
+        "src/quant/iq.h": "a plan's", "iq_tables.c": "a plan's",
+        "QN_SCALE_ODD": "a plan's", "QN_CODES_GRID": "a plan's",
+        "src/quant/gptq.h": "a plan's", "gptq.c": "a plan's", "gptq_test.c": "a plan's", "qn_gptq_join": "a plan's",
+        "qn_gptq_order": "a plan's", "QN_SCALE_ZERO": "a plan's",
     },
     "docs/adding-a-primitive.md": {
         "qn_softsign": "the example's", "qn_name": "the example's", "QN_PRIM_SOFTSIGN": "the example's",
