@@ -1,6 +1,11 @@
 #include "device/cpu/kernels/matmul/layout.h"
 
-/* Their groups and scales are looked up once a chunk. */
+/* Kernels make what stands for a zero from that of 128, by a shift of 8 - bits. */
+#define LAYOUT(name, codes, bits, zero, scale, number, block, header) \
+    _Static_assert((zero) == 0 || (zero) == 1 << ((QN_CODES_##codes ? 8 : (bits)) - 1), #name);
+#include "device/cpu/kernels/matmul/layouts.def"
+
+/* Types of equal bits share a layout: kernels look up their groups and scales once a chunk. */
 #define AFFINE(bits, group, scale, text) [QN_DTYPE_AFFINE##bits##_G##group##_##scale] = QN_LAYOUT_GROUP##bits,
 
 /* One row a type of weights that has a layout. */
