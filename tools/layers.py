@@ -19,7 +19,8 @@ MAY_USE = {
     "media": "",
     "device": "prim",
     "device/cpu": "device prim device/cpu/kernels quant",
-    "device/cpu/kernels": "quant",
+    # Kernels take from prim the sizes that they share with it (units.h), and no function.
+    "device/cpu/kernels": "prim quant",
     "device/cuda": "device prim quant",
     "device/mlx": "device prim quant",
     "array": "device prim format quant",

@@ -152,7 +152,7 @@ qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
     int64_t n_cached = n < p->cached.n ? n : p->cached.n;
     for (int64_t i = 0; i < n; i++) {
         ids[i] = take(p);
-        p->units[ids[i]] = (unit){.users = 1, .good = QN_STATE_PAGE_TOKENS};
+        p->units[ids[i]] = (unit){.users = 1, .good = QN_PAGE_TOKENS};
     }
     p->n_free -= n;
     qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, (size_t)n_cached * p->unit_bytes);
@@ -246,7 +246,7 @@ void qn_pages_copy(qn_pages *p, int32_t from, int32_t to)
 void qn_pages_fill(qn_pages *p, int32_t id)
 {
     pthread_mutex_lock(&p->lock);
-    p->units[id].fill = QN_STATE_PAGE_TOKENS;
+    p->units[id].fill = QN_PAGE_TOKENS;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -331,14 +331,14 @@ qn_status qn_block_table_init(qn_block_table *t, int64_t capacity)
 
 static int64_t pages_of(int64_t n_tokens)
 {
-    return (n_tokens + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS;
+    return (n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
 }
 
 /* Token slots of a page, an index in the sequence, that lie below a position. */
 static int64_t slots_below(int64_t page, int64_t position)
 {
-    int64_t n = position - page * QN_STATE_PAGE_TOKENS;
-    return n < 0 ? 0 : n < QN_STATE_PAGE_TOKENS ? n : QN_STATE_PAGE_TOKENS;
+    int64_t n = position - page * QN_PAGE_TOKENS;
+    return n < 0 ? 0 : n < QN_PAGE_TOKENS ? n : QN_PAGE_TOKENS;
 }
 
 /* May entry i be written from begin on? Nobody else holds it; or those who do know nothing behind begin, for
@@ -368,7 +368,7 @@ static qn_status copy_entry(qn_block_table *t, qn_pages *p, int64_t i, int64_t b
 
 qn_status qn_block_table_prepare(qn_block_table *t, qn_pages *p, int64_t begin, int64_t end)
 {
-    int64_t first = begin / QN_STATE_PAGE_TOKENS - t->base, need = pages_of(end) - t->base;
+    int64_t first = begin / QN_PAGE_TOKENS - t->base, need = pages_of(end) - t->base;
     if (end <= begin) return QN_OK;
     if (need > t->capacity)
         return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, its table holds %lld",
@@ -388,7 +388,7 @@ qn_status qn_block_table_prepare(qn_block_table *t, qn_pages *p, int64_t begin, 
     for (int64_t i = first; i < need; i++) {
         unit *u = &p->units[t->ids[i]];
         u->fill = (uint8_t)slots_below(t->base + i, t->claimed);
-        if (u->good >= slots_below(t->base + i, begin)) u->good = QN_STATE_PAGE_TOKENS;
+        if (u->good >= slots_below(t->base + i, begin)) u->good = QN_PAGE_TOKENS;
     }
     pthread_mutex_unlock(&p->lock);
     return QN_OK;
@@ -404,7 +404,7 @@ void qn_block_table_truncate(qn_block_table *t, qn_pages *p, int64_t n)
 
 void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first)
 {
-    int64_t end = first / QN_STATE_PAGE_TOKENS - t->base;
+    int64_t end = first / QN_PAGE_TOKENS - t->base;
     if (end > t->n) end = t->n;
     for (; t->n_released < end; t->n_released++) {
         qn_pages_release(p, t->ids[t->n_released]);
@@ -420,8 +420,8 @@ void qn_block_table_release_below(qn_block_table *t, qn_pages *p, int64_t first)
 
 int qn_block_table_begin(qn_block_table *t, int64_t n, int64_t first)
 {
-    int64_t released = first / QN_STATE_PAGE_TOKENS,
-            base = released / QN_BLOCK_BASE_STEP * QN_BLOCK_BASE_STEP, n_entries = pages_of(n) - base;
+    int64_t released = first / QN_PAGE_TOKENS, base = released / QN_BLOCK_BASE_STEP * QN_BLOCK_BASE_STEP,
+            n_entries = pages_of(n) - base;
     if (n_entries > t->capacity) return 0;
     t->base = base;
     t->n = n_entries;

@@ -14,7 +14,7 @@
 enum { UNIT_BYTES = 100, N_UNITS = 12 };
 
 static int n_dropped, n_copied;
-static int contents[N_UNITS][QN_STATE_PAGE_TOKENS];
+static int contents[N_UNITS][QN_PAGE_TOKENS];
 
 static size_t unit_bytes(const qn_state *s)
 {

@@ -69,7 +69,7 @@ static void run_on(run *r, int64_t page, int is_there)
 static int is_usable(const qn_tree *t, const run *runs, int64_t n, const qn_block_table *tables)
 {
     for (int g = 0; g < t->spec.n_groups; g++) {
-        int64_t need = qn_tree_first_seen(t, g, n) / QN_STATE_PAGE_TOKENS;
+        int64_t need = qn_tree_first_seen(t, g, n) / QN_PAGE_TOKENS;
         if ((runs[g].is_there ? runs[g].first : runs[g].page + 1) > need) return 0;
         if (tables &&
             qn_tree_pages_of(n) - need / QN_BLOCK_BASE_STEP * QN_BLOCK_BASE_STEP > tables[g].capacity)
@@ -84,7 +84,7 @@ static void find_usable(const qn_tree *t, qn_tree_node *n, int64_t end, run *run
                         const qn_block_table *tables, qn_tree_way *way)
 {
     for (int64_t page = n->first_page; page < qn_tree_pages_of(end); page++) {
-        int64_t i = page - n->first_page, at = (page + 1) * QN_STATE_PAGE_TOKENS;
+        int64_t i = page - n->first_page, at = (page + 1) * QN_PAGE_TOKENS;
         for (int g = 0; g < t->spec.n_groups; g++) run_on(&runs[g], page, i >= n->missing[g]);
         if (at > end) at = end;
         if (!is_usable(t, runs, at, tables)) continue;
@@ -173,7 +173,7 @@ static void add_pages(qn_tree *t, qn_tree_node *n, const qn_block_table *tables,
 {
     for (int g = 0; g < t->spec.n_groups; g++)
         for (int64_t i = n->missing[g] - 1; i >= 0; i--) {
-            int64_t page = n->first_page + i, end = (page + 1) * QN_STATE_PAGE_TOKENS;
+            int64_t page = n->first_page + i, end = (page + 1) * QN_PAGE_TOKENS;
             int32_t id = page_of(&tables[g], page);
             if (id < 0 || (end < n->end ? end : n->end) > n_tokens) break;
             qn_tree_add_page(t, n, g, i, id);
@@ -185,7 +185,7 @@ static void add_pages(qn_tree *t, qn_tree_node *n, const qn_block_table *tables,
  */
 static int lacks_page(const qn_tree *t, const qn_tree_node *n, const qn_block_table *tables, int64_t n_tokens)
 {
-    int64_t page = (n_tokens - 1) / QN_STATE_PAGE_TOKENS;
+    int64_t page = (n_tokens - 1) / QN_PAGE_TOKENS;
     for (int g = 0; g < t->spec.n_groups; g++)
         if (page - n->first_page < n->missing[g] && page_of(&tables[g], page) >= 0) return 1;
     return 0;

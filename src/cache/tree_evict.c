@@ -77,7 +77,7 @@ static int64_t tokens_lost(const qn_tree *t, const qn_tree_node *n)
 static double worth(const qn_tree *t, const qn_tree_node *n)
 {
     const int is_page = is_divisible(t, n);
-    int64_t tokens = is_page ? (n->end - 1) % QN_STATE_PAGE_TOKENS + 1 : tokens_lost(t, n);
+    int64_t tokens = is_page ? (n->end - 1) % QN_PAGE_TOKENS + 1 : tokens_lost(t, n);
     double bytes = is_page ? 0 : (double)n->own_bytes,
            cost = (double)tokens * (double)(n->cost_ns > 0 ? n->cost_ns : 1);
     for (int g = 0; g < t->spec.n_groups; g++)
@@ -143,9 +143,8 @@ static void evict_end(qn_tree *t, qn_tree_node *n, const wish *w)
             bytes += (size_t)count * t->unit_bytes[g];
             if (g == w->group) units += count;
         }
-        if (n->end % QN_STATE_PAGE_TOKENS ||
-            (w->group == ALL_GROUPS ? bytes >= w->size_bytes : units >= w->n)) {
-            remember(t, n, (n->first_page + from) * QN_STATE_PAGE_TOKENS);
+        if (n->end % QN_PAGE_TOKENS || (w->group == ALL_GROUPS ? bytes >= w->size_bytes : units >= w->n)) {
+            remember(t, n, (n->first_page + from) * QN_PAGE_TOKENS);
             qn_tree_cut(t, n, from);
             return;
         }
@@ -163,7 +162,7 @@ static void thin_branch(qn_tree *t, qn_tree_node *leaf, const wish *w)
         int is_bare = n->filler != 0;
         for (int g = 0; g < t->spec.n_groups; g++) {
             if (!t->spec.window[g]) continue;
-            int64_t need = qn_tree_first_seen(t, g, end) / QN_STATE_PAGE_TOKENS - n->first_page;
+            int64_t need = qn_tree_first_seen(t, g, end) / QN_PAGE_TOKENS - n->first_page;
             while ((w->group == ALL_GROUPS || w->group == g) && n->missing[g] < n->n_pages &&
                    n->missing[g] < need && !is_enough(t, w) &&
                    qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g) + n->missing[g], 1))
@@ -304,8 +303,7 @@ static void mark_branch(qn_tree *t, qn_tree_node *top)
     for (qn_tree_node *n = top; n; n = qn_tree_after(n, top)) {
         for (int g = 0; g < t->spec.n_groups; g++)
             for (int64_t i = n->missing[g]; i < n->n_pages; i++)
-                qn_pages_poison(t->spec.pages[g], qn_tree_pages(n, g)[i],
-                                i ? 0 : n->begin % QN_STATE_PAGE_TOKENS);
+                qn_pages_poison(t->spec.pages[g], qn_tree_pages(n, g)[i], i ? 0 : n->begin % QN_PAGE_TOKENS);
         if (n->slot >= 0) qn_pages_poison(t->spec.slots, n->slot, 0);
         t->counters.poisoned_nodes++;
     }

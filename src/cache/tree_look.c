@@ -155,15 +155,15 @@ static const char *check_place(const qn_tree *t, const qn_tree_node *n)
 static const char *check_pages(const qn_tree *t, const qn_tree_node *n, census *c)
 {
     const int64_t end_page = n->first_page + n->n_pages;
-    if (n->first_page != n->begin / QN_STATE_PAGE_TOKENS || end_page != qn_tree_pages_of(n->end))
+    if (n->first_page != n->begin / QN_PAGE_TOKENS || end_page != qn_tree_pages_of(n->end))
         return "a node's pages are not those of its tokens";
     for (int g = 0; g < t->spec.n_groups; g++)
         for (int64_t i = 0; i < n->n_pages; i++) {
             int32_t id = qn_tree_pages(n, g)[i];
             if ((id < 0) != (i < n->missing[g])) return "a page is missing between others";
             if (id < 0) continue;
-            int64_t slots = n->end - (n->first_page + i) * QN_STATE_PAGE_TOKENS;
-            if (slots > QN_STATE_PAGE_TOKENS) slots = QN_STATE_PAGE_TOKENS;
+            int64_t slots = n->end - (n->first_page + i) * QN_PAGE_TOKENS;
+            if (slots > QN_PAGE_TOKENS) slots = QN_PAGE_TOKENS;
             if (qn_pages_get_info(t->spec.pages[g], id).fill < slots) return "a page is not filled";
             if (qn_pages_is_poisoned(t->spec.pages[g], id, slots)) return "a page is poisoned";
             c->holds[g][id]++;

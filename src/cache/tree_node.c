@@ -206,7 +206,7 @@ static qn_tree_node *new_node(qn_tree *t, qn_tree_node *parent, int64_t begin, i
     n->parent = parent;
     n->begin = begin;
     n->end = end;
-    n->first_page = begin / QN_STATE_PAGE_TOKENS;
+    n->first_page = begin / QN_PAGE_TOKENS;
     n->n_pages = qn_tree_pages_of(end) - n->first_page;
     n->slot = -1;
     n->number = t->n_numbers++;
@@ -295,7 +295,7 @@ qn_tree_node *qn_tree_split(qn_tree *t, qn_tree_node *n, int64_t at)
 {
     qn_tree_node *head = new_node(t, n->parent, n->begin, at);
     if (!head) return NULL;
-    const int64_t n_ids = at - n->begin, shift = at / QN_STATE_PAGE_TOKENS - n->first_page;
+    const int64_t n_ids = at - n->begin, shift = at / QN_PAGE_TOKENS - n->first_page;
     memcpy(head->ids, n->ids, (size_t)n_ids * sizeof *head->ids);
     for (int g = 0; g < t->spec.n_groups; g++) {
         const int32_t *pages = qn_tree_pages(n, g);
@@ -378,7 +378,7 @@ void qn_tree_drop_slot(qn_tree *t, qn_tree_node *n)
 
 void qn_tree_cut(qn_tree *t, qn_tree_node *n, int64_t from)
 {
-    const int64_t end = (n->first_page + from) * QN_STATE_PAGE_TOKENS;
+    const int64_t end = (n->first_page + from) * QN_PAGE_TOKENS;
     for (int g = 0; g < t->spec.n_groups; g++) {
         for (int64_t i = from > n->missing[g] ? from : n->missing[g]; i < n->n_pages; i++)
             drop_page(t, n, g, i);

@@ -82,7 +82,7 @@ typedef struct {
 
 static inline int64_t qn_tree_pages_of(int64_t n_tokens)
 {
-    return (n_tokens + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS;
+    return (n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
 }
 
 /* The first position that a sequence of n tokens still needs: what its next row sees. */

@@ -14,6 +14,7 @@
 
 #include "base/ledger.h"
 #include "prim/prim.h"
+#include "prim/units.h"
 
 typedef struct qn_device qn_device;
 typedef struct qn_exec qn_exec;
@@ -58,9 +59,6 @@ typedef struct {
     qn_dtype dtype;      /* PAGES: F32, F16, BF16, Q8_0 or Q4_0 */
     int64_t slot_floats; /* SLOTS */
 } qn_state_spec;
-
-/* Tokens a page holds. */
-enum { QN_STATE_PAGE_TOKENS = 32 };
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 

@@ -410,7 +410,7 @@ static void limit(void **state)
     }
     assert_int_equal(status, QN_E_NOMEM);
     print_message("%d pages: %d tokens, then: %s\n", ROOM, (int)qn_sequence_length(s), qn_last_error());
-    assert_true(qn_sequence_length(s) >= ROOM / 2 * QN_STATE_PAGE_TOKENS);
+    assert_true(qn_sequence_length(s) >= ROOM / 2 * QN_PAGE_TOKENS);
     qn_sequence_free(s);
     qn_engine_close(e);
 }

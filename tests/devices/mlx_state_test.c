@@ -210,8 +210,8 @@ static void place(world *w, const side *sides, const step *st, int32_t *base)
     for (int64_t j = 0; j < st->n_sequences; j++) {
         const int64_t i = st->of[j], begin = w->length[i], end = begin + st->rows[j];
         const int64_t first = w->p.window && begin >= w->p.window ? begin - w->p.window + 1 : 0;
-        base[j] = (int32_t)(first / QN_STATE_PAGE_TOKENS / 8 * 8);
-        for (int64_t b = 0; b * QN_STATE_PAGE_TOKENS < end; b++) {
+        base[j] = (int32_t)(first / QN_PAGE_TOKENS / 8 * 8);
+        for (int64_t b = 0; b * QN_PAGE_TOKENS < end; b++) {
             int32_t *page = &w->table[i][b];
             if (b < base[j] && *page) {
                 for (int d = 0; d < 2 && b % 2; d++)
@@ -222,7 +222,7 @@ static void place(world *w, const side *sides, const step *st, int32_t *base)
             if (b < base[j] || *page) continue;
             *page = w->free[--w->n_free] + 1;
         }
-        const int64_t b = base[j] + roll((end + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS - base[j]);
+        const int64_t b = base[j] + roll((end + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS - base[j]);
         if (!w->n_free || roll(2)) continue;
         const int32_t from = w->table[i][b] - 1, to = w->free[0];
         const int by_host = (int)roll(2);
@@ -278,7 +278,7 @@ static void pages_of_one_world(const qn_test_pair *pair)
     const int64_t row = w.heads * w.spec.head_dim + w.spec.kv_heads * (w.spec.head_dim + w.spec.v_dim);
     float *rows = qn_alloc_array((size_t)(ROWS * SEQUENCES * row), sizeof *rows);
     for (int i = 0; i < STEPS; i++) {
-        draw_step(&st, i % 3 ? 4 : ROWS, w.length, UNITS / SEQUENCES * QN_STATE_PAGE_TOKENS - 32);
+        draw_step(&st, i % 3 ? 4 : ROWS, w.length, UNITS / SEQUENCES * QN_PAGE_TOKENS - 32);
         if (!st.n_rows) continue;
         place(&w, sides, &st, base);
         fill(rows, st.n_rows * row);

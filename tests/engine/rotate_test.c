@@ -87,7 +87,7 @@ static size_t page_bytes(const qn_model_config *c, int64_t layer)
     const qn_layer_config *l = &c->layers[layer];
     return (size_t)(l->num_key_value_heads *
                     (l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim))) *
-           QN_STATE_PAGE_TOKENS * sizeof(float);
+           QN_PAGE_TOKENS * sizeof(float);
 }
 
 /* Bytes of the state of a recurrent layer, which does not grow. */
@@ -133,7 +133,7 @@ static void bounded(void **state)
             continue;
         }
         if (!window || window > CONTEXT) window = CONTEXT;
-        allowed += page_bytes(c, i) * (size_t)((window + PIECE) / QN_STATE_PAGE_TOKENS + 2);
+        allowed += page_bytes(c, i) * (size_t)((window + PIECE) / QN_PAGE_TOKENS + 2);
     }
     qn_sequence *s = qn_test_sequence(e);
     size_t early = most_held(e, s, ids, 0, 1000, PIECE), late = most_held(e, s, ids, 1000, 5000, PIECE),
@@ -163,7 +163,7 @@ static void window(void **state)
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         int64_t seen = c->layers[i].window ? c->layers[i].window + PIECE : N;
         n_sliding += c->layers[i].window != 0;
-        allowed += page_bytes(c, i) * (size_t)(seen / QN_STATE_PAGE_TOKENS + 2);
+        allowed += page_bytes(c, i) * (size_t)(seen / QN_PAGE_TOKENS + 2);
     }
     assert_true(n_sliding > 0);
     qn_sequence *s = qn_test_sequence(e);

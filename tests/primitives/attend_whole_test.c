@@ -18,7 +18,7 @@
         if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
     } while (0)
 
-enum { HEADS = 3, DIM = 12, MOST = 700, PAGES = MOST / QN_STATE_PAGE_TOKENS + 1, SEQUENCES = 2 };
+enum { HEADS = 3, DIM = 12, MOST = 700, PAGES = MOST / QN_PAGE_TOKENS + 1, SEQUENCES = 2 };
 static const float scale = 0.3f;
 
 static qn_device *open_device(int n_threads)

@@ -52,7 +52,7 @@ qn_status qn_fake_cache_begin(qn_fake_cache *c, int n_groups, const int64_t *win
     c->device = (qn_device){.ops = &ops, .ledger = c->ledger};
     qn_tree_spec spec = {.ledger = c->ledger, .n_groups = n_groups};
     for (int g = 0; g < n_groups; g++) {
-        QN_TRY(begin_state(c, &c->states[g], n_units, QN_STATE_PAGE_TOKENS, FAKE_UNIT_BYTES, &c->pages[g]));
+        QN_TRY(begin_state(c, &c->states[g], n_units, QN_PAGE_TOKENS, FAKE_UNIT_BYTES, &c->pages[g]));
         c->window[g] = spec.window[g] = window ? window[g] : 0;
         spec.pages[g] = c->pages[g];
     }
@@ -130,8 +130,8 @@ static void add_ids(qn_fake_sequence *s, const int32_t *ids, int64_t n)
 static uint64_t *place(const qn_fake_sequence *s, int group, int64_t at)
 {
     const qn_block_table *t = &s->tables[group];
-    int32_t id = t->ids[at / QN_STATE_PAGE_TOKENS - t->base];
-    return s->cache->states[group].contents + id * QN_STATE_PAGE_TOKENS + at % QN_STATE_PAGE_TOKENS;
+    int32_t id = t->ids[at / QN_PAGE_TOKENS - t->base];
+    return s->cache->states[group].contents + id * QN_PAGE_TOKENS + at % QN_PAGE_TOKENS;
 }
 
 qn_status qn_fake_sequence_match(qn_fake_sequence *s, const int32_t *ids, int64_t n)

@@ -2,8 +2,6 @@
 #include "device/cpu/cpu.h"
 #include "device/host.h"
 
-_Static_assert((int)QN_STATE_PAGE_TOKENS == (int)QN_PAGE_TOKENS, "pages of the state are the kernels' pages");
-
 extern const qn_device_ops qn_device_cpu;
 
 static void cpu_close(qn_device *base)

@@ -48,8 +48,7 @@ static int size_unit(const qn_state_spec *spec, size_t *out)
     if (spec->kind == QN_STATE_PAGES) {
         const int64_t dims = spec->head_dim + (spec->v_in_k ? 0 : spec->v_dim);
         each = spec->dtype == QN_DTYPE_F32 ? 4 : 2;
-        if (!qn_mul_size((size_t)dims, (size_t)spec->kv_heads, &n) ||
-            !qn_mul_size(n, QN_STATE_PAGE_TOKENS, &n))
+        if (!qn_mul_size((size_t)dims, (size_t)spec->kv_heads, &n) || !qn_mul_size(n, QN_PAGE_TOKENS, &n))
             return 0;
     }
     return qn_mul_size(n, each, &n) && qn_mul_size(n, (size_t)spec->n_layers, out) && *out &&
@@ -61,9 +60,9 @@ static qn_status new_state(void *arg)
     const state_call *c = arg;
     const qn_state_spec *p = &c->s->base.spec;
     return qn_mlx_check(c->shim,
-                        c->shim->state_new(p->kind == QN_STATE_PAGES, p->n_layers, p->n_units,
-                                           QN_STATE_PAGE_TOKENS, p->kv_heads, p->head_dim,
-                                           p->v_in_k ? 0 : p->v_dim, p->dtype, p->slot_floats, &c->s->mlx));
+                        c->shim->state_new(p->kind == QN_STATE_PAGES, p->n_layers, p->n_units, QN_PAGE_TOKENS,
+                                           p->kv_heads, p->head_dim, p->v_in_k ? 0 : p->v_dim, p->dtype,
+                                           p->slot_floats, &c->s->mlx));
 }
 
 static void settle_by_itself(void *arg);

@@ -256,7 +256,7 @@ static int is_usable(const qn_handle *from, int64_t n)
         int64_t window = e->groups.group[i].window;
         if (!window || window > e->info.context_size) window = e->info.context_size;
         int64_t first = n - window + 1 > 0 ? n - window + 1 : 0;
-        if ((s->tables[i].base + s->tables[i].n_released) * QN_STATE_PAGE_TOKENS > first) return 0;
+        if ((s->tables[i].base + s->tables[i].n_released) * QN_PAGE_TOKENS > first) return 0;
     }
     return 1;
 }

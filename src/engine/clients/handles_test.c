@@ -198,7 +198,7 @@ static void poisoned(void **state)
     go_on(&w, NULL, 40, &one);
     go_on(&w, &one, 10, &longer);
     const qn_block_table *t = &longer.handle->sequence.tables[0];
-    qn_pages_poison(w.e->pages[0], t->ids[1], 45 % QN_STATE_PAGE_TOKENS);
+    qn_pages_poison(w.e->pages[0], t->ids[1], 45 % QN_PAGE_TOKENS);
     refused(qn_handle_forward(w.h, longer.handle, &id, 1, w.logits, &out), QN_E_DEVICE, "poisoned");
     refused(qn_handle_slice(w.h, longer.handle, 20, &out), QN_E_DEVICE, "poisoned");
     assert_null(out);

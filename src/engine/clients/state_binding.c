@@ -8,7 +8,7 @@ qn_status qn_engine_bind(const qn_engine *e, uint64_t fingerprint, qn_engine_bin
 {
     *out = (qn_engine_binding){.sizes.n_groups = e->groups.n};
     qn_buf_printf(&out->set, "%s %s", e->device->ops->name, e->device->ops->describe(e->device).set);
-    qn_buf_printf(&out->layout, "pages of %d", QN_STATE_PAGE_TOKENS);
+    qn_buf_printf(&out->layout, "pages of %d", QN_PAGE_TOKENS);
     for (int i = 0; i < e->groups.n; i++) {
         const qn_layer_group *g = &e->groups.group[i];
         qn_buf_printf(&out->layout, "; %lld layers, window %lld, %lld heads of %lld and %lld%s",

@@ -46,7 +46,7 @@ typedef struct {
 
 static int64_t pages_of(int64_t n_tokens)
 {
-    return (n_tokens + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS;
+    return (n_tokens + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
 }
 
 /* ---- before anything is taken ------------------------------------------------------------------------- */
@@ -224,10 +224,10 @@ static int fill_table(loading *l, int group, int64_t first, qn_block_table *t)
     const int32_t *entries = l->entries[group];
     int64_t window = l->e->groups.group[group].window, n_pages = pages_of(l->n_ids), p = n_pages;
     int64_t least = window ? n_pages - t->capacity + QN_BLOCK_BASE_STEP - 1 : 0;
-    if (least < first / QN_STATE_PAGE_TOKENS) least = first / QN_STATE_PAGE_TOKENS;
+    if (least < first / QN_PAGE_TOKENS) least = first / QN_PAGE_TOKENS;
     while (p > least && entries[p - 1] >= 0) p--;
     if (p == n_pages || (!window && p > 0)) return 0;
-    if (first < p * QN_STATE_PAGE_TOKENS) first = p * QN_STATE_PAGE_TOKENS;
+    if (first < p * QN_PAGE_TOKENS) first = p * QN_PAGE_TOKENS;
     if (!qn_block_table_begin(t, l->n_ids, first)) return 0;
     memcpy(t->ids + t->n_released, entries + t->base + t->n_released,
            (size_t)(t->n - t->n_released) * sizeof *t->ids);
@@ -251,7 +251,7 @@ static void take_computed(loading *l, int64_t slot, qn_sequence *s)
     for (int g = 0; is_there && g < l->e->groups.n; g++) {
         qn_block_table *t = &s->tables[g];
         int64_t first = first_seen(l, g, l->n_ids);
-        is_there = fill_table(l, g, first, t) && (t->base + t->n_released) * QN_STATE_PAGE_TOKENS <= first;
+        is_there = fill_table(l, g, first, t) && (t->base + t->n_released) * QN_PAGE_TOKENS <= first;
     }
     if (!is_there) {
         for (int g = 0; g < l->e->groups.n; g++) qn_block_table_clear(&s->tables[g], l->e->pages[g]);
@@ -387,12 +387,12 @@ static qn_status load_node(loading *l, const place *at)
     const int64_t context = l->e->info.context_size, begun = l->n_list;
     int64_t end = at->begin + node.n_ids, n = at->begin;
     qn_status status = QN_OK;
-    if (end > context) end = context / QN_STATE_PAGE_TOKENS * QN_STATE_PAGE_TOKENS;
-    for (int64_t k = n / QN_STATE_PAGE_TOKENS; status == QN_OK && n < end; k++) {
+    if (end > context) end = context / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
+    for (int64_t k = n / QN_PAGE_TOKENS; status == QN_OK && n < end; k++) {
         const int64_t length = l->n_list;
         status = need_page(l, &node, k);
         if (status == QN_OK)
-            n = (k + 1) * QN_STATE_PAGE_TOKENS < end ? (k + 1) * QN_STATE_PAGE_TOKENS : end;
+            n = (k + 1) * QN_PAGE_TOKENS < end ? (k + 1) * QN_PAGE_TOKENS : end;
         else
             unload(l, length);
     }

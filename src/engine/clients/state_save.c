@@ -123,7 +123,7 @@ static qn_status check_poison(const saving *s, const char *path)
 {
     for (int i = 0; i < s->n_pools; i++)
         for (int64_t j = 0; j < s->n[i]; j++)
-            if (qn_pages_is_poisoned(qn_engine_pool(s->e, i), s->units[i][j], QN_STATE_PAGE_TOKENS))
+            if (qn_pages_is_poisoned(qn_engine_pool(s->e, i), s->units[i][j], QN_PAGE_TOKENS))
                 return qn_fail(QN_E_DEVICE,
                                "%s: a pass failed that computed some of it, while it was being saved", path);
     return QN_OK;

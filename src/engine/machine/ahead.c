@@ -12,7 +12,7 @@ static int may_follow(const qn_engine *e, const qn_feed *feed)
         s->length >= e->info.context_size)
         return 0;
     for (int i = 0; i < e->groups.n; i++)
-        if (s->length >= (s->tables[i].base + s->tables[i].n) * QN_STATE_PAGE_TOKENS) return 0;
+        if (s->length >= (s->tables[i].base + s->tables[i].n) * QN_PAGE_TOKENS) return 0;
     return 1;
 }
 

@@ -22,7 +22,7 @@ static int64_t kept_positions(const qn_engine *e, int group, int64_t context)
 
 static int64_t pages_for(int64_t positions)
 {
-    return (positions + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS + 1;
+    return (positions + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS + 1;
 }
 
 /* n_units: of one full sequence. */
@@ -46,7 +46,7 @@ static double page_bytes(const qn_state_spec *s)
                      : s->dtype == QN_DTYPE_Q4_0 ? 18.0 / 32
                                                  : 2;
     return (double)s->n_layers * (double)s->kv_heads * (double)(s->head_dim + (s->v_in_k ? 0 : s->v_dim)) *
-           QN_STATE_PAGE_TOKENS * element;
+           QN_PAGE_TOKENS * element;
 }
 
 static double slot_bytes(const qn_engine *e)
@@ -118,7 +118,7 @@ static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context,
 static int64_t tokens_that_fit(const qn_engine *e, int64_t context, double room)
 {
     while (context > CONTEXT_MIN && context_bytes(e, context) > room) {
-        context = (context - 1) / QN_STATE_PAGE_TOKENS * QN_STATE_PAGE_TOKENS;
+        context = (context - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
         if (context < CONTEXT_MIN) context = CONTEXT_MIN;
     }
     return context;

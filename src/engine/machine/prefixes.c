@@ -122,7 +122,7 @@ int qn_engine_has_room(qn_engine *e, int64_t n_ids)
     if (f.limit && f.limit < f.total - f.held[QN_LEDGER_CACHE]) free_bytes = 0;
     for (int i = 0; i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window, most = window && window < n_ids ? window : n_ids;
-        int64_t n = most / QN_STATE_PAGE_TOKENS + 2;
+        int64_t n = most / QN_PAGE_TOKENS + 2;
         if (n > qn_pages_free_count(e->pages[i]) + qn_pages_kept_count(e->pages[i])) return 0;
         need_bytes += (size_t)n * qn_pages_unit_bytes(e->pages[i]);
     }

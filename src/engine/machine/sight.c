@@ -19,7 +19,7 @@ static qn_status take_pages(sight *t, qn_engine *e, int64_t n_patches)
 {
     const qn_vision_config *v = &e->config.vision;
     const int64_t dim = v->embed_dim / v->num_heads;
-    t->n_pages = (n_patches + QN_STATE_PAGE_TOKENS - 1) / QN_STATE_PAGE_TOKENS;
+    t->n_pages = (n_patches + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
     qn_state_spec spec = {.kind = QN_STATE_PAGES,
                           .n_layers = 1,
                           .n_units = t->n_pages,

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "prim/units.h"
 
 /* ---- packed weights ------------------------------------------------------------------------------------ */
 
@@ -67,7 +68,7 @@ typedef struct {
  * same in bytes, dimensions rounded up to 32, and behind each head's numbers stand its f16 scales, one for
  * 32 dimensions of one token: [blocks] [QN_PAGE_TOKENS]. Q4_0 has two numbers in a byte
  * (attention_pages.body.h). */
-enum { QN_PAGE_TOKENS = 32, QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART_PAIRS = 128 };
+enum { QN_ATTN_GROUP = 256, QN_ATTN_ROWS = 32, QN_ATTN_PART_PAIRS = 128 };
 
 typedef struct {
     qn_dtype dtype; /* F32, F16, BF16, Q8_0 or Q4_0 */
@@ -186,8 +187,6 @@ typedef struct {
     uint8_t op; /* qn_ew, of QN_EW_LINK_LIST */
     uint8_t swapped;
 } qn_ew_link;
-
-enum { QN_ROW_BLOCK = 256 };
 
 typedef struct qn_kernels {
     const char *name; /* "scalar", "avx2", "avx2_vnni", "avx512", "avx512_amx", "neon", "neon_i8mm" */
