@@ -72,7 +72,7 @@ static int measure(int64_t n, const char *distribution, const float *x)
     double limit = INFINITY;
     int rc = 1;
     for (int c = 0; c < N_CHAINS; c++) {
-        if (qn_sampler_new(&chains[c].o, n, &samplers[c]) != QN_OK) goto out;
+        if (qn_sampler_new(NULL, &chains[c].o, n, &samplers[c]) != QN_OK) goto out;
         for (int64_t i = 0; i < N_SEEN; i++) { /* some of the best are among them */
             int32_t id = (int32_t)(i * 7919 * 3 % n);
             if (qn_sampler_accept(samplers[c], &id, 1) != QN_OK) goto out;

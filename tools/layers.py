@@ -28,7 +28,7 @@ MAY_USE = {
     "model": "array prim format quant device",
     "convert": "model format quant text",
     "cache": "device prim",
-    "engine": "model array prim cache text format device device/cpu/kernels quant",
+    "engine": "model array prim cache text format device quant",
     "train": "convert model array prim text format device quant",
     "backend": "engine model text format device seed",
     "api": "backend engine model text format seed",

@@ -107,7 +107,7 @@ static qn_status make_answers(const job *j, const qn_choices *choices, answers *
 static qn_status draw(const job *j, item *t, const float *logits)
 {
     qn_sampler *sampler = NULL;
-    qn_status status = qn_sampler_new(&j->sampling, j->n_vocab, &sampler);
+    qn_status status = qn_sampler_new(NULL, &j->sampling, j->n_vocab, &sampler);
     if (status == QN_OK) status = qn_sampler_accept(sampler, t->row.ids, t->row.n_ids);
     if (status == QN_OK) status = qn_sampler_draw(sampler, logits, t->row.n_ids, &t->id);
     qn_sampler_free(sampler);
@@ -118,7 +118,7 @@ static qn_status draw(const job *j, item *t, const float *logits)
 static qn_status take_last(const job *j, item *t, const float *logits)
 {
     qn_logprobs l;
-    QN_TRY(qn_logprobs_read(logits, j->n_vocab, &l));
+    QN_TRY(qn_logprobs_read(NULL, logits, j->n_vocab, &l));
     QN_TRY(draw(j, t, logits));
     if (j->sampling.logprobs) {
         t->logprob = (float)qn_logprobs_of(&l, t->id);
@@ -141,7 +141,7 @@ static qn_status take_answer(const job *j, item *t, int64_t i_answer, int64_t po
     if (k == 0) t->rest[i_answer] = 0;
     for (int64_t i = 0; i < n; i++, k++, logits += j->n_vocab) {
         qn_logprobs l;
-        QN_TRY(qn_logprobs_read(logits, j->n_vocab, &l));
+        QN_TRY(qn_logprobs_read(NULL, logits, j->n_vocab, &l));
         t->rest[i_answer] += qn_logprobs_of(&l, a->ids[k + 1]);
     }
     return QN_OK;

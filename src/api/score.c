@@ -53,7 +53,7 @@ static qn_status take(void *user, int64_t row, int64_t position, int64_t n, cons
     for (int64_t i = 0; i < n; i++, logits += j->n_vocab) {
         int64_t next = to->begin + position + i + 1; /* the token that this position predicts */
         qn_logprobs l;
-        qn_status status = qn_logprobs_read(logits, j->n_vocab, &l);
+        qn_status status = qn_logprobs_read(NULL, logits, j->n_vocab, &l);
         if (status == QN_OK)
             to->item->logprobs[next] = qn_logprobs_of(&l, to->item->row.ids[next]);
         else

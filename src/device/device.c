@@ -47,6 +47,12 @@ qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
     return qn_fail(QN_E_NOT_FOUND, "there is no device %zu", i_device);
 }
 
+qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kernels **out)
+{
+    const int has_own = d && d->ops->get_logits_kernels;
+    return (has_own ? d->ops : qn_device_host)->get_logits_kernels(out);
+}
+
 void qn_device_close(qn_device *d)
 {
     if (!d || atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) != 1) return;

@@ -147,6 +147,32 @@ typedef struct {
         *note; /* what users should know of its weights; "": nothing. The device's, until asked again */
 } qn_device_description;
 
+/* ---- logits -------------------------------------------------------------------------------------------- */
+
+/* The passes over a row of logits that a sampler needs, as functions of the host. Logits are in the host's
+ * memory today. x is [n]; a token that cannot come is -inf. A long row is taken in blocks of QN_ROW_BLOCK
+ * (the last may be shorter), so out is [n / QN_ROW_BLOCK, rounded up]. No result depends on how a row was cut
+ * into calls at multiples of a block. Any thread.
+ *
+ * Place of a mask. Constraints on a text will allow some tokens only. max_blocks, sum_exp_blocks and
+ * collect will then take one operand more, behind n: `const uint64_t *allowed`, a bit for each token,
+ * QN_ROW_BLOCK / 64 words for each block, NULL if all tokens are allowed. A token without its bit will count
+ * as -inf. Candidates and log-probabilities are the only callers. */
+typedef struct {
+    /* Largest element and sum: 16 lanes by index and one fixed tree. max is NaN if an element is. */
+    float (*max)(const float *x, int64_t n);
+    float (*sum)(const float *x, int64_t n);
+    /* The largest element of each block, NaN if one is NaN. */
+    void (*max_blocks)(const float *x, int64_t n, float *out);
+    /* The sum of exp((x - shift) * scale) of each block, for x <= shift and scale > 0. */
+    void (*sum_exp_blocks)(const float *x, int64_t n, float shift, float scale, float *out);
+    /* out[i] = exp((x[i] - shift) * scale), out [n]. */
+    void (*exp_scaled)(const float *x, int64_t n, float shift, float scale, float *out);
+    /* Elements >= least in order: first + index into index, themselves into value; both have room for n.
+     * Returns their number. */
+    int64_t (*collect)(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value);
+} qn_logits_kernels;
+
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -209,6 +235,8 @@ typedef struct {
     size_t (*cache_bytes)(qn_device *d);
     void (*set_cache_limit)(qn_device *d, size_t limit_bytes);
     void (*clear_cache)(qn_device *d);
+    /* The passes over logits; static storage. NULL: the device has none, and the host's serve. */
+    qn_status (*get_logits_kernels)(const qn_logits_kernels **out);
     /* Locks so much of the weights in memory. NULL: they are the host's, which locks them page by page. */
     qn_status (*wire)(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
 } qn_device_ops;
@@ -230,6 +258,9 @@ struct qn_exec {
 
 /* name NULL: the first of the registry, "cpu". QN_E_NOT_FOUND lists the known ones. */
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
+/* The passes over logits of d, or the host's if d has none or is NULL. QN_E_UNSUPPORTED: QUERN_CPU names an
+ * instruction set that this machine cannot run. */
+qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kernels **out);
 /* One holder more; returns d. */
 qn_device *qn_device_retain(qn_device *d);
 /* Of a device that keeps memory for reuse; nothing and 0 of others. */

@@ -5,5 +5,7 @@
 #include "device/device.h"
 
 extern const qn_device_ops *const qn_device_registry[];
+/* The device that computes on the host: its passes over logits serve devices without their own. */
+extern const qn_device_ops *const qn_device_host;
 
 #endif

@@ -481,6 +481,27 @@ static void check_sum_exp_blocks(qn_test_dice *d, int64_t i)
     }
 }
 
+/* Bit by bit the exp of ew. */
+static void check_exp_scaled(qn_test_dice *d, int64_t i)
+{
+    int64_t n = random_length(d);
+    const float *x = random_row(d, n);
+    float shift = (float)qn_test_between(d, 4, 9), scale = (float)qn_test_between(d, 0.1, 3);
+    float *scaled = qn_test_floats(n);
+    for (int64_t j = 0; j < n; j++) scaled[j] = (x[j] - shift) * scale;
+    for (const char *const *set = qn_kernels_names(); *set; set++) {
+        const qn_kernels *k = qn_kernels_by_name(*set);
+        float *expected = qn_test_floats(n), *out = qn_test_floats(n);
+        qn_test_at("%s exp_scaled, n %d", *set, (int)n);
+        k->ew[QN_EW_EXP](expected, scaled, 1, NULL, 0, n);
+        k->exp_scaled(x, n, shift, scale, out);
+        qn_test_same_floats(out, expected, n);
+        memcpy(out, x, (size_t)n * sizeof *out);
+        k->exp_scaled(out, n, shift, scale, out);
+        qn_test_same_floats(out, expected, n);
+    }
+}
+
 static void check_collect(qn_test_dice *d, int64_t i)
 {
     int64_t n = random_length(d);
@@ -633,7 +654,7 @@ static const field fields[] = {
     FIELD(dot, 100),         FIELD(gemm_f32, 60),         FIELD(to_f32, 100),      FIELD(from_f32, 100),
     FIELD(max_blocks, 100),  FIELD(sum_exp_blocks, 100),  FIELD(collect, 100),     FIELD(short_conv, 60),
     FIELD(ew_chain, 200),    FIELD(gated_delta, 60),      FIELD(gemm_bf16, 60),    FIELD(panel_rows, 40),
-    FIELD(panel_pairs, 40)};
+    FIELD(panel_pairs, 40),  FIELD(exp_scaled, 100)};
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static void check_field(void **state)

@@ -383,6 +383,11 @@ static void run_sum_exp_blocks(job *j, int thread, int n_threads)
     j->k->sum_exp_blocks(j->x, j->n, 1, 1, j->out);
 }
 
+static void run_exp_scaled(job *j, int thread, int n_threads)
+{
+    j->k->exp_scaled(j->x, j->n, 1, 1, j->out);
+}
+
 static void run_collect(job *j, int thread, int n_threads)
 {
     j->out[0] = (float)j->k->collect(j->x, j->n, 1e30f, 0, (int32_t *)(void *)j->scratch, j->out);
@@ -416,6 +421,7 @@ static const struct {
                    {"dot", run_dot, 8},
                    {"max_blocks", run_max_blocks, 4},
                    {"sum_exp_blocks", run_sum_exp_blocks, 4},
+                   {"exp_scaled", run_exp_scaled, 4},
                    {"collect", run_collect, 4}};
 
 /* A row of n elements, twice: x, y; out. */

@@ -165,6 +165,8 @@ void qn_cpu_run_gated(const qn_cpu_run *run, const qn_cpu_step *s, int64_t rows)
 
 /* info.c */
 qn_status qn_cpu_get_info(qn_device_info *out);
+/* logits.c: qn_device_ops.get_logits_kernels. */
+qn_status qn_cpu_get_logits_kernels(const qn_logits_kernels **out);
 
 /* memory.c */
 void qn_cpu_free(qn_device *d, qn_buffer *b);

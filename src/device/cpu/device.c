@@ -71,4 +71,5 @@ const qn_device_ops qn_device_cpu = {
     .state_copy = qn_cpu_state_copy,
     .state_read = qn_cpu_state_read,
     .state_write = qn_cpu_state_write,
+    .get_logits_kernels = qn_cpu_get_logits_kernels,
 };

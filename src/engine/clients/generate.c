@@ -103,7 +103,8 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
         q->n_unseen = (int64_t)prompt->n_images;
     }
     QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
-    QN_TRY(qn_sampler_new(o, qn_engine_config(r->model.engine)->vocab_size, &q->sampler));
+    QN_TRY(qn_sampler_new(qn_engine_logits_kernels(r->model.engine), o,
+                          qn_engine_config(r->model.engine)->vocab_size, &q->sampler));
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;

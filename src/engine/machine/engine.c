@@ -74,6 +74,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
     QN_TRY(qn_device_open(o->device, &d, &e->device));
+    QN_TRY(qn_device_get_logits_kernels(e->device, &e->logits_kernels));
     QN_TRY(load_weights(e, source, o->packed));
     int64_t loaded = qn_clock_ns();
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
@@ -168,6 +169,11 @@ const qn_engine_info *qn_engine_get_info(const qn_engine *e)
 qn_ledger *qn_engine_ledger(const qn_engine *e)
 {
     return e->ledger;
+}
+
+const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e)
+{
+    return e->logits_kernels;
 }
 
 qn_device *qn_engine_device(const qn_engine *e)

@@ -50,6 +50,7 @@ typedef struct {
 
 struct qn_engine {
     qn_device *device;
+    const qn_logits_kernels *logits_kernels;
     qn_ledger *ledger;
     qn_model_config config;
     qn_parameters *parameters;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/cpu/kernels/kernels.h"
 
 /* Order inside a list is found through bins: a token whose distance to the best (in units of the exponent) is
  * d falls into bin d * BINS_PER_UNIT, the last bin takes the rest. Only the bin in which the limit is crossed
@@ -21,7 +20,7 @@ typedef struct {
 static const cut no_cut = {-INFINITY, INT32_MAX};
 
 struct qn_candidates {
-    const qn_kernels *kernels;
+    const qn_logits_kernels *kernels;
     int64_t n_vocab, n_blocks;
     uint64_t *seen;   /* [n_blocks][WORDS] bits: the history, or NULL */
     float *block_max; /* [n_blocks] as the logits are now; right while whole */
@@ -48,10 +47,9 @@ static int64_t list_size(int64_t n_vocab)
     return n_vocab < LIST_MAX + QN_ROW_BLOCK ? n_vocab : LIST_MAX + QN_ROW_BLOCK;
 }
 
-qn_status qn_candidates_new(int64_t n_vocab, int with_history, int only_best, qn_candidates **out)
+qn_status qn_candidates_new(const qn_logits_kernels *kernels, int64_t n_vocab, int with_history,
+                            int only_best, qn_candidates **out)
 {
-    const qn_kernels *kernels = NULL;
-    QN_TRY(qn_kernels_get(&kernels));
     qn_candidates *c = qn_calloc(1, sizeof *c);
     if (!c) return QN_E_NOMEM;
     c->kernels = kernels;
@@ -229,9 +227,7 @@ int32_t qn_candidates_best(const qn_candidates *c)
 
 static void weigh(const qn_candidates *c, const float *x, int64_t n, float *weight)
 {
-    float best = c->best, scale = c->scale;
-    for (int64_t i = 0; i < n; i++) weight[i] = (x[i] - best) * scale;
-    c->kernels->ew[QN_EW_EXP](weight, weight, 1, NULL, 0, n);
+    c->kernels->exp_scaled(x, n, c->best, c->scale, weight);
 }
 
 /* Fills the weights of the list, or of the blocks; returns the sum of all. */

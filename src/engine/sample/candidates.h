@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/device.h"
 
 typedef struct qn_candidates qn_candidates;
 
@@ -26,8 +27,10 @@ typedef struct {
     int64_t count;
 } qn_candidates_rest;
 
-/* with_history: tokens can be marked. only_best: nothing but begin, penalise and best will be called. */
-qn_status qn_candidates_new(int64_t n_vocab, int with_history, int only_best, qn_candidates **out);
+/* kernels: the device's passes over logits. with_history: tokens can be marked. only_best: nothing but begin,
+ * penalise and best will be called. */
+qn_status qn_candidates_new(const qn_logits_kernels *kernels, int64_t n_vocab, int with_history,
+                            int only_best, qn_candidates **out);
 void qn_candidates_free(qn_candidates *c);
 /* The most bytes that one holds. */
 size_t qn_candidates_bytes(int64_t n_vocab);

@@ -33,12 +33,13 @@ static float find_best(const qn_logprobs *l)
     return best;
 }
 
-qn_status qn_logprobs_read(const float *logits, int64_t n_vocab, qn_logprobs *out)
+qn_status qn_logprobs_read(const qn_logits_kernels *kernels, const float *logits, int64_t n_vocab,
+                           qn_logprobs *out)
 {
-    qn_logprobs l = {.logits = logits, .n_vocab = n_vocab};
+    if (!kernels) QN_TRY(qn_device_get_logits_kernels(NULL, &kernels));
+    qn_logprobs l = {.kernels = kernels, .logits = logits, .n_vocab = n_vocab};
     float sums[BATCH];
     double sum = 0;
-    QN_TRY(qn_kernels_get(&l.kernels));
     float best = find_best(&l);
     if (!(best >= -FLT_MAX && best <= FLT_MAX))
         return qn_fail(QN_E_INTERNAL, "the model gave logits that are not finite numbers");

@@ -8,19 +8,20 @@
 
 #include <quern/generate.h>
 
-#include "device/cpu/kernels/kernels.h"
+#include "device/device.h"
 
 /* What one row of logits [n_vocab] says of all its tokens. logits are borrowed. */
 typedef struct {
-    const qn_kernels *kernels;
+    const qn_logits_kernels *kernels;
     const float *logits;
     int64_t n_vocab;
     double log_sum; /* logarithm of the sum of exp(logit) */
 } qn_logprobs;
 
-/* Reads logits [n_vocab]; -inf is a token that cannot come. QN_E_INTERNAL: one is NaN or +inf, or none is
- * finite. */
-qn_status qn_logprobs_read(const float *logits, int64_t n_vocab, qn_logprobs *out);
+/* Reads logits [n_vocab]; -inf is a token that cannot come. kernels: the device's passes over logits, NULL:
+ * the host's. QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. */
+qn_status qn_logprobs_read(const qn_logits_kernels *kernels, const float *logits, int64_t n_vocab,
+                           qn_logprobs *out);
 /* Of one token of the vocabulary, -inf for one that cannot come. */
 double qn_logprobs_of(const qn_logprobs *l, int32_t id);
 /* The n_top (at most QN_TOP_LOGPROBS_MAX) largest in falling order, the lower id first on a tie. Returns how

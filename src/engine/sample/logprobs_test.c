@@ -44,7 +44,7 @@ static void test_against_definition(void **state)
         qsort(order, (size_t)n, sizeof *order, falling);
         qn_logprobs l;
         qn_top_logprob top[QN_TOP_LOGPROBS_MAX];
-        assert_int_equal(qn_logprobs_read(logits, n, &l), QN_OK);
+        assert_int_equal(qn_logprobs_read(NULL, logits, n, &l), QN_OK);
         for (int32_t i = 0; i < n; i++) {
             double got = qn_logprobs_of(&l, i), want = (double)logits[i] - log(sum);
             assert_true(got == want || fabs(got - want) < 2e-6);
@@ -68,13 +68,13 @@ static void test_not_finite(void **state)
         for (int k = 0; k < 2; k++) {
             memset(logits, 0, sizeof logits);
             logits[places[i]] = bad[k];
-            assert_int_equal(qn_logprobs_read(logits, 10000, &l), QN_E_INTERNAL);
+            assert_int_equal(qn_logprobs_read(NULL, logits, 10000, &l), QN_E_INTERNAL);
         }
     }
     for (int i = 0; i < 100; i++) logits[i] = -INFINITY;
-    assert_int_equal(qn_logprobs_read(logits, 100, &l), QN_E_INTERNAL);
+    assert_int_equal(qn_logprobs_read(NULL, logits, 100, &l), QN_E_INTERNAL);
     logits[5] = 3e38f;
-    assert_int_equal(qn_logprobs_read(logits, 100, &l), QN_OK);
+    assert_int_equal(qn_logprobs_read(NULL, logits, 100, &l), QN_OK);
     assert_true(qn_logprobs_of(&l, 5) == 0 && qn_logprobs_of(&l, 6) == -INFINITY);
 }
 
@@ -84,7 +84,7 @@ static void test_no_allocation(void **state)
     qn_top_logprob top[QN_TOP_LOGPROBS_MAX];
     memset(logits, 0, sizeof logits);
     int64_t before = qn_mem_allocations();
-    assert_int_equal(qn_logprobs_read(logits, MOST, &l), QN_OK);
+    assert_int_equal(qn_logprobs_read(NULL, logits, MOST, &l), QN_OK);
     assert_int_equal(qn_logprobs_top(&l, 20, top), 20);
     assert_int_equal(qn_mem_allocations(), before);
 }

@@ -153,9 +153,11 @@ static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
     return QN_OK;
 }
 
-qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out)
+qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
+                         qn_sampler **out)
 {
     QN_TRY(qn_sampler_check(o));
+    if (!kernels) QN_TRY(qn_device_get_logits_kernels(NULL, &kernels));
     if (n_vocab < 1 || n_vocab > INT32_MAX)
         return qn_fail(QN_E_ARG, "a vocabulary of %lld tokens", (long long)n_vocab);
     for (size_t i = 0; i < o->n_logit_bias; i++)
@@ -172,7 +174,8 @@ qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampl
     s->repeat_penalty = o->repeat_penalty;
     s->seed = o->seed;
     take_order(s, o);
-    qn_status status = qn_candidates_new(n_vocab, has_penalty(s), s->temperature == 0, &s->candidates);
+    qn_status status =
+        qn_candidates_new(kernels, n_vocab, has_penalty(s), s->temperature == 0, &s->candidates);
     if (status == QN_OK) status = take_additions(s, o);
     if (status != QN_OK) {
         qn_sampler_free(s);

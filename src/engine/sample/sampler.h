@@ -18,13 +18,16 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/device.h"
 
 typedef struct qn_sampler qn_sampler;
 
 /* QN_E_ARG names the sampling field of o that is out of range, and the value. */
 qn_status qn_sampler_check(const qn_generate_options *o);
-/* Reads the sampling fields of o, o->seed as it is. *out is owned by the caller. */
-qn_status qn_sampler_new(const qn_generate_options *o, int64_t n_vocab, qn_sampler **out);
+/* Reads the sampling fields of o, o->seed as it is. kernels: the device's passes over logits, NULL: the
+ * host's. *out is owned by the caller. */
+qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
+                         qn_sampler **out);
 void qn_sampler_free(qn_sampler *s);
 /* The most bytes that one sampler holds that adds nothing to logits: with logit_bias and the penalties of
  * presence and frequency they are 8 more for each token of the vocabulary, and the biases. */

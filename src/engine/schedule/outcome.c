@@ -9,13 +9,15 @@
 #include "engine/schedule/scheduler_parts.h"
 #include "engine/schedule/speculate.h"
 
-static void draw(qn_request *r, int64_t n_vocab, float *logits)
+static void draw(const qn_scheduler *s, qn_request *r, int64_t n_vocab, float *logits)
 {
     int64_t position = r->n_ids + r->n_drawn;
     qn_drawn *d = qn_ring_place(&r->ring, r->n_drawn);
     qn_logprobs l;
     qn_status status = qn_sampler_draw(r->sampler, logits, position, &d->id);
-    if (status == QN_OK && r->logprobs && (status = qn_logprobs_read(logits, n_vocab, &l)) == QN_OK) {
+    if (status == QN_OK && r->logprobs)
+        status = qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits, n_vocab, &l);
+    if (status == QN_OK && r->logprobs) {
         d->logprob = (float)qn_logprobs_of(&l, d->id);
         d->n_top = qn_logprobs_top(&l, r->n_top, d->top);
     }
@@ -46,7 +48,7 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
     if (r->sampler) {
         const int64_t n_vocab = qn_engine_config(s->engine)->vocab_size;
         for (int64_t i = 0; i < n; i++)
-            if (qn_request_wants_row(r, first + i)) draw(r, n_vocab, logits + i * n_vocab);
+            if (qn_request_wants_row(r, first + i)) draw(s, r, n_vocab, logits + i * n_vocab);
         return QN_OK;
     }
     if (r->step_status != QN_OK) return QN_OK;

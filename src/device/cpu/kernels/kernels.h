@@ -259,6 +259,8 @@ typedef struct qn_kernels {
      * and scale > 0, in 16 lanes by index inside the block and the fixed tree. */
     void (*max_blocks)(const float *x, int64_t n, float *out);
     void (*sum_exp_blocks)(const float *x, int64_t n, float shift, float scale, float *out);
+    /* out[i] = exp((x[i] - shift) * scale), each operation rounded, with the exp of ew. out may be x. */
+    void (*exp_scaled)(const float *x, int64_t n, float shift, float scale, float *out);
     /* Elements >= least in order: first + index into index, themselves into value; both have room for n.
      * Returns how many. */
     int64_t (*collect)(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value);

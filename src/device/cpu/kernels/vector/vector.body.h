@@ -292,6 +292,14 @@ static void sum_exp_blocks(const float *x, int64_t n, float shift, float scale, 
     }
 }
 
+static void exp_scaled(const float *x, int64_t n, float shift, float scale, float *out)
+{
+    vf m = v_set1(shift), f = v_set1(scale);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) v_store(out + i, v_exp(v_mul(v_sub(v_load(x + i), m), f)));
+    if (i < n) v_store_n(out + i, v_exp(v_mul(v_sub(v_load_n(x + i, tail(n, i)), m), f)), tail(n, i));
+}
+
 static int64_t collect(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value)
 {
     int64_t kept = 0;
@@ -434,6 +442,7 @@ static void fill_vector(qn_kernels *k)
     k->dot = dot;
     k->max_blocks = max_blocks;
     k->sum_exp_blocks = sum_exp_blocks;
+    k->exp_scaled = exp_scaled;
     k->collect = collect;
     k->to_f32 = to_f32;
     k->from_f32 = from_f32;
