@@ -721,25 +721,27 @@ qn_status qn_program_run(qn_program *p, const qn_sizes *sizes)
     return p->device->ops->run(p->exec, sizes);
 }
 
-int qn_program_may_begin(const qn_program *p)
+int qn_program_may_start(const qn_program *p)
 {
-    return p->device->ops->may_begin && p->device->ops->may_begin(p->device);
+    const qn_async_ops *async = p->device->ops->async;
+    return async && async->is_useful(p->device);
 }
 
-qn_status qn_program_begin(qn_program *p, const qn_sizes *sizes, const qn_program *from, int i)
+qn_status qn_program_start(qn_program *p, const qn_sizes *sizes, const qn_program *after, int i)
 {
     QN_TRY(check_sizes(p, sizes));
-    return p->device->ops->begin(p->exec, sizes, from ? from->exec : NULL, from ? p->input_buffers[i] : NULL);
+    return p->device->ops->async->start(p->exec, sizes, after ? after->exec : NULL,
+                                        after ? p->input_buffers[i] : NULL);
 }
 
-qn_status qn_program_finish(qn_program *p, int64_t n, const int32_t *told, int *as_told)
+qn_status qn_program_finish(qn_program *p, int64_t n, const int32_t *ids, int *as_guessed)
 {
-    return p->device->ops->finish(p->exec, n, told, as_told);
+    return p->device->ops->async->finish(p->exec, n, ids, as_guessed);
 }
 
-void qn_program_drop(qn_program *p)
+void qn_program_discard(qn_program *p)
 {
-    if (p->device->ops->drop) p->device->ops->drop(p->exec);
+    if (p->device->ops->async) p->device->ops->async->discard(p->exec);
 }
 
 void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)

@@ -27,13 +27,13 @@ const void *qn_program_output(const qn_program *p, int i);
 qn_buffer *qn_program_output_buffer(const qn_program *p, int i);
 /* QN_E_ARG when sizes pass the maxima. */
 qn_status qn_program_run(qn_program *p, const qn_sizes *sizes);
-/* 1: the device gains by runs beside the host, and these may be called. begin, finish and drop are the
- * device's, of the same names (device.h); from NULL: none, else its first output becomes input i. finish with
- * n 0 is told nothing. drop without a run that was begun does nothing. */
-int qn_program_may_begin(const qn_program *p);
-qn_status qn_program_begin(qn_program *p, const qn_sizes *sizes, const qn_program *from, int i);
-qn_status qn_program_finish(qn_program *p, int64_t n, const int32_t *told, int *as_told);
-void qn_program_drop(qn_program *p);
+/* Asynchronous runs: qn_async_ops in device.h says what they do. may_start 0: the device has none, or gains
+ * nothing by them; start and finish are not called then. If `after` is not NULL, the largest numbers of its
+ * first output become input i. */
+int qn_program_may_start(const qn_program *p);
+qn_status qn_program_start(qn_program *p, const qn_sizes *sizes, const qn_program *after, int i);
+qn_status qn_program_finish(qn_program *p, int64_t n, const int32_t *ids, int *as_guessed);
+void qn_program_discard(qn_program *p);
 /* wants NULL: every step is shown. */
 void qn_program_set_probe(qn_program *p, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
 /* Bytes of scratch, inputs and outputs. */

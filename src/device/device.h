@@ -173,6 +173,37 @@ typedef struct {
     int64_t (*collect)(const float *x, int64_t n, float least, int32_t first, int32_t *index, float *value);
 } qn_logits_kernels;
 
+/* ---- asynchronous runs --------------------------------------------------------------------------------- */
+
+/* Runs that the device computes while the host does other work. A run may start after another one that is
+ * not finished, with the largest logits of that one as an input. So the next decode step starts before its
+ * tokens are drawn, on the guess that each token is its row's largest logit.
+ *
+ *          start
+ *   idle ---------> pending     start takes the inputs: the host may write them again at once.
+ *    ^                |
+ *    |<-- finish -----+         waits; the outputs are in place, unless the guess was wrong
+ *    |<-- discard ----+         so do run, exec_free and another start of the same qn_exec
+ *
+ * A qn_exec has at most one pending run. A start or finish that fails leaves it idle. The engine has at most
+ * two pending runs: the head of this step and, after it, the body of the next one. It finishes the head
+ * first. Once start has returned, the earlier run may end in any way: the later one does not need it.
+ * What a discarded run wrote into states stays there, so callers start only runs whose writes are not read
+ * then. Called by the thread that uses the device, like run; src/engine/machine/ahead.c is the caller. */
+typedef struct {
+    /* 0: nothing is gained by asynchronous runs on this device, and callers use run. */
+    int (*is_useful)(qn_device *d);
+    /* Returns before the run is computed. If `after` is NULL, all inputs are the host's. Else `after` is
+     * pending and its first output is [L, width]; the input that lies in `guessed` then holds, for each row,
+     * the index of the largest number, not what the host wrote there. */
+    qn_status (*start)(qn_exec *e, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed);
+    /* Waits. ids [n], n = L of `after`, is what the guessed input should have been. *as_guessed 0: it was
+     * something else, and the run was discarded. A run without a guess takes n 0 and gives 1. */
+    qn_status (*finish)(qn_exec *e, int64_t n, const int32_t *ids, int *as_guessed);
+    /* Does nothing if no run is pending. */
+    void (*discard)(qn_exec *e);
+} qn_async_ops;
+
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -204,17 +235,8 @@ typedef struct {
     int (*supports)(qn_device *d, qn_prim prim);
     qn_status (*compile)(qn_device *d, const qn_plan *plan, qn_exec **out);
     qn_status (*run)(qn_exec *e, const qn_sizes *sizes);
-    /* Runs beside the host; NULL, all four, where the device has none. may_begin: 0 where nothing is won by
-     * them. begin returns before the run is
-     * computed, but inputs may be written again; finish waits, and outputs are in place. from, not NULL: a
-     * run that was begun and is not finished, whose first result is [L, width]. The input `into` then has
-     * the place of the largest number of each row, not what the host wrote there, and finish is told what
-     * these n = L should be: *as_told 0 when they are not, and the run is dropped. run and exec_free drop,
-     * too. What a dropped run wrote into states stays there. */
-    int (*may_begin)(qn_device *d);
-    qn_status (*begin)(qn_exec *e, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into);
-    qn_status (*finish)(qn_exec *e, int64_t n, const int32_t *told, int *as_told);
-    void (*drop)(qn_exec *e);
+    /* Asynchronous runs. NULL: the device has none. */
+    const qn_async_ops *async;
     /* wants NULL: all steps. probe NULL: none is shown any longer. What is not wanted runs as ever. */
     void (*set_probe)(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
     void (*exec_free)(qn_exec *e);

@@ -210,35 +210,35 @@ static void prefixes(void **state)
     qn_test_remove(scratch);
 }
 
-/* ---- steps begun before their tokens are known ----------------------------------------------------------
- */
+/* ---- steps started before their tokens are known ------------------------------------------ */
 
 static struct {
     qn_device_ops ops;
+    qn_async_ops async;
     const qn_device_ops *own;
-    int64_t n_begun, n_as_told, n_others;
+    int64_t n_started, n_as_guessed, n_others;
 } counted;
 
-static int may_begin(qn_device *d)
+static int is_useful(qn_device *d)
 {
     return 1;
 }
 
-static int may_not_begin(qn_device *d)
+static int is_useless(qn_device *d)
 {
     return 0;
 }
 
-static qn_status begin_counted(qn_exec *e, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into)
+static qn_status start_counted(qn_exec *e, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed)
 {
-    counted.n_begun += from != NULL;
-    return counted.own->begin(e, sizes, from, into);
+    counted.n_started += after != NULL;
+    return counted.own->async->start(e, sizes, after, guessed);
 }
 
-static qn_status finish_counted(qn_exec *e, int64_t n, const int32_t *told, int *as_told)
+static qn_status finish_counted(qn_exec *e, int64_t n, const int32_t *ids, int *as_guessed)
 {
-    QN_TRY(counted.own->finish(e, n, told, as_told));
-    if (n) *(*as_told ? &counted.n_as_told : &counted.n_others) += 1;
+    QN_TRY(counted.own->async->finish(e, n, ids, as_guessed));
+    if (n) *(*as_guessed ? &counted.n_as_guessed : &counted.n_others) += 1;
     return QN_OK;
 }
 
@@ -258,9 +258,11 @@ static void ahead(void **state)
     qn_device *d = ((native_model *)m->object)->engine->device;
     counted.own = d->ops;
     counted.ops = *d->ops;
-    counted.n_begun = counted.n_as_told = counted.n_others = 0;
-    counted.ops.begin = begin_counted;
-    counted.ops.finish = finish_counted;
+    counted.n_started = counted.n_as_guessed = counted.n_others = 0;
+    counted.async = *d->ops->async;
+    counted.async.start = start_counted;
+    counted.async.finish = finish_counted;
+    counted.ops.async = &counted.async;
     d->ops = &counted.ops;
     for (int turn = 0; turn < 3; turn++) {
         const int n_rows = turn < 2 ? ROWS : 1;
@@ -268,7 +270,7 @@ static void ahead(void **state)
         const qn_ids rows[ROWS] = {{ids[0], PROMPT}, {ids[1], PROMPT - 11}};
         int64_t n[ROWS] = {0};
         qn_generation *g = NULL;
-        counted.ops.may_begin = turn ? may_begin : may_not_begin;
+        counted.async.is_useful = turn ? is_useful : is_useless;
         for (int r = 0; r < ROWS; r++) fill(ids[r], PROMPT, 6 + (uint64_t)r);
         qn_test_ok(qn_model_clear_cache(m));
         qn_test_ok(qn_generation_open(m, &(qn_prompt){.rows = rows, .n_rows = n_rows}, &o, &g));
@@ -281,13 +283,13 @@ static void ahead(void **state)
             got[turn].ids[t.row][n[t.row]++] = t.id;
         }
         qn_generation_close(g);
-        if (!turn) assert_int_equal(counted.n_begun, 0);
+        if (!turn) assert_int_equal(counted.n_started, 0);
     }
     d->ops = counted.own;
     assert_memory_equal(&got[0], &got[1], sizeof *got);
     assert_memory_equal(got[0].ids[0], got[2].ids[0], sizeof got->ids[0]);
-    print_message("%d begun, %d as told\n", (int)counted.n_begun, (int)counted.n_as_told);
-    assert_true(counted.n_as_told > TOKENS && counted.n_others == 0);
+    print_message("%d started, %d as guessed\n", (int)counted.n_started, (int)counted.n_as_guessed);
+    assert_true(counted.n_as_guessed > TOKENS && counted.n_others == 0);
     qn_model_close(&m);
 }
 

@@ -33,14 +33,14 @@ static struct {
     int64_t n_guess, n_begun, n_taken, n_dropped, n_failed;
 } beside;
 
-static int may_begin(qn_device *d)
+static int is_useful(qn_device *d)
 {
     return 1;
 }
 
-static qn_status begin(qn_exec *exec, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into)
+static qn_status start(qn_exec *exec, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed)
 {
-    if (!from) return beside.own->run(exec, sizes);
+    if (!after) return beside.own->run(exec, sizes);
     const int64_t vocab = beside.e->config.vocab_size;
     const float *logits = qn_program_output(beside.e->head, 0);
     assert_in_range(sizes->v[0], 1, ROWS);
@@ -52,16 +52,16 @@ static qn_status begin(qn_exec *exec, const qn_sizes *sizes, qn_exec *from, cons
     for (int64_t i = 0; i < sizes->v[0]; i++) {
         beside.guess[i] = (int32_t)qn_test_argmax(logits + i * vocab, vocab);
         if (beside.manner == GUESSES_WRONG) beside.guess[i] = (int32_t)((beside.guess[i] + 1) % vocab);
-        ((int32_t *)into->data)[i] = beside.guess[i];
+        ((int32_t *)guessed->data)[i] = beside.guess[i];
     }
     beside.n_guess = sizes->v[0];
     beside.n_begun++;
     return beside.own->run(exec, sizes);
 }
 
-static qn_status finish(qn_exec *exec, int64_t n, const int32_t *told, int *as_told)
+static qn_status finish(qn_exec *exec, int64_t n, const int32_t *ids, int *as_guessed)
 {
-    *as_told = 1;
+    *as_guessed = 1;
     if (!n) return QN_OK;
     assert_int_equal(n, beside.n_guess);
     beside.n_guess = 0;
@@ -69,17 +69,20 @@ static qn_status finish(qn_exec *exec, int64_t n, const int32_t *told, int *as_t
         beside.n_failed++;
         return qn_fail(QN_E_DEVICE, "it was lost");
     }
-    *as_told = memcmp(told, beside.guess, (size_t)n * sizeof *told) == 0;
-    beside.n_taken += *as_told;
-    beside.n_dropped += !*as_told;
+    *as_guessed = memcmp(ids, beside.guess, (size_t)n * sizeof *ids) == 0;
+    beside.n_taken += *as_guessed;
+    beside.n_dropped += !*as_guessed;
     return QN_OK;
 }
 
-static void drop(qn_exec *exec)
+static void discard(qn_exec *exec)
 {
     beside.n_dropped += beside.n_guess > 0;
     beside.n_guess = 0;
 }
+
+static const qn_async_ops async = {
+    .is_useful = is_useful, .start = start, .finish = finish, .discard = discard};
 
 static void compute_beside(qn_model *model, manner how)
 {
@@ -90,10 +93,7 @@ static void compute_beside(qn_model *model, manner how)
     beside.manner = how;
     beside.n_begun = beside.n_taken = beside.n_dropped = beside.n_failed = beside.n_guess = 0;
     if (how != HAS_NONE) {
-        beside.ops.may_begin = may_begin;
-        beside.ops.begin = begin;
-        beside.ops.finish = finish;
-        beside.ops.drop = drop;
+        beside.ops.async = &async;
     }
     e->device->ops = &beside.ops;
 }

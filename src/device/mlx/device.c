@@ -74,11 +74,16 @@ static void mlx_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int6
 
 /* On the CPU MLX has ten operations waiting at most and holds up whoever begins more: nothing is won there,
  * and a token is known a step later. */
-static int mlx_may_begin(qn_device *base)
+static int mlx_async_is_useful(qn_device *base)
 {
     const char *wish = getenv("QUERN_MLX_AHEAD");
     return wish && *wish ? strcmp(wish, "0") != 0 : ((qn_mlx *)base)->shim->about().on_gpu;
 }
+
+static const qn_async_ops mlx_async = {.is_useful = mlx_async_is_useful,
+                                       .start = qn_mlx_start_program,
+                                       .finish = qn_mlx_finish_program,
+                                       .discard = qn_mlx_discard_program};
 
 const qn_device_ops qn_device_mlx = {
     .name = "mlx",
@@ -94,10 +99,7 @@ const qn_device_ops qn_device_mlx = {
     .supports = qn_mlx_supports,
     .compile = qn_mlx_compile,
     .run = qn_mlx_run_program,
-    .may_begin = mlx_may_begin,
-    .begin = qn_mlx_begin_program,
-    .finish = qn_mlx_finish_program,
-    .drop = qn_mlx_drop_program,
+    .async = &mlx_async,
     .set_probe = qn_mlx_set_probe,
     .exec_free = qn_mlx_exec_free,
     .state_new = qn_mlx_state_new,

@@ -103,9 +103,9 @@ qn_status qn_mlx_state_count(qn_mlx_device_state *s);
 int qn_mlx_supports(qn_device *d, qn_prim prim);
 qn_status qn_mlx_compile(qn_device *d, const qn_plan *plan, qn_exec **out);
 qn_status qn_mlx_run_program(qn_exec *e, const qn_sizes *sizes);
-qn_status qn_mlx_begin_program(qn_exec *e, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into);
-qn_status qn_mlx_finish_program(qn_exec *e, int64_t n, const int32_t *told, int *as_told);
-void qn_mlx_drop_program(qn_exec *e);
+qn_status qn_mlx_start_program(qn_exec *e, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed);
+qn_status qn_mlx_finish_program(qn_exec *e, int64_t n, const int32_t *ids, int *as_guessed);
+void qn_mlx_discard_program(qn_exec *e);
 void qn_mlx_set_probe(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
 void qn_mlx_exec_free(qn_exec *e);
 

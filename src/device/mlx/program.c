@@ -23,7 +23,7 @@ typedef struct {
     qn_mlx_array **held;          /* of the run: what was handed over without a copy, until all is computed */
     int n_held, held_capacity;
     int borrows;         /* the run handed over memory that is the host's */
-    int is_begun;        /* and neither finished nor dropped */
+    int is_pending;      /* started, and neither finished nor discarded */
     qn_mlx_array *guess; /* i32 [n], with it: what it has as an input; NULL: nothing */
     qn_probe_fn *probe;
     void *probe_user;
@@ -313,7 +313,7 @@ static void end_run(mlx_exec *e)
     for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
     device_of(e)->shim->array_free(e->guess);
     e->guess = NULL;
-    e->n_held = e->borrows = e->is_begun = 0;
+    e->n_held = e->borrows = e->is_pending = 0;
     qn_mlx_keep_limit(device_of(e));
 }
 
@@ -326,51 +326,51 @@ static qn_status run(void *arg)
     return status;
 }
 
-static qn_status drop(void *arg)
+static qn_status discard(void *arg)
 {
     end_run(arg);
     return QN_OK;
 }
 
-void qn_mlx_drop_program(qn_exec *base)
+void qn_mlx_discard_program(qn_exec *base)
 {
     mlx_exec *e = (mlx_exec *)base;
-    if (e->is_begun) qn_mlx_call(device_of(e)->owner, drop, e);
+    if (e->is_pending) qn_mlx_call(device_of(e)->owner, discard, e);
 }
 
 qn_status qn_mlx_run_program(qn_exec *base, const qn_sizes *sizes)
 {
     mlx_exec *e = (mlx_exec *)base;
-    qn_mlx_drop_program(base);
+    qn_mlx_discard_program(base);
     e->sizes = *sizes;
     return qn_mlx_call(device_of(e)->owner, run, e);
 }
 
-/* ---- runs beside the host ----------------------------------------------------------------------------- */
+/* ---- asynchronous runs ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    mlx_exec *e, *from;
-    const qn_buffer *into;
+    mlx_exec *e, *after;
+    const qn_buffer *guessed;
     int64_t n;
-    const int32_t *told;
-    int *as_told;
-} beside;
+    const int32_t *ids;
+    int *as_guessed;
+} async_call;
 
-/* The place of the largest number of each row of what `from` gives first, as an array [n]. */
-static qn_status guess(mlx_exec *e, const mlx_exec *from)
+/* The place of the largest number of each row of the first output of `after`, as an array [n]. */
+static qn_status guess(mlx_exec *e, const mlx_exec *after)
 {
     const qn_mlx_shim *shim = device_of(e)->shim;
     const qn_plan_step *scores = NULL;
-    for (int i = 0; i < from->plan.n_steps && !scores; i++)
-        if (from->plan.slots[from->plan.steps[i].out.slot].kind == QN_SLOT_BUFFER)
-            scores = &from->plan.steps[i];
-    if (!scores || scores->out.shape.n != 2 || !from->slots[scores->out.slot] ||
-        qn_shape_dim(&scores->out.shape, 0, &from->sizes) != from->sizes.v[QN_SYM_L])
-        return qn_fail(QN_E_ARG, "program %s has no rows to guess from", from->plan.name);
-    const int64_t n = from->sizes.v[QN_SYM_L], one = 1;
+    for (int i = 0; i < after->plan.n_steps && !scores; i++)
+        if (after->plan.slots[after->plan.steps[i].out.slot].kind == QN_SLOT_BUFFER)
+            scores = &after->plan.steps[i];
+    if (!scores || scores->out.shape.n != 2 || !after->slots[scores->out.slot] ||
+        qn_shape_dim(&scores->out.shape, 0, &after->sizes) != after->sizes.v[QN_SYM_L])
+        return qn_fail(QN_E_ARG, "program %s has no rows to guess from", after->plan.name);
+    const int64_t n = after->sizes.v[QN_SYM_L], one = 1;
     const qn_params params = {.reduce = {.axis = 1}};
     qn_mlx_memo *memo = NULL;
-    qn_mlx_array *const in[1] = {from->slots[scores->out.slot]};
+    qn_mlx_array *const in[1] = {after->slots[scores->out.slot]};
     qn_mlx_weight *const weight[1] = {NULL};
     qn_mlx_array *places;
     const qn_mlx_step step = {.prim = QN_PRIM_ARG_MAX,
@@ -391,64 +391,64 @@ static qn_status guess(mlx_exec *e, const mlx_exec *from)
 }
 
 /* The input that lies in this buffer is what is guessed. */
-static qn_status take_guess(mlx_exec *e, const mlx_exec *from, const qn_buffer *into)
+static qn_status take_guess(mlx_exec *e, const mlx_exec *after, const qn_buffer *guessed)
 {
     const qn_mlx_shim *shim = device_of(e)->shim;
     int slot = 0;
-    while (slot < e->plan.n_slots && e->plan.slots[slot].buffer != into) slot++;
-    if (!from->is_begun || slot == e->plan.n_slots)
-        return qn_fail(QN_E_ARG, "program %s cannot guess from %s", e->plan.name, from->plan.name);
-    QN_TRY(guess(e, from));
+    while (slot < e->plan.n_slots && e->plan.slots[slot].buffer != guessed) slot++;
+    if (!after->is_pending || slot == e->plan.n_slots)
+        return qn_fail(QN_E_ARG, "program %s cannot guess from %s", e->plan.name, after->plan.name);
+    QN_TRY(guess(e, after));
     QN_TRY(qn_mlx_check(shim, shim->eval(1, &e->guess, 0, NULL, 1)));
-    const int64_t n = from->sizes.v[QN_SYM_L], one = 1;
+    const int64_t n = after->sizes.v[QN_SYM_L], one = 1;
     return qn_mlx_check(shim, shim->array_view(e->guess, 0, 1, &n, &one, &e->slots[slot]));
 }
 
-static qn_status begin(void *arg)
+static qn_status start(void *arg)
 {
-    const beside *b = arg;
+    const async_call *b = arg;
     mlx_exec *e = b->e;
-    qn_status status = b->from ? take_guess(e, b->from, b->into) : QN_OK;
+    qn_status status = b->after ? take_guess(e, b->after, b->guessed) : QN_OK;
     if (status == QN_OK) status = build(e);
-    e->is_begun = status == QN_OK;
+    e->is_pending = status == QN_OK;
     if (status != QN_OK) end_run(e);
     return status;
 }
 
-qn_status qn_mlx_begin_program(qn_exec *base, const qn_sizes *sizes, qn_exec *from, const qn_buffer *into)
+qn_status qn_mlx_start_program(qn_exec *base, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed)
 {
-    beside b = {.e = (mlx_exec *)base, .from = (mlx_exec *)from, .into = into};
-    qn_mlx_drop_program(base);
+    async_call b = {.e = (mlx_exec *)base, .after = (mlx_exec *)after, .guessed = guessed};
+    qn_mlx_discard_program(base);
     b.e->sizes = *sizes;
-    return qn_mlx_call(device_of(b.e)->owner, begin, &b);
+    return qn_mlx_call(device_of(b.e)->owner, start, &b);
 }
 
-static qn_status is_as_told(const beside *b)
+static qn_status is_as_guessed(const async_call *b)
 {
     const qn_mlx_shim *shim = device_of(b->e)->shim;
-    int32_t *ids = qn_alloc_array((size_t)b->n, sizeof *ids);
-    if (!ids) return QN_E_NOMEM;
-    qn_status status = qn_mlx_check(shim, shim->array_read(b->e->guess, ids, (size_t)b->n * sizeof *ids));
-    *b->as_told = status == QN_OK && memcmp(ids, b->told, (size_t)b->n * sizeof *ids) == 0;
-    qn_free(ids);
+    int32_t *own = qn_alloc_array((size_t)b->n, sizeof *own);
+    if (!own) return QN_E_NOMEM;
+    qn_status status = qn_mlx_check(shim, shim->array_read(b->e->guess, own, (size_t)b->n * sizeof *own));
+    *b->as_guessed = status == QN_OK && memcmp(own, b->ids, (size_t)b->n * sizeof *own) == 0;
+    qn_free(own);
     return status;
 }
 
 static qn_status finish(void *arg)
 {
-    const beside *b = arg;
+    const async_call *b = arg;
     qn_status status = QN_OK;
-    *b->as_told = 1;
-    if (b->e->guess) status = is_as_told(b);
-    if (status == QN_OK && *b->as_told) status = take_results(b->e);
+    *b->as_guessed = 1;
+    if (b->e->guess) status = is_as_guessed(b);
+    if (status == QN_OK && *b->as_guessed) status = take_results(b->e);
     end_run(b->e);
     return status;
 }
 
-qn_status qn_mlx_finish_program(qn_exec *base, int64_t n, const int32_t *told, int *as_told)
+qn_status qn_mlx_finish_program(qn_exec *base, int64_t n, const int32_t *ids, int *as_guessed)
 {
-    beside b = {.e = (mlx_exec *)base, .n = n, .told = told, .as_told = as_told};
-    if (!b.e->is_begun) return qn_fail(QN_E_ARG, "program %s was not begun", b.e->plan.name);
+    async_call b = {.e = (mlx_exec *)base, .n = n, .ids = ids, .as_guessed = as_guessed};
+    if (!b.e->is_pending) return qn_fail(QN_E_ARG, "program %s was not started", b.e->plan.name);
     return qn_mlx_call(device_of(b.e)->owner, finish, &b);
 }
 
@@ -518,7 +518,7 @@ void qn_mlx_exec_free(qn_exec *base)
 {
     mlx_exec *e = (mlx_exec *)base;
     if (!e) return;
-    qn_mlx_drop_program(base);
+    qn_mlx_discard_program(base);
     if (e->memo) qn_mlx_call(device_of(e)->owner, free_memos, e);
     qn_ledger_release(base->device->ledger, QN_LEDGER_SCRATCH, e->plan.arena_bytes);
     qn_free(e->last);

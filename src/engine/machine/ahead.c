@@ -1,4 +1,4 @@
-/* A step that is begun before its tokens are known. */
+/* A step that starts before its tokens are known: qn_async_ops in device.h draws the life of such a run. */
 #include <string.h>
 
 #include "engine/machine/engine_parts.h"
@@ -16,9 +16,9 @@ static int may_follow(const qn_engine *e, const qn_feed *feed)
     return 1;
 }
 
-static int may_begin(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
+static int may_start(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
 {
-    if (!qn_program_may_begin(e->body) || e->slots || e->config.rope_short_positions || e->probe ||
+    if (!qn_program_may_start(e->body) || e->slots || e->config.rope_short_positions || e->probe ||
         qn_probes_want_steps(&e->probes))
         return 0;
     for (int64_t i = 0; i < n_feeds; i++)
@@ -26,8 +26,8 @@ static int may_begin(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
     return 1;
 }
 
-/* A failure is told by the step itself, when its time has come. */
-static void begin(qn_engine *e, int64_t n, const qn_feed *feeds)
+/* If the start fails, the step runs in its turn and reports the failure itself. */
+static void start(qn_engine *e, int64_t n, const qn_feed *feeds)
 {
     static const int32_t unknown; /* the device puts its guess there */
     for (int64_t i = 0; i < n; i++) {
@@ -35,17 +35,17 @@ static void begin(qn_engine *e, int64_t n, const qn_feed *feeds)
         if (qn_engine_put_rows(e, &next, 0, 1, i, i) != QN_OK) return;
         e->ahead.sequences[i] = next.sequence;
     }
-    if (qn_program_begin(e->body, &(qn_sizes){{n, n, 0}}, e->head, 0) == QN_OK) e->ahead.n = n;
+    if (qn_program_start(e->body, &(qn_sizes){{n, n, 0}}, e->head, 0) == QN_OK) e->ahead.n = n;
 }
 
 qn_status qn_ahead_head(qn_engine *e, int64_t n, int64_t n_feeds, const qn_feed *feeds)
 {
     const qn_sizes sizes = {{0, 0, n}};
-    int as_told;
-    if (n != n_feeds || !may_begin(e, n_feeds, feeds)) return qn_program_run(e->head, &sizes);
-    QN_TRY(qn_program_begin(e->head, &sizes, NULL, 0));
-    begin(e, n, feeds);
-    return qn_program_finish(e->head, 0, NULL, &as_told);
+    int as_guessed;
+    if (n != n_feeds || !may_start(e, n_feeds, feeds)) return qn_program_run(e->head, &sizes);
+    QN_TRY(qn_program_start(e->head, &sizes, NULL, 0));
+    start(e, n, feeds);
+    return qn_program_finish(e->head, 0, NULL, &as_guessed);
 }
 
 /* Is row i what the feed's next one would be? The inputs tell. */
@@ -65,9 +65,9 @@ static int is_row(const qn_engine *e, const qn_feed *feed, int64_t i)
     return 1;
 }
 
-void qn_ahead_drop(qn_engine *e)
+void qn_ahead_discard(qn_engine *e)
 {
-    if (e->ahead.n) qn_program_drop(e->body);
+    if (e->ahead.n) qn_program_discard(e->body);
     e->ahead.n = 0;
 }
 
@@ -79,7 +79,7 @@ qn_status qn_ahead_take(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int
     if (!n) return QN_OK;
     for (int64_t i = 0; i < n && same; i++) same = is_row(e, &feeds[i], i);
     if (!same) {
-        qn_ahead_drop(e);
+        qn_ahead_discard(e);
         return QN_OK;
     }
     e->ahead.n = 0;
@@ -90,5 +90,5 @@ qn_status qn_ahead_take(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int
 void qn_ahead_forget(qn_engine *e, const qn_sequence *s)
 {
     for (int64_t i = 0; i < e->ahead.n; i++)
-        if (e->ahead.sequences[i] == s) qn_ahead_drop(e);
+        if (e->ahead.sequences[i] == s) qn_ahead_discard(e);
 }

@@ -42,9 +42,9 @@ struct qn_sequence {
     int follows_best; /* see qn_sequence_set_follows_best */
 };
 
-/* A step that was begun before its tokens were known; the programs' inputs are as it has them. */
+/* A step that was started before its tokens were known; the programs' inputs are as it has them. */
 typedef struct {
-    int64_t n;                     /* rows, a sequence each; 0: none was begun */
+    int64_t n;                     /* rows, a sequence each; 0: none was started */
     const qn_sequence **sequences; /* [max_sequences], of these */
 } qn_ahead;
 
@@ -94,14 +94,14 @@ void qn_engine_free_states(qn_engine *e);
 qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
                              int64_t at);
 
-/* ahead.c: on a device that computes beside the host the step behind one of single tokens is begun before
- * these are drawn, where each is likely to be its row's largest logit. What was begun is a guess: who comes
- * next with other tokens, other sequences or other pages finds it dropped. head: computes n rows, and begins
- * the step behind them when every feed is one of them. take: finishes the step that was begun if it is that
- * of these feeds, *taken 1; else drops it. forget: the sequence goes. */
+/* ahead.c: on a device with asynchronous runs the step after one of single tokens starts before these are
+ * drawn, if each is likely to be its row's largest logit. The early step is speculative. It is discarded if
+ * the next step has other tokens, other sequences or other pages. head: computes n rows, and starts the step
+ * after them if every feed is one of them. take: finishes the step that was started if it is that of these
+ * feeds, *taken 1; else discards it. forget: the sequence goes. */
 qn_status qn_ahead_head(qn_engine *e, int64_t n, int64_t n_feeds, const qn_feed *feeds);
 qn_status qn_ahead_take(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, int *taken);
-void qn_ahead_drop(qn_engine *e);
+void qn_ahead_discard(qn_engine *e);
 void qn_ahead_forget(qn_engine *e, const qn_sequence *s);
 
 /* programs.c */

@@ -113,7 +113,7 @@ qn_status qn_engine_renew_programs(qn_engine *e)
 {
     qn_program *body = e->body, *head = e->head, *norm = e->norm;
     if (!qn_adapters_want_programs(e->adapters)) return QN_OK;
-    qn_ahead_drop(e);
+    qn_ahead_discard(e);
     e->body = e->head = e->norm = NULL;
     qn_status status = qn_engine_make_programs(e);
     if (status == QN_OK) {
@@ -150,7 +150,7 @@ void qn_engine_show_steps(qn_engine *e)
     qn_probe_fn *fn = e->probe;
     qn_probe_wants_fn *wanted = NULL;
     void *user = e->probe_user;
-    qn_ahead_drop(e);
+    qn_ahead_discard(e);
     if (!fn && qn_probes_want_steps(&e->probes)) {
         fn = see;
         wanted = wants;
