@@ -346,7 +346,7 @@ qn_status qn_mlx_run_program(qn_exec *base, const qn_sizes *sizes)
     return qn_mlx_call(device_of(e)->owner, run, e);
 }
 
-/* ---- asynchronous runs ---------------------------------------------------------------------------------- */
+/* ---- asynchronous runs -------------------------------------------------------------------------------- */
 
 typedef struct {
     mlx_exec *e, *after;
