@@ -19,7 +19,7 @@ MAY_USE = {
     "media": "",
     "device": "prim",
     "device/cpu": "device prim device/cpu/kernels quant",
-    # Kernels take from prim the sizes that they share with it (units.h), and no function.
+    # Kernels take from prim the sizes (units.h) and names (elementwise.def) that they share with it, and no function.
     "device/cpu/kernels": "prim quant",
     "device/cuda": "device prim quant",
     "device/mlx": "device prim quant",

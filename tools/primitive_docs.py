@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes docs/primitives.md from the tables of primitives: `make docs`. `make lint` says when it is out of date.
 
-Read are src/prim/primitives.def (names, and shapes in the comments behind them), the shape rules (src/prim), the rules
-of gradients, tangents and fallbacks (src/array), the functions of the CPU (src/device/cpu, its kernels) and the tests
-that name a primitive. A primitive of which one of these is missing, and no reason stands in its place, is an error.
+Read are src/prim/primitives.def and elementwise.def (names, and shapes in the comments behind them), the rules of
+shapes (src/prim), those of gradients, tangents and fallbacks (src/array), the functions of the CPU (src/device/cpu,
+its kernels) and the tests that name a primitive. A primitive of which one of these is missing, and no reason stands
+in its place, is an error.
 """
 import glob
 import os
@@ -13,7 +14,7 @@ import sys
 import made_page
 from made_page import ROOT
 
-LIST, PAGE = "src/prim/primitives.def", "docs/primitives.md"
+LIST, ELEMENTWISE, PAGE = "src/prim/primitives.def", "src/prim/elementwise.def", "docs/primitives.md"
 INTRODUCTION = """# Primitives
 
 Made from the tables of the source by `make docs`: change these, not this page. How to add one:
@@ -49,8 +50,9 @@ def read(*patterns):
 
 
 def entries():
-    """(letter, name, argument, comment) of each line of the list."""
-    text = read(LIST)[LIST]
+    """(letter, name, argument, comment) of each line of the list, with those of the list that it includes."""
+    texts = read(LIST, ELEMENTWISE)
+    text = texts[LIST].replace('#include "prim/elementwise.def"\n', texts[ELEMENTWISE])
     pattern = r"^([SEP])\((\w+)(?:, *(\d))?\)[ \t]*(?:/\*(.*?)\*/)?"
     return [(m[1], m[2], m[3], re.sub(r"\s+", " ", (m[4] or "").strip()))
             for m in re.finditer(pattern, text, re.MULTILINE | re.DOTALL)]

@@ -448,9 +448,9 @@ static int row_speed(const options *o, const qn_kernels *k, const job *what_to_d
 static int all_rows(const options *o, const qn_kernels *k)
 {
     static const char *const names[] = {
-#define NAME(name, inputs) #name,
-        QN_EW_LIST(NAME)
-#undef NAME
+        "COPY",
+#define E(name, inputs) #name,
+#include "prim/elementwise.def"
     };
     static const char *const acts[] = {"f32", "bf16", "i8", "i8x2"};
     static const qn_dtype halves[] = {QN_DTYPE_F16, QN_DTYPE_BF16};

@@ -123,43 +123,12 @@ typedef struct {
 
 /* ---- element-wise -------------------------------------------------------------------------------------- */
 
-/* The list of f32 element-wise operations: X(NAME, inputs). */
-#define QN_EW_LIST(X) \
-    X(COPY, 1)        \
-    X(NEG, 1)         \
-    X(ABS, 1)         \
-    X(EXP, 1)         \
-    X(LOG, 1)         \
-    X(SQRT, 1)        \
-    X(RSQRT, 1)       \
-    X(SQUARE, 1)      \
-    X(RECIP, 1)       \
-    X(SIN, 1)         \
-    X(COS, 1)         \
-    X(TANH, 1)        \
-    X(ERF, 1)         \
-    X(SIGMOID, 1)     \
-    X(SOFTPLUS, 1)    \
-    X(SILU, 1)        \
-    X(GELU, 1)        \
-    X(GELU_TANH, 1)   \
-    X(RELU, 1)        \
-    X(FLOOR, 1)       \
-    X(ROUND, 1)       \
-    X(LOG1P, 1)       \
-    X(EXPM1, 1)       \
-    X(ADD, 2)         \
-    X(SUB, 2)         \
-    X(MUL, 2)         \
-    X(DIV, 2)         \
-    X(MAXIMUM, 2)     \
-    X(MINIMUM, 2)     \
-    X(POW, 2)
+/* The operations of ew: a copy, and the element-wise primitives. */
 typedef enum {
-#define QN_EW_ENUM(name, inputs) QN_EW_##name,
-    QN_EW_LIST(QN_EW_ENUM)
-#undef QN_EW_ENUM
-        QN_EW_COUNT
+    QN_EW_COPY,
+#define E(name, inputs) QN_EW_##name,
+#include "prim/elementwise.def"
+    QN_EW_COUNT
 } qn_ew;
 
 /* Those that cost little more than loading and storing their operands: they are done in registers, one behind

@@ -195,14 +195,14 @@ each(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step,
     }
 }
 
-#define EW_FUNCTION(name, inputs)                                                                     \
+#define E(name, inputs)                                                                               \
     static void ew_##name(float *out, const float *a, int64_t a_step, const float *b, int64_t b_step, \
                           int64_t n)                                                                  \
     {                                                                                                 \
         each(out, a, a_step, (inputs) == 2 ? b : NULL, b_step, n, op_##name);                         \
     }
-QN_EW_LIST(EW_FUNCTION)
-#undef EW_FUNCTION
+E(COPY, 1)
+#include "prim/elementwise.def"
 
 #include "device/cpu/kernels/vector/chain.body.h"
 
@@ -429,9 +429,9 @@ static void from_f32(qn_dtype to, const float *x, void *out, int64_t n)
 
 static void fill_vector(qn_kernels *k)
 {
-#define EW_ENTRY(name, inputs) k->ew[QN_EW_##name] = ew_##name;
-    QN_EW_LIST(EW_ENTRY)
-#undef EW_ENTRY
+    k->ew[QN_EW_COPY] = ew_COPY;
+#define E(name, inputs) k->ew[QN_EW_##name] = ew_##name;
+#include "prim/elementwise.def"
     k->ew_chain = ew_chain;
     k->rms_norm = rms_norm;
     k->layer_norm = layer_norm;

@@ -388,9 +388,8 @@ static void test_chains_are_their_operations(void **unused)
     static const uint8_t ops[] = {QN_EW_LINK_LIST(IS_LINK)};
 #undef IS_LINK
     static const uint8_t two[QN_EW_COUNT] = {
-#define TWO(name, inputs) [QN_EW_##name] = (inputs) == 2,
-        QN_EW_LIST(TWO)
-#undef TWO
+#define E(name, inputs) [QN_EW_##name] = (inputs) == 2,
+#include "prim/elementwise.def"
     };
     static _Alignas(64) float out[N + 64], in[INPUTS][N + 64], want[N + 64];
     for (const char *const *name = qn_kernels_names(); *name; name++) {
