@@ -27,7 +27,7 @@ static int looking_at(const reader *r, const char *what)
 
 static char peek(reader *r)
 {
-    while (r->at < r->n && strchr(" \t\r\n", r->text[r->at])) r->at++;
+    while (r->at < r->n && r->text[r->at] && strchr(" \t\r\n", r->text[r->at])) r->at++;
     return r->at < r->n ? r->text[r->at] : 0;
 }
 
@@ -35,9 +35,10 @@ static int hex(const char *s, size_t n, uint32_t *out)
 {
     *out = 0;
     for (size_t i = 0; i < n; i++) {
-        const char *digits = "0123456789abcdef", *found = s[i] ? strchr(digits, s[i] | 0x20) : NULL;
+        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+        const char *found = s[i] ? strchr(digits, s[i]) : NULL;
         if (!found) return 0;
-        *out = *out * 16 + (uint32_t)(found - digits);
+        *out = *out * 16 + (uint32_t)(found - digits) % 16;
     }
     return 1;
 }

@@ -691,6 +691,11 @@ static void test_loose_json(void **state)
     const char *bad[] = {"",      "{",         "[1 2]", "{'a'}", "{'a': }", "01",     "1.",     "nan", "'a",
                          "'\\q'", "'\\ud800'", "x",     "[,]",   "{,}",     "'\\x4'", "<|\"|>", "--1", "1e"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_loose(bad[i], NULL);
+    expect_loose("'\\x\x12\x13'", NULL); /* control characters are no digits */
+    qn_buf out = {0};
+    size_t at = 0;
+    assert_int_not_equal(qn_loose_json("[\0 1]", 5, &at, &out), QN_OK); /* nor is a NUL white space */
+    qn_buf_free(&out);
     char deep[4001];
     memset(deep, '[', 4000);
     deep[4000] = 0;
