@@ -170,6 +170,15 @@ def check_comments(path, text):
             say(path, n, "a comment that was torn apart: the dashes belong to the line before")
 
 
+def check_guard(path, text):
+    """src/text/chat/chat.h is guarded by QN_TEXT_CHAT_CHAT_H, so that no two headers share a name."""
+    guard = re.search(r"^#ifndef (QN_\w+_H)$", text, re.MULTILINE)
+    if guard and path.startswith(("src/", "tests/")):
+        name = "QN_" + re.sub(r"\W", "_", path.removeprefix("src/")[:-2]).upper() + "_H"
+        if guard.group(1) != name:
+            say(path, 0, f"guarded by {guard.group(1)}, not by {name}")
+
+
 def check_length(path, text):
     n = text.count("\n")
     head = text[:600]
@@ -248,6 +257,7 @@ def main():
             check_includes(path, text)
             check_calls(path, text, code)
             check_comments(path, text)
+            check_guard(path, text)
         else:
             check_script(path, text)
     check_layout(c_files)

@@ -1,7 +1,7 @@
 /* What the files of qn_bench_run share: the run, its prompt, one generation from opening to end. One thread.
  */
-#ifndef QN_BACKEND_BENCH_PARTS_H
-#define QN_BACKEND_BENCH_PARTS_H
+#ifndef QN_API_BENCH_PARTS_H
+#define QN_API_BENCH_PARTS_H
 
 #include <quern/bench.h>
 

@@ -1,6 +1,6 @@
 /* What the headers of one model say, for discover.c. Any thread. */
-#ifndef QN_BACKEND_DISCOVERY_H
-#define QN_BACKEND_DISCOVERY_H
+#ifndef QN_API_DISCOVERY_H
+#define QN_API_DISCOVERY_H
 
 #include <quern/discover.h>
 

@@ -3,8 +3,8 @@
  * Invariant: a generation is in its model's list exactly while it has a backend object. Closing the model
  * takes the objects out of the generations, which then report QN_E_CLOSED. A call on a
  * generation keeps others away by a flag, so that no lock is held while it computes. */
-#ifndef QN_BACKEND_HANDLES_H
-#define QN_BACKEND_HANDLES_H
+#ifndef QN_API_HANDLES_H
+#define QN_API_HANDLES_H
 
 #include <pthread.h>
 #include <quern/backend.h>

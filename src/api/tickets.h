@@ -5,8 +5,8 @@
  * constant time, and nothing is read that it could point to. Objects are freed by the last of those who use
  * them. The list of models that have tickets is process-wide, for a ticket comes without its model. Any
  * thread. */
-#ifndef QN_BACKEND_TICKETS_H
-#define QN_BACKEND_TICKETS_H
+#ifndef QN_API_TICKETS_H
+#define QN_API_TICKETS_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* All routes of the server: quern's own, and those of each API that it speaks. */
-#ifndef QN_SERVER_ALL_ROUTES_H
-#define QN_SERVER_ALL_ROUTES_H
+#ifndef QN_SERVER_ROUTES_H
+#define QN_SERVER_ROUTES_H
 
 #include "server/http/exchange.h"
 

@@ -2,8 +2,8 @@
  * hash of the token and all before it, and whose slots hold the hash of all tokens. Sequences compute such
  * numbers, match and insert; whether they read what they should can then be seen. Memory that was given back
  * is overwritten. */
-#ifndef QN_TESTS_FAKE_CACHE_H
-#define QN_TESTS_FAKE_CACHE_H
+#ifndef QN_TESTS_SUPPORT_FAKE_CACHE_H
+#define QN_TESTS_SUPPORT_FAKE_CACHE_H
 
 #include "cache/tree.h"
 

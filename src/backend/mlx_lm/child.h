@@ -2,8 +2,8 @@
  * apart, and nobody waits for it longer than asked. It is in a process group of its own, so that an
  * interrupt of the terminal does not reach it, and gets end of file when this process ends, however it ends.
  * One thread at a time. */
-#ifndef QN_BACKEND_CHILD_H
-#define QN_BACKEND_CHILD_H
+#ifndef QN_BACKEND_MLX_LM_CHILD_H
+#define QN_BACKEND_MLX_LM_CHILD_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* The model of the backend mlx_lm, for the files that make it up: a Python process that answers requests, a
  * queue of generations of which the first is its, and one thread that moves lines between the two. */
-#ifndef QN_BACKEND_MLX_LM_PARTS_H
-#define QN_BACKEND_MLX_LM_PARTS_H
+#ifndef QN_BACKEND_MLX_LM_MLX_LM_PARTS_H
+#define QN_BACKEND_MLX_LM_MLX_LM_PARTS_H
 
 #include <jansson.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The backend mock: the engine with a made-up model, for tests of whatever stands on it, without any model
  * files. */
-#ifndef QN_BACKEND_MOCK_H
-#define QN_BACKEND_MOCK_H
+#ifndef QN_BACKEND_MOCK_MOCK_H
+#define QN_BACKEND_MOCK_MOCK_H
 
 #include <quern/backend.h>
 

@@ -6,8 +6,8 @@
  * text goes in and out, and the text of generated tokens gives the same tokens again. Weights depend on the
  * seed alone. Special tokens and bytes have logits of 0 and are next to never generated, unless `ends` is
  * set: then the model's end of turn comes about every 20 tokens. Any thread. */
-#ifndef QN_BACKEND_MOCK_FILE_H
-#define QN_BACKEND_MOCK_FILE_H
+#ifndef QN_BACKEND_MOCK_MOCK_FILE_H
+#define QN_BACKEND_MOCK_MOCK_FILE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* The library's own engine as a backend. */
-#ifndef QN_BACKEND_NATIVE_H
-#define QN_BACKEND_NATIVE_H
+#ifndef QN_BACKEND_NATIVE_NATIVE_H
+#define QN_BACKEND_NATIVE_NATIVE_H
 
 #include <quern/backend.h>
 

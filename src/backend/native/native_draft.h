@@ -1,7 +1,7 @@
 /* The smaller model that guesses for another (engine/schedule/drafter.h): opened with it, closed with it,
  * counted in its memory report. One thread at a time. */
-#ifndef QN_BACKEND_NATIVE_DRAFT_H
-#define QN_BACKEND_NATIVE_DRAFT_H
+#ifndef QN_BACKEND_NATIVE_NATIVE_DRAFT_H
+#define QN_BACKEND_NATIVE_NATIVE_DRAFT_H
 
 #include <quern/model.h>
 

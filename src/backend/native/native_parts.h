@@ -1,6 +1,6 @@
 /* The native backend's model, for the files that make the backend up. */
-#ifndef QN_BACKEND_NATIVE_PARTS_H
-#define QN_BACKEND_NATIVE_PARTS_H
+#ifndef QN_BACKEND_NATIVE_NATIVE_PARTS_H
+#define QN_BACKEND_NATIVE_NATIVE_PARTS_H
 
 #include <pthread.h>
 #include <quern/backend.h>

@@ -1,7 +1,7 @@
 /* Text in and out of a model by its files' tokenizer and chat template: what backends answer alike. `text`
  * NULL: the files of `path` have no tokenizer, everything is QN_E_NOT_FOUND. Any thread. */
-#ifndef QN_BACKEND_MODEL_TEXT_H
-#define QN_BACKEND_MODEL_TEXT_H
+#ifndef QN_BACKEND_TEXT_MODEL_TEXT_H
+#define QN_BACKEND_TEXT_MODEL_TEXT_H
 
 #include <quern/generate.h>
 #include <quern/tokenizer.h>

@@ -1,8 +1,8 @@
 /* JSON through jansson, behind our own limits: depth and size are scanned before jansson sees a byte, so that
  * no hostile text can exhaust the stack. Values are jansson's (json_t); include <jansson.h> where they are
  * walked. */
-#ifndef QN_BASE_JSON_H
-#define QN_BASE_JSON_H
+#ifndef QN_BASE_JSON_JSON_H
+#define QN_BASE_JSON_JSON_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * The caller walks: qn_json_pull_enter, then qn_json_pull_next until it says 0, and between these reads or
  * skips exactly one value. The first failure sticks; its message names source, line and column. Strict JSON,
  * strict UTF-8, no lone surrogates. One thread at a time. */
-#ifndef QN_TEXT_JSON_PULL_H
-#define QN_TEXT_JSON_PULL_H
+#ifndef QN_BASE_JSON_JSON_PULL_H
+#define QN_BASE_JSON_JSON_PULL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * except that duplicate keys and numbers too large for a double pass: both need the whole text. The caller
  * hands over one byte of each character and checks the UTF-8 itself. No memory is allocated. One thread at a
  * time. */
-#ifndef QN_TEXT_JSON_STEPS_H
-#define QN_TEXT_JSON_STEPS_H
+#ifndef QN_BASE_JSON_JSON_STEPS_H
+#define QN_BASE_JSON_JSON_STEPS_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* JSON written into a qn_buf in order; commas come by themselves. Keys and names are plain ASCII. The buffer
  * keeps the first failure, as ever. One thread at a time. */
-#ifndef QN_BASE_JSON_WRITE_H
-#define QN_BASE_JSON_WRITE_H
+#ifndef QN_BASE_JSON_JSON_WRITE_H
+#define QN_BASE_JSON_JSON_WRITE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* The commands of a chat: what begins with '/' and is never sent to the model. One table. */
-#ifndef QN_CLI_CHAT_COMMANDS_H
-#define QN_CLI_CHAT_COMMANDS_H
+#ifndef QN_CLI_CHAT_CHAT_COMMANDS_H
+#define QN_CLI_CHAT_CHAT_COMMANDS_H
 
 #include "cli/chat/chat_turn.h"
 

@@ -1,7 +1,7 @@
 /* What a user enters in a chat: a line, a paste of several lines, or a block between lines of three quotes.
  */
-#ifndef QN_CLI_CHAT_INPUT_H
-#define QN_CLI_CHAT_INPUT_H
+#ifndef QN_CLI_CHAT_CHAT_INPUT_H
+#define QN_CLI_CHAT_CHAT_INPUT_H
 
 #include "cli/term/line.h"
 

@@ -1,8 +1,8 @@
 /* How answers appear: wrapped, with the thinking dimmed, on a terminal; byte by byte anywhere else.
  *
  * Control characters of a text (a model's, a file's) never reach a terminal. Main thread. */
-#ifndef QN_CLI_CHAT_SCREEN_H
-#define QN_CLI_CHAT_SCREEN_H
+#ifndef QN_CLI_CHAT_CHAT_SCREEN_H
+#define QN_CLI_CHAT_CHAT_SCREEN_H
 
 #include <stdio.h>
 

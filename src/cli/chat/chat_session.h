@@ -3,8 +3,8 @@
  * The file is a request of OpenAI's chat completions, {"model": ..., "messages": [...], "temperature": ...},
  * so that what was saved can be sent to a server as it is. Saving and loading gives the same session again.
  * Invariants: contents are UTF-8 without NUL; whatever fails leaves the session as it was. One thread. */
-#ifndef QN_CLI_CHAT_SESSION_H
-#define QN_CLI_CHAT_SESSION_H
+#ifndef QN_CLI_CHAT_CHAT_SESSION_H
+#define QN_CLI_CHAT_CHAT_SESSION_H
 
 #include "cli/chat/chat_settings.h"
 

@@ -2,8 +2,8 @@
  *
  * A setting has a range; what lies outside is refused by name and changes nothing. Zero means that a setting
  * is off, which has a word of its own where zero is not a value like any other. */
-#ifndef QN_CLI_CHAT_SETTINGS_H
-#define QN_CLI_CHAT_SETTINGS_H
+#ifndef QN_CLI_CHAT_CHAT_SETTINGS_H
+#define QN_CLI_CHAT_CHAT_SETTINGS_H
 
 #include <jansson.h>
 #include <quern/generate.h>

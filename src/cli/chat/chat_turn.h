@@ -3,8 +3,8 @@
  *
  * Invariant: a turn that fails, or that Ctrl-C ends before the first word, leaves the conversation as it was.
  * Main thread. */
-#ifndef QN_CLI_CHAT_TURN_H
-#define QN_CLI_CHAT_TURN_H
+#ifndef QN_CLI_CHAT_CHAT_TURN_H
+#define QN_CLI_CHAT_CHAT_TURN_H
 
 #include <quern/quern.h>
 

@@ -3,8 +3,8 @@
  * Thinking stands between <think> and </think>, at the beginning of an answer only: the words later on are
  * text like any other. The marks belong to the thinking. What may be the beginning of a mark is held.
  * Invariant: the runs, joined, are the text. */
-#ifndef QN_CLI_THINK_SPLIT_H
-#define QN_CLI_THINK_SPLIT_H
+#ifndef QN_CLI_CHAT_THINK_SPLIT_H
+#define QN_CLI_CHAT_THINK_SPLIT_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* quern inspect --attention: what a model computes over a prompt, as a table, a file of tensors, a picture.
  */
-#ifndef QN_CLI_INSPECT_ATTENTION_H
-#define QN_CLI_INSPECT_ATTENTION_H
+#ifndef QN_CLI_COMMANDS_INSPECT_ATTENTION_H
+#define QN_CLI_COMMANDS_INSPECT_ATTENTION_H
 
 #include "cli/options/options.h"
 

@@ -1,6 +1,6 @@
 /* Lists of prompts, as classify, embed, score and batch read them: one a line, or a JSON object a line. */
-#ifndef QN_CLI_PROMPT_LIST_H
-#define QN_CLI_PROMPT_LIST_H
+#ifndef QN_CLI_COMMANDS_PROMPT_LIST_H
+#define QN_CLI_COMMANDS_PROMPT_LIST_H
 
 #include <jansson.h>
 #include <quern/classify.h>

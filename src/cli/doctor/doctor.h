@@ -1,8 +1,8 @@
 /* The steps of `quern doctor`: each looks at one part of a model, says what it found, and leaves what later
  * steps need. A step that cannot go on says why and what to do; the others go on with what there is. Main
  * thread. */
-#ifndef QN_CLI_DOCTOR_H
-#define QN_CLI_DOCTOR_H
+#ifndef QN_CLI_DOCTOR_DOCTOR_H
+#define QN_CLI_DOCTOR_DOCTOR_H
 
 #include "base/buf.h"
 #include "cli/options/options.h"

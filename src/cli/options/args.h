@@ -3,8 +3,8 @@
  * Strict: an unknown option, a missing value, a number with anything behind it or out of range is a usage
  * error with one sentence. `--name value`, `--name=value`, `-n value`, `-n=value`, `-nvalue`; `--` ends the
  * options. Help is printed from the same tables. */
-#ifndef QN_CLI_ARGS_H
-#define QN_CLI_ARGS_H
+#ifndef QN_CLI_OPTIONS_ARGS_H
+#define QN_CLI_OPTIONS_ARGS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Options that several commands share: how a model is loaded and how text is generated. */
-#ifndef QN_CLI_OPTIONS_H
-#define QN_CLI_OPTIONS_H
+#ifndef QN_CLI_OPTIONS_OPTIONS_H
+#define QN_CLI_OPTIONS_OPTIONS_H
 
 #include <quern/generate.h>
 

@@ -1,7 +1,7 @@
 /* The files in which a command keeps what a model computed (`run --prompt-cache`, /save and /load of a chat).
  * They are a convenience: what goes wrong with them is noted on standard error, and the command goes on. */
-#ifndef QN_CLI_PROMPT_CACHE_H
-#define QN_CLI_PROMPT_CACHE_H
+#ifndef QN_CLI_OPTIONS_PROMPT_CACHE_H
+#define QN_CLI_OPTIONS_PROMPT_CACHE_H
 
 #include <quern/quern.h>
 

@@ -1,6 +1,6 @@
 /* A text in the user's own editor. */
-#ifndef QN_CLI_EDITOR_H
-#define QN_CLI_EDITOR_H
+#ifndef QN_CLI_TERM_EDITOR_H
+#define QN_CLI_TERM_EDITOR_H
 
 #include "base/buf.h"
 #include "base/status.h"

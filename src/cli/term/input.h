@@ -1,6 +1,6 @@
 /* What the commands read: standard input, files, and the JSON forms that several of them share. */
-#ifndef QN_CLI_INPUT_H
-#define QN_CLI_INPUT_H
+#ifndef QN_CLI_TERM_INPUT_H
+#define QN_CLI_TERM_INPUT_H
 
 #include <jansson.h>
 #include <quern/model.h>

@@ -1,7 +1,7 @@
 /* Ctrl-C: the first one ends the generation or training that runs, or sets a mark where none does; a second
  * one before the mark was looked at ends the process. */
-#ifndef QN_CLI_INTERRUPT_H
-#define QN_CLI_INTERRUPT_H
+#ifndef QN_CLI_TERM_INTERRUPT_H
+#define QN_CLI_TERM_INTERRUPT_H
 
 #include <quern/batch.h>
 #include <quern/train.h>

@@ -2,8 +2,8 @@
  *
  * On a terminal a paste is part of the line whatever line ends it has (bracketed paste), and Ctrl-G opens the
  * line in the user's editor: such a line may hold several lines of text. */
-#ifndef QN_CLI_LINE_H
-#define QN_CLI_LINE_H
+#ifndef QN_CLI_TERM_LINE_H
+#define QN_CLI_TERM_LINE_H
 
 #include "base/buf.h"
 #include "base/status.h"

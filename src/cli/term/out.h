@@ -1,7 +1,7 @@
 /* What the commands print: JSON, errors, styles on a terminal. Standard output carries results only; the rest
  * goes to standard error. */
-#ifndef QN_CLI_OUT_H
-#define QN_CLI_OUT_H
+#ifndef QN_CLI_TERM_OUT_H
+#define QN_CLI_TERM_OUT_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * wider than the line is left to the terminal, and so is what stands between lines of ``` or ~~~. Control
  * characters but line end and tab cannot reach the terminal: they are written as ^X, or U+FFFD. Pure: no
  * terminal is touched. */
-#ifndef QN_CLI_WORD_WRAP_H
-#define QN_CLI_WORD_WRAP_H
+#ifndef QN_CLI_TERM_WORD_WRAP_H
+#define QN_CLI_TERM_WORD_WRAP_H
 
 #include <stdint.h>
 

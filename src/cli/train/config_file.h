@@ -10,8 +10,8 @@
  * the same are the same. Strict: an unknown key (the nearest one is named), a key that stands twice, a value
  * of another type, more than one document are errors at FILE:LINE. Anchors, aliases and tags are refused, so
  * a file cannot grow beyond what it is. Pure functions over bytes but for read; any thread. */
-#ifndef QN_CLI_CONFIG_FILE_H
-#define QN_CLI_CONFIG_FILE_H
+#ifndef QN_CLI_TRAIN_CONFIG_FILE_H
+#define QN_CLI_TRAIN_CONFIG_FILE_H
 
 #include "base/arena.h"
 #include "cli/options/args.h"

@@ -1,7 +1,7 @@
 /* A line chart as SVG inside a page: one to three series over steps. Colours come from the page's style
  * (classes chart, axis, grid, s0 to s2), so that it follows a light or a dark one. Pure functions. */
-#ifndef QN_CLI_LINE_CHART_H
-#define QN_CLI_LINE_CHART_H
+#ifndef QN_CLI_TRAIN_LINE_CHART_H
+#define QN_CLI_TRAIN_LINE_CHART_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  * one resumed after the other: a run that begins at step K makes void what runs before it said of later
  * steps. Lines that are no JSON (the last one, of a process that was killed) and events of other names are
  * passed over. Immutable once read; any thread. */
-#ifndef QN_CLI_TRAIN_LOG_H
-#define QN_CLI_TRAIN_LOG_H
+#ifndef QN_CLI_TRAIN_TRAIN_LOG_H
+#define QN_CLI_TRAIN_TRAIN_LOG_H
 
 #include <jansson.h>
 #include <stdint.h>

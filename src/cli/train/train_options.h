@@ -1,6 +1,6 @@
 /* The options of `quern train`: every field of qn_train_options, and where they come from. */
-#ifndef QN_CLI_TRAIN_OPTIONS_H
-#define QN_CLI_TRAIN_OPTIONS_H
+#ifndef QN_CLI_TRAIN_TRAIN_OPTIONS_H
+#define QN_CLI_TRAIN_TRAIN_OPTIONS_H
 
 #include <quern/train.h>
 

@@ -2,8 +2,8 @@
  * step, smoothed loss, learning rate, tokens a second, memory, time to the end, as many of them as the width
  * has room for; what is to stay (validations, warnings) goes above it. Elsewhere a plain line every few
  * steps. One thread at a time. */
-#ifndef QN_CLI_TRAIN_PROGRESS_H
-#define QN_CLI_TRAIN_PROGRESS_H
+#ifndef QN_CLI_TRAIN_TRAIN_PROGRESS_H
+#define QN_CLI_TRAIN_TRAIN_PROGRESS_H
 
 #include <quern/train.h>
 

@@ -1,8 +1,8 @@
 /* A training as a page: curves of loss, validation, learning rate and gradient, what was trained on what, by
  * which settings. One HTML file that asks for nothing else and runs no script; made of the log, so it shows
  * resumed runs whole. One thread at a time. */
-#ifndef QN_CLI_TRAIN_REPORT_H
-#define QN_CLI_TRAIN_REPORT_H
+#ifndef QN_CLI_TRAIN_TRAIN_REPORT_H
+#define QN_CLI_TRAIN_TRAIN_REPORT_H
 
 #include <quern/train.h>
 

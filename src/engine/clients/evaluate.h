@@ -1,8 +1,8 @@
 /* Logits of rows of ids, through the scheduler: rows share steps with everybody's requests, and prefixes.
  *
  * Any thread; fn is called by the thread that called qn_evaluate, in rising order for each row. */
-#ifndef QN_ENGINE_EVALUATE_H
-#define QN_ENGINE_EVALUATE_H
+#ifndef QN_ENGINE_CLIENTS_EVALUATE_H
+#define QN_ENGINE_CLIENTS_EVALUATE_H
 
 #include "engine/schedule/scheduler.h"
 

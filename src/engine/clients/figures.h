@@ -1,6 +1,6 @@
 /* The figures of an engine and its scheduler (quern/figures.h). Any thread. */
-#ifndef QN_ENGINE_FIGURES_H
-#define QN_ENGINE_FIGURES_H
+#ifndef QN_ENGINE_CLIENTS_FIGURES_H
+#define QN_ENGINE_CLIENTS_FIGURES_H
 
 #include <quern/figures.h>
 

@@ -3,8 +3,8 @@
  * Each row is a request to the scheduler (engine/schedule/scheduler.h), which draws its tokens; here they
  * become text, watched for stop strings. A row ends by itself: its failure does not touch the others. One
  * thread at a time per generation; any number of generations share an engine. */
-#ifndef QN_ENGINE_GENERATE_H
-#define QN_ENGINE_GENERATE_H
+#ifndef QN_ENGINE_CLIENTS_GENERATE_H
+#define QN_ENGINE_CLIENTS_GENERATE_H
 
 #include <quern/backend.h>
 

@@ -1,6 +1,6 @@
 /* What handles are made of, for handles.c and for who writes them to files. */
-#ifndef QN_ENGINE_HANDLE_PARTS_H
-#define QN_ENGINE_HANDLE_PARTS_H
+#ifndef QN_ENGINE_CLIENTS_HANDLE_PARTS_H
+#define QN_ENGINE_CLIENTS_HANDLE_PARTS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

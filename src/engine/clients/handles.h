@@ -9,8 +9,8 @@
  *
  * Any thread; passes wait until they have the engine. A handle may be used by several calls at once, and
  * must live until they return. */
-#ifndef QN_ENGINE_HANDLES_H
-#define QN_ENGINE_HANDLES_H
+#ifndef QN_ENGINE_CLIENTS_HANDLES_H
+#define QN_ENGINE_CLIENTS_HANDLES_H
 
 #include "engine/machine/engine.h"
 #include "engine/schedule/scheduler.h"

@@ -2,8 +2,8 @@
  * passes by (quern/attention.h). Keys and queries are those that attention is given, so nothing depends on
  * how pages keep them or for how long; probabilities are computed from them by the definition, after the
  * engine was left to others. Any thread. */
-#ifndef QN_ENGINE_SNAPSHOT_H
-#define QN_ENGINE_SNAPSHOT_H
+#ifndef QN_ENGINE_CLIENTS_SNAPSHOT_H
+#define QN_ENGINE_CLIENTS_SNAPSHOT_H
 
 #include <quern/attention.h>
 

@@ -1,6 +1,6 @@
 /* What an engine's files of state are bound to, for those who write and read them. */
-#ifndef QN_ENGINE_STATE_BINDING_H
-#define QN_ENGINE_STATE_BINDING_H
+#ifndef QN_ENGINE_CLIENTS_STATE_BINDING_H
+#define QN_ENGINE_CLIENTS_STATE_BINDING_H
 
 #include "base/buf.h"
 #include "engine/machine/engine_parts.h"

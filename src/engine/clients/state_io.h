@@ -5,8 +5,8 @@
  * by the same name with the same factors. Loading takes pages, fills them from the mapped file and only then
  * changes anything, so a damaged file leaves all as it was. The engine is entered for a few megabytes at
  * a time: others compute meanwhile. Any thread. */
-#ifndef QN_ENGINE_STATE_IO_H
-#define QN_ENGINE_STATE_IO_H
+#ifndef QN_ENGINE_CLIENTS_STATE_IO_H
+#define QN_ENGINE_CLIENTS_STATE_IO_H
 
 #include "cache/tree.h"
 #include "engine/clients/handles.h"

@@ -1,7 +1,7 @@
 /* Prefixes that stay: computed before somebody asks, and not evicted; and why a prompt would not find one. Of
  * the default adapter, without salt. Any thread. */
-#ifndef QN_ENGINE_WARM_H
-#define QN_ENGINE_WARM_H
+#ifndef QN_ENGINE_CLIENTS_WARM_H
+#define QN_ENGINE_CLIENTS_WARM_H
 
 #include "cache/tree.h"
 #include "engine/schedule/scheduler.h"

@@ -7,8 +7,8 @@
  * the step (or expected): a step that makes it longer than config.rope_short_positions computes all of them
  * anew. One thread at a time; who shares an engine between threads
  * brings a lock. */
-#ifndef QN_ENGINE_ENGINE_H
-#define QN_ENGINE_ENGINE_H
+#ifndef QN_ENGINE_MACHINE_ENGINE_H
+#define QN_ENGINE_MACHINE_ENGINE_H
 
 #include "cache/pages.h"
 #include "device/device.h"

@@ -1,7 +1,7 @@
 /* What an engine is made of, for the files that make it up: engine.c opens it, context.c chooses how much it
  * may keep, programs.c builds what it runs, sequence.c runs it. Nobody else looks inside. */
-#ifndef QN_ENGINE_ENGINE_PARTS_H
-#define QN_ENGINE_ENGINE_PARTS_H
+#ifndef QN_ENGINE_MACHINE_ENGINE_PARTS_H
+#define QN_ENGINE_MACHINE_ENGINE_PARTS_H
 
 #include "array/program.h"
 #include "base/buf.h"

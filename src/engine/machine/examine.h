@@ -1,7 +1,7 @@
 /* Looking at a model's weights without loading them: is every tensor there and fit, what is left over, are
  * the small ones numbers. Any thread. */
-#ifndef QN_ENGINE_EXAMINE_H
-#define QN_ENGINE_EXAMINE_H
+#ifndef QN_ENGINE_MACHINE_EXAMINE_H
+#define QN_ENGINE_MACHINE_EXAMINE_H
 
 #include "base/status.h"
 #include "model/config/config.h"

@@ -4,8 +4,8 @@
  * It is computed at the start, unless there are so many tensors (experts, each apart) that looking into all
  * of them would hold a cold start up: then when it is first asked for, of the same files, if they are still
  * the same. Any thread. */
-#ifndef QN_ENGINE_FINGERPRINT_H
-#define QN_ENGINE_FINGERPRINT_H
+#ifndef QN_ENGINE_MACHINE_FINGERPRINT_H
+#define QN_ENGINE_MACHINE_FINGERPRINT_H
 
 #include "format/source/source.h"
 

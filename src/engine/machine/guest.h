@@ -1,8 +1,8 @@
 /* Guests: sequences that are computed between the steps of the scheduler's, and give way to them. Where pages
  * or memory are short for any other sequence a guest's are taken: it finds out when it has the engine again,
  * and begins anew. Whoever has the engine. */
-#ifndef QN_ENGINE_GUEST_H
-#define QN_ENGINE_GUEST_H
+#ifndef QN_ENGINE_MACHINE_GUEST_H
+#define QN_ENGINE_MACHINE_GUEST_H
 
 #include "engine/machine/engine.h"
 

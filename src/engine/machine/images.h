@@ -6,8 +6,8 @@
  * later, one image at a time, before the first of its tokens is fed. Positions rise by one from token to
  * token; those of an image's tokens are all that of its first, plus the row and the column of the place;
  * behind it they go on from the largest. One thread at a time. */
-#ifndef QN_ENGINE_IMAGES_H
-#define QN_ENGINE_IMAGES_H
+#ifndef QN_ENGINE_MACHINE_IMAGES_H
+#define QN_ENGINE_MACHINE_IMAGES_H
 
 #include <quern/generate.h>
 

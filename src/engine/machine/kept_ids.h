@@ -1,8 +1,8 @@
 /* The first tokens of a sequence, kept for computing them again: where RoPE depends on how long a sequence
  * gets (rope_config.short_positions), its keys and values are made anew when it gets longer than that.
  * Counted in the ledger. One thread at a time. */
-#ifndef QN_ENGINE_KEPT_IDS_H
-#define QN_ENGINE_KEPT_IDS_H
+#ifndef QN_ENGINE_MACHINE_KEPT_IDS_H
+#define QN_ENGINE_MACHINE_KEPT_IDS_H
 
 #include <stdint.h>
 

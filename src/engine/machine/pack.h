@@ -1,6 +1,6 @@
 /* Packing a model's weights into a file, without opening the model otherwise. Any thread. */
-#ifndef QN_ENGINE_PACK_H
-#define QN_ENGINE_PACK_H
+#ifndef QN_ENGINE_MACHINE_PACK_H
+#define QN_ENGINE_MACHINE_PACK_H
 
 #include <quern/model.h>
 

@@ -3,8 +3,8 @@
  * A prefix is tokens under one adapter, one set of RoPE frequencies and one salt. Pages of full attention are
  * kept as they come. Where layers see a window, or carry a recurrent state, only some points of a sequence
  * can be gone on from, and keeping one costs memory: the caller chooses them. The leader's thread. */
-#ifndef QN_ENGINE_PREFIXES_H
-#define QN_ENGINE_PREFIXES_H
+#ifndef QN_ENGINE_MACHINE_PREFIXES_H
+#define QN_ENGINE_MACHINE_PREFIXES_H
 
 #include "engine/machine/engine.h"
 

@@ -4,8 +4,8 @@
  * asks for costs one load. Wanting and emitting: any thread, calls of one engine one at a time. Adding and
  * removing: any thread, but not from inside of a call; what goes on inside a step is asked for and dropped
  * between two steps only (qn_engine_probe_add). */
-#ifndef QN_ENGINE_PROBE_H
-#define QN_ENGINE_PROBE_H
+#ifndef QN_ENGINE_MACHINE_PROBE_H
+#define QN_ENGINE_MACHINE_PROBE_H
 
 #include <pthread.h>
 #include <quern/probe.h>

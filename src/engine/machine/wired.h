@@ -1,8 +1,8 @@
 /* Weights locked in the machine's memory (mlock), so that they are never paged out, up to a limit.
  * The largest come first; the last may be locked in part. Locks are of whole pages and belong to nobody else:
  * keys, values and scratch are not locked. One thread at a time. */
-#ifndef QN_ENGINE_WIRED_H
-#define QN_ENGINE_WIRED_H
+#ifndef QN_ENGINE_MACHINE_WIRED_H
+#define QN_ENGINE_MACHINE_WIRED_H
 
 #include "model/weights/parameters.h"
 

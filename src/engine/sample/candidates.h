@@ -8,8 +8,8 @@
  *   is no more than a list holds.
  * Both keep the same tokens. Weights are exp(scale * (logit - the best's)) of the machine's instruction set.
  * Nothing is allocated after qn_candidates_new. One thread at a time. */
-#ifndef QN_ENGINE_CANDIDATES_H
-#define QN_ENGINE_CANDIDATES_H
+#ifndef QN_ENGINE_SAMPLE_CANDIDATES_H
+#define QN_ENGINE_SAMPLE_CANDIDATES_H
 
 #include <stddef.h>
 #include <stdint.h>

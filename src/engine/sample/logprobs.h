@@ -3,8 +3,8 @@
  * The sum of exponentials is taken in blocks of QN_ROW_BLOCK in order of ids, so that the result depends on
  * the logits and, within the rounding of exp, on the instruction set alone. Nothing is allocated. Any thread.
  */
-#ifndef QN_ENGINE_LOGPROBS_H
-#define QN_ENGINE_LOGPROBS_H
+#ifndef QN_ENGINE_SAMPLE_LOGPROBS_H
+#define QN_ENGINE_SAMPLE_LOGPROBS_H
 
 #include <quern/generate.h>
 

@@ -10,8 +10,8 @@
  * draw depends on logits, history, options, seed, position and, within the rounding of exp, on the
  * instruction set alone. What the steps leave is kept by candidates.h. Nothing is allocated after
  * qn_sampler_new. One thread at a time. */
-#ifndef QN_ENGINE_SAMPLER_H
-#define QN_ENGINE_SAMPLER_H
+#ifndef QN_ENGINE_SAMPLE_SAMPLER_H
+#define QN_ENGINE_SAMPLE_SAMPLER_H
 
 #include <quern/generate.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * compared with what really comes whether or not they were computed, so the acceptance is always known, and a
  * draft that was switched off costs nothing and comes back by itself. Nothing depends on any of this but
  * speed. One thread at a time per draft. */
-#ifndef QN_ENGINE_DRAFT_H
-#define QN_ENGINE_DRAFT_H
+#ifndef QN_ENGINE_SCHEDULE_DRAFT_H
+#define QN_ENGINE_SCHEDULE_DRAFT_H
 
 #include <quern/generate.h>
 #include <stdint.h>

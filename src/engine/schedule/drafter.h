@@ -5,8 +5,8 @@
  * tried again after a while, each time later. It never fails: where the smaller model has no memory left, or
  * cannot take tokens back, there is no guess. The thread that leads the request's scheduler, which alone uses
  * that engine. */
-#ifndef QN_ENGINE_DRAFTER_H
-#define QN_ENGINE_DRAFTER_H
+#ifndef QN_ENGINE_SCHEDULE_DRAFTER_H
+#define QN_ENGINE_SCHEDULE_DRAFTER_H
 
 #include "engine/machine/engine.h"
 #include "engine/schedule/draft.h"

@@ -3,8 +3,8 @@
  * Senders push onto a list by one atomic exchange each and never wait, whatever the leader is doing; the
  * leader takes all that is there at once, in the order in which it was pushed. Links lie in what is sent, so
  * nothing is allocated. Send: any thread. Take: one thread at a time. */
-#ifndef QN_ENGINE_INBOX_H
-#define QN_ENGINE_INBOX_H
+#ifndef QN_ENGINE_SCHEDULE_INBOX_H
+#define QN_ENGINE_SCHEDULE_INBOX_H
 
 #include <stdatomic.h>
 

@@ -5,8 +5,8 @@
  * again, with all its ids, and goes on with the same bits. What is asked stays unchanged until it is done;
  * the leader's part is the leader's until then. Requests of one owner share a client: who waits, and for whom
  * time is counted. */
-#ifndef QN_ENGINE_REQUEST_H
-#define QN_ENGINE_REQUEST_H
+#ifndef QN_ENGINE_SCHEDULE_REQUEST_H
+#define QN_ENGINE_SCHEDULE_REQUEST_H
 
 #include <quern/backend.h>
 

@@ -4,8 +4,8 @@
  * publishes it; when none is free the request is parked until its owner has read. One writer and one reader
  * at a time; each may change threads, as long as the hand-over is ordered (the scheduler's is). Nothing is
  * allocated after qn_ring_new. */
-#ifndef QN_ENGINE_RING_H
-#define QN_ENGINE_RING_H
+#ifndef QN_ENGINE_SCHEDULE_RING_H
+#define QN_ENGINE_SCHEDULE_RING_H
 
 #include <quern/generate.h>
 #include <stdatomic.h>

@@ -12,8 +12,8 @@
  * long prefix with one that is computing it waits for that. Where pages are short, what the prefix tree keeps
  * goes first, then requests are preempted, the least important first; only one that is alone fails. Any
  * thread, but for what says otherwise. */
-#ifndef QN_ENGINE_SCHEDULER_H
-#define QN_ENGINE_SCHEDULER_H
+#ifndef QN_ENGINE_SCHEDULE_SCHEDULER_H
+#define QN_ENGINE_SCHEDULE_SCHEDULER_H
 
 #include <quern/figures.h>
 

@@ -1,8 +1,8 @@
 /* What a scheduler is made of, for the files that make it up: scheduler.c decides who leads, admission.c
  * whose request becomes active, batch.c computes a step, outcome.c what it did for each, endings.c how
  * requests end, points.c where they leave prefixes, events.c tells probes. Nobody else looks inside. */
-#ifndef QN_ENGINE_SCHEDULER_PARTS_H
-#define QN_ENGINE_SCHEDULER_PARTS_H
+#ifndef QN_ENGINE_SCHEDULE_SCHEDULER_PARTS_H
+#define QN_ENGINE_SCHEDULE_SCHEDULER_PARTS_H
 
 #include <pthread.h>
 

@@ -4,8 +4,8 @@
  * rows behind it were not there; the next row counts only if its id is the token that was drawn. So what
  * comes out is what comes without speculation, bit for bit, whatever is guessed. The leader's thread, as all
  * of a request's part that is the leader's. */
-#ifndef QN_ENGINE_SPECULATE_H
-#define QN_ENGINE_SPECULATE_H
+#ifndef QN_ENGINE_SCHEDULE_SPECULATE_H
+#define QN_ENGINE_SCHEDULE_SPECULATE_H
 
 #include "engine/schedule/request.h"
 

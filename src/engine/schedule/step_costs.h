@@ -1,8 +1,8 @@
 /* What steps take, by what is in them: measured, told by who computes them (there is no clock in here), and
  * asked by who decides how many rows the next one has. Nothing but speed depends on it. One thread at a time
  * per table. */
-#ifndef QN_ENGINE_STEP_COSTS_H
-#define QN_ENGINE_STEP_COSTS_H
+#ifndef QN_ENGINE_SCHEDULE_STEP_COSTS_H
+#define QN_ENGINE_SCHEDULE_STEP_COSTS_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  * folder is made beside its place, filled, and then takes the place: where a folder lies there already, the
  * two change names in one step, and what the old one had beside the new files moves over. Whoever is
  * interrupted leaves the old one as it was. One thread at a time. */
-#ifndef QN_FORMAT_FOLDER_WRITER_H
-#define QN_FORMAT_FOLDER_WRITER_H
+#ifndef QN_FORMAT_FILES_FOLDER_WRITER_H
+#define QN_FORMAT_FILES_FOLDER_WRITER_H
 
 #include <stddef.h>
 

@@ -6,8 +6,8 @@
  * mapped (reading past its new end raises SIGBUS). Any thread may read and drop; open and close by one owner,
  * retain by anybody who may read.
  */
-#ifndef QN_FORMAT_MMAP_H
-#define QN_FORMAT_MMAP_H
+#ifndef QN_FORMAT_FILES_MMAP_H
+#define QN_FORMAT_FILES_MMAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* A file that appears whole or not at all: written at any place under another name beside its own, flushed,
  * then renamed. A target that exists and is not a regular file (a device) is written in place. One thread at
  * a time. */
-#ifndef QN_FORMAT_NEW_FILE_H
-#define QN_FORMAT_NEW_FILE_H
+#ifndef QN_FORMAT_FILES_NEW_FILE_H
+#define QN_FORMAT_FILES_NEW_FILE_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* A tensor as it lies in a file: what every reader of this folder gives. Views are borrowed: they live as
  * long as the reader that gave them. Immutable, any thread. */
-#ifndef QN_FORMAT_TENSOR_VIEW_H
-#define QN_FORMAT_TENSOR_VIEW_H
+#ifndef QN_FORMAT_FILES_TENSOR_VIEW_H
+#define QN_FORMAT_FILES_TENSOR_VIEW_H
 
 #include <quern/dtype.h>
 #include <stddef.h>

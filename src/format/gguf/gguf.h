@@ -7,8 +7,8 @@
  * type that quern does not know is an error only when that tensor is asked for. Refused: version 1,
  * big-endian files, files split in parts (split.count > 1). Open and close by one owner; an open reader is
  * immutable, any thread. */
-#ifndef QN_FORMAT_GGUF_H
-#define QN_FORMAT_GGUF_H
+#ifndef QN_FORMAT_GGUF_GGUF_H
+#define QN_FORMAT_GGUF_GGUF_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Writes a GGUF file, version 3, little-endian: metadata, then tensors, each at a multiple of the alignment
  * (32, or what general.alignment says), the file whole or not at all (new_file.h). What is written opens
  * with gguf.h. One thread at a time. */
-#ifndef QN_FORMAT_GGUF_WRITER_H
-#define QN_FORMAT_GGUF_WRITER_H
+#ifndef QN_FORMAT_GGUF_GGUF_WRITER_H
+#define QN_FORMAT_GGUF_GGUF_WRITER_H
 
 #include "format/gguf/gguf.h"
 

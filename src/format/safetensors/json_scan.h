@@ -3,8 +3,8 @@
  * with its message set (it names the source and the byte); afterwards every call returns 0, so a caller may
  * loop freely and look at the status once. Nesting is the caller's own plus at most QN_SCAN_DEPTH_MAX levels
  * of skipped values. One thread at a time. */
-#ifndef QN_FORMAT_JSON_SCAN_H
-#define QN_FORMAT_JSON_SCAN_H
+#ifndef QN_FORMAT_SAFETENSORS_JSON_SCAN_H
+#define QN_FORMAT_SAFETENSORS_JSON_SCAN_H
 
 #include <stddef.h>
 #include <stdint.h>

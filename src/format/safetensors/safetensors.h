@@ -7,8 +7,8 @@
  *
  * The writer makes a new file beside the target and renames it at the end, so a failed write leaves nothing
  * behind. One thread at a time. */
-#ifndef QN_FORMAT_SAFETENSORS_H
-#define QN_FORMAT_SAFETENSORS_H
+#ifndef QN_FORMAT_SAFETENSORS_SAFETENSORS_H
+#define QN_FORMAT_SAFETENSORS_SAFETENSORS_H
 
 #include <stddef.h>
 #include <stdint.h>

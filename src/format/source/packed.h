@@ -5,8 +5,8 @@
  * device and version of its layout it is, and the fingerprint of the source's tensors: whoever loads checks
  * both. Invariant: what find gives lies inside the mapping, is aligned and of the size asked for. Panels may
  * hold any bytes, as a model file may. Open and close by one owner; an open one is immutable, any thread. */
-#ifndef QN_FORMAT_PACKED_H
-#define QN_FORMAT_PACKED_H
+#ifndef QN_FORMAT_SOURCE_PACKED_H
+#define QN_FORMAT_SOURCE_PACKED_H
 
 #include "base/buf.h"
 #include "format/source/source.h"

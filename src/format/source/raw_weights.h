@@ -2,8 +2,8 @@
  * its elements, little-endian, row by row. config.json says their type (torch_dtype, or dtype); their shapes
  * are the model's trade. Views are named as their files are and have one dimension; size_bytes is the file's
  * own, whatever the type makes of it. Open and close by one owner; an open one is immutable, any thread. */
-#ifndef QN_FORMAT_RAW_WEIGHTS_H
-#define QN_FORMAT_RAW_WEIGHTS_H
+#ifndef QN_FORMAT_SOURCE_RAW_WEIGHTS_H
+#define QN_FORMAT_SOURCE_RAW_WEIGHTS_H
 
 #include "base/status.h"
 #include "format/files/tensor_view.h"

@@ -9,8 +9,8 @@
  * nothing has that name. Tensor names are the files' own; mapping names of formats to each other is the
  * model's trade. One owner; tensor look-ups from any thread, side files from one thread at a time. Views and
  * texts live until close. The elements of all tensors together fit an int64_t, whatever their types. */
-#ifndef QN_FORMAT_SOURCE_H
-#define QN_FORMAT_SOURCE_H
+#ifndef QN_FORMAT_SOURCE_SOURCE_H
+#define QN_FORMAT_SOURCE_SOURCE_H
 
 #include "base/status.h"
 #include "format/files/tensor_view.h"

@@ -1,7 +1,7 @@
 /* Which files a path stands for: the rules of source.h, applied to names alone (only a shard index is read).
  * Used by source.c. One thread at a time. */
-#ifndef QN_FORMAT_SOURCE_FILES_H
-#define QN_FORMAT_SOURCE_FILES_H
+#ifndef QN_FORMAT_SOURCE_SOURCE_FILES_H
+#define QN_FORMAT_SOURCE_SOURCE_FILES_H
 
 #include <stddef.h>
 

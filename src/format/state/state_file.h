@@ -9,8 +9,8 @@
  * every number of a page, slot, key, parent or pinned node is in range; what the tokens are is for the caller
  * to check. Pages are borrowed from the mapping: nothing is copied. An open file is immutable, any thread; a
  * writer is one thread's. */
-#ifndef QN_FORMAT_STATE_FILE_H
-#define QN_FORMAT_STATE_FILE_H
+#ifndef QN_FORMAT_STATE_STATE_FILE_H
+#define QN_FORMAT_STATE_STATE_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* The sections of a file of saved state (state_file.h), for its reader and its writer: names, types and the
  * fields of a row. Each section is a tensor; rows are of int64. In this order each is aligned for its type
  * when the data begins at a multiple of 8. */
-#ifndef QN_FORMAT_STATE_SECTIONS_H
-#define QN_FORMAT_STATE_SECTIONS_H
+#ifndef QN_FORMAT_STATE_STATE_SECTIONS_H
+#define QN_FORMAT_STATE_STATE_SECTIONS_H
 
 #include <quern/dtype.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * computed here (biases, whole modules, starts that change the base) is refused by the field's name; a
  * field of PEFT's that quern does not know is refused unless it is off, for it may change the numbers. Fields
  * about the making of the adapter are skipped. Immutable after reading: any thread. */
-#ifndef QN_MODEL_ADAPTER_CONFIG_H
-#define QN_MODEL_ADAPTER_CONFIG_H
+#ifndef QN_MODEL_ADAPTER_ADAPTER_CONFIG_H
+#define QN_MODEL_ADAPTER_ADAPTER_CONFIG_H
 
 #include <quern/adapter.h>
 

@@ -7,8 +7,8 @@
  * for DoRA), and their shapes are those of the model's matrix and the configured rank; numbers are not looked
  * at yet. Views live until
  * close. One thread at a time. */
-#ifndef QN_MODEL_ADAPTER_FILE_H
-#define QN_MODEL_ADAPTER_FILE_H
+#ifndef QN_MODEL_ADAPTER_ADAPTER_FILE_H
+#define QN_MODEL_ADAPTER_ADAPTER_FILE_H
 
 #include "format/safetensors/safetensors.h"
 #include "model/adapter/adapter_config.h"

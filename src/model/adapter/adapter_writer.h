@@ -4,8 +4,8 @@
  *
  * Invariant: the folder holds the old adapter or the new one, whole, whenever the writing ends. Other files
  * in it stay. One thread at a time. */
-#ifndef QN_MODEL_ADAPTER_WRITER_H
-#define QN_MODEL_ADAPTER_WRITER_H
+#ifndef QN_MODEL_ADAPTER_ADAPTER_WRITER_H
+#define QN_MODEL_ADAPTER_ADAPTER_WRITER_H
 
 #include "model/adapter/adapter_config.h"
 #include "model/adapter/modules.h"

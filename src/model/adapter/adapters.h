@@ -4,8 +4,8 @@
  * Invariant: an id names one adapter from load to unload, and an adapter that is held is not unloaded. Names
  * and holds: any thread. Loading, unloading and everything about programs: the thread that owns the device.
  */
-#ifndef QN_MODEL_ADAPTERS_H
-#define QN_MODEL_ADAPTERS_H
+#ifndef QN_MODEL_ADAPTER_ADAPTERS_H
+#define QN_MODEL_ADAPTER_ADAPTERS_H
 
 #include "array/array.h"
 #include "base/buf.h"

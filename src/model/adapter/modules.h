@@ -1,7 +1,7 @@
 /* The linear layers of a model under the names that published files give them: what adapters are made for. A
  * module is one matrix of the model, or several that files keep in one tensor, one below the other. */
-#ifndef QN_MODEL_MODULES_H
-#define QN_MODEL_MODULES_H
+#ifndef QN_MODEL_ADAPTER_MODULES_H
+#define QN_MODEL_ADAPTER_MODULES_H
 
 #include "model/config/families.h"
 #include "model/weights/parameters.h"

@@ -4,8 +4,8 @@
  * says how the field is found. Invariant: a config that was read is whole and in range: sizes positive and
  * bounded, heads divisible by their groups, rotary dimensions even, one qn_layer_config per layer. Immutable
  * after reading: any thread. */
-#ifndef QN_MODEL_CONFIG_H
-#define QN_MODEL_CONFIG_H
+#ifndef QN_MODEL_CONFIG_CONFIG_H
+#define QN_MODEL_CONFIG_CONFIG_H
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* The model families, one row each (family_rows.c): how a family is recognised, what its files leave unsaid,
  * what its tensors are called (weight_names.c). A new family of known blocks is a new row. Read by what
  * reads files: config.c, weights.c, adapters; constant data. */
-#ifndef QN_MODEL_FAMILIES_H
-#define QN_MODEL_FAMILIES_H
+#ifndef QN_MODEL_CONFIG_FAMILIES_H
+#define QN_MODEL_CONFIG_FAMILIES_H
 
 #include "format/source/source.h"
 #include "model/config/config.h"

@@ -1,8 +1,8 @@
 /* Checked reading of a model's description: a JSON object with config.json's names, be it config.json itself
  * or what GGUF metadata was mapped to. Every value is checked for type and range; messages name the file and
  * the field as that file spells it. Borrows all that it points to. One thread at a time. */
-#ifndef QN_MODEL_FIELDS_H
-#define QN_MODEL_FIELDS_H
+#ifndef QN_MODEL_CONFIG_FIELDS_H
+#define QN_MODEL_CONFIG_FIELDS_H
 
 #include <stdint.h>
 

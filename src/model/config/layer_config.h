@@ -1,7 +1,7 @@
 /* The layers of a model's description: which of them slide, and how each rotates queries and keys. A part of
  * config.c. */
-#ifndef QN_MODEL_LAYER_CONFIG_H
-#define QN_MODEL_LAYER_CONFIG_H
+#ifndef QN_MODEL_CONFIG_LAYER_CONFIG_H
+#define QN_MODEL_CONFIG_LAYER_CONFIG_H
 
 #include "model/config/config.h"
 #include "model/config/families.h"

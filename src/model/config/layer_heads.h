@@ -1,7 +1,7 @@
 /* Heads that differ between the layers of a model, and layers that read the keys and values of another one. A
  * part of layer_config.c. */
-#ifndef QN_MODEL_LAYER_HEADS_H
-#define QN_MODEL_LAYER_HEADS_H
+#ifndef QN_MODEL_CONFIG_LAYER_HEADS_H
+#define QN_MODEL_CONFIG_LAYER_HEADS_H
 
 #include "model/config/config.h"
 #include "model/config/families.h"

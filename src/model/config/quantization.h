@@ -4,8 +4,8 @@
  * A module (a tensor's name less ".weight") that is named has its own parameters, or none (false). Whether a
  * layer is quantised is said by its tensors: with scales it is, without it is dense, whatever stands here.
  * Immutable after reading: any thread. */
-#ifndef QN_MODEL_QUANTIZATION_H
-#define QN_MODEL_QUANTIZATION_H
+#ifndef QN_MODEL_CONFIG_QUANTIZATION_H
+#define QN_MODEL_CONFIG_QUANTIZATION_H
 
 #include "base/status.h"
 #include "format/source/source.h"

@@ -1,8 +1,8 @@
 /* LongRoPE (Ding et al. 2024): each pair's frequency is divided by a factor of its own, out of one of two
  * lists: one for sequences of up to original_max_position_embeddings tokens, one for longer ones. cos and sin
  * are multiplied by sqrt(1 + ln(factor) / ln(original)), factor being max_position_embeddings / original. */
-#ifndef QN_MODEL_ROPE_LONG_H
-#define QN_MODEL_ROPE_LONG_H
+#ifndef QN_MODEL_CONFIG_ROPE_LONG_H
+#define QN_MODEL_CONFIG_ROPE_LONG_H
 
 #include "format/source/source.h"
 #include "model/config/config.h"

@@ -1,7 +1,7 @@
 /* From the rope parameters of a model's description to a table of inverse frequencies, in the float32 steps
  * of transformers (modeling_rope_utils), so that angles agree with it to the last bit or nearly so. */
-#ifndef QN_MODEL_ROPE_PARAMS_H
-#define QN_MODEL_ROPE_PARAMS_H
+#ifndef QN_MODEL_CONFIG_ROPE_PARAMS_H
+#define QN_MODEL_CONFIG_ROPE_PARAMS_H
 
 #include "model/config/config.h"
 #include "model/config/fields.h"

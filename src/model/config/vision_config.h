@@ -3,8 +3,8 @@
  * (row and column) that turn a half of each head's pairs each, an MLP without a gate; at its end the
  * merge_size^2 patches of a token become one vector of the model's own width. Immutable after reading: any
  * thread. */
-#ifndef QN_MODEL_VISION_CONFIG_H
-#define QN_MODEL_VISION_CONFIG_H
+#ifndef QN_MODEL_CONFIG_VISION_CONFIG_H
+#define QN_MODEL_CONFIG_VISION_CONFIG_H
 
 #include "model/config/fields.h"
 #include "model/config/image_config.h"

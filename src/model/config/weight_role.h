@@ -1,7 +1,7 @@
 /* What the tensors of a model are for. Families name them by role, weights.h finds them, and blocks compute
  * with them. */
-#ifndef QN_MODEL_WEIGHT_ROLE_H
-#define QN_MODEL_WEIGHT_ROLE_H
+#ifndef QN_MODEL_CONFIG_WEIGHT_ROLE_H
+#define QN_MODEL_CONFIG_WEIGHT_ROLE_H
 
 /* Shapes: V vocab_size, H hidden_size, Q num_attention_heads * head_dim, K num_key_value_heads * head_dim, D
  * head_dim, F intermediate_size; these and Q of the layer at hand, E num_experts, M moe_intermediate_size, S

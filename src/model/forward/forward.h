@@ -2,8 +2,8 @@
  * family it is. Prefill, decode and batches run the same graph with other inputs.
  *
  * Rows are tokens of several sequences in a row, each sequence's tokens together and in rising positions. */
-#ifndef QN_MODEL_FORWARD_H
-#define QN_MODEL_FORWARD_H
+#ifndef QN_MODEL_FORWARD_FORWARD_H
+#define QN_MODEL_FORWARD_FORWARD_H
 
 #include "array/array.h"
 #include "model/adapter/adapters.h"

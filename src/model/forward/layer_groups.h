@@ -1,8 +1,8 @@
 /* Layers whose keys and values are kept alike share one pool of pages: the same head shape and the same
  * window. A layer that reads another's keys and values (kv_layer of config.h) is in that one's group and has
  * no place of its own. Recurrent layers share one slot for each sequence. */
-#ifndef QN_MODEL_LAYER_GROUPS_H
-#define QN_MODEL_LAYER_GROUPS_H
+#ifndef QN_MODEL_FORWARD_LAYER_GROUPS_H
+#define QN_MODEL_FORWARD_LAYER_GROUPS_H
 
 #include "model/config/config.h"
 

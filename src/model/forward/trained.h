@@ -1,8 +1,8 @@
 /* What of a model is being trained, as the graph sees it: low-rank factors beside a matrix (Hu et al. 2021;
  * with magnitudes of its outputs, DoRA, Liu et al. 2024), or an array in a weight's place. The arrays are
  * whoever trains's; the graph is differentiated by them. */
-#ifndef QN_MODEL_TRAINED_H
-#define QN_MODEL_TRAINED_H
+#ifndef QN_MODEL_FORWARD_TRAINED_H
+#define QN_MODEL_FORWARD_TRAINED_H
 
 #include "array/array.h"
 #include "model/weights/weights.h"

@@ -1,8 +1,8 @@
 /* Pictures as a vision tower takes them: resized to whole patches, normalised, cut into patches, as the image
  * processor of Qwen2-VL does. The numbers are those of preprocessor_config.json, beside the model. Any
  * thread. */
-#ifndef QN_MODEL_IMAGE_PROCESSOR_H
-#define QN_MODEL_IMAGE_PROCESSOR_H
+#ifndef QN_MODEL_VISION_IMAGE_PROCESSOR_H
+#define QN_MODEL_VISION_IMAGE_PROCESSOR_H
 
 #include <quern/generate.h>
 

@@ -1,7 +1,7 @@
 /* Pictures in another size: Pillow's bicubic filter, bit for bit, since image processors of published models
  * were written with it. Any thread. */
-#ifndef QN_MODEL_IMAGE_RESIZE_H
-#define QN_MODEL_IMAGE_RESIZE_H
+#ifndef QN_MODEL_VISION_IMAGE_RESIZE_H
+#define QN_MODEL_VISION_IMAGE_RESIZE_H
 
 #include <stddef.h>
 #include <stdint.h>

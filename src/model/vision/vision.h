@@ -1,7 +1,7 @@
 /* The vision tower's pass over one picture, as a graph: patches in, a vector for each of its tokens out.
  * Shapes are those of the picture; a program for another size is another graph. */
-#ifndef QN_MODEL_VISION_H
-#define QN_MODEL_VISION_H
+#ifndef QN_MODEL_VISION_VISION_H
+#define QN_MODEL_VISION_VISION_H
 
 #include "array/array.h"
 #include "model/vision/image_processor.h"

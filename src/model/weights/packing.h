@@ -1,6 +1,6 @@
 /* Finding and making files of packed weights (format/source/packed.h) for a model on a device. */
-#ifndef QN_MODEL_PACKING_H
-#define QN_MODEL_PACKING_H
+#ifndef QN_MODEL_WEIGHTS_PACKING_H
+#define QN_MODEL_WEIGHTS_PACKING_H
 
 #include "format/source/packed.h"
 #include "model/weights/parameters.h"

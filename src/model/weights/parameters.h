@@ -1,8 +1,8 @@
 /* A model's weights on a device: one array per role and layer, packed once; a tied head is the embedding's
  * own array. Immutable after loading. The source's pages of packed tensors are dropped, so the file and its
  * packed form are never resident together. */
-#ifndef QN_MODEL_PARAMETERS_H
-#define QN_MODEL_PARAMETERS_H
+#ifndef QN_MODEL_WEIGHTS_PARAMETERS_H
+#define QN_MODEL_WEIGHTS_PARAMETERS_H
 
 #include "array/array.h"
 #include "format/source/packed.h"

@@ -2,8 +2,8 @@
  * rotation pairs one after the other; GGUF files of some families have the pairs of q and k side by side
  * (families.h), and the model keeps them so. What is of each output (an adapter's B, magnitudes) and comes
  * from published files, or goes there, changes its order with this. Pure functions: any thread. */
-#ifndef QN_MODEL_ROW_ORDER_H
-#define QN_MODEL_ROW_ORDER_H
+#ifndef QN_MODEL_WEIGHTS_ROW_ORDER_H
+#define QN_MODEL_WEIGHTS_ROW_ORDER_H
 
 #include "model/config/config.h"
 #include "model/weights/weights.h"

@@ -1,7 +1,7 @@
 /* The tensors of a vision tower: what they are called and which shapes the config gives them. Numbered, so
  * that who finds, packs or locks weights needs no table of its own. Constant data: any thread. */
-#ifndef QN_MODEL_VISION_ROLES_H
-#define QN_MODEL_VISION_ROLES_H
+#ifndef QN_MODEL_WEIGHTS_VISION_ROLES_H
+#define QN_MODEL_WEIGHTS_VISION_ROLES_H
 
 #include "model/config/config.h"
 

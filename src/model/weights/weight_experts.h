@@ -2,8 +2,8 @@
  * a tensor for each expert, or one for all; with the rows of two roles in it, one half below the other or
  * taking turns; or each matrix transposed. Biases [num_experts, rows] likewise, as a vector. Immutable; the
  * source must outlive it. */
-#ifndef QN_MODEL_WEIGHT_EXPERTS_H
-#define QN_MODEL_WEIGHT_EXPERTS_H
+#ifndef QN_MODEL_WEIGHTS_WEIGHT_EXPERTS_H
+#define QN_MODEL_WEIGHTS_WEIGHT_EXPERTS_H
 
 #include "array/array.h"
 #include "model/config/families.h"

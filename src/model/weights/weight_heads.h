@@ -1,8 +1,8 @@
 /* Rows of each head of a matrix as a tensor of matrices, one a head: files may keep what belongs to a head
  * together, keys above values (deepseek's kv_b_proj). Immutable; the tensor that it shows rows of must
  * outlive it. */
-#ifndef QN_MODEL_WEIGHT_HEADS_H
-#define QN_MODEL_WEIGHT_HEADS_H
+#ifndef QN_MODEL_WEIGHTS_WEIGHT_HEADS_H
+#define QN_MODEL_WEIGHTS_WEIGHT_HEADS_H
 
 #include "base/status.h"
 #include "format/files/tensor_view.h"

@@ -1,7 +1,7 @@
 /* Shape of each role's tensor and when a model has it, as a table over the config. Constant data; read by
  * weights.c, which finds the tensors, and by whoever makes one up (tests). */
-#ifndef QN_MODEL_WEIGHT_ROLES_H
-#define QN_MODEL_WEIGHT_ROLES_H
+#ifndef QN_MODEL_WEIGHTS_WEIGHT_ROLES_H
+#define QN_MODEL_WEIGHTS_WEIGHT_ROLES_H
 
 #include "model/config/config.h"
 #include "model/weights/weights.h"

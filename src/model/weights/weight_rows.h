@@ -1,8 +1,8 @@
 /* Rows of a tensor as a tensor: files may keep the matrices of several roles in one, row below row (phi3's
  * qkv_proj: queries, keys, values). Immutable; lives until it is freed, and the tensor that it shows rows of
  * must outlive it. */
-#ifndef QN_MODEL_WEIGHT_ROWS_H
-#define QN_MODEL_WEIGHT_ROWS_H
+#ifndef QN_MODEL_WEIGHTS_WEIGHT_ROWS_H
+#define QN_MODEL_WEIGHTS_WEIGHT_ROWS_H
 
 #include "base/status.h"
 #include "format/files/tensor_view.h"

@@ -3,8 +3,8 @@
  * the config requires is there and every tensor that is shown has the shape that the config implies, so
  * whoever packs or computes checks no shape again. Views are borrowed from the source, which must outlive
  * this object. Immutable after open: any thread. */
-#ifndef QN_MODEL_WEIGHTS_H
-#define QN_MODEL_WEIGHTS_H
+#ifndef QN_MODEL_WEIGHTS_WEIGHTS_H
+#define QN_MODEL_WEIGHTS_WEIGHTS_H
 
 #include "base/status.h"
 #include "format/source/source.h"

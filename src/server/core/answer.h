@@ -4,8 +4,8 @@
  * A whole answer keeps all of it until the end. A stream forgets what its dialect has written. Neighbouring
  * pieces of one kind become one part, so parts do not depend on how the text was cut. The first failure to
  * get memory sticks (qn_said_status). A zeroed qn_said is empty and valid. One thread at a time. */
-#ifndef QN_SERVER_ANSWER_H
-#define QN_SERVER_ANSWER_H
+#ifndef QN_SERVER_CORE_ANSWER_H
+#define QN_SERVER_CORE_ANSWER_H
 
 #include <quern/generate.h>
 

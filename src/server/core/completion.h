@@ -5,8 +5,8 @@
  * may go at any time: then all generations are cancelled. Invariant: a generation is touched by one thread at
  * a time, by a worker until the job that opened it is done, by the loop until the job that closes it is
  * pushed. */
-#ifndef QN_SERVER_COMPLETION_H
-#define QN_SERVER_COMPLETION_H
+#ifndef QN_SERVER_CORE_COMPLETION_H
+#define QN_SERVER_CORE_COMPLETION_H
 
 #include "server/core/answer.h"
 #include "server/core/dialect.h"

@@ -1,8 +1,8 @@
 /* A chat as the library takes it: the messages of a request, made to fit the model's template
  * (text/chat/chat_fit.h). They are JSON values up to here; they become text once, for qn_prompt. On a worker,
  * or on any thread that may render. */
-#ifndef QN_SERVER_CONVERSATION_H
-#define QN_SERVER_CONVERSATION_H
+#ifndef QN_SERVER_CORE_CONVERSATION_H
+#define QN_SERVER_CORE_CONVERSATION_H
 
 #include "server/core/request.h"
 #include "server/core/state.h"

@@ -3,8 +3,8 @@
  * A dialect reads a body into a qn_api_request, and makes bytes of what choices have said (answer.h). It has no
  * part in when something is computed, sent or closed: completion.h. Constant data; functions that write run
  * on the loop, those that read on a worker. */
-#ifndef QN_SERVER_DIALECT_H
-#define QN_SERVER_DIALECT_H
+#ifndef QN_SERVER_CORE_DIALECT_H
+#define QN_SERVER_CORE_DIALECT_H
 
 #include "server/core/request.h"
 

@@ -3,8 +3,8 @@
  *
  * Values that are taken are owned by the function, also if it fails. A failure is always lack of memory. Any
  * thread. */
-#ifndef QN_SERVER_MESSAGE_H
-#define QN_SERVER_MESSAGE_H
+#ifndef QN_SERVER_CORE_MESSAGE_H
+#define QN_SERVER_CORE_MESSAGE_H
 
 #include <jansson.h>
 #include <stddef.h>

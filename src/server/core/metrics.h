@@ -1,6 +1,6 @@
 /* What /metrics tells, in Prometheus' text format. Loop thread only. */
-#ifndef QN_SERVER_METRICS_H
-#define QN_SERVER_METRICS_H
+#ifndef QN_SERVER_CORE_METRICS_H
+#define QN_SERVER_CORE_METRICS_H
 
 #include <stdint.h>
 

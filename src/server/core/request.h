@@ -2,8 +2,8 @@
  *
  * A qn_api_request owns the JSON that its strings and values are borrowed from. No sockets, no model. One thread
  * at a time. */
-#ifndef QN_SERVER_REQUEST_H
-#define QN_SERVER_REQUEST_H
+#ifndef QN_SERVER_CORE_REQUEST_H
+#define QN_SERVER_CORE_REQUEST_H
 
 #include <jansson.h>
 #include <quern/generate.h>

@@ -1,8 +1,8 @@
 /* Bodies, read by a table of fields: each field works, within its range, or is refused by name, or is taken
  * and reported in `warnings`; a field that the table does not have is refused as well. Nothing is dropped.
  * Each dialect has its table. No sockets, no model. One thread at a time. */
-#ifndef QN_SERVER_REQUEST_FIELDS_H
-#define QN_SERVER_REQUEST_FIELDS_H
+#ifndef QN_SERVER_CORE_REQUEST_FIELDS_H
+#define QN_SERVER_CORE_REQUEST_FIELDS_H
 
 #include "server/core/request.h"
 

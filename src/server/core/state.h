@@ -1,7 +1,7 @@
 /* What routes and all behind them share: the server with its model. Loop thread only, but for `wake` and
  * `ready`. */
-#ifndef QN_SERVER_STATE_H
-#define QN_SERVER_STATE_H
+#ifndef QN_SERVER_CORE_STATE_H
+#define QN_SERVER_CORE_STATE_H
 
 #include <quern/quern.h>
 #include <stdatomic.h>

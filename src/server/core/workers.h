@@ -1,8 +1,8 @@
 /* Threads that take jobs in order of arrival, and the wake-up of an event loop.
  *
  * A job is run by a worker and then lies among the finished ones until the loop collects it. */
-#ifndef QN_SERVER_WORKERS_H
-#define QN_SERVER_WORKERS_H
+#ifndef QN_SERVER_CORE_WORKERS_H
+#define QN_SERVER_CORE_WORKERS_H
 
 #include <stdatomic.h>
 

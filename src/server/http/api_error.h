@@ -1,7 +1,7 @@
 /* Why a request fails: the status of HTTP, a code, the field at fault, a sentence. The API that was called
  * writes it in its form (routes.h). One thread at a time. */
-#ifndef QN_SERVER_API_ERROR_H
-#define QN_SERVER_API_ERROR_H
+#ifndef QN_SERVER_HTTP_API_ERROR_H
+#define QN_SERVER_HTTP_API_ERROR_H
 
 #include "base/buf.h"
 #include "base/status.h"

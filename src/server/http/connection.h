@@ -3,8 +3,8 @@
  *
  * While an answer is made the socket is still watched, so that a client that goes is noticed in every phase;
  * closing the sending half counts as going. Loop thread only. */
-#ifndef QN_SERVER_CONNECTION_H
-#define QN_SERVER_CONNECTION_H
+#ifndef QN_SERVER_HTTP_CONNECTION_H
+#define QN_SERVER_HTTP_CONNECTION_H
 
 #include "server/http/exchange.h"
 

@@ -2,8 +2,8 @@
  * business.
  *
  * An exchange lives until it is answered (or its client is gone) and nobody holds it. Loop thread only. */
-#ifndef QN_SERVER_EXCHANGE_H
-#define QN_SERVER_EXCHANGE_H
+#ifndef QN_SERVER_HTTP_EXCHANGE_H
+#define QN_SERVER_HTTP_EXCHANGE_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* What stands before every route, in this order: whose name the server was called by (DNS rebinding), which
  * page asks (CORS), the key. Loop thread only. */
-#ifndef QN_SERVER_GUARD_H
-#define QN_SERVER_GUARD_H
+#ifndef QN_SERVER_HTTP_GUARD_H
+#define QN_SERVER_HTTP_GUARD_H
 
 #include "server/http/http.h"
 #include "server/http/http_server.h"

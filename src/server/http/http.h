@@ -5,8 +5,8 @@
  * line feeds, folded lines, a length given twice or beside a transfer coding, chunk extensions, trailers,
  * control characters. Invariant: what is held is bounded by QN_HTTP_HEAD_MAX and body_max. Nothing here reads
  * or writes a socket. One thread at a time. */
-#ifndef QN_SERVER_HTTP_H
-#define QN_SERVER_HTTP_H
+#ifndef QN_SERVER_HTTP_HTTP_H
+#define QN_SERVER_HTTP_HTTP_H
 
 #include <stdint.h>
 

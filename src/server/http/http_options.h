@@ -1,6 +1,6 @@
 /* Where a server listens, whom it answers, and how long it waits. Any thread. */
-#ifndef QN_SERVER_HTTP_OPTIONS_H
-#define QN_SERVER_HTTP_OPTIONS_H
+#ifndef QN_SERVER_HTTP_HTTP_OPTIONS_H
+#define QN_SERVER_HTTP_HTTP_OPTIONS_H
 
 #include <stddef.h>
 #include <stdint.h>

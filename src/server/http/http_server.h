@@ -3,8 +3,8 @@
  *
  * The layers above fill in what stands before `base` and may read the rest. Connections live in
  * connection.c. Loop thread only. */
-#ifndef QN_SERVER_HTTP_SERVER_H
-#define QN_SERVER_HTTP_SERVER_H
+#ifndef QN_SERVER_HTTP_HTTP_SERVER_H
+#define QN_SERVER_HTTP_HTTP_SERVER_H
 
 #include <event2/event.h>
 

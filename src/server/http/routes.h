@@ -1,7 +1,7 @@
 /* Which function answers a request. The layers above own the tables of routes and hand them down, so nothing
  * here knows an API. Loop thread only. */
-#ifndef QN_SERVER_ROUTES_H
-#define QN_SERVER_ROUTES_H
+#ifndef QN_SERVER_HTTP_ROUTES_H
+#define QN_SERVER_HTTP_ROUTES_H
 
 #include "server/http/api_error.h"
 

@@ -1,6 +1,6 @@
 /* OpenAI's API: its routes, and its form of errors. */
-#ifndef QN_SERVER_OPENAI_H
-#define QN_SERVER_OPENAI_H
+#ifndef QN_SERVER_OPENAI_OPENAI_H
+#define QN_SERVER_OPENAI_OPENAI_H
 
 #include "server/http/exchange.h"
 

@@ -5,8 +5,8 @@
  * tokenizer_config.json, GGUF metadata, else a built-in format chosen by the turn tokens of the vocabulary
  * (Gemma, Qwen, Llama 3). Special tokens come from the template's own text alone; what a message says is
  * plain text, byte by byte. Immutable after opening: any thread. */
-#ifndef QN_TEXT_CHAT_H
-#define QN_TEXT_CHAT_H
+#ifndef QN_TEXT_CHAT_CHAT_H
+#define QN_TEXT_CHAT_CHAT_H
 
 #include <jansson.h>
 

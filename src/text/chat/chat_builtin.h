@@ -2,8 +2,8 @@
  * by the same interpreter. System text of the Gemma format goes in front of the first user turn, "assistant"
  * is written "model". No format adds a system prompt of its own; what a format
  * cannot write (tools but for Qwen, images) is refused. Static data; any thread. */
-#ifndef QN_TEXT_CHAT_BUILTIN_H
-#define QN_TEXT_CHAT_BUILTIN_H
+#ifndef QN_TEXT_CHAT_CHAT_BUILTIN_H
+#define QN_TEXT_CHAT_CHAT_BUILTIN_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* The last message of a chat left open, so that an answer goes on from its text (transformers'
  * continue_final_message): a mark is put behind the text, the chat is rendered, and all from the mark on is
  * cut off. So the template itself writes the message, and no end of turn follows it. Any thread. */
-#ifndef QN_TEXT_CHAT_CONTINUE_H
-#define QN_TEXT_CHAT_CONTINUE_H
+#ifndef QN_TEXT_CHAT_CHAT_CONTINUE_H
+#define QN_TEXT_CHAT_CHAT_CONTINUE_H
 
 #include <jansson.h>
 

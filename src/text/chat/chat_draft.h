@@ -4,8 +4,8 @@
  * Messages are those of templates, with two things as OpenAI's API has them: `arguments` of calls are texts
  * or values, as they came, and contents are texts (contents of another kind are left alone). What was given
  * is never changed: what differs is a copy. Any thread. */
-#ifndef QN_TEXT_CHAT_DRAFT_H
-#define QN_TEXT_CHAT_DRAFT_H
+#ifndef QN_TEXT_CHAT_CHAT_DRAFT_H
+#define QN_TEXT_CHAT_CHAT_DRAFT_H
 
 #include <jansson.h>
 

@@ -13,8 +13,8 @@
  * An ordinary chat costs nothing: qn_chat_fit_is_needed says whether a chat has something unusual. Others cost
  * one rendering of short texts, or two to twelve if the template does not take them as they are. Any thread.
  */
-#ifndef QN_TEXT_CHAT_FIT_H
-#define QN_TEXT_CHAT_FIT_H
+#ifndef QN_TEXT_CHAT_CHAT_FIT_H
+#define QN_TEXT_CHAT_CHAT_FIT_H
 
 #include <jansson.h>
 

@@ -8,8 +8,8 @@
  * them.
  *
  * A parsed template may be rendered by several threads at once. */
-#ifndef QN_TEXT_TEMPLATE_H
-#define QN_TEXT_TEMPLATE_H
+#ifndef QN_TEXT_JINJA_TEMPLATE_H
+#define QN_TEXT_JINJA_TEMPLATE_H
 
 #include <jansson.h>
 #include <stddef.h>

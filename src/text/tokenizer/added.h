@@ -4,8 +4,8 @@
  * At each place the longest enabled token wins. A special token is enabled only where every byte of its text
  * is trusted, so that no text of a stranger can become one. Built by one owner, then read-only: any thread.
  */
-#ifndef QN_TEXT_ADDED_H
-#define QN_TEXT_ADDED_H
+#ifndef QN_TEXT_TOKENIZER_ADDED_H
+#define QN_TEXT_TOKENIZER_ADDED_H
 
 #include <stddef.h>
 #include <stdint.h>

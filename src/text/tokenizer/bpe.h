@@ -4,8 +4,8 @@
  * that a pair would make (SentencePiece, GGUF "llama"). Always the best-ranked pair first, the leftmost among
  * equals; long words use a priority queue, so time is n log n on any input. The model is built by one owner,
  * then read-only: any thread, each with its own scratch. */
-#ifndef QN_TEXT_BPE_H
-#define QN_TEXT_BPE_H
+#ifndef QN_TEXT_TOKENIZER_BPE_H
+#define QN_TEXT_TOKENIZER_BPE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * What cannot be told yet is held back: an incomplete UTF-8 sequence, and a run of byte tokens until it ends
  * (the library that these files are written for replaces all bytes of such a run when one is wrong). The
  * decoder is built by one owner, then read-only: any thread, each with its own stream. */
-#ifndef QN_TEXT_DETOKENIZE_H
-#define QN_TEXT_DETOKENIZE_H
+#ifndef QN_TEXT_TOKENIZER_DETOKENIZE_H
+#define QN_TEXT_TOKENIZER_DETOKENIZE_H
 
 #include <jansson.h>
 #include <stddef.h>

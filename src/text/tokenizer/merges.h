@@ -1,7 +1,7 @@
 /* Adds a list of merges, given as texts, to a model. Three look-ups and one insertion a merge miss the cache
  * each time, so merges are gathered in groups whose memory is asked for ahead. One owner. */
-#ifndef QN_TEXT_MERGES_H
-#define QN_TEXT_MERGES_H
+#ifndef QN_TEXT_TOKENIZER_MERGES_H
+#define QN_TEXT_TOKENIZER_MERGES_H
 
 #include <stddef.h>
 #include <stdint.h>

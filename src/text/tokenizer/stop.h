@@ -5,8 +5,8 @@
  * one that is complete there. Invariant: what came out, joined, is a prefix of what went in, and does not
  * depend on how the input was cut into pieces. The strings are shared, read-only; the stream belongs to one
  * sequence. One thread at a time per stream. */
-#ifndef QN_TEXT_STOP_H
-#define QN_TEXT_STOP_H
+#ifndef QN_TEXT_TOKENIZER_STOP_H
+#define QN_TEXT_TOKENIZER_STOP_H
 
 #include <stddef.h>
 #include <stdint.h>

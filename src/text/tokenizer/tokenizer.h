@@ -11,8 +11,8 @@
  * Text is UTF-8. Where it is not, each maximal invalid part counts as one U+FFFD.
  * A tokenizer is made by one owner and then immutable: any thread may encode and decode. A stream belongs to
  * one thread. */
-#ifndef QN_TEXT_TOKENIZER_H
-#define QN_TEXT_TOKENIZER_H
+#ifndef QN_TEXT_TOKENIZER_TOKENIZER_H
+#define QN_TEXT_TOKENIZER_TOKENIZER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* The inside of a tokenizer, for the files that make one (tokenizer_json.c, tokenizer_gguf.c). Whoever makes
  * it fills the parts in the order of this structure, then calls qn_tokenizer_finish. One owner until then. */
-#ifndef QN_TEXT_TOKENIZER_BUILD_H
-#define QN_TEXT_TOKENIZER_BUILD_H
+#ifndef QN_TEXT_TOKENIZER_TOKENIZER_BUILD_H
+#define QN_TEXT_TOKENIZER_TOKENIZER_BUILD_H
 
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/bpe.h"

@@ -1,7 +1,7 @@
 /* The tokenizer of a model source, from whichever of its files has one: tokenizer.json, with the names of
  * special tokens out of tokenizer_config.json, else GGUF metadata. */
-#ifndef QN_TEXT_TOKENIZER_SOURCE_H
-#define QN_TEXT_TOKENIZER_SOURCE_H
+#ifndef QN_TEXT_TOKENIZER_TOKENIZER_SOURCE_H
+#define QN_TEXT_TOKENIZER_TOKENIZER_SOURCE_H
 
 #include <jansson.h>
 

@@ -2,8 +2,8 @@
  * kinds, merges (or scores, of vocabularies in SentencePiece's way), the name of the pre-tokenizer, special
  * ids, the chat template. What a GGUF cannot say is found by comparison: texts of many kinds are encoded by
  * both. One thread at a time. */
-#ifndef QN_TEXT_TOKENIZER_TO_GGUF_H
-#define QN_TEXT_TOKENIZER_TO_GGUF_H
+#ifndef QN_TEXT_TOKENIZER_TOKENIZER_TO_GGUF_H
+#define QN_TEXT_TOKENIZER_TOKENIZER_TO_GGUF_H
 
 #include "format/gguf/gguf_writer.h"
 #include "format/source/source.h"

@@ -1,7 +1,7 @@
 /* The vocabulary: token texts by id, ids by text. Texts lie in one block of bytes; ids may have holes.
  * Built by one owner, then read-only: any thread. */
-#ifndef QN_TEXT_VOCAB_H
-#define QN_TEXT_VOCAB_H
+#ifndef QN_TEXT_TOKENIZER_VOCAB_H
+#define QN_TEXT_TOKENIZER_VOCAB_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * Most templates take any id; some raise unless it has a certain length. Which form a template takes is found
  * by rendering a conversation with each (chat_fit.h). Pure functions: any thread. */
-#ifndef QN_TEXT_CALL_IDS_H
-#define QN_TEXT_CALL_IDS_H
+#ifndef QN_TEXT_TOOLS_CALL_IDS_H
+#define QN_TEXT_TOOLS_CALL_IDS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Values that are nearly JSON, as models write them in calls of tools: Python literals ({'dry': True}) and
  * Gemma's {city:<|"|>Paris<|"|>}, made JSON. Bare keys, single quotes, tuples, and True, False, None in
  * either spelling are understood; nothing is guessed. Pure functions: any thread. */
-#ifndef QN_TEXT_LOOSE_JSON_H
-#define QN_TEXT_LOOSE_JSON_H
+#ifndef QN_TEXT_TOOLS_LOOSE_JSON_H
+#define QN_TEXT_TOOLS_LOOSE_JSON_H
 
 #include <stddef.h>
 

@@ -11,8 +11,8 @@
  * announced ends there: its CALL_END is malformed, and the bytes behind come back as content. Nothing fails
  * for the sake of a call. Memory is bounded by limit_bytes. One thread at a time per parser; formats are
  * static. */
-#ifndef QN_TEXT_TOOL_CALLS_H
-#define QN_TEXT_TOOL_CALLS_H
+#ifndef QN_TEXT_TOOLS_TOOL_CALLS_H
+#define QN_TEXT_TOOLS_TOOL_CALLS_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Rows that say how families of models write calls of tools and reasoning: data for tool_calls.c (where in an
  * answer a call is) and tool_reader.c (what it says). Static, read-only. */
-#ifndef QN_TEXT_TOOL_FORMATS_H
-#define QN_TEXT_TOOL_FORMATS_H
+#ifndef QN_TEXT_TOOLS_TOOL_FORMATS_H
+#define QN_TEXT_TOOLS_TOOL_FORMATS_H
 
 #include "text/tools/tool_calls.h"
 

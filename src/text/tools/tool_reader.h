@@ -5,8 +5,8 @@
  * in pieces. What was said always is the beginning of a JSON object, and what is said does not depend on how
  * the text was cut. An id counts if it stands before the arguments. Members that appear twice stay as the
  * model wrote them. One thread at a time per reader. */
-#ifndef QN_TEXT_TOOL_READER_H
-#define QN_TEXT_TOOL_READER_H
+#ifndef QN_TEXT_TOOLS_TOOL_READER_H
+#define QN_TEXT_TOOLS_TOOL_READER_H
 
 #include "base/buf.h"
 #include "base/json/json_steps.h"

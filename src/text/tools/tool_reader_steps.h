@@ -1,7 +1,7 @@
 /* What the files of tool_reader.c share: each function reads one item of the text at hand, or waits for the
  * rest of it. Private to these files. */
-#ifndef QN_TEXT_TOOL_READER_STEPS_H
-#define QN_TEXT_TOOL_READER_STEPS_H
+#ifndef QN_TEXT_TOOLS_TOOL_READER_STEPS_H
+#define QN_TEXT_TOOLS_TOOL_READER_STEPS_H
 
 #include "text/tools/tool_reader.h"
 

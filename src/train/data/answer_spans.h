@@ -6,8 +6,8 @@
  * of the messages up to it. Where a template writes earlier turns anew (reasoning that later turns leave out,
  * say), the answer is found by what changes when its words do. What cannot be found that way is none. Pure
  * functions; any thread. */
-#ifndef QN_TRAIN_ANSWER_SPANS_H
-#define QN_TRAIN_ANSWER_SPANS_H
+#ifndef QN_TRAIN_DATA_ANSWER_SPANS_H
+#define QN_TRAIN_DATA_ANSWER_SPANS_H
 
 #include "text/chat/chat.h"
 

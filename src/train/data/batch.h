@@ -1,7 +1,7 @@
 /* What one pass learns from: sequences as flat ragged rows, as inference has them. Sequences of one batch do
  * not see each other, so packing short ones together changes nothing, and there is no padding. */
-#ifndef QN_TRAIN_BATCH_H
-#define QN_TRAIN_BATCH_H
+#ifndef QN_TRAIN_DATA_BATCH_H
+#define QN_TRAIN_DATA_BATCH_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  * file only the lines' offsets and lengths are kept. Invariant: batches follow from file, tokenizer, template
  * and options; a position that was told and sought again goes on with the same ones, and a failed call leaves
  * the position as it was. One thread at a time. */
-#ifndef QN_TRAIN_DATASET_H
-#define QN_TRAIN_DATASET_H
+#ifndef QN_TRAIN_DATA_DATASET_H
+#define QN_TRAIN_DATA_DATASET_H
 
 #include "train/data/batch.h"
 #include "train/data/dataset_line.h"

@@ -13,8 +13,8 @@
  * What a chat says is plain text: no message can forge a special token. Answers begin on a token of their
  * own, as when the model is asked for one. A sequence ends with its last token that counts. The first token
  * is never counted: nothing predicts it. Any thread. */
-#ifndef QN_TRAIN_DATASET_LINE_H
-#define QN_TRAIN_DATASET_LINE_H
+#ifndef QN_TRAIN_DATA_DATASET_LINE_H
+#define QN_TRAIN_DATA_DATASET_LINE_H
 
 #include <quern/train.h>
 

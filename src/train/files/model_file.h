@@ -1,7 +1,7 @@
 /* A model whose weights themselves were trained, on disk: a folder as the base's, with the trained numbers in
  * the places of the base's own; of a base in GGUF a folder with one file, model.gguf. */
-#ifndef QN_TRAIN_MODEL_FILE_H
-#define QN_TRAIN_MODEL_FILE_H
+#ifndef QN_TRAIN_FILES_MODEL_FILE_H
+#define QN_TRAIN_FILES_MODEL_FILE_H
 
 #include "train/step/trainable.h"
 

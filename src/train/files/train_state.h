@@ -5,8 +5,8 @@
  * It is a safetensors file: the arrays by their names behind "trained.", "m." and "v."; __metadata__ says
  * what it belongs to. A checksum (qn_hash_bytes, 64 bits) covers all of it and is checked by open. Invariant:
  * the file appears whole or the old one stays. An open one is immutable, any thread. */
-#ifndef QN_TRAIN_TRAIN_STATE_H
-#define QN_TRAIN_TRAIN_STATE_H
+#ifndef QN_TRAIN_FILES_TRAIN_STATE_H
+#define QN_TRAIN_FILES_TRAIN_STATE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* What is trained as an adapter on disk: written for peft, mlx_lm and the engine, and read to train on. */
-#ifndef QN_TRAIN_TRAINABLE_FILE_H
-#define QN_TRAIN_TRAINABLE_FILE_H
+#ifndef QN_TRAIN_FILES_TRAINABLE_FILE_H
+#define QN_TRAIN_FILES_TRAINABLE_FILE_H
 
 #include "base/buf.h"
 #include "model/adapter/adapter_config.h"

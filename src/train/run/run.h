@@ -2,8 +2,8 @@
  *
  * Invariant between calls: trainer, data set and counters stand right behind the same step, whether calls
  * before succeeded or not. One thread at a time, except for `stop`. */
-#ifndef QN_TRAIN_RUN_H
-#define QN_TRAIN_RUN_H
+#ifndef QN_TRAIN_RUN_RUN_H
+#define QN_TRAIN_RUN_RUN_H
 
 #include <quern/train.h>
 #include <stdatomic.h>

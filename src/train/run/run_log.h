@@ -1,7 +1,7 @@
 /* The log of a training: a file of JSON objects, one a line for each event, on disk when put returns. One
  * process at a time writes it, which is what keeps two trainings out of one folder. One thread at a time. */
-#ifndef QN_TRAIN_RUN_LOG_H
-#define QN_TRAIN_RUN_LOG_H
+#ifndef QN_TRAIN_RUN_RUN_LOG_H
+#define QN_TRAIN_RUN_RUN_LOG_H
 
 #include <quern/train.h>
 

@@ -1,7 +1,7 @@
 /* The options of a training with every default filled in and every bound checked, and what of them the steps
  * depend on. Immutable once made; any thread. */
-#ifndef QN_TRAIN_RUN_OPTIONS_H
-#define QN_TRAIN_RUN_OPTIONS_H
+#ifndef QN_TRAIN_RUN_RUN_OPTIONS_H
+#define QN_TRAIN_RUN_RUN_OPTIONS_H
 
 #include <quern/train.h>
 

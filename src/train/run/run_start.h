@@ -1,6 +1,6 @@
 /* An adapter to begin with: what its files say of it stands in for the options that were not given. */
-#ifndef QN_TRAIN_RUN_START_H
-#define QN_TRAIN_RUN_START_H
+#ifndef QN_TRAIN_RUN_RUN_START_H
+#define QN_TRAIN_RUN_RUN_START_H
 
 #include "train/run/run_options.h"
 #include "train/step/base.h"

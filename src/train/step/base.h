@@ -1,7 +1,7 @@
 /* The model that is trained on: its files, its weights on a device, its config. The weights stay as they are,
  * packed; nothing here changes while training runs. One thread at a time. */
-#ifndef QN_TRAIN_BASE_H
-#define QN_TRAIN_BASE_H
+#ifndef QN_TRAIN_STEP_BASE_H
+#define QN_TRAIN_STEP_BASE_H
 
 #include "model/config/config.h"
 #include "model/forward/layer_groups.h"

@@ -1,6 +1,6 @@
 /* Batches as a program of the forward pass takes them: its inputs, and how they are filled. Any thread. */
-#ifndef QN_TRAIN_BATCH_GRAPH_H
-#define QN_TRAIN_BATCH_GRAPH_H
+#ifndef QN_TRAIN_STEP_BATCH_GRAPH_H
+#define QN_TRAIN_STEP_BATCH_GRAPH_H
 
 #include "array/program.h"
 #include "model/forward/forward.h"

@@ -1,6 +1,6 @@
 /* Where numbers stop being finite: a batch is computed once more, and every step of it is looked at. */
-#ifndef QN_TRAIN_NONFINITE_H
-#define QN_TRAIN_NONFINITE_H
+#ifndef QN_TRAIN_STEP_NONFINITE_H
+#define QN_TRAIN_STEP_NONFINITE_H
 
 #include "base/buf.h"
 #include "train/step/trainer.h"

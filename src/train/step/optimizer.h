@@ -1,7 +1,7 @@
 /* AdamW (Loshchilov, Hutter 2017) and SGD with momentum on plain f32 numbers. Every number's update depends
  * on that number alone, so it does not matter who computes which. */
-#ifndef QN_TRAIN_OPTIMIZER_H
-#define QN_TRAIN_OPTIMIZER_H
+#ifndef QN_TRAIN_STEP_OPTIMIZER_H
+#define QN_TRAIN_STEP_OPTIMIZER_H
 
 #include <quern/train.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* The learning rate at a step: a warm-up in equal steps, then constant, or falling in a line or half a cosine
  * to its end, which a step behind the last would have. Pure functions; any thread. */
-#ifndef QN_TRAIN_SCHEDULE_H
-#define QN_TRAIN_SCHEDULE_H
+#ifndef QN_TRAIN_STEP_SCHEDULE_H
+#define QN_TRAIN_STEP_SCHEDULE_H
 
 #include <quern/train.h>
 

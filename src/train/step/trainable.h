@@ -3,8 +3,8 @@
  * that goes over all of them (norms, files, updates) goes in that order. Their numbers are f32, those of
  * factors bf16 where the options say so, in buffers of the device that the graph reads in place: who changes
  * them between runs changes the next run. */
-#ifndef QN_TRAIN_TRAINABLE_H
-#define QN_TRAIN_TRAINABLE_H
+#ifndef QN_TRAIN_STEP_TRAINABLE_H
+#define QN_TRAIN_STEP_TRAINABLE_H
 
 #include <quern/train.h>
 

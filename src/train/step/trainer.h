@@ -4,8 +4,8 @@
  * into batches: qn_trainer_add sums losses and gradients, qn_trainer_update divides by the targets.
  * Invariant: what is computed depends on the batches and their order, not on the number of threads. A failed
  * call changes no trained number. One thread at a time. */
-#ifndef QN_TRAIN_TRAINER_H
-#define QN_TRAIN_TRAINER_H
+#ifndef QN_TRAIN_STEP_TRAINER_H
+#define QN_TRAIN_STEP_TRAINER_H
 
 #include "train/data/batch.h"
 #include "train/step/optimizer.h"

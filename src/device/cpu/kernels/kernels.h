@@ -8,8 +8,8 @@
  * - other f32 reductions over k or over a head: in an order that depends on absolute indices alone.
  * - exp, tanh, erf, log, sin, cos, rsqrt are our own polynomials, never libm's; each set may differ from the
  * others. Any thread. */
-#ifndef QN_KERNELS_KERNELS_H
-#define QN_KERNELS_KERNELS_H
+#ifndef QN_DEVICE_CPU_KERNELS_KERNELS_H
+#define QN_DEVICE_CPU_KERNELS_KERNELS_H
 
 #include <quern/dtype.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * Polynomials are minimax fits of our own, coefficients rounded to f32 one after the other with the rest
  * refitted. Largest errors found by vector_test over all sets are written beside each function, in units of
  * the last place (ulp) of the true value. */
-#ifndef QN_KERNELS_MATH_BODY_H
-#define QN_KERNELS_MATH_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATH_BODY_H
+#define QN_DEVICE_CPU_KERNELS_MATH_BODY_H
 
 /* 1.1 ulp. exp(-inf) = 0, overflow gives inf, below -104 the result is 0, subnormal results are right. */
 static inline vf v_exp(vf x)

@@ -1,7 +1,7 @@
 /* What the files of each instruction set give to dispatch.c: functions that fill their part of a table. A set
  * starts as a copy of scalar and overwrites what it does better. */
-#ifndef QN_KERNELS_SETS_H
-#define QN_KERNELS_SETS_H
+#ifndef QN_DEVICE_CPU_KERNELS_SETS_H
+#define QN_DEVICE_CPU_KERNELS_SETS_H
 
 #include "device/cpu/kernels/kernels.h"
 

@@ -1,7 +1,7 @@
 /* 16 floats as one value in two 256-bit registers. The names and their meaning are those of vec_scalar.h;
  * v_fma rounds once. */
-#ifndef QN_KERNELS_VEC_AVX2_H
-#define QN_KERNELS_VEC_AVX2_H
+#ifndef QN_DEVICE_CPU_KERNELS_VEC_AVX2_H
+#define QN_DEVICE_CPU_KERNELS_VEC_AVX2_H
 
 #include <float.h>
 #include <immintrin.h>

@@ -1,7 +1,7 @@
 /* 16 floats as one value in one 512-bit register. The names and their meaning are those of vec_scalar.h;
  * v_fma rounds once. */
-#ifndef QN_KERNELS_VEC_AVX512_H
-#define QN_KERNELS_VEC_AVX512_H
+#ifndef QN_DEVICE_CPU_KERNELS_VEC_AVX512_H
+#define QN_DEVICE_CPU_KERNELS_VEC_AVX512_H
 
 #include <float.h>
 #include <immintrin.h>

@@ -1,8 +1,8 @@
 /* 16 floats as one value in four 128-bit registers of Advanced SIMD. The names and their meaning are those of
  * vec_scalar.h; v_fma rounds once. FMAX and FMIN hand on NaN from either side and order the zeros, so v_max
  * and v_min are a comparison and a selection here. */
-#ifndef QN_KERNELS_VEC_NEON_H
-#define QN_KERNELS_VEC_NEON_H
+#ifndef QN_DEVICE_CPU_KERNELS_VEC_NEON_H
+#define QN_DEVICE_CPU_KERNELS_VEC_NEON_H
 
 #include <arm_neon.h>
 #include <float.h>

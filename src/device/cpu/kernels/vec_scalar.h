@@ -4,8 +4,8 @@
  * has 16 lanes on every set: lane i of a reduction holds the elements whose index is i modulo 16, whatever
  * the machine's registers. Here v_fma rounds twice (multiply, then add); in the other sets once. v_max(a, b)
  * is a > b ? a : b and v_min(a, b) is a < b ? a : b, so b is the answer when one of them is NaN. */
-#ifndef QN_KERNELS_VEC_SCALAR_H
-#define QN_KERNELS_VEC_SCALAR_H
+#ifndef QN_DEVICE_CPU_KERNELS_VEC_SCALAR_H
+#define QN_DEVICE_CPU_KERNELS_VEC_SCALAR_H
 
 #include <float.h>
 #include <math.h>

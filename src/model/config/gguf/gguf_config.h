@@ -1,6 +1,6 @@
 /* GGUF metadata under config.json's names: the one place that knows GGUF's keys for hyper-parameters. */
-#ifndef QN_MODEL_GGUF_CONFIG_H
-#define QN_MODEL_GGUF_CONFIG_H
+#ifndef QN_MODEL_CONFIG_GGUF_GGUF_CONFIG_H
+#define QN_MODEL_CONFIG_GGUF_GGUF_CONFIG_H
 
 #include "base/json/json.h"
 #include "base/status.h"

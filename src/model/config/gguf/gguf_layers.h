@@ -1,7 +1,7 @@
 /* What GGUF metadata says of the layers one by one, or of sliding ones beside the others, in the words of
  * config.json. A part of gguf_config.c. */
-#ifndef QN_MODEL_GGUF_LAYERS_H
-#define QN_MODEL_GGUF_LAYERS_H
+#ifndef QN_MODEL_CONFIG_GGUF_GGUF_LAYERS_H
+#define QN_MODEL_CONFIG_GGUF_GGUF_LAYERS_H
 
 #include "base/json/json.h"
 #include "base/status.h"

@@ -1,7 +1,7 @@
 /* The blocks that layers are made of. Each takes rows [R, hidden_size] and returns the same; what is optional
  * in the config is a NULL parameter or a zero number here. */
-#ifndef QN_MODEL_BLOCKS_BLOCKS_H
-#define QN_MODEL_BLOCKS_BLOCKS_H
+#ifndef QN_MODEL_FORWARD_BLOCKS_BLOCKS_H
+#define QN_MODEL_FORWARD_BLOCKS_BLOCKS_H
 
 #include "model/forward/forward.h"
 

@@ -1,8 +1,8 @@
 /* The alphabet of byte-level vocabularies (GPT-2): each byte has a printable code point, so that any text is
  * a string of visible characters. Printable Latin-1 stands for itself, the other 68 bytes are U+0100 and up
  * in rising order. Any thread. */
-#ifndef QN_TEXT_BYTE_LEVEL_H
-#define QN_TEXT_BYTE_LEVEL_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_BYTE_LEVEL_H
+#define QN_TEXT_TOKENIZER_SPLIT_BYTE_LEVEL_H
 
 #include <stddef.h>
 #include <stdint.h>

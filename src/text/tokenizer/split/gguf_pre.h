@@ -1,7 +1,7 @@
 /* What a GGUF's tokenizer.ggml.pre stands for: the split expressions of a published tokenizer, and what else
  * came with it. Data only. */
-#ifndef QN_TEXT_GGUF_PRE_H
-#define QN_TEXT_GGUF_PRE_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_GGUF_PRE_H
+#define QN_TEXT_TOKENIZER_SPLIT_GGUF_PRE_H
 
 #include <jansson.h>
 

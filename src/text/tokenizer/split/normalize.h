@@ -1,7 +1,7 @@
 /* The normalizer of a tokenizer.json: text to text, step by step, before pre-tokenizing.
  * Built by one owner, then read-only: any thread, each with its own regex match. */
-#ifndef QN_TEXT_NORMALIZE_H
-#define QN_TEXT_NORMALIZE_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_NORMALIZE_H
+#define QN_TEXT_TOKENIZER_SPLIT_NORMALIZE_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* The pre-tokenizer of a tokenizer.json: cuts a normalized text into the pieces within which the model may
  * merge. Built by one owner, then read-only: any thread, each with its own pieces and regex match. */
-#ifndef QN_TEXT_PRETOKENIZE_H
-#define QN_TEXT_PRETOKENIZE_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_PRETOKENIZE_H
+#define QN_TEXT_TOKENIZER_SPLIT_PRETOKENIZE_H
 
 #include <jansson.h>
 #include <stddef.h>

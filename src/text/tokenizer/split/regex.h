@@ -3,8 +3,8 @@
  * Patterns are written for Oniguruma; where PCRE2 reads one differently it is translated (\s, \w, \h, line
  * anchors, nested and intersected character classes) or refused. A compiled expression is read-only: any
  * thread, each with its own match. */
-#ifndef QN_TEXT_REGEX_H
-#define QN_TEXT_REGEX_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_REGEX_H
+#define QN_TEXT_TOKENIZER_SPLIT_REGEX_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* Hand-written scanners for the split expressions of the common models, several times faster than the
  * expression. They give the same pieces as PCRE2 for every text of code points that both Unicode versions
  * know (a test compares them). Any thread. */
-#ifndef QN_TEXT_SPLIT_FAST_H
-#define QN_TEXT_SPLIT_FAST_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_SPLIT_FAST_H
+#define QN_TEXT_TOKENIZER_SPLIT_SPLIT_FAST_H
 
 #include <stddef.h>
 

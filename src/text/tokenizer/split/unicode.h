@@ -1,6 +1,6 @@
 /* Classes of code points as tokenizers' regexes mean them: \p{L}, \p{N}, \s (White_Space), \w. Any thread. */
-#ifndef QN_TEXT_UNICODE_H
-#define QN_TEXT_UNICODE_H
+#ifndef QN_TEXT_TOKENIZER_SPLIT_UNICODE_H
+#define QN_TEXT_TOKENIZER_SPLIT_UNICODE_H
 
 #include <stdint.h>
 #include <utf8proc.h>

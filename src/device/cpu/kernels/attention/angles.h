@@ -1,7 +1,7 @@
 /* Cosines and sines of rotary position embedding. One implementation for all sets: double arithmetic without
  * fused multiply-adds, so the bits are the same everywhere. */
-#ifndef QN_KERNELS_ANGLES_H
-#define QN_KERNELS_ANGLES_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ANGLES_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ANGLES_H
 
 #include <stdint.h>
 

@@ -22,8 +22,8 @@
  * attention_dots_<set>.h over attention_dots.body.h, where for BF16 pages the tiles of
  * attention_tiles_<set>.h may take their place; the others include attention_dots_none.h and compute in f32.
  */
-#ifndef QN_KERNELS_ATTENTION_BODY_H
-#define QN_KERNELS_ATTENTION_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_BODY_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_BODY_H
 
 #include "device/cpu/kernels/attention/attention_pages.body.h"
 #include "device/cpu/kernels/math.body.h"

@@ -1,8 +1,8 @@
 /* What the files of the attention family share: how much one pass takes at once, where things lie in a page,
  * and the functions by which vector_<set>.c adds the attention kernels and gemm_f32 to a table. Any thread.
  */
-#ifndef QN_KERNELS_ATTENTION_H
-#define QN_KERNELS_ATTENTION_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_H
 
 #include "device/cpu/kernels/kernels.h"
 

@@ -29,8 +29,8 @@
  *   dots_weighted         p times a scale, 0 where p is 0
  *   dots_max_bits         the larger of each lane as unsigned integers
  *   dots_largest_bits     of all lanes */
-#ifndef QN_KERNELS_ATTENTION_DOTS_BODY_H
-#define QN_KERNELS_ATTENTION_DOTS_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_BODY_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_BODY_H
 
 /* Dimensions of a packed query: pairs for BF16, else blocks. */
 static inline int64_t dots_query_dim(const attend_state *s)

@@ -1,7 +1,7 @@
 /* Attention over Q8_0 and Q4_0 pages in integers of 16 bits: vpmaddwd and an addition, four fifths of the
  * instructions that f32 takes, and no page is widened in memory first. */
-#ifndef QN_KERNELS_ATTENTION_DOTS_AVX2_H
-#define QN_KERNELS_ATTENTION_DOTS_AVX2_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_AVX2_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_AVX2_H
 
 #define DOTS_BF16 0
 #define DOTS_BYTES 0

@@ -1,7 +1,7 @@
 /* Attention in 16-bit operands: vdpbf16ps for BF16 pages, vpdpwssd for Q8_0 and Q4_0 pages. Both instructions
  * add two products to each of 16 lanes, one a cycle. */
-#ifndef QN_KERNELS_ATTENTION_DOTS_AVX512_H
-#define QN_KERNELS_ATTENTION_DOTS_AVX512_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_AVX512_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_AVX512_H
 
 #define DOTS_BF16 1
 #define DOTS_BYTES 0

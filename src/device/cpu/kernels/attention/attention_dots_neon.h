@@ -5,8 +5,8 @@
  *
  * 4 SDOT for 32 products of 16 and 8 bits, where f32 takes 8 FMLA and each page is widened in memory first
  * (counted, not measured). */
-#ifndef QN_KERNELS_ATTENTION_DOTS_NEON_H
-#define QN_KERNELS_ATTENTION_DOTS_NEON_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_NEON_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_NEON_H
 
 #define DOTS_BF16 0
 #define DOTS_BYTES 1

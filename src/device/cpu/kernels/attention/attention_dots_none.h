@@ -1,6 +1,6 @@
 /* For sets that multiply no pairs of 16-bit numbers: attention computes in f32 whatever the pages hold. */
-#ifndef QN_KERNELS_ATTENTION_DOTS_NONE_H
-#define QN_KERNELS_ATTENTION_DOTS_NONE_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_NONE_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_DOTS_NONE_H
 
 static attend_form dots_form(qn_dtype dtype)
 {

@@ -11,8 +11,8 @@
  * dimensions. So Q4_0 holds blocks turned by the Hadamard matrix of 32, which spreads every dimension over
  * all; queries are turned alike, which leaves q.k as it is, and what was gathered of values is turned back.
  */
-#ifndef QN_KERNELS_ATTENTION_PAGES_BODY_H
-#define QN_KERNELS_ATTENTION_PAGES_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_PAGES_BODY_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_PAGES_BODY_H
 
 #include "device/cpu/kernels/attention/attention.h"
 

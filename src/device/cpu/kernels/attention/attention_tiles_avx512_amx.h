@@ -3,8 +3,8 @@
  * dimensions or the 32 positions of a page at a time, those of even and odd index apart and then both, in
  * rising order; it has no other split, so its bits are those of any tile that the row is in. The rest is
  * attention_dots_avx512.h's. */
-#ifndef QN_KERNELS_ATTENTION_TILES_AVX512_AMX_H
-#define QN_KERNELS_ATTENTION_TILES_AVX512_AMX_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_TILES_AVX512_AMX_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_TILES_AVX512_AMX_H
 
 #include "device/cpu/kernels/matmul/tiles_avx512_amx.h"
 

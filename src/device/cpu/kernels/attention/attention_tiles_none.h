@@ -1,6 +1,6 @@
 /* For sets without tiles: attention_dots_<set>.h has loops for all pages. */
-#ifndef QN_KERNELS_ATTENTION_TILES_NONE_H
-#define QN_KERNELS_ATTENTION_TILES_NONE_H
+#ifndef QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_TILES_NONE_H
+#define QN_DEVICE_CPU_KERNELS_ATTENTION_ATTENTION_TILES_NONE_H
 
 static int by_tiles(const attend_state *s)
 {

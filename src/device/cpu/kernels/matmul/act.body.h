@@ -1,7 +1,7 @@
 /* A row of activations into its packed form, over vec_<set>.h. The including file defines act_block(planes,
  * x, to): one block of 32 into a qn_act_i8 (planes 1) or qn_act_i8x2 (planes 2). */
-#ifndef QN_KERNELS_ACT_BODY_H
-#define QN_KERNELS_ACT_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_ACT_BODY_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_ACT_BODY_H
 
 #include <string.h>
 

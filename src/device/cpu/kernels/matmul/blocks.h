@@ -1,7 +1,7 @@
 /* Where blocks of weights and activations lie in what is packed, and how a product is cut into parts: what
  * the integer products of all sets share. */
-#ifndef QN_KERNELS_BLOCKS_H
-#define QN_KERNELS_BLOCKS_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_BLOCKS_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_BLOCKS_H
 
 #include "device/cpu/kernels/matmul/pack.h"
 

@@ -1,7 +1,7 @@
 /* Codes and scales of one side (8 of 16 outputs) of a packed block, in registers of AVX2. The layout is
  * described in pack.h. */
-#ifndef QN_KERNELS_CODES_AVX2_H
-#define QN_KERNELS_CODES_AVX2_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_CODES_AVX2_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_CODES_AVX2_H
 
 #include <immintrin.h>
 

@@ -1,6 +1,6 @@
 /* Codes and scales of one packed block, in registers of AVX-512. The layout is described in pack.h. */
-#ifndef QN_KERNELS_CODES_AVX512_H
-#define QN_KERNELS_CODES_AVX512_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_CODES_AVX512_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_CODES_AVX512_H
 
 #include <immintrin.h>
 

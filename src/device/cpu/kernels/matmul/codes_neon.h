@@ -1,7 +1,7 @@
 /* Codes and scales of one quarter (4 of 16 outputs) of a packed block, in registers of Advanced SIMD. The
  * layout is described in pack.h. */
-#ifndef QN_KERNELS_CODES_NEON_H
-#define QN_KERNELS_CODES_NEON_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_CODES_NEON_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_CODES_NEON_H
 
 #include <arm_neon.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* gemm_f32 over tile.body.h. Blocks of b are copied to the stack when they are not a run of whole vectors, or
  * when enough rows use them, blocks of a when enough columns do; no choice changes bits. */
-#ifndef QN_KERNELS_GEMM_BODY_H
-#define QN_KERNELS_GEMM_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_GEMM_BODY_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_GEMM_BODY_H
 
 #include "device/cpu/kernels/matmul/tile.body.h"
 

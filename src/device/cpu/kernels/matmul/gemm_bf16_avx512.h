@@ -4,8 +4,8 @@
  * of 2048 took 1.25 of its peak's time in place of 1.08. Blocks of b that lie far apart are copied to the
  * stack, where they stay in the first-level cache for all rows. Every output is one chain over rising pairs
  * that goes through out between blocks of k, so its bits depend on no split. */
-#ifndef QN_KERNELS_GEMM_BF16_AVX512_H
-#define QN_KERNELS_GEMM_BF16_AVX512_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_GEMM_BF16_AVX512_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_GEMM_BF16_AVX512_H
 
 enum { PAIRS_K = 64, PAIRS_K_RUN = 1024, PAIRS_ROWS = 6, PAIRS_VECS = 4, PAIRS_COLUMNS = 16 * PAIRS_VECS };
 

@@ -6,8 +6,8 @@
  * with desc_act) is packed in that stored order, so that a group's scale lies beside its codes. Its product
  * permutes the columns of x before it packs the activations; panels and kernels are those of any other type.
  * The permutation belongs to the one weight, beside its panels, and costs a gather of a row of x. */
-#ifndef QN_KERNELS_LAYOUT_H
-#define QN_KERNELS_LAYOUT_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_LAYOUT_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_LAYOUT_H
 
 #include <quern/dtype.h>
 #include <stddef.h>

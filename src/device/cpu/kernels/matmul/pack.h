@@ -26,8 +26,8 @@
  * Nothing is lost and only SUB6 grows (by 1%). weight = scale * (code - zero) + min, see qn_layout_*.
  * A row of activations is a row of blocks qn_act_i8 / qn_act_i8x2, or plain f32, or bf16 (an even number of
  * them). */
-#ifndef QN_KERNELS_PACK_H
-#define QN_KERNELS_PACK_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_PACK_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_PACK_H
 
 #include <quern/dtype.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* For sets whose tiles read rows as they are packed: what integer.body.h asks of a set beside its arithmetic.
  */
-#ifndef QN_KERNELS_ROWS_AS_PACKED_H
-#define QN_KERNELS_ROWS_AS_PACKED_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_ROWS_AS_PACKED_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_ROWS_AS_PACKED_H
 
 #include "device/cpu/kernels/matmul/blocks.h"
 

@@ -3,8 +3,8 @@
  *
  * Every output is one chain of multiply-adds in rising k that starts from c (or 0), so its bits depend
  * neither on the tile's size nor on how k was split over calls. */
-#ifndef QN_KERNELS_TILE_BODY_H
-#define QN_KERNELS_TILE_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_TILE_BODY_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_TILE_BODY_H
 
 /* What is read later, in the order and as long as what is read now: some way ahead, and the rest of that way
  * nearer. NULL: nothing. */

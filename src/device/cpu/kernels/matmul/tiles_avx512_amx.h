@@ -1,6 +1,6 @@
 /* What the files of avx512_amx share: the shapes of the eight tiles. */
-#ifndef QN_KERNELS_TILES_AVX512_AMX_H
-#define QN_KERNELS_TILES_AVX512_AMX_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_TILES_AVX512_AMX_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_TILES_AVX512_AMX_H
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* unpack_blocks, which float.body.h asks for: a panel of any quantised type as f32, for sets of vectors. The
  * including file defines unpack_layout(layout, own, n_in, p, out), whose layout is a constant. */
-#ifndef QN_KERNELS_UNPACK_BODY_H
-#define QN_KERNELS_UNPACK_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_MATMUL_UNPACK_BODY_H
+#define QN_DEVICE_CPU_KERNELS_MATMUL_UNPACK_BODY_H
 
 static void unpack_blocks(qn_dtype dtype, int64_t n_in, const uint8_t *p, float *out)
 {

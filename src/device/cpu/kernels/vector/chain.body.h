@@ -2,8 +2,8 @@
  * registers, eight vectors (four of AVX2's pairs) at a time, so that one turn of the loop is as many loads
  * and stores as the run has inputs and outputs. Every element goes through the functions of vector.body.h:
  * the bits are those of the operations one by one. */
-#ifndef QN_KERNELS_CHAIN_BODY_H
-#define QN_KERNELS_CHAIN_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_VECTOR_CHAIN_BODY_H
+#define QN_DEVICE_CPU_KERNELS_VECTOR_CHAIN_BODY_H
 
 /* x is t in all vectors of a block: loops over it are unrolled whole, or it would live in memory. */
 #define EACH_OF_BLOCK _Pragma("GCC unroll 8") for (int j = 0; j < V_CHAIN; j++)

@@ -4,8 +4,8 @@
  * A lane is a channel of the convolution, or a column of the delta rule's state: no sum crosses lanes, so any
  * split over channels or columns gives the same bits, and rows follow one another, so any split over rows
  * does. */
-#ifndef QN_KERNELS_RECURRENT_BODY_H
-#define QN_KERNELS_RECURRENT_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_VECTOR_RECURRENT_BODY_H
+#define QN_DEVICE_CPU_KERNELS_VECTOR_RECURRENT_BODY_H
 
 /* Vectors of a row of the state that go together: as many sums and outputs as the registers hold. */
 enum { DELTA_VECS = V_TILE_ROWS > 6 ? 4 : 2 };

@@ -3,8 +3,8 @@
  *
  * The last n % 16 elements go through the same instructions as the others, in a vector filled up with zeros,
  * so that the bits of element i depend on element i alone. Reductions keep element i in lane i % 16. */
-#ifndef QN_KERNELS_VECTOR_BODY_H
-#define QN_KERNELS_VECTOR_BODY_H
+#ifndef QN_DEVICE_CPU_KERNELS_VECTOR_VECTOR_BODY_H
+#define QN_DEVICE_CPU_KERNELS_VECTOR_VECTOR_BODY_H
 
 #include "device/cpu/kernels/math.body.h"
 
