@@ -60,6 +60,7 @@ qn_status qn_chat_continue_mark(json_t *messages, json_t **final)
         json_decref(parts);
     }
     text = json_stringn_nocheck(json_string_value(text), json_string_length(text));
+    if (!text) json_decref(copy);
     if (!text || !copy || json_array_set_new(messages, last, copy)) {
         json_decref(text);
         return qn_fail_nomem(sizeof mark);
