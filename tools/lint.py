@@ -164,7 +164,7 @@ def check_text(path, text):
 
 
 def check_comments(path, text):
-    """A heading whose line of dashes was put on a line of its own: a formatter tore it."""
+    """A formatter that breaks comments puts the dashes of a heading on the next line."""
     for n, line in enumerate(text.split("\n"), 1):
         if re.fullmatch(r"\s*\* -{20,}( \*/)?", line):
             say(path, n, "a comment that was torn apart: the dashes belong to the line before")

@@ -1,7 +1,8 @@
 /* One request and its answer, as routes see them: the connection below and the threads beside are not their
  * business.
  *
- * An exchange lives until it is answered (or its client is gone) and nobody holds it. Loop thread only. */
+ * An exchange lives until it is answered, or its client is gone, and its last hold is released. Loop thread
+ * only. */
 #ifndef QN_SERVER_HTTP_EXCHANGE_H
 #define QN_SERVER_HTTP_EXCHANGE_H
 

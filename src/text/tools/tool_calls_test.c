@@ -267,6 +267,28 @@ static const struct {
      "call 0 a  {}|bad:, \"b\": {}}]<|tools_suffix|>"},
     {" functools[", "functools", NULL, "I look. functools[{\"name\": \"look\", \"arguments\": {}}]",
      "I look.|call 0 look  {}"},
+    {"dsml_token + 'function_calls>", "dsml", NULL,
+     "<｜DSML｜function_calls><｜DSML｜invoke name=\"look\"><｜DSML｜parameter name=\"city\">Rome"
+     "</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>",
+     "call 0 look  {\"city\": \"Rome\"}"},
+    {"<minimax:tool_call> <invoke name=", "minimax", NULL,
+     "a<minimax:tool_call>\n<invoke name=\"look\"><parameter name=\"city\">Rome</parameter></invoke>\n"
+     "<invoke name=\"f\"></invoke></minimax:tool_call>",
+     "a|call 0 look  {\"city\": \"Rome\"}|call 1 f  {}"},
+    {"<seed:tool_call> <function=", "seed", NULL,
+     "<seed:tool_call><function=look><parameter=days>3</parameter></function></seed:tool_call>b",
+     "call 0 look  {\"days\": 3}|b"},
+    {"Action: \"tool_name\"", "command_r", NULL,
+     "Action:\n```json\n[{\"tool_name\": \"look\", \"parameters\": {\"city\": \"Rome\"}}]\n```",
+     "call 0 look  {\"city\": \"Rome\"}"},
+    {"<|function_call|>", "gigachat_function_call", NULL,
+     "ok<|function_call|>{\"name\": \"look\", \"arguments\": {\"city\": \"Rome\"}}<|message_sep|>",
+     "ok|call 0 look  {\"city\": \"Rome\"}"},
+    {"function call <|role_sep|>", "gigachat", NULL,
+     "ok<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"look\", \"arguments\": {}}<|message_sep|>",
+     "ok|call 0 look  {}"},
+    {"<|tool_call|>", "granite", NULL, "<|tool_call|>[{\"name\": \"look\", \"arguments\": {\"a\": 1}}]",
+     "call 0 look  {\"a\": 1}"},
     {"[BEGIN FINAL RESPONSE] <tool_calls></tool_calls>", "tool_calls",
      "<|begin_assistant|>\nHere are my reasoning steps:\n",
      "One.\n[BEGIN FINAL RESPONSE]\nTwo.\n[END FINAL RESPONSE]\n<tool_calls>[{\"name\": \"f\", "
@@ -624,6 +646,13 @@ static int compare_calls(const char *file, const json_t *c, const qn_answer_form
     }
     assert_int_equal(qn_answer_count_calls(a), n_calls);
     assert_int_equal(qn_answer_count_malformed(a), 0);
+    char *whole = run(&o, answer, strlen(answer), 0);
+    for (uint64_t seed = 1; seed < 8; seed++) {
+        char *cut = run(&o, answer, strlen(answer), seed);
+        assert_string_equal(cut, whole);
+        qn_free(cut);
+    }
+    qn_free(whole);
     qn_answer_free(a);
     return n_calls;
 }
