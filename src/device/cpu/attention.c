@@ -175,7 +175,8 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
         write_rows(run, s, &kv);
         if (!run->cut) qn_pool_barrier(run->pool);
     }
-    int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = run->sizes.v[QN_SYM_S], cost = 0, total = 0,
+    int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]),
+            cost = 0, total = 0,
             n_rows = rows_of_tile(run, row_begin, n_sequences, kv.kv_heads, n_heads / kv.kv_heads);
     qn_attend_args a = {.kv = kv,
                         .n_heads = n_heads,
@@ -278,7 +279,7 @@ static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
     const qn_state *state = step->plan.params.attend.state;
     size_t need = 0;
     if (!state) {
-        need = qn_cpu_ragged_scratch_bytes(plan, step);
+        qn_cpu_ragged_prepare(plan, step, scratch_bytes, shared_bytes);
     } else {
         int64_t positions = (step->plan.in[5].shape.dim[1] - 1) * QN_PAGE_TOKENS,
                 shared = q->shape.dim[1] / v->shape.dim[1];

@@ -95,6 +95,12 @@ static inline int64_t qn_cpu_rows(const qn_cpu_run *run, const qn_operand *o)
     return o->shape.n ? qn_shape_dim(&o->shape, 0, &run->sizes) : 1;
 }
 
+/* Sequences of a step, by the shape of its input row_begin. */
+static inline int64_t qn_cpu_sequences(const qn_sizes *sizes, const qn_operand *row_begin)
+{
+    return qn_shape_dim(&row_begin->shape, 0, sizes) - 1;
+}
+
 /* In a turn of row-local steps, whose n is the number of rows: the rows of the turn. */
 static inline void qn_cpu_share(const qn_cpu_run *run, int64_t n, int64_t *begin, int64_t *end)
 {

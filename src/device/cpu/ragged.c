@@ -1,243 +1,130 @@
-/* Attention over k and v of the same rows (no pages), and its gradients: what training differentiates, and
- * what a vision tower computes.
+/* Attention over k and v of the same rows: what training differentiates.
  *
- * 64 rows of one head at a time: their scores against all that any of them sees are one product, so is what
- * they gather. What a row does not see counts as 0 there. Tiles begin at fixed rows of a sequence, so sums
- * over rows (dk, dv) have one order; those over positions rise. */
+ * Keys and values are first laid into pages of f32 that live as long as the step, then the kernels of attention
+ * over pages go through them. So a row gets the bits that it gets in an engine that keeps f32. */
 #include "device/cpu/ragged.h"
 
-#include <string.h>
-
-enum { TILE_ROWS = 64 };
-
+/* The shared area: numbers of all pages, then the pages. */
 typedef struct {
-    const qn_cpu_run *run;
-    const float *q, *k, *v, *sinks;
-    int64_t q_stride, k_stride, v_stride, heads, shared, dim, v_dim;
-    const int32_t *row_begin;
-    int64_t n_sequences;
-    const qn_params_attend *p;
-    int64_t row; /* from one row of scores to the next */
-    float *scores, *slopes,
-        *tangents; /* [TILE_ROWS][row]; tangents: under a soft cap, which slopes go with */
-} ragged;
+    int64_t n_pages;
+    size_t pages_at, size;
+} places;
 
-/* Rows [row, row + n) of a sequence, which see positions [low, high) among them. */
-typedef struct {
-    int64_t begin, end; /* of the sequence */
-    int64_t row, n, low, high;
-} tile;
-
-static int64_t row_elements(const qn_operand *q, const qn_sizes *sizes)
+static qn_kv_layout layout_of(const qn_cpu_step *s)
 {
-    return qn_shape_dim(&q->shape, 0, sizes) + 1; /* and a sink */
+    const qn_shape *k = &s->plan.in[1].shape, *v = &s->plan.in[2].shape;
+    qn_kv_layout kv = {
+        .dtype = QN_DTYPE_F32, .kv_heads = k->dim[1], .head_dim = k->dim[2], .v_dim = v->dim[2]};
+    kv.page_stride_bytes = qn_kv_page_bytes(kv.dtype, kv.kv_heads, kv.head_dim, kv.v_dim);
+    return kv;
 }
 
-/* sinks: which input they are, where there are any. */
-static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int sinks)
+/* The pages of each sequence begin at one that is its own: rows / QN_PAGE_TOKENS and one more suffice for it. */
+static places place(const qn_cpu_step *s, const qn_sizes *sizes)
 {
-    const qn_operand *q = &s->plan.in[0], *k = &s->plan.in[1], *v = &s->plan.in[2];
-    ragged a = {.run = run,
-                .q = (const float *)s->in[0],
-                .k = (const float *)s->in[1],
-                .v = (const float *)s->in[2],
-                .sinks = s->plan.params.attend.has_sinks ? (const float *)s->in[sinks] : NULL,
-                .q_stride = q->stride[0],
-                .k_stride = k->stride[0],
-                .v_stride = v->stride[0],
-                .heads = q->shape.dim[1],
-                .shared = q->shape.dim[1] / k->shape.dim[1],
-                .dim = q->shape.dim[2],
-                .v_dim = v->shape.dim[2],
-                .row_begin = (const int32_t *)s->in[4],
-                .n_sequences = qn_shape_dim(&s->plan.in[4].shape, 0, &run->sizes) - 1,
-                .p = &s->plan.params.attend,
-                .row = row_elements(q, &run->sizes),
-                .scores = (float *)(void *)run->scratch};
-    a.slopes = a.scores + TILE_ROWS * a.row;
-    a.tangents = a.slopes + TILE_ROWS * a.row;
-    return a;
+    const int64_t n_rows = qn_shape_dim(&s->plan.in[1].shape, 0, sizes),
+                  n_sequences = qn_cpu_sequences(sizes, &s->plan.in[4]);
+    places p = {.n_pages = n_rows / QN_PAGE_TOKENS + n_sequences};
+    p.pages_at = ((size_t)p.n_pages * sizeof(int32_t) + 63) / 64 * 64;
+    p.size = p.pages_at + (size_t)p.n_pages * layout_of(s).page_stride_bytes;
+    return p;
 }
 
-static int64_t first_seen(const ragged *a, const tile *t, int64_t r)
+static int64_t pages_of(const int32_t *row_begin, int64_t sequence)
 {
-    return a->p->window && r - a->p->window + 1 > t->begin ? r - a->p->window + 1 : t->begin;
+    return (row_begin[sequence + 1] - row_begin[sequence] + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
 }
 
-static int64_t end_of_seen(const ragged *a, const tile *t, int64_t r)
+/* This worker's share of the pages of all sequences. */
+static void write_pages(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_layout *kv, int32_t *numbers)
 {
-    return a->p->whole ? t->end : r + 1;
-}
-
-static tile tile_at(const ragged *a, int64_t sequence, int64_t i)
-{
-    tile t = {.begin = a->row_begin[sequence], .end = a->row_begin[sequence + 1]};
-    t.row = t.begin + i * TILE_ROWS;
-    t.n = t.end - t.row < TILE_ROWS ? t.end - t.row : TILE_ROWS;
-    t.low = first_seen(a, &t, t.row);
-    t.high = end_of_seen(a, &t, t.row + t.n - 1);
-    return t;
-}
-
-static int64_t tiles_of(const ragged *a, int64_t sequence)
-{
-    return (a->row_begin[sequence + 1] - a->row_begin[sequence] + TILE_ROWS - 1) / TILE_ROWS;
-}
-
-/* Scores of a tile with what its rows see: q . k, for each row beside the others. */
-static void against(const ragged *a, const tile *t, const float *x, int64_t x_stride, const float *y,
-                    int64_t y_stride, int64_t dim, float *out)
-{
-    a->run->kernels->gemm_f32(out, a->row, x + t->row * x_stride, x_stride, 1, y + t->low * y_stride, 1,
-                              y_stride, t->high - t->low, dim, 0, t->n, 0);
-}
-
-/* Probabilities into scores, 0 where a row does not look; tanh under a cap into tangents, for gradients. */
-static void probabilities(const ragged *a, const tile *t, int64_t h, int with_tangents)
-{
-    const qn_kernels *k = a->run->kernels;
-    const float cap = a->p->softcap, inverse = cap > 0 ? 1 / cap : 0;
-    against(a, t, a->q + h * a->dim, a->q_stride, a->k + h / a->shared * a->dim, a->k_stride, a->dim,
-            a->scores);
-    for (int64_t i = 0; i < t->n; i++) {
-        const int64_t from = first_seen(a, t, t->row + i) - t->low,
-                      to = end_of_seen(a, t, t->row + i) - t->low, n = to - from;
-        float *all = a->scores + i * a->row, *x = all + from;
-        k->ew[QN_EW_MUL](x, x, 1, &a->p->scale, 0, n);
-        if (cap > 0) {
-            k->ew[QN_EW_MUL](x, x, 1, &inverse, 0, n);
-            k->ew[QN_EW_TANH](x, x, 1, x, 1, n);
-            if (with_tangents) memcpy(a->tangents + i * a->row + from, x, (size_t)n * sizeof *x);
-            k->ew[QN_EW_MUL](x, x, 1, &cap, 0, n);
-        }
-        if (a->sinks) x[n] = a->sinks[h]; /* one more logit that takes its share and reads no value */
-        k->softmax(x, x, n + (a->sinks != NULL));
-        memset(all, 0, (size_t)from * sizeof *all);
-        memset(all + to, 0, (size_t)(t->high - t->low - to) * sizeof *all);
+    const qn_operand *k = &s->plan.in[1], *v = &s->plan.in[2];
+    const int32_t *row_begin = (const int32_t *)s->in[4];
+    const int64_t n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]);
+    int64_t begin, end, total = 0, sequence = 0, first = 0; /* first page of the sequence */
+    for (int64_t i = 0; i < n_sequences; i++) total += pages_of(row_begin, i);
+    qn_pool_share(total, 1, run->thread, run->n_threads, &begin, &end);
+    for (int64_t page = begin; page < end; page++) {
+        while (page - first >= pages_of(row_begin, sequence)) first += pages_of(row_begin, sequence++);
+        const int64_t r = row_begin[sequence] + (page - first) * QN_PAGE_TOKENS,
+                      left = row_begin[sequence + 1] - r;
+        numbers[page] = (int32_t)page;
+        run->kernels->kv_write(kv, 0, kv->kv_heads, page, 0, left < QN_PAGE_TOKENS ? left : QN_PAGE_TOKENS,
+                               (const float *)s->in[1] + r * k->stride[0], k->stride[0],
+                               (const float *)s->in[2] + r * v->stride[0], v->stride[0]);
     }
 }
 
-static void attend_tile(const ragged *a, const tile *t, int64_t h, float *out)
+/* A tile of rows of one sequence against one key head. */
+static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_args *a, int64_t row,
+                        int64_t position, int64_t n_rows, int64_t kv_head)
 {
-    probabilities(a, t, h, 0);
-    a->run->kernels->gemm_f32(out + (t->row * a->heads + h) * a->v_dim, a->heads * a->v_dim, a->scores,
-                              a->row, 1, a->v + t->low * a->v_stride + h / a->shared * a->v_dim, a->v_stride,
-                              1, a->v_dim, t->high - t->low, 0, t->n, 0);
+    const int64_t shared = a->n_heads / a->kv.kv_heads;
+    a->position = position;
+    a->q = (const float *)s->in[0] + row * a->q_stride;
+    a->out = (float *)(void *)s->out + row * a->out_stride;
+    run->kernels->attend(a, n_rows, kv_head * shared, shared, run->scratch);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const float *out, *d_out;
-    int64_t out_stride, d_stride;
-    float *result;                /* rows of dq, dk, dv, `stride` apart */
-    int64_t stride, keys, values; /* where dk and dv begin in a row */
-} gradient;
-
-/* slopes: the gradient by q . k, p (dp - dout . out) times what the cap and the scale make of it, where dp =
- * dout . v. */
-static void slopes(const ragged *a, const gradient *g, const tile *t, int64_t h)
+static int64_t tiles_of(const int32_t *row_begin, int64_t sequence)
 {
-    const qn_kernels *k = a->run->kernels;
-    probabilities(a, t, h, 1);
-    against(a, t, g->d_out + h * a->v_dim, g->d_stride, a->v + h / a->shared * a->v_dim, a->v_stride,
-            a->v_dim, a->slopes);
-    for (int64_t i = 0; i < t->n; i++) {
-        const int64_t r = t->row + i, from = first_seen(a, t, r) - t->low, to = end_of_seen(a, t, r) - t->low,
-                      n = to - from;
-        const float *p = a->scores + i * a->row + from;
-        const float mean = k->dot(g->d_out + r * g->d_stride + h * a->v_dim,
-                                  g->out + r * g->out_stride + h * a->v_dim, a->v_dim);
-        float *all = a->slopes + i * a->row, *x = all + from;
-        k->ew[QN_EW_SUB](x, x, 1, &mean, 0, n);
-        k->ew[QN_EW_MUL](x, x, 1, p, 1, n);
-        if (a->p->softcap > 0) { /* times 1 - tanh^2 */
-            float *tangent = a->tangents + i * a->row + from;
-            k->ew[QN_EW_SQUARE](tangent, tangent, 1, tangent, 1, n);
-            k->ew[QN_EW_MUL](tangent, tangent, 1, x, 1, n);
-            k->ew[QN_EW_SUB](x, x, 1, tangent, 1, n);
+    return (row_begin[sequence + 1] - row_begin[sequence] + QN_ATTN_ROWS - 1) / QN_ATTN_ROWS;
+}
+
+/* Workers claim tiles of one key head. */
+static void attend_all(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_layout *kv,
+                       const int32_t *numbers)
+{
+    const qn_params_attend *p = &s->plan.params.attend;
+    const int32_t *row_begin = (const int32_t *)s->in[4];
+    const int64_t n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]);
+    qn_attend_args a = {.kv = *kv,
+                        .n_heads = s->plan.in[0].shape.dim[1],
+                        .q_stride = s->plan.in[0].stride[0],
+                        .out_stride = s->plan.in[0].shape.dim[1] * kv->v_dim,
+                        .window = p->window,
+                        .scale = p->scale,
+                        .softcap = p->softcap,
+                        .sinks = p->has_sinks ? (const float *)s->in[5] : NULL};
+    int64_t total = 0, begin, end;
+    for (int64_t i = 0; i < n_sequences; i++) total += tiles_of(row_begin, i);
+    while (qn_cpu_claim(run, total * kv->kv_heads, &begin, &end)) {
+        int64_t sequence = 0, tiles = 0, pages = 0; /* of the sequences before */
+        for (int64_t at = begin; at < end; at++) {
+            const int64_t tile = at / kv->kv_heads;
+            for (; tile - tiles >= tiles_of(row_begin, sequence); sequence++) {
+                tiles += tiles_of(row_begin, sequence);
+                pages += pages_of(row_begin, sequence);
+            }
+            const int64_t position = (tile - tiles) * QN_ATTN_ROWS, row = row_begin[sequence] + position,
+                          left = row_begin[sequence + 1] - row;
+            a.blocks = numbers + pages;
+            a.seen = p->whole ? row_begin[sequence + 1] - row_begin[sequence] : 0;
+            attend_tile(run, s, &a, row, position, left < QN_ATTN_ROWS ? left : QN_ATTN_ROWS,
+                        at % kv->kv_heads);
         }
-        k->ew[QN_EW_MUL](x, x, 1, &a->p->scale, 0, n);
-        memset(all, 0, (size_t)from * sizeof *all);
-        memset(all + to, 0, (size_t)(t->high - t->low - to) * sizeof *all);
     }
 }
 
-/* A tile's rows of head h: their dq, and what they give to dk and dv of its key head. */
-static void gradients(const ragged *a, const gradient *g, const tile *t, int64_t h)
-{
-    const qn_kernels *k = a->run->kernels;
-    const int64_t kv = h / a->shared, seen = t->high - t->low;
-    float *own = g->result + t->row * g->stride + h * a->dim, *first = g->result + t->low * g->stride;
-    slopes(a, g, t, h);
-    k->gemm_f32(own, g->stride, a->slopes, a->row, 1, a->k + t->low * a->k_stride + kv * a->dim, a->k_stride,
-                1, a->dim, seen, 0, t->n, 0);
-    k->gemm_f32(first + g->keys + kv * a->dim, g->stride, a->slopes, 1, a->row,
-                a->q + t->row * a->q_stride + h * a->dim, a->q_stride, 1, a->dim, t->n, 0, seen, 1);
-    k->gemm_f32(first + g->values + kv * a->v_dim, g->stride, a->scores, 1, a->row,
-                g->d_out + t->row * g->d_stride + h * a->v_dim, g->d_stride, 1, a->v_dim, t->n, 0, seen, 1);
-}
-
-/* ---- shares ------------------------------------------------------------------------------------------- */
-
-/* Workers claim tiles of one head. */
 void qn_cpu_attend_ragged(const qn_cpu_run *run, const qn_cpu_step *s)
 {
-    const ragged a = ragged_of(run, s, 5);
-    int64_t total = 0, begin, end;
-    for (int64_t i = 0; i < a.n_sequences; i++) total += tiles_of(&a, i);
-    while (qn_cpu_claim(run, total * a.heads, &begin, &end)) {
-        int64_t sequence = 0, before = 0; /* tiles of the sequences before */
-        for (int64_t at = begin; at < end; at++) {
-            const int64_t i = at / a.heads;
-            while (i - before >= tiles_of(&a, sequence)) before += tiles_of(&a, sequence++);
-            const tile t = tile_at(&a, sequence, i - before);
-            attend_tile(&a, &t, at % a.heads, (float *)(void *)s->out);
-        }
-    }
+    char *shared = run->shared[0];
+    int32_t *numbers = (int32_t *)(void *)shared;
+    qn_kv_layout kv = layout_of(s);
+    kv.pages = shared + place(s, &run->sizes).pages_at;
+    qn_pool_barrier(run->pool); /* others may still read what lies in the shared area */
+    write_pages(run, s, &kv, numbers);
+    qn_pool_barrier(run->pool);
+    attend_all(run, s, &kv, numbers);
+    qn_pool_barrier(run->pool); /* nor may others write there meanwhile */
 }
 
-/* Workers claim key heads of sequences, so that each sum over rows has one owner. */
-static void attend_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
+void qn_cpu_ragged_prepare(const qn_plan *plan, const qn_cpu_step *s, size_t *scratch_bytes,
+                           size_t *shared_bytes)
 {
-    const ragged a = ragged_of(run, s, 7);
-    const int64_t kv_heads = a.heads / a.shared;
-    const gradient g = {.out = (const float *)s->in[5],
-                        .d_out = (const float *)s->in[6],
-                        .out_stride = s->plan.in[5].stride[0],
-                        .d_stride = s->plan.in[6].stride[0],
-                        .result = (float *)(void *)s->out,
-                        .stride = s->plan.out.shape.dim[1],
-                        .keys = a.heads * a.dim,
-                        .values = (a.heads + kv_heads) * a.dim};
-    int64_t begin, end;
-    while (qn_cpu_claim(run, a.n_sequences * kv_heads, &begin, &end))
-        for (int64_t at = begin; at < end; at++) {
-            const int64_t sequence = at / kv_heads, kv = at % kv_heads;
-            for (int64_t r = a.row_begin[sequence]; r < a.row_begin[sequence + 1]; r++) {
-                float *row = g.result + r * g.stride;
-                memset(row + g.keys + kv * a.dim, 0, (size_t)a.dim * sizeof *row);
-                memset(row + g.values + kv * a.v_dim, 0, (size_t)a.v_dim * sizeof *row);
-            }
-            for (int64_t i = 0; i < tiles_of(&a, sequence); i++) {
-                const tile t = tile_at(&a, sequence, i);
-                for (int64_t h = kv * a.shared; h < (kv + 1) * a.shared; h++) gradients(&a, &g, &t, h);
-            }
-        }
+    const qn_kv_layout kv = layout_of(s);
+    const size_t own = qn_attend_scratch_bytes(kv.dtype, kv.head_dim, kv.v_dim),
+                 shared = place(s, &plan->max).size;
+    if (*scratch_bytes < own) *scratch_bytes = own;
+    if (*shared_bytes < shared) *shared_bytes = shared;
 }
-
-size_t qn_cpu_ragged_scratch_bytes(const qn_plan *plan, const qn_cpu_step *step)
-{
-    const int arrays = step->plan.prim == QN_PRIM_ATTEND ? 1 : step->plan.params.attend.softcap > 0 ? 3 : 2;
-    return (size_t)(arrays * TILE_ROWS * row_elements(&step->plan.in[0], &plan->max)) * sizeof(float);
-}
-
-static qn_status attend_grad_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
-                                     size_t *shared_bytes)
-{
-    const size_t need = qn_cpu_ragged_scratch_bytes(plan, step);
-    if (*scratch_bytes < need) *scratch_bytes = need;
-    return QN_OK;
-}
-
-const qn_cpu_prim qn_cpu_ATTEND_GRAD = {attend_grad_run, attend_grad_prepare};

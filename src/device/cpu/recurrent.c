@@ -36,7 +36,8 @@ static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_params_recurrent *p = &s->plan.params.recurrent;
     const qn_operand *x = &s->plan.in[0];
-    const int64_t channels = x->shape.dim[1], pieces = pieces_of(channels);
+    const int64_t channels = x->shape.dim[1], pieces = pieces_of(channels),
+                  n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[2]);
     const int32_t *row_begin = (const int32_t *)s->in[2], *slots = (const int32_t *)s->in[3],
                   *reset = (const int32_t *)s->in[4]; /* with a state */
     qn_conv_args a = {.channels = channels,
@@ -45,7 +46,7 @@ static void conv_run(const qn_cpu_run *run, const qn_cpu_step *s)
                       .w = (const float *)s->in[1],
                       .out_stride = channels};
     int64_t begin, end;
-    while (qn_cpu_claim(run, run->sizes.v[QN_SYM_S] * pieces, &begin, &end))
+    while (qn_cpu_claim(run, n_sequences * pieces, &begin, &end))
         for (int64_t at = begin; at < end; at++) {
             const int64_t i = at / pieces, from = at % pieces * PIECE, to = end_of(at % pieces, channels);
             a.n_rows = row_begin[i + 1] - row_begin[i];
@@ -74,7 +75,8 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const qn_params_recurrent *p = &s->plan.params.recurrent;
     const qn_operand *in = s->plan.in;
     const int64_t heads = in[2].shape.dim[1], shared = heads / in[0].shape.dim[1], dk = in[0].shape.dim[2],
-                  dv = in[2].shape.dim[2], pieces = pieces_of(dv);
+                  dv = in[2].shape.dim[2], pieces = pieces_of(dv),
+                  n_sequences = qn_cpu_sequences(&run->sizes, &in[5]);
     const int32_t *row_begin = (const int32_t *)s->in[5], *slots = (const int32_t *)s->in[6],
                   *reset = (const int32_t *)s->in[7]; /* with a state */
     qn_delta_args a = {.dk = dk,
@@ -86,7 +88,7 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
                        .beta_stride = in[4].stride[0],
                        .out_stride = heads * dv};
     int64_t begin, end;
-    while (qn_cpu_claim(run, run->sizes.v[QN_SYM_S] * heads * pieces, &begin, &end))
+    while (qn_cpu_claim(run, n_sequences * heads * pieces, &begin, &end))
         for (int64_t at = begin; at < end; at++) {
             const int64_t i = at / pieces / heads, h = at / pieces % heads, from = at % pieces * PIECE,
                           to = end_of(at % pieces, dv), row = row_begin[i];

@@ -12,7 +12,8 @@ static void conv_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *x = &s->plan.in[0], *g = &s->plan.in[3];
     const int which = s->plan.params.recurrent.which;
-    const int64_t channels = x->shape.dim[1], kernel = s->plan.in[1].shape.dim[0], kept = kernel - 1;
+    const int64_t channels = x->shape.dim[1], kernel = s->plan.in[1].shape.dim[0], kept = kernel - 1,
+                  n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[2]);
     const float *w = (const float *)s->in[1], *in = (const float *)s->in[0], *d_out = (const float *)s->in[3];
     const int32_t *row_begin = (const int32_t *)s->in[2];
     float *out = (float *)s->out;
@@ -22,7 +23,7 @@ static void conv_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
     const int64_t n_out = which ? kernel : qn_cpu_rows(run, x);
     for (int64_t r = 0; r < n_out; r++)
         memset(out + r * channels + from, 0, (size_t)(to - from) * sizeof *out);
-    for (int64_t i = 0; i < run->sizes.v[QN_SYM_S]; i++)
+    for (int64_t i = 0; i < n_sequences; i++)
         for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r++)
             for (int64_t t = 0; t < kernel; t++) {
                 const int64_t at = which ? r + t - kept : r - t + kept;
@@ -146,7 +147,8 @@ static void delta_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *in = s->plan.in;
     const int64_t key_heads = in[0].shape.dim[1], heads = in[2].shape.dim[1], shared = heads / key_heads,
-                  dk = in[0].shape.dim[2], dv = in[2].shape.dim[2], width = s->plan.out.shape.dim[1];
+                  dk = in[0].shape.dim[2], dv = in[2].shape.dim[2], width = s->plan.out.shape.dim[1],
+                  n_sequences = qn_cpu_sequences(&run->sizes, &in[5]);
     const int32_t *row_begin = (const int32_t *)s->in[5];
     const size_t n = (size_t)(dk * dv);
     float *scratch = (float *)run->scratch;
@@ -167,7 +169,7 @@ static void delta_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
               .states = scratch + n + 3 * dv,
               .begins = scratch + n + 3 * dv + (CHUNK + 1) * n};
     int64_t begin, end;
-    while (qn_cpu_claim(run, run->sizes.v[QN_SYM_S] * key_heads, &begin, &end))
+    while (qn_cpu_claim(run, n_sequences * key_heads, &begin, &end))
         for (int64_t at = begin; at < end; at++) {
             const int64_t i = at / key_heads, key = at % key_heads, row = row_begin[i];
             float *out = (float *)s->out + row * width;
