@@ -120,7 +120,7 @@ qn_dtype qn_array_dtype(const qn_array *a)
     return a ? a->dtype : QN_DTYPE_COUNT;
 }
 
-const qn_buffer *qn_array_buffer(const qn_array *a)
+qn_buffer *qn_array_buffer(const qn_array *a)
 {
     return a && a->prim == QN_PRIM_DATA ? a->buffer : NULL;
 }

@@ -75,7 +75,7 @@ qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 /* ---- computing ----------------------------------------------------------------------------------------- */
 
 /* The memory of an array over data, in whatever layout; NULL for one that is computed. Borrowed. */
-const qn_buffer *qn_array_buffer(const qn_array *a);
+qn_buffer *qn_array_buffer(const qn_array *a);
 
 /* ---- differentiation ----------------------------------------------------------------------------------- */
 

@@ -34,8 +34,12 @@ typedef struct {
     qn_adapters *adapters;            /* NULL: none */
     qn_array *row_adapters;           /* [R] i32 id of each row's adapter, -1: none; of the head [L] */
     const qn_trained *trained;        /* NULL: nothing is being trained */
-    int checkpoint_layers;            /* 1: a gradient builds each layer anew (qn_checkpoint_from) */
-    int64_t context_size;             /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
+    /* [N, 1, L, L] f32, 0 or -INFINITY: it decides which keys a row sees, in place of their order. Rows are
+     * then N sequences of L tokens, without states; a layer's window bounds the keys before a row as ever. No
+     * layer is recurrent. NULL: a row sees the rows of its sequence up to itself. */
+    qn_array *mask;
+    int checkpoint_layers; /* 1: a gradient builds each layer anew (qn_checkpoint_from) */
+    int64_t context_size;  /* > 0: a row at p sees (p - context_size, p] at most, on every layer */
 } qn_forward;
 
 /* The array of a role: the model's, or what is trained in its place. */

@@ -48,9 +48,8 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
                           .scale = c->attention_scale,
                           .softcap = c->attn_logit_softcapping,
                           .has_sinks = c->attention_sinks};
-    qn_array *o = qn_attend(s, &p, q, kv->k, kv->v, f->positions, f->row_begin, f->blocks[group],
-                            qn_forward_weight(f, QN_WEIGHT_SINKS, layer));
-    o = qn_label(s, o, "attend");
+    qn_array *sinks = qn_forward_weight(f, QN_WEIGHT_SINKS, layer);
+    qn_array *o = qn_block_attend(s, f, &p, group, q, kv->k, kv->v, sinks);
     if (gate) o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});
     return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);

@@ -32,6 +32,10 @@ typedef struct {
  * layer's rope set, NULL where it has none. kv: of this layer's group; set by a layer that has its own. */
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
                              int64_t layer);
+/* What the heads of a layer gather: queries q [R, heads, head_dim] over keys k and values v of the rows, as p
+ * says. group: the layer's. sinks: NULL if the model has none. */
+qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_attend *p, int group, qn_array *q,
+                          qn_array *k, qn_array *v, qn_array *sinks);
 /* Attention over latents: config.h's qn_latent_config. */
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table,
                                     int64_t layer);

@@ -84,7 +84,7 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
 
     qn_array *g = qn_add(s, in.a, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
     qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
-    rate = qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, qn_shape_sym(QN_SYM_R, 1, &nv)));
+    rate = g ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(g))) : NULL;
     g = qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, qn_unary(s, QN_PRIM_SOFTPLUS, g)));
     qn_array *v = qn_slice_last(s, mixed, 2 * nk * dk, nv * dv);
     qn_array *delta[8] = {

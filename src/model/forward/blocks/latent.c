@@ -11,7 +11,10 @@
 static qn_array *by_head(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer)
 {
     qn_array *ids = qn_parameters_heads(f->parameters);
-    ids = qn_broadcast_sym(s, ids, qn_shape_sym(QN_SYM_R, 1, &f->config->num_attention_heads));
+    if (!x) return NULL;
+    qn_shape shape = *qn_array_shape(x); /* of the numbers of heads: one for each row and head */
+    shape.n = 2;
+    ids = qn_broadcast_sym(s, ids, shape);
     return qn_experts(s, x, qn_forward_weight(f, weight, layer), ids, NULL);
 }
 
@@ -56,8 +59,8 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
                           .layer = f->groups->index_of[layer],
                           .window = f->context_size,
                           .scale = c->attention_scale};
-    qn_array *o = qn_attend(s, &p, q, k, latent, f->positions, f->row_begin, f->blocks[group], NULL);
-    o = by_head(s, f, qn_label(s, o, "attend"), QN_WEIGHT_LATENT_V_B, layer);
+    qn_array *o = qn_block_attend(s, f, &p, group, q, k, latent, NULL);
+    o = by_head(s, f, o, QN_WEIGHT_LATENT_V_B, layer);
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->v_head_dim});
     return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
 }
