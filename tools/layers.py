@@ -29,7 +29,7 @@ MAY_USE = {
     "convert": "model format quant text",
     "cache": "device prim",
     "engine": "model array prim cache text format device quant",
-    "train": "convert model array prim text format device quant",
+    "train": "api backend convert model array prim text format device quant",
     "backend": "engine model text format device seed",
     "api": "backend engine model text format seed",
     "server": "api backend text media",
@@ -48,7 +48,7 @@ STOREYS = {
     "model": ["config", "weights", "adapter", "forward", "vision"],
     "server": ["http", "core", "openai", ""],
     "text": ["tokenizer", "jinja", "tools", "chat"],
-    "train": ["data", "step", "files", "run"],
+    "train": ["data", "step", "files", "run", "function"],
 }
 
 

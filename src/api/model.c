@@ -61,6 +61,7 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
         return status;
     }
     pthread_mutex_init(&model->lock, NULL);
+    atomic_init(&model->n_borrowers, 0);
     log_notes(model);
     *out = model;
     return QN_OK;
@@ -73,6 +74,12 @@ void qn_model_close(qn_model **model)
     if (qn_generations_are_calling(m)) {
         qn_log(QN_LOG_ERROR,
                "qn_model_close from within a call on one of the model's generations: it stays open");
+        return;
+    }
+    if (atomic_load(&m->n_borrowers)) {
+        qn_log(QN_LOG_ERROR,
+               "qn_model_close before the training that uses the model's weights was closed: it "
+               "stays open");
         return;
     }
     *model = NULL;

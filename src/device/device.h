@@ -214,6 +214,8 @@ typedef struct {
 
 typedef struct {
     const char *name; /* "cpu" */
+    /* 1: another device of this kind, on another thread, computes with this one's buffers as with its own. */
+    int buffers_are_shared;
     /* Of qn_device_get_info; no device is opened for it. QN_E_UNSUPPORTED says what it lacks here. */
     qn_status (*get_info)(qn_device_info *out);
     /* There is a ledger in the options. */

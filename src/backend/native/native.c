@@ -32,6 +32,23 @@ static qn_status native_open(const char *path, const qn_model_options *options, 
     return qn_native_open_as(path, path, qn_backend_native.name, options, model);
 }
 
+qn_status qn_native_get_view(void *model, qn_native_view *out)
+{
+    const native_model *m = model;
+    const qn_engine_info *info = qn_engine_get_info(m->engine);
+    if (!qn_engine_device(m->engine)->ops->buffers_are_shared)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: the device %s does not share a model's weights between threads",
+                       m->path, info->device);
+    *out = (qn_native_view){.path = m->path,
+                            .file = m->file,
+                            .device = info->device,
+                            .n_threads = info->n_threads,
+                            .precision = info->precision,
+                            .config = qn_engine_config(m->engine),
+                            .parameters = qn_engine_parameters(m->engine)};
+    return QN_OK;
+}
+
 /* ---- figures ---- */
 
 static qn_status native_get_info(void *model, qn_model_info *out)

@@ -164,6 +164,7 @@ void qn_native_close(void *model)
     qn_buf_free(&m->notes);
     qn_free(m->stop_ids);
     qn_free(m->path);
+    qn_free(m->file);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
 }
@@ -176,7 +177,9 @@ qn_status qn_native_open_as(const char *path, const char *source, const char *ba
     pthread_mutex_init(&m->lock, NULL);
     m->backend = backend;
     m->path = qn_strdup(path);
-    qn_status status = m->path ? load(m, source, options) : QN_E_NOMEM;
+    m->file = options->file ? qn_strdup(options->file) : NULL;
+    const int is_copied = m->path && (m->file || !options->file);
+    qn_status status = is_copied ? load(m, source, options) : QN_E_NOMEM;
     if (status != QN_OK) {
         qn_native_close(m);
         return status;

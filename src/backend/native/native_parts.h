@@ -13,7 +13,7 @@
 
 /* Read-only once it is open, but for the speeds. */
 typedef struct {
-    char *path;
+    char *path, *file; /* file: of qn_model_options; NULL: none was named */
     const char *backend;
     qn_engine *engine;
     qn_engine *draft; /* of the smaller model that guesses; NULL: none */

@@ -50,6 +50,7 @@ static void cpu_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int6
 
 const qn_device_ops qn_device_cpu = {
     .name = "cpu",
+    .buffers_are_shared = 1,
     .get_info = qn_cpu_get_info,
     .open = cpu_open,
     .close = cpu_close,

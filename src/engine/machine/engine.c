@@ -181,6 +181,11 @@ qn_device *qn_engine_device(const qn_engine *e)
     return e->device;
 }
 
+const qn_parameters *qn_engine_parameters(const qn_engine *e)
+{
+    return e->parameters;
+}
+
 qn_status qn_engine_wire(qn_engine *e, size_t limit_bytes, size_t *wired_bytes)
 {
     if (e->device->ops->wire) return e->device->ops->wire(e->device, limit_bytes, wired_bytes);

@@ -62,6 +62,8 @@ const qn_model_config *qn_engine_config(const qn_engine *e);
 const qn_engine_info *qn_engine_get_info(const qn_engine *e);
 qn_ledger *qn_engine_ledger(const qn_engine *e);
 qn_device *qn_engine_device(const qn_engine *e);
+/* The weights; they live as long as the engine. */
+const qn_parameters *qn_engine_parameters(const qn_engine *e);
 /* The device's passes over logits: for samplers and log-probabilities. */
 const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e);
 

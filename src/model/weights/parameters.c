@@ -1,6 +1,7 @@
 #include "model/weights/parameters.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/weights/weight_experts.h"
@@ -265,18 +266,26 @@ static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model
     return status;
 }
 
+static qn_parameters *empty(qn_device *device, int64_t n_layers, int64_t n_vision)
+{
+    qn_parameters *p = qn_calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->n_layers = n_layers;
+    p->n_vision = n_vision;
+    p->scope = qn_scope_new(device);
+    p->of_layer = qn_calloc((size_t)n_layers + 1, sizeof *p->of_layer);
+    p->vision = qn_calloc((size_t)n_vision, sizeof *p->vision);
+    if (p->scope && p->of_layer && p->vision) return p;
+    qn_parameters_free(p);
+    return NULL;
+}
+
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_packed *packed, qn_parameters **out)
 {
-    qn_parameters *p = qn_calloc(1, sizeof *p);
+    qn_parameters *p = empty(device, config->num_hidden_layers, qn_weights_vision_count(weights));
     if (!p) return QN_E_NOMEM;
-    qn_status status = QN_E_NOMEM;
-    p->n_layers = config->num_hidden_layers;
-    p->scope = qn_scope_new(device);
-    p->of_layer = qn_calloc((size_t)p->n_layers + 1, sizeof *p->of_layer);
-    p->n_vision = qn_weights_vision_count(weights);
-    p->vision = qn_calloc((size_t)p->n_vision, sizeof *p->vision);
-    if (p->scope && p->of_layer && p->vision) status = load_into(p, weights, config, packed);
+    qn_status status = load_into(p, weights, config, packed);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;
@@ -284,6 +293,40 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
     p->packed = packed;
     *out = p;
     return QN_OK;
+}
+
+/* Fails in the scope of p. */
+static qn_array *share(qn_parameters *p, const qn_array *a)
+{
+    if (!a) return NULL;
+    return qn_from_buffer(p->scope, qn_array_dtype(a), *qn_array_shape(a), qn_array_buffer(a));
+}
+
+qn_status qn_parameters_share(const qn_parameters *from, qn_device *device, qn_parameters **out)
+{
+    qn_parameters *p = empty(device, from->n_layers, from->n_vision);
+    if (!p) return QN_E_NOMEM;
+    const int is_tied = from->of_model[QN_WEIGHT_LM_HEAD] == from->of_model[QN_WEIGHT_EMBED];
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
+        p->of_model[role] = share(p, from->of_model[role]);
+    if (is_tied) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
+    for (int64_t i = 0; i < p->n_layers; i++)
+        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
+            p->of_layer[i][role] = share(p, from->of_layer[i][role]);
+    for (int i = 0; i < QN_ROPE_SETS; i++)
+        for (int j = 0; j < 2; j++) p->rope[i][j] = share(p, from->rope[i][j]);
+    p->heads = share(p, from->heads);
+    for (int64_t i = 0; i < p->n_vision; i++) p->vision[i] = share(p, from->vision[i]);
+    p->vision_rope = share(p, from->vision_rope);
+    p->count = from->count;
+    p->bits = from->bits;
+    memcpy(p->elements, from->elements, sizeof p->elements);
+    const qn_status status = qn_scope_status(p->scope);
+    if (status == QN_OK)
+        *out = p;
+    else
+        qn_parameters_free(p);
+    return status;
 }
 
 void qn_parameters_free(qn_parameters *p)

@@ -22,6 +22,9 @@ int64_t qn_parameters_parts(const qn_tensor_view *v);
  * limit. */
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_packed *packed, qn_parameters **out);
+/* Other arrays over the same memory, for another thread: an array belongs to one thread at a time, weights do
+ * not. device: of the same kind as that of p, which must outlive *out. */
+qn_status qn_parameters_share(const qn_parameters *p, qn_device *device, qn_parameters **out);
 void qn_parameters_free(qn_parameters *p);
 /* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
  * model. */

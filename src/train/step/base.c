@@ -1,7 +1,24 @@
 #include "train/step/base.h"
 
+#include "api/borrow.h"
 #include "format/source/packed.h"
 #include "model/config/families.h"
+
+/* What the files say beside config and weights. */
+static qn_status open_files(const char *path, const char *file, qn_train_base *b)
+{
+    QN_TRY(qn_source_open(path, &(qn_source_options){.file = file}, &b->source));
+    return qn_packed_fingerprint(b->source, &b->fingerprint);
+}
+
+static qn_status find_names(qn_train_base *b)
+{
+    QN_TRY(qn_layer_groups_make(&b->config, &b->groups));
+    b->prefix = qn_decoder_prefixes[0];
+    if (qn_source_get_kind(b->source) == QN_SOURCE_SAFETENSORS)
+        qn_family_find_weight(b->config.family, b->source, QN_WEIGHT_EMBED, 0, &b->prefix);
+    return QN_OK;
+}
 
 static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                           qn_train_base *b)
@@ -9,16 +26,37 @@ static qn_status open_all(const char *path, const char *device, int n_threads, s
     QN_TRY(qn_device_open(
         device, &(qn_device_options){.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes},
         &b->device));
-    QN_TRY(qn_source_open(path, NULL, &b->source));
-    QN_TRY(qn_packed_fingerprint(b->source, &b->fingerprint));
+    QN_TRY(open_files(path, NULL, b));
     QN_TRY(qn_config_read(b->source, &b->config));
     QN_TRY(qn_weights_open(b->source, &b->config, &b->weights));
     QN_TRY(qn_parameters_load(b->device, b->weights, &b->config, NULL, &b->parameters));
-    QN_TRY(qn_layer_groups_make(&b->config, &b->groups));
-    b->prefix = qn_decoder_prefixes[0];
-    if (qn_source_get_kind(b->source) == QN_SOURCE_SAFETENSORS)
-        qn_family_find_weight(b->config.family, b->source, QN_WEIGHT_EMBED, 0, &b->prefix);
-    return QN_OK;
+    return find_names(b);
+}
+
+static qn_status borrow_all(const qn_native_view *v, int n_threads, size_t memory_limit_bytes,
+                            qn_train_base *b)
+{
+    const qn_device_options o = {.n_threads = n_threads ? n_threads : v->n_threads,
+                                 .memory_limit_bytes = memory_limit_bytes};
+    b->config = *v->config;
+    QN_TRY(qn_device_open(v->device, &o, &b->device));
+    QN_TRY(open_files(v->path, v->file, b));
+    QN_TRY(qn_weights_open(b->source, &b->config, &b->weights));
+    QN_TRY(qn_parameters_share(v->parameters, b->device, &b->parameters));
+    return find_names(b);
+}
+
+qn_status qn_train_base_borrow(qn_model *model, int n_threads, size_t memory_limit_bytes, qn_train_base *out)
+{
+    qn_native_view view;
+    QN_TRY(qn_model_borrow(model, &view));
+    qn_train_base b = {.lender = model};
+    const qn_status status = borrow_all(&view, n_threads, memory_limit_bytes, &b);
+    if (status == QN_OK)
+        *out = b;
+    else
+        qn_train_base_close(&b);
+    return status;
 }
 
 qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
@@ -38,8 +76,9 @@ void qn_train_base_close(qn_train_base *b)
     qn_layer_groups_free(&b->groups);
     qn_parameters_free(b->parameters);
     qn_weights_close(b->weights);
-    qn_config_free(&b->config);
+    if (!b->lender) qn_config_free(&b->config);
     qn_source_close(b->source);
     qn_device_close(b->device);
+    if (b->lender) qn_model_return(b->lender);
     *b = (qn_train_base){0};
 }
