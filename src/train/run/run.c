@@ -243,13 +243,7 @@ qn_status qn_training_get_info(const qn_training *t, qn_train_info *out)
 
 qn_status qn_training_get_array(const qn_training *t, int64_t i, qn_train_array *out)
 {
-    const qn_trainable *what = qn_trainer_trainable(t->trainer);
-    if (i < 0 || i >= what->n)
-        return qn_fail(QN_E_NOT_FOUND, "array %lld: %lld are trained", (long long)i, (long long)what->n);
-    const qn_trainable_array *a = &what->arrays[i];
-    *out = (qn_train_array){.name = a->name, .n_dims = a->shape.n, .n = a->n};
-    for (int k = 0; k < a->shape.n; k++) out->shape[k] = a->shape.dim[k];
-    return QN_OK;
+    return qn_trainable_describe(qn_trainer_trainable(t->trainer), i, out);
 }
 
 qn_status qn_training_read_array(const qn_training *t, int64_t i, float *numbers, float *gradient)

@@ -69,7 +69,7 @@ static qn_status check_reals(const qn_train_options *o)
     return check_real("dropout", (double)o->dropout, 0, 1);
 }
 
-static qn_status check(const qn_train_options *o)
+static qn_status check_files(const qn_train_options *o)
 {
     if (!o->model_path || !*o->model_path) return qn_fail(QN_E_ARG, "no model is given to be trained");
     if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given to train on");
@@ -77,6 +77,11 @@ static qn_status check(const qn_train_options *o)
     if (o->resume && !o->out_path) return qn_fail(QN_E_ARG, "no folder is given to resume from");
     if (o->resume && o->overwrite)
         return qn_fail(QN_E_ARG, "a training is resumed or begun anew, not both at once");
+    return QN_OK;
+}
+
+static qn_status check_values(const qn_train_options *o)
+{
     if (o->start_path && o->method == QN_TRAIN_FULL)
         return qn_fail(QN_E_ARG, "an adapter to begin with, but the weights themselves are trained");
     QN_TRY(check_choices(o));
@@ -125,11 +130,17 @@ static qn_status own(const char **text)
 
 qn_status qn_run_options_make(const qn_train_options *given, qn_run_options *out)
 {
+    QN_TRY(check_files(given));
+    return qn_run_options_make_without_files(given, out);
+}
+
+qn_status qn_run_options_make_without_files(const qn_train_options *given, qn_run_options *out)
+{
     qn_run_options r = {.o = *given};
     const char **const texts[] = {&r.o.model_path, &r.o.data_path, &r.o.out_path, &r.o.targets,
                                   &r.o.start_path, &r.o.save_type, &r.o.device};
     enum { N_TEXTS = sizeof texts / sizeof *texts };
-    QN_TRY(check(given));
+    QN_TRY(check_values(given));
     fill(&r.o);
     qn_status status = QN_OK;
     for (int i = 0; i < N_TEXTS; i++) {

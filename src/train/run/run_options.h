@@ -17,6 +17,8 @@ typedef struct {
 
 /* QN_E_ARG: a value that cannot work (message: which). */
 qn_status qn_run_options_make(const qn_train_options *given, qn_run_options *out);
+/* The same without a look at the paths of model, data and output. */
+qn_status qn_run_options_make_without_files(const qn_train_options *given, qn_run_options *out);
 /* Accepts a zeroed one. */
 void qn_run_options_free(qn_run_options *r);
 /* A line for each setting that was given and belongs to another method, optimiser or schedule. */

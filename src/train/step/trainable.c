@@ -11,16 +11,10 @@
 #include "base/random.h"
 #include "prim/convert.h"
 
-/* The arrays of one module before they are sorted. */
-typedef struct {
-    int64_t a, b, m;
-} parts;
-
 typedef struct {
     const qn_train_base *base;
     qn_scope *scope;
     qn_trainable *t;
-    qn_array *key; /* NULL: no dropout */
     int64_t capacity;
 } making;
 
@@ -68,6 +62,16 @@ void qn_trainable_write_drawn(qn_trainable_array *a, int64_t begin, int64_t n, c
     }
 }
 
+qn_status qn_trainable_describe(const qn_trainable *t, int64_t i, qn_train_array *out)
+{
+    if (i < 0 || i >= t->n)
+        return qn_fail(QN_E_NOT_FOUND, "array %lld: %lld are trained", (long long)i, (long long)t->n);
+    const qn_trainable_array *a = &t->arrays[i];
+    *out = (qn_train_array){.name = a->name, .n_dims = a->shape.n, .n = a->n};
+    for (int k = 0; k < a->shape.n; k++) out->shape[k] = a->shape.dim[k];
+    return QN_OK;
+}
+
 /* The array as the graph computes with it. */
 static qn_array *over_buffer(qn_scope *s, const qn_trainable_array *a)
 {
@@ -75,8 +79,9 @@ static qn_array *over_buffer(qn_scope *s, const qn_trainable_array *a)
     return a->data ? x : qn_apply(s, QN_PRIM_CAST, NULL, 1, &x, NULL, QN_DTYPE_F32);
 }
 
+/* *out is good until the next one is made. */
 static qn_status new_array(making *k, const char *module, const char *ending, qn_shape shape, qn_dtype dtype,
-                           int64_t *index)
+                           qn_trainable_array **out)
 {
     qn_trainable *t = k->t;
     qn_device *d = k->base->device;
@@ -97,9 +102,11 @@ static qn_status new_array(making *k, const char *module, const char *ending, qn
         a->data = a->buffer->data;
     else
         a->halves = a->buffer->data;
-    *index = t->n++;
+    t->n++;
     a->array = over_buffer(k->scope, a);
-    return qn_scope_status(k->scope);
+    QN_TRY(qn_scope_status(k->scope));
+    *out = a;
+    return QN_OK;
 }
 
 static void fill_a(const qn_trainable_options *o, qn_trainable_array *a)
@@ -115,15 +122,6 @@ static void fill_a(const qn_trainable_options *o, qn_trainable_array *a)
         }
         qn_trainable_write(a, i, 1, &x);
     }
-}
-
-static qn_array *row_range(qn_scope *s, qn_array *a, int64_t first, int64_t n)
-{
-    if (!a || qn_array_shape(a)->dim[0] == n) return a;
-    qn_params p = {.slice = {.begin = {first}}};
-    qn_shape shape = *qn_array_shape(a);
-    shape.dim[0] = n;
-    return qn_apply(s, QN_PRIM_SLICE, &p, 1, &a, &shape, QN_DTYPE_F32);
 }
 
 /* ---- DoRA --------------------------------------------------------------------------------------------- */
@@ -149,16 +147,22 @@ static qn_status square_lengths(const making *k, qn_array *w, int64_t n_out, flo
     return QN_OK;
 }
 
-static qn_status add_magnitude(const making *k, const qn_trainable_array *magnitude, int64_t first,
-                               int64_t n_out, qn_array *w, qn_trained_matrix *m)
+/* Magnitudes begin as the lengths of the module's rows, so that nothing changes before the first step. */
+static qn_status fill_magnitudes(const making *k, int64_t i_module, const qn_trainable_array *magnitude)
 {
-    float *squares = qn_alloc_array((size_t)n_out, sizeof *squares);
+    const qn_module *module = &k->t->modules[i_module];
+    float *squares = qn_alloc_array((size_t)magnitude->n, sizeof *squares);
     if (!squares) return QN_E_NOMEM;
-    qn_status status = square_lengths(k, w, n_out, squares);
-    for (int64_t i = 0; status == QN_OK && i < n_out; i++) magnitude->data[first + i] = sqrtf(squares[i]);
+    qn_status status = QN_OK;
+    int64_t first = 0, layer = module->layer < 0 ? 0 : module->layer;
+    for (int i = 0; i < module->n_roles && status == QN_OK; i++) {
+        qn_array *w = qn_parameters_get(k->base->parameters, module->roles[i], layer);
+        status = square_lengths(k, w, module->n_out[i], squares + first);
+        first += module->n_out[i];
+    }
+    for (int64_t i = 0; status == QN_OK && i < magnitude->n; i++) magnitude->data[i] = sqrtf(squares[i]);
     if (status == QN_OK) {
-        m->magnitude = row_range(k->scope, magnitude->array, first, n_out);
-        m->squares = qn_from_data(k->scope, QN_DTYPE_F32, 1, &n_out, squares);
+        k->t->squares[i_module] = qn_from_data(k->scope, QN_DTYPE_F32, 1, &magnitude->n, squares);
         status = qn_scope_status(k->scope);
     }
     qn_free(squares);
@@ -166,36 +170,6 @@ static qn_status add_magnitude(const making *k, const qn_trainable_array *magnit
 }
 
 /* ---- factors ------------------------------------------------------------------------------------------ */
-
-/* i_module: all roles of a module read the same rows, and drop the same of them. */
-static qn_status add_factors(making *k, int64_t i_module, const parts *p)
-{
-    const qn_module *module = &k->t->modules[i_module];
-    qn_trainable *t = k->t;
-    qn_scope *s = k->scope;
-    const int dora = t->options.method == QN_TRAIN_DORA;
-    const qn_trainable_array *a = &t->arrays[p->a], *b = &t->arrays[p->b];
-    qn_array *still_a = dora ? over_buffer(s, a) : NULL;
-    qn_array *still_b = dora ? over_buffer(s, b) : NULL;
-    int64_t first = 0, layer = module->layer < 0 ? 0 : module->layer;
-    for (int i = 0; i < module->n_roles; i++) {
-        qn_trained_matrix *m = qn_trained_add(t->trained, module->roles[i], layer);
-        if (!m) return QN_E_NOMEM;
-        *m = (qn_trained_matrix){.a = a->array,
-                                 .b = row_range(s, b->array, first, module->n_out[i]),
-                                 .still_a = still_a,
-                                 .still_b = row_range(s, still_b, first, module->n_out[i]),
-                                 .scale = t->scale,
-                                 .key = k->key,
-                                 .dropout = t->options.dropout,
-                                 .stream = i_module};
-        if (dora)
-            QN_TRY(add_magnitude(k, &t->arrays[p->m], first, module->n_out[i],
-                                 qn_parameters_get(k->base->parameters, module->roles[i], layer), m));
-        first += module->n_out[i];
-    }
-    return qn_scope_status(s);
-}
 
 static qn_status make_key(making *k)
 {
@@ -206,30 +180,37 @@ static qn_status make_key(making *k)
     QN_TRY(d->ops->alloc(d, (size_t)n * sizeof *t->key, QN_LEDGER_OTHER, &t->key_buffer));
     t->key = t->key_buffer->data;
     memset(t->key, 0, (size_t)n * sizeof *t->key);
-    k->key = qn_from_buffer(k->scope, QN_DTYPE_I32, qn_shape_make(1, &n), t->key_buffer);
+    t->key_array = qn_from_buffer(k->scope, QN_DTYPE_I32, qn_shape_make(1, &n), t->key_buffer);
     return qn_scope_status(k->scope);
 }
 
-/* Indices into arrays are good until they are sorted. */
-static qn_status make_factors(making *k)
+/* Of one module. */
+static qn_status make_module(making *k, int64_t i_module)
 {
     qn_trainable *t = k->t;
     const qn_trainable_options *o = &t->options;
+    const qn_module *m = &t->modules[i_module];
     const qn_dtype dtype = o->bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F32;
-    QN_TRY(make_key(k));
-    for (int64_t i = 0; i < t->n_modules; i++) {
-        const qn_module *module = &t->modules[i];
-        parts p = {0};
-        QN_TRY(new_array(k, module->name, ".lora_A.weight",
-                         qn_shape_make(2, (int64_t[]){o->rank, module->n_in}), dtype, &p.a));
-        QN_TRY(new_array(k, module->name, ".lora_B.weight",
-                         qn_shape_make(2, (int64_t[]){module->n_rows, o->rank}), dtype, &p.b));
-        if (o->method == QN_TRAIN_DORA)
-            QN_TRY(new_array(k, module->name, ".lora_magnitude_vector", qn_shape_make(1, &module->n_rows),
-                             QN_DTYPE_F32, &p.m));
-        fill_a(o, &t->arrays[p.a]);
-        QN_TRY(add_factors(k, i, &p));
+    qn_trainable_array *a;
+    QN_TRY(
+        new_array(k, m->name, ".lora_A.weight", qn_shape_make(2, (int64_t[]){o->rank, m->n_in}), dtype, &a));
+    fill_a(o, a);
+    QN_TRY(new_array(k, m->name, ".lora_B.weight", qn_shape_make(2, (int64_t[]){m->n_rows, o->rank}), dtype,
+                     &a));
+    if (o->method != QN_TRAIN_DORA) return QN_OK;
+    QN_TRY(new_array(k, m->name, ".lora_magnitude_vector", qn_shape_make(1, &m->n_rows), QN_DTYPE_F32, &a));
+    return fill_magnitudes(k, i_module, a);
+}
+
+static qn_status make_factors(making *k)
+{
+    qn_trainable *t = k->t;
+    if (t->options.method == QN_TRAIN_DORA) {
+        t->squares = qn_calloc((size_t)t->n_modules, sizeof(qn_array *));
+        if (!t->squares) return QN_E_NOMEM;
     }
+    QN_TRY(make_key(k));
+    for (int64_t i = 0; i < t->n_modules; i++) QN_TRY(make_module(k, i));
     return QN_OK;
 }
 
@@ -309,7 +290,7 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     const qn_train_base *base = k->base;
     const qn_tensor_view *v = qn_weights_get(base->weights, role, layer);
     char name[QN_TENSOR_NAME_MAX];
-    int64_t index;
+    qn_trainable_array *a;
     if (!v || !qn_parameters_get(base->parameters, role, layer)) return QN_OK;
     if (v->experts || v->n_dims > 2)
         return qn_fail(QN_E_UNSUPPORTED,
@@ -318,21 +299,10 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     if (!qn_family_weight_name(base->config.family, QN_SOURCE_SAFETENSORS, base->prefix, role, layer, name))
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no published name to be trained under", v->file,
                        v->name);
-    QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), QN_DTYPE_F32, &index));
-    QN_TRY(qn_weights_floats(v, k->t->arrays[index].data));
-    qn_trained_matrix *m = qn_trained_add(k->t->trained, role, layer);
-    if (!m) return QN_E_NOMEM;
-    m->weight = k->t->arrays[index].array;
-    if (role == QN_WEIGHT_DELTA_CONV) { /* files have [channels, taps], SHORT_CONV reads [taps, channels] */
-        const int64_t taps = base->config.delta.linear_conv_kernel_dim;
-        const qn_shape file = qn_shape_make(2, (int64_t[]){v->n_elements / taps, taps});
-        m->weight = qn_transpose(k->scope, qn_reshape_sym(k->scope, m->weight, file));
-    }
-    if (role == QN_WEIGHT_EMBED && qn_weights_tied(base->weights)) {
-        if (!(m = qn_trained_add(k->t->trained, QN_WEIGHT_LM_HEAD, 0))) return QN_E_NOMEM;
-        m->weight = k->t->arrays[index].array;
-    }
-    return QN_OK;
+    QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), QN_DTYPE_F32, &a));
+    a->role = role;
+    a->layer = layer;
+    return qn_weights_floats(v, a->data);
 }
 
 static qn_status make_weights(making *k)
@@ -373,6 +343,16 @@ static qn_status check_options(const qn_train_base *base, const qn_trainable_opt
     return isfinite(o->alpha) ? QN_OK : qn_fail(QN_E_ARG, "alpha is not finite");
 }
 
+static qn_status bind_own(qn_trainable *t, const qn_train_base *base, qn_scope *scope)
+{
+    qn_array **own = qn_alloc_array((size_t)t->n, sizeof(qn_array *));
+    if (!own) return QN_E_NOMEM;
+    for (int64_t i = 0; i < t->n; i++) own[i] = t->arrays[i].array;
+    const qn_status status = qn_trainable_bind(t, base, scope, own, &t->trained);
+    qn_free(own);
+    return status;
+}
+
 qn_status qn_trainable_new(const qn_train_base *base, qn_scope *scope, const qn_trainable_options *options,
                            qn_trainable *out)
 {
@@ -383,17 +363,14 @@ qn_status qn_trainable_new(const qn_train_base *base, qn_scope *scope, const qn_
         const double rank = options->rank;
         out->scale = (float)(options->alpha / (options->rslora ? sqrt(rank) : rank));
     }
-    if (status == QN_OK) status = qn_trained_new(base->config.num_hidden_layers, &out->trained);
     if (status == QN_OK && options->method != QN_TRAIN_FULL) status = choose_modules(&k);
     if (status == QN_OK) status = options->method == QN_TRAIN_FULL ? make_weights(&k) : make_factors(&k);
     out->options.targets = NULL;
-    if (status != QN_OK) {
-        qn_trainable_free(out);
-        return status;
-    }
-    qsort(out->arrays, (size_t)out->n, sizeof *out->arrays, by_name);
+    if (status == QN_OK) qsort(out->arrays, (size_t)out->n, sizeof *out->arrays, by_name);
     for (int64_t i = 0; i < out->n; i++) out->n_elements += out->arrays[i].n;
-    return QN_OK;
+    if (status == QN_OK) status = bind_own(out, base, scope);
+    if (status != QN_OK) qn_trainable_free(out);
+    return status;
 }
 
 void qn_trainable_free(qn_trainable *t)
@@ -401,6 +378,7 @@ void qn_trainable_free(qn_trainable *t)
     for (int64_t i = 0; i < t->n; i++) qn_buffer_release(t->arrays[i].buffer);
     qn_buffer_release(t->key_buffer);
     qn_trained_free(t->trained);
+    qn_free(t->squares);
     qn_free(t->arrays);
     qn_free(t->modules);
     *t = (qn_trainable){0};

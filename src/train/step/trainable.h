@@ -38,6 +38,9 @@ typedef struct {
     /* The buffer's numbers: one of the two, the other is NULL. */
     float *data;
     uint16_t *halves;
+    /* FULL: the weight that it stands for. */
+    qn_weight_role role;
+    int64_t layer;
 } qn_trainable_array;
 
 typedef struct {
@@ -45,6 +48,7 @@ typedef struct {
     float scale;
     qn_module *modules; /* [n_modules] with factors */
     int64_t n_modules;
+    qn_array **squares; /* DORA: [n_modules] squared lengths of the rows of a module's matrices; else NULL */
     qn_trainable_array *arrays; /* [n] */
     int64_t n, n_elements;
     qn_trained *trained; /* for the graph */
@@ -52,6 +56,7 @@ typedef struct {
      * the third. */
     qn_buffer *key_buffer;
     int32_t *key;
+    qn_array *key_array; /* NULL: no dropout */
 } qn_trainable;
 
 /* Arrays with their first numbers, which depend on seed and names alone. scope: of base->device; it must
@@ -59,8 +64,14 @@ typedef struct {
  * layers, a rank outside 1 to QN_LORA_RANK_MAX. Zeroed on failure. */
 qn_status qn_trainable_new(const qn_train_base *base, qn_scope *scope, const qn_trainable_options *options,
                            qn_trainable *out);
+/* What a graph in s computes with if arrays[i] [n], of the shapes of t's own, stand for those: qn_trained_free.
+ */
+qn_status qn_trainable_bind(const qn_trainable *t, const qn_train_base *base, qn_scope *s,
+                            qn_array *const *arrays, qn_trained **out);
 /* Accepts a zeroed one. The scope's arrays live on. */
 void qn_trainable_free(qn_trainable *t);
+/* Array i as the public functions describe it. QN_E_NOT_FOUND: there are fewer. */
+qn_status qn_trainable_describe(const qn_trainable *t, int64_t i, qn_train_array *out);
 /* All numbers of an array as they lie, and their bytes. */
 void *qn_trainable_numbers(const qn_trainable_array *a);
 size_t qn_trainable_bytes(const qn_trainable_array *a);

@@ -7,9 +7,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "train/step/batch_graph.h"
-
-/* Of bf16, that are updated together. */
-enum { UPDATE_NUMBERS = 1024 };
+#include "train/step/update.h"
 
 struct qn_trainer {
     const qn_train_base *base;
@@ -234,24 +232,10 @@ size_t qn_trainer_program_bytes(const qn_trainer *t)
 
 /* ---- updates ------------------------------------------------------------------------------------------ */
 
-/* Numbers in bf16 are widened, moved in f32 and rounded by draws that belong to seed, step and place. */
 static void update_array(qn_trainer *t, int64_t i, double rate, double scale)
 {
-    const qn_optimizer *o = &t->options.optimizer;
-    qn_trainable_array *a = &t->trainable.arrays[i];
-    float *g = t->sums[i], *m = t->m ? t->m[i] : NULL, *v = t->v ? t->v[i] : NULL, some[UPDATE_NUMBERS];
-    if (a->data) {
-        qn_optimizer_step(o, t->step, rate, scale, a->n, a->data, g, m, v);
-        return;
-    }
-    const uint64_t key =
-        qn_random_bits(qn_random_bits(t->trainable.options.seed, (uint64_t)t->step), (uint64_t)i);
-    for (int64_t k = 0; k < a->n; k += UPDATE_NUMBERS) {
-        const int64_t n = a->n - k < UPDATE_NUMBERS ? a->n - k : UPDATE_NUMBERS;
-        qn_trainable_read(a, k, n, some);
-        qn_optimizer_step(o, t->step, rate, scale, n, some, g + k, m ? m + k : NULL, v ? v + k : NULL);
-        qn_trainable_write_drawn(a, k, n, some, key);
-    }
+    const qn_update u = {.optimizer = &t->options.optimizer, .step = t->step, .rate = rate, .g_scale = scale};
+    qn_trainable_update(&t->trainable, i, &u, t->sums[i], t->m ? t->m[i] : NULL, t->v ? t->v[i] : NULL);
 }
 
 qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
