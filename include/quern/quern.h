@@ -19,6 +19,7 @@
 #include <quern/discover.h>
 #include <quern/dtype.h>
 #include <quern/figures.h>
+#include <quern/finetune.h>
 #include <quern/generate.h>
 #include <quern/log.h>
 #include <quern/memory.h>

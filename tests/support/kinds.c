@@ -93,7 +93,7 @@ void qn_test_kinds(qn_test_kind_list *l)
 
 int qn_test_kind_rows(int n_rows, const qn_test_kind_row *rows, struct CMUnitTest *tests)
 {
-    enum { ROWS_MAX = 2 };
+    enum { ROWS_MAX = 6 };
     static qn_test_kind_list kinds;
     static char names[ROWS_MAX * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
     int n = 0;
