@@ -200,7 +200,7 @@ $(B)/src/format/files/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
-REAL_CLI_TESTS := tests/server/test_server_real.py
+REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py
 MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
 # mlx_experts_test is of types of MLX, on the CPU.
 MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
@@ -208,7 +208,7 @@ PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)
 
-test-real: $(REAL_TESTS) all
+test-real: $(REAL_TESTS) $(B)/examples/dpo all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
 
 library: $(B)/libquern.a

@@ -42,9 +42,13 @@ typedef enum { QN_SCHEDULE_CONSTANT, QN_SCHEDULE_LINEAR, QN_SCHEDULE_COSINE } qn
 
 /* Zero or NULL: the default, in brackets. Strings are read during qn_training_open only. */
 typedef struct {
-    const char *model_path; /* as for qn_model_open; must be there */
-    const char *data_path;  /* a folder, or the file to train on; must be there */
-    const char *out_path;   /* a folder, made when it is missing. NULL: nothing is written */
+    const char *model_path; /* as for qn_model_open; must be there, or else: */
+    /* An open model (backend native, on the CPU) whose weights are shared: it goes on answering meanwhile, and
+     * stays open as long as the training is. The memory limit is then for what the training holds beside it.
+     * NULL: the model at model_path. */
+    qn_model *model;
+    const char *data_path; /* a folder, or the file to train on; must be there */
+    const char *out_path;  /* a folder, made when it is missing. NULL: nothing is written */
 
     /* What is trained. The fields to init belong to LORA and DORA. */
     qn_train_method method;

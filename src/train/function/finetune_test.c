@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "format/files/mmap.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/kinds.h"
@@ -557,6 +558,62 @@ static void serves_meanwhile(void **state)
     close_all(&t);
 }
 
+/* A training of qn_training_open with the weights of the open model writes the same adapter as one that loads
+ * the model itself. */
+static void trains_on_data(void **state)
+{
+    subject t;
+    qn_model_info info;
+    char *bytes[2];
+    size_t n[2];
+    open_kind(&t, "llama", QN_PRECISION_EXACT, (qn_finetune_options){.rank = 2});
+    qn_test_ok(qn_model_get_info(t.model, &info));
+    const char *folder = qn_test_scratch();
+    qn_train_options o = {
+        .data_path = qn_test_write_text(folder, "data.jsonl",
+                                        "{\"text\":\"a river turns the mill\"}\n{\"text\":\"one stone\"}\n"),
+        .rank = 2,
+        .learning_rate = 1e-2,
+        .n_steps = 3,
+        .precision = QN_PRECISION_EXACT,
+        .overwrite = 1};
+    for (int i = 0; i < 2; i++) {
+        qn_training *training = NULL;
+        char out[512];
+        snprintf(out, sizeof out, "%s/%d", folder, i);
+        o.out_path = out;
+        o.model = i ? t.model : NULL;
+        o.model_path = i ? NULL : info.path;
+        qn_test_ok(qn_training_open(&o, &training));
+        qn_test_ok(qn_training_run(training, NULL, NULL));
+        qn_training_close(training);
+        snprintf(out, sizeof out, "%s/%d/last/adapter_model.safetensors", folder, i);
+        qn_test_ok(qn_file_read(out, (size_t)1 << 30, &bytes[i], &n[i]));
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    qn_free(bytes[0]);
+    qn_free(bytes[1]);
+    qn_training *both = NULL;
+    o.model_path = info.path;
+    assert_int_equal(qn_training_open(&o, &both), QN_E_ARG);
+    qn_test_remove(folder);
+    close_all(&t);
+}
+
+/* Weights of blocks: what `high` promises. */
+static void quantised_bits(void **state)
+{
+    subject t;
+    int64_t n;
+    open_at(&t, "seed", (qn_model_options){.n_threads = 2, .kv_type = QN_KV_F32, .packed = "none"},
+            (qn_finetune_options){.rank = 2, .targets = "q_proj"});
+    float *logits = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, table(&t, t.ids), NULL), &n);
+    check_bits(&t, logits, 0, t.vocab_size, NULL);
+    qn_free(logits);
+    close_all(&t);
+}
+
 int main(void)
 {
     static const qn_test_kind_row rows[] = {
@@ -573,7 +630,8 @@ int main(void)
         cmocka_unit_test(trains_dora),      cmocka_unit_test(trains_bf16),
         cmocka_unit_test(trains_full),      cmocka_unit_test(trains_sgd),
         cmocka_unit_test(refuses),          cmocka_unit_test(refuses_to_open),
-        cmocka_unit_test(serves_meanwhile),
+        cmocka_unit_test(serves_meanwhile), cmocka_unit_test(trains_on_data),
+        cmocka_unit_test(quantised_bits),
     };
     static struct CMUnitTest tests[N_ROWS * QN_TEST_KINDS_MAX + sizeof others / sizeof *others];
     int n = qn_test_kind_rows(N_ROWS, rows, tests);

@@ -62,21 +62,33 @@ static qn_status open_split(qn_training *t, qn_dataset_split split, qn_dataset_o
 }
 
 /* Tokenizer and data, before weights are touched: what is wrong with them shows at once. */
-static qn_status open_data(qn_training *t)
+static qn_status open_data(qn_training *t, qn_source *source, int64_t vocab_size)
+{
+    qn_dataset_options data = qn_run_options_data(&t->options, vocab_size);
+    QN_TRY(qn_chat_text_open(source, NULL, &t->text));
+    QN_TRY(open_split(t, QN_SPLIT_TRAIN, &data, &t->train));
+    data.in_order = 1;
+    QN_TRY(open_split(t, QN_SPLIT_VALID, &data, &t->valid));
+    return t->notes.status;
+}
+
+/* Bad data is told before a model is loaded. */
+static qn_status open_data_and_base(qn_training *t)
 {
     const qn_train_options *o = &t->options.o;
     qn_source *source = NULL;
     qn_model_config config = {0};
+    if (o->model) {
+        QN_TRY(qn_train_base_borrow(o->model, o->n_threads, o->memory_limit_bytes, &t->base));
+        return open_data(t, t->base.source, t->base.config.vocab_size);
+    }
     QN_TRY(qn_source_open(o->model_path, NULL, &source));
     qn_status status = qn_config_read(source, &config);
-    if (status == QN_OK) status = qn_chat_text_open(source, NULL, &t->text);
-    qn_dataset_options data = qn_run_options_data(&t->options, config.vocab_size);
-    if (status == QN_OK) status = open_split(t, QN_SPLIT_TRAIN, &data, &t->train);
-    data.in_order = 1;
-    if (status == QN_OK) status = open_split(t, QN_SPLIT_VALID, &data, &t->valid);
+    if (status == QN_OK) status = open_data(t, source, config.vocab_size);
     qn_config_free(&config);
     qn_source_close(source);
-    return status == QN_OK ? t->notes.status : status;
+    QN_TRY(status);
+    return qn_train_base_open(o->model_path, o->device, o->n_threads, o->memory_limit_bytes, &t->base);
 }
 
 /* Room for every batch, and no more. */
@@ -149,8 +161,7 @@ static qn_status open_all(qn_training *t)
 {
     const qn_train_options *o = &t->options.o;
     QN_TRY(qn_run_files_check(t));
-    QN_TRY(open_data(t));
-    QN_TRY(qn_train_base_open(o->model_path, o->device, o->n_threads, o->memory_limit_bytes, &t->base));
+    QN_TRY(open_data_and_base(t));
     QN_TRY(qn_run_start_fill(&t->options, &t->base));
     note_context(t);
     find_maxima(t);

@@ -71,7 +71,10 @@ static qn_status check_reals(const qn_train_options *o)
 
 static qn_status check_files(const qn_train_options *o)
 {
-    if (!o->model_path || !*o->model_path) return qn_fail(QN_E_ARG, "no model is given to be trained");
+    if (!o->model && (!o->model_path || !*o->model_path))
+        return qn_fail(QN_E_ARG, "no model is given to be trained");
+    if (o->model && (o->model_path || o->device))
+        return qn_fail(QN_E_ARG, "an open model is given to be trained, and a path or device beside it");
     if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given to train on");
     if (o->out_path && !*o->out_path) return qn_fail(QN_E_ARG, "the name of the folder to write is empty");
     if (o->resume && !o->out_path) return qn_fail(QN_E_ARG, "no folder is given to resume from");
