@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double beta = 0.1;
 enum { EPOCHS = 4, PAIRS_MAX = 512, LENGTH = 512 };
 
 /* Tokens of a prompt and an answer behind it. */
@@ -18,8 +17,8 @@ static answer pairs[PAIRS_MAX][2]; /* the better one, the worse one */
 
 static qn_status add(qn_model *model, const char *text, int bos, answer *a)
 {
-    int32_t *ids = NULL;
-    int64_t n = 0;
+    int32_t *ids;
+    int64_t n;
     qn_status status = qn_model_encode(model, text, strlen(text), &(qn_encode_options){.bos = bos}, &ids, &n);
     for (int64_t i = 0; status == QN_OK && i < n && a->n < LENGTH; i++) a->ids[a->n++] = ids[i];
     if (bos) a->n_prompt = a->n;
@@ -67,7 +66,7 @@ static qn_status go_through(qn_finetune *f, int n, int held_out, double *mean)
         if ((i % 4 == 3) != held_out) continue;
         qn_scope *s = qn_scope_inner(qn_finetune_scope(f));
         qn_array *more = qn_sub(s, gain(s, f, &pairs[i][0]), gain(s, f, &pairs[i][1]));
-        qn_array *margin = qn_scale(s, more, beta); /* the loss is -log sigmoid(margin) */
+        qn_array *margin = qn_scale(s, more, 0.1); /* beta 0.1; the loss is -log sigmoid(margin) */
         status = held_out ? qn_array_item(s, margin, &report.loss)
                           : qn_finetune_step(f, s, qn_softplus(s, qn_neg(s, margin)), &adam, 1, &report);
         *mean += (report.loss - *mean) / ++count;
@@ -80,8 +79,8 @@ int main(int argc, char **argv)
 {
     qn_model *model = NULL;
     qn_finetune *f = NULL;
+    double loss = 0, held_out = 0;
     int n = 0;
-    double loss, held_out;
     FILE *file = argc < 3 ? NULL : fopen(argv[2], "r");
     if (!file) return (void)fprintf(stderr, "usage: dpo MODEL PAIRS [OUT] (PAIRS must be readable)\n"), 2;
     qn_status status = qn_model_open(argv[1], NULL, &model);
