@@ -24,8 +24,8 @@ typedef enum { QN_TRAIN_LORA, QN_TRAIN_DORA, QN_TRAIN_FULL } qn_train_method;
 
 /* How A begins (B is zero, so that nothing changes before the first step). UNIFORM: in +-1 / sqrt(n_in),
  * which is Kaiming's with a = sqrt(5), as peft and mlx_lm have it. NORMAL: with deviation 1 / rank, peft's
- * "gaussian". */
-typedef enum { QN_TRAIN_UNIFORM, QN_TRAIN_NORMAL } qn_train_init;
+ * "gaussian". KAIMING_NORMAL: with deviation 1 / sqrt(n_in) (He et al. 2015 with a gain of 1). */
+typedef enum { QN_TRAIN_UNIFORM, QN_TRAIN_NORMAL, QN_TRAIN_KAIMING_NORMAL } qn_train_init;
 
 /* Which tokens count in the loss. */
 typedef enum {

@@ -48,7 +48,7 @@ const qn_arg qn_train_what_args[] = {
     {"--alpha", 0, QN_ARG_FLOAT, AT(alpha), 0, 1e9, "X", "alpha / rank is their factor (default 16)"},
     {"--rslora", 0, QN_ARG_FLAG, AT(o.rslora), 0, 0, NULL, "alpha / sqrt(rank) is"},
     {"--dropout", 0, QN_ARG_FLOAT, AT(o.dropout), 0, 0.999, "P", "of what the factors read (default 0)"},
-    {"--init", 0, QN_ARG_CHOICE, AT(init), 0, 0, "uniform|normal",
+    {"--init", 0, QN_ARG_CHOICE, AT(init), 0, 0, "uniform|normal|kaiming-normal",
      "how A begins; B is zero (default uniform, as peft)"},
     {"--adapter-type", 0, QN_ARG_CHOICE, AT(adapter_type), 0, 0, "f32|bf16",
      "type of the factors (default f32)"},

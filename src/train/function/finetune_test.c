@@ -449,6 +449,33 @@ static void trains_sgd(void **state)
     close_all(&t);
 }
 
+/* Numbers of A as the way to begin says: variance times n_in. */
+static double variance_of_a(qn_train_init init)
+{
+    subject t;
+    double sum = 0, n = 0;
+    open_kind(&t, "llama", QN_PRECISION_EXACT, (qn_finetune_options){.rank = 8, .init = init, .seed = 3});
+    for (int64_t i = 0; i < qn_finetune_count(t.f); i++) {
+        qn_train_array a;
+        int64_t count;
+        qn_test_ok(qn_finetune_get_array(t.f, i, &a));
+        float *x = numbers_of(&t, qn_finetune_array(t.f, i), &count);
+        for (int64_t k = 0; k < count; k++) {
+            if (strstr(a.name, "lora_B")) assert_true(x[k] == 0);
+            if (strstr(a.name, "lora_A")) sum += (double)x[k] * x[k] * (double)a.shape[1], n++;
+        }
+        qn_free(x);
+    }
+    close_all(&t);
+    return sum / n;
+}
+
+static void begins(void **state)
+{
+    assert_true(fabs(variance_of_a(QN_TRAIN_UNIFORM) - 1.0 / 3) < 0.02);
+    assert_true(fabs(variance_of_a(QN_TRAIN_KAIMING_NORMAL) - 1) < 0.05);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------------- */
 
 static void expect_fail(const subject *t, qn_array *a, qn_status status, const char *words)
@@ -625,13 +652,13 @@ int main(void)
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(mask_hides),       cmocka_unit_test(gradients_dora),
-        cmocka_unit_test(gradients_full),   cmocka_unit_test(trains_lora),
-        cmocka_unit_test(trains_dora),      cmocka_unit_test(trains_bf16),
-        cmocka_unit_test(trains_full),      cmocka_unit_test(trains_sgd),
-        cmocka_unit_test(refuses),          cmocka_unit_test(refuses_to_open),
-        cmocka_unit_test(serves_meanwhile), cmocka_unit_test(trains_on_data),
-        cmocka_unit_test(quantised_bits),
+        cmocka_unit_test(mask_hides),      cmocka_unit_test(gradients_dora),
+        cmocka_unit_test(gradients_full),  cmocka_unit_test(trains_lora),
+        cmocka_unit_test(trains_dora),     cmocka_unit_test(trains_bf16),
+        cmocka_unit_test(trains_full),     cmocka_unit_test(trains_sgd),
+        cmocka_unit_test(refuses),         cmocka_unit_test(begins),
+        cmocka_unit_test(refuses_to_open), cmocka_unit_test(serves_meanwhile),
+        cmocka_unit_test(trains_on_data),  cmocka_unit_test(quantised_bits),
     };
     static struct CMUnitTest tests[N_ROWS * QN_TEST_KINDS_MAX + sizeof others / sizeof *others];
     int n = qn_test_kind_rows(N_ROWS, rows, tests);

@@ -31,7 +31,7 @@ static qn_status check_real(const char *name, double value, double least, double
 static qn_status check_choices(const qn_train_options *o)
 {
     QN_TRY(check_choice("method", (int)o->method, QN_TRAIN_FULL + 1));
-    QN_TRY(check_choice("way to begin", (int)o->init, QN_TRAIN_NORMAL + 1));
+    QN_TRY(check_choice("way to begin", (int)o->init, QN_TRAIN_KAIMING_NORMAL + 1));
     QN_TRY(check_choice("layout", (int)o->layout, QN_ADAPTER_MLX + 1));
     QN_TRY(check_choice("optimiser", (int)o->optimizer, QN_OPTIMIZER_SGD + 1));
     QN_TRY(check_choice("schedule", (int)o->schedule, QN_SCHEDULE_COSINE + 1));

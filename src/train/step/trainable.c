@@ -112,13 +112,14 @@ static qn_status new_array(making *k, const char *module, const char *ending, qn
 static void fill_a(const qn_trainable_options *o, qn_trainable_array *a)
 {
     const uint64_t key = qn_random_bits(o->seed, qn_hash_bytes(a->name, strlen(a->name), 0));
-    const double bound = 1 / sqrt((double)a->shape.dim[1]);
+    const double root = sqrt((double)a->shape.dim[1]), bound = 1 / root,
+                 divisor = o->init == QN_TRAIN_NORMAL ? (double)o->rank : root;
     for (int64_t i = 0; i < a->n; i++) {
         const double u = qn_random_unit(key, 2 * (uint64_t)i);
         float x = (float)((2 * u - 1) * bound);
-        if (o->init == QN_TRAIN_NORMAL) { /* Box and Muller */
+        if (o->init != QN_TRAIN_UNIFORM) { /* Box and Muller */
             const double v = qn_random_unit(key, 2 * (uint64_t)i + 1);
-            x = (float)(sqrt(-2 * log(1 - u)) * cos(6.28318530717958647692 * v) / o->rank);
+            x = (float)(sqrt(-2 * log(1 - u)) * cos(6.28318530717958647692 * v) / divisor);
         }
         qn_trainable_write(a, i, 1, &x);
     }

@@ -50,12 +50,13 @@ static qn_status renew(qn_lora_subject *s, const qn_trainable_options *trainable
 static void begins_at_the_base(void **state)
 {
     qn_lora_subject s;
-    double losses[3];
+    double losses[4];
     const qn_trainable_options ways[] = {{.rank = 1, .alpha = 1, .targets = "q_proj"},
                                          {.rank = 8, .alpha = 16, .seed = 7},
-                                         {.rank = 3, .alpha = 5, .rslora = 1, .init = QN_TRAIN_NORMAL}};
+                                         {.rank = 3, .alpha = 5, .rslora = 1, .init = QN_TRAIN_NORMAL},
+                                         {.rank = 4, .alpha = 4, .init = QN_TRAIN_KAIMING_NORMAL}};
     qn_lora_open(&s, base_set(), NULL, 2);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         qn_test_ok(renew(&s, &ways[i]));
         losses[i] = qn_lora_loss(&s);
         assert_true(losses[i] == losses[0]);
