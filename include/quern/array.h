@@ -41,6 +41,25 @@ QN_API qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scop
  * QN_E_UNSUPPORTED: it cannot be used here (message: why). */
 QN_API qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes,
                                   qn_scope **out);
+
+/* Zero or NULL: the default, in brackets. */
+typedef struct {
+    const char *device;        /* "cpu" or "mlx" ["cpu"] */
+    int n_threads;             /* [one for each physical core that the process may use] */
+    size_t memory_limit_bytes; /* hard limit of arrays and programs [none] */
+    size_t cache_limit_bytes; /* of freed memory that the device keeps for reuse [its own]; QN_KEEP_NOTHING */
+    size_t wired_limit_bytes; /* of memory that the system keeps resident; devices with memory of their own */
+} qn_scope_options;
+/* The same with limits. QN_E_UNSUPPORTED: a wired limit on a device that has none (message: which). */
+QN_API qn_status qn_scope_open_with(const qn_scope_options *options, qn_scope **out);
+/* The limits of the scope's device from here on, as for qn_scope_options but that 0 keeps nothing and limits
+ * nothing; the limit before goes into *old_bytes (may be NULL). All scopes of the device share them. */
+QN_API void qn_scope_set_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes);
+QN_API void qn_scope_set_cache_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes);
+/* Gives memory that is kept for reuse back to the system. */
+QN_API void qn_scope_clear_cache(qn_scope *s);
+/* The peak of qn_scope_memory begins again with what lives now. */
+QN_API void qn_scope_reset_peak_memory(qn_scope *s);
 /* A scope over the device of another one, whose arrays may be used here: for temporaries that go earlier.
  * NULL: out of memory. */
 QN_API qn_scope *qn_scope_inner(qn_scope *outer);

@@ -68,6 +68,9 @@ typedef enum { QN_PRECISION_HIGH, QN_PRECISION_FAST, QN_PRECISION_EXACT } qn_pre
  * 32 numbers, half the memory of f16. Q4_0: 4 bits and a scale for 32 numbers, half of Q8_0's. */
 typedef enum { QN_KV_AUTO, QN_KV_F32, QN_KV_F16, QN_KV_BF16, QN_KV_Q8_0, QN_KV_Q4_0 } qn_kv_type;
 
+/* A cache limit at open, where 0 means the default: no memory is kept for reuse. */
+#define QN_KEEP_NOTHING SIZE_MAX
+
 /* "q4_k"; static storage. */
 QN_API const char *qn_dtype_name(qn_dtype dtype);
 

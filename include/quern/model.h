@@ -32,9 +32,12 @@ typedef struct {
     int32_t prefill_chunk;  /* most prompt tokens computed in one step. 0: the engine's choice. Never changes
                                results */
     size_t memory_limit_bytes; /* hard limit for everything the model holds. 0: none */
-    const char *adapter_path;  /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
+    /* The other limits of memory.h, from the start on. cache: 0: the default of qn_model_set_cache_limit;
+     * QN_KEEP_NOTHING. wired: 0: no weight is locked; QN_E_NOMEM: the system refused */
+    size_t cache_limit_bytes, wired_limit_bytes;
+    const char *adapter_path; /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
                                   where  the backend has none */
-    int32_t gpu_layers; /* accepted for compatibility; a note in the info says where it means nothing */
+    int32_t gpu_layers;       /* accepted for compatibility; a note in the info says where it means nothing */
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
     /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is

@@ -73,6 +73,21 @@ static void run(qn_model *model, int64_t n_rows, int64_t max_tokens, result *out
     qn_generation_close(g);
 }
 
+/* Limits that are given to qn_model_open are in force at once. */
+static void test_at_open(void **state)
+{
+    qn_model *model =
+        open_model(&(qn_model_options){.cache_limit_bytes = 54321, .wired_limit_bytes = 1 << 20});
+    qn_memory memory = memory_of(model);
+    assert_int_equal(memory.cache_limit_bytes, 54321);
+    assert_int_equal(memory.wired_limit_bytes, 1 << 20);
+    assert_true(memory.wired_bytes > 0 && memory.wired_bytes <= 1 << 20);
+    qn_model_close(&model);
+    model = open_model(&(qn_model_options){.cache_limit_bytes = QN_KEEP_NOTHING});
+    assert_int_equal(memory_of(model).cache_limit_bytes, 0);
+    qn_model_close(&model);
+}
+
 static void test_setters(void **state)
 {
     qn_model *model = open_model(NULL);
@@ -399,10 +414,15 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_setters),      cmocka_unit_test(test_cache_limit_by_context),
-        cmocka_unit_test(test_cache),        cmocka_unit_test(test_long_fails_short_works),
-        cmocka_unit_test(test_context_fits), cmocka_unit_test(test_rows_give_way),
-        cmocka_unit_test(test_wired),        cmocka_unit_test(test_any_thread),
+        cmocka_unit_test(test_at_open),
+        cmocka_unit_test(test_setters),
+        cmocka_unit_test(test_cache_limit_by_context),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_long_fails_short_works),
+        cmocka_unit_test(test_context_fits),
+        cmocka_unit_test(test_rows_give_way),
+        cmocka_unit_test(test_wired),
+        cmocka_unit_test(test_any_thread),
         cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

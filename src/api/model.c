@@ -40,6 +40,13 @@ static void log_notes(qn_model *model)
     if (info.notes) qn_log_lines(QN_LOG_WARNING, info.notes);
 }
 
+static qn_status set_limits(qn_model *model, const qn_model_options *o)
+{
+    const size_t cache = o->cache_limit_bytes == QN_KEEP_NOTHING ? 0 : o->cache_limit_bytes;
+    if (o->cache_limit_bytes) QN_TRY(qn_model_set_cache_limit(model, cache, NULL));
+    return o->wired_limit_bytes ? qn_model_set_wired_limit(model, o->wired_limit_bytes, NULL) : QN_OK;
+}
+
 qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out)
 {
     const qn_model_options defaults = {0};
@@ -62,6 +69,11 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
     }
     pthread_mutex_init(&model->lock, NULL);
     atomic_init(&model->n_borrowers, 0);
+    status = set_limits(model, options);
+    if (status != QN_OK) {
+        qn_model_close(&model);
+        return status;
+    }
     log_notes(model);
     *out = model;
     return QN_OK;

@@ -91,6 +91,36 @@ static void a_memory_limit_is_kept(void **state)
     assert_int_equal(qn_scope_open(-1, 0, &small), QN_E_ARG);
 }
 
+static void limits_at_open(void **state)
+{
+    qn_scope *limited;
+    size_t old, live, peak;
+    OK(qn_scope_open_with(
+        &(qn_scope_options){.n_threads = 1, .memory_limit_bytes = 1 << 20, .cache_limit_bytes = 12345},
+        &limited));
+    qn_scope_set_cache_limit(limited, 0, &old);
+    assert_int_equal(old, 12345);
+    qn_scope_set_memory_limit(limited, 1 << 21, &old);
+    assert_int_equal(old, 1 << 20);
+    qn_array *a = qn_zeros(limited, QN_DTYPE_F32, 1, (int64_t[]){1000});
+    OK(qn_eval(limited, 1, &a));
+    qn_scope_sweep(limited, 0, 0, NULL);
+    qn_scope_clear_cache(limited);
+    qn_scope_reset_peak_memory(limited);
+    qn_scope_memory(limited, &live, &peak);
+    assert_int_equal(live, peak);
+    qn_scope_close(limited);
+    OK(qn_scope_open_with(&(qn_scope_options){.cache_limit_bytes = QN_KEEP_NOTHING}, &limited));
+    qn_scope_set_cache_limit(limited, 1, &old);
+    assert_int_equal(old, 0);
+    qn_scope_close(limited);
+    OK(qn_scope_open_with(NULL, &limited));
+    qn_scope_close(limited);
+    assert_int_equal(qn_scope_open_with(&(qn_scope_options){.wired_limit_bytes = 4096}, &limited),
+                     QN_E_UNSUPPORTED);
+    assert_int_equal(qn_scope_open_with(&(qn_scope_options){.device = "abacus"}, &limited), QN_E_NOT_FOUND);
+}
+
 static void a_sweep_leaves_what_is_kept(void **state)
 {
     qn_array *x = qn_arange(s, QN_DTYPE_F32, 0, 4, 1), *one = qn_scalar(s, 1);
@@ -403,6 +433,7 @@ int main(void)
         cmocka_unit_test(arrays_and_their_device_outlive_scopes),
         cmocka_unit_test(named_devices),
         cmocka_unit_test(a_memory_limit_is_kept),
+        cmocka_unit_test(limits_at_open),
         cmocka_unit_test(a_sweep_leaves_what_is_kept),
         cmocka_unit_test(creation_is_numpys),
         cmocka_unit_test(what_is_no_shape_is_refused),

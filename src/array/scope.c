@@ -19,10 +19,32 @@ qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out
 
 qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes, qn_scope **out)
 {
+    return qn_scope_open_with(&(qn_scope_options){.device = device,
+                                                  .n_threads = n_threads,
+                                                  .memory_limit_bytes = memory_limit_bytes},
+                              out);
+}
+
+static qn_status set_limits(qn_scope *s, const qn_scope_options *o)
+{
+    size_t wired_bytes;
+    if (o->cache_limit_bytes)
+        qn_scope_set_cache_limit(s, o->cache_limit_bytes == QN_KEEP_NOTHING ? 0 : o->cache_limit_bytes, NULL);
+    if (!o->wired_limit_bytes) return QN_OK;
+    if (!s->device->ops->wire)
+        return qn_fail(QN_E_UNSUPPORTED, "a wired limit: arrays of the device %s lie in the host's memory",
+                       s->device->ops->name);
+    return s->device->ops->wire(s->device, o->wired_limit_bytes, &wired_bytes);
+}
+
+qn_status qn_scope_open_with(const qn_scope_options *options, qn_scope **out)
+{
+    static const qn_scope_options defaults;
+    const qn_scope_options *o = options ? options : &defaults;
     qn_device *d;
-    if (n_threads < 0) return qn_fail(QN_E_ARG, "qn_scope_open: %d threads", n_threads);
-    QN_TRY(qn_device_open(
-        device, &(qn_device_options){.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes}, &d));
+    if (o->n_threads < 0) return qn_fail(QN_E_ARG, "qn_scope_open: %d threads", o->n_threads);
+    const qn_device_options device = {.n_threads = o->n_threads, .memory_limit_bytes = o->memory_limit_bytes};
+    QN_TRY(qn_device_open(o->device, &device, &d));
     qn_scope *s = qn_scope_new(d);
     if (!s) {
         qn_device_close(d);
@@ -30,12 +52,39 @@ qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limi
     }
     s->holds_device = 1;
     s->worker = qn_worker_new();
-    if (!s->worker) {
+    const qn_status status = s->worker ? set_limits(s, o) : QN_E_NOMEM;
+    if (status == QN_OK)
+        *out = s;
+    else
         qn_scope_free(s);
-        return QN_E_NOMEM;
-    }
-    *out = s;
-    return QN_OK;
+    return status;
+}
+
+static void put_old(size_t *to, size_t bytes)
+{
+    if (to) *to = bytes;
+}
+
+void qn_scope_set_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes)
+{
+    put_old(old_bytes, qn_ledger_set_limit(s->device->ledger, limit_bytes));
+}
+
+void qn_scope_set_cache_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes)
+{
+    put_old(old_bytes, qn_ledger_set_cache_limit(s->device->ledger, limit_bytes));
+    qn_device_set_cache_limit(s->device, limit_bytes);
+}
+
+void qn_scope_clear_cache(qn_scope *s)
+{
+    qn_ledger_clear_cache(s->device->ledger);
+    qn_device_clear_cache(s->device);
+}
+
+void qn_scope_reset_peak_memory(qn_scope *s)
+{
+    qn_ledger_reset_peak(s->device->ledger);
 }
 
 qn_scope *qn_scope_inner(qn_scope *outer)

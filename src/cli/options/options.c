@@ -21,6 +21,8 @@ const qn_arg qn_load_args[] = {
     {"--cache-limit", 0, QN_ARG_LIMIT, LOAD(cache_limit), 0, 0, "SIZE",
      "most memory that is kept of what ended, for prompts that begin alike; 0 keeps nothing (default: whole "
      "contexts, at most half of what is left)"},
+    {"--wired-limit", 0, QN_ARG_BYTES, LOAD(o.wired_limit_bytes), 0, 0, "SIZE",
+     "lock this much of the weights in memory (default 0)"},
     {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
      "the weights file, where the directory has several"},
     {"--packed", 0, QN_ARG_TEXT, LOAD(o.packed), 0, 0, "FILE",
@@ -216,10 +218,10 @@ qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
     qn_model *model = NULL;
     QN_TRY(qn_load_prepare(l));
+    if (l->cache_limit.given)
+        l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
     QN_TRY(qn_model_open(path, &l->o, &model));
-    qn_status status = QN_OK;
-    if (l->cache_limit.given) status = qn_model_set_cache_limit(model, l->cache_limit.bytes, NULL);
-    if (status == QN_OK) status = qn_load_adapters(l, model);
+    qn_status status = qn_load_adapters(l, model);
     if (status == QN_OK)
         *out = model;
     else
