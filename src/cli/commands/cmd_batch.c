@@ -2,33 +2,30 @@
 #include <quern/quern.h>
 
 #include "cli/command.h"
-#include "cli/commands/prompt_list.h"
-#include "cli/options/options.h"
+#include "cli/commands/list_run.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
 typedef struct {
-    qn_load_options load;
-    qn_prompt_list_options from;
+    qn_list_options list;
     qn_sampling_options sampling;
-    const char *system;
-    int raw, logprobs, stats;
+    int logprobs, stats;
 } batch_options;
 
 #define AT(field) offsetof(batch_options, field)
 static const qn_arg batch_args[] = {
-    {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL,
+    {"--raw", 0, QN_ARG_FLAG, AT(list.raw), 0, 0, NULL,
      "continue the texts as they are, without the chat template"},
-    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message before each prompt"},
+    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "a system message before each prompt"},
     {"--logprobs", 0, QN_ARG_FLAG, AT(logprobs), 0, 0, NULL, "print each token's log-probability"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
 };
 
-static qn_status print(const qn_batch_result *r)
+static qn_status print(qn_list_run *run, const qn_batch_result *r)
 {
     qn_buf b = {0};
-    qn_prompt_list_open_json(&b, r->i_prompt, r->status, r->message);
+    qn_list_run_open_json(run, &b, r->i_prompt, r->status, r->message);
     qn_json_key(&b, "text");
     qn_json_text(&b, r->text, r->text_bytes);
     qn_json_key(&b, "ids");
@@ -45,20 +42,20 @@ static qn_status print(const qn_batch_result *r)
     return qn_out_line(&b);
 }
 
-static qn_status answer(qn_model *model, const batch_options *o, const qn_prompt_list *list, int *n_failed)
+static qn_status answer(qn_list_run *run)
 {
+    const batch_options *o = run->user;
     qn_batch *batch = NULL;
     qn_batch_result r;
     qn_generation_stats stats;
     qn_end end = QN_END_NONE;
     int is_there = 1;
-    QN_TRY(qn_batch_open(model, list->prompts, list->n, &o->sampling.o, &batch));
+    QN_TRY(qn_batch_open(run->model, run->list.prompts, run->list.n, &o->sampling.o, &batch));
     qn_interrupt_watch_batch(batch);
     qn_status status = qn_batch_next(batch, &r, &is_there);
     while (status == QN_OK && is_there) {
         end = r.end;
-        *n_failed += r.status != QN_OK;
-        status = print(&r);
+        status = print(run, &r);
         if (status == QN_OK) status = qn_batch_next(batch, &r, &is_there);
     }
     if (status == QN_OK && end == QN_END_CANCELLED) status = qn_fail(QN_E_CANCELLED, "cancelled");
@@ -69,9 +66,9 @@ static qn_status answer(qn_model *model, const batch_options *o, const qn_prompt
 }
 
 static const qn_arg_group batch_groups[] = {{NULL, batch_args, 0},
-                                            {"Prompts", qn_prompt_list_args, AT(from)},
+                                            {"Prompts", qn_prompt_list_args, AT(list.from)},
                                             {"Sampling", qn_sampling_args, AT(sampling)},
-                                            {"Loading", qn_load_args, AT(load)},
+                                            {"Loading", qn_load_args, AT(list.load)},
                                             {0}};
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",
                                    "Answers each prompt of a list, many at a time, and prints the answers in "
@@ -86,24 +83,10 @@ int qn_cmd_batch(int argc, char **argv)
 {
     batch_options o = {.sampling = QN_SAMPLING_UNSET};
     const char *path;
-    int n, code, as_chats = 0, n_failed = 0;
+    int n, code;
     if (qn_args_parse(&qn_batch_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("batch", &o.from))) return code;
+    if ((code = qn_prompt_list_check("batch", &o.list.from))) return code;
     if (qn_sampling_finish("batch", &o.sampling)) return QN_EXIT_USAGE;
     o.sampling.o.logprobs = o.logprobs;
-
-    qn_model *model = NULL;
-    qn_prompt_list list = {0};
-    qn_status status = qn_prompt_list_read(&o.from, 0, &list);
-    if (status == QN_OK) status = qn_load_open_for(path, &o.load, list.n, &model);
-    if (status == QN_OK) status = qn_prompt_list_wants_chats(model, o.raw, o.system, &as_chats);
-    if (status == QN_OK) status = qn_prompt_list_finish(&list, as_chats, o.system);
-    qn_interrupt_start();
-    if (status == QN_OK) status = answer(model, &o, &list, &n_failed);
-    code = status != QN_OK ? qn_out_fail() : n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
-    if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
-    qn_model_close(&model);
-    qn_load_end(&o.load);
-    qn_prompt_list_free(&list);
-    return code;
+    return qn_list_run_command("batch", path, &o.list, NULL, answer, &o);
 }

@@ -4,39 +4,10 @@
 
 #include "base/mem.h"
 #include "cli/command.h"
-#include "cli/commands/prompt_list.h"
-#include "cli/options/options.h"
-#include "cli/term/interrupt.h"
+#include "cli/commands/list_run.h"
 #include "cli/term/out.h"
 
-typedef struct {
-    qn_load_options load;
-    qn_prompt_list_options from;
-    qn_generate_options sampling;
-    const char *choices, *system;
-    qn_arg_list choice;
-    int32_t logprobs; /* negative: not asked for */
-    int raw, json;
-} classify_options;
-
-#define AT(field) offsetof(classify_options, field)
-static const qn_arg classify_args[] = {
-    {"--choices", 0, QN_ARG_TEXT, AT(choices), 0, 0, "A,B,C", "the answers, between commas"},
-    {"--choice", 0, QN_ARG_LIST, AT(choice), 0, 0, "TEXT", "an answer, commas and all; may be repeated"},
-    {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "take prompts as they are, without the chat template"},
-    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message before each prompt"},
-    {"--temp", 0, QN_ARG_FLOAT, AT(sampling.temperature), 0, 1000, "T",
-     "of the next token; 0 (default) takes the most likely one"},
-    {"--seed", 0, QN_ARG_UINT64, AT(sampling.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
-    {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
-     "with --json: the next token's log-probability, and those of the N likeliest"},
-    {"--use", 0, QN_ARG_TEXT, AT(sampling.adapter), 0, 0, "NAME",
-     "an adapter by its name; none: the model alone"},
-    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON object for each prompt, one a line"},
-    {0},
-};
-
-/* The answers: of the command line, and of each line where any has its own. */
+/* The answers: of the command line, and of each line if any line has its own. */
 typedef struct {
     qn_buf text; /* --choices, NULs for commas */
     qn_choice *items;
@@ -47,11 +18,32 @@ typedef struct {
 } answers;
 
 typedef struct {
-    const classify_options *o;
-    qn_model *model;
-    const answers *answers;
-    int n_failed;
-} printer;
+    qn_list_options list;
+    qn_generate_options sampling;
+    const char *choices;
+    qn_arg_list choice;
+    int32_t logprobs; /* negative: not asked for */
+    int json;
+    answers answers; /* made of choices, choice and the list */
+} classify_options;
+
+#define AT(field) offsetof(classify_options, field)
+static const qn_arg classify_args[] = {
+    {"--choices", 0, QN_ARG_TEXT, AT(choices), 0, 0, "A,B,C", "the answers, between commas"},
+    {"--choice", 0, QN_ARG_LIST, AT(choice), 0, 0, "TEXT", "an answer, commas and all; may be repeated"},
+    {"--raw", 0, QN_ARG_FLAG, AT(list.raw), 0, 0, NULL,
+     "take prompts as they are, without the chat template"},
+    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "a system message before each prompt"},
+    {"--temp", 0, QN_ARG_FLOAT, AT(sampling.temperature), 0, 1000, "T",
+     "of the next token; 0 (default) takes the most likely one"},
+    {"--seed", 0, QN_ARG_UINT64, AT(sampling.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
+    {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
+     "with --json: the next token's log-probability, and those of the N likeliest"},
+    {"--use", 0, QN_ARG_TEXT, AT(sampling.adapter), 0, 0, "NAME",
+     "an adapter by its name; none: the model alone"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON object for each prompt, one a line"},
+    {0},
+};
 
 static qn_status split_choices(const classify_options *o, answers *a)
 {
@@ -137,17 +129,18 @@ static char *get_text(const qn_model *model, const int32_t *ids, int64_t n)
     return qn_model_decode(model, ids, n, NULL, &text, NULL) == QN_OK ? text : NULL;
 }
 
-static qn_status print_json(const printer *p, const qn_classify_result *r)
+static qn_status print_json(qn_list_run *run, const qn_classify_result *r)
 {
+    const classify_options *o = run->user;
     qn_buf b = {0};
-    qn_prompt_list_open_json(&b, r->i_prompt, r->status, r->message);
+    qn_list_run_open_json(run, &b, r->i_prompt, r->status, r->message);
     qn_json_put_int(&b, "n_prompt_tokens", r->n_tokens);
     if (r->status == QN_OK) {
-        char *text = get_text(p->model, &r->id, 1);
+        char *text = get_text(run->model, &r->id, 1);
         qn_json_put_int(&b, "id", r->id);
         if (text) qn_json_put_text(&b, "text", text);
         qn_buffer_free(text);
-        if (p->o->logprobs >= 0) {
+        if (o->logprobs >= 0) {
             qn_json_put_real(&b, "logprob", (double)r->logprob);
             qn_json_key(&b, "top");
             qn_json_open(&b, '[');
@@ -163,7 +156,7 @@ static qn_status print_json(const printer *p, const qn_classify_result *r)
             qn_json_put_int(&b, "best", (int64_t)r->best_choice);
             qn_json_key(&b, "choices");
             qn_json_open(&b, '[');
-            for (size_t i = 0; i < r->n_choices; i++) put_choice(&b, p->answers, r, i);
+            for (size_t i = 0; i < r->n_choices; i++) put_choice(&b, &o->answers, r, i);
             qn_json_close(&b, ']');
         }
     }
@@ -172,14 +165,13 @@ static qn_status print_json(const printer *p, const qn_classify_result *r)
 }
 
 /* "ANSWER<tab>PROBABILITY", or the next token; an empty line for a prompt that failed. */
-static qn_status print_text(const printer *p, const qn_classify_result *r)
+static qn_status print_text(qn_list_run *run, const qn_classify_result *r)
 {
+    const classify_options *o = run->user;
     qn_buf b = {0};
-    if (r->status != QN_OK) {
-        qn_out_note("prompt %zu: %s", r->i_prompt, r->message);
-    } else {
-        const qn_choice *c = r->n_choices ? get_choice(p->answers, r, r->best_choice) : NULL;
-        char *made = c && c->text ? NULL : get_text(p->model, c ? c->ids : &r->id, c ? c->n_ids : 1);
+    if (qn_list_run_check(run, "prompt", r->i_prompt, r->status, r->message)) {
+        const qn_choice *c = r->n_choices ? get_choice(&o->answers, r, r->best_choice) : NULL;
+        char *made = c && c->text ? NULL : get_text(run->model, c ? c->ids : &r->id, c ? c->n_ids : 1);
         const char *text = c && c->text ? c->text : made ? made : "";
         qn_out_put_shown(&b, text, c && c->text_bytes ? c->text_bytes : strlen(text), 0);
         if (c) qn_buf_printf(&b, "\t%.4f", r->choices[r->best_choice].probability);
@@ -190,14 +182,14 @@ static qn_status print_text(const printer *p, const qn_classify_result *r)
 
 static qn_status print(void *user, const qn_classify_result *r)
 {
-    printer *p = user;
-    p->n_failed += r->status != QN_OK;
-    return p->o->json ? print_json(p, r) : print_text(p, r);
+    qn_list_run *run = user;
+    const classify_options *o = run->user;
+    return o->json ? print_json(run, r) : print_text(run, r);
 }
 
 static const qn_arg_group classify_groups[] = {{NULL, classify_args, 0},
-                                               {"Prompts", qn_prompt_list_args, AT(from)},
-                                               {"Loading", qn_load_args, AT(load)},
+                                               {"Prompts", qn_prompt_list_args, AT(list.from)},
+                                               {"Loading", qn_load_args, AT(list.load)},
                                                {0}};
 const qn_arg_spec qn_classify_spec = {"quern classify MODEL [-f PROMPTS] [--choices A,B,C] [options]",
                                       "Prints for each prompt the answer that the model finds most probable, "
@@ -208,44 +200,35 @@ const qn_arg_spec qn_classify_spec = {"quern classify MODEL [-f PROMPTS] [--choi
                                       1,
                                       NULL};
 
+static qn_status prepare(qn_list_run *run)
+{
+    classify_options *o = run->user;
+    QN_TRY(split_choices(o, &o->answers));
+    return read_own(&run->list, &o->answers);
+}
+
+static qn_status classify(qn_list_run *run)
+{
+    const classify_options *o = run->user;
+    const qn_classify_options options = {.sampling = &o->sampling,
+                                         .choices = o->answers.all,
+                                         .prompt_choices = o->answers.own,
+                                         .cancel = run->cancel};
+    return qn_classify(run->model, run->list.prompts, run->list.n, &options, print, run);
+}
+
 int qn_cmd_classify(int argc, char **argv)
 {
     classify_options o = {.logprobs = -1};
     const char *path;
-    int n, code, as_chats = 0;
+    int n, code;
     if (qn_args_parse(&qn_classify_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("classify", &o.from))) return code;
+    if ((code = qn_prompt_list_check("classify", &o.list.from))) return code;
     if (o.logprobs >= 0 && !o.json)
         return qn_args_fail("classify", "--logprobs are printed with --json only");
     o.sampling.logprobs = o.logprobs >= 0;
     o.sampling.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
-
-    qn_model *model = NULL;
-    qn_cancel *cancel = NULL;
-    qn_prompt_list list = {0};
-    answers a = {.all = {0}};
-    qn_status status = qn_prompt_list_read(&o.from, 0, &list);
-    if (status == QN_OK) status = split_choices(&o, &a);
-    if (status == QN_OK) status = read_own(&list, &a);
-    if (status == QN_OK) status = qn_load_open_for(path, &o.load, list.n, &model);
-    if (status == QN_OK) status = qn_prompt_list_wants_chats(model, o.raw, o.system, &as_chats);
-    if (status == QN_OK) status = qn_prompt_list_finish(&list, as_chats, o.system);
-    printer p = {&o, model, &a, 0};
-    if (status == QN_OK) status = qn_cancel_new(&cancel);
-    if (status == QN_OK) {
-        const qn_classify_options options = {
-            .sampling = &o.sampling, .choices = a.all, .prompt_choices = a.own, .cancel = cancel};
-        qn_interrupt_start();
-        qn_interrupt_watch_call(cancel);
-        status = qn_classify(model, list.prompts, list.n, &options, print, &p);
-        qn_interrupt_watch_call(NULL);
-    }
-    code = status != QN_OK ? qn_out_fail() : p.n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
-    if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
-    qn_cancel_free(cancel);
-    qn_model_close(&model);
-    qn_load_end(&o.load);
-    free_answers(&a);
-    qn_prompt_list_free(&list);
+    code = qn_list_run_command("classify", path, &o.list, prepare, classify, &o);
+    free_answers(&o.answers);
     return code;
 }

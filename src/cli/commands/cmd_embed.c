@@ -2,14 +2,11 @@
 #include <quern/quern.h>
 
 #include "cli/command.h"
-#include "cli/commands/prompt_list.h"
-#include "cli/options/options.h"
-#include "cli/term/interrupt.h"
+#include "cli/commands/list_run.h"
 #include "cli/term/out.h"
 
 typedef struct {
-    qn_load_options load;
-    qn_prompt_list_options from;
+    qn_list_options list;
     qn_embed_options embed;
     int pooling;
 } embed_options;
@@ -26,10 +23,8 @@ static const qn_arg embed_args[] = {
 
 static qn_status print(void *user, const qn_embed_result *r)
 {
-    int *n_failed = user;
     qn_buf b = {0};
-    *n_failed += r->status != QN_OK;
-    qn_prompt_list_open_json(&b, r->i_prompt, r->status, r->message);
+    qn_list_run_open_json(user, &b, r->i_prompt, r->status, r->message);
     qn_json_put_int(&b, "n_tokens", r->n_tokens);
     if (r->status == QN_OK) {
         qn_json_key(&b, "embedding");
@@ -42,8 +37,8 @@ static qn_status print(void *user, const qn_embed_result *r)
 }
 
 static const qn_arg_group embed_groups[] = {{NULL, embed_args, 0},
-                                            {"Texts", qn_prompt_list_args, AT(from)},
-                                            {"Loading", qn_load_args, AT(load)},
+                                            {"Texts", qn_prompt_list_args, AT(list.from)},
+                                            {"Loading", qn_load_args, AT(list.load)},
                                             {0}};
 const qn_arg_spec qn_embed_spec = {"quern embed MODEL [-f TEXTS] [options]",
                                    "Prints a vector for each text, one a line of the input, as JSON: the "
@@ -54,34 +49,20 @@ const qn_arg_spec qn_embed_spec = {"quern embed MODEL [-f TEXTS] [options]",
                                    1,
                                    NULL};
 
+static qn_status embed(qn_list_run *run)
+{
+    embed_options *o = run->user;
+    o->embed.cancel = run->cancel;
+    return qn_embed(run->model, run->list.prompts, run->list.n, &o->embed, print, run);
+}
+
 int qn_cmd_embed(int argc, char **argv)
 {
-    embed_options o = {.pooling = 0};
+    embed_options o = {.list = {.raw = 1}};
     const char *path;
-    int n, code, n_failed = 0;
+    int n, code;
     if (qn_args_parse(&qn_embed_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("embed", &o.from))) return code;
+    if ((code = qn_prompt_list_check("embed", &o.list.from))) return code;
     o.embed.pooling = (qn_pooling)o.pooling;
-
-    qn_model *model = NULL;
-    qn_cancel *cancel = NULL;
-    qn_prompt_list list = {0};
-    qn_status status = qn_prompt_list_read(&o.from, 0, &list);
-    if (status == QN_OK) status = qn_load_open_for(path, &o.load, list.n, &model);
-    if (status == QN_OK) status = qn_prompt_list_finish(&list, 0, NULL);
-    if (status == QN_OK) status = qn_cancel_new(&cancel);
-    if (status == QN_OK) {
-        o.embed.cancel = cancel;
-        qn_interrupt_start();
-        qn_interrupt_watch_call(cancel);
-        status = qn_embed(model, list.prompts, list.n, &o.embed, print, &n_failed);
-        qn_interrupt_watch_call(NULL);
-    }
-    code = status != QN_OK ? qn_out_fail() : n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
-    if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
-    qn_cancel_free(cancel);
-    qn_model_close(&model);
-    qn_load_end(&o.load);
-    qn_prompt_list_free(&list);
-    return code;
+    return qn_list_run_command("embed", path, &o.list, NULL, embed, &o);
 }

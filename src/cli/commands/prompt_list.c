@@ -1,10 +1,8 @@
 #include "cli/commands/prompt_list.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json/json.h"
-#include "base/json/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/term/input.h"
@@ -22,8 +20,6 @@ int qn_prompt_list_check(const char *command, const qn_prompt_list_options *o)
 {
     if (o->path && o->texts.n) return qn_args_fail(command, "prompts come from -f or from -p, not from both");
     if (o->jsonl && o->texts.n) return qn_args_fail(command, "--jsonl is of a file; -p gives a text");
-    if (!o->path && !o->texts.n && isatty(STDIN_FILENO))
-        return qn_args_fail(command, "no prompts: give a file by -f, texts by -p, or pipe them in");
     return 0;
 }
 
@@ -200,17 +196,6 @@ qn_status qn_prompt_list_finish(qn_prompt_list *l, int as_chats, const char *sys
     return QN_OK;
 }
 
-qn_status qn_prompt_list_wants_chats(const qn_model *model, int raw, const char *system, int *as_chats)
-{
-    qn_model_info info;
-    QN_TRY(qn_model_get_info(model, &info));
-    *as_chats = info.has_chat_template && !raw;
-    if (system && !*as_chats)
-        return qn_fail(QN_E_ARG, "--system needs a chat template, and %s",
-                       raw ? "--raw leaves it out" : "the model has none");
-    return QN_OK;
-}
-
 void qn_prompt_list_free(qn_prompt_list *l)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -275,14 +260,4 @@ qn_status qn_prompt_list_choices(const qn_prompt_list *list, size_t i, qn_choice
     *ids = all;
     *n = json_array_size(p->choices);
     return QN_OK;
-}
-
-/* ---- results ------------------------------------------------------------------------------------------ */
-
-void qn_prompt_list_open_json(qn_buf *b, size_t i_prompt, qn_status status, const char *message)
-{
-    qn_json_open(b, '{');
-    qn_json_put_int(b, "index", (int64_t)i_prompt);
-    qn_json_put_text(b, "status", qn_status_name(status));
-    if (status != QN_OK) qn_json_put_text(b, "error", message ? message : qn_status_text(status));
 }

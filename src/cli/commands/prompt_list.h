@@ -47,9 +47,6 @@ qn_status qn_prompt_list_take(const char *name, qn_buf *text, int jsonl, int who
 /* Fills list->prompts. as_chats: texts are messages of a user, behind one of the system where it is not NULL;
  * else they are taken as they are. QN_E_FORMAT: a text with a NUL character cannot be a message. */
 qn_status qn_prompt_list_finish(qn_prompt_list *list, int as_chats, const char *system);
-/* Are texts to be chats? As `run` has it: where the model has a template, unless raw. QN_E_ARG: system
- * without them. */
-qn_status qn_prompt_list_wants_chats(const qn_model *model, int raw, const char *system, int *as_chats);
 void qn_prompt_list_free(qn_prompt_list *list);
 
 /* The answers of a line, or NULL where it has none; *n of them. Owned by the caller: qn_free(*out) and
@@ -57,8 +54,5 @@ void qn_prompt_list_free(qn_prompt_list *list);
  */
 qn_status qn_prompt_list_choices(const qn_prompt_list *list, size_t i, qn_choice **out, size_t *n,
                                  int32_t **ids);
-
-/* The beginning of every line of results: {"index":I, and of a prompt that failed its status and message. */
-void qn_prompt_list_open_json(qn_buf *b, size_t i_prompt, qn_status status, const char *message);
 
 #endif
