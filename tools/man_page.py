@@ -128,7 +128,8 @@ def make_page(quern):
             "\\fBquern\\fR \\fB\\-\\-help\\fR | \\fB\\-\\-version\\fR\n.fi" + INTRO + ".SH COMMANDS\n"]
     shared = {}
     for name, summary in commands:
-        usage, about, groups = read_help(call(name, "--help"))
+        text = call(name, "--help")
+        usage, about, groups = read_help(text)
         page.append(f".SS quern {name} \\- {roff(summary)}\n.B {roff(usage)}\n.PP\n")
         for line in about.split("\n"):
             page.append((".br\n" if line.startswith("  ") else "") + roff(line.strip()) + "\n")
@@ -140,6 +141,9 @@ def make_page(quern):
                     shared[group] = options
             else:
                 page += [option(*o) for o in options]
+        rules = re.findall(r"^  (--\S+ cannot be used with .+)$", text, re.M)
+        if rules:
+            page.append(".PP\n" + ".br\n".join(sentence(r) + "\n" for r in rules))
         if also:
             page.append(f".PP\nAlso the options of {' and of '.join(f'{g} below' for g in also)}.\n")
     for group in SHARED:

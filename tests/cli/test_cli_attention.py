@@ -98,10 +98,14 @@ def test_pictures(tmp_path):
 def test_wrong_use(tmp_path):
     folder = fixture("models/llama")
     ids = ids_file(tmp_path, [1, 2])
-    for args, said in ((["--attention"], b"-p or --ids"), (["--attention", "-p", "x", "--ids", ids], b"not both"),
-                       (["--attention", "-p", "x", "--tensors"], b"--tensors"), (["-p", "x"], b"--attention"),
+    for args, said in ((["--attention"], b"--attention needs --prompt or --ids"),
+                       (["--attention", "-p", "x", "--ids", ids], b"--ids cannot be used with --prompt"),
+                       (["--attention", "-p", "x", "--tensors"], b"--attention cannot be used with --tensors"),
+                       (["-p", "x"], b"--prompt needs --attention"), (["--mean"], b"--mean needs --attention"),
+                       (["--use", "a", "--layer", "1"], b"--layer needs --attention"),
+                       (["--attention", "-p", "x", "--chat", "--special"], b"--chat cannot be used with --special"),
                        (["--attention", "-p", "x", "--layer", "y"], b"--layer"),
-                       (["--attention", "--ids", ids, "--chat"], b"--chat")):
+                       (["--attention", "--ids", ids, "--chat"], b"--ids cannot be used with --chat")):
         out = call("inspect", folder, *args)
         assert out.returncode == 2 and said in out.stderr, (args, out.stderr)
     for args, said in ((["-p", "x", "--layer", "99"], b"99"), (["-p", "x", "-o", tmp_path / "no" / "x"], b"no/x"),

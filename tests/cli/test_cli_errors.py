@@ -56,7 +56,18 @@ def test_values_of_letters():
 
 def test_options_that_exclude_each_other():
     refused(call("run", "m", "--raw", "--system", "s", "-p", "x"), "--system", "--raw", status=2)
-    refused(call("run", "m", "--ids", "ids.json", "--special"), "--ids", "--special", status=2)
+    refused(call("run", "m", "--ids", "ids.json", "--special"), "--ids cannot be used with --special", status=2)
+    refused(call("run", "m", "--ids", "ids.json", "-p", "x"), "--ids cannot be used with --prompt", status=2)
+    refused(call("bench", "m", "-p", "x", "--prompt-tokens", 3), "--prompt cannot be used with --prompt-tokens",
+            status=2)
+    refused(call("train", "m", "d", "-o", "out", "--resume", "--overwrite"),
+            "--resume cannot be used with --overwrite", status=2)
+
+
+def test_options_that_need_another():
+    refused(call("run", "m", "--logprobs", 0, "-p", "x"), "--logprobs needs --json or --ids", status=2)
+    refused(call("score", "m", "--tokens", "-p", "x"), "--tokens needs --json", status=2)
+    refused(call("classify", "m", "--logprobs", 0, "-p", "x"), "--logprobs needs --json", status=2)
 
 
 @pytest.mark.parametrize("args", [("--help",), ("--version",), ("run", "--help")])

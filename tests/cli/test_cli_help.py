@@ -34,6 +34,16 @@ def options():
     return out
 
 
+def test_rules_name_options(options):
+    n_rules = 0
+    for command, rows in options.items():
+        _, _, rules = text(command, "--help").partition("\nRules:\n")
+        named = set(re.findall(r"--[\w-]+", rules))
+        assert named <= {name for _, name, _, _ in rows}, command
+        n_rules += rules.count(" cannot be used with ")
+    assert n_rules >= 8
+
+
 def has_shell(name):
     return shutil.which(name) or leave_out(f"{name} is not installed")
 

@@ -134,8 +134,8 @@ def test_bad_lists(text, words):
 def test_usage(command, tmp_path):
     folder = fixture("models/llama")
     path = jsonl(tmp_path / "in", [{}])
-    refused(call(command, folder, "-f", path, "-p", "x"), "not from both", status=2)
-    refused(call(command, folder, "--jsonl", "-p", "x"), "--jsonl", status=2)
+    refused(call(command, folder, "-f", path, "-p", "x"), "--prompt cannot be used with --prompts", status=2)
+    refused(call(command, folder, "--jsonl", "-p", "x"), "--prompt cannot be used with --jsonl", status=2)
     refused(call(command, folder, "-f", tmp_path / "none"), "No such file")
     refused(call(command, folder, stdin=""), "no prompts")
     refused(call(command, folder, "--use", "nobody", "-p", "x"), "nobody")

@@ -63,7 +63,7 @@ def test_bias_and_penalties(tmp_path):
     (["--presence-penalty", "3"], "--presence-penalty"),
     (["--frequency-penalty", "x"], "--frequency-penalty"),
     (["--logprobs", "21"], "--logprobs"),
-    (["--logprobs", "2"], "--logprobs are printed with --json only"),
+    (["--logprobs", "2"], "--logprobs needs --json or --ids"),
 ])
 def test_usage(options, words):
     out = call("run", fixture("models/llama"), "-p", "x", *options)

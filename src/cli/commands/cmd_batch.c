@@ -65,11 +65,12 @@ static qn_status answer(qn_list_run *run)
     return status;
 }
 
-static const qn_arg_group batch_groups[] = {{NULL, batch_args, 0},
-                                            {"Prompts", qn_prompt_list_args, AT(list.from)},
-                                            {"Sampling", qn_sampling_args, AT(sampling)},
-                                            {"Loading", qn_load_args, AT(list.load)},
-                                            {0}};
+static const qn_arg_group batch_groups[] = {
+    {NULL, batch_args, 0, NULL},
+    {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
+    {"Sampling", qn_sampling_args, AT(sampling), NULL},
+    {"Loading", qn_load_args, AT(list.load), NULL},
+    {0}};
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",
                                    "Answers each prompt of a list, many at a time, and prints the answers in "
                                    "the list's order as JSON, one a "
@@ -85,7 +86,6 @@ int qn_cmd_batch(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_batch_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("batch", &o.list.from))) return code;
     if (qn_sampling_finish("batch", &o.sampling)) return QN_EXIT_USAGE;
     o.sampling.o.logprobs = o.logprobs;
     return qn_list_run_command("batch", path, &o.list, NULL, answer, &o);

@@ -37,6 +37,11 @@ static const qn_arg bench_args[] = {
     {0},
 };
 
+static const qn_arg_rule bench_rules[] = {
+    {"--prompt", .excludes = "--prompt-tokens", .why = "a prompt has its own tokens"},
+    {0},
+};
+
 /* ---- JSON --------------------------------------------------------------------------------------------- */
 
 static void put_spread(qn_buf *b, const char *key, qn_bench_spread s)
@@ -193,7 +198,7 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
 }
 
 static const qn_arg_group bench_groups[] = {
-    {NULL, bench_args, 0}, {"Loading", qn_load_args + 1, AT(load)}, {0}};
+    {NULL, bench_args, 0, bench_rules}, {"Loading", qn_load_args + 1, AT(load), NULL}, {0}};
 const qn_arg_spec qn_bench_spec = {"quern bench MODEL [options]",
                                    "Measures prefill and decode, apart, after a short run to warm up; then "
                                    "what comes of a prompt that comes\n"
@@ -210,8 +215,6 @@ int qn_cmd_bench(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_bench_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if (o.bench.prompt && o.bench.n_prompt_tokens)
-        return qn_args_fail("bench", "--prompt has tokens of its own; leave --prompt-tokens out");
     o.bench.max_perplexity = o.max_perplexity;
     if (o.only_speed) o.bench.parts = 1u << QN_BENCH_SPEED;
     qn_interrupt_start_for_files();

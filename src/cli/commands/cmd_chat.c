@@ -130,9 +130,9 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int ar
     return converse(c);
 }
 
-static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0},
-                                           {"Sampling", qn_sampling_args, AT(sampling)},
-                                           {"Loading", qn_load_args, AT(load)},
+static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0, NULL},
+                                           {"Sampling", qn_sampling_args, AT(sampling), NULL},
+                                           {"Loading", qn_load_args, AT(load), NULL},
                                            {0}};
 const qn_arg_spec qn_chat_spec = {
     "quern chat MODEL [options]",

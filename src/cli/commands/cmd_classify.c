@@ -45,6 +45,8 @@ static const qn_arg classify_args[] = {
     {0},
 };
 
+static const qn_arg_rule classify_rules[] = {{"--logprobs", .needs = "--json"}, {0}};
+
 static qn_status split_choices(const classify_options *o, answers *a)
 {
     size_t n = o->choice.n + 1;
@@ -187,10 +189,11 @@ static qn_status print(void *user, const qn_classify_result *r)
     return o->json ? print_json(run, r) : print_text(run, r);
 }
 
-static const qn_arg_group classify_groups[] = {{NULL, classify_args, 0},
-                                               {"Prompts", qn_prompt_list_args, AT(list.from)},
-                                               {"Loading", qn_load_args, AT(list.load)},
-                                               {0}};
+static const qn_arg_group classify_groups[] = {
+    {NULL, classify_args, 0, classify_rules},
+    {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
+    {"Loading", qn_load_args, AT(list.load), NULL},
+    {0}};
 const qn_arg_spec qn_classify_spec = {"quern classify MODEL [-f PROMPTS] [--choices A,B,C] [options]",
                                       "Prints for each prompt the answer that the model finds most probable, "
                                       "or without choices the token that it "
@@ -223,9 +226,6 @@ int qn_cmd_classify(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_classify_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("classify", &o.list.from))) return code;
-    if (o.logprobs >= 0 && !o.json)
-        return qn_args_fail("classify", "--logprobs are printed with --json only");
     o.sampling.logprobs = o.logprobs >= 0;
     o.sampling.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
     code = qn_list_run_command("classify", path, &o.list, prepare, classify, &o);

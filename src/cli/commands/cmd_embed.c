@@ -36,10 +36,11 @@ static qn_status print(void *user, const qn_embed_result *r)
     return qn_out_line(&b);
 }
 
-static const qn_arg_group embed_groups[] = {{NULL, embed_args, 0},
-                                            {"Texts", qn_prompt_list_args, AT(list.from)},
-                                            {"Loading", qn_load_args, AT(list.load)},
-                                            {0}};
+static const qn_arg_group embed_groups[] = {
+    {NULL, embed_args, 0, NULL},
+    {"Texts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
+    {"Loading", qn_load_args, AT(list.load), NULL},
+    {0}};
 const qn_arg_spec qn_embed_spec = {"quern embed MODEL [-f TEXTS] [options]",
                                    "Prints a vector for each text, one a line of the input, as JSON: the "
                                    "model's hidden states after the final norm, "
@@ -62,7 +63,6 @@ int qn_cmd_embed(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_embed_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("embed", &o.list.from))) return code;
     o.embed.pooling = (qn_pooling)o.pooling;
     return qn_list_run_command("embed", path, &o.list, NULL, embed, &o);
 }

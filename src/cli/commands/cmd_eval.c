@@ -37,7 +37,7 @@ static const qn_arg eval_args[] = {
     {0},
 };
 
-static const qn_arg_group eval_groups[] = {{NULL, eval_args, 0}, {0}};
+static const qn_arg_group eval_groups[] = {{NULL, eval_args, 0, NULL}, {0}};
 const qn_arg_spec qn_eval_spec = {
     "quern eval MODEL DATA [options]",
     "Prints the loss and perplexity of a model over a data set as `quern train` takes it: the mean over the "

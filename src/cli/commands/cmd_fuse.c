@@ -46,7 +46,7 @@ static const qn_arg fuse_args[] = {
     {0},
 };
 
-static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0}, {0}};
+static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0, NULL}, {0}};
 const qn_arg_spec qn_fuse_spec = {
     "quern fuse MODEL [--adapter DIR] -o PATH [options]",
     "Writes the model with the adapter added to its weights, in f32, as a model of its own: it needs no "

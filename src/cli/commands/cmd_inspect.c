@@ -30,6 +30,8 @@ static const qn_arg inspect_args[] = {
     {0},
 };
 
+static const qn_arg_rule inspect_rules[] = {{"--attention", .excludes = "--metadata --tensors"}, {0}};
+
 enum {
     ELEMENTS_SHOWN = 8,    /* of an array, in the table */
     STRING_SHOWN = 400,    /* bytes of a string in an array, in the table */
@@ -497,10 +499,11 @@ static qn_status print_tensors(const qn_source *s, const totals *t)
     return status;
 }
 
-static const qn_arg_group inspect_groups[] = {{NULL, inspect_args, 0},
-                                              {"Attention", qn_attention_args, AT(of_attention)},
-                                              {"Loading", qn_load_args, AT(load)},
-                                              {0}};
+static const qn_arg_group inspect_groups[] = {
+    {NULL, inspect_args, 0, inspect_rules},
+    {"Attention", qn_attention_args, AT(of_attention), qn_attention_rules},
+    {"Loading", qn_load_args, AT(load), NULL},
+    {0}};
 const qn_arg_spec qn_inspect_spec = {
     "quern inspect FILE|DIR [--metadata] [--tensors] [--json] | MODEL --attention -p PROMPT [options]",
     "Shows what GGUF, safetensors and .qpack files hold: metadata, and every tensor "
@@ -518,11 +521,7 @@ int qn_cmd_inspect(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_inspect_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if (o.attention && (o.metadata || o.tensors))
-        return qn_args_fail("inspect", "--attention goes without --metadata and --tensors");
     if (o.attention) return qn_inspect_attention(path, &o.load, &o.of_attention, o.json);
-    if (qn_attention_is_asked(&o.of_attention))
-        return qn_args_fail("inspect", "options of attention need --attention");
     if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
     qn_source *source = NULL;
     totals t = {0};

@@ -109,7 +109,7 @@ static qn_status finish(listing *l, const char *path)
     return QN_OK;
 }
 
-static const qn_arg_group models_groups[] = {{NULL, models_args, 0}, {0}};
+static const qn_arg_group models_groups[] = {{NULL, models_args, 0, NULL}, {0}};
 const qn_arg_spec qn_models_spec = {
     "quern models DIR [--depth N] [--follow-links] [--json]",
     "Lists the models below a folder: family, types of the weights, size, path. Only headers and "

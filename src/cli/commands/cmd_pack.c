@@ -22,7 +22,7 @@ static const qn_arg pack_args[] = {
     {0},
 };
 
-static const qn_arg_group pack_groups[] = {{NULL, pack_args, 0}, {0}};
+static const qn_arg_group pack_groups[] = {{NULL, pack_args, 0, NULL}, {0}};
 const qn_arg_spec qn_pack_spec = {
     "quern pack MODEL [-o FILE] [options]",
     "Packs the weights once, as every start does, into MODEL.gguf.qpack or model.qpack beside the model. "

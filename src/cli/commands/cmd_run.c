@@ -41,6 +41,13 @@ static const qn_arg run_args[] = {
     {0},
 };
 
+static const qn_arg_rule run_rules[] = {
+    {"--ids", .excludes = "--prompt --system --raw --special"},
+    {"--raw", .excludes = "--system", .why = "--system needs the chat template"},
+    {"--logprobs", .needs = "--json --ids"},
+    {0},
+};
+
 /* What came for one row. */
 typedef struct {
     qn_buf ids; /* int32_t */
@@ -244,9 +251,9 @@ static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *t
     return generate(model, o, &prompt, end);
 }
 
-static const qn_arg_group run_groups[] = {{NULL, run_args, 0},
-                                          {"Sampling", qn_sampling_args, AT(sampling)},
-                                          {"Loading", qn_load_args, AT(load)},
+static const qn_arg_group run_groups[] = {{NULL, run_args, 0, run_rules},
+                                          {"Sampling", qn_sampling_args, AT(sampling), NULL},
+                                          {"Loading", qn_load_args, AT(load), NULL},
                                           {0}};
 const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
                                  "Streams the model's answer to a prompt (from -p or standard input). "
@@ -289,18 +296,12 @@ int qn_cmd_run(int argc, char **argv)
         o.prompt = path;
         n = 0;
     }
-    if (o.ids_path && (o.prompt || o.system || o.raw || o.special))
-        return qn_args_fail("run", "--ids excludes -p, --system, --raw and --special");
     for (size_t i = 0; i < o.images.n; i++)
         if (strcmp(o.images.items[i], "-") == 0 &&
             (i || !(o.prompt || (o.ids_path && strcmp(o.ids_path, "-")))))
             return qn_args_fail("run", "standard input is one thing: the prompt, the ids, or one image");
     o.sampling.o.logprobs = o.logprobs >= 0;
     o.sampling.o.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
-    if (o.logprobs >= 0 && !o.json && !o.ids_path)
-        return qn_args_fail("run", "--logprobs are printed with --json only");
-    if (o.system && o.raw)
-        return qn_args_fail("run", "--raw leaves out the chat template that --system needs");
     if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
         return qn_args_fail("run", "no prompt: give one by -p or pipe a text in");
 

@@ -26,6 +26,8 @@ static const qn_arg score_args[] = {
     {0},
 };
 
+static const qn_arg_rule score_rules[] = {{"--tokens", .needs = "--json"}, {0}};
+
 static qn_status print_json(qn_list_run *run, const qn_score_result *r)
 {
     const score_options *o = run->user;
@@ -65,10 +67,11 @@ static qn_status print(void *user, const qn_score_result *r)
     return o->json ? print_json(run, r) : print_text(run, r);
 }
 
-static const qn_arg_group score_groups[] = {{NULL, score_args, 0},
-                                            {"Texts", qn_prompt_list_args, AT(list.from)},
-                                            {"Loading", qn_load_args, AT(list.load)},
-                                            {0}};
+static const qn_arg_group score_groups[] = {
+    {NULL, score_args, 0, score_rules},
+    {"Texts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
+    {"Loading", qn_load_args, AT(list.load), NULL},
+    {0}};
 const qn_arg_spec qn_score_spec = {
     "quern score MODEL [-f TEXT] [options]",
     "Prints the perplexity of a text (a whole file, or each line of it) and how many tokens were predicted.",
@@ -90,8 +93,6 @@ int qn_cmd_score(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_score_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if ((code = qn_prompt_list_check("score", &o.list.from))) return code;
-    if (o.score.tokens && !o.json) return qn_args_fail("score", "--tokens are printed with --json only");
     o.list.whole = !o.lines;
     return qn_list_run_command("score", path, &o.list, NULL, score, &o);
 }

@@ -107,7 +107,7 @@ static void print_error(void)
     qn_out_line(&b);
 }
 
-static const qn_arg_group template_groups[] = {{NULL, template_args, 0}, {0}};
+static const qn_arg_group template_groups[] = {{NULL, template_args, 0, NULL}, {0}};
 const qn_arg_spec qn_template_spec = {
     "quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
     "Renders {\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,"

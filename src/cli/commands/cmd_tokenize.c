@@ -92,7 +92,7 @@ static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
     return status;
 }
 
-static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0}, {0}};
+static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0, NULL}, {0}};
 const qn_arg_spec qn_tokenize_spec = {
     "quern tokenize MODEL [--decode] [options] < INPUT",
     "Text on standard input to token ids, or back. A directory with only a tokenizer will do.",

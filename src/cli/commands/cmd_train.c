@@ -12,10 +12,10 @@
 #include "cli/train/train_progress.h"
 #include "cli/train/train_report.h"
 
-static const qn_arg_group train_groups[] = {{NULL, qn_train_run_args, 0},
-                                            {"What is trained", qn_train_what_args, 0},
-                                            {"Steps", qn_train_step_args, 0},
-                                            {"Data", qn_train_data_args, 0},
+static const qn_arg_group train_groups[] = {{NULL, qn_train_run_args, 0, qn_train_run_rules},
+                                            {"What is trained", qn_train_what_args, 0, NULL},
+                                            {"Steps", qn_train_step_args, 0, NULL},
+                                            {"Data", qn_train_data_args, 0, NULL},
                                             {0}};
 const qn_arg_spec qn_train_spec = {
     "quern train MODEL DATA -o DIR [options]",

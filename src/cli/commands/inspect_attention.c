@@ -33,11 +33,13 @@ const qn_arg qn_attention_args[] = {
     {0},
 };
 
-int qn_attention_is_asked(const qn_attention_options *o)
-{
-    return o->prompt || o->ids_path || o->out_path || o->png_path || o->adapter || o->layers.n || o->chat ||
-           o->special || o->queries || o->hidden || o->mean;
-}
+const qn_arg_rule qn_attention_rules[] = {
+    {NULL, .needs = "--attention"},
+    {"--attention", .needs = "--prompt --ids"},
+    {"--ids", .excludes = "--prompt --chat --special"},
+    {"--chat", .excludes = "--special", .why = "the messages of a chat are plain text"},
+    {0},
+};
 
 /* ---- the file of tensors ------------------------------------------------------------------------------ */
 
@@ -355,13 +357,6 @@ static qn_status inspect(const char *path, qn_load_options *load, const qn_atten
 int qn_inspect_attention(const char *path, qn_load_options *load, const qn_attention_options *o, int json)
 {
     int64_t layers[QN_ARG_LIST_MAX];
-    if (!!o->prompt + !!o->ids_path != 1)
-        return qn_args_fail("inspect", "--attention needs -p or --ids, and not both");
-    if (o->ids_path && (o->chat || o->special))
-        return qn_args_fail("inspect", "--chat and --special are about the text of -p");
-    if (o->chat && o->special)
-        return qn_args_fail("inspect",
-                            "--special is for texts without --chat, whose messages are plain text");
     for (size_t i = 0; i < o->layers.n; i++)
         if (!qn_args_read_int(o->layers.items[i], &layers[i]) || layers[i] < 0)
             return qn_args_fail("inspect", "--layer: %s is no number of a layer", o->layers.items[i]);

@@ -11,10 +11,9 @@ typedef struct {
     int chat, special, queries, hidden, mean;
 } qn_attention_options;
 extern const qn_arg qn_attention_args[];
+extern const qn_arg_rule qn_attention_rules[];
 
 /* Returns the exit code. load is prepared and ended here. */
 int qn_inspect_attention(const char *path, qn_load_options *load, const qn_attention_options *o, int json);
-/* Is one of the options given? */
-int qn_attention_is_asked(const qn_attention_options *o);
 
 #endif

@@ -16,12 +16,7 @@ const qn_arg qn_prompt_list_args[] = {
     {0},
 };
 
-int qn_prompt_list_check(const char *command, const qn_prompt_list_options *o)
-{
-    if (o->path && o->texts.n) return qn_args_fail(command, "prompts come from -f or from -p, not from both");
-    if (o->jsonl && o->texts.n) return qn_args_fail(command, "--jsonl is of a file; -p gives a text");
-    return 0;
-}
+const qn_arg_rule qn_prompt_list_rules[] = {{"--prompt", .excludes = "--prompts --jsonl"}, {0}};
 
 static qn_status grow(qn_prompt_list *l, size_t *capacity)
 {

@@ -15,6 +15,7 @@ typedef struct {
     int jsonl;
 } qn_prompt_list_options;
 extern const qn_arg qn_prompt_list_args[];
+extern const qn_arg_rule qn_prompt_list_rules[];
 
 /* One prompt; what it points to is the list's. */
 typedef struct {
@@ -36,8 +37,6 @@ typedef struct {
     size_t n;
 } qn_prompt_list;
 
-/* A usage error and its exit code where there is no saying what to read; else 0. */
-int qn_prompt_list_check(const char *command, const qn_prompt_list_options *o);
 /* Reads the prompts; whole: a file is one text, unless it is JSON. QN_E_FORMAT names file and line of what is
  * no prompt; QN_E_ARG: there are none. */
 qn_status qn_prompt_list_read(const qn_prompt_list_options *o, int whole, qn_prompt_list *out);

@@ -126,7 +126,7 @@ static qn_status print_end(qn_doctor *d, int no_compute)
 }
 
 static const qn_arg_group doctor_groups[] = {
-    {NULL, doctor_args, 0}, {"Loading", qn_load_args, AT(load)}, {0}};
+    {NULL, doctor_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
 const qn_arg_spec qn_doctor_spec = {
     "quern doctor MODEL [options]",
     "Opens a model step by step: files, config, weights, tokenizer, template, devices, memory, a few tokens. "

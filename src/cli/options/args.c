@@ -1,5 +1,6 @@
 #include "cli/options/args.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -184,7 +185,7 @@ static const qn_arg *find(const qn_arg_spec *spec, const char *text, size_t n, s
 
 /* ---- names that are nearly right ----------------------------------------------------------------------- */
 
-enum { NAME_MAX_BYTES = 48 };
+enum { NAME_MAX_BYTES = 48, RULE_NAMES_BYTES = 256 };
 
 /* Without hyphens before it, in small letters, '_' as '-'. Returns 0 where it is too long to be one. */
 static int plain_name(const char *name, size_t n, char out[NAME_MAX_BYTES])
@@ -286,6 +287,115 @@ const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t 
     return least <= 2 && 2 * least < strlen(plain) ? best : NULL;
 }
 
+/* ---- rules --------------------------------------------------------------------------------------------- */
+
+static int is_given(const qn_arg *arg, const void *group)
+{
+    const void *at = (const char *)group + arg->offset;
+    double number = 0;
+    switch (arg->kind) {
+    case QN_ARG_FLAG:
+    case QN_ARG_CHOICE:
+        return *(const int *)at != 0;
+    case QN_ARG_TEXT:
+        return *(const char *const *)at != NULL;
+    case QN_ARG_LIST:
+        return ((const qn_arg_list *)at)->n > 0;
+    case QN_ARG_LIMIT:
+        return ((const qn_arg_limit *)at)->given;
+    case QN_ARG_BYTES:
+        return *(const size_t *)at != 0;
+    case QN_ARG_UINT64:
+        return *(const uint64_t *)at != 0;
+    case QN_ARG_INT32:
+        number = *(const int32_t *)at;
+        break;
+    case QN_ARG_INT64:
+        number = (double)*(const int64_t *)at;
+        break;
+    case QN_ARG_FLOAT:
+        number = (double)*(const float *)at;
+        break;
+    case QN_ARG_REAL:
+        number = *(const double *)at;
+        break;
+    }
+    return number >= arg->low && number <= arg->high;
+}
+
+/* The first of the options in names (with spaces) that is given; NULL: none. */
+static const qn_arg *find_given(const qn_arg_spec *spec, const char *names, const void *options)
+{
+    for (size_t n, offset = 0; *names; names += n + (names[n] == ' ')) {
+        n = strcspn(names, " ");
+        const qn_arg *arg = find(spec, names, n, &offset);
+        assert(arg);
+        if (arg && is_given(arg, (const char *)options + offset)) return arg;
+    }
+    return NULL;
+}
+
+/* The options that a rule is about: the first that is given; NULL: none. */
+static const qn_arg *find_subject(const qn_arg_spec *spec, const qn_arg_group *g, const qn_arg_rule *rule,
+                                  const void *options)
+{
+    if (rule->names) return find_given(spec, rule->names, options);
+    for (const qn_arg *a = g->args; a->name; a++)
+        if (is_given(a, (const char *)options + g->offset)) return a;
+    return NULL;
+}
+
+/* "--a --b --c" as "--a, --b or --c". */
+static const char *list_names(const char *names, char *out, size_t size)
+{
+    size_t length = 0;
+    out[0] = 0;
+    for (size_t n; *names && length < size; names += n + (names[n] == ' ')) {
+        n = strcspn(names, " ");
+        const char *before = !length ? "" : names[n] ? ", " : " or ";
+        length += (size_t)snprintf(out + length, size - length, "%s%.*s", before, (int)n, names);
+    }
+    return out;
+}
+
+static qn_status check_rule(const qn_arg_spec *spec, const qn_arg_group *g, const qn_arg_rule *rule,
+                            const void *options)
+{
+    char names[RULE_NAMES_BYTES];
+    const char *colon = rule->why ? ": " : "", *why = rule->why ? rule->why : "";
+    const qn_arg *arg = find_subject(spec, g, rule, options), *other;
+    if (!arg) return QN_OK;
+    if (rule->excludes && (other = find_given(spec, rule->excludes, options)))
+        return qn_fail(QN_E_ARG, "%s cannot be used with %s%s%s", arg->name, other->name, colon, why);
+    if (rule->needs && !find_given(spec, rule->needs, options))
+        return qn_fail(QN_E_ARG, "%s needs %s%s%s", arg->name, list_names(rule->needs, names, sizeof names),
+                       colon, why);
+    return QN_OK;
+}
+
+qn_status qn_args_check(const qn_arg_spec *spec, const void *options)
+{
+    for (const qn_arg_group *g = spec->groups; g->args; g++)
+        for (const qn_arg_rule *r = g->rules; r && (r->excludes || r->needs); r++)
+            QN_TRY(check_rule(spec, g, r, options));
+    return QN_OK;
+}
+
+/* ---- help ---------------------------------------------------------------------------------------------- */
+
+static void print_rules(const qn_arg_spec *spec)
+{
+    char names[RULE_NAMES_BYTES], others[RULE_NAMES_BYTES];
+    int n = 0;
+    for (const qn_arg_group *g = spec->groups; g->args; g++)
+        for (const qn_arg_rule *r = g->rules; r && (r->excludes || r->needs); r++) {
+            if (!r->excludes) continue;
+            if (n++ == 0) printf("\nRules:\n");
+            printf("  %s cannot be used with %s%s%s\n", list_names(r->names, names, sizeof names),
+                   list_names(r->excludes, others, sizeof others), r->why ? ": " : "", r->why ? r->why : "");
+        }
+}
+
 static void print_help(const qn_arg_spec *spec)
 {
     printf("Usage: %s\n\n%s\n", spec->usage, spec->about);
@@ -302,7 +412,10 @@ static void print_help(const qn_arg_spec *spec)
                 printf("%-32s%s\n", left, a->help);
         }
     }
+    print_rules(spec);
 }
+
+/* ---- parsing ------------------------------------------------------------------------------------------- */
 
 int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
                   int *n_positional, int *exit_code)
@@ -363,6 +476,10 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
     }
     if (n < spec->n_positional_min) {
         qn_args_fail(command, "usage: %s", spec->usage);
+        return 1;
+    }
+    if (qn_args_check(spec, options) != QN_OK) {
+        qn_args_fail(command, "%s", qn_last_error());
         return 1;
     }
     *n_positional = n;

@@ -46,10 +46,21 @@ typedef struct {
     const char *help;
 } qn_arg;
 
+/* Which options go together. An option is given if its value is not the unset one: a flag of 0, no text, an
+ * empty list, the first of the choices, a number outside its range. A rule names no number whose unset value
+ * lies in the range. */
 typedef struct {
-    const char *title;  /* a heading in help; NULL: "Options" */
-    const qn_arg *args; /* up to a row without a name */
-    size_t offset;      /* of the structure that they fill in the command's options */
+    const char *names; /* the options that the rule is about, with spaces; NULL: each option of the group */
+    const char *excludes; /* none of these may be given beside them, or NULL; help lists it */
+    const char *needs;    /* one of these must be given too, or NULL; an option's help says it */
+    const char *why;      /* the reason behind the sentence, or NULL */
+} qn_arg_rule;
+
+typedef struct {
+    const char *title;        /* a heading in help; NULL: "Options" */
+    const qn_arg *args;       /* up to a row without a name */
+    size_t offset;            /* of the structure that they fill in the command's options */
+    const qn_arg_rule *rules; /* up to a row that neither excludes nor needs, or NULL */
 } qn_arg_group;
 
 /* Constant data: help, shell completions and the check of the manual page read it without running anything.
@@ -64,14 +75,18 @@ typedef struct {
 
 enum { QN_POSITIONAL_MAX = 4 };
 
-/* Parses argv[1..argc) into the command's options. positional[0..*n_positional) get what is no option.
- * Returns 0 to go on; else *exit_code is what the command returns: help was printed, or a usage error. */
+/* Parses argv[1..argc) into the command's options and checks the rules. positional[0..*n_positional) get what
+ * is no option. Returns 0 to go on; else *exit_code is what the command returns: help was printed, or a usage
+ * error. */
 int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
                   int *n_positional, int *exit_code);
 /* Puts one value where its option's goes, for whoever reads options elsewhere than from argv: text as behind
  * the option, of a flag anything. The text of QN_ARG_TEXT and QN_ARG_LIST is kept by reference. QN_E_ARG,
  * with a sentence that begins with the option's name. */
 qn_status qn_args_set(const qn_arg *arg, void *options, const char *text);
+/* Do the options that are given obey the rules of all groups? QN_E_ARG, with a sentence that names the two
+ * options: "--ids cannot be used with --prompt", "--tokens needs --json". */
+qn_status qn_args_check(const qn_arg_spec *spec, const void *options);
 /* The option called name (n bytes, with or without the two hyphens, '_' as '-'); *offset is its group's.
  * NULL: none. */
 const qn_arg *qn_args_find(const qn_arg_spec *spec, const char *name, size_t n, size_t *offset);

@@ -31,7 +31,7 @@ static const qn_arg args[] = {
     {"--config", 0, QN_ARG_TEXT, AT(text), 0, 0, "FILE", ""},
     {0},
 };
-static const qn_arg_group groups[] = {{NULL, args, 0}, {0}};
+static const qn_arg_group groups[] = {{NULL, args, 0, NULL}, {0}};
 static const qn_arg_spec spec = {"", "", groups, 0, 0, NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -39,7 +39,7 @@ static const qn_arg args[] = {
     {"--config", 0, QN_ARG_TEXT, AT(config), 0, 0, "FILE", ""},
     {0},
 };
-static const qn_arg_group groups[] = {{NULL, args, 0}, {0}};
+static const qn_arg_group groups[] = {{NULL, args, 0, NULL}, {0}};
 static const qn_arg_spec spec = {"", "", groups, 0, 0, NULL};
 
 static qn_status take(const char *text, options *o, qn_arena *texts)

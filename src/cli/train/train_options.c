@@ -37,6 +37,9 @@ const qn_arg qn_train_run_args[] = {
     {0},
 };
 
+/* Exclusions alone: the command line is parsed before the file that may give what it needs. */
+const qn_arg_rule qn_train_run_rules[] = {{"--resume", .excludes = "--overwrite"}, {0}};
+
 const qn_arg qn_train_what_args[] = {
     {"--method", 0, QN_ARG_CHOICE, AT(method), 0, 0, "lora|dora|full",
      "factors beside the weights, with magnitudes too, or the weights themselves (default lora)"},
@@ -160,7 +163,5 @@ int qn_train_options_finish(qn_train_cli *t)
     if (o->out_path && !*o->out_path) return qn_args_fail("train", "--output: the folder has no name");
     if (!o->out_path && !t->show_batch && !t->dry_run)
         return qn_args_fail("train", "-o DIR is needed: where the adapter goes");
-    if (o->resume && o->overwrite)
-        return qn_args_fail("train", "--resume and --overwrite exclude each other");
     return 0;
 }

@@ -24,6 +24,7 @@ typedef struct {
     }
 
 extern const qn_arg qn_train_run_args[], qn_train_what_args[], qn_train_step_args[], qn_train_data_args[];
+extern const qn_arg_rule qn_train_run_rules[];
 
 /* Fills t->o from the rest. Returns 0, or an exit code after a usage error. */
 int qn_train_options_finish(qn_train_cli *t);
