@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/prompt_rows.h"
+#include "api/list_parts.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "engine/sample/logprobs.h"
@@ -33,28 +33,24 @@ typedef struct {
     answers own;
     qn_choice_score *scores; /* [answers->n] */
     double *rest;            /* [answers->n] logprobs of the tokens behind the first */
+    int32_t *ids;            /* the prompt with each answer of more tokens behind */
 } item;
 
 typedef struct {
-    item *item;
-    int64_t i_answer; /* -1: the prompt itself */
-} target;
-
-typedef struct {
     qn_model *model;
+    const qn_prompt *prompts;
     const qn_classify_options *o;
+    qn_classify_fn *fn;
+    void *user; /* of fn */
     qn_generate_options sampling;
     int64_t n_vocab, context;
-    answers answers; /* for all prompts */
-    item *items;     /* of the window */
-    size_t n_items;
-    qn_wanted_row *rows;
-    target *targets;            /* of each row */
-    const target *at;           /* of the rows that are being evaluated */
-    int32_t *ids;               /* prompts with answers behind */
-    size_t part;                /* prompts at a time: fewer where memory is short */
-    qn_list_memory memory, all; /* of a window; of answers for all prompts */
+    answers answers;       /* for all prompts */
+    qn_list_memory memory; /* of these */
 } job;
+
+/* Each prompt, then each answer of more tokens than one behind its prompt; the row's tag is the answer's
+ * index. */
+enum { PASS_PROMPTS, PASS_ANSWERS, N_PASSES };
 
 /* ---- answers ---- */
 
@@ -147,13 +143,13 @@ static qn_status take_answer(const job *j, item *t, int64_t i_answer, int64_t po
     return QN_OK;
 }
 
-static qn_status take(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+static qn_status take(void *user, const qn_wanted_row *row, int64_t position, int64_t n, const float *logits)
 {
     const job *j = user;
-    const target *to = &j->at[row];
-    qn_status status = to->i_answer < 0 ? take_last(j, to->item, logits)
-                                        : take_answer(j, to->item, to->i_answer, position, n, logits);
-    if (status != QN_OK) qn_prompt_row_fail(&to->item->row, status);
+    item *t = (item *)row->owner;
+    qn_status status =
+        row->tag < 0 ? take_last(j, t, logits) : take_answer(j, t, row->tag, position, n, logits);
+    if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
     return QN_OK;
 }
 
@@ -181,37 +177,25 @@ static size_t finish_scores(item *t)
     return best;
 }
 
-/* ---- windows of the list ---- */
+/* ---- items of the list ---- */
 
-static void end_window(job *j)
+static size_t count_ids(const item *t)
 {
-    for (size_t i = 0; i < j->n_items; i++) {
-        item *t = &j->items[i];
-        qn_prompt_row_end(&t->row);
-        end_answers(&t->own);
-        qn_free(t->logits);
-        qn_free(t->scores);
-        qn_free(t->rest);
-    }
-    qn_free(j->items);
-    qn_free(j->rows);
-    qn_free(j->targets);
-    qn_free(j->ids);
-    j->items = NULL;
-    j->rows = NULL;
-    j->targets = NULL;
-    j->ids = NULL;
-    j->n_items = 0;
-    qn_list_memory_release(&j->memory);
+    size_t n = 0;
+    for (size_t i = 0; i < t->answers->n; i++)
+        if (t->answers->ids[i].n_ids > 1) n += (size_t)(t->row.n_ids + t->answers->ids[i].n_ids - 1);
+    return n;
 }
 
-static qn_status prepare_item(const job *j, const qn_prompt *prompt, const qn_choices *own, item *t)
+static qn_status prepare(void *user, size_t i_prompt, void *made)
 {
-    qn_prompt_row_make(j->model, prompt, j->context, &t->row);
+    const job *j = user;
+    item *t = made;
+    qn_prompt_row_make(j->model, &j->prompts[i_prompt], j->context, &t->row);
     QN_TRY(t->row.status);
     if (j->answers.n) t->answers = &j->answers;
-    if (own) {
-        QN_TRY(make_answers(j, own, &t->own));
+    if (j->o->prompt_choices) {
+        QN_TRY(make_answers(j, &j->o->prompt_choices[i_prompt], &t->own));
         t->answers = &t->own;
     }
     if (j->o->logits && !(t->logits = qn_alloc_array((size_t)j->n_vocab, sizeof *t->logits)))
@@ -222,130 +206,89 @@ static qn_status prepare_item(const job *j, const qn_prompt *prompt, const qn_ch
                        (long long)t->row.n_ids, (long long)t->answers->longest, (long long)j->context);
     t->scores = qn_calloc(t->answers->n, sizeof *t->scores);
     t->rest = qn_calloc(t->answers->n, sizeof *t->rest);
-    return t->scores && t->rest ? QN_OK : QN_E_NOMEM;
+    t->ids = qn_alloc_array(count_ids(t), sizeof *t->ids);
+    return t->scores && t->rest && t->ids ? QN_OK : QN_E_NOMEM;
 }
 
-/* Rows of an item: itself, and one for each answer of more than one token. n_ids counts those that must be
- * written. */
-static int64_t count_rows(const item *t, size_t *n_ids)
+static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
 {
-    int64_t n = 1;
-    for (size_t i = 0; t->row.status == QN_OK && t->answers && i < t->answers->n; i++) {
-        if (t->answers->ids[i].n_ids < 2) continue;
-        *n_ids += (size_t)(t->row.n_ids + t->answers->ids[i].n_ids - 1);
-        n++;
-    }
-    return n;
-}
-
-static void add_answers(job *j, item *t, int64_t *n_rows, int32_t **ids)
-{
+    item *t = made;
     const int64_t n = t->row.n_ids;
-    for (size_t i = 0; t->row.status == QN_OK && t->answers && i < t->answers->n; i++) {
+    int32_t *ids = t->ids;
+    int64_t n_rows = 0;
+    if (pass == PASS_PROMPTS) {
+        if (rows) *rows = (qn_wanted_row){{t->row.ids, n}, n - 1, &t->row, -1};
+        return 1;
+    }
+    for (size_t i = 0; t->answers && i < t->answers->n; i++) {
         const qn_ids *a = &t->answers->ids[i];
         if (a->n_ids < 2) continue;
-        memcpy(*ids, t->row.ids, (size_t)n * sizeof **ids);
-        memcpy(*ids + n, a->ids, (size_t)(a->n_ids - 1) * sizeof **ids);
-        j->targets[*n_rows] = (target){t, (int64_t)i};
-        j->rows[(*n_rows)++] = (qn_wanted_row){{*ids, n + a->n_ids - 1}, n, &t->row};
-        *ids += n + a->n_ids - 1;
+        if (rows) {
+            memcpy(ids, t->row.ids, (size_t)n * sizeof *ids);
+            memcpy(ids + n, a->ids, (size_t)(a->n_ids - 1) * sizeof *ids);
+            rows[n_rows] = (qn_wanted_row){{ids, n + a->n_ids - 1}, n, &t->row, (int64_t)i};
+        }
+        ids += n + a->n_ids - 1;
+        n_rows++;
     }
+    return n_rows;
 }
 
-static qn_status evaluate_rows(job *j, int64_t from, int64_t to)
+static qn_status give(void *user, size_t i_prompt, void *made)
+{
+    const job *j = user;
+    item *t = made;
+    qn_classify_result r = {.i_prompt = i_prompt,
+                            .status = t->row.status,
+                            .message = qn_prompt_row_message(&t->row),
+                            .n_tokens = t->row.n_ids};
+    if (r.status == QN_OK) {
+        r.id = t->id;
+        r.logprob = t->logprob;
+        r.top = t->n_top ? t->top : NULL;
+        r.n_top = t->n_top;
+        r.logits = t->logits;
+        r.best_choice = finish_scores(t);
+        r.choices = t->scores;
+        r.n_choices = t->answers ? t->answers->n : 0;
+    }
+    return j->fn(j->user, &r);
+}
+
+static void end(void *made)
+{
+    item *t = made;
+    end_answers(&t->own);
+    qn_free(t->logits);
+    qn_free(t->scores);
+    qn_free(t->rest);
+    qn_free(t->ids);
+}
+
+static qn_status run(job *j, size_t n_prompts)
 {
     const qn_generate_options *s = &j->sampling;
-    const qn_logits_options o = {.adapter = s->adapter,
-                                 .no_prefix_cache = s->no_prefix_cache,
-                                 .cache_salt = s->cache_salt,
-                                 .tenant = s->tenant,
-                                 .priority = s->priority,
-                                 .cancel = j->o->cancel};
-    if (from == to) return QN_OK;
-    j->at = j->targets + from;
-    return qn_wanted_rows_evaluate(j->model, j->rows + from, to - from, &o, take, j);
-}
-
-static qn_status make_rows(job *j)
-{
-    int64_t most = 0;
-    size_t n_ids = 0;
-    for (size_t i = 0; i < j->n_items; i++) most += count_rows(&j->items[i], &n_ids);
-    j->rows = qn_alloc_array((size_t)most, sizeof *j->rows);
-    j->targets = qn_alloc_array((size_t)most, sizeof *j->targets);
-    j->ids = qn_alloc_array(n_ids ? n_ids : 1, sizeof *j->ids);
-    return j->rows && j->targets && j->ids ? QN_OK : QN_E_NOMEM;
-}
-
-static qn_status evaluate_window(job *j)
-{
-    int64_t n_rows = 0;
-    for (size_t i = 0; i < j->n_items; i++) {
-        item *t = &j->items[i];
-        if (t->row.status != QN_OK) continue;
-        j->targets[n_rows] = (target){t, -1};
-        j->rows[n_rows++] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, t->row.n_ids - 1, &t->row};
-    }
-    const int64_t n_prompts = n_rows;
-    int32_t *ids = j->ids;
-    for (size_t i = 0; i < j->n_items; i++) add_answers(j, &j->items[i], &n_rows, &ids);
-    QN_TRY(evaluate_rows(j, 0, n_prompts));
-    return evaluate_rows(j, n_prompts, n_rows);
-}
-
-static qn_status give(job *j, size_t first, qn_classify_fn *fn, void *user)
-{
-    for (size_t i = 0; i < j->n_items; i++) {
-        item *t = &j->items[i];
-        qn_classify_result r = {.i_prompt = first + i,
-                                .status = t->row.status,
-                                .message = qn_prompt_row_message(&t->row),
-                                .n_tokens = t->row.n_ids};
-        if (r.status == QN_OK) {
-            r.id = t->id;
-            r.logprob = t->logprob;
-            r.top = t->n_top ? t->top : NULL;
-            r.n_top = t->n_top;
-            r.logits = t->logits;
-            r.best_choice = finish_scores(t);
-            r.choices = t->scores;
-            r.n_choices = t->answers ? t->answers->n : 0;
-        }
-        QN_TRY(fn(user, &r));
-    }
-    return QN_OK;
-}
-
-/* Prompts [first, ...) as long as their rows and logits are not too many; *n_done is how many. 0: memory
- * did not suffice for so many. */
-static qn_status run_window(job *j, const qn_prompt *prompts, size_t n_prompts, size_t first,
-                            qn_classify_fn *fn, void *user, size_t *n_done)
-{
-    const int64_t mark = qn_mem_thread_bytes();
-    size_t most = n_prompts - first < j->part ? n_prompts - first : j->part, n_ids = 0;
-    *n_done = 0;
-    if (j->o->logits && most > LOGITS_BYTES / sizeof(float) / (size_t)j->n_vocab)
-        most = LOGITS_BYTES / sizeof(float) / (size_t)j->n_vocab;
-    j->items = qn_calloc(most ? most : 1, sizeof *j->items);
-    if (!j->items) return QN_E_NOMEM;
-    for (int64_t n_rows = 0; n_rows < QN_PROMPT_WINDOW && (j->n_items < most || !j->n_items); j->n_items++) {
-        item *t = &j->items[j->n_items];
-        size_t i = first + j->n_items;
-        qn_status status =
-            prepare_item(j, &prompts[i], j->o->prompt_choices ? &j->o->prompt_choices[i] : NULL, t);
-        if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
-        n_rows += count_rows(t, &n_ids);
-    }
-    QN_TRY(make_rows(j));
-    qn_status held = qn_list_memory_hold(&j->memory, mark);
-    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
-    if (held == QN_OK) QN_TRY(evaluate_window(j));
-    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
-        j->part = j->n_items / 2;
-        return QN_OK;
-    }
-    *n_done = j->n_items;
-    return give(j, first, fn, user);
+    const size_t n_kept = LOGITS_BYTES / sizeof(float) / (size_t)j->n_vocab;
+    const qn_logits_options logits = {.adapter = s->adapter,
+                                      .no_prefix_cache = s->no_prefix_cache,
+                                      .cache_salt = s->cache_salt,
+                                      .tenant = s->tenant,
+                                      .priority = s->priority,
+                                      .cancel = j->o->cancel};
+    return qn_list_work_run(&(qn_list_work){.model = j->model,
+                                            .logits = &logits,
+                                            .item_bytes = sizeof(item),
+                                            .items_max = !j->o->logits ? 0
+                                                         : n_kept      ? n_kept
+                                                                       : 1,
+                                            .n_passes = N_PASSES,
+                                            .user = j,
+                                            .prepare = prepare,
+                                            .add_rows = add_rows,
+                                            .take = take,
+                                            .give = give,
+                                            .end = end},
+                            n_prompts);
 }
 
 qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
@@ -354,10 +297,11 @@ qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompt
     const qn_classify_options defaults = {0};
     qn_model_info info;
     job j = {.model = model,
+             .prompts = prompts,
              .o = options ? options : &defaults,
-             .part = QN_PROMPT_WINDOW,
-             .memory = {.model = model},
-             .all = {.model = model}};
+             .fn = fn,
+             .user = user,
+             .memory = {.model = model}};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_classify: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_classify: no prompts");
     if (j.o->sampling) j.sampling = *j.o->sampling;
@@ -369,12 +313,9 @@ qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompt
     const int64_t mark = qn_mem_thread_bytes();
     qn_status status = QN_OK;
     if (j.o->choices.n || j.o->choices.choice) status = make_answers(&j, &j.o->choices, &j.answers);
-    if (status == QN_OK) status = qn_list_memory_hold(&j.all, mark);
-    for (size_t i = 0, n = 0; status == QN_OK && i < n_prompts; i += n) {
-        status = run_window(&j, prompts, n_prompts, i, fn, user, &n);
-        end_window(&j);
-    }
+    if (status == QN_OK) status = qn_list_memory_hold(&j.memory, mark);
+    if (status == QN_OK) status = run(&j, n_prompts);
     end_answers(&j.answers);
-    qn_list_memory_release(&j.all);
+    qn_list_memory_release(&j.memory);
     return status;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/prompt_rows.h"
+#include "api/list_parts.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -15,15 +15,12 @@ typedef struct {
 
 typedef struct {
     qn_model *model;
+    const qn_prompt *prompts;
     const qn_embed_options *o;
+    qn_embed_fn *fn;
+    void *user; /* of fn */
     int64_t n_values, context;
-    item *items; /* of the part of the list at hand */
-    size_t n_items;
-    qn_wanted_row *rows;
-    size_t *targets; /* the item of each row */
-    float *vector;   /* [n_values] */
-    size_t part;     /* texts at a time: fewer where memory is short */
-    qn_list_memory memory;
+    float *vector; /* [n_values] */
 } job;
 
 const char *qn_pooling_name(qn_pooling pooling)
@@ -36,10 +33,27 @@ const char *qn_pooling_name(qn_pooling pooling)
     return (size_t)pooling < QN_POOLING_COUNT ? names[pooling] : "unknown pooling";
 }
 
-static qn_status take(void *user, int64_t row, int64_t position, int64_t n, const float *hidden)
+static qn_status prepare(void *user, size_t i_prompt, void *made)
 {
     const job *j = user;
-    item *t = &j->items[j->targets[row]];
+    item *t = made;
+    qn_prompt_row_make(j->model, &j->prompts[i_prompt], j->context, &t->row);
+    QN_TRY(t->row.status);
+    t->sum = qn_calloc((size_t)j->n_values, sizeof *t->sum);
+    return t->sum ? QN_OK : QN_E_NOMEM;
+}
+
+static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
+{
+    item *t = made;
+    if (rows) *rows = (qn_wanted_row){.ids = {t->row.ids, t->row.n_ids}, .owner = &t->row};
+    return 1;
+}
+
+static qn_status take(void *user, const qn_wanted_row *row, int64_t position, int64_t n, const float *hidden)
+{
+    const job *j = user;
+    item *t = (item *)row->owner;
     if (position == 0) memset(t->sum, 0, (size_t)j->n_values * sizeof *t->sum);
     for (int64_t i = 0; i < n; i++, position++, hidden += j->n_values) {
         if (j->o->pooling == QN_POOLING_LAST && position != t->row.n_ids - 1) continue;
@@ -47,30 +61,6 @@ static qn_status take(void *user, int64_t row, int64_t position, int64_t n, cons
         for (int64_t k = 0; k < j->n_values; k++) t->sum[k] += (double)hidden[k];
     }
     return QN_OK;
-}
-
-static void end_part(job *j)
-{
-    for (size_t i = 0; i < j->n_items; i++) {
-        qn_prompt_row_end(&j->items[i].row);
-        qn_free(j->items[i].sum);
-    }
-    qn_free(j->items);
-    qn_free(j->rows);
-    qn_free(j->targets);
-    j->items = NULL;
-    j->rows = NULL;
-    j->targets = NULL;
-    j->n_items = 0;
-    qn_list_memory_release(&j->memory);
-}
-
-static void prepare_item(const job *j, const qn_prompt *prompt, item *t)
-{
-    qn_prompt_row_make(j->model, prompt, j->context, &t->row);
-    if (t->row.status != QN_OK) return;
-    t->sum = qn_calloc((size_t)j->n_values, sizeof *t->sum);
-    if (!t->sum) qn_prompt_row_fail(&t->row, QN_E_NOMEM);
 }
 
 static qn_status make_vector(const job *j, const item *t)
@@ -84,57 +74,24 @@ static qn_status make_vector(const job *j, const item *t)
     return QN_OK;
 }
 
-static qn_status give(job *j, size_t first, qn_embed_fn *fn, void *user)
+static qn_status give(void *user, size_t i_prompt, void *made)
 {
-    for (size_t i = 0; i < j->n_items; i++) {
-        item *t = &j->items[i];
-        qn_status status = t->row.status == QN_OK ? make_vector(j, t) : QN_OK;
-        if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
-        qn_embed_result r = {.i_prompt = first + i,
-                             .status = t->row.status,
-                             .message = qn_prompt_row_message(&t->row),
-                             .n_tokens = t->row.n_ids,
-                             .vector = t->row.status == QN_OK ? j->vector : NULL,
-                             .n_values = j->n_values};
-        QN_TRY(fn(user, &r));
-    }
-    return QN_OK;
+    const job *j = user;
+    item *t = made;
+    qn_status status = t->row.status == QN_OK ? make_vector(j, t) : QN_OK;
+    if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
+    const qn_embed_result r = {.i_prompt = i_prompt,
+                               .status = t->row.status,
+                               .message = qn_prompt_row_message(&t->row),
+                               .n_tokens = t->row.n_ids,
+                               .vector = t->row.status == QN_OK ? j->vector : NULL,
+                               .n_values = j->n_values};
+    return j->fn(j->user, &r);
 }
 
-/* The next texts; *n_done is how many. 0: memory did not suffice for so many. */
-static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_left, size_t first, qn_embed_fn *fn,
-                          void *user, size_t *n_done)
+static void end(void *made)
 {
-    const int64_t mark = qn_mem_thread_bytes();
-    const size_t n_prompts = n_left < j->part ? n_left : j->part;
-    *n_done = 0;
-    j->items = qn_calloc(n_prompts, sizeof *j->items);
-    j->rows = qn_alloc_array(n_prompts, sizeof *j->rows);
-    j->targets = qn_alloc_array(n_prompts, sizeof *j->targets);
-    if (!j->items || !j->rows || !j->targets) return QN_E_NOMEM;
-    int64_t n_rows = 0;
-    for (; j->n_items < n_prompts; j->n_items++) {
-        item *t = &j->items[j->n_items];
-        prepare_item(j, &prompts[j->n_items], t);
-        if (t->row.status != QN_OK) continue;
-        j->targets[n_rows] = j->n_items;
-        j->rows[n_rows++] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, 0, &t->row};
-    }
-    const qn_logits_options o = {.hidden = 1,
-                                 .adapter = j->o->adapter,
-                                 .no_prefix_cache = 1,
-                                 .tenant = j->o->tenant,
-                                 .priority = j->o->priority,
-                                 .cancel = j->o->cancel};
-    qn_status held = qn_list_memory_hold(&j->memory, mark);
-    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
-    if (n_rows && held == QN_OK) QN_TRY(qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j));
-    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
-        j->part = n_prompts / 2;
-        return QN_OK;
-    }
-    *n_done = n_prompts;
-    return give(j, first, fn, user);
+    qn_free(((item *)made)->sum);
 }
 
 qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
@@ -142,10 +99,7 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
 {
     const qn_embed_options defaults = {0};
     qn_model_info info;
-    job j = {.model = model,
-             .o = options ? options : &defaults,
-             .part = QN_PROMPT_WINDOW,
-             .memory = {.model = model}};
+    job j = {.model = model, .prompts = prompts, .o = options ? options : &defaults, .fn = fn, .user = user};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_embed: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_embed: no texts");
     if ((unsigned)j.o->pooling >= QN_POOLING_COUNT)
@@ -154,11 +108,24 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
     j.n_values = info.hidden_size;
     j.context = info.context_size;
     j.vector = qn_alloc_array((size_t)j.n_values, sizeof *j.vector);
-    qn_status status = j.vector ? QN_OK : QN_E_NOMEM;
-    for (size_t i = 0, n; status == QN_OK && i < n_prompts; i += n) {
-        status = run_part(&j, prompts + i, n_prompts - i, i, fn, user, &n);
-        end_part(&j);
-    }
+    if (!j.vector) return QN_E_NOMEM;
+    const qn_logits_options logits = {.hidden = 1,
+                                      .adapter = j.o->adapter,
+                                      .no_prefix_cache = 1,
+                                      .tenant = j.o->tenant,
+                                      .priority = j.o->priority,
+                                      .cancel = j.o->cancel};
+    const qn_list_work work = {.model = model,
+                               .logits = &logits,
+                               .item_bytes = sizeof(item),
+                               .n_passes = 1,
+                               .user = &j,
+                               .prepare = prepare,
+                               .add_rows = add_rows,
+                               .take = take,
+                               .give = give,
+                               .end = end};
+    qn_status status = qn_list_work_run(&work, n_prompts);
     qn_free(j.vector);
     return status;
 }

@@ -101,15 +101,6 @@ void qn_list_memory_release(qn_list_memory *m)
     m->held_bytes = 0;
 }
 
-int qn_prompt_rows_lack_memory(const qn_prompt_row *first, size_t stride, size_t n)
-{
-    for (size_t i = 0; n > 1 && i < n; i++) {
-        const qn_prompt_row *row = (const qn_prompt_row *)(const void *)((const char *)first + i * stride);
-        if (row->status == QN_E_NOMEM) return 1;
-    }
-    return 0;
-}
-
 /* ---- evaluation ---- */
 
 /* A row whose last block has come is done; one that failed on the way is not computed again either. */

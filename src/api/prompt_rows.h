@@ -37,15 +37,12 @@ typedef struct {
 qn_status qn_list_memory_hold(qn_list_memory *m, int64_t mark);
 /* All of it. Zeroed: nothing. */
 void qn_list_memory_release(qn_list_memory *m);
-/* Did one of several rows, that lie `stride` bytes apart, fail for want of memory? Fewer at a time may find
- * room. */
-int qn_prompt_rows_lack_memory(const qn_prompt_row *first, size_t stride, size_t n);
-
 /* Ids to compute for a prompt, and the first position whose values are wanted. */
 typedef struct {
     qn_ids ids;
     int64_t first;
     qn_prompt_row *owner;
+    int64_t tag; /* the caller's, to tell the rows of an owner apart */
 } qn_wanted_row;
 
 /* Evaluates what has an owner that has not failed; o as for qn_model_logits, its row_first left out. fn gets

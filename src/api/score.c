@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/prompt_rows.h"
+#include "api/list_parts.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "engine/sample/logprobs.h"
@@ -16,20 +16,12 @@ typedef struct {
 } item;
 
 typedef struct {
-    item *item;
-    int64_t begin; /* of the window in the text */
-} target;
-
-typedef struct {
     qn_model *model;
+    const qn_prompt *prompts;
     const qn_score_options *o;
+    qn_score_fn *fn;
+    void *user; /* of fn */
     int64_t n_vocab, window;
-    item *items; /* of the part of the list at hand */
-    size_t n_items;
-    qn_wanted_row *rows;
-    target *targets; /* of each row */
-    size_t part;     /* texts at a time: fewer where memory is short */
-    qn_list_memory memory;
 } job;
 
 /* Tokens [begin, end), of which those from `from` on are predicted in this window. */
@@ -46,41 +38,11 @@ static int next_window(const job *j, int64_t n_ids, window *w)
     return 1;
 }
 
-static qn_status take(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+static qn_status prepare(void *user, size_t i_prompt, void *made)
 {
     const job *j = user;
-    const target *to = &j->targets[row];
-    for (int64_t i = 0; i < n; i++, logits += j->n_vocab) {
-        int64_t next = to->begin + position + i + 1; /* the token that this position predicts */
-        qn_logprobs l;
-        qn_status status = qn_logprobs_read(NULL, logits, j->n_vocab, &l);
-        if (status == QN_OK)
-            to->item->logprobs[next] = qn_logprobs_of(&l, to->item->row.ids[next]);
-        else
-            qn_prompt_row_fail(&to->item->row, status);
-    }
-    return QN_OK;
-}
-
-static void end_part(job *j)
-{
-    for (size_t i = 0; i < j->n_items; i++) {
-        qn_prompt_row_end(&j->items[i].row);
-        qn_free(j->items[i].logprobs);
-    }
-    qn_free(j->items);
-    qn_free(j->rows);
-    qn_free(j->targets);
-    j->items = NULL;
-    j->rows = NULL;
-    j->targets = NULL;
-    j->n_items = 0;
-    qn_list_memory_release(&j->memory);
-}
-
-static qn_status prepare_item(const job *j, const qn_prompt *prompt, item *t)
-{
-    qn_prompt_row_make(j->model, prompt, 0, &t->row);
+    item *t = made;
+    qn_prompt_row_make(j->model, &j->prompts[i_prompt], 0, &t->row);
     QN_TRY(t->row.status);
     if (t->row.n_ids < 2) return qn_fail(QN_E_ARG, "a text of one token has nothing to predict");
     if (t->row.n_ids > j->window && !j->o->stride)
@@ -94,87 +56,62 @@ static qn_status prepare_item(const job *j, const qn_prompt *prompt, item *t)
     return QN_OK;
 }
 
-static int64_t count_windows(const job *j, const item *t)
+/* A row for each window, without its last token. */
+static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
 {
-    int64_t n = 0;
-    window w = {0};
-    while (t->row.status == QN_OK && next_window(j, t->row.n_ids, &w)) n++;
-    return n;
-}
-
-static qn_status evaluate_part(job *j)
-{
+    item *t = made;
     int64_t n_rows = 0;
-    for (size_t i = 0; i < j->n_items; i++) {
-        item *t = &j->items[i];
-        window w = {0};
-        while (t->row.status == QN_OK && next_window(j, t->row.n_ids, &w)) {
-            int64_t first = w.from > w.begin ? w.from - w.begin - 1 : 0, n = w.end - w.begin - 1;
-            if (n < 1) continue; /* its only token has none before it */
-            j->targets[n_rows] = (target){t, w.begin};
-            j->rows[n_rows++] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row};
-        }
+    window w = {0};
+    while (next_window(user, t->row.n_ids, &w)) {
+        int64_t first = w.from > w.begin ? w.from - w.begin - 1 : 0, n = w.end - w.begin - 1;
+        if (n < 1) continue; /* its only token has none before it */
+        if (rows) rows[n_rows] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row, w.begin};
+        n_rows++;
     }
-    const qn_logits_options o = {.adapter = j->o->adapter,
-                                 .no_prefix_cache = 1,
-                                 .tenant = j->o->tenant,
-                                 .priority = j->o->priority,
-                                 .cancel = j->o->cancel};
-    return qn_wanted_rows_evaluate(j->model, j->rows, n_rows, &o, take, j);
+    return n_rows;
 }
 
-static qn_status give(job *j, size_t first, qn_score_fn *fn, void *user)
+/* The row's tag is where its window begins. */
+static qn_status take(void *user, const qn_wanted_row *row, int64_t position, int64_t n, const float *logits)
 {
-    for (size_t i = 0; i < j->n_items; i++) {
-        const item *t = &j->items[i];
-        qn_score_result r = {.i_prompt = first + i,
-                             .status = t->row.status,
-                             .message = qn_prompt_row_message(&t->row),
-                             .n_tokens = t->row.n_ids};
-        for (int64_t k = 0; r.status == QN_OK && k < t->row.n_ids; k++) {
-            if (isnan(t->logprobs[k])) continue;
-            r.logprob += t->logprobs[k];
-            r.n_scored++;
-        }
-        if (r.status == QN_OK) r.perplexity = exp(-r.logprob / (double)r.n_scored);
-        if (r.status == QN_OK && j->o->tokens) {
-            r.ids = t->row.ids;
-            r.logprobs = t->logprobs;
-        }
-        QN_TRY(fn(user, &r));
+    const job *j = user;
+    item *t = (item *)row->owner;
+    for (int64_t i = 0; i < n; i++, logits += j->n_vocab) {
+        int64_t next = row->tag + position + i + 1; /* the token that this position predicts */
+        qn_logprobs l;
+        qn_status status = qn_logprobs_read(NULL, logits, j->n_vocab, &l);
+        if (status == QN_OK)
+            t->logprobs[next] = qn_logprobs_of(&l, t->row.ids[next]);
+        else
+            qn_prompt_row_fail(&t->row, status);
     }
     return QN_OK;
 }
 
-/* Texts [first, ...) as long as their windows are not too many; *n_done is how many. 0: memory did not
- * suffice for so many. */
-static qn_status run_part(job *j, const qn_prompt *prompts, size_t n_prompts, size_t first, qn_score_fn *fn,
-                          void *user, size_t *n_done)
+static qn_status give(void *user, size_t i_prompt, void *made)
 {
-    const int64_t mark = qn_mem_thread_bytes();
-    size_t most = n_prompts - first < j->part ? n_prompts - first : j->part;
-    int64_t n_rows = 0;
-    *n_done = 0;
-    j->items = qn_calloc(most, sizeof *j->items);
-    if (!j->items) return QN_E_NOMEM;
-    for (; j->n_items < most && n_rows < QN_PROMPT_WINDOW; j->n_items++) {
-        item *t = &j->items[j->n_items];
-        qn_status status = prepare_item(j, &prompts[first + j->n_items], t);
-        if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
-        n_rows += count_windows(j, t);
+    const job *j = user;
+    const item *t = made;
+    qn_score_result r = {.i_prompt = i_prompt,
+                         .status = t->row.status,
+                         .message = qn_prompt_row_message(&t->row),
+                         .n_tokens = t->row.n_ids};
+    for (int64_t k = 0; r.status == QN_OK && k < t->row.n_ids; k++) {
+        if (isnan(t->logprobs[k])) continue;
+        r.logprob += t->logprobs[k];
+        r.n_scored++;
     }
-    j->rows = qn_alloc_array((size_t)(n_rows ? n_rows : 1), sizeof *j->rows);
-    j->targets = qn_alloc_array((size_t)(n_rows ? n_rows : 1), sizeof *j->targets);
-    if (!j->rows || !j->targets) return QN_E_NOMEM;
-    qn_status held = qn_list_memory_hold(&j->memory, mark);
-    if (held != QN_OK) qn_prompt_row_fail(&j->items[0].row, held);
-    if (held == QN_OK) QN_TRY(evaluate_part(j));
-    if (qn_prompt_rows_lack_memory(&j->items->row, sizeof *j->items, j->n_items)) {
-        j->part = j->n_items / 2;
-        return QN_OK;
+    if (r.status == QN_OK) r.perplexity = exp(-r.logprob / (double)r.n_scored);
+    if (r.status == QN_OK && j->o->tokens) {
+        r.ids = t->row.ids;
+        r.logprobs = t->logprobs;
     }
-    *n_done = j->n_items;
-    return give(j, first, fn, user);
+    return j->fn(j->user, &r);
+}
+
+static void end(void *made)
+{
+    qn_free(((item *)made)->logprobs);
 }
 
 qn_status qn_score(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
@@ -182,10 +119,7 @@ qn_status qn_score(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
 {
     const qn_score_options defaults = {0};
     qn_model_info info;
-    job j = {.model = model,
-             .o = options ? options : &defaults,
-             .part = QN_PROMPT_WINDOW,
-             .memory = {.model = model}};
+    job j = {.model = model, .prompts = prompts, .o = options ? options : &defaults, .fn = fn, .user = user};
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_score: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_score: no texts");
     QN_TRY(qn_model_get_info(model, &info));
@@ -197,10 +131,20 @@ qn_status qn_score(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
     if (j.o->stride < 0 || j.o->stride > j.window)
         return qn_fail(QN_E_ARG, "stride: %lld is not in the range 0 to %lld, the window",
                        (long long)j.o->stride, (long long)j.window);
-    qn_status status = QN_OK;
-    for (size_t i = 0, n = 0; status == QN_OK && i < n_prompts; i += n) {
-        status = run_part(&j, prompts, n_prompts, i, fn, user, &n);
-        end_part(&j);
-    }
-    return status;
+    const qn_logits_options logits = {.adapter = j.o->adapter,
+                                      .no_prefix_cache = 1,
+                                      .tenant = j.o->tenant,
+                                      .priority = j.o->priority,
+                                      .cancel = j.o->cancel};
+    const qn_list_work work = {.model = model,
+                               .logits = &logits,
+                               .item_bytes = sizeof(item),
+                               .n_passes = 1,
+                               .user = &j,
+                               .prepare = prepare,
+                               .add_rows = add_rows,
+                               .take = take,
+                               .give = give,
+                               .end = end};
+    return qn_list_work_run(&work, n_prompts);
 }
