@@ -36,8 +36,10 @@ typedef struct {
      * QN_KEEP_NOTHING. wired: 0: no weight is locked; QN_E_NOMEM: the system refused */
     size_t cache_limit_bytes, wired_limit_bytes;
     const char *adapter_path; /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
-                                  where  the backend has none */
-    int32_t gpu_layers;       /* accepted for compatibility; a note in the info says where it means nothing */
+                                  where the backend has none */
+    /* Accepted for compatibility: a device computes all layers or none. Positive: layers on a GPU; negative: none
+     * there; 0: not given. A note in the info says where it means nothing. */
+    int32_t gpu_layers;
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
     /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is

@@ -33,6 +33,16 @@ def edit_config(model, **changes):
         json.dump(config, f)
 
 
+def test_long_options_behind_one_hyphen(model):
+    plain = call("run", model, "--raw", "--prompt", "hello", "-n", 4)
+    assert plain.returncode == 0 and plain.stdout
+    assert call("run", model, "-raw", "-prompt=hello", "-max-tokens", 4).stdout == plain.stdout
+    refused(call("run", f"-model={model}"), "-model=", "quern run [MODEL]", status=2)
+    refused(call("run", "-m", model), "the model is an argument", status=2)
+    refused(call("run", model, "-ngl", 99), "is --gpu-layers meant", status=2)
+    refused(call("run", model, "-temperature", 1), "is --temp meant", status=2)
+
+
 def test_usage():
     for args in (["no-such-command"], ["run"], ["run", "m", "--no-such-option"], ["tokenize"]):
         assert call(*args).returncode == 2, args

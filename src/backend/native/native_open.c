@@ -79,6 +79,12 @@ static void add_draft_notes(native_model *m, const qn_model_options *o)
     }
 }
 
+/* It computes no layer on a GPU, as is wished with gpu_layers < 0. */
+static int is_cpu(const native_model *m)
+{
+    return strcmp(qn_engine_get_info(m->engine)->device, "cpu") == 0;
+}
+
 static qn_status write_notes(native_model *m, const qn_model_options *o)
 {
     const qn_model_config *config = qn_engine_config(m->engine);
@@ -93,7 +99,8 @@ static qn_status write_notes(native_model *m, const qn_model_options *o)
                       "the files have no chat template; the built-in format %s stands for it, as the "
                       "vocabulary suggests\n",
                       builtin);
-    if (o->gpu_layers) qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
+    if (o->gpu_layers > 0 || (o->gpu_layers < 0 && !is_cpu(m)))
+        qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
     return m->notes.status;
 }
 

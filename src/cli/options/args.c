@@ -263,19 +263,46 @@ static const char *const foreign_names[][2] = {
     {"use-rslora", "--rslora"},
     {"lr-scheduler-type", "--schedule"},
     {"optim", "--optimizer"},
+    /* llama.cpp's, Ollama's and mlx_lm's of inference */
+    {"ngl", "--gpu-layers"},
+    {"n-gpu-layers", "--gpu-layers"},
+    {"ctx-size", "--context"},
+    {"num-ctx", "--context"},
+    {"max-kv-size", "--context"},
+    {"n-predict", "--max-tokens"},
+    {"num-predict", "--max-tokens"},
+    {"temperature", "--temp"},
+    {"hf-file", "--file"},
+    {"lora", "--adapter"},
+    {"np", "--parallel"},
+    {"np", "--slots"},
+    {"ctk", "--kv-type"},
+    {"cache-type-k", "--kv-type"},
+    {"chat-template-file", "--template"},
+    {"mlock", "--wired-limit"},
+    {"md", "--draft-model"},
 };
+
+/* The foreign name's option; NULL: it is none, or the command has no such option. */
+static const qn_arg *find_foreign(const qn_arg_spec *spec, const char *plain)
+{
+    size_t unused;
+    for (size_t i = 0; i < sizeof foreign_names / sizeof foreign_names[0]; i++) {
+        const char *own = foreign_names[i][1];
+        const qn_arg *arg =
+            strcmp(foreign_names[i][0], plain) == 0 ? qn_args_find(spec, own, strlen(own), &unused) : NULL;
+        if (arg) return arg;
+    }
+    return NULL;
+}
 
 const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES];
     const qn_arg *best = NULL;
-    size_t unused, least = NAME_MAX_BYTES;
+    size_t least = NAME_MAX_BYTES;
     if (!plain_name(name, n, plain)) return NULL;
-    for (size_t i = 0; i < sizeof foreign_names / sizeof foreign_names[0]; i++) {
-        const char *own = foreign_names[i][1];
-        if (strcmp(foreign_names[i][0], plain) != 0) continue;
-        if ((best = qn_args_find(spec, own, strlen(own), &unused))) return best;
-    }
+    if ((best = find_foreign(spec, plain))) return best;
     for (const qn_arg_group *g = spec->groups; g->args; g++)
         for (const qn_arg *a = g->args; a->name; a++) {
             size_t d = distance(plain, a->name + 2);
@@ -285,6 +312,42 @@ const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t 
             }
         }
     return least <= 2 && 2 * least < strlen(plain) ? best : NULL;
+}
+
+/* How many bytes of text are the option's name. "-prompt=x": a long name behind one hyphen, as Go programs have
+ * it, is not the letter p with a value behind it. *is_long: it is such a name, of this option or (foreign) of
+ * other programs. */
+static size_t name_length(const qn_arg_spec *spec, const char *text, int *is_long)
+{
+    char plain[NAME_MAX_BYTES];
+    size_t n = strcspn(text, "="), unused;
+    *is_long = text[1] != '-' && n > 2 && plain_name(text, n, plain) &&
+               (qn_args_find(spec, text, n, &unused) || find_foreign(spec, plain));
+    return text[1] == '-' || *is_long ? n : 2;
+}
+
+/* Is it what other programs call the model's path? */
+static int names_model(const qn_arg_spec *spec, const char *text)
+{
+    static const char *const names[] = {"model", "m", "model-path", "models"};
+    char plain[NAME_MAX_BYTES];
+    if (!strstr(spec->usage, "MODEL") || !plain_name(text, strcspn(text, "="), plain)) return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(plain, names[i]) == 0) return 1;
+    return 0;
+}
+
+/* Says what is wrong with an option that there is not. */
+static void fail_unknown(const qn_arg_spec *spec, const char *command, const char *text)
+{
+    const qn_arg *arg = qn_args_nearest(spec, text, strcspn(text, "="));
+    if (names_model(spec, text))
+        qn_args_fail(command, "unknown option %s: the model is an argument without an option: %s", text,
+                     spec->usage);
+    else if (arg)
+        qn_args_fail(command, "unknown option %s; is %s meant?", text, arg->name);
+    else
+        qn_args_fail(command, "unknown option %s", text);
 }
 
 /* ---- rules --------------------------------------------------------------------------------------------- */
@@ -446,15 +509,13 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
             return 1;
         }
         /* "--name=value", "-n=value", "-nvalue" */
-        size_t length = text[1] == '-' ? strcspn(text, "=") : 2, offset = 0;
+        int is_long;
+        size_t length = name_length(spec, text, &is_long), offset = 0;
         const char *value = text[length] ? text + length + (text[length] == '=') : NULL;
-        const qn_arg *arg = find(spec, text, length, &offset);
+        const qn_arg *arg =
+            is_long ? qn_args_find(spec, text, length, &offset) : find(spec, text, length, &offset);
         if (!arg) {
-            arg = qn_args_nearest(spec, text, strcspn(text, "="));
-            if (arg)
-                qn_args_fail(command, "unknown option %s; is %s meant?", text, arg->name);
-            else
-                qn_args_fail(command, "unknown option %s", text);
+            fail_unknown(spec, command, text);
             return 1;
         }
         if (arg->kind == QN_ARG_FLAG) {

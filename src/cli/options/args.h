@@ -1,8 +1,8 @@
 /* Command-line options as tables: a command lists its options with the place where each value goes.
  *
  * Strict: an unknown option, a missing value, a number with anything behind it or out of range is a usage
- * error with one sentence. `--name value`, `--name=value`, `-n value`, `-n=value`, `-nvalue`; `--` ends the
- * options. Help is printed from the same tables. */
+ * error with one sentence. `--name value`, `--name=value`, `-name value`, `-n value`, `-n=value`, `-nvalue`;
+ * `--` ends the options. Help is printed from the same tables. */
 #ifndef QN_CLI_OPTIONS_ARGS_H
 #define QN_CLI_OPTIONS_ARGS_H
 

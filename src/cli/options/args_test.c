@@ -81,6 +81,22 @@ static void taken(const qn_arg_rule *own, const qn_arg_rule *of_source, const ch
     parse(own, of_source, &o, -1, words);
 }
 
+/* As Go programs and llama.cpp write options: a long name behind one hyphen is not a letter with a value. */
+static void test_one_hyphen(void **state)
+{
+    options o;
+    parse(NULL, NULL, &o, -1, WORDS("-raw", "-text=a b", "-seed", "7", "-p", "rompt"));
+    assert_true(o.raw && o.seed == 7);
+    assert_string_equal(o.from.text, "rompt");
+    parse(NULL, NULL, &o, -1, WORDS("-prompt"));
+    assert_string_equal(o.from.text, "rompt"); /* no option is called so: the letter p */
+    parse(NULL, NULL, &o, -1, WORDS("-r", "-ptext"));
+    assert_string_equal(o.from.text, "text");
+    parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-temperature", "1"));
+    parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-raw=1"));
+    parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-text"));
+}
+
 static void test_excludes(void **state)
 {
     const qn_arg_rule rules[] = {{"--raw", .excludes = "--json --ids", .why = "ids have no text"}, {0}};
@@ -153,11 +169,9 @@ static void test_check(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_excludes),
-        cmocka_unit_test(test_needs),
-        cmocka_unit_test(test_rules_of_a_group),
-        cmocka_unit_test(test_given),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_one_hyphen), cmocka_unit_test(test_excludes),
+        cmocka_unit_test(test_needs),      cmocka_unit_test(test_rules_of_a_group),
+        cmocka_unit_test(test_given),      cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ const qn_arg qn_load_args[] = {
      "who answers: native, mlx_lm (a Python of yours), or mock, a made-up model for tests (MODEL: a seed)"},
     {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME",
      "where it computes: cpu (default) or mlx, Apple's MLX"},
-    {"--gpu-layers", 0, QN_ARG_INT32, LOAD(o.gpu_layers), 0, INT32_MAX, "N",
+    {"--gpu-layers", 0, QN_ARG_LIMIT, LOAD(gpu_layers), 0, 0, "N",
      "accepted, without effect: --device says where all layers are"},
     {0},
 };
@@ -189,10 +189,18 @@ static qn_status read_adapter(qn_load_options *l, size_t i)
     return a->name.status != QN_OK ? a->name.status : a->path.status;
 }
 
+static int32_t layers_of(size_t n)
+{
+    return !n ? -1 : n < INT32_MAX ? (int32_t)n : INT32_MAX;
+}
+
 qn_status qn_load_prepare(qn_load_options *l)
 {
     l->o.precision = (qn_precision)l->precision;
     l->o.kv_type = (qn_kv_type)l->kv_type;
+    if (l->cache_limit.given)
+        l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
+    if (l->gpu_layers.given) l->o.gpu_layers = layers_of(l->gpu_layers.bytes);
     for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
     if (l->adapters.n) {
         l->o.adapter_path = l->adapter[0].path.data;
@@ -218,8 +226,6 @@ qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
     qn_model *model = NULL;
     QN_TRY(qn_load_prepare(l));
-    if (l->cache_limit.given)
-        l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
     QN_TRY(qn_model_open(path, &l->o, &model));
     qn_status status = qn_load_adapters(l, model);
     if (status == QN_OK)

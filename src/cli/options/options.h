@@ -17,7 +17,7 @@ typedef struct {
     qn_arg_list adapters; /* as given */
     qn_cli_adapter adapter[QN_ARG_LIST_MAX];
     int precision, kv_type;
-    qn_arg_limit cache_limit;
+    qn_arg_limit cache_limit, gpu_layers;
     const char *template_path;
     qn_buf template_text;
 } qn_load_options;
