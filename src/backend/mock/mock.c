@@ -14,20 +14,50 @@
 static qn_backend backend;
 static pthread_once_t made = PTHREAD_ONCE_INIT;
 
-static qn_status read_path(const char *path, uint64_t *seed, int *ends)
+/* ",vocab=1000" at *rest, which moves on. */
+static int read_vocab(char **rest, qn_mock_spec *m)
 {
-    static const char name[] = "mock", end[] = ",end";
+    static const char word[] = ",vocab=";
+    if (strncmp(*rest, word, strlen(word)) != 0) return 0;
+    char *digits = *rest + strlen(word), *end = digits;
+    const long n = *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
+    if (n < QN_MOCK_VOCAB_MIN || n > QN_MOCK_VOCAB_MAX) return 0;
+    m->vocab_size = (int)n;
+    *rest = end;
+    return 1;
+}
+
+static int read_end(char **rest, qn_mock_spec *m)
+{
+    static const char word[] = ",end";
+    if (m->ends || strncmp(*rest, word, strlen(word)) != 0) return 0;
+    m->ends = 1;
+    *rest += strlen(word);
+    return 1;
+}
+
+static qn_status read_path(const char *path, qn_mock_spec *out)
+{
+    static const char name[] = "mock";
     char *rest = (char *)path;
-    *seed = 1;
+    qn_mock_spec m = {.seed = 1};
     errno = 0;
     if (strncmp(path, name, strlen(name)) == 0)
         rest += strlen(name);
     else if (*path >= '0' && *path <= '9')
-        *seed = strtoull(path, &rest, 10);
-    *ends = strcmp(rest, end) == 0;
-    if (rest != path && errno == 0 && (*ends || !*rest)) return QN_OK;
-    return qn_fail(QN_E_ARG, "%s: the backend mock takes \"mock\" or a seed, with \",end\" behind it or not",
-                   path);
+        m.seed = strtoull(path, &rest, 10);
+    const int is_seed = rest != path && errno == 0;
+    read_vocab(&rest, &m);
+    read_end(&rest, &m);
+    if (!m.vocab_size && !read_vocab(&rest, &m)) m.vocab_size = QN_MOCK_VOCAB;
+    if (!is_seed || *rest)
+        return qn_fail(
+            QN_E_ARG,
+            "%s: the backend mock takes \"mock\" or a seed, with \",end\" and \",vocab=N\" (N from %d to "
+            "%d) behind it or not",
+            path, QN_MOCK_VOCAB_MIN, QN_MOCK_VOCAB_MAX);
+    *out = m;
+    return QN_OK;
 }
 
 static qn_status write_file(const char *path, const qn_buf *bytes)
@@ -75,11 +105,10 @@ static qn_status open_made(const char *path, const qn_buf *bytes, const qn_model
 
 static qn_status mock_open(const char *path, const qn_model_options *options, void **model)
 {
-    uint64_t seed;
-    int ends;
+    qn_mock_spec spec;
     qn_buf bytes = {0};
-    QN_TRY(read_path(path, &seed, &ends));
-    qn_mock_file_write(seed, ends, &bytes);
+    QN_TRY(read_path(path, &spec));
+    qn_mock_file_write(&spec, &bytes);
     qn_status status = bytes.status;
     if (status == QN_OK) status = open_made(path, &bytes, options, model);
     qn_buf_free(&bytes);

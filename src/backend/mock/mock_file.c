@@ -6,7 +6,15 @@
 #include "text/tokenizer/split/byte_level.h"
 
 /* A step is fast, and heads hold a block of every type of keys and values. */
-enum { VOCAB = 32000, HIDDEN = 32, FFN = 64, LAYERS = 2, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 32 };
+enum {
+    VOCAB = -1 /* rows: as many as the vocabulary has */,
+    HIDDEN = 32,
+    FFN = 64,
+    LAYERS = 2,
+    HEADS = 2,
+    KV_HEADS = 1,
+    HEAD_DIM = 32
+};
 enum { Q = HEADS * HEAD_DIM, KV = KV_HEADS * HEAD_DIM };
 enum { CONTEXT = 131072, ALIGNMENT = 32 };
 enum { BYTES = 256, BEGIN = BYTES, END, FIRST_WORD = BYTES + 6 };
@@ -89,10 +97,10 @@ static size_t make_word(int i, char *out)
     return n;
 }
 
-static void put_tokens(qn_buf *b)
+static void put_tokens(qn_buf *b, int n_vocab)
 {
     char text[16];
-    put_array(b, "tokenizer.ggml.tokens", STRING, VOCAB);
+    put_array(b, "tokenizer.ggml.tokens", STRING, (uint64_t)n_vocab);
     for (int i = 0; i < BYTES; i++) {
         qn_buf character = {0};
         qn_byte_level_encode((const char[]){(char)i}, 1, &character);
@@ -101,14 +109,14 @@ static void put_tokens(qn_buf *b)
         qn_buf_free(&character);
     }
     for (int i = BYTES; i < FIRST_WORD; i++) put_text(b, specials[i - BYTES], strlen(specials[i - BYTES]));
-    for (int i = FIRST_WORD; i < VOCAB; i++) put_text(b, text, make_word(i - FIRST_WORD, text));
-    put_array(b, "tokenizer.ggml.token_type", I32, VOCAB);
-    for (int i = 0; i < VOCAB; i++) put_u32(b, i >= BYTES && i < FIRST_WORD ? CONTROL : NORMAL);
+    for (int i = FIRST_WORD; i < n_vocab; i++) put_text(b, text, make_word(i - FIRST_WORD, text));
+    put_array(b, "tokenizer.ggml.token_type", I32, (uint64_t)n_vocab);
+    for (int i = 0; i < n_vocab; i++) put_u32(b, i >= BYTES && i < FIRST_WORD ? CONTROL : NORMAL);
     put_array(b, "tokenizer.ggml.merges", STRING, 0);
 }
 
 /* Returns how many values it wrote. */
-static uint64_t put_metadata(qn_buf *b)
+static uint64_t put_metadata(qn_buf *b, int n_vocab)
 {
     static const struct {
         const char *key, *text;
@@ -116,11 +124,11 @@ static uint64_t put_metadata(qn_buf *b)
                  {"tokenizer.ggml.model", "gpt2"},
                  {"tokenizer.ggml.pre", "llama-bpe"}, /* whole words that are tokens need no merges */
                  {"tokenizer.chat_template", chat_template}};
-    static const struct {
+    const struct {
         const char *key;
         uint32_t value;
     } numbers[] = {{"general.alignment", ALIGNMENT},
-                   {"llama.vocab_size", VOCAB},
+                   {"llama.vocab_size", (uint32_t)n_vocab},
                    {"llama.context_length", CONTEXT},
                    {"llama.embedding_length", HIDDEN},
                    {"llama.block_count", LAYERS},
@@ -148,7 +156,7 @@ static uint64_t put_metadata(qn_buf *b)
         put_key(b, reals[i].key, F32);
         qn_buf_append(b, &reals[i].value, sizeof reals[i].value);
     }
-    put_tokens(b);
+    put_tokens(b, n_vocab);
     return n;
 }
 
@@ -159,12 +167,18 @@ static int is_per_layer(size_t i)
     return strchr(tensors[i].name, '#') != NULL;
 }
 
-static size_t tensor_bytes(size_t i)
+static int64_t rows_of(size_t i, int n_vocab)
 {
-    return (size_t)(tensors[i].scale > 0 ? tensors[i].rows * tensors[i].columns * 2 : tensors[i].columns * 4);
+    return tensors[i].rows == VOCAB ? n_vocab : tensors[i].rows;
 }
 
-static void put_tensor_info(qn_buf *b, size_t i, int layer, uint64_t *offset)
+static size_t tensor_bytes(size_t i, int n_vocab)
+{
+    return (size_t)(tensors[i].scale > 0 ? rows_of(i, n_vocab) * tensors[i].columns * 2
+                                         : tensors[i].columns * 4);
+}
+
+static void put_tensor_info(qn_buf *b, size_t i, int layer, int n_vocab, uint64_t *offset)
 {
     const char *name = tensors[i].name, *mark = strchr(name, '#');
     put_u64(b, strlen(name));
@@ -176,10 +190,10 @@ static void put_tensor_info(qn_buf *b, size_t i, int layer, uint64_t *offset)
     }
     put_u32(b, tensors[i].rows ? 2 : 1);
     put_u64(b, (uint64_t)tensors[i].columns); /* the fastest first */
-    if (tensors[i].rows) put_u64(b, (uint64_t)tensors[i].rows);
+    if (tensors[i].rows) put_u64(b, (uint64_t)rows_of(i, n_vocab));
     put_u32(b, tensors[i].scale > 0 ? TENSOR_BF16 : TENSOR_F32);
     put_u64(b, *offset);
-    *offset += tensor_bytes(i); /* all of them multiples of the alignment */
+    *offset += tensor_bytes(i, n_vocab); /* all of them multiples of the alignment */
 }
 
 static uint16_t to_bf16(float x)
@@ -201,26 +215,26 @@ static void put_rows(qn_buf *b, uint64_t key, int64_t first, int64_t n_rows, int
     }
 }
 
-static void put_tensor(qn_buf *b, size_t i, int layer, uint64_t seed, int ends)
+static void put_tensor(qn_buf *b, size_t i, int layer, const qn_mock_spec *m)
 {
-    uint64_t key = qn_random_bits(seed, i * LAYERS + (uint64_t)layer);
+    uint64_t key = qn_random_bits(m->seed, i * LAYERS + (uint64_t)layer);
     const float one = 1;
     if (tensors[i].scale == 0) {
         for (int64_t j = 0; j < tensors[i].columns; j++) qn_buf_append(b, &one, sizeof one);
     } else if (i + 1 < N_TENSORS) {
-        put_rows(b, key, 0, tensors[i].rows, tensors[i].columns, tensors[i].scale);
+        put_rows(b, key, 0, rows_of(i, m->vocab_size), tensors[i].columns, tensors[i].scale);
     } else { /* nothing speaks for bytes and special tokens */
         put_rows(b, key, 0, END, HIDDEN, 0);
-        put_rows(b, key, END, 1, HIDDEN, ends ? end_scale : 0);
+        put_rows(b, key, END, 1, HIDDEN, m->ends ? end_scale : 0);
         put_rows(b, key, END + 1, FIRST_WORD - END - 1, HIDDEN, 0);
-        put_rows(b, key, FIRST_WORD, VOCAB - FIRST_WORD, HIDDEN, tensors[i].scale);
+        put_rows(b, key, FIRST_WORD, m->vocab_size - FIRST_WORD, HIDDEN, tensors[i].scale);
     }
 }
 
-void qn_mock_file_write(uint64_t seed, int ends, qn_buf *out)
+void qn_mock_file_write(const qn_mock_spec *m, qn_buf *out)
 {
     qn_buf metadata = {0};
-    uint64_t n_values = put_metadata(&metadata), n_tensors = 0, offset = 0;
+    uint64_t n_values = put_metadata(&metadata, m->vocab_size), n_tensors = 0, offset = 0;
     for (size_t i = 0; i < N_TENSORS; i++) n_tensors += is_per_layer(i) ? LAYERS : 1;
     qn_buf_append(out, "GGUF", 4);
     put_u32(out, 3);
@@ -231,10 +245,9 @@ void qn_mock_file_write(uint64_t seed, int ends, qn_buf *out)
     qn_buf_free(&metadata);
     for (size_t i = 0; i < N_TENSORS; i++)
         for (int layer = 0; layer < (is_per_layer(i) ? LAYERS : 1); layer++)
-            put_tensor_info(out, i, layer, &offset);
+            put_tensor_info(out, i, layer, m->vocab_size, &offset);
     while (out->status == QN_OK && out->length % ALIGNMENT) qn_buf_putc(out, 0);
     qn_buf_reserve(out, (size_t)offset);
     for (size_t i = 0; i < N_TENSORS; i++)
-        for (int layer = 0; layer < (is_per_layer(i) ? LAYERS : 1); layer++)
-            put_tensor(out, i, layer, seed, ends);
+        for (int layer = 0; layer < (is_per_layer(i) ? LAYERS : 1); layer++) put_tensor(out, i, layer, m);
 }

@@ -1,5 +1,5 @@
 /* The made-up model behind the backend mock: a small llama of random weights as one GGUF file, with a
- * byte-level vocabulary of 32,000 and a chat template, so that everything above the weights runs for real.
+ * byte-level vocabulary and a chat template, so that everything above the weights runs for real.
  *
  * Ids below 256 are the bytes, then come 6 special tokens, and the rest are words of two or three syllables
  * with a space before them. A word of the vocabulary is one token, all other text a token a byte, so that any
@@ -13,7 +13,15 @@
 
 #include "base/buf.h"
 
-/* Appends the file's bytes, about 6 MB. */
-void qn_mock_file_write(uint64_t seed, int ends, qn_buf *out);
+enum { QN_MOCK_VOCAB = 32000, QN_MOCK_VOCAB_MIN = 512, QN_MOCK_VOCAB_MAX = 1000000 };
+
+typedef struct {
+    uint64_t seed;
+    int ends;
+    int vocab_size; /* QN_MOCK_VOCAB_MIN to QN_MOCK_VOCAB_MAX */
+} qn_mock_spec;
+
+/* Appends the file's bytes, about 6 MB with QN_MOCK_VOCAB. */
+void qn_mock_file_write(const qn_mock_spec *m, qn_buf *out);
 
 #endif

@@ -69,6 +69,12 @@ static void test_paths(void **state)
                                       "7,end,end",
                                       "mock,ends",
                                       "18446744073709551616",
+                                      "7,vocab=",
+                                      "7,vocab=511",
+                                      "7,vocab=1000001",
+                                      "7,vocab=600,vocab=600",
+                                      "7,vocab=99999999999999999999",
+                                      "mock,vocab=-600",
                                       "models/llama"};
     qn_model *model = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -76,7 +82,14 @@ static void test_paths(void **state)
         assert_non_null(strstr(qn_last_error(), "a seed"));
         assert_null(model);
     }
-    static const char *const good[] = {"mock", "0", "18446744073709551615", "mock,end", "7,end"};
+    static const char *const good[] = {"mock",
+                                       "0",
+                                       "18446744073709551615",
+                                       "mock,end",
+                                       "7,end",
+                                       "mock,vocab=512",
+                                       "7,vocab=600,end",
+                                       "7,end,vocab=600"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         qn_model_info info;
         model = open_mock(good[i]);
@@ -85,7 +98,8 @@ static void test_paths(void **state)
         assert_string_equal(info.backend, "mock");
         assert_string_equal(info.packed, "");
         assert_string_equal(info.notes, "");
-        assert_int_equal(info.vocab_size, 32000);
+        const char *vocab = strstr(good[i], "vocab=");
+        assert_int_equal(info.vocab_size, vocab ? atoi(vocab + strlen("vocab=")) : 32000);
         assert_true(info.has_chat_template);
         qn_model_close(&model);
     }
