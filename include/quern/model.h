@@ -108,10 +108,14 @@ typedef struct {
 QN_API qn_status qn_model_open(const char *path, const qn_model_options *options, qn_model **out);
 /* Ends what still runs on the model, frees it and sets *model to NULL. No other call on the handle may be
  * under way: generations are ended, but a thread inside qn_model_logits or qn_generation_open is not waited
- * for. NULL and a pointer to NULL are accepted, so that a second call does nothing. Generations that are
- * still open report QN_E_CLOSED from then on and must still be closed. From within a call on one of them
- * (notify) the model stays open, *model stays as it is, and a line is logged. */
-QN_API void qn_model_close(qn_model **model);
+ * for. NULL and a pointer to NULL are accepted, so that a second call does nothing. Generations must still be
+ * closed: one that was read to its end keeps that end, others report QN_E_CLOSED from then on.
+ *
+ * The result may be ignored. QN_E_CANCELLED: the model is closed, and generations were cut off by it (message:
+ * how many); those that the caller had cancelled do not count. QN_E_ARG: the model stays open, *model stays as
+ * it is, and a line is logged: the call came from within a call on one of its generations (notify), or a
+ * training shares its weights. */
+QN_API qn_status qn_model_close(qn_model **model);
 
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
 QN_API qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out);

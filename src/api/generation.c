@@ -189,17 +189,18 @@ static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
 {
     qn_status status = QN_OK;
     int there = 1;
-    if (!g->model) return fail_closed();
     *out = (qn_token){.id = -1, .text = ""};
-    if (g->n_open == 0) {
+    if (atomic_load(&g->n_open) == 0) {
         *out = (qn_token){.row = g->last_row, .id = -1, .text = "", .end = g->last_end};
+    } else if (!g->model) {
+        return fail_closed();
     } else {
         const qn_backend *backend = g->model->backend;
         status = is_there ? backend->generation_poll(g->object, out, &there)
                           : backend->generation_next(g->object, out);
         if (status != QN_OK) out->end = QN_END_ERROR;
         if (out->end != QN_END_NONE) {
-            g->n_open--;
+            atomic_fetch_sub(&g->n_open, 1);
             g->last_row = out->row;
             g->last_end = out->end;
         }
@@ -308,15 +309,19 @@ int qn_generations_are_calling(qn_model *model)
     return is_within;
 }
 
-void qn_generations_end_all(qn_model *model)
+int64_t qn_generations_end_all(qn_model *model)
 {
+    int64_t n_cut = 0;
     for (;;) {
         pthread_mutex_lock(&model->lock);
         qn_generation *g = model->generations;
-        for (qn_generation *each = g; each; each = each->next) qn_generation_cancel(each);
+        for (qn_generation *each = g; each; each = each->next) {
+            n_cut += atomic_load(&each->n_open) > 0 && !atomic_load(&each->cancel.set);
+            qn_generation_cancel(each);
+        }
         if (g) atomic_fetch_add(&g->references, 1);
         pthread_mutex_unlock(&model->lock);
-        if (!g) return;
+        if (!g) return n_cut;
         if (begin_call(g, 1) == QN_OK) {
             end(g);
             end_call(g);

@@ -33,15 +33,16 @@ struct qn_generation {
     void *object;     /* the backend's; NULL with model */
     qn_generation *previous, *next;
     atomic_int references; /* the user's, and that of a model which is being closed */
-    int64_t n_open;        /* rows that have not ended */
+    atomic_llong n_open;   /* rows whose end was not read yet */
     int64_t last_row;      /* whose end event came last, with its reason */
     qn_end last_end;
 };
 
 /* Is this thread within a call on one of them? */
 int qn_generations_are_calling(qn_model *model);
-/* Ends the generations of a model that is being closed. Not within a call on one of them. */
-void qn_generations_end_all(qn_model *model);
+/* Ends the generations of a model that is being closed. Not within a call on one of them. Returns how many were
+ * cut off: not read to their end, and not cancelled before. */
+int64_t qn_generations_end_all(qn_model *model);
 /* Checks a prompt and brings it into the form that backends get. json holds the messages while the result is
  * in use. */
 qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json);

@@ -79,27 +79,28 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
     return QN_OK;
 }
 
-void qn_model_close(qn_model **model)
+qn_status qn_model_close(qn_model **model)
 {
-    if (!model || !*model) return;
+    if (!model || !*model) return QN_OK;
     qn_model *m = *model;
-    if (qn_generations_are_calling(m)) {
-        qn_log(QN_LOG_ERROR,
-               "qn_model_close from within a call on one of the model's generations: it stays open");
-        return;
-    }
-    if (atomic_load(&m->n_borrowers)) {
-        qn_log(QN_LOG_ERROR,
-               "qn_model_close before the training that uses the model's weights was closed: it "
-               "stays open");
-        return;
+    const char *why = qn_generations_are_calling(m) ? "from within a call on one of the model's generations"
+                      : atomic_load(&m->n_borrowers)
+                          ? "before the training that uses the model's weights was closed"
+                          : NULL;
+    if (why) {
+        const qn_status status = qn_fail(QN_E_ARG, "qn_model_close %s: it stays open", why);
+        qn_log(QN_LOG_ERROR, "%s", qn_last_error());
+        return status;
     }
     *model = NULL;
-    qn_generations_end_all(m);
+    const int64_t n_cut = qn_generations_end_all(m);
     qn_tickets_end_all(m);
     m->backend->close(m->object);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
+    return n_cut ? qn_fail(QN_E_CANCELLED, "qn_model_close: %lld generation%s cut off", (long long)n_cut,
+                           n_cut == 1 ? " was" : "s were")
+                 : QN_OK;
 }
 
 static qn_status check_handle(const qn_model *model, const void *out, const char *function)

@@ -99,7 +99,7 @@ static void test_paths(void **state)
         assert_string_equal(info.packed, "");
         assert_string_equal(info.notes, "");
         const char *vocab = strstr(good[i], "vocab=");
-        assert_int_equal(info.vocab_size, vocab ? atoi(vocab + strlen("vocab=")) : 32000);
+        assert_int_equal(info.vocab_size, vocab ? strtol(vocab + strlen("vocab="), NULL, 10) : 32000);
         assert_true(info.has_chat_template);
         qn_model_close(&model);
     }
