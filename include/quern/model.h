@@ -53,6 +53,7 @@ typedef struct {
     int background;
     int64_t max_queue; /* most generations that wait for a slot; more are refused (QN_E_FULL). 0: no bound */
     int no_prefix_cache; /* no generation uses or leaves prefixes */
+    int rotate;          /* all generations rotate when their context is full (qn_generate_options) */
     /* A smaller model of the same vocabulary, which guesses tokens for generations that ask for it (n_draft)
      * where their text repeats nothing. It belongs to this model and counts as its memory. NULL: none */
     const char *draft_model;

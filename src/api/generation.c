@@ -105,6 +105,7 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     if (options) o = *options;
     QN_TRY(check_options(&o));
     if (o.seed == 0) o.seed = qn_sampler_fresh_seed();
+    o.rotate |= model->rotates;
     qn_buf json = {0};
     qn_prompt normal;
     qn_generation *g = NULL;

@@ -19,6 +19,7 @@ struct qn_model {
     pthread_mutex_t lock; /* guards the list and the generations' references */
     qn_generation *generations;
     struct qn_tickets *tickets; /* of its cache handles; NULL: it had none yet */
+    int rotates;                /* every generation does */
     atomic_int n_borrowers;     /* trainings that compute with its weights (borrow.h) */
 };
 

@@ -88,6 +88,36 @@ static void test_at_open(void **state)
     qn_model_close(&model);
 }
 
+enum { ROTATED = 100 };
+
+static int64_t generate_past_context(int in_model, int in_request, int32_t *ids)
+{
+    qn_model *model = open_model(&(qn_model_options){.context_size = 48, .rotate = in_model});
+    const qn_generate_options o = {.max_tokens = ROTATED, .ignore_eos = 1, .rotate = in_request};
+    qn_generation *g;
+    qn_token t;
+    int64_t n = 0;
+    qn_test_ok(qn_generate(model, "The mill", &o, &g));
+    for (;;) {
+        qn_test_ok(qn_generation_next(g, &t));
+        if (t.end != QN_END_NONE) break;
+        ids[n++] = t.id;
+    }
+    qn_generation_close(g);
+    qn_test_ok(qn_model_close(&model));
+    return n;
+}
+
+/* A model that rotates does so for requests that do not ask for it. */
+static void test_rotates(void **state)
+{
+    static int32_t by_model[ROTATED], by_request[ROTATED], neither[ROTATED];
+    assert_int_equal(generate_past_context(1, 0, by_model), ROTATED);
+    assert_int_equal(generate_past_context(0, 1, by_request), ROTATED);
+    assert_memory_equal(by_model, by_request, sizeof by_model);
+    assert_true(generate_past_context(0, 0, neither) < 48);
+}
+
 static void test_setters(void **state)
 {
     qn_model *model = open_model(NULL);
@@ -414,15 +444,11 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_at_open),
-        cmocka_unit_test(test_setters),
-        cmocka_unit_test(test_cache_limit_by_context),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_long_fails_short_works),
-        cmocka_unit_test(test_context_fits),
-        cmocka_unit_test(test_rows_give_way),
-        cmocka_unit_test(test_wired),
-        cmocka_unit_test(test_any_thread),
+        cmocka_unit_test(test_at_open),      cmocka_unit_test(test_rotates),
+        cmocka_unit_test(test_setters),      cmocka_unit_test(test_cache_limit_by_context),
+        cmocka_unit_test(test_cache),        cmocka_unit_test(test_long_fails_short_works),
+        cmocka_unit_test(test_context_fits), cmocka_unit_test(test_rows_give_way),
+        cmocka_unit_test(test_wired),        cmocka_unit_test(test_any_thread),
         cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

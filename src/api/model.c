@@ -68,6 +68,7 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
         return status;
     }
     pthread_mutex_init(&model->lock, NULL);
+    model->rotates = options->rotate;
     atomic_init(&model->n_borrowers, 0);
     status = set_limits(model, options);
     if (status != QN_OK) {
