@@ -3,7 +3,7 @@
 # make test-real      the tests with the real models       make bench                 every program in bench/
 # make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
-# make test-clients   the server under real clients
+# make test-clients   the server under real clients        make fixtures              the larger golden files, again
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean
 # V=1 shows commands, VARIANT= picks a build, CFLAGS= CPPFLAGS= LDFLAGS= LDLIBS= are added to ours
 .DEFAULT_GOAL := all
@@ -24,7 +24,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
-ifneq ($(filter-out clean lint format uninstall,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean fixtures lint format uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null && echo yes),yes)
 $(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent and libyaml are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev libcmocka-dev)
 endif
@@ -237,7 +237,7 @@ hashes: $(B)/tests/models/hashes_test
 test-cli: all
 	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/server/test_*.py))
 
-include tools/make/checkers.mk tools/make/arm64.mk tools/make/fuzz.mk tools/make/peers.mk
+include tools/make/checkers.mk tools/make/arm64.mk tools/make/fixtures.mk tools/make/fuzz.mk tools/make/peers.mk
 
 # Not those that measure a model file: they say what they take.
 bench: $(BENCHES) $(B)/kernel_check all
