@@ -18,7 +18,7 @@ runs language models: directories as Hugging Face and MLX publish them, and GGUF
 .I MODEL
 is such a directory, a directory with one GGUF file, or a file. Results go to standard output, everything else to
 standard error.
-Names and texts that come from model files are shown without their control characters.
+Control characters in names and texts from model files are not shown.
 """
 
 OUTRO = r"""
@@ -28,11 +28,11 @@ OUTRO = r"""
 Done.
 .TP
 .B 1
-Failed; one sentence on standard error says why.
+Failed; one sentence on standard error says why. Also:
 .B doctor
-found a fault,
+found a fault, or
 .B trace diff
-a difference.
+found a difference.
 .TP
 .B 2
 Wrong usage.
@@ -52,21 +52,22 @@ Forces an instruction set:
 .IR neon_i8mm .
 .TP
 .B QUERN_TRACE
-Every step that is computed appends a line to this file; read by
-.BR "quern trace" .
+If set, every computed step appends a line to this file.
+.B quern trace
+reads it.
 .TP
 .B NO_COLOR
-Without styles on a terminal when it is set.
+If set, terminal output has no styles.
 .TP
 .BR VISUAL ", " EDITOR
 The editor that
 .B chat
-opens for a message; the first that is set.
+opens for a message. The first that is set is used.
 .TP
 .BR XDG_STATE_HOME
-Where
+Folder in which
 .B chat
-keeps its history: in quern/history; default ~/.local/state.
+keeps its history, in quern/history (default ~/.local/state).
 .SH EXAMPLES
 .nf
 quern models .
@@ -76,10 +77,10 @@ quern train model.gguf data \-o out \-\-lr 1e\-4
 quern inspect \-\-json model.gguf | jq \-r '.tensors[].name'
 .fi
 .SH "SEE ALSO"
-The forms of
-.B \-\-json
-are in cli.md, the C interface is in api.md: in share/doc/quern of the prefix where quern is installed
-(/usr/local/share/doc/quern), in docs of its sources.
+The page cli.md describes the output of
+.BR \-\-json ;
+the page api.md describes the C interface. Both are in share/doc/quern of the prefix where quern is installed
+(/usr/local/share/doc/quern), and in docs of its sources.
 """
 
 

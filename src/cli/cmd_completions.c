@@ -213,7 +213,7 @@ static void put_fish(qn_buf *b)
 static const qn_arg_group completions_groups[] = {{0}};
 const qn_arg_spec qn_completions_spec = {
     "quern completions bash|zsh|fish",
-    "Prints a script that completes quern's commands and options. For the shell at hand:\n"
+    "Prints a script that completes quern's commands and options. To load it in a shell:\n"
     "  bash:  source <(quern completions bash)\n"
     "  zsh:   source <(quern completions zsh), after compinit\n"
     "  fish:  quern completions fish | source",

@@ -13,33 +13,35 @@
 
 const qn_command qn_commands[] = {
     {"run", "answer one prompt", qn_cmd_run, &qn_run_spec},
-    {"chat", "talk with a model", qn_cmd_chat, &qn_chat_spec},
-    {"serve", "answer OpenAI's API over HTTP", qn_cmd_serve, &qn_serve_spec},
-    {"models", "which models lie below a folder", qn_cmd_models, &qn_models_spec},
-    {"inspect", "metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
-    {"doctor", "what is wrong with a model, and what to do", qn_cmd_doctor, &qn_doctor_spec},
-    {"pack", "keep packed weights in a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
+    {"chat", "chat with a model", qn_cmd_chat, &qn_chat_spec},
+    {"serve", "serve OpenAI's API over HTTP", qn_cmd_serve, &qn_serve_spec},
+    {"models", "list the models below a folder", qn_cmd_models, &qn_models_spec},
+    {"inspect", "show metadata and tensors of model files", qn_cmd_inspect, &qn_inspect_spec},
+    {"doctor", "find out why a model does not work, and how to fix it", qn_cmd_doctor, &qn_doctor_spec},
+    {"pack", "write packed weights to a file, for fast starts", qn_cmd_pack, &qn_pack_spec},
     {"train", "fine-tune a model on your data", qn_cmd_train, &qn_train_spec},
-    {"eval", "loss and perplexity over a data set", qn_cmd_eval, &qn_eval_spec},
-    {"fuse", "an adapter added to a model's weights", qn_cmd_fuse, &qn_fuse_spec},
-    {"tokenize", "text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
-    {"template", "what a chat template makes of messages", qn_cmd_template, &qn_template_spec},
-    {"classify", "the most probable answer to each of many prompts", qn_cmd_classify, &qn_classify_spec},
-    {"batch", "answers to many prompts", qn_cmd_batch, &qn_batch_spec},
-    {"embed", "a vector for each text", qn_cmd_embed, &qn_embed_spec},
-    {"score", "the perplexity of a text", qn_cmd_score, &qn_score_spec},
-    {"logits", "logits of token ids into a file", qn_cmd_logits, &qn_logits_spec},
-    {"bench", "speed and memory of a model", qn_cmd_bench, &qn_bench_spec},
-    {"trace", "compare or sum up what QUERN_TRACE=FILE wrote", qn_cmd_trace, &qn_trace_spec},
-    {"completions", "a script that completes commands and options in a shell", qn_cmd_completions,
-     &qn_completions_spec},
+    {"eval", "compute loss and perplexity over a data set", qn_cmd_eval, &qn_eval_spec},
+    {"fuse", "merge an adapter into a model's weights", qn_cmd_fuse, &qn_fuse_spec},
+    {"tokenize", "convert text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
+    {"template", "render messages with a chat template", qn_cmd_template, &qn_template_spec},
+    {"classify", "choose the most probable answer to each prompt", qn_cmd_classify, &qn_classify_spec},
+    {"batch", "answer many prompts", qn_cmd_batch, &qn_batch_spec},
+    {"embed", "compute a vector for each text", qn_cmd_embed, &qn_embed_spec},
+    {"score", "compute the perplexity of a text", qn_cmd_score, &qn_score_spec},
+    {"logits", "write the logits of token ids to a file", qn_cmd_logits, &qn_logits_spec},
+    {"bench", "measure the speed and memory of a model", qn_cmd_bench, &qn_bench_spec},
+    {"trace", "compare or sum up traces written with QUERN_TRACE=FILE", qn_cmd_trace, &qn_trace_spec},
+    {"completions", "print a shell completion script", qn_cmd_completions, &qn_completions_spec},
     {0},
 };
 
 static int print_help(void)
 {
-    printf("Usage: quern COMMAND [options]\n\nRuns language models: directories of Hugging Face and "
-           "MLX, and GGUF files.\n\nCommands:\n");
+    printf("Usage: quern COMMAND [options]\n"
+           "\n"
+           "Runs language models from Hugging Face directories, MLX directories and GGUF files.\n"
+           "\n"
+           "Commands:\n");
     for (const qn_command *c = qn_commands; c->name; c++) printf("  %-11s %s\n", c->name, c->summary);
     printf("\n`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
            "devices.\n");

@@ -15,8 +15,8 @@ typedef struct {
 #define AT(field) offsetof(batch_options, field)
 static const qn_arg batch_args[] = {
     {"--raw", 0, QN_ARG_FLAG, AT(list.raw), 0, 0, NULL,
-     "continue the texts as they are, without the chat template"},
-    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "a system message before each prompt"},
+     "continue the texts as they are, without a chat template"},
+    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "system message to put before each prompt"},
     {"--logprobs", 0, QN_ARG_FLAG, AT(logprobs), 0, 0, NULL, "print each token's log-probability"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
@@ -72,9 +72,9 @@ static const qn_arg_group batch_groups[] = {
     {"Loading", qn_load_args, AT(list.load), NULL},
     {0}};
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",
-                                   "Answers each prompt of a list, many at a time, and prints the answers in "
-                                   "the list's order as JSON, one a "
-                                   "line. A prompt that fails has its own status; the others are answered.",
+                                   "Answers a list of prompts, many at a time. The answers are printed in "
+                                   "the list's order as JSON, one\nper line. If a prompt fails, its line "
+                                   "reports the error, and the other prompts are still answered.",
                                    batch_groups,
                                    1,
                                    1,

@@ -19,20 +19,20 @@ typedef struct {
 #define AT(field) offsetof(bench_options, field)
 static const qn_arg bench_args[] = {
     {"--prompt", 'p', QN_ARG_TEXT, AT(bench.prompt), 0, 0, "TEXT",
-     "the prompt, taken as it is (default: random ids)"},
+     "prompt text, used as it is (default: random token ids)"},
     {"--prompt-tokens", 0, QN_ARG_INT64, AT(bench.n_prompt_tokens), 1, INT32_MAX, "N",
-     "random ids in the prompt (default 512)"},
+     "number of random token ids in the prompt (default 512)"},
     {"--decode-tokens", 'n', QN_ARG_INT64, AT(bench.n_decode_tokens), 2, INT32_MAX, "N",
-     "tokens generated after it (default 64)"},
+     "tokens to generate after the prompt (default 64)"},
     {"--sequences", 0, QN_ARG_INT64, AT(bench.n_sequences), 1, SEQUENCES_MAX, "N",
-     "prompts that run together; decode counts the tokens of all (default 1)"},
+     "number of prompts run together; the decode speed counts the tokens of all (default 1)"},
     {"--runs", 0, QN_ARG_INT32, AT(bench.n_runs), 1, QN_BENCH_RUNS_MAX, "N",
-     "repetitions, of which the median counts (default 5)"},
-    {"--only-speed", 0, QN_ARG_FLAG, AT(only_speed), 0, 0, NULL, "measure prefill and decode alone"},
+     "number of repetitions; the median is reported (default 5)"},
+    {"--only-speed", 0, QN_ARG_FLAG, AT(only_speed), 0, 0, NULL, "measure only prefill and decode"},
     {"--max-perplexity", 0, QN_ARG_FLOAT, AT(max_perplexity), 1, FLT_MAX, "X",
-     "most that the built-in text may have (default: the vocabulary's size)"},
+     "maximum perplexity of the built-in text (default: the size of the vocabulary)"},
     {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "both|high|fast|exact",
-     "arithmetic (default both: high, fast)"},
+     "arithmetic precision (default both: high and fast)"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -200,9 +200,9 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
 static const qn_arg_group bench_groups[] = {
     {NULL, bench_args, 0, bench_rules}, {"Loading", qn_load_args + 1, AT(load), NULL}, {0}};
 const qn_arg_spec qn_bench_spec = {"quern bench MODEL [options]",
-                                   "Measures prefill and decode, apart, after a short run to warm up; then "
-                                   "what comes of a prompt that comes\n"
-                                   "again, what probes cost, and whether answers are in order.",
+                                   "Measures the speed of prefill and of decode separately, after a short "
+                                   "warm-up run. Then it measures\nhow fast a repeated prompt is answered "
+                                   "and what probes cost, and checks that the answers are\nplausible.",
                                    bench_groups,
                                    1,
                                    1,

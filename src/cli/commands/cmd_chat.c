@@ -21,11 +21,11 @@ typedef struct {
 
 #define AT(field) offsetof(chat_options, field)
 static const qn_arg chat_args[] = {
-    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message"},
-    {"--load", 0, QN_ARG_TEXT, AT(saved), 0, 0, "FILE", "go on with a conversation that /save wrote"},
+    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "system message"},
+    {"--load", 0, QN_ARG_TEXT, AT(saved), 0, 0, "FILE", "continue a conversation that /save wrote"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print each answer as one line of JSON"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds after each answer"},
-    {"--no-wrap", 0, QN_ARG_FLAG, AT(no_wrap), 0, 0, NULL, "do not end lines between words"},
+    {"--no-wrap", 0, QN_ARG_FLAG, AT(no_wrap), 0, 0, NULL, "do not wrap lines at word boundaries"},
     {0},
 };
 
@@ -136,8 +136,9 @@ static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0, NULL},
                                            {0}};
 const qn_arg_spec qn_chat_spec = {
     "quern chat MODEL [options]",
-    "Talks with a model. Temperature and the like come from the model's generation_config, else\n"
-    "temperature 0.7 and top-p 0.95; /show parameters shows them, /help lists what can be typed.",
+    "Chats with a model. Sampling parameters come from the model's generation_config; without one, the\n"
+    "temperature is 0.7 and top-p is 0.95. /show parameters prints them, and /help lists the commands of\n"
+    "a chat.",
     chat_groups,
     1,
     1,

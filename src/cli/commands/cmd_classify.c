@@ -29,19 +29,21 @@ typedef struct {
 
 #define AT(field) offsetof(classify_options, field)
 static const qn_arg classify_args[] = {
-    {"--choices", 0, QN_ARG_TEXT, AT(choices), 0, 0, "A,B,C", "the answers, between commas"},
-    {"--choice", 0, QN_ARG_LIST, AT(choice), 0, 0, "TEXT", "an answer, commas and all; may be repeated"},
-    {"--raw", 0, QN_ARG_FLAG, AT(list.raw), 0, 0, NULL,
-     "take prompts as they are, without the chat template"},
-    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "a system message before each prompt"},
+    {"--choices", 0, QN_ARG_TEXT, AT(choices), 0, 0, "A,B,C", "possible answers, separated by commas"},
+    {"--choice", 0, QN_ARG_LIST, AT(choice), 0, 0, "TEXT",
+     "one possible answer, which may contain commas; may be repeated"},
+    {"--raw", 0, QN_ARG_FLAG, AT(list.raw), 0, 0, NULL, "use prompts as they are, without a chat template"},
+    {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "system message to put before each prompt"},
     {"--temp", 0, QN_ARG_FLOAT, AT(sampling.temperature), 0, 1000, "T",
-     "of the next token; 0 (default) takes the most likely one"},
-    {"--seed", 0, QN_ARG_UINT64, AT(sampling.seed), 0, 0, "N", "of the draws; 0: a fresh one (default)"},
+     "temperature for the next token; 0 (default) takes the most likely one"},
+    {"--seed", 0, QN_ARG_UINT64, AT(sampling.seed), 0, 0, "N",
+     "random seed for sampling; 0 (default): a new seed for each run"},
     {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
-     "with --json: the next token's log-probability, and those of the N likeliest"},
+     "with --json: print log-probabilities of the next token and of the N most likely tokens"},
     {"--use", 0, QN_ARG_TEXT, AT(sampling.adapter), 0, 0, "NAME",
-     "an adapter by its name; none: the model alone"},
-    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON object for each prompt, one a line"},
+     "name of the adapter to use; `none`: the model without an adapter"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL,
+     "print one JSON object per prompt, each on its own line"},
     {0},
 };
 
@@ -195,9 +197,9 @@ static const qn_arg_group classify_groups[] = {
     {"Loading", qn_load_args, AT(list.load), NULL},
     {0}};
 const qn_arg_spec qn_classify_spec = {"quern classify MODEL [-f PROMPTS] [--choices A,B,C] [options]",
-                                      "Prints for each prompt the answer that the model finds most probable, "
-                                      "or without choices the token that it "
-                                      "would go on with. Nothing is generated: each prompt is computed once.",
+                                      "Prints, for each prompt, the choice that the model finds most "
+                                      "probable. Without choices it prints\nthe next token. Nothing is "
+                                      "generated: each prompt is computed once.",
                                       classify_groups,
                                       1,
                                       1,

@@ -14,10 +14,11 @@ typedef struct {
 #define AT(field) offsetof(embed_options, field)
 static const qn_arg embed_args[] = {
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
-     "which hidden states make the vector: all, the last token's, the first's (default mean)"},
+     "hidden states that make the vector: the mean of all, the last token's or the first token's (default "
+     "mean)"},
     {"--normalise", 0, QN_ARG_FLAG, AT(embed.normalise), 0, 0, NULL, "scale each vector to a length of 1"},
     {"--use", 0, QN_ARG_TEXT, AT(embed.adapter), 0, 0, "NAME",
-     "an adapter by its name; none: the model alone"},
+     "name of the adapter to use; `none`: the model without an adapter"},
     {0},
 };
 
@@ -42,9 +43,9 @@ static const qn_arg_group embed_groups[] = {
     {"Loading", qn_load_args, AT(list.load), NULL},
     {0}};
 const qn_arg_spec qn_embed_spec = {"quern embed MODEL [-f TEXTS] [options]",
-                                   "Prints a vector for each text, one a line of the input, as JSON: the "
-                                   "model's hidden states after the final norm, "
-                                   "pooled.",
+                                   "Prints a vector for each text as JSON. Each line of the input is one "
+                                   "text. The vector is pooled from\nthe model's hidden states after the "
+                                   "final norm.",
                                    embed_groups,
                                    1,
                                    1,

@@ -14,35 +14,40 @@ typedef struct {
 
 #define AT(field) offsetof(eval_options, field)
 static const qn_arg eval_args[] = {
-    {"--adapter", 0, QN_ARG_TEXT, AT(o.adapter_path), 0, 0, "DIR", "an adapter (PEFT or mlx_lm)"},
+    {"--adapter", 0, QN_ARG_TEXT, AT(o.adapter_path), 0, 0, "DIR", "adapter to load (PEFT or mlx_lm)"},
     {"--adapter-scale", 0, QN_ARG_FLOAT, AT(o.adapter_scale), 0.001, 1000, "X",
-     "multiplies the adapter's own factor (default 1)"},
+     "number that multiplies the adapter's own scale (default 1)"},
     {"--split", 0, QN_ARG_CHOICE, AT(split), 0, 0, "last|train|valid|test",
-     "of a folder (default: the last of train, valid, test that it has)"},
-    {"--lines", 0, QN_ARG_FLAG, AT(lines), 0, 0, NULL, "each line's loss, too"},
-    {"--max-lines", 0, QN_ARG_INT64, AT(o.max_lines), 1, INT32_MAX, "N", "the first N lines (default: all)"},
+     "which file of a data folder to use (default: the last of train, valid and test that the folder has)"},
+    {"--lines", 0, QN_ARG_FLAG, AT(lines), 0, 0, NULL, "also print the loss of each line"},
+    {"--max-lines", 0, QN_ARG_INT64, AT(o.max_lines), 1, INT32_MAX, "N",
+     "use only the first N lines (default: all)"},
     {"--mask", 0, QN_ARG_CHOICE, AT(mask), 0, 0, "answers|last|all",
-     "which tokens count: the assistant's, its last turn's, all (default answers)"},
+     "tokens that count in the loss: all the assistant's, those of its last turn, or all (default answers)"},
     {"--max-length", 0, QN_ARG_INT64, AT(o.max_length), 2, INT32_MAX, "N",
-     "tokens of a line, the rest is cut off (default 2048)"},
+     "maximum tokens per line; longer lines are cut off (default 2048)"},
     {"--batch-tokens", 0, QN_ARG_INT64, AT(o.batch_tokens), 1, INT32_MAX, "N",
-     "tokens that are computed together (default: --max-length)"},
-    {"--strict", 0, QN_ARG_FLAG, AT(o.strict), 0, 0, NULL, "a bad line ends it (default: it is left out)"},
-    {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "high|fast|exact", "arithmetic (default high)"},
-    {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
+     "maximum tokens computed together (default: --max-length)"},
+    {"--strict", 0, QN_ARG_FLAG, AT(o.strict), 0, 0, NULL,
+     "stop at the first bad line (default: skip bad lines)"},
+    {"--precision", 0, QN_ARG_CHOICE, AT(precision), 0, 0, "high|fast|exact",
+     "arithmetic precision (default high)"},
+    {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N",
+     "number of threads (default: the number of physical cores)"},
     {"--device", 0, QN_ARG_TEXT, AT(o.device), 0, 0, "NAME",
-     "where it computes: cpu (default) or mlx, Apple's MLX"},
-    {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE", "hard limit, such as 2G"},
-    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON objects, one a line"},
+     "device that computes: cpu (default) or mlx (Apple's MLX)"},
+    {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE",
+     "hard memory limit, such as 2G"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON objects, one per line"},
     {0},
 };
 
 static const qn_arg_group eval_groups[] = {{NULL, eval_args, 0, NULL}, {0}};
 const qn_arg_spec qn_eval_spec = {
     "quern eval MODEL DATA [options]",
-    "Prints the loss and perplexity of a model over a data set as `quern train` takes it: the mean over the "
-    "tokens that\n"
-    "count. DATA is a jsonl file, or a folder with train.jsonl, valid.jsonl, test.jsonl.",
+    "Prints the loss and perplexity of a model over a data set. The loss is the mean over the tokens that\n"
+    "count. DATA has the same form as for `quern train`: a jsonl file, or a folder with train.jsonl,\n"
+    "valid.jsonl, test.jsonl.",
     eval_groups,
     2,
     2,

@@ -33,15 +33,15 @@ typedef struct {
 #define AT(field) offsetof(fuse_options, field)
 static const qn_arg fuse_args[] = {
     {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR",
-     "the adapter (PEFT or mlx_lm); without one the model is written as it is, in another form or type"},
-    {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "PATH", "the new folder, or the new GGUF file"},
+     "adapter to merge (PEFT or mlx_lm); without one, the model is only converted to another format or type"},
+    {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "PATH", "new folder or new GGUF file to write"},
     {"--type", 0, QN_ARG_TEXT, AT(type), 0, 0, "TYPE",
-     "keep (default: each tensor its own), f32, f16, bf16; in a GGUF file, of matrices, also q4_0, q4_1, "
-     "q5_0, q5_1, "
-     "q8_0, q4_k, q5_k, q6_k, mxfp4"},
+     "type of the weights: keep (default: each tensor keeps its type), f32, f16, bf16; for matrices in a "
+     "GGUF file also q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, mxfp4"},
     {"--embedding-type", 0, QN_ARG_TEXT, AT(embedding_type), 0, 0, "TYPE",
-     "GGUF: of the embedding and the head (default: that of --type)"},
-    {"--no-check", 0, QN_ARG_FLAG, AT(no_check), 0, 0, NULL, "do not compare the two on a short text"},
+     "type of the embedding and the output head in a GGUF file (default: that of --type)"},
+    {"--no-check", 0, QN_ARG_FLAG, AT(no_check), 0, 0, NULL,
+     "do not compare the new model with the old one on a short text"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -49,15 +49,12 @@ static const qn_arg fuse_args[] = {
 static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0, NULL}, {0}};
 const qn_arg_spec qn_fuse_spec = {
     "quern fuse MODEL [--adapter DIR] -o PATH [options]",
-    "Writes the model with the adapter added to its weights, in f32, as a model of its own: it needs no "
-    "adapter any\n"
-    "more. PATH is a folder, for a MODEL that is a directory with safetensors, whose other files are taken "
-    "over; or a\n"
-    "file NAME.gguf, with the tokenizer and the chat template in it. A GGUF file stays one. Then both are "
-    "run over a\n"
-    "short text, and the difference is printed: how far the fused model's distribution of the next token is "
-    "from that\n"
-    "of the model with the adapter (KL divergence), and how often both have the same best token.",
+    "Merges an adapter into the model's weights and writes the result as a new model, which needs no\n"
+    "adapter. The sums are computed in f32. If MODEL is a directory with safetensors, PATH is a folder,\n"
+    "and the other files are copied; or PATH is a file NAME.gguf, which also holds the tokenizer and the\n"
+    "chat template. If MODEL is a GGUF file, the result is a GGUF file too. Then the command runs the\n"
+    "model with the adapter and the fused model over a short text. It prints the KL divergence between\n"
+    "their distributions of the next token, and how often both have the same most likely token.",
     fuse_groups,
     1,
     1,

@@ -23,10 +23,11 @@ typedef struct {
 
 #define AT(field) offsetof(inspect_options, field)
 static const qn_arg inspect_args[] = {
-    {"--metadata", 0, QN_ARG_FLAG, AT(metadata), 0, 0, NULL, "only the metadata"},
-    {"--tensors", 0, QN_ARG_FLAG, AT(tensors), 0, 0, NULL, "only the tensors"},
-    {"--attention", 0, QN_ARG_FLAG, AT(attention), 0, 0, NULL, "what a model computes over a prompt"},
-    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object, with arrays whole"},
+    {"--metadata", 0, QN_ARG_FLAG, AT(metadata), 0, 0, NULL, "print only the metadata"},
+    {"--tensors", 0, QN_ARG_FLAG, AT(tensors), 0, 0, NULL, "print only the tensors"},
+    {"--attention", 0, QN_ARG_FLAG, AT(attention), 0, 0, NULL,
+     "show keys and attention that the model computes for a prompt"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object, with complete arrays"},
     {0},
 };
 
@@ -506,10 +507,9 @@ static const qn_arg_group inspect_groups[] = {
     {0}};
 const qn_arg_spec qn_inspect_spec = {
     "quern inspect FILE|DIR [--metadata] [--tensors] [--json] | MODEL --attention -p PROMPT [options]",
-    "Shows what GGUF, safetensors and .qpack files hold: metadata, and every tensor "
-    "with type, shape, bytes and place in the\n"
-    "file. Any such file will do, of a model or not. With --attention: keys and attention of a model over a "
-    "prompt.",
+    "Shows the contents of GGUF, safetensors and .qpack files: the metadata, and the type, shape, size\n"
+    "and offset of each tensor. The file need not be a model. With --attention, the command runs the\n"
+    "model on a prompt and shows keys and attention.",
     inspect_groups,
     1,
     1,

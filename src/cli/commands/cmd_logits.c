@@ -18,11 +18,14 @@ typedef struct {
 
 #define AT(field) offsetof(logits_options, field)
 static const qn_arg logits_args[] = {
-    {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE", "rows of token ids, {\"ids\":[[...],...]}"},
+    {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE",
+     "file with rows of token ids, {\"ids\":[[...],...]}"},
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "FILE",
-     "safetensors: logits.I [L, vocab] float32 for each row"},
-    {"--positions", 0, QN_ARG_CHOICE, AT(positions), 0, 0, "all|last", "which positions (default all)"},
-    {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME", "an adapter by its name; none: the model alone"},
+     "safetensors file to write: logits.I [L, vocab] in float32 for each row"},
+    {"--positions", 0, QN_ARG_CHOICE, AT(positions), 0, 0, "all|last",
+     "positions whose logits are written (default all)"},
+    {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME",
+     "name of the adapter to use; `none`: the model without an adapter"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON summary"},
     {0},
 };

@@ -15,9 +15,9 @@ typedef struct {
 #define AT(field) offsetof(models_options, field)
 static const qn_arg models_args[] = {
     {"--depth", 0, QN_ARG_INT32, AT(o.max_depth), 1, 256, "N",
-     "folders on a way down, DIR is 1 (default 32)"},
+     "maximum depth of folders; DIR itself has depth 1 (default 32)"},
     {"--follow-links", 0, QN_ARG_FLAG, AT(o.follow_links), 0, 0, NULL,
-     "go through symbolic links to folders too"},
+     "also follow symbolic links to folders"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -112,10 +112,9 @@ static qn_status finish(listing *l, const char *path)
 static const qn_arg_group models_groups[] = {{NULL, models_args, 0, NULL}, {0}};
 const qn_arg_spec qn_models_spec = {
     "quern models DIR [--depth N] [--follow-links] [--json]",
-    "Lists the models below a folder: family, types of the weights, size, path. Only headers and "
-    "config.json are\n"
-    "read. A model that cannot be used is listed with the reason. Hidden folders are passed over, links to "
-    "files count.",
+    "Lists the models below a folder with family, weight types, size and path. Only file headers and\n"
+    "config.json are read. A model that cannot be used is listed with the reason. Hidden folders are\n"
+    "skipped; links to files are followed.",
     models_groups,
     1,
     1,

@@ -14,10 +14,13 @@ typedef struct {
 #define AT(field) offsetof(pack_options, field)
 static const qn_arg pack_args[] = {
     {"--output", 'o', QN_ARG_TEXT, AT(o.out_path), 0, 0, "FILE",
-     "where it goes (default: beside the model, or else in the cache)"},
-    {"--file", 0, QN_ARG_TEXT, AT(o.file), 0, 0, "NAME", "the weights file, where the directory has several"},
-    {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N", "threads (default: physical cores)"},
-    {"--force", 0, QN_ARG_FLAG, AT(o.force), 0, 0, NULL, "make it anew whatever is there; replace any file"},
+     "file to write (default: beside the model; if that is not writable, in the cache)"},
+    {"--file", 0, QN_ARG_TEXT, AT(o.file), 0, 0, "NAME",
+     "which weights file to use, if the directory has several"},
+    {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N",
+     "number of threads (default: the number of physical cores)"},
+    {"--force", 0, QN_ARG_FLAG, AT(o.force), 0, 0, NULL,
+     "pack again even if a valid file exists; replace any file"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -25,13 +28,11 @@ static const qn_arg pack_args[] = {
 static const qn_arg_group pack_groups[] = {{NULL, pack_args, 0, NULL}, {0}};
 const qn_arg_spec qn_pack_spec = {
     "quern pack MODEL [-o FILE] [options]",
-    "Packs the weights once, as every start does, into MODEL.gguf.qpack or model.qpack beside the model. "
-    "Later\n"
-    "starts map that file: they pack and copy nothing, and processes share its memory. The model's own files "
-    "stay\n"
-    "needed. A file that does not fit the model or quern's layout is left aside, with a note; a start looks "
-    "at\n"
-    "samples of the model, pack at all of it.",
+    "Writes the packed weights to MODEL.gguf.qpack or model.qpack beside the model. Without such a file,\n"
+    "every start packs the weights again. With it, a start only maps the file, and processes share its\n"
+    "memory. The model's own files are still needed. A packed file that does not match the model or\n"
+    "quern's layout is ignored, with a note. A start compares samples of the model; quern pack compares\n"
+    "the whole model.",
     pack_groups,
     1,
     1,

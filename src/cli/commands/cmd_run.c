@@ -23,19 +23,19 @@ typedef struct {
 #define AT(field) offsetof(run_options, field)
 static const qn_arg run_args[] = {
     {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
-     "the prompt; else standard input, less one line end"},
-    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "a system message before the prompt"},
+     "prompt (default: standard input without its last line end)"},
+    {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "system message to put before the prompt"},
     {"--image", 0, QN_ARG_LIST, AT(images), 0, 0, "FILE",
-     "a PNG or JPEG before the prompt, where the model takes images; may be repeated"},
-    {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "continue the text as it is, without the chat template"},
+     "PNG or JPEG file to put before the prompt, if the model takes images; may be repeated"},
+    {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "continue the text as it is, without a chat template"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL,
      "with --raw: recognise special tokens in the text"},
     {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE",
-     "rows of token ids, {\"ids\":[[...]]}, run together"},
+     "file with rows of token ids, {\"ids\":[[...]]}, which run together"},
     {"--logprobs", 0, QN_ARG_INT32, AT(logprobs), 0, QN_TOP_LOGPROBS_MAX, "N",
-     "with --json: each token's log-probability, and those of the N likeliest"},
+     "with --json: print log-probabilities of each token and of the N most likely tokens at its place"},
     {"--prompt-cache", 0, QN_ARG_TEXT, AT(prompt_cache), 0, 0, "FILE",
-     "go on from what FILE keeps of earlier prompts, and keep this one there too"},
+     "reuse the state of earlier prompts in FILE, and save the state of this prompt there too"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object at the end"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
@@ -256,9 +256,9 @@ static const qn_arg_group run_groups[] = {{NULL, run_args, 0, run_rules},
                                           {"Loading", qn_load_args, AT(load), NULL},
                                           {0}};
 const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
-                                 "Streams the model's answer to a prompt (from -p or standard input). "
-                                 "Without MODEL the seed answers, a toy\n"
-                                 "inside quern; quern run \"A QUESTION\" asks it.",
+                                 "Prints the model's answer to a prompt (from -p or standard input) as it "
+                                 "is generated. Without MODEL,\nthe seed answers: a toy model inside quern. "
+                                 "quern run \"A QUESTION\" asks it too.",
                                  run_groups,
                                  0,
                                  1,

@@ -13,16 +13,16 @@ typedef struct {
 
 #define AT(field) offsetof(score_options, field)
 static const qn_arg score_args[] = {
-    {"--lines", 0, QN_ARG_FLAG, AT(lines), 0, 0, NULL, "each line of the file is a text of its own"},
+    {"--lines", 0, QN_ARG_FLAG, AT(lines), 0, 0, NULL, "treat each line of the file as a separate text"},
     {"--stride", 0, QN_ARG_INT64, AT(score.stride), 1, INT32_MAX, "N",
-     "score a text that is longer than the window in windows, each so many tokens behind the one before"},
+     "for a text longer than the window: score it in windows, each N tokens after the one before"},
     {"--window", 0, QN_ARG_INT64, AT(score.window), 2, INT32_MAX, "N",
-     "tokens that are looked at together (default: the context)"},
+     "number of tokens in a window (default: the context size)"},
     {"--tokens", 0, QN_ARG_FLAG, AT(score.tokens), 0, 0, NULL,
-     "with --json: the log-probability of each token"},
+     "with --json: print the log-probability of each token"},
     {"--use", 0, QN_ARG_TEXT, AT(score.adapter), 0, 0, "NAME",
-     "an adapter by its name; none: the model alone"},
-    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print a JSON object for each text, one a line"},
+     "name of the adapter to use; `none`: the model without an adapter"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object per text, each on its own line"},
     {0},
 };
 
@@ -74,7 +74,8 @@ static const qn_arg_group score_groups[] = {
     {0}};
 const qn_arg_spec qn_score_spec = {
     "quern score MODEL [-f TEXT] [options]",
-    "Prints the perplexity of a text (a whole file, or each line of it) and how many tokens were predicted.",
+    "Prints the perplexity of a text and the number of predicted tokens. A text is a whole file or, with\n"
+    "--lines, one line.",
     score_groups,
     1,
     1,

@@ -34,35 +34,39 @@ typedef struct {
 #define AT(field) offsetof(serve_options, field)
 static const qn_arg serve_args[] = {
     {"--host", 0, QN_ARG_TEXT, AT(host), 0, 0, "ADDRESS",
-     "listen there (default 127.0.0.1); what other machines can reach needs a key"},
-    {"--port", 0, QN_ARG_INT32, AT(port), 0, 65535, "N", "default 8080; 0: any that is free"},
+     "address to listen on (default 127.0.0.1); an address that other machines can reach needs an API key"},
+    {"--port", 0, QN_ARG_INT32, AT(port), 0, 65535, "N",
+     "port to listen on (default 8080; 0: any free port)"},
     {"--model-name", 0, QN_ARG_TEXT, AT(model_name), 0, 0, "NAME",
-     "what clients call the model (default: the last part of its path)"},
-    {"--parallel", 0, QN_ARG_INT32, AT(parallel), 1, 1024, "N", "requests computed together (default 32)"},
+     "name of the model for clients (default: the last part of its path)"},
+    {"--parallel", 0, QN_ARG_INT32, AT(parallel), 1, 1024, "N",
+     "maximum requests computed together (default 32)"},
     {"--max-queue", 0, QN_ARG_INT32, AT(max_queue), 1, 1000000, "N",
-     "requests that may wait (default 256); further ones get 429"},
+     "maximum waiting requests (default 256); further requests get status 429"},
     {"--api-key", 0, QN_ARG_LIST, AT(keys), 0, 0, "KEY",
-     "asked of every client; may be repeated. Other users of the machine see it: better a file"},
-    {"--api-key-file", 0, QN_ARG_TEXT, AT(key_file), 0, 0, "FILE", "a key a line"},
+     "API key that clients must send; may be repeated. Other users of the machine can see it; "
+     "--api-key-file hides it"},
+    {"--api-key-file", 0, QN_ARG_TEXT, AT(key_file), 0, 0, "FILE", "file with API keys, one per line"},
     {"--allow-host", 0, QN_ARG_LIST, AT(hosts), 0, 0, "NAME",
-     "a name that the server may be called by, besides localhost and addresses; may be repeated"},
+     "host name that requests may use, besides localhost and IP addresses; may be repeated"},
     {"--cors-origin", 0, QN_ARG_LIST, AT(origins), 0, 0, "ORIGIN",
-     "web pages from there may read answers (default: none may); may be repeated"},
-    {"--max-body", 0, QN_ARG_BYTES, AT(body_max_bytes), 0, 0, "SIZE", "the largest request (default 16M)"},
+     "origin whose web pages may read answers (default: none); may be repeated"},
+    {"--max-body", 0, QN_ARG_BYTES, AT(body_max_bytes), 0, 0, "SIZE",
+     "maximum size of a request (default 16M)"},
     {"--read-timeout", 0, QN_ARG_INT32, AT(read_timeout_s), 1, 86400, "SECONDS",
-     "for a request to arrive as a whole (default 60)"},
+     "time in which a whole request must arrive (default 60)"},
     {"--sse-ping", 0, QN_ARG_REAL, AT(ping_s), 0, 86400, "SECONDS",
-     "a stream that is silent for so long gets a comment, which clients ignore (default 5; 0: none)"},
+     "send a comment, which clients ignore, on a stream that was silent for this long (default 5; 0: never)"},
     {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
-     "requests may set variables of the chat template (chat_template_kwargs)"},
+     "let requests set variables of the chat template (chat_template_kwargs)"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
-     "which hidden states make an embedding (default mean)"},
+     "hidden states that make an embedding (default mean)"},
     {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
-     "guess tokens ahead where that pays, from what the text repeats or by --draft-model; never changes text "
-     "(default lookup)"},
+     "guess tokens ahead, from repeated text or by --draft-model, if that is faster (default lookup); the "
+     "answer stays the same"},
     {"--no-look-ahead", 0, QN_ARG_FLAG, AT(no_look_ahead), 0, 0, NULL,
-     "do not compute in idle time what the next turn of a chat will begin with"},
-    {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "a line for each request on standard error"},
+     "do not use idle time to compute the beginning of a chat's next turn"},
+    {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "print a line for each request on standard error"},
     {0},
 };
 
@@ -122,10 +126,10 @@ static void name_model(const char *path, qn_buf *name)
 static const qn_arg_group serve_groups[] = {
     {NULL, serve_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
 const qn_arg_spec qn_serve_spec = {"quern serve MODEL [options]",
-                                   "Answers OpenAI's API: /v1/chat/completions, /v1/completions, "
-                                   "/v1/embeddings, /v1/models, and /health and\n"
-                                   "/metrics. SIGTERM or Ctrl-C: what runs is finished, new requests are "
-                                   "refused; a second one ends at once.",
+                                   "Serves OpenAI's API: /v1/chat/completions, /v1/completions, "
+                                   "/v1/embeddings and /v1/models; also\n/health and /metrics. After "
+                                   "SIGTERM or Ctrl-C the server finishes its requests and refuses new "
+                                   "ones.\nA second signal ends it at once.",
                                    serve_groups,
                                    1,
                                    1,

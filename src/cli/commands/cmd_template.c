@@ -18,12 +18,12 @@ typedef struct {
 #define AT(field) offsetof(template_options, field)
 static const qn_arg template_args[] = {
     {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "T.jinja",
-     "a template alone; the request brings all variables"},
-    {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "gemma|qwen|llama3", "a built-in format"},
+     "template file to use without a model; the request must set all variables"},
+    {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "gemma|qwen|llama3", "built-in chat format to use"},
     {"--weights", 0, QN_ARG_TEXT, AT(weights), 0, 0, "NAME",
-     "with MODEL: the file, where the directory has several"},
+     "with MODEL: which weights file to use, if the directory has several"},
     {"--provenance", 0, QN_ARG_FLAG, AT(provenance), 0, 0, NULL,
-     "ids as run and chat make them: special tokens in messages stay text"},
+     "make ids as run and chat do: special tokens in messages stay plain text"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print {\"text\":...,\"ids\":...} or {\"error\":...}"},
     {0},
 };
@@ -110,8 +110,9 @@ static void print_error(void)
 static const qn_arg_group template_groups[] = {{NULL, template_args, 0, NULL}, {0}};
 const qn_arg_spec qn_template_spec = {
     "quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
-    "Renders {\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,"
-    "\"now\":\"2026-03-14T15:09:26\",...}.",
+    "Renders a request with a chat template. The request is a JSON object on standard input:\n"
+    "{\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,\"now\":\"2026-03-14T15:09:26\",...}"
+    ".",
     template_groups,
     0,
     1,

@@ -18,12 +18,14 @@ typedef struct {
 static const qn_arg tokenize_args[] = {
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print {\"ids\":[...]} or {\"text\":\"...\"}"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL, "recognise special tokens in the text"},
-    {"--bos", 0, QN_ARG_FLAG, AT(bos), 0, 0, NULL, "add what the tokenizer puts around a text"},
-    {"--decode", 0, QN_ARG_FLAG, AT(decode), 0, 0, NULL, "read {\"ids\":[...]} and print the text"},
+    {"--bos", 0, QN_ARG_FLAG, AT(bos), 0, 0, NULL, "add the tokens that the tokenizer puts around a text"},
+    {"--decode", 0, QN_ARG_FLAG, AT(decode), 0, 0, NULL, "read {\"ids\":[...]} and print its text"},
     {"--skip-special", 0, QN_ARG_FLAG, AT(skip_special), 0, 0, NULL,
      "with --decode: leave special tokens out"},
-    {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "NAME", "the weights file, where the directory has several"},
-    {"--pre", 0, QN_ARG_TEXT, AT(pre), 0, 0, "REGEX", "replaces a GGUF's pre-tokenizer"},
+    {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "NAME",
+     "which weights file to use, if the directory has several"},
+    {"--pre", 0, QN_ARG_TEXT, AT(pre), 0, 0, "REGEX",
+     "regular expression that replaces the pre-tokenizer of a GGUF file"},
     {0},
 };
 
@@ -95,7 +97,8 @@ static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
 static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0, NULL}, {0}};
 const qn_arg_spec qn_tokenize_spec = {
     "quern tokenize MODEL [--decode] [options] < INPUT",
-    "Text on standard input to token ids, or back. A directory with only a tokenizer will do.",
+    "Converts text on standard input to token ids, or token ids to text. MODEL may be a directory with "
+    "only a tokenizer.",
     tokenize_groups,
     1,
     1,

@@ -152,9 +152,9 @@ static qn_status sum(trace *t)
 static const qn_arg_group trace_groups[] = {{0}};
 const qn_arg_spec qn_trace_spec = {
     .usage = "quern trace diff A B | quern trace sum A",
-    .about = "Reads files that QUERN_TRACE=FILE made any command write: one line a step, with a hash of "
-             "its output's bits.\n"
-             "diff names the first step whose bits differ (exit status 1); sum adds the time up by kernel.",
+    .about = "Reads traces: files that any command writes if QUERN_TRACE=FILE is set. A trace has one line "
+             "per\nstep, with a hash of the step's output. diff prints the first step whose bits differ and "
+             "exits with\nstatus 1. sum adds up the time per kernel.",
     .groups = trace_groups,
     .n_positional_min = 2,
     .n_positional_max = 3,

@@ -19,13 +19,10 @@ static const qn_arg_group train_groups[] = {{NULL, qn_train_run_args, 0, qn_trai
                                             {0}};
 const qn_arg_spec qn_train_spec = {
     "quern train MODEL DATA -o DIR [options]",
-    "Fine-tunes a model: factors beside its weights, which may be of any type, or the weights themselves. "
-    "DATA is a jsonl\n"
-    "file of chats, prompts with completions, or texts, or a folder with train.jsonl and valid.jsonl. DIR "
-    "gets "
-    "last/ and\n"
-    "best/ (for --adapter), state.safetensors (for --resume), log.jsonl and report.html. Ctrl-C stops and "
-    "saves.",
+    "Fine-tunes a model. It trains a LoRA or DoRA adapter for weights of any type, or the weights\n"
+    "themselves. DATA is a jsonl file of chats, prompts with completions, or texts; or a folder with\n"
+    "train.jsonl and valid.jsonl. The command writes to DIR: last/ and best/ (for --adapter),\n"
+    "state.safetensors (for --resume), log.jsonl and report.html. Ctrl-C saves the training and ends.",
     train_groups,
     0,
     2,

@@ -15,21 +15,23 @@
 
 #define AT(field) offsetof(qn_attention_options, field)
 const qn_arg qn_attention_args[] = {
-    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT", "the text, as it is"},
+    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT", "prompt text, used as it is"},
     {"--chat", 0, QN_ARG_FLAG, AT(chat), 0, 0, NULL,
-     "the text is a chat's message, for the model's template"},
+     "render the text as a chat message with the model's template"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL, "recognise special tokens in the text"},
     {"--ids", 0, QN_ARG_TEXT, AT(ids_path), 0, 0, "FILE",
-     "one row of token ids, {\"ids\":[...]}, for a text"},
-    {"--layer", 0, QN_ARG_LIST, AT(layers), 0, 0, "N", "only this layer, from 0 on; may be repeated"},
-    {"--queries", 0, QN_ARG_FLAG, AT(queries), 0, 0, NULL, "queries, too"},
-    {"--hidden", 0, QN_ARG_FLAG, AT(hidden), 0, 0, NULL, "hidden states, too"},
+     "file with one row of token ids, {\"ids\":[...]}, instead of a text"},
+    {"--layer", 0, QN_ARG_LIST, AT(layers), 0, 0, "N",
+     "show only this layer; the first is 0; may be repeated"},
+    {"--queries", 0, QN_ARG_FLAG, AT(queries), 0, 0, NULL, "also record queries"},
+    {"--hidden", 0, QN_ARG_FLAG, AT(hidden), 0, 0, NULL, "also record hidden states"},
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "FILE",
-     "safetensors: ids, keys.I, attention.I, queries.I, hidden.I"},
+     "safetensors file to write: ids, keys.I, attention.I, queries.I, hidden.I"},
     {"--png", 0, QN_ARG_TEXT, AT(png_path), 0, 0, "FILE",
-     "heat maps of attention: a panel for each layer and head"},
-    {"--mean", 0, QN_ARG_FLAG, AT(mean), 0, 0, NULL, "in the picture the mean of each layer's heads"},
-    {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME", "an adapter by its name; none: the model alone"},
+     "picture to write: attention heat maps, one panel per layer and head"},
+    {"--mean", 0, QN_ARG_FLAG, AT(mean), 0, 0, NULL, "with --png: show the mean of each layer's heads"},
+    {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME",
+     "name of the adapter to use; `none`: the model without an adapter"},
     {0},
 };
 

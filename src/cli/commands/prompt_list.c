@@ -9,8 +9,9 @@
 
 #define AT(field) offsetof(qn_prompt_list_options, field)
 const qn_arg qn_prompt_list_args[] = {
-    {"--prompts", 'f', QN_ARG_TEXT, AT(path), 0, 0, "FILE", "the prompts; else standard input"},
-    {"--prompt", 'p', QN_ARG_LIST, AT(texts), 0, 0, "TEXT", "a prompt, in place of a file; may be repeated"},
+    {"--prompts", 'f', QN_ARG_TEXT, AT(path), 0, 0, "FILE",
+     "file with prompts, one per line (default: standard input)"},
+    {"--prompt", 'p', QN_ARG_LIST, AT(texts), 0, 0, "TEXT", "one prompt, instead of a file; may be repeated"},
     {"--jsonl", 0, QN_ARG_FLAG, AT(jsonl), 0, 0, NULL,
      "each line is JSON: {\"prompt\":TEXT}, {\"messages\":[...]} or {\"ids\":[...]}"},
     {0},

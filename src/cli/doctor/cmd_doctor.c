@@ -19,7 +19,7 @@ static const qn_arg doctor_args[] = {
     {"--max-tokens", 'n', QN_ARG_INT32, AT(max_tokens), 1, 4096, "N",
      "tokens to generate at the end (default 8)"},
     {"--no-compute", 0, QN_ARG_FLAG, AT(no_compute), 0, 0, NULL,
-     "do not load the weights, only look at the files"},
+     "check only the files; do not load the weights"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
@@ -129,9 +129,9 @@ static const qn_arg_group doctor_groups[] = {
     {NULL, doctor_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
 const qn_arg_spec qn_doctor_spec = {
     "quern doctor MODEL [options]",
-    "Opens a model step by step: files, config, weights, tokenizer, template, devices, memory, a few tokens. "
-    "Says for\n"
-    "each what it found and, where something is wrong, what to do. Exit status 1 when a step failed.",
+    "Checks a model step by step: files, config, weights, tokenizer, template, devices, memory, a few\n"
+    "tokens. For each step it prints the result and, if something is wrong, how to fix it. The exit\n"
+    "status is 1 if a step failed.",
     doctor_groups,
     1,
     1,
