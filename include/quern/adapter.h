@@ -1,11 +1,11 @@
-/* LoRA (and DoRA) adapters: small additions to a model's matrices, by name, several at a time.
+/* LoRA and DoRA adapters: small additions to a model's matrices, loaded by name, several at a time.
  *
- * An adapter is a folder as PEFT (adapter_config.json, adapter_model.safetensors) or mlx_lm
- * (adapter_config.json, adapters.safetensors) writes it. It is computed in f32 beside the weights as they
- * are, quantised ones too. Each request uses one adapter or none, each row its own; rows with different ones
- * run together, and the bits of a row do not depend on the others. What is loaded with the model
- * (adapter_path of qn_model_options) serves requests that name none; a model without adapters computes what
- * it always does. Any thread. */
+ * An adapter is a folder written by PEFT (adapter_config.json, adapter_model.safetensors) or mlx_lm
+ * (adapter_config.json, adapters.safetensors). It is computed in f32 beside the unchanged weights, which may
+ * be quantised. Each request uses one adapter or none, and each row may use another. Rows with different
+ * adapters run together, and the bits of a row do not depend on the others. The adapter that is loaded with
+ * the model (adapter_path of qn_model_options) serves requests that name none. A model without adapters
+ * computes the same as ever. Any thread. */
 #ifndef QUERN_ADAPTER_H
 #define QUERN_ADAPTER_H
 
@@ -35,11 +35,11 @@ typedef struct {
     size_t size_bytes;  /* in memory */
 } qn_adapter_info;
 
-/* Waits for a step that is under way, and keeps others waiting while it reads. All or nothing.
- * QN_E_NOT_FOUND: no adapter at path; QN_E_FORMAT: a tensor of a wrong shape, NaN or infinity, half of a
- * pair; QN_E_UNSUPPORTED: a tensor for what is no linear layer of this model (its embedding, an expert), a
- * variant other than rsLoRA and DoRA; QN_E_ARG: the name is taken; QN_E_FULL: 64 are loaded; QN_E_NOMEM: the
- * memory limit. The messages name the tensor or field. */
+/* Waits for the current step, and makes others wait while it reads. All or nothing. QN_E_NOT_FOUND: there is
+ * no adapter at path; QN_E_FORMAT: a tensor of a wrong shape, NaN or infinity, half of a pair;
+ * QN_E_UNSUPPORTED: a tensor that does not belong to a linear layer of this model (its embedding, an expert),
+ * or a variant other than rsLoRA and DoRA; QN_E_ARG: the name is taken; QN_E_FULL: 64 adapters are loaded;
+ * QN_E_NOMEM: the memory limit. The messages name the tensor or field. */
 QN_API qn_status qn_adapter_load(qn_model *model, const qn_adapter_options *options);
 /* QN_E_NOT_FOUND; QN_E_ARG: rows of open generations use it. */
 QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);
@@ -47,9 +47,9 @@ QN_API qn_status qn_adapter_unload(qn_model *model, const char *name);
 QN_API qn_status qn_adapter_get_info(const qn_model *model, int64_t i_adapter, qn_adapter_info *out);
 
 typedef struct {
-    /* Of a folder "f32", "f16" or "bf16", the type of all numbers; of a GGUF file one of f32, f16, bf16,
-     * q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k and mxfp4, of matrices (vectors are f32; rows that do
-     * not fill a block get a finer type). NULL: each tensor keeps its own. */
+    /* For a folder "f32", "f16" or "bf16", the type of all numbers. For a GGUF file f32, f16, bf16, q4_0,
+     * q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k or mxfp4, the type of matrices; vectors are f32, and rows that
+     * do not fill a block get a finer type. NULL: each tensor keeps its own. */
     const char *type;
     const char *embedding_type;    /* GGUF only: of the embedding and the head; NULL: as type */
     qn_pack_progress_fn *progress; /* told before each tensor; may be NULL */
@@ -62,14 +62,15 @@ typedef struct {
     size_t size_bytes; /* of the tensors */
 } qn_fuse_result;
 
-/* Writes the model at path with the adapter added to its weights; adapter_path NULL: as it is. A directory
- * with safetensors (MLX's quantised ones too) becomes folder out_path, files, shards and what lies beside
- * them as the model has them; or, where out_path ends in .gguf, a GGUF file with tokenizer and chat template.
- * A GGUF file becomes file out_path, with its metadata. Sums are of f32; a tensor that keeps a quantised type
- * is quantised anew where the adapter changes it. out_path appears whole or not at all. options and out may
- * be NULL. QN_E_ARG: another type, or out_path is there (a folder: and not empty); QN_E_UNSUPPORTED: a type
- * in which numbers cannot be written (message: the tensor), a family, field or tokenizer that GGUF has no
- * form for (message: which); what progress returned; and what qn_adapter_load says of the adapter. */
+/* Writes the model at path with the adapter added to its weights, or unchanged if adapter_path is NULL. A
+ * directory with safetensors (MLX's quantised ones too) becomes the folder out_path, with the same files and
+ * shards and copies of the other files. If out_path ends in .gguf, it becomes a GGUF file with tokenizer and
+ * chat template. A GGUF file becomes the file out_path, with its metadata. Sums are computed in f32. A tensor
+ * that keeps a quantised type is quantised again where the adapter changes it. out_path appears complete or
+ * not at all. options and out may be NULL. QN_E_ARG: an unknown type, or out_path exists (as a folder: and is
+ * not empty); QN_E_UNSUPPORTED: a type in which numbers cannot be written (the message names the tensor), or
+ * a family, field or tokenizer that GGUF cannot store (the message says which); the status that progress
+ * returned; and the statuses of qn_adapter_load. */
 QN_API qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
                                const qn_fuse_options *options, qn_fuse_result *out);
 

@@ -1,11 +1,12 @@
-/* Attention inspection: what a model computes on the way over one prompt, as plain arrays.
+/* Attention inspection: values that a model computes for one prompt, as plain arrays.
  *
- * A snapshot is the keys of every layer of attention as attention uses them, after their norms and RoPE, at
- * all positions, those that a sliding window has left behind included; on request also queries, attention
- * probabilities and hidden states. Values are float32 as they were computed, whatever type the model keeps
- * keys in. The prompt runs as a sequence of its own in chunks, between the steps of others, whose results it
- * does not change. A snapshot belongs to the caller, lives on when its model is closed, and is counted in the
- * model's memory (other_bytes) until it is freed. Taking one: any thread; a snapshot itself is constant. */
+ * A snapshot has the keys of every attention layer at all positions, after their norms and RoPE, as attention
+ * uses them. This includes positions outside a sliding window. On request it also has queries, attention
+ * probabilities and hidden states. Values are float32 as they were computed, whatever type the model stores
+ * keys in. The prompt runs as a separate sequence in chunks, between the steps of others, and does not change
+ * their results. A snapshot belongs to the caller and lives on when its model is closed. It is counted in the
+ * model's memory (other_bytes) until it is freed. Any thread may take a snapshot; a snapshot itself is
+ * constant. */
 #ifndef QUERN_ATTENTION_H
 #define QUERN_ATTENTION_H
 
@@ -15,7 +16,7 @@
 extern "C" {
 #endif
 
-/* What is wanted besides keys, for qn_snapshot_options.wanted. */
+/* Values besides keys, for qn_snapshot_options.wanted. */
 enum {
     QN_SNAPSHOT_QUERIES = 1,
     QN_SNAPSHOT_ATTENTION = 2, /* seq_len^2 numbers for each head of each layer */
@@ -25,14 +26,15 @@ enum {
 
 typedef struct {
     unsigned wanted; /* a sum of QN_SNAPSHOT_*; 0: keys alone */
-    /* Layers whose keys, queries and attention are wanted, counted from 0. NULL: all. Hidden states are given
-     * of all layers. */
+    /* Layers whose keys, queries and attention are wanted, counted from 0. NULL: all. Hidden states are
+     * always those of all layers. */
     const int64_t *layers;
     size_t n_layers;
     const char *adapter; /* as in qn_generate_options */
 } qn_snapshot_options;
 
-/* One layer. A layer without attention has no heads; of one that was not asked for the arrays are NULL. */
+/* One layer. A layer without attention has no heads. The arrays of a layer that was not requested are NULL.
+ */
 typedef struct {
     int64_t kv_layer; /* whose keys it reads: its own number, or that of a layer before; -1: no attention */
     int64_t window;   /* position p sees (p - window, p]; 0: all of [0, p] */
@@ -59,11 +61,11 @@ typedef struct qn_attention_snapshot {
     void (*release)(struct qn_attention_snapshot *snapshot); /* of the backend; qn_attention_snapshot_free */
 } qn_attention_snapshot;
 
-/* Computes the prompt (one text, row or chat, with its images) and waits for a place as a generation does.
+/* Computes the prompt (one text, row or chat, with its images). It waits for a slot as a generation does.
  * options may be NULL. *out is owned by the caller: qn_attention_snapshot_free. QN_E_ARG: an empty prompt,
- * one that is longer than the context, several rows, an unknown layer or bit; QN_E_NOMEM: what is asked for
- * does not fit the memory limit or the machine, nothing was computed and others are not disturbed; QN_E_FULL:
- * this thread holds the model's places itself; QN_E_UNSUPPORTED: the backend has none. */
+ * one that is longer than the context, several rows, an unknown layer or bit; QN_E_NOMEM: the snapshot does
+ * not fit the memory limit or the machine; nothing was computed, and others are not affected; QN_E_FULL: this
+ * thread itself holds the model's slots; QN_E_UNSUPPORTED: the backend has no snapshots. */
 QN_API qn_status qn_attention_snapshot_new(qn_model *model, const qn_prompt *prompt,
                                            const qn_snapshot_options *options, qn_attention_snapshot **out);
 /* NULL is accepted. */

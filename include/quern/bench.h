@@ -1,10 +1,10 @@
-/* What a model does on this machine: speed, memory, how much prefixes, saved state and probes cost and save,
- * and whether its answers are in order. `quern bench` is a thin main over it.
+/* Measures a model on this machine: speed, memory, costs and gains of prefixes, saved state and probes, and
+ * whether its answers are plausible. `quern bench` is a thin main over it.
  *
- * A run computes on a model like any other caller, so figures mean something only while nobody else does. It
- * leaves the model as it found it, but for prefixes of its own, which nobody else can use and which go first
- * when memory is needed. A figure that this model or backend cannot give is absent: its part is not in
- * qn_bench_report.parts, or its check is not in the list. Any thread. */
+ * A run computes on a model like any other caller, so figures are meaningful only if nothing else computes
+ * meanwhile. A run leaves the model as before, except for its own prefixes. No other caller can use these,
+ * and they are evicted first when memory is needed. A figure that this model or backend cannot give is
+ * absent: its part is not in qn_bench_report.parts, or its check is not in the list. Any thread. */
 #ifndef QUERN_BENCH_H
 #define QUERN_BENCH_H
 
@@ -17,7 +17,7 @@ extern "C" {
 /* What is measured: X(NAME, "name"). */
 #define QN_BENCH_LIST(X)                                                                     \
     X(SPEED, "speed")               /* prefill and decode, and memory after them */          \
-    X(PROMPT_CACHE, "prompt_cache") /* a prompt that comes again */                          \
+    X(PROMPT_CACHE, "prompt_cache") /* a repeated prompt */                                  \
     X(STATE, "state")               /* what is computed of the prompt, to a file and back */ \
     X(PROBES, "probes")             /* decode with and without probes */                     \
     X(QUALITY, "quality")           /* answers to fixed prompts, perplexity of a built-in text */
@@ -31,8 +31,8 @@ typedef enum {
 
 enum { QN_BENCH_RUNS_MAX = 101, QN_BENCH_PROMPTS = 4, QN_BENCH_IDS = 16, QN_BENCH_CHECKS_MAX = 8 };
 
-/* Told of each generation when it is opened, and with NULL when it has ended: so that somebody may cancel it,
- * which ends the run (QN_E_CANCELLED). */
+/* Called with each generation when it is opened, and with NULL when it has ended, so that another thread can
+ * cancel it. A cancelled generation ends the run (QN_E_CANCELLED). */
 typedef void qn_bench_watch_fn(void *user, qn_generation *generation);
 
 typedef struct {
@@ -72,12 +72,12 @@ typedef struct {
     uint32_t parts; /* those that are there, a sum of 1 << QN_BENCH_SPEED and the like */
     int64_t n_prompt_tokens, n_decode_tokens, n_sequences;
     int32_t n_runs;
-    /* SPEED. Prompts are computed anew each time. Decode counts the tokens of all sequences while all of them
-     * go together; its figures are 0 where the context ends before. */
+    /* SPEED. Prompts are computed again each time. Decode counts the tokens of all sequences while all of
+     * them run together; its figures are 0 if the context ends before. */
     qn_bench_spread prefill_tokens_per_sec, decode_tokens_per_sec;
     size_t peak_memory_bytes, active_memory_bytes; /* by then, of everything the model holds */
-    /* PROMPT_CACHE. The same prompt again: the share of its tokens that were there, and how long the first
-     * token took the first time and again. */
+    /* PROMPT_CACHE. The same prompt again: the share of its tokens that were cached, and the time to the
+     * first token in the first run and again. */
     double hit_rate;
     qn_bench_spread cold_first_token_ms, warm_first_token_ms;
     /* STATE: of the prompt's tokens (cache.h): the file's size, and how long writing and reading back take.

@@ -1,19 +1,18 @@
-/* The state that a model computed of tokens: in the hands of callers, in files, and kept ready.
+/* Computed state of token sequences: handles of callers, files, and prefixes kept ready.
  *
- * A qn_cache is a handle of the first n tokens of a sequence. A pass from it gives logits and a new handle;
- * the old one stays valid, so that any number of continuations can be tried from one beginning, and they
- * share the memory of what they have in common. A handle is a number, not an address: one that was freed,
- * whose model was closed, of another model or of no model at all is refused by an error and never followed.
+ * A qn_cache is a handle of the first n tokens of a sequence. A pass from a handle gives logits and a new
+ * handle. The old one stays valid, so a caller can try any number of continuations of one beginning; they
+ * share the memory of their common part. A handle is a number, not an address. A handle that was freed, that
+ * belongs to a closed or another model, or that never existed is refused with an error and never followed.
  *
- * Any thread. A handle may be used by several calls at once. Closing a model ends its handles. Handles hold
- * the adapter that they were computed with (it cannot be unloaded meanwhile), and memory of keys and values
- * that others could use: free what is not needed.
+ * Any thread. Several calls may use one handle at once. Closing a model ends its handles. A handle holds the
+ * adapter that it was computed with, which cannot be unloaded meanwhile. It also holds memory of keys and
+ * values that others could use, so free handles that are not needed.
  *
- * Besides, a model keeps the prefixes that its generations computed, as memory allows, so that none is
- * computed twice. Some can be kept for good (warm), all can be saved to a file and loaded again, and a prompt
- * that finds nothing can be asked why. A file is bound to the model, its precision, its type of keys and
- * values and the instruction set, for these decide the bits: what is loaded goes on as if it had been
- * computed. */
+ * A model also keeps the prefixes that its generations computed, as far as memory allows, so that none is
+ * computed twice. Prefixes can be kept for good (warm), saved to a file and loaded again. A caller can ask
+ * why a prompt finds nothing. A file is bound to the model, its precision, its type of keys and values and
+ * the instruction set, because these decide the bits. A loaded state continues as if it had been computed. */
 #ifndef QUERN_CACHE_H
 #define QUERN_CACHE_H
 
@@ -23,66 +22,66 @@
 extern "C" {
 #endif
 
-/* Never defined: it points to nothing. */
+/* Never defined; the pointer is not an address. */
 typedef struct qn_cache qn_cache;
 
-/* Computes ids[0..n_ids) behind the tokens of cache (NULL: none, with the model's default adapter) and writes
- * the logits of the last one, float32, once into logits, which holds logits_capacity numbers: vocab_size or
- * more. *out is the handle of all tokens, owned by the caller: qn_cache_free. Bits are those of the same
- * tokens in one piece. From a handle with what it needs the call allocates nothing. On failure *out is
- * untouched and logits hold nothing of use; cache is as it was. QN_E_ARG: a buffer that is too small, an
- * empty or too long row, an id outside the vocabulary, a handle that is none of this model's; QN_E_FULL,
- * QN_E_NOMEM: no room for keys and values; QN_E_DEVICE: the handle is poisoned (a pass failed that computed
- * some of it), or the logits are not finite. */
+/* Computes ids[0..n_ids) after the tokens of cache and writes the logits of the last one, float32. If cache
+ * is NULL, the pass begins without tokens and with the model's default adapter. logits holds logits_capacity
+ * numbers: vocab_size or more. *out is the handle of all tokens, owned by the caller: qn_cache_free. The bits
+ * are those of the same tokens in one pass. If the handle has all the state that is needed, the call
+ * allocates nothing. On failure *out and cache are untouched and the contents of logits are undefined.
+ * QN_E_ARG: a buffer that is too small, an empty or too long row, an id outside the vocabulary, a handle of
+ * another model; QN_E_FULL, QN_E_NOMEM: no room for keys and values; QN_E_DEVICE: the handle is poisoned (a
+ * pass that computed some of it failed), or the logits are not finite. */
 QN_API qn_status qn_forward_with_cache(qn_model *model, const int32_t *ids, int64_t n_ids,
                                        const qn_cache *cache, float *logits, int64_t logits_capacity,
                                        qn_cache **out);
 /* A handle of the first keep tokens, 0 to the length, owned by the caller: qn_cache_free. Nothing is
- * computed; what the layers let go of (behind a sliding window, in recurrent layers) the next pass computes
- * anew. */
+ * computed. State that the layers dropped (outside a sliding window, in recurrent layers) is computed again
+ * by the next pass. */
 QN_API qn_status qn_cache_slice(const qn_cache *cache, int64_t keep, qn_cache **out);
 /* Tokens. */
 QN_API qn_status qn_cache_get_length(const qn_cache *cache, int64_t *out);
-/* NULL, and what is no handle any more, are accepted. */
+/* NULL and handles that no longer exist are accepted. */
 QN_API void qn_cache_free(qn_cache *cache);
 
 /* ---- files ---- */
 
-/* Writes the handle's tokens and what is computed of them; the file appears when it is whole. QN_E_IO: it
+/* Writes the handle's tokens and their computed state. The file appears only when it is complete. QN_E_IO: it
  * cannot be written; QN_E_DEVICE: the handle is poisoned. */
 QN_API qn_status qn_cache_save(const qn_cache *cache, const char *path);
 /* *out is owned by the caller: qn_cache_free. QN_E_IO, QN_E_FORMAT: the file cannot be read, or is damaged;
- * QN_E_UNSUPPORTED: it does not fit this model, or is a whole cache; QN_E_NOT_FOUND: its adapter is not
- * loaded; QN_E_ARG: it is longer than the context; QN_E_FULL, QN_E_NOMEM: no room. */
+ * QN_E_UNSUPPORTED: the file does not fit this model, or holds a whole prefix cache; QN_E_NOT_FOUND: its
+ * adapter is not loaded; QN_E_ARG: the state is longer than the context; QN_E_FULL, QN_E_NOMEM: no room. */
 QN_API qn_status qn_cache_load(qn_model *model, const char *path, qn_cache **out);
-/* Writes all prefixes that the model keeps, and which of them are kept ready (qn_model_warm) under which
- * names. Generations go on meanwhile. Statuses as of qn_cache_save. */
+/* Writes all prefixes that the model keeps, with the names of those that are kept ready (qn_model_warm).
+ * Generations continue meanwhile. Statuses as of qn_cache_save. */
 QN_API qn_status qn_model_save_state(qn_model *model, const char *path);
-/* Adds what a file of qn_model_save_state or qn_cache_save holds to the prefixes that the model keeps, as far
- * as there is room: beginnings of prompts before what goes on from them, and a warning says how many tokens
- * found room and how many did not. What was kept ready is so again, under its name, unless that is in use
- * here (a warning where there is no room). What was computed with an adapter that is not loaded is left out,
- * with a warning. A file that is refused changes nothing. Statuses as of qn_cache_load, but that it is no
- * failure to find no room. */
+/* Adds the state in a file of qn_model_save_state or qn_cache_save to the prefixes that the model keeps, as
+ * far as there is room. Beginnings of prompts come before their continuations. If not all tokens find room, a
+ * warning gives both counts. Prefixes that were kept ready are kept ready again under their names, unless a
+ * name is in use here; a warning is logged if there is no room. State of an adapter that is not loaded is
+ * left out, with a warning. A file that is refused changes nothing. Statuses as of qn_cache_load, except that
+ * a lack of room is not a failure. */
 QN_API qn_status qn_model_load_state(qn_model *model, const char *path);
 
 /* ---- prefixes ---- */
 
-/* Computes a prompt of one row (without images, with the default adapter) and keeps it ready as `name`, which
- * replaces what had that name: it is not evicted until qn_model_unwarm. Of a chat it is the part that longer
- * chats begin with, too. QN_E_FULL, QN_E_NOMEM: it finds no room. */
+/* Computes a prompt of one row (without images, with the default adapter) and keeps it ready as `name`. It
+ * replaces an earlier prefix of that name and is not evicted until qn_model_unwarm. For a chat, the part that
+ * longer chats begin with is kept too. QN_E_FULL, QN_E_NOMEM: there is no room. */
 QN_API qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *name);
-/* QN_E_NOT_FOUND: there is nothing of this name. What it kept may be evicted from then on. */
+/* QN_E_NOT_FOUND: there is no prefix of this name. Its state may be evicted from then on. */
 QN_API qn_status qn_model_unwarm(qn_model *model, const char *name);
 
-/* Why a prompt finds no more than it does: X(NAME, "name"). */
-#define QN_CACHE_REASON_LIST(X)                                                              \
-    X(USABLE, "usable")           /* all of it is there */                                   \
-    X(UNKNOWN, "unknown")         /* nothing was computed for this adapter */                \
-    X(DIFFERS, "differs")         /* behind the known tokens others follow */                \
-    X(ENDS, "ends")               /* nothing was computed behind the known tokens */         \
-    X(EVICTED, "evicted")         /* it was computed, and evicted */                         \
-    X(NO_WINDOW, "no_window")     /* known, but what sliding windows see there was let go */ \
+/* Why no more of a prompt is found: X(NAME, "name"). */
+#define QN_CACHE_REASON_LIST(X)                                                                   \
+    X(USABLE, "usable")           /* all of it is known */                                        \
+    X(UNKNOWN, "unknown")         /* nothing was computed for this adapter */                     \
+    X(DIFFERS, "differs")         /* other tokens follow the known ones */                        \
+    X(ENDS, "ends")               /* nothing was computed after the known tokens */               \
+    X(EVICTED, "evicted")         /* it was computed, and evicted */                              \
+    X(NO_WINDOW, "no_window")     /* known, but the keys that sliding windows see were dropped */ \
     X(NO_SNAPSHOT, "no_snapshot") /* known, but no recurrent state was kept there */
 
 typedef enum {
@@ -93,9 +92,9 @@ typedef enum {
 
 enum { QN_CACHE_CONTEXT_TOKENS = 16, QN_CACHE_TEXT_BYTES = 512 };
 
-/* given, known: tokens around the end of what is known, of the prompt and of what was computed before;
- * [i_given], [i_known] are the first that differ (equal to the counts where there is none). Texts are cut
- * where they do not fit, NUL-terminated, and empty without a tokenizer. */
+/* given, known: tokens around the end of the known part, of the prompt and of the computed state. [i_given],
+ * [i_known] are the first that differ (equal to the counts if there is none). Texts are cut to fit,
+ * NUL-terminated, and empty without a tokenizer. */
 typedef struct {
     qn_cache_reason reason;
     int64_t n_prompt_tokens, n_known_tokens, n_usable_tokens;
@@ -107,8 +106,8 @@ typedef struct {
     int64_t evictions_ago;
 } qn_cache_miss;
 
-/* Says how much of a prompt of one row (without images, with the default adapter) is there, and why not more.
- * Changes nothing. */
+/* Reports how much of a prompt of one row (without images, with the default adapter) is known, and why no
+ * more. Changes nothing. */
 QN_API qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_miss *out);
 /* "differs". Static storage. */
 QN_API const char *qn_cache_reason_name(qn_cache_reason reason);

@@ -1,13 +1,14 @@
-/* Prefill alone, over many prompts: the next token or its logits, how likely given answers are, how well the
- * model predicts a text, vectors for texts.
+/* Prefill without generation, over many prompts: the next token or its logits, how likely given answers are,
+ * how well the model predicts a text, vectors for texts.
  *
- * Each function takes a list of prompts (as in generate.h; of a prompt by rows one row, and no images) and
- * calls fn once for each, in the order of the list, on the calling thread; what a result points to is valid
- * during the call, which may use the model. A prompt that cannot be computed has its own status and message
- * and disturbs no other. Anything but QN_OK from fn ends the call, which returns it; a cancel that is set
- * ends it within a step, with QN_E_CANCELLED. QN_E_ARG: no prompts, or an option out of range, by name.
- * Invariant: a result depends on model, prompt and options alone, bit for bit, not on the rest of the list.
- * Prompts are computed together as far as parallel_slots allows. Any thread. */
+ * Each function takes a list of prompts (as in generate.h; a prompt by rows has one row, and there are no
+ * images). It calls fn once for each prompt, in the order of the list, on the calling thread. Pointers in a
+ * result are valid during the call, and fn may use the model. A prompt that cannot be computed has its own
+ * status and message and does not affect the others. If fn returns anything but QN_OK, the call ends and
+ * returns it. A cancel that is set ends the call within a step, with QN_E_CANCELLED. QN_E_ARG: no prompts, or
+ * an option out of range, by name. Invariant: a result depends only on model, prompt and options, bit for
+ * bit, not on the rest of the list. Prompts are computed together as far as parallel_slots allows. Any
+ * thread. */
 #ifndef QUERN_CLASSIFY_H
 #define QUERN_CLASSIFY_H
 
@@ -17,8 +18,8 @@
 extern "C" {
 #endif
 
-/* An answer: text, or the ids where they are not NULL. A text is encoded by itself, without special tokens:
- * it begins with a space where the whole text would have one. */
+/* An answer: text, or token ids if ids is not NULL. A text is encoded by itself, without special tokens. It
+ * must begin with a space if the whole text would have one there. */
 typedef struct {
     const char *text;  /* UTF-8 */
     size_t text_bytes; /* 0: up to the NUL */
@@ -41,8 +42,8 @@ typedef struct {
 } qn_choice_score;
 
 typedef struct {
-    /* How the next token is drawn, and whether with logprobs; the adapter; prefixes; tenant and priority.
-     * What is about going on from there (stops, deadline and the like) means nothing here. NULL: greedy. */
+    /* How the next token is drawn, whether with logprobs, the adapter, prefixes, tenant and priority. Options
+     * about continuing from there (stops, deadline and the like) have no effect. NULL: greedy. */
     const qn_generate_options *sampling;
     int logits;                       /* results have the logits */
     qn_choices choices;               /* n 0: none are scored */
@@ -66,18 +67,18 @@ typedef struct {
 typedef qn_status qn_classify_fn(void *user, const qn_classify_result *result);
 
 /* The token that follows each prompt, and the exact probabilities of given answers. A prompt's own tokens are
- * computed once for all its choices of one token, and where prefixes are kept for all of them. options may be
- * NULL. */
+ * computed once for all its choices of one token, and once for all its choices if prefixes are kept. options
+ * may be NULL. */
 QN_API qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
                              const qn_classify_options *options, qn_classify_fn *fn, void *user);
 
 typedef struct {
     const char *adapter;
     int64_t window; /* tokens that are looked at together; 0: the context */
-    /* A text longer than the window is refused (QN_E_ARG) unless this says how far each window begins behind
-     * the one before; then every token but the first is predicted once, in the first window that holds it
-     * (the strided perplexity of Hugging Face). 1 to the window; with all of the window no window knows of
-     * the one before, and its first token is not predicted. 0: refuse. */
+    /* A text longer than the window is refused (QN_E_ARG) unless this gives the distance between the
+     * beginnings of two windows. Then every token but the first is predicted once, in the first window that
+     * holds it (the strided perplexity of Hugging Face). 1 to the window. If it equals the window, a window
+     * does not see the one before, and its first token is not predicted. 0: refuse. */
     int64_t stride;
     int tokens; /* results have the ids and each token's logprob */
     /* As in qn_generate_options. Texts neither use nor leave prefixes. */

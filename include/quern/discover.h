@@ -1,10 +1,10 @@
-/* Which models lie below a folder.
+/* Finds the models below a folder.
  *
- * Every folder below the root is looked into once, in the order of names; nothing is loaded: of a model only
- * the headers of its files and config.json are read. A folder of safetensors with its config.json is one
- * model, each GGUF file is one (the parts of a split one together), also when the files are symbolic links,
- * as in the cache of Hugging Face. What cannot be opened is reported with the reason and never ends the walk.
- * Memory does not grow with what was found. Any thread. */
+ * Every folder below the root is read once, in the order of names. Nothing is loaded: only the headers of
+ * files and config.json are read. A folder of safetensors with its config.json is one model. Each GGUF file
+ * is one model; the parts of a split file are one together. Files may be symbolic links, as in the cache of
+ * Hugging Face. A file or folder that cannot be opened is reported with the reason and never ends the walk.
+ * Memory does not grow with the number of models. Any thread. */
 #ifndef QUERN_DISCOVER_H
 #define QUERN_DISCOVER_H
 
@@ -23,10 +23,10 @@ typedef struct {
     int follow_links;  /* go through symbolic links to folders too; a folder is still looked into once only */
 } qn_discover_options;
 
-/* Strings are never NULL; they are valid during the call that gets them, and come from files: not fit for a
- * terminal as they are. */
+/* Strings are never NULL and are valid during the call that receives them. They come from files, so they may
+ * hold control characters and are not fit for a terminal as they are. */
 typedef struct {
-    /* 1: no model, but a folder that could not be looked into; only path, status and error count */
+    /* 1: not a model, but a folder that could not be read; only path, status and error are set */
     int is_problem;
     const char *path;       /* for qn_model_open; the folder of a problem */
     const char *name;       /* "org/name" in the cache of Hugging Face, else the last part of path */
@@ -41,7 +41,7 @@ typedef struct {
     const char *error; /* why not; "" with QN_OK */
 } qn_discovery;
 
-/* Anything but QN_OK ends the walk and is what qn_discover returns. */
+/* Anything but QN_OK ends the walk, and qn_discover returns it. */
 typedef qn_status qn_discover_fn(void *user, const qn_discovery *found);
 
 /* Calls fn for every model at or below path, a folder, one file or QN_SEED (model.h). options may be NULL.

@@ -1,6 +1,7 @@
-/* Figures of a model's engine: who computes, who waits, what the pages hold, what prefixes saved.
+/* Figures of a model's engine: running and waiting rows, use of pages, gains of prefixes.
  *
- * Counts since the model was opened, but for what says "now". Any thread; nobody waits for a step. */
+ * Counts are since the model was opened, except where "now" stands. Any thread; the call does not wait for a
+ * step. */
 #ifndef QUERN_FIGURES_H
 #define QUERN_FIGURES_H
 
@@ -16,19 +17,19 @@ typedef struct {
     int64_t n_slots;              /* most sequences computed together */
     int64_t n_active, n_queued;   /* now: rows that have a slot; that have none */
     int64_t n_finished, n_failed; /* rows that ended; of them, with an error */
-    int64_t n_preemptions;        /* rows that gave their slot or pages to others for a while */
-    int64_t n_restarts;           /* rows that were computed anew because something of them was no good */
+    int64_t n_preemptions;        /* rows preempted to give their slot or pages to others */
+    int64_t n_restarts;           /* rows computed again because some of their state was invalid */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens; /* cached: of the prompts' */
-    int64_t n_drafted, n_accepted; /* tokens that were guessed and computed; those that came true */
+    int64_t n_drafted, n_accepted; /* tokens guessed and computed; those accepted */
     int64_t n_steps;
     int64_t step_ns, scheduling_ns; /* of all steps: computing and drawing; around it */
-    /* Steps by their time: bucket i counts those below 0.25 ms * 2^i that no bucket before counts, the last
-     * one all others. */
+    /* Steps by their time: bucket i counts those below 0.25 ms * 2^i that no earlier bucket counts, and the
+     * last bucket counts all others. */
     int64_t step_buckets[QN_STEP_BUCKETS];
-    /* Pages of keys and values, and slots of recurrent state, now: that there are places for; in use by
-     * sequences and handles; kept by the prefix tree alone. */
+    /* Pages of keys and values, and slots of recurrent state, now: the total; those in use by sequences and
+     * handles; those that only the prefix tree keeps. */
     int64_t pages_total, pages_used, pages_kept;
-    /* The prefix tree: lookups that found something, and nothing; what was given up, and declared bad. */
+    /* The prefix tree: lookups with and without a hit; evicted and poisoned nodes. */
     int64_t prefix_hits, prefix_misses, prefix_tokens_reused;
     int64_t prefix_nodes, prefix_evicted_nodes, prefix_evicted_tokens, prefix_poisoned_nodes;
     size_t prefix_evicted_bytes;

@@ -1,5 +1,5 @@
-/* Warnings and other lines of the library go to one sink of the process; by default to standard error. What
- * ends a call is not logged but returned (status.h). Any thread. */
+/* Warnings and other lines of the library go to one sink of the process, by default standard error. A failure
+ * that ends a call is not logged but returned (status.h). Any thread. */
 #ifndef QUERN_LOG_H
 #define QUERN_LOG_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* From grave to minute; a level includes those before it. The library itself writes warnings only. */
+/* From severe to detailed; a level includes those before it. The library itself writes only warnings. */
 typedef enum {
     QN_LOG_ERROR,   /* something failed, and no call is there that could return it */
     QN_LOG_WARNING, /* it goes on, but a user should know: what was replaced, guessed or ignored */

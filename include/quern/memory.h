@@ -33,20 +33,19 @@ typedef struct {
 } qn_memory;
 
 QN_API qn_status qn_model_get_memory(const qn_model *model, qn_memory *out);
-/* The hard limit; 0: none. A limit below what is in use refuses whatever would need more memory; of what is
- * in use nothing is taken back, cached memory is. */
+/* The hard limit; 0: none. With a limit below the memory in use, calls that need more memory are refused.
+ * Cached memory is then freed, memory in use is not. */
 QN_API qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
-/* 0 keeps nothing. Default: what whole contexts of all parallel_slots need, at most half of the memory that
- * is left when the model is open, at least 256 MiB. Cached memory above the new limit is given back at once.
- */
+/* 0 keeps nothing. Default: enough for whole contexts of all parallel_slots, at most half of the memory that
+ * is left when the model is open, at least 256 MiB. Cached memory above the new limit is freed at once. */
 QN_API qn_status qn_model_set_cache_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
 /* 0, the default: nothing is locked. Weights are locked in whole pages, the largest first. QN_E_NOMEM: the
- * system refused (the message has its limit, and what to do); the limit before stays in force. */
+ * system refused (the message gives its limit and says what to do); the previous limit stays in force. */
 QN_API qn_status qn_model_set_wired_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes);
-/* Gives all cached memory back to the system: cache_memory_bytes is 0 then, until the next sequence ends or
- * moves on. */
+/* Returns all cached memory to the system. cache_memory_bytes is then 0 until the next sequence ends or
+ * advances. */
 QN_API qn_status qn_model_clear_cache(qn_model *model);
-/* The peak begins anew with what is held now. */
+/* The peak restarts from the memory held now. */
 QN_API qn_status qn_model_reset_peak_memory(qn_model *model);
 
 #ifdef __cplusplus

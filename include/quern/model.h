@@ -1,8 +1,8 @@
 /* A model: weights, tokenizer and chat template opened from one path, ready to answer.
  *
- * A qn_model is opened once and closed once; everything that is made from it (generations) ends with it. All
+ * A qn_model is opened once and closed once. Everything made from it (generations) ends with it. All
  * functions may be called from any thread at any time, except that nothing may use the handle after
- * qn_model_close returned. Calls that compute wait for one of the model's slots, in order of arrival.
+ * qn_model_close has returned. Calls that compute wait for one of the model's slots, in order of arrival.
  * Structures of options: a field that is zero or NULL takes its default, so `qn_model_options o = {0};` is
  * complete. */
 #ifndef QUERN_MODEL_H
@@ -21,9 +21,9 @@ typedef struct qn_model qn_model;
 
 /* Strings are read during qn_model_open only. */
 typedef struct {
-    const char *backend;    /* who answers: a name known to qn_backend_get. NULL: the default backend */
+    const char *backend;    /* name of a backend, as for qn_backend_get. NULL: the default backend */
     const char *device;     /* "cpu" or "mlx". NULL: the backend's choice */
-    const char *file;       /* name of one weights file inside the directory, where it holds several models */
+    const char *file;       /* name of one weights file in the directory, if it holds several models */
     qn_precision precision; /* QN_PRECISION_HIGH by default */
     int32_t n_threads;      /* 0: the physical cores that this process may use */
     int64_t context_size; /* most tokens of one sequence. 0: the smallest of the model's own, 131,072 and what
@@ -42,22 +42,22 @@ typedef struct {
     int32_t gpu_layers;
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
-    /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if there is
-     * one; "none": none. One that does not fit is left aside, with a note */
+    /* A file of packed weights (qn_model_pack). NULL: the one beside the model or in the cache, if it exists;
+     * "none": no file. A file that does not match is ignored, with a note. */
     const char *packed;
     qn_kv_type kv_type;       /* of keys and values; QN_KV_AUTO by default */
     const char *adapter_name; /* of adapter_path. NULL: "default" */
     float adapter_scale;      /* multiplies the adapter's own factor. 0: 1 */
-    /* The model has a thread that computes whenever a generation is open, so that nobody needs to wait for
-     * events (qn_generation_poll). Else those who wait compute, for all. */
+    /* The model has a thread that computes whenever a generation is open, so no caller needs to wait for
+     * events (qn_generation_poll). Without it, waiting callers compute for all. */
     int background;
     int64_t max_queue; /* most generations that wait for a slot; more are refused (QN_E_FULL). 0: no bound */
     int no_prefix_cache; /* no generation uses or leaves prefixes */
     int rotate;          /* all generations rotate when their context is full (qn_generate_options) */
-    /* A smaller model of the same vocabulary, which guesses tokens for generations that ask for it (n_draft)
-     * where their text repeats nothing. It belongs to this model and counts as its memory. NULL: none */
+    /* A smaller model with the same vocabulary. It guesses tokens for generations that ask for it (n_draft)
+     * if their text repeats nothing. It belongs to this model and counts as its memory. NULL: none. */
     const char *draft_model;
-    /* Of the backend mlx_lm: the Python that runs it. NULL: $QUERN_PYTHON, else python3 */
+    /* For the backend mlx_lm: the Python that runs it. NULL: $QUERN_PYTHON, else python3. */
     const char *python;
 } qn_model_options;
 
@@ -78,17 +78,17 @@ typedef struct {
     int32_t n_threads, parallel_slots, prefill_chunk;
     int has_chat_template; /* the model ships one, or its family has a built-in one */
     const char *notes;     /* what a user should know about this load, one sentence a line; "" when nothing */
-    /* What the model's generation_config asks for; a field is negative where it names nothing. */
+    /* Values of the model's generation_config; a field is negative if the config does not set it. */
     float default_temperature, default_top_p;
     int32_t default_top_k;
     const char *packed; /* path of the file of packed weights in use; "": none, they were packed now */
-    /* By its template: how it writes calls of tools ("hermes"), and what opens its reasoning ("<think>"); "":
-     * nothing that is known here, then both are part of its text. */
+    /* From its template: the format of tool calls ("hermes"), and the text that begins its reasoning
+     * ("<think>"). "": no known format; then both are part of the text. */
     const char *call_format, *reasoning_mark;
 } qn_model_info;
 
-/* Speeds are those of the last generation that ended or, while none has, 0. Times are wall-clock
- * milliseconds. */
+/* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.
+ */
 typedef struct {
     double prefill_tokens_per_sec, decode_tokens_per_sec;
     size_t peak_memory_bytes, active_memory_bytes;
@@ -99,8 +99,8 @@ typedef struct {
     double load_programs_ms;  /* build and plan the programs */
 } qn_metrics;
 
-/* The path of the seed: a toy model that is part of the library and needs no file. It answers, but knows next
- * to nothing (docs/training-the-seed.md). "seed" means it too where nothing has that name. */
+/* The path of the seed: a toy model that is part of the library and needs no file. It answers, but is often
+ * wrong (docs/training-the-seed.md). "seed" also means it if nothing has that name. */
 #define QN_SEED "seed:"
 
 /* Opens the model at path: a Hugging Face directory, a directory with one GGUF file, a file, or QN_SEED.
@@ -121,13 +121,13 @@ QN_API qn_status qn_model_close(qn_model **model);
 QN_API qn_status qn_model_get_info(const qn_model *model, qn_model_info *out);
 QN_API qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out);
 
-/* Told how far packing is, before each weight. Anything but QN_OK ends it. */
+/* Called with the progress of packing before each weight. Anything but QN_OK ends it. */
 typedef qn_status qn_pack_progress_fn(void *user, size_t done_bytes, size_t total_bytes);
 
 typedef struct {
     const char *file;     /* as in qn_model_options */
-    const char *out_path; /* NULL: beside the model, or in the cache where that folder cannot be written */
-    int force;            /* make it anew whatever is there, and replace a file that is none of ours */
+    const char *out_path; /* NULL: beside the model, or in the cache if that folder is not writable */
+    int force;            /* pack again even if a valid file exists, and replace any other file */
     int32_t n_threads;    /* 0: the physical cores that this process may use */
     qn_pack_progress_fn *progress; /* may be NULL */
     void *user;
@@ -136,21 +136,21 @@ typedef struct {
 typedef struct {
     char path[4096];
     size_t size_bytes; /* of the weights in it */
-    int was_there;     /* it was there, the same byte by byte: nothing was written */
+    int was_there;     /* the same file existed, byte for byte: nothing was written */
 } qn_pack_result;
 
-/* Packs the weights of the model at path, as qn_model_open does at every start, into a file that later starts
- * map at once: nothing is packed and copied then, and processes share its pages. The model's own files are
- * needed beside it; after a change of these that samples show, or of the layout by another version of quern,
- * it is left aside until it is made anew. The file appears when it is whole, for its owner alone where not
- * everybody may read the model. options may be NULL. QN_E_ARG: out_path is a file that is no packed one
- * (force), or one of the model's own, or "none"; QN_E_IO: no room, not writable; and the statuses of
- * qn_model_open. */
+/* Packs the weights of the model at path into a file, as qn_model_open does at every start. Later starts map
+ * the file: nothing is packed and copied then, and processes share its pages. The model's own files are still
+ * needed. If they change in the samples that a start compares, or if another version of quern has another
+ * layout, the file is ignored until it is packed again. The file appears only when it is complete. Only its
+ * owner can read it unless everybody may read the model. options may be NULL. QN_E_ARG: out_path is a file
+ * that holds no packed weights (see force), or one of the model's own, or "none"; QN_E_IO: no room, or not
+ * writable; and the statuses of qn_model_open. */
 QN_API qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pack_result *out);
 
-/* A wish that a call should end, which one thread or signal handler sets while others look at it. */
+/* A request to end a call. One thread or signal handler sets it; running calls check it. */
 typedef struct qn_cancel qn_cancel;
-/* *out is owned by the caller: qn_cancel_free, when no call looks at it any more. */
+/* *out is owned by the caller: qn_cancel_free, when no call uses it any more. */
 QN_API qn_status qn_cancel_new(qn_cancel **out);
 /* Any thread; safe in a signal handler. It stays set. NULL is accepted. */
 QN_API void qn_cancel_set(qn_cancel *cancel);
@@ -175,16 +175,16 @@ typedef struct {
     const qn_cancel *cancel; /* ends the call within a step, with QN_E_CANCELLED. NULL: none */
 } qn_logits_options;
 
-/* Gets logits [n_positions, vocab_size] (or hidden states, where the options say so), float32, of the
+/* Receives logits [n_positions, vocab_size] (or hidden states, if the options say so), float32, of the
  * positions [position, position + n_positions) of one row; valid during the call. Blocks of one row come in
- * rising order; blocks of several rows may alternate. Anything but QN_OK stops the run. It must not compute
- * on the same model (QN_E_ARG) or close it. */
+ * rising order; blocks of several rows may alternate. Anything but QN_OK stops the run. The function must not
+ * compute on the same model (QN_E_ARG) or close it. */
 typedef qn_status qn_logits_fn(void *user, int64_t row, int64_t position, int64_t n_positions,
                                const float *logits);
 
-/* Computes all rows as one batch (as far as parallel_slots allows; that changes no bit) and hands the logits
- * out in blocks: they are never held whole. options may be NULL. Returns what fn returned where that was not
- * QN_OK. */
+/* Computes all rows as one batch (as far as parallel_slots allows; that changes no bit) and delivers the
+ * logits in blocks, so they are never held as a whole. options may be NULL. If fn returned anything but
+ * QN_OK, the call returns that. */
 QN_API qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
                                  const qn_logits_options *options, qn_logits_fn *fn, void *user);
 

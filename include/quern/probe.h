@@ -1,13 +1,12 @@
 /* Probes: functions that are called at named points of a model's work.
  *
- * A probe is registered with a mask of points. Where no probe asks for a point the engine tests one word and
- * goes on; token, step and cache cost less than 1% of a step when they are asked for. layer, attention and
- * router show what is computed inside a step: the threads wait for each other where it is shown, and nowhere
- * else; no bit changes. Calls come from the threads that work for the model, one at a time for one model;
- * what an event points to is valid during the call. A function must be short, and may call on the same model
- * only what reads figures: adding and removing probes from inside is refused (QN_E_ARG), and what computes or
- * closes must not be called. Snapshots (attention.h) are not seen.
- */
+ * A probe is registered with a mask of points. If no probe asks for a point, the engine only tests one word.
+ * token, step and cache cost less than 1% of a step when a probe asks for them. layer, attention and router
+ * show values within a step: the threads wait for each other at these points only, and no bit changes. Calls
+ * come from the threads that work for the model, one at a time per model. Pointers in an event are valid
+ * during the call. A function must be short. On the same model it may call only functions that read figures.
+ * Adding and removing probes from within a call is refused (QN_E_ARG); functions that compute or close must
+ * not be called. Snapshots (attention.h) are not shown. */
 #ifndef QUERN_PROBE_H
 #define QUERN_PROBE_H
 
@@ -24,7 +23,7 @@ extern "C" {
     X(LAYER, "layer")         /* a layer's output is computed */                              \
     X(ATTENTION, "attention") /* a layer of attention is computed */                          \
     X(ROUTER, "router")       /* a layer's experts are chosen and computed */                 \
-    X(CACHE, "cache")         /* a prefix was looked up or kept, or pages were given up or poisoned */
+    X(CACHE, "cache")         /* a prefix was looked up or kept, or pages were evicted or poisoned */
 
 typedef enum {
 #define QN_PROBE_ENUM(name, text) QN_PROBE_##name,
@@ -34,12 +33,12 @@ typedef enum {
 } qn_probe_point;
 
 /* What happened to the prefix tree: X(NAME, "name"). */
-#define QN_CACHE_EVENT_LIST(X)                                                         \
-    X(HIT, "hit")       /* n_tokens of a prompt of n_prompt_tokens were there */       \
-    X(MISS, "miss")     /* none of n_prompt_tokens was there */                        \
-    X(INSERT, "insert") /* n_tokens of a sequence are in the tree now */               \
-    X(EVICT, "evict")   /* size_bytes were given up since it was told last, or ever */ \
-    X(POISON, "poison") /* what a request has written is not used any more: a step failed */
+#define QN_CACHE_EVENT_LIST(X)                                                      \
+    X(HIT, "hit")       /* n_tokens of a prompt of n_prompt_tokens were found */    \
+    X(MISS, "miss")     /* none of n_prompt_tokens was found */                     \
+    X(INSERT, "insert") /* n_tokens of a sequence are in the tree now */            \
+    X(EVICT, "evict")   /* size_bytes were evicted since the last event, or ever */ \
+    X(POISON, "poison") /* state that a request wrote is not used any more: a step failed */
 
 typedef enum {
 #define QN_CACHE_EVENT_ENUM(name, text) QN_CACHE_EVENT_##name,
@@ -118,13 +117,14 @@ typedef void qn_probe_event_fn(void *user, const qn_probe_event *event);
 
 enum { QN_PROBES_MAX = 16, QN_PROBE_ALL = (1 << QN_PROBE_COUNT) - 1 };
 
-/* fn is called at the points in mask, a sum of 1 << QN_PROBE_STEP and the like, until the probe is removed or
- * the model closed. Waits for the end of the step that is being computed. *probe (may be NULL): its number.
- * QN_E_ARG: an empty mask, an unknown point, or a call from inside of a probe; QN_E_FULL: QN_PROBES_MAX are
- * there; QN_E_UNSUPPORTED: the backend has none. */
+/* Calls fn at the points in mask, a sum of 1 << QN_PROBE_STEP and the like, until the probe is removed or the
+ * model is closed. Waits for the end of the current step. *probe (may be NULL): the probe's number. QN_E_ARG:
+ * an empty mask, an unknown point, or a call from within a probe; QN_E_FULL: QN_PROBES_MAX probes exist;
+ * QN_E_UNSUPPORTED: the backend has no probes. */
 QN_API qn_status qn_probe_add(qn_model *model, uint32_t mask, qn_probe_event_fn *fn, void *user,
                               int64_t *probe);
-/* No call is under way when it returns, and none follows. QN_E_NOT_FOUND: no probe has the number. */
+/* No call of the probe is running when it returns, and none follows. QN_E_NOT_FOUND: there is no probe with
+ * this number. */
 QN_API qn_status qn_probe_remove(qn_model *model, int64_t probe);
 
 /* "attention"; "hit". Static storage. */

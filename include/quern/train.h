@@ -22,8 +22,8 @@ extern "C" {
 
 typedef enum { QN_TRAIN_LORA, QN_TRAIN_DORA, QN_TRAIN_FULL } qn_train_method;
 
-/* How A begins (B is zero, so that nothing changes before the first step). UNIFORM: in +-1 / sqrt(n_in),
- * which is Kaiming's with a = sqrt(5), as peft and mlx_lm have it. NORMAL: with deviation 1 / rank, peft's
+/* Initial values of A. B is zero, so nothing changes before the first step. UNIFORM: in +-1 / sqrt(n_in),
+ * which is Kaiming's with a = sqrt(5), as in peft and mlx_lm. NORMAL: with deviation 1 / rank, peft's
  * "gaussian". KAIMING_NORMAL: with deviation 1 / sqrt(n_in) (He et al. 2015 with a gain of 1). */
 typedef enum { QN_TRAIN_UNIFORM, QN_TRAIN_NORMAL, QN_TRAIN_KAIMING_NORMAL } qn_train_init;
 
@@ -36,8 +36,8 @@ typedef enum {
 
 typedef enum { QN_OPTIMIZER_ADAMW, QN_OPTIMIZER_SGD } qn_optimizer_kind;
 
-/* The learning rate. It rises in equal steps while warming up; then it stays, or falls to its end, in a line
- * or half a cosine, so that a step behind the last would have that. */
+/* The learning rate. It rises in equal steps during warm-up. Then it stays constant, or falls to its end
+ * value, linearly or as half a cosine. A step after the last one would have the end value. */
 typedef enum { QN_SCHEDULE_CONSTANT, QN_SCHEDULE_LINEAR, QN_SCHEDULE_COSINE } qn_schedule_kind;
 
 /* Zero or NULL: the default, in brackets. Strings are read during qn_training_open only. */
@@ -52,9 +52,9 @@ typedef struct {
 
     /* What is trained. The fields to init belong to LORA and DORA. */
     qn_train_method method;
-    /* Names or patterns of modules, with commas between; a name fits the end of a module's path behind a dot
-     * ("q_proj", "self_attn.q_proj"), one with '*' or '?' the whole path. [all linear layers of the decoder's
-     * layers but those that choose experts] */
+    /* Names or patterns of modules, separated by commas. A name matches the end of a module's path after a
+     * dot ("q_proj", "self_attn.q_proj"); one with '*' or '?' matches the whole path. [all linear layers of
+     * the decoder's layers except those that choose experts] */
     const char *targets;
     int32_t rank; /* [8] */
     float alpha;  /* the factor is alpha / rank, with rslora alpha / sqrt(rank) [16] */
@@ -63,12 +63,12 @@ typedef struct {
     qn_train_init init;
     int bf16_adapter;               /* the factors are kept and written in bf16, half the bytes [f32] */
     int64_t layer_begin, layer_end; /* layers [begin, end) [all] */
-    /* An adapter to begin with. Method, targets, rank and alpha are its own where they are not given; else
-     * they must be the same. */
+    /* An adapter to start from. Method, targets, rank and alpha are taken from it if they are not given;
+     * given ones must be the same. */
     const char *start_path;
     qn_adapter_layout layout; /* of what is written into out_path */
     const char *save_type;    /* of FULL: "f32", "f16" or "bf16", of all numbers of the model that is written
-                                 [each tensor keeps the model's own; of quantised ones there must be a type] */
+                                 [each tensor keeps its type; a quantised model needs one] */
 
     /* Steps. */
     qn_optimizer_kind optimizer;
@@ -80,30 +80,30 @@ typedef struct {
     qn_schedule_kind schedule;
     double end_rate; /* where LINEAR and COSINE end, as a share of learning_rate [0] */
     int64_t warmup_steps;
-    double clip_norm;       /* the gradient's length is cut to it [1]; negative: never */
+    double clip_norm;       /* maximum norm of the gradient [1]; negative: none */
     int64_t accumulate;     /* batches of a step [1] */
     int64_t n_steps;        /* [those of n_epochs] */
     int64_t n_epochs;       /* [1] */
-    int checkpoint_layers;  /* layers are computed again for their gradients: less memory, the same bits */
+    int checkpoint_layers;  /* compute layers again for their gradients: less memory, the same bits */
     qn_precision precision; /* of products with the model's weights */
     uint64_t seed;          /* of first numbers, order of lines and dropout */
 
     /* Data. */
     qn_mask mask;
     int64_t max_length; /* tokens of a line, the rest is cut off [2048] */
-    /* A batch is as many whole lines as fit in both. [one line of max_length where neither is given;
-     * batch_tokens: batch_sequences lines of max_length; batch_sequences: as many as there is room for] */
+    /* A batch has as many whole lines as fit both limits. [one line of max_length if neither is given;
+     * batch_tokens: batch_sequences lines of max_length; batch_sequences: as many as fit] */
     int64_t batch_tokens, batch_sequences;
-    int in_order; /* lines come as in the file in every epoch [shuffled] */
+    int in_order; /* lines keep the file's order in every epoch [shuffled] */
     int strict;   /* a bad line is an error [reported and left out] */
 
     /* Around the steps. */
-    int64_t validate_every;   /* steps [at the end of each epoch]; the last step is followed by one, too */
-    int64_t validate_batches; /* [all] */
-    int64_t save_every;       /* steps [100]; the last step is saved, too */
-    int resume;               /* go on from the state in out_path. QN_E_NOT_FOUND: there is none */
-    int overwrite;     /* begin anew although out_path holds a training. Without it, that is QN_E_ARG */
-    int32_t n_threads; /* [as for qn_model_open] */
+    int64_t validate_every;    /* steps [at the end of each epoch]; the last step is followed by one, too */
+    int64_t validate_batches;  /* [all] */
+    int64_t save_every;        /* steps [100]; the last step is saved, too */
+    int resume;                /* go on from the state in out_path. QN_E_NOT_FOUND: there is none */
+    int overwrite;             /* start over if out_path holds a training. Without it, that is QN_E_ARG */
+    int32_t n_threads;         /* [as for qn_model_open] */
     size_t memory_limit_bytes; /* hard limit for all that the training holds [none] */
     const char *device;        /* where it computes: "cpu" or "mlx" ["cpu"] */
 } qn_train_options;
@@ -111,12 +111,12 @@ typedef struct {
 typedef struct qn_training qn_training;
 
 /* Opens model and data, reads and checks all lines, builds the step. Nothing is written. The caller calls
- * qn_training_close. QN_E_ARG: options that cannot work (message: which), no line to train on;
- * QN_E_NOT_FOUND: no data, no state to resume; QN_E_UNSUPPORTED: the model has a part without a gradient, or
- * the state in out_path is of a training with other settings (message: the first that differs); QN_E_NOMEM:
- * the memory limit; and the statuses of qn_model_open. */
+ * qn_training_close. QN_E_ARG: options that cannot work (the message says which), or no line to train on;
+ * QN_E_NOT_FOUND: no data, or no state to resume; QN_E_UNSUPPORTED: the model has a part without a gradient,
+ * or the state in out_path belongs to a training with other settings (the message names the first that
+ * differs); QN_E_NOMEM: the memory limit; and the statuses of qn_model_open. */
 QN_API qn_status qn_training_open(const qn_train_options *options, qn_training **out);
-/* What was not saved is lost. NULL is accepted. */
+/* Everything that was not saved is lost. NULL is accepted. */
 QN_API void qn_training_close(qn_training *t);
 
 /* What was opened. Strings live as long as the training. */
@@ -126,7 +126,7 @@ typedef struct {
     const char *cpu_set; /* "avx512"; of other devices what they say of themselves */
     int32_t n_threads;
     int64_t vocab_size;
-    double uniform_loss; /* ln(vocab_size): of who guesses without knowing anything */
+    double uniform_loss; /* ln(vocab_size): the loss of a uniform guess */
     int64_t n_model_parameters;
     int64_t n_arrays, n_trained;               /* arrays that are trained; numbers in them */
     int64_t n_lines, n_bad_lines, n_cut_lines; /* of the data to train on */
@@ -137,7 +137,7 @@ typedef struct {
     int64_t step;                              /* steps taken, those before a resume included */
     double best_loss;                          /* of all validations; INFINITY: none yet */
     size_t memory_bytes, peak_memory_bytes;    /* held now; the most until now */
-    const char *notes; /* what a user should know of data and options, one sentence a line; "": nothing */
+    const char *notes; /* notes on data and options for the user, one sentence a line; "": none */
 } qn_train_info;
 
 QN_API qn_status qn_training_get_info(const qn_training *t, qn_train_info *out);
@@ -156,12 +156,12 @@ typedef struct {
     size_t memory_bytes, peak_memory_bytes;
 } qn_train_step_report;
 
-/* One step, by hand: nothing is logged, validated or saved. out may be NULL. QN_E_CLOSED: all steps were
- * taken; QN_E_DEVICE: the loss or a gradient is not finite (message: the first place of the computation that
- * is not). After a failure the training is where it was before the step. */
+/* One step without the loop: nothing is logged, validated or saved. out may be NULL. QN_E_CLOSED: all steps
+ * were taken; QN_E_DEVICE: the loss or a gradient is not finite (the message names the first place of the
+ * computation that is not). After a failure the training is as before the step. */
 QN_API qn_status qn_training_step(qn_training *t, qn_train_step_report *out);
-/* Mean loss over the validation data, or the first validate_batches batches of it. QN_E_NOT_FOUND: there is
- * none. */
+/* Mean loss over the validation data, or over its first validate_batches batches. QN_E_NOT_FOUND: there is no
+ * validation data. */
 QN_API qn_status qn_training_validate(qn_training *t, double *loss);
 
 typedef enum {
@@ -194,12 +194,12 @@ typedef int qn_train_notify_fn(void *user, const qn_train_event *event);
 /* "step". Static storage. */
 QN_API const char *qn_train_event_name(qn_train_event_kind kind);
 
-/* All steps that are left, with validations, log and checkpoints as the options say. notify may be NULL.
- * QN_OK too when it was asked to stop: a step under way is then given up, and the state before it saved.
- * QN_E_DEVICE as for step: the last state that was saved stays. QN_E_IO: something could not be written.
- * After any other failure the state before the step is saved as far as that is possible. */
+/* Takes all steps that are left, with validations, log and checkpoints according to the options. notify may
+ * be NULL. If the training was asked to stop, the running step is discarded, the state before it is saved,
+ * and QN_OK is returned. QN_E_DEVICE: as for qn_training_step; the last saved state stays. QN_E_IO: something
+ * could not be written. After any other failure the state before the step is saved as far as possible. */
 QN_API qn_status qn_training_run(qn_training *t, qn_train_notify_fn *notify, void *user);
-/* The run that is under way, or the next one, ends within a batch. Any thread; safe in a signal handler. */
+/* The current run, or the next one, ends within a batch. Any thread; safe in a signal handler. */
 QN_API void qn_training_stop(qn_training *t);
 
 /* Writes what is trained into folder path: an adapter, or with FULL the model. Whole or not at all. */

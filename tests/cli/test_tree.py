@@ -81,7 +81,7 @@ def test_types_that_fuse_writes_are_listed(tmp_path):
     for where, text in (
             ("help", section(call("fuse", "--help").stdout.decode(), "  --type TYPE", "--embedding-type")),
             ("cli.md", section(read("docs/cli.md"), "Types of matrices in GGUF:", ";")),
-            ("adapter.h", section(read("include/quern/adapter.h"), "of a GGUF file one of", ", of matrices"))):
+            ("adapter.h", section(read("include/quern/adapter.h"), "For a GGUF file", ", the type of matrices"))):
         assert types_in(text) == known, where
 
 
