@@ -186,7 +186,7 @@ static qn_array *apply(qn_scope *s, qn_prim prim, const qn_params *params, int n
         if (other || s->status != QN_OK) return other;
         if (by_parts)
             return qn_scope_fail(s,
-                                 qn_fail(QN_E_UNSUPPORTED, "%s: is computed in f32, f16 and bf16, not in f64",
+                                 qn_fail(QN_E_UNSUPPORTED, "%s: f64 is not supported; f32, f16 and bf16 are",
                                          qn_prim_get(prim)->name));
     }
     qn_array *a = qn_array_new(s);

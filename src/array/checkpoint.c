@@ -8,7 +8,8 @@ qn_array *qn_checkpoint_from(qn_scope *s, qn_array *before, qn_array *out)
 {
     if (!before || !out) return NULL;
     if (out->id <= before->id)
-        return qn_scope_fail(s, qn_fail(QN_E_ARG, "a checkpoint of what was made before its piece"));
+        return qn_scope_fail(s, qn_fail(QN_E_ARG, "the result of a checkpoint was made before its piece "
+                                                  "began"));
     out->checkpoint = before->id;
     return out;
 }

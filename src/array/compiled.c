@@ -52,7 +52,7 @@ qn_status qn_compile(qn_scope *s, qn_function *fn, void *user, int n_out, const 
     qn_compile_options o = options ? *options : (qn_compile_options){0};
     if (o.max_programs <= 0) o.max_programs = PROGRAMS_DEFAULT;
     if (!fn || n_out < 1 || o.max_rows < 0)
-        return qn_fail(QN_E_ARG, "qn_compile: no function, or no outputs");
+        return qn_fail(QN_E_ARG, "qn_compile: there is no function, or there are no outputs");
     qn_compiled *c = qn_calloc(1, sizeof *c);
     entry *entries = qn_calloc((size_t)o.max_programs, sizeof *entries);
     if (!c || !entries) {
@@ -204,13 +204,13 @@ static qn_status count_rows(const qn_compiled *c, int n_in, qn_array *const *in,
     for (int i = 0; i < n_in; i++) {
         if (!has_rows(c, i, in[i])) continue;
         if (r >= 0 && r != in[i]->shape.dim[0])
-            return qn_fail(QN_E_ARG, "a shapeless call with %lld and %lld rows (input %d)", (long long)r,
-                           (long long)in[i]->shape.dim[0], i);
+            return qn_fail(QN_E_ARG, "a shapeless call has inputs of %lld and of %lld rows (input %d)",
+                           (long long)r, (long long)in[i]->shape.dim[0], i);
         r = in[i]->shape.dim[0];
     }
     *rows = r < 0 ? 0 : r;
     if (c->options.max_rows && *rows > c->options.max_rows)
-        return qn_fail(QN_E_ARG, "a shapeless call with %lld rows, at most %lld", (long long)r,
+        return qn_fail(QN_E_ARG, "a shapeless call has %lld rows, at most %lld are allowed", (long long)r,
                        (long long)c->options.max_rows);
     return QN_OK;
 }
@@ -273,7 +273,7 @@ qn_status qn_compiled_call(qn_compiled *c, qn_scope *s, int n_in, qn_array *cons
 {
     QN_TRY(qn_scope_status(s));
     qn_status status = QN_OK;
-    if (s->device != c->device) status = qn_fail(QN_E_ARG, "a function that was compiled for another device");
+    if (s->device != c->device) status = qn_fail(QN_E_ARG, "the function was compiled for another device");
     for (int i = 0; i < n_in && status == QN_OK; i++)
         if (!in[i]) status = qn_fail(QN_E_ARG, "a compiled function: input %d is NULL", i);
     if (status == QN_OK && s->traced) {

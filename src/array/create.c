@@ -42,7 +42,7 @@ qn_array *qn_array_alloc(qn_scope *s, const char *what, qn_dtype dtype, int n_di
     size_t bytes;
     if (s->status != QN_OK) return NULL;
     if (dtype < 0 || dtype >= QN_DTYPE_COUNT || !qn_dtype_is_plain(dtype))
-        return qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: %s is no plain type", what, qn_dtype_name(dtype)));
+        return qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: %s is not a plain type", what, qn_dtype_name(dtype)));
     if (!qn_check_shape(s, what, dtype, n_dims, dims, &shape, &bytes)) return NULL;
     qn_buffer *b = NULL;
     qn_status status = s->device->ops->alloc(s->device, bytes, QN_LEDGER_OTHER, &b);

@@ -99,13 +99,13 @@ static int resolve(const qn_array *a, qn_view *out, const qn_array **base, int d
 qn_status qn_array_view(qn_scope *s, qn_array *a, qn_view *out)
 {
     QN_TRY(qn_scope_status(s));
-    if (!a) return qn_fail(QN_E_ARG, "the data of no array");
+    if (!a) return qn_fail(QN_E_ARG, "the array whose data is read is NULL");
     qn_view v;
     const qn_array *base;
     if (!resolve(a, &v, &base, 0)) {
         QN_TRY(qn_eval(s, 1, &a));
         if (!resolve(a, &v, &base, 0))
-            return qn_fail(QN_E_UNSUPPORTED, "a quantised array (%s) shows no elements",
+            return qn_fail(QN_E_UNSUPPORTED, "the elements of a quantised array (%s) cannot be read",
                            qn_dtype_name(a->dtype));
     }
     if (base->job) {
@@ -158,7 +158,7 @@ qn_status qn_array_read(qn_scope *s, qn_array *a, qn_dtype dtype, void *out, int
     qn_view v;
     int64_t size = 1;
     if (!qn_dtype_is_plain(dtype))
-        return qn_fail(QN_E_ARG, "qn_array_read: %s is no plain type", qn_dtype_name(dtype));
+        return qn_fail(QN_E_ARG, "qn_array_read: %s is not a plain type", qn_dtype_name(dtype));
     QN_TRY(qn_array_view(s, a, &v));
     for (int i = 0; i < v.n_dims; i++) size *= v.dims[i];
     if (n != size)

@@ -126,7 +126,7 @@ static qn_status start(qn_worker *w)
 {
     if (w->started) return QN_OK;
     if (qn_mem_fails() || pthread_create(&w->thread, NULL, work, w) != 0)
-        return qn_fail(QN_E_NOMEM, "qn_eval_async: the system starts no more threads");
+        return qn_fail(QN_E_NOMEM, "qn_eval_async: the system cannot start another thread");
     w->started = 1;
     return QN_OK;
 }
@@ -189,7 +189,7 @@ static qn_status plan(qn_scope *s, int n, qn_array *const *arrays, qn_array **pe
     QN_TRY(qn_program_new(s, &options, *m, pending, &p));
     if (qn_program_has_inputs(p)) {
         qn_program_free(p);
-        return qn_fail(QN_E_ARG, "what depends on an input of a program has no value yet");
+        return qn_fail(QN_E_ARG, "an array that depends on an input of a program has no value yet");
     }
     *out = p;
     return QN_OK;

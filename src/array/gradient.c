@@ -150,7 +150,7 @@ static qn_array *gradient_STRIDED(qn_scope *s, qn_array *a, int i, qn_array *g)
     const int64_t n = qn_shape_elements(&a->shape, NULL), total = qn_shape_elements(&a->in[0]->shape, NULL);
     int64_t index[QN_MAX_DIMS] = {0};
     void *data;
-    if (total > INT32_MAX) return refuse(s, a, " of so many elements");
+    if (total > INT32_MAX) return refuse(s, a, " for so many elements");
     qn_array *ids = qn_array_alloc(s, "as_strided", QN_DTYPE_I32, 1, &n, &data);
     if (!ids) return NULL;
     for (int64_t e = 0; e < n; e++) {
@@ -253,7 +253,7 @@ static qn_array *gradient_RMS_NORM(qn_scope *s, qn_array *a, int i, qn_array *g)
 /* The rotation the other way round: the sines change sign. */
 static qn_array *gradient_ROPE(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    if (i != 0) return refuse(s, a, " by its table");
+    if (i != 0) return refuse(s, a, " with respect to its table");
     qn_array *table = a->in[1];
     int64_t half = table->shape.dim[1] / 2;
     qn_array *parts[2] = {qn_slice_last(s, table, 0, half),
@@ -321,7 +321,7 @@ static qn_array *part_of(qn_scope *s, qn_array *a, int i, qn_array *all)
 /* all: what joint_ATTEND made of the gradient. */
 static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *all)
 {
-    return i > 2 ? refuse(s, a, " by its sinks") : part_of(s, a, i, all);
+    return i > 2 ? refuse(s, a, " with respect to its sinks") : part_of(s, a, i, all);
 }
 
 static qn_array *joint_ATTEND(qn_scope *s, qn_array *a, qn_array *g)
@@ -335,7 +335,7 @@ static qn_array *joint_ATTEND(qn_scope *s, qn_array *a, qn_array *g)
 /* Of rows [R, k] that all their choices read: summed over these. */
 static qn_array *gradient_EXPERTS(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
-    if (i != 0) return refuse(s, a, " by its weights");
+    if (i != 0) return refuse(s, a, " with respect to its weights");
     const int64_t k = a->in[1]->shape.dim[2];
     g = qn_apply(s, QN_PRIM_EXPERTS_GRAD, NULL, 3, (qn_array *[]){g, a->in[1], a->in[2]}, NULL, QN_DTYPE_F32);
     return a->in[0]->shape.n == 3 ? g : qn_reshape_rows(s, qn_sum(s, g, 1), 1, &k);
@@ -487,7 +487,7 @@ static void pull_back(qn_scope *s, qn_tape_node *n, const qn_tape *t)
 static qn_status check(qn_array *of, const qn_array *cotangent, int n, qn_array *const *wrt)
 {
     char x[96], y[96];
-    if (!qn_is_real(of)) return qn_fail(QN_E_ARG, "no gradient of %s", qn_dtype_name(of->dtype));
+    if (!qn_is_real(of)) return qn_fail(QN_E_ARG, "there is no gradient of %s", qn_dtype_name(of->dtype));
     if (cotangent ? !qn_shape_equal(&cotangent->shape, &of->shape)
                   : qn_shape_is_symbolic(&of->shape) || qn_shape_elements(&of->shape, NULL) != 1)
         return qn_fail(QN_E_ARG, "gradient of an array %s with a cotangent %s",
@@ -495,7 +495,8 @@ static qn_status check(qn_array *of, const qn_array *cotangent, int n, qn_array 
                        cotangent ? qn_shape_text(&cotangent->shape, y, sizeof y) : "of ones");
     for (int i = 0; i < n; i++)
         if (wrt[i] && wrt[i]->prim == QN_PRIM_DATA && !qn_is_real(wrt[i]) && wrt[i]->dtype != QN_DTYPE_I32)
-            return qn_fail(QN_E_UNSUPPORTED, "no gradient by %s: it is a packed weight (%s)",
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "there is no gradient with respect to %s: it is a packed weight (%s)",
                            wrt[i]->label ? wrt[i]->label : "an array", qn_dtype_name(wrt[i]->dtype));
     return QN_OK;
 }
@@ -503,7 +504,7 @@ static qn_status check(qn_array *of, const qn_array *cotangent, int n, qn_array 
 qn_status qn_vjp(qn_scope *s, qn_array *of, qn_array *cotangent, int n, qn_array *const *wrt, qn_array **out)
 {
     QN_TRY(qn_scope_status(s));
-    if (!of) return qn_fail(QN_E_ARG, "gradient of no array");
+    if (!of) return qn_fail(QN_E_ARG, "the array to differentiate is NULL");
     QN_TRY(check(of, cotangent, n, wrt));
     qn_tape t;
     QN_TRY(qn_tape_new(of, n, wrt, &t));

@@ -127,13 +127,15 @@ static int read_rows(qn_scope *s, const char *what, qn_array *x, qn_array *targe
     r->classes = x->shape.dim[last];
     r->n = qn_shape_elements(&r->shape, NULL);
     if (!qn_shape_equal(&targets->shape, r->is_distribution ? &x->shape : &r->shape))
-        return refuse(s, what, "targets are one class a row, or a distribution of the prediction's shape"), 0;
+        return refuse(s, what,
+                      "targets must be one class per row, or a distribution of the prediction's shape"),
+               0;
     if (!(o->label_smoothing >= 0 && o->label_smoothing < 1))
-        return refuse(s, what, "label_smoothing is from 0 to below 1"), 0;
+        return refuse(s, what, "label_smoothing must be at least 0 and below 1"), 0;
     if (r->is_distribution && (o->class_weight || o->has_ignored))
         return refuse(s, what, "class weights and ignored classes need targets that are classes"), 0;
     if (o->class_weight && !qn_shape_equal(&o->class_weight->shape, &(qn_shape){.n = 1, .dim = {r->classes}}))
-        return refuse(s, what, "class_weight is [classes]"), 0;
+        return refuse(s, what, "class_weight must have the shape [classes]"), 0;
     r->z = as_rows(s, f32(s, x), r->n, r->classes);
     r->target = as_rows(s, f32(s, targets), r->n, r->is_distribution ? r->classes : 1);
     if (o->weight) r->weight = as_rows(s, broadcast(s, f32(s, o->weight), &r->shape), r->n, 1);
@@ -241,7 +243,7 @@ qn_array *qn_loss_huber(qn_scope *s, qn_array *x, qn_array *target, double delta
                         const qn_loss_options *options)
 {
     if (!x || !target) return NULL;
-    if (!(delta > 0)) return refuse(s, "qn_loss_huber", "delta is above 0");
+    if (!(delta > 0)) return refuse(s, "qn_loss_huber", "delta must be above 0");
     return finish(s, huber(s, x, target, delta), options);
 }
 
@@ -249,7 +251,7 @@ qn_array *qn_loss_smooth_l1(qn_scope *s, qn_array *x, qn_array *target, double b
                             const qn_loss_options *options)
 {
     if (!x || !target) return NULL;
-    if (!(beta >= 0)) return refuse(s, "qn_loss_smooth_l1", "beta is at least 0");
+    if (!(beta >= 0)) return refuse(s, "qn_loss_smooth_l1", "beta must be at least 0");
     if (beta == 0) return qn_loss_l1(s, x, target, options);
     return finish(s, times(s, huber(s, x, target, beta), 1 / beta), options);
 }

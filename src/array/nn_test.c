@@ -401,7 +401,7 @@ static void refusals_say_why(void **state)
     qn_array *x = numbers(0, 2, dims), *t = qn_zeros(s, QN_DTYPE_I32, 1, &rows);
     qn_optimizer_options o = qn_optimizer_defaults(QN_OPTIMIZER_SGD);
     qn_optimizer_state by = {NULL, NULL};
-    refused(qn_loss_cross_entropy(s, x, qn_zeros(s, QN_DTYPE_I32, 2, dims), NULL), "one class a row");
+    refused(qn_loss_cross_entropy(s, x, qn_zeros(s, QN_DTYPE_I32, 2, dims), NULL), "one class per row");
     refused(qn_loss_cross_entropy(s, qn_scalar(s, 1), t, NULL), "[.., classes]");
     refused(qn_loss_cross_entropy(s, x, t, &(qn_class_options){.label_smoothing = 1}), "label_smoothing");
     refused(qn_loss_cross_entropy(s, x, t, &(qn_class_options){.class_weight = x}), "class_weight");
@@ -413,7 +413,7 @@ static void refusals_say_why(void **state)
     refused(qn_optimizer_update(s, &o, 1, x, t, &by), "another shape");
     refused(qn_optimizer_update(s, &o, 0, x, x, &by), "first step");
     o.kind = (qn_optimizer_kind)9;
-    refused(qn_optimizer_update(s, &o, 1, x, x, &by), "no such optimiser");
+    refused(qn_optimizer_update(s, &o, 1, x, x, &by), "the optimiser does not exist");
     assert_null(qn_loss_mse(s, NULL, x, NULL));
     assert_null(qn_loss_cosine(s, x, NULL, 0, NULL));
     assert_null(qn_optimizer_update(s, &o, 1, NULL, x, &by));

@@ -24,11 +24,11 @@ qn_array *qn_conv2d(qn_scope *s, qn_array *x, qn_array *w, const int64_t stride[
     const int64_t *d = x->shape.dim, *k = w->shape.dim, outputs = k[0], each = k[3];
     int64_t out[2];
     if (groups < 1 || d[3] != each * groups || outputs % groups)
-        return qn_bad_call(s, what, w, "channels do not go with the weight and the groups");
+        return qn_bad_call(s, what, w, "channels do not match the weight and the groups");
     for (int i = 0; i < 2; i++) {
         if (stride[i] < 1 || dilation[i] < 1 || padding[i] < 0 || padding[i] > INT32_MAX ||
             stride[i] > INT32_MAX || dilation[i] > INT32_MAX || k[i + 1] < 1)
-            return qn_bad_call(s, what, w, "no such stride, padding, dilation or kernel");
+            return qn_bad_call(s, what, w, "the stride, padding, dilation or kernel is invalid");
         const int64_t reach = dilation[i] * (k[i + 1] - 1) + 1, all = d[i + 1] + 2 * padding[i];
         if (all < reach) return qn_bad_call(s, what, x, "is smaller than the kernel");
         out[i] = (all - reach) / stride[i] + 1;

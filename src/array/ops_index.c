@@ -33,9 +33,9 @@ qn_array *qn_indices(qn_scope *s, const char *what, const qn_array *a, qn_array 
     if (ids->dtype > QN_DTYPE_I64 || ids->dtype == QN_DTYPE_BOOL)
         return qn_bad_call(s, what, ids, "indices must be integers");
     if (qn_shape_is_symbolic(&a->shape) || qn_shape_is_symbolic(&ids->shape) || n > INT32_MAX)
-        return qn_bad_call(s, what, a, "an axis whose size is not known yet, or too large");
+        return qn_bad_call(s, what, a, "the size of the axis is too large or not yet known");
     if (n == 0 && qn_shape_elements(&ids->shape, NULL) > 0)
-        return qn_bad_call(s, what, a, "an axis without elements");
+        return qn_bad_call(s, what, a, "the axis has no elements");
     const qn_array *data = ids->prim == QN_PRIM_RESHAPE ? ids->in[0] : ids; /* in another shape */
     if (data->prim == QN_PRIM_DATA) return checked(s, what, a, ids, data->buffer->data, n);
     const int has_sign = ids->dtype >= QN_DTYPE_I8;
@@ -84,8 +84,9 @@ qn_array *qn_take_axis(qn_scope *s, qn_array *a, qn_array *ids, int axis)
     if (axis < 0 || !ids) return NULL;
     const int n_ids = ids->shape.n;
     qn_shape shape = {.n = a->shape.n - 1 + n_ids};
-    if (shape.n > QN_MAX_DIMS) return qn_bad_call(s, what, a, "a result of more than 6 dimensions");
-    if (qn_shape_is_symbolic(&ids->shape)) return qn_bad_call(s, what, ids, "indices of unknown number");
+    if (shape.n > QN_MAX_DIMS) return qn_bad_call(s, what, a, "the result would have more than 6 dimensions");
+    if (qn_shape_is_symbolic(&ids->shape))
+        return qn_bad_call(s, what, ids, "the number of indices is unknown");
     memcpy(shape.dim, a->shape.dim, (size_t)axis * sizeof *shape.dim);
     memcpy(shape.dim + axis, ids->shape.dim, (size_t)n_ids * sizeof *shape.dim);
     memcpy(shape.dim + axis + n_ids, a->shape.dim + axis + 1,
@@ -94,7 +95,7 @@ qn_array *qn_take_axis(qn_scope *s, qn_array *a, qn_array *ids, int axis)
     ids = qn_reshape(s, qn_indices(s, what, a, ids, a->shape.dim[axis]), 1, (int64_t[]){-1});
     if (!ids) return NULL;
     if (!qn_is_plain(a)) { /* rows of a quantised matrix, as f32 */
-        if (axis != 0) return qn_bad_call(s, what, a, "of a quantised array only whole rows can be taken");
+        if (axis != 0) return qn_bad_call(s, what, a, "only whole rows of a quantised array can be taken");
         return qn_reshape_sym(s, qn_take(s, a, ids), shape);
     }
     a = back(s, qn_take(s, by_axis(s, a, axis), ids));
@@ -110,7 +111,7 @@ static int as_lines(qn_scope *s, const char *what, qn_array **a, qn_array **ids,
     x.dim[axis] = y.dim[axis] = 1;
     if (qn_shape_broadcast(&x, &y, &batch) != QN_OK || batch.n != x.n ||
         (values && !qn_shape_equal(&batch, &x))) {
-        qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: arrays %s and indices %s do not go together", what,
+        qn_scope_fail(s, qn_fail(QN_E_ARG, "%s: arrays %s and indices %s do not match", what,
                                  qn_shape_text(&(*a)->shape, from, sizeof from),
                                  qn_shape_text(&(*ids)->shape, to, sizeof to)));
         return 0;
@@ -136,7 +137,7 @@ qn_array *qn_take_along_axis(qn_scope *s, qn_array *a, qn_array *ids, int axis)
     static const char what[] = "qn_take_along_axis";
     axis = qn_axis(s, what, a, axis);
     if (axis < 0 || !ids) return NULL;
-    if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "another number of dimensions");
+    if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "the numbers of dimensions differ");
     ids = qn_indices(s, what, a, ids, a->shape.dim[axis]);
     qn_shape shape;
     if (!ids || !as_lines(s, what, &a, &ids, NULL, axis, &shape)) return NULL;
@@ -158,7 +159,7 @@ qn_array *qn_put_along_axis(qn_scope *s, qn_array *a, qn_array *ids, qn_array *v
     static const char what[] = "qn_put_along_axis";
     axis = qn_axis(s, what, a, axis);
     if (axis < 0 || !ids || !values) return NULL;
-    if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "another number of dimensions");
+    if (a->shape.n != ids->shape.n) return qn_bad_call(s, what, ids, "the numbers of dimensions differ");
     ids = qn_indices(s, what, a, ids, a->shape.dim[axis]);
     if (ids && ids->shape.dim[axis] == 0) return a;
     values = qn_astype(s, values, a->dtype);

@@ -42,7 +42,7 @@ qn_array *qn_rotary(qn_scope *s, qn_array *x, const qn_rotary_options *options)
     if (dims < 2 || dims % 2 || dims > dim)
         return qn_bad_call(s, "qn_rotary", x, "dims must be even, and no more than the last dimension");
     if (o->offset < 0 || o->offset > INT32_MAX - length)
-        return qn_bad_call(s, "qn_rotary", x, "no such positions");
+        return qn_bad_call(s, "qn_rotary", x, "the positions are invalid");
     int64_t lead = 1;
     for (int d = 0; d < n - 2; d++) lead *= shape.dim[d];
     /* positions are the rows of the primitive, all else its heads */
@@ -103,10 +103,10 @@ qn_array *qn_sdpa(qn_scope *s, qn_array *q, qn_array *k, qn_array *v, qn_array *
     const int64_t *x = q->shape.dim, *y = k->shape.dim, *z = v->shape.dim;
     if (x[0] != y[0] || y[0] != z[0] || y[1] != z[1] || y[2] != z[2] || x[3] != y[3] || y[1] < 1 ||
         x[1] % y[1])
-        return qn_bad_call(s, what, k, "keys do not go with queries, or values with keys");
+        return qn_bad_call(s, what, k, "keys do not match queries, or values do not match keys");
     const int64_t batch = x[0], heads = x[1], n = x[2], dim = x[3], kv = y[1], m = y[2], shared = heads / kv;
     if (o->sinks && (o->sinks->shape.n != 1 || o->sinks->shape.dim[0] != heads))
-        return qn_bad_call(s, what, o->sinks, "takes one sink a head");
+        return qn_bad_call(s, what, o->sinks, "takes one sink per head");
     const qn_dtype back = q->dtype;
     q = qn_reshape(s, qn_widened(s, q), 4, (int64_t[]){batch, kv, shared * n, dim});
     k = qn_widened(s, k);

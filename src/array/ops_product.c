@@ -14,7 +14,7 @@ static int batches(qn_scope *s, const qn_array *a, const qn_array *b, qn_shape *
     const qn_status status = qn_shape_broadcast(&x, &y, out);
     if (status != QN_OK) {
         char from[96], to[96];
-        qn_scope_fail(s, qn_fail(status, "qn_matmul: matrices %s and %s do not go together",
+        qn_scope_fail(s, qn_fail(status, "qn_matmul: matrices %s and %s do not match",
                                  qn_shape_text(&a->shape, from, sizeof from),
                                  qn_shape_text(&b->shape, to, sizeof to)));
         return 0;
@@ -35,7 +35,7 @@ qn_array *qn_matmul(qn_scope *s, qn_array *a, qn_array *b)
     if (!a || !b) return NULL;
     const int row = a->shape.n == 1, column = b->shape.n == 1;
     if (a->shape.n == 0 || b->shape.n == 0)
-        return qn_bad_call(s, "qn_matmul", a->shape.n ? b : a, "takes vectors and matrices, not a number");
+        return qn_bad_call(s, "qn_matmul", a->shape.n ? b : a, "takes vectors and matrices, not scalars");
     if (row) a = qn_expand_dims(s, a, 0);
     if (column) b = qn_expand_dims(s, b, 1);
     if (!a || !b) return NULL;

@@ -16,7 +16,7 @@ static char *encoded(qn_scope *s, qn_array *a, qn_dtype dtype, int64_t n_rows, i
     for (int64_t r = 0; r < n_rows && status == QN_OK; r++) {
         const int64_t done = qn_dtype_encode(dtype, x + r * k, k, blocks + (size_t)r * row_bytes);
         if (done < k)
-            status = qn_fail(QN_E_ARG, "qn_quantise: element %lld of row %lld, %g, does not go into %s",
+            status = qn_fail(QN_E_ARG, "qn_quantise: element %lld of row %lld, %g, cannot be stored in %s",
                              (long long)done, (long long)r, (double)x[r * k + done], qn_dtype_name(dtype));
     }
     qn_free(x);
@@ -52,9 +52,9 @@ qn_array *qn_quantise(qn_scope *s, qn_array *a, qn_dtype dtype)
     if (!a || s->status != QN_OK) return NULL;
     const int n = a->shape.n;
     if ((n != 2 && n != 3) || qn_shape_is_symbolic(&a->shape) || !qn_is_plain(a))
-        return qn_bad_call(s, what, a, "takes a matrix of numbers, or several below each other");
+        return qn_bad_call(s, what, a, "takes a matrix of numbers, or several stacked");
     if (dtype < 0 || dtype >= QN_DTYPE_COUNT || !qn_dtype_encode(dtype, NULL, 0, NULL))
-        return qn_bad_call(s, what, a, "no type of weights");
+        return qn_bad_call(s, what, a, "the type is not a weight type");
     const int64_t k = a->shape.dim[n - 1], rows = qn_shape_elements(&a->shape, NULL) / (k ? k : 1);
     size_t row_bytes;
     if (k < 1 || rows < 1 || !qn_dtype_bytes(dtype, k, &row_bytes))
@@ -109,7 +109,7 @@ qn_array *qn_cross_entropy(qn_scope *s, qn_array *rows, qn_array *head, qn_array
         return qn_bad_call(s, what, rows, "takes rows [.., k], a head [classes, k] and targets [..]");
     for (int d = 0; d < targets->shape.n; d++)
         if (rows->shape.dim[d] != targets->shape.dim[d])
-            return qn_bad_call(s, what, targets, "is another number of targets than of rows");
+            return qn_bad_call(s, what, targets, "the numbers of targets and rows differ");
     const qn_shape shape = targets->shape;
     const int64_t n = qn_shape_elements(&shape, NULL), k = rows->shape.dim[rows->shape.n - 1];
     const double last = (double)head->shape.dim[0] - 1;

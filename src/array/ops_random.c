@@ -14,7 +14,7 @@ static qn_array *draw(qn_scope *s, const char *what, qn_array *key, int stream, 
 {
     if (!key) return NULL;
     if (n_dims < 0 || n_dims > QN_MAX_DIMS)
-        return qn_bad_call(s, what, key, "a result of more than 6 dimensions");
+        return qn_bad_call(s, what, key, "the result would have more than 6 dimensions");
     const qn_shape shape = qn_shape_make(n_dims, dims);
     const qn_params p = {.random = {stream}};
     return qn_apply(s, QN_PRIM_RANDOM, &p, 1, &key, &shape, dtype);
@@ -46,7 +46,7 @@ qn_array *qn_random_normal(qn_scope *s, qn_array *key, int n_dims, const int64_t
 {
     if (!key) return NULL;
     if (n_dims < 0 || n_dims > QN_MAX_DIMS)
-        return qn_bad_call(s, "qn_random_normal", key, "a result of more than 6 dimensions");
+        return qn_bad_call(s, "qn_random_normal", key, "the result would have more than 6 dimensions");
     size_t bytes;
     qn_shape shape;
     if (!qn_check_shape(s, "qn_random_normal", QN_DTYPE_F32, n_dims, dims, &shape, &bytes)) return NULL;

@@ -61,7 +61,7 @@ static unsigned axes_of(qn_scope *s, const qn_array *a, int n_axes, const int *a
         const int axis = axes ? qn_axis(s, "qn_reduce", a, axes[i]) : i;
         if (axis < 0) return 0;
         if (set >> axis & 1) {
-            qn_bad_call(s, "qn_reduce", a, "an axis comes twice");
+            qn_bad_call(s, "qn_reduce", a, "an axis is given twice");
             return 0;
         }
         set |= 1u << axis;
@@ -156,7 +156,7 @@ qn_array *qn_reduce(qn_scope *s, qn_reduction how, qn_array *a, int n_axes, cons
             if (set >> d & 1) r = any_or_all(s, r, d, how == QN_REDUCE_ALL);
         return keepdims ? r : without(s, r, set);
     default:
-        return qn_bad_call(s, "qn_reduce", a, "no such reduction");
+        return qn_bad_call(s, "qn_reduce", a, "the reduction does not exist");
     }
     if (half) r = qn_astype(s, r, back);
     return keepdims ? r : without(s, r, set);
@@ -199,7 +199,8 @@ qn_array *qn_cumulate(qn_scope *s, qn_cumulation how, qn_array *a, int axis, int
                                        [QN_CUMMIN] = QN_SCAN_MIN};
     axis = qn_axis(s, "qn_cumulate", a, axis);
     if (axis < 0) return NULL;
-    if (how < QN_CUMSUM || how > QN_CUMMIN) return qn_bad_call(s, "qn_cumulate", a, "no such operation");
+    if (how < QN_CUMSUM || how > QN_CUMMIN)
+        return qn_bad_call(s, "qn_cumulate", a, "the operation does not exist");
     const qn_params p = {
         .scan = {.axis = axis, .how = ways[how], .reverse = reverse != 0, .exclusive = exclusive != 0}};
     return qn_apply(s, QN_PRIM_SCAN, &p, 1, &a, NULL, QN_DTYPE_F32);
@@ -243,7 +244,8 @@ qn_array *qn_topk(qn_scope *s, qn_array *a, int64_t k, int axis, qn_array **indi
 {
     axis = qn_axis(s, "qn_topk", a, axis);
     if (axis < 0) return NULL;
-    if (k < 1 || k > a->shape.dim[axis]) return qn_bad_call(s, "qn_topk", a, "k is not in the axis's range");
+    if (k < 1 || k > a->shape.dim[axis])
+        return qn_bad_call(s, "qn_topk", a, "k is not in the range of the axis");
     a = qn_axis_last(s, a, axis);
     qn_array *ids = qn_range(s, order(s, a, 1), a ? a->shape.n - 1 : 0, 0, k);
     if (indices) *indices = qn_axis_last(s, ids, axis);

@@ -17,7 +17,7 @@ static int has_symbols(qn_scope *s, const char *what, const qn_array *a)
 
 static qn_array *no_room(qn_scope *s, const char *what, const qn_array *a)
 {
-    return qn_bad_call(s, what, a, "at most 6 dimensions");
+    return qn_bad_call(s, what, a, "at most 6 dimensions are allowed");
 }
 
 qn_array *qn_reshape(qn_scope *s, qn_array *a, int n_dims, const int64_t *dims)
@@ -31,26 +31,28 @@ qn_array *qn_reshape(qn_scope *s, qn_array *a, int n_dims, const int64_t *dims)
         if (dims[i] == -1 && open < 0)
             open = i;
         else if (dims[i] < 0 || !qn_mul_i64(known, dims[i], &known))
-            return qn_bad_call(s, "qn_reshape", a, "no such sizes");
+            return qn_bad_call(s, "qn_reshape", a, "the sizes are invalid");
     }
     const int64_t row = qn_shape_row(&a->shape);
     if (qn_shape_is_symbolic(&a->shape)) { /* the rows stay rows, or become several each */
-        if (n_dims < 1) return qn_bad_call(s, "qn_reshape", a, "rows stay the first dimension");
+        if (n_dims < 1) return qn_bad_call(s, "qn_reshape", a, "rows must stay the first dimension");
         int64_t inner = 1;
         for (int i = 1; i < n_dims; i++) inner *= shape.dim[i];
         if (open != 0 || inner <= 0 || row % inner != 0)
-            return qn_bad_call(s, "qn_reshape", a, "the first dimension must be -1, for it has the rows");
+            return qn_bad_call(s, "qn_reshape", a,
+                               "the first dimension must be -1, because it holds the rows");
         shape.dim[0] = a->shape.dim[0] * (row / inner);
         for (int k = 0; k < QN_SYM_COUNT; k++) shape.sym[k] = a->shape.sym[k] * (int32_t)(row / inner);
         return qn_reshape_sym(s, a, shape);
     }
     const int64_t all = qn_shape_elements(&a->shape, NULL);
     if (open >= 0) {
-        if (known == 0 || all % known != 0) return qn_bad_call(s, "qn_reshape", a, "-1 has no whole size");
+        if (known == 0 || all % known != 0)
+            return qn_bad_call(s, "qn_reshape", a, "no whole number fits the dimension -1");
         shape.dim[open] = all / known;
     } else if (known != all) {
         char from[96], to[96];
-        return qn_scope_fail(s, qn_fail(QN_E_ARG, "qn_reshape: %s has another number of elements than %s",
+        return qn_scope_fail(s, qn_fail(QN_E_ARG, "qn_reshape: %s and %s have different numbers of elements",
                                         qn_shape_text(&a->shape, from, sizeof from),
                                         qn_shape_text(&shape, to, sizeof to)));
     }
@@ -112,7 +114,7 @@ qn_array *qn_expand_dims(qn_scope *s, qn_array *a, int axis)
     const int n = a->shape.n + 1, at = axis < 0 ? axis + n : axis;
     if (n > QN_MAX_DIMS) return no_room(s, "qn_expand_dims", a);
     if (at < 0 || at >= n || (at == 0 && qn_shape_is_symbolic(&a->shape)))
-        return qn_bad_call(s, "qn_expand_dims", a, "no such axis");
+        return qn_bad_call(s, "qn_expand_dims", a, "the axis does not exist");
     qn_shape shape = a->shape;
     shape.n = n;
     for (int d = n - 1; d > at; d--) shape.dim[d] = shape.dim[d - 1];
@@ -137,7 +139,7 @@ qn_array *qn_broadcast_to(qn_scope *s, qn_array *a, int n_dims, const int64_t *d
     if (!a) return NULL;
     if (n_dims < 0 || n_dims > QN_MAX_DIMS) return no_room(s, "qn_broadcast_to", a);
     for (int i = 0; i < n_dims; i++)
-        if (dims[i] < 0) return qn_bad_call(s, "qn_broadcast_to", a, "no such sizes");
+        if (dims[i] < 0) return qn_bad_call(s, "qn_broadcast_to", a, "the sizes are invalid");
     return qn_broadcast_sym(s, a, qn_shape_make(n_dims, dims));
 }
 
@@ -217,7 +219,7 @@ qn_array *qn_pad(qn_scope *s, qn_array *a, const int64_t *low, const int64_t *hi
     for (int d = 0; d < shape.n; d++) {
         if (low[d] < 0 || high[d] < 0 || !qn_add_i64(shape.dim[d], low[d], &shape.dim[d]) ||
             !qn_add_i64(shape.dim[d], high[d], &shape.dim[d]))
-            return qn_bad_call(s, "qn_pad", a, "no such sizes");
+            return qn_bad_call(s, "qn_pad", a, "the sizes are invalid");
         p.slice.begin[d] = a->shape.dim[d] ? low[d] : 0;
         any |= low[d] != 0 || high[d] != 0;
     }
@@ -249,7 +251,7 @@ qn_array *qn_concatenate(qn_scope *s, int n, qn_array *const *parts, int axis)
     if (!turned) return qn_scope_fail(s, QN_E_NOMEM);
     for (int i = 0; i < n && s->status == QN_OK; i++) {
         if (!parts[i] || parts[i]->shape.n != parts[0]->shape.n) {
-            qn_bad_call(s, "qn_concatenate", parts[i], "arrays of different numbers of dimensions");
+            qn_bad_call(s, "qn_concatenate", parts[i], "the arrays have different numbers of dimensions");
             break;
         }
         turned[i] = qn_axis_last(s, parts[i], axis);
@@ -269,7 +271,7 @@ qn_array *qn_stack(qn_scope *s, int n, qn_array *const *parts, int axis)
     for (int i = 0; i < n && s->status == QN_OK; i++) {
         wide[i] = qn_expand_dims(s, parts[i], at);
         if (wide[i] && !qn_shape_equal(&parts[i]->shape, &parts[0]->shape))
-            qn_bad_call(s, "qn_stack", parts[i], "arrays of different shapes");
+            qn_bad_call(s, "qn_stack", parts[i], "the arrays have different shapes");
     }
     qn_array *a = s->status == QN_OK ? qn_concatenate(s, n, wide, at) : NULL;
     qn_free(wide);
@@ -282,7 +284,7 @@ void qn_split(qn_scope *s, qn_array *a, int n, int axis, qn_array **out)
     axis = qn_axis(s, "qn_split", a, axis);
     if (axis < 0) return;
     if (n < 1 || a->shape.dim[axis] % n != 0 || (axis == 0 && qn_shape_is_symbolic(&a->shape))) {
-        qn_bad_call(s, "qn_split", a, "the axis does not split into so many equal parts");
+        qn_bad_call(s, "qn_split", a, "the axis cannot be split into so many equal parts");
         return;
     }
     const int64_t size = a->shape.dim[axis] / n;
@@ -300,7 +302,7 @@ static qn_array *times_over(qn_scope *s, qn_array *a, int d, int64_t times, int 
     const int64_t dim = shape.dim[d];
     if (times < 0 || !qn_mul_i64(dim, times, &shape.dim[d]) || !qn_mul_i64(shape.dim[d], inner, &all) ||
         !qn_mul_i64(all, outer, &all))
-        return qn_bad_call(s, each ? "qn_repeat" : "qn_tile", a, "no such sizes");
+        return qn_bad_call(s, each ? "qn_repeat" : "qn_tile", a, "the sizes are invalid");
     int64_t dims[3] = {outer, 1, dim * inner};
     if (each) {
         dims[0] = outer * dim;

@@ -42,10 +42,10 @@ qn_array *qn_optimizer_update(qn_scope *s, const qn_optimizer_options *o, int64_
     if (!qn_shape_equal(&w->shape, &g->shape) || step < 1 ||
         (o->kind != QN_OPTIMIZER_ADAMW && o->kind != QN_OPTIMIZER_SGD))
         return qn_scope_fail(s, qn_fail(QN_E_ARG, "qn_optimizer_update: %s",
-                                        step < 1 ? "the first step is 1"
+                                        step < 1 ? "the first step must be 1"
                                         : o->kind != QN_OPTIMIZER_ADAMW && o->kind != QN_OPTIMIZER_SGD
-                                            ? "no such optimiser"
-                                            : "a gradient of another shape"));
+                                            ? "the optimiser does not exist"
+                                            : "a gradient has another shape than its parameter"));
     const qn_dtype dtype = w->dtype;
     qn_optimizer_state next = *state;
     g = qn_astype(s, g, QN_DTYPE_F32);

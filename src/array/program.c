@@ -420,7 +420,7 @@ static qn_status place_source(planner *pl, node *n)
         QN_TRY(hold(pl, a->buffer));
         QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, a->buffer->size_bytes, a->buffer}, &slot));
     } else if (a->input >= p->n_inputs) {
-        return qn_fail(QN_E_ARG, "program %s: an input of another scope", p->plan.name);
+        return qn_fail(QN_E_ARG, "program %s: an input belongs to another scope", p->plan.name);
     } else {
         size_t bytes;
         qn_buffer *b;
@@ -710,8 +710,8 @@ static qn_status check_sizes(const qn_program *p, const qn_sizes *sizes)
 {
     for (int k = 0; k < QN_SYM_COUNT; k++)
         if (sizes->v[k] < 0 || sizes->v[k] > p->max.v[k])
-            return qn_fail(QN_E_ARG, "program %s: %c is %lld, at most %lld", p->plan.name, "RSL"[k],
-                           (long long)sizes -> v[k], (long long)p -> max.v[k]);
+            return qn_fail(QN_E_ARG, "program %s: %c is %lld, at most %lld is allowed", p->plan.name,
+                           "RSL"[k], (long long)sizes -> v[k], (long long)p -> max.v[k]);
     return QN_OK;
 }
 

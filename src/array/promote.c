@@ -38,7 +38,7 @@ qn_array *qn_astype(qn_scope *s, qn_array *a, qn_dtype dtype)
 {
     if (!a || s->status != QN_OK) return NULL;
     if (dtype < 0 || dtype >= QN_DTYPE_COUNT || !qn_dtype_is_plain(dtype))
-        return qn_scope_fail(s, qn_fail(QN_E_ARG, "qn_astype: %s is no plain type", qn_dtype_name(dtype)));
+        return qn_scope_fail(s, qn_fail(QN_E_ARG, "qn_astype: %s is not a plain type", qn_dtype_name(dtype)));
     if (a->dtype == dtype) return a;
     return qn_apply(s, QN_PRIM_CAST, NULL, 1, &a, NULL, dtype);
 }

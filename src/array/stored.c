@@ -70,7 +70,7 @@ qn_array *qn_array_file_get(qn_scope *s, const qn_array_file *f, const char *nam
     qn_status status = qn_safetensors_tensor(f->file, name, &v);
     if (status != QN_OK) return qn_scope_fail(s, status);
     if (v->n_dims > QN_MAX_DIMS)
-        return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s: %s has %d dimensions, arrays at most %d",
+        return qn_scope_fail(s, qn_fail(QN_E_UNSUPPORTED, "%s: %s has %d dimensions, arrays have at most %d",
                                         v->file, v->name, v->n_dims, (int)QN_MAX_DIMS));
     if (v->mapping && (uintptr_t)v->data % qn_dtype_size(v->dtype) == 0) return mapped(s, v);
     return qn_from_data(s, v->dtype, v->n_dims, v->shape, v->data);

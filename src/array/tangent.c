@@ -19,7 +19,7 @@ static qn_array *linear(qn_scope *s, qn_array *a, qn_array *const *t)
 {
     qn_array *in[QN_MAX_INPUTS];
     for (int i = 1; i < a->n_in; i++)
-        if (t[i]) return refuse(s, a, " by any but its first input");
+        if (t[i]) return refuse(s, a, " with respect to any but its first input");
     memcpy(in, a->in, sizeof in);
     in[0] = t[0];
     return qn_again(s, a, in);
@@ -89,7 +89,7 @@ static qn_array *short_conv(qn_scope *s, qn_array *a, qn_array *const *t)
 /* The bias, which is added once, goes. */
 static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 {
-    if (t[1] || t[a->n_in - 1]) return refuse(s, a, " by its weights");
+    if (t[1] || t[a->n_in - 1]) return refuse(s, a, " with respect to its weights");
     return qn_experts(s, t[0], a->in[1], a->in[2], NULL);
 }
 
@@ -136,7 +136,7 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_SHORT_CONV short_conv
 #define tangent_SHORT_CONV_GRAD QN_NONE("the convolution is differentiated once")
 #define tangent_GATED_DELTA \
-    QN_NONE("the state of a row depends on all rows before it; training needs gradients alone")
+    QN_NONE("the state of a row depends on all rows before it, and training needs only gradients")
 #define tangent_GATED_DELTA_GRAD QN_NONE("the recurrence is differentiated once")
 
 typedef struct {
@@ -208,7 +208,7 @@ qn_status qn_jvp(qn_scope *s, qn_array *of, int n, qn_array *const *wrt, qn_arra
                  qn_array **out)
 {
     QN_TRY(qn_scope_status(s));
-    if (!of) return qn_fail(QN_E_ARG, "tangent of no array");
+    if (!of) return qn_fail(QN_E_ARG, "the array to differentiate is NULL");
     for (int i = 0; i < n; i++) {
         char x[96], y[96];
         if (wrt[i] && tangents[i] && !qn_shape_equal(&wrt[i]->shape, &tangents[i]->shape))

@@ -51,8 +51,8 @@ static qn_status differentiate(qn_scope *s, qn_function *fn, void *user, int n_i
         wrt[i] = own[argnums[i]];
         grads[i] = NULL;
         if (!qn_is_real(wrt[i]))
-            return qn_fail(QN_E_ARG, "no gradient by argument %d, which is %s", argnums[i],
-                           qn_dtype_name(wrt[i]->dtype));
+            return qn_fail(QN_E_ARG, "there is no gradient with respect to argument %d, which is %s",
+                           argnums[i], qn_dtype_name(wrt[i]->dtype));
     }
     QN_TRY(qn_vjp(s, out[0], NULL, n, wrt, grads));
     for (int i = 0; i < n; i++)
@@ -64,7 +64,7 @@ qn_status qn_value_and_grad(qn_scope *s, qn_function *fn, void *user, int n_in, 
                             int n_argnums, const int *argnums, int n_out, qn_array **out, qn_array **grads)
 {
     QN_TRY(qn_scope_status(s));
-    if (n_out < 1) return qn_fail(QN_E_ARG, "qn_value_and_grad: a function without outputs");
+    if (n_out < 1) return qn_fail(QN_E_ARG, "qn_value_and_grad: the function has no outputs");
     for (int i = 0; i < n_argnums; i++)
         if (argnums[i] < 0 || argnums[i] >= n_in)
             return qn_fail(QN_E_ARG, "qn_value_and_grad: argument %d of %d", argnums[i], n_in);
@@ -144,7 +144,8 @@ qn_status qn_custom_back(qn_scope *s, const qn_tape_node *n, const qn_tape *t)
         if (!in || !in->depends || !grads[i]) continue;
         if (!qn_shape_equal(&grads[i]->shape, &in->a->shape) || grads[i]->dtype != in->a->dtype) {
             char x[96], y[96];
-            return qn_fail(QN_E_ARG, "a gradient of one's own by input %d is %s %s, the input %s %s", i,
+            return qn_fail(QN_E_ARG,
+                           "the custom gradient with respect to input %d is %s %s, but the input is %s %s", i,
                            qn_dtype_name(grads[i]->dtype), qn_shape_text(&grads[i]->shape, x, sizeof x),
                            qn_dtype_name(in->a->dtype), qn_shape_text(&in->a->shape, y, sizeof y));
         }

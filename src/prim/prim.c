@@ -50,7 +50,7 @@ static qn_status rule_elementwise(const qn_prim_call *c, qn_shape *shape, qn_dty
     ARITY(qn_prim_get(c->prim)->elementwise_inputs);
     for (int i = 0; i < c->n_in; i++)
         NEED(c->dtype[i] == c->dtype[0] && is_computed(c->prim, c->dtype[i]),
-             "inputs must be of one type that it is computed in");
+             "inputs must have the same supported type");
     qn_shape s = *c->shape[0];
     if (c->n_in == 2) QN_TRY(qn_shape_broadcast(c->shape[0], c->shape[1], &s));
     *shape = s;
@@ -76,7 +76,7 @@ static qn_status rule_RESHAPE(const qn_prim_call *c, qn_shape *shape, qn_dtype *
     ARITY(1);
     int64_t a[4], b[4];
     NEED(elements_as_lines(c->shape[0], a) && elements_as_lines(shape, b) && memcmp(a, b, sizeof a) == 0,
-         "another number of elements");
+         "the number of elements must stay the same");
     *dtype = c->dtype[0];
     return QN_OK;
 }
@@ -93,7 +93,7 @@ static qn_status rule_TRANSPOSE(const qn_prim_call *c, qn_shape *shape, qn_dtype
         s.dim[i] = c->shape[0]->dim[perm[i]];
     }
     if (s.n && qn_shape_is_symbolic(c->shape[0])) {
-        NEED(perm[0] == 0, "a symbolic dimension stays first");
+        NEED(perm[0] == 0, "a symbolic dimension must stay first");
         memcpy(s.sym, c->shape[0]->sym, sizeof s.sym);
     }
     *shape = s;
@@ -105,14 +105,14 @@ static qn_status rule_SLICE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dt
 {
     ARITY(1);
     const qn_shape *a = c->shape[0];
-    NEED(shape->n == a->n, "another number of dimensions");
+    NEED(shape->n == a->n, "the number of dimensions must stay the same");
     for (int i = 0; i < a->n; i++) {
         const int64_t begin = c->params->slice.begin[i], step = c->params->slice.step[i];
         int64_t reach;
         if (i == 0 && qn_shape_is_symbolic(a)) {
             NEED(begin == 0 && (step == 0 || step == 1) && shape->dim[0] == a->dim[0] &&
                      memcmp(shape->sym, a->sym, sizeof a->sym) == 0,
-                 "a symbolic dimension is taken whole");
+                 "a symbolic dimension must be taken whole");
             continue;
         }
         if (shape->dim[i] == 0 && begin >= 0 && begin <= a->dim[i]) continue;
@@ -123,7 +123,7 @@ static qn_status rule_SLICE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dt
                                      : 1,
                             &reach) &&
                  (step < 0 ? reach <= begin : reach < a->dim[i] - begin),
-             "range outside the array");
+             "the range is outside the array");
     }
     *dtype = c->dtype[0];
     return QN_OK;
@@ -134,14 +134,14 @@ static qn_status rule_BROADCAST(const qn_prim_call *c, qn_shape *shape, qn_dtype
     ARITY(1);
     qn_shape s;
     QN_TRY(qn_shape_broadcast(c->shape[0], shape, &s));
-    NEED(qn_shape_equal(&s, shape), "does not fit the wished shape");
+    NEED(qn_shape_equal(&s, shape), "does not fit the requested shape");
     *dtype = c->dtype[0];
     return QN_OK;
 }
 
 static qn_status rule_FUSED(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    return qn_rule_bad(c, "made by the planner only");
+    return qn_rule_bad(c, "only the planner may make it");
 }
 
 static qn_status rule_COPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
@@ -155,7 +155,7 @@ static qn_status rule_COPY(const qn_prim_call *c, qn_shape *shape, qn_dtype *dty
 static qn_status rule_CAST(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(1);
-    NEED(*dtype <= QN_DTYPE_F64, "gives plain types alone");
+    NEED(*dtype <= QN_DTYPE_F64, "gives plain types only");
     *shape = *c->shape[0];
     return QN_OK;
 }
@@ -201,7 +201,8 @@ static qn_status rule_reduce(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
 {
     ARITY(1);
     const int axis = c->params->reduce.axis;
-    NEED(is_plain_number(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n, "no such axis, or f16 or bf16");
+    NEED(is_plain_number(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n,
+         "the axis does not exist, or the type is f16 or bf16");
     *shape = *c->shape[0];
     shape->dim[axis] = 1;
     if (axis == 0) memset(shape->sym, 0, sizeof shape->sym);
@@ -215,7 +216,7 @@ static qn_status rule_extreme(const qn_prim_call *c, qn_shape *shape, qn_dtype *
     QN_TRY(rule_reduce(c, shape, dtype));
     const int axis = c->params->reduce.axis;
     NEED(c->shape[0]->dim[axis] > 0 || (axis == 0 && qn_shape_is_symbolic(c->shape[0])),
-         "an axis without elements");
+         "the axis has no elements");
     return QN_OK;
 }
 
@@ -434,7 +435,7 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
          "takes q [R, heads, d], k [R, kv_heads, d], v [R, kv_heads, dv]");
     NEED(is_index(c, 3, 1) && same_rows(q, c->shape[3]) && is_index(c, 4, 1),
          "takes positions [R] and row_begin [S + 1]");
-    NEED(!p->whole || p->window == 0, "has a window or sees whole sequences, not both");
+    NEED(!p->whole || p->window == 0, "cannot both have a window and see whole sequences");
     if (p->state) NEED(is_index(c, 5, 2), "takes a block table [S, blocks]");
     if (p->has_sinks)
         NEED(is_float(c->dtype[want - 1]) && c->shape[want - 1]->dim[0] == q->dim[1], "takes sinks [heads]");
@@ -512,7 +513,7 @@ static qn_status check_experts(const qn_prim_call *c, int n_in)
     ARITY(n_in + (c->params->experts.has_bias != 0));
     NEED(is_float(c->dtype[0]) && w->n == 3 && is_index(c, 2, 2) && same_rows(x, ids) &&
              (x->n == 3 ? x->dim[1] == ids->dim[1] : x->n == 2 && n_in == 3) && x->dim[x->n - 1] == w->dim[2],
-         "takes x [R, k] (EXPERTS alone) or [R, top, k], w [experts, n, k], ids [R, top]");
+         "takes x [R, k] (only for EXPERTS) or [R, top, k], w [experts, n, k], ids [R, top]");
     if (c->params->experts.has_bias)
         NEED(is_float(c->dtype[n_in]) && c->shape[n_in]->n == 2 && c->shape[n_in]->dim[0] == w->dim[0] &&
                  c->shape[n_in]->dim[1] == w->dim[1],

@@ -30,7 +30,7 @@ qn_status qn_rule_STRIDED(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtyp
     NEED(low >= 0, "begins before the array's first element");
     for (int d = 0; d < shape->n; d++) {
         int64_t reach;
-        NEED(shape->dim[d] >= 0 && qn_mul_i64(all, shape->dim[d], &all), "no such sizes");
+        NEED(shape->dim[d] >= 0 && qn_mul_i64(all, shape->dim[d], &all), "the sizes are invalid");
         if (shape->dim[d] == 0) continue;
         const int64_t stride = c->params->strided.stride[d];
         NEED(stride > INT64_MIN && qn_mul_i64(shape->dim[d] - 1, stride < 0 ? -stride : stride, &reach),
@@ -40,7 +40,7 @@ qn_status qn_rule_STRIDED(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtyp
         if (stride < 0) low -= reach;
     }
     NEED(all == 0 || (low >= 0 && high < total),
-         "reaches behind the array's last element, or before its first");
+         "reaches past the array's last element, or before its first");
     *dtype = c->dtype[0];
     return QN_OK;
 }
@@ -55,7 +55,7 @@ qn_status qn_rule_COMPARE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtyp
     NEED(c->n_in == 2 && c->dtype[0] == c->dtype[1] && is_number(c->dtype[0]),
          "takes two arrays of one type, not f16 or bf16");
     NEED(c->params->compare.which >= QN_COMPARE_EQ && c->params->compare.which <= QN_COMPARE_LE,
-         "no such comparison");
+         "the comparison does not exist");
     qn_shape s;
     QN_TRY(qn_shape_broadcast(c->shape[0], c->shape[1], &s));
     *shape = s;
@@ -80,10 +80,10 @@ qn_status qn_rule_ARG_MAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtyp
 {
     const int axis = c->params->reduce.axis;
     NEED(c->n_in == 1 && is_number(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n,
-         "no such axis or type");
+         "the axis or type does not exist");
     NEED((axis == 0 && qn_shape_is_symbolic(c->shape[0])) ||
              (c->shape[0]->dim[axis] > 0 && c->shape[0]->dim[axis] <= INT32_MAX),
-         "an axis without elements, or with too many");
+         "the axis has no elements, or too many");
     *shape = *c->shape[0];
     shape->dim[axis] = 1;
     if (axis == 0) memset(shape->sym, 0, sizeof shape->sym);
@@ -96,7 +96,7 @@ qn_status qn_rule_SCAN(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
     const int axis = c->params->scan.axis, how = c->params->scan.how;
     NEED(c->n_in == 1 && is_number(c->dtype[0]) && axis >= 0 && axis < c->shape[0]->n && how >= QN_SCAN_SUM &&
              how <= QN_SCAN_MIN,
-         "no such axis, type or operation");
+         "the axis, type or operation does not exist");
     *shape = *c->shape[0];
     *dtype = c->dtype[0];
     return QN_OK;
@@ -133,15 +133,15 @@ qn_status qn_rule_UPDATE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype
         if (d == 0 && qn_shape_is_symbolic(x)) {
             NEED(first == 0 && step <= 1 && step >= 0 && x->dim[0] == u->dim[0] &&
                      memcmp(x->sym, u->sym, sizeof x->sym) == 0,
-                 "a symbolic dimension is replaced whole");
+                 "a symbolic dimension must be replaced whole");
             continue;
         }
         if (u->dim[d] == 0) continue;
         NEED(qn_mul_i64(u->dim[d] - 1, step > 0 ? step : -step, &last) && first >= 0 && first < x->dim[d],
-             "range outside the array");
+             "the range is outside the array");
         NEED(step < 0 ? last <= first : last < x->dim[d] - first || u->dim[d] == 1 || step == 0,
-             "range outside the array");
-        NEED(step != 0 || u->dim[d] - 1 < x->dim[d] - first, "range outside the array");
+             "the range is outside the array");
+        NEED(step != 0 || u->dim[d] - 1 < x->dim[d] - first, "the range is outside the array");
     }
     *shape = *x;
     *dtype = c->dtype[0];
@@ -156,6 +156,6 @@ qn_status qn_rule_RANDOM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype
          "gives u32 or f32 of a shape without symbols");
     int64_t all = 1;
     for (int d = 0; d < shape->n; d++)
-        NEED(shape->dim[d] >= 0 && qn_mul_i64(all, shape->dim[d], &all), "no such sizes");
+        NEED(shape->dim[d] >= 0 && qn_mul_i64(all, shape->dim[d], &all), "the sizes are invalid");
     return QN_OK;
 }

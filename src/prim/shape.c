@@ -103,7 +103,7 @@ qn_status qn_shape_broadcast(const qn_shape *a, const qn_shape *b, qn_shape *out
             from = a, j = ia;
         if (!from || (i > 0 && j == 0 && qn_shape_is_symbolic(from))) {
             char ta[96], tb[96];
-            return qn_fail(QN_E_ARG, "shapes %s and %s do not go together", qn_shape_text(a, ta, sizeof ta),
+            return qn_fail(QN_E_ARG, "shapes %s and %s do not match", qn_shape_text(a, ta, sizeof ta),
                            qn_shape_text(b, tb, sizeof tb));
         }
         r.dim[i] = from->dim[j];
