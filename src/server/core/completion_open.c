@@ -37,9 +37,9 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
         if (is_part && strcmp(info.name, model + n + 1) == 0) *adapter = model + n + 1;
     if (is_part && n_adapters && strcmp(model + n + 1, "none") == 0) *adapter = model + n + 1;
     if (*adapter) return 0;
-    return qn_api_fail(error, 404, "model_not_found", "model", "there is no model '%s' here; there is '%s'%s",
+    return qn_api_fail(error, 404, "model_not_found", "model", "this server has no model '%s'; it has '%s'%s",
                        model, s->options->model_name,
-                       n_adapters ? ", and with its adapters what GET /v1/models lists" : "");
+                       n_adapters ? ", and the adapters that GET /v1/models lists" : "");
 }
 
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
@@ -68,10 +68,9 @@ static int warn_of_tools(opening *o)
     const qn_status status = shows_tools(s->model, &o->chat.prompt, &shown);
     if (status == QN_E_NOMEM) return fail_memory(c);
     if (status != QN_OK) return 0; /* whoever opens the generation tells */
-    qn_api_request_warn(
-        &c->request, "tools",
-        shown ? "calls stay in the text: the chat template writes them in no form that is known here"
-              : "has no effect: the model's chat template does not show tools");
+    qn_api_request_warn(&c->request, "tools",
+                        shown ? "calls stay in the text: the chat template writes them in an unknown format"
+                              : "has no effect: the model's chat template does not show tools");
     return c->request.warnings.status == QN_OK ? 0 : fail_memory(c);
 }
 
@@ -83,7 +82,8 @@ static int prepare_chat(opening *o)
     if (refused) return refused;
     if (!c->ex->server->info.has_chat_template)
         return qn_api_fail(&c->error, 400, "unsupported", "messages",
-                           "the model has no chat template; /v1/completions takes text as it is");
+                           "the model has no chat template; use /v1/completions, which continues a text as "
+                           "it is");
     refused = warn_of_tools(o);
     if (refused) return refused;
     o->one.prompt = o->chat.prompt;
@@ -180,7 +180,7 @@ static int open_choice(opening *o, size_t i)
     int refused = make_answer(o, choice);
     if (refused) return refused;
     if (atomic_load(&c->is_gone))
-        return qn_api_fail(&c->error, 503, "cancelled", NULL, "the client has gone");
+        return qn_api_fail(&c->error, 503, "cancelled", NULL, "the client disconnected");
     choice->index = (int64_t)i;
     if (c->dialect->choice_bytes && !(choice->memory = qn_calloc(1, c->dialect->choice_bytes)))
         return fail_memory(c);
@@ -203,8 +203,8 @@ static int open_prompts(opening *o)
     size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
     if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
         return qn_api_fail(&c->error, 400, "invalid_value", is_chat ? "n" : c->dialect->prompt_field,
-                           "%zu prompts times n %zu: there may be %d choices", n_prompts, n,
-                           (int)QN_REQUEST_CHOICES_MAX);
+                           "%zu prompts times n = %zu is too much: at most %d choices are allowed", n_prompts,
+                           n, (int)QN_REQUEST_CHOICES_MAX);
     c->choices = qn_calloc(n_prompts * n, sizeof *c->choices);
     if (!c->choices) return fail_memory(c);
     c->n_choices = n_prompts * n;

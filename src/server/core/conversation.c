@@ -88,13 +88,12 @@ static int find_end(const qn_api_request *r, int *continue_final, qn_api_error *
                                                      : is_answer;
     if (!*continue_final && r->add_generation_prompt == 0)
         return qn_api_fail(error, 400, "unsupported_parameter", "add_generation_prompt",
-                           "add_generation_prompt is not supported but for true, unless the last message is "
-                           "continued: an answer is always asked for");
+                           "add_generation_prompt must be true unless the last message is continued");
     if (!*continue_final || !json_array_size(json_object_get(message, "tool_calls"))) return 0;
     snprintf(param, sizeof param, "messages[%zu].tool_calls", last);
     return qn_api_fail(error, 400, "invalid_value", param,
-                       "%s: a message with calls of tools cannot be continued; the results are missing, or "
-                       "continue_final_message must be false",
+                       "%s: a message with tool calls cannot be continued; add their results, or set "
+                       "continue_final_message to false",
                        param);
 }
 

@@ -41,7 +41,7 @@ static qn_status take_continued(look_ahead *a, qn_buf *begin)
     const json_t *content = json_object_get(last_message(a), "content");
     const char *role = json_string_value(json_object_get(last_message(a), "role"));
     if (!role || strcmp(role, "assistant") != 0)
-        return qn_fail(QN_E_UNSUPPORTED, "how a client sends such a message back is not known");
+        return qn_fail(QN_E_UNSUPPORTED, "the form in which a client returns such a message is not known");
     qn_buf_append(begin, json_string_value(content), json_string_length(content));
     json_array_remove(a->request.chat, json_array_size(a->request.chat) - 1);
     a->request.continue_final = a->request.add_generation_prompt = -1;

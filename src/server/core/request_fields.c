@@ -44,8 +44,8 @@ static int read_number(const qn_field *f, const json_t *value, qn_api_request *r
         return fail_type(error, f->name, "an integer", value);
     if (!json_is_number(value)) return fail_type(error, f->name, "a number", value);
     if (!(number >= f->low && number <= f->high))
-        return qn_api_fail(error, 400, "invalid_value", f->name, "%s is %.17g; it may be %.15g to %.15g",
-                           f->name, number, f->low, f->high);
+        return qn_api_fail(error, 400, "invalid_value", f->name,
+                           "%s is %.17g; it must be from %.15g to %.15g", f->name, number, f->low, f->high);
     if (f->kind == QN_FIELD_INT)
         *(int64_t *)(void *)at = json_integer_value(value);
     else

@@ -29,13 +29,15 @@ int qn_api_request_get_prompt(const json_t *value, size_t i, const char *field, 
     }
     if (!n)
         return qn_api_fail(error, 400, "invalid_value", field,
-                           "%s must be a text, token ids, or an array of such, none of them empty", field);
+                           "%s must be a text, a list of token ids, or an array of these, and none may be "
+                           "empty",
+                           field);
     for (size_t k = 0; k < n; k++) {
         const json_t *id = json_array_get(prompt, k);
         int64_t value_of_id = json_integer_value(id);
         if (!json_is_integer(id) || value_of_id < 0 || value_of_id >= vocab_size)
             return qn_api_fail(error, 400, "invalid_value", field,
-                               "%s: element %zu is no token id from 0 to %lld", field, k,
+                               "%s: element %zu is not a token id from 0 to %lld", field, k,
                                (long long)vocab_size - 1);
         int32_t narrow = (int32_t)value_of_id;
         qn_buf_append(&out->ids, &narrow, sizeof narrow);

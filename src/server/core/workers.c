@@ -13,7 +13,7 @@ qn_status qn_wake_open(qn_wake *w)
 {
     atomic_init(&w->pending, 0);
     w->file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return w->file >= 0 ? QN_OK : qn_fail(QN_E_IO, "the system gives no event file");
+    return w->file >= 0 ? QN_OK : qn_fail(QN_E_IO, "the system cannot create an event file");
 }
 
 void qn_wake_close(qn_wake *w)
@@ -101,7 +101,7 @@ qn_status qn_workers_new(int n_threads, qn_wake *wake, qn_workers **out)
     for (; w->n_threads < n_threads && w->n_threads < THREADS_MAX; w->n_threads++) {
         if (pthread_create(&w->threads[w->n_threads], NULL, work, w) == 0) continue;
         qn_workers_free(w);
-        return qn_fail(QN_E_NOMEM, "the system starts no more threads");
+        return qn_fail(QN_E_NOMEM, "the system cannot start another thread");
     }
     *out = w;
     return QN_OK;

@@ -89,7 +89,7 @@ static void part(qn_connection *c, int is_gone)
     ex->connection = NULL;
     ex->http->answered(ex, is_gone);
     if (is_gone) {
-        qn_log(QN_LOG_INFO, "%s %s: the client has gone", ex->id, ex->path);
+        qn_log(QN_LOG_INFO, "%s %s: the client disconnected", ex->id, ex->path);
         if (ex->gone) ex->gone(ex);
     } else {
         qn_log(QN_LOG_INFO, "%s %s: %d after %.1f ms", ex->id, ex->path, ex->status,
@@ -326,7 +326,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         error->allow = found.allowed;
         return 405;
     }
-    if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "there is no %s here", ex->path);
+    if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "this server has no %s", ex->path);
     if (strcmp(h->method, "POST") == 0 &&
         (!type || strncasecmp(type, "application/json", 16) != 0 || (type[16] && !strchr("; \t", type[16]))))
         return qn_api_fail(error, 415, "unsupported_media_type", NULL,
@@ -334,7 +334,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
     if (ex->route->needs_model && c->server->is_draining)
         return qn_api_fail(error, 503, "shutting_down", NULL, "the server is shutting down");
     if (ex->route->needs_model && !c->server->has_model)
-        return qn_api_fail(error, 503, "loading", NULL, "the model is being loaded");
+        return qn_api_fail(error, 503, "loading", NULL, "the model is still loading");
     return 0;
 }
 
@@ -383,7 +383,7 @@ static void look(qn_connection *c)
                     h->why);
         refuse(c, &error);
     } else if (c->server->body_bytes > c->server->options->body_max_bytes * BODIES_MAX) {
-        qn_api_fail(&error, 503, "overloaded", NULL, "too many large requests at once");
+        qn_api_fail(&error, 503, "overloaded", NULL, "too many large requests at the same time");
         refuse(c, &error);
     } else if (h->state == QN_HTTP_DONE) {
         dispatch(c);

@@ -50,15 +50,15 @@ static int check_key(const qn_http_server *s, const qn_http *h, int *key, qn_api
     if (other && !*other) other = NULL;
     if (!shown && !other)
         return qn_api_fail(error, 401, "missing_api_key", NULL,
-                           "this server asks for a key: send the header Authorization: Bearer KEY, or "
+                           "this server needs an API key: send the header Authorization: Bearer KEY, or "
                            "x-api-key: KEY");
     if (shown && other && !qn_guard_same(shown, other))
         return qn_api_fail(error, 401, "invalid_api_key", NULL,
-                           "the headers Authorization and x-api-key show different keys");
+                           "the headers Authorization and x-api-key have different keys");
     if (!shown) shown = other;
     for (size_t i = 0; i < s->options->n_api_keys; i++)
         if (qn_guard_same(shown, s->options->api_keys[i])) *key = (int)i;
-    return *key >= 0 ? 0 : qn_api_fail(error, 401, "invalid_api_key", NULL, "the key is not known here");
+    return *key >= 0 ? 0 : qn_api_fail(error, 401, "invalid_api_key", NULL, "the API key is not valid");
 }
 
 int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *route, int *key,
@@ -69,7 +69,7 @@ int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *ro
     if (host && (s->is_loopback || s->options->n_allowed_hosts) && !is_known_host(s, host))
         return qn_api_fail(
             error, 403, "unknown_host", NULL,
-            "this server was called by a name that is not its own (--allow-host NAME allows one)");
+            "the request's host name is not one of this server's (--allow-host NAME allows one)");
     return route && route->is_open ? 0 : check_key(s, h, key, error);
 }
 

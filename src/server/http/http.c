@@ -90,7 +90,7 @@ static void read_request_line(qn_http *h, char *line)
         return;
     }
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
-        refuse(h, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        refuse(h, 505, "only HTTP/1.1 and HTTP/1.0 are supported");
         return;
     }
     if (*target != '/') {
@@ -138,7 +138,7 @@ static void read_header(qn_http *h, char *line)
     }
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         if (strcmp(name, single[i]) == 0 && qn_http_get(h, name)) {
-            refuse(h, 400, "a header stands twice that may stand once");
+            refuse(h, 400, "a header appears twice that may appear only once");
             return;
         }
     h->headers[h->n_headers++] = (qn_http_header){name, value};
@@ -148,12 +148,12 @@ static void read_length(qn_http *h, const char *text)
 {
     uint64_t n = 0;
     if (!*text) {
-        refuse(h, 400, "Content-Length is no number");
+        refuse(h, 400, "Content-Length is not a number");
         return;
     }
     for (; *text; text++) {
         if (*text < '0' || *text > '9' || n > (uint64_t)INT64_MAX / 10 - 1) {
-            refuse(h, 400, "Content-Length is no number");
+            refuse(h, 400, "Content-Length is not a number");
             return;
         }
         n = n * 10 + (uint64_t)(*text - '0');
@@ -177,19 +177,19 @@ static void read_framing(qn_http *h)
     if (length) read_length(h, length);
     if (h->state == QN_HTTP_FAILED) return;
     if (coding && h->minor == 0) {
-        refuse(h, 400, "HTTP/1.0 knows no Transfer-Encoding");
+        refuse(h, 400, "HTTP/1.0 has no Transfer-Encoding");
         return;
     }
     if (coding && strcmp(coding, "chunked") != 0) {
-        refuse(h, 400, "the only Transfer-Encoding known here is chunked");
+        refuse(h, 400, "the only supported Transfer-Encoding is chunked");
         return;
     }
     if (encoding && strcmp(encoding, "identity") != 0) {
-        refuse(h, 415, "compressed requests are not taken");
+        refuse(h, 415, "compressed requests are not supported");
         return;
     }
     if (expect && strcmp(expect, "100-continue") != 0) {
-        refuse(h, 417, "the only expectation known here is 100-continue");
+        refuse(h, 417, "the only supported expectation is 100-continue");
         return;
     }
     h->is_chunked = coding != NULL;
@@ -263,7 +263,7 @@ void qn_http_read_body(qn_http *h)
 {
     if (h->state != QN_HTTP_READY) return;
     if (h->content_length > 0 && (uint64_t)h->content_length > h->body_max) {
-        refuse(h, 413, "the body is larger than this server takes");
+        refuse(h, 413, "the body is larger than this server allows");
         return;
     }
     h->left = h->content_length > 0 ? (uint64_t)h->content_length : 0;
@@ -289,7 +289,8 @@ static void read_chunk_line(qn_http *h)
     if (h->step != CHUNK_SIZE) {
         if (h->line_length) {
             refuse(h, 400,
-                   h->step == LAST_LINE ? "trailers are not taken" : "a chunk is longer than it said");
+                   h->step == LAST_LINE ? "trailers are not supported"
+                                        : "a chunk is longer than its stated size");
             return;
         }
         if (h->step == LAST_LINE) h->state = QN_HTTP_DONE;
@@ -303,13 +304,13 @@ static void read_chunk_line(qn_http *h)
     for (size_t i = 0; i < h->line_length; i++) {
         char c = small(h->line[i]);
         if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            refuse(h, 400, c == ';' ? "chunk extensions are not taken" : why);
+            refuse(h, 400, c == ';' ? "chunk extensions are not supported" : why);
             return;
         }
         size = size * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
     }
     if (size > h->body_max || h->body.length > h->body_max - size) {
-        refuse(h, 413, "the body is larger than this server takes");
+        refuse(h, 413, "the body is larger than this server allows");
         return;
     }
     h->left = size;
@@ -333,7 +334,7 @@ static size_t feed_chunks(qn_http *h, const char *bytes, size_t n)
         h->line_length = 0;
     } else if (h->line_length == QN_HTTP_CHUNK_LINE_MAX) {
         refuse(h, 400,
-               memchr(h->line, ';', h->line_length) ? "chunk extensions are not taken"
+               memchr(h->line, ';', h->line_length) ? "chunk extensions are not supported"
                                                     : "a chunk's size is malformed");
     } else {
         h->line[h->line_length++] = c;

@@ -142,14 +142,14 @@ static void test_first_reason(void **state)
     } cases[] = {
         {"G(T x HTTP/2.0\r\n\r\n", 400, "the method is malformed"},
         {" / HTTP/2.0\r\n\r\n", 400, "the method is malformed"},
-        {"GET x HTTP/2.0\r\n\r\n", 505, "only HTTP/1.1 and HTTP/1.0 are spoken here"},
+        {"GET x HTTP/2.0\r\n\r\n", 505, "only HTTP/1.1 and HTTP/1.0 are supported"},
         {"GET \x01 HTTP/1.1\r\n\r\n", 400, "the target is not a path"},
         {GET "Host: \x01\r\n\r\n", 400, "a header has a control character"},
         {"GET / HTTP/1.1\r\nExpect: x\r\n\r\n", 400, "the header Host is missing"},
-        {POST "Content-Length: x\r\nExpect: x\r\n\r\n", 400, "Content-Length is no number"},
-        {POST "Content-Length: \r\nExpect: x\r\n\r\n", 400, "Content-Length is no number"},
-        {"POST / HTTP/1.0\r\nTransfer-Encoding: gzip\r\n\r\n", 400, "HTTP/1.0 knows no Transfer-Encoding"},
-        {POST "Content-Encoding: gzip\r\nExpect: x\r\n\r\n", 415, "compressed requests are not taken"},
+        {POST "Content-Length: x\r\nExpect: x\r\n\r\n", 400, "Content-Length is not a number"},
+        {POST "Content-Length: \r\nExpect: x\r\n\r\n", 400, "Content-Length is not a number"},
+        {"POST / HTTP/1.0\r\nTransfer-Encoding: gzip\r\n\r\n", 400, "HTTP/1.0 has no Transfer-Encoding"},
+        {POST "Content-Encoding: gzip\r\nExpect: x\r\n\r\n", 415, "compressed requests are not supported"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -31,7 +31,7 @@ static void on_connection(struct evconnlistener *l, evutil_socket_t file, struct
 static void on_accept_error(struct evconnlistener *l, void *user)
 {
     qn_http_server *h = user;
-    qn_log(QN_LOG_WARNING, "a connection could not be taken: %s", strerror(EVUTIL_SOCKET_ERROR()));
+    qn_log(QN_LOG_WARNING, "a connection could not be accepted: %s", strerror(EVUTIL_SOCKET_ERROR()));
     evconnlistener_disable(l);
     evtimer_add(h->accept_again, &soon);
 }
@@ -76,7 +76,8 @@ qn_status qn_http_server_listen(qn_http_server *h)
     h->connections_max = most_connections();
     if (!h->is_loopback && !o->n_api_keys)
         status = qn_fail(QN_E_ARG,
-                         "--host %s can be reached from other machines: that needs a key (--api-key-file)",
+                         "--host %s can be reached from other machines, so the server needs an API key "
+                         "(--api-key-file)",
                          o->host);
     if (status == QN_OK) {
         h->listener = evconnlistener_new_bind(

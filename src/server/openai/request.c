@@ -11,18 +11,18 @@ static int finish(qn_api_request *r, qn_api_error *error)
         return qn_api_fail(error, 400, "missing_parameter", "input", "input is missing");
     if (r->continue_final > 0 && r->add_generation_prompt > 0)
         return qn_api_fail(error, 400, "invalid_value", "continue_final_message",
-                           "continue_final_message and add_generation_prompt exclude each other: a message "
-                           "is continued, or a new one is begun");
+                           "continue_final_message and add_generation_prompt exclude each other: either the "
+                           "last message is continued, or a new one is started");
     if (r->max_tokens && r->max_completion_tokens && r->max_tokens != r->max_completion_tokens)
         return qn_api_fail(error, 400, "invalid_value", "max_tokens",
-                           "max_tokens and max_completion_tokens say different things");
+                           "max_tokens and max_completion_tokens have different values");
     if (r->top_logprobs && !r->logprobs)
         return qn_api_fail(error, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs");
     if (json_object_get(r->body, "stream_options") &&
         !json_is_null(json_object_get(r->body, "stream_options")) && !r->stream)
         return qn_api_fail(error, 400, "invalid_value", "stream_options", "stream_options needs stream");
     if (r->ping_ms > 0 && !r->stream)
-        qn_api_request_warn(r, "sse_ping_interval", "has no effect: the answer is no stream");
+        qn_api_request_warn(r, "sse_ping_interval", "has no effect: the answer is not a stream");
     if (!r->max_tokens) r->max_tokens = r->max_completion_tokens;
     /* As OpenAI's reference says. */
     if (!r->max_tokens && r->route == QN_REQUEST_COMPLETIONS) r->max_tokens = 16;

@@ -34,8 +34,9 @@ static int join_parts(const json_t *parts, size_t i, json_t **out, qn_api_error 
         } else if (strcmp(type, "text") != 0) {
             char param[192];
             snprintf(param, sizeof param, "messages[%zu].content[%zu].type", i, k);
-            refused = qn_api_fail(error, 400, "unsupported_content", param,
-                                  "%s: parts of the type '%.64s' are not supported; text is", param, type);
+            refused =
+                qn_api_fail(error, 400, "unsupported_content", param,
+                            "%s: parts of the type '%.64s' are not supported; only text is", param, type);
         } else if (!json_is_string(content)) {
             refused = invalid(error, i, name, "must have a text");
         } else {
@@ -142,12 +143,12 @@ static int count_calls(const json_t *message, int is_answer, size_t i, size_t *n
     const json_t *calls = json_object_get(message, "tool_calls"),
                  *call = json_object_get(message, "function_call");
     if (is_given(calls) && !is_answer)
-        return invalid(error, i, "tool_calls", "belongs to messages of the assistant");
+        return invalid(error, i, "tool_calls", "is allowed only in messages of the assistant");
     if (is_given(calls) && !json_is_array(calls)) return invalid(error, i, "tool_calls", "must be an array");
     *n = json_array_size(calls);
     if (!is_given(call)) return 0;
-    if (!is_answer) return invalid(error, i, "function_call", "belongs to messages of the assistant");
-    if (*n) return invalid(error, i, "function_call", "must be absent where tool_calls are given");
+    if (!is_answer) return invalid(error, i, "function_call", "is allowed only in messages of the assistant");
+    if (*n) return invalid(error, i, "function_call", "must be absent if tool_calls are given");
     if (!json_is_object(call)) return invalid(error, i, "function_call", "must be an object");
     *n = 1;
     return 0;
@@ -186,8 +187,9 @@ int qn_api_request_read_messages(qn_api_request *r, qn_api_error *error)
         return qn_api_fail(error, 400, "invalid_value", "messages",
                            "messages must be an array that is not empty");
     if (n > QN_REQUEST_MESSAGES_MAX)
-        return qn_api_fail(error, 400, "invalid_value", "messages", "messages: %zu of them, there may be %d",
-                           n, (int)QN_REQUEST_MESSAGES_MAX);
+        return qn_api_fail(error, 400, "invalid_value", "messages",
+                           "messages has %zu elements, at most %d are allowed", n,
+                           (int)QN_REQUEST_MESSAGES_MAX);
     r->chat = json_array();
     if (!r->chat) return fail_memory(error);
     for (size_t i = 0; i < n; i++) {

@@ -20,7 +20,7 @@ static int read_max(const char *param, const json_t *value, int64_t *out, qn_api
     if (!json_is_integer(value) || n < -1 || n == 0 || n > INT32_MAX)
         return qn_api_fail(error, 400, "invalid_value", param,
                            "%s must be an integer from 1 to %d, or -1 for no limit%s", param, INT32_MAX,
-                           json_is_integer(value) && n == 0 ? ": an answer has one token at least" : "");
+                           json_is_integer(value) && n == 0 ? ": an answer has at least one token" : "");
     *out = n;
     return 0;
 }
@@ -43,7 +43,8 @@ static int add_stop(qn_api_request *r, const json_t *value, qn_api_error *error)
 {
     const char *text = json_string_value(value);
     size_t n = json_string_length(value);
-    if (!text || !n) return invalid(error, "stop", "must be a string that is not empty, or an array of such");
+    if (!text || !n)
+        return invalid(error, "stop", "must be a string that is not empty, or an array of such strings");
     if (n > QN_REQUEST_STOP_BYTES_MAX) return invalid(error, "stop", "has a string that is too long");
     if (memchr(text, 0, n)) return invalid(error, "stop", "has a NUL character");
     if (r->n_stop == QN_REQUEST_STOP_MAX) return invalid(error, "stop", "has too many strings");
@@ -92,7 +93,7 @@ static int add_bias(qn_api_request *r, int64_t id, const json_t *bias, const qn_
     if (id < 0 || id >= limits->vocab_size)
         return invalid(error, "logit_bias", "has an id outside the vocabulary");
     if (!json_is_number(bias) || !(b >= -100 && b <= 100))
-        return invalid(error, "logit_bias", "has a bias that is no number from -100 to 100");
+        return invalid(error, "logit_bias", "has a bias that is not a number from -100 to 100");
     if (r->n_bias == QN_REQUEST_BIAS_MAX) return invalid(error, "logit_bias", "has too many ids");
     r->bias[r->n_bias++] = (qn_logit_bias){.id = (int32_t)id, .bias = (float)b};
     return 0;
@@ -243,7 +244,7 @@ int qn_api_request_check_tools(const json_t *tools, qn_api_error *error)
         snprintf(param, sizeof param, "tools[%zu].function.strict", i);
         if (json_is_true(strict))
             return qn_api_fail(error, 400, "unsupported_parameter", param,
-                               "%s is not supported: calls cannot be held to a schema yet", param);
+                               "%s is not supported: calls cannot be constrained to a schema yet", param);
     }
     return 0;
 }
@@ -271,9 +272,8 @@ int qn_field_read_tool_choice(qn_api_request *r, const json_t *value, const qn_a
     (void)r, (void)limits;
     if (text && (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0)) return 0;
     if ((text && strcmp(text, "required") == 0) || json_is_object(value))
-        return qn_api_fail(
-            error, 400, "unsupported_parameter", "tool_choice",
-            "tool_choice is not supported but for \"auto\" and \"none\": a call cannot be forced yet");
+        return qn_api_fail(error, 400, "unsupported_parameter", "tool_choice",
+                           "tool_choice supports only \"auto\" and \"none\": a call cannot be forced yet");
     return invalid(error, "tool_choice", "must be \"auto\" or \"none\"");
 }
 
@@ -298,8 +298,7 @@ int qn_field_read_template_kwargs(qn_api_request *r, const json_t *value, const 
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(value, own[i]))
             return invalid(error, "chat_template_kwargs",
-                           "must leave messages, tools, add_generation_prompt and continue_final_message "
-                           "alone");
+                           "must not set messages, tools, add_generation_prompt or continue_final_message");
     r->template_kwargs = value;
     return 0;
 }
@@ -314,7 +313,8 @@ int qn_field_read_effort(qn_api_request *r, const json_t *value, const qn_api_re
         if (strcmp(text, known[i]) == 0) {
             r->reasoning_effort = known[i];
             qn_api_request_warn(r, "reasoning_effort",
-                                "is a variable of the chat template, which may not look at it");
+                                "was passed to the chat template as a variable, which the template may "
+                                "ignore");
             return 0;
         }
     return invalid(error, "reasoning_effort", "must be none, minimal, low, medium, high, xhigh or max");

@@ -51,7 +51,7 @@ static qn_status take_vector(void *user, const qn_embed_result *result)
     }
     if (e->request.dimensions && e->request.dimensions != result->n_values) {
         qn_api_fail(&e->error, 400, "unsupported_parameter", "dimensions",
-                    "dimensions is not supported but for the model's own: %lld", (long long)result->n_values);
+                    "dimensions supports only the model's own size: %lld", (long long)result->n_values);
         return QN_E_ARG;
     }
     e->n_tokens += result->n_tokens;
@@ -75,8 +75,8 @@ static int read_prompts(embedding *e)
     const json_t *input = e->request.input;
     e->n_prompts = qn_api_request_count_prompts(input);
     if (e->n_prompts > INPUTS_MAX)
-        return qn_api_fail(&e->error, 400, "invalid_value", "input", "input has %zu texts, there may be %d",
-                           e->n_prompts, (int)INPUTS_MAX);
+        return qn_api_fail(&e->error, 400, "invalid_value", "input",
+                           "input has %zu texts, at most %d are allowed", e->n_prompts, (int)INPUTS_MAX);
     e->prompts = qn_calloc(e->n_prompts, sizeof *e->prompts);
     if (!e->prompts) return qn_api_fail_status(&e->error, QN_E_NOMEM);
     for (size_t i = 0; i < e->n_prompts; i++) {
