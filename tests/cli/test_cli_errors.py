@@ -39,8 +39,8 @@ def test_long_options_behind_one_hyphen(model):
     assert call("run", model, "-raw", "-prompt=hello", "-max-tokens", 4).stdout == plain.stdout
     refused(call("run", f"-model={model}"), "-model=", "quern run [MODEL]", status=2)
     refused(call("run", "-m", model), "the model is an argument", status=2)
-    refused(call("run", model, "-ngl", 99), "is --gpu-layers meant", status=2)
-    refused(call("run", model, "-temperature", 1), "is --temp meant", status=2)
+    refused(call("run", model, "-ngl", 99), "did you mean --gpu-layers?", status=2)
+    refused(call("run", model, "-temperature", 1), "did you mean --temp?", status=2)
 
 
 def test_usage():
@@ -50,7 +50,7 @@ def test_usage():
 
 
 def test_one_argument_too_many():
-    refused(call("run", "m", "Hi"), "'Hi' is one argument too many (a prompt goes behind -p)", status=2)
+    refused(call("run", "m", "Hi"), "'Hi' is one argument too many (use -p for a prompt)", status=2)
     assert b"too many (see" in call("logits", "m", "Hi").stderr
 
 

@@ -97,7 +97,7 @@ def test_what_might_surprise(tmp_path):
     file.write_text(json.dumps({"messages": chat, "tools": [{**calls[0], "function": {"name": "grind"}}]}) + "\n")
     out = call("eval", fixture(f"models/{read_json(f'{source}/expected.json')['base']}"), file, "--adapter", adapter)
     assert out.returncode == 0 and "w_proj" in out.stderr.decode(), out.stderr
-    words = "the longest line has 600 tokens, the model's own context 512: quality may suffer"
+    words = "the longest line has 600 tokens, but the model's own context is 512: quality may suffer"
     ids = tmp_path / "ids.jsonl"
     ids.write_text(json.dumps({"ids": [7] * 600}) + "\n")
     assert words in call("eval", "seed", ids).stderr.decode()

@@ -253,12 +253,12 @@ def test_interrupt_and_resume(model, data, tmp_path):
     said = interrupted(args, parts, 5)
     stopped = read_log(parts)[-1]
     assert stopped["event"] == "stopped" and 5 <= stopped["step"] < 150
-    command = re.search(r"to go on: quern (.*)", said).group(1)
+    command = re.search(r"to continue: quern (.*)", said).group(1)
     assert command.endswith("--resume") and "'" + parts + "'" in command
     said = interrupted([*args, "--resume"], parts, stopped["step"] + 3)
     os.makedirs(tmp_path / "bin")
     os.symlink(os.path.abspath(QUERN), tmp_path / "bin" / "quern")
-    subprocess.run(["sh", "-c", re.search(r"to go on: (.*)", said).group(1)], check=True, capture_output=True,
+    subprocess.run(["sh", "-c", re.search(r"to continue: (.*)", said).group(1)], check=True, capture_output=True,
                    env={**os.environ, "PATH": f"{tmp_path}/bin:" + os.environ["PATH"]})
     same(parts, whole)
     assert len(read_log(parts, "start")) == 3
@@ -356,8 +356,8 @@ def test_refusals(model, data, trained, tmp_path):
     assert "MODEL" in refused(code=2) and "DATA" in refused(model, code=2) and "-o DIR" in refused(model, data, code=2)
     for args, words in [(["--rank", "0"], "--rank"), (["--lr", "0"], "--lr"), (["--lr", "1e999"], "--lr"),
                         (["--layers", "4:2"], "--layers"), (["--layers", "0:0"], "--layers"),
-                        (["--method", "qlora"], "lora|dora|full"), (["--learning-rate", "1"], "--lr meant"),
-                        (["--epoch", "1"], "--epochs meant"), (["--resume", "--overwrite"], "--overwrite")]:
+                        (["--method", "qlora"], "lora|dora|full"), (["--learning-rate", "1"], "did you mean --lr?"),
+                        (["--epoch", "1"], "did you mean --epochs?"), (["--resume", "--overwrite"], "--overwrite")]:
         assert words in refused(model, data, "-o", out, *args, code=2)
     assert "nowhere" in refused("nowhere", data, "-o", out)
     assert "nowhere" in refused(model, "nowhere", "-o", out)
@@ -370,16 +370,16 @@ def test_refusals(model, data, trained, tmp_path):
     empty.write_text("\n")
     assert "empty.jsonl" in refused(model, empty, "-o", out)
     before = {f: bytes_of(trained[0], f) for f in ("state.safetensors", "log.jsonl", "report.html")}
-    assert "training in it" in refused(model, data, "-o", trained[0], *FLAGS)
+    assert "training in this folder" in refused(model, data, "-o", trained[0], *FLAGS)
     assert "rate" in refused(model, data, "-o", trained[0], *FLAGS, "--steps", 50, "--lr", 0.02, "--resume")
     assert before == {f: bytes_of(trained[0], f) for f in before}
 
 
 def test_config_refusals(model, data, tmp_path):
     file = tmp_path / "t.yaml"
-    for text, line, words in [("rank: 4\nrnak: 4\n", 2, "is rank meant?"), ("rank: four\n", 1, "whole number"),
+    for text, line, words in [("rank: 4\nrnak: 4\n", 2, "did you mean rank?"), ("rank: four\n", 1, "whole number"),
                               ("rank: '4'\n", 1, "number"), ("targets: [b\n", 2, "YAML"), ("config: x\n", 1, "config"),
-                              ("strict: 2\n", 1, "true"), ("\nlearning_rate: 1\n", 2, "is lr meant?"),
+                              ("strict: 2\n", 1, "true"), ("\nlearning_rate: 1\n", 2, "did you mean lr?"),
                               ("data: &x y\nmodel: *x\n", 1, "aliases"), ("rank: 4\nrank: 5\n", 2, "line 1"),
                               ("rank: {a: 1}\n", 1, "one value"), ("- rank\n", 1, "keys and values")]:
         file.write_text(text)
@@ -395,7 +395,7 @@ def test_what_lies_in_the_folder_stays(model, data, tmp_path):
     out = tmp_path / "out"
     (out / "best").mkdir(parents=True)
     (out / "best" / "mine").write_text("x")
-    assert "best in it already" in refused(model, data, "-o", out, *FLAGS, "--steps", 1)
+    assert "already contains best" in refused(model, data, "-o", out, *FLAGS, "--steps", 1)
     assert (out / "best" / "mine").read_text() == "x"
     (out / "best").rename(out / "other")
     train(model, data, "-o", out, "--method", "full", "--steps", 1, "--batch-size", 4)
@@ -434,7 +434,7 @@ def test_what_is_not_finite_ends_it(model, data, tmp_path):
         tensors[name][2] = raw[:-width] + b"\xff" * width
     rewrite_safetensors(f"{model}/model.safetensors", f"{spoiled}/model.safetensors", spoil)
     said = train(spoiled, data, "-o", out, *FLAGS, "--steps", 3, code=1)
-    assert "finite" in said and "layer" in said and "to go on" not in said
+    assert "finite" in said and "layer" in said and "to continue" not in said
     assert read_log(out)[-1]["event"] == "failed"
     assert "failed" in open(out / "report.html", encoding="utf-8").read()
     assert (out / "last" / "adapter_model.safetensors").exists()
@@ -549,7 +549,7 @@ def test_report_of_a_resumed_training(model, data, tmp_path):
     for steps in (5, 12):
         train(model, data, "-o", out, *FLAGS, "--steps", steps, *(["--resume"] if steps > 5 else []))
     text = open(f"{out}/report.html", encoding="utf-8").read()
-    assert curves(Page(text), "Loss")[0] == 12 and "2, one resumed after the other" in text
+    assert curves(Page(text), "Loss")[0] == 12 and "2, each resumed from the one before" in text
 
 
 def test_report_in_a_browser(trained, tmp_path):

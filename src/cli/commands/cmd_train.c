@@ -106,14 +106,13 @@ static void put_info(qn_buf *b, const qn_train_info *i)
     qn_buf_printf(b, "trained:    %lld numbers in %lld arrays (the model has %lld: %.3g%%)\n",
                   (long long)i->n_trained, (long long)i->n_arrays, (long long)i->n_model_parameters,
                   i->n_model_parameters > 0 ? 100 * (double)i->n_trained / (double)i->n_model_parameters : 0);
-    qn_buf_printf(b, "lines:      %lld, %lld bad, %lld cut; %lld to validate with\n", (long long)i->n_lines,
+    qn_buf_printf(b, "lines:      %lld, %lld bad, %lld cut; %lld for validation\n", (long long)i->n_lines,
                   (long long)i->n_bad_lines, (long long)i->n_cut_lines, (long long)i->n_valid_lines);
     qn_buf_printf(b, "tokens:     %lld, of which %lld count\n", (long long)i->n_tokens,
                   (long long)i->n_counted);
     qn_buf_printf(b, "batches:    at most %lld tokens, %lld lines\n", (long long)i->batch_tokens,
                   (long long)i->batch_sequences);
-    qn_buf_printf(b, "steps:      %lld, of which %lld are taken\n", (long long)i->n_steps,
-                  (long long)i->step);
+    qn_buf_printf(b, "steps:      %lld, of which %lld are done\n", (long long)i->n_steps, (long long)i->step);
     qn_buf_printf(b, "memory:     %s before the first step",
                   qn_out_size_text(i->memory_bytes, size, sizeof size));
 }
@@ -204,7 +203,7 @@ static void note_resume(int argc, char **argv)
 {
     qn_buf b = {0};
     int is_said = 0;
-    qn_buf_puts(&b, "to go on: quern");
+    qn_buf_puts(&b, "to continue: quern");
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--resume") == 0 || strcmp(argv[i], "--overwrite") == 0) continue;
         if (strcmp(argv[i], "--") == 0 && !is_said) {

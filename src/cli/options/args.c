@@ -345,7 +345,7 @@ static void fail_unknown(const qn_arg_spec *spec, const char *command, const cha
         qn_args_fail(command, "unknown option %s: the model is an argument without an option: %s", text,
                      spec->usage);
     else if (arg)
-        qn_args_fail(command, "unknown option %s; is %s meant?", text, arg->name);
+        qn_args_fail(command, "unknown option %s; did you mean %s?", text, arg->name);
     else
         qn_args_fail(command, "unknown option %s", text);
 }
@@ -493,7 +493,7 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
                 size_t unused;
                 int takes_prompt = find(spec, "--prompt", strlen("--prompt"), &unused) != NULL;
                 qn_args_fail(command, "'%s' is one argument too many%s", text,
-                             takes_prompt ? " (a prompt goes behind -p)" : "");
+                             takes_prompt ? " (use -p for a prompt)" : "");
                 return 1;
             }
             positional[n++] = text;

@@ -52,8 +52,9 @@ static qn_status refuse_references(const reading *r)
     if (e->type == YAML_MAPPING_START_EVENT)
         anchor = e->data.mapping_start.anchor, tag = e->data.mapping_start.tag;
     if (!anchor && !tag) return QN_OK;
-    return at_line(r, line_of(r),
-                   qn_fail(QN_E_FORMAT, anchor ? "anchors and aliases are not taken" : "tags are not taken"));
+    return at_line(
+        r, line_of(r),
+        qn_fail(QN_E_FORMAT, anchor ? "anchors and aliases are not supported" : "tags are not supported"));
 }
 
 static qn_status next_event(reading *r)
@@ -75,7 +76,7 @@ static qn_status keep_scalar(const reading *r, const char **out)
 {
     const char *bytes = (const char *)r->event.data.scalar.value;
     const size_t n = r->event.data.scalar.length;
-    if (memchr(bytes, 0, n)) return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "there is a NUL in it"));
+    if (memchr(bytes, 0, n)) return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "it has a NUL character"));
     *out = qn_arena_strndup(r->texts, bytes, n);
     return *out ? QN_OK : QN_E_NOMEM;
 }
@@ -108,10 +109,10 @@ static qn_status check_type(const qn_arg *arg, const char *text, int is_plain)
         arg->kind == QN_ARG_LIMIT)
         return QN_OK;
     if (is_bool)
-        return qn_fail(QN_E_ARG, "%s: a %s is needed, not %s%s", key, is_text ? "text" : "number", text,
+        return qn_fail(QN_E_ARG, "%s: expected a %s, not %s%s", key, is_text ? "text" : "number", text,
                        is_text ? " (quotes make it a text)" : "");
     if (!is_text && !is_plain)
-        return qn_fail(QN_E_ARG, "%s: a number is needed, not the text '%s'", key, text);
+        return qn_fail(QN_E_ARG, "%s: expected a number, not the text '%s'", key, text);
     return QN_OK;
 }
 
@@ -137,15 +138,15 @@ static qn_status set_list(reading *r, const qn_arg *arg, void *options)
     qn_status status = QN_OK;
     int n = 0;
     if (!takes_list(arg))
-        return at_line(r, line, qn_fail(QN_E_ARG, "%s: one value is needed, not a list", arg->name + 2));
+        return at_line(r, line, qn_fail(QN_E_ARG, "%s: expected one value, not a list", arg->name + 2));
     for (; status == QN_OK; n++) {
         status = next_event(r);
         if (status != QN_OK || r->event.type == YAML_SEQUENCE_END_EVENT) break;
         if (r->event.type != YAML_SCALAR_EVENT || n == ITEMS_MAX) {
             status =
                 at_line(r, line_of(r),
-                        n == ITEMS_MAX ? qn_fail(QN_E_FULL, "%s: too long a list", arg->name + 2)
-                                       : qn_fail(QN_E_ARG, "%s: a list of words is needed", arg->name + 2));
+                        n == ITEMS_MAX ? qn_fail(QN_E_FULL, "%s: the list is too long", arg->name + 2)
+                                       : qn_fail(QN_E_ARG, "%s: expected a list of words", arg->name + 2));
         } else if (arg->kind == QN_ARG_LIST) {
             status = set_scalar(r, arg, options);
         } else {
@@ -172,16 +173,16 @@ static qn_status find_key(reading *r, const char *key, const qn_arg **out, size_
     if (!arg) {
         arg = qn_args_nearest(r->spec, key, strlen(key));
         return at_line(r, line,
-                       arg ? qn_fail(QN_E_ARG, "unknown key '%s'; is %s meant?", key, arg->name + 2)
+                       arg ? qn_fail(QN_E_ARG, "unknown key '%s'; did you mean %s?", key, arg->name + 2)
                            : qn_fail(QN_E_ARG, "unknown key '%s'", key));
     }
     if (r->not_here && strcmp(arg->name, r->not_here) == 0)
-        return at_line(r, line, qn_fail(QN_E_ARG, "'%s' cannot be said in a file", key));
+        return at_line(r, line, qn_fail(QN_E_ARG, "'%s' cannot be set in a file", key));
     for (int i = 0; i < r->n_seen; i++)
         if (r->seen[i] == arg)
             return at_line(r, line,
-                           qn_fail(QN_E_ARG, "'%s' stands in line %d already", key, r->seen_line[i]));
-    if (r->n_seen == KEYS_MAX) return at_line(r, line, qn_fail(QN_E_FULL, "too many keys"));
+                           qn_fail(QN_E_ARG, "'%s' is already set in line %d", key, r->seen_line[i]));
+    if (r->n_seen == KEYS_MAX) return at_line(r, line, qn_fail(QN_E_FULL, "there are too many keys"));
     r->seen[r->n_seen] = arg;
     r->seen_line[r->n_seen++] = line;
     *out = arg;
@@ -193,7 +194,7 @@ static qn_status take_pair(reading *r)
     const qn_arg *arg = NULL;
     size_t offset = 0;
     if (r->event.type != YAML_SCALAR_EVENT)
-        return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "a key is needed, such as rank"));
+        return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "expected a key, such as rank"));
     const char *key = NULL;
     QN_TRY(keep_scalar(r, &key));
     QN_TRY(find_key(r, key, &arg, &offset));
@@ -202,7 +203,7 @@ static qn_status take_pair(reading *r)
     if (r->event.type == YAML_SCALAR_EVENT) return set_scalar(r, arg, options);
     if (r->event.type == YAML_SEQUENCE_START_EVENT) return set_list(r, arg, options);
     return at_line(r, line_of(r),
-                   qn_fail(QN_E_ARG, "%s: one value is needed, not keys and values", arg->name + 2));
+                   qn_fail(QN_E_ARG, "%s: expected one value, not keys and values", arg->name + 2));
 }
 
 /* Up to the end of the one document. */
@@ -215,7 +216,7 @@ static qn_status take_document(reading *r)
     if (r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0) {
         /* "---" and nothing behind it */
     } else if (r->event.type != YAML_MAPPING_START_EVENT) {
-        return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "keys and values are needed, such as rank: 8"));
+        return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "expected keys and values, such as rank: 8"));
     } else {
         QN_TRY(next_event(r));
         while (r->event.type != YAML_MAPPING_END_EVENT) {
@@ -226,7 +227,7 @@ static qn_status take_document(reading *r)
     QN_TRY(next_event(r)); /* the document's end */
     QN_TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return QN_OK;
-    return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "a second document begins here"));
+    return at_line(r, line_of(r), qn_fail(QN_E_FORMAT, "a second document starts here"));
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -274,7 +275,7 @@ qn_status qn_config_file_take(const char *name, const char *bytes, size_t n, con
     qn_buf joined = {0};
     size_t first = 0;
     if (n > QN_CONFIG_FILE_BYTES_MAX)
-        return qn_fail(QN_E_FULL, "%s: %zu bytes; options have at most %d", name, n,
+        return qn_fail(QN_E_FULL, "%s: the file has %zu bytes, at most %d are allowed", name, n,
                        QN_CONFIG_FILE_BYTES_MAX);
     while (first < n && strchr(" \t\r\n", bytes[first]) && bytes[first]) first++;
     if (first < n && bytes[first] == '{') {

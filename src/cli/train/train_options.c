@@ -141,7 +141,7 @@ static int read_layers(qn_train_cli *t)
         if (*end) is_good = is_good && t->o.layer_end > t->o.layer_begin;
     }
     if (is_good) return 0;
-    return qn_args_fail("train", "--layers: '%s' is no range such as 4:8, 4: or :8", t->layers);
+    return qn_args_fail("train", "--layers: '%s' is not a range such as 4:8, 4: or :8", t->layers);
 }
 
 int qn_train_options_finish(qn_train_cli *t)
@@ -167,10 +167,10 @@ int qn_train_options_finish(qn_train_cli *t)
     o->weight_decay = t->weight_decay == 0 ? -1 : t->weight_decay > 0 ? t->weight_decay : 0;
     o->clip_norm = t->clip_norm == 0 ? -1 : t->clip_norm > 0 ? t->clip_norm : 0;
     if (t->layers && read_layers(t)) return QN_EXIT_USAGE;
-    if (!o->model_path || !*o->model_path) return qn_args_fail("train", "MODEL is needed");
-    if (!o->data_path || !*o->data_path) return qn_args_fail("train", "DATA is needed: what to learn from");
-    if (o->out_path && !*o->out_path) return qn_args_fail("train", "--output: the folder has no name");
+    if (!o->model_path || !*o->model_path) return qn_args_fail("train", "MODEL is missing");
+    if (!o->data_path || !*o->data_path) return qn_args_fail("train", "DATA is missing");
+    if (o->out_path && !*o->out_path) return qn_args_fail("train", "--output: the name is empty");
     if (!o->out_path && !t->show_batch && !t->dry_run)
-        return qn_args_fail("train", "-o DIR is needed: where the adapter goes");
+        return qn_args_fail("train", "-o DIR is missing: the folder for the adapter");
     return 0;
 }

@@ -114,8 +114,7 @@ static void put_result(qn_buf *b, const qn_train_log *log, const qn_train_report
     put_format(b, "state", "%s, step %lld of %lld", end_of(log), (long long)(last ? last->step : 0),
                (long long)about->info.n_steps);
     if (first) {
-        put_format(b, "first loss", "%.4f (one who knows nothing: %.4f)", first->loss,
-                   about->info.uniform_loss);
+        put_format(b, "first loss", "%.4f (uniform guess: %.4f)", first->loss, about->info.uniform_loss);
         if (isfinite(last->loss))
             put_format(b, "last loss", "%.4f", last->loss);
         else
@@ -134,7 +133,8 @@ static void put_result(qn_buf *b, const qn_train_log *log, const qn_train_report
                    (double)log->n_tokens / log->seconds);
     if (log->peak_memory_bytes > 0)
         put_row(b, "peak memory", qn_out_size_text((size_t)log->peak_memory_bytes, size, sizeof size));
-    if (log->n_runs > 1) put_format(b, "runs", "%lld, one resumed after the other", (long long)log->n_runs);
+    if (log->n_runs > 1)
+        put_format(b, "runs", "%lld, each resumed from the one before", (long long)log->n_runs);
     close_table(b);
 }
 
@@ -150,9 +150,9 @@ static void put_data(qn_buf *b, const qn_train_report_about *about)
     put_row(b, "data", about->options.data_path);
     put_format(b, "lines", "%s, %lld bad, %lld cut", count_text(i->n_lines, all), (long long)i->n_bad_lines,
                (long long)i->n_cut_lines);
-    put_format(b, "tokens of an epoch", "%s, of which %s count", count_text(i->n_tokens, all),
+    put_format(b, "tokens per epoch", "%s, of which %s count", count_text(i->n_tokens, all),
                count_text(i->n_counted, part));
-    put_row(b, "lines to validate with", count_text(i->n_valid_lines, all));
+    put_row(b, "validation lines", count_text(i->n_valid_lines, all));
     close_table(b);
 }
 

@@ -346,8 +346,8 @@ static qn_status check_work(const chat *c, size_t n_answers)
     const size_t n = json_array_size(c->messages), each = c->whole->n + n * WORK_PER_MESSAGE;
     if (n_answers <= WORK_MAX / each) return QN_OK;
     return qn_fail(QN_E_FULL,
-                   "a chat of %zu messages and %zu bytes is too long for a template that does not mark "
-                   "the answers",
+                   "a chat of %zu messages and %zu bytes is too long, because the chat template does not "
+                   "mark the answers",
                    n, c->whole->n);
 }
 

@@ -79,7 +79,8 @@ qn_status qn_dataset_find(const char *path, qn_dataset_split split, char **out)
         }
         qn_free(file);
     }
-    if (split == QN_SPLIT_TRAIN) return qn_fail(QN_E_NOT_FOUND, "%s: there is no train.jsonl in it", path);
+    if (split == QN_SPLIT_TRAIN)
+        return qn_fail(QN_E_NOT_FOUND, "%s: there is no train.jsonl in this folder", path);
     *out = NULL;
     return QN_OK;
 }
@@ -94,10 +95,12 @@ static qn_status check_options(qn_dataset_options *o)
     if (!o->now) o->now = QN_DATASET_NOW;
     if (o->max_length < 2) return qn_fail(QN_E_ARG, "a sequence needs at least 2 tokens");
     if (o->batch_tokens < o->max_length - 1 || o->batch_tokens > BATCH_TOKENS_MAX)
-        return qn_fail(QN_E_ARG, "batches of %lld tokens: at least the %lld of a sequence, at most %d",
+        return qn_fail(QN_E_ARG,
+                       "batches of %lld tokens: a batch must have at least the %lld tokens of a sequence, "
+                       "and at most %d",
                        (long long)o->batch_tokens, (long long)o->max_length - 1, BATCH_TOKENS_MAX);
     if (o->max_sequences < 0)
-        return qn_fail(QN_E_ARG, "batches of %lld sequences", (long long)o->max_sequences);
+        return qn_fail(QN_E_ARG, "batches cannot have %lld sequences", (long long)o->max_sequences);
     if (o->mask != QN_MASK_ANSWERS && o->mask != QN_MASK_LAST && o->mask != QN_MASK_ALL)
         return qn_fail(QN_E_ARG, "there is no mask %d", (int)o->mask);
     return QN_OK;
@@ -136,7 +139,7 @@ qn_status qn_dataset_open(const char *file, const qn_chat_text *text, const qn_d
         d->summary.n_lines = qn_line_index_count(d->lines);
         d->summary.bad = d->bad;
         d->summary.other_keys = d->other_keys;
-        status = d->summary.n_lines ? make_room(d) : qn_fail(QN_E_FORMAT, "%s: there is no line in it", file);
+        status = d->summary.n_lines ? make_room(d) : qn_fail(QN_E_FORMAT, "%s: the file has no lines", file);
     }
     if (status == QN_OK)
         *out = d;
@@ -233,7 +236,7 @@ static qn_status read_line(qn_dataset *d, int64_t i, qn_train_sequence *out)
 static qn_status check_any(const qn_dataset *d)
 {
     if (d->summary.n_bad < d->summary.n_lines) return QN_OK;
-    return qn_fail(QN_E_ARG, "%s: no line can be trained on; line %lld: %s", d->file,
+    return qn_fail(QN_E_ARG, "%s: no line is usable for training; line %lld: %s", d->file,
                    (long long)d->bad[0].line, d->bad[0].reason);
 }
 
@@ -396,7 +399,9 @@ qn_status qn_dataset_seek(qn_dataset *d, const qn_dataset_position *position)
     int ok = p.epoch >= 0 && p.epoch < INT64_MAX && p.next >= 0 && p.next <= n && p.n_held >= 0 &&
              p.n_held <= QN_DATASET_WINDOW && p.n_held <= p.next;
     for (int64_t i = 0; ok && i < p.n_held; i++) ok = p.held[i] >= 0 && p.held[i] < n;
-    if (!ok) return qn_fail(QN_E_ARG, "%s: not a position of these %lld lines", d->file, (long long)n);
+    if (!ok)
+        return qn_fail(QN_E_ARG, "%s: the saved position does not fit these %lld lines", d->file,
+                       (long long)n);
     drop_sequences(d);
     d->epoch = p.epoch;
     d->next = p.next;

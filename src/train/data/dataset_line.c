@@ -55,7 +55,8 @@ static qn_status check_messages(const json_t *messages, const char *list)
         if (!json_is_object(message)) return qn_fail(QN_E_ARG, "%s[%zu] is not an object", list, i);
         if (!role) return qn_fail(QN_E_ARG, "%s[%zu] has no role", list, i);
         while (k < N_ROLES && strcmp(role, roles[k]) != 0) k++;
-        if (k == N_ROLES) return qn_fail(QN_E_ARG, "%s[%zu]: there is no role \"%.40s\"", list, i, role);
+        if (k == N_ROLES)
+            return qn_fail(QN_E_ARG, "%s[%zu]: the role \"%.40s\" does not exist", list, i, role);
         QN_TRY(check_content(message, list, i));
     }
     return QN_OK;
@@ -278,10 +279,10 @@ static qn_status read_chat(const qn_line_options *o, json_t *messages, const jso
     if (status == QN_OK && o->mask != QN_MASK_ALL)
         status = qn_answer_spans_find(o->text, request, n_before, &r, &spans);
     if (status == QN_OK && o->mask != QN_MASK_ALL && !spans.n)
-        status = qn_fail(QN_E_ARG, "no message is the assistant's, so nothing counts");
+        status = qn_fail(QN_E_ARG, "there is no message of the assistant, so no token counts");
     if (status == QN_OK) status = encode_chat(o, &r, &spans, out);
     if (status == QN_OK && spans.n && out->n_lost == (o->mask == QN_MASK_LAST ? 1 : spans.n))
-        status = qn_fail(QN_E_ARG, "what the chat template makes of it does not show where the answer is");
+        status = qn_fail(QN_E_ARG, "the text from the chat template does not show where the answer is");
     qn_answer_spans_free(&spans);
     qn_rendered_free(&r);
     json_decref(request);
@@ -336,7 +337,7 @@ static qn_status read_ids(const json_t *ids, const json_t *counts, qn_train_sequ
     const size_t n = json_array_size(ids);
     if (!json_is_array(ids)) return qn_fail(QN_E_ARG, "\"ids\" is not a list");
     if (counts && (!json_is_array(counts) || json_array_size(counts) != n))
-        return qn_fail(QN_E_ARG, "\"counts\" is not a list of as many as \"ids\", which are %zu", n);
+        return qn_fail(QN_E_ARG, "\"counts\" is not a list as long as \"ids\", which has %zu elements", n);
     out->ids = qn_alloc_array(n, sizeof *out->ids);
     out->counts = qn_alloc(n);
     out->n = (int64_t)n;
@@ -345,7 +346,7 @@ static qn_status read_ids(const json_t *ids, const json_t *counts, qn_train_sequ
         const json_t *id = json_array_get(ids, i);
         const json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value > INT32_MAX)
-            return qn_fail(QN_E_ARG, "ids[%zu] is not a token's id", i);
+            return qn_fail(QN_E_ARG, "ids[%zu] is not a token id", i);
         out->ids[i] = (int32_t)value;
         out->counts[i] = 1;
         if (counts) QN_TRY(read_count(json_array_get(counts, i), (int64_t)i, &out->counts[i]));
@@ -381,7 +382,8 @@ static qn_status read_object(const qn_line_options *o, const json_t *line, qn_tr
     if (kind == 3 && json_object_get(line, "ids")) kind = 2;
     if (kind == 3 && !json_object_get(line, "text"))
         return qn_fail(QN_E_ARG,
-                       "none of the keys \"messages\", \"prompt\" and \"completion\", \"text\", \"ids\"");
+                       "it has none of the keys \"messages\", \"prompt\" and \"completion\", \"text\", "
+                       "\"ids\"");
     if (kind < 2 && tools && !json_is_null(tools) && !json_is_array(tools))
         return qn_fail(QN_E_ARG, "\"tools\" is not a list");
     if (other_keys) list_other_keys(line, kinds[kind], other_keys);
@@ -401,7 +403,7 @@ static qn_status finish(const qn_line_options *o, qn_train_sequence *s)
     if (!last) return qn_fail(QN_E_ARG, "none of its %lld tokens counts", (long long)s->n);
     for (int64_t i = 0; i <= last && o->vocab_size; i++)
         if (s->ids[i] >= o->vocab_size)
-            return qn_fail(QN_E_ARG, "token %lld has the id %d; the model's vocabulary has %lld",
+            return qn_fail(QN_E_ARG, "token %lld has the id %d, but the model's vocabulary has %lld tokens",
                            (long long)i, s->ids[i], (long long)o->vocab_size);
     s->n_whole = last + 1;
     s->n = s->n_whole < o->max_length ? s->n_whole : o->max_length;
@@ -422,7 +424,7 @@ qn_status qn_train_sequence_read(const qn_line_options *options, const char *lin
 {
     json_t *object = NULL;
     qn_train_sequence made = {0};
-    qn_status status = qn_json_parse_line("not one JSON object", line, n, &object);
+    qn_status status = qn_json_parse_line("the line is not one JSON object", line, n, &object);
     if (status == QN_OK) status = read_object(options, object, &made, other_keys);
     if (status == QN_OK) status = finish(options, &made);
     if (status == QN_OK && other_keys) status = other_keys->status;

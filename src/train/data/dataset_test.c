@@ -339,7 +339,7 @@ static void test_bad_lines(void **state)
     qn_dataset *strict = NULL;
     qn_train_batch batch;
     char want[600];
-    snprintf(want, sizeof want, "%s:1: none of the keys", f.file);
+    snprintf(want, sizeof want, "%s:1: it has none of the keys", f.file);
     assert_int_equal(
         qn_dataset_open(f.file, f.text, &(qn_dataset_options){.strict = 1, .in_order = 1}, &strict), QN_OK);
     for (int i = 0; i < 2; i++) {
@@ -354,7 +354,7 @@ static void test_bad_lines(void **state)
     /* Nothing to train on is an error, not an endless loop. */
     f = begin("{\"a\":1}\n{\"b\":2}\n", NULL);
     assert_int_equal(qn_dataset_next(f.set, &batch), QN_E_ARG);
-    assert_non_null(strstr(qn_last_error(), "no line can be trained on; line"));
+    assert_non_null(strstr(qn_last_error(), "no line is usable for training; line"));
     assert_int_equal(qn_dataset_check(f.set), QN_E_ARG);
     end(&f);
 }

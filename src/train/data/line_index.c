@@ -139,7 +139,7 @@ qn_status qn_line_index_open(const char *path, qn_line_index **out)
         goto out;
     }
     if (!S_ISREG(x->found.st_mode)) {
-        status = qn_fail(QN_E_ARG, "%s: not a plain file", path);
+        status = qn_fail(QN_E_ARG, "%s: not a regular file", path);
         goto out;
     }
     status = find_lines(x);

@@ -26,7 +26,7 @@ static qn_status check_numbers(const qn_trainable *t, const char *path)
     for (int64_t i = 0; i < t->n; i++)
         for (int64_t k = 0; k < t->arrays[i].n; k++)
             if (!isfinite(t->arrays[i].data[k]))
-                return qn_fail(QN_E_ARG, "%s: %s: number %lld is not finite: nothing was written", path,
+                return qn_fail(QN_E_ARG, "%s: %s: value %lld is not finite: nothing was written", path,
                                t->arrays[i].name, (long long)k);
     return QN_OK;
 }
@@ -51,7 +51,7 @@ qn_status qn_trainable_save_model(const qn_trainable *t, const qn_train_base *ba
     const qn_rewrite_changes changes = {.numbers = trained_numbers, .user = &l, .n_numbers = t->n};
     const qn_fuse_options options = {.type = type};
     if (t->options.method != QN_TRAIN_FULL)
-        return qn_fail(QN_E_ARG, "%s: factors are trained, which are written as an adapter", path);
+        return qn_fail(QN_E_ARG, "%s: this training makes an adapter, not a whole model", path);
     QN_TRY(check_numbers(t, path));
     return qn_source_get_kind(base->source) == QN_SOURCE_GGUF
                ? save_gguf(&model, &changes, &options, path)

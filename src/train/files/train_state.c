@@ -94,9 +94,9 @@ static qn_status compare_lines(const char *path, const char *was, const char *is
     }
     const int n = (int)strcspn(was, "\n"), m = (int)strcspn(is, "\n");
     if (!n && !m) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "%s: it is of a training with %.*s; this one has %.*s%s", path,
+    return qn_fail(QN_E_UNSUPPORTED, "%s: it belongs to a training with %.*s; this one has %.*s%s", path,
                    n ? n < 200 ? n : 200 : 7, n ? was : "nothing", m ? m < 200 ? m : 200 : 4, m ? is : "none",
-                   strncmp(was, "data=", 5) == 0 ? ": other lines to train on" : "");
+                   strncmp(was, "data=", 5) == 0 ? ": the training data differs" : "");
 }
 
 /* ---- checksum ----------------------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ qn_status qn_train_state_write(const char *path, qn_trainer *t, const qn_train_s
     qn_buf trainer = {0}, position = {0};
     qn_st_writer *w = NULL;
     if (run->n_position < 0 || run->n_position > QN_TRAIN_STATE_POSITION_MAX)
-        return qn_fail(QN_E_ARG, "%s: a position of %lld numbers", path, (long long)run->n_position);
+        return qn_fail(QN_E_ARG, "%s: the position has %lld numbers", path, (long long)run->n_position);
     qn_status status = describe(t, &trainer);
     for (int64_t i = 0; i < run->n_position; i++)
         qn_buf_printf(&position, "%s%" PRId64, i ? "," : "", run->position[i]);
@@ -225,7 +225,7 @@ qn_status qn_train_state_write(const char *path, qn_trainer *t, const qn_train_s
 
 static qn_status bad_text(const qn_train_state *c, int which)
 {
-    return qn_fail(QN_E_FORMAT, "%s: %s \"%.40s\" is none", qn_safetensors_path(c->file), keys[which],
+    return qn_fail(QN_E_FORMAT, "%s: %s \"%.40s\" is not valid", qn_safetensors_path(c->file), keys[which],
                    c->texts[which]);
 }
 
@@ -260,7 +260,7 @@ static qn_status check_sum(const qn_train_state *c, uint64_t wanted)
     for (int64_t i = 0; i < qn_safetensors_count(c->file); i++) {
         const qn_tensor_view *v = qn_safetensors_get(c->file, i);
         if (!v->supported || (v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_BF16))
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s is not of f32 or bf16", v->file, v->name);
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is neither f32 nor bf16", v->file, v->name);
         hash = hash_tensor(v->name, v->n_dims, v->shape, v->data, v->size_bytes, hash);
     }
     if (hash == wanted) return QN_OK;
@@ -277,7 +277,8 @@ static qn_status read_texts(qn_train_state *c)
         if (!(c->texts[i] = qn_safetensors_metadata(c->file, keys[i])))
             return qn_fail(QN_E_FORMAT, "%s: not the state of a training", path);
     if (strcmp(c->texts[VERSION], version_now) != 0)
-        return qn_fail(QN_E_FORMAT, "%s: the state of a training in the format %.16s, this is %s", path,
+        return qn_fail(QN_E_FORMAT,
+                       "%s: training state of format %.16s; this version of quern reads format %s", path,
                        c->texts[VERSION], version_now);
     QN_TRY(read_uint(c, STEPS, 10, &steps));
     if (steps >= INT64_MAX) return bad_text(c, STEPS); /* another one follows */
@@ -353,16 +354,15 @@ static qn_status find_numbers(const qn_train_state *c, qn_trainer *t, int64_t i,
     tensor_name(a, kind, name);
     const qn_tensor_view *v = qn_safetensors_find(c->file, name);
     if (!v)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: it has no %s, which is trained here",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: it lacks %s, which this training has",
                        qn_safetensors_path(c->file), name);
     int same = v->n_dims == a->shape.n;
     for (int d = 0; same && d < v->n_dims; d++) same = v->shape[d] == a->shape.dim[d];
     if (!same)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: tensor %s: shape %s, the array that is trained has %lld elements", v->file,
-                       v->name, qn_view_shape_text(v, shape, sizeof shape), (long long)a->n);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: shape %s, but the trained array has %lld elements",
+                       v->file, v->name, qn_view_shape_text(v, shape, sizeof shape), (long long)a->n);
     if (v->dtype != x.dtype)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: its numbers are %s, those that are trained %s",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: its type is %s, but the trained array has %s",
                        v->file, v->name, qn_dtype_name(v->dtype), qn_dtype_name(x.dtype));
     *out = v;
     return QN_OK;
@@ -375,7 +375,7 @@ static qn_status check(const qn_train_state *c, qn_trainer *t, const char *setti
     qn_buf trainer = {0};
     int64_t n = 0;
     if (c->fingerprint != qn_trainer_base(t)->fingerprint)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: it is of a training on another base model", path);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: it belongs to a training on another base model", path);
     qn_status status = describe(t, &trainer);
     if (status == QN_OK) status = compare_lines(path, c->texts[TRAINER], or_empty(trainer.data));
     qn_buf_free(&trainer);
@@ -387,7 +387,7 @@ static qn_status check(const qn_train_state *c, qn_trainer *t, const char *setti
             n += status == QN_OK && v;
         }
     if (status == QN_OK && n != qn_safetensors_count(c->file))
-        status = qn_fail(QN_E_UNSUPPORTED, "%s: it has %lld arrays, %lld are trained here", path,
+        status = qn_fail(QN_E_UNSUPPORTED, "%s: it has %lld arrays, but this training has %lld", path,
                          (long long)qn_safetensors_count(c->file), (long long)n);
     return status;
 }

@@ -216,7 +216,7 @@ static void of_something_else(void **state)
     o = options_of(QN_TRAIN_LORA, &adamw);
     o.trainable.targets = "q_proj,v_proj";
     renew(&s, &o);
-    expect_refused(&s, path, settings, "v_proj.lora_A.weight, which is trained here");
+    expect_refused(&s, path, settings, "v_proj.lora_A.weight, which this training has");
     o.trainable.targets = "q_proj";
     renew(&s, &o);
     expect_refused(&s, path, settings, "arrays");

@@ -55,8 +55,8 @@ qn_status qn_trainable_save(const qn_trainable *t, const qn_train_base *base, co
     qn_module *all = NULL;
     int64_t n_all = 0;
     if (t->options.method == QN_TRAIN_FULL)
-        return qn_fail(QN_E_ARG, "%s: the weights themselves are trained: there is no adapter to write",
-                       path);
+        return qn_fail(
+            QN_E_ARG, "%s: this training changes the weights themselves: there is no adapter to write", path);
     qn_adapter_part *parts = qn_alloc_array((size_t)t->n_modules, sizeof *parts);
     float *widened = t->options.bf16 ? qn_alloc_array((size_t)t->n_elements, sizeof *widened) : NULL,
           *at = widened;
@@ -104,12 +104,12 @@ static qn_status check_form(const reading *r)
     const int dora = r->t->options.method == QN_TRAIN_DORA;
     int64_t n = 0;
     if (r->file->config.dora != dora)
-        return qn_fail(QN_E_ARG, "%s: the adapter has %s magnitudes (DoRA), what is trained has %s", r->path,
+        return qn_fail(QN_E_ARG, "%s: the adapter has %s magnitudes (DoRA), but the training has %s", r->path,
                        r->file->config.dora ? "" : "no", dora ? "them" : "none");
     for (int64_t i = 0; i < r->t->n_modules; i++) n += r->t->modules[i].n_roles;
     if (n < r->file->n_targets)
-        return qn_fail(QN_E_ARG, "%s: the adapter changes %lld matrices, %lld are trained", r->path,
-                       (long long)r->file->n_targets, (long long)n);
+        return qn_fail(QN_E_ARG, "%s: the adapter changes %lld matrices, but the training changes %lld",
+                       r->path, (long long)r->file->n_targets, (long long)n);
     return QN_OK;
 }
 
@@ -121,11 +121,12 @@ static qn_status check_module(const reading *r, const qn_module *m, const qn_ada
         const qn_adapter_target *t = find_target(r, m->roles[i], m->layer < 0 ? 0 : m->layer);
         if (!t) return qn_fail(QN_E_ARG, "%s: the adapter has nothing for %s", r->path, m->name);
         if (t->rank != r->t->options.rank || fabs(t->factor - scale) > 1e-6 * fabs(scale))
-            return qn_fail(QN_E_ARG, "%s: %s has rank %d and the factor %g, what is trained %d and %g",
+            return qn_fail(QN_E_ARG,
+                           "%s: %s has rank %d and scale %g, but the training has rank %d and scale %g",
                            r->path, m->name, t->rank, (double)t->factor, r->t->options.rank, scale);
         targets[i] = t;
         if (t->a != targets[0]->a || t->n_rows != m->n_rows)
-            return qn_fail(QN_E_ARG, "%s: %s is cut otherwise than it is trained", r->path, m->name);
+            return qn_fail(QN_E_ARG, "%s: %s is split differently than in this training", r->path, m->name);
     }
     return QN_OK;
 }
@@ -180,7 +181,9 @@ qn_status qn_trainable_load(qn_trainable *t, const qn_train_base *base, const ch
     qn_adapter_file file;
     reading r = {.t = t, .config = &base->config, .file = &file, .path = path};
     if (t->options.method == QN_TRAIN_FULL)
-        return qn_fail(QN_E_ARG, "%s: the weights themselves are trained, no adapter", path);
+        return qn_fail(QN_E_ARG,
+                       "%s: this training changes the weights themselves, so it cannot start from an adapter",
+                       path);
     QN_TRY(qn_adapter_file_open(path, &base->config, notes, &file));
     qn_status status = read_all(&r);
     const float *from = r.numbers;

@@ -437,7 +437,8 @@ static void refuses(void **state)
         {.rank = 4, .alpha = 8, .targets = "q_proj,k_proj,v_proj"},
         {.rank = 4, .alpha = 8, .targets = "q_proj,v_proj", .method = QN_TRAIN_DORA},
         {.method = QN_TRAIN_FULL}};
-    const char *const words[] = {"rank 4", "factor 2", "changes", "nothing for", "magnitudes", "no adapter"};
+    const char *const words[] = {"rank 4",      "scale 2",    "changes",
+                                 "nothing for", "magnitudes", "cannot start from an adapter"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) expect_refused(&s, path, &others[i], words[i]);
     assert_int_equal(qn_trainable_save(s.t, &s.base, path, NULL), QN_E_ARG); /* whole weights */
     assert_non_null(strstr(qn_last_error(), "no adapter"));

@@ -44,7 +44,7 @@ static qn_status find_file(const char *data, const char *split, char **out)
         if (!split || strcmp(split, names[i]) == 0) QN_TRY(qn_dataset_find(data, (qn_dataset_split)i, &file));
     for (int i = 0; split && i <= QN_SPLIT_TEST && !file; i++)
         if (strcmp(split, names[i]) == 0)
-            return qn_fail(QN_E_NOT_FOUND, "%s: it has no split %s", data, split);
+            return qn_fail(QN_E_NOT_FOUND, "%s: the folder has no split %s", data, split);
     if (!file)
         return qn_fail(QN_E_ARG, "there is no split \"%.40s\"; there are train, valid and test", split);
     *out = file;
@@ -67,14 +67,15 @@ static void warn(const evaluation *e, int64_t n_lost, int64_t n_hidden, int64_t 
 {
     if (n_lost)
         qn_log(QN_LOG_WARNING,
-               "%s: %lld answers do not count, since the chat template's text does not show them", e->file,
+               "%s: %lld answers do not count, because the chat template's text does not show them", e->file,
                (long long)n_lost);
     if (n_hidden)
         qn_log(QN_LOG_WARNING, "%s: %lld lines have tools that the chat template does not show", e->file,
                (long long)n_hidden);
     if (e->context > 0 && longest > e->context)
         qn_log(QN_LOG_WARNING,
-               "%s: the longest line has %lld tokens, the model's own context %lld: quality may suffer",
+               "%s: the longest line has %lld tokens, but the model's own context is %lld: quality may "
+               "suffer",
                e->file, (long long)longest, (long long)e->context);
 }
 
@@ -83,7 +84,7 @@ static qn_status look_at_lines(evaluation *e)
 {
     int64_t n_good = 0, n_rows = 0, n_lost = 0, n_hidden = 0, longest = 0;
     e->n_lines = qn_line_index_count(e->lines);
-    if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: there is no line in it", e->file);
+    if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: the file has no lines", e->file);
     if (e->o.max_lines && e->o.max_lines < e->n_lines) e->n_lines = e->o.max_lines;
     for (int64_t i = 0; i < e->n_lines; i++) {
         qn_train_sequence s;
@@ -100,7 +101,8 @@ static qn_status look_at_lines(evaluation *e)
         qn_train_sequence_free(&s);
     }
     if (!n_good)
-        return qn_fail(QN_E_ARG, "%s: no line can be evaluated; the last: %s", e->file, qn_last_error());
+        return qn_fail(QN_E_ARG, "%s: no line can be evaluated; the last one failed with: %s", e->file,
+                       qn_last_error());
     warn(e, n_lost, n_hidden, longest);
     e->out.n_lines = e->n_lines;
     e->out.n_bad_lines = e->n_lines - n_good;
@@ -247,25 +249,28 @@ static qn_status add_line(evaluation *e, int64_t i)
 
 static qn_status check_options(qn_evaluate_options *o)
 {
-    if (!o->model_path || !*o->model_path) return qn_fail(QN_E_ARG, "no model is given to be evaluated");
-    if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given to evaluate with");
+    if (!o->model_path || !*o->model_path) return qn_fail(QN_E_ARG, "no model is given");
+    if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given");
     if (!o->max_length)
         o->max_length =
             o->batch_tokens > 0 && o->batch_tokens < MAX_LENGTH ? o->batch_tokens + 1 : MAX_LENGTH;
     if (!o->batch_tokens) o->batch_tokens = o->max_length;
     if (o->max_length < 2 || o->max_length > COUNT_MAX)
-        return qn_fail(QN_E_ARG, "lines of %lld tokens: they are 2 to %d", (long long)o->max_length,
+        return qn_fail(QN_E_ARG, "lines of %lld tokens: 2 to %d are allowed", (long long)o->max_length,
                        COUNT_MAX);
     if (o->batch_tokens < o->max_length - 1 || o->batch_tokens > COUNT_MAX)
-        return qn_fail(QN_E_ARG, "batches of %lld tokens: at least the %lld of a line, at most %d",
+        return qn_fail(QN_E_ARG,
+                       "batches of %lld tokens: a batch must have at least the %lld tokens of a line, and at "
+                       "most %d",
                        (long long)o->batch_tokens, (long long)o->max_length - 1, COUNT_MAX);
-    if (o->max_lines < 0) return qn_fail(QN_E_ARG, "%lld lines to evaluate", (long long)o->max_lines);
+    if (o->max_lines < 0)
+        return qn_fail(QN_E_ARG, "the number of lines to evaluate is %lld", (long long)o->max_lines);
     if ((int)o->mask < 0 || o->mask > QN_MASK_ALL)
         return qn_fail(QN_E_ARG, "there is no mask %d", (int)o->mask);
     if ((int)o->precision < 0 || o->precision > QN_PRECISION_EXACT)
         return qn_fail(QN_E_ARG, "there is no precision %d", (int)o->precision);
     if (!isfinite(o->adapter_scale))
-        return qn_fail(QN_E_ARG, "an adapter's scale of %g", (double)o->adapter_scale);
+        return qn_fail(QN_E_ARG, "an adapter cannot have the scale %g", (double)o->adapter_scale);
     return o->n_threads >= 0 ? QN_OK : qn_fail(QN_E_ARG, "%d threads", (int)o->n_threads);
 }
 

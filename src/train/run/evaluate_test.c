@@ -190,7 +190,7 @@ static void refuses(void **state)
     WITH(max_length, 1, QN_E_ARG, "lines of 1 tokens");
     WITH(max_length, INT64_MAX, QN_E_ARG, "lines of");
     WITH(batch_tokens, -1, QN_E_ARG, "batches of -1 tokens");
-    WITH(max_lines, -1, QN_E_ARG, "-1 lines");
+    WITH(max_lines, -1, QN_E_ARG, "lines to evaluate is -1");
     WITH(n_threads, -1, QN_E_ARG, "-1 threads");
     WITH(strict, 1, QN_E_ARG, "valid.jsonl:2: none of its 1 tokens");
     WITH(max_lines, 1, QN_E_ARG, "no line can be evaluated");

@@ -34,13 +34,14 @@ static void note_data(qn_training *t, const qn_dataset *d, const char *name)
         qn_buf_printf(b, "%s: %lld of %lld lines are longer than %lld tokens and were cut\n", name,
                       (long long)s.n_cut, (long long)s.n_lines, (long long)t->options.o.max_length);
     if (s.n_lost_answers)
-        qn_buf_printf(b, "%s: %lld answers do not count, since the chat template's text does not show them\n",
+        qn_buf_printf(b,
+                      "%s: %lld answers do not count, because the chat template's text does not show them\n",
                       name, (long long)s.n_lost_answers);
     if (s.n_hidden_tools)
         qn_buf_printf(b, "%s: %lld lines have tools that the chat template does not show\n", name,
                       (long long)s.n_hidden_tools);
     for (int64_t i = 0; i < s.n_other_keys; i++)
-        qn_buf_printf(b, "%s:%lld: the key \"%s\" means nothing here\n", name,
+        qn_buf_printf(b, "%s:%lld: the key \"%s\" has no meaning and is ignored\n", name,
                       (long long)s.other_keys[i].line, s.other_keys[i].name);
 }
 
@@ -133,14 +134,15 @@ static void note_context(qn_training *t)
         longest = qn_dataset_summarize(t->valid).n_longest;
     if (own > 0 && longest > own)
         qn_buf_printf(&t->notes,
-                      "the longest line has %lld tokens, the model's own context %lld: quality may suffer\n",
+                      "the longest line has %lld tokens, but the model's own context is %lld: quality may "
+                      "suffer\n",
                       (long long)longest, (long long)own);
 }
 
 static void note_warmup(const qn_schedule *schedule, qn_buf *notes)
 {
     if (schedule->warmup_steps > schedule->n_steps)
-        qn_buf_printf(notes, "the learning rate rises to the end: %lld steps of warm-up, %lld in all\n",
+        qn_buf_printf(notes, "the learning rate rises until the end: %lld warm-up steps, %lld steps in all\n",
                       (long long)schedule->warmup_steps, (long long)schedule->n_steps);
 }
 
@@ -262,7 +264,7 @@ qn_status qn_training_read_array(const qn_training *t, int64_t i, float *numbers
     qn_train_array a;
     QN_TRY(qn_training_get_array(t, i, &a));
     if (gradient && !t->n_step_counted)
-        return qn_fail(QN_E_ARG, "%s: no step was taken that it had a gradient in", a.name);
+        return qn_fail(QN_E_ARG, "%s: it has no gradient, because no step was taken", a.name);
     const float *sums = qn_trainer_gradient(t->trainer, i);
     if (numbers) qn_trainable_read(&qn_trainer_trainable(t->trainer)->arrays[i], 0, a.n, numbers);
     for (int64_t k = 0; gradient && k < a.n; k++)
@@ -353,12 +355,12 @@ static qn_status find_place(qn_training *t, const qn_dataset_position *before, q
     return QN_OK;
 }
 
-/* The failure with where it comes from. when: "step" or "validation behind step". */
+/* The failure with where it comes from. when: "step" or "validation after step". */
 static qn_status explain(qn_status found, const char *when, int64_t step, const char *message, qn_buf *where)
 {
     const qn_status status =
         found == QN_OK && where->length
-            ? qn_fail(QN_E_DEVICE, "%s %lld: %s; the first number that is not finite comes up in %s", when,
+            ? qn_fail(QN_E_DEVICE, "%s %lld: %s; the first value that is not finite appears in %s", when,
                       (long long)step, message, where->data)
             : qn_fail(QN_E_DEVICE, "%s %lld: %s", when, (long long)step, message);
     qn_buf_free(where);
@@ -380,7 +382,7 @@ static qn_status explain_validation(qn_training *t, const qn_train_batch *b)
     qn_buf where = {0};
     snprintf(message, sizeof message, "%s", qn_last_error());
     const qn_status found = qn_nonfinite_find(t->trainer, b, &where);
-    return explain(found, "validation behind step", qn_trainer_steps(t->trainer), message, &where);
+    return explain(found, "validation after step", qn_trainer_steps(t->trainer), message, &where);
 }
 
 static void finish_report(qn_training *t, const qn_trainer_report *update, int64_t began_ns,
@@ -441,7 +443,7 @@ qn_status qn_training_take_validation(qn_training *t, int watch)
     double sum = 0;
     int64_t n = 0;
     if (!t->valid)
-        return qn_fail(QN_E_NOT_FOUND, "%s: there is no valid.jsonl in it", t->options.o.data_path);
+        return qn_fail(QN_E_NOT_FOUND, "%s: there is no valid.jsonl in this folder", t->options.o.data_path);
     QN_TRY(qn_dataset_seek(t->valid, &(qn_dataset_position){0}));
     for (int64_t i = 0; !most || i < most; i++) {
         qn_train_batch b;

@@ -76,7 +76,7 @@ static qn_status go_to(qn_training *t, const char *path, const qn_train_state *s
     qn_dataset_position at = {0};
     if (run->n_position < AT_HELD || run->n_position > AT_HELD + QN_DATASET_WINDOW ||
         run->position[AT_TOKENS] < 0)
-        return qn_fail(QN_E_FORMAT, "%s: it does not say where in its data it is", path);
+        return qn_fail(QN_E_FORMAT, "%s: it lacks the position in the data", path);
     at.epoch = run->position[AT_EPOCH];
     at.next = run->position[AT_NEXT];
     at.n_held = run->n_position - AT_HELD;
@@ -88,8 +88,7 @@ static qn_status go_to(qn_training *t, const char *path, const qn_train_state *s
         t->validated = run->position[AT_VALIDATED];
         t->best_loss = run->best_loss;
     } else {
-        qn_buf_puts(&t->notes,
-                    "the data to validate with is another than before: the best loss begins anew\n");
+        qn_buf_puts(&t->notes, "the validation data has changed: the best loss starts over\n");
     }
     return t->notes.status;
 }
@@ -126,20 +125,22 @@ qn_status qn_run_files_check(const qn_training *t)
     int found;
     if (!o->out_path) return QN_OK;
     if (stat(o->out_path, &about) == 0 && !S_ISDIR(about.st_mode))
-        return qn_fail(QN_E_ARG, "%s: it is there already and no folder", o->out_path);
+        return qn_fail(QN_E_ARG, "%s: it already exists and is not a folder", o->out_path);
     QN_TRY(is_there(t, state_name, &found));
     if (o->resume && !found)
-        return qn_fail(QN_E_NOT_FOUND, "%s: there is no training in it to be resumed", o->out_path);
+        return qn_fail(QN_E_NOT_FOUND, "%s: there is no training in this folder to resume", o->out_path);
     if (o->resume || o->overwrite) return QN_OK;
     if (found)
         return qn_fail(QN_E_ARG,
-                       "%s: there is a training in it; resume it, overwrite it, or take another folder",
+                       "%s: there is a training in this folder; resume it, overwrite it, or use another "
+                       "folder",
                        o->out_path);
     /* Not a training's, maybe, but a training would write there. */
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         QN_TRY(is_there(t, others[i], &found));
         if (found)
-            return qn_fail(QN_E_ARG, "%s: there is a %s in it already; overwrite it, or take another folder",
+            return qn_fail(QN_E_ARG,
+                           "%s: this folder already contains %s; overwrite it, or use another folder",
                            o->out_path, others[i]);
     }
     return QN_OK;
@@ -150,7 +151,7 @@ static qn_status make_folder(const char *path)
     struct stat about;
     if (mkdir(path, 0777) == 0 || (errno == EEXIST && stat(path, &about) == 0 && S_ISDIR(about.st_mode)))
         return QN_OK;
-    return qn_fail(QN_E_IO, "%s: cannot make the folder: %s", path, strerror(errno));
+    return qn_fail(QN_E_IO, "%s: cannot create the folder: %s", path, strerror(errno));
 }
 
 /* What was saved by a training that is overwritten: the folder with the files in it. */

@@ -86,12 +86,12 @@ static qn_status open_file(qn_run_log *l, int64_t step)
     l->file = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (l->file < 0) return io_error(l, "cannot open it");
     if (flock(l->file, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) return qn_fail(QN_E_ARG, "%s: another training writes it", l->path);
+        if (errno == EWOULDBLOCK) return qn_fail(QN_E_ARG, "%s: another training is writing to it", l->path);
         return io_error(l, "cannot lock it");
     }
     if (step >= 0) QN_TRY(find_end(l, step, &end));
-    if (ftruncate(l->file, (off_t)end) != 0) return io_error(l, "cannot cut it");
-    if (lseek(l->file, (off_t)end, SEEK_SET) < 0) return io_error(l, "cannot go to its end");
+    if (ftruncate(l->file, (off_t)end) != 0) return io_error(l, "cannot truncate it");
+    if (lseek(l->file, (off_t)end, SEEK_SET) < 0) return io_error(l, "cannot seek to its end");
     return QN_OK;
 }
 

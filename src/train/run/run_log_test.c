@@ -118,7 +118,7 @@ static void one_writer(void **state)
     qn_test_ok(qn_run_log_open(path, -1, &first));
     qn_test_ok(qn_run_log_put(first, &(qn_train_event){.kind = QN_TRAIN_EVENT_START}, ""));
     assert_int_equal(qn_run_log_open(path, -1, &second), QN_E_ARG);
-    assert_non_null(strstr(qn_last_error(), "another training writes it"));
+    assert_non_null(strstr(qn_last_error(), "another training is writing to it"));
     char *text = read_text(path); /* who is refused takes nothing away */
     assert_true(strlen(text) > 10);
     qn_free(text);

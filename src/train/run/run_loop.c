@@ -75,11 +75,12 @@ static qn_status judge_first(const loop *l, double loss)
 {
     const double even = log((double)l->t->base.config.vocab_size);
     char text[256];
-    snprintf(text, sizeof text, "the first loss is %.4f; guessing evenly among %lld tokens gives %.4f", loss,
+    snprintf(text, sizeof text,
+             "the first loss is %.4f; a uniform guess among %lld tokens has a loss of %.4f", loss,
              (long long)l->t->base.config.vocab_size, even);
     if (loss <= even + 0.5) return tell(l, (qn_train_event){.kind = QN_TRAIN_EVENT_NOTE, .text = text});
     snprintf(text + strlen(text), sizeof text - strlen(text),
-             ": the model is worse than that; is it damaged, or the data not for its tokenizer?");
+             ": the model is worse than that. It may be damaged, or the data may not fit its tokenizer");
     return tell(l, (qn_train_event){.kind = QN_TRAIN_EVENT_WARNING, .text = text});
 }
 

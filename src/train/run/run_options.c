@@ -14,7 +14,7 @@ static const int64_t steps_max = (int64_t)1 << 40;
 static qn_status check_count(const char *name, int64_t value, int64_t most)
 {
     if (value >= 0 && value <= most) return QN_OK;
-    return qn_fail(QN_E_ARG, "%s %" PRId64 ": it is 0 to %" PRId64, name, value, most);
+    return qn_fail(QN_E_ARG, "%s %" PRId64 ": it must be 0 to %" PRId64, name, value, most);
 }
 
 static qn_status check_choice(const char *name, int value, int n)
@@ -25,13 +25,13 @@ static qn_status check_choice(const char *name, int value, int n)
 static qn_status check_real(const char *name, double value, double least, double most)
 {
     if (isfinite(value) && value >= least && value <= most) return QN_OK;
-    return qn_fail(QN_E_ARG, "%s %g: it is %g to %g", name, value, least, most);
+    return qn_fail(QN_E_ARG, "%s %g: it must be %g to %g", name, value, least, most);
 }
 
 static qn_status check_choices(const qn_train_options *o)
 {
     QN_TRY(check_choice("method", (int)o->method, QN_TRAIN_FULL + 1));
-    QN_TRY(check_choice("way to begin", (int)o->init, QN_TRAIN_KAIMING_NORMAL + 1));
+    QN_TRY(check_choice("init", (int)o->init, QN_TRAIN_KAIMING_NORMAL + 1));
     QN_TRY(check_choice("layout", (int)o->layout, QN_ADAPTER_MLX + 1));
     QN_TRY(check_choice("optimiser", (int)o->optimizer, QN_OPTIMIZER_SGD + 1));
     QN_TRY(check_choice("schedule", (int)o->schedule, QN_SCHEDULE_COSINE + 1));
@@ -59,7 +59,7 @@ static qn_status check_reals(const qn_train_options *o)
     QN_TRY(check_real("learning rate", o->learning_rate, 0, INFINITY));
     QN_TRY(check_real("beta1", o->beta1, 0, 1));
     QN_TRY(check_real("beta2", o->beta2, 0, 1));
-    if (o->beta1 == 1 || o->beta2 == 1) return qn_fail(QN_E_ARG, "a beta of 1 forgets every gradient");
+    if (o->beta1 == 1 || o->beta2 == 1) return qn_fail(QN_E_ARG, "a beta of 1 ignores every gradient");
     QN_TRY(check_real("eps", o->eps, 0, INFINITY));
     QN_TRY(check_real("weight decay", o->weight_decay, -INFINITY, INFINITY));
     QN_TRY(check_real("momentum", o->momentum, 0, 1));
@@ -71,11 +71,10 @@ static qn_status check_reals(const qn_train_options *o)
 
 static qn_status check_files(const qn_train_options *o)
 {
-    if (!o->model && (!o->model_path || !*o->model_path))
-        return qn_fail(QN_E_ARG, "no model is given to be trained");
+    if (!o->model && (!o->model_path || !*o->model_path)) return qn_fail(QN_E_ARG, "no model is given");
     if (o->model && (o->model_path || o->device))
-        return qn_fail(QN_E_ARG, "an open model is given to be trained, and a path or device beside it");
-    if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given to train on");
+        return qn_fail(QN_E_ARG, "both an open model and a path or device are given");
+    if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given");
     if (o->out_path && !*o->out_path) return qn_fail(QN_E_ARG, "the name of the folder to write is empty");
     if (o->resume && !o->out_path) return qn_fail(QN_E_ARG, "no folder is given to resume from");
     if (o->resume && o->overwrite)
@@ -86,7 +85,7 @@ static qn_status check_files(const qn_train_options *o)
 static qn_status check_values(const qn_train_options *o)
 {
     if (o->start_path && o->method == QN_TRAIN_FULL)
-        return qn_fail(QN_E_ARG, "an adapter to begin with, but the weights themselves are trained");
+        return qn_fail(QN_E_ARG, "a training of all weights cannot start from an adapter");
     QN_TRY(check_choices(o));
     QN_TRY(check_counts(o));
     return check_reals(o);
@@ -193,13 +192,13 @@ void qn_run_options_note_unused(const qn_train_options *o, qn_buf *notes)
         {is_sgd && o->eps > 0, "eps", "AdamW"},
         {is_sgd && o->no_bias_correction, "no-bias-correction", "AdamW"},
         {!is_sgd && o->momentum > 0, "momentum", "SGD"},
-        {o->schedule == QN_SCHEDULE_CONSTANT && o->end_rate > 0, "end-rate", "the schedules that fall"},
+        {o->schedule == QN_SCHEDULE_CONSTANT && o->end_rate > 0, "end-rate",
+         "the linear and cosine schedules"},
         {o->n_steps && o->n_epochs, "epochs", "a training without a number of steps"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (settings[i].is_unused)
-            qn_buf_printf(notes, "%s does nothing here: it belongs to %s\n", settings[i].name,
-                          settings[i].owner);
+            qn_buf_printf(notes, "%s has no effect: it belongs to %s\n", settings[i].name, settings[i].owner);
 }
 
 /* ---- parts -------------------------------------------------------------------------------------------- */

@@ -19,11 +19,11 @@ static void expect(qn_train_options o, const char *want)
 
 static void unused_settings(void **state)
 {
-#define OF(name, owner) name " does nothing here: it belongs to " owner "\n"
+#define OF(name, owner) name " has no effect: it belongs to " owner "\n"
     expect((qn_train_options){0}, "");
     expect((qn_train_options){.targets = "q_proj", .rank = 4, .beta1 = 0.8, .n_epochs = 2}, "");
     expect((qn_train_options){.momentum = 0.9, .end_rate = 0.1, .n_steps = 5, .n_epochs = 1},
-           OF("momentum", "SGD") OF("end-rate", "the schedules that fall")
+           OF("momentum", "SGD") OF("end-rate", "the linear and cosine schedules")
                OF("epochs", "a training without a number of steps"));
     expect((qn_train_options){.save_type = "f32"}, OF("save-type", "the training of all weights"));
     expect((qn_train_options){.method = QN_TRAIN_FULL,

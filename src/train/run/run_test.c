@@ -297,15 +297,15 @@ static void folders(void **state)
     snprintf(out, sizeof out, "%s/out", p.folder);
     qn_train_options o = options_of(&p, out);
     o.resume = 1;
-    expect(&o, QN_E_NOT_FOUND, "no training in it to be resumed");
+    expect(&o, QN_E_NOT_FOUND, "no training in this folder to resume");
     o.resume = 0;
     qn_training *first = open_training(&o), *second = open_training(&o);
     qn_test_ok(qn_training_run(first, NULL, NULL));
     assert_int_equal(qn_training_run(second, NULL, NULL), QN_E_ARG);
-    assert_non_null(strstr(qn_last_error(), "another training writes it"));
+    assert_non_null(strstr(qn_last_error(), "another training is writing to it"));
     qn_training_close(first);
     qn_training_close(second);
-    expect(&o, QN_E_ARG, "there is a training in it");
+    expect(&o, QN_E_ARG, "there is a training in this folder");
     assert_int_equal(access(qn_test_path(out, "best/adapter_model.safetensors"), R_OK), 0);
 
     /* Begun anew, nothing of the old one is left. */
@@ -320,7 +320,7 @@ static void folders(void **state)
     assert_int_equal(json_array_size(log), 1);
     json_decref(log);
     o.out_path = qn_test_path(p.folder, "train.jsonl");
-    expect(&o, QN_E_ARG, "no folder");
+    expect(&o, QN_E_ARG, "is not a folder");
     o.out_path = qn_test_path(p.folder, "no/such/folder");
     qn_training *t = open_training(&o);
     assert_int_equal(qn_training_run(t, NULL, NULL), QN_E_IO);
@@ -386,11 +386,11 @@ static void of_other_settings(void **state)
     qn_test_write_text(p.folder, "valid.jsonl", lines);
     seen s = {.stop_at = 5};
     run(&o, &s);
-    assert_non_null(strstr(s.text, "the best loss begins anew"));
+    assert_non_null(strstr(s.text, "the best loss starts over"));
     qn_test_write_text(p.folder, "train.jsonl", lines);
     qn_free(lines);
     expect(&o, QN_E_UNSUPPORTED, "data=");
-    assert_non_null(strstr(qn_last_error(), "other lines to train on"));
+    assert_non_null(strstr(qn_last_error(), "the training data differs"));
     end(&p);
 }
 
@@ -428,12 +428,12 @@ static void not_finite(void **state)
         const char *when, *where;
     } cases[] = {
         {"model.layers.1.self_attn.q_proj.lora_B.weight", NAN, 5, "step 6: the loss is nan",
-         "comes up in layer 1 (step "},
-        {"model.layers.0.mlp.down_proj.lora_A.weight", INFINITY, 7, "step 8: ", "comes up in layer 0 (step "},
+         "appears in layer 1 (step "},
+        {"model.layers.0.mlp.down_proj.lora_A.weight", INFINITY, 7, "step 8: ", "appears in layer 0 (step "},
         {"model.layers.1.mlp.down_proj.lora_B.weight", INFINITY, 6,
-         "validation behind step 6: ", "comes up in layer 1 (step "},
-        {"model.layers.0.self_attn.q_proj.lora_A.weight", 4e36f, 0, "step 1: the gradient by ",
-         "comes up in the gradients, on the way to that by model.layers.0.self_attn.q_proj."},
+         "validation after step 6: ", "appears in layer 1 (step "},
+        {"model.layers.0.self_attn.q_proj.lora_A.weight", 4e36f, 0, "step 1: the gradient with respect to ",
+         "appears in the gradients, while that with respect to model.layers.0.self_attn.q_proj."},
     };
     const place p = begin();
     char out[PATH_BYTES];
@@ -519,7 +519,7 @@ static void refuses(void **state)
     WITH(optimizer, (qn_optimizer_kind)2, QN_E_ARG, "optimiser 2");
     WITH(precision, (qn_precision)3, QN_E_ARG, "precision 3");
     WITH(layout, (qn_adapter_layout)2, QN_E_ARG, "layout 2");
-    WITH(init, (qn_train_init)2, QN_E_ARG, "begin 2");
+    WITH(init, (qn_train_init)2, QN_E_ARG, "init 2");
     WITH(rank, -1, QN_E_ARG, "rank -1");
     WITH(rank, 1 << 30, QN_E_ARG, "rank");
     WITH(alpha, NAN, QN_E_ARG, "alpha");
@@ -591,8 +591,8 @@ static void tells(void **state)
     assert_true(info.best_loss == INFINITY && info.step == 0);
     assert_non_null(strstr(info.notes, "train.jsonl:2: left out: \"text\" is not a text\n"));
     assert_non_null(strstr(info.notes, "1 of 6 lines are longer than 24 tokens"));
-    assert_non_null(strstr(info.notes, ":4: the key \"id\" means nothing here\n"));
-    assert_non_null(strstr(info.notes, "rises to the end: 7 steps of warm-up, 6 in all\n"));
+    assert_non_null(strstr(info.notes, ":4: the key \"id\" has no meaning and is ignored\n"));
+    assert_non_null(strstr(info.notes, "rises until the end: 7 warm-up steps, 6 steps in all\n"));
     int64_t n_trained = 0, i = 0;
     qn_train_array a;
     for (; qn_training_get_array(t, i, &a) == QN_OK; i++) n_trained += a.n;
@@ -623,7 +623,7 @@ static void tells(void **state)
     assert_int_equal(s.n[QN_TRAIN_EVENT_VALID], 2);
     assert_int_equal(s.n[QN_TRAIN_EVENT_SAVED], 0);
     assert_int_equal(qn_test_count_files(p.folder), n_files);
-    assert_non_null(strstr(s.text, "guessing evenly among"));
+    assert_non_null(strstr(s.text, "a uniform guess among"));
     assert_int_equal(qn_training_step(t, NULL), QN_E_CLOSED);
     qn_training_close(t);
     o.strict = 1;
@@ -708,7 +708,7 @@ static void whole_weights(void **state)
     if (!(fabs(whole.loss - s.valid_loss) < 1e-5)) fail_msg("%g, not %g", whole.loss, s.valid_loss);
     o.start_path = out;
     o.overwrite = 1;
-    expect(&o, QN_E_ARG, "adapter to begin with");
+    expect(&o, QN_E_ARG, "cannot start from an adapter");
     end(&p);
 }
 

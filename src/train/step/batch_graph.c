@@ -32,11 +32,11 @@ static qn_status check_batch(const qn_model_config *c, const qn_batch_sizes *o, 
 {
     const int64_t vocab_size = c->vocab_size;
     if (b->n_rows < 1 || b->n_targets < 1 || b->n_sequences < 1)
-        return qn_fail(QN_E_ARG, "a batch of %lld tokens with %lld targets", (long long)b->n_rows,
+        return qn_fail(QN_E_ARG, "a batch has %lld tokens and %lld targets", (long long)b->n_rows,
                        (long long)b->n_targets);
     if (b->n_rows > o->n_rows || b->n_sequences > o->n_sequences || b->n_targets > o->n_targets)
         return qn_fail(QN_E_ARG,
-                       "a batch of %lld tokens, %lld sequences and %lld targets; the largest is %lld, %lld "
+                       "a batch has %lld tokens, %lld sequences and %lld targets; the maximum is %lld, %lld "
                        "and %lld",
                        (long long)b->n_rows, (long long)b->n_sequences, (long long)b->n_targets,
                        (long long)o->n_rows, (long long)o->n_sequences, (long long)o->n_targets);
@@ -47,8 +47,8 @@ static qn_status check_batch(const qn_model_config *c, const qn_batch_sizes *o, 
             return qn_fail(QN_E_ARG, "sequence %lld of a batch is empty", (long long)i);
     for (int64_t i = 0; i < b->n_rows; i++)
         if (b->ids[i] < 0 || b->ids[i] >= vocab_size)
-            return qn_fail(QN_E_ARG, "token id %d at row %lld of a batch: the vocabulary has %lld", b->ids[i],
-                           (long long)i, (long long)vocab_size);
+            return qn_fail(QN_E_ARG, "token id %d at row %lld of a batch: the vocabulary has %lld tokens",
+                           b->ids[i], (long long)i, (long long)vocab_size);
     for (int64_t i = 0; i < b->n_targets; i++)
         if (b->targets[i] < 0 || b->targets[i] >= vocab_size || b->rows[i] < 0 || b->rows[i] >= b->n_rows)
             return qn_fail(QN_E_ARG, "target %lld of a batch: id %d for row %d", (long long)i, b->targets[i],

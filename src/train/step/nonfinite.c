@@ -74,7 +74,7 @@ qn_status qn_nonfinite_find(qn_trainer *t, const qn_train_batch *batch, qn_buf *
     QN_TRY(qn_trainer_watch(t, batch, look, &w));
     if (!w.found) return QN_OK;
     if (w.behind_loss && w.array >= 0)
-        qn_buf_printf(where, "the gradients, on the way to that by %s (step %s)",
+        qn_buf_printf(where, "the gradients, while that with respect to %s is computed (step %s)",
                       w.what->arrays[w.array].name, w.step);
     else
         qn_buf_printf(where, "%s (step %s)", w.place, w.step);

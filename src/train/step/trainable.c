@@ -65,7 +65,8 @@ void qn_trainable_write_drawn(qn_trainable_array *a, int64_t begin, int64_t n, c
 qn_status qn_trainable_describe(const qn_trainable *t, int64_t i, qn_train_array *out)
 {
     if (i < 0 || i >= t->n)
-        return qn_fail(QN_E_NOT_FOUND, "array %lld: %lld are trained", (long long)i, (long long)t->n);
+        return qn_fail(QN_E_NOT_FOUND, "there is no array %lld: %lld arrays are trained", (long long)i,
+                       (long long)t->n);
     const qn_trainable_array *a = &t->arrays[i];
     *out = (qn_train_array){.name = a->name, .n_dims = a->shape.n, .n = a->n};
     for (int k = 0; k < a->shape.n; k++) out->shape[k] = a->shape.dim[k];
@@ -246,7 +247,7 @@ static qn_status mark_pattern(const qn_trainable_options *o, const char *pattern
     }
     return any ? QN_OK
                : qn_fail(QN_E_ARG,
-                         "target %s fits no linear layer of the model; they are called such as %s or %s",
+                         "target %s matches no linear layer of the model; their names are such as %s or %s",
                          pattern, n ? modules[0].name : "-", n ? modules[n - 1].name : "-");
 }
 
@@ -279,7 +280,7 @@ static qn_status choose_modules(making *k)
         if (chosen[i]) t->modules[t->n_modules++] = t->modules[i];
     qn_free(chosen);
     if (status == QN_OK && !t->n_modules)
-        status = qn_fail(QN_E_ARG, "no linear layer is left to be trained: the layers are 0 to %lld",
+        status = qn_fail(QN_E_ARG, "no linear layer is left to train: the layers are 0 to %lld",
                          (long long)k->base->config.num_hidden_layers - 1);
     return status;
 }
@@ -298,8 +299,8 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
                        "%s: tensor %s: matrices of experts are not trained as a whole; use LoRA", v->file,
                        v->name);
     if (!qn_family_weight_name(base->config.family, QN_SOURCE_SAFETENSORS, base->prefix, role, layer, name))
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no published name to be trained under", v->file,
-                       v->name);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no published name, so it cannot be trained",
+                       v->file, v->name);
     QN_TRY(new_array(k, name, "", qn_shape_make(v->n_dims, v->shape), QN_DTYPE_F32, &a));
     a->role = role;
     a->layer = layer;
@@ -331,16 +332,17 @@ static qn_status check_options(const qn_train_base *base, const qn_trainable_opt
     const int64_t n = base->config.num_hidden_layers;
     if (o->layer_begin < 0 || o->layer_begin >= n || o->layer_end < 0 || o->layer_end > n ||
         (o->layer_end && o->layer_end <= o->layer_begin))
-        return qn_fail(QN_E_ARG, "layers %lld to %lld of a model that has %lld", (long long)o->layer_begin,
-                       (long long)(o->layer_end ? o->layer_end : n), (long long)n);
+        return qn_fail(QN_E_ARG, "layers %lld to %lld are requested, but the model has %lld",
+                       (long long)o->layer_begin, (long long)(o->layer_end ? o->layer_end : n), (long long)n);
     if (o->method == QN_TRAIN_FULL)
         return o->bf16 ? qn_fail(QN_E_ARG,
-                                 "bf16 is for the factors of LoRA and DoRA: whole weights are trained in f32")
+                                 "bf16 is only for the factors of LoRA and DoRA: whole weights are trained "
+                                 "in f32")
                        : QN_OK;
     if (o->rank < 1 || o->rank > QN_LORA_RANK_MAX)
-        return qn_fail(QN_E_ARG, "rank %d: it is 1 to %d", o->rank, QN_LORA_RANK_MAX);
+        return qn_fail(QN_E_ARG, "rank %d: it must be 1 to %d", o->rank, QN_LORA_RANK_MAX);
     if (!(o->dropout >= 0 && o->dropout < 1))
-        return qn_fail(QN_E_ARG, "dropout %g: it is 0 or more and below 1", (double)o->dropout);
+        return qn_fail(QN_E_ARG, "dropout %g: it must be at least 0 and below 1", (double)o->dropout);
     return isfinite(o->alpha) ? QN_OK : qn_fail(QN_E_ARG, "alpha is not finite");
 }
 

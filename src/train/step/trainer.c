@@ -241,7 +241,7 @@ static void update_array(qn_trainer *t, int64_t i, double rate, double scale)
 qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
 {
     const qn_trainer_options *o = &t->options;
-    if (!t->n_added) return qn_fail(QN_E_ARG, "a step of training without a batch");
+    if (!t->n_added) return qn_fail(QN_E_ARG, "a training step needs a batch");
     double squares = 0;
     for (int64_t i = 0; i < t->trainable.n; i++) {
         double own = 0;
@@ -249,7 +249,7 @@ qn_status qn_trainer_update(qn_trainer *t, double rate, qn_trainer_report *out)
         if (!isfinite(own)) {
             t->n_added = 0;
             t->n_batches = 0;
-            return qn_fail(QN_E_DEVICE, "the gradient by %s is not finite after %lld steps",
+            return qn_fail(QN_E_DEVICE, "the gradient with respect to %s is not finite after %lld steps",
                            t->trainable.arrays[i].name, (long long)t->step);
         }
         squares += own;
