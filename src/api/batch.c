@@ -231,9 +231,9 @@ qn_status qn_batch_open(qn_model *model, const qn_prompt *prompts, size_t n_prom
     if (!model || !prompts || !out) return qn_fail(QN_E_ARG, "qn_batch_open: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_batch_open: no prompts");
     if (options && options->row_adapters)
-        return qn_fail(QN_E_ARG, "row_adapters: all prompts of a batch have the same adapter");
+        return qn_fail(QN_E_ARG, "row_adapters: all prompts of a batch must have the same adapter");
     if (options && options->n_top_logprobs)
-        return qn_fail(QN_E_ARG, "n_top_logprobs: a batch gives the logprobs of its tokens alone");
+        return qn_fail(QN_E_ARG, "n_top_logprobs: a batch gives only the logprobs of its own tokens");
     if (options && options->deadline_ms < 0)
         return qn_fail(QN_E_ARG, "deadline_ms: %lld is negative", (long long)options->deadline_ms);
     if (options) QN_TRY(qn_sampler_check(options));

@@ -117,12 +117,12 @@ static qn_status check_options(const qn_bench_options *o)
                            (long long)fields[i].value, (long long)fields[i].least, (long long)fields[i].most);
     }
     if (o->n_decode_tokens == 1)
-        return qn_fail(QN_E_ARG, "n_decode_tokens: 1; decode is measured from the second token on");
+        return qn_fail(QN_E_ARG, "n_decode_tokens is 1, but decode is measured from the second token on");
     if (o->prompt && o->n_prompt_tokens)
-        return qn_fail(QN_E_ARG, "n_prompt_tokens: %lld beside a prompt, which has tokens of its own",
+        return qn_fail(QN_E_ARG, "n_prompt_tokens is %lld, but the prompt has its own tokens",
                        (long long)o->n_prompt_tokens);
     if (!(o->max_perplexity >= 0))
-        return qn_fail(QN_E_ARG, "max_perplexity: %g is no perplexity", o->max_perplexity);
+        return qn_fail(QN_E_ARG, "max_perplexity: %g is not a perplexity", o->max_perplexity);
     return QN_OK;
 }
 
@@ -175,13 +175,13 @@ static qn_status measure(qn_bench *b)
     QN_TRY(make_prompt(b));
     const int64_t room = b->context - b->o.n_prompt_tokens;
     if (room < 1)
-        return qn_fail(QN_E_ARG, "the prompt has %lld tokens and the context %lld",
+        return qn_fail(QN_E_ARG, "the prompt has %lld tokens, the context holds %lld",
                        (long long)b->o.n_prompt_tokens, (long long)b->context);
     if (!is_wish && b->o.n_decode_tokens > room && room > 1) b->o.n_decode_tokens = room;
     if (b->o.n_decode_tokens > room)
-        return qn_fail(QN_E_ARG, "%lld tokens decoded behind a prompt of %lld do not fit the context of %lld",
-                       (long long)b->o.n_decode_tokens, (long long)b->o.n_prompt_tokens,
-                       (long long)b->context);
+        return qn_fail(
+            QN_E_ARG, "%lld tokens decoded after a prompt of %lld do not fit into the context of %lld",
+            (long long)b->o.n_decode_tokens, (long long)b->o.n_prompt_tokens, (long long)b->context);
     b->report->n_prompt_tokens = b->o.n_prompt_tokens;
     b->report->n_decode_tokens = b->o.n_decode_tokens;
     b->report->n_sequences = b->o.n_sequences;

@@ -73,7 +73,7 @@ static qn_status read_all(qn_bench *b, qn_generation **g, int64_t n_rows, int64_
             if (token.end != QN_END_NONE)
                 return qn_fail(QN_E_ARG,
                                "the context is full after %lld tokens: sequences that run together need room "
-                               "for their prompt, the tokens measured and %d more",
+                               "for their prompt, the measured tokens and %d more",
                                (long long)token.position, 3 * QN_TOKENS_AHEAD);
         }
     return QN_OK;

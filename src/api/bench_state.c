@@ -33,7 +33,7 @@ static qn_status make_file(const qn_bench *b, trip *t)
     if (!t->path) return QN_E_NOMEM;
     int file = mkstemp(t->path);
     if (file < 0) {
-        qn_status status = qn_fail(QN_E_IO, "%s: cannot make a file: %s", t->path, strerror(errno));
+        qn_status status = qn_fail(QN_E_IO, "%s: cannot create a file: %s", t->path, strerror(errno));
         qn_free(t->path);
         t->path = NULL;
         return status;
@@ -77,7 +77,7 @@ static qn_status round_trips(qn_bench *b, trip *t)
     QN_TRY(forward(b, t->saved, t->logits));
     const qn_status made = make_file(b, t);
     if (made == QN_E_IO && !b->o.folder) { /* nobody named the place */
-        qn_log(QN_LOG_WARNING, "%s; saving and restoring state is left out", qn_last_error());
+        qn_log(QN_LOG_WARNING, "%s; saving and restoring state is not measured", qn_last_error());
         return QN_E_UNSUPPORTED;
     }
     QN_TRY(made);

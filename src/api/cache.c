@@ -40,11 +40,11 @@ static qn_status begin(const qn_cache *cache, const qn_model *model, qn_ticket_u
 static qn_status check_logits(const qn_model *model, const float *logits, int64_t capacity)
 {
     qn_model_info info;
-    if (!logits) return qn_fail(QN_E_ARG, "qn_forward_with_cache: nowhere to put the logits");
+    if (!logits) return qn_fail(QN_E_ARG, "qn_forward_with_cache: logits is NULL");
     QN_TRY(model->backend->get_info(model->object, &info));
     if (capacity >= info.vocab_size) return QN_OK;
-    return qn_fail(QN_E_ARG, "room for %lld logits: the vocabulary has %lld", (long long)capacity,
-                   (long long)info.vocab_size);
+    return qn_fail(QN_E_ARG, "there is room for %lld logits, but the vocabulary has %lld",
+                   (long long)capacity, (long long)info.vocab_size);
 }
 
 qn_status qn_forward_with_cache(qn_model *model, const int32_t *ids, int64_t n_ids, const qn_cache *cache,
@@ -67,7 +67,7 @@ qn_status qn_cache_slice(const qn_cache *cache, int64_t keep, qn_cache **out)
 {
     qn_ticket_use use;
     void *object = NULL;
-    if (!out) return qn_fail(QN_E_ARG, "qn_cache_slice: nowhere to put the handle");
+    if (!out) return qn_fail(QN_E_ARG, "qn_cache_slice: out is NULL");
     QN_TRY(begin(cache, NULL, &use));
     qn_status status = use.model->backend->cache_slice(use.model->object, use.object, keep, &object);
     if (status == QN_OK) status = give(use.model, object, out);
@@ -78,7 +78,7 @@ qn_status qn_cache_slice(const qn_cache *cache, int64_t keep, qn_cache **out)
 qn_status qn_cache_get_length(const qn_cache *cache, int64_t *out)
 {
     qn_ticket_use use;
-    if (!out) return qn_fail(QN_E_ARG, "qn_cache_get_length: nowhere to put the result");
+    if (!out) return qn_fail(QN_E_ARG, "qn_cache_get_length: out is NULL");
     QN_TRY(begin(cache, NULL, &use));
     *out = use.model->backend->cache_length(use.model->object, use.object);
     qn_ticket_end(&use);
@@ -133,7 +133,8 @@ qn_status qn_model_load_state(qn_model *model, const char *path)
 static qn_status check_prompt(const qn_prompt *prompt, const char *function, qn_prompt *normal, qn_buf *json)
 {
     QN_TRY(qn_prompt_normalise(prompt, normal, json));
-    if (normal->n_images) return qn_fail(QN_E_UNSUPPORTED, "%s: prompts with images are not kept", function);
+    if (normal->n_images)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: prompts with images cannot be kept", function);
     if (normal->rows && normal->n_rows != 1)
         return qn_fail(QN_E_ARG, "%s: %lld rows, expected one", function, (long long)normal->n_rows);
     return QN_OK;
@@ -145,7 +146,7 @@ qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *na
     qn_buf json = {0};
     if (!model || !prompt || !name || !name[0])
         return qn_fail(QN_E_ARG, "qn_model_warm: model, prompt and a name are needed");
-    if (!model->backend->warm) return qn_backend_fail_missing(model->backend, "prefixes that stay");
+    if (!model->backend->warm) return qn_backend_fail_missing(model->backend, "prefixes that are kept ready");
     qn_status status = check_prompt(prompt, "qn_model_warm", &normal, &json);
     if (status == QN_OK) status = model->backend->warm(model->object, &normal, name);
     qn_buf_free(&json);
@@ -155,7 +156,8 @@ qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *na
 qn_status qn_model_unwarm(qn_model *model, const char *name)
 {
     if (!model || !name) return qn_fail(QN_E_ARG, "qn_model_unwarm: model and name are needed");
-    if (!model->backend->unwarm) return qn_backend_fail_missing(model->backend, "prefixes that stay");
+    if (!model->backend->unwarm)
+        return qn_backend_fail_missing(model->backend, "prefixes that are kept ready");
     return model->backend->unwarm(model->object, name);
 }
 
@@ -193,7 +195,7 @@ qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_mi
     qn_cache_miss miss = {.reason = QN_CACHE_USABLE};
     if (!model || !prompt || !out)
         return qn_fail(QN_E_ARG, "qn_cache_explain: model, prompt and out are needed");
-    if (!model->backend->cache_explain) return qn_backend_fail_missing(model->backend, "a cache of prefixes");
+    if (!model->backend->cache_explain) return qn_backend_fail_missing(model->backend, "a prefix cache");
     qn_status status = check_prompt(prompt, "qn_cache_explain", &normal, &json);
     if (status == QN_OK) status = explain(model, &normal, &miss);
     if (status == QN_OK) *out = miss;
@@ -214,7 +216,6 @@ const char *qn_cache_reason_name(qn_cache_reason reason)
 qn_status qn_cache_get_counters(const qn_model *model, qn_cache_counters *out)
 {
     if (!model || !out) return qn_fail(QN_E_ARG, "qn_cache_get_counters: model and out are needed");
-    if (!model->backend->cache_get_counters)
-        return qn_backend_fail_missing(model->backend, "a cache of prefixes");
+    if (!model->backend->cache_get_counters) return qn_backend_fail_missing(model->backend, "a prefix cache");
     return model->backend->cache_get_counters(model->object, out);
 }

@@ -121,8 +121,8 @@ static void wrong_calls(void **state)
     refused(qn_cache_slice(one, -3, &out), QN_E_ARG, "-3 tokens");
     refused(qn_cache_slice(one, 11, &out), QN_E_ARG, "11 tokens");
     refused(qn_cache_slice(one, INT64_MIN, &out), QN_E_ARG, "tokens");
-    refused(qn_cache_slice(one, 1, NULL), QN_E_ARG, "nowhere");
-    refused(qn_cache_get_length(one, NULL), QN_E_ARG, "nowhere");
+    refused(qn_cache_slice(one, 1, NULL), QN_E_ARG, "out is NULL");
+    refused(qn_cache_get_length(one, NULL), QN_E_ARG, "out is NULL");
     refused(qn_cache_get_length(NULL, &n), QN_E_ARG, "NULL");
     qn_cache_free(NULL);
     assert_null(out);
@@ -148,11 +148,12 @@ static void handles_that_are_none(void **state)
     qn_cache *stale = one;
     qn_cache_free(one);
     qn_cache_free(one);
-    refused(qn_forward_with_cache(model, ids, 1, stale, logits, vocabulary, &out), QN_E_ARG, "none such");
+    refused(qn_forward_with_cache(model, ids, 1, stale, logits, vocabulary, &out), QN_E_ARG,
+            "does not exist");
     pass(model, vocabulary, ids, 10, NULL, &one); /* the same place, used again */
     assert_ptr_not_equal(one, stale);
-    refused(qn_cache_slice(stale, 1, &out), QN_E_ARG, "none such");
-    refused(qn_cache_get_length(stale, &n), QN_E_ARG, "none such");
+    refused(qn_cache_slice(stale, 1, &out), QN_E_ARG, "does not exist");
+    refused(qn_cache_get_length(stale, &n), QN_E_ARG, "does not exist");
     for (uint64_t i = 0; i < 20000; i++) {
         uint64_t bits = qn_random_bits(3, i);
         if (i % 4 == 1) bits = (uint64_t)(uintptr_t)one ^ 1ull << i % 64;

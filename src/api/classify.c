@@ -88,7 +88,7 @@ static qn_status encode_answer(const job *j, const qn_choice *c, size_t i, answe
 static qn_status make_answers(const job *j, const qn_choices *choices, answers *a)
 {
     if (choices->n < 1 || choices->n > QN_CHOICES_MAX || !choices->choice)
-        return qn_fail(QN_E_ARG, "choices: %zu are given, there may be 1 to %d", choices->n,
+        return qn_fail(QN_E_ARG, "choices: %zu are given, 1 to %d are allowed", choices->n,
                        (int)QN_CHOICES_MAX);
     a->ids = qn_alloc_array(choices->n, sizeof *a->ids);
     a->made = qn_calloc(choices->n, sizeof *a->made);

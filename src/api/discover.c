@@ -75,7 +75,7 @@ static qn_status add(listing *l, entries *to, const char *name, size_t size_byte
     }
     size_t n = strlen(name);
     if (l->arena.total_bytes + n > listing_bytes_max)
-        return qn_fail(QN_E_FULL, "more files and folders than can be listed; the rest is not looked into");
+        return qn_fail(QN_E_FULL, "there are too many files and folders; the rest is skipped");
     const char *copy = qn_arena_strndup(&l->arena, name, n);
     if (!copy) return QN_E_NOMEM;
     to->items[to->count++] = (entry){copy, size_bytes};
@@ -246,7 +246,7 @@ static qn_status report_gguf(walk *w, listing *l)
     for (size_t i = 0; i < n && status == QN_OK; i++) {
         char error[128] = "";
         if (sets[i].n_parts && sets[i].n_files != sets[i].n_parts)
-            snprintf(error, sizeof error, "only %lld of its %lld parts are here", (long long)sets[i].n_files,
+            snprintf(error, sizeof error, "only %lld of its %lld parts exist", (long long)sets[i].n_files,
                      (long long)sets[i].n_parts);
         qn_discovery d = {.format = "gguf",
                           .n_files = sets[i].n_files,
@@ -324,7 +324,7 @@ static qn_status visit_folders(walk *w, const listing *l, int depth)
     if (!l->folders.count) return QN_OK;
     if (depth == w->depth_max) {
         if (w->options->max_depth) return QN_OK;
-        qn_fail(QN_E_FULL, "%s: what lies deeper than %d folders is not looked into", w->path.data, depth);
+        qn_fail(QN_E_FULL, "%s: folders deeper than %d are skipped", w->path.data, depth);
         return report_problem(w, QN_E_FULL);
     }
     for (size_t i = 0; i < l->folders.count; i++) {

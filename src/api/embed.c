@@ -103,7 +103,7 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
     if (!model || !prompts || !fn) return qn_fail(QN_E_ARG, "qn_embed: an argument is NULL");
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_embed: no texts");
     if ((unsigned)j.o->pooling >= QN_POOLING_COUNT)
-        return qn_fail(QN_E_ARG, "pooling: %d is none", (int)j.o->pooling);
+        return qn_fail(QN_E_ARG, "pooling: %d is not a pooling", (int)j.o->pooling);
     QN_TRY(qn_model_get_info(model, &info));
     j.n_values = info.hidden_size;
     j.context = info.context_size;

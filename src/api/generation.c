@@ -70,11 +70,13 @@ qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *j
 {
     int given = !!prompt->text + !!prompt->rows + !!prompt->messages + !!prompt->messages_json;
     if (given != 1)
-        return qn_fail(QN_E_ARG, "a prompt is one of text, rows, messages and messages_json; %d are given",
+        return qn_fail(QN_E_ARG,
+                       "a prompt needs exactly one of text, rows, messages and messages_json; %d are given",
                        given);
     if (prompt->n_images && !prompt->images) return qn_fail(QN_E_ARG, "images is NULL");
     if (prompt->n_images > IMAGES_MAX)
-        return qn_fail(QN_E_ARG, "%zu images, a prompt may have %d", prompt->n_images, (int)IMAGES_MAX);
+        return qn_fail(QN_E_ARG, "%zu images, a prompt may have at most %d", prompt->n_images,
+                       (int)IMAGES_MAX);
     *out = *prompt;
     if (prompt->text) {
         if (!out->text_bytes) out->text_bytes = strlen(out->text);
@@ -162,7 +164,8 @@ static qn_status begin_call(qn_generation *g, int must_wait)
         g->caller = pthread_self();
     }
     pthread_mutex_unlock(&g->lock);
-    if (is_within) return qn_fail(QN_E_ARG, "a call on this generation is under way, and this is within it");
+    if (is_within)
+        return qn_fail(QN_E_ARG, "this call is made from within another call on the same generation");
     return is_busy ? QN_E_FULL : QN_OK;
 }
 
@@ -340,7 +343,7 @@ qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, char **
     qn_prompt normal;
     qn_status status = qn_prompt_normalise(prompt, &normal, &json);
     if (status == QN_OK && !normal.messages_json)
-        status = qn_fail(QN_E_ARG, "qn_chat_render: the prompt is no chat");
+        status = qn_fail(QN_E_ARG, "qn_chat_render: the prompt is not a chat");
     if (status == QN_OK) status = model->backend->chat_render(model->object, &normal, text, ids, n_ids);
     qn_buf_free(&json);
     return status;

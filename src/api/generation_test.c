@@ -126,7 +126,7 @@ static void test_registry(void **state)
     assert_null(qn_backend_get("nobody"));
     assert_string_equal(qn_backend_get(NULL)->name, "native");
     assert_int_equal(qn_backend_set_default("nobody"), QN_E_NOT_FOUND);
-    assert_string_equal(qn_last_error(), "no backend named nobody; there are: native, mlx_lm, echo");
+    assert_string_equal(qn_last_error(), "there is no backend named nobody; there are: native, mlx_lm, echo");
     assert_int_equal(qn_backend_set_default("echo"), QN_OK);
     assert_ptr_equal(qn_backend_get(NULL), &echo_backend);
     assert_int_equal(qn_backend_set_default("native"), QN_OK);
@@ -232,11 +232,14 @@ static void test_refused_prompts(void **state)
         qn_status status;
         const char *message;
     } cases[] = {
-        {{0}, {0}, QN_E_ARG, "a prompt is one of text, rows, messages and messages_json; 0 are given"},
+        {{0},
+         {0},
+         QN_E_ARG,
+         "a prompt needs exactly one of text, rows, messages and messages_json; 0 are given"},
         {{.text = "a", .rows = &row, .n_rows = 1},
          {0},
          QN_E_ARG,
-         "a prompt is one of text, rows, messages and messages_json; 2 are given"},
+         "a prompt needs exactly one of text, rows, messages and messages_json; 2 are given"},
         {{.text = "ab\xff"}, {0}, QN_E_FORMAT, "the prompt: not valid UTF-8 at byte 2"},
         {{.rows = &none, .n_rows = 1}, {0}, QN_E_ARG, "row 0 has no token ids"},
         {{.messages = &bad, .n_messages = 1},

@@ -276,7 +276,7 @@ static void test_context_fits(void **state)
         qn_test_ok(qn_model_get_info(model, &info));
         if (info.context_size < full) {
             n_smaller++;
-            assert_non_null(strstr(info.notes, "memory allows no more"));
+            assert_non_null(strstr(info.notes, "there is no memory for more"));
         }
         run(model, 4, 0, &r);
         for (int i = 0; i < 4; i++) {

@@ -57,7 +57,8 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
     if (!backend) {
         char names[256];
         qn_backend_list_names(names, sizeof names);
-        return qn_fail(QN_E_NOT_FOUND, "no backend named %s; there are: %s", options->backend, names);
+        return qn_fail(QN_E_NOT_FOUND, "there is there is no backend named %s; there are: %s",
+                       options->backend, names);
     }
     qn_model *model = qn_calloc(1, sizeof *model);
     if (!model) return QN_E_NOMEM;
@@ -89,7 +90,7 @@ qn_status qn_model_close(qn_model **model)
                           ? "before the training that uses the model's weights was closed"
                           : NULL;
     if (why) {
-        const qn_status status = qn_fail(QN_E_ARG, "qn_model_close %s: it stays open", why);
+        const qn_status status = qn_fail(QN_E_ARG, "qn_model_close was called %s: the model stays open", why);
         qn_log(QN_LOG_ERROR, "%s", qn_last_error());
         return status;
     }
@@ -107,7 +108,7 @@ qn_status qn_model_close(qn_model **model)
 static qn_status check_handle(const qn_model *model, const void *out, const char *function)
 {
     if (!model) return qn_fail(QN_E_ARG, "%s: the model is NULL", function);
-    if (!out) return qn_fail(QN_E_ARG, "%s: nowhere to put the result", function);
+    if (!out) return qn_fail(QN_E_ARG, "%s: out is NULL", function);
     return QN_OK;
 }
 
@@ -189,7 +190,7 @@ qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
 {
     const qn_logits_options defaults = {0};
     QN_TRY(check_handle(model, rows, "qn_model_logits"));
-    if (!fn || n_rows < 1) return qn_fail(QN_E_ARG, "qn_model_logits: no rows, or no function to take them");
+    if (!fn || n_rows < 1) return qn_fail(QN_E_ARG, "qn_model_logits: there are no rows, or no function");
     for (int64_t i = 0; i < n_rows; i++)
         if (!rows[i].ids || rows[i].n_ids < 1)
             return qn_fail(QN_E_ARG, "row %lld has no token ids", (long long)i);

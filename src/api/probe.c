@@ -10,7 +10,8 @@ qn_status qn_probe_add(qn_model *model, uint32_t mask, qn_probe_event_fn *fn, vo
     int64_t number;
     if (!model || !fn) return qn_fail(QN_E_ARG, "qn_probe_add: the model or the function is NULL");
     if (!mask || mask & ~(uint32_t)QN_PROBE_ALL)
-        return qn_fail(QN_E_ARG, "a probe's mask is a sum of 1 << point with points below %d; 0x%x is none",
+        return qn_fail(QN_E_ARG,
+                       "a probe's mask must be a sum of 1 << point with points below %d; 0x%x is not",
                        (int)QN_PROBE_COUNT, (unsigned)mask);
     if (!model->backend->probe_add) return qn_backend_fail_missing(model->backend, "probes");
     QN_TRY(model->backend->probe_add(model->object, mask, fn, user, &number));

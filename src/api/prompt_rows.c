@@ -40,7 +40,7 @@ static qn_status make_ids(qn_model *model, const qn_prompt *prompt, qn_prompt_ro
 {
     qn_buf json = {0};
     qn_prompt normal;
-    if (prompt->n_images) return qn_fail(QN_E_ARG, "images: a list of prompts takes none");
+    if (prompt->n_images) return qn_fail(QN_E_ARG, "images: a list of prompts cannot have images");
     qn_status status = qn_prompt_normalise(prompt, &normal, &json);
     if (status == QN_OK) {
         if (normal.rows)

@@ -47,7 +47,7 @@ static qn_status prepare(void *user, size_t i_prompt, void *made)
     if (t->row.n_ids < 2) return qn_fail(QN_E_ARG, "a text of one token has nothing to predict");
     if (t->row.n_ids > j->window && !j->o->stride)
         return qn_fail(QN_E_ARG,
-                       "the text has %lld tokens, the window holds %lld: a stride would score it in "
+                       "the text has %lld tokens, but the window holds %lld: give a stride to score it in "
                        "windows",
                        (long long)t->row.n_ids, (long long)j->window);
     t->logprobs = qn_alloc_array((size_t)t->row.n_ids, sizeof *t->logprobs);

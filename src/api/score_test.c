@@ -181,7 +181,7 @@ static void test_scores_refused(void **state)
         {.rows = &rows[0], .n_rows = 1}, {.rows = &rows[1], .n_rows = 1}, {.rows = &rows[2], .n_rows = 1}};
     score(model, prompts, 3, NULL, &s);
     assert_int_equal(s.result[0].status, QN_E_ARG);
-    assert_non_null(strstr(s.message[0], "the text has 41 tokens, the window holds 40"));
+    assert_non_null(strstr(s.message[0], "the text has 41 tokens, but the window holds 40"));
     assert_int_equal(s.result[1].status, QN_E_ARG);
     assert_int_equal(s.result[2].status, QN_OK);
     score(model, prompts, 1, &(qn_score_options){.stride = 20}, &s);

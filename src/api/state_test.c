@@ -133,8 +133,8 @@ static void refusals(void **state)
     ok(qn_model_save_state(a, path));
     refused(qn_model_load_state(other, path), QN_E_UNSUPPORTED, "another model");
     refused(qn_model_load_state(fast, path), QN_E_UNSUPPORTED, "precision");
-    refused(qn_model_load_state(without, path), QN_E_UNSUPPORTED, "without a cache");
-    refused(qn_model_save_state(without, path), QN_E_UNSUPPORTED, "without a cache");
+    refused(qn_model_load_state(without, path), QN_E_UNSUPPORTED, "without a prefix cache");
+    refused(qn_model_save_state(without, path), QN_E_UNSUPPORTED, "without a prefix cache");
     refused(qn_model_load_state(a, qn_test_path(folder, "none")), QN_E_IO, "none");
     refused(qn_model_save_state(a, qn_test_path(folder, "none/x")), QN_E_IO, "none/x");
     refused(qn_model_load_state(NULL, path), QN_E_ARG, "model");

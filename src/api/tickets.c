@@ -36,8 +36,8 @@ static uint32_t next_serial = 1;
 static qn_status refuse(qn_ticket ticket)
 {
     return qn_fail(QN_E_ARG,
-                   "cache handle %llx: there is none such; it was freed, its model was closed, or it is "
-                   "something else",
+                   "cache handle %llx does not exist; it was freed, its model was closed, or it never was a "
+                   "handle",
                    (unsigned long long)ticket);
 }
 
@@ -54,7 +54,7 @@ static qn_status enter(qn_tickets *t)
         lists[serial % LISTS_MAX] = t;
         return QN_OK;
     }
-    return qn_fail(QN_E_FULL, "%d models have cache handles, which is the most", LISTS_MAX);
+    return qn_fail(QN_E_FULL, "%d models have cache handles, which is the maximum", LISTS_MAX);
 }
 
 static void free_list(qn_tickets *t)
@@ -120,7 +120,7 @@ static qn_status take_place(qn_tickets *t, uint32_t *out)
     if (t->n_places == t->capacity) {
         uint32_t capacity = t->capacity ? 2 * t->capacity : FIRST_PLACES;
         if (t->capacity == places_max)
-            return qn_fail(QN_E_FULL, "the model has %u cache handles, which is the most", places_max);
+            return qn_fail(QN_E_FULL, "the model has %u cache handles, which is the maximum", places_max);
         place *places = qn_realloc(t->places, capacity * sizeof *places);
         if (!places) return QN_E_NOMEM;
         t->places = places;
@@ -195,7 +195,7 @@ qn_status qn_ticket_begin(qn_ticket ticket, const qn_model *model, qn_ticket_use
     }
     pthread_mutex_unlock(&t->lock);
     if (is_own) return QN_OK;
-    return qn_fail(QN_E_ARG, "cache handle %llx is of another model", (unsigned long long)ticket);
+    return qn_fail(QN_E_ARG, "cache handle %llx belongs to another model", (unsigned long long)ticket);
 }
 
 void qn_ticket_end(qn_ticket_use *use)

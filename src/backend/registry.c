@@ -43,9 +43,9 @@ qn_status qn_backend_register(const qn_backend *backend)
     pthread_mutex_lock(&lock);
     qn_status status = QN_OK;
     if (find(backend->name))
-        status = qn_fail(QN_E_ARG, "there is a backend named %s already", backend->name);
+        status = qn_fail(QN_E_ARG, "there already is a backend named %s", backend->name);
     else if (n_backends == MAX_BACKENDS)
-        status = qn_fail(QN_E_FULL, "more than %d backends", MAX_BACKENDS);
+        status = qn_fail(QN_E_FULL, "there are more than %d backends", MAX_BACKENDS);
     else
         backends[n_backends++] = backend;
     pthread_mutex_unlock(&lock);
@@ -71,7 +71,8 @@ qn_status qn_backend_set_default(const char *name)
     if (found) return QN_OK;
     char names[256];
     qn_backend_list_names(names, sizeof names);
-    return qn_fail(QN_E_NOT_FOUND, "no backend named %s; there are: %s", name ? name : "(null)", names);
+    return qn_fail(QN_E_NOT_FOUND, "there is no backend named %s; there are: %s", name ? name : "(null)",
+                   names);
 }
 
 const char *qn_backend_name(size_t i_backend)

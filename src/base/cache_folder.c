@@ -12,6 +12,6 @@ qn_status qn_cache_folder(qn_buf *out)
     else if (home && *home)
         qn_buf_printf(out, "%s/.cache/quern", home);
     else
-        return qn_fail(QN_E_NOT_FOUND, "no folder for caches: neither QUERN_CACHE nor HOME is set");
+        return qn_fail(QN_E_NOT_FOUND, "there is no cache folder: neither QUERN_CACHE nor HOME is set");
     return out->status;
 }

@@ -5,7 +5,7 @@
 
 qn_status qn_cancel_new(qn_cancel **out)
 {
-    if (!out) return qn_fail(QN_E_ARG, "qn_cancel_new: nowhere to put the result");
+    if (!out) return qn_fail(QN_E_ARG, "qn_cancel_new: out is NULL");
     qn_cancel *made = qn_calloc(1, sizeof *made);
     if (!made) return QN_E_NOMEM;
     *out = made;

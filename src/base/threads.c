@@ -240,8 +240,8 @@ qn_status qn_pool_new(int n_threads, qn_pool **out)
             p->n = i;
             qn_pool_free(p);
             return qn_fail(QN_E_NOMEM,
-                           "cannot start thread %d of %d: %s; fewer threads may be asked for, or the limits "
-                           "of processes raised (ulimit -u, pids.max of the cgroup)",
+                           "cannot start thread %d of %d: %s; ask for fewer threads, or raise the limits on "
+                           "processes (ulimit -u, pids.max of the cgroup)",
                            i + 1, n, strerror(refused));
         }
     }

@@ -142,7 +142,7 @@ static qn_status lock_with_room(qn_pages *p, int64_t n)
     if (n <= p->n_free) return QN_OK;
     int64_t n_free = p->n_free;
     pthread_mutex_unlock(&p->lock);
-    return qn_fail(QN_E_FULL, "kv cache: %lld pages wanted, %lld of %lld are free", (long long)n,
+    return qn_fail(QN_E_FULL, "kv cache: %lld pages are needed, %lld of %lld are free", (long long)n,
                    (long long)n_free, (long long)p->total);
 }
 
@@ -371,7 +371,7 @@ qn_status qn_block_table_prepare(qn_block_table *t, qn_pages *p, int64_t begin, 
     int64_t first = begin / QN_PAGE_TOKENS - t->base, need = pages_of(end) - t->base;
     if (end <= begin) return QN_OK;
     if (need > t->capacity)
-        return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, its table holds %lld",
+        return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, but its table holds %lld",
                        (long long)need, (long long)t->capacity);
     for (int64_t i = first; i < t->n && i < need; i++) {
         lock_to_read(p);
@@ -443,7 +443,7 @@ qn_status qn_block_table_share(qn_block_table *t, qn_pages *p, const qn_block_ta
     if (n_entries > of->n) n_entries = of->n;
     if (n_entries < of->n_released) n_entries = of->n_released;
     if (n_entries > t->capacity)
-        return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, its table holds %lld",
+        return qn_fail(QN_E_FULL, "kv cache: the sequence needs %lld pages, but its table holds %lld",
                        (long long)n_entries, (long long)t->capacity);
     t->base = of->base;
     t->n = n_entries;

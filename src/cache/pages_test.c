@@ -87,7 +87,7 @@ static void test_hold_and_cache(void **state)
     check_distinct(ids, 8);
     assert_int_equal(held(&b, QN_LEDGER_KV), 8);
     assert_int_equal(qn_pages_reserve(b.pages, 5, more), QN_E_FULL);
-    assert_string_equal(qn_last_error(), "kv cache: 5 pages wanted, 4 of 12 are free");
+    assert_string_equal(qn_last_error(), "kv cache: 5 pages are needed, 4 of 12 are free");
     qn_pages_retain(b.pages, ids[0]);
     for (int i = 0; i < 8; i++) qn_pages_release(b.pages, ids[i]);
     assert_int_equal(held(&b, QN_LEDGER_KV), 1); /* one has a second holder */
@@ -151,7 +151,7 @@ static void test_block_table(void **state)
     assert_int_equal(qn_block_table_prepare(&t, b.pages, 32, 33), QN_OK);
     assert_int_equal(t.n, 2);
     assert_int_equal(qn_block_table_prepare(&t, b.pages, 33, 32 * 11 + 1), QN_E_FULL);
-    assert_string_equal(qn_last_error(), "kv cache: the sequence needs 12 pages, its table holds 11");
+    assert_string_equal(qn_last_error(), "kv cache: the sequence needs 12 pages, but its table holds 11");
     assert_int_equal(qn_block_table_prepare(&t, b.pages, 33, 32 * 11), QN_OK);
     check_distinct(t.ids, 11);
     qn_block_table_release_below(&t, b.pages, 32 * 3 + 31);

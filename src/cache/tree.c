@@ -130,7 +130,7 @@ qn_status qn_tree_match(qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
 {
     qn_tree_way way;
     for (int g = 0; g < t->spec.n_groups; g++)
-        if (tables[g].n) return qn_fail(QN_E_ARG, "prefix tree: the sequence has tokens already");
+        if (tables[g].n) return qn_fail(QN_E_ARG, "prefix tree: the sequence already has tokens");
     pthread_mutex_lock(&t->lock);
     qn_tree_find(t, key, ids, n_max, tables, &way);
     *n = way.n_usable;
@@ -200,7 +200,8 @@ static qn_status check_tables(const qn_tree *t, const qn_block_table *tables, in
                            (long long)(n - 1));
         is_poisoned |= qn_block_table_is_poisoned(&tables[g], t->spec.pages[g], n);
     }
-    if (is_poisoned) return qn_fail(QN_E_DEVICE, "prefix tree: what the sequence computed is not valid");
+    if (is_poisoned)
+        return qn_fail(QN_E_DEVICE, "prefix tree: the state that the sequence computed is not valid");
     return QN_OK;
 }
 

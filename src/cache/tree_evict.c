@@ -365,8 +365,8 @@ static qn_status pin_to(qn_tree *t, const qn_tree_way *way, int64_t n, qn_tree_h
 {
     qn_tree_node *node = way->usable;
     if (n <= 0 || way->n_usable < n)
-        return qn_fail(QN_E_NOT_FOUND, "prefix tree: %lld of %lld tokens are there", (long long)way->n_usable,
-                       (long long)n);
+        return qn_fail(QN_E_NOT_FOUND, "prefix tree: only %lld of %lld tokens exist",
+                       (long long)way->n_usable, (long long)n);
     if (n < node->end && !(node = qn_tree_split(t, node, n))) return QN_E_NOMEM;
     remove_pin(t, pin->name);
     pin->node = node;

@@ -144,19 +144,19 @@ static const char *check_place(const qn_tree *t, const qn_tree_node *n)
     const qn_tree_node *p = n->parent;
     if (n->begin != p->end || n->end <= n->begin) return "a node does not begin where its parent ends";
     if (qn_tree_child(t, p, n->ids[0]) != n) return "a child is not found by its first token";
-    if (n->used > p->used) return "a node is younger than what it goes on from";
-    if (n->is_listed != (!n->child && !n->n_pins)) return "the list of what may go is wrong";
+    if (n->used > p->used) return "a node is younger than its parent";
+    if (n->is_listed != (!n->child && !n->n_pins)) return "the list of evictable nodes is wrong";
     if (n->next && (n->next->before != n || n->next->parent != p)) return "siblings are not linked";
     uint64_t hash = p->hash;
     for (int64_t i = 0; i < n->end - n->begin; i++) hash = qn_tree_hash_on(hash, n->ids[i]);
-    return hash == n->hash ? NULL : "a node's hash is not that of its tokens";
+    return hash == n->hash ? NULL : "a node's hash does not match its tokens";
 }
 
 static const char *check_pages(const qn_tree *t, const qn_tree_node *n, census *c)
 {
     const int64_t end_page = n->first_page + n->n_pages;
     if (n->first_page != n->begin / QN_PAGE_TOKENS || end_page != qn_tree_pages_of(n->end))
-        return "a node's pages are not those of its tokens";
+        return "a node's pages do not match its tokens";
     for (int g = 0; g < t->spec.n_groups; g++)
         for (int64_t i = 0; i < n->n_pages; i++) {
             int32_t id = qn_tree_pages(n, g)[i];
@@ -169,7 +169,7 @@ static const char *check_pages(const qn_tree *t, const qn_tree_node *n, census *
             c->holds[g][id]++;
             c->counters.pages++;
         }
-    if (n->slot < 0) return n->slot_writer ? "a snapshot's writer stayed without it" : NULL;
+    if (n->slot < 0) return n->slot_writer ? "a snapshot's writer does not have it" : NULL;
     if (qn_pages_is_poisoned(t->spec.slots, n->slot, 1)) return "a snapshot is poisoned";
     c->slot_holds[n->slot]++;
     c->counters.snapshots++;
@@ -202,13 +202,13 @@ static const char *check_lists(const qn_tree *t, const census *c)
 {
     int64_t n = 0;
     for (const qn_tree_node *x = t->oldest; x; x = x->newer, n++)
-        if ((x->newer ? x->newer->older : t->newest) != x) return "the list of what may go is not linked";
-    if (n != c->n_listed) return "the list of what may go has others";
+        if ((x->newer ? x->newer->older : t->newest) != x) return "the list of evictable nodes is not linked";
+    if (n != c->n_listed) return "the list of evictable nodes has other members";
     n = 0;
     for (const qn_tree_node *x = t->oldest_slot; x; x = x->newer_slot, n++)
         if ((x->newer_slot ? x->newer_slot->older_slot : t->newest_slot) != x || x->slot < 0)
             return "the list of snapshots is not linked";
-    if (n != c->counters.snapshots) return "the list of snapshots has others";
+    if (n != c->counters.snapshots) return "the list of snapshots has other members";
     n = 0;
     for (const qn_tree_held *pin = t->pins; pin; pin = pin->next) n++;
     if (n != c->counters.pins || n != t->counters.pins) return "pins are not counted";
@@ -216,7 +216,7 @@ static const char *check_lists(const qn_tree *t, const census *c)
     if (c->counters.nodes != t->counters.nodes || c->counters.tokens != t->counters.tokens ||
         c->counters.pages != t->counters.pages || c->counters.snapshots != t->counters.snapshots ||
         c->counters.own_bytes != t->counters.own_bytes)
-        return "what is held is not counted";
+        return "held memory is not counted";
     return NULL;
 }
 
@@ -247,7 +247,7 @@ const char *qn_tree_check(qn_tree *t)
         is_counted &=
             (c.slot_holds = qn_calloc((size_t)qn_pages_total(t->spec.slots), sizeof(int32_t))) != NULL;
     pthread_mutex_lock(&t->lock);
-    const char *wrong = is_counted ? check(t, &c) : "there is no memory to check in";
+    const char *wrong = is_counted ? check(t, &c) : "there is no memory for the check";
     pthread_mutex_unlock(&t->lock);
     for (int g = 0; g < t->spec.n_groups; g++) qn_free(c.holds[g]);
     qn_free(c.slot_holds);

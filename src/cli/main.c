@@ -97,7 +97,7 @@ static int check_environment(void)
 {
     const char *kept = getenv("QUERN_KEPT_BYTES");
     if (!kept || strspn(kept, "0123456789") == strlen(kept)) return 1;
-    qn_args_fail(NULL, "QUERN_KEPT_BYTES: %s is no number of bytes", kept);
+    qn_args_fail(NULL, "QUERN_KEPT_BYTES: %s is not a number of bytes", kept);
     return 0;
 }
 

@@ -170,7 +170,7 @@ static qn_status choose_type(const exporting *x, const qn_tensor_view *v, item *
     out->type = is_exact ? f32 : wanted ? wanted : own;
     if (out->type->encode && out->type->ggml_type >= 0) return QN_OK;
     return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: tensor %s is of type %s, which GGUF does not have: a type is to be chosen", v->file,
+                   "%s: tensor %s has type %s, which GGUF does not have: choose another type", v->file,
                    v->name, own->name);
 }
 
@@ -180,7 +180,7 @@ static qn_status plan_role(exporting *x, qn_weight_role role, int64_t layer)
     item found = {.layer = layer};
     if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->model->weights))) return QN_OK;
     if (v->matrix_bytes)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s has no form in GGUF", v->file, v->name);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s cannot be written in GGUF", v->file, v->name);
     QN_TRY(name_role(x, v, role, layer, &found));
     if (found.roles[0] != role) return QN_OK; /* with the first of those that share it */
     found.n_dims = qn_weight_shape(&x->target, layer, role, found.shape);
@@ -356,8 +356,7 @@ static qn_status check_file(const exporting *x, const qn_export_more *more, cons
     if (status == QN_OK) status = qn_config_read(source, &config);
     const char *what = status == QN_OK ? qn_export_difference(x->model->config, &config) : NULL;
     if (what)
-        status = qn_fail(QN_E_UNSUPPORTED,
-                         "%s: a GGUF file of architecture %s cannot say what %s is in this model",
+        status = qn_fail(QN_E_UNSUPPORTED, "%s: a GGUF file of architecture %s cannot store this model's %s",
                          qn_source_path(x->model->source), x->target.family->gguf_architecture, what);
     if (status == QN_OK) status = qn_weights_open(source, &config, &weights);
     if (status == QN_OK && more && more->check) status = more->check(more->user, qn_source_gguf(source));
@@ -389,7 +388,7 @@ static qn_status find_target(exporting *x)
     const qn_model_config *c = x->model->config;
     const char *name = c->family->gguf_architecture;
     if (!name)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: the family %s has no form in GGUF that is known",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: no GGUF architecture is known for the family %s",
                        qn_source_path(x->model->source), c->architecture);
     x->target = *c;
     x->target.family = qn_family_by_gguf(name, strlen(name));
@@ -405,7 +404,7 @@ static qn_status export(exporting *x, const qn_rewrite_changes *changes, const q
     qn_gguf_writer *w = NULL;
     QN_TRY(qn_tensor_types_read(x->options->type, x->options->embedding_type, &x->types));
     if (qn_source_get_kind(x->model->source) == QN_SOURCE_GGUF)
-        return qn_fail(QN_E_ARG, "%s: it is a GGUF file already", qn_source_path(x->model->source));
+        return qn_fail(QN_E_ARG, "%s: it already is a GGUF file", qn_source_path(x->model->source));
     QN_TRY(find_target(x));
     QN_TRY(qn_rewrite_plan_make(x->model, changes, &x->plan));
     x->result.n_merged = x->plan.n_changed;

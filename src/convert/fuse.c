@@ -29,13 +29,13 @@ static qn_status check_folder(const char *path)
     for (struct dirent *e; d && (e = readdir(d));)
         any |= strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     if (d) closedir(d);
-    return any ? qn_fail(QN_E_ARG, "%s: the folder is there already and not empty", path) : QN_OK;
+    return any ? qn_fail(QN_E_ARG, "%s: the folder already exists and is not empty", path) : QN_OK;
 }
 
 static qn_status check_file(const char *path)
 {
     struct stat about;
-    return lstat(path, &about) == 0 ? qn_fail(QN_E_ARG, "%s: it is there already", path) : QN_OK;
+    return lstat(path, &about) == 0 ? qn_fail(QN_E_ARG, "%s: it already exists", path) : QN_OK;
 }
 
 static int is_gguf_name(const char *path)

@@ -296,7 +296,7 @@ static void refuses(void **state)
     qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
     expect(base, adapter, out, "q8_0", QN_E_ARG, "q8_0");
     expect(base, adapter, adapter, NULL, QN_E_ARG, "not empty");
-    expect(base, adapter, qn_test_path(adapter, "adapter_config.json"), NULL, QN_E_IO, "no folder");
+    expect(base, adapter, qn_test_path(adapter, "adapter_config.json"), NULL, QN_E_IO, "is not a folder");
     expect(base, qn_test_path(scratch, "none"), out, NULL, QN_E_NOT_FOUND, "none");
     expect(qn_test_path(scratch, "none"), adapter, out, NULL, QN_E_IO, "none");
     expect(base, adapter, qn_test_path(scratch, "no/such"), NULL, QN_E_IO, "no/such");

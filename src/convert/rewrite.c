@@ -59,8 +59,8 @@ static qn_status decide(rewriting *f, int64_t i)
     if (!own->type->encode)
         return qn_fail(
             QN_E_UNSUPPORTED,
-            "%s: tensor %s is of type %s, in which changed numbers cannot be written; with a type of f32, "
-            "f16 or bf16 all of the model is written so",
+            "%s: tensor %s has type %s, in which changed values cannot be written; choose f32, f16 or bf16 "
+            "as the type of the whole model",
             v->file, v->name, own->type->name);
     if (!own->own) return QN_OK;
     follow(f, &covers[0], own->own->scales, QN_ROW_SCALES);
@@ -241,7 +241,7 @@ static qn_status read_type(const char *name, const qn_type **out)
     for (int i = 0; i < 3; i++)
         if (strcmp(name, qn_dtype_name(types[i])) == 0) *out = qn_type_get(types[i]);
     return *out ? QN_OK
-                : qn_fail(QN_E_ARG, "type \"%.40s\": a fused model is written as f32, f16 or bf16", name);
+                : qn_fail(QN_E_ARG, "type \"%.40s\": a fused model can be written as f32, f16 or bf16", name);
 }
 
 static qn_status rewrite(rewriting *f, const qn_rewrite_changes *changes, const char *out_path)
@@ -249,11 +249,12 @@ static qn_status rewrite(rewriting *f, const qn_rewrite_changes *changes, const 
     QN_TRY(read_type(f->options->type, &f->type));
     if (f->options->embedding_type)
         return qn_fail(QN_E_ARG,
-                       "embedding_type \"%.40s\": a folder of safetensors has one type of all numbers, or "
-                       "each tensor its own",
+                       "embedding_type \"%.40s\": in a folder of safetensors all tensors get one type, or "
+                       "each keeps its type",
                        f->options->embedding_type);
     if (qn_source_get_kind(f->source) != QN_SOURCE_SAFETENSORS)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: folders are written of models in safetensors, and this is none",
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: only models in safetensors can be written as folders, and this is not one",
                        qn_source_path(f->source));
     QN_TRY(qn_rewrite_plan_make(f->model, changes, &f->plan));
     f->result.n_merged = f->plan.n_changed;

@@ -62,8 +62,8 @@ static qn_status choose(rewriting *f, int64_t i)
     if (!wanted->encode)
         return qn_fail(
             QN_E_UNSUPPORTED,
-            "%s: tensor %s is of type %s, in which changed numbers cannot be written; a type for all "
-            "matrices may be given",
+            "%s: tensor %s has type %s, in which changed values cannot be written; choose a type for all "
+            "matrices",
             v->file, v->name, wanted->name);
     f->chosen[i] = wanted;
     return QN_OK;
@@ -128,7 +128,7 @@ static qn_status rewrite(rewriting *f, const qn_rewrite_changes *changes, const 
     const int64_t n = qn_source_count(f->source);
     qn_gguf_writer *w = NULL;
     if (qn_source_get_kind(f->source) != QN_SOURCE_GGUF)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: no GGUF file", qn_source_path(f->source));
+        return qn_fail(QN_E_UNSUPPORTED, "%s: not a GGUF file", qn_source_path(f->source));
     QN_TRY(qn_tensor_types_read(f->options->type, f->options->embedding_type, &f->types));
     QN_TRY(qn_rewrite_plan_make(f->model, changes, &f->plan));
     f->result.n_merged = f->plan.n_changed;

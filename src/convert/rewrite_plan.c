@@ -89,9 +89,9 @@ static qn_status check_changes(const qn_rewrite_plan *p)
     int64_t n_numbers = 0;
     for (int64_t k = 0; k < p->n; k++) n_numbers += p->covers[k].numbers != NULL;
     if (n_numbers != p->changes->n_numbers)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: %lld of %lld trained tensors have a place in the model's files",
-                       qn_source_path(p->model->source), (long long)n_numbers,
-                       (long long)p->changes->n_numbers);
+        return qn_fail(
+            QN_E_UNSUPPORTED, "%s: only %lld of %lld trained tensors have a place in the model's files",
+            qn_source_path(p->model->source), (long long)n_numbers, (long long)p->changes->n_numbers);
     for (int64_t i = 0; a && i < a->n_targets; i++) {
         const qn_adapter_target *t = &a->targets[i];
         int found = 0;
@@ -100,10 +100,10 @@ static qn_status check_changes(const qn_rewrite_plan *p)
         if (t->role == QN_WEIGHT_LM_HEAD && qn_weights_tied(p->model->weights))
             return qn_fail(
                 QN_E_UNSUPPORTED,
-                "%s: tensor %s: the head is the embedding's own matrix, which the adapter does not "
-                "change: they cannot be told apart in one file",
+                "%s: tensor %s: it changes the head but not the embedding, and both are one matrix in the "
+                "model's files",
                 t->a->file, t->a->name);
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: the model's files have no matrix for it alone",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: the model's files have no separate matrix for it",
                        t->a->file, t->a->name);
     }
     return QN_OK;
@@ -203,7 +203,7 @@ static qn_status pass_cover(const qn_rewrite_plan *p, const qn_rewrite_rows *res
     qn_rewrite_rows own;
     if (to->at < c->first) QN_TRY(pass_rows(rest, 0, c->first, rows, to));
     if (to->at > c->first)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: rows of it are of two matrices of the model",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: its rows belong to two matrices of the model",
                        to->file, to->name);
     qn_status status = qn_rewrite_rows_open(p, c, to->n_cols, &own);
     if (status == QN_OK) status = pass_rows(&own, c->first, c->first + c->n_rows, rows, to);

@@ -88,7 +88,7 @@ qn_status qn_row_writer_put(qn_row_writer *w, const float *rows, int64_t n)
     qn_pool_run(w->pool, encode_share, &e);
     const int64_t bad = atomic_load(&e.bad);
     if (bad < n * w->n_cols && isfinite(rows[bad]))
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: the number %g is too large for %s", w->file, w->name,
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: the value %g is too large for %s", w->file, w->name,
                        (double)rows[bad], w->type->name);
     if (bad < n * w->n_cols)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: element %lld is not finite, which %s cannot hold",

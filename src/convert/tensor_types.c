@@ -36,7 +36,7 @@ static qn_status find(const char *name, const qn_type **out)
         *out ? QN_OK
         : known.status != QN_OK
             ? known.status
-            : qn_fail(QN_E_ARG, "type \"%.40s\": GGUF files are written with %s", name, known.data);
+            : qn_fail(QN_E_ARG, "type \"%.40s\": GGUF files can be written with %s", name, known.data);
     qn_buf_free(&known);
     return status;
 }

@@ -41,7 +41,7 @@ qn_status qn_device_open(const char *name, const qn_device_options *options, qn_
 
 qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
 {
-    if (!out) return qn_fail(QN_E_ARG, "qn_device_get_info: nowhere to put the result");
+    if (!out) return qn_fail(QN_E_ARG, "qn_device_get_info: out is NULL");
     for (size_t i = 0; devices[i]; i++)
         if (i == i_device) return devices[i]->get_info(out);
     return qn_fail(QN_E_NOT_FOUND, "there is no device %zu", i_device);

@@ -38,8 +38,8 @@ static qn_status explain(const jpeg_reading *r, int code, const char *text)
         return qn_fail(QN_E_FORMAT, "truncated: the file ends after %zu bytes, before the picture does",
                        r->d->n);
     case JERR_IMAGE_TOO_BIG:
-        return qn_fail(QN_E_FULL, "the picture is %u x %u pixels, a side may have %ld", r->c.image_width,
-                       r->c.image_height, JPEG_MAX_DIMENSION);
+        return qn_fail(QN_E_FULL, "the picture is %u x %u pixels; a side may have at most %ld",
+                       r->c.image_width, r->c.image_height, JPEG_MAX_DIMENSION);
     case JERR_BAD_PRECISION:
     case JERR_SOF_UNSUPPORTED:
     case JERR_ARITH_NOTIMPL:
@@ -77,8 +77,7 @@ static void watch(j_common_ptr c)
 {
     jpeg_reading *r = c->client_data;
     if (r->c.input_scan_number <= SCANS_MAX) return;
-    if (r->status == QN_OK)
-        r->status = qn_fail(QN_E_FULL, "the picture comes in more than %d scans", SCANS_MAX);
+    if (r->status == QN_OK) r->status = qn_fail(QN_E_FULL, "the picture has more than %d scans", SCANS_MAX);
     longjmp(r->back, 1);
 }
 

@@ -17,10 +17,10 @@ size_t qn_picture_max_bytes(const qn_picture_limits *limits)
 qn_status qn_decoding_check_size(const qn_decoding *d, uint64_t width, uint64_t height)
 {
     if (width < 1 || height < 1)
-        return qn_fail(QN_E_FORMAT, "the picture is %llu x %llu pixels: it has none",
-                       (unsigned long long)width, (unsigned long long)height);
+        return qn_fail(QN_E_FORMAT, "the picture has no pixels: it is %llu x %llu", (unsigned long long)width,
+                       (unsigned long long)height);
     if (width > SIDE_MAX || height > SIDE_MAX)
-        return qn_fail(QN_E_FULL, "the picture is %llu x %llu pixels, a side may have %d",
+        return qn_fail(QN_E_FULL, "the picture is %llu x %llu pixels; a side may have at most %d",
                        (unsigned long long)width, (unsigned long long)height, SIDE_MAX);
     if (width * height > (uint64_t)d->max_pixels)
         return qn_fail(QN_E_FULL, "the picture is %llu x %llu = %llu pixels, the limit is %lld",
@@ -123,11 +123,10 @@ qn_status qn_picture_decode(const void *bytes, size_t n, const qn_picture_limits
         return qn_fail(QN_E_FULL, "the image file has %zu bytes, the limit is %zu", n, max_bytes);
     if (!n) return qn_fail(QN_E_FORMAT, "the image file is empty");
     const image_format *f = format_of(bytes, n);
-    if (!f)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "not an image that is known by its first bytes; PNG and JPEG are read");
+    if (!f) return qn_fail(QN_E_UNSUPPORTED, "not an image of a known format; PNG and JPEG are supported");
     if (!f->decode)
-        return qn_fail(QN_E_UNSUPPORTED, "the image is in the format %s; PNG and JPEG are read", f->name);
+        return qn_fail(QN_E_UNSUPPORTED, "the image is in the format %s; PNG and JPEG are supported",
+                       f->name);
     qn_decoding d = {.bytes = bytes,
                      .n = n,
                      .max_pixels = limits && limits->max_pixels ? limits->max_pixels : default_max_pixels,

@@ -158,12 +158,12 @@ static void test_bombs(void **state)
     refuse(p, png.length, NULL, QN_E_FULL,
            "PNG: the picture is 60000 x 50000 = 3000000000 pixels, the limit is 67108864");
     put_u32(p + 16, 0x7fffffff);
-    refuse(p, png.length, NULL, QN_E_FULL, "2147483647 x 50000 pixels, a side may have 65535");
+    refuse(p, png.length, NULL, QN_E_FULL, "2147483647 x 50000 pixels; a side may have at most 65535");
     put_u32(p + 16, 0xffffffff);
     put_u32(p + 20, 0xffffffff);
     refuse(p, png.length, NULL, QN_E_FULL, "4294967295 x 4294967295 pixels");
     put_u32(p + 16, 0);
-    refuse(p, png.length, NULL, QN_E_FORMAT, "it has none");
+    refuse(p, png.length, NULL, QN_E_FORMAT, "the picture has no pixels: it is 0 x");
     qn_buf turned = read_picture("rgb8_turned.png");
     uint8_t *exif = memmem(turned.data, turned.length, "eXIf", 4);
     assert_non_null(exif);
@@ -175,7 +175,7 @@ static void test_bombs(void **state)
     while (j[frame + 1] != 0xc0) frame += 2 + (size_t)(j[frame + 2] << 8 | j[frame + 3]);
     memset(j + frame + 5, 0xff, 4);
     refuse(j, jpeg.length, NULL, QN_E_FULL,
-           "JPEG: the picture is 65535 x 65535 pixels, a side may have 65500");
+           "JPEG: the picture is 65535 x 65535 pixels; a side may have at most 65500");
     j[frame + 5] = j[frame + 7] = 0x4e;
     refuse(j, jpeg.length, NULL, QN_E_FULL, "JPEG: the picture is 20223 x 20223 = 408969729 pixels");
     assert_true(qn_mem_peak_bytes() < before + 100000);
@@ -215,7 +215,7 @@ static void test_scans(void **state)
 static void test_other_formats(void **state)
 {
     refuse("", 0, NULL, QN_E_FORMAT, "the image file is empty");
-    refuse("hello", 5, NULL, QN_E_UNSUPPORTED, "PNG and JPEG are read");
+    refuse("hello", 5, NULL, QN_E_UNSUPPORTED, "PNG and JPEG are supported");
     refuse("GIF89a......", 12, NULL, QN_E_UNSUPPORTED, "the image is in the format GIF");
     refuse("RIFF\1\2\3\4WEBPVP8 ", 16, NULL, QN_E_UNSUPPORTED, "the image is in the format WebP");
     refuse("\x89PNG\r\n\x1a\n", 8, NULL, QN_E_FORMAT, "PNG: truncated");

@@ -111,7 +111,7 @@ static int read_pixels(png_reading *r)
     png_read_update_info(r->png, r->info);
     size_t channels = png_get_channels(r->png, r->info), width = (size_t)d->image.width;
     if ((channels != 3 && channels != 4) || png_get_rowbytes(r->png, r->info) != channels * width)
-        png_error(r->png, "an unknown form of pixels");
+        png_error(r->png, "the pixel format is unknown");
     /* Laying on white happens in place, so the pixels have room for their fourth channel. */
     d->image.rgb = qn_calloc(width * (size_t)d->image.height, channels);
     if (!d->image.rgb) {

@@ -83,7 +83,7 @@ def test_names_and_scales(tmp_path):
     assert of("--adapter", f"{adapter}/") == of("--adapter", f"x={adapter}:1e0") == whole
     out = call("logits", model, "--ids", "-", "-o", tmp_path / "o", *two, "--use", "other",
                stdin={"ids": [ids[0].tolist()]})
-    assert out.returncode == 1 and b"no adapter named other is loaded; there are: llama_qv, half" in out.stderr
+    assert out.returncode == 1 and b"there is no loaded adapter named other; there are: llama_qv, half" in out.stderr
 
 
 def test_a_path_with_everything(tmp_path):
@@ -124,7 +124,7 @@ def test_refused(tmp_path):
     name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
     refused(tmp_path / "absent", "absent: No such file or directory")
     refused(fixture("models/llama"), "no adapter_config.json")
-    refused(f"a b={fixture('lora/llama_qv')}", '"a b" is no name for an adapter')
+    refused(f"a b={fixture('lora/llama_qv')}", '"a b" is not a name for an adapter')
     copy("llama_qv", tmp_path)
     file, config = tmp_path / "adapter_model.safetensors", tmp_path / "adapter_config.json"
 
@@ -138,10 +138,10 @@ def test_refused(tmp_path):
     change(name, np.full((64, 4), np.nan, np.float32))
     refused(tmp_path, f"tensor {name}: element 0 is not a number")
     change("base_model.model.model.layers.0.mlp.experts.1.up_proj.lora_A.weight", np.zeros((4, 64), np.float32))
-    refused(tmp_path, "experts.1.up_proj.lora_A.weight", "no linear layer of this model")
+    refused(tmp_path, "experts.1.up_proj.lora_A.weight", "not a linear layer of this model")
     copy("llama_qv", tmp_path)
     config.write_text(json.dumps({**read_json(config), "use_dora": True}))
-    refused(tmp_path, "lora_A.weight", "no magnitudes, which DoRA asks for")
+    refused(tmp_path, "lora_A.weight", "no magnitudes, which DoRA needs")
     config.write_text(json.dumps({**read_json(config), "use_dora": False, "modules_to_save": ["lm_head"]}))
     refused(tmp_path, "adapter_config.json: modules_to_save")
     file.unlink()
@@ -155,4 +155,4 @@ def test_usage():
         out = call("run", fixture("models/llama"), "-p", "x", "--adapter", text)
         assert out.returncode == 1 and b"--adapter" in out.stderr, (text, out.stderr)
     out = call("run", fixture("models/llama"), "-p", "x", "--adapter", f"{fixture('lora/llama_qv')}:0")
-    assert out.returncode == 1 and b"a scale of 0 is no adapter" in out.stderr
+    assert out.returncode == 1 and b"the scale must not be 0" in out.stderr

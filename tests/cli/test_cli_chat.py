@@ -130,7 +130,7 @@ def test_help_is_the_result_without_json():
 
 def test_a_failure_ends_the_run():
     for line, word in ((b"/nonsense\n", b"/nonsense"), (b"a\xff\n", b"UTF-8"), (b'"""\nopen\n', b'no """ closes it'),
-                       (b"/help me\n", b"/help takes nothing behind it: 'me'"), (b"/regen\n", b"no message of yours"),
+                       (b"/help me\n", b"/help takes no argument: 'me'"), (b"/regen\n", b"no message of yours"),
                        (b"/load\n", b"the name of a file is missing"), (b"/show me\n", b"info, template, parameters")):
         out = chat(line + b"hello\n", "--json")
         assert out.returncode == 1 and out.stdout == b"", out
@@ -159,7 +159,7 @@ def test_settings_are_refused_by_name():
                           ("max-tokens", "max-tokens: '' is not a whole number"),
                           ("wordwrap maybe", "wordwrap: 'maybe' is neither on nor off"),
                           ("think maybe", "think: 'maybe' is none of on, off and auto"),
-                          ("think off", "think: this model's template has no such switch")):
+                          ("think off", "think: this model's template has no switch for thinking")):
         out = chat(f"/set {line}\n")
         assert out.returncode == 1 and message in out.stderr.decode(), out.stderr
 
@@ -269,7 +269,7 @@ def test_a_switch_that_the_template_lacks_is_told(tmp_path):
     template.write_text(THINK_TEMPLATE)
     path.write_text('{"messages": [], "chat_template_kwargs": {"enable_thinking": false}}')
     out = chat(f"/load {path}\n/set\n")
-    assert out.returncode == 0 and b"this model's template has no such switch" in out.stderr
+    assert out.returncode == 0 and b"this model's template has no switch for thinking" in out.stderr
     out = chat(f"/load {path}\n/show template\n", "--template", template)
     assert out.stderr == b"" and b"(no)" in out.stdout
 
@@ -313,7 +313,7 @@ def test_top_k_of_the_model(tmp_path):
 HOSTILE = [("", "line 1"), ("[]", "not a JSON object"), ('{"messages": 1}', "messages: not a list"),
            ('{"messages": [{"role": "user"}]}', "messages[0].content: not a text"),
            ('{"messages": [{"role": "x\\u001b[2J", "content": ""}]}', "messages[0].role: 'x?[2J' is none of"),
-           ('{"messages": [{"role": "user", "content": "\\u0000"}]}', "messages[0].content: a NUL"),
+           ('{"messages": [{"role": "user", "content": "\\u0000"}]}', "messages[0].content: the text has a NUL"),
            ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "line 1"),
            ('{"messages": [], "temperature": -1}', "temperature: -1 is not in the range 0 to 1000"),
            ('{"messages": [], "seed": "x"}', "seed: 'x' is not a whole number"),
@@ -514,17 +514,17 @@ def test_the_context_is_measured(tmp_path):
     terminal.ask(f"/save {path}")
     before = path.read_bytes()
     said = terminal.ask("more")
-    assert f"the context holds {used - 5}; the message is not taken; /save FILE keeps" in said
+    assert f"the context holds {used - 5}; the message is dropped; /save FILE keeps" in said
     terminal.ask(f"/save {path}")
     assert path.read_bytes() == before
     terminal.ask("/clear")
     (tmp_path / "long").write_text("too long " * 200)
     terminal.ask(f"/read {tmp_path}/long")
-    assert "the message is not taken" in terminal.ask("what is this?")
+    assert "the message is dropped" in terminal.ask("what is this?")
     assert "quern: the prompt" not in terminal.ask("hello")  # the file went with its message
     terminal.leave()
     out = chat("hello\nmore\n", *ask, "-c", used - 5)
-    assert out.returncode == 1 and b"the message is not taken" in out.stderr
+    assert out.returncode == 1 and b"the message is dropped" in out.stderr
 
 
 def test_interrupt_keeps_what_there_is(tmp_path):
@@ -566,7 +566,7 @@ def test_editor(tmp_path):
     script.write_text("exit 3\n")
     terminal = Terminal(env={"VISUAL": f"sh {script}", "EDITOR": "absent"})
     terminal.send("kept\x07")
-    terminal.read_until("ended with a failure: the text is as it was")
+    terminal.read_until("failed: the text is unchanged")
     terminal.send("!\r")
     terminal.read_to_prompt()
     terminal.ask(f"/save {path}")

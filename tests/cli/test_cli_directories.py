@@ -54,9 +54,9 @@ def test_shards_and_their_index(tmp_path, ids, logits):
     without = link(tied, tmp_path / "without", "config.json", *SHARDS)
     assert logits(without) == expected
     one = link(tied, tmp_path / "one", "config.json", SHARDS[0])
-    refused(one, ids, one, f"{SHARDS[1]} is missing", "fetch the file again")
+    refused(one, ids, one, f"{SHARDS[1]} is missing", "download the file again")
     indexed = link(tied, tmp_path / "indexed", "config.json", SHARDS[0], INDEX)
-    refused(indexed, ids, f"{indexed}/{SHARDS[1]}", INDEX, "fetch the file again")
+    refused(indexed, ids, f"{indexed}/{SHARDS[1]}", INDEX, "download the file again")
     spare = link(tied, tmp_path / "spare", "config.json", *SHARDS, INDEX)
     shutil.copy(os.path.join(tied, SHARDS[0]), os.path.join(spare, "model-spare.safetensors"))
     assert logits(spare) == expected  # the index counts
@@ -90,7 +90,8 @@ def test_two_formats_and_the_file_option(tmp_path, ids, logits):
         refused(folder, ids, folder, f'--file "{name}" is not the name of a file in this folder',
                 options=("--file", name))
     refused(folder, ids, "absent.gguf: No such file", options=("--file", "absent.gguf"))
-    refused(gguf, ids, "--file other.gguf picks from a folder, but this is a file", options=("--file", "other.gguf"))
+    refused(gguf, ids, "--file other.gguf selects a file in a folder, but this is a file",
+            options=("--file", "other.gguf"))
 
 
 def test_several_gguf_files(tmp_path, ids, logits):
@@ -108,7 +109,7 @@ def test_several_gguf_files(tmp_path, ids, logits):
 def test_no_model(tmp_path, ids):
     folder = tmp_path / "m"
     folder.mkdir()
-    refused(folder, ids, f"{folder}: no model in this folder")
+    refused(folder, ids, f"{folder}: there is no model in this folder")
     (folder / "pytorch_model.bin").write_bytes(b"PK")
     refused(folder, ids, "pytorch_model.bin: convert the model to safetensors or GGUF")
     (folder / "pytorch_model.bin").rename(folder / "consolidated.00.pth")
@@ -118,7 +119,7 @@ def test_no_model(tmp_path, ids):
     (folder / "adapter_config.json").write_text("{}")
     refused(folder, ids, folder, "an adapter (adapter_config.json), not a model", "--adapter")
     (folder / "config.json").write_text("{}")
-    refused(folder / "config.json", ids, "config.json: not a model: give the folder that it lies in")
+    refused(folder / "config.json", ids, "config.json: not a model: give the folder that contains it")
     refused(tmp_path / "absent", ids, f"{tmp_path}/absent: No such file or directory")
 
 
@@ -152,7 +153,7 @@ def test_a_model_without_a_tokenizer(tmp_path, ids, logits):
 def test_the_tokenizer_of_another_model(tmp_path, ids):
     folder = link(fixture("models/qwen2"), tmp_path / "m", "config.json", "model.safetensors")
     shutil.copy(fixture("models/gemma/tokenizer.json"), folder)  # 768 tokens; 512 rows
-    refused(folder, ids, f"{folder}/tokenizer.json: token 512", "beyond the 512 rows", "another model's")
+    refused(folder, ids, f"{folder}/tokenizer.json: token 512", "beyond the 512 rows", "another model")
 
 
 def test_another_list_of_tokens_beside_a_gguf(tmp_path, ids):
@@ -172,12 +173,12 @@ def test_another_list_of_tokens_beside_a_gguf(tmp_path, ids):
     done = call("run", folder, "--ids", ids, "-n", 1)
     assert done.returncode == 0
     message = done.stderr.decode()
-    assert f"{folder}/tokenizer.json: " in message and f"tokens are others than in {folder}/m.gguf" in message
+    assert f"{folder}/tokenizer.json: " in message and f"tokens differ from those in {folder}/m.gguf" in message
 
 
 @pytest.mark.parametrize("kind, family, words", [
-    ("qwen2", "qwen2", "self_attn.q_proj.bias is there, self_attn.q_norm is not"),
-    ("qwen3", "qwen3", "self_attn.q_norm is there")])
+    ("qwen2", "qwen2", "self_attn.q_proj.bias exists, self_attn.q_norm does not"),
+    ("qwen3", "qwen3", "self_attn.q_norm exists")])
 def test_files_that_name_no_family(tmp_path, ids, logits, kind, family, words):
     whole = fixture(f"models/{kind}")
     folder = link(whole, tmp_path / "m", "model.safetensors", "tokenizer.json")
@@ -188,7 +189,7 @@ def test_files_that_name_no_family(tmp_path, ids, logits, kind, family, words):
         json.dump(config, f)
     info = call_json("run", folder, "--ids", ids, "-n", 1, "--json")["model"]
     assert info["architecture"] == family
-    assert f"by its tensors it is {family}: {words}" in info["notes"]
+    assert f"the tensors match {family}: {words}" in info["notes"]
     assert logits(folder) == logits(whole)
 
 

@@ -119,29 +119,31 @@ def test_refused_files(golden, picture, tmp_path):
             ("damaged.png", data[:60] + b"\xff" + data[61:], "damaged.png: PNG: damaged"),
             ("empty.png", b"", "empty.png: the image file is empty"),
             ("text.png", b"hello", "text.png: not an image"),
-            ("a.gif", b"GIF89a" + bytes(20), "a.gif: the image is in the format GIF; PNG and JPEG are read"),
+            ("a.gif", b"GIF89a" + bytes(20), "a.gif: the image is in the format GIF; PNG and JPEG are supported"),
             ("long.png", png(np.zeros((2, 500, 3), np.uint8)), "500 x 2 pixels: one side is more than 200 times")]:
         refused(model, "--image", write(tmp_path, name, content), "-p", "x", words=words)
     refused(model, "--image", str(tmp_path / "none.png"), "-p", "x", words="none.png: No such file")
     refused(model, "--image", str(tmp_path), "-p", "x", words="Is a directory")
-    refused(model, "--image", "", "-p", "x", words="an empty name")
+    refused(model, "--image", "", "-p", "x", words="the name of an image file is empty")
     for address in "https://example.org/cat.png", "file:///cat.png", "data:image/png;base64," + "A" * 1000:
-        refused(model, "--image", address, "-p", "x", words="an address is no image file; nothing is fetched")
-    refused(model, "--image", "/dev/zero", "-p", "x", words="the image file has more bytes than the limit, 67108864")
+        refused(model, "--image", address, "-p", "x",
+                words="this is an address, not an image file; quern downloads nothing")
+    refused(model, "--image", "/dev/zero", "-p", "x", words="the image file is larger than the limit of 67108864 bytes")
 
 
 def test_refused_prompts(golden, picture):
     model = fixture(MODEL)
     token = read_json(fixture(f"{MODEL}/config.json"))["image_token_id"]
     ids = lambda rows: {"stdin": {"ids": rows}}
-    refused(model, "--image", picture, "--raw", "-p", "x", words="1 image(s) were given, the prompt has places for 0")
+    refused(model, "--image", picture, "--raw", "-p", "x",
+            words="1 image(s) were given, but the prompt has places for 0")
     refused(model, "--image", picture, "--image", picture, "--ids", "-", **ids([[1, token]]),
-            words="2 image(s) were given, the prompt has places for 1")
+            words="2 image(s) were given, but the prompt has places for 1")
     refused(model, "--image", picture, "--ids", "-", **ids([[1, token, token, 2]]),
-            words="image 1 has 6 tokens (2 rows of 3), the prompt has 2 image tokens in its place")
+            words="image 1 has 6 tokens (2 rows of 3), but the prompt has 2 image tokens in its place")
     refused(model, "--image", picture, "--ids", "-", **ids([[token], [1]]), words="with 2 rows")
     refused(model, "--image", picture, "-p", "x", "--context", "44",
-            words="the prompt has 46 tokens, 6 of them of images; the context holds 44")
+            words="the prompt has 46 tokens (6 of images); the context holds 44")
     refused(fixture("models/llama"), "--image", picture, "-p", "x", words="the model takes no images: it is a llama")
     out = call("run", model, "--image", "-")
     assert out.returncode == 2 and b"standard input is one thing" in out.stderr
@@ -189,7 +191,7 @@ def test_preprocessor_config(golden, picture, tmp_path):
     assert run()["ids"] != plain["ids"]
     for fields, words in [({"resample": 2}, "resample is 2"), ({"min_pixels": 10 ** 7, "max_pixels": 4}, "min_pixels"),
                           ({"image_std": [1, 0, 1]}, "image_std"), ({"image_mean": [1, 1]}, "image_mean"),
-                          ({"merge_size": 3}, "merge_size is 3, that of the vision tower 2"),
+                          ({"merge_size": 3}, "merge_size is 3, but the vision tower has 2"),
                           ({"rescale_factor": "x"}, "rescale_factor")]:
         say(**fields)
         refused(str(tmp_path), "--image", picture, "-p", "x", words=words)
@@ -249,7 +251,7 @@ def test_packed(golden, picture, tmp_path):
     assert got["model"]["notes"] == call_json("run", model, "-p", "x", "--json", "--max-tokens", "1", "--packed",
                                               packed)["model"]["notes"] == ""
     out = call("run", model, "--packed", packed, "-p", "x", "--max-tokens", "1")
-    assert b"left aside" not in out.stderr
+    assert b"ignored" not in out.stderr
 
 
 def test_without_a_tower(picture, tmp_path):
@@ -277,4 +279,4 @@ def test_without_a_tower(picture, tmp_path):
 
 def test_doctor_knows_the_tower():
     out = call("doctor", fixture(MODEL)).stdout.decode()
-    assert "preprocessor_config.json" in out and "not used" not in out
+    assert "preprocessor_config.json" in out and "unused tensors" not in out

@@ -113,7 +113,7 @@ def test_chats(tmp_path):
 
 @pytest.mark.parametrize("text,words", [
     ("", "there are no prompts"),
-    ("{\"prompt\":\"a\"}\n[1]\n", "line 2: it is not an object"),
+    ("{\"prompt\":\"a\"}\n[1]\n", "line 2: it is not a JSON object"),
     ("{\"prompt\":\"a\"\n", "line 1"),
     ("{\"prompt\":3}", "line 1: \"prompt\""),
     ("{\"text\":\"a\"}", "line 1: \"text\" is none of"),
@@ -184,7 +184,7 @@ def test_score_files(tmp_path):
     refused(call("score", folder, "--window", 1, stdin=text), "--window", status=2)
     refused(call("score", folder, "--stride", 30, "--window", 20, stdin=text), "stride: 30")
     out = call("score", folder, "--context", 100, stdin=text)
-    assert out.returncode == 1 and b"a stride would score it" in out.stderr
+    assert out.returncode == 1 and b"a stride to score it" in out.stderr
     strided = lines("score", folder, "--context", 100, "--stride", 50, "--json", stdin=text)[0]
     assert strided["n_scored"] == whole[0]["n_scored"] and strided["perplexity"] != whole[0]["perplexity"]
 

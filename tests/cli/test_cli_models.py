@@ -197,7 +197,7 @@ def test_depth(tmp_path, gguf):
     shutil.copy(gguf, tmp_path / "d0" / "m.gguf")
     out = listing(tmp_path)
     assert paths(out, tmp_path) == ["d0/m.gguf"]
-    assert len(out["problems"]) == 1 and "32 folders" in out["problems"][0]["error"]
+    assert len(out["problems"]) == 1 and "deeper than 32" in out["problems"][0]["error"]
     assert len(listing(tmp_path, "--depth", 41)["models"]) == 2
     assert listing(tmp_path, "--depth", 1)["models"] == [] and listing(tmp_path, "--depth", 1)["problems"] == []
     assert call("models", tmp_path, "--depth", 0).returncode == 2

@@ -184,10 +184,10 @@ def with_metadata(path, key, value):
 
 
 @pytest.mark.parametrize("key,value,words", [
-    ("quern.layout", "0", "version 0 of the layout"), ("quern.layout", "x", "is no number"),
-    ("quern.device", "cuda", "for the device cuda"), ("quern.packed", "7", "of the format 7"),
-    ("quern.fingerprint", "12", "is no hash"),
-    ("quern.fingerprint", "+" + "0" * 15, "is no hash"), ("quern.fingerprint", "0x" + "0" * 14, "is no hash"),
+    ("quern.layout", "0", "layout version 0"), ("quern.layout", "x", "is not a number"),
+    ("quern.device", "cuda", "for the device cuda"), ("quern.packed", "7", "of format 7"),
+    ("quern.fingerprint", "12", "is not a hash"),
+    ("quern.fingerprint", "+" + "0" * 15, "is not a hash"), ("quern.fingerprint", "0x" + "0" * 14, "is not a hash"),
     ("quern.fingerprint", "0" * 16, "another model")])
 def test_other_versions(key, value, words, tmp_path):
     model = copy("quant/gguf_models/llama-Q4_K_M.gguf", tmp_path)
@@ -261,7 +261,7 @@ def test_in_the_cache(open_path):
         got = logits(model, tmp_path)
     finally:
         del os.environ["QUERN_CACHE"]
-    assert got[:2] == (want, made) and len(got[2]) == 1 and f"left aside for {made}" in got[2][0]
+    assert got[:2] == (want, made) and len(got[2]) == 1 and f"ignored in favour of {made}" in got[2][0]
 
 
 def test_other_files_are_kept(tmp_path):
@@ -313,7 +313,7 @@ def test_named_and_not_there(tmp_path):
     for path in (tmp_path / "missing", fifo, tmp_path):
         got, used, notes = logits(model, tmp_path, "--packed", path)
         assert got == want and used == "" and len(notes) == 1, notes
-        assert f"{path}: " in notes[0] and f"`quern pack --force -o {path}` makes it anew" in notes[0], notes
+        assert f"{path}: " in notes[0] and f"`quern pack --force -o {path}` writes a new file" in notes[0], notes
 
 
 def limit_files():

@@ -56,7 +56,7 @@ def test_other_files_stay(tmp_path):
     for content in (b"a text of mine\n", whole[:-7], whole[:200], whole[:-9] + b"x" + whole[-8:], model):
         path.write_bytes(content)
         got, said = run(MODELS[0], "--prompt-cache", path)
-        assert "left as it is" in said and got["ids"] == expected["ids"]
+        assert "left unchanged" in said and got["ids"] == expected["ids"]
         assert path.read_bytes() == content
     assert "directory" in run(MODELS[0], "--prompt-cache", tmp_path)[1]
     got, said = run(MODELS[0], "--prompt-cache", tmp_path / "absent" / "x")

@@ -62,7 +62,7 @@ def test_nothing_lies_beside_it(tmp_path):
     out = quern("run", "seed", "-p", QUESTION)
     assert (out.returncode, out.stdout.decode(), out.stderr) == (0, ANSWER, b"")
     out = quern("pack", "seed")
-    assert out.returncode == 1 and b"no place" in out.stderr and b"-o" in out.stderr
+    assert out.returncode == 1 and b"need a path" in out.stderr and b"-o" in out.stderr
     assert quern("pack", "seed", "-o", "own.qpack").returncode == 0
     out = quern("run", "seed", "-p", QUESTION, "--packed", "own.qpack")
     assert (out.returncode, out.stdout.decode(), out.stderr) == (0, ANSWER, b"")

@@ -69,7 +69,7 @@ def test_built_in_formats(builtin, text):
 
 
 @pytest.mark.parametrize("unit, times, words", [
-    ("{% for i in range(10**9) %}{% endfor %}", 1, "line 1: a range of more than 100000 numbers"),
+    ("{% for i in range(10**9) %}{% endfor %}", 1, "line 1: a range has more than 100000 numbers"),
     ("a\n{{ 'x'*10**9 }}", 1, "line 2: more than 8388608 bytes of output"),
     ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 1,
      "line 1: the template nests or recurses deeper than 1000 levels"),
@@ -78,7 +78,7 @@ def test_built_in_formats(builtin, text):
     ("{% include '/etc/passwd' %}", 1, "line 1: 'include' is not allowed in a chat template"),
     ("{{ [[[[", 2000, "line 1: brackets nest too deeply"),
     ("{% if 1 %}", 5000, "line 1: nested more than 160 levels deep"),
-    (" ", 1048577, "the template has 1048577 bytes, at most 1048576 are read"),
+    (" ", 1048577, "the template has 1048577 bytes, at most 1048576 are allowed"),
 ])
 def test_hostile_templates(unit, times, words, tmp_path):
     path = tmp_path / "t.jinja"

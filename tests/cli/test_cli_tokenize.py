@@ -136,13 +136,13 @@ TIMES_TEN = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
     ({"model": {**MODEL, "merges": ["a c"]}}, "a", 1,
      ": merge 0 ('a' + 'c'): the right token is not in the vocabulary"),
     ({"added_tokens": [{"id": 1, "content": "x", "special": True}]}, "x", 1,
-     ": added token 'x' has the id 1, which is 'b'"),
+     ": added token 'x' has the id 1, which belongs to 'b'"),
     ({"pre_tokenizer": split("(a+)+$")}, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 1,
      "tokenizer.json: regular expression '(a+)+$': match limit exceeded"),
     ({"pre_tokenizer": split("(?=.*b)a")}, "a", 300000,
-     "tokenizer.json: regular expression '(?=.*b)a': looks too far ahead in a text of 300000 bytes"),
+     "tokenizer.json: regular expression '(?=.*b)a' looks too far ahead in a text of 300000 bytes"),
     ({"normalizer": {"type": "Sequence", "normalizers": [TIMES_TEN] * 9}}, "a", 1,
-     "tokenizer.json: the normalizer makes more than 4250 bytes of a text of 1"),
+     "tokenizer.json: the normalizer makes more than 4250 bytes from a text of 1"),
 ])
 def test_hostile_tokenizers(change, unit, times, words, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": MODEL, **change}))

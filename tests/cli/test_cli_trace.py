@@ -29,7 +29,7 @@ def test_equal_and_different_runs(tmp_path):
 
     (tmp_path / "b").write_text("".join(lines[:5]))
     out = call("trace", "diff", tmp_path / "a", tmp_path / "b")
-    assert (out.returncode, out.stdout.decode()) == (1, f"{tmp_path}/b ends after 5 steps, the other goes on\n")
+    assert (out.returncode, out.stdout.decode()) == (1, f"{tmp_path}/b ends after 5 steps, the other continues\n")
 
 
 def test_sum_by_kernel(tmp_path):
@@ -51,4 +51,4 @@ def test_what_is_no_trace(tmp_path):
         assert out.returncode == 1 and out.stderr.decode() == f"quern: {path}: {message}\n"
     assert call("trace", "diff", tmp_path, tmp_path).returncode == 1
     out = call("trace", "sum", tmp_path / "a", tmp_path / "a")
-    assert out.returncode == 2 and b"say `diff A B` or `sum A`" in out.stderr
+    assert out.returncode == 2 and b"expected `diff A B` or `sum A`" in out.stderr

@@ -76,7 +76,7 @@ def read(path):
 def test_types_that_fuse_writes_are_listed(tmp_path):
     """The message names what the table of types (src/quant/types.c) has an encoder for; help and pages agree."""
     got = call("fuse", fixture("models/llama"), "-o", str(tmp_path / "x.gguf"), "--type", "nothing")
-    known = types_in(section(got.stderr.decode(), "GGUF files are written with ", "\n"))
+    known = types_in(section(got.stderr.decode(), "GGUF files can be written with ", "\n"))
     assert {"f32", "q4_0", "mxfp4"} <= known
     for where, text in (
             ("help", section(call("fuse", "--help").stdout.decode(), "  --type TYPE", "--embedding-type")),

@@ -107,7 +107,7 @@ static qn_status take_logits(void *user, int64_t row, int64_t position, int64_t 
     taking *t = user;
     assert_int_equal(position, t->next); /* in order, each once */
     for (int64_t i = 0; i < n; i++, t->next++) {
-        if (isnan(logits[i * t->vocab])) return qn_fail(QN_E_INTERNAL, "no number");
+        if (isnan(logits[i * t->vocab])) return qn_fail(QN_E_INTERNAL, "not a number");
         t->out->logits[t->next] = qn_hash_bytes(logits + i * t->vocab, (size_t)t->vocab * sizeof *logits, 0);
     }
     return QN_OK;

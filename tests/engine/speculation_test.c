@@ -307,7 +307,7 @@ static void no_draft_models(void **state)
         qn_status status;
         const char *words;
     } cases[] = {
-        {"models/mistral", QN_E_ARG, "a vocabulary of "},
+        {"models/mistral", QN_E_ARG, "its vocabulary has "},
         {"models/none_such", QN_E_IO, "draft model"},
     };
     char path[512], draft[600];

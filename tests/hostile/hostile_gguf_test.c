@@ -128,7 +128,8 @@ static void g1_sizes_near_2_63(void **state)
     refused(with_dims(2, one << 32, one << 31), QN_E_FORMAT,
             "t.gguf: tensor blk.0.attn_q.weight has too many elements");
     refused(with_two_unknown(one << 62), QN_E_FORMAT,
-            "t.gguf: tensor blk.0.attn_k.weight: too many elements, together with those before it");
+            "t.gguf: tensor blk.0.attn_k.weight: together with the tensors before it, there are too many "
+            "elements");
     refused(with_two_unknown(one << 61), QN_E_UNSUPPORTED,
             "t.gguf: tensor blk.0.attn_q.weight: type number 77 is not supported for weights");
     refused(with_dims(1, INT64_MAX, 0), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight is too large");
@@ -205,12 +206,12 @@ static void g2_every_cut(void **state)
 
 static void g3_dimensions(void **state)
 {
-    refused(with_dims(2, 0, 32), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight: impossible dimension 0");
-    refused(with_dims(2, 32, 0), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight: impossible dimension 0");
+    refused(with_dims(2, 0, 32), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight: invalid dimension 0");
+    refused(with_dims(2, 32, 0), QN_E_FORMAT, "t.gguf: tensor blk.0.attn_q.weight: invalid dimension 0");
     refused(with_dims(2, 32, (uint64_t)-1), QN_E_FORMAT,
-            "t.gguf: tensor blk.0.attn_q.weight: impossible dimension 18446744073709551615");
+            "t.gguf: tensor blk.0.attn_q.weight: invalid dimension 18446744073709551615");
     refused(with_dims(2, (uint64_t)INT64_MIN, 32), QN_E_FORMAT,
-            "t.gguf: tensor blk.0.attn_q.weight: impossible dimension 9223372036854775808");
+            "t.gguf: tensor blk.0.attn_q.weight: invalid dimension 9223372036854775808");
     refused(with_dims(0, 32, 32), QN_E_FORMAT,
             "t.gguf: tensor blk.0.attn_q.weight: 0 dimensions, expected 1 to 4");
     refused(with_dims(5, 32, 32), QN_E_FORMAT,
@@ -237,10 +238,10 @@ static void g3_empty_names(void **state)
     refused(f, QN_E_FORMAT, "t.gguf: a tensor's name is not valid UTF-8 without NUL");
     f = qn_test_gguf_new();
     snprintf(f->values[1].key, sizeof f->values[1].key, "%s", f->values[0].key);
-    refused(f, QN_E_FORMAT, "t.gguf: metadata key general.architecture is there twice");
+    refused(f, QN_E_FORMAT, "t.gguf: metadata key general.architecture appears twice");
     f = qn_test_gguf_new();
     snprintf(qn_test_gguf_tensor_get(f, q_name)->name, QN_TEST_GGUF_KEY_MAX, "output.weight");
-    refused(f, QN_E_FORMAT, "t.gguf: tensor output.weight is there twice");
+    refused(f, QN_E_FORMAT, "t.gguf: tensor output.weight appears twice");
 }
 
 /* ---- G4 ----------------------------------------------------------------------------------------------- */
@@ -390,8 +391,7 @@ static void g6_hyper_parameters(void **state)
          "t.gguf: llama.feed_forward_length is 4294967295, expected 1 to *"},
         {"attention.head_count", 0, "t.gguf: llama.attention.head_count is 0, expected 1 to 65536"},
         {"attention.head_count", 3,
-         "t.gguf: tensor blk.0.attn_q.weight: 32 rows do not fit "
-         "llama.attention.head_count 3"},
+         "t.gguf: tensor blk.0.attn_q.weight: 32 rows do not match llama.attention.head_count 3"},
         {"attention.head_count", -2, "t.gguf: llama.attention.head_count is -2, expected 1 to 65536"},
         {"attention.head_count_kv", 0, "t.gguf: llama.attention.head_count_kv is 0, expected 1 to 65536"},
         {"attention.head_count_kv", 3,
@@ -404,8 +404,9 @@ static void g6_hyper_parameters(void **state)
         {"attention.key_length", 15,
          "t.gguf: llama.attention.key_length: 15 of 15 head dimensions are rotated, expected an even number"},
         {"attention.value_length", 8,
-         "t.gguf: llama.attention.value_length is 8, head_dim 16: values of another "
-         "size than keys are not supported"},
+         "t.gguf: llama.attention.value_length is 8, but head_dim is 16: values of another size than keys "
+         "are "
+         "not supported"},
         {"context_length", 0, "t.gguf: llama.context_length is 0, expected 1 to 2147483647"},
         {"context_length", INT64_MAX,
          "t.gguf: llama.context_length is 9223372036854775807, expected 1 to "

@@ -76,7 +76,7 @@ static void g11_tensors(void **state)
         {"{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16,
          "bytes 8 to 12 of the data, before tensor b, belong to no tensor"},
         {"{" A "}", 9, "the last 1 bytes belong to no tensor"},
-        {"{" A "," A "}", 8, "tensor a is there twice"},
+        {"{" A "," A "}", 8, "tensor a appears twice"},
         {"{" A "}", 7,
          "tensor a: data up to byte 8, but the file has only 7 bytes of data (is it truncated?)"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
@@ -97,7 +97,7 @@ static void g11_tensors(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
          "tensor a: more than 8 dimensions"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
-         "tensor a: data_offsets [8, 0] end before they begin"},
+         "tensor a: data_offsets [8, 0]: the end is before the beginning"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,18446744073709551616]}}", 8,
          "byte *: the number is too large"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[9223372036854775800,9223372036854775807]}"
@@ -109,7 +109,7 @@ static void g11_tensors(void **state)
         {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "tensor a: dtype is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
          "tensor a: unexpected or repeated key \"dtype\""},
-        {"{\"\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "a tensor with an empty name"},
+        {"{\"\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "a tensor has an empty name"},
         {"{\"a\\u0000\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
          "byte *: bad escape in a string"},
     };
@@ -147,7 +147,7 @@ static void g11_index(void **state)
     } broken[] = {
         {"{\"weight_map\": {\"a\": \"b.safetensors\"}}", QN_E_IO,
          "b.safetensors: No such file or directory, which model.safetensors.index.json names: the model is "
-         "not whole, fetch the file again"},
+         "incomplete, download the file again"},
         {"{\"weight_map\": {\"a\": \"model.safetensors\"}}", QN_E_FORMAT,
          "model.safetensors.index.json: tensor a is not in model.safetensors"},
         {"{\"weight_map\": {\"a\": 3}}", QN_E_FORMAT,
@@ -175,7 +175,7 @@ static void j1_deep_json(void **state)
         {"tokenizer.json", "{\"a\":", "tokenizer.json: *nested *"},
         {"tokenizer_config.json", "{\"a\":", "tokenizer_config.json: JSON nested deeper than *"},
         {"model.safetensors.index.json",
-         "{\"a\":", "model.safetensors.index.json: byte *: JSON nested too deep"},
+         "{\"a\":", "model.safetensors.index.json: byte *: JSON is nested too deeply"},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         for (int kind = 0; kind < 3; kind++) { /* brackets, braces with keys, and as many that end well */

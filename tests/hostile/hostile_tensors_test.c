@@ -225,7 +225,7 @@ static void test_recognised_by_what_is_missing(void **state)
         qn_test_model_remove(dir);
         if (o.status != QN_E_FORMAT ||
             !strstr(o.message,
-                    i == 0 ? "model_type is missing and the tensors are of no known family" : gone[i]))
+                    i == 0 ? "model_type is missing, and the tensors match no known family" : gone[i]))
             fail_msg("without %s: %s: %s", gone[i], qn_status_name(o.status), o.message);
     }
 }
@@ -253,9 +253,10 @@ static void test_shards(void **state)
     qn_test_refused(dir, "", QN_E_FORMAT, says);
     /* A file that the index needs is gone. */
     unlink(qn_test_path(dir, wrong));
-    snprintf(says, sizeof says,
-             "%s: No such file or directory, which %s names: the model is not whole, fetch the file again",
-             wrong, index);
+    snprintf(
+        says, sizeof says,
+        "%s: No such file or directory, which %s names: the model is incomplete, download the file again",
+        wrong, index);
     qn_test_refused(dir, "", QN_E_IO, says);
     json_decref(json);
     qn_test_model_remove(dir);

@@ -106,7 +106,7 @@ static void test_growing(void **state)
         const char *text, *says;
         int is_value; /* a value out of range, not a budget */
     } cases[] = {
-        {"{% for i in range(10**9) %}{% endfor %}", "a range of more than 100000 numbers", 0},
+        {"{% for i in range(10**9) %}{% endfor %}", "a range has more than 100000 numbers", 0},
         {"{{ 'x'*10**9 }}", output, 0},
         {"{{ ('x'*10**9)|length }}", output, 0},
         {"{{ [1] * 10**9 }}", steps, 0},
@@ -147,9 +147,9 @@ static void test_growing(void **state)
         {"{{ range(9)|batch(10**9, 1)|list }}", steps, 0},
         {"{{ range(9)|slice(10**9, 1)|list }}", steps, 0},
         {"{{ [1]|tojson(indent=10**9) }}", "tojson: bad indent", 1},
-        {"{{ 10**10**10 }}", "an integer does not fit 64 bits", 1},
-        {"{{ 9223372036854775807 + 1 }}", "an integer does not fit 64 bits", 1},
-        {"{{ (-9223372036854775807 - 1) // -1 }}", "an integer does not fit 64 bits", 1},
+        {"{{ 10**10**10 }}", "an integer does not fit into 64 bits", 1},
+        {"{{ 9223372036854775807 + 1 }}", "an integer does not fit into 64 bits", 1},
+        {"{{ (-9223372036854775807 - 1) // -1 }}", "an integer does not fit into 64 bits", 1},
         {"{% set l = range(99999)|list %}" FOR("{{ 100001 in l }}"), steps, 0},
         {"{% set s = 'a'*900000 %}" FOR("{% set t = s.find('b') %}"), steps, 0},
         {"{% set s = 'a'*900000 %}{% set n = 'a'*400000 ~ 'b' %}{{ s.rfind(n) }}", steps, 0},
@@ -182,7 +182,7 @@ static void test_deep_sources(void **state)
         {"", "{% if 1 %}", "", "nested more than 160 levels deep"},
         {"", "{% for x in [] %}", "", "nested more than 160 levels deep"},
         {"", "{% macro f() %}", "", "nested more than 160 levels deep"},
-        {"{{ ", "9", " }}", "a number does not fit 64 bits"},
+        {"{{ ", "9", " }}", "a number does not fit into 64 bits"},
         {"{{ '", "a", "", "a string is not closed"},
         {"{#", "a", "", "*comment*"},
     };
@@ -195,7 +195,7 @@ static void test_deep_sources(void **state)
     }
     char *text = qn_test_repeat("", " ", MIB + 1, "");
     render_refused(text, QN_E_FORMAT,
-                   "chat template: the template has 1048577 bytes, at most 1048576 are read");
+                   "chat template: the template has 1048577 bytes, at most 1048576 are allowed");
     qn_buffer_free(text);
 }
 
@@ -344,7 +344,7 @@ static void test_generate_options(void **state)
         {{.max_tokens = INT64_MIN}, "max_tokens: -9223372036854775808 is negative", 0},
         {{.deadline_ms = -1}, "deadline_ms: -1 is negative", 0},
         {{.sampler_order = twice, .n_sampler_order = 2}, "sampler_order: top_p appears twice", 0},
-        {{.sampler_order = none, .n_sampler_order = 1}, "sampler_order: 9 is no step", 0},
+        {{.sampler_order = none, .n_sampler_order = 1}, "sampler_order: 9 is not a step", 0},
         {{.n_sampler_order = 2}, "sampler_order is NULL", 0},
         {{.n_stop_strings = 1}, "stop_strings is NULL", 0},
         {{.stop_strings = no_string, .n_stop_strings = 2}, "stop string 1 is empty", 0},
@@ -413,8 +413,8 @@ static void test_prompts(void **state)
         qn_status status;
         const char *says;
     } cases[] = {
-        {{0}, QN_E_ARG, "a prompt is one of text, rows, messages and messages_json; 0 are given"},
-        {{.text = "a", .messages_json = "[]"}, QN_E_ARG, "a prompt is one of *; 2 are given"},
+        {{0}, QN_E_ARG, "a prompt needs exactly one of text, rows, messages and messages_json; 0 are given"},
+        {{.text = "a", .messages_json = "[]"}, QN_E_ARG, "a prompt needs exactly one of *; 2 are given"},
         {{.rows = &rows[0], .n_rows = 1},
          QN_E_ARG,
          "token id 640 at position 1 is outside the vocabulary of 640"},

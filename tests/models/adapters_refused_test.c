@@ -176,30 +176,36 @@ static const struct {
     {"other rank", other_rank, QN_E_FORMAT, {"q_proj.lora_A.weight", "expected [8, 64] (rank 8)"}},
     {"not a number", not_a_number, QN_E_FORMAT, {"o_proj.lora_B.weight", "element 5 is not a number"}},
     {"infinite", infinite, QN_E_FORMAT, {Q "A.weight", "element 9 is infinite"}},
-    {"half a pair", half_a_pair, QN_E_FORMAT, {Q "A.weight", "without the other of its pair"}},
-    {"unknown target", unknown_target, QN_E_UNSUPPORTED, {"c_attn.lora_A.weight", "no linear layer"}},
-    {"norm", norm, QN_E_UNSUPPORTED, {"input_layernorm.lora_A.weight", "no linear layer"}},
-    {"embedding", embedding, QN_E_UNSUPPORTED, {"embed_tokens.lora_A.weight", "no linear layer"}},
-    {"expert", expert, QN_E_UNSUPPORTED, {"experts.3.gate_proj.lora_A.weight", "no linear layer"}},
-    {"layer beyond", layer_beyond, QN_E_FORMAT, {"layers.4.self_attn.q_proj", "layer 4, the model has 4"}},
-    {"huge layer", huge_layer, QN_E_UNSUPPORTED, {"no linear layer", ""}},
+    {"half a pair", half_a_pair, QN_E_FORMAT, {Q "A.weight", "the other tensor of its pair is missing"}},
+    {"unknown target", unknown_target, QN_E_UNSUPPORTED, {"c_attn.lora_A.weight", "not a linear layer"}},
+    {"norm", norm, QN_E_UNSUPPORTED, {"input_layernorm.lora_A.weight", "not a linear layer"}},
+    {"embedding", embedding, QN_E_UNSUPPORTED, {"embed_tokens.lora_A.weight", "not a linear layer"}},
+    {"expert", expert, QN_E_UNSUPPORTED, {"experts.3.gate_proj.lora_A.weight", "not a linear layer"}},
+    {"layer beyond",
+     layer_beyond,
+     QN_E_FORMAT,
+     {"layers.4.self_attn.q_proj", "layer 4, but the model has 4"}},
+    {"huge layer", huge_layer, QN_E_UNSUPPORTED, {"not a linear layer", ""}},
     {"layer with a zero",
      layer_with_a_zero,
      QN_E_UNSUPPORTED,
-     {"layers.01.self_attn.q_proj", "no linear layer"}},
+     {"layers.01.self_attn.q_proj", "not a linear layer"}},
     {"layer not named", layer_not_named, QN_E_FORMAT, {"layers.1.self_attn.o_proj", "layers_to_transform"}},
     {"the same twice", the_same_twice, QN_E_FORMAT, {Q "A.weight", "the same matrix"}},
     {"magnitudes", magnitudes, QN_E_FORMAT, {"lora_magnitude_vector", "DoRA"}},
     {"whole module",
      whole_module,
      QN_E_UNSUPPORTED,
-     {"base_model.model.lm_head.weight", "no matrix of an adapter"}},
+     {"base_model.model.lm_head.weight", "not a matrix of an adapter"}},
     {"some magnitudes", some_magnitudes, QN_E_FORMAT, {"o_proj.lora_A.weight", "no magnitudes"}},
     {"wrong magnitudes",
      wrong_magnitudes,
      QN_E_FORMAT,
      {"lora_magnitude_vector", "shape [63], expected [64]"}},
-    {"magnitudes alone", magnitudes_alone, QN_E_FORMAT, {"lora_magnitude_vector", "without the other"}},
+    {"magnitudes alone",
+     magnitudes_alone,
+     QN_E_FORMAT,
+     {"lora_magnitude_vector", "the other tensor of its pair is missing"}},
     {"bad magnitude", bad_magnitude, QN_E_FORMAT, {"lora_magnitude_vector", "element 7 is not a number"}},
     {"integers", integers, QN_E_UNSUPPORTED, {Q "A.weight", "I32"}},
     {"no tensors", no_tensors, QN_E_FORMAT, {"adapter_model.safetensors", "no tensors"}},
@@ -207,7 +213,7 @@ static const struct {
     {"empty name",
      empty_name,
      QN_E_UNSUPPORTED,
-     {"base_model.model..lora_A.weight", "no matrix of an adapter"}},
+     {"base_model.model..lora_A.weight", "not a matrix of an adapter"}},
 };
 
 static void what_is_refused(void **state)
@@ -285,8 +291,8 @@ static void targets_without_tensors_are_noted(void **state)
     a->tensors[0].dtype = a->tensors[1].dtype = QN_DTYPE_BF16;
     const char *path = qn_test_adapter_write(a, folder, "it", QN_ADAPTER_PEFT);
     qn_test_ok(qn_engine_adapter_load(e, "it", path, 1, &notes));
-    assert_non_null(strstr(notes.data, "names proj, which no tensor is for"));
-    assert_non_null(strstr(notes.data, "names c_attn, which no tensor is for"));
+    assert_non_null(strstr(notes.data, "names proj, but no tensor belongs to it"));
+    assert_non_null(strstr(notes.data, "names c_attn, but no tensor belongs to it"));
     assert_null(strstr(notes.data, "q_proj"));
     qn_buf_free(&notes);
     qn_test_adapter_free(a);
@@ -312,7 +318,7 @@ static void names(void **state)
     int32_t id = 7;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(qn_engine_adapter_load(e, bad[i], path, 1, &notes), QN_E_ARG);
-        assert_non_null(strstr(qn_last_error(), "no name for an adapter"));
+        assert_non_null(strstr(qn_last_error(), "not a name for an adapter"));
     }
     assert_int_equal(qn_engine_adapter_load(e, "a", path, NAN, &notes), QN_E_ARG);
     assert_int_equal(qn_engine_adapter_load(e, "a", path, 3e38f, &notes), QN_E_ARG);
@@ -480,7 +486,7 @@ static void by_the_public_api(void **state)
     qn_test_ok(qn_adapter_unload(m, "half"));
     go = (qn_generate_options){.adapter = "half"};
     assert_int_equal(qn_generation_open(m, &(qn_prompt){.rows = rows, .n_rows = 1}, &go, &g), QN_E_NOT_FOUND);
-    assert_non_null(strstr(qn_last_error(), "no adapter named half is loaded; there are: first"));
+    assert_non_null(strstr(qn_last_error(), "there is no loaded adapter named half; there are: first"));
 
     assert_int_equal(qn_adapter_load(NULL, &(qn_adapter_options){0}), QN_E_ARG);
     assert_int_equal(qn_adapter_load(m, &(qn_adapter_options){.name = "x"}), QN_E_ARG);

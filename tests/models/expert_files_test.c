@@ -441,7 +441,7 @@ static void refusals(void **state)
 {
     qn_test_rewritten *m = qn_test_rewritten_read("qwen3_moe");
     to_f32(qn_test_rewritten_find(m, "model.layers.%d.mlp.experts.%d.up_proj.weight", 1, 3));
-    refused(m, NULL, "experts.3.up_proj.weight: type F32, but that of expert 0 is BF16");
+    refused(m, NULL, "experts.3.up_proj.weight: type F32, but expert 0 has type BF16");
     qn_test_rewritten_drop(m,
                            qn_test_rewritten_find(m, "model.layers.%d.mlp.experts.%d.up_proj.weight", 1, 3));
     refused(m, NULL,
@@ -464,14 +464,14 @@ static void refusals(void **state)
     m = qn_test_rewritten_read("gpt_oss");
     t = qn_test_rewritten_find(m, "model.layers.%d.mlp.experts.down_proj", 2, 0);
     snprintf(t->name, sizeof t->name, "%s", layer_name(2, "mlp.experts.down_proj_blocks"));
-    refused(m, NULL, "tensor model.layers.2.mlp.experts.down_proj_scales is missing, which belongs to");
+    refused(m, NULL, "tensor model.layers.2.mlp.experts.down_proj_scales, which belongs to");
     qn_test_rewritten_add(m, layer_name(2, "mlp.experts.down_proj_scales"), QN_DTYPE_U8, 3,
                           (int64_t[]){4, 64, 1});
-    refused(m, NULL, "are of types BF16 and U8, expected U8");
+    refused(m, NULL, "have types BF16 and U8, expected U8");
     t = qn_test_rewritten_find(m, "model.layers.%d.mlp.experts.down_proj_blocks", 2, 0);
     t->dtype = QN_DTYPE_U8;
     t->size_bytes /= 2;
-    refused(m, NULL, "48 columns do not fill blocks of 32");
+    refused(m, NULL, "48 columns are not a multiple of 32");
     qn_test_rewritten_free(m);
 }
 

@@ -344,16 +344,16 @@ static void test_refused(void **state)
     char words[160];
     qn_test_ok(qn_image_grid_of(p, bad.width, bad.height, &grid));
     const long long n = qn_image_grid_tokens(p, &grid);
-    refuse(&g, 1, &g.image, none, 2, 999, QN_E_ARG, "1 image(s) were given, the prompt has places for 0");
-    refuse(&g, 2, images, one, 3, 999, QN_E_ARG, "2 image(s) were given, the prompt has places for 1");
-    refuse(&g, 1, images, two, 3, 999, QN_E_ARG, "1 image(s) were given, the prompt has places for 2");
+    refuse(&g, 1, &g.image, none, 2, 999, QN_E_ARG, "1 image(s) were given, but the prompt has places for 0");
+    refuse(&g, 2, images, one, 3, 999, QN_E_ARG, "2 image(s) were given, but the prompt has places for 1");
+    refuse(&g, 1, images, two, 3, 999, QN_E_ARG, "1 image(s) were given, but the prompt has places for 2");
     assert_true(n > 3);
     snprintf(words, sizeof words,
-             "image 1 has %lld tokens (%lld rows of %lld), the prompt has 3 image tokens in its place", n,
+             "image 1 has %lld tokens (%lld rows of %lld), but the prompt has 3 image tokens in its place", n,
              (long long)(grid.rows / p->merge_size), (long long)(grid.columns / p->merge_size));
     refuse(&g, 1, &g.image, wrong, 5, 999, QN_E_ARG, words);
-    snprintf(words, sizeof words,
-             "the prompt has %lld tokens, %lld of them of images; the context holds %lld", n + 2, n, n + 1);
+    snprintf(words, sizeof words, "the prompt has %lld tokens (%lld of images); the context holds %lld",
+             n + 2, n, n + 1);
     refuse(&g, 1, &g.image, one, 3, n + 1, QN_E_ARG, words);
     bad.width = 0;
     snprintf(words, sizeof words, "image 1: the image is 0 x %lld pixels", (long long)bad.height);
@@ -365,8 +365,8 @@ static void test_refused(void **state)
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "image 1: the image has no pixels");
     bad = g.image;
     bad.stride_bytes = 10;
-    snprintf(words, sizeof words, "stride_bytes is 10, a row of %lld pixels has %lld", (long long)bad.width,
-             (long long)(3 * bad.width));
+    snprintf(words, sizeof words, "stride_bytes is 10, but a row of %lld pixels has %lld",
+             (long long)bad.width, (long long)(3 * bad.width));
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, words);
     bad = (qn_image){noise, 1, 201, 0};
     refuse(&g, 1, &bad, one, 3, 999, QN_E_ARG, "one side is more than 200 times the other");

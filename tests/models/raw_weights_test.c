@@ -196,7 +196,7 @@ static void damaged_files(void **state)
 
     dir = make(qn_test_need_fixture("models/qwen2_vl"), NULL, QN_DTYPE_BF16);
     qn_test_write(qn_test_path(dir, "bin_weights"), "layer0.attn.r_proj.bin", zeros, sizeof zeros);
-    refused(dir, QN_E_UNSUPPORTED, "layer0.attn.r_proj.bin has no place");
+    refused(dir, QN_E_UNSUPPORTED, "layer0.attn.r_proj.bin does not belong");
     qn_test_remove(dir);
 }
 

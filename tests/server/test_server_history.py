@@ -180,7 +180,7 @@ def test_calls_made_together(pairs):
     apart = [USER, called(call("x"), content="lumo"), result("x"), called(call("y", '{"a": "tebo"}'), content=""),
              result("y", "vevi")]
     warnings = same(pairs, together, apart, "messages", tools=TOOLS)
-    assert "together" in warnings["messages"]
+    assert "parallel calls" in warnings["messages"]
 
 
 # ---- system messages ----

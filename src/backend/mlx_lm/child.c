@@ -106,7 +106,7 @@ qn_status qn_child_start(const char *const *argv, const char *const *environment
     c->in = c->out = c->complaints = -1;
     c->said.limit_bytes = QN_CHILD_LINE_MAX;
     if (make_pair(1, in) || make_pair(0, said) || make_pair(0, complaints)) {
-        status = qn_fail(QN_E_IO, "no pipe to %s: %s", argv[0], strerror(errno));
+        status = qn_fail(QN_E_IO, "cannot create a pipe to %s: %s", argv[0], strerror(errno));
     } else {
         int error = spawn(c, argv, variables, in[1], said[1], complaints[1]);
         if (error == ENOENT)
@@ -269,16 +269,16 @@ void qn_child_describe_end(qn_child *c, char *out, size_t size)
         qn_child_wait(c, 0, 10, -1);
     int is_known = reap_within(c, 200) && c->exit_status != -1;
     if (c->too_long)
-        at = snprintf(out, size, "said more than %d bytes without an end of line", (int)QN_CHILD_LINE_MAX);
+        at = snprintf(out, size, "sent more than %d bytes without a line end", (int)QN_CHILD_LINE_MAX);
     else if (is_known && WIFSIGNALED(c->exit_status))
         at = snprintf(out, size, "was ended by signal %d", WTERMSIG(c->exit_status));
     else if (is_known && WIFEXITED(c->exit_status))
         at = snprintf(out, size, "ended with status %d", WEXITSTATUS(c->exit_status));
     else
-        at = snprintf(out, size, "closed its answers");
+        at = snprintf(out, size, "closed its output");
     while (c->n_words && (c->words[c->n_words - 1] == '\n' || c->words[c->n_words - 1] == ' '))
         c->words[--c->n_words] = 0;
     size_t most = 400, from = c->n_words > most ? c->n_words - most : 0;
     if (c->n_words && at > 0 && (size_t)at < size)
-        snprintf(out + at, size - (size_t)at, "; its last words: %s%s", from ? "..." : "", c->words + from);
+        snprintf(out + at, size - (size_t)at, "; its last output: %s%s", from ? "..." : "", c->words + from);
 }

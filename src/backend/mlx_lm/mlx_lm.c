@@ -16,21 +16,21 @@
 /* What only the own engine does. */
 static qn_status refuse(const char *what)
 {
-    return qn_fail(QN_E_UNSUPPORTED, "the backend mlx_lm has no %s; the backend native has", what);
+    return qn_fail(QN_E_UNSUPPORTED, "the backend mlx_lm does not support %s; the backend native does", what);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
 static qn_status check_model_options(const qn_model_options *o)
 {
-    if (o->device) return refuse("choice of a device");
-    if (o->file) return refuse("choice of a file");
-    if (o->pre_tokenizer_regex) return refuse("pre-tokenizer of the caller's");
-    if (o->chat_template) return refuse("chat template of the caller's");
-    if (o->kv_type != QN_KV_AUTO) return refuse("choice of how keys and values are kept");
-    if (o->memory_limit_bytes) return refuse("hard memory limit");
+    if (o->device) return refuse("the choice of a device");
+    if (o->file) return refuse("the choice of a file");
+    if (o->pre_tokenizer_regex) return refuse("another pre-tokenizer");
+    if (o->chat_template) return refuse("another chat template");
+    if (o->kv_type != QN_KV_AUTO) return refuse("the choice of a type for keys and values");
+    if (o->memory_limit_bytes) return refuse("a hard memory limit");
     if (o->draft_model) return refuse("draft model");
-    if (o->adapter_scale != 0 && o->adapter_scale != 1) return refuse("factor for adapters");
+    if (o->adapter_scale != 0 && o->adapter_scale != 1) return refuse("a scale for adapters");
     return QN_OK;
 }
 
@@ -39,8 +39,7 @@ static qn_status check_folder(const char *path)
     struct stat s;
     if (stat(path, &s) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(s.st_mode)) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: the backend mlx_lm reads folders as Hugging Face has them, not files", path);
+    return qn_fail(QN_E_UNSUPPORTED, "%s: the backend mlx_lm reads Hugging Face folders, not files", path);
 }
 
 /* What this library can read of the model's text side; mlx_lm goes by its own. */
@@ -51,7 +50,7 @@ static qn_status open_text(mlx_model *m)
     qn_status status = QN_OK;
     if (qn_tokenizer_is_there(source)) status = qn_chat_text_open(source, NULL, &m->text);
     if (status == QN_E_UNSUPPORTED || status == QN_E_FORMAT) {
-        qn_buf_printf(&m->notes, "text is encoded by mlx_lm alone: %s\n", qn_last_error());
+        qn_buf_printf(&m->notes, "only mlx_lm can encode text: %s\n", qn_last_error());
         status = m->notes.status;
     }
     qn_source_close(source);
@@ -119,7 +118,7 @@ static qn_status mlx_open(const char *path, const qn_model_options *options, voi
     pthread_cond_init(&m->changed, NULL);
     qn_status status = prepare(m, path, options);
     if (status == QN_OK && (qn_mem_fails() || pthread_create(&m->worker, NULL, qn_mlx_work, m) != 0))
-        status = qn_fail(QN_E_NOMEM, "no thread for the backend mlx_lm");
+        status = qn_fail(QN_E_NOMEM, "cannot start a thread for the backend mlx_lm");
     if (status != QN_OK) {
         mlx_close(m);
         return status;

@@ -29,7 +29,7 @@ static qn_status make_folders(char *path)
         int error = errno;
         *at = was;
         if (failed && error != EISDIR && error != EROFS)
-            return qn_fail(QN_E_IO, "%s: cannot make this folder: %s", path, strerror(error));
+            return qn_fail(QN_E_IO, "%s: cannot create this folder: %s", path, strerror(error));
         if (!was) return QN_OK;
     }
 }
@@ -41,7 +41,7 @@ static qn_status check_private(const char *path)
     if (lstat(path, &s) != 0 || !S_ISDIR(s.st_mode))
         return qn_fail(QN_E_IO, "%s: not a folder: %s", path, strerror(errno));
     if (s.st_uid != geteuid() || (s.st_mode & (S_IWGRP | S_IWOTH)))
-        return qn_fail(QN_E_IO, "%s: others can write to this folder, and what lies in it is executed", path);
+        return qn_fail(QN_E_IO, "%s: other users can write to this folder, and its files are executed", path);
     return QN_OK;
 }
 

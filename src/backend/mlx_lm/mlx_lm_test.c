@@ -123,8 +123,8 @@ static void failures_are_one_requests(void **state)
     (void)state;
     fails("throw", QN_E_DEVICE, "RuntimeError: the model does not want to");
     fails("die", QN_E_DEVICE, "signal 9");
-    fails("garbage", QN_E_DEVICE, "what is no answer");
-    fails("long", QN_E_DEVICE, "without an end of line");
+    fails("garbage", QN_E_DEVICE, "an invalid answer");
+    fails("long", QN_E_DEVICE, "without a line end");
     const qn_message chat[] = {{"user", "x"}, {"assistant", "y"}};
     qn_generation *g;
     qn_test_ok(qn_chat(model, chat, 2, NULL, &g));
@@ -282,8 +282,8 @@ static void strange_pythons(void **state)
     (void)state;
     refuses("no-such-python", "tests/devices/fake_mlx", "no program no-such-python");
     refuses("false", "tests/devices/fake_mlx", "ended with status 1");
-    refuses("cat", "tests/devices/fake_mlx", "no answer"); /* shows the script */
-    refuses("sh", "tests/devices/fake_mlx", "last words");
+    refuses("cat", "tests/devices/fake_mlx", "an invalid answer"); /* shows the script */
+    refuses("sh", "tests/devices/fake_mlx", "last output");
     refuses("python3", "/nonexistent", "python3 -m pip install");
 }
 
@@ -341,7 +341,7 @@ static void a_folder_of_others(void **state)
     qn_model_close(&other);
     assert_int_equal(chmod(folder, 0777), 0);
     assert_int_equal(open_as(qn_test_need_fixture("models/llama"), NULL, 0, &other), QN_E_IO);
-    assert_non_null(strstr(qn_last_error(), "others can write"));
+    assert_non_null(strstr(qn_last_error(), "other users can write"));
     assert_int_equal(chmod(folder, 0700), 0);
     qn_test_write_text(folder, "bridge.py", "import os; os._exit(7)");
     qn_test_ok(open_as(qn_test_need_fixture("models/llama"), NULL, 0, &other)); /* it is put right */

@@ -157,11 +157,10 @@ static void start(mlx_model *m)
     if (status == QN_OK) return;
     snprintf(text, sizeof text, "%s", qn_last_error());
     if (status == QN_E_NOT_FOUND)
-        snprintf(
-            text, sizeof text,
-            "there is no program %s, which the backend mlx_lm runs; install Python (Debian: apt-get install "
-            "python3) or name another by --python",
-            m->python);
+        snprintf(text, sizeof text,
+                 "there is no program %s, which the backend mlx_lm needs; install Python (Debian: apt-get "
+                 "install python3) or name another program by --python",
+                 m->python);
     give_up(m, status, text);
 }
 
@@ -234,7 +233,7 @@ static void take_done(mlx_model *m, mlx_generation *g, const json_t *answer, con
     qn_end end = end_of(g, done);
     size_t n = json_string_length(rest);
     if (end == QN_END_ERROR) {
-        fail(g, QN_E_DEVICE, "mlx_lm ended the answer without a reason that is known");
+        fail(g, QN_E_DEVICE, "mlx_lm ended the answer for an unknown reason");
         return;
     }
     finish(g, QN_OK, end, n ? qn_strndup(json_string_value(rest), n) : NULL, n);
@@ -263,7 +262,7 @@ static void take_line(mlx_model *m, const char *line, size_t n)
     json_t *answer = NULL;
     if (qn_json_parse("the answer", line, n, &answer) != QN_OK || !json_is_object(answer)) {
         char why[160];
-        snprintf(why, sizeof why, "said what is no answer: \"%.*s\"", (int)(n < 100 ? n : 100), line);
+        snprintf(why, sizeof why, "sent an invalid answer: \"%.*s\"", (int)(n < 100 ? n : 100), line);
         json_decref(answer);
         break_off(m, why);
         return;
@@ -285,7 +284,7 @@ static void take_line(mlx_model *m, const char *line, size_t n)
     else if (g && json_is_integer(json_object_get(answer, "prompt_tokens")))
         g->n_prompt = whole(answer, "prompt_tokens");
     else if (!json_is_true(json_object_get(answer, "ready")))
-        break_off(m, "said an answer to no question");
+        break_off(m, "sent an answer without a request");
     json_decref(answer);
 }
 
@@ -307,7 +306,7 @@ static void hand_over(mlx_model *m)
     if (status == QN_OK) status = send(m, g->request);
     json_decref(g->request);
     g->request = NULL;
-    if (status != QN_OK) break_off(m, "cannot be asked: out of memory");
+    if (status != QN_OK) break_off(m, "cannot be called: out of memory");
 }
 
 static void check_times(mlx_model *m)

@@ -87,7 +87,7 @@ static qn_status open_made(const char *path, const qn_buf *bytes, const qn_model
     qn_buf_printf(&folder, "%s/quern-mock-XXXXXX", place && *place ? place : "/tmp");
     if (folder.status != QN_OK) return folder.status;
     if (!mkdtemp(folder.data)) {
-        qn_status status = qn_fail(QN_E_IO, "%s: cannot make a folder: %s", folder.data, strerror(errno));
+        qn_status status = qn_fail(QN_E_IO, "%s: cannot create a folder: %s", folder.data, strerror(errno));
         qn_buf_free(&folder);
         return status;
     }

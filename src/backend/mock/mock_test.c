@@ -220,7 +220,7 @@ static void test_other_calls(void **state)
     qn_test_ok(qn_model_clear_cache(model));
     assert_true(qn_model_is_stop_id(model, 257));
     assert_false(qn_model_is_stop_id(model, 300));
-    assert_int_equal(qn_adapter_unload(model, "none such"), QN_E_NOT_FOUND);
+    assert_int_equal(qn_adapter_unload(model, "does not exist"), QN_E_NOT_FOUND);
     char *text;
     qn_test_ok(qn_model_decode(model, ids, 3, NULL, &text, NULL));
     assert_int_equal(text[0], ' ');

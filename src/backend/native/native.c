@@ -267,7 +267,7 @@ static qn_status native_adapter_get_info(void *model, int64_t i_adapter, qn_adap
     qn_adapter_about about;
     qn_status status = qn_adapters_about(qn_engine_adapters(m->engine), i_adapter, &about);
     if (status == QN_E_NOT_FOUND)
-        return qn_fail(status, "no adapter has the number %lld", (long long)i_adapter);
+        return qn_fail(status, "there is no adapter with the number %lld", (long long)i_adapter);
     QN_TRY(status);
     *out = (qn_adapter_info){.layout = about.layout == QN_ADAPTER_PEFT ? "peft" : "mlx",
                              .scale = about.scale,
@@ -392,7 +392,7 @@ static qn_status native_generation_poll(void *generation, qn_token *out, int *is
     native_generation *g = generation;
     if (!g->model->background)
         return qn_fail(QN_E_ARG,
-                       "nobody computes while nobody waits: the model was opened without background");
+                       "polling needs a background thread, but the model was opened without background");
     qn_status status = qn_run_poll(g->run, out, is_there);
     if (status != QN_OK || out->end != QN_END_NONE) note_speeds(g);
     return status;

@@ -13,7 +13,7 @@ static qn_status check_vocabulary(qn_source *source, const qn_model_config *conf
     const int64_t n_vocab = qn_engine_config(target)->vocab_size;
     qn_tokenizer *own = NULL;
     if (config->vocab_size != n_vocab)
-        return qn_fail(QN_E_ARG, "a vocabulary of %lld tokens, the model's has %lld",
+        return qn_fail(QN_E_ARG, "its vocabulary has %lld tokens, the model's has %lld",
                        (long long)config->vocab_size, (long long)n_vocab);
     if (!t || !qn_tokenizer_is_there(source)) return QN_OK;
     QN_TRY(qn_tokenizer_open(source, NULL, &own));
@@ -23,7 +23,7 @@ static qn_status check_vocabulary(qn_source *source, const qn_model_config *conf
         const char *text = qn_tokenizer_token_text(t, id, &n),
                    *other = qn_tokenizer_token_text(own, id, &n_own);
         if (!text != !other || n != n_own || (n && memcmp(text, other, n) != 0))
-            status = qn_fail(QN_E_ARG, "token %d is another than the model's", (int)id);
+            status = qn_fail(QN_E_ARG, "its token %d differs from the model's", (int)id);
     }
     qn_tokenizer_free(own);
     return status;
@@ -56,7 +56,8 @@ static qn_status open_draft(const char *path, qn_engine *target, const qn_tokeni
     if (status == QN_OK) status = check_vocabulary(source, &config, target, t);
     if (status == QN_OK) status = qn_engine_open(source, &config, &options, &draft);
     if (status == QN_OK && !qn_engine_takes_back(draft))
-        status = qn_fail(QN_E_UNSUPPORTED, "recurrent layers cannot take tokens back, so it cannot guess");
+        status = qn_fail(QN_E_UNSUPPORTED, "it has recurrent layers, which cannot take tokens back, so it "
+                                           "cannot guess");
     if (status == QN_OK) status = count(draft, target);
     if (status == QN_OK)
         *out = draft;

@@ -132,16 +132,16 @@ static void test_refused(void **state)
     golden g = open_golden(0);
     const qn_ids rows[2] = {{g.ids, g.n_ids}, {g.ids, g.n_ids}};
     qn_prompt prompt = {.rows = rows, .n_rows = 2, .images = &g.image, .n_images = 1};
-    refuse(&g, &prompt, "1 image(s) were given with 2 rows: only a single one takes images");
+    refuse(&g, &prompt, "1 image(s) were given with 2 rows: only a single row takes images");
     prompt = (qn_prompt){.rows = rows, .n_rows = 1, .n_images = 1};
     refuse(&g, &prompt, "images is NULL");
     prompt = (qn_prompt){.rows = rows, .n_rows = 1, .images = &g.image, .n_images = 100000};
-    refuse(&g, &prompt, "100000 images, a prompt may have 1024");
+    refuse(&g, &prompt, "100000 images, a prompt may have at most 1024");
     prompt = (qn_prompt){
         .messages_json = "[{\"role\":\"user\",\"content\":\"x\"}]", .images = &g.image, .n_images = 1};
-    refuse(&g, &prompt, "1 image(s) were given, the prompt has places for 0");
+    refuse(&g, &prompt, "1 image(s) were given, but the prompt has places for 0");
     prompt = (qn_prompt){.messages_json = "[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]"};
-    refuse(&g, &prompt, "the prompt has a place for an image, and no image was given");
+    refuse(&g, &prompt, "the prompt has a place for an image, but no image was given");
     close_golden(&g);
 }
 

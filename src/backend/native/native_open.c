@@ -91,13 +91,13 @@ static qn_status write_notes(native_model *m, const qn_model_options *o)
     qn_buf_puts(&m->notes, qn_engine_get_info(m->engine)->notes);
     if (m->draft) add_draft_notes(m, o);
     if (config->recognised_by)
-        qn_buf_printf(&m->notes, "the files name no architecture; by its tensors it is %s: %s\n",
+        qn_buf_printf(&m->notes, "the files name no architecture; the tensors match %s: %s\n",
                       config->architecture, config->recognised_by);
     const char *builtin = m->text ? qn_chat_text_builtin(m->text) : NULL;
     if (builtin)
         qn_buf_printf(&m->notes,
-                      "the files have no chat template; the built-in format %s stands for it, as the "
-                      "vocabulary suggests\n",
+                      "the files have no chat template; the built-in format %s is used because the "
+                      "vocabulary matches it\n",
                       builtin);
     if (o->gpu_layers > 0 || (o->gpu_layers < 0 && !is_cpu(m)))
         qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");

@@ -62,7 +62,7 @@ qn_status qn_native_check_no_places(const native_model *m, const int32_t *ids, s
     const qn_vision_config *v = &qn_engine_config(m->engine)->vision;
     for (size_t i = 0; v->depth && i < n_ids; i++)
         if (ids[i] == v->image_token_id)
-            return qn_fail(QN_E_ARG, "the prompt has a place for an image, and no image was given");
+            return qn_fail(QN_E_ARG, "the prompt has a place for an image, but no image was given");
     return QN_OK;
 }
 

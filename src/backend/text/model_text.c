@@ -10,8 +10,8 @@ qn_status qn_model_text_need(const qn_chat_text *text, const char *path)
     if (text) return QN_OK;
     return qn_fail(
         QN_E_NOT_FOUND,
-        "%s: there is no tokenizer (tokenizer.json), so text cannot become token ids or come out of "
-        "them; logits and run --ids work",
+        "%s: there is no tokenizer (tokenizer.json), so text and token ids cannot be converted; logits and "
+        "run --ids work without one",
         path);
 }
 

@@ -51,7 +51,7 @@ static qn_status check_think(const qn_chat_state *c)
         status = qn_chat_render(c->model, &prompt, &texts[i], NULL, NULL);
     }
     if (status == QN_OK && strcmp(texts[0], texts[1]) == 0)
-        status = qn_fail(QN_E_UNSUPPORTED, "think: this model's template has no such switch");
+        status = qn_fail(QN_E_UNSUPPORTED, "think: this model's template has no switch for thinking");
     qn_buffer_free(texts[0]);
     qn_buffer_free(texts[1]);
     return status;
@@ -101,7 +101,7 @@ qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
     size_t n = c->session.n_messages;
     qn_buf_printf(&b, "%zu message%s loaded from %s", n, qn_out_plural((int64_t)n), path);
     if (n && qn_chat_session_asked(&c->session) == n)
-        qn_buf_puts(&b, "; the last one has no answer yet, /regen gives one");
+        qn_buf_puts(&b, "; the last one has no answer yet, /regen makes one");
     return qn_chat_turn_say(c, &b);
 }
 
@@ -135,7 +135,7 @@ static qn_status run_read(qn_chat_state *c, const char *rest)
     }
     qn_buf_append(&c->attached, text.data, text.length);
     qn_buf_puts(&c->attached, text.length && text.data[text.length - 1] == '\n' ? "\n" : "\n\n");
-    qn_buf_printf(&b, "%s goes before your next message (%zu byte%s)", path.data, text.length,
+    qn_buf_printf(&b, "%s will be put before your next message (%zu byte%s)", path.data, text.length,
                   qn_out_plural((int64_t)text.length));
     status = qn_chat_turn_say(c, &b);
 out:
@@ -200,11 +200,11 @@ static const struct {
     const char *name, *usage, *help;
     qn_status (*set)(qn_chat_state *c, const char *value);
 } other_settings[] = {
-    {"system", "TEXT", "the system message; without a text there is none", set_system},
-    {"think", "on|off|auto", "auto: as the template does by itself", set_think},
-    {"wordwrap", "on|off", "lines end between words", set_wordwrap},
-    {"stats", "on|off", "speeds after each answer", set_stats},
-    {"history", "on|off", "remember what is typed", set_history},
+    {"system", "TEXT", "the system message; without a text it is removed", set_system},
+    {"think", "on|off|auto", "auto: the template's default", set_think},
+    {"wordwrap", "on|off", "wrap lines at word boundaries", set_wordwrap},
+    {"stats", "on|off", "print speeds after each answer", set_stats},
+    {"history", "on|off", "remember typed lines", set_history},
 };
 enum { N_OTHER_SETTINGS = sizeof other_settings / sizeof *other_settings };
 
@@ -309,7 +309,7 @@ static qn_status show_system(qn_chat_state *c)
 {
     const char *text = qn_chat_session_system(&c->session);
     qn_buf b = {0};
-    qn_buf_puts(&b, text ? text : "there is no system message; /set system TEXT makes one");
+    qn_buf_puts(&b, text ? text : "there is no system message; /set system TEXT sets one");
     return qn_chat_turn_say(c, &b);
 }
 
@@ -375,12 +375,12 @@ static qn_status run_quit(qn_chat_state *c, const char *rest)
 static const chat_command commands[] = {
     {"/help", "", "this list (also /?)", run_help},
     {"/?", "", NULL, run_help},
-    {"/regen", "", "answer your last message again, with a fresh seed", run_regen},
-    {"/clear", "", "forget the conversation; system message and settings stay", run_clear},
-    {"/set", " [NAME VALUE]", "change a setting; alone: list them with their ranges", run_set},
+    {"/regen", "", "answer your last message again, with a new seed", run_regen},
+    {"/clear", "", "forget the conversation; the system message and settings stay", run_clear},
+    {"/set", " [NAME VALUE]", "change a setting; without arguments: list all with their ranges", run_set},
     {"/show", " [WHAT]", "info, template, parameters, system or history", run_show},
-    {"/save", " FILE", "write conversation and settings to a file", run_save},
-    {"/load", " FILE", "go on with what /save wrote", run_load},
+    {"/save", " FILE", "write the conversation and settings to a file", run_save},
+    {"/load", " FILE", "continue a conversation that /save wrote", run_load},
     {"/read", " FILE", "put a text file before your next message", run_read},
     {"/stats", "", "tokens, speeds, context, memory", run_stats},
     {"/bye", "", "leave (also /exit, /quit, Ctrl-D)", run_quit},
@@ -415,7 +415,7 @@ qn_status qn_chat_command_run(qn_chat_state *c, const char *line)
         const chat_command *command = &commands[i];
         if (strlen(command->name) != n || memcmp(command->name, line, n) != 0) continue;
         if (n_rest && !command->usage[0])
-            return qn_fail(QN_E_ARG, "%s takes nothing behind it: '%.60s'", command->name, rest);
+            return qn_fail(QN_E_ARG, "%s takes no argument: '%.60s'", command->name, rest);
         char *argument = qn_strndup(rest, n_rest);
         if (!argument) return QN_E_NOMEM;
         qn_status status = command->run(c, argument);

@@ -51,7 +51,7 @@ static qn_status copy_content(const char *content, size_t n, char **out)
 {
     size_t valid = qn_utf8_valid_prefix(content, n);
     if (valid < n) return qn_fail(QN_E_FORMAT, "not valid UTF-8 at byte %zu", valid);
-    if (n && memchr(content, 0, n)) return qn_fail(QN_E_FORMAT, "a NUL character in the text");
+    if (n && memchr(content, 0, n)) return qn_fail(QN_E_FORMAT, "the text has a NUL character");
     char *copy = qn_strndup(content, n);
     if (!copy) return QN_E_NOMEM;
     *out = copy;
@@ -182,7 +182,7 @@ static qn_status take_all(qn_chat_session *s, const char *what, const json_t *fi
     const char *key;
     json_t *value;
     if (!json_is_object(file)) return qn_fail(QN_E_FORMAT, "%s: not a JSON object", what);
-    if (!messages) return qn_fail(QN_E_FORMAT, "%s: no field messages", what);
+    if (!messages) return qn_fail(QN_E_FORMAT, "%s: the field messages is missing", what);
     if (!json_is_array(messages)) return qn_fail(QN_E_FORMAT, "%s: messages: not a list", what);
     json_object_foreach((json_t *)file, key, value)
     {

@@ -10,14 +10,14 @@
 const qn_chat_setting qn_chat_setting_table[] = {
     {"temp", "temperature", QN_CHAT_FLOAT, AT(o.temperature), 0, 1000, NULL, "0 takes the most likely token"},
     {"top-p", "top_p", QN_CHAT_FLOAT, AT(o.top_p), 0, 1, "off", "nucleus sampling"},
-    {"top-k", "top_k", QN_CHAT_INT32, AT(o.top_k), 0, INT32_MAX, "off", "only the K most likely tokens"},
+    {"top-k", "top_k", QN_CHAT_INT32, AT(o.top_k), 0, INT32_MAX, "off", "keep only the K most likely tokens"},
     {"min-p", "min_p", QN_CHAT_FLOAT, AT(o.min_p), 0, 1, "off",
-     "only tokens with P times the best's probability"},
+     "keep only tokens at least P times as probable as the most likely one"},
     {"repeat-penalty", "repeat_penalty", QN_CHAT_FLOAT, AT(o.repeat_penalty), 0.01, 100, "off",
-     "above 1: avoid tokens already there"},
-    {"seed", "seed", QN_CHAT_UINT64, AT(o.seed), 0, 0, "random", "of the draws"},
+     "above 1: make tokens that have already occurred less likely"},
+    {"seed", "seed", QN_CHAT_UINT64, AT(o.seed), 0, 0, "random", "random seed for sampling"},
     {"max-tokens", "max_tokens", QN_CHAT_INT64, AT(o.max_tokens), 0, INT32_MAX, "off",
-     "most tokens of an answer"},
+     "maximum tokens of an answer"},
     {0},
 };
 
@@ -192,8 +192,8 @@ static qn_status take_think(const char *what, const json_t *value, qn_chat_setti
     json_object_foreach((json_t *)value, key, member)
     {
         if (strcmp(key, think_names[0]) != 0 && strcmp(key, think_names[1]) != 0)
-            return qn_fail(QN_E_FORMAT, "%s: %s: %.60s: only %s and %s are known", what, think_key, key,
-                           think_names[0], think_names[1]);
+            return qn_fail(QN_E_FORMAT, "%s: %s: unknown field %.60s: only %s and %s are allowed", what,
+                           think_key, key, think_names[0], think_names[1]);
         if (!json_is_boolean(member))
             return qn_fail(QN_E_FORMAT, "%s: %s: %s: not true or false", what, think_key, key);
         qn_chat_think told = json_is_true(member) ? QN_CHAT_THINK_ON : QN_CHAT_THINK_OFF;

@@ -11,7 +11,7 @@
 enum { WARN_PERCENT = 90 };
 
 static const char way_out[] =
-    "/save FILE keeps the conversation, /clear begins anew, the option --context N makes room";
+    "/save FILE keeps the conversation, /clear starts a new one, the option --context N makes room";
 
 qn_status qn_chat_turn_say(const qn_chat_state *c, qn_buf *b)
 {
@@ -137,7 +137,7 @@ static qn_status answer(qn_chat_state *c, size_t n_messages, const qn_generate_o
         qn_buf_puts(&why, qn_last_error());
         int is_too_long = count_tokens(c, n_messages) > c->info.context_size;
         if (why.status == QN_OK)
-            status = is_too_long ? qn_fail(status, "%s; the message is not taken; %s", why.data, way_out)
+            status = is_too_long ? qn_fail(status, "%s; the message is dropped; %s", why.data, way_out)
                                  : qn_fail(status, "%s", why.data);
         qn_buf_free(&why);
     }
@@ -229,6 +229,6 @@ qn_status qn_chat_turn_again(qn_chat_state *c)
     if (options.temperature == 0)
         qn_out_note("temperature 0 gives the same answer again; /set temp 0.7 lets it vary");
     QN_TRY(answer(c, n_messages, &options, &dropped));
-    if (dropped) qn_out_note("stopped before the first word: the answer before is kept");
+    if (dropped) qn_out_note("stopped before the first word: the previous answer is kept");
     return QN_OK;
 }

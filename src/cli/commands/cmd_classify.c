@@ -86,7 +86,7 @@ static qn_status read_own(const qn_prompt_list *list, answers *a)
         a->own[i].choice = made;
         if (!list->lines[i].choices) a->own[i] = a->all;
         if (!a->own[i].choice)
-            return qn_fail(QN_E_ARG, "%s: line %lld has no choices, and there are none for all of them",
+            return qn_fail(QN_E_ARG, "%s: line %lld has no choices, and no choices were given for all lines",
                            list->name, (long long)list->lines[i].line);
     }
     return QN_OK;

@@ -191,7 +191,7 @@ static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, co
     if (o->adapter) qn_buf_printf(&b, ", %lld matrices merged with the adapter", (long long)r->n_merged);
     if (c)
         qn_buf_printf(
-            &b, "\nbeside the model%s, over %lld tokens: KL %.2g nats, the same best token for %lld",
+            &b, "\ncompared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
             o->adapter ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
     return qn_out_line(&b);
 }
@@ -204,7 +204,8 @@ int qn_cmd_fuse(int argc, char **argv)
     const char *path;
     int n, code, shown = -1;
     if (qn_args_parse(&qn_fuse_spec, &o, argc, argv, &path, &n, &code)) return code;
-    if (!o.out_path || !*o.out_path) return qn_args_fail("fuse", "-o PATH is needed: where the model goes");
+    if (!o.out_path || !*o.out_path)
+        return qn_args_fail("fuse", "-o PATH is missing: the folder or file for the model");
     qn_interrupt_start_for_files(); /* there is a folder to remove */
     const qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
                                      .embedding_type = o.embedding_type,

@@ -66,7 +66,7 @@ static qn_status print_result(const qn_pack_result *r, int json)
     }
     qn_out_put_shown(&b, r->path, strlen(r->path), 0);
     qn_buf_printf(&b, ": %s of packed weights%s", qn_out_size_text(r->size_bytes, size, sizeof size),
-                  r->was_there ? ", which were there and are right" : "");
+                  r->was_there ? ", which already exist and are correct" : "");
     return qn_out_line(&b);
 }
 

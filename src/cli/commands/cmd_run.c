@@ -279,8 +279,8 @@ static qn_status note_seed(const qn_model *model)
     qn_model_info info;
     QN_TRY(qn_model_get_info(model, &info));
     qn_out_note(
-        "the seed answers: a toy of %.1f million parameters inside quern, which makes most things up. "
-        "A real model: quern run MODEL, and tools/fetch-models gets one",
+        "the seed answers: a toy model of %.1f million parameters inside quern, which is often wrong. To use "
+        "a real model: quern run MODEL; tools/fetch-models downloads one",
         (double)info.num_parameters * 1e-6);
     return QN_OK;
 }
@@ -303,7 +303,7 @@ int qn_cmd_run(int argc, char **argv)
     o.sampling.o.logprobs = o.logprobs >= 0;
     o.sampling.o.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
     if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
-        return qn_args_fail("run", "no prompt: give one by -p or pipe a text in");
+        return qn_args_fail("run", "no prompt: give one by -p or on standard input");
 
     qn_model *model = NULL;
     qn_id_rows ids = {0};
@@ -312,7 +312,7 @@ int qn_cmd_run(int argc, char **argv)
     qn_end end = QN_END_NONE;
     qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
     if (status == QN_OK && !n && !o.ids_path && !text.length) {
-        code = qn_args_fail("run", "no model and no prompt: name a model, or ask the seed something");
+        code = qn_args_fail("run", "no model and no prompt: name a model, or ask the seed a question");
         goto out;
     }
     if (status == QN_OK) status = read_pictures(&o.images, &seen);

@@ -74,7 +74,7 @@ static const qn_arg serve_args[] = {
 static qn_status read_keys(const char *path, qn_buf *text, const char **keys, size_t *n)
 {
     QN_TRY(qn_input_read(path, text));
-    if (!text->length) return qn_fail(QN_E_ARG, "%s: no key in it", path);
+    if (!text->length) return qn_fail(QN_E_ARG, "%s: the file has no key", path);
     if (memchr(text->data, 0, text->length)) return qn_fail(QN_E_FORMAT, "%s: has a NUL character", path);
     size_t before = *n;
     for (char *line = text->data, *next; line; line = next) {
@@ -87,7 +87,7 @@ static qn_status read_keys(const char *path, qn_buf *text, const char **keys, si
             return qn_fail(QN_E_ARG, "%s: a key is too long, or there are more than %d", path, (int)KEYS_MAX);
         keys[(*n)++] = line;
     }
-    return *n > before ? QN_OK : qn_fail(QN_E_ARG, "%s: no key in it", path);
+    return *n > before ? QN_OK : qn_fail(QN_E_ARG, "%s: the file has no key", path);
 }
 
 static qn_status open_model(void *user, qn_model **out)

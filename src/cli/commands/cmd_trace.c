@@ -87,13 +87,13 @@ static qn_status diff(trace *a, trace *b, int *differs)
                        : say("%lld step%s, equal bits", (long long)a->line, qn_out_plural(a->line));
         }
         if (!x || !y) {
-            status = say("%s ends after %lld steps, the other goes on", x ? b->path : a->path,
+            status = say("%s ends after %lld steps, the other continues", x ? b->path : a->path,
                          (long long)(x ? b->line : a->line));
             *differs = 1;
         } else if (strcmp(text_of(x, "program"), text_of(y, "program")) != 0 ||
                    number_of(x, "step") != number_of(y, "step")) {
             status =
-                say("line %lld: other programs: %s step %lld, %s step %lld", (long long)a->line,
+                say("line %lld: the programs differ: %s step %lld, %s step %lld", (long long)a->line,
                     text_of(x, "program"), number_of(x, "step"), text_of(y, "program"), number_of(y, "step"));
             *differs = 1;
         } else if (strcmp(text_of(x, "hash"), text_of(y, "hash")) != 0) {
@@ -166,7 +166,7 @@ int qn_cmd_trace(int argc, char **argv)
     int n, code, differs = 0;
     if (qn_args_parse(&qn_trace_spec, NULL, argc, argv, word, &n, &code)) return code;
     int is_diff = strcmp(word[0], "diff") == 0 && n == 3, is_sum = strcmp(word[0], "sum") == 0 && n == 2;
-    if (!is_diff && !is_sum) return qn_args_fail("trace", "say `diff A B` or `sum A`");
+    if (!is_diff && !is_sum) return qn_args_fail("trace", "expected `diff A B` or `sum A`");
     trace a = {0}, b = {0};
     qn_status status = trace_open(word[1], &a);
     if (status == QN_OK && is_diff) status = trace_open(word[2], &b);

@@ -211,8 +211,7 @@ static qn_status draw(const qn_attention_snapshot *s, const char *model, int mea
     char headline[200];
     const char *slash = strrchr(model, '/');
     if (layers_shown(s) == 0)
-        return qn_fail(QN_E_ARG,
-                       "there is nothing to draw: none of the layers that are asked for has attention");
+        return qn_fail(QN_E_ARG, "there is nothing to draw: none of the requested layers has attention");
     snprintf(headline, sizeof headline, "%.120s: attention%s, %lld tokens",
              slash && slash[1] ? slash + 1 : model, mean ? ", mean of each layer's heads" : "",
              (long long)s->seq_len);
@@ -237,7 +236,7 @@ static qn_status write_picture(const qn_attention_snapshot *s, const char *model
     qn_status status = draw(s, model, o->mean, &picture);
     if (status == QN_E_FULL && !o->mean) {
         qn_out_note(
-            "a panel for each head would make too large a picture: it shows the mean of each layer's heads");
+            "one panel per head would make the picture too large: it shows the mean of each layer's heads");
         status = draw(s, model, 1, &picture);
     }
     if (status == QN_OK) status = qn_png_encode(&picture, &file);
@@ -361,7 +360,7 @@ int qn_inspect_attention(const char *path, qn_load_options *load, const qn_atten
     int64_t layers[QN_ARG_LIST_MAX];
     for (size_t i = 0; i < o->layers.n; i++)
         if (!qn_args_read_int(o->layers.items[i], &layers[i]) || layers[i] < 0)
-            return qn_args_fail("inspect", "--layer: %s is no number of a layer", o->layers.items[i]);
+            return qn_args_fail("inspect", "--layer: %s is not a layer number", o->layers.items[i]);
     qn_status status = inspect(path, load, o, layers, json);
     if (status == QN_OK) return QN_EXIT_OK;
     int code = qn_out_fail();

@@ -10,7 +10,7 @@
 #define AT(field) offsetof(qn_prompt_list_options, field)
 const qn_arg qn_prompt_list_args[] = {
     {"--prompts", 'f', QN_ARG_TEXT, AT(path), 0, 0, "FILE",
-     "file with prompts, one per line (default: standard input)"},
+     "file with the prompts (default: standard input)"},
     {"--prompt", 'p', QN_ARG_LIST, AT(texts), 0, 0, "TEXT", "one prompt, instead of a file; may be repeated"},
     {"--jsonl", 0, QN_ARG_FLAG, AT(jsonl), 0, 0, NULL,
      "each line is JSON: {\"prompt\":TEXT}, {\"messages\":[...]} or {\"ids\":[...]}"},
@@ -98,7 +98,7 @@ static qn_status add_json(qn_prompt_list *l, size_t *capacity, const char *text,
     qn_prompt_line *p = &l->lines[l->n++];
     *p = (qn_prompt_line){.line = line};
     QN_TRY(qn_json_parse(what, text, n, &p->json));
-    if (!json_is_object(p->json)) return qn_fail(QN_E_FORMAT, "%s: it is not an object", what);
+    if (!json_is_object(p->json)) return qn_fail(QN_E_FORMAT, "%s: it is not a JSON object", what);
     json_object_foreach(p->json, key, value) QN_TRY(take_member(l, p, key, value));
     int given = !!p->text + !!p->ids.ids + !!p->messages.length;
     if (given != 1)
@@ -136,7 +136,7 @@ static qn_status read_list(const qn_arg_list *texts, int jsonl, int whole, qn_pr
         QN_TRY(add_text(l, &capacity, l->file.data, l->file.length, 1));
     else if (l->file.length)
         QN_TRY(split(l, jsonl));
-    if (!l->n) return qn_fail(QN_E_ARG, "%s: there are no prompts in it", l->name);
+    if (!l->n) return qn_fail(QN_E_ARG, "%s: there are no prompts in the input", l->name);
     l->prompts = qn_calloc(l->n, sizeof *l->prompts);
     return l->prompts ? QN_OK : QN_E_NOMEM;
 }

@@ -92,7 +92,7 @@ static void run_steps(qn_doctor *d, int no_compute)
         if (steps[i].run != qn_doctor_compute || !no_compute)
             steps[i].run(d);
         else
-            qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not tried: --no-compute");
+            qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: --no-compute");
     }
 }
 
@@ -117,7 +117,7 @@ static qn_status print_end(qn_doctor *d, int no_compute)
         qn_json_close(&b, '}');
     } else {
         qn_buf_puts(&b, n_failed     ? "This model does not work as it is: "
-                        : no_compute ? "Nothing wrong was found, computing was left out: "
+                        : no_compute ? "Nothing wrong was found, but nothing was computed: "
                                      : "This model works: ");
         qn_buf_printf(&b, "%lld failed, %lld warning%s", (long long)n_failed, (long long)n_warnings,
                       qn_out_plural(n_warnings));

@@ -59,20 +59,21 @@ static const char *advise_files(const qn_doctor *d, qn_status status)
     struct stat st;
     switch (status) {
     case QN_E_IO:
-        return "check the path, the permissions and that links lead somewhere";
+        return "check the path, the permissions and the targets of links";
     case QN_E_NOT_FOUND:
-        return "name a folder that holds .safetensors or .gguf files; `quern models DIR` lists what lies "
-               "below one";
+        return "name a folder that holds .safetensors or .gguf files; `quern models DIR` lists the models "
+               "below a folder";
     case QN_E_ARG:
-        if (d->load->o.file) return "--file takes the name of one file in the folder that is given as MODEL";
+        if (d->load->o.file) return "--file takes the name of a file in the folder MODEL";
         if (stat(d->path, &st) == 0 && !S_ISDIR(st.st_mode))
-            return "name a model's folder, or a .safetensors or .gguf file; `quern models DIR` lists what "
-                   "lies below a folder";
-        return "if there are several, name one of them by --file NAME; else name the folder of a whole model";
+            return "name a model's folder, or a .safetensors or .gguf file; `quern models DIR` lists the "
+                   "models below a folder";
+        return "if there are several files, name one by --file NAME; otherwise name the folder of a complete "
+               "model";
     case QN_E_UNSUPPORTED:
-        return "take the same model in another form: safetensors, or one GGUF file of version 2 or 3";
+        return "get the same model in another format: safetensors, or one GGUF file of version 2 or 3";
     case QN_E_FORMAT:
-        return "the file is damaged or was not copied whole: download it again and compare the sizes";
+        return "the file is damaged or incomplete: download it again and compare the sizes";
     default:
         return NULL;
     }
@@ -130,7 +131,7 @@ static void say_guessed_keys(qn_doctor *d, const json_t *root, const json_t *obj
                                    keys[i].value);
     if (at)
         qn_doctor_say(d, QN_FOUND_OK, NULL,
-                      "not in config.json, so taken from the tensors' shapes or the family: %s", text);
+                      "missing in config.json and derived from the tensors' shapes or the family: %s", text);
 }
 
 static void say_family(qn_doctor *d, const json_t *root, const json_t *object)
@@ -138,7 +139,7 @@ static void say_family(qn_doctor *d, const json_t *root, const json_t *object)
     const qn_model_config *c = &d->config;
     if (c->recognised_by) {
         qn_doctor_say(d, QN_FOUND_WARNING, "if that is right, write it into config.json as model_type",
-                      "the files name no architecture; by its tensors it is %s: %s", c->architecture,
+                      "the files name no architecture; the tensors match %s: %s", c->architecture,
                       c->recognised_by);
         return;
     }
@@ -154,11 +155,11 @@ static const char *advise_config(qn_status status)
 {
     switch (status) {
     case QN_E_NOT_FOUND:
-        return "download config.json from where the weights came from";
+        return "download config.json from the source of the weights";
     case QN_E_UNSUPPORTED:
-        return "this version of quern cannot compute that; take another model, or a newer quern";
+        return "this version of quern does not support that; use another model, or a newer quern";
     case QN_E_FORMAT:
-        return "take the publisher's config.json, of exactly these weights";
+        return "use the publisher's config.json for exactly these weights";
     default:
         return NULL;
     }
@@ -167,7 +168,7 @@ static const char *advise_config(qn_status status)
 void qn_doctor_config(qn_doctor *d)
 {
     if (!d->source || !d->has_weights) {
-        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: the weights do not open");
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: the weights cannot be opened");
         return;
     }
     qn_status status = qn_config_read(d->source, &d->config);
@@ -190,7 +191,8 @@ void qn_doctor_config(qn_doctor *d)
     if (c->latent.kv_lora_rank)
         qn_doctor_say(
             d, QN_FOUND_OK, NULL,
-            "keys and values of all heads are made of latents of %lld dimensions, and %lld that turn",
+            "keys and values of all heads are computed from latents of %lld dimensions, and %lld rotated "
+            "ones",
             (long long)c->latent.kv_lora_rank, (long long)c->latent.qk_rope_head_dim);
     int64_t n_recurrent = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
@@ -209,15 +211,15 @@ void qn_doctor_weights(qn_doctor *d)
 {
     if (!d->has_config) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL,
-                      "not looked at: without a config nothing says what must be there");
+                      "skipped: without a config the expected tensors are not known");
         return;
     }
     qn_status status = qn_examine_weights(d->source, &d->config, &d->weights);
     if (status != QN_OK) {
         qn_doctor_fail(
             d, status == QN_E_UNSUPPORTED
-                   ? "take the model in another type; `quern inspect` shows which tensors have this one"
-                   : "weights and config.json do not belong together or a file is missing: compare both "
+                   ? "get the model in another type; `quern inspect` shows which tensors have this one"
+                   : "weights and config.json do not belong together, or a file is missing: compare both "
                      "with the publisher's; `quern inspect` lists the tensors");
         return;
     }
@@ -225,21 +227,20 @@ void qn_doctor_weights(qn_doctor *d)
     char size[32];
     qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld tensors, %s, most of type %s; head %s",
                   (long long)d->weights.n_tensors, qn_out_size_text(d->weights.size_bytes, size, sizeof size),
-                  d->weights.type_name, d->weights.tied ? "tied to the embedding" : "of its own");
+                  d->weights.type_name, d->weights.tied ? "tied to the embedding" : "separate");
     if (d->weights.n_unused)
         qn_doctor_say(
             d, QN_FOUND_WARNING,
             "usual for files that hold more than the language model (vision, audio), or keys and values of "
-            "layers that read another layer's; else the config belongs to another model",
-            "tensors that are not used: %lld (%s), %s%s", (long long)d->weights.n_unused,
+            "layers that share another layer's; otherwise the config belongs to another model",
+            "unused tensors: %lld (%s), %s%s", (long long)d->weights.n_unused,
             qn_out_size_text(d->weights.unused_bytes, size, sizeof size), d->weights.unused,
             d->weights.n_unused > 1 ? " and others" : "");
     int64_t n = 0;
     status = qn_examine_vectors(d->source, &d->config, &n);
     if (status != QN_OK) {
         d->has_checked_weights = 0;
-        qn_doctor_fail(d,
-                       "the weights are damaged, or were so when they were published: download them again");
+        qn_doctor_fail(d, "the weights are damaged, or were published so: download them again");
         return;
     }
     qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld norms and biases are finite", (long long)n);
@@ -248,8 +249,8 @@ void qn_doctor_weights(qn_doctor *d)
     if (status != QN_OK) d->status = status;
     if (status == QN_OK && n)
         qn_doctor_say(d, QN_FOUND_WARNING,
-                      "compare the file with the publisher's: a download may have left a hole",
-                      "%lld matri%s nothing but zeros, %s%s", (long long)n, n > 1 ? "ces are" : "x is",
+                      "compare the file with the publisher's: the download may be incomplete",
+                      "%lld matri%s only zeros, %s%s", (long long)n, n > 1 ? "ces are" : "x is",
                       name ? name : "unnamed", n > 1 ? " and others" : "");
 }
 
@@ -287,7 +288,7 @@ void qn_doctor_devices(qn_doctor *d)
     qn_device_info cpu, mlx;
     char missing[QN_ERROR_TEXT_MAX];
     if (!d->source) {
-        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is nothing to compute");
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is nothing to compute");
         return;
     }
     if (qn_device_get_info(0, &cpu) != QN_OK) {
@@ -297,7 +298,7 @@ void qn_doctor_devices(qn_doctor *d)
     const int has_mlx = qn_device_get_info(1, &mlx) == QN_OK;
     snprintf(missing, sizeof missing, "%s", has_mlx ? "" : qn_last_error());
     if (!has_mlx && strcmp(wish, "mlx") == 0)
-        qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out: the CPU computes then", "%s", missing);
+        qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out to compute on the CPU", "%s", missing);
     else if (!has_mlx)
         qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; %s", cpu.set, missing);
     else
@@ -310,7 +311,7 @@ void qn_doctor_memory(qn_doctor *d)
     qn_device_info device;
     char weights[32], kv[32], room[32];
     if (!d->has_checked_weights) {
-        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not reckoned: the weights are not in order");
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: the weights are not usable");
         return;
     }
     if (qn_device_get_info(0, &device) != QN_OK) {
@@ -335,8 +336,8 @@ void qn_doctor_memory(qn_doctor *d)
     qn_json_put_int(&d->figures, "available_bytes", (int64_t)available);
     if (!d->fits) {
         qn_doctor_say(d, QN_FOUND_FAILURE,
-                      limit == available ? "raise --memory-limit, or take a smaller quantisation"
-                                         : "free memory, or take a smaller quantisation of the model",
+                      limit == available ? "raise --memory-limit, or use a smaller quantisation"
+                                         : "free memory, or use a smaller quantisation of the model",
                       "weights %s, keys and values %s for 1,000 tokens; only %s are available", weights, kv,
                       room);
         return;
@@ -381,11 +382,11 @@ static qn_status check_logits(qn_doctor *d, qn_model *model, const char *text)
         qn_doctor_say(
             d, QN_FOUND_FAILURE,
             *info.packed
-                ? "the packed weights are damaged, or the model's: `quern pack` compares the two"
-                : "the weights are damaged, or hold values that 16 bits cannot: compare with --precision "
+                ? "the packed weights or the model's own are damaged: `quern pack` compares the two"
+                : "the weights are damaged, or have values too large for 16 bits: compare with --precision "
                   "exact",
-            "the logits of position %lld are not numbers, first that of token %lld", (long long)s.bad_row,
-            (long long)s.bad_id);
+            "the logits of position %lld are not finite; the first is that of token %lld",
+            (long long)s.bad_row, (long long)s.bad_id);
     else
         qn_doctor_say(d, QN_FOUND_OK, NULL, "logits of %lld positions are finite (%s, set %s)",
                       (long long)s.n_rows, qn_precision_name(info.precision), info.cpu_set);
@@ -407,8 +408,8 @@ static qn_status generate(qn_doctor *d, qn_model *model, const char *text)
     if (status == QN_OK) status = answer.status;
     if (status == QN_OK) status = qn_generation_get_stats(g, &stats);
     if (status == QN_OK) {
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "\"%s\" goes on with \"%s\" (%lld token%s, %.1f a second)", text,
-                      answer.data ? answer.data : "", (long long)stats.n_generated_tokens,
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "\"%s\" is continued by \"%s\" (%lld token%s, %.1f per second)",
+                      text, answer.data ? answer.data : "", (long long)stats.n_generated_tokens,
                       qn_out_plural(stats.n_generated_tokens), stats.decode_tokens_per_sec);
         qn_json_put_text(&d->figures, "generated_text", answer.data ? answer.data : "");
     }
@@ -424,7 +425,7 @@ static void say_notes(qn_doctor *d, const char *notes)
     for (const char *p = notes; *p;) {
         size_t n = strcspn(p, "\n");
         if (!said || !memmem(p, n, said, strlen(said)))
-            qn_doctor_say(d, QN_FOUND_WARNING, "nothing to do where it is meant", "%.*s", (int)n, p);
+            qn_doctor_say(d, QN_FOUND_WARNING, "nothing to do if this is intended", "%.*s", (int)n, p);
         p += n + (p[n] == '\n');
     }
 }
@@ -434,13 +435,13 @@ static const char *advise_compute(qn_status status)
     switch (status) {
     case QN_E_FULL:
     case QN_E_NOMEM:
-        return "give it more memory, or a smaller --context";
+        return "allow more memory, or use a smaller --context";
     case QN_E_ARG:
     case QN_E_UNSUPPORTED:
     case QN_E_NOT_FOUND:
-        return "leave the option out that asks for this, or give it another value";
+        return "leave out the option that asks for this, or give it another value";
     default:
-        return "the steps above found nothing wrong: this is worth a report, with this output";
+        return "the steps above found nothing wrong: please report this, with this output";
     }
 }
 
@@ -449,7 +450,7 @@ void qn_doctor_compute(qn_doctor *d)
     static const char text[] = "The capital of France is";
     if (!d->has_checked_weights || !d->has_tokenizer || !d->fits) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not tried: %s",
-                      !d->has_checked_weights ? "the weights are not in order"
+                      !d->has_checked_weights ? "the weights are not usable"
                       : !d->has_tokenizer     ? "there is no tokenizer"
                                               : "the model does not fit into memory");
         return;

@@ -25,7 +25,7 @@ static void say_ids(qn_doctor *d, const int32_t *ids, size_t n)
     size_t at = 0;
     for (size_t i = 0; i < n && i < IDS_SHOWN; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", i ? " " : "", (int)ids[i]);
-    qn_doctor_say(d, QN_FOUND_OK, NULL, "a text of many kinds is %zu ids: %s%s", n, text,
+    qn_doctor_say(d, QN_FOUND_OK, NULL, "a mixed text has %zu ids: %s%s", n, text,
                   n > IDS_SHOWN ? " ..." : "");
     qn_json_key(&d->figures, "torture_text");
     qn_json_text(&d->figures, torture, sizeof torture - 1);
@@ -58,16 +58,16 @@ static qn_status check_round_trip(qn_doctor *d, const qn_tokenizer *t)
     if (status == QN_OK) {
         say_ids(d, ids, n);
         if (back.length == sizeof torture - 1 && memcmp(back.data, torture, back.length) == 0)
-            qn_doctor_say(d, QN_FOUND_OK, NULL, "it comes back from them as it was");
+            qn_doctor_say(d, QN_FOUND_OK, NULL, "decoding them gives the same text");
         else if (same)
             qn_doctor_say(d, QN_FOUND_OK, NULL,
-                          "it comes back from them normalised, and makes the same ids again");
+                          "decoding them gives the normalised text, which has the same ids");
         else
             qn_doctor_say(
                 d, QN_FOUND_WARNING,
-                "characters are missing in the vocabulary, or the tokenizer's file was changed: compare the "
-                "ids with the reference's; --json has all of them",
-                "it comes back as \"%s\"", back.data ? back.data : "");
+                "the vocabulary lacks characters, or the tokenizer's file was changed: compare the ids with "
+                "the reference's; --json prints all of them",
+                "decoding them gives \"%s\"", back.data ? back.data : "");
     }
     qn_buf_free(&back);
     qn_free(ids);
@@ -88,11 +88,10 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
             ++*(qn_tokenizer_is_special(t, (int32_t)id) ? &n_special : &n_plain);
     if (n_plain)
         qn_doctor_say(d, QN_FOUND_FAILURE,
-                      "tokenizer and weights are of different models: take both from the same place",
-                      "the tokenizer has %zu tokens, the embedding %zu rows", size, rows);
+                      "tokenizer and weights belong to different models: get both from the same source",
+                      "the tokenizer has %zu tokens, but the embedding has %zu rows", size, rows);
     else if (n_special)
-        qn_doctor_say(d, QN_FOUND_WARNING,
-                      "nothing to do: texts that use them are refused, others are not concerned",
+        qn_doctor_say(d, QN_FOUND_WARNING, "nothing to do: only texts that use them are refused",
                       "special tokens beyond the %zu rows of the embedding: %zu", rows, n_special);
     else
         qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens for %zu rows of the embedding", size, rows);
@@ -109,8 +108,8 @@ static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t)
         const char *text = qn_tokenizer_config_text(json_object_get(config, keys[i]), &n);
         if (text && qn_tokenizer_find(t, text, n) < 0)
             qn_doctor_say(d, QN_FOUND_WARNING,
-                          "tokenizer.json and tokenizer_config.json are of different models, or the "
-                          "token was forgotten when they were changed",
+                          "tokenizer.json and tokenizer_config.json belong to different models, or the token "
+                          "was forgotten when they were changed",
                           "tokenizer_config.json: %s \"%.64s\" is not in the vocabulary", keys[i], text);
     }
     json_decref(config);
@@ -146,7 +145,7 @@ static void check_ends(qn_doctor *d, const qn_tokenizer *t)
         add_end(ends, &n_ends, c->stop_ids[i]);
         if (!qn_tokenizer_token_text(t, c->stop_ids[i], &n))
             qn_doctor_say(d, QN_FOUND_WARNING,
-                          "generation_config.json or config.json is of another model than the tokenizer",
+                          "generation_config.json or config.json belongs to another model than the tokenizer",
                           "the end token %d is not in the vocabulary", (int)c->stop_ids[i]);
     }
     for (size_t i = 0; i < n_eos; i++) add_end(ends, &n_ends, eos[i]);
@@ -161,7 +160,7 @@ static void check_ends(qn_doctor *d, const qn_tokenizer *t)
     if (!n_ends)
         qn_doctor_say(
             d, QN_FOUND_WARNING,
-            "answers go on until --max-tokens: write eos_token_id into generation_config.json, or give "
+            "answers continue until --max-tokens: write eos_token_id into generation_config.json, or give "
             "--stop-id ID",
             "no token is known to end an answer");
     else
@@ -172,20 +171,20 @@ static void check_ends(qn_doctor *d, const qn_tokenizer *t)
 static const char *advise_tokenizer(qn_doctor *d, qn_status status)
 {
     if (status == QN_E_NOT_FOUND)
-        return "download tokenizer.json and tokenizer_config.json from where the weights came from; without "
-               "it only "
-               "`quern run --ids` works with other tools' ids";
+        return "download tokenizer.json and tokenizer_config.json from the source of the weights; without "
+               "them only `quern run --ids` works, with ids from other tools";
     if (status == QN_E_UNSUPPORTED && qn_source_gguf(d->source))
         return "give its pre-tokenizer by --pre REGEX, or put the publisher's tokenizer.json beside the file";
-    if (status == QN_E_UNSUPPORTED) return "this version of quern does not know that part; a newer one may";
-    return "the file is damaged or was changed by hand: take the publisher's";
+    if (status == QN_E_UNSUPPORTED)
+        return "this version of quern does not support that part; a newer one may";
+    return "the file is damaged or was changed by hand: use the publisher's";
 }
 
 void qn_doctor_tokenizer(qn_doctor *d)
 {
     qn_tokenizer *t = NULL;
     if (!d->source) {
-        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is nothing to read it from");
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is no file to read it from");
         return;
     }
     qn_status status = qn_tokenizer_open(d->source, d->load->o.pre_tokenizer_regex, &t);
@@ -216,7 +215,7 @@ static const char *find_origin(qn_doctor *d)
     if (in_config) return "the model's own, in tokenizer_config.json";
     if (qn_source_gguf(d->source) && qn_gguf_value_find(qn_source_gguf(d->source), "tokenizer.chat_template"))
         return "the model's own, tokenizer.chat_template";
-    return "a built-in one, chosen by the vocabulary: the model ships none";
+    return "a built-in one that matches the vocabulary: the model has none";
 }
 
 typedef struct {
@@ -257,7 +256,7 @@ static void check_bos(qn_doctor *d, const qn_tokenizer *t, const rendering *r)
     if (bos < 0) return;
     if (r->n_ids > 1 && r->ids[0] == bos && r->ids[1] == bos) {
         qn_doctor_say(d, QN_FOUND_WARNING,
-                      "take one of the two out of the template and give it by --template FILE",
+                      "remove one of the two from the template and give it by --template FILE",
                       "the template begins with the token BOS twice");
         return;
     }
@@ -280,7 +279,7 @@ static void check_user(qn_doctor *d, const qn_chat_text *c)
     } else if (!has_text(&r, "Good day")) {
         qn_doctor_say(d, QN_FOUND_FAILURE,
                       "give a template by --template FILE; `quern run --raw` works without it",
-                      "a user's message does not show up in what the template makes of it");
+                      "a user's message does not appear in the rendered text");
     } else {
         qn_doctor_say(d, QN_FOUND_OK, NULL, "a user's message becomes %zu ids: %s", r.n_ids, r.text.data);
         check_bos(d, qn_chat_text_tokenizer(c), &r);
@@ -332,22 +331,22 @@ void qn_doctor_template(qn_doctor *d)
 {
     qn_chat_text *c = NULL;
     if (!d->has_tokenizer) {
-        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not looked at: there is no tokenizer");
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is no tokenizer");
         return;
     }
     qn_chat_text_options options = {.pre_regex = d->load->o.pre_tokenizer_regex,
                                     .chat_template = d->load->o.chat_template};
     qn_status status = qn_chat_text_open(d->source, &options, &c);
     if (status != QN_OK) {
-        qn_doctor_fail(d, "take the publisher's tokenizer_config.json and chat_template.jinja");
+        qn_doctor_fail(d, "use the publisher's tokenizer_config.json and chat_template.jinja");
         return;
     }
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
     if (!qn_chat_text_has_template(c)) {
         qn_doctor_say(
             d, QN_FOUND_WARNING,
-            "usual for a model that only continues texts: use `quern run --raw`; else give a template by "
-            "--template FILE",
+            "usual for a model that only continues texts: use `quern run --raw`; otherwise give a template "
+            "by --template FILE",
             "there is no chat template");
     } else {
         qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", find_origin(d));

@@ -103,7 +103,8 @@ static int read_order(const char *command, qn_sampling_options *s)
             if (strlen(name) == n && memcmp(name, p, n) == 0) found = i;
         }
         if (found < 0 || s->o.n_sampler_order == QN_SAMPLER_COUNT)
-            return qn_args_fail(command, "--sampler-order: '%.*s' is none of the %d steps, or one too many",
+            return qn_args_fail(command,
+                                "--sampler-order: '%.*s' is not one of the %d steps, or is one step too many",
                                 (int)n, p, QN_SAMPLER_COUNT);
         s->steps[s->o.n_sampler_order++] = (qn_sampler_step)found;
         p += n + (p[n] == ',');
@@ -129,7 +130,10 @@ static int read_bias(const char *command, const char *text, qn_logit_bias *out)
             return 0;
         }
     }
-    return qn_args_fail(command, "--logit-bias: '%s' is no token id, =, and a number from -100 to 100", text);
+    return qn_args_fail(command,
+                        "--logit-bias: '%s' does not have the form ID=V with a token id and a number from "
+                        "-100 to 100",
+                        text);
 }
 
 int qn_sampling_finish(const char *command, qn_sampling_options *s)
@@ -189,7 +193,7 @@ static qn_status read_adapter(qn_load_options *l, size_t i)
     if (text[n_name] == '=') path = text + n_name + 1;
     size_t n_path = read_scale(path, &a->scale);
     if (!n_path) return qn_fail(QN_E_ARG, "--adapter: '%s' names no folder", text);
-    if (a->scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': a scale of 0 is no adapter", text);
+    if (a->scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': the scale must not be 0", text);
     if (path != text)
         name = text;
     else

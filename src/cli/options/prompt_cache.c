@@ -13,7 +13,7 @@ int qn_prompt_cache_load(qn_model *model, const char *path)
     if (status == QN_OK) return 1;
     int is_ours = status != QN_E_FORMAT && status != QN_E_IO;
     qn_out_note("%s; the prompt cache is not used%s", qn_last_error(),
-                is_ours ? "" : ", and the file is left as it is");
+                is_ours ? "" : ", and the file is left unchanged");
     return is_ours;
 }
 

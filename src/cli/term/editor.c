@@ -56,7 +56,7 @@ static qn_status run(const char *editor, const char *path)
         if (errno != EINTR) status = qn_fail(QN_E_IO, "%s: %s", editor, strerror(errno));
     sigaction(SIGINT, &before, NULL);
     if (status == QN_OK && (!WIFEXITED(result) || WEXITSTATUS(result) != 0))
-        status = qn_fail(QN_E_IO, "%s ended with a failure: the text is as it was", editor);
+        status = qn_fail(QN_E_IO, "%s failed: the text is unchanged", editor);
     return status;
 }
 

@@ -49,14 +49,14 @@ qn_status qn_input_read(const char *path, qn_buf *out)
 qn_status qn_input_picture(const char *path, qn_picture *out)
 {
     qn_buf file = {0};
-    if (!path[0]) return qn_fail(QN_E_ARG, "an image's file has an empty name");
+    if (!path[0]) return qn_fail(QN_E_ARG, "the name of an image file is empty");
     if (strncmp(path, "data:", 5) == 0 || strstr(path, "://"))
-        return qn_fail(QN_E_ARG, "%.60s%s: an address is no image file; nothing is fetched", path,
-                       strlen(path) > 60 ? "..." : "");
+        return qn_fail(QN_E_ARG, "%.60s%s: this is an address, not an image file; quern downloads nothing",
+                       path, strlen(path) > 60 ? "..." : "");
     /* One byte too many, so that the decoder says how many there may be. */
     qn_status status = qn_input_read_up_to(path, qn_picture_max_bytes(NULL) + READ_BYTES, &file);
     if (status == QN_E_FULL)
-        status = qn_fail(status, "%s: the image file has more bytes than the limit, %zu", get_name(path),
+        status = qn_fail(status, "%s: the image file is larger than the limit of %zu bytes", get_name(path),
                          qn_picture_max_bytes(NULL));
     if (status == QN_OK) {
         status = qn_picture_decode(file.data, file.length, NULL, out);

@@ -116,7 +116,7 @@ static qn_status read_paste(EditLine *edit, qn_buf *text)
     size_t n_matched = 0;
     wchar_t c;
     while (n_matched < N_CLOSING) {
-        if (el_wgetc(edit, &c) != 1) return qn_fail(QN_E_IO, "the paste was broken off");
+        if (el_wgetc(edit, &c) != 1) return qn_fail(QN_E_IO, "the paste was interrupted");
         n_matched = c == closing[n_matched] ? n_matched + 1 : c == closing[0];
         if (c == L'\r') c = L'\n';
         if ((c >= 0x20 && c != 0x7f) || c == L'\n' || c == L'\t') qn_buf_append(text, &c, sizeof c);
@@ -137,7 +137,7 @@ static unsigned char paste(EditLine *edit, int key)
     r->status = read_paste(edit, &text);
     if (r->status == QN_OK && text.length > sizeof(wchar_t) &&
         el_winsertstr(edit, (const wchar_t *)(const void *)text.data) != 0)
-        r->status = qn_fail(QN_E_NOMEM, "no memory for the paste");
+        r->status = qn_fail(QN_E_NOMEM, "there is no memory for the paste");
     qn_buf_free(&text);
     return r->status == QN_OK ? CC_REFRESH : CC_EOF;
 }
@@ -149,7 +149,7 @@ static qn_status edit_text(EditLine *edit, qn_buf *text)
     QN_TRY(text->status);
     QN_TRY(qn_editor_run(text->data, text->length, text));
     if (text->length && memchr(text->data, 0, text->length))
-        return qn_fail(QN_E_FORMAT, "a NUL character in the text");
+        return qn_fail(QN_E_FORMAT, "the text has a NUL character");
     return QN_OK;
 }
 
@@ -177,7 +177,7 @@ static unsigned char edit_line(EditLine *edit, int key)
 
 static void bind_keys(EditLine *edit)
 {
-    el_wset(edit, EL_ADDFN, L"quern-paste", L"Insert what is pasted", paste);
+    el_wset(edit, EL_ADDFN, L"quern-paste", L"Insert the pasted text", paste);
     el_wset(edit, EL_ADDFN, L"quern-edit", L"Open the line in an editor", edit_line);
     el_set(edit, EL_BIND, "\\e[200~", "quern-paste", NULL);
     el_set(edit, EL_BIND, "^G", "quern-edit", NULL);

@@ -385,7 +385,7 @@ static qn_status flush_trace(FILE *f)
     if (!failed && !ferror(f)) return QN_OK;
     clearerr(f);
     return qn_fail(QN_E_IO, "QUERN_TRACE: cannot write the trace: %s",
-                   failed ? strerror(error) : "lines of it are lost");
+                   failed ? strerror(error) : "some of its lines are lost");
 }
 
 qn_status qn_cpu_run_program(qn_exec *base, const qn_sizes *sizes)

@@ -58,7 +58,7 @@ static qn_status check_versions(const qn_mlx_shim *shim)
     if (shim->version != QN_MLX_SHIM_VERSION)
         return qn_fail(QN_E_UNSUPPORTED,
                        "device mlx: " LIBRARY
-                       " is of another quern (interface %d, this one has %d): make MLX=1",
+                       " belongs to another version of quern (interface %d, this one has %d): run make MLX=1",
                        shim->version, QN_MLX_SHIM_VERSION);
     const qn_mlx_about about = shim->about();
     if (about.header_version == about.library_version) return QN_OK;
@@ -66,7 +66,8 @@ static qn_status check_versions(const qn_mlx_shim *shim)
     version_text(about.header_version, built, sizeof built);
     version_text(about.library_version, found, sizeof found);
     return qn_fail(QN_E_UNSUPPORTED,
-                   "device mlx: " LIBRARY " was built for MLX %s, but MLX %s is installed: make MLX=1 again",
+                   "device mlx: " LIBRARY " was built for MLX %s, but MLX %s is installed: run make MLX=1 "
+                   "again",
                    built, found);
 }
 
@@ -76,9 +77,10 @@ static qn_status load(void)
     if (!library) {
         const char *why = dlerror();
         return qn_fail(QN_E_UNSUPPORTED,
-                       "device mlx: " LIBRARY " does not open (%s). To have it: pip install mlx (on Linux "
-                       "'mlx[cpu]'), then make MLX=1 in quern's source; see docs/mlx.md",
-                       why ? why : "no reason given");
+                       "device mlx: " LIBRARY " cannot be loaded (%s). To install it: pip install mlx (on "
+                       "Linux 'mlx[cpu]'), then run make MLX=1 in quern's source; see "
+                       "docs/mlx.md",
+                       why ? why : "no reason was given");
     }
     qn_mlx_shim_get_fn *get;
     void *symbol = dlsym(library, QN_MLX_SHIM_SYMBOL);

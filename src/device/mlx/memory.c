@@ -75,7 +75,7 @@ qn_status qn_mlx_wire(qn_device *base, size_t limit_bytes, size_t *wired_bytes)
 {
     memory_call c = {(qn_mlx *)base, limit_bytes};
     if (!c.d->shim->about().on_gpu && limit_bytes)
-        return qn_fail(QN_E_UNSUPPORTED, "device mlx: MLX locks no memory without a GPU");
+        return qn_fail(QN_E_UNSUPPORTED, "device mlx: MLX cannot lock memory without a GPU");
     QN_TRY(qn_mlx_call(c.d->owner, wire, &c));
     const size_t weights = qn_ledger_held(base->ledger, QN_LEDGER_WEIGHTS);
     *wired_bytes = weights < limit_bytes ? weights : limit_bytes;

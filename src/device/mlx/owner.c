@@ -53,7 +53,7 @@ static qn_status kernels_folder(qn_buf *out)
     QN_TRY(out->status);
     struct stat st;
     if (mkdir(out->data, 0700) != 0 && errno != EEXIST)
-        return qn_fail(QN_E_IO, "%s: cannot be made (%s)", out->data, strerror(errno));
+        return qn_fail(QN_E_IO, "%s: cannot be created (%s)", out->data, strerror(errno));
     if (lstat(out->data, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
         return qn_fail(QN_E_IO, "%s: must be a folder that only you can read and write", out->data);
     return QN_OK;
@@ -165,7 +165,7 @@ static qn_status start(const qn_mlx_shim *shim, qn_mlx_owner **out)
     const int error = pthread_create(&o->thread, NULL, serve, o);
     if (error) {
         qn_free(o);
-        return qn_fail(QN_E_NOMEM, "device mlx: no thread (%s)", strerror(error));
+        return qn_fail(QN_E_NOMEM, "device mlx: cannot start a thread (%s)", strerror(error));
     }
     const qn_status status = qn_mlx_call(o, begin, (void *)(uintptr_t)shim);
     if (status != QN_OK) {

@@ -366,7 +366,7 @@ static qn_status guess(mlx_exec *e, const mlx_exec *after)
             scores = &after->plan.steps[i];
     if (!scores || scores->out.shape.n != 2 || !after->slots[scores->out.slot] ||
         qn_shape_dim(&scores->out.shape, 0, &after->sizes) != after->sizes.v[QN_SYM_L])
-        return qn_fail(QN_E_ARG, "program %s has no rows to guess from", after->plan.name);
+        return qn_fail(QN_E_ARG, "program %s has no rows to make an early step from", after->plan.name);
     const int64_t n = after->sizes.v[QN_SYM_L], one = 1;
     const qn_params params = {.reduce = {.axis = 1}};
     qn_mlx_memo *memo = NULL;
@@ -397,7 +397,8 @@ static qn_status take_guess(mlx_exec *e, const mlx_exec *after, const qn_buffer 
     int slot = 0;
     while (slot < e->plan.n_slots && e->plan.slots[slot].buffer != guessed) slot++;
     if (!after->is_pending || slot == e->plan.n_slots)
-        return qn_fail(QN_E_ARG, "program %s cannot guess from %s", e->plan.name, after->plan.name);
+        return qn_fail(QN_E_ARG, "program %s cannot make an early step from %s", e->plan.name,
+                       after->plan.name);
     QN_TRY(guess(e, after));
     QN_TRY(qn_mlx_check(shim, shim->eval(1, &e->guess, 0, NULL, 1)));
     const int64_t n = after->sizes.v[QN_SYM_L], one = 1;

@@ -37,7 +37,7 @@ static qn_status check_type(const qn_state_spec *spec)
         spec->dtype == QN_DTYPE_BF16)
         return QN_OK;
     return qn_fail(QN_E_UNSUPPORTED,
-                   "device mlx: no keys and values of type %s; --kv-type f16 is one that it has",
+                   "device mlx: keys and values of type %s are not supported; --kv-type f16 is",
                    qn_dtype_name(spec->dtype));
 }
 

@@ -79,7 +79,8 @@ static qn_status plan_of(const qn_weight *w, int exact, plan *out)
 {
     plan p = {.w = w, .spec = {.n_parts = w->n_parts, .n_out = w->n_out, .n_in = w->n_in}};
     const int is_blocks = qn_type_is_quantised(w->dtype);
-    if (w->packed) return qn_fail(QN_E_UNSUPPORTED, "packed weights are for another device: mlx packs none");
+    if (w->packed)
+        return qn_fail(QN_E_UNSUPPORTED, "packed weights belong to another device; mlx does not use any");
     if (w->transposed && is_blocks)
         return qn_fail(QN_E_UNSUPPORTED, "a transposed matrix of %s", qn_dtype_name(w->dtype));
     if (w->n_in < 1 || w->n_out < 1 || w->n_parts < 1 || w->n_in > INT32_MAX || w->n_out > INT32_MAX ||
@@ -373,7 +374,8 @@ static qn_status reserve(const qn_mlx *d, size_t size_bytes)
     QN_TRY(qn_ledger_reserve(d->base.ledger, QN_LEDGER_WEIGHTS, size_bytes));
     if (size_bytes <= room) return QN_OK;
     qn_ledger_release(d->base.ledger, QN_LEDGER_WEIGHTS, size_bytes);
-    return qn_fail(QN_E_NOMEM, "a weight of %zu bytes: the machine has %zu left", size_bytes, room);
+    return qn_fail(QN_E_NOMEM, "a weight of %zu bytes does not fit: the machine has %zu left", size_bytes,
+                   room);
 }
 
 static void count(qn_mlx *d, const plan *p)

@@ -67,7 +67,7 @@ static qn_status place_images(qn_run *r, const qn_run_prompt *prompt, qn_images 
 {
     const qn_ids *ids = prompt->rows;
     if (prompt->n_rows != 1)
-        return qn_fail(QN_E_ARG, "%zu image(s) were given with %lld rows: only a single one takes images",
+        return qn_fail(QN_E_ARG, "%zu image(s) were given with %lld rows: only a single row takes images",
                        prompt->n_images, (long long)prompt->n_rows);
     return qn_images_new(qn_engine_config(r->model.engine), prompt->n_images, prompt->images, ids->ids,
                          ids->n_ids, qn_engine_get_info(r->model.engine)->context_size, out);

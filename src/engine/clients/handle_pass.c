@@ -110,7 +110,8 @@ static qn_feed feed_of(const qn_handle_pass *p, int64_t n)
 static qn_status check_finite(const qn_handle_pass *p)
 {
     if (p->is_finite) return QN_OK;
-    return qn_fail(QN_E_DEVICE, "the logits of position %lld are not finite; what led to them is given up",
+    return qn_fail(QN_E_DEVICE,
+                   "the logits of position %lld are not finite; the state that led to them is discarded",
                    (long long)(p->handle->n_ids - 1));
 }
 
@@ -408,7 +409,7 @@ static qn_status check_ids(const qn_handles *h, const qn_handle *from, const int
     int64_t vocabulary = h->engine->config.vocab_size;
     if (n < 1) return qn_fail(QN_E_ARG, "a pass needs at least one token");
     if (n > context - had)
-        return qn_fail(QN_E_ARG, "%lld tokens behind %lld: the context holds %lld", (long long)n,
+        return qn_fail(QN_E_ARG, "%lld tokens after %lld: the context holds %lld", (long long)n,
                        (long long)had, (long long)context);
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocabulary)

@@ -238,7 +238,7 @@ qn_status qn_handle_check_poison(const qn_handle *handle)
 {
     if (!handle || !qn_handle_is_poisoned(handle)) return QN_OK;
     return qn_fail(QN_E_DEVICE,
-                   "the handle of %lld tokens is poisoned: a pass failed that computed some of them; begin "
+                   "the handle of %lld tokens is poisoned: a pass that computed some of them failed; start "
                    "again without it",
                    (long long)handle->n_ids);
 }
@@ -294,7 +294,7 @@ qn_status qn_handle_slice(qn_handles *h, const qn_handle *from, int64_t keep, qn
 {
     qn_handle *handle = NULL;
     if (keep < 0 || keep > from->n_ids)
-        return qn_fail(QN_E_ARG, "%lld tokens cannot be kept of a handle of %lld", (long long)keep,
+        return qn_fail(QN_E_ARG, "a handle of %lld tokens cannot be cut from one of %lld", (long long)keep,
                        (long long)from->n_ids);
     QN_TRY(qn_handle_check_poison(from));
     QN_TRY(qn_handle_take(h, &handle));

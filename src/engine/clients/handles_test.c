@@ -173,7 +173,7 @@ static void wrong_calls(void **state)
     int32_t ids[70] = {0};
     go_on(&w, NULL, 4, &one);
     refused(qn_handle_forward(w.h, one.handle, ids, 0, w.logits, &out), QN_E_ARG, "at least one");
-    refused(qn_handle_forward(w.h, one.handle, ids, 61, w.logits, &out), QN_E_ARG, "61 tokens behind 4");
+    refused(qn_handle_forward(w.h, one.handle, ids, 61, w.logits, &out), QN_E_ARG, "61 tokens after 4");
     refused(qn_handle_forward(w.h, NULL, ids, 65, w.logits, &out), QN_E_ARG, "context");
     ids[2] = (int32_t)w.vocab;
     refused(qn_handle_forward(w.h, one.handle, ids, 3, w.logits, &out), QN_E_ARG, "position 6");

@@ -168,8 +168,8 @@ static qn_status check_room(size_t size_bytes, int64_t n)
     if (size_bytes <= machine.available_bytes) return QN_OK;
     return qn_fail(
         QN_E_NOMEM,
-        "a snapshot of %lld tokens with what is asked for needs %.1f MiB, the machine has %.1f MiB "
-        "left; fewer layers need less",
+        "the requested snapshot of %lld tokens needs %.1f MiB, but the machine has %.1f MiB left; fewer "
+        "layers need less",
         (long long)n, (double)size_bytes / 1048576, (double)machine.available_bytes / 1048576);
 }
 
@@ -192,8 +192,7 @@ static qn_status take_memory(taking *t, block *own)
     *own = (block){.fits = 1};
     lay_out(t, &kept, own);
     if (!kept.fits || !own->fits || !qn_add_size(kept.size_bytes, own->size_bytes, &total))
-        return qn_fail(QN_E_NOMEM,
-                       "a snapshot of %lld tokens with what is asked for is larger than any memory",
+        return qn_fail(QN_E_NOMEM, "the requested snapshot of %lld tokens is larger than any memory",
                        (long long)t->n);
     QN_TRY(check_room(total, t->n));
     QN_TRY(qn_ledger_reserve(ledger, QN_LEDGER_OTHER, total));
@@ -243,8 +242,8 @@ static void see_attention(taking *t, const qn_probe_view *view, int64_t layer, i
     part *p = &t->parts[layer];
     const qn_operand *q = &view->step->in[QUERIES], *k = &view->step->in[KEYS];
     if (p->kv_layer < 0 || !has_shape(q, p->heads, p->dim) || !has_shape(k, p->kv_heads, p->dim)) {
-        t->status = qn_fail(QN_E_INTERNAL, "layer %lld attends with other heads than its configuration says",
-                            (long long)layer);
+        t->status =
+            qn_fail(QN_E_INTERNAL, "layer %lld has other heads than its configuration", (long long)layer);
         return;
     }
     if (p->keys) copy_heads(t, view->in[KEYS], k, n_rows, p->shown_dim, p->keys);
@@ -282,7 +281,7 @@ static qn_status take_normed(void *user, int64_t feed, int64_t first, int64_t n,
 {
     taking *t = user;
     const int64_t width = t->engine->config.hidden_size;
-    if (n > t->n - t->n_normed) return qn_fail(QN_E_INTERNAL, "the final norm went by twice");
+    if (n > t->n - t->n_normed) return qn_fail(QN_E_INTERNAL, "the final norm was seen twice");
     memcpy(t->hidden[t->engine->config.num_hidden_layers] + t->n_normed * width, rows,
            (size_t)(n * width) * sizeof *rows);
     t->n_normed += n;
@@ -307,8 +306,8 @@ static qn_status check_seen(const taking *t)
 {
     for (int64_t i = 0; i < t->engine->config.num_hidden_layers; i++)
         if (t->parts[i].kv_layer >= 0 && t->parts[i].n_rows < t->n)
-            return qn_fail(QN_E_INTERNAL, "attention of layer %lld went by unseen", (long long)i);
-    if (t->hidden && t->n_normed < t->n) return qn_fail(QN_E_INTERNAL, "the final norm went by unseen");
+            return qn_fail(QN_E_INTERNAL, "the attention of layer %lld was not seen", (long long)i);
+    if (t->hidden && t->n_normed < t->n) return qn_fail(QN_E_INTERNAL, "the final norm was not seen");
     return QN_OK;
 }
 
@@ -407,11 +406,11 @@ static qn_status check(const qn_engine *e, const qn_ids *ids, const qn_snapshot_
             return qn_fail(QN_E_ARG, "token id %d at position %lld is outside the vocabulary of %lld",
                            (int)ids->ids[i], (long long)i, (long long)e->config.vocab_size);
     if (o->layers && (int64_t)o->n_layers > n_layers)
-        return qn_fail(QN_E_ARG, "%zu layers are asked for, the model has %lld", o->n_layers,
+        return qn_fail(QN_E_ARG, "%zu layers are requested, but the model has %lld", o->n_layers,
                        (long long)n_layers);
     for (size_t i = 0; o->layers && i < o->n_layers; i++)
         if (o->layers[i] < 0 || o->layers[i] >= n_layers)
-            return qn_fail(QN_E_ARG, "layer %lld is asked for, the model has %lld, counted from 0",
+            return qn_fail(QN_E_ARG, "layer %lld is requested, but the model has %lld layers, counted from 0",
                            (long long)o->layers[i], (long long)n_layers);
     return QN_OK;
 }

@@ -49,7 +49,7 @@ qn_state *qn_engine_state(const qn_engine *e, int group)
 qn_status qn_engine_check_tree(const qn_engine *e)
 {
     if (e->tree) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "the model was opened without a cache of prefixes");
+    return qn_fail(QN_E_UNSUPPORTED, "the model was opened without a prefix cache");
 }
 
 int64_t qn_state_batch(size_t unit_bytes)

@@ -83,7 +83,8 @@ static qn_status hold_adapter(loading *l, int64_t i)
     if (fingerprint == key.adapter_fingerprint) return QN_OK;
     qn_adapters_release(l->e->adapters, l->adapters[i]);
     l->adapters[i] = NOT_LOADED;
-    return qn_fail(QN_E_NOT_FOUND, "%s: the adapter %s is another than the one that it was computed with",
+    return qn_fail(QN_E_NOT_FOUND,
+                   "%s: the state was computed with another adapter named %s than the loaded one",
                    qn_state_file_path(l->f), name);
 }
 
@@ -97,7 +98,7 @@ static qn_status hold_adapters(loading *l, int is_strict)
     for (int64_t i = 0; i < n; i++) {
         qn_status status = hold_adapter(l, i);
         if (status == QN_E_NOT_FOUND && !is_strict) {
-            qn_log(QN_LOG_WARNING, "%s; what it was used for is left out", qn_last_error());
+            qn_log(QN_LOG_WARNING, "%s; the state computed with it is left out", qn_last_error());
             status = QN_OK;
         }
         QN_TRY(status);
@@ -272,7 +273,7 @@ static qn_status take_handle(loading *l, qn_handles *h, qn_handle *handle)
     handle->sequence.adapter = l->adapters[first.key];
     qn_adapters_retain(l->e->adapters, handle->sequence.adapter);
     if (end_of(l, last) > l->e->info.context_size)
-        return qn_fail(QN_E_ARG, "%s: the context of %lld tokens is too short for it",
+        return qn_fail(QN_E_ARG, "%s: it is too long for the context of %lld tokens",
                        qn_state_file_path(l->f), (long long)l->e->info.context_size);
     walk_to(l, last, end_of(l, last));
     QN_TRY(qn_handle_put_ids(h, handle, NULL, 0, l->ids, l->n_ids));

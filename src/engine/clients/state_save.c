@@ -124,8 +124,8 @@ static qn_status check_poison(const saving *s, const char *path)
     for (int i = 0; i < s->n_pools; i++)
         for (int64_t j = 0; j < s->n[i]; j++)
             if (qn_pages_is_poisoned(qn_engine_pool(s->e, i), s->units[i][j], QN_PAGE_TOKENS))
-                return qn_fail(QN_E_DEVICE,
-                               "%s: a pass failed that computed some of it, while it was being saved", path);
+                return qn_fail(QN_E_DEVICE, "%s: a pass that computed some of the state failed during saving",
+                               path);
     return QN_OK;
 }
 
@@ -169,7 +169,7 @@ qn_status qn_state_save_handle(qn_handles *h, const qn_handle *handle, uint64_t 
 {
     saving s;
     if (qn_handle_is_poisoned(handle))
-        return qn_fail(QN_E_DEVICE, "%s: the handle is poisoned: a pass failed that computed some of it",
+        return qn_fail(QN_E_DEVICE, "%s: the handle is poisoned: a pass that computed some of it failed",
                        path);
     qn_status status = begin(&s, h->engine, h->scheduler, fingerprint, path);
     if (status == QN_OK) status = put_handle(&s, handle);

@@ -221,7 +221,7 @@ qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
     }
     int64_t own = e->info.model_context_size, full = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
     if (wish <= 0 && e->info.context_size < full)
-        qn_buf_printf(&e->notes, "context size is %lld, not %lld: memory allows no more\n",
+        qn_buf_printf(&e->notes, "context size is %lld instead of %lld: there is no memory for more\n",
                       (long long)e->info.context_size, (long long)full);
     return e->notes.status;
 }

@@ -76,7 +76,7 @@ static qn_status look(qn_fingerprint *f)
     QN_TRY(qn_source_open(f->path, &(qn_source_options){.file = f->file}, &source));
     qn_status status = stamp_files(source, &stamp);
     if (status == QN_OK && stamp != f->stamp)
-        status = qn_fail(QN_E_IO, "%s: the files were changed since the model was opened", f->path);
+        status = qn_fail(QN_E_IO, "%s: the files have changed since the model was opened", f->path);
     if (status == QN_OK) status = qn_packed_fingerprint(source, &f->hash);
     if (status == QN_OK) f->is_known = 1;
     qn_source_close(source);

@@ -37,15 +37,15 @@ static qn_status check_places(const qn_images *im, const int32_t *ids, int64_t n
         places += run > 0;
         if (run > 1 && places <= im->n && run != im->images[places - 1].n_tokens)
             return qn_fail(QN_E_ARG,
-                           "image %lld has %lld tokens (%lld rows of %lld), the prompt has %lld image tokens "
-                           "in its place",
+                           "image %lld has %lld tokens (%lld rows of %lld), but the prompt has %lld image "
+                           "tokens in its place",
                            (long long)places, (long long)im->images[places - 1].n_tokens,
                            (long long)im->images[places - 1].rows, (long long)im->images[places - 1].columns,
                            (long long)run);
         if (run) i += run - 1;
     }
     if (places == im->n) return QN_OK;
-    return qn_fail(QN_E_ARG, "%lld image(s) were given, the prompt has places for %lld", (long long)im->n,
+    return qn_fail(QN_E_ARG, "%lld image(s) were given, but the prompt has places for %lld", (long long)im->n,
                    (long long)places);
 }
 
@@ -93,7 +93,7 @@ static qn_status count_tokens(qn_images *im, const int32_t *ids, int64_t n_ids, 
     im->n_ids = of_images;
     for (int64_t i = 0; i < n_ids; i++) im->n_ids += ids[i] != token;
     if (im->n_ids <= max_tokens) return QN_OK;
-    return qn_fail(QN_E_ARG, "the prompt has %lld tokens, %lld of them of images; the context holds %lld",
+    return qn_fail(QN_E_ARG, "the prompt has %lld tokens (%lld of images); the context holds %lld",
                    (long long)im->n_ids, (long long)of_images, (long long)max_tokens);
 }
 
@@ -126,8 +126,7 @@ qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *imag
                         int64_t n_ids, int64_t max_tokens, qn_images **out)
 {
     if (!c->vision.depth)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "the model takes no images: it is a %s without a vision tower that is known",
+        return qn_fail(QN_E_UNSUPPORTED, "the model takes no images: it is a %s without a known vision tower",
                        c->architecture);
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;

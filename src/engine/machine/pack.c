@@ -17,7 +17,7 @@ static qn_status make_folders(char *path)
         *p = 0;
         int failed = mkdir(path, 0777) != 0 && errno != EEXIST;
         qn_status status =
-            failed ? qn_fail(QN_E_IO, "%s: cannot make the folder: %s", path, strerror(errno)) : QN_OK;
+            failed ? qn_fail(QN_E_IO, "%s: cannot create the folder: %s", path, strerror(errno)) : QN_OK;
         *p = '/';
         QN_TRY(status);
     }
@@ -41,7 +41,7 @@ static qn_status choose_path(const qn_source *s, const char *wish, qn_buf *out)
         if (strcmp(wish, "none") == 0)
             return qn_fail(
                 QN_E_ARG,
-                "none: as the name of a packed file it means that there is none; ./none names a file");
+                "none: this name stands for \"no packed file\"; write ./none for a file of this name");
         qn_buf_puts(out, wish);
         return out->status;
     }
@@ -86,7 +86,7 @@ static qn_status look(const qn_packed_key *key, const qn_weights *w, qn_device *
     if (status == QN_E_NOMEM) return status;
     if (status != QN_OK) {
         if (!o->out_path) return QN_OK;
-        return qn_fail(QN_E_ARG, "%s: is there and holds no packed weights; --force replaces it", path);
+        return qn_fail(QN_E_ARG, "%s: it exists and does not hold packed weights; --force replaces it", path);
     }
     if (qn_packed_check(p, key) == QN_OK)
         status = qn_packing_compare(p, w, d, o->progress, o->user, &result->was_there);

@@ -27,7 +27,7 @@ static uintptr_t me(void)
 qn_status qn_probes_check_thread(const qn_probes *p)
 {
     if (atomic_load_explicit(&p->caller, memory_order_relaxed) != me()) return QN_OK;
-    return qn_fail(QN_E_ARG, "from inside of a probe its model cannot compute, nor get or lose probes");
+    return qn_fail(QN_E_ARG, "a probe's function must not compute with its model, nor add or remove probes");
 }
 
 void qn_probes_emit(qn_probes *p, const qn_probe_event *event)
@@ -57,7 +57,7 @@ qn_status qn_probes_add(qn_probes *p, uint32_t points, qn_probe_event_fn *fn, vo
     QN_TRY(qn_probes_check_thread(p));
     pthread_mutex_lock(&p->lock);
     if (p->n == QN_PROBES_MAX) {
-        status = qn_fail(QN_E_FULL, "%d probes are registered, which is all a model has room for",
+        status = qn_fail(QN_E_FULL, "%d probes are registered, which is the maximum for a model",
                          (int)QN_PROBES_MAX);
     } else {
         *number = p->entries[p->n].number = p->next++;
@@ -77,7 +77,8 @@ qn_status qn_probes_remove(qn_probes *p, int64_t number)
     pthread_mutex_lock(&p->lock);
     while (i < p->n && p->entries[i].number != number) i++;
     qn_status status =
-        i < p->n ? QN_OK : qn_fail(QN_E_NOT_FOUND, "no probe has the number %lld", (long long)number);
+        i < p->n ? QN_OK
+                 : qn_fail(QN_E_NOT_FOUND, "there is no probe with the number %lld", (long long)number);
     if (status == QN_OK) {
         p->n--;
         memmove(&p->entries[i], &p->entries[i + 1], (size_t)(p->n - i) * sizeof p->entries[0]);

@@ -119,13 +119,13 @@ void qn_sequence_set_follows_best(qn_sequence *s, int is_likely)
 static qn_status check_feeds(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
 {
     if (n_feeds > e->info.max_sequences)
-        return qn_fail(QN_E_ARG, "%lld sequences in one step, the model was opened for %lld",
+        return qn_fail(QN_E_ARG, "%lld sequences in one step, but the model was opened for %lld",
                        (long long)n_feeds, (long long)e->info.max_sequences);
     for (int64_t i = 0; i < n_feeds; i++) {
         if (feeds[i].sequence->is_lost)
             return qn_fail(QN_E_DEVICE,
-                           "the recurrent state of the sequence was lost at position %lld, where "
-                           "a step failed: it can be computed anew, but not go on",
+                           "the recurrent state of the sequence was lost at position %lld, where a step "
+                           "failed: the sequence must be computed again from its beginning",
                            (long long)qn_sequence_length(feeds[i].sequence));
         for (int64_t j = 0; j < feeds[i].n_ids; j++)
             if (feeds[i].ids[j] < 0 || feeds[i].ids[j] >= e->config.vocab_size)

@@ -69,9 +69,9 @@ static qn_status refused(const qn_wired *w, size_t locked, int error)
         snprintf(is, sizeof is, "%llu bytes", (unsigned long long)limit.rlim_cur);
     return qn_fail(
         QN_E_NOMEM,
-        "wired limit: the system locked %zu of %zu bytes of weights in memory and refused more: %s; its "
-        "limit RLIMIT_MEMLOCK is %s: raise it (ulimit -l, LimitMEMLOCK= of a service) or set a smaller "
-        "wired limit",
+        "wired limit: the system locked %zu of %zu bytes of weights in memory and refused more: %s; the "
+        "limit RLIMIT_MEMLOCK is %s: raise it (ulimit -l, LimitMEMLOCK= of a service) or set a smaller wired "
+        "limit",
         locked, w->size_bytes, strerror(error), is);
 }
 

@@ -58,14 +58,14 @@ static qn_status check_additions(const qn_generate_options *o)
     QN_TRY(check_range("n_top_logprobs", o->n_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
     QN_TRY(check_range("n_draft", o->n_draft, 0, QN_DRAFT_TOKENS_MAX));
     if (o->n_top_logprobs && !o->logprobs)
-        return qn_fail(QN_E_ARG, "n_top_logprobs: %d are asked for without logprobs", (int)o->n_top_logprobs);
+        return qn_fail(QN_E_ARG, "n_top_logprobs is %d, but logprobs is off", (int)o->n_top_logprobs);
     if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)
-        return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, there may be %d", o->n_logit_bias,
+        return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, at most %d are allowed", o->n_logit_bias,
                        (int)QN_LOGIT_BIAS_MAX);
     if (o->n_logit_bias && !o->logit_bias) return qn_fail(QN_E_ARG, "logit_bias is NULL");
     for (size_t i = 0; i < o->n_logit_bias; i++) {
         if (o->logit_bias[i].id < 0)
-            return qn_fail(QN_E_ARG, "logit_bias: %d is no token id", (int)o->logit_bias[i].id);
+            return qn_fail(QN_E_ARG, "logit_bias: %d is not a token id", (int)o->logit_bias[i].id);
         QN_TRY(check_range("logit_bias", o->logit_bias[i].bias, -100, 100));
     }
     return QN_OK;
@@ -84,7 +84,7 @@ qn_status qn_sampler_check(const qn_generate_options *o)
     unsigned used = 0;
     for (size_t i = 0; i < o->n_sampler_order; i++) {
         unsigned step = (unsigned)o->sampler_order[i];
-        if (step >= QN_SAMPLER_COUNT) return qn_fail(QN_E_ARG, "sampler_order: %u is no step", step);
+        if (step >= QN_SAMPLER_COUNT) return qn_fail(QN_E_ARG, "sampler_order: %u is not a step", step);
         if (used & 1u << step)
             return qn_fail(QN_E_ARG, "sampler_order: %s appears twice",
                            qn_sampler_step_name(o->sampler_order[i]));

@@ -142,8 +142,7 @@ static void sweep_poisoned(qn_scheduler *s)
     for (qn_request *r = s->active.first, *next; r; r = next) {
         next = r->next;
         if (!r->is_poisoned || qn_batch_begin_anew(s, r)) continue;
-        qn_batch_fail(s, r,
-                      qn_fail(QN_E_DEVICE, "a step failed that computed what this request had built on"));
+        qn_batch_fail(s, r, qn_fail(QN_E_DEVICE, "a step failed whose results this request depends on"));
     }
 }
 

@@ -103,7 +103,8 @@ static void name_packed(const qn_scheduler *s, qn_request *r)
     const char *packed = qn_engine_get_info(s->engine)->packed;
     qn_buf b = {0};
     if (!*packed || !r->message) return;
-    qn_buf_printf(&b, "%s; packed weights come from %s, which `quern pack` compares with the model",
+    qn_buf_printf(&b,
+                  "%s; the weights come from the packed file %s, which `quern pack` compares with the model",
                   r->message, packed);
     char *message = qn_buf_take(&b, NULL);
     if (!message) return;

@@ -139,7 +139,7 @@ static int step(qn_scheduler *s, qn_client *client)
 
 static qn_status fail_leading(void)
 {
-    return qn_fail(QN_E_ARG, "a function that is given logits cannot compute with the same model");
+    return qn_fail(QN_E_ARG, "a function that receives logits must not compute with the same model");
 }
 
 qn_status qn_scheduler_check_thread(qn_scheduler *s)
@@ -349,7 +349,7 @@ qn_status qn_scheduler_new(qn_engine *e, const qn_scheduler_options *options, qn
         s->has_thread = 1;
         if (qn_mem_fails() || pthread_create(&s->thread, NULL, lead_for_all, s) != 0) {
             s->has_thread = 0;
-            status = qn_fail(QN_E_NOMEM, "the system starts no more threads: the model's own is missing");
+            status = qn_fail(QN_E_NOMEM, "the system cannot start another thread, and the model needs one");
         }
     }
     if (status != QN_OK) {

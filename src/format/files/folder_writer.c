@@ -99,7 +99,7 @@ static qn_status begin(qn_folder_writer *w, const char *path)
     const int exists = stat(path, &about) == 0;
     size_t n = strlen(path);
     if (exists && !S_ISDIR(about.st_mode))
-        return qn_fail(QN_E_IO, "%s: it is there already and no folder", path);
+        return qn_fail(QN_E_IO, "%s: it already exists and is not a folder", path);
     while (n > 1 && path[n - 1] == '/') n--;
     w->path = qn_strdup(path);
     w->target = exists && realpath(path, resolved) ? qn_strdup(resolved) : qn_strndup(path, n);
@@ -152,7 +152,7 @@ static qn_status exchange_slowly(const qn_folder_writer *w)
     qn_buf_printf(&aside, "%s.old", w->own);
     qn_status status = aside.status;
     if (status == QN_OK && rename(w->target, aside.data) != 0)
-        status = io_error(w->path, "cannot put it aside");
+        status = io_error(w->path, "cannot move it aside");
     if (status == QN_OK && rename(w->own, w->target) != 0) {
         status = io_error(w->path, "cannot put it in place");
         rename(aside.data, w->target);
@@ -183,7 +183,7 @@ static int is_dropped(const qn_folder_writer *w, const char *name)
 static qn_status move_rest(const qn_folder_writer *w)
 {
     DIR *from = opendir(w->own), *to = opendir(w->target);
-    qn_status status = from && to ? QN_OK : io_error(w->own, "cannot look into it");
+    qn_status status = from && to ? QN_OK : io_error(w->own, "cannot read it");
     for (struct dirent *e; status == QN_OK && (e = readdir(from));) {
         if (is_own_entry(e->d_name) || is_dropped(w, e->d_name)) continue;
         if (faccessat(dirfd(to), e->d_name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) continue; /* a newer one */

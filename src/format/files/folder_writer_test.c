@@ -104,7 +104,7 @@ static void folders(void **state)
     can_exchange = 1;
     qn_test_write_text(scratch, "file", "x");
     assert_int_equal(write_pair(qn_test_path(scratch, "file"), "five", 1), QN_E_IO);
-    assert_non_null(strstr(qn_last_error(), "no folder"));
+    assert_non_null(strstr(qn_last_error(), "is not a folder"));
     assert_int_equal(write_pair(qn_test_path(scratch, "no/such"), "five", 1), QN_E_IO);
     assert_int_equal(qn_test_count_files(scratch), 7);
     qn_test_remove(scratch);

@@ -67,7 +67,7 @@ static qn_status take_room(qn_new_file *f, size_t size_bytes)
     int error = posix_fallocate(f->fd, 0, (off_t)size_bytes);
     if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
         errno = error;
-        return io_error(f, "no room for it");
+        return io_error(f, "there is no room for it");
     }
     if (error && ftruncate(f->fd, (off_t)size_bytes) != 0) return io_error(f, "cannot write");
     return QN_OK;

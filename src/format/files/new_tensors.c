@@ -19,7 +19,7 @@ static qn_status measure(const qn_new_tensors *t, const char *name, size_t align
     int64_t n = 1;
     for (int i = 0; i < e->n_dims; i++)
         if (!qn_mul_i64(n, e->shape[i], &n))
-            return qn_fail(QN_E_ARG, "%s: tensor %s: impossible shape", t->path, name);
+            return qn_fail(QN_E_ARG, "%s: tensor %s: invalid shape", t->path, name);
     if (!qn_type_bytes(e->type->dtype, n, &e->size_bytes))
         return qn_fail(QN_E_ARG, "%s: tensor %s is too large", t->path, name);
     e->offset = t->data_size;
@@ -75,7 +75,9 @@ qn_status qn_new_tensors_write(qn_new_tensors *t, int64_t index, size_t offset, 
         return qn_fail(QN_E_ARG, "%s: there is no tensor number %lld", t->path, (long long)index);
     qn_new_tensor *e = &t->items[index];
     if (!qn_range_ok(offset, n, e->size_bytes) || n > e->size_bytes - e->written_bytes)
-        return qn_fail(QN_E_ARG, "%s: tensor %s: bytes %zu to %zu, but it has %zu and %zu are written",
+        return qn_fail(QN_E_ARG,
+                       "%s: tensor %s: bytes %zu to %zu do not fit: it has %zu bytes, of which "
+                       "%zu are written",
                        t->path, e->name, offset, offset + n, e->size_bytes, e->written_bytes);
     QN_TRY(qn_new_file_write(t->file, t->data_offset + e->offset + offset, bytes, n));
     e->written_bytes += n;

@@ -22,8 +22,8 @@ qn_status qn_view_decoder(const qn_tensor_view *v, const qn_type **out)
 
 static qn_status fail_blocks(const qn_tensor_view *v, int64_t n)
 {
-    return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements do not fill blocks", v->file, v->name,
-                   (long long)n);
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld elements are not a whole number of blocks", v->file,
+                   v->name, (long long)n);
 }
 
 /* Data in files is of any alignment, decoders want their own type's: through an aligned buffer. */

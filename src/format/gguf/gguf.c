@@ -161,7 +161,7 @@ static qn_status read_values(qn_gguf *g, cursor *c, uint64_t n)
         QN_TRY(read_name(c, &g->arena, "a metadata key", &key));
         v->key = key;
         QN_TRY(qn_map_set(g->keys, key, strlen(key), g->n_values, NULL, &found));
-        if (found) return qn_fail(QN_E_FORMAT, "%s: metadata key %s is there twice", g->path, key);
+        if (found) return qn_fail(QN_E_FORMAT, "%s: metadata key %s appears twice", g->path, key);
         QN_TRY(read_value(c, v));
     }
     return QN_OK;
@@ -185,8 +185,8 @@ static qn_status check_values(qn_gguf *g)
     QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "split.count", 0, INT64_MAX, &parts)));
     if (parts > 1)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: one of %lld parts (split.count); split GGUF files are not supported", g->path,
-                       (long long)parts);
+                       "%s: this is one of %lld parts (split.count); split GGUF files are not supported",
+                       g->path, (long long)parts);
     return QN_OK;
 }
 
@@ -203,7 +203,7 @@ static qn_status read_shape(cursor *c, qn_tensor_view *v)
         uint64_t dim = 0;
         QN_TRY(read_bytes(c, &dim, sizeof dim, v->name));
         if (dim == 0 || dim > INT64_MAX)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s: impossible dimension %llu", c->path, v->name,
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: invalid dimension %llu", c->path, v->name,
                            (unsigned long long)dim);
         if (!qn_mul_i64(v->n_elements, (int64_t)dim, &v->n_elements))
             return qn_fail(QN_E_FORMAT, "%s: tensor %s has too many elements", c->path, v->name);
@@ -249,7 +249,7 @@ static qn_status read_views(qn_gguf *g, cursor *c, uint64_t n, uint64_t *offsets
         QN_TRY(read_name(c, &g->arena, "a tensor's name", &name));
         *v = (qn_tensor_view){.name = name, .file = g->path, .mapping = g->mapping};
         QN_TRY(qn_map_set(g->names, name, strlen(name), g->n_views, NULL, &found));
-        if (found) return qn_fail(QN_E_FORMAT, "%s: tensor %s is there twice", g->path, name);
+        if (found) return qn_fail(QN_E_FORMAT, "%s: tensor %s appears twice", g->path, name);
         QN_TRY(read_shape(c, v));
         QN_TRY(read_type(g, c, v));
         QN_TRY(read_bytes(c, &offsets[g->n_views], sizeof *offsets, name));

@@ -330,7 +330,7 @@ static void test_hostile_metadata(void **state)
     expect_refusal(&b, QN_E_FORMAT, "a bool with value 3");
     put_header(&b, 3, 0, 2);
     put_key(&b, "k", QN_GGUF_U32), put_u32(&b, 1), put_key(&b, "k", QN_GGUF_U32), put_u32(&b, 1);
-    expect_refusal(&b, QN_E_FORMAT, "metadata key k is there twice");
+    expect_refusal(&b, QN_E_FORMAT, "metadata key k appears twice");
 }
 
 static void test_alignment_and_split(void **state)
@@ -369,10 +369,10 @@ static void test_hostile_tensors(void **state)
         {0, {1}, 0, 0, "0 dimensions"},
         {5, {1, 1, 1, 1, 1}, 0, 0, "5 dimensions"},
         {UINT32_MAX, {0}, 0, 0, "4294967295 dimensions"},
-        {1, {0}, 0, 0, "impossible dimension 0"},
-        {2, {4, 0}, 0, 0, "impossible dimension 0"},
-        {1, {UINT64_MAX}, 0, 0, "impossible dimension"},
-        {1, {UINT64_C(1) << 63}, 0, 0, "impossible dimension"},
+        {1, {0}, 0, 0, "invalid dimension 0"},
+        {2, {4, 0}, 0, 0, "invalid dimension 0"},
+        {1, {UINT64_MAX}, 0, 0, "invalid dimension"},
+        {1, {UINT64_C(1) << 63}, 0, 0, "invalid dimension"},
         {2, {UINT64_C(1) << 32, UINT64_C(1) << 31}, 0, 0, "tensor t has too many elements"},
         {4,
          {UINT64_C(1) << 16, UINT64_C(1) << 16, UINT64_C(1) << 16, UINT64_C(1) << 16},
@@ -407,7 +407,7 @@ static void test_hostile_tensors(void **state)
     qn_buf b = {0};
     put_header(&b, 3, 2, 0), put_tensor(&b, "a", 1, eight, 0, 0), put_tensor(&b, "a", 1, eight, 0, 32);
     put_padding(&b, 32, 64);
-    expect_refusal(&b, QN_E_FORMAT, "tensor a is there twice");
+    expect_refusal(&b, QN_E_FORMAT, "tensor a appears twice");
     put_header(&b, 3, 2, 0), put_tensor(&b, "a", 1, (const uint64_t[]){9}, 0, 0),
         put_tensor(&b, "b", 1, eight, 0, 32);
     put_padding(&b, 32, 64);

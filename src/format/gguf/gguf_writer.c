@@ -80,7 +80,7 @@ static qn_status take_key(qn_gguf_writer *w, const char *key)
     int64_t old;
     QN_TRY(check_name(w, "metadata key", key));
     if (qn_map_get(w->keys, key, n, &old))
-        return qn_fail(QN_E_ARG, "%s: metadata key %s is there twice", w->tensors.path, key);
+        return qn_fail(QN_E_ARG, "%s: metadata key %s appears twice", w->tensors.path, key);
     const char *kept = qn_arena_strndup(&w->arena, key, n);
     return kept ? qn_map_set(w->keys, kept, n, (int64_t)w->n_values, NULL, NULL) : QN_E_NOMEM;
 }
@@ -106,9 +106,11 @@ static qn_status put_number(qn_gguf_writer *w, const char *key, qn_gguf_type typ
 static qn_status set_alignment(qn_gguf_writer *w, uint32_t alignment)
 {
     if (!alignment || alignment > ALIGNMENT_MAX || (alignment & (alignment - 1)))
-        return qn_fail(QN_E_ARG, "%s: general.alignment %u: it is a power of two up to %d", w->tensors.path,
-                       alignment, ALIGNMENT_MAX);
-    if (w->tensors.n) return qn_fail(QN_E_ARG, "%s: general.alignment comes after a tensor", w->tensors.path);
+        return qn_fail(QN_E_ARG, "%s: general.alignment %u: it must be a power of two up to %d",
+                       w->tensors.path, alignment, ALIGNMENT_MAX);
+    if (w->tensors.n)
+        return qn_fail(QN_E_ARG, "%s: general.alignment must be set before the first tensor",
+                       w->tensors.path);
     w->alignment = alignment;
     return QN_OK;
 }
@@ -153,8 +155,8 @@ qn_status qn_gguf_writer_array(qn_gguf_writer *w, const char *key, qn_gguf_type 
     const size_t each = qn_gguf_type_size(type);
     size_t size = 0;
     if (!each || count < 0 || !qn_mul_size((size_t)count, each, &size))
-        return note(w, qn_fail(QN_E_ARG, "%s: metadata key %s: no array of that many %s", w->tensors.path,
-                               key, qn_gguf_type_name(type)));
+        return note(w, qn_fail(QN_E_ARG, "%s: metadata key %s: an array cannot hold that many %s",
+                               w->tensors.path, key, qn_gguf_type_name(type)));
     QN_TRY(begin_array(w, key, type, count));
     qn_buf_append(&w->values, data, size);
     return note(w, w->values.status);
@@ -171,7 +173,7 @@ qn_status qn_gguf_writer_next(qn_gguf_writer *w, const char *text, size_t n)
 {
     if (w->status != QN_OK) return w->status;
     if (!w->n_texts_left)
-        return note(w, qn_fail(QN_E_ARG, "%s: more strings than the array has", w->tensors.path));
+        return note(w, qn_fail(QN_E_ARG, "%s: there are more strings than the array has", w->tensors.path));
     w->n_texts_left--;
     put_text(&w->values, text, n);
     return note(w, w->values.status);
@@ -206,11 +208,11 @@ static qn_status add_tensor(qn_gguf_writer *w, const char *name, qn_dtype dtype,
         return qn_fail(QN_E_ARG, "%s: tensor %s: %d dimensions, expected 1 to %d", path, name, n_dims,
                        DIMS_MAX);
     for (int i = 0; i < n_dims; i++)
-        if (shape[i] < 1) return qn_fail(QN_E_ARG, "%s: tensor %s: impossible shape", path, name);
+        if (shape[i] < 1) return qn_fail(QN_E_ARG, "%s: tensor %s: invalid shape", path, name);
     if (shape[n_dims - 1] % type->block_elements)
         return qn_fail(QN_E_ARG,
-                       "%s: tensor %s: rows of %lld elements are no multiple of the %lld of a %s block", path,
-                       name, (long long)shape[n_dims - 1], (long long)type->block_elements, type->name);
+                       "%s: tensor %s: rows of %lld elements are not a multiple of the %lld of a %s block",
+                       path, name, (long long)shape[n_dims - 1], (long long)type->block_elements, type->name);
     return qn_new_tensors_add(&w->tensors, name, type, n_dims, shape, w->alignment, index);
 }
 
@@ -247,7 +249,7 @@ static qn_status begin(qn_gguf_writer *w)
     qn_buf header = {0};
     if (w->tensors.file || w->n_texts_left)
         return qn_fail(QN_E_ARG, "%s: %s", w->tensors.path,
-                       w->tensors.file ? "the header was begun before" : "strings of an array are missing");
+                       w->tensors.file ? "the header was already begun" : "strings of an array are missing");
     qn_status status = make_header(w, &header);
     if (status == QN_OK) status = qn_new_tensors_begin(&w->tensors, 0, header.data, header.length);
     qn_buf_free(&header);

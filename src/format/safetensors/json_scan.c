@@ -154,7 +154,7 @@ int qn_scan_count(qn_json_scan *s, int64_t *out)
     for (; p < s->end && *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *p - '0', &v))
             return qn_scan_fail(s, "the number is too large");
-    if (p - s->at > 1 && c == '0') return qn_scan_fail(s, "a number with a leading zero");
+    if (p - s->at > 1 && c == '0') return qn_scan_fail(s, "a number has a leading zero");
     if (p < s->end && (*p == '.' || *p == 'e' || *p == 'E')) return qn_scan_fail(s, "expected an integer");
     s->at = p;
     *out = v;
@@ -205,7 +205,7 @@ int qn_scan_skip(qn_json_scan *s)
         }
         char c = peek(s);
         if (c == '{' || c == '[') {
-            if (depth == QN_SCAN_DEPTH_MAX) return qn_scan_fail(s, "JSON nested too deep");
+            if (depth == QN_SCAN_DEPTH_MAX) return qn_scan_fail(s, "JSON is nested too deeply");
             closers[depth++] = c == '{' ? '}' : ']';
             first = 1;
             s->at++;

@@ -98,7 +98,8 @@ static qn_status check_tensor(qn_safetensors *s, qn_tensor_view *v, const char *
     size_t wanted;
     QN_TRY(count_elements(s, v));
     if (offsets[0] > offsets[1])
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: data_offsets [%lld, %lld] end before they begin", s->path,
+        return qn_fail(QN_E_FORMAT,
+                       "%s: tensor %s: data_offsets [%lld, %lld]: the end is before the beginning", s->path,
                        v->name, (long long)offsets[0], (long long)offsets[1]);
     if ((uint64_t)offsets[1] > s->data_size)
         return qn_fail(QN_E_FORMAT,
@@ -160,7 +161,7 @@ static qn_status parse_tensor(qn_safetensors *s, qn_json_scan *scan, const char 
     QN_TRY(grow((void **)&s->views, s->n_views, &s->views_capacity, sizeof *s->views));
     int found;
     QN_TRY(qn_map_set(s->names, name, strlen(name), (int64_t)s->n_views, NULL, &found));
-    if (found) return qn_fail(QN_E_FORMAT, "%s: tensor %s is there twice", s->path, name);
+    if (found) return qn_fail(QN_E_FORMAT, "%s: tensor %s appears twice", s->path, name);
     s->views[s->n_views++] = v;
     return QN_OK;
 }
@@ -175,9 +176,9 @@ static qn_status parse_header(qn_safetensors *s, const char *text, size_t n)
         return qn_fail(QN_E_FORMAT, "%s: the header is not JSON: not a safetensors file", s->path);
     qn_scan_begin(&scan, '{');
     while (qn_scan_key(&scan, &first, &name, &length)) {
-        if (length == 0) return qn_fail(QN_E_FORMAT, "%s: a tensor with an empty name", s->path);
+        if (length == 0) return qn_fail(QN_E_FORMAT, "%s: a tensor has an empty name", s->path);
         if (strcmp(name, "__metadata__") == 0) {
-            if (seen_metadata++) return qn_fail(QN_E_FORMAT, "%s: __metadata__ is there twice", s->path);
+            if (seen_metadata++) return qn_fail(QN_E_FORMAT, "%s: __metadata__ appears twice", s->path);
             QN_TRY(parse_metadata(s, &scan));
         } else {
             QN_TRY(parse_tensor(s, &scan, name));

@@ -105,9 +105,9 @@ static void test_hostile_headers(void **state)
         {"{\"a\":1}", 0, "expected an object"},
         {"{\"a\":{}}", 0, "dtype is missing"},
         {"{\"\":{" ONE "}}", 24, "empty name"},
-        {"{\"a\":{" ONE "},\"a\":{" ONE "}}", 24, "is there twice"},
+        {"{\"a\":{" ONE "},\"a\":{" ONE "}}", 24, "appears twice"},
         {"{\"a\":{" ONE "},\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[24,25]}}", 25,
-         "a is there twice"},
+         "a appears twice"},
         {"{\"a\":{" ONE "},\"b\":{" ONE "}}", 24, "tensors a and b overlap"},
         {"{\"a\":{" ONE "},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[20,28]}}", 28, "overlap"},
         {"{\"a\":{" ONE "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[26,28]}}", 28,
@@ -116,7 +116,8 @@ static void test_hostile_headers(void **state)
         {"{\"a\":{" ONE "}}", 25, "last 1 bytes"},
         {"{\"a\":{" ONE ",\"dtype\":\"F32\"}}", 24, "repeated key \"dtype\""},
         {"{\"a\":{" ONE ",\"more\":1}}", 24, "unexpected or repeated key \"more\""},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[24,0]}}", 24, "end before they begin"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[24,0]}}", 24,
+         "end is before the beginning"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0]}}", 24, "data_offsets is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24,24]}}", 24, "more than 2"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[-1,24]}}", 24, "expected a count"},
@@ -149,8 +150,8 @@ static void test_hostile_headers(void **state)
         {"{\"__metadata__\":{\"a\":1}}", 0, "expected a string"},
         {"{\"__metadata__\":nul}", 0, "expected an object"},
         {"{\"__metadata__\":nulls}", 0, "expected ',' or '}'"},
-        {"{\"__metadata__\":null,\"__metadata__\":null}", 0, "__metadata__ is there twice"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ is there twice"},
+        {"{\"__metadata__\":null,\"__metadata__\":null}", 0, "__metadata__ appears twice"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ appears twice"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_buf b = {0};

@@ -101,7 +101,7 @@ static qn_status make_header(const qn_st_writer *w, qn_buf *b)
 qn_status qn_st_writer_begin(qn_st_writer *w)
 {
     qn_buf header = {0};
-    if (w->begun) return qn_fail(QN_E_ARG, "%s: the header was begun before", w->tensors.path);
+    if (w->begun) return qn_fail(QN_E_ARG, "%s: the header was already begun", w->tensors.path);
     w->begun = 1;
     qn_status status = w->metadata.status;
     if (status == QN_OK) status = make_header(w, &header);

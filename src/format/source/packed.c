@@ -103,7 +103,8 @@ qn_status qn_packed_find_place(const qn_source *s, qn_packed_place place, qn_buf
     const char *name = several ? "model" : first + n_folder;
     if (strcmp(first, QN_SEED_PATH) == 0)
         return qn_fail(QN_E_NOT_FOUND,
-                       "%s lies in the program and has no place for packed weights; -o names one", first);
+                       "%s is part of the program, so its packed weights need a path: give one with -o",
+                       first);
     if (place == QN_PACKED_BESIDE) {
         qn_buf_printf(out, "%.*s%s%s", n_folder, first, name, suffix);
         return out->status;
@@ -129,15 +130,16 @@ static qn_status read_key(qn_packed *p)
     if (!version || !device || !layout || !print || !p->source)
         return qn_fail(QN_E_FORMAT, "%s: not a file of packed weights", path);
     if (strcmp(version, version_now) != 0)
-        return qn_fail(QN_E_FORMAT, "%s: packed weights of the format %.16s, this is %s", path, version,
-                       version_now);
+        return qn_fail(QN_E_FORMAT,
+                       "%s: packed weights of format %.16s; this version of quern reads format %s", path,
+                       version, version_now);
     p->key.device = device;
     long number = strtol(layout, &end, 10);
     if (end == layout || *end || number < 0 || number > INT_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: %s \"%.16s\" is no number", path, layout_key, layout);
+        return qn_fail(QN_E_FORMAT, "%s: %s \"%.16s\" is not a number", path, layout_key, layout);
     p->key.layout = (int)number;
     if (strlen(print) != 16 || strspn(print, "0123456789abcdef") != 16)
-        return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is no hash", path, print_key, print);
+        return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is not a hash", path, print_key, print);
     p->key.fingerprint = strtoull(print, NULL, 16);
     return QN_OK;
 }
@@ -203,7 +205,8 @@ qn_status qn_packed_check(const qn_packed *p, const qn_packed_key *wanted)
         return qn_fail(QN_E_UNSUPPORTED, "%s: packed for the device %.32s, not %s", path, p->key.device,
                        wanted->device);
     if (p->key.layout != wanted->layout)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: packed in version %d of the layout, this is %d", path,
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: packed in layout version %d; this version of quern uses layout version %d", path,
                        p->key.layout, wanted->layout);
     if (p->key.fingerprint != wanted->fingerprint)
         return qn_fail(QN_E_UNSUPPORTED, "%s: packed from another model, or before the model was changed",
@@ -226,7 +229,7 @@ qn_status qn_packed_matrix(const qn_packed *p, const char *name, size_t size_byt
     QN_TRY(rounded(size_bytes, &size));
     if (!v || !v->supported || v->size_bytes != size)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: %s", qn_packed_path(p), name,
-                       v ? "not of the size that the model's needs" : "missing");
+                       v ? "its size does not match the model's tensor" : "missing");
     if ((uintptr_t)v->data % QN_PACKED_ALIGN)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s is not aligned to %d bytes", qn_packed_path(p), name,
                        QN_PACKED_ALIGN);
@@ -239,7 +242,7 @@ qn_status qn_packed_vector(const qn_packed *p, const char *name, int64_t n, cons
     const qn_tensor_view *v = qn_safetensors_find(p->file, name);
     if (!v || !v->supported || v->dtype != QN_DTYPE_F32 || v->n_elements != n)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: %s", qn_packed_path(p), name,
-                       v ? "not the vector that the model has" : "missing");
+                       v ? "it does not match the model's vector" : "missing");
     if ((uintptr_t)v->data % sizeof(float))
         return qn_fail(QN_E_FORMAT, "%s: tensor %s is not aligned", qn_packed_path(p), name);
     *out = v->data;

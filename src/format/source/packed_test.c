@@ -73,8 +73,8 @@ static void comes_back(void **state)
     refused(qn_packed_matrix(p, "a", SIZE_B, &m), QN_E_FORMAT, "size");
     refused(qn_packed_matrix(p, "a", SIZE_MAX, &m), QN_E_ARG, "too many");
     refused(qn_packed_matrix(p, "norm", SIZE_A, &m), QN_E_FORMAT, "size");
-    refused(qn_packed_vector(p, "norm", N_NORM + 1, &v), QN_E_FORMAT, "not the vector");
-    refused(qn_packed_vector(p, "a", 32, &v), QN_E_FORMAT, "not the vector");
+    refused(qn_packed_vector(p, "norm", N_NORM + 1, &v), QN_E_FORMAT, "does not match the model's vector");
+    refused(qn_packed_vector(p, "a", 32, &v), QN_E_FORMAT, "does not match the model's vector");
     const qn_packed_key others[] = {{"cuda", 3, key.fingerprint}, {"cpu", 4, key.fingerprint}, {"cpu", 3, 1}};
     static const char *const words[] = {"for the device cpu", "version 3", "another model"};
     for (int i = 0; i < 3; i++) refused(qn_packed_check(p, &others[i]), QN_E_UNSUPPORTED, words[i]);

@@ -32,8 +32,7 @@ static qn_status read_dtype(const char *path, const json_t *root, qn_dtype *out)
     const char *name = json_string_value(value);
     if (!name)
         return qn_fail(QN_E_FORMAT,
-                       "%s: torch_dtype is missing: it says of which type the files of bin_weights are",
-                       path);
+                       "%s: torch_dtype is missing; it gives the type of the files in bin_weights", path);
     if (strncmp(name, "torch.", 6) == 0) name += 6;
     for (int i = 0; i < N_TYPES; i++)
         if (strcmp(types[i].name, name) == 0) {

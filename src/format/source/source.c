@@ -56,7 +56,8 @@ static qn_status add_view(qn_source *s, const qn_tensor_view *v)
                        v->name, s->views[other]->file, v->file);
     /* Of types without a known size the file's length says nothing; whoever adds up elements relies on it. */
     if (!qn_add_i64(s->n_elements, v->n_elements, &s->n_elements))
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: too many elements, together with those before it",
+        return qn_fail(QN_E_FORMAT,
+                       "%s: tensor %s: together with the tensors before it, there are too many elements",
                        v->file, v->name);
     s->views[s->n_views++] = v;
     return QN_OK;

@@ -195,8 +195,9 @@ static qn_status index_add(index_reader *r, const char *tensor, const char *file
         const char *path = qn_source_join(r->arena, r->folder, file);
         if (!path) return QN_E_NOMEM;
         if (access(path, F_OK) != 0)
-            return qn_fail(QN_E_IO, "%s: %s, which %s names: the model is not whole, fetch the file again",
-                           path, strerror(errno), r->path);
+            return qn_fail(QN_E_IO,
+                           "%s: %s, which %s names: the model is incomplete, download the file again", path,
+                           strerror(errno), r->path);
         number = (int64_t)r->files.count;
         QN_TRY(names_add(&r->files, r->arena, file));
         const char *kept = r->files.items[number];
@@ -226,7 +227,7 @@ static qn_status index_parse(index_reader *r, const char *text, size_t n)
             continue;
         }
         int first_pair = 1;
-        if (seen++) return qn_fail(QN_E_FORMAT, "%s: weight_map is there twice", r->path);
+        if (seen++) return qn_fail(QN_E_FORMAT, "%s: weight_map appears twice", r->path);
         qn_scan_begin(&scan, '{');
         while (qn_scan_key(&scan, &first_pair, &key, &length)) {
             if (!qn_scan_string(&scan, &file, &length)) break;
@@ -286,7 +287,8 @@ static qn_status check_numbers(const qn_source_files *f, const char *const *pick
             for (size_t j = 0; !there && j < n; j++) there = strcmp(picked[j], name) == 0;
             if (!there)
                 return qn_fail(QN_E_NOT_FOUND,
-                               "%s: %s is missing beside %s: the model is not whole, fetch the file again",
+                               "%s: %s is missing beside %s: the model is incomplete, download the file "
+                               "again",
                                f->folder, name, picked[i]);
         }
         return QN_OK;
@@ -353,10 +355,10 @@ static qn_status refuse_folder(qn_source_files *f, const listing *l, int text_on
     qn_buf_printf(&text, "%s: ", f->folder);
     if (l->adapter) {
         qn_buf_puts(&text,
-                    "an adapter (adapter_config.json), not a model: give the model that it was made for, "
-                    "and this folder with --adapter");
+                    "this is an adapter (adapter_config.json), not a model: give the model that it was made "
+                    "for, and this folder with --adapter");
     } else {
-        qn_buf_printf(&text, "no model in this folder (no .safetensors and no .gguf file%s)",
+        qn_buf_printf(&text, "there is no model in this folder (no .safetensors and no .gguf file%s)",
                       text_only ? ", no tokenizer" : "");
         if (l->foreign.count) {
             qn_buf_puts(&text, ". It holds ");
@@ -470,13 +472,15 @@ static qn_status take_file(qn_source_files *f, const char *name, const qn_source
     }
     int packed = qn_packed_is_name(name);
     if (packed && !options->packed)
-        return qn_fail(QN_E_ARG, "%s: packed weights, not a model: give the model that they were made of",
+        return qn_fail(QN_E_ARG,
+                       "%s: this file holds packed weights, not a model: give the model that they were made "
+                       "from",
                        path);
     if (is_foreign(name))
-        return qn_fail(QN_E_ARG, "%s: a format that is not read: convert the model to safetensors or GGUF",
+        return qn_fail(QN_E_ARG, "%s: this format is not supported: convert the model to safetensors or GGUF",
                        path);
     if (ends_with(name, ".json") && !is_index(name))
-        return qn_fail(QN_E_ARG, "%s: not a model: give the folder that it lies in", path);
+        return qn_fail(QN_E_ARG, "%s: not a model: give the folder that contains it", path);
     if (!is_index(name) && !packed && !ends_with(name, ".safetensors"))
         return qn_fail(QN_E_ARG, "%s: not a model (neither GGUF nor .safetensors nor a folder)", path);
     f->kind = QN_SOURCE_SAFETENSORS;
@@ -509,13 +513,13 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
         if (!*options->file || strchr(options->file, '/') || strcmp(options->file, "..") == 0)
             return qn_fail(
                 QN_E_ARG,
-                "%s: --file \"%s\" is not the name of a file in this folder; a file elsewhere is given "
-                "in place of the folder",
+                "%s: --file \"%s\" is not the name of a file in this folder; to use a file elsewhere, give "
+                "its path instead of the folder",
                 path, options->file);
         return take_file(f, options->file, options);
     }
     if (options->file)
-        return qn_fail(QN_E_ARG, "%s: --file %s picks from a folder, but this is a file", path,
+        return qn_fail(QN_E_ARG, "%s: --file %s selects a file in a folder, but this is a file", path,
                        options->file);
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) + 1 : 0;

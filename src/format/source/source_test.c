@@ -178,12 +178,12 @@ static void test_index(void **state)
         {"{\"weight_map\":{\"a\":\"\"}}", "is not the name"},
         {"{\"weight_map\":{\"a\":1}}", "expected a string"},
         {"{\"weight_map\":{}}", "missing or empty"},
-        {"{\"weight_map\":{\"a\":\"s1.safetensors\"},\"weight_map\":{}}", "there twice"},
+        {"{\"weight_map\":{\"a\":\"s1.safetensors\"},\"weight_map\":{}}", "appears twice"},
         {"{}", "missing or empty"},
         {"[]", "expected an object"},
         {"", "expected an object"},
         {"{\"metadata\":{\"n\":[1,{\"deep\":[]}]},\"weight_map\":{\"a\":\"s1.safetensors\"", "expected ','"},
-        {"{\"metadata\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested too deep"},
+        {"{\"metadata\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested too deeply"},
     };
     const char *folder = qn_test_scratch(), *name = "model.safetensors.index.json";
     char path[4096];
@@ -207,7 +207,7 @@ static void test_index(void **state)
     }
     qn_test_write_text(folder, name, "{\"weight_map\":{\"a\":\"absent.safetensors\"}}");
     expect_failure(folder, NULL, QN_E_IO,
-                   PARTS("absent.safetensors: No such file", name, "names: the model is not whole"));
+                   PARTS("absent.safetensors: No such file", name, "names: the model is incomplete"));
     qn_test_write_text(folder, name,
                        "{\"weight_map\":{\"a\":\"s1.safetensors\",\"x\":\"unused.safetensors\"}}");
     expect_failure(folder, NULL, QN_E_FORMAT,
@@ -339,7 +339,7 @@ static void test_other_things(void **state)
     write_shard(below, "model.safetensors", 1, a_b);
     expect_failure(folder, NULL, QN_E_NOT_FOUND, PARTS("Folders in it hold models: original"));
     expect_failure(qn_test_path(folder, "config.json"), NULL, QN_E_ARG,
-                   PARTS("config.json: not a model: give the folder that it lies in"));
+                   PARTS("config.json: not a model: give the folder that contains it"));
     qn_source_close(open_good(below, NULL));
     /* What lies below does not count where there is a model. */
     write_shard(folder, "model.safetensors", 50, a_b);
@@ -377,7 +377,7 @@ static void test_numbered_files(void **state)
     write_shard(folder, "model-00001-of-00003.safetensors", 10, a_b);
     write_shard(folder, "model-00003-of-00003.safetensors", 30, c_d);
     expect_failure(folder, NULL, QN_E_NOT_FOUND,
-                   PARTS(folder, "model-00002-of-00003.safetensors is missing", "not whole"));
+                   PARTS(folder, "model-00002-of-00003.safetensors is missing", "incomplete"));
     write_shard(folder, "model-00002-of-00003.safetensors", 50, e_f);
     qn_source *s = open_good(folder, NULL);
     assert_int_equal(qn_source_count(s), 6);

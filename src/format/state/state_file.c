@@ -44,7 +44,8 @@ static qn_status read_version(const qn_state_file *f, int *has_pins)
     if (!version) return qn_fail(QN_E_FORMAT, "%s: not a file of saved state", path);
     *has_pins = strcmp(version, QN_STATE_VERSION_PINS) == 0;
     if (*has_pins || strcmp(version, QN_STATE_VERSION) == 0) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: saved state of the format %.16s, the latest that is known is %s", path,
+    return qn_fail(QN_E_FORMAT,
+                   "%s: saved state of format %.16s; this version of quern reads formats up to %s", path,
                    version, QN_STATE_VERSION_PINS);
 }
 
@@ -57,7 +58,7 @@ static qn_status read_binding(qn_state_file *f)
     QN_TRY(read_text(f, QN_STATE_META_LAYOUT, &f->binding.layout));
     QN_TRY(read_text(f, QN_STATE_META_FINGERPRINT, &print));
     if (strlen(print) != 16 || strspn(print, "0123456789abcdef") != 16)
-        return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is no hash", path, QN_STATE_META_FINGERPRINT, print);
+        return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is not a hash", path, QN_STATE_META_FINGERPRINT, print);
     f->binding.fingerprint = strtoull(print, NULL, 16);
     return QN_OK;
 }
@@ -74,11 +75,11 @@ static qn_status find(qn_state_file *f, const char *name, qn_dtype dtype, int64_
     char text[128];
     if (!v) return qn_fail(QN_E_FORMAT, "%s: tensor %s: missing", path, name);
     if (!v->supported || v->dtype != dtype)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: of type %s, expected %s", path, name, v->type_name,
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: its type is %s, expected %s", path, name, v->type_name,
                        qn_dtype_name(dtype));
     if (v->n_dims != (width ? 2 : 1) || (width && v->shape[1] != width) || v->shape[0] > INT32_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s is not one of such a file", path, name,
-                       qn_view_shape_text(v, text, sizeof text));
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s is not valid in a file of saved state", path,
+                       name, qn_view_shape_text(v, text, sizeof text));
     if ((uintptr_t)v->data % align) return qn_fail(QN_E_FORMAT, "%s: tensor %s: not aligned", path, name);
     *data = v->data;
     *n = v->shape[0];
@@ -116,7 +117,7 @@ static qn_status find_groups(qn_state_file *f, int has_pins)
         QN_TRY(find_units(f, QN_STATE_SLOTS, &f->sizes.slot_bytes, &f->slots, &f->n_slots));
     int64_t known = QN_STATE_SECTION_COUNT + f->sizes.n_groups + (f->slots != NULL) + has_pins;
     if (qn_safetensors_count(f->tensors) == known) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: %lld tensors, of which %lld are known", qn_state_file_path(f),
+    return qn_fail(QN_E_FORMAT, "%s: it has %lld tensors, expected %lld", qn_state_file_path(f),
                    (long long)qn_safetensors_count(f->tensors), (long long)known);
 }
 
@@ -182,7 +183,7 @@ static qn_status check_node(const qn_state_file *f, int64_t i)
     if (parent < -1 || parent >= i) return bad_node(f, i, "parent", parent);
     if (key < 0 || key >= f->n_keys) return bad_node(f, i, "key", key);
     if (parent >= 0 && qn_state_file_node(f, parent).key != key)
-        return bad_node(f, i, "a parent of key", key);
+        return bad_node(f, i, "a parent with key", key);
     if (r[QN_STATE_NODE_N_TOKENS] < 1 ||
         !inside(r[QN_STATE_NODE_TOKENS], r[QN_STATE_NODE_N_TOKENS], f->n_tokens))
         return bad_node(f, i, "a run of tokens at", r[QN_STATE_NODE_TOKENS]);
@@ -228,7 +229,7 @@ static qn_status check_totals(const qn_state_file *f)
                               &numbers) &&
                    numbers <= f->n_numbers;
         if (!fits)
-            return qn_fail(QN_E_FORMAT, "%s: node %lld: its tokens or pages are more than the file has",
+            return qn_fail(QN_E_FORMAT, "%s: node %lld: it has more tokens or pages than the file",
                            qn_state_file_path(f), (long long)i);
     }
     return QN_OK;
@@ -368,7 +369,7 @@ qn_status qn_state_file_check(const qn_state_file *f, const qn_state_binding *wa
     int same = f->sizes.n_groups == sizes->n_groups && f->sizes.slot_bytes == sizes->slot_bytes;
     for (int g = 0; same && g < sizes->n_groups; g++) same = f->sizes.page_bytes[g] == sizes->page_bytes[g];
     if (same) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "%s: its pages are not of the size that the model's have",
+    return qn_fail(QN_E_UNSUPPORTED, "%s: its pages have another size than the model's",
                    qn_state_file_path(f));
 }
 

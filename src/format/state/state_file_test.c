@@ -208,9 +208,10 @@ static void versions(void **state)
         assert_non_null(at);
         at += strlen("\"" QN_STATE_META_VERSION "\":\"");
         *at = has_pins ? '1' : '2';
-        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT, has_pins ? "are known" : "pins");
+        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT,
+                has_pins ? "tensors, expected" : "pins");
         *at = '3';
-        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT, "the format 3");
+        refused(qn_state_file_open_bytes("x", text, n, &f), QN_E_FORMAT, "format 3");
         qn_free(text);
     }
     qn_test_remove(folder);
@@ -236,7 +237,7 @@ static void other_models_are_refused(void **state)
         refused(qn_state_file_check(f, &others[i], &sizes), QN_E_UNSUPPORTED, words[i]);
     const qn_state_sizes wrong[] = {{1, {96}, 24}, {2, {96, 41}, 24}, {2, {96, 40}, 0}};
     for (int i = 0; i < 3; i++)
-        refused(qn_state_file_check(f, &binding, &wrong[i]), QN_E_UNSUPPORTED, "of the size");
+        refused(qn_state_file_check(f, &binding, &wrong[i]), QN_E_UNSUPPORTED, "another size");
     qn_state_file_close(f);
     qn_test_remove(folder);
 }
@@ -279,11 +280,11 @@ static void wrong_writes(void **state)
     refused(qn_state_writer_pin(w, 1, "x"), QN_E_ARG, "node 1");
     refused(qn_state_writer_pin(w, -1, "x"), QN_E_ARG, "node -1");
     refused(qn_state_writer_pin(w, 0, ""), QN_E_ARG, "''");
-    refused(qn_state_writer_finish(w), QN_E_ARG, "not begun");
+    refused(qn_state_writer_finish(w), QN_E_ARG, "never begun");
     refused(qn_state_writer_begin(w, (int64_t[]){7, 0}, 2), QN_E_ARG, "group 0");
     refused(qn_state_writer_begin(w, (int64_t[]){8, 0}, 1), QN_E_ARG, "slots");
     OK(qn_state_writer_begin(w, (int64_t[]){8, 0}, 2));
-    refused(qn_state_writer_begin(w, (int64_t[]){8, 0}, 2), QN_E_ARG, "before");
+    refused(qn_state_writer_begin(w, (int64_t[]){8, 0}, 2), QN_E_ARG, "already begun");
     refused(qn_state_writer_finish(w), QN_E_ARG, "were written");
     qn_state_writer_free(w);
     assert_int_equal(qn_test_count_files(folder), 0);
@@ -364,11 +365,11 @@ static void lies(void **state)
         {QN_STATE_NODES, NODE + QN_STATE_NODE_PARENT, 2, "node 1: parent 2"},
         {QN_STATE_NODES, QN_STATE_NODE_KEY, 2, "node 0: key 2"},
         {QN_STATE_NODES, QN_STATE_NODE_KEY, -1, "node 0: key -1"},
-        {QN_STATE_NODES, NODE + QN_STATE_NODE_KEY, 1, "node 1: a parent of key 1"},
+        {QN_STATE_NODES, NODE + QN_STATE_NODE_KEY, 1, "node 1: a parent with key 1"},
         {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, 0, "node 0: a run of tokens"},
-        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, 4, "node 2: its tokens or pages"},
-        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, INT64_MAX, "node 0: its tokens or pages"},
-        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, INT64_MIN, "node 0: its tokens or pages"},
+        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, 4, "node 2: it has more tokens or pages"},
+        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, INT64_MAX, "node 0: it has more tokens or pages"},
+        {QN_STATE_NODES, QN_STATE_NODE_N_TOKENS, INT64_MIN, "node 0: it has more tokens or pages"},
         {QN_STATE_NODES, QN_STATE_NODE_TOKENS, -1, "node 0: a run of tokens"},
         {QN_STATE_NODES, QN_STATE_NODE_TOKENS, 8, "node 0: a run of tokens"},
         {QN_STATE_NODES, QN_STATE_NODE_SLOT, 2, "node 0: slot 2"},
@@ -376,7 +377,8 @@ static void lies(void **state)
         {QN_STATE_NODES, QN_STATE_NODE_GROUPS + QN_STATE_GROUP_FIRST, -1, "node 0: first page -1"},
         {QN_STATE_NODES, QN_STATE_NODE_GROUPS + QN_STATE_GROUP_FIRST, INT64_MAX, "node 0: first page"},
         {QN_STATE_NODES, QN_STATE_NODE_GROUPS + QN_STATE_GROUP_AT, 6, "node 0: a run of pages"},
-        {QN_STATE_NODES, QN_STATE_NODE_GROUPS + QN_STATE_GROUP_N, INT64_MAX, "node 0: its tokens or pages"},
+        {QN_STATE_NODES, QN_STATE_NODE_GROUPS + QN_STATE_GROUP_N, INT64_MAX,
+         "node 0: it has more tokens or pages"},
         {QN_STATE_KEYS, QN_STATE_KEY_LONG, 2, "key 0"},
         {QN_STATE_KEYS, QN_STATE_KEY_FIELDS + QN_STATE_KEY_ADAPTER_BYTES, 8, "key 1"},
         {QN_STATE_KEYS, QN_STATE_KEY_FIELDS + QN_STATE_KEY_SALT, -1, "key 1"},

@@ -171,10 +171,11 @@ qn_status qn_state_writer_begin(qn_state_writer *w, const int64_t *n_pages, int6
 {
     int64_t n_sums = QN_STATE_SUM_UNITS + n_slots + (w->pins.length > 0);
     if (w->has_begun || n_slots < w->most_slots || (n_slots && !w->sizes.slot_bytes))
-        return qn_fail(QN_E_ARG, "%lld slots: nodes name more, or it was begun before", (long long)n_slots);
+        return qn_fail(QN_E_ARG, "%lld slots: nodes use more, or the file was already begun",
+                       (long long)n_slots);
     for (int g = 0; g < w->sizes.n_groups; g++) {
         if (n_pages[g] < w->most_pages[g])
-            return qn_fail(QN_E_ARG, "%lld pages of group %d: nodes name more", (long long)n_pages[g], g);
+            return qn_fail(QN_E_ARG, "%lld pages of group %d: nodes use more", (long long)n_pages[g], g);
         w->n_pages[g] = n_pages[g];
         n_sums += n_pages[g];
     }
@@ -220,7 +221,7 @@ qn_status qn_state_writer_finish(qn_state_writer *w)
 {
     qn_buf *b = &w->sections[QN_STATE_SUMS];
     int64_t *sums = sums_of(w);
-    if (!w->has_begun) return qn_fail(QN_E_ARG, "a file of state is finished that was not begun");
+    if (!w->has_begun) return qn_fail(QN_E_ARG, "the file of state was never begun");
     sums[QN_STATE_SUM_BINDING] = w->binding_sum;
     sums[QN_STATE_SUM_SUMS] = qn_state_sum(sums + 1, b->length - sizeof *sums);
     QN_TRY(qn_st_writer_write(w->tensors, w->index[QN_STATE_SUMS], 0, b->data, b->length));

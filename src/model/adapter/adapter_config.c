@@ -79,7 +79,8 @@ static qn_status check_known(const qn_fields *f)
     json_object_foreach((json_t *)(uintptr_t)f->object, key, value)
     {
         if (in_list(skipped, key) || is_off(value)) continue;
-        return qn_fail(QN_E_UNSUPPORTED, "%s: %s asks for what is not supported in adapters", f->file, key);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s asks for a feature that adapters do not support", f->file,
+                       key);
     }
     return QN_OK;
 }
@@ -90,8 +91,8 @@ static qn_status check_start(const qn_fields *f)
     if (!json_is_string(start) || in_list(plain_starts, json_string_value(start))) return QN_OK;
     return qn_fail(
         QN_E_UNSUPPORTED,
-        "%s: init_lora_weights is \"%.40s\": such an adapter belongs to a base model that was changed "
-        "with it; convert it to a plain one first",
+        "%s: init_lora_weights is \"%.40s\": such an adapter needs a base model that was changed with it; "
+        "convert it to a plain adapter first",
         f->file, json_string_value(start));
 }
 
@@ -129,7 +130,7 @@ static qn_status check_layers(const qn_fields *f)
     if (!json_is_array(layers))
         return qn_fail(QN_E_FORMAT, "%s: layers_to_transform is neither a number nor a list", f->file);
     json_array_foreach(layers, i, layer) if (!json_is_integer(layer)) return qn_fail(
-        QN_E_FORMAT, "%s: layers_to_transform: element %zu is no whole number", f->file, i);
+        QN_E_FORMAT, "%s: layers_to_transform: element %zu is not a whole number", f->file, i);
     return QN_OK;
 }
 
@@ -187,7 +188,8 @@ static qn_status read_any(const qn_fields *f, qn_buf *notes, qn_adapter_config *
         return read_mlx(f, notes, out);
     return qn_fail(
         QN_E_FORMAT,
-        "%s: it has neither PEFT's peft_type nor mlx_lm's lora_parameters, so it describes no adapter",
+        "%s: it has neither PEFT's peft_type nor mlx_lm's lora_parameters, so it does not describe an "
+        "adapter",
         f->file);
 }
 
@@ -244,7 +246,7 @@ qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *modul
     if (value) {
         double own = json_number_value(value);
         if (own != floor(own))
-            return qn_fail(QN_E_FORMAT, "%s: rank_pattern: the rank %g is no whole number", c->file, own);
+            return qn_fail(QN_E_FORMAT, "%s: rank_pattern: the rank %g is not a whole number", c->file, own);
         *rank = (int64_t)own;
     }
     if ((value = pattern_value(c, "alpha_pattern", module))) alpha = json_number_value(value);

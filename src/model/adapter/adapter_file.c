@@ -56,13 +56,14 @@ static qn_status read_name(const reading *r, const qn_tensor_view *v, char modul
         if (n - m >= MODULE_MAX) return fail_tensor(QN_E_FORMAT, v, "the name is too long");
         if (i == QN_ADAPTER_M && !config->dora)
             return fail_tensor(QN_E_FORMAT, v,
-                               "magnitudes belong to DoRA, which the configuration does not name");
+                               "it holds magnitudes of DoRA, but the configuration does not name DoRA");
         snprintf(module, MODULE_MAX, "%.*s", (int)(n - m), name);
         *out = (qn_adapter_tensor)i;
         return QN_OK;
     }
-    return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: it is no matrix of an adapter (a name ends in %s or %s)",
-                   v->file, v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B]);
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: tensor %s: it is not a matrix of an adapter (names must end in %s or %s)", v->file,
+                   v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B]);
 }
 
 /* The number behind "layers." that follows the decoder's prefix; -1: there is none. */
@@ -171,15 +172,15 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
     QN_TRY(qn_view_check(v));
     int n = find_roles(r->model, module, roles, &layer, &beyond);
     if (!n && beyond >= 0)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: layer %lld, the model has %lld", v->file, v->name,
-                       (long long)beyond, (long long)r->model->num_hidden_layers);
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: it is for layer %lld, but the model has %lld layers",
+                       v->file, v->name, (long long)beyond, (long long)r->model->num_hidden_layers);
     if (!n)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is no linear layer of this model (%s)", v->file,
-                       v->name, module, r->model->architecture);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)",
+                       v->file, v->name, module, r->model->architecture);
     if (roles[0] >= QN_WEIGHT_MODEL_COUNT && !qn_adapter_config_has_layer(config, layer))
         return fail_tensor(QN_E_FORMAT, v, "layers_to_transform does not name its layer");
     QN_TRY(qn_adapter_config_module(config, module, &s.rank, &factor));
-    if (!isfinite((float)factor)) return fail_tensor(QN_E_FORMAT, v, "its factor is too large");
+    if (!isfinite((float)factor)) return fail_tensor(QN_E_FORMAT, v, "its scale is too large");
     for (int i = 0; i < n; i++) {
         qn_weight_shape(r->model, layer, roles[i], shape);
         s.n_rows += shape[0];
@@ -218,9 +219,9 @@ static qn_status gather(const reading *r)
         const qn_tensor_view *v = t->a ? t->a : t->b ? t->b : t->m;
         if (!v) continue;
         if (f->config.dora && !t->m)
-            return fail_tensor(QN_E_FORMAT, v, "its matrix has no magnitudes, which DoRA asks for");
+            return fail_tensor(QN_E_FORMAT, v, "its matrix has no magnitudes, which DoRA needs");
         if (!t->a || !t->b)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s is there without the other of its pair", v->file,
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: the other tensor of its pair is missing", v->file,
                            v->name);
         r->table[n++] = *t;
     }
@@ -247,7 +248,7 @@ static qn_status note_targets(const reading *r)
             found = at && (at == tensor || at[-1] == '.');
         }
         if (!found)
-            qn_buf_printf(r->notes, "%s: target_modules names %.90s, which no tensor is for\n",
+            qn_buf_printf(r->notes, "%s: target_modules names %.90s, but no tensor belongs to it\n",
                           r->f->config_path, name);
     }
     return r->notes->status;
@@ -303,7 +304,7 @@ static qn_status open_files(const char *path, qn_adapter_file *f, qn_buf *notes)
     qn_free(folder);
     if (status == QN_OK) status = qn_file_read(f->config_path, CONFIG_BYTES_MAX, &text, &n);
     if (status == QN_E_NOT_FOUND)
-        status = qn_fail(status, "%s: there is no adapter_config.json, so it is no LoRA adapter", path);
+        status = qn_fail(status, "%s: there is no adapter_config.json, so it is not a LoRA adapter", path);
     if (status == QN_OK) status = qn_adapter_config_read(f->config_path, text, n, notes, &f->config);
     if (status == QN_OK && !is_file)
         status = join(path, "/", qn_adapter_layouts[f->config.layout].file, &tensors);

@@ -135,7 +135,7 @@ static qn_status check_numbers(const writing *w)
             for (int64_t k = 0; k < shape[0] * shape[1]; k++) {
                 if (isfinite(is_bf16 ? qn_bf16_to_f32(qn_f32_to_bf16(x[k])) : x[k])) continue;
                 tensor_name(w, i, which, name);
-                return qn_fail(QN_E_ARG, "tensor %s has the number %g, which no adapter can have", name,
+                return qn_fail(QN_E_ARG, "tensor %s has the value %g, which an adapter cannot hold", name,
                                (double)x[k]);
             }
         }

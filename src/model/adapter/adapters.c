@@ -108,7 +108,7 @@ static qn_status fail_unknown(const qn_adapters *a, const char *name)
     for (int i = 0; i < QN_ADAPTERS_MAX; i++)
         if (a->adapters[i].state == SHOWN)
             qn_buf_printf(&names, "%s%s", names.length ? ", " : "; there are: ", a->adapters[i].about.name);
-    qn_status status = qn_fail(QN_E_NOT_FOUND, "no adapter named %.80s is loaded%s", name,
+    qn_status status = qn_fail(QN_E_NOT_FOUND, "there is no loaded adapter named %.80s%s", name,
                                names.data ? names.data : "; there is none");
     qn_buf_free(&names);
     return status;
@@ -370,13 +370,13 @@ qn_status qn_adapters_load(qn_adapters *a, const char *name, const char *path, f
     if (!is_name(name))
         return qn_fail(
             QN_E_ARG,
-            "\"%.80s\" is no name for an adapter: 1 to %d letters, digits, '.', '_' and '-', and not "
-            "none",
+            "\"%.80s\" is not a name for an adapter: a name has 1 to %d letters, digits, '.', '_' and '-', "
+            "and is not \"none\"",
             name, QN_ADAPTER_NAME_LENGTH);
     if (!isfinite(scale)) return qn_fail(QN_E_ARG, "adapter %s: the scale is not a finite number", name);
     if (find(a, name) >= 0) return qn_fail(QN_E_ARG, "an adapter named %s is loaded already", name);
     while (at < QN_ADAPTERS_MAX && a->adapters[at].state != EMPTY) at++;
-    if (at == QN_ADAPTERS_MAX) return qn_fail(QN_E_FULL, "%d adapters are loaded, which is the most", at);
+    if (at == QN_ADAPTERS_MAX) return qn_fail(QN_E_FULL, "%d adapters are loaded, which is the maximum", at);
     qn_status status = qn_adapter_file_open(path, a->config, notes, &file);
     if (status == QN_OK) status = take_file(a, &file, at, name, path, scale);
     qn_adapter_file_close(&file);
@@ -413,8 +413,9 @@ qn_status qn_adapters_unload(qn_adapters *a, const char *name)
     if (id < 0) {
         status = fail_unknown(a, name);
     } else if (a->adapters[id].n_holds > 0) {
-        status = qn_fail(QN_E_ARG, "adapter %s is in use by %lld rows; it can go when these have ended", name,
-                         (long long)a->adapters[id].n_holds);
+        status =
+            qn_fail(QN_E_ARG, "adapter %s is in use by %lld rows; it can be unloaded when these have ended",
+                    name, (long long)a->adapters[id].n_holds);
     } else {
         a->adapters[id].state = LOADED;
         if (a->default_id == id) a->default_id = -1;
@@ -470,7 +471,7 @@ qn_status qn_adapters_check_programs(const qn_adapters *a)
         if (!qn_family_weight_name(a->config->family, QN_SOURCE_SAFETENSORS, "", role, row ? row - 1 : 0,
                                    name))
             name[0] = '\0';
-        return qn_fail(QN_E_UNSUPPORTED, "%s is of a kind that takes no adapter", name);
+        return qn_fail(QN_E_UNSUPPORTED, "%s is of a kind that cannot have an adapter", name);
     }
     return QN_OK;
 }

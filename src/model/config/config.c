@@ -68,12 +68,12 @@ static qn_status guess_family(reader *r)
         QN_TRY(qn_fields_string(&r->fields, keys[i], &act, NULL));
         if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
             return qn_fail(QN_E_FORMAT,
-                           "%s: model_type is missing, and %s \"%.40s\" is not that of %s, which the tensors "
-                           "look like",
+                           "%s: model_type is missing, and %s \"%.40s\" does not belong to %s, the family "
+                           "that the tensors match",
                            r->fields.file, keys[i], act, r->family->model_types[0]);
     }
     if (r->family) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: model_type is missing and the tensors are of no known family",
+    return qn_fail(QN_E_FORMAT, "%s: model_type is missing, and the tensors match no known family",
                    r->fields.file);
 }
 
@@ -175,7 +175,7 @@ static qn_status read_head_dim(const reader *r, qn_model_config *c)
     if ((!said || json_is_null(said)) && !c->attn_output_gate && q && q->n_dims == 2 && q->shape[0] > 0) {
         c->head_dim = q->shape[0] / c->num_attention_heads;
         if (q->shape[0] % c->num_attention_heads || c->head_dim > HEADS_MAX)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld rows do not fit %s %lld", q->file, q->name,
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld rows do not match %s %lld", q->file, q->name,
                            (long long)q->shape[0],
                            qn_fields_label(f, "num_attention_heads", label, sizeof label),
                            (long long)c->num_attention_heads);
@@ -195,7 +195,8 @@ static qn_status read_head_dim(const reader *r, qn_model_config *c)
     QN_TRY(qn_fields_int(f, "v_head_dim", 1, HEADS_MAX, &v_head_dim, NULL));
     if (v_head_dim != c->head_dim)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: %s is %lld, head_dim %lld: values of another size than keys are not supported",
+                       "%s: %s is %lld, but head_dim is %lld: values of another size than keys are not "
+                       "supported",
                        f->file, qn_fields_label(f, "v_head_dim", label, sizeof label), (long long)v_head_dim,
                        (long long)c->head_dim);
     return QN_OK;
@@ -382,7 +383,7 @@ static qn_status add_stop_id(qn_model_config *c, const char *file, const char *f
         return qn_fail(QN_E_FORMAT, "%s: %s: expected a token id or a list of them", file, field);
     json_int_t id = json_integer_value(value);
     if (id < 0 || id > INT32_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: %s: %lld is no token id", file, field, (long long)id);
+        return qn_fail(QN_E_FORMAT, "%s: %s: %lld is not a token id", file, field, (long long)id);
     for (int i = 0; i < c->n_stop_ids; i++)
         if (c->stop_ids[i] == (int32_t)id) return QN_OK;
     if (c->n_stop_ids == QN_STOP_IDS_MAX)

@@ -314,19 +314,19 @@ static void test_recognised_by_tensors(void **state)
     assert_int_equal(
         qn_test_config_patched("models/llama", "{\"model_type\": null, \"architectures\": null}", &c), QN_OK);
     assert_string_equal(c.architecture, "qwen2"); /* the same blocks, with biases where there are some */
-    assert_string_equal(c.recognised_by, "neither self_attn.q_norm nor biases are there");
+    assert_string_equal(c.recognised_by, "there is neither self_attn.q_norm nor a bias");
     assert_non_null(c.recognised_by);
     assert_int_equal(c.attention_bias, 0);
     qn_config_free(&c);
     static const char nameless[] = "{\"model_type\": null, \"architectures\": null}";
     assert_int_equal(qn_test_config_patched("models/qwen2_window", nameless, &c), QN_OK);
     assert_string_equal(c.architecture, "qwen2");
-    assert_string_equal(c.recognised_by, "self_attn.q_proj.bias is there, self_attn.q_norm is not");
+    assert_string_equal(c.recognised_by, "self_attn.q_proj.bias exists, self_attn.q_norm does not");
     assert_int_equal(c.attention_bias, 1);
     kinds_are(&c, "FFFSS");
     qn_config_free(&c);
     assert_int_equal(qn_test_config_patched("models/qwen3", nameless, &c), QN_OK);
-    assert_string_equal(c.recognised_by, "self_attn.q_norm is there");
+    assert_string_equal(c.recognised_by, "self_attn.q_norm exists");
     qn_config_free(&c);
     /* Gemma's tensors have llama's names, or more: guessing would compute another model. */
     static const char *const others[] = {"models/gemma", "models/gemma2", "models/gemma3_text"};
@@ -367,7 +367,7 @@ static void test_refusals(void **state)
         {"llama", "{\"num_attention_heads\": 0}", QN_E_FORMAT, "num_attention_heads is 0"},
         {"llama", "{\"num_attention_heads\": 7}", QN_E_FORMAT,
          "num_attention_heads 7 is not a multiple of num_key_value_heads 2"},
-        {"llama", "{\"num_attention_heads\": 6}", QN_E_FORMAT, "64 rows do not fit num_attention_heads 6"},
+        {"llama", "{\"num_attention_heads\": 6}", QN_E_FORMAT, "64 rows do not match num_attention_heads 6"},
         {"llama", "{\"num_key_value_heads\": 3}", QN_E_FORMAT, "not a multiple of num_key_value_heads 3"},
         {"llama", "{\"num_key_value_heads\": 0}", QN_E_FORMAT, "num_key_value_heads is 0"},
         {"llama", "{\"head_dim\": 0}", QN_E_FORMAT, "head_dim is 0"},
@@ -402,7 +402,7 @@ static void test_refusals(void **state)
         {"llama", "{\"tie_word_embeddings\": 1}", QN_E_FORMAT,
          "tie_word_embeddings is a number, expected true or false"},
         {"llama", "{\"attention_bias\": \"yes\"}", QN_E_FORMAT, "attention_bias is a string"},
-        {"llama", "{\"eos_token_id\": -5}", QN_E_FORMAT, "eos_token_id: -5 is no token id"},
+        {"llama", "{\"eos_token_id\": -5}", QN_E_FORMAT, "eos_token_id: -5 is not a token id"},
         {"llama", "{\"eos_token_id\": \"</s>\"}", QN_E_FORMAT, "eos_token_id: expected a token id"},
         {"llama", "{\"bos_token_id\": 99999999999}", QN_E_FORMAT, "bos_token_id: expected a token id"},
         {"llama", "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}", QN_E_UNSUPPORTED,
@@ -473,20 +473,22 @@ static void test_refusals(void **state)
         {"qwen3_moe", "{\"mlp_only_layers\": 1}", QN_E_FORMAT,
          "mlp_only_layers: expected an array of layers"},
         {"qwen3_moe", "{\"mlp_only_layers\": [0, 4]}", QN_E_FORMAT,
-         "mlp_only_layers[1] is no layer of 0 to 3"},
-        {"qwen3_moe", "{\"mlp_only_layers\": [-1]}", QN_E_FORMAT, "mlp_only_layers[0] is no layer of 0 to 3"},
-        {"qwen3_moe", "{\"mlp_only_layers\": [\"0\"]}", QN_E_FORMAT, "mlp_only_layers[0] is no layer"},
+         "mlp_only_layers[1] is not a layer from 0 to 3"},
+        {"qwen3_moe", "{\"mlp_only_layers\": [-1]}", QN_E_FORMAT,
+         "mlp_only_layers[0] is not a layer from 0 to 3"},
+        {"qwen3_moe", "{\"mlp_only_layers\": [\"0\"]}", QN_E_FORMAT, "mlp_only_layers[0] is not a layer"},
         {"qwen3_moe", "{\"moe_layer_freq\": 2}", QN_E_UNSUPPORTED, "moe_layer_freq is 2"},
         {"qwen3_moe", "{\"first_k_dense_replace\": -1}", QN_E_FORMAT, "first_k_dense_replace is -1"},
-        {"qwen3_moe", "{\"n_group\": 3}", QN_E_FORMAT, "8 experts are no multiple of n_group 3"},
+        {"qwen3_moe", "{\"n_group\": 3}", QN_E_FORMAT, "8 experts are not a multiple of n_group 3"},
         {"qwen3_moe", "{\"n_group\": 0}", QN_E_FORMAT, "n_group is 0"},
-        {"qwen3_moe", "{\"n_group\": 8}", QN_E_FORMAT, "n_group is 8: groups of 1 experts have no two best"},
+        {"qwen3_moe", "{\"n_group\": 8}", QN_E_FORMAT,
+         "n_group is 8: groups of 1 experts do not have two best ones"},
         {"qwen3_moe", "{\"n_group\": 4, \"topk_group\": 5}", QN_E_FORMAT, "topk_group is 5, expected 1 to 4"},
         {"qwen3_moe", "{\"n_group\": 4, \"num_experts_per_tok\": 3}", QN_E_FORMAT,
-         "topk_group is 1: so many groups have 2 experts, and num_experts_per_tok is 3"},
+         "topk_group is 1: that many groups hold only 2 experts, but num_experts_per_tok is 3"},
         {"qwen3_moe", "{\"routed_scaling_factor\": 0}", QN_E_FORMAT, "routed_scaling_factor is 0"},
         {"qwen3_moe", "{\"n_shared_experts\": 4096, \"moe_intermediate_size\": 16777216}", QN_E_FORMAT,
-         "n_shared_experts is 4096, which makes a shared expert of"},
+         "n_shared_experts is 4096, which gives a shared expert of size"},
         {"mixtral", "{\"num_local_experts\": -1}", QN_E_FORMAT, "num_local_experts is -1"},
         {"mixtral", "{\"num_experts_per_tok\": 5}", QN_E_FORMAT,
          "num_experts_per_tok is 5, but num_local_experts is 4"},

@@ -79,17 +79,17 @@ static qn_status read_routing(const qn_family_experts *family, const qn_fields *
     e->n_group = e->topk_group = 1;
     QN_TRY(qn_fields_int(f, "n_group", 1, EXPERTS_MAX, &e->n_group, NULL));
     if (e->num_experts % e->n_group)
-        return qn_fail(QN_E_FORMAT, "%s: %lld experts are no multiple of %s %lld", f->file,
+        return qn_fail(QN_E_FORMAT, "%s: %lld experts are not a multiple of %s %lld", f->file,
                        (long long)e->num_experts, qn_fields_label(f, "n_group", label, sizeof label),
                        (long long)e->n_group);
     QN_TRY(qn_fields_int(f, "topk_group", 1, e->n_group, &e->topk_group, NULL));
     int64_t each = e->num_experts / e->n_group;
     if (e->n_group > 1 && each < 2)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: groups of %lld experts have no two best", f->file,
-                       qn_fields_label(f, "n_group", label, sizeof label), (long long)e->n_group,
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: groups of %lld experts do not have two best ones",
+                       f->file, qn_fields_label(f, "n_group", label, sizeof label), (long long)e->n_group,
                        (long long)each);
     if (e->topk_group * each < e->num_experts_per_tok)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: so many groups have %lld experts, and %s is %lld",
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld: that many groups hold only %lld experts, but %s is %lld",
                        f->file, qn_fields_label(f, "topk_group", label, sizeof label),
                        (long long)e->topk_group, (long long)(e->topk_group * each),
                        qn_fields_label(f, spelled(f, chosen_names), other, sizeof other),
@@ -106,7 +106,7 @@ static qn_status read_shared(const qn_family_experts *family, const qn_fields *f
     QN_TRY(qn_fields_int(f, "shared_expert_intermediate_size", 0, WIDTH_MAX, &e->shared_intermediate_size,
                          NULL));
     if (e->shared_intermediate_size > WIDTH_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, which makes a shared expert of %lld", f->file,
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, which gives a shared expert of size %lld", f->file,
                        qn_fields_label(f, "n_shared_experts", label, sizeof label), (long long)n,
                        (long long)e->shared_intermediate_size);
     e->shared_gate = family->shared_gate && e->shared_intermediate_size > 0;
@@ -135,7 +135,7 @@ static qn_status read_layers(const qn_family_experts *family, const qn_fields *f
         const json_t *value = json_array_get(list, i);
         json_int_t layer = json_is_integer(value) ? json_integer_value(value) : -1;
         if (layer < 0 || layer >= c->num_hidden_layers)
-            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is no layer of 0 to %lld", f->file,
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is not a layer from 0 to %lld", f->file,
                            qn_fields_label(f, "mlp_only_layers", label, sizeof label), i,
                            (long long)c->num_hidden_layers - 1);
         c->layers[layer].has_experts = 0;

@@ -203,13 +203,13 @@ static const qn_field_default granite_defaults[] = {
 static const qn_known_by qwen2_known_by[] = {
     {"self_attn.q_proj.bias",
      LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
-     "self_attn.q_proj.bias is there, self_attn.q_norm is not"},
+     "self_attn.q_proj.bias exists, self_attn.q_norm does not"},
     {"self_attn.q_proj.weight",
      LIST("self_attn.q_norm.weight", "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight"),
-     "neither self_attn.q_norm nor biases are there"},
+     "there is neither self_attn.q_norm nor a bias"},
     {NULL, NULL, NULL}};
 static const qn_known_by qwen3_known_by[] = {
-    {"self_attn.q_norm.weight", LIST("pre_feedforward_layernorm.weight"), "self_attn.q_norm is there"},
+    {"self_attn.q_norm.weight", LIST("pre_feedforward_layernorm.weight"), "self_attn.q_norm exists"},
     {NULL, NULL, NULL}};
 
 static const qn_family_experts qwen3_experts = {.names = qn_expert_names, .gguf_norm_topk_prob = 1};

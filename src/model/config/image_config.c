@@ -35,7 +35,7 @@ static qn_status check_size(const qn_fields *f, const char *name, const char *fi
     int64_t said = own;
     QN_TRY(qn_fields_int(f, name, 1, QN_IMAGE_SIDE_MAX, &said, NULL));
     if (said == own) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, that of the vision tower %lld (vision_config.%s)", f->file,
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the vision tower has %lld (vision_config.%s)", f->file,
                    name, (long long)said, (long long)own, field);
 }
 

@@ -79,8 +79,8 @@ static qn_status read_sharing(const qn_fields *f, qn_model_config *c)
         if (from < 0)
             return qn_fail(
                 QN_E_FORMAT,
-                "%s: %s is %lld, but layer %lld has no layer of its kind before these to read keys "
-                "and values of",
+                "%s: %s is %lld, but no earlier layer has the kind of layer %lld, so there are no keys and "
+                "values to share",
                 f->file, qn_fields_label(f, name, label, sizeof label), (long long)shared, (long long)i);
         l->kv_layer = from;
         if (wide) l->intermediate_size *= 2;

@@ -251,7 +251,7 @@ static void refusals(void **state)
          "num_nextn_predict_layers is -1"},
         {"models/deepseek_v3", "{\"rope_scaling\": {\"mscale_all_dim\": -1}}", QN_E_FORMAT,
          "mscale_all_dim is -1"},
-        {"models/deepseek_v3", "{\"n_group\": 3}", QN_E_FORMAT, "8 experts are no multiple of n_group 3"},
+        {"models/deepseek_v3", "{\"n_group\": 3}", QN_E_FORMAT, "8 experts are not a multiple of n_group 3"},
         {"models/deepseek_v3", "{\"topk_group\": 5}", QN_E_FORMAT, "topk_group is 5"},
         {"models/deepseek_v3", "{\"scoring_func\": \"softmax\"}", QN_E_UNSUPPORTED,
          "scoring_func is \"softmax\""},

@@ -190,7 +190,7 @@ static qn_status affine_type(const qn_quantization *q, const params *p, const qn
         (scales->dtype != QN_DTYPE_F16 && scales->dtype != QN_DTYPE_BF16 && scales->dtype != QN_DTYPE_F32))
         return qn_fail(
             QN_E_FORMAT,
-            "%s: tensors %s and %s are of types %s and %s, expected F16, BF16 or F32, both the same",
+            "%s: tensors %s and %s have types %s and %s, expected the same type for both: F16, BF16 or F32",
             scales->file, scales->name, biases->name, scales->type_name, biases->type_name);
     if (!qn_affine_type((int)p->bits, (int)p->group, scales->dtype, out))
         return qn_fail(
@@ -233,8 +233,8 @@ static qn_status params_of(const qn_quantization *q, const char *name, const qn_
         return qn_fail(QN_E_FORMAT, "%s: %s%s is false, but there is a tensor %s", q->file, q->path, name,
                        scales->name);
     if (!weight->supported || weight->dtype != QN_DTYPE_U32)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s is of type %s, but has scales: expected U32", weight->file,
-                       weight->name, weight->type_name);
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s has scales, but its type is %s: expected U32",
+                       weight->file, weight->name, weight->type_name);
     return QN_OK;
 }
 
@@ -255,18 +255,19 @@ qn_status qn_quantization_view(const qn_quantization *q, const qn_source *src, c
     QN_TRY(params_of(q, name, weight, scales, &p));
     const qn_tensor_view *of_all = sibling(src, name, "global_scale");
     if (of_all) /* mlx_lm writes one for each expert where it is asked to */
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: a scale of the whole tensor is not supported",
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: a scale for the whole tensor is not supported",
                        of_all->file, of_all->name);
     qn_dtype dtype;
     QN_TRY(find_type(q, p, weight, scales, biases, &dtype));
     int64_t columns = shape[n_dims - 1];
     if (columns % p->group)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are no multiple of group_size %lld",
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are not a multiple of group_size %lld",
                        weight->file, weight->name, (long long)columns, (long long)p->group);
     /* 32 codes are a whole number of words, and what layouts are made of: a group, or two of nvfp4. */
     if (columns % 32)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s with %lld columns, which are no multiple of 32",
-                       weight->file, weight->name, modes[p->mode].name, (long long)columns);
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: tensor %s: %s with %lld columns, which are not a multiple of 32", weight->file,
+                       weight->name, modes[p->mode].name, (long long)columns);
     QN_TRY(check_shape(weight, n_dims, shape, columns / 32 * p->bits, p));
     QN_TRY(check_shape(scales, n_dims, shape, columns / p->group, p));
     if (biases) QN_TRY(check_shape(biases, n_dims, shape, columns / p->group, p));

@@ -146,11 +146,11 @@ static void refusals_name_field_and_tensor(void **state)
          {MODULE ".weight: nvfp4 has scales of type U8"}},
         {{.type = QN_DTYPE_NVFP4, .scaled = MODULE},
          QN_E_UNSUPPORTED,
-         {"model.safetensors", MODULE ".global_scale", "of the whole tensor"}},
+         {"model.safetensors", MODULE ".global_scale", "for the whole tensor"}},
         {{.type = QN_DTYPE_NVFP4, .left_out = MODULE ".scales"}, QN_E_FORMAT, {MODULE ".scales", "U32"}},
         {{.type = QN_DTYPE_NVFP4, .config = "{\"hidden_size\": 272}"},
          QN_E_UNSUPPORTED,
-         {"model.embed_tokens.weight", "nvfp4 with 272 columns", "no multiple of 32"}},
+         {"model.embed_tokens.weight", "nvfp4 with 272 columns", "not a multiple of 32"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *folder = qn_test_scratch();

@@ -291,12 +291,12 @@ qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope)
         section[i] = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
         if (section[i] < 1 || section[i] > half)
             return qn_fail(QN_E_FORMAT,
-                           "%s: %s[%d]: expected a number from 1 to %lld, the pairs that are turned",
+                           "%s: %s[%d]: expected a number from 1 to %lld, the number of rotated pairs",
                            params->file, label, i, (long long)half);
         sum += section[i];
     }
     if (sum != half)
-        return qn_fail(QN_E_FORMAT, "%s: %s sums to %lld, expected %lld, the pairs that are turned",
+        return qn_fail(QN_E_FORMAT, "%s: %s sums to %lld, expected %lld, the number of rotated pairs",
                        params->file, label, (long long)sum, (long long)half);
     memcpy(rope->mrope_section, section, sizeof section);
     return QN_OK;

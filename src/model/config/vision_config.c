@@ -79,7 +79,7 @@ static qn_status read_sizes(const qn_fields *f, int64_t hidden_size, qn_vision_c
                        qn_fields_label(f, "in_channels", label, sizeof label), (long long)channels,
                        (int)QN_IMAGE_CHANNELS);
     if (merged != hidden_size)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, the model's own hidden_size %lld", f->file,
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the model's own hidden_size is %lld", f->file,
                        qn_fields_label(f, "hidden_size", label, sizeof label), (long long)merged,
                        (long long)hidden_size);
     v->intermediate_size = (int64_t)((double)v->embed_dim * ratio);
@@ -93,8 +93,8 @@ static qn_status read_token(const qn_fields *root, int64_t vocab_size, qn_vision
     int64_t id = 151655; /* of the published models */
     QN_TRY(qn_fields_int(root, "image_token_id", 0, INT32_MAX, &id, NULL));
     if (id >= vocab_size)
-        return qn_fail(QN_E_FORMAT, "%s: image_token_id is %lld, the vocabulary has %lld tokens", root->file,
-                       (long long)id, (long long)vocab_size);
+        return qn_fail(QN_E_FORMAT, "%s: image_token_id is %lld, but the vocabulary has %lld tokens",
+                       root->file, (long long)id, (long long)vocab_size);
     v->image_token_id = (int32_t)id;
     return QN_OK;
 }

@@ -19,13 +19,14 @@ qn_status qn_image_grid_of(const qn_image_processor *p, int64_t width, int64_t h
     const double w = (double)width, h = (double)height, u = (double)unit, least = (double)p->min_pixels,
                  most = (double)p->max_pixels;
     if (width < 1 || height < 1 || width > QN_IMAGE_SIDE_MAX || height > QN_IMAGE_SIDE_MAX)
-        return qn_fail(QN_E_ARG, "the image is %lld x %lld pixels, a side may have 1 to %d", (long long)width,
+        return qn_fail(QN_E_ARG, "the image is %lld x %lld pixels; a side may have 1 to %d", (long long)width,
                        (long long)height, (int)QN_IMAGE_SIDE_MAX);
     if (!p->do_resize) {
         if (width % unit || height % unit)
             return qn_fail(
                 QN_E_ARG,
-                "the image is %lld x %lld pixels; this model resizes nothing and takes multiples of %lld",
+                "the image is %lld x %lld pixels; this model does not resize images and needs multiples of "
+                "%lld",
                 (long long)width, (long long)height, (long long)unit);
         *out = (qn_image_grid){height / p->patch_size, width / p->patch_size};
         return QN_OK;
@@ -46,7 +47,8 @@ qn_status qn_image_grid_of(const qn_image_processor *p, int64_t width, int64_t h
     }
     *out = (qn_image_grid){(int64_t)rows * p->merge_size, (int64_t)columns * p->merge_size};
     if (rows * u > QN_IMAGE_SIDE_MAX || columns * u > QN_IMAGE_SIDE_MAX)
-        return qn_fail(QN_E_ARG, "the image would be resized to %.0f x %.0f pixels, a side may have %d",
+        return qn_fail(QN_E_ARG,
+                       "the image would be resized to %.0f x %.0f pixels; a side may have at most %d",
                        columns * u, rows * u, (int)QN_IMAGE_SIDE_MAX);
     return QN_OK;
 }
@@ -70,8 +72,8 @@ qn_status qn_image_fit(const qn_image_processor *p, const qn_image *image, const
                  stride = image->stride_bytes ? image->stride_bytes : row;
     if (!image->rgb) return qn_fail(QN_E_ARG, "the image has no pixels: rgb is NULL");
     if (stride < row)
-        return qn_fail(QN_E_ARG, "the image's stride_bytes is %zu, a row of %lld pixels has %zu", stride,
-                       (long long)image->width, row);
+        return qn_fail(QN_E_ARG, "the image's stride_bytes is %zu, but a row of %lld pixels has %zu bytes",
+                       stride, (long long)image->width, row);
     return qn_image_resize(image->rgb, image->width, image->height, stride, out,
                            grid->columns * p->patch_size, grid->rows * p->patch_size);
 }

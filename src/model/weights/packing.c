@@ -15,7 +15,8 @@ qn_status qn_packing_key(qn_source *s, qn_device *d, qn_packed_key *out)
 static void note_aside(const char *why, const char *wish, qn_buf *notes)
 {
     qn_buf_printf(notes,
-                  "%s; it is left aside and the weights are packed again (`quern pack%s%s` makes it anew)\n",
+                  "%s; it is ignored and the weights are packed again (`quern pack%s%s` writes a new "
+                  "file)\n",
                   why, wish ? " --force -o " : "", wish ? wish : "");
 }
 
@@ -40,8 +41,8 @@ static void note_older(const qn_source *s, const qn_packed *p, qn_buf *notes)
         if (stat(file, &of_model) != 0 || !is_newer(&of_model, &own)) continue;
         qn_buf_printf(
             notes,
-            "%s: packed weights older than %s; they fit as far as a start compares them and are used "
-            "(`quern pack` compares all)\n",
+            "%s: packed weights older than %s; they match in the samples that a start compares, and are used "
+            "(`quern pack` compares everything)\n",
             qn_packed_path(p), file);
         return;
     }
@@ -82,7 +83,7 @@ static qn_status find_place(qn_source *s, qn_device *d, qn_packed **out, qn_buf 
     }
     for (int i = 0; i < 2; i++) {
         if (why[i].length && *out)
-            qn_buf_printf(notes, "%s; it is left aside for %s\n", why[i].data, qn_packed_path(*out));
+            qn_buf_printf(notes, "%s; it is ignored in favour of %s\n", why[i].data, qn_packed_path(*out));
         else if (why[i].length)
             note_aside(why[i].data, NULL, notes);
         qn_buf_free(&why[i]);
@@ -96,7 +97,7 @@ qn_status qn_packing_find(qn_source *s, qn_device *d, const char *wish, qn_packe
     if (wish && strcmp(wish, "none") == 0) return QN_OK;
     if (d->ops->describe(d).layout == 0) { /* it takes weights from the model's own files alone */
         if (wish)
-            qn_buf_printf(notes, "%s: the device %s has no packed weights; the file is left aside\n", wish,
+            qn_buf_printf(notes, "%s: the device %s does not use packed weights; the file is ignored\n", wish,
                           d->ops->name);
         return notes->status;
     }

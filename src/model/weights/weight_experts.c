@@ -120,14 +120,14 @@ static qn_status join_blocks(const search *s, const qn_tensor_view *blocks, qn_t
     snprintf(name, sizeof name, "%.*s_scales", (int)n, blocks->name);
     const qn_tensor_view *scales = qn_source_find(s->src, name);
     if (!scales)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, which belongs to %s", blocks->file, name,
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s, which belongs to %s, is missing", blocks->file, name,
                        blocks->name);
     if (!blocks->supported || blocks->dtype != QN_DTYPE_U8 || !scales->supported ||
         scales->dtype != QN_DTYPE_U8)
-        return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s are of types %s and %s, expected U8", blocks->file,
+        return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s have types %s and %s, expected U8", blocks->file,
                        blocks->name, scales->name, blocks->type_name, scales->type_name);
     if (columns % 32)
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns do not fill blocks of 32", blocks->file,
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are not a multiple of 32", blocks->file,
                        blocks->name, (long long)columns);
     QN_TRY(check_shape(blocks, (int64_t[]){shape[0], shape[1], columns / 32, 16}, 4));
     QN_TRY(check_shape(scales, (int64_t[]){shape[0], shape[1], columns / 32}, 3));
@@ -187,7 +187,7 @@ static qn_status take_all(const search *s, qn_weight_experts *e)
         if (!v) return missing(s, i);
         QN_TRY(take(s, e, v, &e->each[i]));
         if (e->each[i].dtype != e->each[0].dtype)
-            return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s, but that of expert 0 is %s", v->file,
+            return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s, but expert 0 has type %s", v->file,
                            v->name, e->each[i].type_name, e->each[0].type_name);
     }
     return QN_OK;
@@ -263,7 +263,7 @@ qn_status qn_weight_experts_missing(const qn_source *src, const qn_model_config 
     s.n_dims = qn_weight_shape(c, layer, role, s.shape);
     for (s.name = names_of(src, c); s.name->name; s.name++)
         if (s.name->role == role) return missing(&s, 0);
-    return qn_fail(QN_E_UNSUPPORTED, "%s: this kind of file is not known to hold the experts of a %s",
+    return qn_fail(QN_E_UNSUPPORTED, "%s: files of this kind cannot hold the experts of a %s",
                    qn_source_path(src), c->architecture);
 }
 

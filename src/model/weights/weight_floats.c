@@ -11,8 +11,8 @@ static qn_status decode_joined(const qn_tensor_view *v, const qn_type *type, int
     const int64_t n_cols = v->shape[v->n_dims - 1];
     size_t row_bytes = 0;
     if (!qn_type_bytes(v->dtype, n_cols, &row_bytes))
-        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns do not fill blocks", v->file, v->name,
-                       (long long)n_cols);
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: %lld columns are not a whole number of blocks", v->file,
+                       v->name, (long long)n_cols);
     void *blocks = qn_alloc(row_bytes);
     if (!blocks) return QN_E_NOMEM;
     for (int64_t i = 0; i < n; i++) {

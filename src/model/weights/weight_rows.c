@@ -29,7 +29,7 @@ qn_status qn_weight_rows_new(const qn_tensor_view *whole, const qn_tensor_view *
     enum { RANGE_BYTES = 48 };
     size_t name_bytes = strlen(whole->name) + RANGE_BYTES;
     if (whole->size_bytes % (size_t)whole->shape[0])
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: rows of type %s cannot be told apart", whole->file,
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: rows of type %s cannot be separated", whole->file,
                        whole->name, whole->type_name);
     qn_weight_rows *r = qn_alloc(sizeof *r + name_bytes);
     if (!r) return QN_E_NOMEM;

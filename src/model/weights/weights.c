@@ -359,7 +359,7 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
                            v->file, v->name, (long long)layer, (long long)c->num_hidden_layers);
         if (is_unused(src, c, prefix, layer, v)) continue;
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: tensor %s has no place in a model of the family %s (is the model_type right?)",
+                       "%s: tensor %s does not belong to a model of the family %s (is the model_type right?)",
                        v->file, v->name, c->architecture);
     }
     return QN_OK;

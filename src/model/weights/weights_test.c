@@ -326,7 +326,7 @@ static void test_tensors_without_a_place(void **state)
         {"models/qwen3", "{\"model_type\": \"llama\"}", NULL, "self_attn.k_norm.weight"},
         {"models/gemma2", "{\"model_type\": \"llama\"}", NULL, "feedforward_layernorm.weight"},
         {"models/gemma3_text", "{\"model_type\": \"gemma2\"}", NULL, "self_attn.k_norm.weight"},
-        {"models/gemma4_moe", "{\"enable_moe_block\": false}", NULL, "has no place in a model"},
+        {"models/gemma4_moe", "{\"enable_moe_block\": false}", NULL, "does not belong to a model"},
         {"models/llama", NULL, "model.layers.0.self_attn.sinks", "self_attn.sinks"},
         {"models/llama", NULL, "model.layers.2.self_attn.sinks", "model.layers.2.self_attn.sinks"},
         {"models/llama", NULL, "model.layers.9.self_attn.sinks", "belongs to layer 9, but num_hidden"},

@@ -18,8 +18,9 @@
     "    {%- endfor -%}\n"                                                           \
     "  {%- endif -%}\n"                                                              \
     "{%- endmacro -%}\n"
-#define NO_TOOLS \
-    "{%- if tools -%}{{- raise_exception('this built-in chat format has no tools') -}}{%- endif -%}\n"
+#define NO_TOOLS                                                                                            \
+    "{%- if tools -%}{{- raise_exception('this built-in chat format does not support tools') -}}{%- endif " \
+    "-%}\n"
 
 static const char gemma[] = NO_TOOLS CONTENT_OF
     "{{- bos_token if bos_token is defined else '<bos>' -}}\n"

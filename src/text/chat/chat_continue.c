@@ -49,7 +49,7 @@ qn_status qn_chat_continue_mark(json_t *messages, json_t **final)
             if (json_is_string(part)) text = part;
         }
         if (!text)
-            return qn_fail(QN_E_ARG, "continue_final_message: the last message has no text to go on from");
+            return qn_fail(QN_E_ARG, "continue_final_message: the last message has no text to continue");
         json_t *parts = qn_json_copy(content);
         copy = parts ? qn_json_copy(message) : NULL;
         if (!copy || json_array_set_new(parts, i, copy_marked(json_array_get(content, i), "text")) ||

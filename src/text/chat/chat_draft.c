@@ -23,7 +23,7 @@ static int has_role(const json_t *message, const char *role)
 
 static qn_status fail_memory(void)
 {
-    return qn_fail(QN_E_NOMEM, "out of memory while messages are prepared");
+    return qn_fail(QN_E_NOMEM, "out of memory while preparing messages");
 }
 
 /* Sets a member of an object that is ours; takes value. */

@@ -104,25 +104,26 @@ static const struct {
      "ids of tool calls were replaced: the model's chat template refuses them as they are"},
     {QN_CHAT_EMPTY_ARGUMENTS, has_bad_arguments, NULL},
     {QN_CHAT_SPLIT_CALLS, has_parallel_calls,
-     "calls that were made together were put one after the other, each with its result: the model's chat "
-     "template takes one call in a message"},
+     "parallel calls were put one after the other, each with its result: the model's chat template takes one "
+     "call per message"},
     {QN_CHAT_JOIN_SYSTEM, has_late_system,
      "the system messages were joined into one at the beginning: the model's chat template does not take "
      "them where they are"},
     {QN_CHAT_SYSTEM_TO_USER, has_system,
-     "the system message was put in front of the first user message: the model's chat template does not take "
-     "it"},
+     "the system message was moved to the start of the first user message: the model's chat template does "
+     "not take system messages"},
     {QN_CHAT_JOIN_NEIGHBOURS, has_neighbours,
-     "consecutive messages of one role were joined: the model's chat template does not take them"},
+     "consecutive messages of one role were joined: the model's chat template does not take such messages"},
 };
 enum { N_CHANGES = sizeof changes / sizeof *changes };
 
 static const char is_text[] = "the arguments are not a JSON object: the model sees them as text";
 static const char is_emptied[] =
-    "the arguments are not a JSON object: the model's chat template needs one and was given an empty one";
-static const char is_left_out[] = "is not shown: the model's chat template shows the message's tool_calls "
-                                  "alone";
-static const char are_more[] = "has more that the model's chat template does not take as it is";
+    "the arguments are not a JSON object, which the model's chat template needs: an empty object was used "
+    "instead";
+static const char is_left_out[] = "is not shown: the model's chat template shows only the message's "
+                                  "tool_calls";
+static const char are_more[] = "has further parts that the model's chat template does not take as they are";
 
 /* ---- trying -------------------------------------------------------------------------------------------- */
 
@@ -246,8 +247,8 @@ static qn_status fail_missing(const fitting *f, const qn_chat_mark *missing, qn_
         snprintf(out->param + n, sizeof out->param - (size_t)n, ".tool_calls[%lld]",
                  (long long)missing->call);
     return qn_fail(QN_E_ARG, "%s: the model's chat template does not show %s", out->param,
-                   is_call                      ? "calls of tools"
-                   : is_role(message, "tool")   ? "results of tools"
+                   is_call                      ? "tool calls"
+                   : is_role(message, "tool")   ? "tool results"
                    : is_role(message, "system") ? "this system message"
                                                 : "this message");
 }

@@ -4,7 +4,7 @@
 
 static qn_status fail_json(void)
 {
-    return qn_fail(QN_E_NOMEM, "out of memory while messages are prepared");
+    return qn_fail(QN_E_NOMEM, "out of memory while preparing messages");
 }
 
 static qn_status prepare_message(const json_t *message, size_t i, json_t **out)

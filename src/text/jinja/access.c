@@ -247,7 +247,8 @@ qn_status qn_jgetslice(qn_jrun *r, qn_jvalue v, const qn_jvalue bounds[3], qn_jv
     if (v.l->shape == QN_JSHAPE_RANGE && n) { /* where range(...)[from:to:step] ends for repr() */
         const __int128 first = v.l->items[0].i, stride = n > 1 ? v.l->items[1].i - first : 1,
                        stop = first + to * stride;
-        if (stop < INT64_MIN || stop > INT64_MAX) return qn_fail(QN_E_ARG, "an integer does not fit 64 bits");
+        if (stop < INT64_MIN || stop > INT64_MAX)
+            return qn_fail(QN_E_ARG, "an integer does not fit into 64 bits");
         out->l->stop = (int64_t)stop;
     }
     return QN_OK;

@@ -153,8 +153,7 @@ static qn_status bind_rest(qn_jrun *r, const qn_jnode *n, const qn_jargs *a, con
     if (a->n > params->n || params->uses_varargs) {
         uint32_t extra = a->n > params->n ? a->n - params->n : 0;
         if (extra && !params->uses_varargs)
-            return qn_fail(QN_E_ARG, "a macro takes not more than %u argument(s), %u were given", params->n,
-                           a->n);
+            return qn_fail(QN_E_ARG, "a macro takes at most %u argument(s), %u were given", params->n, a->n);
         QN_TRY(qn_jlist_new(&r->heap, QN_JSHAPE_TUPLE, extra, 0, &rest));
         for (uint32_t i = 0; i < extra; i++) rest.l->items[i] = a->items[params->n + i];
         rest.l->n = extra;
@@ -169,7 +168,7 @@ static qn_status bind_rest(qn_jrun *r, const qn_jnode *n, const qn_jargs *a, con
         }
         int shown = a->names[i].s->n > 60 ? 60 : (int)a->names[i].s->n;
         if (!params->uses_kwargs)
-            return qn_fail(QN_E_ARG, "a macro takes no keyword argument '%.*s'", shown, a->names[i].s->data);
+            return qn_fail(QN_E_ARG, "a macro has no keyword argument '%.*s'", shown, a->names[i].s->data);
         QN_TRY(qn_jdict_set(&r->heap, rest.d, a->names[i], a->named[i]));
     }
     return params->uses_kwargs ? set_place(r, r->program->place_kwargs, rest) : QN_OK;

@@ -293,7 +293,7 @@ static qn_status eval_condition(qn_jrun *r, const qn_jnode *n, qn_jvalue *out)
     QN_TRY(qn_jeval(r, n->b, &condition));
     if (qn_jvalue_truth(condition)) return qn_jeval(r, n->a, out);
     if (n->c) return qn_jeval(r, n->c, out);
-    static const char why[] = "the inline if-expression without else";
+    static const char why[] = "the inline if-expression has no else";
     return qn_jundefined(&r->heap, NULL, why, sizeof why - 1, 0, out);
 }
 

@@ -133,7 +133,7 @@ static qn_status filter_indent(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jv
         QN_TRY(qn_jbuild_take(&spaces, &bound[0]));
     }
     if (v.kind != QN_J_STRING)
-        return qn_fail(QN_E_ARG, "indent: a string is needed, not %s", qn_jvalue_type(v));
+        return qn_fail(QN_E_ARG, "indent: expected a string, not %s", qn_jvalue_type(v));
     qn_jbuild_init(&b, &r->heap);
     qn_jbuild_string(&b, v.s);
     qn_jbuild_text(&b, "\n", 0);
@@ -240,7 +240,7 @@ static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn
     static const char hex[] = "0123456789ABCDEF";
     qn_jbuild b;
     if (v.kind == QN_J_DICT || v.kind == QN_J_LIST)
-        return qn_fail(QN_E_UNSUPPORTED, "urlencode takes a string here");
+        return qn_fail(QN_E_UNSUPPORTED, "urlencode: expected a string");
     QN_TRY(to_string(r, v, a, "urlencode", &v));
     QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
     qn_jbuild_init(&b, &r->heap);
@@ -333,7 +333,7 @@ static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
     }
     if (v.kind == QN_J_FLOAT) {
         if (!isnan(v.f) && !whole_of(v.f, &i))
-            return qn_fail(QN_E_ARG, "int: the number does not fit 64 bits");
+            return qn_fail(QN_E_ARG, "int: the number does not fit into 64 bits");
         known = !isnan(v.f);
     }
     *out = known ? qn_jint(i, v.user) : bound[0].kind == QN_J_MISSING ? qn_jint(0, 0) : bound[0];
@@ -371,7 +371,7 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
     int64_t precision;
     QN_TRY(qn_jargs_bind(r, "round", a, "precision method", 0, bound));
     QN_TRY(qn_jarg_int(bound[0], "round: precision", 0, &precision));
-    if (!qn_jis_number(v)) return qn_fail(QN_E_ARG, "round: a number is needed, not %s", qn_jvalue_type(v));
+    if (!qn_jis_number(v)) return qn_fail(QN_E_ARG, "round: expected a number, not %s", qn_jvalue_type(v));
     if (precision < -300 || precision > 300) return qn_fail(QN_E_ARG, "round: bad precision");
     double f = qn_jvalue_double(v), scale = pow(10, (double)precision);
     int ceiling = bound[1].kind == QN_J_STRING && qn_jstring_is(bound[1].s, "ceil");
@@ -397,7 +397,8 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
         f = nearbyint(f * scale) / scale;
     }
     int64_t whole = 0;
-    if (qn_jis_whole(v) && !whole_of(f, &whole)) return qn_fail(QN_E_ARG, "an integer does not fit 64 bits");
+    if (qn_jis_whole(v) && !whole_of(f, &whole))
+        return qn_fail(QN_E_ARG, "an integer does not fit into 64 bits");
     *out = qn_jis_whole(v) ? qn_jint(whole, v.user) : qn_jfloat(f, v.user);
     return QN_OK;
 }

@@ -204,8 +204,7 @@ static qn_status filter_dictsort(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_
     qn_jargs none = {0};
     QN_TRY(qn_jargs_bind(r, "dictsort", a, "case_sensitive by reverse", 0, bound));
     if (v.kind == QN_J_UNDEFINED) return qn_jfail_undefined(v);
-    if (v.kind != QN_J_DICT)
-        return qn_fail(QN_E_ARG, "dictsort: a dict is needed, not %s", qn_jvalue_type(v));
+    if (v.kind != QN_J_DICT) return qn_fail(QN_E_ARG, "dictsort: expected a dict, not %s", qn_jvalue_type(v));
     int by_value = bound[1].kind == QN_J_STRING && qn_jstring_is(bound[1].s, "value");
     if (!by_value && bound[1].kind != QN_J_MISSING &&
         !(bound[1].kind == QN_J_STRING && qn_jstring_is(bound[1].s, "key")))

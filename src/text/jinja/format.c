@@ -179,7 +179,7 @@ static qn_status percent_key(qn_jrun *r, percent_state *p, qn_jvalue *value)
     qn_jvalue key, *found;
     QN_TRY(qn_jstring_bytes(&r->heap, p->s, from, p->at++, &key));
     QN_TRY(qn_jdict_get(&r->heap, p->arguments.d, key, &found));
-    if (!found) return qn_fail(QN_E_ARG, "a key of the format string is missing");
+    if (!found) return qn_fail(QN_E_ARG, "the mapping lacks a key of the format string");
     *value = *found;
     return QN_OK;
 }

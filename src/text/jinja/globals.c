@@ -28,7 +28,7 @@ static qn_status global_range(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
     uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     if (step > 0 ? to > from : to < from) {
         uint64_t n = (distance - 1) / stride + 1;
-        if (n > RANGE_MAX) return qn_fail(QN_E_FULL, "a range of more than %d numbers", RANGE_MAX);
+        if (n > RANGE_MAX) return qn_fail(QN_E_FULL, "a range has more than %d numbers", RANGE_MAX);
         count = (int64_t)n;
     }
     QN_TRY(qn_jheap_step(&r->heap, (uint64_t)count));

@@ -221,7 +221,7 @@ static qn_status lex_number(lexer *x)
         if (x->s[j] == '_') continue;
         if (__builtin_mul_overflow(value, base, &value) ||
             __builtin_add_overflow(value, digit_value(x->s[j]), &value))
-            return fail(x, "a number does not fit 64 bits");
+            return fail(x, "a number does not fit into 64 bits");
     }
     QN_TRY(add(x, (qn_jtoken){.kind = QN_JTOKEN_INT, .i = value}));
     end_match(x, i);
@@ -314,7 +314,7 @@ static qn_status lex_string(lexer *x)
             continue;
         }
         size_t written, used = unescape(s + i, n - i, text + length, &written);
-        if (!used) return fail(x, "a string has a bad escape sequence");
+        if (!used) return fail(x, "a string has an invalid escape sequence");
         length += written;
         i += used;
     }

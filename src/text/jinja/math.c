@@ -15,7 +15,7 @@ static const char *op_text(int op)
 
 static qn_status fail_overflow(void)
 {
-    return qn_fail(QN_E_ARG, "an integer does not fit 64 bits");
+    return qn_fail(QN_E_ARG, "an integer does not fit into 64 bits");
 }
 
 static qn_status fail_types(int op, qn_jvalue a, qn_jvalue b)
@@ -149,7 +149,7 @@ static qn_status repeat_list(qn_jrun *r, qn_jvalue v, int64_t times, qn_jvalue *
 {
     int64_t total;
     if (times < 0) times = 0;
-    if (!qn_mul_i64(v.l->n, times, &total)) return qn_fail(QN_E_FULL, "a list of more than 2^63 items");
+    if (!qn_mul_i64(v.l->n, times, &total)) return qn_fail(QN_E_FULL, "a list has more than 2^63 items");
     QN_TRY(qn_jheap_step(&r->heap, (uint64_t)total));
     QN_TRY(qn_jlist_new(&r->heap, v.l->shape, total, v.user, out));
     for (int64_t i = 0; i < total; i++) out->l->items[i] = v.l->items[i % v.l->n];

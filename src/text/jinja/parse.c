@@ -316,7 +316,7 @@ static int32_t known_place(const qn_jparser *p, const char *name)
 qn_status qn_jparse(qn_jheap *h, const char *text, size_t n, qn_jprogram *program)
 {
     if (n > QN_JTEMPLATE_BYTES_MAX)
-        return qn_fail(QN_E_FORMAT, "the template has %zu bytes, at most %d are read", n,
+        return qn_fail(QN_E_FORMAT, "the template has %zu bytes, at most %d are allowed", n,
                        QN_JTEMPLATE_BYTES_MAX);
     qn_jtoken *tokens;
     size_t n_tokens;

@@ -100,7 +100,7 @@ static qn_status test_callable(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *tr
 static qn_status test_divisibleby(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth)
 {
     qn_jvalue rest;
-    if (v.kind == QN_J_STRING) return qn_fail(QN_E_ARG, "a number is needed, not str");
+    if (v.kind == QN_J_STRING) return qn_fail(QN_E_ARG, "expected a number, not str");
     QN_TRY(qn_jbinary(r, '%', v, other, &rest));
     *truth = !qn_jvalue_truth(rest);
     return QN_OK;

@@ -64,7 +64,7 @@ static qn_status parse_now(const char *text, struct tm *out)
     int ok = n >= 3 && year >= 1 && month >= 1 && month <= 12 && day >= 1;
     ok = ok && day <= days[month - 1] + (month == 2 && leap_year(year));
     ok = ok && hour >= 0 && hour < 24 && minute >= 0 && minute < 60 && second >= 0 && second < 60;
-    if (!ok) return qn_fail(QN_E_ARG, "now: '%s' is not a time like 2026-03-14T15:09:26", text);
+    if (!ok) return qn_fail(QN_E_ARG, "now: '%s' is not a time such as 2026-03-14T15:09:26", text);
     struct tm t = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
     t.tm_hour = hour;
     t.tm_min = minute;

@@ -326,7 +326,7 @@ static void test_budgets(void **state)
     static const struct {
         const char *text, *words;
     } cases[] = {
-        {"{% for i in range(10**9) %}{% endfor %}", "range of more than"},
+        {"{% for i in range(10**9) %}{% endfor %}", "range has more than"},
         {"{{ 'x'*10**9 }}", "bytes of output"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deeper than"},
         {"{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(100) }}", "steps"},

@@ -95,7 +95,7 @@ static qn_status repr_list(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
         char text[80];
         int64_t step = 1, from = l->n ? l->items[0].i : 0;
         if (l->n > 1 && __builtin_sub_overflow(l->items[1].i, from, &step))
-            return qn_fail(QN_E_ARG, "an integer does not fit 64 bits");
+            return qn_fail(QN_E_ARG, "an integer does not fit into 64 bits");
         int n = snprintf(text, sizeof text, "%lld, %lld", (long long)from, (long long)l->stop);
         if (step != 1) snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)step);
         qn_jbuild_text(b, text, v.user);

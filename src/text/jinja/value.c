@@ -287,7 +287,7 @@ qn_status qn_jvalue_compare(qn_jheap *h, qn_jvalue a, qn_jvalue b, int *order)
         *order = a.l->n < b.l->n ? -1 : a.l->n > b.l->n;
         return QN_OK;
     }
-    return qn_fail(QN_E_ARG, "'%s' and '%s' have no order", qn_jvalue_type(a), qn_jvalue_type(b));
+    return qn_fail(QN_E_ARG, "'%s' and '%s' cannot be ordered", qn_jvalue_type(a), qn_jvalue_type(b));
 }
 
 qn_status qn_jvalue_contains(qn_jheap *h, qn_jvalue haystack, qn_jvalue needle, int *found)

@@ -104,7 +104,7 @@ static qn_status add(qn_decoder *d, const char *what, const json_t *value, int d
 {
     const char *type = json_string_value(json_object_get(value, "type"));
     stage *s = NULL;
-    if (!type) return qn_fail(QN_E_FORMAT, "%s: decoder without a type", what);
+    if (!type) return qn_fail(QN_E_FORMAT, "%s: a decoder has no type", what);
     if (strcmp(type, "Sequence") == 0) {
         const json_t *list = json_object_get(value, "decoders");
         if (!json_is_array(list) || depth > 8) return bad_field(what, type, "decoders");
@@ -212,7 +212,7 @@ void qn_decoder_free(qn_decoder *d)
 
 static qn_status too_long(const qn_decoder_state *s, size_t most)
 {
-    return qn_fail(QN_E_FULL, "the decoder makes more than %zu bytes of tokens of %zu", most, s->fed);
+    return qn_fail(QN_E_FULL, "the decoder makes more than %zu bytes from tokens of %zu bytes", most, s->fed);
 }
 
 /* What the tokens so far may become. */

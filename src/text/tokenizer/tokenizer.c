@@ -185,7 +185,7 @@ static qn_status encode_plain(encoder *e, const char *text, size_t n, qn_text_pl
 static qn_status check_walk(const qn_added_walk *w)
 {
     if (!w->spent) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "added tokens begin alike too often for a text of %zu bytes", w->n);
+    return qn_fail(QN_E_UNSUPPORTED, "too many added tokens begin the same for a text of %zu bytes", w->n);
 }
 
 /* Text between the added tokens that were matched as spelt. trusted: normalized special tokens count. */
@@ -288,7 +288,7 @@ static void append_valid(qn_buf *out, const char *text, size_t n)
 
 static qn_status check_cuts(const char *text, size_t n, size_t n_given, const cut_list *cuts)
 {
-    if (cuts->n && n != n_given) return qn_fail(QN_E_ARG, "a text with cuts is not UTF-8");
+    if (cuts->n && n != n_given) return qn_fail(QN_E_ARG, "a text with cuts is not valid UTF-8");
     for (size_t i = 0, last = 0; i < cuts->n; last = cuts->cuts[i++]) {
         size_t cut = cuts->cuts[i];
         if (cut < last || cut > n || (cut < n && ((uint8_t)text[cut] & 0xc0) == 0x80))

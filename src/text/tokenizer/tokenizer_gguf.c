@@ -212,7 +212,8 @@ static qn_status read_pre(reader *r, const qn_tokenizer_options *options)
     if (status == QN_E_NOT_FOUND || (status == QN_OK && !name.length)) {
         name = (qn_gguf_string){"default", 7};
         qn_log(QN_LOG_WARNING,
-               "%s: no tokenizer.ggml.pre: how this vocabulary cuts words is not known, answers may be worse",
+               "%s: tokenizer.ggml.pre is missing: the way to split words is not known, and answers may be "
+               "worse",
                r->path);
     } else {
         QN_TRY(status);
@@ -220,9 +221,8 @@ static qn_status read_pre(reader *r, const qn_tokenizer_options *options)
     r->pre = qn_gguf_pre_find(name.data, name.length);
     if (r->pre) return QN_OK;
     return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: tokenizer.ggml.pre \"%.*s\" is not known (a tokenizer.json beside the file, or the "
-                   "split expression given "
-                   "by hand, would do)",
+                   "%s: tokenizer.ggml.pre \"%.*s\" is not known (put a tokenizer.json beside the file, or "
+                   "give the split expression by --pre)",
                    r->path, (int)(name.length < 100 ? name.length : 100), name.data);
 }
 

@@ -175,7 +175,7 @@ static qn_status read_model(reader *r, qn_json_pull *p)
             if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "0") &&
                 !qn_json_text_is(value, "0.0"))
                 return qn_fail(QN_E_UNSUPPORTED,
-                               "%s: model.dropout: a tokenizer with dropout gives no certain ids", r->what);
+                               "%s: model.dropout is set: such a tokenizer gives random ids", r->what);
         } else {
             QN_TRY(qn_json_pull_skip(p, NULL));
         }
@@ -190,8 +190,8 @@ static void check_byte_tokens(const reader *r)
         snprintf(name, sizeof name, "<0x%02X>", i);
         if (qn_vocab_find(&r->t->vocab, name, 6) >= 0) continue;
         qn_log(QN_LOG_WARNING,
-               "%s: model.byte_fallback is true, but there is neither a token %s nor an unk_token: text that "
-               "has no tokens is left out",
+               "%s: model.byte_fallback is true, but there is neither a token %s nor an unk_token: text "
+               "without tokens is left out",
                r->what, name);
         return;
     }
@@ -354,13 +354,13 @@ static qn_status read_template(const reader *r, const json_t *value, qn_id_list 
 static qn_status add_processor(reader *r, const json_t *value, int depth)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
-    if (!type) return qn_fail(QN_E_FORMAT, "%s: post_processor without a type", r->what);
+    if (!type) return qn_fail(QN_E_FORMAT, "%s: post_processor has no type", r->what);
     if (strcmp(type, "ByteLevel") == 0) return QN_OK; /* it only moves offsets */
     if (strcmp(type, "Sequence") == 0) {
         const json_t *list = json_object_get(value, "processors");
         if (!json_is_array(list) || depth > 8)
             return qn_fail(QN_E_FORMAT,
-                           "%s: post_processor Sequence: processors is not a list, or nested too deep",
+                           "%s: post_processor Sequence: processors is not a list, or is nested too deeply",
                            r->what);
         for (size_t i = 0; i < json_array_size(list); i++)
             QN_TRY(add_processor(r, json_array_get(list, i), depth + 1));
@@ -437,7 +437,7 @@ static qn_status read_added_token(reader *r, qn_json_pull *p, qn_buf *content)
     size_t n;
     const char *other = own < 0 ? qn_vocab_text(v, (int32_t)id, &n) : NULL;
     if (other)
-        return qn_json_pull_fail(p, "added token '%.*s' has the id %lld, which is '%.*s'",
+        return qn_json_pull_fail(p, "added token '%.*s' has the id %lld, which belongs to '%.*s'",
                                  shown(content->length), content->data, (long long)id, shown(n), other);
     if (own < 0) {
         QN_TRY(

@@ -80,8 +80,8 @@ static qn_status compare_lists(const char *path, const qn_gguf *g, const qn_toke
     if (n_other <= n / 20) return QN_OK;
     qn_buf_printf(
         notes,
-        "%s: %lld of %lld tokens are others than in %s (the first is %lld): is it another model's? It "
-        "is used; without the file the list in the GGUF would be\n",
+        "%s: %lld of %lld tokens differ from those in %s (the first is %lld). The file is used, but it may "
+        "belong to another model; without it, the list in the GGUF file is used\n",
         path, (long long)n_other, (long long)n, qn_gguf_path(g), (long long)first);
     return notes->status;
 }
@@ -96,8 +96,8 @@ qn_status qn_tokenizer_check(const qn_source *src, const qn_tokenizer *t, int64_
         const char *text = qn_tokenizer_token_text(t, (int32_t)id, &n);
         if (!text || qn_tokenizer_is_added(t, (int32_t)id)) continue;
         return qn_fail(QN_E_FORMAT,
-                       "%s: token %lld \"%.*s\" lies beyond the %lld rows of the model's embedding: the "
-                       "tokenizer is another model's",
+                       "%s: token %lld \"%.*s\" is beyond the %lld rows of the model's embedding: the "
+                       "tokenizer belongs to another model",
                        where, (long long)id, n < 40 ? (int)n : 40, text, (long long)vocab_size);
     }
     return path && g ? compare_lists(path, g, t, notes) : QN_OK;
@@ -110,15 +110,15 @@ qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer 
     if (!path) {
         if (!qn_source_gguf(src))
             return qn_fail(QN_E_NOT_FOUND,
-                           "%s: no tokenizer.json (tokenizer.model and vocab.json are not read: save the "
-                           "tokenizer anew with transformers)",
+                           "%s: there is no tokenizer.json (tokenizer.model and vocab.json are not "
+                           "supported: save the tokenizer again with transformers)",
                            qn_source_path(src));
         qn_tokenizer_options options = {.pre_regexes = &pre_regex, .n_pre_regexes = pre_regex ? 1 : 0};
         return qn_tokenizer_from_gguf(qn_source_gguf(src), pre_regex ? &options : NULL, out);
     }
     if (pre_regex)
-        return qn_fail(QN_E_ARG, "%s brings its own pre-tokenizer; a regex in its place is for GGUF files",
-                       path);
+        return qn_fail(QN_E_ARG,
+                       "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
     qn_tokenizer *t = NULL;
     QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n));
     qn_status status = qn_tokenizer_from_json(path, text, n, &t);

@@ -105,7 +105,7 @@ static qn_status put_pre(writing *x)
     QN_TRY(status);
     if (!found)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: pre_tokenizer: it cuts words as none does that GGUF has a name for", x->path);
+                       "%s: pre_tokenizer: GGUF has no name for the way in which it splits words", x->path);
     return qn_gguf_writer_text(x->w, "tokenizer.ggml.pre", found->names, strcspn(found->names, " "));
 }
 
@@ -190,7 +190,7 @@ static int halves_of(const json_t *entry, const char *half[2], size_t n[2])
 
 static qn_status bad_merge(const writing *x, size_t i)
 {
-    return qn_fail(QN_E_UNSUPPORTED, "%s: model.merges[%zu] has no form in GGUF", x->path, i);
+    return qn_fail(QN_E_UNSUPPORTED, "%s: model.merges[%zu] cannot be written in GGUF", x->path, i);
 }
 
 static qn_status put_merges(writing *x, const json_t *merges)
@@ -267,7 +267,7 @@ static qn_status put_stops(writing *x, int32_t eos)
         if (n < 2)
             QN_TRY(put_id(x, names[n], x->vocab->stop_ids[i]));
         else
-            qn_buf_printf(x->notes, "token %d ends an answer too, for which a GGUF file has no place\n",
+            qn_buf_printf(x->notes, "token %d also ends an answer, which a GGUF file cannot store\n",
                           x->vocab->stop_ids[i]);
         n++;
     }
@@ -281,8 +281,9 @@ static qn_status put_ids(writing *x)
     int32_t eos = behind->n ? behind->data[0] : x->t->eos_id;
     if (before->n > 1 || behind->n > 1)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: post_processor: it puts %zu tokens around a text, GGUF has BOS and EOS", x->path,
-                       before->n + behind->n);
+                       "%s: post_processor: it puts %zu tokens around a text; GGUF can store only BOS and "
+                       "EOS",
+                       x->path, before->n + behind->n);
     if (eos < 0 && x->vocab->n_stop_ids) eos = x->vocab->stop_ids[0];
     QN_TRY(put_id(x, "bos", bos));
     QN_TRY(put_stops(x, eos));
@@ -398,7 +399,7 @@ static qn_status compare_back(const char *what, const qn_tokenizer *a, const qn_
     if (status == QN_OK) status = qn_tokenizer_decode(b, ids, n, 0, &y);
     if (status == QN_OK && (x.length != y.length || (x.length && memcmp(x.data, y.data, x.length) != 0)))
         status = qn_fail(QN_E_UNSUPPORTED,
-                         "%s: a GGUF file cannot say what text this tokenizer makes of tokens", what);
+                         "%s: a GGUF file cannot store how this tokenizer turns tokens into text", what);
     qn_buf_free(&x);
     qn_buf_free(&y);
     return status;
@@ -415,8 +416,8 @@ static qn_status compare_text(const char *what, const qn_tokenizer *a, const qn_
     if (status == QN_OK && (at < n_x || at < n_y))
         status = qn_fail(
             QN_E_UNSUPPORTED,
-            "%s: a GGUF file cannot say how this tokenizer cuts text: token %zu of \"%.*s%s\" would be %d "
-            "and not %d",
+            "%s: a GGUF file cannot store how this tokenizer splits text: token %zu of \"%.*s%s\" would be "
+            "%d instead of %d",
             what, at, n < 40 ? (int)n : 40, text, n < 40 ? "" : "...", at < n_y ? y[at] : -1,
             at < n_x ? x[at] : -1);
     if (status == QN_OK) status = compare_back(what, a, b, x, n_x);
@@ -452,7 +453,7 @@ qn_status qn_tokenizer_compare(const char *what, const qn_tokenizer *t, const qn
     QN_TRY(status);
     status = compare_text(what, t, read, decomposed, sizeof decomposed - 1, 0);
     if (status != QN_E_UNSUPPORTED) return status;
-    qn_buf_printf(notes, "%s: letters with their marks apart are not joined by who reads the GGUF file\n",
+    qn_buf_printf(notes, "%s: readers of the GGUF file do not join letters and separate combining marks\n",
                   what);
     return notes->status;
 }

@@ -211,13 +211,13 @@ qn_status qn_kernels_get(const qn_kernels **out)
             if (strcmp(wanted, names[i]) == 0)
                 return qn_fail(
                     QN_E_UNSUPPORTED,
-                    "QUERN_CPU=%s: Linux refuses the tiles, as to a process with a stack for signals "
-                    "(sigaltstack) that is too small for them",
+                    "QUERN_CPU=%s: Linux refuses the AMX tiles; one cause is a signal stack (sigaltstack) "
+                    "that is too small for them",
                     wanted);
             snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
         }
         return qn_fail(QN_E_UNSUPPORTED,
-                       "QUERN_CPU=%s: not an instruction set that this machine can run (it has: %s)", wanted,
+                       "QUERN_CPU=%s: this machine does not have this instruction set (it has: %s)", wanted,
                        list);
     }
     *out = k;

@@ -27,7 +27,7 @@ static void the_next_best_without_tiles(void **state)
     assert_int_equal(qn_kernels_get(&none), QN_E_UNSUPPORTED);
     int listed = 0;
     for (const char *const *set = qn_kernels_names(); *set; set++) listed |= strcmp(*set, "avx512_amx") == 0;
-    assert_non_null(strstr(qn_last_error(), listed ? "Linux refuses the tiles" : "it has: scalar"));
+    assert_non_null(strstr(qn_last_error(), listed ? "Linux refuses the AMX tiles" : "it has: scalar"));
 }
 
 int main(void)

@@ -87,8 +87,8 @@ static qn_status read_head_sizes(const reader *r)
     (void)take(r, "swa_v_head_dim", &sliding_values);
     if (values != keys || sliding_values != sliding_keys)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: %s.attention: keys of %lld and %lld, values of %lld and %lld in full and sliding "
-                       "layers: values of another size than keys are not supported",
+                       "%s: %s.attention: full and sliding layers have keys of %lld and %lld and values of "
+                       "%lld and %lld: values of another size than keys are not supported",
                        r->path, r->architecture, (long long)keys, (long long)sliding_keys, (long long)values,
                        (long long)sliding_values);
     QN_TRY(set(r, r->root, "global_head_dim", json_integer(keys)));

@@ -89,12 +89,13 @@ static const struct {
 static qn_status add(qn_normalizer *z, const char *what, const json_t *value, int depth)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
-    if (!type) return qn_fail(QN_E_FORMAT, "%s: normalizer without a type", what);
+    if (!type) return qn_fail(QN_E_FORMAT, "%s: a normalizer has no type", what);
     if (strcmp(type, "Sequence") == 0) {
         const json_t *list = json_object_get(value, "normalizers");
         if (!json_is_array(list) || depth > 8)
             return qn_fail(QN_E_FORMAT,
-                           "%s: normalizer Sequence: normalizers is not a list, or nested too deep", what);
+                           "%s: normalizer Sequence: normalizers is not a list, or is nested too deeply",
+                           what);
         for (size_t i = 0; i < json_array_size(list); i++)
             QN_TRY(add(z, what, json_array_get(list, i), depth + 1));
         return QN_OK;
@@ -374,7 +375,8 @@ qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, int goes_
         if (text->status != QN_OK) return text->status;
         qn_status status = run_step(&z->steps[i], m, text, spare);
         if (status == QN_E_FULL)
-            return qn_fail(QN_E_FULL, "the normalizer makes more than %zu bytes of a text of %zu", most, n);
+            return qn_fail(QN_E_FULL, "the normalizer makes more than %zu bytes from a text of %zu bytes",
+                           most, n);
         QN_TRY(status);
         qn_buf swap = *text;
         *text = *spare;

@@ -180,7 +180,7 @@ static qn_status add_sequence(qn_pretokenizer *p, const char *what, const json_t
 static qn_status add(qn_pretokenizer *p, const char *what, const json_t *value, int depth)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
-    if (!type) return qn_fail(QN_E_FORMAT, "%s: pre-tokenizer without a type", what);
+    if (!type) return qn_fail(QN_E_FORMAT, "%s: a pre-tokenizer has no type", what);
     if (strcmp(type, "Sequence") == 0) return add_sequence(p, what, value, depth);
     if (p->n_steps == STEPS_MAX)
         return qn_fail(QN_E_UNSUPPORTED, "%s: more than %d pre-tokenizers in sequence", what, STEPS_MAX);

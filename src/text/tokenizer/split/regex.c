@@ -372,7 +372,7 @@ static qn_status find(const qn_regex *r, qn_regex_match *m, const char *text, si
         w->seen += seen_to - from;
         if (w->seen / LOOK_PER_BYTE > n + LOOK_SPARE / LOOK_PER_BYTE)
             return qn_fail(QN_E_UNSUPPORTED,
-                           "regular expression '%.*s': looks too far ahead in a text of %zu bytes",
+                           "regular expression '%.*s' looks too far ahead in a text of %zu bytes",
                            (int)(r->n < 120 ? r->n : 120), r->pattern, n);
         reach *= 2;
         here = 1;
