@@ -104,13 +104,13 @@ static qn_status check_value(const qn_trainable_array *a, qn_scope *s, qn_array 
 {
     char given[96], own[96];
     if (!qn_shape_equal(qn_array_shape(value), &a->shape))
-        return qn_fail(QN_E_ARG, "%s: the new numbers have the shape %s, the array has %s", a->name,
+        return qn_fail(QN_E_ARG, "%s: the new numbers have the shape %s, but the array has %s", a->name,
                        qn_shape_text(qn_array_shape(value), given, sizeof given),
                        qn_shape_text(&a->shape, own, sizeof own));
     QN_TRY(qn_array_read(s, value, QN_DTYPE_F32, numbers, a->n));
     for (int64_t k = 0; k < a->n; k++)
         if (!isfinite(numbers[k]))
-            return qn_fail(QN_E_ARG, "%s: new number %lld is not finite", a->name, (long long)k);
+            return qn_fail(QN_E_ARG, "%s: new value %lld is not finite", a->name, (long long)k);
     return QN_OK;
 }
 
@@ -140,7 +140,7 @@ qn_status qn_finetune_set(qn_finetune *f, qn_scope *s, qn_array *const *values)
 
 qn_status qn_finetune_save(qn_finetune *f, const char *path, qn_adapter_layout layout)
 {
-    if (!path || !*path) return qn_fail(QN_E_ARG, "qn_finetune_save: no path");
+    if (!path || !*path) return qn_fail(QN_E_ARG, "qn_finetune_save: the path is empty");
     if (f->trainable.options.method == QN_TRAIN_FULL)
         return qn_trainable_save_model(&f->trainable, &f->base, path, NULL);
     return qn_trainable_save(&f->trainable, &f->base, path, &(qn_trainable_save_options){.layout = layout});

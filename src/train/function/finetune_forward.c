@@ -30,8 +30,9 @@ static qn_array *as_rows(const pass *p, qn_array *ids, int may_be_negative)
         for (const void *x; (x = qn_iterator_next(&it));) {
             qn_convert(view.dtype, x, QN_DTYPE_I64, &id, 1);
             if (id < vocab_size && (id >= 0 || may_be_negative)) continue;
-            return qn_scope_fail(p->s, qn_fail(QN_E_ARG, "%s: token id %lld: the vocabulary has %lld",
-                                               p->what, (long long)id, (long long)vocab_size));
+            return qn_scope_fail(p->s,
+                                 qn_fail(QN_E_ARG, "%s: token id %lld is outside the vocabulary of %lld",
+                                         p->what, (long long)id, (long long)vocab_size));
         }
     }
     ids = qn_astype(p->s,
@@ -90,7 +91,7 @@ static int check_arrays(pass *p, qn_array *const *arrays)
         if (!arrays[i]) return 0;
         if (qn_array_dtype(arrays[i]) != QN_DTYPE_F32 ||
             !qn_shape_equal(qn_array_shape(arrays[i]), &t->arrays[i].shape))
-            return qn_scope_fail(p->s, qn_fail(QN_E_ARG, "%s: array %lld is no f32 of the shape of %s",
+            return qn_scope_fail(p->s, qn_fail(QN_E_ARG, "%s: array %lld must be of f32, in the shape of %s",
                                                p->what, (long long)i, t->arrays[i].name)),
                    0;
     }

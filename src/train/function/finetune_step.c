@@ -73,7 +73,7 @@ static qn_status measure(const qn_finetune *f, qn_array *const *gradients, doubl
         double own = 0;
         for (int64_t k = 0; g && k < t->arrays[i].n; k++) own += (double)g[k] * g[k];
         if (!isfinite(own))
-            return qn_fail(QN_E_DEVICE, "the gradient by %s is not finite after %lld steps",
+            return qn_fail(QN_E_DEVICE, "the gradient with respect to %s is not finite after %lld steps",
                            t->arrays[i].name, (long long)f->step);
         squares += own;
     }
@@ -116,7 +116,7 @@ qn_status qn_finetune_step(qn_finetune *f, qn_scope *s, qn_array *loss, const qn
     QN_TRY(qn_scope_status(s));
     if (!loss || !o) return qn_fail(QN_E_ARG, "qn_finetune_step: loss and options are needed");
     if (f->step && o->kind != f->kind)
-        return qn_fail(QN_E_ARG, "qn_finetune_step: the optimiser was another one in the first step");
+        return qn_fail(QN_E_ARG, "qn_finetune_step: the first step had another optimiser");
     qn_array **results = qn_calloc((size_t)f->trainable.n + 1, sizeof(qn_array *));
     if (!results) return QN_E_NOMEM;
     qn_status status = differentiate(f, s, loss, results);
