@@ -519,7 +519,7 @@ static void refuses(void **state)
     WITH(optimizer, (qn_optimizer_kind)2, QN_E_ARG, "optimiser 2");
     WITH(precision, (qn_precision)3, QN_E_ARG, "precision 3");
     WITH(layout, (qn_adapter_layout)2, QN_E_ARG, "layout 2");
-    WITH(init, (qn_train_init)2, QN_E_ARG, "init 2");
+    WITH(init, (qn_train_init)3, QN_E_ARG, "init 3");
     WITH(rank, -1, QN_E_ARG, "rank -1");
     WITH(rank, 1 << 30, QN_E_ARG, "rank");
     WITH(alpha, NAN, QN_E_ARG, "alpha");
