@@ -5,6 +5,7 @@
 static const qn_route own[] = {
     {"GET", "/health", qn_route_health, 1, 0},
     {"GET", "/metrics", qn_route_metrics, 0, 0},
+    {"POST", "/prompt-cache", qn_route_prompt_cache, 0, 1},
 };
 
 static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write};

@@ -10,5 +10,6 @@ extern const qn_route_table *const qn_server_tables[QN_SERVER_TABLES];
 
 void qn_route_health(qn_exchange *ex);
 void qn_route_metrics(qn_exchange *ex);
+void qn_route_prompt_cache(qn_exchange *ex);
 
 #endif

@@ -159,6 +159,14 @@ static qn_status start(running *r)
     return QN_OK;
 }
 
+/* What it fails with becomes the reason of the end. */
+static qn_status save(running *r)
+{
+    const qn_status status = r->server.options->save(r->server.options->user, r->load.model);
+    if (status != QN_OK) snprintf(r->why, sizeof r->why, "%s", qn_last_error());
+    return status;
+}
+
 /* Ends what runs, in an order in which nothing is used after it is gone: clients, then jobs, then the model.
  */
 static void stop(running *r)
@@ -175,6 +183,7 @@ static void stop(running *r)
     }
     qn_workers_free(s->slow_workers);
     qn_workers_free(s->workers);
+    if (r->load.model && s->options->save && r->status == QN_OK) r->status = save(r);
     if (r->load.model) qn_model_close(&r->load.model);
     for (int i = 0; i < 2; i++)
         if (r->signals[i]) event_free(r->signals[i]);
@@ -203,10 +212,13 @@ qn_status qn_server_run(const qn_server_options *options)
     qn_status status = start(r);
     if (status == QN_OK) {
         event_base_dispatch(s->http.base);
-        status = r->status;
-        if (status != QN_OK) qn_fail_copy(status, r->why);
+    } else {
+        r->status = status;
+        snprintf(r->why, sizeof r->why, "%s", qn_last_error());
     }
     stop(r);
+    status = r->status;
+    if (status != QN_OK) qn_fail_copy(status, r->why);
     qn_free(r);
     return status;
 }

@@ -26,6 +26,9 @@ typedef struct {
     qn_pooling pooling; /* of embeddings */
     /* Opens the model, on a thread of its own while the server listens already. */
     qn_status (*open)(void *user, qn_model **out);
+    /* Saves what the model keeps of prompts, for the next start: at the end, unless a second signal came, and when a
+     * client asks (POST /prompt-cache). NULL: nothing is saved. A thread of its own, or the loop at the end. */
+    qn_status (*save)(void *user, qn_model *model);
     void *user;
     /* Tells where it listens ("http://127.0.0.1:8080"), and later, with NULL, that the model is ready. Loop
      * thread. */

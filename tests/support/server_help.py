@@ -24,10 +24,11 @@ MODEL = "models/llama"
 
 
 class Server:
-    """`quern serve MODEL`, on a port of its own."""
+    """`quern serve MODEL`, or without MODEL, on a port of its own."""
 
-    def __init__(self, model, *options, wait=True):
-        self.process = subprocess.Popen([QUERN, "serve", str(model), "--port", "0", *map(str, options)],
+    def __init__(self, model=None, *options, wait=True):
+        self.process = subprocess.Popen([QUERN, "serve", *([] if model is None else [str(model)]), "--port", "0",
+                                         *map(str, options)],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
         self.said = b""
         line = self.read_line()

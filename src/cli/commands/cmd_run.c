@@ -273,18 +273,6 @@ static int is_question(const char *text, const run_options *o)
     return !strchr(text, '/') || text[n - 1] == '?';
 }
 
-/* Who answers where no model was named. */
-static qn_status note_seed(const qn_model *model)
-{
-    qn_model_info info;
-    QN_TRY(qn_model_get_info(model, &info));
-    qn_out_note(
-        "the seed answers: a toy model of %.1f million parameters inside quern, which is often wrong. To use "
-        "a real model: quern run MODEL; tools/fetch-models downloads one",
-        (double)info.num_parameters * 1e-6);
-    return QN_OK;
-}
-
 int qn_cmd_run(int argc, char **argv)
 {
     run_options o = {.sampling = QN_SAMPLING_UNSET, .logprobs = -1};
@@ -319,7 +307,7 @@ int qn_cmd_run(int argc, char **argv)
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
     if (status == QN_OK) status = qn_load_open(n ? path : QN_SEED, &o.load, &model);
-    if (status == QN_OK && !n) status = note_seed(model);
+    if (status == QN_OK && !n) status = qn_note_seed("run", model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
     keeps = status == QN_OK && o.prompt_cache && qn_prompt_cache_load(model, o.prompt_cache);
     if (status == QN_OK && o.ids_path)

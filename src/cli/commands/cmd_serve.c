@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/options/options.h"
+#include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 #include "server/server.h"
@@ -23,6 +24,8 @@ static const size_t body_bytes_max = (size_t)16 << 20;
 typedef struct {
     qn_load_options load;
     const char *path; /* of the model */
+    const char *prompt_cache;
+    int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
     const char *host, *model_name, *key_file;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
@@ -66,6 +69,12 @@ static const qn_arg serve_args[] = {
      "answer stays the same"},
     {"--no-look-ahead", 0, QN_ARG_FLAG, AT(no_look_ahead), 0, 0, NULL,
      "do not use idle time to compute the beginning of a chat's next turn"},
+    {"--prompt-cache", 0, QN_ARG_TEXT, AT(prompt_cache), 0, 0, "FILE",
+     "load the state of earlier prompts from FILE at the start, and save it there at the end; POST "
+     "/prompt-cache "
+     "saves it too"},
+    {"--rotate", 0, QN_ARG_FLAG, AT(load.o.rotate), 0, 0, NULL,
+     "when the context of a request is full, forget its beginning and continue"},
     {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "print a line for each request on standard error"},
     {0},
 };
@@ -93,7 +102,17 @@ static qn_status read_keys(const char *path, qn_buf *text, const char **keys, si
 static qn_status open_model(void *user, qn_model **out)
 {
     serve_options *o = user;
-    return qn_load_open(o->path, &o->load, out);
+    QN_TRY(qn_load_open(o->path, &o->load, out));
+    o->keeps = o->prompt_cache && qn_prompt_cache_load(*out, o->prompt_cache);
+    return strcmp(o->path, QN_SEED) == 0 ? qn_note_seed("serve", *out) : QN_OK;
+}
+
+static qn_status save_prompts(void *user, qn_model *model)
+{
+    const serve_options *o = user;
+    if (!o->keeps)
+        return qn_fail(QN_E_UNSUPPORTED, "%s is no saved state: it is left unchanged", o->prompt_cache);
+    return qn_model_save_state(model, o->prompt_cache);
 }
 
 static void say(void *user, const char *url)
@@ -125,15 +144,16 @@ static void name_model(const char *path, qn_buf *name)
 
 static const qn_arg_group serve_groups[] = {
     {NULL, serve_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
-const qn_arg_spec qn_serve_spec = {"quern serve MODEL [options]",
-                                   "Serves OpenAI's API: /v1/chat/completions, /v1/completions, "
-                                   "/v1/embeddings and /v1/models; also\n/health and /metrics. After "
-                                   "SIGTERM or Ctrl-C the server finishes its requests and refuses new "
-                                   "ones.\nA second signal ends it at once.",
-                                   serve_groups,
-                                   1,
-                                   1,
-                                   NULL};
+const qn_arg_spec qn_serve_spec = {
+    "quern serve [MODEL] [options]",
+    "Serves OpenAI's API: /v1/chat/completions, /v1/completions, "
+    "/v1/embeddings and /v1/models; also\n/health and /metrics. After "
+    "SIGTERM or Ctrl-C the server finishes its requests and refuses new "
+    "ones.\nA second signal ends it at once. Without MODEL, the seed answers: a toy model inside quern.",
+    serve_groups,
+    0,
+    1,
+    NULL};
 
 int qn_cmd_serve(int argc, char **argv)
 {
@@ -148,6 +168,7 @@ int qn_cmd_serve(int argc, char **argv)
     size_t n_keys = 0;
     int n, code;
     if (qn_args_parse(&qn_serve_spec, &o, argc, argv, &o.path, &n, &code)) return code;
+    if (!n) o.path = o.load.o.backend && strcmp(o.load.o.backend, "mock") == 0 ? "mock" : QN_SEED;
     for (size_t i = 0; i < o.keys.n; i++) {
         if (!o.keys.items[i][0]) return qn_args_fail("serve", "--api-key: the key is empty");
         keys[n_keys++] = o.keys.items[i];
@@ -157,7 +178,7 @@ int qn_cmd_serve(int argc, char **argv)
     if (o.verbose) qn_log_set_level(QN_LOG_INFO);
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
     if (status == QN_OK && !o.model_name) {
-        name_model(o.path, &name);
+        name_model(strcmp(o.path, QN_SEED) ? o.path : "seed", &name);
         status = name.status;
         o.model_name = name.data;
     }
@@ -183,6 +204,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,
                                  .open = open_model,
+                                 .save = o.prompt_cache ? save_prompts : NULL,
                                  .user = &o,
                                  .say = say};
     if (status == QN_OK) status = qn_server_run(&options);

@@ -267,6 +267,17 @@ void qn_load_end(qn_load_options *l)
     }
 }
 
+qn_status qn_note_seed(const char *command, const qn_model *model)
+{
+    qn_model_info info;
+    QN_TRY(qn_model_get_info(model, &info));
+    qn_out_note(
+        "the seed answers: a toy model of %.1f million parameters inside quern, which is often wrong. To use "
+        "a real model: quern %s MODEL; tools/fetch-models downloads one",
+        (double)info.num_parameters * 1e-6, command);
+    return QN_OK;
+}
+
 void qn_json_info(qn_buf *b, const qn_model_info *info)
 {
     qn_json_open(b, '{');

@@ -58,6 +58,8 @@ void qn_load_end(qn_load_options *l);
 /* Writes {"architecture":...} and {"prefill_tokens_per_sec":...}: the names of the C structures. */
 void qn_json_info(qn_buf *b, const qn_model_info *info);
 void qn_json_metrics(qn_buf *b, const qn_metrics *metrics);
+/* That the seed answers, where no model was named. command: "run", with which a real one is used. */
+qn_status qn_note_seed(const char *command, const qn_model *model);
 /* What --stats prints, on standard error. */
 void qn_note_stats(const qn_generation_stats *stats, qn_end end);
 /* The fields of stats, inside an object that is open. */

@@ -30,6 +30,6 @@ qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_fi
     qn_field_read_stop_ids, qn_field_read_logit_bias, qn_field_read_seed, qn_field_read_stream_options,
     qn_field_read_ping, qn_field_read_tools, qn_field_read_tool_choice, qn_field_read_parallel_calls,
     qn_field_read_completion_logprobs, qn_field_read_template_kwargs, qn_field_read_effort,
-    qn_field_read_reasoning_format, qn_field_read_encoding;
+    qn_field_read_reasoning_format, qn_field_read_truncation, qn_field_read_encoding;
 
 #endif

@@ -46,6 +46,7 @@ const qn_field qn_api_request_fields[] = {
     {"max_completion_tokens", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_completion_tokens, NULL, NULL},
     {"stop", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop, NULL, NULL},
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
+    {"truncation", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_truncation, NULL, NULL},
     {"ignore_eos", BOTH, QN_FIELD_BOOL, AT(o.ignore_eos), 0, 0, NULL, NULL, NULL},
     /* sampling */
     {"temperature", BOTH, QN_FIELD_REAL, AT(temperature), 0, 100, NULL, NULL, NULL},
@@ -130,7 +131,7 @@ const qn_field qn_api_request_fields[] = {
     {"spaces_between_special_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[true]",
      "special tokens are never part of the text"},
     {"truncate_prompt_tokens", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "prompts are never truncated"},
-    {"truncation", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"disabled\"]", "prompts are never truncated"},
+    {"truncation", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"disabled\"]", "prompts are never truncated"},
     {"truncate", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "prompts are never truncated"},
     {"n_discard", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never truncated"},
     {"n_predict", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use max_tokens"},

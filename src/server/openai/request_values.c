@@ -320,6 +320,18 @@ int qn_field_read_effort(qn_api_request *r, const json_t *value, const qn_api_re
     return invalid(error, "reasoning_effort", "must be none, minimal, low, medium, high, xhigh or max");
 }
 
+/* As the Responses API has it, for what it can mean here: the context forgets its beginning. */
+int qn_field_read_truncation(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                             qn_api_error *error)
+{
+    const char *text = json_string_value(value);
+    (void)limits;
+    if (!text || (strcmp(text, "auto") != 0 && strcmp(text, "disabled") != 0))
+        return invalid(error, "truncation", "must be \"auto\" or \"disabled\"");
+    r->o.rotate = strcmp(text, "auto") == 0;
+    return 0;
+}
+
 int qn_field_read_reasoning_format(qn_api_request *r, const json_t *value,
                                    const qn_api_request_limits *limits, qn_api_error *error)
 {
