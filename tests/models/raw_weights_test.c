@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <quern/quern.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,11 +35,27 @@ static const struct {
     {"input_layernorm.weight", "input_norm"},      {"post_attention_layernorm.weight", "post_attn_norm"},
 };
 
-/* NAME of NAME.bin; 0: the tensor is none of the decoder's. */
+/* "visual.blocks.3.attn.qkv.weight" -> "visual.block3.attn.qkv". */
+static int raw_vision_name(const char *tensor, char *out, size_t size)
+{
+    static const char weight[] = ".weight";
+    long layer;
+    int n = 0;
+    if (sscanf(tensor, "visual.blocks.%ld.%n", &layer, &n) == 1 && n)
+        snprintf(out, size, "visual.block%ld.%s", layer, tensor + n);
+    else
+        snprintf(out, size, "%s", tensor);
+    char *end = strstr(out, weight);
+    if (end) *end = 0;
+    return (int)strlen(out);
+}
+
+/* NAME of NAME.bin; 0: the tensor has none. */
 static int raw_name(const char *tensor, char *out, size_t size)
 {
     long layer;
     int n = 0;
+    if (strncmp(tensor, "visual.", strlen("visual.")) == 0) return raw_vision_name(tensor, out, size);
     if (strcmp(tensor, "model.embed_tokens.weight") == 0) return snprintf(out, size, "embed_tokens");
     if (strcmp(tensor, "model.norm.weight") == 0) return snprintf(out, size, "final_norm");
     if (strcmp(tensor, "lm_head.weight") == 0) return snprintf(out, size, "lm_head");
@@ -75,6 +92,9 @@ static const char *make(const char *from, const char *patch, qn_dtype dtype)
     snprintf(folder, sizeof folder, "%s", qn_test_scratch());
     qn_test_model_copy(from, patch, NULL, linked);
     qn_test_copy(folder, "config.json", qn_test_path(linked, "config.json"));
+    static const char processor[] = "preprocessor_config.json";
+    if (access(qn_test_path(linked, processor), R_OK) == 0)
+        qn_test_copy(folder, processor, qn_test_path(linked, processor));
     qn_test_model_remove(linked);
     static char bin[QN_TEST_DIR_MAX]; /* qn_test_path gives its buffers again */
     snprintf(bin, sizeof bin, "%s", qn_test_path(folder, "bin_weights"));
@@ -120,6 +140,42 @@ static void float32(void **state)
     for (int i = 0; i < 3; i++)
         assert_true(qn_golden_logits(e, st, i, NULL) <= qn_golden_tolerance("qwen2_vl"));
     qn_engine_close(e);
+    qn_safetensors_close(st);
+    qn_test_remove(dir);
+}
+
+/* The tokens behind a picture, with the tower from files of bin_weights. */
+static void sees(void **state)
+{
+    enum { N_GREEDY_MAX = 64 };
+    qn_safetensors *st;
+    qn_model *model;
+    qn_generation *g;
+    qn_token t;
+    int32_t got[N_GREEDY_MAX];
+    int64_t n = 0;
+    const char *dir = make(qn_test_need_fixture("models/qwen2_vl"), NULL, QN_DTYPE_BF16);
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture("models/qwen2_vl/expected.safetensors"), &st));
+    const qn_tensor_view *rgb = qn_safetensors_find(st, "image.rgb"),
+                         *ids = qn_safetensors_find(st, "image.ids"),
+                         *greedy = qn_safetensors_find(st, "image.greedy");
+    const qn_image image = {rgb->data, rgb->shape[1], rgb->shape[0], 0};
+    const qn_ids row = {ids->data, ids->n_elements};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1, .images = &image, .n_images = 1};
+    assert_true(greedy->n_elements <= N_GREEDY_MAX);
+    qn_test_ok(
+        qn_model_open(dir, &(qn_model_options){.precision = QN_PRECISION_EXACT, .n_threads = 2}, &model));
+    qn_test_ok(qn_generation_open(
+        model, &prompt, &(qn_generate_options){.max_tokens = greedy->n_elements, .ignore_eos = 1}, &g));
+    for (;;) {
+        qn_test_ok(qn_generation_next(g, &t));
+        if (t.end != QN_END_NONE) break;
+        got[n++] = t.id;
+    }
+    assert_int_equal(n, greedy->n_elements);
+    assert_memory_equal(got, greedy->data, (size_t)n * sizeof *got);
+    qn_generation_close(g);
+    qn_test_ok(qn_model_close(&model));
     qn_safetensors_close(st);
     qn_test_remove(dir);
 }
@@ -197,6 +253,9 @@ static void damaged_files(void **state)
     dir = make(qn_test_need_fixture("models/qwen2_vl"), NULL, QN_DTYPE_BF16);
     qn_test_write(qn_test_path(dir, "bin_weights"), "layer0.attn.r_proj.bin", zeros, sizeof zeros);
     refused(dir, QN_E_UNSUPPORTED, "layer0.attn.r_proj.bin does not belong");
+    assert_int_equal(unlink(bin_file(dir, "layer0.attn.r_proj.bin")), 0);
+    assert_int_equal(unlink(bin_file(dir, "visual.block0.attn.qkv.bin")), 0);
+    refused(dir, QN_E_FORMAT, "/bin_weights/visual.block0.attn.qkv.bin is missing, expected with");
     qn_test_remove(dir);
 }
 
@@ -256,8 +315,9 @@ static void memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),     cmocka_unit_test(float32),         cmocka_unit_test(packed),
-        cmocka_unit_test(damaged_files), cmocka_unit_test(damaged_configs), cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(same_bits),       cmocka_unit_test(float32),       cmocka_unit_test(sees),
+        cmocka_unit_test(packed),          cmocka_unit_test(damaged_files), cmocka_unit_test(damaged_configs),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

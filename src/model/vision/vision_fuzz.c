@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int64_t shape[QN_VISION_DIMS_MAX];
         if (c.vision.depth) check_pictures(&c.vision);
         for (int64_t i = 0; i < qn_vision_count(&c.vision); i++) {
-            int n_dims = qn_vision_tensor(&c, i, name, shape);
+            int n_dims = qn_vision_tensor(&c, QN_SOURCE_SAFETENSORS, i, name, shape);
             for (int d = 0; d < n_dims; d++)
                 if (shape[d] < 1) abort();
         }

@@ -67,14 +67,28 @@ int64_t qn_vision_index(qn_vision_role role, int64_t layer)
     return role < QN_VISION_MODEL_COUNT ? (int64_t)role : (int64_t)role + layer * N_LAYER_ROLES;
 }
 
-int qn_vision_tensor(const qn_model_config *c, int64_t i, char name[QN_VISION_NAME_MAX],
+/* "blocks.#.attn.qkv.weight" as "block3.attn.qkv.bin". */
+static void write_raw_name(const char *own, int64_t layer, char name[QN_VISION_NAME_MAX])
+{
+    static const char blocks[] = "blocks.#", weight[] = ".weight";
+    const char *rest = strstr(own, blocks) == own ? own + strlen(blocks) : own, *end = strstr(rest, weight);
+    const int n = end ? (int)(end - rest) : (int)strlen(rest);
+    if (rest == own)
+        snprintf(name, QN_VISION_NAME_MAX, "visual.%.*s.bin", n, rest);
+    else
+        snprintf(name, QN_VISION_NAME_MAX, "visual.block%lld%.*s.bin", (long long)layer, n, rest);
+}
+
+int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, char name[QN_VISION_NAME_MAX],
                      int64_t shape[QN_VISION_DIMS_MAX])
 {
     int64_t layer = i < QN_VISION_MODEL_COUNT ? 0 : (i - QN_VISION_MODEL_COUNT) / N_LAYER_ROLES,
             role = i - layer * N_LAYER_ROLES;
     const char *own = roles[role].name, *hash = strchr(own, '#');
     int n = 0;
-    if (hash)
+    if (kind == QN_SOURCE_RAW)
+        write_raw_name(own, layer, name);
+    else if (hash)
         snprintf(name, QN_VISION_NAME_MAX, "%s%.*s%lld%s", c->vision.prefix, (int)(hash - own), own,
                  (long long)layer, hash + 1);
     else

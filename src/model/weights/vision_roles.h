@@ -3,6 +3,7 @@
 #ifndef QN_MODEL_WEIGHTS_VISION_ROLES_H
 #define QN_MODEL_WEIGHTS_VISION_ROLES_H
 
+#include "format/source/source.h"
 #include "model/config/config.h"
 
 /* Shapes: E embed_dim, F its intermediate_size, M patches of a token times E, H hidden_size of the text. */
@@ -37,8 +38,10 @@ enum { QN_VISION_DIMS_MAX = 5, QN_VISION_NAME_MAX = 128 };
 int64_t qn_vision_count(const qn_vision_config *v);
 /* Number of the tensor of a role; layer: 0 for those of the whole tower. */
 int64_t qn_vision_index(qn_vision_role role, int64_t layer);
-/* Name and shape in the files of tensor i; returns the number of dimensions. */
-int qn_vision_tensor(const qn_model_config *c, int64_t i, char name[QN_VISION_NAME_MAX],
+/* Name and shape of tensor i in files of this kind; returns the number of dimensions. In bin_weights the names
+ * are those of safetensors as the decoder's are: "visual.blocks.3.attn.qkv.weight" is
+ * "visual.block3.attn.qkv.bin". */
+int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, char name[QN_VISION_NAME_MAX],
                      int64_t shape[QN_VISION_DIMS_MAX]);
 
 #endif

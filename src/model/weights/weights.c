@@ -374,12 +374,15 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
     for (int64_t i = 0; i < w->n_vision; i++) {
         int64_t shape[QN_VISION_DIMS_MAX];
         char name[QN_VISION_NAME_MAX], expected[128];
-        int n_dims = qn_vision_tensor(c, i, name, shape);
+        const int is_raw = qn_source_get_kind(src) == QN_SOURCE_RAW;
+        int n_dims = qn_vision_tensor(c, qn_source_get_kind(src), i, name, shape);
         const qn_tensor_view *v = qn_source_find(src, name);
+        if (!v && is_raw) return missing_raw(src, c, name, shape, n_dims);
         if (!v)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", weights_file(src),
                            name, shape_text(shape, n_dims, expected, sizeof expected));
         if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
+        if (is_raw) QN_TRY(shape_raw(w, shape, n_dims, &v));
         QN_TRY(check_view(v, shape, n_dims));
         if (n_dims > 2) QN_TRY(show_as(w, shape[0], &v));
         w->vision[i] = v;
