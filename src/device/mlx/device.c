@@ -14,13 +14,14 @@ static qn_status mlx_get_info(qn_device_info *out)
     QN_TRY(qn_mlx_load(&shim));
     QN_TRY(qn_device_get_info(0, &cpu)); /* its memory is the host's */
     const qn_mlx_about about = shim->about();
-    *out = (qn_device_info){.name = "mlx",
-                            .description = about.library,
-                            .set = about.on_gpu ? "metal" : "mlx_cpu",
-                            .sets = about.on_gpu ? "metal" : "mlx_cpu",
-                            .n_threads = 1,
-                            .memory_bytes = cpu.memory_bytes,
-                            .available_bytes = cpu.available_bytes};
+    *out =
+        (qn_device_info){.name = "mlx",
+                         .description = about.library,
+                         .set = about.on_gpu ? "metal" : "mlx_cpu",
+                         .sets = about.on_gpu ? "metal" : "mlx_cpu",
+                         .n_threads = 1,
+                         .memory_bytes = about.recommended_bytes ? about.recommended_bytes : cpu.memory_bytes,
+                         .available_bytes = cpu.available_bytes};
     return QN_OK;
 }
 
@@ -35,6 +36,8 @@ static void mlx_close(qn_device *base)
 static qn_status open_parts(qn_mlx *d, const qn_device_options *options)
 {
     QN_TRY(qn_mlx_load(&d->shim));
+    const qn_mlx_about about = d->shim->about();
+    qn_mlx_limit_by_default(d->base.ledger, &about);
     QN_TRY(qn_pool_new(options->n_threads, &d->pool));
     QN_TRY(qn_mlx_owner_new(d->shim, &d->owner));
     qn_mlx_set_cache_limit(&d->base, qn_ledger_get(d->base.ledger).cache_limit);

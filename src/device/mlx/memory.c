@@ -17,6 +17,12 @@ size_t qn_mlx_room(const qn_mlx *d)
     return used < limit ? limit - used : 0;
 }
 
+void qn_mlx_limit_by_default(qn_ledger *ledger, const qn_mlx_about *about)
+{
+    if (about->recommended_bytes && !qn_ledger_get_limit(ledger))
+        qn_ledger_set_limit(ledger, about->recommended_bytes);
+}
+
 /* ---- MLX's cache and wired memory ---------------------------------------------------------------------- */
 
 typedef struct {

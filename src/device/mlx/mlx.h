@@ -54,6 +54,9 @@ size_t qn_mlx_room(const qn_mlx *d);
 /* Layouts of buffers: PLAIN is the host's memory, WEIGHT has a qn_mlx_weight * for its data. */
 enum { QN_MLX_LAYOUT_PLAIN = 0, QN_MLX_LAYOUT_WEIGHT = 1 };
 
+/* memory.c: the limit of a ledger that has none becomes what the GPU recommends: MLX does not survive an
+ * allocation that fails, so that what a request needs beyond it must be refused before. */
+void qn_mlx_limit_by_default(qn_ledger *ledger, const qn_mlx_about *about);
 /* memory.c: buffers, and MLX's cache of freed memory, which is the process's. */
 size_t qn_mlx_cache_bytes(qn_device *d);
 void qn_mlx_set_cache_limit(qn_device *d, size_t limit_bytes);

@@ -7,6 +7,8 @@
 #include <limits>
 #include <new>
 
+#include <mlx/backend/gpu/device_info.h>
+
 #include "device/mlx/shim_parts.hpp"
 
 /* Argument lists change between minor versions of MLX: this is the range that the tests have seen. */
@@ -253,12 +255,32 @@ static void memo_free(qn_mlx_memo *m)
 
 /* ---- the process's MLX -------------------------------------------------------------------------------- */
 
+/* Metal's key. A GPU of another back end says what it has in all, of which nine tenths are taken. */
+static size_t recommended_bytes()
+{
+    size_t bytes = 0;
+    guarded([&] {
+        if (!qn::on_gpu()) return;
+        const auto &info = mx::gpu::device_info(0);
+        const auto find = [&](const char *key) -> size_t {
+            const auto at = info.find(key);
+            if (at == info.end()) return 0;
+            const size_t *n = std::get_if<size_t>(&at->second);
+            return n ? *n : 0;
+        };
+        bytes = find("max_recommended_working_set_size");
+        if (!bytes) bytes = find("total_memory") / 10 * 9;
+    });
+    return bytes;
+}
+
 static qn_mlx_about about()
 {
     int major = 0, minor = 0, patch = 0;
     std::sscanf(mx::version(), "%d.%d.%d", &major, &minor, &patch);
     static const std::string name = std::string("MLX ") + mx::version();
-    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), name.c_str()};
+    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), name.c_str(),
+            recommended_bytes()};
 }
 
 static const char *error()

@@ -76,9 +76,10 @@ typedef struct {
     int header_version, library_version; /* as MLX_VERSION_NUMERIC: 32004 is 0.32.4 */
     int on_gpu;                          /* 1: arrays are computed on an Apple GPU */
     const char *library;                 /* "MLX 0.32.4"; static storage */
+    size_t recommended_bytes; /* of memory that the GPU recommends to use at most; 0: none, or no GPU */
 } qn_mlx_about;
 
-enum { QN_MLX_SHIM_VERSION = 2 };
+enum { QN_MLX_SHIM_VERSION = 3 };
 
 typedef struct {
     int version; /* QN_MLX_SHIM_VERSION; fields behind it are those of this header only then */
