@@ -476,6 +476,46 @@ static void begins(void **state)
     assert_true(fabs(variance_of_a(QN_TRAIN_KAIMING_NORMAL) - 1) < 0.05);
 }
 
+/* in: ids and targets; out: the mean loss, then its gradient by the first array. */
+static qn_status loss_and_gradient(void *user, qn_scope *s, int n_in, qn_array *const *in, int n_out,
+                                   qn_array **out)
+{
+    const subject *t = user;
+    qn_array *first = qn_finetune_array(t->f, 0);
+    out[0] = mean(s, qn_finetune_losses(t->f, s, NULL, in[0], in[1], NULL));
+    return qn_vjp(s, out[0], NULL, 1, &first, out + 1);
+}
+
+static void same_numbers(const subject *t, qn_array *a, qn_array *b)
+{
+    int64_t n, m;
+    float *x = numbers_of(t, a, &n), *y = numbers_of(t, b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, (size_t)n * sizeof *x);
+    qn_free(x);
+    qn_free(y);
+}
+
+/* A step that is compiled once has the bits of one that is built each time, and sees new numbers. */
+static void compiles(void **state)
+{
+    subject t;
+    qn_compiled *c;
+    open_kind(&t, "llama", QN_PRECISION_HIGH, (qn_finetune_options){.rank = 2});
+    qn_test_ok(qn_compile(t.scope, loss_and_gradient, &t, 2, NULL, &c));
+    qn_array *in[2] = {table(&t, t.ids), table(&t, t.targets)};
+    for (int round = 0; round < 3; round++) {
+        qn_array *compiled[2], *built[2];
+        qn_test_ok(qn_compiled_call(c, t.scope, 2, in, compiled));
+        qn_test_ok(loss_and_gradient(&t, t.scope, 2, in, 2, built));
+        for (int i = 0; i < 2; i++) same_numbers(&t, compiled[i], built[i]);
+        disturb(&t);
+    }
+    assert_int_equal(qn_compiled_get_figures(c).n_traces, 1);
+    qn_compiled_free(c);
+    close_all(&t);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------------- */
 
 static void expect_fail(const subject *t, qn_array *a, qn_status status, const char *words)
@@ -652,13 +692,14 @@ int main(void)
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(mask_hides),      cmocka_unit_test(gradients_dora),
-        cmocka_unit_test(gradients_full),  cmocka_unit_test(trains_lora),
-        cmocka_unit_test(trains_dora),     cmocka_unit_test(trains_bf16),
-        cmocka_unit_test(trains_full),     cmocka_unit_test(trains_sgd),
-        cmocka_unit_test(refuses),         cmocka_unit_test(begins),
-        cmocka_unit_test(refuses_to_open), cmocka_unit_test(serves_meanwhile),
-        cmocka_unit_test(trains_on_data),  cmocka_unit_test(quantised_bits),
+        cmocka_unit_test(mask_hides),       cmocka_unit_test(gradients_dora),
+        cmocka_unit_test(gradients_full),   cmocka_unit_test(trains_lora),
+        cmocka_unit_test(trains_dora),      cmocka_unit_test(trains_bf16),
+        cmocka_unit_test(trains_full),      cmocka_unit_test(trains_sgd),
+        cmocka_unit_test(refuses),          cmocka_unit_test(compiles),
+        cmocka_unit_test(begins),           cmocka_unit_test(refuses_to_open),
+        cmocka_unit_test(serves_meanwhile), cmocka_unit_test(trains_on_data),
+        cmocka_unit_test(quantised_bits),
     };
     static struct CMUnitTest tests[N_ROWS * QN_TEST_KINDS_MAX + sizeof others / sizeof *others];
     int n = qn_test_kind_rows(N_ROWS, rows, tests);
