@@ -91,7 +91,8 @@ typedef struct {
 /* Logits [N, L, vocab_size] of ids [N, L] (integers; positions are 0 to L - 1 in each sequence), as a lazy
  * array. arrays [count] stand for the trained ones, such as the inputs of a function (qn_value_and_grad); NULL:
  * f's own. Shorter sequences are padded at their end with any id: no row sees what follows it. An id outside
- * the vocabulary is an error of the scope. */
+ * the vocabulary is an error of the scope if ids are data; of ids that are computed later the nearest id is
+ * taken. */
 QN_API qn_array *qn_finetune_forward(qn_finetune *f, qn_scope *s, qn_array *const *arrays, qn_array *ids,
                                      const qn_forward_options *options);
 /* The same without the head: hidden states after the final norm, [N, L, hidden_size]. */

@@ -17,28 +17,38 @@ typedef struct {
 
 /* ---- inputs ------------------------------------------------------------------------------------------- */
 
-/* ids [N, L] within the vocabulary, as a vector. */
-static qn_array *as_rows(const pass *p, qn_array *ids, int may_be_negative)
+/* Fails in the scope if an id of ids, which are data, is not in [least, vocab_size). */
+static void check_ids(const pass *p, qn_array *ids, int64_t least)
 {
     const int64_t vocab_size = p->f->base.config.vocab_size;
-    qn_array *data = qn_array_data(ids) ? ids : NULL;
     int64_t id;
     qn_view view;
     qn_iterator it;
-    if (data && qn_array_view(p->s, data, &view) == QN_OK) {
-        qn_iterator_begin(&it, &view);
-        for (const void *x; (x = qn_iterator_next(&it));) {
-            qn_convert(view.dtype, x, QN_DTYPE_I64, &id, 1);
-            if (id < vocab_size && (id >= 0 || may_be_negative)) continue;
-            return qn_scope_fail(p->s,
-                                 qn_fail(QN_E_ARG, "%s: token id %lld is outside the vocabulary of %lld",
-                                         p->what, (long long)id, (long long)vocab_size));
-        }
+    const qn_status status = qn_array_view(p->s, ids, &view);
+    if (status != QN_OK) return;
+    qn_iterator_begin(&it, &view);
+    for (const void *x; (x = qn_iterator_next(&it));) {
+        qn_convert(view.dtype, x, QN_DTYPE_I64, &id, 1);
+        if (id >= least && id < vocab_size) continue;
+        qn_scope_fail(p->s, qn_fail(QN_E_ARG, "%s: token id %lld: the vocabulary has %lld", p->what,
+                                    (long long)id, (long long)vocab_size));
+        return;
     }
-    ids = qn_astype(p->s,
-                    qn_minimum(p->s, ids, qn_constant(p->s, qn_array_dtype(ids), (double)(vocab_size - 1))),
-                    QN_DTYPE_I32);
-    return qn_reshape(p->s, ids, 1, (int64_t[]){p->n * p->length});
+}
+
+/* ids [N, L] as a vector of i32. Data is checked; of what is computed later the nearest id is taken. */
+static qn_array *as_rows(const pass *p, qn_array *ids, int64_t least)
+{
+    qn_scope *s = p->s;
+    if (qn_array_data(ids)) {
+        check_ids(p, ids, least);
+    } else {
+        const double most = (double)(p->f->base.config.vocab_size - 1);
+        ids = qn_minimum(s, qn_astype(s, ids, QN_DTYPE_I64), qn_constant(s, QN_DTYPE_I64, most));
+        ids = qn_maximum(s, ids, qn_constant(s, QN_DTYPE_I64, (double)least));
+    }
+    if (qn_scope_status(s) != QN_OK) return NULL;
+    return qn_reshape(s, qn_astype(s, ids, QN_DTYPE_I32), 1, (int64_t[]){p->n * p->length});
 }
 
 static int is_table_of_ids(pass *p, qn_array *ids)
@@ -164,7 +174,7 @@ qn_array *qn_finetune_hidden(qn_finetune *f, qn_scope *s, qn_array *const *array
 static qn_array *losses(pass *p, qn_array *targets)
 {
     qn_scope *s = p->s;
-    qn_array *rows = as_rows(p, targets, 1), *zero = qn_constant(s, QN_DTYPE_I32, 0);
+    qn_array *rows = as_rows(p, targets, INT32_MIN), *zero = qn_constant(s, QN_DTYPE_I32, 0);
     qn_array *column = qn_expand_dims(s, rows, 1);
     qn_array *x = qn_forward_losses(s, &p->forward, qn_forward_body(s, &p->forward), all_rows(p),
                                     qn_maximum(s, column, zero));

@@ -516,6 +516,37 @@ static void compiles(void **state)
     close_all(&t);
 }
 
+/* Ids of other types of integers, and ids that are computed: those outside the vocabulary become the nearest. */
+static void takes_any_ids(void **state)
+{
+    subject t;
+    int64_t n, m;
+    open_kind(&t, "llama", QN_PRECISION_EXACT, (qn_finetune_options){.rank = 2});
+    for (int i = 0; i < N * LENGTH; i++) t.ids[i] %= 200;
+    qn_array *ids = table(&t, t.ids);
+    float *plain = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, ids, NULL), &n);
+    static const qn_dtype types[] = {QN_DTYPE_U8, QN_DTYPE_I64, QN_DTYPE_U32};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        qn_array *other = qn_astype(t.scope, ids, types[i]);
+        for (int computed = 0; computed < 2; computed++) {
+            float *same = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, other, NULL), &m);
+            assert_memory_equal(plain, same, (size_t)n * sizeof *same);
+            qn_free(same);
+            qn_test_ok(qn_eval(t.scope, 1, &other));
+        }
+    }
+    t.ids[0] = 0;
+    float *first = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, table(&t, t.ids), NULL), &n);
+    t.ids[0] = -7;
+    qn_array *below = qn_add(t.scope, table(&t, t.ids), qn_zeros(t.scope, QN_DTYPE_I32, 1, (int64_t[]){1}));
+    float *nearest = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, below, NULL), &n);
+    assert_memory_equal(first, nearest, (size_t)n * sizeof *first);
+    qn_free(plain);
+    qn_free(first);
+    qn_free(nearest);
+    close_all(&t);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------------- */
 
 static void expect_fail(const subject *t, qn_array *a, qn_status status, const char *words)
@@ -692,14 +723,14 @@ int main(void)
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(mask_hides),       cmocka_unit_test(gradients_dora),
-        cmocka_unit_test(gradients_full),   cmocka_unit_test(trains_lora),
-        cmocka_unit_test(trains_dora),      cmocka_unit_test(trains_bf16),
-        cmocka_unit_test(trains_full),      cmocka_unit_test(trains_sgd),
-        cmocka_unit_test(refuses),          cmocka_unit_test(compiles),
-        cmocka_unit_test(begins),           cmocka_unit_test(refuses_to_open),
-        cmocka_unit_test(serves_meanwhile), cmocka_unit_test(trains_on_data),
-        cmocka_unit_test(quantised_bits),
+        cmocka_unit_test(mask_hides),      cmocka_unit_test(gradients_dora),
+        cmocka_unit_test(gradients_full),  cmocka_unit_test(trains_lora),
+        cmocka_unit_test(trains_dora),     cmocka_unit_test(trains_bf16),
+        cmocka_unit_test(trains_full),     cmocka_unit_test(trains_sgd),
+        cmocka_unit_test(refuses),         cmocka_unit_test(compiles),
+        cmocka_unit_test(takes_any_ids),   cmocka_unit_test(begins),
+        cmocka_unit_test(refuses_to_open), cmocka_unit_test(serves_meanwhile),
+        cmocka_unit_test(trains_on_data),  cmocka_unit_test(quantised_bits),
     };
     static struct CMUnitTest tests[N_ROWS * QN_TEST_KINDS_MAX + sizeof others / sizeof *others];
     int n = qn_test_kind_rows(N_ROWS, rows, tests);
