@@ -28,7 +28,7 @@ QN_API int qn_cancel_is_set(const qn_cancel *cancel);
 
 /* `model` and `generation` are the backend's own objects. Arguments are those of the public function of the
  * same name, checked: options are never NULL; a seed is never 0; of a prompt exactly one of text (with
- * text_bytes), rows and messages_json is there, a chat given as messages arrives as messages_json. Calls on
+ * text_bytes), rows and conversation is there, however a chat was given. Calls on
  * one model may come from several threads at once; calls on one generation come one at a time, none after its
  * last end event but get_stats and close. All generations are closed before their model. */
 typedef struct {

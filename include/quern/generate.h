@@ -141,7 +141,19 @@ typedef struct {
     const char *content; /* UTF-8 */
 } qn_message;
 
-/* What to go on from: exactly one of text, rows, messages and messages_json. Borrowed during
+/* A chat that is parsed once and used for many calls. Immutable; any thread. */
+typedef struct qn_conversation qn_conversation;
+
+/* The three texts are those of a qn_prompt; the last two may be NULL. *out is owned by the caller:
+ * qn_conversation_free. QN_E_FORMAT, QN_E_ARG: the message begins with the name of the text. */
+QN_API qn_status qn_conversation_new(const char *messages_json, const char *tools_json,
+                                     const char *variables_json, qn_conversation **out);
+/* The messages as JSON; qn_buffer_free. */
+QN_API qn_status qn_conversation_get_json(const qn_conversation *c, char **messages_json);
+/* After the calls that use it. NULL is accepted. */
+QN_API void qn_conversation_free(qn_conversation *c);
+
+/* What to go on from: exactly one of text, rows, messages, messages_json and conversation. Borrowed during
  * qn_generation_open only. A prompt that does not fit the context is refused (QN_E_ARG, both counts); it is
  * never cut. */
 typedef struct {
@@ -156,6 +168,7 @@ typedef struct {
         *messages; /* a chat, through the model's template; special tokens in contents are plain text */
     size_t n_messages;
     const char *messages_json; /* the same as a JSON array, for contents that are not plain strings */
+    const qn_conversation *conversation; /* the same, parsed; it has its own tools and variables */
     /* Pictures, for a model that takes them (QN_E_UNSUPPORTED else; QN_E_ARG names what does not fit). With
      * messages they stand before the text of the last one; in messages_json parts of the type "image" say
      * where, and in a text or in rows the model's own image token, one for each, in order; a text or chat

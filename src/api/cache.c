@@ -130,9 +130,10 @@ qn_status qn_model_load_state(qn_model *model, const char *path)
 /* ---- prefixes ----------------------------------------------------------------------------------------- */
 
 /* One row without images, in the form that backends get. */
-static qn_status check_prompt(const qn_prompt *prompt, const char *function, qn_prompt *normal, qn_buf *json)
+static qn_status check_prompt(const qn_prompt *prompt, const char *function, qn_prompt *normal,
+                              qn_conversation **own)
 {
-    QN_TRY(qn_prompt_normalise(prompt, normal, json));
+    QN_TRY(qn_prompt_normalise(prompt, normal, own));
     if (normal->n_images)
         return qn_fail(QN_E_UNSUPPORTED, "%s: prompts with images cannot be kept", function);
     if (normal->rows && normal->n_rows != 1)
@@ -143,13 +144,13 @@ static qn_status check_prompt(const qn_prompt *prompt, const char *function, qn_
 qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *name)
 {
     qn_prompt normal;
-    qn_buf json = {0};
+    qn_conversation *own = NULL;
     if (!model || !prompt || !name || !name[0])
         return qn_fail(QN_E_ARG, "qn_model_warm: model, prompt and a name are needed");
     if (!model->backend->warm) return qn_backend_fail_missing(model->backend, "prefixes that are kept ready");
-    qn_status status = check_prompt(prompt, "qn_model_warm", &normal, &json);
+    qn_status status = check_prompt(prompt, "qn_model_warm", &normal, &own);
     if (status == QN_OK) status = model->backend->warm(model->object, &normal, name);
-    qn_buf_free(&json);
+    qn_conversation_free(own);
     return status;
 }
 
@@ -191,15 +192,15 @@ static qn_status explain(qn_model *model, const qn_prompt *normal, qn_cache_miss
 qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_miss *out)
 {
     qn_prompt normal;
-    qn_buf json = {0};
+    qn_conversation *own = NULL;
     qn_cache_miss miss = {.reason = QN_CACHE_USABLE};
     if (!model || !prompt || !out)
         return qn_fail(QN_E_ARG, "qn_cache_explain: model, prompt and out are needed");
     if (!model->backend->cache_explain) return qn_backend_fail_missing(model->backend, "a prefix cache");
-    qn_status status = check_prompt(prompt, "qn_cache_explain", &normal, &json);
+    qn_status status = check_prompt(prompt, "qn_cache_explain", &normal, &own);
     if (status == QN_OK) status = explain(model, &normal, &miss);
     if (status == QN_OK) *out = miss;
-    qn_buf_free(&json);
+    qn_conversation_free(own);
     return status;
 }
 

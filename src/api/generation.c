@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/sample/sampler.h"
+#include "text/chat/conversation.h"
 
 enum { IMAGES_MAX = 1024 };
 
@@ -34,45 +35,18 @@ static qn_status check_options(const qn_generate_options *o)
     return QN_OK;
 }
 
-/* A message's content in parts: its images, then its text. */
-static void write_parts(const char *content, size_t n_images, qn_buf *out)
+qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_conversation **own)
 {
-    qn_buf_putc(out, '[');
-    for (size_t i = 0; i < n_images; i++) qn_buf_puts(out, "{\"type\":\"image\"},");
-    qn_buf_puts(out, "{\"type\":\"text\",\"text\":");
-    qn_buf_json_string(out, content, strlen(content));
-    qn_buf_puts(out, "}]");
-}
-
-/* Writes messages as JSON. n_images: of the last one. */
-static qn_status write_messages(const qn_message *messages, size_t n, size_t n_images, qn_buf *out)
-{
-    qn_buf_putc(out, '[');
-    for (size_t i = 0; i < n; i++) {
-        const char *role = messages[i].role, *content = messages[i].content;
-        if (!role || !content) return qn_fail(QN_E_ARG, "message %zu has no role or no content", i);
-        QN_TRY(check_utf8("a message's role", role, strlen(role)));
-        QN_TRY(check_utf8("a message's content", content, strlen(content)));
-        qn_buf_puts(out, i ? ",{\"role\":" : "{\"role\":");
-        qn_buf_json_string(out, role, strlen(role));
-        qn_buf_puts(out, ",\"content\":");
-        if (n_images && i + 1 == n)
-            write_parts(content, n_images, out);
-        else
-            qn_buf_json_string(out, content, strlen(content));
-        qn_buf_putc(out, '}');
-    }
-    qn_buf_putc(out, ']');
-    return out->status;
-}
-
-qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *json)
-{
-    int given = !!prompt->text + !!prompt->rows + !!prompt->messages + !!prompt->messages_json;
+    int given = !!prompt->text + !!prompt->rows + !!prompt->messages + !!prompt->messages_json +
+                !!prompt->conversation;
     if (given != 1)
-        return qn_fail(QN_E_ARG,
-                       "a prompt needs exactly one of text, rows, messages and messages_json; %d are given",
-                       given);
+        return qn_fail(
+            QN_E_ARG,
+            "a prompt needs exactly one of text, rows, messages, messages_json and conversation; %d "
+            "are given",
+            given);
+    if (prompt->conversation && (prompt->tools_json || prompt->variables_json))
+        return qn_fail(QN_E_ARG, "tools_json and variables_json: a conversation has its own");
     if (prompt->n_images && !prompt->images) return qn_fail(QN_E_ARG, "images is NULL");
     if (prompt->n_images > IMAGES_MAX)
         return qn_fail(QN_E_ARG, "%zu images, a prompt may have at most %d", prompt->n_images,
@@ -89,11 +63,15 @@ qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_buf *j
                 return qn_fail(QN_E_ARG, "row %lld has no token ids", (long long)i);
         return QN_OK;
     }
-    if (prompt->messages) {
-        QN_TRY(write_messages(prompt->messages, prompt->n_messages, prompt->n_images, json));
-        out->messages = NULL;
-        out->messages_json = json->data;
-    }
+    if (prompt->conversation) return QN_OK;
+    if (prompt->messages)
+        QN_TRY(qn_conversation_of(prompt->messages, prompt->n_messages, prompt->n_images, prompt->tools_json,
+                                  prompt->variables_json, own));
+    else
+        QN_TRY(qn_conversation_parse(prompt->messages_json, prompt->tools_json, prompt->variables_json, own));
+    out->messages = NULL;
+    out->messages_json = out->tools_json = out->variables_json = NULL;
+    out->conversation = *own;
     return QN_OK;
 }
 
@@ -108,10 +86,10 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     QN_TRY(check_options(&o));
     if (o.seed == 0) o.seed = qn_sampler_fresh_seed();
     o.rotate |= model->rotates;
-    qn_buf json = {0};
+    qn_conversation *own = NULL;
     qn_prompt normal;
     qn_generation *g = NULL;
-    qn_status status = qn_prompt_normalise(prompt, &normal, &json);
+    qn_status status = qn_prompt_normalise(prompt, &normal, &own);
     if (status != QN_OK) goto out;
     g = qn_calloc(1, sizeof *g);
     if (!g) {
@@ -134,7 +112,7 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     g = NULL;
 out:
     qn_free(g);
-    qn_buf_free(&json);
+    qn_conversation_free(own);
     return status;
 }
 
@@ -339,12 +317,12 @@ qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, char **
 {
     if (!model || !prompt || (ids && !n_ids)) return qn_fail(QN_E_ARG, "qn_chat_render: an argument is NULL");
     if (!model->backend->chat_render) return qn_backend_fail_missing(model->backend, "chat templates");
-    qn_buf json = {0};
+    qn_conversation *own = NULL;
     qn_prompt normal;
-    qn_status status = qn_prompt_normalise(prompt, &normal, &json);
-    if (status == QN_OK && !normal.messages_json)
+    qn_status status = qn_prompt_normalise(prompt, &normal, &own);
+    if (status == QN_OK && !normal.conversation)
         status = qn_fail(QN_E_ARG, "qn_chat_render: the prompt is not a chat");
     if (status == QN_OK) status = model->backend->chat_render(model->object, &normal, text, ids, n_ids);
-    qn_buf_free(&json);
+    qn_conversation_free(own);
     return status;
 }

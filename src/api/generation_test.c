@@ -46,14 +46,20 @@ static qn_status echo_generation_open(void *model, const qn_prompt *prompt,
                                       const qn_generate_options *options, const qn_cancel *cancel,
                                       void **generation)
 {
+    char *json = NULL;
+    if (prompt->conversation) QN_TRY(qn_conversation_get_json(prompt->conversation, &json));
     echo *e = qn_calloc(1, sizeof *e);
-    if (!e) return QN_E_NOMEM;
-    const char *text = prompt->text ? prompt->text : prompt->messages_json ? prompt->messages_json : "rows";
+    if (!e) {
+        qn_buffer_free(json);
+        return QN_E_NOMEM;
+    }
+    const char *text = prompt->text ? prompt->text : json ? json : "rows";
     memcpy(e->text, text, strlen(text) < 255 ? strlen(text) : 255);
     e->n_rows = prompt->rows ? prompt->n_rows : 1;
     e->failing_row = e->n_rows > 2 ? 1 : -1;
     e->waits = strcmp(text, "wait") == 0;
     e->seed = options->seed;
+    qn_buffer_free(json);
     e->cancel = cancel;
     atomic_fetch_add(&n_generations, 1);
     *generation = e;
@@ -235,11 +241,11 @@ static void test_refused_prompts(void **state)
         {{0},
          {0},
          QN_E_ARG,
-         "a prompt needs exactly one of text, rows, messages and messages_json; 0 are given"},
+         "a prompt needs exactly one of text, rows, messages, messages_json and conversation; 0 are given"},
         {{.text = "a", .rows = &row, .n_rows = 1},
          {0},
          QN_E_ARG,
-         "a prompt needs exactly one of text, rows, messages and messages_json; 2 are given"},
+         "a prompt needs exactly one of text, rows, messages, messages_json and conversation; 2 are given"},
         {{.text = "ab\xff"}, {0}, QN_E_FORMAT, "the prompt: not valid UTF-8 at byte 2"},
         {{.rows = &none, .n_rows = 1}, {0}, QN_E_ARG, "row 0 has no token ids"},
         {{.messages = &bad, .n_messages = 1},

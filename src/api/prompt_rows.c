@@ -38,10 +38,10 @@ static qn_status copy_ids(const qn_prompt *prompt, qn_prompt_row *out)
 
 static qn_status make_ids(qn_model *model, const qn_prompt *prompt, qn_prompt_row *out)
 {
-    qn_buf json = {0};
+    qn_conversation *own = NULL;
     qn_prompt normal;
     if (prompt->n_images) return qn_fail(QN_E_ARG, "images: a list of prompts cannot have images");
-    qn_status status = qn_prompt_normalise(prompt, &normal, &json);
+    qn_status status = qn_prompt_normalise(prompt, &normal, &own);
     if (status == QN_OK) {
         if (normal.rows)
             status = copy_ids(&normal, out);
@@ -50,7 +50,7 @@ static qn_status make_ids(qn_model *model, const qn_prompt *prompt, qn_prompt_ro
         else
             status = model->backend->prompt_ids(model->object, &normal, &out->ids, &out->n_ids);
     }
-    qn_buf_free(&json);
+    qn_conversation_free(own);
     return status;
 }
 

@@ -413,7 +413,9 @@ static void test_prompts(void **state)
         qn_status status;
         const char *says;
     } cases[] = {
-        {{0}, QN_E_ARG, "a prompt needs exactly one of text, rows, messages and messages_json; 0 are given"},
+        {{0},
+         QN_E_ARG,
+         "a prompt needs exactly one of text, rows, messages, messages_json and conversation; 0 are given"},
         {{.text = "a", .messages_json = "[]"}, QN_E_ARG, "a prompt needs exactly one of *; 2 are given"},
         {{.rows = &rows[0], .n_rows = 1},
          QN_E_ARG,

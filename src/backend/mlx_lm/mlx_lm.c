@@ -11,6 +11,7 @@
 #include "backend/text/model_text.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "text/chat/conversation.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 /* What only the own engine does. */
@@ -298,7 +299,8 @@ static qn_status make_request(const qn_prompt *prompt, const qn_generate_options
 {
     json_t *chat = NULL, *request = json_object();
     qn_status status = QN_OK;
-    if (prompt->messages_json) status = qn_model_text_request(prompt, &chat);
+    if (prompt->conversation)
+        status = qn_conversation_request(prompt->conversation, prompt->continue_final, &chat);
     if (status == QN_OK && (!request || put_prompt(request, prompt, chat) || put_options(request, options)))
         status = qn_fail_nomem(prompt->text_bytes);
     json_decref(chat);

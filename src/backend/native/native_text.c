@@ -5,6 +5,7 @@
 #include "backend/text/model_text.h"
 #include "base/mem.h"
 #include "engine/machine/prefixes.h"
+#include "text/chat/conversation.h"
 
 qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
                            int32_t **ids, int64_t *n_ids)
@@ -43,8 +44,8 @@ qn_status qn_native_find_stable(native_model *m, const qn_prompt *prompt, const 
     size_t n_ids = 0;
     int64_t n = 0;
     *out = 0;
-    if (!prompt->messages_json || !qn_engine_keeps_points(m->engine)) return QN_OK;
-    QN_TRY(qn_model_text_request(prompt, &request));
+    if (!prompt->conversation || !qn_engine_keeps_points(m->engine)) return QN_OK;
+    QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
     qn_status status = QN_E_NOMEM;
     if (json_object_set_new(request, "add_generation_prompt", json_false()) == 0)
         status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &ids, &n_ids);

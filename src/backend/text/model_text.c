@@ -4,6 +4,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/chat/conversation.h"
 
 qn_status qn_model_text_need(const qn_chat_text *text, const char *path)
 {
@@ -50,45 +51,6 @@ qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64
     return QN_OK;
 }
 
-qn_status qn_model_text_request(const qn_prompt *prompt, json_t **out)
-{
-    json_t *request = NULL, *messages = NULL, *tools = NULL;
-    qn_status status = QN_OK;
-    if (prompt->variables_json)
-        status =
-            qn_json_parse("variables_json", prompt->variables_json, strlen(prompt->variables_json), &request);
-    else if (!(request = json_object()))
-        status = qn_fail_nomem(sizeof(json_t *));
-    if (status == QN_OK && !json_is_object(request))
-        status = qn_fail(QN_E_ARG, "variables_json is not an object");
-    if (status == QN_OK)
-        status =
-            qn_json_parse("messages_json", prompt->messages_json, strlen(prompt->messages_json), &messages);
-    if (status == QN_OK && !json_is_array(messages))
-        status = qn_fail(QN_E_ARG, "messages_json is not an array");
-    if (status == QN_OK && prompt->tools_json)
-        status = qn_json_parse("tools_json", prompt->tools_json, strlen(prompt->tools_json), &tools);
-    if (status == QN_OK && tools && !json_is_array(tools))
-        status = qn_fail(QN_E_ARG, "tools_json is not an array");
-    if (status == QN_OK) {
-        int failed = json_object_set(request, "messages", messages) ||
-                     (tools && json_object_set(request, "tools", tools));
-        if (prompt->continue_final)
-            failed |= json_object_set_new(request, "continue_final_message", json_true()) |
-                      json_object_set_new(request, "add_generation_prompt", json_false());
-        if (!json_object_get(request, "add_generation_prompt"))
-            failed |= json_object_set_new(request, "add_generation_prompt", json_true());
-        if (failed) status = qn_fail_nomem(sizeof(json_t *));
-    }
-    json_decref(messages);
-    json_decref(tools);
-    if (status == QN_OK)
-        *out = request;
-    else
-        json_decref(request);
-    return status;
-}
-
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                char **out, int32_t **ids, int64_t *n_ids)
 {
@@ -97,7 +59,7 @@ qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const
     size_t n = 0;
     int32_t *made = NULL;
     QN_TRY(qn_model_text_need(text, path));
-    QN_TRY(qn_model_text_request(prompt, &request));
+    QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
     qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, &b, ids ? &made : NULL, &n);
     json_decref(request);
     char *bytes = status == QN_OK ? qn_buf_take(&b, NULL) : NULL;
@@ -128,7 +90,7 @@ qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const
                                    n_ids);
     }
     json_t *request = NULL;
-    QN_TRY(qn_model_text_request(prompt, &request));
+    QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
     qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, NULL, ids, n_ids);
     json_decref(request);
     return status;

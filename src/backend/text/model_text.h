@@ -17,8 +17,6 @@ qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64
                                char **out, size_t *n_bytes);
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                char **out, int32_t **ids, int64_t *n_ids);
-/* The template's request out of a prompt that is a chat (json_decref). */
-qn_status qn_model_text_request(const qn_prompt *prompt, json_t **out);
 /* Ids of a prompt that is a text or a chat, owned by the caller. */
 qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                int32_t **ids, size_t *n_ids);

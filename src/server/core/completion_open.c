@@ -48,8 +48,10 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
 static qn_status shows_tools(qn_model *model, const qn_prompt *prompt, int *shown)
 {
     qn_prompt without = *prompt;
+    qn_conversation chat = *prompt->conversation;
     char *texts[2] = {NULL, NULL};
-    without.tools_json = NULL;
+    chat.tools = NULL;
+    without.conversation = &chat;
     qn_status status = qn_chat_render(model, prompt, &texts[0], NULL, NULL);
     if (status == QN_OK) status = qn_chat_render(model, &without, &texts[1], NULL, NULL);
     if (status == QN_OK) *shown = strcmp(texts[0], texts[1]) != 0;
@@ -103,7 +105,7 @@ static int fail_open(opening *o, qn_status status)
     qn_api_fail_status(&c->error, status);
     if (status != QN_E_ARG) return c->error.status;
     qn_status counted =
-        o->one.prompt.messages_json ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
+        o->one.prompt.conversation ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
         : o->one.prompt.text
             ? qn_model_encode(c->ex->server->model, o->one.prompt.text, o->one.prompt.text_bytes,
                               &(qn_encode_options){.bos = 1}, &ids, &n)

@@ -1,77 +1,56 @@
 #include "server/core/conversation.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json/json_write.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 /* ---- rendering ----------------------------------------------------------------------------------------- */
 
 typedef struct {
     const qn_model *model;
-    const char *tools_json, *variables_json;
+    json_t *tools, *variables; /* borrowed; NULL: none */
 } rendering;
-
-static qn_status dump(const json_t *value, qn_buf *out)
-{
-    char *text = json_dumps(value, JSON_COMPACT);
-    if (!text) return qn_fail_nomem(0);
-    qn_buf_puts(out, text);
-    free(text); /* foreign: jansson's */
-    return out->status;
-}
 
 static qn_status render(void *user, const json_t *messages, int continue_final, qn_buf *text)
 {
     const rendering *r = user;
-    qn_buf json = {0};
     char *made = NULL;
-    qn_status status = dump(messages, &json);
-    if (status == QN_OK) {
-        const qn_prompt prompt = {.messages_json = json.data,
-                                  .tools_json = r->tools_json,
-                                  .variables_json = r->variables_json,
-                                  .continue_final = continue_final};
-        status = qn_chat_render(r->model, &prompt, &made, NULL, NULL);
-    }
+    const qn_conversation chat = {(json_t *)messages, r->tools, r->variables}; /* nothing is changed */
+    const qn_prompt prompt = {.conversation = &chat, .continue_final = continue_final};
+    qn_status status = qn_chat_render(r->model, &prompt, &made, NULL, NULL);
     if (status == QN_OK) {
         qn_buf_puts(text, made);
         status = text->status;
     }
     qn_buffer_free(made);
-    qn_buf_free(&json);
     return status;
 }
 
 qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out)
 {
-    rendering plain = {.model = model}, with_tools = {.model = model, .tools_json = qn_chat_probe_tools};
+    rendering plain = {.model = model}, with_tools = {.model = model};
     const qn_chat_renderer renderers[2] = {{render, &plain}, {render, &with_tools}};
-    return qn_chat_traits_find(&renderers[0], &renderers[1], out);
+    QN_TRY(qn_json_parse("tools", qn_chat_probe_tools, strlen(qn_chat_probe_tools), &with_tools.tools));
+    const qn_status status = qn_chat_traits_find(&renderers[0], &renderers[1], out);
+    json_decref(with_tools.tools);
+    return status;
 }
 
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
 
-static int write_variables(const qn_api_request *r, qn_buf *out)
+/* *out: an object, or NULL where the request has none. */
+static qn_status make_variables(const qn_api_request *r, json_t **out)
 {
-    const char *key;
-    json_t *value;
-    if (!r->reasoning_effort && !r->template_kwargs) return 0;
-    qn_json_open(out, '{');
-    if (r->reasoning_effort && !json_object_get(r->template_kwargs, "reasoning_effort"))
-        qn_json_put_text(out, "reasoning_effort", r->reasoning_effort);
-    json_object_foreach((json_t *)r->template_kwargs, key, value)
-    {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        if (!text) return -1;
-        qn_json_key(out, key);
-        qn_buf_puts(out, text);
-        free(text); /* foreign: jansson's */
-    }
-    qn_json_close(out, '}');
-    return out->status == QN_OK ? 0 : -1;
+    if (!r->reasoning_effort && !r->template_kwargs) return QN_OK;
+    json_t *variables = *out = json_object();
+    if (!variables || (r->template_kwargs && json_object_update(variables, (json_t *)r->template_kwargs)))
+        return qn_fail_nomem(sizeof(json_t *));
+    if (!r->reasoning_effort || json_object_get(variables, "reasoning_effort")) return QN_OK;
+    return json_object_set_new(variables, "reasoning_effort", json_string(r->reasoning_effort)) == 0
+               ? QN_OK
+               : qn_fail_nomem(strlen(r->reasoning_effort));
 }
 
 /* Does the answer go on from the last message? Said by a field; where none says so, a conversation that ends
@@ -97,20 +76,20 @@ static int find_end(const qn_api_request *r, int *continue_final, qn_api_error *
                        param);
 }
 
-/* Writes the messages that fit. */
+/* Takes the messages that fit. */
 static int fit(const qn_server *s, qn_api_request *r, int continue_final, qn_chat_prompt *out,
                qn_api_error *error)
 {
-    rendering with = {s->model, out->tools, out->variables.data};
+    rendering with = {s->model, out->chat.tools, out->chat.variables};
     const qn_chat_renderer renderer = {render, &with};
     qn_chat_fitted fitted = {0};
     int refused = 0;
     qn_status status = qn_chat_fit(r->chat, &s->traits, continue_final, &renderer, &fitted);
     if (status == QN_OK) {
-        status = dump(fitted.messages, &out->messages);
+        out->chat.messages = json_incref(fitted.messages);
         for (size_t i = 0; i < fitted.n_notes; i++)
             qn_api_request_warn(r, fitted.notes[i].param, fitted.notes[i].message);
-        if (r->warnings.status != QN_OK) status = r->warnings.status;
+        status = r->warnings.status;
     }
     if (status != QN_OK) {
         refused = qn_api_fail_status(error, status);
@@ -124,25 +103,21 @@ int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *
 {
     int continue_final = 0, refused = find_end(r, &continue_final, error);
     if (refused) return refused;
-    if (r->tools && !(out->tools = json_dumps(r->tools, JSON_COMPACT)))
-        return qn_api_fail_status(error, qn_fail_nomem(0));
-    if (write_variables(r, &out->variables)) return qn_api_fail_status(error, QN_E_NOMEM);
+    out->chat.tools = json_incref((json_t *)r->tools);
+    if (make_variables(r, &out->chat.variables) != QN_OK) return qn_api_fail_status(error, QN_E_NOMEM);
     if (s->info.has_chat_template &&
         qn_chat_fit_is_needed(r->chat, &s->traits, r->tools != NULL, continue_final))
         refused = fit(s, r, continue_final, out, error);
-    else if (dump(r->chat, &out->messages) != QN_OK)
-        refused = qn_api_fail_status(error, QN_E_NOMEM);
-    out->prompt = (qn_prompt){.messages_json = out->messages.data,
-                              .tools_json = out->tools,
-                              .variables_json = out->variables.data,
-                              .continue_final = continue_final};
+    else if (!(out->chat.messages = json_array()) || json_array_extend(out->chat.messages, r->chat))
+        refused = qn_api_fail_status(error, qn_fail_nomem(0));
+    out->prompt = (qn_prompt){.conversation = &out->chat, .continue_final = continue_final};
     return refused;
 }
 
 void qn_chat_prompt_free(qn_chat_prompt *p)
 {
-    qn_buf_free(&p->messages);
-    qn_buf_free(&p->variables);
-    free(p->tools); /* foreign: jansson's */
-    p->tools = NULL;
+    json_decref(p->chat.messages);
+    json_decref(p->chat.tools);
+    json_decref(p->chat.variables);
+    p->chat = (qn_conversation){0};
 }

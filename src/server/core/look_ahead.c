@@ -150,9 +150,9 @@ static void open_job(qn_job *job)
     qn_status status = atomic_load(&a->is_dropped) ? QN_E_CANCELLED : a->said_ids.status;
     if (status == QN_OK) status = qn_said_status(&a->said);
     if (status == QN_OK) status = write_prompt(a, NULL, &chats[2]);
+    if (status == QN_OK) status = qn_chat_render(model, &chats[2].prompt, NULL, &asked, &n_asked);
     if (status == QN_OK) status = add_answer(a, chats[2].prompt.continue_final);
     for (int i = 0; i < 2 && status == QN_OK; i++) status = write_prompt(a, contents[i], &chats[i]);
-    if (status == QN_OK) status = qn_chat_render(model, &chats[2].prompt, NULL, &asked, &n_asked);
     if (status == QN_OK)
         status = qn_next_turn_ids(model, (const qn_prompt[2]){chats[0].prompt, chats[1].prompt}, &next, &n);
     if (status == QN_OK && n && !is_known(a, asked, n_asked, next, n)) open_generation(a, next, n);
