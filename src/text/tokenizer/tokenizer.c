@@ -446,17 +446,39 @@ qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t 
     return status;
 }
 
-qn_status qn_tokenizer_piece(const qn_tokenizer *t, int32_t id, qn_buf *out)
+static qn_status append_piece(const qn_tokenizer *t, qn_decoder_state *state, int32_t id, qn_buf *out)
 {
     size_t n = 0;
     int added;
     const char *text = decoder_text(t, id, &n, &added);
-    qn_decoder_state *state;
     if (!text) return QN_OK;
+    QN_TRY(qn_decoder_feed(state, text, n, added, out));
+    return qn_decoder_finish(state, out);
+}
+
+qn_status qn_tokenizer_piece(const qn_tokenizer *t, int32_t id, qn_buf *out)
+{
+    qn_decoder_state *state;
     QN_TRY(qn_decoder_state_new(t->decoder, 1, 1, &state));
-    qn_status status = qn_decoder_feed(state, text, n, added, out);
-    if (status == QN_OK) status = qn_decoder_finish(state, out);
+    qn_status status = append_piece(t, state, id, out);
     qn_decoder_state_free(state);
+    return named(t, status);
+}
+
+qn_status qn_tokenizer_pieces(const qn_tokenizer *t, qn_piece_fn *fn, void *user)
+{
+    qn_decoder_state *state;
+    qn_buf piece = {0};
+    QN_TRY(qn_decoder_state_new(t->decoder, 1, 1, &state));
+    qn_status status = QN_OK;
+    for (size_t id = 0; status == QN_OK && id < t->vocab.n_ids; id++) {
+        qn_buf_reset(&piece);
+        status = append_piece(t, state, (int32_t)id, &piece);
+        if (status == QN_OK) status = piece.status;
+        if (status == QN_OK && piece.length) fn(user, (int32_t)id, piece.data, piece.length);
+    }
+    qn_decoder_state_free(state);
+    qn_buf_free(&piece);
     return named(t, status);
 }
 
