@@ -102,7 +102,8 @@ int main(int argc, char **argv)
     qn_engine *e = ((native_model *)model->object)->engine;
     for (int i = 0; i < n; i++) {
         b.drawers[i].id = (int32_t)((int64_t)i * 7919 % info.vocab_size);
-        check(qn_sampler_new(qn_engine_logits_kernels(e), &chain, info.vocab_size, &b.drawers[i].sampler));
+        check(qn_sampler_new(qn_engine_logits_kernels(e), &chain, info.vocab_size, NULL,
+                             &b.drawers[i].sampler));
         check(qn_sequence_new(e, &s[i]));
     }
     for (int i = 0; i < WARM; i++) step(&b, e, n, s, i % 2);

@@ -277,7 +277,7 @@ int main(int argc, char **argv)
     if (!decodes) choose_arithmetic(&b, info.cpu_set, argv[3]);
     b.engine = ((native_model *)b.model->object)->engine;
     b.vocab_size = info.vocab_size;
-    check(qn_sampler_new(qn_engine_logits_kernels(b.engine), &(qn_generate_options){0}, b.vocab_size,
+    check(qn_sampler_new(qn_engine_logits_kernels(b.engine), &(qn_generate_options){0}, b.vocab_size, NULL,
                          &b.sampler));
     if (decodes) {
         b.buffer = qn_alloc(read_bytes + 4096); /* prefetching looks a little ahead */

@@ -15,7 +15,11 @@
 #include "bench/peaks.h"
 #include "engine/sample/sampler.h"
 
-enum { ROUNDS = 41, DRAWS = 8, N_SEEN = 500 };
+enum { ROUNDS = 41, DRAWS = 8, N_SEEN = 500, N_CONTEXT = 4096 };
+
+static const int32_t word[] = {7, 9};
+static const qn_ids bad = {word, 2};
+static const char *const no_breakers[] = {NULL};
 
 static const struct {
     const char *name;
@@ -31,6 +35,17 @@ static const struct {
     {"top_k", {.temperature = 1, .top_k = 40}},
     {"top_k 1000", {.temperature = 1, .top_k = 1000}},
     {"temperature", {.temperature = 0.8f}},
+    {"typical_p", {.temperature = 1, .typical_p = 0.95f}},
+    {"top_n_sigma", {.temperature = 1, .top_n_sigma = 1}},
+    {"xtc", {.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.01f}},
+    {"top_k, xtc", {.temperature = 1, .top_k = 40, .xtc_probability = 1}},
+    {"dynatemp", {.temperature = 1, .dynatemp_range = 0.5f}},
+    {"mirostat 1", {.temperature = 1, .mirostat = 1}},
+    {"mirostat 2", {.temperature = 1, .mirostat = 2}},
+    {"dry", {.temperature = 1, .dry_multiplier = 0.8f, .dry_sequence_breakers = no_breakers}},
+    {"repeat_last_n", {.temperature = 1, .repeat_penalty = 1.1f, .repeat_last_n = 64}},
+    {"bad words", {.temperature = 1, .bad_ids = &bad, .n_bad_ids = 1}},
+    {"allowed ids", {.temperature = 1, .allowed_ids = word, .n_allowed_ids = 2}},
 };
 enum { N_CHAINS = sizeof chains / sizeof *chains };
 
@@ -68,11 +83,14 @@ static double read_us(const float *x, int64_t n)
 static int measure(int64_t n, const char *distribution, const float *x)
 {
     qn_sampler *samplers[N_CHAINS] = {NULL};
+    qn_words *words[N_CHAINS] = {NULL};
     static double us[N_CHAINS][ROUNDS];
     double limit = INFINITY;
     int rc = 1;
     for (int c = 0; c < N_CHAINS; c++) {
-        if (qn_sampler_new(NULL, &chains[c].o, n, &samplers[c]) != QN_OK) goto out;
+        const qn_generate_options *o = &chains[c].o;
+        if (qn_words_are_needed(o) && qn_words_new(NULL, o, n, N_CONTEXT, &words[c]) != QN_OK) goto out;
+        if (qn_sampler_new(NULL, o, n, words[c], &samplers[c]) != QN_OK) goto out;
         for (int64_t i = 0; i < N_SEEN; i++) { /* some of the best are among them */
             int32_t id = (int32_t)(i * 7919 * 3 % n);
             if (qn_sampler_accept(samplers[c], &id, 1) != QN_OK) goto out;
@@ -98,7 +116,10 @@ static int measure(int64_t n, const char *distribution, const float *x)
     rc = 0;
 out:
     if (rc) fprintf(stderr, "%s\n", qn_last_error());
-    for (int c = 0; c < N_CHAINS; c++) qn_sampler_free(samplers[c]);
+    for (int c = 0; c < N_CHAINS; c++) {
+        qn_sampler_free(samplers[c]);
+        qn_words_free(words[c]);
+    }
     return rc;
 }
 

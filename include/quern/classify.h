@@ -43,7 +43,8 @@ typedef struct {
 
 typedef struct {
     /* How the next token is drawn, whether with logprobs, the adapter, prefixes, tenant and priority. Options
-     * about continuing from there (stops, deadline and the like) have no effect. NULL: greedy. */
+     * about continuing from there (stops, deadline and the like) have no effect. bad_words and DRY are refused
+     * (QN_E_UNSUPPORTED); bad_ids and allowed_ids work. NULL: greedy. */
     const qn_generate_options *sampling;
     int logits;                       /* results have the logits */
     qn_choices choices;               /* n 0: none are scored */

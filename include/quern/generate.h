@@ -18,13 +18,18 @@ extern "C" {
 #endif
 
 /* Steps of the sampler chain, in the default order: X(NAME, "name"). Every filter sees the softmax of what
- * the one before left. */
+ * the one before left. TEMPERATURE is the dynamic temperature too. MIROSTAT must be the last step. */
 #define QN_SAMPLER_LIST(X)              \
     X(REPEAT_PENALTY, "repeat_penalty") \
+    X(DRY, "dry")                       \
+    X(TOP_N_SIGMA, "top_n_sigma")       \
+    X(TYPICAL_P, "typical_p")           \
     X(TOP_P, "top_p")                   \
     X(MIN_P, "min_p")                   \
     X(TOP_K, "top_k")                   \
-    X(TEMPERATURE, "temperature")
+    X(XTC, "xtc")                       \
+    X(TEMPERATURE, "temperature")       \
+    X(MIROSTAT, "mirostat")
 
 typedef enum {
 #define QN_SAMPLER_ENUM(name, text) QN_SAMPLER_##name,
@@ -66,7 +71,42 @@ typedef struct {
     float min_p;          /* in (0, 1); 0: off */
     int32_t top_k;        /* 0: off */
     float repeat_penalty; /* > 0; 0 or 1: off. Over the distinct tokens of this row's prompt and output */
-    uint64_t seed;        /* 0: a fresh one, reported by qn_generation_get_stats */
+    /* repeat_penalty, presence_penalty and frequency_penalty look at the last so many tokens of the row, at
+     * most at a context. 0 or -1: at all of them. */
+    int32_t repeat_last_n;
+    float typical_p;   /* locally typical sampling, in (0, 1); 0 or 1: off */
+    float top_n_sigma; /* logits at least the largest less so many standard deviations; 0 or -1: off */
+    /* XTC: with this probability, 0 to 1, a draw excludes the likeliest tokens. These are all whose
+     * probability is at least xtc_threshold, 0 to 1, except the least likely of them. Probability 0: off;
+     * threshold 0: 0.1. */
+    float xtc_probability, xtc_threshold;
+    /* Dynamic temperature: from temperature - range, at least 0, to temperature + range. Its place between
+     * them is the entropy of the tokens that are left, divided by the largest entropy of so many tokens, to
+     * the power of dynatemp_exponent. Range 0: off; exponent 0: 1. */
+    float dynatemp_range, dynatemp_exponent;
+    /* Mirostat keeps the surprise of the drawn tokens near tau bits; eta is its learning rate. 1 or 2: the
+     * version; 0: off. tau 0: 5; eta 0: 0.1. */
+    int32_t mirostat;
+    float mirostat_tau, mirostat_eta;
+    /* DRY: the logit of a token that would go on with a repetition of n >= dry_allowed_length tokens loses
+     * dry_multiplier * dry_base^(n - dry_allowed_length). Multiplier 0: off. Base 0: 1.75; allowed length 0:
+     * 2. DRY looks at the last dry_penalty_last_n tokens of the row, at most at a context; 0 or -1: a
+     * context. No repetition goes past a token whose text contains a breaker, UTF-8. Breakers NULL: a line
+     * end, ":", "\"" and "*". An empty list that is not NULL: no breakers. */
+    float dry_multiplier, dry_base;
+    int32_t dry_allowed_length, dry_penalty_last_n;
+    const char *const *dry_sequence_breakers;
+    size_t n_dry_sequence_breakers;
+    /* Words and rows of ids that never come. The last id of a row is banned where the others of it stand
+     * before. A word is banned as the tokenizer encodes it alone and behind a space. Each list has at most
+     * QN_BAD_WORDS_MAX entries, each of at most QN_BAD_WORD_TOKENS_MAX tokens. */
+    const char *const *bad_words;
+    size_t n_bad_words;
+    const qn_ids *bad_ids;
+    size_t n_bad_ids;
+    const int32_t *allowed_ids; /* no other token is drawn, stop ids neither. NULL: all may be */
+    size_t n_allowed_ids;
+    uint64_t seed; /* 0: a fresh one, reported by qn_generation_get_stats */
     /* n_sampler_order distinct steps; a step left out is off. NULL: the default order. */
     const qn_sampler_step *sampler_order;
     size_t n_sampler_order;
@@ -120,6 +160,7 @@ typedef struct {
 enum { QN_TOKENS_AHEAD = 32 };
 
 enum { QN_LOGIT_BIAS_MAX = 1024, QN_TOP_LOGPROBS_MAX = 20, QN_DRAFT_TOKENS_MAX = 15 };
+enum { QN_BAD_WORDS_MAX = 1024, QN_BAD_WORD_TOKENS_MAX = 256, QN_DRY_BREAKERS_MAX = 64 };
 
 /* A token and the natural logarithm of its probability: of the softmax of the model's own logits, before
  * bias, penalties, temperature and filters. */
@@ -252,6 +293,9 @@ QN_API qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, 
 /* "stop_string"; "top_p". Static storage. */
 QN_API const char *qn_end_name(qn_end end);
 QN_API const char *qn_sampler_step_name(qn_sampler_step step);
+/* name[0..n): a step's name, or llama.cpp's: "penalties", "typ_p", "typical". Returns 0 if there is no such
+ * step. */
+QN_API int qn_sampler_step_from_name(const char *name, size_t n, qn_sampler_step *out);
 
 #ifdef __cplusplus
 }

@@ -103,10 +103,15 @@ static qn_status make_answers(const job *j, const qn_choices *choices, answers *
 static qn_status draw(const job *j, item *t, const float *logits)
 {
     qn_sampler *sampler = NULL;
-    qn_status status = qn_sampler_new(NULL, &j->sampling, j->n_vocab, &sampler);
+    qn_words *words = NULL;
+    qn_status status = QN_OK;
+    if (qn_words_are_needed(&j->sampling))
+        status = qn_words_new(NULL, &j->sampling, j->n_vocab, t->row.n_ids, &words);
+    if (status == QN_OK) status = qn_sampler_new(NULL, &j->sampling, j->n_vocab, words, &sampler);
     if (status == QN_OK) status = qn_sampler_accept(sampler, t->row.ids, t->row.n_ids);
     if (status == QN_OK) status = qn_sampler_draw(sampler, logits, t->row.n_ids, &t->id);
     qn_sampler_free(sampler);
+    qn_words_free(words);
     return status;
 }
 
@@ -306,6 +311,9 @@ qn_status qn_classify(qn_model *model, const qn_prompt *prompts, size_t n_prompt
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_classify: no prompts");
     if (j.o->sampling) j.sampling = *j.o->sampling;
     QN_TRY(qn_sampler_check(&j.sampling));
+    if (j.sampling.n_bad_words) return qn_fail(QN_E_UNSUPPORTED, "bad_words: qn_classify takes bad_ids");
+    if (j.sampling.dry_multiplier > 0)
+        return qn_fail(QN_E_UNSUPPORTED, "dry_multiplier: qn_classify draws no more than one token");
     if (!j.sampling.seed) j.sampling.seed = qn_sampler_fresh_seed();
     QN_TRY(qn_model_get_info(model, &info));
     j.n_vocab = info.vocab_size;

@@ -161,6 +161,35 @@ static void test_next_token(void **state)
     qn_model_close(&model);
 }
 
+/* Bans by ids work. Bad words and DRY are refused. */
+static void test_sampling_with_bans(void **state)
+{
+    static log_of l, again;
+    qn_ids rows[N];
+    qn_prompt prompts[N];
+    static const char *const word[] = {"e"};
+    static const int32_t allowed[] = {9, 12};
+    const qn_ids bad = {allowed, 1};
+    qn_model *model = open_model("llama", (qn_model_options){.parallel_slots = 3});
+    make_prompts(rows, prompts);
+    const qn_generate_options bans = {.allowed_ids = allowed,
+                                      .n_allowed_ids = 2,
+                                      .bad_ids = &bad,
+                                      .n_bad_ids = 1},
+                              words = {.bad_words = word, .n_bad_words = 1}, dry = {.dry_multiplier = 1},
+                              window = {.repeat_penalty = 3, .repeat_last_n = 2};
+    classify(model, prompts, N, &(qn_classify_options){.sampling = &bans}, &l);
+    for (int i = 0; i < N; i++) assert_int_equal(l.id[i], 12);
+    classify(model, prompts, N, &(qn_classify_options){.sampling = &window}, &again);
+    assert_int_equal(qn_classify(model, prompts, N, &(qn_classify_options){.sampling = &words}, note, &l),
+                     QN_E_UNSUPPORTED);
+    assert_string_equal(qn_last_error(), "bad_words: qn_classify takes bad_ids");
+    assert_int_equal(qn_classify(model, prompts, N, &(qn_classify_options){.sampling = &dry}, note, &l),
+                     QN_E_UNSUPPORTED);
+    assert_string_equal(qn_last_error(), "dry_multiplier: qn_classify draws no more than one token");
+    qn_model_close(&model);
+}
+
 static void test_choices(void **state)
 {
     static log_of l, alone;
@@ -415,10 +444,15 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_token),  cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_own_choices), cmocka_unit_test(test_failures_of_one),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_long_lists),
-        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_next_token),
+        cmocka_unit_test(test_sampling_with_bans),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_own_choices),
+        cmocka_unit_test(test_failures_of_one),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,3 +326,27 @@ qn_status qn_chat_render(const qn_model *model, const qn_prompt *prompt, char **
     qn_conversation_free(own);
     return status;
 }
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+int qn_sampler_step_from_name(const char *name, size_t n, qn_sampler_step *out)
+{
+    static const struct {
+        const char *name;
+        qn_sampler_step step;
+    } others[] = {{"penalties", QN_SAMPLER_REPEAT_PENALTY},
+                  {"typ_p", QN_SAMPLER_TYPICAL_P},
+                  {"typical", QN_SAMPLER_TYPICAL_P}};
+    for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
+        const char *own = qn_sampler_step_name((qn_sampler_step)i);
+        if (strlen(own) != n || memcmp(own, name, n) != 0) continue;
+        *out = (qn_sampler_step)i;
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strlen(others[i].name) != n || memcmp(others[i].name, name, n) != 0) continue;
+        *out = others[i].step;
+        return 1;
+    }
+    return 0;
+}

@@ -121,8 +121,13 @@ static void generate(qn_model *model, result *out)
     make_ids(ids[0] + PREFIX, OWN, 2);
     make_ids(ids[1], OWN, 3);
     const qn_ids rows[ROWS] = {{ids[0], PREFIX + OWN}, {ids[1], OWN}};
-    const qn_generate_options o = {
-        .max_tokens = TOKENS, .ignore_eos = 1, .logprobs = 1, .temperature = 1, .seed = 4};
+    const qn_generate_options o = {.max_tokens = TOKENS,
+                                   .ignore_eos = 1,
+                                   .logprobs = 1,
+                                   .temperature = 1,
+                                   .mirostat = 2, /* its state outlives a restart */
+                                   .dry_multiplier = 1,
+                                   .seed = 4};
     qn_generation *g = NULL;
     qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = rows, .n_rows = ROWS}, &o, &g));
     for (int n_open = ROWS; n_open;) {

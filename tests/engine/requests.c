@@ -101,6 +101,35 @@ static void choose_sampling(qn_test_request *r, qn_test_draws *d, int32_t id_end
     }
 }
 
+/* Steps that look back or have a state, in every second request. */
+static void choose_steps(qn_test_request *r, qn_test_draws *d, int32_t id_end)
+{
+    qn_generate_options *o = &r->o;
+    if (chance(d, 2)) return;
+    if (chance(d, 4)) o->typical_p = 0.8f;
+    if (chance(d, 5)) o->top_n_sigma = 1.5f;
+    if (chance(d, 4)) o->xtc_probability = 0.5f;
+    if (chance(d, 4)) o->dynatemp_range = 0.5f;
+    if (chance(d, 3)) o->mirostat = 1 + (int32_t)qn_test_draw(d, 2);
+    if (chance(d, 3)) o->repeat_last_n = 1 + (int32_t)qn_test_draw(d, 20);
+    if (o->n_logit_bias != 1 && chance(d, 3)) { /* not where it says one thing again and again */
+        o->dry_multiplier = 1.5f;
+        o->dry_allowed_length = (int32_t)qn_test_draw(d, 3);
+        o->dry_penalty_last_n = (int32_t)qn_test_draw(d, 40);
+    }
+    if (chance(d, 5)) {
+        for (int i = 0; i < 2; i++) r->bad[i] = (int32_t)qn_test_draw(d, id_end);
+        r->bad_word = (qn_ids){r->bad, 1 + qn_test_draw(d, 2)};
+        o->bad_ids = &r->bad_word;
+        o->n_bad_ids = 1;
+    }
+    if (o->n_logit_bias == 0 && chance(d, 8)) {
+        for (int i = 0; i < QN_TEST_ALLOWED; i++) r->allowed[i] = (int32_t)qn_test_draw(d, id_end);
+        o->allowed_ids = r->allowed;
+        o->n_allowed_ids = QN_TEST_ALLOWED;
+    }
+}
+
 /* With what, for whom, and until when. */
 static void choose_place(qn_test_request *r, qn_test_draws *d)
 {
@@ -141,6 +170,7 @@ void qn_test_request_make(const qn_test_world *w, uint64_t seed, const qn_test_r
         add_ids(r, i, &d, 1 + qn_test_draw(&d, chance(&d, 4) ? 200 : 12), w->id_end);
     }
     choose_sampling(r, &d, w->id_end);
+    choose_steps(r, &(qn_test_draws){.seed = seed + 50021}, w->id_end);
     choose_place(r, &d);
 }
 

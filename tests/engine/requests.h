@@ -12,6 +12,7 @@ enum {
     QN_TEST_REQUEST_ROWS = 3,
     QN_TEST_PROMPT_MAX = 300,
     QN_TEST_ANSWER_MAX = 64,
+    QN_TEST_ALLOWED = 12,
     QN_TEST_TOP_MAX = 4,
     QN_TEST_TEXT_MAX = 4096
 };
@@ -32,6 +33,8 @@ typedef struct {
     qn_ids rows[QN_TEST_REQUEST_ROWS];
     const char *row_adapters[QN_TEST_REQUEST_ROWS];
     qn_logit_bias bias[2];
+    int32_t bad[2], allowed[QN_TEST_ALLOWED];
+    qn_ids bad_word;
     const char *stop;
     qn_generate_options o;
     int polls; /* it is read without waiting, where the model has a thread of its own */

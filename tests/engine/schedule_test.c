@@ -260,10 +260,11 @@ static void preemption(void **state)
     qn_memory memory;
     qn_generation *g[ROWS];
     size_t most = 0;
-    qn_generate_options o = {.max_tokens = TOKENS, .temperature = 1, .logprobs = 1};
+    qn_generate_options o = {.max_tokens = TOKENS, .temperature = 1, .logprobs = 1, .dry_multiplier = 1};
     for (int i = 0; i < ROWS; i++) {
         make_ids(ids[i], PROMPT, 50 + (uint64_t)i);
         o.seed = 1 + (uint64_t)i;
+        o.mirostat = i % 3;
         g[i] = open_row(model, ids[i], PROMPT, o);
         assert_int_equal(drain(g[i], alone[i], IDS_MAX, NULL), TOKENS);
         qn_test_ok(qn_model_get_memory(model, &memory));
@@ -276,6 +277,7 @@ static void preemption(void **state)
     qn_test_ok(qn_model_get_memory(model, &memory));
     for (int i = 0; i < ROWS; i++) { /* opened, so that the limit is of what they take when they run */
         o.seed = 1 + (uint64_t)i;
+        o.mirostat = i % 3;
         g[i] = open_row(model, ids[i], PROMPT, o);
     }
     qn_test_ok(qn_model_get_memory(model, &memory));

@@ -316,7 +316,7 @@ static void test_generate_options(void **state)
     static const int32_t far[] = {3, 640}, negative[] = {-1};
     static const char *const no_string[] = {"ok", ""}, *const bad_string[] = {"a\xff"};
     static const qn_sampler_step twice[] = {QN_SAMPLER_TOP_P, QN_SAMPLER_TOP_P},
-                                 none[] = {(qn_sampler_step)9};
+                                 none[] = {(qn_sampler_step)99};
     const struct {
         qn_generate_options o;
         const char *says;
@@ -344,7 +344,7 @@ static void test_generate_options(void **state)
         {{.max_tokens = INT64_MIN}, "max_tokens: -9223372036854775808 is negative", 0},
         {{.deadline_ms = -1}, "deadline_ms: -1 is negative", 0},
         {{.sampler_order = twice, .n_sampler_order = 2}, "sampler_order: top_p appears twice", 0},
-        {{.sampler_order = none, .n_sampler_order = 1}, "sampler_order: 9 is not a step", 0},
+        {{.sampler_order = none, .n_sampler_order = 1}, "sampler_order: 99 is not a step", 0},
         {{.n_sampler_order = 2}, "sampler_order is NULL", 0},
         {{.n_stop_strings = 1}, "stop_strings is NULL", 0},
         {{.stop_strings = no_string, .n_stop_strings = 2}, "stop string 1 is empty", 0},

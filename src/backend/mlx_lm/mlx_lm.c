@@ -231,6 +231,28 @@ static qn_status mlx_chat_render(void *model, const qn_prompt *prompt, char **te
 
 /* ---- generation ---------------------------------------------------------------------------------------- */
 
+/* mlx_lm has another chain. Steps that it lacks are refused by the option's name. */
+static qn_status check_steps(const qn_generate_options *o)
+{
+    const struct {
+        int is_set;
+        const char *name;
+    } steps[] = {
+        {o->repeat_last_n > 0, "repeat_last_n"},
+        {o->typical_p > 0 && o->typical_p < 1, "typical_p"},
+        {o->top_n_sigma > 0, "top_n_sigma"},
+        {o->xtc_probability > 0, "xtc_probability"},
+        {o->dynatemp_range > 0, "dynatemp_range"},
+        {o->mirostat != 0, "mirostat"},
+        {o->dry_multiplier > 0, "dry_multiplier"},
+        {o->n_bad_words || o->n_bad_ids, "bad words"},
+        {o->allowed_ids != NULL, "list of allowed ids"},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i].is_set) return refuse(steps[i].name);
+    return QN_OK;
+}
+
 static qn_status check_prompt(const qn_prompt *p, const qn_generate_options *o)
 {
     if (p->n_images) return refuse("pictures");
@@ -240,7 +262,7 @@ static qn_status check_prompt(const qn_prompt *p, const qn_generate_options *o)
     if (o->rotate) return refuse("rotation of the context");
     if (o->n_sampler_order) return refuse("order of sampler steps");
     if (o->logprobs) return refuse("log-probabilities");
-    return QN_OK;
+    return check_steps(o);
 }
 
 static int put(json_t *to, const char *key, json_t *value)

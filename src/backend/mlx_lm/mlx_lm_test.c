@@ -240,6 +240,17 @@ static void what_it_has_not(void **state)
     assert_non_null(strstr(qn_last_error(), "native"));
     only_native(qn_generate(model, "x", &(qn_generate_options){.logprobs = 1}, &g));
     only_native(qn_generate(model, "x", &(qn_generate_options){.rotate = 1}, &g));
+    const qn_generate_options steps[] = {{.repeat_last_n = 4},
+                                         {.typical_p = 0.5f},
+                                         {.top_n_sigma = 1},
+                                         {.xtc_probability = 1},
+                                         {.dynatemp_range = 1},
+                                         {.mirostat = 2},
+                                         {.dry_multiplier = 1},
+                                         {.bad_ids = rows, .n_bad_ids = 1},
+                                         {.allowed_ids = id, .n_allowed_ids = 2}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        only_native(qn_generate(model, "x", &steps[i], &g));
     only_native(qn_model_logits(model, rows, 1, NULL, (qn_logits_fn *)1, NULL));
     only_native(open_as(file, NULL, 0, &other));
     qn_model_info info;

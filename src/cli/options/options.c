@@ -97,16 +97,12 @@ static int read_order(const char *command, qn_sampling_options *s)
 {
     for (const char *p = s->order; *p;) {
         size_t n = strcspn(p, ",");
-        int found = -1;
-        for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
-            const char *name = qn_sampler_step_name((qn_sampler_step)i);
-            if (strlen(name) == n && memcmp(name, p, n) == 0) found = i;
-        }
-        if (found < 0 || s->o.n_sampler_order == QN_SAMPLER_COUNT)
+        qn_sampler_step step;
+        if (!qn_sampler_step_from_name(p, n, &step) || s->o.n_sampler_order == QN_SAMPLER_COUNT)
             return qn_args_fail(command,
                                 "--sampler-order: '%.*s' is not one of the %d steps, or is one step too many",
                                 (int)n, p, QN_SAMPLER_COUNT);
-        s->steps[s->o.n_sampler_order++] = (qn_sampler_step)found;
+        s->steps[s->o.n_sampler_order++] = step;
         p += n + (p[n] == ',');
     }
     s->o.sampler_order = s->steps;

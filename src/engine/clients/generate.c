@@ -29,6 +29,7 @@ struct qn_run {
     int is_submitted;
     qn_ring *held; /* whose oldest token the caller looks at */
     qn_stop_set *stop_set;
+    qn_words *words; /* of the sampling options; NULL: they have none */
     int32_t *stop_ids;
     int64_t n_stop_ids;
     int64_t deadline_ns; /* 0: none */
@@ -89,6 +90,19 @@ static qn_status collect_stop_ids(qn_run *r, const qn_generate_options *o)
     return QN_OK;
 }
 
+/* Windows of samplers hold no more than the longest row can become. */
+static qn_status make_words(qn_run *r, const qn_run_prompt *prompt, const qn_generate_options *o)
+{
+    int64_t longest = 0, most = qn_engine_get_info(r->model.engine)->context_size;
+    if (!qn_words_are_needed(o)) return QN_OK;
+    for (int64_t i = 0; i < prompt->n_rows; i++)
+        if (prompt->rows[i].n_ids > longest) longest = prompt->rows[i].n_ids;
+    const int is_bounded = o->max_tokens && !o->rotate && !prompt->n_images && longest <= most;
+    if (is_bounded && o->max_tokens < most - longest) most = longest + o->max_tokens;
+    return qn_words_new(r->model.tokenizer, o, qn_engine_config(r->model.engine)->vocab_size, most,
+                        &r->words);
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -104,7 +118,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     }
     QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
     QN_TRY(qn_sampler_new(qn_engine_logits_kernels(r->model.engine), o,
-                          qn_engine_config(r->model.engine)->vocab_size, &q->sampler));
+                          qn_engine_config(r->model.engine)->vocab_size, r->words, &q->sampler));
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;
@@ -143,6 +157,7 @@ static qn_status make_rows(qn_run *r, const qn_run_prompt *prompt, const qn_gene
     if (o->tenant && !(r->tenant = qn_strdup(o->tenant))) return QN_E_NOMEM;
     QN_TRY(collect_stop_ids(r, o));
     QN_TRY(qn_stop_set_new(o->stop_strings, o->n_stop_strings, &r->stop_set));
+    QN_TRY(make_words(r, prompt, o));
     for (int64_t i = 0; i < r->n_rows; i++) QN_TRY(make_row(r, i, prompt, o));
     return QN_OK;
 }
@@ -380,6 +395,7 @@ static void free_run(qn_client *client)
         qn_stop_end(&w->stop);
     }
     qn_stop_set_free(r->stop_set);
+    qn_words_free(r->words);
     qn_buf_free(&r->delta);
     qn_buf_free(&r->text);
     qn_free(r->stop_ids);

@@ -5,36 +5,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/sample/candidates_parts.h"
 
 /* Order inside a list is found through bins: a token whose distance to the best (in units of the exponent) is
  * d falls into bin d * BINS_PER_UNIT, the last bin takes the rest. Only the bin in which the limit is crossed
  * is put in order. */
-enum { N_BINS = 1024, BINS_PER_UNIT = 16, WORDS = QN_ROW_BLOCK / 64, LIST_MAX = 8192, BATCH = 16 };
+enum { N_BINS = 1024, BINS_PER_UNIT = 16, WORDS = QN_CANDIDATES_WORDS, LIST_MAX = 8192, BATCH = 16 };
 
-/* What lies behind it in falling order is no candidate. */
-typedef struct {
-    float logit;
-    int32_t id;
-} cut;
-
-static const cut no_cut = {-INFINITY, INT32_MAX};
-
-struct qn_candidates {
-    const qn_logits_kernels *kernels;
-    int64_t n_vocab, n_blocks;
-    uint64_t *seen;   /* [n_blocks][WORDS] bits: the history, or NULL */
-    float *block_max; /* [n_blocks] as the logits are now; right while whole */
-    float *block_sum; /* [n_blocks] weights, and scratch of find_largest */
-    float *logit;     /* the list: [list_size], of which n are in use; NULL when only the best is asked for */
-    float *weight;
-    int32_t *id;
-
-    const float *logits;
-    int is_penalised, is_listed;
-    float penalty, scale, best; /* best: the largest logit as it is now */
-    cut before, after;          /* of the order before and after the penalty; only for whole */
-    int64_t n;
-};
+typedef qn_candidates_cut cut;
 
 static int64_t count_blocks(int64_t n_vocab)
 {
@@ -108,7 +86,7 @@ static inline float penalised(float v, float penalty)
 
 /* ---- whole: blocks of logits as they are now ---- */
 
-static int64_t block_length(const qn_candidates *c, int64_t b)
+int64_t qn_candidates_block_length(const qn_candidates *c, int64_t b)
 {
     int64_t n = c->n_vocab - b * QN_ROW_BLOCK;
     return n < QN_ROW_BLOCK ? n : QN_ROW_BLOCK;
@@ -132,12 +110,11 @@ static void drop_behind(float *x, int64_t n, int32_t first, cut end)
     }
 }
 
-/* Block b: -inf is no candidate. In place where nothing is changed, else in buffer [QN_ROW_BLOCK]. */
-static const float *view(const qn_candidates *c, int64_t b, float *buffer)
+const float *qn_candidates_view(const qn_candidates *c, int64_t b, float *buffer)
 {
     const float *x = c->logits + b * QN_ROW_BLOCK;
     if (!is_changed(c, b)) return x;
-    int64_t n = block_length(c, b);
+    int64_t n = qn_candidates_block_length(c, b);
     int32_t first = (int32_t)(b * QN_ROW_BLOCK);
     memcpy(buffer, x, (size_t)n * sizeof *x);
     drop_behind(buffer, n, first, c->before);
@@ -151,8 +128,8 @@ static const float *view(const qn_candidates *c, int64_t b, float *buffer)
     return buffer;
 }
 
-/* The largest of values, which is NaN if one is. */
-static qn_status take_best(qn_candidates *c, const float *values, int64_t n)
+/* The largest of values is NaN if one is. */
+qn_status qn_candidates_take_best(qn_candidates *c, const float *values, int64_t n)
 {
     c->best = c->kernels->max(values, n);
     if (c->best >= -FLT_MAX && c->best <= FLT_MAX) return QN_OK;
@@ -166,7 +143,7 @@ static int64_t take_changed(const qn_candidates *c, int64_t *b, float *buffer, i
     int64_t n = 0;
     for (; *b < c->n_blocks && n < BATCH; ++*b) {
         if (!is_changed(c, *b)) continue;
-        view(c, *b, buffer + n * QN_ROW_BLOCK);
+        qn_candidates_view(c, *b, buffer + n * QN_ROW_BLOCK);
         block[n++] = *b;
     }
     return n;
@@ -178,7 +155,8 @@ static void find_maxima(qn_candidates *c)
     float buffer[BATCH * QN_ROW_BLOCK], largest[BATCH];
     int64_t block[BATCH], n;
     for (int64_t b = 0; (n = take_changed(c, &b, buffer, block));) {
-        c->kernels->max_blocks(buffer, (n - 1) * QN_ROW_BLOCK + block_length(c, block[n - 1]), largest);
+        c->kernels->max_blocks(buffer, (n - 1) * QN_ROW_BLOCK + qn_candidates_block_length(c, block[n - 1]),
+                               largest);
         for (int64_t i = 0; i < n; i++) c->block_max[block[i]] = largest[i];
     }
 }
@@ -188,9 +166,9 @@ qn_status qn_candidates_begin(qn_candidates *c, const float *logits)
     c->logits = logits;
     c->is_penalised = c->is_listed = 0;
     c->scale = 1;
-    c->before = c->after = no_cut;
+    c->before = c->after = QN_CANDIDATES_NO_CUT;
     c->kernels->max_blocks(logits, c->n_vocab, c->block_max);
-    return take_best(c, c->block_max, c->n_blocks);
+    return qn_candidates_take_best(c, c->block_max, c->n_blocks);
 }
 
 qn_status qn_candidates_penalise(qn_candidates *c, float penalty)
@@ -199,13 +177,13 @@ qn_status qn_candidates_penalise(qn_candidates *c, float penalty)
         c->is_penalised = 1;
         c->penalty = penalty;
         c->before = c->after;
-        c->after = no_cut;
+        c->after = QN_CANDIDATES_NO_CUT;
         find_maxima(c);
-        return take_best(c, c->block_max, c->n_blocks);
+        return qn_candidates_take_best(c, c->block_max, c->n_blocks);
     }
     for (int64_t i = 0; i < c->n; i++)
         if (c->seen[c->id[i] / 64] >> (c->id[i] % 64) & 1) c->logit[i] = penalised(c->logit[i], penalty);
-    return take_best(c, c->logit, c->n);
+    return qn_candidates_take_best(c, c->logit, c->n);
 }
 
 void qn_candidates_set_scale(qn_candidates *c, float scale)
@@ -218,24 +196,24 @@ int32_t qn_candidates_best(const qn_candidates *c)
     float buffer[QN_ROW_BLOCK];
     int64_t b = 0, i = 0;
     while (c->block_max[b] != c->best) b++;
-    const float *x = view(c, b, buffer);
+    const float *x = qn_candidates_view(c, b, buffer);
     while (x[i] != c->best) i++;
     return (int32_t)(b * QN_ROW_BLOCK + i);
 }
 
 /* ---- weights ---- */
 
-static void weigh(const qn_candidates *c, const float *x, int64_t n, float *weight)
+void qn_candidates_weigh(const qn_candidates *c, const float *x, int64_t n, float *weight)
 {
     c->kernels->exp_scaled(x, n, c->best, c->scale, weight);
 }
 
-/* Fills the weights of the list, or of the blocks; returns the sum of all. */
-static double sum_weights(qn_candidates *c)
+/* Fills the weights of the list, or of the blocks. */
+double qn_candidates_sum(qn_candidates *c)
 {
     double sum = 0;
     if (c->is_listed) {
-        weigh(c, c->logit, c->n, c->weight);
+        qn_candidates_weigh(c, c->logit, c->n, c->weight);
         for (int64_t i = 0; i < c->n; i += QN_ROW_BLOCK)
             sum += (double)c->kernels->sum(c->weight + i, c->n - i < QN_ROW_BLOCK ? c->n - i : QN_ROW_BLOCK);
         return sum;
@@ -246,12 +224,13 @@ static double sum_weights(qn_candidates *c)
         end = b + 1;
         if (is_changed(c, b)) continue;
         while (end < c->n_blocks && !is_changed(c, end)) end++;
-        n = (end - 1 - b) * QN_ROW_BLOCK + block_length(c, end - 1);
+        n = (end - 1 - b) * QN_ROW_BLOCK + qn_candidates_block_length(c, end - 1);
         c->kernels->sum_exp_blocks(c->logits + b * QN_ROW_BLOCK, n, c->best, c->scale, c->block_sum + b);
     }
     for (int64_t b = 0; (n = take_changed(c, &b, buffer, block));) {
-        c->kernels->sum_exp_blocks(buffer, (n - 1) * QN_ROW_BLOCK + block_length(c, block[n - 1]), c->best,
-                                   c->scale, sums);
+        c->kernels->sum_exp_blocks(buffer,
+                                   (n - 1) * QN_ROW_BLOCK + qn_candidates_block_length(c, block[n - 1]),
+                                   c->best, c->scale, sums);
         for (int64_t i = 0; i < n; i++) c->block_sum[block[i]] = sums[i];
     }
     for (int64_t b = 0; b < c->n_blocks; b++) sum += (double)c->block_sum[b];
@@ -268,7 +247,7 @@ static int list_above(qn_candidates *c, double least)
     c->n = 0;
     for (int64_t b = 0; b < c->n_blocks; b++) {
         if (!(c->block_max[b] >= limit)) continue;
-        c->n += c->kernels->collect(view(c, b, buffer), block_length(c, b), limit,
+        c->n += c->kernels->collect(qn_candidates_view(c, b, buffer), qn_candidates_block_length(c, b), limit,
                                     (int32_t)(b * QN_ROW_BLOCK), c->id + c->n, c->logit + c->n);
         if (c->n > LIST_MAX) return 0;
     }
@@ -300,6 +279,16 @@ static float find_largest(qn_candidates *c, int64_t k)
     return heap[0];
 }
 
+int qn_candidates_list(qn_candidates *c, double least)
+{
+    return !c->is_listed && list_above(c, least);
+}
+
+void qn_candidates_unlist(qn_candidates *c)
+{
+    c->is_listed = 0;
+}
+
 /* Lists what the steps to come can leave, and what is up to `margin` below. At least k candidates reach the
  * k-th largest of the blocks' maxima. Filters round the distance: what is a little further may stay. */
 static int list_rest(qn_candidates *c, qn_candidates_rest rest, double margin)
@@ -329,7 +318,7 @@ static int list_mass(qn_candidates *c, double limit)
     static const double distances[] = {4, 6, 8, 10, 12, 14, INFINITY};
     for (size_t i = 0; i < sizeof distances / sizeof *distances; i++) {
         if (!list_above(c, (double)c->best - distances[i] / (double)c->scale)) return 0;
-        if (sum_weights(c) >= limit * 1.001 || isinf(distances[i])) return 1;
+        if (qn_candidates_sum(c) >= limit * 1.001 || isinf(distances[i])) return 1;
         c->is_listed = 0;
     }
     return 0;
@@ -442,11 +431,11 @@ static int32_t find_last_equal(const qn_candidates *c, float logit, double above
 {
     float buffer[QN_ROW_BLOCK], weight;
     int32_t last = -1;
-    weigh(c, &logit, 1, &weight);
+    qn_candidates_weigh(c, &logit, 1, &weight);
     for (int64_t b = 0; b < c->n_blocks; b++) {
         if (!(c->block_max[b] >= logit)) continue;
-        const float *x = view(c, b, buffer);
-        for (int64_t i = 0; i < block_length(c, b); i++) {
+        const float *x = qn_candidates_view(c, b, buffer);
+        for (int64_t i = 0; i < qn_candidates_block_length(c, b); i++) {
             if (x[i] != logit) continue;
             if (above >= limit && last >= 0) return last;
             last = (int32_t)(b * QN_ROW_BLOCK + i);
@@ -469,9 +458,9 @@ static void cut_best(qn_candidates *c, double limit, int by_count)
         int bits = rest < DIGIT_BITS ? rest : DIGIT_BITS, shift = rest - bits, lowest = 1 << DIGIT_BITS;
         for (int64_t b = 0; b < c->n_blocks; b++) {
             if ((uint64_t)key_of(c->block_max[b]) >> rest < prefix) continue;
-            int64_t n = block_length(c, b);
-            const float *x = view(c, b, buffer);
-            if (!by_count) weigh(c, x, n, weight);
+            int64_t n = qn_candidates_block_length(c, b);
+            const float *x = qn_candidates_view(c, b, buffer);
+            if (!by_count) qn_candidates_weigh(c, x, n, weight);
             for (int64_t i = 0; i < n; i++) {
                 uint64_t key = key_of(x[i]);
                 if (key >> rest != prefix || x[i] == -INFINITY) continue;
@@ -493,7 +482,7 @@ static void cut_best(qn_candidates *c, double limit, int by_count)
 
 void qn_candidates_keep_top_p(qn_candidates *c, float p, qn_candidates_rest rest)
 {
-    double limit = (double)p * sum_weights(c);
+    double limit = (double)p * qn_candidates_sum(c);
     /* The bins of keep_best in which something stays are complete with a margin of two, if there is room. */
     double margin = 2.0 / BINS_PER_UNIT / (double)c->scale;
     int was_whole = !c->is_listed;
@@ -501,7 +490,7 @@ void qn_candidates_keep_top_p(qn_candidates *c, float p, qn_candidates_rest rest
         cut_best(c, limit, 0);
         return;
     }
-    if (was_whole) sum_weights(c);
+    if (was_whole) qn_candidates_sum(c);
     keep_best(c, limit, 0);
 }
 
@@ -558,18 +547,18 @@ static int64_t walk(const float *weight, int64_t n, double target, double *sum)
 
 int32_t qn_candidates_pick(qn_candidates *c, double unit)
 {
-    double target = sum_weights(c) * unit, sum = 0;
+    double target = qn_candidates_sum(c) * unit, sum = 0;
     if (c->is_listed) return c->id[walk(c->weight, c->n, target, &sum)];
     float buffer[QN_ROW_BLOCK], weight[QN_ROW_BLOCK];
-    int64_t b = walk(c->block_sum, c->n_blocks, target, &sum), n = block_length(c, b);
+    int64_t b = walk(c->block_sum, c->n_blocks, target, &sum), n = qn_candidates_block_length(c, b);
     sum -= (double)c->block_sum[b];
-    weigh(c, view(c, b, buffer), n, weight);
+    qn_candidates_weigh(c, qn_candidates_view(c, b, buffer), n, weight);
     return (int32_t)(b * QN_ROW_BLOCK + walk(weight, n, target, &sum));
 }
 
 void qn_candidates_distribution(qn_candidates *c, float *probabilities)
 {
-    double total = sum_weights(c);
+    double total = qn_candidates_sum(c);
     float buffer[QN_ROW_BLOCK];
     if (c->is_listed) {
         memset(probabilities, 0, (size_t)c->n_vocab * sizeof *probabilities);
@@ -578,8 +567,8 @@ void qn_candidates_distribution(qn_candidates *c, float *probabilities)
     }
     for (int64_t b = 0; b < c->n_blocks; b++) {
         float *out = probabilities + b * QN_ROW_BLOCK;
-        int64_t n = block_length(c, b);
-        weigh(c, view(c, b, buffer), n, out);
+        int64_t n = qn_candidates_block_length(c, b);
+        qn_candidates_weigh(c, qn_candidates_view(c, b, buffer), n, out);
         for (int64_t i = 0; i < n; i++) out[i] = (float)((double)out[i] / total);
     }
 }

@@ -8,6 +8,10 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/sample/candidates.h"
+#include "engine/sample/dry.h"
+#include "engine/sample/filters.h"
+#include "engine/sample/history.h"
+#include "engine/sample/mirostat.h"
 
 struct qn_sampler {
     int64_t n_vocab;
@@ -17,81 +21,24 @@ struct qn_sampler {
     qn_sampler_step order[QN_SAMPLER_COUNT];
     size_t n_order;
     qn_candidates *candidates;
+    float typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
+    qn_mirostat mirostat;
+    qn_dry *dry; /* NULL: off */
     float presence_penalty, frequency_penalty;
     qn_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
-    int32_t *n_drawn; /* [n_vocab] how often each token came; NULL: no penalty asks */
-    float *adjusted;  /* [n_vocab] the logits that the chain sees; NULL: the model's own */
+    int32_t *n_drawn; /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
+    const qn_words *words;
+    qn_history *history;        /* NULL: no step looks back */
+    int64_t window, dry_window; /* of the penalties: 0: all tokens; of DRY */
+    int32_t *n_seen;     /* [n_vocab] how often each token is in the window; NULL: it is of all tokens */
+    int64_t first_drawn; /* how many tokens came before the first that was drawn; -1: none was */
+    int is_adjusted;     /* the chain begins with changed logits, which lie in the space */
+    float *space;        /* [n_vocab] NULL: nothing changes logits and no step edits */
 };
 
-const char *qn_sampler_step_name(qn_sampler_step step)
-{
-    static const char *const names[] = {
-#define NAME(name, text) text,
-        QN_SAMPLER_LIST(NAME)
-#undef NAME
-    };
-    return (size_t)step < QN_SAMPLER_COUNT ? names[step] : "unknown step";
-}
-
-int qn_sampler_step_from_name(const char *name, qn_sampler_step *out)
-{
-    for (int i = 0; i < QN_SAMPLER_COUNT; i++) {
-        if (strcmp(name, qn_sampler_step_name((qn_sampler_step)i)) == 0) {
-            *out = (qn_sampler_step)i;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static qn_status check_range(const char *field, double value, double low, double high)
-{
-    if (value >= low && value <= high) return QN_OK;
-    return qn_fail(QN_E_ARG, "%s: %g is not in the range %g to %g", field, value, low, high);
-}
-
-static qn_status check_additions(const qn_generate_options *o)
-{
-    QN_TRY(check_range("presence_penalty", o->presence_penalty, -2, 2));
-    QN_TRY(check_range("frequency_penalty", o->frequency_penalty, -2, 2));
-    QN_TRY(check_range("n_top_logprobs", o->n_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
-    QN_TRY(check_range("n_draft", o->n_draft, 0, QN_DRAFT_TOKENS_MAX));
-    if (o->n_top_logprobs && !o->logprobs)
-        return qn_fail(QN_E_ARG, "n_top_logprobs is %d, but logprobs is off", (int)o->n_top_logprobs);
-    if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)
-        return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, at most %d are allowed", o->n_logit_bias,
-                       (int)QN_LOGIT_BIAS_MAX);
-    if (o->n_logit_bias && !o->logit_bias) return qn_fail(QN_E_ARG, "logit_bias is NULL");
-    for (size_t i = 0; i < o->n_logit_bias; i++) {
-        if (o->logit_bias[i].id < 0)
-            return qn_fail(QN_E_ARG, "logit_bias: %d is not a token id", (int)o->logit_bias[i].id);
-        QN_TRY(check_range("logit_bias", o->logit_bias[i].bias, -100, 100));
-    }
-    return QN_OK;
-}
-
-qn_status qn_sampler_check(const qn_generate_options *o)
-{
-    QN_TRY(check_additions(o));
-    QN_TRY(check_range("temperature", o->temperature, 0, 1000));
-    QN_TRY(check_range("top_p", o->top_p, 0, 1));
-    QN_TRY(check_range("min_p", o->min_p, 0, 1));
-    QN_TRY(check_range("top_k", o->top_k, 0, INT32_MAX));
-    /* 0.01 as a float is a little less than 0.01. */
-    if (o->repeat_penalty != 0) QN_TRY(check_range("repeat_penalty", o->repeat_penalty, (double)0.01f, 100));
-    if (!o->sampler_order) return o->n_sampler_order ? qn_fail(QN_E_ARG, "sampler_order is NULL") : QN_OK;
-    unsigned used = 0;
-    for (size_t i = 0; i < o->n_sampler_order; i++) {
-        unsigned step = (unsigned)o->sampler_order[i];
-        if (step >= QN_SAMPLER_COUNT) return qn_fail(QN_E_ARG, "sampler_order: %u is not a step", step);
-        if (used & 1u << step)
-            return qn_fail(QN_E_ARG, "sampler_order: %s appears twice",
-                           qn_sampler_step_name(o->sampler_order[i]));
-        used |= 1u << step;
-    }
-    return QN_OK;
-}
+/* Draws of XTC are others than those of tokens. */
+static const uint64_t XTC_SEED = UINT64_C(0x7874632d64726177);
 
 /* Takes the steps that do something, in their order. */
 static void take_order(qn_sampler *s, const qn_generate_options *o)
@@ -114,27 +61,42 @@ static void take_order(qn_sampler *s, const qn_generate_options *o)
             on = o->top_k > 0 && o->top_k < s->n_vocab;
             break;
         case QN_SAMPLER_TEMPERATURE:
-            on = o->temperature != 1;
+            on = o->temperature != 1 || o->dynatemp_range > 0;
+            break;
+        case QN_SAMPLER_DRY:
+            on = o->dry_multiplier > 0;
+            break;
+        case QN_SAMPLER_TOP_N_SIGMA:
+            on = o->top_n_sigma > 0;
+            break;
+        case QN_SAMPLER_TYPICAL_P:
+            on = o->typical_p > 0 && o->typical_p < 1;
+            break;
+        case QN_SAMPLER_XTC:
+            on = o->xtc_probability > 0;
+            break;
+        case QN_SAMPLER_MIROSTAT:
+            on = o->mirostat != 0;
             break;
         case QN_SAMPLER_COUNT:
             break;
         }
-        /* Greedy takes the best, which every filter keeps. */
-        if (s->temperature == 0 && step != QN_SAMPLER_REPEAT_PENALTY) on = 0;
+        /* Greedy takes the best of the logits; no filter has a part in it. */
+        if (s->temperature == 0 && step != QN_SAMPLER_REPEAT_PENALTY && step != QN_SAMPLER_DRY) on = 0;
         if (on) s->order[s->n_order++] = step;
     }
 }
 
-static int has_penalty(const qn_sampler *s)
+static int has_step(const qn_sampler *s, qn_sampler_step step)
 {
     for (size_t i = 0; i < s->n_order; i++)
-        if (s->order[i] == QN_SAMPLER_REPEAT_PENALTY) return 1;
+        if (s->order[i] == step) return 1;
     return 0;
 }
 
 int qn_sampler_is_plain(const qn_sampler *s)
 {
-    return s->temperature == 0 && !has_penalty(s) && !s->adjusted;
+    return s->temperature == 0 && !s->n_order && !s->is_adjusted;
 }
 
 static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
@@ -143,8 +105,7 @@ static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
     const int counts = o->presence_penalty != 0 || o->frequency_penalty != 0;
     s->presence_penalty = o->presence_penalty;
     s->frequency_penalty = o->frequency_penalty;
-    if (!o->n_logit_bias && !counts) return QN_OK;
-    if (!(s->adjusted = qn_alloc_array(n_vocab, sizeof *s->adjusted))) return QN_E_NOMEM;
+    s->is_adjusted = o->n_logit_bias || counts || (s->words && qn_words_ban(s->words));
     if (counts && !(s->n_drawn = qn_calloc(n_vocab, sizeof *s->n_drawn))) return QN_E_NOMEM;
     if (!o->n_logit_bias) return QN_OK;
     if (!(s->bias = qn_alloc_array(o->n_logit_bias, sizeof *s->bias))) return QN_E_NOMEM;
@@ -153,8 +114,41 @@ static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
     return QN_OK;
 }
 
+/* Chains that look back keep the last tokens, as many as the step that looks furthest. */
+static qn_status take_history(qn_sampler *s, const qn_generate_options *o)
+{
+    int64_t longest = s->words ? qn_words_longest(s->words) - 1 : 0;
+    if (o->repeat_last_n > 0 && (s->n_drawn || has_step(s, QN_SAMPLER_REPEAT_PENALTY))) {
+        s->window = qn_words_window(s->words, o->repeat_last_n);
+        if (s->window >= longest) longest = s->window + 1; /* and the one that leaves */
+        if (!(s->n_seen = qn_calloc((size_t)s->n_vocab, sizeof *s->n_seen))) return QN_E_NOMEM;
+    }
+    if (has_step(s, QN_SAMPLER_DRY)) {
+        const qn_dry_options dry = {
+            .multiplier = o->dry_multiplier,
+            .base = o->dry_base > 0 ? o->dry_base : 1.75f,
+            .allowed_length = o->dry_allowed_length > 0 ? o->dry_allowed_length : 2,
+            .window = qn_words_window(s->words, o->dry_penalty_last_n),
+            .breakers = qn_words_breakers(s->words),
+        };
+        s->dry_window = dry.window;
+        if (dry.window > longest) longest = dry.window;
+        QN_TRY(qn_dry_new(&dry, &s->dry));
+    }
+    return longest > 0 ? qn_history_new(longest, &s->history) : QN_OK;
+}
+
+static qn_status take_space(qn_sampler *s)
+{
+    if (!s->is_adjusted && !s->dry && !has_step(s, QN_SAMPLER_TYPICAL_P) && !has_step(s, QN_SAMPLER_XTC))
+        return QN_OK;
+    if (!(s->space = qn_alloc_array((size_t)s->n_vocab, sizeof *s->space))) return QN_E_NOMEM;
+    qn_candidates_set_space(s->candidates, s->space);
+    return QN_OK;
+}
+
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
-                         qn_sampler **out)
+                         const qn_words *words, qn_sampler **out)
 {
     QN_TRY(qn_sampler_check(o));
     if (!kernels) QN_TRY(qn_device_get_logits_kernels(NULL, &kernels));
@@ -164,19 +158,33 @@ qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_opt
         if (o->logit_bias[i].id >= n_vocab)
             return qn_fail(QN_E_ARG, "logit_bias: token id %d is outside the vocabulary of %lld",
                            (int)o->logit_bias[i].id, (long long)n_vocab);
+    if (!words && qn_words_are_needed(o))
+        return qn_fail(QN_E_INTERNAL, "a sampler whose options have words was given none");
     qn_sampler *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
     s->n_vocab = n_vocab;
+    s->words = words;
+    s->first_drawn = -1;
     s->temperature = o->temperature;
     s->top_p = o->top_p;
     s->min_p_log = o->min_p > 0 ? logf(o->min_p) : -INFINITY;
     s->top_k = o->top_k;
     s->repeat_penalty = o->repeat_penalty;
+    s->typical_p = o->typical_p;
+    s->top_n_sigma = o->top_n_sigma;
+    s->xtc_probability = o->xtc_probability;
+    s->xtc_threshold = o->xtc_threshold > 0 ? o->xtc_threshold : 0.1f;
+    s->dynatemp_range = o->dynatemp_range;
+    s->dynatemp_exponent = o->dynatemp_exponent > 0 ? o->dynatemp_exponent : 1;
     s->seed = o->seed;
     take_order(s, o);
-    qn_status status =
-        qn_candidates_new(kernels, n_vocab, has_penalty(s), s->temperature == 0, &s->candidates);
+    if (has_step(s, QN_SAMPLER_MIROSTAT))
+        qn_mirostat_begin(&s->mirostat, o->mirostat, o->mirostat_tau, o->mirostat_eta);
+    qn_status status = qn_candidates_new(kernels, n_vocab, has_step(s, QN_SAMPLER_REPEAT_PENALTY),
+                                         s->temperature == 0, &s->candidates);
     if (status == QN_OK) status = take_additions(s, o);
+    if (status == QN_OK) status = take_history(s, o);
+    if (status == QN_OK) status = take_space(s);
     if (status != QN_OK) {
         qn_sampler_free(s);
         return status;
@@ -196,8 +204,24 @@ void qn_sampler_free(qn_sampler *s)
     qn_candidates_free(s->candidates);
     qn_free(s->bias);
     qn_free(s->n_drawn);
-    qn_free(s->adjusted);
+    qn_free(s->n_seen);
+    qn_dry_free(s->dry);
+    qn_history_free(s->history);
+    qn_free(s->space);
     qn_free(s);
+}
+
+/* Takes the token that leaves the window of the penalties out of the history and the counts, because `id`
+ * came. A token that is in the window once more stays in the history. */
+static void move_window(qn_sampler *s, int32_t id)
+{
+    int64_t n, first = qn_history_count(s->history) - s->window - 1;
+    const int32_t *last = qn_history_last(s->history, s->window + 1, &n);
+    s->n_seen[id]++;
+    if (n <= s->window) return;
+    id = last[0];
+    if (s->n_drawn && s->first_drawn >= 0 && first >= s->first_drawn && s->n_drawn[id]) s->n_drawn[id]--;
+    if (--s->n_seen[id] == 0) qn_candidates_unmark(s->candidates, id);
 }
 
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids)
@@ -207,55 +231,95 @@ qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids)
             return qn_fail(QN_E_ARG, "token id %d is outside the vocabulary of %lld tokens", (int)ids[i],
                            (long long)s->n_vocab);
         qn_candidates_mark(s->candidates, ids[i]);
+        if (s->history) qn_history_add(s->history, ids[i]);
+        if (s->window) move_window(s, ids[i]);
     }
     return QN_OK;
 }
 
 qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id)
 {
+    if (s->history && s->first_drawn < 0) s->first_drawn = qn_history_count(s->history);
     QN_TRY(qn_sampler_accept(s, &id, 1));
     if (s->n_drawn && s->n_drawn[id] < INT32_MAX) s->n_drawn[id]++;
+    if (s->mirostat.version) qn_mirostat_accept(&s->mirostat);
     return QN_OK;
 }
 
 /* The logits that the chain begins with. */
 static const float *adjust(qn_sampler *s, const float *logits)
 {
-    float *x = s->adjusted;
-    if (!x) return logits;
+    float *x = s->space;
+    int64_t n_last = 0;
+    if (!s->is_adjusted) return logits;
     memcpy(x, logits, (size_t)s->n_vocab * sizeof *x);
     for (int64_t i = 0; s->n_drawn && i < s->n_vocab; i++)
         if (s->n_drawn[i]) x[i] -= (float)s->n_drawn[i] * s->frequency_penalty + s->presence_penalty;
     for (size_t i = 0; i < s->n_bias; i++) x[s->bias[i].id] += s->bias[i].bias;
+    if (!s->words || !qn_words_ban(s->words)) return x;
+    const int32_t *last = s->history ? qn_history_last(s->history, INT64_MAX, &n_last) : NULL;
+    qn_words_mask(s->words, last, n_last, x);
     return x;
 }
 
-/* Bounded, so that the best's distance 0 stays 0: a tiny temperature is its own limit. */
-static float find_scale(const qn_sampler *s)
+/* Logits that are numbers, of which the bans leave none, are no fault of the model. */
+static qn_status begin(qn_sampler *s, const float *logits, const float *adjusted)
 {
-    return s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
+    qn_status status = qn_candidates_begin(s->candidates, adjusted);
+    if (status != QN_E_INTERNAL || !s->words || !qn_words_ban(s->words)) return status;
+    QN_TRY(qn_candidates_begin(s->candidates, logits));
+    return qn_fail(QN_E_ARG, "allowed_ids and the bad words leave no token that could come next");
 }
 
-/* What steps [i, n_order) leave at most; scale: the one before them. A penalty changes the order, and a later
- * top_p takes its share of all that is left then: up to the first of them. */
+/* Bounded, so that the best's distance 0 stays 0: a tiny temperature is its own limit. */
+static float scale_of(float temperature)
+{
+    return temperature > 1e-30f ? 1 / temperature : 1e30f;
+}
+
+static float find_dynamic_scale(qn_sampler *s)
+{
+    const float low = fmaxf(s->temperature - s->dynatemp_range, 0), high = s->temperature + s->dynatemp_range;
+    const double share = pow(qn_filter_entropy_share(s->candidates), (double)s->dynatemp_exponent);
+    return scale_of((float)((double)low + ((double)high - (double)low) * share));
+}
+
+/* What steps [i, n_order) leave at most; scale: the one before them. It looks as far as the first step that
+ * needs all candidates before it or takes the best out: penalties, a later top_p, and the steps of filters.h. */
 static qn_candidates_rest look_ahead(const qn_sampler *s, size_t i, float scale)
 {
     qn_candidates_rest rest = {INFINITY, INT64_MAX};
     for (size_t j = i; j < s->n_order; j++) {
         qn_sampler_step step = s->order[j];
-        if (step == QN_SAMPLER_REPEAT_PENALTY || (step == QN_SAMPLER_TOP_P && j > i)) break;
-        if (step == QN_SAMPLER_TEMPERATURE) scale = find_scale(s);
-        if (step == QN_SAMPLER_MIN_P) rest.distance = -(double)s->min_p_log / (double)scale;
-        if (step == QN_SAMPLER_TOP_K) rest.count = s->top_k;
+        if (step == QN_SAMPLER_TEMPERATURE && s->dynatemp_range == 0)
+            scale = scale_of(s->temperature);
+        else if (step == QN_SAMPLER_MIN_P)
+            rest.distance = -(double)s->min_p_log / (double)scale;
+        else if (step == QN_SAMPLER_TOP_K)
+            rest.count = s->top_k;
+        else if (step != QN_SAMPLER_TOP_P || j > i)
+            break;
     }
     return rest;
 }
 
-static qn_status run_chain(qn_sampler *s, const float *logits)
+static qn_status subtract_dry(qn_sampler *s)
+{
+    const int32_t *ids;
+    const float *amounts;
+    int64_t n;
+    const int32_t *last = qn_history_last(s->history, s->dry_window, &n);
+    n = qn_dry_find(s->dry, last, n, &ids, &amounts);
+    return qn_candidates_subtract(s->candidates, ids, amounts, n);
+}
+
+static qn_status run_chain(qn_sampler *s, const float *logits, int64_t position)
 {
     qn_candidates *c = s->candidates;
     float scale = 1;
-    QN_TRY(qn_candidates_begin(c, adjust(s, logits)));
+    QN_TRY(begin(s, logits, adjust(s, logits)));
+    /* Passes over logits that are nearly all -inf would be long. */
+    if (s->temperature != 0 && s->words && qn_words_allow_few(s->words)) qn_candidates_list(c, -INFINITY);
     for (size_t i = 0; i < s->n_order; i++) {
         switch (s->order[i]) {
         case QN_SAMPLER_REPEAT_PENALTY:
@@ -271,8 +335,24 @@ static qn_status run_chain(qn_sampler *s, const float *logits)
             qn_candidates_keep_top_k(c, s->top_k, look_ahead(s, i, scale));
             break;
         case QN_SAMPLER_TEMPERATURE:
-            scale = find_scale(s);
+            scale = s->dynatemp_range > 0 ? find_dynamic_scale(s) : scale_of(s->temperature);
             qn_candidates_set_scale(c, scale);
+            break;
+        case QN_SAMPLER_DRY:
+            QN_TRY(subtract_dry(s));
+            break;
+        case QN_SAMPLER_TOP_N_SIGMA:
+            qn_filter_top_n_sigma(c, s->top_n_sigma);
+            break;
+        case QN_SAMPLER_TYPICAL_P:
+            qn_filter_typical_p(c, s->typical_p);
+            break;
+        case QN_SAMPLER_XTC:
+            if (qn_random_unit(s->seed ^ XTC_SEED, (uint64_t)position) < (double)s->xtc_probability)
+                qn_filter_xtc(c, s->xtc_threshold);
+            break;
+        case QN_SAMPLER_MIROSTAT:
+            qn_mirostat_filter(&s->mirostat, c);
             break;
         case QN_SAMPLER_COUNT:
             break;
@@ -283,16 +363,17 @@ static qn_status run_chain(qn_sampler *s, const float *logits)
 
 qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, int32_t *id)
 {
-    QN_TRY(run_chain(s, logits));
+    QN_TRY(run_chain(s, logits, position));
     *id = s->temperature == 0
               ? qn_candidates_best(s->candidates)
               : qn_candidates_pick(s->candidates, qn_random_unit(s->seed, (uint64_t)position));
+    if (s->mirostat.version) qn_mirostat_look(&s->mirostat, s->candidates, *id);
     return QN_OK;
 }
 
-qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, float *probabilities)
+qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, int64_t position, float *probabilities)
 {
-    QN_TRY(run_chain(s, logits));
+    QN_TRY(run_chain(s, logits, position));
     if (s->temperature != 0) {
         qn_candidates_distribution(s->candidates, probabilities);
         return QN_OK;
@@ -300,6 +381,11 @@ qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, float *pro
     memset(probabilities, 0, (size_t)s->n_vocab * sizeof *probabilities);
     probabilities[qn_candidates_best(s->candidates)] = 1;
     return QN_OK;
+}
+
+double qn_sampler_mirostat_mu(const qn_sampler *s)
+{
+    return s->mirostat.mu;
 }
 
 uint64_t qn_sampler_fresh_seed(void)

@@ -9,7 +9,13 @@
  * Temperature 0 is greedy, whatever the order: the largest logit after the penalty, the lower id on a tie. A
  * draw depends on logits, history, options, seed, position and, within the rounding of exp, on the
  * instruction set alone. What the steps leave is kept by candidates.h. Nothing is allocated after
- * qn_sampler_new. One thread at a time. */
+ * qn_sampler_new. One thread at a time.
+ *
+ * dry.h, filters.h and mirostat.h define the other steps. Tokens that words.h bans get -inf before the chain,
+ * after the biases. A window of the penalties takes tokens out of the history that repeat_penalty sees and out
+ * of the counts of the other two. Temperature 0 takes the largest logit after the penalty and DRY. Mirostat's
+ * mu is the only state that is not made of tokens: accept_drawn moves it by the draw before, so a draw that is
+ * made twice moves nothing. */
 #ifndef QN_ENGINE_SAMPLE_SAMPLER_H
 #define QN_ENGINE_SAMPLE_SAMPLER_H
 
@@ -19,18 +25,21 @@
 
 #include "base/status.h"
 #include "device/device.h"
+#include "engine/sample/words.h"
 
 typedef struct qn_sampler qn_sampler;
 
 /* QN_E_ARG names the sampling field of o that is out of range, and the value. */
 qn_status qn_sampler_check(const qn_generate_options *o);
 /* Reads the sampling fields of o, o->seed as it is. kernels: the device's passes over logits, NULL: the
- * host's. *out is owned by the caller. */
+ * host's. words: of the same options, borrowed for the sampler's life; NULL where qn_words_are_needed(o) is
+ * 0. *out is owned by the caller. */
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
-                         qn_sampler **out);
+                         const qn_words *words, qn_sampler **out);
 void qn_sampler_free(qn_sampler *s);
-/* The most bytes that one sampler holds that adds nothing to logits: with logit_bias and the penalties of
- * presence and frequency they are 8 more for each token of the vocabulary, and the biases. */
+/* The most bytes that one sampler holds that neither adds to logits nor looks back: with logit_bias, the
+ * penalties of presence and frequency, bans, DRY, typical_p, xtc and repeat_last_n they are up to 12 more for each
+ * token of the vocabulary, and the biases; with windows 25 for each token of the longest. */
 size_t qn_sampler_bytes(int64_t n_vocab);
 /* 1: always the token of the largest logit. */
 int qn_sampler_is_plain(const qn_sampler *s);
@@ -41,14 +50,14 @@ qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);
  * Status as accept. */
 qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id);
 /* The token for `position` from logits [n_vocab]; -inf masks a token. It is not added to the history.
- * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. */
+ * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. QN_E_ARG: words ban all that are. */
 qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, int32_t *id);
 /* The distribution that draw picks from: probabilities [n_vocab], exactly 0 where a step removed the token.
  * Greedy: 1 at one token. Statuses as draw. */
-qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, float *probabilities);
+qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, int64_t position, float *probabilities);
+/* The most surprise that mirostat allows now, in bits; 0 without it. */
+double qn_sampler_mirostat_mu(const qn_sampler *s);
 /* A seed from the system's randomness, never 0. */
 uint64_t qn_sampler_fresh_seed(void);
-/* "top_p" -> QN_SAMPLER_TOP_P; 0 when the name is unknown. */
-int qn_sampler_step_from_name(const char *name, qn_sampler_step *out);
 
 #endif

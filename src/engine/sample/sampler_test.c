@@ -68,7 +68,7 @@ static void test_fixtures(void **state)
         {
             const char *name = json_string_value(element);
             if (strcmp(name, "repetition_penalty") == 0) name = "repeat_penalty";
-            assert_true(qn_sampler_step_from_name(name, &order[i]));
+            assert_true(qn_sampler_step_from_name(name, strlen(name), &order[i]));
         }
         json_array_foreach(json_object_get(index, "cases"), i, c)
         {
@@ -89,14 +89,14 @@ static void test_fixtures(void **state)
                 .n_sampler_order = json_array_size(steps),
             };
             qn_sampler *s = NULL;
-            assert_int_equal(qn_sampler_new(NULL, &options, n, &s), QN_OK);
+            assert_int_equal(qn_sampler_new(NULL, &options, n, NULL, &s), QN_OK);
             json_array_foreach(json_object_get(c, "context"), j, element)
             {
                 int32_t id = (int32_t)json_integer_value(element);
                 assert_int_equal(qn_sampler_accept(s, &id, 1), QN_OK);
             }
             float *got = qn_alloc_array((size_t)n, sizeof *got);
-            assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, 0, got), QN_OK);
             for (int64_t k = 0; k < n; k++) {
                 if (want[k] == 0) assert_true(got[k] == 0);
                 worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
@@ -169,8 +169,8 @@ static void test_against_full_sort(void **state)
             for (int64_t i = 0; i < n; i++)
                 want[all[i].id] = exp((all[i].v - all[0].v) / (double)o->temperature) / total;
             qn_sampler *s = NULL;
-            assert_int_equal(qn_sampler_new(NULL, o, N, &s), QN_OK);
-            assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+            assert_int_equal(qn_sampler_new(NULL, o, N, NULL, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, 0, got), QN_OK);
             for (int64_t i = 0; i < N; i++) assert_true(fabs((double)got[i] - want[i]) < 1e-6);
             qn_sampler_free(s);
         }
@@ -229,8 +229,11 @@ static int reference(const qn_generate_options *o, const float *logits, const ch
             while (kept < n && all[kept].v == all[kept - 1].v) kept++;
             n = kept;
             break;
-        default:
+        case QN_SAMPLER_TEMPERATURE:
             scale = 1 / (double)o->temperature;
+            break;
+        default:
+            break;
         }
     }
     total = 0;
@@ -282,7 +285,7 @@ static void test_chains(void **state)
             .n_sampler_order = QN_SAMPLER_COUNT - (size_t)PICK(0, 0, 0, 2),
         };
         qn_sampler *s = NULL;
-        assert_int_equal(qn_sampler_new(NULL, &o, n, &s), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &o, n, NULL, &s), QN_OK);
         for (int32_t i = 0; i < n; i++) {
             if (step > 0) logits[i] = step * nearbyintf(logits[i] / step);
             if (i != n / 2 && qn_random_unit(79, counter++) < (double)masked) logits[i] = -INFINITY;
@@ -290,7 +293,7 @@ static void test_chains(void **state)
             if (seen[i]) assert_int_equal(qn_sampler_accept(s, &i, 1), QN_OK);
         }
         if (PICK(0, 0, 1) > 0) logits[n / 2] = 30;
-        assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
+        assert_int_equal(qn_sampler_distribution(s, logits, 0, got), QN_OK);
         if (reference(&o, logits, seen, n, all, want)) {
             n_checked++;
             for (int64_t i = 0; i < n; i++) {
@@ -320,9 +323,9 @@ static void test_draws_of_many(void **state)
     logits[N / 2] = -INFINITY;
     qn_generate_options o = {.temperature = 0.8f, .top_p = 0.9f, .repeat_penalty = 1.3f, .seed = 4};
     qn_sampler *s = NULL;
-    assert_int_equal(qn_sampler_new(NULL, &o, N, &s), QN_OK);
+    assert_int_equal(qn_sampler_new(NULL, &o, N, NULL, &s), QN_OK);
     for (int32_t i = 0; i < N; i += 3) assert_int_equal(qn_sampler_accept(s, &i, 1), QN_OK);
-    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    assert_int_equal(qn_sampler_distribution(s, logits, 0, p), QN_OK);
     for (int64_t position = 0; position < 300; position++) {
         double below = 0, unit = qn_random_unit(o.seed, (uint64_t)position);
         int32_t id;
@@ -351,11 +354,11 @@ static void test_filters_of_many(void **state)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             qn_sampler *s = NULL;
             int64_t n_first = 0, n_both = 0;
-            assert_int_equal(qn_sampler_new(NULL, &cases[i].first, N, &s), QN_OK);
-            assert_int_equal(qn_sampler_distribution(s, logits, first), QN_OK);
+            assert_int_equal(qn_sampler_new(NULL, &cases[i].first, N, NULL, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, 0, first), QN_OK);
             qn_sampler_free(s);
-            assert_int_equal(qn_sampler_new(NULL, &cases[i].both, N, &s), QN_OK);
-            assert_int_equal(qn_sampler_distribution(s, logits, both), QN_OK);
+            assert_int_equal(qn_sampler_new(NULL, &cases[i].both, N, NULL, &s), QN_OK);
+            assert_int_equal(qn_sampler_distribution(s, logits, 0, both), QN_OK);
             qn_sampler_free(s);
             for (int64_t k = 0; k < N; k++) {
                 assert_true(first[k] > 0 || both[k] == 0);
@@ -378,8 +381,8 @@ static void test_limit_of_min_p(void **state)
     for (int64_t i = 0; i < N; i++) logits[i] = i == 7 ? -logf(o.min_p) : i % 2 ? -1e-8f : -1e-5f;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         qn_sampler *s = NULL;
-        assert_int_equal(qn_sampler_new(NULL, &o, sizes[i], &s), QN_OK);
-        assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &o, sizes[i], NULL, &s), QN_OK);
+        assert_int_equal(qn_sampler_distribution(s, logits, 0, p), QN_OK);
         for (int64_t k = 0; k < sizes[i]; k++) assert_int_equal(p[k] > 0, k % 2);
         qn_sampler_free(s);
     }
@@ -392,15 +395,15 @@ static void test_greedy(void **state)
     logits[7] = logits[33] = 3;
     qn_generate_options o = {.top_k = 5, .top_p = 0.5f};
     qn_sampler *s = NULL;
-    assert_int_equal(qn_sampler_new(NULL, &o, 40, &s), QN_OK);
+    assert_int_equal(qn_sampler_new(NULL, &o, 40, NULL, &s), QN_OK);
     assert_int_equal(qn_sampler_draw(s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 7);
-    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    assert_int_equal(qn_sampler_distribution(s, logits, 0, p), QN_OK);
     for (int i = 0; i < 40; i++) assert_true(p[i] == (i == 7));
     qn_sampler_free(s);
 
     o = (qn_generate_options){.repeat_penalty = 1.5f};
-    assert_int_equal(qn_sampler_new(NULL, &o, 40, &s), QN_OK);
+    assert_int_equal(qn_sampler_new(NULL, &o, 40, NULL, &s), QN_OK);
     assert_int_equal(qn_sampler_accept(s, (int32_t[]){7, 7, 1}, 3), QN_OK);
     assert_int_equal(qn_sampler_draw(s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 33);
@@ -419,9 +422,9 @@ static void test_draws(void **state)
     logits[4] = -INFINITY;
     qn_generate_options o = {.temperature = 0.9f, .top_p = 0.9f, .seed = 11};
     qn_sampler *s = NULL, *other = NULL;
-    assert_int_equal(qn_sampler_new(NULL, &o, N, &s), QN_OK);
-    assert_int_equal(qn_sampler_new(NULL, &o, N, &other), QN_OK);
-    assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+    assert_int_equal(qn_sampler_new(NULL, &o, N, NULL, &s), QN_OK);
+    assert_int_equal(qn_sampler_new(NULL, &o, N, NULL, &other), QN_OK);
+    assert_int_equal(qn_sampler_distribution(s, logits, 0, p), QN_OK);
     for (int64_t i = 0; i < DRAWS; i++) {
         int32_t id, again;
         assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
@@ -450,12 +453,12 @@ static void test_extremes(void **state)
         qn_generate_options o = {
             .temperature = temperatures[t], .top_p = 0.9f, .top_k = 3, .min_p = 0.1f, .repeat_penalty = 2};
         qn_sampler *s = NULL;
-        assert_int_equal(qn_sampler_new(NULL, &o, 20, &s), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &o, 20, NULL, &s), QN_OK);
         for (int i = 0; i < 20; i++) logits[i] = i == 9 ? 3e38f : -INFINITY;
         assert_int_equal(qn_sampler_draw(s, logits, 5, &id), QN_OK);
         assert_int_equal(id, 9);
         for (int i = 0; i < 20; i++) logits[i] = 0; /* all equal */
-        assert_int_equal(qn_sampler_distribution(s, logits, p), QN_OK);
+        assert_int_equal(qn_sampler_distribution(s, logits, 0, p), QN_OK);
         double sum = 0;
         for (int i = 0; i < 20; i++) sum += (double)p[i];
         assert_true(fabs(sum - 1) < 1e-5);
@@ -503,7 +506,7 @@ static void test_options(void **state)
     };
     qn_sampler *s = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(qn_sampler_new(NULL, &cases[i].o, 10, &s), QN_E_ARG);
+        assert_int_equal(qn_sampler_new(NULL, &cases[i].o, 10, NULL, &s), QN_E_ARG);
         assert_string_equal(qn_last_error(), cases[i].message);
     }
     assert_null(s);
@@ -535,15 +538,15 @@ static void test_additions(void **state)
         qn_generate_options without = {.temperature = 0.8f, .top_p = 0.9f, .repeat_penalty = 1.2f, .seed = 6};
         if (greedy) o.temperature = without.temperature = 0;
         qn_sampler *s = NULL, *other = NULL;
-        assert_int_equal(qn_sampler_new(NULL, &o, N, &s), QN_OK);
-        assert_int_equal(qn_sampler_new(NULL, &without, N, &other), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &o, N, NULL, &s), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &without, N, NULL, &other), QN_OK);
         /* The prompt is in the history of repeat_penalty alone. */
         assert_int_equal(qn_sampler_accept(s, (int32_t[]){9, 50}, 2), QN_OK);
         assert_int_equal(qn_sampler_accept(other, (int32_t[]){9, 50, 400, 3}, 4), QN_OK);
         for (int i = 0; i < 5; i++) assert_int_equal(qn_sampler_accept_drawn(s, drawn[i]), QN_OK);
         assert_int_equal(qn_sampler_accept_drawn(s, N), QN_E_ARG);
-        assert_int_equal(qn_sampler_distribution(s, logits, got), QN_OK);
-        assert_int_equal(qn_sampler_distribution(other, plain, want), QN_OK);
+        assert_int_equal(qn_sampler_distribution(s, logits, 0, got), QN_OK);
+        assert_int_equal(qn_sampler_distribution(other, plain, 0, want), QN_OK);
         for (int i = 0; i < N; i++) assert_true(fabsf(got[i] - want[i]) < 1e-5f);
         int32_t id, again;
         int64_t before = qn_mem_allocations();
@@ -571,7 +574,7 @@ static void test_no_allocation_per_token(void **state)
     fill_logits(logits, N, 0.5f, 1);
     for (size_t g = 0; g < sizeof grid / sizeof *grid; g++) {
         qn_sampler *s = NULL;
-        assert_int_equal(qn_sampler_new(NULL, &grid[g], N, &s), QN_OK);
+        assert_int_equal(qn_sampler_new(NULL, &grid[g], N, NULL, &s), QN_OK);
         int64_t before = qn_mem_allocations();
         for (int64_t i = 0; i < 50; i++) {
             assert_int_equal(qn_sampler_draw(s, logits, i, &id), QN_OK);
@@ -595,7 +598,7 @@ static void test_allocation_failures(void **state)
         assert_true(n < 2000);
         qn_sampler *s = NULL;
         qn_mem_fail_nth(n);
-        qn_status status = qn_sampler_new(NULL, &o, 100, &s);
+        qn_status status = qn_sampler_new(NULL, &o, 100, NULL, &s);
         qn_mem_fail_nth(0);
         if (status == QN_OK) {
             qn_sampler_free(s);

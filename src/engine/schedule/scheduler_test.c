@@ -88,7 +88,7 @@ static void begin(world *w, job *j, int64_t n_ids, int64_t max_tokens)
     if (max_tokens) {
         const qn_generate_options o = {.ignore_eos = 1};
         qn_test_ok(qn_sampler_new(qn_engine_logits_kernels(w->e), &o, qn_engine_config(w->e)->vocab_size,
-                                  &j->r.sampler));
+                                  NULL, &j->r.sampler));
     } else {
         j->r.evaluate = take;
         j->r.evaluate_user = &j->got;
