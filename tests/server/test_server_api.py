@@ -172,6 +172,48 @@ def test_bias_and_stops(server):
         complete(server, "bubi", max_tokens=5, temperature=0)["choices"]
 
 
+def test_steps_of_the_chain(server):
+    """Fields of llama.cpp, Ollama and vLLM: each changes the answer, which depends on the seed alone."""
+    asked = {"max_tokens": 24, "seed": 5, "ignore_eos": True}
+
+    def text(**fields):
+        return complete(server, "bubi bubi", **{**asked, **fields})["choices"][0]["text"]
+
+    plain = text()
+    for fields in ({"typical_p": 0.2}, {"top_n_sigma": 0.5}, {"xtc_probability": 1, "xtc_threshold": 0.001},
+                   {"dynatemp_range": 0.9, "dynatemp_exponent": 3}, {"mirostat": 1, "mirostat_tau": 1.5},
+                   {"mirostat": 2, "mirostat_tau": 1.5, "mirostat_eta": 0.3},
+                   {"repeat_penalty": 50, "repeat_last_n": 4}, {"samplers": ["top_k"], "temperature": 0.01}):
+        got = text(**fields)
+        if "samplers" not in fields:
+            assert got != plain, fields
+        assert got == text(**fields), fields
+    again = text(logit_bias={"97": 100})
+    dry = text(logit_bias={"97": 100}, dry_multiplier=60, dry_base=1.5, dry_allowed_length=3, dry_penalty_last_n=30,
+               dry_sequence_breakers=["x"])
+    assert again == "a" * 24 and dry.startswith("aaaa") and not dry.startswith("aaaaaa")
+    # Steps that are left out, and windows of 0, are off.
+    assert text(samplers=["penalties", "typ_p"], temperature=0.01, top_p=0.1) == plain
+    assert text(dry_multiplier=50, dry_penalty_last_n=0) == plain == text(repeat_penalty=9, repeat_last_n=0)
+    # Mirostat draws last, also where clients of llama.cpp list the other steps.
+    want = text(mirostat=2, mirostat_tau=0.5)
+    for samplers in (["temperature"], ["temperature", "mirostat"]):
+        assert text(mirostat=2, mirostat_tau=0.5, samplers=samplers) == want
+
+
+def test_bans(server):
+    def text(**fields):
+        return complete(server, "bubi", max_tokens=6, temperature=0, **fields)["choices"][0]["text"]
+
+    assert text(allowed_token_ids=[97]) == "aaaaaa"
+    assert text(logit_bias={"97": 100}, bad_words=["a"]) == text()
+    assert "aa" not in text(allowed_token_ids=[97, 98], logit_bias={"97": 100}, bad_words=[[97, 97]])
+    got = server.post("/v1/completions", {"prompt": "bubi", "allowed_token_ids": [97], "bad_words": [[97]]})
+    assert "all allowed tokens are banned" in refused(got, 400, "bad_words")
+    got = server.post("/v1/completions", {"prompt": "bubi", "bad_words": ["no " * 300]})
+    assert "tokens, at most 256 are allowed" in refused(got, 400, "bad_words")
+
+
 def test_messages(server):
     """Roles and parts of messages are brought into the form that templates take."""
     def tokens(*messages):
@@ -217,7 +259,10 @@ def test_messages_that_are_none(server, messages, param):
 
 # What clients send to servers of this kind; "..." is said in users' requests.
 SENT = """messages model max_tokens max_completion_tokens temperature top_p top_k min_p typical_p n stop stop_token_ids
-    seed stream stream_options logprobs top_logprobs logit_bias presence_penalty frequency_penalty repetition_penalty
+    mirostat mirostat_tau mirostat_eta repeat_last_n repeat_penalty xtc_probability xtc_threshold top_n_sigma
+    dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers dynatemp_range
+    dynatemp_exponent samplers seed stream stream_options logprobs top_logprobs logit_bias presence_penalty
+    frequency_penalty repetition_penalty
     response_format tools tool_choice parallel_tool_calls user safety_identifier metadata store service_tier verbosity
     prediction modalities functions function_call prompt_cache_key prompt_cache_options prompt_cache_breakpoint
     cache_control thinking output_config speed reasoning_effort reasoning include_reasoning thinking_budget
@@ -273,7 +318,17 @@ def test_fields_that_ask_for_nothing(server):
     ("logit_bias", {"1": "x"}), ("logit_bias", [[1]]), ("logit_bias", [1, 2]), ("logit_bias", 1),
     ("logit_bias", {str(i): 0 for i in range(1025)}), ("stop_token_ids", [32000]), ("stop_token_ids", [-1]),
     ("stop_token_ids", list(range(65))), ("stop_token_ids", 1), ("stream", 1), ("stream", "yes"),
-    ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1), ("n_discard", -5),
+    ("typical_p", 1.1), ("top_n_sigma", -1.5), ("xtc_probability", 2), ("xtc_threshold", -0.1), ("mirostat", 3),
+    ("mirostat", -1), ("mirostat", 1.5), ("mirostat_tau", -1), ("mirostat_eta", 1.5), ("dry_multiplier", -1),
+    ("dry_base", 0.5), ("dry_allowed_length", -1), ("dry_penalty_last_n", -2), ("repeat_last_n", -2),
+    ("dynatemp_range", -1), ("dynatemp_exponent", -1), ("dry_sequence_breakers", "a"), ("dry_sequence_breakers", [1]),
+    ("dry_sequence_breakers", [""]), ("dry_sequence_breakers", ["a"] * 65), ("dry_sequence_breakers", ["a\u0000"]),
+    ("samplers", "top_k"), ("samplers", ["infill"]), ("samplers", ["top_k", "top_k"]), ("samplers", [1]),
+    ("samplers", ["mirostat", "top_k"]), ("bad_words", "a"), ("bad_words", [""]), ("bad_words", [[]]),
+    ("bad_words", [1]), ("bad_words", [[32000]]), ("bad_words", ["a"] * 257), ("bad_words", [[1] * 257]),
+    ("allowed_token_ids", []), ("allowed_token_ids", [32000]), ("allowed_token_ids", [-1]), ("allowed_token_ids", 1),
+    ("allowed_token_ids", ["a"]), ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1),
+    ("n_discard", -5),
     ("response_format", {"type": "json_object"}), ("tools", {}), ("tools", [{}] * 129), ("tool_choice", "maybe"),
     ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
     ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])

@@ -105,12 +105,15 @@ def test_tools_with_patterns(server):
 # ---- numbers ----
 
 INTEGERS = [(path, field) for path, fields in (
-    (CHAT, "n max_tokens max_completion_tokens top_k top_logprobs priority seed"),
+    (CHAT, "n max_tokens max_completion_tokens top_k top_logprobs priority seed mirostat repeat_last_n"),
+    (CHAT, "dry_allowed_length dry_penalty_last_n"),
     (TEXT, "n max_tokens logprobs best_of n_discard n_predict min_tokens"), (EMBED, "dimensions"))
             for field in fields.split()]
 SIGNED = ["presence_penalty", "frequency_penalty"]
+STEPS = """typical_p xtc_probability xtc_threshold dynatemp_range dynatemp_exponent mirostat_tau mirostat_eta
+    dry_multiplier dry_base""".split()
 REALS = [(path, field) for path in (CHAT, TEXT)
-         for field in ("temperature", "top_p", "min_p", "repetition_penalty", "repeat_penalty", *SIGNED)]
+         for field in ("temperature", "top_p", "min_p", "repetition_penalty", "repeat_penalty", *STEPS, *SIGNED)]
 NO_NUMBERS = ["NaN", "Infinity", "-Infinity", "nan", "1e999", "-1e999", "0x10", "1.", ".5", "+1", "01", "1e", "--1",
               '"1"', "[1]", "{}"]
 
@@ -145,6 +148,8 @@ IDS = {
     "logit_bias": """{"32000":1} {"-1":1} {"2147483648":1} {"4294967301":1} {"18446744073709551621":1} {"1.5":1}
         {"1_":1} {"+1":1} {"0x1":1} {"":1} {"1e1":1} {"1":NaN} {"1":1e999} {"1":-1e999} {"1":100.01} {"1":null}
         [[32000,1]] [[-1,1]] [[4294967301,1]] [[1.5,1]] [["1",1]] [[1,1e999]] [[1,1,1]] [1] "1" true""",
+    "allowed_token_ids": "[32000] [-1] [4294967301] [9223372036854775808] [1.0] [\"1\"] [[1]] 1 [null] []",
+    "bad_words": "[[32000]] [[-1]] [[4294967301]] [[1.0]] [[\"1\"]] [1] 1 [null] [[]] [[[1]]]",
     "stop_token_ids": "[32000] [-1] [4294967301] [9223372036854775808] [1.0] [\"1\"] [[1]] 1 [null]",
     "prompt": """[32000] [-1] [4294967394] [-9223372036854775808] [9223372036854775808] [98.0] [true] [null]
         [[98],[4294967394]]"""}

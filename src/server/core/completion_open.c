@@ -101,9 +101,14 @@ static int fail_open(opening *o, qn_status status)
     qn_completion *c = o->c;
     int64_t n = 0, context = c->ex->server->info.context_size;
     int32_t *ids = NULL;
+    static const char words[] = "bad_words"; /* only the tokenizer knows how many tokens they are */
     const char *field = c->dialect->prompt_field;
     qn_api_fail_status(&c->error, status);
     if (status != QN_E_ARG) return c->error.status;
+    if (strncmp(c->error.message, words, sizeof words - 1) == 0) {
+        memcpy(c->error.param, words, sizeof words);
+        return c->error.status;
+    }
     qn_status counted =
         o->one.prompt.conversation ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
         : o->one.prompt.text

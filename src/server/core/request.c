@@ -15,6 +15,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->top_k = -2;
     r->continue_final = r->add_generation_prompt = -1;
     r->ping_ms = -1;
+    r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
 
 void qn_api_request_warn(qn_api_request *r, const char *param, const char *message)
@@ -25,6 +26,51 @@ void qn_api_request_warn(qn_api_request *r, const char *param, const char *messa
     qn_json_close(&r->warnings, '}');
 }
 
+/* Windows of 0 turn off what looks at them, as llama.cpp has it; for the library 0 is all. */
+static void set_steps(qn_api_request *r)
+{
+    qn_generate_options *o = &r->o;
+    o->typical_p = (float)r->typical_p;
+    o->top_n_sigma = (float)r->top_n_sigma;
+    o->xtc_probability = (float)r->xtc_probability;
+    o->xtc_threshold = (float)r->xtc_threshold;
+    o->dynatemp_range = (float)r->dynatemp_range;
+    o->dynatemp_exponent = (float)r->dynatemp_exponent;
+    o->mirostat = (int32_t)r->mirostat;
+    o->mirostat_tau = (float)r->mirostat_tau;
+    o->mirostat_eta = (float)r->mirostat_eta;
+    o->dry_multiplier = r->dry_penalty_last_n ? (float)r->dry_multiplier : 0;
+    o->dry_base = (float)r->dry_base;
+    o->dry_allowed_length = (int32_t)r->dry_allowed_length;
+    o->dry_penalty_last_n = (int32_t)r->dry_penalty_last_n;
+    o->repeat_last_n = (int32_t)r->repeat_last_n;
+    if (!r->repeat_last_n) {
+        o->repeat_penalty = 1;
+        o->presence_penalty = o->frequency_penalty = 0;
+    }
+    if (!r->has_steps) return;
+    int is_listed = 0;
+    for (size_t i = 0; i < r->n_steps; i++) is_listed |= r->steps[i] == QN_SAMPLER_MIROSTAT;
+    if (r->mirostat && !is_listed) r->steps[r->n_steps++] = QN_SAMPLER_MIROSTAT;
+    o->sampler_order = r->steps;
+    o->n_sampler_order = r->n_steps;
+}
+
+static void set_words(qn_api_request *r)
+{
+    qn_generate_options *o = &r->o;
+    const int32_t *ids = (const int32_t *)(const void *)r->ids.data;
+    for (size_t i = 0; i < r->n_bad_ids; ids += r->bad_ids[i++].n_ids) r->bad_ids[i].ids = ids;
+    o->bad_words = r->bad_words;
+    o->n_bad_words = r->n_bad_words;
+    o->bad_ids = r->bad_ids;
+    o->n_bad_ids = r->n_bad_ids;
+    if (r->has_breakers) o->dry_sequence_breakers = r->breakers;
+    o->n_dry_sequence_breakers = r->n_breakers;
+    if (r->allowed_ids.length) o->allowed_ids = (const int32_t *)(const void *)r->allowed_ids.data;
+    o->n_allowed_ids = r->allowed_ids.length / sizeof *o->allowed_ids;
+}
+
 void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *limits)
 {
     qn_generate_options *o = &r->o;
@@ -32,8 +78,12 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
     o->temperature = (float)(r->temperature >= 0                ? r->temperature
                              : limits->default_temperature >= 0 ? limits->default_temperature
                                                                 : 1);
-    o->top_p = (float)(r->top_p >= 0 ? r->top_p : limits->default_top_p >= 0 ? limits->default_top_p : 1);
-    o->top_k = (int32_t)(r->top_k >= -1 ? r->top_k : limits->default_top_k);
+    /* Mirostat chooses how much it cuts: the model's defaults do not cut before it. */
+    const int has_defaults = !r->mirostat;
+    o->top_p = (float)(r->top_p >= 0                                ? r->top_p
+                       : has_defaults && limits->default_top_p >= 0 ? limits->default_top_p
+                                                                    : 1);
+    o->top_k = (int32_t)(r->top_k >= -1 ? r->top_k : has_defaults ? limits->default_top_k : 0);
     if (o->top_k < 0) o->top_k = 0;
     o->min_p = (float)r->min_p;
     /* For the library 0 is "off"; here a nucleus of nothing, or of what is as likely as the best, is the best
@@ -44,6 +94,8 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
     o->repeat_penalty = (float)r->repeat_penalty;
     o->presence_penalty = (float)r->presence_penalty;
     o->frequency_penalty = (float)r->frequency_penalty;
+    set_steps(r);
+    set_words(r);
     o->logit_bias = r->bias;
     o->n_logit_bias = r->n_bias;
     o->logprobs = r->logprobs;
@@ -63,4 +115,6 @@ void qn_api_request_free(qn_api_request *r)
     r->chat = NULL;
     r->body = NULL;
     qn_buf_free(&r->warnings);
+    qn_buf_free(&r->ids);
+    qn_buf_free(&r->allowed_ids);
 }

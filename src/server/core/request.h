@@ -18,6 +18,8 @@ enum {
     QN_REQUEST_STOP_IDS_MAX = 64,
     QN_REQUEST_BIAS_MAX = 1024,
     QN_REQUEST_TOP_LOGPROBS_MAX = 20,
+    QN_REQUEST_BREAKERS_MAX = 64,
+    QN_REQUEST_BAD_WORDS_MAX = 256,
     QN_REQUEST_MESSAGES_MAX = 4096,
     QN_REQUEST_TOOLS_MAX = 128,
 };
@@ -65,6 +67,18 @@ typedef struct {
     size_t n_stop_ids;
     qn_logit_bias bias[QN_REQUEST_BIAS_MAX];
     size_t n_bias;
+    /* Of steps of the chain; 0: the library's default, but -1 of the windows, which 0 turns off. */
+    double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
+    double mirostat_tau, mirostat_eta, dry_multiplier, dry_base;
+    int64_t mirostat, dry_allowed_length, dry_penalty_last_n, repeat_last_n;
+    qn_sampler_step steps[QN_SAMPLER_COUNT];
+    size_t n_steps;
+    int has_steps, has_breakers;
+    const char *breakers[QN_REQUEST_BREAKERS_MAX], *bad_words[QN_REQUEST_BAD_WORDS_MAX];
+    size_t n_breakers, n_bad_words, n_bad_ids;
+    qn_ids
+        bad_ids[QN_REQUEST_BAD_WORDS_MAX]; /* their ids lie one behind the other in `ids` until `o` is made */
+    qn_buf ids, allowed_ids;               /* int32_t */
 } qn_api_request;
 
 /* Nothing is asked yet: the defaults. */

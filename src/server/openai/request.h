@@ -31,5 +31,8 @@ qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_fi
     qn_field_read_ping, qn_field_read_tools, qn_field_read_tool_choice, qn_field_read_parallel_calls,
     qn_field_read_completion_logprobs, qn_field_read_template_kwargs, qn_field_read_effort,
     qn_field_read_reasoning_format, qn_field_read_truncation, qn_field_read_encoding;
+/* The same of the sampler chain (request_sampling.c). */
+qn_field_fn qn_field_read_samplers, qn_field_read_breakers, qn_field_read_bad_words,
+    qn_field_read_allowed_ids;
 
 #endif

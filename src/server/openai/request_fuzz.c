@@ -43,6 +43,14 @@ static void check_options(const qn_api_request *r, const qn_api_request_limits *
     for (size_t i = 0; i < o->n_logit_bias; i++)
         check(o->logit_bias[i].id >= 0 && o->logit_bias[i].id < limits->vocab_size &&
               fabsf(o->logit_bias[i].bias) <= 100);
+    for (size_t i = 0; i < o->n_bad_ids; i++)
+        for (int64_t k = 0; k < o->bad_ids[i].n_ids; k++)
+            check(o->bad_ids[i].ids[k] >= 0 && o->bad_ids[i].ids[k] < limits->vocab_size);
+    for (size_t i = 0; i < o->n_allowed_ids; i++)
+        check(o->allowed_ids[i] >= 0 && o->allowed_ids[i] < limits->vocab_size);
+    for (size_t i = 0; i < o->n_bad_words; i++) check(o->bad_words[i][0]);
+    for (size_t i = 0; i < o->n_dry_sequence_breakers; i++) check(o->dry_sequence_breakers[i][0]);
+    check(o->n_sampler_order <= QN_SAMPLER_COUNT && o->mirostat >= 0 && o->mirostat <= 2);
     check(!r->has_seed || o->seed);
 }
 

@@ -65,6 +65,48 @@ static void test_options(void **state)
     qn_api_request_free(&r);
 }
 
+static void test_sampler_steps(void **state)
+{
+    static qn_api_request r;
+    static const qn_api_request_limits with_defaults = {100, 0.5f, 0.25f, 7, 1};
+    qn_api_error error;
+    (void)state;
+    assert_int_equal(read_body("{\"messages\":[]}", &r, &error), 0);
+    const qn_generate_options *o = &r.o;
+    assert_true(o->repeat_last_n == -1 && o->dry_penalty_last_n == -1 && !o->sampler_order &&
+                !o->dry_sequence_breakers && !o->allowed_ids && !o->n_bad_words && !o->n_bad_ids);
+    qn_api_request_free(&r);
+    assert_int_equal(
+        read_body("{\"messages\":[],\"bad_words\":[[1,2],\"a\",[3],\"b\"],\"allowed_token_ids\":[4,5],"
+                  "\"dry_sequence_breakers\":[],\"samplers\":[\"typ_p\",\"penalties\"],\"mirostat\":2,"
+                  "\"repeat_penalty\":2,\"presence_penalty\":1,\"repeat_last_n\":0,\"dry_multiplier\":1,"
+                  "\"dry_penalty_last_n\":0}",
+                  &r, &error),
+        0);
+    assert_true(o->n_bad_ids == 2 && o->bad_ids[0].n_ids == 2 && o->bad_ids[0].ids[1] == 2);
+    assert_true(o->bad_ids[1].n_ids == 1 && o->bad_ids[1].ids[0] == 3);
+    assert_true(o->n_bad_words == 2 && strcmp(o->bad_words[1], "b") == 0);
+    assert_true(o->n_allowed_ids == 2 && o->allowed_ids[1] == 5);
+    assert_true(o->dry_sequence_breakers && !o->n_dry_sequence_breakers);
+    assert_true(o->n_sampler_order == 3 && o->sampler_order[0] == QN_SAMPLER_TYPICAL_P &&
+                o->sampler_order[1] == QN_SAMPLER_REPEAT_PENALTY &&
+                o->sampler_order[2] == QN_SAMPLER_MIROSTAT);
+    assert_true(o->repeat_penalty == 1 && o->presence_penalty == 0 && o->dry_multiplier == 0);
+    qn_api_request_free(&r);
+    /* The model's defaults do not cut before mirostat; what the client sends does. */
+    const char *const bodies[] = {"{\"messages\":[]}", "{\"messages\":[],\"mirostat\":1}",
+                                  "{\"messages\":[],\"mirostat\":1,\"top_k\":3,\"top_p\":0.75}"};
+    const int32_t top_k[] = {7, 0, 3};
+    const float top_p[] = {0.25f, 1, 0.75f};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(
+            qn_api_request_read(bodies[i], strlen(bodies[i]), QN_REQUEST_CHAT, &with_defaults, &r, &error),
+            0);
+        assert_true(o->top_k == top_k[i] && o->top_p == top_p[i] && o->temperature == 0.5f);
+        qn_api_request_free(&r);
+    }
+}
+
 static void test_ping(void **state)
 {
     static const struct {
@@ -104,7 +146,8 @@ static void test_memory_runs_out(void **state)
                                "\"id\":\"1\",\"type\":\"function\","
                                "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":"
                                "\"tool\",\"content\":\"c\","
-                               "\"tool_call_id\":\"1\"}],\"user\":\"u\",\"stop\":[\"a\"],\"store\":false}";
+                               "\"tool_call_id\":\"1\"}],\"user\":\"u\",\"stop\":[\"a\"],\"store\":false,"
+                               "\"bad_words\":[[1,2],\"a\"],\"allowed_token_ids\":[4,5]}";
     static qn_api_request r;
     int64_t live = qn_mem_live_blocks();
     int done = 0;
@@ -126,9 +169,8 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_table),           cmocka_unit_test(test_options),
+        cmocka_unit_test(test_sampler_steps),   cmocka_unit_test(test_ping),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
