@@ -299,6 +299,8 @@ def test_options_win_over_the_file(tmp_path):
                         ("repeat-penalty", "2"), ("seed", "1"), ("max-tokens", "20")):
         wanted = {**loaded, name: value}
         assert parameters(f"--{name}", value) == ", ".join(f"{n} {v}" for n, v in wanted.items())
+    assert "repeat-penalty off" in parameters("--repeat-last-n", 0)
+    assert "repeat-penalty 1.5" in parameters("--repeat-last-n", 64)
     assert "seed random" in parameters("--seed", 0) and "max-tokens off" in parameters("-n", 0)
 
 
@@ -308,6 +310,10 @@ def test_top_k_of_the_model(tmp_path):
     out = call("chat", model, stdin="/show parameters\n")
     assert b"top-k 17" in out.stdout, out
     assert b"top-k off" in call("chat", model, "--top-k", 0, stdin="/show parameters\n").stdout
+    # Mirostat chooses how much it cuts, and what is given still holds.
+    got = call("chat", model, "--mirostat", 2, stdin="/show parameters\n").stdout
+    assert b"top-k off" in got and b"top-p off" in got
+    assert b"top-k 5" in call("chat", model, "--mirostat", 2, "--top-k", 5, stdin="/show parameters\n").stdout
 
 
 HOSTILE = [("", "line 1"), ("[]", "not a JSON object"), ('{"messages": 1}', "messages: not a list"),

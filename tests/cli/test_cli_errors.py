@@ -196,6 +196,29 @@ def test_unknown_cpu_set():
     (("--stop-id", "-1"), "--stop-id: '-1' is not a token id"),
     (("--stop", ""), "--stop: the text is empty"),
     (("--sampler-order", "abacus"), "--sampler-order: 'abacus'"),
+    (("--samplers", "top_k;abacus"), "--samplers: 'abacus'"),
+    (("--samplers", "top_k", "--sampler-order", "top_p"),
+     "--samplers cannot be used with --sampler-order: both set the order"),
+    (("--typical", "1.5"), "--typical: 1.5 is not in the range 0 to 1"),
+    (("--top-nsigma", "-2"), "--top-nsigma: -2 is not in the range -1 to 1000"),
+    (("--xtc-probability", "2"), "--xtc-probability: 2 is not in the range 0 to 1"),
+    (("--xtc-threshold", "-1"), "--xtc-threshold: -1 is not in the range 0 to 1"),
+    (("--dynatemp-range", "-1"), "--dynatemp-range: -1 is not in the range 0 to 1000"),
+    (("--dynatemp-exp", "101"), "--dynatemp-exp: 101 is not in the range 0 to 100"),
+    (("--mirostat", "3"), "--mirostat: 3 is not in the range 0 to 2"),
+    (("--mirostat-ent", "-1"), "--mirostat-ent: -1 is not in the range 0 to 100"),
+    (("--mirostat-lr", "2"), "--mirostat-lr: 2 is not in the range 0 to 1"),
+    (("--dry-multiplier", "-1"), "--dry-multiplier: -1 is not in the range 0 to 100"),
+    (("--dry-base", "0.5"), "--dry-base: 0.5 is not in the range 1 to 100"),
+    (("--dry-allowed-length", "-1"), "--dry-allowed-length: -1 is not in the range 0 to 2147483647"),
+    (("--dry-penalty-last-n", "-2"), "--dry-penalty-last-n: -2 is not in the range -1 to 2147483647"),
+    (("--repeat-last-n", "-2"), "--repeat-last-n: -2 is not in the range -1 to 2147483647"),
+    (("--dry-sequence-breaker", ""), "--dry-sequence-breaker: the text is empty"),
+    (("--bad-word", ""), "--bad-word: the text is empty"),
+    (("--bad-ids", "1,x"), "--bad-ids: '1,x' is not a list of token ids"),
+    (("--bad-ids", "1,,2"), "--bad-ids: '1,,2' is not a list of token ids"),
+    (("--allowed-ids", "-1"), "--allowed-ids: '-1' is not a list of token ids"),
+    (("--allowed-ids", ",".join(["1"] * 4097)), "--allowed-ids: more than 4096 ids are given"),
     (("--precision", "abacus"), "--precision: 'abacus' is none of high|fast|exact"),
 ])
 def test_options_out_of_range(options, words):
@@ -205,6 +228,9 @@ def test_options_out_of_range(options, words):
 @pytest.mark.parametrize("options, words", [
     (("--stop-id", 640), "stop_ids: token id 640 is outside the vocabulary of 640"),
     (("--sampler-order", "top_p,top_p"), "sampler_order: top_p appears twice"),
+    (("--samplers", "mirostat;top_p", "--mirostat", "1"), "sampler_order: top_p comes after mirostat"),
+    (("--bad-ids", 640), "bad_ids: token id 640 is outside the vocabulary of 640"),
+    (("--allowed-ids", 640), "allowed_ids: token id 640 is outside the vocabulary of 640"),
 ])
 def test_options_that_do_not_fit_the_model(options, words):
     refused(run(fixture("models/llama"), *options), words)

@@ -54,6 +54,37 @@ def test_bias_and_penalties(tmp_path):
     assert set(turns) == {8, 9}
 
 
+def test_steps_of_the_chain(tmp_path):
+    """Each option changes the answer, which depends on the seed alone."""
+    folder = fixture("models/llama")
+
+    def ids(*options):
+        return run(folder, [5, 6, 7, 5, 6], 24, tmp_path, "--temp", 1, "--seed", 3, *options)["ids"][0]
+
+    plain = ids()
+    for options in (("--typical", 0.2), ("--top-nsigma", 0.5), ("--xtc-probability", 1, "--xtc-threshold", 0.002),
+                    ("--dynatemp-range", 0.9, "--dynatemp-exp", 3), ("--mirostat", 1, "--mirostat-ent", 2),
+                    ("--mirostat", 2, "--mirostat-ent", 2, "--mirostat-lr", 0.5),
+                    ("--repeat-penalty", 20, "--repeat-last-n", 3)):
+        got = ids(*options)
+        assert got != plain and got == ids(*options), options
+    assert ids("--logit-bias", "9=40") == [9] * 24
+    dry = ids("--logit-bias", "9=40", "--dry-multiplier", 40, "--dry-base", 2, "--dry-allowed-length", 3,
+              "--dry-sequence-breaker", "none")
+    assert dry[:4] == [9] * 4 and dry[4] != 9
+    # What is off, or left out of the order.
+    for options in (("--repeat-penalty", 20, "--repeat-last-n", 0), ("--dry-multiplier", 50, "--dry-penalty-last-n", 0),
+                    ("--typical", 1), ("--typical", 0.2, "--samplers", "top_p;temperature")):
+        assert ids(*options) == plain, options
+    assert ids("--mirostat", 2, "--samplers", "penalties;typ_p;temperature") == ids("--mirostat", 2)
+    assert set(ids("--allowed-ids", "9,11", "--allowed-ids", 12, "--bad-ids", "12", "--bad-ids", "9,9")) <= {9, 11}
+    pairs = ids("--allowed-ids", "9,11", "--bad-ids", "9,9", "--bad-ids", "11,11")
+    assert pairs in ([9, 11] * 12, [11, 9] * 12)
+    out = [call("run", folder, "-p", "the", "-n", 30, "--raw", "--temp", 2, "--seed", 1, *options).stdout
+           for options in ((), ("--bad-word", "e", "--bad-word", "t"))]
+    assert out[0] != out[1]
+
+
 @pytest.mark.parametrize("options,words", [
     (["--logit-bias", "9"], "--logit-bias: '9'"),
     (["--logit-bias", "9=nan"], "--logit-bias: '9=nan'"),

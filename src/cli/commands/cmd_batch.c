@@ -68,7 +68,7 @@ static qn_status answer(qn_list_run *run)
 static const qn_arg_group batch_groups[] = {
     {NULL, batch_args, 0, NULL},
     {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
-    {"Sampling", qn_sampling_args, AT(sampling), NULL},
+    {"Sampling", qn_sampling_args, AT(sampling), qn_sampling_rules},
     {"Loading", qn_load_args, AT(list.load), NULL},
     {0}};
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",

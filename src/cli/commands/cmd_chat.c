@@ -30,15 +30,15 @@ static const qn_arg chat_args[] = {
 };
 
 /* What the user did not say is taken from the model's generation_config or, where it names nothing, from our
- * defaults. */
+ * defaults. Mirostat chooses how much it cuts: no default cuts before it. */
 static void choose_sampling(qn_sampling_options *s, const qn_model_info *info)
 {
     int named = info->default_temperature >= 0 || info->default_top_p >= 0 || info->default_top_k >= 0;
     float temperature = info->default_temperature >= 0 ? info->default_temperature : named ? 1 : 0.7f;
-    float top_p = info->default_top_p >= 0 ? info->default_top_p : named ? 0 : 0.95f;
+    float top_p = s->o.mirostat ? 0 : info->default_top_p >= 0 ? info->default_top_p : named ? 0 : 0.95f;
     if (s->temperature < 0) s->o.temperature = temperature;
     if (s->top_p < 0) s->o.top_p = top_p;
-    if (s->top_k < 0) s->o.top_k = info->default_top_k > 0 ? info->default_top_k : 0;
+    if (s->top_k < 0) s->o.top_k = info->default_top_k > 0 && !s->o.mirostat ? info->default_top_k : 0;
 }
 
 static qn_status take(qn_chat_state *c, const qn_buf *entered, int is_block)
@@ -90,11 +90,16 @@ static qn_status converse(qn_chat_state *c)
 /* What is given on the command line wins over what a file said: it is put over that by parsing it again. */
 static void keep_given(qn_generate_options *o, int argc, char **argv)
 {
-    chat_options again = {
-        .sampling = {.o = *o, .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k}};
+    chat_options again = {.sampling = {.o = *o,
+                                       .temperature = o->temperature,
+                                       .top_p = o->top_p,
+                                       .top_k = o->top_k,
+                                       .repeat_last_n = -1,
+                                       .dry_last_n = -1}};
     const char *path;
     int n, code;
     qn_args_parse(&qn_chat_spec, &again, argc, argv, &path, &n, &code); /* it went well before */
+    qn_sampling_set_windows(&again.sampling);
     *o = again.sampling.o;
     o->temperature = again.sampling.temperature;
     o->top_p = again.sampling.top_p;
@@ -131,7 +136,7 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int ar
 }
 
 static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0, NULL},
-                                           {"Sampling", qn_sampling_args, AT(sampling), NULL},
+                                           {"Sampling", qn_sampling_args, AT(sampling), qn_sampling_rules},
                                            {"Loading", qn_load_args, AT(load), NULL},
                                            {0}};
 const qn_arg_spec qn_chat_spec = {

@@ -23,27 +23,35 @@ typedef struct {
 } qn_load_options;
 extern const qn_arg qn_load_args[]; /* the first row is --precision */
 
+enum { QN_SAMPLING_IDS_MAX = 4096 };
 typedef struct {
     qn_generate_options o;
-    float temperature, top_p; /* negative: not given */
-    int32_t top_k;            /* negative: not given */
-    int speculate;            /* 0: lookup, 1: off */
-    qn_arg_list stop, stop_ids, bias;
-    const char *order;
+    float temperature, top_p;          /* negative: not given */
+    int32_t top_k;                     /* negative: not given */
+    int speculate;                     /* 0: lookup, 1: off */
+    int32_t repeat_last_n, dry_last_n; /* 0: what looks at them is off; -1: they have no end */
+    qn_arg_list stop, stop_ids, bias, breakers, bad_words, bad_ids, allowed_ids;
+    const char *order, *samplers;
     qn_sampler_step steps[QN_SAMPLER_COUNT];
     int32_t ids[QN_ARG_LIST_MAX];
     qn_logit_bias biases[QN_ARG_LIST_MAX];
+    qn_ids bad[QN_ARG_LIST_MAX];
+    int32_t pool[QN_SAMPLING_IDS_MAX]; /* bad and allowed ids */
+    size_t n_pool;
 } qn_sampling_options;
 extern const qn_arg qn_sampling_args[];
+extern const qn_arg_rule qn_sampling_rules[];
 /* What must be set before qn_args_parse. */
-#define QN_SAMPLING_UNSET                           \
-    {                                               \
-        .temperature = -1, .top_p = -1, .top_k = -1 \
+#define QN_SAMPLING_UNSET                                                                  \
+    {                                                                                      \
+        .temperature = -1, .top_p = -1, .top_k = -1, .repeat_last_n = -1, .dry_last_n = -1 \
     }
 
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
  */
 int qn_sampling_finish(const char *command, qn_sampling_options *s);
+/* Writes the windows to s->o, and turns off there what a window of 0 turns off. */
+void qn_sampling_set_windows(qn_sampling_options *s);
 /* Fills l->o from the rest. l keeps the texts; qn_load_end frees them. */
 qn_status qn_load_prepare(qn_load_options *l);
 /* Loads what qn_model_open leaves: the adapters behind the first. */
