@@ -35,6 +35,7 @@ static const struct {
     {"top_k", {.temperature = 1, .top_k = 40}},
     {"top_k 1000", {.temperature = 1, .top_k = 1000}},
     {"temperature", {.temperature = 0.8f}},
+    {"temperature 0.5", {.temperature = 0.5f}},
     {"typical_p", {.temperature = 1, .typical_p = 0.95f}},
     {"top_n_sigma", {.temperature = 1, .top_n_sigma = 1}},
     {"xtc", {.temperature = 1, .xtc_probability = 1, .xtc_threshold = 0.01f}},
@@ -91,8 +92,9 @@ static int measure(int64_t n, const char *distribution, const float *x)
         const qn_generate_options *o = &chains[c].o;
         if (qn_words_are_needed(o) && qn_words_new(NULL, o, n, N_CONTEXT, &words[c]) != QN_OK) goto out;
         if (qn_sampler_new(NULL, o, n, words[c], &samplers[c]) != QN_OK) goto out;
-        for (int64_t i = 0; i < N_SEEN; i++) { /* some of the best are among them */
-            int32_t id = (int32_t)(i * 7919 * 3 % n);
+        const int repeats = o->dry_multiplier > 0; /* then it says the same again and again */
+        for (int64_t i = 0; i < (repeats ? N_CONTEXT : N_SEEN); i++) { /* some of the best are among them */
+            int32_t id = (int32_t)((repeats ? i % N_SEEN : i) * 7919 * 3 % n);
             if (qn_sampler_accept(samplers[c], &id, 1) != QN_OK) goto out;
         }
     }
