@@ -65,7 +65,8 @@ static json_t *make_parts(const char *content, size_t n_images)
     int failed = !parts;
     for (size_t i = 0; i < n_images && !failed; i++)
         failed = json_array_append_new(parts, json_pack("{s:s}", "type", "image"));
-    if (!failed) failed = json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", content));
+    if (!failed)
+        failed = json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", content));
     if (!failed) return parts;
     json_decref(parts);
     return NULL;
@@ -80,7 +81,8 @@ static qn_status add_message(json_t *messages, const qn_message *m, size_t n_ima
     json_t *message = json_pack("{s:s}", "role", m->role);
     json_t *content = n_images ? make_parts(m->content, n_images) : json_string(m->content);
     const int failed = json_object_set_new(message, "content", content) != 0;
-    return json_array_append_new(messages, message) != 0 || failed ? qn_fail_nomem(strlen(m->content)) : QN_OK;
+    return json_array_append_new(messages, message) != 0 || failed ? qn_fail_nomem(strlen(m->content))
+                                                                   : QN_OK;
 }
 
 qn_status qn_conversation_of(const qn_message *messages, size_t n_messages, size_t n_images,
