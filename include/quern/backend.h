@@ -119,6 +119,9 @@ typedef struct {
 /* QN_E_NOT_FOUND: fewer devices; index 0 is the default device, the CPU. QN_E_UNSUPPORTED: it cannot be used
  * here, and the message says why: QUERN_CPU names a set that cannot run, MLX is not installed. */
 QN_API qn_status qn_device_get_info(size_t i_device, qn_device_info *out);
+/* The same of the device with this name. NULL: the default device. QN_E_NOT_FOUND: there is no device of this
+ * name (message: the names). QN_E_UNSUPPORTED: as above. */
+QN_API qn_status qn_device_find(const char *name, qn_device_info *out);
 
 #ifdef __cplusplus
 }

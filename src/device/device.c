@@ -26,17 +26,26 @@ static qn_status open_with_ledger(const qn_device_ops *ops, qn_device_options op
     return QN_OK;
 }
 
-qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
+/* NULL: the default device. */
+static qn_status find(const char *name, const qn_device_ops **out)
 {
     char known[64] = "";
     for (int i = 0; devices[i]; i++) {
         if (!name || strcmp(devices[i]->name, name) == 0) {
-            return open_with_ledger(devices[i], *options, out);
+            *out = devices[i];
+            return QN_OK;
         }
         const size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", devices[i]->name);
     }
     return qn_fail(QN_E_NOT_FOUND, "there is no device '%.40s'; there are: %s", name, known);
+}
+
+qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
+{
+    const qn_device_ops *ops;
+    QN_TRY(find(name, &ops));
+    return open_with_ledger(ops, *options, out);
 }
 
 qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
@@ -45,6 +54,14 @@ qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
     for (size_t i = 0; devices[i]; i++)
         if (i == i_device) return devices[i]->get_info(out);
     return qn_fail(QN_E_NOT_FOUND, "there is no device %zu", i_device);
+}
+
+qn_status qn_device_find(const char *name, qn_device_info *out)
+{
+    const qn_device_ops *ops;
+    if (!out) return qn_fail(QN_E_ARG, "qn_device_find: nowhere to put the result");
+    QN_TRY(find(name, &ops));
+    return ops->get_info(out);
 }
 
 qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kernels **out)

@@ -295,7 +295,7 @@ void qn_doctor_devices(qn_doctor *d)
         qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
         return;
     }
-    const int has_mlx = qn_device_get_info(1, &mlx) == QN_OK;
+    const int has_mlx = qn_device_find("mlx", &mlx) == QN_OK;
     snprintf(missing, sizeof missing, "%s", has_mlx ? "" : qn_last_error());
     if (!has_mlx && strcmp(wish, "mlx") == 0)
         qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out to compute on the CPU", "%s", missing);
