@@ -149,9 +149,10 @@ QN_API qn_array *qn_astype(qn_scope *s, qn_array *a, qn_dtype dtype);
 QN_API qn_status qn_eval(qn_scope *s, int n, qn_array *const *arrays);
 
 /* Begins to compute n arrays and returns before they are there; a thread of the scope goes on. They may be
- * used at once: whoever needs their data waits. Work is done in the order in which it was begun. An error in
- * planning it is returned at once; one of the work itself is told by the next qn_eval, or whatever else wants
- * data, and what was begun behind it is not computed. */
+ * used at once: whoever needs their data waits. A device has one stream, the default one: the work of all its
+ * scopes is done in the order in which it was begun. An error in planning it is returned at once; one of the
+ * work itself is told by the next qn_eval, or whatever else wants data, and what was begun behind it is not
+ * computed. */
 QN_API qn_status qn_eval_async(qn_scope *s, int n, qn_array *const *arrays);
 /* a, computed, and so without the memory of what it was made of: the memory of a loop of x = f(x) stays flat
  * with it (and qn_scope_sweep). No gradient goes through it. */
