@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that files and symbols which the pages name exist. `make lint` runs it.
+"""Checks that files and symbols which the pages name exist, and that tests call the functions of some pages.
+
+`make lint` runs it.
 
     tools/page_names.py [PAGE...]    default: README, ARCHITECTURE, CONTRIBUTING and docs/**/*.md
 
@@ -41,6 +43,9 @@ EXEMPT = {
     },
 }
 
+# Pages that promise: a test in the folder calls each public function that the page names.
+CALLED = {"docs/go-mlx.md": "tests/go_mlx/"}
+
 # Files whose words prove nothing: this one and its test name what does not exist.
 NO_SOURCE = ("tests/golden/", "tests/corpus/", "docs/", "tools/page_names.py", "tests/cli/test_tree.py")
 
@@ -49,6 +54,8 @@ FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SYMBOL = re.compile(r"\b(?:qn|QN)_\w+\*?")
 PATH = re.compile(rf"(?<![\w./$~>-])((?:(?:{'|'.join(map(re.escape, FOLDERS))}|build/\w+)/(?:<\w+>|[\w./*-])*|"
                   rf"(?:<\w+>|[\w*])(?:<\w+>|[\w./*-])*\.{SOURCE}\b)(?::[A-Za-z_]\w*)?)(?![\w/])")
+DECLARED = re.compile(r"^QN_API\b[^;(]*?\b(qn_\w+)\(", re.MULTILINE)
+COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 MADE_BY_MAKE = re.compile(r"^build/\w+/")
 
 
@@ -95,6 +102,15 @@ class Tree:
         return [f for f in (*self.files, *self.folders) for n in names
                 if fnmatch.fnmatch(f, n) or fnmatch.fnmatch(f, "*/" + n)]
 
+    def public_functions(self):
+        headers = (f for f in self.files if f.startswith("include/quern/"))
+        return {name for f in headers for name in DECLARED.findall(self.read(f))}
+
+    def calls(self, folder):
+        """Names that are called in the C files of a folder."""
+        sources = (f for f in self.files if f.startswith(folder) and f.endswith(".c"))
+        return {name for f in sources for name in re.findall(r"\b(\w+)\(", COMMENT.sub(" ", self.read(f)))}
+
     def has_symbol(self, name):
         wanted = pattern(name)
         if "*" in wanted:
@@ -135,6 +151,15 @@ def check(page, text, tree):
                 yield text.count("\n", 0, begin + m.start()) + 1, f"{m.group(0)}: no such symbol"
 
 
+def uncalled(text, folder, tree):
+    """(line, what is wrong) of the public functions in a page's text that no test in the folder calls."""
+    public, called = tree.public_functions(), tree.calls(folder)
+    for begin, content in pieces(text):
+        for m in SYMBOL.finditer(content):
+            if m.group(0) in public and m.group(0) not in called:
+                yield text.count("\n", 0, begin + m.start()) + 1, f"{m.group(0)}: no test in {folder} calls it"
+
+
 def is_page(path):
     return path.endswith(".md") and ("/" not in path or path.startswith("docs/"))
 
@@ -143,7 +168,10 @@ def find_all(files, pages=None):
     """(page, line, what is wrong)."""
     tree = Tree(files)
     for page in pages or filter(is_page, files):
-        for line, why in check(page, tree.read(page), tree):
+        text = tree.read(page)
+        for line, why in check(page, text, tree):
+            yield page, line, why
+        for line, why in uncalled(text, CALLED[page], tree) if page in CALLED else ():
             yield page, line, why
 
 

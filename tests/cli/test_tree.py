@@ -58,6 +58,18 @@ def test_invented_names_are_seen(tmp_path):
         "7: build/release/src/base/mill_test: no such file"]
 
 
+def test_uncalled_functions_are_seen(tmp_path, monkeypatch):
+    """Types, and words in comments and strings, do not count; a call does."""
+    monkeypatch.syspath_prepend("tools")
+    import page_names
+    (tmp_path / "x_test.c").write_text('/* qn_ones(s) */ "qn_full(s)" a = qn_zeros(s); // qn_eye(s)\n')
+    folder = os.path.relpath(tmp_path) + "/"
+    tree = page_names.Tree([folder + "x_test.c", "include/quern/array.h"])
+    page = "`qn_zeros`\n`qn_ones`, `qn_array`\n`qn_full` qn_arange\n```c\nqn_scope_open(0);\n```\n"
+    assert sorted((line, why.partition(":")[0]) for line, why in page_names.uncalled(page, folder, tree)) == [
+        (2, "qn_ones"), (3, "qn_full"), (5, "qn_scope_open")]
+
+
 def section(text, begin, end):
     """What stands between two marks, as one line; comments of C without their stars."""
     assert text.count(begin) == 1, begin
