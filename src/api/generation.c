@@ -180,6 +180,7 @@ static qn_status next_event(qn_generation *g, qn_token *out, int *is_there)
         const qn_backend *backend = g->model->backend;
         status = is_there ? backend->generation_poll(g->object, out, &there)
                           : backend->generation_next(g->object, out);
+        if (is_there && status == QN_E_ARG) return status; /* the call was refused: nothing happened */
         if (status != QN_OK) out->end = QN_END_ERROR;
         if (out->end != QN_END_NONE) {
             atomic_fetch_sub(&g->n_open, 1);

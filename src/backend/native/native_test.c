@@ -471,9 +471,30 @@ static void test_figures(void **state)
     qn_model_close(&model);
 }
 
+/* A poll that is refused changes nothing: the generation goes on by qn_generation_next. */
+static void refused_polls(void **state)
+{
+    qn_model *model = open_model(&(qn_model_options){.n_threads = 1});
+    qn_generation *g;
+    qn_token t;
+    int is_there;
+    assert_int_equal(
+        qn_generate(model, "The mill", &(qn_generate_options){.max_tokens = 3, .ignore_eos = 1}, &g), QN_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(qn_generation_poll(g, &t, &is_there), QN_E_ARG);
+        assert_int_equal(qn_generation_next(g, &t), QN_OK);
+        assert_int_equal(t.end, QN_END_NONE);
+    }
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_LENGTH);
+    qn_generation_close(g);
+    qn_model_close(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_polls),
         cmocka_unit_test(test_text_is_the_ids_text),
         cmocka_unit_test(test_rows_do_not_depend_on_company),
         cmocka_unit_test(test_ends),
