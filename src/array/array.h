@@ -69,6 +69,8 @@ qn_array *qn_lora(qn_scope *s, const qn_params_lora *p, qn_array *x, qn_array *y
 qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *bias);
 qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *share,
                          qn_array *bias);
+/* See qn_params_gather_mm; x and w are plain. */
+qn_array *qn_gather_plain(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids);
 /* log(sum(exp(x))) over the last dimension, kept with size 1. */
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x);
 

@@ -262,6 +262,54 @@ static qn_array *fallback_EXPERTS_SUM(qn_scope *s, const qn_params *p, int n_in,
     return qn_reshape_rows(s, qn_sum(s, y, 1), 1, &n);
 }
 
+/* One row for each pair of row and choice: [R top, ..] of [R, top, ..]. */
+static qn_array *by_pair(qn_scope *s, qn_array *a)
+{
+    if (!a) return NULL;
+    qn_shape shape = a->shape;
+    shape.dim[0] *= shape.dim[1];
+    for (int i = 0; i < QN_SYM_COUNT; i++) shape.sym[i] *= (int32_t)shape.dim[1];
+    for (int d = 1; d < shape.n - 1; d++) shape.dim[d] = shape.dim[d + 1];
+    shape.n--;
+    return qn_reshape_sym(s, a, shape);
+}
+
+/* x [R, k] or [R, top, k] as [R top, k]. */
+static qn_array *vectors_by_pair(qn_scope *s, qn_array *x, const qn_array *ids)
+{
+    if (!x || x->shape.n == 3) return by_pair(s, x);
+    qn_shape shape = ids->shape;
+    shape.n = 3;
+    shape.dim[2] = x->shape.dim[1];
+    return by_pair(s, qn_broadcast_sym(s, qn_reshape_rows(s, x, 2, (int64_t[]){1, shape.dim[2]}), shape));
+}
+
+static qn_array *fallback_GATHER_MM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    const int64_t rows = in[1]->shape.dim[1], columns = in[1]->shape.dim[2];
+    const int transposed = p->gather_mm.transposed != 0;
+    qn_array *x = vectors_by_pair(s, in[0], in[2]), *w = in[1];
+    w = qn_reshape_sym(s, w, qn_shape_make(2, (int64_t[]){w->shape.dim[0], rows * columns}));
+    w = qn_reshape_rows(s, qn_take(s, w, by_pair(s, in[2])), 2, (int64_t[]){rows, columns});
+    qn_shape out = in[2]->shape;
+    out.n = 3;
+    out.dim[2] = transposed ? columns : rows;
+    x = qn_reshape_rows(s, x, 2, transposed ? (int64_t[]){1, rows} : (int64_t[]){columns, 1});
+    return qn_reshape_sym(s, transposed ? qn_matmul(s, x, w) : qn_matmul(s, w, x), out);
+}
+
+static qn_array *fallback_SCATTER_MM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    qn_array *a = vectors_by_pair(s, in[0], in[2]), *b = vectors_by_pair(s, in[1], in[2]);
+    if (!a || !b) return NULL;
+    const int64_t n = a->shape.dim[1], k = b->shape.dim[1], both = n * k;
+    a = qn_mul(s, qn_reshape_rows(s, a, 2, (int64_t[]){n, 1}), qn_reshape_rows(s, b, 2, (int64_t[]){1, k}));
+    qn_params to = {.scatter = {.n = p->gather_mm.n_matrices}};
+    qn_array *pair[2] = {qn_reshape_rows(s, a, 1, &both), by_pair(s, in[2])};
+    a = qn_apply(s, QN_PRIM_SCATTER_ADD, &to, 2, pair, NULL, QN_DTYPE_F32);
+    return qn_reshape_sym(s, a, qn_shape_make(3, (int64_t[]){to.scatter.n, n, k}));
+}
+
 /* tanh(scale * x . head / softcap) in *tanh, NULL without a cap; returns the logits. */
 static qn_array *head_logits(qn_scope *s, const qn_params *p, qn_array *const *in, qn_array **tanh)
 {

@@ -341,6 +341,34 @@ static qn_array *gradient_EXPERTS(qn_scope *s, qn_array *a, int i, qn_array *g)
     return a->in[0]->shape.n == 3 ? g : qn_reshape_rows(s, qn_sum(s, g, 1), 1, &k);
 }
 
+/* y [R, top, k], summed over the choices if x has one vector for all of a row's. */
+static qn_array *by_row_of(qn_scope *s, const qn_array *x, qn_array *y)
+{
+    const int64_t k = x->shape.dim[x->shape.n - 1];
+    return x->shape.n == 3 ? y : qn_reshape_rows(s, qn_sum(s, y, 1), 1, &k);
+}
+
+static qn_array *gather_mm(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, int transposed)
+{
+    qn_params p = {.gather_mm = {.transposed = transposed}};
+    return qn_apply(s, QN_PRIM_GATHER_MM, &p, 3, (qn_array *[]){x, w, ids}, NULL, QN_DTYPE_F32);
+}
+
+static qn_array *gradient_GATHER_MM(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    qn_array *x = a->in[0], *w = a->in[1], *ids = a->in[2];
+    const int transposed = a->params.gather_mm.transposed;
+    if (i == 0) return by_row_of(s, x, gather_mm(s, g, w, ids, !transposed));
+    qn_params p = {.gather_mm = {.n_matrices = w->shape.dim[0]}};
+    qn_array *in[3] = {transposed ? x : g, transposed ? g : x, ids};
+    return qn_apply(s, QN_PRIM_SCATTER_MM, &p, 3, in, NULL, QN_DTYPE_F32);
+}
+
+static qn_array *gradient_SCATTER_MM(qn_scope *s, qn_array *a, int i, qn_array *g)
+{
+    return by_row_of(s, a->in[i], gather_mm(s, a->in[1 - i], g, a->in[2], i));
+}
+
 static qn_array *gradient_SHORT_CONV(qn_scope *s, qn_array *a, int i, qn_array *g)
 {
     if (a->params.recurrent.state) return refuse(s, a, " with a state");

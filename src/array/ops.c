@@ -129,6 +129,11 @@ qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, q
                     QN_DTYPE_F32);
 }
 
+qn_array *qn_gather_plain(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids)
+{
+    return qn_apply(s, QN_PRIM_GATHER_MM, NULL, 3, (qn_array *[]){x, w, ids}, NULL, QN_DTYPE_F32);
+}
+
 qn_array *qn_logsumexp(qn_scope *s, qn_array *x)
 {
     if (!x) return NULL;

@@ -83,17 +83,13 @@ qn_array *qn_gather_mm(qn_scope *s, qn_array *x, qn_array *w, qn_array *indices)
     if (w->shape.n != 3 || indices->shape.n != 2 || (x->shape.n != 2 && x->shape.n != 3) ||
         qn_shape_is_symbolic(&x->shape))
         return qn_bad_call(s, what, x, "takes x [rows, k] or [rows, top, k], w [matrices, n, k] and indices");
-    const int64_t rows = x->shape.dim[0], top = indices->shape.dim[1], k = w->shape.dim[2],
-                  n = w->shape.dim[1];
+    const int64_t rows = x->shape.dim[0], top = indices->shape.dim[1], k = w->shape.dim[2];
     if (indices->shape.dim[0] != rows || x->shape.dim[x->shape.n - 1] != k ||
         (x->shape.n == 3 && x->shape.dim[1] != top))
         return qn_bad_call(s, what, x, "rows, choices or inner dimensions differ");
     indices = qn_indices(s, what, w, indices, w->shape.dim[0]);
     if (!qn_is_plain(w)) return qn_experts(s, x, w, indices, NULL);
-    if (x->shape.n == 2) x = qn_broadcast_to(s, qn_expand_dims(s, x, 1), 3, (int64_t[]){rows, top, k});
-    x = qn_reshape(s, x, 3, (int64_t[]){rows * top, k, 1});
-    w = qn_take_axis(s, w, qn_reshape(s, indices, 1, (int64_t[]){rows * top}), 0);
-    return qn_reshape(s, qn_matmul(s, w, x), 3, (int64_t[]){rows, top, n});
+    return qn_gather_plain(s, x, w, indices);
 }
 
 /* ---- the loss of a head ------------------------------------------------------------------------------- */

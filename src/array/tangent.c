@@ -133,6 +133,8 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_EXPERTS experts
 #define tangent_EXPERTS_SUM QN_BY_FALLBACK
 #define tangent_EXPERTS_GRAD linear
+#define tangent_GATHER_MM bilinear
+#define tangent_SCATTER_MM bilinear
 #define tangent_SHORT_CONV short_conv
 #define tangent_SHORT_CONV_GRAD QN_NONE("the convolution is differentiated once")
 #define tangent_GATED_DELTA \

@@ -58,6 +58,9 @@ static typing typing_of(qn_prim prim)
         return (typing){REAL, 7};
     case QN_PRIM_CROSS_ENTROPY_GRAD:
         return (typing){REAL, 1 | 2 | 8 | 16};
+    case QN_PRIM_GATHER_MM:
+    case QN_PRIM_SCATTER_MM:
+        return (typing){REAL, 3};
     case QN_PRIM_EXPERTS:
         return (typing){REAL, 1 | 2 | 8};
     default:

@@ -554,6 +554,42 @@ static qn_status rule_EXPERTS_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dt
     return QN_OK;
 }
 
+/* x: a vector for each row, or for each choice. */
+static int is_chosen(const qn_prim_call *c, int i, const qn_shape *ids)
+{
+    const qn_shape *x = c->shape[i];
+    return is_float(c->dtype[i]) && (x->n == 2 || (x->n == 3 && x->dim[1] == ids->dim[1])) &&
+           same_rows(x, ids);
+}
+
+static qn_status rule_GATHER_MM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    const qn_shape *x = c->shape[0], *w = c->shape[1], *ids = c->shape[2];
+    const int transposed = c->params->gather_mm.transposed != 0;
+    NEED(is_index(c, 2, 2) && is_chosen(c, 0, ids) && is_float(c->dtype[1]) && w->n == 3 &&
+             !qn_shape_is_symbolic(w) && w->dim[transposed ? 1 : 2] == x->dim[x->n - 1],
+         "takes x [R, k] or [R, top, k], w [matrices, n, k] (transposed: [matrices, k, n]), ids [R, top]");
+    *shape = *ids;
+    shape->n = 3;
+    shape->dim[2] = w->dim[transposed ? 2 : 1];
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_SCATTER_MM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(3);
+    const qn_shape *a = c->shape[0], *b = c->shape[1], *ids = c->shape[2];
+    NEED(is_index(c, 2, 2) && is_chosen(c, 0, ids) && is_chosen(c, 1, ids),
+         "takes a [R, n] or [R, top, n], b [R, k] or [R, top, k], ids [R, top]");
+    NEED(c->params->gather_mm.n_matrices >= 0, "takes a number of matrices");
+    *shape =
+        qn_shape_make(3, (int64_t[]){c->params->gather_mm.n_matrices, a->dim[a->n - 1], b->dim[b->n - 1]});
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_SHORT_CONV(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     const int with_state = c->params->recurrent.state != NULL;

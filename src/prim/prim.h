@@ -93,6 +93,16 @@ typedef struct {
     int32_t has_bias;
 } qn_params_experts;
 
+/* Products with plain matrices that are chosen by ids [R, top] i32, each in [0, matrices). GATHER_MM: x [R, k] or
+ * [R, top, k], w [matrices, n, k]; output [R, top, n]: out[r, j] = x[r] transpose(w[ids[r, j]]). Transposed, w is
+ * [matrices, k, n], and each factor w[ids[r, j]] itself. SCATTER_MM: a [R, n] or [R, top, n], b [R, k] or [R, top,
+ * k]; output [n_matrices, n, k]: matrix e is the sum of transpose(a[r, j]) b[r, j] where ids[r, j] is e, in rising
+ * order of r and j. */
+typedef struct {
+    int32_t transposed; /* GATHER_MM */
+    int64_t n_matrices; /* SCATTER_MM */
+} qn_params_gather_mm;
+
 /* COMPARE. GT and GE are LT and LE the other way round. */
 typedef enum { QN_COMPARE_EQ, QN_COMPARE_NE, QN_COMPARE_LT, QN_COMPARE_LE } qn_comparison;
 /* SCAN. */
@@ -162,6 +172,7 @@ typedef union {
     qn_params_recurrent recurrent;
     qn_params_lora lora;
     qn_params_experts experts;
+    qn_params_gather_mm gather_mm;
     struct {
         int32_t n;
         qn_fused_op op[QN_FUSED_MAX];

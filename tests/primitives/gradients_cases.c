@@ -298,6 +298,34 @@ static qn_array *make_EXPERTS_SUM(qn_gradient_case *c)
     return qn_case_call(c, QN_PRIM_EXPERTS_SUM, &p, has_bias ? 5 : 4, (qn_array *[]){x, w, ids, share, bias});
 }
 
+static qn_array *vectors(qn_gradient_case *c, int64_t rows, int64_t top, int64_t k)
+{
+    return qn_case_roll(c, 2) ? qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, k))
+                              : qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, top, k));
+}
+
+static qn_array *make_GATHER_MM(qn_gradient_case *c)
+{
+    const int64_t rows = qn_case_size(c), top = qn_case_size(c), n = qn_case_size(c), k = qn_case_size(c),
+                  matrices = 1 + qn_case_roll(c, 3);
+    const int32_t transposed = (int32_t)qn_case_roll(c, 2);
+    qn_params p = {.gather_mm = {.transposed = transposed}};
+    qn_array *x = vectors(c, rows, top, k),
+             *w = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(matrices, transposed ? k : n, transposed ? n : k)),
+             *ids = qn_case_indices(c, rows, top, matrices, 0, 2);
+    return qn_case_call(c, QN_PRIM_GATHER_MM, &p, 3, (qn_array *[]){x, w, ids});
+}
+
+static qn_array *make_SCATTER_MM(qn_gradient_case *c)
+{
+    const int64_t rows = qn_case_size(c), top = qn_case_size(c), n = qn_case_size(c), k = qn_case_size(c),
+                  matrices = 1 + qn_case_roll(c, 3);
+    qn_params p = {.gather_mm = {.n_matrices = matrices}};
+    qn_array *a = vectors(c, rows, top, n), *b = vectors(c, rows, top, k),
+             *ids = qn_case_indices(c, rows, top, matrices, 0, 2);
+    return qn_case_call(c, QN_PRIM_SCATTER_MM, &p, 3, (qn_array *[]){a, b, ids});
+}
+
 static qn_array *make_LORA(qn_gradient_case *c)
 {
     static const qn_lora_pair none; /* adds nothing */
@@ -566,6 +594,8 @@ static const qn_case_row rows[] = {
     ROW(EXPERTS),
     ROW(EXPERTS_SUM),
     REFUSED(EXPERTS_GRAD),
+    ROW(GATHER_MM),
+    ROW(SCATTER_MM),
     ROW(SHORT_CONV),
     REFUSED(SHORT_CONV_GRAD),
     ROW(GATED_DELTA),

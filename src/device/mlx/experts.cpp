@@ -63,4 +63,31 @@ mx::array prim_EXPERTS_GRAD(const call &c)
     return products(c, c.in(0), experts_of(c), c.in(2), false);
 }
 
+/* ---- plain matrices ----------------------------------------------------------------------------------- */
+
+mx::array prim_GATHER_MM(const call &c)
+{
+    return products(c, c.in(0), operand_weight(c, 1), c.in(2), !c.p().gather_mm.transposed);
+}
+
+/* x [R, k] or [R, top, k] as [R top, k]. */
+static mx::array by_pair(const mx::array &x, const mx::array &ids)
+{
+    const int k = x.shape(-1);
+    const mx::array all = x.ndim() == 3 ? x : mx::repeat(x, ids.shape(1), 0);
+    return mx::reshape(all, {ids.shape(0) * ids.shape(1), k});
+}
+
+mx::array prim_SCATTER_MM(const call &c)
+{
+    const mx::array &ids = c.in(2), zeros = mx::zeros(c.shape, c.dtype);
+    const int n = c.shape[1], k = c.shape[2];
+    const int64_t pairs = static_cast<int64_t>(ids.size());
+    if (pairs == 0 || zeros.size() == 0) return zeros;
+    c.room(pairs * n * k);
+    const mx::array a = mx::expand_dims(by_pair(c.in(0), ids), 2),
+                    b = mx::expand_dims(by_pair(c.in(1), ids), 1);
+    return mx::scatter_add(zeros, mx::flatten(ids), mx::expand_dims(mx::multiply(a, b), 1), 0);
+}
+
 } // namespace qn
