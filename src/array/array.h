@@ -65,6 +65,9 @@ qn_array *qn_head_loss(qn_scope *s, qn_array *rows, qn_array *head, qn_array *ta
                        float softcap);
 /* y plus the low-rank product of each row's adapter: see qn_params_lora. */
 qn_array *qn_lora(qn_scope *s, const qn_params_lora *p, qn_array *x, qn_array *y, qn_array *adapters);
+/* y plus the low-rank products of each row's adapter with its experts; share: NULL where y is not their sum. */
+qn_array *qn_experts_lora(qn_scope *s, const qn_params_lora *p, int64_t n_experts, qn_array *x, qn_array *y,
+                          qn_array *ids, qn_array *adapters, qn_array *share);
 /* See qn_params_experts. bias: NULL where there is none. */
 qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *bias);
 qn_array *qn_experts_sum(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *share,

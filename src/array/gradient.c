@@ -415,6 +415,7 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
 #define gradient_ATTEND_GRAD QN_NONE("attention is differentiated once")
 #define gradient_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
 #define gradient_LORA QN_NONE("it is for adapters in use; training states the two products")
+#define gradient_EXPERTS_LORA QN_NONE("it is for adapters in use; training states the two products")
 #define gradient_EXPERTS_SUM QN_BY_FALLBACK
 #define gradient_EXPERTS_GRAD QN_NONE("experts are differentiated once")
 #define gradient_SHORT_CONV_GRAD QN_NONE("the convolution is differentiated once")

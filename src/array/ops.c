@@ -114,6 +114,14 @@ qn_array *qn_lora(qn_scope *s, const qn_params_lora *lora, qn_array *x, qn_array
     return qn_apply(s, QN_PRIM_LORA, &p, 3, (qn_array *[]){x, y, adapters}, NULL, QN_DTYPE_F32);
 }
 
+qn_array *qn_experts_lora(qn_scope *s, const qn_params_lora *lora, int64_t n_experts, qn_array *x,
+                          qn_array *y, qn_array *ids, qn_array *adapters, qn_array *share)
+{
+    qn_params p = {.experts_lora = {*lora, share != NULL, n_experts}};
+    return qn_apply(s, QN_PRIM_EXPERTS_LORA, &p, share ? 5 : 4, (qn_array *[]){x, y, ids, adapters, share},
+                    NULL, QN_DTYPE_F32);
+}
+
 qn_array *qn_experts(qn_scope *s, qn_array *x, qn_array *w, qn_array *ids, qn_array *bias)
 {
     qn_params p = {.experts = {bias != NULL}};

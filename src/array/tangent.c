@@ -130,6 +130,7 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_CROSS_ENTROPY QN_BY_FALLBACK
 #define tangent_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
 #define tangent_LORA QN_NONE("it is for adapters in use; training states the two products")
+#define tangent_EXPERTS_LORA QN_NONE("it is for adapters in use; training states the two products")
 #define tangent_EXPERTS experts
 #define tangent_EXPERTS_SUM QN_BY_FALLBACK
 #define tangent_EXPERTS_GRAD linear

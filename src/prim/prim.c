@@ -562,6 +562,24 @@ static int is_chosen(const qn_prim_call *c, int i, const qn_shape *ids)
            same_rows(x, ids);
 }
 
+static qn_status rule_EXPERTS_LORA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    const qn_params_experts_lora *p = &c->params->experts_lora;
+    ARITY(4 + (p->has_share != 0));
+    const qn_shape *y = c->shape[1], *ids = c->shape[2];
+    NEED(is_index(c, 2, 2) && is_chosen(c, 0, ids) && is_index(c, 3, 1) && same_rows(ids, c->shape[3]),
+         "takes x [R, n_in] or [R, top, n_in], y, ids [R, top], adapters [R]");
+    NEED(is_float(c->dtype[1]) && same_rows(y, ids) &&
+             (p->has_share ? y->n == 2 : y->n == 3 && y->dim[1] == ids->dim[1]),
+         "takes y [R, top, n_out], with shares [R, n_out]");
+    if (p->has_share)
+        NEED(is_float(c->dtype[4]) && qn_shape_equal(c->shape[4], ids), "takes shares [R, top]");
+    NEED(p->lora.pairs && p->lora.n_pairs > 0 && p->n_experts > 0, "takes pairs and a number of experts");
+    *shape = *y;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_GATHER_MM(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     ARITY(3);

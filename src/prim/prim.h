@@ -54,7 +54,11 @@ typedef struct {
  * chain of multiply-adds that begins at y, in rising rank; times a gain of each output where the pair has one
  * (DoRA, Liu et al. 2024). Where adapters[r] is negative, or that pair has no
  * data, it is y bit for bit. The pairs are looked at in each run: they live as long as the program, and what
- * they hold may change between runs. */
+ * they hold may change between runs.
+ *
+ * EXPERTS_LORA: the same beside EXPERTS. x [R, n_in] or [R, top, n_in], y [R, top, n_out], ids [R, top] in [0,
+ * n_experts), adapters [R]; a pair holds A and B of all experts, one after the other, and no gains. With shares [R,
+ * top] behind them y is [R, n_out]: each product times its share is added, in rising order of the choices. */
 struct qn_buffer;
 enum { QN_LORA_RANK_MAX = 1024 };
 typedef struct {
@@ -68,6 +72,11 @@ typedef struct {
     const qn_lora_pair *pairs;
     int32_t n_pairs;
 } qn_params_lora;
+typedef struct {
+    qn_params_lora lora;
+    int32_t has_share;
+    int64_t n_experts;
+} qn_params_experts_lora;
 
 /* Recurrent primitives. slots [S] i32 name the state row of each sequence; reset [S] i32 1: start from zero.
  * SHORT_CONV inputs: x [R, channels], w [kernel, channels], row_begin [S + 1], slots [S], reset [S]; output
@@ -171,6 +180,7 @@ typedef union {
     qn_params_cross_entropy cross_entropy;
     qn_params_recurrent recurrent;
     qn_params_lora lora;
+    qn_params_experts_lora experts_lora;
     qn_params_experts experts;
     qn_params_gather_mm gather_mm;
     struct {

@@ -220,6 +220,74 @@ static void adapters(void **state)
     }
 }
 
+/* ---- adapters of experts ------------------------------------------------------------------------------ */
+
+enum { EXPERTS = 5, TOP = 2, E_RANK = 3 };
+
+/* way: bit 0: x has a vector for each choice; bit 1: the products are summed by shares. */
+static void adapt_experts(qn_device *d, int way, const int32_t *adapters, const float *x, const float *y,
+                          float *out)
+{
+    const int by_choice = way & 1, has_share = way >> 1 & 1;
+    const int64_t in_dims[2] = {TOP, N_IN}, out_dims[2] = {TOP, N_OUT}, top = TOP;
+    static float share[ROWS * TOP];
+    int32_t chosen[ROWS * TOP];
+    qn_lora_pair pairs[2] = {{0}};
+    qn_buffer *b[2];
+    qn_program *p;
+    const int64_t floats = (int64_t)EXPERTS * E_RANK * (N_IN + N_OUT);
+    fill(share, ROWS * TOP, 31);
+    for (int i = 0; i < ROWS * TOP; i++) chosen[i] = (i / TOP + 3 * (i % TOP)) % EXPERTS;
+    for (int i = 0; i < 2; i++) {
+        OK(d->ops->alloc(d, (size_t)floats * sizeof *x, QN_LEDGER_WEIGHTS, &b[i]));
+        fill(b[i]->data, floats, 40 + (uint64_t)i);
+        pairs[i] = (qn_lora_pair){.data = b[i],
+                                  .b = (int64_t)EXPERTS * E_RANK * N_IN,
+                                  .gain = -1,
+                                  .rank = E_RANK,
+                                  .scale = 0.5f + (float)i};
+    }
+    qn_scope *s = qn_scope_new(d);
+    qn_array *in = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1 + by_choice, in_dims + !by_choice)),
+             *product =
+                 qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2 - has_share, out_dims + has_share)),
+             *ids = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_R, 1, &top)),
+             *rows = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_R, 0, NULL)),
+             *shares = has_share ? qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &top)) : NULL;
+    qn_array *sum = qn_experts_lora(s, &(qn_params_lora){pairs, 2}, EXPERTS, in, product, ids, rows, shares);
+    OK(qn_program_new(s, &(qn_program_options){.name = "experts", .max = {{ROWS, 0, 0}}}, 1, &sum, &p));
+    const size_t width = (size_t)(has_share ? N_OUT : TOP * N_OUT);
+    memcpy(qn_program_input(p, 0), x, (size_t)(ROWS * (by_choice ? TOP : 1) * N_IN) * sizeof *x);
+    memcpy(qn_program_input(p, 1), y, ROWS * width * sizeof *y);
+    memcpy(qn_program_input(p, 2), chosen, sizeof chosen);
+    memcpy(qn_program_input(p, 3), adapters, ROWS * sizeof *adapters);
+    if (has_share) memcpy(qn_program_input(p, 4), share, sizeof share);
+    OK(qn_program_run(p, &(qn_sizes){{ROWS, 0, 0}}));
+    memcpy(out, qn_program_output(p, 0), ROWS * width * sizeof *out);
+    qn_program_free(p);
+    qn_scope_free(s);
+    for (int i = 0; i < 2; i++) qn_buffer_release(b[i]);
+}
+
+static void adapters_of_experts(void **state)
+{
+    static float x[ROWS * TOP * N_IN], y[ROWS * TOP * N_OUT], out[2][ROWS * TOP * N_OUT];
+    int32_t ids[ROWS];
+    if (!is_open()) return;
+    fill(x, ROWS * TOP * N_IN, 1);
+    fill(y, ROWS * TOP * N_OUT, 2);
+    for (int way = 0; way < 4; way++)
+        for (int kind = -1; kind < 3; kind++) {
+            for (int i = 0; i < ROWS; i++) ids[i] = kind < 2 ? kind : i % 3 - 1;
+            const int64_t width = way >> 1 & 1 ? N_OUT : TOP * N_OUT;
+            for (int i = 0; i < 2; i++) adapt_experts(devices[i], way, ids, x, y, out[i]);
+            near("adapters of experts", out[1], out[0], ROWS * width, 1e-5);
+            for (int i = 0; i < ROWS; i++)
+                if (ids[i] < 0)
+                    assert_memory_equal(out[1] + i * width, y + i * width, (size_t)width * sizeof *y);
+        }
+}
+
 /* ---- losses by a head --------------------------------------------------------------------------------- */
 
 enum { WIDTH = 64, V_MAX = 700, L_MAX = 9000 };
@@ -329,8 +397,11 @@ static int close_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_of_every_type), cmocka_unit_test(large_integers), cmocka_unit_test(adapters),
-        cmocka_unit_test(logits_are_never_whole), cmocka_unit_test(losses_by_a_head)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_of_every_type),
+                                       cmocka_unit_test(large_integers),
+                                       cmocka_unit_test(adapters),
+                                       cmocka_unit_test(adapters_of_experts),
+                                       cmocka_unit_test(logits_are_never_whole),
+                                       cmocka_unit_test(losses_by_a_head)};
     return cmocka_run_group_tests_name("mlx_products", tests, NULL, close_devices);
 }

@@ -326,6 +326,19 @@ static qn_array *make_SCATTER_MM(qn_gradient_case *c)
     return qn_case_call(c, QN_PRIM_SCATTER_MM, &p, 3, (qn_array *[]){a, b, ids});
 }
 
+static qn_array *make_EXPERTS_LORA(qn_gradient_case *c)
+{
+    static const qn_lora_pair none; /* adds nothing */
+    const int64_t rows = qn_case_size(c), top = qn_case_size(c), n = qn_case_size(c);
+    const int with_share = (int)qn_case_roll(c, 2);
+    qn_array *x = vectors(c, rows, top, qn_case_size(c)), *share = NULL,
+             *y = with_share ? qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, n))
+                             : qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, top, n));
+    if (with_share) share = qn_case_fixed(c, 0, 1, QN_DIMS(rows, top));
+    return qn_experts_lora(c->scope, &(qn_params_lora){&none, 1}, 3, x, y,
+                           qn_case_indices(c, rows, top, 3, 0, 2), qn_case_row_ids(c, rows, 1), share);
+}
+
 static qn_array *make_LORA(qn_gradient_case *c)
 {
     static const qn_lora_pair none; /* adds nothing */
@@ -594,6 +607,7 @@ static const qn_case_row rows[] = {
     ROW(EXPERTS),
     ROW(EXPERTS_SUM),
     REFUSED(EXPERTS_GRAD),
+    REFUSED(EXPERTS_LORA),
     ROW(GATHER_MM),
     ROW(SCATTER_MM),
     ROW(SHORT_CONV),

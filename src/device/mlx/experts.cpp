@@ -8,8 +8,7 @@ namespace qn
 /* Fewer pairs than this share hardly any matrix. */
 static constexpr int64_t sorted_from = 64;
 
-/* x [R, k] or [R, top, k] times the matrices of ids [R, top]: [R, top, n]. */
-static mx::array products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
+mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
                           bool transpose)
 {
     const int rows = ids.shape(0), top = ids.shape(1);
@@ -49,25 +48,26 @@ static qn_mlx_weight experts_of(const call &c)
 mx::array prim_EXPERTS(const call &c)
 {
     const mx::array &ids = c.in(2);
-    return with_bias(c, products(c, c.in(0), experts_of(c), ids, true), ids, 3);
+    return with_bias(c, chosen_products(c, c.in(0), experts_of(c), ids, true), ids, 3);
 }
 
 mx::array prim_EXPERTS_SUM(const call &c)
 {
-    const mx::array &ids = c.in(2), y = with_bias(c, products(c, c.in(0), experts_of(c), ids, true), ids, 4);
+    const mx::array &ids = c.in(2),
+                    y = with_bias(c, chosen_products(c, c.in(0), experts_of(c), ids, true), ids, 4);
     return mx::sum(mx::multiply(y, mx::expand_dims(c.in(3), -1)), 1);
 }
 
 mx::array prim_EXPERTS_GRAD(const call &c)
 {
-    return products(c, c.in(0), experts_of(c), c.in(2), false);
+    return chosen_products(c, c.in(0), experts_of(c), c.in(2), false);
 }
 
 /* ---- plain matrices ----------------------------------------------------------------------------------- */
 
 mx::array prim_GATHER_MM(const call &c)
 {
-    return products(c, c.in(0), operand_weight(c, 1), c.in(2), !c.p().gather_mm.transposed);
+    return chosen_products(c, c.in(0), operand_weight(c, 1), c.in(2), !c.p().gather_mm.transposed);
 }
 
 /* x [R, k] or [R, top, k] as [R top, k]. */

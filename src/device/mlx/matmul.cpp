@@ -1,4 +1,4 @@
-/* MATMUL, MATMUL_ROWS and LORA. Products of f32, and of what becomes f32 without loss, are MLX's; integers,
+/* MATMUL, MATMUL_ROWS, LORA and EXPERTS_LORA. Products of f32, and of what becomes f32 without loss, are MLX's; integers,
  * which it does not multiply, are sums of products in the unsigned type that wraps as theirs does. */
 #include <map>
 
@@ -98,31 +98,71 @@ static mx::array int_array(const std::vector<int32_t> &v)
     return mx::array(v.begin(), mx::Shape{static_cast<mx::ShapeElem>(v.size())}, mx::int32);
 }
 
-/* Rows of one adapter together, then all back in their places; those of none are y's own. */
-mx::array prim_LORA(const call &c)
+/* Rows of one adapter together, then all back in their places; those of none are y's own. add: what becomes of
+ * rows of y, of which ids names the places; NULL: they are all. */
+template <class Add>
+static mx::array by_adapter(const call &c, const qn_params_lora &p, const std::vector<int32_t> &adapters,
+                            Add add)
 {
-    const mx::array &x = c.in(0), &y = c.in(1);
-    const qn_params_lora &p = c.p().lora;
-    const std::vector<int32_t> adapters = c.ints(2);
+    const mx::array &y = c.in(1);
     std::map<int32_t, std::vector<int32_t>> rows; /* by pair, -1: none */
     for (size_t r = 0; r < adapters.size(); r++) {
         const int32_t a = adapters[r];
         rows[a < 0 || a >= p.n_pairs || !c.step.lora[a].a ? -1 : a].push_back(static_cast<int32_t>(r));
     }
-    if (y.size() == 0 || x.size() == 0) return y;
+    if (y.size() == 0 || c.in(0).size() == 0) return y;
     if (rows.size() == 1) {
         const int32_t pair = rows.begin()->first;
-        return pair < 0 ? y : adapted(x, y, c.step.lora[pair]);
+        return pair < 0 ? y : add(y, nullptr, c.step.lora[pair]);
     }
     std::vector<mx::array> parts;
     std::vector<int32_t> place(adapters.size());
     int32_t n = 0;
     for (const auto &[pair, some] : rows) {
         const mx::array ids = int_array(some), before = mx::take(y, ids, 0);
-        parts.push_back(pair < 0 ? before : adapted(mx::take(x, ids, 0), before, c.step.lora[pair]));
+        parts.push_back(pair < 0 ? before : add(before, &ids, c.step.lora[pair]));
         for (const int32_t r : some) place[r] = n++;
     }
     return mx::take(mx::concatenate(std::move(parts), 0), int_array(place), 0);
+}
+
+static mx::array some_of(const mx::array &a, const mx::array *rows)
+{
+    return rows ? mx::take(a, *rows, 0) : a;
+}
+
+mx::array prim_LORA(const call &c)
+{
+    return by_adapter(c, c.p().lora, c.ints(2),
+                      [&](const mx::array &y, const mx::array *rows, const qn_mlx_lora &l) {
+                          return adapted(some_of(c.in(0), rows), y, l);
+                      });
+}
+
+/* Factors of all experts, [experts, rank, columns]. */
+static qn_mlx_weight factors_of(const float *data, int64_t experts, int64_t rank, int64_t columns)
+{
+    const mx::array all = on_host(data, experts * rank, columns);
+    const int64_t dims[3] = {experts, rank, columns};
+    return {
+        QN_MLX_PLAIN, experts, rank, columns, 0, 0, experts == 1 ? all : mx::reshape(all, shape_of(3, dims)),
+        {},           {}};
+}
+
+mx::array prim_EXPERTS_LORA(const call &c)
+{
+    const int64_t experts = c.p().experts_lora.n_experts;
+    return by_adapter(
+        c, c.p().experts_lora.lora, c.ints(3),
+        [&](const mx::array &y, const mx::array *rows, const qn_mlx_lora &l) {
+            const mx::array x = some_of(c.in(0), rows), ids = some_of(c.in(2), rows);
+            mx::array h = chosen_products(c, x, factors_of(l.a, experts, l.rank, x.shape(-1)), ids, true);
+            h = mx::multiply(mx::array(l.scale), h);
+            if (c.p().experts_lora.has_share)
+                h = mx::multiply(h, mx::expand_dims(some_of(c.in(4), rows), -1));
+            h = chosen_products(c, h, factors_of(l.b, experts, l.rank, y.shape(-1)), ids, false);
+            return mx::add(y, c.p().experts_lora.has_share ? mx::sum(h, 1) : h);
+        });
 }
 
 } // namespace qn

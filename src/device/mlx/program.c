@@ -190,7 +190,7 @@ static qn_state *state_of(const qn_plan_step *s)
 
 static qn_status lora_of(const qn_plan_step *s, qn_mlx_lora **out)
 {
-    const qn_params_lora *p = &s->params.lora;
+    const qn_params_lora *p = s->prim == QN_PRIM_LORA ? &s->params.lora : &s->params.experts_lora.lora;
     qn_mlx_lora *l = qn_calloc((size_t)p->n_pairs, sizeof *l);
     if (!l) return QN_E_NOMEM;
     for (int32_t i = 0; i < p->n_pairs; i++) {
@@ -233,7 +233,7 @@ static qn_status run_step(mlx_exec *e, int i)
         step.transposed = s->in[1].stride[0] == 1 && s->in[1].stride[1] == s->in[1].shape.dim[0];
     const qn_state *state = state_of(s);
     if (state) step.state = ((const qn_mlx_device_state *)state)->mlx;
-    if (s->prim == QN_PRIM_LORA && status == QN_OK) {
+    if ((s->prim == QN_PRIM_LORA || s->prim == QN_PRIM_EXPERTS_LORA) && status == QN_OK) {
         status = lora_of(s, &lora);
         e->borrows = 1; /* the adapters' memory */
     }

@@ -22,6 +22,10 @@ mx::array multiplied(const mx::array &x, const qn_mlx_weight &w, bool transpose)
 mx::array gathered(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
                    bool transpose, bool sorted);
 
+/* x [R, k] or [R, top, k] times the matrices of ids [R, top], or their transposes: [R, top, n]. */
+mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
+                          bool transpose);
+
 /* a, so that it is computed only when b has been: pieces of something large do not pile up then. */
 mx::array after(const mx::array &a, const mx::array &b);
 /* Elements [begin, end) of one dimension. */
