@@ -35,11 +35,13 @@ static int may_be_refused(const char *name)
     return 0;
 }
 
-static int takes_adapter(qn_engine *e, const char *folder, const char *module, int64_t n_in, int64_t n_out)
+static int takes_adapter(qn_engine *e, const char *folder, const char *module, int64_t n_in, int64_t n_out,
+                         int dora)
 {
     qn_buf notes = {0};
     qn_test_adapter *a = qn_test_adapter_new(RANK, RANK);
     qn_test_adapter_add(a, module, RANK, n_in, n_out, 1);
+    if (dora) qn_test_adapter_add_magnitudes(a, module, n_out, 1, 1);
     const char *path = qn_test_adapter_write(a, folder, "one", QN_ADAPTER_PEFT);
     qn_status status = qn_engine_adapter_load(e, "one", path, 1, &notes);
     qn_test_adapter_free(a);
@@ -82,7 +84,7 @@ static qn_test_adapter *adapt_all(qn_engine *e, const qn_source *src, const char
         const qn_tensor_view *v = qn_source_get(src, i);
         if (!is_candidate(v, module)) continue;
         if (strstr(v->name, "embed")) continue;
-        int takes = takes_adapter(e, folder, module, v->shape[1], v->shape[0]);
+        int takes = takes_adapter(e, folder, module, v->shape[1], v->shape[0], dora);
         if (takes) qn_test_adapter_add(a, module, RANK, v->shape[1], v->shape[0], 100 + (uint64_t)i);
         if (takes && dora)
             qn_test_adapter_add_magnitudes(a, module, v->shape[0], 0.15f * sqrtf((float)v->shape[1]),

@@ -43,6 +43,7 @@ static const char *const skipped[] = {"peft_type",
                                       "megatron_core",
                                       "qalora_group_size",
                                       "target_modules",
+                                      "target_parameters",
                                       "exclude_modules",
                                       "layers_pattern",
                                       "runtime_config",
@@ -96,6 +97,13 @@ static qn_status check_start(const qn_fields *f)
         f->file, json_string_value(start));
 }
 
+/* A key without ".*\\." before it, which PEFT writes where it converts adapters of experts. */
+static const char *behind_any(const char *key)
+{
+    static const char any[] = ".*\\.";
+    return strncmp(key, any, sizeof any - 1) == 0 ? key + sizeof any - 1 : key;
+}
+
 static qn_status check_pattern(const qn_fields *f, const char *name, double min, double max)
 {
     qn_fields pattern;
@@ -107,7 +115,7 @@ static qn_status check_pattern(const qn_fields *f, const char *name, double min,
     json_object_foreach((json_t *)(uintptr_t)pattern.object, key, value)
     {
         double number;
-        const char *p = key;
+        const char *p = behind_any(key);
         QN_TRY(qn_fields_number(&pattern, key, min, max, &number, &found));
         if (!found) return qn_fail(QN_E_FORMAT, "%s: %s: %.60s is null", f->file, name, key);
         p += *p == '^';
@@ -215,6 +223,7 @@ void qn_adapter_config_free(qn_adapter_config *c)
 /* PEFT matches (.*\.)?(key)$ against the module, or the key alone where it begins with ^. */
 static int matches(const char *key, const char *module)
 {
+    key = behind_any(key);
     int whole = *key == '^';
     size_t n = 0, length = strlen(module);
     for (const char *p = key += whole; *p && *p != '$'; p++) n += *p != '\\';
@@ -268,4 +277,21 @@ const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i)
 {
     if (c->layout == QN_ADAPTER_MLX) return NULL;
     return json_string_value(json_array_get(json_object_get(c->json, "target_modules"), i));
+}
+
+const char *qn_adapter_config_parameter(const qn_adapter_config *c, size_t i)
+{
+    return json_string_value(json_array_get(json_object_get(c->json, "target_parameters"), i));
+}
+
+int qn_adapter_config_has_parameter(const qn_adapter_config *c, const char *parameter)
+{
+    const char *name;
+    const size_t n = strlen(parameter);
+    for (size_t i = 0; (name = qn_adapter_config_parameter(c, i)); i++) {
+        const size_t m = strlen(name);
+        if (m && m <= n && strcmp(parameter + n - m, name) == 0 && (m == n || parameter[n - m - 1] == '.'))
+            return 1;
+    }
+    return 0;
 }

@@ -37,5 +37,9 @@ qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *modul
 int qn_adapter_config_has_layer(const qn_adapter_config *c, int64_t layer);
 /* The i-th name of PEFT's target_modules; NULL: no more, or it is no list of names. Borrowed. */
 const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i);
+/* The same of target_parameters. */
+const char *qn_adapter_config_parameter(const qn_adapter_config *c, size_t i);
+/* 1: target_parameters names the parameter ("model.layers.3.mlp.experts.down_proj") or the end of its path. */
+int qn_adapter_config_has_parameter(const qn_adapter_config *c, const char *parameter);
 
 #endif

@@ -9,10 +9,10 @@
 
 #include "base/mem.h"
 #include "format/files/mmap.h"
-#include "model/adapter/modules.h"
+#include "model/adapter/adapter_place.h"
 #include "model/config/families.h"
 
-enum { CONFIG_BYTES_MAX = 1 << 20, MODULE_MAX = QN_TENSOR_NAME_MAX - 8, ROLES_OF_ONE_MAX = 3 };
+enum { CONFIG_BYTES_MAX = 1 << 20, MODULE_MAX = QN_TENSOR_NAME_MAX - 8 };
 
 const qn_adapter_names qn_adapter_layouts[QN_ADAPTER_LAYOUTS] = {
     [QN_ADAPTER_PEFT] = {"adapter_model.safetensors",
@@ -66,69 +66,6 @@ static qn_status read_name(const reading *r, const qn_tensor_view *v, char modul
                    v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B]);
 }
 
-/* The number behind "layers." that follows the decoder's prefix; -1: there is none. */
-static int64_t layer_of(const char *rest)
-{
-    int64_t layer = 0;
-    int digits = 0;
-    if (strncmp(rest, "layers.", 7) != 0) return -1;
-    for (rest += 7; *rest >= '0' && *rest <= '9' && digits < 18; rest++, digits++)
-        layer = 10 * layer + (*rest - '0');
-    return digits && *rest == '.' ? layer : -1;
-}
-
-/* The roles whose matrix is called `full` where the decoder lies at prefix: one, or all that share it, from
- * the top; returns how many. */
-static int roles_called(const qn_model_config *c, const char *full, const char *prefix, int64_t layer,
-                        int in_layer, qn_weight_role roles[ROLES_OF_ONE_MAX])
-{
-    char name[QN_TENSOR_NAME_MAX];
-    int64_t shape[QN_WEIGHT_DIMS_MAX];
-    const qn_shared_tensor *shared;
-    int begin = in_layer ? QN_WEIGHT_MODEL_COUNT : 0, n = 0;
-    int end = in_layer ? QN_WEIGHT_ROLE_COUNT : QN_WEIGHT_MODEL_COUNT;
-    for (int i = begin; i < end; i++) {
-        qn_weight_role role = (qn_weight_role)i;
-        if (!qn_module_has_role(c, role, layer, shape)) continue;
-        if (qn_family_weight_name(c->family, QN_SOURCE_SAFETENSORS, prefix, role, layer, name) &&
-            strcmp(name, full) == 0) {
-            roles[0] = role;
-            return 1;
-        }
-        if (!qn_family_shared_name(c->family, QN_SOURCE_SAFETENSORS, prefix, role, layer, name, &shared) ||
-            strcmp(name, full) != 0)
-            continue;
-        while (n < ROLES_OF_ONE_MAX && shared->roles[n] != QN_WEIGHT_ROLE_COUNT) {
-            roles[n] = shared->roles[n];
-            n++;
-        }
-        return n;
-    }
-    return 0;
-}
-
-/* The roles whose matrix is the module's weight, of *layer; returns how many. The head alone lies outside the
- * layers. *beyond: the module is of this layer, which the model does not have. */
-static int find_roles(const qn_model_config *c, const char *module, qn_weight_role roles[ROLES_OF_ONE_MAX],
-                      int64_t *layer, int64_t *beyond)
-{
-    char full[QN_TENSOR_NAME_MAX];
-    snprintf(full, sizeof full, "%s.weight", module);
-    *beyond = -1;
-    for (const char *const *p = qn_decoder_prefixes; *p; p++) {
-        if (strncmp(module, *p, strlen(*p)) != 0) continue;
-        int64_t own = layer_of(module + strlen(*p));
-        if (own >= c->num_hidden_layers) {
-            *beyond = own;
-            continue;
-        }
-        *layer = own < 0 ? 0 : own;
-        int n = roles_called(c, full, *p, *layer, own >= 0, roles);
-        if (n) return n;
-    }
-    return 0;
-}
-
 /* ---- tensors ------------------------------------------------------------------------------------------ */
 
 /* Sizes that all parts must agree with. */
@@ -136,77 +73,165 @@ typedef struct {
     int64_t rank, n_in, n_rows;
 } sizes;
 
-static qn_status check_shape(const reading *r, const qn_tensor_view *v, qn_adapter_tensor p, const sizes *s)
+/* The shape of A or B; returns the number of dimensions. */
+static int shape_of(const reading *r, const qn_adapter_place *to, qn_adapter_tensor p, const sizes *s,
+                    int64_t want[3])
 {
-    int64_t want[2] = {p == QN_ADAPTER_A ? s->rank : s->n_rows, p == QN_ADAPTER_A ? s->n_in : s->rank};
-    char actual[128];
+    const int is_stacked = to->n_experts && to->form == QN_EXPERTS_STACKED, is_a = p == QN_ADAPTER_A;
+    const int64_t all = to->n_experts && to->form == QN_EXPERTS_PARAMETER ? to->n_experts * s->rank : s->rank;
+    int n = 0;
+    if (is_stacked) want[n++] = to->n_experts;
+    want[n++] = is_a ? all : s->n_rows;
+    want[n++] = is_a ? s->n_in : all;
+    if (r->f->config.layout == QN_ADAPTER_MLX && !is_stacked) {
+        const int64_t first = want[0];
+        want[0] = want[1];
+        want[1] = first;
+    }
+    return n;
+}
+
+static qn_status check_shape(const reading *r, const qn_tensor_view *v, const qn_adapter_place *to,
+                             qn_adapter_tensor p, const sizes *s)
+{
+    int64_t want[3];
+    char actual[128], expected[128] = "";
     if (p == QN_ADAPTER_M) {
         if (v->n_dims == 1 && v->shape[0] == s->n_rows) return QN_OK;
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld]", v->file, v->name,
                        qn_view_shape_text(v, actual, sizeof actual), (long long)s->n_rows);
     }
-    if (r->f->config.layout == QN_ADAPTER_MLX) {
-        int64_t first = want[0];
-        want[0] = want[1];
-        want[1] = first;
+    const int n = shape_of(r, to, p, s, want);
+    int same = v->n_dims == n;
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        same = same && v->shape[i] == want[i];
+        used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%lld", i ? ", " : "",
+                                 (long long)want[i]);
     }
-    if (v->n_dims == 2 && v->shape[0] == want[0] && v->shape[1] == want[1]) return QN_OK;
-    return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%lld, %lld] (rank %lld)", v->file,
-                   v->name, qn_view_shape_text(v, actual, sizeof actual), (long long)want[0],
-                   (long long)want[1], (long long)s->rank);
+    if (same) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected [%s] (rank %lld)", v->file, v->name,
+                   qn_view_shape_text(v, actual, sizeof actual), expected, (long long)s->rank);
 }
 
-static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
+/* 1: the module of the tensor lies inside another of the same name: see adapter_place.h. */
+static int has_inner(const reading *r, const qn_tensor_view *v, qn_adapter_tensor p)
 {
-    const qn_adapter_config *config = &r->f->config;
+    char name[2 * QN_TENSOR_NAME_MAX];
+    const char *ending = qn_adapter_layouts[r->f->config.layout].ending[p];
+    const size_t n = strlen(v->name) - strlen(ending);
+    const int length = snprintf(name, sizeof name, "%.*s.base_layer%s", (int)n, v->name, ending);
+    return length < (int)sizeof name && qn_safetensors_find(r->f->tensors, name) != NULL;
+}
+
+static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapter_place *to,
+                            qn_adapter_tensor *p)
+{
     char module[MODULE_MAX];
-    qn_adapter_tensor p = QN_ADAPTER_A;
-    qn_weight_role roles[ROLES_OF_ONE_MAX];
-    int64_t layer = 0, beyond, shape[QN_WEIGHT_DIMS_MAX];
-    double factor;
-    sizes s = {0};
-    QN_TRY(read_name(r, v, module, &p));
+    QN_TRY(read_name(r, v, module, p));
     if (v->supported && v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_F16 && v->dtype != QN_DTYPE_BF16)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: an adapter of type %s is not supported", v->file,
                        v->name, v->type_name);
     QN_TRY(qn_view_check(v));
-    int n = find_roles(r->model, module, roles, &layer, &beyond);
-    if (!n && beyond >= 0)
+    const qn_status status = qn_adapter_place_find(r->model, &r->f->config, module, has_inner(r, v, *p), to);
+    if (status != QN_OK) return qn_fail_prefix(status, "%s: tensor %s", v->file, v->name);
+    if (!to->n_roles && to->beyond >= 0)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: it is for layer %lld, but the model has %lld layers",
-                       v->file, v->name, (long long)beyond, (long long)r->model->num_hidden_layers);
-    if (!n)
+                       v->file, v->name, (long long)to->beyond, (long long)r->model->num_hidden_layers);
+    if (!to->n_roles)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)",
                        v->file, v->name, module, r->model->architecture);
-    if (roles[0] >= QN_WEIGHT_MODEL_COUNT && !qn_adapter_config_has_layer(config, layer))
+    if (to->n_experts && *p == QN_ADAPTER_M)
+        return fail_tensor(QN_E_UNSUPPORTED, v, "magnitudes (DoRA) of matrices of experts are not supported");
+    const int is_parameter =
+        to->n_experts && to->form == QN_EXPERTS_PARAMETER; /* layers are not asked there */
+    if (to->roles[0] >= QN_WEIGHT_MODEL_COUNT && !is_parameter &&
+        !qn_adapter_config_has_layer(&r->f->config, to->layer))
         return fail_tensor(QN_E_FORMAT, v, "layers_to_transform does not name its layer");
-    QN_TRY(qn_adapter_config_module(config, module, &s.rank, &factor));
+    return QN_OK;
+}
+
+/* Rows and columns of a role's matrix, or of each of its experts'. */
+static void matrix_of(const reading *r, const qn_adapter_place *to, int i, int64_t *n_out, int64_t *n_in)
+{
+    int64_t shape[QN_WEIGHT_DIMS_MAX];
+    const int first = to->n_experts > 0;
+    qn_weight_shape(r->model, to->layer, to->roles[i], shape);
+    *n_out = shape[first];
+    *n_in = shape[first + 1];
+}
+
+/* Where the view belongs; NULL: out of memory. */
+static const qn_tensor_view **place_in(const reading *r, const qn_adapter_place *to, qn_adapter_tensor p,
+                                       qn_adapter_target *t)
+{
+    if (!to->n_experts || to->form != QN_EXPERTS_EACH)
+        return p == QN_ADAPTER_A ? &t->a : p == QN_ADAPTER_B ? &t->b : &t->m;
+    if (!t->each) t->each = qn_arena_calloc(&r->f->arena, 2 * (size_t)to->n_experts, sizeof *t->each);
+    return t->each ? &t->each[2 * to->expert + (p == QN_ADAPTER_B)] : NULL;
+}
+
+static qn_status add_to_target(const reading *r, const qn_tensor_view *v, const qn_adapter_place *to,
+                               qn_adapter_tensor p, const qn_adapter_target *like)
+{
+    qn_adapter_target *t = target_at(r, like->role, to->layer);
+    const qn_tensor_view *one = t->a ? t->a : t->b;
+    if (one && (t->form != to->form || t->rank != like->rank))
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: tensors %s and %s are of different forms or ranks of one matrix", v->file,
+                       one->name, v->name);
+    const qn_tensor_view **mine = place_in(r, to, p, t);
+    if (!mine) return QN_E_NOMEM;
+    if (*mine)
+        return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s are for the same matrix", v->file, (*mine)->name,
+                       v->name);
+    *mine = v;
+    qn_adapter_target made = *like;
+    made.a = t->each && p == QN_ADAPTER_A && !t->a ? v : t->a;
+    made.b = t->each && p == QN_ADAPTER_B && !t->b ? v : t->b;
+    made.m = t->m;
+    made.each = t->each;
+    *t = made;
+    return QN_OK;
+}
+
+static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
+{
+    qn_adapter_place to;
+    qn_adapter_tensor p = QN_ADAPTER_A;
+    double factor;
+    sizes s = {0};
+    int64_t n_out, row = 0;
+    QN_TRY(find_place(r, v, &to, &p));
+    QN_TRY(qn_adapter_config_module(&r->f->config, to.module, &s.rank, &factor));
     if (!isfinite((float)factor)) return fail_tensor(QN_E_FORMAT, v, "its scale is too large");
-    for (int i = 0; i < n; i++) {
-        qn_weight_shape(r->model, layer, roles[i], shape);
-        s.n_rows += shape[0];
-        s.n_in = shape[1];
+    for (int i = 0; i < to.n_roles; i++) {
+        matrix_of(r, &to, i, &n_out, &s.n_in);
+        s.n_rows += n_out;
     }
-    QN_TRY(check_shape(r, v, p, &s));
-    int64_t row = 0;
-    for (int i = 0; i < n; i++) {
-        qn_adapter_target *t = target_at(r, roles[i], layer);
-        const qn_tensor_view **mine = p == QN_ADAPTER_A ? &t->a : p == QN_ADAPTER_B ? &t->b : &t->m;
-        if (*mine)
-            return qn_fail(QN_E_FORMAT, "%s: tensors %s and %s are for the same matrix", v->file,
-                           (*mine)->name, v->name);
-        *mine = v;
-        qn_weight_shape(r->model, layer, roles[i], shape);
-        t->role = roles[i];
-        t->layer = layer;
-        t->n_in = shape[1];
-        t->n_out = shape[0];
-        t->row = row;
-        t->n_rows = s.n_rows;
-        t->rank = (int32_t)s.rank;
-        t->factor = (float)factor;
-        row += shape[0];
+    QN_TRY(check_shape(r, v, &to, p, &s));
+    for (int i = 0; i < to.n_roles; i++) {
+        matrix_of(r, &to, i, &n_out, &s.n_in);
+        QN_TRY(add_to_target(r, v, &to, p,
+                             &(qn_adapter_target){.role = to.roles[i],
+                                                  .layer = to.layer,
+                                                  .n_in = s.n_in,
+                                                  .n_out = n_out,
+                                                  .row = to.turns ? i : row,
+                                                  .row_step = to.turns ? to.n_roles : 1,
+                                                  .n_rows = s.n_rows,
+                                                  .rank = (int32_t)s.rank,
+                                                  .factor = (float)factor,
+                                                  .n_experts = to.n_experts,
+                                                  .form = to.form}));
+        row += n_out;
     }
     return QN_OK;
+}
+
+static qn_status fail_half(const qn_tensor_view *v)
+{
+    return qn_fail(QN_E_FORMAT, "%s: tensor %s: the other tensor of its pair is missing", v->file, v->name);
 }
 
 /* Targets with all their parts, in the order of the table. */
@@ -220,9 +245,10 @@ static qn_status gather(const reading *r)
         if (!v) continue;
         if (f->config.dora && !t->m)
             return fail_tensor(QN_E_FORMAT, v, "its matrix has no magnitudes, which DoRA needs");
-        if (!t->a || !t->b)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s: the other tensor of its pair is missing", v->file,
-                           v->name);
+        if (!t->a || !t->b) return fail_half(v);
+        for (int64_t e = 0; t->each && e < t->n_experts; e++)
+            if (!t->each[2 * e] != !t->each[2 * e + 1])
+                return fail_half(t->each[2 * e] ? t->each[2 * e] : t->each[2 * e + 1]);
         r->table[n++] = *t;
     }
     if (!n) return qn_fail(QN_E_FORMAT, "%s: it has no tensors", qn_safetensors_path(f->tensors));
@@ -231,6 +257,25 @@ static qn_status gather(const reading *r)
     memcpy(f->targets, r->table, (size_t)n * sizeof *f->targets);
     f->n_targets = n;
     return QN_OK;
+}
+
+/* 1: some target is of a parameter whose path ends in name. */
+static int has_parameter(const qn_adapter_file *f, const qn_model_config *model, const char *name)
+{
+    char path[QN_TENSOR_NAME_MAX];
+    const size_t n = strlen(name);
+    for (int64_t i = 0; i < f->n_targets; i++) {
+        const qn_adapter_target *t = &f->targets[i];
+        if (!t->n_experts || t->form != QN_EXPERTS_PARAMETER) continue;
+        for (const char *const *p = qn_decoder_prefixes; *p; p++) {
+            if (!qn_family_expert_module(model->family, QN_EXPERTS_PARAMETER, *p, t->role, t->layer, path,
+                                         NULL))
+                continue;
+            const size_t m = strlen(path);
+            if (n <= m && strcmp(path + m - n, name) == 0) return 1;
+        }
+    }
+    return 0;
 }
 
 /* Lists of targets may be made for several families, so a name that no tensor has is no error. */
@@ -251,6 +296,10 @@ static qn_status note_targets(const reading *r)
             qn_buf_printf(r->notes, "%s: target_modules names %.90s, but no tensor belongs to it\n",
                           r->f->config_path, name);
     }
+    for (size_t i = 0; (name = qn_adapter_config_parameter(&r->f->config, i)); i++)
+        if (!has_parameter(r->f, r->model, name))
+            qn_buf_printf(r->notes, "%s: target_parameters names %.90s, but no tensor belongs to it\n",
+                          r->f->config_path, name);
     return r->notes->status;
 }
 
@@ -340,6 +389,7 @@ void qn_adapter_file_close(qn_adapter_file *f)
     qn_adapter_config_free(&f->config);
     qn_free(f->config_path);
     qn_free(f->targets);
+    qn_arena_clear(&f->arena);
     *f = (qn_adapter_file){0};
 }
 
@@ -355,6 +405,45 @@ static qn_status read_finite(const qn_tensor_view *v, float *out)
     return QN_OK;
 }
 
+/* Elements between experts, ranks, and inputs or outputs. */
+typedef struct {
+    int64_t expert, rank, along;
+} strides;
+
+static strides of_a(const qn_adapter_target *t, int is_mlx)
+{
+    if (t->n_experts && t->form != QN_EXPERTS_EACH) return (strides){t->rank * t->n_in, t->n_in, 1};
+    return is_mlx ? (strides){0, 1, t->rank} : (strides){0, t->n_in, 1};
+}
+
+static strides of_b(const qn_adapter_target *t, int is_mlx)
+{
+    if (t->n_experts && t->form == QN_EXPERTS_PARAMETER)
+        return (strides){1, t->n_experts, t->rank * t->n_experts};
+    if (t->n_experts && t->form == QN_EXPERTS_STACKED) return (strides){t->n_rows * t->rank, 1, t->rank};
+    return is_mlx ? (strides){0, t->n_rows, 1} : (strides){0, 1, t->rank};
+}
+
+/* What the tensors of a side have, [matrices][rank, n]: input or output i is first + step * i of the file's. */
+static qn_status read_side(const qn_adapter_target *t, int is_b, strides s, int64_t n, float *values,
+                           float *out)
+{
+    const int64_t first = is_b ? t->row : 0, step = is_b ? t->row_step : 1;
+    const qn_tensor_view *v = is_b ? t->b : t->a;
+    if (!t->each) QN_TRY(read_finite(v, values));
+    for (int64_t e = 0; e < qn_adapter_target_count(t); e++, out += t->rank * n) {
+        if (t->each && !t->each[2 * e + is_b]) {
+            memset(out, 0, (size_t)(t->rank * n) * sizeof *out);
+            continue;
+        }
+        if (t->each) QN_TRY(read_finite(t->each[2 * e + is_b], values));
+        for (int64_t k = 0; k < t->rank; k++)
+            for (int64_t i = 0; i < n; i++)
+                out[k * n + i] = values[e * s.expert + k * s.rank + (first + step * i) * s.along];
+    }
+    return QN_OK;
+}
+
 qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
                                float *m)
 {
@@ -362,14 +451,8 @@ qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target
     int64_t most = t->a->n_elements > t->b->n_elements ? t->a->n_elements : t->b->n_elements;
     float *values = qn_alloc_array((size_t)most, sizeof *values); /* of the magnitudes there are fewer */
     if (!values) return QN_E_NOMEM;
-    qn_status status = read_finite(t->a, values);
-    for (int64_t k = 0; status == QN_OK && k < t->rank; k++)
-        for (int64_t i = 0; i < t->n_in; i++)
-            a[k * t->n_in + i] = values[is_mlx ? i * t->rank + k : k * t->n_in + i];
-    if (status == QN_OK) status = read_finite(t->b, values);
-    for (int64_t k = 0; status == QN_OK && k < t->rank; k++)
-        for (int64_t o = 0; o < t->n_out; o++)
-            b[k * t->n_out + o] = values[is_mlx ? k * t->n_rows + t->row + o : (t->row + o) * t->rank + k];
+    qn_status status = read_side(t, 0, of_a(t, is_mlx), t->n_in, values, a);
+    if (status == QN_OK) status = read_side(t, 1, of_b(t, is_mlx), t->n_out, values, b);
     if (status == QN_OK && t->m) status = read_finite(t->m, values);
     if (status == QN_OK && t->m) memcpy(m, values + t->row, (size_t)t->n_out * sizeof *m);
     qn_free(values);

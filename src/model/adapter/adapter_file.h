@@ -10,9 +10,10 @@
 #ifndef QN_MODEL_ADAPTER_ADAPTER_FILE_H
 #define QN_MODEL_ADAPTER_ADAPTER_FILE_H
 
+#include "base/arena.h"
 #include "format/safetensors/safetensors.h"
 #include "model/adapter/adapter_config.h"
-#include "model/config/config.h"
+#include "model/config/families.h"
 #include "model/weights/weights.h"
 
 /* Which part of a matrix's adapter a tensor is: A, B, DoRA's magnitudes. */
@@ -28,17 +29,25 @@ extern const qn_adapter_names qn_adapter_layouts[];
 enum { QN_ADAPTER_LAYOUTS = 2 };
 #define QN_ADAPTER_CONFIG_NAME "adapter_config.json"
 
-/* One matrix of the model that the adapter changes. */
+/* One matrix of the model that the adapter changes, or those of all experts of a layer. */
 typedef struct {
     qn_weight_role role;
     int64_t layer;
-    const qn_tensor_view *a, *b;
-    const qn_tensor_view *m; /* DoRA's magnitudes, one for each output; NULL: none */
-    int64_t n_in, n_out;     /* of the model's matrix */
-    int64_t row, n_rows;     /* B's outputs [row, row + n_out) of n_rows are this matrix's */
+    const qn_tensor_view *a, *b;   /* of QN_EXPERTS_EACH the first ones */
+    const qn_tensor_view *m;       /* DoRA's magnitudes, one for each output; NULL: none */
+    int64_t n_in, n_out;           /* of the model's matrix, or of each */
+    int64_t row, row_step, n_rows; /* B's outputs row, row + row_step, .. of n_rows are this matrix's n_out */
     int32_t rank;
     float factor;
+    int64_t n_experts; /* 0: one matrix */
+    qn_expert_form form;
+    const qn_tensor_view **each; /* EACH: [n_experts][2], A and B; NULL: nothing is added to the expert */
 } qn_adapter_target;
+/* Matrices of a target, at least one. */
+static inline int64_t qn_adapter_target_count(const qn_adapter_target *t)
+{
+    return t->n_experts ? t->n_experts : 1;
+}
 
 typedef struct {
     qn_adapter_config config;
@@ -46,6 +55,7 @@ typedef struct {
     qn_safetensors *tensors;
     qn_adapter_target *targets; /* by layer, then by role; those of the whole model first */
     int64_t n_targets;
+    qn_arena arena; /* of the targets' lists */
 } qn_adapter_file;
 
 /* path: the folder, or the safetensors file in it. notes get a line for what might surprise. QN_E_NOT_FOUND:
@@ -58,7 +68,7 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
 void qn_adapter_file_close(qn_adapter_file *f);
 
 /* A [rank, n_in] into a and B, of this matrix's outputs, as [rank, n_out] into b; its magnitudes [n_out] into
- * m where it has some. QN_E_FORMAT names a tensor with a number that is not finite, and the element. */
+ * m where it has some. Of experts one after the other, zeros for those without factors. QN_E_FORMAT names a tensor with a number that is not finite, and the element. */
 qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
                                float *m);
 

@@ -15,13 +15,22 @@
 
 enum { NAME_BYTES = QN_TENSOR_NAME_MAX + 64, CONFIG_BYTES_MAX = 1 << 20 };
 
+/* What has a pair of tensors in the file: a module; of experts in mlx_lm's layout each of its roles. */
+typedef struct {
+    const qn_adapter_part *part;
+    int i_role;            /* -1: all */
+    char path[NAME_BYTES]; /* of the tensors, as the library has it that the layout is for */
+    char name[NAME_BYTES]; /* in the configuration */
+} item;
+
 typedef struct {
     const qn_model_config *config;
     const qn_adapter_form *form;
     const qn_module *all;
     const qn_adapter_part *parts;
     int64_t n_all, n_parts;
-    char (*paths)[NAME_BYTES]; /* [n_parts]: of the modules, as the library has them that the layout is for */
+    item *items;
+    int64_t n_items;
 } writing;
 
 /* ---- paths -------------------------------------------------------------------------------------------- */
@@ -57,55 +66,158 @@ static const char *name_in_decoder(const qn_module *m)
     return at ? at : last_name(m->name);
 }
 
-static qn_status make_paths(writing *w)
+/* 1: the factors are those of parameters (PEFT's target_parameters). */
+static int is_parameter(const writing *w, const item *t)
+{
+    return t->part->module->n_experts && w->form->layout == QN_ADAPTER_PEFT;
+}
+
+/* The module that holds a parameter; where it has another with factors, the first is wrapped by it. */
+static void name_parameter(const writing *w, item *t)
+{
+    const qn_module *m = t->part->module;
+    const char *dot = strrchr(t->name, '.');
+    int is_inner = 0;
+    for (int64_t i = 0; i < w->n_parts && m->roles[0] == QN_WEIGHT_EXPERT_GATE; i++)
+        is_inner |=
+            w->parts[i].module->layer == m->layer && w->parts[i].module->roles[0] == QN_WEIGHT_EXPERT_DOWN;
+    snprintf(t->path, NAME_BYTES, "%.*s%s", (int)(dot - t->name), t->name, is_inner ? ".base_layer" : "");
+}
+
+static qn_status add_item(writing *w, const qn_adapter_part *part, int i_role)
 {
     const place to = place_of(w);
-    w->paths = qn_alloc_array((size_t)w->n_parts, sizeof *w->paths);
-    if (!w->paths) return QN_E_NOMEM;
+    const qn_module *m = part->module;
+    item *t = &w->items[w->n_items++];
+    char module[QN_TENSOR_NAME_MAX];
+    *t = (item){.part = part, .i_role = i_role};
+    if (m->roles[0] == QN_WEIGHT_LM_HEAD)
+        snprintf(t->name, NAME_BYTES, "%s", to.head);
+    else if (i_role < 0)
+        snprintf(t->name, NAME_BYTES, "%s%s", to.decoder, name_in_decoder(m));
+    else if (qn_family_expert_module(w->config->family, QN_EXPERTS_STACKED, to.decoder, m->roles[i_role],
+                                     m->layer, module, NULL))
+        snprintf(t->name, NAME_BYTES, "%s", module);
+    else
+        return qn_fail(QN_E_UNSUPPORTED, "%s: mlx_lm is not known to hold matrices of these experts",
+                       m->name);
+    snprintf(t->path, NAME_BYTES, "%s", t->name);
+    if (is_parameter(w, t)) name_parameter(w, t);
+    return QN_OK;
+}
+
+static qn_status make_items(writing *w)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_parts; i++) n += w->parts[i].module->n_roles;
+    w->items = qn_alloc_array((size_t)n, sizeof *w->items);
+    if (!w->items) return QN_E_NOMEM;
     for (int64_t i = 0; i < w->n_parts; i++) {
         const qn_module *m = w->parts[i].module;
-        if (m->roles[0] == QN_WEIGHT_LM_HEAD)
-            snprintf(w->paths[i], NAME_BYTES, "%s", to.head);
-        else
-            snprintf(w->paths[i], NAME_BYTES, "%s%s", to.decoder, name_in_decoder(m));
+        const int apart = m->n_experts && w->form->layout == QN_ADAPTER_MLX;
+        for (int k = apart ? 0 : -1; k < (apart ? m->n_roles : 0); k++) QN_TRY(add_item(w, &w->parts[i], k));
     }
     return QN_OK;
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------ */
 
-static void tensor_name(const writing *w, int64_t i_part, int which, char name[NAME_BYTES])
+static void tensor_name(const writing *w, const item *t, int which, char name[2 * NAME_BYTES])
 {
-    snprintf(name, NAME_BYTES, "%s%s%s", qn_adapter_layouts[w->form->layout].prefix, w->paths[i_part],
+    snprintf(name, 2 * NAME_BYTES, "%s%s%s", qn_adapter_layouts[w->form->layout].prefix, t->path,
              qn_adapter_layouts[w->form->layout].ending[which]);
 }
 
-/* Returns the number of dimensions; shape[0] * shape[1] is the number of elements in any case. */
-static int tensor_shape(const writing *w, const qn_adapter_part *p, int which, int64_t shape[2])
+/* Outputs of an item, and in *first where they begin in the module. */
+static int64_t rows_of(const item *t, int64_t *first)
 {
-    const int64_t n = which == QN_ADAPTER_A ? p->module->n_in : p->module->n_rows;
-    const int rank_first = (which == QN_ADAPTER_A) == (w->form->layout == QN_ADAPTER_PEFT);
-    shape[0] = which == QN_ADAPTER_M || !rank_first ? n : w->form->rank;
-    shape[1] = which == QN_ADAPTER_M ? 1 : rank_first ? n : w->form->rank;
-    return which == QN_ADAPTER_M ? 1 : 2;
+    const qn_module *m = t->part->module;
+    *first = 0;
+    if (t->i_role < 0) return m->n_rows;
+    for (int i = 0; i < t->i_role; i++) *first += m->n_out[i];
+    return m->n_out[t->i_role];
 }
 
-/* The model's rows of a module in the order of files. */
-static void list_rows(const writing *w, const qn_module *m, int64_t *rows)
+/* Returns the number of dimensions. */
+static int tensor_shape(const writing *w, const item *t, int which, int64_t shape[3])
 {
-    int64_t first = 0;
+    const qn_module *m = t->part->module;
+    int64_t first, rank = w->form->rank;
+    const int64_t n = which == QN_ADAPTER_A ? m->n_in : rows_of(t, &first);
+    int rank_first = (which == QN_ADAPTER_A) == (w->form->layout == QN_ADAPTER_PEFT), at = 0;
+    shape[0] = n;
+    if (which == QN_ADAPTER_M) return 1;
+    if (is_parameter(w, t)) {
+        rank *= m->n_experts;
+    } else if (m->n_experts) {
+        shape[at++] = m->n_experts;
+        rank_first = which == QN_ADAPTER_A;
+    }
+    shape[at] = rank_first ? rank : n;
+    shape[at + 1] = rank_first ? n : rank;
+    return at + 2;
+}
+
+static int64_t tensor_elements(const writing *w, const item *t, int which)
+{
+    int64_t shape[3], n = 1;
+    for (int i = tensor_shape(w, t, which, shape) - 1; i >= 0; i--) n *= shape[i];
+    return n;
+}
+
+/* 1: files have the outputs of a module's two roles turn by turn. */
+static int takes_turns(const writing *w, const item *t)
+{
+    char name[QN_TENSOR_NAME_MAX];
+    unsigned layout = 0;
+    const qn_module *m = t->part->module;
+    return is_parameter(w, t) &&
+           qn_family_expert_module(w->config->family, QN_EXPERTS_PARAMETER, "", m->roles[0], m->layer, name,
+                                   &layout) &&
+           layout & QN_EXPERTS_TURNS;
+}
+
+/* The model's rows of an item in the order of files. */
+static void list_rows(const writing *w, const item *t, int64_t *rows)
+{
+    const qn_module *m = t->part->module;
+    const int turns = takes_turns(w, t);
+    int64_t first = 0, n = 0;
     for (int i = 0; i < m->n_roles; i++) {
-        for (int64_t r = 0; r < m->n_out[i]; r++)
-            rows[first + r] = first + qn_row_order_place(w->config, m->roles[i], m->layer, r);
+        for (int64_t r = 0; (t->i_role < 0 || t->i_role == i) && r < m->n_out[i]; r++, n++)
+            rows[turns ? m->n_roles * r + i : n] =
+                first + qn_row_order_place(w->config, m->roles[i], m->layer, r);
         first += m->n_out[i];
     }
 }
 
-/* A tensor as the file has it; rows: of list_rows. */
-static void arrange(const writing *w, const qn_adapter_part *p, int which, const int64_t *rows, float *out)
+/* The same for each expert: B of a parameter has the experts of a rank side by side. */
+static void arrange_experts(const writing *w, const item *t, int which, const int64_t *rows, float *out)
 {
+    const qn_module *m = t->part->module;
+    int64_t first, rank = w->form->rank, n_rows = rows_of(t, &first);
+    const int is_peft = is_parameter(w, t);
+    if (which == QN_ADAPTER_A) {
+        memcpy(out, t->part->a, (size_t)(m->n_experts * rank * m->n_in) * sizeof *out);
+        return;
+    }
+    for (int64_t e = 0; e < m->n_experts; e++)
+        for (int64_t r = 0; r < n_rows; r++)
+            for (int64_t k = 0; k < rank; k++)
+                out[is_peft ? (r * rank + k) * m->n_experts + e : (e * n_rows + r) * rank + k] =
+                    t->part->b[(e * m->n_rows + rows[r]) * rank + k];
+}
+
+/* A tensor as the file has it; rows: of list_rows. */
+static void arrange(const writing *w, const item *t, int which, const int64_t *rows, float *out)
+{
+    const qn_adapter_part *p = t->part;
     const int64_t rank = w->form->rank, n_in = p->module->n_in, n_rows = p->module->n_rows;
     const int is_mlx = w->form->layout == QN_ADAPTER_MLX;
+    if (p->module->n_experts) {
+        arrange_experts(w, t, which, rows, out);
+        return;
+    }
     if (which == QN_ADAPTER_A)
         for (int64_t k = 0; k < rank; k++)
             for (int64_t i = 0; i < n_in; i++) out[is_mlx ? i * rank + k : k * n_in + i] = p->a[k * n_in + i];
@@ -125,16 +237,18 @@ static int n_tensors(const writing *w)
 static qn_status check_numbers(const writing *w)
 {
     const int is_bf16 = w->form->dtype == QN_DTYPE_BF16;
-    char name[NAME_BYTES];
-    for (int64_t i = 0; i < w->n_parts; i++)
+    char name[2 * NAME_BYTES];
+    for (int64_t i = 0; i < w->n_items; i++)
         for (int which = 0; which < n_tensors(w); which++) {
-            const qn_adapter_part *p = &w->parts[i];
+            const qn_adapter_part *p = w->items[i].part;
             const float *x = which == QN_ADAPTER_A ? p->a : which == QN_ADAPTER_B ? p->b : p->m;
-            int64_t shape[2];
-            tensor_shape(w, p, which, shape);
-            for (int64_t k = 0; k < shape[0] * shape[1]; k++) {
+            const int64_t experts = p->module->n_experts ? p->module->n_experts : 1,
+                          each = which == QN_ADAPTER_A   ? p->module->n_in * w->form->rank
+                                 : which == QN_ADAPTER_B ? p->module->n_rows * w->form->rank
+                                                         : p->module->n_rows;
+            for (int64_t k = 0; k < experts * each; k++) {
                 if (isfinite(is_bf16 ? qn_bf16_to_f32(qn_f32_to_bf16(x[k])) : x[k])) continue;
-                tensor_name(w, i, which, name);
+                tensor_name(w, &w->items[i], which, name);
                 return qn_fail(QN_E_ARG, "tensor %s has the value %g, which an adapter cannot hold", name,
                                (double)x[k]);
             }
@@ -144,13 +258,13 @@ static qn_status check_numbers(const writing *w)
 
 static qn_status declare(const writing *w, qn_st_writer *st)
 {
-    char name[NAME_BYTES];
+    char name[2 * NAME_BYTES];
     QN_TRY(qn_st_writer_metadata(st, "format", w->form->layout == QN_ADAPTER_PEFT ? "pt" : "mlx"));
-    for (int64_t i = 0; i < w->n_parts; i++)
+    for (int64_t i = 0; i < w->n_items; i++)
         for (int which = 0; which < n_tensors(w); which++) {
-            int64_t shape[2];
-            const int n_dims = tensor_shape(w, &w->parts[i], which, shape);
-            tensor_name(w, i, which, name);
+            int64_t shape[3];
+            const int n_dims = tensor_shape(w, &w->items[i], which, shape);
+            tensor_name(w, &w->items[i], which, name);
             QN_TRY(qn_st_writer_add(st, name, w->form->dtype, n_dims, shape, NULL));
         }
     return qn_st_writer_begin(st);
@@ -160,14 +274,12 @@ static qn_status declare(const writing *w, qn_st_writer *st)
 static qn_status fill(const writing *w, qn_st_writer *st, float *values, int64_t *rows)
 {
     int64_t index = 0;
-    for (int64_t i = 0; i < w->n_parts; i++) {
-        list_rows(w, w->parts[i].module, rows);
+    for (int64_t i = 0; i < w->n_items; i++) {
+        list_rows(w, &w->items[i], rows);
         for (int which = 0; which < n_tensors(w); which++, index++) {
-            int64_t shape[2];
-            tensor_shape(w, &w->parts[i], which, shape);
-            const int64_t n = shape[0] * shape[1];
+            const int64_t n = tensor_elements(w, &w->items[i], which);
             size_t size = sizeof *values;
-            arrange(w, &w->parts[i], which, rows, values);
+            arrange(w, &w->items[i], which, rows, values);
             if (w->form->dtype == QN_DTYPE_BF16) {
                 uint16_t *halves = (uint16_t *)(void *)values;
                 size = sizeof *halves;
@@ -185,14 +297,17 @@ static qn_status fill(const writing *w, qn_st_writer *st, float *values, int64_t
 static qn_status write_tensors(const writing *w, const char *path)
 {
     qn_st_writer *st = NULL;
-    int64_t longest = 1;
-    for (int64_t i = 0; i < w->n_parts; i++) {
-        const qn_module *m = w->parts[i].module;
-        if (m->n_in > longest) longest = m->n_in;
-        if (m->n_rows > longest) longest = m->n_rows;
+    int64_t largest = 1, n_rows = 1;
+    for (int64_t i = 0; i < w->n_items; i++) {
+        const qn_module *m = w->items[i].part->module;
+        if (m->n_rows > n_rows) n_rows = m->n_rows;
+        for (int which = 0; which < n_tensors(w); which++) {
+            const int64_t n = tensor_elements(w, &w->items[i], which);
+            if (n > largest) largest = n;
+        }
     }
-    float *values = qn_alloc_array((size_t)longest, (size_t)w->form->rank * sizeof *values);
-    int64_t *rows = qn_alloc_array((size_t)longest, sizeof *rows);
+    float *values = qn_alloc_array((size_t)largest, sizeof *values);
+    int64_t *rows = qn_alloc_array((size_t)n_rows, sizeof *rows);
     qn_status status = values && rows ? qn_st_writer_new(path, &st) : QN_E_NOMEM;
     if (status == QN_OK) status = declare(w, st);
     if (status == QN_OK) status = fill(w, st, values, rows);
@@ -265,29 +380,35 @@ static int last_names_will_do(const writing *w)
     return 1;
 }
 
-typedef const char *(*name_of)(const writing *w, int64_t i_part);
+typedef const char *(*name_of)(const writing *w, const item *t);
 
-static const char *whole_name(const writing *w, int64_t i_part)
+/* Of modules alone, and of parameters alone; NULL: it is of the other kind. */
+static const char *whole_name(const writing *w, const item *t)
 {
-    return w->paths[i_part];
+    return is_parameter(w, t) ? NULL : t->name;
 }
 
-static const char *short_name(const writing *w, int64_t i_part)
+static const char *parameter_name(const writing *w, const item *t)
 {
-    return last_name(w->paths[i_part]);
+    return is_parameter(w, t) ? t->name : NULL;
+}
+
+static const char *short_name(const writing *w, const item *t)
+{
+    return last_name(t->name);
 }
 
 /* "self_attn.q_proj". */
-static const char *layer_name(const writing *w, int64_t i_part)
+static const char *layer_name(const writing *w, const item *t)
 {
-    const qn_module *m = w->parts[i_part].module;
+    const qn_module *m = t->part->module;
     char layer[32];
     snprintf(layer, sizeof layer, "layers.%lld.", (long long)m->layer);
-    const char *path = w->paths[i_part], *at = m->layer < 0 ? NULL : strstr(path, layer);
-    return at ? at + strlen(layer) : path;
+    const char *at = m->layer < 0 ? NULL : strstr(t->name, layer);
+    return at ? at + strlen(layer) : t->name;
 }
 
-/* The names of all parts, each once, sorted. */
+/* The names of all items that have one, each once, sorted. */
 static void put_names(const writing *w, qn_buf *b, const char *key, name_of name)
 {
     const char *before = NULL;
@@ -295,15 +416,22 @@ static void put_names(const writing *w, qn_buf *b, const char *key, name_of name
     qn_json_open(b, '[');
     for (;;) {
         const char *next = NULL;
-        for (int64_t i = 0; i < w->n_parts; i++) {
-            const char *own = name(w, i);
-            if ((!before || strcmp(own, before) > 0) && (!next || strcmp(own, next) < 0)) next = own;
+        for (int64_t i = 0; i < w->n_items; i++) {
+            const char *own = name(w, &w->items[i]);
+            if (own && (!before || strcmp(own, before) > 0) && (!next || strcmp(own, next) < 0)) next = own;
         }
         if (!next) break;
         qn_json_text(b, next, strlen(next));
         before = next;
     }
     qn_json_close(b, ']');
+}
+
+static int has_parameters(const writing *w)
+{
+    for (int64_t i = 0; i < w->n_items; i++)
+        if (is_parameter(w, &w->items[i])) return 1;
+    return 0;
 }
 
 /* ---- configuration ------------------------------------------------------------------------------------ */
@@ -344,13 +472,15 @@ static void peft_config(const writing *w, qn_buf *b)
         qn_buf_puts(b, "null");
     }
     put_number(b, "lora_alpha", f->alpha);
-    put_number(b, "lora_dropout", f->dropout);
+    /* peft loads no factors of parameters where there was any; it says how training was, and changes no number */
+    put_number(b, "lora_dropout", has_parameters(w) ? 0 : f->dropout);
     put_nothing(b, "modules_to_save", "null");
     qn_json_put_text(b, "peft_type", "LORA");
     qn_json_put_int(b, "r", f->rank);
     put_nothing(b, "rank_pattern", "{}");
     put_nothing(b, "revision", "null");
     put_names(w, b, "target_modules", short_list ? short_name : whole_name);
+    if (has_parameters(w)) put_names(w, b, "target_parameters", parameter_name);
     qn_json_put_text(b, "task_type", "CAUSAL_LM");
     qn_json_put_bool(b, "use_dora", f->dora);
     qn_json_put_bool(b, "use_rslora", f->rslora);
@@ -445,7 +575,7 @@ qn_status qn_adapter_write(const char *path, const qn_model_config *c, const qn_
 {
     writing w = {.config = c, .form = form, .all = all, .parts = parts, .n_all = n_all, .n_parts = n_parts};
     qn_buf config = {0};
-    qn_status status = make_paths(&w);
+    qn_status status = make_items(&w);
     if (status == QN_OK) status = check_numbers(&w);
     if (status == QN_OK) {
         if (form->layout == QN_ADAPTER_PEFT)
@@ -457,6 +587,6 @@ qn_status qn_adapter_write(const char *path, const qn_model_config *c, const qn_
     }
     if (status == QN_OK) status = write_folder(&w, path, &config);
     qn_buf_free(&config);
-    qn_free(w.paths);
+    qn_free(w.items);
     return status == QN_OK ? QN_OK : qn_fail_prefix(status, "cannot write the adapter");
 }

@@ -10,11 +10,12 @@
 #include "model/adapter/adapter_config.h"
 #include "model/adapter/modules.h"
 
-/* The factors of one module. */
+/* The factors of one module; of experts one after the other. PEFT's layout has those as factors of transformers'
+ * parameters, mlx_lm's as factors of each role, with A twice where two roles share it. */
 typedef struct {
     const qn_module *module;
-    const float *a; /* [rank, n_in] */
-    const float *b; /* [n_rows, rank] */
+    const float *a; /* [rank, n_in]; [n_experts, rank, n_in] */
+    const float *b; /* [n_rows, rank]; [n_experts, n_rows, rank] */
     const float *m; /* [n_rows]; NULL unless DoRA */
 } qn_adapter_part;
 

@@ -182,7 +182,8 @@ static qn_status count_floats(const qn_adapter_file *f, size_t *out)
         const int64_t sides[3][2] = {{t->n_in, t->rank}, {t->n_out, t->rank}, {t->n_out, t->m != NULL}};
         for (int k = 0; k < 3; k++) {
             size_t n;
-            if (!qn_mul_size((size_t)sides[k][0], (size_t)sides[k][1], &n) || !qn_align_size(n, 16, &n) ||
+            if (!qn_mul_size((size_t)sides[k][0], (size_t)sides[k][1], &n) ||
+                !qn_mul_size(n, (size_t)qn_adapter_target_count(t), &n) || !qn_align_size(n, 16, &n) ||
                 !qn_add_size(total, n, &total))
                 return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", t->a->file);
         }
@@ -279,8 +280,8 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
         const qn_adapter_target *t = &f->targets[i];
         qn_lora_pair *p = &pairs[i];
         *p = (qn_lora_pair){.data = data, .a = at, .gain = -1, .rank = t->rank, .scale = t->factor * scale};
-        p->b = at + aligned(t->rank * t->n_in);
-        at = p->b + aligned(t->rank * t->n_out);
+        p->b = at + aligned(qn_adapter_target_count(t) * t->rank * t->n_in);
+        at = p->b + aligned(qn_adapter_target_count(t) * t->rank * t->n_out);
         if (t->m) {
             p->gain = at;
             at += aligned(t->n_out);
@@ -318,8 +319,9 @@ static uint64_t hash_factors(const qn_adapter_file *f, const qn_buffer *data, co
         const int64_t what[3] = {t->role, t->layer, p->rank};
         hash = qn_hash_bytes(what, sizeof what, hash);
         hash = qn_hash_bytes(&p->scale, sizeof p->scale, hash);
-        hash = qn_hash_bytes(at + p->a, (size_t)(t->rank * t->n_in) * sizeof *at, hash);
-        hash = qn_hash_bytes(at + p->b, (size_t)(t->rank * t->n_out) * sizeof *at, hash);
+        const size_t ranks = (size_t)(t->rank * qn_adapter_target_count(t));
+        hash = qn_hash_bytes(at + p->a, ranks * (size_t)t->n_in * sizeof *at, hash);
+        hash = qn_hash_bytes(at + p->b, ranks * (size_t)t->n_out * sizeof *at, hash);
         if (p->gain >= 0) hash = qn_hash_bytes(at + p->gain, (size_t)t->n_out * sizeof *at, hash);
     }
     return hash;
@@ -469,7 +471,8 @@ qn_status qn_adapters_check_programs(const qn_adapters *a)
         qn_weight_role role = (qn_weight_role)(i % QN_WEIGHT_ROLE_COUNT);
         int64_t row = i / QN_WEIGHT_ROLE_COUNT;
         if (!qn_family_weight_name(a->config->family, QN_SOURCE_SAFETENSORS, "", role, row ? row - 1 : 0,
-                                   name))
+                                   name) &&
+            !qn_family_expert_module(a->config->family, QN_EXPERTS_PARAMETER, "", role, row - 1, name, NULL))
             name[0] = '\0';
         return qn_fail(QN_E_UNSUPPORTED, "%s is of a kind that cannot have an adapter", name);
     }

@@ -20,20 +20,43 @@ int qn_module_has_role(const qn_model_config *c, qn_weight_role role, int64_t la
            qn_weight_shape(c, layer, role, shape) == 2;
 }
 
+int qn_module_has_experts(const qn_model_config *c, qn_weight_role role, int64_t layer,
+                          int64_t shape[QN_WEIGHT_DIMS_MAX])
+{
+    return role >= QN_WEIGHT_EXPERT_GATE && role <= QN_WEIGHT_EXPERT_DOWN &&
+           qn_weight_expected(c, layer, role) != QN_WEIGHT_NEVER &&
+           qn_weight_shape(c, layer, role, shape) == 3;
+}
+
+/* The module of a role's matrix; 0: it has none. */
+static int name_matrix(const listing *l, qn_weight_role role, int64_t layer, char name[QN_TENSOR_NAME_MAX])
+{
+    const qn_shared_tensor *shared;
+    const qn_family *family = l->config->family;
+    if (!qn_family_shared_name(family, QN_SOURCE_SAFETENSORS, l->prefix, role, layer, name, &shared) &&
+        !qn_family_weight_name(family, QN_SOURCE_SAFETENSORS, l->prefix, role, layer, name))
+        return 0;
+    size_t length = strlen(name), ending = strlen(".weight");
+    if (length <= ending || strcmp(name + length - ending, ".weight") != 0) return 0;
+    name[length - ending] = '\0';
+    return 1;
+}
+
 static qn_status add_role(listing *l, qn_weight_role role, int64_t layer)
 {
     char name[QN_TENSOR_NAME_MAX];
-    int64_t shape[QN_WEIGHT_DIMS_MAX];
-    const qn_shared_tensor *shared;
-    const qn_family *family = l->config->family;
-    if (!qn_module_has_role(l->config, role, layer, shape) || !qn_parameters_get(l->parameters, role, layer))
+    int64_t shape[QN_WEIGHT_DIMS_MAX], n_experts = 0;
+    if (!qn_parameters_get(l->parameters, role, layer)) return QN_OK;
+    if (qn_module_has_experts(l->config, role, layer, shape)) {
+        n_experts = shape[0];
+        shape[0] = shape[1];
+        shape[1] = shape[2];
+        if (!qn_family_expert_module(l->config->family, QN_EXPERTS_PARAMETER, l->prefix, role, layer, name,
+                                     NULL))
+            return QN_OK;
+    } else if (!qn_module_has_role(l->config, role, layer, shape) || !name_matrix(l, role, layer, name)) {
         return QN_OK;
-    if (!qn_family_shared_name(family, QN_SOURCE_SAFETENSORS, l->prefix, role, layer, name, &shared) &&
-        !qn_family_weight_name(family, QN_SOURCE_SAFETENSORS, l->prefix, role, layer, name))
-        return QN_OK;
-    size_t length = strlen(name), ending = strlen(".weight");
-    if (length <= ending || strcmp(name + length - ending, ".weight") != 0) return QN_OK;
-    name[length - ending] = '\0';
+    }
     qn_module *m = l->n ? &l->list[l->n - 1] : NULL;
     for (int64_t i = l->n - 1; i >= 0 && l->list[i].layer == (role < QN_WEIGHT_MODEL_COUNT ? -1 : layer); i--)
         if (strcmp(l->list[i].name, name) == 0) {
@@ -49,8 +72,9 @@ static qn_status add_role(listing *l, qn_weight_role role, int64_t layer)
             l->capacity = more;
         }
         m = &l->list[l->n++];
-        *m = (qn_module){.layer = role < QN_WEIGHT_MODEL_COUNT ? -1 : layer, .n_in = shape[1]};
-        memcpy(m->name, name, length - ending + 1);
+        *m = (qn_module){
+            .layer = role < QN_WEIGHT_MODEL_COUNT ? -1 : layer, .n_in = shape[1], .n_experts = n_experts};
+        memcpy(m->name, name, strlen(name) + 1);
     }
     if (m->n_roles == QN_MODULE_ROLES_MAX || m->n_in != shape[1])
         return qn_fail(QN_E_INTERNAL, "module %s has matrices that do not fit together", name);
@@ -73,8 +97,9 @@ static void order_roles(const listing *l, qn_module *m)
     int64_t layer = m->layer < 0 ? 0 : m->layer, n_out[QN_MODULE_ROLES_MAX];
     qn_weight_role roles[QN_MODULE_ROLES_MAX];
     int n = 0;
-    if (m->n_roles < 2 || !qn_family_shared_name(l->config->family, QN_SOURCE_SAFETENSORS, l->prefix,
-                                                 m->roles[0], layer, name, &shared))
+    if (m->n_roles < 2 || m->n_experts ||
+        !qn_family_shared_name(l->config->family, QN_SOURCE_SAFETENSORS, l->prefix, m->roles[0], layer, name,
+                               &shared))
         return;
     for (int i = 0; i < QN_MODULE_ROLES_MAX && shared->roles[i] != QN_WEIGHT_ROLE_COUNT; i++)
         for (int j = 0; j < m->n_roles; j++)

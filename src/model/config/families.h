@@ -69,6 +69,10 @@ extern const qn_expert_name qn_expert_gpt_oss_names[];
 extern const qn_expert_name qn_expert_gemma4_names[];
 extern const qn_expert_name qn_expert_gguf_names[];
 
+/* What libraries make adapters of: a module for each expert (older transformers), one for all experts (mlx_lm), or
+ * a parameter of three dimensions, which may have the rows of two roles (transformers 5). */
+typedef enum { QN_EXPERTS_EACH, QN_EXPERTS_STACKED, QN_EXPERTS_PARAMETER } qn_expert_form;
+
 /* What a family fixes of its experts; see qn_experts_config. */
 typedef struct {
     const qn_expert_name *names; /* in safetensors; the first that is there counts */
@@ -147,6 +151,14 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
 /* The same for the tensor that the role's rows lie in; 0: the role has one of its own. *shared: its roles. */
 int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared);
+/* Name of the module or parameter that has a role's matrices of experts, into text[QN_TENSOR_NAME_MAX]; '@' is the
+ * expert where each has its own. layout (may be NULL): QN_EXPERTS_* of a parameter. 0: the family has none. */
+int qn_family_expert_module(const qn_family *family, qn_expert_form form, const char *prefix,
+                            qn_weight_role role, int64_t layer, char *text, unsigned *layout);
+/* The role of a name of that form, "layers.3.mlp.experts.7.up_proj"; of a parameter its first role. *expert: -1
+ * where all are in one. 0: it is none. */
+int qn_family_expert_find(const qn_family *family, qn_expert_form form, const char *module,
+                          qn_weight_role *role, int64_t *expert);
 /* The tensor under any of its names; NULL (without a message) when there is none. prefix (may be NULL) gets
  * the one that fit. */
 const qn_tensor_view *qn_family_find_weight(const qn_family *family, const qn_source *src,

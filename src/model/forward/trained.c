@@ -72,3 +72,16 @@ qn_array *qn_trained_linear(qn_scope *s, const qn_trained_matrix *m, qn_array *x
     y = qn_add(s, y, qn_linear_exact(s, h, m->b));
     return m->magnitude ? qn_mul(s, y, gains(s, m, weight)) : y;
 }
+
+qn_array *qn_trained_experts(qn_scope *s, const qn_trained_matrix *m, qn_array *x, qn_array *ids,
+                             qn_array *share, qn_array *y)
+{
+    if (!m->a) return y;
+    if (m->key) x = qn_dropout(s, x, m->key, m->dropout, m->stream);
+    qn_array *h = qn_scale(s, qn_gather_plain(s, x, m->a, ids), m->scale);
+    if (!share) return qn_add(s, y, qn_gather_plain(s, h, m->b, ids));
+    const int64_t n = qn_array_shape(m->b)->dim[1], top = qn_array_shape(share)->dim[1];
+    h = qn_mul(s, h, qn_reshape_rows(s, share, 2, (int64_t[]){top, 1}));
+    h = qn_sum(s, qn_gather_plain(s, h, m->b, ids), 1);
+    return qn_add(s, y, qn_reshape_rows(s, h, 1, &n));
+}

@@ -11,7 +11,9 @@
  * the lengths of the rows of W + scale * b a and multiplied by the magnitudes, where the lengths count as
  * constants (section 4.3 of the paper). */
 typedef struct {
-    qn_array *a, *b;             /* [rank, n_in], [n_out, rank]; NULL: no factors */
+    qn_array *a,
+        *b; /* [rank, n_in], [n_out, rank]; of experts one of each: [E, rank, n_in], [E, n_out, rank];
+                        NULL: no factors */
     qn_array *magnitude;         /* [n_out]; NULL: none */
     qn_array *still_a, *still_b; /* with magnitudes: other arrays over the memory of a and b */
     qn_array *squares;           /* with magnitudes: [n_out] squared lengths of the rows of W */
@@ -35,5 +37,9 @@ const qn_trained_matrix *qn_trained_get(const qn_trained *t, qn_weight_role role
 /* y, the product of x with weight, plus what m adds. */
 qn_array *qn_trained_linear(qn_scope *s, const qn_trained_matrix *m, qn_array *x, qn_array *weight,
                             qn_array *y);
+/* The same of experts: x [R, n_in] or [R, top, n_in] and y [R, top, n_out], the products with those that ids [R,
+ * top] names. share [R, top]: y [R, n_out] is their sum, each times its share; NULL: it is not. */
+qn_array *qn_trained_experts(qn_scope *s, const qn_trained_matrix *m, qn_array *x, qn_array *ids,
+                             qn_array *share, qn_array *y);
 
 #endif

@@ -28,6 +28,12 @@ static factors factors_of(const qn_trainable *t, const qn_module *module)
                      .m = find_array(t, module->name, ending[QN_ADAPTER_M])};
 }
 
+/* Matrices of a role. */
+static int64_t count_of(const qn_module *m)
+{
+    return m->n_experts ? m->n_experts : 1;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------ */
 
 /* Those of bf16 are widened at *at, which moves on. */
@@ -113,7 +119,8 @@ static qn_status check_form(const reading *r)
     return QN_OK;
 }
 
-/* Matrices that files keep in one tensor are trained with one A. */
+/* Matrices that files keep in one tensor are trained with one A. Files may have the experts' apart: read_module
+ * compares the numbers. */
 static qn_status check_module(const reading *r, const qn_module *m, const qn_adapter_target **targets)
 {
     const double scale = r->t->scale;
@@ -125,18 +132,18 @@ static qn_status check_module(const reading *r, const qn_module *m, const qn_ada
                            "%s: %s has rank %d and scale %g, but the training has rank %d and scale %g",
                            r->path, m->name, t->rank, (double)t->factor, r->t->options.rank, scale);
         targets[i] = t;
-        if (t->a != targets[0]->a || t->n_rows != m->n_rows)
+        if (!m->n_experts && (t->a != targets[0]->a || t->n_rows != m->n_rows))
             return qn_fail(QN_E_ARG, "%s: %s is split differently than in this training", r->path, m->name);
     }
     return QN_OK;
 }
 
-/* b has room for the [rank, n_out] of the largest role. */
-static qn_status read_module(const reading *r, const qn_module *m, float *b)
+/* a and b have room for the factors of the largest role. */
+static qn_status read_module(const reading *r, const qn_module *m, float *a, float *b)
 {
     const qn_adapter_target *targets[QN_MODULE_ROLES_MAX];
     const factors f = factors_of(r->t, m);
-    const int64_t rank = r->t->options.rank;
+    const int64_t rank = r->t->options.rank, experts = count_of(m);
     int64_t first = 0;
     float *to[3] = {NULL}, *at = r->numbers;
     QN_TRY(check_module(r, m, targets));
@@ -149,11 +156,17 @@ static qn_status read_module(const reading *r, const qn_module *m, float *b)
     }
     for (int i = 0; i < m->n_roles; i++) {
         const qn_adapter_target *t = targets[i];
-        float *magnitudes = b + rank * t->n_out;
-        QN_TRY(qn_adapter_file_read(r->file, t, to[0], b, t->m ? magnitudes : NULL));
+        float *magnitudes = b + experts * rank * t->n_out;
+        QN_TRY(qn_adapter_file_read(r->file, t, i ? a : to[0], b, t->m ? magnitudes : NULL));
+        if (i && memcmp(a, to[0], (size_t)(experts * rank * m->n_in) * sizeof *a) != 0)
+            return qn_fail(
+                QN_E_UNSUPPORTED,
+                "%s: tensors %s and %s differ, but this training has one A for both matrices of %s", r->path,
+                targets[0]->a->name, t->a->name, m->name);
         for (int64_t o = 0; o < t->n_out; o++) {
             const int64_t row = first + qn_row_order_place(r->config, t->role, t->layer, o);
-            for (int64_t k = 0; k < rank; k++) to[1][row * rank + k] = b[k * t->n_out + o];
+            for (int64_t k = 0; k < experts * rank; k++)
+                to[1][(k / rank * m->n_rows + row) * rank + k % rank] = b[k * t->n_out + o];
             if (to[2]) to[2][row] = magnitudes[o];
         }
         first += t->n_out;
@@ -163,15 +176,20 @@ static qn_status read_module(const reading *r, const qn_module *m, float *b)
 
 static qn_status read_all(reading *r)
 {
-    int64_t most = 0;
+    int64_t rows = 0, inputs = 0;
     QN_TRY(check_form(r));
-    for (int64_t i = 0; i < r->t->n_modules; i++)
-        if (r->t->modules[i].n_rows > most) most = r->t->modules[i].n_rows;
+    for (int64_t i = 0; i < r->t->n_modules; i++) {
+        const qn_module *m = &r->t->modules[i];
+        if (m->n_rows * count_of(m) > rows) rows = m->n_rows * count_of(m);
+        if (m->n_in * count_of(m) > inputs) inputs = m->n_in * count_of(m);
+    }
     r->numbers = qn_alloc_array((size_t)r->t->n_elements, sizeof *r->numbers);
-    float *b = qn_alloc_array((size_t)most, (size_t)(r->t->options.rank + 1) * sizeof *b);
-    qn_status status = r->numbers && b ? QN_OK : QN_E_NOMEM;
+    float *a = qn_alloc_array((size_t)inputs, (size_t)r->t->options.rank * sizeof *a);
+    float *b = qn_alloc_array((size_t)rows, (size_t)(r->t->options.rank + 1) * sizeof *b);
+    qn_status status = r->numbers && a && b ? QN_OK : QN_E_NOMEM;
     for (int64_t i = 0; i < r->t->n_modules && status == QN_OK; i++)
-        status = read_module(r, &r->t->modules[i], b);
+        status = read_module(r, &r->t->modules[i], a, b);
+    qn_free(a);
     qn_free(b);
     return status;
 }

@@ -19,6 +19,7 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/kinds.h"
+#include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { N = 2, LENGTH = 23 };
@@ -279,10 +280,11 @@ static int is_moved(const subject *t, qn_train_method method, int64_t i)
     return method != QN_TRAIN_DORA || strstr(a.name, "magnitude") != NULL;
 }
 
-static void gradient_of(const char *kind, qn_train_method method)
+static void gradient_of(const char *kind, qn_train_method method, const char *targets)
 {
     subject t;
-    open_kind(&t, kind, QN_PRECISION_EXACT, (qn_finetune_options){.rank = 3, .method = method});
+    open_kind(&t, kind, QN_PRECISION_EXACT,
+              (qn_finetune_options){.rank = 3, .method = method, .targets = targets});
     if (method == QN_TRAIN_LORA) disturb(&t);
     const int64_t n = qn_finetune_count(t.f);
     qn_array **direction = qn_calloc((size_t)n, sizeof *direction), **wrt = qn_calloc((size_t)n, sizeof *wrt),
@@ -319,17 +321,69 @@ static void gradient_of(const char *kind, qn_train_method method)
 
 static void gradients(void **state)
 {
-    gradient_of(*state, QN_TRAIN_LORA);
+    gradient_of(*state, QN_TRAIN_LORA, NULL);
+}
+
+/* 1: the layers of a kind have experts. */
+static int has_experts(const char *kind)
+{
+    char path[96];
+    qn_model_config c;
+    snprintf(path, sizeof path, "models/%s", kind);
+    qn_test_ok(qn_test_config(qn_test_need_fixture(path), &c));
+    const int has = c.experts.num_experts > 0;
+    qn_config_free(&c);
+    return has;
+}
+
+/* Factors of experts begin without a change of any bit, and have gradients; they are trained on demand. */
+static void experts(void **state)
+{
+    static const char targets[] = "*.experts.*";
+    if (has_experts(*state)) {
+        subject t;
+        int64_t n;
+        qn_train_array a;
+        open_kind(&t, *state, QN_PRECISION_EXACT, (qn_finetune_options){.rank = 2, .targets = targets});
+        for (int64_t i = 0; i < qn_finetune_count(t.f); i++) {
+            qn_test_ok(qn_finetune_get_array(t.f, i, &a));
+            assert_non_null(strstr(a.name, ".experts."));
+            assert_int_equal(a.n_dims, 3);
+        }
+        float *logits = numbers_of(&t, qn_finetune_forward(t.f, t.scope, NULL, table(&t, t.ids), NULL), &n);
+        check_bits(&t, logits, 0, t.vocab_size, NULL);
+        qn_free(logits);
+        close_all(&t);
+        gradient_of(*state, QN_TRAIN_LORA, targets);
+        open_kind(&t, *state, QN_PRECISION_EXACT, (qn_finetune_options){.rank = 2});
+        for (int64_t i = 0; qn_finetune_get_array(t.f, i, &a) == QN_OK; i++)
+            assert_null(strstr(a.name, ".experts."));
+        qn_finetune *f;
+        assert_int_equal(qn_finetune_open(t.model,
+                                          &(qn_finetune_options){.method = QN_TRAIN_DORA, .targets = targets},
+                                          &f),
+                         QN_E_UNSUPPORTED);
+        assert_non_null(strstr(qn_last_error(), ".experts."));
+        close_all(&t);
+        return;
+    }
+    qn_model *model;
+    qn_finetune *f;
+    char path[96];
+    snprintf(path, sizeof path, "models/%s", (const char *)*state);
+    qn_test_ok(qn_model_open(qn_test_need_fixture(path), &(qn_model_options){.n_threads = 1}, &model));
+    assert_int_equal(qn_finetune_open(model, &(qn_finetune_options){.targets = targets}, &f), QN_E_ARG);
+    qn_model_close(&model);
 }
 
 static void gradients_dora(void **state)
 {
-    gradient_of("llama", QN_TRAIN_DORA);
+    gradient_of("llama", QN_TRAIN_DORA, NULL);
 }
 
 static void gradients_full(void **state)
 {
-    gradient_of("llama", QN_TRAIN_FULL);
+    gradient_of("llama", QN_TRAIN_FULL, NULL);
 }
 
 /* ---- losses and steps --------------------------------------------------------------------------------- */
@@ -715,11 +769,8 @@ static void quantised_bits(void **state)
 int main(void)
 {
     static const qn_test_kind_row rows[] = {
-        {"exact_bits_", exact_bits},
-        {"high_bits_", high_bits},
-        {"masked_", masked},
-        {"gradients_", gradients},
-        {"losses_", losses_are_those_of_logits},
+        {"exact_bits_", exact_bits}, {"high_bits_", high_bits}, {"masked_", masked},
+        {"gradients_", gradients},   {"experts_", experts},     {"losses_", losses_are_those_of_logits},
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     static const struct CMUnitTest others[] = {

@@ -113,7 +113,7 @@ static qn_status new_array(making *k, const char *module, const char *ending, qn
 static void fill_a(const qn_trainable_options *o, qn_trainable_array *a)
 {
     const uint64_t key = qn_random_bits(o->seed, qn_hash_bytes(a->name, strlen(a->name), 0));
-    const double root = sqrt((double)a->shape.dim[1]), bound = 1 / root,
+    const double root = sqrt((double)a->shape.dim[a->shape.n - 1]), bound = 1 / root,
                  divisor = o->init == QN_TRAIN_NORMAL ? (double)o->rank : root;
     for (int64_t i = 0; i < a->n; i++) {
         const double u = qn_random_unit(key, 2 * (uint64_t)i);
@@ -186,6 +186,13 @@ static qn_status make_key(making *k)
     return qn_scope_status(k->scope);
 }
 
+/* [rows, columns], and as many of them as the module has experts. */
+static qn_shape factor_shape(const qn_module *m, int64_t rows, int64_t columns)
+{
+    const int64_t dims[3] = {m->n_experts, rows, columns};
+    return m->n_experts ? qn_shape_make(3, dims) : qn_shape_make(2, dims + 1);
+}
+
 /* Of one module. */
 static qn_status make_module(making *k, int64_t i_module)
 {
@@ -194,11 +201,9 @@ static qn_status make_module(making *k, int64_t i_module)
     const qn_module *m = &t->modules[i_module];
     const qn_dtype dtype = o->bf16 ? QN_DTYPE_BF16 : QN_DTYPE_F32;
     qn_trainable_array *a;
-    QN_TRY(
-        new_array(k, m->name, ".lora_A.weight", qn_shape_make(2, (int64_t[]){o->rank, m->n_in}), dtype, &a));
+    QN_TRY(new_array(k, m->name, ".lora_A.weight", factor_shape(m, o->rank, m->n_in), dtype, &a));
     fill_a(o, a);
-    QN_TRY(new_array(k, m->name, ".lora_B.weight", qn_shape_make(2, (int64_t[]){m->n_rows, o->rank}), dtype,
-                     &a));
+    QN_TRY(new_array(k, m->name, ".lora_B.weight", factor_shape(m, m->n_rows, o->rank), dtype, &a));
     if (o->method != QN_TRAIN_DORA) return QN_OK;
     QN_TRY(new_array(k, m->name, ".lora_magnitude_vector", qn_shape_make(1, &m->n_rows), QN_DTYPE_F32, &a));
     return fill_magnitudes(k, i_module, a);
@@ -256,7 +261,8 @@ static qn_status mark_targets(const qn_trainable_options *o, const qn_module *mo
 {
     if (!o->targets) {
         for (int64_t i = 0; i < n; i++)
-            chosen[i] = modules[i].layer >= 0 && !is_router(&modules[i]) && in_layers(o, &modules[i]);
+            chosen[i] = modules[i].layer >= 0 && !is_router(&modules[i]) && !modules[i].n_experts &&
+                        in_layers(o, &modules[i]);
         return QN_OK;
     }
     char *list = qn_strdup(o->targets), *rest = NULL;
@@ -279,6 +285,11 @@ static qn_status choose_modules(making *k)
     for (int64_t i = 0; i < n; i++)
         if (chosen[i]) t->modules[t->n_modules++] = t->modules[i];
     qn_free(chosen);
+    for (int64_t i = 0; i < t->n_modules && status == QN_OK; i++)
+        if (t->modules[i].n_experts && t->options.method == QN_TRAIN_DORA)
+            status = qn_fail(QN_E_UNSUPPORTED,
+                             "%s: matrices of experts are not trained with magnitudes (DoRA); use LoRA",
+                             t->modules[i].name);
     if (status == QN_OK && !t->n_modules)
         status = qn_fail(QN_E_ARG, "no linear layer is left to train: the layers are 0 to %lld",
                          (long long)k->base->config.num_hidden_layers - 1);

@@ -16,7 +16,7 @@ typedef struct {
     qn_train_method method;
     /* Of LORA and DORA. targets: names or patterns of modules, with commas between; a name fits the end of a
      * module's path behind a dot ("q_proj", "self_attn.q_proj"), one with '*' or '?' the whole path. NULL:
-     * all linear layers of the decoder's layers but those that choose experts. */
+     * all linear layers of the decoder's layers but those that choose experts, and those of the experts. */
     const char *targets;
     int32_t rank;
     float alpha; /* the factor is alpha / rank; with rslora alpha / sqrt(rank) */

@@ -20,12 +20,15 @@ static qn_array *find(const binding *b, const char *module, const char *ending)
     return a ? b->arrays[a - b->t->arrays] : NULL;
 }
 
+/* Rows [first, first + n) of a, of each expert where it has three dimensions. */
 static qn_array *row_range(qn_scope *s, qn_array *a, int64_t first, int64_t n)
 {
-    if (!a || qn_array_shape(a)->dim[0] == n) return a;
-    qn_params p = {.slice = {.begin = {first}}};
+    const int axis = a && qn_array_shape(a)->n == 3;
+    if (!a || qn_array_shape(a)->dim[axis] == n) return a;
+    qn_params p = {0};
     qn_shape shape = *qn_array_shape(a);
-    shape.dim[0] = n;
+    p.slice.begin[axis] = first;
+    shape.dim[axis] = n;
     return qn_apply(s, QN_PRIM_SLICE, &p, 1, &a, &shape, QN_DTYPE_F32);
 }
 

@@ -12,6 +12,10 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
 /* The product y of x with the matrix of a role, plus what the rows' adapters add to it. */
 qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
                            int64_t layer);
+/* The same of experts: y [R, top, n_out], the products of x [R, n_in] or [R, top, n_in] with the matrices of ids [R,
+ * top], or their sum [R, n_out] by share [R, top] if it is not NULL. */
+qn_array *qn_block_adapted_experts(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_array *ids,
+                                   qn_array *share, qn_weight_role weight, int64_t layer);
 /* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
 /* cap * tanh(x / cap); x itself when cap is 0. */

@@ -96,11 +96,14 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
                               bias_of(s, f, QN_WEIGHT_EXPERT_UP_BIAS, layer, width));
     gate = qn_label(s, gate, "experts.gate");
     up = qn_label(s, up, "experts.up");
+    gate = qn_block_adapted_experts(s, f, x, gate, ids, NULL, QN_WEIGHT_EXPERT_GATE, layer);
+    up = qn_block_adapted_experts(s, f, x, up, ids, NULL, QN_WEIGHT_EXPERT_UP, layer);
     qn_array *h =
         c->swiglu_alpha > 0 ? clamped(s, c, gate, up) : qn_mul(s, qn_block_activation(s, f, gate), up);
-    h = qn_experts_sum(s, h, qn_parameters_get(p, QN_WEIGHT_EXPERT_DOWN, layer), ids, share,
-                       bias_of(s, f, QN_WEIGHT_EXPERT_DOWN_BIAS, layer, f->config->hidden_size));
-    return qn_label(s, h, "experts.down");
+    qn_array *y = qn_experts_sum(s, h, qn_parameters_get(p, QN_WEIGHT_EXPERT_DOWN, layer), ids, share,
+                                 bias_of(s, f, QN_WEIGHT_EXPERT_DOWN_BIAS, layer, f->config->hidden_size));
+    y = qn_label(s, y, "experts.down");
+    return qn_block_adapted_experts(s, f, h, y, ids, share, QN_WEIGHT_EXPERT_DOWN, layer);
 }
 
 /* The expert that all rows have. */

@@ -42,6 +42,18 @@ qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_arr
     return qn_label(s, y, label);
 }
 
+qn_array *qn_block_adapted_experts(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_array *ids,
+                                   qn_array *share, qn_weight_role weight, int64_t layer)
+{
+    const qn_trained_matrix *m = qn_trained_get(f->trained, weight, layer);
+    if (m) y = qn_trained_experts(s, m, x, ids, share, y);
+    const qn_lora_pair *pairs = f->adapters ? qn_adapters_pairs(f->adapters, weight, layer) : NULL;
+    if (!pairs) return y;
+    const qn_params_lora p = {pairs, QN_ADAPTERS_MAX};
+    y = qn_experts_lora(s, &p, f->config->experts.num_experts, x, y, ids, f->row_adapters, share);
+    return qn_label(s, y, share ? "experts.down.lora" : "experts.lora");
+}
+
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer)
 {
