@@ -297,7 +297,10 @@ static qn_status read_rows(const exporting *x, const qn_rewrite_rows *r, qn_weig
 static qn_status write_matrix(exporting *x, const qn_tensor_view *v, qn_weight_role role, int64_t layer,
                               qn_row_writer *to)
 {
-    const qn_rewrite_cover *c = find_cover(x, role, layer), plain = {.view = v};
+    /* covers of experts are of the source's tensors, whose rows may be those of two roles */
+    const qn_rewrite_cover *c = v->experts ? NULL : find_cover(x, role, layer),
+                           plain = {.view = v,
+                                    .target = v->experts ? qn_rewrite_target(&x->plan, role, layer) : NULL};
     const int64_t most = to->n_cols < RANGE_ELEMENTS ? RANGE_ELEMENTS / to->n_cols : 1,
                   n_rows = v->n_elements / to->n_cols;
     float *rows = qn_alloc_array((size_t)(most * to->n_cols), sizeof *rows);

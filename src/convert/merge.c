@@ -17,7 +17,8 @@ static void reorder(const qn_model_config *c, const qn_adapter_target *t, float 
 qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, const qn_adapter_target *t,
                         qn_merge *out)
 {
-    const size_t n_a = (size_t)(t->n_in * t->rank), n_b = (size_t)(t->n_out * t->rank);
+    const int64_t ranks = t->rank * qn_adapter_target_count(t);
+    const size_t n_a = (size_t)(t->n_in * ranks), n_b = (size_t)(t->n_out * ranks);
     qn_merge m = {.target = t, .a = qn_alloc_array(n_a + n_b + 2 * (size_t)t->n_out, sizeof *m.a)};
     if (!m.a) return QN_E_NOMEM;
     m.b = m.a + n_a;
@@ -53,11 +54,12 @@ static void set_length(float *row, int64_t n, float length)
 qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change)
 {
     const qn_adapter_target *t = m->target;
-    for (int64_t o = first; o < first + n; o++, rows += t->n_in) {
+    for (int64_t r = first; r < first + n; r++, rows += t->n_in) {
+        const int64_t expert = r / t->n_out, o = r % t->n_out;
         memset(change, 0, (size_t)t->n_in * sizeof *change);
         for (int32_t k = 0; k < t->rank; k++) {
-            const float b = m->b[k * t->n_out + o];
-            const float *a = m->a + k * t->n_in;
+            const float b = m->b[(expert * t->rank + k) * t->n_out + o];
+            const float *a = m->a + (expert * t->rank + k) * t->n_in;
             for (int64_t i = 0; i < t->n_in; i++) change[i] += b * a[i];
         }
         float sum = 0;
@@ -66,7 +68,25 @@ qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows
         for (int64_t i = 0; i < t->n_in; i++) sum += rows[i] * 0; /* 0, or NaN where one is not finite */
         if (sum != 0)
             return qn_fail(QN_E_FORMAT, "%s: tensor %s: row %lld of the merged matrix is not finite",
-                           t->b->file, t->b->name, (long long)o);
+                           t->b->file, t->b->name, (long long)r);
     }
     return QN_OK;
+}
+
+qn_status qn_merge_inputs(const qn_merge *m, int64_t expert, int64_t input, int64_t step, float *out)
+{
+    const qn_adapter_target *t = m->target;
+    float sum = 0;
+    for (int64_t o = 0; o < t->n_out; o++) {
+        float change = 0;
+        for (int32_t k = 0; k < t->rank; k++)
+            change +=
+                m->b[(expert * t->rank + k) * t->n_out + o] * m->a[(expert * t->rank + k) * t->n_in + input];
+        out[o * step] += t->factor * change;
+        sum += out[o * step] * 0; /* 0, or NaN where one is not finite */
+    }
+    return sum == 0 ? QN_OK
+                    : qn_fail(QN_E_FORMAT,
+                              "%s: tensor %s: column %lld of the merged matrix of expert %lld is not finite",
+                              t->b->file, t->b->name, (long long)input, (long long)expert);
 }

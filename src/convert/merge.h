@@ -1,5 +1,5 @@
-/* One matrix of an adapter, added to the weights that it belongs to: W + factor B A in f32, and for DoRA the
- * rows of it brought to the lengths that the magnitudes say. One thread at a time. */
+/* One matrix of an adapter, or those of all experts, added to the weights that it belongs to: W + factor B A in f32,
+ * and for DoRA the rows of it brought to the lengths that the magnitudes say. One thread at a time. */
 #ifndef QN_CONVERT_MERGE_H
 #define QN_CONVERT_MERGE_H
 
@@ -16,8 +16,12 @@ qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, cons
                         qn_merge *out);
 /* Accepts a zeroed one. */
 void qn_merge_free(qn_merge *m);
-/* rows: [n, n_in], those of the model's matrix from `first` on, become the merged ones. change: room for
+/* rows: [n, n_in], those of the model's matrix from `first` on, become the merged ones. Rows of experts count on:
+ * row o of expert e is e n_out + o. change: room for
  * n_in numbers. QN_E_FORMAT: a row of length 0, or one that is not finite. */
 qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change);
+/* Column `input` of an expert's matrix becomes the merged one: its outputs out[0], out[step], ... QN_E_FORMAT: one is
+ * not finite. */
+qn_status qn_merge_inputs(const qn_merge *m, int64_t expert, int64_t input, int64_t step, float *out);
 
 #endif

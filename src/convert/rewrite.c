@@ -52,6 +52,10 @@ static qn_status decide(rewriting *f, int64_t i)
     int is_new = f->type && (qn_rewrite_is_float(v) ? v->dtype != f->type->dtype : n > 0);
     for (int64_t k = 0; k < n; k++) is_new |= qn_rewrite_is_changed(&covers[k]);
     if (own->type || own->is_left_out || !is_new) return QN_OK; /* parts of others were decided with these */
+    if (n && covers[0].is_experts && covers[0].lines.blocks)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: tensor %s is quantised in a form that cannot be written again; write a GGUF file",
+                       v->file, v->name);
     own->tensor = i;
     own->type = f->type ? f->type : qn_type_get(n ? covers[0].view->dtype : v->dtype);
     own->own = n && covers[0].view->scales ? covers[0].view : NULL;
@@ -83,7 +87,7 @@ static qn_status decide_all(rewriting *f)
 static void shape_of(const qn_tensor_view *v, const fate *a, int64_t shape[QN_VIEW_DIMS_MAX])
 {
     memcpy(shape, v->shape, sizeof v->shape);
-    if (a->type && a->own && a->part == QN_ROW_BLOCKS) shape[1] = a->own->shape[1];
+    if (a->type && a->own && a->part == QN_ROW_BLOCKS) shape[v->n_dims - 1] = a->own->shape[1];
 }
 
 static qn_status declare(rewriting *f, qn_st_writer *w, int64_t i, const char *file)
@@ -111,7 +115,7 @@ static qn_status write_anew(rewriting *f, qn_st_writer *w, const fate *a, const 
     const qn_rewrite_cover *covers;
     const qn_tensor_view *whole = a->own ? a->own : v;
     const int64_t n = qn_rewrite_covers(&f->plan, a->tensor, &covers);
-    int64_t shape[QN_VIEW_DIMS_MAX], n_rows = v->n_dims ? v->shape[0] : 1;
+    int64_t shape[QN_VIEW_DIMS_MAX], n_rows = 1;
     qn_row_writer to = {.to = {.st = w},
                         .type = a->type,
                         .n_cols = qn_rewrite_columns(whole, a->own ? a->own->shape[1] : 0),
@@ -121,6 +125,7 @@ static qn_status write_anew(rewriting *f, qn_st_writer *w, const fate *a, const 
                         .name = v->name,
                         .pool = f->pool};
     shape_of(v, a, shape);
+    for (int d = 0; d < v->n_dims - 1; d++) n_rows *= v->shape[d]; /* of codes, scales and biases */
     if (a->part == QN_ROW_BLOCKS) {
         int64_t n_elements = 1;
         for (int d = 0; d < v->n_dims; d++) n_elements *= shape[d];

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "model/weights/weight_roles.h"
 
-enum { RANGE_ELEMENTS = 1 << 18, COPY_BYTES = 1 << 22 };
+enum { RANGE_ELEMENTS = 1 << 18, COPY_BYTES = 1 << 22, KEPT = 4 };
 
 /* ---- covers -------------------------------------------------------------------------------------------- */
 
@@ -18,7 +18,7 @@ int qn_rewrite_is_float(const qn_tensor_view *v)
 
 int qn_rewrite_is_changed(const qn_rewrite_cover *c)
 {
-    return c->target || c->numbers;
+    return c->target || c->other || c->numbers;
 }
 
 int64_t qn_rewrite_columns(const qn_tensor_view *stored, int64_t joined)
@@ -35,7 +35,7 @@ int64_t qn_rewrite_tensor(const qn_rewrite_plan *p, const qn_tensor_view *v)
     return qn_map_get(p->names, name, strlen(name), &number) ? number : -1;
 }
 
-static const qn_adapter_target *find_target(const qn_rewrite_plan *p, qn_weight_role role, int64_t layer)
+const qn_adapter_target *qn_rewrite_target(const qn_rewrite_plan *p, qn_weight_role role, int64_t layer)
 {
     const qn_adapter_file *a = p->changes->adapter;
     for (int64_t i = 0; a && i < a->n_targets; i++)
@@ -53,7 +53,49 @@ static qn_status add_cover(qn_rewrite_plan *p, const qn_rewrite_cover *c)
         p->capacity = more;
     }
     p->covers[p->n++] = *c;
-    p->n_changed += qn_rewrite_is_changed(c);
+    return QN_OK;
+}
+
+/* A tensor of matrices as one matrix, all rows one below the other. */
+static qn_status flatten(qn_rewrite_plan *p, const qn_tensor_view *v, const qn_tensor_view **out)
+{
+    qn_tensor_view *flat = qn_arena_calloc(&p->arena, 1, sizeof *flat);
+    if (!flat) return QN_E_NOMEM;
+    *flat = *v;
+    flat->n_dims = 2;
+    flat->shape[1] = v->shape[v->n_dims - 1];
+    flat->shape[0] = 1;
+    for (int d = 0; d < v->n_dims - 1; d++) flat->shape[0] *= v->shape[d];
+    flat->n_elements = flat->shape[0] * flat->shape[1];
+    *out = flat;
+    return QN_OK;
+}
+
+/* Of a role of experts: a cover for each tensor; the second role of a tensor is added to the cover of the first. */
+static qn_status cover_experts(qn_rewrite_plan *p, const qn_weight_experts *e, qn_weight_role role,
+                               int64_t layer)
+{
+    const qn_tensor_view *v;
+    const qn_adapter_target *target = qn_rewrite_target(p, role, layer);
+    const int in_one = qn_weight_experts_matrices(e, 1) == NULL;
+    for (int64_t i = 0; (v = qn_weight_experts_matrices(e, i)); i++) {
+        qn_rewrite_cover c = {.role = role,
+                              .layer = layer,
+                              .target = target,
+                              .is_experts = 1,
+                              .expert = in_one ? -1 : i,
+                              .lines = qn_weight_experts_get_lines(e)};
+        qn_rewrite_cover *last = p->n ? &p->covers[p->n - 1] : NULL;
+        if ((c.tensor = qn_rewrite_tensor(p, v)) < 0) return QN_OK;
+        if (last && last->tensor == c.tensor) {
+            last->other = target;
+            last->other_lines = c.lines;
+            continue;
+        }
+        QN_TRY(flatten(p, v, &c.view));
+        c.n_rows = c.view->shape[0];
+        QN_TRY(add_cover(p, &c));
+    }
     return QN_OK;
 }
 
@@ -62,10 +104,11 @@ static qn_status cover_role(qn_rewrite_plan *p, qn_weight_role role, int64_t lay
     const qn_rewrite_changes *changes = p->changes;
     const qn_tensor_view *v = qn_weights_get(p->model->weights, role, layer);
     qn_rewrite_cover c = {.view = v, .role = role, .layer = layer};
+    if (v && v->experts && v->n_dims > 2) return cover_experts(p, v->experts, role, layer);
     if (!v || v->n_dims > 2 || v->experts || v->matrix_bytes) return QN_OK;
     if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(p->model->weights)) return QN_OK;
     if ((c.tensor = qn_rewrite_tensor(p, v)) < 0) return QN_OK;
-    c.target = find_target(p, role, layer);
+    c.target = qn_rewrite_target(p, role, layer);
     c.numbers = changes->numbers ? changes->numbers(changes->user, role, layer) : NULL;
     if (v->n_dims < 2 && !c.numbers) return QN_OK;
     c.n_rows = v->n_elements / qn_rewrite_columns(v->whole ? v->whole : v, v->scales ? v->shape[1] : 0);
@@ -95,7 +138,8 @@ static qn_status check_changes(const qn_rewrite_plan *p)
     for (int64_t i = 0; a && i < a->n_targets; i++) {
         const qn_adapter_target *t = &a->targets[i];
         int found = 0;
-        for (int64_t k = 0; k < p->n && !found; k++) found = p->covers[k].target == t;
+        for (int64_t k = 0; k < p->n && !found; k++)
+            found = p->covers[k].target == t || p->covers[k].other == t;
         if (found) continue;
         if (t->role == QN_WEIGHT_LM_HEAD && qn_weights_tied(p->model->weights))
             return qn_fail(
@@ -124,12 +168,18 @@ qn_status qn_rewrite_plan_make(const qn_rewrite_model *model, const qn_rewrite_c
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             QN_TRY(cover_role(p, (qn_weight_role)role, i));
     if (p->n) qsort(p->covers, (size_t)p->n, sizeof *p->covers, by_place);
-    return check_changes(p);
+    QN_TRY(check_changes(p));
+    p->n_changed = changes->n_numbers + (changes->adapter ? changes->adapter->n_targets : 0);
+    p->merges = qn_calloc(1, sizeof *p->merges);
+    return p->merges ? QN_OK : QN_E_NOMEM;
 }
 
 void qn_rewrite_plan_free(qn_rewrite_plan *p)
 {
+    for (int i = 0; p->merges && i < KEPT; i++) qn_merge_free(&p->merges->kept[i]);
+    qn_free(p->merges);
     qn_free(p->covers);
+    qn_arena_clear(&p->arena);
     qn_map_free(p->names);
     *p = (qn_rewrite_plan){0};
 }
@@ -151,13 +201,43 @@ int64_t qn_rewrite_covers(const qn_rewrite_plan *p, int64_t tensor, const qn_rew
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
+/* The factors of a target, kept in the plan; *out NULL for none. */
+static qn_status get_merge(const qn_rewrite_plan *p, const qn_adapter_target *t, const qn_merge **out)
+{
+    *out = NULL;
+    for (int i = 0; t && i < KEPT && !*out; i++)
+        if (p->merges->kept[i].target == t) *out = &p->merges->kept[i];
+    if (!t || *out) return QN_OK;
+    qn_merge *to = &p->merges->kept[p->merges->next++ % KEPT];
+    qn_merge_free(to);
+    QN_TRY(qn_merge_read(p->changes->adapter, p->model->config, t, to));
+    *out = to;
+    return QN_OK;
+}
+
 qn_status qn_rewrite_rows_open(const qn_rewrite_plan *p, const qn_rewrite_cover *c, int64_t n_cols,
                                qn_rewrite_rows *r)
 {
     *r = (qn_rewrite_rows){.view = c->view, .n_cols = n_cols, .numbers = c->numbers};
-    if (!c->target) return QN_OK;
+    if (!c->target && !c->other) return QN_OK;
     if (!(r->change = qn_alloc_array((size_t)n_cols, sizeof *r->change))) return QN_E_NOMEM;
-    return qn_merge_read(p->changes->adapter, p->model->config, c->target, &r->merge);
+    if (!c->is_experts) return qn_merge_read(p->changes->adapter, p->model->config, c->target, &r->merge);
+    r->cover = c;
+    QN_TRY(get_merge(p, c->target, &r->experts[0]));
+    return get_merge(p, c->other, &r->experts[1]);
+}
+
+/* Row `row` of a tensor of experts: it is an output of one, or an input with all of its outputs. */
+static qn_status merge_row(const qn_rewrite_rows *r, const qn_merge *m, const qn_weight_experts_lines *l,
+                           int64_t row, float *out)
+{
+    const qn_adapter_target *t = m->target;
+    const int64_t each = l->transposed ? t->n_in : l->n_lines,
+                  expert = r->cover->expert < 0 ? row / each : r->cover->expert, line = row % each;
+    if (l->transposed) return qn_merge_inputs(m, expert, line, l->step, out + l->first);
+    const int64_t o = (line - l->first) / l->step;
+    if (line < l->first || (line - l->first) % l->step || o >= t->n_out) return QN_OK; /* of the other role */
+    return qn_merge_rows(m, expert * t->n_out + o, 1, out, r->change);
 }
 
 qn_status qn_rewrite_rows_read(const qn_rewrite_rows *r, int64_t first, int64_t n, float *out)
@@ -166,6 +246,11 @@ qn_status qn_rewrite_rows_read(const qn_rewrite_rows *r, int64_t first, int64_t 
         memcpy(out, r->numbers + first * r->n_cols, (size_t)(n * r->n_cols) * sizeof *out);
     else
         QN_TRY(qn_weights_rows(r->view, r->n_cols, first, n, out));
+    for (int64_t i = 0; r->cover && i < n; i++)
+        for (int k = 0; k < 2; k++)
+            if (r->experts[k])
+                QN_TRY(merge_row(r, r->experts[k], k ? &r->cover->other_lines : &r->cover->lines, first + i,
+                                 out + i * r->n_cols));
     return r->merge.target ? qn_merge_rows(&r->merge, first, n, out, r->change) : QN_OK;
 }
 
@@ -183,7 +268,7 @@ static qn_status pass_rows(const qn_rewrite_rows *r, int64_t first, int64_t end,
                            qn_row_writer *to)
 {
     const int64_t most = to->n_cols < RANGE_ELEMENTS ? RANGE_ELEMENTS / to->n_cols : 1;
-    const int is_copy = !r->numbers && !r->merge.target && r->view->dtype == to->type->dtype &&
+    const int is_copy = !r->numbers && !r->merge.target && !r->cover && r->view->dtype == to->type->dtype &&
                         !r->view->scales == (to->part == QN_ROW_BLOCKS) && !r->view->experts;
     while (to->at < end) {
         const int64_t n = end - to->at < most ? end - to->at : most;

@@ -1,6 +1,6 @@
 /* Adapters on the matrices of experts, for every kind of model that has some: the trainer's loss is the engine's in
  * both layouts, what was written comes back to the last bit, all forms of one adapter are the same, sequences with
- * and without adapters share a batch, and what cannot be is refused. With QUERN_ADAPTERS set to a folder, adapters
+ * and without adapters share a batch, the adapter can be added to the weights, and what cannot be is refused. With QUERN_ADAPTERS set to a folder, adapters
  * are left there for tools/peft_check.py. */
 // clang-format off
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 // clang-format on
 #include <math.h>
+#include <quern/adapter.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -398,6 +399,113 @@ static void same_bits_in_company(void **state)
     each_kind(company_of);
 }
 
+/* ---- added to the weights ----------------------------------------------------------------------------- */
+
+/* Logits of a model with the adapter in its weights are those of the adapter beside it. */
+static void same_logits(const char *kind, const char *path, const float *want, int64_t n, double tolerance)
+{
+    int64_t vocab;
+    float *got = qn_test_logits_with(path, NULL, N_IDS, &vocab);
+    assert_int_equal(N_IDS * vocab, n);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= tolerance))
+            fail_msg("%s: %s: logit %lld is %g, expected %g", kind, path, (long long)i, (double)got[i],
+                     (double)want[i]);
+    qn_free(got);
+}
+
+/* Tensors without matrices of experts of the second layer keep their bytes. */
+static void the_rest_stays(const char *before_path, const char *after_path)
+{
+    qn_source *before, *after;
+    int n_changed = 0;
+    qn_test_ok(qn_source_open(before_path, NULL, &before));
+    qn_test_ok(qn_source_open(after_path, NULL, &after));
+    assert_int_equal(qn_source_count(before), qn_source_count(after));
+    for (int64_t i = 0; i < qn_source_count(before); i++) {
+        const qn_tensor_view *x = qn_source_get(before, i), *y = qn_source_find(after, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->dtype, y->dtype);
+        assert_memory_equal(x->shape, y->shape, sizeof x->shape);
+        if (memcmp(x->data, y->data, x->size_bytes) == 0) continue;
+        if (!strstr(x->name, "layers.1.") || !strstr(x->name, "experts."))
+            fail_msg("%s has changed", x->name);
+        n_changed++;
+    }
+    assert_true(n_changed > 0);
+    qn_source_close(before);
+    qn_source_close(after);
+}
+
+static int n_gguf;
+
+static void fused_of(const char *kind, const char *path)
+{
+    const char *scratch = qn_test_scratch();
+    char adapter[600], some[600], out[600], base[600], tuned[600], again[600];
+    int64_t vocab;
+    qn_fuse_result result;
+    const qn_fuse_options f32 = {.type = "f32"};
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(some, sizeof some, "%s/some", scratch);
+    snprintf(out, sizeof out, "%s/out", scratch);
+    snprintf(base, sizeof base, "%s/base.gguf", scratch);
+    snprintf(tuned, sizeof tuned, "%s/tuned.gguf", scratch);
+    snprintf(again, sizeof again, "%s/again.gguf", scratch);
+    make(path, "*.experts.*", 21, QN_ADAPTER_PEFT, adapter);
+    float *want = qn_test_logits_with(path, adapter, N_IDS, &vocab);
+    qn_test_ok(qn_model_fuse(path, adapter, out, &f32, &result));
+    assert_true(result.n_merged > 0 && result.n_merged % 3 == 0);
+    same_logits(kind, out, want, N_IDS * vocab, 2e-4);
+    const qn_status status = qn_model_fuse(path, NULL, base, &f32, NULL);
+    if (status == QN_OK) {
+        qn_test_ok(qn_model_fuse(path, adapter, tuned, &f32, NULL));
+        same_logits(kind, tuned, want, N_IDS * vocab, 2e-4);
+        qn_test_ok(qn_model_fuse(base, adapter, again, NULL, NULL));
+        same_logits(kind, again, want, N_IDS * vocab, 2e-4);
+        n_gguf++;
+    } else if (status != QN_E_UNSUPPORTED) {
+        fail_msg("%s: %s", kind, qn_last_error());
+    }
+    make(path, "*.layers.1.*experts.gate_up_proj", 22, QN_ADAPTER_MLX, some);
+    snprintf(out, sizeof out, "%s/some_out", scratch);
+    qn_test_ok(qn_model_fuse(path, some, out, NULL, NULL));
+    the_rest_stays(path, out);
+    qn_free(want);
+    qn_test_remove(scratch);
+}
+
+static void added_to_weights(void **state)
+{
+    n_gguf = 0;
+    each_kind(fused_of);
+    assert_true(n_gguf > 0);
+}
+
+/* Quantised matrices of all experts in one tensor, as MLX has them: decoded, or quantised again. */
+static void quantised(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char model[512], adapter[600], out[2][600];
+    int64_t vocab;
+    snprintf(model, sizeof model, "%s", qn_test_need_fixture("mlx/gemma4_moe-4bit"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    make(model, "*.experts.*", 23, QN_ADAPTER_MLX, adapter);
+    float *want = qn_test_logits_with(model, adapter, N_IDS, &vocab),
+          *bare = qn_test_logits_with(model, NULL, N_IDS, &vocab);
+    double moved = 0;
+    for (int64_t i = 0; i < N_IDS * vocab; i++) moved = fmax(moved, fabs((double)want[i] - (double)bare[i]));
+    for (int i = 0; i < 2; i++) {
+        snprintf(out[i], sizeof out[i], "%s/out%d", scratch, i);
+        qn_test_ok(qn_model_fuse(model, adapter, out[i], &(qn_fuse_options){.type = i ? NULL : "f32"}, NULL));
+    }
+    same_logits("f32", out[0], want, N_IDS * vocab, 2e-4);
+    same_logits("quantised", out[1], want, N_IDS * vocab, 0.9 * moved);
+    qn_free(want);
+    qn_free(bare);
+    qn_test_remove(scratch);
+}
+
 /* ---- configuration and refusals ----------------------------------------------------------------------- */
 
 static void expect_json(const char *dir, const char *key, const char *want)
@@ -678,6 +786,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(trainer_and_engine_agree),
                                        cmocka_unit_test(all_forms),
                                        cmocka_unit_test(same_bits_in_company),
+                                       cmocka_unit_test(added_to_weights),
+                                       cmocka_unit_test(quantised),
                                        cmocka_unit_test(names_parameters),
                                        cmocka_unit_test(what_fits_and_what_does_not),
                                        cmocka_unit_test(two_inputs_of_one_module),

@@ -338,6 +338,22 @@ qn_weight qn_weight_experts_weight(const qn_weight_experts *e, int cold, qn_weig
     return w;
 }
 
+qn_weight_experts_lines qn_weight_experts_get_lines(const qn_weight_experts *e)
+{
+    const int64_t second = (e->layout & QN_EXPERTS_SECOND) != 0;
+    const int turns = (e->layout & QN_EXPERTS_TURNS) != 0;
+    return (qn_weight_experts_lines){.n_lines = e->stored_rows,
+                                     .first = turns ? second : second * e->n_out,
+                                     .step = turns ? 2 : 1,
+                                     .transposed = (e->layout & QN_EXPERTS_TRANSPOSED) != 0,
+                                     .blocks = (e->layout & QN_EXPERTS_BLOCKS) != 0};
+}
+
+const qn_tensor_view *qn_weight_experts_matrices(const qn_weight_experts *e, int64_t i)
+{
+    return i < e->n_each ? &e->each[i] : NULL;
+}
+
 qn_status qn_weight_experts_row(const qn_weight_experts *e, int64_t expert, int64_t row, float *out)
 {
     const qn_tensor_view *v = &e->each[e->n_each == 1 ? 0 : expert];

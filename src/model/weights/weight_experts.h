@@ -33,6 +33,16 @@ qn_weight qn_weight_experts_weight(const qn_weight_experts *e, int cold, qn_weig
 int qn_weight_experts_may_wait(const qn_weight_experts *e);
 /* The i-th tensor of a file that it uses; NULL at the end. */
 const qn_tensor_view *qn_weight_experts_stored(const qn_weight_experts *e, int64_t i);
+/* How the outputs of a role lie in its tensors: those of an expert are lines first, first + step, .. of n_lines,
+ * rows or, transposed, columns. */
+typedef struct {
+    int64_t n_lines, first, step;
+    int transposed;
+    int blocks; /* the published form of mxfp4: the tensor has no rows */
+} qn_weight_experts_lines;
+qn_weight_experts_lines qn_weight_experts_get_lines(const qn_weight_experts *e);
+/* The i-th tensor of matrices with its scales and biases, of expert i or the only one of all; NULL at the end. */
+const qn_tensor_view *qn_weight_experts_matrices(const qn_weight_experts *e, int64_t i);
 /* Row `row` of the matrix of an expert: out [columns]. */
 qn_status qn_weight_experts_row(const qn_weight_experts *e, int64_t expert, int64_t row, float *out);
 /* A bias: out [num_experts * rows]. */
