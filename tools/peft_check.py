@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Adapters that a trainer wrote, loaded by the libraries that their layouts come from: `make test-peft`.
 
-usage: tools/peft_check.py TRAINABLE_FILE_TEST QUERN
+usage: tools/peft_check.py TEST... QUERN
 
-The test program leaves adapters of all kinds, in both layouts, for the models of the fixtures. peft and mlx_lm load
+The test programs leave adapters of all kinds, in both layouts, for the models of the fixtures. peft and mlx_lm load
 each beside its base, in 32 bits; their logits must be those that `quern logits` gives, and no tensor of the file may be
 left over. The libraries (torch among them: some gigabytes) are installed into build/peft at the first run; QUERN_PYTHON
 names a Python that has them already. Not for CI.
@@ -34,10 +34,11 @@ def in_venv(arguments):
     os.execve(python, [python, *arguments], environment)
 
 
-def make_adapters(program, folder):
-    result = subprocess.run([program], env=dict(os.environ, QUERN_ADAPTERS=folder), capture_output=True, text=True)
-    if result.returncode:
-        sys.exit(f"{program}: {result.stderr}")
+def make_adapters(programs, folder):
+    for program in programs:
+        result = subprocess.run([program], env=dict(os.environ, QUERN_ADAPTERS=folder), capture_output=True, text=True)
+        if result.returncode:
+            sys.exit(f"{program}: {result.stderr}")
     return sorted(os.listdir(folder))
 
 
@@ -46,8 +47,9 @@ def own_logits(quern, base, adapter, ids, folder):
     rows, out = os.path.join(folder, "ids.json"), os.path.join(folder, "logits.safetensors")
     with open(rows, "w") as f:
         json.dump({"ids": [ids]}, f)
-    subprocess.run([quern, "logits", base, "--adapter", adapter, "--ids", rows, "-o", out, "--precision", "exact"],
-                   check=True, capture_output=True)
+    more = ["--adapter", adapter] if adapter else []
+    subprocess.run([quern, "logits", base, *more, "--ids", rows, "-o", out, "--precision", "exact"], check=True,
+                   capture_output=True)
     return load_file(out)["logits.0"]
 
 
@@ -104,6 +106,11 @@ def check(quern, adapter, folder):
     except Unloadable as why:
         print(f"{os.path.basename(adapter)}: left out: {why}", flush=True)
         return None
+    unlike = abs(own_logits(quern, base, None, ids, folder) - bare).max()
+    if unlike > TOLERANCE:
+        print(f"{os.path.basename(adapter)}: left out: without an adapter the library's logits differ by {unlike:.1e}",
+              flush=True)
+        return None
     ours = own_logits(quern, base, adapter, ids, folder)
     worst, moved = abs(ours - theirs).max(), abs(theirs - bare).max()
     # mlx_lm makes factors for whole layers: those that were not trained change nothing.
@@ -116,19 +123,20 @@ def check(quern, adapter, folder):
 
 
 def main():
-    program, quern = sys.argv[1:]
+    *programs, quern = sys.argv[1:]
     if not os.environ.get("QUERN_IN_PEFT"):
         in_venv(sys.argv)
     with tempfile.TemporaryDirectory() as folder:
         adapters = os.path.join(folder, "adapters")
         os.mkdir(adapters)
-        wrong = [check(quern, os.path.join(adapters, a), folder) for a in make_adapters(program, adapters)]
+        wrong = [check(quern, os.path.join(adapters, a), folder) for a in make_adapters(programs, adapters)]
     failed = [w for w in wrong if w]
     if failed:
         sys.exit("\n".join(failed))
     if "" not in wrong:
         sys.exit("no adapter was checked")
-    print(f"{wrong.count('')} adapters agree, {wrong.count(None)} were left out: their bases are quern's alone")
+    print(f"{wrong.count('')} adapters agree, {wrong.count(None)} were left out: their bases are quern's alone, or "
+          "computed otherwise")
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ typedef struct {
 
 /* Waits for the current step, and makes others wait while it reads. All or nothing. QN_E_NOT_FOUND: there is
  * no adapter at path; QN_E_FORMAT: a tensor of a wrong shape, NaN or infinity, half of a pair;
- * QN_E_UNSUPPORTED: a tensor that does not belong to a linear layer of this model (its embedding, an expert),
- * or a variant other than rsLoRA and DoRA; QN_E_ARG: the name is taken; QN_E_FULL: 64 adapters are loaded;
+ * QN_E_UNSUPPORTED: a tensor that does not belong to a linear layer of this model (its embedding), DoRA of an
+ * expert, or a variant other than rsLoRA and DoRA; QN_E_ARG: the name is taken; QN_E_FULL: 64 adapters are loaded;
  * QN_E_NOMEM: the memory limit. The messages name the tensor or field. */
 QN_API qn_status qn_adapter_load(qn_model *model, const qn_adapter_options *options);
 /* QN_E_NOT_FOUND; QN_E_ARG: rows of open generations use it. */

@@ -38,7 +38,7 @@ extern "C" {
 /* Zero or NULL: the default, in brackets. Fields that qn_train_options has, too, mean the same there. */
 typedef struct {
     qn_train_method method; /* [QN_TRAIN_LORA]; QN_TRAIN_FULL: f32 copies of all weights are trained */
-    const char *targets;    /* modules that get factors [all linear layers but routers] */
+    const char *targets;    /* modules that get factors [all linear layers but routers and experts] */
     int32_t rank;           /* [8] */
     float alpha;            /* [16] */
     int rslora;

@@ -53,8 +53,9 @@ typedef struct {
     /* What is trained. The fields to init belong to LORA and DORA. */
     qn_train_method method;
     /* Names or patterns of modules, separated by commas. A name matches the end of a module's path after a
-     * dot ("q_proj", "self_attn.q_proj"); one with '*' or '?' matches the whole path. [all linear layers of
-     * the decoder's layers except those that choose experts] */
+     * dot ("q_proj", "self_attn.q_proj"); one with '*' or '?' matches the whole path. Matrices of experts are
+     * the modules "model.layers.3.mlp.experts.gate_up_proj" and "down_proj" beside it; LORA alone trains them.
+     * [all linear layers of the decoder's layers except those that choose experts and the experts' own] */
     const char *targets;
     int32_t rank; /* [8] */
     float alpha;  /* the factor is alpha / rank, with rslora alpha / sqrt(rank) [16] */

@@ -9,8 +9,8 @@ run-mlx: $(MLX_DEVICE_TESTS) all
 
 # What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
 # some gigabytes, into build/peft.
-test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/finetune_real_test all
-	$(Q)python3 tools/peft_check.py $< $(B)/quern
+test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/adapters_experts_test $(B)/tests/models/finetune_real_test all
+	$(Q)python3 tools/peft_check.py $(wordlist 1,2,$^) $(B)/quern
 	$(Q)tools/fetch-models smollm2 >/dev/null
 	$(Q)python3 tools/finetune_check.py $(B)/tests/models/finetune_real_test
 

@@ -45,7 +45,7 @@ const qn_arg qn_train_what_args[] = {
      "what to train: LoRA factors, DoRA factors and magnitudes, or the weights themselves (default lora)"},
     {"--targets", 0, QN_ARG_TEXT, AT(o.targets), 0, 0, "LIST",
      "modules separated by commas: names like q_proj,v_proj, or patterns of whole paths (default: all "
-     "linear layers)"},
+     "linear layers but those of experts)"},
     {"--layers", 0, QN_ARG_TEXT, AT(layers), 0, 0, "A:B",
      "train layers A to B - 1; A or B may be left out (default: all)"},
     {"--rank", 0, QN_ARG_INT32, AT(o.rank), 1, 65536, "N", "rank of the factors (default 8)"},
