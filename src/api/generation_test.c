@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct {
     char text[256];
@@ -116,6 +117,17 @@ static const qn_backend echo_backend = {
     .generation_close = echo_generation_close,
 };
 
+/* One that answers without figures, and one that answers nothing. */
+static const qn_backend brief_backend = {
+    .name = "brief",
+    .open = echo_open,
+    .close = echo_close,
+    .generation_open = echo_generation_open,
+    .generation_next = echo_next,
+    .generation_close = echo_generation_close,
+};
+static const qn_backend mute_backend = {.name = "mute", .open = echo_open, .close = echo_close};
+
 static qn_model *open_echo(void)
 {
     qn_model *model = NULL;
@@ -151,6 +163,7 @@ static void test_model(void **state)
     const qn_model_options unknown = {.backend = "nobody"}, missing = {.backend = "echo"},
                            bad = {.backend = "echo", .n_threads = -1};
     assert_int_equal(qn_model_open("any", &unknown, &model), QN_E_NOT_FOUND);
+    assert_string_equal(qn_last_error(), "there is no backend named nobody; there are: native, mlx_lm, echo");
     assert_int_equal(qn_model_open("missing", &missing, &model), QN_E_IO);
     assert_int_equal(qn_model_open("any", &bad, &model), QN_E_ARG);
     assert_string_equal(qn_last_error(), "n_threads: -1 is not in the range 0 to 1024");
@@ -170,6 +183,103 @@ static void test_model(void **state)
     qn_model_close(&model);
     qn_model_close(NULL);
     assert_int_equal(atomic_load(&n_models), 0);
+}
+
+static qn_status take_no_logits(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    fail();
+    return QN_OK;
+}
+
+static void lacks(qn_status status, const char *what)
+{
+    assert_int_equal(status, QN_E_UNSUPPORTED);
+    if (!strstr(qn_last_error(), what)) fail_msg("%s", qn_last_error());
+}
+
+/* What a backend does not offer is named, and nothing is left behind. */
+static void test_missing(void **state)
+{
+    qn_model *model = NULL;
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    qn_token t;
+    int is_there;
+    const qn_prompt prompt = {.text = "x"};
+    const qn_model_options wired = {.backend = "mute", .wired_limit_bytes = 1},
+                           cached = {.backend = "mute", .cache_limit_bytes = 1};
+    assert_int_equal(qn_backend_register(&brief_backend), QN_OK);
+    assert_int_equal(qn_backend_register(&mute_backend), QN_OK);
+    lacks(qn_model_open("any", &wired, &model), "wired");
+    lacks(qn_model_open("any", &cached, &model), "cache");
+    assert_null(model);
+    assert_int_equal(qn_model_open("any", &(qn_model_options){.backend = "mute"}, &model), QN_OK);
+    lacks(qn_generation_open(model, &prompt, NULL, &g), "the backend mute does not offer generation");
+    lacks(qn_model_reset_peak_memory(model), "peak");
+    lacks(qn_model_warm(model, &prompt, "x"), "prefixes that are kept ready");
+    lacks(qn_model_unwarm(model, "x"), "prefixes that are kept ready");
+    qn_model_close(&model);
+    assert_int_equal(qn_model_open("any", &(qn_model_options){.backend = "brief"}, &model), QN_OK);
+    assert_int_equal(qn_generation_open(model, &prompt, NULL, &g), QN_OK);
+    lacks(qn_generation_poll(g, &t, &is_there), "events without waiting");
+    lacks(qn_generation_get_stats(g, &stats), "statistics");
+    assert_int_equal(qn_generation_next(g, &t), QN_OK);
+    assert_string_equal(t.text, "x");
+    qn_generation_close(g);
+    qn_model_close(&model);
+    assert_int_equal(atomic_load(&n_models), 0);
+}
+
+/* Arguments that no backend gets to see. */
+static void test_refused_arguments(void **state)
+{
+    qn_model *model = open_echo();
+    int32_t *ids = NULL;
+    int64_t n;
+    const int32_t id = 1;
+    const qn_ids rows[] = {{&id, 1}, {&id, 0}};
+    assert_int_equal(qn_model_encode(model, "a", (size_t)QN_TOKENIZER_TEXT_MAX + 1, NULL, &ids, &n),
+                     QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), "cannot be tokenised at once"));
+    assert_int_equal(qn_model_logits(model, rows, 2, NULL, take_no_logits, NULL), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "row 1 has no token ids");
+    qn_model_close(&model);
+    char *text = NULL;
+    assert_int_equal(qn_model_open("mock", &(qn_model_options){.backend = "mock"}, &model), QN_OK);
+    assert_int_equal(qn_chat_render(model, &(qn_prompt){.text = "x"}, &text, NULL, NULL), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "qn_chat_render: the prompt is not a chat");
+    assert_null(text);
+    qn_model_close(&model);
+}
+
+static void *take_next(void *generation)
+{
+    qn_token t;
+    assert_int_equal(qn_generation_next(generation, &t), QN_OK);
+    assert_int_equal(t.end, QN_END_CANCELLED);
+    return NULL;
+}
+
+/* Polling does not wait for a thread that is in a call: what there is goes to that thread. */
+static void test_polling_beside_a_call(void **state)
+{
+    qn_model *model = open_echo();
+    qn_generation *g = NULL;
+    qn_token t;
+    pthread_t thread;
+    int is_there = 1;
+    qn_status status;
+    assert_int_equal(qn_generate(model, "wait", NULL, &g), QN_OK);
+    assert_int_equal(pthread_create(&thread, NULL, take_next, g), 0);
+    while ((status = qn_generation_poll(g, &t, &is_there)) == QN_E_UNSUPPORTED) /* the thread is not in yet */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(status, QN_OK);
+    assert_int_equal(is_there, 0);
+    assert_int_equal(t.id, -1);
+    qn_generation_cancel(g);
+    pthread_join(thread, NULL);
+    qn_generation_close(g);
+    qn_model_close(&model);
 }
 
 static void test_generation(void **state)
@@ -253,6 +363,7 @@ static void test_refused_prompts(void **state)
          QN_E_FORMAT,
          "a message's content: not valid UTF-8 at byte 0"},
         {{.text = "a"}, {.max_tokens = -1}, QN_E_ARG, "max_tokens: -1 is negative"},
+        {{.text = "a"}, {.deadline_ms = -1}, QN_E_ARG, "deadline_ms: -1 is negative"},
         {{.text = "a"}, {.temperature = -1}, QN_E_ARG, "temperature: -1 is not in the range 0 to 1000"},
         {{.text = "a"}, {.stop_strings = &empty, .n_stop_strings = 1}, QN_E_ARG, "stop string 0 is empty"},
     };
@@ -278,6 +389,7 @@ static void test_closing_the_model_ends_generations(void **state)
 {
     qn_model *model = open_echo();
     qn_generation *running = NULL, *idle = NULL;
+    qn_generation_stats stats;
     qn_token t;
     pthread_t thread;
     assert_int_equal(qn_generate(model, "idle", NULL, &idle), QN_OK);
@@ -291,6 +403,7 @@ static void test_closing_the_model_ends_generations(void **state)
     assert_int_equal(qn_generation_next(running, &t), QN_OK); /* its end was read, and stays */
     assert_int_equal(t.end, QN_END_CANCELLED);
     assert_int_equal(qn_generation_next(idle, &t), QN_E_CLOSED);
+    assert_int_equal(qn_generation_get_stats(idle, &stats), QN_E_CLOSED);
     qn_generation_cancel(idle);
     qn_generation_close(running);
     qn_generation_close(idle);
@@ -388,10 +501,17 @@ static void test_calls_from_within(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_registry),          cmocka_unit_test(test_model),
-        cmocka_unit_test(test_generation),        cmocka_unit_test(test_one_row_fails),
-        cmocka_unit_test(test_refused_prompts),   cmocka_unit_test(test_closing_the_model_ends_generations),
-        cmocka_unit_test(test_calls_from_within), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_one_row_fails),
+        cmocka_unit_test(test_refused_prompts),
+        cmocka_unit_test(test_closing_the_model_ends_generations),
+        cmocka_unit_test(test_calls_from_within),
+        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_refused_arguments),
+        cmocka_unit_test(test_polling_beside_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,8 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
     if (!backend) {
         char names[256];
         qn_backend_list_names(names, sizeof names);
-        return qn_fail(QN_E_NOT_FOUND, "there is there is no backend named %s; there are: %s",
-                       options->backend, names);
+        return qn_fail(QN_E_NOT_FOUND, "there is no backend named %s; there are: %s", options->backend,
+                       names);
     }
     qn_model *model = qn_calloc(1, sizeof *model);
     if (!model) return QN_E_NOMEM;
