@@ -230,7 +230,7 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
                                 .tenant = options->tenant,
                                 .priority = options->priority,
                                 .cancel = options->cancel};
-    if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink, NULL);
+    if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
     qn_free(held);
     return status;

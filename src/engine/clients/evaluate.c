@@ -73,19 +73,15 @@ static qn_status outcome(const qn_request *r)
     return r->failure;
 }
 
-/* Waits for all, or for the first failure where statuses is NULL. */
-static qn_status wait_for(qn_scheduler *s, evaluation *v, qn_status *statuses)
+/* Waits for all, or for the first failure. */
+static qn_status wait_for(qn_scheduler *s, evaluation *v)
 {
     for (;;) {
         int64_t n_done = 0;
         for (int64_t i = 0; i < v->n_rows; i++) {
             if (!atomic_load_explicit(&v->requests[i].is_done, memory_order_acquire)) continue;
-            qn_status status = outcome(&v->requests[i]);
+            QN_TRY(outcome(&v->requests[i]));
             n_done++;
-            if (statuses)
-                statuses[i] = status;
-            else if (status != QN_OK)
-                return status;
         }
         if (n_done == v->n_rows) return QN_OK;
         QN_TRY(qn_scheduler_wait(s, &v->client, 1));
@@ -93,7 +89,7 @@ static qn_status wait_for(qn_scheduler *s, evaluation *v, qn_status *statuses)
 }
 
 qn_status qn_evaluate(qn_scheduler *s, qn_engine *e, const qn_evaluation *what, qn_row_logits_fn *fn,
-                      void *user, qn_status *statuses)
+                      void *user)
 {
     const int64_t mark = qn_mem_thread_bytes();
     evaluation v = {.n_rows = what->n_rows, .ledger = qn_engine_ledger(e), .fn = fn, .user = user};
@@ -111,7 +107,7 @@ qn_status qn_evaluate(qn_scheduler *s, qn_engine *e, const qn_evaluation *what, 
         free_requests(&v.client);
         return status;
     }
-    status = wait_for(s, &v, statuses);
+    status = wait_for(s, &v);
     qn_scheduler_quit(s, &v.client, v.n_rows, v.requests, free_requests);
     return status;
 }

@@ -24,10 +24,9 @@ typedef struct {
     const qn_cancel *cancel; /* NULL: never */
 } qn_evaluation;
 
-/* statuses [n_rows], where not NULL, gets what became of each row, and rows do not disturb each other: the
- * result is then QN_OK. NULL: the first failure ends all and is returned. QN_E_ARG: an id outside the
- * vocabulary, or this thread is leading; QN_E_NOMEM: no room for the rows' own memory. */
+/* The first row that fails ends all, and its status is returned. QN_E_ARG: an id outside the vocabulary, or
+ * this thread is leading; QN_E_NOMEM: no room for the rows' own memory. */
 qn_status qn_evaluate(qn_scheduler *s, qn_engine *e, const qn_evaluation *what, qn_row_logits_fn *fn,
-                      void *user, qn_status *statuses);
+                      void *user);
 
 #endif

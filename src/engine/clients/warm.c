@@ -46,7 +46,7 @@ static qn_status warm(qn_engine *e, qn_scheduler *scheduler, int32_t adapter, co
     const qn_ids row = {ids, n};
     const qn_evaluation what = {.rows = &row, .n_rows = 1, .adapters = &adapter, .last_only = 1};
     if (qn_tree_peek(e->tree, &key, ids, n) < n) {
-        QN_TRY(qn_evaluate(scheduler, e, &what, ignore, NULL, NULL));
+        QN_TRY(qn_evaluate(scheduler, e, &what, ignore, NULL));
         if (qn_tree_peek(e->tree, &key, ids, n) < n) QN_TRY(compute_rest(e, scheduler, adapter, ids, n));
     }
     return qn_tree_pin(e->tree, &key, ids, n, name);
