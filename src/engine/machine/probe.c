@@ -148,19 +148,13 @@ int qn_probes_want_step(const qn_probes *p, const qn_plan_step *s)
 void qn_probes_see(qn_probes *p, const qn_probe_rows *rows, const qn_probe_view *view)
 {
     long long layer;
-    switch (point_of(view->step, &layer)) {
-    case QN_PROBE_LAYER:
+    const int point = point_of(view->step, &layer);
+    if (point == QN_PROBE_LAYER)
         see_hidden(p, rows, view, layer);
-        break;
-    case QN_PROBE_ATTENTION:
+    else if (point == QN_PROBE_ATTENTION)
         see_attention(p, rows, view, layer);
-        break;
-    case QN_PROBE_ROUTER:
+    else if (point == QN_PROBE_ROUTER)
         see_experts(p, rows, view, layer);
-        break;
-    default:
-        break;
-    }
 }
 
 const char *qn_probe_point_name(qn_probe_point point)

@@ -316,12 +316,11 @@ static int list_count(qn_candidates *c, int64_t k)
 static int list_mass(qn_candidates *c, double limit)
 {
     static const double distances[] = {4, 6, 8, 10, 12, 14, INFINITY};
-    for (size_t i = 0; i < sizeof distances / sizeof *distances; i++) {
+    for (size_t i = 0;; i++) {
         if (!list_above(c, (double)c->best - distances[i] / (double)c->scale)) return 0;
         if (qn_candidates_sum(c) >= limit * 1.001 || isinf(distances[i])) return 1;
         c->is_listed = 0;
     }
-    return 0;
 }
 
 /* ---- order in a list ---- */

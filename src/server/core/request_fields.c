@@ -80,11 +80,11 @@ static int read_field(const qn_field *f, const json_t *value, const qn_api_reque
         qn_api_request_warn(r, f->name, f->note);
         return 0;
     case QN_FIELD_REFUSED:
-        if (is_harmless(f, value)) return 0;
-        return qn_api_fail(error, 400, "unsupported_parameter", f->name, "%s is not supported: %s", f->name,
-                           f->note);
+        break;
     }
-    return 0;
+    if (is_harmless(f, value)) return 0;
+    return qn_api_fail(error, 400, "unsupported_parameter", f->name, "%s is not supported: %s", f->name,
+                       f->note);
 }
 
 int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
