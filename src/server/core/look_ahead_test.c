@@ -45,8 +45,8 @@ static void generate(qn_model *model, int32_t ids[TOKENS])
     qn_generation_close(g);
 }
 
-/* A completion that was answered, as far as the look-ahead asks for it. */
-static qn_completion *answered(qn_exchange *ex)
+/* A completion that was answered, with or without a call of a tool, as far as the look-ahead asks for it. */
+static qn_completion *answered(qn_exchange *ex, int with_call)
 {
     const qn_api_request_limits limits = {32000, -1, -1, -1, 0};
     const int32_t said[3] = {300, 301, 302};
@@ -60,6 +60,12 @@ static qn_completion *answered(qn_exchange *ex)
     assert_int_equal(qn_api_request_read_messages(&c->request, &error), 0);
     assert_true(qn_look_ahead_is_wanted(c));
     qn_said_add(&c->said, &(qn_answer_event){.kind = QN_ANSWER_CONTENT, .text = answer, .n = strlen(answer)});
+    if (with_call) {
+        qn_said_add(&c->said,
+                    &(qn_answer_event){.kind = QN_ANSWER_CALL_BEGIN, .id = "call_1", .text = "f", .n = 1});
+        qn_said_add(&c->said, &(qn_answer_event){.kind = QN_ANSWER_CALL_ARGUMENTS, .text = "{}", .n = 2});
+        qn_said_add(&c->said, &(qn_answer_event){.kind = QN_ANSWER_CALL_END});
+    }
     qn_buf_append(&c->said_ids, said, sizeof said);
     qn_buf_puts(&c->salt, "salt");
     qn_test_ok(qn_said_status(&c->said));
@@ -87,19 +93,18 @@ static void run(qn_server *s)
     }
 }
 
-static void test_memory_runs_out(void **state)
+static void runs_out(int with_call)
 {
     const qn_server_options options = {.model_name = "mock"};
     int32_t alone[TOKENS], got[TOKENS];
     int64_t live = qn_mem_live_blocks(), done = 0;
-    (void)state;
     qn_server s = {.options = &options, .model = open_mock()};
     qn_exchange ex = {.server = &s};
     qn_test_ok(qn_wake_open(&s.wake));
     qn_test_ok(qn_workers_new(1, &s.wake, &s.workers));
     generate(s.model, alone);
     for (int64_t nth = 1; !done && nth < NTH_MAX; nth++) {
-        qn_completion *c = answered(&ex);
+        qn_completion *c = answered(&ex, with_call);
         qn_buf_printf(&c->salt, " %lld", (long long)nth); /* nothing of the rounds before is known */
         qn_mem_fail_nth(nth);
         qn_look_ahead_begin(c);
@@ -118,6 +123,34 @@ static void test_memory_runs_out(void **state)
     assert_int_equal(qn_mem_live_blocks(), live);
 }
 
+static void test_memory_runs_out(void **state)
+{
+    (void)state;
+    for (int with_call = 0; with_call < 2; with_call++) runs_out(with_call);
+}
+
+/* Without memory for a thread the threads before it end, and nothing is left. */
+static void test_workers_without_memory(void **state)
+{
+    qn_server s = {.options = NULL};
+    qn_status status = QN_E_NOMEM;
+    int64_t nth = 0, live = qn_mem_live_blocks();
+    (void)state;
+    qn_test_ok(qn_wake_open(&s.wake));
+    while (status != QN_OK) {
+        assert_null(s.workers);
+        qn_mem_fail_nth(++nth);
+        status = qn_workers_new(3, &s.wake, &s.workers);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        if (status != QN_OK && nth > 1) assert_non_null(strstr(qn_last_error(), "another thread"));
+    }
+    assert_int_equal(nth, 5); /* the object and three threads fail in turn */
+    qn_workers_free(s.workers);
+    qn_wake_close(&s.wake);
+    assert_int_equal(qn_mem_live_blocks(), live);
+}
+
 /* Dropped in each of its phases. */
 static void test_dropped(void **state)
 {
@@ -128,7 +161,7 @@ static void test_dropped(void **state)
     qn_test_ok(qn_wake_open(&s.wake));
     qn_test_ok(qn_workers_new(2, &s.wake, &s.workers));
     for (int steps = 0; steps < 12; steps++) {
-        qn_completion *c = answered(&ex);
+        qn_completion *c = answered(&ex, 0);
         qn_look_ahead_begin(c);
         free_answered(c);
         assert_non_null(s.look_aheads);
@@ -144,7 +177,7 @@ static void test_dropped(void **state)
     }
     /* A draining server begins none. */
     s.http.is_draining = 1;
-    qn_completion *c = answered(&ex);
+    qn_completion *c = answered(&ex, 0);
     qn_look_ahead_begin(c);
     assert_true(!s.look_aheads && !s.n_look_aheads && c->request.body);
     free_answered(c);
@@ -157,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_workers_without_memory),
         cmocka_unit_test(test_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

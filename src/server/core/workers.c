@@ -99,7 +99,7 @@ qn_status qn_workers_new(int n_threads, qn_wake *wake, qn_workers **out)
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
     for (; w->n_threads < n_threads && w->n_threads < THREADS_MAX; w->n_threads++) {
-        if (pthread_create(&w->threads[w->n_threads], NULL, work, w) == 0) continue;
+        if (!qn_mem_fails() && pthread_create(&w->threads[w->n_threads], NULL, work, w) == 0) continue;
         qn_workers_free(w);
         return qn_fail(QN_E_NOMEM, "the system cannot start another thread");
     }
