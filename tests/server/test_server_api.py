@@ -6,12 +6,13 @@ what it was made to say (server_help.parrot).
 import base64
 import json
 import math
+import shutil
 import struct
 
 import pytest
 
 from server_help import Server, client, openai, parrot
-from support import fixture
+from support import fixture, read_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -410,6 +411,41 @@ def test_templates_that_refuse(tmp_path):
         assert chat(s, max_tokens=1, chat_template_kwargs={"kind": "bubi"})["usage"]["prompt_tokens"] > base
         refused(s.post("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {"messages": []}}), 400,
                 "chat_template_kwargs")
+    finally:
+        assert s.stop() == 0
+
+
+def test_effort_is_a_variable_of_the_template(tmp_path):
+    """It reaches the template as it was sent, and the client hears that it may do nothing."""
+    template = tmp_path / "template"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}"
+                        "{% if reasoning_effort == 'high' %} think long about it{% endif %}")
+    s = Server("mock", "--backend", "mock", "--template", template)
+    try:
+        base, low, high = (chat(s, max_tokens=1, **effort) for effort in
+                           ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}))
+        assert low["usage"]["prompt_tokens"] == base["usage"]["prompt_tokens"] < high["usage"]["prompt_tokens"]
+        assert any(w["param"] == "reasoning_effort" for w in low["warnings"]) and "warnings" not in base
+    finally:
+        assert s.stop() == 0
+
+
+def test_without_template(tmp_path):
+    """A model without a template answers no chats, and continues texts."""
+    model = tmp_path / "plain"
+    shutil.copytree(fixture("models/llama"), model)
+    config = read_json(model / "tokenizer_config.json")
+    del config["chat_template"]
+    tokenizer = (model / "tokenizer.json").read_text()
+    for name, text in (("tokenizer_config.json", json.dumps(config)),
+                       ("tokenizer.json", tokenizer.replace("<|start_header_id|>", "<|no_header|>"))):
+        (model / name).unlink()
+        (model / name).write_text(text)
+    s = Server(model)
+    try:
+        got = s.post("/v1/chat/completions", {"messages": HELLO})
+        assert "/v1/completions" in refused(got, 400, "messages", "unsupported")
+        assert complete(s, "Hello", max_tokens=1)["choices"]
     finally:
         assert s.stop() == 0
 
