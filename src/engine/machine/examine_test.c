@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "engine/machine/examine.h"
+#include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/model_dir.h"
 
@@ -132,6 +133,35 @@ static void test_missing(void **state)
     qn_test_model_remove(dir);
 }
 
+/* A vector with a value that is no number is named with its file and the element. */
+static void test_infinite_vector(void **state)
+{
+    const char *bad[] = {"\x80\x7f", "\xc0\x7f"},
+               *words[] = {"element 3 is infinite", "element 3 is not a number"};
+    const qn_test_tensor_edit edits[] = {{"model.norm.weight", QN_TEST_COPY, "copied"}, {0}};
+    for (int i = 0; i < 2; i++) {
+        char dir[QN_TEST_DIR_MAX];
+        qn_test_model_copy(qn_test_need_fixture("models/llama"), NULL, edits, dir);
+        opened m = open_model(dir);
+        const qn_tensor_view *v = qn_source_find(m.source, "model.norm.weight");
+        assert_int_equal(v->dtype, QN_DTYPE_BF16);
+        FILE *f = fopen(v->file, "r+b");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, (const uint8_t *)v->data - qn_mapping_data(v->mapping) + 6, SEEK_SET), 0);
+        assert_int_equal(fwrite(bad[i], 1, 2, f), 2);
+        fclose(f);
+        close_model(&m);
+        m = open_model(dir);
+        int64_t n = -1;
+        assert_int_equal(qn_examine_vectors(m.source, &m.config, &n), QN_E_FORMAT);
+        if (!strstr(qn_last_error(), words[i])) fail_msg("%s", qn_last_error());
+        assert_non_null(strstr(qn_last_error(), "model.norm.weight"));
+        assert_int_equal(n, -1);
+        close_model(&m);
+        qn_test_model_remove(dir);
+    }
+}
+
 static void test_no_memory(void **state)
 {
     opened m = open_model(qn_test_need_fixture("models/llama"));
@@ -160,6 +190,7 @@ int main(void)
         cmocka_unit_test(test_packed_in_several_tensors),
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_infinite_vector),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
