@@ -12,6 +12,7 @@
 
 #include "api/handles.h"
 #include "backend/native/native_parts.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"
@@ -204,6 +205,56 @@ static void what_ends(void **state)
     qn_model_close(&model);
 }
 
+/* What a step gives: a hash of its logits, and what greedy goes on with. */
+typedef struct {
+    uint64_t hash;
+    int64_t best;
+} seen_row;
+
+static qn_status see_row(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const int64_t vocab = beside.e->config.vocab_size;
+    *(seen_row *)user =
+        (seen_row){qn_hash_bytes(logits, (size_t)vocab * sizeof *logits, 0), qn_test_argmax(logits, vocab)};
+    return QN_OK;
+}
+
+/* The early step is taken only if the step finds the sequence as it was: not behind the step of another one, nor
+ * with other pages. */
+static void changed_meanwhile(void **state)
+{
+    enum { STEPS = 12, FIRST = 32, OTHER = 4, PAGES = 8 };
+    int32_t ids[PROMPT];
+    seen_row want[STEPS], got[STEPS];
+    for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)(1 + qn_random_bits(9, (uint64_t)i) % 199);
+    qn_model *model = open_model("models/llama");
+    for (int round = 0; round < 2; round++) {
+        compute_beside(model, round ? GUESSES : HAS_NONE);
+        qn_engine *e = beside.e;
+        qn_sequence *other = qn_test_sequence(e), *s = qn_test_sequence(e);
+        const qn_feed prompt[] = {{s, ids, FIRST, QN_LOGITS_NONE},
+                                  {s, ids + FIRST, PROMPT - FIRST, QN_LOGITS_NONE}},
+                      between = {other, ids, 2, QN_LOGITS_NONE};
+        int32_t id = 5;
+        for (int i = 0; i < 2; i++) qn_test_ok(qn_engine_step(e, 1, &prompt[i], NULL, NULL, NULL));
+        qn_sequence_set_follows_best(s, 1);
+        for (int i = 0; i < STEPS; i++) {
+            seen_row *seen = (round ? got : want) + i;
+            const int64_t n_dropped = beside.n_dropped;
+            if (i == OTHER) qn_test_ok(qn_engine_step(e, 1, &between, NULL, NULL, NULL));
+            if (i == PAGES) qn_test_ok(qn_sequence_reserve(s, 2 * QN_PAGE_TOKENS));
+            qn_test_ok(qn_engine_step(e, 1, &(qn_feed){s, &id, 1, QN_LOGITS_LAST}, see_row, NULL, seen));
+            if (round) assert_int_equal(beside.n_dropped - n_dropped, i == OTHER || i == PAGES);
+            id = (int32_t)seen->best;
+        }
+        qn_sequence_free(s);
+        qn_sequence_free(other);
+    }
+    assert_true(beside.n_taken > STEPS / 2);
+    assert_memory_equal(got, want, sizeof want);
+    qn_model_close(&model);
+}
+
 /* Where the largest logit is not what comes next, and where states are changed in place, nothing is begun;
  * nor behind the last token. */
 static void where_it_does_not(void **state)
@@ -236,6 +287,7 @@ int main(void)
         {"mixtral", guesses, NULL, NULL, experts},
         {"what ends: llama", what_ends, NULL, NULL, llama},
         {"what ends: gemma3_text", what_ends, NULL, NULL, windows},
+        cmocka_unit_test(changed_meanwhile),
         cmocka_unit_test(where_it_does_not),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);

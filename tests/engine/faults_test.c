@@ -290,6 +290,70 @@ static void bad_prefix(void **state)
     qn_model_close(&model);
 }
 
+/* ---- guesses ------------------------------------------------------------------------------------------ */
+
+enum { GUESSED = 40, PERIOD = 7 };
+
+/* Rows that repeat themselves, of which each step guesses. Returns how many ids were guessed. */
+static int64_t repeat(qn_model *model, int32_t n_draft, int32_t out[ROWS][GUESSED])
+{
+    int32_t ids[ROWS][PREFIX];
+    qn_ids rows[ROWS];
+    int64_t n[ROWS] = {0};
+    qn_generation *g = NULL;
+    qn_generation_stats stats;
+    const qn_generate_options o = {.max_tokens = GUESSED,
+                                   .ignore_eos = 1,
+                                   .n_draft = n_draft,
+                                   .seed = 9,
+                                   .frequency_penalty = -2,
+                                   .no_prefix_cache = 1};
+    for (int r = 0; r < ROWS; r++) {
+        for (int i = 0; i < PREFIX; i++)
+            ids[r][i] = (int32_t)(1 + qn_random_bits((uint64_t)r, (uint64_t)(i % PERIOD)) % 199);
+        rows[r] = (qn_ids){ids[r], PREFIX};
+    }
+    qn_test_ok(qn_generation_open(model, &(qn_prompt){.rows = rows, .n_rows = ROWS}, &o, &g));
+    for (int n_open = ROWS; n_open;) {
+        qn_token t;
+        qn_test_ok(qn_generation_next(g, &t));
+        n_open -= t.end != QN_END_NONE;
+        if (t.end == QN_END_NONE) out[t.row][n[t.row]++] = t.id;
+    }
+    qn_test_ok(qn_generation_get_stats(g, &stats));
+    qn_generation_close(g);
+    for (int r = 0; r < ROWS; r++) assert_int_equal(n[r], GUESSED);
+    return stats.n_drafted_tokens;
+}
+
+/* A step with guesses that fails in each of its passes: the ids that were drawn before stay, and the rest is
+ * computed again. Few logits a pass, so that some of a step are drawn before another pass fails. */
+static void guesses(void **state)
+{
+    static int32_t want[ROWS][GUESSED], got[ROWS][GUESSED];
+    const fault ways[] = {FAILS, FAILS_LATE};
+    int64_t n_guessed = 0;
+    qn_model *model = NULL;
+    qn_test_ok(qn_model_open(qn_test_need_fixture(*state),
+                             &(qn_model_options){.n_threads = 1, .parallel_slots = ROWS, .context_size = 256},
+                             &model));
+    native_of(model)->engine->max_logit_rows = 3;
+    assert_int_equal(repeat(model, 0, want), 0);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        int has_gone_wrong = 1;
+        for (int64_t k = 1; has_gone_wrong; k++) {
+            break_passes(model, ways[w], k, k);
+            n_guessed += repeat(model, 6, got);
+            has_gone_wrong = broken.n_runs >= k;
+            mend(model);
+            assert_memory_equal(got, want, sizeof got);
+            check_nothing_held(model);
+        }
+    }
+    assert_true(n_guessed > 0);
+    qn_model_close(&model);
+}
+
 int main(void)
 {
     static const char *const paths[] = {"models/llama", "models/gemma3_text", "models/qwen3_5"};
@@ -303,7 +367,7 @@ int main(void)
                 {"all passes fail from one on", FAILS, 1}};
     enum { KINDS = sizeof paths / sizeof *paths, WAYS = sizeof ways / sizeof *ways };
     static subject subjects[KINDS * (WAYS + 1)];
-    static struct CMUnitTest tests[KINDS * (WAYS + 1)];
+    static struct CMUnitTest tests[KINDS * (WAYS + 1) + 2];
     static char names[KINDS * (WAYS + 1)][96];
     for (int i = 0; i < KINDS * (WAYS + 1); i++) {
         int way = i / KINDS;
@@ -314,5 +378,8 @@ int main(void)
         tests[i] =
             (struct CMUnitTest){names[i], way < WAYS ? each_pass : bad_prefix, NULL, NULL, &subjects[i]};
     }
-    return _cmocka_run_group_tests("faults", tests, KINDS * (WAYS + 1), NULL, NULL);
+    for (int i = 0; i < 2; i++)
+        tests[KINDS * (WAYS + 1) + i] = (struct CMUnitTest){i ? "guesses: gemma3_text" : "guesses: llama",
+                                                            guesses, NULL, NULL, (void *)(uintptr_t)paths[i]};
+    return _cmocka_run_group_tests("faults", tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

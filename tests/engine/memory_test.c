@@ -11,6 +11,8 @@
 #include <quern/quern.h>
 
 #include "base/mem.h"
+#include "engine/machine/engine_parts.h"
+#include "engine/machine/prefixes.h"
 #include "tests/engine/resident.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
@@ -39,6 +41,83 @@ static qn_status open_and_step(const char *path)
     qn_sequence_free(s);
     qn_engine_close(e);
     return status;
+}
+
+/* Without a prefix tree freed pages are kept for the next sequence, in each group of layers, and recurrent
+ * state is. All of it can be given back. */
+static void gives_pages_back(void **state)
+{
+    static const char *const paths[] = {"models/llama", "models/gemma3_text", "models/qwen3_5"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        qn_engine *e = qn_test_engine(
+            qn_test_need_fixture(paths[i]), NULL,
+            (qn_engine_options){.n_threads = 1, .max_rows = 16, .context_size = 256, .no_prefix_cache = 1});
+        qn_ledger *ledger = qn_engine_ledger(e);
+        qn_sequence *s = qn_test_sequence(e);
+        for (int j = 0; j < 6; j++) qn_test_ok(feed_some(e, s, 16));
+        const size_t held = qn_ledger_held(ledger, QN_LEDGER_KV);
+        qn_sequence_free(s);
+        assert_int_equal(qn_ledger_held(ledger, QN_LEDGER_KV), 0);
+        assert_true(qn_ledger_held(ledger, QN_LEDGER_CACHE) >= held && held > 0);
+        qn_ledger_clear_cache(ledger);
+        assert_int_equal(qn_ledger_held(ledger, QN_LEDGER_CACHE), 0);
+        s = qn_test_sequence(e);
+        qn_test_ok(feed_some(e, s, 16));
+        qn_sequence_free(s);
+        qn_engine_close(e);
+    }
+}
+
+/* A known prefix is left alone where there is no room for what the sequence needs of its own: a copy of the
+ * recurrent state, or the ids that may have to be turned again. It begins with nothing then. */
+static void attaches_nothing(void **state)
+{
+    enum { N = 40, MOST = 8192 };
+    for (int has_states = 0; has_states < 2; has_states++) {
+        qn_engine *e = qn_test_engine(
+            qn_test_need_fixture(has_states ? "models/qwen3_5" : "models/phi3_longrope"), NULL,
+            (qn_engine_options){.n_threads = 1, .max_rows = 64, .context_size = 256, .max_sequences = 3});
+        qn_sequence *first = qn_test_sequence(e), *s = qn_test_sequence(e);
+        static int32_t slots[MOST];
+        int64_t n = 0;
+        qn_sequence_expect(first, N + 1);
+        qn_sequence_expect(s, N + 1);
+        qn_test_ok(feed_some(e, first, N));
+        qn_sequence_remember(first, "", some_ids, 1, 1);
+        if (!has_states) qn_ledger_set_limit(qn_engine_ledger(e), 1); /* pages stay, for they are in use */
+        if (has_states) {                                             /* all but the one that is kept */
+            n = qn_pages_free_count(e->slots);
+            assert_in_range(n, 1, MOST);
+            qn_test_ok(qn_pages_reserve(e->slots, n, slots));
+        }
+        assert_int_equal(qn_sequence_attach(s, "", some_ids, N + 1), 0);
+        assert_int_equal(qn_sequence_length(s), 0);
+        qn_ledger_set_limit(qn_engine_ledger(e), 0);
+        while (n > 0) qn_pages_release(e->slots, slots[--n]);
+        assert_int_equal(qn_sequence_attach(s, "", some_ids, N + 1), N);
+        qn_sequence_free(s);
+        qn_sequence_free(first);
+        qn_engine_close(e);
+    }
+}
+
+/* More sequences than the engine was opened for are refused. */
+static void too_many_feeds(void **state)
+{
+    qn_engine *e = qn_test_engine(
+        qn_test_need_fixture("models/llama"), NULL,
+        (qn_engine_options){.n_threads = 1, .max_rows = 16, .context_size = 64, .max_sequences = 2});
+    qn_sequence *s[3];
+    qn_feed feeds[3];
+    for (int i = 0; i < 3; i++) {
+        s[i] = qn_test_sequence(e);
+        feeds[i] = (qn_feed){s[i], some_ids, 2, QN_LOGITS_LAST};
+    }
+    assert_int_equal(qn_engine_step(e, 3, feeds, ignore, NULL, NULL), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "3 sequences in one step, but the model was opened for 2");
+    qn_test_ok(qn_engine_step(e, 2, feeds, ignore, NULL, NULL));
+    for (int i = 0; i < 3; i++) qn_sequence_free(s[i]);
+    qn_engine_close(e);
 }
 
 static void limit(void **state)
@@ -157,7 +236,8 @@ int main(void)
     const struct CMUnitTest at_length[] = {cmocka_unit_test(soak)};
     if (getenv("QUERN_SOAK")) return cmocka_run_group_tests(at_length, NULL, NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limit),
+        cmocka_unit_test(limit),          cmocka_unit_test(gives_pages_back),
+        cmocka_unit_test(too_many_feeds), cmocka_unit_test(attaches_nothing),
         cmocka_unit_test(long_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

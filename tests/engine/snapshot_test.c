@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/mem.h"
+#include "engine/machine/engine_parts.h"
 #include "engine/machine/guest.h"
 #include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
@@ -407,7 +410,7 @@ typedef struct {
     qn_model *model;
     int n;
     int32_t *out;
-    atomic_int is_done;
+    atomic_int is_done, n_taken;
 } beside;
 
 static void *generate_tokens(void *arg)
@@ -479,6 +482,46 @@ static void gives_way(void **state)
         assert_int_equal(active_bytes(model), before);
     }
     print_message("%d snapshots taken, %d refused\n", n_taken, n_refused);
+    qn_model_close(&model);
+}
+
+/* Takes the pages of a snapshot between two of its chunks, once. */
+static void *take_pages(void *arg)
+{
+    beside *b = arg;
+    const native_model *m = b->model->object;
+    for (int is_taken = 0; !is_taken && !atomic_load(&b->is_done);) {
+        qn_test_ok(qn_scheduler_enter(m->scheduler));
+        const qn_guest *g = m->engine->guests;
+        if (g && g->sequence && qn_sequence_length(g->sequence) > 0)
+            is_taken = qn_guest_give_way(m->engine, NULL);
+        qn_scheduler_leave(m->scheduler);
+        atomic_store(&b->n_taken, is_taken);
+    }
+    return NULL;
+}
+
+/* A snapshot whose pages went to others begins again, and has the same bits. */
+static void begins_again(void **state)
+{
+    enum { LONG = 200 };
+    static int32_t ids[LONG];
+    qn_attention_snapshot *alone = NULL, *s = NULL;
+    pthread_t thread;
+    for (int i = 0; i < LONG; i++) ids[i] = 3 + i % 90;
+    qn_model *model = open_model("llama", (qn_model_options){.parallel_slots = 2, .prefill_chunk = 4});
+    beside b = {.model = model};
+    qn_test_ok(take(model, ids, LONG, QN_SNAPSHOT_ALL, &alone));
+    pthread_create(&thread, NULL, take_pages, &b);
+    while (!atomic_load(&b.n_taken)) {
+        qn_attention_snapshot_free(s);
+        qn_test_ok(take(model, ids, LONG, QN_SNAPSHOT_ALL, &s));
+        check_same(alone, s);
+    }
+    atomic_store(&b.is_done, 1);
+    pthread_join(thread, NULL);
+    qn_attention_snapshot_free(s);
+    qn_attention_snapshot_free(alone);
     qn_model_close(&model);
 }
 
@@ -645,7 +688,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_input),        cmocka_unit_test(no_tokenizer),
         cmocka_unit_test(allocations_fail), cmocka_unit_test(images),
         cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way),
-        cmocka_unit_test(any_type_of_pages)};
+        cmocka_unit_test(begins_again),     cmocka_unit_test(any_type_of_pages)};
     static const qn_test_kind_row row = {"fixture_states_", fixture_states};
     size_t n = 0;
     while (tests[n].name) n++;

@@ -16,6 +16,8 @@
 #include "engine/clients/handle_parts.h"
 #include "engine/clients/state_io.h"
 #include "format/files/mmap.h"
+#include "format/state/state_file.h"
+#include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/scratch.h"
@@ -548,6 +550,83 @@ static void damaged(void **state)
     qn_test_remove(folder);
 }
 
+/* What a file says of its first node and key. */
+typedef struct {
+    int32_t id; /* 0: as it is */
+    const char *adapter;
+    size_t adapter_length;
+} lie;
+
+/* Copies a file of state, with checksums that are right. */
+static void copy_with(const char *from, const char *to, lie l)
+{
+    qn_state_file *f;
+    qn_state_writer *w;
+    int64_t n_pages[QN_STATE_FILE_GROUPS_MAX];
+    int32_t ids[CONTEXT];
+    const void *bytes;
+    qn_test_ok(qn_state_file_open(from, &f));
+    const qn_state_sizes *sizes = qn_state_file_sizes(f);
+    qn_test_ok(qn_state_writer_new(to, qn_state_file_binding(f), sizes, &w));
+    for (int64_t i = 0; i < qn_state_file_keys(f); i++) {
+        qn_state_key key = qn_state_file_key(f, i);
+        if (l.adapter && i == 0) key.adapter = l.adapter, key.adapter_length = l.adapter_length;
+        qn_test_ok(qn_state_writer_key(w, &key, NULL));
+    }
+    for (int64_t i = 0; i < qn_state_file_nodes(f); i++) {
+        qn_state_node node = qn_state_file_node(f, i);
+        assert_true(node.n_ids <= CONTEXT);
+        memcpy(ids, node.ids, (size_t)node.n_ids * sizeof *ids);
+        if (l.id && i == 0) ids[node.n_ids - 1] = l.id;
+        node.ids = ids;
+        qn_test_ok(qn_state_writer_node(w, &node, NULL));
+    }
+    for (int g = 0; g < sizes->n_groups; g++) n_pages[g] = qn_state_file_pages(f, g);
+    qn_test_ok(qn_state_writer_begin(w, n_pages, 0));
+    for (int g = 0; g < sizes->n_groups; g++)
+        for (int64_t i = 0; i < n_pages[g]; i++) {
+            qn_test_ok(qn_state_file_page(f, g, i, &bytes));
+            qn_test_ok(qn_state_writer_page(w, g, i, bytes));
+        }
+    qn_test_ok(qn_state_writer_finish(w));
+    qn_state_writer_free(w);
+    qn_state_file_close(f);
+}
+
+/* Files that are whole, but say what cannot be: tokens outside the vocabulary, names that no adapter has. */
+static void impossible(void **state)
+{
+    static const char lengthy[QN_ADAPTER_NAME_LENGTH + 1] = {[0 ... QN_ADAPTER_NAME_LENGTH] = 'a'};
+    const char *folder = qn_test_scratch();
+    char from[512], to[512];
+    snprintf(from, sizeof from, "%s", qn_test_path(folder, "x.state"));
+    snprintf(to, sizeof to, "%s", qn_test_path(folder, "other.state"));
+    world a = open_world("models/llama"), b = open_world("models/llama");
+    const int32_t vocab = (int32_t)qn_engine_config(a.e)->vocab_size;
+    const struct {
+        lie l;
+        const char *words;
+    } rows[] = {{{.id = vocab}, "outside the vocabulary"},
+                {{.id = -1}, "token id -1"},
+                {{.adapter = lengthy, .adapter_length = sizeof lengthy}, "not the name of an adapter"},
+                {{.adapter = "a\0b", .adapter_length = 3}, "not the name of an adapter"}};
+    qn_tree_counters before;
+    grow_tree(&a);
+    qn_test_ok(qn_state_save_tree(a.e, a.scheduler, PRINT, from));
+    qn_tree_get_counters(b.e->tree, &before);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        copy_with(from, to, rows[i].l);
+        refused(qn_state_load_tree(b.e, b.scheduler, PRINT, to), QN_E_FORMAT, rows[i].words);
+        refused(QN_E_FORMAT, QN_E_FORMAT, "other.state");
+        expect_unchanged(&b, &before);
+    }
+    copy_with(from, to, (lie){0});
+    qn_test_ok(qn_state_load_tree(b.e, b.scheduler, PRINT, to));
+    close_world(&a);
+    close_world(&b);
+    qn_test_remove(folder);
+}
+
 static void out_of_memory(void **state)
 {
     const char *folder = qn_test_scratch();
@@ -589,6 +668,7 @@ int main(void)
                                        cmocka_unit_test(other_models),   cmocka_unit_test(tree_comes_back),
                                        cmocka_unit_test(small_pool),     cmocka_unit_test(trees_and_handles),
                                        cmocka_unit_test(tight_limit),    cmocka_unit_test(poisoned_meanwhile),
-                                       cmocka_unit_test(damaged),        cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(damaged),        cmocka_unit_test(impossible),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

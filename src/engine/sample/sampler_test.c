@@ -509,6 +509,8 @@ static void test_options(void **state)
         assert_int_equal(qn_sampler_new(NULL, &cases[i].o, 10, NULL, &s), QN_E_ARG);
         assert_string_equal(qn_last_error(), cases[i].message);
     }
+    assert_int_equal(qn_sampler_new(NULL, &(qn_generate_options){0}, 0, NULL, &s), QN_E_ARG);
+    assert_string_equal(qn_last_error(), "a vocabulary of 0 tokens");
     assert_null(s);
     assert_int_equal(qn_sampler_check(&(qn_generate_options){.repeat_penalty = 0.01f}), QN_OK);
     assert_true(qn_sampler_fresh_seed() != 0);

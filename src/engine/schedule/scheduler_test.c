@@ -244,6 +244,31 @@ static void meeting(void **state)
     }
 }
 
+/* Without memory for its thread the scheduler is not made, and nothing is left. */
+static void no_thread(void **state)
+{
+    (void)state;
+    qn_engine *e = qn_test_engine(qn_test_need_fixture("models/llama"), NULL,
+                                  (qn_engine_options){.context_size = 64, .n_threads = 1});
+    qn_scheduler *s = NULL;
+    qn_status status = QN_E_NOMEM;
+    int said = 0;
+    const int64_t live = qn_mem_live_blocks();
+    for (int64_t nth = 1; status != QN_OK; nth++) {
+        assert_true(nth < 100 && qn_mem_live_blocks() == live);
+        qn_mem_fail_nth(nth);
+        status = qn_scheduler_new(e, &(qn_scheduler_options){.background = 1}, &s);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+        said |= strstr(qn_last_error(), "cannot start another thread") != NULL;
+    }
+    assert_true(said);
+    qn_scheduler_free(s);
+    assert_int_equal(qn_mem_live_blocks(), live);
+    qn_engine_close(e);
+}
+
 /* Who lets go of a request that has ended, while its step still computes others, waits for the end of that
  * step: he is woken by who leads, and not before. */
 typedef struct {
@@ -409,6 +434,14 @@ static void spoil(world *w, const qn_request *r)
     for (int64_t i = t->n_released; i < t->n; i++) spoil_unit(w, w->e->states[0], w->e->pages[0], t->ids[i]);
 }
 
+static void submit_and_rotate(world *w, job *j)
+{
+    j->r.rotate = 1;
+    j->r.room = INT32_MAX;
+    for (qn_test_ok(qn_scheduler_submit(w->s, 1, &j->r)); !j->r.ids_base; drain(j))
+        qn_test_ok(qn_scheduler_wait(w->s, &j->client, 0));
+}
+
 /* One that has gone on past its context has no ids to begin anew with: it fails. */
 static void rotated(void **state)
 {
@@ -419,13 +452,7 @@ static void rotated(void **state)
     qn_test_ok(qn_scheduler_submit(w.s, 1, &first.r));
     finish(&w, &first);
     begin(&w, &j, 50, 2000);
-    j.r.rotate = 1;
-    j.r.room = INT32_MAX;
-    qn_test_ok(qn_scheduler_submit(w.s, 1, &j.r));
-    while (!j.r.ids_base) {
-        qn_test_ok(qn_scheduler_wait(w.s, &j.client, 0));
-        drain(&j);
-    }
+    submit_and_rotate(&w, &j);
     assert_true(j.r.n_attached > 0);
     qn_test_ok(qn_scheduler_enter(w.s));
     spoil(&w, &j.r);
@@ -435,6 +462,64 @@ static void rotated(void **state)
     assert_int_equal(j.r.failure, QN_E_INTERNAL);
     end(&w, &first);
     end(&w, &j);
+    close_world(&w);
+}
+
+/* So does one that has rotated and reads what another is found to have left. */
+static void rotated_on_poison(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama", (qn_engine_options){.context_size = 64, .max_rows = 64}, 0);
+    job first, j;
+    begin(&w, &first, 50, 1);
+    qn_test_ok(qn_scheduler_submit(w.s, 1, &first.r));
+    finish(&w, &first);
+    begin(&w, &j, 50, 2000);
+    submit_and_rotate(&w, &j);
+    qn_test_ok(qn_scheduler_enter(w.s));
+    qn_batch_forget(w.s, &first.r);
+    assert_true(j.r.is_poisoned);
+    qn_scheduler_leave(w.s);
+    finish(&w, &j);
+    assert_int_equal(j.r.end, QN_END_ERROR);
+    assert_int_equal(j.r.failure, QN_E_DEVICE);
+    assert_non_null(strstr(j.r.message, "depends on"));
+    end(&w, &first);
+    end(&w, &j);
+    close_world(&w);
+}
+
+/* Those that have rotated do not give way to each other: without memory for a page the oldest fails. */
+static void rotated_without_memory(void **state)
+{
+    (void)state;
+    world w = open_world("models/llama",
+                         (qn_engine_options){.context_size = 64, .max_rows = 64, .max_sequences = 2}, 0);
+    job jobs[2];
+    for (int i = 0; i < 2; i++) {
+        begin(&w, &jobs[i], 50, 2000);
+        jobs[i].r.rotate = jobs[i].r.no_cache = 1;
+        jobs[i].r.room = INT32_MAX;
+        qn_test_ok(qn_scheduler_submit(w.s, 1, &jobs[i].r));
+    }
+    while (!jobs[0].r.ids_base || !jobs[1].r.ids_base) {
+        step(&w, NULL);
+        drain(&jobs[0]);
+        drain(&jobs[1]);
+    }
+    qn_ledger_set_limit(w.e->ledger, 1);
+    for (int i = 0; i < 2; i++) {
+        while (!is_done(&jobs[i])) {
+            step(&w, NULL);
+            drain(&jobs[0]);
+            drain(&jobs[1]);
+        }
+        assert_int_equal(is_done(&jobs[1]), i);
+        assert_int_equal(jobs[i].r.end, QN_END_ERROR);
+        assert_int_equal(jobs[i].r.failure, QN_E_NOMEM);
+    }
+    qn_ledger_set_limit(w.e->ledger, 0);
+    for (int i = 0; i < 2; i++) end(&w, &jobs[i]);
     close_world(&w);
 }
 
@@ -691,10 +776,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaving),
         cmocka_unit_test(meeting),
+        cmocka_unit_test(no_thread),
         cmocka_unit_test(leaves_within_a_step),
         cmocka_unit_test(pictures),
         cmocka_unit_test(logits_once),
         cmocka_unit_test(rotated),
+        cmocka_unit_test(rotated_on_poison),
+        cmocka_unit_test(rotated_without_memory),
         cmocka_unit_test(poisoned),
         cmocka_unit_test(no_numbers),
         cmocka_unit_test(reads_no_numbers),
