@@ -185,6 +185,15 @@ static void test_refused(void **state)
         assert_non_null(strstr(qn_last_error(), "nobody"));
     }
     qn_batch_close(b);
+    const int32_t ids[] = {-1, 1 << 30};
+    for (int i = 0; i < 2; i++) {
+        const qn_generate_options stops = {.stop_ids = ids + i, .n_stop_ids = 1};
+        qn_generation *g = NULL;
+        assert_int_equal(qn_generation_open(model, &prompt, &stops, &g), QN_E_ARG);
+        assert_non_null(
+            strstr(qn_last_error(), i ? "stop_ids: token id 1073741824" : "stop_ids: token id -1"));
+        assert_null(g);
+    }
     qn_model_close(&model);
 }
 

@@ -136,6 +136,7 @@ static void test_refused(void **state)
         {{.n_prompt_tokens = 4, .prompt = "A"}, "n_prompt_tokens"},
         {{.n_prompt_tokens = 1 << 20}, "context"},
         {{.n_decode_tokens = 1}, "n_decode_tokens"},
+        {{.n_prompt_tokens = 200, .n_decode_tokens = 1 << 20}, "do not fit into the context"},
         {{.n_decode_tokens = -5}, "n_decode_tokens"},
         {{.n_sequences = -1}, "n_sequences"},
         {{.n_sequences = 1 << 20}, "n_sequences"},
@@ -157,6 +158,24 @@ static void test_refused(void **state)
     assert_int_equal(qn_bench_run(model, NULL, NULL), QN_E_ARG);
     assert_string_equal(qn_bench_part_name(QN_BENCH_PROMPT_CACHE), "prompt_cache");
     assert_string_equal(qn_bench_part_name((qn_bench_part)-1), "unknown part");
+    qn_model_close(&model);
+}
+
+/* A text without tokens, and sequences that leave no room to run together. */
+static void test_no_room(void **state)
+{
+    qn_bench_report r;
+    qn_model *model = open_model("models/qwen2", (qn_model_options){.context_size = 64, .parallel_slots = 2});
+    assert_int_equal(qn_bench_run(model, &(qn_bench_options){.prompt = "", .n_decode_tokens = 4}, &r),
+                     QN_E_ARG);
+    assert_string_equal(qn_last_error(), "the prompt has no tokens");
+    const qn_bench_options o = {.n_prompt_tokens = 40,
+                                .n_decode_tokens = 20,
+                                .n_sequences = 2,
+                                .n_runs = 1,
+                                .parts = 1 << QN_BENCH_SPEED};
+    assert_int_equal(qn_bench_run(model, &o, &r), QN_E_ARG);
+    if (!strstr(qn_last_error(), "the context is full")) fail_msg("%s", qn_last_error());
     qn_model_close(&model);
 }
 
@@ -241,7 +260,7 @@ int main(void)
         cmocka_unit_test(test_whole),           cmocka_unit_test(test_prompt),
         cmocka_unit_test(test_little),          cmocka_unit_test(test_refused),
         cmocka_unit_test(test_cancelled),       cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_memory_runs_out), cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 
 typedef struct {
     int n_models, n_problems, stop_at;
-    char last[512], type[64], quant[64];
+    char last[512], type[64], quant[64], format[64];
 } seen;
 
 static qn_status take(void *user, const qn_discovery *d)
@@ -26,6 +26,7 @@ static qn_status take(void *user, const qn_discovery *d)
     s->n_problems += d->is_problem;
     snprintf(s->last, sizeof s->last, "%s", d->name);
     snprintf(s->type, sizeof s->type, "%s", d->model_type);
+    snprintf(s->format, sizeof s->format, "%s", d->format);
     snprintf(s->quant, sizeof s->quant, "%s", d->quant);
     assert_true((d->status == QN_OK) == (d->error[0] == 0));
     return s->n_models == s->stop_at ? QN_E_CANCELLED : QN_OK;
@@ -84,6 +85,21 @@ static void test_words_of_quantisation(void **state)
     qn_test_remove(root);
 }
 
+/* A folder of raw weights is a model, of which the configuration is read. */
+static void test_raw_weights(void **state)
+{
+    const char *root = qn_test_scratch();
+    char folder[600];
+    seen s = {0};
+    qn_test_copy(root, "config.json", qn_test_path(qn_test_need_fixture("models/llama"), "config.json"));
+    snprintf(folder, sizeof folder, "%s/bin_weights", root);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(qn_discover(root, NULL, take, &s), QN_OK);
+    assert_int_equal(s.n_models, 1);
+    assert_string_equal(s.format, "bin_weights");
+    qn_test_remove(root);
+}
+
 static void test_arguments(void **state)
 {
     seen s = {0};
@@ -123,9 +139,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_words_of_quantisation),
-        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_walk),        cmocka_unit_test(test_words_of_quantisation),
+        cmocka_unit_test(test_raw_weights), cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

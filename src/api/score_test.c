@@ -273,6 +273,64 @@ static void test_vectors(void **state)
     qn_model_close(&narrow);
 }
 
+/* The engine's logits, but no number from the third position on. */
+typedef struct {
+    qn_logits_fn *fn;
+    void *user;
+    int64_t vocab_size;
+} spoiling;
+
+static qn_status spoil(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    const spoiling *s = user;
+    float *bad = test_malloc((size_t)(n * s->vocab_size) * sizeof *bad);
+    memcpy(bad, logits, (size_t)(n * s->vocab_size) * sizeof *bad);
+    for (int64_t i = 0; i < n; i++)
+        if (position + i >= 2) bad[i * s->vocab_size] = NAN;
+    qn_status status = s->fn(s->user, row, position, n, bad);
+    test_free(bad);
+    return status;
+}
+
+static qn_status spoiled_logits(void *model, const qn_ids *rows, int64_t n_rows,
+                                const qn_logits_options *options, qn_logits_fn *fn, void *user)
+{
+    qn_model_info info;
+    qn_test_ok(qn_backend_get("native")->get_info(model, &info));
+    spoiling s = {fn, user, info.vocab_size};
+    return qn_backend_get("native")->logits(model, rows, n_rows, options, spoil, &s);
+}
+
+/* Logits that are no numbers fail their text alone; a backend without ids of prompts takes rows alone. */
+static void test_lacking_backends(void **state)
+{
+    static qn_backend spoiled, wordless;
+    static scores s;
+    int32_t ids[LENGTH];
+    make_ids(ids);
+    const qn_ids rows[] = {{ids, 30}, {ids, 2}};
+    const qn_prompt prompts[] = {{.rows = rows, .n_rows = 1}, {.rows = rows + 1, .n_rows = 1}},
+                    text = {.text = "The mill"};
+    spoiled = wordless = *qn_backend_get("native");
+    spoiled.name = "spoiled";
+    spoiled.logits = spoiled_logits;
+    wordless.name = "wordless";
+    wordless.prompt_ids = NULL;
+    qn_test_ok(qn_backend_register(&spoiled));
+    qn_test_ok(qn_backend_register(&wordless));
+    qn_model *model = open_model("llama", (qn_model_options){.backend = "spoiled"});
+    score(model, prompts, 2, NULL, &s);
+    assert_int_equal(s.result[0].status, QN_E_INTERNAL);
+    qn_test_ok(s.result[1].status);
+    qn_model_close(&model);
+    model = open_model("llama", (qn_model_options){.backend = "wordless"});
+    score(model, &text, 1, NULL, &s);
+    assert_int_equal(s.result[0].status, QN_E_UNSUPPORTED);
+    score(model, prompts, 2, NULL, &s);
+    qn_test_ok(s.result[0].status);
+    qn_model_close(&model);
+}
+
 static void test_allocation_failures(void **state)
 {
     static scores s;
@@ -307,11 +365,9 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_scores_refused),
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_golden),           cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_scores_refused),   cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_lacking_backends), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,6 +266,10 @@ static void warm_refusals(void **state)
     refused(qn_model_warm(model, &prompt, "x"), QN_E_ARG, "2 rows");
     refused(qn_cache_explain(model, &prompt, &miss), QN_E_ARG, "2 rows");
     prompt.n_rows = 1;
+    prompt.images = &(qn_image){(const uint8_t[3]){0}, 1, 1, 0};
+    prompt.n_images = 1;
+    refused(qn_model_warm(model, &prompt, "x"), QN_E_UNSUPPORTED, "images");
+    prompt.n_images = 0;
     rows[0].n_ids = 300;
     refused(qn_model_warm(model, &prompt, "x"), QN_E_ARG, "300 tokens");
     rows[0].n_ids = 10;
