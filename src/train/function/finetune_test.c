@@ -634,7 +634,12 @@ static void refuses(void **state)
     for (int64_t i = 0; i < n; i++) arrays[i] = qn_scalar(s, 1);
     expect_fail(&t, qn_finetune_forward(t.f, s, arrays, ids, NULL), QN_E_ARG, "lora_A");
     assert_int_equal(qn_finetune_set(t.f, s, arrays), QN_E_ARG);
+    for (int64_t i = 0; i < n; i++) arrays[i] = qn_div(s, qn_finetune_array(t.f, i), qn_scalar(s, 0));
+    assert_int_equal(qn_finetune_set(t.f, s, arrays), QN_E_ARG);
+    if (!strstr(qn_last_error(), "new value 0 is not finite")) fail_msg("%s", qn_last_error());
     qn_free(arrays);
+    qn_array *none = qn_slice(s, ids, (int64_t[]){0, 0}, (int64_t[]){0, LENGTH}, NULL);
+    expect_fail(&t, qn_finetune_forward(t.f, s, NULL, none, NULL), QN_E_ARG, "known number and length");
     qn_train_array a;
     assert_int_equal(qn_finetune_get_array(t.f, n, &a), QN_E_NOT_FOUND);
     assert_null(qn_finetune_array(t.f, n));
@@ -650,6 +655,49 @@ static void refuses(void **state)
     qn_model_close(&t.model); /* stays open */
     assert_ptr_equal(t.model, same);
     close_all(&t);
+}
+
+/* A loss or gradients that are not finite change nothing, and training goes on. */
+static void refuses_infinite(void **state)
+{
+    subject t;
+    qn_finetune_report report = {0};
+    const qn_optimizer_options o = qn_optimizer_defaults(QN_OPTIMIZER_ADAMW);
+    open_kind(&t, "llama", QN_PRECISION_EXACT, (qn_finetune_options){.rank = 2});
+    for (int round = 0; round < 3; round++) {
+        qn_scope *s = qn_scope_inner(t.scope);
+        qn_array *ids = qn_from_data(s, QN_DTYPE_I32, 2, (int64_t[]){N, LENGTH}, t.ids);
+        qn_array *targets = qn_from_data(s, QN_DTYPE_I32, 2, (int64_t[]){N, LENGTH}, t.targets);
+        qn_array *loss = mean(s, qn_finetune_losses(t.f, s, NULL, ids, targets, NULL));
+        qn_array *zero = qn_mul(s, loss, qn_scalar(s, 0));
+        if (round == 0) loss = qn_div(s, loss, qn_scalar(s, 0));
+        if (round == 1) loss = qn_add(s, loss, qn_sqrt(s, zero)); /* its slope at 0 is infinite */
+        const qn_status status = qn_finetune_step(t.f, s, loss, &o, 1, &report);
+        assert_int_equal(status, round < 2 ? QN_E_DEVICE : QN_OK);
+        const char *words = round ? "the gradient with respect to" : "the loss is inf after 0 steps";
+        if (round < 2 && !strstr(qn_last_error(), words)) fail_msg("%s", qn_last_error());
+        qn_scope_close(s);
+    }
+    assert_int_equal(report.step, 1);
+    close_all(&t);
+}
+
+/* The files are read again for training: without them it does not begin, and the model goes on. */
+static void refuses_lost_files(void **state)
+{
+    char dir[QN_TEST_DIR_MAX];
+    qn_model *model;
+    qn_finetune *f = NULL;
+    const int64_t live = qn_mem_live_blocks();
+    qn_test_model_copy(qn_test_need_fixture("models/llama"), NULL, NULL, dir);
+    qn_test_ok(qn_model_open(dir, &(qn_model_options){.n_threads = 1}, &model));
+    qn_test_model_remove(dir);
+    assert_int_equal(qn_finetune_open(model, &(qn_finetune_options){.rank = 2}, &f), QN_E_IO);
+    assert_non_null(strstr(qn_last_error(), dir));
+    assert_null(f);
+    qn_model_close(&model);
+    assert_null(model); /* it is not borrowed */
+    assert_int_equal(qn_mem_live_blocks(), live);
 }
 
 static void refuses_to_open(void **state)
@@ -774,14 +822,15 @@ int main(void)
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(mask_hides),      cmocka_unit_test(gradients_dora),
-        cmocka_unit_test(gradients_full),  cmocka_unit_test(trains_lora),
-        cmocka_unit_test(trains_dora),     cmocka_unit_test(trains_bf16),
-        cmocka_unit_test(trains_full),     cmocka_unit_test(trains_sgd),
-        cmocka_unit_test(refuses),         cmocka_unit_test(compiles),
-        cmocka_unit_test(takes_any_ids),   cmocka_unit_test(begins),
-        cmocka_unit_test(refuses_to_open), cmocka_unit_test(serves_meanwhile),
-        cmocka_unit_test(trains_on_data),  cmocka_unit_test(quantised_bits),
+        cmocka_unit_test(mask_hides),       cmocka_unit_test(gradients_dora),
+        cmocka_unit_test(gradients_full),   cmocka_unit_test(trains_lora),
+        cmocka_unit_test(trains_dora),      cmocka_unit_test(trains_bf16),
+        cmocka_unit_test(trains_full),      cmocka_unit_test(trains_sgd),
+        cmocka_unit_test(refuses),          cmocka_unit_test(compiles),
+        cmocka_unit_test(takes_any_ids),    cmocka_unit_test(begins),
+        cmocka_unit_test(refuses_to_open),  cmocka_unit_test(serves_meanwhile),
+        cmocka_unit_test(trains_on_data),   cmocka_unit_test(quantised_bits),
+        cmocka_unit_test(refuses_infinite), cmocka_unit_test(refuses_lost_files),
     };
     static struct CMUnitTest tests[N_ROWS * QN_TEST_KINDS_MAX + sizeof others / sizeof *others];
     int n = qn_test_kind_rows(N_ROWS, rows, tests);
