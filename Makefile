@@ -1,7 +1,7 @@
 # make                the library and ./quern              make asan|tsan|shake|valgrind  tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60 JOBS=2   every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
-# make coverage       lines of the cache that no test runs make soak SEEDS=30         long use, minutes
+# make coverage       lines of requests that no test runs  make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
 # make test-clients   the server under real clients        make fixtures              the larger golden files, again
 # make install        PREFIX=/usr/local; uninstall         make lint | format | clean

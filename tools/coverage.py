@@ -5,6 +5,9 @@ usage: tools/coverage.py BUILD FILE.c...
 
 Reads what a build with --coverage left under BUILD, by gcov. Prints a line a file and ends with status 1 when
 a line did not run that tests/uncovered.txt does not excuse, or when a row there excuses nothing.
+
+A row of tests/uncovered.txt is FILE | LINE | REASON. LINE is the text of a line without the spaces around it.
+Lines that follow one another can share a row: LINE is then their texts, joined by " \\ ".
 """
 import json
 import os
@@ -12,6 +15,7 @@ import subprocess
 import sys
 
 EXCUSES = "tests/uncovered.txt"
+JOINT = " \\ "
 
 
 def read_excuses():
@@ -24,6 +28,17 @@ def read_excuses():
             sys.exit(f"{EXCUSES}:{number}: expected FILE | LINE | REASON")
         rows[parts[0], parts[1]] = number
     return rows
+
+
+def excused_in(lines, rows):
+    """The numbers of a file's lines that rows excuse, each with its row's text."""
+    found = {}
+    for text in rows:
+        wanted = text.split(JOINT)
+        for first in range(len(lines) - len(wanted) + 1):
+            if lines[first : first + len(wanted)] == wanted:
+                found.update((first + 1 + i, text) for i in range(len(wanted)))
+    return found
 
 
 def counts_of(build, source):
@@ -46,26 +61,23 @@ def counts_of(build, source):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    excuses, used, failed = read_excuses(), set(), 0
+    excuses, used, failed, n_ran, n_excused = read_excuses(), set(), 0, 0, 0
     for source in sys.argv[2:]:
-        counts, lines = counts_of(sys.argv[1], source), open(source).read().split("\n")
-        missing, excused = [], 0
-        for number in sorted(n for n, count in counts.items() if count == 0):
-            key = (source, lines[number - 1].strip())
-            if key in excuses:
-                used.add(key)
-                excused += 1
-            else:
-                missing.append(number)
-        ran = len(counts) - len(missing) - excused
+        counts, lines = counts_of(sys.argv[1], source), [line.strip() for line in open(source)]
+        known = excused_in(lines, [text for file, text in excuses if file == source])
+        left_out = sorted(n for n, count in counts.items() if count == 0)
+        missing = [n for n in left_out if n not in known]
+        used.update((source, known[n]) for n in left_out if n in known)
+        excused, ran = len(left_out) - len(missing), len(counts) - len(left_out)
         share = 100 * (ran + excused) / max(1, len(counts))
         print(f"{source}: {ran} of {len(counts)} lines{f', {excused} excused' if excused else ''}: {share:.1f}%")
         for number in missing:
-            print(f"    {source}:{number}: {lines[number - 1].strip()}")
-        failed += len(missing)
+            print(f"    {source}:{number}: {lines[number - 1]}")
+        failed, n_ran, n_excused = failed + len(missing), n_ran + ran, n_excused + excused
     for key in sorted(set(excuses) - used):
         print(f"{EXCUSES}:{excuses[key]}: excuses nothing: {key[0]} | {key[1]}")
         failed += 1
+    print(f"coverage: {n_ran} lines ran in {len(sys.argv) - 2} files, {n_excused} are excused")
     if failed:
         print(f"coverage: {failed} line{'s' if failed > 1 else ''} to look at")
     return failed > 0
