@@ -8,7 +8,7 @@ shake:
 # ThreadSanitizer slows code tenfold: the programs that are about threads, or all with TSAN_TESTS=%.
 TSAN_TESTS ?= %/threads_test %/ledger_test %/native_test %/limits_test %/generation_test %/scheduler_test %/probe_test \
 	%/snapshot_test %/program_test %/transform_test %/fire_test %/locks_test %/inbox_test %/tree_test %/lists_company_test \
-	%/finetune_test
+	%/finetune_steps_test
 tsan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan test-tsan
 test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
