@@ -252,6 +252,47 @@ static void test_refused_arguments(void **state)
     qn_model_close(&model);
 }
 
+/* A chat that is parsed once is the same prompt as its JSON, and has its own tools and variables. */
+static void test_conversation(void **state)
+{
+    static const char json[] = "[{\"role\":\"user\",\"content\":\"hi\"}]";
+    qn_model *model = NULL;
+    qn_conversation *c = NULL;
+    char *texts[2] = {NULL, NULL}, *written = NULL;
+    int64_t live = qn_mem_live_blocks();
+    qn_status status = QN_E_NOMEM;
+    assert_int_equal(qn_conversation_new(NULL, NULL, NULL, &c), QN_E_ARG);
+    assert_int_equal(qn_conversation_new(json, NULL, NULL, NULL), QN_E_ARG);
+    assert_int_equal(qn_conversation_new("[{", NULL, NULL, &c), QN_E_FORMAT);
+    for (int64_t nth = 1; status != QN_OK; nth++) {
+        assert_null(c);
+        assert_int_equal(status, QN_E_NOMEM);
+        assert_int_equal(qn_mem_live_blocks(), live);
+        qn_mem_fail_nth(nth);
+        status = qn_conversation_new(json, NULL, NULL, &c);
+        qn_mem_fail_nth(0);
+    }
+    assert_int_equal(qn_conversation_get_json(c, &written), QN_OK);
+    assert_non_null(strstr(written, "\"hi\""));
+    qn_buffer_free(written);
+    assert_int_equal(qn_conversation_get_json(NULL, &written), QN_E_ARG);
+    assert_int_equal(qn_model_open("mock", &(qn_model_options){.backend = "mock"}, &model), QN_OK);
+    const qn_prompt prompts[] = {{.messages_json = json}, {.conversation = c}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(qn_chat_render(model, &prompts[i], &texts[i], NULL, NULL), QN_OK);
+    assert_string_equal(texts[0], texts[1]);
+    for (int i = 0; i < 2; i++) {
+        const qn_prompt both = {
+            .conversation = c, .tools_json = i ? "[]" : NULL, .variables_json = i ? NULL : "{}"};
+        assert_int_equal(qn_chat_render(model, &both, &written, NULL, NULL), QN_E_ARG);
+        assert_string_equal(qn_last_error(), "tools_json and variables_json: a conversation has its own");
+    }
+    qn_buffer_free(texts[0]);
+    qn_buffer_free(texts[1]);
+    qn_conversation_free(c);
+    qn_model_close(&model);
+}
+
 static void *take_next(void *generation)
 {
     qn_token t;
@@ -512,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_refused_arguments),
         cmocka_unit_test(test_polling_beside_a_call),
+        cmocka_unit_test(test_conversation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
