@@ -133,7 +133,7 @@ static void finish(world *w, job *j)
 static void step(world *w, job *j)
 {
     qn_test_ok(qn_scheduler_enter(w->s));
-    qn_batch_step(w->s, &j->client);
+    qn_batch_step(w->s, j ? &j->client : NULL);
     for (qn_client *c = w->s->touched; c; c = c->next_touched) { /* as who leads does */
         c->is_touched = 0;
         c->has_signal = 1;

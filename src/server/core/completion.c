@@ -219,7 +219,8 @@ static void poll_all(qn_completion *c)
     for (size_t i = 0; i < c->n_choices && c->phase == QN_COMPLETION_RUNNING; i++) {
         qn_completion_choice *choice = &c->choices[i];
         int is_there = 1;
-        while (is_there && !choice->finish && c->phase == QN_COMPLETION_RUNNING &&
+        /* The phase comes first: once the completion is closing, a worker may have freed the choices. */
+        while (c->phase == QN_COMPLETION_RUNNING && is_there && !choice->finish &&
                !qn_exchange_is_full(c->ex)) {
             qn_status status = poll_choice(c, choice, &is_there);
             if (status != QN_OK)
