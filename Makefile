@@ -98,9 +98,9 @@ PARTS := $(subst ., ,$(VERSION))
 ABI := $(if $(filter 0,$(firstword $(PARTS))),0.$(word 2,$(PARTS)),$(firstword $(PARTS)))
 SHARED := $(B)/libquern.so.$(VERSION)
 
-include tools/make/mlx.mk
+include tools/make/mlx.mk tools/make/cuda.mk
 
-all: $(B)/quern $(SHARED) $(MLX_LIBRARY)
+all: $(B)/quern $(SHARED) $(MLX_LIBRARY) $(CUDA_LIBRARY)
 
 $(B)/libquern.a: $(call OBJ,$(LIB_SRC))
 $(B)/libsupport.a: $(call OBJ,$(SUPPORT_SRC))

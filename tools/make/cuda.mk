@@ -1,0 +1,39 @@
+# The device cuda.
+# CUDA=1 builds the library that the device cuda opens at run time, by nvcc (CUDA 13). Nothing else depends on it, and it
+# needs the driver alone where it runs. CUDA=host compiles the same kernels for this processor (src/device/cuda/host): a
+# library for tests, tens of thousands of times slower than a card.
+CUDA_SRC := $(shell find src/device/cuda -name '*.cu' | sort)
+CUDA_ARCHS ?= 80 89 90a 120
+NVCC ?= nvcc
+CUDA_FLAGS := -std=c++17 -O3 -fmad=false -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+	'-DQN_CUDA_CODE="$(addprefix sm_,$(CUDA_ARCHS))"' $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
+	-cudart static -MD -MP
+CUDA_HOST_FLAGS := $(filter-out -std=c11 -fmad%,$(FLAGS)) -std=c++17 -x c++ -DQN_CUDA_HOST -Wno-unused-function \
+	-Wno-missing-field-initializers -Wno-maybe-uninitialized -fno-exceptions
+ifdef CUDA
+ifeq ($(CUDA),host)
+CUDA_LIBRARY := $(B)/libquern-cuda-host.so
+else
+ifeq ($(shell command -v $(NVCC) 2>/dev/null),)
+$(error CUDA=1: no $(NVCC) on PATH. Install CUDA 13's compiler (PyPI: nvidia-cuda-nvcc with nvidia-cuda-runtime and nvidia-nvvm) and name it: make CUDA=1 NVCC=/path/to/nvcc)
+endif
+CUDA_LIBRARY := $(B)/libquern-cuda.so
+endif
+endif
+
+CUDA_OBJ := $(patsubst %,$(B)/%.o,$(CUDA_SRC))
+CUDA_HOST_OBJ := $(patsubst %,$(B)/host/%.o,$(CUDA_SRC))
+$(B)/libquern-cuda.so: $(CUDA_OBJ)
+	@echo "  LINK  $@"
+	$(Q)$(NVCC) -shared -cudart static $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) -o $@ $^
+$(CUDA_OBJ): $(B)/%.o: % Makefile tools/make/cuda.mk
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(CUDA_FLAGS) -c -o $@ $<
+$(B)/libquern-cuda-host.so: $(CUDA_HOST_OBJ)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -lm
+$(CUDA_HOST_OBJ): $(B)/host/%.o: % Makefile tools/make/cuda.mk
+	@mkdir -p $(@D)
+	@echo "  C++   $<"
+	$(Q)$(CXX) $(CUDA_HOST_FLAGS) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
