@@ -235,7 +235,9 @@ static qn_status take_outputs(qn_compiled *c, qn_scope *s, const entry *e, const
         out[i] = qn_array_alloc(s, "a compiled function", e->out_dtypes[i], shape.n, shape.dim, &to);
         if (!out[i]) return qn_scope_status(s);
         qn_dtype_bytes(e->out_dtypes[i], qn_array_size(out[i]), &bytes);
-        memcpy(to, qn_program_output(e->program, i), bytes);
+        const void *from;
+        QN_TRY(qn_program_read(e->program, i, &from));
+        memcpy(to, from, bytes);
     }
     return QN_OK;
 }

@@ -47,8 +47,9 @@ qn_array *qn_array_alloc(qn_scope *s, const char *what, qn_dtype dtype, int n_di
     qn_buffer *b = NULL;
     qn_status status = s->device->ops->alloc(s->device, bytes, QN_LEDGER_OTHER, &b);
     if (status != QN_OK) return qn_scope_fail(s, status);
-    qn_array *a = qn_from_buffer(s, dtype, shape, b);
-    *data = b->data;
+    void *bytes_on_host = qn_buffer_host(b, QN_HOST_WRITES);
+    qn_array *a = bytes_on_host ? qn_from_buffer(s, dtype, shape, b) : qn_scope_fail(s, QN_E_NOMEM);
+    *data = bytes_on_host;
     qn_buffer_release(b);
     return a;
 }

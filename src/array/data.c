@@ -8,7 +8,7 @@
 const void *qn_array_data(const qn_array *a)
 {
     if (!a || a->prim != QN_PRIM_DATA || a->buffer->layout != 0 || qn_array_wait(a) != QN_OK) return NULL;
-    return a->buffer->data;
+    return qn_buffer_host(a->buffer, QN_HOST_READS);
 }
 
 /* ---- views in place ----------------------------------------------------------------------------------- */
@@ -87,7 +87,8 @@ static int resolve(const qn_array *a, qn_view *out, const qn_array **base, int d
 {
     if (a->prim == QN_PRIM_DATA) {
         if (a->buffer->layout != 0 || !qn_dtype_is_plain(a->dtype)) return 0;
-        *out = (qn_view){.data = a->buffer->data, .dtype = a->dtype};
+        *out = (qn_view){.data = qn_buffer_host(a->buffer, QN_HOST_READS), .dtype = a->dtype};
+        if (!out->data) return 0;
         set_row_major(out, &a->shape);
         *base = a;
         return 1;

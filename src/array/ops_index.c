@@ -37,7 +37,7 @@ qn_array *qn_indices(qn_scope *s, const char *what, const qn_array *a, qn_array 
     if (n == 0 && qn_shape_elements(&ids->shape, NULL) > 0)
         return qn_bad_call(s, what, a, "the axis has no elements");
     const qn_array *data = ids->prim == QN_PRIM_RESHAPE ? ids->in[0] : ids; /* in another shape */
-    if (data->prim == QN_PRIM_DATA) return checked(s, what, a, ids, data->buffer->data, n);
+    if (data->prim == QN_PRIM_DATA) return checked(s, what, a, ids, qn_array_data(data), n);
     const int has_sign = ids->dtype >= QN_DTYPE_I8;
     if (has_sign) {
         ids = qn_astype(s, ids, QN_DTYPE_I64);

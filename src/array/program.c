@@ -427,6 +427,7 @@ static qn_status place_source(planner *pl, node *n)
         QN_TRY(max_bytes(p, a->dtype, &a->shape, &bytes));
         QN_TRY(p->device->ops->alloc(p->device, bytes, QN_LEDGER_SCRATCH, &b));
         p->input_buffers[a->input] = b;
+        if (!qn_buffer_host(b, QN_HOST_KEEPS)) return QN_E_NOMEM;
         p->bytes += bytes;
         QN_TRY(add_slot(pl, (qn_plan_slot){QN_SLOT_BUFFER, 0, bytes, b}, &slot));
     }
@@ -698,7 +699,15 @@ void *qn_program_input(qn_program *p, int i)
 
 const void *qn_program_output(const qn_program *p, int i)
 {
-    return p->output_buffers[i]->data;
+    return qn_buffer_host(p->output_buffers[i], QN_HOST_READS);
+}
+
+qn_status qn_program_read(const qn_program *p, int i, const void **out)
+{
+    const void *data = qn_program_output(p, i);
+    if (!data) return QN_E_DEVICE;
+    *out = data;
+    return QN_OK;
 }
 
 qn_buffer *qn_program_output_buffer(const qn_program *p, int i)

@@ -21,8 +21,10 @@ qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_o
 void qn_program_free(qn_program *p);
 /* Where the caller writes input i before a run; NULL when the outputs do not depend on it. */
 void *qn_program_input(qn_program *p, int i);
-/* Where output i stands after a run. */
+/* Where output i stands after a run. NULL: the device could not bring it to the host (message). */
 const void *qn_program_output(const qn_program *p, int i);
+/* The same with a status. */
+qn_status qn_program_read(const qn_program *p, int i, const void **out);
 /* Output i as a buffer for another program's qn_from_buffer. */
 qn_buffer *qn_program_output_buffer(const qn_program *p, int i);
 /* QN_E_ARG when sizes pass the maxima. */

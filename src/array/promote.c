@@ -47,6 +47,6 @@ qn_array *qn_restated(qn_scope *s, const qn_array *a, qn_dtype dtype)
 {
     void *to = NULL;
     qn_array *out = qn_array_alloc(s, "qn_scalar", dtype, 0, NULL, &to);
-    if (out) qn_convert(a->dtype, a->buffer->data, dtype, to, 1);
+    if (out) qn_convert(a->dtype, qn_buffer_host(a->buffer, QN_HOST_READS), dtype, to, 1);
     return out;
 }

@@ -105,11 +105,18 @@ qn_buffer *qn_buffer_retain(qn_buffer *b)
     return b;
 }
 
+void *qn_buffer_host(qn_buffer *b, qn_host_access how)
+{
+    const qn_device_ops *ops = b->device->ops;
+    return !ops->bring || ops->bring(b->device, b, how) == QN_OK ? b->data : NULL;
+}
+
 void qn_buffer_release(qn_buffer *b)
 {
     if (!b || atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
     qn_device *d = b->device;
     if (b->let_go) {
+        if (b->mirror) d->ops->free_mirror(d, b);
         b->let_go(b->owner);
         qn_free(b);
     } else {

@@ -26,7 +26,9 @@ typedef struct qn_state qn_state;
 typedef struct qn_buffer {
     atomic_int references;
     qn_device *device;
-    void *data;
+    void *data;   /* on the host, or NULL as long as a device with memory of its own needs none there: callers
+                      use qn_buffer_host */
+    void *mirror; /* the device's own: what it keeps beside data. NULL: nothing */
     size_t size_bytes;
     qn_ledger_entry entry;
     int layout;
@@ -43,6 +45,14 @@ void qn_buffer_release(qn_buffer *b);
  * called on failure. Of devices that compute on the host's memory. The ledger does not count it. */
 qn_status qn_buffer_borrow(qn_device *d, const void *data, size_t size_bytes, void (*let_go)(void *owner),
                            void *owner, qn_buffer **out);
+
+/* What a caller does with the bytes of a plain buffer on the host. READS: reads what the last run left there.
+ * WRITES: writes them before the next run. KEEPS: keeps the pointer, and reads and writes between any runs. */
+typedef enum { QN_HOST_READS, QN_HOST_WRITES, QN_HOST_KEEPS } qn_host_access;
+/* The bytes of a plain buffer on the host; waits until they are there. NULL: they could not be brought there,
+ * and the message says why. The device computes with what was written from the next run on. By the thread that
+ * uses the device. */
+void *qn_buffer_host(qn_buffer *b, qn_host_access how);
 
 /* ---- state --------------------------------------------------------------------------------------------- */
 
@@ -224,6 +234,10 @@ typedef struct {
     qn_device_description (*describe)(qn_device *d);
     qn_status (*alloc)(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out);
     void (*free)(qn_device *d, qn_buffer *b);
+    /* As qn_buffer_host; and frees the mirror of a borrowed buffer that goes. Both NULL: all plain buffers are
+     * the host's memory. */
+    qn_status (*bring)(qn_device *d, qn_buffer *b, qn_host_access how);
+    void (*free_mirror)(qn_device *d, qn_buffer *b);
     /* Bytes of a weight in the device's layout. QN_E_UNSUPPORTED: it has none for this dtype and shape. */
     qn_status (*weight_bytes)(qn_device *d, const qn_weight *w, size_t *out);
     /* Packs n weights from mapped files into one block of memory: out[i] is the part of weight i. Pages of

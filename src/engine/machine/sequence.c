@@ -278,8 +278,9 @@ static qn_status flush_logits(qn_engine *e, int64_t n_feeds, const qn_feed *feed
     if (b->n_rows == 0) return QN_OK;
     QN_TRY(b->program == e->head ? qn_ahead_head(e, b->n_rows, n_feeds, feeds)
                                  : qn_program_run(b->program, &(qn_sizes){{0, 0, b->n_rows}}));
-    float *rows = (float *)(uintptr_t)qn_program_output(b->program, 0);
-    logit_giver g = {feeds, b->runs, rows, b->width, logits, user};
+    const void *rows;
+    QN_TRY(qn_program_read(b->program, 0, &rows));
+    logit_giver g = {feeds, b->runs, (float *)(uintptr_t)rows, b->width, logits, user};
     int64_t n_any = 0;
     for (int64_t i = 0; i < b->n_runs; i++) n_any += may_any_thread_give(&g, &b->runs[i]);
     if (n_any > 1) e->device->ops->for_each(e->device, b->n_runs, give_if_any_thread_may, &g);

@@ -97,8 +97,10 @@ qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *
         fill_inputs(&t, e, grid, rgb);
         status = qn_program_run(t.program, &(qn_sizes){{0, 1, 0}});
     }
+    const void *from = NULL;
+    if (status == QN_OK) status = qn_program_read(t.program, 0, &from);
     if (status == QN_OK)
-        memcpy(out, qn_program_output(t.program, 0),
+        memcpy(out, from,
                (size_t)(qn_image_grid_tokens(&v->processor, grid) * e->config.hidden_size) * sizeof *out);
     end(&t);
     return status;

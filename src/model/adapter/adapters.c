@@ -339,6 +339,7 @@ static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id,
     qn_lora_pair *pairs = qn_alloc_array((size_t)f->n_targets, sizeof *pairs);
     qn_status status = kept_path && pairs ? QN_OK : QN_E_NOMEM;
     if (status == QN_OK) status = ops->alloc(a->device, size_bytes, QN_LEDGER_WEIGHTS, &data);
+    if (status == QN_OK && !qn_buffer_host(data, QN_HOST_WRITES)) status = QN_E_NOMEM;
     if (status == QN_OK) status = read_all(a, f, scale, data, pairs);
     if (status == QN_OK) {
         for (int64_t i = 0; i < f->n_targets; i++)

@@ -196,7 +196,9 @@ static qn_status run_batch(evaluation *e)
     if (!e->batch.n_sequences) return QN_OK;
     QN_TRY(qn_batch_graph_fill(e->program, &e->base.config, &e->max, &e->batch));
     QN_TRY(qn_program_run(e->program, &sizes));
-    const float *losses = qn_program_output(e->program, 0);
+    const void *output;
+    QN_TRY(qn_program_read(e->program, 0, &output));
+    const float *losses = output;
     for (int64_t i = 0; i < e->batch.n_sequences; i++) {
         qn_evaluate_line *line = &e->batch_lines[i];
         double sum = 0;

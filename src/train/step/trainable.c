@@ -27,7 +27,7 @@ size_t qn_trainable_bytes(const qn_trainable_array *a)
 
 void *qn_trainable_numbers(const qn_trainable_array *a)
 {
-    return a->buffer->data;
+    return a->data ? (void *)a->data : a->halves;
 }
 
 void qn_trainable_read(const qn_trainable_array *a, int64_t begin, int64_t n, float *out)
@@ -98,11 +98,13 @@ static qn_status new_array(making *k, const char *module, const char *ending, qn
     snprintf(a->name, sizeof a->name, "%s%s", module, ending);
     const size_t bytes = qn_trainable_bytes(a);
     QN_TRY(d->ops->alloc(d, bytes, QN_LEDGER_OTHER, &a->buffer));
-    memset(a->buffer->data, 0, bytes);
+    void *numbers = qn_buffer_host(a->buffer, QN_HOST_KEEPS);
+    if (!numbers) return QN_E_NOMEM;
+    memset(numbers, 0, bytes);
     if (dtype == QN_DTYPE_F32)
-        a->data = a->buffer->data;
+        a->data = numbers;
     else
-        a->halves = a->buffer->data;
+        a->halves = numbers;
     t->n++;
     a->array = over_buffer(k->scope, a);
     QN_TRY(qn_scope_status(k->scope));
@@ -180,7 +182,8 @@ static qn_status make_key(making *k)
     const int64_t n = 3;
     if (t->options.dropout == 0) return QN_OK;
     QN_TRY(d->ops->alloc(d, (size_t)n * sizeof *t->key, QN_LEDGER_OTHER, &t->key_buffer));
-    t->key = t->key_buffer->data;
+    t->key = qn_buffer_host(t->key_buffer, QN_HOST_KEEPS);
+    if (!t->key) return QN_E_NOMEM;
     memset(t->key, 0, (size_t)n * sizeof *t->key);
     t->key_array = qn_from_buffer(k->scope, QN_DTYPE_I32, qn_shape_make(1, &n), t->key_buffer);
     return qn_scope_status(k->scope);

@@ -182,7 +182,9 @@ static qn_status run(qn_trainer *t, qn_program *p, const qn_train_batch *b, doub
     set_key(t, p == t->train);
     const qn_sizes sizes = {{b->n_rows, b->n_sequences, b->n_targets}};
     QN_TRY(qn_program_run(p, &sizes));
-    *sum = *(const float *)qn_program_output(p, 0);
+    const void *loss;
+    QN_TRY(qn_program_read(p, 0, &loss));
+    *sum = *(const float *)loss;
     return isfinite(*sum) ? QN_OK
                           : qn_fail(QN_E_DEVICE, "the loss is %g after %lld steps", *sum, (long long)t->step);
 }
@@ -192,7 +194,9 @@ qn_status qn_trainer_add(qn_trainer *t, const qn_train_batch *b, double *loss)
     double sum = 0;
     QN_TRY(run(t, t->train, b, &sum));
     for (int64_t i = 0; i < t->trainable.n; i++) {
-        const float *g = qn_program_output(t->train, (int)i + 1);
+        const void *output;
+        QN_TRY(qn_program_read(t->train, (int)i + 1, &output));
+        const float *g = output;
         float *to = t->sums[i];
         if (!t->n_added)
             memcpy(to, g, (size_t)t->trainable.arrays[i].n * sizeof *to);
