@@ -21,7 +21,7 @@ MAY_USE = {
     "device/cpu": "device prim device/cpu/kernels quant",
     # Kernels take from prim the sizes (units.h) and names (elementwise.def) that they share with it, and no function.
     "device/cpu/kernels": "prim quant",
-    "device/cuda": "device prim quant",
+    "device/cuda": "device prim quant device/cpu/kernels",
     "device/mlx": "device prim quant",
     "array": "device prim format quant",
     "text": "format",
@@ -36,7 +36,7 @@ MAY_USE = {
     "cli": "server api backend train convert text format engine media seed model device quant",
 }
 # The registry names the tables of the devices that were built in.
-NAMES_TABLES_OF = {"device": "device/cpu device/mlx"}
+NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
 # The sub-folders of a folder, with all in them: each may use those before it. "": the files of the folder itself.
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],

@@ -29,8 +29,8 @@ enum { QN_CUDA_PANEL = 16, QN_CUDA_TILE_K = 64 };
 /* What a weight is made of. value: what an element stands for, in f32. half: the f16 number that products with
  * rounded operands multiply by (high, fast), value / the row's factor rounded. */
 typedef enum {
-    QN_CUDA_F32,    /* plain rows of f32, no panels; products are computed in f32 */
-    QN_CUDA_F16,    /* elements are f16 (or bf16, f32 that are made f16: not exactly); value = element * factor */
+    QN_CUDA_F32, /* plain rows of f32, no panels; products are computed in f32 */
+    QN_CUDA_F16, /* elements are f16 (or bf16, f32 that are made f16: not exactly); value = element * factor */
     QN_CUDA_SCALED, /* (code - zero) * scale; blocks of 32, f16 scales: Q4_0, Q5_0, Q8_0 */
     QN_CUDA_AFFINE, /* code * scale + bias; groups of 32, 64, 128: Q4_1, Q5_1, MLX's */
     QN_CUDA_K,      /* code * (d * sc) - dmin * mn: Q4_K, Q5_K */
@@ -64,21 +64,50 @@ typedef struct {
 QN_HD int qn_cuda_weight_plan(qn_dtype dtype, int64_t n_parts, int64_t n_out, int64_t n_in, qn_cuda_weight *w)
 {
     static const int affine_bits[6] = {2, 3, 4, 5, 6, 8};
-    qn_cuda_weight p = {QN_CUDA_F16, dtype, 16, 64, 0, QN_DTYPE_F16, 64};
+    qn_cuda_weight p;
+    memset(&p, 0, sizeof p);
+    p.form = QN_CUDA_F16;
+    p.dtype = dtype;
+    p.bits = 16;
+    p.block = p.unit_k = 64;
+    p.scale = QN_DTYPE_F16;
     switch (dtype) {
-    case QN_DTYPE_F32: p.form = QN_CUDA_F32, p.bits = 32; break;
+    case QN_DTYPE_F32:
+        p.form = QN_CUDA_F32, p.bits = 32;
+        break;
     case QN_DTYPE_F16:
-    case QN_DTYPE_BF16: break;
-    case QN_DTYPE_Q4_0: p.form = QN_CUDA_SCALED, p.bits = 4, p.block = 32, p.zero = 8; break;
-    case QN_DTYPE_Q5_0: p.form = QN_CUDA_SCALED, p.bits = 5, p.block = 32, p.zero = 16; break;
-    case QN_DTYPE_Q8_0: p.form = QN_CUDA_SCALED, p.bits = 8, p.block = 32, p.zero = 128; break;
-    case QN_DTYPE_Q4_1: p.form = QN_CUDA_AFFINE, p.bits = 4, p.block = 32; break;
-    case QN_DTYPE_Q5_1: p.form = QN_CUDA_AFFINE, p.bits = 5, p.block = 32; break;
-    case QN_DTYPE_Q4_K: p.form = QN_CUDA_K, p.bits = 4, p.block = 32, p.unit_k = 256; break;
-    case QN_DTYPE_Q5_K: p.form = QN_CUDA_K, p.bits = 5, p.block = 32, p.unit_k = 256; break;
-    case QN_DTYPE_Q6_K: p.form = QN_CUDA_Q6K, p.bits = 6, p.block = 16, p.zero = 32, p.unit_k = 256; break;
-    case QN_DTYPE_MXFP4: p.form = QN_CUDA_MX, p.bits = 4, p.block = 32; break;
-    case QN_DTYPE_NVFP4: p.form = QN_CUDA_NV, p.bits = 4, p.block = 16; break;
+    case QN_DTYPE_BF16:
+        break;
+    case QN_DTYPE_Q4_0:
+        p.form = QN_CUDA_SCALED, p.bits = 4, p.block = 32, p.zero = 8;
+        break;
+    case QN_DTYPE_Q5_0:
+        p.form = QN_CUDA_SCALED, p.bits = 5, p.block = 32, p.zero = 16;
+        break;
+    case QN_DTYPE_Q8_0:
+        p.form = QN_CUDA_SCALED, p.bits = 8, p.block = 32, p.zero = 128;
+        break;
+    case QN_DTYPE_Q4_1:
+        p.form = QN_CUDA_AFFINE, p.bits = 4, p.block = 32;
+        break;
+    case QN_DTYPE_Q5_1:
+        p.form = QN_CUDA_AFFINE, p.bits = 5, p.block = 32;
+        break;
+    case QN_DTYPE_Q4_K:
+        p.form = QN_CUDA_K, p.bits = 4, p.block = 32, p.unit_k = 256;
+        break;
+    case QN_DTYPE_Q5_K:
+        p.form = QN_CUDA_K, p.bits = 5, p.block = 32, p.unit_k = 256;
+        break;
+    case QN_DTYPE_Q6_K:
+        p.form = QN_CUDA_Q6K, p.bits = 6, p.block = 16, p.zero = 32, p.unit_k = 256;
+        break;
+    case QN_DTYPE_MXFP4:
+        p.form = QN_CUDA_MX, p.bits = 4, p.block = 32;
+        break;
+    case QN_DTYPE_NVFP4:
+        p.form = QN_CUDA_NV, p.bits = 4, p.block = 16;
+        break;
     default: {
         const int i = (int)dtype - (int)QN_DTYPE_AFFINE2_G32_F16;
         if (dtype < QN_DTYPE_AFFINE2_G32_F16 || dtype > QN_DTYPE_AFFINE8_G128_F32) return 0;
@@ -98,13 +127,24 @@ QN_HD int qn_cuda_weight_plan(qn_dtype dtype, int64_t n_parts, int64_t n_out, in
     const int rows = QN_CUDA_PANEL, n_blocks = p.unit_k / p.block;
     int scale_bytes = 0;
     switch (p.form) {
-    case QN_CUDA_SCALED: scale_bytes = n_blocks * rows * 2; break;
-    case QN_CUDA_AFFINE: scale_bytes = n_blocks * rows * (p.scale == QN_DTYPE_F32 ? 8 : 4); break;
-    case QN_CUDA_K: scale_bytes = n_blocks * rows * 2 + rows * 4; break;
-    case QN_CUDA_Q6K: scale_bytes = n_blocks * rows + rows * 2; break;
+    case QN_CUDA_SCALED:
+        scale_bytes = n_blocks * rows * 2;
+        break;
+    case QN_CUDA_AFFINE:
+        scale_bytes = n_blocks * rows * (p.scale == QN_DTYPE_F32 ? 8 : 4);
+        break;
+    case QN_CUDA_K:
+        scale_bytes = n_blocks * rows * 2 + rows * 4;
+        break;
+    case QN_CUDA_Q6K:
+        scale_bytes = n_blocks * rows + rows * 2;
+        break;
     case QN_CUDA_MX:
-    case QN_CUDA_NV: scale_bytes = n_blocks * rows; break;
-    default: break;
+    case QN_CUDA_NV:
+        scale_bytes = n_blocks * rows;
+        break;
+    default:
+        break;
     }
     p.unit_bytes = p.code_bytes + scale_bytes;
     *w = p;
@@ -219,15 +259,20 @@ QN_HD unsigned qn_cuda_raw_code(const qn_cuda_weight *w, const qn_cuda_raw *raw,
     const uint8_t *p = raw->data + (size_t)row * raw->row_bytes;
     const int j = (int)(k & 31);
     switch (w->dtype) {
-    case QN_DTYPE_Q4_0: p += k / 32 * 18 + 2; return j < 16 ? p[j] & 15u : (unsigned)p[j - 16] >> 4;
-    case QN_DTYPE_Q4_1: p += k / 32 * 20 + 4; return j < 16 ? p[j] & 15u : (unsigned)p[j - 16] >> 4;
+    case QN_DTYPE_Q4_0:
+        p += k / 32 * 18 + 2;
+        return j < 16 ? p[j] & 15u : (unsigned)p[j - 16] >> 4;
+    case QN_DTYPE_Q4_1:
+        p += k / 32 * 20 + 4;
+        return j < 16 ? p[j] & 15u : (unsigned)p[j - 16] >> 4;
     case QN_DTYPE_Q5_0:
     case QN_DTYPE_Q5_1: {
         p += k / 32 * (w->dtype == QN_DTYPE_Q5_0 ? 22 : 24) + (w->dtype == QN_DTYPE_Q5_0 ? 2 : 4);
         const unsigned high = qn_cuda_load32(p) >> j & 1;
         return (j < 16 ? p[4 + j] & 15u : (unsigned)p[4 + j - 16] >> 4) | high << 4;
     }
-    case QN_DTYPE_Q8_0: return (unsigned)p[k / 32 * 34 + 2 + j] ^ 0x80u;
+    case QN_DTYPE_Q8_0:
+        return (unsigned)p[k / 32 * 34 + 2 + j] ^ 0x80u;
     case QN_DTYPE_Q4_K:
     case QN_DTYPE_Q5_K: {
         const int is5 = w->dtype == QN_DTYPE_Q5_K, sub = (int)(k / 32 % 8);
@@ -290,12 +335,13 @@ QN_HD uint16_t qn_cuda_raw_scale(const qn_cuda_weight *w, const qn_cuda_raw *raw
         const int is_bias = e / n % 2;
         if (r >= n_rows || at >= w->n_in) return 0;
         if (raw->scales)
-            return qn_cuda_scale_half((is_bias ? raw->biases : raw->scales) + (size_t)r * raw->scale_row_bytes,
+            return qn_cuda_scale_half((is_bias ? raw->biases : raw->scales) +
+                                          (size_t)r * raw->scale_row_bytes,
                                       width, at / w->block, half);
         const int is_file = w->dtype == QN_DTYPE_Q4_1 || w->dtype == QN_DTYPE_Q5_1;
         const int bytes = !is_file ? 2 * width + w->block * w->bits / 8 : w->dtype == QN_DTYPE_Q4_1 ? 20 : 24;
-        return qn_cuda_load16(raw->data + (size_t)r * raw->row_bytes + at / w->block * bytes + is_bias * width +
-                              2 * half);
+        return qn_cuda_load16(raw->data + (size_t)r * raw->row_bytes + at / w->block * bytes +
+                              is_bias * width + 2 * half);
     }
     case QN_CUDA_K: {
         const int64_t r = row + i % n;
@@ -340,7 +386,8 @@ QN_HD uint16_t qn_cuda_raw_scale(const qn_cuda_weight *w, const qn_cuda_raw *raw
         }
         return out;
     }
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
@@ -431,7 +478,8 @@ QN_HD uint32_t qn_cuda_pack_word(const qn_cuda_weight *w, const qn_cuda_raw *raw
 
 QN_HD unsigned qn_cuda_unit_code(const qn_cuda_weight *w, const char *unit, int row, int k)
 {
-    const int low = qn_cuda_low_bits(w->bits), n_tiles = w->unit_k / QN_CUDA_TILE_K, tile = k / QN_CUDA_TILE_K;
+    const int low = qn_cuda_low_bits(w->bits), n_tiles = w->unit_k / QN_CUDA_TILE_K,
+              tile = k / QN_CUDA_TILE_K;
     const uint32_t *words = (const uint32_t *)unit;
     int bit;
     int at = qn_cuda_code_word(low, row, k % QN_CUDA_TILE_K, &bit);
@@ -484,8 +532,10 @@ QN_HD float qn_cuda_value(const qn_cuda_weight *w, int64_t part, int64_t row, in
         const float d = qn_cuda_half_value(qn_cuda_load16(scales + 16 * n + 2 * r));
         return d * (float)(int8_t)scales[b * n + r] * (float)((int)code - 32);
     }
-    case QN_CUDA_MX: return qn_cuda_e8m0_half(scales[b * n + r]) * (2 * qn_cuda_e2m1(code));
-    default: return qn_cuda_e4m3(scales[b * n + r]) * qn_cuda_e2m1(code);
+    case QN_CUDA_MX:
+        return qn_cuda_e8m0_half(scales[b * n + r]) * (2 * qn_cuda_e2m1(code));
+    default:
+        return qn_cuda_e4m3(scales[b * n + r]) * qn_cuda_e2m1(code);
     }
 }
 

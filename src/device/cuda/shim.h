@@ -57,7 +57,7 @@ typedef struct {
     qn_precision precision;
     int n_in;
     qn_cuda_operand in[QN_MAX_INPUTS], out;
-    int transposed;     /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
+    int transposed; /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
     qn_cuda_state state;
     const qn_cuda_lora *lora; /* [n_lora] in memory of the card, of LORA and EXPERTS_LORA; else NULL */
     int32_t n_lora, max_rank; /* max_rank: the largest rank of them, 0: none adds anything */

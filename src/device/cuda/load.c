@@ -1,0 +1,120 @@
+/* Finding and opening the library quern-cuda, and choosing a card. It stays open. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda/cuda.h"
+
+#define LIBRARY "libquern-cuda.so"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const qn_cuda_shim *opened;
+
+/* The folder of the binary (or libquern) that this code is in, with a slash behind it; "" when it is not
+ * known. */
+static void own_folder(char out[PATH_MAX])
+{
+    Dl_info here;
+    char *slash = NULL;
+    out[0] = 0;
+    if (!dladdr((const void *)&opened, &here) || !here.dli_fname) return;
+    if (realpath(strchr(here.dli_fname, '/') ? here.dli_fname : "/proc/self/exe", out))
+        slash = strrchr(out, '/');
+    if (slash)
+        slash[1] = 0;
+    else
+        out[0] = 0;
+}
+
+/* Beside this code, in ../lib of it, then where the loader looks. QUERN_CUDA_LIBRARY names the one file that is
+ * tried instead. */
+static void *open_library(void)
+{
+    static const char *const places[] = {"%s" LIBRARY, "%s../lib/" LIBRARY};
+    const char *named = getenv("QUERN_CUDA_LIBRARY");
+    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    char folder[PATH_MAX], path[PATH_MAX + 64];
+    own_folder(folder);
+    for (size_t i = 0; *folder && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, places[i], folder);
+        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+static qn_status load(void)
+{
+    void *library = open_library();
+    if (!library) {
+        const char *why = dlerror();
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "device cuda: " LIBRARY " cannot be loaded (%s). To build it: make CUDA=1 in quern's "
+                       "source; see docs/cuda.md",
+                       why ? why : "no reason was given");
+    }
+    qn_cuda_shim_get_fn *get;
+    void *symbol = dlsym(library, QN_CUDA_SHIM_SYMBOL);
+    if (!symbol) {
+        dlclose(library);
+        return qn_fail(QN_E_UNSUPPORTED, "device cuda: " LIBRARY " has no " QN_CUDA_SHIM_SYMBOL);
+    }
+    memcpy(&get, &symbol, sizeof get);
+    const qn_cuda_shim *shim = get();
+    if (shim->version != QN_CUDA_SHIM_VERSION)
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "device cuda: " LIBRARY
+            " belongs to another version of quern (interface %d, this one has %d): run make CUDA=1",
+            shim->version, QN_CUDA_SHIM_VERSION);
+    opened = shim;
+    return QN_OK;
+}
+
+qn_status qn_cuda_load(const qn_cuda_shim **out)
+{
+    pthread_mutex_lock(&lock);
+    const qn_status status = opened ? QN_OK : load();
+    *out = opened;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* A driver runs programs of its own major version, newer minor ones included. */
+static qn_status check_driver(const qn_cuda_about *about)
+{
+    if (!about->driver_version)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "device cuda: no NVIDIA driver is installed (libcuda.so.1 is missing)");
+    if (about->driver_version / 1000 < about->runtime_version / 1000)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "device cuda: the NVIDIA driver is too old: it has CUDA %d.%d, %d.0 is needed%s",
+                       about->driver_version / 1000, about->driver_version % 1000 / 10,
+                       about->runtime_version / 1000,
+                       about->runtime_version / 1000 == 13 ? " (driver 580 or newer)" : "");
+    if (!about->n_cards) return qn_fail(QN_E_UNSUPPORTED, "device cuda: the driver finds no NVIDIA card");
+    return QN_OK;
+}
+
+qn_status qn_cuda_choose_card(const qn_cuda_shim *shim, int *out, qn_cuda_card *card)
+{
+    qn_cuda_about about;
+    QN_TRY(shim->about(&about) == QN_OK ? QN_OK : qn_fail(QN_E_DEVICE, "%s", shim->error()));
+    QN_TRY(check_driver(&about));
+    char found[256] = "";
+    for (int i = 0; i < about.n_cards; i++) {
+        if (shim->card(i, card) != QN_OK) return qn_fail(QN_E_DEVICE, "%s", shim->error());
+        if (card->has_code) {
+            *out = i;
+            return QN_OK;
+        }
+        const size_t n = strlen(found);
+        snprintf(found + n, sizeof found - n, "%s%.60s (sm_%d%d)", n ? ", " : "", card->name, card->major,
+                 card->minor);
+    }
+    return qn_fail(QN_E_UNSUPPORTED, "device cuda: the library has code for %s, this machine has: %s",
+                   about.code, found);
+}

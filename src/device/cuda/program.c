@@ -1,0 +1,420 @@
+/* A plan on a card: temporaries lie in one arena there, every step is launched in order, and the host waits only
+ * for what it reads. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+#include "prim/dtype.h"
+
+/* A slot that a step reads or writes and that is a plain buffer. */
+typedef struct {
+    int slot;
+    qn_buffer *buffer;
+    int is_written;
+    char *card; /* its face in this run */
+} buffer_use;
+
+/* The pairs of a step with adapters, as the card has them. */
+typedef struct {
+    int n;
+    qn_cuda_lora *host, *sent; /* [n] of this run; what the card has */
+    qn_cuda_lora *card;
+    int is_sent;
+    int32_t max_rank;
+} lora_table;
+
+typedef struct {
+    qn_exec base;
+    qn_plan plan; /* arrays in it are the program's, which outlives this */
+    char *shown;  /* [n_steps] the probe wants it */
+    char *arena, *scratch;
+    size_t scratch_bytes;
+    int n_buffers;
+    buffer_use *buffers; /* [n_buffers], each buffer once */
+    int *use_of;         /* [n_slots] its place in buffers, -1: none */
+    lora_table **loras;  /* [n_steps], NULL: none */
+    qn_probe_fn *probe;
+    void *probe_user;
+    qn_sizes sizes;
+} cuda_exec;
+
+int qn_cuda_supports(qn_device *d, qn_prim prim)
+{
+    return 1;
+}
+
+static qn_cuda *device_of(const cuda_exec *e)
+{
+    return (qn_cuda *)e->base.device;
+}
+
+static size_t element_bytes(qn_dtype dtype)
+{
+    size_t bytes = 0;
+    qn_dtype_bytes(dtype, 1, &bytes);
+    return bytes;
+}
+
+static const qn_cuda_weight *weight_of(const cuda_exec *e, const qn_operand *o)
+{
+    const qn_buffer *b = e->plan.slots[o->slot].buffer;
+    return b && b->layout == QN_CUDA_LAYOUT_WEIGHT ? b->data : NULL;
+}
+
+/* ---- operands ------------------------------------------------------------------------------------------ */
+
+/* Elements from the slot's start to the last one of the operand; 0: it has none. */
+static int64_t extent(const qn_operand *o, const qn_sizes *sizes)
+{
+    int64_t last = o->offset;
+    for (int i = 0; i < o->shape.n; i++) {
+        const int64_t n = qn_shape_dim(&o->shape, i, sizes);
+        if (n == 0) return 0;
+        if (o->stride[i] > 0) last += (n - 1) * o->stride[i];
+    }
+    return last + 1;
+}
+
+/* base: where the slot begins; NULL at compile time. */
+static qn_cuda_operand operand(const cuda_exec *e, const qn_operand *o, char *base, const qn_sizes *sizes)
+{
+    qn_cuda_operand c = {.dtype = o->dtype, .n = o->shape.n, .weight = weight_of(e, o)};
+    for (int i = 0; i < o->shape.n; i++) {
+        c.dim[i] = qn_shape_dim(&o->shape, i, sizes);
+        c.stride[i] = o->stride[i];
+    }
+    if (base && !c.weight) c.data = base + o->offset * (int64_t)element_bytes(o->dtype);
+    return c;
+}
+
+static char *slot_base(const cuda_exec *e, int slot)
+{
+    const qn_plan_slot *s = &e->plan.slots[slot];
+    if (s->kind == QN_SLOT_TEMP) return e->arena + s->offset_bytes;
+    return e->use_of[slot] >= 0 ? e->buffers[e->use_of[slot]].card : NULL;
+}
+
+static qn_cuda_device_state *state_of(const qn_plan_step *s, int64_t *layer)
+{
+    const int attends = s->prim == QN_PRIM_ATTEND;
+    if (!attends && s->prim != QN_PRIM_SHORT_CONV && s->prim != QN_PRIM_GATED_DELTA) return NULL;
+    *layer = attends ? s->params.attend.layer : s->params.recurrent.layer;
+    return (qn_cuda_device_state *)(attends ? s->params.attend.state : s->params.recurrent.state);
+}
+
+/* placed 0: at compile time, without addresses. */
+static qn_cuda_step step_of(const cuda_exec *e, int i, const qn_sizes *sizes, int placed)
+{
+    const qn_plan_step *s = &e->plan.steps[i];
+    qn_cuda_step c = {.prim = s->prim, .params = &s->params, .precision = e->plan.precision, .n_in = s->n_in};
+    int64_t layer;
+    for (int k = 0; k < s->n_in; k++)
+        c.in[k] = operand(e, &s->in[k], placed ? slot_base(e, s->in[k].slot) : NULL, sizes);
+    c.out = operand(e, &s->out, placed ? slot_base(e, s->out.slot) : NULL, sizes);
+    if (s->prim == QN_PRIM_MATMUL)
+        c.transposed = s->in[1].stride[0] == 1 && s->in[1].stride[1] == s->in[1].shape.dim[0];
+    qn_cuda_device_state *state = state_of(s, &layer);
+    if (state) c.state = qn_cuda_state_layer(state, layer);
+    if (e->loras[i]) {
+        c.lora = e->loras[i]->card;
+        c.n_lora = e->loras[i]->n;
+        c.max_rank = placed ? e->loras[i]->max_rank : QN_LORA_RANK_MAX;
+    }
+    c.scratch = e->scratch;
+    return c;
+}
+
+/* ---- compiling ----------------------------------------------------------------------------------------- */
+
+static const qn_params_lora *pairs_of(const qn_plan_step *s)
+{
+    return s->prim == QN_PRIM_LORA           ? &s->params.lora
+           : s->prim == QN_PRIM_EXPERTS_LORA ? &s->params.experts_lora.lora
+                                             : NULL;
+}
+
+static qn_status make_table(cuda_exec *e, int i)
+{
+    qn_cuda *d = device_of(e);
+    const qn_params_lora *p = pairs_of(&e->plan.steps[i]);
+    if (!p || !p->n_pairs) return QN_OK;
+    const size_t n = (size_t)p->n_pairs;
+    lora_table *t = e->loras[i] = qn_calloc(1, sizeof *t);
+    if (!t) return QN_E_NOMEM;
+    t->n = p->n_pairs;
+    t->host = qn_calloc(n, sizeof *t->host);
+    t->sent = qn_calloc(n, sizeof *t->sent);
+    if (!t->host || !t->sent) return QN_E_NOMEM;
+    void *card = NULL;
+    QN_TRY(qn_cuda_take(d, n * sizeof *t->card, QN_LEDGER_SCRATCH, &card));
+    t->card = card;
+    return QN_OK;
+}
+
+static void free_table(cuda_exec *e, lora_table *t)
+{
+    if (!t) return;
+    qn_cuda_give(device_of(e), (size_t)t->n * sizeof *t->card, QN_LEDGER_SCRATCH, t->card);
+    qn_free(t->host);
+    qn_free(t->sent);
+    qn_free(t);
+}
+
+static void use_buffer(cuda_exec *e, int slot, int is_written)
+{
+    qn_buffer *b = e->plan.slots[slot].buffer;
+    if (!b || b->layout != QN_CUDA_LAYOUT_PLAIN) return;
+    int i = 0;
+    while (i < e->n_buffers && e->buffers[i].buffer != b) i++;
+    if (i == e->n_buffers) e->buffers[e->n_buffers++] = (buffer_use){.slot = slot, .buffer = b};
+    e->buffers[i].is_written |= is_written;
+    e->use_of[slot] = i;
+}
+
+static qn_status prepare(cuda_exec *e)
+{
+    qn_cuda *d = device_of(e);
+    const qn_plan *plan = &e->plan;
+    const size_t n_steps = (size_t)plan->n_steps + 1, n_slots = (size_t)plan->n_slots + 1;
+    e->shown = qn_calloc(n_steps, 1);
+    e->loras = qn_calloc(n_steps, sizeof *e->loras);
+    e->buffers = qn_calloc(n_slots, sizeof *e->buffers);
+    e->use_of = qn_alloc_array(n_slots, sizeof *e->use_of);
+    if (!e->shown || !e->loras || !e->buffers || !e->use_of) return QN_E_NOMEM;
+    for (int i = 0; i < plan->n_slots; i++) e->use_of[i] = -1;
+    QN_TRY(qn_cuda_check_weights(plan));
+    for (int i = 0; i < plan->n_steps; i++) {
+        const qn_plan_step *s = &plan->steps[i];
+        for (int k = 0; k < s->n_in; k++) use_buffer(e, s->in[k].slot, 0);
+        use_buffer(e, s->out.slot, 1);
+        QN_TRY(make_table(e, i));
+        const qn_cuda_step c = step_of(e, i, &plan->max, 0);
+        const size_t bytes = d->shim->scratch_bytes(&c);
+        if (bytes > e->scratch_bytes) e->scratch_bytes = bytes;
+    }
+    void *p = NULL;
+    if (plan->arena_bytes) QN_TRY(qn_cuda_take(d, plan->arena_bytes, QN_LEDGER_SCRATCH, &p));
+    e->arena = p;
+    p = NULL;
+    if (e->scratch_bytes) QN_TRY(qn_cuda_take(d, e->scratch_bytes, QN_LEDGER_SCRATCH, &p));
+    e->scratch = p;
+    return QN_OK;
+}
+
+qn_status qn_cuda_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
+{
+    cuda_exec *e = qn_calloc(1, sizeof *e);
+    if (!e) return QN_E_NOMEM;
+    e->base.device = base;
+    e->plan = *plan;
+    const qn_status status = prepare(e);
+    if (status != QN_OK) {
+        qn_cuda_exec_free(&e->base);
+        return status;
+    }
+    *out = &e->base;
+    return QN_OK;
+}
+
+void qn_cuda_exec_free(qn_exec *base)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    if (!e) return;
+    qn_cuda *d = device_of(e);
+    for (int i = 0; e->loras && i < e->plan.n_steps; i++) free_table(e, e->loras[i]);
+    qn_cuda_give(d, e->plan.arena_bytes, QN_LEDGER_SCRATCH, e->arena);
+    qn_cuda_give(d, e->scratch_bytes, QN_LEDGER_SCRATCH, e->scratch);
+    qn_free(e->shown);
+    qn_free(e->loras);
+    qn_free(e->buffers);
+    qn_free(e->use_of);
+    qn_free(e);
+}
+
+/* ---- before a run -------------------------------------------------------------------------------------- */
+
+/* So many bytes of a buffer do the steps of this run look at, or write. */
+static size_t used_bytes(const cuda_exec *e, int use, int writes)
+{
+    size_t most = 0;
+    for (int i = 0; i < e->plan.n_steps; i++) {
+        const qn_plan_step *s = &e->plan.steps[i];
+        for (int k = writes ? s->n_in : 0; k <= s->n_in; k++) {
+            const qn_operand *o = k < s->n_in ? &s->in[k] : &s->out;
+            if (e->use_of[o->slot] != use) continue;
+            const size_t bytes = (size_t)extent(o, &e->sizes) * element_bytes(o->dtype);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
+}
+
+static qn_status place_buffers(cuda_exec *e)
+{
+    qn_cuda *d = device_of(e);
+    for (int i = 0; i < e->n_buffers; i++) {
+        buffer_use *u = &e->buffers[i];
+        QN_TRY(qn_cuda_face(d, u->buffer, used_bytes(e, i, 0), &u->card));
+    }
+    return QN_OK;
+}
+
+/* An operand's numbers on the host: it is an input of the program, or a constant. */
+static qn_status host_numbers(const cuda_exec *e, const qn_operand *o, const int32_t **out)
+{
+    qn_buffer *b = e->plan.slots[o->slot].buffer;
+    const void *data;
+    if (!b) return qn_fail(QN_E_UNSUPPORTED, "device cuda: pages and slots must be inputs of the program");
+    QN_TRY(qn_cuda_peek(device_of(e), b, &data));
+    *out = (const int32_t *)data + o->offset;
+    return QN_OK;
+}
+
+/* Memory behind the pages that this run writes or reads. */
+static qn_status reach_pages(const cuda_exec *e, const qn_plan_step *s, qn_cuda_device_state *state)
+{
+    const int32_t *positions, *row_begin, *blocks;
+    QN_TRY(host_numbers(e, &s->in[3], &positions));
+    QN_TRY(host_numbers(e, &s->in[4], &row_begin));
+    QN_TRY(host_numbers(e, &s->in[5], &blocks));
+    const int64_t n = qn_shape_dim(&s->in[4].shape, 0, &e->sizes) - 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (row_begin[i + 1] <= row_begin[i]) continue;
+        const int32_t *table = blocks + i * s->in[5].stride[0];
+        const int64_t pages = positions[row_begin[i + 1] - 1] / QN_PAGE_TOKENS + 1 - table[0];
+        const int64_t first = positions[row_begin[i]] / QN_PAGE_TOKENS - table[0];
+        for (int64_t p = first > 0 ? first : 0; p < pages; p++)
+            QN_TRY(qn_cuda_state_reach(state, table[1 + p]));
+    }
+    return QN_OK;
+}
+
+static qn_status reach_slots(const cuda_exec *e, const qn_plan_step *s, qn_cuda_device_state *state)
+{
+    const int32_t *slots;
+    const qn_operand *o = &s->in[s->prim == QN_PRIM_SHORT_CONV ? 3 : 6];
+    QN_TRY(host_numbers(e, o, &slots));
+    const int64_t n = qn_shape_dim(&o->shape, 0, &e->sizes);
+    for (int64_t i = 0; i < n; i++) QN_TRY(qn_cuda_state_reach(state, slots[i]));
+    return QN_OK;
+}
+
+/* All layers of a state have the same units: its first step tells. */
+static qn_status reach_states(const cuda_exec *e)
+{
+    const qn_cuda_device_state *last = NULL;
+    for (int i = 0; i < e->plan.n_steps; i++) {
+        const qn_plan_step *s = &e->plan.steps[i];
+        int64_t layer;
+        qn_cuda_device_state *state = state_of(s, &layer);
+        if (!state || state == last) continue;
+        QN_TRY(s->prim == QN_PRIM_ATTEND ? reach_pages(e, s, state) : reach_slots(e, s, state));
+        last = state;
+    }
+    return QN_OK;
+}
+
+/* The pairs may change between runs. */
+static qn_status send_pairs(cuda_exec *e, int i)
+{
+    qn_cuda *d = device_of(e);
+    lora_table *t = e->loras[i];
+    const qn_params_lora *p = pairs_of(&e->plan.steps[i]);
+    t->max_rank = 0;
+    for (int k = 0; k < t->n; k++) {
+        const qn_lora_pair *pair = &p->pairs[k];
+        t->host[k] = (qn_cuda_lora){0};
+        if (!pair->data) continue;
+        char *base;
+        QN_TRY(qn_cuda_face(d, (qn_buffer *)(uintptr_t)pair->data, pair->data->size_bytes, &base));
+        const float *data = (const float *)(void *)base;
+        t->host[k] = (qn_cuda_lora){data + pair->a, data + pair->b,
+                                    pair->gain >= 0 ? data + pair->gain : NULL, pair->rank, pair->scale};
+        if (pair->rank > t->max_rank) t->max_rank = pair->rank;
+    }
+    const size_t bytes = (size_t)t->n * sizeof *t->host;
+    if (t->is_sent && memcmp(t->host, t->sent, bytes) == 0) return QN_OK;
+    memcpy(t->sent, t->host, bytes);
+    t->is_sent = 1;
+    return qn_cuda_said(d, d->shim->copy(d->context, t->card, t->sent, bytes));
+}
+
+/* ---- probes -------------------------------------------------------------------------------------------- */
+
+/* A slot's contents on the host, from its start to the operand's end, in memory to be freed. */
+static qn_status show_operand(const cuda_exec *e, const qn_operand *o, void **copy, const char **begin)
+{
+    qn_cuda *d = device_of(e);
+    const size_t each = element_bytes(o->dtype), bytes = (size_t)extent(o, &e->sizes) * each;
+    *copy = NULL;
+    *begin = NULL;
+    if (weight_of(e, o)) {
+        *begin = e->plan.slots[o->slot].buffer->data;
+        return QN_OK;
+    }
+    *copy = qn_alloc(bytes ? bytes : 1);
+    if (!*copy) return QN_E_NOMEM;
+    QN_TRY(qn_cuda_said(d, d->shim->copy(d->context, *copy, slot_base(e, o->slot), bytes)));
+    *begin = (const char *)*copy + o->offset * (int64_t)each;
+    return QN_OK;
+}
+
+static qn_status show(const cuda_exec *e, const qn_plan_step *s)
+{
+    qn_cuda *d = device_of(e);
+    void *copies[QN_MAX_INPUTS + 1] = {0};
+    const char *begin[QN_MAX_INPUTS + 1];
+    qn_status status = show_operand(e, &s->out, &copies[s->n_in], &begin[s->n_in]);
+    for (int k = 0; k < s->n_in && status == QN_OK; k++)
+        status = show_operand(e, &s->in[k], &copies[k], &begin[k]);
+    if (status == QN_OK) status = qn_cuda_said(d, d->shim->wait(d->context));
+    if (status == QN_OK)
+        e->probe(e->probe_user, &(qn_probe_view){s, (const void *const *)begin, begin[s->n_in], &e->sizes});
+    for (int k = 0; k <= s->n_in; k++) qn_free(copies[k]);
+    return status;
+}
+
+void qn_cuda_set_probe(qn_exec *base, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    e->probe = probe;
+    e->probe_user = user;
+    for (int i = 0; i < e->plan.n_steps; i++)
+        e->shown[i] = probe && (!wants || wants(user, &e->plan.steps[i]));
+}
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+static qn_status launch_all(cuda_exec *e)
+{
+    qn_cuda *d = device_of(e);
+    for (int i = 0; i < e->plan.n_steps; i++) {
+        const qn_plan_step *s = &e->plan.steps[i];
+        const qn_cuda_step c = step_of(e, i, &e->sizes, 1);
+        const qn_status status = qn_cuda_said(d, d->shim->launch(d->context, &c));
+        if (status != QN_OK) return *s->label ? qn_fail_prefix(status, "%s", s->label) : status;
+        if (e->shown[i]) QN_TRY(show(e, s));
+    }
+    return QN_OK;
+}
+
+/* A failure may come with a later run: the card is only asked where the host waits. */
+qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    qn_cuda *d = device_of(e);
+    int waits = 0;
+    e->sizes = *sizes;
+    QN_TRY(reach_states(e));
+    QN_TRY(place_buffers(e));
+    for (int i = 0; i < e->plan.n_steps; i++)
+        if (e->loras[i]) QN_TRY(send_pairs(e, i));
+#ifdef QN_SHAKE
+    if (e->arena) QN_TRY(qn_cuda_said(d, d->shim->fill(d->context, e->arena, 0xff, e->plan.arena_bytes)));
+#endif
+    QN_TRY(launch_all(e));
+    for (int i = 0; i < e->n_buffers; i++)
+        if (e->buffers[i].is_written)
+            QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, used_bytes(e, i, 1), &waits));
+    return waits ? qn_cuda_said(d, d->shim->wait(d->context)) : QN_OK;
+}
