@@ -273,7 +273,7 @@ static qn_status host_numbers(const cuda_exec *e, const qn_operand *o, const int
 /* Memory behind the pages that this run writes or reads. */
 static qn_status reach_pages(const cuda_exec *e, const qn_plan_step *s, qn_cuda_device_state *state)
 {
-    const int32_t *positions, *row_begin, *blocks;
+    const int32_t *positions = NULL, *row_begin = NULL, *blocks = NULL;
     QN_TRY(host_numbers(e, &s->in[3], &positions));
     QN_TRY(host_numbers(e, &s->in[4], &row_begin));
     QN_TRY(host_numbers(e, &s->in[5], &blocks));
@@ -291,7 +291,7 @@ static qn_status reach_pages(const cuda_exec *e, const qn_plan_step *s, qn_cuda_
 
 static qn_status reach_slots(const cuda_exec *e, const qn_plan_step *s, qn_cuda_device_state *state)
 {
-    const int32_t *slots;
+    const int32_t *slots = NULL;
     const qn_operand *o = &s->in[s->prim == QN_PRIM_SHORT_CONV ? 3 : 6];
     QN_TRY(host_numbers(e, o, &slots));
     const int64_t n = qn_shape_dim(&o->shape, 0, &e->sizes);

@@ -15,11 +15,6 @@ static qn_cuda *device_of(const qn_cuda_device_state *s)
     return (qn_cuda *)s->base.device;
 }
 
-static size_t chunks(const qn_cuda_device_state *s)
-{
-    return (s->size_bytes + s->chunk_bytes - 1) / s->chunk_bytes;
-}
-
 qn_status qn_cuda_state_new(qn_device *base, const qn_state_spec *spec, qn_state **out)
 {
     qn_cuda *d = (qn_cuda *)base;
@@ -32,8 +27,7 @@ qn_status qn_cuda_state_new(qn_device *base, const qn_state_spec *spec, qn_state
             qn_cuda_page_bytes(spec->dtype, spec->kv_heads, spec->head_dim, spec->v_in_k ? 0 : spec->v_dim);
     else if (!qn_mul_size((size_t)spec->slot_floats, sizeof(float), &s->part_bytes))
         s->part_bytes = 0;
-    if (!qn_align_size(s->part_bytes, 256, &s->part_bytes) || !s->part_bytes ||
-        !qn_mul_size(s->part_bytes, (size_t)spec->n_layers, &s->unit_bytes) ||
+    if (!s->part_bytes || !qn_mul_size(s->part_bytes, (size_t)spec->n_layers, &s->unit_bytes) ||
         !qn_mul_size(s->unit_bytes, (size_t)spec->n_units, &s->size_bytes) || !s->size_bytes) {
         qn_free(s);
         return qn_fail(QN_E_ARG, "state of %lld layers and %lld units is empty or too large",
