@@ -203,7 +203,7 @@ REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py
 MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
 # mlx_experts_test is of types of MLX, on the CPU.
-MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
+MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_% $(B)/tests/devices/other_%,$(TESTS)))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)

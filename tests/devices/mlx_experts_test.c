@@ -9,7 +9,7 @@
 
 #include "device/cpu/kernels/kernels.h"
 #include "quant/types.h"
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/model_dir.h"
 

@@ -1,6 +1,6 @@
 /* MLX's nvfp4 (tools/make_mlx_nvfp4.py): every code under every scale as mlx.core.dequantize has it
  * but for the sign of 0; a tiny model against mlx_lm's logits, on every instruction set
- * (tests/devices/mlx_quant_test.c: on the device mlx). */
+ * (tests/devices/other_quant_test.c: on the device mlx). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "device/cpu/kernels/kernels.h"
 #include "quant/mlx.h"
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 #include "tests/kernels/kernel_help.h"
 #include "tests/support/engine_help.h"
 

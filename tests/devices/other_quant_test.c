@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "device/device.h"
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/quant_golden.h"
 

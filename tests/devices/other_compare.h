@@ -1,7 +1,7 @@
 /* Two devices side by side: "mlx", and "cpu" with the scalar instruction set, which is the reference. One
  * thread. */
-#ifndef QUERN_TESTS_MLX_COMPARE_H
-#define QUERN_TESTS_MLX_COMPARE_H
+#ifndef QUERN_TESTS_OTHER_COMPARE_H
+#define QUERN_TESTS_OTHER_COMPARE_H
 
 #include "device/device.h"
 

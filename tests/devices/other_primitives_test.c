@@ -19,7 +19,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "prim/convert.h"
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 #include "tests/primitives/other_cases.h"
 
 #define OK(expr)                                              \
@@ -322,7 +322,7 @@ static void every_primitive(void **state)
     printf("QN_SEED=%llu\n", (unsigned long long)first_seed);
     for (int p = 0; p < QN_PRIM_COUNT; p++) {
         const char *name = qn_prim_get((qn_prim)p)->name;
-        if (!table[p]) fail_msg("%s has no row in tests/devices/mlx_primitives_test.c", name);
+        if (!table[p]) fail_msg("%s has no row in tests/devices/other_primitives_test.c", name);
         if (!qn_other_case_has((qn_prim)p) && !qn_case_find((qn_prim)p))
             fail_msg("%s has no random cases", name);
         for (int d = 0; d <= QN_DTYPE_F64; d++) {

@@ -1,4 +1,4 @@
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 
 #include <math.h>
 #include <setjmp.h>

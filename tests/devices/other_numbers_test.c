@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "prim/convert.h"
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 #include "tests/support/scratch.h"
 
 enum { WHY = 256 };

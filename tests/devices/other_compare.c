@@ -1,4 +1,4 @@
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 
 #include <inttypes.h>
 #include <math.h>

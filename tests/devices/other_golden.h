@@ -1,6 +1,6 @@
 /* A model of tests/golden/mlx against mlx_lm's own logits: tools/make_mlx_*.py made both. */
-#ifndef QN_TESTS_DEVICES_MLX_GOLDEN_H
-#define QN_TESTS_DEVICES_MLX_GOLDEN_H
+#ifndef QN_TESTS_DEVICES_OTHER_GOLDEN_H
+#define QN_TESTS_DEVICES_OTHER_GOLDEN_H
 
 #include "engine/machine/engine.h"
 

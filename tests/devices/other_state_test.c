@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "cache/pages.h"
 #include "device/mlx/mlx.h"
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 
 #define OK(expr)                                              \
     do {                                                      \

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "array/program.h"
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 #include "tests/primitives/random_graphs.h"
 
 enum { GRAPHS = 300, COMPILED_GRAPHS = 4, WHY = 1600 };
