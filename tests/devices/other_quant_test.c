@@ -1,4 +1,4 @@
-/* Quantised models against golden values (quant_golden.h, mlx_golden.h) on the device mlx: those of
+/* Quantised models against golden values (quant_golden.h, other_golden.h) on another device: those of
  * mlx_models and tests/golden/mlx against mlx_lm's own logits. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,42 +7,35 @@
 
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "tests/devices/other_compare.h"
 #include "tests/devices/other_golden.h"
-#include "tests/support/fixtures.h"
 #include "tests/support/quant_golden.h"
 
-static const qn_engine_options on_mlx = {.precision = QN_PRECISION_EXACT, .device = "mlx"};
-
-static int is_there(void)
+static qn_engine_options on_other(void)
 {
-    qn_device *d;
-    if (qn_device_open("mlx", &(qn_device_options){0}, &d) != QN_OK) {
-        qn_test_leave_out(qn_last_error());
-        return 0;
-    }
-    qn_device_close(d);
-    return 1;
+    return (qn_engine_options){.precision = QN_PRECISION_EXACT, .device = qn_test_other()->name};
 }
 
 static void golden(void **state)
 {
-    if (is_there()) qn_test_quant_golden(*state, "mlx", NULL, on_mlx);
+    const qn_engine_options o = on_other();
+    qn_test_quant_golden(*state, o.device, NULL, o);
 }
 
 static void golden_of_this_clone(void **state)
 {
-    if (is_there()) qn_test_mlx_golden_with(*state, NULL, on_mlx);
+    qn_test_other_golden_with(*state, NULL, on_other());
 }
 
 int main(void)
 {
+    static char clones[][40] = {"tests/golden/mlx/qwen3-nvfp4", "tests/golden/mlx/gemma4_moe-4bit"};
     struct CMUnitTest tests[16];
     int n = 0;
     for (; qn_test_quant_kinds[n]; n++)
         tests[n] = (struct CMUnitTest){qn_test_quant_kinds[n], golden, NULL, NULL,
                                        (void *)(uintptr_t)qn_test_quant_kinds[n]};
-    tests[n++] = (struct CMUnitTest){"qwen3-nvfp4", golden_of_this_clone, NULL, NULL,
-                                     (void *)(uintptr_t) "tests/golden/mlx/qwen3-nvfp4"};
-    return _cmocka_run_group_tests("mlx_quant", tests, (size_t)n, NULL, NULL);
+    for (size_t i = 0; i < sizeof clones / sizeof *clones; i++)
+        tests[n++] = (struct CMUnitTest){clones[i], golden_of_this_clone, NULL, NULL, clones[i]};
+    return qn_test_run_others("quant", tests, (size_t)n, NULL, NULL);
 }
