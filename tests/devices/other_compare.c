@@ -149,6 +149,13 @@ int qn_test_get_usage(qn_test_usage *out)
     return e->get_usage != NULL;
 }
 
+/* ---- buffers ------------------------------------------------------------------------------------------ */
+
+void *qn_test_bytes(const qn_buffer *b)
+{
+    return b->data;
+}
+
 /* ---- two devices -------------------------------------------------------------------------------------- */
 
 /* Sets a variable of the environment, or takes it away; the old value is for the next call. */

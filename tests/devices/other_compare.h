@@ -72,6 +72,11 @@ int qn_test_refuses_f64(qn_status status);
 /* 0 and zeros: the device does not tell. */
 int qn_test_get_usage(qn_test_usage *out);
 
+/* ---- buffers ------------------------------------------------------------------------------------------ */
+
+/* The bytes of a plain buffer, for the host to read and write until the device uses the buffer again. */
+void *qn_test_bytes(const qn_buffer *b);
+
 /* ---- two devices side by side ------------------------------------------------------------------------- */
 
 typedef struct {
