@@ -1,6 +1,7 @@
 # make                the library and ./quern              make asan|tsan|shake|valgrind  tests under a checker (CONTRIBUTING.md)
 # make test           unit, golden and corpus tests        make fuzz TIME=60 JOBS=2   every *_fuzz.c under libFuzzer (clang)
 # make test-real      the tests with the real models       make bench                 every program in bench/
+# make test-device    DEVICE=mlx: a device beside the CPU
 # make coverage       lines of requests that no test runs  make soak SEEDS=30         long use, minutes
 # make test-cli       the command line (pytest)            make docs                  docs/api.md, primitives.md, quern.1
 # make test-clients   the server under real clients        make fixtures              the larger golden files, again
@@ -202,11 +203,17 @@ $(B)/src/format/files/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py
 MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
-# mlx_experts_test is of types of MLX, on the CPU.
-MLX_DEVICE_TESTS := $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
+# Tests of devices beside the CPU: other_* compare any device with it, mlx_* are about MLX alone, except mlx_experts_test, which
+# runs MLX's types on the CPU. `make test` runs none of them.
+DEVICE_TESTS := $(filter $(B)/tests/devices/other_%,$(TESTS))
+MLX_DEVICE_TESTS := $(DEVICE_TESTS) $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)
+
+# DEVICE=mlx names a device; without it every device that opens here is tested.
+test-device: $(DEVICE_TESTS) all
+	$(Q)$(if $(DEVICE),QN_TEST_DEVICE=$(DEVICE)) tests/run $(DEVICE_TESTS)
 
 test-real: $(REAL_TESTS) $(B)/examples/dpo all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
@@ -264,6 +271,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all library objects test test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean
+.PHONY: all library objects test test-device test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

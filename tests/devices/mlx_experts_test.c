@@ -1,5 +1,6 @@
 /* Gemma 4 with experts as mlx_lm quantises it (tools/make_mlx_experts.py): 4 bits for the matrices, 8 for the
- * routers; the logits of mlx_lm in float32 arithmetic, and the same bits in every company. */
+ * routers; the logits of mlx_lm in float32 arithmetic, and the same bits in every company. On the CPU. On another
+ * device: tests/devices/other_quant_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 
 #include "device/cpu/kernels/kernels.h"
 #include "quant/types.h"
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/model_dir.h"
 
@@ -37,7 +38,7 @@ static void test_types(void **state)
 
 static void test_logits(void **state)
 {
-    qn_test_mlx_golden(MODEL);
+    qn_test_other_golden(MODEL);
 }
 
 static void test_same_bits(void **state)

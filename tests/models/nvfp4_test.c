@@ -1,6 +1,6 @@
 /* MLX's nvfp4 (tools/make_mlx_nvfp4.py): every code under every scale as mlx.core.dequantize has it
  * but for the sign of 0; a tiny model against mlx_lm's logits, on every instruction set
- * (tests/devices/mlx_quant_test.c: on the device mlx). */
+ * (tests/devices/other_quant_test.c: on another device). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "device/cpu/kernels/kernels.h"
 #include "quant/mlx.h"
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 #include "tests/kernels/kernel_help.h"
 #include "tests/support/engine_help.h"
 
@@ -60,7 +60,7 @@ static void test_values(void **state)
 
 static void test_logits(void **state)
 {
-    qn_test_mlx_golden(MODEL);
+    qn_test_other_golden(MODEL);
 }
 
 static void test_same_bits(void **state)

@@ -1,6 +1,5 @@
-/* Training on the device mlx: losses, gradients, ten steps of AdamW and the weights after them against peft
- * and torch (fixtures/lora), and gradients through all layers of every kind of model against the CPU's. Left
- * out where the device is not. */
+/* Training on another device: losses, gradients, ten steps of AdamW and the weights after them against peft
+ * and torch (fixtures/lora), and gradients through all layers of every kind of model against the CPU's. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +9,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
-#include "device/mlx/mlx.h"
+#include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/kinds.h"
@@ -18,22 +17,17 @@
 
 enum { SETS_MAX = 32, NAME_BYTES = 64 };
 
-static void need_device(void)
-{
-    const qn_mlx_shim *shim;
-    if (qn_mlx_load(&shim) != QN_OK) qn_test_leave_out(qn_last_error());
-}
-
 static void one_set(void **state)
 {
-    need_device();
-    qn_lora_check_set(*state, &(qn_lora_bounds){"mlx", 1e-4, 1e-3, 5e-4});
+    const qn_test_expectations *e = qn_test_other();
+    qn_lora_check_set(*state,
+                      &(qn_lora_bounds){e->name, e->tolerance[QN_TEST_LOSS], e->tolerance[QN_TEST_GRADIENT],
+                                        e->tolerance[QN_TEST_WEIGHT]});
 }
 
 static void one_kind(void **state)
 {
-    need_device();
-    qn_lora_compare_kind(*state, "mlx", 1e-3);
+    qn_lora_compare_kind(*state, qn_test_other()->name, qn_test_bound_of(QN_TEST_GRADIENT));
 }
 
 /* An argument picks tests by name: '*phi3*'. */
@@ -55,5 +49,5 @@ int main(int argc, char **argv)
     if (folder) closedir(folder);
     n += qn_test_kind_rows(1, &row, tests + n);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return _cmocka_run_group_tests("mlx_train", tests, (size_t)n, NULL, NULL);
+    return qn_test_run_others("train", tests, (size_t)n, NULL, NULL);
 }

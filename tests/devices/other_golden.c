@@ -1,4 +1,4 @@
-#include "tests/devices/mlx_golden.h"
+#include "tests/devices/other_golden.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
  */
 static const double exact_tolerance = 1e-3, relative_tolerance = 2e-2;
 
-/* A copy of a tensor's data, which MLX lays at any address. */
+/* A copy of a tensor's data, which mlx_lm lays at any address. */
 static void *aligned_copy(const qn_tensor_view *v)
 {
     void *copy = test_calloc(v->size_bytes, 1);
@@ -26,7 +26,7 @@ static void *aligned_copy(const qn_tensor_view *v)
     return copy;
 }
 
-void qn_test_mlx_golden_with(const char *folder, const char *set, qn_engine_options o)
+void qn_test_other_golden_with(const char *folder, const char *set, qn_engine_options o)
 {
     char path[256];
     qn_safetensors *st;
@@ -68,10 +68,10 @@ void qn_test_mlx_golden_with(const char *folder, const char *set, qn_engine_opti
     qn_safetensors_close(st);
 }
 
-void qn_test_mlx_golden(const char *folder)
+void qn_test_other_golden(const char *folder)
 {
     for (const char *const *set = qn_kernels_names(); *set; set++)
         for (int p = 0; p < 3; p++)
-            qn_test_mlx_golden_with(folder, *set,
-                                    (qn_engine_options){.precision = (qn_precision)p, .n_threads = 2});
+            qn_test_other_golden_with(folder, *set,
+                                      (qn_engine_options){.precision = (qn_precision)p, .n_threads = 2});
 }

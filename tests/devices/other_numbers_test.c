@@ -1,6 +1,6 @@
-/* What small random cases of primitives do not reach on the device mlx: casts of every number that types of
+/* What small random cases of primitives do not reach on another device: casts of every number that types of
  * 16 bits have, and of many others; long lines; programs that run with other numbers of rows, none among
- * them, with chains that MLX compiles and without. Against the CPU device with the scalar set. */
+ * them, with chains that the device compiles and without. Against the CPU device with the scalar set. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "prim/convert.h"
-#include "tests/devices/mlx_compare.h"
+#include "tests/devices/other_compare.h"
 #include "tests/support/scratch.h"
 
 enum { WHY = 256 };
@@ -122,19 +122,19 @@ static void every_cast(void **state)
             if (from == to) continue;
             const cast c = {(qn_dtype)from, (qn_dtype)to, x};
             char what[64];
-            half cpu, mlx;
+            half cpu, other;
             any_bits(c.from, x);
             must(open_half(&cpu, pair.cpu, build_cast, &c, (qn_sizes){0}));
             must(qn_program_run(cpu.program, &(qn_sizes){0}));
-            qn_status status = open_half(&mlx, pair.mlx, build_cast, &c, (qn_sizes){0});
-            if (status == QN_OK) status = qn_program_run(mlx.program, &(qn_sizes){0});
-            if (status != QN_E_UNSUPPORTED || !strstr(qn_last_error(), "has no f64")) {
+            qn_status status = open_half(&other, pair.other, build_cast, &c, (qn_sizes){0});
+            if (status == QN_OK) status = qn_program_run(other.program, &(qn_sizes){0});
+            if (!qn_test_refuses_f64(status)) {
                 must(status);
                 snprintf(what, sizeof what, "%s to %s", qn_dtype_name(c.from), qn_dtype_name(c.to));
-                compare(&mlx, &cpu, (qn_sizes){0}, 0, what);
+                compare(&other, &cpu, (qn_sizes){0}, 0, what);
                 n++;
             }
-            close_half(&mlx);
+            close_half(&other);
             close_half(&cpu);
         }
     printf("%d casts of %d numbers agree\n", n, NUMBERS);
@@ -194,13 +194,13 @@ static void build_sums(half *h, const void *data)
 static void both(const qn_test_pair *pair, builder *build, const void *data, double relative,
                  const char *what)
 {
-    half cpu, mlx;
+    half cpu, other;
     must(open_half(&cpu, pair->cpu, build, data, (qn_sizes){0}));
-    must(open_half(&mlx, pair->mlx, build, data, (qn_sizes){0}));
+    must(open_half(&other, pair->other, build, data, (qn_sizes){0}));
     must(qn_program_run(cpu.program, &(qn_sizes){0}));
-    must(qn_program_run(mlx.program, &(qn_sizes){0}));
-    compare(&mlx, &cpu, (qn_sizes){0}, relative, what);
-    close_half(&mlx);
+    must(qn_program_run(other.program, &(qn_sizes){0}));
+    compare(&other, &cpu, (qn_sizes){0}, relative, what);
+    close_half(&other);
     close_half(&cpu);
 }
 
@@ -224,7 +224,7 @@ static void long_lines(void **state)
                 both(&pair, build_places, &l, 0, what);
                 if (l.dtype == QN_DTYPE_BOOL) continue; /* sums are of i32 */
                 for (int64_t i = 0; i < 3 * l.n; i++) x[i] = (float)qn_random_unit(6, (uint64_t)i) * 8 - 4;
-                both(&pair, build_sums, &l, 1e-5, what);
+                both(&pair, build_sums, &l, qn_test_bound_of(QN_TEST_SUM), what);
             }
     qn_free(x);
     qn_test_pair_close(&pair);
@@ -302,17 +302,17 @@ static void rows_change_with(int compile)
     static const int64_t counts[] = {1, ROWS, 1, 2, 0, ROWS, 3};
     const qn_sizes max = {.v = {ROWS}};
     qn_test_pair pair = qn_test_pair_open(compile);
-    half cpu, mlx;
+    half cpu, other;
     must(open_half(&cpu, pair.cpu, build_rows, NULL, max));
-    must(open_half(&mlx, pair.mlx, build_rows, NULL, max));
+    must(open_half(&other, pair.other, build_rows, NULL, max));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         char what[40];
         snprintf(what, sizeof what, "%lld rows", (long long)counts[i]);
         run_rows(&cpu, counts[i]);
-        run_rows(&mlx, counts[i]);
-        compare(&mlx, &cpu, (qn_sizes){.v = {counts[i]}}, 1e-5, what);
+        run_rows(&other, counts[i]);
+        compare(&other, &cpu, (qn_sizes){.v = {counts[i]}}, qn_test_bound_of(QN_TEST_SUM), what);
     }
-    close_half(&mlx);
+    close_half(&other);
     close_half(&cpu);
     qn_test_pair_close(&pair);
 }
@@ -322,12 +322,11 @@ static void rows_change(void **state)
     rows_change_with(0);
 }
 
-/* What MLX compiles on the CPU it also loads: that lies in the user's own folder, never where all may write.
- */
+/* What a device compiles (MLX on the CPU) it also loads: that lies in the user's own folder, never where all
+ * may write. */
 static void rows_change_when_compiled(void **state)
 {
-    qn_test_pair there = qn_test_pair_open(0); /* or the test ends here */
-    qn_test_pair_close(&there);
+    (void)qn_test_other(); /* or the test ends here */
     char cache[512], shared[512];
     const char *before = getenv("TMPDIR"), *folder = qn_test_scratch();
     char *kept = before ? qn_strdup(before) : NULL;
@@ -357,5 +356,5 @@ int main(void)
         cmocka_unit_test(rows_change),
         cmocka_unit_test(rows_change_when_compiled),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return qn_test_run_others("numbers", tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

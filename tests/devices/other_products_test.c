@@ -1,4 +1,4 @@
-/* Products on the device mlx that are not with one weight after the other: between arrays of every type,
+/* Products on another device that are not with one weight after the other: between arrays of every type,
  * additions of adapters, losses by a head, which may not hold the logits. All against the CPU's. */
 // clang-format off
 #include <stdarg.h>
@@ -12,9 +12,8 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "device/mlx/mlx.h"
 #include "prim/dtype.h"
-#include "tests/support/fixtures.h"
+#include "tests/devices/other_compare.h"
 #include "tests/support/packed_weight.h"
 
 #define OK(expr)                                              \
@@ -22,14 +21,14 @@
         if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
     } while (0)
 
-static qn_device *devices[2]; /* cpu, mlx */
+static qn_device *devices[2]; /* cpu, the other */
 
-static int is_open(void)
+/* Both, or the test ends here. */
+static void open_devices(void)
 {
-    if (!devices[0]) OK(qn_device_open("cpu", &(qn_device_options){.n_threads = 2}, &devices[0]));
-    if (!devices[1] && qn_device_open("mlx", &(qn_device_options){.n_threads = 2}, &devices[1]) != QN_OK)
-        qn_test_leave_out(qn_last_error());
-    return devices[1] != NULL;
+    const char *names[2] = {"cpu", qn_test_other()->name};
+    for (int i = 0; i < 2; i++)
+        if (!devices[i]) OK(qn_device_open(names[i], &(qn_device_options){.n_threads = 2}, &devices[i]));
 }
 
 static void fill(float *out, int64_t n, uint64_t seed)
@@ -99,7 +98,7 @@ static void multiply(qn_scope *s, qn_dtype dtype, qn_array *out[5])
 
 static void arrays_of_every_type(void **state)
 {
-    if (!is_open()) return;
+    open_devices();
     for (int d = 0; d <= QN_DTYPE_F64; d++) {
         if (d == QN_DTYPE_F16) continue;
         qn_array *out[2][5];
@@ -118,10 +117,12 @@ static void arrays_of_every_type(void **state)
             if (type == QN_DTYPE_F32 || type == QN_DTYPE_BF16) { /* which is rounded behind the product */
                 float numbers[2][MOST];
                 for (int i = 0; i < 2; i++) OK(qn_array_read(s[i], out[i][k], QN_DTYPE_F32, numbers[i], n));
-                near(qn_dtype_name(type), numbers[1], numbers[0], n, type == QN_DTYPE_F32 ? 1e-6 : 0x1p-8);
+                near(qn_dtype_name(type), numbers[1], numbers[0], n,
+                     qn_test_bound_of(type == QN_DTYPE_F32 ? QN_TEST_MATMUL_F32 : QN_TEST_MATMUL_BF16));
             } else if (type == QN_DTYPE_F64) {
                 for (int64_t i = 0; i < n; i++)
-                    assert_true(fabs(((const double *)got)[i] - ((const double *)want)[i]) <= 1e-14);
+                    assert_true(fabs(((const double *)got)[i] - ((const double *)want)[i]) <=
+                                qn_test_bound_of(QN_TEST_MATMUL_F64));
             } else if (memcmp(got, want, bytes) != 0) {
                 fail_msg("product %d of %s differs", k, qn_dtype_name(type));
             }
@@ -134,7 +135,7 @@ static void arrays_of_every_type(void **state)
 static void large_integers(void **state)
 {
     enum { ROWS = 300, INNER = 90, COLUMNS = 400 };
-    if (!is_open()) return;
+    open_devices();
     int64_t *bits = qn_alloc_array(INNER * (ROWS + COLUMNS), sizeof *bits);
     assert_non_null(bits);
     for (int64_t i = 0; i < INNER * (ROWS + COLUMNS); i++) bits[i] = (int64_t)qn_random_bits(4, (uint64_t)i);
@@ -171,7 +172,7 @@ static void adapt(qn_device *d, const int32_t *adapters, const float *x, const f
         if (!ranks[i]) continue;
         OK(d->ops->alloc(d, sizeof weights, QN_LEDGER_WEIGHTS, &b[i]));
         fill(weights, sizeof weights / sizeof *weights, 3 + (uint64_t)i);
-        memcpy(b[i]->data, weights, sizeof weights);
+        memcpy(qn_test_bytes(b[i]), weights, sizeof weights);
         pairs[i] = (qn_lora_pair){.data = b[i],
                                   .b = (int64_t)ranks[i] * N_IN,
                                   .gain = i == 1 ? (int64_t)ranks[i] * (N_IN + N_OUT) : -1,
@@ -190,7 +191,8 @@ static void adapt(qn_device *d, const int32_t *adapters, const float *x, const f
     for (int i = 0; i < 2; i++, out += ROWS * N_OUT) {
         OK(qn_program_run(p, &(qn_sizes){{ROWS, 0, 0}}));
         memcpy(out, qn_program_output(p, 0), ROWS * N_OUT * sizeof *out);
-        for (int k = 0; k < PAIRS - 1; k++) fill(b[k]->data, RANK_MAX * (N_IN + N_OUT), 20 + (uint64_t)k);
+        for (int k = 0; k < PAIRS - 1; k++)
+            fill(qn_test_bytes(b[k]), RANK_MAX * (N_IN + N_OUT), 20 + (uint64_t)k);
         pairs[0] = (qn_lora_pair){.data = NULL};
     }
     qn_program_free(p);
@@ -202,7 +204,7 @@ static void adapters(void **state)
 {
     static float x[ROWS * N_IN], y[ROWS * N_OUT], out[2][2 * ROWS * N_OUT];
     int32_t ids[ROWS];
-    if (!is_open()) return;
+    open_devices();
     fill(x, ROWS * N_IN, 1);
     fill(y, ROWS * N_OUT, 2);
     for (int kind = -1; kind < PAIRS + 2; kind++) {
@@ -210,7 +212,7 @@ static void adapters(void **state)
             ids[i] = kind <= PAIRS ? kind : (int32_t)(qn_random_bits(9, (uint64_t)i) % 6) - 1;
         y[0] = -0.0f;
         for (int i = 0; i < 2; i++) adapt(devices[i], ids, x, y, out[i]);
-        near("adapters", out[1], out[0], 2 * ROWS * N_OUT, 1e-5);
+        near("adapters", out[1], out[0], 2 * ROWS * N_OUT, qn_test_bound_of(QN_TEST_PRODUCT));
         for (int run = 0; run < 2; run++)
             for (int i = 0; i < ROWS; i++) {
                 const int none = ids[i] < 0 || ids[i] >= PAIRS || !ranks[ids[i]] || (run && ids[i] == 0);
@@ -240,7 +242,7 @@ static void adapt_experts(qn_device *d, int way, const int32_t *adapters, const 
     for (int i = 0; i < ROWS * TOP; i++) chosen[i] = (i / TOP + 3 * (i % TOP)) % EXPERTS;
     for (int i = 0; i < 2; i++) {
         OK(d->ops->alloc(d, (size_t)floats * sizeof *x, QN_LEDGER_WEIGHTS, &b[i]));
-        fill(b[i]->data, floats, 40 + (uint64_t)i);
+        fill(qn_test_bytes(b[i]), floats, 40 + (uint64_t)i);
         pairs[i] = (qn_lora_pair){.data = b[i],
                                   .b = (int64_t)EXPERTS * E_RANK * N_IN,
                                   .gain = -1,
@@ -273,7 +275,7 @@ static void adapters_of_experts(void **state)
 {
     static float x[ROWS * TOP * N_IN], y[ROWS * TOP * N_OUT], out[2][ROWS * TOP * N_OUT];
     int32_t ids[ROWS];
-    if (!is_open()) return;
+    open_devices();
     fill(x, ROWS * TOP * N_IN, 1);
     fill(y, ROWS * TOP * N_OUT, 2);
     for (int way = 0; way < 4; way++)
@@ -281,7 +283,7 @@ static void adapters_of_experts(void **state)
             for (int i = 0; i < ROWS; i++) ids[i] = kind < 2 ? kind : i % 3 - 1;
             const int64_t width = way >> 1 & 1 ? N_OUT : TOP * N_OUT;
             for (int i = 0; i < 2; i++) adapt_experts(devices[i], way, ids, x, y, out[i]);
-            near("adapters of experts", out[1], out[0], ROWS * width, 1e-5);
+            near("adapters of experts", out[1], out[0], ROWS * width, qn_test_bound_of(QN_TEST_PRODUCT));
             for (int i = 0; i < ROWS; i++)
                 if (ids[i] < 0)
                     assert_memory_equal(out[1] + i * width, y + i * width, (size_t)width * sizeof *y);
@@ -348,16 +350,17 @@ static void losses_by_a_head(void **state)
         {QN_DTYPE_BF16, 130, 3, 1, 2.5f},   {QN_DTYPE_Q4_0, 33, 37, 2, 4},
         {QN_DTYPE_MXFP4, 70, 4, 1, 0},      {QN_DTYPE_NVFP4, 70, 5, 1, 0},
         {QN_DTYPE_COUNT, 700, L_MAX, 1, 0}, {QN_DTYPE_Q4_0, 601, L_MAX, 1, 5}}; /* several pieces */
-    if (!is_open()) return;
+    open_devices();
+    const double bound = qn_test_bound_of(QN_TEST_PRODUCT);
     results *r = qn_alloc_array(2, sizeof *r);
     assert_non_null(r);
     for (size_t k = 0; k < sizeof subjects / sizeof *subjects; k++) {
         const subject *t = &subjects[k];
         for (int i = 0; i < 2; i++) losses(devices[i], t, &r[i]);
-        near("losses", r[1].losses, r[0].losses, t->rows, 1e-5);
-        near("gradient by rows", r[1].by_rows, r[0].by_rows, t->rows * WIDTH, 1e-5);
+        near("losses", r[1].losses, r[0].losses, t->rows, bound);
+        near("gradient by rows", r[1].by_rows, r[0].by_rows, t->rows * WIDTH, bound);
         if (t->dtype == QN_DTYPE_COUNT)
-            near("gradient by the head", r[1].by_head, r[0].by_head, t->vocab * WIDTH, 1e-5);
+            near("gradient by the head", r[1].by_head, r[0].by_head, t->vocab * WIDTH, bound);
     }
     qn_free(r);
 }
@@ -366,7 +369,7 @@ static void losses_by_a_head(void **state)
 static void logits_are_never_whole(void **state)
 {
     enum { FEW = 8, MANY = 2048, VOCAB = 25600 };
-    if (!is_open()) return;
+    open_devices();
     qn_device *d = devices[1];
     qn_scope *s = qn_scope_new(d);
     float *numbers = qn_alloc_array(VOCAB * FEW, sizeof *numbers);
@@ -378,11 +381,12 @@ static void logits_are_never_whole(void **state)
     qn_array *y = qn_head_loss(s, x, w, qn_from_data(s, QN_DTYPE_I32, 1, &(int64_t){MANY}, ids), 1, 0);
     qn_array *wrt[2] = {x, w}, *out[3] = {y};
     OK(qn_vjp(s, y, y, 2, wrt, out + 1));
-    const qn_mlx_shim *shim = ((qn_mlx *)d)->shim;
-    const size_t before = shim->memory().peak_bytes;
+    qn_test_usage before, after;
+    qn_test_get_usage(&before);
     OK(qn_eval(s, 3, out));
-    const size_t after = shim->memory().peak_bytes;
-    if (after > before + (80 << 20)) fail_msg("%zu MiB", (after - before) >> 20);
+    qn_test_get_usage(&after); /* nothing, if the device does not tell */
+    if (after.peak_bytes > before.peak_bytes + (80 << 20))
+        fail_msg("%zu MiB", (after.peak_bytes - before.peak_bytes) >> 20);
     qn_scope_free(s);
     qn_free(numbers);
     qn_free(ids);
@@ -390,8 +394,10 @@ static void logits_are_never_whole(void **state)
 
 static int close_devices(void **state)
 {
-    qn_device_close(devices[1]);
-    qn_device_close(devices[0]);
+    for (int i = 0; i < 2; i++) {
+        qn_device_close(devices[i]);
+        devices[i] = NULL;
+    }
     return 0;
 }
 
@@ -403,5 +409,5 @@ int main(void)
                                        cmocka_unit_test(adapters_of_experts),
                                        cmocka_unit_test(logits_are_never_whole),
                                        cmocka_unit_test(losses_by_a_head)};
-    return cmocka_run_group_tests_name("mlx_products", tests, NULL, close_devices);
+    return qn_test_run_others("products", tests, sizeof tests / sizeof *tests, NULL, close_devices);
 }

@@ -1,0 +1,117 @@
+/* Memory of a model on another device: its figures beside the device's own, limits, and what the device keeps
+ * for reuse. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <quern/quern.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tests/devices/other_compare.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+
+static qn_model *open_model(size_t limit_bytes)
+{
+    qn_model *m = NULL;
+    const qn_model_options o = {
+        .device = qn_test_other()->name, .memory_limit_bytes = limit_bytes, .n_threads = 1};
+    qn_test_ok(qn_model_open(qn_test_need_fixture("models/llama"), &o, &m));
+    return m;
+}
+
+static qn_status answer(qn_model *m, int64_t n)
+{
+    qn_generation *g;
+    qn_token t;
+    qn_status status =
+        qn_generate(m, "The mill", &(qn_generate_options){.max_tokens = n, .ignore_eos = 1}, &g);
+    if (status != QN_OK) return status;
+    do status = qn_generation_next(g, &t);
+    while (status == QN_OK && t.end == QN_END_NONE);
+    qn_generation_close(g);
+    return status;
+}
+
+/* Weights and pages are the device's, so they are part of what it says; the ledger has besides what lies on the
+ * host. */
+static void figures_beside_those_of_the_device(void **state)
+{
+    qn_test_usage before, then;
+    const int tells = qn_test_get_usage(&before);
+    qn_model *m = open_model(0);
+    qn_test_ok(answer(m, 4));
+    qn_memory now;
+    qn_test_ok(qn_model_get_memory(m, &now));
+    assert_true(now.weights_bytes > 0 && now.kv_bytes + now.cache_memory_bytes > 0);
+    if (qn_test_other()->counts_spare) assert_true(now.kv_bytes > 0);
+    assert_true(now.peak_memory_bytes >= now.active_memory_bytes);
+    if (tells) {
+        qn_test_get_usage(&then);
+        const size_t active = then.active_bytes - before.active_bytes;
+        assert_true(active >= now.weights_bytes && active <= now.active_memory_bytes);
+        assert_true(now.cache_memory_bytes >= then.cache_bytes);
+    }
+    qn_model_close(&m);
+    qn_test_get_usage(&then);
+    assert_int_equal(then.active_bytes, before.active_bytes);
+}
+
+static void the_cache_keeps_its_limit(void **state)
+{
+    qn_test_usage before, then;
+    const int tells = qn_test_get_usage(&before);
+    qn_model *m = open_model(0);
+    size_t old = 0;
+    qn_test_ok(answer(m, 8));
+    qn_memory full;
+    qn_test_ok(qn_model_get_memory(m, &full));
+    qn_test_ok(qn_model_clear_cache(m));
+    qn_test_get_usage(&then);
+    assert_int_equal(then.cache_bytes, 0);
+    qn_test_ok(qn_model_set_cache_limit(m, 0, &old));
+    assert_true(old >= 256 << 20);
+    qn_test_ok(answer(m, 8));
+    qn_memory now;
+    qn_test_ok(qn_model_get_memory(m, &now));
+    qn_test_get_usage(&then);
+    assert_int_equal(then.cache_bytes, 0);
+    assert_int_equal(now.cache_memory_bytes, 0);
+    /* No page is kept: the pools have given back what they had. */
+    const size_t active = then.active_bytes - before.active_bytes;
+    if (tells)
+        assert_true(active >= now.weights_bytes && active <= now.weights_bytes + now.kv_bytes + (64 << 10));
+    if (qn_test_other()->counts_spare) assert_true(now.kv_bytes < full.kv_bytes / 2);
+    qn_test_ok(qn_model_set_cache_limit(m, old, NULL));
+    qn_model_close(&m);
+}
+
+static void limits_are_refused_before_the_device_is_asked(void **state)
+{
+    qn_model *m = NULL;
+    const qn_model_options o = {.device = qn_test_other()->name, .memory_limit_bytes = 100000};
+    assert_int_equal(qn_model_open(qn_test_need_fixture("models/llama"), &o, &m), QN_E_NOMEM);
+    m = open_model(0);
+    qn_test_ok(answer(m, 2));
+    qn_memory now;
+    qn_test_ok(qn_model_get_memory(m, &now));
+    qn_test_ok(qn_model_set_memory_limit(m, now.active_memory_bytes, NULL));
+    assert_int_equal(answer(m, 400), QN_E_NOMEM);
+    qn_test_ok(qn_model_set_memory_limit(m, 0, NULL));
+    qn_test_ok(answer(m, 400));
+    qn_test_ok(qn_model_set_wired_limit(m, 0, NULL));
+    qn_model_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_beside_those_of_the_device),
+        cmocka_unit_test(the_cache_keeps_its_limit),
+        cmocka_unit_test(limits_are_refused_before_the_device_is_asked),
+    };
+    return qn_test_run_others("memory", tests, sizeof tests / sizeof *tests, NULL, NULL);
+}
