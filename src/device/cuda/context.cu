@@ -25,8 +25,8 @@ static const char *error_text(void)
 /* Errors that leave the context as it was. All others are a kernel's, or the driver's, and stay. */
 static int is_harmless(cudaError_t e)
 {
-    return e == cudaErrorMemoryAllocation || e == cudaErrorInvalidValue || e == cudaErrorInvalidConfiguration ||
-           e == cudaErrorNotSupported;
+    return e == cudaErrorMemoryAllocation || e == cudaErrorInvalidValue ||
+           e == cudaErrorInvalidConfiguration || e == cudaErrorNotSupported;
 }
 
 qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
@@ -42,14 +42,15 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
 
 static qn_status check_alive(const qn_cuda_context *c)
 {
-    return c->is_lost ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault")
-                      : QN_OK;
+    return c->is_lost
+               ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault")
+               : QN_OK;
 }
 
-#define ALIVE(c)                                     \
-    do {                                             \
-        const qn_status alive_ = check_alive(c);     \
-        if (alive_ != QN_OK) return alive_;          \
+#define ALIVE(c)                                 \
+    do {                                         \
+        const qn_status alive_ = check_alive(c); \
+        if (alive_ != QN_OK) return alive_;      \
     } while (0)
 
 /* ---- cards --------------------------------------------------------------------------------------------- */
@@ -71,7 +72,9 @@ static qn_status get_about(qn_cuda_about *out)
     return QN_OK;
 }
 
-static __global__ void try_code(void) {}
+static __global__ void try_code(void)
+{
+}
 
 static qn_status get_card(int i, qn_cuda_card *out)
 {
@@ -107,9 +110,11 @@ static qn_status open_context(int i_card, qn_cuda_context **out)
     cudaDeviceProp p;
     c->i_card = i_card;
     qn_status status = qn_cuda_check(NULL, cudaSetDevice(i_card), "choosing a card");
-    if (status == QN_OK) status = qn_cuda_check(NULL, cudaGetDeviceProperties(&p, i_card), "asking for a card");
     if (status == QN_OK)
-        status = qn_cuda_check(NULL, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
+        status = qn_cuda_check(NULL, cudaGetDeviceProperties(&p, i_card), "asking for a card");
+    if (status == QN_OK)
+        status =
+            qn_cuda_check(NULL, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
     if (status != QN_OK) {
         close_context(c);
         return status;
@@ -128,9 +133,9 @@ static qn_status enter(qn_cuda_context *c)
     return qn_cuda_check(c, cudaSetDevice(c->i_card), "choosing a card");
 }
 
-#define ENTER(c)                              \
-    do {                                      \
-        const qn_status entered_ = enter(c);  \
+#define ENTER(c)                                \
+    do {                                        \
+        const qn_status entered_ = enter(c);    \
         if (entered_ != QN_OK) return entered_; \
     } while (0)
 

@@ -47,11 +47,12 @@ static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), 
     if (grid <= 0) return QN_OK;
     if (grid > 0x7fffffff) return qn_cuda_fail(QN_E_ARG, "device cuda: a step is too large");
 #ifdef QN_CUDA_HOST
-    return qn_cuda_check(c, qn_emulate(kernel, (unsigned)grid, block, shared_bytes, (P)arguments...), "kernel");
+    return qn_cuda_check(c, qn_emulate(kernel, (unsigned)grid, block, shared_bytes, (P)arguments...),
+                         "kernel");
 #else
     if (shared_bytes > 48 << 10) {
-        const cudaError_t e =
-            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        const cudaError_t e = cudaFuncSetAttribute(
+            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (e != cudaSuccess) return qn_cuda_check(c, e, "kernel");
     }
     kernel<<<(unsigned)grid, block, shared_bytes, c->stream>>>((P)arguments...);

@@ -12,7 +12,8 @@ qn_status qn_cuda_reserve(qn_cuda_context *c, size_t size_bytes, void **out, siz
 {
     const size_t bytes = (size_bytes + GRANULE - 1) / GRANULE * GRANULE;
     void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return qn_cuda_fail(QN_E_NOMEM, "device cuda: no addresses for %zu bytes", size_bytes);
+    if (p == MAP_FAILED)
+        return qn_cuda_fail(QN_E_NOMEM, "device cuda: no addresses for %zu bytes", size_bytes);
     *out = p;
     *granule = GRANULE;
     return QN_OK;
@@ -25,7 +26,8 @@ void qn_cuda_release(qn_cuda_context *c, void *base, size_t size_bytes)
 
 qn_status qn_cuda_map(qn_cuda_context *c, void *base, size_t offset, size_t size_bytes)
 {
-    if (qn_emulated_failure() != cudaSuccess || mprotect((char *)base + offset, size_bytes, PROT_READ | PROT_WRITE))
+    if (qn_emulated_failure() != cudaSuccess ||
+        mprotect((char *)base + offset, size_bytes, PROT_READ | PROT_WRITE))
         return qn_cuda_fail(QN_E_NOMEM, "device cuda: the card's memory is full (%zu bytes)", size_bytes);
     return QN_OK;
 }
@@ -57,7 +59,8 @@ static int find(const char *name, void *out)
 {
     void *f = NULL;
     cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion(name, &f, 12000, cudaEnableDefault, &result) != cudaSuccess || !f) return 0;
+    if (cudaGetDriverEntryPointByVersion(name, &f, 12000, cudaEnableDefault, &result) != cudaSuccess || !f)
+        return 0;
     *(void **)out = f;
     return 1;
 }
@@ -70,7 +73,8 @@ static qn_status load_driver(void)
         !find("cuMemCreate", &driver.create) || !find("cuMemRelease", &driver.release) ||
         !find("cuMemMap", &driver.map) || !find("cuMemUnmap", &driver.unmap) ||
         !find("cuMemSetAccess", &driver.access) ||
-        !find("cuMemGetAllocationGranularity", &driver.granularity) || !find("cuGetErrorString", &driver.text))
+        !find("cuMemGetAllocationGranularity", &driver.granularity) ||
+        !find("cuGetErrorString", &driver.text))
         return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda: the driver has no virtual memory management");
     is_loaded = 1;
     return QN_OK;
@@ -108,8 +112,10 @@ qn_status qn_cuda_reserve(qn_cuda_context *c, size_t size_bytes, void **out, siz
     cudaFree(0);
     qn_status status = load_driver();
     if (status == QN_OK)
-        status = check(driver.granularity(granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "asking for a granule");
-    if (status == QN_OK) status = check(driver.reserve(&p, rounded(size_bytes, *granule), 0, 0, 0), "addresses");
+        status = check(driver.granularity(granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                       "asking for a granule");
+    if (status == QN_OK)
+        status = check(driver.reserve(&p, rounded(size_bytes, *granule), 0, 0, 0), "addresses");
     if (status == QN_OK) *out = (void *)p;
     return status;
 }
@@ -130,7 +136,8 @@ qn_status qn_cuda_map(qn_cuda_context *c, void *base, size_t offset, size_t size
     const CUmemAllocationProp prop = properties(c);
     const CUdeviceptr at = (CUdeviceptr)base + offset;
     char what[64];
-    if (c->is_lost) return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
+    if (c->is_lost)
+        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
     cudaSetDevice(c->i_card);
     snprintf(what, sizeof what, "%zu bytes", size_bytes);
     qn_status status = check(driver.create(&handle, size_bytes, &prop, 0), what);

@@ -18,8 +18,8 @@ static __device__ float element(const qn_cuda_weight &w, const qn_cuda_raw &raw,
         const int at = (2 * b + i) * n + r;
         if (w.scale == QN_DTYPE_F32) {
             const uint32_t low = qn_cuda_raw_scale(&w, &raw, first, row + 1, unit, 2 * at);
-            v[i] = qn_cuda_bits_float(low | (uint32_t)qn_cuda_raw_scale(&w, &raw, first, row + 1, unit, 2 * at + 1)
-                                                << 16);
+            v[i] = qn_cuda_bits_float(
+                low | (uint32_t)qn_cuda_raw_scale(&w, &raw, first, row + 1, unit, 2 * at + 1) << 16);
         } else {
             v[i] = qn_bf16_float(qn_cuda_raw_scale(&w, &raw, first, row + 1, unit, at));
         }
@@ -63,7 +63,8 @@ static __global__ void pack_units(qn_cuda_weight w, qn_cuda_raw raw, int64_t par
             for (int r = 0; r < QN_CUDA_PANEL; r++)
                 inverse[r] = panel * QN_CUDA_PANEL + r < n ? 1 / w.factor[to * QN_CUDA_PANEL + r] : 0;
         ((uint32_t *)(w.data + (size_t)(to * w.n_units + unit) * (size_t)w.unit_bytes))[at] =
-            qn_cuda_pack_word(&w, &raw, panel * QN_CUDA_PANEL, n, unit * w.unit_k, has_factor ? inverse : NULL, at);
+            qn_cuda_pack_word(&w, &raw, panel * QN_CUDA_PANEL, n, unit * w.unit_k,
+                              has_factor ? inverse : NULL, at);
     }
 }
 
@@ -79,13 +80,15 @@ static __global__ void copy_rows(qn_cuda_weight w, qn_cuda_raw raw, int64_t part
 {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n * w.n_in;
          i += (int64_t)gridDim.x * blockDim.x)
-        ((float *)w.data)[(part * w.n_out + first) * w.n_in + i] = qn_cuda_raw_plain(&w, &raw, i / w.n_in, i % w.n_in);
+        ((float *)w.data)[(part * w.n_out + first) * w.n_in + i] =
+            qn_cuda_raw_plain(&w, &raw, i / w.n_in, i % w.n_in);
 }
 
 qn_status qn_cuda_pack(qn_cuda_context *c, const qn_cuda_weight *w, int64_t part, int64_t first, int64_t n,
                        const qn_cuda_raw *raw)
 {
-    if (c->is_lost) return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
+    if (c->is_lost)
+        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
     const int64_t most = (int64_t)c->n_sm * 16;
     if (w->form == QN_CUDA_F32) {
         const int64_t blocks = qn_blocks(n * w->n_in, 256);
@@ -94,11 +97,13 @@ qn_status qn_cuda_pack(qn_cuda_context *c, const qn_cuda_weight *w, int64_t part
     qn_status status = QN_OK;
     if (w->factor) {
         status = qn_cuda_begin(c, find_factors, qn_blocks(n, 8), 256, 0, *w, *raw, part, first, n);
-        if (status == QN_OK && first + n == w->n_out) status = qn_cuda_begin(c, end_factors, 1, 32, 0, *w, part);
+        if (status == QN_OK && first + n == w->n_out)
+            status = qn_cuda_begin(c, end_factors, 1, 32, 0, *w, part);
     }
-    const int64_t words =
-        qn_blocks(n, QN_CUDA_PANEL) * w->n_units * (w->unit_bytes / 4), blocks = qn_blocks(words, 256);
+    const int64_t words = qn_blocks(n, QN_CUDA_PANEL) * w->n_units * (w->unit_bytes / 4),
+                  blocks = qn_blocks(words, 256);
     if (status == QN_OK)
-        status = qn_cuda_begin(c, pack_units, blocks < most ? blocks : most, 256, 0, *w, *raw, part, first, n);
+        status =
+            qn_cuda_begin(c, pack_units, blocks < most ? blocks : most, 256, 0, *w, *raw, part, first, n);
     return status;
 }

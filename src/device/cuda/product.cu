@@ -1,0 +1,50 @@
+/* Activations for the tensor cores, and which file has the kernels of a weight's form. */
+#include "device/cuda/product.h"
+
+/* The largest |x| of a row comes to lie in [2^13, 2^14). */
+static __global__ void __launch_bounds__(256)
+    pack_rows(const float *x, int64_t x_row, int64_t n_in, int64_t padded, uint16_t *out, float *scale)
+{
+    __shared__ float largest[8];
+    const int64_t r = blockIdx.x;
+    const float *row = x + r * x_row;
+    float most = 0;
+    for (int64_t k = threadIdx.x; k < n_in; k += 256) {
+        const float a = fabsf(row[k]);
+        most = a > most ? a : most; /* NaN is passed over: the products show it */
+    }
+    most = qn_warp_max(most);
+    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (int i = 0; i < 8; i++) most = largest[i] > most ? largest[i] : most;
+    int e = 14;
+    if (most > 0 && most < INFINITY) frexpf(most, &e);
+    e = e < -106 ? -120 : e - 14;
+    const float down = ldexpf(1, -e);
+    if (threadIdx.x == 0) scale[r] = ldexpf(1, e);
+    for (int64_t k = threadIdx.x; k < padded; k += 256)
+        out[r * padded + k] = k < n_in ? qn_float_to_half(row[k] * down) : 0;
+}
+
+qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, int64_t x_row, int64_t rows, int64_t n_in,
+                            int64_t padded, uint16_t *out, float *scale)
+{
+    return qn_cuda_begin(c, pack_rows, rows, 256, 0, x, x_row, n_in, padded, out, scale);
+}
+
+qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int many)
+{
+    switch (p->w.form) {
+    case QN_CUDA_F16:
+        return qn_cuda_product_f16(c, p, many);
+    case QN_CUDA_SCALED:
+        return qn_cuda_product_scaled(c, p, many);
+    case QN_CUDA_AFFINE:
+        return qn_cuda_product_affine(c, p, many);
+    case QN_CUDA_K:
+    case QN_CUDA_Q6K:
+        return qn_cuda_product_k(c, p, many);
+    default:
+        return qn_cuda_product_fp4(c, p, many);
+    }
+}
