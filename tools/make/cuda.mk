@@ -9,7 +9,8 @@ CUDA_FLAGS := -std=c++17 -O3 -fmad=false -Iinclude -Isrc -Xcompiler -fPIC,-fvisi
 	'-DQN_CUDA_CODE="$(addprefix sm_,$(CUDA_ARCHS))"' $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
 	-cudart static -MD -MP
 CUDA_HOST_FLAGS := $(filter-out -std=c11 -fmad%,$(FLAGS)) -std=c++17 -x c++ -DQN_CUDA_HOST -Wno-unused-function \
-	-Wno-missing-field-initializers -Wno-maybe-uninitialized -fno-exceptions
+	-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-unknown-pragmas -fno-exceptions -fno-strict-aliasing
+CUDA_HOST_SRC := $(wildcard src/device/cuda/host/*.cpp)
 ifdef CUDA
 ifeq ($(CUDA),host)
 CUDA_LIBRARY := $(B)/libquern-cuda-host.so
@@ -22,7 +23,7 @@ endif
 endif
 
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(CUDA_SRC))
-CUDA_HOST_OBJ := $(patsubst %,$(B)/host/%.o,$(CUDA_SRC))
+CUDA_HOST_OBJ := $(patsubst %,$(B)/host/%.o,$(CUDA_SRC) $(CUDA_HOST_SRC))
 $(B)/libquern-cuda.so: $(CUDA_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(NVCC) -shared -cudart static $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) -o $@ $^
@@ -33,6 +34,8 @@ $(CUDA_OBJ): $(B)/%.o: % Makefile tools/make/cuda.mk
 $(B)/libquern-cuda-host.so: $(CUDA_HOST_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -lm
+# Products of fragments are most of the time: fast with every VARIANT. Their arrays are local.
+$(B)/host/src/device/cuda/host/tensor.cpp.o: CUDA_HOST_FLAGS += -O3 -fno-sanitize=all
 $(CUDA_HOST_OBJ): $(B)/host/%.o: % Makefile tools/make/cuda.mk
 	@mkdir -p $(@D)
 	@echo "  C++   $<"
