@@ -50,6 +50,7 @@ QN_HD float qn_tensor_round(int64_t sum, int exponent, int rounds_nearest)
 /* m * 2^-right, cut. */
 QN_HD int64_t qn_tensor_align(int64_t m, int is_negative, int right, int aligns_down)
 {
+    if (!m) return 0;
     if (right <= 0) {
         m = (int64_t)((uint64_t)m << -right);
         return is_negative ? -m : m;
