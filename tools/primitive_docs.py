@@ -142,7 +142,7 @@ def stated(texts, table, letter, name):
 
 def on_cpu(texts, letter, name):
     if letter == "E":
-        where, what = "src/device/cpu/kernels/vector/vector.body.h", f"op_{name}("
+        where, what = "src/device/cpu/kernels/vector/elementwise.body.h", f"op_{name}("
         if what not in texts[where]:
             raise Unstated(f"{where}: no op_{name}")
         return f"`op_{name}` ({os.path.basename(where)})"
@@ -175,7 +175,7 @@ def table(head, rows):
 def page():
     """The text of docs/primitives.md."""
     rules, array = read("src/prim/*.c"), read("src/array/*.c")
-    cpu = read("src/device/cpu/*.c", "src/device/cpu/kernels/vector/vector.body.h")
+    cpu = read("src/device/cpu/*.c", "src/device/cpu/kernels/vector/elementwise.body.h")
     tests = read("tests/primitives/gradients*.c", "src/array/*_test.c", "tests/primitives/ops_cases.c",
                  "src/device/cpu/kernels/*/*_test.c", "src/device/cpu/*_test.c", "tests/*/*_test.c",
                  "src/train/*/*_test.c")

@@ -1,5 +1,5 @@
 /* Element-wise primitives by themselves and in chains, comparisons, choices, copies and dropout. What they
- * give is what device/cpu/typed.c and device/cpu/kernels/vector/vector.body.h say: integers wrap around, what
+ * give is what device/cpu/typed.c and device/cpu/kernels/vector/elementwise.body.h say: integers wrap around, what
  * is divided by 0 gives 0, quotients are rounded down, NaN comes through. */
 #include "device/mlx/shim.hpp"
 

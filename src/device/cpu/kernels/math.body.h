@@ -1,4 +1,4 @@
-/* exp, log, tanh, erf, sin, cos and what is made of them, 16 lanes at a time, over the names of a
+/* exp, log, tanh, erf, sin, cos and what is made of them, all lanes of a vf at a time, over the names of a
  * vec_<set>.h.
  *
  * Polynomials are minimax fits of our own, coefficients rounded to f32 one after the other with the rest
@@ -6,6 +6,11 @@
  * the last place (ulp) of the true value. */
 #ifndef QN_DEVICE_CPU_KERNELS_MATH_BODY_H
 #define QN_DEVICE_CPU_KERNELS_MATH_BODY_H
+
+/* Lanes of a vf: 16 on every set of the CPU, 1 on a card (cuda/math.cuh). */
+#ifndef V_LANES
+#define V_LANES 16
+#endif
 
 /* 1.1 ulp. exp(-inf) = 0, overflow gives inf, below -104 the result is 0, subnormal results are right. */
 static inline vf v_exp(vf x)
@@ -202,11 +207,11 @@ static inline vf v_sin_or_cos(vf x, float shift)
     vf r, n = v_turns(x, &r);
     vm fits = v_lt(v_abs(x), v_set1(131072.0f));
     if (v_any(v_not(fits))) {
-        float xs[16], ns[16], rs[16];
+        float xs[V_LANES], ns[V_LANES], rs[V_LANES];
         v_store(xs, x);
         v_store(ns, n);
         v_store(rs, r);
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < V_LANES; i++) {
             if (!(fabsf(xs[i]) <= FLT_MAX))
                 ns[i] = 0, rs[i] = NAN;
             else if (fabsf(xs[i]) >= 131072.0f)
@@ -271,10 +276,10 @@ static inline float pow_lane(float x, float y)
 
 static inline vf v_pow(vf x, vf y)
 {
-    float xs[16], ys[16];
+    float xs[V_LANES], ys[V_LANES];
     v_store(xs, x);
     v_store(ys, y);
-    for (int i = 0; i < 16; i++) xs[i] = pow_lane(xs[i], ys[i]);
+    for (int i = 0; i < V_LANES; i++) xs[i] = pow_lane(xs[i], ys[i]);
     return v_load(xs);
 }
 
