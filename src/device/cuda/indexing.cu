@@ -1,7 +1,7 @@
 /* Moves by ids and places: CONCAT, TAKE, SCATTER_ADD, TAKE_ALONG, SCATTER_ALONG, LAST_WRITER, UPDATE. A thread an
  * element of the output, and what is added to one element is added by one thread, in rising order. Ids are checked
  * before they get here. */
-#include "device/cuda/wide.cuh"
+#include "device/cuda/lines.cuh"
 
 enum { BLOCK = 256 };
 
@@ -12,9 +12,9 @@ static __device__ __forceinline__ int64_t own_element(void)
 
 /* The kernel for elements of so many bytes. */
 #define OF_BYTES(kernel, dtype)                                    \
-    (qn_wide_bytes(dtype) == 1   ? kernel<uint8_t>                 \
-     : qn_wide_bytes(dtype) == 2 ? kernel<uint16_t>                \
-     : qn_wide_bytes(dtype) == 4 ? kernel<uint32_t>                \
+    (qn_plain_bytes(dtype) == 1   ? kernel<uint8_t>                 \
+     : qn_plain_bytes(dtype) == 2 ? kernel<uint16_t>                \
+     : qn_plain_bytes(dtype) == 4 ? kernel<uint32_t>                \
                                  : kernel<uint64_t>)
 
 /* ---- CONCAT -------------------------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ template <class T> static __global__ void concat(concat_work w)
     const int64_t column = i % w.width, line = i / w.width % w.lines, row = i / w.width / w.lines;
     const T *from = NULL;
     int64_t begin = 0;
-#pragma unroll
+    QN_UNROLL
     for (int k = 0; k < QN_MAX_INPUTS; k++) {
         if (from) continue;
         if (column < w.end[k])
@@ -138,12 +138,12 @@ static __global__ void scatter_along(along_work w)
         if (w.dtype == QN_DTYPE_F32)
             single += ((const float *)w.x)[row * w.x_stride + j];
         else
-            sum = qn_wide_join(QN_WAY_SUM, qn_wide_kind(w.dtype), sum, qn_wide_get(w.dtype, w.x, row * w.x_stride + j));
+            sum = qn_wide_join(QN_WAY_SUM, qn_wide_kind_of(w.dtype), sum, qn_wide_get(w.dtype, w.x, row * w.x_stride + j));
     }
     if (w.dtype == QN_DTYPE_F32)
         ((float *)w.out)[i] = single;
     else
-        qn_wide_put(w.dtype, w.out, i, sum);
+        qn_wide_put(w.dtype, sum, w.out, i);
 }
 
 static qn_status launch_take_along(qn_cuda_context *c, const qn_cuda_step *s)
@@ -243,7 +243,7 @@ static __global__ void clear(scatter_work w)
     const int64_t i = own_element();
     qn_wide zero;
     zero.u = 0;
-    if (i < w.n_out * w.row) qn_wide_put(w.dtype, w.out, i, zero);
+    if (i < w.n_out * w.row) qn_wide_put(w.dtype, zero, w.out, i);
 }
 
 static __global__ void scatter_add(scatter_work w)
@@ -252,7 +252,7 @@ static __global__ void scatter_add(scatter_work w)
     __shared__ int found[2]; /* in this tile; set by turns */
     const int64_t item = blockIdx.x / w.n_tiles, column = blockIdx.x % w.n_tiles * BLOCK + threadIdx.x;
     const int64_t row = w.by_ids ? w.ids[item] : item;
-    const int kind = qn_wide_kind(w.dtype);
+    const int kind = qn_wide_kind_of(w.dtype);
     qn_wide sum;
     float single = 0;
     sum.u = 0;
@@ -282,7 +282,7 @@ static __global__ void scatter_add(scatter_work w)
     if (w.dtype == QN_DTYPE_F32)
         ((float *)w.out)[row * w.row + column] = single;
     else
-        qn_wide_put(w.dtype, w.out, row * w.row + column, sum);
+        qn_wide_put(w.dtype, sum, w.out, row * w.row + column);
 }
 
 /* By rows where they are few, else by ids behind zeros: either way a block looks at all ids. */

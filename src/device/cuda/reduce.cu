@@ -3,7 +3,7 @@
  * A line of the axis is short or long by its length alone. Short ones: a thread walks it in rising order, or, of
  * f32 side by side, 16 threads hold element i in lane i % 16, so that both give the bits of the CPU's. Long ones:
  * a block's threads hold element i in place i % n, and the places are joined by a tree. */
-#include "device/cuda/wide.cuh"
+#include "device/cuda/lines.cuh"
 
 enum { LONG = 1024, LONG_F32 = 4096, PLACES = 256, LANES = 16, WARPS = 16 };
 
@@ -31,9 +31,9 @@ struct wide {
     static __device__ qn_wide get(const work &w, int64_t at) { return qn_wide_get(w.x.dtype, w.x.data, at); }
     static __device__ qn_wide join(const work &w, qn_wide a, qn_wide b)
     {
-        return qn_wide_join(w.how, qn_wide_kind(w.x.dtype), a, b);
+        return qn_wide_join(w.how, qn_wide_kind_of(w.x.dtype), a, b);
     }
-    static __device__ void put(const work &w, int64_t i, qn_wide x) { qn_wide_put(w.x.dtype, w.out, i, x); }
+    static __device__ void put(const work &w, int64_t i, qn_wide x) { qn_wide_put(w.x.dtype, x, w.out, i); }
 };
 
 /* ---- kernels ------------------------------------------------------------------------------------------- */
@@ -45,7 +45,6 @@ template <class A> static __global__ void reduce_short(work w)
     if (i >= w.n_lines) return;
     int64_t at = qn_line_place(w.x, w.axis, i);
     typename A::number r = A::start(w);
-#pragma unroll 4
     for (int64_t j = 0; j < w.length; j++, at += w.stride) r = A::join(w, r, A::get(w, at));
     A::put(w, i, r);
 }
@@ -58,7 +57,6 @@ template <class A> static __global__ void reduce_lanes(work w)
     typename A::number r = A::start(w);
     if (i < w.n_lines) {
         const int64_t at = qn_line_place(w.x, w.axis, i);
-#pragma unroll 4
         for (int64_t j = lane; j < w.length; j += LANES) r = A::join(w, r, A::get(w, at + j));
     }
     for (int d = LANES / 2; d; d >>= 1) r = A::join(w, r, __shfl_xor_sync(0xffffffffu, r, d));
@@ -71,7 +69,6 @@ template <class A> static __global__ void reduce_long(work w)
     __shared__ typename A::number places[PLACES];
     const int64_t i = blockIdx.x, at = qn_line_place(w.x, w.axis, i);
     typename A::number r = A::start(w);
-#pragma unroll 4
     for (int64_t j = threadIdx.x; j < w.length; j += PLACES) r = A::join(w, r, A::get(w, at + j * w.stride));
     places[threadIdx.x] = r;
     __syncthreads();
@@ -91,7 +88,6 @@ template <class A> static __global__ void reduce_columns(work w)
     typename A::number r = A::start(w);
     if (i < w.n_lines) {
         const int64_t at = qn_line_place(w.x, w.axis, i);
-#pragma unroll 4
         for (int64_t j = warp; j < w.length; j += WARPS) r = A::join(w, r, A::get(w, at + j * w.stride));
     }
     places[warp][lane] = r;
@@ -113,7 +109,7 @@ static __device__ place better(const work &w, place a, place b)
 {
     if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
     const place first = a.at < b.at ? a : b, second = a.at < b.at ? b : a;
-    const qn_wide r = qn_wide_join(w.how, qn_wide_kind(w.x.dtype), first.x, second.x);
+    const qn_wide r = qn_wide_join(w.how, qn_wide_kind_of(w.x.dtype), first.x, second.x);
     return r.u == first.x.u ? first : second;
 }
 
@@ -126,7 +122,6 @@ template <int TEAM> static __global__ void find_extreme(work w)
     place r = {{0}, -1};
     if (i < w.n_lines) {
         const int64_t at = qn_line_place(w.x, w.axis, i);
-#pragma unroll 4
         for (int64_t j = t; j < w.length; j += TEAM) r = better(w, r, (place){wide::get(w, at + j * w.stride), j});
     }
     places[threadIdx.x] = r;

@@ -2,7 +2,7 @@
  *
  * A thread walks a short line in order, f32 in double as the CPU does. Of a long line each thread of a block has
  * a run of neighbours: it joins them, the runs before are joined in order, and then it goes through its own. */
-#include "device/cuda/wide.cuh"
+#include "device/cuda/lines.cuh"
 
 enum { LONG = 512, RUNS = 256 };
 
@@ -17,13 +17,13 @@ typedef struct {
 static __device__ __forceinline__ qn_wide walk(const work &w, int64_t in_at, int64_t out_at, int64_t begin,
                                                int64_t end, qn_wide r, bool stores)
 {
-    const int kind = qn_wide_kind(w.x.dtype);
+    const int kind = qn_wide_kind_of(w.x.dtype);
     for (int64_t p = begin; p < end; p++) {
         const int64_t j = w.reverse ? w.length - 1 - p : p;
         const qn_wide before = r;
         r = qn_wide_join(w.how, kind, r, qn_wide_get(w.x.dtype, w.x.data, in_at + j * w.x.stride[w.axis]));
         if (stores)
-            qn_wide_put(w.x.dtype, w.out.data, out_at + j * w.out.stride[w.axis], w.exclusive ? before : r);
+            qn_wide_put(w.x.dtype, w.exclusive ? before : r, w.out.data, out_at + j * w.out.stride[w.axis]);
     }
     return r;
 }
@@ -39,7 +39,7 @@ static __global__ void scan_short(work w)
 static __global__ void scan_long(work w)
 {
     __shared__ qn_wide runs[2][RUNS];
-    const int t = threadIdx.x, kind = qn_wide_kind(w.x.dtype);
+    const int t = threadIdx.x, kind = qn_wide_kind_of(w.x.dtype);
     const int64_t in_at = qn_line_place(w.x, w.axis, blockIdx.x), out_at = qn_line_place(w.out, w.axis, blockIdx.x);
     const int64_t each = (w.length + RUNS - 1) / RUNS, begin = t * each < w.length ? t * each : w.length,
                   end = begin + each < w.length ? begin + each : w.length;

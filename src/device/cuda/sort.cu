@@ -3,7 +3,7 @@
  * An element is a key, which rises as elements come, and its index: no two are the same, so any way of sorting
  * is a stable one. A block sorts a chunk of a line in shared memory. Longer lines are merged in scratch, two
  * runs at a time: every element finds by bisection how many of the other run come before it. */
-#include "device/cuda/wide.cuh"
+#include "device/cuda/lines.cuh"
 
 enum { CHUNK = 2048, THREADS = CHUNK / 2 };
 
@@ -95,7 +95,7 @@ static __device__ void load_chunk(const work &w, int64_t line, int64_t begin, ui
                                   int *counter)
 {
     const int64_t end = begin + w.n_padded < w.n ? begin + w.n_padded : w.n;
-    const int kind = qn_wide_kind(w.x.dtype);
+    const int kind = qn_wide_kind_of(w.x.dtype);
     const int64_t at = qn_line_place(w.x, w.x.n - 1, line), stride = w.x.stride[w.x.n - 1];
     const float *x = (const float *)w.x.data + at;
     int64_t n_before = 0, n_here = 0;
