@@ -7,7 +7,7 @@
 #include "device/cuda/tile.cuh"
 #include "prim/units.h"
 
-enum { ROWS = 1024, PART = 4096 }; /* that are taken together; of the vocabulary, whose gradients scratch holds */
+constexpr int64_t ROWS = 1024, PART = 4096; /* that are taken together; of the vocabulary, whose gradients scratch holds */
 static_assert((int)QN_TILE_COLUMNS == (int)QN_ROW_BLOCK, "a tile's rows are blocks of logits");
 
 typedef struct {
