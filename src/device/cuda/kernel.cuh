@@ -67,6 +67,13 @@ static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), 
 #define QN_SHARED(name) extern __shared__ __align__(128) char name[]
 #endif
 
+/* Before a loop: arrays that it indexes then stay in registers. */
+#ifdef QN_CUDA_HOST
+#define QN_UNROLL
+#else
+#define QN_UNROLL _Pragma("unroll")
+#endif
+
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /* A view as kernels take it: by value, sizes and strides in elements. */
