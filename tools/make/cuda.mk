@@ -8,7 +8,7 @@ NVCC ?= nvcc
 CUDA_FLAGS := -std=c++17 -O3 -fmad=false -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	'-DQN_CUDA_CODE="$(addprefix sm_,$(CUDA_ARCHS))"' $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
 	-cudart static -MD -MP
-CUDA_HOST_FLAGS := $(filter-out -std=c11 -fmad%,$(FLAGS)) -std=c++17 -x c++ -DQN_CUDA_HOST -Wno-unused-function \
+CUDA_HOST_FLAGS := $(filter-out -std=c11 -fmad% -Wno-unknown-warning-option,$(FLAGS)) -std=c++17 -x c++ -DQN_CUDA_HOST -Wno-extra -Wno-sign-compare -Wno-unused-function \
 	-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-unknown-pragmas -fno-exceptions -fno-strict-aliasing
 CUDA_HOST_SRC := $(wildcard src/device/cuda/host/*.cpp)
 ifdef CUDA

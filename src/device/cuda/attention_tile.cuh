@@ -336,7 +336,7 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
         }
         for (int pair = warp; pair < n_pairs; pair += QN_GROUP_PAGES) {
             const int64_t lo = pairs.lo[pair] > group ? pairs.lo[pair] - group : 0,
-                          hi = pairs.hi[pair] < group + QN_GROUP ? pairs.hi[pair] - group : QN_GROUP;
+                          hi = pairs.hi[pair] < group + QN_GROUP ? pairs.hi[pair] - group : (int)QN_GROUP;
             float largest, total;
             group_softmax(a, b.scores + pair * QN_GROUP, lo, hi, &largest, &total);
             if (lane) continue;

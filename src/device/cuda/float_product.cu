@@ -4,10 +4,10 @@
 enum { COLUMNS = 64, STEP = 16, THREADS = 256 };
 
 static __device__ __forceinline__ float element_of_b(const qn_cuda_float_product &p, const float *b,
-                                                     int64_t k, int64_t n)
+                                                     int64_t part, int64_t k, int64_t n)
 {
     if (!p.has_weight) return b[k * p.b_row + n * p.b_col];
-    return p.straight ? qn_cuda_value(&p.w, p.part, k, n) : qn_cuda_value(&p.w, p.part, n, k);
+    return p.straight ? qn_cuda_value(&p.w, part, k, n) : qn_cuda_value(&p.w, part, n, k);
 }
 
 /* ROWS x 64 outputs a block; a thread has PER_ROW x PER_COLUMN of them. */
@@ -16,8 +16,13 @@ static __global__ void __launch_bounds__(THREADS) float_product(qn_cuda_float_pr
 {
     __shared__ float a_tile[STEP][ROWS + 1], b_tile[STEP][COLUMNS + 1];
     const int64_t tiles_n = (p.n + COLUMNS - 1) / COLUMNS, tiles_m = (p.m + ROWS - 1) / ROWS;
-    int64_t tile = blockIdx.x, batch = tile / (tiles_m * tiles_n), a_at = 0, b_at = 0;
+    int64_t tile = blockIdx.x, batch = tile / (tiles_m * tiles_n), a_at = 0, b_at = 0, m = p.m, part = p.part;
     const int64_t out_at = batch * p.m;
+    const int32_t *pairs = NULL;
+    if (p.groups) {
+        const qn_cuda_group g = p.groups[batch];
+        pairs = p.pairs + g.first, m = g.n, part = g.part;
+    }
     for (int d = p.n_dims - 1; d >= 0; d--) {
         a_at += batch % p.dim[d] * p.a_batch[d];
         b_at += batch % p.dim[d] * p.b_batch[d];
@@ -34,12 +39,16 @@ static __global__ void __launch_bounds__(THREADS) float_product(qn_cuda_float_pr
         const int by_column = p.a_col == 1 || p.a_col == -1;
         for (int i = threadIdx.x; i < ROWS * STEP; i += THREADS) {
             const int r = by_column ? i / STEP : i % ROWS, k = by_column ? i % STEP : i / ROWS;
-            a_tile[k][r] = row0 + r < p.m && k0 + k < p.k ? a[(row0 + r) * p.a_row + (k0 + k) * p.a_col] : 0;
+            a_tile[k][r] =
+                row0 + r < m && k0 + k < p.k
+                    ? a[(pairs ? pairs[row0 + r] / p.x_share : row0 + r) * p.a_row + (k0 + k) * p.a_col]
+                    : 0;
         }
         const int along_k = p.has_weight ? !p.straight : p.b_row == 1 || p.b_row == -1;
         for (int i = threadIdx.x; i < COLUMNS * STEP; i += THREADS) {
             const int n = along_k ? i / STEP : i % COLUMNS, k = along_k ? i % STEP : i / COLUMNS;
-            b_tile[k][n] = column0 + n < p.n && k0 + k < p.k ? element_of_b(p, b, k0 + k, column0 + n) : 0;
+            b_tile[k][n] =
+                column0 + n < p.n && k0 + k < p.k ? element_of_b(p, b, part, k0 + k, column0 + n) : 0;
         }
         __syncthreads();
         const int steps = p.k - k0 < STEP ? (int)(p.k - k0) : STEP;
@@ -59,13 +68,15 @@ static __global__ void __launch_bounds__(THREADS) float_product(qn_cuda_float_pr
     for (int i = 0; i < PER_ROW; i++)
         for (int j = 0; j < PER_COLUMN; j++) {
             const int64_t r = row0 + tr + i, n = column0 + tc + j * THREADS_N;
-            if (r < p.m && n < p.n) p.out[(out_at + r) * p.out_row + n] = acc[i][j];
+            if (r >= m || n >= p.n) continue;
+            p.out[(pairs ? pairs[r] : out_at + r) * p.out_row + n] =
+                p.bias ? acc[i][j] + p.bias[part * p.n + n] : acc[i][j];
         }
 }
 
 qn_status qn_cuda_float_product_begin(qn_cuda_context *c, const qn_cuda_float_product *p)
 {
-    int64_t batches = 1;
+    int64_t batches = p->groups ? p->n_groups : 1;
     for (int d = 0; d < p->n_dims; d++) batches *= p->dim[d];
     const int64_t tiles_n = qn_blocks(p->n, COLUMNS) * batches;
     if (p->m <= 8)

@@ -4,7 +4,7 @@
 #ifndef QN_DEVICE_CUDA_FLOAT_PRODUCT_CUH
 #define QN_DEVICE_CUDA_FLOAT_PRODUCT_CUH
 
-#include "device/cuda/kernel.cuh"
+#include "device/cuda/groups.cuh"
 
 /* out [batches][m, n] = a [.., m, k] b [.., k, n]; strides in elements. */
 typedef struct {
@@ -17,6 +17,13 @@ typedef struct {
     qn_cuda_weight w; /* with has_weight: b is this weight, [k, n] its transpose unless `straight` */
     int has_weight, straight;
     int64_t part;
+    /* Experts: groups [n_groups] of at most m pairs in place of batches, each through its own part. Row r of a
+     * group reads row pair / x_share of a and writes row pair of out, plus its part's row of bias [parts][n]. */
+    const qn_cuda_group *groups;
+    int64_t n_groups;
+    const int32_t *pairs;
+    int32_t x_share;
+    const float *bias; /* NULL: none */
 } qn_cuda_float_product;
 
 qn_status qn_cuda_float_product_begin(qn_cuda_context *c, const qn_cuda_float_product *p);

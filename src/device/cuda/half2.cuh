@@ -16,7 +16,7 @@ static inline uint16_t qn_double_to_half(double x)
     if (a < 0x1p-14) return (uint16_t)(sign | (uint16_t)rint(a * 0x1p24));
     int e;
     const double m = rint(frexp(a, &e) * 2048); /* [1024, 2048] */
-    return (uint16_t)(sign | (uint16_t)((unsigned)(e + 13) << 10) + (uint16_t)((unsigned)m));
+    return (uint16_t)(sign | (((unsigned)(e + 13) << 10) + (unsigned)m));
 }
 
 static inline double qn_half_of(uint32_t h, int i)

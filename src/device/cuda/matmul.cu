@@ -40,7 +40,7 @@ static __global__ void __launch_bounds__(256) multiply_typed(typed_product p)
             sum.u += x.u * y.u;
     }
     if (p.a.dtype == QN_DTYPE_BF16) sum.f = (double)small;
-    qn_wide_put(p.out.dtype, p.out.data, i, sum);
+    qn_wide_put(p.out.dtype, sum, p.out.data, i);
 }
 
 static qn_status launch_typed(qn_cuda_context *c, const qn_cuda_step *s, qn_cuda_view a, int64_t m, int64_t k)

@@ -7,15 +7,10 @@
 #ifndef QN_DEVICE_CUDA_PRODUCT_H
 #define QN_DEVICE_CUDA_PRODUCT_H
 
-#include "device/cuda/kernel.cuh"
+#include "device/cuda/groups.cuh"
 
 enum { QN_CUDA_CHUNK = 512 };
 enum { QN_CUDA_FEW = 8, QN_CUDA_MANY = 64 }; /* tokens of a tile of either kernel */
-
-/* Tokens that go through the same matrix. */
-typedef struct {
-    int32_t part, first, n; /* entries [first, first + n) of `pairs` */
-} qn_cuda_group;
 
 typedef struct {
     qn_cuda_weight w;
