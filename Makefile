@@ -268,7 +268,7 @@ lint:
 format:
 	$(call need,git,git)
 	$(call need,clang-format,clang-format)
-	$(Q)git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
+	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
 .PHONY: all library objects test test-device test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean

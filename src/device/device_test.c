@@ -6,6 +6,7 @@
 #include <cmocka.h>
 // clang-format on
 #include <quern/backend.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,23 +36,33 @@ static void names_are_listed(void **state)
 {
     qn_device_info out = {.n_threads = -7};
     assert_int_equal(qn_device_find("abacus", &out), QN_E_NOT_FOUND);
-    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: cpu, mlx");
+    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: cpu, cuda, mlx");
     assert_int_equal(qn_device_find("", &out), QN_E_NOT_FOUND);
     assert_int_equal(qn_device_find("cp", &out), QN_E_NOT_FOUND);
-    assert_int_equal(qn_device_get_info(2, &out), QN_E_NOT_FOUND);
+    assert_int_equal(qn_device_get_info(3, &out), QN_E_NOT_FOUND);
     assert_int_equal(out.n_threads, -7);
     assert_int_equal(qn_device_find("cpu", NULL), QN_E_ARG);
     assert_int_equal(qn_device_find("abacus", NULL), QN_E_ARG);
 }
 
-/* QUERN_MLX_LIBRARY names a file that is not there, so that MLX cannot be used on any machine. */
+/* The variable names a file that is not there, so that the device cannot be used on any machine. */
+static void expect_refused(const char *name, const char *variable)
+{
+    qn_device_info out = {.n_threads = -7};
+    char begin[32];
+    snprintf(begin, sizeof begin, "device %s: ", name);
+    setenv(variable, "nowhere/library.so", 1);
+    assert_int_equal(qn_device_find(name, &out), QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), begin));
+    assert_non_null(strstr(qn_last_error(), "nowhere/library.so"));
+    assert_int_equal(out.n_threads, -7);
+}
+
 static void why_not(void **state)
 {
     qn_device_info out = {.n_threads = -7};
-    setenv("QUERN_MLX_LIBRARY", "nowhere/libquern-mlx.so", 1);
-    assert_int_equal(qn_device_find("mlx", &out), QN_E_UNSUPPORTED);
-    assert_non_null(strstr(qn_last_error(), "device mlx: "));
-    assert_non_null(strstr(qn_last_error(), "nowhere/libquern-mlx.so"));
+    expect_refused("mlx", "QUERN_MLX_LIBRARY");
+    expect_refused("cuda", "QUERN_CUDA_LIBRARY");
     setenv("QUERN_CPU", "loom", 1);
     assert_int_equal(qn_device_find("cpu", &out), QN_E_UNSUPPORTED);
     assert_non_null(strstr(qn_last_error(), "QUERN_CPU=loom"));

@@ -7,7 +7,8 @@
 #include "device/cuda/tile.cuh"
 #include "prim/units.h"
 
-constexpr int64_t ROWS = 1024, PART = 4096; /* that are taken together; of the vocabulary, whose gradients scratch holds */
+constexpr int64_t ROWS = 1024,
+                  PART = 4096; /* that are taken together; of the vocabulary, whose gradients scratch holds */
 static_assert((int)QN_TILE_COLUMNS == (int)QN_ROW_BLOCK, "a tile's rows are blocks of logits");
 
 typedef struct {
@@ -23,7 +24,8 @@ typedef struct {
     int64_t begin, part;        /* of the vocabulary, and how much of it */
 } work;
 
-static __device__ __forceinline__ float head_value(const work &w, const qn_cuda_weight &head, int64_t v, int64_t k)
+static __device__ __forceinline__ float head_value(const work &w, const qn_cuda_weight &head, int64_t v,
+                                                   int64_t k)
 {
     return w.plain ? w.plain[v * w.k + k] : qn_cuda_value(&head, 0, v, k);
 }
@@ -47,8 +49,8 @@ static __device__ __forceinline__ float finish(const work &w, float product, flo
 }
 
 /* Products of the rows from `row` on with the vocabulary from v on. */
-static __device__ __forceinline__ void find_products(const work &w, const qn_cuda_weight &head, int64_t row, int64_t v,
-                                                     qn_tile_shared &shared, qn_tile_sums &sums)
+static __device__ __forceinline__ void find_products(const work &w, const qn_cuda_weight &head, int64_t row,
+                                                     int64_t v, qn_tile_shared &shared, qn_tile_sums &sums)
 {
     const float *x = w.x + (w.first + row) * w.x_stride;
     for (int r = 0; r < 8; r++)
@@ -108,7 +110,8 @@ static __global__ void find_losses(work w)
 /* ---- gradients ----------------------------------------------------------------------------------------- */
 
 /* A warp a row: the target's logit, by the chain that the tiles compute. */
-static __global__ void find_target(const __grid_constant__ work w, const __grid_constant__ qn_cuda_weight head)
+static __global__ void find_target(const __grid_constant__ work w,
+                                   const __grid_constant__ qn_cuda_weight head)
 {
     const int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -153,8 +156,8 @@ static __global__ void __launch_bounds__(QN_TILE_THREADS)
     }
 }
 
-static __device__ __forceinline__ void move_sums(float *out, int64_t stride, int64_t n_rows, int64_t n_columns,
-                                                 qn_tile_sums &sums, bool stores)
+static __device__ __forceinline__ void move_sums(float *out, int64_t stride, int64_t n_rows,
+                                                 int64_t n_columns, qn_tile_sums &sums, bool stores)
 {
     for (int r = 0; r < 8; r++)
         for (int c = 0; c < 8; c++) {
@@ -258,7 +261,8 @@ static qn_status launch_losses(qn_cuda_context *c, const qn_cuda_step *s)
         w.largest = (float *)s->scratch;
         w.total = w.largest + w.n * w.n_blocks;
         w.z = w.total + w.n * w.n_blocks;
-        status = qn_cuda_begin(c, find_sums, qn_blocks(w.n, QN_TILE_ROWS) * w.n_blocks, QN_TILE_THREADS, 0, w, *head);
+        status = qn_cuda_begin(c, find_sums, qn_blocks(w.n, QN_TILE_ROWS) * w.n_blocks, QN_TILE_THREADS, 0, w,
+                               *head);
         if (status == QN_OK) status = qn_cuda_begin(c, find_losses, qn_blocks(w.n, 4), 128, 0, w);
     }
     return status;
@@ -280,12 +284,13 @@ static qn_status launch_gradient(qn_cuda_context *c, const qn_cuda_step *s)
         status = qn_cuda_begin(c, find_target, qn_blocks(w.n, 4), 128, 0, w, *head);
         for (w.begin = 0; status == QN_OK && w.begin < w.vocab; w.begin += PART) {
             w.part = w.vocab - w.begin < PART ? w.vocab - w.begin : PART;
-            status = qn_cuda_begin(c, find_gradients, row_tiles * qn_blocks(w.part, QN_ROW_BLOCK), QN_TILE_THREADS, 0,
-                                   w, *head);
+            status = qn_cuda_begin(c, find_gradients, row_tiles * qn_blocks(w.part, QN_ROW_BLOCK),
+                                   QN_TILE_THREADS, 0, w, *head);
             if (status != QN_OK) break;
-            status = by_head ? qn_cuda_begin(c, add_by_head, qn_blocks(w.part, QN_TILE_ROWS) * k_tiles, QN_TILE_THREADS,
-                                             0, w)
-                             : qn_cuda_begin(c, add_by_rows, row_tiles * k_tiles, QN_TILE_THREADS, 0, w, *head);
+            status = by_head
+                         ? qn_cuda_begin(c, add_by_head, qn_blocks(w.part, QN_TILE_ROWS) * k_tiles,
+                                         QN_TILE_THREADS, 0, w)
+                         : qn_cuda_begin(c, add_by_rows, row_tiles * k_tiles, QN_TILE_THREADS, 0, w, *head);
         }
     }
     return status;

@@ -11,11 +11,11 @@ static __device__ __forceinline__ int64_t own_element(void)
 }
 
 /* The kernel for elements of so many bytes. */
-#define OF_BYTES(kernel, dtype)                                    \
-    (qn_plain_bytes(dtype) == 1   ? kernel<uint8_t>                 \
-     : qn_plain_bytes(dtype) == 2 ? kernel<uint16_t>                \
-     : qn_plain_bytes(dtype) == 4 ? kernel<uint32_t>                \
-                                 : kernel<uint64_t>)
+#define OF_BYTES(kernel, dtype)                      \
+    (qn_plain_bytes(dtype) == 1   ? kernel<uint8_t>  \
+     : qn_plain_bytes(dtype) == 2 ? kernel<uint16_t> \
+     : qn_plain_bytes(dtype) == 4 ? kernel<uint32_t> \
+                                  : kernel<uint64_t>)
 
 /* ---- CONCAT -------------------------------------------------------------------------------------------- */
 
@@ -98,12 +98,18 @@ static __global__ void take_packed(take_work w, qn_cuda_weight table)
 static qn_status launch_take(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const qn_cuda_operand *t = &s->in[0];
-    take_work w = {(const char *)t->data, (char *)s->out.data, (const int32_t *)s->in[1].data, qn_elements(&s->out), 1,
-                   t->n > 1 ? t->stride[0] : 1, t->dtype};
+    take_work w = {(const char *)t->data,
+                   (char *)s->out.data,
+                   (const int32_t *)s->in[1].data,
+                   qn_elements(&s->out),
+                   1,
+                   t->n > 1 ? t->stride[0] : 1,
+                   t->dtype};
     for (int d = 1; d < t->n; d++) w.row *= t->dim[d];
     const int64_t blocks = qn_blocks(w.n, BLOCK);
     if (t->weight) return qn_cuda_begin(c, take_packed, blocks, BLOCK, 0, w, *t->weight);
-    if (t->dtype > QN_DTYPE_F64) return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda: take from rows of blocks");
+    if (t->dtype > QN_DTYPE_F64)
+        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda: take from rows of blocks");
     if (t->dtype != s->out.dtype) return qn_cuda_begin(c, take_halves, blocks, BLOCK, 0, w);
     return qn_cuda_begin(c, OF_BYTES(take, t->dtype), blocks, BLOCK, 0, w);
 }
@@ -121,7 +127,8 @@ typedef struct {
 template <class T> static __global__ void take_along(along_work w)
 {
     const int64_t i = own_element(), row = i / w.width;
-    if (i < w.n) ((T *)w.out)[i] = ((const T *)w.x)[row * w.x_stride + w.ids[row * w.ids_stride + i % w.width]];
+    if (i < w.n)
+        ((T *)w.out)[i] = ((const T *)w.x)[row * w.x_stride + w.ids[row * w.ids_stride + i % w.width]];
 }
 
 /* out[ids[j]] += x[j] for all j of a row. */
@@ -138,7 +145,8 @@ static __global__ void scatter_along(along_work w)
         if (w.dtype == QN_DTYPE_F32)
             single += ((const float *)w.x)[row * w.x_stride + j];
         else
-            sum = qn_wide_join(QN_WAY_SUM, qn_wide_kind_of(w.dtype), sum, qn_wide_get(w.dtype, w.x, row * w.x_stride + j));
+            sum = qn_wide_join(QN_WAY_SUM, qn_wide_kind_of(w.dtype), sum,
+                               qn_wide_get(w.dtype, w.x, row * w.x_stride + j));
     }
     if (w.dtype == QN_DTYPE_F32)
         ((float *)w.out)[i] = single;
@@ -149,17 +157,23 @@ static __global__ void scatter_along(along_work w)
 static qn_status launch_take_along(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const int64_t width = s->out.dim[1];
-    const along_work w = {(const char *)s->in[0].data, (char *)s->out.data,   (const int32_t *)s->in[1].data,
-                          qn_elements(&s->out),        width,                 width,
-                          s->in[0].stride[0],          s->in[1].stride[0],    s->out.dtype};
+    const along_work w = {(const char *)s->in[0].data,
+                          (char *)s->out.data,
+                          (const int32_t *)s->in[1].data,
+                          qn_elements(&s->out),
+                          width,
+                          width,
+                          s->in[0].stride[0],
+                          s->in[1].stride[0],
+                          s->out.dtype};
     return qn_cuda_begin(c, OF_BYTES(take_along, w.dtype), qn_blocks(w.n, BLOCK), BLOCK, 0, w);
 }
 
 static qn_status launch_scatter_along(qn_cuda_context *c, const qn_cuda_step *s)
 {
-    const along_work w = {(const char *)s->in[0].data, (char *)s->out.data,   (const int32_t *)s->in[1].data,
-                          qn_elements(&s->out),        s->out.dim[1],         s->in[0].dim[1],
-                          s->in[0].stride[0],          s->in[1].stride[0],    s->out.dtype};
+    const along_work w = {(const char *)s->in[0].data, (char *)s->out.data, (const int32_t *)s->in[1].data,
+                          qn_elements(&s->out),        s->out.dim[1],       s->in[0].dim[1],
+                          s->in[0].stride[0],          s->in[1].stride[0],  s->out.dtype};
     return qn_cuda_begin(c, scatter_along, qn_blocks(w.n, BLOCK), BLOCK, 0, w);
 }
 
@@ -180,8 +194,15 @@ static __global__ void find_last_writer(along_work w, int64_t n_ids)
 static qn_status launch_last_writer(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const qn_cuda_operand *ids = &s->in[0];
-    const along_work w = {NULL,       (char *)s->out.data, (const int32_t *)ids->data, qn_elements(&s->out), s->out.dim[1],
-                          ids->dim[1], 0,                   ids->stride[0],             QN_DTYPE_I32};
+    const along_work w = {NULL,
+                          (char *)s->out.data,
+                          (const int32_t *)ids->data,
+                          qn_elements(&s->out),
+                          s->out.dim[1],
+                          ids->dim[1],
+                          0,
+                          ids->stride[0],
+                          QN_DTYPE_I32};
     const int64_t n_ids = ids->dim[0] * ids->dim[1];
     const qn_status status = qn_cuda_begin(c, no_writer, qn_blocks(w.n, BLOCK), BLOCK, 0, w);
     if (status != QN_OK || w.n == 0) return status;
@@ -289,8 +310,13 @@ static __global__ void scatter_add(scatter_work w)
 static qn_status launch_scatter_add(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const qn_cuda_operand *x = &s->in[0];
-    scatter_work w = {(const char *)x->data, (char *)s->out.data, (const int32_t *)s->in[1].data, x->dim[0],
-                      s->out.dim[0],         1,                   x->n > 1 ? x->stride[0] : 1};
+    scatter_work w = {(const char *)x->data,
+                      (char *)s->out.data,
+                      (const int32_t *)s->in[1].data,
+                      x->dim[0],
+                      s->out.dim[0],
+                      1,
+                      x->n > 1 ? x->stride[0] : 1};
     for (int d = 1; d < x->n; d++) w.row *= x->dim[d];
     w.n_tiles = qn_blocks(w.row, BLOCK);
     w.dtype = x->dtype;
@@ -301,8 +327,8 @@ static qn_status launch_scatter_add(qn_cuda_context *c, const qn_cuda_step *s)
     return qn_cuda_begin(c, scatter_add, (w.by_ids ? w.n_ids : w.n_out) * w.n_tiles, BLOCK, 0, w);
 }
 
-extern const qn_cuda_prim qn_cuda_prim_CONCAT, qn_cuda_prim_TAKE, qn_cuda_prim_TAKE_ALONG, qn_cuda_prim_SCATTER_ALONG,
-    qn_cuda_prim_LAST_WRITER, qn_cuda_prim_UPDATE, qn_cuda_prim_SCATTER_ADD;
+extern const qn_cuda_prim qn_cuda_prim_CONCAT, qn_cuda_prim_TAKE, qn_cuda_prim_TAKE_ALONG,
+    qn_cuda_prim_SCATTER_ALONG, qn_cuda_prim_LAST_WRITER, qn_cuda_prim_UPDATE, qn_cuda_prim_SCATTER_ADD;
 const qn_cuda_prim qn_cuda_prim_CONCAT = {launch_concat, NULL};
 const qn_cuda_prim qn_cuda_prim_TAKE = {launch_take, NULL};
 const qn_cuda_prim qn_cuda_prim_TAKE_ALONG = {launch_take_along, NULL};

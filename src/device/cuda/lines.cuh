@@ -15,7 +15,10 @@ static __device__ __forceinline__ qn_wide qn_wide_start(qn_way how, qn_dtype dty
     qn_wide w;
     w.u = 0;
     if (kind == QN_WIDE_REAL) {
-        w.f = how == QN_WAY_SUM ? 0 : how == QN_WAY_PROD ? 1 : how == QN_WAY_MAX ? -(double)INFINITY : (double)INFINITY;
+        w.f = how == QN_WAY_SUM    ? 0
+              : how == QN_WAY_PROD ? 1
+              : how == QN_WAY_MAX  ? -(double)INFINITY
+                                   : (double)INFINITY;
     } else if (how == QN_WAY_PROD) {
         w.u = 1;
     } else if (how == QN_WAY_MIN) {

@@ -55,7 +55,8 @@ template <bool WIDE> static __device__ __forceinline__ float team_max(float x)
 }
 
 /* Four neighbours, those behind the end `other`. VEC: p + i is aligned to 16, and there are four. */
-template <bool VEC> static __device__ __forceinline__ void load4(const float *p, int64_t i, int64_t n, float other, float *v)
+template <bool VEC>
+static __device__ __forceinline__ void load4(const float *p, int64_t i, int64_t n, float other, float *v)
 {
     if (VEC) {
         const float4 q = *(const float4 *)(p + i);
@@ -65,7 +66,8 @@ template <bool VEC> static __device__ __forceinline__ void load4(const float *p,
     }
 }
 
-template <bool VEC> static __device__ __forceinline__ void store4(float *p, int64_t i, int64_t n, const float *v)
+template <bool VEC>
+static __device__ __forceinline__ void store4(float *p, int64_t i, int64_t n, const float *v)
 {
     if (VEC) {
         *(float4 *)(p + i) = make_float4(v[0], v[1], v[2], v[3]);
@@ -75,7 +77,8 @@ template <bool VEC> static __device__ __forceinline__ void store4(float *p, int6
     }
 }
 
-static __device__ __forceinline__ const float *line_of(const work &w, const float *x, int64_t stride, int64_t line)
+static __device__ __forceinline__ const float *line_of(const work &w, const float *x, int64_t stride,
+                                                       int64_t line)
 {
     return x + line / w.lines * stride + line % w.lines * w.width;
 }
@@ -238,15 +241,19 @@ static qn_status launch_lines(qn_cuda_context *c, const work &w, kernel_fn *cons
 {
     const int vec = w.width % 4 == 0 && is_aligned(w.x, w.x_stride) && is_aligned(w.g, w.g_stride) &&
                     is_aligned(w.w, 0) && is_aligned(w.b, 0) && is_aligned(w.out, 0);
-    if (w.width <= NARROW) return qn_cuda_begin(c, kernel[0][vec], qn_blocks(w.total, TEAMS), 32 * TEAMS, 0, w);
+    if (w.width <= NARROW)
+        return qn_cuda_begin(c, kernel[0][vec], qn_blocks(w.total, TEAMS), 32 * TEAMS, 0, w);
     int threads = 128;
     while (threads < 1024 && threads * 8 < w.width) threads *= 2;
     return qn_cuda_begin(c, kernel[1][vec], w.total, threads, 0, w);
 }
 
-#define KERNELS(name)                                                                    \
-    {                                                                                    \
-        {name<false, false>, name<false, true>}, { name<true, false>, name<true, true> } \
+#define KERNELS(name)                            \
+    {                                            \
+        {name<false, false>, name<false, true>}, \
+        {                                        \
+            name<true, false>, name<true, true>  \
+        }                                        \
     }
 
 static qn_status launch_rms_norm(qn_cuda_context *c, const qn_cuda_step *s)

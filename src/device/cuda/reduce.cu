@@ -19,21 +19,42 @@ typedef struct {
 
 template <bool MAXIMUM> struct single {
     typedef float number;
-    static __device__ float start(const work &w) { return MAXIMUM ? -INFINITY : 0.0f; }
-    static __device__ float get(const work &w, int64_t at) { return ((const float *)w.x.data)[at]; }
-    static __device__ float join(const work &w, float a, float b) { return MAXIMUM ? qn_larger(a, b) : a + b; }
-    static __device__ void put(const work &w, int64_t i, float x) { ((float *)w.out)[i] = x; }
+    static __device__ float start(const work &w)
+    {
+        return MAXIMUM ? -INFINITY : 0.0f;
+    }
+    static __device__ float get(const work &w, int64_t at)
+    {
+        return ((const float *)w.x.data)[at];
+    }
+    static __device__ float join(const work &w, float a, float b)
+    {
+        return MAXIMUM ? qn_larger(a, b) : a + b;
+    }
+    static __device__ void put(const work &w, int64_t i, float x)
+    {
+        ((float *)w.out)[i] = x;
+    }
 };
 
 struct wide {
     typedef qn_wide number;
-    static __device__ qn_wide start(const work &w) { return qn_wide_start(w.how, w.x.dtype); }
-    static __device__ qn_wide get(const work &w, int64_t at) { return qn_wide_get(w.x.dtype, w.x.data, at); }
+    static __device__ qn_wide start(const work &w)
+    {
+        return qn_wide_start(w.how, w.x.dtype);
+    }
+    static __device__ qn_wide get(const work &w, int64_t at)
+    {
+        return qn_wide_get(w.x.dtype, w.x.data, at);
+    }
     static __device__ qn_wide join(const work &w, qn_wide a, qn_wide b)
     {
         return qn_wide_join(w.how, qn_wide_kind_of(w.x.dtype), a, b);
     }
-    static __device__ void put(const work &w, int64_t i, qn_wide x) { qn_wide_put(w.x.dtype, x, w.out, i); }
+    static __device__ void put(const work &w, int64_t i, qn_wide x)
+    {
+        qn_wide_put(w.x.dtype, x, w.out, i);
+    }
 };
 
 /* ---- kernels ------------------------------------------------------------------------------------------- */
@@ -73,7 +94,8 @@ template <class A> static __global__ void reduce_long(work w)
     places[threadIdx.x] = r;
     __syncthreads();
     for (int d = PLACES / 2; d; d >>= 1) {
-        if ((int)threadIdx.x < d) places[threadIdx.x] = A::join(w, places[threadIdx.x], places[threadIdx.x + d]);
+        if ((int)threadIdx.x < d)
+            places[threadIdx.x] = A::join(w, places[threadIdx.x], places[threadIdx.x + d]);
         __syncthreads();
     }
     if (threadIdx.x == 0) A::put(w, i, places[0]);
@@ -122,7 +144,8 @@ template <int TEAM> static __global__ void find_extreme(work w)
     place r = {{0}, -1};
     if (i < w.n_lines) {
         const int64_t at = qn_line_place(w.x, w.axis, i);
-        for (int64_t j = t; j < w.length; j += TEAM) r = better(w, r, (place){wide::get(w, at + j * w.stride), j});
+        for (int64_t j = t; j < w.length; j += TEAM)
+            r = better(w, r, (place){wide::get(w, at + j * w.stride), j});
     }
     places[threadIdx.x] = r;
     __syncthreads();
@@ -139,13 +162,15 @@ static work work_of(const qn_cuda_step *s, qn_way how)
 {
     const qn_cuda_operand *x = &s->in[0];
     const int axis = s->params->reduce.axis;
-    return (work){qn_cuda_view_of(x), (char *)s->out.data, x->dim[axis], x->stride[axis], qn_lines(x, axis), axis, how};
+    return (work){
+        qn_cuda_view_of(x), (char *)s->out.data, x->dim[axis], x->stride[axis], qn_lines(x, axis), axis, how};
 }
 
 /* Long lines of one stride whose neighbours lie closer than their elements do. */
 template <class A> static qn_status launch_long(qn_cuda_context *c, const work &w)
 {
-    if (w.stride == 1 || w.axis == w.x.n - 1) return qn_cuda_begin(c, reduce_long<A>, w.n_lines, PLACES, 0, w);
+    if (w.stride == 1 || w.axis == w.x.n - 1)
+        return qn_cuda_begin(c, reduce_long<A>, w.n_lines, PLACES, 0, w);
     return qn_cuda_begin(c, reduce_columns<A>, qn_blocks(w.n_lines, 32), 32 * WARPS, 0, w);
 }
 

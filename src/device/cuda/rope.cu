@@ -30,8 +30,8 @@ static __device__ double cos_small(double x)
 }
 
 /* A thread an angle. Bits are the CPU's: the same steps in the same order, none of them fused. */
-static __global__ void find_angles(const int32_t *positions, const float *frequencies, int64_t n_rows, int64_t half,
-                                   float factor, float *out)
+static __global__ void find_angles(const int32_t *positions, const float *frequencies, int64_t n_rows,
+                                   int64_t half, float factor, float *out)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_rows * half) return;
@@ -50,8 +50,9 @@ static __global__ void find_angles(const int32_t *positions, const float *freque
 static qn_status launch_table(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const int64_t n_rows = s->out.dim[0], half = s->in[1].dim[0];
-    return qn_cuda_begin(c, find_angles, qn_blocks(n_rows * half, 128), 128, 0, (const int32_t *)s->in[0].data,
-                         (const float *)s->in[1].data, n_rows, half, s->params->rope.factor, (float *)s->out.data);
+    return qn_cuda_begin(c, find_angles, qn_blocks(n_rows * half, 128), 128, 0,
+                         (const int32_t *)s->in[0].data, (const float *)s->in[1].data, n_rows, half,
+                         s->params->rope.factor, (float *)s->out.data);
 }
 
 typedef struct {

@@ -40,7 +40,8 @@ static __global__ void scan_long(work w)
 {
     __shared__ qn_wide runs[2][RUNS];
     const int t = threadIdx.x, kind = qn_wide_kind_of(w.x.dtype);
-    const int64_t in_at = qn_line_place(w.x, w.axis, blockIdx.x), out_at = qn_line_place(w.out, w.axis, blockIdx.x);
+    const int64_t in_at = qn_line_place(w.x, w.axis, blockIdx.x),
+                  out_at = qn_line_place(w.out, w.axis, blockIdx.x);
     const int64_t each = (w.length + RUNS - 1) / RUNS, begin = t * each < w.length ? t * each : w.length,
                   end = begin + each < w.length ? begin + each : w.length;
     const qn_wide start = qn_wide_start(w.how, w.x.dtype);

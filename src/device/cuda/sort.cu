@@ -59,7 +59,8 @@ static __device__ uint64_t top_key(const work &w, const float *line, int64_t j, 
 }
 
 /* NaN among [begin, end) of a line and its first k, counted by the block; all threads call it. */
-static __device__ int64_t count_nan(const work &w, const float *line, int64_t begin, int64_t end, int *counter)
+static __device__ int64_t count_nan(const work &w, const float *line, int64_t begin, int64_t end,
+                                    int *counter)
 {
     if (threadIdx.x == 0) *counter = 0;
     __syncthreads();
@@ -153,7 +154,8 @@ static __global__ void sort_chunks(work w)
 /* ---- longer lines -------------------------------------------------------------------------------------- */
 
 /* How many of the run [begin, end) come before x. */
-static __device__ int64_t count_before(const uint64_t *key, const int32_t *index, int64_t begin, int64_t end, item x)
+static __device__ int64_t count_before(const uint64_t *key, const int32_t *index, int64_t begin, int64_t end,
+                                       item x)
 {
     int64_t low = begin, high = end;
     while (low < high) {

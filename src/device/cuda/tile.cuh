@@ -32,7 +32,8 @@ typedef struct {
 /* One operand's part of `to` for depth [p, p + DEPTH): from(i, p) for i < n; ALONG: its neighbours in memory are
  * those of p, else those of i. */
 template <int WIDTH, bool ALONG, class F>
-static __device__ __forceinline__ void qn_tile_load(float (*to)[WIDTH + 1], F from, int64_t n, int64_t p, int64_t depth)
+static __device__ __forceinline__ void qn_tile_load(float (*to)[WIDTH + 1], F from, int64_t n, int64_t p,
+                                                    int64_t depth)
 {
     for (int t = threadIdx.x; t < WIDTH * QN_TILE_DEPTH; t += QN_TILE_THREADS) {
         const int i = ALONG ? t / QN_TILE_DEPTH : t % WIDTH, q = ALONG ? t % QN_TILE_DEPTH : t / WIDTH;
@@ -42,8 +43,8 @@ static __device__ __forceinline__ void qn_tile_load(float (*to)[WIDTH + 1], F fr
 
 /* sums += a(row, p) * b(column, p) over p in [0, depth). */
 template <bool A_ALONG, bool B_ALONG, class A, class B>
-static __device__ __forceinline__ void qn_tile_multiply(qn_tile_shared &shared, A a, int64_t n_rows, B b, int64_t n_columns,
-                                                        int64_t depth, qn_tile_sums &sums)
+static __device__ __forceinline__ void qn_tile_multiply(qn_tile_shared &shared, A a, int64_t n_rows, B b,
+                                                        int64_t n_columns, int64_t depth, qn_tile_sums &sums)
 {
     for (int64_t p = 0; p < depth; p += QN_TILE_DEPTH) {
         __syncthreads();

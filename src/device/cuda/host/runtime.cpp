@@ -41,7 +41,7 @@ static long long events_past(trigger *t)
         snprintf(t->last, sizeof t->last, "%s", text);
         t->n = 0;
     }
-    const long long n = ++t->n, at = atoll(text);
+    const long long n = ++t->n, at = strtoll(text, NULL, 10);
     pthread_mutex_unlock(&lock);
     return at > 0 && n >= at ? n - at + 1 : 0;
 }
