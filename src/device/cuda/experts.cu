@@ -12,6 +12,7 @@ typedef struct {
     const qn_cuda_weight *w;
     const qn_cuda_operand *x, *ids;
     int64_t top, n_parts, rows, x_rows; /* x_rows: rows of activations, `rows` or all pairs */
+    qn_cuda_rows x_places;
     int is_float, many, straight;
 } experts;
 
@@ -22,6 +23,7 @@ static experts experts_of(const qn_cuda_step *s, int64_t rows)
     e.n_parts = s->in[1].dim[0];
     e.rows = rows;
     e.x_rows = e.x->n == 2 ? rows : rows * e.top;
+    e.x_places = {e.x->n == 2 ? 1 : e.top, e.x->stride[0], e.x->n == 2 ? 0 : e.x->dim[2]};
     e.straight = s->prim == QN_PRIM_EXPERTS_GRAD;
     e.is_float = s->precision == QN_PRECISION_EXACT || e.w->form == QN_CUDA_F32 || e.straight;
     e.many = rows * e.top >= 16 * e.n_parts;
@@ -92,7 +94,7 @@ static qn_status multiply_floats(qn_cuda_context *c, const experts *e, const scr
     p.k = e->straight ? e->w->n_out : e->w->n_in;
     p.n = p.out_row = e->straight ? e->w->n_in : e->w->n_out;
     p.m = e->many ? MANY : FEW;
-    p.a_row = e->x->n == 2 ? e->x->stride[0] : p.k;
+    p.rows = e->x_places;
     p.a_col = 1;
     p.w = *e->w;
     p.has_weight = 1;
@@ -111,8 +113,8 @@ static qn_status multiply_packed(qn_cuda_context *c, const experts *e, const scr
     qn_cuda_product p = {};
     p.w = *e->w;
     p.x_stride = qn_cuda_padded(e->w);
-    const qn_status status = qn_cuda_pack_rows(c, x, e->x->n == 2 ? e->x->stride[0] : e->w->n_in, e->x_rows,
-                                               e->w->n_in, p.x_stride, t->x, t->x_scale);
+    const qn_status status =
+        qn_cuda_pack_rows(c, x, e->x_places, e->x_rows, e->w->n_in, p.x_stride, t->x, t->x_scale);
     if (status != QN_OK) return status;
     p.x = t->x;
     p.x_scale = t->x_scale;
@@ -132,8 +134,6 @@ static qn_status multiply(qn_cuda_context *c, const experts *e, const scratch *t
 {
     const float *x = (const float *)e->x->data + first * e->x->stride[0];
     const int32_t *ids = (const int32_t *)e->ids->data + first * e->ids->stride[0];
-    if (e->x->n == 3 && e->x->stride[0] != e->top * e->x->dim[2])
-        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda: rows of experts that lie apart");
     const qn_status status = qn_cuda_group_pairs(c, ids, e->ids->stride[0], e->top, e->rows * e->top,
                                                  e->n_parts, e->many ? MANY : FEW, t->groups, t->pairs);
     if (status != QN_OK) return status;

@@ -41,7 +41,8 @@ static __global__ void __launch_bounds__(THREADS) float_product(qn_cuda_float_pr
             const int r = by_column ? i / STEP : i % ROWS, k = by_column ? i % STEP : i / ROWS;
             a_tile[k][r] =
                 row0 + r < m && k0 + k < p.k
-                    ? a[(pairs ? pairs[row0 + r] / p.x_share : row0 + r) * p.a_row + (k0 + k) * p.a_col]
+                    ? a[(pairs ? qn_row_begin(p.rows, pairs[row0 + r] / p.x_share) : (row0 + r) * p.a_row) +
+                        (k0 + k) * p.a_col]
                     : 0;
         }
         const int along_k = p.has_weight ? !p.straight : p.b_row == 1 || p.b_row == -1;

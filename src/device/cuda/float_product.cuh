@@ -23,6 +23,7 @@ typedef struct {
     int64_t n_groups;
     const int32_t *pairs;
     int32_t x_share;
+    qn_cuda_rows rows; /* of a, in place of a_row */
     const float *bias; /* NULL: none */
 } qn_cuda_float_product;
 

@@ -10,6 +10,16 @@ typedef struct {
     int32_t part, first, n; /* entries [first, first + n) of `pairs`; n 0: nothing */
 } qn_cuda_group;
 
+/* Where the rows of activations lie: row r begins at r / per * outer + r % per * inner, in elements. */
+typedef struct {
+    int64_t per, outer, inner;
+} qn_cuda_rows;
+
+static __device__ __forceinline__ int64_t qn_row_begin(const qn_cuda_rows &rows, int64_t r)
+{
+    return rows.per == 1 ? r * rows.outer : r / rows.per * rows.outer + r % rows.per * rows.inner;
+}
+
 /* Groups that n_pairs choices of n_parts matrices can have. */
 static inline int64_t qn_cuda_most_groups(int64_t n_pairs, int64_t n_parts, int64_t per_group)
 {

@@ -140,8 +140,9 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     float *scale = (float *)((char *)s->scratch + half_bytes(s));
     p.x = x;
     p.x_scale = scale;
-    const qn_status status = qn_cuda_pack_rows(c, (const float *)a->data, a->stride[a->n - 2], p.n_tokens,
-                                               p.w.n_in, p.x_stride, x, scale);
+    const qn_status status =
+        qn_cuda_pack_rows(c, (const float *)a->data, qn_cuda_rows{1, a->stride[a->n - 2], 0}, p.n_tokens,
+                          p.w.n_in, p.x_stride, x, scale);
     return status == QN_OK ? qn_cuda_product_begin(c, &p, p.n_tokens > QN_CUDA_FEW) : status;
 }
 

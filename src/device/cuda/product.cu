@@ -3,11 +3,11 @@
 
 /* The largest |x| of a row comes to lie in [2^13, 2^14). */
 static __global__ void __launch_bounds__(256)
-    pack_rows(const float *x, int64_t x_row, int64_t n_in, int64_t padded, uint16_t *out, float *scale)
+    pack_rows(const float *x, qn_cuda_rows rows, int64_t n_in, int64_t padded, uint16_t *out, float *scale)
 {
     __shared__ float largest[8];
     const int64_t r = blockIdx.x;
-    const float *row = x + r * x_row;
+    const float *row = x + qn_row_begin(rows, r);
     float most = 0;
     for (int64_t k = threadIdx.x; k < n_in; k += 256) {
         const float a = fabsf(row[k]);
@@ -26,10 +26,10 @@ static __global__ void __launch_bounds__(256)
         out[r * padded + k] = k < n_in ? qn_float_to_half(row[k] * down) : 0;
 }
 
-qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, int64_t x_row, int64_t rows, int64_t n_in,
+qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
                             int64_t padded, uint16_t *out, float *scale)
 {
-    return qn_cuda_begin(c, pack_rows, rows, 256, 0, x, x_row, n_in, padded, out, scale);
+    return qn_cuda_begin(c, pack_rows, n, 256, 0, x, rows, n_in, padded, out, scale);
 }
 
 qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int many)

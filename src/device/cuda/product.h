@@ -34,8 +34,8 @@ static inline int64_t qn_cuda_padded(const qn_cuda_weight *w)
     return w->n_units * w->unit_k;
 }
 
-/* x f32 [rows][n_in], x_row numbers apart, to f16 with a scale each. */
-qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, int64_t x_row, int64_t rows, int64_t n_in,
+/* n rows of x f32 [n_in] to f16 with a scale each. */
+qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
                             int64_t padded, uint16_t *out, float *scale);
 /* many: which kernel. The weight is not of form F32. */
 qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int many);
