@@ -220,11 +220,11 @@ QN_HD float qn_cuda_e4m3(uint8_t s)
     return qn_cuda_half_value((uint16_t)((s & 0x80u) << 8 | (s & 0x7fu) << 7)) * 256;
 }
 
+/* Code 8 is 0 without a sign, as src/quant reads it. */
 QN_HD float qn_cuda_e2m1(unsigned code)
 {
-    const float sign = code & 8 ? -0.5f : 0.5f;
-    const unsigned e = code >> 1 & 3, m = code & 1;
-    return sign * (float)(e ? (2 + m) << (e - 1) : m);
+    const int e = code >> 1 & 3, m = code & 1, twice = e ? (2 + m) << (e - 1) : m;
+    return 0.5f * (float)(code & 8 ? -twice : twice);
 }
 
 /* ---- raw rows ------------------------------------------------------------------------------------------ */
