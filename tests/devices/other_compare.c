@@ -35,7 +35,6 @@ static const qn_test_expectations table[] = {
      .compile_variable = "QUERN_MLX_COMPILE",
      .counts_spare = 1,
      .get_usage = mlx_usage},
-    {.name = "cuda", .kv_refusal = "--kv-type f16"},
 };
 
 static const double usual[QN_TEST_TOLERANCES] = {
@@ -151,9 +150,11 @@ int qn_test_get_usage(qn_test_usage *out)
 
 /* ---- buffers ------------------------------------------------------------------------------------------ */
 
-void *qn_test_bytes(const qn_buffer *b)
+void *qn_test_bytes(qn_buffer *b)
 {
-    return b->data;
+    void *bytes = qn_buffer_host(b, QN_HOST_WRITES);
+    if (!bytes) fail_msg("%s", qn_last_error());
+    return bytes;
 }
 
 /* ---- two devices -------------------------------------------------------------------------------------- */

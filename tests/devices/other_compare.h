@@ -74,8 +74,8 @@ int qn_test_get_usage(qn_test_usage *out);
 
 /* ---- buffers ------------------------------------------------------------------------------------------ */
 
-/* The bytes of a plain buffer, for the host to read and write until the device uses the buffer again. */
-void *qn_test_bytes(const qn_buffer *b);
+/* The bytes of a plain buffer on the host, to be read and written until the device uses the buffer again. */
+void *qn_test_bytes(qn_buffer *b);
 
 /* ---- two devices side by side ------------------------------------------------------------------------- */
 
