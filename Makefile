@@ -215,10 +215,11 @@ test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 test-device: $(DEVICE_TESTS) all
 	$(Q)$(if $(DEVICE),QN_TEST_DEVICE=$(DEVICE)) tests/run $(DEVICE_TESTS)
 
-# The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk).
-CUDA_TESTS ?= $(DEVICE_TESTS)
-test-cuda: $(CUDA_TESTS) $(CUDA_HOST_TESTS) $(B)/libquern-cuda-host.so
-	$(Q)QN_TEST_DEVICE=cuda QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TESTS) $(CUDA_HOST_TESTS)
+# The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk). CUDA_TESTS is a pattern.
+CUDA_TESTS ?= %
+CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(DEVICE_TESTS) $(CUDA_HOST_TESTS))
+test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
+	$(Q)QN_TEST_DEVICE=cuda QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
 
 test-real: $(REAL_TESTS) $(B)/examples/dpo all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
