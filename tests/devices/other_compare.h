@@ -47,6 +47,8 @@ typedef struct {
     const char *f64_refusal;
     /* Part of the sentence that refuses keys and values of q8_0 and q4_0. NULL: they are taken. */
     const char *kv_refusal;
+    /* What an element of a weight of bf16 may differ by, as a share of its row's largest. */
+    double row_loss;
     /* A variable of the environment, 1 or 0: chains are compiled or not. NULL: there is no such choice. */
     const char *compile_variable;
     /* The memory of states is taken as units are written, and the ledger counts what is spare as keys. */
@@ -71,11 +73,6 @@ int qn_test_may_differ(qn_prim prim);
 int qn_test_refuses_f64(qn_status status);
 /* 0 and zeros: the device does not tell. */
 int qn_test_get_usage(qn_test_usage *out);
-
-/* ---- buffers ------------------------------------------------------------------------------------------ */
-
-/* The bytes of a plain buffer, for the host to read and write until the device uses the buffer again. */
-void *qn_test_bytes(const qn_buffer *b);
 
 /* ---- two devices side by side ------------------------------------------------------------------------- */
 

@@ -172,7 +172,7 @@ static void adapt(qn_device *d, const int32_t *adapters, const float *x, const f
         if (!ranks[i]) continue;
         OK(d->ops->alloc(d, sizeof weights, QN_LEDGER_WEIGHTS, &b[i]));
         fill(weights, sizeof weights / sizeof *weights, 3 + (uint64_t)i);
-        memcpy(qn_test_bytes(b[i]), weights, sizeof weights);
+        memcpy(qn_buffer_host(b[i], QN_HOST_WRITES), weights, sizeof weights);
         pairs[i] = (qn_lora_pair){.data = b[i],
                                   .b = (int64_t)ranks[i] * N_IN,
                                   .gain = i == 1 ? (int64_t)ranks[i] * (N_IN + N_OUT) : -1,
@@ -192,7 +192,7 @@ static void adapt(qn_device *d, const int32_t *adapters, const float *x, const f
         OK(qn_program_run(p, &(qn_sizes){{ROWS, 0, 0}}));
         memcpy(out, qn_program_output(p, 0), ROWS * N_OUT * sizeof *out);
         for (int k = 0; k < PAIRS - 1; k++)
-            fill(qn_test_bytes(b[k]), RANK_MAX * (N_IN + N_OUT), 20 + (uint64_t)k);
+            fill(qn_buffer_host(b[k], QN_HOST_WRITES), RANK_MAX * (N_IN + N_OUT), 20 + (uint64_t)k);
         pairs[0] = (qn_lora_pair){.data = NULL};
     }
     qn_program_free(p);
@@ -242,7 +242,7 @@ static void adapt_experts(qn_device *d, int way, const int32_t *adapters, const 
     for (int i = 0; i < ROWS * TOP; i++) chosen[i] = (i / TOP + 3 * (i % TOP)) % EXPERTS;
     for (int i = 0; i < 2; i++) {
         OK(d->ops->alloc(d, (size_t)floats * sizeof *x, QN_LEDGER_WEIGHTS, &b[i]));
-        fill(qn_test_bytes(b[i]), floats, 40 + (uint64_t)i);
+        fill(qn_buffer_host(b[i], QN_HOST_WRITES), floats, 40 + (uint64_t)i);
         pairs[i] = (qn_lora_pair){.data = b[i],
                                   .b = (int64_t)EXPERTS * E_RANK * N_IN,
                                   .gain = -1,

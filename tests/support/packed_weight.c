@@ -16,7 +16,7 @@ qn_buffer *qn_test_packed_weight(qn_device *d, qn_dtype dtype, int64_t n_out, in
     if (dtype == QN_DTYPE_COUNT) {
         if (d->ops->alloc(d, (size_t)(n_out * n_in) * sizeof(float), QN_LEDGER_WEIGHTS, &b) != QN_OK)
             fail_msg("%s", qn_last_error());
-        float *numbers = qn_test_bytes(b);
+        float *numbers = qn_buffer_host(b, QN_HOST_WRITES);
         for (int64_t i = 0; i < n_out * n_in; i++) numbers[i] = (float)qn_random_unit(7, (uint64_t)i) - 0.5f;
         if (rows) memcpy(rows, numbers, (size_t)(n_out * n_in) * sizeof *rows);
         return b;
