@@ -48,9 +48,9 @@ static double slack(const qn_test_matrix *t, const float *row)
 {
     double most = 0;
     const qn_affine affine = qn_affine_of(t->dtype);
-    const double share = t->dtype == QN_DTYPE_BF16                       ? qn_test_other()->row_loss
+    const double share = t->dtype == QN_DTYPE_BF16                     ? qn_test_other()->row_loss
                          : affine.bits && affine.scale == QN_DTYPE_F32 ? 4e-7
-                                                                         : 0;
+                                                                       : 0;
     for (int64_t k = 0; share > 0 && k < t->n_in; k++)
         if (isfinite(row[k])) most = fmax(most, fabs((double)row[k]));
     return most * share;
