@@ -35,7 +35,10 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
     cudaGetLastError();
     if (e == cudaErrorMemoryAllocation)
         return qn_cuda_fail(QN_E_NOMEM, "device cuda: the card's memory is full (%s)", what);
-    if (c && !is_harmless(e)) c->is_lost = 1;
+    if (c && !is_harmless(e) && !c->is_lost) {
+        c->is_lost = 1;
+        snprintf(c->fault, sizeof c->fault, "%s failed: %s", what, cudaGetErrorString(e));
+    }
     return qn_cuda_fail(QN_E_DEVICE, "device cuda: %s failed: %s%s", what, cudaGetErrorString(e),
                         c && c->is_lost ? "; the card is lost to this process" : "");
 }
@@ -43,7 +46,7 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
 static qn_status check_alive(const qn_cuda_context *c)
 {
     return c->is_lost
-               ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault")
+               ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process: %s", c->fault)
                : QN_OK;
 }
 

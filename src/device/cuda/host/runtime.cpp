@@ -107,6 +107,12 @@ cudaError_t cudaPeekAtLastError(void)
     return last_error;
 }
 
+static size_t number_of(const char *variable, size_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text && *text ? (size_t)strtoull(text, NULL, 10) : otherwise;
+}
+
 cudaError_t cudaRuntimeGetVersion(int *out)
 {
     *out = 13000;
@@ -115,7 +121,7 @@ cudaError_t cudaRuntimeGetVersion(int *out)
 
 cudaError_t cudaDriverGetVersion(int *out)
 {
-    *out = 13000;
+    *out = (int)number_of("QUERN_CUDA_HOST_DRIVER", 13000);
     return cudaSuccess;
 }
 
@@ -143,9 +149,8 @@ cudaError_t cudaDeviceSynchronize(void)
 
 static size_t total_bytes(void)
 {
-    const char *text = getenv("QUERN_CUDA_HOST_BYTES");
-    const unsigned long long n = text ? strtoull(text, NULL, 10) : 0;
-    return n ? (size_t)n : (size_t)8 << 30;
+    const size_t n = number_of("QUERN_CUDA_HOST_BYTES", 0);
+    return n ? n : (size_t)8 << 30;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
@@ -157,7 +162,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
     p.sharedMemPerBlock = 48 << 10;
     p.sharedMemPerBlockOptin = 227 << 10;
     p.sharedMemPerMultiprocessor = 228 << 10;
-    p.major = 9;
+    const int arch = (int)number_of("QUERN_CUDA_HOST_ARCH", 90);
+    p.major = arch / 10;
+    p.minor = arch % 10;
     p.multiProcessorCount = 4;
     p.warpSize = 32;
     p.maxThreadsPerBlock = 1024;
@@ -170,8 +177,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     *total = total_bytes();
+    const size_t others = number_of("QUERN_CUDA_HOST_USED", 0);
     pthread_mutex_lock(&lock);
-    *free_bytes = *total > used_bytes ? *total - used_bytes : 0;
+    *free_bytes = *total > used_bytes + others ? *total - used_bytes - others : 0;
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
@@ -182,7 +190,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel)
     a.maxThreadsPerBlock = 1024;
     a.ptxVersion = a.binaryVersion = 90;
     *out = a;
-    return qn_emulated_error(kernel ? cudaSuccess : cudaErrorInvalidValue);
+    return qn_emulated_error(kernel && number_of("QUERN_CUDA_HOST_CODE", 1) ? cudaSuccess
+                                                                            : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value)
@@ -205,7 +214,8 @@ static block *claim(size_t size_bytes)
     block *b = (block *)malloc(sizeof *b);
     if (!b) return NULL;
     pthread_mutex_lock(&lock);
-    const size_t total = total_bytes();
+    const size_t all = total_bytes(), others = number_of("QUERN_CUDA_HOST_USED", 0);
+    const size_t total = all > others ? all - others : 0;
     const int fits = used_bytes <= total && size_bytes <= total - used_bytes;
     if (fits) used_bytes += size_bytes;
     pthread_mutex_unlock(&lock);

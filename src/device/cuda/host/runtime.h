@@ -5,6 +5,10 @@
  *   QUERN_CUDA_HOST_BYTES=n   how much memory the card says it has (8 GiB if unset)
  *   QUERN_CUDA_HOST_FAIL=n    the n-th allocation fails, that one alone
  *   QUERN_CUDA_HOST_LOST=n    the n-th launch and all behind it fail with cudaErrorIllegalAddress
+ *   QUERN_CUDA_HOST_USED=n    so much of it is another process's
+ *   QUERN_CUDA_HOST_DRIVER=n  the version of the driver (13000 if unset); 0: there is none
+ *   QUERN_CUDA_HOST_ARCH=n    the card's compute capability (90 if unset)
+ *   QUERN_CUDA_HOST_CODE=n    0: the library has no code for the card
  *
  * They are read at each call. Counting begins with the process, and again whenever the variable changes. */
 #ifndef QN_DEVICE_CUDA_HOST_RUNTIME_H
