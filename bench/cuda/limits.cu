@@ -1,5 +1,5 @@
-// How fast the card reads its memory: the best of some launches that read 6 GiB (what fits, if less is free). bench/cuda/run
-// compiles this where the card is and divides by it. Prints one JSON object.
+// How fast the card reads its memory: the best of some launches that read 6 GiB (what fits, if less is free).
+// bench/cuda/run compiles this where the card is, and divides by it. Prints one JSON object.
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,6 +13,8 @@ sys.path.insert(0, os.path.dirname(HERE))
 from machines import ROOT, cache_folder, fail  # noqa: E402
 
 KIT_FOLDER = os.path.join(ROOT, ".cuda-kit")
+with open(os.path.join(HERE, "llama"), encoding="utf-8") as f:
+    PACKAGE = re.search(r"^PACKAGE=(\S+)", f.read(), re.M).group(1)  # that llama.cpp comes from
 FIRST_PROMPT = 8  # tokens before the first token of an answer
 AHEAD = 128  # tokens of context that the sequences of a batch need besides: they start at different times
 BF16_RATE = """
@@ -88,8 +90,8 @@ class Quern:
             self.program = os.path.join(work, "bin/quern")
             self.environment = {"LD_LIBRARY_PATH": os.path.join(work, "lib")}
         library = os.path.join(os.path.dirname(self.program), "libquern-cuda.so")
-        if os.path.exists(library):
-            self.environment.setdefault("QUERN_CUDA_LIBRARY", library)
+        if os.path.exists(library) and "QUERN_CUDA_LIBRARY" not in os.environ:
+            self.environment["QUERN_CUDA_LIBRARY"] = library
         self.ids = os.path.join(work, "ids.json")
         with open(self.ids, "w", encoding="utf-8") as f:
             json.dump({"ids": [list(range(1, FIRST_PROMPT + 1))]}, f)
