@@ -219,7 +219,7 @@ static int plan_memory(const note *list, int n, qn_step_plan *plan)
         }
         if (need > area) area = need;
     }
-    enum { ALL = 227 << 10, STATIC = 4 << 10, SUMS = 12 << 10 };
+    enum { ALL = 227 << 10, STATIC = 8 << 10, SUMS = 12 << 10 };
     if (sums < SUMS) sums = SUMS;
     plan->slot_bytes = (int)((slot + 127) / 128 * 128);
     plan->area_bytes = (int)((area + 127) / 128 * 128);
