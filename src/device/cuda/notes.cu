@@ -82,8 +82,10 @@ static qn_step_product *product_of(note *n)
 static int join_products(note *a, note *b)
 {
     qn_step_product *p = product_of(a), *q = product_of(b);
-    if (!p || !q || a->group != b->group || p->x != q->x || p->x_row != q->x_row || p->rows != q->rows ||
-        p->n_in != q->n_in || p->padded != q->padded || p->epilogue.out || q->has_norm ||
+    const int reads_normed = p && q && p->has_norm && q->x == p->normed && q->x_row == p->n_in;
+    if (!p || !q || a->group != b->group || p->rows != q->rows ||
+        !(reads_normed || (!p->has_norm && p->x == q->x && p->x_row == q->x_row)) || p->n_in != q->n_in ||
+        p->padded != q->padded || p->epilogue.out || q->has_norm ||
         p->n_matrices + q->n_matrices > QN_STEP_MATRICES)
         return 0;
     for (int i = 0; i < q->n_matrices; i++) p->matrix[p->n_matrices++] = q->matrix[i];
@@ -162,7 +164,9 @@ static int join(note *list, int n)
                 last->group = -1; /* what follows waits */
                 continue;
             }
-            if (last->group < 0) next.op.waits = 1;
+            /* what was normed is there behind the next barrier alone */
+            const qn_step_product *p = product_of(last);
+            if (last->group < 0 || (p && p->has_norm)) next.op.waits = 1;
         }
         list[out++] = next;
     }
@@ -205,6 +209,8 @@ static int plan_memory(const note *list, int n, qn_step_plan *plan)
     size_t slot = 0, area = 0, sums = 0;
     for (int i = 0; i < n; i++) {
         size_t need = list[i].shared_bytes;
+        if (list[i].op.op == QN_OP_ATTEND)
+            need = qn_attend_few_bytes(((const qn_attend_op *)list[i].op.work)->pairs);
         const qn_step_product *p = product_of((note *)&list[i]);
         if (p) {
             need = (size_t)p->rows * (size_t)qn_step_row_words(p->padded) * sizeof(uint32_t);

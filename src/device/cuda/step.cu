@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { PRODUCER = QN_STEP_WARPS, ALL_THREADS = QN_STEP_THREADS + 32, KEPT = 4 };
+enum { PRODUCER = QN_STEP_WARPS, ALL_THREADS = QN_STEP_THREADS + 32, KEPT = 16 };
 
 /* ---- all blocks ---------------------------------------------------------------------------------------- */
 
@@ -50,15 +50,6 @@ static __device__ __forceinline__ int begin_of(int n_panels, int block, int n_bl
 {
     return (int)((int64_t)n_panels * block / n_blocks);
 }
-
-/* Where a task lies: its matrix, panel and chunk. */
-typedef struct {
-    int matrix, panel, chunk;
-} task_place;
-
-typedef struct {
-    int matrix, panel, end, chunk; /* the next task */
-} task_walk;
 
 typedef struct {
     int slot;
@@ -164,12 +155,14 @@ static __device__ void pack_row(const qn_body &b, const qn_step_product &p, int 
     float kept[KEPT][4], v[4], s = 0, most = 0;
     const int first = 4 * threadIdx.x, stride = 4 * QN_STEP_THREADS;
     norming n = {0, p.norm, p.offset};
+    /* all loads are under way before the first is waited for */
     QN_UNROLL
     for (int q = 0; q < KEPT; q++) get_four(x, first + q * stride, p.n_in, kept[q]);
     if (p.has_norm) {
         QN_UNROLL
-        for (int q = 0; q < KEPT; q++)
-            for (int e = 0; e < 4; e++) s = fmaf(kept[q][e], kept[q][e], s);
+        for (int q = 0; q < KEPT; q++) {
+            for (int e = 0; e < 4; e++) s = fmaf(kept[q][e], kept[q][e], s); /* zeros behind the row */
+        }
         for (int k = first + KEPT * stride; k < p.n_in; k += stride) {
             get_four(x, k, p.n_in, v);
             for (int e = 0; e < 4; e++) s = fmaf(v[e], v[e], s);
@@ -178,8 +171,10 @@ static __device__ void pack_row(const qn_body &b, const qn_step_product &p, int 
     }
     QN_UNROLL
     for (int q = 0; q < KEPT; q++) {
-        norm_four(n, first + q * stride, p.n_in, kept[q]);
-        most = larger_of_four(kept[q], most);
+        if (q * stride < p.n_in) {
+            norm_four(n, first + q * stride, p.n_in, kept[q]);
+            most = larger_of_four(kept[q], most);
+        }
     }
     for (int k = first + KEPT * stride; k < p.n_in; k += stride) {
         get_four(x, k, p.n_in, v);
@@ -207,50 +202,63 @@ static __device__ void pack_row(const qn_body &b, const qn_step_product &p, int 
 
 /* ---- a task -------------------------------------------------------------------------------------------- */
 
-template <int FORM, int BITS>
-static __device__ __forceinline__ void sum_chunk(const qn_cuda_weight &w, const char *units, int n_tiles,
-                                                 const float inverse[2], const uint32_t *x, float acc[4])
+/* Tasks that a warp computes together, so that one's chain of products fills the gaps of the other's. */
+enum { TOGETHER = 2 };
+typedef struct {
+    const char *units;
+    const uint32_t *x; /* NULL: the lane's token does not exist */
+    float inverse[2], acc[4];
+} chunk_sum;
+
+template <int FORM, int BITS, int N>
+static __device__ __forceinline__ void sum_chunks(const qn_cuda_weight &w, int n_tiles, chunk_sum *c)
 {
     const int lane = threadIdx.x % 32, per_unit = w.unit_k / 64;
 #pragma unroll 1
     for (int t = 0; t < n_tiles; t++) {
-        uint32_t a[16], b[8];
+        uint32_t a[N][16], b[N][8];
         QN_UNROLL
-        for (int i = 0; i < 8; i++) b[i] = 0;
-        if (x) {
-            const uint4 low = *(const uint4 *)(x + t * 32), high = *(const uint4 *)(x + t * 32 + 4);
-            b[0] = low.x, b[1] = low.y, b[2] = low.z, b[3] = low.w;
-            b[4] = high.x, b[5] = high.y, b[6] = high.z, b[7] = high.w;
+        for (int n = 0; n < N; n++) {
+            QN_UNROLL
+            for (int i = 0; i < 8; i++) b[n][i] = 0;
+            if (c[n].x) {
+                const uint4 low = *(const uint4 *)(c[n].x + t * 32),
+                            high = *(const uint4 *)(c[n].x + t * 32 + 4);
+                b[n][0] = low.x, b[n][1] = low.y, b[n][2] = low.z, b[n][3] = low.w;
+                b[n][4] = high.x, b[n][5] = high.y, b[n][6] = high.z, b[n][7] = high.w;
+            }
+            qn_tile_halves<FORM, BITS>(w, c[n].units + t / per_unit * w.unit_bytes, t % per_unit, lane,
+                                       c[n].inverse, a[n]);
         }
-        qn_tile_halves<FORM, BITS>(w, units + t / per_unit * w.unit_bytes, t % per_unit, lane, inverse, a);
         QN_UNROLL
-        for (int s = 0; s < 4; s++) qn_mma_f16(acc, a + 4 * s, b + 2 * s);
+        for (int s = 0; s < 4; s++) QN_UNROLL
+        for (int n = 0; n < N; n++) qn_mma_f16(c[n].acc, a[n] + 4 * s, b[n] + 2 * s);
     }
 }
 
-#define CHUNK(form, bits)                                          \
-    case (form)*32 + (bits):                                       \
-        sum_chunk<form, bits>(w, units, n_tiles, inverse, x, acc); \
+#define CHUNKS(form, bits)                        \
+    case (form)*32 + (bits):                      \
+        sum_chunks<form, bits, N>(w, n_tiles, c); \
         break
-static __device__ __forceinline__ void sum_any_chunk(const qn_cuda_weight &w, const char *units, int n_tiles,
-                                                     const float inverse[2], const uint32_t *x, float acc[4])
+template <int N>
+static __device__ __forceinline__ void sum_any(const qn_cuda_weight &w, int n_tiles, chunk_sum *c)
 {
     switch (w.form * 32 + w.bits) {
-        CHUNK(QN_CUDA_F16, 16);
-        CHUNK(QN_CUDA_SCALED, 4);
-        CHUNK(QN_CUDA_SCALED, 5);
-        CHUNK(QN_CUDA_SCALED, 8);
-        CHUNK(QN_CUDA_AFFINE, 2);
-        CHUNK(QN_CUDA_AFFINE, 3);
-        CHUNK(QN_CUDA_AFFINE, 4);
-        CHUNK(QN_CUDA_AFFINE, 5);
-        CHUNK(QN_CUDA_AFFINE, 6);
-        CHUNK(QN_CUDA_AFFINE, 8);
-        CHUNK(QN_CUDA_K, 4);
-        CHUNK(QN_CUDA_K, 5);
-        CHUNK(QN_CUDA_Q6K, 6);
-        CHUNK(QN_CUDA_MX, 4);
-        CHUNK(QN_CUDA_NV, 4);
+        CHUNKS(QN_CUDA_F16, 16);
+        CHUNKS(QN_CUDA_SCALED, 4);
+        CHUNKS(QN_CUDA_SCALED, 5);
+        CHUNKS(QN_CUDA_SCALED, 8);
+        CHUNKS(QN_CUDA_AFFINE, 2);
+        CHUNKS(QN_CUDA_AFFINE, 3);
+        CHUNKS(QN_CUDA_AFFINE, 4);
+        CHUNKS(QN_CUDA_AFFINE, 5);
+        CHUNKS(QN_CUDA_AFFINE, 6);
+        CHUNKS(QN_CUDA_AFFINE, 8);
+        CHUNKS(QN_CUDA_K, 4);
+        CHUNKS(QN_CUDA_K, 5);
+        CHUNKS(QN_CUDA_Q6K, 6);
+        CHUNKS(QN_CUDA_MX, 4);
+        CHUNKS(QN_CUDA_NV, 4);
     }
 }
 
@@ -329,6 +337,58 @@ static __device__ void close_panels(const qn_step_product &p, const portion &o, 
     }
 }
 
+/* The form of what a warp multiplies with is the same for both tasks, or they go one after the other. */
+static __device__ __forceinline__ int is_alike(const qn_cuda_weight &a, const qn_cuda_weight &b)
+{
+    return a.form == b.form && a.bits == b.bits && a.block == b.block && a.scale == b.scale;
+}
+
+/* Which columns of which panel a task is. */
+typedef struct {
+    int matrix, panel, chunk, n_tiles;
+} task_place;
+
+static __device__ __forceinline__ task_place place_of(const qn_step_product &p, const portion &o, int panel,
+                                                      int task)
+{
+    const int per_panel = o.n * o.n_chunks, of_panel = task % per_panel, matrix = of_panel / o.n_chunks,
+              chunk = of_panel - matrix * o.n_chunks, left = p.padded - chunk * QN_CUDA_CHUNK;
+    return {o.first + matrix, panel + task / per_panel, chunk,
+            (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
+}
+
+/* N tasks of a warp, 8 apart, into sums; `place` is the first one's. */
+template <int N>
+static __device__ __forceinline__ void sum_tasks(const qn_step_product &p, const portion &o, const ring &r,
+                                                 ring_place *mine, int panel, int task,
+                                                 const task_place &place, const uint32_t *x, float *sums)
+{
+    const int lane = threadIdx.x % 32, per_task = p.rows * QN_CUDA_PANEL;
+    const qn_cuda_weight &w = p.matrix[place.matrix].w;
+    ring_place now = *mine;
+    chunk_sum c[N];
+    QN_UNROLL
+    for (int i = 0; i < N; i++) {
+        const task_place t = i ? place_of(p, o, panel, task + i * QN_STEP_WARPS) : place;
+        c[i].units = r.slots + now.slot * r.bytes;
+        c[i].x = x ? x + t.chunk * (QN_CUDA_CHUNK / 2) : NULL;
+        for (int e = 0; e < 4; e++) c[i].acc[e] = 0;
+        row_factors(p.matrix[t.matrix].w, t.panel, c[i].inverse);
+        qn_mbarrier_wait(&r.full[now.slot], now.turn);
+        step_on(&now, QN_STEP_WARPS, r.n);
+    }
+    sum_any<N>(w, place.n_tiles, c);
+    __syncwarp();
+    QN_UNROLL
+    for (int i = 0; i < N; i++) {
+        if (lane == 0) qn_mbarrier_arrive(&r.empty[mine->slot]);
+        step_on(mine, QN_STEP_WARPS, r.n);
+        float *to = sums + (task + i * QN_STEP_WARPS) * per_task + lane % 4 * 2 * QN_CUDA_PANEL + lane / 4;
+        if (lane % 4 * 2 < p.rows) to[0] = c[i].acc[0], to[8] = c[i].acc[2];
+        if (lane % 4 * 2 + 1 < p.rows) to[16] = c[i].acc[1], to[24] = c[i].acc[3];
+    }
+}
+
 /* Groups of panels whose sums fit; while some threads close one group, others begin the next. */
 static __device__ void multiply_portion(const qn_step_product &p, const portion &o, const ring &r,
                                         ring_place *at, const uint32_t *area, char *sums_memory,
@@ -345,21 +405,20 @@ static __device__ void multiply_portion(const qn_step_product &p, const portion 
         const int n = o.end - panel < most ? o.end - panel : most;
         float *sums = (float *)(sums_memory + buffer * sums_bytes);
         int task = (warp - at->slot - skipped) & (QN_STEP_WARPS - 1);
-        for (; task < n * per_panel; task += QN_STEP_WARPS) {
-            const int of_panel = task % per_panel, chunk = of_panel % o.n_chunks;
-            const int matrix = o.first + of_panel / o.n_chunks, k = chunk * QN_CUDA_CHUNK;
-            const int left = p.padded - k, n_tiles = (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64;
-            const qn_cuda_weight &w = p.matrix[matrix].w;
-            float inverse[2], acc[4] = {0, 0, 0, 0};
-            row_factors(w, panel + task / per_panel, inverse);
-            qn_mbarrier_wait(&r.full[mine.slot], mine.turn);
-            sum_any_chunk(w, r.slots + mine.slot * r.bytes, n_tiles, inverse, x ? x + k / 2 : NULL, acc);
-            __syncwarp();
-            if (lane == 0) qn_mbarrier_arrive(&r.empty[mine.slot]);
-            step_on(&mine, QN_STEP_WARPS, r.n);
-            float *to = sums + task * per_task + lane % 4 * 2 * QN_CUDA_PANEL + lane / 4;
-            if (lane % 4 * 2 < p.rows) to[0] = acc[0], to[8] = acc[2];
-            if (lane % 4 * 2 + 1 < p.rows) to[16] = acc[1], to[24] = acc[3];
+        while (task < n * per_panel) {
+            const task_place place = place_of(p, o, panel, task);
+            /* two hold two slots at once: a warp must have so many */
+            int two = r.n >= TOGETHER * QN_STEP_WARPS && task + QN_STEP_WARPS < n * per_panel;
+            if (two) {
+                const task_place next = place_of(p, o, panel, task + QN_STEP_WARPS);
+                two = next.n_tiles == place.n_tiles &&
+                      is_alike(p.matrix[place.matrix].w, p.matrix[next.matrix].w);
+            }
+            if (two)
+                sum_tasks<TOGETHER>(p, o, r, &mine, panel, task, place, x, sums);
+            else
+                sum_tasks<1>(p, o, r, &mine, panel, task, place, x, sums);
+            task += two ? TOGETHER * QN_STEP_WARPS : QN_STEP_WARPS;
         }
         skipped += n * per_panel;
         qn_barrier(1, QN_STEP_THREADS);
@@ -399,13 +458,12 @@ template <class B> static __device__ __forceinline__ void play(const qn_step_op 
     }
 }
 
-template <qn_dtype D, int P>
-static __device__ __forceinline__ void attend(const qn_step_op &o, int n_blocks, char *area)
+template <int P> static __device__ __forceinline__ void attend(const qn_step_op &o, int n_blocks, char *area)
 {
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
     for (; i < o.grid; i += n_blocks) {
-        qn_attend_tile<D, P>(((const qn_attend_op *)o.work)->a, i, area);
+        qn_attend_few<P>(((const qn_attend_op *)o.work)->a, i, area);
         qn_barrier(2, QN_STEP_THREADS);
     }
 }
@@ -442,11 +500,11 @@ static __device__ void play_op(const qn_step_op &o, const qn_step_plan &plan, co
     case QN_OP_ATTEND: {
         const int pairs = ((const qn_attend_op *)o.work)->pairs;
         if (pairs == 1)
-            attend<QN_DTYPE_F16, 1>(o, n, area);
+            attend<1>(o, n, area);
         else if (pairs == 4)
-            attend<QN_DTYPE_F16, 4>(o, n, area);
+            attend<4>(o, n, area);
         else
-            attend<QN_DTYPE_F16, 8>(o, n, area);
+            attend<8>(o, n, area);
         break;
     }
     case QN_OP_PRODUCT:
@@ -455,7 +513,13 @@ static __device__ void play_op(const qn_step_op &o, const qn_step_plan &plan, co
     }
 }
 
-static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan plan)
+/* All registers that 9 warps can have: launch bounds would round them up to 12. */
+#ifdef QN_CUDA_HOST
+#define QN_STEP_REGISTERS
+#else
+#define QN_STEP_REGISTERS __maxnreg__(224)
+#endif
+static __global__ void QN_STEP_REGISTERS play_step(qn_step_plan plan)
 {
     QN_SHARED(shared);
     __shared__ qn_mbarrier full[QN_STEP_SLOTS], empty[QN_STEP_SLOTS];
@@ -509,7 +573,7 @@ int qn_step_runs_on(const qn_cuda_context *c)
 
 int qn_step_can_attend(const qn_attend_op *a)
 {
-    return a->dtype == QN_DTYPE_F16 && a->pairs <= 8;
+    return qn_can_attend_few(&a->a, a->dtype, a->pairs);
 }
 
 int qn_step_can_multiply(const qn_step_product *p)

@@ -2,7 +2,7 @@
 #ifndef QN_DEVICE_CUDA_STEP_KERNEL_CUH
 #define QN_DEVICE_CUDA_STEP_KERNEL_CUH
 
-#include "device/cuda/attention_tile.cuh"
+#include "device/cuda/attention_few.cuh"
 #include "device/cuda/attention_write.cuh"
 #include "device/cuda/fused.cuh"
 #include "device/cuda/lines4.cuh"
