@@ -41,6 +41,27 @@ def test_made_models_compute(tmp_path, shape, kind):
     assert out.returncode == 0, out.stderr.decode()
 
 
+@pytest.mark.parametrize("kind", ["q4_k_m", "mlx4"])
+def test_models_of_pieces_compute(tmp_path, kind):
+    """--alike: the same tensors; large matrices repeat a piece. This shape has a head of its own."""
+    names = ("a", "b") if kind == "mlx4" else ("a.gguf", "b.gguf")
+    for name, more in zip(names, ([], ["--alike"])):
+        generate("llama-3.1-8b", kind, tmp_path / name, "--layers", "1", "--vocab", "600", *more)
+    a, b = (costs.Model(str(tmp_path / name)) for name in names)
+    assert (a.weight_bytes, a.head_macs, a.n_parameters) == (b.weight_bytes, 600 * 4096, b.n_parameters)
+    out = call("run", str(tmp_path / names[1]), "--raw", "-p", "hello", "-n", "3", "--json", "--ignore-eos")
+    assert out.returncode == 0, out.stderr.decode()
+
+
+def test_the_bench_of_cards_runs_without_one(tmp_path):
+    command = [os.path.join("bench", "cuda", "run"), "--device", "cpu", "--tiny", "--no-peer", "--rounds", "1", "--kit", "",
+               "--models", str(tmp_path), "--only", "0.6b-q4_0"]
+    out = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert out.returncode == 0 and "not measured" not in out.stdout, out.stdout + out.stderr
+    for work in ("decode", "prefill", "first", "batch"):
+        assert f"| {work}-0.6b-q4_0 | " in out.stdout
+
+
 @pytest.mark.parametrize("shape, layers", [("qwen3-30b-a3b", 1), ("gemma-4-26b-a4b", 4)])
 def test_made_experts_compute(tmp_path, shape, layers):
     path = tmp_path / "model.gguf"
