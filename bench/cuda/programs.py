@@ -78,17 +78,19 @@ def jsons(text):
 
 
 class Quern:
-    """The program of a kit that tools/cuda-check packed, or of this tree."""
+    """The program of a kit that tools/cuda-check packed (or a folder where it is unpacked), or of this tree."""
     name = "quern"
 
     def __init__(self, kit, work, args):
         self.device, self.precision, self.environment = args.device, args.precision, {}
         self.program = os.path.join(ROOT, "build/release/quern")
-        if kit:
+        if kit and not os.path.isdir(kit):
             if subprocess.run(["tar", "-C", work, "-xJf", kit, "bin", "lib"]).returncode != 0:
                 fail(f"{kit} cannot be unpacked", "tools/cuda-check pack FILE quern makes one.")
-            self.program = os.path.join(work, "bin/quern")
-            self.environment = {"LD_LIBRARY_PATH": os.path.join(work, "lib")}
+            kit = work
+        if kit:
+            self.program = os.path.join(kit, "bin/quern")
+            self.environment = {"LD_LIBRARY_PATH": os.path.join(kit, "lib")}
         library = os.path.join(os.path.dirname(self.program), "libquern-cuda.so")
         if os.path.exists(library) and "QUERN_CUDA_LIBRARY" not in os.environ:
             self.environment["QUERN_CUDA_LIBRARY"] = library

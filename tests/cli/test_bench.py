@@ -54,8 +54,8 @@ def test_models_of_pieces_compute(tmp_path, kind):
 
 
 def test_the_bench_of_cards_runs_without_one(tmp_path):
-    command = [os.path.join("bench", "cuda", "run"), "--device", "cpu", "--tiny", "--no-peer", "--rounds", "1", "--kit", "",
-               "--models", str(tmp_path), "--only", "0.6b-q4_0"]
+    command = [os.path.join("bench", "cuda", "run"), "--device", "cpu", "--tiny", "--no-peer", "--rounds", "1",
+               "--kit", "", "--models", str(tmp_path), "--only", "0.6b-q4_0"]
     out = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert out.returncode == 0 and "not measured" not in out.stdout, out.stdout + out.stderr
     for work in ("decode", "prefill", "first", "batch"):
