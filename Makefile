@@ -215,6 +215,12 @@ test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 test-device: $(DEVICE_TESTS) all
 	$(Q)$(if $(DEVICE),QN_TEST_DEVICE=$(DEVICE)) tests/run $(DEVICE_TESTS)
 
+# The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk). CUDA_TESTS is a pattern.
+CUDA_TESTS ?= %
+CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(DEVICE_TESTS) $(CUDA_HOST_TESTS))
+test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
+	$(Q)QN_TEST_DEVICE=cuda QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
+
 test-real: $(REAL_TESTS) $(B)/examples/dpo all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
 
@@ -271,6 +277,6 @@ format:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' '*.hpp' | xargs clang-format -i
 clean:
 	rm -rf build quern
-.PHONY: all library objects test test-device test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean
+.PHONY: all library objects test test-device test-cuda test-real kernel_check soak hashes test-cli bench install install-strip uninstall docs lint format clean
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

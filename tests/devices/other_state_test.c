@@ -135,7 +135,8 @@ typedef struct {
 
 static void draw_world(world *w)
 {
-    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16};
+    static const qn_dtype types[] = {QN_DTYPE_F32, QN_DTYPE_F16, QN_DTYPE_BF16, QN_DTYPE_Q8_0, QN_DTYPE_Q4_0};
+    const int n_types = qn_test_other()->kv_refusal ? 3 : 5;
     const int64_t kv = 1 + roll(2), shared = 1 + roll(3), dim = 4 * (1 + roll(6));
     *w = (world){.heads = kv * shared};
     w->spec = (qn_state_spec){.kind = QN_STATE_PAGES,
@@ -144,7 +145,7 @@ static void draw_world(world *w)
                               .kv_heads = kv,
                               .head_dim = dim,
                               .v_dim = roll(3) ? dim : 3 * (1 + roll(4)),
-                              .dtype = types[roll(3)]};
+                              .dtype = types[roll(n_types)]};
     w->spec.v_in_k = w->spec.v_dim <= dim && roll(4) == 0;
     w->p = (qn_params_attend){.window = roll(2) ? 1 + roll(80) : 0,
                               .scale = 0.5f,

@@ -1,6 +1,10 @@
 # The tests under a checker, each in a build folder.
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test
+# The device cuda over the emulation of a card: the tests that end in minutes.
+CUDA_ASAN_TESTS ?= $(foreach t,memory numbers primitives state weights,%/other_$(t)_test) %/emulate_test
+asan-cuda:
+	$(Q)$(MAKE) --no-print-directory VARIANT=asan CUDA_TESTS="$(CUDA_ASAN_TESTS)" test-cuda
 shake:
 	$(Q)$(MAKE) --no-print-directory VARIANT=release objects
 	$(Q)$(MAKE) --no-print-directory VARIANT=shake test
@@ -50,4 +54,4 @@ VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server tex
 VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 valgrind: $(VALGRIND_SET)
 	$(Q)QUERN_CPU=avx2 QUERN_KEPT_BYTES=0 QUERN_FIXTURES=tests/golden QUERN_OPS=10000 RUN_UNDER="$(VALGRIND)" tests/run $^
-.PHONY: asan shake tsan test-tsan coverage test-coverage valgrind
+.PHONY: asan asan-cuda shake tsan test-tsan coverage test-coverage valgrind

@@ -10,7 +10,8 @@ CUDA_FLAGS := -std=c++17 -O3 -fmad=false -Iinclude -Isrc -Xcompiler -fPIC,-fvisi
 	-cudart static -MD -MP
 CUDA_HOST_FLAGS := $(filter-out -std=c11 -fmad% -Wno-unknown-warning-option,$(FLAGS)) -std=c++17 -x c++ -DQN_CUDA_HOST -Wno-extra -Wno-sign-compare -Wno-unused-function \
 	-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-unknown-pragmas -fno-exceptions -fno-strict-aliasing
-CUDA_HOST_SRC := $(wildcard src/device/cuda/host/*.cpp)
+CUDA_HOST_TESTS := $(patsubst %.cpp,$(B)/host/%,$(wildcard src/device/cuda/host/*_test.cpp))
+CUDA_HOST_SRC := $(filter-out %_test.cpp,$(wildcard src/device/cuda/host/*.cpp))
 ifdef CUDA
 ifeq ($(CUDA),host)
 CUDA_LIBRARY := $(B)/libquern-cuda-host.so
@@ -34,9 +35,12 @@ $(CUDA_OBJ): $(B)/%.o: % Makefile tools/make/cuda.mk
 $(B)/libquern-cuda-host.so: $(CUDA_HOST_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -lm
+# The emulation alone.
+$(CUDA_HOST_TESTS): %: %.cpp.o $(patsubst %,$(B)/host/%.o,$(CUDA_HOST_SRC))
+	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -o $@ $^ -lcmocka -lm -pthread
 # Products of fragments are most of the time: fast with every VARIANT. Their arrays are local.
 $(B)/host/src/device/cuda/host/tensor.cpp.o: CUDA_HOST_FLAGS += -O3 -fno-sanitize=all
-$(CUDA_HOST_OBJ): $(B)/host/%.o: % Makefile tools/make/cuda.mk
+$(CUDA_HOST_OBJ) $(CUDA_HOST_TESTS:=.cpp.o): $(B)/host/%.o: % Makefile tools/make/cuda.mk
 	@mkdir -p $(@D)
 	@echo "  C++   $<"
 	$(Q)$(CXX) $(CUDA_HOST_FLAGS) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<

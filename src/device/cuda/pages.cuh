@@ -23,12 +23,12 @@ template <qn_dtype D, int N> struct qn_some {
 };
 
 /* Elements d (a multiple of N) and behind of a row of dim elements; zeros behind the row. is_loose: a row of f32
- * that is not padded or not aligned. */
+ * that is not padded or not aligned. Rows of blocks end with their last block: of a turned one all 32 count. */
 template <qn_dtype D, int N>
 static __device__ __forceinline__ qn_some<D, N> qn_load_some(const char *row, int d, int dim, int is_loose)
 {
     qn_some<D, N> r = {};
-    if (d >= dim) return r;
+    if (d >= (qn_some<D, N>::is_blocks ? (dim + 31) / 32 * 32 : dim)) return r;
     if constexpr (qn_some<D, N>::is_blocks) {
         const int bytes = D == QN_DTYPE_Q8_0 ? 34 : 18, first = D == QN_DTYPE_Q8_0 ? d % 32 : d % 16;
         const uint16_t *p = (const uint16_t *)(row + d / 32 * bytes);

@@ -311,6 +311,88 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t size_bytes, cudaStream_t 
     return cudaMemset(to, byte, size_bytes);
 }
 
+/* ---- recordings ---------------------------------------------------------------------------------------- */
+
+struct kept_action {
+    cudaError_t (*act)(void *action);
+    void (*destroy)(void *action);
+    void *action;
+    kept_action *next;
+};
+
+/* The graph and what is made of it are one and the same, counted. */
+struct qn_emulated_recording {
+    kept_action *first, **end;
+    int users;
+};
+
+static thread_local qn_emulated_recording *recording;
+
+int qn_emulated_is_recording(void)
+{
+    return recording != NULL;
+}
+
+cudaError_t qn_emulated_keep(cudaError_t (*act)(void *action), void (*destroy)(void *action), void *action)
+{
+    kept_action *k = (kept_action *)malloc(sizeof *k);
+    if (!k) return qn_emulated_error(cudaErrorMemoryAllocation);
+    *k = kept_action{act, destroy, action, NULL};
+    *recording->end = k;
+    recording->end = &k->next;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    if (recording) return qn_emulated_error(cudaErrorInvalidValue);
+    recording = (qn_emulated_recording *)calloc(1, sizeof *recording);
+    if (!recording) return qn_emulated_error(cudaErrorMemoryAllocation);
+    recording->end = &recording->first;
+    recording->users = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    *out = recording;
+    recording = NULL;
+    return *out ? cudaSuccess : qn_emulated_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    graph->users++;
+    *out = graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    for (kept_action *k = graph->first; k; k = k->next) {
+        const cudaError_t e = k->act(k->action);
+        if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    if (--graph->users) return cudaSuccess;
+    for (kept_action *k = graph->first, *next; k; k = next) {
+        next = k->next;
+        k->destroy(k->action);
+        free(k);
+    }
+    free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    return cudaGraphDestroy(graph);
+}
+
 /* ---- streams, events ----------------------------------------------------------------------------------- */
 
 struct qn_emulated_stream {
