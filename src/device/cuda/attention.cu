@@ -3,32 +3,6 @@
  * second kernel merges a row's groups. */
 #include "device/cuda/attention_tile.cuh"
 
-/* ---- merging what blocks left behind ------------------------------------------------------------------- */
-
-/* A block for a row and a head. */
-static __global__ void merge_groups(qn_cuda_attention a, int is_turned)
-{
-    const int h = blockIdx.x % a.n_heads, v_pad = qn_padded(a.v.dim);
-    const int64_t i = blockIdx.x / a.n_heads, row = a.first + i;
-    const int64_t sequence = qn_sequence_of(a.row_begin, a.n_sequences, row);
-    const qn_seen s = qn_sight(a, sequence, a.row_begin[sequence], a.row_begin[sequence + 1], row);
-    const int64_t at = (i * a.n_heads + h) * a.n_groups;
-    const float *ml = a.parts + (a.past - a.first) * a.n_heads * a.n_groups * v_pad + at * 2;
-    for (int d = threadIdx.x; d < v_pad; d += blockDim.x) { /* whole warps */
-        qn_softmax softmax = {-INFINITY, 0};
-        float sum = 0;
-#pragma unroll 4
-        for (int64_t g = s.lo / QN_GROUP; g * QN_GROUP < s.hi; g++) {
-            float keep, add;
-            const float x = a.parts[(at + g) * v_pad + d];
-            qn_add_group(&softmax, ml[2 * g], ml[2 * g + 1], &keep, &add);
-            sum = fmaf(sum, keep, x * add);
-        }
-        sum = qn_close_softmax(softmax, sum, a.sinks ? a.sinks + h : NULL, is_turned);
-        if (d < a.v.dim) a.out[(row * a.n_heads + h) * a.v.dim + d] = sum;
-    }
-}
-
 /* ---- cutting ------------------------------------------------------------------------------------------- */
 
 /* Pairs of row and head up to which blocks share tiles; bytes that what they leave behind may take; shared memory
@@ -125,13 +99,15 @@ static qn_status attend_some(qn_cuda_context *c, qn_cuda_attention a, qn_dtype d
                       most = a.n_groups < MOST_SPLITS ? a.n_groups : MOST_SPLITS;
         a.n_splits = (int)(wish < most ? wish : most);
     }
-    qn_status status =
-        qn_cuda_begin(c, kernel_for(dtype, pairs), blocks * (split ? a.n_splits : 1), QN_ATTEND_THREADS,
-                      qn_attend_shared_bytes(pairs, a.k.dim, a.v.dim, split), a);
+    const int64_t grid = blocks * (split ? a.n_splits : 1);
+    const size_t shared_bytes = qn_attend_shared_bytes(pairs, a.k.dim, a.v.dim, split);
+    const qn_attend_op op = {a, dtype, pairs};
+    qn_cuda_note_op(c, QN_OP_ATTEND, grid, QN_ATTEND_THREADS, shared_bytes, &op, sizeof op);
+    qn_status status = qn_cuda_launch(c, kernel_for(dtype, pairs), grid, QN_ATTEND_THREADS, shared_bytes, a);
     if (status != QN_OK || !split) return status;
     const int threads = qn_padded(a.v.dim) < 128 ? qn_padded(a.v.dim) : 128;
-    return qn_cuda_begin(c, merge_groups, (a.past - a.first) * a.n_heads, threads, 0, a,
-                         (int)(dtype == QN_DTYPE_Q4_0));
+    return qn_cuda_begin_body<qn_merge_groups>(c, (a.past - a.first) * a.n_heads, threads, 0,
+                                               {a, dtype == QN_DTYPE_Q4_0});
 }
 
 qn_status qn_cuda_attend(qn_cuda_context *c, qn_cuda_attention *a, qn_dtype dtype, void *scratch)

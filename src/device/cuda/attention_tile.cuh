@@ -5,6 +5,7 @@
 #define QN_DEVICE_CUDA_ATTENTION_TILE_CUH
 
 #include "device/cuda/attention.cuh"
+#include "device/cuda/step.h"
 
 #ifdef QN_CUDA_HOST
 #ifndef __launch_bounds__
@@ -46,6 +47,13 @@ typedef struct {
     const char *k, *v;
     int from, to;
 } qn_page;
+
+/* What the step kernel is told of it. */
+typedef struct {
+    qn_cuda_attention a;
+    qn_dtype dtype;
+    int pairs;
+} qn_attend_op;
 
 /* ---- queries ------------------------------------------------------------------------------------------- */
 
@@ -239,9 +247,9 @@ static __device__ __forceinline__ void gather_values(const qn_cuda_attention &a,
                     *(qn_float4 *)to = {
                         {sum[p + first][0], sum[p + first][1], sum[p + first][2], sum[p + first][3]}};
             }
-            __syncthreads();
+            qn_barrier(1, QN_ATTEND_THREADS);
             meet(a, b, begin, end, first, n_pairs, d, part, n_heads);
-            __syncthreads();
+            qn_barrier(1, QN_ATTEND_THREADS);
         }
     }
 }
@@ -281,10 +289,9 @@ static __device__ void close_pairs(const qn_cuda_attention &a, const qn_block &b
 }
 
 template <qn_dtype D, int P>
-static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_cuda_attention a)
+static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a, int64_t at, char *memory)
 {
     __shared__ qn_pairs pairs;
-    QN_SHARED(memory);
     qn_block b = {(float *)memory};
     b.q = b.stage + QN_GROUP_PAGES * QN_STAGE_FLOATS;
     b.scores = b.q + P * qn_padded(a.k.dim);
@@ -292,7 +299,6 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
     b.pairs = &pairs;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, v_pad = qn_padded(a.v.dim);
     const int n_splits = a.n_splits ? a.n_splits : 1;
-    int64_t at = blockIdx.x;
     const int split = (int)(at % n_splits);
     at /= n_splits;
     const int chunk = (int)(at % a.n_chunks);
@@ -317,7 +323,7 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
     }
     load_queries<D, P>(a, t, head, n_heads, n_pairs, b.q);
     for (int i = threadIdx.x; i < P * v_pad && !a.n_splits; i += QN_ATTEND_THREADS) b.merged[i] = 0;
-    __syncthreads();
+    qn_barrier(1, QN_ATTEND_THREADS);
     for (int64_t g = lowest / QN_GROUP + split; g * QN_GROUP < past; g += n_splits) {
         const int64_t group = g * QN_GROUP, low = lowest > group ? lowest : group,
                       high = past < group + QN_GROUP ? past : group + QN_GROUP;
@@ -327,7 +333,7 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
         if (page.to)
             score_page<D, P>(a, page, b.stage + warp * QN_STAGE_FLOATS, b.q,
                              b.scores + warp * QN_PAGE_TOKENS + lane);
-        __syncthreads();
+        qn_barrier(1, QN_ATTEND_THREADS);
         qn_part part = {};
         const int64_t group_floats = a.n_groups * v_pad;
         if (a.n_splits) {
@@ -351,10 +357,52 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
                 qn_add_group(&pairs.softmax[pair], largest, total, &pairs.keep[pair], &pairs.add[pair]);
             }
         }
-        __syncthreads();
+        qn_barrier(1, QN_ATTEND_THREADS);
         gather_values<D, P>(a, b, page, begin, end, n_pairs, part, n_heads);
     }
     if (!a.n_splits) close_pairs<D>(a, b, t, head, n_heads, n_pairs);
 }
+
+template <qn_dtype D, int P>
+static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_cuda_attention a)
+{
+    QN_SHARED(memory);
+    qn_attend_tile<D, P>(a, blockIdx.x, memory);
+}
+
+/* ---- merging what blocks left behind ------------------------------------------------------------------- */
+
+/* A block for a row and a head. */
+struct qn_merge_groups {
+    typedef struct {
+        qn_cuda_attention a;
+        int is_turned;
+    } work;
+    enum { OP = QN_OP_MERGE };
+
+    static __device__ void run(const qn_body &b, const work &w)
+    {
+        const qn_cuda_attention &a = w.a;
+        const int h = (int)(b.block % a.n_heads), v_pad = qn_padded(a.v.dim);
+        const int64_t i = b.block / a.n_heads, row = a.first + i;
+        const int64_t sequence = qn_sequence_of(a.row_begin, a.n_sequences, row);
+        const qn_seen s = qn_sight(a, sequence, a.row_begin[sequence], a.row_begin[sequence + 1], row);
+        const int64_t at = (i * a.n_heads + h) * a.n_groups;
+        const float *ml = a.parts + (a.past - a.first) * a.n_heads * a.n_groups * v_pad + at * 2;
+        for (int d = threadIdx.x; d < v_pad; d += b.threads) { /* whole warps */
+            qn_softmax softmax = {-INFINITY, 0};
+            float sum = 0;
+#pragma unroll 4
+            for (int64_t g = s.lo / QN_GROUP; g * QN_GROUP < s.hi; g++) {
+                float keep, add;
+                const float x = a.parts[(at + g) * v_pad + d];
+                qn_add_group(&softmax, ml[2 * g], ml[2 * g + 1], &keep, &add);
+                sum = fmaf(sum, keep, x * add);
+            }
+            sum = qn_close_softmax(softmax, sum, a.sinks ? a.sinks + h : NULL, w.is_turned);
+            if (d < a.v.dim) a.out[(row * a.n_heads + h) * a.v.dim + d] = sum;
+        }
+    }
+};
 
 #endif

@@ -221,6 +221,13 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
     return p->launch(c, s);
 }
 
+/* ---- notes --- */
+
+void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes,
+                     const void *work, size_t work_bytes)
+{
+}
+
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
 static qn_status record(qn_cuda_context *c)

@@ -2,6 +2,7 @@
  * element of the output, and what is added to one element is added by one thread, in rising order. Ids are checked
  * before they get here. */
 #include "device/cuda/lines.cuh"
+#include "device/cuda/take.cuh"
 
 enum { BLOCK = 256 };
 
@@ -89,12 +90,6 @@ static __global__ void take_halves(take_work w)
     ((float *)w.out)[i] = w.dtype == QN_DTYPE_F16 ? qn_half_to_float(h) : qn_bf16_float(h);
 }
 
-static __global__ void take_packed(take_work w, qn_cuda_weight table)
-{
-    const int64_t i = own_element();
-    if (i < w.n) ((float *)w.out)[i] = qn_cuda_value(&table, 0, w.ids[i / w.row], i % w.row);
-}
-
 static qn_status launch_take(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const qn_cuda_operand *t = &s->in[0];
@@ -107,7 +102,11 @@ static qn_status launch_take(qn_cuda_context *c, const qn_cuda_step *s)
                    t->dtype};
     for (int d = 1; d < t->n; d++) w.row *= t->dim[d];
     const int64_t blocks = qn_blocks(w.n, BLOCK);
-    if (t->weight) return qn_cuda_begin(c, take_packed, blocks, BLOCK, 0, w, *t->weight);
+    if (t->weight) {
+        const qn_take_packed::work packed = {*t->weight, w.ids, (float *)s->out.data, w.n, w.row};
+        return qn_cuda_begin_body<qn_take_packed>(c, qn_blocks(w.n, qn_take_packed::BLOCK),
+                                                  qn_take_packed::BLOCK, 0, packed);
+    }
     if (t->dtype > QN_DTYPE_F64)
         return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda: take from rows of blocks");
     if (t->dtype != s->out.dtype) return qn_cuda_begin(c, take_halves, blocks, BLOCK, 0, w);

@@ -40,10 +40,14 @@ typedef struct {
     size_t (*scratch_bytes)(const qn_cuda_step *s); /* NULL: it needs none */
 } qn_cuda_prim;
 
+/* What the step kernel (step.cu) would be told, while a run is recorded. op 0: it cannot do this. */
+void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes,
+                     const void *work, size_t work_bytes);
+
 /* Begins kernel<<<grid, block, shared_bytes>>>(arguments...). grid 0 begins nothing. */
 template <class... P, class... A>
-static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), int64_t grid, int block,
-                                      size_t shared_bytes, A... arguments)
+static inline qn_status qn_cuda_launch(qn_cuda_context *c, void (*kernel)(P...), int64_t grid, int block,
+                                       size_t shared_bytes, A... arguments)
 {
     if (grid <= 0) return QN_OK;
     if (grid > 0x7fffffff) return qn_cuda_fail(QN_E_ARG, "device cuda: a step is too large");
@@ -61,6 +65,15 @@ static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), 
 #endif
 }
 
+/* The same for a kernel that the step kernel does not know. */
+template <class... P, class... A>
+static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), int64_t grid, int block,
+                                      size_t shared_bytes, A... arguments)
+{
+    if (grid > 0) qn_cuda_note_op(c, 0, grid, block, shared_bytes, NULL, 0);
+    return qn_cuda_launch(c, kernel, grid, block, shared_bytes, arguments...);
+}
+
 /* Dynamic shared memory of a block, aligned to 128. */
 #ifdef QN_CUDA_HOST
 #define QN_SHARED(name) char *const name = qn_emulated_shared()
@@ -74,6 +87,49 @@ static inline qn_status qn_cuda_begin(qn_cuda_context *c, void (*kernel)(P...), 
 #else
 #define QN_UNROLL _Pragma("unroll")
 #endif
+
+/* ---- bodies -------------------------------------------------------------------------------------------- */
+
+/* Where the body of a kernel runs: as a block of its own launch, or as one of the blocks that a block of the step
+ * kernel (step.cu) plays one after the other. */
+typedef struct {
+    int64_t block;
+    int threads;  /* threads [0, threads) run it, whole warps */
+    char *shared; /* dynamic shared memory, aligned to 128 */
+} qn_body;
+
+/* Waits until n_threads, whole warps, are at barrier `id`: 1 to 15, 0 is __syncthreads. */
+static __device__ __forceinline__ void qn_barrier(int id, int n_threads)
+{
+#ifdef QN_CUDA_HOST
+    qn_emulated_barrier(id, n_threads);
+#else
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+#endif
+}
+
+/* __syncthreads of a body. */
+static __device__ __forceinline__ void qn_body_sync(const qn_body &b)
+{
+    qn_barrier(1, b.threads);
+}
+
+/* A body is a class B with a type `work`, a function run(body, work), and OP, its number in the step kernel, 0:
+ * it has none. */
+template <class B> static __global__ void qn_kernel_of(typename B::work w)
+{
+    QN_SHARED(shared);
+    const qn_body b = {blockIdx.x, (int)blockDim.x, shared};
+    B::run(b, w);
+}
+
+template <class B>
+static inline qn_status qn_cuda_begin_body(qn_cuda_context *c, int64_t grid, int block, size_t shared_bytes,
+                                           const typename B::work &w)
+{
+    qn_cuda_note_op(c, B::OP, grid, block, shared_bytes, &w, sizeof w);
+    return qn_cuda_launch(c, qn_kernel_of<B>, grid, block, shared_bytes, w);
+}
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 

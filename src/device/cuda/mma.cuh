@@ -85,18 +85,6 @@ static __device__ __forceinline__ void qn_ldmatrix_x4_transposed(uint32_t r[4], 
 #endif
 }
 
-/* ---- warps of a block ---------------------------------------------------------------------------------- */
-
-/* Waits until n_threads, whole warps, are at barrier `id`: 1 to 15, 0 is __syncthreads. */
-static __device__ __forceinline__ void qn_barrier(int id, int n_threads)
-{
-#ifdef QN_CUDA_HOST
-    qn_emulated_barrier(id, n_threads);
-#else
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-#endif
-}
-
 /* ---- copies into shared memory ------------------------------------------------------------------------- */
 
 /* Begins to copy 16 bytes, both sides aligned to 16; those from bytes_valid on become 0 and are not read. */
