@@ -31,7 +31,7 @@ FOREIGN = {
     "arm_neon.h": ("src/device/cpu/kernels/", "bench/"),
     "cuda.h": ("src/device/cuda/",),
     "cuda_fp16.h": ("src/device/cuda/",),
-    "cuda_runtime.h": ("src/device/cuda/",),
+    "cuda_runtime.h": ("src/device/cuda/", "bench/cuda/"),
     "event2/buffer.h": ("src/server/",),
     "event2/bufferevent.h": ("src/server/",),
     "event2/event.h": ("src/server/",),

@@ -21,7 +21,7 @@ typedef struct {
     const char *base;
     int64_t token, head, page;
     int dim;
-} qn_cuda_rows;
+} qn_kv_rows;
 
 /* A step's attention, of rows [first, past). */
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
     float *out;                                    /* [row][n_heads][v_dim] */
     const int32_t *row_begin, *positions, *blocks; /* blocks NULL: keys and values are the rows' own */
     int64_t n_sequences, table_row;
-    qn_cuda_rows k, v;
+    qn_kv_rows k, v;
     int is_loose; /* rows of f32 that are not aligned to 16 bytes */
     int n_heads, kv_heads, shared;
     int64_t window, first, past;

@@ -247,9 +247,9 @@ static __device__ __forceinline__ void gather_values(const qn_cuda_attention &a,
                     *(qn_float4 *)to = {
                         {sum[p + first][0], sum[p + first][1], sum[p + first][2], sum[p + first][3]}};
             }
-            qn_barrier(1, QN_ATTEND_THREADS);
+            qn_barrier(2, QN_ATTEND_THREADS);
             meet(a, b, begin, end, first, n_pairs, d, part, n_heads);
-            qn_barrier(1, QN_ATTEND_THREADS);
+            qn_barrier(2, QN_ATTEND_THREADS);
         }
     }
 }
@@ -323,7 +323,7 @@ static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a
     }
     load_queries<D, P>(a, t, head, n_heads, n_pairs, b.q);
     for (int i = threadIdx.x; i < P * v_pad && !a.n_splits; i += QN_ATTEND_THREADS) b.merged[i] = 0;
-    qn_barrier(1, QN_ATTEND_THREADS);
+    qn_barrier(2, QN_ATTEND_THREADS);
     for (int64_t g = lowest / QN_GROUP + split; g * QN_GROUP < past; g += n_splits) {
         const int64_t group = g * QN_GROUP, low = lowest > group ? lowest : group,
                       high = past < group + QN_GROUP ? past : group + QN_GROUP;
@@ -333,7 +333,7 @@ static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a
         if (page.to)
             score_page<D, P>(a, page, b.stage + warp * QN_STAGE_FLOATS, b.q,
                              b.scores + warp * QN_PAGE_TOKENS + lane);
-        qn_barrier(1, QN_ATTEND_THREADS);
+        qn_barrier(2, QN_ATTEND_THREADS);
         qn_part part = {};
         const int64_t group_floats = a.n_groups * v_pad;
         if (a.n_splits) {
@@ -357,7 +357,7 @@ static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a
                 qn_add_group(&pairs.softmax[pair], largest, total, &pairs.keep[pair], &pairs.add[pair]);
             }
         }
-        qn_barrier(1, QN_ATTEND_THREADS);
+        qn_barrier(2, QN_ATTEND_THREADS);
         gather_values<D, P>(a, b, page, begin, end, n_pairs, part, n_heads);
     }
     if (!a.n_splits) close_pairs<D>(a, b, t, head, n_heads, n_pairs);

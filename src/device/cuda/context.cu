@@ -1,5 +1,6 @@
 /* The library's side of shim.h: the card, its memory, and the table of primitives. */
 #include "device/cuda/kernel.cuh"
+#include "device/cuda/step.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -123,6 +124,8 @@ static qn_status open_context(int i_card, qn_cuda_context **out)
         return status;
     }
     c->n_sm = p.multiProcessorCount;
+    c->major = p.major;
+    c->minor = p.minor;
     *out = c;
     return QN_OK;
 }
@@ -217,51 +220,72 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
     ENTER(c);
     const qn_cuda_prim *p = table[s->prim];
+    if (c->notes) qn_cuda_notes_set_step(c->notes, s->group);
     if (!p) return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda has no primitive %d", (int)s->prim);
     return p->launch(c, s);
 }
 
-/* ---- notes --- */
-
-void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes,
-                     const void *work, size_t work_bytes)
-{
-}
-
 /* ---- recordings ---------------------------------------------------------------------------------------- */
+
+/* A graph, or the same as one kernel. */
+typedef struct {
+    cudaGraphExec_t graph;
+    qn_cuda_played *played;
+} recording;
 
 static qn_status record(qn_cuda_context *c)
 {
     ENTER(c);
-    return qn_cuda_check(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording");
+    const qn_status status =
+        qn_cuda_check(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording");
+    if (status == QN_OK) c->notes = qn_cuda_notes_new();
+    return status;
+}
+
+static qn_status make_graph(qn_cuda_context *c, cudaGraph_t graph, recording *r)
+{
+    return qn_cuda_check(c, cudaGraphInstantiate(&r->graph, graph, 0), "making a graph of a recording");
+}
+
+static void recording_free(qn_cuda_context *c, void *p)
+{
+    recording *r = (recording *)p;
+    if (!r) return;
+    if (enter(c) == QN_OK) {
+        cudaStreamSynchronize(c->stream);
+        if (r->graph) cudaGraphExecDestroy(r->graph);
+        qn_cuda_played_free(c, r->played);
+    }
+    free(r);
 }
 
 static qn_status record_end(qn_cuda_context *c, void **out)
 {
     *out = NULL;
-    ENTER(c);
+    qn_cuda_notes *notes = c->notes;
+    c->notes = NULL;
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t recording = NULL;
+    recording *r = (recording *)calloc(1, sizeof *r);
     qn_status status = qn_cuda_check(c, cudaStreamEndCapture(c->stream, &graph), "recording");
-    if (status == QN_OK)
-        status =
-            qn_cuda_check(c, cudaGraphInstantiate(&recording, graph, 0), "making a graph of a recording");
+    if (!r && status == QN_OK) status = qn_cuda_fail(QN_E_NOMEM, "out of memory");
+    if (status == QN_OK && notes) status = qn_cuda_played_new(c, notes, &r->played);
+    if (status == QN_OK && !r->played) status = make_graph(c, graph, r);
     if (graph) cudaGraphDestroy(graph);
-    if (status == QN_OK) *out = recording;
+    qn_cuda_notes_free(notes);
+    if (status == QN_OK) {
+        *out = r;
+        return QN_OK;
+    }
+    recording_free(c, r);
     return status;
 }
 
-static qn_status replay(qn_cuda_context *c, void *recording)
+static qn_status replay(qn_cuda_context *c, void *p)
 {
     ENTER(c);
-    return qn_cuda_check(c, cudaGraphLaunch((cudaGraphExec_t)recording, c->stream), "a recording");
-}
-
-static void recording_free(qn_cuda_context *c, void *recording)
-{
-    if (!recording || enter(c) != QN_OK) return;
-    cudaStreamSynchronize(c->stream);
-    cudaGraphExecDestroy((cudaGraphExec_t)recording);
+    recording *r = (recording *)p;
+    if (r->played) return qn_cuda_played_begin(c, r->played);
+    return qn_cuda_check(c, cudaGraphLaunch(r->graph, c->stream), "a recording");
 }
 
 qn_status qn_cuda_reserve(qn_cuda_context *c, size_t size_bytes, void **out, size_t *granule);

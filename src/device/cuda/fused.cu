@@ -94,6 +94,15 @@ static int plan_results(const qn_params *p, qn_chain *c)
     return n_slots;
 }
 
+/* The same chain over its two inputs in their order, as any_chain and the step kernel read it. */
+static void name_pair(const known_pair *k, qn_chain *c)
+{
+    const int n = k->first == QN_PRIM_COPY ? 0 : 1;
+    if (n) c->op[0] = {(uint8_t)k->first, 0, -1, -1, QN_NOT_KEPT};
+    c->op[n] = {(uint8_t)k->second, 1, (int8_t)(n ? 0 : -1), -2, QN_NOT_KEPT};
+    c->n_ops = n + 1;
+}
+
 /* 1: four elements a thread. Few elements go one a thread, so that more of the card works at them. */
 static int is_wide(const qn_cuda_context *c, const qn_chain *x, int n_in)
 {
@@ -112,6 +121,7 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
     const int n_slots = plan_results(s->params, &x), n_in = two ? 2 : s->n_in;
     x.out = (float *)s->out.data;
     for (int k = 0; k < n_in; k++) x.in[k] = (const float *)ordered.in[k].data;
+    if (two) name_pair(two, &x);
     x.places = qn_places_of<QN_MAX_INPUTS>(&ordered, n_in);
     const int wide = is_wide(c, &x, n_in);
     if (wide) qn_places_group(&x.places, WIDE);

@@ -23,7 +23,8 @@
 /* ---- of the library (context.cu) ----------------------------------------------------------------------- */
 
 struct qn_cuda_context {
-    int i_card, n_sm;
+    int i_card, n_sm, major, minor;
+    struct qn_cuda_notes *notes; /* of a run that is being recorded; NULL: none is */
     cudaStream_t stream;
     int is_lost;
     char fault[160]; /* what lost it */
@@ -111,7 +112,7 @@ static __device__ __forceinline__ void qn_barrier(int id, int n_threads)
 /* __syncthreads of a body. */
 static __device__ __forceinline__ void qn_body_sync(const qn_body &b)
 {
-    qn_barrier(1, b.threads);
+    qn_barrier(2, b.threads);
 }
 
 /* A body is a class B with a type `work`, a function run(body, work), and OP, its number in the step kernel, 0:

@@ -1,6 +1,7 @@
 /* MATMUL and MATMUL_ROWS: which product computes them. */
 #include "device/cuda/float_product.cuh"
 #include "device/cuda/product.h"
+#include "device/cuda/step.h"
 #include "device/cuda/wide.cuh"
 
 /* ---- f64, integers, bf16: a thread an output, in rising k ------------------------------------------------- */
@@ -126,6 +127,21 @@ static qn_status launch_float(qn_cuda_context *c, const qn_cuda_step *s)
     return qn_cuda_float_product_begin(c, &p);
 }
 
+/* The step kernel packs rows itself. */
+static void note_product(qn_cuda_context *c, const qn_cuda_step *s, const qn_cuda_product *p)
+{
+    const qn_cuda_operand *a = &s->in[0];
+    qn_step_product n = {};
+    n.x = (const float *)a->data;
+    n.x_row = a->stride[a->n - 2];
+    n.rows = p->n_tokens < INT32_MAX ? (int)p->n_tokens : INT32_MAX;
+    n.n_in = (int)p->w.n_in;
+    n.padded = (int)p->x_stride;
+    n.n_matrices = 1;
+    n.matrix[0] = {p->w, p->out, p->out_stride};
+    qn_cuda_note_op(c, QN_OP_PRODUCT, 1, 32, 0, &n, sizeof n);
+}
+
 static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const qn_cuda_operand *a = &s->in[0];
@@ -136,6 +152,7 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.out = (float *)s->out.data;
     p.out_stride = p.w.n_out;
     p.x_share = 1;
+    note_product(c, s, &p);
     uint16_t *x = (uint16_t *)s->scratch;
     float *scale = (float *)((char *)s->scratch + half_bytes(s));
     p.x = x;

@@ -17,9 +17,7 @@ static __global__ void __launch_bounds__(256)
     if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
     __syncthreads();
     for (int i = 0; i < 8; i++) most = largest[i] > most ? largest[i] : most;
-    int e = 14;
-    if (most > 0 && most < INFINITY) frexpf(most, &e);
-    e = e < -106 ? -120 : e - 14;
+    const int e = qn_cuda_row_exponent(most);
     const float down = ldexpf(1, -e);
     if (threadIdx.x == 0) scale[r] = ldexpf(1, e);
     for (int64_t k = threadIdx.x; k < padded; k += 256)
@@ -29,7 +27,7 @@ static __global__ void __launch_bounds__(256)
 qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
                             int64_t padded, uint16_t *out, float *scale)
 {
-    return qn_cuda_begin(c, pack_rows, n, 256, 0, x, rows, n_in, padded, out, scale);
+    return qn_cuda_launch(c, pack_rows, n, 256, 0, x, rows, n_in, padded, out, scale);
 }
 
 qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int many)

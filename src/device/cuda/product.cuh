@@ -180,9 +180,10 @@ static qn_status qn_product_launch(qn_cuda_context *c, const qn_cuda_product *p,
     const int per_tile = many ? QN_CUDA_MANY : QN_CUDA_FEW;
     const int64_t tiles = p->groups ? p->n_groups : qn_blocks(p->n_tokens, per_tile);
     if (many)
-        return qn_cuda_begin(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0, *p);
+        return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0,
+                              *p);
     const size_t shared = (size_t)qn_blocks(qn_cuda_padded(&p->w), QN_CUDA_CHUNK) * 128 * sizeof(float);
-    return qn_cuda_begin(c, qn_product_few<FORM, BITS>, tiles * p->w.n_panels, 256, shared, *p);
+    return qn_cuda_launch(c, qn_product_few<FORM, BITS>, tiles * p->w.n_panels, 256, shared, *p);
 }
 
 #endif

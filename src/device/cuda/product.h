@@ -34,6 +34,14 @@ static inline int64_t qn_cuda_padded(const qn_cuda_weight *w)
     return w->n_units * w->unit_k;
 }
 
+/* The power of two of a row whose largest |x| is `most`: that comes to lie in [2^13, 2^14). */
+static __host__ __device__ __forceinline__ int qn_cuda_row_exponent(float most)
+{
+    int e = 14;
+    if (most > 0 && most < INFINITY) frexpf(most, &e);
+    return e < -106 ? -120 : e - 14;
+}
+
 /* n rows of x f32 [n_in] to f16 with a scale each. */
 qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
                             int64_t padded, uint16_t *out, float *scale);

@@ -118,7 +118,11 @@ static qn_cuda_device_state *state_of(const qn_plan_step *s, int64_t *layer)
 static qn_cuda_step step_of(const cuda_exec *e, int i, const qn_sizes *sizes, int placed)
 {
     const qn_plan_step *s = &e->plan.steps[i];
-    qn_cuda_step c = {.prim = s->prim, .params = &s->params, .precision = e->plan.precision, .n_in = s->n_in};
+    qn_cuda_step c = {.prim = s->prim,
+                      .params = &s->params,
+                      .precision = e->plan.precision,
+                      .group = s->group,
+                      .n_in = s->n_in};
     int64_t layer;
     for (int k = 0; k < s->n_in; k++)
         c.in[k] = operand(e, &s->in[k], placed ? slot_base(e, s->in[k].slot) : NULL, sizes);

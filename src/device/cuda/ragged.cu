@@ -2,13 +2,13 @@
  * groups and pages that they would have in a state of F32: so a row gets the bits that it gets there. */
 #include "device/cuda/attention.cuh"
 
-static qn_cuda_rows rows_of(const qn_cuda_operand *o)
+static qn_kv_rows rows_of(const qn_cuda_operand *o)
 {
-    qn_cuda_rows r = {(const char *)o->data, o->stride[0] * 4, o->dim[2] * 4, 0, (int)o->dim[2]};
+    qn_kv_rows r = {(const char *)o->data, o->stride[0] * 4, o->dim[2] * 4, 0, (int)o->dim[2]};
     return r;
 }
 
-static int is_aligned(const qn_cuda_rows *r)
+static int is_aligned(const qn_kv_rows *r)
 {
     return r->token % 16 == 0 && r->head % 16 == 0 && (uintptr_t)r->base % 16 == 0;
 }

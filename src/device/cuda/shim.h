@@ -55,6 +55,7 @@ typedef struct {
     qn_prim prim;
     const qn_params *params; /* pointers in it are the host's and are not followed */
     qn_precision precision;
+    int group; /* of the plan: steps of one group do not wait for each other */
     int n_in;
     qn_cuda_operand in[QN_MAX_INPUTS], out;
     int transposed; /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
