@@ -37,16 +37,17 @@ enum { QN_ARRAY_DIMS_MAX = 6 };
 /* Opens a scope with a CPU device of its own. n_threads 0: one for each physical core that the process may
  * use. memory_limit_bytes 0: none; else what would pass it is refused with QN_E_NOMEM. */
 QN_API qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out);
-/* The same with another device: "cpu" or "mlx", NULL: "cpu". QN_E_NOT_FOUND: there is none of this name;
- * QN_E_UNSUPPORTED: it cannot be used here (message: why). */
+/* The same with another device: "cpu", "cuda", "mlx" or "auto", NULL: "auto", as for qn_model_open.
+ * QN_E_NOT_FOUND: there is none of this name; QN_E_UNSUPPORTED: it cannot be used here (message: why). */
 QN_API qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes,
                                   qn_scope **out);
 
 /* Zero or NULL: the default, in brackets. */
 typedef struct {
-    const char *device;        /* "cpu" or "mlx" ["cpu"] */
-    int n_threads;             /* [one for each physical core that the process may use] */
-    size_t memory_limit_bytes; /* hard limit of arrays and programs [none] */
+    const char *device;               /* as for qn_scope_open_on ["auto"] */
+    int n_threads;                    /* [one for each physical core that the process may use] */
+    size_t memory_limit_bytes;        /* hard limit of arrays and programs in the host's memory [none] */
+    size_t device_memory_limit_bytes; /* the same in a card's memory, where arrays are then [none] */
     size_t cache_limit_bytes; /* of freed memory that the device keeps for reuse [its own]; QN_KEEP_NOTHING */
     size_t wired_limit_bytes; /* of memory that the system keeps resident; devices with memory of their own */
 } qn_scope_options;
@@ -55,6 +56,8 @@ QN_API qn_status qn_scope_open_with(const qn_scope_options *options, qn_scope **
 /* The limits of the scope's device from here on, as for qn_scope_options but that 0 keeps nothing and limits
  * nothing; the limit before goes into *old_bytes (may be NULL). All scopes of the device share them. */
 QN_API void qn_scope_set_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes);
+/* The same for a card's memory, where its arrays and programs are. Other devices ignore it; *old_bytes is 0. */
+QN_API void qn_scope_set_device_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes);
 QN_API void qn_scope_set_cache_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes);
 /* Gives memory that is kept for reuse back to the system. */
 QN_API void qn_scope_clear_cache(qn_scope *s);
@@ -76,6 +79,9 @@ QN_API void qn_scope_precision(qn_scope *s, qn_precision precision);
 /* Bytes of arrays and programs of the scope's device that live now, and the most that lived at once. Any of
  * the two may be NULL. */
 QN_API void qn_scope_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes);
+/* The same of a card's memory; qn_scope_memory tells then what lies in the host's. 0 and 0: the device has no memory
+ * of its own. */
+QN_API void qn_scope_device_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes);
 
 /* A place in the life of a scope; qn_scope_sweep lets go of the arrays that were made since, but for keep[0],
  * .., keep[n_keep - 1] (NULL among them is passed over), which stay as if they were made before the mark.

@@ -109,6 +109,10 @@ static void limits_at_open(void **state)
     qn_scope_reset_peak_memory(limited);
     qn_scope_memory(limited, &live, &peak);
     assert_int_equal(live, peak);
+    /* A CPU has no memory of its own. */
+    qn_scope_set_device_memory_limit(limited, 1, &old);
+    qn_scope_device_memory(limited, &live, &peak);
+    assert_true(old == 0 && live == 0 && peak == 0);
     qn_scope_close(limited);
     OK(qn_scope_open_with(&(qn_scope_options){.cache_limit_bytes = QN_KEEP_NOTHING}, &limited));
     qn_scope_set_cache_limit(limited, 1, &old);

@@ -14,7 +14,7 @@ qn_scope *qn_scope_new(qn_device *device)
 
 qn_status qn_scope_open(int n_threads, size_t memory_limit_bytes, qn_scope **out)
 {
-    return qn_scope_open_on(NULL, n_threads, memory_limit_bytes, out);
+    return qn_scope_open_on("cpu", n_threads, memory_limit_bytes, out);
 }
 
 qn_status qn_scope_open_on(const char *device, int n_threads, size_t memory_limit_bytes, qn_scope **out)
@@ -43,7 +43,9 @@ qn_status qn_scope_open_with(const qn_scope_options *options, qn_scope **out)
     const qn_scope_options *o = options ? options : &defaults;
     qn_device *d;
     if (o->n_threads < 0) return qn_fail(QN_E_ARG, "qn_scope_open: %d threads", o->n_threads);
-    const qn_device_options device = {.n_threads = o->n_threads, .memory_limit_bytes = o->memory_limit_bytes};
+    const qn_device_options device = {.n_threads = o->n_threads,
+                                      .memory_limit_bytes = o->memory_limit_bytes,
+                                      .device_memory_limit_bytes = o->device_memory_limit_bytes};
     QN_TRY(qn_device_open(o->device, &device, &d));
     qn_scope *s = qn_scope_new(d);
     if (!s) {
@@ -67,7 +69,13 @@ static void put_old(size_t *to, size_t bytes)
 
 void qn_scope_set_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes)
 {
-    put_old(old_bytes, qn_ledger_set_limit(s->device->ledger, limit_bytes));
+    put_old(old_bytes, qn_ledger_set_limit(s->device->host_ledger, limit_bytes));
+}
+
+void qn_scope_set_device_memory_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes)
+{
+    const int has_memory = qn_device_has_memory(s->device);
+    put_old(old_bytes, has_memory ? qn_ledger_set_limit(s->device->ledger, limit_bytes) : 0);
 }
 
 void qn_scope_set_cache_limit(qn_scope *s, size_t limit_bytes, size_t *old_bytes)
@@ -85,6 +93,7 @@ void qn_scope_clear_cache(qn_scope *s)
 void qn_scope_reset_peak_memory(qn_scope *s)
 {
     qn_ledger_reset_peak(s->device->ledger);
+    qn_ledger_reset_peak(s->device->host_ledger);
 }
 
 qn_scope *qn_scope_inner(qn_scope *outer)
@@ -144,11 +153,22 @@ void qn_scope_precision(qn_scope *s, qn_precision precision)
     s->precision = precision;
 }
 
-void qn_scope_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes)
+static void put_figures(qn_ledger_figures f, size_t *live_bytes, size_t *peak_bytes)
 {
-    qn_ledger_figures f = qn_ledger_get(s->device->ledger);
     if (live_bytes) *live_bytes = f.total;
     if (peak_bytes) *peak_bytes = f.peak;
+}
+
+void qn_scope_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes)
+{
+    put_figures(qn_ledger_get(s->device->host_ledger), live_bytes, peak_bytes);
+}
+
+void qn_scope_device_memory(qn_scope *s, size_t *live_bytes, size_t *peak_bytes)
+{
+    const int has_memory = qn_device_has_memory(s->device);
+    put_figures(has_memory ? qn_ledger_get(s->device->ledger) : (qn_ledger_figures){.total = 0}, live_bytes,
+                peak_bytes);
 }
 
 void qn_scope_prefix(qn_scope *s, const char *fmt, ...)

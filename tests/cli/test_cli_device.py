@@ -154,10 +154,12 @@ def test_limits(model):
 
 
 def test_a_lost_card(model):
-    """Nothing is computed after a fault, and the sentence says so."""
-    env = {"QUERN_CUDA_HOST_LOST": "400"}
-    status, _, said = run(model, "--device", "cuda", env=env)
-    assert status == 1 and "the card is lost to this process" in said and "illegal memory access" in said, said
+    """Nothing is computed after a fault, whether while a model is loaded or in a step, and the sentence says so."""
+    for n in (5, 100):
+        status, _, said = run(model, "--device", "cuda", "-n", 64, env={"QUERN_CUDA_HOST_LOST": str(n)})
+        assert status == 1 and "the card is lost to this process" in said and "illegal memory access" in said, said
+    status, printed, said = run(model, env={"QUERN_CUDA_HOST_LOST": "5"})
+    assert (status, printed) == run(model, "--device", "cpu")[:2] and INSTEAD in said, said
 
 
 def test_failing_allocations(model):

@@ -118,7 +118,8 @@ static void limits_are_refused_before_the_device_is_asked(void **state)
     qn_memory now;
     const int is_card = memory_of(m, &now);
     if (!is_card) assert_int_equal(qn_model_set_device_memory_limit(m, 1 << 30, NULL), QN_E_UNSUPPORTED);
-    qn_test_ok(set_limit(m, is_card, now.active_memory_bytes));
+    /* What chunks of a card have beside pages is part of its active memory, and pages may take it. */
+    qn_test_ok(set_limit(m, is_card, is_card ? now.weights_bytes : now.active_memory_bytes));
     assert_int_equal(answer(m, 400), QN_E_NOMEM);
     qn_test_ok(set_limit(m, is_card, 0));
     qn_test_ok(answer(m, 400));
@@ -164,6 +165,30 @@ static void a_card_has_figures_and_a_limit(void **state)
     assert_non_null(strstr(qn_last_error(), "left under the device memory limit"));
 }
 
+/* Arrays of a card are in its ledger, and what the host reads of them is in the host's. */
+static void scopes_have_both_limits(void **state)
+{
+    qn_scope *s;
+    size_t live, peak, old = 1;
+    const qn_scope_options o = {.device = qn_test_other()->name, .device_memory_limit_bytes = 1 << 20};
+    qn_test_ok(qn_scope_open_with(&o, &s));
+    qn_array *a = qn_add(s, qn_arange(s, QN_DTYPE_F32, 0, 1000, 1), qn_scalar(s, 1));
+    qn_test_ok(qn_eval(s, 1, &a));
+    qn_scope_device_memory(s, &live, &peak);
+    const int is_card = peak > 0;
+    if (is_card) {
+        assert_true(live >= 4000 && peak <= 1 << 20);
+        qn_array *big = qn_exp(s, qn_zeros(s, QN_DTYPE_F32, 2, (int64_t[]){1000, 1000}));
+        assert_int_equal(qn_eval(s, 1, &big), QN_E_NOMEM);
+        assert_non_null(strstr(qn_last_error(), "device memory limit"));
+    }
+    qn_scope_set_device_memory_limit(s, 0, &old);
+    assert_int_equal(old, is_card ? 1 << 20 : 0);
+    qn_scope_memory(s, &live, &peak);
+    assert_true(is_card || live > 0);
+    qn_scope_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +196,7 @@ int main(void)
         cmocka_unit_test(the_cache_keeps_its_limit),
         cmocka_unit_test(limits_are_refused_before_the_device_is_asked),
         cmocka_unit_test(a_card_has_figures_and_a_limit),
+        cmocka_unit_test(scopes_have_both_limits),
     };
     return qn_test_run_others("memory", tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

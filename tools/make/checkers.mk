@@ -33,11 +33,11 @@ endif
 COVERAGE_TESTS ?= $(filter-out $(foreach d,src/base src/format src/quant src/media src/prim src/text src/device/cpu/kernels \
 	tests/kernels tests/devices tests/primitives tests/hostile,$(B)/$(d)/%),$(PLAIN_TESTS))
 COVERAGE_SCRIPTS ?= $(foreach t,api faults history hostile http look_ahead ping start tools,tests/server/test_server_$(t).py) \
-	$(foreach t,bench doctor models pack,tests/cli/test_cli_$(t).py)
+	$(foreach t,bench device doctor models pack,tests/cli/test_cli_$(t).py)
 coverage:
 	$(call need,gcov,gcc)
-	$(Q)$(MAKE) --no-print-directory VARIANT=release objects
-	$(Q)$(MAKE) --no-print-directory VARIANT=coverage test-coverage
+	$(Q)$(MAKE) --no-print-directory VARIANT=release objects build/release/libquern-cuda-host.so
+	$(Q)QUERN_CUDA_HOST=build/release/libquern-cuda-host.so $(MAKE) --no-print-directory VARIANT=coverage test-coverage
 test-coverage: $(COVERAGE_TESTS) $(B)/quern
 	$(Q)find $(B)/src -name '*.gcda' -delete
 	$(Q)QUERN=$(B)/quern tests/run $(COVERAGE_TESTS) $(COVERAGE_SCRIPTS)

@@ -37,7 +37,9 @@ qn_status qn_native_get_view(void *model, qn_native_view *out)
     const native_model *m = model;
     const qn_engine_info *info = qn_engine_get_info(m->engine);
     if (!qn_engine_device(m->engine)->ops->buffers_are_shared)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: the device %s does not share a model's weights between threads",
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: the device %s does not share a model's weights between threads: open the model "
+                       "on the device cpu",
                        m->path, info->device);
     *out = (qn_native_view){.path = m->path,
                             .file = m->file,

@@ -124,7 +124,8 @@ static qn_status run_first(qn_model *model, check *c)
 static qn_status run_model(const char *path, const char *adapter, check *c)
 {
     qn_model *model = NULL;
-    qn_status status = qn_model_open(path, &(qn_model_options){.adapter_path = adapter}, &model);
+    const qn_model_options options = {.device = "cpu", .adapter_path = adapter};
+    qn_status status = qn_model_open(path, &options, &model);
     if (status == QN_OK && !c->sums) status = run_first(model, c);
     const qn_ids row = {c->ids, c->n};
     if (status == QN_OK) status = qn_model_logits(model, &row, 1, NULL, take_logits, c);

@@ -4,6 +4,8 @@
 #ifndef QN_DEVICE_CUDA_CUDA_H
 #define QN_DEVICE_CUDA_CUDA_H
 
+#include <pthread.h>
+
 #include "base/threads.h"
 #include "device/cuda/shim.h"
 #include "device/device.h"
@@ -64,8 +66,13 @@ typedef struct {
     size_t part_bytes, unit_bytes, size_bytes; /* of a layer of a unit, of a unit, of all */
     char *memory;                              /* addresses on the card */
     size_t chunk_bytes;                        /* memory is put behind them chunk by chunk */
+    pthread_mutex_t lock;                      /* of what follows up to spare_bytes */
+    uint8_t *is_live;                          /* [n_units] reached and not dropped */
+    int32_t *n_live;                           /* [chunks] such units in it */
     uint8_t *is_mapped;                        /* [chunks] */
-    qn_status status;                          /* of what could not say so: copies and writes */
+    size_t mapped_bytes, live_bytes; /* of chunks; of live units, which the pools count in the ledger */
+    size_t spare_bytes;              /* of the difference, what is in the ledger */
+    qn_status status;                /* of what could not say so: copies and writes */
     char message[256];
 } qn_cuda_device_state;
 qn_status qn_cuda_state_new(qn_device *d, const qn_state_spec *spec, qn_state **out);

@@ -1,5 +1,8 @@
 /* Pages of keys and values and slots of recurrent state on the card. All units have addresses from the beginning,
- * one behind the other; memory is put behind them when a unit is first written, and stays. */
+ * one behind the other; memory is put behind them when a unit is first written, chunk by chunk, and a chunk goes
+ * when all of its units were dropped. The device's thread reaches units, any thread drops those that nobody holds.
+ * What chunks have beside live units is in the ledger as far as its limit leaves room: never more than a chunk
+ * beside each unit. */
 #include "base/checked.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
@@ -8,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 20 };
+enum { CHUNK_BYTES = 2 << 20 };
 
 static qn_cuda *device_of(const qn_cuda_device_state *s)
 {
@@ -48,8 +51,12 @@ qn_status qn_cuda_state_new(qn_device *base, const qn_state_spec *spec, qn_state
     s->chunk_bytes = CHUNK_BYTES;
     if (s->size_bytes < CHUNK_BYTES)
         s->size_bytes = s->chunk_bytes = (s->size_bytes + granule - 1) / granule * granule;
-    s->is_mapped = qn_calloc(s->size_bytes / s->chunk_bytes, 1);
-    if (!s->is_mapped) {
+    pthread_mutex_init(&s->lock, NULL);
+    const size_t n_chunks = s->size_bytes / s->chunk_bytes;
+    s->is_mapped = qn_calloc(n_chunks, 1);
+    s->n_live = qn_calloc(n_chunks, sizeof *s->n_live);
+    s->is_live = qn_calloc((size_t)spec->n_units, 1);
+    if (!s->is_mapped || !s->n_live || !s->is_live) {
         qn_cuda_state_free(&s->base);
         return QN_E_NOMEM;
     }
@@ -65,7 +72,11 @@ void qn_cuda_state_free(qn_state *base)
     for (size_t i = 0; s->is_mapped && i < s->size_bytes / s->chunk_bytes; i++)
         if (s->is_mapped[i]) d->shim->unmap(d->context, s->memory, i * s->chunk_bytes, s->chunk_bytes);
     d->shim->release(d->context, s->memory, s->size_bytes);
+    qn_ledger_release(d->base.ledger, QN_LEDGER_SCRATCH, s->spare_bytes);
+    pthread_mutex_destroy(&s->lock);
     qn_free(s->is_mapped);
+    qn_free(s->n_live);
+    qn_free(s->is_live);
     qn_free(s);
 }
 
@@ -74,13 +85,47 @@ size_t qn_cuda_state_unit_bytes(const qn_state *s)
     return ((const qn_cuda_device_state *)s)->unit_bytes;
 }
 
+/* The chunks [first, end) that a unit lies in. */
+static size_t chunks_of(const qn_cuda_device_state *s, int32_t unit, size_t *end)
+{
+    const size_t begin = (size_t)unit * s->unit_bytes;
+    *end = (begin + s->unit_bytes - 1) / s->chunk_bytes + 1;
+    return begin / s->chunk_bytes;
+}
+
+/* The lock is held. */
+static void count_spare(qn_cuda_device_state *s)
+{
+    qn_ledger *ledger = s->base.device->ledger;
+    const size_t spare = s->mapped_bytes - s->live_bytes;
+    if (spare < s->spare_bytes)
+        qn_ledger_release(ledger, QN_LEDGER_SCRATCH, s->spare_bytes - spare);
+    else if (!qn_ledger_try(ledger, QN_LEDGER_SCRATCH, spare - s->spare_bytes))
+        return;
+    s->spare_bytes = spare;
+}
+
 static qn_status put_memory(qn_cuda_device_state *s, size_t i)
 {
     qn_cuda *d = device_of(s);
     QN_TRY(qn_cuda_said(d, d->shim->map(d->context, s->memory, i * s->chunk_bytes, s->chunk_bytes)));
     s->is_mapped[i] = 1;
+    s->mapped_bytes += s->chunk_bytes;
     /* NaN where nobody has written yet: a kernel that reads it shows */
     return qn_cuda_said(d, d->shim->fill(d->context, s->memory + i * s->chunk_bytes, 0xff, s->chunk_bytes));
+}
+
+/* The lock is held. */
+static qn_status make_live(qn_cuda_device_state *s, int32_t unit)
+{
+    size_t end, first = chunks_of(s, unit, &end);
+    for (size_t i = first; i < end; i++)
+        if (!s->is_mapped[i]) QN_TRY(put_memory(s, i));
+    for (size_t i = first; i < end; i++) s->n_live[i]++;
+    s->is_live[unit] = 1;
+    s->live_bytes += s->unit_bytes;
+    count_spare(s);
+    return QN_OK;
 }
 
 qn_status qn_cuda_state_reach(qn_cuda_device_state *s, int32_t unit)
@@ -93,10 +138,11 @@ qn_status qn_cuda_state_reach(qn_cuda_device_state *s, int32_t unit)
     if (unit < 0 || unit >= s->base.spec.n_units)
         return qn_fail(QN_E_ARG, "device cuda: unit %d of a state of %lld", unit,
                        (long long)s->base.spec.n_units);
-    const size_t begin = (size_t)unit * s->unit_bytes, end = begin + s->unit_bytes;
-    for (size_t i = begin / s->chunk_bytes; i * s->chunk_bytes < end; i++)
-        if (!s->is_mapped[i]) QN_TRY(put_memory(s, i));
-    return QN_OK;
+    if (s->is_live[unit]) return QN_OK; /* whoever reaches a unit holds it, so nobody drops it now */
+    pthread_mutex_lock(&s->lock);
+    const qn_status status = make_live(s, unit);
+    pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 static char *unit_at(const qn_cuda_device_state *s, int32_t unit)
@@ -112,14 +158,34 @@ static void keep(qn_cuda_device_state *s, qn_status status)
     snprintf(s->message, sizeof s->message, "%s", qn_last_error());
 }
 
+/* The lock is held. */
+static void let_go(qn_cuda_device_state *s, int32_t unit)
+{
+    qn_cuda *d = device_of(s);
+    size_t end, first = chunks_of(s, unit, &end);
+    s->is_live[unit] = 0;
+    s->live_bytes -= s->unit_bytes;
+    for (size_t i = first; i < end; i++) {
+        if (--s->n_live[i]) continue;
+        d->shim->unmap(d->context, s->memory, i * s->chunk_bytes, s->chunk_bytes);
+        s->is_mapped[i] = 0;
+        s->mapped_bytes -= s->chunk_bytes;
+    }
+    count_spare(s);
+}
+
 void qn_cuda_state_drop(qn_state *base, int32_t unit)
 {
-#ifdef QN_SHAKE
     qn_cuda_device_state *s = (qn_cuda_device_state *)base;
-    qn_cuda *d = device_of(s);
-    keep(s, qn_cuda_state_reach(s, unit));
-    keep(s, qn_cuda_said(d, d->shim->fill(d->context, unit_at(s, unit), 0xff, s->unit_bytes)));
+    pthread_mutex_lock(&s->lock);
+    if (s->is_live[unit]) {
+#ifdef QN_SHAKE
+        const qn_cuda *d = device_of(s);
+        d->shim->fill(d->context, unit_at(s, unit), 0xff, s->unit_bytes);
 #endif
+        let_go(s, unit);
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 void qn_cuda_state_copy(qn_state *base, int32_t from, int32_t to)
