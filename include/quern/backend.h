@@ -89,6 +89,9 @@ typedef struct {
      * (`other`). QN_E_NOMEM: the limit leaves no room for it. A backend has both or none. */
     qn_status (*memory_hold)(void *model, size_t size_bytes);
     void (*memory_release)(void *model, size_t size_bytes);
+    /* Both NULL: the backend knows no memory but the host's. */
+    qn_status (*get_device_memory)(void *model, qn_device_memory *out);
+    qn_status (*set_device_memory_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it
@@ -106,20 +109,22 @@ QN_API void *qn_buffer_new(size_t size_bytes);
 
 /* One device on which arrays can be computed. Strings have static storage. */
 typedef struct {
-    const char *name;        /* "cpu", "mlx" */
+    const char *name;        /* "cpu", "cuda", "mlx" */
     const char *description; /* the chip's own name, "" when it tells none */
-    const char *set;     /* instruction set in use, "avx512"; of mlx "metal" or "mlx_cpu". From "avx512_amx"
-                            on the process's signals need 8 KiB more of a stack */
-    const char *sets;    /* all that this machine can run, best last: "scalar avx2 avx512" */
-    int32_t n_threads;   /* default number of threads: physical cores that this process may use */
-    size_t memory_bytes; /* physical memory, or the cgroup's limit where that is smaller */
+    const char *set;   /* instruction set in use, "avx512"; of cuda "sm_90", of mlx "metal" or "mlx_cpu". From
+                            "avx512_amx" on the process's signals need 8 KiB more of a stack */
+    const char *sets;  /* all that this machine can run, best last: "scalar avx2 avx512" */
+    int32_t n_threads; /* default number of threads: physical cores that this process may use */
+    size_t memory_bytes;    /* physical memory, or the cgroup's limit where that is smaller */
     size_t available_bytes; /* of it, what can be had now */
+    const char
+        *note; /* what a user should know, such as a chip on which the device is untried; "": nothing */
 } qn_device_info;
 
-/* QN_E_NOT_FOUND: fewer devices; index 0 is the default device, the CPU. QN_E_UNSUPPORTED: it cannot be used
- * here, and the message says why: QUERN_CPU names a set that cannot run, MLX is not installed. */
+/* QN_E_NOT_FOUND: fewer devices; index 0 is the CPU. QN_E_UNSUPPORTED: it cannot be used here, and the message says
+ * why: QUERN_CPU names a set that cannot run, MLX is not installed, there is no driver of NVIDIA's. */
 QN_API qn_status qn_device_get_info(size_t i_device, qn_device_info *out);
-/* The same of the device with this name. NULL: the default device. QN_E_NOT_FOUND: there is no device of this
+/* The same of the device with this name. NULL: the one that "auto" takes. QN_E_NOT_FOUND: there is no device of this
  * name (message: the names). QN_E_UNSUPPORTED: as above. */
 QN_API qn_status qn_device_find(const char *name, qn_device_info *out);
 

@@ -21,8 +21,11 @@ typedef struct qn_model qn_model;
 
 /* Strings are read during qn_model_open only. */
 typedef struct {
-    const char *backend;    /* name of a backend, as for qn_backend_get. NULL: the default backend */
-    const char *device;     /* "cpu" or "mlx". NULL: the backend's choice */
+    const char *backend; /* name of a backend, as for qn_backend_get. NULL: the default backend */
+    /* "cpu", "cuda", "mlx" or "auto". NULL: "auto", which is the device that QUERN_DEVICE in the environment names,
+     * if it is set; else a card, if the device's library is installed, a card opens and the model fits into its
+     * memory; else the CPU (a note says why a card could not be used). */
+    const char *device;
     const char *file;       /* name of one weights file in the directory, if it holds several models */
     qn_precision precision; /* QN_PRECISION_HIGH by default */
     int32_t n_threads;      /* 0: the physical cores that this process may use */
@@ -31,14 +34,16 @@ typedef struct {
     int32_t parallel_slots; /* sequences computed together; further ones wait in order. 0: 1 */
     int32_t prefill_chunk;  /* most prompt tokens computed in one step. 0: the engine's choice. Never changes
                                results */
-    size_t memory_limit_bytes; /* hard limit for everything the model holds. 0: none */
+    size_t memory_limit_bytes; /* hard limit for everything the model holds in the host's memory. 0: none */
+    /* The same for the memory of a card. 0: what is free there. Other devices ignore it */
+    size_t device_memory_limit_bytes;
     /* The other limits of memory.h, from the start on. cache: 0: the default of qn_model_set_cache_limit;
      * QN_KEEP_NOTHING. wired: 0: no weight is locked; QN_E_NOMEM: the system refused */
     size_t cache_limit_bytes, wired_limit_bytes;
     const char *adapter_path; /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
                                   where the backend has none */
-    /* Accepted for compatibility: a device computes all layers or none. Positive: layers on a GPU; negative: none
-     * there; 0: not given. A note in the info says where it means nothing. */
+    /* Layers that a card or GPU computes. 0: all of them. Negative: none, so the CPU computes. Positive: all of them,
+     * too: a model is not split between two devices. A note in the info says so, if the model has more layers. */
     int32_t gpu_layers;
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
@@ -67,7 +72,8 @@ typedef struct {
     const char *architecture; /* "llama" */
     const char *backend;      /* "native" */
     const char *device;       /* "cpu" */
-    const char *cpu_set;      /* instruction set of the kernels, "avx512"; "" where the device is not a CPU */
+    /* instruction set of the kernels, "avx512"; of other devices what they say of themselves: "sm_90", "metal" */
+    const char *cpu_set;
     qn_precision precision;
     qn_dtype kv_dtype;
     int32_t quant_bits; /* bits of the type that holds most weights: 4 for q4_k, 16 for bf16 */
@@ -85,6 +91,8 @@ typedef struct {
     /* From its template: the format of tool calls ("hermes"), and the text that begins its reasoning
      * ("<think>"). "": no known format; then both are part of the text. */
     const char *call_format, *reasoning_mark;
+    const char
+        *device_name; /* of a card: "NVIDIA H100 80GB HBM3". "": the device has no name that users know */
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.
@@ -97,6 +105,7 @@ typedef struct {
     double load_tokenizer_ms; /* tokenizer and chat template */
     double load_weights_ms;   /* pack or place the weights */
     double load_programs_ms;  /* build and plan the programs */
+    size_t device_peak_memory_bytes, device_active_memory_bytes; /* of a card; 0: the device has no memory */
 } qn_metrics;
 
 /* The path of the seed: a toy model that is part of the library and needs no file. It answers, but is often

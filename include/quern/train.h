@@ -106,7 +106,8 @@ typedef struct {
     int overwrite;             /* start over if out_path holds a training. Without it, that is QN_E_ARG */
     int32_t n_threads;         /* [as for qn_model_open] */
     size_t memory_limit_bytes; /* hard limit for all that the training holds [none] */
-    const char *device;        /* where it computes: "cpu" or "mlx" ["cpu"] */
+    const char *device; /* as for qn_model_open ["auto"; with resume the device that computed the state] */
+    size_t device_memory_limit_bytes; /* as for qn_model_open [what is free] */
 } qn_train_options;
 
 typedef struct qn_training qn_training;
@@ -138,7 +139,9 @@ typedef struct {
     int64_t step;                              /* steps taken, those before a resume included */
     double best_loss;                          /* of all validations; INFINITY: none yet */
     size_t memory_bytes, peak_memory_bytes;    /* held now; the most until now */
-    const char *notes; /* notes on data and options for the user, one sentence a line; "": none */
+    const char *notes;       /* notes on data and options for the user, one sentence a line; "": none */
+    const char *device_name; /* as in qn_model_info */
+    size_t device_memory_bytes, device_peak_memory_bytes; /* of a card; 0: the device has no memory */
 } qn_train_info;
 
 QN_API qn_status qn_training_get_info(const qn_training *t, qn_train_info *out);
@@ -155,6 +158,7 @@ typedef struct {
     double seconds, tokens_per_s;             /* of the step */
     double eta_s; /* to the end, by the mean of this run's steps and validations */
     size_t memory_bytes, peak_memory_bytes;
+    size_t device_memory_bytes, device_peak_memory_bytes; /* of a card; 0: the device has no memory */
 } qn_train_step_report;
 
 /* One step without the loop: nothing is logged, validated or saved. out may be NULL. QN_E_CLOSED: all steps
@@ -251,8 +255,9 @@ typedef struct {
     qn_precision precision;
     int32_t n_threads;
     size_t memory_limit_bytes;
-    const char *device;          /* as for training ["cpu"] */
-    qn_evaluate_line_fn *notify; /* told of each line, in the order of the file; may be NULL */
+    const char *device;               /* as for qn_model_open ["auto"] */
+    size_t device_memory_limit_bytes; /* as for qn_model_open [what is free] */
+    qn_evaluate_line_fn *notify;      /* told of each line, in the order of the file; may be NULL */
     void *user;
 } qn_evaluate_options;
 
@@ -263,6 +268,7 @@ typedef struct {
     double perplexity; /* exp(loss) */
     double seconds;
     size_t peak_memory_bytes;
+    size_t device_peak_memory_bytes; /* of a card; 0: the device has no memory */
 } qn_evaluate_result;
 
 /* The loss of a model, with an adapter or without, over a data set. What might surprise is logged as a

@@ -40,6 +40,16 @@ static void log_notes(qn_model *model)
     if (info.notes) qn_log_lines(QN_LOG_WARNING, info.notes);
 }
 
+/* "auto" chose a card. */
+static void log_device(qn_model *model, const qn_model_options *o)
+{
+    qn_model_info info;
+    if ((o->device && strcmp(o->device, "auto") != 0) || !model->backend->get_info) return;
+    if (model->backend->get_info(model->object, &info) != QN_OK || !info.device_name || !*info.device_name)
+        return;
+    qn_log(QN_LOG_INFO, "computed on the device %s: %s", info.device, info.device_name);
+}
+
 static qn_status set_limits(qn_model *model, const qn_model_options *o)
 {
     const size_t cache = o->cache_limit_bytes == QN_KEEP_NOTHING ? 0 : o->cache_limit_bytes;
@@ -76,6 +86,7 @@ qn_status qn_model_open(const char *path, const qn_model_options *options, qn_mo
         qn_model_close(&model);
         return status;
     }
+    log_device(model, options);
     log_notes(model);
     *out = model;
     return QN_OK;
@@ -150,6 +161,20 @@ static qn_status set_limit(qn_model *model, const char *what, set_limit_fn *set,
     QN_TRY(set(model->object, limit_bytes, &old));
     if (old_bytes) *old_bytes = old;
     return QN_OK;
+}
+
+qn_status qn_model_get_device_memory(const qn_model *model, qn_device_memory *out)
+{
+    QN_TRY(check_handle(model, out, "qn_model_get_device_memory"));
+    *out = (qn_device_memory){0};
+    return model->backend->get_device_memory ? model->backend->get_device_memory(model->object, out) : QN_OK;
+}
+
+qn_status qn_model_set_device_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)
+{
+    QN_TRY(check_handle(model, model, "qn_model_set_device_memory_limit"));
+    return set_limit(model, "a memory limit of the device", model->backend->set_device_memory_limit,
+                     limit_bytes, old_bytes);
 }
 
 qn_status qn_model_set_memory_limit(qn_model *model, size_t limit_bytes, size_t *old_bytes)

@@ -423,7 +423,7 @@ static void named_devices(void **state)
     other = NULL;
     assert_int_equal(qn_scope_open_on("abacus", 1, 0, &other), QN_E_NOT_FOUND);
     assert_null(other);
-    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: cpu, cuda, mlx");
+    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: auto, cpu, cuda, mlx");
 }
 
 int main(void)

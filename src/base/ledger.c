@@ -8,6 +8,7 @@
 struct qn_ledger {
     pthread_mutex_t lock;
     atomic_int holders;
+    const char *title;
     qn_ledger_figures now;
     qn_ledger_reclaim_fn *reclaim;
     void *reclaim_user;
@@ -26,7 +27,13 @@ qn_ledger *qn_ledger_new(void)
     pthread_mutex_init(&l->lock, NULL);
     atomic_init(&l->holders, 1);
     l->now.cache_limit = QN_LEDGER_CACHE_DEFAULT;
+    l->title = "memory limit";
     return l;
+}
+
+void qn_ledger_set_title(qn_ledger *l, const char *title)
+{
+    l->title = title;
 }
 
 qn_ledger *qn_ledger_retain(qn_ledger *l)
@@ -134,12 +141,11 @@ qn_status qn_ledger_reserve(qn_ledger *l, qn_ledger_entry entry, size_t size_byt
         if (l->now.held[QN_LEDGER_CACHE] >= cached) break;
     }
     if (!entered)
-        status = qn_fail(
-            QN_E_NOMEM,
-            "memory limit: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
-            "cache %zu, other %zu",
-            qn_ledger_name(entry), size_bytes, l->now.limit, l->now.held[0], l->now.held[1], l->now.held[2],
-            l->now.held[3], l->now.held[4]);
+        status = qn_fail(QN_E_NOMEM,
+                         "%s: %s needs %zu bytes more; limit %zu, held: weights %zu, kv %zu, scratch %zu, "
+                         "cache %zu, other %zu",
+                         l->title, qn_ledger_name(entry), size_bytes, l->now.limit, l->now.held[0],
+                         l->now.held[1], l->now.held[2], l->now.held[3], l->now.held[4]);
     pthread_mutex_unlock(&l->lock);
     return status;
 }

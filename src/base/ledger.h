@@ -25,6 +25,8 @@ typedef struct qn_ledger qn_ledger;
 enum { QN_LEDGER_CACHE_DEFAULT = 256 << 20 };
 
 qn_ledger *qn_ledger_new(void);
+/* What refusals call the limit, "memory limit" unless it is set. Static storage. */
+void qn_ledger_set_title(qn_ledger *l, const char *title);
 /* One holder more; returns l. */
 qn_ledger *qn_ledger_retain(qn_ledger *l);
 /* Each holder once; the last one's frees it. NULL is accepted. */

@@ -52,10 +52,17 @@ static int print_version(void)
 {
     printf("quern %s\n", qn_version());
     qn_device_info device;
-    for (size_t i = 0; qn_device_get_info(i, &device) == QN_OK; i++)
-        printf("%s: %s, set %s (of %s), %d thread%s\n", device.name,
+    qn_status status;
+    for (size_t i = 0; (status = qn_device_get_info(i, &device)) != QN_E_NOT_FOUND; i++) {
+        if (status != QN_OK) {
+            printf("%s\n", qn_last_error());
+            continue;
+        }
+        printf("%s: %s, set %s (of %s), %d thread%s", device.name,
                device.description[0] ? device.description : "unnamed", device.set, device.sets,
                (int)device.n_threads, qn_out_plural(device.n_threads));
+        printf("%s%s\n", *device.note ? "; " : "", device.note);
+    }
     return QN_EXIT_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,44 +9,105 @@
 
 static const qn_device_ops *const *const devices = qn_device_registry;
 
+static qn_ledger *new_ledger(size_t limit_bytes)
+{
+    qn_ledger *l = qn_ledger_new();
+    if (l) qn_ledger_set_limit(l, limit_bytes);
+    return l;
+}
+
 static qn_status open_with_ledger(const qn_device_ops *ops, qn_device_options options, qn_device **out)
 {
-    const int owns_ledger = !options.ledger;
-    if (owns_ledger) {
-        options.ledger = qn_ledger_new();
-        if (!options.ledger) return QN_E_NOMEM;
-        qn_ledger_set_limit(options.ledger, options.memory_limit_bytes);
-    }
-    const qn_status status = ops->open(&options, out);
+    qn_ledger *given = options.ledger, *host = given, *own = NULL;
+    if (!given && !(host = new_ledger(options.memory_limit_bytes))) return QN_E_NOMEM;
+    if (ops->free_bytes && (own = new_ledger(options.device_memory_limit_bytes)))
+        qn_ledger_set_title(own, "device memory limit");
+    options.ledger = ops->free_bytes ? own : host;
+    const qn_status status = options.ledger ? ops->open(&options, out) : QN_E_NOMEM;
     if (status != QN_OK) {
-        if (owns_ledger) qn_ledger_free(options.ledger);
+        qn_ledger_free(own);
+        if (!given) qn_ledger_free(host);
         return status;
     }
-    (*out)->owns_ledger = owns_ledger;
+    (*out)->host_ledger = host;
+    (*out)->owns_host_ledger = !given;
     atomic_init(&(*out)->holders, 1);
     return QN_OK;
 }
 
-/* NULL: the default device. */
-static qn_status find(const char *name, const qn_device_ops **out)
+static const char auto_name[] = "auto", variable[] = "QUERN_DEVICE";
+
+static int is_auto(const char *name)
 {
-    char known[64] = "";
+    return !name || strcmp(name, auto_name) == 0;
+}
+
+static qn_status find_named(const char *name, const qn_device_ops **out)
+{
+    char known[64];
+    snprintf(known, sizeof known, "%s", auto_name);
     for (int i = 0; devices[i]; i++) {
-        if (!name || strcmp(devices[i]->name, name) == 0) {
+        if (strcmp(devices[i]->name, name) == 0) {
             *out = devices[i];
             return QN_OK;
         }
         const size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", devices[i]->name);
+        snprintf(known + n, sizeof known - n, ", %s", devices[i]->name);
     }
     return qn_fail(QN_E_NOT_FOUND, "there is no device '%.40s'; there are: %s", name, known);
+}
+
+/* *out NULL: the choice is ours. */
+static qn_status find(const char *name, const qn_device_ops **out)
+{
+    *out = NULL;
+    if (!is_auto(name)) return find_named(name, out);
+    const char *set = getenv(variable);
+    if (!set || !*set || is_auto(set)) return QN_OK;
+    const qn_status status = find_named(set, out);
+    return status == QN_OK ? QN_OK : qn_fail_prefix(status, "%s", variable);
+}
+
+static int is_candidate(const qn_device_ops *ops)
+{
+    return ops->is_candidate && ops->is_candidate();
+}
+
+/* The first candidate that opens, else the host. */
+static qn_status open_auto(const qn_device_options *options, qn_device **out)
+{
+    char note[sizeof(*out)->note] = "";
+    qn_device *d = NULL;
+    for (int i = 0; devices[i] && !d; i++)
+        if (is_candidate(devices[i]) && open_with_ledger(devices[i], *options, &d) != QN_OK && !*note)
+            qn_device_give_way_text(note, sizeof note);
+    if (!d) {
+        QN_TRY(open_with_ledger(qn_device_host, *options, &d));
+        memcpy(d->note, note, sizeof note);
+    }
+    d->is_auto = 1;
+    *out = d;
+    return QN_OK;
 }
 
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out)
 {
     const qn_device_ops *ops;
     QN_TRY(find(name, &ops));
-    return open_with_ledger(ops, *options, out);
+    return ops ? open_with_ledger(ops, *options, out) : open_auto(options, out);
+}
+
+int qn_device_gives_way(const qn_device *d, qn_status status)
+{
+    return d && d->is_auto && d->ops != qn_device_host &&
+           (status == QN_E_NOMEM || status == QN_E_UNSUPPORTED || status == QN_E_DEVICE);
+}
+
+void qn_device_give_way_text(char *out, size_t size)
+{
+    static const char end[] = ". The CPU computes instead";
+    snprintf(out, size - sizeof end, "%s", qn_last_error());
+    memcpy(out + strlen(out), end, sizeof end);
 }
 
 qn_status qn_device_get_info(size_t i_device, qn_device_info *out)
@@ -61,7 +123,9 @@ qn_status qn_device_find(const char *name, qn_device_info *out)
     const qn_device_ops *ops;
     if (!out) return qn_fail(QN_E_ARG, "qn_device_find: nowhere to put the result");
     QN_TRY(find(name, &ops));
-    return ops->get_info(out);
+    for (int i = 0; !ops && devices[i]; i++)
+        if (is_candidate(devices[i]) && devices[i]->get_info(out) == QN_OK) return QN_OK;
+    return (ops ? ops : qn_device_host)->get_info(out);
 }
 
 qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kernels **out)
@@ -73,9 +137,16 @@ qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kerne
 void qn_device_close(qn_device *d)
 {
     if (!d || atomic_fetch_sub_explicit(&d->holders, 1, memory_order_acq_rel) != 1) return;
-    qn_ledger *ledger = d->owns_ledger ? d->ledger : NULL;
+    qn_ledger *own = qn_device_has_memory(d) ? d->ledger : NULL,
+              *host = d->owns_host_ledger ? d->host_ledger : NULL;
     d->ops->close(d);
-    qn_ledger_free(ledger);
+    qn_ledger_free(own);
+    qn_ledger_free(host);
+}
+
+int qn_device_has_memory(const qn_device *d)
+{
+    return d->ops->free_bytes != NULL;
 }
 
 qn_device *qn_device_retain(qn_device *d)

@@ -150,6 +150,8 @@ typedef struct {
 
 typedef struct {
     const char *set; /* of instructions; static storage */
+    const char
+        *chip; /* the chip's own name, as long as the device lives; NULL: it has none that users know */
     int n_threads;
     int layout;       /* version of the layouts of weights, 0: none that a file could keep */
     qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
@@ -217,9 +219,10 @@ typedef struct {
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int n_threads;             /* 0: all that affinity and quota allow */
-    qn_ledger *ledger;         /* borrowed; NULL: the device has its own, with */
-    size_t memory_limit_bytes; /* this limit; 0: none */
+    int n_threads;                    /* 0: all that affinity and quota allow */
+    qn_ledger *ledger;                /* of the host's memory, borrowed; NULL: the device has its own, with */
+    size_t memory_limit_bytes;        /* this limit; 0: none */
+    size_t device_memory_limit_bytes; /* of a device with memory of its own; 0: none. Others ignore it */
 } qn_device_options;
 
 typedef struct {
@@ -228,7 +231,10 @@ typedef struct {
     int buffers_are_shared;
     /* Of qn_device_get_info; no device is opened for it. QN_E_UNSUPPORTED says what it lacks here. */
     qn_status (*get_info)(qn_device_info *out);
-    /* There is a ledger in the options. */
+    /* Whether "auto" tries to open the device: its library is installed, and it would compute faster than the
+     * host. NULL: "auto" never takes it, unless it is the host. */
+    int (*is_candidate)(void);
+    /* There is a ledger in the options: that of the device's memory. */
     qn_status (*open)(const qn_device_options *options, qn_device **out);
     void (*close)(qn_device *d);
     qn_device_description (*describe)(qn_device *d);
@@ -277,14 +283,21 @@ typedef struct {
     qn_status (*get_logits_kernels)(const qn_logits_kernels **out);
     /* Locks so much of the weights in memory. NULL: they are the host's, which locks them page by page. */
     qn_status (*wire)(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
+    /* Bytes of the device's own memory that can be had now, whoever uses the rest. NULL: its memory is the
+     * host's. */
+    size_t (*free_bytes)(qn_device *d);
 } qn_device_ops;
 
 /* Every device begins with these fields. */
 struct qn_device {
     const qn_device_ops *ops;
-    qn_ledger *ledger;
-    int owns_ledger;
+    /* Of the memory that buffers, weights and states lie in, and of the host's. The same ledger, unless the device
+     * has memory of its own. */
+    qn_ledger *ledger, *host_ledger;
+    int owns_host_ledger;
     atomic_int holders; /* those who opened or retained it, and its buffers */
+    int is_auto;        /* "auto" chose it */
+    char note[512];     /* why "auto" took the host and no other device, for the user; "": nothing to say */
 };
 struct qn_state {
     qn_device *device;
@@ -294,11 +307,20 @@ struct qn_exec {
     qn_device *device;
 };
 
-/* name NULL: the first of the registry, "cpu". QN_E_NOT_FOUND lists the known ones. */
+/* The name of a device, or "auto". NULL is "auto". "auto" is the device that QUERN_DEVICE in the environment
+ * names. If the variable is not set, "auto" takes the first candidate of the registry that opens, else the
+ * host; (*out)->note then says why a candidate could not be opened. QN_E_NOT_FOUND lists the known names. */
 qn_status qn_device_open(const char *name, const qn_device_options *options, qn_device **out);
+/* 1: "auto" chose d, another device than the host, and what failed on it with this status may work on the
+ * host (name "cpu"): the caller opens that, and tells the user with qn_device_give_way_text. d may be NULL. */
+int qn_device_gives_way(const qn_device *d, qn_status status);
+/* Writes the sentence about it, from this thread's message. */
+void qn_device_give_way_text(char *out, size_t size);
 /* The passes over logits of d, or the host's if d has none or is NULL. QN_E_UNSUPPORTED: QUERN_CPU names an
  * instruction set that this machine cannot run. */
 qn_status qn_device_get_logits_kernels(const qn_device *d, const qn_logits_kernels **out);
+/* 1: d has memory of its own, beside the host's. */
+int qn_device_has_memory(const qn_device *d);
 /* One holder more; returns d. */
 qn_device *qn_device_retain(qn_device *d);
 /* Of a device that keeps memory for reuse; nothing and 0 of others. */

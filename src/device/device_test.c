@@ -36,7 +36,7 @@ static void names_are_listed(void **state)
 {
     qn_device_info out = {.n_threads = -7};
     assert_int_equal(qn_device_find("abacus", &out), QN_E_NOT_FOUND);
-    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: cpu, cuda, mlx");
+    assert_string_equal(qn_last_error(), "there is no device 'abacus'; there are: auto, cpu, cuda, mlx");
     assert_int_equal(qn_device_find("", &out), QN_E_NOT_FOUND);
     assert_int_equal(qn_device_find("cp", &out), QN_E_NOT_FOUND);
     assert_int_equal(qn_device_get_info(3, &out), QN_E_NOT_FOUND);

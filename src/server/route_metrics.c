@@ -92,6 +92,33 @@ static void write_engine(const qn_server *s, qn_buf *b)
                        0.00025, (double)f.step_ns * 1e-9);
 }
 
+/* The same of a card. */
+static void write_device_memory(const qn_server *s, qn_buf *b)
+{
+    qn_device_memory m;
+    if (!s->model || qn_model_get_device_memory(s->model, &m) != QN_OK || !m.peak_memory_bytes) return;
+    const struct {
+        const char *label;
+        size_t bytes;
+    } entries[] = {{"entry=\"weights\"", m.weights_bytes},
+                   {"entry=\"kv\"", m.kv_bytes},
+                   {"entry=\"scratch\"", m.scratch_bytes},
+                   {"entry=\"other\"", m.other_bytes},
+                   {"entry=\"cache\"", m.cache_memory_bytes}};
+    qn_metrics_head(b, "quern_device_memory_bytes", "gauge",
+                    "Memory of the card that the model holds, by ledger entry.");
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+        qn_metrics_value(b, "quern_device_memory_bytes", entries[i].label, (double)entries[i].bytes);
+    write_gauge(b, "quern_device_memory_peak_bytes", "Maximum memory of the card that the model held.",
+                (double)m.peak_memory_bytes);
+    write_gauge(b, "quern_device_memory_limit_bytes",
+                "Limit of the card's memory for the model; 0: no limit.", (double)m.limit_bytes);
+    write_gauge(b, "quern_device_memory_cache_limit_bytes", "Limit of the entry cache of the card's memory.",
+                (double)m.cache_limit_bytes);
+    write_gauge(b, "quern_device_memory_free_bytes", "Memory of the card that nobody uses.",
+                (double)m.free_bytes);
+}
+
 static void write_memory(const qn_server *s, qn_buf *b)
 {
     qn_memory m;
@@ -120,6 +147,7 @@ void qn_route_metrics(qn_exchange *ex)
     write_server(ex->server, &b);
     write_engine(ex->server, &b);
     write_memory(ex->server, &b);
+    write_device_memory(ex->server, &b);
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
         qn_exchange_fail(ex, &error);

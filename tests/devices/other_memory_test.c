@@ -14,13 +14,27 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 
-static qn_model *open_model(size_t limit_bytes)
+static qn_model *open_model(void)
 {
     qn_model *m = NULL;
-    const qn_model_options o = {
-        .device = qn_test_other()->name, .memory_limit_bytes = limit_bytes, .n_threads = 1};
+    const qn_model_options o = {.device = qn_test_other()->name, .n_threads = 1};
     qn_test_ok(qn_model_open(qn_test_need_fixture("models/llama"), &o, &m));
     return m;
+}
+
+/* 1: the device has memory of its own, and *out has its figures in the place of the host's. */
+static int memory_of(qn_model *m, qn_memory *out)
+{
+    qn_device_memory card;
+    qn_test_ok(qn_model_get_memory(m, out));
+    qn_test_ok(qn_model_get_device_memory(m, &card));
+    if (!card.peak_memory_bytes) return 0;
+    out->active_memory_bytes = card.active_memory_bytes;
+    out->cache_memory_bytes = card.cache_memory_bytes;
+    out->peak_memory_bytes = card.peak_memory_bytes;
+    out->weights_bytes = card.weights_bytes;
+    out->kv_bytes = card.kv_bytes;
+    return 1;
 }
 
 static qn_status answer(qn_model *m, int64_t n)
@@ -42,10 +56,10 @@ static void figures_beside_those_of_the_device(void **state)
 {
     qn_test_usage before, then;
     const int tells = qn_test_get_usage(&before);
-    qn_model *m = open_model(0);
+    qn_model *m = open_model();
     qn_test_ok(answer(m, 4));
     qn_memory now;
-    qn_test_ok(qn_model_get_memory(m, &now));
+    memory_of(m, &now);
     assert_true(now.weights_bytes > 0 && now.kv_bytes + now.cache_memory_bytes > 0);
     if (qn_test_other()->counts_spare) assert_true(now.kv_bytes > 0);
     assert_true(now.peak_memory_bytes >= now.active_memory_bytes);
@@ -64,11 +78,11 @@ static void the_cache_keeps_its_limit(void **state)
 {
     qn_test_usage before, then;
     const int tells = qn_test_get_usage(&before);
-    qn_model *m = open_model(0);
+    qn_model *m = open_model();
     size_t old = 0;
     qn_test_ok(answer(m, 8));
     qn_memory full;
-    qn_test_ok(qn_model_get_memory(m, &full));
+    memory_of(m, &full);
     qn_test_ok(qn_model_clear_cache(m));
     qn_test_get_usage(&then);
     assert_int_equal(then.cache_bytes, 0);
@@ -76,7 +90,7 @@ static void the_cache_keeps_its_limit(void **state)
     assert_true(old >= 256 << 20);
     qn_test_ok(answer(m, 8));
     qn_memory now;
-    qn_test_ok(qn_model_get_memory(m, &now));
+    memory_of(m, &now);
     qn_test_get_usage(&then);
     assert_int_equal(then.cache_bytes, 0);
     assert_int_equal(now.cache_memory_bytes, 0);
@@ -89,21 +103,65 @@ static void the_cache_keeps_its_limit(void **state)
     qn_model_close(&m);
 }
 
+static qn_status set_limit(qn_model *m, int is_card, size_t limit_bytes)
+{
+    return (is_card ? qn_model_set_device_memory_limit : qn_model_set_memory_limit)(m, limit_bytes, NULL);
+}
+
 static void limits_are_refused_before_the_device_is_asked(void **state)
 {
     qn_model *m = NULL;
-    const qn_model_options o = {.device = qn_test_other()->name, .memory_limit_bytes = 100000};
+    qn_model_options o = {.device = qn_test_other()->name, .memory_limit_bytes = 100000};
     assert_int_equal(qn_model_open(qn_test_need_fixture("models/llama"), &o, &m), QN_E_NOMEM);
-    m = open_model(0);
+    m = open_model();
     qn_test_ok(answer(m, 2));
     qn_memory now;
-    qn_test_ok(qn_model_get_memory(m, &now));
-    qn_test_ok(qn_model_set_memory_limit(m, now.active_memory_bytes, NULL));
+    const int is_card = memory_of(m, &now);
+    if (!is_card) assert_int_equal(qn_model_set_device_memory_limit(m, 1 << 30, NULL), QN_E_UNSUPPORTED);
+    qn_test_ok(set_limit(m, is_card, now.active_memory_bytes));
     assert_int_equal(answer(m, 400), QN_E_NOMEM);
-    qn_test_ok(qn_model_set_memory_limit(m, 0, NULL));
+    qn_test_ok(set_limit(m, is_card, 0));
     qn_test_ok(answer(m, 400));
     qn_test_ok(qn_model_set_wired_limit(m, 0, NULL));
     qn_model_close(&m);
+}
+
+/* Two ledgers: what the host has is not the card's, and the limits are apart. */
+static void a_card_has_figures_and_a_limit(void **state)
+{
+    qn_model *m = open_model();
+    qn_memory host;
+    qn_device_memory card;
+    size_t old = 1;
+    qn_test_ok(answer(m, 2));
+    qn_test_ok(qn_model_get_memory(m, &host));
+    qn_test_ok(qn_model_get_device_memory(m, &card));
+    if (!card.peak_memory_bytes) {
+        qn_model_close(&m);
+        return;
+    }
+    assert_true(card.weights_bytes > 0 && host.weights_bytes == 0);
+    assert_true(card.kv_bytes + card.cache_memory_bytes > 0 && host.kv_bytes == 0);
+    assert_true(host.other_bytes > 0 && card.free_bytes > 0);
+    qn_test_ok(qn_model_set_device_memory_limit(m, 1 << 30, &old));
+    assert_int_equal(old, 0);
+    qn_test_ok(qn_model_get_device_memory(m, &card));
+    qn_test_ok(qn_model_get_memory(m, &host));
+    assert_int_equal(card.limit_bytes, 1 << 30);
+    assert_int_equal(host.limit_bytes, 0);
+    qn_test_ok(qn_model_clear_cache(m));
+    qn_test_ok(qn_model_reset_peak_memory(m));
+    qn_test_ok(qn_model_get_device_memory(m, &card));
+    assert_int_equal(card.cache_memory_bytes, 0);
+    assert_int_equal(card.peak_memory_bytes, card.active_memory_bytes);
+    qn_metrics metrics;
+    qn_test_ok(qn_model_get_metrics(m, &metrics));
+    assert_int_equal(metrics.device_active_memory_bytes, card.active_memory_bytes);
+    qn_model_close(&m);
+    /* The host's limit alone, and the card's alone, are enough to refuse a model. */
+    qn_model_options o = {.device = qn_test_other()->name, .device_memory_limit_bytes = 100000};
+    assert_int_equal(qn_model_open(qn_test_need_fixture("models/llama"), &o, &m), QN_E_NOMEM);
+    assert_non_null(strstr(qn_last_error(), "left under the device memory limit"));
 }
 
 int main(void)
@@ -112,6 +170,7 @@ int main(void)
         cmocka_unit_test(figures_beside_those_of_the_device),
         cmocka_unit_test(the_cache_keeps_its_limit),
         cmocka_unit_test(limits_are_refused_before_the_device_is_asked),
+        cmocka_unit_test(a_card_has_figures_and_a_limit),
     };
     return qn_test_run_others("memory", tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

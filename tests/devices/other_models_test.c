@@ -408,7 +408,7 @@ static void limit(void **state)
     const char *dir = qn_test_need_fixture("models/llama");
     const qn_engine_options o = {.device = other(), .max_rows = 16, .context_size = 1024};
     qn_engine *e = qn_test_engine(dir, NULL, o);
-    qn_ledger *l = qn_engine_ledger(e);
+    qn_ledger *l = qn_engine_device_ledger(e);
     qn_sequence *s = qn_test_sequence(e);
     fill(ids, TOKENS, 11);
     qn_test_ok(qn_sequence_reserve(s, 1));

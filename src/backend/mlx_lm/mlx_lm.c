@@ -29,7 +29,7 @@ static qn_status check_model_options(const qn_model_options *o)
     if (o->pre_tokenizer_regex) return refuse("another pre-tokenizer");
     if (o->chat_template) return refuse("another chat template");
     if (o->kv_type != QN_KV_AUTO) return refuse("the choice of a type for keys and values");
-    if (o->memory_limit_bytes) return refuse("a hard memory limit");
+    if (o->memory_limit_bytes || o->device_memory_limit_bytes) return refuse("a hard memory limit");
     if (o->draft_model) return refuse("draft model");
     if (o->adapter_scale != 0 && o->adapter_scale != 1) return refuse("a scale for adapters");
     return QN_OK;
@@ -150,6 +150,7 @@ static qn_status mlx_get_info(void *model, qn_model_info *out)
                            .architecture = m->architecture,
                            .backend = qn_backend_mlx_lm.name,
                            .device = m->device,
+                           .device_name = "",
                            .cpu_set = "",
                            .kv_dtype = QN_DTYPE_BF16,
                            .quant_bits = m->bits ? m->bits : 16,

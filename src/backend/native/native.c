@@ -66,6 +66,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .architecture = config->architecture,
         .backend = m->backend,
         .device = info->device,
+        .device_name = info->device_name,
         .cpu_set = info->cpu_set ? info->cpu_set : "",
         .precision = info->precision,
         .kv_dtype = info->kv_dtype,
@@ -123,6 +124,37 @@ static qn_status native_get_memory(void *model, qn_memory *out)
     return QN_OK;
 }
 
+static qn_status native_get_device_memory(void *model, qn_device_memory *out)
+{
+    qn_device *d = qn_engine_device(((native_model *)model)->engine);
+    if (!qn_device_has_memory(d)) return QN_OK;
+    const size_t device_cache_bytes = qn_device_cache_bytes(d);
+    const qn_ledger_figures now = qn_ledger_get(d->ledger);
+    *out = (qn_device_memory){
+        .active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE],
+        .cache_memory_bytes = now.held[QN_LEDGER_CACHE] + device_cache_bytes,
+        .peak_memory_bytes = now.peak,
+        .weights_bytes = now.held[QN_LEDGER_WEIGHTS],
+        .kv_bytes = now.held[QN_LEDGER_KV],
+        .scratch_bytes = now.held[QN_LEDGER_SCRATCH],
+        .other_bytes = now.held[QN_LEDGER_OTHER],
+        .limit_bytes = now.limit,
+        .cache_limit_bytes = now.cache_limit,
+        .free_bytes = d->ops->free_bytes(d),
+    };
+    return QN_OK;
+}
+
+static qn_status native_set_device_memory_limit(void *model, size_t limit_bytes, size_t *old_bytes)
+{
+    qn_device *d = qn_engine_device(((native_model *)model)->engine);
+    if (!qn_device_has_memory(d))
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "the device %s has no memory of its own: its limit is the memory limit", d->ops->name);
+    *old_bytes = qn_ledger_set_limit(d->ledger, limit_bytes);
+    return QN_OK;
+}
+
 static qn_status native_memory_hold(void *model, size_t size_bytes)
 {
     return qn_ledger_reserve(qn_engine_ledger(((native_model *)model)->engine), QN_LEDGER_OTHER, size_bytes);
@@ -142,7 +174,9 @@ static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t
 static qn_status native_set_cache_limit(void *model, size_t limit_bytes, size_t *old_bytes)
 {
     qn_engine *e = ((native_model *)model)->engine;
-    *old_bytes = qn_ledger_set_cache_limit(qn_engine_ledger(e), limit_bytes);
+    if (qn_device_has_memory(qn_engine_device(e)))
+        qn_ledger_set_cache_limit(qn_engine_ledger(e), limit_bytes);
+    *old_bytes = qn_ledger_set_cache_limit(qn_engine_device_ledger(e), limit_bytes);
     qn_device_set_cache_limit(qn_engine_device(e), limit_bytes);
     return QN_OK;
 }
@@ -164,13 +198,16 @@ static qn_status native_clear_cache(void *model)
 {
     qn_engine *e = ((native_model *)model)->engine;
     qn_ledger_clear_cache(qn_engine_ledger(e));
+    qn_ledger_clear_cache(qn_engine_device_ledger(e));
     qn_device_clear_cache(qn_engine_device(e));
     return QN_OK;
 }
 
 static qn_status native_reset_peak_memory(void *model)
 {
-    qn_ledger_reset_peak(qn_engine_ledger(((native_model *)model)->engine));
+    const qn_engine *e = ((native_model *)model)->engine;
+    qn_ledger_reset_peak(qn_engine_ledger(e));
+    qn_ledger_reset_peak(qn_engine_device_ledger(e));
     return QN_OK;
 }
 
@@ -181,6 +218,11 @@ static qn_status native_get_metrics(void *model, qn_metrics *out)
     *out = m->load;
     out->active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE];
     out->peak_memory_bytes = now.peak;
+    if (qn_device_has_memory(qn_engine_device(m->engine))) {
+        const qn_ledger_figures card = qn_ledger_get(qn_engine_device_ledger(m->engine));
+        out->device_active_memory_bytes = card.total - card.held[QN_LEDGER_CACHE];
+        out->device_peak_memory_bytes = card.peak;
+    }
     pthread_mutex_lock(&m->lock);
     out->prefill_tokens_per_sec = m->prefill_tokens_per_sec;
     out->decode_tokens_per_sec = m->decode_tokens_per_sec;
@@ -416,6 +458,8 @@ const qn_backend qn_backend_native = {
     .memory_hold = native_memory_hold,
     .memory_release = native_memory_release,
     .set_memory_limit = native_set_memory_limit,
+    .get_device_memory = native_get_device_memory,
+    .set_device_memory_limit = native_set_device_memory_limit,
     .set_cache_limit = native_set_cache_limit,
     .set_wired_limit = native_set_wired_limit,
     .clear_cache = native_clear_cache,

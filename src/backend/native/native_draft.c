@@ -29,13 +29,27 @@ static qn_status check_vocabulary(qn_source *source, const qn_model_config *conf
     return status;
 }
 
+static qn_status count_in(qn_ledger *draft, qn_ledger *target)
+{
+    const size_t most = qn_ledger_total(draft) + KV_BYTES_MAX;
+    QN_TRY(qn_ledger_reserve(target, QN_LEDGER_OTHER, most));
+    qn_ledger_set_limit(draft, most);
+    return QN_OK;
+}
+
+static void discount(qn_ledger *draft, qn_ledger *target)
+{
+    qn_ledger_release(target, QN_LEDGER_OTHER, qn_ledger_get_limit(draft));
+}
+
 /* All it may ever hold is the target's, from now on. */
 static qn_status count(qn_engine *draft, qn_engine *target)
 {
-    size_t most = qn_ledger_total(qn_engine_ledger(draft)) + KV_BYTES_MAX;
-    QN_TRY(qn_ledger_reserve(qn_engine_ledger(target), QN_LEDGER_OTHER, most));
-    qn_ledger_set_limit(qn_engine_ledger(draft), most);
-    return QN_OK;
+    QN_TRY(count_in(qn_engine_ledger(draft), qn_engine_ledger(target)));
+    if (!qn_device_has_memory(qn_engine_device(draft))) return QN_OK;
+    const qn_status status = count_in(qn_engine_device_ledger(draft), qn_engine_device_ledger(target));
+    if (status != QN_OK) discount(qn_engine_ledger(draft), qn_engine_ledger(target));
+    return status;
 }
 
 static qn_status open_draft(const char *path, qn_engine *target, const qn_tokenizer *t,
@@ -44,7 +58,7 @@ static qn_status open_draft(const char *path, qn_engine *target, const qn_tokeni
     qn_source *source = NULL;
     qn_model_config config = {0};
     qn_engine *draft = NULL;
-    const qn_engine_options options = {.device = o->device,
+    const qn_engine_options options = {.device = qn_engine_get_info(target)->device,
                                        .precision = QN_PRECISION_FAST,
                                        .n_threads = o->n_threads,
                                        .context_size = qn_engine_get_info(target)->context_size,
@@ -78,7 +92,8 @@ qn_status qn_native_draft_open(const char *path, qn_engine *target, const qn_tok
 void qn_native_draft_close(qn_engine *draft, qn_engine *target)
 {
     if (!draft) return;
-    qn_ledger_release(qn_engine_ledger(target), QN_LEDGER_OTHER,
-                      qn_ledger_get_limit(qn_engine_ledger(draft)));
+    discount(qn_engine_ledger(draft), qn_engine_ledger(target));
+    if (qn_device_has_memory(qn_engine_device(draft)))
+        discount(qn_engine_device_ledger(draft), qn_engine_device_ledger(target));
     qn_engine_close(draft);
 }

@@ -79,10 +79,27 @@ static void add_draft_notes(native_model *m, const qn_model_options *o)
     }
 }
 
-/* It computes no layer on a GPU, as is wished with gpu_layers < 0. */
-static int is_cpu(const native_model *m)
+static int is_cpu(const char *device)
 {
-    return strcmp(qn_engine_get_info(m->engine)->device, "cpu") == 0;
+    return strcmp(device, "cpu") == 0;
+}
+
+/* What became of the wish for some layers on a card and the others on the CPU. */
+static void add_layers_note(native_model *m, const qn_model_options *o)
+{
+    const char *device = qn_engine_get_info(m->engine)->device;
+    const int64_t n_layers = qn_engine_config(m->engine)->num_hidden_layers;
+    if (o->gpu_layers > 0 && is_cpu(device))
+        qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
+    else if (o->gpu_layers > 0 && o->gpu_layers < n_layers)
+        qn_buf_printf(&m->notes,
+                      "gpu_layers %d is ignored: a model is not split between two devices, so the device %s "
+                      "computes all %lld layers\n",
+                      (int)o->gpu_layers, device, (long long)n_layers);
+    else if (o->gpu_layers < 0 && o->device && !is_cpu(o->device) && strcmp(o->device, "auto") != 0)
+        qn_buf_printf(&m->notes,
+                      "gpu_layers asks for no layer on the device %s: the CPU computes all of them\n",
+                      o->device);
 }
 
 static qn_status write_notes(native_model *m, const qn_model_options *o)
@@ -99,8 +116,7 @@ static qn_status write_notes(native_model *m, const qn_model_options *o)
                       "the files have no chat template; the built-in format %s is used because the "
                       "vocabulary matches it\n",
                       builtin);
-    if (o->gpu_layers > 0 || (o->gpu_layers < 0 && !is_cpu(m)))
-        qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
+    add_layers_note(m, o);
     return m->notes.status;
 }
 
@@ -122,7 +138,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     if (status != QN_OK) goto out;
     size_t text_bytes = (size_t)(qn_mem_thread_bytes() - before);
     tokenized = qn_clock_ns();
-    qn_engine_options engine = {.device = o->device,
+    qn_engine_options engine = {.device = o->gpu_layers < 0 ? "cpu" : o->device,
                                 .precision = o->precision,
                                 .kv_type = o->kv_type,
                                 .n_threads = o->n_threads,
@@ -130,6 +146,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .max_sequences = o->parallel_slots,
                                 .max_rows = o->prefill_chunk,
                                 .memory_limit_bytes = o->memory_limit_bytes,
+                                .device_memory_limit_bytes = o->device_memory_limit_bytes,
                                 .packed = o->packed,
                                 .adapter_path = o->adapter_path,
                                 .adapter_name = o->adapter_name,

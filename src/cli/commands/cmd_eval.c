@@ -35,9 +35,13 @@ static const qn_arg eval_args[] = {
     {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N",
      "number of threads (default: the number of physical cores)"},
     {"--device", 0, QN_ARG_TEXT, AT(o.device), 0, 0, "NAME",
-     "device that computes: cpu (default) or mlx (Apple's MLX)"},
+     "device that computes: auto (default: an NVIDIA card if its library is installed, else the CPU), cpu, "
+     "cuda "
+     "(NVIDIA) or mlx (Apple's MLX)"},
     {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE",
      "hard memory limit, such as 2G"},
+    {"--device-memory-limit", 0, QN_ARG_BYTES, AT(o.device_memory_limit_bytes), 0, 0, "SIZE",
+     "hard limit of a card's memory, such as 20G"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON objects, one per line"},
     {0},
 };
@@ -98,6 +102,8 @@ static qn_status print_whole(const qn_evaluate_result *e, const eval_options *o)
         qn_json_put_int(&b, "n_counted", e->n_counted);
         qn_json_put_real(&b, "time_ms", e->seconds * 1e3);
         qn_json_put_int(&b, "peak_memory_bytes", (int64_t)e->peak_memory_bytes);
+        if (e->device_peak_memory_bytes)
+            qn_json_put_int(&b, "device_peak_memory_bytes", (int64_t)e->device_peak_memory_bytes);
         qn_json_close(&b, '}');
         return qn_out_line(&b);
     }

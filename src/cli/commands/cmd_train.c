@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 #include "cli/train/config_file.h"
@@ -98,6 +99,10 @@ static void put_info_json(qn_buf *b, const qn_train_info *i)
     qn_json_put_int(b, "step", i->step);
     qn_json_put_int(b, "memory_bytes", (int64_t)i->memory_bytes);
     qn_json_put_int(b, "peak_memory_bytes", (int64_t)i->peak_memory_bytes);
+    if (i->device_peak_memory_bytes) {
+        qn_json_put_int(b, "device_memory_bytes", (int64_t)i->device_memory_bytes);
+        qn_json_put_int(b, "device_peak_memory_bytes", (int64_t)i->device_peak_memory_bytes);
+    }
 }
 
 static void put_info(qn_buf *b, const qn_train_info *i)
@@ -115,6 +120,9 @@ static void put_info(qn_buf *b, const qn_train_info *i)
     qn_buf_printf(b, "steps:      %lld, of which %lld are done\n", (long long)i->n_steps, (long long)i->step);
     qn_buf_printf(b, "memory:     %s before the first step",
                   qn_out_size_text(i->memory_bytes, size, sizeof size));
+    if (i->device_memory_bytes)
+        qn_buf_printf(b, ", and %s of the card's",
+                      qn_out_size_text(i->device_memory_bytes, size, sizeof size));
 }
 
 /* What --dry-run prints. */
@@ -285,6 +293,7 @@ static int train(const qn_train_cli *o, int argc, char **argv)
     qn_status status = qn_training_open(&o->o, &r.training);
     qn_train_progress_clear(&r.progress);
     if (status == QN_OK) status = qn_training_get_info(r.training, &r.about.info);
+    if (status == QN_OK) qn_note_device(o->o.device, r.about.info.device, r.about.info.device_name);
     int code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     if (status == QN_OK && qn_interrupt_taken()) {
         code = QN_EXIT_INTERRUPTED; /* nothing was done yet */

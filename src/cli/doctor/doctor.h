@@ -33,7 +33,8 @@ typedef struct {
     qn_examination weights;
     int has_checked_weights;
     int has_tokenizer;
-    int fits; /* weights and some context are expected to fit into memory */
+    int has_device; /* the device of the options can be used */
+    int fits;       /* weights and some context are expected to fit into memory */
 } qn_doctor;
 
 /* Reports a finding of the step at work. next: what to do about it; NULL where there is nothing to do. */

@@ -282,11 +282,51 @@ static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
     return total;
 }
 
+/* What `quern doctor` knows of a device beside the CPU. */
+typedef struct {
+    const char *name;
+    int is_there; /* it can be used */
+    qn_device_info info;
+    char missing[QN_ERROR_TEXT_MAX];
+} other_device;
+
+static void look_at_device(other_device *o)
+{
+    o->is_there = qn_device_find(o->name, &o->info) == QN_OK;
+    snprintf(o->missing, sizeof o->missing, "%s", o->is_there ? "" : qn_last_error());
+}
+
+static const char *advise_device(const char *name)
+{
+    return strcmp(name, "cuda") == 0
+               ? "docs/cuda.md says what is needed; leave --device out to compute on the CPU"
+               : "leave --device out to compute on the CPU";
+}
+
+static int is_full(const qn_device_info *card)
+{
+    return card->memory_bytes && card->available_bytes < card->memory_bytes / 20;
+}
+
+/* A card is there. */
+static void say_card(qn_doctor *d, const qn_device_info *card)
+{
+    char room[32], all[32];
+    qn_out_size_text(card->available_bytes, room, sizeof room);
+    qn_out_size_text(card->memory_bytes, all, sizeof all);
+    if (is_full(card))
+        qn_doctor_say(d, QN_FOUND_WARNING, "end the programs that use it (nvidia-smi lists them)",
+                      "the memory of the card %s is full: %s of %s are free", card->description, room, all);
+    if (*card->note)
+        qn_doctor_say(d, QN_FOUND_WARNING, "compare its answers with those of --device cpu", "%s: %s",
+                      card->description, card->note);
+}
+
 void qn_doctor_devices(qn_doctor *d)
 {
-    const char *wish = d->load->o.device ? d->load->o.device : "cpu";
-    qn_device_info cpu, mlx;
-    char missing[QN_ERROR_TEXT_MAX];
+    const char *wish = d->load->o.device;
+    qn_device_info cpu, used;
+    other_device cuda = {.name = "cuda"}, mlx = {.name = "mlx"};
     if (!d->source) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is nothing to compute");
         return;
@@ -295,15 +335,28 @@ void qn_doctor_devices(qn_doctor *d)
         qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
         return;
     }
-    const int has_mlx = qn_device_find("mlx", &mlx) == QN_OK;
-    snprintf(missing, sizeof missing, "%s", has_mlx ? "" : qn_last_error());
-    if (!has_mlx && strcmp(wish, "mlx") == 0)
-        qn_doctor_say(d, QN_FOUND_FAILURE, "leave --device out to compute on the CPU", "%s", missing);
-    else if (!has_mlx)
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; %s", cpu.set, missing);
+    look_at_device(&cuda);
+    look_at_device(&mlx);
+    if (qn_device_find(wish, &used) != QN_OK) {
+        qn_doctor_fail(d, wish ? advise_device(wish)
+                               : "QUERN_DEVICE names a device: leave it out, or set it to cpu");
+        return;
+    }
+    d->has_device = 1;
+    qn_buf b = {0};
+    qn_buf_printf(&b, "%s computes; cpu with set %s; ", used.name, cpu.set);
+    if (cuda.is_there)
+        qn_buf_printf(&b, "cuda on %s (%s); ", cuda.info.description, cuda.info.set);
     else
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "cpu with set %s; mlx by %s on %s", cpu.set, mlx.description,
-                      strcmp(mlx.set, "metal") == 0 ? "the GPU" : "the CPU");
+        qn_buf_printf(&b, "%s; ", cuda.missing);
+    if (mlx.is_there)
+        qn_buf_printf(&b, "mlx by %s on %s", mlx.info.description,
+                      strcmp(mlx.info.set, "metal") == 0 ? "the GPU" : "the CPU");
+    else
+        qn_buf_puts(&b, mlx.missing);
+    if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);
+    qn_buf_free(&b);
+    if (cuda.is_there) say_card(d, &cuda.info);
 }
 
 void qn_doctor_memory(qn_doctor *d)
@@ -314,12 +367,15 @@ void qn_doctor_memory(qn_doctor *d)
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: the weights are not usable");
         return;
     }
-    if (qn_device_get_info(0, &device) != QN_OK) {
-        qn_doctor_fail(d, "leave QUERN_CPU out, or name a set that this machine has");
+    if (!d->has_device ||
+        qn_device_find(d->load->o.gpu_layers < 0 ? "cpu" : d->load->o.device, &device) != QN_OK) {
+        qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: the device cannot be used");
         return;
     }
     const qn_model_config *c = &d->config;
-    size_t limit = d->load->o.memory_limit_bytes, available = device.available_bytes;
+    const int is_card = strcmp(device.name, "cuda") == 0;
+    size_t limit = is_card ? d->load->o.device_memory_limit_bytes : d->load->o.memory_limit_bytes,
+           available = device.available_bytes;
     if (limit && limit < available) available = limit;
     const qn_kv_type type = (qn_kv_type)d->load->kv_type;
     const int full = type == QN_KV_AUTO ? d->load->o.precision == QN_PRECISION_EXACT : type == QN_KV_F32;
@@ -335,16 +391,19 @@ void qn_doctor_memory(qn_doctor *d)
     qn_json_put_int(&d->figures, "kv_bytes_per_1000_tokens", (int64_t)thousand);
     qn_json_put_int(&d->figures, "available_bytes", (int64_t)available);
     if (!d->fits) {
-        qn_doctor_say(d, QN_FOUND_FAILURE,
-                      limit == available ? "raise --memory-limit, or use a smaller quantisation"
-                                         : "free memory, or use a smaller quantisation of the model",
-                      "weights %s, keys and values %s for 1,000 tokens; only %s are available", weights, kv,
-                      room);
+        qn_doctor_say(
+            d, QN_FOUND_FAILURE,
+            is_card ? "use a smaller quantisation, or --device cpu; --device auto takes the CPU by itself"
+            : limit == available ? "raise --memory-limit, or use a smaller quantisation"
+                                 : "free memory, or use a smaller quantisation of the model",
+            "weights %s, keys and values %s for 1,000 tokens; only %s %sare available", weights, kv, room,
+            is_card ? "of the card's memory " : "");
         return;
     }
-    qn_doctor_say(d, QN_FOUND_OK, NULL,
-                  "weights %s, keys and values %s for 1,000 tokens; of %s available, a context of %lld fits",
-                  weights, kv, room, (long long)context);
+    qn_doctor_say(
+        d, QN_FOUND_OK, NULL,
+        "weights %s, keys and values %s for 1,000 tokens; of %s available%s, a context of %lld fits", weights,
+        kv, room, is_card ? " on the card" : "", (long long)context);
 }
 
 /* ---- compute ------------------------------------------------------------------------------------------ */
@@ -448,10 +507,11 @@ static const char *advise_compute(qn_status status)
 void qn_doctor_compute(qn_doctor *d)
 {
     static const char text[] = "The capital of France is";
-    if (!d->has_checked_weights || !d->has_tokenizer || !d->fits) {
+    if (!d->has_checked_weights || !d->has_tokenizer || !d->has_device || !d->fits) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "not tried: %s",
                       !d->has_checked_weights ? "the weights are not usable"
                       : !d->has_tokenizer     ? "there is no tokenizer"
+                      : !d->has_device        ? "the device cannot be used"
                                               : "the model does not fit into memory");
         return;
     }

@@ -22,7 +22,9 @@ const qn_arg qn_load_args[] = {
     {"--slots", 0, QN_ARG_INT32, LOAD(o.parallel_slots), 1, 1024, "N",
      "number of sequences computed together (default 1; run --ids: one per row)"},
     {"--memory-limit", 0, QN_ARG_BYTES, LOAD(o.memory_limit_bytes), 0, 0, "SIZE",
-     "hard memory limit, such as 2G"},
+     "hard limit of the host's memory, such as 2G"},
+    {"--device-memory-limit", 0, QN_ARG_BYTES, LOAD(o.device_memory_limit_bytes), 0, 0, "SIZE",
+     "hard limit of a card's memory, such as 20G (default: what is free there)"},
     {"--cache-limit", 0, QN_ARG_LIMIT, LOAD(cache_limit), 0, 0, "SIZE",
      "maximum memory for the keys and values of finished sequences, kept for later prompts that begin the "
      "same; 0 keeps nothing (default: enough for whole contexts, at most half of the free memory)"},
@@ -46,9 +48,13 @@ const qn_arg qn_load_args[] = {
      "backend that answers: native (default), mlx_lm (runs in your Python), or mock (a made-up model for "
      "tests; MODEL is its seed)"},
     {"--device", 0, QN_ARG_TEXT, LOAD(o.device), 0, 0, "NAME",
-     "device that computes: cpu (default) or mlx (Apple's MLX)"},
-    {"--gpu-layers", 0, QN_ARG_LIMIT, LOAD(gpu_layers), 0, 0, "N",
-     "accepted without effect; --device decides where all layers are computed"},
+     "device that computes: auto (default: an NVIDIA card if its library is installed, else the CPU), cpu, "
+     "cuda "
+     "(NVIDIA) or mlx (Apple's MLX)"},
+    {"--gpu-layers", 0, QN_ARG_TEXT, LOAD(gpu_layers), 0, 0, "N|all",
+     "0: no layer is computed on a card, so the CPU computes. Any other number, or all: the device computes "
+     "all "
+     "layers; a model is not split between two devices"},
     {0},
 };
 
@@ -95,9 +101,18 @@ static qn_status read_adapter(qn_load_options *l, size_t i)
     return a->name.status != QN_OK ? a->name.status : a->path.status;
 }
 
-static int32_t layers_of(size_t n)
+/* A field of 0 means all layers, and a negative one none. */
+static qn_status read_layers(const char *text, int32_t *out)
 {
-    return !n ? -1 : n < INT32_MAX ? (int32_t)n : INT32_MAX;
+    uint64_t n;
+    if (strcmp(text, "all") == 0) {
+        *out = 0;
+        return QN_OK;
+    }
+    if (!qn_args_read_uint(text, &n))
+        return qn_fail(QN_E_ARG, "--gpu-layers: '%s' is neither a number of layers nor `all`", text);
+    *out = !n ? -1 : n < INT32_MAX ? (int32_t)n : INT32_MAX;
+    return QN_OK;
 }
 
 qn_status qn_load_prepare(qn_load_options *l)
@@ -106,7 +121,7 @@ qn_status qn_load_prepare(qn_load_options *l)
     l->o.kv_type = (qn_kv_type)l->kv_type;
     if (l->cache_limit.given)
         l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
-    if (l->gpu_layers.given) l->o.gpu_layers = layers_of(l->gpu_layers.bytes);
+    if (l->gpu_layers) QN_TRY(read_layers(l->gpu_layers, &l->o.gpu_layers));
     for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
     if (l->adapters.n) {
         l->o.adapter_path = l->adapter[0].path.data;
@@ -128,11 +143,24 @@ qn_status qn_load_adapters(const qn_load_options *l, qn_model *model)
     return QN_OK;
 }
 
+void qn_note_device(const char *wish, const char *device, const char *name)
+{
+    if ((!wish || strcmp(wish, "auto") == 0) && name && *name)
+        qn_out_note("computing on %s: %s", device, name);
+}
+
+static void note_device(const qn_load_options *l, const qn_model *model)
+{
+    qn_model_info info;
+    if (qn_model_get_info(model, &info) == QN_OK) qn_note_device(l->o.device, info.device, info.device_name);
+}
+
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
     qn_model *model = NULL;
     QN_TRY(qn_load_prepare(l));
     QN_TRY(qn_model_open(path, &l->o, &model));
+    note_device(l, model);
     qn_status status = qn_load_adapters(l, model);
     if (status == QN_OK)
         *out = model;
@@ -175,6 +203,7 @@ void qn_json_info(qn_buf *b, const qn_model_info *info)
     qn_json_put_text(b, "architecture", info->architecture);
     qn_json_put_text(b, "backend", info->backend);
     qn_json_put_text(b, "device", info->device);
+    if (info->device_name && *info->device_name) qn_json_put_text(b, "device_name", info->device_name);
     qn_json_put_text(b, "cpu_set", info->cpu_set);
     qn_json_put_text(b, "precision", qn_precision_name(info->precision));
     qn_json_put_text(b, "kv_dtype", qn_dtype_name(info->kv_dtype));
@@ -199,6 +228,10 @@ void qn_json_metrics(qn_buf *b, const qn_metrics *metrics)
     qn_json_put_real(b, "decode_tokens_per_sec", metrics->decode_tokens_per_sec);
     qn_json_put_int(b, "peak_memory_bytes", (int64_t)metrics->peak_memory_bytes);
     qn_json_put_int(b, "active_memory_bytes", (int64_t)metrics->active_memory_bytes);
+    if (metrics->device_peak_memory_bytes) {
+        qn_json_put_int(b, "device_peak_memory_bytes", (int64_t)metrics->device_peak_memory_bytes);
+        qn_json_put_int(b, "device_active_memory_bytes", (int64_t)metrics->device_active_memory_bytes);
+    }
     qn_json_put_real(b, "load_total_ms", metrics->load_total_ms);
     qn_json_put_real(b, "load_files_ms", metrics->load_files_ms);
     qn_json_put_real(b, "load_tokenizer_ms", metrics->load_tokenizer_ms);

@@ -17,8 +17,8 @@ typedef struct {
     qn_arg_list adapters; /* as given */
     qn_cli_adapter adapter[QN_ARG_LIST_MAX];
     int precision, kv_type;
-    qn_arg_limit cache_limit, gpu_layers;
-    const char *template_path;
+    qn_arg_limit cache_limit;
+    const char *gpu_layers, *template_path;
     qn_buf template_text;
 } qn_load_options;
 extern const qn_arg qn_load_args[]; /* the first row is --precision */
@@ -54,6 +54,8 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s);
 void qn_sampling_set_windows(qn_sampling_options *s);
 /* Fills l->o from the rest. l keeps the texts; qn_load_end frees them. */
 qn_status qn_load_prepare(qn_load_options *l);
+/* One line about the card that "auto" took; wish: what was asked for, NULL: nothing. Nothing of the CPU. */
+void qn_note_device(const char *wish, const char *device, const char *name);
 /* Loads what qn_model_open leaves: the adapters behind the first. */
 qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
 /* Prepares l and opens the model with its adapters; notes of the load go to standard error. */

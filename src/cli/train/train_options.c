@@ -93,9 +93,13 @@ const qn_arg qn_train_step_args[] = {
     {"--threads", 't', QN_ARG_INT32, AT(o.n_threads), 1, 1024, "N",
      "number of threads (default: the number of physical cores); results do not depend on it"},
     {"--device", 0, QN_ARG_TEXT, AT(o.device), 0, 0, "NAME",
-     "device that computes: cpu (default) or mlx (Apple's MLX)"},
+     "device that computes: auto (default: an NVIDIA card if its library is installed, else the CPU), cpu, "
+     "cuda "
+     "(NVIDIA) or mlx (Apple's MLX). With --resume the default is the device that computed the state"},
     {"--memory-limit", 0, QN_ARG_BYTES, AT(o.memory_limit_bytes), 0, 0, "SIZE",
      "hard memory limit, such as 2G"},
+    {"--device-memory-limit", 0, QN_ARG_BYTES, AT(o.device_memory_limit_bytes), 0, 0, "SIZE",
+     "hard limit of a card's memory, such as 20G"},
     {0},
 };
 

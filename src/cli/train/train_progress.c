@@ -42,6 +42,12 @@ static int get_width(void)
     return COLUMNS_DEFAULT;
 }
 
+/* Where the device computes. */
+static size_t memory_of(const qn_train_step_report *r)
+{
+    return r->device_memory_bytes ? r->device_memory_bytes : r->memory_bytes;
+}
+
 static void put_bar(qn_buf *b, const qn_train_step_report *r, int columns)
 {
     const int inside = (columns < BAR_MAX ? columns : BAR_MAX) - 2;
@@ -62,7 +68,7 @@ void qn_train_progress_line(qn_buf *b, const qn_train_step_report *r, double smo
     snprintf(part[LOSS], sizeof part[LOSS], "loss %.4f", smoothed);
     snprintf(part[RATE], sizeof part[RATE], "lr %.2e", r->rate);
     snprintf(part[SPEED], sizeof part[SPEED], "%.0f tok/s", r->tokens_per_s);
-    snprintf(part[MEMORY], sizeof part[MEMORY], "%s", qn_out_size_text(r->memory_bytes, size, sizeof size));
+    snprintf(part[MEMORY], sizeof part[MEMORY], "%s", qn_out_size_text(memory_of(r), size, sizeof size));
     snprintf(part[ETA], sizeof part[ETA], "ETA %s", qn_train_time_text(r->eta_s, eta, sizeof eta));
     for (int i = 0; i < N_PARTS; i++) {
         const int more = (int)strlen(part[order[i]]) + (used ? 2 : 0);
@@ -114,7 +120,7 @@ static void show_plain(const qn_train_progress *p, const qn_train_step_report *r
     fprintf(stderr,
             "step %lld/%lld: loss %.4f (smoothed %.4f), lr %.3g, gradient %.3g, %.0f tok/s, %s, ETA %s\n",
             (long long)r->step, (long long)r->n_steps, r->loss, p->smoothed / p->weight, r->rate,
-            r->grad_norm, r->tokens_per_s, qn_out_size_text(r->memory_bytes, size, sizeof size),
+            r->grad_norm, r->tokens_per_s, qn_out_size_text(memory_of(r), size, sizeof size),
             qn_train_time_text(r->eta_s, eta, sizeof eta));
 }
 

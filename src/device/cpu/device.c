@@ -39,8 +39,11 @@ static qn_status cpu_open(const qn_device_options *options, qn_device **out)
 static qn_device_description cpu_describe(qn_device *base)
 {
     qn_cpu *d = (qn_cpu *)base;
-    return (qn_device_description){d->kernels->name, qn_pool_threads(d->pool), qn_pack_layout_version(),
-                                   qn_kv_fast(d->kernels), ""};
+    return (qn_device_description){.set = d->kernels->name,
+                                   .n_threads = qn_pool_threads(d->pool),
+                                   .layout = qn_pack_layout_version(),
+                                   .fast_kv = qn_kv_fast(d->kernels),
+                                   .note = ""};
 }
 
 static void cpu_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)

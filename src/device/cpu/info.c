@@ -80,6 +80,7 @@ qn_status qn_cpu_get_info(qn_device_info *out)
                            .description = chip,
                            .set = kernels->name,
                            .sets = sets,
+                           .note = "",
                            .n_threads = qn_threads_default()};
     read_memory(&info.memory_bytes, &info.available_bytes);
     *out = info;

@@ -35,7 +35,10 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
     cudaGetLastError();
     if (e == cudaErrorMemoryAllocation)
         return qn_cuda_fail(QN_E_NOMEM, "device cuda: the card's memory is full (%s)", what);
-    if (c && !is_harmless(e)) c->is_lost = 1;
+    if (c && !is_harmless(e) && !c->is_lost) {
+        c->is_lost = 1;
+        snprintf(c->fault, sizeof c->fault, "%s failed: %s", what, cudaGetErrorString(e));
+    }
     return qn_cuda_fail(QN_E_DEVICE, "device cuda: %s failed: %s%s", what, cudaGetErrorString(e),
                         c && c->is_lost ? "; the card is lost to this process" : "");
 }
@@ -43,7 +46,7 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
 static qn_status check_alive(const qn_cuda_context *c)
 {
     return c->is_lost
-               ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault")
+               ? qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process: %s", c->fault)
                : QN_OK;
 }
 
@@ -218,6 +221,42 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
     return p->launch(c, s);
 }
 
+/* ---- recordings ---------------------------------------------------------------------------------------- */
+
+static qn_status record(qn_cuda_context *c)
+{
+    ENTER(c);
+    return qn_cuda_check(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording");
+}
+
+static qn_status record_end(qn_cuda_context *c, void **out)
+{
+    *out = NULL;
+    ENTER(c);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t recording = NULL;
+    qn_status status = qn_cuda_check(c, cudaStreamEndCapture(c->stream, &graph), "recording");
+    if (status == QN_OK)
+        status =
+            qn_cuda_check(c, cudaGraphInstantiate(&recording, graph, 0), "making a graph of a recording");
+    if (graph) cudaGraphDestroy(graph);
+    if (status == QN_OK) *out = recording;
+    return status;
+}
+
+static qn_status replay(qn_cuda_context *c, void *recording)
+{
+    ENTER(c);
+    return qn_cuda_check(c, cudaGraphLaunch((cudaGraphExec_t)recording, c->stream), "a recording");
+}
+
+static void recording_free(qn_cuda_context *c, void *recording)
+{
+    if (!recording || enter(c) != QN_OK) return;
+    cudaStreamSynchronize(c->stream);
+    cudaGraphExecDestroy((cudaGraphExec_t)recording);
+}
+
 qn_status qn_cuda_reserve(qn_cuda_context *c, size_t size_bytes, void **out, size_t *granule);
 void qn_cuda_release(qn_cuda_context *c, void *base, size_t size_bytes);
 qn_status qn_cuda_map(qn_cuda_context *c, void *base, size_t offset, size_t size_bytes);
@@ -245,6 +284,10 @@ static const qn_cuda_shim shim = {.version = QN_CUDA_SHIM_VERSION,
                                   .wait = wait_all,
                                   .scratch_bytes = scratch_bytes,
                                   .launch = launch,
+                                  .record = record,
+                                  .record_end = record_end,
+                                  .replay = replay,
+                                  .recording_free = recording_free,
                                   .pack = qn_cuda_pack};
 
 extern "C" __attribute__((visibility("default"))) const qn_cuda_shim *qn_cuda_shim_get(void)

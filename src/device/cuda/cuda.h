@@ -11,6 +11,8 @@
 /* load.c: the library, opened once a process. QN_E_UNSUPPORTED says what is missing and how to get it: no library,
  * no driver, a driver that is too old, a card that the library has no code for. */
 qn_status qn_cuda_load(const qn_cuda_shim **out);
+/* 1: the library is there, which says nothing of whether it can be used. */
+int qn_cuda_is_installed(void);
 /* The card to use: the first that the library has code for. */
 qn_status qn_cuda_choose_card(const qn_cuda_shim *shim, int *out, qn_cuda_card *card);
 
@@ -18,8 +20,9 @@ typedef struct {
     qn_device base;
     const qn_cuda_shim *shim;
     qn_cuda_context *context;
-    qn_pool *pool; /* of the host, for for_each and for reading files */
-    char set[16];  /* "sm_90" */
+    qn_pool *pool;  /* of the host, for for_each and for reading files */
+    char set[16];   /* "sm_90" */
+    char name[128]; /* the card's */
 } qn_cuda;
 
 /* A status of the shim with its sentence. */
@@ -33,9 +36,13 @@ qn_status qn_cuda_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, 
 void qn_cuda_free(qn_device *d, qn_buffer *b);
 qn_status qn_cuda_bring(qn_device *d, qn_buffer *b, qn_host_access how);
 void qn_cuda_free_mirror(qn_device *d, qn_buffer *b);
+size_t qn_cuda_free_bytes(qn_device *d);
 /* Memory of the card that is in the ledger. */
 qn_status qn_cuda_take(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void **out);
 void qn_cuda_give(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void *p);
+/* Locked memory of the host that is in the host's ledger. NULL is accepted by give. */
+qn_status qn_cuda_take_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void **out);
+void qn_cuda_give_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void *p);
 /* The face on the card, with the host's first size_bytes if they are newer. */
 qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out);
 /* A run wrote the first size_bytes on the card. *is_coming 1: they are on their way to the host, which wants

@@ -10,6 +10,17 @@ qn_status qn_cuda_said(const qn_cuda *d, qn_status status)
     return status == QN_OK ? QN_OK : qn_fail(status, "%s", d->shim->error());
 }
 
+/* What was measured and tuned is compute capability 9.0. */
+static const char *note_of(const qn_cuda_card *card)
+{
+    static char note[128]; /* every call writes the same */
+    if (card->major != 9)
+        snprintf(note, sizeof note,
+                 "sm_%d%d runs the simple kernels alone, and quern has not been tried on such a card",
+                 card->major, card->minor);
+    return note;
+}
+
 static qn_status cuda_get_info(qn_device_info *out)
 {
     static qn_cuda_card card; /* the strings last; every call writes the same */
@@ -28,6 +39,7 @@ static qn_status cuda_get_info(qn_device_info *out)
     snprintf(set, sizeof set, "sm_%d%d", card.major, card.minor);
     *out = (qn_device_info){.name = "cuda",
                             .description = card.name,
+                            .note = note_of(&card),
                             .set = set,
                             .sets = set,
                             .n_threads = 1,
@@ -51,6 +63,7 @@ static qn_status open_parts(qn_cuda *d, const qn_device_options *options)
     QN_TRY(qn_cuda_load(&d->shim));
     QN_TRY(qn_cuda_choose_card(d->shim, &i, &card));
     snprintf(d->set, sizeof d->set, "sm_%d%d", card.major, card.minor);
+    snprintf(d->name, sizeof d->name, "%.100s", card.name);
     QN_TRY(qn_pool_new(options->n_threads, &d->pool));
     return qn_cuda_said(d, d->shim->open(i, &d->context));
 }
@@ -73,8 +86,11 @@ static qn_status cuda_open(const qn_device_options *options, qn_device **out)
 static qn_device_description cuda_describe(qn_device *base)
 {
     const qn_cuda *d = (const qn_cuda *)base;
-    return (qn_device_description){
-        .set = d->set, .n_threads = qn_pool_threads(d->pool), .fast_kv = QN_DTYPE_F16, .note = ""};
+    return (qn_device_description){.set = d->set,
+                                   .chip = d->name,
+                                   .n_threads = qn_pool_threads(d->pool),
+                                   .fast_kv = QN_DTYPE_F16,
+                                   .note = ""};
 }
 
 static void cuda_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int64_t i), void *user)
@@ -85,6 +101,7 @@ static void cuda_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int
 const qn_device_ops qn_device_cuda = {
     .name = "cuda",
     .get_info = cuda_get_info,
+    .is_candidate = qn_cuda_is_installed,
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
@@ -107,4 +124,5 @@ const qn_device_ops qn_device_cuda = {
     .state_copy = qn_cuda_state_copy,
     .state_read = qn_cuda_state_read,
     .state_write = qn_cuda_state_write,
+    .free_bytes = qn_cuda_free_bytes,
 };

@@ -26,6 +26,7 @@ struct qn_cuda_context {
     int i_card, n_sm;
     cudaStream_t stream;
     int is_lost;
+    char fault[160]; /* what lost it */
 };
 
 /* Keeps a sentence for the shim's error(), and returns status. */

@@ -31,11 +31,12 @@ static void own_folder(char out[PATH_MAX])
 }
 
 /* Beside this code, in ../lib of it, then where the loader looks. QUERN_CUDA_LIBRARY names the one file that is
- * tried instead. */
-static void *open_library(void)
+ * tried instead. *is_there 0: no such library is installed. */
+static void *open_library(int *is_there)
 {
     static const char *const places[] = {"%s" LIBRARY, "%s../lib/" LIBRARY};
     const char *named = getenv("QUERN_CUDA_LIBRARY");
+    *is_there = 1;
     if (named && *named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
     char folder[PATH_MAX], path[PATH_MAX + 64];
     own_folder(folder);
@@ -43,16 +44,21 @@ static void *open_library(void)
         snprintf(path, sizeof path, places[i], folder);
         if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
-    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    *is_there = library != NULL;
+    return library;
 }
 
-static qn_status load(void)
+static qn_status load(int *is_there)
 {
-    void *library = open_library();
+    void *library = open_library(is_there);
     if (!library) {
         const char *why = dlerror();
+        if (!*is_there)
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "device cuda: not built (make CUDA=1 in quern's source; see docs/cuda.md)");
         return qn_fail(QN_E_UNSUPPORTED,
-                       "device cuda: " LIBRARY " cannot be loaded (%s). To build it: make CUDA=1 in quern's "
+                       "device cuda: the library cannot be loaded (%s). To build it: make CUDA=1 in quern's "
                        "source; see docs/cuda.md",
                        why ? why : "no reason was given");
     }
@@ -76,11 +82,21 @@ static qn_status load(void)
 
 qn_status qn_cuda_load(const qn_cuda_shim **out)
 {
+    int is_there;
     pthread_mutex_lock(&lock);
-    const qn_status status = opened ? QN_OK : load();
+    const qn_status status = opened ? QN_OK : load(&is_there);
     *out = opened;
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+int qn_cuda_is_installed(void)
+{
+    int is_there = 1;
+    pthread_mutex_lock(&lock);
+    if (!opened) load(&is_there);
+    pthread_mutex_unlock(&lock);
+    return is_there;
 }
 
 /* A driver runs programs of its own major version, newer minor ones included. */

@@ -137,7 +137,7 @@ qn_status qn_cuda_map(qn_cuda_context *c, void *base, size_t offset, size_t size
     const CUdeviceptr at = (CUdeviceptr)base + offset;
     char what[64];
     if (c->is_lost)
-        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
+        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process: %s", c->fault);
     cudaSetDevice(c->i_card);
     snprintf(what, sizeof what, "%zu bytes", size_bytes);
     qn_status status = check(driver.create(&handle, size_bytes, &prop, 0), what);

@@ -31,6 +31,14 @@ static qn_status mirror_of(qn_buffer *b, mirror **out)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
+/* Of a card that is lost: 0. */
+size_t qn_cuda_free_bytes(qn_device *base)
+{
+    const qn_cuda *d = (const qn_cuda *)base;
+    size_t free_bytes = 0, total_bytes;
+    return d->shim->memory(d->context, &free_bytes, &total_bytes) == QN_OK ? free_bytes : 0;
+}
+
 qn_status qn_cuda_take(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void **out)
 {
     QN_TRY(qn_ledger_reserve(d->base.ledger, entry, size_bytes));
@@ -44,6 +52,21 @@ void qn_cuda_give(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void *p)
     if (!p) return;
     d->shim->free(d->context, p);
     qn_ledger_release(d->base.ledger, entry, size_bytes);
+}
+
+qn_status qn_cuda_take_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void **out)
+{
+    QN_TRY(qn_ledger_reserve(d->base.host_ledger, entry, size_bytes));
+    const qn_status status = qn_cuda_said(d, d->shim->host_alloc(d->context, size_bytes, out));
+    if (status != QN_OK) qn_ledger_release(d->base.host_ledger, entry, size_bytes);
+    return status;
+}
+
+void qn_cuda_give_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void *p)
+{
+    if (!p) return;
+    d->shim->host_free(d->context, p);
+    qn_ledger_release(d->base.host_ledger, entry, size_bytes);
 }
 
 qn_status qn_cuda_alloc(qn_device *d, size_t size_bytes, qn_ledger_entry entry, qn_buffer **out)
@@ -69,11 +92,12 @@ void qn_cuda_free_mirror(qn_device *base, qn_buffer *b)
     mirror *m = b->mirror;
     qn_cuda_give(d, m->size_bytes, b->entry, m->card);
     if (m->host_is_own && b->data) {
-        if (m->host_is_locked)
-            d->shim->host_free(d->context, b->data);
-        else
+        if (m->host_is_locked) {
+            qn_cuda_give_host(d, m->size_bytes, b->entry, b->data);
+        } else {
             qn_free_mapped(b->data, m->size_bytes);
-        qn_ledger_release(d->base.ledger, b->entry, m->size_bytes);
+            qn_ledger_release(d->base.host_ledger, b->entry, m->size_bytes);
+        }
     }
     qn_free(m);
     b->mirror = NULL;
@@ -95,16 +119,16 @@ void qn_cuda_free(qn_device *base, qn_buffer *b)
 static qn_status make_host(qn_cuda *d, qn_buffer *b, mirror *m, int locked)
 {
     if (b->data) return QN_OK;
-    QN_TRY(qn_ledger_reserve(d->base.ledger, b->entry, m->size_bytes));
-    qn_status status = QN_OK;
-    if (locked)
-        status = qn_cuda_said(d, d->shim->host_alloc(d->context, m->size_bytes, &b->data));
-    else if (!(b->data = qn_alloc_mapped(m->size_bytes ? m->size_bytes : 1)))
-        status = QN_E_NOMEM;
-    if (status != QN_OK) {
-        qn_ledger_release(d->base.ledger, b->entry, m->size_bytes);
-        b->data = NULL;
-        return status;
+    if (locked) {
+        void *p;
+        QN_TRY(qn_cuda_take_host(d, m->size_bytes, b->entry, &p));
+        b->data = p;
+    } else {
+        QN_TRY(qn_ledger_reserve(d->base.host_ledger, b->entry, m->size_bytes));
+        if (!(b->data = qn_alloc_mapped(m->size_bytes ? m->size_bytes : 1))) {
+            qn_ledger_release(d->base.host_ledger, b->entry, m->size_bytes);
+            return QN_E_NOMEM;
+        }
     }
     m->host_is_locked = locked;
     m->host_is_own = 1;

@@ -88,7 +88,7 @@ qn_status qn_cuda_pack(qn_cuda_context *c, const qn_cuda_weight *w, int64_t part
                        const qn_cuda_raw *raw)
 {
     if (c->is_lost)
-        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process since a fault");
+        return qn_cuda_fail(QN_E_DEVICE, "device cuda: the card is lost to this process: %s", c->fault);
     const int64_t most = (int64_t)c->n_sm * 16;
     if (w->form == QN_CUDA_F32) {
         const int64_t blocks = qn_blocks(n * w->n_in, 256);

@@ -113,6 +113,13 @@ typedef struct {
     size_t (*scratch_bytes)(const qn_cuda_step *s);
     /* Begins a step. QN_E_UNSUPPORTED: it is none that the device computes. */
     qn_status (*launch)(qn_cuda_context *c, const qn_cuda_step *s);
+    /* Between record and record_end steps are not begun: they are kept, in order, as one thing that replay begins
+     * at a fraction of the price, as often as is wished, with the addresses and sizes that they had. record_end
+     * ends it whatever happened between; *out is NULL if it failed. */
+    qn_status (*record)(qn_cuda_context *c);
+    qn_status (*record_end)(qn_cuda_context *c, void **out);
+    qn_status (*replay)(qn_cuda_context *c, void *recording);
+    void (*recording_free)(qn_cuda_context *c, void *recording); /* waits for all that was begun */
     /* Begins to pack rows [first, first + n) of part i of a weight: raw, on the card, are these rows as they lie
      * in a file (row_bytes apart, or columns of it if transposed). scales and biases: of MLX's types. */
     qn_status (*pack)(qn_cuda_context *c, const qn_cuda_weight *w, int64_t part, int64_t first, int64_t n,

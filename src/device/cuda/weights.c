@@ -45,6 +45,7 @@ qn_status qn_cuda_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
 
 typedef struct {
     qn_cuda *d;
+    size_t stage_bytes;
     char *host[STAGES], *card[STAGES];
     int next; /* stage */
     int n_begun;
@@ -52,22 +53,22 @@ typedef struct {
 
 static void ring_close(ring *r)
 {
-    const qn_cuda *d = r->d;
+    qn_cuda *d = r->d;
     d->shim->wait(d->context);
     for (int i = 0; i < STAGES; i++) {
-        d->shim->host_free(d->context, r->host[i]);
-        d->shim->free(d->context, r->card[i]);
+        qn_cuda_give_host(d, r->stage_bytes, QN_LEDGER_SCRATCH, r->host[i]);
+        qn_cuda_give(d, r->stage_bytes, QN_LEDGER_SCRATCH, r->card[i]);
     }
 }
 
 static qn_status ring_open(ring *r, qn_cuda *d, size_t stage_bytes)
 {
-    *r = (ring){.d = d};
+    *r = (ring){.d = d, .stage_bytes = stage_bytes};
     qn_status status = QN_OK;
     for (int i = 0; i < STAGES && status == QN_OK; i++) {
         void *host = NULL, *card = NULL;
-        status = qn_cuda_said(d, d->shim->host_alloc(d->context, stage_bytes, &host));
-        if (status == QN_OK) status = qn_cuda_said(d, d->shim->alloc(d->context, stage_bytes, &card));
+        status = qn_cuda_take_host(d, stage_bytes, QN_LEDGER_SCRATCH, &host);
+        if (status == QN_OK) status = qn_cuda_take(d, stage_bytes, QN_LEDGER_SCRATCH, &card);
         r->host[i] = host;
         r->card[i] = card;
     }
@@ -179,14 +180,17 @@ static int64_t rows_of_stage(const size_t row[3], size_t stage_bytes)
 
 static size_t stage_bytes_for(int64_t n, const qn_weight *weights)
 {
-    size_t most = STAGE_BYTES;
+    size_t panel = 0, part = 0;
     for (int64_t i = 0; i < n; i++) {
         size_t row[3];
         row_bytes_of(&weights[i], row);
-        const size_t panel = (row[DATA] + row[SCALES] + row[BIASES] + 1) * QN_CUDA_PANEL + 64;
-        if (panel > most) most = panel;
+        const size_t each = (row[DATA] + row[SCALES] + row[BIASES] + 1) * QN_CUDA_PANEL,
+                     n_panels = ((size_t)weights[i].n_out + QN_CUDA_PANEL - 1) / QN_CUDA_PANEL;
+        if (each > panel) panel = each;
+        if (each * n_panels > part) part = each * n_panels;
     }
-    return most;
+    const size_t most = part < STAGE_BYTES ? part : STAGE_BYTES;
+    return (most > panel ? most : panel) + 64;
 }
 
 static qn_status pack_all(ring *r, const qn_weight *w, const qn_cuda_weight *to, size_t stage_bytes)

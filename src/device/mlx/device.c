@@ -16,6 +16,7 @@ static qn_status mlx_get_info(qn_device_info *out)
     const qn_mlx_about about = shim->about();
     *out =
         (qn_device_info){.name = "mlx",
+                         .note = "",
                          .description = about.library,
                          .set = about.on_gpu ? "metal" : "mlx_cpu",
                          .sets = about.on_gpu ? "metal" : "mlx_cpu",
@@ -23,6 +24,13 @@ static qn_status mlx_get_info(qn_device_info *out)
                          .memory_bytes = about.recommended_bytes ? about.recommended_bytes : cpu.memory_bytes,
                          .available_bytes = cpu.available_bytes};
     return QN_OK;
+}
+
+/* MLX's back end for the CPU is slower than the host itself. */
+static int mlx_is_candidate(void)
+{
+    const qn_mlx_shim *shim;
+    return qn_mlx_load(&shim) == QN_OK && shim->about().on_gpu;
 }
 
 static void mlx_close(qn_device *base)
@@ -91,6 +99,7 @@ static const qn_async_ops mlx_async = {.is_useful = mlx_async_is_useful,
 const qn_device_ops qn_device_mlx = {
     .name = "mlx",
     .get_info = mlx_get_info,
+    .is_candidate = mlx_is_candidate,
     .open = mlx_open,
     .close = mlx_close,
     .describe = mlx_describe,

@@ -54,9 +54,9 @@ static double slot_bytes(const qn_engine *e)
     return (double)e->groups.n_recurrent * (double)e->groups.recurrent_floats * sizeof(float);
 }
 
-/* Bytes of keys and values of one full sequence, and of recurrent state of all. Others share the pages: one
+/* Other sequences share the pages: one
  * that gets none waits, and goes on with the same bits. */
-static double kv_bytes(const qn_engine *e, int64_t context)
+double qn_engine_kv_bytes(const qn_engine *e, int64_t context)
 {
     double total = slot_bytes(e) * (double)e->info.max_sequences;
     for (int i = 0; i < e->groups.n; i++) {
@@ -74,17 +74,25 @@ static int64_t spare_units(double room, double unit_bytes)
     return n < SPARE_UNITS_MAX ? (int64_t)n : SPARE_UNITS_MAX;
 }
 
-/* Bytes that may still be used: under the limit, and in the machine. */
-static double room_bytes(const qn_engine *e)
+/* Bytes that may still be used: under the limit, and of those that are free. */
+static double room_under(const qn_ledger *ledger, size_t free_bytes)
 {
-    const size_t limit = qn_ledger_get_limit(e->ledger), held = qn_ledger_total(e->ledger);
-    double room = 1e18;
+    const size_t limit = qn_ledger_get_limit(ledger), held = qn_ledger_total(ledger);
+    const double room = !limit ? 1e18 : limit > held ? (double)(limit - held) : 0;
+    return (double)free_bytes < room ? (double)free_bytes : room;
+}
+
+static double host_room(const qn_engine *e)
+{
     qn_device_info machine;
-    if (limit) room = limit > held ? (double)(limit - held) : 0;
-    if (qn_device_get_info(0, &machine) == QN_OK && machine.memory_bytes &&
-        (double)machine.available_bytes < room)
-        room = (double)machine.available_bytes;
-    return room;
+    const int is_known = qn_device_get_info(0, &machine) == QN_OK && machine.memory_bytes;
+    return room_under(e->ledger, is_known ? machine.available_bytes : SIZE_MAX);
+}
+
+double qn_engine_device_room(const qn_engine *e)
+{
+    qn_device *d = e->device;
+    return qn_device_has_memory(d) ? room_under(d->ledger, d->ops->free_bytes(d)) : host_room(e);
 }
 
 /* What else a full load of sequences needs: samplers, prompts, a little for each. */
@@ -96,14 +104,23 @@ static double run_bytes(const qn_engine *e, int64_t context)
                                             4 * (double)context + 8 * (double)kept + SMALL_THINGS);
 }
 
+/* Of the memory that the device computes in. */
 static double context_bytes(const qn_engine *e, int64_t context)
 {
-    return kv_bytes(e, context) + run_bytes(e, context);
+    return qn_engine_kv_bytes(e, context) + (qn_device_has_memory(e->device) ? 0 : run_bytes(e, context));
 }
 
 /* wish: what was asked for; 0: context is the smallest that is chosen without being asked. */
 static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context, double room)
 {
+    if (qn_device_has_memory(e->device))
+        return qn_fail(
+            QN_E_NOMEM,
+            "device %s: a context of %lld tokens needs %.2f MiB of the card's memory for keys and "
+            "values in %s, and %.2f MiB are left beside weights and programs. A smaller context or "
+            "keys and values of fewer bits need less",
+            e->device->ops->name, (long long)context, context_bytes(e, context) / 1048576,
+            qn_dtype_name(e->info.kv_dtype), room / 1048576);
     if (wish <= 0)
         return qn_fail(QN_E_NOMEM,
                        "too little memory: even a context of %lld tokens needs %.2f MiB for keys, values and "
@@ -114,8 +131,13 @@ static qn_status fail_context(const qn_engine *e, int64_t wish, int64_t context,
                    (long long)context, context_bytes(e, context) / 1048576, room / 1048576);
 }
 
-/* As many of these tokens as room has place for, in whole pages, but no fewer than the smallest context. */
-static int64_t tokens_that_fit(const qn_engine *e, int64_t context, double room)
+int64_t qn_engine_shortest_context(void)
+{
+    return CONTEXT_MIN;
+}
+
+/* In whole pages. */
+int64_t qn_engine_tokens_that_fit(const qn_engine *e, int64_t context, double room)
 {
     while (context > CONTEXT_MIN && context_bytes(e, context) > room) {
         context = (context - 1) / QN_PAGE_TOKENS * QN_PAGE_TOKENS;
@@ -129,7 +151,7 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
 {
     int64_t own = e->config.max_position_embeddings, context = wish;
     const int64_t most = wish > 0 ? wish : own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
-    double room = room_bytes(e);
+    double room = qn_engine_device_room(e);
     /* No step has more rows than all sequences have tokens. */
     if (e->info.max_rows > most * e->info.max_sequences)
         e->info.max_rows = (int32_t)(most * e->info.max_sequences);
@@ -139,10 +161,14 @@ static qn_status choose_context(qn_engine *e, int64_t wish)
                           (long long)wish, (long long)own);
         if (context_bytes(e, wish) > room) return fail_context(e, wish, wish, room);
     } else {
-        context = tokens_that_fit(e, own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX, room * 0.9);
+        context = qn_engine_tokens_that_fit(e, own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX, room * 0.9);
     }
     e->info.context_size = context;
     e->info.model_context_size = own;
+    if (qn_device_has_memory(e->device) && run_bytes(e, context) > (room = host_room(e)))
+        return qn_fail(QN_E_NOMEM,
+                       "sampling of %lld tokens needs %.2f MiB of the host's memory, %.2f MiB are left",
+                       (long long)context, run_bytes(e, context) / 1048576, room / 1048576);
     return e->notes.status;
 }
 
@@ -150,7 +176,7 @@ static qn_status make_states(qn_engine *e)
 {
     const qn_device_ops *ops = e->device->ops;
     size_t tables_bytes = 0;
-    double room = room_bytes(e);
+    double room = qn_engine_device_room(e);
     for (int i = 0; i < e->groups.n; i++) {
         qn_state_spec spec = spec_of(e, i, e->info.context_size);
         e->table_size[i] = spec.n_units + QN_BLOCK_BASE_STEP;
@@ -195,9 +221,9 @@ void qn_engine_free_states(qn_engine *e)
 static void choose_cache_limit(qn_engine *e, double room)
 {
     const double n = (double)e->info.max_sequences;
-    double full = n * (kv_bytes(e, e->info.context_size) - (n - 1) * slot_bytes(e));
+    double full = n * (qn_engine_kv_bytes(e, e->info.context_size) - (n - 1) * slot_bytes(e));
     if (full > room / 2) full = room / 2;
-    if (full > QN_LEDGER_CACHE_DEFAULT) qn_ledger_set_cache_limit(e->ledger, (size_t)full);
+    if (full > QN_LEDGER_CACHE_DEFAULT) qn_ledger_set_cache_limit(e->device->ledger, (size_t)full);
 }
 
 /* Chooses the context and makes pages and programs for it. The programs' scratch is known when they are made;
@@ -209,7 +235,7 @@ qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
         QN_TRY(make_states(e));
         QN_TRY(qn_engine_make_programs(e));
         int64_t context = e->info.context_size;
-        double room = room_bytes(e);
+        double room = qn_engine_device_room(e);
         if (context_bytes(e, context) <= room) {
             choose_cache_limit(e, room);
             break;
@@ -217,7 +243,7 @@ qn_status qn_engine_fit_context(qn_engine *e, int64_t wish)
         if (wish > 0 || context <= CONTEXT_MIN) return fail_context(e, wish, context, room);
         qn_engine_free_programs(e);
         qn_engine_free_states(e);
-        e->info.context_size = tokens_that_fit(e, context, room);
+        e->info.context_size = qn_engine_tokens_that_fit(e, context, room);
     }
     int64_t own = e->info.model_context_size, full = own > 0 && own < CONTEXT_MAX ? own : CONTEXT_MAX;
     if (wish <= 0 && e->info.context_size < full)

@@ -5,7 +5,7 @@
 #include "engine/machine/engine_parts.h"
 #include "model/weights/packing.h"
 
-enum { DEFAULT_ROWS = 256 };
+enum { DEFAULT_ROWS = 256, NOTE_BYTES = 1024 };
 
 static void reclaim_pages(void *user, size_t size_bytes)
 {
@@ -20,27 +20,6 @@ static void reclaim_pages(void *user, size_t size_bytes)
         size_bytes -= given;
     }
     if (e->slots) qn_pages_reclaim(e->slots, size_bytes);
-}
-
-static qn_status load_weights(qn_engine *e, qn_source *source, const char *packed_path)
-{
-    qn_weights *weights;
-    qn_packed *packed = NULL;
-    QN_TRY(qn_weights_open(source, &e->config, &weights));
-    qn_status status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);
-    if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
-    if (status == QN_OK && packed) {
-        e->info.packed = qn_packed_path(packed);
-        e->info.mapped_bytes = qn_ledger_held(e->ledger, QN_LEDGER_WEIGHTS); /* matrices alone */
-    } else if (packed) {
-        qn_packed_close(packed);
-        if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
-            qn_packing_note(packed_path, &e->notes);
-            status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
-        }
-    }
-    qn_weights_close(weights);
-    return status;
 }
 
 /* fast_kv: what the device multiplies fastest. It serves `fast` where int8 activations cost more of the
@@ -58,9 +37,46 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
     return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
 }
 
+static void choose_kv_dtype(qn_engine *e, const qn_engine_options *o)
+{
+    const qn_dtype fast_kv = e->device->ops->describe(e->device).fast_kv;
+    e->info.kv_dtype = kv_dtype_of(o, fast_kv, e->info.quant_bits);
+}
+
+static qn_status check_fit(qn_engine *e, const qn_weights *weights, const qn_engine_options *o)
+{
+    size_t size_bytes;
+    QN_TRY(qn_parameters_measure(e->device, weights, &e->config, &size_bytes, &e->info.quant_bits));
+    choose_kv_dtype(e, o);
+    return qn_engine_check_fit(e, size_bytes, o->context_size);
+}
+
+static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_options *o)
+{
+    const char *packed_path = o->packed;
+    qn_weights *weights;
+    qn_packed *packed = NULL;
+    QN_TRY(qn_weights_open(source, &e->config, &weights));
+    qn_status status = qn_device_has_memory(e->device) ? check_fit(e, weights, o) : QN_OK;
+    if (status == QN_OK) status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);
+    if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
+    if (status == QN_OK && packed) {
+        e->info.packed = qn_packed_path(packed);
+        e->info.mapped_bytes = qn_ledger_held(e->device->ledger, QN_LEDGER_WEIGHTS); /* matrices alone */
+    } else if (packed) {
+        qn_packed_close(packed);
+        if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
+            qn_packing_note(packed_path, &e->notes);
+            status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
+        }
+    }
+    qn_weights_close(weights);
+    return status;
+}
+
 static qn_status make_tree(qn_engine *e)
 {
-    qn_tree_spec spec = {.ledger = e->ledger, .n_groups = e->groups.n, .slots = e->slots};
+    qn_tree_spec spec = {.ledger = e->device->ledger, .n_groups = e->groups.n, .slots = e->slots};
     for (int i = 0; i < e->groups.n; i++) {
         spec.pages[i] = e->pages[i];
         spec.window[i] = e->groups.group[i].window;
@@ -68,40 +84,49 @@ static qn_status make_tree(qn_engine *e)
     return qn_tree_new(&spec, &e->tree);
 }
 
+static qn_status open_device(qn_engine *e, const qn_engine_options *o)
+{
+    const qn_device_options d = {.n_threads = o->n_threads,
+                                 .ledger = e->ledger,
+                                 .device_memory_limit_bytes = o->device_memory_limit_bytes};
+    QN_TRY(qn_device_open(o->device, &d, &e->device));
+    if (*e->device->note) qn_buf_printf(&e->notes, "%s\n", e->device->note);
+    return qn_device_get_logits_kernels(e->device, &e->logits_kernels);
+}
+
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
 {
     int64_t start = qn_clock_ns();
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
-    qn_device_options d = {.n_threads = o->n_threads, .ledger = e->ledger};
-    QN_TRY(qn_device_open(o->device, &d, &e->device));
-    QN_TRY(qn_device_get_logits_kernels(e->device, &e->logits_kernels));
-    QN_TRY(load_weights(e, source, o->packed));
-    int64_t loaded = qn_clock_ns();
-    e->info.weights_ms = (double)(loaded - start) * 1e-6;
+    QN_TRY(open_device(e, o));
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
+    e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
+    e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
+    if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
+    QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
+    QN_TRY(load_weights(e, source, o));
+    int64_t loaded = qn_clock_ns();
+    e->info.weights_ms = (double)(loaded - start) * 1e-6;
     int32_t adapter = -1;
     QN_TRY(qn_adapters_new(e->device, &e->config, e->parameters, &e->adapters));
     if (o->adapter_path)
         QN_TRY(qn_adapters_load(e->adapters, o->adapter_name ? o->adapter_name : "default", o->adapter_path,
                                 o->adapter_scale != 0 ? o->adapter_scale : 1, &e->notes, &adapter));
     e->info.quant_bits = qn_parameters_bits(e->parameters);
-    e->info.kv_dtype = kv_dtype_of(o, e->device->ops->describe(e->device).fast_kv, e->info.quant_bits);
-    e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
-    e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
-    if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
+    choose_kv_dtype(e, o);
     e->info.num_parameters = qn_parameters_count(e->parameters);
-    QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
     QN_TRY(qn_engine_fit_context(e, o->context_size));
     if (!o->no_prefix_cache && !o->keep_positions) QN_TRY(make_tree(e));
     if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
-    qn_ledger_set_reclaim(e->ledger, reclaim_pages, e);
+    qn_ledger_set_reclaim(e->device->ledger, reclaim_pages, e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
     e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
     e->ahead.sequences = qn_calloc((size_t)e->info.max_sequences, sizeof *e->ahead.sequences);
     if (!e->fed || !e->parts || !e->ahead.sequences) return QN_E_NOMEM;
     qn_device_description about = e->device->ops->describe(e->device);
     e->info.device = e->device->ops->name;
+    e->info.device_name = about.chip ? about.chip : "";
     e->info.cpu_set = about.set;
     e->info.n_threads = about.n_threads;
     if (*about.note) qn_buf_printf(&e->notes, "%s\n", about.note);
@@ -111,8 +136,9 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     return e->notes.status;
 }
 
-qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_engine_options *options,
-                         qn_engine **out)
+/* note: for the user, before all others. *gives_way 1: the CPU is worth a trial, and note says why. */
+static qn_status open_on(qn_source *source, qn_model_config *config, const qn_engine_options *options,
+                         char note[NOTE_BYTES], int *gives_way, qn_engine **out)
 {
     qn_engine *e = qn_calloc(1, sizeof *e);
     if (!e) return QN_E_NOMEM;
@@ -120,12 +146,15 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
     qn_status status = QN_E_NOMEM;
     qn_probes_init(&e->probes);
     e->info.packed = "";
+    if (*note) qn_buf_printf(&e->notes, "%s\n", note);
     e->ledger = qn_ledger_new();
     if (e->ledger) {
         qn_ledger_set_limit(e->ledger, options->memory_limit_bytes);
         status = load(e, source, options);
     }
     if (status != QN_OK) {
+        *gives_way = qn_device_gives_way(e->device, status);
+        if (*gives_way) qn_device_give_way_text(note, NOTE_BYTES);
         e->config = (qn_model_config){0};
         qn_engine_close(e);
         return status;
@@ -133,6 +162,18 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
     *config = (qn_model_config){0};
     *out = e;
     return QN_OK;
+}
+
+qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_engine_options *options,
+                         qn_engine **out)
+{
+    char note[NOTE_BYTES] = "";
+    int gives_way = 0;
+    const qn_status status = open_on(source, config, options, note, &gives_way, out);
+    if (!gives_way) return status;
+    qn_engine_options on_cpu = *options;
+    on_cpu.device = "cpu";
+    return open_on(source, config, &on_cpu, note, &gives_way, out);
 }
 
 void qn_engine_close(qn_engine *e)
@@ -169,6 +210,11 @@ const qn_engine_info *qn_engine_get_info(const qn_engine *e)
 qn_ledger *qn_engine_ledger(const qn_engine *e)
 {
     return e->ledger;
+}
+
+qn_ledger *qn_engine_device_ledger(const qn_engine *e)
+{
+    return e->device->ledger;
 }
 
 const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e)

@@ -21,15 +21,16 @@ typedef struct qn_engine qn_engine;
 typedef struct qn_sequence qn_sequence;
 
 typedef struct {
-    const char *device; /* NULL: "cpu" */
+    const char *device; /* as for qn_device_open */
     qn_precision precision;
     qn_kv_type kv_type;
-    int n_threads;             /* 0: what affinity and quota allow */
-    int64_t context_size;      /* 0: the smallest of the model's own, 131072 and what memory allows */
-    int64_t max_sequences;     /* of one step; 0: 1 */
-    int64_t max_rows;          /* of one step; 0: the engine's choice */
-    size_t memory_limit_bytes; /* 0: none */
-    const char *packed;        /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
+    int n_threads;                    /* 0: what affinity and quota allow */
+    int64_t context_size;             /* 0: the smallest of the model's own, 131072 and what memory allows */
+    int64_t max_sequences;            /* of one step; 0: 1 */
+    int64_t max_rows;                 /* of one step; 0: the engine's choice */
+    size_t memory_limit_bytes;        /* of the host's memory; 0: none */
+    size_t device_memory_limit_bytes; /* of a device with memory of its own; 0: none */
+    const char *packed; /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
     /* The adapter of sequences that name none (model/adapter/adapters.h); path NULL: none, name NULL:
      * "default", scale 0: 1. */
     const char *adapter_path, *adapter_name;
@@ -47,7 +48,7 @@ typedef struct {
     int quant_bits;
     int64_t num_parameters, context_size, model_context_size, max_sequences, max_rows;
     int n_threads;
-    const char *device, *cpu_set;
+    const char *device, *device_name, *cpu_set;
     const char *notes;   /* sentences for the user, a line each */
     const char *packed;  /* path of the packed file in use; "": none */
     size_t mapped_bytes; /* of the weights, in that file */
@@ -60,7 +61,10 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
 void qn_engine_close(qn_engine *e);
 const qn_model_config *qn_engine_config(const qn_engine *e);
 const qn_engine_info *qn_engine_get_info(const qn_engine *e);
+/* Of the host's memory. */
 qn_ledger *qn_engine_ledger(const qn_engine *e);
+/* Of the device's memory: keys, values and weights are in this one. The same unless the device has its own. */
+qn_ledger *qn_engine_device_ledger(const qn_engine *e);
 qn_device *qn_engine_device(const qn_engine *e);
 /* The weights; they live as long as the engine. */
 const qn_parameters *qn_engine_parameters(const qn_engine *e);

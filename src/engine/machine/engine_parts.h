@@ -51,7 +51,7 @@ typedef struct {
 struct qn_engine {
     qn_device *device;
     const qn_logits_kernels *logits_kernels;
-    qn_ledger *ledger;
+    qn_ledger *ledger; /* of the host's memory */
     qn_model_config config;
     qn_parameters *parameters;
     qn_adapters *adapters;
@@ -88,6 +88,17 @@ struct qn_engine {
 /* context.c: chooses the context (wish 0: as memory allows) and makes pages and programs for it. */
 qn_status qn_engine_fit_context(qn_engine *e, int64_t wish);
 void qn_engine_free_states(qn_engine *e);
+/* Of the memory that the device computes in: bytes that may still be used, under its limit. */
+double qn_engine_device_room(const qn_engine *e);
+/* Bytes of keys and values of one full sequence, and of recurrent state of all. */
+double qn_engine_kv_bytes(const qn_engine *e, int64_t context);
+/* As many of these tokens as have place in room, but no fewer than the smallest context. */
+int64_t qn_engine_tokens_that_fit(const qn_engine *e, int64_t context, double room);
+int64_t qn_engine_shortest_context(void);
+
+/* fit.c: before loading, for a device with memory of its own. wish: of the context. QN_E_NOMEM says what the
+ * model needs, what there is, and what would fit. */
+qn_status qn_engine_check_fit(qn_engine *e, size_t weights_bytes, int64_t wish);
 
 /* sequence.c: the next tokens of one feed, [first, first + n), become rows [rows, rows + n) and sequence
  * number `at` of the chunk. */

@@ -117,7 +117,7 @@ int qn_engine_keeps_points(const qn_engine *e)
 
 int qn_engine_has_room(qn_engine *e, int64_t n_ids)
 {
-    qn_ledger_figures f = qn_ledger_get(e->ledger);
+    qn_ledger_figures f = qn_ledger_get(e->device->ledger);
     size_t free_bytes = f.limit ? f.limit - (f.total - f.held[QN_LEDGER_CACHE]) : SIZE_MAX, need_bytes = 0;
     if (f.limit && f.limit < f.total - f.held[QN_LEDGER_CACHE]) free_bytes = 0;
     for (int i = 0; i < e->groups.n; i++) {

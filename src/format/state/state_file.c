@@ -353,6 +353,13 @@ static qn_status other(const qn_state_file *f, const char *what, const char *is,
                    what, is, wanted);
 }
 
+/* "cpu avx512": the device, and what it says of itself. */
+static int is_same_device(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, " ");
+    return n == strcspn(b, " ") && strncmp(a, b, n) == 0;
+}
+
 qn_status qn_state_file_check(const qn_state_file *f, const qn_state_binding *wanted,
                               const qn_state_sizes *sizes)
 {
@@ -364,7 +371,9 @@ qn_status qn_state_file_check(const qn_state_file *f, const qn_state_binding *wa
         return other(f, "precision", b->precision, wanted->precision);
     if (strcmp(b->kv_type, wanted->kv_type) != 0)
         return other(f, "type of keys and values", b->kv_type, wanted->kv_type);
-    if (strcmp(b->set, wanted->set) != 0) return other(f, "instruction set", b->set, wanted->set);
+    if (strcmp(b->set, wanted->set) != 0)
+        return other(f, is_same_device(b->set, wanted->set) ? "instruction set" : "device", b->set,
+                     wanted->set);
     if (strcmp(b->layout, wanted->layout) != 0) return other(f, "layout", b->layout, wanted->layout);
     int same = f->sizes.n_groups == sizes->n_groups && f->sizes.slot_bytes == sizes->slot_bytes;
     for (int g = 0; same && g < sizes->n_groups; g++) same = f->sizes.page_bytes[g] == sizes->page_bytes[g];

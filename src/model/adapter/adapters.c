@@ -41,7 +41,7 @@ struct qn_adapters {
 
 static qn_status count_bytes(qn_adapters *a, size_t size_bytes)
 {
-    QN_TRY(qn_ledger_reserve(a->device->ledger, QN_LEDGER_OTHER, size_bytes));
+    QN_TRY(qn_ledger_reserve(a->device->host_ledger, QN_LEDGER_OTHER, size_bytes));
     a->table_bytes += size_bytes;
     return QN_OK;
 }
@@ -75,7 +75,7 @@ void qn_adapters_free(qn_adapters *a)
         qn_free(a->adapters[i].about.path);
     }
     for (int64_t i = 0; a->places && i < a->n_places; i++) qn_free(a->places[i]);
-    qn_ledger_release(a->device->ledger, QN_LEDGER_OTHER, a->table_bytes);
+    qn_ledger_release(a->device->host_ledger, QN_LEDGER_OTHER, a->table_bytes);
     pthread_mutex_destroy(&a->lock);
     qn_free(a->places);
     qn_free(a);

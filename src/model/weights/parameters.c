@@ -28,6 +28,8 @@ typedef struct {
     qn_parameters *p;
     const qn_packed *packed; /* NULL: none */
     int is_table;            /* 1: of the matrix at hand nothing is read but rows by token ids */
+    int only_counts;         /* 1: nothing is loaded */
+    size_t size_bytes;       /* of what was gathered, on the device */
     int64_t n;
     qn_weight *weights;
     qn_weight_part **parts; /* of each weight */
@@ -49,11 +51,13 @@ static qn_array *taps(qn_scope *s, const float *values, int64_t n_taps, int64_t 
 }
 
 /* n_taps: of a convolution's weights; 0: a vector. */
-static qn_status load_vector(const loading *l, const qn_tensor_view *v, int64_t n_taps, qn_array **out)
+static qn_status load_vector(loading *l, const qn_tensor_view *v, int64_t n_taps, qn_array **out)
 {
     qn_scope *s = l->p->scope;
     float *values = NULL;
     const float *from = NULL;
+    l->size_bytes += (size_t)v->n_elements * sizeof *values;
+    if (l->only_counts) return QN_OK;
     if (l->packed) QN_TRY(qn_packed_vector(l->packed, v->name, v->n_elements, &from));
     if (!from) {
         values = qn_alloc_array((size_t)v->n_elements, sizeof *values);
@@ -137,6 +141,7 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
     if (!l->parts[l->n]) return QN_E_NOMEM;
     l->weights[l->n] = qn_parameters_weight(v, l->parts[l->n]);
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
+    l->size_bytes += bytes;
     if (may_wait(l, v)) {
         const qn_tensor_view *part;
         l->weights[l->n].cold = 1;
@@ -208,7 +213,8 @@ static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
     return qn_scope_status(p->scope);
 }
 
-static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config *c)
+/* Every matrix is gathered. */
+static qn_status gather(loading *l, const qn_weights *w, const qn_model_config *c)
 {
     qn_parameters *p = l->p;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
@@ -223,6 +229,18 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
                         role == QN_WEIGHT_DELTA_CONV ? c->delta.linear_conv_kernel_dim : 0,
                         &p->of_layer[i][role]));
     for (int64_t i = 0; i < p->n_vision; i++) QN_TRY(load(l, qn_weights_vision(w, i), 0, &p->vision[i]));
+    qn_dtype most = QN_DTYPE_F32;
+    for (int d = 0; d < QN_DTYPE_COUNT; d++)
+        if (p->elements[d] > p->elements[most]) most = (qn_dtype)d;
+    p->bits = nominal_bits(qn_dtype_name(most));
+    return QN_OK;
+}
+
+static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config *c)
+{
+    qn_parameters *p = l->p;
+    QN_TRY(gather(l, w, c));
+    if (l->only_counts) return QN_OK;
     QN_TRY(pack(l));
     if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {
@@ -236,20 +254,17 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     }
     for (int64_t i = 0; i < p->n_layers && !p->heads; i++)
         if (c->layers[i].mixer == QN_MIXER_LATENT) QN_TRY(number_heads(p, c->num_attention_heads));
-    if (p->n_vision) QN_TRY(make_vision_rope(p, &c->vision));
-    qn_dtype most = QN_DTYPE_F32;
-    for (int d = 0; d < QN_DTYPE_COUNT; d++)
-        if (p->elements[d] > p->elements[most]) most = (qn_dtype)d;
-    p->bits = nominal_bits(qn_dtype_name(most));
-    return QN_OK;
+    return p->n_vision ? make_vision_rope(p, &c->vision) : QN_OK;
 }
 
+/* counted NULL: loads. Else nothing is loaded, and *counted is the size on the device. */
 static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c,
-                           const qn_packed *packed)
+                           const qn_packed *packed, size_t *counted)
 {
     size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1) + (size_t)p->n_vision;
     loading l = {.p = p,
                  .packed = packed,
+                 .only_counts = counted != NULL,
                  .weights = qn_calloc(most, sizeof *l.weights),
                  .parts = qn_calloc(most, sizeof *l.parts),
                  .views = qn_calloc(most, sizeof *l.views),
@@ -257,6 +272,7 @@ static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model
                  .buffers = qn_calloc(most, sizeof *l.buffers)};
     qn_status status = QN_E_NOMEM;
     if (l.weights && l.parts && l.views && l.out && l.buffers) status = load_all(&l, w, c);
+    if (counted) *counted = l.size_bytes;
     for (size_t i = 0; l.parts && i < most; i++) qn_free(l.parts[i]);
     qn_free(l.weights);
     qn_free(l.parts);
@@ -285,7 +301,7 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
 {
     qn_parameters *p = empty(device, config->num_hidden_layers, qn_weights_vision_count(weights));
     if (!p) return QN_E_NOMEM;
-    qn_status status = load_into(p, weights, config, packed);
+    qn_status status = load_into(p, weights, config, packed, NULL);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;
@@ -293,6 +309,17 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
     p->packed = packed;
     *out = p;
     return QN_OK;
+}
+
+qn_status qn_parameters_measure(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                                size_t *size_bytes, int *bits)
+{
+    qn_parameters *p = empty(device, config->num_hidden_layers, qn_weights_vision_count(weights));
+    if (!p) return QN_E_NOMEM;
+    const qn_status status = load_into(p, weights, config, NULL, size_bytes);
+    *bits = p->bits;
+    qn_parameters_free(p);
+    return status;
 }
 
 /* Fails in the scope of p. */

@@ -22,6 +22,9 @@ int64_t qn_parameters_parts(const qn_tensor_view *v);
  * limit. */
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_packed *packed, qn_parameters **out);
+/* What a load would take of the device's memory, and qn_parameters_bits of it. Loads nothing. */
+qn_status qn_parameters_measure(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                                size_t *size_bytes, int *bits);
 /* Other arrays over the same memory, for another thread: an array belongs to one thread at a time, weights do
  * not. device: of the same kind as that of p, which must outlive *out. */
 qn_status qn_parameters_share(const qn_parameters *p, qn_device *device, qn_parameters **out);

@@ -16,6 +16,7 @@
 /* What __metadata__ has, in the order of the checksum, which comes last. */
 enum { VERSION, STEPS, PRINT, TRAINER, SETTINGS, SEED, BEST, POSITION, SUM, META_COUNT };
 
+static const char device_key[] = "quern.device"; /* that computed it */
 static const char *const keys[META_COUNT] = {"quern.training", "quern.steps",    "quern.fingerprint",
                                              "quern.trainer",  "quern.settings", "quern.seed",
                                              "quern.best",     "quern.position", "quern.sum"};
@@ -114,11 +115,12 @@ static uint64_t hash_tensor(const char *name, int n_dims, const int64_t *shape, 
     return qn_hash_bytes(data, size_bytes, hash);
 }
 
-static uint64_t hash_texts(const char *const texts[META_COUNT])
+/* device NULL: the file is of a time before it was kept. */
+static uint64_t hash_texts(const char *const texts[META_COUNT], const char *device)
 {
     uint64_t hash = 1;
     for (int i = 0; i < SUM; i++) hash = hash_text(texts[i], hash);
-    return hash;
+    return device ? hash_text(device, hash) : hash;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------ */
@@ -192,6 +194,7 @@ qn_status qn_train_state_write(const char *path, qn_trainer *t, const qn_train_s
     char steps[TEXT_BYTES], print[TEXT_BYTES], seed[TEXT_BYTES], best[TEXT_BYTES], sum[TEXT_BYTES];
     qn_buf trainer = {0}, position = {0};
     qn_st_writer *w = NULL;
+    const char *device = qn_trainer_base(t)->device->ops->name;
     if (run->n_position < 0 || run->n_position > QN_TRAIN_STATE_POSITION_MAX)
         return qn_fail(QN_E_ARG, "%s: the position has %lld numbers", path, (long long)run->n_position);
     qn_status status = describe(t, &trainer);
@@ -211,8 +214,9 @@ qn_status qn_train_state_write(const char *path, qn_trainer *t, const qn_train_s
                                      best,
                                      or_empty(position.data),
                                      sum};
-    snprintf(sum, sizeof sum, "%016" PRIx64, hash_numbers(t, hash_texts(texts)));
+    snprintf(sum, sizeof sum, "%016" PRIx64, hash_numbers(t, hash_texts(texts, device)));
     if (status == QN_OK) status = qn_st_writer_new(path, &w);
+    if (status == QN_OK) status = qn_st_writer_metadata(w, device_key, device);
     if (status == QN_OK) status = write_texts(w, texts);
     if (status == QN_OK) status = write_numbers(t, w);
     qn_st_writer_free(w);
@@ -256,7 +260,7 @@ static qn_status read_position(qn_train_state *c)
 
 static qn_status check_sum(const qn_train_state *c, uint64_t wanted)
 {
-    uint64_t hash = hash_texts(c->texts);
+    uint64_t hash = hash_texts(c->texts, qn_safetensors_metadata(c->file, device_key));
     for (int64_t i = 0; i < qn_safetensors_count(c->file); i++) {
         const qn_tensor_view *v = qn_safetensors_get(c->file, i);
         if (!v->supported || (v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_BF16))
@@ -333,6 +337,11 @@ void qn_train_state_close(qn_train_state *c)
 int64_t qn_train_state_steps(const qn_train_state *c)
 {
     return c->steps;
+}
+
+const char *qn_train_state_device(const qn_train_state *c)
+{
+    return qn_safetensors_metadata(c->file, device_key);
 }
 
 const qn_train_state_run *qn_train_state_get_run(const qn_train_state *c)

@@ -38,6 +38,8 @@ qn_status qn_train_state_open(const char *path, qn_train_state **out);
 qn_status qn_train_state_open_bytes(const char *name, const void *bytes, size_t n, qn_train_state **out);
 void qn_train_state_close(qn_train_state *c);
 int64_t qn_train_state_steps(const qn_train_state *c);
+/* Name of the device that computed it; NULL: the file does not say. Borrowed. */
+const char *qn_train_state_device(const qn_train_state *c);
 /* Borrowed. */
 const qn_train_state_run *qn_train_state_get_run(const qn_train_state *c);
 

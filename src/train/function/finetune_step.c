@@ -19,7 +19,7 @@ void qn_finetune_free_moments(qn_finetune *f)
     free_numbers(f->m, f->trainable.n);
     free_numbers(f->v, f->trainable.n);
     f->m = f->v = NULL;
-    if (f->moments_bytes) qn_ledger_release(f->base.device->ledger, QN_LEDGER_OTHER, f->moments_bytes);
+    if (f->moments_bytes) qn_ledger_release(f->base.device->host_ledger, QN_LEDGER_OTHER, f->moments_bytes);
     f->moments_bytes = 0;
 }
 
@@ -37,7 +37,7 @@ static qn_status make_moments(qn_finetune *f, const qn_optimizer *o)
     const int states = qn_optimizer_states(o);
     const size_t bytes = (size_t)f->trainable.n_elements * sizeof(float) * (size_t)states;
     if (f->m || !states) return QN_OK;
-    QN_TRY(qn_ledger_reserve(f->base.device->ledger, QN_LEDGER_OTHER, bytes));
+    QN_TRY(qn_ledger_reserve(f->base.device->host_ledger, QN_LEDGER_OTHER, bytes));
     f->moments_bytes = bytes;
     qn_status status = new_numbers(&f->trainable, &f->m);
     if (status == QN_OK && states > 1) status = new_numbers(&f->trainable, &f->v);

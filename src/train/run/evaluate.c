@@ -152,7 +152,13 @@ static qn_status open_model(evaluation *e)
     const float scale = e->o.adapter_scale;
     qn_buf notes = {0};
     int32_t adapter = -1;
-    QN_TRY(qn_train_base_open(e->o.model_path, e->o.device, e->o.n_threads, e->o.memory_limit_bytes, b));
+    const qn_device_options device = {.n_threads = e->o.n_threads,
+                                      .memory_limit_bytes = e->o.memory_limit_bytes,
+                                      .device_memory_limit_bytes = e->o.device_memory_limit_bytes};
+    qn_status opened = qn_train_base_open_with(e->o.model_path, e->o.device, &device, &notes, b);
+    if (notes.length) qn_log_lines(QN_LOG_WARNING, notes.data);
+    qn_buf_free(&notes);
+    QN_TRY(opened);
     if (e->o.adapter_path) {
         QN_TRY(qn_adapters_new(b->device, &b->config, b->parameters, &e->adapters));
         qn_status status = qn_adapters_load(e->adapters, "evaluated", e->o.adapter_path,
@@ -167,6 +173,27 @@ static qn_status open_model(evaluation *e)
     const qn_status status = make_program(e, s, adapter);
     qn_scope_free(s);
     return status;
+}
+
+static void close_model(evaluation *e)
+{
+    qn_program_free(e->program);
+    qn_adapters_free(e->adapters);
+    qn_train_base_close(&e->base);
+    e->program = NULL;
+    e->adapters = NULL;
+}
+
+static qn_status open_model_where_it_fits(evaluation *e)
+{
+    const qn_status status = open_model(e);
+    if (!qn_device_gives_way(e->base.device, status)) return status;
+    char why[QN_ERROR_TEXT_MAX];
+    qn_device_give_way_text(why, sizeof why);
+    qn_log(QN_LOG_WARNING, "%s", why);
+    close_model(e);
+    e->o.device = "cpu";
+    return open_model(e);
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------ */
@@ -301,14 +328,16 @@ static qn_status evaluate(evaluation *e)
     const int64_t began_ns = qn_clock_ns();
     QN_TRY(check_options(&e->o));
     QN_TRY(open_data(e));
-    QN_TRY(open_model(e));
+    QN_TRY(open_model_where_it_fits(e));
     QN_TRY(make_room(e));
     for (int64_t i = 0; i < e->n_lines; i++) QN_TRY(add_line(e, i));
     QN_TRY(run_batch(e));
     e->out.loss = e->sum / (double)e->out.n_counted;
     e->out.perplexity = exp(e->out.loss);
     e->out.seconds = (double)(qn_clock_ns() - began_ns) * 1e-9;
-    e->out.peak_memory_bytes = qn_ledger_peak(e->base.device->ledger);
+    const qn_device *d = e->base.device;
+    e->out.peak_memory_bytes = qn_ledger_peak(d->host_ledger);
+    e->out.device_peak_memory_bytes = qn_device_has_memory(d) ? qn_ledger_peak(d->ledger) : 0;
     return QN_OK;
 }
 
@@ -317,9 +346,7 @@ qn_status qn_evaluate_data(const qn_evaluate_options *options, qn_evaluate_resul
     evaluation e = {.o = *options};
     const qn_status status = evaluate(&e);
     if (status == QN_OK) *out = e.out;
-    qn_program_free(e.program);
-    qn_adapters_free(e.adapters);
-    qn_train_base_close(&e.base);
+    close_model(&e);
     qn_line_index_close(e.lines);
     qn_chat_text_close(e.text);
     qn_buf_free(&e.line);

@@ -89,7 +89,11 @@ static qn_status open_data_and_base(qn_training *t)
     qn_config_free(&config);
     qn_source_close(source);
     QN_TRY(status);
-    return qn_train_base_open(o->model_path, o->device, o->n_threads, o->memory_limit_bytes, &t->base);
+    const qn_device_options device = {.n_threads = o->n_threads,
+                                      .memory_limit_bytes = o->memory_limit_bytes,
+                                      .device_memory_limit_bytes = o->device_memory_limit_bytes};
+    QN_TRY(qn_run_files_take_device(t));
+    return qn_train_base_open_with(o->model_path, o->device, &device, &t->notes, &t->base);
 }
 
 /* Room for every batch, and no more. */
@@ -178,7 +182,8 @@ static qn_status open_all(qn_training *t)
     return t->notes.status;
 }
 
-qn_status qn_training_open(const qn_train_options *options, qn_training **out)
+/* why: that the CPU computes, "" at first. It is written if the CPU is worth a trial. */
+static qn_status open_on(const qn_train_options *options, char why[QN_ERROR_TEXT_MAX], qn_training **out)
 {
     qn_training *t = qn_calloc(1, sizeof *t);
     if (!t) return QN_E_NOMEM;
@@ -187,13 +192,26 @@ qn_status qn_training_open(const qn_train_options *options, qn_training **out)
     t->valid_loss = NAN;
     t->best_loss = INFINITY;
     qn_status status = qn_run_options_make(options, &t->options);
+    if (*why) qn_buf_printf(&t->notes, "%s\n", why);
+    *why = 0;
     if (status == QN_OK) qn_run_options_note_unused(options, &t->notes);
     if (status == QN_OK) status = open_all(t);
+    if (qn_device_gives_way(t->base.device, status)) qn_device_give_way_text(why, QN_ERROR_TEXT_MAX);
     if (status == QN_OK)
         *out = t;
     else
         qn_training_close(t);
     return status;
+}
+
+qn_status qn_training_open(const qn_train_options *options, qn_training **out)
+{
+    char why[QN_ERROR_TEXT_MAX] = "";
+    const qn_status status = open_on(options, why, out);
+    if (status == QN_OK || !*why) return status;
+    qn_train_options on_cpu = *options;
+    on_cpu.device = "cpu";
+    return open_on(&on_cpu, why, out);
 }
 
 void qn_training_close(qn_training *t)
@@ -218,14 +236,22 @@ void qn_training_stop(qn_training *t)
 
 /* ---- what it tells ------------------------------------------------------------------------------------ */
 
+/* All zeros: the device has no memory of its own. */
+static qn_ledger_figures card_memory(const qn_training *t)
+{
+    const qn_device *d = t->base.device;
+    return qn_device_has_memory(d) ? qn_ledger_get(d->ledger) : (qn_ledger_figures){.total = 0};
+}
+
 qn_status qn_training_get_info(const qn_training *t, qn_train_info *out)
 {
     const qn_trainable *what = qn_trainer_trainable(t->trainer);
     const qn_dataset_summary data = qn_dataset_summarize(t->train);
-    const qn_ledger_figures memory = qn_ledger_get(t->base.device->ledger);
+    const qn_ledger_figures memory = qn_ledger_get(t->base.device->host_ledger);
     const qn_device_description device = t->base.device->ops->describe(t->base.device);
     *out = (qn_train_info){.architecture = t->base.config.architecture,
                            .device = t->base.device->ops->name,
+                           .device_name = device.chip ? device.chip : "",
                            .cpu_set = device.set,
                            .n_threads = device.n_threads,
                            .vocab_size = t->base.config.vocab_size,
@@ -246,6 +272,8 @@ qn_status qn_training_get_info(const qn_training *t, qn_train_info *out)
                            .best_loss = t->best_loss,
                            .memory_bytes = memory.total,
                            .peak_memory_bytes = memory.peak,
+                           .device_memory_bytes = card_memory(t).total,
+                           .device_peak_memory_bytes = card_memory(t).peak,
                            .notes = t->notes.data ? t->notes.data : ""};
     if (t->valid) {
         const qn_dataset_summary valid = qn_dataset_summarize(t->valid);
@@ -388,7 +416,7 @@ static qn_status explain_validation(qn_training *t, const qn_train_batch *b)
 static void finish_report(qn_training *t, const qn_trainer_report *update, int64_t began_ns,
                           qn_train_step_report *r)
 {
-    const qn_ledger_figures memory = qn_ledger_get(t->base.device->ledger);
+    const qn_ledger_figures memory = qn_ledger_get(t->base.device->host_ledger);
     const int64_t now = qn_clock_ns(), done = update->step - t->run_from;
     t->n_tokens += r->n_tokens;
     t->n_step_counted = update->n_targets;
@@ -406,6 +434,8 @@ static void finish_report(qn_training *t, const qn_trainer_report *update, int64
         r->eta_s = (double)(now - t->run_ns) * 1e-9 / (double)done * (double)(t->n_steps - r->step);
     r->memory_bytes = memory.total;
     r->peak_memory_bytes = memory.peak;
+    r->device_memory_bytes = card_memory(t).total;
+    r->device_peak_memory_bytes = card_memory(t).peak;
 }
 
 qn_status qn_training_take_step(qn_training *t, int watch, qn_train_step_report *out)

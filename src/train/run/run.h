@@ -41,6 +41,8 @@ qn_status qn_training_take_validation(qn_training *t, int watch);
 /* QN_E_ARG: there is a training in it, and it is neither resumed nor begun anew; QN_E_NOT_FOUND: there is
  * none to be resumed. Writes nothing. */
 qn_status qn_run_files_check(const qn_training *t);
+/* Without a device of the options: that which computed the state to go on from. */
+qn_status qn_run_files_take_device(qn_training *t);
 /* The state of out_path into a training that is otherwise open. */
 qn_status qn_run_files_restore(qn_training *t);
 /* Makes the folder, opens the log, and writes a first state where there is none. */

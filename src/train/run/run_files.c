@@ -93,6 +93,29 @@ static qn_status go_to(qn_training *t, const char *path, const qn_train_state *s
     return t->notes.status;
 }
 
+/* Other devices have other bits. */
+qn_status qn_run_files_take_device(qn_training *t)
+{
+    qn_train_options *o = &t->options.o;
+    qn_train_state *state = NULL;
+    char *path;
+    if (!o->resume || o->model) return QN_OK;
+    QN_TRY(path_in(t, state_name, &path));
+    qn_status status = qn_train_state_open(path, &state);
+    qn_free(path);
+    const char *was = status == QN_OK ? qn_train_state_device(state) : NULL;
+    if (was && (!o->device || strcmp(o->device, "auto") == 0)) {
+        qn_free((char *)o->device);
+        o->device = qn_strdup(was);
+        if (!o->device) status = QN_E_NOMEM;
+    } else if (was && strcmp(o->device, was) != 0) {
+        qn_buf_printf(&t->notes, "the training began on the device %s, so the bits of this one differ\n",
+                      was);
+    }
+    qn_train_state_close(state);
+    return status;
+}
+
 qn_status qn_run_files_restore(qn_training *t)
 {
     qn_train_state *state = NULL;

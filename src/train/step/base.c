@@ -1,5 +1,7 @@
 #include "train/step/base.h"
 
+#include <stdio.h>
+
 #include "api/borrow.h"
 #include "format/source/packed.h"
 #include "model/config/families.h"
@@ -20,15 +22,29 @@ static qn_status find_names(qn_train_base *b)
     return QN_OK;
 }
 
-static qn_status open_all(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
+/* Before anything is loaded into a card's memory. What a step needs beside the weights is not known yet. */
+static qn_status check_fit(const qn_train_base *b)
+{
+    qn_device *d = b->device;
+    size_t size_bytes;
+    int bits;
+    if (!qn_device_has_memory(d)) return QN_OK;
+    QN_TRY(qn_parameters_measure(d, b->weights, &b->config, &size_bytes, &bits));
+    const size_t free_bytes = d->ops->free_bytes(d);
+    if (size_bytes <= free_bytes) return QN_OK;
+    return qn_fail(QN_E_NOMEM,
+                   "device %s: the weights need %.2f MiB of the card's memory, and %.2f MiB are free",
+                   d->ops->name, (double)size_bytes / 1048576, (double)free_bytes / 1048576);
+}
+
+static qn_status open_all(const char *path, const char *device, const qn_device_options *options,
                           qn_train_base *b)
 {
-    QN_TRY(qn_device_open(
-        device, &(qn_device_options){.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes},
-        &b->device));
+    QN_TRY(qn_device_open(device, options, &b->device));
     QN_TRY(open_files(path, NULL, b));
     QN_TRY(qn_config_read(b->source, &b->config));
     QN_TRY(qn_weights_open(b->source, &b->config, &b->weights));
+    QN_TRY(check_fit(b));
     QN_TRY(qn_parameters_load(b->device, b->weights, &b->config, NULL, &b->parameters));
     return find_names(b);
 }
@@ -62,8 +78,27 @@ qn_status qn_train_base_borrow(qn_model *model, int n_threads, size_t memory_lim
 qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                              qn_train_base *out)
 {
+    qn_buf notes = {0};
+    const qn_device_options options = {.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes};
+    const qn_status status = qn_train_base_open_with(path, device, &options, &notes, out);
+    qn_buf_free(&notes);
+    return status;
+}
+
+qn_status qn_train_base_open_with(const char *path, const char *device, const qn_device_options *options,
+                                  qn_buf *notes, qn_train_base *out)
+{
     qn_train_base b = {0};
-    qn_status status = open_all(path, device, n_threads, memory_limit_bytes, &b);
+    char why[QN_ERROR_TEXT_MAX] = "";
+    qn_status status = open_all(path, device, options, &b);
+    if (qn_device_gives_way(b.device, status)) {
+        qn_device_give_way_text(why, sizeof why);
+        qn_train_base_close(&b);
+        status = open_all(path, "cpu", options, &b);
+    } else if (b.device) {
+        snprintf(why, sizeof why, "%s", b.device->note);
+    }
+    if (*why) qn_buf_printf(notes, "%s\n", why);
     if (status == QN_OK)
         *out = b;
     else

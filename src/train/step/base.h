@@ -5,6 +5,7 @@
 
 #include <quern/model.h>
 
+#include "base/buf.h"
 #include "model/config/config.h"
 #include "model/forward/layer_groups.h"
 #include "model/weights/parameters.h"
@@ -21,10 +22,13 @@ typedef struct {
     qn_model *lender; /* the open model whose config and weights these are; NULL: they are the base's own */
 } qn_train_base;
 
-/* path as for qn_model_open, on the device of this name, NULL: "cpu". n_threads 0: all that affinity and
- * quota allow. memory_limit_bytes 0: none. Untouched on failure. */
+/* path as for qn_model_open, device as for qn_device_open. n_threads 0: all that affinity and quota allow.
+ * memory_limit_bytes 0: none. Untouched on failure. */
 qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                              qn_train_base *out);
+/* The same with all of a device's options. Where "auto" gives way to the CPU, notes says so. */
+qn_status qn_train_base_open_with(const char *path, const char *device, const qn_device_options *options,
+                                  qn_buf *notes, qn_train_base *out);
 /* With the weights of an open model, on another device of the same kind: both compute at the same time.
  * n_threads 0: as many as the model has; the memory limit is for what is held beside the weights. */
 qn_status qn_train_base_borrow(qn_model *model, int n_threads, size_t memory_limit_bytes, qn_train_base *out);

@@ -82,7 +82,7 @@ static qn_status make(qn_trainer *t)
     size_t bytes;
     QN_TRY(qn_trainable_new(t->base, t->scope, &t->options.trainable, &t->trainable));
     bytes = (size_t)t->trainable.n_elements * sizeof(float) * (size_t)(1 + states);
-    QN_TRY(qn_ledger_reserve(t->base->device->ledger, QN_LEDGER_OTHER, bytes));
+    QN_TRY(qn_ledger_reserve(t->base->device->host_ledger, QN_LEDGER_OTHER, bytes));
     t->held_bytes = bytes;
     QN_TRY(new_numbers(t, &t->sums));
     if (states > 0) QN_TRY(new_numbers(t, &t->m));
@@ -122,7 +122,7 @@ void qn_trainer_free(qn_trainer *t)
     free_numbers(t, t->sums);
     free_numbers(t, t->m);
     free_numbers(t, t->v);
-    qn_ledger_release(t->base->device->ledger, QN_LEDGER_OTHER, t->held_bytes);
+    qn_ledger_release(t->base->device->host_ledger, QN_LEDGER_OTHER, t->held_bytes);
     qn_trainable_free(&t->trainable);
     qn_scope_free(t->scope);
     qn_free(t);

@@ -105,6 +105,11 @@ template <class... P, class... A>
 static inline cudaError_t qn_emulate(void (*kernel)(P...), unsigned grid, int block, size_t shared_bytes,
                                      A... arguments)
 {
+    if (qn_emulated_is_recording()) {
+        auto later = [=] { return qn_emulate(kernel, grid, block, shared_bytes, arguments...); };
+        return qn_emulated_keep([](void *p) { return (*(decltype(later) *)p)(); },
+                                [](void *p) { delete (decltype(later) *)p; }, new decltype(later)(later));
+    }
     auto call = [&] { kernel(arguments...); };
     return qn_emulate_body((const void *)kernel, [](void *p) { (*(decltype(call) *)p)(); }, &call, grid,
                            block, shared_bytes);

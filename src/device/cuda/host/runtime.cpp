@@ -107,6 +107,12 @@ cudaError_t cudaPeekAtLastError(void)
     return last_error;
 }
 
+static size_t number_of(const char *variable, size_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text && *text ? (size_t)strtoull(text, NULL, 10) : otherwise;
+}
+
 cudaError_t cudaRuntimeGetVersion(int *out)
 {
     *out = 13000;
@@ -115,7 +121,7 @@ cudaError_t cudaRuntimeGetVersion(int *out)
 
 cudaError_t cudaDriverGetVersion(int *out)
 {
-    *out = 13000;
+    *out = (int)number_of("QUERN_CUDA_HOST_DRIVER", 13000);
     return cudaSuccess;
 }
 
@@ -143,9 +149,8 @@ cudaError_t cudaDeviceSynchronize(void)
 
 static size_t total_bytes(void)
 {
-    const char *text = getenv("QUERN_CUDA_HOST_BYTES");
-    const unsigned long long n = text ? strtoull(text, NULL, 10) : 0;
-    return n ? (size_t)n : (size_t)8 << 30;
+    const size_t n = number_of("QUERN_CUDA_HOST_BYTES", 0);
+    return n ? n : (size_t)8 << 30;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
@@ -157,7 +162,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
     p.sharedMemPerBlock = 48 << 10;
     p.sharedMemPerBlockOptin = 227 << 10;
     p.sharedMemPerMultiprocessor = 228 << 10;
-    p.major = 9;
+    const int arch = (int)number_of("QUERN_CUDA_HOST_ARCH", 90);
+    p.major = arch / 10;
+    p.minor = arch % 10;
     p.multiProcessorCount = 4;
     p.warpSize = 32;
     p.maxThreadsPerBlock = 1024;
@@ -170,8 +177,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int i)
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     *total = total_bytes();
+    const size_t others = number_of("QUERN_CUDA_HOST_USED", 0);
     pthread_mutex_lock(&lock);
-    *free_bytes = *total > used_bytes ? *total - used_bytes : 0;
+    *free_bytes = *total > used_bytes + others ? *total - used_bytes - others : 0;
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
@@ -182,7 +190,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel)
     a.maxThreadsPerBlock = 1024;
     a.ptxVersion = a.binaryVersion = 90;
     *out = a;
-    return qn_emulated_error(kernel ? cudaSuccess : cudaErrorInvalidValue);
+    return qn_emulated_error(kernel && number_of("QUERN_CUDA_HOST_CODE", 1) ? cudaSuccess
+                                                                            : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value)
@@ -205,7 +214,8 @@ static block *claim(size_t size_bytes)
     block *b = (block *)malloc(sizeof *b);
     if (!b) return NULL;
     pthread_mutex_lock(&lock);
-    const size_t total = total_bytes();
+    const size_t all = total_bytes(), others = number_of("QUERN_CUDA_HOST_USED", 0);
+    const size_t total = all > others ? all - others : 0;
     const int fits = used_bytes <= total && size_bytes <= total - used_bytes;
     if (fits) used_bytes += size_bytes;
     pthread_mutex_unlock(&lock);
@@ -299,6 +309,88 @@ cudaError_t cudaMemset(void *to, int byte, size_t size_bytes)
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t size_bytes, cudaStream_t stream)
 {
     return cudaMemset(to, byte, size_bytes);
+}
+
+/* ---- recordings ---------------------------------------------------------------------------------------- */
+
+struct kept_action {
+    cudaError_t (*act)(void *action);
+    void (*destroy)(void *action);
+    void *action;
+    kept_action *next;
+};
+
+/* The graph and what is made of it are one and the same, counted. */
+struct qn_emulated_recording {
+    kept_action *first, **end;
+    int users;
+};
+
+static thread_local qn_emulated_recording *recording;
+
+int qn_emulated_is_recording(void)
+{
+    return recording != NULL;
+}
+
+cudaError_t qn_emulated_keep(cudaError_t (*act)(void *action), void (*destroy)(void *action), void *action)
+{
+    kept_action *k = (kept_action *)malloc(sizeof *k);
+    if (!k) return qn_emulated_error(cudaErrorMemoryAllocation);
+    *k = kept_action{act, destroy, action, NULL};
+    *recording->end = k;
+    recording->end = &k->next;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    if (recording) return qn_emulated_error(cudaErrorInvalidValue);
+    recording = (qn_emulated_recording *)calloc(1, sizeof *recording);
+    if (!recording) return qn_emulated_error(cudaErrorMemoryAllocation);
+    recording->end = &recording->first;
+    recording->users = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    *out = recording;
+    recording = NULL;
+    return *out ? cudaSuccess : qn_emulated_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    graph->users++;
+    *out = graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    for (kept_action *k = graph->first; k; k = k->next) {
+        const cudaError_t e = k->act(k->action);
+        if (e != cudaSuccess) return e;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    if (--graph->users) return cudaSuccess;
+    for (kept_action *k = graph->first, *next; k; k = next) {
+        next = k->next;
+        k->destroy(k->action);
+        free(k);
+    }
+    free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    return cudaGraphDestroy(graph);
 }
 
 /* ---- streams, events ----------------------------------------------------------------------------------- */

@@ -5,6 +5,10 @@
  *   QUERN_CUDA_HOST_BYTES=n   how much memory the card says it has (8 GiB if unset)
  *   QUERN_CUDA_HOST_FAIL=n    the n-th allocation fails, that one alone
  *   QUERN_CUDA_HOST_LOST=n    the n-th launch and all behind it fail with cudaErrorIllegalAddress
+ *   QUERN_CUDA_HOST_USED=n    so much of it is another process's
+ *   QUERN_CUDA_HOST_DRIVER=n  the version of the driver (13000 if unset); 0: there is none
+ *   QUERN_CUDA_HOST_ARCH=n    the card's compute capability (90 if unset)
+ *   QUERN_CUDA_HOST_CODE=n    0: the library has no code for the card
  *
  * They are read at each call. Counting begins with the process, and again whenever the variable changes. */
 #ifndef QN_DEVICE_CUDA_HOST_RUNTIME_H
@@ -90,6 +94,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+
+/* What a stream would begin between these two is kept, not done. One recording at a time. */
+typedef struct qn_emulated_recording *cudaGraph_t;
+typedef struct qn_emulated_recording *cudaGraphExec_t;
+typedef enum { cudaStreamCaptureModeThreadLocal = 1 } cudaStreamCaptureMode;
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+/* Whether this thread records. If so, keeps one action (freed with it by `destroy`) in place of doing it. */
+int qn_emulated_is_recording(void);
+cudaError_t qn_emulated_keep(cudaError_t (*act)(void *action), void (*destroy)(void *action), void *action);
 
 cudaError_t cudaEventCreate(cudaEvent_t *out);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
