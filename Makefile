@@ -219,7 +219,7 @@ test-device: $(DEVICE_TESTS) all
 CUDA_TESTS ?= %
 CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(DEVICE_TESTS) $(CUDA_HOST_TESTS))
 test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
-	$(Q)QN_TEST_DEVICE=cuda QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
+	$(Q)QN_TEST_DEVICE=cuda QN_TEST_ROUNDS=30 QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
 
 test-real: $(REAL_TESTS) $(B)/examples/dpo all
 	$(Q)QUERN=$(B)/quern tests/run $(REAL_TESTS) $(REAL_CLI_TESTS)
