@@ -40,6 +40,11 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
     return e == cudaSuccess ? QN_OK : qn_cuda_fail(QN_E_DEVICE, "%s: %s", what, cudaGetErrorString(e));
 }
 
+void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes, const void *work,
+                     size_t work_bytes)
+{
+}
+
 /* ---- random data ----------------------------------------------------------------------------------------- */
 
 static __device__ uint32_t random_of(uint64_t i)
