@@ -4,7 +4,7 @@
 #include "device/cuda/product.h"
 
 /* ROUND_BYTES: products of EXPERTS_SUM that wait for their sum at once. */
-enum { FEW = 8, MANY = 64, ROUND_BYTES = 64 << 20 };
+enum { ROUND_BYTES = 64 << 20 };
 
 /* One step, or rows [first, first + rows) of it. */
 typedef struct {
@@ -13,10 +13,11 @@ typedef struct {
     const qn_cuda_operand *x, *ids;
     int64_t top, n_parts, rows, x_rows; /* x_rows: rows of activations, `rows` or all pairs */
     qn_cuda_rows x_places;
-    int is_float, many, straight;
+    int is_float, per_group, straight;
 } experts;
 
-static experts experts_of(const qn_cuda_step *s, int64_t rows)
+/* c NULL: to know sizes alone, those of the smallest groups. */
+static experts experts_of(const qn_cuda_context *c, const qn_cuda_step *s, int64_t rows)
 {
     experts e = {s, s->in[1].weight, &s->in[0], &s->in[2]};
     e.top = e.ids->dim[1];
@@ -26,7 +27,9 @@ static experts experts_of(const qn_cuda_step *s, int64_t rows)
     e.x_places = {e.x->n == 2 ? 1 : e.top, e.x->stride[0], e.x->n == 2 ? 0 : e.x->dim[2]};
     e.straight = s->prim == QN_PRIM_EXPERTS_GRAD;
     e.is_float = s->precision == QN_PRECISION_EXACT || e.w->form == QN_CUDA_F32 || e.straight;
-    e.many = rows * e.top >= 16 * e.n_parts;
+    e.per_group = QN_CUDA_FEW;
+    if (c && rows * e.top >= 16 * e.n_parts) e.per_group = QN_CUDA_MANY;
+    if (c && !e.is_float && rows * e.top >= 64 * e.n_parts) e.per_group = qn_cuda_tile_of(c, QN_CUDA_WIDE);
     return e;
 }
 
@@ -53,7 +56,7 @@ static scratch scratch_of(const experts *e, char *base, int keeps_products)
     scratch t = {};
     const int64_t n_pairs = e->rows * e->top;
     t.groups = (qn_cuda_group *)take(
-        &t, base, (size_t)qn_cuda_most_groups(n_pairs, e->n_parts, FEW) * sizeof(qn_cuda_group));
+        &t, base, (size_t)qn_cuda_most_groups(n_pairs, e->n_parts, QN_CUDA_FEW) * sizeof(qn_cuda_group));
     t.pairs = (int32_t *)take(&t, base, (size_t)n_pairs * sizeof(int32_t));
     if (!e->is_float) {
         t.x = (uint16_t *)take(&t, base, (size_t)(e->x_rows * qn_cuda_padded(e->w)) * sizeof(uint16_t));
@@ -73,13 +76,13 @@ static int64_t round_rows(const qn_cuda_step *s)
 
 static size_t experts_scratch_bytes(const qn_cuda_step *s)
 {
-    const experts e = experts_of(s, s->in[0].dim[0]);
+    const experts e = experts_of(NULL, s, s->in[0].dim[0]);
     return scratch_of(&e, NULL, 0).size_bytes;
 }
 
 static size_t sum_scratch_bytes(const qn_cuda_step *s)
 {
-    const experts e = experts_of(s, round_rows(s));
+    const experts e = experts_of(NULL, s, round_rows(s));
     return scratch_of(&e, NULL, 1).size_bytes;
 }
 
@@ -93,7 +96,7 @@ static qn_status multiply_floats(qn_cuda_context *c, const experts *e, const scr
     p.out = out;
     p.k = e->straight ? e->w->n_out : e->w->n_in;
     p.n = p.out_row = e->straight ? e->w->n_in : e->w->n_out;
-    p.m = e->many ? MANY : FEW;
+    p.m = e->per_group;
     p.rows = e->x_places;
     p.a_col = 1;
     p.w = *e->w;
@@ -114,18 +117,18 @@ static qn_status multiply_packed(qn_cuda_context *c, const experts *e, const scr
     p.w = *e->w;
     p.x_stride = qn_cuda_padded(e->w);
     const qn_status status =
-        qn_cuda_pack_rows(c, x, e->x_places, e->x_rows, e->w->n_in, p.x_stride, t->x, t->x_scale);
+        qn_cuda_pack_rows(c, x, e->x_places, e->x_rows, e->w->n_in, p.x_stride, 0, t->x, t->x_scale);
     if (status != QN_OK) return status;
     p.x = t->x;
     p.x_scale = t->x_scale;
     p.out = out;
     p.out_stride = e->w->n_out;
     p.groups = t->groups;
-    p.n_groups = qn_cuda_most_groups(e->rows * e->top, e->n_parts, e->many ? MANY : FEW);
+    p.n_groups = qn_cuda_most_groups(e->rows * e->top, e->n_parts, e->per_group);
     p.pairs = t->pairs;
     p.x_share = (int32_t)(e->x->n == 2 ? e->top : 1);
     p.bias = bias;
-    return qn_cuda_product_begin(c, &p, e->many);
+    return qn_cuda_product_begin(c, &p, e->per_group);
 }
 
 /* Rows from `first` on into out [rows, top, n]. */
@@ -135,7 +138,7 @@ static qn_status multiply(qn_cuda_context *c, const experts *e, const scratch *t
     const float *x = (const float *)e->x->data + first * e->x->stride[0];
     const int32_t *ids = (const int32_t *)e->ids->data + first * e->ids->stride[0];
     const qn_status status = qn_cuda_group_pairs(c, ids, e->ids->stride[0], e->top, e->rows * e->top,
-                                                 e->n_parts, e->many ? MANY : FEW, t->groups, t->pairs);
+                                                 e->n_parts, e->per_group, t->groups, t->pairs);
     if (status != QN_OK) return status;
     return e->is_float ? multiply_floats(c, e, t, x, out, bias) : multiply_packed(c, e, t, x, out, bias);
 }
@@ -147,7 +150,7 @@ static const float *bias_of(const qn_cuda_step *s, int i)
 
 static qn_status launch_experts(qn_cuda_context *c, const qn_cuda_step *s)
 {
-    const experts e = experts_of(s, s->in[0].dim[0]);
+    const experts e = experts_of(c, s, s->in[0].dim[0]);
     if (e.rows == 0) return QN_OK;
     const scratch t = scratch_of(&e, (char *)s->scratch, 0);
     return multiply(c, &e, &t, 0, (float *)s->out.data, e.straight ? NULL : bias_of(s, 3));
@@ -185,7 +188,7 @@ static qn_status launch_sum(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const int64_t rows = s->in[0].dim[0], per_round = round_rows(s), n_out = s->in[1].weight->n_out;
     for (int64_t first = 0; first < rows; first += per_round) {
-        const experts e = experts_of(s, rows - first < per_round ? rows - first : per_round);
+        const experts e = experts_of(c, s, rows - first < per_round ? rows - first : per_round);
         const scratch t = scratch_of(&e, (char *)s->scratch, 1);
         qn_status status = multiply(c, &e, &t, first, t.products, bias_of(s, 4));
         if (status != QN_OK) return status;

@@ -94,7 +94,8 @@ static int64_t rows_of(const qn_cuda_step *s)
 
 static size_t half_bytes(const qn_cuda_step *s)
 {
-    return ((size_t)(rows_of(s) * qn_cuda_padded(s->in[1].weight)) * 2 + 255) / 256 * 256;
+    const int64_t rows = qn_cuda_tiled_rows(rows_of(s));
+    return ((size_t)(rows * qn_cuda_padded(s->in[1].weight)) * 2 + 255) / 256 * 256;
 }
 
 static size_t matmul_scratch_bytes(const qn_cuda_step *s)
@@ -149,6 +150,8 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.w = *s->in[1].weight;
     p.n_tokens = rows_of(s);
     p.x_stride = qn_cuda_padded(&p.w);
+    const int per_tile = qn_cuda_tile_of(c, p.n_tokens);
+    p.x_tiled = per_tile == QN_CUDA_WIDE ? qn_cuda_tiled_rows(p.n_tokens) : 0;
     p.out = (float *)s->out.data;
     p.out_stride = p.w.n_out;
     p.x_share = 1;
@@ -159,8 +162,8 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.x_scale = scale;
     const qn_status status =
         qn_cuda_pack_rows(c, (const float *)a->data, qn_cuda_rows{1, a->stride[a->n - 2], 0}, p.n_tokens,
-                          p.w.n_in, p.x_stride, x, scale);
-    return status == QN_OK ? qn_cuda_product_begin(c, &p, p.n_tokens > QN_CUDA_FEW) : status;
+                          p.w.n_in, p.x_stride, p.x_tiled, x, scale);
+    return status == QN_OK ? qn_cuda_product_begin(c, &p, per_tile) : status;
 }
 
 static qn_status launch_matmul(qn_cuda_context *c, const qn_cuda_step *s)

@@ -24,6 +24,13 @@ struct __align__(8) qn_mbarrier
 
 #ifdef QN_CUDA_HOST
 
+/* A lane's part of d += a * b, and the products of a warp: args are its lanes' parts. */
+struct qn_emulated_fragments {
+    float *d;
+    const uint32_t *a, *b;
+};
+void qn_emulated_multiply(void *const *args, int n_lanes);
+
 void qn_emulated_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
 void qn_emulated_ldmatrix(uint32_t r[4], const void *row, int is_transposed);
 void qn_emulated_copy(void *to, const void *from, int bytes_valid);

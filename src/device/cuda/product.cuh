@@ -1,46 +1,8 @@
-/* The two kernels of product.h, for one form of weights. A panel of 16 rows is operand A, tokens are operand B. */
+/* Two kernels of product.h, for one form of weights, and which of the three begins. A panel of 16 rows is operand A, tokens are operand B. */
 #ifndef QN_DEVICE_CUDA_PRODUCT_CUH
 #define QN_DEVICE_CUDA_PRODUCT_CUH
 
-#include "device/cuda/panel.cuh"
-#include "device/cuda/product.h"
-
-/* What the tokens of a tile are: token t reads row of(t) of x and writes row to(t) of out. */
-typedef struct {
-    int64_t part, first, n;
-    const int32_t *pairs;
-    int32_t x_share;
-} qn_cuda_tokens;
-
-static __device__ __forceinline__ qn_cuda_tokens qn_tokens_of(const qn_cuda_product &p, int64_t tile,
-                                                              int per_tile)
-{
-    qn_cuda_tokens t = {0, tile * per_tile, 0, p.pairs, p.x_share};
-    if (p.groups) {
-        const qn_cuda_group g = p.groups[tile];
-        t.part = g.part, t.first = g.first, t.n = g.n;
-    } else {
-        t.n = p.n_tokens - t.first < per_tile ? p.n_tokens - t.first : per_tile;
-    }
-    return t;
-}
-
-static __device__ __forceinline__ int64_t qn_token_out(const qn_cuda_tokens &t, int64_t i)
-{
-    return t.pairs ? t.pairs[t.first + i] : t.first + i;
-}
-
-static __device__ __forceinline__ int64_t qn_token_in(const qn_cuda_tokens &t, int64_t i)
-{
-    return t.pairs ? t.pairs[t.first + i] / t.x_share : t.first + i;
-}
-
-static __device__ __forceinline__ void qn_row_factors(const qn_cuda_weight &w, int64_t panel, int lane,
-                                                      float inverse[2])
-{
-    for (int h = 0; h < 2; h++)
-        inverse[h] = w.factor ? 1 / w.factor[panel * QN_CUDA_PANEL + lane / 4 + 8 * h] : 1;
-}
+#include "device/cuda/product_wide.cuh"
 
 static __device__ __forceinline__ void qn_store_product(const qn_cuda_product &p, const qn_cuda_tokens &t,
                                                         int64_t row, int64_t token, float sum)
@@ -175,13 +137,16 @@ template <int FORM, int BITS> static __global__ void __launch_bounds__(128) qn_p
 }
 
 template <int FORM, int BITS>
-static qn_status qn_product_launch(qn_cuda_context *c, const qn_cuda_product *p, int many)
+static qn_status qn_product_launch(qn_cuda_context *c, const qn_cuda_product *p, int per_tile)
 {
-    const int per_tile = many ? QN_CUDA_MANY : QN_CUDA_FEW;
     const int64_t tiles = p->groups ? p->n_groups : qn_blocks(p->n_tokens, per_tile);
-    if (many)
-        return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0,
-                              *p);
+    if (per_tile == QN_CUDA_WIDE) {
+        const int64_t works = qn_wide_works(*p, tiles);
+        return qn_cuda_launch(c, qn_product_wide<FORM, BITS>, works < c->n_sm ? works : c->n_sm,
+                             QN_WIDE_THREADS, qn_wide_shared_bytes<FORM>(p->w), *p, tiles);
+    }
+    if (per_tile == QN_CUDA_MANY)
+        return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0, *p);
     const size_t shared = (size_t)qn_blocks(qn_cuda_padded(&p->w), QN_CUDA_CHUNK) * 128 * sizeof(float);
     return qn_cuda_launch(c, qn_product_few<FORM, BITS>, tiles * p->w.n_panels, 256, shared, *p);
 }

@@ -10,13 +10,15 @@
 #include "device/cuda/groups.cuh"
 
 enum { QN_CUDA_CHUNK = 512 };
-enum { QN_CUDA_FEW = 8, QN_CUDA_MANY = 64 }; /* tokens of a tile of either kernel */
+/* Tokens of a tile, by which a kernel is named. WIDE: cards of qn_cuda_context.has_wide alone. */
+enum { QN_CUDA_FEW = 8, QN_CUDA_MANY = 64, QN_CUDA_WIDE = 128 };
 
 typedef struct {
     qn_cuda_weight w;
     const uint16_t *x;    /* f16 [rows][x_stride], padded with zeros to whole units */
     const float *x_scale; /* [rows] */
     int64_t x_stride;
+    int64_t x_tiled; /* not 0: x lies for WIDE, and this is qn_cuda_tiled_rows; without groups */
     float *out;
     int64_t out_stride, n_tokens;
     /* Experts: groups [n_groups] (n 0: none), of pairs whose numbers are places in out; pair p reads row p /
@@ -42,14 +44,27 @@ static __host__ __device__ __forceinline__ int qn_cuda_row_exponent(float most)
     return e < -106 ? -120 : e - 14;
 }
 
-/* n rows of x f32 [n_in] to f16 with a scale each. */
+/* Rows of x as they lie for WIDE: [columns / 64][rows][64 columns], pieces of 8 columns as operand B of wgmma.cuh. */
+static inline int64_t qn_cuda_tiled_rows(int64_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+/* The kernel for so many tokens of a matrix: FEW, MANY or WIDE. */
+static inline int qn_cuda_tile_of(const qn_cuda_context *c, int64_t n_tokens)
+{
+    if (n_tokens <= QN_CUDA_FEW) return QN_CUDA_FEW;
+    return c->has_wide && n_tokens >= QN_CUDA_MANY ? QN_CUDA_WIDE : QN_CUDA_MANY;
+}
+
+/* n rows of x f32 [n_in] to f16 with a scale each. tiled: 0, or qn_cuda_tiled_rows(n). */
 qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
-                            int64_t padded, uint16_t *out, float *scale);
-/* many: which kernel. The weight is not of form F32. */
-qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int many);
+                            int64_t padded, int64_t tiled, uint16_t *out, float *scale);
+/* per_tile: which kernel. The weight is not of form F32. */
+qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int per_tile);
 
 /* By form, each in a file of its own. */
-typedef qn_status qn_cuda_product_fn(qn_cuda_context *c, const qn_cuda_product *p, int many);
+typedef qn_status qn_cuda_product_fn(qn_cuda_context *c, const qn_cuda_product *p, int per_tile);
 qn_cuda_product_fn qn_cuda_product_f16, qn_cuda_product_scaled, qn_cuda_product_affine, qn_cuda_product_k,
     qn_cuda_product_fp4;
 

@@ -177,6 +177,7 @@ static void begin_block(void)
         set_ready(i, w->all);
     }
     qn_emulated_forget_copies(now.n_threads);
+    qn_emulated_forget_products(now.n_threads);
     if (now.shared) memset(now.shared, 0xff, now.shared_bytes);
     now.now = 0;
     threadIdx.x = 0;

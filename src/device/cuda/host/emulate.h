@@ -137,6 +137,8 @@ void qn_emulated_wake(void);
 [[noreturn]] void qn_emulated_give_up(const char *why);
 /* Drops the copies that a block began and never waited for (copies.cpp). */
 void qn_emulated_forget_copies(unsigned n_threads);
+/* The same of products of warpgroups (wgmma.cpp). */
+void qn_emulated_forget_products(unsigned n_threads);
 
 static inline void __syncthreads(void)
 {

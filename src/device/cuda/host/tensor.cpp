@@ -9,11 +9,6 @@ static_assert(QN_TENSOR_EXTRA_BITS <= 2, "sums of 16 products are 32-bit integer
 
 namespace
 {
-struct fragments {
-    float *d;
-    const uint32_t *a, *b;
-};
-
 /* Of a warp's operands, k first in b: value, 2^exponent (0 for a 0), and the bits. */
 struct operands {
     float a[M][K], a_power[M][K], b[K][N], b_power[K][N], c[M][N];
@@ -49,7 +44,7 @@ static void gather(operands *o, void *const *args)
     memset(o->a_special, 0, sizeof o->a_special);
     memset(o->b_special, 0, sizeof o->b_special);
     for (int lane = 0; lane < 32; lane++) {
-        const fragments *f = (const fragments *)args[lane];
+        const qn_emulated_fragments *f = (const qn_emulated_fragments *)args[lane];
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < 8; i++)
             set_a(o, g + i / 2 % 2 * 8, 2 * t + i % 2 + i / 4 * 8, (uint16_t)(f->a[i / 2] >> 16 * (i % 2)));
@@ -108,7 +103,7 @@ static int is_special(float c)
     return (qn_cuda_float_bits(c) & 0x7f800000u) == 0x7f800000u;
 }
 
-static void multiply(void *const *args, int n_lanes)
+void qn_emulated_multiply(void *const *args, int n_lanes)
 {
     operands o;
     (void)n_lanes;
@@ -121,7 +116,7 @@ static void multiply(void *const *args, int n_lanes)
         for (int n = 0; n < N; n++) {
             const int is_plain = !o.a_special[row] && !o.b_special[n] && !is_special(c[n]);
             const float x = is_plain ? safe[n] : qn_tensor_step(c[n], o.a_bits[row], o.b_bits[n]);
-            const fragments *f = (const fragments *)args[row % 8 * 4 + n / 2];
+            const qn_emulated_fragments *f = (const qn_emulated_fragments *)args[row % 8 * 4 + n / 2];
             f->d[row / 8 * 2 + n % 2] = x;
         }
     }
@@ -129,8 +124,8 @@ static void multiply(void *const *args, int n_lanes)
 
 void qn_emulated_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-    fragments mine = {d, a, b};
-    qn_emulated_warp("mma", &mine, multiply);
+    qn_emulated_fragments mine = {d, a, b};
+    qn_emulated_warp("mma", &mine, qn_emulated_multiply);
 }
 
 /* ---- ldmatrix ------------------------------------------------------------------------------------------ */
