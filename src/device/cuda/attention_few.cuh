@@ -1,5 +1,5 @@
 /* The tile of attention_tile.cuh for a step's few rows over pages of f16 with heads of up to 128: the same sums in
- * the same order, but a warp has its whole page under way, keys and values, before it waits for the first of them.
+ * the same order, but a warp has all keys of its page under way before it waits for the first, and then all values.
  * Latency, not bandwidth, is what a step of few rows waits for. */
 #ifndef QN_DEVICE_CUDA_ATTENTION_FEW_CUH
 #define QN_DEVICE_CUDA_ATTENTION_FEW_CUH
@@ -136,7 +136,6 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
     uint4 keys[QN_FEW_DIM / 8];
     uint2 values[QN_PAGE_TOKENS];
     qn_few_keys(a, page_0, keys);
-    qn_few_values(a, page_0, values);
     if (threadIdx.x < P) {
         qn_seen s = {0, 0};
         if ((int)threadIdx.x < n_pairs)
@@ -158,11 +157,9 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
         const int begin = (int)(lo - group) / QN_PAGE_TOKENS,
                   end = (int)(hi - group + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
         const qn_page page = page_of(a, t, kv, group, lo, hi);
-        if (g != first) {
-            qn_few_keys(a, page, keys);
-            qn_few_values(a, page, values);
-        }
+        if (g != first) qn_few_keys(a, page, keys);
         if (page.to) qn_few_scores<P>(keys, a.k.dim, q, scores + warp * QN_PAGE_TOKENS + lane);
+        qn_few_values(a, page, values); /* they come while probabilities are found */
         qn_barrier(2, QN_ATTEND_THREADS);
         const int64_t group_floats = a.n_groups * v_pad;
         for (int pair = warp; pair < n_pairs; pair += QN_GROUP_PAGES) {

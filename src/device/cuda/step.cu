@@ -513,13 +513,7 @@ static __device__ void play_op(const qn_step_op &o, const qn_step_plan &plan, co
     }
 }
 
-/* All registers that 9 warps can have: launch bounds would round them up to 12. */
-#ifdef QN_CUDA_HOST
-#define QN_STEP_REGISTERS
-#else
-#define QN_STEP_REGISTERS __maxnreg__(224)
-#endif
-static __global__ void QN_STEP_REGISTERS play_step(qn_step_plan plan)
+static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan plan)
 {
     QN_SHARED(shared);
     __shared__ qn_mbarrier full[QN_STEP_SLOTS], empty[QN_STEP_SLOTS];
