@@ -62,7 +62,8 @@ static __device__ __forceinline__ void step_on(ring_place *at, int by, int n)
     while (at->slot >= n) at->slot -= n, at->turn ^= 1;
 }
 
-static __device__ void bring(const qn_step_stream &s, int panel, int chunk, const ring &r, ring_place *at)
+static __device__ __forceinline__ void bring(const qn_step_stream &s, int panel, int chunk, const ring &r,
+                                             ring_place *at)
 {
     const unsigned bytes = (unsigned)(chunk == s.n_chunks - 1 ? s.last_bytes : s.chunk_bytes);
     qn_mbarrier_wait(&r.empty[at->slot], at->turn ^ 1);
@@ -74,7 +75,7 @@ static __device__ void bring(const qn_step_stream &s, int panel, int chunk, cons
 }
 
 /* The tasks of all products, in the order in which they are consumed. By one thread. */
-static __device__ void bring_all(const qn_step_plan &plan, const ring &r)
+static __device__ __forceinline__ void bring_all(const qn_step_plan &plan, const ring &r)
 {
     ring_place at = {0, 0};
     for (int i = 0; i < plan.n_feeds; i++) {
@@ -149,7 +150,8 @@ static __device__ __forceinline__ float larger_of_four(const float *v, float mos
 }
 
 /* Row r of a product's activations to shared memory, as pack_rows in product.cu and RMS_NORM have it. */
-static __device__ void pack_row(const qn_body &b, const qn_step_product &p, int r, uint32_t *to, float *scale)
+static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_product &p, int r,
+                                                uint32_t *to, float *scale)
 {
     const float *x = p.x + r * p.x_row;
     float kept[KEPT][4], v[4], s = 0, most = 0;
@@ -213,7 +215,9 @@ typedef struct {
 template <int FORM, int BITS, int N>
 static __device__ __forceinline__ void sum_chunks(const qn_cuda_weight &w, int n_tiles, chunk_sum *c)
 {
-    const int lane = threadIdx.x % 32, per_unit = w.unit_k / 64;
+    const int lane = threadIdx.x % 32, last = w.unit_k / 64 - 1;
+    int64_t unit = 0; /* bytes to the tile's unit */
+    int in_unit = 0;
 #pragma unroll 1
     for (int t = 0; t < n_tiles; t++) {
         uint32_t a[N][16], b[N][8];
@@ -227,12 +231,17 @@ static __device__ __forceinline__ void sum_chunks(const qn_cuda_weight &w, int n
                 b[n][0] = low.x, b[n][1] = low.y, b[n][2] = low.z, b[n][3] = low.w;
                 b[n][4] = high.x, b[n][5] = high.y, b[n][6] = high.z, b[n][7] = high.w;
             }
-            qn_tile_halves<FORM, BITS>(w, c[n].units + t / per_unit * w.unit_bytes, t % per_unit, lane,
-                                       c[n].inverse, a[n]);
+            qn_tile_halves<FORM, BITS>(w, c[n].units + unit, in_unit, lane, c[n].inverse, a[n]);
         }
         QN_UNROLL
         for (int s = 0; s < 4; s++) QN_UNROLL
         for (int n = 0; n < N; n++) qn_mma_f16(c[n].acc, a[n] + 4 * s, b[n] + 2 * s);
+        if (in_unit == last) {
+            in_unit = 0;
+            unit += w.unit_bytes;
+        } else {
+            in_unit++;
+        }
     }
 }
 
@@ -301,8 +310,8 @@ typedef struct {
 } portion;
 
 /* The sums of panels [panel, panel + n) of all matrices of a portion become results. */
-static __device__ void close_panels(const qn_step_product &p, const portion &o, int panel, int n,
-                                    const float *sums, const float *x_scale)
+static __device__ __forceinline__ void close_panels(const qn_step_product &p, const portion &o, int panel,
+                                                    int n, const float *sums, const float *x_scale)
 {
     const int per_panel = p.rows * QN_CUDA_PANEL;
     for (int i = threadIdx.x; i < n * per_panel; i += QN_STEP_THREADS) {
@@ -390,9 +399,10 @@ static __device__ __forceinline__ void sum_tasks(const qn_step_product &p, const
 }
 
 /* Groups of panels whose sums fit; while some threads close one group, others begin the next. */
-static __device__ void multiply_portion(const qn_step_product &p, const portion &o, const ring &r,
-                                        ring_place *at, const uint32_t *area, char *sums_memory,
-                                        int sums_bytes, const float *x_scale)
+static __device__ __forceinline__ void multiply_portion(const qn_step_product &p, const portion &o,
+                                                        const ring &r, ring_place *at, const uint32_t *area,
+                                                        char *sums_memory, int sums_bytes,
+                                                        const float *x_scale)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row_words = qn_step_row_words(p.padded);
     const int per_panel = o.n * o.n_chunks, per_task = p.rows * QN_CUDA_PANEL;
@@ -427,8 +437,8 @@ static __device__ void multiply_portion(const qn_step_product &p, const portion 
     step_on(at, skipped, r.n);
 }
 
-static __device__ void multiply(const qn_step_product &p, const qn_step_plan &plan, const ring &r,
-                                ring_place *at, char *area, char *sums)
+static __device__ __forceinline__ void multiply(const qn_step_product &p, const qn_step_plan &plan,
+                                                const ring &r, ring_place *at, char *area, char *sums)
 {
     __shared__ float x_scale[QN_STEP_ROWS];
     const qn_body b = {blockIdx.x, QN_STEP_THREADS, area};
@@ -458,18 +468,21 @@ template <class B> static __device__ __forceinline__ void play(const qn_step_op 
     }
 }
 
-template <int P> static __device__ __forceinline__ void attend(const qn_step_op &o, int n_blocks, char *area)
+/* A function of its own, since it needs most registers: inside the kernel all else would spill. area_at: where in
+ * the shared memory it may work. */
+template <int P> static __device__ __noinline__ void attend(const qn_step_op &o, int n_blocks, int area_at)
 {
+    QN_SHARED(shared);
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
     for (; i < o.grid; i += n_blocks) {
-        qn_attend_few<P>(((const qn_attend_op *)o.work)->a, i, area);
+        qn_attend_few<P>(((const qn_attend_op *)o.work)->a, i, shared + area_at);
         qn_barrier(2, QN_STEP_THREADS);
     }
 }
 
-static __device__ void play_op(const qn_step_op &o, const qn_step_plan &plan, const ring &r, ring_place *at,
-                               char *area, char *sums)
+static __device__ __forceinline__ void play_op(const qn_step_op &o, const qn_step_plan &plan, const ring &r,
+                                               ring_place *at, char *area, char *sums)
 {
     const int n = plan.n_blocks;
     switch (o.op) {
@@ -500,11 +513,11 @@ static __device__ void play_op(const qn_step_op &o, const qn_step_plan &plan, co
     case QN_OP_ATTEND: {
         const int pairs = ((const qn_attend_op *)o.work)->pairs;
         if (pairs == 1)
-            attend<1>(o, n, area);
+            attend<1>(o, n, plan.n_slots * plan.slot_bytes);
         else if (pairs == 4)
-            attend<4>(o, n, area);
+            attend<4>(o, n, plan.n_slots * plan.slot_bytes);
         else
-            attend<8>(o, n, area);
+            attend<8>(o, n, plan.n_slots * plan.slot_bytes);
         break;
     }
     case QN_OP_PRODUCT:
