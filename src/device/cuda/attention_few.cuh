@@ -108,15 +108,16 @@ static __device__ __forceinline__ void qn_few_weigh(const uint2 (&v)[QN_PAGE_TOK
         *(float4 *)(to + p * QN_FEW_DIM) = make_float4(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
 }
 
-/* Tile `at` of attend_tiles' grid. */
+/* Tile `at` of attend_tiles' grid, with n_splits in place of the step's. */
 template <int P>
-static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a, int64_t at, char *memory)
+static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a, int n_splits, int64_t at,
+                                                     char *memory)
 {
     __shared__ int64_t low[QN_FEW_PAIRS], past_of[QN_FEW_PAIRS];
     float *q = (float *)memory, *scores = q + P * QN_FEW_DIM, *sums = scores + P * QN_GROUP;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, v_pad = qn_padded(a.v.dim);
-    const int split = (int)(at % a.n_splits);
-    at /= a.n_splits;
+    const int split = (int)(at % n_splits);
+    at /= n_splits;
     const int chunk = (int)(at % a.n_chunks);
     at /= a.n_chunks;
     const int kv = (int)(at % a.kv_heads);
@@ -136,6 +137,7 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
     uint4 keys[QN_FEW_DIM / 8];
     uint2 values[QN_PAGE_TOKENS];
     qn_few_keys(a, page_0, keys);
+    qn_barrier(2, QN_ATTEND_THREADS); /* what a tile before this one has left is read */
     if (threadIdx.x < P) {
         qn_seen s = {0, 0};
         if ((int)threadIdx.x < n_pairs)
@@ -151,7 +153,7 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
         q[i] = x * a.factor;
     }
     qn_barrier(2, QN_ATTEND_THREADS);
-    for (int64_t g = first; g * QN_GROUP < past; g += a.n_splits) {
+    for (int64_t g = first; g * QN_GROUP < past; g += n_splits) {
         const int64_t group = g * QN_GROUP, lo = lowest > group ? lowest : group,
                       hi = past < group + QN_GROUP ? past : group + QN_GROUP;
         const int begin = (int)(lo - group) / QN_PAGE_TOKENS,

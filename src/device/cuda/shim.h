@@ -80,7 +80,7 @@ typedef struct {
     int is_host;      /* no card: kernels are computed by this processor */
 } qn_cuda_about;
 
-enum { QN_CUDA_SHIM_VERSION = 1 };
+enum { QN_CUDA_SHIM_VERSION = 2 };
 
 typedef struct {
     int version; /* QN_CUDA_SHIM_VERSION; fields behind it are those of this header only then */

@@ -204,70 +204,58 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
 
 /* ---- a task -------------------------------------------------------------------------------------------- */
 
-/* Tasks that a warp computes together, so that one's chain of products fills the gaps of the other's. */
-enum { TOGETHER = 2 };
-typedef struct {
-    const char *units;
-    const uint32_t *x; /* NULL: the lane's token does not exist */
-    float inverse[2], acc[4];
-} chunk_sum;
-
-template <int FORM, int BITS, int N>
-static __device__ __forceinline__ void sum_chunks(const qn_cuda_weight &w, int n_tiles, chunk_sum *c)
+/* The chain of a chunk. x: of the lane's token, NULL: it does not exist. */
+template <int FORM, int BITS>
+static __device__ __forceinline__ void sum_chunk(const qn_cuda_weight &w, int n_tiles, const char *units,
+                                                 const uint32_t *x, const float inverse[2], float acc[4])
 {
     const int lane = threadIdx.x % 32, last = w.unit_k / 64 - 1;
-    int64_t unit = 0; /* bytes to the tile's unit */
     int in_unit = 0;
 #pragma unroll 1
     for (int t = 0; t < n_tiles; t++) {
-        uint32_t a[N][16], b[N][8];
+        uint32_t a[16], b[8];
         QN_UNROLL
-        for (int n = 0; n < N; n++) {
-            QN_UNROLL
-            for (int i = 0; i < 8; i++) b[n][i] = 0;
-            if (c[n].x) {
-                const uint4 low = *(const uint4 *)(c[n].x + t * 32),
-                            high = *(const uint4 *)(c[n].x + t * 32 + 4);
-                b[n][0] = low.x, b[n][1] = low.y, b[n][2] = low.z, b[n][3] = low.w;
-                b[n][4] = high.x, b[n][5] = high.y, b[n][6] = high.z, b[n][7] = high.w;
-            }
-            qn_tile_halves<FORM, BITS>(w, c[n].units + unit, in_unit, lane, c[n].inverse, a[n]);
+        for (int i = 0; i < 8; i++) b[i] = 0;
+        if (x) {
+            const uint4 low = *(const uint4 *)(x + t * 32), high = *(const uint4 *)(x + t * 32 + 4);
+            b[0] = low.x, b[1] = low.y, b[2] = low.z, b[3] = low.w;
+            b[4] = high.x, b[5] = high.y, b[6] = high.z, b[7] = high.w;
         }
+        qn_tile_halves<FORM, BITS>(w, units, in_unit, lane, inverse, a);
         QN_UNROLL
-        for (int s = 0; s < 4; s++) QN_UNROLL
-        for (int n = 0; n < N; n++) qn_mma_f16(c[n].acc, a[n] + 4 * s, b[n] + 2 * s);
+        for (int s = 0; s < 4; s++) qn_mma_f16(acc, a + 4 * s, b + 2 * s);
         if (in_unit == last) {
             in_unit = 0;
-            unit += w.unit_bytes;
+            units += w.unit_bytes;
         } else {
             in_unit++;
         }
     }
 }
 
-#define CHUNKS(form, bits)                        \
-    case (form)*32 + (bits):                      \
-        sum_chunks<form, bits, N>(w, n_tiles, c); \
+#define CHUNK(form, bits)                                          \
+    case (form)*32 + (bits):                                       \
+        sum_chunk<form, bits>(w, n_tiles, units, x, inverse, acc); \
         break
-template <int N>
-static __device__ __forceinline__ void sum_any(const qn_cuda_weight &w, int n_tiles, chunk_sum *c)
+static __device__ __forceinline__ void sum_any(const qn_cuda_weight &w, int n_tiles, const char *units,
+                                               const uint32_t *x, const float inverse[2], float acc[4])
 {
     switch (w.form * 32 + w.bits) {
-        CHUNKS(QN_CUDA_F16, 16);
-        CHUNKS(QN_CUDA_SCALED, 4);
-        CHUNKS(QN_CUDA_SCALED, 5);
-        CHUNKS(QN_CUDA_SCALED, 8);
-        CHUNKS(QN_CUDA_AFFINE, 2);
-        CHUNKS(QN_CUDA_AFFINE, 3);
-        CHUNKS(QN_CUDA_AFFINE, 4);
-        CHUNKS(QN_CUDA_AFFINE, 5);
-        CHUNKS(QN_CUDA_AFFINE, 6);
-        CHUNKS(QN_CUDA_AFFINE, 8);
-        CHUNKS(QN_CUDA_K, 4);
-        CHUNKS(QN_CUDA_K, 5);
-        CHUNKS(QN_CUDA_Q6K, 6);
-        CHUNKS(QN_CUDA_MX, 4);
-        CHUNKS(QN_CUDA_NV, 4);
+        CHUNK(QN_CUDA_F16, 16);
+        CHUNK(QN_CUDA_SCALED, 4);
+        CHUNK(QN_CUDA_SCALED, 5);
+        CHUNK(QN_CUDA_SCALED, 8);
+        CHUNK(QN_CUDA_AFFINE, 2);
+        CHUNK(QN_CUDA_AFFINE, 3);
+        CHUNK(QN_CUDA_AFFINE, 4);
+        CHUNK(QN_CUDA_AFFINE, 5);
+        CHUNK(QN_CUDA_AFFINE, 6);
+        CHUNK(QN_CUDA_AFFINE, 8);
+        CHUNK(QN_CUDA_K, 4);
+        CHUNK(QN_CUDA_K, 5);
+        CHUNK(QN_CUDA_Q6K, 6);
+        CHUNK(QN_CUDA_MX, 4);
+        CHUNK(QN_CUDA_NV, 4);
     }
 }
 
@@ -346,12 +334,6 @@ static __device__ __forceinline__ void close_panels(const qn_step_product &p, co
     }
 }
 
-/* The form of what a warp multiplies with is the same for both tasks, or they go one after the other. */
-static __device__ __forceinline__ int is_alike(const qn_cuda_weight &a, const qn_cuda_weight &b)
-{
-    return a.form == b.form && a.bits == b.bits && a.block == b.block && a.scale == b.scale;
-}
-
 /* Which columns of which panel a task is. */
 typedef struct {
     int matrix, panel, chunk, n_tiles;
@@ -366,36 +348,23 @@ static __device__ __forceinline__ task_place place_of(const qn_step_product &p, 
             (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
 }
 
-/* N tasks of a warp into sums; `place` is the first one's. */
-template <int N>
-static __device__ __forceinline__ void sum_tasks(const qn_step_product &p, const portion &o, const ring &r,
-                                                 ring_place *mine, int panel, int task,
-                                                 const task_place &place, const uint32_t *x, float *sums)
+/* A task of a warp, in the slot at `now`, into sums. */
+static __device__ __forceinline__ void sum_task(const qn_step_product &p, const ring &r,
+                                                const ring_place &now, const task_place &t, const uint32_t *x,
+                                                float *sums)
 {
-    const int lane = threadIdx.x % 32, per_task = p.rows * QN_CUDA_PANEL;
-    const qn_cuda_weight &w = p.matrix[place.matrix].w;
-    ring_place now = *mine;
-    chunk_sum c[N];
-    QN_UNROLL
-    for (int i = 0; i < N; i++) {
-        const task_place t = i ? place_of(p, o, panel, task + i * r.n_warps) : place;
-        c[i].units = r.slots + now.slot * r.bytes;
-        c[i].x = x ? x + t.chunk * (QN_CUDA_CHUNK / 2) : NULL;
-        for (int e = 0; e < 4; e++) c[i].acc[e] = 0;
-        row_factors(p.matrix[t.matrix].w, t.panel, c[i].inverse);
-        qn_mbarrier_wait(&r.full[now.slot], now.turn);
-        step_on(&now, r.n_warps, r.n);
-    }
-    sum_any<N>(w, place.n_tiles, c);
+    const int lane = threadIdx.x % 32, token = lane % 4 * 2;
+    const qn_cuda_weight &w = p.matrix[t.matrix].w;
+    float inverse[2], acc[4] = {0, 0, 0, 0};
+    row_factors(w, t.panel, inverse);
+    qn_mbarrier_wait(&r.full[now.slot], now.turn);
+    sum_any(w, t.n_tiles, r.slots + now.slot * r.bytes, x ? x + t.chunk * (QN_CUDA_CHUNK / 2) : NULL, inverse,
+            acc);
     __syncwarp();
-    QN_UNROLL
-    for (int i = 0; i < N; i++) {
-        if (lane == 0) qn_mbarrier_arrive(&r.empty[mine->slot]);
-        step_on(mine, r.n_warps, r.n);
-        float *to = sums + (task + i * r.n_warps) * per_task + lane % 4 * 2 * QN_CUDA_PANEL + lane / 4;
-        if (lane % 4 * 2 < p.rows) to[0] = c[i].acc[0], to[8] = c[i].acc[2];
-        if (lane % 4 * 2 + 1 < p.rows) to[16] = c[i].acc[1], to[24] = c[i].acc[3];
-    }
+    if (lane == 0) qn_mbarrier_arrive(&r.empty[now.slot]);
+    float *to = sums + token * QN_CUDA_PANEL + lane / 4;
+    if (token < p.rows) to[0] = acc[0], to[8] = acc[2];
+    if (token + 1 < p.rows) to[16] = acc[1], to[24] = acc[3];
 }
 
 /* How many slots behind `slot` the next one of a warp lies. */
@@ -422,20 +391,9 @@ static __device__ __forceinline__ void multiply_portion(const qn_step_product &p
         const int n = o.end - panel < most ? o.end - panel : most;
         float *sums = (float *)(sums_memory + buffer * sums_bytes);
         int task = warp < r.n_warps ? behind(warp, at->slot + skipped, r.n_warps) : n * per_panel;
-        while (task < n * per_panel) {
-            const task_place place = place_of(p, o, panel, task);
-            /* two hold two slots at once: a warp must have so many */
-            int two = r.n >= TOGETHER * r.n_warps && task + r.n_warps < n * per_panel;
-            if (two) {
-                const task_place next = place_of(p, o, panel, task + r.n_warps);
-                two = next.n_tiles == place.n_tiles &&
-                      is_alike(p.matrix[place.matrix].w, p.matrix[next.matrix].w);
-            }
-            if (two)
-                sum_tasks<TOGETHER>(p, o, r, &mine, panel, task, place, x, sums);
-            else
-                sum_tasks<1>(p, o, r, &mine, panel, task, place, x, sums);
-            task += two ? TOGETHER * r.n_warps : r.n_warps;
+        for (; task < n * per_panel; task += r.n_warps) {
+            sum_task(p, r, mine, place_of(p, o, panel, task), x, sums + task * per_task);
+            step_on(&mine, r.n_warps, r.n);
         }
         skipped += n * per_panel;
         qn_barrier(1, QN_STEP_THREADS);
@@ -483,20 +441,20 @@ template <int P> static __device__ __noinline__ void attend(const qn_step_op &o,
     QN_SHARED(shared);
     if (threadIdx.x >= QN_ATTEND_THREADS) return;
     const qn_attend_op &op = *(const qn_attend_op *)o.work;
+    const qn_cuda_attention &a = op.a;
+    int64_t last = 0;
+    for (int64_t row = a.first; row < a.past; row++) last = a.positions[row] > last ? a.positions[row] : last;
+    /* no more splits than groups; where positions are few a head a block, so that more blocks have work */
+    const int n_groups = (int)(last / QN_GROUP + 1), n_splits = n_groups < a.n_splits ? n_groups : a.n_splits;
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
-    /* few positions: a head a block, so that more blocks have work */
-    if ((int64_t)op.a.kv_heads * op.a.past * (op.a.positions[0] / QN_GROUP + 1) * 2 < n_blocks) {
-        for (; i < op.single_grid; i += n_blocks) {
-            qn_attend_few<1>(op.single, i, shared + area_at);
-            qn_barrier(2, QN_ATTEND_THREADS);
-        }
+    if (op.single_grid / a.n_splits * n_splits < 2 * n_blocks) {
+        for (; i < op.single_grid / a.n_splits * n_splits; i += n_blocks)
+            qn_attend_few<1>(op.single, n_splits, i, shared + area_at);
         return;
     }
-    for (; i < o.grid; i += n_blocks) {
-        qn_attend_few<P>(op.a, i, shared + area_at);
-        qn_barrier(2, QN_ATTEND_THREADS);
-    }
+    for (; i < o.grid / a.n_splits * n_splits; i += n_blocks)
+        qn_attend_few<P>(a, n_splits, i, shared + area_at);
 }
 
 static __device__ __forceinline__ void play_op(const qn_step_op &o, const qn_step_plan &plan, const ring &r,
