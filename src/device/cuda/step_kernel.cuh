@@ -13,7 +13,7 @@
 
 /* Warps that compute, beside one that brings weights; slots of the ring at most; threads that do what a block of 256
  * does elsewhere. */
-enum { QN_STEP_WARPS = 15, QN_STEP_THREADS = 32 * QN_STEP_WARPS, QN_STEP_SLOTS = 64, QN_STEP_TEAM = 256 };
+enum { QN_STEP_WARPS = 11, QN_STEP_THREADS = 32 * QN_STEP_WARPS, QN_STEP_SLOTS = 64, QN_STEP_TEAM = 256 };
 
 /* The weights of one product as they come through the ring. */
 typedef struct {
