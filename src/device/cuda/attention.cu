@@ -101,7 +101,12 @@ static qn_status attend_some(qn_cuda_context *c, qn_cuda_attention a, qn_dtype d
     }
     const int64_t grid = blocks * (split ? a.n_splits : 1);
     const size_t shared_bytes = qn_attend_shared_bytes(pairs, a.k.dim, a.v.dim, split);
-    const qn_attend_op op = {a, dtype, pairs};
+    qn_attend_op op = {a, a, 0, dtype, pairs};
+    op.single.heads = 1;
+    op.single.n_chunks = a.shared;
+    op.single.tile_rows = 1;
+    op.single.n_tiles = a.past - a.first;
+    op.single_grid = op.single.n_tiles * a.n_heads * (split ? a.n_splits : 1);
     qn_cuda_note_op(c, QN_OP_ATTEND, grid, QN_ATTEND_THREADS, shared_bytes, &op, sizeof op);
     qn_status status = qn_cuda_launch(c, kernel_for(dtype, pairs), grid, QN_ATTEND_THREADS, shared_bytes, a);
     if (status != QN_OK || !split) return status;

@@ -50,7 +50,8 @@ typedef struct {
 
 /* What the step kernel is told of it. */
 typedef struct {
-    qn_cuda_attention a;
+    qn_cuda_attention a, single; /* single: a block takes one row and head */
+    int64_t single_grid;
     qn_dtype dtype;
     int pairs;
 } qn_attend_op;

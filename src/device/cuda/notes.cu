@@ -225,7 +225,7 @@ static int plan_memory(const note *list, int n, qn_step_plan *plan)
         }
         if (need > area) area = need;
     }
-    enum { ALL = 227 << 10, STATIC = 8 << 10, SUMS = 12 << 10 };
+    enum { LEAST_SLOTS = 8, ALL = 227 << 10, STATIC = 8 << 10, SUMS = 12 << 10 };
     if (sums < SUMS) sums = SUMS;
     plan->slot_bytes = (int)((slot + 127) / 128 * 128);
     plan->area_bytes = (int)((area + 127) / 128 * 128);
@@ -234,9 +234,10 @@ static int plan_memory(const note *list, int n, qn_step_plan *plan)
     if (!plan->slot_bytes || left < 0) return 0;
     plan->n_slots = left / plan->slot_bytes;
     if (plan->n_slots > QN_STEP_SLOTS) plan->n_slots = QN_STEP_SLOTS;
-    plan->n_slots -= plan->n_slots % QN_STEP_WARPS; /* slot i is warp i % 8's */
+    plan->n_warps = plan->n_slots < QN_STEP_WARPS ? plan->n_slots : QN_STEP_WARPS;
+    if (plan->n_warps) plan->n_slots -= plan->n_slots % plan->n_warps;
     plan->shared_bytes = (size_t)(plan->n_slots * plan->slot_bytes + plan->area_bytes + 2 * plan->sums_bytes);
-    return plan->n_slots >= QN_STEP_WARPS;
+    return plan->n_slots >= LEAST_SLOTS;
 }
 
 /* Ops of one group begin at different blocks. */

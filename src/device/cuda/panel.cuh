@@ -58,6 +58,37 @@ static __device__ __forceinline__ uint32_t qn_codes_to_half(uint32_t codes, uint
     return qn_h2_sub(codes | 0x64006400u, zero_and_1024);
 }
 
+/* (a & mask) | magic, one instruction on a card. */
+static __device__ __forceinline__ uint32_t qn_masked_or(uint32_t a, uint32_t mask, uint32_t magic)
+{
+#ifdef QN_CUDA_HOST
+    return (a & mask) | magic;
+#else
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(magic));
+    return out;
+#endif
+}
+
+/* The 4-bit codes of a lane minus zero, as pairs of f16. Codes in the upper half of a byte stay there: with the
+ * exponent of 64 their unit is 1. */
+static __device__ __forceinline__ void qn_tile_signed4(const char *codes, int tile, int lane, int zero,
+                                                       uint32_t out[16])
+{
+    const uint4 a = *(const uint4 *)(codes + tile * 512 + lane * 16);
+    const uint32_t v[4] = {a.x, a.y, a.z, a.w};
+    const uint32_t low_zero = 0x64006400u + (uint32_t)zero * 0x10001u,
+                   high_zero = 0x54005400u + (uint32_t)zero * 0x100010u;
+    QN_UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        const uint32_t low = v[i / 4], high = low >> 8;
+        out[i] = qn_h2_sub(qn_masked_or(low, 0x000f000fu, 0x64006400u), low_zero);
+        out[i + 1] = qn_h2_sub(qn_masked_or(low, 0x00f000f0u, 0x54005400u), high_zero);
+        out[i + 2] = qn_h2_sub(qn_masked_or(high, 0x000f000fu, 0x64006400u), low_zero);
+        out[i + 3] = qn_h2_sub(qn_masked_or(high, 0x00f000f0u, 0x54005400u), high_zero);
+    }
+}
+
 /* A pair of E2M1 codes times 2^-14, as f16. */
 static __device__ __forceinline__ uint32_t qn_e2m1_to_half(uint32_t codes)
 {
@@ -93,7 +124,11 @@ static __device__ __forceinline__ void qn_tile_halves(const qn_cuda_weight &w, c
     constexpr int UNIT_K = FORM == QN_CUDA_K || FORM == QN_CUDA_Q6K ? 256 : 64;
     const int n_tiles = FORM == QN_CUDA_AFFINE ? w.unit_k / 64 : UNIT_K / 64;
     const char *scales = unit + (FORM == QN_CUDA_AFFINE ? w.code_bytes : N * UNIT_K * BITS / 8);
-    qn_tile_codes<BITS>(unit, n_tiles, tile, lane, out);
+    constexpr int SIGNED4 = BITS == 4 && FORM != QN_CUDA_MX && FORM != QN_CUDA_NV;
+    if (SIGNED4)
+        qn_tile_signed4(unit, tile, lane, FORM == QN_CUDA_SCALED ? 8 : 0, out);
+    else
+        qn_tile_codes<BITS>(unit, n_tiles, tile, lane, out);
     if (FORM == QN_CUDA_SCALED) {
         const uint32_t zero = 0x64006400u + (1u << (BITS - 1)) * 0x10001u;
 #pragma unroll
@@ -102,24 +137,27 @@ static __device__ __forceinline__ void qn_tile_halves(const qn_cuda_weight &w, c
             const uint32_t s0 = qn_h2_twice(s[0]), s1 = qn_h2_twice(s[8]);
 #pragma unroll
             for (int i = 8 * b; i < 8 * b + 8; i++)
-                out[i] = qn_h2_mul(qn_codes_to_half(out[i], zero), i & 1 ? s1 : s0);
+                out[i] = qn_h2_mul(SIGNED4 ? out[i] : qn_codes_to_half(out[i], zero), i & 1 ? s1 : s0);
         }
     } else if (FORM == QN_CUDA_AFFINE) {
-        uint32_t s[2] = {0, 0}, m[2] = {0, 0};
-        int last = -1;
+        /* one group in the tile, or two */
+        const int first = w.block == 32   ? 2 * tile
+                          : w.block == 64 ? tile
+                                          : tile / 2,
+                  second = first + (w.block == 32);
 #pragma unroll
-        for (int i = 0; i < 16; i += 8) {
-            const int group = (tile * 64 + i * 4) / w.block;
-            if (group != last)
-                for (int h = 0; h < 2; h++) {
-                    s[h] = qn_h2_twice(qn_affine_half(w, scales, 2 * group * N + r + 8 * h, inverse[h]));
-                    m[h] =
-                        qn_h2_twice(qn_affine_half(w, scales, (2 * group + 1) * N + r + 8 * h, inverse[h]));
-                }
-            last = group;
+        for (int b = 0; b < 2; b++) {
+            const int group = b ? second : first;
+            uint32_t s[2], m[2];
 #pragma unroll
-            for (int j = i; j < i + 8; j++)
-                out[j] = qn_h2_fma(qn_codes_to_half(out[j], 0x64006400u), s[j & 1], m[j & 1]);
+            for (int h = 0; h < 2; h++) {
+                s[h] = qn_h2_twice(qn_affine_half(w, scales, 2 * group * N + r + 8 * h, inverse[h]));
+                m[h] = qn_h2_twice(qn_affine_half(w, scales, (2 * group + 1) * N + r + 8 * h, inverse[h]));
+            }
+#pragma unroll
+            for (int j = 8 * b; j < 8 * b + 8; j++)
+                out[j] =
+                    qn_h2_fma(SIGNED4 ? out[j] : qn_codes_to_half(out[j], 0x64006400u), s[j & 1], m[j & 1]);
         }
     } else if (FORM == QN_CUDA_K) {
         const uint16_t *d = (const uint16_t *)(scales + 16 * N);
@@ -138,7 +176,8 @@ static __device__ __forceinline__ void qn_tile_halves(const qn_cuda_weight &w, c
             }
 #pragma unroll
             for (int i = 8 * b; i < 8 * b + 8; i++)
-                out[i] = qn_h2_fma(qn_codes_to_half(out[i], 0x64006400u), s[i & 1], m[i & 1]);
+                out[i] =
+                    qn_h2_fma(SIGNED4 ? out[i] : qn_codes_to_half(out[i], 0x64006400u), s[i & 1], m[i & 1]);
         }
     } else if (FORM == QN_CUDA_Q6K) {
         const uint16_t *d = (const uint16_t *)(scales + 16 * N);

@@ -43,7 +43,7 @@ static __device__ __forceinline__ void await(unsigned *counter, unsigned target)
 typedef struct {
     char *slots;
     qn_mbarrier *full, *empty;
-    int n, bytes;
+    int n, bytes, n_warps;
 } ring;
 
 static __device__ __forceinline__ int begin_of(int n_panels, int block, int n_blocks)
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void norm_four(const norming &n, int k, int n_
 /* The largest of all threads, for all of them. NaN is passed over. */
 static __device__ __forceinline__ float largest_of(const qn_body &b, float x)
 {
-    __shared__ float places[QN_STEP_WARPS];
+    __shared__ float places[QN_STEP_TEAM / 32];
     for (int d = 16; d; d >>= 1) {
         const float y = __shfl_xor_sync(0xffffffffu, x, d);
         x = y > x ? y : x;
@@ -139,7 +139,7 @@ static __device__ __forceinline__ float largest_of(const qn_body &b, float x)
     qn_body_sync(b);
     if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = x;
     qn_body_sync(b);
-    for (int i = 0; i < QN_STEP_WARPS; i++) x = places[i] > x ? places[i] : x;
+    for (int i = 0; i < QN_STEP_TEAM / 32; i++) x = places[i] > x ? places[i] : x;
     return x;
 }
 
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
 {
     const float *x = p.x + r * p.x_row;
     float kept[KEPT][4], v[4], s = 0, most = 0;
-    const int first = 4 * threadIdx.x, stride = 4 * QN_STEP_THREADS;
+    const int first = 4 * threadIdx.x, stride = 4 * QN_STEP_TEAM;
     norming n = {0, p.norm, p.offset};
     /* all loads are under way before the first is waited for */
     QN_UNROLL
@@ -366,7 +366,7 @@ static __device__ __forceinline__ task_place place_of(const qn_step_product &p, 
             (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
 }
 
-/* N tasks of a warp, 8 apart, into sums; `place` is the first one's. */
+/* N tasks of a warp into sums; `place` is the first one's. */
 template <int N>
 static __device__ __forceinline__ void sum_tasks(const qn_step_product &p, const portion &o, const ring &r,
                                                  ring_place *mine, int panel, int task,
@@ -378,24 +378,31 @@ static __device__ __forceinline__ void sum_tasks(const qn_step_product &p, const
     chunk_sum c[N];
     QN_UNROLL
     for (int i = 0; i < N; i++) {
-        const task_place t = i ? place_of(p, o, panel, task + i * QN_STEP_WARPS) : place;
+        const task_place t = i ? place_of(p, o, panel, task + i * r.n_warps) : place;
         c[i].units = r.slots + now.slot * r.bytes;
         c[i].x = x ? x + t.chunk * (QN_CUDA_CHUNK / 2) : NULL;
         for (int e = 0; e < 4; e++) c[i].acc[e] = 0;
         row_factors(p.matrix[t.matrix].w, t.panel, c[i].inverse);
         qn_mbarrier_wait(&r.full[now.slot], now.turn);
-        step_on(&now, QN_STEP_WARPS, r.n);
+        step_on(&now, r.n_warps, r.n);
     }
     sum_any<N>(w, place.n_tiles, c);
     __syncwarp();
     QN_UNROLL
     for (int i = 0; i < N; i++) {
         if (lane == 0) qn_mbarrier_arrive(&r.empty[mine->slot]);
-        step_on(mine, QN_STEP_WARPS, r.n);
-        float *to = sums + (task + i * QN_STEP_WARPS) * per_task + lane % 4 * 2 * QN_CUDA_PANEL + lane / 4;
+        step_on(mine, r.n_warps, r.n);
+        float *to = sums + (task + i * r.n_warps) * per_task + lane % 4 * 2 * QN_CUDA_PANEL + lane / 4;
         if (lane % 4 * 2 < p.rows) to[0] = c[i].acc[0], to[8] = c[i].acc[2];
         if (lane % 4 * 2 + 1 < p.rows) to[16] = c[i].acc[1], to[24] = c[i].acc[3];
     }
+}
+
+/* How many slots behind `slot` the next one of a warp lies. */
+static __device__ __forceinline__ int behind(int warp, int slot, int n_warps)
+{
+    const int d = (warp - slot) % n_warps;
+    return d < 0 ? d + n_warps : d;
 }
 
 /* Groups of panels whose sums fit; while some threads close one group, others begin the next. */
@@ -410,17 +417,17 @@ static __device__ __forceinline__ void multiply_portion(const qn_step_product &p
     const uint32_t *x = lane / 4 < p.rows ? area + lane / 4 * row_words + lane % 4 * 8 : NULL;
     int buffer = 0, skipped = 0; /* tasks of this op behind the ring's place */
     ring_place mine = *at;
-    step_on(&mine, (warp - at->slot) & (QN_STEP_WARPS - 1), r.n);
+    step_on(&mine, behind(warp, at->slot, r.n_warps), r.n);
     for (int panel = o.panel; panel < o.end; panel += most, buffer ^= 1) {
         const int n = o.end - panel < most ? o.end - panel : most;
         float *sums = (float *)(sums_memory + buffer * sums_bytes);
-        int task = (warp - at->slot - skipped) & (QN_STEP_WARPS - 1);
+        int task = warp < r.n_warps ? behind(warp, at->slot + skipped, r.n_warps) : n * per_panel;
         while (task < n * per_panel) {
             const task_place place = place_of(p, o, panel, task);
             /* two hold two slots at once: a warp must have so many */
-            int two = r.n >= TOGETHER * QN_STEP_WARPS && task + QN_STEP_WARPS < n * per_panel;
+            int two = r.n >= TOGETHER * r.n_warps && task + r.n_warps < n * per_panel;
             if (two) {
-                const task_place next = place_of(p, o, panel, task + QN_STEP_WARPS);
+                const task_place next = place_of(p, o, panel, task + r.n_warps);
                 two = next.n_tiles == place.n_tiles &&
                       is_alike(p.matrix[place.matrix].w, p.matrix[next.matrix].w);
             }
@@ -428,7 +435,7 @@ static __device__ __forceinline__ void multiply_portion(const qn_step_product &p
                 sum_tasks<TOGETHER>(p, o, r, &mine, panel, task, place, x, sums);
             else
                 sum_tasks<1>(p, o, r, &mine, panel, task, place, x, sums);
-            task += two ? TOGETHER * QN_STEP_WARPS : QN_STEP_WARPS;
+            task += two ? TOGETHER * r.n_warps : r.n_warps;
         }
         skipped += n * per_panel;
         qn_barrier(1, QN_STEP_THREADS);
@@ -441,9 +448,10 @@ static __device__ __forceinline__ void multiply(const qn_step_product &p, const 
                                                 const ring &r, ring_place *at, char *area, char *sums)
 {
     __shared__ float x_scale[QN_STEP_ROWS];
-    const qn_body b = {blockIdx.x, QN_STEP_THREADS, area};
+    const qn_body b = {blockIdx.x, QN_STEP_TEAM, area};
     const int row_words = qn_step_row_words(p.padded), in_turn = p.is_interleaved ? p.n_matrices : 1;
-    for (int i = 0; i < p.rows; i++) pack_row(b, p, i, (uint32_t *)area + i * row_words, x_scale);
+    for (int i = 0; i < p.rows && threadIdx.x < QN_STEP_TEAM; i++)
+        pack_row(b, p, i, (uint32_t *)area + i * row_words, x_scale);
     qn_barrier(1, QN_STEP_THREADS);
     for (int first = 0; first < p.n_matrices; first += in_turn) {
         const int n_panels = (int)p.matrix[first].w.n_panels;
@@ -473,11 +481,21 @@ template <class B> static __device__ __forceinline__ void play(const qn_step_op 
 template <int P> static __device__ __noinline__ void attend(const qn_step_op &o, int n_blocks, int area_at)
 {
     QN_SHARED(shared);
+    if (threadIdx.x >= QN_ATTEND_THREADS) return;
+    const qn_attend_op &op = *(const qn_attend_op *)o.work;
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
+    /* few positions: a head a block, so that more blocks have work */
+    if ((int64_t)op.a.kv_heads * op.a.past * (op.a.positions[0] / QN_GROUP + 1) * 2 < n_blocks) {
+        for (; i < op.single_grid; i += n_blocks) {
+            qn_attend_few<1>(op.single, i, shared + area_at);
+            qn_barrier(2, QN_ATTEND_THREADS);
+        }
+        return;
+    }
     for (; i < o.grid; i += n_blocks) {
-        qn_attend_few<P>(((const qn_attend_op *)o.work)->a, i, shared + area_at);
-        qn_barrier(2, QN_STEP_THREADS);
+        qn_attend_few<P>(op.a, i, shared + area_at);
+        qn_barrier(2, QN_ATTEND_THREADS);
     }
 }
 
@@ -531,8 +549,9 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan 
     QN_SHARED(shared);
     __shared__ qn_mbarrier full[QN_STEP_SLOTS], empty[QN_STEP_SLOTS];
     __shared__ __align__(16) uint32_t ops[2][sizeof(qn_step_op) / 4];
-    static_assert(sizeof(qn_step_op) / 4 == QN_STEP_THREADS, "a thread fetches a word of the next op");
-    const ring r = {shared, full, empty, plan.n_slots, plan.slot_bytes};
+    enum { WORDS = sizeof(qn_step_op) / 4 };
+    static_assert((int)WORDS <= (int)QN_STEP_THREADS, "a thread fetches a word of the next op");
+    const ring r = {shared, full, empty, plan.n_slots, plan.slot_bytes, plan.n_warps};
     char *const area = shared + plan.n_slots * plan.slot_bytes, *const sums = area + plan.area_bytes;
     if (threadIdx.x == 0) {
         for (int i = 0; i < plan.n_slots; i++) {
@@ -541,7 +560,7 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan 
         }
         qn_mbarrier_init_done();
     }
-    if (threadIdx.x < QN_STEP_THREADS) ops[0][threadIdx.x] = ((const uint32_t *)plan.ops)[threadIdx.x];
+    if (threadIdx.x < WORDS) ops[0][threadIdx.x] = ((const uint32_t *)plan.ops)[threadIdx.x];
     __syncthreads();
     if (threadIdx.x / 32 == PRODUCER) {
         if (threadIdx.x % 32 == 0) bring_all(plan, r);
@@ -552,7 +571,8 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan 
     for (int i = 0; i < plan.n_ops; i++) {
         const qn_step_op &o = *(const qn_step_op *)ops[i & 1];
         uint32_t next = 0;
-        if (i + 1 < plan.n_ops) next = ((const uint32_t *)(plan.ops + i + 1))[threadIdx.x];
+        if (i + 1 < plan.n_ops && threadIdx.x < WORDS)
+            next = ((const uint32_t *)(plan.ops + i + 1))[threadIdx.x];
         if (o.waits && i) {
             target += (unsigned)plan.n_blocks;
             if (threadIdx.x == 0) {
@@ -562,7 +582,7 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1) play_step(qn_step_plan 
             qn_barrier(1, QN_STEP_THREADS);
         }
         play_op(o, plan, r, &at, area, sums);
-        ops[(i + 1) & 1][threadIdx.x] = next;
+        if (threadIdx.x < WORDS) ops[(i + 1) & 1][threadIdx.x] = next;
         qn_barrier(1, QN_STEP_THREADS);
     }
 }

@@ -11,8 +11,9 @@
 #include "device/cuda/step.h"
 #include "device/cuda/take.cuh"
 
-/* Warps that compute, beside one that brings weights; slots of the ring at most. */
-enum { QN_STEP_WARPS = 8, QN_STEP_THREADS = 32 * QN_STEP_WARPS, QN_STEP_SLOTS = 64 };
+/* Warps that compute, beside one that brings weights; slots of the ring at most; threads that do what a block of 256
+ * does elsewhere. */
+enum { QN_STEP_WARPS = 15, QN_STEP_THREADS = 32 * QN_STEP_WARPS, QN_STEP_SLOTS = 64, QN_STEP_TEAM = 256 };
 
 /* The weights of one product as they come through the ring. */
 typedef struct {
@@ -29,6 +30,7 @@ typedef struct {
     const qn_step_feed *feeds;
     unsigned *counter, base; /* blocks that arrived at barriers, in all runs; before this one */
     int n_ops, n_feeds, n_waits, n_blocks;
+    int n_warps;                                     /* that sum up tasks: slot i is warp i % n_warps' */
     int n_slots, slot_bytes, area_bytes, sums_bytes; /* shared memory: ring, area, two times sums */
     size_t shared_bytes;
 } qn_step_plan;
