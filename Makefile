@@ -203,11 +203,12 @@ $(B)/src/format/files/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 REAL_TESTS := $(filter %real_test,$(TESTS))
 REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py
 MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
-# Tests of devices beside the CPU: other_* compare any device with it, cuda_* and mlx_* are about one alone, except mlx_experts_test, which
-# runs MLX's types on the CPU. `make test` runs none of them.
+# Tests of devices beside the CPU: other_* compare any device with it, cuda_* and mlx_* are about one alone, except mlx_experts_test,
+# which runs MLX's types on the CPU. `make test` runs none of them.
 DEVICE_TESTS := $(filter $(B)/tests/devices/other_%,$(TESTS))
 MLX_DEVICE_TESTS := $(DEVICE_TESTS) $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
-PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
+CUDA_DEVICE_TESTS := $(DEVICE_TESTS) $(filter $(B)/tests/devices/cuda_%,$(TESTS))
+PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(CUDA_DEVICE_TESTS) $(MLX_DEVICE_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)
 
@@ -217,7 +218,7 @@ test-device: $(DEVICE_TESTS) all
 
 # The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk). CUDA_TESTS is a pattern.
 CUDA_TESTS ?= %
-CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(DEVICE_TESTS) $(filter $(B)/tests/devices/cuda_%,$(TESTS)) $(CUDA_HOST_TESTS))
+CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(CUDA_DEVICE_TESTS) $(CUDA_HOST_TESTS))
 test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
 	$(Q)QN_TEST_DEVICE=cuda QN_TEST_ROUNDS=30 QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
 

@@ -15,14 +15,14 @@
 
 enum { PEAK = 798 }; /* TFLOP/s: bf16, 8192^3, measured on an H100 */
 
-#define DO(e)                                                                             \
-    do {                                                                                  \
-        const cudaError_t e_ = (e);                                                       \
-        if (e_ != cudaSuccess) printf("%s: %s\n", #e, cudaGetErrorString(e_)), exit(1);   \
+#define DO(e)                                                                           \
+    do {                                                                                \
+        const cudaError_t e_ = (e);                                                     \
+        if (e_ != cudaSuccess) printf("%s: %s\n", #e, cudaGetErrorString(e_)), exit(1); \
     } while (0)
-#define OK(e)                              \
-    do {                                   \
-        if ((e) != QN_OK) exit(1);         \
+#define OK(e)                      \
+    do {                           \
+        if ((e) != QN_OK) exit(1); \
     } while (0)
 
 qn_status qn_cuda_fail(qn_status status, const char *format, ...)
@@ -40,8 +40,8 @@ qn_status qn_cuda_check(qn_cuda_context *c, cudaError_t e, const char *what)
     return e == cudaSuccess ? QN_OK : qn_cuda_fail(QN_E_DEVICE, "%s: %s", what, cudaGetErrorString(e));
 }
 
-void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes, const void *work,
-                     size_t work_bytes)
+void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t shared_bytes,
+                     const void *work, size_t work_bytes)
 {
 }
 
@@ -185,15 +185,15 @@ static product make(qn_dtype dtype, int64_t n_out, int64_t n_in, int64_t rows, i
 
 static void drop(product *t)
 {
-    void *all[] = {t->w.data, t->w.factor, t->x,   t->scale, t->out[0], t->out[1], t->packed[0],
-                   t->packed[1], t->count, t->ids, t->pairs, t->groups};
+    void *all[] = {t->w.data,    t->w.factor,  t->x,     t->scale, t->out[0], t->out[1],
+                   t->packed[0], t->packed[1], t->count, t->ids,   t->pairs,  t->groups};
     for (void *p : all) DO(cudaFree(p));
 }
 
 static void pack(product *t, int tiled)
 {
-    OK(qn_cuda_pack_rows(&t->c, t->x, qn_cuda_rows{1, t->w.n_in, 0}, t->rows, t->w.n_in, qn_cuda_padded(&t->w),
-                         tiled ? t->tiled : 0, t->packed[tiled], t->scale));
+    OK(qn_cuda_pack_rows(&t->c, t->x, qn_cuda_rows{1, t->w.n_in, 0}, t->rows, t->w.n_in,
+                         qn_cuda_padded(&t->w), tiled ? t->tiled : 0, t->packed[tiled], t->scale));
 }
 
 static void multiply(product *t, int kernel, int out)
@@ -219,8 +219,8 @@ static void multiply(product *t, int kernel, int out)
 static void group(product *t, int kernel)
 {
     if (t->groups)
-        OK(qn_cuda_group_pairs(&t->c, t->ids, t->top, t->top, t->tokens, t->w.n_parts, per_tile[kernel], t->groups,
-                               t->pairs));
+        OK(qn_cuda_group_pairs(&t->c, t->ids, t->top, t->top, t->tokens, t->w.n_parts, per_tile[kernel],
+                               t->groups, t->pairs));
 }
 
 /* ---- times ----------------------------------------------------------------------------------------------- */
@@ -256,25 +256,29 @@ static int different(product *t)
 {
     int count;
     DO(cudaMemset(t->count, 0, 4));
-    count_different<<<1024, 256>>>((uint32_t *)t->out[0], (uint32_t *)t->out[1], t->tokens * t->w.n_out, t->count);
+    count_different<<<1024, 256>>>((uint32_t *)t->out[0], (uint32_t *)t->out[1], t->tokens * t->w.n_out,
+                                   t->count);
     DO(cudaMemcpy(&count, t->count, 4, cudaMemcpyDeviceToHost));
     return count;
 }
 
-static void run(const form *f, int64_t n_out, int64_t n_in, int64_t rows, int n_parts, int top, const char *only)
+static void run(const form *f, int64_t n_out, int64_t n_in, int64_t rows, int n_parts, int top,
+                const char *only)
 {
     product t = make(f->dtype, n_out, n_in, rows, n_parts, top);
     pack(&t, 0);
     pack(&t, 1);
     const double flop = 2.0 * (double)t.tokens * (double)n_out * (double)n_in;
-    printf("%-14s %5d x %5d, %4d tokens%s", f->name, (int)n_out, (int)n_in, (int)t.tokens, n_parts > 1 ? " of experts" : "");
+    printf("%-14s %5d x %5d, %4d tokens%s", f->name, (int)n_out, (int)n_in, (int)t.tokens,
+           n_parts > 1 ? " of experts" : "");
     if (!only && n_parts == 1)
         printf("; packed in %.0f, %.0f us", time_of(pack_begin, &t, 0, 0), time_of(pack_begin, &t, 1, 0));
     for (int k = 1; k < 3; k++) {
         if (only && strcmp(only, kernels[k])) continue;
         group(&t, k);
         const float us = time_of(multiply, &t, k, k - 1);
-        printf("; %s %.0f us, %.0f TFLOP/s, %.0f%%", kernels[k], us, flop / us * 1e-6, flop / us * 1e-4 / PEAK);
+        printf("; %s %.0f us, %.0f TFLOP/s, %.0f%%", kernels[k], us, flop / us * 1e-6,
+               flop / us * 1e-4 / PEAK);
     }
     if (!only) printf("; wide != many: %d", different(&t));
     if (!only && t.tokens * n_out <= 4 << 20) {
@@ -289,7 +293,7 @@ static void run(const form *f, int64_t n_out, int64_t n_in, int64_t rows, int n_
 
 int main(int argc, char **argv)
 {
-    const int64_t tokens = argc > 1 ? atoi(argv[1]) : 2048;
+    const int64_t tokens = argc > 1 ? strtol(argv[1], NULL, 10) : 2048;
     const char *name = argc > 2 ? argv[2] : NULL, *only = argc > 3 ? argv[3] : NULL;
     setvbuf(stdout, NULL, _IONBF, 0);
     for (const form &f : forms) {

@@ -20,8 +20,8 @@ enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts, MOST_ROWS = 300 };
 static const qn_cuda_shim *shim;
 static qn_cuda_context *card;
 
-#define OK(expr)                                             \
-    do {                                                     \
+#define OK(expr)                                            \
+    do {                                                    \
         if ((expr) != QN_OK) fail_msg("%s", shim->error()); \
     } while (0)
 
@@ -61,7 +61,8 @@ static matrix matrix_of(qn_test_dice *d, qn_dtype dtype, int64_t n_parts, int64_
     const uint8_t *rows = qn_test_rows(d, QN_TEST_ORDINARY, dtype, n_in, n_parts * n_out);
     m.raw = on_card(part_bytes * (size_t)n_parts, rows);
     for (int64_t i = 0; i < n_parts; i++) {
-        const qn_cuda_raw raw = {.data = (const uint8_t *)m.raw + (size_t)i * part_bytes, .row_bytes = row_bytes};
+        const qn_cuda_raw raw = {.data = (const uint8_t *)m.raw + (size_t)i * part_bytes,
+                                 .row_bytes = row_bytes};
         OK(shim->pack(card, &m.w, i, 0, n_out, &raw));
     }
     return m;
@@ -109,7 +110,8 @@ static void multiply(const qn_cuda_weight *w, float *x, int64_t rows, float *out
     run(&s, out, rows * w->n_out);
 }
 
-static void check_rows(const char *what, const qn_cuda_weight *w, const float *got, const float *want, int64_t n)
+static void check_rows(const char *what, const qn_cuda_weight *w, const float *got, const float *want,
+                       int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], sizeof *got))
@@ -190,8 +192,7 @@ static void experts_agree(qn_test_dice *d, qn_dtype dtype, int64_t n_out, int64_
     }
     float *on = on_card((size_t)(MOST_ROWS * n_in) * sizeof *x, x);
     int32_t *ids_on = on_card(sizeof ids, ids);
-    for (int64_t r = 0; r < MOST_ROWS; r += 5)
-        choose(&m, on + r * n_in, ids_on + r * TOP, 5, want + r * row);
+    for (int64_t r = 0; r < MOST_ROWS; r += 5) choose(&m, on + r * n_in, ids_on + r * TOP, 5, want + r * row);
     for (int i = 0; i < N_ROW_COUNTS; i++) {
         char what[64];
         snprintf(what, sizeof what, "%d rows of experts beside 5", (int)row_counts[i]);

@@ -27,7 +27,7 @@ struct qn_cuda_context {
     struct qn_cuda_notes *notes; /* of a run that is being recorded; NULL: none is */
     cudaStream_t stream;
     int is_lost;
-    int has_wide; /* it has wgmma (wgmma.cuh), and the library has code for that */
+    int has_wide;    /* it has wgmma (wgmma.cuh), and the library has code for that */
     char fault[160]; /* what lost it */
 };
 

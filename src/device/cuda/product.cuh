@@ -143,10 +143,11 @@ static qn_status qn_product_launch(qn_cuda_context *c, const qn_cuda_product *p,
     if (per_tile == QN_CUDA_WIDE) {
         const int64_t works = qn_wide_works(*p, tiles);
         return qn_cuda_launch(c, qn_product_wide<FORM, BITS>, works < c->n_sm ? works : c->n_sm,
-                             QN_WIDE_THREADS, qn_wide_shared_bytes<FORM>(p->w), *p, tiles);
+                              QN_WIDE_THREADS, qn_wide_shared_bytes<FORM>(p->w), *p, tiles);
     }
     if (per_tile == QN_CUDA_MANY)
-        return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0, *p);
+        return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0,
+                              *p);
     const size_t shared = (size_t)qn_blocks(qn_cuda_padded(&p->w), QN_CUDA_CHUNK) * 128 * sizeof(float);
     return qn_cuda_launch(c, qn_product_few<FORM, BITS>, tiles * p->w.n_panels, 256, shared, *p);
 }

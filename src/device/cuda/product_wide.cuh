@@ -98,9 +98,9 @@ static __device__ __forceinline__ int64_t qn_wide_panel(const qn_cuda_product &p
 
 /* A stage of weights from column tile k_tile on: each panel's units. */
 template <int FORM>
-static __device__ __forceinline__ void
-qn_wide_fetch_weights(const qn_cuda_product &p, const qn_wide_work &work, int k_tile, int lane, char *to,
-                      qn_mbarrier *full)
+static __device__ __forceinline__ void qn_wide_fetch_weights(const qn_cuda_product &p,
+                                                             const qn_wide_work &work, int k_tile, int lane,
+                                                             char *to, qn_mbarrier *full)
 {
     const int pitch = qn_wide_pitch<FORM>(p.w);
     const int64_t unit = (int64_t)k_tile * QN_CUDA_TILE_K / p.w.unit_k;
@@ -109,8 +109,8 @@ qn_wide_fetch_weights(const qn_cuda_product &p, const qn_wide_work &work, int k_
     if (lane == 0) qn_mbarrier_expect(full, QN_WIDE_WARPS * bytes);
     __syncwarp();
     if (lane >= QN_WIDE_WARPS) return;
-    const char *from = p.w.data + (size_t)(qn_wide_panel(p, work, lane) * p.w.n_units + unit) *
-                                      (size_t)p.w.unit_bytes;
+    const char *from =
+        p.w.data + (size_t)(qn_wide_panel(p, work, lane) * p.w.n_units + unit) * (size_t)p.w.unit_bytes;
     qn_copy_bulk(to + lane * pitch, from, bytes, full);
 }
 
@@ -191,8 +191,8 @@ qn_wide_fetch(const qn_cuda_product &p, int64_t n_tiles, char *tokens, char *wei
 
 /* ---- warps that multiply --------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ void qn_wide_store(const qn_cuda_product &p, const qn_wide_work &work, int warp,
-                                                     int lane, const float total[QN_WGMMA_SUMS])
+static __device__ __forceinline__ void qn_wide_store(const qn_cuda_product &p, const qn_wide_work &work,
+                                                     int warp, int lane, const float total[QN_WGMMA_SUMS])
 {
     const qn_cuda_tokens &t = work.tokens;
     const int64_t row = (work.panel + warp) * QN_CUDA_PANEL + lane / 4;
@@ -215,8 +215,7 @@ static __device__ __forceinline__ void qn_wide_store(const qn_cuda_product &p, c
     };
     if (t.pairs) {
         QN_UNROLL
-        for (int j = 0; j < QN_CUDA_WIDE / 8; j++)
-            QN_UNROLL
+        for (int j = 0; j < QN_CUDA_WIDE / 8; j++) QN_UNROLL
         for (int i = 0; i < 2; i++) {
             const int token = j * 8 + lane % 4 * 2 + i;
             if (token >= t.n) continue;
@@ -228,8 +227,7 @@ static __device__ __forceinline__ void qn_wide_store(const qn_cuda_product &p, c
     const float *scale = p.x_scale + t.first + lane % 4 * 2;
     float *out = p.out + (t.first + lane % 4 * 2) * p.out_stride + row;
     QN_UNROLL
-    for (int j = 0; j < QN_CUDA_WIDE / 8; j++)
-        QN_UNROLL
+    for (int j = 0; j < QN_CUDA_WIDE / 8; j++) QN_UNROLL
     for (int i = 0; i < 2; i++)
         if (j * 8 + lane % 4 * 2 + i < t.n) store(j, i, scale[j * 8 + i], out + (j * 8 + i) * p.out_stride);
 }
@@ -255,8 +253,8 @@ qn_wide_multiply(const qn_cuda_product &p, int64_t n_tiles, const char *tokens, 
     const auto unpack = [&](int k, uint32_t out[16]) {
         const int in_stage = k % TILES, in_unit = in_stage & ((1 << unit_shift) - 1);
         if (in_stage == 0) qn_mbarrier_wait(&weight_ring.full[w.stage], w.parity);
-        const char *unit = weights + (w.stage * QN_WIDE_WARPS + warp) * pitch +
-                           (in_stage >> unit_shift) * p.w.unit_bytes;
+        const char *unit =
+            weights + (w.stage * QN_WIDE_WARPS + warp) * pitch + (in_stage >> unit_shift) * p.w.unit_bytes;
         qn_tile_halves<FORM, BITS>(p.w, unit, in_unit, lane, inverse, out);
         if (in_stage == TILES - 1 || k == n_k - 1) {
             __syncwarp();
@@ -300,7 +298,8 @@ qn_wide_multiply(const qn_cuda_product &p, int64_t n_tiles, const char *tokens, 
 #endif
 
 template <int FORM, int BITS>
-static __global__ void __launch_bounds__(QN_WIDE_THREADS, 1) qn_product_wide(qn_cuda_product p, int64_t n_tiles)
+static __global__ void __launch_bounds__(QN_WIDE_THREADS, 1)
+    qn_product_wide(qn_cuda_product p, int64_t n_tiles)
 {
 #ifdef QN_HAS_WGMMA
     QN_SHARED(shared); /* stages of tokens, aligned to 1,024, then stages of weights */

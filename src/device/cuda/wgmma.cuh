@@ -24,17 +24,16 @@ void qn_emulated_wgmma_wait(int n);
 
 #else
 
-#define QN_8(x, i)                                                                                          \
-    x(i), x(i + 1), x(i + 2), x(i + 3), x(i + 4), x(i + 5), x(i + 6), x(i + 7)
-#define QN_64(x)                                                                                            \
+#define QN_8(x, i) x(i), x(i + 1), x(i + 2), x(i + 3), x(i + 4), x(i + 5), x(i + 6), x(i + 7)
+#define QN_64(x) \
     QN_8(x, 0), QN_8(x, 8), QN_8(x, 16), QN_8(x, 24), QN_8(x, 32), QN_8(x, 40), QN_8(x, 48), QN_8(x, 56)
 #define QN_SUM(i) "+f"(acc[i])
 
 /* Of a tile of operand B; columns of k from step * 16 on are step * 32 bytes behind. */
 static __device__ __forceinline__ uint64_t qn_wgmma_tile(const void *b)
 {
-    return (uint64_t)((qn_shared_address(b) & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return (uint64_t)((qn_shared_address(b) & 0x3ffff) >> 4) | (uint64_t)1 << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 #endif

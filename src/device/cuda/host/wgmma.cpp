@@ -66,8 +66,7 @@ static void make(void *const *args, int n_lanes)
         void *lanes[32];
         for (int lane = 0; lane < n_lanes; lane++) {
             const product *p = (const product *)args[lane];
-            for (int i = 0; i < 2; i++)
-                b[lane][i] = pair_of(p->b, column + lane / 4, lane % 4 * 2 + 8 * i);
+            for (int i = 0; i < 2; i++) b[lane][i] = pair_of(p->b, column + lane / 4, lane % 4 * 2 + 8 * i);
             f[lane] = qn_emulated_fragments{p->acc + column / 2, p->a, b[lane]};
             lanes[lane] = &f[lane];
         }
