@@ -1,5 +1,5 @@
 /* What kernels of products use of a card beyond C: tensor cores, copies into shared memory that go on beside the
- * kernel, barriers of some warps, f16 pairs. One name for both compilers: on a card instructions, on the host
+ * kernel, barriers of some warps. One name for both compilers: on a card instructions, on the host
  * their emulation (host/tensor.cpp, host/copies.cpp).
  *
  * Fragments of mma.m16n8k16, lane = 4 g + t: a[0] is row g, k = 2t and 2t + 1; a[1] row g + 8; a[2], a[3] the same
@@ -220,59 +220,6 @@ static __device__ __forceinline__ void qn_copy_bulk(void *shared, const void *gl
         "l"(global), "r"(bytes), "r"(qn_shared_address(m))
         : "memory"));
 #endif
-}
-
-/* ---- pairs of f16 in a word ---------------------------------------------------------------------------- */
-
-#ifdef QN_CUDA_HOST
-
-uint32_t qn_emulated_half2(char operation, uint32_t a, uint32_t b, uint32_t c);
-#define QN_HALF2(operation, instruction, a, b, c) return qn_emulated_half2(operation, a, b, c)
-
-#else
-
-static __device__ __forceinline__ __half2 qn_half2_of(uint32_t u)
-{
-    return *(const __half2 *)&u;
-}
-
-static __device__ __forceinline__ uint32_t qn_half2_word(__half2 h)
-{
-    return *(const uint32_t *)&h;
-}
-
-#define QN_HALF2(operation, instruction, a, b, c) return qn_half2_word(instruction)
-
-#endif
-
-/* Each rounded once, to nearest even. */
-static __device__ __forceinline__ uint32_t qn_half2_add(uint32_t a, uint32_t b)
-{
-    QN_HALF2('+', __hadd2_rn(qn_half2_of(a), qn_half2_of(b)), a, b, 0);
-}
-
-static __device__ __forceinline__ uint32_t qn_half2_sub(uint32_t a, uint32_t b)
-{
-    QN_HALF2('-', __hsub2_rn(qn_half2_of(a), qn_half2_of(b)), a, b, 0);
-}
-
-static __device__ __forceinline__ uint32_t qn_half2_mul(uint32_t a, uint32_t b)
-{
-    QN_HALF2('*', __hmul2_rn(qn_half2_of(a), qn_half2_of(b)), a, b, 0);
-}
-
-/* a * b + c */
-static __device__ __forceinline__ uint32_t qn_half2_fma(uint32_t a, uint32_t b, uint32_t c)
-{
-    QN_HALF2('f', __hfma2(qn_half2_of(a), qn_half2_of(b), qn_half2_of(c)), a, b, c);
-}
-
-#undef QN_HALF2
-
-/* low and high rounded to nearest even. */
-static __device__ __forceinline__ uint32_t qn_half2_pack(float low, float high)
-{
-    return qn_float_to_half(low) | (uint32_t)qn_float_to_half(high) << 16;
 }
 
 #endif

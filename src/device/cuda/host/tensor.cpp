@@ -1,6 +1,7 @@
 /* Tensor cores on the host: fragments of a whole warp at once. The sum is that of ../tensor_step.h, computed with
  * floats that are powers of two in place of exponents, which vectorises: 1 us for a product of fragments. What has
  * an infinity or no number in it takes the plain function. Compiled without sanitizers (tools/make/cuda.mk). */
+#include "device/cuda/half2.cuh"
 #include "device/cuda/mma.cuh"
 #include "device/cuda/tensor_step.h"
 
@@ -204,12 +205,9 @@ uint32_t qn_emulated_half2(char operation, uint32_t a, uint32_t b, uint32_t c)
         const float x = qn_cuda_half_value((uint16_t)(a >> i)), y = qn_cuda_half_value((uint16_t)(b >> i));
         uint16_t h;
         switch (operation) {
-        case '+':
-            h = qn_cuda_to_half(x + y);
-            break; /* f32 has more than twice the bits: rounding twice is once */
         case '-':
             h = qn_cuda_to_half(x - y);
-            break;
+            break; /* f32 has more than twice the bits: rounding twice is once */
         case '*':
             h = qn_cuda_to_half(x * y);
             break;
