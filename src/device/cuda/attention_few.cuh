@@ -51,6 +51,32 @@ static __device__ __forceinline__ void qn_two_halves(uint32_t word, float *out)
     out[1] = qn_half_to_float((uint16_t)(word >> 16));
 }
 
+/* No branches: a key is zeros behind head_dim, and so are queries; half of the columns is skipped as a whole. */
+template <int P, int BEGIN>
+static __device__ __forceinline__ void qn_few_half_scores(const uint4 (&k)[QN_FEW_DIM / 8], const float *q,
+                                                          float (&sum)[P])
+{
+    QN_UNROLL
+    for (int i = BEGIN; i < BEGIN + QN_FEW_DIM / 16; i++) {
+        float x[8];
+        qn_two_halves(k[i].x, x);
+        qn_two_halves(k[i].y, x + 2);
+        qn_two_halves(k[i].z, x + 4);
+        qn_two_halves(k[i].w, x + 6);
+        QN_UNROLL
+        for (int p = 0; p < P; p++) {
+            QN_UNROLL
+            for (int j = 0; j < 8; j += 4) {
+                const float4 y = *(const float4 *)(q + p * QN_FEW_DIM + i * 8 + j);
+                sum[p] = fmaf(y.x, x[j], sum[p]);
+                sum[p] = fmaf(y.y, x[j + 1], sum[p]);
+                sum[p] = fmaf(y.z, x[j + 2], sum[p]);
+                sum[p] = fmaf(y.w, x[j + 3], sum[p]);
+            }
+        }
+    }
+}
+
 template <int P>
 static __device__ __forceinline__ void qn_few_scores(const uint4 (&k)[QN_FEW_DIM / 8], int dim,
                                                      const float *q, float *scores)
@@ -58,31 +84,15 @@ static __device__ __forceinline__ void qn_few_scores(const uint4 (&k)[QN_FEW_DIM
     float sum[P];
     QN_UNROLL
     for (int p = 0; p < P; p++) sum[p] = 0;
-    QN_UNROLL
-    for (int i = 0; i < QN_FEW_DIM / 8; i++) {
-        if (i * 8 >= dim) continue;
-        float x[8];
-        qn_two_halves(k[i].x, x);
-        qn_two_halves(k[i].y, x + 2);
-        qn_two_halves(k[i].z, x + 4);
-        qn_two_halves(k[i].w, x + 6);
-        QN_UNROLL
-        for (int p = 0; p < P; p++) QN_UNROLL
-        for (int j = 0; j < 8; j += 4) {
-            const float4 y = *(const float4 *)(q + p * QN_FEW_DIM + i * 8 + j);
-            sum[p] = fmaf(y.x, x[j], sum[p]);
-            sum[p] = fmaf(y.y, x[j + 1], sum[p]);
-            sum[p] = fmaf(y.z, x[j + 2], sum[p]);
-            sum[p] = fmaf(y.w, x[j + 3], sum[p]);
-        }
-    }
+    qn_few_half_scores<P, 0>(k, q, sum);
+    if (dim > QN_FEW_DIM / 2) qn_few_half_scores<P, QN_FEW_DIM / 16>(k, q, sum);
     QN_UNROLL
     for (int p = 0; p < P; p++) scores[p * QN_GROUP] = sum[p];
 }
 
-/* The page's part of the values' sums, for the lane's columns. */
+/* The page's part of the values' sums, for the lane's columns. What is not seen has a negative probability. */
 template <int P>
-static __device__ __forceinline__ void qn_few_weigh(const uint2 (&v)[QN_PAGE_TOKENS], const qn_page &page,
+static __device__ __forceinline__ void qn_few_weigh(const uint2 (&v)[QN_PAGE_TOKENS],
                                                     const float *probabilities, float *to)
 {
     float sum[P][4];
@@ -90,17 +100,24 @@ static __device__ __forceinline__ void qn_few_weigh(const uint2 (&v)[QN_PAGE_TOK
     for (int p = 0; p < P; p++)
         for (int n = 0; n < 4; n++) sum[p][n] = 0;
     QN_UNROLL
-    for (int t = 0; t < QN_PAGE_TOKENS; t++) {
-        if (t < page.from || t >= page.to) continue;
-        float x[4];
-        qn_two_halves(v[t].x, x);
-        qn_two_halves(v[t].y, x + 2);
+    for (int t = 0; t < QN_PAGE_TOKENS; t += 4) {
+        float4 w[P];
         QN_UNROLL
-        for (int p = 0; p < P; p++) {
-            const float w = probabilities[p * QN_GROUP + t];
-            if (w < 0) continue;
+        for (int p = 0; p < P; p++) w[p] = *(const float4 *)(probabilities + p * QN_GROUP + t);
+        QN_UNROLL
+        for (int i = 0; i < 4; i++) {
+            float x[4];
+            qn_two_halves(v[t + i].x, x);
+            qn_two_halves(v[t + i].y, x + 2);
             QN_UNROLL
-            for (int n = 0; n < 4; n++) sum[p][n] = fmaf(w, x[n], sum[p][n]);
+            for (int p = 0; p < P; p++) {
+                const float y = i == 0 ? w[p].x : i == 1 ? w[p].y : i == 2 ? w[p].z : w[p].w;
+                QN_UNROLL
+                for (int n = 0; n < 4; n++) {
+                    const float more = fmaf(y, x[n], sum[p][n]);
+                    sum[p][n] = y < 0 ? sum[p][n] : more;
+                }
+            }
         }
     }
     QN_UNROLL
@@ -179,8 +196,7 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
         }
         qn_barrier(2, QN_ATTEND_THREADS);
         if (page.to)
-            qn_few_weigh<P>(values, page, scores + warp * QN_PAGE_TOKENS,
-                            sums + warp * P * QN_FEW_DIM + lane * 4);
+            qn_few_weigh<P>(values, scores + warp * QN_PAGE_TOKENS, sums + warp * P * QN_FEW_DIM + lane * 4);
         qn_barrier(2, QN_ATTEND_THREADS);
         for (int i = threadIdx.x; i < n_pairs * QN_FEW_DIM; i += QN_ATTEND_THREADS) {
             const int pair = i / QN_FEW_DIM, column = i % QN_FEW_DIM;

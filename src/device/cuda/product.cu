@@ -19,8 +19,8 @@ static __global__ void __launch_bounds__(256)
     __syncthreads();
     for (int i = 0; i < 8; i++) most = largest[i] > most ? largest[i] : most;
     const int e = qn_cuda_row_exponent(most);
-    const float down = ldexpf(1, -e);
-    if (threadIdx.x == 0) scale[r] = ldexpf(1, e);
+    const float down = qn_cuda_power_of_two(-e);
+    if (threadIdx.x == 0) scale[r] = qn_cuda_power_of_two(e);
     for (int64_t k = threadIdx.x; k < padded; k += 256) {
         const int64_t at = tiled ? (k / 64 * tiled + r) * 64 + ((k / 8 ^ r) % 8 * 8 + k % 8) : r * padded + k;
         out[at] = k < n_in ? qn_float_to_half(row[k] * down) : 0;

@@ -36,12 +36,18 @@ static inline int64_t qn_cuda_padded(const qn_cuda_weight *w)
     return w->n_units * w->unit_k;
 }
 
-/* The power of two of a row whose largest |x| is `most`: that comes to lie in [2^13, 2^14). */
+/* The power of two of a row whose largest |x| is `most`, finite: that comes to lie in [2^13, 2^14). */
 static __host__ __device__ __forceinline__ int qn_cuda_row_exponent(float most)
 {
-    int e = 14;
-    if (most > 0 && most < INFINITY) frexpf(most, &e);
+    const int e = (int)(qn_cuda_float_bits(most) >> 23) - 126; /* of frexp */
+    if (!(most > 0 && most < INFINITY)) return 0;
     return e < -106 ? -120 : e - 14;
+}
+
+/* 2^e of a normal number. */
+static __host__ __device__ __forceinline__ float qn_cuda_power_of_two(int e)
+{
+    return qn_cuda_bits_float((uint32_t)(e + 127) << 23);
 }
 
 /* Rows of x as they lie for WIDE: [columns / 64][rows][64 columns], pieces of 8 columns as operand B of wgmma.cuh. */

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { PRODUCER = QN_STEP_WARPS, ALL_THREADS = QN_STEP_THREADS + 32, KEPT = 16 };
+enum { PRODUCER = QN_STEP_WARPS, ALL_THREADS = QN_STEP_THREADS + 32 };
 
 /* ---- all blocks ---------------------------------------------------------------------------------------- */
 
@@ -74,21 +74,39 @@ static __device__ __forceinline__ void bring(const qn_step_stream &s, int panel,
     step_on(at, 1, r.n);
 }
 
+/* Panels of matrices that lie one behind the other: the one that panel *at is of; *at becomes its number there. */
+template <class M> static __device__ __forceinline__ int matrix_of_panel(const M &m, int n_matrices, int *at)
+{
+    int i = 0;
+    for (; i + 1 < n_matrices && *at >= m.panels(i); i++) *at -= m.panels(i);
+    return i;
+}
+
+struct feed_panels {
+    const qn_step_feed &f;
+    __device__ int panels(int i) const
+    {
+        return f.stream[i].n_panels;
+    }
+};
+
 /* The tasks of all products, in the order in which they are consumed. By one thread. */
 static __device__ __forceinline__ void bring_all(const qn_step_plan &plan, const ring &r)
 {
     ring_place at = {0, 0};
     for (int i = 0; i < plan.n_feeds; i++) {
         const qn_step_feed &f = plan.feeds[i];
-        const int in_turn = f.is_interleaved ? f.n_matrices : 1;
-        for (int first = 0; first < f.n_matrices; first += in_turn) {
-            const int n_panels = f.stream[first].n_panels;
-            const int end = begin_of(n_panels, blockIdx.x + 1, plan.n_blocks);
-            for (int panel = begin_of(n_panels, blockIdx.x, plan.n_blocks); panel < end; panel++)
-                for (int m = first; m < first + in_turn; m++) {
-                    const qn_step_stream s = f.stream[m];
-                    for (int chunk = 0; chunk < s.n_chunks; chunk++) bring(s, panel, chunk, r, &at);
-                }
+        int n_panels = 0;
+        for (int m = 0; m < (f.is_interleaved ? 1 : f.n_matrices); m++) n_panels += f.stream[m].n_panels;
+        const int end = begin_of(n_panels, blockIdx.x + 1, plan.n_blocks);
+        for (int panel = begin_of(n_panels, blockIdx.x, plan.n_blocks); panel < end; panel++) {
+            int of_matrix = panel,
+                m = f.is_interleaved ? 0 : matrix_of_panel(feed_panels{f}, f.n_matrices, &of_matrix);
+            const int last = f.is_interleaved ? f.n_matrices - 1 : m;
+            for (; m <= last; m++) {
+                const qn_step_stream s = f.stream[m];
+                for (int chunk = 0; chunk < s.n_chunks; chunk++) bring(s, of_matrix, chunk, r, &at);
+            }
         }
     }
 }
@@ -149,18 +167,23 @@ static __device__ __forceinline__ float larger_of_four(const float *v, float mos
     return most;
 }
 
-/* Row r of a product's activations to shared memory, as pack_rows in product.cu and RMS_NORM have it. */
+/* Row r of a product's activations to shared memory, as pack_rows in product.cu and RMS_NORM have it. A thread keeps
+ * 4 * KEPT columns, NORMED also their factors: all loads are under way before the first is waited for. Longer rows
+ * are read again. */
+template <int KEPT, bool NORMED>
 static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_product &p, int r,
                                                 uint32_t *to, float *scale)
 {
     const float *x = p.x + r * p.x_row;
-    float kept[KEPT][4], v[4], s = 0, most = 0;
+    float kept[KEPT][4], factors[NORMED ? KEPT : 1][4], v[4], s = 0, most = 0;
     const int first = 4 * threadIdx.x, stride = 4 * QN_STEP_TEAM;
     norming n = {0, p.norm, p.offset};
-    /* all loads are under way before the first is waited for */
     QN_UNROLL
-    for (int q = 0; q < KEPT; q++) get_four(x, first + q * stride, p.n_in, kept[q]);
-    if (p.has_norm) {
+    for (int q = 0; q < KEPT; q++) {
+        get_four(x, first + q * stride, p.n_in, kept[q]);
+        if (NORMED && p.norm) get_four(p.norm, first + q * stride, p.n_in, factors[NORMED ? q : 0]);
+    }
+    if (NORMED) {
         QN_UNROLL
         for (int q = 0; q < KEPT; q++) {
             for (int e = 0; e < 4; e++) s = fmaf(kept[q][e], kept[q][e], s); /* zeros behind the row */
@@ -173,10 +196,11 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
     }
     QN_UNROLL
     for (int q = 0; q < KEPT; q++) {
-        if (q * stride < p.n_in) {
-            norm_four(n, first + q * stride, p.n_in, kept[q]);
-            most = larger_of_four(kept[q], most);
+        for (int e = 0; NORMED && e < 4; e++) {
+            kept[q][e] *= n.root;
+            if (p.norm) kept[q][e] *= factors[NORMED ? q : 0][e] + p.offset;
         }
+        most = larger_of_four(kept[q], most);
     }
     for (int k = first + KEPT * stride; k < p.n_in; k += stride) {
         get_four(x, k, p.n_in, v);
@@ -184,9 +208,9 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
         most = larger_of_four(v, most);
     }
     const int e = qn_cuda_row_exponent(largest_of(b, most));
-    const float down = ldexpf(1, -e);
-    float *const normed = p.has_norm && blockIdx.x == 0 ? p.normed + (int64_t)r * p.n_in : NULL;
-    if (threadIdx.x == 0) scale[r] = ldexpf(1, e);
+    const float down = qn_cuda_power_of_two(-e);
+    float *const normed = NORMED && blockIdx.x == 0 ? p.normed + (int64_t)r * p.n_in : NULL;
+    if (threadIdx.x == 0) scale[r] = qn_cuda_power_of_two(e);
     QN_UNROLL
     for (int q = 0; q < KEPT; q++) {
         const int k = first + q * stride;
@@ -199,6 +223,20 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
         norm_four(n, k, p.n_in, v);
         put_four(to, k, v, down);
         if (normed && k < p.n_in) *(float4 *)(normed + k) = make_float4(v[0], v[1], v[2], v[3]);
+    }
+}
+
+static __device__ __forceinline__ void pack_rows(const qn_body &b, const qn_step_product &p, uint32_t *to,
+                                                 float *scale)
+{
+    const int row_words = qn_step_row_words(p.padded);
+    for (int i = 0; i < p.rows; i++, to += row_words) {
+        if (p.has_norm)
+            pack_row<4, true>(b, p, i, to, scale);
+        else if (p.n_in <= 4 * 4 * QN_STEP_TEAM)
+            pack_row<4, false>(b, p, i, to, scale);
+        else
+            pack_row<16, false>(b, p, i, to, scale);
     }
 }
 
@@ -290,29 +328,43 @@ static __device__ __forceinline__ float apply_second(int op, float a, float b)
     return op == QN_PRIM_ADD ? a + b : op == QN_PRIM_SUB ? a - b : op == QN_PRIM_MUL ? a * b : a / b;
 }
 
-/* What a block has to do of some matrices that are gone through together. */
+/* Panels [panel, end) are a block's, of all matrices in turn (in_turn of them), or of one behind the other. */
 typedef struct {
-    int first, n;   /* matrices */
-    int panel, end; /* panels */
-    int n_chunks;   /* of each, the same for all: they read the same columns */
+    int in_turn, n_chunks;
+    int panel, end;
 } portion;
 
-/* The sums of panels [panel, panel + n) of all matrices of a portion become results. */
+struct product_panels {
+    const qn_step_product &p;
+    __device__ int panels(int i) const
+    {
+        return (int)p.matrix[i].w.n_panels;
+    }
+};
+
+/* The first of the matrices that a panel of a portion is of; *panel becomes its number there. */
+static __device__ __forceinline__ int first_matrix(const qn_step_product &p, int *panel)
+{
+    return p.is_interleaved ? 0 : matrix_of_panel(product_panels{p}, p.n_matrices, panel);
+}
+
+/* The sums of panels [panel, panel + n) of a portion become results. */
 static __device__ __forceinline__ void close_panels(const qn_step_product &p, const portion &o, int panel,
                                                     int n, const float *sums, const float *x_scale)
 {
     const int per_panel = p.rows * QN_CUDA_PANEL;
     for (int i = threadIdx.x; i < n * per_panel; i += QN_STEP_THREADS) {
         const int at = i / per_panel, r = i % per_panel / QN_CUDA_PANEL;
-        const int64_t line = (int64_t)(panel + at) * QN_CUDA_PANEL + i % QN_CUDA_PANEL;
-        float y[QN_STEP_MATRICES];
+        int of_matrix = panel + at;
+        const int first = first_matrix(p, &of_matrix);
+        const int64_t line = (int64_t)of_matrix * QN_CUDA_PANEL + i % QN_CUDA_PANEL;
+        float y[2] = {0, 0};
         int is_there = 0;
         QN_UNROLL
-        for (int m = 0; m < QN_STEP_MATRICES; m++) {
-            y[m] = 0;
-            if (m >= o.n) continue;
-            const qn_step_matrix &matrix = p.matrix[o.first + m];
-            const float *from = sums + (at * o.n + m) * o.n_chunks * per_panel + i % per_panel;
+        for (int m = 0; m < 2; m++) {
+            if (m >= o.in_turn) continue;
+            const qn_step_matrix &matrix = p.matrix[first + m];
+            const float *from = sums + (at * o.in_turn + m) * o.n_chunks * per_panel + i % per_panel;
             float sum = 0;
             for (int c = 0; c < o.n_chunks; c++) sum += from[c * per_panel];
             float scale = x_scale[r];
@@ -342,10 +394,11 @@ typedef struct {
 static __device__ __forceinline__ task_place place_of(const qn_step_product &p, const portion &o, int panel,
                                                       int task)
 {
-    const int per_panel = o.n * o.n_chunks, of_panel = task % per_panel, matrix = of_panel / o.n_chunks,
-              chunk = of_panel - matrix * o.n_chunks, left = p.padded - chunk * QN_CUDA_CHUNK;
-    return {o.first + matrix, panel + task / per_panel, chunk,
-            (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
+    const int per_panel = o.in_turn * o.n_chunks, at = task / per_panel, of_panel = task - at * per_panel;
+    const int m = p.is_interleaved && of_panel >= o.n_chunks, chunk = of_panel - m * o.n_chunks;
+    int of_matrix = panel + at;
+    const int first = first_matrix(p, &of_matrix), left = p.padded - chunk * QN_CUDA_CHUNK;
+    return {first + m, of_matrix, chunk, (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
 }
 
 /* A task of a warp, in the slot at `now`, into sums. */
@@ -381,7 +434,7 @@ static __device__ __forceinline__ void multiply_portion(const qn_step_product &p
                                                         const float *x_scale)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row_words = qn_step_row_words(p.padded);
-    const int per_panel = o.n * o.n_chunks, per_task = p.rows * QN_CUDA_PANEL;
+    const int per_panel = o.in_turn * o.n_chunks, per_task = p.rows * QN_CUDA_PANEL;
     const int most = sums_bytes / (per_panel * per_task * (int)sizeof(float));
     const uint32_t *x = lane / 4 < p.rows ? area + lane / 4 * row_words + lane % 4 * 8 : NULL;
     int buffer = 0, skipped = 0; /* tasks of this op behind the ring's place */
@@ -407,18 +460,15 @@ static __device__ __forceinline__ void multiply(const qn_step_product &p, const 
 {
     __shared__ float x_scale[QN_STEP_ROWS];
     const qn_body b = {blockIdx.x, QN_STEP_TEAM, area};
-    const int row_words = qn_step_row_words(p.padded), in_turn = p.is_interleaved ? p.n_matrices : 1;
-    for (int i = 0; i < p.rows && threadIdx.x < QN_STEP_TEAM; i++)
-        pack_row(b, p, i, (uint32_t *)area + i * row_words, x_scale);
+    const int in_turn = p.is_interleaved ? p.n_matrices : 1;
+    if (threadIdx.x < QN_STEP_TEAM) pack_rows(b, p, (uint32_t *)area, x_scale);
     qn_barrier(1, QN_STEP_THREADS);
-    for (int first = 0; first < p.n_matrices; first += in_turn) {
-        const int n_panels = (int)p.matrix[first].w.n_panels;
-        const portion o = {first, in_turn, begin_of(n_panels, blockIdx.x, plan.n_blocks),
-                           begin_of(n_panels, blockIdx.x + 1, plan.n_blocks),
-                           (p.padded + QN_CUDA_CHUNK - 1) / QN_CUDA_CHUNK};
-        multiply_portion(p, o, r, at, (const uint32_t *)area, sums, plan.sums_bytes, x_scale);
-        if (first + in_turn < p.n_matrices) qn_barrier(1, QN_STEP_THREADS); /* sums are read */
-    }
+    int n_panels = 0;
+    for (int m = 0; m < (p.is_interleaved ? 1 : p.n_matrices); m++) n_panels += (int)p.matrix[m].w.n_panels;
+    const portion o = {in_turn, (p.padded + QN_CUDA_CHUNK - 1) / QN_CUDA_CHUNK,
+                       begin_of(n_panels, blockIdx.x, plan.n_blocks),
+                       begin_of(n_panels, blockIdx.x + 1, plan.n_blocks)};
+    multiply_portion(p, o, r, at, (const uint32_t *)area, sums, plan.sums_bytes, x_scale);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------------------- */
