@@ -386,32 +386,35 @@ static __device__ __forceinline__ void close_panels(const qn_step_product &p, co
     }
 }
 
-/* Which columns of which panel a task is. */
+/* A warp's next task: the panel of the portion, chunk by chunk of its matrices, and what it is of the matrices. */
 typedef struct {
-    int matrix, panel, chunk, n_tiles;
-} task_place;
+    int panel, of_panel;
+    int matrix, of_matrix;
+} task_walk;
 
-static __device__ __forceinline__ task_place place_of(const qn_step_product &p, const portion &o, int panel,
-                                                      int task)
+static __device__ __forceinline__ void walk_on(const qn_step_product &p, int per_panel, task_walk *w, int by)
 {
-    const int per_panel = o.in_turn * o.n_chunks, at = task / per_panel, of_panel = task - at * per_panel;
-    const int m = p.is_interleaved && of_panel >= o.n_chunks, chunk = of_panel - m * o.n_chunks;
-    int of_matrix = panel + at;
-    const int first = first_matrix(p, &of_matrix), left = p.padded - chunk * QN_CUDA_CHUNK;
-    return {first + m, of_matrix, chunk, (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64};
+    w->of_panel += by;
+    if (w->of_panel < per_panel) return;
+    for (; w->of_panel >= per_panel; w->of_panel -= per_panel) w->panel++;
+    w->of_matrix = w->panel;
+    w->matrix = first_matrix(p, &w->of_matrix);
 }
 
 /* A task of a warp, in the slot at `now`, into sums. */
 static __device__ __forceinline__ void sum_task(const qn_step_product &p, const ring &r,
-                                                const ring_place &now, const task_place &t, const uint32_t *x,
-                                                float *sums)
+                                                const ring_place &now, const task_walk &t, int n_chunks,
+                                                const uint32_t *x, float *sums)
 {
     const int lane = threadIdx.x % 32, token = lane % 4 * 2;
-    const qn_cuda_weight &w = p.matrix[t.matrix].w;
+    const int is_second = t.of_panel >= n_chunks, chunk = is_second ? t.of_panel - n_chunks : t.of_panel;
+    const int left = p.padded - chunk * QN_CUDA_CHUNK,
+              n_tiles = (left < QN_CUDA_CHUNK ? left : QN_CUDA_CHUNK) / 64;
+    const qn_cuda_weight &w = p.matrix[t.matrix + is_second].w;
     float inverse[2], acc[4] = {0, 0, 0, 0};
-    row_factors(w, t.panel, inverse);
+    row_factors(w, t.of_matrix, inverse);
     qn_mbarrier_wait(&r.full[now.slot], now.turn);
-    sum_any(w, t.n_tiles, r.slots + now.slot * r.bytes, x ? x + t.chunk * (QN_CUDA_CHUNK / 2) : NULL, inverse,
+    sum_any(w, n_tiles, r.slots + now.slot * r.bytes, x ? x + chunk * (QN_CUDA_CHUNK / 2) : NULL, inverse,
             acc);
     __syncwarp();
     if (lane == 0) qn_mbarrier_arrive(&r.empty[now.slot]);
@@ -439,14 +442,20 @@ static __device__ __forceinline__ void multiply_portion(const qn_step_product &p
     const uint32_t *x = lane / 4 < p.rows ? area + lane / 4 * row_words + lane % 4 * 8 : NULL;
     int buffer = 0, skipped = 0; /* tasks of this op behind the ring's place */
     ring_place mine = *at;
-    step_on(&mine, behind(warp, at->slot, r.n_warps), r.n);
+    task_walk next = {o.panel, 0, 0, o.panel};
+    const int lead = behind(warp, at->slot, r.n_warps);
+    next.matrix = first_matrix(p, &next.of_matrix);
+    step_on(&mine, lead, r.n);
+    walk_on(p, per_panel, &next, lead);
+    if (warp >= r.n_warps) next.panel = o.end;
     for (int panel = o.panel; panel < o.end; panel += most, buffer ^= 1) {
         const int n = o.end - panel < most ? o.end - panel : most;
         float *sums = (float *)(sums_memory + buffer * sums_bytes);
-        int task = warp < r.n_warps ? behind(warp, at->slot + skipped, r.n_warps) : n * per_panel;
-        for (; task < n * per_panel; task += r.n_warps) {
-            sum_task(p, r, mine, place_of(p, o, panel, task), x, sums + task * per_task);
+        while (next.panel < panel + n) {
+            float *to = sums + ((next.panel - panel) * per_panel + next.of_panel) * per_task;
+            sum_task(p, r, mine, next, o.n_chunks, x, to);
             step_on(&mine, r.n_warps, r.n);
+            walk_on(p, per_panel, &next, r.n_warps);
         }
         skipped += n * per_panel;
         qn_barrier(1, QN_STEP_THREADS);
