@@ -3,6 +3,7 @@
 #define QN_DEVICE_CUDA_ATTENTION_WRITE_CUH
 
 #include "device/cuda/attention.cuh"
+#include "device/cuda/rope.cuh"
 #include "device/cuda/step.h"
 
 typedef struct {
@@ -21,6 +22,7 @@ typedef struct {
     int kv_heads;
     qn_write_kind k, v;
     const int32_t *positions, *row_begin, *blocks;
+    qn_rotate::work rotation; /* table not NULL: keys are rotated on their way; k.x is not read */
 } qn_writing;
 
 /* Lane i holds element i of 32. The codes and the scale are the CPU's. */
@@ -70,7 +72,10 @@ struct qn_write_rows {
         char *to = a.base + page * a.unit_bytes + w.at + head * w.head_bytes +
                    position % QN_PAGE_TOKENS * w.token_bytes;
         const int d = block * 32 + lane;
-        const float x = d < w.dim ? w.x[row * w.stride + (int64_t)head * w.dim + d] : 0.0f;
+        float x = 0;
+        if (d < w.dim)
+            x = a.rotation.table && &w == &a.k ? qn_rotated(a.rotation, row, head, d)
+                                               : w.x[row * w.stride + (int64_t)head * w.dim + d];
         if (a.dtype == QN_DTYPE_Q8_0 || a.dtype == QN_DTYPE_Q4_0) {
             qn_write_block(a.dtype, to + block * (a.dtype == QN_DTYPE_Q8_0 ? 34 : 18), x);
             return;

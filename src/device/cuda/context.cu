@@ -225,7 +225,7 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
     ENTER(c);
     const qn_cuda_prim *p = table[s->prim];
-    if (c->notes) qn_cuda_notes_set_step(c->notes, s->group);
+    if (c->notes) qn_cuda_notes_set_step(c->notes, s->group, s->level);
     if (!p) return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda has no primitive %d", (int)s->prim);
     return p->launch(c, s);
 }

@@ -7,14 +7,14 @@
 
 typedef struct {
     qn_step_op op;
-    int group, step;
+    int group, level, step;
     size_t shared_bytes;
 } note;
 
 struct qn_cuda_notes {
     note *list;
     int n, room;
-    int group, step;
+    int group, level, step;
     int is_whole; /* all of it can be played */
 };
 
@@ -32,9 +32,10 @@ void qn_cuda_notes_free(qn_cuda_notes *n)
     free(n);
 }
 
-void qn_cuda_notes_set_step(qn_cuda_notes *n, int group)
+void qn_cuda_notes_set_step(qn_cuda_notes *n, int group, int level)
 {
     n->group = group;
+    n->level = level;
     n->step++;
 }
 
@@ -66,6 +67,7 @@ void qn_cuda_note_op(qn_cuda_context *c, int op, int64_t grid, int block, size_t
     to->op = {op, (int32_t)grid, block, 0, 0, {}, {}};
     memcpy(to->op.work, work, work_bytes);
     to->group = n->group;
+    to->level = n->level;
     to->step = n->step;
     to->shared_bytes = shared_bytes;
     n->is_whole = 1;
@@ -146,13 +148,53 @@ static int join_chain(note *a, const note *b)
     return 1;
 }
 
+/* 1: the last phase of the list rotates, and does nothing else. */
+static int is_rotation_alone(const note *list, int n)
+{
+    while (--n >= 0 && list[n].op.op == QN_OP_ROTATE)
+        if (list[n].op.waits) return 1;
+    return 0;
+}
+
+/* Keys that the op before rotates go to their pages at once: the writing rotates them itself, and waits for no
+ * more than the rotation does. What is rotated stays in memory for others. */
+static void join_rotation(const note *list, int n, note *b)
+{
+    qn_writing *w = (qn_writing *)b->op.work;
+    if (b->op.op != QN_OP_WRITE || !is_rotation_alone(list, n)) return;
+    for (int i = n - 1; i >= 0 && list[i].op.op == QN_OP_ROTATE; i--) {
+        const qn_rotate::work *r = (const qn_rotate::work *)list[i].op.work;
+        if (r->out == w->k.x && r->heads == w->kv_heads && r->head_dim == w->k.dim &&
+            w->k.stride == r->heads * r->head_dim) {
+            w->rotation = *r;
+            b->op.waits = 0;
+            return;
+        }
+        if (list[i].op.waits) return;
+    }
+}
+
+/* Steps of one group by rising level, so that those of one level share a phase. */
+static void sort_by_level(note *list, int n)
+{
+    for (int i = 1; i < n; i++) {
+        const note moved = list[i];
+        int j = i;
+        for (; j > 0 && list[j - 1].group == moved.group && list[j - 1].level > moved.level; j--)
+            list[j] = list[j - 1];
+        list[j] = moved;
+    }
+}
+
 /* The list that is played: joined, with its waits. Returns its length. */
 static int join(note *list, int n)
 {
     int out = 0;
+    sort_by_level(list, n);
     for (int i = 0; i < n; i++) {
         note next = list[i];
-        next.op.waits = !i || list[i].group != list[i - 1].group || list[i].step == list[i - 1].step;
+        next.op.waits = !i || list[i].group != list[i - 1].group || list[i].level != list[i - 1].level ||
+                        list[i].step == list[i - 1].step;
         if (out) {
             note *last = &list[out - 1];
             if (join_products(last, &next)) continue;
@@ -164,6 +206,7 @@ static int join(note *list, int n)
                 last->group = -1; /* what follows waits */
                 continue;
             }
+            join_rotation(list, out, &next);
             /* what was normed is there behind the next barrier alone */
             const qn_step_product *p = product_of(last);
             if (last->group < 0 || (p && p->has_norm)) next.op.waits = 1;

@@ -40,6 +40,7 @@ typedef struct {
     size_t scratch_bytes;
     int n_buffers;
     buffer_use *buffers; /* [n_buffers], each buffer once */
+    int *levels;         /* [n_steps] see qn_cuda_step */
     int *use_of;         /* [n_slots] its place in buffers, -1: none */
     lora_table **loras;  /* [n_steps], NULL: none */
     qn_probe_fn *probe;
@@ -122,6 +123,7 @@ static qn_cuda_step step_of(const cuda_exec *e, int i, const qn_sizes *sizes, in
                       .params = &s->params,
                       .precision = e->plan.precision,
                       .group = s->group,
+                      .level = e->levels[i],
                       .n_in = s->n_in};
     int64_t layer;
     for (int k = 0; k < s->n_in; k++)
@@ -187,6 +189,17 @@ static void use_buffer(cuda_exec *e, int slot, int is_written)
     e->use_of[slot] = i;
 }
 
+/* A group may hold a chain of row-local steps, each of which reads what the one before it wrote. */
+static int find_level(const cuda_exec *e, int i)
+{
+    const qn_plan_step *steps = e->plan.steps;
+    int level = 0;
+    for (int j = i - 1; j >= 0 && steps[j].group == steps[i].group; j--)
+        for (int k = 0; k < steps[i].n_in; k++)
+            if (steps[i].in[k].slot == steps[j].out.slot && e->levels[j] >= level) level = e->levels[j] + 1;
+    return level;
+}
+
 static qn_status prepare(cuda_exec *e)
 {
     qn_cuda *d = device_of(e);
@@ -194,13 +207,15 @@ static qn_status prepare(cuda_exec *e)
     const size_t n_steps = (size_t)plan->n_steps + 1, n_slots = (size_t)plan->n_slots + 1;
     e->shown = qn_calloc(n_steps, 1);
     e->loras = qn_calloc(n_steps, sizeof *e->loras);
+    e->levels = qn_calloc(n_steps, sizeof *e->levels);
     e->buffers = qn_calloc(n_slots, sizeof *e->buffers);
     e->use_of = qn_alloc_array(n_slots, sizeof *e->use_of);
-    if (!e->shown || !e->loras || !e->buffers || !e->use_of) return QN_E_NOMEM;
+    if (!e->shown || !e->loras || !e->levels || !e->buffers || !e->use_of) return QN_E_NOMEM;
     for (int i = 0; i < plan->n_slots; i++) e->use_of[i] = -1;
     QN_TRY(qn_cuda_check_weights(plan));
     for (int i = 0; i < plan->n_steps; i++) {
         const qn_plan_step *s = &plan->steps[i];
+        e->levels[i] = find_level(e, i);
         for (int k = 0; k < s->n_in; k++) use_buffer(e, s->in[k].slot, 0);
         use_buffer(e, s->out.slot, 1);
         QN_TRY(make_table(e, i));
@@ -243,6 +258,7 @@ void qn_cuda_exec_free(qn_exec *base)
     qn_cuda_give(d, e->scratch_bytes, QN_LEDGER_SCRATCH, e->scratch);
     qn_free(e->shown);
     qn_free(e->loras);
+    qn_free(e->levels);
     qn_free(e->buffers);
     qn_free(e->use_of);
     qn_free(e);

@@ -94,4 +94,17 @@ struct qn_rotate {
     }
 };
 
+/* One element of what qn_rotate gives. */
+static __device__ __forceinline__ float qn_rotated(const qn_rotate::work &w, int64_t row, int64_t head,
+                                                   int64_t d)
+{
+    const float *x = w.x + row * w.x_stride + head * w.head_dim;
+    if (d >= 2 * w.half) return x[d];
+    const int64_t p = w.interleaved ? d / 2 : d % w.half;
+    const int is_second = w.interleaved ? (int)(d % 2) : d >= w.half;
+    const float cosine = w.table[row * w.table_stride + p], sine = w.table[row * w.table_stride + w.half + p];
+    const float u = x[w.interleaved ? 2 * p : p], v = x[w.interleaved ? 2 * p + 1 : p + w.half];
+    return is_second ? fmaf(v, cosine, u * sine) : fmaf(u, cosine, -(v * sine));
+}
+
 #endif

@@ -55,7 +55,9 @@ typedef struct {
     qn_prim prim;
     const qn_params *params; /* pointers in it are the host's and are not followed */
     qn_precision precision;
-    int group; /* of the plan: steps of one group do not wait for each other */
+    /* Steps of one group and one level do not read what another of them writes; those of a lower level in the group
+     * come first. */
+    int group, level;
     int n_in;
     qn_cuda_operand in[QN_MAX_INPUTS], out;
     int transposed; /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */

@@ -64,8 +64,8 @@ typedef struct {
 typedef struct qn_cuda_notes qn_cuda_notes;
 qn_cuda_notes *qn_cuda_notes_new(void); /* NULL: out of memory */
 void qn_cuda_notes_free(qn_cuda_notes *n);
-/* The steps of a plan's group do not wait for each other. */
-void qn_cuda_notes_set_step(qn_cuda_notes *n, int group);
+/* What is noted from now on is of this step: see qn_cuda_step. */
+void qn_cuda_notes_set_step(qn_cuda_notes *n, int group, int level);
 
 /* A run as one kernel. *out NULL with QN_OK: the notes cannot be played. */
 typedef struct qn_cuda_played qn_cuda_played;
