@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -162,6 +163,25 @@ static void any_number_of_rows_gives_the_same_bits(void **state)
     kernels_agree(&d, QN_DTYPE_F16, 129, width_of(QN_DTYPE_F16, 24));
 }
 
+/* A card without wgmma, where MANY takes what WIDE has elsewhere. A real card stays what it is. */
+static void older_cards_too(void **state)
+{
+    open_card();
+    shim->close(card);
+    card = NULL;
+    setenv("QUERN_CUDA_HOST_ARCH", "80", 1);
+    open_card();
+    qn_test_dice d = {3, 0};
+    for (const qn_dtype *dtype = qn_test_packed_types; *dtype != QN_DTYPE_COUNT; dtype++) {
+        qn_cuda_weight w;
+        if (!qn_cuda_weight_plan(*dtype, 1, 16, 256, &w) || w.form == QN_CUDA_F32) continue;
+        kernels_agree(&d, *dtype, 150, width_of(*dtype, 11));
+    }
+    shim->close(card);
+    card = NULL;
+    unsetenv("QUERN_CUDA_HOST_ARCH");
+}
+
 /* ---- experts ------------------------------------------------------------------------------------------- */
 
 enum { N_PARTS = 3, TOP = 2 };
@@ -219,6 +239,7 @@ static void any_company_of_experts_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_rows_gives_the_same_bits),
+                                       cmocka_unit_test(older_cards_too),
                                        cmocka_unit_test(any_company_of_experts_gives_the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

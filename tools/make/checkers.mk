@@ -2,7 +2,7 @@
 asan:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan test
 # The device cuda over the emulation of a card: the tests that end in minutes.
-CUDA_ASAN_TESTS ?= $(foreach t,memory numbers primitives state weights,%/other_$(t)_test) %/emulate_test
+CUDA_ASAN_TESTS ?= $(foreach t,numbers primitives state weights,%/other_$(t)_test) %/emulate_test
 asan-cuda:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan CUDA_TESTS="$(CUDA_ASAN_TESTS)" test-cuda
 shake:

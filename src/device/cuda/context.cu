@@ -127,7 +127,7 @@ static qn_status open_context(int i_card, qn_cuda_context **out)
     c->major = p.major;
     c->minor = p.minor;
 #ifdef QN_CUDA_HOST
-    c->has_wide = 1;
+    c->has_wide = p.major == 9;
 #else
     c->has_wide = p.major == 9 && p.minor == 0 && strstr(QN_CUDA_CODE, "sm_90a") != NULL;
 #endif
