@@ -556,9 +556,9 @@ static void find_last_uses(const qn_plan *plan, int *last)
 }
 
 /* Places temporaries: each at the lowest offset that is free during its life (largest first would pack
- * tighter; first use first is close and simple). A slot is free again only after the group of its last use:
- * ending[g] is the first of a chain of temporaries that end with group g, next[] goes on. */
-static qn_status place_temporaries(qn_plan *plan)
+ * tighter; first use first is close and simple). A slot is free again only after the group of its last use, and
+ * n_more behind it: ending[g] is the first of a chain of temporaries that end with group g, next[] goes on. */
+static qn_status place_temporaries(qn_plan *plan, int n_more)
 {
     const size_t n = (size_t)plan->n_slots + 1;
     int *last = qn_alloc_array(n, sizeof *last), *next = qn_alloc_array(n, sizeof *next);
@@ -579,8 +579,9 @@ static qn_status place_temporaries(qn_plan *plan)
                           plan->slots[e].offset_bytes + plan->slots[e].size_bytes);
         if (slot->kind != QN_SLOT_TEMP) continue;
         slot->offset_bytes = take_room(&r, slot->size_bytes);
-        next[k] = ending[last[k]];
-        ending[last[k]] = k;
+        const int end_group = last[k] + n_more < plan->n_groups ? last[k] + n_more : plan->n_groups - 1;
+        next[k] = ending[end_group];
+        ending[end_group] = k;
         const size_t end = slot->offset_bytes + slot->size_bytes;
         if (end > plan->arena_bytes) plan->arena_bytes = end;
     }
@@ -638,7 +639,7 @@ static qn_status plan_all(planner *pl, int n_outputs, qn_array *const *outputs)
         if (!p->plan.steps[i].label) return QN_E_NOMEM;
     }
     QN_TRY(make_groups(&p->plan));
-    return place_temporaries(&p->plan);
+    return place_temporaries(&p->plan, p->device->ops->n_groups_more);
 }
 
 qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_outputs,

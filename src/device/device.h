@@ -229,6 +229,9 @@ typedef struct {
     const char *name; /* "cpu" */
     /* 1: another device of this kind, on another thread, computes with this one's buffers as with its own. */
     int buffers_are_shared;
+    /* So many groups longer than plans need it does a temporary keep its memory: the device computes steps of
+     * neighbouring groups together. */
+    int n_groups_more;
     /* Of qn_device_get_info; no device is opened for it. QN_E_UNSUPPORTED says what it lacks here. */
     qn_status (*get_info)(qn_device_info *out);
     /* Whether "auto" tries to open the device: its library is installed, and it would compute faster than the

@@ -80,6 +80,33 @@ static qn_step_product *product_of(note *n)
     return n->op.op == QN_OP_PRODUCT ? (qn_step_product *)n->op.work : NULL;
 }
 
+/* What is joined is read and written at the same time. */
+
+typedef struct {
+    const float *begin, *end;
+} floats;
+
+static floats rows_of(const float *x, int64_t row, int64_t n, int64_t width)
+{
+    return {x, n ? x + (n - 1) * row + width : x};
+}
+
+static int meet(floats a, floats b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+/* What every block reads while others already write results. */
+static floats read_of(const qn_step_product *p)
+{
+    return rows_of(p->x, p->x_row, p->rows, p->n_in);
+}
+
+static floats results_of(const qn_step_product *p, int i)
+{
+    return rows_of(p->matrix[i].out, p->matrix[i].out_stride, p->rows, p->matrix[i].w.n_out);
+}
+
 /* Products of one group that read the same rows. */
 static int join_products(note *a, note *b)
 {
@@ -90,6 +117,8 @@ static int join_products(note *a, note *b)
         p->padded != q->padded || p->epilogue.out || q->has_norm ||
         p->n_matrices + q->n_matrices > QN_STEP_MATRICES)
         return 0;
+    for (int i = 0; i < q->n_matrices; i++)
+        if (meet(read_of(p), results_of(q, i))) return 0;
     for (int i = 0; i < q->n_matrices; i++) p->matrix[p->n_matrices++] = q->matrix[i];
     return 1;
 }
@@ -101,6 +130,8 @@ static int join_norm(const note *a, note *b)
     if (a->op.op != QN_OP_RMS_WIDE || !p || p->has_norm || p->x != n->out || p->n_in != n->width ||
         n->lines != 1 || n->total != p->rows || p->x_row != n->width)
         return 0;
+    for (int i = 0; i < p->n_matrices; i++)
+        if (meet(rows_of(n->x, n->x_stride, p->rows, p->n_in), results_of(p, i))) return 0;
     p->has_norm = 1;
     p->x = n->x;
     p->x_row = n->x_stride;
@@ -143,6 +174,10 @@ static int join_chain(note *a, const note *b)
         if (p->matrix[k].w.n_out != p->matrix[0].w.n_out || p->matrix[k].out_stride != p->matrix[k].w.n_out ||
             c->places.total != p->rows * p->matrix[k].w.n_out)
             return 0;
+    const floats out = {c->out, c->out + c->places.total};
+    if (meet(read_of(p), out)) return 0;
+    /* who read what was normed is part of p: memory that is used again is not written */
+    if (p->has_norm && meet(rows_of(p->normed, p->n_in, p->rows, p->n_in), out)) p->normed = NULL;
     p->is_interleaved = 1;
     p->epilogue = {first, second, i, j, c->in[0], c->in[1], c->out};
     return 1;

@@ -47,7 +47,7 @@ typedef struct {
     int has_norm;
     float eps, offset;
     const float *norm;  /* factors; NULL: none */
-    float *normed;      /* where rows are left too */
+    float *normed;      /* where rows are left too; NULL: nobody else reads them */
     int is_interleaved; /* panels of all matrices in turn, for the epilogue's sake */
     qn_step_epilogue epilogue;
     qn_step_matrix matrix[QN_STEP_MATRICES];

@@ -181,7 +181,7 @@ static __device__ __forceinline__ void pack_row(const qn_body &b, const qn_step_
     }
     const int e = qn_cuda_row_exponent(largest_of(b, most));
     const float down = qn_cuda_power_of_two(-e);
-    float *const normed = NORMED && blockIdx.x == 0 ? p.normed + (int64_t)r * p.n_in : NULL;
+    float *const normed = NORMED && p.normed && blockIdx.x == 0 ? p.normed + (int64_t)r * p.n_in : NULL;
     if (threadIdx.x == 0) scale[r] = qn_cuda_power_of_two(e);
     QN_UNROLL
     for (int q = 0; q < KEPT; q++) {
