@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "device/device.h"
 #include "tests/devices/other_compare.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/packed_weight.h"
 
 #define OK(expr)                                              \
@@ -99,7 +100,7 @@ static void launched_or_played(void **state)
                                      QN_DTYPE_Q5_0, QN_DTYPE_Q5_1, QN_DTYPE_Q8_0,  QN_DTYPE_Q4_K,
                                      QN_DTYPE_Q5_K, QN_DTYPE_Q6_K, QN_DTYPE_MXFP4, QN_DTYPE_NVFP4};
     const char *name = qn_test_other()->name;
-    if (strcmp(name, "cuda") != 0) skip();
+    if (strcmp(name, "cuda") != 0) qn_test_leave_out("the device that opens here is not cuda");
     qn_device *d = NULL;
     OK(qn_device_open(name, &(qn_device_options){.n_threads = 1}, &d));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -1,57 +1,20 @@
 /* Finding and opening the library quern-cuda, and choosing a card. It stays open. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/cuda/cuda.h"
+#include "device/library.h"
 
 #define LIBRARY "libquern-cuda.so"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const qn_cuda_shim *opened;
 
-/* The folder of the binary (or libquern) that this code is in, with a slash behind it; "" when it is not
- * known. */
-static void own_folder(char out[PATH_MAX])
-{
-    Dl_info here;
-    char *slash = NULL;
-    out[0] = 0;
-    if (!dladdr((const void *)&opened, &here) || !here.dli_fname) return;
-    if (realpath(strchr(here.dli_fname, '/') ? here.dli_fname : "/proc/self/exe", out))
-        slash = strrchr(out, '/');
-    if (slash)
-        slash[1] = 0;
-    else
-        out[0] = 0;
-}
-
-/* Beside this code, in ../lib of it, then where the loader looks. QUERN_CUDA_LIBRARY names the one file that is
- * tried instead. *is_there 0: no such library is installed. */
-static void *open_library(int *is_there)
-{
-    static const char *const places[] = {"%s" LIBRARY, "%s../lib/" LIBRARY};
-    const char *named = getenv("QUERN_CUDA_LIBRARY");
-    *is_there = 1;
-    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    char folder[PATH_MAX], path[PATH_MAX + 64];
-    own_folder(folder);
-    for (size_t i = 0; *folder && i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, places[i], folder);
-        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    *is_there = library != NULL;
-    return library;
-}
-
 static qn_status load(int *is_there)
 {
-    void *library = open_library(is_there);
+    void *library = qn_device_library_open(LIBRARY, "QUERN_CUDA_LIBRARY", is_there);
     if (!library) {
         const char *why = dlerror();
         if (!*is_there)

@@ -1,6 +1,7 @@
 /* Weights: rows of mapped files go through locked memory to the card, which packs them. While the card packs one
  * piece the host's threads read the next. */
 #include "device/cuda/cuda.h"
+#include "device/weight_use.h"
 
 #include <string.h>
 
@@ -268,39 +269,10 @@ qn_status qn_cuda_import_weights(qn_device *base, int64_t n, const qn_weight *we
 
 /* ---- what reads a weight ------------------------------------------------------------------------------- */
 
-static int reads_weights(qn_prim prim, int i_in)
-{
-    switch (prim) {
-    case QN_PRIM_TAKE:
-        return i_in == 0;
-    case QN_PRIM_MATMUL:
-    case QN_PRIM_EXPERTS:
-    case QN_PRIM_EXPERTS_SUM:
-    case QN_PRIM_EXPERTS_GRAD:
-    case QN_PRIM_CROSS_ENTROPY:
-    case QN_PRIM_CROSS_ENTROPY_GRAD:
-        return i_in == 1;
-    default:
-        return 0;
-    }
-}
-
-/* Rows one after the other; turned: columns. */
-static int is_in_order(const qn_operand *o, int turned)
-{
-    int64_t next = 1;
-    for (int i = o->shape.n - 1; i >= 0; i--) {
-        const int d = turned ? o->shape.n - 1 - i : i;
-        if (o->stride[d] != next && o->shape.dim[d] != 1) return 0;
-        next *= o->shape.dim[d];
-    }
-    return 1;
-}
-
 static int is_whole(const qn_operand *o, int turned, const qn_cuda_weight *w)
 {
     const int n = o->shape.n;
-    return !o->offset && (n == 2 || n == 3) && is_in_order(o, turned) &&
+    return !o->offset && (n == 2 || n == 3) && qn_operand_in_order(o, turned) &&
            (n == 3 ? o->shape.dim[0] : 1) == w->n_parts && o->shape.dim[turned ? n - 1 : n - 2] == w->n_out &&
            o->shape.dim[turned ? n - 2 : n - 1] == w->n_in;
 }
@@ -312,7 +284,7 @@ qn_status qn_cuda_check_weights(const qn_plan *plan)
         for (int k = 0; k < s->n_in; k++) {
             const qn_buffer *b = plan->slots[s->in[k].slot].buffer;
             if (!b || b->layout != QN_CUDA_LAYOUT_WEIGHT) continue;
-            if (!reads_weights(s->prim, k))
+            if (!qn_reads_weight(s->prim, k))
                 return qn_fail(QN_E_UNSUPPORTED, "%s%s%s of a weight of the device", s->label,
                                *s->label ? ": " : "", qn_prim_get(s->prim)->name);
             if (!is_whole(&s->in[k], 0, b->data) &&

@@ -1,51 +1,16 @@
 /* Finding and opening the library quern-mlx. It stays open: what MLX starts outlives its devices. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "device/library.h"
 #include "device/mlx/mlx.h"
 
 #define LIBRARY "libquern-mlx.so"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const qn_mlx_shim *opened;
-
-/* The folder of the binary (or libquern) that this code is in, with a slash behind it; "" when it is not
- * known. */
-static void own_folder(char out[PATH_MAX])
-{
-    Dl_info here;
-    char *slash = NULL;
-    out[0] = 0;
-    if (!dladdr((const void *)&opened, &here) || !here.dli_fname) return;
-    /* of a program that was found by PATH some systems know the name alone */
-    if (realpath(strchr(here.dli_fname, '/') ? here.dli_fname : "/proc/self/exe", out))
-        slash = strrchr(out, '/');
-    if (slash)
-        slash[1] = 0;
-    else
-        out[0] = 0;
-}
-
-/* Beside this code, in ../lib of it, then where the loader looks. QUERN_MLX_LIBRARY names the one file that
- * is tried instead. */
-static void *open_library(void)
-{
-    static const char *const places[] = {"%s" LIBRARY, "%s../lib/" LIBRARY};
-    const char *named = getenv("QUERN_MLX_LIBRARY");
-    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    char folder[PATH_MAX], path[PATH_MAX + 64];
-    own_folder(folder);
-    for (size_t i = 0; *folder && i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, places[i], folder);
-        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-}
 
 static void version_text(int v, char *out, size_t size)
 {
@@ -73,7 +38,7 @@ static qn_status check_versions(const qn_mlx_shim *shim)
 
 static qn_status load(void)
 {
-    void *library = open_library();
+    void *library = qn_device_library_open(LIBRARY, "QUERN_MLX_LIBRARY", NULL);
     if (!library) {
         const char *why = dlerror();
         return qn_fail(QN_E_UNSUPPORTED,

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "device/mlx/mlx.h"
+#include "device/weight_use.h"
 #include "quant/affine.h"
 #include "quant/mlx.h"
 
@@ -114,40 +115,11 @@ qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out)
 
 /* ---- what reads a weight ------------------------------------------------------------------------------ */
 
-static int reads_weights(qn_prim prim, int i_in)
-{
-    switch (prim) {
-    case QN_PRIM_TAKE:
-        return i_in == 0;
-    case QN_PRIM_MATMUL:
-    case QN_PRIM_EXPERTS:
-    case QN_PRIM_EXPERTS_SUM:
-    case QN_PRIM_EXPERTS_GRAD:
-    case QN_PRIM_CROSS_ENTROPY:
-    case QN_PRIM_CROSS_ENTROPY_GRAD:
-        return i_in == 1;
-    default:
-        return 0;
-    }
-}
-
-/* Rows one after the other; turned: columns. */
-static int is_in_order(const qn_operand *o, int turned)
-{
-    int64_t next = 1;
-    for (int i = o->shape.n - 1; i >= 0; i--) {
-        const int d = turned ? o->shape.n - 1 - i : i;
-        if (o->stride[d] != next && o->shape.dim[d] != 1) return 0;
-        next *= o->shape.dim[d];
-    }
-    return 1;
-}
-
 /* All of a weight, as it is or turned; by its bytes, of either form that it may have become. */
 static int is_whole(const qn_operand *o, int turned, const qn_buffer *b)
 {
     const int n = o->shape.n;
-    if (o->offset || (n != 2 && n != 3) || !is_in_order(o, turned)) return 0;
+    if (o->offset || (n != 2 && n != 3) || !qn_operand_in_order(o, turned)) return 0;
     const qn_weight w = {.dtype = o->dtype,
                          .n_parts = n == 3 ? o->shape.dim[0] : 1,
                          .n_out = o->shape.dim[turned ? n - 1 : n - 2],
@@ -165,7 +137,7 @@ qn_status qn_mlx_check_weights(const qn_plan *plan)
         for (int k = 0; k < s->n_in; k++) {
             const qn_buffer *b = plan->slots[s->in[k].slot].buffer;
             if (!b || b->layout != QN_MLX_LAYOUT_WEIGHT) continue;
-            if (!reads_weights(s->prim, k))
+            if (!qn_reads_weight(s->prim, k))
                 return qn_fail(QN_E_UNSUPPORTED, "%s%s%s of a weight of the device", s->label,
                                *s->label ? ": " : "", qn_prim_get(s->prim)->name);
             if (!is_whole(&s->in[k], 0, b) && !(s->prim == QN_PRIM_MATMUL && is_whole(&s->in[k], 1, b)))
