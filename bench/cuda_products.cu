@@ -1,12 +1,12 @@
-/* Products with packed weights on a card: how fast each kernel of src/device/cuda/product.h is, and whether all give
+/* Products with packed weights on a card: how fast each kernel of src/device/cuda/product/product.h is, and whether all give
  * the same bits. Weights and activations are random. Nothing but a driver is needed where it runs:
  *
  *   nvcc -std=c++17 -O3 -fmad=false -Iinclude -Isrc -cudart static -gencode=arch=compute_90a,code=sm_90a \
- *        -o cuda_products bench/cuda_products.cu src/device/cuda/product*.cu src/device/cuda/groups.cu
+ *        -o cuda_products bench/cuda_products.cu src/device/cuda/product/product*.cu src/device/cuda/product/groups.cu
  *   ./cuda_products [tokens [the form's name [kernel: many, wide]]]
  *
  * GB/s is of packed weights, read once; us is that of a product without the packing of its activations. */
-#include "device/cuda/product.h"
+#include "device/cuda/product/product.h"
 
 #include <stdarg.h>
 #include <stdio.h>

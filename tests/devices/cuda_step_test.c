@@ -1,5 +1,5 @@
 /* A run is launched step by step the first time on the device cuda. From the second time on one of up to 8 rows is one
- * kernel that stays on the card (device/cuda/step.cu), and one of more rows a graph. All give the same bits: for every
+ * kernel that stays on the card (device/cuda/step/step.cu), and one of more rows a graph. All give the same bits: for every
  * form of weights, with what is joined to products (norms, sums, gates) and without. */
 // clang-format off
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The library's side of shim.h: the card, its memory, and the table of primitives. */
 #include "device/cuda/kernel.cuh"
-#include "device/cuda/step.h"
+#include "device/cuda/step/step.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -100,7 +100,7 @@ static void cuda_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int
 
 const qn_device_ops qn_device_cuda = {
     .name = "cuda",
-    .n_groups_more = 2, /* a norm, a product and a sum: notes.cu */
+    .n_groups_more = 2, /* a norm, a product and a sum: step/notes.cu */
     .get_info = cuda_get_info,
     .is_candidate = qn_cuda_is_installed,
     .open = cuda_open,

@@ -5,8 +5,8 @@
  * beside each unit. */
 #include "base/checked.h"
 #include "base/mem.h"
+#include "device/cuda/attention/pages.h"
 #include "device/cuda/cuda.h"
-#include "device/cuda/pages.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Copies into shared memory that a kernel waits for. They are made as late as a card may make them: when a thread
  * waits. Until then their place holds 0xff, so that a kernel which reads too early, or which begins a copy into what
  * others still read, gets NaN. */
-#include "device/cuda/mma.cuh"
+#include "device/cuda/product/mma.cuh"
 
 enum { PIECE = 16, MAX_THREADS = 1024 };
 

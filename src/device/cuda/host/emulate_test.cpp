@@ -10,9 +10,9 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "device/cuda/half2.cuh"
-#include "device/cuda/mma.cuh"
-#include "device/cuda/tensor_step.h"
+#include "device/cuda/product/half2.cuh"
+#include "device/cuda/product/mma.cuh"
+#include "device/cuda/product/tensor_step.h"
 
 enum { WARP = 32, FULL = -1 };
 

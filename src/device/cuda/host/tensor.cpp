@@ -1,9 +1,9 @@
 /* Tensor cores on the host: fragments of a whole warp at once. The sum is that of ../tensor_step.h, computed with
  * floats that are powers of two in place of exponents, which vectorises: 1 us for a product of fragments. What has
  * an infinity or no number in it takes the plain function. Compiled without sanitizers (tools/make/cuda.mk). */
-#include "device/cuda/half2.cuh"
-#include "device/cuda/mma.cuh"
-#include "device/cuda/tensor_step.h"
+#include "device/cuda/product/half2.cuh"
+#include "device/cuda/product/mma.cuh"
+#include "device/cuda/product/tensor_step.h"
 
 enum { M = 16, N = 8, K = 16, FRACTION = 23 + QN_TENSOR_EXTRA_BITS };
 static_assert(QN_TENSOR_EXTRA_BITS <= 2, "sums of 16 products are 32-bit integers");

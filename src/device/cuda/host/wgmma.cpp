@@ -1,6 +1,6 @@
 /* Products of warpgroups on the host (wgmma.cuh). They are made when a thread waits for them, so that a kernel which
  * changes an operand too early, or looks at a sum before it waits, gets other bits. */
-#include "device/cuda/wgmma.cuh"
+#include "device/cuda/product/wgmma.cuh"
 
 enum { MAX_THREADS = 1024, MAX_BEGUN = 64, K = 16 };
 

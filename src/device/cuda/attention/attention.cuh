@@ -1,0 +1,130 @@
+/* Attention in two levels, as on the CPU (src/device/cpu/kernels/attention/attention.body.h). A row's positions
+ * are cut into groups of 256, by position in what its sequence keeps. In a group, for a row and a head:
+ *
+ *     s[t] = q.k[t]          with scale and log2(e) inside q; one chain of multiply-adds over head_dim
+ *     m = max s, p[t] = 2^(s[t] - m), l = sum p     lane t % 32, then the tree of a warp
+ *     acc[d] = sum p[t] v[t][d]                     for each page a chain in rising t; pages in rising order
+ *
+ * and then the groups' (m, l, acc) are merged in rising order. All of that depends on the row's own data alone, so
+ * its bits depend neither on the other rows of a step nor on how the work is cut into blocks. What a row does not
+ * see takes no part: a page may hold NaN there. */
+#ifndef QN_DEVICE_CUDA_ATTENTION_ATTENTION_CUH
+#define QN_DEVICE_CUDA_ATTENTION_ATTENTION_CUH
+
+#include "device/cuda/attention/pages.cuh"
+#include "device/cuda/attention/sequences.cuh"
+
+enum { QN_GROUP = 256, QN_GROUP_PAGES = QN_GROUP / QN_PAGE_TOKENS };
+
+/* Where keys (or values) lie: bytes from token to token, from head to head, from page to page. */
+typedef struct {
+    const char *base;
+    int64_t token, head, page;
+    int dim;
+} qn_kv_rows;
+
+/* A step's attention, of rows [first, past). */
+typedef struct {
+    const float *q;
+    int64_t q_row;
+    float *out;                                    /* [row][n_heads][v_dim] */
+    const int32_t *row_begin, *positions, *blocks; /* blocks NULL: keys and values are the rows' own */
+    int64_t n_sequences, table_row;
+    qn_kv_rows k, v;
+    int is_loose; /* rows of f32 that are not aligned to 16 bytes */
+    int n_heads, kv_heads, shared;
+    int64_t window, first, past;
+    int whole;
+    float factor, cap; /* of queries; of tanh, 0: none. In units of log2 */
+    const float *sinks;
+    int64_t tile_rows, n_tiles;
+    int heads, n_chunks; /* query heads of a key head go together in chunks of `heads` */
+    int n_splits;        /* blocks that share the groups of a tile; 0: one block merges them itself */
+    float *parts;     /* of splits: acc [row - first][head][group][v_pad], then (m, l) [row][head][group] */
+    int64_t n_groups; /* groups that a table has room for */
+} qn_cuda_attention;
+
+/* Attention over all rows. Fills what cuts it into blocks; scratch: qn_cuda_attend_scratch bytes, or NULL. */
+qn_status qn_cuda_attend(qn_cuda_context *c, qn_cuda_attention *a, qn_dtype dtype, void *scratch);
+size_t qn_cuda_attend_scratch(const qn_cuda_attention *a);
+
+/* Parts of what all attention takes from a step; sinks: which input they are. */
+qn_cuda_attention qn_cuda_attention_of(const qn_cuda_step *s, int sinks);
+
+qn_status qn_cuda_write_pages(qn_cuda_context *c, const qn_cuda_step *s);
+qn_status qn_cuda_attend_ragged(qn_cuda_context *c, const qn_cuda_step *s);
+
+/* ---- on the card --------------------------------------------------------------------------------------- */
+
+/* v_dim in whole blocks of 32. */
+static __host__ __device__ __forceinline__ int qn_padded(int dim)
+{
+    return (dim + 31) / 32 * 32;
+}
+
+/* The positions [lo, hi) that a row sees, and its sequence's block table. */
+typedef struct {
+    int64_t lo, hi;
+} qn_seen;
+
+static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, int64_t sequence,
+                                                   int64_t begin, int64_t end, int64_t row)
+{
+    int64_t position = row - begin;
+    if (a.blocks) position = a.positions[row] - (int64_t)a.blocks[sequence * a.table_row] * QN_PAGE_TOKENS;
+    qn_seen s = {0, position + 1};
+    if (a.whole) s.hi = position + (end - row);
+    if (a.window && position >= a.window) s.lo = position - a.window + 1;
+    return s;
+}
+
+/* 2^x for x <= 0, at most 1.5 ulp; 0 below -150; NaN stays. */
+static __device__ __forceinline__ float qn_power_of_2(float x)
+{
+    const float t = x < -160.0f ? -160.0f : x, n = rintf(t), r = t - n;
+    float p = 0.0013269406f;
+    p = fmaf(p, r, 0.00967129413f);
+    p = fmaf(p, r, 0.0555071123f);
+    p = fmaf(p, r, 0.240222469f);
+    p = fmaf(p, r, 0.693147004f);
+    p = fmaf(p, r, 1.0f);
+    const int e = n == n ? (int)n : 0, half = e >> 1;
+    return p * qn_cuda_bits_float((uint32_t)(half + 127) << 23) *
+           qn_cuda_bits_float((uint32_t)(e - half + 127) << 23);
+}
+
+/* The groups so far of a row and a head. */
+typedef struct {
+    float largest, total;
+} qn_softmax;
+
+/* Adds a group: what was gathered so far is multiplied by *keep, what the group gathered by *add. The total of a
+ * group of which nothing is seen is negative. */
+static __device__ __forceinline__ void qn_add_group(qn_softmax *s, float largest, float total, float *keep,
+                                                    float *add)
+{
+    *keep = 1;
+    *add = 0;
+    if (total < 0) return;
+    const float m = largest < s->largest ? s->largest : largest;
+    *keep = qn_power_of_2(s->largest - m);
+    *add = qn_power_of_2(largest - m);
+    s->total = fmaf(s->total, *keep, total * *add);
+    s->largest = m;
+}
+
+/* Element `lane` of 32 neighbours of a row's result; all lanes take part. sink: NULL, or the head's. */
+static __device__ __forceinline__ float qn_close_softmax(qn_softmax s, float x, const float *sink,
+                                                         int is_turned)
+{
+    if (sink) {
+        const float extra = *sink * 1.44269504f, m = s.largest > extra ? s.largest : extra,
+                    keep = qn_power_of_2(s.largest - m);
+        x *= keep;
+        s.total = s.total * keep + qn_power_of_2(extra - m);
+    }
+    if (is_turned) x = qn_turn_block(x, 0.125f);
+    return x / s.total + 0.0f; /* no -0 */
+}
+
+#endif
