@@ -1,6 +1,9 @@
-/* Attention: rows are written to their pages, then blocks of attention_tile.cuh go through the pages. Where few
+/* Attention: rows are written to their pages, then blocks go through the pages (attention.cuh says which). Where few
  * blocks would have work, several of them share a tile's groups: each leaves a group's result in memory, and a
  * second kernel merges a row's groups. */
+#include "device/cuda/attention/attention_few.cuh"
+#include "device/cuda/attention/attention_many.cuh"
+#include "device/cuda/attention/attention_merge.cuh"
 #include "device/cuda/attention/attention_tile.cuh"
 
 /* ---- cutting ------------------------------------------------------------------------------------------- */
@@ -22,14 +25,14 @@ static int64_t split_rows(const qn_cuda_attention *a, size_t *row_bytes)
 /* Blocks share the tiles of steps of few rows. */
 static int is_split(const qn_cuda_attention *a)
 {
-    return a->n_groups > 1 && (a->past == 1 || a->past * a->n_heads <= SPLIT_PAIRS);
+    return a->past == 1 || a->past * a->n_heads <= SPLIT_PAIRS;
 }
 
 size_t qn_cuda_attend_scratch(const qn_cuda_attention *a)
 {
     size_t row_bytes;
     const int64_t n = split_rows(a, &row_bytes);
-    return a->n_groups > 1 ? (size_t)(a->past < n ? a->past : n) * row_bytes : 0;
+    return (size_t)(a->past < n ? a->past : n) * row_bytes;
 }
 
 /* Pairs of a block: as many as one of the kernels takes and shared memory holds. */
@@ -42,8 +45,30 @@ static int pairs_for(const qn_cuda_attention *a, int64_t wish, int split)
     return sizes[i];
 }
 
-/* Rows of a tile: as many as sequences have on average and as fit beside the heads of a key head. */
-static int cut(qn_cuda_attention *a, int split)
+/* Which kernel, and its tiles. */
+typedef struct {
+    qn_dtype dtype;
+    int is_few, is_many; /* else attend_tiles of so many pairs */
+    int pairs;
+} choice;
+
+/* The heads of a key head that go together, and as many rows as sequences have on average and as fit beside them. */
+static void cut_pages(qn_cuda_attention *a, choice *o, int split)
+{
+    const int64_t rows = qn_blocks(a->past, a->n_sequences);
+    o->is_few = split && (rows * a->shared <= QN_FEW_PAIRS || a->past <= QN_STEP_ROWS);
+    o->is_many = !o->is_few;
+    const int most = o->is_few ? (int)QN_FEW_PAIRS : (int)QN_TILE_PAIRS;
+    a->heads = a->shared < most ? a->shared : most;
+    a->n_chunks = (int)qn_blocks(a->shared, a->heads);
+    a->tile_rows = most / a->heads;
+    if (o->is_many)
+        a->tile_rows *= QN_MANY_WARPS;
+    else if (rows < a->tile_rows)
+        a->tile_rows = rows;
+}
+
+static int cut_tiles(qn_cuda_attention *a, int split)
 {
     const int64_t rows = qn_blocks(a->past, a->n_sequences);
     const int most = pairs_for(a, rows * a->shared, split);
@@ -89,8 +114,31 @@ static attend_kernel *kernel_for(qn_dtype dtype, int pairs)
     }
 }
 
+template <int D>
+static qn_status begin_pages(qn_cuda_context *c, const qn_cuda_attention &a, const choice &o, int64_t grid)
+{
+    if (o.is_few) return qn_cuda_launch(c, attend_few<D>, grid, QN_FEW_THREADS, sizeof(qn_few_block<D>), a);
+    return qn_cuda_launch(c, attend_many<D>, grid, 32 * QN_MANY_WARPS,
+                          QN_MANY_WARPS * sizeof(qn_many_warp<D>), a);
+}
+
+static qn_status begin(qn_cuda_context *c, const qn_cuda_attention &a, const choice &o, int64_t grid)
+{
+    if (!o.is_few && !o.is_many)
+        return qn_cuda_launch(c, kernel_for(o.dtype, o.pairs), grid, QN_ATTEND_THREADS,
+                              qn_attend_shared_bytes(o.pairs, a.k.dim, a.v.dim, a.n_splits), a);
+    switch (qn_attend_dim(&a)) {
+    case 64:
+        return begin_pages<64>(c, a, o, grid);
+    case 128:
+        return begin_pages<128>(c, a, o, grid);
+    default:
+        return begin_pages<256>(c, a, o, grid);
+    }
+}
+
 /* Rows [first, past). */
-static qn_status attend_some(qn_cuda_context *c, qn_cuda_attention a, qn_dtype dtype, int split, int pairs)
+static qn_status attend_some(qn_cuda_context *c, qn_cuda_attention a, const choice &o, int split)
 {
     a.n_tiles = qn_most_tiles(a.past - a.first, a.n_sequences, a.tile_rows);
     const int64_t blocks = a.n_tiles * a.kv_heads * a.n_chunks;
@@ -100,32 +148,31 @@ static qn_status attend_some(qn_cuda_context *c, qn_cuda_attention a, qn_dtype d
         a.n_splits = (int)(wish < most ? wish : most);
     }
     const int64_t grid = blocks * (split ? a.n_splits : 1);
-    const size_t shared_bytes = qn_attend_shared_bytes(pairs, a.k.dim, a.v.dim, split);
-    qn_attend_op op = {a, a, 0, dtype, pairs};
-    op.single.heads = 1;
-    op.single.n_chunks = a.shared;
-    op.single.tile_rows = 1;
-    op.single.n_tiles = a.past - a.first;
-    op.single_grid = op.single.n_tiles * a.n_heads * (split ? a.n_splits : 1);
-    qn_cuda_note_op(c, QN_OP_ATTEND, grid, QN_ATTEND_THREADS, shared_bytes, &op, sizeof op);
-    qn_status status = qn_cuda_launch(c, kernel_for(dtype, pairs), grid, QN_ATTEND_THREADS, shared_bytes, a);
+    const qn_attend_op op = {a, o.is_few};
+    qn_cuda_note_op(c, QN_OP_ATTEND, grid, QN_FEW_THREADS, 0, &op, sizeof op);
+    qn_status status = begin(c, a, o, grid);
     if (status != QN_OK || !split) return status;
     const int threads = qn_padded(a.v.dim) < 128 ? qn_padded(a.v.dim) : 128;
     return qn_cuda_begin_body<qn_merge_groups>(c, (a.past - a.first) * a.n_heads, threads, 0,
-                                               {a, dtype == QN_DTYPE_Q4_0});
+                                               {a, o.dtype == QN_DTYPE_Q4_0});
 }
 
 qn_status qn_cuda_attend(qn_cuda_context *c, qn_cuda_attention *a, qn_dtype dtype, void *scratch)
 {
     const int64_t n_rows = a->past;
     if (!n_rows) return QN_OK;
-    const int split = scratch && is_split(a), pairs = cut(a, split);
+    const int split = scratch && is_split(a);
+    choice o = {dtype, 0, 0, 0};
+    if (qn_can_attend_pages(a, dtype))
+        cut_pages(a, &o, split);
+    else
+        o.pairs = cut_tiles(a, split);
     size_t row_bytes;
     const int64_t step = split ? split_rows(a, &row_bytes) : n_rows;
     a->parts = (float *)scratch;
     for (a->first = 0; a->first < n_rows; a->first = a->past) {
         a->past = a->first + step < n_rows ? a->first + step : n_rows;
-        const qn_status status = attend_some(c, *a, dtype, split, pairs);
+        const qn_status status = attend_some(c, *a, o, split);
         if (status != QN_OK) return status;
     }
     return QN_OK;

@@ -1,11 +1,15 @@
-/* Attention in two levels, as on the CPU (src/device/cpu/kernels/attention/attention.body.h). A row's positions
- * are cut into groups of 256, by position in what its sequence keeps. In a group, for a row and a head:
+/* Attention in levels, as on the CPU (src/device/cpu/kernels/attention/attention.body.h). A row's positions are cut
+ * into groups of 256, by position in what its sequence keeps. Groups give (m, l, acc), which are merged in rising
+ * order. Two kinds of kernels compute a group, for a row and a head. Which one depends on the pages alone.
+ *
+ * Pages of f16 go through tensor cores: attention_page.cuh has the sums of a page; pages are merged in rising order.
+ * attention_few.cuh is for few rows, attention_many.cuh for many. All other keys and values (attention_tile.cuh):
  *
  *     s[t] = q.k[t]          with scale and log2(e) inside q; one chain of multiply-adds over head_dim
  *     m = max s, p[t] = 2^(s[t] - m), l = sum p     lane t % 32, then the tree of a warp
  *     acc[d] = sum p[t] v[t][d]                     for each page a chain in rising t; pages in rising order
  *
- * and then the groups' (m, l, acc) are merged in rising order. All of that depends on the row's own data alone, so
+ * All of that depends on the row's own data alone, so
  * its bits depend neither on the other rows of a step nor on how the work is cut into blocks. What a row does not
  * see takes no part: a page may hold NaN there. */
 #ifndef QN_DEVICE_CUDA_ATTENTION_ATTENTION_CUH
@@ -78,6 +82,48 @@ static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, i
     return s;
 }
 
+/* Pairs of row and head that a block takes: the rows of t, and heads [head, head + n_heads) of key head kv. at: the
+ * block's number without its split. The last tiles see most and begin first. 0: there is no such tile. */
+static __device__ __forceinline__ int qn_find_pairs(const qn_cuda_attention &a, int64_t at, qn_row_tile *t,
+                                                    int *kv, int *head, int *n_heads)
+{
+    const int chunk = (int)(at % a.n_chunks);
+    at /= a.n_chunks;
+    *kv = (int)(at % a.kv_heads);
+    if (!qn_find_tile(a.row_begin, a.n_sequences, a.first, a.past, a.tile_rows,
+                      a.n_tiles - 1 - at / a.kv_heads, t))
+        return 0;
+    const int left = a.shared - chunk * a.heads;
+    *n_heads = left < a.heads ? left : a.heads;
+    *head = *kv * a.shared + chunk * a.heads;
+    return 1;
+}
+
+/* A page; tokens [from, to) of it are looked at by some pair, none if to is 0. */
+typedef struct {
+    const char *k, *v;
+    int from, to;
+} qn_page;
+
+/* The page at position `at` for rows that see [lo, hi). */
+static __device__ __forceinline__ qn_page qn_page_at(const qn_cuda_attention &a, const qn_row_tile &t, int kv,
+                                                     int64_t at, int64_t lo, int64_t hi)
+{
+    qn_page p = {};
+    if (at + QN_PAGE_TOKENS <= lo || at >= hi) return p;
+    p.from = lo > at ? (int)(lo - at) : 0;
+    p.to = hi < at + QN_PAGE_TOKENS ? (int)(hi - at) : QN_PAGE_TOKENS;
+    if (a.blocks) {
+        const int64_t unit = a.blocks[t.sequence * a.table_row + 1 + at / QN_PAGE_TOKENS];
+        p.k = a.k.base + unit * a.k.page + kv * a.k.head;
+        p.v = a.v.base + unit * a.v.page + kv * a.v.head;
+    } else {
+        p.k = a.k.base + (t.begin + at) * a.k.token + kv * a.k.head;
+        p.v = a.v.base + (t.begin + at) * a.v.token + kv * a.v.head;
+    }
+    return p;
+}
+
 /* 2^x for x <= 0, at most 1.5 ulp; 0 below -150; NaN stays. */
 static __device__ __forceinline__ float qn_power_of_2(float x)
 {
@@ -111,6 +157,12 @@ static __device__ __forceinline__ void qn_add_group(qn_softmax *s, float largest
     *add = qn_power_of_2(largest - m);
     s->total = fmaf(s->total, *keep, total * *add);
     s->largest = m;
+}
+
+/* A group's total as qn_add_group takes it. */
+static __device__ __forceinline__ float qn_group_total(const qn_softmax &s)
+{
+    return s.total == 0 && s.largest == -INFINITY ? -1.0f : s.total;
 }
 
 /* Element `lane` of 32 neighbours of a row's result; all lanes take part. sink: NULL, or the head's. */

@@ -42,20 +42,6 @@ typedef struct {
     qn_pairs *pairs;
 } qn_block;
 
-/* The page of a warp in the current group; tokens [from, to) of it are looked at by some pair. */
-typedef struct {
-    const char *k, *v;
-    int from, to;
-} qn_page;
-
-/* What the step kernel is told of it. */
-typedef struct {
-    qn_cuda_attention a, single; /* single: a block takes one row and head */
-    int64_t single_grid;
-    qn_dtype dtype;
-    int pairs;
-} qn_attend_op;
-
 /* ---- queries ------------------------------------------------------------------------------------------- */
 
 template <qn_dtype D, int P>
@@ -255,26 +241,6 @@ static __device__ __forceinline__ void gather_values(const qn_cuda_attention &a,
     }
 }
 
-/* The page of this warp in the group at `group`, of which [lo, hi) is looked at. */
-static __device__ __forceinline__ qn_page page_of(const qn_cuda_attention &a, const qn_row_tile &t, int kv,
-                                                  int64_t group, int64_t lo, int64_t hi)
-{
-    const int64_t at = group + threadIdx.x / 32 * QN_PAGE_TOKENS;
-    qn_page p = {};
-    if (at + QN_PAGE_TOKENS <= lo || at >= hi) return p;
-    p.from = lo > at ? (int)(lo - at) : 0;
-    p.to = hi < at + QN_PAGE_TOKENS ? (int)(hi - at) : QN_PAGE_TOKENS;
-    if (a.blocks) {
-        const int64_t unit = a.blocks[t.sequence * a.table_row + 1 + at / QN_PAGE_TOKENS];
-        p.k = a.k.base + unit * a.k.page + kv * a.k.head;
-        p.v = a.v.base + unit * a.v.page + kv * a.v.head;
-    } else {
-        p.k = a.k.base + (t.begin + at) * a.k.token + kv * a.k.head;
-        p.v = a.v.base + (t.begin + at) * a.v.token + kv * a.v.head;
-    }
-    return p;
-}
-
 /* Results of a block that saw all groups. */
 template <qn_dtype D>
 static __device__ void close_pairs(const qn_cuda_attention &a, const qn_block &b, const qn_row_tile &t,
@@ -302,16 +268,10 @@ static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a
     const int n_splits = a.n_splits ? a.n_splits : 1;
     const int split = (int)(at % n_splits);
     at /= n_splits;
-    const int chunk = (int)(at % a.n_chunks);
-    at /= a.n_chunks;
-    const int kv = (int)(at % a.kv_heads);
     qn_row_tile t;
-    /* the last tiles see most and begin first */
-    if (!qn_find_tile(a.row_begin, a.n_sequences, a.first, a.past, a.tile_rows,
-                      a.n_tiles - 1 - at / a.kv_heads, &t))
-        return;
-    const int left = a.shared - chunk * a.heads, n_heads = left < a.heads ? left : a.heads,
-              n_pairs = (int)t.n * n_heads, head = kv * a.shared + chunk * a.heads;
+    int kv, head, n_heads;
+    if (!qn_find_pairs(a, at, &t, &kv, &head, &n_heads)) return;
+    const int n_pairs = (int)t.n * n_heads;
     const int64_t lowest = qn_sight(a, t.sequence, t.begin, t.end, t.row).lo,
                   past = qn_sight(a, t.sequence, t.begin, t.end, t.row + t.n - 1).hi;
     if (threadIdx.x < P) {
@@ -330,7 +290,7 @@ static __device__ __forceinline__ void qn_attend_tile(const qn_cuda_attention &a
                       high = past < group + QN_GROUP ? past : group + QN_GROUP;
         const int begin = (int)(low - group) / QN_PAGE_TOKENS,
                   end = (int)(high - group + QN_PAGE_TOKENS - 1) / QN_PAGE_TOKENS;
-        const qn_page page = page_of(a, t, kv, group, low, high);
+        const qn_page page = qn_page_at(a, t, kv, group + warp * QN_PAGE_TOKENS, low, high);
         if (page.to)
             score_page<D, P>(a, page, b.stage + warp * QN_STAGE_FLOATS, b.q,
                              b.scores + warp * QN_PAGE_TOKENS + lane);
@@ -370,40 +330,5 @@ static __global__ void __launch_bounds__(QN_ATTEND_THREADS, 2) attend_tiles(qn_c
     QN_SHARED(memory);
     qn_attend_tile<D, P>(a, blockIdx.x, memory);
 }
-
-/* ---- merging what blocks left behind ------------------------------------------------------------------- */
-
-/* A block for a row and a head. */
-struct qn_merge_groups {
-    typedef struct {
-        qn_cuda_attention a;
-        int is_turned;
-    } work;
-    enum { OP = QN_OP_MERGE };
-
-    static __device__ void run(const qn_body &b, const work &w)
-    {
-        const qn_cuda_attention &a = w.a;
-        const int h = (int)(b.block % a.n_heads), v_pad = qn_padded(a.v.dim);
-        const int64_t i = b.block / a.n_heads, row = a.first + i;
-        const int64_t sequence = qn_sequence_of(a.row_begin, a.n_sequences, row);
-        const qn_seen s = qn_sight(a, sequence, a.row_begin[sequence], a.row_begin[sequence + 1], row);
-        const int64_t at = (i * a.n_heads + h) * a.n_groups;
-        const float *ml = a.parts + (a.past - a.first) * a.n_heads * a.n_groups * v_pad + at * 2;
-        for (int d = threadIdx.x; d < v_pad; d += b.threads) { /* whole warps */
-            qn_softmax softmax = {-INFINITY, 0};
-            float sum = 0;
-#pragma unroll 4
-            for (int64_t g = s.lo / QN_GROUP; g * QN_GROUP < s.hi; g++) {
-                float keep, add;
-                const float x = a.parts[(at + g) * v_pad + d];
-                qn_add_group(&softmax, ml[2 * g], ml[2 * g + 1], &keep, &add);
-                sum = fmaf(sum, keep, x * add);
-            }
-            sum = qn_close_softmax(softmax, sum, a.sinks ? a.sinks + h : NULL, w.is_turned);
-            if (d < a.v.dim) a.out[(row * a.n_heads + h) * a.v.dim + d] = sum;
-        }
-    }
-};
 
 #endif

@@ -288,7 +288,7 @@ static int plan_memory(const note *list, int n, qn_step_plan *plan)
     for (int i = 0; i < n; i++) {
         size_t need = list[i].shared_bytes;
         if (list[i].op.op == QN_OP_ATTEND)
-            need = qn_attend_few_bytes(((const qn_attend_op *)list[i].op.work)->pairs);
+            need = qn_attend_few_bytes(qn_attend_dim(&((const qn_attend_op *)list[i].op.work)->a));
         const qn_step_product *p = product_of((note *)&list[i]);
         if (p) {
             need = (size_t)p->rows * (size_t)qn_step_row_words(p->padded) * sizeof(uint32_t);

@@ -49,25 +49,19 @@ template <class B> static __device__ __forceinline__ void play(const qn_step_op 
 
 /* A function of its own, since it needs most registers: inside the kernel all else would spill. area_at: where in
  * the shared memory it may work. */
-template <int P> static __device__ __noinline__ void attend(const qn_step_op &o, int n_blocks, int area_at)
+template <int D> static __device__ __noinline__ void attend(const qn_step_op &o, int n_blocks, int area_at)
 {
     QN_SHARED(shared);
-    if (threadIdx.x >= QN_ATTEND_THREADS) return;
-    const qn_attend_op &op = *(const qn_attend_op *)o.work;
-    const qn_cuda_attention &a = op.a;
+    if (threadIdx.x >= QN_FEW_THREADS) return;
+    const qn_cuda_attention &a = ((const qn_attend_op *)o.work)->a;
     int64_t last = 0;
     for (int64_t row = a.first; row < a.past; row++) last = a.positions[row] > last ? a.positions[row] : last;
-    /* no more splits than groups; where positions are few a head a block, so that more blocks have work */
+    /* no more splits than groups */
     const int n_groups = (int)(last / QN_GROUP + 1), n_splits = n_groups < a.n_splits ? n_groups : a.n_splits;
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
-    if (op.single_grid / a.n_splits * n_splits < 2 * n_blocks) {
-        for (; i < op.single_grid / a.n_splits * n_splits; i += n_blocks)
-            qn_attend_few<1>(op.single, n_splits, i, shared + area_at);
-        return;
-    }
     for (; i < o.grid / a.n_splits * n_splits; i += n_blocks)
-        qn_attend_few<P>(a, n_splits, i, shared + area_at);
+        qn_attend_few<D>(a, n_splits, i, shared + area_at);
 }
 
 static __device__ __forceinline__ void play_op(const qn_step_op &o, const qn_step_plan &plan, const ring &r,
@@ -100,13 +94,13 @@ static __device__ __forceinline__ void play_op(const qn_step_op &o, const qn_ste
         play<qn_merge_groups>(o, n, area);
         break;
     case QN_OP_ATTEND: {
-        const int pairs = ((const qn_attend_op *)o.work)->pairs;
-        if (pairs == 1)
-            attend<1>(o, n, plan.n_slots * plan.slot_bytes);
-        else if (pairs == 4)
-            attend<4>(o, n, plan.n_slots * plan.slot_bytes);
+        const int dim = qn_attend_dim(&((const qn_attend_op *)o.work)->a);
+        if (dim == 64)
+            attend<64>(o, n, plan.n_slots * plan.slot_bytes);
+        else if (dim == 128)
+            attend<128>(o, n, plan.n_slots * plan.slot_bytes);
         else
-            attend<8>(o, n, plan.n_slots * plan.slot_bytes);
+            attend<256>(o, n, plan.n_slots * plan.slot_bytes);
         break;
     }
     case QN_OP_PRODUCT:
@@ -167,7 +161,7 @@ int qn_step_runs_on(const qn_cuda_context *c)
 
 int qn_step_can_attend(const qn_attend_op *a)
 {
-    return qn_can_attend_few(&a->a, a->dtype, a->pairs);
+    return a->is_few;
 }
 
 int qn_step_can_multiply(const qn_step_product *p)

@@ -3,6 +3,7 @@
 #define QN_DEVICE_CUDA_STEP_STEP_KERNEL_CUH
 
 #include "device/cuda/attention/attention_few.cuh"
+#include "device/cuda/attention/attention_merge.cuh"
 #include "device/cuda/attention/attention_write.cuh"
 #include "device/cuda/attention/rope.cuh"
 #include "device/cuda/elements/fused.cuh"
