@@ -25,6 +25,8 @@ typedef struct {
     qn_pool *pool;  /* of the host, for for_each and for reading files */
     char set[16];   /* "sm_90" */
     char name[128]; /* the card's */
+    char *stage; /* locked memory from which small copies to the card are read; NULL: not made yet */
+    size_t stage_bytes, stage_used; /* used since the last wait */
 } qn_cuda;
 
 /* A status of the shim with its sentence. */
@@ -50,6 +52,8 @@ qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out);
 /* A run wrote the first size_bytes on the card. *is_coming 1: they are on their way to the host, which wants
  * them after each run; they are there after the next wait. */
 qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, int *is_coming);
+/* Waits for all that was begun. */
+qn_status qn_cuda_wait(qn_cuda *d);
 /* The bytes on the host, for reading by the device itself: newer ones are fetched. */
 qn_status qn_cuda_peek(qn_cuda *d, qn_buffer *b, const void **out);
 

@@ -5,6 +5,9 @@
 
 extern const qn_device_ops qn_device_cuda;
 
+/* Prompts in steps of so many rows keep all multiprocessors of a large card busy. */
+enum { PREFILL_ROWS = 2048 };
+
 qn_status qn_cuda_said(const qn_cuda *d, qn_status status)
 {
     return status == QN_OK ? QN_OK : qn_fail(status, "%s", d->shim->error());
@@ -51,7 +54,10 @@ static qn_status cuda_get_info(qn_device_info *out)
 static void cuda_close(qn_device *base)
 {
     qn_cuda *d = (qn_cuda *)base;
-    if (d->shim) d->shim->close(d->context);
+    if (d->shim) {
+        qn_cuda_give_host(d, d->stage_bytes, QN_LEDGER_SCRATCH, d->stage);
+        d->shim->close(d->context);
+    }
     qn_pool_free(d->pool);
     qn_free(d);
 }
@@ -90,6 +96,7 @@ static qn_device_description cuda_describe(qn_device *base)
                                    .chip = d->name,
                                    .n_threads = qn_pool_threads(d->pool),
                                    .fast_kv = QN_DTYPE_F16,
+                                   .prefill_rows = PREFILL_ROWS,
                                    .note = ""};
 }
 

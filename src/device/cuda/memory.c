@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 
+#include <string.h>
+
 typedef enum { SAME, HOST_IS_NEWER, CARD_IS_NEWER } newer;
 
 /* What belongs to a buffer beside its bytes on the host. */
@@ -10,7 +12,9 @@ typedef struct {
     size_t size_bytes;  /* as reserved in the ledger for each face */
     size_t valid_bytes; /* CARD_IS_NEWER: so many from the start are */
     newer newer;
-    int is_kept;        /* the host writes at any time: it is taken as newer before each run */
+    int is_kept;        /* the host writes at any time: before each run it is compared with what was sent */
+    char *sent;         /* of kept ones: what the card has; sent_bytes of it */
+    size_t sent_bytes;
     int is_wanted;      /* the host reads it after runs */
     int host_is_locked; /* data is from host_alloc */
     int host_is_own;    /* data is ours to free */
@@ -99,6 +103,7 @@ void qn_cuda_free_mirror(qn_device *base, qn_buffer *b)
             qn_ledger_release(d->base.host_ledger, b->entry, m->size_bytes);
         }
     }
+    qn_free(m->sent);
     qn_free(m);
     b->mirror = NULL;
 }
@@ -169,6 +174,44 @@ qn_status qn_cuda_peek(qn_cuda *d, qn_buffer *b, const void **out)
     return QN_OK;
 }
 
+/* Begins to copy to the card. A small piece goes through locked memory, so that the call does not wait for the
+ * card; that memory is used again after the next qn_cuda_wait. */
+static qn_status send(qn_cuda *d, char *card, const void *data, size_t n)
+{
+    enum { STAGE_BYTES = 1 << 20, PIECE_MAX = 64 << 10, ALIGN = 64 };
+    if (n > PIECE_MAX) return qn_cuda_said(d, d->shim->copy(d->context, card, data, n));
+    if (!d->stage) {
+        void *p;
+        QN_TRY(qn_cuda_take_host(d, STAGE_BYTES, QN_LEDGER_SCRATCH, &p));
+        d->stage = p;
+        d->stage_bytes = STAGE_BYTES;
+    }
+    if (d->stage_used + n > STAGE_BYTES) QN_TRY(qn_cuda_wait(d));
+    char *piece = d->stage + d->stage_used;
+    d->stage_used += (n + ALIGN - 1) / ALIGN * ALIGN;
+    memcpy(piece, data, n);
+    return qn_cuda_said(d, d->shim->copy(d->context, card, piece, n));
+}
+
+/* The first n bytes of what the host may have written, if they are not what the card has. */
+static qn_status send_kept(qn_cuda *d, qn_buffer *b, mirror *m, size_t n)
+{
+    if (n <= m->sent_bytes && m->newer != CARD_IS_NEWER && memcmp(b->data, m->sent, n) == 0) return QN_OK;
+    if (!m->sent && !(m->sent = qn_alloc(m->size_bytes ? m->size_bytes : 1))) return QN_E_NOMEM;
+    m->sent_bytes = 0;
+    QN_TRY(send(d, m->card, b->data, n));
+    memcpy(m->sent, b->data, n);
+    m->sent_bytes = n;
+    m->newer = SAME;
+    return QN_OK;
+}
+
+qn_status qn_cuda_wait(qn_cuda *d)
+{
+    d->stage_used = 0;
+    return qn_cuda_said(d, d->shim->wait(d->context));
+}
+
 qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out)
 {
     mirror *m;
@@ -178,9 +221,10 @@ qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out)
         QN_TRY(qn_cuda_take(d, m->size_bytes, b->entry, &p));
         m->card = p;
     }
-    if (m->newer == HOST_IS_NEWER || m->is_kept) {
-        const size_t n = m->is_kept && size_bytes < m->size_bytes ? size_bytes : m->size_bytes;
-        QN_TRY(qn_cuda_said(d, d->shim->copy(d->context, m->card, b->data, n)));
+    if (m->is_kept) {
+        QN_TRY(send_kept(d, b, m, size_bytes < m->size_bytes ? size_bytes : m->size_bytes));
+    } else if (m->newer == HOST_IS_NEWER) {
+        QN_TRY(qn_cuda_said(d, d->shim->copy(d->context, m->card, b->data, m->size_bytes)));
         m->newer = SAME;
     }
     *out = m->card;
@@ -193,6 +237,7 @@ qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, int *is_c
     QN_TRY(mirror_of(b, &m));
     m->newer = CARD_IS_NEWER;
     m->valid_bytes = size_bytes;
+    m->sent_bytes = 0;
     if (!b->data || !(m->is_wanted || m->is_kept)) return QN_OK;
     QN_TRY(qn_cuda_said(d, d->shim->copy(d->context, b->data, m->card, size_bytes)));
     m->newer = SAME;

@@ -504,5 +504,5 @@ qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
     for (int i = 0; i < e->n_buffers; i++)
         if (e->buffers[i].is_written)
             QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, used_bytes(e, i, 1), &waits));
-    return waits ? qn_cuda_said(d, d->shim->wait(d->context)) : QN_OK;
+    return waits ? qn_cuda_wait(d) : QN_OK;
 }

@@ -5,7 +5,7 @@
 #include "engine/machine/engine_parts.h"
 #include "model/weights/packing.h"
 
-enum { DEFAULT_ROWS = 256, NOTE_BYTES = 1024 };
+enum { NOTE_BYTES = 1024 };
 
 static void reclaim_pages(void *user, size_t size_bytes)
 {
@@ -102,7 +102,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
-    e->info.max_rows = o->max_rows > 0 ? o->max_rows : DEFAULT_ROWS;
+    e->info.max_rows = o->max_rows > 0 ? o->max_rows : qn_engine_choose_rows(e);
     if (e->info.max_rows < e->info.max_sequences) e->info.max_rows = e->info.max_sequences;
     QN_TRY(qn_layer_groups_make(&e->config, &e->groups));
     QN_TRY(load_weights(e, source, o));

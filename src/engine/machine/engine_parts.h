@@ -96,6 +96,8 @@ double qn_engine_kv_bytes(const qn_engine *e, int64_t context);
 int64_t qn_engine_tokens_that_fit(const qn_engine *e, int64_t context, double room);
 int64_t qn_engine_shortest_context(void);
 
+/* fit.c: rows of a prompt's step: what the device wishes, fewer where its memory is small. */
+int32_t qn_engine_choose_rows(qn_engine *e);
 /* fit.c: before loading, for a device with memory of its own. wish: of the context. QN_E_NOMEM says what the
  * model needs, what there is, and what would fit. */
 qn_status qn_engine_check_fit(qn_engine *e, size_t weights_bytes, int64_t wish);

@@ -3,7 +3,8 @@
 
 #include "engine/machine/engine_parts.h"
 
-enum { CONTEXT_SHOWN_MAX = 1 << 20 };
+/* Temporaries of a step take at most this part of a device's own memory, unless its rows are few anyway. */
+enum { CONTEXT_SHOWN_MAX = 1 << 20, DEFAULT_ROWS = 256, STEP_PART = 16 };
 
 /* "1.50 GiB" */
 static const char *size_text(double bytes, char *text, size_t size)
@@ -27,6 +28,16 @@ static double step_bytes(const qn_engine *e)
     width += 2 * (double)c->intermediate_size;
     return sizeof(float) *
            ((double)e->info.max_rows * width + (double)e->info.max_sequences * (double)c->vocab_size);
+}
+
+int32_t qn_engine_choose_rows(qn_engine *e)
+{
+    const int32_t wish = e->device->ops->describe(e->device).prefill_rows;
+    if (!wish || !qn_device_has_memory(e->device)) return wish ? wish : (int32_t)DEFAULT_ROWS;
+    const double room = qn_engine_device_room(e);
+    for (e->info.max_rows = wish; e->info.max_rows > DEFAULT_ROWS; e->info.max_rows /= 2)
+        if (step_bytes(e) <= room / STEP_PART) break;
+    return e->info.max_rows;
 }
 
 /* The longest context that fits, of what the model takes; 0: not even the shortest. */
