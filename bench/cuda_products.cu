@@ -3,7 +3,7 @@
  *
  *   nvcc -std=c++17 -O3 -fmad=false -Iinclude -Isrc -cudart static -gencode=arch=compute_90a,code=sm_90a \
  *        -o cuda_products bench/cuda_products.cu src/device/cuda/product/product*.cu src/device/cuda/product/groups.cu
- *   ./cuda_products [tokens [the form's name [kernel: many, wide]]]
+ *   ./cuda_products [tokens [the form's name [kernel: few, some, many, wide]]]
  *
  * GB/s is of packed weights, read once; us is that of a product without the packing of its activations. */
 #include "device/cuda/product/product.h"
@@ -126,15 +126,22 @@ static const form forms[] = {{"f16", QN_DTYPE_F16},
                              {"mxfp4", QN_DTYPE_MXFP4},
                              {"nvfp4", QN_DTYPE_NVFP4}};
 static const int shapes[][2] = {{28672, 4096}, {4096, 14336}, {6144, 4096}, {4096, 4096}};
-static const char *const kernels[] = {"few", "many", "wide"};
-static const int per_tile[] = {QN_CUDA_FEW, QN_CUDA_MANY, QN_CUDA_WIDE};
+enum { FEW, SOME, MANY, WIDE, N_KERNELS };
+static const char *const kernels[] = {"few", "some", "many", "wide"};
+static const int per_tile[] = {QN_CUDA_FEW, QN_CUDA_SOME, QN_CUDA_MANY, QN_CUDA_WIDE};
+
+/* The kernel whose order of activations it takes. */
+static int order_of(int kernel, int has_groups)
+{
+    return has_groups || kernel == FEW ? (int)MANY : kernel;
+}
 
 typedef struct {
     qn_cuda_context c;
     qn_cuda_weight w;
     int64_t tokens, rows, tiled; /* rows of x */
     float *x, *scale, *out[2];
-    uint16_t *packed[2]; /* rows one behind the other; tiled */
+    uint16_t *packed[N_KERNELS]; /* in a kernel's order; NULL of FEW */
     int *count;
     int32_t *ids, *pairs; /* experts: rows * top choices; NULL: none */
     qn_cuda_group *groups;
@@ -164,8 +171,8 @@ static product make(qn_dtype dtype, int64_t n_out, int64_t n_in, int64_t rows, i
     t.x = (float *)take(rows * n_in * 4);
     fill_floats<<<1024, 256>>>(t.x, rows * n_in);
     t.scale = (float *)take(rows * 4);
+    for (int i = SOME; i < N_KERNELS; i++) t.packed[i] = (uint16_t *)take(t.tiled * qn_cuda_padded(&t.w) * 2);
     for (int i = 0; i < 2; i++) {
-        t.packed[i] = (uint16_t *)take(t.tiled * qn_cuda_padded(&t.w) * 2);
         t.out[i] = (float *)take(t.tokens * n_out * 4);
         DO(cudaMemset(t.out[i], 0xff, t.tokens * n_out * 4));
     }
@@ -185,26 +192,28 @@ static product make(qn_dtype dtype, int64_t n_out, int64_t n_in, int64_t rows, i
 
 static void drop(product *t)
 {
-    void *all[] = {t->w.data,    t->w.factor,  t->x,     t->scale, t->out[0], t->out[1],
-                   t->packed[0], t->packed[1], t->count, t->ids,   t->pairs,  t->groups};
+    void *all[] = {t->w.data,       t->w.factor,     t->x,           t->scale, t->out[0],
+                   t->out[1],       t->count,        t->ids,         t->pairs, t->groups,
+                   t->packed[SOME], t->packed[MANY], t->packed[WIDE]};
     for (void *p : all) DO(cudaFree(p));
 }
 
-static void pack(product *t, int tiled)
+static void pack(product *t, int kernel)
 {
     OK(qn_cuda_pack_rows(&t->c, t->x, qn_cuda_rows{1, t->w.n_in, 0}, t->rows, t->w.n_in,
-                         qn_cuda_padded(&t->w), tiled ? t->tiled : 0, t->packed[tiled], t->scale));
+                         qn_cuda_padded(&t->w), kernel == MANY ? 0 : t->tiled, per_tile[kernel],
+                         t->packed[kernel], t->scale));
 }
 
 static void multiply(product *t, int kernel, int out)
 {
     qn_cuda_product p = {};
-    const int is_tiled = kernel == 2 && !t->groups;
+    const int order = order_of(kernel, t->groups != NULL);
     p.w = t->w;
     p.n_tokens = t->tokens;
     p.x_stride = qn_cuda_padded(&t->w);
-    p.x = t->packed[is_tiled];
-    p.x_tiled = is_tiled ? t->tiled : 0;
+    p.x = t->packed[order];
+    p.x_tiled = order == MANY ? 0 : t->tiled;
     p.x_scale = t->scale;
     p.out = t->out[out];
     p.out_stride = t->w.n_out;
@@ -246,10 +255,10 @@ static float time_of(void (*begin)(product *, int, int), product *t, int a, int 
     return ms * 1e3f;
 }
 
-static void pack_begin(product *t, int tiled, int unused)
+static void pack_begin(product *t, int kernel, int unused)
 {
     (void)unused;
-    pack(t, tiled);
+    pack(t, kernel);
 }
 
 static int different(product *t)
@@ -266,25 +275,23 @@ static void run(const form *f, int64_t n_out, int64_t n_in, int64_t rows, int n_
                 const char *only)
 {
     product t = make(f->dtype, n_out, n_in, rows, n_parts, top);
-    pack(&t, 0);
-    pack(&t, 1);
+    for (int k = SOME; k < N_KERNELS; k++) pack(&t, k);
     const double flop = 2.0 * (double)t.tokens * (double)n_out * (double)n_in;
     printf("%-14s %5d x %5d, %4d tokens%s", f->name, (int)n_out, (int)n_in, (int)t.tokens,
            n_parts > 1 ? " of experts" : "");
     if (!only && n_parts == 1)
-        printf("; packed in %.0f, %.0f us", time_of(pack_begin, &t, 0, 0), time_of(pack_begin, &t, 1, 0));
-    for (int k = 1; k < 3; k++) {
-        if (only && strcmp(only, kernels[k])) continue;
+        printf("; packed in %.0f, %.0f us", time_of(pack_begin, &t, MANY, 0),
+               time_of(pack_begin, &t, WIDE, 0));
+    group(&t, MANY);
+    multiply(&t, MANY, 0);
+    const int first = t.tokens <= 64 ? (int)FEW : (int)SOME;
+    for (int k = first; k < N_KERNELS; k++) {
+        if ((only && strcmp(only, kernels[k])) || (k == SOME && t.groups)) continue;
         group(&t, k);
-        const float us = time_of(multiply, &t, k, k - 1);
-        printf("; %s %.0f us, %.0f TFLOP/s, %.0f%%", kernels[k], us, flop / us * 1e-6,
-               flop / us * 1e-4 / PEAK);
-    }
-    if (!only) printf("; wide != many: %d", different(&t));
-    if (!only && t.tokens * n_out <= 4 << 20) {
-        group(&t, 0);
-        multiply(&t, 0, 0);
-        printf(", wide != few: %d", different(&t));
+        const float us = time_of(multiply, &t, k, 1);
+        printf("; %s %.0f us, %.0f TFLOP/s, %.0f%%, %.0f GB/s", kernels[k], us, flop / us * 1e-6,
+               flop / us * 1e-4 / PEAK, (double)n_parts * (double)qn_cuda_part_bytes(&t.w) / us * 1e-3);
+        if (!only) printf(", %d differ", different(&t));
     }
     printf("\n");
     DO(cudaDeviceSynchronize());

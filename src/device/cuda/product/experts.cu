@@ -117,7 +117,7 @@ static qn_status multiply_packed(qn_cuda_context *c, const experts *e, const scr
     p.w = *e->w;
     p.x_stride = qn_cuda_padded(e->w);
     const qn_status status =
-        qn_cuda_pack_rows(c, x, e->x_places, e->x_rows, e->w->n_in, p.x_stride, 0, t->x, t->x_scale);
+        qn_cuda_pack_rows(c, x, e->x_places, e->x_rows, e->w->n_in, p.x_stride, 0, 0, t->x, t->x_scale);
     if (status != QN_OK) return status;
     p.x = t->x;
     p.x_scale = t->x_scale;

@@ -151,7 +151,7 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.n_tokens = rows_of(s);
     p.x_stride = qn_cuda_padded(&p.w);
     const int per_tile = qn_cuda_tile_of(c, p.n_tokens);
-    p.x_tiled = per_tile == QN_CUDA_WIDE ? qn_cuda_tiled_rows(p.n_tokens) : 0;
+    p.x_tiled = per_tile == QN_CUDA_WIDE || per_tile == QN_CUDA_SOME ? qn_cuda_tiled_rows(p.n_tokens) : 0;
     p.out = (float *)s->out.data;
     p.out_stride = p.w.n_out;
     p.x_share = 1;
@@ -162,7 +162,7 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.x_scale = scale;
     const qn_status status =
         qn_cuda_pack_rows(c, (const float *)a->data, qn_cuda_rows{1, a->stride[a->n - 2], 0}, p.n_tokens,
-                          p.w.n_in, p.x_stride, p.x_tiled, x, scale);
+                          p.w.n_in, p.x_stride, p.x_tiled, per_tile, x, scale);
     return status == QN_OK ? qn_cuda_product_begin(c, &p, per_tile) : status;
 }
 

@@ -1,19 +1,9 @@
-/* Two kernels of product.h, for one form of weights, and which of the three begins. A panel of 16 rows is operand A, tokens are operand B. */
+/* Two kernels of product.h, for one form of weights, and which of the four begins. A panel of 16 rows is operand A, tokens are operand B. */
 #ifndef QN_DEVICE_CUDA_PRODUCT_PRODUCT_CUH
 #define QN_DEVICE_CUDA_PRODUCT_PRODUCT_CUH
 
+#include "device/cuda/product/product_some.cuh"
 #include "device/cuda/product/product_wide.cuh"
-
-static __device__ __forceinline__ void qn_store_product(const qn_cuda_product &p, const qn_cuda_tokens &t,
-                                                        int64_t row, int64_t token, float sum)
-{
-    const int64_t panel_row = t.part * p.w.n_panels * QN_CUDA_PANEL + row;
-    float scale = p.x_scale[qn_token_in(t, token)];
-    if (p.w.factor) scale *= p.w.factor[panel_row];
-    float y = sum * scale;
-    if (p.bias) y += p.bias[t.part * p.w.n_out + row];
-    p.out[qn_token_out(t, token) * p.out_stride + row] = y;
-}
 
 /* Up to 8 tokens: a block a panel, whose warps share the chunks. */
 template <int FORM, int BITS> static __global__ void __launch_bounds__(256) qn_product_few(qn_cuda_product p)
@@ -144,6 +134,14 @@ static qn_status qn_product_launch(qn_cuda_context *c, const qn_cuda_product *p,
         const int64_t works = qn_wide_works(*p, tiles);
         return qn_cuda_launch(c, qn_product_wide<FORM, BITS>, works < c->n_sm ? works : c->n_sm,
                               QN_WIDE_THREADS, qn_wide_shared_bytes<FORM>(p->w), *p, tiles);
+    }
+    if (per_tile == QN_CUDA_SOME) {
+        const int64_t blocks = qn_some_blocks(p->w);
+        if (p->n_tokens <= 16)
+            return qn_cuda_launch(c, qn_product_some<FORM, BITS, 2>, tiles * blocks, 32 * QN_SOME_WARPS, 0,
+                                  *p, blocks);
+        return qn_cuda_launch(c, qn_product_some<FORM, BITS, QN_CUDA_SOME / 8>, tiles * blocks,
+                              32 * QN_SOME_WARPS, 0, *p, blocks);
     }
     if (per_tile == QN_CUDA_MANY)
         return qn_cuda_launch(c, qn_product_many<FORM, BITS>, tiles * qn_blocks(p->w.n_panels, 4), 128, 0,

@@ -11,14 +11,14 @@
 
 enum { QN_CUDA_CHUNK = 512 };
 /* Tokens of a tile, by which a kernel is named. WIDE: cards of qn_cuda_context.has_wide alone. */
-enum { QN_CUDA_FEW = 8, QN_CUDA_MANY = 64, QN_CUDA_WIDE = 128 };
+enum { QN_CUDA_FEW = 8, QN_CUDA_SOME = 32, QN_CUDA_MANY = 64, QN_CUDA_WIDE = 128 };
 
 typedef struct {
     qn_cuda_weight w;
     const uint16_t *x;    /* f16 [rows][x_stride], padded with zeros to whole units */
     const float *x_scale; /* [rows] */
     int64_t x_stride;
-    int64_t x_tiled; /* not 0: x lies for WIDE, and this is qn_cuda_tiled_rows; without groups */
+    int64_t x_tiled; /* not 0: x lies for SOME or WIDE, and this is qn_cuda_tiled_rows; without groups */
     float *out;
     int64_t out_stride, n_tokens;
     /* Experts: groups [n_groups] (n 0: none), of pairs whose numbers are places in out; pair p reads row p /
@@ -50,24 +50,30 @@ static __host__ __device__ __forceinline__ float qn_cuda_power_of_two(int e)
     return qn_cuda_bits_float((uint32_t)(e + 127) << 23);
 }
 
-/* Rows of x as they lie for WIDE: [columns / 64][rows][64 columns], pieces of 8 columns as operand B of wgmma.cuh. */
+/* Rows of x as they lie for SOME and WIDE: [columns / 64][rows][64 columns]. For WIDE the 64 columns are pieces of 8 as
+ * operand B of wgmma.cuh; for SOME they lie as qn_lane_place says. */
 static inline int64_t qn_cuda_tiled_rows(int64_t n)
 {
     return (n + 7) / 8 * 8;
 }
 
-/* The kernel for so many tokens of a matrix: FEW, MANY or WIDE. On an H100 WIDE takes less time than MANY for 64
- * tokens too, of which it computes 128: 72 us and 198 us (28672 x 4096, Q4_0). For fewer both take as long as for
- * 64. */
+/* Where column k of 64 lies for SOME: the columns that lane 4 g + t has as operand B of four steps are 32 bytes. */
+static __host__ __device__ __forceinline__ int64_t qn_lane_place(int64_t k)
+{
+    return k % 8 / 2 * 16 + k / 8 * 2 + k % 2;
+}
+
+/* The kernel for so many tokens of a matrix. */
 static inline int qn_cuda_tile_of(const qn_cuda_context *c, int64_t n_tokens)
 {
     if (n_tokens <= QN_CUDA_FEW) return QN_CUDA_FEW;
+    if (n_tokens <= 2 * QN_CUDA_SOME) return QN_CUDA_SOME;
     return c->has_wide ? QN_CUDA_WIDE : QN_CUDA_MANY;
 }
 
-/* n rows of x f32 [n_in] to f16 with a scale each. tiled: 0, or qn_cuda_tiled_rows(n). */
+/* n rows of x f32 [n_in] to f16 with a scale each. tiled: 0, or qn_cuda_tiled_rows(n) for the kernel per_tile. */
 qn_status qn_cuda_pack_rows(qn_cuda_context *c, const float *x, qn_cuda_rows rows, int64_t n, int64_t n_in,
-                            int64_t padded, int64_t tiled, uint16_t *out, float *scale);
+                            int64_t padded, int64_t tiled, int per_tile, uint16_t *out, float *scale);
 /* per_tile: which kernel. The weight is not of form F32. */
 qn_status qn_cuda_product_begin(qn_cuda_context *c, const qn_cuda_product *p, int per_tile);
 

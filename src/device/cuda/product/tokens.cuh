@@ -42,4 +42,15 @@ static __device__ __forceinline__ void qn_row_factors(const qn_cuda_weight &w, i
         inverse[h] = w.factor ? 1 / w.factor[panel * QN_CUDA_PANEL + lane / 4 + 8 * h] : 1;
 }
 
+static __device__ __forceinline__ void qn_store_product(const qn_cuda_product &p, const qn_cuda_tokens &t,
+                                                        int64_t row, int64_t token, float sum)
+{
+    const int64_t panel_row = t.part * p.w.n_panels * QN_CUDA_PANEL + row;
+    float scale = p.x_scale[qn_token_in(t, token)];
+    if (p.w.factor) scale *= p.w.factor[panel_row];
+    float y = sum * scale;
+    if (p.bias) y += p.bias[t.part * p.w.n_out + row];
+    p.out[qn_token_out(t, token) * p.out_stride + row] = y;
+}
+
 #endif
