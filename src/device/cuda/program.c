@@ -11,7 +11,8 @@ typedef struct {
     int slot;
     qn_buffer *buffer;
     int is_written;
-    char *card; /* its face in this run */
+    char *card;                       /* its face in this run */
+    size_t used_bytes, written_bytes; /* from its start, in runs of the sizes `measured` */
 } buffer_use;
 
 /* The pairs of a step with adapters, as the card has them. */
@@ -45,7 +46,8 @@ typedef struct {
     lora_table **loras;  /* [n_steps], NULL: none */
     qn_probe_fn *probe;
     void *probe_user;
-    qn_sizes sizes;
+    qn_sizes sizes, measured;
+    int is_measured;
     recorded recordings[RECORDINGS];
     uint64_t n_runs;
     int never_records;
@@ -266,28 +268,38 @@ void qn_cuda_exec_free(qn_exec *base)
 
 /* ---- before a run -------------------------------------------------------------------------------------- */
 
-/* So many bytes of a buffer do the steps of this run look at, or write. */
-static size_t used_bytes(const cuda_exec *e, int use, int writes)
+static void larger(size_t *most, size_t bytes)
 {
-    size_t most = 0;
+    if (bytes > *most) *most = bytes;
+}
+
+/* So many bytes of each buffer do the steps of this run look at, and write. */
+static void measure_uses(cuda_exec *e)
+{
+    if (e->is_measured && memcmp(&e->sizes, &e->measured, sizeof e->sizes) == 0) return;
+    for (int i = 0; i < e->n_buffers; i++) e->buffers[i].used_bytes = e->buffers[i].written_bytes = 0;
     for (int i = 0; i < e->plan.n_steps; i++) {
         const qn_plan_step *s = &e->plan.steps[i];
-        for (int k = writes ? s->n_in : 0; k <= s->n_in; k++) {
+        for (int k = 0; k <= s->n_in; k++) {
             const qn_operand *o = k < s->n_in ? &s->in[k] : &s->out;
-            if (e->use_of[o->slot] != use) continue;
+            if (e->use_of[o->slot] < 0) continue;
+            buffer_use *u = &e->buffers[e->use_of[o->slot]];
             const size_t bytes = (size_t)extent(o, &e->sizes) * element_bytes(o->dtype);
-            if (bytes > most) most = bytes;
+            larger(&u->used_bytes, bytes);
+            if (k == s->n_in) larger(&u->written_bytes, bytes);
         }
     }
-    return most;
+    e->measured = e->sizes;
+    e->is_measured = 1;
 }
 
 static qn_status place_buffers(cuda_exec *e)
 {
     qn_cuda *d = device_of(e);
+    measure_uses(e);
     for (int i = 0; i < e->n_buffers; i++) {
         buffer_use *u = &e->buffers[i];
-        QN_TRY(qn_cuda_face(d, u->buffer, used_bytes(e, i, 0), &u->card));
+        QN_TRY(qn_cuda_face(d, u->buffer, u->used_bytes, &u->card));
     }
     return QN_OK;
 }
@@ -503,6 +515,6 @@ qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
     QN_TRY(launch_or_replay(e));
     for (int i = 0; i < e->n_buffers; i++)
         if (e->buffers[i].is_written)
-            QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, used_bytes(e, i, 1), &waits));
+            QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, e->buffers[i].written_bytes, &waits));
     return waits ? qn_cuda_wait(d) : QN_OK;
 }

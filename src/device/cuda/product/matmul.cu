@@ -150,7 +150,7 @@ static qn_status launch_packed(qn_cuda_context *c, const qn_cuda_step *s)
     p.w = *s->in[1].weight;
     p.n_tokens = rows_of(s);
     p.x_stride = qn_cuda_padded(&p.w);
-    const int per_tile = qn_cuda_tile_of(c, p.n_tokens);
+    const int per_tile = qn_cuda_tile_of(c, &p.w, p.n_tokens);
     p.x_tiled = per_tile == QN_CUDA_WIDE || per_tile == QN_CUDA_SOME ? qn_cuda_tiled_rows(p.n_tokens) : 0;
     p.out = (float *)s->out.data;
     p.out_stride = p.w.n_out;

@@ -59,7 +59,7 @@ template <int D> static __device__ __noinline__ void attend(const qn_step_op &o,
     /* no more splits than groups, and than blocks have work for: a block goes through its groups without pause */
     const int64_t tiles = o.grid / a.n_splits;
     const int n_groups = (int)(last / QN_GROUP + 1), most = n_groups < a.n_splits ? n_groups : a.n_splits,
-              wish = (int)((n_blocks + tiles - 1) / tiles), n_splits = most < wish ? most : wish;
+              wish = n_blocks > tiles ? (int)(n_blocks / tiles) : 1, n_splits = most < wish ? most : wish;
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
     for (; i < tiles * n_splits; i += n_blocks)
