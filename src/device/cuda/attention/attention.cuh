@@ -87,11 +87,10 @@ static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, i
 static __device__ __forceinline__ int qn_find_pairs(const qn_cuda_attention &a, int64_t at, qn_row_tile *t,
                                                     int *kv, int *head, int *n_heads)
 {
-    const int chunk = (int)(at % a.n_chunks);
-    at /= a.n_chunks;
-    *kv = (int)(at % a.kv_heads);
+    const int i = (int)at, chunk = i % a.n_chunks, rest = i / a.n_chunks;
+    *kv = rest % a.kv_heads;
     if (!qn_find_tile(a.row_begin, a.n_sequences, a.first, a.past, a.tile_rows,
-                      a.n_tiles - 1 - at / a.kv_heads, t))
+                      a.n_tiles - 1 - rest / a.kv_heads, t))
         return 0;
     const int left = a.shared - chunk * a.heads;
     *n_heads = left < a.heads ? left : a.heads;
@@ -124,19 +123,19 @@ static __device__ __forceinline__ qn_page qn_page_at(const qn_cuda_attention &a,
     return p;
 }
 
-/* 2^x for x <= 0, at most 1.5 ulp; 0 below -150; NaN stays. */
+/* 2^x for x <= 0, at most 1.5 ulp; 0 below -125; NaN stays. */
 static __device__ __forceinline__ float qn_power_of_2(float x)
 {
-    const float t = x < -160.0f ? -160.0f : x, n = rintf(t), r = t - n;
+    const float whole = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
+    const float t = x < -125.0f ? -125.0f : x, n = t + whole, r = t - (n - whole);
     float p = 0.0013269406f;
     p = fmaf(p, r, 0.00967129413f);
     p = fmaf(p, r, 0.0555071123f);
     p = fmaf(p, r, 0.240222469f);
     p = fmaf(p, r, 0.693147004f);
     p = fmaf(p, r, 1.0f);
-    const int e = n == n ? (int)n : 0, half = e >> 1;
-    return p * qn_cuda_bits_float((uint32_t)(half + 127) << 23) *
-           qn_cuda_bits_float((uint32_t)(e - half + 127) << 23);
+    const float y = qn_cuda_bits_float(qn_cuda_float_bits(p) + (qn_cuda_float_bits(n) << 23));
+    return x < -125.0f ? 0 : x == x ? y : x;
 }
 
 /* The groups so far of a row and a head. */

@@ -85,6 +85,7 @@ static __device__ __forceinline__ void qn_few_merge(const qn_cuda_attention &a, 
         const int64_t at = (t.row - a.first + pair / n_heads) * a.n_heads + head + pair % n_heads;
         qn_softmax softmax = {-INFINITY, 0};
         float sum[4] = {0, 0, 0, 0};
+#pragma unroll 4
         for (int page = begin; page < end; page++) {
             float keep, add;
             const float4 x = *(const float4 *)&b.acc[page][pair][d];
@@ -122,7 +123,7 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
     int64_t place = first * QN_GROUP + warp * QN_PAGE_TOKENS;
     qn_page page = qn_page_at(a, t, kv, place, lowest, past);
     qn_keys<N> keys;
-    qn_load_keys<N>(a, page, 0, &keys);
+    if (page.to) qn_load_keys<N>(a, page, 0, &keys);
     qn_barrier(2, QN_FEW_THREADS); /* what a tile before this one has left is read */
     for (int pair = warp; pair < QN_FEW_PAIRS; pair += QN_GROUP_PAGES) {
         const int64_t row = t.row + pair / n_heads;
@@ -147,7 +148,7 @@ static __device__ __forceinline__ void qn_attend_few(const qn_cuda_attention &a,
         if (next * QN_GROUP < past) {
             place = next * QN_GROUP + warp * QN_PAGE_TOKENS;
             page = qn_page_at(a, t, kv, place, lowest, past);
-            qn_load_keys<N>(a, page, 0, &keys);
+            if (page.to) qn_load_keys<N>(a, page, 0, &keys);
         }
         qn_barrier(2, QN_FEW_THREADS);
         qn_few_merge<D>(a, *b, t, head, n_heads, n_pairs, g, (int)(lo - group) / QN_PAGE_TOKENS,

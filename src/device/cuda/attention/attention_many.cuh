@@ -172,6 +172,7 @@ static __global__ void __launch_bounds__(32 * QN_MANY_WARPS, D <= 128 ? 3 : 1)
     for (int64_t g = lowest / QN_GROUP + blockIdx.x % n_splits; g * QN_GROUP < past; g += n_splits) {
         qn_gathered<D> group;
         qn_clear(&group);
+#pragma unroll 1
         for (int i = 0; i < QN_GROUP_PAGES; i++) {
             const int64_t place = g * QN_GROUP + i * QN_PAGE_TOKENS;
             const qn_page page = qn_page_at(a, t, kv, place, lowest, past);

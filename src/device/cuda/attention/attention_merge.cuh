@@ -23,14 +23,26 @@ struct qn_merge_groups {
         const int64_t at = (i * a.n_heads + h) * a.n_groups;
         const float *ml = a.parts + (a.past - a.first) * a.n_heads * a.n_groups * v_pad + at * 2;
         for (int d = threadIdx.x; d < v_pad; d += b.threads) { /* whole warps */
+            enum { AHEAD = 8 };                                /* groups whose loads are under way */
             qn_softmax softmax = {-INFINITY, 0};
             float sum = 0;
-#pragma unroll 4
-            for (int64_t g = s.lo / QN_GROUP; g * QN_GROUP < s.hi; g++) {
-                float keep, add;
-                const float x = a.parts[(at + g) * v_pad + d];
-                qn_add_group(&softmax, ml[2 * g], ml[2 * g + 1], &keep, &add);
-                sum = fmaf(sum, keep, x * add);
+            const int64_t past = (s.hi + QN_GROUP - 1) / QN_GROUP;
+            for (int64_t g = s.lo / QN_GROUP; g < past; g += AHEAD) {
+                float x[AHEAD], m[AHEAD], l[AHEAD];
+                QN_UNROLL
+                for (int i = 0; i < AHEAD; i++) {
+                    const int64_t from = g + i < past ? g + i : past - 1;
+                    x[i] = a.parts[(at + from) * v_pad + d];
+                    m[i] = ml[2 * from];
+                    l[i] = ml[2 * from + 1];
+                }
+                QN_UNROLL
+                for (int i = 0; i < AHEAD; i++) {
+                    float keep, add;
+                    if (g + i >= past) break;
+                    qn_add_group(&softmax, m[i], l[i], &keep, &add);
+                    sum = l[i] < 0 ? sum : fmaf(sum, keep, x[i] * add); /* of an unseen group x is anything */
+                }
             }
             sum = qn_close_softmax(softmax, sum, a.sinks ? a.sinks + h : NULL, w.is_turned);
             if (d < a.v.dim) a.out[(row * a.n_heads + h) * a.v.dim + d] = sum;

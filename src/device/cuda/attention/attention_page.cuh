@@ -74,7 +74,7 @@ static __device__ __forceinline__ int qn_token_of(int tile, int n)
     return tile / 2 * 16 + n / 2 * 4 + tile % 2 * 2 + n % 2;
 }
 
-/* A lane's part of the keys of all tokens, columns [32 first, 32 (first + QN_KEYS)). */
+/* A lane's part of the keys of all tokens, columns [32 first, 32 (first + N)). What is not seen may be NaN. */
 template <int N> struct qn_keys {
     uint4 at[4][N];
 };
@@ -86,13 +86,12 @@ static __device__ __forceinline__ void qn_load_keys(const qn_cuda_attention &a, 
     const int lane = threadIdx.x % 32;
     QN_UNROLL
     for (int tile = 0; tile < 4; tile++) {
-        const int token = qn_token_of(tile, lane / 4), is_there = token >= page.from && token < page.to;
-        const char *row = page.k + token * a.k.token;
+        const char *row = page.k + qn_token_of(tile, lane / 4) * (int)a.k.token;
         QN_UNROLL
         for (int j = 0; j < N; j++) {
             const int d = (first + j) * 32 + lane % 4 * 8;
             k->at[tile][j] = make_uint4(0, 0, 0, 0);
-            if (is_there && d < a.k.dim) k->at[tile][j] = *(const uint4 *)(row + d * 2);
+            if (d < a.k.dim) k->at[tile][j] = *(const uint4 *)(row + d * 2);
         }
     }
 }
@@ -144,6 +143,11 @@ typedef struct {
     float largest[2], total[2];     /* total: -1 where nothing is seen */
 } qn_page_weights;
 
+static __device__ __noinline__ float qn_soft_cap(float cap, float x)
+{
+    return cap * tanhf(x);
+}
+
 /* s becomes p. */
 static __device__ __forceinline__ void qn_find_weights(const qn_cuda_attention &a, const qn_page_sight &sight,
                                                        const float (&scale)[2], float (&s)[4][4],
@@ -157,7 +161,7 @@ static __device__ __forceinline__ void qn_find_weights(const qn_cuda_attention &
         for (int i = 0; i < 4; i++) {
             const int row = i / 2, token = qn_token_of(tile, 2 * t + i % 2);
             float x = s[tile][i] * scale[row];
-            if (a.cap != 0) x = a.cap * tanhf(x);
+            if (a.cap != 0) x = qn_soft_cap(a.cap, x);
             s[tile][i] = x;
             if (token >= sight.from[row] && token < sight.to[row]) m[row] = fmaxf(m[row], x);
         }
@@ -217,7 +221,7 @@ static __device__ __forceinline__ void qn_load_values(const qn_cuda_attention &a
             const int token = step * 16 + lane % 4 * 4 + i;
             v->at[step][i] = make_uint4(0, 0, 0, 0);
             if (token >= page.from && token < page.to && d < a.v.dim)
-                v->at[step][i] = *(const uint4 *)(page.v + token * a.v.token + d * 2);
+                v->at[step][i] = *(const uint4 *)(page.v + token * (int)a.v.token + d * 2);
         }
     }
 }

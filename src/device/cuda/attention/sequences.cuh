@@ -43,7 +43,7 @@ static __device__ __forceinline__ int qn_find_tile(const int32_t *row_begin, int
             if (s >= n_sequences) return 0;
             from = row_begin[s] > first ? row_begin[s] : first;
             to = row_begin[s + 1] < past ? row_begin[s + 1] : past;
-            const int64_t n = to > from ? (to - from + size - 1) / size : 0;
+            const int64_t n = to > from ? (int)(to - from + size - 1) / (int)size : 0;
             if (i < n) break;
             i -= n;
         }
