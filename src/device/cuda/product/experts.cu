@@ -29,7 +29,8 @@ static experts experts_of(const qn_cuda_context *c, const qn_cuda_step *s, int64
     e.is_float = s->precision == QN_PRECISION_EXACT || e.w->form == QN_CUDA_F32 || e.straight;
     e.per_group = QN_CUDA_FEW;
     if (c && rows * e.top >= 16 * e.n_parts) e.per_group = QN_CUDA_MANY;
-    if (c && !e.is_float && rows * e.top >= 64 * e.n_parts) e.per_group = c->has_wide ? QN_CUDA_WIDE : QN_CUDA_MANY;
+    if (c && !e.is_float && rows * e.top >= 64 * e.n_parts)
+        e.per_group = c->has_wide ? QN_CUDA_WIDE : QN_CUDA_MANY;
     return e;
 }
 
