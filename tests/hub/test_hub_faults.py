@@ -250,7 +250,8 @@ def test_broken_for_good(large, tmp_path):
 def test_nobody_there(hub, tmp_path):
     began = time.monotonic()
     said = refused({**hub.env(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:1"}, "org/tiny")
-    assert "hf:org/tiny: http://127.0.0.1:1: " in said and "onnect" in said and time.monotonic() - began < 30
+    assert "hf:org/tiny: http://127.0.0.1:1: " in said and said.endswith("Is the network up?")
+    assert time.monotonic() - began < 5
 
 
 def test_an_address_that_ran_out(large, tmp_path):

@@ -86,7 +86,7 @@ static qn_status wait_for(const qn_hub_session *s, const qn_way *w)
 
 qn_status qn_hub_ask(const qn_hub_session *s, const qn_hub_question *q, qn_hub_answer *out)
 {
-    qn_way way = {0};
+    qn_way way = {.is_question = 1};
     taking t = {.q = q, .body = &out->body};
     qn_status status = qn_way_begin(&way, q->what, q->url, q->token);
     qn_way_step step = QN_WAY_AGAIN;

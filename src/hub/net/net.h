@@ -18,9 +18,10 @@ enum { QN_NET_TEXT_MAX = 256 };
 
 /* What is known of an answer. Numbers that were not said are -1, texts "". */
 typedef struct {
-    int status;                       /* 0: there was no answer; failure says why */
-    char failure[QN_NET_TEXT_MAX];    /* what libcurl says; "" where the exchange went well */
-    int64_t length;                   /* Content-Length */
+    int status;                    /* 0: there was no answer; failure says why */
+    char failure[QN_NET_TEXT_MAX]; /* what libcurl says; "" where the exchange went well */
+    int is_final;                  /* of failure: asking again changes nothing, as with a bad certificate */
+    int64_t length;                /* Content-Length */
     int64_t range_begin, range_total; /* Content-Range */
     int64_t retry_after_s;
     int64_t linked_size;               /* X-Linked-Size */

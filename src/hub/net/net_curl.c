@@ -174,6 +174,9 @@ static qn_net_call *take_message(qn_net *net)
     curl_easy_getinfo(m->easy_handle, CURLINFO_RESPONSE_CODE, &status);
     qn_net_call *call = (qn_net_call *)(void *)private;
     call->reply.status = (int)status;
+    call->reply.is_final = m->data.result == CURLE_PEER_FAILED_VERIFICATION ||
+                           m->data.result == CURLE_SSL_CACERT_BADFILE ||
+                           m->data.result == CURLE_URL_MALFORMAT;
     if (m->data.result != CURLE_OK)
         snprintf(call->reply.failure, sizeof call->reply.failure, "%s",
                  call->error[0] ? call->error : curl_easy_strerror(m->data.result));

@@ -107,6 +107,15 @@ static qn_way_step refuse(qn_way *w, const qn_net_reply *r, const char *said, qn
                                 r->status, before, said));
 }
 
+/* There is no network, no such server, or one that is not trusted. */
+static qn_way_step unanswered(qn_way *w, const qn_net_reply *r, int64_t now_ns, qn_status *status)
+{
+    const char *why = r->failure[0] ? r->failure : "no answer";
+    if (!r->is_final && !(w->is_question && w->n_failures)) return qn_way_fail(w, why, -1, now_ns, status);
+    return stop(status, qn_fail(QN_E_IO, "%s: %.*s: %s%s", w->what, host_length(&w->now), w->now.data, why,
+                                r->is_final ? "" : ". Is the network up?"));
+}
+
 qn_way_step qn_way_judge(qn_way *w, const qn_net_reply *r, const char *body, size_t n, int64_t now_ns,
                          qn_status *status)
 {
@@ -115,7 +124,7 @@ qn_way_step qn_way_judge(qn_way *w, const qn_net_reply *r, const char *body, siz
         if (!r->failure[0]) return QN_WAY_GO;
         return qn_way_fail(w, r->failure, -1, now_ns, status);
     }
-    if (!r->status) return qn_way_fail(w, r->failure[0] ? r->failure : "no answer", -1, now_ns, status);
+    if (!r->status) return unanswered(w, r, now_ns, status);
     if (r->status == 301 || r->status == 302 || r->status == 303 || r->status == 307 || r->status == 308)
         return follow(w, r, status);
     if (n) qn_hub_read_refusal(body, n, said, sizeof said);

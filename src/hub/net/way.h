@@ -13,6 +13,7 @@ typedef struct {
     const char *token; /* NULL: none; may be sent to home's server */
     qn_buf home, now;  /* the URL asked first, and that to ask next */
     int n_hops, n_failures;
+    int is_question; /* a user waits for the first answer: a server that does not answer at all is asked twice only */
     int64_t not_before_ns;
 } qn_way;
 

@@ -92,6 +92,22 @@ static void test_failures_in_a_row(void **state)
     qn_way_end(&w);
 }
 
+static void test_no_answer_to_a_question(void **state)
+{
+    qn_status why = QN_OK;
+    const qn_net_reply distrusted = {.failure = "a bad certificate", .is_final = 1};
+    qn_way w = begin("https://hub/a", NULL);
+    w.is_question = 1;
+    assert_int_equal(judge(&w, 0, "", "no such host", -1), QN_WAY_AGAIN);
+    assert_int_equal(judge(&w, 0, "", "no such host", -1), QN_WAY_STOP);
+    assert_string_equal(qn_last_error(), "x: https://hub: no such host. Is the network up?");
+    qn_way_end(&w);
+    w = begin("https://hub/a", NULL);
+    assert_int_equal(qn_way_judge(&w, &distrusted, "", 0, 0, &why), QN_WAY_STOP);
+    assert_string_equal(qn_last_error(), "x: https://hub: a bad certificate");
+    qn_way_end(&w);
+}
+
 static void test_an_address_that_ran_out(void **state)
 {
     qn_way w = begin("https://hub/a", NULL);
@@ -189,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_redirects_end),
         cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_failures_in_a_row),
+        cmocka_unit_test(test_no_answer_to_a_question),
         cmocka_unit_test(test_an_address_that_ran_out),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_headers),
