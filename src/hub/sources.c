@@ -6,7 +6,7 @@
 #include "hub/names/url.h"
 #include "hub/net/ask.h"
 
-enum { INFO_BYTES_MAX = 16 << 20, PAGES_MAX = 100 };
+enum { INFO_BYTES_MAX = 4 << 20, PAGES_MAX = 100 };
 
 /* The token, unless it would go over an open line. */
 static const char *token_for(const qn_hub_session *s, const char *url)

@@ -108,7 +108,8 @@ static qn_status take(void *user, const qn_net_reply *r, const void *bytes, size
         return QN_E_CANCELLED;
     }
     l->n_came += (int64_t)n;
-    if (l->n_came >= PROGRESS_BYTES) l->way.n_failures = 0;
+    /* Without ranges every try begins at the first byte: that is no progress. */
+    if (l->n_came >= PROGRESS_BYTES && r->status == 206) l->way.n_failures = 0;
     return qn_partial_write(p, l->piece, bytes, n);
 }
 

@@ -304,6 +304,13 @@ def test_a_server_without_ranges_that_cuts(large, tmp_path):
     assert whole(pull(large.env(tmp_path), "org/large"))
 
 
+def test_a_server_without_ranges_that_always_cuts(large, tmp_path):
+    """It never gets further, and that ends too."""
+    large.ranges = False
+    nth(large, "cdn", 10 ** 9, lambda h: h.give(blob(h), {}, cut=5 * MIB))
+    assert "5 times in a row" in refused(large.env(tmp_path), "org/large") and nothing_half_done(tmp_path)
+
+
 @pytest.mark.parametrize("content_range, said", [
     ("bytes 5-{end}/{size}", "another range came"), ("bytes {begin}-{end}/5", "another size"),
     ("nonsense", "another range came"), ("bytes {begin}-{end}/99999999999999999999", None)])
@@ -395,7 +402,7 @@ def test_paths_that_lead_elsewhere(hub, tmp_path, path):
     ("tree", "much")])
 def test_lists_that_are_none(hub, tmp_path, what, body):
     hub.add("org/tiny", tiny_files())
-    body = b" " * (17 << 20) if body == "much" else b"{" * 100000 if body == "deep" else body
+    body = b" " * (5 << 20) if body == "much" else b"{" * 100000 if body == "deep" else body
     hub.fault = lambda h: f"/{what}/" in h.path and bool(h.say(200, body) or True)
     assert "hf:org/tiny" in refused(hub.env(tmp_path), "org/tiny") and tree(tmp_path) == []
 

@@ -33,6 +33,9 @@ static const struct {
 };
 enum { N_QUANTS = sizeof quants / sizeof *quants };
 
+/* No tokenizer or configuration is larger: what is larger is data. */
+#define BESIDE_BYTES_MAX ((int64_t)256 << 20)
+
 static const char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -198,10 +201,11 @@ static int is_weights(const qn_hub_files *all, const char *path)
     return !has_model || strncmp(path, "model", 5) == 0;
 }
 
-static int is_beside(const char *path)
+static int is_beside(const qn_hub_file *file)
 {
+    const char *path = file->path;
     static const char *const names[] = {"merges.txt", "vocab.txt", "tokenizer.model"};
-    if (strchr(path, '/') || strstr(path, ".bin.index")) return 0;
+    if (strchr(path, '/') || strstr(path, ".bin.index") || file->size > BESIDE_BYTES_MAX) return 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(path, names[i]) == 0) return 1;
     return path[0] != '.' && (ends_with(path, ".json") || ends_with(path, ".jinja"));
@@ -210,8 +214,7 @@ static int is_beside(const char *path)
 static qn_status take_safetensors(const qn_hub_files *all, qn_hub_choice *c)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (is_weights(all, all->files[i].path) || is_beside(all->files[i].path))
-            QN_TRY(take(c, &all->files[i]));
+        if (is_weights(all, all->files[i].path) || is_beside(&all->files[i])) QN_TRY(take(c, &all->files[i]));
     return QN_OK;
 }
 

@@ -84,7 +84,8 @@ static void test_safetensors(void **state)
         "config.json=1 tokenizer.json=1 model-00001-of-00002.safetensors=1000 "
         "model-00002-of-00002.safetensors=1000 model.safetensors.index.json=1 merges.txt=1 "
         "README.md=1 pytorch_model.bin=1 pytorch_model.bin.index.json=1 .gitattributes=1 "
-        "consolidated.safetensors=1000 onnx/model.safetensors=9 chat_template.jinja=1 x/y.json=1";
+        "consolidated.safetensors=1000 onnx/model.safetensors=9 data.json=300 chat_template.jinja=1 "
+        "x/y.json=1";
     expect(files, "", 64 * gb, "", 7, QN_OK, NULL);
     expect(files, "", gb, "", 7, QN_OK, "of memory"); /* there is nothing smaller */
     expect("config.json=1 weights.safetensors=1", "", 64 * gb, "", 2, QN_OK, NULL);
