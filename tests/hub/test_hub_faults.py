@@ -218,6 +218,13 @@ def test_retry_after(large, tmp_path):
     assert whole(pull(large.env(tmp_path), "org/large")) and time.monotonic() - began >= 2
 
 
+def test_a_rate_limit_without_retry_after(large, tmp_path):
+    """As the Hub says it: a header of the IETF's draft."""
+    nth(large, "hub", 1, lambda h: h.refuse(429, "", "slow down", {"RateLimit": '"resolvers";r=0;t=1'}))
+    began = time.monotonic()
+    assert whole(pull(large.env(tmp_path), "org/large")) and time.monotonic() - began >= 2
+
+
 def test_retry_after_of_the_list(large, tmp_path):
     seen = []
 
@@ -453,11 +460,10 @@ def test_a_disk_that_becomes_full(large, tmp_path):
         def fill():
             while large.sent() < 8 * MIB:
                 time.sleep(0.01)
-            with open(disk / "filler", "wb") as f:
+            with open(disk / "filler", "wb", buffering=0) as f:
                 try:
                     while True:
                         f.write(b"x" * MIB)
-                        f.flush()
                 except OSError:
                     filled.set()
         threading.Thread(target=fill, daemon=True).start()

@@ -24,8 +24,9 @@ typedef struct {
     int64_t length;                /* Content-Length */
     int64_t range_begin, range_total; /* Content-Range */
     int64_t retry_after_s;
-    int64_t linked_size;               /* X-Linked-Size */
-    char etag[QN_NET_TEXT_MAX];        /* without quotes and W/ */
+    int64_t reset_s;            /* RateLimit's t (a draft of the IETF, which the Hub follows); 0: not said */
+    int64_t linked_size;        /* X-Linked-Size */
+    char etag[QN_NET_TEXT_MAX]; /* without quotes and W/ */
     char linked_etag[QN_NET_TEXT_MAX]; /* X-Linked-ETag, likewise */
     char error[QN_NET_TEXT_MAX];       /* X-Error-Message, else X-Error-Code */
     const char *location, *link;       /* "" where absent; they live as long as the call */

@@ -33,6 +33,19 @@ static void copy_etag(char *to, size_t size, const char *s, size_t n)
     copy(to, size, s, n);
 }
 
+/* "api";r=0;t=55 */
+static int64_t read_reset(const char *s, size_t n)
+{
+    for (size_t i = 0; i + 2 < n; i++) {
+        if (memcmp(s + i, "t=", 2) != 0 || (i && s[i - 1] != ';' && s[i - 1] != ' ')) continue;
+        size_t n_digits = 0;
+        while (i + 2 + n_digits < n && s[i + 2 + n_digits] >= '0' && s[i + 2 + n_digits] <= '9') n_digits++;
+        const int64_t value = read_number(s + i + 2, n_digits);
+        return value > 0 ? value : 0;
+    }
+    return 0;
+}
+
 /* "bytes 5-9/100" */
 static void read_range(qn_net_reply *r, const char *s, size_t n)
 {
@@ -58,6 +71,8 @@ void qn_net_read_header(qn_net_reply *r, char *location, char *link, const char 
         read_range(r, value, n_value);
     else if (IS("retry-after"))
         r->retry_after_s = read_number(value, n_value); /* a date counts as not said */
+    else if (IS("ratelimit"))
+        r->reset_s = read_reset(value, n_value);
     else if (IS("x-linked-size"))
         r->linked_size = read_number(value, n_value);
     else if (IS("etag"))

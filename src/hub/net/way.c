@@ -130,11 +130,13 @@ qn_way_step qn_way_judge(qn_way *w, const qn_net_reply *r, const char *body, siz
     if (n) qn_hub_read_refusal(body, n, said, sizeof said);
     const char *sentence = r->error[0] ? r->error : said;
     if (r->status == 408 || r->status == 429 || r->status >= 500) {
-        if (r->retry_after_s > QN_WAY_WAIT_MAX_S)
+        const int64_t wait_s =
+            r->retry_after_s < 0 && r->reset_s && r->status == 429 ? r->reset_s + 1 : r->retry_after_s;
+        if (wait_s > QN_WAY_WAIT_MAX_S)
             return stop(status, qn_fail(QN_E_IO, "%s: the server asks to come back in %lld seconds (%d)",
-                                        w->what, (long long)r->retry_after_s, r->status));
+                                        w->what, (long long)wait_s, r->status));
         snprintf(why, sizeof why, "status %d%s%s", r->status, *sentence ? ": " : "", sentence);
-        return qn_way_fail(w, why, r->retry_after_s, now_ns, status);
+        return qn_way_fail(w, why, wait_s, now_ns, status);
     }
     if (is_elsewhere(w) && (r->status == 401 || r->status == 403 || r->status == 404 || r->status == 410)) {
         snprintf(why, sizeof why, "status %d", r->status);

@@ -75,6 +75,10 @@ static void test_waiting(void **state)
     assert_int_equal(judge(&w, 503, "", "", -1), QN_WAY_AGAIN);
     assert_true(w.not_before_ns > 100 * second_ns && w.not_before_ns < 107 * second_ns);
     assert_int_equal(judge(&w, 429, "", "", QN_WAY_WAIT_MAX_S + 1), QN_WAY_STOP);
+    const qn_net_reply limited = {.status = 429, .retry_after_s = -1, .reset_s = 55};
+    qn_status why;
+    assert_int_equal(qn_way_judge(&w, &limited, "", 0, 100 * second_ns, &why), QN_WAY_AGAIN);
+    assert_true(w.not_before_ns == 156 * second_ns);
     qn_way_end(&w);
 }
 
@@ -145,6 +149,7 @@ static void test_headers(void **state)
                                         "X-Linked-Etag: \"def\"\r\n",
                                         "X-LINKED-SIZE: 7\r\n",
                                         "Retry-After: 30\r\n",
+                                        "RateLimit: \"api\";r=0;t=55\r\n",
                                         "X-Error-Code: GatedRepo\r\n",
                                         "Location: /x\r\n",
                                         "Link: <y>; rel=\"next\"\r\n",
@@ -157,6 +162,7 @@ static void test_headers(void **state)
         qn_net_read_header(&r, location, link, lines[i], strlen(lines[i]));
     assert_true(r.length == 12 && r.range_begin == 3 && r.range_total == 9 && r.linked_size == 7 &&
                 r.retry_after_s == 30);
+    assert_int_equal(r.reset_s, 55);
     assert_string_equal(r.etag, "abc");
     assert_string_equal(r.linked_etag, "def");
     assert_string_equal(r.error, "GatedRepo");
