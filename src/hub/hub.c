@@ -157,9 +157,7 @@ static qn_status pull(const qn_hub_session *s, const char *what, const qn_hub_na
     qn_status status = qn_hub_list_source(s, what, name, &listing);
     if (status == QN_OK) status = choose(what, name, &listing, memory, &choice);
     if (status == QN_OK) status = qn_store_folder(s->settings, name, &folder);
-    if (status == QN_OK)
-        status =
-            qn_store_snapshot(folder.data, listing.commit, choice.main[0] ? choice.main : NULL, &out->path);
+    if (status == QN_OK) status = qn_store_model_path(folder.data, listing.commit, choice.main, &out->path);
     if (status != QN_OK) goto out;
     out->files = choice.files; /* taken over */
     choice.files = (qn_hub_files){0};
@@ -172,6 +170,7 @@ static qn_status pull(const qn_hub_session *s, const char *what, const qn_hub_na
     if (out->why[0]) qn_hub_note(s, "%s", out->why);
     status = qn_store_lock(s, folder.data, &lock);
     if (status == QN_OK) status = fetch(s, what, name, folder.data, &listing, out);
+    if (status == QN_OK) status = qn_store_model_path(folder.data, listing.commit, choice.main, &out->path);
 out:
     qn_store_unlock(lock);
     free_order(&o, out->files.n);

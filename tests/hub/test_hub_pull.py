@@ -276,6 +276,21 @@ def test_safetensors_or_gguf(hub, tmp_path):
     assert file_for(env, "org/both", "--memory", str(2 * int(less)))[0] == "m-Q4_0.gguf"
 
 
+def test_both_in_one_snapshot(hub, tmp_path):
+    """A folder of both kinds is no one model; each name still means its own."""
+    env, made = hub.env(tmp_path), str(tmp_path / "made.gguf")
+    assert call(env, "fuse", fixture("models/llama"), "-o", made, "--type", "q8_0", "--no-check").code == 0
+    with open(made, "rb") as f:
+        hub.add("org/both", {**tiny_files(), "llama-Q8_0.gguf": f.read()})
+    alone = answer(env, pull(env, "org/both"))
+    gguf = pull(env, "org/both:Q8_0")
+    assert gguf.endswith(".gguf") and answer(env, gguf)
+    path = pull(env, "org/both")
+    assert answer(env, path) == answer(env, "hf:org/both") == alone
+    assert json.loads(call(env, "show", "org/both", "--json").out)["format"] == "safetensors"
+    assert call(env, "run", "hf:org/both", "--draft-model", "hf:org/both:Q8_0", "-p", "x", "-n", "2").code == 0
+
+
 @pytest.mark.parametrize("files, said", [
     ({"pytorch_model.bin": b"x", "config.json": b"{}"}, "PyTorch's files must be converted"),
     ({"README.md": b"x"}, "neither safetensors nor GGUF"), ({}, "neither safetensors nor GGUF")])

@@ -45,6 +45,9 @@ qn_status qn_store_get_commit(const char *folder, const char *revision, char com
 /* The files of a folder and of those in it, with their sizes; broken links are left out. Sums are QN_SUM_NONE. */
 qn_status qn_store_walk(const char *folder, qn_hub_files *out);
 
+/* Puts into out (replaced) the path of a snapshot's model: its GGUF file `main`, or if that is "" the folder. A folder
+ * that has GGUF files too is no one model: then it is the file of its safetensors, or their index. */
+qn_status qn_store_model_path(const char *folder, const char *commit, const char *main, qn_buf *out);
 /* The model that a name means among what is there: a GGUF file or a folder. is_final: what is there has to do, there
  * is no network. QN_E_NOT_FOUND: nothing, or a part. */
 qn_status qn_store_find(const qn_hub_settings *s, const qn_hub_name *name, int64_t memory_bytes, int is_final,

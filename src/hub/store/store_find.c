@@ -119,6 +119,33 @@ static int is_folder_whole(const char *snapshot, const qn_hub_files *l, int is_f
     return has_file(l, "model.safetensors.index.json") ? has_shards(snapshot, l) : has_numbers(l);
 }
 
+/* The one .safetensors file of a folder, or the index of several; "" where only the folder itself will do. */
+static const char *weights_of(const qn_hub_files *l)
+{
+    const char *file = "", *index = "";
+    int n_weights = 0, n_gguf = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = l->files[i].path, *end = strrchr(path, '.');
+        if (strchr(path, '/') || !end) continue;
+        if (strcmp(end, ".gguf") == 0) n_gguf++;
+        if (strcmp(path, "model.safetensors.index.json") == 0) index = path;
+        if (strcmp(end, ".safetensors") == 0) file = path, n_weights++;
+    }
+    return !n_gguf ? "" : *index ? index : n_weights == 1 ? file : "";
+}
+
+qn_status qn_store_model_path(const char *folder, const char *commit, const char *main, qn_buf *out)
+{
+    qn_hub_files files = {0};
+    QN_TRY(qn_store_snapshot(folder, commit, *main ? main : NULL, out));
+    if (*main) return QN_OK;
+    qn_status status = qn_store_walk(out->data, &files);
+    if (status == QN_OK && *weights_of(&files))
+        status = qn_store_snapshot(folder, commit, weights_of(&files), out);
+    qn_hub_files_free(&files);
+    return status == QN_E_IO ? QN_OK : status; /* it is not there yet */
+}
+
 qn_status qn_store_find(const qn_hub_settings *s, const qn_hub_name *name, int64_t memory_bytes, int is_final,
                         qn_buf *path, char commit[QN_SUM_HEX_MAX])
 {
@@ -134,8 +161,7 @@ qn_status qn_store_find(const qn_hub_settings *s, const qn_hub_name *name, int64
     if (status == QN_OK) status = qn_hub_choose(snapshot.data, &files, name->pick, memory_bytes, &choice);
     if (status == QN_OK && !choice.main[0] && !is_folder_whole(snapshot.data, &files, is_final))
         status = qn_fail(QN_E_NOT_FOUND, "%s: only a part of the model is there", snapshot.data);
-    if (status == QN_OK)
-        status = qn_store_snapshot(folder.data, found, choice.main[0] ? choice.main : NULL, path);
+    if (status == QN_OK) status = qn_store_model_path(folder.data, found, choice.main, path);
     if (status == QN_OK) memcpy(commit, found, sizeof found);
     if (status == QN_E_IO) status = QN_E_NOT_FOUND;
     qn_hub_choice_free(&choice);
