@@ -4,7 +4,7 @@
 PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev
     libjpeg62-turbo-dev libevent-dev libyaml-dev libcurl4-openssl-dev"
 PACKAGES_FETCH="python3 python3-pip ca-certificates"
-PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales"
+PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales tmux"
 PACKAGES_FUZZ="clang libclang-rt-dev"
 PACKAGES_ARM64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
