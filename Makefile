@@ -17,6 +17,9 @@ PKGS := jansson libpcre2-8 libutf8proc
 MEDIA_PKGS := libpng libjpeg
 SERVER_PKGS := libevent_core
 CLI_PKGS := yaml-0.1
+# Models by name are fetched by libcurl, which only the program links. NOHUB=1 leaves it out, and so does its absence: names of
+# models that are on this machine still work then.
+HUB_PKGS := $(if $(NOHUB),,$(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl))
 ifneq ($(V),1)
 Q := @
 endif
@@ -27,7 +30,7 @@ endif
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
 ifneq ($(filter-out clean fixtures lint format uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null && echo yes),yes)
-$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent and libyaml are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev libcmocka-dev)
+$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent and libyaml are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev libcmocka-dev; libcurl4-openssl-dev to fetch models by name)
 endif
 endif
 
@@ -35,14 +38,15 @@ endif
 need = $(Q)command -v $(1) >/dev/null || { echo "make $@: $(1) is needed. On Debian: apt-get install $(2)" >&2; exit 1; }
 
 # Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
-FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
+FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) $(HUB_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
 	-fno-math-errno -pthread -ffile-prefix-map=$(CURDIR)=. -MMD -MP
 LIBS_PRIVATE := -lm -pthread
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(LIBS_PRIVATE)
 MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) 2>/dev/null)
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) 2>/dev/null)
-CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS)
+HUB_LIBS := $(if $(HUB_PKGS),$(shell pkg-config --libs $(HUB_PKGS) 2>/dev/null))
+CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS) $(HUB_LIBS)
 CFLAGS.release := -O3 -DNDEBUG
 # QN_EVERY_BLOCK: each block is the system's own, so that the checker sees what is read behind it or too late.
 CFLAGS.asan := -O1 -g1 -DQN_EVERY_BLOCK -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -68,6 +72,7 @@ ifdef NOMLXLM
 SRC := $(filter-out src/backend/mlx_lm/%,$(SRC))
 FLAGS += -DQN_WITHOUT_MLX_LM
 endif
+SRC := $(filter-out src/hub/net/net_$(if $(HUB_PKGS),none,curl).c,$(SRC))
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx2_vnni.c %_avx512.c %_avx512_amx.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
@@ -78,9 +83,10 @@ UNRUN := $(call unless_has,avx_vnni,AVX2_VNNI) $(call unless_has,avx512_bf16,AVX
 SRC := $(filter-out $(if $(filter AVX2_VNNI,$(UNRUN)),%_avx2_vnni.c) $(if $(filter AVX512,$(UNRUN)),%_avx512.c %_avx512_amx.c),$(SRC))
 FLAGS += $(UNRUN:%=-DQN_WITHOUT_%)
 endif
-LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/media/% src/server/%,$(SRC))
+LIB_SRC := $(filter-out %_test.c %_fuzz.c src/cli/% src/hub/% src/media/% src/server/%,$(SRC))
 MEDIA_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/media/%,$(SRC)))
 SERVER_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/server/%,$(SRC)))
+HUB_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/hub/%,$(SRC)))
 CLI_SRC := $(filter-out %_test.c %_fuzz.c,$(filter src/cli/%,$(SRC)))
 TESTS_SRC := $(shell find tests -name '*.c' | sort)
 TEST_SRC := $(filter %_test.c,$(SRC) $(TESTS_SRC))
@@ -115,6 +121,10 @@ $(B)/libmedia.a: $(call OBJ,$(MEDIA_SRC))
 # So is the server, and what it listens with.
 $(B)/libserver.a: $(call OBJ,$(SERVER_SRC))
 
+# So is what fetches models. A build with libcurl and one without have archives of their own.
+LIBHUB := $(B)/libhub$(if $(HUB_PKGS),,-none).a
+$(LIBHUB): $(call OBJ,$(HUB_SRC))
+
 # All of the command line but main, for its tests.
 $(B)/libcli.a: $(call OBJ,$(filter-out src/cli/main.c,$(CLI_SRC)))
 
@@ -122,7 +132,7 @@ $(SHARED): $(call OBJ,$(LIB_SRC))
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libquern.so.$(ABI) -o $@ $^ $(LIBS) $(LDLIBS)
 
-$(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/quern: $(call OBJ,$(CLI_SRC)) $(B)/libserver.a $(LIBHUB) $(B)/libmedia.a $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
@@ -175,18 +185,22 @@ endif
 
 $(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(LDLIBS)
-$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(B)/libserver.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(LIBHUB) $(B)/libserver.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(CLI_LIBS) $(LDLIBS)
 $(B)/src/server/%_test: $(B)/src/server/%_test.o $(B)/libserver.a $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
+$(B)/src/hub/%_test: $(B)/src/hub/%_test.o $(LIBHUB) $(B)/libsupport.a $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(HUB_LIBS) $(LDLIBS)
 $(B)/src/media/%_test: $(B)/src/media/%_test.o $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
-$(filter-out $(B)/src/cli/% $(B)/src/media/% $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
+$(filter-out $(B)/src/cli/% $(B)/src/hub/% $(B)/src/media/% $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LIBS) $(LDLIBS)
-$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
-	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
+$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(LIBHUB) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(LIBHUB) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
 $(filter $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libserver.a $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
+$(filter $(B)/src/hub/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(LIBHUB) $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(LIBHUB) $(B)/libquern.a $(LIBS) $(HUB_LIBS) $(LDLIBS)
 $(filter $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libmedia.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
@@ -229,7 +243,7 @@ library: $(B)/libquern.a
 	@:
 
 # What `make test` is made of.
-objects: $(call OBJ,$(LIB_SRC) $(MEDIA_SRC) $(SERVER_SRC) $(CLI_SRC) $(TEST_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) tests/replay.c) $(EXAMPLES:=.o)
+objects: $(call OBJ,$(LIB_SRC) $(MEDIA_SRC) $(SERVER_SRC) $(HUB_SRC) $(CLI_SRC) $(TEST_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) tests/replay.c) $(EXAMPLES:=.o)
 
 # Every kernel against scalar (--rounds 100: as long as one likes), and how fast it is (--speed).
 kernel_check: $(B)/kernel_check
@@ -249,7 +263,7 @@ hashes: $(B)/tests/models/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
 
 test-cli: all $(B)/libquern-cuda-host.so
-	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/server/test_*.py))
+	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/hub/test_*.py tests/server/test_*.py))
 
 include tools/make/checkers.mk tools/make/arm64.mk tools/make/fixtures.mk tools/make/fuzz.mk tools/make/peers.mk
 

@@ -32,8 +32,9 @@ MAY_USE = {
     "train": "api backend convert model array prim text format device quant",
     "backend": "engine model text format device seed",
     "api": "backend engine model text format seed",
+    "hub": "",
     "server": "api backend text media",
-    "cli": "server api backend train convert text format engine media seed model device quant",
+    "cli": "server hub api backend train convert text format engine media seed model device quant",
 }
 # The registry names the tables of the devices that were built in.
 NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
@@ -45,6 +46,7 @@ STOREYS = {
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
+    "hub": ["names", "net", "store", ""],
     "model": ["config", "weights", "adapter", "forward", "vision"],
     "server": ["http", "core", "openai", ""],
     "text": ["tokenizer", "jinja", "tools", "chat"],

@@ -32,6 +32,7 @@ FOREIGN = {
     "cuda.h": ("src/device/cuda/",),
     "cuda_fp16.h": ("src/device/cuda/",),
     "cuda_runtime.h": ("src/device/cuda/", "bench/cuda/"),
+    "curl/curl.h": ("src/hub/net/net_curl.c",),
     "event2/buffer.h": ("src/server/",),
     "event2/bufferevent.h": ("src/server/",),
     "event2/event.h": ("src/server/",),
@@ -55,6 +56,9 @@ WORDS = ["TO" "DO", "FIX" "ME", "X" "XX", "HA" "CK", "not imple" "mented", "unim
          "place" "holder", "for n" "ow"]
 UNFINISHED = re.compile(r"\b(" + "|".join(WORDS) + r")\b", re.IGNORECASE)
 MACHINE = re.compile(r"(?<![\w.])/(?:w[o]rk|f[a]rm|r[o]ot)/|/tm[p]/[a-z]")
+# The servers that names of models lead to stand in one table, so that one page says whom the program may call.
+HOSTS = re.compile(r"huggingface\.co|registry\.ollama\.ai|hf\.co/")
+HOSTS_TABLE = "src/hub/names/hosts_table.h"
 REGISTRY = re.compile(r"py" r"pi\.org|python" r"hosted|deb\.deb" r"ian\.org|registry\.npm" r"js")
 
 findings = []
@@ -166,6 +170,8 @@ def check_text(path, text):
             say(path, n, "a path of one machine")
         if REGISTRY.search(line):
             say(path, n, "the name of a registry's host")
+        if HOSTS.search(line) and path.startswith(("src/", "include/")) and path != HOSTS_TABLE:
+            say(path, n, f"the hosts of models stand in {HOSTS_TABLE}")
         if len(line) > COLUMNS_MAX and path.endswith(".py"):  # C is clang-format's business
             say(path, n, f"{len(line)} columns")
 

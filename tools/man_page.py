@@ -68,8 +68,18 @@ opens for a message. The first that is set is used.
 Folder in which
 .B chat
 keeps its history, in quern/history (default ~/.local/state).
+.TP
+.BR HF_HUB_CACHE ", " HF_HOME ", " HF_ENDPOINT ", " HF_TOKEN ", " HF_TOKEN_PATH ", " HF_HUB_OFFLINE
+As in Python's huggingface_hub: where fetched models lie, a mirror of the Hub, the token, no network.
+.TP
+.B QUERN_OFFLINE
+If 1, nothing is fetched.
+.TP
+.B QUERN_OLLAMA_ENDPOINT
+A mirror of Ollama's registry.
 .SH EXAMPLES
 .nf
+quern run qwen3:0.6b \-p 'Why is the sky blue?'
 quern models .
 quern doctor model.gguf
 quern run model.gguf \-p 'Why is the sky blue?'

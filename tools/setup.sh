@@ -2,9 +2,9 @@
 # already, says what it does, and ends the script with what failed and what to do about it.
 
 PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev
-    libjpeg62-turbo-dev libevent-dev libyaml-dev"
+    libjpeg62-turbo-dev libevent-dev libyaml-dev libcurl4-openssl-dev"
 PACKAGES_FETCH="python3 python3-pip ca-certificates"
-PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales"
+PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales tmux"
 PACKAGES_FUZZ="clang libclang-rt-dev"
 PACKAGES_ARM64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
@@ -114,8 +114,8 @@ need_clients() {
     export QUERN_CLIENTS=$folder/bin/python
 }
 
-# need_client: the official client of OpenAI's API, for the tests of the server, and the package gguf, for those of files written, into
-# the cache folder (nothing of Python's own is changed). The Python is the one that tests/run takes.
+# need_client: the official client of OpenAI's API, for the tests of the server, the package gguf, for those of files written, and
+# huggingface_hub, for those of models by name, into the cache folder (nothing of Python's own is changed). The Python is the one that tests/run takes.
 need_client() {
     local python folder
     for python in "${PYTHON:-python3}" /usr/bin/python3; do
@@ -132,5 +132,10 @@ need_client() {
         say "installing the Python package gguf into $folder"
         "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --target "$folder" \
             gguf==0.19.0 pyyaml tqdm >&2 || say "going on without it: the test that needs it is left out"
+    }
+    PYTHONPATH=$folder "$python" -c 'import huggingface_hub' 2>/dev/null || {
+        say "installing the Python package huggingface_hub into $folder"
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --target "$folder" \
+            huggingface_hub==2.4.0 >&2 || say "going on without it: the tests that need it are left out"
     }
 }

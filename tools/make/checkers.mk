@@ -49,7 +49,7 @@ test-coverage: $(COVERAGE_TESTS) $(B)/quern
 # variable leads inside one ("possibly lost"); a lost one is lost definitely.
 VALGRIND := valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
 	--show-leak-kinds=definite --fair-sched=try
-VALGRIND_TESTS ?= $(foreach d,base cache cli format media model quant server text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
+VALGRIND_TESTS ?= $(foreach d,base cache cli format hub media model quant server text,$(B)/src/$(d)/%) %/array_test %/sampler_test \
 	%/slots_test %/generation_test %/memory_test
 VALGRIND_SET := $(filter-out %/pretokenize_test %/tokenizer_fuzz,$(filter $(VALGRIND_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 valgrind: $(VALGRIND_SET)

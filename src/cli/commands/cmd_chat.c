@@ -109,6 +109,7 @@ static void keep_given(qn_generate_options *o, int argc, char **argv)
 static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int argc, char **argv)
 {
     o->load.o.background = isatty(STDIN_FILENO); /* while the user types, see qn_chat_turn_look_ahead */
+    o->load.may_fetch = 1;
     QN_TRY(qn_load_open(path, &o->load, &c->model));
     qn_interrupt_start(); /* until here Ctrl-C just ends the process */
     QN_TRY(qn_model_get_info(c->model, &c->info));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -134,7 +135,10 @@ int qn_cmd_eval(int argc, char **argv)
     o.o.notify = print_line;
     o.o.user = &o;
     qn_interrupt_start();
-    qn_status status = qn_evaluate_data(&o.o, &result);
+    qn_buf found = {0};
+    qn_status status = qn_model_name_take(&o.o.model_path, &found);
+    if (status == QN_OK) status = qn_evaluate_data(&o.o, &result);
+    qn_buf_free(&found);
     if (status == QN_OK) status = print_whole(&result, &o);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;

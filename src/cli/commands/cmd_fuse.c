@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -212,10 +213,13 @@ int qn_cmd_fuse(int argc, char **argv)
                                      .embedding_type = o.embedding_type,
                                      .progress = show_progress,
                                      .user = &shown};
-    qn_status status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
+    qn_buf found = {0};
+    qn_status status = qn_model_name_take(&path, &found);
+    if (status == QN_OK) status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
     if (shown >= 0) fprintf(stderr, "\r\033[K");
     if (status == QN_OK && !o.no_check) status = compare(path, &o, &c);
     if (status == QN_OK) status = print_result(&o, &result, o.no_check ? NULL : &c);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    qn_buf_free(&found);
     return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }

@@ -9,7 +9,9 @@
 #include "base/json/json.h"
 #include "cli/command.h"
 #include "cli/commands/inspect_attention.h"
+#include "cli/commands/inspect_summary.h"
 #include "cli/options/args.h"
+#include "cli/options/model_name.h"
 #include "cli/term/out.h"
 #include "format/source/packed.h"
 #include "format/source/source.h"
@@ -464,10 +466,42 @@ static void put_tensor_line(qn_buf *b, const qn_source *s, const qn_tensor_view 
     qn_buf_puts(b, v->supported ? "\n" : "  not supported\n");
 }
 
+static void put_types(qn_buf *b, const totals *t)
+{
+    char size[32];
+    qn_buf_puts(b, "\ntypes\n");
+    for (int i = 0; i < t->n_types; i++) {
+        const type_total *type = &t->types[i];
+        qn_out_size_text(type->size_bytes, size, sizeof size);
+        qn_buf_puts(b, "  ");
+        qn_out_put_column(b, type->name, 12);
+        qn_buf_printf(b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", type->n_tensors,
+                      type->n_elements,
+                      is_unmeasured(type->supported, type->n_elements, type->size_bytes) ? "?" : size,
+                      type->supported ? "" : "  not supported");
+    }
+}
+
+qn_status qn_inspect_summary(const char *path)
+{
+    qn_source *source = NULL;
+    totals t = {0};
+    qn_buf b = {0};
+    qn_status status = qn_source_open(path, NULL, &source);
+    if (status != QN_OK) return status;
+    add_up(source, &t);
+    status = print_summary(source, &t);
+    put_types(&b, &t);
+    if (status == QN_OK) status = b.status;
+    if (status == QN_OK) status = qn_out_write(b.data, b.length);
+    qn_buf_free(&b);
+    qn_source_close(source);
+    return status;
+}
+
 static qn_status print_tensors(const qn_source *s, const totals *t)
 {
     qn_buf b = {0};
-    char size[32];
     int name_columns = 4;
     for (int64_t i = 0; i < qn_source_count(s); i++) {
         int n = qn_out_put_shown(&b, qn_source_get(s, i)->name, strlen(qn_source_get(s, i)->name), 0);
@@ -483,17 +517,7 @@ static qn_status print_tensors(const qn_source *s, const totals *t)
         if (b.status == QN_OK) status = qn_out_write(b.data, b.length);
         if (b.status == QN_OK) b.length = 0;
     }
-    qn_buf_puts(&b, "\ntypes\n");
-    for (int i = 0; i < t->n_types; i++) {
-        const type_total *type = &t->types[i];
-        qn_out_size_text(type->size_bytes, size, sizeof size);
-        qn_buf_puts(&b, "  ");
-        qn_out_put_column(&b, type->name, 12);
-        qn_buf_printf(&b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", type->n_tensors,
-                      type->n_elements,
-                      is_unmeasured(type->supported, type->n_elements, type->size_bytes) ? "?" : size,
-                      type->supported ? "" : "  not supported");
-    }
+    put_types(&b, t);
     if (status == QN_OK) status = b.status;
     if (status == QN_OK) status = qn_out_write(b.data, b.length);
     qn_buf_free(&b);
@@ -521,12 +545,14 @@ int qn_cmd_inspect(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_inspect_spec, &o, argc, argv, &path, &n, &code)) return code;
+    qn_buf found = {0};
     if (o.attention) return qn_inspect_attention(path, &o.load, &o.of_attention, o.json);
     if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
     qn_source *source = NULL;
     totals t = {0};
-    qn_status status =
-        qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
+    qn_status status = qn_model_name_take(&path, &found);
+    if (status == QN_OK)
+        status = qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
     if (status == QN_OK) {
         add_up(source, &t);
         if (o.json)
@@ -537,5 +563,6 @@ int qn_cmd_inspect(int argc, char **argv)
     if (status == QN_OK && !o.json && o.metadata) status = print_metadata(source);
     if (status == QN_OK && !o.json && o.tensors) status = print_tensors(source, &t);
     qn_source_close(source);
+    qn_buf_free(&found);
     return status == QN_OK ? QN_EXIT_OK : qn_out_fail();
 }

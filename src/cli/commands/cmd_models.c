@@ -1,9 +1,9 @@
 /* quern models: which models lie below a folder. */
 #include <quern/quern.h>
-#include <stdio.h>
-#include <string.h>
+#include <stddef.h>
 
 #include "cli/command.h"
+#include "cli/commands/model_table.h"
 #include "cli/options/args.h"
 #include "cli/term/out.h"
 
@@ -22,91 +22,9 @@ static const qn_arg models_args[] = {
     {0},
 };
 
-enum { TYPE_COLUMNS = 15, QUANT_COLUMNS = 17 };
-
-typedef struct {
-    int json;
-    int64_t n_models, n_unusable, n_problems;
-    qn_buf out;      /* JSON so far */
-    qn_buf problems; /* JSON of the folders that could not be looked into */
-} listing;
-
-static void put_json(qn_buf *b, const qn_discovery *d)
-{
-    qn_json_open(b, '{');
-    qn_json_put_text(b, "path", d->path);
-    if (!d->is_problem) {
-        qn_json_put_text(b, "name", d->name);
-        qn_json_put_text(b, "format", d->format);
-        qn_json_put_text(b, "model_type", d->model_type);
-        qn_json_put_text(b, "quant", d->quant);
-        qn_json_put_int(b, "quant_bits", d->quant_bits);
-        qn_json_put_int(b, "n_files", d->n_files);
-        qn_json_put_int(b, "size_bytes", (int64_t)d->size_bytes);
-        qn_json_put_text(b, "status", qn_status_name(d->status));
-    }
-    qn_json_put_text(b, "error", d->error);
-    qn_json_close(b, '}');
-}
-
-/* What is not known is no number. */
-static const char *show_count(int64_t n, char *text, size_t size)
-{
-    snprintf(text, size, n ? "%lld" : "-", (long long)n);
-    return text;
-}
-
-static qn_status print_line(const qn_discovery *d, int is_first)
-{
-    char size[32] = "-", bits[32], files[32];
-    qn_buf b = {0};
-    int style = qn_out_has_style(stdout);
-    if (is_first)
-        qn_buf_printf(&b, "%s%-*s %-*s %4s  %9s %5s  MODEL%s\n", style ? "\033[1m" : "", TYPE_COLUMNS, "TYPE",
-                      QUANT_COLUMNS, "QUANT", "BITS", "SIZE", "FILES", style ? "\033[0m" : "");
-    qn_out_put_column(&b, d->model_type, TYPE_COLUMNS);
-    qn_buf_putc(&b, ' ');
-    qn_out_put_column(&b, d->quant, QUANT_COLUMNS);
-    if (d->size_bytes) qn_out_size_text(d->size_bytes, size, sizeof size);
-    qn_buf_printf(&b, " %4s  %9s %5s  ", show_count(d->quant_bits, bits, sizeof bits), size,
-                  show_count(d->n_files, files, sizeof files));
-    qn_out_put_shown(&b, d->path, strlen(d->path), 0);
-    if (d->status != QN_OK) {
-        qn_buf_puts(&b, "\n    not usable: ");
-        qn_out_put_shown(&b, d->error, strlen(d->error), 0);
-    }
-    return qn_out_line(&b);
-}
-
 static qn_status take(void *user, const qn_discovery *d)
 {
-    listing *l = user;
-    l->n_models += !d->is_problem;
-    l->n_unusable += !d->is_problem && d->status != QN_OK;
-    l->n_problems += d->is_problem;
-    if (l->json) {
-        put_json(d->is_problem ? &l->problems : &l->out, d);
-        return qn_json_drain(&l->out);
-    }
-    if (!d->is_problem) return print_line(d, l->n_models == 1);
-    qn_out_note("%s", d->error);
-    return QN_OK;
-}
-
-static qn_status finish(listing *l, const char *path)
-{
-    if (l->json) {
-        qn_json_close(&l->out, ']');
-        qn_json_close(&l->problems, ']');
-        qn_json_key(&l->out, "problems");
-        if (l->problems.status == QN_OK) qn_buf_append(&l->out, l->problems.data, l->problems.length);
-        qn_json_put_int(&l->out, "n_models", l->n_models);
-        qn_json_put_int(&l->out, "n_unusable", l->n_unusable);
-        qn_json_close(&l->out, '}');
-        return l->problems.status == QN_OK ? qn_out_line(&l->out) : l->problems.status;
-    }
-    if (!l->n_models) qn_out_note("no models below %s", path);
-    return QN_OK;
+    return qn_model_table_put(user, d, NULL);
 }
 
 static const qn_arg_group models_groups[] = {{NULL, models_args, 0, NULL}, {0}};
@@ -126,18 +44,11 @@ int qn_cmd_models(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_models_spec, &o, argc, argv, &path, &n, &code)) return code;
-    listing l = {.json = o.json};
-    qn_json_open(&l.problems, '[');
-    if (o.json) {
-        qn_json_open(&l.out, '{');
-        qn_json_put_text(&l.out, "path", path);
-        qn_json_key(&l.out, "models");
-        qn_json_open(&l.out, '[');
-    }
-    qn_status status = qn_discover(path, &o.o, take, &l);
-    if (status == QN_OK) status = finish(&l, path);
+    qn_model_table table;
+    qn_model_table_begin(&table, o.json, path);
+    qn_status status = qn_discover(path, &o.o, take, &table);
+    if (status == QN_OK) status = qn_model_table_finish(&table, path);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
-    qn_buf_free(&l.out);
-    qn_buf_free(&l.problems);
+    qn_model_table_free(&table);
     return code;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -81,7 +82,10 @@ int qn_cmd_pack(int argc, char **argv)
     qn_interrupt_start_for_files(); /* there is a file to remove */
     o.o.progress = show_progress;
     o.o.user = &shown;
-    qn_status status = qn_model_pack(path, &o.o, &result);
+    qn_buf found = {0};
+    qn_status status = qn_model_name_take(&path, &found);
+    if (status == QN_OK) status = qn_model_pack(path, &o.o, &result);
+    qn_buf_free(&found);
     if (shown >= 0) fprintf(stderr, "\r\033[K");
     if (status == QN_OK) status = print_result(&result, o.json);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();

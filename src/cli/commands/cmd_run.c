@@ -306,6 +306,7 @@ int qn_cmd_run(int argc, char **argv)
     if (status == QN_OK) status = read_pictures(&o.images, &seen);
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
+    o.load.may_fetch = 1;
     if (status == QN_OK) status = qn_load_open(n ? path : QN_SEED, &o.load, &model);
     if (status == QN_OK && !n) status = qn_note_seed("run", model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
@@ -318,7 +319,10 @@ int qn_cmd_run(int argc, char **argv)
     else if (status == QN_OK)
         status = run_text(model, &o, &text, &seen, &end);
     if (status == QN_OK && keeps) qn_prompt_cache_save(model, o.prompt_cache);
-    code = status != QN_OK ? qn_out_fail() : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED : QN_EXIT_OK;
+    code = status == QN_E_CANCELLED  ? QN_EXIT_INTERRUPTED
+           : status != QN_OK         ? qn_out_fail()
+           : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED
+                                     : QN_EXIT_OK;
 out:
     qn_model_close(&model);
     qn_load_end(&o.load);

@@ -207,6 +207,9 @@ int qn_cmd_serve(int argc, char **argv)
                                  .save = o.prompt_cache ? save_prompts : NULL,
                                  .user = &o,
                                  .say = say};
+    o.load.may_fetch = 1; /* now, and not while the server runs */
+    if (status == QN_OK) status = qn_load_find(&o.load, &o.path);
+    o.load.may_fetch = 0;
     if (status == QN_OK) status = qn_server_run(&options);
     code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
     qn_load_end(&o.load);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
@@ -133,7 +134,9 @@ int qn_cmd_template(int argc, char **argv)
 
     output out = {0};
     json_t *request = NULL;
-    qn_status status = qn_input_json(NULL, &request);
+    qn_buf found = {0};
+    qn_status status = n ? qn_model_name_take(&path, &found) : QN_OK;
+    if (status == QN_OK) status = qn_input_json(NULL, &request);
     if (status == QN_OK && !json_is_object(request))
         status = qn_fail(QN_E_FORMAT, "standard input: the request is not a JSON object");
     if (status == QN_OK && format)
@@ -144,6 +147,7 @@ int qn_cmd_template(int argc, char **argv)
     if (status == QN_OK) status = print(&out, o.json);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     json_decref(request);
+    qn_buf_free(&found);
     qn_buf_free(&out.text);
     qn_free(out.ids);
     return code;

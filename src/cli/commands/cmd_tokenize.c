@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/options/options.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
@@ -112,9 +113,13 @@ int qn_cmd_tokenize(int argc, char **argv)
     if (qn_args_parse(&qn_tokenize_spec, &o, argc, argv, &path, &n, &code)) return code;
     qn_source *source = NULL;
     qn_tokenizer *tokenizer = NULL;
-    qn_status status = qn_source_open(path, &(qn_source_options){.file = o.file, .text_only = 1}, &source);
+    qn_buf found = {0};
+    qn_status status = qn_model_name_take(&path, &found);
+    if (status == QN_OK)
+        status = qn_source_open(path, &(qn_source_options){.file = o.file, .text_only = 1}, &source);
     if (status == QN_OK) status = qn_tokenizer_open(source, o.pre, &tokenizer);
     qn_source_close(source);
+    qn_buf_free(&found);
     if (status == QN_OK) status = o.decode ? decode(tokenizer, &o) : encode(tokenizer, &o);
     qn_tokenizer_free(tokenizer);
     return status == QN_OK ? QN_EXIT_OK : qn_out_fail();

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
@@ -316,11 +317,18 @@ int qn_cmd_train(int argc, char **argv)
     qn_train_cli o;
     qn_arena texts = {0};
     int code;
+    qn_buf found = {0};
     if (read_options(argc, argv, &o, &texts, &code) == 0) {
+        if (o.o.model_path && qn_model_name_take(&o.o.model_path, &found) != QN_OK) {
+            code = qn_out_fail();
+            goto out;
+        }
         qn_interrupt_start(); /* there is something to save */
         if (o.show_batch && !o.o.resume) o.o.out_path = NULL;
         code = train(&o, argc, argv);
     }
+out:
+    qn_buf_free(&found);
     qn_arena_clear(&texts);
     return code;
 }

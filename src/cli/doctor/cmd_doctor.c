@@ -143,10 +143,11 @@ int qn_cmd_doctor(int argc, char **argv)
     const char *path;
     int n, code;
     if (qn_args_parse(&qn_doctor_spec, &o, argc, argv, &path, &n, &code)) return code;
+    qn_status status = qn_load_find(&o.load, &path);
     qn_doctor d = {.path = path, .load = &o.load, .max_tokens = o.max_tokens, .json = o.json};
     qn_json_open(&d.findings, '[');
     qn_json_open(&d.figures, '{');
-    qn_status status = qn_load_prepare(&o.load);
+    if (status == QN_OK) status = qn_load_prepare(&o.load);
     if (status == QN_OK) {
         run_steps(&d, o.no_compute);
         status = d.status;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/model_name.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 
@@ -55,6 +56,8 @@ const qn_arg qn_load_args[] = {
      "0: no layer is computed on a card, so the CPU computes. Any other number, or all: the device computes "
      "all "
      "layers; a model is not split between two devices"},
+    {"--offline", 0, QN_ARG_FLAG, LOAD(offline), 0, 0, NULL,
+     "do not use the network: a model that is named must be on this machine"},
     {0},
 };
 
@@ -155,13 +158,31 @@ static void note_device(const qn_load_options *l, const qn_model *model)
     if (qn_model_get_info(model, &info) == QN_OK) qn_note_device(l->o.device, info.device, info.device_name);
 }
 
+/* The seed of the made-up model is no name. */
+static int is_mock(const qn_load_options *l)
+{
+    return l->o.backend && strcmp(l->o.backend, "mock") == 0;
+}
+
+qn_status qn_load_find(qn_load_options *l, const char **path)
+{
+    const qn_model_name_options o = {.may_fetch = l->may_fetch, .offline = l->offline};
+    if (is_mock(l)) return QN_OK;
+    return qn_model_name_find(*path, &o, &l->found, path);
+}
+
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out)
 {
     qn_model *model = NULL;
+    const qn_model_name_options o = {.may_fetch = l->may_fetch, .offline = l->offline};
     QN_TRY(qn_load_prepare(l));
-    QN_TRY(qn_model_open(path, &l->o, &model));
+    QN_TRY(qn_load_find(l, &path));
+    if (l->o.draft_model && !is_mock(l))
+        QN_TRY(qn_model_name_find(l->o.draft_model, &o, &l->found_draft, &l->o.draft_model));
+    qn_status status = qn_model_open(path, &l->o, &model);
+    if (status != QN_OK) return is_mock(l) ? status : qn_model_name_hint(path, status);
     note_device(l, model);
-    qn_status status = qn_load_adapters(l, model);
+    status = qn_load_adapters(l, model);
     if (status == QN_OK)
         *out = model;
     else
@@ -179,6 +200,8 @@ qn_status qn_load_open_for(const char *path, qn_load_options *l, size_t n_prompt
 void qn_load_end(qn_load_options *l)
 {
     qn_buf_free(&l->template_text);
+    qn_buf_free(&l->found);
+    qn_buf_free(&l->found_draft);
     for (size_t i = 0; i < l->adapters.n; i++) {
         qn_buf_free(&l->adapter[i].name);
         qn_buf_free(&l->adapter[i].path);
@@ -191,7 +214,7 @@ qn_status qn_note_seed(const char *command, const qn_model *model)
     QN_TRY(qn_model_get_info(model, &info));
     qn_out_note(
         "the seed answers: a toy model of %.1f million parameters inside quern, which is often wrong. To use "
-        "a real model: quern %s MODEL; tools/fetch-models downloads one",
+        "a real model: quern %s MODEL, a path or a name; qwen3:0.6b is fetched once (640 MB)",
         (double)info.num_parameters * 1e-6, command);
     return QN_OK;
 }

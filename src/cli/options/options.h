@@ -20,6 +20,9 @@ typedef struct {
     qn_arg_limit cache_limit;
     const char *gpu_layers, *template_path;
     qn_buf template_text;
+    int offline;
+    int may_fetch;             /* of the command: a named model that is not here is fetched (model_name.h) */
+    qn_buf found, found_draft; /* the paths that names mean */
 } qn_load_options;
 extern const qn_arg qn_load_args[]; /* the first row is --precision */
 
@@ -58,6 +61,9 @@ qn_status qn_load_prepare(qn_load_options *l);
 void qn_note_device(const char *wish, const char *device, const char *name);
 /* Loads what qn_model_open leaves: the adapters behind the first. */
 qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
+/* Replaces *path by the path that it means, if it is a name. The text lasts until qn_load_end. qn_load_open does it;
+ * this is for what needs the path before. */
+qn_status qn_load_find(qn_load_options *l, const char **path);
 /* Prepares l and opens the model with its adapters; notes of the load go to standard error. */
 qn_status qn_load_open(const char *path, qn_load_options *l, qn_model **out);
 /* The same for a list of n prompts: as many sequences together, up to 16, unless --slots says how many.

@@ -61,6 +61,17 @@ void qn_interrupt_start_for_files(void)
             sigaction(signals[i], &action, NULL);
 }
 
+void qn_interrupt_stop(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction now, plain = {.sa_handler = SIG_DFL};
+    sigemptyset(&plain.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == on_interrupt)
+            sigaction(signals[i], &plain, NULL);
+    qn_interrupt_taken();
+}
+
 void qn_interrupt_watch(qn_generation *generation)
 {
     atomic_store(&watched, generation);

@@ -11,6 +11,8 @@ void qn_interrupt_start(void);
 /* The same, and SIGTERM and SIGHUP act as Ctrl-C: where files that are half written are to be removed. One
  * that is ignored (nohup) stays so. */
 void qn_interrupt_start_for_files(void);
+/* Gives the signals back: until the next start they end the process. */
+void qn_interrupt_stop(void);
 /* The generation that Ctrl-C cancels from now on, or at once where a mark is set; NULL: none. Main thread. */
 void qn_interrupt_watch(qn_generation *generation);
 /* The same of a batch. */

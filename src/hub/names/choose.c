@@ -1,0 +1,307 @@
+#include "hub/names/choose.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+typedef enum { COMPUTED, LARGE, ONLY_NAMED, NOT_COMPUTED } quant_use;
+static const struct {
+    const char *label;
+    quant_use
+        use; /* LARGE: more than 8 bits gain nothing that shows. ONLY_NAMED: mixtures that differ by maker */
+} quants[] = {
+    {"Q4_K_M", COMPUTED},      {"Q4_K_S", COMPUTED},      {"Q4_K_L", COMPUTED},
+    {"Q4_0", COMPUTED},        {"Q4_1", COMPUTED},        {"Q5_K_M", COMPUTED},
+    {"Q5_K_S", COMPUTED},      {"Q5_K_L", COMPUTED},      {"Q5_0", COMPUTED},
+    {"Q5_1", COMPUTED},        {"Q6_K", COMPUTED},        {"Q6_K_L", COMPUTED},
+    {"Q8_0", COMPUTED},        {"MXFP4", COMPUTED},       {"F16", LARGE},
+    {"FP16", LARGE},           {"BF16", LARGE},           {"F32", LARGE},
+    {"Q4_K_XL", ONLY_NAMED},   {"Q5_K_XL", ONLY_NAMED},   {"Q6_K_XL", ONLY_NAMED},
+    {"Q8_K_XL", ONLY_NAMED},   {"Q2_K", NOT_COMPUTED},    {"Q2_K_S", NOT_COMPUTED},
+    {"Q2_K_L", NOT_COMPUTED},  {"Q2_K_XL", NOT_COMPUTED}, {"Q3_K_S", NOT_COMPUTED},
+    {"Q3_K_M", NOT_COMPUTED},  {"Q3_K_L", NOT_COMPUTED},  {"Q3_K_XL", NOT_COMPUTED},
+    {"IQ1_S", NOT_COMPUTED},   {"IQ1_M", NOT_COMPUTED},   {"IQ2_XXS", NOT_COMPUTED},
+    {"IQ2_XS", NOT_COMPUTED},  {"IQ2_S", NOT_COMPUTED},   {"IQ2_M", NOT_COMPUTED},
+    {"IQ3_XXS", NOT_COMPUTED}, {"IQ3_XS", NOT_COMPUTED},  {"IQ3_S", NOT_COMPUTED},
+    {"IQ3_M", NOT_COMPUTED},   {"IQ4_XS", NOT_COMPUTED},  {"IQ4_NL", NOT_COMPUTED},
+    {"TQ1_0", NOT_COMPUTED},   {"TQ2_0", NOT_COMPUTED},
+};
+enum { N_QUANTS = sizeof quants / sizeof *quants };
+
+/* No tokenizer or configuration is larger: what is larger is data. */
+#define BESIDE_BYTES_MAX ((int64_t)256 << 20)
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), length = strlen(end);
+    return n >= length && strcasecmp(s + n - length, end) == 0;
+}
+
+static int is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* -1: the name has none of the table. */
+static int quant_index(const char *path)
+{
+    const char *name = last_part(path);
+    for (const char *p = name; *p; p++) {
+        if (p > name && is_word(p[-1])) continue;
+        for (int i = 0; i < N_QUANTS; i++) {
+            const size_t n = strlen(quants[i].label);
+            if (strncasecmp(p, quants[i].label, n) == 0 && !is_word(p[n])) return i;
+        }
+    }
+    return -1;
+}
+
+const char *qn_hub_quant_of(const char *path)
+{
+    const int i = quant_index(path);
+    return i < 0 ? "" : quants[i].label;
+}
+
+/* "-00001-of-00003.gguf" */
+static int is_split(const char *path)
+{
+    const char *of = strstr(last_part(path), "-of-");
+    return of && of - last_part(path) > 5 && strspn(of + 4, "0123456789") == 5 &&
+           strcasecmp(of + 9, ".gguf") == 0;
+}
+
+static int is_projector(const char *path)
+{
+    return strcasestr(last_part(path), "mmproj") != NULL;
+}
+
+int qn_hub_is_whole_gguf(const char *path)
+{
+    return ends_with(path, ".gguf") && !is_projector(path) && !is_split(path);
+}
+
+int qn_hub_pick_fits(const char *path, const char *pick)
+{
+    return strcmp(path, pick) == 0 || strcmp(last_part(path), pick) == 0 ||
+           strcasecmp(qn_hub_quant_of(path), pick) == 0;
+}
+
+int64_t qn_hub_memory_needed(int64_t file_bytes)
+{
+    return file_bytes + file_bytes / 8 + ((int64_t)512 << 20);
+}
+
+int64_t qn_hub_machine_memory(void)
+{
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t all = pages > 0 && page > 0 ? pages * page : (int64_t)4 << 30;
+    char text[32] = "";
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (!f) return all;
+    if (fgets(text, sizeof text, f)) {
+        const int64_t limit = strtoll(text, NULL, 10); /* "max": 0 */
+        if (limit > 0 && limit < all) all = limit;
+    }
+    fclose(f);
+    return all;
+}
+
+const char *qn_hub_size_text(int64_t n_bytes, char *text, size_t size)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    double n = (double)n_bytes;
+    size_t i = 0;
+    while (i < 4 && n >= 999.5) n /= 1000, i++;
+    snprintf(text, size, i && n < 99.95 ? "%.1f %s" : "%.0f %s", n, units[i]);
+    return text;
+}
+
+static qn_status take(qn_hub_choice *c, const qn_hub_file *file)
+{
+    return qn_hub_files_add(&c->files, file);
+}
+
+static qn_status take_gguf(qn_hub_choice *c, const qn_hub_file *file)
+{
+    const int i = quant_index(file->path);
+    snprintf(c->main, sizeof c->main, "%s", file->path);
+    if (!c->why[0] && i >= 0 && quants[i].use == NOT_COMPUTED)
+        snprintf(c->why, sizeof c->why, "%s, as named; quern shows such files, but does not compute with %s",
+                 file->path, quants[i].label);
+    return take(c, file);
+}
+
+/* The names of up to 12 GGUF files, for messages. */
+static void put_names(qn_buf *b, const qn_hub_files *all)
+{
+    int n = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        if (!ends_with(all->files[i].path, ".gguf") || is_projector(all->files[i].path)) continue;
+        if (n++ < 12) qn_buf_printf(b, "%s%s", n > 1 ? ", " : "", all->files[i].path);
+    }
+    if (n > 12) qn_buf_printf(b, " and %d more", n - 12);
+}
+
+static qn_status refuse(qn_status status, const char *what, const char *why, const qn_hub_files *all)
+{
+    qn_buf names = {0};
+    put_names(&names, all);
+    if (names.status == QN_OK)
+        status = qn_fail(status, "%s: %s%s%s", what, why, names.length ? ". There are: " : "",
+                         names.length ? names.data : "");
+    else
+        status = names.status;
+    qn_buf_free(&names);
+    return status;
+}
+
+static qn_status take_named(const char *what, const qn_hub_files *all, const char *pick, qn_hub_choice *c)
+{
+    const qn_hub_file *found = NULL;
+    int n = 0, n_split = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const qn_hub_file *file = &all->files[i];
+        if (!ends_with(file->path, ".gguf") || !qn_hub_pick_fits(file->path, pick)) continue;
+        if (is_split(file->path)) {
+            n_split++;
+        } else if (!is_projector(file->path) || strcmp(file->path, pick) == 0) {
+            found = file;
+            n++;
+        }
+    }
+    if (n == 1) return take_gguf(c, found);
+    char why[640];
+    snprintf(why, sizeof why,
+             n         ? "'%s' means several files: name one"
+             : n_split ? "'%s' is split in parts, which is not supported"
+                       : "there is no GGUF file '%s', and none of that quantisation",
+             pick);
+    return refuse(n ? QN_E_ARG : n_split ? QN_E_UNSUPPORTED : QN_E_NOT_FOUND, what, why, all);
+}
+
+/* Root level, as a directory of Hugging Face has it. */
+static int is_weights(const qn_hub_files *all, const char *path)
+{
+    int has_model = 0;
+    if (strchr(path, '/') || !ends_with(path, ".safetensors")) return 0;
+    for (size_t i = 0; i < all->n; i++)
+        has_model |= strncmp(all->files[i].path, "model", 5) == 0 && !strchr(all->files[i].path, '/') &&
+                     ends_with(all->files[i].path, ".safetensors");
+    return !has_model || strncmp(path, "model", 5) == 0;
+}
+
+static int is_beside(const qn_hub_file *file)
+{
+    const char *path = file->path;
+    static const char *const names[] = {"merges.txt", "vocab.txt", "tokenizer.model"};
+    if (strchr(path, '/') || strstr(path, ".bin.index") || file->size > BESIDE_BYTES_MAX) return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(path, names[i]) == 0) return 1;
+    return path[0] != '.' && (ends_with(path, ".json") || ends_with(path, ".jinja"));
+}
+
+static qn_status take_safetensors(const qn_hub_files *all, qn_hub_choice *c)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (is_weights(all, all->files[i].path) || is_beside(&all->files[i])) QN_TRY(take(c, &all->files[i]));
+    return QN_OK;
+}
+
+/* May memory decide for it? rank 1: before those of rank 0. */
+static int can_be_chosen(const qn_hub_file *file, int *rank)
+{
+    const int i = quant_index(file->path);
+    if (!qn_hub_is_whole_gguf(file->path)) return 0;
+    if (i >= 0 && (quants[i].use == NOT_COMPUTED || quants[i].use == ONLY_NAMED)) return 0;
+    *rank = i < 0 || quants[i].use == COMPUTED;
+    return 1;
+}
+
+static qn_status take_by_memory(const char *what, const qn_hub_files *all, int64_t memory, qn_hub_choice *c)
+{
+    const qn_hub_file *best = NULL, *least = NULL, *only = NULL;
+    int n = 0, best_rank = -1;
+    char size[32], has[32], need[32];
+    for (size_t i = 0; i < all->n; i++) {
+        const qn_hub_file *file = &all->files[i];
+        int rank;
+        if (!can_be_chosen(file, &rank)) continue;
+        only = file;
+        n++;
+        if (!least || file->size < least->size) least = file;
+        if (qn_hub_memory_needed(file->size) > memory / 2) continue;
+        if (!best || rank > best_rank || (rank == best_rank && file->size > best->size))
+            best = file, best_rank = rank;
+    }
+    if (!n)
+        return refuse(
+            QN_E_NOT_FOUND, what,
+            "no GGUF file is whole and of a type that quern computes with; one can be named after ':'", all);
+    qn_hub_size_text(memory, has, sizeof has);
+    if (n == 1) {
+        qn_hub_size_text(qn_hub_memory_needed(only->size), need, sizeof need);
+        if (qn_hub_memory_needed(only->size) > memory)
+            snprintf(c->why, sizeof c->why, "%s takes about %s of memory, of %s", only->path, need, has);
+        return take_gguf(c, only);
+    }
+    const char *reason = "is the largest of at most 8 bits that leaves half of the memory free";
+    if (!best) {
+        best = least;
+        reason = "is the smallest; none leaves half of the memory free";
+    }
+    if (qn_hub_memory_needed(best->size) > memory) {
+        char why[256];
+        snprintf(why, sizeof why, "even the smallest of %d files takes about %s of memory, of %s", n,
+                 qn_hub_size_text(qn_hub_memory_needed(best->size), need, sizeof need), has);
+        return refuse(QN_E_FULL, what, why, all);
+    }
+    snprintf(c->why, sizeof c->why, "of %d files %s (%s) %s (%s); another can be named after ':'", n,
+             last_part(best->path), qn_hub_size_text(best->size, size, sizeof size), reason, has);
+    return take_gguf(c, best);
+}
+
+qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *pick, int64_t memory,
+                        qn_hub_choice *out)
+{
+    int64_t weights = 0;
+    int n_weights = 0, n_gguf = 0, n_torch = 0;
+    char size[32], has[32];
+    for (size_t i = 0; i < all->n; i++) {
+        const char *path = all->files[i].path;
+        if (is_weights(all, path)) weights += all->files[i].size, n_weights++;
+        n_gguf += ends_with(path, ".gguf") && !is_projector(path);
+        n_torch += ends_with(path, ".bin") || ends_with(path, ".pth") || ends_with(path, ".pt");
+    }
+    if (pick[0] && !(n_weights && ends_with(pick, ".safetensors"))) return take_named(what, all, pick, out);
+    if (!n_weights && !n_gguf)
+        return qn_fail(QN_E_NOT_FOUND, "%s: there are neither safetensors nor GGUF files%s", what,
+                       n_torch ? "; PyTorch's files must be converted first" : "");
+    if (!n_weights) return take_by_memory(what, all, memory, out);
+    const int fits = qn_hub_memory_needed(weights) <= memory / 2;
+    if (!pick[0] && !fits && n_gguf && take_by_memory(what, all, memory, out) == QN_OK) return QN_OK;
+    qn_hub_choice_free(out);
+    qn_hub_size_text(qn_hub_memory_needed(weights), size, sizeof size);
+    qn_hub_size_text(memory, has, sizeof has);
+    if (qn_hub_memory_needed(weights) > memory)
+        snprintf(out->why, sizeof out->why, "%s takes about %s of memory, of %s", what, size, has);
+    else if (n_gguf && !pick[0])
+        snprintf(out->why, sizeof out->why, "the safetensors, which fit; GGUF files are named after ':'");
+    return take_safetensors(all, out);
+}
+
+void qn_hub_choice_free(qn_hub_choice *c)
+{
+    qn_hub_files_free(&c->files);
+    *c = (qn_hub_choice){0};
+}

@@ -1,0 +1,157 @@
+/* Which files are taken: by memory, by name, and what is left alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "hub/names/choose.h"
+
+static const int64_t gb = 1000000000;
+
+/* "path=size in MB" with spaces between. */
+static qn_hub_files make(const char *text)
+{
+    qn_hub_files l = {0};
+    while (*text) {
+        char path[128];
+        int size, n;
+        assert_int_equal(sscanf(text, "%127[^=]=%d%n", path, &size, &n), 2);
+        assert_int_equal(qn_hub_files_add(&l, &(qn_hub_file){.path = path, .size = (int64_t)size * 1000000}),
+                         QN_OK);
+        text += n;
+        text += strspn(text, " ");
+    }
+    return l;
+}
+
+/* want: the GGUF file; "" for safetensors; NULL: a failure with this status, whose sentence has `said`. */
+static void expect(const char *files, const char *pick, int64_t memory, const char *want, size_t n,
+                   qn_status status, const char *said)
+{
+    qn_hub_files l = make(files);
+    qn_hub_choice c = {0};
+    const qn_status got = qn_hub_choose("x", &l, pick, memory, &c);
+    if (got != status) fail_msg("%s: status %d, %s", files, got, qn_last_error());
+    if (want) {
+        assert_string_equal(c.main, want);
+        assert_int_equal(c.files.n, n);
+    }
+    if (said && !strstr(want ? c.why : qn_last_error(), said))
+        fail_msg("%s: %s", said, want ? c.why : qn_last_error());
+    qn_hub_choice_free(&c);
+    qn_hub_files_free(&l);
+}
+
+#define GGUFS "m-Q8_0.gguf=8000 m-Q4_K_M.gguf=4000 m-Q2_K.gguf=2000 m-BF16.gguf=16000 mmproj-m.gguf=100"
+
+static void test_by_memory(void **state)
+{
+    expect(GGUFS, "", 64 * gb, "m-Q8_0.gguf", 1, QN_OK, "of 3 files m-Q8_0.gguf (8.0 GB) is the largest");
+    expect(GGUFS, "", 12 * gb, "m-Q4_K_M.gguf", 1, QN_OK, "largest");
+    expect(GGUFS, "", 6 * gb, "m-Q4_K_M.gguf", 1, QN_OK, "smallest");
+    expect(GGUFS, "", 4 * gb, NULL, 0, QN_E_FULL, "even the smallest of 3");
+    expect("m-F16.gguf=1000 m-F32.gguf=2000", "", 64 * gb, "m-F32.gguf", 1, QN_OK, NULL);
+    expect("only.gguf=4000", "", gb, "only.gguf", 1, QN_OK, "of memory");
+    expect("only.gguf=4000", "", 64 * gb, "only.gguf", 1, QN_OK, NULL);
+    expect("m-Q2_K.gguf=1 m-IQ4_XS.gguf=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "m-IQ4_XS.gguf");
+    expect("m-UD-Q4_K_XL.gguf=1 m-Q4_0.gguf=1", "", 64 * gb, "m-Q4_0.gguf", 1, QN_OK, NULL);
+    expect("a-Q8_0-00001-of-00002.gguf=1 a-Q8_0-00002-of-00002.gguf=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND,
+           "whole");
+}
+
+static void test_by_name(void **state)
+{
+    expect(GGUFS, "q8_0", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
+    expect(GGUFS, "m-BF16.gguf", 1, "m-BF16.gguf", 1, QN_OK, NULL);
+    expect(GGUFS, "Q2_K", 1, "m-Q2_K.gguf", 1, QN_OK, "does not compute with Q2_K");
+    expect(GGUFS, "Q8", 1, NULL, 0, QN_E_NOT_FOUND, "no GGUF file 'Q8'");
+    expect(GGUFS, "mmproj-m.gguf", 1, "mmproj-m.gguf", 1, QN_OK, NULL);
+    expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "Q8_0", 1, NULL, 0, QN_E_ARG, "several");
+    expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "b/m-Q8_0.gguf", 1, "b/m-Q8_0.gguf", 1, QN_OK, NULL);
+    expect("m-Q8_0.gguf=1 m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
+    expect("m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, NULL, 0, QN_E_UNSUPPORTED, "split");
+}
+
+static void test_safetensors(void **state)
+{
+    static const char files[] =
+        "config.json=1 tokenizer.json=1 model-00001-of-00002.safetensors=1000 "
+        "model-00002-of-00002.safetensors=1000 model.safetensors.index.json=1 merges.txt=1 "
+        "README.md=1 pytorch_model.bin=1 pytorch_model.bin.index.json=1 .gitattributes=1 "
+        "consolidated.safetensors=1000 onnx/model.safetensors=9 data.json=300 chat_template.jinja=1 "
+        "x/y.json=1";
+    expect(files, "", 64 * gb, "", 7, QN_OK, NULL);
+    expect(files, "", gb, "", 7, QN_OK, "of memory"); /* there is nothing smaller */
+    expect("config.json=1 weights.safetensors=1", "", 64 * gb, "", 2, QN_OK, NULL);
+    expect("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000", "", 64 * gb, "", 2, QN_OK, "safetensors");
+    expect("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000", "", 8 * gb, "m-Q4_0.gguf", 1, QN_OK,
+           NULL);
+    expect("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000", "Q4_0", 64 * gb, "m-Q4_0.gguf", 1, QN_OK,
+           NULL);
+    expect("config.json=1 model.safetensors=1", "Q4_0", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "Q4_0");
+    expect("config.json=1 pytorch_model.bin=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "PyTorch");
+    expect("", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "neither");
+}
+
+static void test_quants_in_names(void **state)
+{
+    static const char *const rows[][2] = {{"a/Model-1.5B-Q4_K_M.gguf", "Q4_K_M"},
+                                          {"model.q8_0.gguf", "Q8_0"},
+                                          {"gpt-oss-20b-mxfp4.gguf", "MXFP4"},
+                                          {"m-fp16.gguf", "FP16"},
+                                          {"Q4_0/model.gguf", ""},
+                                          {"mQ4_0.gguf", ""},
+                                          {"m-Q4_0x.gguf", ""},
+                                          {"m-UD-Q4_K_XL.gguf", "Q4_K_XL"},
+                                          {"", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(qn_hub_quant_of(rows[i][0]), rows[i][1]);
+}
+
+static void test_sizes(void **state)
+{
+    char text[32];
+    assert_string_equal(qn_hub_size_text(0, text, sizeof text), "0 B");
+    assert_string_equal(qn_hub_size_text(999, text, sizeof text), "999 B");
+    assert_string_equal(qn_hub_size_text(1000, text, sizeof text), "1.0 kB");
+    assert_string_equal(qn_hub_size_text(999999, text, sizeof text), "1.0 MB");
+    assert_string_equal(qn_hub_size_text(123456789, text, sizeof text), "123 MB");
+    assert_string_equal(qn_hub_size_text((int64_t)1 << 40, text, sizeof text), "1.1 TB");
+    assert_true(qn_hub_machine_memory() > 0 && qn_hub_memory_needed(gb) > gb);
+}
+
+static void test_memory_runs_out(void **state)
+{
+    qn_hub_files l = make(GGUFS), both = make("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000");
+    for (int i = 0; i < 3; i++)
+        for (int n = 1;; n++) {
+            qn_hub_choice c = {0};
+            const int64_t live = qn_mem_live_blocks();
+            qn_mem_fail_nth(n);
+            qn_status status = qn_hub_choose("x", i ? &l : &both, i == 2 ? "Q9" : "", 64 * gb, &c);
+            qn_mem_fail_nth(0);
+            qn_hub_choice_free(&c);
+            assert_int_equal(qn_mem_live_blocks(), live);
+            if (status == (i == 2 ? QN_E_NOT_FOUND : QN_OK)) break;
+            assert_int_equal(status, QN_E_NOMEM);
+            assert_true(n < 2000);
+        }
+    qn_hub_files_free(&l);
+    qn_hub_files_free(&both);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_memory),   cmocka_unit_test(test_by_name),
+        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_quants_in_names),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
