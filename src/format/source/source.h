@@ -43,6 +43,8 @@ typedef enum {
     QN_SIDE_CHAT_TEMPLATE,       /* chat_template.jinja */
     QN_SIDE_PREPROCESSOR_CONFIG, /* preprocessor_config.json */
     QN_SIDE_PROCESSOR_CONFIG,    /* processor_config.json */
+    QN_SIDE_SPECIAL_TOKENS_MAP,  /* special_tokens_map.json */
+    QN_SIDE_ADDED_TOKENS,        /* added_tokens.json */
     QN_SIDE_COUNT
 } qn_side_file;
 

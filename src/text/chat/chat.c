@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "text/chat/chat_builtin.h"
 #include "text/chat/chat_continue.h"
+#include "text/tokenizer/named_tokens.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 /* A template as the model ships it. A fault in its text is reported by the one who renders: such a model
@@ -118,20 +119,23 @@ static qn_status put_token(json_t *variables, const char *name, const qn_tokeniz
 }
 
 /* Special tokens by name, as transformers hands them to a template. */
-static qn_status make_variables(qn_chat_text *c, json_t *config)
+static qn_status make_variables(qn_chat_text *c, qn_source *src, const json_t *config)
 {
     const char *key;
     json_t *value;
+    qn_named_tokens named = {0};
     c->variables = json_object();
     if (!c->variables) return qn_fail_nomem(sizeof *c->variables);
-    json_object_foreach(config, key, value)
+    qn_status status = qn_named_tokens_read(src, config, &named);
+    json_object_foreach(named.names, key, value)
     {
-        size_t n, length = strlen(key);
-        const char *text = NULL;
-        if (length > 6 && strcmp(key + length - 6, "_token") == 0) text = qn_tokenizer_config_text(value, &n);
+        size_t n;
+        const char *text = status == QN_OK ? qn_tokenizer_config_text(value, &n) : NULL;
         if (text && json_object_set_new(c->variables, key, json_stringn_nocheck(text, n)))
-            return qn_fail_nomem(n);
+            status = qn_fail_nomem(n);
     }
+    qn_named_tokens_free(&named);
+    QN_TRY(status);
     QN_TRY(put_token(c->variables, "bos_token", c->tokenizer, qn_tokenizer_bos_id(c->tokenizer)));
     QN_TRY(put_token(c->variables, "eos_token", c->tokenizer, qn_tokenizer_eos_id(c->tokenizer)));
     QN_TRY(put_token(c->variables, "unk_token", c->tokenizer, qn_tokenizer_unk_id(c->tokenizer)));
@@ -147,7 +151,7 @@ qn_status qn_chat_text_open(qn_source *src, const qn_chat_text_options *options,
     if (!c) return QN_E_NOMEM;
     qn_status status = qn_tokenizer_open(src, options->pre_regex, &c->tokenizer);
     if (status == QN_OK) status = qn_tokenizer_config_read(src, &config);
-    if (status == QN_OK) status = make_variables(c, config);
+    if (status == QN_OK) status = make_variables(c, src, config);
     if (status == QN_OK) status = find_templates(c, src, config, options->chat_template);
     json_decref(config);
     if (status != QN_OK) {

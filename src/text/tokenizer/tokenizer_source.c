@@ -4,6 +4,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/tokenizer/named_tokens.h"
 
 const char *qn_tokenizer_config_text(const json_t *value, size_t *n)
 {
@@ -34,22 +35,17 @@ qn_status qn_tokenizer_config_read(qn_source *src, json_t **out)
     return status;
 }
 
-static int32_t find_token(const qn_tokenizer *t, const json_t *config, const char *key)
+static int32_t find_token(const qn_tokenizer *t, const qn_named_tokens *named, const char *name)
 {
     size_t n;
-    const char *text = qn_tokenizer_config_text(json_object_get(config, key), &n);
+    const char *text = qn_tokenizer_config_text(json_object_get(named->names, name), &n);
     return text ? qn_tokenizer_find(t, text, n) : -1;
 }
 
-static qn_status name_tokens(qn_source *src, qn_tokenizer *t)
+static qn_status name_tokens(const qn_named_tokens *named, qn_tokenizer *t)
 {
-    json_t *config;
-    QN_TRY(qn_tokenizer_config_read(src, &config));
-    qn_status status =
-        qn_tokenizer_set_ids(t, find_token(t, config, "bos_token"), find_token(t, config, "eos_token"),
-                             find_token(t, config, "unk_token"), find_token(t, config, "pad_token"));
-    json_decref(config);
-    return status;
+    return qn_tokenizer_set_ids(t, find_token(t, named, "bos_token"), find_token(t, named, "eos_token"),
+                                find_token(t, named, "unk_token"), find_token(t, named, "pad_token"));
 }
 
 int qn_tokenizer_is_there(const qn_source *src)
@@ -120,11 +116,16 @@ qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer 
         return qn_fail(QN_E_ARG,
                        "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
     qn_tokenizer *t = NULL;
-    QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n));
-    qn_status status = qn_tokenizer_from_json(path, text, n, &t);
+    qn_named_tokens named = {0};
+    json_t *config = NULL;
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status = qn_named_tokens_read(src, config, &named);
+    json_decref(config);
+    if (status == QN_OK) status = qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n);
+    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text, n, &named, &t);
     qn_source_side_drop(src, QN_SIDE_TOKENIZER);
-    QN_TRY(status);
-    status = name_tokens(src, t);
+    if (status == QN_OK) status = name_tokens(&named, t);
+    qn_named_tokens_free(&named);
     if (status == QN_OK)
         *out = t;
     else
