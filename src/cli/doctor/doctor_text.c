@@ -203,19 +203,16 @@ void qn_doctor_tokenizer(qn_doctor *d)
 
 /* ---- template ----------------------------------------------------------------------------------------- */
 
-/* Where the template comes from, in the order in which it is looked for. */
-static const char *find_origin(qn_doctor *d)
+/* Where the template comes from. */
+static void say_origin(qn_doctor *d, const qn_chat_text *c)
 {
-    json_t *config = NULL;
-    if (d->load->template_path) return "the one given by --template";
-    if (qn_source_side_path(d->source, QN_SIDE_CHAT_TEMPLATE)) return "the model's own, chat_template.jinja";
-    int in_config =
-        qn_tokenizer_config_read(d->source, &config) == QN_OK && json_object_get(config, "chat_template");
-    json_decref(config);
-    if (in_config) return "the model's own, in tokenizer_config.json";
-    if (qn_source_gguf(d->source) && qn_gguf_value_find(qn_source_gguf(d->source), "tokenizer.chat_template"))
-        return "the model's own, tokenizer.chat_template";
-    return "a built-in one that matches the vocabulary: the model has none";
+    const char *origin = qn_chat_text_origin(c);
+    if (d->load->template_path)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "the one given by --template");
+    else if (origin)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "the model's own, %s", origin);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "a built-in one that matches the vocabulary: the model has none");
 }
 
 typedef struct {
@@ -349,7 +346,7 @@ void qn_doctor_template(qn_doctor *d)
             "by --template FILE",
             "there is no chat template");
     } else {
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", find_origin(d));
+        say_origin(d, c);
         check_user(d, c);
         if (d->n_found[QN_FOUND_FAILURE] == n_failed) check_more(d, c);
     }

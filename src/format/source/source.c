@@ -42,7 +42,7 @@ static qn_status find_sides(qn_source *s)
         if (!path) return QN_E_NOMEM;
         if (lstat(path, &st) == 0) s->sides[i].path = path;
     }
-    return QN_OK;
+    return s->files.is_seed ? QN_OK : qn_source_files_find_templates(&s->files);
 }
 
 static qn_status add_view(qn_source *s, const qn_tensor_view *v)
@@ -217,6 +217,25 @@ qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **tex
     *text = f->text;
     if (n) *n = f->n;
     return QN_OK;
+}
+
+size_t qn_source_template_count(const qn_source *s)
+{
+    return s->files.n_templates;
+}
+
+const char *qn_source_template_name(const qn_source *s, size_t i)
+{
+    return s->files.templates[i];
+}
+
+qn_status qn_source_template_read(const qn_source *s, size_t i, char **text, size_t *n)
+{
+    char *path = qn_source_files_template_path(&s->files, i);
+    if (!path) return QN_E_NOMEM;
+    qn_status status = qn_file_read(path, side_bytes_max, text, n);
+    qn_free(path);
+    return status;
 }
 
 void qn_source_side_drop(qn_source *s, qn_side_file which)

@@ -45,6 +45,7 @@ typedef enum {
     QN_SIDE_PROCESSOR_CONFIG,    /* processor_config.json */
     QN_SIDE_SPECIAL_TOKENS_MAP,  /* special_tokens_map.json */
     QN_SIDE_ADDED_TOKENS,        /* added_tokens.json */
+    QN_SIDE_CHAT_TEMPLATE_JSON,  /* chat_template.json */
     QN_SIDE_COUNT
 } qn_side_file;
 
@@ -73,6 +74,12 @@ const char *qn_source_side_path(const qn_source *s, qn_side_file which);
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n);
 /* Gives up the contents; a later call of side_text reads them again. */
 void qn_source_side_drop(qn_source *s, qn_side_file which);
+
+/* The files additional_chat_templates/NAME.jinja, sorted by name. */
+size_t qn_source_template_count(const qn_source *s);
+const char *qn_source_template_name(const qn_source *s, size_t i);
+/* *text (qn_free) is NUL-terminated. Statuses as for side_text. */
+qn_status qn_source_template_read(const qn_source *s, size_t i, char **text, size_t *n);
 
 /* All tensors of all files, in file order. i in [0, count). */
 int64_t qn_source_count(const qn_source *s);

@@ -16,9 +16,10 @@
 #include "format/source/packed.h"
 #include "seed/seed.h"
 
-enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8 };
+enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8, TEMPLATES_MAX = 64 };
 static const size_t index_bytes_max = (size_t)64 << 20;
 static const char index_name[] = "model.safetensors.index.json", raw_name[] = "bin_weights";
+static const char template_folder[] = "additional_chat_templates", template_end[] = ".jinja";
 
 static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CONFIG] = "config.json",
@@ -30,6 +31,7 @@ static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_PROCESSOR_CONFIG] = "processor_config.json",
     [QN_SIDE_SPECIAL_TOKENS_MAP] = "special_tokens_map.json",
     [QN_SIDE_ADDED_TOKENS] = "added_tokens.json",
+    [QN_SIDE_CHAT_TEMPLATE_JSON] = "chat_template.json",
 };
 
 const char *qn_side_file_name(qn_side_file which)
@@ -528,6 +530,52 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
     f->folder = n ? qn_arena_strndup(&f->arena, path, n) : qn_arena_strndup(&f->arena, ".", 1);
     if (!f->folder) return QN_E_NOMEM;
     return take_file(f, path + n, options);
+}
+
+/* ---- chat templates ------------------------------------------------------------------------------------- */
+
+qn_status qn_source_files_find_templates(qn_source_files *f)
+{
+    names found = {0};
+    const char *folder = qn_source_join(&f->arena, f->folder, template_folder);
+    if (!folder) return QN_E_NOMEM;
+    DIR *dir = opendir(folder);
+    if (!dir && errno != ENOENT && errno != ENOTDIR)
+        return qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    qn_status status = QN_OK;
+    for (struct dirent *e; dir && status == QN_OK && (errno = 0, e = readdir(dir));) {
+        if (!ends_with(e->d_name, template_end) || e->d_name[0] == '.') continue;
+        if (found.count == TEMPLATES_MAX)
+            status = qn_fail(QN_E_UNSUPPORTED, "%s: more than %d chat templates", folder, TEMPLATES_MAX);
+        else
+            status = names_add(&found, &f->arena, e->d_name);
+    }
+    if (dir && status == QN_OK && errno) status = qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    if (dir) closedir(dir);
+    names_sort(&found);
+    const char **kept = status == QN_OK ? qn_arena_calloc(&f->arena, found.count + 1, sizeof *kept) : NULL;
+    if (status == QN_OK && !kept) status = QN_E_NOMEM;
+    for (size_t i = 0; kept && i < found.count && status == QN_OK; i++) {
+        kept[i] = qn_arena_strndup(&f->arena, found.items[i], strlen(found.items[i]) - strlen(template_end));
+        if (!kept[i]) status = QN_E_NOMEM;
+    }
+    if (status == QN_OK) {
+        f->templates = kept;
+        f->n_templates = found.count;
+    }
+    qn_free(found.items);
+    return status;
+}
+
+char *qn_source_files_template_path(const qn_source_files *f, size_t i)
+{
+    qn_buf b = {0};
+    const size_t n = strlen(f->folder);
+    qn_buf_printf(&b, "%s%s%s/%s%s", f->folder, n && f->folder[n - 1] == '/' ? "" : "/", template_folder,
+                  f->templates[i], template_end);
+    char *path = qn_buf_take(&b, NULL);
+    qn_buf_free(&b);
+    return path;
 }
 
 void qn_source_files_clear(qn_source_files *f)
