@@ -265,6 +265,7 @@ static qn_status show_info(qn_chat_state *c)
     qn_buf_printf(&b, "computed    by %s on %s%s%s, %s, %d thread%s\n", i->backend, i->device,
                   i->cpu_set[0] ? " " : "", i->cpu_set, qn_precision_name(i->precision), (int)i->n_threads,
                   qn_out_plural(i->n_threads));
+    if (i->generation_config[0]) qn_buf_printf(&b, "asks for    %s\n", i->generation_config);
     put_context(c, &b);
     if (i->notes[0]) qn_buf_printf(&b, "\n%s", i->notes);
     return qn_chat_turn_say(c, &b);

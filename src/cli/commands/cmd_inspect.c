@@ -13,6 +13,7 @@
 #include "cli/term/out.h"
 #include "format/source/packed.h"
 #include "format/source/source.h"
+#include "model/config/sampling_defaults.h"
 #include "seed/seed.h"
 
 typedef struct {
@@ -431,6 +432,21 @@ static qn_status print_summary(const qn_source *s, const totals *t)
     return qn_out_line(&b);
 }
 
+/* How its makers would sample. */
+static qn_status print_generation(qn_source *s)
+{
+    qn_sampling_defaults defaults;
+    qn_buf b = {0};
+    qn_status status = qn_sampling_defaults_read(s, &defaults);
+    if (status == QN_OK && defaults.text[0]) {
+        qn_buf_puts(&b, "generation_config.json asks for ");
+        qn_out_put_shown(&b, defaults.text, strlen(defaults.text), 0);
+        status = qn_out_line(&b);
+    }
+    qn_sampling_defaults_free(&defaults);
+    return status;
+}
+
 static qn_status print_metadata(qn_source *s)
 {
     qn_buf b = {0};
@@ -533,6 +549,7 @@ int qn_cmd_inspect(int argc, char **argv)
             status = print_json(source, &o, &t);
         else
             status = print_summary(source, &t);
+        if (status == QN_OK && !o.json) status = print_generation(source);
     }
     if (status == QN_OK && !o.json && o.metadata) status = print_metadata(source);
     if (status == QN_OK && !o.json && o.tensors) status = print_tensors(source, &t);

@@ -26,9 +26,9 @@ extern const qn_arg qn_load_args[]; /* the first row is --precision */
 enum { QN_SAMPLING_IDS_MAX = 4096 };
 typedef struct {
     qn_generate_options o;
-    float temperature, top_p;          /* negative: not given */
-    int32_t top_k;                     /* negative: not given */
-    int speculate;                     /* 0: lookup, 1: off */
+    float temperature, top_p, min_p, typical_p, repeat_penalty; /* negative: not given */
+    int32_t top_k;                                              /* negative: not given */
+    int speculate;                                              /* 0: lookup, 1: off */
     int32_t repeat_last_n, dry_last_n; /* 0: what looks at them is off; -1: they have no end */
     qn_arg_list stop, stop_ids, bias, breakers, bad_words, bad_ids, allowed_ids;
     const char *order, *samplers;
@@ -42,9 +42,10 @@ typedef struct {
 extern const qn_arg qn_sampling_args[];
 extern const qn_arg_rule qn_sampling_rules[];
 /* What must be set before qn_args_parse. */
-#define QN_SAMPLING_UNSET                                                                  \
-    {                                                                                      \
-        .temperature = -1, .top_p = -1, .top_k = -1, .repeat_last_n = -1, .dry_last_n = -1 \
+#define QN_SAMPLING_UNSET                                                                                \
+    {                                                                                                    \
+        .temperature = -1, .top_p = -1, .top_k = -1, .min_p = -1, .typical_p = -1, .repeat_penalty = -1, \
+        .repeat_last_n = -1, .dry_last_n = -1                                                            \
     }
 
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
