@@ -7,6 +7,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/term/out.h"
 #include "text/chat/chat.h"
+#include "text/tokenizer/named_tokens.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 /* Line ends, runs of spaces, accents composed and not, scripts, an emoji of several code points, digits, and
@@ -97,23 +98,69 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
         qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens for %zu rows of the embedding", size, rows);
 }
 
-/* Special tokens that tokenizer_config.json names must be tokens. */
+/* The name of a token of tokenizer_config.json with a space behind it; "": it has none. */
+static const char *name_of(const qn_named_tokens *named, const char *text, size_t n)
+{
+    const char *name;
+    json_t *value;
+    size_t m;
+    json_object_foreach(named->names, name, value)
+    {
+        const char *own = qn_tokenizer_config_text(value, &m);
+        if (own && m == n && memcmp(own, text, n) == 0) return name;
+    }
+    return "";
+}
+
+/* Tokens that only the files beside tokenizer.json name are added, as transformers does. The model may never have
+ * seen them. */
+static void say_added(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone,
+                      const qn_named_tokens *named)
+{
+    enum { SAID_MAX = 4 };
+    const int64_t rows = d->has_config ? d->config.vocab_size : 0;
+    int64_t n_said = 0, n_more = 0;
+    for (size_t id = 0; id < qn_tokenizer_vocab_size(t); id++) {
+        size_t n;
+        const char *text = qn_tokenizer_token_text(t, (int32_t)id, &n);
+        if (!text || qn_tokenizer_find(alone, text, n) >= 0) continue;
+        if (n_said == SAID_MAX) {
+            n_more++;
+            continue;
+        }
+        n_said++;
+        const char *name = name_of(named, text, n);
+        const int is_beyond = rows && (int64_t)id >= rows;
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "tokenizer.json and tokenizer_config.json belong to different models, or the token was "
+                      "forgotten when they were changed",
+                      "%s%s\"%.*s\" is not in tokenizer.json; it gets the id %zu%s", name, *name ? " " : "",
+                      n < 64 ? (int)n : 64, text, id,
+                      is_beyond ? ", which the model's embedding does not have" : "");
+    }
+    if (n_more)
+        qn_doctor_say(d, QN_FOUND_WARNING, NULL, "%lld more tokens are not in tokenizer.json",
+                      (long long)n_more);
+}
+
 static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t)
 {
-    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    const char *path = qn_source_side_path(d->source, QN_SIDE_TOKENIZER), *text;
+    size_t n;
     json_t *config = NULL;
+    qn_named_tokens named = {0};
+    qn_tokenizer *alone = NULL;
+    if (!path) return QN_OK;
     QN_TRY(qn_tokenizer_config_read(d->source, &config));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        size_t n;
-        const char *text = qn_tokenizer_config_text(json_object_get(config, keys[i]), &n);
-        if (text && qn_tokenizer_find(t, text, n) < 0)
-            qn_doctor_say(d, QN_FOUND_WARNING,
-                          "tokenizer.json and tokenizer_config.json belong to different models, or the token "
-                          "was forgotten when they were changed",
-                          "tokenizer_config.json: %s \"%.64s\" is not in the vocabulary", keys[i], text);
-    }
+    qn_status status = qn_named_tokens_read(d->source, config, &named);
+    if (status == QN_OK) status = qn_source_side_text(d->source, QN_SIDE_TOKENIZER, &text, &n);
+    if (status == QN_OK) status = qn_tokenizer_from_json(path, text, n, &alone);
+    if (status == QN_OK) say_added(d, t, alone, &named);
+    qn_source_side_drop(d->source, QN_SIDE_TOKENIZER);
+    qn_tokenizer_free(alone);
+    qn_named_tokens_free(&named);
     json_decref(config);
-    return QN_OK;
+    return status;
 }
 
 static void put_token(char *text, size_t size, const qn_tokenizer *t, int32_t id)
