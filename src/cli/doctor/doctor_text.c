@@ -75,8 +75,8 @@ static qn_status check_round_trip(qn_doctor *d, const qn_tokenizer *t)
     return status;
 }
 
-/* Tokens that the model has no embedding for. */
-static void check_size(qn_doctor *d, const qn_tokenizer *t)
+/* Tokens that the model has no embedding for. alone: without those that say_added tells. */
+static void check_size(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone)
 {
     size_t size = qn_tokenizer_vocab_size(t), n_plain = 0, n_special = 0, n,
            rows = (size_t)d->config.vocab_size;
@@ -85,7 +85,7 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
         return;
     }
     for (size_t id = rows; id < size; id++)
-        if (qn_tokenizer_token_text(t, (int32_t)id, &n))
+        if (qn_tokenizer_token_text(alone, (int32_t)id, &n))
             ++*(qn_tokenizer_is_special(t, (int32_t)id) ? &n_special : &n_plain);
     if (n_plain)
         qn_doctor_say(d, QN_FOUND_FAILURE,
@@ -143,21 +143,26 @@ static void say_added(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *a
                       (long long)n_more);
 }
 
-static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t)
+/* What tokenizer.json alone says; *out NULL: there is none. */
+static qn_status open_alone(qn_doctor *d, qn_tokenizer **out)
 {
     const char *path = qn_source_side_path(d->source, QN_SIDE_TOKENIZER), *text;
     size_t n;
+    if (!path) return QN_OK;
+    QN_TRY(qn_source_side_text(d->source, QN_SIDE_TOKENIZER, &text, &n));
+    qn_status status = qn_tokenizer_from_json(path, text, n, out);
+    qn_source_side_drop(d->source, QN_SIDE_TOKENIZER);
+    return status;
+}
+
+static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone)
+{
     json_t *config = NULL;
     qn_named_tokens named = {0};
-    qn_tokenizer *alone = NULL;
-    if (!path) return QN_OK;
+    if (!alone) return QN_OK;
     QN_TRY(qn_tokenizer_config_read(d->source, &config));
     qn_status status = qn_named_tokens_read(d->source, config, &named);
-    if (status == QN_OK) status = qn_source_side_text(d->source, QN_SIDE_TOKENIZER, &text, &n);
-    if (status == QN_OK) status = qn_tokenizer_from_json(path, text, n, &alone);
     if (status == QN_OK) say_added(d, t, alone, &named);
-    qn_source_side_drop(d->source, QN_SIDE_TOKENIZER);
-    qn_tokenizer_free(alone);
     qn_named_tokens_free(&named);
     json_decref(config);
     return status;
@@ -229,7 +234,7 @@ static const char *advise_tokenizer(qn_doctor *d, qn_status status)
 
 void qn_doctor_tokenizer(qn_doctor *d)
 {
-    qn_tokenizer *t = NULL;
+    qn_tokenizer *t = NULL, *alone = NULL;
     if (!d->source) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is no file to read it from");
         return;
@@ -240,11 +245,15 @@ void qn_doctor_tokenizer(qn_doctor *d)
         return;
     }
     d->has_tokenizer = 1;
-    check_size(d, t);
-    check_ends(d, t);
-    status = check_named_tokens(d, t);
+    status = open_alone(d, &alone);
+    if (status == QN_OK) {
+        check_size(d, t, alone ? alone : t);
+        check_ends(d, t);
+        status = check_named_tokens(d, t, alone);
+    }
     if (status == QN_OK) status = check_round_trip(d, t);
     if (status != QN_OK) qn_doctor_fail(d, advise_tokenizer(d, status));
+    qn_tokenizer_free(alone);
     qn_tokenizer_free(t);
 }
 

@@ -124,6 +124,14 @@ static int has_inner(const reading *r, const qn_tensor_view *v, qn_adapter_tenso
     return length < (int)sizeof name && qn_safetensors_find(r->f->tensors, name) != NULL;
 }
 
+/* 1: the matrix of multi-head latent attention that keys and values come from; it is never applied by itself. */
+static int is_absorbed(const reading *r, const char *module)
+{
+    static const char name[] = ".self_attn.kv_b_proj";
+    const size_t n = strlen(module), m = sizeof name - 1;
+    return r->model->latent.kv_lora_rank > 0 && n > m && strcmp(module + n - m, name) == 0;
+}
+
 static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapter_place *to,
                             qn_adapter_tensor *p)
 {
@@ -138,6 +146,12 @@ static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapte
     if (!to->n_roles && to->beyond >= 0)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: it is for layer %lld, but the model has %lld layers",
                        v->file, v->name, (long long)to->beyond, (long long)r->model->num_hidden_layers);
+    if (!to->n_roles && is_absorbed(r, module))
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "%s: tensor %s: %s is computed as a part of attention over latent keys, so no adapter can "
+            "be added to it: merge the adapter into the weights (peft: merge_and_unload)",
+            v->file, v->name, module);
     if (!to->n_roles)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)",
                        v->file, v->name, module, r->model->architecture);
