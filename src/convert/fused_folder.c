@@ -123,8 +123,10 @@ qn_status qn_fused_config(qn_source *source, qn_folder_writer *to, const char *d
     json_t *config = NULL;
     QN_TRY(qn_source_side_text(source, QN_SIDE_CONFIG, &text, &n));
     if (!dtype) return write_to(to, config_name, text, n);
-    QN_TRY(qn_json_parse(qn_source_side_path(source, QN_SIDE_CONFIG), text, n, &config));
+    QN_TRY(qn_json_parse_python(qn_source_side_path(source, QN_SIDE_CONFIG), text, n, &config));
     char *changed = change_config(config, dtype) ? json_dumps(config, JSON_INDENT(2)) : NULL;
+    if (changed && (memmem(text, n, "Infinity", 8) || memmem(text, n, "NaN", 3)))
+        qn_json_unquote_python(changed);
     qn_status status = changed ? write_to(to, config_name, changed, strlen(changed)) : qn_fail_nomem(n);
     free(changed); /* foreign: jansson's */
     json_decref(config);

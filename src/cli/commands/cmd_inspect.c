@@ -250,7 +250,7 @@ static qn_status read_config(qn_source *s, json_t **out)
     *out = NULL;
     if (!path || stat(qn_source_path(s), &st) != 0 || !S_ISDIR(st.st_mode)) return QN_OK;
     QN_TRY(qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n));
-    return qn_json_parse(path, text, n, out);
+    return qn_json_parse_python(path, text, n, out);
 }
 
 static qn_status print_config(qn_buf *b, qn_source *s)

@@ -104,7 +104,7 @@ static const json_t *read_description(qn_doctor *d, json_t **root)
     *root = NULL;
     if (!qn_source_side_path(d->source, QN_SIDE_CONFIG) ||
         qn_source_side_text(d->source, QN_SIDE_CONFIG, &text, &n) != QN_OK ||
-        qn_json_parse("config.json", text, n, root) != QN_OK)
+        qn_json_parse_python("config.json", text, n, root) != QN_OK)
         return NULL;
     const json_t *inner = json_object_get(*root, "text_config");
     return json_is_object(inner) ? inner : *root;

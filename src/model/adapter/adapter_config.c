@@ -201,7 +201,7 @@ qn_status qn_adapter_config_read(const char *file, const char *text, size_t n, q
                                  qn_adapter_config *out)
 {
     qn_adapter_config c = {.file = file};
-    QN_TRY(qn_json_parse(file, text, n, &c.json));
+    QN_TRY(qn_json_parse_python(file, text, n, &c.json));
     qn_status status = read_any(&(qn_fields){.file = file, .object = c.json, .path = ""}, notes, &c);
     if (status == QN_OK)
         *out = c;

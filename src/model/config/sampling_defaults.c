@@ -163,7 +163,7 @@ qn_status qn_sampling_defaults_read(qn_source *src, qn_sampling_defaults *out)
     *out = (qn_sampling_defaults){.temperature = -1, .top_p = -1, .top_k = -1, .text = ""};
     if (!path) return QN_OK;
     QN_TRY(qn_source_side_text(src, QN_SIDE_GENERATION_CONFIG, &text, &n));
-    QN_TRY(qn_json_parse(path, text, n, &json));
+    QN_TRY(qn_json_parse_python(path, text, n, &json));
     reader r = {.object = json, .out = out};
     qn_status status = read_keys(&r);
     qn_buf_free(&r.said);

@@ -96,7 +96,7 @@ static qn_status read_processor(qn_source *src, qn_side_file which, qn_chat_temp
     if (!path) return QN_OK;
     QN_TRY(qn_source_side_text(src, which, &text, &n));
     snprintf(what, sizeof what, "%s: chat_template", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
-    QN_TRY(qn_json_parse(path, text, n, &json));
+    QN_TRY(qn_json_parse_python(path, text, n, &json));
     qn_status status = put_values(t, what, json_object_get(json, "chat_template"));
     json_decref(json);
     return status;

@@ -142,7 +142,7 @@ static qn_status read_side(reader *r, qn_source *src, qn_side_file which, json_t
     if (!path) return QN_OK;
     QN_TRY(qn_source_side_text(src, which, &text, &n));
     json_t *json = NULL;
-    qn_status status = qn_json_parse(path, text, n, &json);
+    qn_status status = qn_json_parse_python(path, text, n, &json);
     qn_source_side_drop(src, which);
     QN_TRY(status);
     if (!json_is_object(json)) {

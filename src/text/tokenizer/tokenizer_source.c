@@ -21,7 +21,7 @@ qn_status qn_tokenizer_config_read(qn_source *src, json_t **out)
     qn_status status = QN_OK;
     if (path) {
         QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER_CONFIG, &text, &n));
-        status = qn_json_parse(path, text, n, &json);
+        status = qn_json_parse_python(path, text, n, &json);
         qn_source_side_drop(src, QN_SIDE_TOKENIZER_CONFIG);
         if (status == QN_OK && !json_is_object(json))
             status = qn_fail(QN_E_FORMAT, "%s: not a JSON object", path);
