@@ -73,7 +73,9 @@ static const char *advise_files(const qn_doctor *d, qn_status status)
     case QN_E_UNSUPPORTED:
         return "get the same model in another format: safetensors, or one GGUF file of version 2 or 3";
     case QN_E_FORMAT:
-        return "the file is damaged or incomplete: download it again and compare the sizes";
+        return strstr(qn_last_error(), "Git LFS")
+                   ? "run `git lfs install` and `git lfs pull` in the repository, or download the file"
+                   : "the file is damaged or incomplete: download it again and compare the sizes";
     default:
         return NULL;
     }

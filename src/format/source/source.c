@@ -24,12 +24,14 @@ struct qn_source {
     char *path;
     qn_source_files files;
     side sides[QN_SIDE_COUNT];
-    qn_gguf *gguf;
+    qn_gguf *gguf;   /* the first of `parts`, if there are parts */
+    qn_gguf **parts; /* NULL: the file is whole */
     qn_raw_weights *raw;
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
     int64_t n_views, n_elements;
-    qn_map *names; /* tensor -> place in views */
+    qn_map *names;       /* tensor -> place in views */
+    qn_map *index_files; /* tensor -> place in files; NULL: no index */
 };
 
 /* A link that leads nowhere is there: reading it says what is wrong, as with half a download. */
@@ -45,11 +47,41 @@ static qn_status find_sides(qn_source *s)
     return s->files.is_seed ? QN_OK : qn_source_files_find_templates(&s->files);
 }
 
+/* Which of two views of a tensor counts: that of the file which the index names, if it is the last by name, too,
+ * which transformers takes. NULL: they do not agree. */
+static const qn_tensor_view *choose_view(const qn_source *s, const qn_tensor_view *a, const qn_tensor_view *b)
+{
+    const qn_tensor_view *last = strcmp(a->file, b->file) > 0 ? a : b;
+    int64_t i;
+    return s->index_files && qn_map_get(s->index_files, a->name, strlen(a->name), &i) &&
+                   strcmp(s->files.files[i], last->file) == 0
+               ? last
+               : NULL;
+}
+
+static qn_status map_index(qn_source *s)
+{
+    if (!s->files.n_entries) return QN_OK;
+    s->index_files = qn_map_new(s->files.n_entries);
+    if (!s->index_files) return QN_E_NOMEM;
+    for (size_t i = 0; i < s->files.n_entries; i++) {
+        const qn_index_entry *e = &s->files.entries[i];
+        QN_TRY(qn_map_set(s->index_files, e->tensor, strlen(e->tensor), (int64_t)e->i_file, NULL, NULL));
+    }
+    return QN_OK;
+}
+
 static qn_status add_view(qn_source *s, const qn_tensor_view *v)
 {
     int64_t other = 0;
     int found;
     QN_TRY(qn_map_set(s->names, v->name, strlen(v->name), s->n_views, &other, &found));
+    const qn_tensor_view *chosen = found ? choose_view(s, s->views[other], v) : NULL;
+    if (chosen) {
+        s->n_elements += chosen->n_elements - s->views[other]->n_elements;
+        s->views[other] = chosen;
+        return qn_map_set(s->names, v->name, strlen(v->name), other, NULL, NULL);
+    }
     if (found)
         return qn_fail(QN_E_FORMAT,
                        "tensor %s is in two files: %s and %s. If these are two models, pick one with --file",
@@ -92,10 +124,42 @@ static qn_status open_safetensors(qn_source *s)
         total += (size_t)qn_safetensors_count(s->shards[i]);
     }
     QN_TRY(make_room(s, total));
+    QN_TRY(map_index(s));
     for (size_t i = 0; i < s->files.n_files; i++)
         for (int64_t j = 0; j < qn_safetensors_count(s->shards[i]); j++)
             QN_TRY(add_view(s, qn_safetensors_get(s->shards[i], j)));
     return check_index(s);
+}
+
+/* One of several parts was opened: the first part has the metadata, all have tensors. */
+static qn_status open_parts(qn_source *s, const qn_gguf_parts *given)
+{
+    int64_t total = 0;
+    QN_TRY(qn_source_files_add_parts(&s->files, given->part, given->n_parts));
+    s->parts = qn_calloc(s->files.n_files, sizeof *s->parts);
+    if (!s->parts) return QN_E_NOMEM;
+    s->parts[given->part] = s->gguf;
+    s->gguf = NULL;
+    for (size_t i = 0; i < s->files.n_files; i++) {
+        if (!s->parts[i]) QN_TRY(qn_gguf_open_part(s->files.files[i], &s->parts[i]));
+        const qn_gguf_parts split = qn_gguf_split(s->parts[i]);
+        if (split.part != (int64_t)i || split.n_parts != given->n_parts)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: it says that it is part %lld of %lld: it belongs to another model",
+                           s->files.files[i], (long long)split.part + 1, (long long)split.n_parts);
+        total += qn_gguf_count(s->parts[i]);
+    }
+    s->gguf = s->parts[0];
+    const int64_t want = qn_gguf_split(s->gguf).n_tensors;
+    if (want >= 0 && want != total)
+        return qn_fail(QN_E_FORMAT,
+                       "%s: the %lld parts have %lld tensors, expected %lld (split.tensors.count)",
+                       s->files.files[0], (long long)given->n_parts, (long long)total, (long long)want);
+    QN_TRY(make_room(s, (size_t)total));
+    for (size_t i = 0; i < s->files.n_files; i++)
+        for (int64_t k = 0; k < qn_gguf_count(s->parts[i]); k++)
+            QN_TRY(add_view(s, qn_gguf_get(s->parts[i], k)));
+    return QN_OK;
 }
 
 static qn_status open_gguf(qn_source *s)
@@ -103,7 +167,9 @@ static qn_status open_gguf(qn_source *s)
     size_t n;
     const void *seed = s->files.is_seed ? qn_seed_bytes(&n) : NULL;
     QN_TRY(seed ? qn_gguf_open_bytes(s->files.files[0], seed, n, &s->gguf)
-                : qn_gguf_open(s->files.files[0], &s->gguf));
+                : qn_gguf_open_part(s->files.files[0], &s->gguf));
+    const qn_gguf_parts split = qn_gguf_split(s->gguf);
+    if (split.n_parts > 1) return open_parts(s, &split);
     QN_TRY(make_room(s, (size_t)qn_gguf_count(s->gguf)));
     for (int64_t i = 0; i < qn_gguf_count(s->gguf); i++) QN_TRY(add_view(s, qn_gguf_get(s->gguf, i)));
     return QN_OK;
@@ -153,10 +219,13 @@ void qn_source_close(qn_source *s)
     if (!s) return;
     for (int i = 0; i < QN_SIDE_COUNT; i++) qn_free(s->sides[i].text);
     qn_map_free(s->names);
+    qn_map_free(s->index_files);
     qn_free(s->views);
     for (size_t i = 0; s->shards && i < s->files.n_files; i++) qn_safetensors_close(s->shards[i]);
     qn_free(s->shards);
-    qn_gguf_close(s->gguf);
+    if (!s->parts) qn_gguf_close(s->gguf);
+    for (size_t i = 0; s->parts && i < s->files.n_files; i++) qn_gguf_close(s->parts[i]);
+    qn_free(s->parts);
     qn_raw_weights_close(s->raw);
     qn_source_files_clear(&s->files);
     qn_free(s->path);

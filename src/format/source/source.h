@@ -1,6 +1,6 @@
 /* A model source: what a path holds, whatever the format.
  *
- * A path is a GGUF file, a safetensors file, a shard index, or a directory with one model: exactly one .gguf,
+ * A path is a GGUF file (any part of a split one stands for all), a safetensors file, a shard index, or a directory with one model: exactly one .gguf or the parts of one,
  * or safetensors (the shards of model.safetensors.index.json; without it model*.safetensors, sorted; without
  * these *.safetensors), or, where it has neither, a folder bin_weights (raw_weights.h). A directory with both
  * kinds, or with several .gguf, is refused with the names; options.file picks. Beside the weights lie text
@@ -58,7 +58,7 @@ const char *qn_source_path(const qn_source *s);
 qn_source_kind qn_source_get_kind(const qn_source *s);
 /* NULL unless the kind is QN_SOURCE_GGUF. Borrowed. */
 const qn_gguf *qn_source_gguf(const qn_source *s);
-/* Files that hold tensors: 1 for a GGUF, the shards for safetensors, one a tensor for raw, 0 for text. */
+/* Files that hold tensors: 1 for a GGUF, or its parts, the shards for safetensors, one a tensor for raw, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
 /* Its size; 0: it is no longer there. */
