@@ -235,26 +235,111 @@ static qn_status filter_safe(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jval
     return QN_OK;
 }
 
-static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+/* Percent escapes; in_query: of a key or value, where a slash is escaped and a space is a plus. */
+static void put_quoted(qn_jbuild *b, const qn_jstring *s, int in_query)
 {
     static const char hex[] = "0123456789ABCDEF";
-    qn_jbuild b;
-    if (v.kind == QN_J_DICT || v.kind == QN_J_LIST)
-        return qn_fail(QN_E_UNSUPPORTED, "urlencode: expected a string");
-    QN_TRY(to_string(r, v, a, "urlencode", &v));
-    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
-    qn_jbuild_init(&b, &r->heap);
-    for (size_t i = 0; i < v.s->n && b.status == QN_OK; i++) {
-        unsigned char c = (unsigned char)v.s->data[i];
+    for (size_t i = 0; i < s->n && b->status == QN_OK; i++) {
+        unsigned char c = (unsigned char)s->data[i];
         char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
         int plain = (c >= '0' && c <= '9') || (c < 128 && (c | 32) >= 'a' && (c | 32) <= 'z') ||
-                    (c && strchr("_.-~/", c));
+                    (c && strchr(in_query ? "_.-~" : "_.-~/", c));
         if (plain)
-            qn_jbuild_part(&b, v.s, i, i + 1);
+            qn_jbuild_part(b, s, i, i + 1);
+        else if (in_query && c == ' ')
+            qn_jbuild_bytes(b, "+", 1, qn_jstring_user_at(s, i));
         else
-            qn_jbuild_bytes(&b, escape, 3, qn_jstring_user_at(v.s, i));
+            qn_jbuild_bytes(b, escape, 3, qn_jstring_user_at(s, i));
     }
+}
+
+static qn_status put_pair(qn_jrun *r, qn_jbuild *b, qn_jvalue key, qn_jvalue value)
+{
+    QN_TRY(qn_jstr(r, key, &key));
+    QN_TRY(qn_jstr(r, value, &value));
+    QN_TRY(qn_jheap_walk(&r->heap, key.s->n + value.s->n));
+    if (b->n) qn_jbuild_text(b, "&", 0);
+    put_quoted(b, key.s, 1);
+    qn_jbuild_text(b, "=", 0);
+    put_quoted(b, value.s, 1);
+    return b->status;
+}
+
+static qn_status put_pairs(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
+{
+    qn_jvalue *items, *pair;
+    int64_t n, n_pair;
+    if (v.kind == QN_J_DICT) {
+        for (uint32_t i = 0; i < v.d->n; i++) QN_TRY(put_pair(r, b, v.d->keys[i], v.d->values[i]));
+        return QN_OK;
+    }
+    QN_TRY(qn_jvalue_items(&r->heap, v, &items, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (items[i].kind != QN_J_LIST && items[i].kind != QN_J_DICT && items[i].kind != QN_J_STRING)
+            return qn_fail(QN_E_ARG, "cannot unpack non-iterable %s object", qn_jvalue_type(items[i]));
+        QN_TRY(qn_jvalue_items(&r->heap, items[i], &pair, &n_pair));
+        if (n_pair < 2)
+            return qn_fail(QN_E_ARG, "not enough values to unpack (expected 2, got %lld)", (long long)n_pair);
+        if (n_pair > 2) return qn_fail(QN_E_ARG, "too many values to unpack (expected 2)");
+        QN_TRY(put_pair(r, b, pair[0], pair[1]));
+    }
+    return QN_OK;
+}
+
+static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    qn_jbuild b;
+    qn_jbuild_init(&b, &r->heap);
+    if (v.kind == QN_J_DICT || v.kind == QN_J_LIST) {
+        QN_TRY(qn_jargs_bind(r, "urlencode", a, "", 0, NULL));
+        QN_TRY(put_pairs(r, &b, v));
+        return qn_jbuild_take(&b, out);
+    }
+    QN_TRY(to_string(r, v, a, "urlencode", &v));
+    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
+    put_quoted(&b, v.s, 0);
     return qn_jbuild_take(&b, out);
+}
+
+/* repr() with the keys of dicts in order, as Python's pprint writes what fits a line of 80 characters. */
+static qn_status put_pretty(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
+{
+    int64_t *places;
+    qn_status status = QN_OK;
+    if (v.kind != QN_J_DICT && !(v.kind == QN_J_LIST && v.l->shape <= QN_JSHAPE_GROUP))
+        return qn_jwrite_repr(r, b, v);
+    const int is_dict = v.kind == QN_J_DICT, is_tuple = !is_dict && qn_jis_tuple(v.l);
+    const int64_t n = is_dict ? v.d->n : v.l->n;
+    QN_TRY(qn_jheap_enter(&r->heap));
+    if (!(places = qn_jheap_alloc(&r->heap, (size_t)n + 1, sizeof *places))) return r->heap.status;
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    if (is_dict) QN_TRY(qn_jsort(r, v.d->keys, places, n, 0));
+    qn_jbuild_text(b, is_dict ? "{" : is_tuple ? "(" : "[", v.user);
+    for (int64_t i = 0; i < n && status == QN_OK; i++) {
+        if (i) qn_jbuild_text(b, ", ", v.user);
+        if (is_dict) {
+            status = put_pretty(r, b, v.d->keys[places[i]]);
+            qn_jbuild_text(b, ": ", v.user);
+        }
+        if (status == QN_OK) status = put_pretty(r, b, is_dict ? v.d->values[places[i]] : v.l->items[i]);
+    }
+    if (is_tuple && n == 1) qn_jbuild_text(b, ",", v.user);
+    qn_jbuild_text(b, is_dict ? "}" : is_tuple ? ")" : "]", v.user);
+    qn_jheap_leave(&r->heap);
+    return status == QN_OK ? b->status : status;
+}
+
+static qn_status filter_pprint(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    enum { WIDTH = 80 };
+    qn_jbuild b;
+    QN_TRY(qn_jargs_bind(r, "pprint", a, "", 0, NULL));
+    qn_jbuild_init(&b, &r->heap);
+    QN_TRY(put_pretty(r, &b, v));
+    QN_TRY(qn_jbuild_take(&b, out));
+    const int is_plain = v.kind != QN_J_DICT && v.kind != QN_J_LIST && v.kind != QN_J_STRING;
+    if (is_plain || qn_jstring_length(out->s) <= WIDTH) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "pprint: a value of more than %d characters", WIDTH);
 }
 
 /* Numbers. */
@@ -441,6 +526,8 @@ static const qn_jfunction_row value_filters[] = {
     {"urlencode", filter_urlencode},
     {"truncate", filter_truncate},
     {"wordcount", filter_wordcount},
+    {"wordwrap", qn_jfilter_wordwrap},
+    {"pprint", filter_pprint},
     {"center", filter_center},
     {"attr", filter_attr},
 };

@@ -145,8 +145,15 @@ qn_status qn_jfail_undefined(qn_jvalue v)
     if (!u) return qn_fail(QN_E_ARG, "a value is undefined");
     int n = u->n > 200 ? 200 : (int)u->n;
     if (!u->owner) return qn_fail(QN_E_ARG, "'%.*s' is undefined", n, u->name);
+    if (u->is_element) {
+        const int is_none = strcmp(u->owner, "NoneType") == 0;
+        return qn_fail(QN_E_ARG, "%s%s has no element %.*s", is_none ? "None" : u->owner,
+                       is_none ? "" : " object", n, u->name);
+    }
     if (u->unsafe)
         return qn_fail(QN_E_ARG, "access to attribute '%.*s' of '%s' object is unsafe", n, u->name, u->owner);
+    if (strcmp(u->owner, "NoneType") == 0)
+        return qn_fail(QN_E_ARG, "'None' has no attribute '%.*s'", n, u->name);
     return qn_fail(QN_E_ARG, "'%s object' has no attribute '%.*s'", u->owner, n, u->name);
 }
 

@@ -91,7 +91,8 @@ typedef struct {
     const char *owner; /* type that lacks the attribute; NULL: a variable */
     const char *name;
     size_t n;
-    int unsafe; /* the attribute exists in Python, but not for templates */
+    int unsafe;     /* the attribute exists in Python, but not for templates */
+    int is_element; /* name is the repr of a key that is no string */
 } qn_jhint;
 
 typedef struct qn_jobject qn_jobject; /* loop, macro, method, cycler, joiner: run.h */
