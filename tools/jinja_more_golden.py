@@ -6,14 +6,18 @@ import json, os, random
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CONTEXT = {"messages": [{"role": "user", "content": "hi"}], "s": "text", "n": None, "i": 3, "d": {"a": 1, "b c": "x/y é"},
+CONTEXT = {"messages": [{"role": "user", "content": "hi"}], "s": "text", "n": None, "i": 3, "d": {"a": 1,
+         "b c": "x/y é"},
            "l": [["k", 1], ["a b", "&"]]}
 MESSAGES = ["messages[9].role", "messages[-2].x", "messages[1.5].x", "messages['x'].y", "s[99].x", "s.nope.x", "n.x.y",
             "n[0].x", "i[0].x", "d[5].x", "d[None].x", "d['q'].x", "d.q.x", "nope.x", "nope[0]", "d[(1, 'a')].x",
             "messages[True].x", "l[0][2].x"]
-WORDS = ["a", "the", "long-word", "well-known-fact", "x--y", "--", "-", "e-mail", "é", "naïve", "日本語の文", "supercalifragilistic",
-         "don't", "end.", "\t", "  ", "\n", "\n\n", "\u00a0", "(paren)", "A-B-C-D", "--option=x-y", "1-2", "foo--bar--baz", "🙂"]
-VALUES = ["{}", "[]", "()", "{'b': 1, 'a': [1, 2.5, None]}", "('x',)", "{'z': {'y': 1, 'x': 2}}", "'it\\'s'", "[True, 'a\\nb']", "5"]
+WORDS = ["a", "the", "long-word", "well-known-fact", "x--y", "--", "-", "e-mail", "é", "naïve", "日本語の文",
+         "supercalifragilistic",
+         "don't", "end.", "\t", "  ", "\n", "\n\n", "\u00a0", "(paren)", "A-B-C-D", "--option=x-y", "1-2",
+         "foo--bar--baz", "🙂"]
+VALUES = ["{}", "[]", "()", "{'b': 1, 'a': [1, 2.5, None]}", "('x',)", "{'z': {'y': 1, 'x': 2}}", "'it\\'s'",
+         "[True, 'a\\nb']", "5"]
 
 
 def main():
@@ -29,7 +33,8 @@ def main():
         templates.append("{{ %s|wordwrap(%s) }}" % (json.dumps(text, ensure_ascii=False), ", ".join(args)))
     folds = ["Straße", "ǅ", "İI", "ΑΣ ς", "ﬁﬃ", "ŉ", "Ⅷ", "ᏸꭰ", "ẞß", "K"]
     templates += ["{{ %r.casefold() }}" % f for f in folds]
-    templates += ["{{ %s|urlencode }}" % v for v in ("d", "l", "d.items()", "'a b/c'", "{}", "i", "{1: none, 'é': true}")]
+    templates += ["{{ %s|urlencode }}" % v for v in ("d", "l", "d.items()", "'a b/c'", "{}", "i",
+                                                     "{1: none, 'é': true}")]
     templates += ["{{ [1, 2]|urlencode }}", "{{ ['ab', 'c']|urlencode }}"]
     templates += ["{{ %s|pprint }}" % v for v in VALUES]
     templates += ["{{ 'x'|wordwrap(0) }}"]
