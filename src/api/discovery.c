@@ -167,7 +167,7 @@ qn_status qn_discovery_report(qn_discovery *d, qn_discover_fn *fn, void *user)
     texts t = {.name = ""};
     qn_source *s = NULL;
     make_name(d->path, &t);
-    qn_status status = qn_source_open(d->path, NULL, &s);
+    qn_status status = qn_source_open(d->path, &(qn_source_options){.as_stored = 1}, &s);
     if (status == QN_OK) {
         status = read_source(s, d, &t);
     } else if (status != QN_E_NOMEM) {

@@ -541,8 +541,8 @@ int qn_cmd_inspect(int argc, char **argv)
     if (!o.metadata && !o.tensors) o.metadata = o.tensors = 1;
     qn_source *source = NULL;
     totals t = {0};
-    qn_status status =
-        qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
+    qn_status status = qn_source_open(
+        path, &(qn_source_options){.file = o.load.o.file, .packed = 1, .as_stored = 1}, &source);
     if (status == QN_OK) {
         add_up(source, &t);
         if (o.json)

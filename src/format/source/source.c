@@ -1,10 +1,12 @@
 #include "format/source/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/source/raw_weights.h"
@@ -30,6 +32,8 @@ struct qn_source {
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
     int64_t n_views, n_elements;
+    qn_tensor_view *narrowed; /* [n_narrowed] in the place of tensors of type F64; they own their data */
+    int64_t n_narrowed;
     qn_map *names;       /* tensor -> place in views */
     qn_map *index_files; /* tensor -> place in files; NULL: no index */
 };
@@ -189,16 +193,66 @@ static qn_status open_raw(qn_source *s)
     return QN_OK;
 }
 
+/* ---- numbers of 64 bits --------------------------------------------------------------------------------- */
+
+static qn_status narrow(const qn_tensor_view *from, qn_tensor_view *to)
+{
+    *to = *from;
+    to->data = NULL;
+    size_t size;
+    float *data = qn_mul_size((size_t)from->n_elements, sizeof *data, &size) ? qn_alloc(size) : NULL;
+    if (!data) return QN_E_NOMEM;
+    to->data = data;
+    to->dtype = QN_DTYPE_F32;
+    to->size_bytes = size;
+    to->mapping = NULL;
+    QN_TRY(qn_view_floats(from, 0, from->n_elements, data));
+    for (int64_t i = 0; i < from->n_elements; i++) {
+        double own;
+        memcpy(&own, (const char *)from->data + 8 * i, sizeof own);
+        if (isfinite(own) && !isfinite(data[i]))
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: tensor %s: element %lld is %g, which is too large for float32", from->file,
+                           from->name, (long long)i, own);
+    }
+    return QN_OK;
+}
+
+/* Nothing is computed with 64 bits: tensors of that type become float32, and that is said. */
+static qn_status narrow_all(qn_source *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->n_views; i++)
+        n += s->views[i]->supported && s->views[i]->dtype == QN_DTYPE_F64;
+    if (!n) return QN_OK;
+    s->narrowed = qn_calloc((size_t)n, sizeof *s->narrowed);
+    if (!s->narrowed) return QN_E_NOMEM;
+    for (int64_t i = 0; i < s->n_views; i++) {
+        if (!s->views[i]->supported || s->views[i]->dtype != QN_DTYPE_F64) continue;
+        QN_TRY(narrow(s->views[i], &s->narrowed[s->n_narrowed++]));
+        s->views[i] = &s->narrowed[s->n_narrowed - 1];
+    }
+    qn_log(QN_LOG_WARNING, "%s: %lld tensor%s of type F64 %s taken as float32", s->path, (long long)n,
+           n == 1 ? "" : "s", n == 1 ? "is" : "are");
+    return QN_OK;
+}
+
+static qn_status open_views(qn_source *s)
+{
+    if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
+    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
+    if (s->files.n_files) return open_safetensors(s);
+    return make_room(s, 0);
+}
+
 static qn_status open_all(qn_source *s, const char *path, const qn_source_options *options)
 {
     s->path = qn_strdup(path);
     if (!s->path) return QN_E_NOMEM;
     QN_TRY(qn_source_files_find(path, options, &s->files));
     QN_TRY(find_sides(s));
-    if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
-    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
-    if (s->files.n_files) return open_safetensors(s);
-    return make_room(s, 0);
+    QN_TRY(open_views(s));
+    return options->as_stored || options->text_only ? QN_OK : narrow_all(s);
 }
 
 qn_status qn_source_open(const char *path, const qn_source_options *options, qn_source **out)
@@ -220,6 +274,8 @@ void qn_source_close(qn_source *s)
     for (int i = 0; i < QN_SIDE_COUNT; i++) qn_free(s->sides[i].text);
     qn_map_free(s->names);
     qn_map_free(s->index_files);
+    for (int64_t i = 0; i < s->n_narrowed; i++) qn_free((void *)(uintptr_t)s->narrowed[i].data);
+    qn_free(s->narrowed);
     qn_free(s->views);
     for (size_t i = 0; s->shards && i < s->files.n_files; i++) qn_safetensors_close(s->shards[i]);
     qn_free(s->shards);

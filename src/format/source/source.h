@@ -32,6 +32,7 @@ typedef struct {
     /* For tokenising: a directory without weights will do as long as it has a tokenizer or template file, and
      * safetensors are not opened. A GGUF still is, for its metadata. */
     int text_only;
+    int as_stored; /* to look at: tensors of type F64 are not made float32, which is what is computed with */
     int packed; /* a file of packed weights will do too, to look at: its tensors are a device's (packed.h) */
 } qn_source_options;
 

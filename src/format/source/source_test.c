@@ -733,10 +733,61 @@ static void test_parts_out_of_memory(void **state)
     qn_test_remove(folder);
 }
 
+static const char *write_doubles(double second)
+{
+    const char *folder = qn_test_scratch();
+    const double values[] = {0.1, second, -3};
+    qn_st_writer *w;
+    assert_int_equal(qn_st_writer_new(qn_test_path(folder, "model.safetensors"), &w), QN_OK);
+    assert_int_equal(qn_st_writer_add(w, "wide", QN_DTYPE_F64, 1, (const int64_t[]){3}, NULL), QN_OK);
+    assert_int_equal(qn_st_writer_add(w, "byte", QN_DTYPE_U8, 1, (const int64_t[]){1}, NULL), QN_OK);
+    assert_int_equal(qn_st_writer_begin(w), QN_OK);
+    assert_int_equal(qn_st_writer_write(w, 0, 0, values, sizeof values), QN_OK);
+    assert_int_equal(qn_st_writer_write(w, 1, 0, "\7", 1), QN_OK);
+    assert_int_equal(qn_st_writer_finish(w), QN_OK);
+    qn_st_writer_free(w);
+    return folder;
+}
+
+static void test_doubles_become_floats(void **state)
+{
+    const char *folder = write_doubles(1e-300);
+    qn_source *s = open_good(folder, NULL);
+    const qn_tensor_view *v = qn_source_find(s, "wide");
+    float values[3];
+    assert_int_equal(v->dtype, QN_DTYPE_F32);
+    assert_int_equal(v->size_bytes, 12);
+    memcpy(values, v->data, sizeof values);
+    assert_true(values[0] == 0.1f && values[1] == 0 && values[2] == -3);
+    assert_int_equal(value_of(s, "byte"), 7);
+    qn_source_close(s);
+    s = open_good(folder, &(qn_source_options){.as_stored = 1});
+    assert_int_equal(qn_source_find(s, "wide")->dtype, QN_DTYPE_F64);
+    qn_source_close(s);
+    const int64_t before = qn_mem_live_blocks();
+    qn_status status = QN_E_NOMEM;
+    for (int64_t n = 1; n < 2000 && status != QN_OK; n++) {
+        s = NULL;
+        qn_mem_fail_nth(n);
+        status = qn_source_open(folder, NULL, &s);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        qn_source_close(s);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    assert_int_equal(status, QN_OK);
+    qn_test_remove(folder);
+    folder = write_doubles(1e300);
+    expect_failure(folder, NULL, QN_E_UNSUPPORTED,
+                   PARTS("tensor wide: element 1 is 1e+300", "too large for float32"));
+    qn_test_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_doubles_become_floats),
         cmocka_unit_test(test_parts_that_do_not_fit),
         cmocka_unit_test(test_overlay),
         cmocka_unit_test(test_lfs_pointers),
