@@ -51,8 +51,14 @@ static void choose_sampling(qn_sampling_options *s, const qn_model_info *info)
     }
 }
 
-static qn_status take(qn_chat_state *c, const qn_buf *entered, int is_block)
+static qn_status take(qn_chat_state *c, qn_buf *entered, int is_block)
 {
+    if (!c->was_asked && entered->length >= 3 && memcmp(entered->data, "\xef\xbb\xbf", 3) == 0) {
+        memmove(entered->data, entered->data + 3,
+                entered->length - 2); /* a byte order mark before the first line */
+        entered->length -= 3;
+    }
+    c->was_asked = 1;
     const char *text = entered->data;
     if (entered->length == 0) return QN_OK;
     if (memchr(text, 0, entered->length)) return qn_fail(QN_E_FORMAT, "the line has a NUL character");

@@ -111,7 +111,8 @@ static const qn_arg_group template_groups[] = {{NULL, template_args, 0, NULL}, {
 const qn_arg_spec qn_template_spec = {
     "quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
     "Renders a request with a chat template. The request is a JSON object on standard input:\n"
-    "{\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,\"now\":\"2026-03-14T15:09:26\",...}"
+    "{\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true, \"now\":\"2026-03-14T15:09:26\", "
+    "...}"
     ".",
     template_groups,
     0,

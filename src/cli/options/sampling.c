@@ -66,7 +66,7 @@ const qn_arg qn_sampling_args[] = {
      "generate only these tokens; may be repeated"},
     {"--sampler-order", 0, QN_ARG_TEXT, SAMPLING(order), 0, 0, "LIST",
      "order of the sampling steps (default "
-     "repeat_penalty,dry,top_n_sigma,typical_p,top_p,min_p,top_k,xtc,temperature,mirostat)"},
+     "repeat_penalty, dry, top_n_sigma, typical_p, top_p, min_p, top_k, xtc, temperature, mirostat)"},
     {"--samplers", 0, QN_ARG_TEXT, SAMPLING(samplers), 0, 0, "LIST",
      "the same as --sampler-order, with ; or , between the steps; llama.cpp's names work too"},
     {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT",

@@ -350,6 +350,24 @@ static qn_status no_tensors(const char *path, qn_adapter_layout layout)
                    qn_adapter_layouts[layout].file);
 }
 
+/* The folder of a training has the adapter in best/, or without a validation in last/. *out NULL: this is none. */
+static qn_status find_trained(const char *path, char **out)
+{
+    static const char *const names[] = {"", "best/", "last/"};
+    *out = NULL;
+    for (int i = 0; i < 3; i++) {
+        qn_buf b = {0};
+        qn_buf_printf(&b, "%s/%s%s", path, names[i], QN_ADAPTER_CONFIG_NAME);
+        const int is_there = b.status == QN_OK && access(b.data, F_OK) == 0;
+        const qn_status status = b.status;
+        qn_buf_free(&b);
+        QN_TRY(status);
+        if (!is_there) continue;
+        return i ? join(path, "/", i == 1 ? "best" : "last", out) : QN_OK;
+    }
+    return QN_OK;
+}
+
 static qn_status open_files(const char *path, qn_adapter_file *f, qn_buf *notes)
 {
     struct stat about;
@@ -383,6 +401,9 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
                                qn_adapter_file *out)
 {
     qn_adapter_file f = {0};
+    char *trained = NULL;
+    QN_TRY(find_trained(path, &trained));
+    if (trained) path = trained;
     reading r = {.f = &f, .model = model, .notes = notes};
     qn_status status = open_files(path, &f, notes);
     if (status == QN_OK) {
@@ -390,6 +411,7 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
         status = r.table ? read_tensors(&r) : QN_E_NOMEM;
     }
     qn_free(r.table);
+    qn_free(trained);
     if (status == QN_OK)
         *out = f;
     else
