@@ -42,7 +42,8 @@ def test_long_options_behind_one_hyphen(model):
 @pytest.mark.parametrize("args", [
     ("-m", "MODEL", "-n", 4), ("-model=MODEL", "-n", 4), ("--model", "MODEL", "-n", 4), ("-n", 4, "-m", "MODEL"),
     ("MODEL", "-n", 4, "-ngl", 0), ("MODEL", "-n", 4, "-ngl=0"), ("MODEL", "--n-gpu-layers", 0, "-n", 4),
-    ("MODEL", "--n-predict", 4), ("MODEL", "-n-predict=4"), ("MODEL", "--max-new-tokens", 4), ("MODEL", "-n4", "-c", 64),
+    ("MODEL", "--n-predict", 4), ("MODEL", "-n-predict=4"), ("MODEL", "--max-new-tokens", 4),
+    ("MODEL", "-n4", "-c", 64),
     ("MODEL", "-n4", "-c64"), ("MODEL", "-n4", "--ctx-size", 64), ("MODEL", "-n4", "-ctx-size=64"),
     ("MODEL", "-n4", "--temperature", 0), ("MODEL", "-n4", "-temperature", 0), ("MODEL", "-n4", "--ctk", "auto")])
 def test_habits_of_other_programs(model, args):
@@ -80,7 +81,8 @@ def test_model_for_a_command():
     assert b"did you mean" not in call("no-such-command").stderr
 
 
-@pytest.mark.parametrize("typed, meant", [("--tmep", "--temp"), ("--max-tokns", "--max-tokens"), ("--mlock", "--wired-limit")])
+@pytest.mark.parametrize("typed, meant", [("--tmep", "--temp"), ("--max-tokns", "--max-tokens"),
+                                          ("--mlock", "--wired-limit")])
 def test_mistyped_options(model, typed, meant):
     refused(call("run", model, "-p", "x", typed, 1), f"did you mean {meant}?", status=2)
 

@@ -11,12 +11,14 @@
 #include "text/chat/chat_builtin.h"
 
 typedef struct {
-    const char *file, *builtin, *weights;
+    const char *file, *builtin, *weights, *prompt;
     int json, provenance;
 } template_options;
 
 #define AT(field) offsetof(template_options, field)
 static const qn_arg template_args[] = {
+    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
+     "what a user says, instead of a request on standard input; an answer is asked for"},
     {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "T.jinja",
      "template file to use without a model; the request must set all variables"},
     {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "gemma|qwen|llama3", "built-in chat format to use"},
@@ -134,7 +136,12 @@ int qn_cmd_template(int argc, char **argv)
 
     output out = {0};
     json_t *request = NULL;
-    qn_status status = qn_input_json(NULL, &request);
+    qn_status status = QN_OK;
+    if (!o.prompt)
+        status = qn_input_json(NULL, &request);
+    else if (!(request = json_pack("{s:[{s:s,s:s}],s:b}", "messages", "role", "user", "content", o.prompt,
+                                   "add_generation_prompt", 1)))
+        status = qn_fail(QN_E_FORMAT, "--prompt: not valid UTF-8");
     if (status == QN_OK && !json_is_object(request))
         status = qn_fail(QN_E_FORMAT, "standard input: the request is not a JSON object");
     if (status == QN_OK && format)

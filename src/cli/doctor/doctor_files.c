@@ -3,6 +3,7 @@
 #include <math.h>
 #include <quern/quern.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -324,6 +325,12 @@ static void say_card(qn_doctor *d, const qn_device_info *card)
                       card->description, card->note);
 }
 
+static int asks_for(const char *wish, const char *name)
+{
+    const char *asked = wish ? wish : getenv("QUERN_DEVICE");
+    return asked && strcmp(asked, name) == 0;
+}
+
 void qn_doctor_devices(qn_doctor *d)
 {
     const char *wish = d->load->o.device;
@@ -346,16 +353,17 @@ void qn_doctor_devices(qn_doctor *d)
     }
     d->has_device = 1;
     qn_buf b = {0};
-    qn_buf_printf(&b, "%s computes; cpu with set %s; ", used.name, cpu.set);
+    qn_buf_printf(&b, "%s computes; cpu with set %s", used.name, cpu.set);
+    /* A device that is not there is worth a word only where it was asked for. */
     if (cuda.is_there)
-        qn_buf_printf(&b, "cuda on %s (%s); ", cuda.info.description, cuda.info.set);
-    else
-        qn_buf_printf(&b, "%s; ", cuda.missing);
+        qn_buf_printf(&b, "; cuda on %s (%s)", cuda.info.description, cuda.info.set);
+    else if (asks_for(wish, "cuda"))
+        qn_buf_printf(&b, "; %s", cuda.missing);
     if (mlx.is_there)
-        qn_buf_printf(&b, "mlx by %s on %s", mlx.info.description,
+        qn_buf_printf(&b, "; mlx by %s on %s", mlx.info.description,
                       strcmp(mlx.info.set, "metal") == 0 ? "the GPU" : "the CPU");
-    else
-        qn_buf_puts(&b, mlx.missing);
+    else if (asks_for(wish, "mlx"))
+        qn_buf_printf(&b, "; %s", mlx.missing);
     if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);
     qn_buf_free(&b);
     if (cuda.is_there) say_card(d, &cuda.info);
