@@ -325,10 +325,13 @@ static void say_card(qn_doctor *d, const qn_device_info *card)
                       card->description, card->note);
 }
 
-static int asks_for(const char *wish, const char *name)
+/* Is it worth a word that the device is missing? Where nobody asked for it, and its library is not there, no. */
+static int is_missed(const other_device *o, const char *wish)
 {
-    const char *asked = wish ? wish : getenv("QUERN_DEVICE");
-    return asked && strcmp(asked, name) == 0;
+    const char *asked = wish ? wish : getenv("QUERN_DEVICE"),
+               *library = getenv(strcmp(o->name, "cuda") == 0 ? "QUERN_CUDA_LIBRARY" : "QUERN_MLX_LIBRARY");
+    if ((asked && strcmp(asked, o->name) == 0) || library) return 1;
+    return !strstr(o->missing, "not built") && !strstr(o->missing, "cannot be loaded");
 }
 
 void qn_doctor_devices(qn_doctor *d)
@@ -354,15 +357,14 @@ void qn_doctor_devices(qn_doctor *d)
     d->has_device = 1;
     qn_buf b = {0};
     qn_buf_printf(&b, "%s computes; cpu with set %s", used.name, cpu.set);
-    /* A device that is not there is worth a word only where it was asked for. */
     if (cuda.is_there)
         qn_buf_printf(&b, "; cuda on %s (%s)", cuda.info.description, cuda.info.set);
-    else if (asks_for(wish, "cuda"))
+    else if (is_missed(&cuda, wish))
         qn_buf_printf(&b, "; %s", cuda.missing);
     if (mlx.is_there)
         qn_buf_printf(&b, "; mlx by %s on %s", mlx.info.description,
                       strcmp(mlx.info.set, "metal") == 0 ? "the GPU" : "the CPU");
-    else if (asks_for(wish, "mlx"))
+    else if (is_missed(&mlx, wish))
         qn_buf_printf(&b, "; %s", mlx.missing);
     if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);
     qn_buf_free(&b);
