@@ -331,14 +331,19 @@ const char *qn_source_side_path(const qn_source *s, qn_side_file which)
     return s->sides[which].path;
 }
 
+static int is_large(qn_side_file which)
+{
+    return which == QN_SIDE_TOKENIZER || which == QN_SIDE_VOCAB || which == QN_SIDE_MERGES;
+}
+
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n)
 {
     side *f = &s->sides[which];
     if (!f->path)
         return qn_fail(QN_E_NOT_FOUND, "%s: there is no %s", s->files.folder, qn_side_file_name(which));
     if (!f->text)
-        QN_TRY(qn_file_read(f->path, which == QN_SIDE_TOKENIZER ? tokenizer_bytes_max : side_bytes_max,
-                            &f->text, &f->n));
+        QN_TRY(
+            qn_file_read(f->path, is_large(which) ? tokenizer_bytes_max : side_bytes_max, &f->text, &f->n));
     *text = f->text;
     if (n) *n = f->n;
     return QN_OK;

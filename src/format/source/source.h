@@ -47,6 +47,8 @@ typedef enum {
     QN_SIDE_SPECIAL_TOKENS_MAP,  /* special_tokens_map.json */
     QN_SIDE_ADDED_TOKENS,        /* added_tokens.json */
     QN_SIDE_CHAT_TEMPLATE_JSON,  /* chat_template.json */
+    QN_SIDE_VOCAB,               /* vocab.json */
+    QN_SIDE_MERGES,              /* merges.txt */
     QN_SIDE_COUNT
 } qn_side_file;
 
@@ -70,7 +72,7 @@ const char *qn_source_index_path(const qn_source *s);
 /* Path of a side file; NULL when it is not there. Borrowed. */
 const char *qn_source_side_path(const qn_source *s, qn_side_file which);
 /* The contents, read at the first call; NUL-terminated, n does not count the NUL (n may be NULL). Borrowed.
- * QN_E_NOT_FOUND: not there; QN_E_FORMAT: larger than its cap (256 MiB for tokenizer.json, 16 MiB for the
+ * QN_E_NOT_FOUND: not there; QN_E_FORMAT: larger than its cap (256 MiB for tokenizer.json, vocab.json and merges.txt, 16 MiB for the
  * others). */
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n);
 /* Gives up the contents; a later call of side_text reads them again. */

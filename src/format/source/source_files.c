@@ -32,6 +32,8 @@ static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_SPECIAL_TOKENS_MAP] = "special_tokens_map.json",
     [QN_SIDE_ADDED_TOKENS] = "added_tokens.json",
     [QN_SIDE_CHAT_TEMPLATE_JSON] = "chat_template.json",
+    [QN_SIDE_VOCAB] = "vocab.json",
+    [QN_SIDE_MERGES] = "merges.txt",
 };
 
 const char *qn_side_file_name(qn_side_file which)
@@ -132,6 +134,7 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, int f
     int gguf = ends_with(name, ".gguf"), safetensors = ends_with(name, ".safetensors");
     int index = strcmp(name, index_name) == 0;
     int text = strcmp(name, side_names[QN_SIDE_TOKENIZER]) == 0 ||
+               strcmp(name, side_names[QN_SIDE_MERGES]) == 0 ||
                strcmp(name, side_names[QN_SIDE_TOKENIZER_CONFIG]) == 0 ||
                strcmp(name, side_names[QN_SIDE_CHAT_TEMPLATE]) == 0;
     if (name[0] == '.') return QN_OK;

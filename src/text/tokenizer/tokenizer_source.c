@@ -4,6 +4,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/tokenizer/files/vocab_files.h"
 #include "text/tokenizer/named_tokens.h"
 
 const char *qn_tokenizer_config_text(const json_t *value, size_t *n)
@@ -51,7 +52,7 @@ static qn_status name_tokens(const qn_named_tokens *named, qn_tokenizer *t)
 int qn_tokenizer_is_there(const qn_source *src)
 {
     const qn_gguf *g = qn_source_gguf(src);
-    return qn_source_side_path(src, QN_SIDE_TOKENIZER) ||
+    return qn_source_side_path(src, QN_SIDE_TOKENIZER) || (!g && qn_vocab_files_are_there(src)) ||
            (g && qn_gguf_value_find(g, "tokenizer.ggml.model"));
 }
 
@@ -99,15 +100,43 @@ qn_status qn_tokenizer_check(const qn_source *src, const qn_tokenizer *t, int64_
     return path && g ? compare_lists(path, g, t, notes) : QN_OK;
 }
 
+/* vocab.json and merges.txt. */
+static qn_status open_files(qn_source *src, const char *pre_regex, qn_tokenizer **out)
+{
+    const char *path = qn_source_side_path(src, QN_SIDE_VOCAB);
+    qn_tokenizer *t = NULL;
+    qn_named_tokens named = {0};
+    json_t *config = NULL;
+    qn_buf text = {0};
+    if (pre_regex)
+        return qn_fail(QN_E_ARG,
+                       "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status = qn_vocab_files_read(src, config, &text);
+    if (status == QN_OK) status = qn_named_tokens_read(src, config, &named);
+    json_decref(config);
+    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text.data, text.length, &named, &t);
+    if (status == QN_OK) status = name_tokens(&named, t);
+    qn_buf_free(&text);
+    qn_named_tokens_free(&named);
+    if (status == QN_OK)
+        *out = t;
+    else
+        qn_tokenizer_free(t);
+    return status;
+}
+
 qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer **out)
 {
     const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER), *text;
     size_t n;
+    if (!path && !qn_source_gguf(src) && qn_vocab_files_are_there(src))
+        return open_files(src, pre_regex, out);
     if (!path) {
         if (!qn_source_gguf(src))
             return qn_fail(QN_E_NOT_FOUND,
-                           "%s: there is no tokenizer.json (tokenizer.model and vocab.json are not "
-                           "supported: save the tokenizer again with transformers)",
+                           "%s: there is no tokenizer.json, nor vocab.json with merges.txt "
+                           "(tokenizer.model is not supported: save the tokenizer again with transformers)",
                            qn_source_path(src));
         qn_tokenizer_options options = {.pre_regexes = &pre_regex, .n_pre_regexes = pre_regex ? 1 : 0};
         return qn_tokenizer_from_gguf(qn_source_gguf(src), pre_regex ? &options : NULL, out);
