@@ -57,6 +57,8 @@ void qn_sampling_set_windows(qn_sampling_options *s);
 qn_status qn_load_prepare(qn_load_options *l);
 /* One line about the card that "auto" took; wish: what was asked for, NULL: nothing. Nothing of the CPU. */
 void qn_note_device(const char *wish, const char *device, const char *name);
+/* DIR[:SCALE]: *scale is what follows the last ':' when it is a number, else 1. Returns the length of DIR. */
+size_t qn_load_read_scale(const char *path, float *scale);
 /* Loads what qn_model_open leaves: the adapters behind the first. */
 qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
 /* Prepares l and opens the model with its adapters; notes of the load go to standard error. */
