@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "text/jinja/big.h"
 #include "text/jinja/case.h"
 #include "text/jinja/filters_list.h"
 
@@ -398,6 +399,44 @@ static int whole_of(double f, int64_t *out)
     return 1;
 }
 
+/* The whole part of a float beyond 64 bits, exactly. */
+static qn_status whole_big(qn_jrun *r, qn_jvalue v, qn_jvalue *out)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%.0f", fabs(v.f));
+    QN_TRY(qn_jbig_parse(&r->heap, text, strlen(text), 10, v.user, out));
+    return v.f < 0 ? qn_jnegate(r, *out, out) : QN_OK;
+}
+
+/* The digits of a text that is a whole number of base 10, with its sign and white space before them. */
+static size_t digits_of(const qn_jstring *s, size_t *begin, int *negative)
+{
+    size_t i = 0, n = s->n;
+    while (i < n && qn_jspace((unsigned char)s->data[i])) i++;
+    while (n > i && qn_jspace((unsigned char)s->data[n - 1])) n--;
+    *negative = i < n && s->data[i] == '-';
+    i += i < n && (s->data[i] == '-' || s->data[i] == '+');
+    *begin = i;
+    while (i < n && s->data[i] >= '0' && s->data[i] <= '9') i++;
+    return i == n ? n - *begin : 0;
+}
+
+static int is_big_text(const qn_jstring *s, int64_t base)
+{
+    size_t begin;
+    int negative;
+    return base == 10 && digits_of(s, &begin, &negative) > 18;
+}
+
+static qn_status parse_big(qn_jrun *r, qn_jvalue v, int64_t base, qn_jvalue *out)
+{
+    size_t begin;
+    int negative;
+    const size_t n = digits_of(v.s, &begin, &negative);
+    QN_TRY(qn_jbig_parse(&r->heap, v.s->data + begin, n, (int)base, v.user, out));
+    return negative ? qn_jnegate(r, *out, out) : QN_OK;
+}
+
 static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
 {
     qn_jvalue bound[2];
@@ -410,15 +449,21 @@ static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
     int known = 0;
     if (v.kind == QN_J_STRING) {
         known = parse_int(v.s, base, &i);
-        if (!known && parse_float(v.s, &f) && !isnan(f) && !isinf(f)) v = qn_jfloat(f, v.user);
+        if (!known && !is_big_text(v.s, base) && parse_float(v.s, &f) && !isnan(f) && !isinf(f))
+            v = qn_jfloat(f, v.user);
+    }
+    if (v.kind == QN_J_STRING && !known && is_big_text(v.s, base)) return parse_big(r, v, base, out);
+    if (v.kind == QN_J_BIG) {
+        *out = v;
+        return QN_OK;
     }
     if (qn_jis_whole(v)) {
         known = 1;
         i = v.i;
     }
     if (v.kind == QN_J_FLOAT) {
-        if (!isnan(v.f) && !whole_of(v.f, &i))
-            return qn_fail(QN_E_ARG, "int: the number does not fit into 64 bits");
+        if (isinf(v.f)) return qn_fail(QN_E_ARG, "cannot convert float infinity to integer");
+        if (!isnan(v.f) && !whole_of(v.f, &i)) return whole_big(r, v, out);
         known = !isnan(v.f);
     }
     *out = known ? qn_jint(i, v.user) : bound[0].kind == QN_J_MISSING ? qn_jint(0, 0) : bound[0];
@@ -445,6 +490,7 @@ static qn_status filter_abs(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
         return QN_OK;
     }
     *out = v;
+    if (v.kind == QN_J_BIG) return v.big->negative ? qn_jnegate(r, v, out) : QN_OK;
     if (!qn_jis_whole(v) || v.i < 0) return qn_jnegate(r, v, out);
     *out = qn_jint(v.i, v.user);
     return QN_OK;
@@ -468,6 +514,12 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
     if (bound[1].kind != QN_J_MISSING &&
         !(bound[1].kind == QN_J_STRING && qn_jstring_is(bound[1].s, "common")))
         return qn_fail(QN_E_ARG, "round: method must be common, ceil or floor");
+    if (v.kind == QN_J_BIG && precision < 0)
+        return qn_fail(QN_E_UNSUPPORTED, "round: an integer beyond 64 bits with a negative precision");
+    if (v.kind == QN_J_BIG) {
+        *out = v;
+        return QN_OK;
+    }
     if (qn_jis_whole(v) && precision >= 0) {
         *out = qn_jint(v.i, v.user);
         return QN_OK;
