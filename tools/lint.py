@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # A foreign library is wrapped in one place.
 FOREIGN = {
-    "pcre2.h": ("src/text/",),
+    "pcre2.h": ("src/text/", "src/model/adapter/name_pattern.c"),
     "utf8proc.h": ("src/text/", "src/base/"),
     "png.h": ("src/media/",),
     "jpeglib.h": ("src/media/",),

@@ -139,7 +139,7 @@ def make_page(quern):
             "\\fBquern\\fR \\fB\\-\\-help\\fR | \\fB\\-\\-version\\fR\n.fi" + INTRO + ".SH COMMANDS\n"]
     shared = {}
     for name, summary in commands:
-        text = call(name, "--help")
+        text = call(name, "--help", "all")
         usage, about, groups = read_help(text)
         page.append(f".SS quern {name} \\- {roff(summary)}\n.B {roff(usage)}\n.PP\n")
         for line in about.split("\n"):
@@ -152,7 +152,8 @@ def make_page(quern):
                     shared[group] = options
             else:
                 page += [option(*o) for o in options]
-        rules = re.findall(r"^  (--\S+ cannot be used with .+)$", text, re.M)
+        rules = re.findall(r"^  (--\S+ cannot be used with .+(?:\n    .+)*)$", text, re.M)
+        rules = [re.sub(r"\n +", " ", rule) for rule in rules]
         if rules:
             page.append(".PP\n" + ".br\n".join(sentence(r) + "\n" for r in rules))
         if also:

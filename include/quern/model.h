@@ -66,6 +66,12 @@ typedef struct {
     const char *python;
 } qn_model_options;
 
+/* One row of token ids, borrowed. */
+typedef struct {
+    const int32_t *ids;
+    int64_t n_ids;
+} qn_ids;
+
 /* What was opened. Strings live as long as the model. */
 typedef struct {
     const char *path;         /* as given to qn_model_open */
@@ -93,6 +99,13 @@ typedef struct {
     const char *call_format, *reasoning_mark;
     const char
         *device_name; /* of a card: "NVIDIA H100 80GB HBM3". "": the device has no name that users know */
+    /* More of its generation_config; 0: not set. The rows of ids are borrowed, like the strings. */
+    float default_min_p, default_typical_p, default_repeat_penalty;
+    const qn_ids *default_bad_ids; /* bad_words_ids and suppress_tokens */
+    size_t n_default_bad_ids;
+    /* What it asks for in one line: "temperature 0.7, top_p 0.8; not applied: num_beams". "": nothing. Only chat
+     * and serve follow it: qn_generate_options never change by themselves. */
+    const char *generation_config;
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.
@@ -164,12 +177,6 @@ QN_API qn_status qn_cancel_new(qn_cancel **out);
 /* Any thread; safe in a signal handler. It stays set. NULL is accepted. */
 QN_API void qn_cancel_set(qn_cancel *cancel);
 QN_API void qn_cancel_free(qn_cancel *cancel);
-
-/* One row of token ids, borrowed. */
-typedef struct {
-    const int32_t *ids;
-    int64_t n_ids;
-} qn_ids;
 
 typedef struct {
     int last_only; /* only the logits of each row's last position */

@@ -96,7 +96,7 @@ static qn_status read_config(qn_source *s, qn_discovery *d, texts *t)
     json_t *root = NULL;
     if (!qn_source_side_path(s, QN_SIDE_CONFIG)) return QN_OK;
     qn_status status = qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n);
-    if (status == QN_OK) status = qn_json_parse("config.json", text, n, &root);
+    if (status == QN_OK) status = qn_json_parse_python("config.json", text, n, &root);
     if (status != QN_OK) return status == QN_E_NOMEM ? status : QN_OK;
     const json_t *inner = json_object_get(root, "text_config");
     take_text(t->model_type, sizeof t->model_type, json_object_get(root, "model_type"));
@@ -167,7 +167,7 @@ qn_status qn_discovery_report(qn_discovery *d, qn_discover_fn *fn, void *user)
     texts t = {.name = ""};
     qn_source *s = NULL;
     make_name(d->path, &t);
-    qn_status status = qn_source_open(d->path, NULL, &s);
+    qn_status status = qn_source_open(d->path, &(qn_source_options){.as_stored = 1}, &s);
     if (status == QN_OK) {
         status = read_source(s, d, &t);
     } else if (status != QN_E_NOMEM) {

@@ -127,7 +127,9 @@ qn_status qn_model_get_info(const qn_model *model, qn_model_info *out)
 {
     QN_TRY(check_handle(model, out, "qn_model_get_info"));
     if (!model->backend->get_info) return qn_backend_fail_missing(model->backend, "info");
-    return model->backend->get_info(model->object, out);
+    QN_TRY(model->backend->get_info(model->object, out));
+    if (!out->generation_config) out->generation_config = "";
+    return QN_OK;
 }
 
 qn_status qn_model_get_metrics(const qn_model *model, qn_metrics *out)

@@ -77,6 +77,27 @@ static const qn_command *find_command(const char *name)
     return c->name ? c : NULL;
 }
 
+/* A model's path where a command is due, and words that are nearly commands. */
+static int fail_unknown(const char *name)
+{
+    const size_t n = strlen(name);
+    const qn_command *best = NULL;
+    int least = 3;
+    if (name[0] == '-') return qn_args_fail(NULL, "unknown option %s", name);
+    if ((n > 5 && strcmp(name + n - 5, ".gguf") == 0) || strchr(name, '/') || access(name, F_OK) == 0)
+        return qn_args_fail(NULL, "%s is no command; for a model: quern chat %s, or quern run %s -p PROMPT",
+                            name, name, name);
+    for (const qn_command *c = qn_commands; c->name; c++) {
+        const int d = qn_args_is_near(name, c->name);
+        if (d < least) {
+            least = d;
+            best = c;
+        }
+    }
+    if (best) return qn_args_fail(NULL, "unknown command %s; did you mean %s?", name, best->name);
+    return qn_args_fail(NULL, "unknown command %s", name);
+}
+
 static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
@@ -92,7 +113,7 @@ static int run_command(int argc, char **argv)
         return print_help();
     if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0 || strcmp(name, "version") == 0)
         return print_version();
-    return qn_args_fail(NULL, name[0] == '-' ? "unknown option %s" : "unknown command %s", name);
+    return fail_unknown(name);
 }
 
 /* A standard stream that was closed would be the number of the next file to be opened, so that results went

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json/json.h"
 #include "base/mem.h"
@@ -21,6 +22,7 @@
 #include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 #include "tests/support/train_help.h"
 #include "train/files/trainable_file.h"
@@ -169,6 +171,29 @@ static void the_rest_stays(void **state)
     assert_non_null(qn_source_index_path(after));
     qn_source_close(before);
     qn_source_close(after);
+    qn_test_remove(scratch);
+}
+
+/* Chat templates in their folder are among the files that go with the model. */
+static void folder_of_templates(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[QN_TEST_DIR_MAX], adapter[512], out[512], folder[QN_TEST_DIR_MAX + 64], inside[600];
+    qn_test_model_copy(qn_test_need_fixture("models/llama"), NULL, NULL, base);
+    snprintf(adapter, sizeof adapter, "%s/adapter", scratch);
+    snprintf(out, sizeof out, "%s/fused", scratch);
+    snprintf(folder, sizeof folder, "%s/additional_chat_templates", base);
+    snprintf(inside, sizeof inside, "%s/additional_chat_templates", out);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    qn_test_write_text(folder, "rag.jinja", "x");
+    qn_test_write_text(folder, "tool_use.jinja", "y");
+    qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2}, adapter);
+    qn_test_ok(qn_model_fuse(base, adapter, out, NULL, NULL));
+    assert_int_equal(qn_test_count_files(inside), 2);
+    same_file(folder, inside, "rag.jinja");
+    same_file(folder, inside, "tool_use.jinja");
+    assert_int_equal(qn_test_count_files(scratch), 2);
+    qn_test_remove(base);
     qn_test_remove(scratch);
 }
 
@@ -355,9 +380,14 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),    cmocka_unit_test(the_rest_stays),
-                                       cmocka_unit_test(another_type),   cmocka_unit_test(quantised_stays),
-                                       cmocka_unit_test(gguf_stays),     cmocka_unit_test(refuses),
-                                       cmocka_unit_test(can_be_stopped), cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),
+                                       cmocka_unit_test(the_rest_stays),
+                                       cmocka_unit_test(folder_of_templates),
+                                       cmocka_unit_test(another_type),
+                                       cmocka_unit_test(quantised_stays),
+                                       cmocka_unit_test(gguf_stays),
+                                       cmocka_unit_test(refuses),
+                                       cmocka_unit_test(can_be_stopped),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }

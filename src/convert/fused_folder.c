@@ -62,6 +62,26 @@ static qn_status copy_file(const char *folder, const char *name, qn_folder_write
     return status;
 }
 
+/* The chat templates that lie in a folder. */
+static qn_status write_templates(const qn_source *source, qn_folder_writer *to)
+{
+    static const char folder[] = "additional_chat_templates";
+    const size_t n_templates = qn_source_template_count(source);
+    qn_status status = n_templates ? qn_folder_writer_make(to, folder) : QN_OK;
+    for (size_t i = 0; i < n_templates && status == QN_OK; i++) {
+        char *text = NULL;
+        size_t n;
+        qn_buf name = {0};
+        qn_buf_printf(&name, "%s/%s.jinja", folder, qn_source_template_name(source, i));
+        status = name.status;
+        if (status == QN_OK) status = qn_source_template_read(source, i, &text, &n);
+        if (status == QN_OK) status = write_to(to, name.data, text, n);
+        qn_free(text);
+        qn_buf_free(&name);
+    }
+    return status;
+}
+
 qn_status qn_fused_copy(const qn_source *source, qn_folder_writer *to)
 {
     const char *first = qn_source_file_path(source, 0), *name = qn_fused_name(first);
@@ -73,7 +93,7 @@ qn_status qn_fused_copy(const qn_source *source, qn_folder_writer *to)
         if (is_taken(e->d_name)) status = copy_file(folder, e->d_name, to);
     if (d) closedir(d);
     qn_free(folder);
-    return status;
+    return status == QN_OK ? write_templates(source, to) : status;
 }
 
 /* The type where it is said, in the decoder's own part too. */
@@ -103,8 +123,10 @@ qn_status qn_fused_config(qn_source *source, qn_folder_writer *to, const char *d
     json_t *config = NULL;
     QN_TRY(qn_source_side_text(source, QN_SIDE_CONFIG, &text, &n));
     if (!dtype) return write_to(to, config_name, text, n);
-    QN_TRY(qn_json_parse(qn_source_side_path(source, QN_SIDE_CONFIG), text, n, &config));
+    QN_TRY(qn_json_parse_python(qn_source_side_path(source, QN_SIDE_CONFIG), text, n, &config));
     char *changed = change_config(config, dtype) ? json_dumps(config, JSON_INDENT(2)) : NULL;
+    if (changed && (memmem(text, n, "Infinity", 8) || memmem(text, n, "NaN", 3)))
+        qn_json_unquote_python(changed);
     qn_status status = changed ? write_to(to, config_name, changed, strlen(changed)) : qn_fail_nomem(n);
     free(changed); /* foreign: jansson's */
     json_decref(config);

@@ -77,6 +77,7 @@ static qn_status put_metadata(rewriting *f, qn_gguf_writer *w)
     for (int64_t i = 0; i < qn_gguf_value_count(g); i++) {
         const qn_gguf_value *v = qn_gguf_value_get(g, i);
         if (number >= 0 && strcmp(v->key, key) == 0) continue;
+        if (strncmp(v->key, "split.", 6) == 0) continue; /* what is written is whole */
         QN_TRY(qn_gguf_writer_copy(w, v));
     }
     return number >= 0 ? qn_gguf_writer_u32(w, key, (uint32_t)number) : QN_OK;

@@ -33,10 +33,9 @@ static qn_status find(const char *name, const qn_type **out)
         qn_buf_printf(&known, "%s%s", known.length ? ", " : "", t->name);
     }
     qn_status status =
-        *out ? QN_OK
-        : known.status != QN_OK
-            ? known.status
-            : qn_fail(QN_E_ARG, "type \"%.40s\": GGUF files can be written with %s", name, known.data);
+        known.status != QN_OK ? known.status
+        : *out                ? QN_OK
+               : qn_fail(QN_E_ARG, "type \"%.40s\": GGUF files can be written with %s", name, known.data);
     qn_buf_free(&known);
     return status;
 }

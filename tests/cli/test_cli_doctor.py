@@ -272,7 +272,7 @@ def test_named_token_that_is_none(model):
 def test_no_end_token(model):
     os.remove(model / "generation_config.json")
     edit_json(model, "config.json", eos_token_id=...)
-    edit_json(model, "tokenizer_config.json", eos_token=..., chat_template=...)
+    edit_json(model, "tokenizer_config.json", eos_token=..., chat_template=..., added_tokens_decoder=...)
     tokenizer = (model / "tokenizer.json").read_text()
     for token in ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|start_header_id|>"):
         tokenizer = tokenizer.replace(token, token[:-2] + "z|>")

@@ -37,10 +37,54 @@ def test_long_options_behind_one_hyphen(model):
     plain = call("run", model, "--raw", "--prompt", "hello", "-n", 4)
     assert plain.returncode == 0 and plain.stdout
     assert call("run", model, "-raw", "-prompt=hello", "-max-tokens", 4).stdout == plain.stdout
-    refused(call("run", f"-model={model}"), "-model=", "quern run [MODEL]", status=2)
-    refused(call("run", "-m", model), "the model is an argument", status=2)
-    refused(call("run", model, "-ngl", 99), "did you mean --gpu-layers?", status=2)
-    refused(call("run", model, "-temperature", 1), "did you mean --temp?", status=2)
+
+
+@pytest.mark.parametrize("args", [
+    ("-m", "MODEL", "-n", 4), ("-model=MODEL", "-n", 4), ("--model", "MODEL", "-n", 4), ("-n", 4, "-m", "MODEL"),
+    ("MODEL", "-n", 4, "-ngl", 0), ("MODEL", "-n", 4, "-ngl=0"), ("MODEL", "--n-gpu-layers", 0, "-n", 4),
+    ("MODEL", "--n-predict", 4), ("MODEL", "-n-predict=4"), ("MODEL", "--max-new-tokens", 4),
+    ("MODEL", "-n4", "-c", 64),
+    ("MODEL", "-n4", "-c64"), ("MODEL", "-n4", "--ctx-size", 64), ("MODEL", "-n4", "-ctx-size=64"),
+    ("MODEL", "-n4", "--temperature", 0), ("MODEL", "-n4", "-temperature", 0), ("MODEL", "-n4", "--ctk", "auto")])
+def test_habits_of_other_programs(model, args):
+    plain = call("run", model, "--raw", "-p", "hello", "-n", 4)
+    out = call("run", "--raw", "-p", "hello", *[str(a).replace("MODEL", str(model)) for a in args])
+    assert out.returncode == 0 and out.stdout == plain.stdout and plain.stdout, out.stderr
+
+
+def test_prompt_from_a_file(model, tmp_path):
+    plain = call("run", model, "--raw", "-p", "hello", "-n", 4).stdout
+    for mark in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "prompt.txt").write_bytes(mark + b"hello\n")
+        for option in ("-f", "--file", "--prompt-file"):
+            args = ("-f", tmp_path / "prompt.txt") if option == "--file" else (option, tmp_path / "prompt.txt")
+            assert call("run", model, "--raw", *args, "-n", 4).stdout == plain
+        assert call("run", model, "--raw", "-n", 4, stdin=mark + b"hello\n").stdout == plain
+    refused(call("run", model, "-f", tmp_path / "prompt.txt", "-p", "x"), "--prompt cannot be used with --prompt-file",
+            status=2)
+
+
+def test_lora_is_an_adapter(model):
+    refused(call("run", model, "-p", "x", "--lora", "/no/such/adapter"), "/no/such/adapter", status=1)
+    refused(call("run", model, "-p", "x", "-lora=/no/such/adapter"), "/no/such/adapter", status=1)
+
+
+@pytest.mark.parametrize("typed, meant", [("rnu", "run"), ("chta", "chat"), ("serv", "serve"), ("tokenise", "tokenize"),
+                                          ("benhc", "bench"), ("insepct", "inspect")])
+def test_mistyped_commands(typed, meant):
+    refused(call(typed), f"unknown command {typed}; did you mean {meant}?", status=2)
+
+
+def test_model_for_a_command():
+    refused(call("model.gguf"), "model.gguf is no command", "quern chat model.gguf", status=2)
+    refused(call("/models/llama"), "/models/llama is no command", status=2)
+    assert b"did you mean" not in call("no-such-command").stderr
+
+
+@pytest.mark.parametrize("typed, meant", [("--tmep", "--temp"), ("--max-tokns", "--max-tokens"),
+                                          ("--mlock", "--wired-limit")])
+def test_mistyped_options(model, typed, meant):
+    refused(call("run", model, "-p", "x", typed, 1), f"did you mean {meant}?", status=2)
 
 
 def test_usage():

@@ -28,7 +28,7 @@ def options():
     assert len(commands) >= 11
     out = {}
     for c in commands:
-        _, about, groups = man_page.read_help(text(c, "--help"))
+        _, about, groups = man_page.read_help(text(c, "--help", "all"))
         assert about, c
         out[c] = [o for group in groups.values() for o in group]
     return out
@@ -37,11 +37,28 @@ def options():
 def test_rules_name_options(options):
     n_rules = 0
     for command, rows in options.items():
-        _, _, rules = text(command, "--help").partition("\nRules:\n")
+        _, _, rules = text(command, "--help", "all").partition("\nRules:\n")
         named = set(re.findall(r"--[\w-]+", rules))
         assert named <= {name for _, name, _, _ in rows}, command
-        n_rules += rules.count(" cannot be used with ")
+        n_rules += " ".join(rules.split()).count(" cannot be used with ")
     assert n_rules >= 8
+
+
+def test_help_fits_80_columns(options):
+    for command in options:
+        for more in ((), ("all",)):
+            long = [line for line in text(command, "--help", *more).split("\n") if len(line) > 80]
+            assert not long, (command, long)
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+def test_common_options_come_first(options, command):
+    short = text(command, "--help")
+    _, _, groups = man_page.read_help(short)
+    assert list(groups) == ["Common options"] and "--help all` lists all options" in short
+    common = [name for _, name, _, _ in groups["Common options"]]
+    known = [name for _, name, _, _ in options[command]]
+    assert set(common) <= set(known) and 10 <= len(common) < len(known) / 2
 
 
 def has_shell(name):

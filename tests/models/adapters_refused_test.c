@@ -18,6 +18,7 @@
 #include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { HIDDEN = 64, RANK = 4 }; /* of the fixture llama and of what is made here */
@@ -250,6 +251,41 @@ static void expect_load(qn_engine *e, const char *path, qn_status status, const 
         fail_msg("%s: %s: %s", path, qn_status_name(got), qn_last_error());
     if (got == QN_OK) qn_test_ok(qn_engine_adapter_unload(e, "it"));
     qn_buf_free(&notes);
+}
+
+/* Multi-head latent attention: of its projections one is never applied by itself. */
+static void latent_attention(void **state)
+{
+    static const struct {
+        const char *module, *words; /* NULL: it works */
+    } rows[] = {{"q_a_proj", NULL},
+                {"q_b_proj", NULL},
+                {"kv_a_proj_with_mqa", NULL},
+                {"o_proj", NULL},
+                {"kv_b_proj", "part of attention over latent keys"}};
+    qn_model_config c;
+    qn_test_ok(qn_test_config(qn_test_need_fixture("models/deepseek_v3"), &c));
+    const int64_t heads = c.num_attention_heads, h = c.hidden_size;
+    const int64_t n_out[] = {c.latent.q_lora_rank,
+                             heads * (c.latent.qk_nope_head_dim + c.latent.qk_rope_head_dim),
+                             c.latent.kv_lora_rank + c.latent.qk_rope_head_dim, h,
+                             heads * (c.latent.qk_nope_head_dim + c.latent.v_head_dim)},
+                  n_in[] = {h, c.latent.q_lora_rank, h, heads * c.latent.v_head_dim, c.latent.kv_lora_rank};
+    qn_engine *e = qn_test_engine(
+        qn_test_need_fixture("models/deepseek_v3"), NULL,
+        (qn_engine_options){.n_threads = 1, .max_rows = 16, .max_sequences = 2, .context_size = 64});
+    const char *folder = qn_test_scratch();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char module[96];
+        snprintf(module, sizeof module, "model.layers.0.self_attn.%s", rows[i].module);
+        qn_test_adapter *a = qn_test_adapter_new(RANK, 8);
+        qn_test_adapter_add(a, module, RANK, n_in[i], n_out[i], 1);
+        expect_load(e, qn_test_adapter_write(a, folder, "it", QN_ADAPTER_PEFT),
+                    rows[i].words ? QN_E_UNSUPPORTED : QN_OK, rows[i].words);
+        qn_test_adapter_free(a);
+    }
+    qn_engine_close(e);
+    qn_test_remove(folder);
 }
 
 static void folders(void **state)
@@ -566,6 +602,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(latent_attention),
         cmocka_unit_test(folders),
         cmocka_unit_test(targets_without_tensors_are_noted),
         cmocka_unit_test(names),

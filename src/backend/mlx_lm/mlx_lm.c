@@ -167,6 +167,7 @@ static qn_status mlx_get_info(void *model, qn_model_info *out)
                            .default_temperature = -1,
                            .default_top_p = -1,
                            .default_top_k = -1,
+                           .generation_config = "",
                            .call_format = tools.calls ? qn_answer_format_name(tools) : "",
                            .reasoning_mark = m->text ? qn_answer_reasoning_mark(plain) : ""};
     return QN_OK;

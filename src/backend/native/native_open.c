@@ -41,32 +41,6 @@ static qn_status collect_stop_ids(native_model *m)
     return QN_OK;
 }
 
-static float read_number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    double number = json_number_value(value);
-    return json_is_number(value) && number >= 0 && number <= 1000 ? (float)number : -1;
-}
-
-/* How the model's makers would sample. A file that cannot be read says nothing. */
-static qn_status read_defaults(native_model *m, qn_source *source)
-{
-    const char *text;
-    size_t n;
-    json_t *json = NULL;
-    m->default_temperature = m->default_top_p = -1;
-    m->default_top_k = -1;
-    if (!qn_source_side_path(source, QN_SIDE_GENERATION_CONFIG)) return QN_OK;
-    QN_TRY(qn_source_side_text(source, QN_SIDE_GENERATION_CONFIG, &text, &n));
-    QN_TRY(qn_json_parse("generation_config.json", text, n, &json));
-    m->default_temperature = read_number(json, "temperature");
-    m->default_top_p = read_number(json, "top_p");
-    m->default_top_k = (int32_t)read_number(json, "top_k");
-    if (json_is_false(json_object_get(json, "do_sample"))) m->default_temperature = 0;
-    json_decref(json);
-    return QN_OK;
-}
-
 /* Those that the model itself has not, such as of packed weights. */
 static void add_draft_notes(native_model *m, const qn_model_options *o)
 {
@@ -127,7 +101,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     int64_t start = qn_clock_ns(), read = start, tokenized = start;
     qn_status status = qn_source_open(path, &(qn_source_options){.file = o->file}, &source);
     if (status == QN_OK) status = qn_config_read(source, &config);
-    if (status == QN_OK) status = read_defaults(m, source);
+    if (status == QN_OK) status = qn_sampling_defaults_read(source, &m->defaults);
     if (status != QN_OK) goto out;
     read = qn_clock_ns();
     qn_chat_text_options text = {.pre_regex = o->pre_tokenizer_regex, .chat_template = o->chat_template};
@@ -186,6 +160,7 @@ void qn_native_close(void *model)
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
     qn_buf_free(&m->notes);
+    qn_sampling_defaults_free(&m->defaults);
     qn_free(m->stop_ids);
     qn_free(m->path);
     qn_free(m->file);

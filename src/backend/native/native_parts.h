@@ -9,6 +9,7 @@
 #include "engine/clients/handles.h"
 #include "engine/machine/fingerprint.h"
 #include "engine/schedule/scheduler.h"
+#include "model/config/sampling_defaults.h"
 #include "text/chat/chat.h"
 
 /* Read-only once it is open, but for the speeds. */
@@ -25,8 +26,7 @@ typedef struct {
     int32_t *stop_ids;
     int64_t n_stop_ids;
     qn_buf notes;
-    float default_temperature, default_top_p; /* negative: not named */
-    int32_t default_top_k;
+    qn_sampling_defaults defaults;
     qn_metrics load;      /* the load_* fields */
     pthread_mutex_t lock; /* of what follows */
     size_t wired_limit_bytes, wired_bytes;

@@ -91,7 +91,22 @@ qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const
     }
     json_t *request = NULL;
     QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
-    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, NULL, ids, n_ids);
+    int32_t *made = NULL;
+    size_t n = 0;
+    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &made, &n);
     json_decref(request);
-    return status;
+    if (status == QN_OK && !n) {
+        const char *origin = qn_chat_text_origin(text);
+        qn_free(made);
+        return qn_fail(QN_E_ARG,
+                       "the chat template (%s) makes an empty text of these messages: give another one "
+                       "(--template FILE), or a prompt without a template (--raw)",
+                       origin                       ? origin
+                       : qn_chat_text_builtin(text) ? qn_chat_text_builtin(text)
+                                                    : "given");
+    }
+    QN_TRY(status);
+    *ids = made;
+    *n_ids = n;
+    return QN_OK;
 }

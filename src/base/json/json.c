@@ -135,6 +135,71 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
     return parse(what, text, n, JSON_REJECT_DUPLICATES, 1, out);
 }
 
+/* The length of a bare word of Python's at text[0..n); 0: there is none. */
+static size_t python_word(const char *text, size_t n)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t m = strlen(words[i]);
+        if (n < m || memcmp(text, words[i], m) != 0) continue;
+        return n == m || strchr(",]} \t\r\n", text[m]) ? m : 0;
+    }
+    return 0;
+}
+
+/* A copy in which the words outside strings have quotes. NULL: out of memory. */
+static char *quote_words(const char *text, size_t n, size_t *out_n)
+{
+    char *copy = qn_alloc(2 * n + 1), *to = copy;
+    int in_string = 0, after_value = 0;
+    if (!copy) return NULL;
+    for (size_t i = 0; i < n;) {
+        const size_t word = in_string || after_value ? 0 : python_word(text + i, n - i);
+        const size_t step = word ? word : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+        if (word) *to++ = '"';
+        memcpy(to, text + i, step);
+        to += step;
+        if (word) *to++ = '"';
+        if (!word && text[i] == '"') in_string = !in_string;
+        after_value = !in_string && !strchr(",:[{ \t\r\n", text[i]);
+        i += step;
+    }
+    *out_n = (size_t)(to - copy);
+    return copy;
+}
+
+qn_status qn_json_parse_python(const char *what, const char *text, size_t n, json_t **out)
+{
+    if (!n || (!memmem(text, n, "NaN", 3) && !memmem(text, n, "Infinity", 8)))
+        return qn_json_parse(what, text, n, out);
+    size_t quoted_n;
+    char *quoted = quote_words(text, n, &quoted_n);
+    if (!quoted) return QN_E_NOMEM;
+    qn_status status = qn_json_parse(what, quoted, quoted_n, out);
+    qn_free(quoted);
+    return status;
+}
+
+void qn_json_unquote_python(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at;) {
+        if (*at != '"') {
+            *to++ = *at++;
+            continue;
+        }
+        const char *end = at + 1;
+        while (*end && *end != '"') end += *end == '\\' && end[1] ? 2 : 1;
+        if (*end) end++;
+        const size_t n = (size_t)(end - at), word = n > 2 ? python_word(at + 1, n - 2) : 0;
+        const int is_value = word && word == n - 2 && *end != ':';
+        memmove(to, at + is_value, n - 2 * (size_t)is_value);
+        to += n - 2 * (size_t)is_value;
+        at = end;
+    }
+    *to = 0;
+}
+
 qn_status qn_json_parse_lenient(const char *what, const char *text, size_t n, json_t **out)
 {
     return parse(what, text, n, 0, 1, out);

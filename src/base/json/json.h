@@ -21,6 +21,11 @@ qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **o
 qn_status qn_json_parse_lenient(const char *what, const char *text, size_t n, json_t **out);
 /* The same of one line of a file: messages say the column alone, the caller which line it is. */
 qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_t **out);
+/* The same for files that Python's json module wrote: the bare words NaN, Infinity and -Infinity become strings. A
+ * field that is used is then refused as no number; one that is not may hold anything. */
+qn_status qn_json_parse_python(const char *what, const char *text, size_t n, json_t **out);
+/* The way back: takes the quotes off such values in a JSON text that we wrote, in place. */
+void qn_json_unquote_python(char *text);
 /* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy
  * leaves members out then. */
 json_t *qn_json_copy(const json_t *value);

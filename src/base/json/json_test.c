@@ -95,6 +95,48 @@ static void test_lenient(void **state)
         assert_int_equal(qn_json_parse_lenient("test", bad[i], strlen(bad[i]), &value), QN_E_FORMAT);
 }
 
+/* What Python's json module writes and reads. */
+static void test_python_words(void **state)
+{
+    static const struct {
+        const char *text, *want; /* NULL: refused */
+    } rows[] = {
+        {"{\"a\":NaN,\"b\":[Infinity,-Infinity ]}", "{\"a\":\"NaN\",\"b\":[\"Infinity\",\"-Infinity\"]}"},
+        {"{\"NaN\":\"x Infinity\",\"b\":1}", "{\"NaN\":\"x Infinity\",\"b\":1}"},
+        {"{\"a\\\"NaN\":\n NaN\n}", "{\"a\\\"NaN\":\"NaN\"}"},
+        {"NaN", "\"NaN\""},
+        {"[NaNa]", NULL},
+        {"[1NaN]", NULL},
+        {"[-NaN]", NULL},
+        {"[- Infinity]", NULL},
+        {"[Infinity0]", NULL},
+        {"[+Infinity]", NULL},
+        {"[NaN,]", NULL},
+        {"[\"NaN", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *value = NULL;
+        qn_status status = qn_json_parse_python("test", rows[i].text, strlen(rows[i].text), &value);
+        if (status != (rows[i].want ? QN_OK : QN_E_FORMAT)) fail_msg("%s: %s", rows[i].text, qn_last_error());
+        if (!rows[i].want) continue;
+        char *written = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        assert_string_equal(written, rows[i].want);
+        free(written); /* foreign: jansson's */
+        json_decref(value);
+    }
+}
+
+static void test_python_words_back(void **state)
+{
+    char text[] =
+        "{\"NaN\": \"NaN\", \"a\": [\"Infinity\", \"-Infinity\", \"x\\\"NaN\", \"\"], \"Infinity\": 1}";
+    (void)state;
+    qn_json_unquote_python(text);
+    assert_string_equal(text,
+                        "{\"NaN\": NaN, \"a\": [Infinity, -Infinity, \"x\\\"NaN\", \"\"], \"Infinity\": 1}");
+}
+
 /* jansson alone takes the NUL after a number or a word for nothing. */
 static void test_nul_is_refused(void **state)
 {
@@ -193,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_lenient),
+        cmocka_unit_test(test_python_words),
+        cmocka_unit_test(test_python_words_back),
         cmocka_unit_test(test_nul_is_refused),
         cmocka_unit_test(test_integers_beyond_64_bits),
         cmocka_unit_test(test_messages),

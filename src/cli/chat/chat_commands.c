@@ -1,4 +1,5 @@
 #include "cli/chat/chat_commands.h"
+#include "cli/options/args.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,32 @@ static qn_status list_settings(const qn_chat_state *c)
     return qn_chat_turn_say(c, &b);
 }
 
+/* The setting that a name may be meant for, by a slip of the hand or by what Ollama calls it; NULL: none. */
+static const char *find_near(const char *name)
+{
+    static const char *const others[][2] = {{"num_predict", "max-tokens"},
+                                            {"n_predict", "max-tokens"},
+                                            {"max_new_tokens", "max-tokens"},
+                                            {"repetition_penalty", "repeat-penalty"},
+                                            {"verbose", "stats"},
+                                            {"thinking", "think"}};
+    const char *best = NULL;
+    int least = 3, d;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i][0], name) == 0) return others[i][1];
+    for (const qn_chat_setting *s = qn_chat_setting_table; s->name; s++)
+        if ((d = qn_args_is_near(name, s->name)) < least) {
+            least = d;
+            best = s->name;
+        }
+    for (size_t i = 0; i < N_OTHER_SETTINGS; i++)
+        if ((d = qn_args_is_near(name, other_settings[i].name)) < least) {
+            least = d;
+            best = other_settings[i].name;
+        }
+    return best;
+}
+
 static qn_status run_set(qn_chat_state *c, const char *rest)
 {
     char name[32];
@@ -242,6 +269,10 @@ static qn_status run_set(qn_chat_state *c, const char *rest)
     for (size_t i = 0; i < N_OTHER_SETTINGS; i++)
         if (strcmp(other_settings[i].name, name) == 0) return other_settings[i].set(c, value);
     const qn_chat_setting *setting = qn_chat_setting_find(name);
+    const char *near = setting ? NULL : find_near(name);
+    if (near)
+        return qn_fail(QN_E_ARG, "no setting %.*s; did you mean %s? /set lists them", (int)(n < 60 ? n : 60),
+                       rest, near);
     if (!setting) return qn_fail(QN_E_ARG, "no setting %.*s; /set lists them", (int)(n < 60 ? n : 60), rest);
     return qn_chat_setting_set(setting, value, &c->session.settings);
 }
@@ -265,6 +296,7 @@ static qn_status show_info(qn_chat_state *c)
     qn_buf_printf(&b, "computed    by %s on %s%s%s, %s, %d thread%s\n", i->backend, i->device,
                   i->cpu_set[0] ? " " : "", i->cpu_set, qn_precision_name(i->precision), (int)i->n_threads,
                   qn_out_plural(i->n_threads));
+    if (i->generation_config[0]) qn_buf_printf(&b, "asks for    %s\n", i->generation_config);
     put_context(c, &b);
     if (i->notes[0]) qn_buf_printf(&b, "\n%s", i->notes);
     return qn_chat_turn_say(c, &b);

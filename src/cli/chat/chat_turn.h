@@ -19,8 +19,8 @@ typedef struct {
     qn_line_reader *reader; /* borrowed */
     qn_chat_session session;
     qn_chat_screen screen;
-    qn_buf attached; /* text of files, for the next message */
-    int json, wraps, shows_stats, is_leaving;
+    qn_buf attached;                                     /* text of files, for the next message */
+    int json, wraps, shows_stats, is_leaving, was_asked; /* was_asked: a line was entered */
     int64_t n_context;   /* tokens that the conversation takes; -1: to be counted */
     int has_warned;      /* that the context is nearly full */
     int was_interrupted; /* by Ctrl-C, while the last answer came */

@@ -9,7 +9,7 @@
 typedef struct {
     qn_list_options list;
     qn_sampling_options sampling;
-    int logprobs, stats;
+    int logprobs, stats, json;
 } batch_options;
 
 #define AT(field) offsetof(batch_options, field)
@@ -18,6 +18,7 @@ static const qn_arg batch_args[] = {
      "continue the texts as they are, without a chat template"},
     {"--system", 0, QN_ARG_TEXT, AT(list.system), 0, 0, "TEXT", "system message to put before each prompt"},
     {"--logprobs", 0, QN_ARG_FLAG, AT(logprobs), 0, 0, NULL, "print each token's log-probability"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON, which batch always does"},
     {"--stats", 0, QN_ARG_FLAG, AT(stats), 0, 0, NULL, "print speeds on standard error"},
     {0},
 };

@@ -1,6 +1,8 @@
 /* quern bench: what qn_bench_run measures of one model, in one or more precisions. */
 #include <float.h>
 #include <quern/quern.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/options/options.h"
@@ -167,6 +169,31 @@ static int has_precisions(const bench_options *o)
     return !backend || backend->logits != NULL;
 }
 
+/* A line on a terminal that goes away again; what NULL: now. */
+static void show_progress(const char *what, qn_precision precision)
+{
+    if (!isatty(STDERR_FILENO)) return;
+    if (what)
+        fprintf(stderr, "\r%s, precision %s ... ", what, qn_precision_name(precision));
+    else
+        fprintf(stderr, "\r%50s\r", "");
+    fflush(stderr);
+}
+
+/* What the lines mean, for those who read them. */
+static qn_status print_legend(void)
+{
+    static const char text[] =
+        "\n"
+        "prefill: how fast a prompt is read; decode: how fast an answer is written.\n"
+        "Figures are medians of the runs, the slowest and the fastest in brackets.\n"
+        "prompt again: the same prompt a second time; in brackets the first time.\n"
+        "state: a conversation's keys and values, saved to memory and taken up again.\n"
+        "probes: what watching the model's inside costs.\n"
+        "checks: whether the answers are plausible.\n";
+    return isatty(STDOUT_FILENO) ? qn_out_write(text, sizeof text - 1) : QN_OK;
+}
+
 /* report: of the last precision that was measured. */
 static qn_status bench_precision(const char *path, bench_options *o, qn_precision precision, qn_buf *json,
                                  qn_bench_report *report)
@@ -177,8 +204,11 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
     o->load.precision = (int)precision;
     if (o->load.o.parallel_slots < o->bench.n_sequences)
         o->load.o.parallel_slots = (int32_t)o->bench.n_sequences;
+    show_progress("loading", precision);
     qn_status status = qn_load_open(path, &o->load, &model);
+    if (status == QN_OK) show_progress("measuring", precision);
     if (status == QN_OK) status = qn_bench_run(model, &o->bench, report);
+    show_progress(NULL, precision);
     if (status == QN_OK) status = qn_model_get_info(model, &info);
     if (status == QN_OK) status = qn_model_get_metrics(model, &metrics);
     if (status == QN_OK && !o->json) status = print_report(report, &info, &metrics);
@@ -226,6 +256,7 @@ int qn_cmd_bench(int argc, char **argv)
         if (o.precision == 0 ? i < (has_precisions(&o) ? 2 : 1) : o.precision == i + 1)
             status = bench_precision(path, &o, precisions[i], &results, &report);
     qn_json_close(&results, ']');
+    if (status == QN_OK && !o.json && !o.only_speed) status = print_legend();
     if (status == QN_OK && o.json) {
         qn_json_open(&json, '{');
         qn_json_put_int(&json, "prompt_tokens", report.n_prompt_tokens);

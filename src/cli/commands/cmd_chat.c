@@ -33,16 +33,32 @@ static const qn_arg chat_args[] = {
  * defaults. Mirostat chooses how much it cuts: no default cuts before it. */
 static void choose_sampling(qn_sampling_options *s, const qn_model_info *info)
 {
-    int named = info->default_temperature >= 0 || info->default_top_p >= 0 || info->default_top_k >= 0;
+    const int named = info->default_temperature >= 0 || info->default_top_p >= 0 ||
+                      info->default_top_k >= 0 || info->default_min_p > 0 || info->default_typical_p > 0 ||
+                      info->default_repeat_penalty > 0 || info->n_default_bad_ids;
+    const int cuts = !s->o.mirostat;
     float temperature = info->default_temperature >= 0 ? info->default_temperature : named ? 1 : 0.7f;
     float top_p = s->o.mirostat ? 0 : info->default_top_p >= 0 ? info->default_top_p : named ? 0 : 0.95f;
     if (s->temperature < 0) s->o.temperature = temperature;
     if (s->top_p < 0) s->o.top_p = top_p;
-    if (s->top_k < 0) s->o.top_k = info->default_top_k > 0 && !s->o.mirostat ? info->default_top_k : 0;
+    if (s->top_k < 0) s->o.top_k = info->default_top_k > 0 && cuts ? info->default_top_k : 0;
+    if (s->min_p < 0 && cuts) s->o.min_p = info->default_min_p;
+    if (s->typical_p < 0 && cuts) s->o.typical_p = info->default_typical_p;
+    if (s->repeat_penalty < 0 && s->repeat_last_n) s->o.repeat_penalty = info->default_repeat_penalty;
+    if (!s->o.n_bad_ids) {
+        s->o.bad_ids = info->default_bad_ids;
+        s->o.n_bad_ids = info->n_default_bad_ids;
+    }
 }
 
-static qn_status take(qn_chat_state *c, const qn_buf *entered, int is_block)
+static qn_status take(qn_chat_state *c, qn_buf *entered, int is_block)
 {
+    if (!c->was_asked && entered->length >= 3 && memcmp(entered->data, "\xef\xbb\xbf", 3) == 0) {
+        memmove(entered->data, entered->data + 3,
+                entered->length - 2); /* a byte order mark before the first line */
+        entered->length -= 3;
+    }
+    c->was_asked = 1;
     const char *text = entered->data;
     if (entered->length == 0) return QN_OK;
     if (memchr(text, 0, entered->length)) return qn_fail(QN_E_FORMAT, "the line has a NUL character");
@@ -94,11 +110,17 @@ static void keep_given(qn_generate_options *o, int argc, char **argv)
                                        .temperature = o->temperature,
                                        .top_p = o->top_p,
                                        .top_k = o->top_k,
+                                       .min_p = o->min_p,
+                                       .typical_p = o->typical_p,
+                                       .repeat_penalty = o->repeat_penalty,
                                        .repeat_last_n = -1,
                                        .dry_last_n = -1}};
     const char *path;
     int n, code;
     qn_args_parse(&qn_chat_spec, &again, argc, argv, &path, &n, &code); /* it went well before */
+    again.sampling.o.min_p = again.sampling.min_p;
+    again.sampling.o.typical_p = again.sampling.typical_p;
+    again.sampling.o.repeat_penalty = again.sampling.repeat_penalty;
     qn_sampling_set_windows(&again.sampling);
     *o = again.sampling.o;
     o->temperature = again.sampling.temperature;

@@ -1,6 +1,7 @@
 /* quern classify: the most likely answer, or the next token, for each prompt of a list. */
 #include <quern/quern.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/command.h"
@@ -168,7 +169,7 @@ static qn_status print_json(qn_list_run *run, const qn_classify_result *r)
     return qn_out_line(&b);
 }
 
-/* "ANSWER<tab>PROBABILITY", or the next token; an empty line for a prompt that failed. */
+/* "ANSWER<tab>PROBABILITY", with words for those who look at a terminal, or the next token; an empty line for a prompt that failed. */
 static qn_status print_text(qn_list_run *run, const qn_classify_result *r)
 {
     const classify_options *o = run->user;
@@ -178,7 +179,9 @@ static qn_status print_text(qn_list_run *run, const qn_classify_result *r)
         char *made = c && c->text ? NULL : get_text(run->model, c ? c->ids : &r->id, c ? c->n_ids : 1);
         const char *text = c && c->text ? c->text : made ? made : "";
         qn_out_put_shown(&b, text, c && c->text_bytes ? c->text_bytes : strlen(text), 0);
-        if (c) qn_buf_printf(&b, "\t%.4f", r->choices[r->best_choice].probability);
+        if (c)
+            qn_buf_printf(&b, isatty(STDOUT_FILENO) ? "  (probability %.4f)" : "\t%.4f",
+                          r->choices[r->best_choice].probability);
         qn_buffer_free(made);
     }
     return qn_out_line(&b);

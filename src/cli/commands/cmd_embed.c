@@ -8,7 +8,7 @@
 typedef struct {
     qn_list_options list;
     qn_embed_options embed;
-    int pooling;
+    int pooling, json;
 } embed_options;
 
 #define AT(field) offsetof(embed_options, field)
@@ -17,6 +17,7 @@ static const qn_arg embed_args[] = {
      "hidden states that make the vector: the mean of all, the last token's or the first token's (default "
      "mean)"},
     {"--normalise", 0, QN_ARG_FLAG, AT(embed.normalise), 0, 0, NULL, "scale each vector to a length of 1"},
+    {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON, which embed always does"},
     {"--use", 0, QN_ARG_TEXT, AT(embed.adapter), 0, 0, "NAME",
      "name of the adapter to use; `none`: the model without an adapter"},
     {0},

@@ -5,17 +5,19 @@
 
 #include "cli/command.h"
 #include "cli/options/model_name.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
 typedef struct {
     qn_evaluate_options o;
+    const char *adapter;
     int mask, precision, split, lines, json;
 } eval_options;
 
 #define AT(field) offsetof(eval_options, field)
 static const qn_arg eval_args[] = {
-    {"--adapter", 0, QN_ARG_TEXT, AT(o.adapter_path), 0, 0, "DIR", "adapter to load (PEFT or mlx_lm)"},
+    {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR[:SCALE]", "adapter to load (PEFT or mlx_lm)"},
     {"--adapter-scale", 0, QN_ARG_FLOAT, AT(o.adapter_scale), 0.001, 1000, "X",
      "number that multiplies the adapter's own scale (default 1)"},
     {"--split", 0, QN_ARG_CHOICE, AT(split), 0, 0, "last|train|valid|test",
@@ -129,6 +131,14 @@ int qn_cmd_eval(int argc, char **argv)
     if (qn_args_parse(&qn_eval_spec, &o, argc, argv, positional, &n, &code)) return code;
     o.o.model_path = positional[0];
     o.o.data_path = positional[1];
+    qn_buf adapter = {0};
+    float scale = 1;
+    if (o.adapter) {
+        qn_buf_append(&adapter, o.adapter, qn_load_read_scale(o.adapter, &scale));
+        if (adapter.status != QN_OK) return qn_out_fail();
+        o.o.adapter_path = adapter.data;
+        if (!o.o.adapter_scale) o.o.adapter_scale = scale;
+    }
     o.o.split = splits[o.split];
     o.o.mask = (qn_mask)o.mask;
     o.o.precision = (qn_precision)o.precision;
@@ -141,5 +151,6 @@ int qn_cmd_eval(int argc, char **argv)
     qn_buf_free(&found);
     if (status == QN_OK) status = print_whole(&result, &o);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    qn_buf_free(&adapter);
     return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }

@@ -15,6 +15,7 @@
 #include "cli/term/out.h"
 #include "format/source/packed.h"
 #include "format/source/source.h"
+#include "model/config/sampling_defaults.h"
 #include "seed/seed.h"
 
 typedef struct {
@@ -251,7 +252,7 @@ static qn_status read_config(qn_source *s, json_t **out)
     *out = NULL;
     if (!path || stat(qn_source_path(s), &st) != 0 || !S_ISDIR(st.st_mode)) return QN_OK;
     QN_TRY(qn_source_side_text(s, QN_SIDE_CONFIG, &text, &n));
-    return qn_json_parse(path, text, n, out);
+    return qn_json_parse_python(path, text, n, out);
 }
 
 static qn_status print_config(qn_buf *b, qn_source *s)
@@ -433,6 +434,21 @@ static qn_status print_summary(const qn_source *s, const totals *t)
     return qn_out_line(&b);
 }
 
+/* How its makers would sample. */
+static qn_status print_generation(qn_source *s)
+{
+    qn_sampling_defaults defaults;
+    qn_buf b = {0};
+    qn_status status = qn_sampling_defaults_read(s, &defaults);
+    if (status == QN_OK && defaults.text[0]) {
+        qn_buf_puts(&b, "generation_config.json asks for ");
+        qn_out_put_shown(&b, defaults.text, strlen(defaults.text), 0);
+        status = qn_out_line(&b);
+    }
+    qn_sampling_defaults_free(&defaults);
+    return status;
+}
+
 static qn_status print_metadata(qn_source *s)
 {
     qn_buf b = {0};
@@ -552,13 +568,15 @@ int qn_cmd_inspect(int argc, char **argv)
     totals t = {0};
     qn_status status = qn_model_name_take(&path, &found);
     if (status == QN_OK)
-        status = qn_source_open(path, &(qn_source_options){.file = o.load.o.file, .packed = 1}, &source);
+        status = qn_source_open(
+            path, &(qn_source_options){.file = o.load.o.file, .packed = 1, .as_stored = 1}, &source);
     if (status == QN_OK) {
         add_up(source, &t);
         if (o.json)
             status = print_json(source, &o, &t);
         else
             status = print_summary(source, &t);
+        if (status == QN_OK && !o.json) status = print_generation(source);
     }
     if (status == QN_OK && !o.json && o.metadata) status = print_metadata(source);
     if (status == QN_OK && !o.json && o.tensors) status = print_tensors(source, &t);

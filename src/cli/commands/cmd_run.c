@@ -14,7 +14,7 @@
 typedef struct {
     qn_load_options load;
     qn_sampling_options sampling;
-    const char *prompt, *system, *ids_path, *prompt_cache;
+    const char *prompt, *prompt_file, *system, *ids_path, *prompt_cache;
     qn_arg_list images;
     int raw, special, json, stats;
     int32_t logprobs; /* negative: not asked for */
@@ -24,6 +24,8 @@ typedef struct {
 static const qn_arg run_args[] = {
     {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
      "prompt (default: standard input without its last line end)"},
+    {"--prompt-file", 'f', QN_ARG_TEXT, AT(prompt_file), 0, 0, "FILE",
+     "file with the prompt, without its last line end"},
     {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "system message to put before the prompt"},
     {"--image", 0, QN_ARG_LIST, AT(images), 0, 0, "FILE",
      "PNG or JPEG file to put before the prompt, if the model takes images; may be repeated"},
@@ -42,7 +44,8 @@ static const qn_arg run_args[] = {
 };
 
 static const qn_arg_rule run_rules[] = {
-    {"--ids", .excludes = "--prompt --system --raw --special"},
+    {"--ids", .excludes = "--prompt --prompt-file --system --raw --special"},
+    {"--prompt", .excludes = "--prompt-file"},
     {"--raw", .excludes = "--system", .why = "--system needs the chat template"},
     {"--logprobs", .needs = "--json --ids"},
     {0},
@@ -198,7 +201,7 @@ static qn_status read_prompt(const run_options *o, qn_buf *text)
         qn_buf_puts(text, o->prompt);
         return text->status;
     }
-    QN_TRY(qn_input_read(NULL, text));
+    QN_TRY(qn_input_read(o->prompt_file, text));
     if (text->length && text->data[text->length - 1] == '\n') text->data[--text->length] = 0;
     return QN_OK;
 }
@@ -269,7 +272,7 @@ const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
 static int is_question(const char *text, const run_options *o)
 {
     const size_t n = strlen(text);
-    if (o->prompt || o->ids_path || !strchr(text, ' ') || access(text, F_OK) == 0) return 0;
+    if (o->prompt || o->prompt_file || o->ids_path || !strchr(text, ' ') || access(text, F_OK) == 0) return 0;
     return !strchr(text, '/') || text[n - 1] == '?';
 }
 
@@ -290,7 +293,7 @@ int qn_cmd_run(int argc, char **argv)
             return qn_args_fail("run", "standard input is one thing: the prompt, the ids, or one image");
     o.sampling.o.logprobs = o.logprobs >= 0;
     o.sampling.o.n_top_logprobs = o.logprobs > 0 ? o.logprobs : 0;
-    if (!o.ids_path && !o.prompt && isatty(STDIN_FILENO))
+    if (!o.ids_path && !o.prompt && !o.prompt_file && isatty(STDIN_FILENO))
         return qn_args_fail("run", "no prompt: give one by -p or on standard input");
 
     qn_model *model = NULL;

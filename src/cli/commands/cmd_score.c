@@ -1,5 +1,6 @@
 /* quern score: how probable texts are under a model, as their perplexity. */
 #include <quern/quern.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/commands/list_run.h"
@@ -51,12 +52,13 @@ static qn_status print_json(qn_list_run *run, const qn_score_result *r)
     return qn_out_line(&b);
 }
 
-/* "PERPLEXITY<tab>TOKENS"; an empty line for a text that failed. */
+/* "PERPLEXITY<tab>TOKENS", with words for those who look at a terminal; an empty line for a text that failed. */
 static qn_status print_text(qn_list_run *run, const qn_score_result *r)
 {
     qn_buf b = {0};
     if (qn_list_run_check(run, "text", r->i_prompt, r->status, r->message))
-        qn_buf_printf(&b, "%.6g\t%lld", r->perplexity, (long long)r->n_scored);
+        qn_buf_printf(&b, isatty(STDOUT_FILENO) ? "perplexity %.6g over %lld tokens" : "%.6g\t%lld",
+                      r->perplexity, (long long)r->n_scored);
     return qn_out_line(&b);
 }
 

@@ -12,12 +12,14 @@
 #include "text/chat/chat_builtin.h"
 
 typedef struct {
-    const char *file, *builtin, *weights;
+    const char *file, *builtin, *weights, *prompt;
     int json, provenance;
 } template_options;
 
 #define AT(field) offsetof(template_options, field)
 static const qn_arg template_args[] = {
+    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT",
+     "what a user says, instead of a request on standard input; an answer is asked for"},
     {"--file", 0, QN_ARG_TEXT, AT(file), 0, 0, "T.jinja",
      "template file to use without a model; the request must set all variables"},
     {"--builtin", 0, QN_ARG_TEXT, AT(builtin), 0, 0, "gemma|qwen|llama3", "built-in chat format to use"},
@@ -112,7 +114,8 @@ static const qn_arg_group template_groups[] = {{NULL, template_args, 0, NULL}, {
 const qn_arg_spec qn_template_spec = {
     "quern template MODEL|--file T.jinja|--builtin NAME [--json] < REQUEST.json",
     "Renders a request with a chat template. The request is a JSON object on standard input:\n"
-    "{\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true,\"now\":\"2026-03-14T15:09:26\",...}"
+    "{\"messages\":[...],\"tools\":[...],\"add_generation_prompt\":true, \"now\":\"2026-03-14T15:09:26\", "
+    "...}"
     ".",
     template_groups,
     0,
@@ -136,7 +139,11 @@ int qn_cmd_template(int argc, char **argv)
     json_t *request = NULL;
     qn_buf found = {0};
     qn_status status = n ? qn_model_name_take(&path, &found) : QN_OK;
-    if (status == QN_OK) status = qn_input_json(NULL, &request);
+    if (status == QN_OK && !o.prompt)
+        status = qn_input_json(NULL, &request);
+    else if (status == QN_OK && !(request = json_pack("{s:[{s:s,s:s}],s:b}", "messages", "role", "user",
+                                                      "content", o.prompt, "add_generation_prompt", 1)))
+        status = qn_fail(QN_E_FORMAT, "--prompt: not valid UTF-8");
     if (status == QN_OK && !json_is_object(request))
         status = qn_fail(QN_E_FORMAT, "standard input: the request is not a JSON object");
     if (status == QN_OK && format)

@@ -11,12 +11,13 @@
 #include "text/tokenizer/tokenizer_source.h"
 
 typedef struct {
-    const char *file, *pre;
+    const char *file, *pre, *prompt;
     int json, special, bos, decode, skip_special;
 } tokenize_options;
 
 #define AT(field) offsetof(tokenize_options, field)
 static const qn_arg tokenize_args[] = {
+    {"--prompt", 'p', QN_ARG_TEXT, AT(prompt), 0, 0, "TEXT", "text to convert (default: standard input)"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print {\"ids\":[...]} or {\"text\":\"...\"}"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL, "recognise special tokens in the text"},
     {"--bos", 0, QN_ARG_FLAG, AT(bos), 0, 0, NULL, "add the tokens that the tokenizer puts around a text"},
@@ -36,11 +37,17 @@ static qn_status encode(const qn_tokenizer *t, const tokenize_options *o)
     int32_t *ids = NULL;
     size_t n = 0;
     unsigned flags = (o->special ? QN_ENCODE_SPECIAL : 0) | (o->bos ? QN_ENCODE_BOS : 0);
-    qn_status status = qn_input_read(NULL, &text);
+    qn_status status = QN_OK;
+    if (o->prompt)
+        qn_buf_puts(&text, o->prompt);
+    else
+        status = qn_input_read_exactly(NULL, &text);
+    if (status == QN_OK) status = text.status;
     if (status == QN_OK) {
         size_t valid = qn_utf8_valid_prefix(text.data, text.length);
         if (valid != text.length)
-            status = qn_fail(QN_E_FORMAT, "standard input: not valid UTF-8 at byte %zu", valid);
+            status = qn_fail(QN_E_FORMAT, "%s: not valid UTF-8 at byte %zu",
+                             o->prompt ? "--prompt" : "standard input", valid);
     }
     if (status == QN_OK) status = qn_tokenizer_encode(t, text.data, text.length, flags, &ids, &n);
     qn_buf_free(&text);
@@ -95,7 +102,9 @@ static qn_status decode(const qn_tokenizer *t, const tokenize_options *o)
     return status;
 }
 
-static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0, NULL}, {0}};
+static const qn_arg_rule tokenize_rules[] = {{"--decode", .excludes = "--prompt", .why = "it reads ids"},
+                                             {0}};
+static const qn_arg_group tokenize_groups[] = {{NULL, tokenize_args, 0, tokenize_rules}, {0}};
 const qn_arg_spec qn_tokenize_spec = {
     "quern tokenize MODEL [--decode] [options] < INPUT",
     "Converts text on standard input to token ids, or token ids to text. MODEL may be a directory with "

@@ -3,6 +3,7 @@
 #include <quern/quern.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/options/model_name.h"
@@ -227,6 +228,28 @@ static void note_resume(int argc, char **argv)
     qn_buf_free(&b);
 }
 
+/* The command that uses the result. */
+static void note_use(const qn_train_options *o)
+{
+    qn_buf b = {0}, path = {0};
+    qn_buf_printf(&path, "%s/best", o->out_path);
+    if (path.status == QN_OK && access(path.data, F_OK) != 0) { /* nothing was validated */
+        qn_buf_reset(&path);
+        qn_buf_printf(&path, "%s/last", o->out_path);
+    }
+    qn_buf_puts(&b, "to use it: quern chat ");
+    if (path.status == QN_OK && o->method == QN_TRAIN_FULL) {
+        put_word(&b, path.data);
+    } else if (path.status == QN_OK) {
+        put_word(&b, o->model_path);
+        qn_buf_puts(&b, " --adapter ");
+        put_word(&b, path.data);
+    }
+    if (b.status == QN_OK && path.status == QN_OK) fprintf(stderr, "quern: %s\n", b.data);
+    qn_buf_free(&path);
+    qn_buf_free(&b);
+}
+
 /* ---- at the end ---------------------------------------------------------------------------------------- */
 
 static qn_status print_result(const run_state *r, const char *out_path, int as_json)
@@ -278,6 +301,7 @@ static qn_status run(run_state *r, const qn_train_cli *o, int argc, char **argv)
     status = print_result(r, out, o->json);
     if (status != QN_OK) qn_out_fail();
     if (status == QN_OK && r->is_stopped) note_resume(argc, argv);
+    if (status == QN_OK && !r->is_stopped && !o->json) note_use(&o->o);
     return status;
 }
 
@@ -296,6 +320,10 @@ static int train(const qn_train_cli *o, int argc, char **argv)
     if (status == QN_OK) status = qn_training_get_info(r.training, &r.about.info);
     if (status == QN_OK) qn_note_device(o->o.device, r.about.info.device, r.about.info.device_name);
     int code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
+    if (status == QN_OK && o->lr_is_default && !o->json && !o->show_batch)
+        qn_out_note("the learning rate is %g, the default for %s; --lr sets another", o->o.learning_rate,
+                    o->o.method == QN_TRAIN_FULL ? "all weights"
+                                                 : (o->o.method == QN_TRAIN_DORA ? "DoRA" : "LoRA"));
     if (status == QN_OK && qn_interrupt_taken()) {
         code = QN_EXIT_INTERRUPTED; /* nothing was done yet */
     } else if (status == QN_OK && (o->show_batch || o->dry_run)) {

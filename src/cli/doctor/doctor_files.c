@@ -3,6 +3,7 @@
 #include <math.h>
 #include <quern/quern.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -73,7 +74,9 @@ static const char *advise_files(const qn_doctor *d, qn_status status)
     case QN_E_UNSUPPORTED:
         return "get the same model in another format: safetensors, or one GGUF file of version 2 or 3";
     case QN_E_FORMAT:
-        return "the file is damaged or incomplete: download it again and compare the sizes";
+        return strstr(qn_last_error(), "Git LFS")
+                   ? "run `git lfs install` and `git lfs pull` in the repository, or download the file"
+                   : "the file is damaged or incomplete: download it again and compare the sizes";
     default:
         return NULL;
     }
@@ -104,7 +107,7 @@ static const json_t *read_description(qn_doctor *d, json_t **root)
     *root = NULL;
     if (!qn_source_side_path(d->source, QN_SIDE_CONFIG) ||
         qn_source_side_text(d->source, QN_SIDE_CONFIG, &text, &n) != QN_OK ||
-        qn_json_parse("config.json", text, n, root) != QN_OK)
+        qn_json_parse_python("config.json", text, n, root) != QN_OK)
         return NULL;
     const json_t *inner = json_object_get(*root, "text_config");
     return json_is_object(inner) ? inner : *root;
@@ -322,6 +325,15 @@ static void say_card(qn_doctor *d, const qn_device_info *card)
                       card->description, card->note);
 }
 
+/* Is it worth a word that the device is missing? Where nobody asked for it, and its library is not there, no. */
+static int is_missed(const other_device *o, const char *wish)
+{
+    const char *asked = wish ? wish : getenv("QUERN_DEVICE"),
+               *library = getenv(strcmp(o->name, "cuda") == 0 ? "QUERN_CUDA_LIBRARY" : "QUERN_MLX_LIBRARY");
+    if ((asked && strcmp(asked, o->name) == 0) || library) return 1;
+    return !strstr(o->missing, "not built") && !strstr(o->missing, "cannot be loaded");
+}
+
 void qn_doctor_devices(qn_doctor *d)
 {
     const char *wish = d->load->o.device;
@@ -344,16 +356,16 @@ void qn_doctor_devices(qn_doctor *d)
     }
     d->has_device = 1;
     qn_buf b = {0};
-    qn_buf_printf(&b, "%s computes; cpu with set %s; ", used.name, cpu.set);
+    qn_buf_printf(&b, "%s computes; cpu with set %s", used.name, cpu.set);
     if (cuda.is_there)
-        qn_buf_printf(&b, "cuda on %s (%s); ", cuda.info.description, cuda.info.set);
-    else
-        qn_buf_printf(&b, "%s; ", cuda.missing);
+        qn_buf_printf(&b, "; cuda on %s (%s)", cuda.info.description, cuda.info.set);
+    else if (is_missed(&cuda, wish))
+        qn_buf_printf(&b, "; %s", cuda.missing);
     if (mlx.is_there)
-        qn_buf_printf(&b, "mlx by %s on %s", mlx.info.description,
+        qn_buf_printf(&b, "; mlx by %s on %s", mlx.info.description,
                       strcmp(mlx.info.set, "metal") == 0 ? "the GPU" : "the CPU");
-    else
-        qn_buf_puts(&b, mlx.missing);
+    else if (is_missed(&mlx, wish))
+        qn_buf_printf(&b, "; %s", mlx.missing);
     if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);
     qn_buf_free(&b);
     if (cuda.is_there) say_card(d, &cuda.info);

@@ -7,6 +7,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/term/out.h"
 #include "text/chat/chat.h"
+#include "text/tokenizer/named_tokens.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 /* Line ends, runs of spaces, accents composed and not, scripts, an emoji of several code points, digits, and
@@ -74,8 +75,8 @@ static qn_status check_round_trip(qn_doctor *d, const qn_tokenizer *t)
     return status;
 }
 
-/* Tokens that the model has no embedding for. */
-static void check_size(qn_doctor *d, const qn_tokenizer *t)
+/* Tokens that the model has no embedding for. alone: without those that say_added tells. */
+static void check_size(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone)
 {
     size_t size = qn_tokenizer_vocab_size(t), n_plain = 0, n_special = 0, n,
            rows = (size_t)d->config.vocab_size;
@@ -84,7 +85,7 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
         return;
     }
     for (size_t id = rows; id < size; id++)
-        if (qn_tokenizer_token_text(t, (int32_t)id, &n))
+        if (qn_tokenizer_token_text(alone, (int32_t)id, &n))
             ++*(qn_tokenizer_is_special(t, (int32_t)id) ? &n_special : &n_plain);
     if (n_plain)
         qn_doctor_say(d, QN_FOUND_FAILURE,
@@ -97,23 +98,74 @@ static void check_size(qn_doctor *d, const qn_tokenizer *t)
         qn_doctor_say(d, QN_FOUND_OK, NULL, "%zu tokens for %zu rows of the embedding", size, rows);
 }
 
-/* Special tokens that tokenizer_config.json names must be tokens. */
-static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t)
+/* The name of a token of tokenizer_config.json with a space behind it; "": it has none. */
+static const char *name_of(const qn_named_tokens *named, const char *text, size_t n)
 {
-    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-    json_t *config = NULL;
-    QN_TRY(qn_tokenizer_config_read(d->source, &config));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        size_t n;
-        const char *text = qn_tokenizer_config_text(json_object_get(config, keys[i]), &n);
-        if (text && qn_tokenizer_find(t, text, n) < 0)
-            qn_doctor_say(d, QN_FOUND_WARNING,
-                          "tokenizer.json and tokenizer_config.json belong to different models, or the token "
-                          "was forgotten when they were changed",
-                          "tokenizer_config.json: %s \"%.64s\" is not in the vocabulary", keys[i], text);
+    const char *name;
+    json_t *value;
+    size_t m;
+    json_object_foreach(named->names, name, value)
+    {
+        const char *own = qn_tokenizer_config_text(value, &m);
+        if (own && m == n && memcmp(own, text, n) == 0) return name;
     }
+    return "";
+}
+
+/* Tokens that only the files beside tokenizer.json name are added, as transformers does. The model may never have
+ * seen them. */
+static void say_added(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone,
+                      const qn_named_tokens *named)
+{
+    enum { SAID_MAX = 4 };
+    const int64_t rows = d->has_config ? d->config.vocab_size : 0;
+    int64_t n_said = 0, n_more = 0;
+    for (size_t id = 0; id < qn_tokenizer_vocab_size(t); id++) {
+        size_t n;
+        const char *text = qn_tokenizer_token_text(t, (int32_t)id, &n);
+        if (!text || qn_tokenizer_find(alone, text, n) >= 0) continue;
+        if (n_said == SAID_MAX) {
+            n_more++;
+            continue;
+        }
+        n_said++;
+        const char *name = name_of(named, text, n);
+        const int is_beyond = rows && (int64_t)id >= rows;
+        qn_doctor_say(d, QN_FOUND_WARNING,
+                      "tokenizer.json and tokenizer_config.json belong to different models, or the token was "
+                      "forgotten when they were changed",
+                      "%s%s\"%.*s\" is not in tokenizer.json; it gets the id %zu%s", name, *name ? " " : "",
+                      n < 64 ? (int)n : 64, text, id,
+                      is_beyond ? ", which the model's embedding does not have" : "");
+    }
+    if (n_more)
+        qn_doctor_say(d, QN_FOUND_WARNING, NULL, "%lld more tokens are not in tokenizer.json",
+                      (long long)n_more);
+}
+
+/* What tokenizer.json alone says; *out NULL: there is none. */
+static qn_status open_alone(qn_doctor *d, qn_tokenizer **out)
+{
+    const char *path = qn_source_side_path(d->source, QN_SIDE_TOKENIZER), *text;
+    size_t n;
+    if (!path) return QN_OK;
+    QN_TRY(qn_source_side_text(d->source, QN_SIDE_TOKENIZER, &text, &n));
+    qn_status status = qn_tokenizer_from_json(path, text, n, out);
+    qn_source_side_drop(d->source, QN_SIDE_TOKENIZER);
+    return status;
+}
+
+static qn_status check_named_tokens(qn_doctor *d, const qn_tokenizer *t, const qn_tokenizer *alone)
+{
+    json_t *config = NULL;
+    qn_named_tokens named = {0};
+    if (!alone) return QN_OK;
+    QN_TRY(qn_tokenizer_config_read(d->source, &config));
+    qn_status status = qn_named_tokens_read(d->source, config, &named);
+    if (status == QN_OK) say_added(d, t, alone, &named);
+    qn_named_tokens_free(&named);
     json_decref(config);
-    return QN_OK;
+    return status;
 }
 
 static void put_token(char *text, size_t size, const qn_tokenizer *t, int32_t id)
@@ -182,7 +234,7 @@ static const char *advise_tokenizer(qn_doctor *d, qn_status status)
 
 void qn_doctor_tokenizer(qn_doctor *d)
 {
-    qn_tokenizer *t = NULL;
+    qn_tokenizer *t = NULL, *alone = NULL;
     if (!d->source) {
         qn_doctor_say(d, QN_FOUND_SKIPPED, NULL, "skipped: there is no file to read it from");
         return;
@@ -193,29 +245,30 @@ void qn_doctor_tokenizer(qn_doctor *d)
         return;
     }
     d->has_tokenizer = 1;
-    check_size(d, t);
-    check_ends(d, t);
-    status = check_named_tokens(d, t);
+    status = open_alone(d, &alone);
+    if (status == QN_OK) {
+        check_size(d, t, alone ? alone : t);
+        check_ends(d, t);
+        status = check_named_tokens(d, t, alone);
+    }
     if (status == QN_OK) status = check_round_trip(d, t);
     if (status != QN_OK) qn_doctor_fail(d, advise_tokenizer(d, status));
+    qn_tokenizer_free(alone);
     qn_tokenizer_free(t);
 }
 
 /* ---- template ----------------------------------------------------------------------------------------- */
 
-/* Where the template comes from, in the order in which it is looked for. */
-static const char *find_origin(qn_doctor *d)
+/* Where the template comes from. */
+static void say_origin(qn_doctor *d, const qn_chat_text *c)
 {
-    json_t *config = NULL;
-    if (d->load->template_path) return "the one given by --template";
-    if (qn_source_side_path(d->source, QN_SIDE_CHAT_TEMPLATE)) return "the model's own, chat_template.jinja";
-    int in_config =
-        qn_tokenizer_config_read(d->source, &config) == QN_OK && json_object_get(config, "chat_template");
-    json_decref(config);
-    if (in_config) return "the model's own, in tokenizer_config.json";
-    if (qn_source_gguf(d->source) && qn_gguf_value_find(qn_source_gguf(d->source), "tokenizer.chat_template"))
-        return "the model's own, tokenizer.chat_template";
-    return "a built-in one that matches the vocabulary: the model has none";
+    const char *origin = qn_chat_text_origin(c);
+    if (d->load->template_path)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "the one given by --template");
+    else if (origin)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "the model's own, %s", origin);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "a built-in one that matches the vocabulary: the model has none");
 }
 
 typedef struct {
@@ -349,7 +402,7 @@ void qn_doctor_template(qn_doctor *d)
             "by --template FILE",
             "there is no chat template");
     } else {
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", find_origin(d));
+        say_origin(d, c);
         check_user(d, c);
         if (d->n_found[QN_FOUND_FAILURE] == n_failed) check_more(d, c);
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/options/help.h"
 #include "cli/term/out.h"
 
 int qn_args_fail(const char *command, const char *fmt, ...)
@@ -263,24 +264,39 @@ static const char *const foreign_names[][2] = {
     {"use-rslora", "--rslora"},
     {"lr-scheduler-type", "--schedule"},
     {"optim", "--optimizer"},
-    /* llama.cpp's, Ollama's and mlx_lm's of inference */
+    /* of inference, where ours is another thing */
+    {"max-kv-size", "--context"},
+    {"mlock", "--wired-limit"},
+};
+
+/* What llama.cpp, Ollama and transformers call an option of ours that means the same and takes the same values: such
+ * a name is understood. Of the same name the first that a command has counts. */
+static const char *const synonyms[][2] = {
     {"ngl", "--gpu-layers"},
     {"n-gpu-layers", "--gpu-layers"},
     {"ctx-size", "--context"},
     {"num-ctx", "--context"},
-    {"max-kv-size", "--context"},
+    {"n-ctx", "--context"},
     {"n-predict", "--max-tokens"},
+    {"predict", "--max-tokens"},
     {"num-predict", "--max-tokens"},
+    {"max-new-tokens", "--max-tokens"},
     {"temperature", "--temp"},
-    {"hf-file", "--file"},
+    {"repetition-penalty", "--repeat-penalty"},
     {"lora", "--adapter"},
+    {"adapter", "--adapter"},
     {"np", "--parallel"},
     {"np", "--slots"},
+    {"parallel", "--slots"},
     {"ctk", "--kv-type"},
     {"cache-type-k", "--kv-type"},
     {"chat-template-file", "--template"},
-    {"mlock", "--wired-limit"},
+    {"hf-file", "--file"},
     {"md", "--draft-model"},
+    {"model-draft", "--draft-model"},
+    {"sys", "--system"},
+    {"system-prompt", "--system"},
+    {"file", "--prompt-file"},
 };
 
 /* The foreign name's option; NULL: it is none, or the command has no such option. */
@@ -294,6 +310,14 @@ static const qn_arg *find_foreign(const qn_arg_spec *spec, const char *plain)
         if (arg) return arg;
     }
     return NULL;
+}
+
+int qn_args_is_near(const char *typed, const char *word)
+{
+    char a[NAME_MAX_BYTES], b[NAME_MAX_BYTES];
+    if (!plain_name(typed, strlen(typed), a) || !plain_name(word, strlen(word), b)) return NAME_MAX_BYTES;
+    const size_t d = distance(a, b);
+    return d <= 2 && 2 * d < strlen(a) + (d == 1) ? (int)d : NAME_MAX_BYTES;
 }
 
 const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t n)
@@ -314,6 +338,20 @@ const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t 
     return least <= 2 && 2 * least < strlen(plain) ? best : NULL;
 }
 
+/* The option that a synonym means; NULL: it is none, or the command has no such option. */
+static const qn_arg *find_synonym(const qn_arg_spec *spec, const char *name, size_t n, size_t *offset)
+{
+    char plain[NAME_MAX_BYTES];
+    if (!plain_name(name, n, plain)) return NULL;
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
+        const char *own = synonyms[i][1];
+        const qn_arg *arg =
+            strcmp(synonyms[i][0], plain) == 0 ? qn_args_find(spec, own, strlen(own), offset) : NULL;
+        if (arg) return arg;
+    }
+    return NULL;
+}
+
 /* How many bytes of text are the option's name. "-prompt=x": a long name behind one hyphen, as Go programs have
  * it, is not the letter p with a value behind it. *is_long: it is such a name, of this option or (foreign) of
  * other programs. */
@@ -322,7 +360,8 @@ static size_t name_length(const qn_arg_spec *spec, const char *text, int *is_lon
     char plain[NAME_MAX_BYTES];
     size_t n = strcspn(text, "="), unused;
     *is_long = text[1] != '-' && n > 2 && plain_name(text, n, plain) &&
-               (qn_args_find(spec, text, n, &unused) || find_foreign(spec, plain));
+               (qn_args_find(spec, text, n, &unused) || find_synonym(spec, text, n, &unused) ||
+                find_foreign(spec, plain));
     return text[1] == '-' || *is_long ? n : 2;
 }
 
@@ -341,10 +380,7 @@ static int names_model(const qn_arg_spec *spec, const char *text)
 static void fail_unknown(const qn_arg_spec *spec, const char *command, const char *text)
 {
     const qn_arg *arg = qn_args_nearest(spec, text, strcspn(text, "="));
-    if (names_model(spec, text))
-        qn_args_fail(command, "unknown option %s: the model is an argument without an option: %s", text,
-                     spec->usage);
-    else if (arg)
+    if (arg)
         qn_args_fail(command, "unknown option %s; did you mean %s?", text, arg->name);
     else
         qn_args_fail(command, "unknown option %s", text);
@@ -444,46 +480,12 @@ qn_status qn_args_check(const qn_arg_spec *spec, const void *options)
     return QN_OK;
 }
 
-/* ---- help ---------------------------------------------------------------------------------------------- */
-
-static void print_rules(const qn_arg_spec *spec)
-{
-    char names[RULE_NAMES_BYTES], others[RULE_NAMES_BYTES];
-    int n = 0;
-    for (const qn_arg_group *g = spec->groups; g->args; g++)
-        for (const qn_arg_rule *r = g->rules; r && (r->excludes || r->needs); r++) {
-            if (!r->excludes) continue;
-            if (n++ == 0) printf("\nRules:\n");
-            printf("  %s cannot be used with %s%s%s\n", list_names(r->names, names, sizeof names),
-                   list_names(r->excludes, others, sizeof others), r->why ? ": " : "", r->why ? r->why : "");
-        }
-}
-
-static void print_help(const qn_arg_spec *spec)
-{
-    printf("Usage: %s\n\n%s\n", spec->usage, spec->about);
-    for (const qn_arg_group *g = spec->groups; g->args; g++) {
-        printf("\n%s:\n", g->title ? g->title : "Options");
-        for (const qn_arg *a = g->args; a->name; a++) {
-            char left[80];
-            int n = snprintf(left, sizeof left, "  %c%c%c %s%s%s", a->letter ? '-' : ' ',
-                             a->letter ? a->letter : ' ', a->letter ? ',' : ' ', a->name, a->value ? " " : "",
-                             a->value ? a->value : "");
-            if (n > 30)
-                printf("%s\n%32s%s\n", left, "", a->help);
-            else
-                printf("%-32s%s\n", left, a->help);
-        }
-    }
-    print_rules(spec);
-}
-
 /* ---- parsing ------------------------------------------------------------------------------------------- */
 
 int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv, const char **positional,
                   int *n_positional, int *exit_code)
 {
-    const char *command = argv[0];
+    const char *command = argv[0], *model = NULL;
     int only_positional = 0, n = 0;
     *exit_code = QN_EXIT_USAGE;
     for (int i = 1; i < argc; i++) {
@@ -504,7 +506,7 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
             continue;
         }
         if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
-            print_help(spec);
+            qn_help_print(spec, i + 1 < argc && strcmp(argv[i + 1], "all") == 0);
             *exit_code = QN_EXIT_OK;
             return 1;
         }
@@ -514,6 +516,19 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
         const char *value = text[length] ? text + length + (text[length] == '=') : NULL;
         const qn_arg *arg =
             is_long ? qn_args_find(spec, text, length, &offset) : find(spec, text, length, &offset);
+        if (!arg && names_model(spec, text)) {
+            const size_t n_name = strcspn(text, "=");
+            if (text[n_name])
+                model = text + n_name + 1;
+            else if (i + 1 < argc)
+                model = argv[++i];
+            else {
+                qn_args_fail(command, "%s needs a value: the model", text);
+                return 1;
+            }
+            continue;
+        }
+        if (!arg && (is_long || text[1] == '-')) arg = find_synonym(spec, text, length, &offset);
         if (!arg) {
             fail_unknown(spec, command, text);
             return 1;
@@ -534,6 +549,15 @@ int qn_args_parse(const qn_arg_spec *spec, void *options, int argc, char **argv,
             qn_args_fail(command, "%s", qn_last_error());
             return 1;
         }
+    }
+    if (model) {
+        if (n == spec->n_positional_max) {
+            qn_args_fail(command, "'%s' is one argument too many: the model is %s", positional[n - 1], model);
+            return 1;
+        }
+        memmove(positional + 1, positional, (size_t)n * sizeof *positional);
+        positional[0] = model;
+        n++;
     }
     if (n < spec->n_positional_min) {
         qn_args_fail(command, "usage: %s", spec->usage);

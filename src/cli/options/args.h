@@ -2,7 +2,8 @@
  *
  * Strict: an unknown option, a missing value, a number with anything behind it or out of range is a usage
  * error with one sentence. `--name value`, `--name=value`, `-name value`, `-n value`, `-n=value`, `-nvalue`;
- * `--` ends the options. Help is printed from the same tables. */
+ * `--` ends the options. `-m MODEL` is MODEL; what other programs call an option is understood where it means the
+ * same, and else answered with our word. Help is printed from the same tables (help.h). */
 #ifndef QN_CLI_OPTIONS_ARGS_H
 #define QN_CLI_OPTIONS_ARGS_H
 
@@ -93,6 +94,9 @@ const qn_arg *qn_args_find(const qn_arg_spec *spec, const char *name, size_t n, 
 /* The option that name may be meant for: a slip of the hand away, or what other programs call it. NULL: none.
  */
 const qn_arg *qn_args_nearest(const qn_arg_spec *spec, const char *name, size_t n);
+/* How many slips of the hand `typed` is away from a word, 0 to 2; more, if it is not near. Case and '_' do not
+ * count. */
+int qn_args_is_near(const char *typed, const char *word);
 /* Prints "quern: SENTENCE (see `quern NAME --help`)"; returns QN_EXIT_USAGE. command NULL: none. */
 int qn_args_fail(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -92,7 +92,9 @@ static void test_one_hyphen(void **state)
     assert_string_equal(o.from.text, "rompt"); /* no option is called so: the letter p */
     parse(NULL, NULL, &o, -1, WORDS("-r", "-ptext"));
     assert_string_equal(o.from.text, "text");
-    parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-temperature", "1"));
+    parse(NULL, NULL, &o, -1, WORDS("-temperature", "1")); /* what others call --temp */
+    assert_true(o.temperature == 1);
+    parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-learning-rate", "1"));
     parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-raw=1"));
     parse(NULL, NULL, &o, QN_EXIT_USAGE, WORDS("-text"));
 }

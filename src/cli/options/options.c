@@ -61,8 +61,7 @@ const qn_arg qn_load_args[] = {
     {0},
 };
 
-/* What follows the last ':' when it is a number. Returns the length of the path before it. */
-static size_t read_scale(const char *path, float *scale)
+size_t qn_load_read_scale(const char *path, float *scale)
 {
     const char *colon = strrchr(path, ':');
     double number;
@@ -90,7 +89,7 @@ static qn_status read_adapter(qn_load_options *l, size_t i)
     size_t n_name = strcspn(text, "=/");
     qn_cli_adapter *a = &l->adapter[i];
     if (text[n_name] == '=') path = text + n_name + 1;
-    size_t n_path = read_scale(path, &a->scale);
+    size_t n_path = qn_load_read_scale(path, &a->scale);
     if (!n_path) return qn_fail(QN_E_ARG, "--adapter: '%s' names no folder", text);
     if (a->scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': the scale must not be 0", text);
     if (path != text)

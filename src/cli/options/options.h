@@ -29,9 +29,9 @@ extern const qn_arg qn_load_args[]; /* the first row is --precision */
 enum { QN_SAMPLING_IDS_MAX = 4096 };
 typedef struct {
     qn_generate_options o;
-    float temperature, top_p;          /* negative: not given */
-    int32_t top_k;                     /* negative: not given */
-    int speculate;                     /* 0: lookup, 1: off */
+    float temperature, top_p, min_p, typical_p, repeat_penalty; /* negative: not given */
+    int32_t top_k;                                              /* negative: not given */
+    int speculate;                                              /* 0: lookup, 1: off */
     int32_t repeat_last_n, dry_last_n; /* 0: what looks at them is off; -1: they have no end */
     qn_arg_list stop, stop_ids, bias, breakers, bad_words, bad_ids, allowed_ids;
     const char *order, *samplers;
@@ -45,9 +45,10 @@ typedef struct {
 extern const qn_arg qn_sampling_args[];
 extern const qn_arg_rule qn_sampling_rules[];
 /* What must be set before qn_args_parse. */
-#define QN_SAMPLING_UNSET                                                                  \
-    {                                                                                      \
-        .temperature = -1, .top_p = -1, .top_k = -1, .repeat_last_n = -1, .dry_last_n = -1 \
+#define QN_SAMPLING_UNSET                                                                                \
+    {                                                                                                    \
+        .temperature = -1, .top_p = -1, .top_k = -1, .min_p = -1, .typical_p = -1, .repeat_penalty = -1, \
+        .repeat_last_n = -1, .dry_last_n = -1                                                            \
     }
 
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.
@@ -59,6 +60,8 @@ void qn_sampling_set_windows(qn_sampling_options *s);
 qn_status qn_load_prepare(qn_load_options *l);
 /* One line about the card that "auto" took; wish: what was asked for, NULL: nothing. Nothing of the CPU. */
 void qn_note_device(const char *wish, const char *device, const char *name);
+/* DIR[:SCALE]: *scale is what follows the last ':' when it is a number, else 1. Returns the length of DIR. */
+size_t qn_load_read_scale(const char *path, float *scale);
 /* Loads what qn_model_open leaves: the adapters behind the first. */
 qn_status qn_load_adapters(const qn_load_options *l, qn_model *model);
 /* Replaces *path by the path that it means, if it is a name. The text lasts until qn_load_end. qn_load_open does it;

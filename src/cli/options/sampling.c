@@ -14,9 +14,9 @@ const qn_arg qn_sampling_args[] = {
     {"--top-p", 0, QN_ARG_FLOAT, SAMPLING(top_p), 0, 1, "P",
      "nucleus sampling: keep the most likely tokens whose probabilities sum to P"},
     {"--top-k", 0, QN_ARG_INT32, SAMPLING(top_k), 0, INT32_MAX, "K", "keep only the K most likely tokens"},
-    {"--min-p", 0, QN_ARG_FLOAT, SAMPLING(o.min_p), 0, 1, "P",
+    {"--min-p", 0, QN_ARG_FLOAT, SAMPLING(min_p), 0, 1, "P",
      "keep only tokens at least P times as probable as the most likely one"},
-    {"--repeat-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.repeat_penalty), 0, 100, "R",
+    {"--repeat-penalty", 0, QN_ARG_FLOAT, SAMPLING(repeat_penalty), 0, 100, "R",
      "above 1: make tokens that have already occurred less likely"},
     {"--presence-penalty", 0, QN_ARG_FLOAT, SAMPLING(o.presence_penalty), -2, 2, "P",
      "subtract P from the logit of each token that the answer already has"},
@@ -28,7 +28,7 @@ const qn_arg qn_sampling_args[] = {
      "random seed for sampling; 0 (default): a new seed for each run"},
     {"--repeat-last-n", 0, QN_ARG_INT32, SAMPLING(repeat_last_n), -1, INT32_MAX, "N",
      "apply the three penalties to the last N tokens only; 0: turn them off; -1 (default): to all tokens"},
-    {"--typical", 0, QN_ARG_FLOAT, SAMPLING(o.typical_p), 0, 1, "P",
+    {"--typical", 0, QN_ARG_FLOAT, SAMPLING(typical_p), 0, 1, "P",
      "locally typical sampling: keep tokens whose surprise is near the entropy, with probabilities that sum "
      "to P"},
     {"--top-nsigma", 0, QN_ARG_FLOAT, SAMPLING(o.top_n_sigma), -1, 1000, "N",
@@ -66,7 +66,7 @@ const qn_arg qn_sampling_args[] = {
      "generate only these tokens; may be repeated"},
     {"--sampler-order", 0, QN_ARG_TEXT, SAMPLING(order), 0, 0, "LIST",
      "order of the sampling steps (default "
-     "repeat_penalty,dry,top_n_sigma,typical_p,top_p,min_p,top_k,xtc,temperature,mirostat)"},
+     "repeat_penalty, dry, top_n_sigma, typical_p, top_p, min_p, top_k, xtc, temperature, mirostat)"},
     {"--samplers", 0, QN_ARG_TEXT, SAMPLING(samplers), 0, 0, "LIST",
      "the same as --sampler-order, with ; or , between the steps; llama.cpp's names work too"},
     {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT",
@@ -197,6 +197,9 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
     s->o.temperature = s->temperature > 0 ? s->temperature : 0;
     s->o.top_p = s->top_p > 0 ? s->top_p : 0;
     s->o.top_k = s->top_k > 0 ? s->top_k : 0;
+    s->o.min_p = s->min_p > 0 ? s->min_p : 0;
+    s->o.typical_p = s->typical_p > 0 ? s->typical_p : 0;
+    s->o.repeat_penalty = s->repeat_penalty > 0 ? s->repeat_penalty : 0;
     s->o.n_draft = s->speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0;
     qn_sampling_set_windows(s);
     if (read_words(command, s)) return QN_EXIT_USAGE;

@@ -41,9 +41,25 @@ qn_status qn_input_read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
     return status;
 }
 
-qn_status qn_input_read(const char *path, qn_buf *out)
+/* Editors and PowerShell put a byte order mark before a text; it is no part of it. */
+static void drop_mark(qn_buf *b)
+{
+    if (b->length < 3 || memcmp(b->data, "\xef\xbb\xbf", 3) != 0) return;
+    memmove(b->data, b->data + 3, b->length - 2);
+    b->length -= 3;
+}
+
+qn_status qn_input_read_exactly(const char *path, qn_buf *out)
 {
     return qn_input_read_up_to(path, INPUT_BYTES_MAX, out);
+}
+
+qn_status qn_input_read(const char *path, qn_buf *out)
+{
+    const size_t before = out->length;
+    QN_TRY(qn_input_read_exactly(path, out));
+    if (!before) drop_mark(out);
+    return QN_OK;
 }
 
 qn_status qn_input_picture(const char *path, qn_picture *out)

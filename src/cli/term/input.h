@@ -12,6 +12,8 @@
 /* Reads a file, or standard input when path is NULL or "-", to its end. QN_E_IO; QN_E_FULL past 1 GiB. out
  * starts zeroed. */
 qn_status qn_input_read(const char *path, qn_buf *out);
+/* The same; a byte order mark before the text, which qn_input_read drops, stays. */
+qn_status qn_input_read_exactly(const char *path, qn_buf *out);
 /* The same with another limit. */
 qn_status qn_input_read_up_to(const char *path, size_t limit_bytes, qn_buf *out);
 /* Reads and parses JSON. *out: json_decref. */

@@ -65,7 +65,8 @@ const qn_arg qn_train_step_args[] = {
     {"--steps", 0, QN_ARG_INT64, AT(o.n_steps), 1, INT32_MAX, "N",
      "number of updates (default: as many as --epochs needs)"},
     {"--epochs", 0, QN_ARG_INT64, AT(o.n_epochs), 1, INT32_MAX, "N", "passes over the data (default 1)"},
-    {"--lr", 0, QN_ARG_REAL, AT(lr), 0, 1000, "RATE", "maximum learning rate (default 1e-5)"},
+    {"--lr", 0, QN_ARG_REAL, AT(lr), 0, 1000, "RATE",
+     "maximum learning rate (default: 1e-4 for LoRA and DoRA, 1e-5 for all weights)"},
     {"--schedule", 0, QN_ARG_CHOICE, AT(schedule), 0, 0, "constant|linear|cosine",
      "how the learning rate falls (default constant)"},
     {"--warmup", 0, QN_ARG_INT64, AT(o.warmup_steps), 0, INT32_MAX, "N",
@@ -167,6 +168,8 @@ int qn_train_options_finish(qn_train_cli *t)
         take_positive("--alpha", (double)t->alpha, &alpha))
         return QN_EXIT_USAGE;
     o->alpha = (float)alpha;
+    t->lr_is_default = o->learning_rate == 0;
+    if (t->lr_is_default) o->learning_rate = o->method == QN_TRAIN_FULL ? 1e-5 : 1e-4;
     /* Here 0 is said with a negative number. */
     o->weight_decay = t->weight_decay == 0 ? -1 : t->weight_decay > 0 ? t->weight_decay : 0;
     o->clip_norm = t->clip_norm == 0 ? -1 : t->clip_norm > 0 ? t->clip_norm : 0;

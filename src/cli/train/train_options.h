@@ -15,6 +15,7 @@ typedef struct {
     double beta1, beta2, eps, lr, weight_decay, clip_norm; /* negative: not given */
     float alpha;
     int show_batch, dry_run, json;
+    int lr_is_default; /* after finish: no rate was given */
 } qn_train_cli;
 
 /* What must be set before qn_args_parse. */

@@ -125,6 +125,13 @@ const char *qn_folder_writer_path(qn_folder_writer *w, const char *name)
     return join(w->own, name, &w->asked) == QN_OK ? w->asked : NULL;
 }
 
+qn_status qn_folder_writer_make(qn_folder_writer *w, const char *name)
+{
+    const char *path = qn_folder_writer_path(w, name);
+    if (!path) return QN_E_NOMEM;
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? QN_OK : io_error(path, "cannot make a folder");
+}
+
 void qn_folder_writer_drop(qn_folder_writer *w, const char *name)
 {
     if (w->n_drops < QN_FOLDER_WRITER_DROPS) w->drops[w->n_drops++] = name;
@@ -135,13 +142,26 @@ static int is_own_entry(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Removes the files of a folder, and it. Takes no memory of ours: it cannot stop half-way. */
+static void remove_entries(int folder, int depth)
+{
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (is_own_entry(e->d_name) || unlinkat(dirfd(d), e->d_name, 0) == 0 || !depth) continue;
+        remove_entries(openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW),
+                       depth - 1);
+        unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+    }
+    if (d)
+        closedir(d);
+    else if (folder >= 0)
+        close(folder);
+}
+
+/* Removes the files of a folder and of the folders in it, and it. Takes no memory of ours: it cannot stop
+ * half-way. */
 static void remove_folder(const char *path)
 {
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (!is_own_entry(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
-    if (d) closedir(d);
+    remove_entries(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), 1);
     rmdir(path);
 }
 

@@ -18,6 +18,8 @@ typedef struct qn_folder_writer qn_folder_writer;
 qn_status qn_folder_writer_new(const char *path, qn_folder_writer **out);
 /* Where a file of this name is to be written; borrowed until the next call. NULL: out of memory. */
 const char *qn_folder_writer_path(qn_folder_writer *w, const char *name);
+/* Makes a folder in the new one; files in it are named "FOLDER/NAME". */
+qn_status qn_folder_writer_make(qn_folder_writer *w, const char *name);
 /* A file of this name in the old folder does not move over. Borrowed until free. At most
  * QN_FOLDER_WRITER_DROPS. */
 enum { QN_FOLDER_WRITER_DROPS = 4 };

@@ -118,6 +118,30 @@ void qn_mapping_expect(const qn_mapping *m, qn_mapping_use use)
     madvise(m->data, m->size, use == QN_MAPPING_SAMPLES ? MADV_RANDOM : MADV_NORMAL);
 }
 
+qn_status qn_file_check_pointer(const char *path, const void *bytes, size_t n)
+{
+    enum { POINTER_MAX = 1024 }; /* of the format's definition */
+    static const char *const begins[] = {"version https://git-lfs.github.com/spec/",
+                                         "version https://hawser.github.com/spec/"};
+    static const char key[] = "\nsize ";
+    if (n > POINTER_MAX) return QN_OK;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        const size_t m = strlen(begins[i]);
+        if (n < m || memcmp(bytes, begins[i], m) != 0) continue;
+        const char *at = memmem(bytes, n, key, sizeof key - 1);
+        const char *digits = at ? at + sizeof key - 1 : "", *end = (const char *)bytes + n;
+        int n_digits = 0;
+        while (at && digits + n_digits < end && digits[n_digits] >= '0' && digits[n_digits] <= '9')
+            n_digits++;
+        return qn_fail(
+            QN_E_FORMAT,
+            "%s: this is a Git LFS pointer, not the file itself%s%.*s%s: run `git lfs pull` in the "
+            "repository, or download the file",
+            path, n_digits ? ", which has " : "", n_digits, digits, n_digits ? " bytes" : "");
+    }
+    return QN_OK;
+}
+
 qn_status qn_file_read(const char *path, size_t limit_bytes, char **text, size_t *n)
 {
     int fd = -1;
@@ -145,6 +169,8 @@ qn_status qn_file_read(const char *path, size_t limit_bytes, char **text, size_t
         have += (size_t)got;
     }
     bytes[have] = 0;
+    status = qn_file_check_pointer(path, bytes, have);
+    if (status != QN_OK) goto out;
     *text = bytes;
     *n = have;
     bytes = NULL;

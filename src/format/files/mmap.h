@@ -36,9 +36,13 @@ void qn_mapping_drop(const qn_mapping *m, size_t offset, size_t n);
 typedef enum { QN_MAPPING_ALL, QN_MAPPING_SAMPLES } qn_mapping_use;
 void qn_mapping_expect(const qn_mapping *m, qn_mapping_use use);
 
+/* QN_E_FORMAT: bytes[0..n) are what Git LFS leaves in the place of a file that it has not fetched. The message says
+ * so, and what to do. Every reader of a model's files asks this first. */
+qn_status qn_file_check_pointer(const char *path, const void *bytes, size_t n);
+
 /* Reads a whole regular file of at most limit_bytes. *text is NUL-terminated (n does not count the NUL) and
  * owned by the caller (qn_free). QN_E_NOT_FOUND: no such file; QN_E_IO: not readable; QN_E_FORMAT: larger
- * than the limit. */
+ * than the limit, or a pointer of Git LFS. */
 qn_status qn_file_read(const char *path, size_t limit_bytes, char **text, size_t *n);
 
 #endif

@@ -36,6 +36,8 @@ struct qn_gguf {
     qn_tensor_view *views;
     int64_t n_views;
     qn_map *names;
+    int may_be_part;
+    qn_gguf_parts split;
 };
 
 /* What is left to read. */
@@ -167,9 +169,22 @@ static qn_status read_values(qn_gguf *g, cursor *c, uint64_t n)
     return QN_OK;
 }
 
+static qn_status read_split(qn_gguf *g)
+{
+    qn_gguf_parts p = {0, 1, -1};
+    QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "split.count", 0, QN_GGUF_PARTS_MAX, &p.n_parts)));
+    if (p.n_parts <= 1) return QN_OK;
+    if (!g->may_be_part)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: this is one of %lld parts (split.count), not a whole file",
+                       g->path, (long long)p.n_parts);
+    QN_TRY(qn_gguf_get_i64(g, "split.no", 0, p.n_parts - 1, &p.part));
+    QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "split.tensors.count", 0, INT32_MAX, &p.n_tensors)));
+    g->split = p;
+    return QN_OK;
+}
+
 static qn_status check_values(qn_gguf *g)
 {
-    int64_t parts = 1;
     g->alignment = ALIGNMENT_DEFAULT;
     const qn_gguf_value *v = qn_gguf_value_find(g, "general.alignment");
     if (v) {
@@ -182,12 +197,7 @@ static qn_status check_values(qn_gguf *g)
             return qn_fail(QN_E_FORMAT, "%s: general.alignment %u is not a power of two", g->path, alignment);
         g->alignment = alignment;
     }
-    QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "split.count", 0, INT64_MAX, &parts)));
-    if (parts > 1)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: this is one of %lld parts (split.count); split GGUF files are not supported",
-                       g->path, (long long)parts);
-    return QN_OK;
+    return read_split(g);
 }
 
 static qn_status read_shape(cursor *c, qn_tensor_view *v)
@@ -320,6 +330,8 @@ static qn_status read_tensors(qn_gguf *g, cursor *c, uint64_t n)
 
 static qn_status parse(qn_gguf *g, const uint8_t *bytes, size_t n)
 {
+    QN_TRY(qn_file_check_pointer(g->path, bytes, n));
+    g->split = (qn_gguf_parts){0, 1, -1};
     cursor c = {bytes, bytes + n, g->path};
     uint64_t n_tensors = 0, n_values = 0;
     g->bytes = bytes;
@@ -353,10 +365,11 @@ qn_status qn_gguf_open_bytes(const char *name, const void *bytes, size_t n, qn_g
     return status;
 }
 
-qn_status qn_gguf_open(const char *path, qn_gguf **out)
+static qn_status open_file(const char *path, int may_be_part, qn_gguf **out)
 {
     qn_gguf *g = qn_calloc(1, sizeof *g);
     qn_status status = QN_E_NOMEM;
+    if (g) g->may_be_part = may_be_part;
     if (g && (g->path = qn_strdup(path))) status = qn_mapping_open(path, &g->mapping);
     if (status == QN_OK) status = parse(g, qn_mapping_data(g->mapping), qn_mapping_size(g->mapping));
     if (status == QN_OK)
@@ -364,6 +377,21 @@ qn_status qn_gguf_open(const char *path, qn_gguf **out)
     else
         qn_gguf_close(g);
     return status;
+}
+
+qn_status qn_gguf_open(const char *path, qn_gguf **out)
+{
+    return open_file(path, 0, out);
+}
+
+qn_status qn_gguf_open_part(const char *path, qn_gguf **out)
+{
+    return open_file(path, 1, out);
+}
+
+qn_gguf_parts qn_gguf_split(const qn_gguf *g)
+{
+    return g->split;
 }
 
 void qn_gguf_close(qn_gguf *g)

@@ -5,7 +5,7 @@
  * keys and names, dimensions (1 to 4, positive), offsets (aligned, inside the file, without overlap). Cost:
  * time linear in the metadata; memory for one entry per key and tensor, none for array elements. A tensor
  * type that quern does not know is an error only when that tensor is asked for. Refused: version 1,
- * big-endian files, files split in parts (split.count > 1). Open and close by one owner; an open reader is
+ * big-endian files, and by qn_gguf_open one of several parts (split.count > 1). Open and close by one owner; an open reader is
  * immutable, any thread. */
 #ifndef QN_FORMAT_GGUF_GGUF_H
 #define QN_FORMAT_GGUF_GGUF_H
@@ -34,6 +34,8 @@ typedef enum {
     QN_GGUF_TYPE_COUNT
 } qn_gguf_type;
 
+enum { QN_GGUF_PARTS_MAX = 9999 };
+
 typedef struct qn_gguf qn_gguf;
 
 /* One pair of the metadata. */
@@ -61,6 +63,14 @@ typedef struct {
 /* QN_E_IO, QN_E_FORMAT, QN_E_UNSUPPORTED (version 1, big-endian, split), QN_E_NOMEM; the message begins with
  * the path. */
 qn_status qn_gguf_open(const char *path, qn_gguf **out);
+/* The same, also of one of several parts: see qn_gguf_split. */
+qn_status qn_gguf_open_part(const char *path, qn_gguf **out);
+/* What a file says of the parts that it is one of (llama.cpp's split files). */
+typedef struct {
+    int64_t part, n_parts; /* from 0; 1: the file is whole */
+    int64_t n_tensors;     /* of all parts; -1: it does not say */
+} qn_gguf_parts;
+qn_gguf_parts qn_gguf_split(const qn_gguf *g);
 /* The same over bytes[0..n), which must outlive the reader; name stands for the path in messages. */
 qn_status qn_gguf_open_bytes(const char *name, const void *bytes, size_t n, qn_gguf **out);
 void qn_gguf_close(qn_gguf *g);

@@ -264,6 +264,8 @@ qn_status qn_safetensors_open(const char *path, qn_safetensors **out)
     qn_safetensors *s = qn_calloc(1, sizeof *s);
     qn_status status = QN_E_NOMEM;
     if (s && (s->path = qn_strdup(path))) status = qn_mapping_open(path, &s->mapping);
+    if (status == QN_OK)
+        status = qn_file_check_pointer(path, qn_mapping_data(s->mapping), qn_mapping_size(s->mapping));
     if (status == QN_OK) status = parse(s, qn_mapping_data(s->mapping), qn_mapping_size(s->mapping));
     if (status == QN_OK)
         *out = s;

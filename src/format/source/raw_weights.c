@@ -48,7 +48,7 @@ static qn_status read_dtype(const char *path, const json_t *root, qn_dtype *out)
 qn_status qn_raw_weights_dtype(const char *path, const char *text, size_t n, qn_dtype *out)
 {
     json_t *root = NULL;
-    QN_TRY(qn_json_parse(path, text, n, &root));
+    QN_TRY(qn_json_parse_python(path, text, n, &root));
     qn_status status = read_dtype(path, root, out);
     json_decref(root);
     return status;

@@ -1,10 +1,12 @@
 #include "format/source/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/source/raw_weights.h"
@@ -24,12 +26,16 @@ struct qn_source {
     char *path;
     qn_source_files files;
     side sides[QN_SIDE_COUNT];
-    qn_gguf *gguf;
+    qn_gguf *gguf;   /* the first of `parts`, if there are parts */
+    qn_gguf **parts; /* NULL: the file is whole */
     qn_raw_weights *raw;
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
     int64_t n_views, n_elements;
-    qn_map *names; /* tensor -> place in views */
+    qn_tensor_view *narrowed; /* [n_narrowed] in the place of tensors of type F64; they own their data */
+    int64_t n_narrowed;
+    qn_map *names;       /* tensor -> place in views */
+    qn_map *index_files; /* tensor -> place in files; NULL: no index */
 };
 
 /* A link that leads nowhere is there: reading it says what is wrong, as with half a download. */
@@ -42,6 +48,30 @@ static qn_status find_sides(qn_source *s)
         if (!path) return QN_E_NOMEM;
         if (lstat(path, &st) == 0) s->sides[i].path = path;
     }
+    return s->files.is_seed ? QN_OK : qn_source_files_find_templates(&s->files);
+}
+
+/* Which of two views of a tensor counts: that of the file which the index names, if it is the last by name, too,
+ * which transformers takes. NULL: they do not agree. */
+static const qn_tensor_view *choose_view(const qn_source *s, const qn_tensor_view *a, const qn_tensor_view *b)
+{
+    const qn_tensor_view *last = strcmp(a->file, b->file) > 0 ? a : b;
+    int64_t i;
+    return s->index_files && qn_map_get(s->index_files, a->name, strlen(a->name), &i) &&
+                   strcmp(s->files.files[i], last->file) == 0
+               ? last
+               : NULL;
+}
+
+static qn_status map_index(qn_source *s)
+{
+    if (!s->files.n_entries) return QN_OK;
+    s->index_files = qn_map_new(s->files.n_entries);
+    if (!s->index_files) return QN_E_NOMEM;
+    for (size_t i = 0; i < s->files.n_entries; i++) {
+        const qn_index_entry *e = &s->files.entries[i];
+        QN_TRY(qn_map_set(s->index_files, e->tensor, strlen(e->tensor), (int64_t)e->i_file, NULL, NULL));
+    }
     return QN_OK;
 }
 
@@ -50,6 +80,12 @@ static qn_status add_view(qn_source *s, const qn_tensor_view *v)
     int64_t other = 0;
     int found;
     QN_TRY(qn_map_set(s->names, v->name, strlen(v->name), s->n_views, &other, &found));
+    const qn_tensor_view *chosen = found ? choose_view(s, s->views[other], v) : NULL;
+    if (chosen) {
+        s->n_elements += chosen->n_elements - s->views[other]->n_elements;
+        s->views[other] = chosen;
+        return qn_map_set(s->names, v->name, strlen(v->name), other, NULL, NULL);
+    }
     if (found)
         return qn_fail(QN_E_FORMAT,
                        "tensor %s is in two files: %s and %s. If these are two models, pick one with --file",
@@ -92,10 +128,42 @@ static qn_status open_safetensors(qn_source *s)
         total += (size_t)qn_safetensors_count(s->shards[i]);
     }
     QN_TRY(make_room(s, total));
+    QN_TRY(map_index(s));
     for (size_t i = 0; i < s->files.n_files; i++)
         for (int64_t j = 0; j < qn_safetensors_count(s->shards[i]); j++)
             QN_TRY(add_view(s, qn_safetensors_get(s->shards[i], j)));
     return check_index(s);
+}
+
+/* One of several parts was opened: the first part has the metadata, all have tensors. */
+static qn_status open_parts(qn_source *s, const qn_gguf_parts *given)
+{
+    int64_t total = 0;
+    QN_TRY(qn_source_files_add_parts(&s->files, given->part, given->n_parts));
+    s->parts = qn_calloc(s->files.n_files, sizeof *s->parts);
+    if (!s->parts) return QN_E_NOMEM;
+    s->parts[given->part] = s->gguf;
+    s->gguf = NULL;
+    for (size_t i = 0; i < s->files.n_files; i++) {
+        if (!s->parts[i]) QN_TRY(qn_gguf_open_part(s->files.files[i], &s->parts[i]));
+        const qn_gguf_parts split = qn_gguf_split(s->parts[i]);
+        if (split.part != (int64_t)i || split.n_parts != given->n_parts)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: it says that it is part %lld of %lld: it belongs to another model",
+                           s->files.files[i], (long long)split.part + 1, (long long)split.n_parts);
+        total += qn_gguf_count(s->parts[i]);
+    }
+    s->gguf = s->parts[0];
+    const int64_t want = qn_gguf_split(s->gguf).n_tensors;
+    if (want >= 0 && want != total)
+        return qn_fail(QN_E_FORMAT,
+                       "%s: the %lld parts have %lld tensors, expected %lld (split.tensors.count)",
+                       s->files.files[0], (long long)given->n_parts, (long long)total, (long long)want);
+    QN_TRY(make_room(s, (size_t)total));
+    for (size_t i = 0; i < s->files.n_files; i++)
+        for (int64_t k = 0; k < qn_gguf_count(s->parts[i]); k++)
+            QN_TRY(add_view(s, qn_gguf_get(s->parts[i], k)));
+    return QN_OK;
 }
 
 static qn_status open_gguf(qn_source *s)
@@ -103,7 +171,9 @@ static qn_status open_gguf(qn_source *s)
     size_t n;
     const void *seed = s->files.is_seed ? qn_seed_bytes(&n) : NULL;
     QN_TRY(seed ? qn_gguf_open_bytes(s->files.files[0], seed, n, &s->gguf)
-                : qn_gguf_open(s->files.files[0], &s->gguf));
+                : qn_gguf_open_part(s->files.files[0], &s->gguf));
+    const qn_gguf_parts split = qn_gguf_split(s->gguf);
+    if (split.n_parts > 1) return open_parts(s, &split);
     QN_TRY(make_room(s, (size_t)qn_gguf_count(s->gguf)));
     for (int64_t i = 0; i < qn_gguf_count(s->gguf); i++) QN_TRY(add_view(s, qn_gguf_get(s->gguf, i)));
     return QN_OK;
@@ -123,16 +193,66 @@ static qn_status open_raw(qn_source *s)
     return QN_OK;
 }
 
+/* ---- numbers of 64 bits --------------------------------------------------------------------------------- */
+
+static qn_status narrow(const qn_tensor_view *from, qn_tensor_view *to)
+{
+    *to = *from;
+    to->data = NULL;
+    size_t size;
+    float *data = qn_mul_size((size_t)from->n_elements, sizeof *data, &size) ? qn_alloc(size) : NULL;
+    if (!data) return QN_E_NOMEM;
+    to->data = data;
+    to->dtype = QN_DTYPE_F32;
+    to->size_bytes = size;
+    to->mapping = NULL;
+    QN_TRY(qn_view_floats(from, 0, from->n_elements, data));
+    for (int64_t i = 0; i < from->n_elements; i++) {
+        double own;
+        memcpy(&own, (const char *)from->data + 8 * i, sizeof own);
+        if (isfinite(own) && !isfinite(data[i]))
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: tensor %s: element %lld is %g, which is too large for float32", from->file,
+                           from->name, (long long)i, own);
+    }
+    return QN_OK;
+}
+
+/* Nothing is computed with 64 bits: tensors of that type become float32, and that is said. */
+static qn_status narrow_all(qn_source *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->n_views; i++)
+        n += s->views[i]->supported && s->views[i]->dtype == QN_DTYPE_F64;
+    if (!n) return QN_OK;
+    s->narrowed = qn_calloc((size_t)n, sizeof *s->narrowed);
+    if (!s->narrowed) return QN_E_NOMEM;
+    for (int64_t i = 0; i < s->n_views; i++) {
+        if (!s->views[i]->supported || s->views[i]->dtype != QN_DTYPE_F64) continue;
+        QN_TRY(narrow(s->views[i], &s->narrowed[s->n_narrowed++]));
+        s->views[i] = &s->narrowed[s->n_narrowed - 1];
+    }
+    qn_log(QN_LOG_WARNING, "%s: %lld tensor%s of type F64 %s taken as float32", s->path, (long long)n,
+           n == 1 ? "" : "s", n == 1 ? "is" : "are");
+    return QN_OK;
+}
+
+static qn_status open_views(qn_source *s)
+{
+    if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
+    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
+    if (s->files.n_files) return open_safetensors(s);
+    return make_room(s, 0);
+}
+
 static qn_status open_all(qn_source *s, const char *path, const qn_source_options *options)
 {
     s->path = qn_strdup(path);
     if (!s->path) return QN_E_NOMEM;
     QN_TRY(qn_source_files_find(path, options, &s->files));
     QN_TRY(find_sides(s));
-    if (s->files.kind == QN_SOURCE_GGUF) return open_gguf(s);
-    if (s->files.kind == QN_SOURCE_RAW) return open_raw(s);
-    if (s->files.n_files) return open_safetensors(s);
-    return make_room(s, 0);
+    QN_TRY(open_views(s));
+    return options->as_stored || options->text_only ? QN_OK : narrow_all(s);
 }
 
 qn_status qn_source_open(const char *path, const qn_source_options *options, qn_source **out)
@@ -153,10 +273,15 @@ void qn_source_close(qn_source *s)
     if (!s) return;
     for (int i = 0; i < QN_SIDE_COUNT; i++) qn_free(s->sides[i].text);
     qn_map_free(s->names);
+    qn_map_free(s->index_files);
+    for (int64_t i = 0; i < s->n_narrowed; i++) qn_free((void *)(uintptr_t)s->narrowed[i].data);
+    qn_free(s->narrowed);
     qn_free(s->views);
     for (size_t i = 0; s->shards && i < s->files.n_files; i++) qn_safetensors_close(s->shards[i]);
     qn_free(s->shards);
-    qn_gguf_close(s->gguf);
+    if (!s->parts) qn_gguf_close(s->gguf);
+    for (size_t i = 0; s->parts && i < s->files.n_files; i++) qn_gguf_close(s->parts[i]);
+    qn_free(s->parts);
     qn_raw_weights_close(s->raw);
     qn_source_files_clear(&s->files);
     qn_free(s->path);
@@ -206,17 +331,41 @@ const char *qn_source_side_path(const qn_source *s, qn_side_file which)
     return s->sides[which].path;
 }
 
+static int is_large(qn_side_file which)
+{
+    return which == QN_SIDE_TOKENIZER || which == QN_SIDE_VOCAB || which == QN_SIDE_MERGES;
+}
+
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n)
 {
     side *f = &s->sides[which];
     if (!f->path)
         return qn_fail(QN_E_NOT_FOUND, "%s: there is no %s", s->files.folder, qn_side_file_name(which));
     if (!f->text)
-        QN_TRY(qn_file_read(f->path, which == QN_SIDE_TOKENIZER ? tokenizer_bytes_max : side_bytes_max,
-                            &f->text, &f->n));
+        QN_TRY(
+            qn_file_read(f->path, is_large(which) ? tokenizer_bytes_max : side_bytes_max, &f->text, &f->n));
     *text = f->text;
     if (n) *n = f->n;
     return QN_OK;
+}
+
+size_t qn_source_template_count(const qn_source *s)
+{
+    return s->files.n_templates;
+}
+
+const char *qn_source_template_name(const qn_source *s, size_t i)
+{
+    return s->files.templates[i];
+}
+
+qn_status qn_source_template_read(const qn_source *s, size_t i, char **text, size_t *n)
+{
+    char *path = qn_source_files_template_path(&s->files, i);
+    if (!path) return QN_E_NOMEM;
+    qn_status status = qn_file_read(path, side_bytes_max, text, n);
+    qn_free(path);
+    return status;
 }
 
 void qn_source_side_drop(qn_source *s, qn_side_file which)

@@ -1,6 +1,6 @@
 /* A model source: what a path holds, whatever the format.
  *
- * A path is a GGUF file, a safetensors file, a shard index, or a directory with one model: exactly one .gguf,
+ * A path is a GGUF file (any part of a split one stands for all), a safetensors file, a shard index, or a directory with one model: exactly one .gguf or the parts of one,
  * or safetensors (the shards of model.safetensors.index.json; without it model*.safetensors, sorted; without
  * these *.safetensors), or, where it has neither, a folder bin_weights (raw_weights.h). A directory with both
  * kinds, or with several .gguf, is refused with the names; options.file picks. Beside the weights lie text
@@ -32,6 +32,7 @@ typedef struct {
     /* For tokenising: a directory without weights will do as long as it has a tokenizer or template file, and
      * safetensors are not opened. A GGUF still is, for its metadata. */
     int text_only;
+    int as_stored; /* to look at: tensors of type F64 are not made float32, which is what is computed with */
     int packed; /* a file of packed weights will do too, to look at: its tensors are a device's (packed.h) */
 } qn_source_options;
 
@@ -43,6 +44,11 @@ typedef enum {
     QN_SIDE_CHAT_TEMPLATE,       /* chat_template.jinja */
     QN_SIDE_PREPROCESSOR_CONFIG, /* preprocessor_config.json */
     QN_SIDE_PROCESSOR_CONFIG,    /* processor_config.json */
+    QN_SIDE_SPECIAL_TOKENS_MAP,  /* special_tokens_map.json */
+    QN_SIDE_ADDED_TOKENS,        /* added_tokens.json */
+    QN_SIDE_CHAT_TEMPLATE_JSON,  /* chat_template.json */
+    QN_SIDE_VOCAB,               /* vocab.json */
+    QN_SIDE_MERGES,              /* merges.txt */
     QN_SIDE_COUNT
 } qn_side_file;
 
@@ -55,7 +61,7 @@ const char *qn_source_path(const qn_source *s);
 qn_source_kind qn_source_get_kind(const qn_source *s);
 /* NULL unless the kind is QN_SOURCE_GGUF. Borrowed. */
 const qn_gguf *qn_source_gguf(const qn_source *s);
-/* Files that hold tensors: 1 for a GGUF, the shards for safetensors, one a tensor for raw, 0 for text. */
+/* Files that hold tensors: 1 for a GGUF, or its parts, the shards for safetensors, one a tensor for raw, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
 /* Its size; 0: it is no longer there. */
@@ -66,11 +72,17 @@ const char *qn_source_index_path(const qn_source *s);
 /* Path of a side file; NULL when it is not there. Borrowed. */
 const char *qn_source_side_path(const qn_source *s, qn_side_file which);
 /* The contents, read at the first call; NUL-terminated, n does not count the NUL (n may be NULL). Borrowed.
- * QN_E_NOT_FOUND: not there; QN_E_FORMAT: larger than its cap (256 MiB for tokenizer.json, 16 MiB for the
+ * QN_E_NOT_FOUND: not there; QN_E_FORMAT: larger than its cap (256 MiB for tokenizer.json, vocab.json and merges.txt, 16 MiB for the
  * others). */
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n);
 /* Gives up the contents; a later call of side_text reads them again. */
 void qn_source_side_drop(qn_source *s, qn_side_file which);
+
+/* The files additional_chat_templates/NAME.jinja, sorted by name. */
+size_t qn_source_template_count(const qn_source *s);
+const char *qn_source_template_name(const qn_source *s, size_t i);
+/* *text (qn_free) is NUL-terminated. Statuses as for side_text. */
+qn_status qn_source_template_read(const qn_source *s, size_t i, char **text, size_t *n);
 
 /* All tensors of all files, in file order. i in [0, count). */
 int64_t qn_source_count(const qn_source *s);

@@ -16,9 +16,10 @@
 #include "format/source/packed.h"
 #include "seed/seed.h"
 
-enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8 };
+enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8, TEMPLATES_MAX = 64 };
 static const size_t index_bytes_max = (size_t)64 << 20;
 static const char index_name[] = "model.safetensors.index.json", raw_name[] = "bin_weights";
+static const char template_folder[] = "additional_chat_templates", template_end[] = ".jinja";
 
 static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CONFIG] = "config.json",
@@ -28,6 +29,11 @@ static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CHAT_TEMPLATE] = "chat_template.jinja",
     [QN_SIDE_PREPROCESSOR_CONFIG] = "preprocessor_config.json",
     [QN_SIDE_PROCESSOR_CONFIG] = "processor_config.json",
+    [QN_SIDE_SPECIAL_TOKENS_MAP] = "special_tokens_map.json",
+    [QN_SIDE_ADDED_TOKENS] = "added_tokens.json",
+    [QN_SIDE_CHAT_TEMPLATE_JSON] = "chat_template.json",
+    [QN_SIDE_VOCAB] = "vocab.json",
+    [QN_SIDE_MERGES] = "merges.txt",
 };
 
 const char *qn_side_file_name(qn_side_file which)
@@ -128,6 +134,7 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, int f
     int gguf = ends_with(name, ".gguf"), safetensors = ends_with(name, ".safetensors");
     int index = strcmp(name, index_name) == 0;
     int text = strcmp(name, side_names[QN_SIDE_TOKENIZER]) == 0 ||
+               strcmp(name, side_names[QN_SIDE_MERGES]) == 0 ||
                strcmp(name, side_names[QN_SIDE_TOKENIZER_CONFIG]) == 0 ||
                strcmp(name, side_names[QN_SIDE_CHAT_TEMPLATE]) == 0;
     if (name[0] == '.') return QN_OK;
@@ -413,6 +420,8 @@ static qn_status take_raw(qn_source_files *f)
     return status;
 }
 
+static int are_parts(const names *l);
+
 static qn_status take_folder(qn_source_files *f, const qn_source_options *options)
 {
     static const names none = {0};
@@ -427,7 +436,7 @@ static qn_status take_folder(qn_source_files *f, const qn_source_options *option
         status = refuse_folder(f, &l, options->text_only);
     } else if (l.gguf.count && safetensors->count) {
         status = refuse(f->folder, "holds both GGUF and safetensors", &l.gguf, safetensors);
-    } else if (l.gguf.count > 1) {
+    } else if (l.gguf.count > 1 && !are_parts(&l.gguf)) {
         status = refuse(f->folder, "holds several GGUF files", &l.gguf, &none);
     } else if (l.gguf.count) {
         f->kind = QN_SOURCE_GGUF;
@@ -526,6 +535,129 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
     f->folder = n ? qn_arena_strndup(&f->arena, path, n) : qn_arena_strndup(&f->arena, ".", 1);
     if (!f->folder) return QN_E_NOMEM;
     return take_file(f, path + n, options);
+}
+
+/* ---- parts of a GGUF ------------------------------------------------------------------------------------ */
+
+int qn_source_is_part(const char *name, size_t *n_prefix, int64_t *part, int64_t *n_parts)
+{
+    enum { TAIL = sizeof "-00001-of-00003.gguf" - 1 };
+    const size_t n = strlen(name);
+    int end = -1, of = 0, number = 0;
+    if (n <= TAIL) return 0;
+    const char *tail = name + n - TAIL;
+    if (sscanf(tail, "-%5d-of-%5d.gguf%n", &number, &of, &end) != 2 || end != TAIL || number < 1 ||
+        of < number)
+        return 0;
+    *n_prefix = n - TAIL;
+    *part = number - 1;
+    *n_parts = of;
+    return 1;
+}
+
+/* 1: all of them are parts of one model. */
+static int are_parts(const names *l)
+{
+    size_t n, n_first = 0;
+    int64_t part, of, of_first = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        if (!qn_source_is_part(l->items[i], &n, &part, &of)) return 0;
+        if (!i) {
+            n_first = n;
+            of_first = of;
+        }
+        if (n != n_first || of != of_first || memcmp(l->items[i], l->items[0], n) != 0) return 0;
+    }
+    return l->count > 0;
+}
+
+qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_parts)
+{
+    const char *path = f->files[0], *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n_prefix;
+    int64_t by_name, of;
+    if (!qn_source_is_part(name, &n_prefix, &by_name, &of) || by_name != part || of != n_parts)
+        return qn_fail(
+            QN_E_FORMAT,
+            "%s: this is part %lld of %lld, so its name must end in -%05lld-of-%05lld.gguf: give the "
+            "parts their own names again",
+            path, (long long)part + 1, (long long)n_parts, (long long)part + 1, (long long)n_parts);
+    const char **files = qn_arena_calloc(&f->arena, (size_t)n_parts, sizeof *files);
+    names missing = {0};
+    qn_status status = files ? QN_OK : QN_E_NOMEM;
+    const size_t n_before = (size_t)(name - path) + n_prefix;
+    for (int64_t i = 0; i < n_parts && status == QN_OK; i++) {
+        qn_buf b = {0};
+        qn_buf_append(&b, path, n_before);
+        qn_buf_printf(&b, "-%05lld-of-%05lld.gguf", (long long)i + 1, (long long)n_parts);
+        status = b.status;
+        if (status == QN_OK && !(files[i] = qn_arena_strndup(&f->arena, b.data, b.length)))
+            status = QN_E_NOMEM;
+        if (status == QN_OK && access(files[i], F_OK) != 0)
+            status = names_add(&missing, &f->arena, files[i] + (name - path));
+        qn_buf_free(&b);
+    }
+    if (status == QN_OK && missing.count) {
+        qn_buf b = {0};
+        names_show(&missing, &b);
+        status = b.status != QN_OK ? b.status
+                                   : qn_fail(QN_E_NOT_FOUND,
+                                             "%s: this is part %lld of %lld; missing beside it: %s. Download "
+                                             "all parts into one folder",
+                                             path, (long long)part + 1, (long long)n_parts, b.data);
+        qn_buf_free(&b);
+    }
+    qn_free(missing.items);
+    if (status != QN_OK) return status;
+    f->files = files;
+    f->n_files = (size_t)n_parts;
+    return QN_OK;
+}
+
+/* ---- chat templates ------------------------------------------------------------------------------------- */
+
+qn_status qn_source_files_find_templates(qn_source_files *f)
+{
+    names found = {0};
+    const char *folder = qn_source_join(&f->arena, f->folder, template_folder);
+    if (!folder) return QN_E_NOMEM;
+    DIR *dir = opendir(folder);
+    if (!dir && errno != ENOENT && errno != ENOTDIR)
+        return qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    qn_status status = QN_OK;
+    for (struct dirent *e; dir && status == QN_OK && (errno = 0, e = readdir(dir));) {
+        if (!ends_with(e->d_name, template_end) || e->d_name[0] == '.') continue;
+        if (found.count == TEMPLATES_MAX)
+            status = qn_fail(QN_E_UNSUPPORTED, "%s: more than %d chat templates", folder, TEMPLATES_MAX);
+        else
+            status = names_add(&found, &f->arena, e->d_name);
+    }
+    if (dir && status == QN_OK && errno) status = qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
+    if (dir) closedir(dir);
+    names_sort(&found);
+    const char **kept = status == QN_OK ? qn_arena_calloc(&f->arena, found.count + 1, sizeof *kept) : NULL;
+    if (status == QN_OK && !kept) status = QN_E_NOMEM;
+    for (size_t i = 0; kept && i < found.count && status == QN_OK; i++) {
+        kept[i] = qn_arena_strndup(&f->arena, found.items[i], strlen(found.items[i]) - strlen(template_end));
+        if (!kept[i]) status = QN_E_NOMEM;
+    }
+    if (status == QN_OK) {
+        f->templates = kept;
+        f->n_templates = found.count;
+    }
+    qn_free(found.items);
+    return status;
+}
+
+char *qn_source_files_template_path(const qn_source_files *f, size_t i)
+{
+    qn_buf b = {0};
+    const size_t n = strlen(f->folder);
+    qn_buf_printf(&b, "%s%s%s/%s%s", f->folder, n && f->folder[n - 1] == '/' ? "" : "/", template_folder,
+                  f->templates[i], template_end);
+    char *path = qn_buf_take(&b, NULL);
+    qn_buf_free(&b);
+    return path;
 }
 
 void qn_source_files_clear(qn_source_files *f)

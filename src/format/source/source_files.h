@@ -22,6 +22,8 @@ typedef struct {
     int is_seed;        /* the weights are the program's own; files[0] is the name that stands for them */
     const char **files; /* paths of the weights, sorted by name; none for QN_SOURCE_TEXT */
     size_t n_files;
+    const char **templates; /* names of additional_chat_templates/NAME.jinja, sorted */
+    size_t n_templates;
     const char *index_path; /* NULL: no index */
     const qn_index_entry *entries;
     size_t n_entries;
@@ -29,6 +31,15 @@ typedef struct {
 
 /* Fills a zeroed *f. On failure too it is to be cleared. */
 qn_status qn_source_files_find(const char *path, const qn_source_options *options, qn_source_files *f);
+/* 1: the name is that of one part of a GGUF, PREFIX-00002-of-00003.gguf; *n_prefix is PREFIX's length. */
+int qn_source_is_part(const char *name, size_t *n_prefix, int64_t *part, int64_t *n_parts);
+/* The file, one of n_parts, becomes all of them in order. QN_E_NOT_FOUND names those that are missing;
+ * QN_E_FORMAT: its name is not that of a part. */
+qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_parts);
+/* Fills templates and n_templates. */
+qn_status qn_source_files_find_templates(qn_source_files *f);
+/* The path of one. NULL: out of memory. */
+char *qn_source_files_template_path(const qn_source_files *f, size_t i);
 void qn_source_files_clear(qn_source_files *f);
 /* "config.json". */
 const char *qn_side_file_name(qn_side_file which);

@@ -49,6 +49,40 @@ static void write_gguf(const char *folder, const char *name, const char *tensor)
     qn_buf_free(&b);
 }
 
+static void put_key(qn_buf *b, const char *key, uint32_t type, const void *value, size_t n)
+{
+    const uint64_t length = strlen(key);
+    qn_buf_append(b, &length, 8);
+    qn_buf_puts(b, key);
+    qn_buf_append(b, &type, 4);
+    qn_buf_append(b, value, n);
+}
+
+/* One part of a split GGUF, as llama.cpp's gguf-split writes it, with one float named `tensor`. */
+static void write_part(const char *folder, const char *name, uint16_t part, uint16_t n_parts,
+                       int32_t n_tensors, const char *tensor)
+{
+    qn_buf b = {0};
+    const uint64_t counts[2] = {1, 3}, length = strlen(tensor), dims = 1, offset = 0;
+    const uint32_t version = 3, n_dims = 1, type = 0;
+    qn_buf_puts(&b, "GGUF");
+    qn_buf_append(&b, &version, 4);
+    qn_buf_append(&b, counts, 16);
+    put_key(&b, "split.no", QN_GGUF_U16, &part, 2);
+    put_key(&b, "split.count", QN_GGUF_U16, &n_parts, 2);
+    put_key(&b, "split.tensors.count", QN_GGUF_I32, &n_tensors, 4);
+    qn_buf_append(&b, &length, 8);
+    qn_buf_puts(&b, tensor);
+    qn_buf_append(&b, &n_dims, 4);
+    qn_buf_append(&b, &dims, 8);
+    qn_buf_append(&b, &type, 4);
+    qn_buf_append(&b, &offset, 8);
+    while (b.length % 32) qn_buf_putc(&b, 0);
+    qn_buf_append(&b, &(float){(float)part}, 4);
+    qn_test_write(folder, name, b.data, b.length);
+    qn_buf_free(&b);
+}
+
 static const char *const a_b[] = {"a", "b", NULL}, *const c_d[] = {"c", "d", NULL},
                          *const b_c[] = {"b", "c", NULL};
 
@@ -563,9 +597,201 @@ static void test_no_memory(void **state)
     qn_test_remove(folder);
 }
 
+static void test_parts(void **state)
+{
+    const char *folder = qn_test_scratch();
+    char paths[4][4096];
+    write_part(folder, "m-00001-of-00003.gguf", 0, 3, 3, "a");
+    write_part(folder, "m-00002-of-00003.gguf", 1, 3, 3, "b");
+    write_part(folder, "m-00003-of-00003.gguf", 2, 3, 3, "c");
+    snprintf(paths[0], sizeof paths[0], "%s", folder);
+    for (int i = 1; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "m-0000%d-of-00003.gguf", i);
+        snprintf(paths[i], sizeof paths[i], "%s", qn_test_path(folder, name));
+    }
+    for (int i = 0; i < 4; i++) {
+        qn_source *s = open_good(paths[i], NULL);
+        float value = -1;
+        assert_int_equal(qn_source_file_count(s), 3);
+        assert_int_equal(qn_source_count(s), 3);
+        assert_string_equal(qn_source_get(s, 1)->name, "b");
+        assert_string_equal(qn_source_file_path(s, 2), paths[3]);
+        assert_int_equal(qn_gguf_split(qn_source_gguf(s)).part, 0);
+        memcpy(&value, qn_source_find(s, "c")->data, sizeof value);
+        assert_true(value == 2);
+        qn_source_close(s);
+    }
+    qn_source *s = open_good(folder, &(qn_source_options){.file = "m-00002-of-00003.gguf"});
+    assert_int_equal(qn_source_count(s), 3);
+    qn_source_close(s);
+    /* Another model's parts beside them are another model. */
+    write_part(folder, "n-00001-of-00002.gguf", 0, 2, 2, "a");
+    expect_failure(folder, NULL, QN_E_ARG, PARTS("several GGUF files", "m-00001", "n-00001"));
+    expect_failure(qn_test_path(folder, "n-00001-of-00002.gguf"), NULL, QN_E_NOT_FOUND,
+                   PARTS("part 1 of 2", "missing beside it: n-00002-of-00002.gguf"));
+    qn_test_remove(folder);
+}
+
+static void test_parts_that_do_not_fit(void **state)
+{
+    const char *folder = qn_test_scratch();
+    write_part(folder, "m-00001-of-00002.gguf", 0, 2, 3, "a");
+    write_part(folder, "m-00002-of-00002.gguf", 1, 2, 3, "b");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("have 2 tensors, expected 3"));
+    write_part(folder, "m-00001-of-00002.gguf", 0, 2, 2, "b");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("tensor b is in two files"));
+    write_part(folder, "m-00001-of-00002.gguf", 0, 3, 2, "a");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("part 1 of 3", "-00001-of-00003.gguf"));
+    write_part(folder, "m-00001-of-00002.gguf", 0, 2, 2, "a");
+    write_part(folder, "m-00002-of-00002.gguf", 0, 2, 2, "b");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("m-00002-of-00002.gguf", "part 1 of 2", "another model"));
+    write_gguf(folder, "m-00002-of-00002.gguf", "b");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("m-00002-of-00002.gguf", "part 1 of 1"));
+    /* A whole file may have any name. */
+    qn_source *s = open_good(qn_test_path(folder, "m-00002-of-00002.gguf"), NULL);
+    assert_int_equal(qn_source_count(s), 1);
+    qn_source_close(s);
+    qn_test_remove(folder);
+    folder = qn_test_scratch();
+    write_part(folder, "renamed.gguf", 1, 3, 3, "b");
+    expect_failure(folder, NULL, QN_E_FORMAT,
+                   PARTS("renamed.gguf: this is part 2 of 3", "-00002-of-00003.gguf"));
+    qn_test_remove(folder);
+}
+
+/* A later shard that has a tensor again counts where the index says so; transformers takes the last, too. */
+static void test_overlay(void **state)
+{
+    const char *folder = qn_test_scratch(), *index = "model.safetensors.index.json";
+    write_shard(folder, "model-00001-of-00002.safetensors", 10, a_b);
+    write_shard(folder, "model-00002-of-00002.safetensors", 30, c_d);
+    write_shard(folder, "model-overlay.safetensors", 50, b_c);
+    qn_test_write_text(
+        folder, index,
+        "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-overlay.safetensors\","
+        "\"c\":\"model-overlay.safetensors\",\"d\":\"model-00002-of-00002.safetensors\"}}");
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(qn_source_count(s), 4);
+    assert_int_equal(value_of(s, "a"), 10);
+    assert_int_equal(value_of(s, "b"), 50);
+    assert_int_equal(value_of(s, "c"), 51);
+    assert_int_equal(value_of(s, "d"), 31);
+    qn_source_close(s);
+    qn_test_write_text(folder, index,
+                       "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-00001-of-"
+                       "00002.safetensors\","
+                       "\"c\":\"model-overlay.safetensors\",\"d\":\"model-00002-of-00002.safetensors\"}}");
+    expect_failure(folder, NULL, QN_E_FORMAT, PARTS("tensor b is in two files"));
+    qn_test_remove(folder);
+}
+
+static void test_lfs_pointers(void **state)
+{
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\n"
+        "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
+        "size 12345\n";
+    static const char *const names[] = {"model.safetensors", "model.gguf"};
+    for (int i = 0; i < 2; i++) {
+        const char *folder = qn_test_scratch();
+        qn_test_write_text(folder, names[i], pointer);
+        expect_failure(folder, NULL, QN_E_FORMAT,
+                       PARTS(names[i], "Git LFS pointer", "which has 12345 bytes", "git lfs pull"));
+        qn_test_remove(folder);
+    }
+    const char *folder = qn_test_scratch(), *text;
+    write_shard(folder, "model.safetensors", 1, a_b);
+    qn_test_write_text(folder, "tokenizer.json", pointer);
+    qn_test_write_text(folder, "config.json", "version https://git-lfs.github.com/spec/v1\n");
+    qn_source *s = open_good(folder, NULL);
+    assert_int_equal(qn_source_side_text(s, QN_SIDE_TOKENIZER, &text, NULL), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "tokenizer.json: this is a Git LFS pointer"));
+    assert_int_equal(qn_source_side_text(s, QN_SIDE_CONFIG, &text, NULL), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "Git LFS pointer, not the file itself: run"));
+    qn_source_close(s);
+    qn_test_remove(folder);
+}
+
+static void test_parts_out_of_memory(void **state)
+{
+    const char *folder = qn_test_scratch();
+    const int64_t before = qn_mem_live_blocks();
+    qn_status status = QN_E_NOMEM;
+    write_part(folder, "m-00001-of-00002.gguf", 0, 2, 2, "a");
+    write_part(folder, "m-00002-of-00002.gguf", 1, 2, 2, "b");
+    for (int64_t n = 1; n < 2000 && status != QN_OK; n++) {
+        qn_source *s = NULL;
+        qn_mem_fail_nth(n);
+        status = qn_source_open(folder, NULL, &s);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        qn_source_close(s);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    assert_int_equal(status, QN_OK);
+    qn_test_remove(folder);
+}
+
+static const char *write_doubles(double second)
+{
+    const char *folder = qn_test_scratch();
+    const double values[] = {0.1, second, -3};
+    qn_st_writer *w;
+    assert_int_equal(qn_st_writer_new(qn_test_path(folder, "model.safetensors"), &w), QN_OK);
+    assert_int_equal(qn_st_writer_add(w, "wide", QN_DTYPE_F64, 1, (const int64_t[]){3}, NULL), QN_OK);
+    assert_int_equal(qn_st_writer_add(w, "byte", QN_DTYPE_U8, 1, (const int64_t[]){1}, NULL), QN_OK);
+    assert_int_equal(qn_st_writer_begin(w), QN_OK);
+    assert_int_equal(qn_st_writer_write(w, 0, 0, values, sizeof values), QN_OK);
+    assert_int_equal(qn_st_writer_write(w, 1, 0, "\7", 1), QN_OK);
+    assert_int_equal(qn_st_writer_finish(w), QN_OK);
+    qn_st_writer_free(w);
+    return folder;
+}
+
+static void test_doubles_become_floats(void **state)
+{
+    const char *folder = write_doubles(1e-300);
+    qn_source *s = open_good(folder, NULL);
+    const qn_tensor_view *v = qn_source_find(s, "wide");
+    float values[3];
+    assert_int_equal(v->dtype, QN_DTYPE_F32);
+    assert_int_equal(v->size_bytes, 12);
+    memcpy(values, v->data, sizeof values);
+    assert_true(values[0] == 0.1f && values[1] == 0 && values[2] == -3);
+    assert_int_equal(value_of(s, "byte"), 7);
+    qn_source_close(s);
+    s = open_good(folder, &(qn_source_options){.as_stored = 1});
+    assert_int_equal(qn_source_find(s, "wide")->dtype, QN_DTYPE_F64);
+    qn_source_close(s);
+    const int64_t before = qn_mem_live_blocks();
+    qn_status status = QN_E_NOMEM;
+    for (int64_t n = 1; n < 2000 && status != QN_OK; n++) {
+        s = NULL;
+        qn_mem_fail_nth(n);
+        status = qn_source_open(folder, NULL, &s);
+        qn_mem_fail_nth(0);
+        if (status != QN_OK) assert_int_equal(status, QN_E_NOMEM);
+        qn_source_close(s);
+        assert_int_equal(qn_mem_live_blocks(), before);
+    }
+    assert_int_equal(status, QN_OK);
+    qn_test_remove(folder);
+    folder = write_doubles(1e300);
+    expect_failure(folder, NULL, QN_E_UNSUPPORTED,
+                   PARTS("tensor wide: element 1 is 1e+300", "too large for float32"));
+    qn_test_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_doubles_become_floats),
+        cmocka_unit_test(test_parts_that_do_not_fit),
+        cmocka_unit_test(test_overlay),
+        cmocka_unit_test(test_lfs_pointers),
+        cmocka_unit_test(test_parts_out_of_memory),
         cmocka_unit_test(test_single_file),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_shards_without_index),

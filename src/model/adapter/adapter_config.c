@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "model/config/fields.h"
 #include "prim/prim.h"
 
@@ -97,14 +98,9 @@ static qn_status check_start(const qn_fields *f)
         f->file, json_string_value(start));
 }
 
-/* A key without ".*\\." before it, which PEFT writes where it converts adapters of experts. */
-static const char *behind_any(const char *key)
-{
-    static const char any[] = ".*\\.";
-    return strncmp(key, any, sizeof any - 1) == 0 ? key + sizeof any - 1 : key;
-}
-
-static qn_status check_pattern(const qn_fields *f, const char *name, double min, double max)
+/* Compiles the keys; *list is to be freed on failure too. */
+static qn_status read_pattern(const qn_fields *f, const char *name, double min, double max,
+                              qn_adapter_patterns *list)
 {
     qn_fields pattern;
     int found;
@@ -112,20 +108,20 @@ static qn_status check_pattern(const qn_fields *f, const char *name, double min,
     json_t *value;
     QN_TRY(qn_fields_object(f, name, "", &pattern, &found));
     if (!found) return QN_OK;
+    const size_t n = json_object_size(pattern.object);
+    if (n > QN_ADAPTER_PATTERNS_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s has %zu keys, at most %d are allowed", f->file, name, n,
+                       QN_ADAPTER_PATTERNS_MAX);
+    list->rows = qn_calloc(n, sizeof *list->rows);
+    if (!list->rows) return QN_E_NOMEM;
     json_object_foreach((json_t *)(uintptr_t)pattern.object, key, value)
     {
-        double number;
-        const char *p = behind_any(key);
-        QN_TRY(qn_fields_number(&pattern, key, min, max, &number, &found));
+        qn_adapter_pattern *row = &list->rows[list->n];
+        QN_TRY(qn_fields_number(&pattern, key, min, max, &row->value, &found));
         if (!found) return qn_fail(QN_E_FORMAT, "%s: %s: %.60s is null", f->file, name, key);
-        p += *p == '^';
-        while ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
-               *p == '_' || *p == '.' || *p == '-' || (*p == '\\' && p[1] == '.'))
-            p++;
-        if (*p && strcmp(p, "$") != 0)
-            return qn_fail(QN_E_UNSUPPORTED,
-                           "%s: %s: \"%.60s\" is a regular expression, only names are supported", f->file,
-                           name, key);
+        const qn_status status = qn_name_pattern_new(key, &row->pattern);
+        if (status != QN_OK) return qn_fail_prefix(status, "%s: %s", f->file, name);
+        list->n++;
     }
     return QN_OK;
 }
@@ -154,8 +150,8 @@ static qn_status read_peft(const qn_fields *f, const char *type, qn_adapter_conf
     if (!found) return qn_fail(QN_E_FORMAT, "%s: lora_alpha is missing", f->file);
     QN_TRY(qn_fields_bool(f, "use_rslora", &out->rslora, NULL));
     QN_TRY(qn_fields_bool(f, "use_dora", &out->dora, NULL));
-    QN_TRY(check_pattern(f, "rank_pattern", 1, QN_LORA_RANK_MAX));
-    QN_TRY(check_pattern(f, "alpha_pattern", -factor_max, factor_max));
+    QN_TRY(read_pattern(f, "rank_pattern", 1, QN_LORA_RANK_MAX, &out->ranks));
+    QN_TRY(read_pattern(f, "alpha_pattern", -factor_max, factor_max, &out->alphas));
     return check_layers(f);
 }
 
@@ -205,7 +201,7 @@ qn_status qn_adapter_config_read(const char *file, const char *text, size_t n, q
                                  qn_adapter_config *out)
 {
     qn_adapter_config c = {.file = file};
-    QN_TRY(qn_json_parse(file, text, n, &c.json));
+    QN_TRY(qn_json_parse_python(file, text, n, &c.json));
     qn_status status = read_any(&(qn_fields){.file = file, .object = c.json, .path = ""}, notes, &c);
     if (status == QN_OK)
         *out = c;
@@ -214,34 +210,31 @@ qn_status qn_adapter_config_read(const char *file, const char *text, size_t n, q
     return status;
 }
 
+static void free_patterns(qn_adapter_patterns *list)
+{
+    for (size_t i = 0; i < list->n; i++) qn_name_pattern_free(list->rows[i].pattern);
+    qn_free(list->rows);
+}
+
 void qn_adapter_config_free(qn_adapter_config *c)
 {
+    free_patterns(&c->ranks);
+    free_patterns(&c->alphas);
     json_decref(c->json);
     *c = (qn_adapter_config){0};
 }
 
-/* PEFT matches (.*\.)?(key)$ against the module, or the key alone where it begins with ^. */
-static int matches(const char *key, const char *module)
+/* The row of the first key that matches; NULL: none does. */
+static qn_status find_pattern(const qn_adapter_patterns *list, const char *module,
+                              const qn_adapter_pattern **out)
 {
-    key = behind_any(key);
-    int whole = *key == '^';
-    size_t n = 0, length = strlen(module);
-    for (const char *p = key += whole; *p && *p != '$'; p++) n += *p != '\\';
-    if (n > length || (whole && n != length)) return 0;
-    const char *at = module + (length - n);
-    if (at > module && at[-1] != '.') return 0;
-    for (; *key && *key != '$'; key++)
-        if (*key != '\\' && *key != *at++) return 0;
-    return 1;
-}
-
-/* The value of the first key that matches; NULL: none does. */
-static const json_t *pattern_value(const qn_adapter_config *c, const char *name, const char *module)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach(json_object_get(c->json, name), key, value) if (matches(key, module)) return value;
-    return NULL;
+    int matches = 0;
+    *out = NULL;
+    for (size_t i = 0; i < list->n && !matches; i++) {
+        QN_TRY(qn_name_pattern_match(list->rows[i].pattern, module, &matches));
+        if (matches) *out = &list->rows[i];
+    }
+    return QN_OK;
 }
 
 qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *module, int64_t *rank,
@@ -250,15 +243,17 @@ qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *modul
     *rank = c->rank;
     *factor = c->scale;
     if (c->layout == QN_ADAPTER_MLX) return QN_OK;
-    const json_t *value = pattern_value(c, "rank_pattern", module);
+    const qn_adapter_pattern *row;
     double alpha = c->alpha;
-    if (value) {
-        double own = json_number_value(value);
+    QN_TRY(find_pattern(&c->ranks, module, &row));
+    if (row) {
+        double own = row->value;
         if (own != floor(own))
             return qn_fail(QN_E_FORMAT, "%s: rank_pattern: the rank %g is not a whole number", c->file, own);
         *rank = (int64_t)own;
     }
-    if ((value = pattern_value(c, "alpha_pattern", module))) alpha = json_number_value(value);
+    QN_TRY(find_pattern(&c->alphas, module, &row));
+    if (row) alpha = row->value;
     *factor = alpha / (c->rslora ? sqrt((double)*rank) : (double)*rank);
     return QN_OK;
 }

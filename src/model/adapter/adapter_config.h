@@ -10,6 +10,20 @@
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "base/status.h"
+#include "model/adapter/name_pattern.h"
+
+enum { QN_ADAPTER_PATTERNS_MAX = 4096 };
+
+typedef struct {
+    qn_name_pattern *pattern;
+    double value;
+} qn_adapter_pattern;
+
+/* In the order of the file: the first that matches counts. */
+typedef struct {
+    qn_adapter_pattern *rows;
+    size_t n;
+} qn_adapter_patterns;
 
 typedef struct {
     qn_adapter_layout layout;
@@ -19,7 +33,8 @@ typedef struct {
     double alpha;     /* PEFT: the factor is alpha / rank, or alpha / sqrt(rank) for rsLoRA */
     double scale;     /* MLX: the factor itself */
     int rslora;
-    int dora; /* each matrix has a vector of magnitudes, too */
+    int dora;                          /* each matrix has a vector of magnitudes, too */
+    qn_adapter_patterns ranks, alphas; /* owned */
 } qn_adapter_config;
 
 /* Reads text[0..n). file names it in messages and must outlive *out; notes get a line for what is skipped and

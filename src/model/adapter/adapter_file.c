@@ -124,6 +124,14 @@ static int has_inner(const reading *r, const qn_tensor_view *v, qn_adapter_tenso
     return length < (int)sizeof name && qn_safetensors_find(r->f->tensors, name) != NULL;
 }
 
+/* 1: the matrix of multi-head latent attention that keys and values come from; it is never applied by itself. */
+static int is_absorbed(const reading *r, const char *module)
+{
+    static const char name[] = ".self_attn.kv_b_proj";
+    const size_t n = strlen(module), m = sizeof name - 1;
+    return r->model->latent.kv_lora_rank > 0 && n > m && strcmp(module + n - m, name) == 0;
+}
+
 static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapter_place *to,
                             qn_adapter_tensor *p)
 {
@@ -138,6 +146,12 @@ static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapte
     if (!to->n_roles && to->beyond >= 0)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: it is for layer %lld, but the model has %lld layers",
                        v->file, v->name, (long long)to->beyond, (long long)r->model->num_hidden_layers);
+    if (!to->n_roles && is_absorbed(r, module))
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "%s: tensor %s: %s is computed as a part of attention over latent keys, so no adapter can "
+            "be added to it: merge the adapter into the weights (peft: merge_and_unload)",
+            v->file, v->name, module);
     if (!to->n_roles)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)",
                        v->file, v->name, module, r->model->architecture);
@@ -336,6 +350,24 @@ static qn_status no_tensors(const char *path, qn_adapter_layout layout)
                    qn_adapter_layouts[layout].file);
 }
 
+/* The folder of a training has the adapter in best/, or without a validation in last/. *out NULL: this is none. */
+static qn_status find_trained(const char *path, char **out)
+{
+    static const char *const names[] = {"", "best/", "last/"};
+    *out = NULL;
+    for (int i = 0; i < 3; i++) {
+        qn_buf b = {0};
+        qn_buf_printf(&b, "%s/%s%s", path, names[i], QN_ADAPTER_CONFIG_NAME);
+        const int is_there = b.status == QN_OK && access(b.data, F_OK) == 0;
+        const qn_status status = b.status;
+        qn_buf_free(&b);
+        QN_TRY(status);
+        if (!is_there) continue;
+        return i ? join(path, "/", i == 1 ? "best" : "last", out) : QN_OK;
+    }
+    return QN_OK;
+}
+
 static qn_status open_files(const char *path, qn_adapter_file *f, qn_buf *notes)
 {
     struct stat about;
@@ -369,6 +401,9 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
                                qn_adapter_file *out)
 {
     qn_adapter_file f = {0};
+    char *trained = NULL;
+    QN_TRY(find_trained(path, &trained));
+    if (trained) path = trained;
     reading r = {.f = &f, .model = model, .notes = notes};
     qn_status status = open_files(path, &f, notes);
     if (status == QN_OK) {
@@ -376,6 +411,7 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
         status = r.table ? read_tensors(&r) : QN_E_NOMEM;
     }
     qn_free(r.table);
+    qn_free(trained);
     if (status == QN_OK)
         *out = f;
     else

@@ -42,7 +42,7 @@ static qn_status parse_side_file(qn_source *src, qn_side_file which, json_t **ou
     json_t *value = NULL;
     const char *path = qn_source_side_path(src, which);
     QN_TRY(qn_source_side_text(src, which, &text, &n));
-    qn_status status = qn_json_parse(path, text, n, &value);
+    qn_status status = qn_json_parse_python(path, text, n, &value);
     if (status == QN_OK && !json_is_object(value)) {
         json_decref(value);
         status = qn_fail(QN_E_FORMAT, "%s: expected a JSON object", path);
@@ -382,6 +382,7 @@ static qn_status add_stop_id(qn_model_config *c, const char *file, const char *f
     if (!json_is_integer(value))
         return qn_fail(QN_E_FORMAT, "%s: %s: expected a token id or a list of them", file, field);
     json_int_t id = json_integer_value(value);
+    if (id == -1) return QN_OK; /* some files say so that there is none */
     if (id < 0 || id > INT32_MAX)
         return qn_fail(QN_E_FORMAT, "%s: %s: %lld is not a token id", file, field, (long long)id);
     for (int i = 0; i < c->n_stop_ids; i++)
@@ -408,9 +409,23 @@ static qn_status read_bos(const char *file, const json_t *object, qn_model_confi
     const json_t *value = json_object_get(object, "bos_token_id");
     if (json_is_array(value)) value = json_array_get(value, 0);
     if (c->bos_token_id >= 0 || !value || json_is_null(value)) return QN_OK;
+    if (json_is_integer(value) && json_integer_value(value) == -1) return QN_OK; /* there is none */
     if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > INT32_MAX)
         return qn_fail(QN_E_FORMAT, "%s: bos_token_id: expected a token id", file);
     c->bos_token_id = (int32_t)json_integer_value(value);
+    return QN_OK;
+}
+
+/* *id stays where there is none, which -1 says too, as a number with or without a sign. */
+static qn_status read_gguf_token(const qn_gguf *g, const char *key, int64_t *id)
+{
+    int64_t value = -1;
+    QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, key, -1, UINT32_MAX, &value)));
+    if (value == -1 || value == UINT32_MAX) return QN_OK;
+    if (value > INT32_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, which is not a token id", qn_gguf_path(g), key,
+                       (long long)value);
+    *id = value;
     return QN_OK;
 }
 
@@ -420,12 +435,12 @@ static qn_status read_gguf_tokens(const qn_gguf *g, qn_model_config *c)
                                         "tokenizer.ggml.eom_token_id"};
     int64_t id = c->bos_token_id;
     if (id < 0) {
-        QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, "tokenizer.ggml.bos_token_id", 0, INT32_MAX, &id)));
+        QN_TRY(read_gguf_token(g, "tokenizer.ggml.bos_token_id", &id));
         c->bos_token_id = (int32_t)id;
     }
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         id = -1;
-        QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, stops[i], 0, INT32_MAX, &id)));
+        QN_TRY(read_gguf_token(g, stops[i], &id));
         if (id < 0) continue;
         json_t *value = json_integer(id);
         if (!value) return qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));

@@ -648,7 +648,7 @@ static void test_gguf_refusals(void **state)
         {"llama.rope.freq_base", 0x7fc00000, "llama.rope.freq_base"}, /* NaN */
         {"llama.attention.layer_norm_rms_epsilon", 0xbf800000,
          "llama.attention.layer_norm_rms_epsilon is -1"},
-        {"tokenizer.ggml.eos_token_id", 0xffffffff, "tokenizer.ggml.eos_token_id"},
+        {"tokenizer.ggml.eos_token_id", 0x80000000, "tokenizer.ggml.eos_token_id"},
     };
     const char *from = qn_test_need_fixture("quant/gguf_models/llama-F32.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -733,17 +733,45 @@ static void test_allocation_failures(void **state)
     if (gguf) fails_cleanly(gguf);
 }
 
+/* -1 says that there is no such token: transformers keeps it, llama.cpp writes it so. */
+static void test_no_token(void **state)
+{
+    char dir[QN_TEST_DIR_MAX], path[QN_TEST_DIR_MAX + 16];
+    qn_model_config c = {0};
+    assert_int_equal(
+        qn_test_config_patched("models/llama", "{\"eos_token_id\":[5,-1],\"bos_token_id\":-1}", &c), QN_OK);
+    for (int i = 0; i < c.n_stop_ids; i++) assert_true(c.stop_ids[i] >= 0);
+    qn_config_free(&c);
+    assert_int_equal(qn_test_config_patched("models/llama", "{\"eos_token_id\":-2}", &c), QN_E_FORMAT);
+    assert_int_equal(qn_test_config_patched("models/llama", "{\"bos_token_id\":-2}", &c), QN_E_FORMAT);
+    copy_gguf(qn_test_need_fixture("quant/gguf_models/llama-F32.gguf"), "tokenizer.ggml.eos_token_id",
+              0xffffffff, dir, path);
+    assert_int_equal(qn_test_config(path, &c), QN_OK);
+    for (int i = 0; i < c.n_stop_ids; i++) assert_true(c.stop_ids[i] >= 0);
+    qn_config_free(&c);
+    qn_test_model_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixtures),      cmocka_unit_test(test_multipliers),
-        cmocka_unit_test(test_gemma2_caps),   cmocka_unit_test(test_missing_head_dim),
-        cmocka_unit_test(test_new_keys),      cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_switched_on),   cmocka_unit_test(test_recognised_by_tensors),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_broken_json),   cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_gguf_refusals), cmocka_unit_test(test_config_beside_gguf),
-        cmocka_unit_test(test_real_models),   cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_multipliers),
+        cmocka_unit_test(test_gemma2_caps),
+        cmocka_unit_test(test_missing_head_dim),
+        cmocka_unit_test(test_new_keys),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_switched_on),
+        cmocka_unit_test(test_recognised_by_tensors),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_broken_json),
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_refusals),
+        cmocka_unit_test(test_no_token),
+        cmocka_unit_test(test_config_beside_gguf),
+        cmocka_unit_test(test_real_models),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "model/config/gguf/gguf_config.h"
 
 enum { LABEL_MAX = 160 };
@@ -136,6 +137,21 @@ qn_status qn_fields_number(const qn_fields *f, const char *name, double min, dou
     if (!(number >= min && number <= max))
         return qn_fail(QN_E_FORMAT, "%s: %s is %.9g, expected %.9g to %.9g", f->file,
                        qn_fields_label(f, name, label, sizeof label), number, min, max);
+    *out = number;
+    set_found(found, 1);
+    return QN_OK;
+}
+
+qn_status qn_fields_spelt_number(const qn_fields *f, const char *name, double min, double max, double *out,
+                                 int *found)
+{
+    const char *text = json_string_value(qn_fields_get(f, name));
+    char label[LABEL_MAX], *end = NULL;
+    if (!text) return qn_fields_number(f, name, min, max, out, found);
+    const double number = qn_parse_real(text, &end);
+    if (!*text || *end || !(number >= min && number <= max))
+        return qn_fail(QN_E_FORMAT, "%s: %s is \"%.40s\", expected a number from %.9g to %.9g", f->file,
+                       qn_fields_label(f, name, label, sizeof label), text, min, max);
     *out = number;
     set_found(found, 1);
     return QN_OK;

@@ -35,6 +35,9 @@ qn_status qn_fields_int(const qn_fields *f, const char *name, int64_t min, int64
 /* Also takes integers; finite. */
 qn_status qn_fields_number(const qn_fields *f, const char *name, double min, double max, double *out,
                            int *found);
+/* The same, also of a text that is a number: transformers does not look at the type of some fields. */
+qn_status qn_fields_spelt_number(const qn_fields *f, const char *name, double min, double max, double *out,
+                                 int *found);
 qn_status qn_fields_bool(const qn_fields *f, const char *name, int *out, int *found);
 /* Borrowed from the description. */
 qn_status qn_fields_string(const qn_fields *f, const char *name, const char **out, int *found);

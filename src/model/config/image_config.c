@@ -16,7 +16,7 @@ static qn_status open_fields(qn_source *src, json_t **owned, qn_fields *f)
         json_decref(*owned);
         *owned = NULL;
         QN_TRY(qn_source_side_text(src, files[i], &text, &n));
-        QN_TRY(qn_json_parse(path, text, n, owned));
+        QN_TRY(qn_json_parse_python(path, text, n, owned));
         if (!json_is_object(*owned)) return qn_fail(QN_E_FORMAT, "%s: expected a JSON object", path);
         qn_fields whole = {.file = path, .object = *owned, .path = ""};
         int found = 1;

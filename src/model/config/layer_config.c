@@ -145,11 +145,20 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
                    (long long)d->linear_num_key_heads);
 }
 
+/* The set, or a plain one, with what rope_scaling says, which wins. *merged owns the new object. */
+static qn_status merge_scaling(qn_fields *set, const json_t *scaling, json_t **merged)
+{
+    *merged = set->object ? qn_json_copy(set->object) : json_pack("{s:s}", "rope_type", "default");
+    if (!*merged || json_object_update(*merged, (json_t *)scaling)) return qn_fail_nomem(sizeof **merged);
+    set->object = *merged;
+    return QN_OK;
+}
+
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
- * layers (all, in families with one set). Where both are there, rope_scaling counts beside a single set, as
- * in transformers; empty objects say nothing. Heads of two sizes want two sets. */
+ * layers (all, in families with one set). Where both are there, rope_scaling replaces a single set and is put over
+ * that of full layers, as in transformers; empty objects say nothing. Heads of two sizes want two sets. */
 static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, const qn_fields *parameters,
-                                qn_model_config *c)
+                                qn_model_config *c, json_t **merged)
 {
     qn_fields params = *parameters, full = {.file = f->file, .path = ""}, local = full;
     int found = 0, has_full = 0, has_local = 0, two = 0;
@@ -163,12 +172,21 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
         QN_TRY(qn_fields_object(&params, "sliding_attention", "rope_parameters.sliding_attention.", &local,
                                 &has_local));
     }
-    if (!has_full && !has_local) {
-        qn_fields scaling = {.path = ""};
-        QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &scaling, &found));
-        if (found && json_object_size(scaling.object)) params = scaling;
-    }
     QN_TRY(qn_fields_number(f, "rope_local_base_freq", 1e-3, 1e30, &local_theta, &two));
+    qn_fields scaling = {.path = ""};
+    QN_TRY(qn_fields_object(f, "rope_scaling", "rope_scaling.", &scaling, &found));
+    const int has_scaling = found && json_object_size(scaling.object), nested = has_full || has_local;
+    /* Of two sets, a flat rope_parameters says nothing of either. */
+    const int params_are_sets = two && !f->gguf_architecture;
+    if (!nested && params_are_sets) params.object = NULL;
+    if (has_scaling && (nested || params_are_sets)) {
+        if (!has_full) full.path = scaling.path;
+        QN_TRY(merge_scaling(&full, scaling.object, merged));
+        has_full = 1;
+    } else if (has_scaling) {
+        params = scaling;
+    }
+    if (has_local && !has_full) params.object = NULL;
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
     if (family->sectioned_rope) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
@@ -185,14 +203,15 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
 static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model_config *c)
 {
     qn_fields params = {.file = f->file, .path = ""};
-    json_t *meant = NULL;
+    json_t *meant = NULL, *merged = NULL;
     int found = 0;
     QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
     if (!found && family->rope_parameters && !f->gguf_architecture) {
         QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &meant));
         params.object = meant;
     }
-    qn_status status = read_rope_sets(f, family, &params, c);
+    qn_status status = read_rope_sets(f, family, &params, c, &merged);
+    json_decref(merged);
     json_decref(meant);
     if (status == QN_OK && c->n_rope == 1)
         for (int64_t i = 0; i < c->num_hidden_layers; i++)

@@ -49,7 +49,7 @@ static qn_status required(const qn_fields *params, const char *name, double min,
 {
     int found = 0;
     char label[96];
-    QN_TRY(qn_fields_number(params, name, min, max, out, &found));
+    QN_TRY(qn_fields_spelt_number(params, name, min, max, out, &found));
     if (found) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s is missing", params->file,
                    qn_fields_label(params, name, label, sizeof label));
@@ -229,8 +229,8 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     int found = 0;
     char label[96];
     QN_TRY(read_type(params, &r.type));
-    if (params->object) QN_TRY(qn_fields_number(params, "rope_theta", 1e-3, 1e30, &r.theta, &found));
-    if (!found) QN_TRY(qn_fields_number(root, theta_field, 1e-3, 1e30, &r.theta, &found));
+    if (params->object) QN_TRY(qn_fields_spelt_number(params, "rope_theta", 1e-3, 1e30, &r.theta, &found));
+    if (!found) QN_TRY(qn_fields_spelt_number(root, theta_field, 1e-3, 1e30, &r.theta, &found));
     if (!found && params->object && !params->gguf_architecture)
         return qn_fail(QN_E_FORMAT, "%s: %s is missing", params->file,
                        qn_fields_label(params, "rope_theta", label, sizeof label));
@@ -243,7 +243,7 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
         QN_TRY(original_positions(params, root, max_position_embeddings, &original));
     found = 0;
     if (r.type == QN_ROPE_YARN || r.type == QN_ROPE_PROPORTIONAL)
-        QN_TRY(qn_fields_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
+        QN_TRY(qn_fields_spelt_number(params, "factor", 1e-3, 1e6, &r.factor, &found));
     if (r.type == QN_ROPE_YARN && !found && original < (double)max_position_embeddings)
         r.factor = (double)max_position_embeddings / original;
     else if (r.type != QN_ROPE_DEFAULT && r.type != QN_ROPE_LONG && r.type != QN_ROPE_PROPORTIONAL && !found)

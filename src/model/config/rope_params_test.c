@@ -5,7 +5,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 #include <math.h>
+#include <string.h>
 
 #include "model/config/config.h"
 #include "tests/support/fixtures.h"
@@ -112,12 +114,64 @@ static void test_layers_without_rope(void **state)
     rope_is("{\"layer_types\": null, \"sliding_window\": 8}", "RRRNR", "FFFFF");
 }
 
+static void expect_set(size_t i_case, const char *name, const qn_rope_config *r, const json_t *want)
+{
+    const char *type = json_string_value(json_object_get(want, "type"));
+    const double theta = json_number_value(json_object_get(want, "theta")),
+                 factor = strcmp(type, "linear") ? 1 : json_number_value(json_object_get(want, "factor"));
+    if (strcmp(qn_rope_type_name(r->type), type) != 0 || r->theta != theta || r->factor != factor)
+        fail_msg("case %zu: %s is %s, %g, %g instead of %s, %g, %g", i_case, name, qn_rope_type_name(r->type),
+                 r->theta, r->factor, type, theta, factor);
+}
+
+/* gemma3's two sets against transformers (tools/rope_sets_golden.py). */
+static void test_sets_beside_scaling(void **state)
+{
+    json_t *cases = json_load_file(qn_test_need_fixture("rope_sets.json"), 0, NULL), *each;
+    size_t i;
+    json_array_foreach(cases, i, each)
+    {
+        char *patch = json_dumps(json_object_get(each, "patch"), 0);
+        qn_model_config c = {0};
+        if (qn_test_config_patched("models/gemma3_text", patch, &c) != QN_OK)
+            fail_msg("case %zu: %s", i, qn_last_error());
+        assert_int_equal(c.n_rope, 2);
+        expect_set(i, "full_attention", &c.rope[0], json_object_get(each, "full"));
+        expect_set(i, "sliding_attention", &c.rope[1], json_object_get(each, "sliding"));
+        qn_config_free(&c);
+        free(patch); /* foreign: jansson's */
+    }
+    json_decref(cases);
+}
+
+/* transformers does not look at the type of these two. */
+static void test_numbers_as_texts(void **state)
+{
+    qn_model_config c = {0};
+    assert_int_equal(
+        qn_test_config_patched(
+            "models/llama",
+            "{\"rope_theta\":\"20000.0\",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":\"2.5\"}}",
+            &c),
+        QN_OK);
+    assert_true(c.rope[0].theta == 20000 && c.rope[0].factor == 2.5);
+    qn_config_free(&c);
+    static const char *const bad[] = {"{\"rope_theta\":\"\"}", "{\"rope_theta\":\"1e4x\"}",
+                                      "{\"rope_theta\":\"inf\"}", "{\"rope_theta\":\"Infinity\"}",
+                                      "{\"rope_theta\":\"-1\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(qn_test_config_patched("models/llama", bad[i], &c), QN_E_FORMAT);
+        assert_non_null(strstr(qn_last_error(), "rope_theta is"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama3_rope),         cmocka_unit_test(test_long_rope),
         cmocka_unit_test(test_yarn_rope),           cmocka_unit_test(test_gemma3_rope_sets),
-        cmocka_unit_test(test_layers_without_rope),
+        cmocka_unit_test(test_layers_without_rope), cmocka_unit_test(test_sets_beside_scaling),
+        cmocka_unit_test(test_numbers_as_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,8 +247,11 @@ void qn_completion_open(qn_completion *c)
 {
     const qn_server *s = c->ex->server;
     opening o = {.c = c};
-    qn_api_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
-                                    s->info.default_top_k, s->options->allow_template_kwargs};
+    qn_api_request_limits limits = {
+        s->info.vocab_size,        s->info.default_temperature,       s->info.default_top_p,
+        s->info.default_top_k,     s->options->allow_template_kwargs, s->info.default_min_p,
+        s->info.default_typical_p, s->info.default_repeat_penalty,    s->info.default_bad_ids,
+        s->info.n_default_bad_ids};
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
     if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);

@@ -11,7 +11,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->n = 1;
     r->cache_prompt = 1;
     r->temperature = r->top_p = -1;
-    r->repeat_penalty = 1;
+    r->repeat_penalty = r->min_p = r->typical_p = -1;
     r->top_k = -2;
     r->continue_final = r->add_generation_prompt = -1;
     r->ping_ms = -1;
@@ -30,7 +30,6 @@ void qn_api_request_warn(qn_api_request *r, const char *param, const char *messa
 static void set_steps(qn_api_request *r)
 {
     qn_generate_options *o = &r->o;
-    o->typical_p = (float)r->typical_p;
     o->top_n_sigma = (float)r->top_n_sigma;
     o->xtc_probability = (float)r->xtc_probability;
     o->xtc_threshold = (float)r->xtc_threshold;
@@ -85,17 +84,24 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
                                                                     : 1);
     o->top_k = (int32_t)(r->top_k >= -1 ? r->top_k : has_defaults ? limits->default_top_k : 0);
     if (o->top_k < 0) o->top_k = 0;
-    o->min_p = (float)r->min_p;
+    o->min_p = (float)(r->min_p >= 0 ? r->min_p : has_defaults ? limits->default_min_p : 0);
+    o->typical_p = (float)(r->typical_p >= 0 ? r->typical_p : has_defaults ? limits->default_typical_p : 0);
     /* For the library 0 is "off"; here a nucleus of nothing, or of what is as likely as the best, is the best
      * alone. */
-    if (r->top_p == 0 || o->top_p <= 0 || r->min_p == 1) o->top_k = 1;
+    if (r->top_p == 0 || o->top_p <= 0 || o->min_p >= 1) o->top_k = 1;
     if (o->top_p <= 0) o->top_p = 1;
     if (o->min_p >= 1) o->min_p = 0;
-    o->repeat_penalty = (float)r->repeat_penalty;
+    o->repeat_penalty = (float)(r->repeat_penalty > 0                ? r->repeat_penalty
+                                : limits->default_repeat_penalty > 0 ? limits->default_repeat_penalty
+                                                                     : 1);
     o->presence_penalty = (float)r->presence_penalty;
     o->frequency_penalty = (float)r->frequency_penalty;
     set_steps(r);
     set_words(r);
+    if (!o->n_bad_ids) {
+        o->bad_ids = limits->default_bad_ids;
+        o->n_bad_ids = limits->n_default_bad_ids;
+    }
     o->logit_bias = r->bias;
     o->n_logit_bias = r->n_bias;
     o->logprobs = r->logprobs;

@@ -30,6 +30,9 @@ typedef struct {
     float default_temperature, default_top_p; /* negative: the model names none */
     int32_t default_top_k;
     int allow_template_kwargs;
+    float default_min_p, default_typical_p, default_repeat_penalty; /* 0: the model names none */
+    const qn_ids *default_bad_ids;
+    size_t n_default_bad_ids;
 } qn_api_request_limits;
 
 typedef struct {

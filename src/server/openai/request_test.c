@@ -13,7 +13,11 @@
 #include "base/mem.h"
 #include "server/openai/request.h"
 
-static const qn_api_request_limits limits = {100, -1, -1, -1, 1};
+static const qn_api_request_limits limits = {.vocab_size = 100,
+                                             .default_temperature = -1,
+                                             .default_top_p = -1,
+                                             .default_top_k = -1,
+                                             .allow_template_kwargs = 1};
 
 /* A name stands once for a route; what it needs is there; what is refused or reported says why. */
 static void test_table(void **state)
@@ -68,7 +72,11 @@ static void test_options(void **state)
 static void test_sampler_steps(void **state)
 {
     static qn_api_request r;
-    static const qn_api_request_limits with_defaults = {100, 0.5f, 0.25f, 7, 1};
+    static const qn_api_request_limits with_defaults = {.vocab_size = 100,
+                                                        .default_temperature = 0.5f,
+                                                        .default_top_p = 0.25f,
+                                                        .default_top_k = 7,
+                                                        .allow_template_kwargs = 1};
     qn_api_error error;
     (void)state;
     assert_int_equal(read_body("{\"messages\":[]}", &r, &error), 0);
@@ -103,6 +111,45 @@ static void test_sampler_steps(void **state)
             qn_api_request_read(bodies[i], strlen(bodies[i]), QN_REQUEST_CHAT, &with_defaults, &r, &error),
             0);
         assert_true(o->top_k == top_k[i] && o->top_p == top_p[i] && o->temperature == 0.5f);
+        qn_api_request_free(&r);
+    }
+}
+
+/* What the model's generation_config says counts where the request says nothing. */
+static void test_model_defaults(void **state)
+{
+    static qn_api_request r;
+    static const int32_t id = 9;
+    static const qn_ids bad = {&id, 1};
+    static const qn_api_request_limits given = {.vocab_size = 100,
+                                                .default_temperature = -1,
+                                                .default_top_p = -1,
+                                                .default_top_k = -1,
+                                                .default_min_p = 0.25f,
+                                                .default_typical_p = 0.5f,
+                                                .default_repeat_penalty = 1.5f,
+                                                .default_bad_ids = &bad,
+                                                .n_default_bad_ids = 1};
+    static const struct {
+        const char *body;
+        float min_p, typical_p, repeat_penalty;
+        int32_t bad;
+    } rows[] = {
+        {"{\"messages\":[]}", 0.25f, 0.5f, 1.5f, 9},
+        {"{\"messages\":[],\"min_p\":0,\"typical_p\":1,\"repetition_penalty\":1,\"bad_words\":[[4]]}", 0, 1,
+         1, 4},
+        {"{\"messages\":[],\"mirostat\":2}", 0, 0, 1.5f, 9},
+        {"{\"messages\":[],\"repeat_last_n\":0}", 0.25f, 0.5f, 1, 9},
+    };
+    qn_api_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const qn_generate_options *o = &r.o;
+        assert_int_equal(
+            qn_api_request_read(rows[i].body, strlen(rows[i].body), QN_REQUEST_CHAT, &given, &r, &error), 0);
+        assert_true(o->min_p == rows[i].min_p && o->typical_p == rows[i].typical_p);
+        assert_true(o->repeat_penalty == rows[i].repeat_penalty);
+        assert_true(o->n_bad_ids == 1 && o->bad_ids[0].ids[0] == rows[i].bad);
         qn_api_request_free(&r);
     }
 }
@@ -169,9 +216,9 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),           cmocka_unit_test(test_options),
-        cmocka_unit_test(test_sampler_steps),   cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_sampler_steps), cmocka_unit_test(test_model_defaults),
+        cmocka_unit_test(test_ping),          cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "text/chat/chat_builtin.h"
 #include "text/chat/chat_continue.h"
+#include "text/tokenizer/chat_templates.h"
+#include "text/tokenizer/named_tokens.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 /* A template as the model ships it. A fault in its text is reported by the one who renders: such a model
@@ -22,7 +24,10 @@ struct qn_chat_text {
     json_t *variables;  /* bos_token and the like, by the names that templates know */
     chat_template main; /* for requests with tools, tool, where the model ships one of its own */
     chat_template tool;
-    const char *builtin; /* name of the built-in format that main is; NULL: it is the model's own */
+    const char *builtin;  /* name of the built-in format that main is; NULL: it is the model's own */
+    char *origin;         /* of the model's own: "chat_template.jinja"; NULL: it has none */
+    const char **trusted; /* names of variables that mean the model's own tokens */
+    size_t n_trusted;
 };
 
 /* ---- opening ---- */
@@ -48,35 +53,6 @@ static int is_there(const chat_template *t)
     return t->parsed || t->fault != QN_OK;
 }
 
-/* tokenizer_config.json: a text, or a list of {"name", "template"}. */
-static qn_status parse_config_templates(qn_chat_text *c, const json_t *value)
-{
-    const char *what = "tokenizer_config.json: chat_template";
-    size_t i;
-    json_t *each;
-    if (json_is_string(value))
-        return parse(&c->main, what, json_string_value(value), json_string_length(value));
-    json_array_foreach(value, i, each)
-    {
-        const char *name = json_string_value(json_object_get(each, "name"));
-        const json_t *text = json_object_get(each, "template");
-        if (!name || !json_is_string(text)) continue;
-        chat_template *to = strcmp(name, "default") == 0    ? &c->main
-                            : strcmp(name, "tool_use") == 0 ? &c->tool
-                                                            : NULL;
-        if (to && !is_there(to)) QN_TRY(parse(to, what, json_string_value(text), json_string_length(text)));
-    }
-    return QN_OK;
-}
-
-static qn_status parse_gguf_template(const qn_gguf *g, const char *key, chat_template *to)
-{
-    qn_gguf_string text;
-    if (!qn_gguf_value_find(g, key)) return QN_OK;
-    QN_TRY(qn_gguf_get_string(g, key, &text));
-    return parse(to, key, text.data, text.length);
-}
-
 /* The format whose tokens the vocabulary has as special ones; NULL: none. */
 static const char *choose_builtin(const qn_tokenizer *t)
 {
@@ -89,21 +65,51 @@ static const char *choose_builtin(const qn_tokenizer *t)
     return NULL;
 }
 
-static qn_status find_templates(qn_chat_text *c, qn_source *src, const json_t *config, const char *own)
+static qn_status parse_named(const qn_chat_templates *all, const char *name, chat_template *to)
+{
+    const qn_named_template *row = qn_chat_templates_find(all, name);
+    return row ? parse(to, row->what, row->text, row->n) : QN_OK;
+}
+
+/* Requests that no template is there for get this answer. */
+static qn_status refuse_names(const qn_chat_templates *all, chat_template *main)
+{
+    qn_buf b = {0};
+    qn_buf_printf(
+        &b, "%s: the model has several chat templates, and none is named \"default\": ", all->rows[0].what);
+    for (size_t i = 0; i < all->n; i++) qn_buf_printf(&b, "%s%s", i ? ", " : "", all->rows[i].name);
+    qn_buf_puts(&b, ". Give one by --template FILE");
+    qn_buf_putc(&b, 0);
+    if (b.status != QN_OK) {
+        qn_buf_free(&b);
+        return b.status;
+    }
+    main->fault = QN_E_UNSUPPORTED;
+    main->message = b.data;
+    return QN_OK;
+}
+
+static qn_status parse_all(qn_chat_text *c, const qn_chat_templates *all)
+{
+    c->origin = qn_strdup(all->rows[0].what);
+    if (!c->origin) return QN_E_NOMEM;
+    QN_TRY(parse_named(all, "default", &c->main));
+    QN_TRY(parse_named(all, "tool_use", &c->tool));
+    return is_there(&c->main) ? QN_OK : refuse_names(all, &c->main);
+}
+
+static qn_status find_templates(qn_chat_text *c, qn_source *src, const char *own)
 {
     if (own) return parse(&c->main, "chat template", own, strlen(own));
-    if (qn_source_side_path(src, QN_SIDE_CHAT_TEMPLATE)) {
-        const char *text;
-        size_t n;
-        QN_TRY(qn_source_side_text(src, QN_SIDE_CHAT_TEMPLATE, &text, &n));
-        return parse(&c->main, "chat_template.jinja", text, n);
-    }
-    QN_TRY(parse_config_templates(c, json_object_get(config, "chat_template")));
-    if (!is_there(&c->main) && qn_source_gguf(src)) {
-        QN_TRY(parse_gguf_template(qn_source_gguf(src), "tokenizer.chat_template", &c->main));
-        QN_TRY(parse_gguf_template(qn_source_gguf(src), "tokenizer.chat_template.tool_use", &c->tool));
-    }
-    const char *name = is_there(&c->main) ? NULL : choose_builtin(c->tokenizer);
+    qn_chat_templates *all = qn_calloc(1, sizeof *all);
+    if (!all) return QN_E_NOMEM;
+    qn_status status = qn_chat_templates_read(src, all);
+    const int found = status == QN_OK && all->n;
+    if (found) status = parse_all(c, all);
+    qn_chat_templates_free(all);
+    qn_free(all);
+    if (status != QN_OK || found) return status;
+    const char *name = choose_builtin(c->tokenizer);
     const qn_chat_builtin *b = name ? qn_chat_builtin_find(name) : NULL;
     c->builtin = b ? name : NULL;
     return b ? parse(&c->main, name, b->text, strlen(b->text)) : QN_OK;
@@ -118,24 +124,53 @@ static qn_status put_token(json_t *variables, const char *name, const qn_tokeniz
 }
 
 /* Special tokens by name, as transformers hands them to a template. */
-static qn_status make_variables(qn_chat_text *c, json_t *config)
+static qn_status make_variables(qn_chat_text *c, qn_source *src, const json_t *config)
 {
     const char *key;
     json_t *value;
+    qn_named_tokens named = {0};
     c->variables = json_object();
     if (!c->variables) return qn_fail_nomem(sizeof *c->variables);
-    json_object_foreach(config, key, value)
+    qn_status status = qn_named_tokens_read(src, config, &named);
+    json_object_foreach(named.names, key, value)
     {
-        size_t n, length = strlen(key);
-        const char *text = NULL;
-        if (length > 6 && strcmp(key + length - 6, "_token") == 0) text = qn_tokenizer_config_text(value, &n);
+        size_t n;
+        const char *text = status == QN_OK ? qn_tokenizer_config_text(value, &n) : NULL;
         if (text && json_object_set_new(c->variables, key, json_stringn_nocheck(text, n)))
-            return qn_fail_nomem(n);
+            status = qn_fail_nomem(n);
     }
+    qn_named_tokens_free(&named);
+    QN_TRY(status);
     QN_TRY(put_token(c->variables, "bos_token", c->tokenizer, qn_tokenizer_bos_id(c->tokenizer)));
     QN_TRY(put_token(c->variables, "eos_token", c->tokenizer, qn_tokenizer_eos_id(c->tokenizer)));
     QN_TRY(put_token(c->variables, "unk_token", c->tokenizer, qn_tokenizer_unk_id(c->tokenizer)));
     return put_token(c->variables, "pad_token", c->tokenizer, qn_tokenizer_pad_id(c->tokenizer));
+}
+
+/* Names in `_token` are those of tokens; other names could be those of anything. */
+static int is_trusted_name(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, "_token") == 0;
+}
+
+static qn_status list_trusted(qn_chat_text *c)
+{
+    const char *key;
+    json_t *value;
+    size_t n = json_object_size(c->variables);
+    for (const char *const *name = qn_template_trusted_names; *name; name++) n++;
+    c->trusted = qn_alloc_array(n, sizeof *c->trusted);
+    if (!c->trusted) return QN_E_NOMEM;
+    for (const char *const *name = qn_template_trusted_names; *name; name++)
+        c->trusted[c->n_trusted++] = *name;
+    json_object_foreach(c->variables, key, value)
+    {
+        size_t i = 0;
+        while (qn_template_trusted_names[i] && strcmp(qn_template_trusted_names[i], key) != 0) i++;
+        if (!qn_template_trusted_names[i] && is_trusted_name(key)) c->trusted[c->n_trusted++] = key;
+    }
+    return QN_OK;
 }
 
 qn_status qn_chat_text_open(qn_source *src, const qn_chat_text_options *options, qn_chat_text **out)
@@ -147,8 +182,9 @@ qn_status qn_chat_text_open(qn_source *src, const qn_chat_text_options *options,
     if (!c) return QN_E_NOMEM;
     qn_status status = qn_tokenizer_open(src, options->pre_regex, &c->tokenizer);
     if (status == QN_OK) status = qn_tokenizer_config_read(src, &config);
-    if (status == QN_OK) status = make_variables(c, config);
-    if (status == QN_OK) status = find_templates(c, src, config, options->chat_template);
+    if (status == QN_OK) status = make_variables(c, src, config);
+    if (status == QN_OK) status = list_trusted(c);
+    if (status == QN_OK) status = find_templates(c, src, options->chat_template);
     json_decref(config);
     if (status != QN_OK) {
         qn_chat_text_close(c);
@@ -163,6 +199,8 @@ void qn_chat_text_close(qn_chat_text *c)
     if (!c) return;
     end_template(&c->main);
     end_template(&c->tool);
+    qn_free(c->origin);
+    qn_free(c->trusted);
     json_decref(c->variables);
     qn_tokenizer_free(c->tokenizer);
     qn_free(c);
@@ -176,6 +214,11 @@ const qn_tokenizer *qn_chat_text_tokenizer(const qn_chat_text *c)
 int qn_chat_text_has_template(const qn_chat_text *c)
 {
     return is_there(&c->main) || is_there(&c->tool);
+}
+
+const char *qn_chat_text_origin(const qn_chat_text *c)
+{
+    return c->origin;
 }
 
 const char *qn_chat_text_builtin(const qn_chat_text *c)
@@ -193,21 +236,21 @@ static int set_token(json_t *context, const char *name, const json_t *token)
 }
 
 /* The names that the renderer trusts mean the model's own tokens, whatever the request says. */
-static int set_tokens(json_t *context, const json_t *variables)
+static int set_tokens(json_t *context, const qn_chat_text *c)
 {
     int failed = 0;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)variables, key, value)
+    json_object_foreach(c->variables, key, value)
     {
         if (!json_object_get(context, key)) failed |= set_token(context, key, value);
     }
-    for (const char *const *name = qn_template_trusted_names; *name; name++) {
-        json_t *token = json_object_get(variables, *name);
+    for (size_t i = 0; i < c->n_trusted; i++) {
+        json_t *token = json_object_get(c->variables, c->trusted[i]);
         if (token)
-            failed |= set_token(context, *name, token);
+            failed |= set_token(context, c->trusted[i], token);
         else
-            json_object_del(context, *name);
+            json_object_del(context, c->trusted[i]);
     }
     return failed;
 }
@@ -230,7 +273,7 @@ static qn_status make_context(const qn_chat_text *c, const json_t *request, json
         json_object_del(context, "now");
         json_object_del(context, "continue_final_message");
         int failed = json_object_set_new(context, "messages", messages);
-        failed |= set_tokens(context, c->variables) | set_missing(context, "tools", json_null());
+        failed |= set_tokens(context, c) | set_missing(context, "tools", json_null());
         failed |= set_missing(context, "documents", json_null());
         failed |= set_missing(context, "add_generation_prompt", json_false());
         if (failed) status = qn_fail_nomem(sizeof *context);
@@ -259,7 +302,7 @@ qn_status qn_chat_text_encode(const qn_chat_text *c, const qn_rendered *r, const
 /* The template for requests with or without tools. */
 static const chat_template *choose(const qn_chat_text *c, int with_tools)
 {
-    return (with_tools && is_there(&c->tool)) || !is_there(&c->main) ? &c->tool : &c->main;
+    return with_tools && is_there(&c->tool) ? &c->tool : &c->main;
 }
 
 qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tools)
@@ -269,7 +312,7 @@ qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tool
 
 static qn_status get_template(const qn_chat_text *c, const json_t *request, const qn_template **out)
 {
-    const chat_template *t = choose(c, json_array_size(json_object_get(request, "tools")) > 0);
+    const chat_template *t = choose(c, json_is_array(json_object_get(request, "tools")));
     if (t->fault != QN_OK) return qn_fail_copy(t->fault, t->message);
     if (!t->parsed) return qn_fail(QN_E_UNSUPPORTED, "the model has no chat template");
     *out = t->parsed;
@@ -289,7 +332,9 @@ qn_status qn_chat_text_render_parts(const qn_chat_text *c, const json_t *request
     qn_status status = QN_OK;
     if (continues) status = qn_chat_continue_mark(json_object_get(context, "messages"), &final);
     if (status == QN_OK) {
-        qn_render_options options = {.now = json_string_value(json_object_get(request, "now"))};
+        qn_render_options options = {.now = json_string_value(json_object_get(request, "now")),
+                                     .trusted = c->trusted,
+                                     .n_trusted = c->n_trusted};
         status = qn_template_render(chosen, context, &options, out);
         if (status != QN_OK && out->raised) qn_fail(status, "%s", out->raised);
     }

@@ -1,8 +1,8 @@
 /* The text side of a model: its tokenizer and its chat template, from whichever of the model's files has
  * them.
  *
- * Tokenizer: tokenizer.json, else GGUF metadata. Template: the caller's, else chat_template.jinja,
- * tokenizer_config.json, GGUF metadata, else a built-in format chosen by the turn tokens of the vocabulary
+ * Tokenizer: tokenizer.json, else GGUF metadata. Template: the caller's, else the model's (chat_templates.h): for
+ * requests with a list of tools "tool_use" if it has that, else "default"; without any a built-in format chosen by the turn tokens of the vocabulary
  * (Gemma, Qwen, Llama 3). Special tokens come from the template's own text alone; what a message says is
  * plain text, byte by byte. Immutable after opening: any thread. */
 #ifndef QN_TEXT_CHAT_CHAT_H
@@ -28,11 +28,14 @@ typedef struct {
 qn_status qn_chat_text_open(qn_source *src, const qn_chat_text_options *options, qn_chat_text **out);
 void qn_chat_text_close(qn_chat_text *c);
 const qn_tokenizer *qn_chat_text_tokenizer(const qn_chat_text *c);
-/* 1 when there is a template. */
+/* 1 when there is a template, also if it does not serve every request. */
 int qn_chat_text_has_template(const qn_chat_text *c);
 /* The built-in format that stands for the template which the model's files lack: "gemma"; NULL: it is not
  * one. Static storage. */
 const char *qn_chat_text_builtin(const qn_chat_text *c);
+/* Where the model's own template is: "chat_template.jinja", "tokenizer_config.json: chat_template". NULL: it has
+ * none, or the caller's stands for it. Borrowed. */
+const char *qn_chat_text_origin(const qn_chat_text *c);
 /* How the model writes calls and reasoning in answers to requests with or without tools. */
 qn_answer_format qn_chat_text_answer_format(const qn_chat_text *c, int with_tools);
 

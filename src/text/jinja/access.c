@@ -153,8 +153,14 @@ static int position(int64_t i, int64_t n, int64_t *at)
 static qn_status key_undefined(qn_jrun *r, qn_jvalue v, qn_jvalue key, qn_jvalue *out)
 {
     if (key.kind == QN_J_STRING) return undefined_attribute(r, v, key.s, out);
-    static const char what[] = "element";
-    return qn_jundefined(&r->heap, qn_jvalue_type(v), what, sizeof what - 1, 0, out);
+    qn_jbuild b;
+    qn_jvalue text;
+    qn_jbuild_init(&b, &r->heap);
+    QN_TRY(qn_jwrite_repr(r, &b, key));
+    QN_TRY(qn_jbuild_take(&b, &text));
+    QN_TRY(qn_jundefined(&r->heap, qn_jvalue_type(v), text.s->data, text.s->n, 0, out));
+    ((qn_jhint *)(uintptr_t)out->hint)->is_element = 1;
+    return QN_OK;
 }
 
 qn_status qn_jgetitem(qn_jrun *r, qn_jvalue v, qn_jvalue key, qn_jvalue *out)

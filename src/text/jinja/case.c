@@ -29,6 +29,15 @@ static int starts_word(uint32_t c, qn_jcase what)
     return what == QN_JCASE_HEADLINE && (qn_jspace(c) || (c < 128 && c && strchr("-({[<", (int)c)));
 }
 
+static void put_folded(qn_jbuild *b, uint32_t c, int user)
+{
+    utf8proc_int32_t folded[4];
+    const utf8proc_ssize_t n =
+        c < 128 ? 0 : utf8proc_decompose_char((utf8proc_int32_t)c, folded, 4, UTF8PROC_CASEFOLD, NULL);
+    if (n < 1 || n > 4) qn_jbuild_char(b, to_lower(c), user);
+    for (utf8proc_ssize_t i = 0; n <= 4 && i < n; i++) qn_jbuild_char(b, (uint32_t)folded[i], user);
+}
+
 qn_status qn_jcase_change(qn_jrun *r, const qn_jstring *s, qn_jcase what, qn_jvalue *out)
 {
     qn_jbuild b;
@@ -39,6 +48,10 @@ qn_status qn_jcase_change(qn_jrun *r, const qn_jstring *s, qn_jcase what, qn_jva
         uint32_t c;
         n = qn_jdecode(s->data + i, s->n - i, &c);
         int user = qn_jstring_user_at(s, i);
+        if (what == QN_JCASE_FOLD) {
+            put_folded(&b, c, user);
+            continue;
+        }
         if (what == QN_JCASE_SWAP) up = to_upper(c) != c;
         if (up && c == 0xDF)
             qn_jbuild_text(&b, what == QN_JCASE_UPPER || what == QN_JCASE_SWAP ? "SS" : "Ss", user);

@@ -11,6 +11,7 @@ typedef enum {
     QN_JCASE_TITLE,      /* letters after a non-letter up, the rest down: str.title() */
     QN_JCASE_HEADLINE,   /* letters after white space, - ( { [ < up: the filter `title` */
     QN_JCASE_SWAP,
+    QN_JCASE_FOLD, /* str.casefold() */
 } qn_jcase;
 
 qn_status qn_jcase_change(qn_jrun *r, const qn_jstring *s, qn_jcase what, qn_jvalue *out);

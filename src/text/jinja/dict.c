@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "text/jinja/big.h"
 #include "text/jinja/value.h"
 
 enum { INDEX_FROM = 8 };
@@ -17,6 +18,9 @@ static qn_status hash_value(qn_jheap *h, qn_jvalue v, uint64_t *hash)
     case QN_J_FLOAT:
         if (v.f == floor(v.f) && fabs(v.f) < 9e18) v.i = (int64_t)v.f;
         *hash = qn_hash_bytes(&v.i, sizeof v.i, h->seed);
+        return QN_OK;
+    case QN_J_BIG:
+        *hash = qn_hash_bytes(v.big->limbs, v.big->n * sizeof *v.big->limbs, h->seed);
         return QN_OK;
     case QN_J_BOOL:
     case QN_J_INT:

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "text/jinja/big.h"
 #include "text/jinja/case.h"
 #include "text/jinja/filters_list.h"
 
@@ -235,26 +236,111 @@ static qn_status filter_safe(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jval
     return QN_OK;
 }
 
-static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+/* Percent escapes; in_query: of a key or value, where a slash is escaped and a space is a plus. */
+static void put_quoted(qn_jbuild *b, const qn_jstring *s, int in_query)
 {
     static const char hex[] = "0123456789ABCDEF";
-    qn_jbuild b;
-    if (v.kind == QN_J_DICT || v.kind == QN_J_LIST)
-        return qn_fail(QN_E_UNSUPPORTED, "urlencode: expected a string");
-    QN_TRY(to_string(r, v, a, "urlencode", &v));
-    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
-    qn_jbuild_init(&b, &r->heap);
-    for (size_t i = 0; i < v.s->n && b.status == QN_OK; i++) {
-        unsigned char c = (unsigned char)v.s->data[i];
+    for (size_t i = 0; i < s->n && b->status == QN_OK; i++) {
+        unsigned char c = (unsigned char)s->data[i];
         char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
         int plain = (c >= '0' && c <= '9') || (c < 128 && (c | 32) >= 'a' && (c | 32) <= 'z') ||
-                    (c && strchr("_.-~/", c));
+                    (c && strchr(in_query ? "_.-~" : "_.-~/", c));
         if (plain)
-            qn_jbuild_part(&b, v.s, i, i + 1);
+            qn_jbuild_part(b, s, i, i + 1);
+        else if (in_query && c == ' ')
+            qn_jbuild_bytes(b, "+", 1, qn_jstring_user_at(s, i));
         else
-            qn_jbuild_bytes(&b, escape, 3, qn_jstring_user_at(v.s, i));
+            qn_jbuild_bytes(b, escape, 3, qn_jstring_user_at(s, i));
     }
+}
+
+static qn_status put_pair(qn_jrun *r, qn_jbuild *b, qn_jvalue key, qn_jvalue value)
+{
+    QN_TRY(qn_jstr(r, key, &key));
+    QN_TRY(qn_jstr(r, value, &value));
+    QN_TRY(qn_jheap_walk(&r->heap, key.s->n + value.s->n));
+    if (b->n) qn_jbuild_text(b, "&", 0);
+    put_quoted(b, key.s, 1);
+    qn_jbuild_text(b, "=", 0);
+    put_quoted(b, value.s, 1);
+    return b->status;
+}
+
+static qn_status put_pairs(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
+{
+    qn_jvalue *items, *pair;
+    int64_t n, n_pair;
+    if (v.kind == QN_J_DICT) {
+        for (uint32_t i = 0; i < v.d->n; i++) QN_TRY(put_pair(r, b, v.d->keys[i], v.d->values[i]));
+        return QN_OK;
+    }
+    QN_TRY(qn_jvalue_items(&r->heap, v, &items, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (items[i].kind != QN_J_LIST && items[i].kind != QN_J_DICT && items[i].kind != QN_J_STRING)
+            return qn_fail(QN_E_ARG, "cannot unpack non-iterable %s object", qn_jvalue_type(items[i]));
+        QN_TRY(qn_jvalue_items(&r->heap, items[i], &pair, &n_pair));
+        if (n_pair < 2)
+            return qn_fail(QN_E_ARG, "not enough values to unpack (expected 2, got %lld)", (long long)n_pair);
+        if (n_pair > 2) return qn_fail(QN_E_ARG, "too many values to unpack (expected 2)");
+        QN_TRY(put_pair(r, b, pair[0], pair[1]));
+    }
+    return QN_OK;
+}
+
+static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    qn_jbuild b;
+    qn_jbuild_init(&b, &r->heap);
+    if (v.kind == QN_J_DICT || v.kind == QN_J_LIST) {
+        QN_TRY(qn_jargs_bind(r, "urlencode", a, "", 0, NULL));
+        QN_TRY(put_pairs(r, &b, v));
+        return qn_jbuild_take(&b, out);
+    }
+    QN_TRY(to_string(r, v, a, "urlencode", &v));
+    QN_TRY(qn_jheap_walk(&r->heap, v.s->n));
+    put_quoted(&b, v.s, 0);
     return qn_jbuild_take(&b, out);
+}
+
+/* repr() with the keys of dicts in order, as Python's pprint writes what fits a line of 80 characters. */
+static qn_status put_pretty(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
+{
+    int64_t *places;
+    qn_status status = QN_OK;
+    if (v.kind != QN_J_DICT && !(v.kind == QN_J_LIST && v.l->shape <= QN_JSHAPE_GROUP))
+        return qn_jwrite_repr(r, b, v);
+    const int is_dict = v.kind == QN_J_DICT, is_tuple = !is_dict && qn_jis_tuple(v.l);
+    const int64_t n = is_dict ? v.d->n : v.l->n;
+    QN_TRY(qn_jheap_enter(&r->heap));
+    if (!(places = qn_jheap_alloc(&r->heap, (size_t)n + 1, sizeof *places))) return r->heap.status;
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    if (is_dict) QN_TRY(qn_jsort(r, v.d->keys, places, n, 0));
+    qn_jbuild_text(b, is_dict ? "{" : is_tuple ? "(" : "[", v.user);
+    for (int64_t i = 0; i < n && status == QN_OK; i++) {
+        if (i) qn_jbuild_text(b, ", ", v.user);
+        if (is_dict) {
+            status = put_pretty(r, b, v.d->keys[places[i]]);
+            qn_jbuild_text(b, ": ", v.user);
+        }
+        if (status == QN_OK) status = put_pretty(r, b, is_dict ? v.d->values[places[i]] : v.l->items[i]);
+    }
+    if (is_tuple && n == 1) qn_jbuild_text(b, ",", v.user);
+    qn_jbuild_text(b, is_dict ? "}" : is_tuple ? ")" : "]", v.user);
+    qn_jheap_leave(&r->heap);
+    return status == QN_OK ? b->status : status;
+}
+
+static qn_status filter_pprint(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
+{
+    enum { WIDTH = 80 };
+    qn_jbuild b;
+    QN_TRY(qn_jargs_bind(r, "pprint", a, "", 0, NULL));
+    qn_jbuild_init(&b, &r->heap);
+    QN_TRY(put_pretty(r, &b, v));
+    QN_TRY(qn_jbuild_take(&b, out));
+    const int is_plain = v.kind != QN_J_DICT && v.kind != QN_J_LIST && v.kind != QN_J_STRING;
+    if (is_plain || qn_jstring_length(out->s) <= WIDTH) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "pprint: a value of more than %d characters", WIDTH);
 }
 
 /* Numbers. */
@@ -313,6 +399,44 @@ static int whole_of(double f, int64_t *out)
     return 1;
 }
 
+/* The whole part of a float beyond 64 bits, exactly. */
+static qn_status whole_big(qn_jrun *r, qn_jvalue v, qn_jvalue *out)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%.0f", fabs(v.f));
+    QN_TRY(qn_jbig_parse(&r->heap, text, strlen(text), 10, v.user, out));
+    return v.f < 0 ? qn_jnegate(r, *out, out) : QN_OK;
+}
+
+/* The digits of a text that is a whole number of base 10, with its sign and white space before them. */
+static size_t digits_of(const qn_jstring *s, size_t *begin, int *negative)
+{
+    size_t i = 0, n = s->n;
+    while (i < n && qn_jspace((unsigned char)s->data[i])) i++;
+    while (n > i && qn_jspace((unsigned char)s->data[n - 1])) n--;
+    *negative = i < n && s->data[i] == '-';
+    i += i < n && (s->data[i] == '-' || s->data[i] == '+');
+    *begin = i;
+    while (i < n && s->data[i] >= '0' && s->data[i] <= '9') i++;
+    return i == n ? n - *begin : 0;
+}
+
+static int is_big_text(const qn_jstring *s, int64_t base)
+{
+    size_t begin;
+    int negative;
+    return base == 10 && digits_of(s, &begin, &negative) > 18;
+}
+
+static qn_status parse_big(qn_jrun *r, qn_jvalue v, int64_t base, qn_jvalue *out)
+{
+    size_t begin;
+    int negative;
+    const size_t n = digits_of(v.s, &begin, &negative);
+    QN_TRY(qn_jbig_parse(&r->heap, v.s->data + begin, n, (int)base, v.user, out));
+    return negative ? qn_jnegate(r, *out, out) : QN_OK;
+}
+
 static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
 {
     qn_jvalue bound[2];
@@ -325,15 +449,21 @@ static qn_status filter_int(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
     int known = 0;
     if (v.kind == QN_J_STRING) {
         known = parse_int(v.s, base, &i);
-        if (!known && parse_float(v.s, &f) && !isnan(f) && !isinf(f)) v = qn_jfloat(f, v.user);
+        if (!known && !is_big_text(v.s, base) && parse_float(v.s, &f) && !isnan(f) && !isinf(f))
+            v = qn_jfloat(f, v.user);
+    }
+    if (v.kind == QN_J_STRING && !known && is_big_text(v.s, base)) return parse_big(r, v, base, out);
+    if (v.kind == QN_J_BIG) {
+        *out = v;
+        return QN_OK;
     }
     if (qn_jis_whole(v)) {
         known = 1;
         i = v.i;
     }
     if (v.kind == QN_J_FLOAT) {
-        if (!isnan(v.f) && !whole_of(v.f, &i))
-            return qn_fail(QN_E_ARG, "int: the number does not fit into 64 bits");
+        if (isinf(v.f)) return qn_fail(QN_E_ARG, "cannot convert float infinity to integer");
+        if (!isnan(v.f) && !whole_of(v.f, &i)) return whole_big(r, v, out);
         known = !isnan(v.f);
     }
     *out = known ? qn_jint(i, v.user) : bound[0].kind == QN_J_MISSING ? qn_jint(0, 0) : bound[0];
@@ -360,6 +490,7 @@ static qn_status filter_abs(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalu
         return QN_OK;
     }
     *out = v;
+    if (v.kind == QN_J_BIG) return v.big->negative ? qn_jnegate(r, v, out) : QN_OK;
     if (!qn_jis_whole(v) || v.i < 0) return qn_jnegate(r, v, out);
     *out = qn_jint(v.i, v.user);
     return QN_OK;
@@ -383,6 +514,12 @@ static qn_status filter_round(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jva
     if (bound[1].kind != QN_J_MISSING &&
         !(bound[1].kind == QN_J_STRING && qn_jstring_is(bound[1].s, "common")))
         return qn_fail(QN_E_ARG, "round: method must be common, ceil or floor");
+    if (v.kind == QN_J_BIG && precision < 0)
+        return qn_fail(QN_E_UNSUPPORTED, "round: an integer beyond 64 bits with a negative precision");
+    if (v.kind == QN_J_BIG) {
+        *out = v;
+        return QN_OK;
+    }
     if (qn_jis_whole(v) && precision >= 0) {
         *out = qn_jint(v.i, v.user);
         return QN_OK;
@@ -441,6 +578,8 @@ static const qn_jfunction_row value_filters[] = {
     {"urlencode", filter_urlencode},
     {"truncate", filter_truncate},
     {"wordcount", filter_wordcount},
+    {"wordwrap", qn_jfilter_wordwrap},
+    {"pprint", filter_pprint},
     {"center", filter_center},
     {"attr", filter_attr},
 };

@@ -108,6 +108,12 @@ static qn_status write_number_field(qn_jrun *r, qn_jbuild *b, field *f, qn_jvalu
     char text[NUMBER_TEXT_MAX];
     if (f->precision > PRECISION_MAX)
         return qn_fail(QN_E_ARG, "a precision above %d is not supported", PRECISION_MAX);
+    if (v.kind == QN_J_BIG && (!f->type || f->type == 'd') && f->precision < 0 && !f->grouping) {
+        qn_jvalue text;
+        QN_TRY(qn_jstr(r, v, &text));
+        write_padded(b, f, text.s, 1);
+        return b->status;
+    }
     int whole = qn_jis_whole(v) && (!f->type || strchr("dxXobn", f->type));
     QN_TRY(whole ? int_text(f, v, text, sizeof text) : float_text(f, qn_jvalue_double(v), text, sizeof text));
     qn_jstring s = {.data = text, .n = strlen(text), .user = v.user, .n_chars = -1};

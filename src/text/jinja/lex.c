@@ -220,8 +220,13 @@ static qn_status lex_number(lexer *x)
     for (size_t j = from; j < i; j++) {
         if (x->s[j] == '_') continue;
         if (__builtin_mul_overflow(value, base, &value) ||
-            __builtin_add_overflow(value, digit_value(x->s[j]), &value))
-            return fail(x, "a number does not fit into 64 bits");
+            __builtin_add_overflow(value, digit_value(x->s[j]), &value)) {
+            QN_TRY(add(
+                x,
+                (qn_jtoken){.kind = QN_JTOKEN_BIG, .op = (uint8_t)base, .text = x->s + from, .n = i - from}));
+            end_match(x, i);
+            return QN_OK;
+        }
     }
     QN_TRY(add(x, (qn_jtoken){.kind = QN_JTOKEN_INT, .i = value}));
     end_match(x, i);

@@ -15,6 +15,7 @@ typedef enum {
     QN_JTOKEN_NAME,
     QN_JTOKEN_STRING,
     QN_JTOKEN_INT,
+    QN_JTOKEN_BIG, /* an integer literal beyond 64 bits: `op` is its base, `text` its digits */
     QN_JTOKEN_FLOAT,
     QN_JTOKEN_OPERATOR,
 } qn_jtoken_kind;

@@ -1,7 +1,8 @@
-/* Arithmetic as Python does it, with integers of 64 bits: what does not fit is an error. */
+/* Arithmetic as Python does it: integers of 64 bits, and big.h for what does not fit. */
 #include <math.h>
 
 #include "base/checked.h"
+#include "text/jinja/big.h"
 #include "text/jinja/run.h"
 
 static const char *op_text(int op)
@@ -13,11 +14,6 @@ static const char *op_text(int op)
     return "?";
 }
 
-static qn_status fail_overflow(void)
-{
-    return qn_fail(QN_E_ARG, "an integer does not fit into 64 bits");
-}
-
 static qn_status fail_types(int op, qn_jvalue a, qn_jvalue b)
 {
     if (a.kind == QN_J_UNDEFINED) return qn_jfail_undefined(a);
@@ -26,7 +22,7 @@ static qn_status fail_types(int op, qn_jvalue a, qn_jvalue b)
                    qn_jvalue_type(a), qn_jvalue_type(b));
 }
 
-static qn_status int_power(int64_t base, int64_t exponent, int user, qn_jvalue *out)
+static qn_status int_power(int64_t base, int64_t exponent, int user, qn_jvalue *out, int *fits)
 {
     if (exponent < 0) {
         if (!base) return qn_fail(QN_E_ARG, "0 cannot be raised to a negative power");
@@ -35,20 +31,23 @@ static qn_status int_power(int64_t base, int64_t exponent, int user, qn_jvalue *
     }
     int64_t result = 1;
     while (exponent) {
-        if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) return fail_overflow();
+        if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) *fits = 0;
         exponent >>= 1;
-        if (exponent && __builtin_mul_overflow(base, base, &base)) return fail_overflow();
+        if (exponent && __builtin_mul_overflow(base, base, &base)) *fits = 0;
+        if (!*fits) return QN_OK;
     }
     *out = qn_jint(result, user);
     return QN_OK;
 }
 
 /* Quotient and rest as in Python: the rest has the divisor's sign. */
-static qn_status int_divide(int64_t a, int64_t b, int want_rest, int64_t *out)
+static qn_status int_divide(int64_t a, int64_t b, int want_rest, int64_t *out, int *bad)
 {
-    if (!b) return qn_fail(QN_E_ARG, "division by zero");
+    if (!b)
+        return qn_fail(QN_E_ARG, "%s",
+                       want_rest ? "integer modulo by zero" : "integer division or modulo by zero");
     if (b == -1) {
-        if (!want_rest && __builtin_sub_overflow(0, a, out)) return fail_overflow();
+        if (!want_rest) *bad = __builtin_sub_overflow(0, a, out);
         if (want_rest) *out = 0;
         return QN_OK;
     }
@@ -61,7 +60,8 @@ static qn_status int_divide(int64_t a, int64_t b, int want_rest, int64_t *out)
     return QN_OK;
 }
 
-static qn_status int_binary(int op, int64_t a, int64_t b, int user, qn_jvalue *out)
+/* *fits 0: the result needs more than 64 bits. */
+static qn_status int_binary(int op, int64_t a, int64_t b, int user, qn_jvalue *out, int *fits)
 {
     int64_t result = 0;
     int bad = 0;
@@ -76,19 +76,19 @@ static qn_status int_binary(int op, int64_t a, int64_t b, int user, qn_jvalue *o
         bad = __builtin_mul_overflow(a, b, &result);
         break;
     case '%':
-        QN_TRY(int_divide(a, b, 1, &result));
+        QN_TRY(int_divide(a, b, 1, &result, &bad));
         break;
     case QN_JOP_FLOORDIV:
-        QN_TRY(int_divide(a, b, 0, &result));
+        QN_TRY(int_divide(a, b, 0, &result, &bad));
         break;
     case QN_JOP_POW:
-        return int_power(a, b, user, out);
+        return int_power(a, b, user, out, fits);
     default:
         if (!b) return qn_fail(QN_E_ARG, "division by zero");
         *out = qn_jfloat((double)a / (double)b, user);
         return QN_OK;
     }
-    if (bad) return fail_overflow();
+    *fits = !bad;
     *out = qn_jint(result, user);
     return QN_OK;
 }
@@ -187,10 +187,40 @@ static qn_status concat_strings(qn_jrun *r, qn_jvalue a, qn_jvalue b, qn_jvalue 
     return QN_OK;
 }
 
+static int is_integer(qn_jvalue v)
+{
+    return qn_jis_whole(v) || v.kind == QN_J_BIG;
+}
+
+/* An integer beyond the range of floats. */
+static int is_huge(qn_jvalue v)
+{
+    return v.kind == QN_J_BIG && isinf(qn_jvalue_double(v));
+}
+
+/* One of the two at least is beyond 64 bits. */
+static qn_status big_binary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *out)
+{
+    const int is_negative = b.kind == QN_J_BIG ? b.big->negative : b.i < 0;
+    if (op != '/' && !(op == QN_JOP_POW && is_negative)) return qn_jbig_binary(&r->heap, op, a, b, out);
+    const double x = qn_jvalue_double(a), y = qn_jvalue_double(b);
+    if (op == '/' && y == 0) return qn_fail(QN_E_ARG, "division by zero");
+    if (isinf(x) || isinf(y)) return qn_fail(QN_E_ARG, "integer division result too large for a float");
+    *out = qn_jfloat(op == '/' ? x / y : pow(x, y), a.user | b.user);
+    return QN_OK;
+}
+
 qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *out)
 {
     int user = a.user | b.user;
-    if (qn_jis_whole(a) && qn_jis_whole(b)) return int_binary(op, a.i, b.i, user, out);
+    if (qn_jis_whole(a) && qn_jis_whole(b)) {
+        int fits = 1;
+        QN_TRY(int_binary(op, a.i, b.i, user, out, &fits));
+        return fits ? QN_OK : qn_jbig_binary(&r->heap, op, a, b, out);
+    }
+    if (is_integer(a) && is_integer(b)) return big_binary(r, op, a, b, out);
+    if (qn_jis_number(a) && qn_jis_number(b) && (is_huge(a) || is_huge(b)))
+        return qn_fail(QN_E_ARG, "int too large to convert to float");
     if (qn_jis_number(a) && qn_jis_number(b))
         return float_binary(op, qn_jvalue_double(a), qn_jvalue_double(b), user, out);
     if (op == '%' && a.kind == QN_J_STRING) return qn_jformat_percent(r, a.s, b, out);
@@ -216,6 +246,6 @@ qn_status qn_jnegate(qn_jrun *r, qn_jvalue v, qn_jvalue *out)
         *out = qn_jfloat(-v.f, v.user);
         return QN_OK;
     }
-    if (!qn_jis_whole(v)) return qn_fail(QN_E_ARG, "bad operand type for unary -: '%s'", qn_jvalue_type(v));
-    return int_binary('-', 0, v.i, v.user, out);
+    if (!is_integer(v)) return qn_fail(QN_E_ARG, "bad operand type for unary -: '%s'", qn_jvalue_type(v));
+    return qn_jbinary(r, '-', qn_jint(0, v.user), v, out);
 }

@@ -16,6 +16,12 @@ static qn_status method_lower(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
     return qn_jcase_change(r, self.s, QN_JCASE_LOWER, out);
 }
 
+static qn_status method_casefold(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out)
+{
+    QN_TRY(qn_jargs_bind(r, "casefold", a, "", 0, NULL));
+    return qn_jcase_change(r, self.s, QN_JCASE_FOLD, out);
+}
+
 static qn_status method_capitalize(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out)
 {
     QN_TRY(qn_jargs_bind(r, "capitalize", a, "", 0, NULL));
@@ -712,7 +718,7 @@ static const qn_jfunction_row string_methods[] = {
     {"format", qn_jmethod_format},
     {"upper", method_upper},
     {"lower", method_lower},
-    {"casefold", method_lower},
+    {"casefold", method_casefold},
     {"capitalize", method_capitalize},
     {"title", method_title},
     {"swapcase", method_swapcase},

@@ -1,6 +1,7 @@
 /* Expressions, loosest binding last. */
 #include <string.h>
 
+#include "text/jinja/big.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/run.h"
 
@@ -118,6 +119,10 @@ static qn_status parse_primary(qn_jparser *p, int as_target, qn_jnode **out)
         return parse_name(p, as_target, out);
     case QN_JTOKEN_STRING:
         return parse_strings(p, out);
+    case QN_JTOKEN_BIG:
+        p->token++;
+        QN_TRY(qn_jparser_new_node(p, QN_JNODE_CONST, t->line, NULL, NULL, NULL, out));
+        return qn_jbig_parse(p->heap, t->text, t->n, t->op, 0, &(*out)->value);
     case QN_JTOKEN_INT:
     case QN_JTOKEN_FLOAT:
         p->token++;
@@ -292,7 +297,7 @@ static qn_status parse_test(qn_jparser *p, qn_jnode **n)
     QN_TRY(parse_dotted(p, &test->value));
     test->callee = qn_jtest_find(test->value.s);
     const qn_jtoken *t = p->token;
-    int has_argument = t->kind == QN_JTOKEN_STRING || t->kind == QN_JTOKEN_INT ||
+    int has_argument = t->kind == QN_JTOKEN_STRING || t->kind == QN_JTOKEN_INT || t->kind == QN_JTOKEN_BIG ||
                        t->kind == QN_JTOKEN_FLOAT || t->kind == QN_JTOKEN_NAME || qn_jparser_at_op(p, '[') ||
                        qn_jparser_at_op(p, '{');
     if (qn_jparser_at_op(p, '(')) {

@@ -41,7 +41,7 @@ static qn_status test_number(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *trut
 
 static qn_status test_integer(qn_jrun *r, qn_jvalue v, qn_jvalue other, int *truth)
 {
-    *truth = v.kind == QN_J_INT;
+    *truth = v.kind == QN_J_INT || v.kind == QN_J_BIG;
     return QN_OK;
 }
 

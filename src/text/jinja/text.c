@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/c_locale.h"
+#include "text/jinja/big.h"
 #include "text/jinja/run.h"
 
 void qn_jfloat_repr(double f, char *out)
@@ -149,6 +150,9 @@ qn_status qn_jwrite_repr(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
         break;
     case QN_J_BOOL:
         qn_jbuild_text(b, v.i ? "True" : "False", v.user);
+        break;
+    case QN_J_BIG:
+        qn_jbig_write(b, v.big, v.user);
         break;
     case QN_J_INT:
     case QN_J_FLOAT:
@@ -318,6 +322,9 @@ static qn_status write_json(json_writer *w, qn_jvalue v, int level)
         break;
     case QN_J_BOOL:
         qn_jbuild_text(w->b, v.i ? "true" : "false", v.user);
+        break;
+    case QN_J_BIG:
+        qn_jbig_write(w->b, v.big, v.user);
         break;
     case QN_J_INT:
         write_number(w->b, v);

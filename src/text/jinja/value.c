@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "text/jinja/big.h"
 #include "text/jinja/run.h"
 
 void *qn_jheap_alloc(qn_jheap *h, size_t count, size_t size_bytes)
@@ -84,6 +85,7 @@ const char *qn_jvalue_type(qn_jvalue v)
     case QN_J_BOOL:
         return "bool";
     case QN_J_INT:
+    case QN_J_BIG:
         return "int";
     case QN_J_FLOAT:
         return "float";
@@ -121,6 +123,8 @@ int qn_jvalue_truth(qn_jvalue v)
     case QN_J_BOOL:
     case QN_J_INT:
         return v.i != 0;
+    case QN_J_BIG:
+        return 1;
     case QN_J_FLOAT:
         return v.f != 0;
     case QN_J_STRING:
@@ -136,7 +140,7 @@ int qn_jvalue_truth(qn_jvalue v)
 
 double qn_jvalue_double(qn_jvalue v)
 {
-    return v.kind == QN_J_FLOAT ? v.f : (double)v.i;
+    return v.kind == QN_J_FLOAT ? v.f : v.kind == QN_J_BIG ? qn_jbig_double(v.big) : (double)v.i;
 }
 
 qn_status qn_jfail_undefined(qn_jvalue v)
@@ -145,8 +149,15 @@ qn_status qn_jfail_undefined(qn_jvalue v)
     if (!u) return qn_fail(QN_E_ARG, "a value is undefined");
     int n = u->n > 200 ? 200 : (int)u->n;
     if (!u->owner) return qn_fail(QN_E_ARG, "'%.*s' is undefined", n, u->name);
+    if (u->is_element) {
+        const int is_none = strcmp(u->owner, "NoneType") == 0;
+        return qn_fail(QN_E_ARG, "%s%s has no element %.*s", is_none ? "None" : u->owner,
+                       is_none ? "" : " object", n, u->name);
+    }
     if (u->unsafe)
         return qn_fail(QN_E_ARG, "access to attribute '%.*s' of '%s' object is unsafe", n, u->name, u->owner);
+    if (strcmp(u->owner, "NoneType") == 0)
+        return qn_fail(QN_E_ARG, "'None' has no attribute '%.*s'", n, u->name);
     return qn_fail(QN_E_ARG, "'%s object' has no attribute '%.*s'", u->owner, n, u->name);
 }
 
@@ -174,6 +185,11 @@ static int compare_int_float(int64_t i, double f)
 
 static int compare_numbers(qn_jvalue a, qn_jvalue b)
 {
+    if (a.kind == QN_J_BIG || b.kind == QN_J_BIG) {
+        if (a.kind != QN_J_FLOAT && b.kind != QN_J_FLOAT) return qn_jbig_compare(a, b);
+        const double x = qn_jvalue_double(a), y = qn_jvalue_double(b);
+        return isnan(x) || isnan(y) ? 2 : x < y ? -1 : x > y;
+    }
     if (a.kind == QN_J_FLOAT && b.kind == QN_J_FLOAT) {
         if (isnan(a.f) || isnan(b.f)) return 2;
         return a.f < b.f ? -1 : a.f > b.f;

@@ -1,4 +1,4 @@
-/* Values of a template run: Python's None, bool, int (64 bits), float, str, list, tuple, dict and the few
+/* Values of a template run: Python's None, bool, int, float, str, list, tuple, dict and the few
  * objects that Jinja adds.
  *
  * Every byte of every string has a provenance: it was written by the template's author (trusted) or came from
@@ -46,7 +46,8 @@ typedef enum {
     QN_J_UNDEFINED,
     QN_J_NONE,
     QN_J_BOOL,
-    QN_J_INT,
+    QN_J_INT, /* in 64 bits */
+    QN_J_BIG, /* an integer beyond: big.h */
     QN_J_FLOAT,
     QN_J_STRING,
     QN_J_LIST, /* all that is iterated by position, see qn_jshape */
@@ -91,7 +92,8 @@ typedef struct {
     const char *owner; /* type that lacks the attribute; NULL: a variable */
     const char *name;
     size_t n;
-    int unsafe; /* the attribute exists in Python, but not for templates */
+    int unsafe;     /* the attribute exists in Python, but not for templates */
+    int is_element; /* name is the repr of a key that is no string */
 } qn_jhint;
 
 typedef struct qn_jobject qn_jobject; /* loop, macro, method, cycler, joiner: run.h */
@@ -107,6 +109,7 @@ struct qn_jvalue {
         qn_jlist *l;
         qn_jdict *d; /* also namespace */
         const qn_jhint *hint;
+        const struct qn_jbig *big;
         qn_jobject *o;
         qn_jfunction fn;
     };
@@ -164,7 +167,7 @@ static inline int qn_jis_whole(qn_jvalue v)
 }
 static inline int qn_jis_number(qn_jvalue v)
 {
-    return qn_jis_whole(v) || v.kind == QN_J_FLOAT;
+    return qn_jis_whole(v) || v.kind == QN_J_FLOAT || v.kind == QN_J_BIG;
 }
 
 /* Python's name of the type. Static storage. */

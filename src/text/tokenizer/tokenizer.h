@@ -36,6 +36,10 @@ typedef struct {
 /* text is a tokenizer.json, needed during the call only; what names it in messages. QN_E_FORMAT,
  * QN_E_UNSUPPORTED, QN_E_NOMEM. */
 qn_status qn_tokenizer_from_json(const char *what, const char *text, size_t n, qn_tokenizer **out);
+/* The same with the tokens that the files beside it name (named_tokens.h); NULL: none. */
+typedef struct qn_named_tokens qn_named_tokens;
+qn_status qn_tokenizer_from_json_named(const char *what, const char *text, size_t n,
+                                       const qn_named_tokens *named, qn_tokenizer **out);
 /* options may be NULL. g is needed during the call only. QN_E_NOT_FOUND: the file has no tokenizer. */
 qn_status qn_tokenizer_from_gguf(const qn_gguf *g, const qn_tokenizer_options *options, qn_tokenizer **out);
 void qn_tokenizer_free(qn_tokenizer *t);

@@ -4,6 +4,8 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/tokenizer/files/vocab_files.h"
+#include "text/tokenizer/named_tokens.h"
 
 const char *qn_tokenizer_config_text(const json_t *value, size_t *n)
 {
@@ -20,7 +22,7 @@ qn_status qn_tokenizer_config_read(qn_source *src, json_t **out)
     qn_status status = QN_OK;
     if (path) {
         QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER_CONFIG, &text, &n));
-        status = qn_json_parse(path, text, n, &json);
+        status = qn_json_parse_python(path, text, n, &json);
         qn_source_side_drop(src, QN_SIDE_TOKENIZER_CONFIG);
         if (status == QN_OK && !json_is_object(json))
             status = qn_fail(QN_E_FORMAT, "%s: not a JSON object", path);
@@ -34,28 +36,23 @@ qn_status qn_tokenizer_config_read(qn_source *src, json_t **out)
     return status;
 }
 
-static int32_t find_token(const qn_tokenizer *t, const json_t *config, const char *key)
+static int32_t find_token(const qn_tokenizer *t, const qn_named_tokens *named, const char *name)
 {
     size_t n;
-    const char *text = qn_tokenizer_config_text(json_object_get(config, key), &n);
+    const char *text = qn_tokenizer_config_text(json_object_get(named->names, name), &n);
     return text ? qn_tokenizer_find(t, text, n) : -1;
 }
 
-static qn_status name_tokens(qn_source *src, qn_tokenizer *t)
+static qn_status name_tokens(const qn_named_tokens *named, qn_tokenizer *t)
 {
-    json_t *config;
-    QN_TRY(qn_tokenizer_config_read(src, &config));
-    qn_status status =
-        qn_tokenizer_set_ids(t, find_token(t, config, "bos_token"), find_token(t, config, "eos_token"),
-                             find_token(t, config, "unk_token"), find_token(t, config, "pad_token"));
-    json_decref(config);
-    return status;
+    return qn_tokenizer_set_ids(t, find_token(t, named, "bos_token"), find_token(t, named, "eos_token"),
+                                find_token(t, named, "unk_token"), find_token(t, named, "pad_token"));
 }
 
 int qn_tokenizer_is_there(const qn_source *src)
 {
     const qn_gguf *g = qn_source_gguf(src);
-    return qn_source_side_path(src, QN_SIDE_TOKENIZER) ||
+    return qn_source_side_path(src, QN_SIDE_TOKENIZER) || (!g && qn_vocab_files_are_there(src)) ||
            (g && qn_gguf_value_find(g, "tokenizer.ggml.model"));
 }
 
@@ -103,15 +100,43 @@ qn_status qn_tokenizer_check(const qn_source *src, const qn_tokenizer *t, int64_
     return path && g ? compare_lists(path, g, t, notes) : QN_OK;
 }
 
+/* vocab.json and merges.txt. */
+static qn_status open_files(qn_source *src, const char *pre_regex, qn_tokenizer **out)
+{
+    const char *path = qn_source_side_path(src, QN_SIDE_VOCAB);
+    qn_tokenizer *t = NULL;
+    qn_named_tokens named = {0};
+    json_t *config = NULL;
+    qn_buf text = {0};
+    if (pre_regex)
+        return qn_fail(QN_E_ARG,
+                       "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status = qn_vocab_files_read(src, config, &text);
+    if (status == QN_OK) status = qn_named_tokens_read(src, config, &named);
+    json_decref(config);
+    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text.data, text.length, &named, &t);
+    if (status == QN_OK) status = name_tokens(&named, t);
+    qn_buf_free(&text);
+    qn_named_tokens_free(&named);
+    if (status == QN_OK)
+        *out = t;
+    else
+        qn_tokenizer_free(t);
+    return status;
+}
+
 qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer **out)
 {
     const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER), *text;
     size_t n;
+    if (!path && !qn_source_gguf(src) && qn_vocab_files_are_there(src))
+        return open_files(src, pre_regex, out);
     if (!path) {
         if (!qn_source_gguf(src))
             return qn_fail(QN_E_NOT_FOUND,
-                           "%s: there is no tokenizer.json (tokenizer.model and vocab.json are not "
-                           "supported: save the tokenizer again with transformers)",
+                           "%s: there is no tokenizer.json, nor vocab.json with merges.txt "
+                           "(tokenizer.model is not supported: save the tokenizer again with transformers)",
                            qn_source_path(src));
         qn_tokenizer_options options = {.pre_regexes = &pre_regex, .n_pre_regexes = pre_regex ? 1 : 0};
         return qn_tokenizer_from_gguf(qn_source_gguf(src), pre_regex ? &options : NULL, out);
@@ -120,11 +145,16 @@ qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer 
         return qn_fail(QN_E_ARG,
                        "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
     qn_tokenizer *t = NULL;
-    QN_TRY(qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n));
-    qn_status status = qn_tokenizer_from_json(path, text, n, &t);
+    qn_named_tokens named = {0};
+    json_t *config = NULL;
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status = qn_named_tokens_read(src, config, &named);
+    json_decref(config);
+    if (status == QN_OK) status = qn_source_side_text(src, QN_SIDE_TOKENIZER, &text, &n);
+    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text, n, &named, &t);
     qn_source_side_drop(src, QN_SIDE_TOKENIZER);
-    QN_TRY(status);
-    status = name_tokens(src, t);
+    if (status == QN_OK) status = name_tokens(&named, t);
+    qn_named_tokens_free(&named);
     if (status == QN_OK)
         *out = t;
     else

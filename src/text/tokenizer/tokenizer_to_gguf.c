@@ -5,6 +5,7 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/tokenizer/chat_templates.h"
 #include "text/tokenizer/split/gguf_pre.h"
 #include "text/tokenizer/tokenizer_build.h"
 #include "text/tokenizer/tokenizer_source.h"
@@ -295,36 +296,25 @@ static qn_status put_ids(writing *x)
 
 /* ---- templates ----------------------------------------------------------------------------------------- */
 
-static qn_status put_named_templates(writing *x, const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        char key[96];
-        const json_t *each = json_array_get(list, i), *text = json_object_get(each, "template");
-        const char *name = json_string_value(json_object_get(each, "name"));
-        if (!name || strlen(name) > 40 || !json_is_string(text)) continue;
-        const int is_main = strcmp(name, "default") == 0;
-        snprintf(key, sizeof key, "tokenizer.chat_template%s%s", is_main ? "" : ".", is_main ? "" : name);
-        QN_TRY(qn_gguf_writer_text(x->w, key, json_string_value(text), json_string_length(text)));
-    }
-    return QN_OK;
-}
-
 static qn_status put_templates(writing *x)
 {
     static const char key[] = "tokenizer.chat_template";
-    json_t *config = NULL;
-    const char *text;
-    size_t n;
-    if (qn_source_side_path(x->src, QN_SIDE_CHAT_TEMPLATE)) {
-        QN_TRY(qn_source_side_text(x->src, QN_SIDE_CHAT_TEMPLATE, &text, &n));
-        return qn_gguf_writer_text(x->w, key, text, n);
+    qn_chat_templates *all = qn_calloc(1, sizeof *all);
+    if (!all) return QN_E_NOMEM;
+    qn_status status = qn_chat_templates_read(x->src, all);
+    for (size_t i = 0; i < all->n && status == QN_OK; i++) {
+        const qn_named_template *row = &all->rows[i];
+        const int is_main = strcmp(row->name, "default") == 0;
+        char own[256];
+        if (strlen(row->name) > 200) {
+            status = qn_fail(QN_E_UNSUPPORTED, "%s: the name of the chat template is too long", row->what);
+            break;
+        }
+        snprintf(own, sizeof own, "%s%s%s", key, is_main ? "" : ".", is_main ? "" : row->name);
+        status = qn_gguf_writer_text(x->w, own, row->text, row->n);
     }
-    QN_TRY(qn_tokenizer_config_read(x->src, &config));
-    const json_t *value = json_object_get(config, "chat_template");
-    qn_status status = json_is_string(value) ? qn_gguf_writer_text(x->w, key, json_string_value(value),
-                                                                   json_string_length(value))
-                                             : put_named_templates(x, value);
-    json_decref(config);
+    qn_chat_templates_free(all);
+    qn_free(all);
     return status;
 }
 

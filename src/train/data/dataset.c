@@ -197,6 +197,13 @@ static void note_bad(qn_dataset *d, int64_t i)
     snprintf(bad->reason, sizeof bad->reason, "%s", qn_last_error());
 }
 
+/* Adds n; *line is where the first came from. */
+static void note_first(int64_t *total, int64_t n, int64_t *first, int64_t line)
+{
+    if (n && !*total) *first = line;
+    *total += n;
+}
+
 static void note_sequence(qn_dataset *d, int64_t i, const qn_train_sequence *s)
 {
     d->lengths[i] = (int32_t)s->n;
@@ -204,8 +211,13 @@ static void note_sequence(qn_dataset *d, int64_t i, const qn_train_sequence *s)
     d->summary.n_tokens += s->n;
     d->summary.n_counted += s->n_counted;
     d->summary.n_cut += s->n_whole > d->options.max_length;
-    d->summary.n_lost_answers += s->n_lost;
-    d->summary.n_hidden_tools += s->hides_tools;
+    qn_dataset_summary *m = &d->summary;
+    const int64_t line = qn_line_index_number(d->lines, i);
+    note_first(&m->n_lost_answers, s->n_lost, &m->line_lost_answers, line);
+    note_first(&m->n_hidden_tools, s->hides_tools, &m->line_hidden_tools, line);
+    note_first(&m->n_empty_answers, s->n_empty, &m->line_empty_answers, line);
+    note_first(&m->n_hidden_calls, s->n_hidden_calls, &m->line_hidden_calls, line);
+    note_first(&m->n_endless, s->n_endless, &m->line_endless, line);
 }
 
 /* *out with n 0: the line is bad. */

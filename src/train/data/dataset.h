@@ -61,10 +61,15 @@ typedef struct {
 typedef struct {
     int64_t n_lines; /* of the file, without those of white space */
     int64_t n_read, n_bad;
-    int64_t n_cut;          /* sequences that lost tokens to max_length */
-    int64_t n_lost_answers; /* that do not count, since the template's text does not show where they are */
-    int64_t n_hidden_tools; /* lines whose tools the template's text does not name */
-    int64_t n_longest;      /* tokens of the longest sequence */
+    int64_t n_cut;           /* sequences that lost tokens to max_length */
+    int64_t n_lost_answers;  /* that do not count, since the template's text does not show where they are */
+    int64_t n_hidden_tools;  /* lines whose tools the template's text does not name */
+    int64_t n_empty_answers; /* that do not count, since the template writes nothing of them */
+    int64_t n_hidden_calls;  /* answers whose tool calls the template does not write */
+    int64_t n_endless;       /* answers that do not end with a token that ends a turn */
+    /* Where each of these was first met. */
+    int64_t line_lost_answers, line_hidden_tools, line_empty_answers, line_hidden_calls, line_endless;
+    int64_t n_longest;              /* tokens of the longest sequence */
     int64_t n_tokens, n_counted;    /* of sequences that are not bad, as they are handed out */
     const qn_dataset_bad_line *bad; /* the first QN_DATASET_BAD_KEPT that were met; borrowed */
     int64_t n_bad_kept;

@@ -5,6 +5,7 @@
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "train/data/answer_spans.h"
+#include "train/data/shown.h"
 
 int qn_line_is_bad(qn_status status)
 {
@@ -132,8 +133,59 @@ static qn_status set_member(json_t *message, const char *key, json_t *value)
     return json_object_set_new(message, key, value) ? qn_fail_nomem(sizeof *message) : QN_OK;
 }
 
+/* The messages of a line, and of each whether it is to be read only. */
+typedef struct {
+    json_t *messages;
+    qn_buf silent;      /* [messages] 1: read only */
+    qn_buf *other_keys; /* NULL: nobody asks */
+} line_chat;
+
+static int is_number(const json_t *value, double number)
+{
+    return json_is_number(value) && json_number_value(value) == number;
+}
+
+/* Takes the keys that say whether a message counts out of its copy. */
+static qn_status take_weight(line_chat *chat, json_t *copy, const char *list, size_t i)
+{
+    static const char *const keys[] = {"weight", "train", "training"};
+    const int is_answer = strcmp(json_string_value(json_object_get(copy, "role")), "assistant") == 0;
+    char silent = 0;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        const json_t *value = json_object_get(copy, keys[k]);
+        if (!value) continue;
+        const int no = json_is_false(value) || is_number(value, 0),
+                  yes = json_is_true(value) || is_number(value, 1);
+        if (!no && !yes && !json_is_null(value))
+            return qn_fail(QN_E_ARG, "%s[%zu].%s is neither 0 nor 1", list, i, keys[k]);
+        if (yes && !is_answer && chat->other_keys) {
+            qn_buf_printf(chat->other_keys, "%s[].%s of another role", list, keys[k]);
+            qn_buf_putc(chat->other_keys, 0);
+        }
+        silent |= (char)no;
+        json_object_del(copy, keys[k]);
+    }
+    qn_buf_putc(&chat->silent, silent);
+    return chat->silent.status;
+}
+
+/* Parts become one text, so their other keys reach no template. */
+static void note_part_keys(line_chat *chat, const json_t *message, const char *list)
+{
+    const json_t *content = json_object_get(message, "content");
+    const char *key;
+    json_t *part, *value;
+    size_t i;
+    json_array_foreach((json_t *)content, i, part) json_object_foreach(part, key, value)
+    {
+        if (!chat->other_keys || strcmp(key, "type") == 0 || strcmp(key, "text") == 0) continue;
+        qn_buf_printf(chat->other_keys, "%s[].content[].%s", list, key);
+        qn_buf_putc(chat->other_keys, 0);
+    }
+}
+
 /* Message i of a list in the form that the server gives to templates; adds a new one to the chat. */
-static qn_status add_message(json_t *chat, const json_t *message, const char *list, size_t i)
+static qn_status add_message(line_chat *chat, const json_t *message, const char *list, size_t i)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
     json_t *copy = qn_json_copy(message), *copies = NULL, *text = NULL;
@@ -144,13 +196,15 @@ static qn_status add_message(json_t *chat, const json_t *message, const char *li
     if (status == QN_OK && text) status = set_member(copy, "content", text);
     if (status == QN_OK && json_array_size(calls)) status = copy_calls(calls, list, i, &copies);
     if (status == QN_OK && copies) status = set_member(copy, "tool_calls", copies);
-    if (status == QN_OK && json_array_append(chat, copy)) status = qn_fail_nomem(sizeof *copy);
+    if (status == QN_OK) status = take_weight(chat, copy, list, i);
+    if (status == QN_OK && json_array_append(chat->messages, copy)) status = qn_fail_nomem(sizeof *copy);
+    note_part_keys(chat, message, list);
     json_decref(copy);
     return status;
 }
 
 /* Checked messages behind those of a chat. */
-static qn_status add_messages(json_t *chat, const json_t *messages, const char *list)
+static qn_status add_messages(line_chat *chat, const json_t *messages, const char *list)
 {
     QN_TRY(check_messages(messages, list));
     for (size_t i = 0; i < json_array_size(messages); i++)
@@ -159,15 +213,29 @@ static qn_status add_messages(json_t *chat, const json_t *messages, const char *
 }
 
 /* Messages, or a text that is one of them. */
-static qn_status add_turns(json_t *chat, const json_t *value, const char *list, const char *role)
+static qn_status add_turns(line_chat *chat, const json_t *value, const char *list, const char *role)
 {
     if (!json_is_string(value)) return add_messages(chat, value, list);
     json_t *message = json_object(), *name = json_string(role);
     int failed = !message || !name || json_object_set(message, "role", name) ||
-                 json_object_set(message, "content", (json_t *)value) || json_array_append(chat, message);
+                 json_object_set(message, "content", (json_t *)value) ||
+                 json_array_append(chat->messages, message);
     json_decref(name);
     json_decref(message);
-    return failed ? qn_fail_nomem(sizeof *message) : QN_OK;
+    qn_buf_putc(&chat->silent, 0);
+    return failed ? qn_fail_nomem(sizeof *message) : chat->silent.status;
+}
+
+static qn_status open_line_chat(line_chat *chat, qn_buf *other_keys)
+{
+    *chat = (line_chat){.messages = json_array(), .other_keys = other_keys};
+    return chat->messages ? QN_OK : qn_fail_nomem(sizeof *chat->messages);
+}
+
+static void close_line_chat(line_chat *chat)
+{
+    json_decref(chat->messages);
+    qn_buf_free(&chat->silent);
 }
 
 /* ---- texts ---- */
@@ -185,6 +253,7 @@ static qn_status end_text(const qn_tokenizer *t, int32_t *ids, size_t n, size_t 
         out->ids = longer;
         out->n++;
     }
+    out->n_endless = eos < 0;
     out->counts = qn_alloc((size_t)out->n);
     if (!out->counts) return QN_E_NOMEM;
     for (int64_t i = 0; i < out->n; i++) out->counts[i] = i >= (int64_t)from;
@@ -218,90 +287,215 @@ static qn_status read_joined(const qn_line_options *o, const json_t *prompt, con
 
 /* ---- chats ---- */
 
-/* Counts of a chat's ids: at[2 k] and at[2 k + 1] are where span k begins and ends. */
-static qn_status count_spans(const qn_answer_spans *spans, const size_t *at, qn_mask mask,
-                             qn_train_sequence *out)
+/* An answer of a chat. */
+typedef struct {
+    size_t message;
+    int silent;   /* it is read only */
+    int is_empty; /* the template writes nothing of it */
+} answer;
+
+/* A chat on its way to ids. */
+typedef struct {
+    const qn_line_options *o;
+    const line_chat *chat;
+    json_t *request;
+    size_t n_before; /* of the messages before this one no answer counts */
+    qn_rendered r;
+    qn_answer_spans spans;
+    answer *answers; /* [n_answers] as the spans, if there are any */
+    size_t n_answers;
+    int any_silent;
+} rendering;
+
+static int ends_turn(const qn_tokenizer *t, int32_t id)
 {
+    size_t n[2];
+    const int32_t *ids[2] = {qn_tokenizer_turn_end_ids(t, &n[0]), qn_tokenizer_eos_ids(t, &n[1])};
+    for (int list = 0; list < 2; list++)
+        for (size_t i = 0; i < n[list]; i++)
+            if (ids[list][i] == id) return 1;
+    return 0;
+}
+
+/* Counts of a chat's ids: at[2 k] and at[2 k + 1] are where span k begins and ends. */
+static qn_status count_spans(const rendering *x, const size_t *at, qn_train_sequence *out)
+{
+    const qn_tokenizer *t = qn_chat_text_tokenizer(x->o->text);
+    const qn_mask mask = x->o->mask;
     out->counts = qn_calloc((size_t)out->n, 1);
     if (!out->counts) return QN_E_NOMEM;
     if (mask == QN_MASK_ALL) memset(out->counts, 1, (size_t)out->n);
-    for (int64_t k = 0; k < spans->n && mask != QN_MASK_ALL; k++) {
-        if (mask == QN_MASK_LAST && k + 1 < spans->n) continue;
-        out->n_lost += spans->spans[k].begin == spans->spans[k].end;
-        memset(out->counts + at[2 * k], 1, at[2 * k + 1] - at[2 * k]);
+    for (int64_t k = 0; k < x->spans.n; k++) {
+        const answer *a = &x->answers[k];
+        const size_t n = at[2 * k + 1] - at[2 * k];
+        const int is_lost = x->spans.spans[k].begin == x->spans.spans[k].end;
+        if (mask == QN_MASK_LAST && k + 1 < x->spans.n) continue;
+        if (a->silent && is_lost && mask == QN_MASK_ALL)
+            return qn_fail(QN_E_ARG,
+                           "the text from the chat template does not show where messages[%zu] is, which must "
+                           "not count",
+                           a->message);
+        if (a->silent || a->is_empty) {
+            out->n_empty += !a->silent;
+            memset(out->counts + at[2 * k], 0, n);
+            continue;
+        }
+        if (mask == QN_MASK_ALL) continue;
+        out->n_lost += is_lost;
+        out->n_endless += n && !ends_turn(t, out->ids[at[2 * k + 1] - 1]);
+        memset(out->counts + at[2 * k], 1, n);
     }
+    if (mask != QN_MASK_ALL) return QN_OK;
+    int64_t i = 0;
+    while (i < out->n && !ends_turn(t, out->ids[i])) i++;
+    out->n_endless = i == out->n;
     return QN_OK;
 }
 
-static qn_status encode_chat(const qn_line_options *o, const qn_rendered *r, const qn_answer_spans *spans,
-                             qn_train_sequence *out)
+static qn_status encode_chat(const rendering *x, qn_train_sequence *out)
 {
-    size_t n = 0, n_cuts = (size_t)spans->n * 2;
+    size_t n = 0, n_cuts = (size_t)x->spans.n * 2;
     size_t *cuts = qn_alloc_array(n_cuts, sizeof *cuts), *at = qn_alloc_array(n_cuts, sizeof *at);
     qn_status status = cuts && at ? QN_OK : QN_E_NOMEM;
-    for (int64_t k = 0; k < spans->n && status == QN_OK; k++) {
-        cuts[2 * k] = spans->spans[k].begin;
-        cuts[2 * k + 1] = spans->spans[k].end;
+    for (int64_t k = 0; k < x->spans.n && status == QN_OK; k++) {
+        cuts[2 * k] = x->spans.spans[k].begin;
+        cuts[2 * k + 1] = x->spans.spans[k].end;
     }
-    if (status == QN_OK) status = qn_chat_text_encode(o->text, r, cuts, n_cuts, at, &out->ids, &n);
+    if (status == QN_OK) status = qn_chat_text_encode(x->o->text, &x->r, cuts, n_cuts, at, &out->ids, &n);
     out->n = (int64_t)n;
-    if (status == QN_OK) status = count_spans(spans, at, o->mask, out);
+    if (status == QN_OK) status = count_spans(x, at, out);
     qn_free(cuts);
     qn_free(at);
     return status;
 }
 
-/* Does a text name one of these tools? Templates that know of them do. */
-static int names_tool(const qn_rendered *r, const json_t *tools)
+static qn_status list_answers(rendering *x)
 {
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function"),
-                     *name = json_object_get(function ? function : tool, "name");
-        const size_t n = json_string_length(name);
-        if (n && memmem(r->text, r->n, json_string_value(name), n)) return 1;
+    const size_t n = json_array_size(x->chat->messages);
+    x->answers = qn_calloc(n, sizeof *x->answers);
+    if (!x->answers) return QN_E_NOMEM;
+    for (size_t i = x->n_before; i < n; i++) {
+        const json_t *message = json_array_get(x->chat->messages, i);
+        if (strcmp(json_string_value(json_object_get(message, "role")), "assistant") != 0) continue;
+        const int silent = x->chat->silent.data[i];
+        x->answers[x->n_answers++] = (answer){.message = i, .silent = silent};
+        x->any_silent |= silent;
     }
+    return QN_OK;
+}
+
+/* 1: bytes of the span come from what the messages say. */
+static int has_words(const qn_rendered *r, const qn_answer_span *s)
+{
+    for (size_t i = 0; i < r->n_segments && r->segments[i].offset < s->end; i++)
+        if (!r->segments[i].trusted && r->segments[i].offset + r->segments[i].n > s->begin) return 1;
     return 0;
 }
 
-/* Of the first n_before messages no answer counts. */
-static qn_status read_chat(const qn_line_options *o, json_t *messages, const json_t *tools, size_t n_before,
-                           qn_train_sequence *out)
+/* Answers of which nothing is in the text would teach to answer with nothing. */
+static qn_status find_empty(rendering *x, qn_train_sequence *out)
 {
-    qn_rendered r = {0};
-    qn_answer_spans spans = {0};
-    json_t *request = json_object();
-    int failed = !request || json_object_set(request, "messages", messages);
-    if (json_array_size(tools)) failed = failed || json_object_set(request, "tools", (json_t *)tools);
-    if (o->now) failed = failed || json_object_set_new(request, "now", json_string(o->now));
-    qn_status status = failed ? qn_fail_nomem(sizeof *request) : QN_OK;
-    if (status == QN_OK) status = qn_chat_text_render_parts(o->text, request, &r);
-    out->hides_tools = status == QN_OK && json_array_size(tools) && !names_tool(&r, tools);
-    if (status == QN_OK && o->mask != QN_MASK_ALL)
-        status = qn_answer_spans_find(o->text, request, n_before, &r, &spans);
-    if (status == QN_OK && o->mask != QN_MASK_ALL && !spans.n)
-        status = qn_fail(QN_E_ARG, "there is no message of the assistant, so no token counts");
-    if (status == QN_OK) status = encode_chat(o, &r, &spans, out);
-    if (status == QN_OK && spans.n && out->n_lost == (o->mask == QN_MASK_LAST ? 1 : spans.n))
-        status = qn_fail(QN_E_ARG, "the text from the chat template does not show where the answer is");
-    qn_answer_spans_free(&spans);
-    qn_rendered_free(&r);
-    json_decref(request);
+    enum { WORK_MAX = 1 << 28 };
+    const qn_shown shown = {x->o->text, x->request, &x->r};
+    size_t work = 0;
+    for (size_t k = 0; k < x->n_answers; k++) {
+        answer *a = &x->answers[k];
+        const json_t *message = json_array_get(x->chat->messages, a->message);
+        const int is_last = k + 1 == x->n_answers;
+        int calls_shown = 1;
+        if (a->silent || (x->o->mask == QN_MASK_LAST && !is_last)) continue;
+        if (json_array_size(json_object_get(message, "tool_calls"))) {
+            work += x->r.n + json_array_size(x->chat->messages);
+            if (work > WORK_MAX)
+                return qn_fail(QN_E_FULL, "a chat of %zu bytes with so many tool calls is too long", x->r.n);
+            QN_TRY(qn_shown_calls(&shown, a->message, &calls_shown));
+            out->n_hidden_calls += !calls_shown;
+        }
+        const int says = json_string_length(json_object_get(message, "content")) ||
+                         json_string_length(json_object_get(message, "reasoning_content"));
+        a->is_empty = !calls_shown && !says;
+        if (k < (size_t)x->spans.n && x->spans.spans[k].begin < x->spans.spans[k].end)
+            a->is_empty |= !has_words(&x->r, &x->spans.spans[k]);
+    }
+    return QN_OK;
+}
+
+/* What the template leaves out. */
+static qn_status find_unused(const rendering *x, const json_t *tools, qn_train_sequence *out)
+{
+    static const char *const known[] = {"role", "content", "tool_calls", NULL};
+    const qn_shown shown = {x->o->text, x->request, &x->r};
+    int tools_shown = 1;
+    if (json_array_size(tools)) QN_TRY(qn_shown_tools(&shown, &tools_shown));
+    out->hides_tools = !tools_shown;
+    return x->chat->other_keys ? qn_shown_unused_keys(&shown, known, x->chat->other_keys) : QN_OK;
+}
+
+/* That some answer counts. */
+static qn_status check_answers(const rendering *x, const qn_train_sequence *s)
+{
+    const size_t n = x->n_answers, first = x->o->mask == QN_MASK_LAST && n ? n - 1 : 0;
+    size_t n_silent = 0, n_empty = 0;
+    if (x->o->mask == QN_MASK_ALL) return QN_OK;
+    for (size_t k = first; k < n; k++) {
+        n_silent += x->answers[k].silent != 0;
+        n_empty += !x->answers[k].silent && x->answers[k].is_empty;
+    }
+    if (n_silent == n - first)
+        return qn_fail(QN_E_ARG, "%s, so no token counts",
+                       n - first == 1 ? "the answer has weight 0" : "all answers have weight 0");
+    if (n_silent + n_empty == n - first)
+        return qn_fail(QN_E_ARG, "the chat template writes nothing of messages[%zu], so no token counts",
+                       x->answers[n - 1].message);
+    if (s->n_lost && (size_t)s->n_lost + n_silent + n_empty == n - first)
+        return qn_fail(QN_E_ARG, "the text from the chat template does not show where the answer is");
+    return QN_OK;
+}
+
+static qn_status read_rendered(rendering *x, const json_t *tools, qn_train_sequence *out)
+{
+    const int all = x->o->mask == QN_MASK_ALL;
+    QN_TRY(qn_chat_text_render_parts(x->o->text, x->request, &x->r));
+    QN_TRY(list_answers(x));
+    QN_TRY(find_unused(x, tools, out));
+    if (!all && !x->n_answers)
+        return qn_fail(QN_E_ARG, "there is no message of the assistant, so no token counts");
+    if (!all || x->any_silent)
+        QN_TRY(qn_answer_spans_find(x->o->text, x->request, x->n_before, &x->r, &x->spans));
+    QN_TRY(find_empty(x, out));
+    QN_TRY(encode_chat(x, out));
+    return check_answers(x, out);
+}
+
+/* Of the first n_before messages no answer counts. */
+static qn_status read_chat(const qn_line_options *o, const line_chat *chat, const json_t *tools,
+                           size_t n_before, qn_train_sequence *out)
+{
+    rendering x = {.o = o, .chat = chat, .n_before = n_before, .request = json_object()};
+    int failed = !x.request || json_object_set(x.request, "messages", chat->messages);
+    if (json_array_size(tools)) failed = failed || json_object_set(x.request, "tools", (json_t *)tools);
+    if (o->now) failed = failed || json_object_set_new(x.request, "now", json_string(o->now));
+    qn_status status = failed ? qn_fail_nomem(sizeof *x.request) : read_rendered(&x, tools, out);
+    qn_answer_spans_free(&x.spans);
+    qn_rendered_free(&x.r);
+    qn_free(x.answers);
+    json_decref(x.request);
     return status;
 }
 
 static qn_status read_messages(const qn_line_options *o, const json_t *line, const json_t *tools,
-                               qn_train_sequence *out)
+                               qn_train_sequence *out, qn_buf *other_keys)
 {
-    json_t *messages = json_array();
-    qn_status status = messages ? QN_OK : qn_fail_nomem(sizeof *messages);
-    if (status == QN_OK) status = add_messages(messages, json_object_get(line, "messages"), "messages");
-    if (status == QN_OK) status = read_chat(o, messages, tools, 0, out);
-    json_decref(messages);
+    line_chat chat;
+    qn_status status = open_line_chat(&chat, other_keys);
+    if (status == QN_OK) status = add_messages(&chat, json_object_get(line, "messages"), "messages");
+    if (status == QN_OK) status = read_chat(o, &chat, tools, 0, out);
+    close_line_chat(&chat);
     return status;
 }
 
 static qn_status read_pair(const qn_line_options *o, const json_t *line, const json_t *tools,
-                           qn_train_sequence *out)
+                           qn_train_sequence *out, qn_buf *other_keys)
 {
     const json_t *prompt = json_object_get(line, "prompt"), *completion = json_object_get(line, "completion");
     const int texts = json_is_string(prompt) && json_is_string(completion);
@@ -311,13 +505,13 @@ static qn_status read_pair(const qn_line_options *o, const json_t *line, const j
     if (json_is_string(completion) && !json_string_length(completion))
         return qn_fail(QN_E_ARG, "\"completion\" is empty");
     if (texts && !qn_chat_text_has_template(o->text)) return read_joined(o, prompt, completion, out);
-    json_t *messages = json_array();
-    qn_status status = messages ? QN_OK : qn_fail_nomem(sizeof *messages);
-    if (status == QN_OK) status = add_turns(messages, prompt, "prompt", "user");
-    const size_t n_before = json_array_size(messages);
-    if (status == QN_OK) status = add_turns(messages, completion, "completion", "assistant");
-    if (status == QN_OK) status = read_chat(o, messages, tools, n_before, out);
-    json_decref(messages);
+    line_chat chat;
+    qn_status status = open_line_chat(&chat, other_keys);
+    if (status == QN_OK) status = add_turns(&chat, prompt, "prompt", "user");
+    const size_t n_before = json_array_size(chat.messages);
+    if (status == QN_OK) status = add_turns(&chat, completion, "completion", "assistant");
+    if (status == QN_OK) status = read_chat(o, &chat, tools, n_before, out);
+    close_line_chat(&chat);
     return status;
 }
 
@@ -387,8 +581,8 @@ static qn_status read_object(const qn_line_options *o, const json_t *line, qn_tr
     if (kind < 2 && tools && !json_is_null(tools) && !json_is_array(tools))
         return qn_fail(QN_E_ARG, "\"tools\" is not a list");
     if (other_keys) list_other_keys(line, kinds[kind], other_keys);
-    if (kind == 0) return read_messages(o, line, tools, out);
-    if (kind == 1) return read_pair(o, line, tools, out);
+    if (kind == 0) return read_messages(o, line, tools, out, other_keys);
+    if (kind == 1) return read_pair(o, line, tools, out, other_keys);
     if (kind == 2) return read_ids(json_object_get(line, "ids"), json_object_get(line, "counts"), out);
     return read_text(o, json_object_get(line, "text"), out);
 }

@@ -10,6 +10,10 @@
  * - {"text": "..."}: special tokens are recognised, BOS as the tokenizer has it, EOS at the end; all of it
  *   counts.
  *
+ * In a message, `weight` 0 (OpenAI, mistral-finetune) and `train` or `training` false (axolotl) say that an answer
+ * is read but does not count, whatever the mask. The template sees all other keys; those that it does not look
+ * at are listed as keys without a meaning.
+ *
  * What a chat says is plain text: no message can forge a special token. Answers begin on a token of their
  * own, as when the model is asked for one. A sequence ends with its last token that counts. The first token
  * is never counted: nothing predicts it. Any thread. */
@@ -33,9 +37,12 @@ typedef struct {
     int32_t *ids;    /* [n] */
     uint8_t *counts; /* [n] 1: a target */
     int64_t n, n_counted;
-    int64_t n_whole; /* tokens before it was cut to max_length */
-    int64_t n_lost;  /* answers that were not found in what the template made, so that they do not count */
-    int hides_tools; /* the line has tools, and what the template made names none of them */
+    int64_t n_whole;   /* tokens before it was cut to max_length */
+    int64_t n_lost;    /* answers that were not found in what the template made, so that they do not count */
+    int64_t n_empty;   /* answers of which the template writes nothing, so that they do not count */
+    int64_t n_endless; /* answers that count and do not end with a token that ends a turn */
+    int64_t n_hidden_calls; /* answers whose tool calls the template does not write */
+    int hides_tools;        /* the line has tools, and what the template made names none of them */
 } qn_train_sequence;
 
 /* Is the failure the line's own (another line may do), not the machine's? */

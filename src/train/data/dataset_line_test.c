@@ -401,9 +401,159 @@ static void test_other_keys(void **state)
     qn_chat_text_close(c);
 }
 
-static void test_allocation_failures(void **state)
+/* Reads a line and gives the keys that have no meaning, with spaces between. */
+static char *keys_of(const qn_chat_text *c, const char *line)
 {
-    qn_chat_text *c = open_chat("models/qwen3");
+    const qn_line_options o = {.text = c, .max_length = 4096};
+    static char text[512];
+    qn_train_sequence s = {0};
+    qn_buf keys = {0};
+    if (qn_train_sequence_read(&o, line, strlen(line), &s, &keys) != QN_OK) fail_msg("%s", qn_last_error());
+    assert_true(keys.length < sizeof text);
+    for (size_t i = 0; i < keys.length; i++) text[i] = keys.data[i] ? keys.data[i] : ' ';
+    text[keys.length] = 0;
+    qn_buf_free(&keys);
+    qn_train_sequence_free(&s);
+    return text;
+}
+
+static void expect_bad(const qn_chat_text *c, qn_mask mask, const char *line, const char *says)
+{
+    const qn_line_options o = {.text = c, .mask = mask, .max_length = 4096};
+    qn_train_sequence s = {0};
+    assert_int_equal(qn_train_sequence_read(&o, line, strlen(line), &s, NULL), QN_E_ARG);
+    if (!strstr(qn_last_error(), says)) fail_msg("\"%s\" does not say \"%s\"", qn_last_error(), says);
+}
+
+#define SILENT(key, text) "{\"role\":\"assistant\",\"content\":\"" text "\"," key "}"
+
+/* OpenAI's and mistral-finetune's weight; axolotl's train and training. */
+static void test_weights(void **state)
+{
+    static const char *const keys[] = {"\"weight\":0", "\"weight\":0.0", "\"weight\":false",
+                                       "\"train\":false", "\"training\":false"};
+    char line[1024];
+    qn_chat_text *c = open_chat("models/gemma3_text");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(line, sizeof line,
+                 "{\"messages\":[" USER("A?") ",{\"role\":\"assistant\",\"content\":\"Bad.\",%s}," USER(
+                     "B?") ",{\"role\":\"assistant\",\"content\":\"Good.\",\"weight\":1}]}",
+                 keys[i]);
+        expect(c, QN_MASK_ANSWERS, line,
+               "<bos><start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>model\nBad.<end_of_turn>\n"
+               "<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\n[[Good.<end_of_turn>]]");
+        expect(c, QN_MASK_ALL, line,
+               "<bos>[[<start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>model\n]]Bad.<end_of_turn>[[\n"
+               "<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\nGood.<end_of_turn>\n]]");
+    }
+    expect(c, QN_MASK_ANSWERS,
+           "{\"prompt\":[" USER("A?") "," ANSWER("a") "," USER("B?") "],\"completion\":[" SILENT(
+               "\"weight\":0", "x") "," USER("C?") "," ANSWER("y") "]}",
+           "<bos><start_of_turn>user\nA?<end_of_turn>\n<start_of_turn>model\na<end_of_turn>\n"
+           "<start_of_turn>user\nB?<end_of_turn>\n<start_of_turn>model\nx<end_of_turn>\n"
+           "<start_of_turn>user\nC?<end_of_turn>\n<start_of_turn>model\n[[y<end_of_turn>]]");
+    expect_bad(c, QN_MASK_ANSWERS, "{\"messages\":[" USER("A?") "," SILENT("\"weight\":0.5", "x") "]}",
+               "messages[1].weight is neither 0 nor 1");
+    expect_bad(c, QN_MASK_ANSWERS, "{\"messages\":[" USER("A?") "," SILENT("\"train\":\"no\"", "x") "]}",
+               "messages[1].train is neither 0 nor 1");
+    expect_bad(c, QN_MASK_ANSWERS, "{\"messages\":[" USER("A?") "," SILENT("\"weight\":0", "x") "]}",
+               "the answer has weight 0");
+    expect_bad(
+        c, QN_MASK_LAST,
+        "{\"messages\":[" USER("A?") "," ANSWER("b") "," USER("C?") "," SILENT("\"weight\":0", "x") "]}",
+        "the answer has weight 0");
+    assert_string_equal(
+        keys_of(c, "{\"messages\":[{\"role\":\"user\",\"content\":\"A?\",\"weight\":1}," ANSWER("b") "]}"),
+        "messages[].weight of another role ");
+    qn_chat_text_close(c);
+}
+
+static void test_keys_of_messages(void **state)
+{
+    qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"),
+                                "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.mood }}\n"
+                                "{{ m.content }}<|im_end|>{% endfor %}");
+    assert_string_equal(
+        keys_of(c,
+                "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A?\",\"cache\":"
+                "1}],\"mood\":\"glad\",\"id\":7,\"none\":null},{\"role\":\"assistant\",\"content\":\"b\","
+                "\"name\":\"x\"}]}"),
+        "messages[].content[].cache messages[].id messages[].name ");
+    assert_string_equal(
+        keys_of(c,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"A?\",\"mood\":\"glad\"}," ANSWER("b") "]}"),
+        "");
+    qn_chat_text_close(c);
+}
+
+static qn_train_sequence read_with(const char *template, qn_mask mask, const char *line)
+{
+    qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"), template);
+    qn_train_sequence s = read_line(c, mask, 4096, line);
+    qn_chat_text_close(c);
+    return s;
+}
+
+#define CALLING(content)                                                                                    \
+    "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"type\":\"function\",\"function\":{" \
+    "\"name\":\"find\",\"arguments\":\"{\\\"q\\\":1}\"}}]}"
+static const char called[] = "{\"messages\":[" USER("A?") "," CALLING(
+    "\"\"") ",{\"role\":\"tool\",\"content\":\"1\"}," ANSWER("b") "],\"tools\":[{\"type\":\"function\","
+                                                                  "\"function\":{\"name\":\"A\"}}]}";
+static const char blind[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                            "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/* What the template does not write is not taught as an answer of nothing. */
+static void test_nothing_is_written(void **state)
+{
+    qn_train_sequence s = read_with(blind, QN_MASK_ANSWERS, called);
+    qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"), blind);
+    qn_buf text = {0};
+    put_marked(c, &s, &text);
+    assert_string_equal(text.data, "<|im_start|>user\nA?<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+                                   "<|im_start|>tool\n1<|im_end|>\n<|im_start|>assistant\n[[b<|im_end|>]]");
+    assert_int_equal(s.n_empty, 1);
+    assert_int_equal(s.n_hidden_calls, 1);
+    assert_int_equal(s.n_lost, 0);
+    assert_int_equal(s.n_endless, 0);
+    assert_int_equal(s.hides_tools, 1); /* "A" stands in the user's words alone */
+    qn_buf_free(&text);
+    qn_train_sequence_free(&s);
+    expect_bad(c, QN_MASK_ANSWERS, "{\"messages\":[" USER("A?") "," CALLING("null") "]}",
+               "writes nothing of messages[1]");
+    expect_bad(c, QN_MASK_ANSWERS, "{\"messages\":[" USER("A?") "," ANSWER("") "]}",
+               "writes nothing of messages[1]");
+    s = read_line(c, QN_MASK_ANSWERS, 4096, "{\"messages\":[" USER("A?") "," CALLING("\"Wait.\"") "]}");
+    assert_int_equal(s.n_empty, 0);
+    assert_int_equal(s.n_hidden_calls, 1);
+    qn_train_sequence_free(&s);
+    qn_chat_text_close(c);
+    c = open_chat("models/qwen3");
+    s = read_line(c, QN_MASK_ANSWERS, 4096, called);
+    assert_int_equal(s.n_empty, 0);
+    assert_int_equal(s.n_hidden_calls, 0);
+    assert_int_equal(s.hides_tools, 0);
+    qn_train_sequence_free(&s);
+    qn_chat_text_close(c);
+}
+
+static void test_no_end_of_turn(void **state)
+{
+    static const char endless[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                                  "{% if add_generation_prompt %}assistant: {% endif %}";
+    for (qn_mask mask = QN_MASK_ANSWERS; mask <= QN_MASK_ALL; mask++) {
+        qn_train_sequence s = read_with(endless, mask, two_turns);
+        assert_int_equal(s.n_endless, mask == QN_MASK_ANSWERS ? 2 : 1);
+        qn_train_sequence_free(&s);
+        s = read_with(blind, mask, two_turns);
+        assert_int_equal(s.n_endless, 0);
+        qn_train_sequence_free(&s);
+    }
+}
+
+static void run_out(const char *template, const char *line)
+{
+    qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"), template);
     const qn_line_options o = {
         .text = c, .mask = QN_MASK_ANSWERS, .max_length = 256, .now = "2026-03-14T15:09:26"};
     const int64_t live = qn_mem_live_blocks();
@@ -412,7 +562,7 @@ static void test_allocation_failures(void **state)
         qn_train_sequence s = {0};
         qn_buf keys = {0};
         qn_mem_fail_nth(n);
-        qn_status status = qn_train_sequence_read(&o, two_turns, strlen(two_turns), &s, &keys);
+        qn_status status = qn_train_sequence_read(&o, line, strlen(line), &s, &keys);
         qn_mem_fail_nth(0);
         done = status == QN_OK;
         if (!done && status != QN_E_NOMEM) fail_msg("allocation %lld: %s", (long long)n, qn_last_error());
@@ -424,15 +574,31 @@ static void test_allocation_failures(void **state)
     qn_chat_text_close(c);
 }
 
+static void test_allocation_failures(void **state)
+{
+    run_out(NULL, two_turns);
+    run_out(blind, called);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chats),      cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_tools),      cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_texts),      cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_cut),        cmocka_unit_test(test_forged),
-        cmocka_unit_test(test_ids),        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_other_keys), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_other_keys),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_keys_of_messages),
+        cmocka_unit_test(test_nothing_is_written),
+        cmocka_unit_test(test_no_end_of_turn),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

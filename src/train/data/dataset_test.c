@@ -483,15 +483,60 @@ static void test_allocation_failures(void **state)
     end(&f);
 }
 
+/* A JSON array is the lines that its elements are, wherever its line ends lie. */
+static void test_json_array(void **state)
+{
+    static const char *const arrays[] = {
+        "[{\"text\":\"one, [two]\"},{\"text\":\"three \\\"]\\\\\"},{\"text\":\"four\"}]",
+        "\xef\xbb\xbf \n[\n  {\n    \"text\": \"one, [two]\"\n  },\n  {\n    \"text\": \"three \\\"]\\\\\"\n "
+        " },\n"
+        "  {\"text\": \"four\"}\n]\n"};
+    static const int64_t numbers[2][3] = {{1, 1, 1}, {3, 6, 9}};
+    fixture lines = begin("{\"text\":\"one, [two]\"}\n{\"text\":\"three \\\"]\\\\\"}\n{\"text\":\"four\"}\n",
+                          &(qn_dataset_options){.in_order = 1});
+    qn_train_batch want;
+    assert_int_equal(qn_dataset_next(lines.set, &want), QN_OK);
+    for (int k = 0; k < 2; k++) {
+        fixture f = begin(arrays[k], &(qn_dataset_options){.in_order = 1});
+        qn_train_batch got;
+        assert_int_equal(qn_dataset_next(f.set, &got), QN_OK);
+        assert_int_equal(got.n_sequences, 3);
+        assert_int_equal(got.n_rows, want.n_rows);
+        assert_memory_equal(got.ids, want.ids, (size_t)want.n_rows * sizeof *want.ids);
+        assert_memory_equal(qn_dataset_batch_lines(f.set), numbers[k], sizeof numbers[k]);
+        end(&f);
+    }
+    end(&lines);
+    fixture f = {.folder = qn_test_scratch(), .text = open_chat()};
+    f.file = qn_test_write_text(f.folder, "train.json", "[{\"text\":\"a\"},{\"text\":\"b]");
+    assert_int_equal(qn_dataset_open(f.file, f.text, NULL, &f.set), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "JSON array, which does not end"));
+    f.file = qn_test_write_text(f.folder, "train.json", " [ ] ");
+    assert_int_equal(qn_dataset_open(f.file, f.text, NULL, &f.set), QN_E_FORMAT);
+    end(&f);
+    f = begin("[\n{\"text\":\"a b c\"},\n{\"nothing\":1},\n{\"text\": }\n]", NULL);
+    assert_int_equal(qn_dataset_check(f.set), QN_OK);
+    const qn_dataset_summary s = qn_dataset_summarize(f.set);
+    assert_true(s.n_lines == 3 && s.n_bad == 2 && s.bad[0].line == 3 && s.bad[1].line == 4);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_permutation),  cmocka_unit_test(test_find),
-        cmocka_unit_test(test_lines),        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_counts),       cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_bad_lines),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_cut_and_long), cmocka_unit_test(test_memory_is_flat),
-        cmocka_unit_test(test_show),         cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_json_array),
+        cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_cut_and_long),
+        cmocka_unit_test(test_memory_is_flat),
+        cmocka_unit_test(test_show),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

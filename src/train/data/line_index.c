@@ -25,6 +25,9 @@ struct qn_line_index {
     int64_t n, capacity;
     gap *gaps; /* [n_gaps], rising */
     int64_t n_gaps, gaps_capacity;
+    /* Of a file that is one JSON array, where its elements end and in which line they begin; NULL: lines. */
+    int64_t *end, *number;
+    int64_t end_capacity, number_capacity;
     uint64_t hash; /* chunk by chunk, each of CHUNK_BYTES */
 };
 
@@ -103,6 +106,99 @@ static qn_status scan_chunk(qn_line_index *x, scan *s, const char *chunk, size_t
     return QN_OK;
 }
 
+/* ---- the elements of an array --------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t line, begin, end; /* end: behind the last byte of the element that is no white space */
+    int depth, in_string, is_escaped, in_element, is_over;
+} array_scan;
+
+static qn_status add_element(qn_line_index *x, const array_scan *s, int64_t number)
+{
+    void *begin = x->begin, *end = x->end, *numbers = x->number;
+    QN_TRY(grow(&begin, x->n, &x->capacity, sizeof *x->begin));
+    x->begin = begin;
+    QN_TRY(grow(&end, x->n, &x->end_capacity, sizeof *x->end));
+    x->end = end;
+    QN_TRY(grow(&numbers, x->n, &x->number_capacity, sizeof *x->number));
+    x->number = numbers;
+    x->begin[x->n] = s->begin;
+    x->end[x->n] = s->end;
+    x->number[x->n++] = number;
+    return QN_OK;
+}
+
+/* Only brackets and strings are looked at; what an element is worth shows when it is parsed. */
+static qn_status scan_elements(qn_line_index *x, array_scan *s, const char *chunk, size_t n, int64_t offset,
+                               int64_t *number)
+{
+    for (size_t i = 0; i < n && !s->is_over; i++) {
+        const char c = chunk[i];
+        const int is_space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+        if (c == '\n') s->line++;
+        if (s->in_string) {
+            s->in_string = s->is_escaped || c != '"';
+            s->is_escaped = !s->is_escaped && c == '\\';
+            s->end = offset + (int64_t)i + 1;
+            continue;
+        }
+        if (is_space) continue;
+        if (!s->depth) {
+            s->depth = 1; /* the array's own bracket */
+            continue;
+        }
+        if (s->depth == 1 && (c == ',' || c == ']')) {
+            if (s->in_element) QN_TRY(add_element(x, s, *number));
+            s->in_element = 0;
+            s->is_over = c == ']';
+            continue;
+        }
+        if (!s->in_element) {
+            s->in_element = 1;
+            s->begin = offset + (int64_t)i;
+            *number = s->line;
+        }
+        s->end = offset + (int64_t)i + 1;
+        s->in_string = c == '"';
+        if (c == '{' || c == '[') s->depth++;
+        if ((c == '}' || c == ']') && s->depth > 1) s->depth--;
+    }
+    return QN_OK;
+}
+
+static qn_status find_elements(qn_line_index *x)
+{
+    array_scan s = {.line = 1};
+    size_t got = 1;
+    int64_t number = 1;
+    qn_status status = QN_OK;
+    char *chunk = qn_alloc(CHUNK_BYTES);
+    if (!chunk) return QN_E_NOMEM;
+    for (int64_t offset = 0; status == QN_OK && got; offset += (int64_t)got) {
+        status = read_at(x, offset, chunk, CHUNK_BYTES, &got);
+        if (status != QN_OK) break;
+        x->hash = qn_hash_bytes(chunk, got, x->hash);
+        const size_t mark = offset == 0 && got >= 3 && memcmp(chunk, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        status = scan_elements(x, &s, chunk + mark, got - mark, offset + (int64_t)mark, &number);
+    }
+    if (status == QN_OK && !s.is_over)
+        status = qn_fail(QN_E_FORMAT, "%s: the file begins as a JSON array, which does not end", x->path);
+    qn_free(chunk);
+    return status;
+}
+
+/* *is_array: the first byte of the file that is no white space opens a JSON array. */
+static qn_status begins_array(const qn_line_index *x, int *is_array)
+{
+    char text[4096];
+    size_t got = 0, at = 0;
+    QN_TRY(read_at(x, 0, text, sizeof text, &got));
+    if (got >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) at = 3;
+    while (at < got && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n')) at++;
+    *is_array = at < got && text[at] == '[';
+    return QN_OK;
+}
+
 static qn_status find_lines(qn_line_index *x)
 {
     scan s = {0};
@@ -142,7 +238,9 @@ qn_status qn_line_index_open(const char *path, qn_line_index **out)
         status = qn_fail(QN_E_ARG, "%s: not a regular file", path);
         goto out;
     }
-    status = find_lines(x);
+    int is_array = 0;
+    status = begins_array(x, &is_array);
+    if (status == QN_OK) status = is_array ? find_elements(x) : find_lines(x);
 out:
     if (status == QN_OK)
         *out = x;
@@ -157,6 +255,8 @@ void qn_line_index_close(qn_line_index *x)
     if (x->file >= 0) close(x->file);
     qn_free(x->path);
     qn_free(x->begin);
+    qn_free(x->end);
+    qn_free(x->number);
     qn_free(x->gaps);
     qn_free(x);
 }
@@ -180,6 +280,7 @@ int64_t qn_line_index_offset(const qn_line_index *x, int64_t i)
 
 int64_t qn_line_index_number(const qn_line_index *x, int64_t i)
 {
+    if (x->number) return x->number[i];
     int64_t low = 0, high = x->n_gaps; /* the first gap behind line i */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -203,7 +304,7 @@ static qn_status check_unchanged(const qn_line_index *x)
 
 qn_status qn_line_index_read(const qn_line_index *x, int64_t i, qn_buf *out)
 {
-    const int64_t end = i + 1 < x->n ? x->begin[i + 1] : (int64_t)x->found.st_size;
+    const int64_t end = x->end ? x->end[i] : i + 1 < x->n ? x->begin[i + 1] : (int64_t)x->found.st_size;
     const char *newline = NULL;
     qn_buf_reset(out);
     QN_TRY(check_unchanged(x));
@@ -215,7 +316,7 @@ qn_status qn_line_index_read(const qn_line_index *x, int64_t i, qn_buf *out)
         char *to = out->data + out->length;
         QN_TRY(read_at(x, at, to, want, &got));
         if (got < want) return qn_fail(QN_E_IO, "%s: the file has become shorter", x->path);
-        newline = memchr(to, '\n', got);
+        newline = x->end ? NULL : memchr(to, '\n', got);
         out->length += newline ? (size_t)(newline - to) : got;
         out->data[out->length] = 0;
         at += (int64_t)got;

@@ -1,4 +1,4 @@
-/* The lines of a text file, found by their offsets: the text stays in the file, and one line is read at a
+/* The lines of a text file, or the elements of a file that is one JSON array, found by their offsets: the text stays in the file, and one line is read at a
  * time. Lines of white space are left out, but count in the numbers of the others. The file must stay as it
  * was: once it has another size or time, no line is read any more. One thread at a time. */
 #ifndef QN_TRAIN_DATA_LINE_INDEX_H

@@ -63,12 +63,16 @@ static qn_status read_line(evaluation *e, int64_t i, qn_train_sequence *s)
 }
 
 /* As a training notes it. */
-static void warn(const evaluation *e, int64_t n_lost, int64_t n_hidden, int64_t longest)
+static void warn(const evaluation *e, int64_t n_lost, int64_t n_empty, int64_t n_hidden, int64_t longest)
 {
     if (n_lost)
         qn_log(QN_LOG_WARNING,
                "%s: %lld answers do not count, because the chat template's text does not show them", e->file,
                (long long)n_lost);
+    if (n_empty)
+        qn_log(QN_LOG_WARNING,
+               "%s: %lld answers do not count, because the chat template writes nothing of them", e->file,
+               (long long)n_empty);
     if (n_hidden)
         qn_log(QN_LOG_WARNING, "%s: %lld lines have tools that the chat template does not show", e->file,
                (long long)n_hidden);
@@ -82,7 +86,7 @@ static void warn(const evaluation *e, int64_t n_lost, int64_t n_hidden, int64_t 
 /* How large the batches become. */
 static qn_status look_at_lines(evaluation *e)
 {
-    int64_t n_good = 0, n_rows = 0, n_lost = 0, n_hidden = 0, longest = 0;
+    int64_t n_good = 0, n_rows = 0, n_lost = 0, n_empty = 0, n_hidden = 0, longest = 0;
     e->n_lines = qn_line_index_count(e->lines);
     if (!e->n_lines) return qn_fail(QN_E_FORMAT, "%s: the file has no lines", e->file);
     if (e->o.max_lines && e->o.max_lines < e->n_lines) e->n_lines = e->o.max_lines;
@@ -93,6 +97,7 @@ static qn_status look_at_lines(evaluation *e)
             n_good++;
             n_rows += s.n - 1;
             n_lost += s.n_lost;
+            n_empty += s.n_empty;
             n_hidden += s.hides_tools;
             if (s.n > longest) longest = s.n;
             e->out.n_tokens += s.n;
@@ -103,7 +108,7 @@ static qn_status look_at_lines(evaluation *e)
     if (!n_good)
         return qn_fail(QN_E_ARG, "%s: no line can be evaluated; the last one failed with: %s", e->file,
                        qn_last_error());
-    warn(e, n_lost, n_hidden, longest);
+    warn(e, n_lost, n_empty, n_hidden, longest);
     e->out.n_lines = e->n_lines;
     e->out.n_bad_lines = e->n_lines - n_good;
     e->max.n_rows = n_rows < e->o.batch_tokens ? n_rows : e->o.batch_tokens;

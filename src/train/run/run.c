@@ -33,16 +33,32 @@ static void note_data(qn_training *t, const qn_dataset *d, const char *name)
     if (s.n_cut)
         qn_buf_printf(b, "%s: %lld of %lld lines are longer than %lld tokens and were cut\n", name,
                       (long long)s.n_cut, (long long)s.n_lines, (long long)t->options.o.max_length);
-    if (s.n_lost_answers)
-        qn_buf_printf(b,
-                      "%s: %lld answers do not count, because the chat template's text does not show them\n",
-                      name, (long long)s.n_lost_answers);
-    if (s.n_hidden_tools)
-        qn_buf_printf(b, "%s: %lld lines have tools that the chat template does not show\n", name,
-                      (long long)s.n_hidden_tools);
+    const struct {
+        int64_t n, line;
+        const char *one, *many, *says;
+    } rows[] = {
+        {s.n_lost_answers, s.line_lost_answers, "answer does", "answers do",
+         "not count, because the chat template's text does not show where"},
+        {s.n_empty_answers, s.line_empty_answers, "answer does", "answers do",
+         "not count, because the chat template does not write what is said"},
+        {s.n_hidden_calls, s.line_hidden_calls, "answer has", "answers have",
+         "tool calls that the chat template does not write"},
+        {s.n_hidden_tools, s.line_hidden_tools, "line has", "lines have",
+         "tools that the chat template does not show"},
+        {s.n_endless, s.line_endless, "answer ends", "answers end",
+         "without a token that ends a turn: the trained model may not stop. Check the chat template, or the "
+         "eos_token of tokenizer_config.json"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].n)
+            qn_buf_printf(b, "%s:%lld: %lld %s %s%s\n", name, (long long)rows[i].line, (long long)rows[i].n,
+                          rows[i].n == 1 ? rows[i].one : rows[i].many, rows[i].says,
+                          rows[i].n == 1 ? "" : " (the first is in this line)");
     for (int64_t i = 0; i < s.n_other_keys; i++)
-        qn_buf_printf(b, "%s:%lld: the key \"%s\" has no meaning and is ignored\n", name,
-                      (long long)s.other_keys[i].line, s.other_keys[i].name);
+        qn_buf_printf(b, "%s:%lld: the key \"%s\" %s\n", name, (long long)s.other_keys[i].line,
+                      s.other_keys[i].name,
+                      strstr(s.other_keys[i].name, "[].") ? "changes nothing in the chat template's text"
+                                                          : "has no meaning and is ignored");
 }
 
 static qn_status open_split(qn_training *t, qn_dataset_split split, qn_dataset_options *o, qn_dataset **out)
