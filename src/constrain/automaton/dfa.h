@@ -72,6 +72,8 @@ qn_status qn_dfa_subtract(qn_dfa *a, qn_dfa *b, const qn_dfa_limits *limits, qn_
 /* The valid UTF-8 texts that a refuses. */
 qn_status qn_dfa_complement(qn_dfa *a, const qn_dfa_limits *limits, qn_dfa **out);
 qn_status qn_dfa_concatenate(qn_dfa *a, qn_dfa *b, const qn_dfa_limits *limits, qn_dfa **out);
+/* One text of each, in order; n 0: the empty text. */
+qn_status qn_dfa_concatenate_all(qn_dfa *const *parts, size_t n, const qn_dfa_limits *limits, qn_dfa **out);
 /* min to max texts of a, one after another; max -1: no bound. */
 qn_status qn_dfa_repeat(qn_dfa *a, int64_t min, int64_t max, const qn_dfa_limits *limits, qn_dfa **out);
 
@@ -89,6 +91,7 @@ int qn_dfa_accepts(const qn_dfa *d, const char *text, size_t n);
 /* The same language? */
 int qn_dfa_equal(const qn_dfa *a, const qn_dfa *b);
 uint64_t qn_dfa_hash(const qn_dfa *d);
+/* 0 also if memory is out. */
 int qn_dfa_is_finite(const qn_dfa *d);
 
 /* Lengths of the texts accepted; -1: the language is empty (min), empty or without bound (max). */

@@ -1,0 +1,707 @@
+/* From the tree of a regular expression to an automaton. All of it speaks of classes of code points; bytes come
+ * last (lower.h).
+ *
+ * The tree becomes a graph of nodes (Thompson), of which sets of threads are followed (subset construction). What
+ * a position demands of the text before it is known when a thread comes there: ^, look-behind and the left side
+ * of \b are decided at once. What it demands of the text behind it goes along with the thread: flags for the
+ * next character ($, \b), and obligations, pairs of a machine (the automaton of a look-ahead) and its state. A
+ * thread counts if all its obligations are met at the text's end, so sets of threads stand for alternatives of
+ * conjunctions, and the result is exact. Machines of look-around are built before those that use them. */
+#include "constrain/automaton/regex.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "constrain/automaton/lower.h"
+#include "constrain/automaton/regex_parse.h"
+#include "constrain/automaton/work.h"
+
+typedef enum {
+    NODE_SET,    /* one character of the set, then out */
+    NODE_ANY,    /* one character */
+    NODE_SPLIT,  /* out, and other if it is not -1 */
+    NODE_BEGIN,  /* ^ */
+    NODE_END,    /* $ */
+    NODE_EDGE,   /* \b, \B if negated */
+    NODE_AHEAD,  /* machine `other` accepts what follows, or does not if negated */
+    NODE_BEHIND, /* machine `other` accepts what came, or does not if negated */
+    NODE_MATCH,  /* nothing may follow */
+    NODE_ALL,    /* anything may follow */
+} node_kind;
+
+typedef struct {
+    node_kind kind;
+    int32_t out, other, set;
+    int is_negated;
+} node;
+
+/* The context in which a machine begins: what came before. */
+enum { AT_BEGIN, AFTER_OTHER, AFTER_WORD, N_CONTEXTS };
+
+enum { TRACKERS_MAX = 8 };
+
+typedef struct {
+    int32_t entry;
+    int is_ahead; /* it begins anywhere; others begin with the text */
+    int32_t trackers[TRACKERS_MAX], n_trackers; /* machines of look-behind that it asks */
+    int32_t n_states, starts[N_CONTEXTS], all;  /* all: the state that accepts every text; 0: none */
+    const int32_t *next;                        /* [n_states, n_classes], minimal; state 0 is dead */
+    const uint8_t *accepts;
+} machine;
+
+enum { INSIDE_AHEAD = 1, INSIDE_BEHIND = 2 };
+
+typedef struct {
+    qn_dfa_work *w;
+    qn_regex_tree tree;
+    qn_dfa_array nodes;    /* node */
+    qn_dfa_array machines; /* machine */
+    unsigned inside;
+    int32_t trackers[TRACKERS_MAX], n_trackers; /* of the machine whose nodes are being made */
+    qn_code_classes classes;
+    uint8_t *has;     /* [n_sets, n_classes] */
+    uint8_t *is_word; /* [n_classes] */
+    qn_dfa_rows duties; /* sets of obligations: pairs of machine * 2 + is_negated and state; 0: the empty one */
+} compiler;
+
+/* --- The graph --- */
+
+static qn_status add(compiler *c, node n, int32_t *out)
+{
+    QN_TRY(qn_dfa_work_states(c->w, (int64_t)c->nodes.n / 4));
+    QN_TRY(qn_dfa_work_steps(c->w, 1));
+    QN_TRY(qn_dfa_array_room(c->w, &c->nodes, 1, sizeof n));
+    ((node *)c->nodes.at)[c->nodes.n] = n;
+    *out = (int32_t)c->nodes.n++;
+    return QN_OK;
+}
+
+static node *node_of(const compiler *c, int32_t i)
+{
+    return (node *)c->nodes.at + i;
+}
+
+static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out);
+
+static qn_status build_repeat(compiler *c, const qn_regex_node *r, int32_t next, int32_t *out)
+{
+    int32_t child = r->last, entry = next;
+    if (r->max < 0) {
+        int32_t loop, body;
+        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = next}, &loop));
+        QN_TRY(build(c, child, loop, &body));
+        node_of(c, loop)->out = body;
+        entry = loop;
+    } else {
+        for (int32_t i = r->min; i < r->max; i++) { /* (a(a(a)?)?)? */
+            int32_t body;
+            QN_TRY(build(c, child, entry, &body));
+            QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = body, .other = next}, &entry));
+        }
+    }
+    for (int32_t i = 0; i < r->min; i++) QN_TRY(build(c, child, entry, &entry));
+    *out = entry;
+    return QN_OK;
+}
+
+/* The machine of a look-around: its nodes first, its place in the list after those of what is inside of it. */
+static qn_status build_machine(compiler *c, const qn_regex_node *r, int32_t *out)
+{
+    int is_ahead = r->kind == QN_REGEX_AHEAD;
+    if (!is_ahead && c->inside & INSIDE_AHEAD)
+        return qn_fail(QN_E_UNSUPPORTED, "look-behind inside of look-ahead is not supported");
+    if (is_ahead && c->inside & INSIDE_BEHIND)
+        return qn_fail(QN_E_UNSUPPORTED, "look-ahead inside of look-behind is not supported");
+    unsigned outside = c->inside;
+    machine m = {.entry = -1, .is_ahead = is_ahead};
+    int32_t kept[TRACKERS_MAX], n_kept = c->n_trackers, end;
+    memcpy(kept, c->trackers, sizeof kept);
+    c->n_trackers = 0;
+    c->inside |= is_ahead ? INSIDE_AHEAD : INSIDE_BEHIND;
+    QN_TRY(add(c, (node){.kind = is_ahead ? NODE_ALL : NODE_MATCH}, &end));
+    QN_TRY(build(c, r->last, end, &m.entry));
+    if (!is_ahead) { /* the match may begin anywhere */
+        int32_t loop, any;
+        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = m.entry}, &loop));
+        QN_TRY(add(c, (node){.kind = NODE_ANY, .out = loop}, &any));
+        node_of(c, loop)->out = any;
+        m.entry = loop;
+    }
+    memcpy(m.trackers, c->trackers, sizeof kept);
+    m.n_trackers = c->n_trackers;
+    memcpy(c->trackers, kept, sizeof kept);
+    c->n_trackers = n_kept;
+    c->inside = outside;
+    QN_TRY(qn_dfa_array_room(c->w, &c->machines, 1, sizeof m));
+    *out = (int32_t)c->machines.n;
+    ((machine *)c->machines.at)[c->machines.n++] = m;
+    return QN_OK;
+}
+
+static qn_status build_around(compiler *c, qn_regex_node *r, int32_t next, int32_t *out)
+{
+    int32_t i = 0;
+    if (!r->machine) { /* repetitions share it */
+        int32_t index = -1;
+        QN_TRY(build_machine(c, r, &index));
+        r->machine = index + 1;
+    }
+    node n = {.kind = NODE_AHEAD, .out = next, .other = r->machine - 1, .is_negated = r->is_negated};
+    if (r->kind == QN_REGEX_BEHIND) {
+        n.kind = NODE_BEHIND;
+        while (i < c->n_trackers && c->trackers[i] != n.other) i++;
+        if (i == TRACKERS_MAX) return qn_fail(QN_E_UNSUPPORTED, "more than %d look-behinds", TRACKERS_MAX);
+        c->trackers[i] = n.other;
+        if (i == c->n_trackers) c->n_trackers++;
+    }
+    return add(c, n, out);
+}
+
+/* The node from which the tree at `at` and then `next` is matched. Recurses as deep as the tree is. */
+static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
+{
+    qn_regex_node *r = (qn_regex_node *)c->tree.nodes.at + at;
+    QN_TRY(qn_dfa_work_steps(c->w, 1));
+    switch (r->kind) {
+    case QN_REGEX_EMPTY: *out = next; return QN_OK;
+    case QN_REGEX_SET: return add(c, (node){.kind = NODE_SET, .out = next, .set = r->set}, out);
+    case QN_REGEX_SEQUENCE:
+        for (int32_t i = r->last; i >= 0; i = ((const qn_regex_node *)c->tree.nodes.at)[i].before)
+            QN_TRY(build(c, i, next, &next));
+        *out = next;
+        return QN_OK;
+    case QN_REGEX_ALTERNATIVES: {
+        int32_t entry = -1;
+        for (int32_t i = r->last; i >= 0; i = ((const qn_regex_node *)c->tree.nodes.at)[i].before) {
+            int32_t one;
+            QN_TRY(build(c, i, next, &one));
+            if (entry < 0) {
+                entry = one;
+            } else {
+                QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = one, .other = entry}, &entry));
+            }
+        }
+        *out = entry;
+        return QN_OK;
+    }
+    case QN_REGEX_REPEAT: return build_repeat(c, r, next, out);
+    case QN_REGEX_BEGIN: return add(c, (node){.kind = NODE_BEGIN, .out = next}, out);
+    case QN_REGEX_END:
+    case QN_REGEX_WORD_EDGE:
+        if (c->inside & INSIDE_BEHIND)
+            return qn_fail(QN_E_UNSUPPORTED, "$ and \\b inside of look-behind are not supported");
+        return add(c, (node){.kind = r->kind == QN_REGEX_END ? NODE_END : NODE_EDGE,
+                             .out = next, .is_negated = r->is_negated}, out);
+    case QN_REGEX_AHEAD:
+    case QN_REGEX_BEHIND: return build_around(c, r, next, out);
+    }
+    return qn_fail(QN_E_INTERNAL, "a node of an unknown kind");
+}
+
+/* --- Classes of code points --- */
+
+static int compare_codes(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The elementary intervals: those between all the ends of ranges. */
+static qn_status find_intervals(compiler *c)
+{
+    const qn_dfa_rows *sets = &c->tree.sets;
+    size_t n = 4 + (sets->words.n);
+    uint32_t *begins = qn_arena_alloc(&c->w->arena, sizeof *begins * n);
+    if (!begins) return QN_E_NOMEM;
+    const uint32_t *words = sets->words.at;
+    for (size_t i = 0; i < sets->words.n; i++) begins[i] = words[i] + (i & 1);
+    memcpy(begins + sets->words.n, (uint32_t[]){0, 0xd800, 0xe000, QN_CODE_MAX + 1}, 4 * sizeof *begins);
+    QN_TRY(qn_dfa_work_steps(c->w, (int64_t)n));
+    qsort(begins, n, sizeof *begins, compare_codes);
+    size_t n_unique = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!n_unique || begins[n_unique - 1] != begins[i]) begins[n_unique++] = begins[i];
+    }
+    c->classes.n = (int32_t)n_unique - 1;
+    c->classes.begins = begins;
+    return QN_OK;
+}
+
+/* Each set splits the classes that it cuts. Then classes are numbered without gaps. */
+static qn_status split_classes(compiler *c)
+{
+    qn_code_classes *k = &c->classes;
+    int32_t n_sets = qn_dfa_rows_count(&c->tree.sets), n = k->n;
+    int32_t *class = qn_arena_calloc(&c->w->arena, (size_t)n, sizeof *class);
+    int32_t *split_to = qn_arena_alloc(&c->w->arena, sizeof *split_to * (size_t)(n + 2));
+    int32_t *number = qn_arena_alloc(&c->w->arena, sizeof *number * (size_t)(2 * n + 2));
+    int32_t *touched = qn_arena_alloc(&c->w->arena, sizeof *touched * (size_t)(n + 2));
+    if (!class || !split_to || !number || !touched) return QN_E_NOMEM;
+    int32_t n_classes = 1;
+    for (int32_t i = 0; i < n; i++) {
+        if (k->begins[i] == 0xd800) class[i] = -1;
+    }
+    memset(split_to, -1, sizeof *split_to * (size_t)(n + 2));
+    for (int32_t s = 0; s < n_sets; s++) {
+        size_t m;
+        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
+        int32_t i = 0, n_touched = 0;
+        for (size_t r = 0; r < m; r += 2) {
+            while (k->begins[i] < row[r]) i++;
+            for (; k->begins[i] <= row[r + 1]; i++) {
+                if (class[i] < 0) continue;
+                int32_t old = class[i];
+                if (split_to[old] < 0) {
+                    split_to[old] = n_classes + n_touched;
+                    touched[n_touched++] = old;
+                }
+                class[i] = split_to[old];
+            }
+        }
+        for (int32_t t = 0; t < n_touched; t++) split_to[touched[t]] = -1;
+        QN_TRY(qn_dfa_work_steps(c->w, n));
+        memset(number, -1, sizeof *number * (size_t)(n_classes + n_touched));
+        int32_t n_used = 0; /* a class of which all was touched is empty: numbers without gaps again */
+        for (int32_t j = 0; j < n; j++) {
+            if (class[j] < 0) continue;
+            if (number[class[j]] < 0) number[class[j]] = n_used++;
+            class[j] = number[class[j]];
+        }
+        n_classes = n_used;
+    }
+    k->classes = class;
+    k->n_classes = n_classes;
+    c->has = qn_arena_calloc(&c->w->arena, (size_t)(n_sets + 1) * (size_t)n_classes, 1);
+    c->is_word = qn_arena_calloc(&c->w->arena, (size_t)n_classes, 1);
+    if (!c->has || !c->is_word) return QN_E_NOMEM;
+    for (int32_t s = 0; s < n_sets; s++) {
+        size_t m;
+        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
+        int32_t i = 0;
+        for (size_t r = 0; r < m; r += 2) {
+            while (k->begins[i] < row[r]) i++;
+            for (; k->begins[i] <= row[r + 1]; i++) {
+                if (class[i] >= 0) c->has[(size_t)s * (size_t)n_classes + (size_t)class[i]] = 1;
+            }
+        }
+        QN_TRY(qn_dfa_work_steps(c->w, i));
+    }
+    return QN_OK;
+}
+
+/* --- Threads --- */
+
+enum { FLAG_END = 1, FLAG_WORD = 2, FLAG_NO_WORD = 4 }; /* the text ends; a word's character follows; none does */
+
+typedef struct {
+    uint32_t place; /* node * 8 + flags */
+    int32_t duties;
+} thread;
+
+typedef struct {
+    compiler *c;
+    machine *m;
+    thread *threads; /* of the state that is being made */
+    size_t n, capacity;
+    thread *stack;
+    size_t n_stack, stack_capacity;
+    uint32_t *seen; /* [n_nodes], of threads without flags and duties */
+    uint32_t stamp;
+    qn_dfa_rows states;  /* states of trackers, then threads sorted */
+    int32_t tracked[TRACKERS_MAX];
+    qn_dfa_array accepts; /* of each state */
+} run;
+
+static const machine *machine_of(const compiler *c, int32_t i)
+{
+    return (const machine *)c->machines.at + i;
+}
+
+/* An obligation: 0: can never be met; 1: always is; 2: depends on the text. */
+static int judge(const compiler *c, uint32_t key, int32_t state)
+{
+    const machine *m = machine_of(c, (int32_t)(key >> 1));
+    int is_negated = key & 1;
+    if (state == 0) return is_negated;
+    if (state == m->all) return !is_negated;
+    return 2;
+}
+
+/* Duties sorted, without repetition, as a number. */
+static qn_status number_duties(compiler *c, uint32_t *pairs, size_t n, int32_t *out)
+{
+    for (size_t i = 1; i < n; i++) {
+        for (size_t j = i; j > 0; j--) {
+            uint32_t *a = pairs + 2 * (j - 1), *b = pairs + 2 * j;
+            if (a[0] < b[0] || (a[0] == b[0] && a[1] <= b[1])) break;
+            uint32_t t0 = a[0], t1 = a[1];
+            a[0] = b[0], a[1] = b[1];
+            b[0] = t0, b[1] = t1;
+        }
+    }
+    size_t n_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (n_out && pairs[2 * n_out - 2] == pairs[2 * i] && pairs[2 * n_out - 1] == pairs[2 * i + 1]) continue;
+        pairs[2 * n_out] = pairs[2 * i];
+        pairs[2 * n_out + 1] = pairs[2 * i + 1];
+        n_out++;
+    }
+    QN_TRY(qn_dfa_work_steps(c->w, (int64_t)n));
+    return qn_dfa_rows_add(c->w, &c->duties, pairs, n_out * 2, out, NULL);
+}
+
+enum { DUTIES_MAX = 256 };
+
+/* One more obligation. *out is -1 if it cannot be met. */
+static qn_status add_duty(compiler *c, int32_t duties, uint32_t key, int32_t state, int32_t *out)
+{
+    int verdict = judge(c, key, state);
+    if (verdict < 2) {
+        *out = verdict ? duties : -1;
+        return QN_OK;
+    }
+    uint32_t pairs[2 * DUTIES_MAX];
+    size_t n;
+    const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
+    if (n / 2 + 1 >= DUTIES_MAX) return qn_fail(QN_E_UNSUPPORTED, "too much look-ahead at once");
+    if (n) memcpy(pairs, row, n * sizeof *row);
+    pairs[n] = key;
+    pairs[n + 1] = (uint32_t)state;
+    return number_duties(c, pairs, n / 2 + 1, out);
+}
+
+/* The obligations after a character of the class; -1: one cannot be met any more. */
+static qn_status step_duties(compiler *c, int32_t duties, int32_t class, int32_t *out)
+{
+    if (duties == 0) {
+        *out = 0;
+        return QN_OK;
+    }
+    uint32_t pairs[2 * DUTIES_MAX];
+    size_t n, n_out = 0;
+    const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
+    for (size_t i = 0; i < n; i += 2) {
+        const machine *m = machine_of(c, (int32_t)(row[i] >> 1));
+        int32_t state = m->next[(size_t)row[i + 1] * (size_t)c->classes.n_classes + (size_t)class];
+        int verdict = judge(c, row[i], state);
+        if (verdict == 0) {
+            *out = -1;
+            return QN_OK;
+        }
+        if (verdict == 1) continue;
+        pairs[n_out++] = row[i];
+        pairs[n_out++] = (uint32_t)state;
+    }
+    return number_duties(c, pairs, n_out / 2, out);
+}
+
+static int duties_met_at_end(const compiler *c, int32_t duties)
+{
+    size_t n;
+    const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
+    for (size_t i = 0; i < n; i += 2) {
+        const machine *m = machine_of(c, (int32_t)(row[i] >> 1));
+        if (m->accepts[row[i + 1]] == (row[i] & 1)) return 0;
+    }
+    return 1;
+}
+
+static qn_status push(run *r, int32_t node_index, uint32_t flags, int32_t duties)
+{
+    qn_dfa_array a = {r->stack, r->n_stack, r->stack_capacity};
+    QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof(thread)));
+    r->stack = a.at;
+    r->stack_capacity = a.capacity;
+    r->stack[r->n_stack++] = (thread){(uint32_t)node_index * 8 + flags, duties};
+    return QN_OK;
+}
+
+/* Was the thread met in this closure? Threads with flags or duties are few: they stand in r->threads, with the
+ * nodes that only pass on, which go at the end. */
+static qn_status is_seen(run *r, thread t, int *out)
+{
+    node *n = node_of(r->c, (int32_t)(t.place >> 3));
+    *out = 1;
+    uint32_t *seen = &r->seen[t.place >> 3];
+    if (*seen == r->stamp) return QN_OK; /* without any condition, which says more than with one */
+    if ((t.place & 7) == 0 && t.duties == 0) {
+        *seen = r->stamp;
+    } else {
+        for (size_t i = 0; i < r->n; i++) {
+            if (r->threads[i].place == t.place && r->threads[i].duties == t.duties) return QN_OK;
+        }
+        QN_TRY(qn_dfa_work_steps(r->c->w, (int64_t)(r->n / 8)));
+    }
+    *out = 0;
+    int is_kept = n->kind == NODE_SET || n->kind == NODE_ANY || n->kind == NODE_MATCH || n->kind == NODE_ALL;
+    if (!is_kept && (t.place & 7) == 0 && t.duties == 0) return QN_OK;
+    qn_dfa_array a = {r->threads, r->n, r->capacity};
+    QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof t));
+    r->threads = a.at;
+    r->capacity = a.capacity;
+    r->threads[r->n++] = t;
+    return QN_OK;
+}
+
+/* Follows all that needs no character from a node. The states of trackers are those after what came before. */
+static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_duties, int context)
+{
+    compiler *c = r->c;
+    QN_TRY(push(r, from, from_flags, from_duties));
+    while (r->n_stack) {
+        thread t = r->stack[--r->n_stack];
+        int seen;
+        QN_TRY(is_seen(r, t, &seen));
+        QN_TRY(qn_dfa_work_steps(c->w, 1));
+        if (seen) continue;
+        node n = *node_of(c, (int32_t)(t.place >> 3));
+        uint32_t flags = t.place & 7;
+        int32_t duties = t.duties;
+        switch (n.kind) {
+        case NODE_SPLIT:
+            QN_TRY(push(r, n.other, flags, duties));
+            break;
+        case NODE_BEGIN:
+            if (context != AT_BEGIN) continue;
+            break;
+        case NODE_END: flags |= FLAG_END; break;
+        case NODE_EDGE: flags |= (context == AFTER_WORD) == n.is_negated ? FLAG_WORD : FLAG_NO_WORD; break;
+        case NODE_AHEAD: {
+            const machine *m = machine_of(c, n.other);
+            uint32_t key = (uint32_t)n.other * 2 + (uint32_t)n.is_negated;
+            QN_TRY(add_duty(c, duties, key, m->starts[context], &duties));
+            if (duties < 0) continue;
+            break;
+        }
+        case NODE_BEHIND: {
+            int32_t i = 0;
+            while (r->m->trackers[i] != n.other) i++;
+            if (machine_of(c, n.other)->accepts[r->tracked[i]] == n.is_negated) continue;
+            break;
+        }
+        default: continue;
+        }
+        if ((flags & FLAG_WORD) && (flags & (FLAG_NO_WORD | FLAG_END))) continue; /* cannot be met */
+        QN_TRY(push(r, n.out, flags, duties));
+    }
+    return QN_OK;
+}
+
+static int compare_threads(const void *a, const void *b)
+{
+    const thread *x = a, *y = b;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
+    return (x->duties > y->duties) - (x->duties < y->duties);
+}
+
+/* Drops what only passed on, and what says less than another; sorts. */
+static void settle(run *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        thread t = r->threads[i];
+        node_kind kind = node_of(r->c, (int32_t)(t.place >> 3))->kind;
+        if (kind != NODE_SET && kind != NODE_ANY && kind != NODE_MATCH && kind != NODE_ALL) continue;
+        int is_free = (t.place & 7) == 0 && t.duties == 0;
+        if (!is_free && r->seen[t.place >> 3] == r->stamp) continue;
+        if (kind == NODE_ALL && is_free) { /* everything is accepted from here */
+            r->threads[0] = t;
+            r->n = 1;
+            return;
+        }
+        r->threads[n++] = t;
+    }
+    r->n = n;
+    if (n < 12) {
+        for (size_t i = 1; i < n; i++) {
+            thread t = r->threads[i];
+            size_t j = i;
+            for (; j > 0 && compare_threads(&r->threads[j - 1], &t) > 0; j--) r->threads[j] = r->threads[j - 1];
+            r->threads[j] = t;
+        }
+    } else {
+        qsort(r->threads, n, sizeof *r->threads, compare_threads);
+    }
+}
+
+static int accepts_now(const run *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        thread t = r->threads[i];
+        node_kind kind = node_of(r->c, (int32_t)(t.place >> 3))->kind;
+        if (kind != NODE_MATCH && kind != NODE_ALL) continue;
+        if (!(t.place & FLAG_WORD) && duties_met_at_end(r->c, t.duties)) return 1;
+    }
+    return 0;
+}
+
+/* The number of the state of the threads; 0 if there are none. */
+static qn_status number_state(run *r, int32_t *out)
+{
+    settle(r);
+    if (r->n == 0) {
+        *out = 0;
+        return QN_OK;
+    }
+    node_kind first = node_of(r->c, (int32_t)(r->threads[0].place >> 3))->kind;
+    int is_all = r->n == 1 && first == NODE_ALL && (r->threads[0].place & 7) == 0 && r->threads[0].duties == 0;
+    size_t n_tracked = is_all ? 0 : (size_t)r->m->n_trackers, n = n_tracked + 2 * r->n;
+    uint32_t small[128], *row = small;
+    if (n > 128) {
+        row = qn_arena_alloc(&r->c->w->arena, n * sizeof *row);
+        if (!row) return QN_E_NOMEM;
+    }
+    for (size_t i = 0; i < n_tracked; i++) row[i] = (uint32_t)r->tracked[i];
+    for (size_t i = 0; i < r->n; i++) {
+        row[n_tracked + 2 * i] = r->threads[i].place;
+        row[n_tracked + 2 * i + 1] = (uint32_t)r->threads[i].duties;
+    }
+    int is_new;
+    QN_TRY(qn_dfa_rows_add(r->c->w, &r->states, row, n, out, &is_new));
+    if (!is_new) return QN_OK;
+    QN_TRY(qn_dfa_work_states(r->c->w, *out));
+    QN_TRY(qn_dfa_array_room(r->c->w, &r->accepts, 1, 1));
+    ((uint8_t *)r->accepts.at)[r->accepts.n++] = (uint8_t)accepts_now(r);
+    return QN_OK;
+}
+
+static qn_status start_state(run *r, int context, int32_t *out)
+{
+    r->n = 0;
+    r->stamp++;
+    for (int32_t i = 0; i < r->m->n_trackers; i++)
+        r->tracked[i] = machine_of(r->c, r->m->trackers[i])->starts[AT_BEGIN];
+    QN_TRY(follow(r, r->m->entry, 0, 0, context));
+    return number_state(r, out);
+}
+
+static qn_status step_state(run *r, const uint32_t *row, size_t n, int32_t class, int32_t *out)
+{
+    compiler *c = r->c;
+    size_t n_classes = (size_t)c->classes.n_classes, n_tracked = (size_t)r->m->n_trackers;
+    int context = c->is_word[class] ? AFTER_WORD : AFTER_OTHER;
+    if (n == 2 && n_tracked) { /* the state from which all is accepted has no trackers */
+        n_tracked = 0;
+    }
+    for (size_t i = 0; i < n_tracked; i++)
+        r->tracked[i] = machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t)class];
+    r->n = 0;
+    r->stamp++;
+    for (size_t i = n_tracked; i < n; i += 2) {
+        uint32_t flags = row[i] & 7;
+        const node *at = node_of(c, (int32_t)(row[i] >> 3));
+        if (at->kind == NODE_MATCH || flags & FLAG_END) continue;
+        if (at->kind == NODE_SET && !c->has[(size_t)at->set * n_classes + (size_t)class]) continue;
+        if (flags & (c->is_word[class] ? FLAG_NO_WORD : FLAG_WORD)) continue;
+        int32_t duties, to = at->kind == NODE_ALL ? (int32_t)(row[i] >> 3) : at->out;
+        QN_TRY(step_duties(c, (int32_t)row[i + 1], class, &duties));
+        if (duties >= 0) QN_TRY(follow(r, to, 0, duties, context));
+    }
+    QN_TRY(qn_dfa_work_steps(c->w, 1 + (int64_t)(n / 8)));
+    return number_state(r, out);
+}
+
+/* Builds the machine's states and makes them minimal. */
+static qn_status determinise(compiler *c, machine *m)
+{
+    run r = {.c = c, .m = m, .seen = qn_arena_calloc(&c->w->arena, c->nodes.n, sizeof *r.seen)};
+    if (!r.seen) return QN_E_NOMEM;
+    qn_dfa_array next = {0};
+    int32_t starts[N_CONTEXTS] = {0}, id;
+    size_t n_classes = (size_t)c->classes.n_classes;
+    QN_TRY(qn_dfa_rows_add(c->w, &r.states, NULL, 0, &id, NULL)); /* no threads: dead */
+    QN_TRY(qn_dfa_array_room(c->w, &r.accepts, 1, 1));
+    ((uint8_t *)r.accepts.at)[r.accepts.n++] = 0;
+    for (int i = 0; i < N_CONTEXTS; i++) {
+        starts[i] = starts[AT_BEGIN];
+        if (i == AT_BEGIN || m->is_ahead) QN_TRY(start_state(&r, i, &starts[i]));
+    }
+    uint32_t *row = NULL;
+    size_t capacity = 0;
+    for (int32_t s = 0; s < qn_dfa_rows_count(&r.states); s++) {
+        size_t n;
+        const uint32_t *stored = qn_dfa_rows_get(&r.states, s, &n);
+        if (n > capacity) {
+            capacity = n * 2;
+            row = qn_arena_alloc(&c->w->arena, capacity * sizeof *row);
+            if (!row) return QN_E_NOMEM;
+        }
+        if (n) memcpy(row, stored, n * sizeof *row);
+        QN_TRY(qn_dfa_array_room(c->w, &next, n_classes, sizeof(int32_t)));
+        int32_t *to = (int32_t *)next.at + next.n;
+        next.n += n_classes;
+        for (size_t k = 0; k < n_classes; k++) {
+            to[k] = 0;
+            if (s) QN_TRY(step_state(&r, row, n, (int32_t)k, &to[k]));
+        }
+    }
+    int32_t n_states = qn_dfa_rows_count(&r.states), n_blocks;
+    int32_t *block = qn_arena_alloc(&c->w->arena, sizeof *block * (size_t)n_states);
+    if (!block) return QN_E_NOMEM;
+    QN_TRY(qn_dfa_minimise(c->w, n_states, (int32_t)n_classes, next.at, r.accepts.at, starts, N_CONTEXTS, block,
+                           &n_blocks));
+    int32_t *small = qn_arena_calloc(&c->w->arena, (size_t)n_blocks * n_classes, sizeof *small);
+    uint8_t *accepts = qn_arena_calloc(&c->w->arena, (size_t)n_blocks, 1);
+    if (!small || !accepts) return QN_E_NOMEM;
+    for (int32_t s = 0; s < n_states; s++) {
+        if (!block[s]) continue;
+        accepts[block[s]] = ((uint8_t *)r.accepts.at)[s];
+        for (size_t k = 0; k < n_classes; k++)
+            small[(size_t)block[s] * n_classes + k] = block[((int32_t *)next.at)[(size_t)s * n_classes + k]];
+    }
+    m->n_states = n_blocks;
+    m->next = small;
+    m->accepts = accepts;
+    for (int i = 0; i < N_CONTEXTS; i++) m->starts[i] = block[starts[i]];
+    for (int32_t s = 1; s < n_blocks; s++) {
+        size_t k = 0;
+        while (k < n_classes && small[(size_t)s * n_classes + k] == s) k++;
+        if (accepts[s] && k == n_classes) m->all = s;
+    }
+    return QN_OK;
+}
+
+/* --- All together --- */
+
+static qn_status compile(compiler *c, const char *pattern, size_t n, unsigned flags, qn_dfa **out)
+{
+    QN_TRY(qn_regex_parse(c->w, pattern, n, flags, &c->tree));
+    int32_t end, word = -1, id;
+    if (c->tree.has_word_edges) {
+        qn_charset s = {0};
+        QN_TRY(qn_regex_word_set(c->w, &s));
+        QN_TRY(qn_regex_add_set(c->w, &c->tree.sets, &s, &word));
+    }
+    machine main = {0};
+    QN_TRY(add(c, (node){.kind = flags & QN_REGEX_WHOLE ? NODE_MATCH : NODE_ALL}, &end));
+    QN_TRY(build(c, c->tree.root, end, &main.entry));
+    if (!(flags & QN_REGEX_WHOLE)) { /* the match may begin anywhere */
+        int32_t loop, any;
+        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = main.entry}, &loop));
+        QN_TRY(add(c, (node){.kind = NODE_ANY, .out = loop}, &any));
+        node_of(c, loop)->out = any;
+        main.entry = loop;
+    }
+    memcpy(main.trackers, c->trackers, sizeof main.trackers);
+    main.n_trackers = c->n_trackers;
+    QN_TRY(find_intervals(c));
+    QN_TRY(split_classes(c));
+    if (word >= 0) {
+        size_t n_classes = (size_t)c->classes.n_classes;
+        memcpy(c->is_word, c->has + (size_t)word * n_classes, n_classes);
+    }
+    QN_TRY(qn_dfa_rows_add(c->w, &c->duties, NULL, 0, &id, NULL));
+    for (size_t i = 0; i < c->machines.n; i++) QN_TRY(determinise(c, (machine *)c->machines.at + i));
+    QN_TRY(determinise(c, &main));
+    return qn_dfa_lower(c->w, &c->classes, main.n_states, main.next, main.accepts, main.starts[AT_BEGIN], out);
+}
+
+qn_status qn_dfa_regex(const char *pattern, size_t n, unsigned flags, const qn_dfa_limits *limits, qn_dfa **out)
+{
+    qn_dfa_work w;
+    qn_dfa_work_begin(&w, limits);
+    compiler c = {.w = &w};
+    qn_status s = compile(&c, pattern, n, flags, out);
+    qn_dfa_work_end(&w);
+    return s;
+}
