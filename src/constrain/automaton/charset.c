@@ -97,7 +97,8 @@ static const qn_unicode_set *find_set(qn_unicode_kind kind, const char *name)
     int lo = 0, hi = qn_n_unicode_sets - 1;
     while (lo <= hi) {
         /* Sorted by the kind's name, then the set's: BINARY, CATEGORY, SCRIPT. */
-        static const int rank[] = {[QN_UNICODE_BINARY] = 0, [QN_UNICODE_CATEGORY] = 1, [QN_UNICODE_SCRIPT] = 2};
+        static const int rank[] = {
+            [QN_UNICODE_BINARY] = 0, [QN_UNICODE_CATEGORY] = 1, [QN_UNICODE_SCRIPT] = 2};
         int at = (lo + hi) / 2;
         const qn_unicode_set *s = &qn_unicode_sets[at];
         int c = rank[s->kind] != rank[kind] ? rank[s->kind] - rank[kind] : strcmp(s->name, name);

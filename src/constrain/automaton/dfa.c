@@ -62,7 +62,21 @@ qn_status qn_dfa_none(qn_dfa **out)
 }
 
 /* Classes of bytes by their place in UTF-8. */
-enum { ASCII, CONT_8, CONT_9, CONT_A, LEAD_2, LEAD_E0, LEAD_3, LEAD_ED, LEAD_F0, LEAD_4, LEAD_F4, NEVER, N_UTF8 };
+enum {
+    ASCII,
+    CONT_8,
+    CONT_9,
+    CONT_A,
+    LEAD_2,
+    LEAD_E0,
+    LEAD_3,
+    LEAD_ED,
+    LEAD_F0,
+    LEAD_4,
+    LEAD_F4,
+    NEVER,
+    N_UTF8
+};
 /* States of a character that has begun, counted from the one for its end. */
 enum { LAST = 1, LAST_TWO, AFTER_E0, AFTER_ED, LAST_THREE, AFTER_F0, AFTER_F4, N_INSIDE = 7 };
 
@@ -99,7 +113,7 @@ static void character_rows(int32_t *row, int32_t *rows_inside, int32_t inside, i
     row[LEAD_4] = in + LAST_THREE;
     row[LEAD_F4] = in + AFTER_F4;
     int32_t *at = rows_inside - N_UTF8;
-#define CELL(state, class) at[(state) * N_UTF8 + (class)]
+#define CELL(state, class) at[(state)*N_UTF8 + (class)]
     for (int c = CONT_8; c <= CONT_A; c++) {
         CELL(LAST, c) = end;
         CELL(LAST_TWO, c) = in + LAST;
@@ -193,7 +207,7 @@ typedef struct {
     struct node {
         size_t first_edge;
         int accepts;
-    } * nodes; /* the way of the last text */
+    } * nodes;        /* the way of the last text */
     qn_dfa_rows rows; /* accepts, then byte and target of each edge; the row's number + 1 is the state */
 } text_set;
 

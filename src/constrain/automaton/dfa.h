@@ -27,7 +27,7 @@ enum {
 };
 
 typedef struct qn_dfa qn_dfa;
-struct qn_dfa { /* read by the loops that walk it */
+struct qn_dfa {           /* read by the loops that walk it */
     int32_t n_references; /* atomic */
     int32_t n_states, n_classes, start;
     uint8_t class_of[256];

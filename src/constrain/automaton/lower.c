@@ -14,8 +14,8 @@ enum { NONE = -1, LEVELS = 3, N_CHILDREN = 64 };
 typedef struct {
     qn_dfa_work *w;
     const qn_code_classes *classes;
-    qn_dfa_rows nodes;              /* level, then the children; children come before their parents */
-    int32_t *uniform[LEVELS + 1];   /* the node of a level below which all is of one class; -1: none yet */
+    qn_dfa_rows nodes;            /* level, then the children; children come before their parents */
+    int32_t *uniform[LEVELS + 1]; /* the node of a level below which all is of one class; -1: none yet */
 } tree;
 
 static int32_t interval_of(const qn_code_classes *c, uint32_t code)
@@ -130,7 +130,8 @@ static void class_bytes(const tree *t, const int32_t roots[256], byte_classes *b
             int32_t c = first;
             for (; c < bc->n; c++) {
                 int other = bc->byte_of[c];
-                if (pass ? continues_alike(t, b, other) : (b < 0x80) == (other < 0x80) && roots[b] == roots[other])
+                if (pass ? continues_alike(t, b, other)
+                         : (b < 0x80) == (other < 0x80) && roots[b] == roots[other])
                     break;
             }
             if (c == bc->n) bc->byte_of[bc->n++] = (uint8_t)b;

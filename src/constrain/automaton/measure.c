@@ -9,7 +9,8 @@
 
 /* States such that edges lead from later to earlier ones. *is_finite: there is no cycle (else order is not
  * complete). Depth first, with a stack of its own. */
-static qn_status order_states(qn_dfa_work *w, const qn_dfa *d, int32_t *order, int32_t *n_order, int *is_finite)
+static qn_status order_states(qn_dfa_work *w, const qn_dfa *d, int32_t *order, int32_t *n_order,
+                              int *is_finite)
 {
     size_t n = (size_t)d->n_states;
     int32_t *stack = qn_arena_alloc(&w->arena, sizeof *stack * (n + 1));
@@ -101,8 +102,8 @@ static qn_status shortest(qn_dfa_work *w, const qn_dfa *d, const uint8_t *cost, 
     return QN_OK;
 }
 
-static void longest(const qn_dfa *d, const int32_t *order, int32_t n_order, const uint8_t *cost, int64_t *length,
-                    int64_t *out)
+static void longest(const qn_dfa *d, const int32_t *order, int32_t n_order, const uint8_t *cost,
+                    int64_t *length, int64_t *out)
 {
     size_t k = (size_t)d->n_classes;
     for (int32_t i = 0; i < n_order; i++) {

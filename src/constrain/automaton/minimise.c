@@ -66,7 +66,7 @@ static void split(partition *p, marks *m)
 typedef struct {
     int32_t n_states, n_letters;
     const int32_t *next;
-    uint8_t *is_live;    /* reached from a start, and reaches an end */
+    uint8_t *is_live; /* reached from a start, and reaches an end */
     int32_t n_edges;
     int32_t *tail, *letter, *head; /* of live states alone, sorted by letter */
     int32_t *in_begin, *in;        /* edges into each state */
@@ -251,7 +251,8 @@ static qn_status merge_classes(qn_dfa_work *w, const qn_dfa_draft *d, merged *ou
         for (int32_t o = 0; o < c; o++) {
             if (hash[o] != hash[c] || first_like[o] != o) continue;
             int32_t s = 0;
-            while (s < n && d->next[(size_t)s * (size_t)k + (size_t)o] == d->next[(size_t)s * (size_t)k + (size_t)c])
+            while (s < n &&
+                   d->next[(size_t)s * (size_t)k + (size_t)o] == d->next[(size_t)s * (size_t)k + (size_t)c])
                 s++;
             if (s == n) {
                 first_like[c] = o;
@@ -275,7 +276,8 @@ static qn_status merge_classes(qn_dfa_work *w, const qn_dfa_draft *d, merged *ou
     if (!next) return QN_E_NOMEM;
     for (int32_t s = 0; s < n; s++) {
         for (int32_t c = 0; c < out->n_classes; c++)
-            next[(size_t)s * (size_t)out->n_classes + (size_t)c] = d->next[(size_t)s * (size_t)k + (size_t)old[c]];
+            next[(size_t)s * (size_t)out->n_classes + (size_t)c] =
+                d->next[(size_t)s * (size_t)k + (size_t)old[c]];
     }
     out->next = next;
     return QN_OK;

@@ -60,8 +60,9 @@ static qn_status product(qn_dfa_work *w, const qn_dfa *a, const qn_dfa *b, pairi
         int in_a = a->flags[x] & QN_DFA_ACCEPTS, in_b = b->flags[y] & QN_DFA_ACCEPTS;
         QN_TRY(qn_dfa_array_room(w, &next, k, sizeof(int32_t)));
         QN_TRY(qn_dfa_array_room(w, &accepts, 1, 1));
-        ((uint8_t *)accepts.at)[accepts.n++] =
-            p == BOTH ? in_a && in_b : p == EITHER ? in_a || in_b : in_a && !in_b;
+        ((uint8_t *)accepts.at)[accepts.n++] = p == BOTH     ? in_a && in_b
+                                               : p == EITHER ? in_a || in_b
+                                                             : in_a && !in_b;
         int32_t *to = (int32_t *)next.at + next.n;
         next.n += k;
         for (size_t c = 0; c < k; c++) {
@@ -82,7 +83,8 @@ static qn_status product(qn_dfa_work *w, const qn_dfa *a, const qn_dfa *b, pairi
     return qn_dfa_finish(w, &d, 0, out);
 }
 
-static qn_status pair_up(const qn_dfa *a, const qn_dfa *b, pairing p, const qn_dfa_limits *limits, qn_dfa **out)
+static qn_status pair_up(const qn_dfa *a, const qn_dfa *b, pairing p, const qn_dfa_limits *limits,
+                         qn_dfa **out)
 {
     qn_dfa_work w;
     qn_dfa_work_begin(&w, limits);
@@ -267,7 +269,8 @@ static qn_status run_chain(qn_dfa_work *w, const chain *c, qn_dfa **out)
             for (size_t i = 0; i < n; i++) {
                 int64_t p = part_at(c, row[i]);
                 const qn_dfa *a = part_of(c, p);
-                QN_TRY(enter(w, c, &set, p, qn_dfa_step(a, (int32_t)(row[i] - offset_of(c, p)), first_byte[b])));
+                QN_TRY(
+                    enter(w, c, &set, p, qn_dfa_step(a, (int32_t)(row[i] - offset_of(c, p)), first_byte[b])));
             }
             QN_TRY(qn_dfa_rows_add(w, &sets, set.items, set.n, &to[b], NULL));
             QN_TRY(qn_dfa_work_steps(w, 1 + (int64_t)n));

@@ -42,7 +42,7 @@ enum { TRACKERS_MAX = 8 };
 
 typedef struct {
     int32_t entry;
-    int is_ahead; /* it begins anywhere; others begin with the text */
+    int is_ahead;                               /* it begins anywhere; others begin with the text */
     int32_t trackers[TRACKERS_MAX], n_trackers; /* machines of look-behind that it asks */
     int32_t n_states, starts[N_CONTEXTS], all;  /* all: the state that accepts every text; 0: none */
     const int32_t *next;                        /* [n_states, n_classes], minimal; state 0 is dead */
@@ -61,7 +61,8 @@ typedef struct {
     qn_code_classes classes;
     uint8_t *has;     /* [n_sets, n_classes] */
     uint8_t *is_word; /* [n_classes] */
-    qn_dfa_rows duties; /* sets of obligations: pairs of machine * 2 + is_negated and state; 0: the empty one */
+    qn_dfa_rows
+        duties; /* sets of obligations: pairs of machine * 2 + is_negated and state; 0: the empty one */
 } compiler;
 
 /* --- The graph --- */
@@ -163,8 +164,11 @@ static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
     qn_regex_node *r = (qn_regex_node *)c->tree.nodes.at + at;
     QN_TRY(qn_dfa_work_steps(c->w, 1));
     switch (r->kind) {
-    case QN_REGEX_EMPTY: *out = next; return QN_OK;
-    case QN_REGEX_SET: return add(c, (node){.kind = NODE_SET, .out = next, .set = r->set}, out);
+    case QN_REGEX_EMPTY:
+        *out = next;
+        return QN_OK;
+    case QN_REGEX_SET:
+        return add(c, (node){.kind = NODE_SET, .out = next, .set = r->set}, out);
     case QN_REGEX_SEQUENCE:
         for (int32_t i = r->last; i >= 0; i = ((const qn_regex_node *)c->tree.nodes.at)[i].before)
             QN_TRY(build(c, i, next, &next));
@@ -184,16 +188,22 @@ static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
         *out = entry;
         return QN_OK;
     }
-    case QN_REGEX_REPEAT: return build_repeat(c, r, next, out);
-    case QN_REGEX_BEGIN: return add(c, (node){.kind = NODE_BEGIN, .out = next}, out);
+    case QN_REGEX_REPEAT:
+        return build_repeat(c, r, next, out);
+    case QN_REGEX_BEGIN:
+        return add(c, (node){.kind = NODE_BEGIN, .out = next}, out);
     case QN_REGEX_END:
     case QN_REGEX_WORD_EDGE:
         if (c->inside & INSIDE_BEHIND)
             return qn_fail(QN_E_UNSUPPORTED, "$ and \\b inside of look-behind are not supported");
-        return add(c, (node){.kind = r->kind == QN_REGEX_END ? NODE_END : NODE_EDGE,
-                             .out = next, .is_negated = r->is_negated}, out);
+        return add(c,
+                   (node){.kind = r->kind == QN_REGEX_END ? NODE_END : NODE_EDGE,
+                          .out = next,
+                          .is_negated = r->is_negated},
+                   out);
     case QN_REGEX_AHEAD:
-    case QN_REGEX_BEHIND: return build_around(c, r, next, out);
+    case QN_REGEX_BEHIND:
+        return build_around(c, r, next, out);
     }
     return qn_fail(QN_E_INTERNAL, "a node of an unknown kind");
 }
@@ -281,7 +291,7 @@ static qn_status split_classes(compiler *c)
         for (size_t r = 0; r < m; r += 2) {
             while (k->begins[i] < row[r]) i++;
             for (; k->begins[i] <= row[r + 1]; i++) {
-                if (class[i] >= 0) c->has[(size_t)s * (size_t)n_classes + (size_t)class[i]] = 1;
+                if (class[i] >= 0) c->has[(size_t)s * (size_t)n_classes + (size_t) class[i]] = 1;
             }
         }
         QN_TRY(qn_dfa_work_steps(c->w, i));
@@ -291,7 +301,11 @@ static qn_status split_classes(compiler *c)
 
 /* --- Threads --- */
 
-enum { FLAG_END = 1, FLAG_WORD = 2, FLAG_NO_WORD = 4 }; /* the text ends; a word's character follows; none does */
+enum {
+    FLAG_END = 1,
+    FLAG_WORD = 2,
+    FLAG_NO_WORD = 4
+}; /* the text ends; a word's character follows; none does */
 
 typedef struct {
     uint32_t place; /* node * 8 + flags */
@@ -307,7 +321,7 @@ typedef struct {
     size_t n_stack, stack_capacity;
     uint32_t *seen; /* [n_nodes], of threads without flags and duties */
     uint32_t stamp;
-    qn_dfa_rows states;  /* states of trackers, then threads sorted */
+    qn_dfa_rows states; /* states of trackers, then threads sorted */
     int32_t tracked[TRACKERS_MAX];
     qn_dfa_array accepts; /* of each state */
 } run;
@@ -341,7 +355,8 @@ static qn_status number_duties(compiler *c, uint32_t *pairs, size_t n, int32_t *
     }
     size_t n_out = 0;
     for (size_t i = 0; i < n; i++) {
-        if (n_out && pairs[2 * n_out - 2] == pairs[2 * i] && pairs[2 * n_out - 1] == pairs[2 * i + 1]) continue;
+        if (n_out && pairs[2 * n_out - 2] == pairs[2 * i] && pairs[2 * n_out - 1] == pairs[2 * i + 1])
+            continue;
         pairs[2 * n_out] = pairs[2 * i];
         pairs[2 * n_out + 1] = pairs[2 * i + 1];
         n_out++;
@@ -382,7 +397,7 @@ static qn_status step_duties(compiler *c, int32_t duties, int32_t class, int32_t
     const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
     for (size_t i = 0; i < n; i += 2) {
         const machine *m = machine_of(c, (int32_t)(row[i] >> 1));
-        int32_t state = m->next[(size_t)row[i + 1] * (size_t)c->classes.n_classes + (size_t)class];
+        int32_t state = m->next[(size_t)row[i + 1] * (size_t)c->classes.n_classes + (size_t) class];
         int verdict = judge(c, row[i], state);
         if (verdict == 0) {
             *out = -1;
@@ -464,8 +479,12 @@ static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_
         case NODE_BEGIN:
             if (context != AT_BEGIN) continue;
             break;
-        case NODE_END: flags |= FLAG_END; break;
-        case NODE_EDGE: flags |= (context == AFTER_WORD) == n.is_negated ? FLAG_WORD : FLAG_NO_WORD; break;
+        case NODE_END:
+            flags |= FLAG_END;
+            break;
+        case NODE_EDGE:
+            flags |= (context == AFTER_WORD) == n.is_negated ? FLAG_WORD : FLAG_NO_WORD;
+            break;
         case NODE_AHEAD: {
             const machine *m = machine_of(c, n.other);
             uint32_t key = (uint32_t)n.other * 2 + (uint32_t)n.is_negated;
@@ -479,7 +498,8 @@ static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_
             if (machine_of(c, n.other)->accepts[r->tracked[i]] == n.is_negated) continue;
             break;
         }
-        default: continue;
+        default:
+            continue;
         }
         if ((flags & FLAG_WORD) && (flags & (FLAG_NO_WORD | FLAG_END))) continue; /* cannot be met */
         QN_TRY(push(r, n.out, flags, duties));
@@ -516,7 +536,8 @@ static void settle(run *r)
         for (size_t i = 1; i < n; i++) {
             thread t = r->threads[i];
             size_t j = i;
-            for (; j > 0 && compare_threads(&r->threads[j - 1], &t) > 0; j--) r->threads[j] = r->threads[j - 1];
+            for (; j > 0 && compare_threads(&r->threads[j - 1], &t) > 0; j--)
+                r->threads[j] = r->threads[j - 1];
             r->threads[j] = t;
         }
     } else {
@@ -544,7 +565,8 @@ static qn_status number_state(run *r, int32_t *out)
         return QN_OK;
     }
     node_kind first = node_of(r->c, (int32_t)(r->threads[0].place >> 3))->kind;
-    int is_all = r->n == 1 && first == NODE_ALL && (r->threads[0].place & 7) == 0 && r->threads[0].duties == 0;
+    int is_all =
+        r->n == 1 && first == NODE_ALL && (r->threads[0].place & 7) == 0 && r->threads[0].duties == 0;
     size_t n_tracked = is_all ? 0 : (size_t)r->m->n_trackers, n = n_tracked + 2 * r->n;
     uint32_t small[128], *row = small;
     if (n > 128) {
@@ -584,14 +606,14 @@ static qn_status step_state(run *r, const uint32_t *row, size_t n, int32_t class
         n_tracked = 0;
     }
     for (size_t i = 0; i < n_tracked; i++)
-        r->tracked[i] = machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t)class];
+        r->tracked[i] = machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t) class];
     r->n = 0;
     r->stamp++;
     for (size_t i = n_tracked; i < n; i += 2) {
         uint32_t flags = row[i] & 7;
         const node *at = node_of(c, (int32_t)(row[i] >> 3));
         if (at->kind == NODE_MATCH || flags & FLAG_END) continue;
-        if (at->kind == NODE_SET && !c->has[(size_t)at->set * n_classes + (size_t)class]) continue;
+        if (at->kind == NODE_SET && !c->has[(size_t)at->set * n_classes + (size_t) class]) continue;
         if (flags & (c->is_word[class] ? FLAG_NO_WORD : FLAG_WORD)) continue;
         int32_t duties, to = at->kind == NODE_ALL ? (int32_t)(row[i] >> 3) : at->out;
         QN_TRY(step_duties(c, (int32_t)row[i + 1], class, &duties));
@@ -638,8 +660,8 @@ static qn_status determinise(compiler *c, machine *m)
     int32_t n_states = qn_dfa_rows_count(&r.states), n_blocks;
     int32_t *block = qn_arena_alloc(&c->w->arena, sizeof *block * (size_t)n_states);
     if (!block) return QN_E_NOMEM;
-    QN_TRY(qn_dfa_minimise(c->w, n_states, (int32_t)n_classes, next.at, r.accepts.at, starts, N_CONTEXTS, block,
-                           &n_blocks));
+    QN_TRY(qn_dfa_minimise(c->w, n_states, (int32_t)n_classes, next.at, r.accepts.at, starts, N_CONTEXTS,
+                           block, &n_blocks));
     int32_t *small = qn_arena_calloc(&c->w->arena, (size_t)n_blocks * n_classes, sizeof *small);
     uint8_t *accepts = qn_arena_calloc(&c->w->arena, (size_t)n_blocks, 1);
     if (!small || !accepts) return QN_E_NOMEM;
@@ -693,10 +715,12 @@ static qn_status compile(compiler *c, const char *pattern, size_t n, unsigned fl
     QN_TRY(qn_dfa_rows_add(c->w, &c->duties, NULL, 0, &id, NULL));
     for (size_t i = 0; i < c->machines.n; i++) QN_TRY(determinise(c, (machine *)c->machines.at + i));
     QN_TRY(determinise(c, &main));
-    return qn_dfa_lower(c->w, &c->classes, main.n_states, main.next, main.accepts, main.starts[AT_BEGIN], out);
+    return qn_dfa_lower(c->w, &c->classes, main.n_states, main.next, main.accepts, main.starts[AT_BEGIN],
+                        out);
 }
 
-qn_status qn_dfa_regex(const char *pattern, size_t n, unsigned flags, const qn_dfa_limits *limits, qn_dfa **out)
+qn_status qn_dfa_regex(const char *pattern, size_t n, unsigned flags, const qn_dfa_limits *limits,
+                       qn_dfa **out)
 {
     qn_dfa_work w;
     qn_dfa_work_begin(&w, limits);

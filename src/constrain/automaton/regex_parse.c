@@ -17,7 +17,8 @@ typedef struct {
 static qn_status fail_at(const parser *p, size_t at, qn_status status, const char *what)
 {
     size_t n = p->n - at < 12 ? p->n - at : 12;
-    while (n && (p->text[at + n - 1] & 0xc0) == 0x80 && at + n < p->n && (p->text[at + n] & 0xc0) == 0x80) n--;
+    while (n && (p->text[at + n - 1] & 0xc0) == 0x80 && at + n < p->n && (p->text[at + n] & 0xc0) == 0x80)
+        n--;
     return qn_fail(status, "at byte %zu of the pattern (\"%.*s\"): %s", at, (int)n, p->text + at, what);
 }
 
@@ -62,8 +63,8 @@ static qn_status add_set_node(parser *p, qn_charset *s, int32_t *out)
 
 static const qn_code_range DIGITS[] = {{'0', '9'}};
 static const qn_code_range WORD[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const qn_code_range SPACE[] = {{9, 13},           {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
-                                      {0x2000, 0x200a},  {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+static const qn_code_range SPACE[] = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
+                                      {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
                                       {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 static const qn_code_range LINE_ENDS[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -108,7 +109,8 @@ static qn_status parse_u(parser *p, size_t at, uint32_t *out)
             value = value * 16 + (uint32_t)hex_value(peek(p, i));
             if (value > QN_CODE_MAX) return fail_at(p, at, QN_E_FORMAT, "no such code point");
         }
-        if (i == 1 || peek(p, i) != '}') return fail_at(p, at, QN_E_FORMAT, "\\u{...} needs digits of base 16");
+        if (i == 1 || peek(p, i) != '}')
+            return fail_at(p, at, QN_E_FORMAT, "\\u{...} needs digits of base 16");
         p->at += i + 1;
         *out = value;
         return QN_OK;
@@ -154,25 +156,44 @@ static qn_status parse_escape(parser *p, int in_class, qn_charset *to, int *is_s
     qn_charset s = {0};
     switch (c) {
     case 'd':
-    case 'D': QN_TRY(qn_charset_add_ranges(p->w, &s, DIGITS, COUNT(DIGITS))); break;
+    case 'D':
+        QN_TRY(qn_charset_add_ranges(p->w, &s, DIGITS, COUNT(DIGITS)));
+        break;
     case 'w':
-    case 'W': QN_TRY(qn_charset_add_ranges(p->w, &s, WORD, COUNT(WORD))); break;
+    case 'W':
+        QN_TRY(qn_charset_add_ranges(p->w, &s, WORD, COUNT(WORD)));
+        break;
     case 's':
-    case 'S': QN_TRY(qn_charset_add_ranges(p->w, &s, SPACE, COUNT(SPACE))); break;
+    case 'S':
+        QN_TRY(qn_charset_add_ranges(p->w, &s, SPACE, COUNT(SPACE)));
+        break;
     case 'p':
-    case 'P': *is_set = 1; return parse_property(p, at, c == 'P', to);
-    case 't': *code = '\t'; return QN_OK;
-    case 'n': *code = '\n'; return QN_OK;
-    case 'r': *code = '\r'; return QN_OK;
-    case 'v': *code = '\v'; return QN_OK;
-    case 'f': *code = '\f'; return QN_OK;
+    case 'P':
+        *is_set = 1;
+        return parse_property(p, at, c == 'P', to);
+    case 't':
+        *code = '\t';
+        return QN_OK;
+    case 'n':
+        *code = '\n';
+        return QN_OK;
+    case 'r':
+        *code = '\r';
+        return QN_OK;
+    case 'v':
+        *code = '\v';
+        return QN_OK;
+    case 'f':
+        *code = '\f';
+        return QN_OK;
     case 'b':
         if (!in_class) break;
         *code = '\b';
         return QN_OK;
     case 'c': {
         int letter = peek(p, 0);
-        if ((letter | 32) < 'a' || (letter | 32) > 'z') return fail_at(p, at, QN_E_FORMAT, "\\c needs a letter");
+        if ((letter | 32) < 'a' || (letter | 32) > 'z')
+            return fail_at(p, at, QN_E_FORMAT, "\\c needs a letter");
         p->at++;
         *code = (uint32_t)letter & 31;
         return QN_OK;
@@ -184,13 +205,15 @@ static qn_status parse_escape(parser *p, int in_class, qn_charset *to, int *is_s
         *code = (uint32_t)value;
         return QN_OK;
     }
-    case 'u': return parse_u(p, at, code);
+    case 'u':
+        return parse_u(p, at, code);
     case '0':
         if (peek(p, 0) >= '0' && peek(p, 0) <= '9')
             return fail_at(p, at, QN_E_FORMAT, "an octal escape is none of ECMA-262 with the flag u");
         *code = 0;
         return QN_OK;
-    case 'k': return fail_at(p, at, QN_E_UNSUPPORTED, "back references are not regular");
+    case 'k':
+        return fail_at(p, at, QN_E_UNSUPPORTED, "back references are not regular");
     default:
         if (c >= '1' && c <= '9')
             return fail_at(p, at, in_class ? QN_E_FORMAT : QN_E_UNSUPPORTED,
@@ -290,10 +313,18 @@ static qn_status parse_quantifiers(parser *p, int can_repeat, int32_t *term)
     int32_t min, max;
     size_t at = p->at, n = 1;
     switch (peek(p, 0)) {
-    case '*': min = 0, max = -1; break;
-    case '+': min = 1, max = -1; break;
-    case '?': min = 0, max = 1; break;
-    default: n = read_braces(p, &min, &max); break;
+    case '*':
+        min = 0, max = -1;
+        break;
+    case '+':
+        min = 1, max = -1;
+        break;
+    case '?':
+        min = 0, max = 1;
+        break;
+    default:
+        n = read_braces(p, &min, &max);
+        break;
     }
     if (!n) return QN_OK;
     if (!can_repeat) return fail_at(p, at, QN_E_FORMAT, "nothing that could be repeated stands before it");
@@ -370,14 +401,20 @@ static qn_status parse_term(parser *p, int32_t *out)
         node.kind = c == '^' ? QN_REGEX_BEGIN : QN_REGEX_END;
         QN_TRY(add_node(p, node, out));
         return parse_quantifiers(p, 0, out);
-    case '(': QN_TRY(parse_group(p, out, &can_repeat)); return parse_quantifiers(p, can_repeat, out);
-    case '[': QN_TRY(parse_class(p, out)); return parse_quantifiers(p, 1, out);
+    case '(':
+        QN_TRY(parse_group(p, out, &can_repeat));
+        return parse_quantifiers(p, can_repeat, out);
+    case '[':
+        QN_TRY(parse_class(p, out));
+        return parse_quantifiers(p, 1, out);
     case '*':
     case '+':
-    case '?': return fail_at(p, at, QN_E_FORMAT, "nothing that could be repeated stands before it");
+    case '?':
+        return fail_at(p, at, QN_E_FORMAT, "nothing that could be repeated stands before it");
     case '.':
         p->at++;
-        if (!(p->flags & QN_REGEX_DOT_ALL)) QN_TRY(qn_charset_add_ranges(p->w, &s, LINE_ENDS, COUNT(LINE_ENDS)));
+        if (!(p->flags & QN_REGEX_DOT_ALL))
+            QN_TRY(qn_charset_add_ranges(p->w, &s, LINE_ENDS, COUNT(LINE_ENDS)));
         QN_TRY(qn_charset_invert(p->w, &s));
         QN_TRY(add_set_node(p, &s, out));
         return parse_quantifiers(p, 1, out);

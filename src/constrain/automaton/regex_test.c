@@ -256,9 +256,15 @@ static tree *make(maker *m, int depth, int is_inside, int can_repeat)
 static void print(const tree *t, qn_buf *b)
 {
     switch (t->kind) {
-    case CHAR: qn_buf_putc(b, t->c); return;
-    case DOT: qn_buf_putc(b, '.'); return;
-    case CLASS: qn_buf_printf(b, "[%s%c]", t->is_negated ? "^" : "", t->c); return;
+    case CHAR:
+        qn_buf_putc(b, t->c);
+        return;
+    case DOT:
+        qn_buf_putc(b, '.');
+        return;
+    case CLASS:
+        qn_buf_printf(b, "[%s%c]", t->is_negated ? "^" : "", t->c);
+        return;
     case CAT:
         print(t->a, b);
         print(t->b, b);
@@ -270,9 +276,15 @@ static void print(const tree *t, qn_buf *b)
         print(t->b, b);
         qn_buf_putc(b, ')');
         return;
-    case BEGIN: qn_buf_putc(b, '^'); return;
-    case END: qn_buf_putc(b, '$'); return;
-    case EDGE: qn_buf_puts(b, t->is_negated ? "\\B" : "\\b"); return;
+    case BEGIN:
+        qn_buf_putc(b, '^');
+        return;
+    case END:
+        qn_buf_putc(b, '$');
+        return;
+    case EDGE:
+        qn_buf_puts(b, t->is_negated ? "\\B" : "\\b");
+        return;
     case AHEAD:
     case BEHIND:
         qn_buf_puts(b, t->kind == AHEAD ? t->is_negated ? "(?!" : "(?=" : t->is_negated ? "(?<!" : "(?<=");
@@ -283,8 +295,10 @@ static void print(const tree *t, qn_buf *b)
         qn_buf_puts(b, "(?:");
         print(t->a, b);
         qn_buf_puts(b, ")");
-        if (t->kind == COUNT) qn_buf_printf(b, "{%d,%d}", t->min, t->max);
-        else qn_buf_putc(b, t->kind == STAR ? '*' : t->kind == PLUS ? '+' : '?');
+        if (t->kind == COUNT)
+            qn_buf_printf(b, "{%d,%d}", t->min, t->max);
+        else
+            qn_buf_putc(b, t->kind == STAR ? '*' : t->kind == PLUS ? '+' : '?');
     }
 }
 
@@ -303,8 +317,10 @@ static uint32_t match(const subject *s, const tree *t, uint32_t from)
 {
     uint32_t out = 0;
     switch (t->kind) {
-    case CAT: return match(s, t->b, match(s, t->a, from));
-    case ALT: return match(s, t->a, from) | match(s, t->b, from);
+    case CAT:
+        return match(s, t->b, match(s, t->a, from));
+    case ALT:
+        return match(s, t->a, from) | match(s, t->b, from);
     case STAR:
     case PLUS:
     case OPT:
@@ -313,24 +329,40 @@ static uint32_t match(const subject *s, const tree *t, uint32_t from)
         out = from;
         for (int i = t->min; t->max < 0 ? i < 40 : i < t->max; i++) out |= from = match(s, t->a, from);
         return out;
-    default: break;
+    default:
+        break;
     }
     for (int i = 0; i <= s->n; i++) {
         if (!(from >> i & 1)) continue;
         int ok = 0;
         switch (t->kind) {
-        case CHAR: ok = i < s->n && s->text[i] == t->c; break;
-        case DOT: ok = i < s->n; break;
-        case CLASS: ok = i < s->n && (s->text[i] == t->c) != t->is_negated; break;
-        case BEGIN: ok = i == 0; break;
-        case END: ok = i == s->n; break;
-        case EDGE: ok = (is_word_char(s, i - 1) != is_word_char(s, i)) != t->is_negated; break;
-        case AHEAD: ok = (match(s, t->a, 1u << i) != 0) != t->is_negated; break;
+        case CHAR:
+            ok = i < s->n && s->text[i] == t->c;
+            break;
+        case DOT:
+            ok = i < s->n;
+            break;
+        case CLASS:
+            ok = i < s->n && (s->text[i] == t->c) != t->is_negated;
+            break;
+        case BEGIN:
+            ok = i == 0;
+            break;
+        case END:
+            ok = i == s->n;
+            break;
+        case EDGE:
+            ok = (is_word_char(s, i - 1) != is_word_char(s, i)) != t->is_negated;
+            break;
+        case AHEAD:
+            ok = (match(s, t->a, 1u << i) != 0) != t->is_negated;
+            break;
         case BEHIND:
             for (int j = 0; j <= i; j++) ok |= match(s, t->a, 1u << j) >> i & 1;
             ok = ok != t->is_negated;
             break;
-        default: break;
+        default:
+            break;
         }
         if (ok) out |= 1u << (t->kind == CHAR || t->kind == DOT || t->kind == CLASS ? i + 1 : i);
     }
@@ -366,8 +398,8 @@ static void test_random(void **state)
             n_accepted += (size_t)want;
             n_all++;
             if (qn_dfa_accepts(d, text, (size_t)n) != want)
-                fail_msg("seed %d: /%s/ (whole %d) and \"%.*s\": expected %d", (int)seed, b.data, whole, n, text,
-                         want);
+                fail_msg("seed %d: /%s/ (whole %d) and \"%.*s\": expected %d", (int)seed, b.data, whole, n,
+                         text, want);
         }
         qn_dfa_release(d);
         qn_buf_free(&b);
