@@ -25,8 +25,9 @@ enum { MINUTES_A_DAY = 24 * 60, LAST_MINUTE = MINUTES_A_DAY - 1 };
 typedef struct {
     uint32_t at;
     uint32_t digit; /* the one before, of a pair */
-    uint32_t value; /* the century modulo 4; whether the year is a leap year; the days of the month; the hour */
-    uint32_t need;  /* 1 + the local minute, or the offset, that a leap second needs; 0: no leap second */
+    uint32_t
+        value; /* the century modulo 4; whether the year is a leap year; the days of the month; the hour */
+    uint32_t need; /* 1 + the local minute, or the offset, that a leap second needs; 0: no leap second */
 } date_state;
 
 static int is_digit(int c)
@@ -146,11 +147,17 @@ static int move_date(const void *context, uint32_t *words, uint8_t byte)
     int digit = is_digit(byte) ? byte - '0' : -1, ok = 0;
     switch (s.at) {
     case MONTH - 1:
-    case DAY - 1: ok = byte == '-', s.at++; break;
+    case DAY - 1:
+        ok = byte == '-', s.at++;
+        break;
     case MINUTE - 1:
     case SECOND - 1:
-    case OFFSET_MINUTE - 1: ok = byte == ':', s.at++; break;
-    case AFTER_DAY: ok = *parts & QN_TIME && (byte | 32) == 't', s.at++; break;
+    case OFFSET_MINUTE - 1:
+        ok = byte == ':', s.at++;
+        break;
+    case AFTER_DAY:
+        ok = *parts & QN_TIME && (byte | 32) == 't', s.at++;
+        break;
     case AFTER_SECOND:
         if (byte == '.') {
             s.at = FRACTION;
@@ -168,14 +175,15 @@ static int move_date(const void *context, uint32_t *words, uint8_t byte)
             ok = move_zone(&s, byte);
         }
         break;
-    case AFTER_OFFSET: return 0;
+    case AFTER_OFFSET:
+        return 0;
     default:
         if (digit < 0) return 0;
-        ok = s.at < MONTH        ? move_year(&s, digit)
-             : s.at < DAY        ? move_month(&s, digit)
-             : s.at < AFTER_DAY  ? move_day(&s, digit)
-             : s.at < FRACTION   ? move_clock(&s, digit)
-                                 : move_offset(&s, digit);
+        ok = s.at < MONTH       ? move_year(&s, digit)
+             : s.at < DAY       ? move_month(&s, digit)
+             : s.at < AFTER_DAY ? move_day(&s, digit)
+             : s.at < FRACTION  ? move_clock(&s, digit)
+                                : move_offset(&s, digit);
     }
     memcpy(words, &s, sizeof s);
     return ok;
@@ -189,8 +197,10 @@ static int accepts_date(const void *context, const uint32_t *words)
 
 qn_status qn_dfa_dates(qn_dfa_work *w, int parts, qn_dfa **out)
 {
-    qn_explorer e = {
-        .context = &parts, .n_words = sizeof(date_state) / sizeof(uint32_t), .move = move_date, .accepts = accepts_date};
+    qn_explorer e = {.context = &parts,
+                     .n_words = sizeof(date_state) / sizeof(uint32_t),
+                     .move = move_date,
+                     .accepts = accepts_date};
     qn_explorer_classes(&e, "0123456789-+:.TtZz", "");
     date_state start = {.at = parts & QN_DATE ? YEAR : HOUR};
     return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);

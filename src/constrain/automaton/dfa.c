@@ -133,7 +133,9 @@ qn_status qn_dfa_length(int64_t min_chars, int64_t max_chars, const qn_dfa_limit
     qn_dfa_work w;
     qn_dfa_work_begin(&w, limits);
     int64_t n_begins = (max_chars >= 0 ? max_chars : min_chars) + 1; /* states at a character's begin */
-    int64_t n_insides = max_chars >= 0 ? max_chars : min_chars + 1;  /* groups of states inside of one */
+    int64_t n_insides = max_chars >= 0 ? max_chars
+                        : min_chars    ? min_chars
+                                       : 1; /* groups of states inside of one */
     qn_status s = QN_OK;
     if (n_begins > w.states_max || 1 + n_begins + n_insides * N_INSIDE > w.states_max) {
         s = qn_fail(QN_E_UNSUPPORTED, "length of %lld characters: the limit states_max is %d",
@@ -149,9 +151,10 @@ qn_status qn_dfa_length(int64_t min_chars, int64_t max_chars, const qn_dfa_limit
     }
     for (int32_t i = 0; i < n_begins; i++) {
         accepts[1 + i] = i >= min_chars;
-        if (i >= n_insides) continue;
-        int32_t inside = (int32_t)(1 + n_begins + (int64_t)i * N_INSIDE);
+        if (i == max_chars) continue;
         int32_t end = i + 1 < n_begins ? i + 2 : i + 1;
+        /* States inside of characters that lead to the same end are the same. */
+        int32_t inside = (int32_t)(1 + n_begins + (int64_t)(end - 2 > 0 ? end - 2 : 0) * N_INSIDE);
         character_rows(next + (size_t)(1 + i) * N_UTF8, next + (size_t)inside * N_UTF8, inside, end);
     }
     qn_dfa_draft d = {.n_states = n, .n_classes = N_UTF8, .next = next, .accepts = accepts, .start = 1};

@@ -9,8 +9,8 @@ enum { QN_EXPLORE_WORDS_MAX = 16 };
 
 typedef struct {
     const void *context;
-    size_t n_words;         /* of a state, at most QN_EXPLORE_WORDS_MAX; padding must be set too */
-    int32_t n_classes;      /* class 0: bytes that lead nowhere */
+    size_t n_words;    /* of a state, at most QN_EXPLORE_WORDS_MAX; padding must be set too */
+    int32_t n_classes; /* class 0: bytes that lead nowhere */
     uint8_t class_of[256];
     /* Moves the state by a byte of the class; 0: nowhere. */
     int (*move)(const void *context, uint32_t *state, uint8_t byte);

@@ -12,22 +12,21 @@
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
 #define H16 "[\\dA-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
-#define IPV6                                                                                         \
-    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32        \
-    "|(?:(?:" H16 ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 \
-    ":){2}" LS32 "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16         \
-    ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+#define IPV6                                                                                                \
+    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16 \
+    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32         \
+    "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16   \
+    ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
 #define PERCENT "%[\\dA-Fa-f]{2}"
 #define PLAIN "A-Za-z\\d\\-._~!$&'()*+,;="
-#define UCS                                                                                              \
-    "\\u{a0}-\\u{d7ff}\\u{f900}-\\u{fdcf}\\u{fdf0}-\\u{ffef}\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}"   \
-    "\\u{30000}-\\u{3fffd}\\u{40000}-\\u{4fffd}\\u{50000}-\\u{5fffd}\\u{60000}-\\u{6fffd}\\u{70000}-"     \
-    "\\u{7fffd}\\u{80000}-\\u{8fffd}\\u{90000}-\\u{9fffd}\\u{a0000}-\\u{afffd}\\u{b0000}-\\u{bfffd}"      \
+#define UCS                                                                                             \
+    "\\u{a0}-\\u{d7ff}\\u{f900}-\\u{fdcf}\\u{fdf0}-\\u{ffef}\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}" \
+    "\\u{30000}-\\u{3fffd}\\u{40000}-\\u{4fffd}\\u{50000}-\\u{5fffd}\\u{60000}-\\u{6fffd}\\u{70000}-"   \
+    "\\u{7fffd}\\u{80000}-\\u{8fffd}\\u{90000}-\\u{9fffd}\\u{a0000}-\\u{afffd}\\u{b0000}-\\u{bfffd}"    \
     "\\u{c0000}-\\u{cfffd}\\u{d0000}-\\u{dfffd}\\u{e1000}-\\u{efffd}"
 #define PRIVATE "\\u{e000}-\\u{f8ff}\\u{f0000}-\\u{ffffd}\\u{100000}-\\u{10fffd}"
 #define PCHAR(more) "(?:[" PLAIN ":@" more "]|" PERCENT ")"
-#define HOST(more) \
-    "(?:\\[(?:" IPV6 "|[vV][\\dA-Fa-f]+\\.[" PLAIN ":]+)\\]|(?:[" PLAIN more "]|" PERCENT ")*)"
+#define HOST(more) "(?:\\[(?:" IPV6 "|[vV][\\dA-Fa-f]+\\.[" PLAIN ":]+)\\]|(?:[" PLAIN more "]|" PERCENT ")*)"
 #define AUTHORITY(more) "(?:(?:[" PLAIN ":" more "]|" PERCENT ")*@)?" HOST(more) "(?::\\d*)?"
 #define SEGMENTS(more) "(?:/" PCHAR(more) "*)*"
 #define ROOTED(more) "//" AUTHORITY(more) SEGMENTS(more) "|/(?:" PCHAR(more) "+" SEGMENTS(more) ")?"
@@ -36,7 +35,7 @@
     "(?:\\?(?:[" PLAIN ":@/?" more private "]|" PERCENT ")*)?(?:#(?:[" PLAIN ":@/?" more "]|" PERCENT ")*)?"
 #define URI(more, private) \
     SCHEME "(?:" ROOTED(more) "|" PCHAR(more) "+" SEGMENTS(more) "|)" TAIL(more, private)
-#define RELATIVE(more, private)                                                                         \
+#define RELATIVE(more, private) \
     "(?:" ROOTED(more) "|(?:[" PLAIN "@" more "]|" PERCENT ")+" SEGMENTS(more) "|)" TAIL(more, private)
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 #define VARIABLE "(?:\\w|" PERCENT ")(?:\\.?(?:\\w|" PERCENT "))*(?::[1-9]\\d{0,3}|\\*)?"
@@ -50,12 +49,13 @@
 #define LOCAL(more) "(?:" ATEXT more "]+(?:\\." ATEXT more "]+)*|" QUOTED(more) ")"
 #define LITERAL "\\[(?:" IPV4 "|IPv6:" IPV6 ")\\]"
 /* Nearly what IDNA takes in a label: letters that are not upper case, marks, digits; no compatibility forms. */
-#define LABEL_BEGIN "A-Za-z\\d\\u{df}-\\u{f6}\\u{f8}-\\u{2ff}\\u{370}-\\u{1fff}\\u{2c00}-\\u{d7ff}\\u{10000}-\\u{3fffd}"
+#define LABEL_BEGIN \
+    "A-Za-z\\d\\u{df}-\\u{f6}\\u{f8}-\\u{2ff}\\u{370}-\\u{1fff}\\u{2c00}-\\u{d7ff}\\u{10000}-\\u{3fffd}"
 #define LABEL_CHAR "[\\p{Ll}\\p{Lo}\\p{Lm}\\p{Mn}\\p{Mc}\\p{Nd}A-Z]"
 #define LABEL_EDGE "(?=" LABEL_CHAR ")[" LABEL_BEGIN "]"
-#define LABEL                                                                                                   \
-    LABEL_EDGE "(?:(?:-|(?=" LABEL_CHAR ")[" LABEL_BEGIN "\\u{300}-\\u{36f}])*(?=" LABEL_CHAR ")[" LABEL_BEGIN   \
-    "\\u{300}-\\u{36f}])?"
+#define LABEL                                                                                 \
+    LABEL_EDGE "(?:(?:-|(?=" LABEL_CHAR ")[" LABEL_BEGIN "\\u{300}-\\u{36f}])*(?=" LABEL_CHAR \
+               ")[" LABEL_BEGIN "\\u{300}-\\u{36f}])?"
 
 static const struct {
     const char *name, *pattern;
@@ -116,7 +116,8 @@ static int move_host(const void *context, uint32_t *words, uint8_t byte)
             if (s.n_prefix == 4) s.n_prefix = NO_PREFIX;
         }
     }
-    if (s.n_label > LABEL_MAX || s.n_units * r->unit_bytes + s.n_label + (s.n_label == 0) > HOST_MAX) return 0;
+    if (s.n_label > LABEL_MAX || s.n_units * r->unit_bytes + s.n_label + (s.n_label == 0) > HOST_MAX)
+        return 0;
     memcpy(words, &s, sizeof s);
     return 1;
 }
@@ -154,7 +155,8 @@ static qn_status bytes_at_most(const qn_dfa_work *w, int32_t n, qn_dfa **out)
 static qn_status email(qn_dfa_work *w, int is_international, qn_dfa **out)
 {
     enum { LOCAL_MAX = 64, UNIT = 16 };
-    qn_dfa *local = NULL, *few = NULL, *short_local = NULL, *at = NULL, *domain = NULL, *literal = NULL, *behind = NULL;
+    qn_dfa *local = NULL, *few = NULL, *short_local = NULL, *at = NULL, *domain = NULL, *literal = NULL,
+           *behind = NULL;
     qn_dfa_limits limits = qn_dfa_work_limits(w);
     qn_status s = from_pattern(w, is_international ? LOCAL("\\u{80}-\\u{10ffff}") : LOCAL(""), &local);
     if (s == QN_OK) s = bytes_at_most(w, LOCAL_MAX, &few);
@@ -182,7 +184,8 @@ static qn_status format(qn_dfa_work *w, const char *name, qn_dfa **out)
         if (!strcmp(name, PATTERNS[i].name)) return from_pattern(w, PATTERNS[i].pattern, out);
     }
     if (!strcmp(name, "regex"))
-        return qn_fail(QN_E_UNSUPPORTED, "format regex: what is a regular expression is not a regular language");
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "format regex: what is a regular expression is not a regular language");
     if (!strcmp(name, "idn-hostname"))
         return qn_fail(QN_E_UNSUPPORTED, "format idn-hostname: IDNA2008 is not a regular language");
     return qn_fail(QN_E_NOT_FOUND, "no format of the drafts is named \"%.60s\"", name);

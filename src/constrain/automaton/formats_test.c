@@ -143,9 +143,12 @@ static void test_suite(void **state)
         int is_format = name && strstr(file, "optional/format/");
         if (is_format) {
             qn_status s = qn_dfa_format(name, NULL, &d);
-            if (!strcmp(name, "unknown")) assert_int_equal(s, QN_E_NOT_FOUND);
-            else if (!strcmp(name, "regex") || !strcmp(name, "idn-hostname")) assert_int_equal(s, QN_E_UNSUPPORTED);
-            else if (s != QN_OK) fail_msg("%s: %s", name, qn_last_error());
+            if (!strcmp(name, "unknown"))
+                assert_int_equal(s, QN_E_NOT_FOUND);
+            else if (!strcmp(name, "regex") || !strcmp(name, "idn-hostname"))
+                assert_int_equal(s, QN_E_UNSUPPORTED);
+            else if (s != QN_OK)
+                fail_msg("%s: %s", name, qn_last_error());
         } else if (pattern) {
             qn_status s = qn_dfa_regex(json_string_value(pattern), json_string_length(pattern), 0, NULL, &d);
             if (s != QN_OK) fail_msg("%s: %s", json_string_value(pattern), qn_last_error());
@@ -155,7 +158,8 @@ static void test_suite(void **state)
         if (d) {
             n_formats += (size_t)is_format;
             n_patterns += (size_t)!is_format;
-            json_array_foreach(json_object_get(group, "tests"), i, test) {
+            json_array_foreach(json_object_get(group, "tests"), i, test)
+            {
                 json_t *data = json_object_get(test, "data");
                 if (!json_is_string(data)) continue;
                 const char *text = json_string_value(data);
@@ -163,7 +167,8 @@ static void test_suite(void **state)
                 /* What a label in Punycode stands for is not checked, so none is taken. */
                 if (is_format && !strcmp(name, "hostname") && want && strstr(text, "xn--")) want = 0;
                 if (qn_dfa_accepts(d, text, json_string_length(data)) != want)
-                    fail_msg("%s: %s: expected %d", file, json_string_value(json_object_get(test, "description")), want);
+                    fail_msg("%s: %s: expected %d", file,
+                             json_string_value(json_object_get(test, "description")), want);
             }
         }
         qn_dfa_release(d);
@@ -195,8 +200,9 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_date), cmocka_unit_test(test_every_time), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_more),       cmocka_unit_test(test_suite),      cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_every_date), cmocka_unit_test(test_every_time),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_more),
+        cmocka_unit_test(test_suite),      cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

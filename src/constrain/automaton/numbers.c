@@ -12,10 +12,10 @@
 #include "constrain/automaton/work.h"
 
 enum {
-    DIGITS_MAX = 1200,     /* of a bound */
-    EXPONENT_MAX = 2000,   /* of a bound and of what is compared with it */
-    FRACTION_MAX = 20,     /* digits behind the point if an exponent comes and the number is divided */
-    DIVISOR_MAX = 20000,   /* a divisor without its factors of 10 */
+    DIGITS_MAX = 1200,   /* of a bound */
+    EXPONENT_MAX = 2000, /* of a bound and of what is compared with it */
+    FRACTION_MAX = 17,   /* digits behind the point if an exponent comes and the number is divided */
+    DIVISOR_MAX = 20000, /* a divisor without its factors of 10 */
 };
 
 /* --- Decimal texts --- */
@@ -101,18 +101,23 @@ static int next_phase(uint32_t at, uint8_t byte)
     case BEGIN:
         if (byte == '-') return SIGN;
         /* fall through */
-    case SIGN: return byte == '0' ? ZERO : is_digit(byte) ? WHOLE : -1;
+    case SIGN:
+        return byte == '0' ? ZERO : is_digit(byte) ? WHOLE : -1;
     case WHOLE:
         if (is_digit(byte)) return WHOLE;
         /* fall through */
-    case ZERO: return byte == '.' ? POINT : (byte | 32) == 'e' ? E : -1;
-    case POINT: return is_digit(byte) ? FRACTION : -1;
-    case FRACTION: return is_digit(byte) ? FRACTION : (byte | 32) == 'e' ? E : -1;
+    case ZERO:
+        return byte == '.' ? POINT : (byte | 32) == 'e' ? E : -1;
+    case POINT:
+        return is_digit(byte) ? FRACTION : -1;
+    case FRACTION:
+        return is_digit(byte) ? FRACTION : (byte | 32) == 'e' ? E : -1;
     case E:
         if (byte == '+' || byte == '-') return E_SIGN;
         /* fall through */
     case E_SIGN:
-    case E_DIGITS: return is_digit(byte) ? E_DIGITS : -1;
+    case E_DIGITS:
+        return is_digit(byte) ? E_DIGITS : -1;
     }
     return -1;
 }
@@ -127,11 +132,51 @@ static int32_t larger(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The exponent's value as it is spelled, cut where it cannot matter any more. */
-static uint32_t grow_exponent(uint32_t value, uint8_t byte, int32_t cap)
+enum { LESS, EQUAL, MORE };
+
+/* An exponent as it is spelled, digit by digit, beside a number: the digits behind leading zeros, cut behind the
+ * number's, and how they compare. */
+typedef struct {
+    uint32_t n, order;
+} exponent_state;
+
+static int digits_of(uint32_t number, uint8_t digits[10])
 {
-    int64_t v = (int64_t)value * 10 + (byte - '0');
-    return (uint32_t)(v > cap ? cap : v);
+    int n = 0;
+    for (uint32_t m = number; m; m /= 10) n++;
+    for (int i = n; i-- > 0; number /= 10) digits[i] = (uint8_t)(number % 10);
+    return n;
+}
+
+static uint32_t compare_digit(int digit, int with)
+{
+    return digit < with ? LESS : digit > with ? MORE : EQUAL;
+}
+
+static void move_exponent(exponent_state *e, uint8_t byte, int32_t with)
+{
+    uint8_t digits[10];
+    int n = digits_of((uint32_t)(with < 0 ? -with : with), digits);
+    if (e->n == 0 && byte == '0') return;
+    if (e->n == 0) e->order = EQUAL;
+    if ((int)e->n >= n) {
+        e->n = (uint32_t)n + 1;
+        e->order = MORE;
+        return;
+    }
+    if (e->order == EQUAL) e->order = compare_digit(byte - '0', digits[e->n]);
+    e->n++;
+}
+
+/* The exponent, with its sign, beside the number. */
+static uint32_t compare_exponent(const exponent_state *e, int is_minus, int32_t with)
+{
+    uint8_t digits[10];
+    int n = digits_of((uint32_t)(with < 0 ? -with : with), digits);
+    if (e->n == 0) return with > 0 ? LESS : with < 0 ? MORE : EQUAL;
+    if (with == 0 || is_minus != (with < 0)) return is_minus ? LESS : MORE;
+    uint32_t order = (int)e->n < n ? LESS : (int)e->n > n ? MORE : e->order;
+    return is_minus ? MORE - order : order;
 }
 
 static void number_classes(qn_explorer *e)
@@ -155,8 +200,6 @@ static int accepts_any(const void *context, const uint32_t *s)
 
 /* --- Bounds --- */
 
-enum { LESS, EQUAL, MORE };
-
 typedef struct {
     decimal limit;
     int is_upper, is_exclusive;
@@ -165,23 +208,19 @@ typedef struct {
 typedef struct {
     uint32_t phase, is_negative, is_zero; /* is_zero: no digit but 0 yet */
     uint32_t n_whole;                     /* digits before the point, cut behind the limit's */
-    uint32_t plain;                       /* LESS, EQUAL, MORE: the digits so far, beside the limit's at that place */
-    uint32_t n_behind;                    /* digits behind the point while they are compared */
-    uint32_t scaled;                      /* the same for digits with an exponent: place by place from the first */
+    uint32_t plain;    /* LESS, EQUAL, MORE: the digits so far, beside the limit's at that place */
+    uint32_t n_behind; /* digits behind the point while they are compared */
+    uint32_t scaled;   /* the same for digits with an exponent: place by place from the first */
     uint32_t n_scaled;
-    uint32_t is_odd;                      /* no exponent may come: several digits before the point, or 0.1 */
-    uint32_t is_minus, value;             /* of the exponent */
+    uint32_t is_odd;   /* no exponent may come: several digits before the point, or 0.1 */
+    uint32_t is_minus; /* of the exponent */
+    exponent_state exponent;
 } bound_state;
 
 /* Digit of the limit at 10^-(i+1) * 10^exponent. */
 static int limit_digit(const decimal *d, int64_t i)
 {
     return i >= 0 && i < d->n ? d->digits[i] : 0;
-}
-
-static uint32_t compare_digit(int digit, int with)
-{
-    return digit < with ? LESS : digit > with ? MORE : EQUAL;
 }
 
 static int move_bound(const void *context, uint32_t *words, uint8_t byte)
@@ -232,10 +271,7 @@ static int move_bound(const void *context, uint32_t *words, uint8_t byte)
         s.n_scaled = 0;
     }
     if (to == E_SIGN) s.is_minus = byte == '-';
-    if (to == E_DIGITS) {
-        int32_t exponent = d->exponent - 1, cap = (exponent < 0 ? -exponent : exponent) + 1;
-        s.value = grow_exponent(s.value, byte, cap);
-    }
+    if (to == E_DIGITS && !s.is_zero) move_exponent(&s.exponent, byte, d->exponent - 1);
     s.phase = (uint32_t)to;
     memcpy(words, &s, sizeof s);
     return 1;
@@ -247,9 +283,8 @@ static uint32_t compare_absolute(const decimal *d, const bound_state *s)
     if (s->is_zero) return d->n ? LESS : EQUAL;
     if (d->n == 0) return MORE;
     if (s->phase == E_DIGITS) {
-        int32_t exponent = s->is_minus ? -(int32_t)s->value : (int32_t)s->value;
-        if (exponent != d->exponent - 1) return exponent < d->exponent - 1 ? LESS : MORE;
-        return s->scaled;
+        uint32_t order = compare_exponent(&s->exponent, (int)s->is_minus, d->exponent - 1);
+        return order == EQUAL ? s->scaled : order;
     }
     int32_t n_limit_whole = larger(d->exponent, 0), n_limit_behind = larger(d->n - d->exponent, 0);
     if (s->phase != FRACTION && (int32_t)s->n_whole != n_limit_whole)
@@ -304,8 +339,8 @@ static int accepts_sign(const void *context, const uint32_t *words)
     return (int)s.is_negative == b->is_upper;
 }
 
-static qn_status bound_automaton(qn_dfa_work *w, const char *text, const char *what, int is_upper, int is_exclusive,
-                                 qn_dfa **out)
+static qn_status bound_automaton(qn_dfa_work *w, const char *text, const char *what, int is_upper,
+                                 int is_exclusive, qn_dfa **out)
 {
     bound b = {.is_upper = is_upper, .is_exclusive = is_exclusive};
     QN_TRY(parse_decimal(text, what, &b.limit));
@@ -344,7 +379,8 @@ typedef struct {
     uint32_t rest, n_zeros, n_behind, is_broken;
     /* With an exponent: what all digits leave, the digits behind the point; is_odd: no exponent may come. */
     uint32_t scaled_rest, n_scaled, is_odd;
-    uint32_t threshold, is_minus, value; /* OFFSET + the least exponent that will do */
+    uint32_t threshold, is_minus; /* OFFSET + the least exponent that will do */
+    exponent_state exponent;
 } divisor_state;
 
 static void divide_digit(const divisor *d, divisor_state *s, int is_behind, int digit)
@@ -391,10 +427,7 @@ static int move_divisor(const void *context, uint32_t *words, uint8_t byte)
         s = fresh;
     }
     if (to == E_SIGN) s.is_minus = byte == '-';
-    if (to == E_DIGITS && !s.is_zero) {
-        int32_t least = (int32_t)s.threshold - OFFSET;
-        s.value = grow_exponent(s.value, byte, (least < 0 ? -least : least) + 1);
-    }
+    if (to == E_DIGITS && !s.is_zero) move_exponent(&s.exponent, byte, (int32_t)s.threshold - OFFSET);
     s.phase = (uint32_t)to;
     memcpy(words, &s, sizeof s);
     return 1;
@@ -408,8 +441,7 @@ static int accepts_divisor(const void *context, const uint32_t *words)
     if (!can_end(s.phase)) return 0;
     if (s.is_zero) return 1;
     if (s.phase == E_DIGITS) {
-        int32_t exponent = s.is_minus ? -(int32_t)s.value : (int32_t)s.value;
-        return exponent >= (int32_t)s.threshold - OFFSET;
+        return compare_exponent(&s.exponent, (int)s.is_minus, (int32_t)s.threshold - OFFSET) != LESS;
     }
     if (s.is_broken || (int32_t)s.n_zeros < d->zeros) return 0;
     uint64_t rest = s.rest;
@@ -426,7 +458,8 @@ static qn_status divisor_automaton(qn_dfa_work *w, const char *text, const char 
     uint64_t part = 0;
     for (int32_t i = 0; i < by.n && part <= DIVISOR_MAX; i++) part = part * 10 + by.digits[i];
     if (part > DIVISOR_MAX)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: %.40s has too many digits: the limit is %d", what, text, DIVISOR_MAX);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %.40s has too many digits: the limit is %d", what, text,
+                       DIVISOR_MAX);
     d.part = (uint32_t)part;
     d.n_scaled_max = (int32_t)(8192 / part);
     if (d.n_scaled_max > FRACTION_MAX) d.n_scaled_max = FRACTION_MAX;
@@ -493,7 +526,8 @@ qn_status qn_dfa_number(const qn_number_bounds *b, const qn_dfa_limits *limits, 
     }
     for (size_t i = 0; i < 4 && s == QN_OK; i++) {
         if (!bounds[i].text) continue;
-        s = bound_automaton(&w, bounds[i].text, bounds[i].name, bounds[i].is_upper, bounds[i].is_exclusive, &d);
+        s = bound_automaton(&w, bounds[i].text, bounds[i].name, bounds[i].is_upper, bounds[i].is_exclusive,
+                            &d);
         if (s == QN_OK) s = narrow(&w, &all, d);
     }
     if (s == QN_OK && !all) s = any_number(&w, &all);

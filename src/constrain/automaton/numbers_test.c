@@ -27,15 +27,18 @@ static void expect(qn_number_bounds b, const char *text, int want)
 
 static void test_examples(void **state)
 {
-    static const char *const spelled[] = {"0", "-0", "-0.0", "1e-07", "1.5e+16", "12345.678", "1E400", "0e5", "12e3"};
-    static const char *const misspelled[] = {"", "-", "00", "01", "1.", ".5", "+1", "1e", "1e+", "0x1", "1 ", "NaN"};
+    static const char *const spelled[] = {"0",         "-0",    "-0.0", "1e-07", "1.5e+16",
+                                          "12345.678", "1E400", "0e5",  "12e3"};
+    static const char *const misspelled[] = {"",   "-",  "00",  "01",  "1.", ".5",
+                                             "+1", "1e", "1e+", "0x1", "1 ", "NaN"};
     for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
         expect((qn_number_bounds){0}, spelled[i], 1);
         expect((qn_number_bounds){.minimum = "0"}, spelled[i], 1);
     }
     for (size_t i = 0; i < sizeof misspelled / sizeof *misspelled; i++)
         expect((qn_number_bounds){0}, misspelled[i], 0);
-    qn_number_bounds integer = {.integer = 1}, above = {.exclusive_minimum = "0"}, small = {.maximum = "1e-7"};
+    qn_number_bounds integer = {.integer = 1}, above = {.exclusive_minimum = "0"},
+                     small = {.maximum = "1e-7"};
     expect(integer, "1.0", 1);
     expect(integer, "1.50", 0);
     expect(integer, "-0", 1);
@@ -183,7 +186,8 @@ static void test_random(void **state)
             if (k % 7 == 1) x = limit[k % 4]; /* the bounds themselves */
             int want = (!text[0] || x.value >= limit[0].value) && (!text[1] || x.value <= limit[1].value) &&
                        (!text[2] || x.value > limit[2].value) && (!text[3] || x.value < limit[3].value) &&
-                       (!b.integer || x.value % power(SCALE) == 0) && (!b.multiple_of || x.value % by.value == 0);
+                       (!b.integer || x.value % power(SCALE) == 0) &&
+                       (!b.multiple_of || x.value % by.value == 0);
             int got = qn_dfa_accepts(d, x.text, strlen(x.text));
             n_accepted += (size_t)got;
             n_all++;
@@ -191,8 +195,8 @@ static void test_random(void **state)
             /* Of spellings with an exponent, those that repr writes are taken, which end in no 0. */
             int must = want && x.is_plain && !(has_exponent && has_divisor && strchr(x.text, '.'));
             if ((got && !want) || (!got && must))
-                fail_msg("seed %d: %s: %d, min %s max %s above %s below %s integer %d multiple %s", (int)seed, x.text,
-                         got, text[0], text[1], text[2], text[3], b.integer, b.multiple_of);
+                fail_msg("seed %d: %s: %d, min %s max %s above %s below %s integer %d multiple %s", (int)seed,
+                         x.text, got, text[0], text[1], text[2], text[3], b.integer, b.multiple_of);
         }
         qn_dfa_release(d);
     }

@@ -59,8 +59,8 @@ typedef struct {
     unsigned inside;
     int32_t trackers[TRACKERS_MAX], n_trackers; /* of the machine whose nodes are being made */
     qn_code_classes classes;
-    uint8_t *has;     /* [n_sets, n_classes] */
-    uint8_t *is_word; /* [n_classes] */
+    int32_t *list_begins, *lists; /* the classes of each set */
+    uint8_t *is_word;             /* [n_classes] */
     qn_dfa_rows
         duties; /* sets of obligations: pairs of machine * 2 + is_negated and state; 0: the empty one */
 } compiler;
@@ -158,6 +158,70 @@ static qn_status build_around(compiler *c, qn_regex_node *r, int32_t next, int32
     return add(c, n, out);
 }
 
+/* --- Alternatives: what several begin with in common is there once (words of a list). --- */
+
+typedef struct {
+    int32_t set, child, sibling; /* the last child and the sibling before; -1: none */
+    int32_t entry;               /* of what follows the set; -1: nothing yet */
+} branch;
+
+/* Both ways: *entry becomes a node that leads to what it was and to `to`. */
+static qn_status add_way(compiler *c, int32_t *entry, int32_t to)
+{
+    if (*entry >= 0) return add(c, (node){.kind = NODE_SPLIT, .out = to, .other = *entry}, entry);
+    *entry = to;
+    return QN_OK;
+}
+
+/* Goes from branch *at to the one for the set below it, which is made if it is not there. */
+static qn_status descend(compiler *c, qn_dfa_array *branches, int32_t *at, int32_t set)
+{
+    branch *all = branches->at;
+    int32_t i = all[*at].child;
+    while (i >= 0 && all[i].set != set) i = all[i].sibling;
+    if (i < 0) {
+        QN_TRY(qn_dfa_array_room(c->w, branches, 1, sizeof(branch)));
+        all = branches->at;
+        i = (int32_t)branches->n++;
+        all[i] = (branch){set, -1, all[*at].child, -1};
+        all[*at].child = i;
+    }
+    *at = i;
+    return qn_dfa_work_steps(c->w, 1);
+}
+
+static qn_status build_alternatives(compiler *c, const qn_regex_node *r, int32_t next, int32_t *out)
+{
+    const qn_regex_node *tree = c->tree.nodes.at;
+    qn_dfa_array branches = {0}, items = {0};
+    QN_TRY(qn_dfa_array_room(c->w, &branches, 1, sizeof(branch)));
+    ((branch *)branches.at)[branches.n++] = (branch){-1, -1, -1, -1};
+    for (int32_t i = r->last; i >= 0; i = tree[i].before) {
+        int32_t at = 0, is_list = tree[i].kind == QN_REGEX_SEQUENCE, rest = next;
+        items.n = 0;
+        for (int32_t k = is_list ? tree[i].last : i; k >= 0; k = is_list ? tree[k].before : -1) {
+            QN_TRY(qn_dfa_array_room(c->w, &items, 1, sizeof(int32_t)));
+            ((int32_t *)items.at)[items.n++] = k;
+        }
+        size_t n = items.n; /* the items stand from last to first */
+        const int32_t *list = items.at;
+        for (; n > 0 && tree[list[n - 1]].kind == QN_REGEX_SET; n--)
+            QN_TRY(descend(c, &branches, &at, tree[list[n - 1]].set));
+        for (size_t k = 0; k < n; k++) QN_TRY(build(c, list[k], rest, &rest));
+        QN_TRY(add_way(c, &((branch *)branches.at)[at].entry, rest));
+    }
+    branch *all = branches.at;
+    for (size_t i = branches.n; i-- > 0;) { /* children come behind their parents */
+        for (int32_t k = all[i].child; k >= 0; k = all[k].sibling) {
+            int32_t one;
+            QN_TRY(add(c, (node){.kind = NODE_SET, .out = all[k].entry, .set = all[k].set}, &one));
+            QN_TRY(add_way(c, &all[i].entry, one));
+        }
+    }
+    *out = all[0].entry;
+    return QN_OK;
+}
+
 /* The node from which the tree at `at` and then `next` is matched. Recurses as deep as the tree is. */
 static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
 {
@@ -174,20 +238,8 @@ static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
             QN_TRY(build(c, i, next, &next));
         *out = next;
         return QN_OK;
-    case QN_REGEX_ALTERNATIVES: {
-        int32_t entry = -1;
-        for (int32_t i = r->last; i >= 0; i = ((const qn_regex_node *)c->tree.nodes.at)[i].before) {
-            int32_t one;
-            QN_TRY(build(c, i, next, &one));
-            if (entry < 0) {
-                entry = one;
-            } else {
-                QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = one, .other = entry}, &entry));
-            }
-        }
-        *out = entry;
-        return QN_OK;
-    }
+    case QN_REGEX_ALTERNATIVES:
+        return build_alternatives(c, r, next, out);
     case QN_REGEX_REPEAT:
         return build_repeat(c, r, next, out);
     case QN_REGEX_BEGIN:
@@ -237,6 +289,37 @@ static qn_status find_intervals(compiler *c)
     return QN_OK;
 }
 
+/* The classes that each set holds. */
+static qn_status list_classes(compiler *c)
+{
+    const qn_code_classes *k = &c->classes;
+    int32_t n_sets = qn_dfa_rows_count(&c->tree.sets);
+    qn_dfa_array lists = {0};
+    int32_t *met = qn_arena_calloc(&c->w->arena, (size_t)k->n_classes, sizeof *met);
+    c->list_begins = qn_arena_alloc(&c->w->arena, sizeof *c->list_begins * (size_t)(n_sets + 1));
+    c->is_word = qn_arena_calloc(&c->w->arena, (size_t)k->n_classes, 1);
+    if (!met || !c->list_begins || !c->is_word) return QN_E_NOMEM;
+    for (int32_t s = 0; s < n_sets; s++) {
+        size_t m;
+        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
+        c->list_begins[s] = (int32_t)lists.n;
+        int32_t i = 0;
+        for (size_t r = 0; r < m; r += 2) {
+            while (k->begins[i] < row[r]) i++;
+            for (; k->begins[i] <= row[r + 1]; i++) {
+                if (k->classes[i] < 0 || met[k->classes[i]] == s + 1) continue;
+                met[k->classes[i]] = s + 1;
+                QN_TRY(qn_dfa_array_room(c->w, &lists, 1, sizeof(int32_t)));
+                ((int32_t *)lists.at)[lists.n++] = k->classes[i];
+            }
+        }
+        QN_TRY(qn_dfa_work_steps(c->w, i));
+    }
+    c->list_begins[n_sets] = (int32_t)lists.n;
+    c->lists = lists.at;
+    return QN_OK;
+}
+
 /* Each set splits the classes that it cuts. Then classes are numbered without gaps. */
 static qn_status split_classes(compiler *c)
 {
@@ -281,22 +364,7 @@ static qn_status split_classes(compiler *c)
     }
     k->classes = class;
     k->n_classes = n_classes;
-    c->has = qn_arena_calloc(&c->w->arena, (size_t)(n_sets + 1) * (size_t)n_classes, 1);
-    c->is_word = qn_arena_calloc(&c->w->arena, (size_t)n_classes, 1);
-    if (!c->has || !c->is_word) return QN_E_NOMEM;
-    for (int32_t s = 0; s < n_sets; s++) {
-        size_t m;
-        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
-        int32_t i = 0;
-        for (size_t r = 0; r < m; r += 2) {
-            while (k->begins[i] < row[r]) i++;
-            for (; k->begins[i] <= row[r + 1]; i++) {
-                if (class[i] >= 0) c->has[(size_t)s * (size_t)n_classes + (size_t) class[i]] = 1;
-            }
-        }
-        QN_TRY(qn_dfa_work_steps(c->w, i));
-    }
-    return QN_OK;
+    return list_classes(c);
 }
 
 /* --- Threads --- */
@@ -423,10 +491,12 @@ static int duties_met_at_end(const compiler *c, int32_t duties)
 
 static qn_status push(run *r, int32_t node_index, uint32_t flags, int32_t duties)
 {
-    qn_dfa_array a = {r->stack, r->n_stack, r->stack_capacity};
-    QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof(thread)));
-    r->stack = a.at;
-    r->stack_capacity = a.capacity;
+    if (r->n_stack == r->stack_capacity) {
+        qn_dfa_array a = {r->stack, r->n_stack, r->stack_capacity};
+        QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof(thread)));
+        r->stack = a.at;
+        r->stack_capacity = a.capacity;
+    }
     r->stack[r->n_stack++] = (thread){(uint32_t)node_index * 8 + flags, duties};
     return QN_OK;
 }
@@ -450,10 +520,12 @@ static qn_status is_seen(run *r, thread t, int *out)
     *out = 0;
     int is_kept = n->kind == NODE_SET || n->kind == NODE_ANY || n->kind == NODE_MATCH || n->kind == NODE_ALL;
     if (!is_kept && (t.place & 7) == 0 && t.duties == 0) return QN_OK;
-    qn_dfa_array a = {r->threads, r->n, r->capacity};
-    QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof t));
-    r->threads = a.at;
-    r->capacity = a.capacity;
+    if (r->n == r->capacity) {
+        qn_dfa_array a = {r->threads, r->n, r->capacity};
+        QN_TRY(qn_dfa_array_room(r->c->w, &a, 1, sizeof t));
+        r->threads = a.at;
+        r->capacity = a.capacity;
+    }
     r->threads[r->n++] = t;
     return QN_OK;
 }
@@ -597,29 +669,69 @@ static qn_status start_state(run *r, int context, int32_t *out)
     return number_state(r, out);
 }
 
-static qn_status step_state(run *r, const uint32_t *row, size_t n, int32_t class, int32_t *out)
+/* Which threads of a state a class of characters moves: lists by class, one after another. */
+typedef struct {
+    int32_t *begins; /* [n_classes + 1] */
+    int32_t *items;  /* places in the state's row */
+    size_t capacity;
+} buckets;
+
+static qn_status sort_threads(run *r, const uint32_t *row, size_t n, size_t n_tracked, buckets *b)
 {
     compiler *c = r->c;
-    size_t n_classes = (size_t)c->classes.n_classes, n_tracked = (size_t)r->m->n_trackers;
-    int context = c->is_word[class] ? AFTER_WORD : AFTER_OTHER;
-    if (n == 2 && n_tracked) { /* the state from which all is accepted has no trackers */
-        n_tracked = 0;
+    int32_t n_classes = c->classes.n_classes;
+    size_t total = 0;
+    memset(b->begins, 0, sizeof *b->begins * (size_t)(n_classes + 1));
+    for (int fill = 0; fill < 2; fill++) {
+        for (size_t i = n_tracked; i < n; i += 2) {
+            const node *at = node_of(c, (int32_t)(row[i] >> 3));
+            if (at->kind == NODE_MATCH || row[i] & FLAG_END) continue;
+            int is_any = at->kind == NODE_ANY || at->kind == NODE_ALL;
+            const int32_t *list = is_any ? NULL : c->lists + c->list_begins[at->set];
+            int32_t n_list = is_any ? n_classes : c->list_begins[at->set + 1] - c->list_begins[at->set];
+            for (int32_t k = 0; k < n_list; k++) {
+                int32_t *at_class = &b->begins[list ? list[k] : k];
+                if (fill) b->items[*at_class] = (int32_t)i;
+                ++*at_class;
+            }
+            total += (size_t)n_list;
+        }
+        if (fill) break;
+        int32_t sum = 0;
+        for (int32_t k = 0; k <= n_classes; k++) { /* from counts to begins */
+            int32_t m = b->begins[k];
+            b->begins[k] = sum;
+            sum += m;
+        }
+        if (total > b->capacity) {
+            b->capacity = total * 2;
+            b->items = qn_arena_alloc(&c->w->arena, b->capacity * sizeof *b->items);
+            if (!b->items) return QN_E_NOMEM;
+        }
     }
+    memmove(b->begins + 1, b->begins, sizeof *b->begins * (size_t)n_classes); /* filling moved them to ends */
+    b->begins[0] = 0;
+    return qn_dfa_work_steps(c->w, 1 + (int64_t)(total / 8));
+}
+
+static qn_status step_state(run *r, const uint32_t *row, size_t n_tracked, const buckets *b, int32_t class,
+                            int32_t *out)
+{
+    compiler *c = r->c;
+    size_t n_classes = (size_t)c->classes.n_classes;
+    int context = c->is_word[class] ? AFTER_WORD : AFTER_OTHER;
     for (size_t i = 0; i < n_tracked; i++)
         r->tracked[i] = machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t) class];
     r->n = 0;
     r->stamp++;
-    for (size_t i = n_tracked; i < n; i += 2) {
-        uint32_t flags = row[i] & 7;
-        const node *at = node_of(c, (int32_t)(row[i] >> 3));
-        if (at->kind == NODE_MATCH || flags & FLAG_END) continue;
-        if (at->kind == NODE_SET && !c->has[(size_t)at->set * n_classes + (size_t) class]) continue;
-        if (flags & (c->is_word[class] ? FLAG_NO_WORD : FLAG_WORD)) continue;
-        int32_t duties, to = at->kind == NODE_ALL ? (int32_t)(row[i] >> 3) : at->out;
-        QN_TRY(step_duties(c, (int32_t)row[i + 1], class, &duties));
+    for (int32_t k = b->begins[class]; k < b->begins[class + 1]; k++) {
+        const uint32_t *t = row + b->items[k];
+        const node *at = node_of(c, (int32_t)(t[0] >> 3));
+        if (t[0] & (c->is_word[class] ? FLAG_NO_WORD : FLAG_WORD)) continue;
+        int32_t duties, to = at->kind == NODE_ALL ? (int32_t)(t[0] >> 3) : at->out;
+        QN_TRY(step_duties(c, (int32_t)t[1], class, &duties));
         if (duties >= 0) QN_TRY(follow(r, to, 0, duties, context));
     }
-    QN_TRY(qn_dfa_work_steps(c->w, 1 + (int64_t)(n / 8)));
     return number_state(r, out);
 }
 
@@ -627,7 +739,9 @@ static qn_status step_state(run *r, const uint32_t *row, size_t n, int32_t class
 static qn_status determinise(compiler *c, machine *m)
 {
     run r = {.c = c, .m = m, .seen = qn_arena_calloc(&c->w->arena, c->nodes.n, sizeof *r.seen)};
-    if (!r.seen) return QN_E_NOMEM;
+    buckets b = {.begins =
+                     qn_arena_alloc(&c->w->arena, sizeof *b.begins * ((size_t)c->classes.n_classes + 2))};
+    if (!r.seen || !b.begins) return QN_E_NOMEM;
     qn_dfa_array next = {0};
     int32_t starts[N_CONTEXTS] = {0}, id;
     size_t n_classes = (size_t)c->classes.n_classes;
@@ -652,9 +766,13 @@ static qn_status determinise(compiler *c, machine *m)
         QN_TRY(qn_dfa_array_room(c->w, &next, n_classes, sizeof(int32_t)));
         int32_t *to = (int32_t *)next.at + next.n;
         next.n += n_classes;
+        memset(to, 0, n_classes * sizeof *to);
+        if (!s) continue;
+        /* The state from which all is accepted has no trackers: it is one thread alone. */
+        size_t n_tracked = n == 2 ? 0 : (size_t)m->n_trackers;
+        QN_TRY(sort_threads(&r, row, n, n_tracked, &b));
         for (size_t k = 0; k < n_classes; k++) {
-            to[k] = 0;
-            if (s) QN_TRY(step_state(&r, row, n, (int32_t)k, &to[k]));
+            if (b.begins[k] < b.begins[k + 1]) QN_TRY(step_state(&r, row, n_tracked, &b, (int32_t)k, &to[k]));
         }
     }
     int32_t n_states = qn_dfa_rows_count(&r.states), n_blocks;
@@ -709,8 +827,7 @@ static qn_status compile(compiler *c, const char *pattern, size_t n, unsigned fl
     QN_TRY(find_intervals(c));
     QN_TRY(split_classes(c));
     if (word >= 0) {
-        size_t n_classes = (size_t)c->classes.n_classes;
-        memcpy(c->is_word, c->has + (size_t)word * n_classes, n_classes);
+        for (int32_t i = c->list_begins[word]; i < c->list_begins[word + 1]; i++) c->is_word[c->lists[i]] = 1;
     }
     QN_TRY(qn_dfa_rows_add(c->w, &c->duties, NULL, 0, &id, NULL));
     for (size_t i = 0; i < c->machines.n; i++) QN_TRY(determinise(c, (machine *)c->machines.at + i));
