@@ -12,360 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "constrain/automaton/lower.h"
-#include "constrain/automaton/regex_parse.h"
-#include "constrain/automaton/work.h"
+#include "constrain/automaton/regex_graph.h"
 
-typedef enum {
-    NODE_SET,    /* one character of the set, then out */
-    NODE_ANY,    /* one character */
-    NODE_SPLIT,  /* out, and other if it is not -1 */
-    NODE_BEGIN,  /* ^ */
-    NODE_END,    /* $ */
-    NODE_EDGE,   /* \b, \B if negated */
-    NODE_AHEAD,  /* machine `other` accepts what follows, or does not if negated */
-    NODE_BEHIND, /* machine `other` accepts what came, or does not if negated */
-    NODE_MATCH,  /* nothing may follow */
-    NODE_ALL,    /* anything may follow */
-} node_kind;
-
-typedef struct {
-    node_kind kind;
-    int32_t out, other, set;
-    int is_negated;
-} node;
-
-/* The context in which a machine begins: what came before. */
-enum { AT_BEGIN, AFTER_OTHER, AFTER_WORD, N_CONTEXTS };
-
-enum { TRACKERS_MAX = 8 };
-
-typedef struct {
-    int32_t entry;
-    int is_ahead;                               /* it begins anywhere; others begin with the text */
-    int32_t trackers[TRACKERS_MAX], n_trackers; /* machines of look-behind that it asks */
-    int32_t n_states, starts[N_CONTEXTS], all;  /* all: the state that accepts every text; 0: none */
-    const int32_t *next;                        /* [n_states, n_classes], minimal; state 0 is dead */
-    const uint8_t *accepts;
-} machine;
-
-enum { INSIDE_AHEAD = 1, INSIDE_BEHIND = 2 };
-
-typedef struct {
-    qn_dfa_work *w;
-    qn_regex_tree tree;
-    qn_dfa_array nodes;    /* node */
-    qn_dfa_array machines; /* machine */
-    unsigned inside;
-    int32_t trackers[TRACKERS_MAX], n_trackers; /* of the machine whose nodes are being made */
-    qn_code_classes classes;
-    int32_t *list_begins, *lists; /* the classes of each set */
-    uint8_t *is_word;             /* [n_classes] */
-    qn_dfa_rows
-        duties; /* sets of obligations: pairs of machine * 2 + is_negated and state; 0: the empty one */
-} compiler;
-
-/* --- The graph --- */
-
-static qn_status add(compiler *c, node n, int32_t *out)
-{
-    QN_TRY(qn_dfa_work_states(c->w, (int64_t)c->nodes.n / 4));
-    QN_TRY(qn_dfa_work_steps(c->w, 1));
-    QN_TRY(qn_dfa_array_room(c->w, &c->nodes, 1, sizeof n));
-    ((node *)c->nodes.at)[c->nodes.n] = n;
-    *out = (int32_t)c->nodes.n++;
-    return QN_OK;
-}
-
-static node *node_of(const compiler *c, int32_t i)
-{
-    return (node *)c->nodes.at + i;
-}
-
-static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out);
-
-static qn_status build_repeat(compiler *c, const qn_regex_node *r, int32_t next, int32_t *out)
-{
-    int32_t child = r->last, entry = next;
-    if (r->max < 0) {
-        int32_t loop, body;
-        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = next}, &loop));
-        QN_TRY(build(c, child, loop, &body));
-        node_of(c, loop)->out = body;
-        entry = loop;
-    } else {
-        for (int32_t i = r->min; i < r->max; i++) { /* (a(a(a)?)?)? */
-            int32_t body;
-            QN_TRY(build(c, child, entry, &body));
-            QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = body, .other = next}, &entry));
-        }
-    }
-    for (int32_t i = 0; i < r->min; i++) QN_TRY(build(c, child, entry, &entry));
-    *out = entry;
-    return QN_OK;
-}
-
-/* The machine of a look-around: its nodes first, its place in the list after those of what is inside of it. */
-static qn_status build_machine(compiler *c, const qn_regex_node *r, int32_t *out)
-{
-    int is_ahead = r->kind == QN_REGEX_AHEAD;
-    if (!is_ahead && c->inside & INSIDE_AHEAD)
-        return qn_fail(QN_E_UNSUPPORTED, "look-behind inside of look-ahead is not supported");
-    if (is_ahead && c->inside & INSIDE_BEHIND)
-        return qn_fail(QN_E_UNSUPPORTED, "look-ahead inside of look-behind is not supported");
-    unsigned outside = c->inside;
-    machine m = {.entry = -1, .is_ahead = is_ahead};
-    int32_t kept[TRACKERS_MAX], n_kept = c->n_trackers, end;
-    memcpy(kept, c->trackers, sizeof kept);
-    c->n_trackers = 0;
-    c->inside |= is_ahead ? INSIDE_AHEAD : INSIDE_BEHIND;
-    QN_TRY(add(c, (node){.kind = is_ahead ? NODE_ALL : NODE_MATCH}, &end));
-    QN_TRY(build(c, r->last, end, &m.entry));
-    if (!is_ahead) { /* the match may begin anywhere */
-        int32_t loop, any;
-        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = m.entry}, &loop));
-        QN_TRY(add(c, (node){.kind = NODE_ANY, .out = loop}, &any));
-        node_of(c, loop)->out = any;
-        m.entry = loop;
-    }
-    memcpy(m.trackers, c->trackers, sizeof kept);
-    m.n_trackers = c->n_trackers;
-    memcpy(c->trackers, kept, sizeof kept);
-    c->n_trackers = n_kept;
-    c->inside = outside;
-    QN_TRY(qn_dfa_array_room(c->w, &c->machines, 1, sizeof m));
-    *out = (int32_t)c->machines.n;
-    ((machine *)c->machines.at)[c->machines.n++] = m;
-    return QN_OK;
-}
-
-static qn_status build_around(compiler *c, qn_regex_node *r, int32_t next, int32_t *out)
-{
-    int32_t i = 0;
-    if (!r->machine) { /* repetitions share it */
-        int32_t index = -1;
-        QN_TRY(build_machine(c, r, &index));
-        r->machine = index + 1;
-    }
-    node n = {.kind = NODE_AHEAD, .out = next, .other = r->machine - 1, .is_negated = r->is_negated};
-    if (r->kind == QN_REGEX_BEHIND) {
-        n.kind = NODE_BEHIND;
-        while (i < c->n_trackers && c->trackers[i] != n.other) i++;
-        if (i == TRACKERS_MAX) return qn_fail(QN_E_UNSUPPORTED, "more than %d look-behinds", TRACKERS_MAX);
-        c->trackers[i] = n.other;
-        if (i == c->n_trackers) c->n_trackers++;
-    }
-    return add(c, n, out);
-}
-
-/* --- Alternatives: what several begin with in common is there once (words of a list). --- */
-
-typedef struct {
-    int32_t set, child, sibling; /* the last child and the sibling before; -1: none */
-    int32_t entry;               /* of what follows the set; -1: nothing yet */
-} branch;
-
-/* Both ways: *entry becomes a node that leads to what it was and to `to`. */
-static qn_status add_way(compiler *c, int32_t *entry, int32_t to)
-{
-    if (*entry >= 0) return add(c, (node){.kind = NODE_SPLIT, .out = to, .other = *entry}, entry);
-    *entry = to;
-    return QN_OK;
-}
-
-/* Goes from branch *at to the one for the set below it, which is made if it is not there. */
-static qn_status descend(compiler *c, qn_dfa_array *branches, int32_t *at, int32_t set)
-{
-    branch *all = branches->at;
-    int32_t i = all[*at].child;
-    while (i >= 0 && all[i].set != set) i = all[i].sibling;
-    if (i < 0) {
-        QN_TRY(qn_dfa_array_room(c->w, branches, 1, sizeof(branch)));
-        all = branches->at;
-        i = (int32_t)branches->n++;
-        all[i] = (branch){set, -1, all[*at].child, -1};
-        all[*at].child = i;
-    }
-    *at = i;
-    return qn_dfa_work_steps(c->w, 1);
-}
-
-static qn_status build_alternatives(compiler *c, const qn_regex_node *r, int32_t next, int32_t *out)
-{
-    const qn_regex_node *tree = c->tree.nodes.at;
-    qn_dfa_array branches = {0}, items = {0};
-    QN_TRY(qn_dfa_array_room(c->w, &branches, 1, sizeof(branch)));
-    ((branch *)branches.at)[branches.n++] = (branch){-1, -1, -1, -1};
-    for (int32_t i = r->last; i >= 0; i = tree[i].before) {
-        int32_t at = 0, is_list = tree[i].kind == QN_REGEX_SEQUENCE, rest = next;
-        items.n = 0;
-        for (int32_t k = is_list ? tree[i].last : i; k >= 0; k = is_list ? tree[k].before : -1) {
-            QN_TRY(qn_dfa_array_room(c->w, &items, 1, sizeof(int32_t)));
-            ((int32_t *)items.at)[items.n++] = k;
-        }
-        size_t n = items.n; /* the items stand from last to first */
-        const int32_t *list = items.at;
-        for (; n > 0 && tree[list[n - 1]].kind == QN_REGEX_SET; n--)
-            QN_TRY(descend(c, &branches, &at, tree[list[n - 1]].set));
-        for (size_t k = 0; k < n; k++) QN_TRY(build(c, list[k], rest, &rest));
-        QN_TRY(add_way(c, &((branch *)branches.at)[at].entry, rest));
-    }
-    branch *all = branches.at;
-    for (size_t i = branches.n; i-- > 0;) { /* children come behind their parents */
-        for (int32_t k = all[i].child; k >= 0; k = all[k].sibling) {
-            int32_t one;
-            QN_TRY(add(c, (node){.kind = NODE_SET, .out = all[k].entry, .set = all[k].set}, &one));
-            QN_TRY(add_way(c, &all[i].entry, one));
-        }
-    }
-    *out = all[0].entry;
-    return QN_OK;
-}
-
-/* The node from which the tree at `at` and then `next` is matched. Recurses as deep as the tree is. */
-static qn_status build(compiler *c, int32_t at, int32_t next, int32_t *out)
-{
-    qn_regex_node *r = (qn_regex_node *)c->tree.nodes.at + at;
-    QN_TRY(qn_dfa_work_steps(c->w, 1));
-    switch (r->kind) {
-    case QN_REGEX_EMPTY:
-        *out = next;
-        return QN_OK;
-    case QN_REGEX_SET:
-        return add(c, (node){.kind = NODE_SET, .out = next, .set = r->set}, out);
-    case QN_REGEX_SEQUENCE:
-        for (int32_t i = r->last; i >= 0; i = ((const qn_regex_node *)c->tree.nodes.at)[i].before)
-            QN_TRY(build(c, i, next, &next));
-        *out = next;
-        return QN_OK;
-    case QN_REGEX_ALTERNATIVES:
-        return build_alternatives(c, r, next, out);
-    case QN_REGEX_REPEAT:
-        return build_repeat(c, r, next, out);
-    case QN_REGEX_BEGIN:
-        return add(c, (node){.kind = NODE_BEGIN, .out = next}, out);
-    case QN_REGEX_END:
-    case QN_REGEX_WORD_EDGE:
-        if (c->inside & INSIDE_BEHIND)
-            return qn_fail(QN_E_UNSUPPORTED, "$ and \\b inside of look-behind are not supported");
-        return add(c,
-                   (node){.kind = r->kind == QN_REGEX_END ? NODE_END : NODE_EDGE,
-                          .out = next,
-                          .is_negated = r->is_negated},
-                   out);
-    case QN_REGEX_AHEAD:
-    case QN_REGEX_BEHIND:
-        return build_around(c, r, next, out);
-    }
-    return qn_fail(QN_E_INTERNAL, "a node of an unknown kind");
-}
-
-/* --- Classes of code points --- */
-
-static int compare_codes(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The elementary intervals: those between all the ends of ranges. */
-static qn_status find_intervals(compiler *c)
-{
-    const qn_dfa_rows *sets = &c->tree.sets;
-    size_t n = 4 + (sets->words.n);
-    uint32_t *begins = qn_arena_alloc(&c->w->arena, sizeof *begins * n);
-    if (!begins) return QN_E_NOMEM;
-    const uint32_t *words = sets->words.at;
-    for (size_t i = 0; i < sets->words.n; i++) begins[i] = words[i] + (i & 1);
-    memcpy(begins + sets->words.n, (uint32_t[]){0, 0xd800, 0xe000, QN_CODE_MAX + 1}, 4 * sizeof *begins);
-    QN_TRY(qn_dfa_work_steps(c->w, (int64_t)n));
-    qsort(begins, n, sizeof *begins, compare_codes);
-    size_t n_unique = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!n_unique || begins[n_unique - 1] != begins[i]) begins[n_unique++] = begins[i];
-    }
-    c->classes.n = (int32_t)n_unique - 1;
-    c->classes.begins = begins;
-    return QN_OK;
-}
-
-/* The classes that each set holds. */
-static qn_status list_classes(compiler *c)
-{
-    const qn_code_classes *k = &c->classes;
-    int32_t n_sets = qn_dfa_rows_count(&c->tree.sets);
-    qn_dfa_array lists = {0};
-    int32_t *met = qn_arena_calloc(&c->w->arena, (size_t)k->n_classes, sizeof *met);
-    c->list_begins = qn_arena_alloc(&c->w->arena, sizeof *c->list_begins * (size_t)(n_sets + 1));
-    c->is_word = qn_arena_calloc(&c->w->arena, (size_t)k->n_classes, 1);
-    if (!met || !c->list_begins || !c->is_word) return QN_E_NOMEM;
-    for (int32_t s = 0; s < n_sets; s++) {
-        size_t m;
-        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
-        c->list_begins[s] = (int32_t)lists.n;
-        int32_t i = 0;
-        for (size_t r = 0; r < m; r += 2) {
-            while (k->begins[i] < row[r]) i++;
-            for (; k->begins[i] <= row[r + 1]; i++) {
-                if (k->classes[i] < 0 || met[k->classes[i]] == s + 1) continue;
-                met[k->classes[i]] = s + 1;
-                QN_TRY(qn_dfa_array_room(c->w, &lists, 1, sizeof(int32_t)));
-                ((int32_t *)lists.at)[lists.n++] = k->classes[i];
-            }
-        }
-        QN_TRY(qn_dfa_work_steps(c->w, i));
-    }
-    c->list_begins[n_sets] = (int32_t)lists.n;
-    c->lists = lists.at;
-    return QN_OK;
-}
-
-/* Each set splits the classes that it cuts. Then classes are numbered without gaps. */
-static qn_status split_classes(compiler *c)
-{
-    qn_code_classes *k = &c->classes;
-    int32_t n_sets = qn_dfa_rows_count(&c->tree.sets), n = k->n;
-    int32_t *class = qn_arena_calloc(&c->w->arena, (size_t)n, sizeof *class);
-    int32_t *split_to = qn_arena_alloc(&c->w->arena, sizeof *split_to * (size_t)(n + 2));
-    int32_t *number = qn_arena_alloc(&c->w->arena, sizeof *number * (size_t)(2 * n + 2));
-    int32_t *touched = qn_arena_alloc(&c->w->arena, sizeof *touched * (size_t)(n + 2));
-    if (!class || !split_to || !number || !touched) return QN_E_NOMEM;
-    int32_t n_classes = 1;
-    for (int32_t i = 0; i < n; i++) {
-        if (k->begins[i] == 0xd800) class[i] = -1;
-    }
-    memset(split_to, -1, sizeof *split_to * (size_t)(n + 2));
-    for (int32_t s = 0; s < n_sets; s++) {
-        size_t m;
-        const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);
-        int32_t i = 0, n_touched = 0;
-        for (size_t r = 0; r < m; r += 2) {
-            while (k->begins[i] < row[r]) i++;
-            for (; k->begins[i] <= row[r + 1]; i++) {
-                if (class[i] < 0) continue;
-                int32_t old = class[i];
-                if (split_to[old] < 0) {
-                    split_to[old] = n_classes + n_touched;
-                    touched[n_touched++] = old;
-                }
-                class[i] = split_to[old];
-            }
-        }
-        for (int32_t t = 0; t < n_touched; t++) split_to[touched[t]] = -1;
-        QN_TRY(qn_dfa_work_steps(c->w, n));
-        memset(number, -1, sizeof *number * (size_t)(n_classes + n_touched));
-        int32_t n_used = 0; /* a class of which all was touched is empty: numbers without gaps again */
-        for (int32_t j = 0; j < n; j++) {
-            if (class[j] < 0) continue;
-            if (number[class[j]] < 0) number[class[j]] = n_used++;
-            class[j] = number[class[j]];
-        }
-        n_classes = n_used;
-    }
-    k->classes = class;
-    k->n_classes = n_classes;
-    return list_classes(c);
-}
+typedef qn_regex_step node_kind;
+typedef qn_regex_place node;
+typedef qn_regex_machine machine;
+typedef qn_regex_compiler compiler;
 
 /* --- Threads --- */
 
@@ -394,15 +46,10 @@ typedef struct {
     qn_dfa_array accepts; /* of each state */
 } run;
 
-static const machine *machine_of(const compiler *c, int32_t i)
-{
-    return (const machine *)c->machines.at + i;
-}
-
 /* An obligation: 0: can never be met; 1: always is; 2: depends on the text. */
 static int judge(const compiler *c, uint32_t key, int32_t state)
 {
-    const machine *m = machine_of(c, (int32_t)(key >> 1));
+    const machine *m = qn_regex_machine_of(c, (int32_t)(key >> 1));
     int is_negated = key & 1;
     if (state == 0) return is_negated;
     if (state == m->all) return !is_negated;
@@ -464,7 +111,7 @@ static qn_status step_duties(compiler *c, int32_t duties, int32_t class, int32_t
     size_t n, n_out = 0;
     const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
     for (size_t i = 0; i < n; i += 2) {
-        const machine *m = machine_of(c, (int32_t)(row[i] >> 1));
+        const machine *m = qn_regex_machine_of(c, (int32_t)(row[i] >> 1));
         int32_t state = m->next[(size_t)row[i + 1] * (size_t)c->classes.n_classes + (size_t) class];
         int verdict = judge(c, row[i], state);
         if (verdict == 0) {
@@ -483,7 +130,7 @@ static int duties_met_at_end(const compiler *c, int32_t duties)
     size_t n;
     const uint32_t *row = qn_dfa_rows_get(&c->duties, duties, &n);
     for (size_t i = 0; i < n; i += 2) {
-        const machine *m = machine_of(c, (int32_t)(row[i] >> 1));
+        const machine *m = qn_regex_machine_of(c, (int32_t)(row[i] >> 1));
         if (m->accepts[row[i + 1]] == (row[i] & 1)) return 0;
     }
     return 1;
@@ -505,7 +152,7 @@ static qn_status push(run *r, int32_t node_index, uint32_t flags, int32_t duties
  * nodes that only pass on, which go at the end. */
 static qn_status is_seen(run *r, thread t, int *out)
 {
-    node *n = node_of(r->c, (int32_t)(t.place >> 3));
+    node *n = qn_regex_place_of(r->c, (int32_t)(t.place >> 3));
     *out = 1;
     uint32_t *seen = &r->seen[t.place >> 3];
     if (*seen == r->stamp) return QN_OK; /* without any condition, which says more than with one */
@@ -541,7 +188,7 @@ static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_
         QN_TRY(is_seen(r, t, &seen));
         QN_TRY(qn_dfa_work_steps(c->w, 1));
         if (seen) continue;
-        node n = *node_of(c, (int32_t)(t.place >> 3));
+        node n = *qn_regex_place_of(c, (int32_t)(t.place >> 3));
         uint32_t flags = t.place & 7;
         int32_t duties = t.duties;
         switch (n.kind) {
@@ -558,7 +205,7 @@ static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_
             flags |= (context == AFTER_WORD) == n.is_negated ? FLAG_WORD : FLAG_NO_WORD;
             break;
         case NODE_AHEAD: {
-            const machine *m = machine_of(c, n.other);
+            const machine *m = qn_regex_machine_of(c, n.other);
             uint32_t key = (uint32_t)n.other * 2 + (uint32_t)n.is_negated;
             QN_TRY(add_duty(c, duties, key, m->starts[context], &duties));
             if (duties < 0) continue;
@@ -567,7 +214,7 @@ static qn_status follow(run *r, int32_t from, uint32_t from_flags, int32_t from_
         case NODE_BEHIND: {
             int32_t i = 0;
             while (r->m->trackers[i] != n.other) i++;
-            if (machine_of(c, n.other)->accepts[r->tracked[i]] == n.is_negated) continue;
+            if (qn_regex_machine_of(c, n.other)->accepts[r->tracked[i]] == n.is_negated) continue;
             break;
         }
         default:
@@ -592,7 +239,7 @@ static void settle(run *r)
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         thread t = r->threads[i];
-        node_kind kind = node_of(r->c, (int32_t)(t.place >> 3))->kind;
+        node_kind kind = qn_regex_place_of(r->c, (int32_t)(t.place >> 3))->kind;
         if (kind != NODE_SET && kind != NODE_ANY && kind != NODE_MATCH && kind != NODE_ALL) continue;
         int is_free = (t.place & 7) == 0 && t.duties == 0;
         if (!is_free && r->seen[t.place >> 3] == r->stamp) continue;
@@ -621,7 +268,7 @@ static int accepts_now(const run *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         thread t = r->threads[i];
-        node_kind kind = node_of(r->c, (int32_t)(t.place >> 3))->kind;
+        node_kind kind = qn_regex_place_of(r->c, (int32_t)(t.place >> 3))->kind;
         if (kind != NODE_MATCH && kind != NODE_ALL) continue;
         if (!(t.place & FLAG_WORD) && duties_met_at_end(r->c, t.duties)) return 1;
     }
@@ -636,7 +283,7 @@ static qn_status number_state(run *r, int32_t *out)
         *out = 0;
         return QN_OK;
     }
-    node_kind first = node_of(r->c, (int32_t)(r->threads[0].place >> 3))->kind;
+    node_kind first = qn_regex_place_of(r->c, (int32_t)(r->threads[0].place >> 3))->kind;
     int is_all =
         r->n == 1 && first == NODE_ALL && (r->threads[0].place & 7) == 0 && r->threads[0].duties == 0;
     size_t n_tracked = is_all ? 0 : (size_t)r->m->n_trackers, n = n_tracked + 2 * r->n;
@@ -664,7 +311,7 @@ static qn_status start_state(run *r, int context, int32_t *out)
     r->n = 0;
     r->stamp++;
     for (int32_t i = 0; i < r->m->n_trackers; i++)
-        r->tracked[i] = machine_of(r->c, r->m->trackers[i])->starts[AT_BEGIN];
+        r->tracked[i] = qn_regex_machine_of(r->c, r->m->trackers[i])->starts[AT_BEGIN];
     QN_TRY(follow(r, r->m->entry, 0, 0, context));
     return number_state(r, out);
 }
@@ -684,7 +331,7 @@ static qn_status sort_threads(run *r, const uint32_t *row, size_t n, size_t n_tr
     memset(b->begins, 0, sizeof *b->begins * (size_t)(n_classes + 1));
     for (int fill = 0; fill < 2; fill++) {
         for (size_t i = n_tracked; i < n; i += 2) {
-            const node *at = node_of(c, (int32_t)(row[i] >> 3));
+            const node *at = qn_regex_place_of(c, (int32_t)(row[i] >> 3));
             if (at->kind == NODE_MATCH || row[i] & FLAG_END) continue;
             int is_any = at->kind == NODE_ANY || at->kind == NODE_ALL;
             const int32_t *list = is_any ? NULL : c->lists + c->list_begins[at->set];
@@ -721,12 +368,12 @@ static qn_status step_state(run *r, const uint32_t *row, size_t n_tracked, const
     size_t n_classes = (size_t)c->classes.n_classes;
     int context = c->is_word[class] ? AFTER_WORD : AFTER_OTHER;
     for (size_t i = 0; i < n_tracked; i++)
-        r->tracked[i] = machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t) class];
+        r->tracked[i] = qn_regex_machine_of(c, r->m->trackers[i])->next[row[i] * n_classes + (size_t) class];
     r->n = 0;
     r->stamp++;
     for (int32_t k = b->begins[class]; k < b->begins[class + 1]; k++) {
         const uint32_t *t = row + b->items[k];
-        const node *at = node_of(c, (int32_t)(t[0] >> 3));
+        const node *at = qn_regex_place_of(c, (int32_t)(t[0] >> 3));
         if (t[0] & (c->is_word[class] ? FLAG_NO_WORD : FLAG_WORD)) continue;
         int32_t duties, to = at->kind == NODE_ALL ? (int32_t)(t[0] >> 3) : at->out;
         QN_TRY(step_duties(c, (int32_t)t[1], class, &duties));
@@ -805,30 +452,11 @@ static qn_status determinise(compiler *c, machine *m)
 
 static qn_status compile(compiler *c, const char *pattern, size_t n, unsigned flags, qn_dfa **out)
 {
+    machine main;
+    int32_t id;
     QN_TRY(qn_regex_parse(c->w, pattern, n, flags, &c->tree));
-    int32_t end, word = -1, id;
-    if (c->tree.has_word_edges) {
-        qn_charset s = {0};
-        QN_TRY(qn_regex_word_set(c->w, &s));
-        QN_TRY(qn_regex_add_set(c->w, &c->tree.sets, &s, &word));
-    }
-    machine main = {0};
-    QN_TRY(add(c, (node){.kind = flags & QN_REGEX_WHOLE ? NODE_MATCH : NODE_ALL}, &end));
-    QN_TRY(build(c, c->tree.root, end, &main.entry));
-    if (!(flags & QN_REGEX_WHOLE)) { /* the match may begin anywhere */
-        int32_t loop, any;
-        QN_TRY(add(c, (node){.kind = NODE_SPLIT, .out = -1, .other = main.entry}, &loop));
-        QN_TRY(add(c, (node){.kind = NODE_ANY, .out = loop}, &any));
-        node_of(c, loop)->out = any;
-        main.entry = loop;
-    }
-    memcpy(main.trackers, c->trackers, sizeof main.trackers);
-    main.n_trackers = c->n_trackers;
-    QN_TRY(find_intervals(c));
-    QN_TRY(split_classes(c));
-    if (word >= 0) {
-        for (int32_t i = c->list_begins[word]; i < c->list_begins[word + 1]; i++) c->is_word[c->lists[i]] = 1;
-    }
+    QN_TRY(qn_regex_build(c, flags & QN_REGEX_WHOLE, &main));
+    QN_TRY(qn_regex_find_classes(c));
     QN_TRY(qn_dfa_rows_add(c->w, &c->duties, NULL, 0, &id, NULL));
     for (size_t i = 0; i < c->machines.n; i++) QN_TRY(determinise(c, (machine *)c->machines.at + i));
     QN_TRY(determinise(c, &main));
