@@ -45,7 +45,7 @@ typedef struct {
 typedef struct { /* waits for one rule in the state that is being made */
     int32_t rule, first, n;
     int32_t frame; /* -1: not known yet */
-    int is_new;
+    int is_needed, is_new;
     uint32_t met;
 } group;
 
@@ -384,35 +384,33 @@ static qn_status make_frames(qn_grammar_run *r, const item *waits, size_t n, ite
     r->groups.n = 0;
     for (size_t i = 0; i < n; i++) {
         int32_t rule = g->symbols[waits[i].dot];
-        group *last = (group *)r->groups.at + r->groups.n - 1;
-        if (r->groups.n && last->rule == rule) {
-            last->n++;
-            continue;
+        QN_TRY(room(&r->groups, 1, sizeof(group)));
+        group *at = (group *)r->groups.at + r->groups.n;
+        if (r->groups.n && at[-1].rule == rule) {
+            at[-1].n++;
+        } else {
+            *at = (group){.rule = rule, .first = (int32_t)i, .n = 1, .frame = -1};
+            r->groups.n++;
         }
-        QN_TRY(room(&r->groups, 1, sizeof *last));
-        ((group *)r->groups.at)[r->groups.n++] = (group){rule, (int32_t)i, 1, -1, 0, 0};
     }
     group *all = r->groups.at;
-    list *needed = &r->row; /* first which groups threads need, then rows */
-    needed->n = 0;
-    r->stamp++;
     for (size_t i = 0; i < n_threads; i++) {
-        if (threads[i].to < 0) group_for(r, ~threads[i].to)->met = r->stamp;
+        if (threads[i].to < 0) group_for(r, ~threads[i].to)->is_needed = 1;
     }
     for (int changed = 1; changed;) { /* and what those return to */
         changed = 0;
         for (size_t k = 0; k < r->groups.n; k++) {
-            if (all[k].met != r->stamp || all[k].is_new == 2) continue;
-            all[k].is_new = 2;
+            if (all[k].is_needed != 1) continue;
+            all[k].is_needed = 2; /* and looked at */
             changed = 1;
             for (int32_t i = all[k].first; i < all[k].first + all[k].n; i++) {
-                if (waits[i].to < 0) group_for(r, ~waits[i].to)->met = r->stamp;
+                group *to = waits[i].to < 0 ? group_for(r, ~waits[i].to) : NULL;
+                if (to && !to->is_needed) to->is_needed = 1;
             }
         }
     }
     for (size_t k = 0; k < r->groups.n; k++) {
-        if (all[k].is_new != 2) continue;
-        all[k].is_new = 0;
+        if (!all[k].is_needed) continue;
         QN_TRY(write_row(r, waits, k));
         QN_TRY(number_frame(r, &all[k]));
     }
