@@ -417,6 +417,34 @@ static void test_random(void **state)
     assert_true(n_accepted > n_all / 10 && n_accepted < n_all * 9 / 10 && n_large > 300 && n_endless < 2000);
 }
 
+/* A step that fails leaves everything as it was: the same step succeeds afterwards, and finds the same. */
+static void test_failed_steps(void **state)
+{
+    static const char grammar[] =
+        "root ::= root \"+\" root | \"(\" root \")\" | x \"*\" root | [0-9]\nx ::= root | \"-\" x";
+    static const char text[] = "(1+(-3*2)*4)+(((5))*6+7)";
+    qn_grammar *g = read_grammar(qn_grammar_gbnf, grammar);
+    for (int64_t n = 1; n < 60; n++) {
+        qn_grammar_run *r = NULL, *plain = NULL;
+        assert_int_equal(qn_grammar_run_new(g, NULL, &r), QN_OK);
+        assert_int_equal(qn_grammar_run_new(g, NULL, &plain), QN_OK);
+        uint32_t a = qn_grammar_run_start(r), b = qn_grammar_run_start(plain);
+        for (const char *p = text; *p; p++) {
+            qn_mem_fail_nth(n);
+            qn_status s = qn_grammar_run_step(r, a, (uint8_t)*p, &a);
+            qn_mem_fail_nth(0);
+            if (s != QN_OK) s = qn_grammar_run_step(r, a, (uint8_t)*p, &a);
+            assert_int_equal(s, QN_OK);
+            assert_int_equal(qn_grammar_run_step(plain, b, (uint8_t)*p, &b), QN_OK);
+            assert_int_equal(a, b);
+        }
+        assert_true(qn_grammar_run_may_end(r, a));
+        qn_grammar_run_free(r);
+        qn_grammar_run_free(plain);
+    }
+    qn_grammar_release(g);
+}
+
 static void test_allocations(void **state)
 {
     int64_t blocks = qn_mem_live_blocks();
@@ -444,11 +472,11 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gbnf),        cmocka_unit_test(test_ebnf),
-        cmocka_unit_test(test_regular),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_random),      cmocka_unit_test(test_states_stay_few),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_too_large_together),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_gbnf),         cmocka_unit_test(test_ebnf),
+        cmocka_unit_test(test_regular),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_random),       cmocka_unit_test(test_states_stay_few),
+        cmocka_unit_test(test_hostile),      cmocka_unit_test(test_too_large_together),
+        cmocka_unit_test(test_failed_steps), cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,18 @@ static qn_status grow_table(const qn_grammar_run *r, table *t, size_t n,
     return QN_OK;
 }
 
+static void fill_table(const qn_grammar_run *r, table *t, size_t n,
+                       uint32_t (*hash_of)(const qn_grammar_run *, size_t))
+{
+    if (!t->n) return;
+    memset(t->slots, 0, t->n * sizeof *t->slots);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = hash_of(r, i) & (t->n - 1);
+        while (t->slots[at]) at = (at + 1) & (t->n - 1);
+        t->slots[at] = (uint32_t)i + 1;
+    }
+}
+
 static uint32_t hash_of_made(const qn_grammar_run *r, size_t i)
 {
     return (uint32_t)hash_item(items_of(&r->made) + i);
@@ -468,7 +480,15 @@ static qn_status number_state(qn_grammar_run *r, uint32_t *out)
         return QN_OK;
     }
     sort_waits(made + n, n_waits, r->grammar);
-    QN_TRY(make_frames(r, made + n, n_waits, made, n));
+    size_t n_frames = r->frames.n, n_words = r->words.n, n_kept = r->waits.n;
+    qn_status status = make_frames(r, made + n, n_waits, made, n);
+    if (status != QN_OK) { /* frames without their waits must not be found */
+        r->frames.n = n_frames;
+        r->words.n = n_words;
+        r->waits.n = n_kept;
+        fill_table(r, &r->frame_table, n_frames, hash_of_frame);
+        return status;
+    }
     qsort(made, n, sizeof *made, compare_items);
     size_t n_unique = 0; /* threads that return to different groups may have got the same frame */
     for (size_t i = 0; i < n; i++) {
@@ -727,18 +747,6 @@ static void move_states(qn_grammar_run *r, const uint32_t *of_state, const uint3
     r->states.n = n_states;
     r->items.n = n_items;
     r->next.n = 0;
-}
-
-static void fill_table(const qn_grammar_run *r, table *t, size_t n,
-                       uint32_t (*hash_of)(const qn_grammar_run *, size_t))
-{
-    if (!t->n) return;
-    memset(t->slots, 0, t->n * sizeof *t->slots);
-    for (size_t i = 0; i < n; i++) {
-        size_t at = hash_of(r, i) & (t->n - 1);
-        while (t->slots[at]) at = (at + 1) & (t->n - 1);
-        t->slots[at] = (uint32_t)i + 1;
-    }
 }
 
 qn_status qn_grammar_run_sweep(qn_grammar_run *r, uint32_t *const *keep, size_t n)
