@@ -562,7 +562,8 @@ qn_status qn_grammar_run_new(qn_grammar *g, const qn_grammar_run_limits *limits,
     find_classes(r);
     qn_status s = room(&r->states, 1, sizeof(state));
     if (s == QN_OK) s = room(&r->frames, 1, sizeof(frame));
-    if (s == QN_OK) s = room(&r->words, 1, sizeof(uint32_t)); /* these are never NULL, even if they stay empty */
+    if (s == QN_OK)
+        s = room(&r->words, 1, sizeof(uint32_t)); /* these are never NULL, even if they stay empty */
     if (s == QN_OK) s = room(&r->waits, 1, sizeof(item));
     if (s == QN_OK) s = room(&r->items, 1, sizeof(item));
     if (s == QN_OK) {
