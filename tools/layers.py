@@ -29,12 +29,12 @@ MAY_USE = {
     "model": "array prim format quant device",
     "convert": "model format quant text",
     "cache": "device prim",
-    "engine": "model array prim cache text format device quant",
-    "train": "api backend convert model array prim text format device quant",
-    "backend": "engine model text format device seed",
-    "api": "backend engine model text format seed",
+    "engine": "model array prim cache text constrain format device quant",
+    "train": "api backend convert model array prim text constrain format device quant",
+    "backend": "engine model text constrain format device seed",
+    "api": "backend engine model text constrain format seed",
     "server": "api backend text media",
-    "cli": "server api backend train convert text format engine media seed model device quant",
+    "cli": "server api backend train convert text constrain format engine media seed model device quant",
 }
 # The registry names the tables of the devices that were built in.
 NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
@@ -45,6 +45,7 @@ STOREYS = {
     "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
     "constrain": ["automaton", "json", "grammar", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
+    "constrain": ["automaton", "validate", "json", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "model": ["config", "weights", "adapter", "forward", "vision"],
