@@ -26,9 +26,7 @@ struct qn_vocabulary {
     size_t *offset; /* [n_ids + 1] into text; equal: no text */
     int32_t *end_ids;
     size_t n_end_ids;
-    void *strings; /* masks of free JSON strings, made when first wanted: strings.h */
-    void (*free_strings)(void *);
-    atomic_uintptr_t shared;
+    atomic_uintptr_t shared; /* qn_free_strings of strings.h, made when first wanted */
 };
 
 /* The bytes of a token as a language sees them; *n 0: it has none. */
@@ -48,6 +46,9 @@ static inline int qn_vocabulary_is_end(const qn_vocabulary *v, int32_t id)
         if (v->end_ids[i] == id) return 1;
     return 0;
 }
+
+/* Of strings.c, for qn_vocabulary_release. */
+void qn_vocabulary_strings_free(qn_vocabulary *v);
 
 /* Sets the bits of all tokens of a node's text. */
 static inline void qn_trie_mark(const qn_vocabulary *v, const qn_trie_node *node, uint32_t *bits)

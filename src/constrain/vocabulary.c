@@ -1,5 +1,6 @@
 #include "constrain/vocabulary.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -158,7 +159,7 @@ qn_vocabulary *qn_vocabulary_retain(qn_vocabulary *v)
 void qn_vocabulary_release(qn_vocabulary *v)
 {
     if (!v || atomic_fetch_sub_explicit(&v->n_references, 1, memory_order_acq_rel) != 1) return;
-    if (v->free_strings) v->free_strings(v->strings);
+    qn_vocabulary_strings_free(v);
     qn_free(v->nodes);
     qn_free(v->same);
     qn_free(v->text);

@@ -1,0 +1,106 @@
+/* Arrays: which items may come. */
+#include "constrain/machine.h"
+
+static const qn_array_rule *rule_of(qn_machine *m, const qn_frame *f)
+{
+    const qn_array_rule *a = NULL;
+    if (m->status == QN_OK) m->status = qn_program_prepare_array(m->program, (int32_t)f->a, &a);
+    return a;
+}
+
+static uint32_t slot_of(const qn_array_rule *a, const qn_frame *f)
+{
+    return f->b < a->n_prefix ? f->b : a->n_prefix;
+}
+
+/* Items that may still come and count, behind the first n. */
+static int64_t countable_behind(const qn_array_rule *a, int64_t n)
+{
+    int64_t in_prefix = n < a->n_prefix ? a->counted_from[n] : 0;
+    if (a->counted[a->n_prefix] == QN_NONE) return in_prefix;
+    if (a->max < 0) return INT64_MAX / 2;
+    int64_t behind = a->max - (n > a->n_prefix ? n : a->n_prefix);
+    return in_prefix + (behind > 0 ? behind : 0);
+}
+
+static int may_count(const qn_array_rule *a, int64_t n, int64_t counted)
+{
+    return !a->counted || (counted + countable_behind(a, n) >= a->counted_min &&
+                           (a->counted_max < 0 || counted <= a->counted_max));
+}
+
+static int may_plain(const qn_array_rule *a, const qn_frame *f)
+{
+    if (a->max >= 0 && f->b >= a->max) return 0;
+    return a->items[slot_of(a, f)] != QN_NONE && may_count(a, (int64_t)f->b + 1, f->c);
+}
+
+static int may_counted(const qn_array_rule *a, const qn_frame *f)
+{
+    if (!a->counted || (a->max >= 0 && f->b >= a->max)) return 0;
+    return a->counted[slot_of(a, f)] != QN_NONE && may_count(a, (int64_t)f->b + 1, (int64_t)f->c + 1);
+}
+
+static int may_close(const qn_array_rule *a, const qn_frame *f)
+{
+    return f->b >= a->min && (!a->counted || f->c >= a->counted_min);
+}
+
+static void begin_item(qn_machine *m, const qn_array_rule *a, const qn_frame *f, int counts, uint8_t byte)
+{
+    qn_frame to = *f;
+    int64_t cap = a->max >= 0 ? a->max : a->min > a->n_prefix ? a->min : a->n_prefix;
+    if (to.b < cap) to.b++;
+    cap = a->counted_max >= 0 ? a->counted_max : a->counted_min;
+    if (counts && to.c < cap) to.c++;
+    to.phase = QN_PHASE_AFTER;
+    to.space = QN_SPACE_NONE;
+    qn_frame value = {.kind = QN_FRAME_VALUE, .depth = f->depth};
+    value.a = (uint32_t)(counts ? a->counted : a->items)[slot_of(a, f)];
+    if (a->is_unique) value.flags = QN_FLAG_UNIQUE;
+    value.parent = qn_machine_stack(m, &to);
+    if (value.parent) qn_step_value(m, &value, byte);
+}
+
+void qn_close_item(qn_machine *m, const qn_frame *f)
+{
+    qn_frame array = m->frames[f->parent];
+    if (m->is_loose) {
+        if (array.flags & QN_FLAG_UNRECORDED) {
+            m->is_suspect = 1;
+            return;
+        }
+        array.flags |= QN_FLAG_UNRECORDED;
+    } else {
+        array.d = qn_machine_link(m, array.d, f->d);
+    }
+    qn_step_give(m, qn_machine_stack(m, &array));
+}
+
+void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
+{
+    const qn_array_rule *a = rule_of(m, f);
+    if (!a) return;
+    switch (byte) {
+    case ',':
+        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE && (may_plain(a, f) || may_counted(a, f))) {
+            qn_frame to = *f;
+            to.phase = QN_PHASE_COMMA;
+            qn_step_give(m, qn_machine_stack(m, &to));
+        }
+        return;
+    case ']':
+        if (f->phase != QN_PHASE_COMMA && may_close(a, f)) qn_step_give(m, f->parent);
+        return;
+    case ' ':
+    case '\n':
+        if (f->phase != QN_PHASE_AFTER || may_close(a, f)) qn_step_space(m, f, byte);
+        return;
+    default:
+        if (f->phase == QN_PHASE_AFTER) return;
+        /* The rule may move while values are expanded. */
+        if (may_plain(a, f)) begin_item(m, a, f, 0, byte);
+        a = rule_of(m, f);
+        if (a && may_counted(a, f)) begin_item(m, a, f, 1, byte);
+    }
+}

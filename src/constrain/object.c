@@ -1,0 +1,232 @@
+/* Objects: which members may come, and their keys. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "constrain/machine.h"
+
+static const qn_object_rule *rule_of(qn_machine *m, const qn_frame *f)
+{
+    const qn_object_rule *o = NULL;
+    if (m->status == QN_OK) m->status = qn_program_prepare(m->program, (int32_t)f->a, &o);
+    return o;
+}
+
+/* ---- members ------------------------------------------------------------------------------------------- */
+
+/* Of the floating members: those that were not written, all or the required ones. */
+static int64_t floating_left(const qn_object_rule *o, const qn_frame *f, int required)
+{
+    int64_t n = 0;
+    for (uint32_t i = o->n_ordered; i < o->n_members; i++)
+        if (!(f->e & o->members[i].marks) && (required ? o->members[i].is_required : o->members[i].is_possible))
+            n++;
+    return n;
+}
+
+static int has_room(const qn_object_rule *o, int64_t count, int64_t required, int64_t possible)
+{
+    if (o->max >= 0 && count + required > o->max) return 0;
+    return o->n_classes > 0 || count + possible >= o->min;
+}
+
+static int may_name(const qn_object_rule *o, const qn_frame *f, uint32_t i)
+{
+    const qn_member *x = &o->members[i];
+    if (!x->is_possible) return 0;
+    int64_t required = floating_left(o, f, 1), possible = floating_left(o, f, 0);
+    if (i < o->n_ordered) {
+        if (i < f->b || o->required_from[f->b] != o->required_from[i]) return 0;
+        return has_room(o, f->c + 1, required + o->required_from[i + 1],
+                        possible + o->possible_from[i + 1]);
+    }
+    if (o->required_from[f->b] || (f->e & x->marks)) return 0;
+    return has_room(o, f->c + 1, required - x->is_required, possible - 1);
+}
+
+static int may_other(const qn_object_rule *o, const qn_frame *f)
+{
+    if (o->n_classes == 0 || o->required_from[f->b]) return 0;
+    return o->max < 0 || f->c + 1 + floating_left(o, f, 1) <= o->max;
+}
+
+static int may_go_on(const qn_object_rule *o, const qn_frame *f)
+{
+    if (may_other(o, f)) return 1;
+    for (uint32_t i = f->b; i < o->n_members; i++) {
+        if (may_name(o, f, i)) return 1;
+        if (i < o->n_ordered && o->members[i].is_required) return 0;
+    }
+    return 0;
+}
+
+static int may_close(const qn_object_rule *o, const qn_frame *f)
+{
+    return o->required_from[f->b] == 0 && floating_left(o, f, 1) == 0 && f->c >= o->min;
+}
+
+/* Counts beyond what bounds ask for are one. */
+static uint32_t count_more(const qn_object_rule *o, uint32_t count)
+{
+    int64_t cap = o->max >= 0 ? o->max : o->min;
+    return count < cap ? count + 1 : count;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------------------- */
+
+int qn_named_key_closes(qn_machine *m, const qn_frame *f)
+{
+    const qn_frame *object = &m->frames[f->parent];
+    const qn_object_rule *o = rule_of(m, object);
+    if (!o || f->a >= f->b) return 0;
+    uint32_t i = o->sorted[f->a];
+    return o->members[i].n == f->d && may_name(o, object, i);
+}
+
+int qn_named_key_alive(qn_machine *m, const qn_frame *f)
+{
+    const qn_frame *object = &m->frames[f->parent];
+    const qn_object_rule *o = rule_of(m, object);
+    if (!o) return 0;
+    for (uint32_t k = f->a; k < f->b; k++) {
+        uint32_t i = o->sorted[k];
+        if (!may_name(o, object, i)) continue;
+        if (f->c <= 3) return 1;
+        /* Inside an escape the next character must be one that the escape can become. */
+        qn_escape_range ranges[2];
+        int n = qn_escape_ranges(f->c, ranges);
+        uint32_t c;
+        if (o->members[i].n == f->d) continue;
+        qn_utf8_decode(o->members[i].name + f->d, o->members[i].n - f->d, &c);
+        for (int r = 0; r < n; r++)
+            if (c >= ranges[r].begin && c <= ranges[r].end) return 1;
+    }
+    return 0;
+}
+
+static int text_is(const qn_machine *m, uint32_t text, const char *name, uint32_t n)
+{
+    while (n && text && m->links[text].value == (uint8_t)name[n - 1]) {
+        n--;
+        text = m->links[text].parent;
+    }
+    return n == 0 && text == 0;
+}
+
+int qn_other_key_is_taken(qn_machine *m, const qn_frame *f)
+{
+    const qn_frame *below = &m->frames[f->parent];
+    for (uint32_t i = below->d; i; i = m->links[i].parent)
+        if (m->links[i].value == f->d) return 1;
+    if (f->kind != QN_FRAME_OTHER_KEY) return 0;
+    const qn_object_rule *o = &m->program->objects[below->a];
+    for (uint32_t i = 0; i < o->n_members; i++)
+        if (text_is(m, f->d, o->members[i].name, o->members[i].n)) return 1;
+    return 0;
+}
+
+/* 1: some text that goes on from f is not taken. Depth first through an automaton without cycles. */
+static int goes_on_free(qn_machine *m, qn_frame *f, const qn_dfa *d, int32_t state, uint32_t text)
+{
+    if (d->flags[state] & QN_DFA_ACCEPTS) {
+        f->d = text;
+        if (!qn_other_key_is_taken(m, f)) return 1;
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        int32_t to = qn_dfa_step(d, state, (uint8_t)byte);
+        if (!to) continue;
+        uint32_t longer = qn_machine_link(m, text, (uint32_t)byte);
+        if (m->status != QN_OK || goes_on_free(m, f, d, to, longer)) return m->status == QN_OK;
+    }
+    return 0;
+}
+
+int qn_other_key_alive(qn_machine *m, const qn_frame *f)
+{
+    if (m->is_loose) return 1;
+    int32_t dfa;
+    if (f->kind == QN_FRAME_OTHER_KEY)
+        dfa = m->program->objects[m->frames[f->parent].a].classes[f->a].dfa;
+    else
+        dfa = m->program->strings[f->a].dfa;
+    if (dfa == QN_NONE) return 1;
+    const uint8_t *finite;
+    m->status = qn_program_finite(m->program, dfa, &finite);
+    if (m->status != QN_OK || !finite[f->b]) return m->status == QN_OK;
+    qn_frame copy = *f;
+    return goes_on_free(m, &copy, m->program->dfas[dfa], (int32_t)f->b, f->d);
+}
+
+static void begin_key(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
+{
+    qn_frame object = *f;
+    object.phase = QN_PHASE_COMMA;
+    object.space = QN_SPACE_NONE;
+    qn_frame key = {.kind = QN_FRAME_NAMED_KEY, .depth = f->depth, .b = o->n_members};
+    key.parent = qn_machine_stack(m, &object);
+    if (m->status != QN_OK) return;
+    if (qn_named_key_alive(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
+    if (!may_other(o, f)) return;
+    key = (qn_frame){.kind = QN_FRAME_OTHER_KEY, .depth = f->depth, .parent = key.parent};
+    for (uint32_t i = 0; i < o->n_classes; i++) {
+        int32_t dfa = o->classes[i].dfa;
+        key.a = i;
+        key.b = (uint32_t)m->program->dfas[dfa == QN_NONE ? m->program->all : dfa]->start;
+        if (qn_other_key_alive(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
+    }
+}
+
+void qn_close_key(qn_machine *m, const qn_frame *f)
+{
+    qn_frame object = m->frames[f->parent];
+    const qn_object_rule *o = rule_of(m, &object);
+    if (!o) return;
+    qn_frame colon = {.kind = QN_FRAME_COLON, .depth = object.depth};
+    if (f->kind == QN_FRAME_NAMED_KEY) {
+        uint32_t i = o->sorted[f->a];
+        object.b = i < o->n_ordered ? i + 1 : o->n_ordered;
+        object.e |= o->members[i].marks;
+        colon.a = (uint32_t)o->members[i].value;
+    } else {
+        if (m->is_loose && object.flags & QN_FLAG_UNRECORDED) {
+            m->is_suspect = 1;
+            return;
+        }
+        object.b = o->n_ordered;
+        if (m->is_loose)
+            object.flags |= QN_FLAG_UNRECORDED;
+        else
+            object.d = qn_machine_link(m, object.d, f->d);
+        colon.a = (uint32_t)o->classes[f->a].value;
+    }
+    object.c = count_more(o, object.c);
+    object.phase = QN_PHASE_AFTER;
+    colon.parent = qn_machine_stack(m, &object);
+    uint32_t stack = qn_machine_stack(m, &colon);
+    if (stack) qn_step_give(m, stack);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------- */
+
+void qn_step_object(qn_machine *m, const qn_frame *f, uint8_t byte)
+{
+    const qn_object_rule *o = rule_of(m, f);
+    if (!o) return;
+    switch (byte) {
+    case '"':
+        if (f->phase != QN_PHASE_AFTER) begin_key(m, o, f);
+        return;
+    case ',':
+        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE && may_go_on(o, f)) {
+            qn_frame to = *f;
+            to.phase = QN_PHASE_COMMA;
+            qn_step_give(m, qn_machine_stack(m, &to));
+        }
+        return;
+    case '}':
+        if (f->phase != QN_PHASE_COMMA && may_close(o, f)) qn_step_give(m, f->parent);
+        return;
+    default:
+        /* Space behind a value comes before the closing bracket alone. */
+        if (f->phase != QN_PHASE_AFTER || may_close(o, f)) qn_step_space(m, f, byte);
+    }
+}
