@@ -383,10 +383,13 @@ static void root_kept(walk *w, const qn_frame *f)
         is_counted = rule->max >= 0 || f->e < rule->min;
     }
     if (dfa == QN_NONE) dfa = m->program->all;
-    const uint8_t *finite = NULL;
-    if (!(m->program->dfas[dfa]->flags[f->b] & QN_DFA_ALL))
-        m->status = qn_program_finite(m->program, dfa, &finite);
-    if (m->status != QN_OK) return;
+    const uint8_t *finite_from;
+    int finite = 0;
+    if (!(m->program->dfas[dfa]->flags[f->b] & QN_DFA_ALL)) {
+        m->status = qn_program_finite(m->program, dfa, &finite_from);
+        if (m->status != QN_OK) return;
+        finite = finite_from[f->b];
+    }
     if (f->c == 0 && !finite && !is_counted) {
         const qn_string_mask *s = string_mask(k, dfa, (int32_t)f->b);
         uint32_t behind = state_behind(m, f, 0);
