@@ -83,7 +83,8 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
     if (!a) return;
     switch (byte) {
     case ',':
-        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE && (may_plain(a, f) || may_counted(a, f))) {
+        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE &&
+            (may_plain(a, f) || may_counted(a, f))) {
             qn_frame to = *f;
             to.phase = QN_PHASE_COMMA;
             qn_step_give(m, qn_machine_stack(m, &to));
@@ -103,4 +104,20 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
         a = rule_of(m, f);
         if (a && may_counted(a, f)) begin_item(m, a, f, 1, byte);
     }
+}
+
+int qn_array_byte(qn_machine *m, const qn_frame *f, int has_lines, int32_t *value)
+{
+    const qn_array_rule *a = rule_of(m, f);
+    *value = QN_NONE;
+    if (!a) return -1;
+    int closes = may_close(a, f) && f->phase != QN_PHASE_COMMA, plain = may_plain(a, f),
+        counted = may_counted(a, f), goes_on = plain || counted;
+    if (closes == goes_on) return -1;
+    if (goes_on && f->phase == QN_PHASE_AFTER) return f->space == QN_SPACE_NONE ? ',' : -1;
+    if (has_lines) return -1;
+    if (closes) return ']';
+    if (plain && counted) return -1;
+    *value = (plain ? a->items : a->counted)[slot_of(a, f)];
+    return -1;
 }

@@ -92,9 +92,12 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
     case QN_CONSTRAIN_JSON_OBJECT:
         QN_TRY(qn_any_object(&c->program, &value));
         return value_node(c, value, out);
-    case QN_CONSTRAIN_REGEX: return compile_regex(c, s, out);
-    case QN_CONSTRAIN_CHOICES: return compile_choices(c, s, out);
-    default: return qn_fail(QN_E_UNSUPPORTED, "grammars and tool calls are not taken yet");
+    case QN_CONSTRAIN_REGEX:
+        return compile_regex(c, s, out);
+    case QN_CONSTRAIN_CHOICES:
+        return compile_choices(c, s, out);
+    default:
+        return qn_fail(QN_E_UNSUPPORTED, "grammars and tool calls are not taken yet");
     }
 }
 

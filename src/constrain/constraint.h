@@ -45,8 +45,8 @@ typedef struct {
     struct {
         qn_answer_format format; /* how the model writes calls */
         qn_tool_calls_mode mode;
-        const char *name;  /* NAMED */
-        int is_one_call;   /* parallel_tool_calls false */
+        const char *name; /* NAMED */
+        int is_one_call;  /* parallel_tool_calls false */
         int strict_by_all; /* 1: a schema that is refused fails the constraint also if its tool is not strict */
     } tools;
 } qn_constraint_source;

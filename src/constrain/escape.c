@@ -105,16 +105,26 @@ qn_escape_result qn_escape_decode(uint32_t *escape, uint8_t byte, uint8_t text[4
         switch (byte) {
         case '"':
         case '\\':
-        case '/': return whole(escape, byte, text, n_text);
-        case 'b': return whole(escape, '\b', text, n_text);
-        case 'f': return whole(escape, '\f', text, n_text);
-        case 'n': return whole(escape, '\n', text, n_text);
-        case 'r': return whole(escape, '\r', text, n_text);
-        case 't': return whole(escape, '\t', text, n_text);
-        case 'u': *escape = UNIT; return QN_ESCAPE_IN;
-        default: return QN_ESCAPE_DEAD;
+        case '/':
+            return whole(escape, byte, text, n_text);
+        case 'b':
+            return whole(escape, '\b', text, n_text);
+        case 'f':
+            return whole(escape, '\f', text, n_text);
+        case 'n':
+            return whole(escape, '\n', text, n_text);
+        case 'r':
+            return whole(escape, '\r', text, n_text);
+        case 't':
+            return whole(escape, '\t', text, n_text);
+        case 'u':
+            *escape = UNIT;
+            return QN_ESCAPE_IN;
+        default:
+            return QN_ESCAPE_DEAD;
         }
-    case UNIT: return read_digit(escape, byte, text, n_text);
+    case UNIT:
+        return read_digit(escape, byte, text, n_text);
     case LOW_SLASH:
         if (byte != '\\') return QN_ESCAPE_DEAD;
         *escape = LOW_U | (e & 0xffff);
@@ -156,8 +166,11 @@ int qn_escape_ranges(uint32_t escape, qn_escape_range out[2])
         return 1;
     }
     switch (escape & kind_mask) {
-    case SLASH: out[0] = (qn_escape_range){0, 0x10ffff}; return 1;
-    case UNIT: return unit_ranges(begin, end, out);
+    case SLASH:
+        out[0] = (qn_escape_range){0, 0x10ffff};
+        return 1;
+    case UNIT:
+        return unit_ranges(begin, end, out);
     default: { /* a high surrogate alone */
         uint32_t high = 0x10000 + ((escape >> 4 & 0x3ff) << 10);
         out[0] = (qn_escape_range){high, high + 0x3ff};

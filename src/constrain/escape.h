@@ -17,7 +17,6 @@ typedef enum {
     QN_ESCAPE_CLOSE  /* the quote; whether the text may end is for the caller to ask */
 } qn_escape_result;
 
-
 /* The slow way: all that is not a plain ASCII character. */
 qn_escape_result qn_escape_step_slow(const qn_dfa *d, int32_t *state, uint32_t *escape, uint8_t byte);
 

@@ -6,6 +6,11 @@
 
 static const char *const literals[QN_LITERAL_COUNT] = {"null", "true", "false"};
 
+const char *qn_literal_text(qn_literal which)
+{
+    return literals[which];
+}
+
 static qn_lex_result step_free(qn_machine *m, qn_frame *f, uint8_t byte)
 {
     const qn_marker *k = &m->program->markers[f->a];
@@ -25,7 +30,8 @@ static qn_lex_result step_string(qn_machine *m, qn_frame *f, uint8_t byte)
     int32_t state = (int32_t)f->b;
     uint32_t escape = f->c;
     switch (qn_escape_step(d, &state, &escape, byte)) {
-    case QN_ESCAPE_DEAD: return QN_LEX_DEAD;
+    case QN_ESCAPE_DEAD:
+        return QN_LEX_DEAD;
     case QN_ESCAPE_CLOSE:
         return (d->flags[state] & QN_DFA_ACCEPTS) && f->d >= rule->min ? QN_LEX_CLOSE : QN_LEX_DEAD;
     case QN_ESCAPE_IN:
@@ -107,28 +113,31 @@ qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte)
         f->b = (uint32_t)to;
         return QN_LEX_IN;
     }
-    case QN_FRAME_FREE: return step_free(m, f, byte);
+    case QN_FRAME_FREE:
+        return step_free(m, f, byte);
     case QN_FRAME_LITERAL: {
         const char *text = literals[f->a];
         if ((uint8_t)text[f->b] != byte) return QN_LEX_DEAD;
         f->b++;
         return text[f->b] ? QN_LEX_IN : QN_LEX_CLOSE;
     }
-    case QN_FRAME_STRING: return step_string(m, f, byte);
-    case QN_FRAME_NAMED_KEY: return step_named(m, f, byte);
+    case QN_FRAME_STRING:
+        return step_string(m, f, byte);
+    case QN_FRAME_NAMED_KEY:
+        return step_named(m, f, byte);
     case QN_FRAME_OTHER_KEY: {
         const qn_object_rule *o = &m->program->objects[m->frames[f->parent].a];
         int32_t dfa = o->classes[f->a].dfa;
         return step_kept(m, f, dfa == QN_NONE ? m->program->all : dfa, byte);
     }
-    default: return step_kept(m, f, m->program->strings[f->a].dfa, byte);
+    default:
+        return step_kept(m, f, m->program->strings[f->a].dfa, byte);
     }
 }
 
 int qn_lex_accepts(const qn_machine *m, const qn_frame *f)
 {
-    return f->kind == QN_FRAME_TEXT &&
-           (m->program->dfas[f->a]->flags[f->b] & QN_DFA_ACCEPTS) != 0;
+    return f->kind == QN_FRAME_TEXT && (m->program->dfas[f->a]->flags[f->b] & QN_DFA_ACCEPTS) != 0;
 }
 
 void qn_step_close(qn_machine *m, const qn_frame *f)

@@ -365,7 +365,8 @@ static int node_may_end(const qn_machine *m, uint32_t node, uint32_t below)
     for (;;) {
         const qn_graph_node *g = &m->program->graph[node];
         switch (g->kind) {
-        case QN_GRAPH_END: return stack_may_end(m, below);
+        case QN_GRAPH_END:
+            return stack_may_end(m, below);
         case QN_GRAPH_TEXT: {
             const qn_dfa *d = m->program->dfas[g->what];
             if (!(d->flags[d->start] & QN_DFA_ACCEPTS)) return 0;
@@ -376,7 +377,8 @@ static int node_may_end(const qn_machine *m, uint32_t node, uint32_t below)
             if (node_may_end(m, g->other, below)) return 1;
             node = g->next;
             break;
-        default: return 0;
+        default:
+            return 0;
         }
     }
 }

@@ -89,9 +89,9 @@ struct qn_machine {
     uint32_t n_moves;
     uint32_t *out; /* stacks of the step that is under way */
     uint32_t n_out, out_room;
-    int is_loose;     /* masks are made: other keys are not recorded */
-    int is_suspect;   /* while loose: a second other key ended in one token */
-    int64_t n_steps;  /* left for this call */
+    int is_loose;    /* masks are made: other keys are not recorded */
+    int is_suspect;  /* while loose: a second other key ended in one token */
+    int64_t n_steps; /* left for this call */
     int64_t steps_max;
     qn_status status; /* the first failure of the call */
 };
@@ -151,5 +151,15 @@ int qn_other_key_is_taken(qn_machine *m, const qn_frame *f);
 /* 1: the text so far can go on to one that is not taken. */
 int qn_other_key_alive(qn_machine *m, const qn_frame *f);
 void qn_close_item(qn_machine *m, const qn_frame *f);
+
+/* ---- for forced text ------------------------------------------------------------------------------------ */
+
+const char *qn_literal_text(qn_literal which);
+/* The byte that must come where no space is written and names are spelt as they are; -1: there are several.
+ * Where lines were begun, the space before keys, items and closing brackets is free. */
+int qn_object_byte(qn_machine *m, const qn_frame *f, int has_lines);
+int qn_named_key_byte(qn_machine *m, const qn_frame *f);
+/* The same; or *value is the only item's value, whose byte it is. */
+int qn_array_byte(qn_machine *m, const qn_frame *f, int has_lines, int32_t *value);
 
 #endif

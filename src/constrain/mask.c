@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "constrain/taken.h"
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
@@ -109,7 +110,9 @@ static void walk_lexeme(walk *w, const qn_frame *f, uint32_t behind, uint32_t no
         }
         *at = *from;
         switch (qn_lex_step(m, at, n->byte)) {
-        case QN_LEX_DEAD: i = n->end; break;
+        case QN_LEX_DEAD:
+            i = n->end;
+            break;
         case QN_LEX_IN:
             mark(w, n);
             i++;
@@ -270,100 +273,65 @@ static void root_string(walk *w, const qn_frame *f, uint32_t behind)
 
 typedef struct {
     walk *w;
-    const qn_text_ref *texts; /* sorted */
-} taken;
+    const qn_taken *list;
+    const qn_dfa *dfa;
+    const uint32_t *counts; /* NULL: texts are never used up */
+} clearing;
 
-/* Clears the tokens that close one of texts[begin, end), which share `depth` bytes. */
-static void clear_taken(const taken *t, uint32_t begin, uint32_t end, uint32_t depth, uint32_t escape,
-                        uint32_t node)
+static void clear_subtree(const walk *w, uint32_t node)
 {
-    const qn_vocabulary *v = t->w->k->v;
+    const qn_vocabulary *v = w->k->v;
+    for (uint32_t i = node; i < v->nodes[node].end; i++)
+        for (int32_t id = v->nodes[i].id; id >= 0; id = v->same[id])
+            w->bits[id >> 5] &= ~(UINT32_C(1) << (id & 31));
+}
+
+/* Clears the tokens that close one of texts[begin, end), which share `depth` bytes, or after which nothing but
+ * such texts is left. */
+static void clear_taken(const clearing *c, uint32_t begin, uint32_t end, size_t depth, int32_t state,
+                        uint32_t escape, uint32_t node)
+{
+    const qn_vocabulary *v = c->w->k->v;
+    const qn_text_ref *texts = c->list->texts;
     for (uint32_t i = node + 1; i < v->nodes[node].end; i = v->nodes[i].end) {
         uint8_t text[4];
         int n;
-        uint32_t e = escape, b = begin, d = depth, z = end;
+        uint32_t e = escape, b = begin, z = end;
+        size_t d = depth;
+        int32_t s = state;
         qn_escape_result r = qn_escape_decode(&e, v->nodes[i].byte, text, &n);
         if (r == QN_ESCAPE_DEAD) continue;
         if (r == QN_ESCAPE_CLOSE) {
-            if (t->texts[b].n != d) continue;
-            for (uint32_t j = i; j < v->nodes[i].end; j++)
-                for (int32_t id = v->nodes[j].id; id >= 0; id = v->same[id])
-                    t->w->bits[id >> 5] &= ~(UINT32_C(1) << (id & 31));
+            if (texts[b].n == d) clear_subtree(c->w, i);
             continue;
         }
         for (int x = 0; x < n; x++, d++) {
-            while (b < z && (t->texts[b].n <= d || (uint8_t)t->texts[b].text[d] < text[x])) b++;
+            while (b < z && (texts[b].n <= d || (uint8_t)texts[b].text[d] < text[x])) b++;
             uint32_t last = b;
-            while (last < z && (uint8_t)t->texts[last].text[d] == text[x]) last++;
+            while (last < z && (uint8_t)texts[last].text[d] == text[x]) last++;
             z = last;
+            s = qn_dfa_step(c->dfa, s, text[x]);
         }
-        if (b < z) clear_taken(t, b, z, d, e, i);
+        if (b >= z || s == 0) continue;
+        if (c->counts && e == 0 && !qn_taken_leaves_some(c->list, b, z, d, c->dfa, c->counts, s))
+            clear_subtree(c->w, i);
+        else
+            clear_taken(c, b, z, d, s, e, i);
     }
-}
-
-static int by_text(const void *x, const void *y)
-{
-    const qn_text_ref *a = x, *b = y;
-    int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
-    return c ? c : a->n < b->n ? -1 : a->n > b->n;
-}
-
-/* The bytes of a text of links, in the arena-like buffer b. */
-static qn_text_ref spell(const qn_machine *m, uint32_t text, qn_buf *b)
-{
-    size_t n = 0, at = b->length;
-    for (uint32_t i = text; i; i = m->links[i].parent) n++;
-    for (size_t i = 0; i < n; i++) qn_buf_putc(b, 0);
-    if (b->status != QN_OK) return (qn_text_ref){"", 0};
-    for (size_t i = n; i-- > 0; text = m->links[text].parent) b->data[at + i] = (char)m->links[text].value;
-    return (qn_text_ref){b->data + at, n};
 }
 
 /* Other keys and unique items: tokens that close one that was written are cleared from w->bits. */
 static void clear_all_taken(walk *w, const qn_frame *f)
 {
     qn_machine *m = w->k->m;
-    const qn_frame *below = &m->frames[f->parent];
-    uint32_t n_members = 0, n = 0;
-    const qn_object_rule *o = NULL;
-    if (f->kind == QN_FRAME_OTHER_KEY) {
-        o = &m->program->objects[below->a];
-        n_members = o->n_members;
-    }
-    for (uint32_t i = below->d; i; i = m->links[i].parent) n++;
-    if (n + n_members == 0) return;
-    qn_text_ref *texts = qn_alloc_array((size_t)n + n_members, sizeof *texts);
-    size_t *begins = qn_alloc_array((size_t)n + 1, sizeof *begins);
-    qn_buf b = {0};
-    uint32_t n_texts = 0;
-    if (texts && begins) {
-        qn_text_ref prefix = spell(m, f->d, &b);
-        size_t n_prefix = prefix.n;
-        uint32_t k = 0;
-        for (uint32_t i = below->d; i; i = m->links[i].parent) {
-            begins[k++] = b.length;
-            spell(m, m->links[i].value, &b);
-        }
-        begins[k] = b.length;
-        if (b.status != QN_OK) m->status = b.status;
-        const char *p = b.data ? b.data : "";
-        for (uint32_t i = 0; i < n && m->status == QN_OK; i++) {
-            qn_text_ref t = {p + begins[i], begins[i + 1] - begins[i]};
-            if (t.n >= n_prefix && memcmp(t.text, p, n_prefix) == 0) texts[n_texts++] = t;
-        }
-        for (uint32_t i = 0; i < n_members; i++)
-            if (o->members[i].n >= n_prefix && memcmp(o->members[i].name, p, n_prefix) == 0)
-                texts[n_texts++] = (qn_text_ref){o->members[i].name, o->members[i].n};
-        if (n_texts && m->status == QN_OK) {
-            qsort(texts, n_texts, sizeof *texts, by_text);
-            clear_taken(&(taken){w, texts}, 0, n_texts, (uint32_t)n_prefix, f->c, 0);
-        }
-    } else {
-        m->status = QN_E_NOMEM;
-    }
-    qn_buf_free(&b);
-    qn_free(begins);
-    qn_free(texts);
+    qn_taken list;
+    if (m->status == QN_OK) m->status = qn_taken_list(m, f, &list);
+    if (m->status != QN_OK) return;
+    int32_t dfa = qn_taken_dfa(m, f);
+    clearing c = {.w = w, .list = &list, .dfa = m->program->dfas[dfa]};
+    if (!(c.dfa->flags[f->b] & QN_DFA_ALL)) m->status = qn_program_counts(m->program, dfa, &c.counts);
+    if (list.n && m->status == QN_OK) clear_taken(&c, 0, list.n, list.n_prefix, (int32_t)f->b, f->c, 0);
+    qn_taken_free(&list);
 }
 
 static void root_kept(walk *w, const qn_frame *f)
@@ -373,40 +341,23 @@ static void root_kept(walk *w, const qn_frame *f)
     uint32_t *all = w->bits;
     w->bits = k->spare;
     memset(w->bits, 0, k->v->n_words * sizeof *w->bits);
-    int32_t dfa = QN_NONE;
+    int32_t dfa = qn_taken_dfa(m, f);
     int is_counted = 0;
-    if (f->kind == QN_FRAME_OTHER_KEY) {
-        dfa = m->program->objects[m->frames[f->parent].a].classes[f->a].dfa;
-    } else {
+    if (f->kind == QN_FRAME_ITEM) {
         const qn_string_rule *rule = &m->program->strings[f->a];
-        dfa = rule->dfa;
         is_counted = rule->max >= 0 || f->e < rule->min;
     }
-    if (dfa == QN_NONE) dfa = m->program->all;
-    const uint8_t *finite_from;
-    int finite = 0;
-    if (!(m->program->dfas[dfa]->flags[f->b] & QN_DFA_ALL)) {
-        m->status = qn_program_finite(m->program, dfa, &finite_from);
-        if (m->status != QN_OK) return;
-        finite = finite_from[f->b];
-    }
-    if (f->c == 0 && !finite && !is_counted) {
+    if (f->c == 0 && !is_counted) {
         const qn_string_mask *s = string_mask(k, dfa, (int32_t)f->b);
         uint32_t behind = state_behind(m, f, 0);
         if (s && m->status == QN_OK) {
             unite(w->bits, s->inside, k->v->n_words);
             walk_tails(w, s, behind, 0, UINT32_MAX);
         }
-        clear_all_taken(w, f);
-    } else if (!finite) {
-        walk_lexeme(w, f, 0, 0);
-        clear_all_taken(w, f);
     } else {
-        /* The last texts of a finite set depend on those that are taken: no loose walk knows. */
-        m->is_loose = 0;
         walk_lexeme(w, f, 0, 0);
-        m->is_loose = 1;
     }
+    clear_all_taken(w, f);
     w->bits = all;
     if (m->status == QN_OK) unite(w->bits, k->spare, k->v->n_words);
 }

@@ -18,7 +18,8 @@ static int64_t floating_left(const qn_object_rule *o, const qn_frame *f, int req
 {
     int64_t n = 0;
     for (uint32_t i = o->n_ordered; i < o->n_members; i++)
-        if (!(f->e & o->members[i].marks) && (required ? o->members[i].is_required : o->members[i].is_possible))
+        if (!(f->e & o->members[i].marks) &&
+            (required ? o->members[i].is_required : o->members[i].is_possible))
             n++;
     return n;
 }
@@ -36,8 +37,7 @@ static int may_name(const qn_object_rule *o, const qn_frame *f, uint32_t i)
     int64_t required = floating_left(o, f, 1), possible = floating_left(o, f, 0);
     if (i < o->n_ordered) {
         if (i < f->b || o->required_from[f->b] != o->required_from[i]) return 0;
-        return has_room(o, f->c + 1, required + o->required_from[i + 1],
-                        possible + o->possible_from[i + 1]);
+        return has_room(o, f->c + 1, required + o->required_from[i + 1], possible + o->possible_from[i + 1]);
     }
     if (o->required_from[f->b] || (f->e & x->marks)) return 0;
     return has_room(o, f->c + 1, required - x->is_required, possible - 1);
@@ -101,59 +101,6 @@ int qn_named_key_alive(qn_machine *m, const qn_frame *f)
             if (c >= ranges[r].begin && c <= ranges[r].end) return 1;
     }
     return 0;
-}
-
-static int text_is(const qn_machine *m, uint32_t text, const char *name, uint32_t n)
-{
-    while (n && text && m->links[text].value == (uint8_t)name[n - 1]) {
-        n--;
-        text = m->links[text].parent;
-    }
-    return n == 0 && text == 0;
-}
-
-int qn_other_key_is_taken(qn_machine *m, const qn_frame *f)
-{
-    const qn_frame *below = &m->frames[f->parent];
-    for (uint32_t i = below->d; i; i = m->links[i].parent)
-        if (m->links[i].value == f->d) return 1;
-    if (f->kind != QN_FRAME_OTHER_KEY) return 0;
-    const qn_object_rule *o = &m->program->objects[below->a];
-    for (uint32_t i = 0; i < o->n_members; i++)
-        if (text_is(m, f->d, o->members[i].name, o->members[i].n)) return 1;
-    return 0;
-}
-
-/* 1: some text that goes on from f is not taken. Depth first through an automaton without cycles. */
-static int goes_on_free(qn_machine *m, qn_frame *f, const qn_dfa *d, int32_t state, uint32_t text)
-{
-    if (d->flags[state] & QN_DFA_ACCEPTS) {
-        f->d = text;
-        if (!qn_other_key_is_taken(m, f)) return 1;
-    }
-    for (int byte = 0; byte < 256; byte++) {
-        int32_t to = qn_dfa_step(d, state, (uint8_t)byte);
-        if (!to) continue;
-        uint32_t longer = qn_machine_link(m, text, (uint32_t)byte);
-        if (m->status != QN_OK || goes_on_free(m, f, d, to, longer)) return m->status == QN_OK;
-    }
-    return 0;
-}
-
-int qn_other_key_alive(qn_machine *m, const qn_frame *f)
-{
-    if (m->is_loose) return 1;
-    int32_t dfa;
-    if (f->kind == QN_FRAME_OTHER_KEY)
-        dfa = m->program->objects[m->frames[f->parent].a].classes[f->a].dfa;
-    else
-        dfa = m->program->strings[f->a].dfa;
-    if (dfa == QN_NONE) return 1;
-    const uint8_t *finite;
-    m->status = qn_program_finite(m->program, dfa, &finite);
-    if (m->status != QN_OK || !finite[f->b]) return m->status == QN_OK;
-    qn_frame copy = *f;
-    return goes_on_free(m, &copy, m->program->dfas[dfa], (int32_t)f->b, f->d);
 }
 
 static void begin_key(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
@@ -229,4 +176,34 @@ void qn_step_object(qn_machine *m, const qn_frame *f, uint8_t byte)
         /* Space behind a value comes before the closing bracket alone. */
         if (f->phase != QN_PHASE_AFTER || may_close(o, f)) qn_step_space(m, f, byte);
     }
+}
+
+/* ---- forced text --------------------------------------------------------------------------------------- */
+
+int qn_object_byte(qn_machine *m, const qn_frame *f, int has_lines)
+{
+    const qn_object_rule *o = rule_of(m, f);
+    if (!o) return -1;
+    int closes = may_close(o, f) && f->phase != QN_PHASE_COMMA, goes_on = may_go_on(o, f);
+    if (closes == goes_on) return -1;
+    /* A comma comes behind a value without space before it. */
+    if (goes_on && f->phase == QN_PHASE_AFTER) return f->space == QN_SPACE_NONE ? ',' : -1;
+    return has_lines ? -1 : closes ? '}' : '"';
+}
+
+int qn_named_key_byte(qn_machine *m, const qn_frame *f)
+{
+    const qn_frame *object = &m->frames[f->parent];
+    const qn_object_rule *o = rule_of(m, object);
+    int byte = -1;
+    if (!o || f->c > 3) return -1;
+    for (uint32_t k = f->a; k < f->b; k++) {
+        const qn_member *x = &o->members[o->sorted[k]];
+        if (!may_name(o, object, o->sorted[k])) continue;
+        int next = x->n == f->d ? '"' : (uint8_t)x->name[f->d];
+        if (x->n > f->d && (next < 0x20 || next == '"' || next == '\\')) return -1;
+        if (byte >= 0 && byte != next) return -1;
+        byte = next;
+    }
+    return byte;
 }

@@ -32,7 +32,7 @@ void qn_program_clear(qn_program *p)
 {
     for (uint32_t i = 0; i < p->n_dfas; i++) qn_dfa_release(p->dfas[i]);
     qn_free(p->dfas);
-    qn_free(p->finite);
+    qn_free(p->counts);
     qn_free(p->strings);
     qn_free(p->objects);
     qn_free(p->arrays);
@@ -62,39 +62,54 @@ qn_status qn_program_add_dfa(qn_program *p, qn_dfa *d, int32_t *out)
             return QN_OK;
         }
     uint32_t dfas_room = p->dfas_room;
-    qn_status status = room((void **)&p->finite, p->n_dfas, &dfas_room, sizeof *p->finite);
+    qn_status status = room((void **)&p->counts, p->n_dfas, &dfas_room, sizeof *p->counts);
     if (status == QN_OK) status = ROOM(p, dfas);
     if (status != QN_OK) {
         qn_dfa_release(d);
         return status;
     }
     *out = (int32_t)p->n_dfas;
-    p->finite[p->n_dfas] = NULL;
+    p->counts[p->n_dfas] = NULL;
     p->dfas[p->n_dfas++] = d;
     return QN_OK;
 }
 
-/* States from which no cycle is reached, by taking away states whose ways all lead to such. */
-qn_status qn_program_finite(qn_program *p, int32_t dfa, const uint8_t **out)
+/* States whose ways all lead to counted states are counted, until none is left; those on the way to a cycle
+ * stay uncounted. */
+qn_status qn_program_counts(qn_program *p, int32_t dfa, const uint32_t **out)
 {
-    if (!p->finite[dfa]) {
+    if (!p->counts[dfa]) {
         const qn_dfa *d = p->dfas[dfa];
-        uint8_t *finite = qn_arena_calloc(&p->arena, (size_t)d->n_states, 1);
-        if (!finite) return QN_E_NOMEM;
-        finite[0] = 1;
+        size_t n = (size_t)d->n_states, n_classes = (size_t)d->n_classes;
+        uint32_t *counts = qn_arena_alloc(&p->arena, n * sizeof *counts), of_class[256] = {0};
+        uint8_t *is_counted = qn_calloc(n, 1);
+        if (!counts || !is_counted) {
+            qn_free(is_counted);
+            return QN_E_NOMEM;
+        }
+        for (int b = 0; b < 256; b++) of_class[d->class_of[b]]++;
+        memset(counts, 0xff, n * sizeof *counts);
+        counts[0] = 0;
+        is_counted[0] = 1;
         for (int changes = 1; changes;) {
             changes = 0;
-            for (int32_t s = d->n_states - 1; s > 0; s--) {
-                if (finite[s]) continue;
-                const int32_t *next = d->next + (size_t)s * (size_t)d->n_classes;
-                int32_t k = 0;
-                while (k < d->n_classes && finite[next[k]]) k++;
-                if (k == d->n_classes) finite[s] = 1, changes = 1;
+            for (size_t s = n - 1; s > 0; s--) {
+                if (is_counted[s]) continue;
+                const int32_t *next = d->next + s * n_classes;
+                uint64_t sum = (d->flags[s] & QN_DFA_ACCEPTS) != 0;
+                size_t k = 0;
+                for (; k < n_classes && is_counted[next[k]]; k++)
+                    if (sum < UINT32_MAX) sum += (uint64_t)counts[next[k]] * of_class[k];
+                if (k < n_classes) continue;
+                counts[s] = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
+                is_counted[s] = 1;
+                changes = 1;
             }
         }
-        p->finite[dfa] = finite;
+        qn_free(is_counted);
+        p->counts[dfa] = counts;
     }
-    *out = p->finite[dfa];
+    *out = p->counts[dfa];
     return QN_OK;
 }
 

@@ -17,7 +17,7 @@ typedef enum { QN_LITERAL_NULL, QN_LITERAL_TRUE, QN_LITERAL_FALSE, QN_LITERAL_CO
 
 /* Strings: those of an automaton, or all of min to max characters. */
 typedef struct {
-    int32_t dfa;     /* of the decoded text */
+    int32_t dfa;      /* of the decoded text */
     int64_t min, max; /* characters; counted only where the automaton is that of all texts. max -1: none */
 } qn_string_rule;
 
@@ -46,8 +46,8 @@ typedef struct {
     uint32_t *sorted; /* [n_members] by name */
     qn_key_class *classes;
     uint32_t n_classes;
-    int64_t min, max; /* members; max -1: none */
-    int is_prepared;  /* possible, required_from and possible_from are filled */
+    int64_t min, max;                        /* members; max -1: none */
+    int is_prepared;                         /* possible, required_from and possible_from are filled */
     uint32_t *required_from, *possible_from; /* [n_ordered + 1]: how many from here on */
 } qn_object_rule;
 
@@ -67,7 +67,7 @@ typedef struct {
 /* A value: what may be written in its place. */
 typedef struct {
     uint8_t is_expanded, is_expanding;
-    int8_t possible; /* 1, 0; -1: not known yet */
+    int8_t possible;  /* 1, 0; -1: not known yet */
     uint8_t literals; /* bits of qn_literal */
     int32_t number;   /* dfa */
     int32_t *strings, *objects, *arrays;
@@ -78,8 +78,8 @@ typedef struct {
 typedef enum { QN_GRAPH_END, QN_GRAPH_TEXT, QN_GRAPH_VALUE, QN_GRAPH_FREE, QN_GRAPH_CHOICE } qn_graph_kind;
 typedef struct {
     qn_graph_kind kind;
-    int32_t what;  /* dfa, value, marker */
-    uint32_t next; /* node; for CHOICE: the first way */
+    int32_t what;   /* dfa, value, marker */
+    uint32_t next;  /* node; for CHOICE: the first way */
     uint32_t other; /* CHOICE: the second way */
 } qn_graph_node;
 
@@ -96,7 +96,7 @@ typedef qn_status qn_program_possible(qn_program *p, int32_t value, int *possibl
 struct qn_program {
     qn_arena arena; /* of names, arrays of numbers, rules */
     qn_dfa **dfas;
-    uint8_t **finite; /* [n_dfas] of each state: are finitely many texts accepted from it? NULL: not known */
+    uint32_t **counts; /* [n_dfas] of each state: texts accepted from it; NULL: not counted yet */
     qn_string_rule *strings;
     qn_object_rule *objects;
     qn_array_rule *arrays;
@@ -118,8 +118,8 @@ struct qn_program {
 qn_status qn_program_init(qn_program *p, const qn_dfa_limits *limits);
 void qn_program_clear(qn_program *p);
 size_t qn_program_bytes(const qn_program *p);
-/* Borrowed: for each state of an automaton, whether finitely many texts are accepted from it. */
-qn_status qn_program_finite(qn_program *p, int32_t dfa, const uint8_t **out);
+/* Borrowed: for each state of an automaton, how many texts are accepted from it; UINT32_MAX: so many or more. */
+qn_status qn_program_counts(qn_program *p, int32_t dfa, const uint32_t **out);
 /* Takes d over, also on failure. Equal automata get one number. */
 qn_status qn_program_add_dfa(qn_program *p, qn_dfa *d, int32_t *out);
 qn_status qn_program_add_string(qn_program *p, const qn_string_rule *rule, int32_t *out);

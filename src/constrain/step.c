@@ -13,9 +13,14 @@ static void step_lexeme(qn_machine *m, const qn_frame *f, uint8_t byte)
 {
     qn_frame to = *f;
     switch (qn_lex_step(m, &to, byte)) {
-    case QN_LEX_DEAD: break;
-    case QN_LEX_IN: push(m, &to); break;
-    case QN_LEX_CLOSE: qn_step_close(m, &to); break;
+    case QN_LEX_DEAD:
+        break;
+    case QN_LEX_IN:
+        push(m, &to);
+        break;
+    case QN_LEX_CLOSE:
+        qn_step_close(m, &to);
+        break;
     }
     if (qn_lex_accepts(m, f)) qn_step_stack(m, f->parent, byte);
 }
@@ -86,14 +91,21 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
     qn_frame next = {.parent = below, .kind = QN_FRAME_GRAPH, .a = g->next};
     qn_frame to = {.a = (uint32_t)g->what};
     switch (g->kind) {
-    case QN_GRAPH_END: qn_step_stack(m, below, byte); return;
+    case QN_GRAPH_END:
+        qn_step_stack(m, below, byte);
+        return;
     case QN_GRAPH_CHOICE:
         step_graph(m, g->next, below, byte);
         step_graph(m, m->program->graph[node].other, below, byte);
         return;
-    case QN_GRAPH_TEXT: to.kind = QN_FRAME_TEXT; break;
-    case QN_GRAPH_FREE: to.kind = QN_FRAME_FREE; break;
-    default: to.kind = QN_FRAME_VALUE;
+    case QN_GRAPH_TEXT:
+        to.kind = QN_FRAME_TEXT;
+        break;
+    case QN_GRAPH_FREE:
+        to.kind = QN_FRAME_FREE;
+        break;
+    default:
+        to.kind = QN_FRAME_VALUE;
     }
     /* The end needs no frame below. */
     to.parent = m->program->graph[next.a].kind == QN_GRAPH_END ? below : qn_machine_stack(m, &next);
@@ -124,9 +136,16 @@ void qn_step_stack(qn_machine *m, uint32_t stack, uint8_t byte)
             push(m, &f);
         }
         break;
-    case QN_FRAME_OBJECT: qn_step_object(m, &f, byte); break;
-    case QN_FRAME_ARRAY: qn_step_array(m, &f, byte); break;
-    case QN_FRAME_GRAPH: step_graph(m, f.a, f.parent, byte); break;
-    default: step_lexeme(m, &f, byte);
+    case QN_FRAME_OBJECT:
+        qn_step_object(m, &f, byte);
+        break;
+    case QN_FRAME_ARRAY:
+        qn_step_array(m, &f, byte);
+        break;
+    case QN_FRAME_GRAPH:
+        step_graph(m, f.a, f.parent, byte);
+        break;
+    default:
+        step_lexeme(m, &f, byte);
     }
 }

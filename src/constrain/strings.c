@@ -115,8 +115,7 @@ static qn_status link_tails(const tail_list *l, qn_string_mask *out)
         uint32_t shared = i ? common(t - 1, t) : 0;
         for (; depth > shared; depth--) out->nodes[open[depth]].end = n;
         for (; depth < t->n; depth++) {
-            out->nodes[n] =
-                (qn_trie_node){.id = -1, .depth = (uint16_t)(depth + 1), .byte = t->tail[depth]};
+            out->nodes[n] = (qn_trie_node){.id = -1, .depth = (uint16_t)(depth + 1), .byte = t->tail[depth]};
             open[depth + 1] = n++;
         }
         qn_trie_node *node = &out->nodes[open[depth]];

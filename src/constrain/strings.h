@@ -31,7 +31,8 @@ typedef struct {
     qn_string_mask mask;
     uint8_t *chars;     /* [n_ids] of tokens that stay inside: begun characters, QN_CHARS_MAX at most */
     uint32_t chars_max; /* of any token */
-    _Atomic(uint32_t *) within[QN_CHARS_MAX]; /* [room]: tokens inside of so many characters; made on demand */
+    _Atomic(uint32_t *)
+        within[QN_CHARS_MAX]; /* [room]: tokens inside of so many characters; made on demand */
 } qn_free_strings;
 
 /* Borrowed; made at the first call. QN_E_NOMEM. Any thread. */

@@ -75,8 +75,8 @@ static void link_nodes(qn_vocabulary *v, const entry *entries, size_t n, uint32_
         uint32_t shared = i ? common(&entries[i - 1], &entries[i]) : 0;
         for (; depth > shared; depth--) v->nodes[open[depth]].end = n_nodes;
         for (; depth < entries[i].n; depth++) {
-            v->nodes[n_nodes] = (qn_trie_node){
-                .id = -1, .depth = (uint16_t)(depth + 1), .byte = entries[i].text[depth]};
+            v->nodes[n_nodes] =
+                (qn_trie_node){.id = -1, .depth = (uint16_t)(depth + 1), .byte = entries[i].text[depth]};
             open[depth + 1] = n_nodes++;
         }
         qn_trie_node *node = &v->nodes[open[depth]];

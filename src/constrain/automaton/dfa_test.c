@@ -319,14 +319,10 @@ static void test_lengths(void **state)
 static void test_same_language(void **state)
 {
     static const char *const same[][2] = {
-        {"(a|b)*", "(a*b*)*"},
-        {"[^]*", "(?:[\\u{0}-\\u{10ffff}])*"},
-        {"a{2,4}", "aa(a|aa)?"},
-        {"[^]{3}", "(?:[^])(?:[^])(?:[^])"},
-        {"(?=[ab]*$)[bc]*", "b*"},
-        {"\\p{L}|\\P{L}", "[^]"},
-        {"(?!ab)[ab]{2}", "aa|ba|bb"},
-        {"x|xy|xyz|x\\u00e9", "x(y(z|)|\xc3\xa9|)"},
+        {"(a|b)*", "(a*b*)*"},         {"[^]*", "(?:[\\u{0}-\\u{10ffff}])*"},
+        {"a{2,4}", "aa(a|aa)?"},       {"[^]{3}", "(?:[^])(?:[^])(?:[^])"},
+        {"(?=[ab]*$)[bc]*", "b*"},     {"\\p{L}|\\P{L}", "[^]"},
+        {"(?!ab)[ab]{2}", "aa|ba|bb"}, {"x|xy|xyz|x\\u00e9", "x(y(z|)|\xc3\xa9|)"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         qn_dfa *a = regex(same[i][0]), *b = regex(same[i][1]);
@@ -390,8 +386,12 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_operations), cmocka_unit_test(test_chains),        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_lengths),           cmocka_unit_test(test_same_language), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_same_language),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(is_text || !in);
     qn_dfa_lengths l;
     check(qn_dfa_measure(d, &l) == QN_OK);
-    check((l.min_bytes < 0) == qn_dfa_is_empty(d) && l.min_chars <= l.min_bytes && l.max_chars <= l.max_bytes);
+    check((l.min_bytes < 0) == qn_dfa_is_empty(d) && l.min_chars <= l.min_bytes &&
+          l.max_chars <= l.max_bytes);
     if (in) check(l.min_bytes <= (int64_t)n_text && (l.max_bytes < 0 || l.max_bytes >= (int64_t)n_text));
     if (qn_dfa_complement(d, &limits, &other) == QN_OK)
         check(qn_dfa_accepts(other, text, n_text) == (is_text && !in));

@@ -11,7 +11,8 @@ static qn_status fill(qn_program *p, int32_t value)
     QN_TRY(qn_dfa_number(&(qn_number_bounds){0}, &p->dfa_limits, &d));
     QN_TRY(qn_program_add_dfa(p, d, &number));
     QN_TRY(qn_program_add_string(p, &(qn_string_rule){.dfa = p->all, .max = -1}, &string));
-    qn_object_rule o = {.classes = qn_arena_calloc(&p->arena, 1, sizeof *o.classes), .n_classes = 1, .max = -1};
+    qn_object_rule o = {
+        .classes = qn_arena_calloc(&p->arena, 1, sizeof *o.classes), .n_classes = 1, .max = -1};
     qn_array_rule a = {.items = qn_program_numbers(p, &value, 1), .max = -1, .counted_max = -1};
     if (!o.classes || !a.items) return QN_E_NOMEM;
     o.classes[0] = (qn_key_class){.dfa = QN_NONE, .value = value};

@@ -339,7 +339,8 @@ static qn_status assert_references(const place *p)
     static const char *const keywords[] = {"$ref", "$dynamicRef", "$recursiveRef"};
     for (int i = 0; i < 3; i++) {
         const json_t *ref = json_object_get(p->s, keywords[i]), *target;
-        if (!ref || (i == 1 && p->k->doc.draft < QN_DRAFT_2020) || (i == 2 && p->k->doc.draft != QN_DRAFT_2019))
+        if (!ref || (i == 1 && p->k->doc.draft < QN_DRAFT_2020) ||
+            (i == 2 && p->k->doc.draft != QN_DRAFT_2019))
             continue;
         if (!json_is_string(ref)) return qn_compiler_refuse(p->k, p->s, keywords[i], "is no string");
         qn_status status = (i == 0 ? qn_document_resolve : qn_document_resolve_dynamic)(

@@ -92,8 +92,11 @@ static void narrow(int64_t *min, int64_t *max, const qn_fact *f)
 qn_status qn_case_take(qn_compiler *k, qn_case *c, const qn_fact *f)
 {
     switch (f->kind) {
-    case QN_FACT_CONJUNCT: return take_conjunct(k, c, f);
-    case QN_FACT_TYPES: c->types &= (uint32_t)f->min; return QN_OK;
+    case QN_FACT_CONJUNCT:
+        return take_conjunct(k, c, f);
+    case QN_FACT_TYPES:
+        c->types &= (uint32_t)f->min;
+        return QN_OK;
     case QN_FACT_LENGTH:
         narrow(&c->length_min, &c->length_max, f);
         if (c->length_max >= 0 && c->length_min > c->length_max) c->types &= ~(uint32_t)QN_TYPE_STRING;
@@ -106,7 +109,9 @@ qn_status qn_case_take(qn_compiler *k, qn_case *c, const qn_fact *f)
         narrow(&c->items_min, &c->items_max, f);
         if (c->items_max >= 0 && c->items_min > c->items_max) c->types &= ~(uint32_t)QN_TYPE_ARRAY;
         return QN_OK;
-    case QN_FACT_UNIQUE: c->is_unique = 1; return QN_OK;
+    case QN_FACT_UNIQUE:
+        c->is_unique = 1;
+        return QN_OK;
     default: {
         qn_fact *kept = qn_arena_alloc(&k->arena, sizeof *kept);
         if (!kept) return QN_E_NOMEM;

@@ -28,21 +28,21 @@ enum {
 enum { QN_CONJUNCT_TRUE = -1, QN_CONJUNCT_FALSE = -2 };
 
 typedef enum {
-    QN_FACT_CONJUNCT, /* conjunct */
-    QN_FACT_TYPES,    /* min: mask */
-    QN_FACT_NUMBERS,  /* bounds, or dfa */
-    QN_FACT_TEXTS,    /* dfa of strings */
-    QN_FACT_LENGTH,   /* min, max characters */
-    QN_FACT_GROUP,    /* schema with properties, patternProperties, additionalProperties */
-    QN_FACT_PROPERTY, /* name: conjunct, where it is there */
-    QN_FACT_REQUIRED, /* name */
+    QN_FACT_CONJUNCT,  /* conjunct */
+    QN_FACT_TYPES,     /* min: mask */
+    QN_FACT_NUMBERS,   /* bounds, or dfa */
+    QN_FACT_TEXTS,     /* dfa of strings */
+    QN_FACT_LENGTH,    /* min, max characters */
+    QN_FACT_GROUP,     /* schema with properties, patternProperties, additionalProperties */
+    QN_FACT_PROPERTY,  /* name: conjunct, where it is there */
+    QN_FACT_REQUIRED,  /* name */
     QN_FACT_FORBIDDEN, /* name */
-    QN_FACT_NAMES,    /* conjunct of all names */
-    QN_FACT_MEMBERS,  /* min, max */
-    QN_FACT_ITEMS,    /* schema with items, prefixItems, additionalItems */
-    QN_FACT_ITEM,     /* min: index, conjunct, where it is there */
-    QN_FACT_COUNT,    /* min, max items */
-    QN_FACT_CONTAINS, /* conjunct, min, max */
+    QN_FACT_NAMES,     /* conjunct of all names */
+    QN_FACT_MEMBERS,   /* min, max */
+    QN_FACT_ITEMS,     /* schema with items, prefixItems, additionalItems */
+    QN_FACT_ITEM,      /* min: index, conjunct, where it is there */
+    QN_FACT_COUNT,     /* min, max items */
+    QN_FACT_CONTAINS,  /* conjunct, min, max */
     QN_FACT_UNIQUE,
     QN_FACT_UNEVALUATED_MEMBERS, /* schema, conjunct */
     QN_FACT_UNEVALUATED_ITEMS,   /* schema, conjunct */
@@ -59,7 +59,7 @@ struct qn_fact {
     const qn_fact *next;
     qn_fact_kind kind;
     int32_t conjunct, dfa;
-    uint32_t scope; /* the application of a schema that brought it; 0: a value's conjunct */
+    uint32_t scope;         /* the application of a schema that brought it; 0: a value's conjunct */
     int64_t min, max, from; /* CONTAINS: items from this index on */
     const char *name;
     const json_t *schema; /* where it stands, for messages */
@@ -96,8 +96,8 @@ typedef struct {
 /* What a value is made of while its cases come in. */
 typedef struct {
     uint32_t literals;
-    int32_t number;          /* dfa */
-    int32_t text;            /* dfa of strings that are not counted */
+    int32_t number; /* dfa */
+    int32_t text;   /* dfa of strings that are not counted */
     int32_t *strings, *objects, *arrays;
     uint32_t n_strings, n_objects, n_arrays, strings_room, objects_room, arrays_room;
 } qn_union;
@@ -114,13 +114,13 @@ typedef struct {
     qn_conjunct_set *sets; /* [value] */
     uint32_t sets_room;
     qn_map *value_of;
-    qn_map *dfa_of; /* patterns and formats by the address of their JSON */
+    qn_map *dfa_of;   /* patterns and formats by the address of their JSON */
     uint32_t *scopes; /* [scope]: the one around it */
     uint32_t n_scopes, scopes_room;
     int64_t steps_left;
-    int depth;                        /* of possible and expand inside each other */
+    int depth;                         /* of possible and expand inside each other */
     int assumed_possible, assumed_not; /* while possible runs: something unknown was taken so */
-    int32_t plain_numbers;            /* dfa of numbers without exponents, QN_NONE: not made */
+    int32_t plain_numbers[2];          /* dfas of qn_plain_numbers; QN_NONE: not made */
 } qn_compiler;
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
@@ -163,11 +163,13 @@ qn_status qn_enum_deny(qn_compiler *k, qn_case *c, const json_t *at, const json_
 void qn_items_of(const qn_compiler *k, const json_t *s, const json_t **prefix, const json_t **rest);
 /* Mask of the JSON schema's type or types; *integer: numbers are integers. */
 qn_status qn_types_of(qn_compiler *k, const json_t *at, const json_t *type, uint32_t *mask, int *integer);
-qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern, int32_t *out);
+qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern,
+                         int32_t *out);
 /* A JSON number as a decimal text. NULL: out of memory. */
 const char *qn_decimal_of(qn_compiler *k, const json_t *number);
 /* Numbers within bounds. */
 qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out);
+qn_status qn_plain_numbers(qn_compiler *k, int whole, int32_t *out);
 /* Numbers of no exponent that are not of d. */
 qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out);
 /* A member that is a whole number of at least 0; *has 0: it is not there. */

@@ -94,8 +94,12 @@ static qn_status deny_numbers(denial *d)
             else
                 b.exclusive_minimum = text;
             break;
-        case 2: b.maximum = text; break;
-        case 3: b.minimum = text; break;
+        case 2:
+            b.maximum = text;
+            break;
+        case 3:
+            b.minimum = text;
+            break;
         default:
             b.multiple_of = text;
             QN_TRY(qn_number_dfa(d->k, &b, &dfa));
@@ -285,7 +289,8 @@ static qn_status deny_arrays(denial *d)
         f->max = min - 1;
         if (min > 0) QN_TRY(put_typed(d, QN_TYPE_ARRAY, f));
     }
-    if (json_is_true(json_object_get(s, "uniqueItems")) || (has(s, "unevaluatedItems") && draft >= QN_DRAFT_2019)) {
+    if (json_is_true(json_object_get(s, "uniqueItems")) ||
+        (has(s, "unevaluatedItems") && draft >= QN_DRAFT_2019)) {
         qn_fact *f = fact(d, NULL, QN_FACT_BROKEN);
         if (!f) return QN_E_NOMEM;
         f->name = has(s, "uniqueItems") ? "uniqueItems" : "unevaluatedItems";
@@ -341,7 +346,8 @@ static qn_status deny_schemas(denial *d)
     static const char *const references[] = {"$ref", "$dynamicRef", "$recursiveRef"};
     for (int i = 0; i < 3; i++) {
         const char *ref = json_string_value(json_object_get(s, references[i]));
-        if (!ref || (i == 1 && d->k->doc.draft < QN_DRAFT_2020) || (i == 2 && d->k->doc.draft != QN_DRAFT_2019))
+        if (!ref || (i == 1 && d->k->doc.draft < QN_DRAFT_2020) ||
+            (i == 2 && d->k->doc.draft != QN_DRAFT_2019))
             continue;
         qn_status status =
             (i == 0 ? qn_document_resolve : qn_document_resolve_dynamic)(&d->k->doc, s, ref, &target);

@@ -219,7 +219,8 @@ static size_t read_segment(const char *p, size_t n, char *out)
     size_t m = 0;
     for (size_t i = 0; i < k; i++) {
         char c = out[i];
-        if (c == '~' && i + 1 < k && (out[i + 1] == '0' || out[i + 1] == '1')) c = out[++i] == '0' ? '~' : '/';
+        if (c == '~' && i + 1 < k && (out[i + 1] == '0' || out[i + 1] == '1'))
+            c = out[++i] == '0' ? '~' : '/';
         out[m++] = c;
     }
     return m;
@@ -264,7 +265,8 @@ static qn_status find(const qn_document *d, const json_t *from, const char *ref,
         for (at = 0; at < d->n_resources && strcmp(d->resources[at].uri, uri) != 0; at++) continue;
         qn_arena_clear(&scratch);
         if (at == d->n_resources)
-            return qn_fail(QN_E_UNSUPPORTED, "\"%.200s\" is not in this document, and nothing is fetched", ref);
+            return qn_fail(QN_E_UNSUPPORTED, "\"%.200s\" is not in this document, and nothing is fetched",
+                           ref);
     }
     *resource = at;
     const json_t *v = NULL;
@@ -303,7 +305,8 @@ qn_status qn_document_resolve_dynamic(const qn_document *d, const json_t *from, 
     for (size_t i = 0; i < d->n_anchors; i++)
         n += d->anchors[i].is_dynamic && strcmp(d->anchors[i].name, name) == 0;
     if (n > 1)
-        return qn_fail(QN_E_UNSUPPORTED, "\"%.200s\" has several anchors, and the way to here would decide", ref);
+        return qn_fail(QN_E_UNSUPPORTED, "\"%.200s\" has several anchors, and the way to here would decide",
+                       ref);
     return QN_OK;
 }
 

@@ -35,7 +35,7 @@ static qn_status finish_string(qn_compiler *k, const qn_case *c, qn_union *u)
         qn_status status = qn_dfa_both(k, f->dfa, all, &all);
         if (status != QN_OK) return qn_compiler_refuse_as(k, status, at, "pattern");
     }
-    if (all == k->p->all && (c->length_min > 0 || c->length_max >= 0)) {
+    if (all == k->p->all && c->length_max != 0 && (c->length_min > 0 || c->length_max >= 0)) {
         int32_t string;
         QN_TRY(qn_program_add_string(
             k->p, &(qn_string_rule){.dfa = all, .min = c->length_min, .max = c->length_max}, &string));

@@ -84,7 +84,8 @@ static qn_status add_unevaluated(building *b, uint64_t matched, set *s)
         if (u->kind != QN_FACT_UNEVALUATED_MEMBERS) continue;
         int is_evaluated = 0;
         for (uint32_t j = 0; j < b->n_groups && !is_evaluated; j++)
-            is_evaluated = counts_for(b, u, b->groups[j]) && (matched >> j & 1 || evaluates_all(b->groups[j]));
+            is_evaluated =
+                counts_for(b, u, b->groups[j]) && (matched >> j & 1 || evaluates_all(b->groups[j]));
         if (!is_evaluated) QN_TRY(add_to(b->k, s, u->conjunct));
     }
     return QN_OK;

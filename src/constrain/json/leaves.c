@@ -85,18 +85,31 @@ qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
 {
     qn_dfa *d;
     QN_TRY(qn_dfa_number(b, &k->p->dfa_limits, &d));
-    return qn_program_add_dfa(k->p, d, out);
+    QN_TRY(qn_program_add_dfa(k->p, d, out));
+    if (!b->integer || k->doc.draft != QN_DRAFT_4) return QN_OK;
+    int32_t whole;
+    QN_TRY(qn_plain_numbers(k, 1, &whole));
+    return qn_dfa_both(k, *out, whole, out);
+}
+
+/* Numbers without exponents; whole: without a point, as draft 4 has integers. */
+qn_status qn_plain_numbers(qn_compiler *k, int whole, int32_t *out)
+{
+    static const char *const plain[] = {"-?(0|[1-9][0-9]*)(\\.[0-9]+)?", "-?(0|[1-9][0-9]*)"};
+    if (k->plain_numbers[whole] == QN_NONE) {
+        qn_dfa *p;
+        QN_TRY(qn_dfa_regex(plain[whole], strlen(plain[whole]), QN_REGEX_WHOLE, &k->p->dfa_limits, &p));
+        QN_TRY(qn_program_add_dfa(k->p, p, &k->plain_numbers[whole]));
+    }
+    *out = k->plain_numbers[whole];
+    return QN_OK;
 }
 
 qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out)
 {
-    static const char plain[] = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?";
-    if (k->plain_numbers == QN_NONE) {
-        qn_dfa *p;
-        QN_TRY(qn_dfa_regex(plain, sizeof plain - 1, QN_REGEX_WHOLE, &k->p->dfa_limits, &p));
-        QN_TRY(qn_program_add_dfa(k->p, p, &k->plain_numbers));
-    }
-    return qn_dfa_without(k, k->plain_numbers, d, out);
+    int32_t plain;
+    QN_TRY(qn_plain_numbers(k, 0, &plain));
+    return qn_dfa_without(k, plain, d, out);
 }
 
 /* ---- automata ------------------------------------------------------------------------------------------ */
@@ -119,7 +132,8 @@ qn_status qn_dfa_without(qn_compiler *k, int32_t a, int32_t b, int32_t *out)
     return qn_program_add_dfa(k->p, d, out);
 }
 
-qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern, int32_t *out)
+qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern,
+                         int32_t *out)
 {
     int is_format = strcmp(keyword, "format") == 0;
     size_t n = strlen(pattern);
@@ -206,13 +220,20 @@ static qn_status constant(qn_compiler *k, const json_t *value, int is_denied, in
 static uint32_t mask_of(const json_t *v)
 {
     switch (json_typeof(v)) {
-    case JSON_NULL: return QN_TYPE_NULL;
-    case JSON_TRUE: return QN_TYPE_TRUE;
-    case JSON_FALSE: return QN_TYPE_FALSE;
-    case JSON_STRING: return QN_TYPE_STRING;
-    case JSON_OBJECT: return QN_TYPE_OBJECT;
-    case JSON_ARRAY: return QN_TYPE_ARRAY;
-    default: return QN_TYPE_NUMBER;
+    case JSON_NULL:
+        return QN_TYPE_NULL;
+    case JSON_TRUE:
+        return QN_TYPE_TRUE;
+    case JSON_FALSE:
+        return QN_TYPE_FALSE;
+    case JSON_STRING:
+        return QN_TYPE_STRING;
+    case JSON_OBJECT:
+        return QN_TYPE_OBJECT;
+    case JSON_ARRAY:
+        return QN_TYPE_ARRAY;
+    default:
+        return QN_TYPE_NUMBER;
     }
 }
 

@@ -117,7 +117,7 @@ static qn_status compile(qn_compiler *k, const char *text, size_t n, int32_t *va
 
 qn_status qn_schema_compile(qn_constraint *c, const char *text, size_t n, int32_t *value)
 {
-    qn_compiler k = {.c = c, .p = &c->program, .plain_numbers = QN_NONE};
+    qn_compiler k = {.c = c, .p = &c->program, .plain_numbers = {QN_NONE, QN_NONE}};
     k.steps_left = c->limits.steps_max / 50;
     qn_status status = compile(&k, text, n, value);
     clear(&k);
