@@ -42,6 +42,7 @@ NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],
     "base": ["", "json"],
+    "constrain": ["automaton", "validate", ""],
     "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
     "constrain": ["automaton", "json", "grammar", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
