@@ -42,9 +42,8 @@ NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],
     "base": ["", "json"],
-    "constrain": ["automaton", "validate", ""],
-    "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
-    "constrain": ["automaton", "json", "grammar", ""],
+    "cli": ["term", "options", "chat", "train", "constrain", "doctor", "commands", ""],
+    "constrain": ["automaton", "validate", "json", "grammar", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
     "constrain": ["automaton", "validate", "json", ""],
     "engine": ["sample", "machine", "schedule", "clients"],

@@ -57,6 +57,9 @@ void qn_schema_close(qn_schema *s);
 const qn_schema_note *qn_schema_notes(const qn_schema *s, size_t *n);
 /* "draft 7"; of the document's root. */
 const char *qn_schema_draft_name(const qn_schema *s);
+/* How often keyword number i is asserted in the document (formats that are annotations are not counted), and its
+ * name; NULL: there are not so many keywords. */
+const char *qn_schema_keyword(const qn_schema *s, size_t i, size_t *n_uses);
 
 /* Fills the report, which may hold failures of an earlier call: they are freed. A value that is not valid is
  * QN_OK with is_valid 0. QN_E_FORMAT: text is no JSON. QN_E_UNSUPPORTED: a limit of steps or depth. */
