@@ -20,15 +20,26 @@ static const char *show(shown *s, const qn_value *v)
     return s->text.data ? s->text.data : "?";
 }
 
-static int check_type(qn_run *r, const qn_keyword_use *u, const qn_value *v)
+/* In draft 4 an integer is spelled without a fraction or exponent; later 1.0 is one. */
+static int is_integer(const qn_subschema *s, const qn_value *v)
+{
+    if (v->kind != QN_VALUE_NUMBER) return 0;
+    const char *text = v->number.text;
+    size_t n = v->number.n_text;
+    if (s->resource->draft == QN_DRAFT_4 &&
+        (memchr(text, '.', n) || memchr(text, 'e', n) || memchr(text, 'E', n)))
+        return 0;
+    return qn_decimal_is_integer(&v->number);
+}
+
+static int check_type(qn_run *r, const qn_subschema *s, const qn_keyword_use *u, const qn_value *v)
 {
     if (u->types & 1u << v->kind) return 1;
-    if ((u->types & QN_TYPE_INTEGER) && v->kind == QN_VALUE_NUMBER && qn_decimal_is_integer(&v->number))
-        return 1;
+    if ((u->types & QN_TYPE_INTEGER) && is_integer(s, v)) return 1;
     if (!r->report) return 0;
-    shown s = {0};
-    qn_run_fail(r, u, v, "is %s, must be of type %s", kind_names[v->kind], show(&s, u->value));
-    qn_buf_free(&s.text);
+    shown types = {0};
+    qn_run_fail(r, u, v, "is %s, must be of type %s", kind_names[v->kind], show(&types, u->value));
+    qn_buf_free(&types.text);
     return 0;
 }
 
@@ -151,7 +162,7 @@ int qn_run_plain(qn_run *r, const qn_subschema *s, const qn_keyword_use *u, cons
 {
     switch ((qn_keyword)u->kind) {
     case QN_KEYWORD_TYPE:
-        return check_type(r, u, v);
+        return check_type(r, s, u, v);
     case QN_KEYWORD_ENUM:
         return check_enum(r, u, v);
     case QN_KEYWORD_CONST:

@@ -58,6 +58,8 @@ static int read_real(reading *r, double value, qn_value *v)
             if (text[i] == ',') text[i] = '.'; /* of the locale */
         if (strtod(text, NULL) == value) break;
     }
+    /* A real stays one in its spelling. */
+    if (!strpbrk(text, ".e")) n += snprintf(text + n, sizeof text - (size_t)n, ".0");
     char *copy = qn_arena_strndup(r->arena, text, (size_t)n);
     if (copy) v->number = qn_decimal_read(copy, (size_t)n);
     return copy != NULL;
