@@ -9,7 +9,7 @@
 enum {
     AUTOMATA_MAX = 2000,
     AUTOMATA_LARGE = 50, /* so many may take the steps that are usual */
-    STEPS_OTHERS = 1000000,
+    OTHERS_SHARE = 20,   /* the others may take so much less */
     AUTOMATA_BYTES_MAX = 64 << 20
 };
 
@@ -41,7 +41,9 @@ qn_status qn_schema_automaton(qn_schema *s, const qn_value *keyword, const char 
         return qn_schema_fail(QN_E_UNSUPPORTED, keyword,
                               "the schema's patterns are more than %d, or larger than %d MiB", AUTOMATA_MAX,
                               AUTOMATA_BYTES_MAX >> 20);
-    qn_dfa_limits limits = {.steps_max = s->n_automata < AUTOMATA_LARGE ? 0 : STEPS_OTHERS};
+    int64_t steps_max = s->limits.pattern_steps_max;
+    qn_dfa_limits limits = {.steps_max =
+                                s->n_automata < AUTOMATA_LARGE ? steps_max : steps_max / OTHERS_SHARE + 1};
     qn_dfa *automaton = NULL;
     qn_status status = is_format
                            ? strlen(text) < n ? QN_E_NOT_FOUND : qn_dfa_format(text, &limits, &automaton)

@@ -5,7 +5,7 @@
 #include "constrain/validate/evaluate.h"
 #include "constrain/validate/schema.h"
 
-static const qn_schema_limits defaults = {1 << 20, 1000, 20000000};
+static const qn_schema_limits defaults = {1 << 20, 1000, 20000000, 20000000};
 
 static qn_schema_limits fill(const qn_schema_limits *given)
 {
@@ -13,6 +13,7 @@ static qn_schema_limits fill(const qn_schema_limits *given)
     if (!l.source_bytes_max) l.source_bytes_max = defaults.source_bytes_max;
     if (!l.depth_max) l.depth_max = defaults.depth_max;
     if (!l.steps_max) l.steps_max = defaults.steps_max;
+    if (!l.pattern_steps_max) l.pattern_steps_max = defaults.pattern_steps_max;
     return l;
 }
 

@@ -20,9 +20,10 @@ typedef struct qn_schema qn_schema;
 
 /* Zero means the default. */
 typedef struct {
-    size_t source_bytes_max; /* 1 MiB */
-    int32_t depth_max;       /* schemas applied inside one another: 1,000 */
-    int64_t steps_max;       /* keywords applied and values compared: 20 million a call */
+    size_t source_bytes_max;   /* 1 MiB */
+    int32_t depth_max;         /* schemas applied inside one another: 1,000 */
+    int64_t steps_max;         /* keywords applied and values compared: 20 million a call */
+    int64_t pattern_steps_max; /* work to compile one pattern or format: 20 million */
 } qn_schema_limits;
 
 /* One keyword that a value does not satisfy. Owned by the report. */

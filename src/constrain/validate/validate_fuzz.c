@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *value = nul ? nul + 1 : "null";
     if (!nul) n = 4;
     qn_schema *s = NULL;
-    qn_schema_limits limits = {.steps_max = 200000};
+    qn_schema_limits limits = {.steps_max = 200000, .pattern_steps_max = 1000000};
     if (qn_schema_open(text, n_schema, &limits, &s) != QN_OK) {
         if (s || !*qn_last_error()) abort();
         return 0;
