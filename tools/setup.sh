@@ -2,7 +2,7 @@
 # already, says what it does, and ends the script with what failed and what to do about it.
 
 PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev
-    libjpeg62-turbo-dev libevent-dev libyaml-dev"
+    libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev"
 PACKAGES_FETCH="python3 python3-pip ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales"
 PACKAGES_FUZZ="clang libclang-rt-dev"
@@ -112,6 +112,25 @@ need_clients() {
         }
     }
     export QUERN_CLIENTS=$folder/bin/python
+}
+
+# need_jsonschema: the validator jsonschema with its formats, into the cache folder; QUERN_JSONSCHEMA names the Python that has it.
+need_jsonschema() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/jsonschema
+    [ -z "${QUERN_JSONSCHEMA-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "installing the Python package jsonschema into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+            'jsonschema[format]==4.26.0' >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "it could not be installed (no index): the walks are not checked by it"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    export QUERN_JSONSCHEMA=$folder/bin/python
 }
 
 # need_client: the official client of OpenAI's API, for the tests of the server, and the package gguf, for those of files written, into
