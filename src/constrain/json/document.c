@@ -152,15 +152,32 @@ static qn_status read_tree(qn_document *d, const json_t *v, uint32_t resource, i
     return QN_OK;
 }
 
-static qn_draft draft_of(const char *uri)
+/* What $schema says; draft ANY without one. */
+static qn_status read_draft(const json_t *root, qn_draft *out)
 {
-    if (!uri) return QN_DRAFT_ANY;
-    if (strstr(uri, "draft-04") || strstr(uri, "draft-03")) return QN_DRAFT_4;
-    if (strstr(uri, "draft-06")) return QN_DRAFT_6;
-    if (strstr(uri, "draft-07")) return QN_DRAFT_7;
-    if (strstr(uri, "2019-09")) return QN_DRAFT_2019;
-    if (strstr(uri, "2020-12")) return QN_DRAFT_2020;
-    return QN_DRAFT_ANY;
+    static const struct {
+        const char *uri;
+        qn_draft draft;
+    } drafts[] = {{"json-schema.org/draft-04/schema", QN_DRAFT_4},
+                  {"json-schema.org/draft-06/schema", QN_DRAFT_6},
+                  {"json-schema.org/draft-07/schema", QN_DRAFT_7},
+                  {"json-schema.org/draft/2019-09/schema", QN_DRAFT_2019},
+                  {"json-schema.org/draft/2020-12/schema", QN_DRAFT_2020}};
+    const json_t *v = json_object_get(root, "$schema");
+    *out = QN_DRAFT_ANY;
+    if (!v) return QN_OK;
+    const char *uri = json_string_value(v);
+    if (!uri) return qn_fail(QN_E_FORMAT, "/$schema: $schema: is no string");
+    const char *name = uri + (strncmp(uri, "https://", 8) == 0 ? 8 : strncmp(uri, "http://", 7) == 0 ? 7 : 0);
+    size_t n = without_fragment(name);
+    for (size_t i = 0; i < sizeof drafts / sizeof *drafts; i++)
+        if (strlen(drafts[i].uri) == n && memcmp(drafts[i].uri, name, n) == 0 && name != uri &&
+            !name[n + (name[n] == '#')]) {
+            *out = drafts[i].draft;
+            return QN_OK;
+        }
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "/$schema: $schema: %.200s is no draft that is known (4, 6, 7, 2019-09, 2020-12)", uri);
 }
 
 qn_status qn_document_open(qn_document *d, const char *text, size_t n, int depth_max)
@@ -171,7 +188,7 @@ qn_status qn_document_open(qn_document *d, const char *text, size_t n, int depth
     QN_TRY(qn_json_parse("schema", text, n, &d->root));
     if (!json_is_object(d->root) && !json_is_boolean(d->root))
         return qn_fail(QN_E_FORMAT, "a JSON schema is an object, true or false");
-    d->draft = draft_of(text_of(d->root, "$schema"));
+    QN_TRY(read_draft(d->root, &d->draft));
     d->bases = qn_map_new(16);
     if (!d->bases) return QN_E_NOMEM;
     const char *id = text_of(d->root, d->draft == QN_DRAFT_4 ? "id" : "$id");
