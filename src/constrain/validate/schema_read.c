@@ -241,12 +241,13 @@ static qn_status read_patterns(qn_schema *s, qn_keyword_use *u)
     return QN_OK;
 }
 
+/* Booleans are draft 4's form. Without $schema, schemas in the wild have it. */
 static qn_status read_bound(const qn_value *v, qn_draft draft)
 {
     if (draft == QN_DRAFT_4) return v->kind == QN_VALUE_BOOLEAN ? QN_OK : must_be(v, "a boolean in draft 4");
-    if (v->kind == QN_VALUE_BOOLEAN)
+    if (v->kind == QN_VALUE_BOOLEAN && draft != QN_DRAFT_NONE)
         return must_be(v, "a number (a boolean is draft 4's form: $schema must say so)");
-    return v->kind == QN_VALUE_NUMBER ? QN_OK : must_be(v, "a number");
+    return v->kind == QN_VALUE_NUMBER || v->kind == QN_VALUE_BOOLEAN ? QN_OK : must_be(v, "a number");
 }
 
 static qn_status read_names_by_name(const qn_value *v)
