@@ -5,12 +5,43 @@ usage: check_walks.py SCHEMAS WALKS    SCHEMAS: JSON lines with "schema", perhap
 import collections
 import gzip
 import json
+import re
 import sys
 import warnings
 
-from jsonschema import validators
+from jsonschema import ValidationError, validators
 
 warnings.simplefilter("ignore", FutureWarning)  # of Python's re, about patterns of others
+# Python's re means other characters by these than ECMA-262 does, and its $ takes a line end more.
+SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+CLASSES = {"s": SPACES, "d": "0-9", "w": "A-Za-z0-9_"}
+
+
+def python_pattern(pattern):
+    out, in_class, i = "", False, 0
+    while i < len(pattern):
+        c, pair = pattern[i], pattern[i:i + 2]
+        if c == "\\":
+            letter, i = pair[1:], i + 2
+            if letter in CLASSES:
+                out += CLASSES[letter] if in_class else f"[{CLASSES[letter]}]"
+            elif letter.lower() in CLASSES and not in_class and letter:
+                out += f"[^{CLASSES[letter.lower()]}]"
+            else:
+                out += pair
+            continue
+        if c in "[]":
+            in_class = c == "[" or (in_class and c != "]")
+        out += r"\Z" if c == "$" and not in_class else r"[^\n\r\u2028\u2029]" if c == "." and not in_class else c
+        i += 1
+    return out
+
+
+def check_pattern(validator, pattern, instance, schema):
+    if validator.is_type(instance, "string") and not re.search(python_pattern(pattern), instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
 # Without $schema quern holds 2020-12 with arrays as items and dependencies: the draft of PyPI's package that has both.
 OTHERWISE = validators.Draft201909Validator
 OTHERWISE = validators.extend(OTHERWISE, {"dependencies": validators.Draft7Validator.VALIDATORS["dependencies"],
@@ -29,7 +60,9 @@ def main():
             if row["line"] not in checkers:
                 schema = lines[row["line"]]["schema"]
                 kind = validators.validator_for(schema, default=OTHERWISE)
-                checkers[row["line"]] = kind(schema, format_checker=kind.FORMAT_CHECKER)
+                checker = kind.FORMAT_CHECKER
+                kind = validators.extend(kind, {"pattern": check_pattern})
+                checkers[row["line"]] = kind(schema, format_checker=checker)
             try:
                 value = json.loads(row["text"])
                 errors = list(checkers[row["line"]].iter_errors(value))
