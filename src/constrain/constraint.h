@@ -10,29 +10,13 @@
 #ifndef QN_CONSTRAIN_CONSTRAINT_H
 #define QN_CONSTRAIN_CONSTRAINT_H
 
+#include <quern/constrain.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "constrain/vocabulary.h"
 #include "text/tools/tool_calls.h"
-
-typedef enum {
-    QN_CONSTRAIN_JSON_SCHEMA,
-    QN_CONSTRAIN_JSON_OBJECT, /* any JSON object; text is not used */
-    QN_CONSTRAIN_REGEX,       /* the whole text matches */
-    QN_CONSTRAIN_GBNF,
-    QN_CONSTRAIN_EBNF,
-    QN_CONSTRAIN_LARK,
-    QN_CONSTRAIN_CHOICES, /* text: a JSON array of strings */
-    QN_CONSTRAIN_TOOLS    /* text: a JSON array of tools as OpenAI's requests hold them */
-} qn_constraint_kind;
-
-typedef enum {
-    QN_TOOL_CALLS_AUTO,     /* free text; what opens a call goes on as one */
-    QN_TOOL_CALLS_REQUIRED, /* at least one call, and nothing else but reasoning (source.after) before it */
-    QN_TOOL_CALLS_NAMED     /* one call of the tool `name` */
-} qn_tool_calls_mode;
 
 /* Zero means the default. All is borrowed during the call. */
 typedef struct {
@@ -60,15 +44,6 @@ typedef struct {
     size_t memory_max;       /* bytes that a constraint may grow to, its matchers' states included: 64 MiB */
 } qn_constraint_limits;
 
-/* What was accepted though it is not enforced (annotations), and tools held to less than their schema. */
-typedef struct {
-    const char *pointer; /* JSON pointer into the source */
-    const char *keyword;
-    const char *message;
-} qn_constraint_note;
-
-typedef struct qn_constraint qn_constraint;
-
 /* limits may be NULL. QN_E_FORMAT: the source is no schema, pattern, grammar. QN_E_UNSUPPORTED: it is, and it
  * cannot be enforced or passes a limit; the message is "POINTER: KEYWORD: why" for JSON schemas. The vocabulary
  * is retained. */
@@ -80,6 +55,9 @@ void qn_constraint_release(qn_constraint *c);
 size_t qn_constraint_bytes(qn_constraint *c);
 /* Borrowed, as long as the constraint lives. */
 const qn_constraint_note *qn_constraint_notes(const qn_constraint *c, size_t *n);
+/* What it was compiled from, and for. Borrowed, as long as the constraint lives. */
+const qn_constraint_source *qn_constraint_get_source(const qn_constraint *c);
+qn_vocabulary *qn_constraint_get_vocabulary(const qn_constraint *c);
 
 typedef struct qn_matcher qn_matcher;
 

@@ -103,6 +103,19 @@ static qn_status make_words(qn_run *r, const qn_run_prompt *prompt, const qn_gen
                         &r->words);
 }
 
+/* Of the form, if the answers have one. */
+static qn_status make_form(qn_run *r, qn_request *q, int64_t i_row, const qn_generate_options *o)
+{
+    qn_constraint *own = o->row_constraints ? o->row_constraints[i_row] : NULL,
+                  *c = own ? own : o->constraint;
+    const qn_form_ends ends = {.n_vocab = qn_engine_config(r->model.engine)->vocab_size,
+                               .stop_ids = r->stop_ids,
+                               .n_stop_ids = r->n_stop_ids,
+                               .end_ids = r->model.stop_ids,
+                               .n_end_ids = o->ignore_eos ? r->model.n_stop_ids : 0};
+    return c ? qn_form_new(c, o->alternative, &ends, q->sampler, &q->form) : QN_OK;
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -137,11 +150,13 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->room = room_of(r, o);
     q->logprobs = o->logprobs;
     q->n_top = o->n_top_logprobs;
+    QN_TRY(make_form(r, q, i_row, o));
     if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
-    if (ids.n_ids < q->room) return QN_OK;
-    w->end = QN_END_LENGTH; /* nothing fits behind it */
+    const int is_over = q->form && qn_form_is_over(q->form);
+    if (!is_over && ids.n_ids < q->room) return QN_OK;
+    w->end = is_over ? QN_END_STOP : QN_END_LENGTH; /* nothing may come, or nothing fits behind it */
     atomic_init(&q->is_unwanted, 1);
     return QN_OK;
 }
@@ -387,6 +402,7 @@ static void free_run(qn_client *client)
         row *w = &r->rows[i];
         qn_request *q = &r->requests[i];
         qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
+        qn_form_free(q->form);
         qn_sampler_free(q->sampler);
         qn_images_free(q->images);
         qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, q->held_bytes);
