@@ -269,7 +269,9 @@ SENT = """messages model max_tokens max_completion_tokens temperature top_p top_
     cache_control thinking output_config speed reasoning_effort reasoning include_reasoning thinking_budget
     reasoning_budget reasoning_format chat_template chat_template_kwargs add_generation_prompt continue_final_message
     documents ignore_eos min_tokens skip_special_tokens truncate_prompt_tokens bad_words allowed_token_ids grammar
-    json_schema regex ebnf priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
+    json_schema regex ebnf choice structured_outputs guided_json guided_regex guided_choice guided_grammar
+    guided_decoding_backend guided_whitespace_pattern structural_tag
+    priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
     return_progress timings_per_token sse_ping_interval cache_prompt id_slot keep_alive options""".split()
 
 
@@ -330,7 +332,9 @@ def test_fields_that_ask_for_nothing(server):
     ("allowed_token_ids", []), ("allowed_token_ids", [32000]), ("allowed_token_ids", [-1]), ("allowed_token_ids", 1),
     ("allowed_token_ids", ["a"]), ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1),
     ("n_discard", -5),
-    ("response_format", {"type": "json_object"}), ("tools", {}), ("tools", [{}] * 129), ("tool_choice", "maybe"),
+    ("response_format", "json"), ("json_schema", 1), ("regex", 1), ("ebnf", "root: 1"), ("grammar", "root"),
+    ("choice", []), ("choice", [1]), ("guided_choice", "a"), ("structured_outputs", []), ("tools", {}),
+    ("tools", [{}] * 129), ("tool_choice", "maybe"),
     ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
     ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])
 def test_values_out_of_range(server, field, value):
@@ -548,7 +552,7 @@ def test_one_call_alone(tmp_path):
     ({"type": "function", "function": {}}, "tools[0].function.name"),
     ({"type": "function", "function": {"name": "f", "colour": 1}}, "tools[0].function.colour"),
     ({"type": "function", "function": {"name": "f", "parameters": []}}, "tools[0].function.parameters"),
-    ({"type": "function", "function": {"name": "f", "strict": True}}, "tools[0].function.strict")])
+    ({"type": "function", "function": {"name": "f", "strict": 1}}, "tools[0].function.strict")])
 def test_tools_that_are_none(server, tool, param):
     refused(server.post("/v1/chat/completions", {"messages": HELLO, "tools": [tool]}), 400, param)
 

@@ -1,0 +1,169 @@
+"""Answers with a form: every field that asks for one, whole and streamed; what is refused, and why.
+
+The backend mock says anything, so an answer that has the form has it because it was held to it.
+"""
+import json
+import re
+
+import pytest
+
+from server_help import Server, client, openai
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {"type": "object", "properties": {
+    "name": {"enum": ["Ada", "Grace"]}, "born": {"type": "integer", "minimum": 1800, "maximum": 1999},
+    "tags": {"type": "array", "items": {"enum": ["x", "yy"]}, "maxItems": 3}},
+    "required": ["name", "born", "tags"], "additionalProperties": False}
+GBNF = 'root ::= "yes" | "no" ("!" | "?")'
+LARK = 'start: "yes" | "no" ("!" | "?")'
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = Server("mock", "--backend", "mock", "--model-name", "mill", "--context", 4096)
+    yield s
+    assert s.stop() == 0
+
+
+def is_schema(text):
+    value = json.loads(text)
+    assert list(value) == ["name", "born", "tags"] and value["name"] in ("Ada", "Grace")
+    assert isinstance(value["born"], int) and 1800 <= value["born"] <= 1999
+    assert len(value["tags"]) <= 3 and set(value["tags"]) <= {"x", "yy"}
+
+
+def matches(pattern):
+    def check(text):
+        assert re.fullmatch(pattern, text), text
+    return check
+
+
+def is_object(text):
+    assert isinstance(json.loads(text), dict)
+
+
+YES = matches("yes|no[!?]")
+FIELDS = [
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}},
+     is_schema),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}, is_schema),
+    ({"response_format": {"type": "json_object", "schema": SCHEMA}}, is_schema),
+    ({"response_format": {"type": "json_object"}}, is_object),
+    ({"json_schema": SCHEMA}, is_schema),
+    ({"json_schema": json.dumps(SCHEMA)}, is_schema),
+    ({"guided_json": SCHEMA}, is_schema),
+    ({"guided_json": json.dumps(SCHEMA)}, is_schema),
+    ({"structured_outputs": {"json": SCHEMA}}, is_schema),
+    ({"structured_outputs": {"json_object": True}}, is_object),
+    ({"regex": "[a-c]{4,6}x"}, matches("[a-c]{4,6}x")),
+    ({"guided_regex": "[a-c]{4,6}x"}, matches("[a-c]{4,6}x")),
+    ({"structured_outputs": {"regex": "[a-c]{4,6}x", "choice": None}}, matches("[a-c]{4,6}x")),
+    ({"choice": ["red", "green"]}, matches("red|green")),
+    ({"guided_choice": ["red", "green"]}, matches("red|green")),
+    ({"structured_outputs": {"choice": ["red", "green"]}}, matches("red|green")),
+    ({"grammar": GBNF}, YES),
+    ({"grammar": LARK}, YES),
+    ({"ebnf": GBNF}, YES),
+    ({"guided_grammar": GBNF}, YES),
+    ({"structured_outputs": {"grammar": LARK}}, YES),
+]
+
+
+def texts_of(server, path, body):
+    """The text of an answer, whole and of a stream."""
+    status, _, got = server.post(path, body)
+    assert status == 200, got
+    assert got["choices"][0]["finish_reason"] == "stop", got
+    status, _, stream = server.post(path, {**body, "stream": True})
+    assert status == 200
+    events = [json.loads(e[6:]) for e in stream.split("\n\n") if e and e != "data: [DONE]"]
+    if path.endswith("/chat/completions"):
+        return (got["choices"][0]["message"]["content"],
+                "".join(c["delta"].get("content") or "" for e in events for c in e["choices"]))
+    return got["choices"][0]["text"], "".join(c["text"] for e in events for c in e["choices"])
+
+
+@pytest.mark.parametrize("fields, check", FIELDS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_fields(server, path, fields, check):
+    asked = {"messages": HELLO} if "chat" in path else {"prompt": "Hello"}
+    for seed in range(3):
+        whole, streamed = texts_of(server, path, {**asked, "max_tokens": 2000, "seed": seed, **fields})
+        check(whole)
+        assert streamed == whole
+
+
+def test_same_bits(server):
+    """n choices, log-probabilities, and a limit that comes first."""
+    body = {"messages": HELLO, "max_tokens": 500, "seed": 3, "json_schema": SCHEMA}
+    one = server.post("/v1/chat/completions", body)[2]["choices"][0]["message"]["content"]
+    many = server.post("/v1/chat/completions", {**body, "n": 3})[2]["choices"]
+    assert many[0]["message"]["content"] == one
+    for c in many:
+        is_schema(c["message"]["content"])
+    entries = server.post("/v1/chat/completions", {**body, "logprobs": True, "top_logprobs": 2})[2]["choices"][0]
+    assert entries["message"]["content"] == one
+    assert "".join(e["token"] for e in entries["logprobs"]["content"]) == one
+    assert all(e["logprob"] <= 0 and len(e["top_logprobs"]) == 2 for e in entries["logprobs"]["content"])
+    cut = server.post("/v1/chat/completions", {**body, "max_tokens": 5})[2]["choices"][0]
+    assert cut["finish_reason"] == "length" and one.startswith(cut["message"]["content"])
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format.json_schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "size": 1}}},
+     "response_format.json_schema.size"),
+    ({"response_format": {"type": "yaml"}}, "response_format.type"),
+    ({"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "objekt"}}}}, "response_format"),
+    ({"json_schema": {"type": "string", "pattern": "("}}, "json_schema"),
+    ({"guided_json": "{"}, "guided_json"),
+    ({"regex": "(a"}, "regex"), ({"regex": "a", "choice": ["b"]}, "choice"),
+    ({"regex": "a", "json_schema": {}}, "json_schema"),
+    ({"grammar": "root"}, "grammar"), ({"grammar": "root ::= x"}, "grammar"), ({"grammar": "start: x"}, "grammar"),
+    ({"ebnf": LARK}, "ebnf"), ({"structured_outputs": {"json": SCHEMA, "regex": "a"}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"tag": 1}}, "structured_outputs.tag"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice")])
+def test_refused(server, fields, param):
+    status, _, got = server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 5, **fields})
+    assert status == 400 and got["error"]["param"] == param and got["error"]["message"], got
+
+
+def test_refusals_say_where(server):
+    """The JSON pointer and the keyword are in the message."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<=b)\\1"}}}
+    error = server.post("/v1/chat/completions", {"messages": HELLO, "json_schema": schema})[2]["error"]
+    assert error["param"] == "json_schema" and "/properties/a" in error["message"] and "pattern" in error["message"]
+
+
+def test_fields_left_out(server):
+    for fields in ({"response_format": {"type": "text"}}, {"grammar": ""}, {"regex": ""}, {"json_schema": None},
+                   {"structured_outputs": {}}, {"guided_json": None}):
+        assert server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 2, **fields})[0] == 200
+
+
+def test_annotations_are_reported(server):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "colour", "maxLength": 3}},
+              "required": ["a"], "additionalProperties": False}
+    got = server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 200, "json_schema": schema})[2]
+    assert [w["param"] for w in got["warnings"]] == ["json_schema"] and "colour" in got["warnings"][0]["message"]
+
+
+def test_parse(server):
+    """The openai client's own .parse() and stream."""
+    if not openai:
+        pytest.skip("openai is not installed")
+    pydantic = pytest.importorskip("pydantic")
+
+    class Person(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=5)
+        born: int = pydantic.Field(ge=1800, le=1999)
+
+    api = client(server)
+    got = api.chat.completions.parse(model="mill", messages=HELLO, response_format=Person, max_tokens=500, seed=1)
+    assert 1800 <= got.choices[0].message.parsed.born <= 1999
+    with api.chat.completions.stream(model="mill", messages=HELLO, response_format=Person, max_tokens=500, seed=1) as s:
+        last = s.get_final_completion()
+    assert last.choices[0].message.parsed == got.choices[0].message.parsed
