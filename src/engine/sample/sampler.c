@@ -35,6 +35,8 @@ struct qn_sampler {
     int64_t first_drawn; /* how many tokens came before the first that was drawn; -1: none was */
     int is_adjusted;     /* the chain begins with changed logits, which lie in the space */
     int takes_masks;
+    int is_best; /* a mask has not changed which token was the last */
+    const qn_logits_kernels *kernels;
     const uint32_t *mask; /* NULL: none is set */
     float *space;         /* [n_vocab] NULL: nothing changes logits and no step edits */
 };
@@ -99,9 +101,9 @@ static int has_step(const qn_sampler *s, qn_sampler_step step)
     return 0;
 }
 
-int qn_sampler_is_plain(const qn_sampler *s)
+int qn_sampler_takes_best(const qn_sampler *s)
 {
-    return s->temperature == 0 && !s->n_order && !s->is_adjusted && !s->takes_masks;
+    return s->temperature == 0 && !s->n_order && !s->is_adjusted && (!s->takes_masks || s->is_best);
 }
 
 static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
@@ -187,6 +189,8 @@ qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_opt
     if (!s) return QN_E_NOMEM;
     s->n_vocab = n_vocab;
     s->words = words;
+    s->kernels = kernels;
+    s->is_best = 1;
     s->first_drawn = -1;
     s->temperature = o->temperature;
     s->top_p = o->top_p;
@@ -315,6 +319,8 @@ static qn_status begin(qn_sampler *s, const float *logits, const float *adjusted
 {
     const int has_bans = s->words && qn_words_ban(s->words);
     qn_status status = qn_candidates_begin(s->candidates, adjusted);
+    if (status == QN_OK && s->mask && s->temperature == 0 && !s->is_adjusted)
+        s->is_best = s->kernels->max(logits, s->n_vocab) == qn_candidates_best_logit(s->candidates);
     if (status != QN_E_INTERNAL || (!has_bans && !s->mask)) return status;
     QN_TRY(qn_candidates_begin(s->candidates, logits));
     if (!s->mask)

@@ -46,8 +46,9 @@ qn_status qn_sampler_allow_masks(qn_sampler *s);
 /* The next draws are of the tokens whose bit is 1. bits [(n_vocab + 31) / 32], borrowed until the next call of
  * this function; NULL: of all tokens. */
 void qn_sampler_set_mask(qn_sampler *s, const uint32_t *bits);
-/* 1: always the token of the largest logit. */
-int qn_sampler_is_plain(const qn_sampler *s);
+/* 1: the next draw is likely to be the token of the largest logit: it always is, or only a mask may change that and did
+ * not at the last draw. */
+int qn_sampler_takes_best(const qn_sampler *s);
 /* Adds ids to the history that repeat_penalty is for: the prompt. QN_E_ARG: an id outside the vocabulary;
  * those before it were added. */
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);

@@ -208,12 +208,12 @@ static void test_greedy(void **state)
                                          .mirostat = 2},
                               dry = {.dry_multiplier = 1, .dry_sequence_breakers = none};
     made m = make(&filters, N);
-    assert_true(qn_sampler_is_plain(m.s));
+    assert_true(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 5);
     end(&m);
     m = make(&dry, N);
-    assert_false(qn_sampler_is_plain(m.s));
+    assert_false(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_accept(m.s, (int32_t[]){1, 2, 5, 1, 2}, 5), QN_OK);
     assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 7);
@@ -263,7 +263,7 @@ static void test_bans(void **state)
     qn_generate_options o = {.temperature = 1, .bad_ids = bad, .n_bad_ids = 2};
     fill(logits, N, 2, 8);
     made m = make(&o, N);
-    assert_false(qn_sampler_is_plain(m.s));
+    assert_false(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_accept(m.s, (int32_t[]){5, 4}, 2), QN_OK);
     assert_int_equal(qn_sampler_distribution(m.s, logits, 0, p), QN_OK);
     assert_true(p[9] == 0 && p[6] > 0 && p[5] > 0);

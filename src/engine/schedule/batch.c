@@ -162,9 +162,9 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
     r->n_certain = n_certain;
     r->n_noted = 0;
     qn_sequence_set_tentative(r->sequence, n_ahead);
-    const int is_single = r->sampler && n == 1 && !n_ahead;
+    const int is_single = r->sampler && n == 1 && !n_ahead && !(r->form && qn_form_is_forced(r->form));
     qn_sequence_set_follows_best(r->sequence, is_single && r->n_generated + 1 != r->max_tokens &&
-                                                  qn_sampler_is_plain(r->sampler));
+                                                  qn_sampler_takes_best(r->sampler));
 }
 
 /* Those that are for idle times wait while there is anybody else. */

@@ -142,6 +142,11 @@ int qn_form_is_over(const qn_form *f)
     return count_forced(f) == 0 && is_done(f);
 }
 
+int qn_form_is_forced(const qn_form *f)
+{
+    return count_forced(f) > 0;
+}
+
 int qn_form_is_ending(const qn_form *f)
 {
     return is_done(f);
@@ -169,20 +174,30 @@ qn_status qn_form_refill(qn_form *f)
     return f->is_full && count_forced(f) == 0 ? look(f) : QN_OK;
 }
 
+static qn_status make_bits(qn_form *f)
+{
+    if (f->has_bits) return QN_OK;
+    memset(f->bits, 0, f->n_words * sizeof *f->bits);
+    QN_TRY(qn_matcher_mask(f->matchers[0], f->bits));
+    if (f->n > 1) {
+        QN_TRY(qn_matcher_mask(f->matchers[1], f->more));
+        for (size_t i = 0; i < f->n_words; i++) f->bits[i] |= f->more[i];
+    }
+    if (may_end(f))
+        for (int64_t i = 0; i < f->ends.n_stop_ids; i++) set_bit(f->bits, f->ends.stop_ids[i]);
+    for (int64_t i = 0; i < f->ends.n_end_ids; i++) clear_bit(f->bits, f->ends.end_ids[i]);
+    f->has_bits = 1;
+    return QN_OK;
+}
+
+void qn_form_prepare(qn_form *f)
+{
+    if (count_forced(f) == 0 && !is_done(f)) make_bits(f);
+}
+
 qn_status qn_form_set_mask(qn_form *f)
 {
-    if (!f->has_bits) {
-        memset(f->bits, 0, f->n_words * sizeof *f->bits);
-        QN_TRY(qn_matcher_mask(f->matchers[0], f->bits));
-        if (f->n > 1) {
-            QN_TRY(qn_matcher_mask(f->matchers[1], f->more));
-            for (size_t i = 0; i < f->n_words; i++) f->bits[i] |= f->more[i];
-        }
-        if (may_end(f))
-            for (int64_t i = 0; i < f->ends.n_stop_ids; i++) set_bit(f->bits, f->ends.stop_ids[i]);
-        for (int64_t i = 0; i < f->ends.n_end_ids; i++) clear_bit(f->bits, f->ends.end_ids[i]);
-        f->has_bits = 1;
-    }
+    QN_TRY(make_bits(f));
     qn_sampler_set_mask(f->sampler, f->bits);
     return QN_OK;
 }

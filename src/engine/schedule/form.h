@@ -35,6 +35,8 @@ void qn_form_free(qn_form *f);
 int qn_form_is_over(const qn_form *f);
 /* 1: nothing may come behind the queue. */
 int qn_form_is_ending(const qn_form *f);
+/* 1: the next token is in the queue. */
+int qn_form_is_forced(const qn_form *f);
 /* How many of the queue are known to be followed by one more token, forced or drawn. */
 int64_t qn_form_count_followed(const qn_form *f);
 /* The ids in the queue. */
@@ -43,6 +45,8 @@ const int32_t *qn_form_get_forced(const qn_form *f, int64_t *n);
 void qn_form_take(qn_form *f, int64_t n);
 /* Looks again if the queue is empty and was full. Between steps. */
 qn_status qn_form_refill(qn_form *f);
+/* Makes the mask of the next draw, if the queue is empty: any time before set_mask, which fails if this did. */
+void qn_form_prepare(qn_form *f);
 /* Sets the sampler's mask for the next draw; the queue is empty. */
 qn_status qn_form_set_mask(qn_form *f);
 /* Goes on with a token that was drawn and that is no stop id; the sampler has accepted it. */

@@ -137,6 +137,28 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
     return QN_OK;
 }
 
+/* Forms whose next token may be drawn in this step. */
+static void prepare_form(void *user, int64_t i)
+{
+    const qn_scheduler *s = user;
+    if (s->fed[i]->form) qn_form_prepare(s->fed[i]->form);
+}
+
+void qn_batch_prepare_forms(void *user)
+{
+    qn_scheduler *s = user;
+    int64_t n_forms = 0, last = 0;
+    for (int64_t i = 0; i < s->n_feeds; i++) {
+        if (!s->fed[i]->form) continue;
+        n_forms++;
+        last = i;
+    }
+    if (n_forms == 1)
+        prepare_form(s, last);
+    else if (n_forms > 1)
+        qn_engine_device(s->engine)->ops->for_each(qn_engine_device(s->engine), s->n_feeds, prepare_form, s);
+}
+
 static void append(qn_request *r, int32_t id)
 {
     /* Only one that rotates comes to the end of its room: it keeps no more than its last ids. */
