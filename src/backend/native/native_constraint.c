@@ -97,20 +97,10 @@ static form_begin find_begin(const qn_reasoning_format *r, const char *prompt, i
     return open && (!close || close < open) ? FORM_AFTER_REASONING : FORM_AT_ONCE;
 }
 
-/* The mark as constraints spell it: special tokens have a byte before them that no text has. */
-static qn_status write_mark(const qn_tokenizer *t, const char *mark, qn_buf *out)
-{
-    const int32_t id = qn_tokenizer_find(t, mark, strlen(mark));
-    if (id >= 0 && qn_tokenizer_is_special(t, id)) qn_buf_putc(out, (char)QN_VOCABULARY_SPECIAL);
-    qn_buf_puts(out, mark);
-    return out->status;
-}
-
 qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_constraint *given,
                                    qn_constraint **out)
 {
     native_model *m = model;
-    qn_buf mark = {0};
     char *text = NULL;
     if (!m->vocabulary || qn_constraint_get_vocabulary(given) != m->vocabulary)
         return qn_fail(QN_E_ARG, "constraint: it was compiled for another model");
@@ -124,13 +114,11 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
     const form_begin begin = status == QN_OK ? find_begin(r, text, prompt->continue_final) : FORM_AT_ONCE;
     if (status == QN_OK && begin == FORM_AT_ONCE) *out = qn_constraint_retain(given);
     if (status == QN_OK && begin != FORM_AT_ONCE) {
-        status = write_mark(qn_chat_text_tokenizer(m->text), r->close, &mark);
-        source.after = mark.data;
-        source.n_after = mark.length;
+        source.after = r->close;
+        source.n_after = strlen(r->close);
         source.may_skip_after = begin == FORM_WITH_OR_WITHOUT;
-        if (status == QN_OK) status = compile(m, &source, out);
+        status = compile(m, &source, out);
     }
-    qn_buf_free(&mark);
     qn_free(text);
     return status;
 }
