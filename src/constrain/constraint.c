@@ -136,6 +136,22 @@ static qn_status compile(qn_constraint *c, const qn_constraint_source *s)
     return c->machine.status;
 }
 
+/* A copy without its length is a C string, too. */
+static qn_status copy_text(qn_constraint *c, const char **text, size_t n)
+{
+    if (!*text) return QN_OK;
+    *text = qn_arena_strndup(&c->arena, *text, n);
+    return *text ? QN_OK : QN_E_NOMEM;
+}
+
+static qn_status copy_source(qn_constraint *c, const qn_constraint_source *s)
+{
+    c->source = *s;
+    QN_TRY(copy_text(c, &c->source.text, s->n));
+    QN_TRY(copy_text(c, &c->source.after, s->n_after));
+    return copy_text(c, &c->source.tools.name, s->tools.name ? strlen(s->tools.name) : 0);
+}
+
 /* ---- constraints --------------------------------------------------------------------------------------- */
 
 qn_status qn_constraint_new(qn_vocabulary *v, const qn_constraint_source *source,
@@ -147,7 +163,9 @@ qn_status qn_constraint_new(qn_vocabulary *v, const qn_constraint_source *source
     c->v = qn_vocabulary_retain(v);
     c->limits = filled(limits);
     c->has_lock = pthread_mutex_init(&c->lock, NULL) == 0;
-    qn_status status = c->has_lock ? compile(c, source) : qn_fail(QN_E_NOMEM, "no lock could be made");
+    qn_status status = copy_source(c, source);
+    if (status == QN_OK)
+        status = c->has_lock ? compile(c, source) : qn_fail(QN_E_NOMEM, "no lock could be made");
     if (status != QN_OK) {
         qn_constraint_release(c);
         return status;
@@ -183,6 +201,16 @@ size_t qn_constraint_bytes(qn_constraint *c)
                qn_masks_bytes(&c->masks) + c->arena.total_bytes;
     pthread_mutex_unlock(&c->lock);
     return n;
+}
+
+const qn_constraint_source *qn_constraint_get_source(const qn_constraint *c)
+{
+    return &c->source;
+}
+
+qn_vocabulary *qn_constraint_get_vocabulary(const qn_constraint *c)
+{
+    return c->v;
 }
 
 const qn_constraint_note *qn_constraint_notes(const qn_constraint *c, size_t *n)

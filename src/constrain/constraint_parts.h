@@ -22,7 +22,8 @@ struct qn_constraint {
     qn_matcher *matchers; /* all of them */
     qn_constraint_note *notes;
     size_t n_notes, notes_room;
-    qn_arena arena; /* of notes */
+    qn_constraint_source source; /* its texts lie in the arena */
+    qn_arena arena;              /* of the source's texts, and of notes */
     /* What expands values, and frees it. */
     void *compiler;
     void (*free_compiler)(void *);
