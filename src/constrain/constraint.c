@@ -197,7 +197,7 @@ void qn_constraint_release(qn_constraint *c)
 size_t qn_constraint_bytes(qn_constraint *c)
 {
     pthread_mutex_lock(&c->lock);
-    size_t n = sizeof *c + qn_program_bytes(&c->program) + qn_machine_bytes(&c->machine) +
+    size_t n = sizeof *c + qn_program_held_bytes(&c->program) + qn_machine_bytes(&c->machine) +
                qn_masks_bytes(&c->masks) + c->arena.total_bytes;
     pthread_mutex_unlock(&c->lock);
     return n;

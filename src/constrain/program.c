@@ -43,7 +43,7 @@ void qn_program_clear(qn_program *p)
     *p = (qn_program){0};
 }
 
-size_t qn_program_bytes(const qn_program *p)
+size_t qn_program_held_bytes(const qn_program *p)
 {
     size_t n = p->arena.total_bytes + p->dfas_room * sizeof *p->dfas + p->strings_room * sizeof *p->strings +
                p->objects_room * sizeof *p->objects + p->arrays_room * sizeof *p->arrays +

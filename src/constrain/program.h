@@ -117,7 +117,7 @@ struct qn_program {
 
 qn_status qn_program_init(qn_program *p, const qn_dfa_limits *limits);
 void qn_program_clear(qn_program *p);
-size_t qn_program_bytes(const qn_program *p);
+size_t qn_program_held_bytes(const qn_program *p);
 /* Borrowed: for each state of an automaton, how many texts are accepted from it; UINT32_MAX: so many or more. */
 qn_status qn_program_counts(qn_program *p, int32_t dfa, const uint32_t **out);
 /* Takes d over, also on failure. Equal automata get one number. */
