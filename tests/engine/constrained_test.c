@@ -29,6 +29,18 @@ static const struct {
 } fixed[] = {
     {QN_CONSTRAIN_CHOICES, "[\"yes\"]"},
     {QN_CONSTRAIN_CHOICES, "[\"yes\", \"yesterday\", \"no\"]"},
+    {QN_CONSTRAIN_REGEX, "[a-c]{2,9}(xyz){3}[0-9]*"},
+    {QN_CONSTRAIN_REGEX, "(a|b|\\n|é)*"},
+    {QN_CONSTRAIN_JSON_OBJECT, ""},
+    {QN_CONSTRAIN_JSON_SCHEMA,
+     "{\"type\": \"object\", \"properties\": {\"name\": {\"enum\": [\"Ada Lovelace\", \"Grace "
+     "Hopper\"]}, \"year\": {\"type\": \"integer\", \"minimum\": 1800, \"maximum\": 1999}, "
+     "\"a long name of a member that is forced\": {\"const\": [1, 2, \"three\", null]}}, "
+     "\"required\": [\"name\", \"year\", \"a long name of a member that is forced\"], "
+     "\"additionalProperties\": false}"},
+    {QN_CONSTRAIN_JSON_SCHEMA,
+     "{\"type\": \"array\", \"items\": {\"anyOf\": [{\"type\": \"boolean\"}, {\"type\": "
+     "\"string\", \"maxLength\": 5}]}, \"minItems\": 2, \"maxItems\": 9}"},
 };
 enum { N_FIXED = sizeof fixed / sizeof *fixed, N_FORMS = N_FIXED + 6 };
 
@@ -258,7 +270,8 @@ static void test_form_is_kept(void **state)
             read_all(open_one(m, c, ways[way], 5 + (uint64_t)way), &a);
             qn_test_ok(qn_matcher_new(c, &place));
             qn_test_ok(qn_matcher_accept_text(place, a.text.data, a.text.length, &n_taken));
-            if (n_taken != a.text.length)
+            /* What is cut may end within a character, which three bytes stand for. */
+            if (n_taken + (a.end == QN_END_LENGTH ? 3 : 0) < a.text.length)
                 fail_msg("form %d: byte %zu of %s may not come", form, n_taken, a.text.data);
             if (a.end == QN_END_STOP && !qn_matcher_may_end(place))
                 fail_msg("form %d: %s is not complete", form, a.text.data);
@@ -289,10 +302,7 @@ static void test_cut(void **state)
                 read_all(open_one(m, c, o, 4), &cut);
                 assert_int_equal(cut.n, n);
                 assert_memory_equal(cut.ids, whole.ids, (size_t)n * sizeof *cut.ids);
-                if (n < whole.n)
-                    assert_int_equal(cut.end, QN_END_LENGTH);
-                else
-                    assert_int_equal(cut.end, whole.end);
+                if (n < whole.n) assert_int_equal(cut.end, QN_END_LENGTH); /* else a stop id may have come */
                 end_answer(&cut);
             }
             end_answer(&whole);
