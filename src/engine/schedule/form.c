@@ -7,7 +7,8 @@
 enum { ALTERNATIVES = 2 };
 
 struct qn_form {
-    qn_matcher *matchers[ALTERNATIVES]; /* [n] that are left; behind the queue */
+    qn_matcher *matchers[ALTERNATIVES];                /* [n] that are left; behind the queue */
+    const qn_constraint_source *sources[ALTERNATIVES]; /* of these; the matchers hold their constraints */
     int n;
     qn_sampler *sampler;
     qn_form_ends ends;
@@ -57,10 +58,12 @@ static qn_status accept(qn_form *f, int32_t id)
     if (!n) return QN_E_ARG;
     n = 0;
     for (int i = 0; i < f->n; i++) {
-        if (takes[i])
+        if (takes[i]) {
+            f->sources[n] = f->sources[i];
             f->matchers[n++] = f->matchers[i];
-        else
+        } else {
             qn_matcher_free(f->matchers[i]);
+        }
     }
     for (int i = n; i < f->n; i++) f->matchers[i] = NULL;
     f->n = n;
@@ -92,12 +95,12 @@ static qn_status begin(qn_form *f, qn_constraint *c, qn_constraint *alternative)
     f->bits = qn_calloc(f->n_words, sizeof *f->bits);
     if (!f->bits) return QN_E_NOMEM;
     QN_TRY(qn_matcher_new(c, &f->matchers[f->n]));
-    f->n++;
+    f->sources[f->n++] = qn_constraint_get_source(c);
     if (alternative) {
         f->more = qn_calloc(f->n_words, sizeof *f->more);
         if (!f->more) return QN_E_NOMEM;
         QN_TRY(qn_matcher_new(alternative, &f->matchers[f->n]));
-        f->n++;
+        f->sources[f->n++] = qn_constraint_get_source(alternative);
     }
     QN_TRY(qn_sampler_allow_masks(f->sampler));
     return look(f);
@@ -130,6 +133,11 @@ void qn_form_free(qn_form *f)
     qn_free(f->bits);
     qn_free(f->more);
     qn_free(f);
+}
+
+const qn_constraint_source *qn_form_get_source(const qn_form *f)
+{
+    return f->n == 1 ? f->sources[0] : NULL;
 }
 
 static int64_t count_forced(const qn_form *f)
