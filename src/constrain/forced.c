@@ -62,8 +62,12 @@ static int node_byte(qn_machine *m, uint32_t node, uint32_t below, int has_lines
 {
     const qn_graph_node *g = &m->program->graph[node];
     switch (g->kind) {
-    case QN_GRAPH_END: return stack_byte(m, below, has_lines);
-    case QN_GRAPH_VALUE: return value_byte(m, g->what);
+    case QN_GRAPH_END:
+        return stack_byte(m, below, has_lines);
+    case QN_GRAPH_VALUE:
+        return value_byte(m, g->what);
+    case QN_GRAPH_MARK:
+        return (uint8_t)m->program->markers[g->what].text[0];
     case QN_GRAPH_TEXT: {
         const qn_dfa *d = m->program->dfas[g->what];
         int is_leaf;
@@ -74,7 +78,8 @@ static int node_byte(qn_machine *m, uint32_t node, uint32_t below, int has_lines
         int byte = node_byte(m, g->next, below, has_lines);
         return byte != NOTHING && byte == node_byte(m, other, below, has_lines) ? byte : NOTHING;
     }
-    default: return NOTHING;
+    default:
+        return NOTHING;
     }
 }
 
@@ -91,28 +96,37 @@ static int stack_byte(qn_machine *m, uint32_t stack, int has_lines)
         if (!(d->flags[f.b] & QN_DFA_ACCEPTS)) return byte;
         return is_leaf ? stack_byte(m, f.parent, has_lines) : NOTHING;
     }
-    case QN_FRAME_LITERAL: return qn_literal_text((qn_literal)f.a)[f.b];
+    case QN_FRAME_MARK:
+        return (uint8_t)p->markers[f.a].text[f.b];
+    case QN_FRAME_LITERAL:
+        return qn_literal_text((qn_literal)f.a)[f.b];
     case QN_FRAME_STRING: {
         const qn_string_rule *r = &p->strings[f.a];
         return string_byte(p->dfas[r->dfa], (int32_t)f.b, f.c, r->max >= 0 && f.d >= r->max);
     }
-    case QN_FRAME_VALUE: return value_byte(m, (int32_t)f.a);
-    case QN_FRAME_COLON: return ':';
-    case QN_FRAME_OBJECT: return f.space > QN_SPACE_ONE ? NOTHING : qn_object_byte(m, &f, has_lines);
+    case QN_FRAME_VALUE:
+        return value_byte(m, (int32_t)f.a);
+    case QN_FRAME_COLON:
+        return ':';
+    case QN_FRAME_OBJECT:
+        return f.space > QN_SPACE_ONE ? NOTHING : qn_object_byte(m, &f, has_lines);
     case QN_FRAME_ARRAY: {
         if (f.space > QN_SPACE_ONE) return NOTHING;
         int32_t value;
         int byte = qn_array_byte(m, &f, has_lines, &value);
         return value == QN_NONE ? byte : value_byte(m, value);
     }
-    case QN_FRAME_NAMED_KEY: return qn_named_key_byte(m, &f);
+    case QN_FRAME_NAMED_KEY:
+        return qn_named_key_byte(m, &f);
     case QN_FRAME_OTHER_KEY: {
         int32_t dfa = p->objects[m->frames[f.parent].a].classes[f.a].dfa;
         if (dfa == QN_NONE) return NOTHING;
         return string_byte(p->dfas[dfa], (int32_t)f.b, f.c, 0);
     }
-    case QN_FRAME_GRAPH: return node_byte(m, f.a, f.parent, has_lines);
-    default: return NOTHING;
+    case QN_FRAME_GRAPH:
+        return node_byte(m, f.a, f.parent, has_lines);
+    default:
+        return NOTHING;
     }
 }
 
@@ -143,8 +157,8 @@ static qn_status forced_text(qn_constraint *c, uint32_t state, int has_lines, qn
 /* ---- its tokens ---------------------------------------------------------------------------------------- */
 
 /* The tokenizer's ids of text and a tail, in the middle of a text. */
-static qn_status encode(const qn_vocabulary *v, const qn_buf *text, const char *tail, int32_t **ids, size_t *n,
-                        size_t *at)
+static qn_status encode(const qn_vocabulary *v, const qn_buf *text, const char *tail, int32_t **ids,
+                        size_t *n, size_t *at)
 {
     const qn_text_segment parts[] = {
         {.text = "x", .n = 1}, {.text = text->data, .n = text->length}, {.text = tail, .n = strlen(tail)}};
@@ -155,8 +169,9 @@ static qn_status encode(const qn_vocabulary *v, const qn_buf *text, const char *
 /* How many of the ids of a text stay whatever comes: those that are the same before each of many tails. */
 static qn_status keep_certain(const qn_vocabulary *v, const qn_buf *text, int32_t *ids, size_t *n)
 {
-    static const char *const tails[] = {"a", "A", "1", " ", " a", "\n", "\n\n", "\"", "\",", "\":", ":", ": \"",
-                                        ",", ", \"", "}", "]", "},", "-", "_", ".", "'", "\xc3\xa9", "\xe4\xb8\xad"};
+    static const char *const tails[] = {"a",   "A",   "1", " ",    " a", "\n",       "\n\n",        "\"",
+                                        "\",", "\":", ":", ": \"", ",",  ", \"",     "}",           "]",
+                                        "},",  "-",   "_", ".",    "'",  "\xc3\xa9", "\xe4\xb8\xad"};
     for (size_t i = 0; i < sizeof tails / sizeof tails[0] && *n; i++) {
         int32_t *others;
         size_t n_others, at, k = 0;

@@ -75,7 +75,8 @@ int qn_taken_leaves_some(const qn_taken *t, uint32_t begin, uint32_t end, size_t
     if (counts[state] > end - begin) return 1;
     for (uint32_t i = begin; i < end; i++) {
         int32_t s = state;
-        for (size_t k = depth; k < t->texts[i].n && s; k++) s = qn_dfa_step(d, s, (uint8_t)t->texts[i].text[k]);
+        for (size_t k = depth; k < t->texts[i].n && s; k++)
+            s = qn_dfa_step(d, s, (uint8_t)t->texts[i].text[k]);
         n += (d->flags[s] & QN_DFA_ACCEPTS) != 0;
     }
     return counts[state] > n;
