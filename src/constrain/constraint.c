@@ -8,6 +8,7 @@
 #include "constrain/constraint_parts.h"
 #include "constrain/json/any.h"
 #include "constrain/json/schema.h"
+#include "constrain/tools.h"
 
 enum {
     SOURCE_BYTES = 1 << 20,

@@ -66,6 +66,8 @@ static int node_byte(qn_machine *m, uint32_t node, uint32_t below, int has_lines
         return stack_byte(m, below, has_lines);
     case QN_GRAPH_VALUE:
         return value_byte(m, g->what);
+    case QN_GRAPH_MARK:
+        return (uint8_t)m->program->markers[g->what].text[0];
     case QN_GRAPH_TEXT: {
         const qn_dfa *d = m->program->dfas[g->what];
         int is_leaf;
@@ -94,6 +96,8 @@ static int stack_byte(qn_machine *m, uint32_t stack, int has_lines)
         if (!(d->flags[f.b] & QN_DFA_ACCEPTS)) return byte;
         return is_leaf ? stack_byte(m, f.parent, has_lines) : NOTHING;
     }
+    case QN_FRAME_MARK:
+        return (uint8_t)p->markers[f.a].text[f.b];
     case QN_FRAME_LITERAL:
         return qn_literal_text((qn_literal)f.a)[f.b];
     case QN_FRAME_STRING: {

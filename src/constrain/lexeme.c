@@ -14,12 +14,8 @@ const char *qn_literal_text(qn_literal which)
 static qn_lex_result step_free(qn_machine *m, qn_frame *f, uint8_t byte)
 {
     const qn_marker *k = &m->program->markers[f->a];
-    if (f->b && (uint8_t)k->text[0] == 0xff && (uint8_t)k->text[f->b] != byte) return QN_LEX_DEAD;
     while (f->b && (uint8_t)k->text[f->b] != byte) f->b = k->fallback[f->b];
-    if ((uint8_t)k->text[f->b] == byte)
-        f->b++;
-    else if (byte == 0xff)
-        return QN_LEX_DEAD;
+    if ((uint8_t)k->text[f->b] == byte) f->b++;
     return f->b == k->n ? QN_LEX_CLOSE : QN_LEX_IN;
 }
 
@@ -115,6 +111,11 @@ qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte)
     }
     case QN_FRAME_FREE:
         return step_free(m, f, byte);
+    case QN_FRAME_MARK: {
+        const qn_marker *k = &m->program->markers[f->a];
+        if ((uint8_t)k->text[f->b] != byte) return QN_LEX_DEAD;
+        return ++f->b == k->n ? QN_LEX_CLOSE : QN_LEX_IN;
+    }
     case QN_FRAME_LITERAL: {
         const char *text = literals[f->a];
         if ((uint8_t)text[f->b] != byte) return QN_LEX_DEAD;

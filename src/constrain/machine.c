@@ -388,6 +388,7 @@ static int stack_may_end(const qn_machine *m, uint32_t stack)
     while (stack) {
         const qn_frame *f = &m->frames[stack];
         if (f->kind == QN_FRAME_GRAPH) return node_may_end(m, f->a, f->parent);
+        if (f->kind == QN_FRAME_FREE && f->e) return 1;
         if (f->kind != QN_FRAME_TEXT || !qn_lex_accepts(m, f)) return 0;
         stack = f->parent;
     }

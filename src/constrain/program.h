@@ -75,12 +75,20 @@ typedef struct {
 } qn_value;
 
 /* Graphs: texts and values one after another, with choices. Node 0 is the end. */
-typedef enum { QN_GRAPH_END, QN_GRAPH_TEXT, QN_GRAPH_VALUE, QN_GRAPH_FREE, QN_GRAPH_CHOICE } qn_graph_kind;
+typedef enum {
+    QN_GRAPH_END,
+    QN_GRAPH_TEXT,
+    QN_GRAPH_VALUE,
+    QN_GRAPH_FREE, /* any text up to and with a marker */
+    QN_GRAPH_MARK, /* a marker's bytes */
+    QN_GRAPH_CHOICE
+} qn_graph_kind;
 typedef struct {
     qn_graph_kind kind;
     int32_t what;   /* dfa, value, marker */
     uint32_t next;  /* node; for CHOICE: the first way */
     uint32_t other; /* CHOICE: the second way */
+    int may_end;    /* FREE: the text may also end without the marker */
 } qn_graph_node;
 
 typedef struct {

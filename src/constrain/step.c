@@ -88,6 +88,7 @@ int qn_step_space(qn_machine *m, const qn_frame *f, uint8_t byte)
 static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byte)
 {
     const qn_graph_node *g = &m->program->graph[node];
+    if (m->status != QN_OK) return;
     qn_frame next = {.parent = below, .kind = QN_FRAME_GRAPH, .a = g->next};
     qn_frame to = {.a = (uint32_t)g->what};
     switch (g->kind) {

@@ -203,7 +203,7 @@ static qn_status assert_object(const place *p)
         if (!f) return QN_E_NOMEM;
         QN_TRY(qn_conjunct_of(p->k, json_object_get(s, "propertyNames"), 0, &f->conjunct));
     }
-    if (draft <= QN_DRAFT_7 || draft == QN_DRAFT_ANY) QN_TRY(assert_dependencies(p, "dependencies"));
+    QN_TRY(assert_dependencies(p, "dependencies"));
     if (draft >= QN_DRAFT_2019) {
         QN_TRY(assert_dependencies(p, "dependentRequired"));
         QN_TRY(assert_dependencies(p, "dependentSchemas"));

@@ -209,7 +209,7 @@ static qn_status deny_objects(denial *d)
     for (void *it = json_object_iter((json_t *)x); it; it = json_object_iter_next((json_t *)x, it))
         QN_TRY(put_member(d, json_object_iter_key(it), json_object_iter_value(it)));
     QN_TRY(put_bounds(d, QN_TYPE_OBJECT, QN_FACT_MEMBERS, "minProperties", "maxProperties"));
-    if (draft <= QN_DRAFT_7 || draft == QN_DRAFT_ANY) QN_TRY(deny_dependencies(d, "dependencies"));
+    QN_TRY(deny_dependencies(d, "dependencies"));
     if (draft >= QN_DRAFT_2019) {
         QN_TRY(deny_dependencies(d, "dependentRequired"));
         QN_TRY(deny_dependencies(d, "dependentSchemas"));

@@ -106,8 +106,9 @@ static const char *text_of(const json_t *object, const char *key)
 static qn_status read_identifiers(qn_document *d, const json_t *s, uint32_t *resource)
 {
     const char *id = text_of(s, d->draft == QN_DRAFT_4 ? "id" : "$id"), *name;
-    if (id && qn_document_ref_is_alone(d) && json_object_get(s, "$ref")) id = NULL;
-    if (id && d->draft <= QN_DRAFT_7 && id[0] == '#') {
+    int is_old = qn_document_ref_is_alone(d) || d->draft == QN_DRAFT_ANY;
+    if (id && is_old && json_object_get(s, "$ref")) id = NULL;
+    if (id && is_old && id[0] == '#') {
         QN_TRY(add_anchor(d, *resource, id + 1, s, 0));
     } else if (id && s != d->root) {
         char *uri = resolve_uri(&d->arena, d->resources[*resource].uri, id);
@@ -115,7 +116,7 @@ static qn_status read_identifiers(qn_document *d, const json_t *s, uint32_t *res
         *resource = (uint32_t)d->n_resources;
         QN_TRY(add_resource(d, uri, s));
         size_t n = without_fragment(id);
-        if (id[n] && id[n + 1] && d->draft <= QN_DRAFT_7) QN_TRY(add_anchor(d, *resource, id + n + 1, s, 0));
+        if (id[n] && id[n + 1] && is_old) QN_TRY(add_anchor(d, *resource, id + n + 1, s, 0));
     }
     if (d->draft >= QN_DRAFT_2019) {
         if ((name = text_of(s, "$anchor"))) QN_TRY(add_anchor(d, *resource, name, s, 0));
@@ -124,7 +125,35 @@ static qn_status read_identifiers(qn_document *d, const json_t *s, uint32_t *res
     return QN_OK;
 }
 
-/* Walks all objects that may be schemas: values of enum and const are none. */
+typedef enum { NO_SCHEMA, SCHEMAS, MAP_OF_SCHEMAS } holding;
+
+/* What a keyword's value holds. Identifiers below other keywords are none. */
+static holding held_by(const char *keyword)
+{
+    static const char *const schemas[] = {"additionalItems",
+                                          "additionalProperties",
+                                          "allOf",
+                                          "anyOf",
+                                          "contains",
+                                          "else",
+                                          "if",
+                                          "items",
+                                          "not",
+                                          "oneOf",
+                                          "prefixItems",
+                                          "propertyNames",
+                                          "then",
+                                          "unevaluatedItems",
+                                          "unevaluatedProperties"};
+    static const char *const maps[] = {
+        "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++)
+        if (strcmp(keyword, schemas[i]) == 0) return SCHEMAS;
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        if (strcmp(keyword, maps[i]) == 0) return MAP_OF_SCHEMAS;
+    return NO_SCHEMA;
+}
+
 static qn_status read_tree(qn_document *d, const json_t *v, uint32_t resource, int depth, int is_map)
 {
     if (depth < 0) return qn_fail(QN_E_UNSUPPORTED, "the schema is nested too deeply");
@@ -142,12 +171,9 @@ static qn_status read_tree(qn_document *d, const json_t *v, uint32_t resource, i
         QN_TRY(qn_map_set(d->bases, key, sizeof *key, resource, NULL, NULL));
     }
     for (void *it = json_object_iter((json_t *)v); it; it = json_object_iter_next((json_t *)v, it)) {
-        const char *k = json_object_iter_key(it);
-        if (!is_map && (strcmp(k, "enum") == 0 || strcmp(k, "const") == 0)) continue;
-        int holds_map = !is_map && (strcmp(k, "properties") == 0 || strcmp(k, "patternProperties") == 0 ||
-                                    strcmp(k, "definitions") == 0 || strcmp(k, "$defs") == 0 ||
-                                    strcmp(k, "dependentSchemas") == 0 || strcmp(k, "dependencies") == 0);
-        QN_TRY(read_tree(d, json_object_iter_value(it), resource, depth - 1, holds_map));
+        holding held = is_map ? SCHEMAS : held_by(json_object_iter_key(it));
+        if (held != NO_SCHEMA)
+            QN_TRY(read_tree(d, json_object_iter_value(it), resource, depth - 1, held == MAP_OF_SCHEMAS));
     }
     return QN_OK;
 }
