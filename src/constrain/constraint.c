@@ -103,21 +103,37 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
 }
 
 /* A marker that is a special token is asked for as one. */
+static qn_status add_marker(qn_constraint *c, const char *text, size_t n, int32_t *out)
+{
+    const int32_t id = qn_tokenizer_find(c->v->tokenizer, text, n);
+    if (id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id)) text = qn_vocabulary_text(c->v, id, &n);
+    return qn_program_add_marker(&c->program, text, n, out);
+}
+
+static qn_status put_choice(qn_constraint *c, uint32_t next, uint32_t other, uint32_t *out)
+{
+    qn_graph_node node = {.kind = QN_GRAPH_CHOICE, .next = next, .other = other};
+    return qn_program_add_graph(&c->program, &node, out);
+}
+
+static qn_status put_mark(qn_constraint *c, const char *text, size_t n, uint32_t next, uint32_t *out)
+{
+    qn_graph_node node = {.kind = QN_GRAPH_MARK, .next = next};
+    QN_TRY(add_marker(c, text, n, &node.what));
+    return qn_program_add_graph(&c->program, &node, out);
+}
+
+/* [opens] free text, after, and an empty line or none before the form. */
 static qn_status put_after(qn_constraint *c, const qn_constraint_source *s, uint32_t form, uint32_t *out)
 {
-    qn_graph_node node = {.kind = QN_GRAPH_FREE, .next = form};
-    int32_t id = qn_tokenizer_find(c->v->tokenizer, s->after, s->n_after);
-    if (id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id)) {
-        size_t n;
-        const char *text = qn_vocabulary_text(c->v, id, &n);
-        QN_TRY(qn_program_add_marker(&c->program, text, n, &node.what));
-    } else {
-        QN_TRY(qn_program_add_marker(&c->program, s->after, s->n_after, &node.what));
-    }
+    qn_graph_node node = {.kind = QN_GRAPH_FREE};
+    uint32_t spaced;
+    QN_TRY(put_mark(c, "\n\n", 2, form, &spaced));
+    QN_TRY(put_choice(c, form, spaced, &node.next));
+    QN_TRY(add_marker(c, s->after, s->n_after, &node.what));
     QN_TRY(qn_program_add_graph(&c->program, &node, out));
-    if (!s->may_skip_after) return QN_OK;
-    qn_graph_node choice = {.kind = QN_GRAPH_CHOICE, .next = form, .other = *out};
-    return qn_program_add_graph(&c->program, &choice, out);
+    if (s->opens) QN_TRY(put_mark(c, s->opens, s->n_opens, *out, out));
+    return s->may_skip_after ? put_choice(c, form, *out, out) : QN_OK;
 }
 
 static qn_status compile(qn_constraint *c, const qn_constraint_source *s)
@@ -150,6 +166,7 @@ static qn_status copy_source(qn_constraint *c, const qn_constraint_source *s)
     c->source = *s;
     QN_TRY(copy_text(c, &c->source.text, s->n));
     QN_TRY(copy_text(c, &c->source.after, s->n_after));
+    QN_TRY(copy_text(c, &c->source.opens, s->n_opens));
     return copy_text(c, &c->source.tools.name, s->tools.name ? strlen(s->tools.name) : 0);
 }
 

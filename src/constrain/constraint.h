@@ -25,7 +25,9 @@ typedef struct {
     size_t n;
     const char *after; /* free text up to and with this marker comes first; NULL: the form begins at once */
     size_t n_after;
-    int may_skip_after; /* the form may also begin at once, without the marker */
+    const char *opens; /* the free text begins with this marker; NULL: with anything */
+    size_t n_opens;
+    int may_skip_after; /* the form may also begin at once, without free text */
     struct {
         qn_answer_format format; /* how the model writes calls */
         qn_tool_calls_mode mode;

@@ -60,13 +60,14 @@ static qn_status key_of(const qn_constraint_source *s, const qn_constraint_limit
 {
     qn_constraint_limits none = {0};
     if (!l) l = &none;
-    qn_buf_printf(b, "%d %zu %zu %d %d %d %d %d ", (int)s->kind, s->n, s->n_after, s->after != NULL,
-                  s->may_skip_after, (int)s->tools.mode, s->tools.is_one_call, s->tools.strict_by_all);
+    qn_buf_printf(b, "%d %zu %zu %zu %d %d %d %d %d ", (int)s->kind, s->n, s->n_after, s->n_opens,
+                  s->after != NULL, s->may_skip_after, (int)s->tools.mode, s->tools.is_one_call, s->tools.strict_by_all);
     qn_buf_printf(b, "%zu %d %d %lld %zu %p %p %zu ", l->source_bytes_max, l->depth_max, l->states_max,
                   (long long)l->steps_max, l->memory_max, (const void *)s->tools.format.calls,
                   (const void *)s->tools.format.reasoning, s->tools.name ? strlen(s->tools.name) : 0);
     if (s->tools.name) qn_buf_puts(b, s->tools.name);
     if (s->after) qn_buf_append(b, s->after, s->n_after);
+    if (s->opens) qn_buf_append(b, s->opens, s->n_opens);
     if (s->text) qn_buf_append(b, s->text, s->n);
     return b->status;
 }

@@ -97,7 +97,7 @@ three?
     out = call("chat", fixture(MODEL), "--json", "--temp", 0, "-n", 300, stdin=lines)
     assert out.returncode == 0, out.stderr
     answers = [json.loads(line) for line in out.stdout.decode().splitlines()]
-    texts = [a["text"] for a in answers if "text" in a]
+    texts = [a["content"] for a in answers]
     assert texts[0] in ("yes", "no") and list(json.loads(texts[1])) == ["a", "b"]
     assert re.fullmatch("[a-c]{4}", texts[2])
     assert "answers have the form: choices yes,no" in out.stderr.decode()
@@ -105,4 +105,4 @@ three?
         out = call("chat", fixture(MODEL), "--json", stdin=wrong + "\n")
         assert out.returncode == 1, wrong
     out = call("chat", fixture(MODEL), "--json", "--temp", 0, "--choices", "aa,bb", stdin="one?\n")
-    assert json.loads(out.stdout)["text"] in ("aa", "bb")
+    assert json.loads(out.stdout)["content"] in ("aa", "bb")

@@ -117,6 +117,8 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
         source.after = r->close;
         source.n_after = strlen(r->close);
         source.may_skip_after = begin == FORM_WITH_OR_WITHOUT;
+        source.opens = begin == FORM_WITH_OR_WITHOUT ? r->open : NULL;
+        source.n_opens = source.opens ? strlen(r->open) : 0;
         status = compile(m, &source, out);
     }
     qn_free(text);
