@@ -105,6 +105,9 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
     case QN_GRAPH_FREE:
         to.kind = QN_FRAME_FREE;
         break;
+    case QN_GRAPH_MARK:
+        to.kind = QN_FRAME_MARK;
+        break;
     default:
         to.kind = QN_FRAME_VALUE;
     }
