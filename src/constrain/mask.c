@@ -225,7 +225,7 @@ static const qn_string_mask *string_mask(qn_masks *k, int32_t dfa, int32_t state
     }
     qn_kept_string *s = &k->strings[k->n_strings];
     *s = (qn_kept_string){.dfa = dfa, .state = state};
-    k->m->status = qn_string_mask_make(k->v, d, state, NULL, &s->mask);
+    k->m->status = qn_string_mask_make(k->v, k->free, d, state, &s->mask);
     if (k->m->status != QN_OK) return NULL;
     k->n_strings++;
     k->string_bytes += s->mask.n_bytes;

@@ -133,15 +133,16 @@ static qn_status link_tails(const tail_list *l, qn_string_mask *out)
     out->n_nodes = n;
     out->n_bytes = n_nodes * sizeof *out->nodes + l->n_tails * (sizeof *out->tokens + sizeof *out->lists) +
                    l->v->n_words * sizeof *out->inside;
+    out->n_lists = n_lists;
     qn_free(open);
     return QN_OK;
 }
 
-qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_dfa *d, int32_t state, uint8_t *chars,
-                              qn_string_mask *out)
+static qn_status make_whole(const qn_vocabulary *v, const qn_dfa *d, int32_t state, uint8_t *chars,
+                            qn_string_mask *out)
 {
     tail_list l = {.v = v};
-    qn_string_mask made = {.inside = qn_calloc(v->n_words + 1, sizeof *made.inside)};
+    qn_string_mask made = {.inside = qn_calloc(v->n_words + 1, sizeof *made.inside), .has_nodes = 1};
     place *places = qn_alloc_array(v->depth_max + 1, sizeof *places);
     qn_status status = made.inside && places ? QN_OK : QN_E_NOMEM;
     if (status == QN_OK) status = walk(d, state, chars, made.inside, places, &l);
@@ -162,7 +163,7 @@ qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_dfa *d, int32_t s
 void qn_string_mask_clear(qn_string_mask *s)
 {
     qn_free(s->inside);
-    qn_free(s->nodes);
+    if (s->has_nodes) qn_free(s->nodes);
     qn_free(s->lists);
     qn_free(s->tokens);
     *s = (qn_string_mask){0};
@@ -186,7 +187,7 @@ static qn_status make_free(const qn_vocabulary *v, qn_free_strings *s)
     QN_TRY(qn_dfa_all(&s->all));
     s->chars = qn_calloc(v->n_ids + 1, 1);
     if (!s->chars) return QN_E_NOMEM;
-    QN_TRY(qn_string_mask_make(v, s->all, s->all->start, s->chars, &s->mask));
+    QN_TRY(make_whole(v, s->all, s->all->start, s->chars, &s->mask));
     for (size_t i = 0; i < v->n_ids; i++)
         if (s->chars[i] > s->chars_max) s->chars_max = s->chars[i];
     return QN_OK;
@@ -238,5 +239,150 @@ qn_status qn_free_strings_within(const qn_vocabulary *v, qn_free_strings *s, uin
         }
     }
     *out = bits;
+    return QN_OK;
+}
+
+/* ---- strings of an automaton --------------------------------------------------------------------------- */
+
+/* Tokens of an automaton's strings are a part of those of free strings: whole subtrees are taken over or left
+ * out. */
+typedef struct {
+    const qn_vocabulary *v;
+    const qn_free_strings *free;
+    const qn_dfa *d;
+    uint32_t *inside, *closing; /* [n_words] */
+    uint8_t *loops; /* [n_states] classes of bytes after which a state is as it was; bit 6: known */
+    place *places;
+    int is_dense; /* inside began as that of free strings: what is not of it is cleared */
+} picking;
+
+/* Characters above ASCII come back to a state if all do that free strings have: their automaton is walked in
+ * step. */
+static int all_return(const picking *p, int32_t state, int32_t home, int32_t free_state)
+{
+    const qn_dfa *all = p->free->all;
+    for (int b = 0x7f; b < 0x100; b++) {
+        int32_t free_to = qn_dfa_step(all, free_state, (uint8_t)b);
+        if (!free_to) continue;
+        int32_t to = qn_dfa_step(p->d, state, (uint8_t)b);
+        if (!to) return 0;
+        if (free_to == all->start ? to != home : !all_return(p, to, home, free_to)) return 0;
+    }
+    return 1;
+}
+
+static uint8_t loops_of(picking *p, int32_t state)
+{
+    if (p->loops[state] & QN_BYTES_NEVER) return p->loops[state] & (uint8_t)~QN_BYTES_NEVER;
+    uint8_t loops = QN_BYTES_LOWER | QN_BYTES_UPPER | QN_BYTES_DIGIT | QN_BYTES_SPACE | QN_BYTES_MARKS;
+    for (int b = 0x20; b < 0x7f; b++)
+        if (qn_dfa_step(p->d, state, (uint8_t)b) != state) loops &= (uint8_t)~qn_byte_class((uint8_t)b);
+    if (all_return(p, state, state, p->free->all->start)) loops |= QN_BYTES_OTHER;
+    p->loops[state] = loops | QN_BYTES_NEVER;
+    return loops;
+}
+
+static void clear_subtree(picking *p, uint32_t node)
+{
+    for (uint32_t i = node; i < p->v->nodes[node].end; i++)
+        for (int32_t id = p->v->nodes[i].id; id >= 0; id = p->v->same[id])
+            p->inside[id >> 5] &= ~(UINT32_C(1) << (id & 31));
+}
+
+static void take_node(picking *p, uint32_t i)
+{
+    for (int32_t id = p->v->nodes[i].id; id >= 0; id = p->v->same[id])
+        p->inside[id >> 5] |= p->free->mask.inside[id >> 5] & (UINT32_C(1) << (id & 31));
+}
+
+static void pick(picking *p, int32_t state)
+{
+    const qn_trie_node *nodes = p->v->nodes;
+    const qn_dfa *d = p->d;
+    p->places[0] = (place){.state = state};
+    for (uint32_t i = 1; i < nodes[0].end;) {
+        const qn_trie_node *node = &nodes[i];
+        place at = p->places[node->depth - 1];
+        qn_escape_result r = qn_escape_step(d, &at.state, &at.escape, node->byte);
+        if (r == QN_ESCAPE_DEAD || r == QN_ESCAPE_CLOSE) {
+            if (p->is_dense) clear_subtree(p, i);
+            if (r == QN_ESCAPE_CLOSE && (d->flags[at.state] & QN_DFA_ACCEPTS))
+                for (uint32_t k = i; k < node->end; k++) qn_trie_mark(p->v, &nodes[k], p->closing);
+            i = node->end;
+            continue;
+        }
+        p->places[node->depth] = at;
+        /* All below is plain text that changes nothing. */
+        int passes = at.escape == 0 && !(node->classes & (QN_BYTES_ESCAPE | QN_BYTES_NEVER)) &&
+                     ((d->flags[at.state] & QN_DFA_ALL) || !(node->classes & ~loops_of(p, at.state)));
+        uint32_t end = passes ? node->end : i + 1;
+        if (!p->is_dense)
+            for (uint32_t k = i; k < end; k++) take_node(p, k);
+        i = end;
+    }
+}
+
+/* 1: most of the vocabulary's trie stays inside the string. */
+static int is_dense(const qn_vocabulary *v, const qn_dfa *d, int32_t state)
+{
+    size_t in = 0;
+    for (uint32_t i = 1; i < v->nodes[0].end; i = v->nodes[i].end)
+        if (qn_dfa_step(d, state, v->nodes[i].byte)) in += v->nodes[i].end - i;
+    return in > v->n_nodes / 2;
+}
+
+/* The tails of free strings, and of their tokens those that close this one. */
+static qn_status pick_tails(const picking *p, qn_string_mask *out)
+{
+    const qn_string_mask *from = &p->free->mask;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < from->lists[from->n_lists]; i++) {
+        int32_t id = from->tokens[i].id;
+        n += p->closing[id >> 5] >> (id & 31) & 1;
+    }
+    out->nodes = from->nodes;
+    out->n_nodes = from->n_nodes;
+    out->depth_max = from->depth_max;
+    out->n_lists = from->n_lists;
+    out->lists = qn_alloc_array((size_t)from->n_lists + 1, sizeof *out->lists);
+    out->tokens = qn_alloc_array((size_t)n + 1, sizeof *out->tokens);
+    if (!out->lists || !out->tokens) return QN_E_NOMEM;
+    n = 0;
+    for (uint32_t l = 0; l < from->n_lists; l++) {
+        out->lists[l] = n;
+        for (uint32_t i = from->lists[l]; i < from->lists[l + 1]; i++) {
+            int32_t id = from->tokens[i].id;
+            if (p->closing[id >> 5] >> (id & 31) & 1) out->tokens[n++] = from->tokens[i];
+        }
+    }
+    out->lists[from->n_lists] = n;
+    out->n_bytes =
+        p->v->n_words * sizeof *out->inside + from->n_lists * sizeof *out->lists + n * sizeof *out->tokens;
+    return QN_OK;
+}
+
+qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_free_strings *free, const qn_dfa *d,
+                              int32_t state, qn_string_mask *out)
+{
+    size_t n = v->n_words + 1;
+    picking p = {.v = v, .free = free, .d = d, .is_dense = is_dense(v, d, state)};
+    qn_string_mask made = {.inside = p.inside = qn_calloc(n, sizeof *p.inside)};
+    p.closing = qn_calloc(n, sizeof *p.closing);
+    p.loops = qn_calloc((size_t)d->n_states, 1);
+    p.places = qn_alloc_array(v->depth_max + 1, sizeof *p.places);
+    qn_status status = p.inside && p.closing && p.loops && p.places ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) {
+        if (p.is_dense) memcpy(p.inside, free->mask.inside, v->n_words * sizeof *p.inside);
+        pick(&p, state);
+        status = pick_tails(&p, &made);
+    }
+    qn_free(p.closing);
+    qn_free(p.loops);
+    qn_free(p.places);
+    if (status != QN_OK) {
+        qn_string_mask_clear(&made);
+        return status;
+    }
+    *out = made;
     return QN_OK;
 }

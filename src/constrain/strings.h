@@ -17,10 +17,11 @@ typedef struct {
 typedef struct {
     uint32_t *inside;    /* [n_words] */
     qn_trie_node *nodes; /* tails; id: index into lists, -1: none */
-    uint32_t n_nodes, depth_max;
+    uint32_t n_nodes, n_lists, depth_max;
     uint32_t *lists; /* [n_lists + 1] begins in tokens */
     qn_tail_token *tokens;
     size_t n_bytes;
+    int has_nodes; /* nodes are its own, not those of free strings */
 } qn_string_mask;
 
 enum { QN_CHARS_MAX = 255 };
@@ -40,9 +41,10 @@ qn_status qn_vocabulary_strings(qn_vocabulary *v, qn_free_strings **out);
 /* Tokens inside of at most room characters. Borrowed. Any thread. */
 qn_status qn_free_strings_within(const qn_vocabulary *v, qn_free_strings *s, uint32_t room,
                                  const uint32_t **out);
-/* chars may be NULL, else as above. */
-qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_dfa *d, int32_t state, uint8_t *chars,
-                              qn_string_mask *out);
+/* The mask of a state of an automaton at a character's begin. It shares the tails of the free strings, which
+ * must outlive it. */
+qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_free_strings *free, const qn_dfa *d,
+                              int32_t state, qn_string_mask *out);
 void qn_string_mask_clear(qn_string_mask *s);
 
 #endif

@@ -65,8 +65,8 @@ static qn_status put_text(qn_constraint *c, const char *text, uint32_t next, uin
 
 static qn_status put_choice(qn_constraint *c, uint32_t a, uint32_t b, uint32_t *out)
 {
-    return qn_program_add_graph(
-        &c->program, &(qn_graph_node){.kind = QN_GRAPH_CHOICE, .next = a, .other = b}, out);
+    return qn_program_add_graph(&c->program, &(qn_graph_node){.kind = QN_GRAPH_CHOICE, .next = a, .other = b},
+                                out);
 }
 
 static qn_status put_line_end(qn_constraint *c, uint32_t next, uint32_t *out)
@@ -78,8 +78,8 @@ static qn_status put_line_end(qn_constraint *c, uint32_t next, uint32_t *out)
 
 static qn_status put_value(qn_constraint *c, int32_t value, uint32_t next, uint32_t *out)
 {
-    return qn_program_add_graph(
-        &c->program, &(qn_graph_node){.kind = QN_GRAPH_VALUE, .what = value, .next = next}, out);
+    return qn_program_add_graph(&c->program,
+                                &(qn_graph_node){.kind = QN_GRAPH_VALUE, .what = value, .next = next}, out);
 }
 
 /* Any text up to and with a mark, which may be a special token. */
@@ -178,8 +178,8 @@ static qn_status calls_value(compiling *k, int is_array, int is_one, int32_t *ou
 
 static int writes_arrays(const qn_call_format *f)
 {
-    static const char *const names[] = {"functools", "granite", "mistral", "command_r", "command_r7b",
-                                        "tool_calls", "apertus"};
+    static const char *const names[] = {"functools",   "granite",    "mistral", "command_r",
+                                        "command_r7b", "tool_calls", "apertus"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(f->name, names[i]) == 0) return 1;
     return 0;
@@ -227,13 +227,15 @@ static qn_status put_parameters(compiling *k, const tool *t, uint32_t next, uint
         return qn_fail(QN_E_UNSUPPORTED, "several forms of arguments in calls written in marks");
     qn_object_rule o = p->objects[v.objects[0]];
     if (o.min > 0 || o.max >= 0)
-        return qn_fail(QN_E_UNSUPPORTED, "a bound on how many arguments there are, in calls written in marks");
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "a bound on how many arguments there are, in calls written in marks");
     for (uint32_t i = o.n_members; i-- > 0;) {
         const qn_member *x = &o.members[i];
         if (!x->is_possible) continue;
         char begin[600], end[200];
         if (is_keys) {
-            snprintf(begin, sizeof begin, "%s%s%s\n%s", m->key_open, x->name, m->key_close, m->parameter_open);
+            snprintf(begin, sizeof begin, "%s%s%s\n%s", m->key_open, x->name, m->key_close,
+                     m->parameter_open);
         } else {
             int is_quoted = m->parameter_name_end[0] == '"';
             snprintf(begin, sizeof begin, "%s%s%s%s%s", m->parameter_open, x->name, m->parameter_name_end,
@@ -360,7 +362,8 @@ static qn_status put_answer(compiling *k, const qn_constraint_source *s, uint32_
     const qn_call_format *f = k->f;
     int is_one = s->tools.is_one_call || s->tools.mode == QN_TOOL_CALLS_NAMED;
     if (f->header.open || f->body == QN_CALL_LOOSE)
-        return qn_fail(QN_E_UNSUPPORTED, "tools: calls as the family %s writes them cannot be enforced", f->name);
+        return qn_fail(QN_E_UNSUPPORTED, "tools: calls as the family %s writes them cannot be enforced",
+                       f->name);
     if (s->tools.mode != QN_TOOL_CALLS_AUTO) return put_calls(k, is_one, 1, out);
     uint32_t calls;
     if (!f->is_bare) {
@@ -422,7 +425,8 @@ static qn_status read_tool(compiling *k, const qn_constraint_source *s, const js
 static qn_status compile(compiling *k, const qn_constraint_source *s, const json_t *list, uint32_t *node)
 {
     size_t n = json_array_size(list);
-    if (!json_is_array(list) || n == 0) return qn_fail(QN_E_FORMAT, "tools: expected a list that is not empty");
+    if (!json_is_array(list) || n == 0)
+        return qn_fail(QN_E_FORMAT, "tools: expected a list that is not empty");
     k->tools = qn_calloc(n, sizeof *k->tools);
     if (!k->tools) return QN_E_NOMEM;
     for (size_t i = 0; i < n; i++) QN_TRY(read_tool(k, s, json_array_get(list, i), i));

@@ -12,7 +12,29 @@ typedef struct {
     int32_t id;     /* the token whose text ends here; -1: none */
     uint16_t depth; /* bytes from the root */
     uint8_t byte;
+    uint8_t classes; /* of the bytes below it: bits of qn_byte_class */
 } qn_trie_node;
+
+/* Classes of bytes in JSON strings, so that whole subtrees of plain text are passed at once. */
+enum {
+    QN_BYTES_LOWER = 1,   /* a to z */
+    QN_BYTES_UPPER = 2,   /* A to Z */
+    QN_BYTES_DIGIT = 4,   /* 0 to 9 */
+    QN_BYTES_SPACE = 8,   /* the space */
+    QN_BYTES_MARKS = 16,  /* other printable ASCII */
+    QN_BYTES_OTHER = 32,  /* 0x7f and more: parts of characters above ASCII, too */
+    QN_BYTES_NEVER = 64,  /* control characters */
+    QN_BYTES_ESCAPE = 128 /* quotes and backslashes */
+};
+static inline uint8_t qn_byte_class(uint8_t b)
+{
+    if (b >= 'a' && b <= 'z') return QN_BYTES_LOWER;
+    if (b >= 'A' && b <= 'Z') return QN_BYTES_UPPER;
+    if (b >= '0' && b <= '9') return QN_BYTES_DIGIT;
+    if (b == '"' || b == '\\') return QN_BYTES_ESCAPE;
+    if (b == ' ') return QN_BYTES_SPACE;
+    return b < 0x20 ? QN_BYTES_NEVER : b < 0x7f ? QN_BYTES_MARKS : QN_BYTES_OTHER;
+}
 
 struct qn_vocabulary {
     atomic_int n_references;

@@ -87,6 +87,10 @@ static void link_nodes(qn_vocabulary *v, const entry *entries, size_t n, uint32_
         v->nodes[open[depth]].end = n_nodes;
         if (depth == 0) break;
     }
+    /* From behind, children come before their parents. */
+    for (uint32_t i = n_nodes; i-- > 0;)
+        for (uint32_t k = i + 1; k < v->nodes[i].end; k = v->nodes[k].end)
+            v->nodes[i].classes |= v->nodes[k].classes | qn_byte_class(v->nodes[k].byte);
 }
 
 static qn_status make_trie(qn_vocabulary *v)
