@@ -87,8 +87,6 @@ static void test_refusals(void **state)
         m,
         (qn_constraint_options){.kind = QN_CONSTRAIN_TOOLS, .text = "[]", .tool_calls = QN_TOOL_CALLS_NAMED},
         QN_E_ARG, "tool_name");
-    refused(m, (qn_constraint_options){.kind = QN_CONSTRAIN_TOOLS, .text = "[]"}, QN_E_UNSUPPORTED,
-            "template");
     qn_constraint_close(NULL);
     assert_string_equal(qn_constraint_kind_name(QN_CONSTRAIN_CHOICES), "choices");
     assert_string_equal(qn_constraint_kind_name((qn_constraint_kind)99), "unknown constraint");
