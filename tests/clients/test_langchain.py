@@ -4,7 +4,8 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +53,24 @@ def test_loop(model, way):
     message = way(with_tools, messages)
     assert not message.tool_calls
     check_loop(message.content)
+
+
+@pytest.mark.parametrize("strict", [None, True])
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+def test_structured(model, method, strict):
+    if method == "json_mode":
+        if strict is None:  # any JSON object: not held to the schema
+            assert isinstance(model.with_structured_output(None, method=method).invoke(DESCRIBE), dict)
+        return
+    structured = model.with_structured_output(City, method=method, strict=strict)
+    check_city(structured.invoke(DESCRIBE))
+    *_, last = structured.stream(DESCRIBE)
+    check_city(last)
+
+
+def test_forced(model):
+    tools = [tool(function) for function in FUNCTIONS.values()]
+    message = model.bind_tools(tools, tool_choice="get_weather", strict=True).invoke(PLAIN)
+    assert message.tool_calls[0]["name"] == "get_weather" and isinstance(message.tool_calls[0]["args"]["city"], str)
+    message = model.bind_tools(tools, tool_choice="any").invoke(PLAIN)
+    assert message.tool_calls
