@@ -262,6 +262,9 @@ static int all_return(const picking *p, int32_t state, int32_t home, int32_t fre
 {
     const qn_dfa *all = p->free->all;
     for (int b = 0x7f; b < 0x100; b++) {
+        /* Neighbours that both automata take for the same are one. */
+        if (b > 0x7f && all->class_of[b] == all->class_of[b - 1] && p->d->class_of[b] == p->d->class_of[b - 1])
+            continue;
         int32_t free_to = qn_dfa_step(all, free_state, (uint8_t)b);
         if (!free_to) continue;
         int32_t to = qn_dfa_step(p->d, state, (uint8_t)b);
