@@ -252,21 +252,25 @@ static void walk_tails(walk *w, const qn_string_mask *s, uint32_t behind, uint32
     qn_free(t.places);
 }
 
-static void root_string(walk *w, const qn_frame *f, uint32_t behind)
+/* A string from the root, at a character's begin, of need to room more characters (room -1: any). */
+static void add_string(walk *w, int32_t dfa, int32_t state, uint32_t behind, int64_t need, int64_t room)
 {
     qn_masks *k = w->k;
-    const qn_string_rule *rule = &k->m->program->strings[f->a];
-    const qn_string_mask *s = string_mask(k, rule->dfa, (int32_t)f->b);
+    const qn_string_mask *s = string_mask(k, dfa, state);
     if (!s) return;
-    int64_t need = rule->min > f->d ? rule->min - f->d : 0;
-    int64_t room = rule->max >= 0 ? rule->max - f->d : INT32_MAX;
     const uint32_t *inside = s->inside;
-    if (rule->max >= 0 && room < QN_CHARS_MAX) {
+    if (room >= 0 && room < QN_CHARS_MAX) {
         k->m->status = qn_free_strings_within(k->v, k->free, (uint32_t)room, &inside);
         if (k->m->status != QN_OK) return;
     }
     unite(w->bits, inside, k->v->n_words);
-    walk_tails(w, s, behind, (uint32_t)(need < INT32_MAX ? need : INT32_MAX), (uint32_t)room);
+    walk_tails(w, s, behind, (uint32_t)(need > 0 ? need : 0), room >= 0 ? (uint32_t)room : UINT32_MAX);
+}
+
+static void root_string(walk *w, const qn_frame *f, uint32_t behind)
+{
+    const qn_string_rule *rule = &w->k->m->program->strings[f->a];
+    add_string(w, rule->dfa, (int32_t)f->b, behind, rule->min - f->d, rule->max >= 0 ? rule->max - f->d : -1);
 }
 
 /* ---- keys that are taken ------------------------------------------------------------------------------- */
@@ -342,18 +346,15 @@ static void root_kept(walk *w, const qn_frame *f)
     w->bits = k->spare;
     memset(w->bits, 0, k->v->n_words * sizeof *w->bits);
     int32_t dfa = qn_taken_dfa(m, f);
-    int is_counted = 0;
+    int64_t need = 0, room = -1;
     if (f->kind == QN_FRAME_ITEM) {
         const qn_string_rule *rule = &m->program->strings[f->a];
-        is_counted = rule->max >= 0 || f->e < rule->min;
+        need = rule->min - f->e;
+        if (rule->max >= 0) room = rule->max - f->e;
     }
-    if (f->c == 0 && !is_counted) {
-        const qn_string_mask *s = string_mask(k, dfa, (int32_t)f->b);
+    if (f->c == 0) {
         uint32_t behind = state_behind(m, f, 0);
-        if (s && m->status == QN_OK) {
-            unite(w->bits, s->inside, k->v->n_words);
-            walk_tails(w, s, behind, 0, UINT32_MAX);
-        }
+        if (m->status == QN_OK) add_string(w, dfa, (int32_t)f->b, behind, need, room);
     } else {
         walk_lexeme(w, f, 0, 0);
     }

@@ -251,7 +251,7 @@ typedef struct {
     const qn_free_strings *free;
     const qn_dfa *d;
     uint32_t *inside, *closing; /* [n_words] */
-    uint8_t *loops; /* [n_states] classes of bytes after which a state is as it was; bit 6: known */
+    uint64_t *loops; /* [n_states] kinds of bytes after which a state is as it was; QN_KIND_CONTROL: known */
     place *places;
     int is_dense; /* inside began as that of free strings: what is not of it is cleared */
 } picking;
@@ -262,6 +262,9 @@ static int all_return(const picking *p, int32_t state, int32_t home, int32_t fre
 {
     const qn_dfa *all = p->free->all;
     for (int b = 0x7f; b < 0x100; b++) {
+        /* Neighbours that both automata take for the same are one. */
+        if (b > 0x7f && all->class_of[b] == all->class_of[b - 1] && p->d->class_of[b] == p->d->class_of[b - 1])
+            continue;
         int32_t free_to = qn_dfa_step(all, free_state, (uint8_t)b);
         if (!free_to) continue;
         int32_t to = qn_dfa_step(p->d, state, (uint8_t)b);
@@ -271,15 +274,18 @@ static int all_return(const picking *p, int32_t state, int32_t home, int32_t fre
     return 1;
 }
 
-static uint8_t loops_of(picking *p, int32_t state)
+static const uint64_t known = UINT64_C(1) << QN_KIND_CONTROL;
+
+static uint64_t loops_of(picking *p, int32_t state)
 {
-    if (p->loops[state] & QN_BYTES_NEVER) return p->loops[state] & (uint8_t)~QN_BYTES_NEVER;
-    uint8_t loops = QN_BYTES_LOWER | QN_BYTES_UPPER | QN_BYTES_DIGIT | QN_BYTES_SPACE | QN_BYTES_MARKS;
+    if (p->loops[state]) return p->loops[state] & ~known;
+    uint64_t changes = 0;
     for (int b = 0x20; b < 0x7f; b++)
-        if (qn_dfa_step(p->d, state, (uint8_t)b) != state) loops &= (uint8_t)~qn_byte_class((uint8_t)b);
-    if (all_return(p, state, state, p->free->all->start)) loops |= QN_BYTES_OTHER;
-    p->loops[state] = loops | QN_BYTES_NEVER;
-    return loops;
+        if (qn_dfa_step(p->d, state, (uint8_t)b) != state) changes |= UINT64_C(1) << qn_kind_of((uint8_t)b);
+    if (!all_return(p, state, state, p->free->all->start)) changes |= UINT64_C(1) << QN_KIND_HIGH;
+    changes |= UINT64_C(1) << QN_KIND_ESCAPE;
+    p->loops[state] = ~changes | known;
+    return ~changes & ~known;
 }
 
 static void clear_subtree(picking *p, uint32_t node)
@@ -312,9 +318,15 @@ static void pick(picking *p, int32_t state)
             continue;
         }
         p->places[node->depth] = at;
-        /* All below is plain text that changes nothing. */
-        int passes = at.escape == 0 && !(node->classes & (QN_BYTES_ESCAPE | QN_BYTES_NEVER)) &&
-                     ((d->flags[at.state] & QN_DFA_ALL) || !(node->classes & ~loops_of(p, at.state)));
+        /* Is all below plain text that changes nothing? */
+        int passes = 0;
+        if (node->end > i + 1 && at.escape == 0) {
+            uint64_t kinds = p->v->below[i];
+            if (d->flags[at.state] & QN_DFA_ALL)
+                passes = !(kinds >> QN_KIND_CONTROL);
+            else
+                passes = !(kinds & ~loops_of(p, at.state));
+        }
         uint32_t end = passes ? node->end : i + 1;
         if (!p->is_dense)
             for (uint32_t k = i; k < end; k++) take_node(p, k);
@@ -368,7 +380,7 @@ qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_free_strings *fre
     picking p = {.v = v, .free = free, .d = d, .is_dense = is_dense(v, d, state)};
     qn_string_mask made = {.inside = p.inside = qn_calloc(n, sizeof *p.inside)};
     p.closing = qn_calloc(n, sizeof *p.closing);
-    p.loops = qn_calloc((size_t)d->n_states, 1);
+    p.loops = qn_calloc((size_t)d->n_states, sizeof *p.loops);
     p.places = qn_alloc_array(v->depth_max + 1, sizeof *p.places);
     qn_status status = p.inside && p.closing && p.loops && p.places ? QN_OK : QN_E_NOMEM;
     if (status == QN_OK) {

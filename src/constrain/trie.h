@@ -12,28 +12,39 @@ typedef struct {
     int32_t id;     /* the token whose text ends here; -1: none */
     uint16_t depth; /* bytes from the root */
     uint8_t byte;
-    uint8_t classes; /* of the bytes below it: bits of qn_byte_class */
 } qn_trie_node;
 
-/* Classes of bytes in JSON strings, so that whole subtrees of plain text are passed at once. */
-enum {
-    QN_BYTES_LOWER = 1,   /* a to z */
-    QN_BYTES_UPPER = 2,   /* A to Z */
-    QN_BYTES_DIGIT = 4,   /* 0 to 9 */
-    QN_BYTES_SPACE = 8,   /* the space */
-    QN_BYTES_MARKS = 16,  /* other printable ASCII */
-    QN_BYTES_OTHER = 32,  /* 0x7f and more: parts of characters above ASCII, too */
-    QN_BYTES_NEVER = 64,  /* control characters */
-    QN_BYTES_ESCAPE = 128 /* quotes and backslashes */
-};
-static inline uint8_t qn_byte_class(uint8_t b)
+/* Kinds of bytes in JSON strings, a bit each, so that whole subtrees of plain text are passed at once: small
+ * letters one by one, capitals by two, and so on. */
+enum { QN_KIND_HIGH = 61, QN_KIND_CONTROL = 62, QN_KIND_ESCAPE = 63 /* quotes and backslashes */ };
+static inline int qn_kind_of(uint8_t b)
 {
-    if (b >= 'a' && b <= 'z') return QN_BYTES_LOWER;
-    if (b >= 'A' && b <= 'Z') return QN_BYTES_UPPER;
-    if (b >= '0' && b <= '9') return QN_BYTES_DIGIT;
-    if (b == '"' || b == '\\') return QN_BYTES_ESCAPE;
-    if (b == ' ') return QN_BYTES_SPACE;
-    return b < 0x20 ? QN_BYTES_NEVER : b < 0x7f ? QN_BYTES_MARKS : QN_BYTES_OTHER;
+    if (b >= 'a' && b <= 'z') return b - 'a';
+    if (b >= 'A' && b <= 'Z') return 26 + (b - 'A') / 2;
+    if (b >= '0' && b <= '9') return 39 + (b != '0');
+    if (b == '"' || b == '\\') return QN_KIND_ESCAPE;
+    if (b < 0x20) return QN_KIND_CONTROL;
+    if (b >= 0x7f) return QN_KIND_HIGH;
+    switch (b) {
+    case ' ':
+        return 41;
+    case '.':
+        return 42;
+    case '-':
+        return 43;
+    case '_':
+        return 44;
+    case '/':
+        return 45;
+    case ':':
+        return 46;
+    case '@':
+        return 47;
+    case ',':
+        return 48;
+    default:
+        return 49;
+    }
 }
 
 struct qn_vocabulary {
@@ -41,6 +52,7 @@ struct qn_vocabulary {
     const qn_tokenizer *tokenizer;
     size_t n_ids, n_words;
     qn_trie_node *nodes; /* [n_nodes] */
+    uint64_t *below;     /* [n_nodes] bits of the kinds of bytes below a node */
     size_t n_nodes;
     size_t depth_max;
     int32_t *same;  /* [n_ids]: the next token of the same text; -1: none */

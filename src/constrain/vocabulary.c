@@ -90,7 +90,7 @@ static void link_nodes(qn_vocabulary *v, const entry *entries, size_t n, uint32_
     /* From behind, children come before their parents. */
     for (uint32_t i = n_nodes; i-- > 0;)
         for (uint32_t k = i + 1; k < v->nodes[i].end; k = v->nodes[k].end)
-            v->nodes[i].classes |= v->nodes[k].classes | qn_byte_class(v->nodes[k].byte);
+            v->below[i] |= v->below[k] | UINT64_C(1) << qn_kind_of(v->nodes[k].byte);
 }
 
 static qn_status make_trie(qn_vocabulary *v)
@@ -110,9 +110,10 @@ static qn_status make_trie(qn_vocabulary *v)
     for (size_t i = 0; i < n; i++)
         v->n_nodes += entries[i].n - (i ? common(&entries[i - 1], &entries[i]) : 0);
     v->nodes = qn_alloc_array(v->n_nodes, sizeof *v->nodes);
+    v->below = qn_calloc(v->n_nodes, sizeof *v->below);
     uint32_t *open = qn_alloc_array(v->depth_max + 1, sizeof *open);
-    if (v->nodes && open) link_nodes(v, entries, n, open);
-    qn_status status = v->nodes && open ? QN_OK : QN_E_NOMEM;
+    if (v->nodes && v->below && open) link_nodes(v, entries, n, open);
+    qn_status status = v->nodes && v->below && open ? QN_OK : QN_E_NOMEM;
     qn_free(open);
     qn_free(entries);
     return status;
@@ -165,6 +166,7 @@ void qn_vocabulary_release(qn_vocabulary *v)
     if (!v || atomic_fetch_sub_explicit(&v->n_references, 1, memory_order_acq_rel) != 1) return;
     qn_vocabulary_strings_free(v);
     qn_free(v->nodes);
+    qn_free(v->below);
     qn_free(v->same);
     qn_free(v->text);
     qn_free(v->offset);
@@ -179,6 +181,6 @@ size_t qn_vocabulary_mask_words(const qn_vocabulary *v)
 
 size_t qn_vocabulary_bytes(const qn_vocabulary *v)
 {
-    return sizeof *v + v->n_nodes * sizeof *v->nodes + v->n_ids * (sizeof *v->same + sizeof *v->offset) +
-           (v->offset ? v->offset[v->n_ids] : 0);
+    return sizeof *v + v->n_nodes * (sizeof *v->nodes + sizeof *v->below) +
+           v->n_ids * (sizeof *v->same + sizeof *v->offset) + (v->offset ? v->offset[v->n_ids] : 0);
 }
