@@ -129,6 +129,8 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
         return compile_regex(c, s, out);
     case QN_CONSTRAIN_CHOICES:
         return compile_choices(c, s, out);
+    case QN_CONSTRAIN_TOOLS:
+        return qn_tools_compile(c, s, out);
     default:
         return compile_grammar(c, s, out);
     }
