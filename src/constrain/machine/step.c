@@ -104,9 +104,14 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
         break;
     case QN_GRAPH_FREE:
         to.kind = QN_FRAME_FREE;
+        to.e = (uint32_t)g->may_end;
         break;
     case QN_GRAPH_MARK:
         to.kind = QN_FRAME_MARK;
+        break;
+    case QN_GRAPH_GRAMMAR:
+        to.kind = QN_FRAME_GRAMMAR;
+        to.a = qn_grammar_run_start(m->program->grammar);
         break;
     default:
         to.kind = QN_FRAME_VALUE;
