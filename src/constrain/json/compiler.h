@@ -46,6 +46,7 @@ typedef enum {
     QN_FACT_UNIQUE,
     QN_FACT_UNEVALUATED_MEMBERS, /* schema, conjunct */
     QN_FACT_UNEVALUATED_ITEMS,   /* schema, conjunct */
+    QN_FACT_SOME,                /* some member: its key of dfa, its value of conjunct */
     QN_FACT_BROKEN               /* name: a keyword that some member or item must break */
 } qn_fact_kind;
 
