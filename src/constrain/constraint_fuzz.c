@@ -55,7 +55,8 @@ static void check_end(const qn_constraint_source *s, const qn_buf *text)
     qn_schema_limits limits = {.steps_max = 200000, .pattern_steps_max = 1000000};
     if (qn_schema_open(s->text, s->n, &limits, &schema) != QN_OK) return;
     qn_schema_report report = {0};
-    if (qn_schema_validate_text(schema, text->data, text->length, &report) == QN_OK && !report.is_valid) abort();
+    if (qn_schema_validate_text(schema, text->data, text->length, &report) == QN_OK && !report.is_valid)
+        abort();
     qn_schema_report_clear(&report);
     qn_schema_close(schema);
 }
@@ -88,9 +89,9 @@ static void walk(const qn_constraint_source *s, qn_constraint *c, uint32_t rando
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const qn_constraint_kind kinds[] = {QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_JSON_SCHEMA,
-                                               QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_REGEX, QN_CONSTRAIN_CHOICES,
-                                               QN_CONSTRAIN_GBNF,        QN_CONSTRAIN_LARK};
+    static const qn_constraint_kind kinds[] = {
+        QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_REGEX,
+        QN_CONSTRAIN_CHOICES,     QN_CONSTRAIN_GBNF,        QN_CONSTRAIN_LARK};
     if (size < 2 || size > SOURCE_MAX) return 0;
     if (!vocabulary) open_vocabulary();
     qn_constraint_source s = {.kind = kinds[data[0] % (sizeof kinds / sizeof kinds[0])],

@@ -9,7 +9,7 @@
 
 /* Called for what is accepted and not enforced. Strings are borrowed during the call. */
 typedef qn_status qn_schema_noted(void *context, const char *pointer, const char *keyword,
-                                 const char *message);
+                                  const char *message);
 
 typedef struct {
     int depth_max;     /* of brackets */
