@@ -188,6 +188,16 @@ static void test_schemas(void **state)
          "{\"propertyNames\": {\"pattern\": \"^[a-z]$\"}, \"minProperties\": 1, \"maxProperties\": 2}",
          {"{\"a\":1}", "{\"a\":1,\"b\":2}"},
          {"{}", "{\"ab\":1}", "{\"a\":1,\"b\":2,\"c\":3}"}},
+        {0,
+         "{\"type\": \"array\", \"items\": {\"type\": [\"number\", \"null\", \"string\"]}, \"uniqueItems\": "
+         "true}",
+         {"[1, 2.5, null, \"1\", \"null\", 10, -1]", "[1.0, 2]", "[0, 0.5]", "[]"},
+         {"[1,1]", "[1, 1.0]", "[null, null]", "[0, -0.0]", "[2.5, \"a\", 2.5]"}},
+        {0,
+         "{\"type\": \"array\", \"items\": {\"enum\": [1, 12, true]}, \"uniqueItems\": true, \"minItems\": "
+         "2}",
+         {"[1, 12, true]", "[true,12]", "[12.0, 1]"},
+         {"[1]", "[1,12,true,1]", "[1,1]"}},
         {0, "{\"format\": \"date\", \"type\": \"string\"}", {"\"2024-02-29\""}, {"\"2023-02-29\"", "\"x\""}},
     };
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) check(&examples[i]);

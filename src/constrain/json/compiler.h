@@ -119,6 +119,7 @@ typedef struct {
     uint32_t *scopes; /* [scope]: the one around it */
     uint32_t n_scopes, scopes_room;
     int64_t steps_left;
+    int n_open_forks;                  /* of all expansions that are under way inside each other */
     int depth;                         /* of possible and expand inside each other */
     int assumed_possible, assumed_not; /* while possible runs: something unknown was taken so */
     int32_t plain_numbers[2];          /* dfas of qn_plain_numbers; QN_NONE: not made */
