@@ -97,8 +97,10 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
         return compile_regex(c, s, out);
     case QN_CONSTRAIN_CHOICES:
         return compile_choices(c, s, out);
+    case QN_CONSTRAIN_TOOLS:
+        return qn_tools_compile(c, s, out);
     default:
-        return qn_fail(QN_E_UNSUPPORTED, "grammars and tool calls are not taken yet");
+        return qn_fail(QN_E_UNSUPPORTED, "grammars are not taken yet");
     }
 }
 
