@@ -44,7 +44,7 @@ STOREYS = {
     "base": ["", "json"],
     "cli": ["term", "options", "chat", "train", "constrain", "doctor", "commands", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
-    "constrain": ["automaton", "validate", "json", "grammar", ""],
+    "constrain": ["automaton", "grammar", "machine", "validate", "json", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "model": ["config", "weights", "adapter", "forward", "vision"],

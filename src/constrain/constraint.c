@@ -16,7 +16,8 @@ enum {
     STATES = 50000,
     STEPS = 50000000,
     MEMORY = 64 << 20,
-    MASKS_SHARE = 4 /* of the memory, for masks */
+    SCHEMA_STEP = 50, /* steps that one of the compiler of schemas stands for */
+    MASKS_SHARE = 4   /* of the memory, for masks */
 };
 
 static qn_constraint_limits filled(const qn_constraint_limits *l)
@@ -80,6 +81,37 @@ static qn_status value_node(qn_constraint *c, int32_t value, uint32_t *out)
     return qn_program_add_graph(&c->program, &(qn_graph_node){.kind = QN_GRAPH_VALUE, .what = value}, out);
 }
 
+static qn_status take_note(void *context, const char *pointer, const char *keyword, const char *message)
+{
+    return qn_constraint_add_note(context, pointer, keyword, message);
+}
+
+qn_status qn_constraint_compile_schema(qn_constraint *c, const char *text, size_t n, int32_t *value)
+{
+    qn_schema_options o = {.depth_max = c->limits.depth_max,
+                           .steps_max = c->limits.steps_max / SCHEMA_STEP,
+                           .note = take_note,
+                           .context = c};
+    return qn_schema_compile(&c->program, text, n, &o, value);
+}
+
+static qn_status compile_grammar(qn_constraint *c, const qn_constraint_source *s, uint32_t *out)
+{
+    qn_grammar_limits l = {.bytes_max = c->limits.source_bytes_max,
+                           .depth_max = c->limits.depth_max,
+                           .dfa = c->program.dfa_limits};
+    qn_grammar *g;
+    qn_status status = s->kind == QN_CONSTRAIN_GBNF   ? qn_grammar_gbnf(s->text, s->n, &l, &g)
+                       : s->kind == QN_CONSTRAIN_EBNF ? qn_grammar_ebnf(s->text, s->n, &l, &g)
+                                                      : qn_grammar_lark(s->text, s->n, &l, &g);
+    if (status != QN_OK) return qn_fail_prefix(status, "grammar");
+    qn_grammar_run_limits r = {.bytes_max = c->limits.memory_max};
+    status = qn_grammar_run_new(g, &r, &c->program.grammar);
+    qn_grammar_release(g);
+    if (status != QN_OK) return status;
+    return qn_program_add_graph(&c->program, &(qn_graph_node){.kind = QN_GRAPH_GRAMMAR}, out);
+}
+
 static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s, uint32_t *out)
 {
     int32_t value;
@@ -88,7 +120,7 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
                        c->limits.source_bytes_max);
     switch (s->kind) {
     case QN_CONSTRAIN_JSON_SCHEMA:
-        QN_TRY(qn_schema_compile(c, s->text, s->n, &value));
+        QN_TRY(qn_constraint_compile_schema(c, s->text, s->n, &value));
         return value_node(c, value, out);
     case QN_CONSTRAIN_JSON_OBJECT:
         QN_TRY(qn_any_object(&c->program, &value));
@@ -100,7 +132,7 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
     case QN_CONSTRAIN_TOOLS:
         return qn_tools_compile(c, s, out);
     default:
-        return qn_fail(QN_E_UNSUPPORTED, "grammars are not taken yet");
+        return compile_grammar(c, s, out);
     }
 }
 
@@ -203,7 +235,6 @@ qn_constraint *qn_constraint_retain(qn_constraint *c)
 void qn_constraint_release(qn_constraint *c)
 {
     if (!c || atomic_fetch_sub_explicit(&c->n_references, 1, memory_order_acq_rel) != 1) return;
-    if (c->free_compiler) c->free_compiler(c->compiler);
     qn_masks_clear(&c->masks);
     qn_machine_clear(&c->machine);
     qn_program_clear(&c->program);

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "constrain/vocabulary.h"
+#include "constrain/machine/vocabulary.h"
 #include "text/tools/tool_calls.h"
 
 /* Zero means the default. All is borrowed during the call. */

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 
 #include "constrain/constraint.h"
-#include "constrain/machine.h"
-#include "constrain/mask.h"
+#include "constrain/machine/machine.h"
+#include "constrain/machine/mask.h"
 
 struct qn_constraint {
     atomic_int n_references;
@@ -24,9 +24,6 @@ struct qn_constraint {
     size_t n_notes, notes_room;
     qn_constraint_source source; /* its texts lie in the arena */
     qn_arena arena;              /* of the source's texts, and of notes */
-    /* What expands values, and frees it. */
-    void *compiler;
-    void (*free_compiler)(void *);
 };
 
 struct qn_matcher {
@@ -37,6 +34,8 @@ struct qn_matcher {
     uint8_t has_lines; /* a line ended between values */
 };
 
+/* A JSON schema compiled into the constraint's program, its notes taken over. */
+qn_status qn_constraint_compile_schema(qn_constraint *c, const char *text, size_t n, int32_t *value);
 /* Strings are copied. */
 qn_status qn_constraint_add_note(qn_constraint *c, const char *pointer, const char *keyword,
                                  const char *message);

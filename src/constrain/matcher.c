@@ -8,6 +8,7 @@
 static qn_status make_room(qn_constraint *c)
 {
     size_t held = qn_machine_bytes(&c->machine), max = c->limits.memory_max;
+    if (c->program.grammar) held += qn_grammar_run_bytes(c->program.grammar);
     if (held <= max / 2) return QN_OK;
     size_t n = 0;
     for (qn_matcher *m = c->matchers; m; m = m->next) n++;
@@ -20,7 +21,9 @@ static qn_status make_room(qn_constraint *c)
     qn_free(keep);
     if (status != QN_OK) return status;
     qn_masks_forget(&c->masks);
-    if (qn_machine_bytes(&c->machine) > max / 2)
+    held = qn_machine_bytes(&c->machine);
+    if (c->program.grammar) held += qn_grammar_run_bytes(c->program.grammar);
+    if (held > max / 2)
         return qn_fail(QN_E_FULL, "the places of the constraint's texts need more than %zu bytes", max);
     return QN_OK;
 }
@@ -33,6 +36,7 @@ static qn_status enter(qn_constraint *c)
     c->machine.is_loose = 0;
     c->machine.is_suspect = 0;
     c->machine.n_steps = c->machine.steps_max;
+    if (c->machine.is_broken) return qn_fail(QN_E_NOMEM, "the constraint lost its places: out of memory");
     return make_room(c);
 }
 

@@ -9,7 +9,6 @@
 #include "constrain/automaton/regex.h"
 #include "constrain/constraint_parts.h"
 #include "constrain/json/any.h"
-#include "constrain/json/schema.h"
 #include "text/tools/tool_formats.h"
 
 typedef struct {
@@ -410,7 +409,7 @@ static qn_status read_tool(compiling *k, const qn_constraint_source *s, const js
     char *text = json_dumps(parameters, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return qn_fail_nomem(0);
     int32_t value;
-    qn_status status = qn_schema_compile(k->c, text, strlen(text), &value);
+    qn_status status = qn_constraint_compile_schema(k->c, text, strlen(text), &value);
     if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
     free(text);
     if (status == QN_OK || status == QN_E_NOMEM) return status;

@@ -203,5 +203,5 @@ qn_status qn_dfa_dates(qn_dfa_work *w, int parts, qn_dfa **out)
                      .accepts = accepts_date};
     qn_explorer_classes(&e, "0123456789-+:.TtZz", "");
     date_state start = {.at = parts & QN_DATE ? YEAR : HOUR};
-    return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);
+    return qn_dfa_explore(w, &e, &start, out);
 }

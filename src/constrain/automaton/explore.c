@@ -14,7 +14,7 @@ void qn_explorer_classes(qn_explorer *e, const char *single, const char *ranges)
     }
 }
 
-qn_status qn_dfa_explore(qn_dfa_work *w, const qn_explorer *e, const uint32_t *start, qn_dfa **out)
+qn_status qn_dfa_explore(qn_dfa_work *w, const qn_explorer *e, const void *start, qn_dfa **out)
 {
     qn_dfa_rows states = {0};
     qn_dfa_array next = {0}, accepts = {0};
@@ -24,7 +24,8 @@ qn_status qn_dfa_explore(qn_dfa_work *w, const qn_explorer *e, const uint32_t *s
     int32_t id;
     for (int b = 255; b >= 0; b--) byte_of[e->class_of[b]] = (uint8_t)b;
     QN_TRY(qn_dfa_rows_add(w, &states, NULL, 0, &id, NULL)); /* state 0, dead */
-    QN_TRY(qn_dfa_rows_add(w, &states, start, e->n_words, &id, NULL));
+    memcpy(state, start, bytes);
+    QN_TRY(qn_dfa_rows_add(w, &states, state, e->n_words, &id, NULL));
     for (int32_t s = 0; s < qn_dfa_rows_count(&states); s++) {
         QN_TRY(qn_dfa_work_states(w, s));
         QN_TRY(qn_dfa_array_room(w, &next, k, sizeof(int32_t)));

@@ -9,7 +9,7 @@ enum { QN_EXPLORE_WORDS_MAX = 16 };
 
 typedef struct {
     const void *context;
-    size_t n_words;    /* of a state, at most QN_EXPLORE_WORDS_MAX; padding must be set too */
+    size_t n_words;    /* of a state: a struct of 4 * n_words bytes without padding */
     int32_t n_classes; /* class 0: bytes that lead nowhere */
     uint8_t class_of[256];
     /* Moves the state by a byte of the class; 0: nowhere. */
@@ -19,6 +19,6 @@ typedef struct {
 
 /* Classes: one for each byte of `single`; one for each pair of bytes lo, hi of `ranges`. */
 void qn_explorer_classes(qn_explorer *e, const char *single, const char *ranges);
-qn_status qn_dfa_explore(qn_dfa_work *w, const qn_explorer *e, const uint32_t *start, qn_dfa **out);
+qn_status qn_dfa_explore(qn_dfa_work *w, const qn_explorer *e, const void *start, qn_dfa **out);
 
 #endif

@@ -137,7 +137,7 @@ static qn_status host(qn_dfa_work *w, host_rules rules, qn_dfa **out)
                      .accepts = accepts_host};
     qn_explorer_classes(&e, ".-xXnN", "azAZ09");
     host_state start = {.n_prefix = rules.may_be_encoded ? NO_PREFIX : 0};
-    return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);
+    return qn_dfa_explore(w, &e, &start, out);
 }
 
 /* Texts of at most n bytes, whatever bytes. To be intersected. */

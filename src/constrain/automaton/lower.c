@@ -207,3 +207,26 @@ qn_status qn_dfa_lower(qn_dfa_work *w, const qn_code_classes *classes, int32_t n
     memcpy(d.class_of, bc.class_of, sizeof d.class_of);
     return qn_dfa_finish(w, &d, 1, out);
 }
+
+qn_status qn_dfa_of_charset(qn_dfa_work *w, const qn_charset *s, qn_dfa **out)
+{
+    const qn_code_range *ranges = qn_charset_ranges(s);
+    size_t n_max = 2 * s->ranges.n + 4;
+    qn_code_classes c = {.n_classes = 2,
+                         .begins = qn_arena_alloc(&w->arena, n_max * sizeof *c.begins),
+                         .classes = qn_arena_alloc(&w->arena, n_max * sizeof *c.classes)};
+    if (!c.begins || !c.classes) return QN_E_NOMEM;
+    if (s->ranges.n == 0) return qn_dfa_none(out);
+    uint32_t from = 0;
+    for (size_t i = 0; i < s->ranges.n; i++) { /* class 1 is the set; surrogates in class 0 do no harm */
+        if (ranges[i].lo > from) c.begins[c.n] = from, c.classes[c.n++] = 0;
+        c.begins[c.n] = ranges[i].lo;
+        c.classes[c.n++] = 1;
+        from = ranges[i].hi + 1;
+    }
+    if (from <= QN_CODE_MAX) c.begins[c.n] = from, c.classes[c.n++] = 0;
+    c.begins[c.n] = QN_CODE_MAX + 1;
+    static const int32_t next[3][2] = {{0, 0}, {0, 2}, {0, 0}};
+    static const uint8_t accepts[3] = {0, 0, 1};
+    return qn_dfa_lower(w, &c, 3, *next, accepts, 1, out);
+}

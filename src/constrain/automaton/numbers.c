@@ -137,7 +137,7 @@ enum { LESS, EQUAL, MORE };
 /* An exponent as it is spelled, digit by digit, beside a number: the digits behind leading zeros, cut behind the
  * number's, and how they compare. */
 typedef struct {
-    uint32_t n, order;
+    uint8_t n, order;
 } exponent_state;
 
 static int digits_of(uint32_t number, uint8_t digits[10])
@@ -160,11 +160,11 @@ static void move_exponent(exponent_state *e, uint8_t byte, int32_t with)
     if (e->n == 0 && byte == '0') return;
     if (e->n == 0) e->order = EQUAL;
     if ((int)e->n >= n) {
-        e->n = (uint32_t)n + 1;
+        e->n = (uint8_t)(n + 1);
         e->order = MORE;
         return;
     }
-    if (e->order == EQUAL) e->order = compare_digit(byte - '0', digits[e->n]);
+    if (e->order == EQUAL) e->order = (uint8_t)compare_digit(byte - '0', digits[e->n]);
     e->n++;
 }
 
@@ -205,16 +205,17 @@ typedef struct {
     int is_upper, is_exclusive;
 } bound;
 
-typedef struct {
-    uint32_t phase, is_negative, is_zero; /* is_zero: no digit but 0 yet */
-    uint32_t n_whole;                     /* digits before the point, cut behind the limit's */
-    uint32_t plain;    /* LESS, EQUAL, MORE: the digits so far, beside the limit's at that place */
-    uint32_t n_behind; /* digits behind the point while they are compared */
-    uint32_t scaled;   /* the same for digits with an exponent: place by place from the first */
-    uint32_t n_scaled;
-    uint32_t is_odd;   /* no exponent may come: several digits before the point, or 0.1 */
-    uint32_t is_minus; /* of the exponent */
+typedef struct {       /* small, since states are compared and hashed */
+    uint16_t n_whole;  /* digits before the point, cut behind the limit's */
+    uint16_t n_behind; /* digits behind the point while they are compared */
+    uint16_t n_scaled;
+    uint8_t phase, is_negative, is_zero; /* is_zero: no digit but 0 yet */
+    uint8_t plain;    /* LESS, EQUAL, MORE: the digits so far, beside the limit's at that place */
+    uint8_t scaled;   /* the same for digits with an exponent: place by place from the first */
+    uint8_t is_odd;   /* no exponent may come: several digits before the point, or 0.1 */
+    uint8_t is_minus; /* of the exponent */
     exponent_state exponent;
+    uint8_t unused;
 } bound_state;
 
 /* Digit of the limit at 10^-(i+1) * 10^exponent. */
@@ -272,7 +273,7 @@ static int move_bound(const void *context, uint32_t *words, uint8_t byte)
     }
     if (to == E_SIGN) s.is_minus = byte == '-';
     if (to == E_DIGITS && !s.is_zero) move_exponent(&s.exponent, byte, d->exponent - 1);
-    s.phase = (uint32_t)to;
+    s.phase = (uint8_t)to;
     memcpy(words, &s, sizeof s);
     return 1;
 }
@@ -313,7 +314,7 @@ static int accepts_bound(const void *context, const uint32_t *words)
 /* --- Bounds of 0: the sign says it, whatever the exponent. --- */
 
 typedef struct {
-    uint32_t phase, is_negative, is_zero;
+    uint8_t phase, is_negative, is_zero, unused;
 } sign_state;
 
 static int move_sign(const void *context, uint32_t *words, uint8_t byte)
@@ -324,7 +325,7 @@ static int move_sign(const void *context, uint32_t *words, uint8_t byte)
     if (to < 0) return 0;
     if (to == SIGN) s.is_negative = 1;
     if ((to == WHOLE || to == FRACTION) && byte != '0') s.is_zero = 0;
-    s.phase = (uint32_t)to;
+    s.phase = (uint8_t)to;
     memcpy(words, &s, sizeof s);
     return 1;
 }
@@ -351,13 +352,13 @@ static qn_status bound_automaton(qn_dfa_work *w, const char *text, const char *w
         e.n_words = sizeof start / sizeof(uint32_t);
         e.move = move_sign;
         e.accepts = accepts_sign;
-        return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);
+        return qn_dfa_explore(w, &e, &start, out);
     }
     bound_state start = {.phase = BEGIN, .is_zero = 1, .plain = EQUAL, .scaled = EQUAL};
     e.n_words = sizeof start / sizeof(uint32_t);
     e.move = move_bound;
     e.accepts = accepts_bound;
-    return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);
+    return qn_dfa_explore(w, &e, &start, out);
 }
 
 /* --- Multiples --- */
@@ -373,15 +374,21 @@ typedef struct {
 enum { NEVER = 255, OFFSET = 2 * EXPONENT_MAX };
 
 typedef struct {
-    uint32_t phase, is_zero;
     /* As it stands: what the digits up to the last place leave, the zeros behind a prefix that is a multiple (cut
      * at `zeros`), the digits behind the point (cut at `places`), whether one behind the last place is not 0. */
-    uint32_t rest, n_zeros, n_behind, is_broken;
+    uint16_t rest, n_zeros, n_behind;
     /* With an exponent: what all digits leave, the digits behind the point; is_odd: no exponent may come. */
-    uint32_t scaled_rest, n_scaled, is_odd;
-    uint32_t threshold, is_minus; /* OFFSET + the least exponent that will do */
+    uint16_t scaled_rest;
+    uint16_t threshold; /* OFFSET + the least exponent that will do */
+    uint8_t phase, is_zero, is_broken, n_scaled, is_odd, is_minus;
     exponent_state exponent;
+    uint16_t unused;
 } divisor_state;
+
+static uint32_t add_digit(const divisor *d, uint32_t rest, int digit)
+{
+    return d->part == 1 ? 0 : (rest * 10 + (uint32_t)digit) % d->part;
+}
 
 static void divide_digit(const divisor *d, divisor_state *s, int is_behind, int digit)
 {
@@ -389,11 +396,11 @@ static void divide_digit(const divisor *d, divisor_state *s, int is_behind, int 
         if (digit) s->is_broken = 1, s->rest = s->n_zeros = s->n_behind = 0;
     } else if (!s->is_broken) {
         s->n_zeros = digit || s->rest ? 0 : (int32_t)s->n_zeros < d->zeros ? s->n_zeros + 1 : s->n_zeros;
-        s->rest = (s->rest * 10 + (uint32_t)digit) % d->part;
+        s->rest = (uint16_t)add_digit(d, s->rest, digit);
         s->n_behind += (uint32_t)is_behind;
     }
     if (s->is_odd) return;
-    s->scaled_rest = (s->scaled_rest * 10 + (uint32_t)digit) % d->part;
+    s->scaled_rest = (uint16_t)add_digit(d, s->scaled_rest, digit);
     s->n_scaled += (uint32_t)is_behind;
     if ((int32_t)s->n_scaled > d->n_scaled_max) s->is_odd = 1;
 }
@@ -428,7 +435,7 @@ static int move_divisor(const void *context, uint32_t *words, uint8_t byte)
     }
     if (to == E_SIGN) s.is_minus = byte == '-';
     if (to == E_DIGITS && !s.is_zero) move_exponent(&s.exponent, byte, (int32_t)s.threshold - OFFSET);
-    s.phase = (uint32_t)to;
+    s.phase = (uint8_t)to;
     memcpy(words, &s, sizeof s);
     return 1;
 }
@@ -476,7 +483,7 @@ static qn_status divisor_automaton(qn_dfa_work *w, const char *text, const char 
     number_classes(&e);
     divisor_state start = {.phase = BEGIN, .is_zero = 1};
     e.n_words = sizeof start / sizeof(uint32_t);
-    return qn_dfa_explore(w, &e, (const uint32_t *)&start, out);
+    return qn_dfa_explore(w, &e, &start, out);
 }
 
 static qn_status any_number(qn_dfa_work *w, qn_dfa **out)

@@ -256,6 +256,7 @@ static qn_status list_classes(compiler *c)
     c->list_begins = qn_arena_alloc(&c->w->arena, sizeof *c->list_begins * (size_t)(n_sets + 1));
     c->is_word = qn_arena_calloc(&c->w->arena, (size_t)k->n_classes, 1);
     if (!met || !c->list_begins || !c->is_word) return QN_E_NOMEM;
+    QN_TRY(qn_dfa_array_room(c->w, &lists, 1, sizeof(int32_t))); /* never NULL, even if all sets are empty */
     for (int32_t s = 0; s < n_sets; s++) {
         size_t m;
         const uint32_t *row = qn_dfa_rows_get(&c->tree.sets, s, &m);

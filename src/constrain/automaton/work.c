@@ -107,7 +107,7 @@ qn_status qn_dfa_rows_add(qn_dfa_work *w, qn_dfa_rows *r, const uint32_t *row, s
     }
     int32_t fresh = qn_dfa_rows_count(r);
     if (fresh >= 1 << 26) return qn_fail(QN_E_UNSUPPORTED, "too many states");
-    QN_TRY(qn_dfa_array_room(w, &r->words, n, sizeof *row));
+    QN_TRY(qn_dfa_array_room(w, &r->words, n + 1, sizeof *row)); /* never NULL, even if all rows are empty */
     QN_TRY(qn_dfa_array_room(w, &r->begins, 1, sizeof(size_t)));
     if (n) memcpy((uint32_t *)r->words.at + r->words.n, row, n * sizeof *row);
     r->words.n += n;

@@ -2,7 +2,7 @@
 #ifndef QN_CONSTRAIN_JSON_ANY_H
 #define QN_CONSTRAIN_JSON_ANY_H
 
-#include "constrain/program.h"
+#include "constrain/machine/program.h"
 
 /* The value of any JSON value; one per program. */
 qn_status qn_any_value(qn_program *p, int32_t *out);

@@ -10,8 +10,8 @@
 #define QN_CONSTRAIN_JSON_COMPILER_H
 
 #include "constrain/automaton/numbers.h"
-#include "constrain/constraint_parts.h"
 #include "constrain/json/document.h"
+#include "constrain/json/schema.h"
 
 enum {
     QN_TYPE_NULL = 1,
@@ -103,7 +103,7 @@ typedef struct {
 } qn_union;
 
 typedef struct {
-    qn_constraint *c;
+    const qn_schema_options *options;
     qn_program *p;
     qn_document doc;
     qn_arena arena;

@@ -35,7 +35,7 @@ qn_status qn_compiler_note(qn_compiler *k, const json_t *at, const char *keyword
     qn_buf b = {0};
     qn_document_pointer(&k->doc, at, &b);
     qn_status status = b.status;
-    if (status == QN_OK) status = qn_constraint_add_note(k->c, b.data, keyword, message);
+    if (status == QN_OK) status = k->options->note(k->options->context, b.data, keyword, message);
     qn_buf_free(&b);
     return status;
 }

@@ -90,7 +90,7 @@ static qn_status expand_all(qn_compiler *k, int32_t root)
 
 static qn_status compile(qn_compiler *k, const char *text, size_t n, int32_t *value)
 {
-    QN_TRY(qn_document_open(&k->doc, text, n, k->c->limits.depth_max));
+    QN_TRY(qn_document_open(&k->doc, text, n, k->options->depth_max));
     k->made = json_array();
     k->conjunct_of = qn_map_new(64);
     k->value_of = qn_map_new(64);
@@ -115,10 +115,11 @@ static qn_status compile(qn_compiler *k, const char *text, size_t n, int32_t *va
     return QN_OK;
 }
 
-qn_status qn_schema_compile(qn_constraint *c, const char *text, size_t n, int32_t *value)
+qn_status qn_schema_compile(qn_program *p, const char *text, size_t n, const qn_schema_options *options,
+                            int32_t *value)
 {
-    qn_compiler k = {.c = c, .p = &c->program, .plain_numbers = {QN_NONE, QN_NONE}};
-    k.steps_left = c->limits.steps_max / 50;
+    qn_compiler k = {.p = p, .options = options, .plain_numbers = {QN_NONE, QN_NONE}};
+    k.steps_left = options->steps_max;
     qn_status status = compile(&k, text, n, value);
     clear(&k);
     return status;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "constrain/machine.h"
+#include "constrain/machine/machine.h"
 
 static const qn_object_rule *rule_of(qn_machine *m, const qn_frame *f)
 {

@@ -1,5 +1,5 @@
 /* What a byte makes of a stack. */
-#include "constrain/machine.h"
+#include "constrain/machine/machine.h"
 
 enum { DEPTH_MAX = 90, INDENT = 8 }; /* brackets inside brackets; spaces for each at a line's begin */
 

@@ -1,10 +1,10 @@
-#include "constrain/vocabulary.h"
+#include "constrain/machine/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "constrain/trie.h"
+#include "constrain/machine/trie.h"
 
 /* ---- the tokens' texts --------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "constrain/taken.h"
+#include "constrain/machine/taken.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "constrain/machine.h"
+#include "constrain/machine/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +251,27 @@ static uint32_t copy_keys(qn_machine *to, const qn_machine *from, uint32_t keys,
     return keys ? seen_keys[keys] : 0;
 }
 
+/* Forgets states of the grammar that no frame of a kept state is in; moved [n_frames] gets their new numbers.
+ * Such frames are on top of their stacks. */
+static qn_status sweep_grammar(qn_machine *m, uint32_t **keep, size_t n, uint32_t *moved)
+{
+    size_t n_all = 0, k = 0;
+    if (!m->program->grammar) return QN_OK;
+    for (size_t i = 0; i < n; i++) n_all += m->states[*keep[i]].n;
+    uint32_t **list = qn_alloc_array(n_all + 1, sizeof *list);
+    if (!list) return QN_E_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < m->states[*keep[i]].n; j++) {
+            uint32_t top = m->stacks[m->states[*keep[i]].begin + j];
+            if (m->frames[top].kind != QN_FRAME_GRAMMAR || moved[top]) continue;
+            moved[top] = m->frames[top].a;
+            list[k++] = &moved[top];
+        }
+    qn_status status = qn_grammar_run_sweep(m->program->grammar, list, k);
+    qn_free(list);
+    return status;
+}
+
 qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
 {
     qn_machine fresh = *m;
@@ -265,8 +286,10 @@ qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
     uint32_t *seen = qn_calloc(m->n_links, sizeof *seen);
     uint32_t *seen_keys = qn_calloc(m->n_links, sizeof *seen_keys);
     uint32_t *states = qn_calloc(n ? n : 1, sizeof *states);
+    uint32_t *moved = qn_calloc(m->n_frames, sizeof *moved);
     uint32_t *list = qn_calloc(m->n_stacks + 1, sizeof *list);
-    if (!seen_frames || !seen || !seen_keys || !states || !list) status = QN_E_NOMEM;
+    if (!seen_frames || !seen || !seen_keys || !states || !list || !moved) status = QN_E_NOMEM;
+    if (status == QN_OK) status = sweep_grammar(m, keep, n, moved);
     for (size_t i = 0; status == QN_OK && i < n; i++) {
         const qn_state *s = &m->states[*keep[i]];
         for (uint32_t k = 0; k < s->n && fresh.status == QN_OK; k++) {
@@ -278,6 +301,7 @@ qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
                 for (uint32_t j = 1; j < depth; j++) x = m->frames[x].parent;
                 qn_frame f = m->frames[x];
                 f.parent = f.parent ? seen_frames[f.parent] : 0;
+                if (f.kind == QN_FRAME_GRAMMAR) f.a = moved[x];
                 if (f.kind == QN_FRAME_OBJECT) f.d = copy_keys(&fresh, m, f.d, seen, seen_keys);
                 if (f.kind == QN_FRAME_ARRAY) f.d = copy_keys(&fresh, m, f.d, seen, seen_keys);
                 if (f.kind == QN_FRAME_OTHER_KEY || f.kind == QN_FRAME_ITEM)
@@ -289,6 +313,8 @@ qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
         states[i] = qn_machine_state(&fresh, list, s->n);
         status = fresh.status;
     }
+    /* The grammar's states have moved: frames that are left know the old numbers. */
+    m->is_broken = status != QN_OK && m->program->grammar;
     if (status == QN_OK) {
         for (size_t i = 0; i < n; i++) *keep[i] = states[i];
         qn_machine old = *m;
@@ -300,6 +326,7 @@ qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
     qn_free(seen_keys);
     qn_free(states);
     qn_free(list);
+    qn_free(moved);
     qn_machine_clear(&fresh);
     return status;
 }
@@ -389,6 +416,7 @@ static int stack_may_end(const qn_machine *m, uint32_t stack)
         const qn_frame *f = &m->frames[stack];
         if (f->kind == QN_FRAME_GRAPH) return node_may_end(m, f->a, f->parent);
         if (f->kind == QN_FRAME_FREE && f->e) return 1;
+        if (f->kind == QN_FRAME_GRAMMAR) return qn_grammar_run_may_end(m->program->grammar, f->a);
         if (f->kind != QN_FRAME_TEXT || !qn_lex_accepts(m, f)) return 0;
         stack = f->parent;
     }

@@ -1,4 +1,4 @@
-#include "constrain/program.h"
+#include "constrain/machine/program.h"
 
 #include <string.h>
 
@@ -39,6 +39,7 @@ void qn_program_clear(qn_program *p)
     qn_free(p->values);
     qn_free(p->graph);
     qn_free(p->markers);
+    qn_grammar_run_free(p->grammar);
     qn_arena_clear(&p->arena);
     *p = (qn_program){0};
 }
@@ -50,6 +51,7 @@ size_t qn_program_held_bytes(const qn_program *p)
                p->values_room * sizeof *p->values + p->graph_room * sizeof *p->graph +
                p->markers_room * sizeof *p->markers;
     for (uint32_t i = 0; i < p->n_dfas; i++) n += p->dfas[i]->size_bytes;
+    if (p->grammar) n += qn_grammar_run_bytes(p->grammar);
     return n;
 }
 

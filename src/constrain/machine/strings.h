@@ -3,11 +3,11 @@
  * A token either stays inside the string (inside), or closes it; what stands behind the quote is its tail, and
  * tails lie in a trie, so one walk over it by what comes after the string finds all tokens that close it.
  * Immutable once made. */
-#ifndef QN_CONSTRAIN_STRINGS_H
-#define QN_CONSTRAIN_STRINGS_H
+#ifndef QN_CONSTRAIN_MACHINE_STRINGS_H
+#define QN_CONSTRAIN_MACHINE_STRINGS_H
 
 #include "constrain/automaton/dfa.h"
-#include "constrain/trie.h"
+#include "constrain/machine/trie.h"
 
 typedef struct {
     int32_t id;

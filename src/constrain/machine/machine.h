@@ -7,16 +7,16 @@
  *
  * What the machine runs on (values, objects, arrays, automata) is in qn_program, which the compilers of sources
  * fill. One thread at a time: the constraint holds a lock. */
-#ifndef QN_CONSTRAIN_MACHINE_H
-#define QN_CONSTRAIN_MACHINE_H
+#ifndef QN_CONSTRAIN_MACHINE_MACHINE_H
+#define QN_CONSTRAIN_MACHINE_MACHINE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "constrain/automaton/dfa.h"
-#include "constrain/escape.h"
-#include "constrain/program.h"
+#include "constrain/machine/escape.h"
+#include "constrain/machine/program.h"
 
 typedef enum {
     QN_FRAME_TEXT,    /* a: dfa, b: state; ends without a byte of its own where it accepts */
@@ -31,6 +31,7 @@ typedef enum {
     QN_FRAME_OTHER_KEY, /* above an object; a: class, b: dfa's state, c: escape, d: text so far */
     QN_FRAME_ARRAY,     /* a: array, b: items so far, c: counts of contains, d: values so far */
     QN_FRAME_ITEM,      /* a unique string: a: string, b: dfa's state, c: escape, d: text so far */
+    QN_FRAME_GRAMMAR,   /* a: state of the program's grammar; the last frame of its stack */
     QN_FRAME_GRAPH      /* a: node of the program's graph */
 } qn_frame_kind;
 
@@ -130,7 +131,7 @@ qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte);
 static inline int qn_frame_is_lexeme(const qn_frame *f)
 {
     return f->kind <= QN_FRAME_STRING || f->kind == QN_FRAME_NAMED_KEY || f->kind == QN_FRAME_OTHER_KEY ||
-           f->kind == QN_FRAME_ITEM;
+           f->kind == QN_FRAME_ITEM || f->kind == QN_FRAME_GRAMMAR;
 }
 /* 1: the lexeme may end before the next byte. */
 int qn_lex_accepts(const qn_machine *m, const qn_frame *f);

@@ -4,8 +4,8 @@
  * Special tokens stand below the byte 0xff, which no text holds: text never becomes one, and a language that
  * wants one asks for 0xff and its text. Tokens without bytes and end ids are in no language. Immutable but for
  * its count of references, which is atomic: any thread may read it. */
-#ifndef QN_CONSTRAIN_VOCABULARY_H
-#define QN_CONSTRAIN_VOCABULARY_H
+#ifndef QN_CONSTRAIN_MACHINE_VOCABULARY_H
+#define QN_CONSTRAIN_MACHINE_VOCABULARY_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Lexemes: strings, keys, literals, texts, byte by byte. */
 #include <string.h>
 
-#include "constrain/escape.h"
-#include "constrain/machine.h"
+#include "constrain/machine/escape.h"
+#include "constrain/machine/machine.h"
 
 static const char *const literals[QN_LITERAL_COUNT] = {"null", "true", "false"};
 

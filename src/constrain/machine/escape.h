@@ -2,8 +2,8 @@
  *
  * `escape` is the place inside a character: 0 at its begin; 1 to 3: so many bytes of UTF-8 are due; larger
  * numbers: inside an escape. A step is refused as soon as no character that the automaton takes can come of it. */
-#ifndef QN_CONSTRAIN_ESCAPE_H
-#define QN_CONSTRAIN_ESCAPE_H
+#ifndef QN_CONSTRAIN_MACHINE_ESCAPE_H
+#define QN_CONSTRAIN_MACHINE_ESCAPE_H
 
 #include <stdint.h>
 

@@ -1,10 +1,10 @@
 /* The inside of a vocabulary, for the walks that make masks. See vocabulary.h for the invariants. */
-#ifndef QN_CONSTRAIN_TRIE_H
-#define QN_CONSTRAIN_TRIE_H
+#ifndef QN_CONSTRAIN_MACHINE_TRIE_H
+#define QN_CONSTRAIN_MACHINE_TRIE_H
 
 #include <stdatomic.h>
 
-#include "constrain/vocabulary.h"
+#include "constrain/machine/vocabulary.h"
 
 /* Nodes are in depth-first order, children by rising byte. Node 0 is the root, the empty text. */
 typedef struct {

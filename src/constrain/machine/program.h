@@ -2,8 +2,8 @@
  *
  * The compiler of a source fills it. Values that stand for JSON schemas are expanded when the machine first
  * needs them (expand). Tables grow, so pointers into them are not kept. One thread at a time. */
-#ifndef QN_CONSTRAIN_PROGRAM_H
-#define QN_CONSTRAIN_PROGRAM_H
+#ifndef QN_CONSTRAIN_MACHINE_PROGRAM_H
+#define QN_CONSTRAIN_MACHINE_PROGRAM_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "constrain/automaton/dfa.h"
+#include "constrain/grammar/run.h"
 
 enum { QN_NONE = -1 };
 typedef enum { QN_LITERAL_NULL, QN_LITERAL_TRUE, QN_LITERAL_FALSE, QN_LITERAL_COUNT } qn_literal;
@@ -79,8 +80,9 @@ typedef enum {
     QN_GRAPH_END,
     QN_GRAPH_TEXT,
     QN_GRAPH_VALUE,
-    QN_GRAPH_FREE, /* any text up to and with a marker */
-    QN_GRAPH_MARK, /* a marker's bytes */
+    QN_GRAPH_FREE,    /* any text up to and with a marker */
+    QN_GRAPH_MARK,    /* a marker's bytes */
+    QN_GRAPH_GRAMMAR, /* a text of the program's grammar; the end comes behind it */
     QN_GRAPH_CHOICE
 } qn_graph_kind;
 typedef struct {
@@ -121,6 +123,7 @@ struct qn_program {
     qn_program_expand *expand;
     qn_program_possible *possible;
     void *compiler;
+    qn_grammar_run *grammar; /* NULL: none */
 };
 
 qn_status qn_program_init(qn_program *p, const qn_dfa_limits *limits);

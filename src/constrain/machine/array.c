@@ -1,5 +1,5 @@
 /* Arrays: which items may come. */
-#include "constrain/machine.h"
+#include "constrain/machine/machine.h"
 
 static const qn_array_rule *rule_of(qn_machine *m, const qn_frame *f)
 {

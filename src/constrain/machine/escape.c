@@ -1,4 +1,4 @@
-#include "constrain/escape.h"
+#include "constrain/machine/escape.h"
 
 #include "base/utf8.h"
 

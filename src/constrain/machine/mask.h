@@ -3,11 +3,11 @@
  * A mask is the union of its stacks' masks. A stack with a string on top takes the string's mask (made once
  * for each state of an automaton) and a walk over what stands behind the quote; other stacks walk the
  * vocabulary's trie. Masks of whole states are kept, up to a bound. One thread at a time. */
-#ifndef QN_CONSTRAIN_MASK_H
-#define QN_CONSTRAIN_MASK_H
+#ifndef QN_CONSTRAIN_MACHINE_MASK_H
+#define QN_CONSTRAIN_MACHINE_MASK_H
 
-#include "constrain/machine.h"
-#include "constrain/strings.h"
+#include "constrain/machine/machine.h"
+#include "constrain/machine/strings.h"
 
 typedef struct {
     int32_t dfa, state;

@@ -1,10 +1,10 @@
-#include "constrain/strings.h"
+#include "constrain/machine/strings.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "constrain/escape.h"
+#include "constrain/machine/escape.h"
 
 /* ---- one walk over the vocabulary ---------------------------------------------------------------------- */
 
@@ -263,7 +263,8 @@ static int all_return(const picking *p, int32_t state, int32_t home, int32_t fre
     const qn_dfa *all = p->free->all;
     for (int b = 0x7f; b < 0x100; b++) {
         /* Neighbours that both automata take for the same are one. */
-        if (b > 0x7f && all->class_of[b] == all->class_of[b - 1] && p->d->class_of[b] == p->d->class_of[b - 1])
+        if (b > 0x7f && all->class_of[b] == all->class_of[b - 1] &&
+            p->d->class_of[b] == p->d->class_of[b - 1])
             continue;
         int32_t free_to = qn_dfa_step(all, free_state, (uint8_t)b);
         if (!free_to) continue;

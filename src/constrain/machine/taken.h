@@ -2,10 +2,10 @@
  *
  * An other key of an object is no name of a member and no key so far; an item of a unique array is none so
  * far. While such a text is written, those taken texts count that begin with it. One thread at a time. */
-#ifndef QN_CONSTRAIN_TAKEN_H
-#define QN_CONSTRAIN_TAKEN_H
+#ifndef QN_CONSTRAIN_MACHINE_TAKEN_H
+#define QN_CONSTRAIN_MACHINE_TAKEN_H
 
-#include "constrain/machine.h"
+#include "constrain/machine/machine.h"
 
 typedef struct {
     qn_text_ref *texts; /* [n] sorted, those that begin with the text so far */

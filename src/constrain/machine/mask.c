@@ -1,10 +1,10 @@
-#include "constrain/mask.h"
+#include "constrain/machine/mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "constrain/taken.h"
+#include "constrain/machine/taken.h"
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
