@@ -93,6 +93,7 @@ struct qn_machine {
     uint32_t n_out, out_room;
     int is_loose;    /* masks are made: other keys are not recorded */
     int is_suspect;  /* while loose: a second other key ended in one token */
+    int is_broken;   /* a sweep failed halfway: nothing goes on */
     int64_t n_steps; /* left for this call */
     int64_t steps_max;
     qn_status status; /* the first failure of the call */
