@@ -1,7 +1,6 @@
 #include "constrain/tools.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json/json.h"
@@ -394,6 +393,12 @@ static qn_status objects_of(qn_program *p, int32_t value, int32_t *out)
     return QN_OK;
 }
 
+static int append(const char *text, size_t n, void *buf)
+{
+    qn_buf_append(buf, text, n);
+    return ((qn_buf *)buf)->status == QN_OK ? 0 : -1;
+}
+
 static qn_status read_tool(compiling *k, const qn_constraint_source *s, const json_t *item, size_t i)
 {
     const json_t *function = json_object_get(item, "function");
@@ -406,12 +411,15 @@ static qn_status read_tool(compiling *k, const qn_constraint_source *s, const js
     k->n_tools++;
     const json_t *parameters = json_object_get(function, "parameters");
     if (!parameters || json_is_null(parameters)) return qn_any_object(&k->c->program, &t->arguments);
-    char *text = json_dumps(parameters, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text) return qn_fail_nomem(0);
     int32_t value;
-    qn_status status = qn_constraint_compile_schema(k->c, text, strlen(text), &value);
+    qn_buf text = {0};
+    if (json_dump_callback(parameters, append, &text, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        qn_buf_free(&text);
+        return qn_fail_nomem(0);
+    }
+    qn_status status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
     if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
-    free(text);
+    qn_buf_free(&text);
     if (status == QN_OK || status == QN_E_NOMEM) return status;
     if (s->tools.strict_by_all || json_is_true(json_object_get(function, "strict")))
         return qn_fail_prefix(status, "tools[%zu].function.parameters", i);

@@ -13,10 +13,10 @@ typedef struct {
 
 static qn_fact *add(const place *p, qn_fact_kind kind)
 {
-    qn_fact *f = qn_fact_before(p->k, p->c->todo, kind, p->s);
+    qn_fact *f = qn_fact_before(p->k, p->c->due, kind, p->s);
     if (!f) return NULL;
     f->scope = p->scope;
-    p->c->todo = f;
+    p->c->due = f;
     return f;
 }
 
@@ -38,7 +38,7 @@ static qn_status add_conjunct(const place *p, const json_t *schema, int is_denie
 {
     int32_t conjunct;
     QN_TRY(qn_conjunct_of(p->k, schema, is_denied, &conjunct));
-    return qn_case_todo(p->k, p->c, conjunct, p->s, p->scope);
+    return qn_case_add(p->k, p->c, conjunct, p->s, p->scope);
 }
 
 /* An option of one conjunct before others. */

@@ -16,18 +16,18 @@ qn_fact *qn_fact_before(qn_compiler *k, const qn_fact *list, qn_fact_kind kind, 
     return f;
 }
 
-qn_status qn_case_todo(qn_compiler *k, qn_case *c, int32_t conjunct, const json_t *at, uint32_t scope)
+qn_status qn_case_add(qn_compiler *k, qn_case *c, int32_t conjunct, const json_t *at, uint32_t scope)
 {
     if (conjunct == QN_CONJUNCT_TRUE) return QN_OK;
     if (conjunct == QN_CONJUNCT_FALSE) {
         c->is_dead = 1;
         return QN_OK;
     }
-    qn_fact *f = qn_fact_before(k, c->todo, QN_FACT_CONJUNCT, at);
+    qn_fact *f = qn_fact_before(k, c->due, QN_FACT_CONJUNCT, at);
     if (!f) return QN_E_NOMEM;
     f->conjunct = conjunct;
     f->scope = scope;
-    c->todo = f;
+    c->due = f;
     return QN_OK;
 }
 
@@ -161,9 +161,9 @@ static qn_status run(qn_compiler *k, qn_case *c, qn_union *u, int depth)
 {
     enum { FORKS_MAX = 400 };
     QN_TRY(qn_compiler_step(k));
-    while (c->todo && !c->is_dead && c->types) {
-        const qn_fact *f = c->todo;
-        c->todo = f->next;
+    while (c->due && !c->is_dead && c->types) {
+        const qn_fact *f = c->due;
+        c->due = f->next;
         QN_TRY(qn_case_take(k, c, f));
     }
     if (c->is_dead || !c->types) return QN_OK;
@@ -187,7 +187,7 @@ static qn_status run(qn_compiler *k, qn_case *c, qn_union *u, int depth)
     for (uint32_t i = 0; i < least->n; i++) {
         qn_case way = *c;
         way.forks = rest;
-        way.todo = least->options[i];
+        way.due = least->options[i];
         QN_TRY(run(k, &way, u, depth + 1));
     }
     return QN_OK;
@@ -250,7 +250,7 @@ qn_status qn_compiler_expand(qn_program *p, int32_t value)
     qn_conjunct_set set = k->sets[value];
     qn_status status = QN_OK;
     for (uint32_t i = set.n; i-- > 0 && status == QN_OK;)
-        status = qn_case_todo(k, &c, set.conjuncts[i], NULL, 0);
+        status = qn_case_add(k, &c, set.conjuncts[i], NULL, 0);
     p->values[value].is_expanding = 1;
     k->depth++;
     if (status == QN_OK) status = run(k, &c, &u, 0);

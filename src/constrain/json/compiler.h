@@ -78,7 +78,7 @@ struct qn_fork {
 typedef struct {
     uint32_t types;
     int64_t length_min, length_max, members_min, members_max, items_min, items_max; /* max -1: none */
-    const qn_fact *facts, *todo;
+    const qn_fact *facts, *due;
     const qn_fork *forks;
     int is_dead, is_unique, tracks_scopes;
 } qn_case;
@@ -155,7 +155,7 @@ qn_status qn_schema_deny(qn_compiler *k, qn_case *c, const json_t *s);
 qn_status qn_case_fork(qn_compiler *k, qn_case *c, const json_t *at, const qn_fact **options, uint32_t n);
 /* Takes one fact into the case. */
 qn_status qn_case_take(qn_compiler *k, qn_case *c, const qn_fact *f);
-qn_status qn_case_todo(qn_compiler *k, qn_case *c, int32_t conjunct, const json_t *at, uint32_t scope);
+qn_status qn_case_add(qn_compiler *k, qn_case *c, int32_t conjunct, const json_t *at, uint32_t scope);
 /* One of the values of a list: enum and const. */
 qn_status qn_enum_assert(qn_compiler *k, qn_case *c, const json_t *at, const json_t *values, uint32_t scope);
 qn_status qn_enum_deny(qn_compiler *k, qn_case *c, const json_t *at, const json_t *values);

@@ -387,7 +387,7 @@ static qn_status deny_values(denial *d, const json_t *values)
     qn_case c = {.types = d->c->types};
     QN_TRY(qn_enum_deny(d->k, &c, d->s, values));
     if (c.is_dead || c.types == 0) return QN_OK;
-    return put_typed(d, c.types, c.todo);
+    return put_typed(d, c.types, c.due);
 }
 
 qn_status qn_schema_deny(qn_compiler *k, qn_case *c, const json_t *s)

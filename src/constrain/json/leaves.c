@@ -280,18 +280,18 @@ static qn_status scalars(qn_compiler *k, const json_t *values, int32_t *texts, i
 static qn_status put_dfas(qn_compiler *k, qn_case *c, const json_t *at, int32_t texts, int32_t numbers)
 {
     if (texts != QN_NONE) {
-        qn_fact *f = qn_fact_before(k, c->todo, QN_FACT_TEXTS, at);
+        qn_fact *f = qn_fact_before(k, c->due, QN_FACT_TEXTS, at);
         if (!f) return QN_E_NOMEM;
         f->dfa = texts;
-        c->todo = f;
+        c->due = f;
     }
     if (numbers != QN_NONE) {
-        qn_fact *f = qn_fact_before(k, c->todo, QN_FACT_NUMBERS, at);
+        qn_fact *f = qn_fact_before(k, c->due, QN_FACT_NUMBERS, at);
         qn_number_fact *x = qn_arena_calloc(&k->arena, 1, sizeof *x);
         if (!f || !x) return QN_E_NOMEM;
         x->dfa = numbers;
         f->number = x;
-        c->todo = f;
+        c->due = f;
     }
     return QN_OK;
 }
@@ -347,7 +347,7 @@ qn_status qn_enum_deny(qn_compiler *k, qn_case *c, const json_t *at, const json_
         } else if (mask & c->types & (QN_TYPE_OBJECT | QN_TYPE_ARRAY)) {
             int32_t conjunct;
             QN_TRY(constant(k, v, 1, &conjunct));
-            QN_TRY(qn_case_todo(k, c, conjunct, at, 0));
+            QN_TRY(qn_case_add(k, c, conjunct, at, 0));
         }
     }
     QN_TRY(scalars(k, values, &texts, &numbers));
