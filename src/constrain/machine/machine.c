@@ -404,6 +404,10 @@ static int node_may_end(const qn_machine *m, uint32_t node, uint32_t below)
             if (node_may_end(m, g->other, below)) return 1;
             node = g->next;
             break;
+        case QN_GRAPH_FREE:
+            return g->may_end;
+        case QN_GRAPH_GRAMMAR:
+            return qn_grammar_run_may_end(m->program->grammar, qn_grammar_run_start(m->program->grammar));
         default:
             return 0;
         }
