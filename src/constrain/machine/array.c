@@ -29,10 +29,35 @@ static int may_count(const qn_array_rule *a, int64_t n, int64_t counted)
                            (a->counted_max < 0 || counted <= a->counted_max));
 }
 
-static int may_plain(const qn_array_rule *a, const qn_frame *f)
+/* Of a unique array: 1: some item is left that is none so far. */
+static int some_is_left(qn_machine *m, const qn_array_rule *a, const qn_frame *f)
+{
+    if (!a->is_unique) return 1;
+    const qn_value *v;
+    if (m->status == QN_OK) m->status = qn_program_value(m->program, a->items[slot_of(a, f)], &v);
+    if (m->status != QN_OK) return 0;
+    qn_value value = *v;
+    if (m->is_loose) {
+        /* Only few texts are ever used up. */
+        for (uint32_t i = 0; i < value.n_strings; i++)
+            if (qn_texts_never_end(m, m->program->strings[value.strings[i]].dfa)) return 1;
+        m->is_suspect = 1;
+        return 0;
+    }
+    qn_frame item = {.kind = QN_FRAME_ITEM, .depth = f->depth, .parent = qn_machine_stack(m, f)};
+    for (uint32_t i = 0; i < value.n_strings && m->status == QN_OK; i++) {
+        item.a = (uint32_t)value.strings[i];
+        item.b = (uint32_t)m->program->dfas[m->program->strings[item.a].dfa]->start;
+        if (qn_other_key_alive(m, &item)) return 1;
+    }
+    return 0;
+}
+
+static int may_plain(qn_machine *m, const qn_array_rule *a, const qn_frame *f)
 {
     if (a->max >= 0 && f->b >= a->max) return 0;
-    return a->items[slot_of(a, f)] != QN_NONE && may_count(a, (int64_t)f->b + 1, f->c);
+    if (a->items[slot_of(a, f)] == QN_NONE || !may_count(a, (int64_t)f->b + 1, f->c)) return 0;
+    return some_is_left(m, a, f);
 }
 
 static int may_counted(const qn_array_rule *a, const qn_frame *f)
@@ -84,7 +109,7 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
     switch (byte) {
     case ',':
         if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE &&
-            (may_plain(a, f) || may_counted(a, f))) {
+            (may_plain(m, a, f) || may_counted(a, f))) {
             qn_frame to = *f;
             to.phase = QN_PHASE_COMMA;
             qn_step_give(m, qn_machine_stack(m, &to));
@@ -100,7 +125,7 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
     default:
         if (f->phase == QN_PHASE_AFTER) return;
         /* The rule may move while values are expanded. */
-        if (may_plain(a, f)) begin_item(m, a, f, 0, byte);
+        if (may_plain(m, a, f)) begin_item(m, a, f, 0, byte);
         a = rule_of(m, f);
         if (a && may_counted(a, f)) begin_item(m, a, f, 1, byte);
     }
@@ -111,7 +136,7 @@ int qn_array_byte(qn_machine *m, const qn_frame *f, int has_lines, int32_t *valu
     const qn_array_rule *a = rule_of(m, f);
     *value = QN_NONE;
     if (!a) return -1;
-    int closes = may_close(a, f) && f->phase != QN_PHASE_COMMA, plain = may_plain(a, f),
+    int closes = may_close(a, f) && f->phase != QN_PHASE_COMMA, plain = may_plain(m, a, f),
         counted = may_counted(a, f), goes_on = plain || counted;
     if (closes == goes_on) return -1;
     if (goes_on && f->phase == QN_PHASE_AFTER) return f->space == QN_SPACE_NONE ? ',' : -1;

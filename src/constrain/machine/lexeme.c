@@ -109,6 +109,12 @@ qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte)
         f->b = (uint32_t)to;
         return QN_LEX_IN;
     }
+    case QN_FRAME_GRAMMAR: {
+        uint32_t to = 0;
+        if (m->status == QN_OK) m->status = qn_grammar_run_step(m->program->grammar, f->a, byte, &to);
+        f->a = to;
+        return to && m->status == QN_OK ? QN_LEX_IN : QN_LEX_DEAD;
+    }
     case QN_FRAME_FREE:
         return step_free(m, f, byte);
     case QN_FRAME_MARK: {

@@ -406,8 +406,10 @@ static int node_may_end(const qn_machine *m, uint32_t node, uint32_t below)
             break;
         case QN_GRAPH_FREE:
             return g->may_end;
-        case QN_GRAPH_GRAMMAR:
-            return qn_grammar_run_may_end(m->program->grammar, qn_grammar_run_start(m->program->grammar));
+        case QN_GRAPH_GRAMMAR: {
+            const qn_grammar_run *r = m->program->grammar;
+            return qn_grammar_run_may_end(r, qn_grammar_run_start(r));
+        }
         default:
             return 0;
         }

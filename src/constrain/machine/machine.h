@@ -153,6 +153,8 @@ int qn_named_key_closes(qn_machine *m, const qn_frame *f);
 int qn_other_key_is_taken(qn_machine *m, const qn_frame *f);
 /* 1: the text so far can go on to one that is not taken. */
 int qn_other_key_alive(qn_machine *m, const qn_frame *f);
+/* 1: an automaton takes more texts than can be used up. */
+int qn_texts_never_end(qn_machine *m, int32_t dfa);
 void qn_close_item(qn_machine *m, const qn_frame *f);
 
 /* ---- for forced text ------------------------------------------------------------------------------------ */

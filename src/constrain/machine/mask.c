@@ -103,6 +103,10 @@ static void walk_lexeme(walk *w, const qn_frame *f, uint32_t behind, uint32_t no
         const qn_frame *from = at - 1;
         if (qn_lex_accepts(m, from)) {
             uint32_t to = qn_machine_step(m, behind, n->byte);
+            if (m->is_suspect) {
+                m->is_suspect = 0;
+                suspect(w, i);
+            }
             if (to) {
                 mark(w, n);
                 if (n->end > i + 1) walk_state(w, to, i);

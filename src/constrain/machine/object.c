@@ -43,15 +43,34 @@ static int may_name(const qn_object_rule *o, const qn_frame *f, uint32_t i)
     return has_room(o, f->c + 1, required - x->is_required, possible - 1);
 }
 
-static int may_other(const qn_object_rule *o, const qn_frame *f)
+/* 1: some other key of a class is left that is none so far. */
+static int some_is_left(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
 {
-    if (o->n_classes == 0 || o->required_from[f->b]) return 0;
-    return o->max < 0 || f->c + 1 + floating_left(o, f, 1) <= o->max;
+    for (uint32_t i = 0; i < o->n_classes; i++)
+        if (o->classes[i].dfa == QN_NONE || qn_texts_never_end(m, o->classes[i].dfa)) return 1;
+    if (m->is_loose) {
+        m->is_suspect = 1;
+        return 0;
+    }
+    qn_frame key = {.kind = QN_FRAME_OTHER_KEY, .depth = f->depth, .parent = qn_machine_stack(m, f)};
+    for (uint32_t i = 0; i < o->n_classes && m->status == QN_OK; i++) {
+        key.a = i;
+        key.b = (uint32_t)m->program->dfas[o->classes[i].dfa]->start;
+        if (qn_other_key_alive(m, &key)) return 1;
+    }
+    return 0;
 }
 
-static int may_go_on(const qn_object_rule *o, const qn_frame *f)
+static int may_other(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
 {
-    if (may_other(o, f)) return 1;
+    if (o->n_classes == 0 || o->required_from[f->b]) return 0;
+    if (o->max >= 0 && f->c + 1 + floating_left(o, f, 1) > o->max) return 0;
+    return some_is_left(m, o, f);
+}
+
+static int may_go_on(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
+{
+    if (may_other(m, o, f)) return 1;
     for (uint32_t i = f->b; i < o->n_members; i++) {
         if (may_name(o, f, i)) return 1;
         if (i < o->n_ordered && o->members[i].is_required) return 0;
@@ -112,7 +131,7 @@ static void begin_key(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
     key.parent = qn_machine_stack(m, &object);
     if (m->status != QN_OK) return;
     if (qn_named_key_alive(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
-    if (!may_other(o, f)) return;
+    if (!may_other(m, o, f)) return;
     key = (qn_frame){.kind = QN_FRAME_OTHER_KEY, .depth = f->depth, .parent = key.parent};
     for (uint32_t i = 0; i < o->n_classes; i++) {
         int32_t dfa = o->classes[i].dfa;
@@ -163,7 +182,7 @@ void qn_step_object(qn_machine *m, const qn_frame *f, uint8_t byte)
         if (f->phase != QN_PHASE_AFTER) begin_key(m, o, f);
         return;
     case ',':
-        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE && may_go_on(o, f)) {
+        if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE && may_go_on(m, o, f)) {
             qn_frame to = *f;
             to.phase = QN_PHASE_COMMA;
             qn_step_give(m, qn_machine_stack(m, &to));
@@ -184,7 +203,7 @@ int qn_object_byte(qn_machine *m, const qn_frame *f, int has_lines)
 {
     const qn_object_rule *o = rule_of(m, f);
     if (!o) return -1;
-    int closes = may_close(o, f) && f->phase != QN_PHASE_COMMA, goes_on = may_go_on(o, f);
+    int closes = may_close(o, f) && f->phase != QN_PHASE_COMMA, goes_on = may_go_on(m, o, f);
     if (closes == goes_on) return -1;
     /* A comma comes behind a value without space before it. */
     if (goes_on && f->phase == QN_PHASE_AFTER) return f->space == QN_SPACE_NONE ? ',' : -1;

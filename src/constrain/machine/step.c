@@ -113,6 +113,10 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
     case QN_GRAPH_MARK:
         to.kind = QN_FRAME_MARK;
         break;
+    case QN_GRAPH_GRAMMAR:
+        to.kind = QN_FRAME_GRAMMAR;
+        to.a = qn_grammar_run_start(m->program->grammar);
+        break;
     default:
         to.kind = QN_FRAME_VALUE;
     }

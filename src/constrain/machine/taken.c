@@ -121,3 +121,10 @@ int qn_other_key_alive(qn_machine *m, const qn_frame *f)
     qn_taken_free(&t);
     return alive;
 }
+
+int qn_texts_never_end(qn_machine *m, int32_t dfa)
+{
+    const uint32_t *counts;
+    if (m->status == QN_OK) m->status = qn_program_counts(m->program, dfa, &counts);
+    return m->status == QN_OK && counts[m->program->dfas[dfa]->start] == UINT32_MAX;
+}
