@@ -131,7 +131,9 @@ static int is_done(const qn_machine *k, uint32_t state)
         if (stack && k->frames[stack].kind == QN_FRAME_GRAMMAR) {
             for (int byte = 0; byte < 256; byte++) {
                 uint32_t to;
-                if (qn_grammar_run_step(k->program->grammar, k->frames[stack].a, (uint8_t)byte, &to) != QN_OK || to)
+                if (qn_grammar_run_step(k->program->grammar, k->frames[stack].a, (uint8_t)byte, &to) !=
+                        QN_OK ||
+                    to)
                     return 0;
             }
             continue;

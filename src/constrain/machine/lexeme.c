@@ -122,13 +122,6 @@ qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte)
         if ((uint8_t)k->text[f->b] != byte) return QN_LEX_DEAD;
         return ++f->b == k->n ? QN_LEX_CLOSE : QN_LEX_IN;
     }
-    case QN_FRAME_GRAMMAR: {
-        uint32_t to = 0;
-        if (m->status == QN_OK) m->status = qn_grammar_run_step(m->program->grammar, f->a, byte, &to);
-        if (m->status != QN_OK || !to) return QN_LEX_DEAD;
-        f->a = to;
-        return QN_LEX_IN;
-    }
     case QN_FRAME_LITERAL: {
         const char *text = literals[f->a];
         if ((uint8_t)text[f->b] != byte) return QN_LEX_DEAD;

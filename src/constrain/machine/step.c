@@ -102,10 +102,6 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
     case QN_GRAPH_TEXT:
         to.kind = QN_FRAME_TEXT;
         break;
-    case QN_GRAPH_GRAMMAR:
-        to = (qn_frame){.kind = QN_FRAME_GRAMMAR, .a = qn_grammar_run_start(m->program->grammar)};
-        step_lexeme(m, &to, byte);
-        return;
     case QN_GRAPH_FREE:
         to.kind = QN_FRAME_FREE;
         to.e = (uint32_t)g->may_end;
@@ -158,7 +154,6 @@ void qn_step_stack(qn_machine *m, uint32_t stack, uint8_t byte)
     case QN_FRAME_GRAPH:
         step_graph(m, f.a, f.parent, byte);
         break;
-
     default:
         step_lexeme(m, &f, byte);
     }
