@@ -32,6 +32,9 @@ static const struct {
     {QN_CONSTRAIN_REGEX, "[a-c]{2,9}(xyz){3}[0-9]*"},
     {QN_CONSTRAIN_REGEX, "(a|b|\\n|é)*"},
     {QN_CONSTRAIN_JSON_OBJECT, ""},
+    {QN_CONSTRAIN_GBNF,
+     "root ::= item (\", \" item)* \".\"\nitem ::= \"apple\" | \"a pear\" | \"[\" item \"]\""},
+    {QN_CONSTRAIN_LARK, "start: \"the answer is \" NUMBER\nNUMBER: /[1-9][0-9]{0,3}/"},
     {QN_CONSTRAIN_JSON_SCHEMA,
      "{\"type\": \"object\", \"properties\": {\"name\": {\"enum\": [\"Ada Lovelace\", \"Grace "
      "Hopper\"]}, \"year\": {\"type\": \"integer\", \"minimum\": 1800, \"maximum\": 1999}, "
