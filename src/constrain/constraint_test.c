@@ -125,8 +125,8 @@ static void test_plain(void **state)
         {QN_CONSTRAIN_JSON_OBJECT,
          "",
          {"{}", "{\"a\": [1, {\"b\": null}], \"c\": \"\\u00e9\\n\"}", "{\n  \"a\": 1.5e3,\n  \"b\": []\n}"},
-         {"[]", "1", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "{\"a\" :1}", "{\n\n\"a\":1}", "{\"a\": 01}",
-          "{\"a\": \"\\ud800\"}", "{} "}},
+         {"[]", "1", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "{\"a\" :1}", "{\n\n\"a\":1}",
+          "{\"a\": 01}", "{\"a\": \"\\ud800\"}", "{} "}},
     };
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) check(&examples[i]);
 }
@@ -136,7 +136,8 @@ static void test_schemas(void **state)
     static const example examples[] = {
         {0, "{\"type\": \"integer\", \"minimum\": 3}", {"3", "17", "4.0"}, {"2", "-7", "3.5", "\"3\""}},
         {0,
-         "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, \"b\": {\"enum\": [1, \"x\", [true]]}},"
+         "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, \"b\": {\"enum\": [1, "
+         "\"x\", [true]]}},"
          " \"required\": [\"b\"], \"additionalProperties\": false}",
          {"{\"b\":1}", "{\"a\": \"\", \"b\": [true]}", "{\n    \"b\": \"x\"\n}"},
          {"{}", "{\"a\":\"\"}", "{\"b\":2}", "{\"b\":1,\"c\":1}", "{\"b\":[false]}", "{\"b\": 1,\"b\": 1}"}},
@@ -149,7 +150,8 @@ static void test_schemas(void **state)
          {"[]", "[\"a\", \"b\", \"ab\"]"},
          {"[\"a\",\"a\"]", "[\"a\",\"\\u0061\"]", "[\"a\",\"b\",\"c\",\"d\"]", "[1]"}},
         {0,
-         "{\"patternProperties\": {\"^x\": {\"type\": \"null\"}}, \"additionalProperties\": {\"type\": \"boolean\"}}",
+         "{\"patternProperties\": {\"^x\": {\"type\": \"null\"}}, \"additionalProperties\": {\"type\": "
+         "\"boolean\"}}",
          {"{\"x1\": null, \"y\": true}", "{}"},
          {"{\"x1\": true}", "{\"y\": null}"}},
         {0,
@@ -157,24 +159,29 @@ static void test_schemas(void **state)
          {"{}", "{\"a\": 1}"},
          {"{\"a\": \"\"}", "3"}},
         {0,
-         "{\"oneOf\": [{\"type\": \"number\", \"multipleOf\": 3}, {\"type\": \"number\", \"multipleOf\": 5}]}",
+         "{\"oneOf\": [{\"type\": \"number\", \"multipleOf\": 3}, {\"type\": \"number\", \"multipleOf\": "
+         "5}]}",
          {"3", "10", "-6"},
          {"15", "0", "7", "\"\""}},
         {0,
-         "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}, \"required\": [\"k\"]}, \"then\": {\"required\": [\"v\"]},"
+         "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}, \"required\": [\"k\"]}, \"then\": "
+         "{\"required\": [\"v\"]},"
          " \"else\": {\"maxProperties\": 1}, \"type\": \"object\"}",
          {"{\"k\":1,\"v\":2}", "{\"k\":2}", "{}"},
          {"{\"k\":1}", "{\"k\":2,\"v\":2}"}},
         {0,
-         "{\"$ref\": \"#/$defs/t\", \"$defs\": {\"t\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/t\"}}}}",
+         "{\"$ref\": \"#/$defs/t\", \"$defs\": {\"t\": {\"type\": \"array\", \"items\": {\"$ref\": "
+         "\"#/$defs/t\"}}}}",
          {"[]", "[[], [[]]]"},
          {"[1]", "{}"}},
         {0,
-         "{\"type\": \"array\", \"contains\": {\"type\": \"integer\"}, \"minContains\": 2, \"maxContains\": 2}",
+         "{\"type\": \"array\", \"contains\": {\"type\": \"integer\"}, \"minContains\": 2, \"maxContains\": "
+         "2}",
          {"[1, \"a\", 2]", "[1,2]"},
          {"[]", "[1]", "[1,2,3]"}},
         {0,
-         "{\"allOf\": [{\"properties\": {\"a\": {}}}, {\"properties\": {\"b\": {}}}], \"unevaluatedProperties\": false}",
+         "{\"allOf\": [{\"properties\": {\"a\": {}}}, {\"properties\": {\"b\": {}}}], "
+         "\"unevaluatedProperties\": false}",
          {"{\"a\":1,\"b\":2}", "{}"},
          {"{\"c\":1}"}},
         {0,
@@ -189,8 +196,9 @@ static void test_schemas(void **state)
 /* A finite set of keys or items may not be used up in the middle of one. */
 static void test_no_dead_ends(void **state)
 {
-    qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA,
-                               "{\"patternProperties\": {\"^(ab|ac)$\": {}}, \"additionalProperties\": false}");
+    qn_constraint *c =
+        compile(QN_CONSTRAIN_JSON_SCHEMA,
+                "{\"patternProperties\": {\"^(ab|ac)$\": {}}, \"additionalProperties\": false}");
     qn_matcher *m = begin(c);
     size_t n_taken;
     static const char text[] = "{\"ab\":1,\"ac\":2,";
@@ -198,8 +206,9 @@ static void test_no_dead_ends(void **state)
     assert_int_equal(n_taken, strlen(text) - 1);
     qn_matcher_free(m);
     qn_constraint_release(c);
-    c = compile(QN_CONSTRAIN_JSON_SCHEMA,
-                "{\"type\": \"array\", \"items\": {\"enum\": [\"aa\", \"ab\", \"b\"]}, \"uniqueItems\": true}");
+    c = compile(
+        QN_CONSTRAIN_JSON_SCHEMA,
+        "{\"type\": \"array\", \"items\": {\"enum\": [\"aa\", \"ab\", \"b\"]}, \"uniqueItems\": true}");
     m = begin(c);
     static const char items[] = "[\"aa\",\"b\",\"a";
     assert_int_equal(qn_matcher_accept_text(m, items, strlen(items), &n_taken), QN_OK);
@@ -243,10 +252,11 @@ static void forced_is(qn_constraint *c, const char *so_far, const char *want)
 
 static void test_forced(void **state)
 {
-    qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA,
-                               "{\"type\": \"object\", \"properties\": {\"colour\": {\"type\": \"string\"}, \"is_on\":"
-                               "{\"const\": true}}, \"required\": [\"colour\", \"is_on\"],"
-                               "\"additionalProperties\": false}");
+    qn_constraint *c =
+        compile(QN_CONSTRAIN_JSON_SCHEMA,
+                "{\"type\": \"object\", \"properties\": {\"colour\": {\"type\": \"string\"}, \"is_on\":"
+                "{\"const\": true}}, \"required\": [\"colour\", \"is_on\"],"
+                "\"additionalProperties\": false}");
     forced_is(c, "", "{\"colour\":\"");
     forced_is(c, "{\"colour\":\"a\"", ",\"is_on\":true}");
     forced_is(c, "{\"colour\":\"a", "");
@@ -296,13 +306,15 @@ static void test_tools(void **state)
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"look\", \"parameters\": {\"type\": \"object\","
         "\"properties\": {\"city\": {\"type\": \"string\"}, \"n\": {\"type\": \"integer\"}}, \"required\": "
-        "[\"city\"], \"additionalProperties\": false}}}, {\"type\": \"function\", \"function\": {\"name\": \"go\"}}]";
+        "[\"city\"], \"additionalProperties\": false}}}, {\"type\": \"function\", \"function\": {\"name\": "
+        "\"go\"}}]";
     qn_constraint_source s = source_of(QN_CONSTRAIN_TOOLS, tools);
     qn_constraint *c;
     s.tools.format = qn_answer_format_find("hermes", "");
     assert_non_null(s.tools.format.calls);
     assert_int_equal(qn_constraint_new(vocabulary, &s, NULL, &c), QN_OK);
-    static const char call[] = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+    static const char call[] =
+        "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
     char text[512];
     assert_true(takes(c, "Just text."));
     assert_true(takes(c, call));
@@ -332,9 +344,11 @@ static void test_tools(void **state)
     s.tools.format = qn_answer_format_find("qwen_coder", "");
     s.tools.name = "look";
     assert_int_equal(qn_constraint_new(vocabulary, &s, NULL, &c), QN_OK);
-    assert_true(takes(c, "<tool_call>\n<function=look>\n<parameter=city>\nRome\n</parameter>\n<parameter=n>\n3\n"
-                         "</parameter>\n</function>\n</tool_call>"));
-    assert_false(takes(c, "<tool_call>\n<function=look>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>"));
+    assert_true(takes(c,
+                      "<tool_call>\n<function=look>\n<parameter=city>\nRome\n</parameter>\n<parameter=n>\n3\n"
+                      "</parameter>\n</function>\n</tool_call>"));
+    assert_false(
+        takes(c, "<tool_call>\n<function=look>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>"));
     qn_constraint_release(c);
 }
 
@@ -360,7 +374,8 @@ static void test_refusals(void **state)
         {"{\"properties\": {\"a\": {\"pattern\": \"(a)\\\\1\"}}}", "#/properties/a: pattern"},
         {"{\"$ref\": \"https://example.com/s\"}", "nothing is fetched"},
         {"{\"$ref\": \"#/nowhere\"}", "$ref"},
-        {"{\"properties\": {\"a/b\": {\"$ref\": \"#\"}}, \"required\": [\"a/b\"], \"type\": \"object\"}", "no value"},
+        {"{\"properties\": {\"a/b\": {\"$ref\": \"#\"}}, \"required\": [\"a/b\"], \"type\": \"object\"}",
+         "no value"},
         {"{\"$ref\": \"#\"}", "$ref"},
     };
     for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++)
@@ -464,11 +479,12 @@ static qn_status live(const qn_constraint_source *s, const char *text)
 
 static void test_runs_out_of_memory(void **state)
 {
-    qn_constraint_source s = source_of(
-        QN_CONSTRAIN_JSON_SCHEMA,
-        "{\"type\": \"object\", \"properties\": {\"a\": {\"oneOf\": [{\"const\": [1]}, {\"pattern\": \"^x\"}]}},"
-        "\"patternProperties\": {\"^b\": {\"type\": \"array\", \"items\": {\"type\": \"string\"},"
-        "\"uniqueItems\": true}}, \"required\": [\"a\"]}");
+    qn_constraint_source s =
+        source_of(QN_CONSTRAIN_JSON_SCHEMA,
+                  "{\"type\": \"object\", \"properties\": {\"a\": {\"oneOf\": [{\"const\": [1]}, "
+                  "{\"pattern\": \"^x\"}]}},"
+                  "\"patternProperties\": {\"^b\": {\"type\": \"array\", \"items\": {\"type\": \"string\"},"
+                  "\"uniqueItems\": true}}, \"required\": [\"a\"]}");
     static const char text[] = "{\"a\":\"xy\",\"b1\":[\"p\",\"q\"],\"z\":null}";
     assert_int_equal(live(&s, text), QN_OK); /* what is made once is there */
     for (int64_t nth = 1; nth < 20000; nth += nth < 500 ? 1 : 37) {
@@ -486,18 +502,12 @@ static void test_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_schemas),
-        cmocka_unit_test(test_no_dead_ends),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_copies_and_ends),
-        cmocka_unit_test(test_after),
-        cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_runs_out_of_memory),
+        cmocka_unit_test(test_plain),           cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_no_dead_ends),    cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_copies_and_ends), cmocka_unit_test(test_after),
+        cmocka_unit_test(test_tools),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_hostile),         cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

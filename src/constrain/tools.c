@@ -132,6 +132,7 @@ static qn_status call_object(qn_program *p, const tool *t, const char *name_key,
         if (!o.members[i].name) return QN_E_NOMEM;
         o.members[i].n = (uint32_t)strlen(members[i].name);
         o.members[i].is_required = 1;
+        o.members[i].marked = QN_NONE;
         o.sorted[i] = i;
     }
     if (n == 2 && strcmp(members[0].name, members[1].name) > 0) o.sorted[0] = 1, o.sorted[1] = 0;

@@ -15,7 +15,7 @@ static qn_status fill(qn_program *p, int32_t value)
         .classes = qn_arena_calloc(&p->arena, 1, sizeof *o.classes), .n_classes = 1, .max = -1};
     qn_array_rule a = {.items = qn_program_numbers(p, &value, 1), .max = -1, .counted_max = -1};
     if (!o.classes || !a.items) return QN_E_NOMEM;
-    o.classes[0] = (qn_key_class){.dfa = QN_NONE, .value = value};
+    o.classes[0] = (qn_key_class){.dfa = QN_NONE, .value = value, .marked = QN_NONE};
     QN_TRY(qn_program_add_object(p, &o, &object));
     QN_TRY(qn_program_add_array(p, &a, &array));
     qn_value v = {.is_expanded = 1, .possible = 1, .literals = (1 << QN_LITERAL_COUNT) - 1, .number = number};

@@ -46,6 +46,7 @@ typedef enum {
     QN_FACT_UNIQUE,
     QN_FACT_UNEVALUATED_MEMBERS, /* schema, conjunct */
     QN_FACT_UNEVALUATED_ITEMS,   /* schema, conjunct */
+    QN_FACT_SOME,                /* some member: its key of dfa, its value of conjunct */
     QN_FACT_BROKEN               /* name: a keyword that some member or item must break */
 } qn_fact_kind;
 
@@ -114,7 +115,7 @@ typedef struct {
     qn_conjunct_set *sets; /* [value] */
     uint32_t sets_room;
     qn_map *value_of;
-    qn_map *dfa_of;   /* patterns and formats by the address of their JSON */
+    qn_map *dfa_of;   /* automata by what they were made of */
     uint32_t *scopes; /* [scope]: the one around it */
     uint32_t n_scopes, scopes_room;
     int64_t steps_left;
@@ -175,6 +176,7 @@ qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out);
 /* A member that is a whole number of at least 0; *has 0: it is not there. */
 qn_status qn_count_of(qn_compiler *k, const json_t *s, const char *keyword, int64_t *value, int *has);
 qn_status qn_dfa_both(qn_compiler *k, int32_t a, int32_t b, int32_t *out);
+qn_status qn_dfa_either(qn_compiler *k, int32_t a, int32_t b, int32_t *out);
 qn_status qn_dfa_without(qn_compiler *k, int32_t a, int32_t b, int32_t *out);
 
 /* ---- cases become rules -------------------------------------------------------------------------------- */

@@ -162,6 +162,34 @@ qn_status qn_value_of(qn_compiler *k, int32_t *conjuncts, uint32_t n, int32_t *o
 
 /* ---- is it possible ------------------------------------------------------------------------------------ */
 
+/* Adds to *met what a key with this value, and this marked one, meets. */
+static qn_status add_met(qn_compiler *k, const qn_object_rule *o, int32_t value, uint32_t meets,
+                         int32_t marked, uint32_t *met)
+{
+    int possible;
+    if (meets & ~*met) {
+        QN_TRY(qn_compiler_possible(k->p, value, &possible));
+        if (possible) *met |= meets;
+    }
+    if ((o->marked_bit & ~*met) && marked != QN_NONE) {
+        QN_TRY(qn_compiler_possible(k->p, marked, &possible));
+        if (possible) *met |= o->marked_bit;
+    }
+    return QN_OK;
+}
+
+/* 1: all that some member must be, some member can be. */
+static qn_status meets_due(qn_compiler *k, const qn_object_rule *o, int *out)
+{
+    uint32_t met = 0;
+    for (uint32_t i = 0; i < o->n_members; i++)
+        QN_TRY(add_met(k, o, o->members[i].value, o->members[i].meets, o->members[i].marked, &met));
+    for (uint32_t i = 0; i < o->n_classes; i++)
+        QN_TRY(add_met(k, o, o->classes[i].value, o->classes[i].meets, o->classes[i].marked, &met));
+    *out = (o->due & ~met) == 0;
+    return QN_OK;
+}
+
 static qn_status object_is_possible(qn_compiler *k, int32_t object, int *out)
 {
     qn_object_rule o = k->p->objects[object];
@@ -189,8 +217,8 @@ static qn_status object_is_possible(qn_compiler *k, int32_t object, int *out)
         if (o.classes[i].dfa != QN_NONE) QN_TRY(qn_dfa_count(k->p->dfas[o.classes[i].dfa], &count));
         n_possible = count < 0 || count > INT32_MAX ? INT64_MAX / 2 : n_possible + count;
     }
-    *out = n_possible >= o.min;
-    return QN_OK;
+    if (n_possible < o.min) return QN_OK;
+    return meets_due(k, &o, out);
 }
 
 static qn_status array_is_possible(qn_compiler *k, int32_t array, int *out)

@@ -195,6 +195,62 @@ static qn_status deny_dependencies(denial *d, const char *keyword)
     return QN_OK;
 }
 
+/* Some member has a key of dfa and a value that breaks the schema; schema NULL: any value. */
+static qn_status put_some(denial *d, int32_t dfa, const json_t *schema)
+{
+    int32_t conjunct = QN_CONJUNCT_TRUE;
+    if (schema) QN_TRY(qn_conjunct_of(d->k, schema, 1, &conjunct));
+    if (conjunct == QN_CONJUNCT_FALSE || qn_dfa_is_empty(d->k->p->dfas[dfa])) return QN_OK;
+    qn_fact *f = fact(d, NULL, QN_FACT_SOME);
+    if (!f) return QN_E_NOMEM;
+    f->dfa = dfa;
+    f->conjunct = conjunct;
+    return put_typed(d, QN_TYPE_OBJECT, f);
+}
+
+/* The names that are none of a schema's own properties. */
+static qn_status without_properties(denial *d, int32_t *dfa)
+{
+    const json_t *x = json_object_get(d->s, "properties");
+    size_t n = 0;
+    qn_text_ref *names = qn_arena_alloc(&d->k->arena, (json_object_size(x) + 1) * sizeof *names);
+    if (!names) return QN_E_NOMEM;
+    for (void *it = json_object_iter((json_t *)x); it; it = json_object_iter_next((json_t *)x, it))
+        names[n++] = (qn_text_ref){json_object_iter_key(it), strlen(json_object_iter_key(it))};
+    if (n == 0) return QN_OK;
+    qn_dfa *texts;
+    int32_t own;
+    QN_TRY(qn_dfa_texts(names, n, &d->k->p->dfa_limits, &texts));
+    QN_TRY(qn_program_add_dfa(d->k->p, texts, &own));
+    return qn_dfa_without(d->k, *dfa, own, dfa);
+}
+
+static qn_status deny_other_members(denial *d)
+{
+    const json_t *patterns = json_object_get(d->s, "patternProperties"),
+                 *additional = json_object_get(d->s, "additionalProperties"),
+                 *names = json_object_get(d->s, "propertyNames");
+    int32_t others = d->k->p->all, dfa;
+    for (void *it = json_object_iter((json_t *)patterns); it;
+         it = json_object_iter_next((json_t *)patterns, it)) {
+        QN_TRY(qn_pattern_dfa(d->k, d->s, "patternProperties", json_object_iter_key(it), &dfa));
+        QN_TRY(put_some(d, dfa, json_object_iter_value(it)));
+        if (additional) QN_TRY(qn_dfa_without(d->k, others, dfa, &others));
+    }
+    if (additional && !json_is_true(additional)) {
+        QN_TRY(without_properties(d, &others));
+        QN_TRY(put_some(d, others, additional));
+    }
+    if (!names || d->k->doc.draft == QN_DRAFT_4) return QN_OK;
+    int32_t conjunct, value;
+    QN_TRY(qn_conjunct_of(d->k, names, 0, &conjunct));
+    QN_TRY(qn_value_of(d->k, &conjunct, 1, &value));
+    QN_TRY(qn_value_texts(d->k, d->s, value, &dfa));
+    if (dfa == QN_NONE) return put_some(d, d->k->p->all, NULL);
+    QN_TRY(qn_dfa_without(d->k, d->k->p->all, dfa, &dfa));
+    return put_some(d, dfa, NULL);
+}
+
 static qn_status deny_objects(denial *d)
 {
     const json_t *s = d->s, *x = json_object_get(s, "required");
@@ -214,19 +270,12 @@ static qn_status deny_objects(denial *d)
         QN_TRY(deny_dependencies(d, "dependentRequired"));
         QN_TRY(deny_dependencies(d, "dependentSchemas"));
     }
-    /* Some member that other keywords do not name would have to break a schema. */
-    static const char *const others[] = {"patternProperties", "additionalProperties", "propertyNames",
-                                         "unevaluatedProperties"};
-    for (int i = 0; i < 4; i++) {
-        const json_t *v = json_object_get(s, others[i]);
-        if (!v || json_is_true(v) || (json_is_object(v) && json_object_size(v) == 0)) continue;
-        if ((i == 2 && draft == QN_DRAFT_4) || (i == 3 && draft < QN_DRAFT_2019)) continue;
-        qn_fact *f = fact(d, NULL, QN_FACT_BROKEN);
-        if (!f) return QN_E_NOMEM;
-        f->name = others[i];
-        QN_TRY(put_typed(d, QN_TYPE_OBJECT, f));
-    }
-    return QN_OK;
+    QN_TRY(deny_other_members(d));
+    if (draft < QN_DRAFT_2019 || !has(s, "unevaluatedProperties")) return QN_OK;
+    qn_fact *f = fact(d, NULL, QN_FACT_BROKEN);
+    if (!f) return QN_E_NOMEM;
+    f->name = "unevaluatedProperties";
+    return put_typed(d, QN_TYPE_OBJECT, f);
 }
 
 /* ---- arrays -------------------------------------------------------------------------------------------- */

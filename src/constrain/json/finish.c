@@ -20,9 +20,7 @@ static qn_status finish_number(qn_compiler *k, const qn_case *c, qn_union *u)
         u->number = all;
         return QN_OK;
     }
-    qn_dfa *d;
-    QN_TRY(qn_dfa_unite(k->p->dfas[u->number], k->p->dfas[all], &k->p->dfa_limits, &d));
-    return qn_program_add_dfa(k->p, d, &u->number);
+    return qn_dfa_either(k, u->number, all, &u->number);
 }
 
 static qn_status finish_string(qn_compiler *k, const qn_case *c, qn_union *u)
@@ -59,9 +57,7 @@ static qn_status finish_string(qn_compiler *k, const qn_case *c, qn_union *u)
         u->text = all;
         return QN_OK;
     }
-    qn_dfa *d;
-    QN_TRY(qn_dfa_unite(k->p->dfas[u->text], k->p->dfas[all], &k->p->dfa_limits, &d));
-    return qn_program_add_dfa(k->p, d, &u->text);
+    return qn_dfa_either(k, u->text, all, &u->text);
 }
 
 qn_status qn_case_finish(qn_compiler *k, const qn_case *c, qn_union *u)
@@ -97,9 +93,7 @@ qn_status qn_value_texts(qn_compiler *k, const json_t *at, int32_t value, int32_
             *dfa = r.dfa;
             continue;
         }
-        qn_dfa *d;
-        QN_TRY(qn_dfa_unite(k->p->dfas[*dfa], k->p->dfas[r.dfa], &k->p->dfa_limits, &d));
-        QN_TRY(qn_program_add_dfa(k->p, d, dfa));
+        QN_TRY(qn_dfa_either(k, *dfa, r.dfa, dfa));
     }
     return QN_OK;
 }

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "constrain/json/compiler.h"
 
+enum { SOME_MAX = 12, FLOATING_MAX = 32 - SOME_MAX };
+
 /* Conjuncts of one key's value. */
 typedef struct {
     int32_t *list;
@@ -25,6 +27,10 @@ typedef struct {
     uint32_t n_classes, classes_room;
     int32_t names; /* dfa that all names are of; QN_NONE: any */
     int no_names;
+    const qn_fact *some[SOME_MAX]; /* what some member must be: bit i is some[i] */
+    uint32_t n_some;
+    const qn_fact *marked; /* the one of them that asks for a value; NULL: none */
+    uint32_t marked_bit;
 } building;
 
 static qn_status add_to(qn_compiler *k, set *s, int32_t conjunct)
@@ -134,6 +140,15 @@ static qn_status rules_of_name(building *b, const char *name, set *s)
 
 /* ---- members ------------------------------------------------------------------------------------------- */
 
+/* The value that also is what some member must be. */
+static qn_status marked_value(building *b, const set *s, int32_t *value)
+{
+    set more;
+    QN_TRY(copy_set(b->k, s, &more));
+    QN_TRY(add_to(b->k, &more, b->marked->conjunct));
+    return qn_value_of(b->k, more.list, more.n, value);
+}
+
 static qn_status add_member(building *b, const char *name, int64_t *index)
 {
     size_t n = strlen(name);
@@ -150,7 +165,14 @@ static qn_status add_member(building *b, const char *name, int64_t *index)
     if (!copy) return QN_E_NOMEM;
     set s = {0};
     QN_TRY(rules_of_name(b, name, &s));
-    qn_member x = {.name = copy, .n = (uint32_t)n};
+    qn_member x = {.name = copy, .n = (uint32_t)n, .marked = QN_NONE};
+    for (uint32_t i = 0; i < b->n_some; i++) {
+        if (!qn_dfa_accepts(b->k->p->dfas[b->some[i]->dfa], name, n)) continue;
+        if (b->some[i] == b->marked)
+            QN_TRY(marked_value(b, &s, &x.marked));
+        else
+            x.meets |= UINT32_C(1) << i;
+    }
     QN_TRY(qn_value_of(b->k, s.list, s.n, &x.value));
     *index = b->n_members;
     QN_TRY(qn_map_set(b->member_of, copy, n, *index, NULL, NULL));
@@ -163,6 +185,7 @@ static qn_status forbid(building *b, const char *name)
     int64_t i;
     int32_t never = QN_CONJUNCT_FALSE;
     QN_TRY(add_member(b, name, &i));
+    b->members[i].marked = QN_NONE;
     return qn_value_of(b->k, &never, 1, &b->members[i].value);
 }
 
@@ -173,7 +196,7 @@ static qn_status add_class(building *b, int32_t dfa, const set *s, uint64_t matc
     enum { CLASSES_MAX = 256 };
     if (dfa != QN_NONE && qn_dfa_is_empty(b->k->p->dfas[dfa])) return QN_OK;
     if (b->n_classes >= CLASSES_MAX)
-        return qn_compiler_refuse(b->k, b->groups[0]->schema, "patternProperties",
+        return qn_compiler_refuse(b->k, b->n_groups ? b->groups[0]->schema : NULL, "patternProperties",
                                   "the patterns cut the names into more than %d classes", CLASSES_MAX);
     if (b->n_classes == b->classes_room) {
         uint32_t more = b->classes_room ? 2 * b->classes_room : 4;
@@ -191,17 +214,20 @@ static qn_status add_class(building *b, int32_t dfa, const set *s, uint64_t matc
         b->class_matches = r;
         b->classes_room = more;
     }
-    b->classes[b->n_classes] = (qn_key_class){.dfa = dfa};
+    b->classes[b->n_classes] = (qn_key_class){.dfa = dfa, .marked = QN_NONE};
     QN_TRY(copy_set(b->k, s, &b->class_sets[b->n_classes]));
     b->class_matches[b->n_classes++] = matches;
     return QN_OK;
 }
 
-/* Cuts each class into the keys that match a pattern and those that do not. */
+/* Cuts each class into the keys that match a pattern and those that do not. schema NULL: the pattern is none of
+ * a group. */
 static qn_status cut(building *b, int32_t pattern, uint32_t group, const json_t *schema)
 {
-    int32_t conjunct;
-    QN_TRY(qn_conjunct_of(b->k, schema, 0, &conjunct));
+    int32_t conjunct = QN_CONJUNCT_TRUE;
+    uint64_t match = group < b->n_groups ? UINT64_C(1) << group : 0;
+    const json_t *at = group < b->n_groups ? b->groups[group]->schema : NULL;
+    if (schema) QN_TRY(qn_conjunct_of(b->k, schema, 0, &conjunct));
     uint32_t n = b->n_classes;
     qn_key_class *classes = b->classes;
     set *sets = b->class_sets;
@@ -212,13 +238,27 @@ static qn_status cut(building *b, int32_t pattern, uint32_t group, const json_t 
         int32_t all = classes[i].dfa == QN_NONE ? b->k->p->all : classes[i].dfa;
         qn_status status = qn_dfa_both(b->k, pattern, all, &in);
         if (status == QN_OK) status = qn_dfa_without(b->k, all, pattern, &out);
-        if (status != QN_OK)
-            return qn_compiler_refuse_as(b->k, status, b->groups[group]->schema, "patternProperties");
+        if (status != QN_OK) return qn_compiler_refuse_as(b->k, status, at, "patternProperties");
         set more;
         QN_TRY(copy_set(b->k, &sets[i], &more));
         QN_TRY(add_to(b->k, &more, conjunct));
-        QN_TRY(add_class(b, in, &more, matches[i] | UINT64_C(1) << group));
+        QN_TRY(add_class(b, in, &more, matches[i] | match));
         QN_TRY(add_class(b, out, &sets[i], matches[i]));
+    }
+    return QN_OK;
+}
+
+/* A class lies inside the keys of what some member must be, or outside. */
+static qn_status class_meets(building *b, qn_key_class *k, const set *s)
+{
+    for (uint32_t i = 0; i < b->n_some; i++) {
+        int32_t both, dfa = k->dfa == QN_NONE ? b->k->p->all : k->dfa;
+        QN_TRY(qn_dfa_both(b->k, b->some[i]->dfa, dfa, &both));
+        if (qn_dfa_is_empty(b->k->p->dfas[both])) continue;
+        if (b->some[i] == b->marked)
+            QN_TRY(marked_value(b, s, &k->marked));
+        else
+            k->meets |= UINT32_C(1) << i;
     }
     return QN_OK;
 }
@@ -238,6 +278,7 @@ static qn_status make_classes(building *b)
             QN_TRY(cut(b, dfa, i, json_object_iter_value(it)));
         }
     }
+    for (uint32_t i = 0; i < b->n_some; i++) QN_TRY(cut(b, b->some[i]->dfa, b->n_groups, NULL));
     uint32_t n = 0;
     for (uint32_t c = 0; c < b->n_classes; c++) {
         set *s = &b->class_sets[c];
@@ -249,6 +290,7 @@ static qn_status make_classes(building *b)
             QN_TRY(add_to(b->k, s, conjunct));
         }
         QN_TRY(add_unevaluated(b, b->class_matches[c], s));
+        QN_TRY(class_meets(b, &b->classes[c], s));
         QN_TRY(qn_value_of(b->k, s->list, s->n, &b->classes[c].value));
         if (s->n && s->list[0] == QN_CONJUNCT_FALSE) continue;
         b->classes[n++] = b->classes[c];
@@ -311,6 +353,24 @@ static qn_status sort_members(building *b, qn_object_rule *o)
     return QN_OK;
 }
 
+/* What some member must be. One of them may ask for a value: for more, the values would have to be looked at
+ * together. */
+static qn_status gather_some(building *b)
+{
+    for (const qn_fact *f = b->c->facts; f; f = f->next) {
+        if (f->kind != QN_FACT_SOME) continue;
+        if (b->n_some == SOME_MAX || (f->conjunct != QN_CONJUNCT_TRUE && b->marked) || b->c->members_max >= 0)
+            return qn_compiler_refuse(b->k, f->schema, "not",
+                                      "too much must hold of some member of one object at once");
+        if (f->conjunct != QN_CONJUNCT_TRUE) {
+            b->marked = f;
+            b->marked_bit = UINT32_C(1) << b->n_some;
+        }
+        b->some[b->n_some++] = f;
+    }
+    return QN_OK;
+}
+
 static qn_status gather(building *b)
 {
     const qn_case *c = b->c;
@@ -320,6 +380,7 @@ static qn_status gather(building *b)
         if (f->kind == QN_FACT_BROKEN)
             return qn_compiler_refuse(b->k, f->schema, f->name, "cannot be enforced where it must not hold");
     }
+    QN_TRY(gather_some(b));
     if (n > 64) return qn_compiler_refuse(b->k, NULL, "allOf", "more than 64 objects at once");
     b->groups = qn_arena_calloc(&b->k->arena, n + 1, sizeof *b->groups);
     if (!b->groups) return QN_E_NOMEM;
@@ -367,7 +428,6 @@ static qn_status add_members(building *b, uint32_t *n_ordered)
 
 static qn_status build(building *b, qn_union *u)
 {
-    enum { FLOATING_MAX = 32 };
     const qn_case *c = b->c;
     QN_TRY(gather(b));
     QN_TRY(make_classes(b));
@@ -376,10 +436,12 @@ static qn_status build(building *b, qn_union *u)
     o.n_members = b->n_members;
     if (o.n_members - o.n_ordered > FLOATING_MAX) o.n_ordered = o.n_members;
     for (uint32_t i = o.n_ordered; i < o.n_members; i++)
-        b->members[i].marks = UINT32_C(1) << (i - o.n_ordered);
+        b->members[i].marks = UINT32_C(1) << (SOME_MAX + i - o.n_ordered);
     o.members = b->members;
     o.classes = b->classes;
     o.n_classes = b->n_classes;
+    o.due = (UINT32_C(1) << b->n_some) - 1;
+    o.marked_bit = b->marked_bit;
     for (uint32_t i = 0; i < o.n_members; i++)
         if (o.members[i].is_required && b->k->p->values[o.members[i].value].possible == 0) return QN_OK;
     QN_TRY(sort_members(b, &o));

@@ -81,7 +81,24 @@ const char *qn_decimal_of(qn_compiler *k, const json_t *number)
     return qn_arena_strndup(&k->arena, text, strlen(text));
 }
 
-qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
+/* Results are kept by what they were made of: the same automata are wanted again and again. */
+static int known(const qn_compiler *k, const void *key, size_t n, int32_t *out)
+{
+    int64_t value;
+    if (!qn_map_get(k->dfa_of, key, n, &value)) return 0;
+    *out = (int32_t)value;
+    return 1;
+}
+
+static qn_status keep(qn_compiler *k, const void *key, size_t n, int32_t value)
+{
+    char *copy = qn_arena_alloc(&k->arena, n);
+    if (!copy) return QN_E_NOMEM;
+    memcpy(copy, key, n);
+    return qn_map_set(k->dfa_of, copy, n, value, NULL, NULL);
+}
+
+static qn_status make_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
 {
     qn_dfa *d;
     QN_TRY(qn_dfa_number(b, &k->p->dfa_limits, &d));
@@ -90,6 +107,25 @@ qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
     int32_t whole;
     QN_TRY(qn_plain_numbers(k, 1, &whole));
     return qn_dfa_both(k, *out, whole, out);
+}
+
+qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
+{
+    const char *const bounds[] = {b->minimum, b->maximum, b->exclusive_minimum, b->exclusive_maximum,
+                                  b->multiple_of};
+    qn_buf key = {0};
+    qn_buf_puts(&key, b->integer ? "ni" : "nn");
+    for (int i = 0; i < 5; i++) {
+        qn_buf_putc(&key, '|');
+        if (bounds[i]) qn_buf_puts(&key, bounds[i]);
+    }
+    qn_status status = key.status;
+    if (status == QN_OK && !known(k, key.data, key.length, out)) {
+        status = make_number_dfa(k, b, out);
+        if (status == QN_OK) status = keep(k, key.data, key.length, *out);
+    }
+    qn_buf_free(&key);
+    return status;
 }
 
 /* Numbers without exponents; whole: without a point, as draft 4 has integers. */
@@ -114,22 +150,39 @@ qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out)
 
 /* ---- automata ------------------------------------------------------------------------------------------ */
 
+typedef qn_status operation(qn_dfa *a, qn_dfa *b, const qn_dfa_limits *limits, qn_dfa **out);
+
+static qn_status operate(qn_compiler *k, operation *made, char name, int32_t a, int32_t b, int32_t *out)
+{
+    int32_t key[3] = {name, a, b};
+    if (known(k, key, sizeof key, out)) return QN_OK;
+    qn_dfa *d;
+    QN_TRY(made(k->p->dfas[a], k->p->dfas[b], &k->p->dfa_limits, &d));
+    QN_TRY(qn_program_add_dfa(k->p, d, out));
+    return keep(k, key, sizeof key, *out);
+}
+
 qn_status qn_dfa_both(qn_compiler *k, int32_t a, int32_t b, int32_t *out)
 {
     if (a == b || b == k->p->all) {
         *out = a;
         return QN_OK;
     }
-    qn_dfa *d;
-    QN_TRY(qn_dfa_intersect(k->p->dfas[a], k->p->dfas[b], &k->p->dfa_limits, &d));
-    return qn_program_add_dfa(k->p, d, out);
+    return operate(k, qn_dfa_intersect, '&', a < b ? a : b, a < b ? b : a, out);
+}
+
+qn_status qn_dfa_either(qn_compiler *k, int32_t a, int32_t b, int32_t *out)
+{
+    if (a == b) {
+        *out = a;
+        return QN_OK;
+    }
+    return operate(k, qn_dfa_unite, '|', a < b ? a : b, a < b ? b : a, out);
 }
 
 qn_status qn_dfa_without(qn_compiler *k, int32_t a, int32_t b, int32_t *out)
 {
-    qn_dfa *d;
-    QN_TRY(qn_dfa_subtract(k->p->dfas[a], k->p->dfas[b], &k->p->dfa_limits, &d));
-    return qn_program_add_dfa(k->p, d, out);
+    return operate(k, qn_dfa_subtract, '-', a, b, out);
 }
 
 qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern,
@@ -238,7 +291,7 @@ static uint32_t mask_of(const json_t *v)
 }
 
 /* The strings, and the numbers, of a list of values; QN_NONE: none. */
-static qn_status scalars(qn_compiler *k, const json_t *values, int32_t *texts, int32_t *numbers)
+static qn_status make_scalars(qn_compiler *k, const json_t *values, int32_t *texts, int32_t *numbers)
 {
     size_t n = json_array_size(values), n_texts = 0;
     *texts = *numbers = QN_NONE;
@@ -275,6 +328,19 @@ static qn_status scalars(qn_compiler *k, const json_t *values, int32_t *texts, i
         if (status == QN_OK) status = qn_program_add_dfa(k->p, d, texts);
     }
     return status;
+}
+
+/* Kept by the address of the values; a list of one by that of its value, for constants have lists made anew. */
+static qn_status scalars(qn_compiler *k, const json_t *values, int32_t *texts, int32_t *numbers)
+{
+    struct {
+        const json_t *at;
+        int64_t what;
+    } key = {json_array_size(values) == 1 ? json_array_get(values, 0) : values, 0}, other = {key.at, 1};
+    if (known(k, &key, sizeof key, texts) && known(k, &other, sizeof other, numbers)) return QN_OK;
+    QN_TRY(make_scalars(k, values, texts, numbers));
+    QN_TRY(keep(k, &key, sizeof key, *texts));
+    return keep(k, &other, sizeof other, *numbers);
 }
 
 static qn_status put_dfas(qn_compiler *k, qn_case *c, const json_t *at, int32_t texts, int32_t numbers)

@@ -62,8 +62,14 @@ static qn_status visit_parts(reach *r, int32_t value)
         QN_TRY(qn_program_prepare(p, v.objects[i], &o));
         qn_object_rule copy = *o;
         for (uint32_t j = 0; j < copy.n_members; j++)
-            if (copy.members[j].is_possible) QN_TRY(visit(r, copy.members[j].value));
-        for (uint32_t j = 0; j < copy.n_classes; j++) QN_TRY(visit(r, copy.classes[j].value));
+            if (copy.members[j].is_possible) {
+                QN_TRY(visit(r, copy.members[j].value));
+                if (copy.members[j].is_marked_possible) QN_TRY(visit(r, copy.members[j].marked));
+            }
+        for (uint32_t j = 0; j < copy.n_classes; j++) {
+            QN_TRY(visit(r, copy.classes[j].value));
+            if (copy.classes[j].is_marked_possible) QN_TRY(visit(r, copy.classes[j].marked));
+        }
     }
     for (uint32_t i = 0; i < v.n_arrays; i++) {
         const qn_array_rule *a;

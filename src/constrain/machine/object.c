@@ -30,10 +30,43 @@ static int has_room(const qn_object_rule *o, int64_t count, int64_t required, in
     return o->n_classes > 0 || count + possible >= o->min;
 }
 
+/* 1: all that is due and not met by `met` can be met by what comes behind member b. */
+static int can_meet(const qn_object_rule *o, uint32_t b, uint32_t met)
+{
+    uint32_t left = o->due & ~met;
+    if (!left) return 1;
+    left &= ~(o->meets_from[b] | o->meets_by_keys);
+    for (uint32_t i = o->n_ordered; left && i < o->n_members; i++) {
+        const qn_member *x = &o->members[i];
+        if ((met & x->marks) || !x->is_possible) continue;
+        left &= ~(x->meets | (x->is_marked_possible ? o->marked_bit : 0));
+    }
+    return left == 0;
+}
+
+/* The bits of an object behind member i, with its value or its marked value. 0: it may not come so. */
+static int member_leads_on(const qn_object_rule *o, const qn_frame *f, uint32_t i, int marked, uint32_t *met)
+{
+    const qn_member *x = &o->members[i];
+    if (marked && !x->is_marked_possible) return 0;
+    *met = f->e | x->marks | x->meets | (marked ? o->marked_bit : 0);
+    return can_meet(o, i < o->n_ordered ? i + 1 : o->n_ordered, *met);
+}
+
+static int class_leads_on(const qn_object_rule *o, const qn_frame *f, uint32_t i, int marked, uint32_t *met)
+{
+    const qn_key_class *k = &o->classes[i];
+    if (marked && !k->is_marked_possible) return 0;
+    *met = f->e | k->meets | (marked ? o->marked_bit : 0);
+    return can_meet(o, o->n_ordered, *met);
+}
+
 static int may_name(const qn_object_rule *o, const qn_frame *f, uint32_t i)
 {
     const qn_member *x = &o->members[i];
+    uint32_t met;
     if (!x->is_possible) return 0;
+    if (o->due && !member_leads_on(o, f, i, 0, &met) && !member_leads_on(o, f, i, 1, &met)) return 0;
     int64_t required = floating_left(o, f, 1), possible = floating_left(o, f, 0);
     if (i < o->n_ordered) {
         if (i < f->b || o->required_from[f->b] != o->required_from[i]) return 0;
@@ -41,6 +74,12 @@ static int may_name(const qn_object_rule *o, const qn_frame *f, uint32_t i)
     }
     if (o->required_from[f->b] || (f->e & x->marks)) return 0;
     return has_room(o, f->c + 1, required - x->is_required, possible - 1);
+}
+
+static int may_class(const qn_object_rule *o, const qn_frame *f, uint32_t i)
+{
+    uint32_t met;
+    return !o->due || class_leads_on(o, f, i, 0, &met) || class_leads_on(o, f, i, 1, &met);
 }
 
 /* 1: some other key of a class is left that is none so far. */
@@ -65,6 +104,9 @@ static int may_other(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
 {
     if (o->n_classes == 0 || o->required_from[f->b]) return 0;
     if (o->max >= 0 && f->c + 1 + floating_left(o, f, 1) > o->max) return 0;
+    uint32_t i = 0;
+    while (i < o->n_classes && !may_class(o, f, i)) i++;
+    if (i == o->n_classes) return 0;
     return some_is_left(m, o, f);
 }
 
@@ -80,6 +122,7 @@ static int may_go_on(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
 
 static int may_close(const qn_object_rule *o, const qn_frame *f)
 {
+    if (o->due & ~f->e) return 0;
     return o->required_from[f->b] == 0 && floating_left(o, f, 1) == 0 && f->c >= o->min;
 }
 
@@ -135,6 +178,7 @@ static void begin_key(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
     key = (qn_frame){.kind = QN_FRAME_OTHER_KEY, .depth = f->depth, .parent = key.parent};
     for (uint32_t i = 0; i < o->n_classes; i++) {
         int32_t dfa = o->classes[i].dfa;
+        if (!may_class(o, f, i)) continue;
         key.a = i;
         key.b = (uint32_t)m->program->dfas[dfa == QN_NONE ? m->program->all : dfa]->start;
         if (qn_other_key_alive(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
@@ -146,29 +190,34 @@ void qn_close_key(qn_machine *m, const qn_frame *f)
     qn_frame object = m->frames[f->parent];
     const qn_object_rule *o = rule_of(m, &object);
     if (!o) return;
-    qn_frame colon = {.kind = QN_FRAME_COLON, .depth = object.depth};
-    if (f->kind == QN_FRAME_NAMED_KEY) {
-        uint32_t i = o->sorted[f->a];
-        object.b = i < o->n_ordered ? i + 1 : o->n_ordered;
-        object.e |= o->members[i].marks;
-        colon.a = (uint32_t)o->members[i].value;
+    uint32_t i = f->a;
+    int is_named = f->kind == QN_FRAME_NAMED_KEY;
+    qn_frame to = object;
+    if (is_named) {
+        i = o->sorted[f->a];
+        to.b = i < o->n_ordered ? i + 1 : o->n_ordered;
     } else {
         if (m->is_loose && object.flags & QN_FLAG_UNRECORDED) {
             m->is_suspect = 1;
             return;
         }
-        object.b = o->n_ordered;
+        to.b = o->n_ordered;
         if (m->is_loose)
-            object.flags |= QN_FLAG_UNRECORDED;
+            to.flags |= QN_FLAG_UNRECORDED;
         else
-            object.d = qn_machine_link(m, object.d, f->d);
-        colon.a = (uint32_t)o->classes[f->a].value;
+            to.d = qn_machine_link(m, object.d, f->d);
     }
-    object.c = count_more(o, object.c);
-    object.phase = QN_PHASE_AFTER;
-    colon.parent = qn_machine_stack(m, &object);
-    uint32_t stack = qn_machine_stack(m, &colon);
-    if (stack) qn_step_give(m, stack);
+    to.c = count_more(o, object.c);
+    to.phase = QN_PHASE_AFTER;
+    for (int marked = 0; marked < 2 && m->status == QN_OK; marked++) {
+        if (!(is_named ? member_leads_on : class_leads_on)(o, &object, i, marked, &to.e)) continue;
+        qn_frame colon = {.kind = QN_FRAME_COLON, .depth = object.depth, .parent = qn_machine_stack(m, &to)};
+        int32_t value = is_named ? (marked ? o->members[i].marked : o->members[i].value)
+                                 : (marked ? o->classes[i].marked : o->classes[i].value);
+        colon.a = (uint32_t)value;
+        uint32_t stack = qn_machine_stack(m, &colon);
+        if (stack) qn_step_give(m, stack);
+    }
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------- */

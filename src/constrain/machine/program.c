@@ -197,24 +197,37 @@ qn_status qn_program_prepare(qn_program *p, int32_t object, const qn_object_rule
     if (!p->objects[object].is_prepared) {
         qn_object_rule o = p->objects[object];
         if (!o.required_from) {
-            o.required_from = qn_arena_calloc(&p->arena, 2 * ((size_t)o.n_ordered + 1), sizeof(uint32_t));
+            o.required_from = qn_arena_calloc(&p->arena, 3 * ((size_t)o.n_ordered + 1), sizeof(uint32_t));
             if (!o.required_from) return QN_E_NOMEM;
             o.possible_from = o.required_from + o.n_ordered + 1;
+            o.meets_from = o.possible_from + o.n_ordered + 1;
         }
         for (uint32_t i = 0; i < o.n_members; i++) {
+            qn_member *x = &o.members[i];
             int possible;
-            QN_TRY(is_possible(p, o.members[i].value, &possible));
-            o.members[i].is_possible = (uint8_t)possible;
+            QN_TRY(is_possible(p, x->value, &possible));
+            x->is_possible = (uint8_t)possible;
+            possible = 0;
+            if (o.marked_bit && x->marked != QN_NONE) QN_TRY(is_possible(p, x->marked, &possible));
+            x->is_marked_possible = (uint8_t)possible;
         }
         for (uint32_t i = o.n_ordered; i-- > 0;) {
-            o.required_from[i] = o.required_from[i + 1] + o.members[i].is_required;
-            o.possible_from[i] = o.possible_from[i + 1] + o.members[i].is_possible;
+            const qn_member *x = &o.members[i];
+            o.required_from[i] = o.required_from[i + 1] + x->is_required;
+            o.possible_from[i] = o.possible_from[i + 1] + x->is_possible;
+            o.meets_from[i] = o.meets_from[i + 1] | (x->is_possible ? x->meets : 0) |
+                              (x->is_marked_possible ? o.marked_bit : 0);
         }
         uint32_t n = 0;
+        o.meets_by_keys = 0;
         for (uint32_t i = 0; i < o.n_classes; i++) {
-            int possible;
-            QN_TRY(is_possible(p, o.classes[i].value, &possible));
-            if (possible) o.classes[n++] = o.classes[i];
+            qn_key_class k = o.classes[i];
+            QN_TRY(is_possible(p, k.value, &k.is_possible));
+            k.is_marked_possible = 0;
+            if (o.marked_bit && k.marked != QN_NONE) QN_TRY(is_possible(p, k.marked, &k.is_marked_possible));
+            if (!k.is_possible) continue;
+            o.meets_by_keys |= k.meets | (k.is_marked_possible ? o.marked_bit : 0);
+            o.classes[n++] = k;
         }
         o.n_classes = n;
         o.is_prepared = 1;

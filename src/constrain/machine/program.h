@@ -27,16 +27,20 @@ typedef struct {
     uint32_t n;
     int32_t value;
     uint8_t is_required;
-    uint8_t is_possible; /* its value can be written */
-    uint8_t is_known;    /* is_possible was looked up */
-    uint32_t marks;      /* of the object that it sets */
+    uint8_t is_possible;        /* its value can be written */
+    uint8_t is_marked_possible; /* its marked value can be written */
+    uint32_t marks;             /* bit of a floating member: it was written */
+    uint32_t meets;             /* bits of the object's due ones that the member meets by being there */
+    int32_t marked;             /* a value that meets the object's marked bit as well; QN_NONE: none */
 } qn_member;
 
 /* Keys that are no member's name. Classes of an object exclude each other. */
 typedef struct {
     int32_t dfa; /* QN_NONE: every text */
     int32_t value;
-    int is_finite;
+    uint32_t meets; /* as of members */
+    int32_t marked;
+    int is_possible, is_marked_possible;
 } qn_key_class;
 
 /* Objects: ordered members first, each after those before it; then floating members and other keys in any
@@ -47,9 +51,13 @@ typedef struct {
     uint32_t *sorted; /* [n_members] by name */
     qn_key_class *classes;
     uint32_t n_classes;
-    int64_t min, max;                        /* members; max -1: none */
-    int is_prepared;                         /* possible, required_from and possible_from are filled */
+    int64_t min, max; /* members; max -1: none */
+    uint32_t due;     /* bits that must be met: some member has a key, or a key and a value, of a kind */
+    uint32_t marked_bit;
+    int is_prepared;                         /* possible and the lists below are filled */
     uint32_t *required_from, *possible_from; /* [n_ordered + 1]: how many from here on */
+    uint32_t *meets_from;                    /* [n_ordered + 1]: bits that members from here on can meet */
+    uint32_t meets_by_keys;                  /* by other keys */
 } qn_object_rule;
 
 /* Arrays. Items are values: [n_prefix] for the first ones, then that of all others. With `counted` each item
