@@ -8,13 +8,13 @@
 #include "constrain/machine/program.h"
 
 /* Called for what is accepted and not enforced. Strings are borrowed during the call. */
-typedef qn_status qn_schema_note(void *context, const char *pointer, const char *keyword,
-                                 const char *message);
+typedef qn_status qn_schema_noted(void *context, const char *pointer, const char *keyword,
+                                  const char *message);
 
 typedef struct {
     int depth_max;     /* of brackets */
     int64_t steps_max; /* of the compiler */
-    qn_schema_note *note;
+    qn_schema_noted *note;
     void *context;
 } qn_schema_options;
 
