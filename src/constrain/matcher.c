@@ -128,6 +128,16 @@ static int is_done(const qn_machine *k, uint32_t state)
             for (int32_t x = 0; x < d->n_classes; x++)
                 if (next[x]) return 0;
         }
+        if (stack && k->frames[stack].kind == QN_FRAME_GRAMMAR) {
+            for (int byte = 0; byte < 256; byte++) {
+                uint32_t to;
+                if (qn_grammar_run_step(k->program->grammar, k->frames[stack].a, (uint8_t)byte, &to) !=
+                        QN_OK ||
+                    to)
+                    return 0;
+            }
+            continue;
+        }
         if (stack) return 0;
     }
     return 1;

@@ -349,8 +349,8 @@ def test_schema(model, tmp_path):
     turn = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>t</think>\n{}"}]
     good = [{"role": "user", "content": "q"}, {"role": "assistant", "content": '{"x": 1}'}]
     file.write_text("\n".join(json.dumps(line) for line in (
-        {"prompt": "a", "completion": '{"x": 1}'}, {"prompt": "a", "completion": '{"x": "y"}'}, {"messages": turn + good},
-        {"text": "abc"}, {"prompt": "a", "completion": "oh"})))
+        {"prompt": "a", "completion": '{"x": 1}'}, {"prompt": "a", "completion": '{"x": "y"}'},
+        {"messages": turn + good}, {"text": "abc"}, {"prompt": "a", "completion": "oh"})))
     said = call("train", model, file, "--dry-run", "--schema", schema).stderr.decode()
     assert re.findall(r"train\.jsonl:(\d+): an answer", said) == ["2", "3", "5"]
     assert "/x: type" in said and "3 of 5 answers do not satisfy" in said and "1 lines have no answer" in said

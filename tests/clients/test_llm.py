@@ -9,7 +9,8 @@ from clients_help import DESCRIBE, MAX_TOKENS, City, check_city
 
 def run(server, folder, *args):
     with open(folder / "extra-openai-models.yaml", "w", encoding="utf-8") as f:
-        f.write(f"- model_id: quern\n  model_name: {server.name}\n  api_base: {server.url}/v1\n  supports_schema: true\n")
+        f.write(f"- model_id: quern\n  model_name: {server.name}\n  api_base: {server.url}/v1\n"
+                "  supports_schema: true\n")
     env = {**os.environ, "LLM_USER_PATH": str(folder)}
     out = subprocess.run([sys.executable, "-m", "llm", *args], env=env, capture_output=True, text=True, timeout=120,
                          stdin=subprocess.DEVNULL)

@@ -38,7 +38,8 @@ def asked(text):
 
 
 def test_form(model):
-    schema = {"type": "json_schema", "json_schema": {"name": "city", "schema": City.model_json_schema(), "strict": True}}
+    schema = {"type": "json_schema",
+              "json_schema": {"name": "city", "schema": City.model_json_schema(), "strict": True}}
     check_city(model.generate(asked(DESCRIBE), response_format=schema).content)
 
 

@@ -6,12 +6,16 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <quern/quern.h>
 
+#include "api/handles.h"
+#include "backend/native/native_parts.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "constrain/constraint.h"
+#include "engine/machine/engine_parts.h"
 #include "engine/sample/logprobs.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
@@ -32,6 +36,9 @@ static const struct {
     {QN_CONSTRAIN_REGEX, "[a-c]{2,9}(xyz){3}[0-9]*"},
     {QN_CONSTRAIN_REGEX, "(a|b|\\n|é)*"},
     {QN_CONSTRAIN_JSON_OBJECT, ""},
+    {QN_CONSTRAIN_GBNF,
+     "root ::= item (\", \" item)* \".\"\nitem ::= \"apple\" | \"a pear\" | \"[\" item \"]\""},
+    {QN_CONSTRAIN_LARK, "start: \"the answer is \" NUMBER\nNUMBER: /[1-9][0-9]{0,3}/"},
     {QN_CONSTRAIN_JSON_SCHEMA,
      "{\"type\": \"object\", \"properties\": {\"name\": {\"enum\": [\"Ada Lovelace\", \"Grace "
      "Hopper\"]}, \"year\": {\"type\": \"integer\", \"minimum\": 1800, \"maximum\": 1999}, "
@@ -356,13 +363,106 @@ static void test_logprobs(void **state)
     qn_model_close(&m);
 }
 
+/* ---- passes that go wrong -------------------------------------------------------------------------------- */
+
+typedef enum { FAILS, FAILS_LATE, NO_NUMBERS, N_FAULTS } fault;
+
+static struct {
+    qn_device_ops ops;
+    const qn_device_ops *good;
+    qn_engine *e;
+    int n_runs, at; /* which pass goes wrong */
+    fault what;
+} broken;
+
+static qn_status run_broken(qn_exec *exec, const qn_sizes *sizes)
+{
+    const int is_bad = ++broken.n_runs == broken.at;
+    if (is_bad && broken.what == FAILS) return qn_fail(QN_E_DEVICE, "a pass was lost");
+    QN_TRY(broken.good->run(exec, sizes));
+    if (is_bad && broken.what == FAILS_LATE) return qn_fail(QN_E_DEVICE, "a pass was lost");
+    if (is_bad) {
+        float *logits = (float *)(uintptr_t)qn_program_output(broken.e->head, 0);
+        const int64_t n = sizes->v[2] * broken.e->config.vocab_size;
+        for (int64_t k = 0; k < n; k++) logits[k] = NAN;
+    }
+    return QN_OK;
+}
+
+/* The tokens up to the end, or up to a failure. Returns 1 without one. */
+static int read_broken(qn_generation *g, answer *a)
+{
+    qn_token t = {0};
+    qn_status status = QN_OK;
+    while (status == QN_OK && t.end == QN_END_NONE) {
+        status = qn_generation_next(g, &t);
+        if (status != QN_OK || t.end != QN_END_NONE) break;
+        assert_true(a->n < TOKENS);
+        a->logprobs[a->n] = t.logprob;
+        a->ids[a->n++] = t.id;
+    }
+    a->end = t.end;
+    qn_generation_close(g);
+    return status == QN_OK;
+}
+
+/* One pass after the other goes wrong: an answer is the same then, or it fails behind tokens that are right. */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const qn_generate_options asked[] = {{.temperature = 1}, {.temperature = 1, .logprobs = 1}};
+    int n_recovered = 0;
+    for (int i = 0; i < 3; i += 2) { /* with pages alone, and with recurrent state */
+        qn_model *m = open_model(models[i], 8, 2);
+        qn_engine *e = ((native_model *)m->object)->engine;
+        broken.good = e->device->ops;
+        broken.ops = *broken.good;
+        broken.ops.run = run_broken;
+        broken.e = e;
+        e->device->ops = &broken.ops;
+        for (int form = N_FIXED - 2; form < N_FORMS; form++) {
+            qn_constraint *c = open_form(m, form);
+            for (int k = 0; k < 2 * N_FAULTS; k++) {
+                answer want = {0};
+                broken.at = 0;
+                read_all(open_one(m, c, asked[k % 2], 3), &want);
+                broken.what = (fault)(k / 2);
+                for (int at = 1;; at += 1 + at / 12) {
+                    answer got = {0};
+                    broken.at = at;
+                    broken.n_runs = 0;
+                    const int is_whole = read_broken(open_one(m, c, asked[k % 2], 3), &got);
+                    const int was_broken = broken.n_runs >= at;
+                    assert_true(got.n <= want.n);
+                    assert_memory_equal(got.ids, want.ids, (size_t)got.n * sizeof *got.ids);
+                    assert_memory_equal(got.logprobs, want.logprobs, (size_t)got.n * sizeof *got.logprobs);
+                    if (is_whole) {
+                        assert_int_equal(got.n, want.n);
+                        assert_int_equal(got.end, want.end);
+                    }
+                    n_recovered += is_whole && was_broken;
+                    if (!was_broken) break;
+                }
+                broken.at = 0;
+                answer again = {0};
+                read_all(open_one(m, c, asked[k % 2], 3), &again);
+                same("behind failures", form, &want, &again);
+                end_answer(&again);
+                end_answer(&want);
+            }
+            qn_constraint_close(c);
+        }
+        e->device->ops = broken.good;
+        qn_model_close(&m);
+    }
+    assert_true(n_recovered > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_form_is_kept),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_form_is_kept), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_logprobs),  cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -483,7 +483,7 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
 
 @pytest.fixture(scope="module")
 def caller(tmp_path_factory):
-    s = Server(parrot(tmp_path_factory.mktemp("model"), CALL))
+    s = Server(parrot(tmp_path_factory.mktemp("model"), CALL), "--free-tool-calls")
     yield s
     assert s.stop() == 0
 
@@ -537,7 +537,7 @@ def test_calls_that_are_cut_short(caller):
 def test_one_call_alone(tmp_path):
     two = ["<tool_call>", '{"name": "get_weather", ', '"arguments": {"city": "A"}}', "</tool_call>", " \n", " <tool_",
            'call>{"name": "get_weather", "arguments": {"city": "B"}}', "</tool_", "call>"]
-    s = Server(parrot(tmp_path, two))
+    s = Server(parrot(tmp_path, two), "--free-tool-calls")
     try:
         both = chat(s, tools=TOOLS, temperature=0)["choices"][0]["message"]["tool_calls"]
         assert [json.loads(c["function"]["arguments"])["city"] for c in both] == ["A", "B"]

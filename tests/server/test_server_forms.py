@@ -8,6 +8,7 @@ import re
 import pytest
 
 from server_help import Server, client, openai
+from support import fixture, read_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {"type": "object", "properties": {
@@ -173,3 +174,126 @@ def test_parse(server):
     with api.chat.completions.stream(model="mill", messages=HELLO, response_format=Person, max_tokens=500, seed=1) as s:
         last = s.get_final_completion()
     assert last.choices[0].message.parsed == got.choices[0].message.parsed
+
+
+# ---- calls of tools ----
+
+def tool(name, strict=None, **properties):
+    function = {"name": name, "parameters": {"type": "object", "properties": properties, "required": list(properties),
+                                             "additionalProperties": False}}
+    return {"type": "function", "function": function if strict is None else {**function, "strict": strict}}
+
+
+TOOLS = [tool("get_weather", city={"enum": ["Rome", "Paris"]}, days={"type": "integer", "minimum": 1, "maximum": 9}),
+         tool("get_time", zone={"enum": ["CET", "UTC"]})]
+
+
+@pytest.fixture(scope="module")
+def caller():
+    """A model whose template writes calls as Hermes does; it says anything."""
+    s = Server(fixture("models/qwen3"), "--context", 4096)
+    yield s
+    assert s.stop() == 0
+
+
+def calls_of(server, **fields):
+    """The calls of an answer, whole and of a stream."""
+    body = {"messages": HELLO, "tools": TOOLS, "max_tokens": 600, **fields}
+    status, _, got = server.post("/v1/chat/completions", body)
+    assert status == 200, got
+    choice = got["choices"][0]
+    status, _, text = server.post("/v1/chat/completions", {**body, "stream": True})
+    joined = {}
+    for event in (json.loads(e[6:]) for e in text.split("\n\n") if e and e != "data: [DONE]"):
+        for c in event["choices"]:
+            for call in c["delta"].get("tool_calls") or []:
+                known = joined.setdefault(call["index"], {"name": "", "arguments": ""})
+                known["name"] += call["function"].get("name") or ""
+                known["arguments"] += call["function"].get("arguments") or ""
+    whole = [c["function"] for c in choice["message"].get("tool_calls") or []]
+    assert [joined[i] for i in sorted(joined)] == whole
+    return choice, whole
+
+
+def check_call(call):
+    arguments = json.loads(call["arguments"])
+    if call["name"] == "get_weather":
+        assert set(arguments) == {"city", "days"} and arguments["city"] in ("Rome", "Paris")
+        assert 1 <= arguments["days"] <= 9
+    else:
+        assert call["name"] == "get_time" and list(arguments) == ["zone"] and arguments["zone"] in ("CET", "UTC")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_required(caller, seed):
+    choice, calls = calls_of(caller, tool_choice="required", seed=seed, parallel_tool_calls=False)
+    (call,) = calls
+    check_call(call)
+    assert choice["finish_reason"] == "tool_calls" and not choice["message"]["content"]
+    choice, calls = calls_of(caller, tool_choice="required", seed=seed)
+    for call in calls if choice["finish_reason"] == "tool_calls" else calls[:-1]:
+        check_call(call)
+
+
+@pytest.mark.parametrize("name", ["get_weather", "get_time"])
+def test_by_name(caller, name):
+    for seed in range(3):
+        _, calls = calls_of(caller, tool_choice={"type": "function", "function": {"name": name}}, seed=seed)
+        (call,) = calls
+        assert call["name"] == name
+        check_call(call)
+
+
+def test_allowed_tools(caller):
+    only = {"type": "allowed_tools", "allowed_tools": {
+        "mode": "required", "tools": [{"type": "function", "function": {"name": "get_time"}}]}}
+    for seed in range(3):
+        _, calls = calls_of(caller, tool_choice=only, seed=seed, parallel_tool_calls=False)
+        assert [c["name"] for c in calls] == ["get_time"]
+
+
+def test_auto(caller):
+    """Free, until a call is opened: a model that is pushed to the mark goes on with one."""
+    choice, calls = calls_of(caller, seed=1, max_tokens=30)
+    assert choice["message"]["content"] or calls
+    choice, calls = calls_of(caller, seed=1, tool_choice="none", max_tokens=30)
+    assert not calls
+    config = read_json(fixture("models/qwen3/tokenizer.json"))
+    (mark,) = [t["id"] for t in config["added_tokens"] if t["content"] == "<tool_call>"]
+    for seed in range(3):
+        choice, calls = calls_of(caller, seed=seed, logit_bias={mark: 20}, parallel_tool_calls=False)
+        check_call(calls[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_call_or_a_form(caller, seed):
+    """Beside response_format an answer is a call, or it has the form."""
+    fields = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
+    choice, calls = calls_of(caller, seed=seed, parallel_tool_calls=False, **fields)
+    if calls:
+        check_call(calls[0])
+    elif choice["finish_reason"] == "stop":
+        is_schema(choice["message"]["content"])
+    choice, calls = calls_of(caller, seed=seed, tool_choice="required", parallel_tool_calls=False, **fields)
+    check_call(calls[0])
+
+
+def test_strict_and_not(caller):
+    """A schema that cannot be enforced refuses a strict tool, and is reported of another one, which takes an object."""
+    bad = {"type": "string", "pattern": "(?<=b)\\1"}
+    body = {"messages": HELLO, "max_tokens": 300, "tool_choice": "required", "parallel_tool_calls": False, "seed": 2}
+    status, _, got = caller.post("/v1/chat/completions", {**body, "tools": [TOOLS[1], tool("f", True, a=bad)]})
+    assert status == 400 and got["error"]["param"].startswith("tools"), got
+    assert "pattern" in got["error"]["message"]
+    status, _, got = caller.post("/v1/chat/completions", {**body, "tools": [tool("f", False, a=bad)]})
+    assert status == 200, got
+    assert any(w["param"] == "tools" and "pattern" in w["message"] for w in got["warnings"]), got["warnings"]
+
+
+def test_calls_that_cannot_be_forced(server):
+    """The template of this model shows no form of calls."""
+    status, _, got = server.post("/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "tool_choice": "required"})
+    assert status == 400 and got["error"]["param"] == "tool_choice", got
+    status, _, got = server.post("/v1/chat/completions", {"messages": HELLO, "tools": [{**TOOLS[0], "function": {
+        **TOOLS[0]["function"], "strict": True}}]})
+    assert status == 400 and got["error"]["param"] == "tools", got

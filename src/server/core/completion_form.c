@@ -71,10 +71,12 @@ static int open_tools(qn_completion *c, qn_constraint **out)
                                          is_free && r->form.param ? QN_TOOL_CALLS_REQUIRED : r->tool_calls,
                                      .tool_name = r->tool_name,
                                      .is_one_call = r->one_tool_call};
-    if (!is_known && is_free && !is_strict(r->tools)) return 0; /* a warning tells */
+    const int may_do_without = is_free && !is_strict(r->tools);
+    if (may_do_without && !is_known) return 0; /* a warning tells */
+    if (may_do_without && c->ex->server->options->free_tool_calls && !r->form.param) return 0;
     const qn_status status = qn_constraint_open(c->ex->server->model, &o, out);
     if (status == QN_OK) return report_notes(c, "tools", *out);
-    if (is_free && !is_strict(r->tools)) return do_without(c, status);
+    if (may_do_without) return do_without(c, status);
     return fail(c, is_known || is_free ? "tools" : "tool_choice", status);
 }
 
