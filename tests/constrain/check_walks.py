@@ -72,7 +72,8 @@ def main():
             counts["not valid" if errors else "valid"] += 1
             if errors and shown < 20:
                 shown += 1
-                print(f"line {row['line']} ({lines[row['line']]['name']}): {row['text'][:300]}\n  {errors[0].message[:300]}")
+                print(f"line {row['line']} ({lines[row['line']]['name']}): {row['text'][:300]}")
+                print(f"  {errors[0].message[:300]}")
     print(f"{len(checkers)} schemas; " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
     return 1 if counts["not valid"] or not counts["valid"] else 0
 
