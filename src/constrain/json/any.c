@@ -1,14 +1,23 @@
 #include "constrain/json/any.h"
 
+#include <string.h>
+
 #include "base/mem.h"
-#include "constrain/automaton/numbers.h"
+#include "constrain/automaton/regex.h"
+
+const char qn_readable_numbers[] =
+    "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE]\\+?0*[0-9]{1,2})?|"
+    "-?[0-9](\\.[0-9]+)?[eE]\\+?0*([12][0-9]{2}|30[0-7])|"
+    "-?1(\\.[0-6][0-9]*)?[eE]\\+?0*308|"
+    "-?(0|[1-9][0-9]*)(\\.[0-9]+)?[eE]-0*([0-9]{1,2}|[12][0-9]{2}|3[01][0-9]|32[0-3])";
 
 /* Strings, numbers and literals of any value are set; objects and arrays hold any values again. */
 static qn_status fill(qn_program *p, int32_t value)
 {
     qn_dfa *d;
     int32_t number, string, object, array;
-    QN_TRY(qn_dfa_number(&(qn_number_bounds){0}, &p->dfa_limits, &d));
+    QN_TRY(
+        qn_dfa_regex(qn_readable_numbers, strlen(qn_readable_numbers), QN_REGEX_WHOLE, &p->dfa_limits, &d));
     QN_TRY(qn_program_add_dfa(p, d, &number));
     QN_TRY(qn_program_add_string(p, &(qn_string_rule){.dfa = p->all, .max = -1}, &string));
     qn_object_rule o = {
