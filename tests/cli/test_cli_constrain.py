@@ -88,6 +88,20 @@ def test_bad_files(write):
     assert call("constrain", "look", "x").returncode == 2
 
 
+def test_hostile_schemas(write):
+    """Deep, large, without end: an answer in a sentence, soon."""
+    deep = write("deep", '{"not":' * 3000 + "{}" + "}" * 3000)
+    done = call("constrain", "check", deep, timeout=20)
+    assert done.returncode == 1 and "nested deeper" in done.stderr.decode()
+    for schema, keyword in [({"pattern": "^((a{1000}){1000}){1000}$"}, "pattern"),
+                            ({"pattern": "(" * 500 + "a" + ")" * 500}, "pattern"),
+                            ({"properties": {"a": {"pattern": "*"}}}, "pattern")]:
+        said = json.loads(call("constrain", "check", write("s", schema), "--json", timeout=60).stdout)
+        assert f": {keyword}: " in said["refused"]
+    endless = call("constrain", "check", write("s", {"$ref": "#"}), write("i", "1"), timeout=20)
+    assert endless.returncode == 1 and (endless.stdout + endless.stderr)
+
+
 # ---- bench ----
 
 LINES = [
