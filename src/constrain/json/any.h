@@ -9,8 +9,4 @@ qn_status qn_any_value(qn_program *p, int32_t *out);
 /* The value of any object. */
 qn_status qn_any_object(qn_program *p, int32_t *out);
 
-/* A pattern for the numbers that a double holds: those with an exponent may be written by a machine, and readers make
- * infinity or 0 of 1e999 and 1e-999, which no bound of a schema means. */
-extern const char qn_readable_numbers[];
-
 #endif

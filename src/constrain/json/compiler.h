@@ -56,10 +56,9 @@ typedef struct {
 } qn_number_fact;
 
 typedef enum {
-    QN_NUMBERS_PLAIN,    /* without exponents */
-    QN_NUMBERS_WHOLE,    /* nor a point: integers of draft 4 */
-    QN_NUMBERS_READABLE, /* qn_readable_numbers */
-    QN_NUMBERS_COUNT
+    QN_NUMBERS_PLAIN, /* without exponents */
+    QN_NUMBERS_WHOLE, /* nor a point: integers of draft 4 */
+    QN_NUMBERS_ANY    /* those of qn_any_value */
 } qn_number_spelling;
 
 typedef struct qn_fact qn_fact;
@@ -126,9 +125,9 @@ typedef struct {
     uint32_t *scopes; /* [scope]: the one around it */
     uint32_t n_scopes, scopes_room;
     int64_t steps_left;
-    int depth;                               /* of possible and expand inside each other */
-    int assumed_possible, assumed_not;       /* while possible runs: something unknown was taken so */
-    int32_t plain_numbers[QN_NUMBERS_COUNT]; /* dfas of qn_plain_numbers; QN_NONE: not made */
+    int depth;                             /* of possible and expand inside each other */
+    int assumed_possible, assumed_not;     /* while possible runs: something unknown was taken so */
+    int32_t plain_numbers[QN_NUMBERS_ANY]; /* dfas of qn_plain_numbers; QN_NONE: not made */
 } qn_compiler;
 
 /* ---- failures ------------------------------------------------------------------------------------------ */

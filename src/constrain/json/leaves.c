@@ -108,7 +108,7 @@ static qn_status make_number_dfa(qn_compiler *k, const qn_number_bounds *b, int3
     int is_whole = b->integer && k->doc.draft == QN_DRAFT_4;
     if (is_bounded && !is_whole) return QN_OK;
     int32_t narrower;
-    QN_TRY(qn_plain_numbers(k, is_whole ? QN_NUMBERS_WHOLE : QN_NUMBERS_READABLE, &narrower));
+    QN_TRY(qn_plain_numbers(k, is_whole ? QN_NUMBERS_WHOLE : QN_NUMBERS_ANY, &narrower));
     return qn_dfa_both(k, *out, narrower, out);
 }
 
@@ -133,8 +133,13 @@ qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
 
 qn_status qn_plain_numbers(qn_compiler *k, qn_number_spelling spelling, int32_t *out)
 {
-    static const char *const patterns[] = {"-?(0|[1-9][0-9]*)(\\.[0-9]+)?", "-?(0|[1-9][0-9]*)",
-                                           qn_readable_numbers};
+    static const char *const patterns[] = {"-?(0|[1-9][0-9]*)(\\.[0-9]+)?", "-?(0|[1-9][0-9]*)"};
+    if (spelling == QN_NUMBERS_ANY) {
+        int32_t any;
+        QN_TRY(qn_any_value(k->p, &any));
+        *out = k->p->values[any].number;
+        return QN_OK;
+    }
     if (k->plain_numbers[spelling] == QN_NONE) {
         const char *pattern = patterns[spelling];
         qn_dfa *p;

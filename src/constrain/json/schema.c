@@ -124,7 +124,7 @@ static qn_status compile(qn_compiler *k, const char *text, size_t n, int32_t *va
 qn_status qn_schema_compile(qn_program *p, const char *text, size_t n, const qn_schema_options *options,
                             int32_t *value)
 {
-    qn_compiler k = {.p = p, .options = options, .plain_numbers = {QN_NONE, QN_NONE, QN_NONE}};
+    qn_compiler k = {.p = p, .options = options, .plain_numbers = {QN_NONE, QN_NONE}};
     k.steps_left = options->steps_max;
     qn_status status = compile(&k, text, n, value);
     clear(&k);
